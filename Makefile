@@ -1,0 +1,173 @@
+# Everything the project does, by name. `make` or `make help` lists the targets.
+#
+# Environments are made once and kept: each has stamp files that depend on the locks in requirements/, and the wheel has
+# one that depends on the sources, so that a second run of any target installs and builds only what has changed.
+
+PYTHON      ?= python3
+WORKERS     ?= 2
+PYTEST_ARGS ?=
+CARGO_FLAGS ?=
+NIGHTLY     ?= nightly
+
+VENV        := .venv
+OLDEST      := .venv-oldest
+WHEELS      := target/wheels
+UV          := $(VENV)/bin/uv
+UV_FLAGS    := --quiet
+NEWEST_LOCKS := requirements/test.lock requirements/tools.lock
+
+# The crates whose tests need neither Python nor a framework: the sanitizer and Miri run these.
+PURE_CRATES := -p tensorferry-core
+
+# What goes into the wheel. The list itself is a dependency too, so that a deleted file is noticed.
+SOURCES := $(sort $(wildcard Cargo.toml Cargo.lock pyproject.toml README.md LICENSE) \
+           $(shell find crates python -type f \( -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.pyi' -o -name py.typed \) \
+                   -not -path '*/tests/*' -not -path '*/benches/*' 2>/dev/null))
+
+# One interpreter for every build, so that cargo and maturin do not undo each other's work.
+export PYO3_PYTHON := $(abspath $(VENV)/bin/python)
+# TensorFlow's start-up notes about CPU instructions are no news here.
+export TF_CPP_MIN_LOG_LEVEL ?= 2
+unexport PYTHONPATH VIRTUAL_ENV
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.SUFFIXES:
+
+.PHONY: help
+help: ## Show this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo "  variables: PYTHON=$(PYTHON)  WORKERS=$(WORKERS) (test processes)  PYTEST_ARGS  CARGO_FLAGS"
+
+##### use
+
+.PHONY: demo
+demo: $(VENV)/.stamp-wheel ## Carry one array around every framework and check each hop
+	$(VENV)/bin/python examples/demo.py
+
+.PHONY: setup
+setup: $(VENV)/.stamp-packages ## Make .venv with the frameworks and tools of the locks
+
+.PHONY: wheel
+wheel: $(WHEELS)/.stamp ## Build the wheel into target/wheels
+	@ls $(WHEELS)/tensorferry-*.whl
+
+##### test
+
+.PHONY: test
+test: setup test-rust test-python ## Set up everything and run all tests, Rust and Python (not the slow ones)
+
+.PHONY: test-rust
+test-rust: ## Run the Rust tests
+	cargo test $(CARGO_FLAGS) --workspace --exclude tensorferry-python
+
+.PHONY: test-python
+test-python: $(VENV)/.stamp-wheel ## Run the Python tests against the installed wheel
+	$(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
+
+.PHONY: test-slow
+test-slow: $(VENV)/.stamp-wheel ## Run the slow Python tests (tensors over 4 GiB), one at a time
+	$(VENV)/bin/python -m pytest -m slow $(PYTEST_ARGS)
+
+.PHONY: test-oldest
+test-oldest: $(OLDEST)/.stamp-wheel ## Run the Python tests against the oldest supported frameworks (Python 3.11 or 3.12)
+	$(OLDEST)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
+
+.PHONY: asan
+asan: HOST = $(shell rustc -vV | sed -n 's/^host: //p')
+asan: ## Run the Rust tests that need no Python under AddressSanitizer, leaks included
+	RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=target/asan \
+	    cargo test $(CARGO_FLAGS) $(PURE_CRATES) --tests --target $(HOST)
+
+.PHONY: miri
+miri: ## Run the Rust tests that need no Python under Miri (adds it to the nightly toolchain if missing)
+	@cargo +$(NIGHTLY) miri --version >/dev/null 2>&1 || { \
+	    echo "Miri is missing from the toolchain $(NIGHTLY): rustup installs it now"; \
+	    if rustup run $(NIGHTLY) rustc --version >/dev/null 2>&1; \
+	    then rustup component add miri rust-src --toolchain $(NIGHTLY); \
+	    else rustup toolchain install $(NIGHTLY) --profile minimal -c miri -c rust-src; fi; }
+	MIRIFLAGS="$${MIRIFLAGS--Zmiri-disable-isolation}" PROPTEST_CASES=$${PROPTEST_CASES-4} \
+	    cargo +$(NIGHTLY) miri test $(CARGO_FLAGS) $(PURE_CRATES) --tests
+
+##### check
+
+.PHONY: lint
+lint: lint-rust lint-python lint-wheel ## Check format, lints, types, stubs and the stable ABI
+
+.PHONY: lint-rust
+lint-rust: $(VENV)/.stamp-uv
+	cargo fmt --all --check
+	cargo clippy $(CARGO_FLAGS) --workspace --all-targets -- -D warnings
+
+.PHONY: lint-python
+lint-python: $(VENV)/.stamp-packages
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/ruff format --check
+	$(VENV)/bin/python -m mypy
+
+.PHONY: lint-wheel
+lint-wheel: $(VENV)/.stamp-wheel
+	$(VENV)/bin/python -m mypy.stubtest tensorferry
+	$(VENV)/bin/abi3audit --strict --summary $(WHEELS)/tensorferry-*.whl
+
+.PHONY: fmt
+fmt: $(VENV)/.stamp-packages ## Format the sources and apply the safe fixes
+	cargo fmt --all
+	$(VENV)/bin/ruff check --fix
+	$(VENV)/bin/ruff format
+
+##### keep
+
+COMPILE = $(UV) pip compile --quiet --python-version 3.11 --python-platform x86_64-manylinux_2_35 \
+          --no-header --no-emit-index-url --annotation-style line $(if $(UPGRADE),--upgrade)
+
+.PHONY: lock
+lock: $(VENV)/.stamp-uv ## Compile requirements/*.in to the locks (UPGRADE=1 takes the newest versions)
+	$(COMPILE) requirements/test.in -o requirements/test.lock
+	$(COMPILE) requirements/tools.in -c requirements/test.lock -o requirements/tools.lock
+	$(COMPILE) requirements/oldest.in -o requirements/oldest.lock
+
+.PHONY: clean
+clean: ## Remove what was built; the environments stay
+	rm -rf target .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find crates python tests examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+.PHONY: distclean
+distclean: clean ## Remove the environments too
+	rm -rf $(VENV) $(OLDEST)
+
+##### how the environments and the wheel come about
+
+$(VENV)/.stamp-uv: requirements/bootstrap.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	    { echo "error: $(PYTHON) is not Python 3.11 or later; name one that is: make PYTHON=python3.12" >&2; exit 1; }
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+$(VENV)/.stamp-packages: $(NEWEST_LOCKS) $(VENV)/.stamp-uv
+	$(UV) pip sync $(UV_FLAGS) --python $(VENV)/bin/python $(NEWEST_LOCKS)
+	@touch $@
+
+$(OLDEST)/.stamp-packages: requirements/oldest.lock | $(VENV)/.stamp-uv
+	test -x $(OLDEST)/bin/python || $(UV) venv $(UV_FLAGS) --python $(VENV)/bin/python $(OLDEST)
+	$(UV) pip sync $(UV_FLAGS) --python $(OLDEST)/bin/python $<
+	@touch $@
+
+# Not editable, and without resolving anything: the tests run what users get, with the versions of the lock.
+%/.stamp-wheel: $(WHEELS)/.stamp %/.stamp-packages
+	$(UV) pip install $(UV_FLAGS) --python $*/bin/python --no-deps --force-reinstall $(WHEELS)/tensorferry-*.whl
+	@touch $@
+
+$(WHEELS)/.stamp: $(SOURCES) $(WHEELS)/.sources | $(VENV)/.stamp-packages
+	rm -f $(WHEELS)/tensorferry-*.whl
+	$(VENV)/bin/maturin build $(CARGO_FLAGS) --release --interpreter $(VENV)/bin/python --out $(WHEELS)
+	@touch $@
+
+$(WHEELS)/.sources: FORCE
+	@mkdir -p $(@D)
+	@echo '$(SOURCES)' | cmp -s - $@ || echo '$(SOURCES)' > $@
+
+.PHONY: FORCE
+FORCE:

@@ -1,0 +1,158 @@
+//! Where memory is.
+
+use std::fmt;
+
+/// A place that holds memory, in DLPack's terms.
+///
+/// The core carries every device it is told about; which of them can be reached is for the
+/// planner (a target's facts) and the crates above to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Device {
+    /// What kind of device.
+    pub kind: DeviceKind,
+    /// Which one of its kind.
+    pub index: i32,
+}
+
+/// The device kinds of DLPack, by their codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(i32)]
+#[non_exhaustive]
+pub enum DeviceKind {
+    /// Ordinary host memory.
+    Cpu = 1,
+    /// Memory of a CUDA GPU.
+    Cuda = 2,
+    /// Host memory pinned for CUDA.
+    CudaHost = 3,
+    /// OpenCL buffers.
+    OpenCl = 4,
+    /// Vulkan buffers.
+    Vulkan = 7,
+    /// Apple Metal.
+    Metal = 8,
+    /// Verilog simulator buffers.
+    Vpi = 9,
+    /// Memory of an AMD ROCm GPU.
+    Rocm = 10,
+    /// Host memory pinned for ROCm.
+    RocmHost = 11,
+    /// Reserved for extensions.
+    Extension = 12,
+    /// CUDA managed memory.
+    CudaManaged = 13,
+    /// oneAPI unified shared memory.
+    OneApi = 14,
+    /// WebGPU.
+    WebGpu = 15,
+    /// Qualcomm Hexagon.
+    Hexagon = 16,
+    /// Microsoft MAIA.
+    Maia = 17,
+    /// AWS Trainium.
+    Trainium = 18,
+}
+
+impl DeviceKind {
+    const ALL: [DeviceKind; 16] = [
+        DeviceKind::Cpu,
+        DeviceKind::Cuda,
+        DeviceKind::CudaHost,
+        DeviceKind::OpenCl,
+        DeviceKind::Vulkan,
+        DeviceKind::Metal,
+        DeviceKind::Vpi,
+        DeviceKind::Rocm,
+        DeviceKind::RocmHost,
+        DeviceKind::Extension,
+        DeviceKind::CudaManaged,
+        DeviceKind::OneApi,
+        DeviceKind::WebGpu,
+        DeviceKind::Hexagon,
+        DeviceKind::Maia,
+        DeviceKind::Trainium,
+    ];
+
+    /// The kind with this DLPack code.
+    pub fn from_code(code: i32) -> Option<Self> {
+        if code == Self::Cpu as i32 {
+            return Some(Self::Cpu);
+        }
+        Self::ALL.into_iter().find(|kind| *kind as i32 == code)
+    }
+
+    /// The short name that users write and read.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Cuda => "cuda",
+            Self::CudaHost => "cuda_host",
+            Self::OpenCl => "opencl",
+            Self::Vulkan => "vulkan",
+            Self::Metal => "metal",
+            Self::Vpi => "vpi",
+            Self::Rocm => "rocm",
+            Self::RocmHost => "rocm_host",
+            Self::Extension => "extension",
+            Self::CudaManaged => "cuda_managed",
+            Self::OneApi => "oneapi",
+            Self::WebGpu => "webgpu",
+            Self::Hexagon => "hexagon",
+            Self::Maia => "maia",
+            Self::Trainium => "trainium",
+        }
+    }
+}
+
+impl Device {
+    /// Ordinary host memory.
+    pub const CPU: Device = Device { kind: DeviceKind::Cpu, index: 0 };
+
+    /// Reads `"cpu"`, `"cuda"`, `"cuda:1"`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (name, index) = match text.split_once(':') {
+            Some((name, index)) if !index.is_empty() && index.bytes().all(|b| b.is_ascii_digit()) => {
+                (name, index.parse().ok()?)
+            }
+            Some(_) => return None,
+            None => (text, 0),
+        };
+        let name = if name.eq_ignore_ascii_case("gpu") { "cuda" } else { name };
+        let kind = DeviceKind::ALL.into_iter().find(|kind| kind.name().eq_ignore_ascii_case(name))?;
+        Some(Self { kind, index })
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            DeviceKind::Cpu => f.write_str("cpu"),
+            kind => write!(f, "{}:{}", kind.name(), self.index),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_reads_back() {
+        for kind in DeviceKind::ALL {
+            assert_eq!(DeviceKind::from_code(kind as i32), Some(kind));
+            assert_eq!(Device::parse(kind.name()).map(|d| d.kind), Some(kind));
+        }
+        assert_eq!(DeviceKind::from_code(0), None);
+        assert_eq!(DeviceKind::from_code(5), None);
+    }
+
+    #[test]
+    fn names_with_an_index() {
+        assert_eq!(Device::parse("cuda:1"), Some(Device { kind: DeviceKind::Cuda, index: 1 }));
+        assert_eq!(Device::parse("GPU"), Some(Device { kind: DeviceKind::Cuda, index: 0 }));
+        assert_eq!(Device::parse("cpu:0"), Some(Device::CPU));
+        for wrong in ["", "cuda:", "cuda:-1", "cuda:x", "tpu", "cuda:99999999999"] {
+            assert_eq!(Device::parse(wrong), None, "{wrong}");
+        }
+    }
+}

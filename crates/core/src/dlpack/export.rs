@@ -1,0 +1,203 @@
+//! Our tensors out: one heap block with the struct, the shape, the strides and the owner.
+
+use super::abi::{
+    FLAG_READ_ONLY, FLAG_SUBBYTE_PADDED, ManagedTensor, ManagedTensorVersioned, RawDType, RawDevice,
+    RawTensor, VERSION,
+};
+use crate::error::{Error, ErrorKind, Result};
+use crate::layout::Dims;
+use crate::tensor::{Access, ByteOrder, Tensor};
+use std::ptr::{self, NonNull};
+
+/// What an exported struct points into, with the struct itself in front.
+#[repr(C)]
+struct Exported<M, O> {
+    managed: M,
+    shape: Dims,
+    strides: Dims,
+    owner: O,
+}
+
+/// Exports with a version: carries the read-only flag, and the padding flag for narrow types.
+///
+/// # Errors
+/// When DLPack has no words for the tensor: a stride that is no whole number of elements, swapped bytes.
+pub fn to_versioned<O: Send + 'static>(tensor: Tensor<O>) -> Result<NonNull<ManagedTensorVersioned>> {
+    let mut flags = if tensor.access() == Access::ReadOnly { FLAG_READ_ONLY } else { 0 };
+    if tensor.dtype().bits() < 8 {
+        flags |= FLAG_SUBBYTE_PADDED;
+    }
+    let block = exported(tensor, |dl_tensor| ManagedTensorVersioned {
+        version: VERSION,
+        manager_ctx: ptr::null_mut(),
+        deleter: Some(release_versioned::<O>),
+        flags,
+        dl_tensor,
+    })?;
+    let block = Box::into_raw(block);
+    // SAFETY: the block is ours and alive; its vectors do not move any more, so pointers into them hold.
+    unsafe {
+        (*block).managed.manager_ctx = block.cast();
+        point(&mut (*block).managed.dl_tensor, &mut (*block).shape, &mut (*block).strides);
+        Ok(NonNull::new_unchecked(block).cast())
+    }
+}
+
+/// Exports without a version, for consumers that know no other form. It cannot say "read-only": the
+/// planner gives it only to frameworks that do not write.
+///
+/// # Errors
+/// As [`to_versioned`], and for types narrower than a byte, whose padding it cannot express.
+pub fn to_legacy<O: Send + 'static>(tensor: Tensor<O>) -> Result<NonNull<ManagedTensor>> {
+    if tensor.dtype().bits() < 8 {
+        return Err(Error::new(
+            ErrorKind::UnsupportedDType,
+            format!("a DLPack capsule without a version cannot carry {}", tensor.dtype()),
+        ));
+    }
+    let block = exported(tensor, |dl_tensor| ManagedTensor {
+        dl_tensor,
+        manager_ctx: ptr::null_mut(),
+        deleter: Some(release_legacy::<O>),
+    })?;
+    let block = Box::into_raw(block);
+    // SAFETY: as in `to_versioned`.
+    unsafe {
+        (*block).managed.manager_ctx = block.cast();
+        point(&mut (*block).managed.dl_tensor, &mut (*block).shape, &mut (*block).strides);
+        Ok(NonNull::new_unchecked(block).cast())
+    }
+}
+
+fn exported<M, O>(tensor: Tensor<O>, wrap: impl FnOnce(RawTensor) -> M) -> Result<Box<Exported<M, O>>> {
+    let layout = tensor.layout();
+    if tensor.order() != ByteOrder::Native {
+        return Err(Error::new(ErrorKind::UnsupportedLayout, "DLPack has no byte-swapped types"));
+    }
+    let strides = layout.element_strides().ok_or_else(|| {
+        Error::new(
+            ErrorKind::UnsupportedLayout,
+            "a stride is no whole number of elements, which DLPack cannot express",
+        )
+    })?;
+    let (code, bits) = tensor.dtype().dlpack_code();
+    let raw = RawTensor {
+        data: if layout.is_empty() { ptr::null_mut() } else { tensor.data().cast() },
+        device: RawDevice { device_type: tensor.device().kind as i32, device_id: tensor.device().index },
+        ndim: layout.rank() as i32,
+        dtype: RawDType { code, bits, lanes: 1 },
+        shape: ptr::null_mut(),
+        strides: ptr::null_mut(),
+        byte_offset: 0,
+    };
+    let shape = Dims::from_slice(layout.shape());
+    Ok(Box::new(Exported { managed: wrap(raw), shape, strides, owner: tensor.into_owner() }))
+}
+
+fn point(raw: &mut RawTensor, shape: &mut Dims, strides: &mut Dims) {
+    if raw.ndim > 0 {
+        raw.shape = shape.as_mut_ptr();
+        raw.strides = strides.as_mut_ptr();
+    }
+}
+
+unsafe extern "C" fn release_versioned<O>(managed: *mut ManagedTensorVersioned) {
+    if !managed.is_null() {
+        // SAFETY: the consumer passes back the struct that `to_versioned::<O>` made, once; it heads its block.
+        drop(unsafe { Box::from_raw(managed.cast::<Exported<ManagedTensorVersioned, O>>()) });
+    }
+}
+
+unsafe extern "C" fn release_legacy<O>(managed: *mut ManagedTensor) {
+    if !managed.is_null() {
+        // SAFETY: the consumer passes back the struct that `to_legacy::<O>` made, once; it heads its block.
+        drop(unsafe { Box::from_raw(managed.cast::<Exported<ManagedTensor, O>>()) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{from_legacy, from_versioned};
+    use super::*;
+    use crate::device::Device;
+    use crate::dtype::DType;
+    use crate::layout::Layout;
+    use proptest::prelude::*;
+    use std::sync::Arc;
+
+    fn tensor(dtype: DType, shape: &[i64], access: Access) -> (Tensor<Arc<Vec<u8>>>, Arc<Vec<u8>>) {
+        let layout = Layout::dense(dtype.size(), shape).unwrap();
+        let memory = Arc::new(vec![7u8; layout.bytes().max(1)]);
+        let data = memory.as_ptr().cast_mut();
+        // SAFETY: the vector is as long as the layout and the Arc keeps it; nothing writes through it.
+        let tensor = unsafe {
+            Tensor::new(data, dtype, layout, Device::CPU, ByteOrder::Native, access, Arc::clone(&memory))
+        };
+        (tensor.unwrap(), memory)
+    }
+
+    #[test]
+    fn there_and_back_keeps_everything_and_frees_it() {
+        for dtype in DType::all() {
+            let (sent, memory) = tensor(dtype, &[2, 1, 3], Access::ReadOnly);
+            let address = sent.data();
+            let managed = to_versioned(sent).unwrap();
+            // SAFETY: fresh from `to_versioned`.
+            let back = unsafe { from_versioned(managed) }.unwrap();
+            assert_eq!((back.dtype(), back.data(), back.access()), (dtype, address, Access::ReadOnly));
+            assert_eq!(back.layout().shape(), [2, 1, 3]);
+            assert!(back.layout().is_dense());
+            assert_eq!(Arc::strong_count(&memory), 2);
+            drop(back);
+            assert_eq!(Arc::strong_count(&memory), 1);
+        }
+    }
+
+    #[test]
+    fn legacy_there_and_back_on_another_thread() {
+        let (sent, memory) = tensor(DType::Float64, &[5], Access::ReadWrite);
+        let managed = to_legacy(sent).unwrap();
+        // SAFETY: fresh from `to_legacy`.
+        let back = unsafe { from_legacy(managed) }.unwrap();
+        std::thread::spawn(move || drop(back)).join().unwrap();
+        assert_eq!(Arc::strong_count(&memory), 1);
+    }
+
+    #[test]
+    fn legacy_refuses_narrow_types() {
+        assert!(to_legacy(tensor(DType::Int4, &[2], Access::ReadWrite).0).is_err());
+    }
+
+    #[test]
+    fn empty_tensors_travel_with_null_data() {
+        let managed = to_versioned(tensor(DType::Int16, &[0, 3], Access::ReadWrite).0).unwrap();
+        // SAFETY: fresh from `to_versioned`; read before it is taken back.
+        assert!(unsafe { managed.as_ref() }.dl_tensor.data.is_null());
+        // SAFETY: as above.
+        assert!(unsafe { from_versioned(managed) }.unwrap().layout().is_empty());
+    }
+
+    #[test]
+    fn a_record_stride_has_no_words() {
+        let layout = Layout::strided(4, &[3], &[5]).unwrap();
+        let memory = [0u8; 14];
+        let data = memory.as_ptr().cast_mut();
+        // SAFETY: 14 bytes hold the extent; nothing writes.
+        let tensor = unsafe {
+            Tensor::new(data, DType::Int32, layout, Device::CPU, ByteOrder::Native, Access::ReadOnly, ())
+        };
+        assert_eq!(to_versioned(tensor.unwrap()).unwrap_err().kind(), ErrorKind::UnsupportedLayout);
+    }
+
+    proptest! {
+        #[test]
+        fn any_rank_travels(shape in proptest::collection::vec(0i64..3, 0..12)) {
+            let (sent, memory) = tensor(DType::Int16, &shape, Access::ReadWrite);
+            // SAFETY: fresh from `to_versioned`.
+            let back = unsafe { from_versioned(to_versioned(sent).unwrap()) }.unwrap();
+            prop_assert_eq!(back.layout().shape(), &shape[..]);
+            drop(back);
+            prop_assert_eq!(Arc::strong_count(&memory), 1);
+        }
+    }
+}

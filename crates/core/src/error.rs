@@ -1,0 +1,103 @@
+//! What goes wrong, said in two lines: the fact, and what to do about it.
+//!
+//! An [`Error`] has a kind (which exception it becomes), a fact that stands on one line, and a
+//! hint that starts with a verb. Internals stay out of both.
+
+use std::borrow::Cow;
+use std::fmt;
+
+/// The result of a fallible call in this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What sort of thing went wrong; each becomes one exception class in Python.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// The object is no tensor, or a kind of tensor that has no plain memory.
+    NotATensor,
+    /// The element type has no counterpart at the target.
+    UnsupportedDType,
+    /// The target framework cannot hold memory on that device.
+    UnsupportedDevice,
+    /// The layout cannot be expressed at the target, even by copying.
+    UnsupportedLayout,
+    /// Sharing was demanded and a fact forbids it.
+    CopyRequired,
+    /// The trip needs more memory than there is, or than the caller allowed.
+    OutOfMemory,
+    /// The framework is not installed, or not known.
+    FrameworkMissing,
+    /// Memory given to us from outside breaks its own contract.
+    InvalidTensor,
+    /// An argument has a value that means nothing here.
+    InvalidArgument,
+    /// A framework refused what its own documentation accepts.
+    FrameworkRefused,
+}
+
+/// One fact and, where there is something to do, one hint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    kind: ErrorKind,
+    fact: Cow<'static, str>,
+    hint: Option<Cow<'static, str>>,
+}
+
+impl Error {
+    /// An error that states `fact`.
+    pub fn new(kind: ErrorKind, fact: impl Into<Cow<'static, str>>) -> Self {
+        Self { kind, fact: fact.into(), hint: None }
+    }
+
+    /// The same error with a line that says what to do.
+    #[must_use]
+    pub fn with_hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Which sort of error this is.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// What is the case, in one line.
+    pub fn fact(&self) -> &str {
+        &self.fact
+    }
+
+    /// What to do, in one line.
+    pub fn hint(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.fact)?;
+        match &self.hint {
+            Some(hint) => write!(f, "\nhint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hint_stands_on_its_own_line() {
+        let error = Error::new(ErrorKind::CopyRequired, "the source is strided").with_hint("pass copy=None");
+        assert_eq!(error.to_string(), "the source is strided\nhint: pass copy=None");
+    }
+
+    #[test]
+    fn no_hint_no_second_line() {
+        assert_eq!(
+            Error::new(ErrorKind::InvalidTensor, "shape dimension 2 is negative: -5").to_string(),
+            "shape dimension 2 is negative: -5"
+        );
+    }
+}

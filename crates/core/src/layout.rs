@@ -1,0 +1,354 @@
+//! Shape and strides, with arithmetic that cannot overflow.
+//!
+//! Strides are in **bytes**, so that fields of records (a float32 every 5 bytes) have a layout too.
+//! A [`Layout`] can only be made by a constructor that has checked it: every dimension is at least
+//! zero, the number of bytes and every offset that an index can reach fit in an `i64`. Code that
+//! holds a `Layout` may therefore add and multiply without looking.
+
+use crate::error::{Error, ErrorKind, Result};
+use smallvec::SmallVec;
+
+/// A few numbers, one for each dimension; eight or fewer stay off the heap.
+pub type Dims = SmallVec<[i64; 8]>;
+
+/// The shape of a tensor and the distance in bytes between neighbours along each dimension.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    shape: Dims,
+    strides: Dims,
+    item: usize,
+}
+
+fn invalid(fact: String) -> Error {
+    Error::new(ErrorKind::InvalidTensor, fact)
+}
+
+impl Layout {
+    /// A layout from strides in bytes.
+    ///
+    /// # Errors
+    /// When a dimension is negative, the two differ in length, or a size or offset overflows.
+    pub fn strided(item: usize, shape: &[i64], strides: &[i64]) -> Result<Self> {
+        if shape.len() != strides.len() {
+            return Err(invalid(format!(
+                "the shape has {} dimensions and the strides have {}",
+                shape.len(),
+                strides.len()
+            )));
+        }
+        let layout = Self { shape: Dims::from_slice(shape), strides: Dims::from_slice(strides), item };
+        layout.check()?;
+        Ok(layout)
+    }
+
+    /// A layout from strides in elements, as DLPack and torch count them.
+    ///
+    /// # Errors
+    /// As [`Layout::strided`].
+    pub fn strided_by_element(item: usize, shape: &[i64], strides: &[i64]) -> Result<Self> {
+        let mut bytes = Dims::with_capacity(strides.len());
+        for (axis, stride) in strides.iter().enumerate() {
+            let stride = stride
+                .checked_mul(item as i64)
+                .ok_or_else(|| invalid(format!("the stride of dimension {axis} overflows: {stride}")))?;
+            bytes.push(stride);
+        }
+        Self::strided(item, shape, &bytes)
+    }
+
+    /// The dense row-major layout of `shape`.
+    ///
+    /// # Errors
+    /// When a dimension is negative or the size overflows.
+    pub fn dense(item: usize, shape: &[i64]) -> Result<Self> {
+        let mut strides = Dims::from_elem(0, shape.len());
+        let mut step = item as i64;
+        for axis in (0..shape.len()).rev() {
+            strides[axis] = step;
+            step = step
+                .checked_mul(shape[axis].max(1))
+                .ok_or_else(|| invalid(format!("the size of shape {shape:?} overflows")))?;
+        }
+        Self::strided(item, shape, &strides)
+    }
+
+    fn check(&self) -> Result<()> {
+        let (mut bytes, mut low, mut high) = (self.item as i64, 0i64, self.item as i64);
+        let empty = self.shape.contains(&0);
+        for (axis, (&dim, &stride)) in self.shape.iter().zip(&self.strides).enumerate() {
+            if dim < 0 {
+                return Err(invalid(format!("shape dimension {axis} is negative: {dim}")));
+            }
+            if empty {
+                continue;
+            }
+            let overflow = || {
+                invalid(format!("shape {:?} with strides {:?} overflows", &self.shape[..], &self.strides[..]))
+            };
+            bytes = bytes.checked_mul(dim).ok_or_else(overflow)?;
+            let reach = (dim - 1).checked_mul(stride).ok_or_else(overflow)?;
+            if reach < 0 {
+                low = low.checked_add(reach).ok_or_else(overflow)?;
+            } else {
+                high = high.checked_add(reach).ok_or_else(overflow)?;
+            }
+        }
+        high.checked_sub(low).map(|_| ()).ok_or_else(|| invalid("the extent of the strides overflows".into()))
+    }
+
+    /// The lengths of the dimensions.
+    pub fn shape(&self) -> &[i64] {
+        &self.shape
+    }
+
+    /// The distances in bytes.
+    pub fn strides(&self) -> &[i64] {
+        &self.strides
+    }
+
+    /// The size of an element in bytes.
+    pub fn item(&self) -> usize {
+        self.item
+    }
+
+    /// How many dimensions.
+    pub fn rank(&self) -> usize {
+        self.shape.len()
+    }
+
+    /// How many elements.
+    pub fn count(&self) -> usize {
+        if self.shape.contains(&0) { 0 } else { self.shape.iter().product::<i64>() as usize }
+    }
+
+    /// How many bytes the elements take, each counted once for every index that reaches it.
+    pub fn bytes(&self) -> usize {
+        self.count() * self.item
+    }
+
+    /// Whether there is no element.
+    pub fn is_empty(&self) -> bool {
+        self.shape.contains(&0)
+    }
+
+    /// The lowest and one past the highest byte that an index can reach, from the data pointer.
+    pub fn extent(&self) -> (i64, i64) {
+        if self.is_empty() {
+            return (0, 0);
+        }
+        let (mut low, mut high) = (0, self.item as i64);
+        for (&dim, &stride) in self.shape.iter().zip(&self.strides) {
+            let reach = (dim - 1) * stride;
+            if reach < 0 { low += reach } else { high += reach }
+        }
+        (low, high)
+    }
+
+    /// Whether the elements lie one after the other in row-major order.
+    ///
+    /// Strides of dimensions of length one, and all strides of an empty tensor, do not count.
+    pub fn is_dense(&self) -> bool {
+        let mut step = self.item as i64;
+        for (&dim, &stride) in self.shape.iter().zip(&self.strides).rev() {
+            if dim == 0 {
+                return true;
+            }
+            if dim != 1 {
+                if stride != step {
+                    return self.is_empty();
+                }
+                step *= dim;
+            }
+        }
+        true
+    }
+
+    /// Whether the elements fill a block without gaps or overlap in *some* order of the dimensions.
+    pub fn is_dense_permuted(&self) -> bool {
+        if self.is_empty() {
+            return true;
+        }
+        let mut axes: SmallVec<[(i64, i64); 8]> = self
+            .strides
+            .iter()
+            .copied()
+            .zip(self.shape.iter().copied())
+            .filter(|&(_, dim)| dim != 1)
+            .collect();
+        axes.sort_unstable();
+        let mut step = self.item as i64;
+        axes.into_iter().all(|(stride, dim)| {
+            let fits = stride == step;
+            step *= dim;
+            fits
+        })
+    }
+
+    /// Whether some stride runs backwards over more than one element.
+    pub fn has_negative_stride(&self) -> bool {
+        !self.is_empty() && self.shape.iter().zip(&self.strides).any(|(&dim, &stride)| dim > 1 && stride < 0)
+    }
+
+    /// Whether two indices reach the same bytes through a stride of zero.
+    pub fn is_broadcast(&self) -> bool {
+        !self.is_empty() && self.shape.iter().zip(&self.strides).any(|(&dim, &stride)| dim > 1 && stride == 0)
+    }
+
+    /// Whether two different indices may reach the same byte.
+    ///
+    /// Exact for the layouts that slicing, transposing and broadcasting make; a stranger layout
+    /// (a sliding window, say) may be called overlapping when it is not, never the other way round.
+    pub fn may_overlap(&self) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        let mut axes: SmallVec<[(i64, i64); 8]> = self
+            .strides
+            .iter()
+            .map(|stride| stride.saturating_abs())
+            .zip(self.shape.iter().copied())
+            .filter(|&(_, dim)| dim != 1)
+            .collect();
+        axes.sort_unstable();
+        let mut covered = self.item as i64;
+        axes.into_iter().any(|(stride, dim)| {
+            let overlaps = stride < covered;
+            covered = stride.saturating_mul(dim - 1).saturating_add(covered);
+            overlaps
+        })
+    }
+
+    /// Whether every stride that matters is a whole number of elements.
+    pub fn strides_are_whole(&self) -> bool {
+        let item = self.item as i64;
+        item == 1
+            || self.is_empty()
+            || self.shape.iter().zip(&self.strides).all(|(&dim, &stride)| dim <= 1 || stride % item == 0)
+    }
+
+    /// The strides in elements, for DLPack.
+    ///
+    /// Dimensions of length one or zero, whose stride means nothing, get the row-major stride: consumers
+    /// that compare strides literally then see a dense tensor as dense. `None` where a stride is no whole
+    /// number of elements.
+    pub fn element_strides(&self) -> Option<Dims> {
+        if !self.strides_are_whole() {
+            return None;
+        }
+        let item = self.item as i64;
+        let empty = self.is_empty();
+        let mut strides = Dims::from_elem(0, self.rank());
+        let mut step = 1i64;
+        for axis in (0..self.rank()).rev() {
+            let dim = self.shape[axis];
+            strides[axis] = if dim <= 1 || empty { step } else { self.strides[axis] / item };
+            step = strides[axis].wrapping_mul(dim.max(1));
+        }
+        Some(strides)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn dense_layouts() {
+        let layout = Layout::dense(4, &[2, 3, 4]).unwrap();
+        assert_eq!(layout.strides(), [48, 16, 4]);
+        assert!(layout.is_dense() && layout.is_dense_permuted() && !layout.may_overlap());
+        assert_eq!((layout.count(), layout.bytes(), layout.extent()), (24, 96, (0, 96)));
+    }
+
+    #[test]
+    fn a_transpose_is_dense_in_another_order() {
+        let layout = Layout::strided(4, &[3, 2], &[4, 12]).unwrap();
+        assert!(!layout.is_dense() && layout.is_dense_permuted() && !layout.may_overlap());
+    }
+
+    #[test]
+    fn strides_of_length_one_do_not_count() {
+        let layout = Layout::strided(8, &[1, 3, 1], &[7, 8, -1000]).unwrap();
+        assert!(layout.is_dense() && !layout.has_negative_stride() && layout.strides_are_whole());
+        assert_eq!(layout.element_strides().unwrap().as_slice(), [3, 1, 1]);
+    }
+
+    #[test]
+    fn empty_layouts_are_dense() {
+        let layout = Layout::strided(4, &[5, 0, i64::MAX], &[-9, 1, i64::MIN]).unwrap();
+        assert!(layout.is_dense() && layout.is_empty() && !layout.may_overlap());
+        assert_eq!((layout.count(), layout.extent()), (0, (0, 0)));
+        assert!(layout.element_strides().is_some());
+    }
+
+    #[test]
+    fn zero_and_negative_strides() {
+        let broadcast = Layout::strided(4, &[3, 4], &[0, 4]).unwrap();
+        assert!(broadcast.is_broadcast() && broadcast.may_overlap() && !broadcast.is_dense_permuted());
+        let reversed = Layout::strided(4, &[3], &[-4]).unwrap();
+        assert!(reversed.has_negative_stride() && !reversed.may_overlap());
+        assert_eq!(reversed.extent(), (-8, 4));
+    }
+
+    #[test]
+    fn record_fields_are_not_whole() {
+        let layout = Layout::strided(4, &[3], &[5]).unwrap();
+        assert!(!layout.strides_are_whole() && layout.element_strides().is_none());
+    }
+
+    #[test]
+    fn bad_layouts_are_named() {
+        let fact = |shape: &[i64], strides: &[i64]| {
+            Layout::strided(8, shape, strides).unwrap_err().fact().to_owned()
+        };
+        assert_eq!(fact(&[2, -5], &[8, 8]), "shape dimension 1 is negative: -5");
+        assert!(fact(&[i64::MAX, 4], &[0, 0]).contains("overflows"));
+        assert!(fact(&[3], &[i64::MAX / 2 + 1]).contains("overflows"));
+        assert!(fact(&[2, 2], &[i64::MIN / 2, i64::MAX]).contains("overflows"));
+        assert!(fact(&[2], &[8, 8]).contains("2"));
+        assert!(Layout::strided_by_element(8, &[2], &[i64::MAX / 4]).is_err());
+        assert!(Layout::dense(8, &[1 << 40, 1 << 40]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn extents_hold_every_index(
+            dims in proptest::collection::vec((0i64..5, -40i64..40), 0..5),
+            item in prop_oneof![Just(1usize), Just(2), Just(4), Just(8)],
+        ) {
+            let (shape, strides): (Vec<i64>, Vec<i64>) = dims.into_iter().unzip();
+            let layout = Layout::strided(item, &shape, &strides).unwrap();
+            let (low, high) = layout.extent();
+            let mut offsets = vec![0i64];
+            for (&dim, &stride) in shape.iter().zip(&strides) {
+                offsets = offsets.iter().flat_map(|o| (0..dim).map(move |i| o + i * stride)).collect();
+            }
+            prop_assert_eq!(offsets.len(), layout.count());
+            if !offsets.is_empty() {
+                prop_assert_eq!(*offsets.iter().min().unwrap(), low);
+                prop_assert_eq!(*offsets.iter().max().unwrap() + item as i64, high);
+            }
+            let dense = offsets.iter().enumerate().all(|(i, o)| *o == (i * item) as i64);
+            prop_assert_eq!(layout.is_dense(), dense);
+            let mut sorted = offsets.clone();
+            sorted.sort_unstable();
+            let overlaps = sorted.windows(2).any(|pair| pair[1] - pair[0] < item as i64);
+            prop_assert!(!overlaps || layout.may_overlap(), "an overlap was missed");
+            let permuted = sorted.iter().enumerate().all(|(i, o)| *o == (i * item) as i64) ;
+            prop_assert_eq!(layout.is_dense_permuted(), permuted && !overlaps);
+        }
+
+        #[test]
+        fn any_numbers_give_a_layout_or_an_error(
+            shape in proptest::collection::vec(any::<i64>(), 0..4),
+            strides in proptest::collection::vec(any::<i64>(), 0..4),
+        ) {
+            if let Ok(layout) = Layout::strided(16, &shape, &strides) {
+                let (low, high) = layout.extent();
+                prop_assert!(low <= 0 && high >= 0);
+                let _ = (layout.is_dense(), layout.is_dense_permuted(), layout.may_overlap(), layout.element_strides(), layout.bytes());
+            }
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! The ground floor of tensorferry: what a tensor is, and what may happen to one.
+//!
+//! This crate knows nothing of Python and nothing of CUDA. It is read from the bottom up:
+//!
+//! - [`dtype`], [`device`], [`layout`]: the facts about memory;
+//! - [`tensor`], [`host`]: memory plus those facts plus an owner that keeps it alive;
+//! - [`frozen`]: which memory is on loan as read-only;
+//! - [`error`]: what goes wrong, as one fact and one hint;
+//! - [`dlpack`]: the ABI that frameworks speak, checked on the way in, owned on the way out;
+//! - [`plan`]: pure functions from facts and wishes to steps with reasons;
+//! - [`pack`]: the host copy engine, the only place here that moves bytes.
+
+pub mod device;
+pub mod dlpack;
+pub mod dtype;
+pub mod error;
+pub mod frozen;
+pub mod host;
+pub mod layout;
+pub mod pack;
+pub mod plan;
+pub mod tensor;
+
+pub use device::Device;
+pub use dtype::DType;
+pub use error::{Error, ErrorKind, Result};
+pub use layout::Layout;
+pub use tensor::{Access, ByteOrder, Tensor};

@@ -1,0 +1,222 @@
+//! Bytes from one plane to another, unchanged: what is left of a copy when no type changes.
+//!
+//! Three shapes of plane matter. Rows that lie dense on both sides are moved whole. A transpose (dense down
+//! the rows in the source, along the rows in the target) goes in blocks of 64 by 64 bytes, `transpose`, so
+//! that every cache line is touched once: the naive loop fetches a line for each element. Everything else is
+//! a loop over elements, in tiles where the source is closer together down the rows.
+//!
+//! Elements are arrays of bytes, `[u8; N]`: any alignment is right, and the compiler still moves each in one
+//! go.
+
+use super::transpose;
+use super::walk::{Axis, Plane};
+
+/// Elements along each side of a tile, where a plane is transposed but not dense.
+const TILE: usize = 32;
+
+/// Copies a plane of elements of `item` bytes.
+///
+/// # Safety
+/// Every element of the plane is readable in the source and writable in the target, and the two do not
+/// overlap.
+pub(super) unsafe fn plane(item: usize, plane: &Plane, from: *const u8, to: *mut u8) {
+    let Plane { rows, cols } = *plane;
+    let step = item as isize;
+    if (cols.from == step && cols.to == step) || cols.n == 1 {
+        // SAFETY: the caller's contract; the elements of a row are neighbours on both sides.
+        unsafe { dense_rows(item * cols.n, rows, from, to) }
+    } else if rows.from == step && cols.to == step {
+        // SAFETY: the caller's contract, and the steps that `transpose` asks for.
+        unsafe { transpose::plane(item, plane, from, to) }
+    } else {
+        // SAFETY: the caller's contract.
+        unsafe { elements(item, plane, from, to) }
+    }
+}
+
+/// Copies `rows` runs of `bytes` bytes.
+///
+/// # Safety
+/// As [`plane`].
+unsafe fn dense_rows(bytes: usize, rows: Axis, from: *const u8, to: *mut u8) {
+    // Runs as short as an element are elements: no call for each.
+    macro_rules! short {
+        ($($n:literal)*) => {
+            match bytes {
+                $($n => {
+                    // SAFETY: the caller's contract.
+                    unsafe { line::<$n>(rows, from, to) }
+                    return;
+                })*
+                _ => {}
+            }
+        };
+    }
+    if rows.n > 1 {
+        short!(1 2 3 4 6 8 12 16 24 32);
+    }
+    for row in 0..rows.n as isize {
+        // SAFETY: the caller vouches for every row of the plane, and that the two do not overlap.
+        unsafe { from.offset(row * rows.from).copy_to_nonoverlapping(to.offset(row * rows.to), bytes) }
+    }
+}
+
+/// Copies elements of `item` bytes one by one.
+///
+/// # Safety
+/// As [`plane`].
+pub(super) unsafe fn elements(item: usize, plane: &Plane, from: *const u8, to: *mut u8) {
+    // SAFETY: the caller's contract, in every arm.
+    unsafe {
+        match item {
+            1 => elements_of::<1>(plane, from, to),
+            2 => elements_of::<2>(plane, from, to),
+            4 => elements_of::<4>(plane, from, to),
+            8 => elements_of::<8>(plane, from, to),
+            _ => elements_of::<16>(plane, from, to),
+        }
+    }
+}
+
+/// [`elements`] of one size.
+///
+/// # Safety
+/// As [`plane`].
+unsafe fn elements_of<const N: usize>(plane: &Plane, from: *const u8, to: *mut u8) {
+    let Plane { rows, cols } = *plane;
+    let (tile_rows, tile_cols) = if plane.is_transposed() { (TILE, TILE) } else { (rows.n, cols.n) };
+    for top in (0..rows.n).step_by(tile_rows) {
+        for left in (0..cols.n).step_by(tile_cols) {
+            let height = tile_rows.min(rows.n - top);
+            let width = tile_cols.min(cols.n - left);
+            // The longer side is the inner loop.
+            let (outer, inner) = if width >= height {
+                (Axis { n: height, ..rows }, Axis { n: width, ..cols })
+            } else {
+                (Axis { n: width, ..cols }, Axis { n: height, ..rows })
+            };
+            let (top, left) = (top as isize, left as isize);
+            // SAFETY: the tile lies within the plane, for which the caller vouches.
+            unsafe {
+                let from = from.offset(top * rows.from + left * cols.from);
+                let to = to.offset(top * rows.to + left * cols.to);
+                for turn in 0..outer.n as isize {
+                    line::<N>(inner, from.offset(turn * outer.from), to.offset(turn * outer.to));
+                }
+            }
+        }
+    }
+}
+
+/// Copies a line of elements of `N` bytes.
+///
+/// # Safety
+/// Every element of the line is readable in the source and writable in the target, and the two do not
+/// overlap.
+#[inline(always)]
+unsafe fn line<const N: usize>(axis: Axis, from: *const u8, to: *mut u8) {
+    for i in 0..axis.n as isize {
+        // SAFETY: element `i` is one that the caller vouches for; byte arrays have no alignment.
+        unsafe {
+            to.offset(i * axis.to)
+                .cast::<[u8; N]>()
+                .write(from.offset(i * axis.from).cast::<[u8; N]>().read());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A plane over fresh memory, checked against the formula.
+    fn check(
+        item: usize,
+        (rows, cols): (usize, usize),
+        from_steps: (isize, isize),
+        to_steps: (isize, isize),
+    ) {
+        let place = |(row_step, col_step): (isize, isize), row: usize, col: usize| {
+            row as isize * row_step + col as isize * col_step
+        };
+        let extent = |steps| {
+            let corners =
+                [(0, 0), (rows - 1, 0), (0, cols - 1), (rows - 1, cols - 1)].map(|(r, c)| place(steps, r, c));
+            let (low, high) = (*corners.iter().min().unwrap(), *corners.iter().max().unwrap());
+            (low, (high - low) as usize + item)
+        };
+        let ((from_low, from_size), (to_low, to_size)) = (extent(from_steps), extent(to_steps));
+        // One byte more in front: nothing is aligned.
+        let from: Vec<u8> = (0..from_size + 1).map(|i| (i * 7 + i / 251) as u8).collect();
+        let mut to = vec![0xee; to_size + 1];
+        let mut expected = to.clone();
+        for row in 0..rows {
+            for col in 0..cols {
+                let f = (place(from_steps, row, col) - from_low) as usize + 1;
+                let t = (place(to_steps, row, col) - to_low) as usize + 1;
+                expected[t..t + item].copy_from_slice(&from[f..f + item]);
+            }
+        }
+        let axes = Plane {
+            rows: Axis { n: rows, from: from_steps.0, to: to_steps.0 },
+            cols: Axis { n: cols, from: from_steps.1, to: to_steps.1 },
+        };
+        // SAFETY: the vectors were made to span the plane, from its lowest corner.
+        unsafe {
+            plane(item, &axes, from.as_ptr().offset(1 - from_low), to.as_mut_ptr().offset(1 - to_low));
+        }
+        assert!(to == expected, "{item} bytes, {rows} x {cols}, {from_steps:?} to {to_steps:?}");
+    }
+
+    #[test]
+    fn planes_of_every_kind() {
+        let sizes: &[(usize, usize)] = if cfg!(miri) {
+            &[(1, 1), (5, 3), (9, 17)]
+        } else {
+            &[(1, 1), (1, 9), (7, 1), (5, 3), (3, 70), (70, 3), (64, 64), (65, 130), (33, 16), (129, 67)]
+        };
+        for &item in &[1usize, 2, 4, 8, 16] {
+            for &(rows, cols) in sizes {
+                let (i, r, c) = (item as isize, rows as isize, cols as isize);
+                let dense = (c * i, i);
+                let transposed = (i, r * i);
+                check(item, (rows, cols), dense, dense);
+                check(item, (rows, cols), transposed, dense);
+                check(item, (rows, cols), (i, r * i + 5), (c * i + 3, i));
+                check(item, (rows, cols), (-i, r * i), dense);
+                check(item, (rows, cols), (i, -r * i), dense);
+                check(item, (rows, cols), (2 * i, 2 * r * i), dense);
+                check(item, (rows, cols), dense, (3 * c * i, 3 * i));
+                check(item, (rows, cols), (0, 0), dense);
+                check(item, (rows, cols), (c * (i + 1), i + 1), ((c + 1) * (i + 1), i + 1));
+                check(item, (rows, cols), (0, -i), (c * i + 1, i));
+            }
+        }
+    }
+
+    /// Large enough to be written past the caches, with edges that do not divide.
+    #[test]
+    fn a_large_transpose() {
+        if cfg!(miri) {
+            return;
+        }
+        let (rows, cols) = (1037, 1091);
+        let pitch = (cols * 4usize).next_multiple_of(64);
+        let from: Vec<u32> = (0..rows * cols).map(|i| i as u32).collect();
+        let mut to = vec![0u8; rows * pitch + 64];
+        let start = to.as_ptr().align_offset(64);
+        let axes = Plane {
+            rows: Axis { n: rows, from: 4, to: pitch as isize },
+            cols: Axis { n: cols, from: rows as isize * 4, to: 4 },
+        };
+        // SAFETY: the source has `cols` lines of `rows` elements, the target `rows` lines of `pitch` bytes
+        // after the start.
+        unsafe { plane(4, &axes, from.as_ptr().cast(), to.as_mut_ptr().add(start)) };
+        for row in 0..rows {
+            for col in 0..cols {
+                let place = start + row * pitch + col * 4;
+                assert_eq!(to[place..place + 4], ((col * rows + row) as u32).to_ne_bytes(), "{row} {col}");
+            }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The host copy engine: any layout, any type, to any other, with many threads.
+//!
+//! # What it promises
+//!
+//! - [`convert`] is total: each of the 28 types goes to each other one, from any strides (negative, zero, no
+//!   multiple of the element), any alignment, either byte order, any rank. The one error is two shapes that
+//!   differ.
+//! - A result depends on the value alone: not on layout, alignment, number of threads or the machine's vector
+//!   instructions. The table of results stands in [`cast`].
+//! - A type that goes to itself moves as bytes, whatever they mean.
+//! - It allocates nothing that grows with the tensor, and does not panic.
+//!
+//! # How
+//!
+//! [`walk`] reduces the two layouts to a loop nest in the target's order and cuts it for [`threads`].
+//! [`copy`] moves planes of bytes, with [`transpose`] for the hard ones. [`cast`] gathers what is not dense
+//! into small buffers, runs chains of [`kernel`]s over them, and scatters. [`number`] has the formats and the
+//! rounding, [`f16c`] the two instructions that beat it.
+//!
+//! # What it knowingly rejects
+//!
+//! - Overlap between source and target, or within the target: callers make fresh memory, or have checked.
+//! - Pools of threads that outlive a call: they hang after `fork()`.
+//! - Packed types, two elements to a byte: they are refused where memory comes in.
+//! - A processor told to flush subnormals (MXCSR's FTZ and DAZ bits): the language assumes that nobody does
+//!   this, and so do the casts that make float32 subnormals from float64.
+
+pub(crate) mod cast;
+mod copy;
+#[cfg(target_arch = "x86_64")]
+mod f16c;
+mod kernel;
+mod number;
+#[cfg(test)]
+mod reference;
+mod threads;
+mod transpose;
+mod walk;
+
+use crate::dtype::{DType, Kind};
+use crate::error::{Error, ErrorKind, Result};
+use crate::layout::Layout;
+use crate::tensor::ByteOrder;
+use cast::Chain;
+use walk::{Axis, Nest};
+
+/// What is read.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    /// The element with index zero everywhere.
+    pub data: *const u8,
+    /// The element type.
+    pub dtype: DType,
+    /// Shape and strides.
+    pub layout: &'a Layout,
+    /// Which end of an element comes first.
+    pub order: ByteOrder,
+}
+
+/// What is written, in the machine's own byte order.
+#[derive(Clone, Copy, Debug)]
+pub struct Destination<'a> {
+    /// The element with index zero everywhere.
+    pub data: *mut u8,
+    /// The element type.
+    pub dtype: DType,
+    /// Shape and strides.
+    pub layout: &'a Layout,
+}
+
+/// Copies every element of the source to the same index of the destination, cast to its type.
+///
+/// At most `threads` threads work on it, the caller's among them; fewer where the tensor is small.
+///
+/// # Errors
+/// When the shapes differ, or a layout is not one of its type's elements.
+///
+/// # Safety
+/// The source is readable and the destination writable over the whole extents of their layouts around their
+/// data pointers, no one else writes to either or reads the destination meanwhile, the two extents do not
+/// overlap, and no two indices of the destination reach the same byte.
+pub unsafe fn convert(source: &Source<'_>, destination: &Destination<'_>, threads: usize) -> Result<()> {
+    check(source, destination)?;
+    if source.layout.is_empty() {
+        return Ok(());
+    }
+    let (from, to, parts_in_common) = as_reals(source.dtype, destination.dtype);
+    let chain = Chain::new(from, source.order, to);
+    let nest = nest(source.layout, destination.layout, parts_in_common);
+    let bytes = nest.count().saturating_mul(from.size().max(to.size()));
+    let ends = Ends { from: source.data, to: destination.data };
+    threads::each(&nest.split(threads::worth(bytes, threads)), |part| {
+        let sweep = part.sweep();
+        let Ends { from: source, to: destination } = *ends.get();
+        match &chain {
+            // SAFETY: a part of the nest over both layouts, for whose extents the caller vouches; parts have
+            // no element in common, so no thread writes what another does.
+            Some(chain) => unsafe { cast::sweep(chain, &sweep, source, destination) },
+            None => {
+                for (from_start, to_start) in sweep.starts() {
+                    // SAFETY: as above; each plane is a part of the sweep, and the bytes of an element are
+                    // right as they are.
+                    unsafe {
+                        copy::plane(
+                            from.size(),
+                            &sweep.plane,
+                            source.offset(from_start),
+                            destination.offset(to_start),
+                        );
+                    }
+                }
+            }
+        }
+    });
+    Ok(())
+}
+
+fn check(source: &Source<'_>, destination: &Destination<'_>) -> Result<()> {
+    let invalid = |fact: String| Err(Error::new(ErrorKind::InvalidArgument, fact));
+    let (from, to) = (source.layout, destination.layout);
+    if from.shape() != to.shape() {
+        return invalid(format!("shape {:?} cannot be copied to shape {:?}", from.shape(), to.shape()));
+    }
+    for (dtype, layout) in [(source.dtype, from), (destination.dtype, to)] {
+        if layout.item() != dtype.size() {
+            return invalid(format!("elements of {} bytes cannot be {dtype}", layout.item()));
+        }
+    }
+    Ok(())
+}
+
+/// The two ends of a copy, as threads share them.
+#[derive(Clone, Copy)]
+struct Ends {
+    from: *const u8,
+    to: *mut u8,
+}
+
+impl Ends {
+    /// Itself, so that a closure borrows the whole and not its pointers.
+    fn get(&self) -> &Self {
+        self
+    }
+}
+
+// SAFETY: two addresses; what is done with them on other threads is covered by the contract of `convert`,
+// whose parts write to disjoint places.
+unsafe impl Sync for Ends {}
+
+/// The types as the chain sees them, and whether each element is two reals on both sides.
+///
+/// The real part of a complex number lies at its start, so complex to real only reads less of each element;
+/// complex to complex is real to real with one more dimension.
+fn as_reals(from: DType, to: DType) -> (DType, DType, bool) {
+    let real = |dtype| match dtype {
+        DType::Complex64 => DType::Float32,
+        DType::Complex128 => DType::Float64,
+        other => other,
+    };
+    match (from.kind(), to.kind()) {
+        (Kind::Complex, Kind::Bool) => (from, to, false),
+        (Kind::Complex, Kind::Complex) if from != to => (real(from), real(to), true),
+        (Kind::Complex, Kind::Complex) => (from, to, false),
+        (Kind::Complex, _) => (real(from), to, false),
+        _ => (from, to, false),
+    }
+}
+
+fn nest(from: &Layout, to: &Layout, pairs: bool) -> Nest {
+    // Offsets within an extent of real memory fit in a pointer's width.
+    let axes = from.shape().iter().zip(from.strides()).zip(to.strides());
+    let axes = axes.map(|((&n, &from), &to)| Axis { n: n as usize, from: from as isize, to: to as isize });
+    let halves = Axis { n: 2, from: (from.item() / 2) as isize, to: (to.item() / 2) as isize };
+    Nest::new(axes.chain(pairs.then_some(halves)))
+}

@@ -1,0 +1,143 @@
+//! What the planner is told.
+
+use crate::device::Device;
+use crate::dtype::{DType, DTypes};
+use crate::layout::Layout;
+use crate::tensor::{Access, ByteOrder};
+
+/// About the source.
+#[derive(Clone, Debug)]
+pub struct SourceFacts<'a> {
+    /// Whose tensor it is, as users name the framework.
+    pub framework: &'a str,
+    /// Element type.
+    pub dtype: DType,
+    /// Shape and strides.
+    pub layout: &'a Layout,
+    /// Where the memory is.
+    pub device: Device,
+    /// Which end of an element comes first.
+    pub order: ByteOrder,
+    /// The data pointer as a number, for its alignment.
+    pub address: usize,
+    /// Whether the memory may be written.
+    pub access: Access,
+    /// Whether others rely on the values.
+    pub nature: Nature,
+    /// Work that the framework has put off, if any.
+    pub pending: Option<Pending>,
+    /// Whether the tensor requires a gradient.
+    pub requires_grad: bool,
+    /// Whether the values came through the object's own `__array__`.
+    pub through_array: bool,
+}
+
+/// Whether others rely on the values staying as they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nature {
+    /// Values may change; whoever shares sees it.
+    Mutable,
+    /// The framework promises its users that values never change.
+    Immutable,
+    /// Immutable, and the framework hands the same memory to others later (TensorFlow's scalars).
+    Cached,
+    /// The value of a variable at the call: it does not change, and must not be written.
+    Snapshot,
+}
+
+/// Work that the source's framework has put off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pending {
+    /// A conjugation.
+    Conjugate,
+    /// A negation.
+    Negate,
+    /// Unpacking several elements from a byte.
+    Unpack,
+    /// Gathering pieces from several devices.
+    Gather,
+}
+
+/// About the target.
+#[derive(Clone, Copy, Debug)]
+pub struct TargetFacts {
+    /// The framework, as users name it.
+    pub framework: &'static str,
+    /// The same with its own capitals, for sentences.
+    pub title: &'static str,
+    /// The types it holds.
+    pub dtypes: DTypes,
+    /// The types it holds in a packed form of its own.
+    pub repacked: DTypes,
+    /// Whether it copies whatever it is given into memory of its own.
+    pub own_memory: bool,
+    /// Whether 64-bit types survive there right now (JAX with x64 off: no).
+    pub wide: bool,
+    /// What `dtype="default"` does to 64-bit floats and complex numbers.
+    pub narrow_by_default: bool,
+    /// Whether it holds elements of the other byte order.
+    pub swapped: bool,
+    /// The strides it takes.
+    pub strides: Strides,
+    /// The alignment it needs: at least this many bytes, and at least an element's own.
+    pub alignment: usize,
+    /// The most dimensions it takes.
+    pub max_rank: usize,
+    /// What it lets its users do with the memory.
+    pub holds: Holds,
+}
+
+/// The strides that a framework takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strides {
+    /// Any number of bytes (NumPy).
+    Bytes,
+    /// Whole elements, any sign.
+    Elements,
+    /// Whole elements, zero or more (PyTorch).
+    Forward,
+    /// No gaps, in any order of the dimensions (JAX).
+    Permuted,
+    /// Dense row-major (TensorFlow).
+    Dense,
+}
+
+/// What a framework lets its users do with memory it was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    /// Read, and write unless the array is marked read-only.
+    Flagged,
+    /// Read only: its tensors are immutable.
+    Immutable,
+    /// Read and write, always.
+    Writable,
+}
+
+/// The element type that the caller wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// The source's own.
+    Same,
+    /// The target's default width.
+    Default,
+    /// This one.
+    Type(DType),
+}
+
+/// What the caller wishes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wishes {
+    /// The element type of the result.
+    pub dtype: Wanted,
+    /// `Some(true)`: always copy. `Some(false)`: share or fail.
+    pub copy: Option<bool>,
+    /// `Some(true)`: the result may be written without harm. `Some(false)`: it must not be writable.
+    pub writable: Option<bool>,
+    /// The most extra memory in bytes.
+    pub budget: Option<usize>,
+}
+
+impl Wishes {
+    /// No wish at all.
+    pub const NONE: Self = Self { dtype: Wanted::Same, copy: None, writable: None, budget: None };
+}

@@ -1,0 +1,100 @@
+//! Plans in sentences.
+
+use super::facts::{Pending, SourceFacts, TargetFacts};
+use super::{Note, Reason};
+use std::borrow::Cow;
+
+impl Reason {
+    /// The kind of copy that this reason leads to, in a word.
+    pub fn kind(self) -> &'static str {
+        match self {
+            Reason::Cast { .. } => "cast",
+            Reason::Swapped => "swap bytes",
+            Reason::NotDense | Reason::Gaps | Reason::NegativeStride | Reason::BrokenStride => "pack",
+            Reason::Pending(Pending::Conjugate | Pending::Negate) => "resolve",
+            Reason::Pending(Pending::Unpack) => "unpack",
+            Reason::Pending(Pending::Gather) => "gather",
+            Reason::Repacked => "repack",
+            _ => "copy",
+        }
+    }
+
+    /// The fact behind the reason, as one clause.
+    pub fn sentence(self, source: &SourceFacts<'_>, target: &TargetFacts) -> Cow<'static, str> {
+        let title = target.title;
+        match self {
+            Reason::Asked => "copy=True was asked for".into(),
+            Reason::Cast { from, to } => format!("the values become {to} from {from}").into(),
+            Reason::Swapped => {
+                format!("the source is in the other byte order; {title} holds only the machine's own").into()
+            }
+            Reason::NotDense => format!("strided; {title} takes only dense row-major memory").into(),
+            Reason::Gaps => format!("strided; {title} takes only memory without gaps").into(),
+            Reason::NegativeStride => {
+                format!("a stride runs backwards; {title} takes no negative strides").into()
+            }
+            Reason::BrokenStride => {
+                format!("a stride is no whole number of elements, which {title} cannot express").into()
+            }
+            Reason::Unaligned { needs } => {
+                let off = source.address % needs;
+                format!("unaligned; {title} needs an address that is a multiple of {needs} and this one is {off} past").into()
+            }
+            Reason::Frozen => format!("the source is read-only; {title} would let it be written").into(),
+            Reason::WritableAsked => "writable=True was asked for and the source must not be written".into(),
+            Reason::CachedScalar => "TensorFlow reuses the memory of its scalars".into(),
+            Reason::Pending(Pending::Conjugate) => "PyTorch has put off a conjugation".into(),
+            Reason::Pending(Pending::Negate) => "PyTorch has put off a negation".into(),
+            Reason::Pending(Pending::Unpack) => {
+                format!("the source keeps {} packed, several elements to a byte", source.dtype).into()
+            }
+            Reason::Pending(Pending::Gather) => "the source is spread over several devices".into(),
+            Reason::OwnMemory => format!("{title} keeps tensors only in memory of its own").into(),
+            Reason::Into => "the caller gave a destination to fill".into(),
+            Reason::Repacked => {
+                format!("{title} keeps {} packed, several elements to a byte", source.dtype).into()
+            }
+        }
+    }
+
+    /// What the caller can do so that no copy is needed.
+    pub fn remedy(self, target: &TargetFacts) -> Cow<'static, str> {
+        match self {
+            Reason::Asked => "leave out copy=True".into(),
+            Reason::Cast { .. } => "leave out dtype, or leave out copy=False to allow the copy".into(),
+            Reason::NotDense | Reason::Gaps | Reason::NegativeStride | Reason::BrokenStride => {
+                "leave out copy=False to allow the copy, or make the source contiguous first".into()
+            }
+            Reason::Unaligned { needs } => {
+                format!("leave out copy=False to allow the copy, or allocate the source at a multiple of {needs} bytes")
+                    .into()
+            }
+            Reason::Frozen => {
+                format!("leave out copy=False to allow the copy, or make the source writable before {} gets it", target.title)
+                    .into()
+            }
+            Reason::WritableAsked => "leave out writable=True or copy=False".into(),
+            _ => "leave out copy=False to allow the copy".into(),
+        }
+    }
+}
+
+impl Note {
+    /// The note as one sentence.
+    pub fn sentence(self, source: &SourceFacts<'_>, target: &TargetFacts) -> Cow<'static, str> {
+        match self {
+            Note::AliasesImmutable => "aliases an immutable source: do not write in place".into(),
+            Note::SourceMustRest => format!(
+                "do not write the source while the result, or work queued on it, lives: {} takes it as immutable \
+                 (copy=True takes a snapshot)",
+                target.title
+            )
+            .into(),
+            Note::Detached => "carried detached: no gradient flows back through it".into(),
+            Note::Snapshot => "a snapshot of the variable's value at the call".into(),
+            Note::ThroughArray => "the values came through the source's own __array__, which may have copied them".into(),
+            Note::DropsImaginary => format!("the imaginary part of {} is dropped", source.dtype).into(),
+            Note::Aliases => "source and result are the same memory: a write to one is seen in the other".into(),
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! A tensor: memory, what is known about it, and an owner that keeps it alive.
+//!
+//! There are two ways to come by a [`Tensor`]. Memory that we made is a [`HostBlock`](crate::host::HostBlock)
+//! and is right by construction. Memory that we were given arrives through [`crate::dlpack::import`] or
+//! through a reader in a crate above, and [`Tensor::new`] is the one gate it must pass: from there on the
+//! layout is known not to overflow and the data pointer not to be null.
+//!
+//! The owner is a type parameter, so that a share costs no allocation for it: a Python reference, a foreign
+//! managed tensor or a block of our own travels inside.
+
+use crate::device::Device;
+use crate::dtype::DType;
+use crate::error::{Error, ErrorKind, Result};
+use crate::layout::Layout;
+
+/// What may be done to the memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// It may be read and written.
+    ReadWrite,
+    /// It may only be read: writing would harm somebody, or crash.
+    ReadOnly,
+}
+
+/// Which end of an element comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ByteOrder {
+    /// As this machine has it.
+    Native,
+    /// The other way round.
+    Swapped,
+}
+
+/// Memory with a layout, kept alive by `O`.
+#[derive(Debug)]
+pub struct Tensor<O> {
+    data: *mut u8,
+    dtype: DType,
+    layout: Layout,
+    device: Device,
+    order: ByteOrder,
+    access: Access,
+    owner: O,
+}
+
+// SAFETY: the pointer is only an address here; everything that reads or writes through it is an unsafe
+// function whose contract covers other threads. The owner decides whether it may be moved.
+unsafe impl<O: Send> Send for Tensor<O> {}
+
+impl<O> Tensor<O> {
+    /// A tensor over memory that `owner` keeps alive.
+    ///
+    /// # Errors
+    /// When the data pointer is null although there are elements, or the layout is of another item size.
+    ///
+    /// # Safety
+    /// As long as `owner` lives, every byte of the layout's extent around `data` is readable on `device`,
+    /// and writable too if `access` says so.
+    pub unsafe fn new(
+        data: *mut u8,
+        dtype: DType,
+        layout: Layout,
+        device: Device,
+        order: ByteOrder,
+        access: Access,
+        owner: O,
+    ) -> Result<Self> {
+        if data.is_null() && !layout.is_empty() {
+            return Err(null_data(&layout));
+        }
+        if layout.item() != dtype.size() {
+            return Err(Error::new(
+                ErrorKind::InvalidTensor,
+                format!("elements of {} bytes cannot be {dtype}", layout.item()),
+            ));
+        }
+        let order = if dtype.swap_unit() == 1 { ByteOrder::Native } else { order };
+        Ok(Self { data, dtype, layout, device, order, access, owner })
+    }
+
+    /// The address of the element with index zero in every dimension; dangling when there is none.
+    pub fn data(&self) -> *mut u8 {
+        self.data
+    }
+
+    /// The element type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Shape and strides.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Where the memory is.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// Which end of an element comes first.
+    pub fn order(&self) -> ByteOrder {
+        self.order
+    }
+
+    /// What may be done to the memory.
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// What keeps the memory alive.
+    pub fn owner(&self) -> &O {
+        &self.owner
+    }
+
+    /// The owner alone; the memory is no longer described.
+    pub fn into_owner(self) -> O {
+        self.owner
+    }
+
+    /// The same tensor with another owner, made from the first.
+    pub fn map_owner<P>(self, change: impl FnOnce(O) -> P) -> Tensor<P> {
+        Tensor {
+            data: self.data,
+            dtype: self.dtype,
+            layout: self.layout,
+            device: self.device,
+            order: self.order,
+            access: self.access,
+            owner: change(self.owner),
+        }
+    }
+
+    /// The same tensor, only to be read.
+    #[must_use]
+    pub fn read_only(mut self) -> Self {
+        self.access = Access::ReadOnly;
+        self
+    }
+
+    /// The same tensor, also to be written: for a reader that knows better than the view it looked through.
+    ///
+    /// # Safety
+    /// The memory is writable as long as the owner lives.
+    #[must_use]
+    pub unsafe fn writable(mut self) -> Self {
+        self.access = Access::ReadWrite;
+        self
+    }
+
+    /// The same bytes under the name of another type of the same size.
+    ///
+    /// # Errors
+    /// When the sizes differ.
+    pub fn reinterpret(mut self, dtype: DType) -> Result<Self> {
+        if dtype.size() != self.dtype.size() {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("{} has {} bytes and {dtype} has {}", self.dtype, self.dtype.size(), dtype.size()),
+            ));
+        }
+        self.dtype = dtype;
+        Ok(self)
+    }
+}
+
+fn null_data(layout: &Layout) -> Error {
+    Error::new(
+        ErrorKind::NotATensor,
+        format!("the tensor of shape {:?} has no memory behind it", layout.shape()),
+    )
+    .with_hint("materialise it first: fake, meta and wrapper tensors have a shape but hold no values")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn make(data: *mut u8, shape: &[i64], dtype: DType) -> Result<Tensor<()>> {
+        let layout = Layout::dense(4, shape)?;
+        // SAFETY: nothing reads through the pointer in these tests.
+        unsafe { Tensor::new(data, dtype, layout, Device::CPU, ByteOrder::Native, Access::ReadWrite, ()) }
+    }
+
+    #[test]
+    fn null_data_is_refused_unless_empty() {
+        let error = make(std::ptr::null_mut(), &[2], DType::Float32).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotATensor);
+        assert!(make(std::ptr::null_mut(), &[0, 2], DType::Float32).is_ok());
+    }
+
+    #[test]
+    fn sizes_must_agree() {
+        let mut bytes = [0u8; 8];
+        assert!(make(bytes.as_mut_ptr(), &[2], DType::Float64).is_err());
+        let tensor = make(bytes.as_mut_ptr(), &[2], DType::Float32).unwrap();
+        assert!(tensor.reinterpret(DType::Int8).is_err());
+    }
+}

@@ -1,0 +1,308 @@
+//! The life of one tensor: read, plan, run the steps, write.
+//!
+//! Nothing else here touches bytes: a copy is one call of `core::pack`, without the GIL when it is large.
+
+use crate::errors::{Failure, Result, fail};
+use crate::frameworks::{Target, registered};
+use crate::owner::Owner;
+use crate::protocols;
+use crate::recognise::{Recognised, recognise};
+use crate::source::{Memory, Source};
+use crate::trace;
+use pyo3::prelude::*;
+use smallvec::smallvec;
+use std::num::NonZero;
+use std::sync::OnceLock;
+use std::time::Instant;
+use tensorferry_core::host::HostBlock;
+use tensorferry_core::plan::{self, Holds, Plan, Reason, Route, TargetFacts, Wanted, Wishes};
+use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout, Tensor, frozen, pack};
+
+/// Copies of at least this many bytes let other Python threads run; below it, letting go costs more.
+const DETACH_FROM: usize = 64 << 10;
+
+/// Where to, and how.
+#[derive(Clone, Copy)]
+pub(crate) struct Journey {
+    pub(crate) target: Target,
+    pub(crate) wishes: Wishes,
+}
+
+/// Reads any object that is a tensor.
+pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
+    match recognise(object)? {
+        Recognised::Tensor(framework, form) => framework.framework().read(object, form),
+        Recognised::Registered(place) => registered::read(object, place),
+        Recognised::Protocol | Recognised::Bytes => protocols::read(object),
+        Recognised::Refused(refusal) => {
+            let (fact, hint) = refusal.words();
+            Err(fail(ErrorKind::NotATensor, fact, hint))
+        }
+        Recognised::Leaf | Recognised::Container(_) => Err(protocols::not_a_tensor(object)),
+    }
+}
+
+/// Carries one tensor.
+pub(crate) fn one<'py>(object: &Bound<'py, PyAny>, journey: &Journey) -> Result<Bound<'py, PyAny>> {
+    let py = object.py();
+    let started = trace::is_on().then(Instant::now);
+    let source = read(object)?;
+    let target = journey.target.facts(py)?;
+    let facts = source.facts();
+    let plan = plan::decide(&facts, &target, &journey.wishes)?;
+    let report = started.map(|started| (started, crate::report::PlanReport::new(&facts, &target, &plan)));
+    let result = run(py, source, &target, &plan, journey)?;
+    if let Some((started, report)) = report {
+        trace::record(py, report, started.elapsed())?;
+    }
+    Ok(result)
+}
+
+/// Plans one trip, moving nothing.
+pub(crate) fn plan_one(object: &Bound<'_, PyAny>, journey: &Journey) -> Result<crate::report::PlanReport> {
+    let source = read(object)?;
+    let target = journey.target.facts(object.py())?;
+    let facts = source.facts();
+    let plan = plan::decide(&facts, &target, &journey.wishes)?;
+    Ok(crate::report::PlanReport::new(&facts, &target, &plan))
+}
+
+fn run<'py>(
+    py: Python<'py>,
+    source: Source<'py>,
+    target: &TargetFacts,
+    plan: &Plan,
+    journey: &Journey,
+) -> Result<Bound<'py, PyAny>> {
+    let tensor = match &plan.route {
+        Route::Itself => return Ok(source.object),
+        Route::Share => lend(in_place(source)?, target),
+        Route::Copy(_) if plan.target_copies() => in_place(source)?,
+        Route::Copy(_) => copy(py, source, target, plan)?,
+    };
+    let tensor = if target.holds == Holds::Flagged && plan.access == Access::ReadOnly {
+        tensor.read_only()
+    } else {
+        tensor
+    };
+    journey.target.write(py, tensor)
+}
+
+/// The memory of a source that the planner found readable in place.
+fn in_place(source: Source<'_>) -> Result<Tensor<Owner>> {
+    match source.memory {
+        Memory::Here(tensor) => Ok(tensor),
+        Memory::Later { .. } => Err(fail(
+            ErrorKind::NotATensor,
+            format!("the values of the {} tensor are not in memory yet", source.framework),
+            "leave out copy=False to allow the copy",
+        )),
+    }
+}
+
+/// Marks read-only memory that goes to a framework which will forget that it is.
+fn lend(tensor: Tensor<Owner>, target: &TargetFacts) -> Tensor<Owner> {
+    if tensor.access() == Access::ReadWrite || target.holds != Holds::Immutable || tensor.layout().is_empty()
+    {
+        return tensor;
+    }
+    let (low, high) = tensor.layout().extent();
+    let start = (tensor.data() as usize).wrapping_add_signed(low as isize);
+    let mark = frozen::mark(start, start + (high - low) as usize);
+    tensor.map_owner(|owner| owner.frozen(mark))
+}
+
+/// Memory of our own with the source's values, in the type that the plan names.
+fn copy(py: Python<'_>, source: Source<'_>, target: &TargetFacts, plan: &Plan) -> Result<Tensor<Owner>> {
+    let tensor = match source.memory {
+        Memory::Here(tensor) => tensor,
+        Memory::Later { pending, .. } => {
+            let tensor = materialise(&source.object, pending)?;
+            if tensor.access() == Access::ReadWrite && fits(&tensor, target, plan.dtype) {
+                return Ok(tensor);
+            }
+            tensor
+        }
+    };
+    packed(py, &tensor, plan.dtype)
+}
+
+fn materialise(object: &Bound<'_, PyAny>, pending: plan::Pending) -> Result<Tensor<Owner>> {
+    match recognise(object)? {
+        Recognised::Tensor(framework, _) => framework.framework().materialise(object, pending),
+        _ => Err(protocols::not_a_tensor(object)),
+    }
+}
+
+/// Whether memory that nobody else uses meets the target's facts as it is.
+fn fits(tensor: &Tensor<Owner>, target: &TargetFacts, dtype: DType) -> bool {
+    let facts = plan::SourceFacts {
+        framework: "fresh memory",
+        dtype: tensor.dtype(),
+        layout: tensor.layout(),
+        device: tensor.device(),
+        order: tensor.order(),
+        address: tensor.data() as usize,
+        access: Access::ReadWrite,
+        nature: plan::Nature::Mutable,
+        pending: None,
+        requires_grad: false,
+        through_array: false,
+    };
+    let wishes = Wishes { dtype: Wanted::Type(dtype), ..Wishes::NONE };
+    plan::decide(&facts, target, &wishes).is_ok_and(|plan| plan.shares() || plan.target_copies())
+}
+
+fn packed(py: Python<'_>, source: &Tensor<Owner>, dtype: DType) -> Result<Tensor<Owner>> {
+    let layout = Layout::dense(dtype.size(), source.layout().shape())?;
+    let block = HostBlock::new(layout.bytes())?;
+    let data = block.data();
+    convert(py, source, data, dtype, &layout)?;
+    let owner = Owner::Block(block);
+    // SAFETY: the block has as many bytes as the layout, and the owner is the block.
+    Ok(unsafe { Tensor::new(data, dtype, layout, Device::CPU, ByteOrder::Native, Access::ReadWrite, owner) }?)
+}
+
+struct Job<'a>(pack::Source<'a>, pack::Destination<'a>);
+
+// SAFETY: the job is run by the thread that made it; it only has to cross the border of `detach`.
+unsafe impl Send for Job<'_> {}
+
+impl Job<'_> {
+    fn run(self) -> tensorferry_core::Result<()> {
+        // SAFETY: the source is a checked tensor whose owner the caller holds; the destination is memory that the
+        // caller has seen to be writable, free of overlap with itself and apart from the source.
+        unsafe { pack::convert(&self.0, &self.1, threads()) }
+    }
+}
+
+fn convert(
+    py: Python<'_>,
+    source: &Tensor<Owner>,
+    data: *mut u8,
+    dtype: DType,
+    layout: &Layout,
+) -> Result<()> {
+    let from = pack::Source {
+        data: source.data(),
+        dtype: source.dtype(),
+        layout: source.layout(),
+        order: source.order(),
+    };
+    let bytes = source.layout().bytes().max(layout.bytes());
+    let job = Job(from, pack::Destination { data, dtype, layout });
+    Ok(if bytes < DETACH_FROM { job.run() } else { py.detach(|| job.run()) }?)
+}
+
+/// The most threads that a copy uses: `TENSORFERRY_THREADS`, or one for each core that the process may use.
+pub(crate) fn threads() -> usize {
+    static THREADS: OnceLock<usize> = OnceLock::new();
+    *THREADS.get_or_init(|| {
+        let asked =
+            std::env::var("TENSORFERRY_THREADS").ok().and_then(|text| text.parse::<NonZero<usize>>().ok());
+        asked.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZero::get)
+    })
+}
+
+/// Fills `out` with the values of `object`, cast to its type.
+pub(crate) fn into<'py>(
+    object: &Bound<'py, PyAny>,
+    out: &Bound<'py, PyAny>,
+    journey: &Journey,
+) -> Result<Bound<'py, PyAny>> {
+    let py = object.py();
+    let started = trace::is_on().then(Instant::now);
+    let target = journey.target.facts(py)?;
+    let source = read(object)?;
+    let destination = destination(out, &source, &target, &journey.wishes)?;
+    let mut reasons: smallvec::SmallVec<[Reason; 2]> = smallvec![Reason::Into];
+    let facts = source.facts();
+    if facts.dtype != destination.dtype() {
+        reasons.push(Reason::Cast { from: facts.dtype, to: destination.dtype() });
+    }
+    let plan = Plan {
+        route: Route::Copy(reasons),
+        dtype: destination.dtype(),
+        access: Access::ReadWrite,
+        notes: smallvec![],
+    };
+    let report = started.map(|started| (started, crate::report::PlanReport::new(&facts, &target, &plan)));
+    let tensor = match source.memory {
+        Memory::Here(tensor) => tensor,
+        Memory::Later { pending, .. } => materialise(&source.object, pending)?,
+    };
+    // A source that lies under the destination is read whole before the first byte is written.
+    let tensor = if overlap(&tensor, &destination) { packed(py, &tensor, tensor.dtype())? } else { tensor };
+    convert(py, &tensor, destination.data(), destination.dtype(), destination.layout())?;
+    if let Some((started, report)) = report {
+        trace::record(py, report, started.elapsed())?;
+    }
+    Ok(out.clone())
+}
+
+fn destination(
+    out: &Bound<'_, PyAny>,
+    source: &Source<'_>,
+    target: &TargetFacts,
+    wishes: &Wishes,
+) -> Result<Tensor<Owner>> {
+    let given = read(out).map_err(|failure| match failure {
+        Failure::Ferry(error) => fail(
+            ErrorKind::InvalidArgument,
+            format!("out cannot be filled: {}", error.fact()),
+            "pass a writable array or tensor of the target framework",
+        ),
+        other => other,
+    })?;
+    let bad = |fact: String, hint: &str| Err(fail(ErrorKind::InvalidArgument, fact, hint));
+    if given.framework != target.framework {
+        let fact = format!("out is a {} tensor and the target is {}", given.framework, target.framework);
+        return bad(fact, "name the framework of out, or pass an out of the target");
+    }
+    if wishes.copy == Some(false) {
+        return bad("out is filled by copying, and copy=False was given".into(), "leave out one of the two");
+    }
+    let facts = given.facts();
+    if facts.access == Access::ReadOnly
+        || facts.nature != plan::Nature::Mutable
+        || target.holds == Holds::Immutable
+    {
+        return bad("out must not be written".into(), "pass a writable array or tensor");
+    }
+    if facts.order == ByteOrder::Swapped {
+        return bad("out is not in this machine's byte order".into(), "pass an out in native order");
+    }
+    if facts.layout.may_overlap() {
+        return bad("elements of out overlap in memory".into(), "pass an out that is not broadcast");
+    }
+    let shape = source.facts().layout.shape().to_vec();
+    if facts.layout.shape() != shape {
+        return bad(
+            format!("out has shape {:?} and the source has {shape:?}", facts.layout.shape()),
+            "pass an out of the source's shape",
+        );
+    }
+    match wishes.dtype {
+        Wanted::Type(dtype) if dtype != facts.dtype => {
+            return bad(format!("out holds {} and dtype asks for {dtype}", facts.dtype), "leave dtype out");
+        }
+        Wanted::Same if facts.dtype != source.facts().dtype => {
+            return bad(
+                format!("out holds {} and the source holds {}", facts.dtype, source.facts().dtype),
+                "pass dtype= to allow the cast",
+            );
+        }
+        _ => {}
+    }
+    in_place(given)
+}
+
+fn overlap(one: &Tensor<Owner>, other: &Tensor<Owner>) -> bool {
+    let range = |tensor: &Tensor<Owner>| {
+        let (low, high) = tensor.layout().extent();
+        let data = tensor.data() as i64;
+        (data.wrapping_add(low), data.wrapping_add(high))
+    };
+    let ((a, b), (c, d)) = (range(one), range(other));
+    a < d && c < b
+}

@@ -1,0 +1,192 @@
+//! Every error that Python sees, in one place.
+//!
+//! [`Failure`] is what functions of this crate return: an [`Error`] of the core, or an exception that
+//! Python code raised. The first becomes an instance of one of ten classes, each a `FerryError` and the
+//! builtin that people expect.
+
+use pyo3::exceptions::{
+    PyBufferError, PyException, PyImportError, PyMemoryError, PyRuntimeError, PyTypeError, PyValueError,
+};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{IntoPyDict, PyTuple, PyType};
+use tensorferry_core::{Error, ErrorKind};
+
+/// What went wrong.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// A fact that tensorferry states.
+    Ferry(Error),
+    /// An exception raised by Python code, passed on as it is.
+    Python(PyErr),
+}
+
+/// The result of a fallible function in this crate.
+pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Ferry(error)
+    }
+}
+
+impl From<PyErr> for Failure {
+    fn from(error: PyErr) -> Self {
+        Self::Python(error)
+    }
+}
+
+impl From<Failure> for PyErr {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Python(error) => error,
+            Failure::Ferry(error) => Python::attach(|py| raise(py, &error)),
+        }
+    }
+}
+
+impl Failure {
+    /// The same failure, with the place inside a tree in front of its fact.
+    pub(crate) fn at(self, place: &str) -> Self {
+        match self {
+            Self::Ferry(error) => {
+                let fact = format!("at {place}: {}", error.fact());
+                let hint = error.hint().map(str::to_owned);
+                let error = Error::new(error.kind(), fact);
+                Self::Ferry(match hint {
+                    Some(hint) => error.with_hint(hint),
+                    None => error,
+                })
+            }
+            other => other,
+        }
+    }
+}
+
+/// Short for an error with a fact and a hint.
+pub(crate) fn fail(kind: ErrorKind, fact: impl Into<String>, hint: impl Into<String>) -> Failure {
+    Failure::Ferry(Error::new(kind, fact.into()).with_hint(hint.into()))
+}
+
+/// Says that a framework refused a tensor that its documentation accepts, with its own first line.
+pub(crate) fn refused(py: Python<'_>, framework: &str, error: &PyErr) -> Failure {
+    let text = error.value(py).to_string();
+    let line = text.lines().next().unwrap_or_default().trim();
+    let fact = format!("{framework} refused the tensor: {}: {line}", error.get_type(py));
+    Failure::Ferry(Error::new(ErrorKind::FrameworkRefused, fact).with_hint(format!(
+        "check that the installed version of {framework} is one that tensorferry supports (tensorferry.frameworks())"
+    )))
+}
+
+struct Class {
+    kind: Option<ErrorKind>,
+    name: &'static str,
+    doc: &'static str,
+}
+
+const CLASSES: [Class; 11] = [
+    Class { kind: None, name: "FerryError", doc: "What every error of tensorferry is." },
+    Class {
+        kind: Some(ErrorKind::NotATensor),
+        name: "NotATensor",
+        doc: "The object is no tensor, or one that has no plain memory. Also a TypeError.",
+    },
+    Class {
+        kind: Some(ErrorKind::UnsupportedDType),
+        name: "UnsupportedDType",
+        doc: "The element type has no counterpart at the target. Also a TypeError.",
+    },
+    Class {
+        kind: Some(ErrorKind::UnsupportedDevice),
+        name: "UnsupportedDevice",
+        doc: "The target cannot hold memory on that device. Also a ValueError.",
+    },
+    Class {
+        kind: Some(ErrorKind::UnsupportedLayout),
+        name: "UnsupportedLayout",
+        doc: "The target cannot hold a tensor of that shape. Also a ValueError.",
+    },
+    Class {
+        kind: Some(ErrorKind::CopyRequired),
+        name: "CopyRequired",
+        doc: "copy=False was asked for and a fact forbids sharing. Also a BufferError and a ValueError.",
+    },
+    Class {
+        kind: Some(ErrorKind::OutOfMemory),
+        name: "OutOfMemory",
+        doc: "The trip needs more memory than there is or than budget= allows. Also a MemoryError.",
+    },
+    Class {
+        kind: Some(ErrorKind::FrameworkMissing),
+        name: "FrameworkMissing",
+        doc: "The framework is not installed, or not known. Also an ImportError.",
+    },
+    Class {
+        kind: Some(ErrorKind::InvalidTensor),
+        name: "InvalidTensor",
+        doc: "Memory from outside breaks its own contract. Also a BufferError.",
+    },
+    Class {
+        kind: Some(ErrorKind::InvalidArgument),
+        name: "InvalidArgument",
+        doc: "An argument has a value that means nothing here. Also a ValueError.",
+    },
+    Class {
+        kind: Some(ErrorKind::FrameworkRefused),
+        name: "FrameworkRefused",
+        doc: "A framework refused what its own documentation accepts. Also a RuntimeError.",
+    },
+];
+
+static TYPES: PyOnceLock<Vec<Py<PyType>>> = PyOnceLock::new();
+
+fn types(py: Python<'_>) -> PyResult<&Vec<Py<PyType>>> {
+    TYPES.get_or_try_init(py, || {
+        let mut types: Vec<Py<PyType>> = Vec::with_capacity(CLASSES.len());
+        for class in &CLASSES {
+            let mut bases = vec![match types.first() {
+                None => py.get_type::<PyException>(),
+                Some(root) => root.bind(py).clone(),
+            }];
+            bases.extend(class.kind.map(|kind| builtins(py, kind)).unwrap_or_default());
+            let members = [("__module__", "tensorferry"), ("__doc__", class.doc)].into_py_dict(py)?;
+            let made = py.get_type::<PyType>().call1((class.name, PyTuple::new(py, bases)?, members))?;
+            types.push(made.cast_into::<PyType>()?.unbind());
+        }
+        Ok(types)
+    })
+}
+
+fn builtins(py: Python<'_>, kind: ErrorKind) -> Vec<Bound<'_, PyType>> {
+    match kind {
+        ErrorKind::NotATensor | ErrorKind::UnsupportedDType => vec![py.get_type::<PyTypeError>()],
+        ErrorKind::UnsupportedDevice | ErrorKind::UnsupportedLayout | ErrorKind::InvalidArgument => {
+            vec![py.get_type::<PyValueError>()]
+        }
+        ErrorKind::CopyRequired => vec![py.get_type::<PyBufferError>(), py.get_type::<PyValueError>()],
+        ErrorKind::OutOfMemory => vec![py.get_type::<PyMemoryError>()],
+        ErrorKind::FrameworkMissing => vec![py.get_type::<PyImportError>()],
+        ErrorKind::InvalidTensor => vec![py.get_type::<PyBufferError>()],
+        ErrorKind::FrameworkRefused => vec![py.get_type::<PyRuntimeError>()],
+    }
+}
+
+fn raise(py: Python<'_>, error: &Error) -> PyErr {
+    let position = CLASSES.iter().position(|class| class.kind == Some(error.kind())).unwrap_or(0);
+    let made = types(py).and_then(|types| {
+        let instance = types[position].bind(py).call1((error.to_string(),))?;
+        instance.setattr("hint", error.hint())?;
+        Ok(PyErr::from_value(instance))
+    });
+    made.unwrap_or_else(|failure| failure)
+}
+
+/// Puts the classes into the module.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    for class in types(module.py())? {
+        let class = class.bind(module.py());
+        class.setattr("hint", module.py().None())?;
+        module.add(class.name()?, class)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! The DLPack C exchange API: a table of C functions on a tensor type, spoken by PyTorch and Paddle.
+
+use crate::errors::Result;
+use crate::owner::Owner;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use std::ptr::{self, NonNull};
+use tensorferry_core::dlpack::abi::{
+    EXCHANGE_API_NAME, ExchangeApi, ManagedTensorVersioned, RawTensor, VERSION,
+};
+use tensorferry_core::dlpack::{self, Managed};
+use tensorferry_core::{Access, Tensor};
+
+/// A framework's table, seen to be of a version we speak and to have the functions we call.
+#[derive(Clone, Copy)]
+pub(crate) struct Exchange {
+    view: unsafe extern "C" fn(*mut std::ffi::c_void, *mut RawTensor) -> std::ffi::c_int,
+    export: unsafe extern "C" fn(*mut std::ffi::c_void, *mut *mut ManagedTensorVersioned) -> std::ffi::c_int,
+    import: unsafe extern "C" fn(*mut ManagedTensorVersioned, *mut *mut std::ffi::c_void) -> std::ffi::c_int,
+}
+
+impl Exchange {
+    /// The table of a tensor type, if it has one that we can use.
+    pub(crate) fn of(kind: &Bound<'_, PyAny>) -> Option<Self> {
+        let capsule = kind.getattr("__dlpack_c_exchange_api__").ok()?;
+        // SAFETY: `IsValid` takes any object; a capsule of that name holds a table that lives as long as its
+        // framework, which is never unloaded, and whose header has its place in every version.
+        unsafe {
+            if ffi::PyCapsule_IsValid(capsule.as_ptr(), EXCHANGE_API_NAME.as_ptr()) != 1 {
+                return None;
+            }
+            let table =
+                ffi::PyCapsule_GetPointer(capsule.as_ptr(), EXCHANGE_API_NAME.as_ptr()).cast::<ExchangeApi>();
+            let table = table.as_ref()?;
+            if table.header.version.major != VERSION.major {
+                return None;
+            }
+            Some(Self {
+                view: table.dltensor_from_py_object_no_sync?,
+                export: table.managed_tensor_from_py_object_no_sync?,
+                import: table.managed_tensor_to_py_object_no_sync?,
+            })
+        }
+    }
+
+    /// Looks at a tensor and puts its memory under the owner that `own` makes.
+    pub(crate) fn look(
+        &self,
+        object: &Bound<'_, PyAny>,
+        access: Access,
+        own: impl FnOnce() -> Result<Owner>,
+    ) -> Result<Tensor<Owner>> {
+        let mut raw = RawTensor::empty();
+        // SAFETY: the object is one of the framework's tensors, and the struct is ours to fill.
+        if unsafe { (self.view)(object.as_ptr().cast(), &raw mut raw) } != 0 {
+            return Err(PyErr::fetch(object.py()).into());
+        }
+        // SAFETY: shape and strides live in the tensor, which the caller holds; the owner keeps the memory.
+        Ok(unsafe { dlpack::borrow(&raw, access, false, own()?) }?)
+    }
+
+    /// Exports a tensor with an owner of the framework's making.
+    pub(crate) fn export(&self, object: &Bound<'_, PyAny>) -> Result<Tensor<Managed>> {
+        let mut managed = ptr::null_mut();
+        // SAFETY: the object is one of the framework's tensors; on success the struct is ours to release.
+        unsafe {
+            if (self.export)(object.as_ptr().cast(), &raw mut managed) != 0 {
+                return Err(PyErr::fetch(object.py()).into());
+            }
+            match NonNull::new(managed) {
+                Some(managed) => Ok(dlpack::from_versioned(managed)?),
+                None => Err(PyErr::fetch(object.py()).into()),
+            }
+        }
+    }
+
+    /// Makes one of the framework's tensors over the memory of `tensor`.
+    pub(crate) fn import<'py>(&self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
+        let managed = dlpack::to_versioned(tensor)?;
+        let mut object = ptr::null_mut();
+        // SAFETY: the struct is valid; on success the framework releases it, and on failure we do (tried: neither
+        // PyTorch nor Paddle does then).
+        unsafe {
+            if (self.import)(managed.as_ptr(), &raw mut object) != 0 {
+                drop(Managed::Versioned(managed));
+                return Err(PyErr::fetch(py).into());
+            }
+            Ok(Bound::from_owned_ptr_or_err(py, object.cast())?)
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! MLX: read through DLPack, written through `mlx.core.array`, which copies.
+//!
+//! MLX's arrays are values: `a += 1` makes another one unless nobody else holds the memory, and a DLPack
+//! share counts as a holder (a memoryview does not, and would see the write). So a source is immutable.
+
+use super::{Builtin, Framework, import};
+use crate::call;
+use crate::errors::{Failure, Result, refused};
+use crate::owner::Owner;
+use crate::recognise::Form;
+use crate::source::Source;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use tensorferry_core::dtype::DTypes;
+use tensorferry_core::plan::{Holds, Nature, Pending, Strides, TargetFacts};
+use tensorferry_core::{DType, Tensor};
+
+pub(crate) struct Mlx;
+
+const FACTS: TargetFacts = TargetFacts {
+    framework: "mlx",
+    title: "MLX",
+    dtypes: DTypes::of(&[
+        DType::Bool,
+        DType::Int8,
+        DType::Int16,
+        DType::Int32,
+        DType::Int64,
+        DType::UInt8,
+        DType::UInt16,
+        DType::UInt32,
+        DType::UInt64,
+        DType::Float16,
+        DType::BFloat16,
+        DType::Float32,
+        DType::Float64,
+        DType::Complex64,
+    ]),
+    repacked: DTypes::NONE,
+    own_memory: true,
+    wide: true,
+    narrow_by_default: true,
+    swapped: false,
+    strides: Strides::Forward,
+    alignment: 1,
+    max_rank: 64,
+    holds: Holds::Immutable,
+};
+
+static MODULE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+
+fn module(py: Python<'_>) -> Result<&Bound<'_, PyAny>> {
+    let module =
+        MODULE.get_or_try_init(py, || import(py, Builtin::Mlx).map(|module| module.into_any().unbind()))?;
+    Ok(module.bind(py))
+}
+
+impl Framework for Mlx {
+    fn facts(&self, py: Python<'_>) -> Result<TargetFacts> {
+        module(py)?;
+        Ok(FACTS)
+    }
+
+    fn read<'py>(&self, object: &Bound<'py, PyAny>, _form: Form) -> Result<Source<'py>> {
+        let tensor = export(object)?;
+        Ok(Source::here(object.clone(), "mlx", tensor).with_nature(Nature::Immutable))
+    }
+
+    fn materialise(&self, object: &Bound<'_, PyAny>, _pending: Pending) -> Result<Tensor<Owner>> {
+        export(object)
+    }
+
+    fn write<'py>(&self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
+        let module = module(py)?;
+        let dtype = tensor.dtype();
+        // `mlx.core.array` reads NumPy's own types; bfloat16 travels as its bits.
+        let carrier = if dtype == DType::BFloat16 { DType::UInt16 } else { dtype };
+        let array = super::numpy::write_array(py, tensor.reinterpret(carrier)?)?;
+        let own = |dtype: DType| module.getattr(if dtype == DType::Bool { "bool_" } else { dtype.name() });
+        let made = own(carrier).and_then(|own| call::call2(&module.getattr("array")?, &array, &own));
+        let made = if carrier == dtype {
+            made
+        } else {
+            made.and_then(|made| made.call_method1("view", (own(dtype)?,)))
+        };
+        // The copy must be finished before the source may change.
+        let made = made.and_then(|made| {
+            call::call1(&module.getattr("eval")?, &made)?;
+            Ok(made)
+        });
+        made.map_err(|error| refused(py, "MLX", &error))
+    }
+}
+
+fn export(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
+    let py = object.py();
+    let tensor = call::method(object, intern!(py, "__dlpack__")).map_err(Failure::from);
+    match tensor.and_then(|capsule| crate::capsule::take(&capsule)) {
+        Ok(tensor) => Ok(tensor.map_owner(Owner::Managed)),
+        Err(Failure::Python(error)) => Err(refused(py, "MLX", &error)),
+        Err(other) => Err(other),
+    }
+}

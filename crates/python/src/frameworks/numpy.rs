@@ -1,0 +1,261 @@
+//! NumPy: read from the array's C struct, written through its C API.
+//!
+//! Types that NumPy lacks (bfloat16, float8 and narrower) are those of `ml_dtypes`, imported when the
+//! first of them is needed.
+
+use super::{Builtin, Framework, import};
+use crate::errors::{Result, fail};
+use crate::owner::Owner;
+use crate::recognise::Form;
+use crate::source::Source;
+use numpy::npyffi::{self, NPY_ARRAY_WRITEABLE, NPY_TYPES, PY_ARRAY_API, PyArray_Descr, PyArrayObject};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use std::sync::Mutex;
+use tensorferry_core::dtype::DTypes;
+use tensorferry_core::layout::Dims;
+use tensorferry_core::plan::{Holds, Pending, Strides, TargetFacts};
+use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout, Tensor};
+
+pub(crate) struct NumPy;
+
+const FACTS: TargetFacts = TargetFacts {
+    framework: "numpy",
+    title: "NumPy",
+    dtypes: DTypes::ALL,
+    repacked: DTypes::NONE,
+    own_memory: false,
+    wide: true,
+    narrow_by_default: false,
+    swapped: true,
+    strides: Strides::Bytes,
+    alignment: 1,
+    max_rank: 64,
+    holds: Holds::Flagged,
+};
+
+impl Framework for NumPy {
+    fn facts(&self, py: Python<'_>) -> Result<TargetFacts> {
+        ensure_loaded(py)?;
+        Ok(FACTS)
+    }
+
+    fn read<'py>(&self, object: &Bound<'py, PyAny>, form: Form) -> Result<Source<'py>> {
+        ensure_loaded(object.py())?;
+        if form == Form::Scalar {
+            let array = as_array(object)?;
+            return Ok(Source::here(object.clone(), "numpy scalar", read_array(&array)?));
+        }
+        Ok(Source::here(object.clone(), "numpy", read_array(object)?))
+    }
+
+    fn materialise(&self, object: &Bound<'_, PyAny>, _pending: Pending) -> Result<Tensor<Owner>> {
+        read_array(object)
+    }
+
+    fn write<'py>(&self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
+        write_array(py, tensor)
+    }
+}
+
+static LOADED: PyOnceLock<()> = PyOnceLock::new();
+
+/// Imports NumPy before its C API is touched, so that its absence is an error and no panic.
+fn ensure_loaded(py: Python<'_>) -> Result<()> {
+    LOADED.get_or_try_init(py, || import(py, Builtin::Numpy).map(|_| ())).copied()
+}
+
+/// `numpy.asarray(object)`.
+pub(crate) fn as_array<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+    static AS_ARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let py = object.py();
+    let function = AS_ARRAY.get_or_try_init(py, || -> Result<_> {
+        Ok(import(py, Builtin::Numpy)?.getattr("asarray")?.unbind())
+    })?;
+    Ok(crate::call::call1(function.bind(py), object)?)
+}
+
+/// Reads an `ndarray` or a subclass.
+pub(crate) fn read_array(array: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
+    let py = array.py();
+    // SAFETY: the caller has seen that the object is an ndarray, whose struct NumPy's ABI fixes; it is alive, and
+    // nothing below runs Python code before the last field is read.
+    let (data, shape, strides, descr, flags) = unsafe {
+        let fields = &(*array.as_ptr().cast::<PyArrayObject>()).fields;
+        let rank = fields.nd as usize;
+        let shape = if rank == 0 {
+            &[][..]
+        } else {
+            std::slice::from_raw_parts(fields.dimensions.cast::<i64>(), rank)
+        };
+        let strides =
+            if rank == 0 { &[][..] } else { std::slice::from_raw_parts(fields.strides.cast::<i64>(), rank) };
+        (fields.data.cast::<u8>(), shape, strides, fields.descr, fields.flags)
+    };
+    let (dtype, order) = element_type(py, descr)?;
+    let layout = Layout::strided(dtype.size(), shape, strides)?;
+    let access = if flags & NPY_ARRAY_WRITEABLE != 0 { Access::ReadWrite } else { Access::ReadOnly };
+    let owner = Owner::object(array.clone().unbind());
+    // SAFETY: NumPy keeps the memory as long as the array lives, which the owner holds.
+    Ok(unsafe { Tensor::new(data, dtype, layout, Device::CPU, order, access, owner) }?)
+}
+
+/// Makes an `ndarray` over the memory of a tensor.
+pub(crate) fn write_array<'py>(py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
+    ensure_loaded(py)?;
+    let descr = descriptor(py, tensor.dtype(), tensor.order())?;
+    let mut shape = Dims::from_slice(tensor.layout().shape());
+    let mut strides = Dims::from_slice(tensor.layout().strides());
+    let flags = if tensor.access() == Access::ReadWrite { NPY_ARRAY_WRITEABLE } else { 0 };
+    let data = tensor.data();
+    // A null pointer would make NumPy allocate; an empty tensor may have one, and then it may as well.
+    let strides = if data.is_null() { std::ptr::null_mut() } else { strides.as_mut_ptr() };
+    // SAFETY: the descriptor is a new reference that NumPy takes; shape and strides have `rank` numbers that NumPy
+    // copies; the memory is kept alive by the base that is set below.
+    let array = unsafe {
+        let kind = npyffi::get_type_object(py, npyffi::NpyTypes::PyArray_Type);
+        let array = PY_ARRAY_API.PyArray_NewFromDescr(
+            py,
+            kind,
+            descr,
+            shape.len() as i32,
+            shape.as_mut_ptr().cast(),
+            strides.cast(),
+            data.cast(),
+            flags,
+            std::ptr::null_mut(),
+        );
+        Bound::from_owned_ptr_or_err(py, array)?
+    };
+    let base = tensor.into_owner().into_object(py)?;
+    // SAFETY: the array is new and has no base; NumPy takes the reference to `base`, also when it fails.
+    let status = unsafe { PY_ARRAY_API.PyArray_SetBaseObject(py, array.as_ptr().cast(), base.into_ptr()) };
+    if status == 0 { Ok(array) } else { Err(PyErr::fetch(py).into()) }
+}
+
+fn element_type(py: Python<'_>, descr: *mut PyArray_Descr) -> Result<(DType, ByteOrder)> {
+    // SAFETY: an array always has a descriptor, and its leading fields are the same in every NumPy we support.
+    let fields = unsafe { &(*descr).fields };
+    let order = match fields.byteorder as u8 {
+        b'>' if cfg!(target_endian = "little") => ByteOrder::Swapped,
+        b'<' if cfg!(target_endian = "big") => ByteOrder::Swapped,
+        _ => ByteOrder::Native,
+    };
+    if let Some(dtype) = usize::try_from(fields.type_num).ok().and_then(|number| *BY_NUMBER.get(number)?) {
+        return Ok((dtype, order));
+    }
+    // SAFETY: the descriptor is a live Python object.
+    let descr = unsafe { Bound::from_borrowed_ptr(py, descr.cast()) };
+    extension_type(fields.type_num, &descr).map(|dtype| (dtype, order))
+}
+
+/// NumPy's type numbers up to float16. `long` and `long long` have the same size on the systems we build for.
+static BY_NUMBER: [Option<DType>; 24] = [
+    Some(DType::Bool),
+    Some(DType::Int8),
+    Some(DType::UInt8),
+    Some(DType::Int16),
+    Some(DType::UInt16),
+    Some(DType::Int32),
+    Some(DType::UInt32),
+    Some(DType::Int64),
+    Some(DType::UInt64),
+    Some(DType::Int64),
+    Some(DType::UInt64),
+    Some(DType::Float32),
+    Some(DType::Float64),
+    None,
+    Some(DType::Complex64),
+    Some(DType::Complex128),
+    None,
+    None,
+    None,
+    None,
+    None,
+    None,
+    None,
+    Some(DType::Float16),
+];
+
+const _: () = assert!(size_of::<std::ffi::c_long>() == 8 && size_of::<isize>() == 8);
+
+/// Type numbers of `ml_dtypes`, which are given out as they register; a type number is never reused.
+static EXTENSIONS: Mutex<Vec<(i32, DType)>> = Mutex::new(Vec::new());
+
+fn extension_type(number: i32, descr: &Bound<'_, PyAny>) -> Result<DType> {
+    if let Ok(known) = EXTENSIONS.try_lock()
+        && let Some(&(_, dtype)) = known.iter().find(|(known, _)| *known == number)
+    {
+        return Ok(dtype);
+    }
+    let class = descr.getattr("type")?;
+    let (module, name) = (class.getattr("__module__")?.to_string(), class.getattr("__name__")?.to_string());
+    if module == "ml_dtypes"
+        && let Some(dtype) = DType::from_name(&name)
+    {
+        if let Ok(mut known) = EXTENSIONS.try_lock() {
+            known.push((number, dtype));
+        }
+        return Ok(dtype);
+    }
+    Err(unsupported(number, descr))
+}
+
+fn unsupported(number: i32, descr: &Bound<'_, PyAny>) -> crate::errors::Failure {
+    let hint = match number {
+        n if n == NPY_TYPES::NPY_VOID as i32 => {
+            "pass one field at a time, x[\"name\"]; a field of numbers is shared"
+        }
+        n if n == NPY_TYPES::NPY_OBJECT as i32 => "make it an array of numbers first: x.astype(\"float64\")",
+        n if n == NPY_TYPES::NPY_DATETIME as i32 || n == NPY_TYPES::NPY_TIMEDELTA as i32 => {
+            "pass x.view(\"int64\"), which shares the ticks"
+        }
+        n if n == NPY_TYPES::NPY_LONGDOUBLE as i32 => "pass x.astype(\"float64\"), which loses precision",
+        n if n == NPY_TYPES::NPY_CLONGDOUBLE as i32 => "pass x.astype(\"complex128\"), which loses precision",
+        n if n == NPY_TYPES::NPY_STRING as i32 || n == NPY_TYPES::NPY_UNICODE as i32 => {
+            "encode the strings as numbers first"
+        }
+        _ => "convert it to a type of numbers first",
+    };
+    fail(
+        ErrorKind::UnsupportedDType,
+        format!("NumPy's dtype {descr} is no type of numbers that can be carried"),
+        hint,
+    )
+}
+
+/// A new reference to the descriptor of a type.
+fn descriptor(py: Python<'_>, dtype: DType, order: ByteOrder) -> Result<*mut PyArray_Descr> {
+    let native = match BY_NUMBER.iter().position(|entry| *entry == Some(dtype)) {
+        // SAFETY: the number is one of NumPy's own.
+        Some(number) => unsafe { PY_ARRAY_API.PyArray_DescrFromType(py, number as i32) },
+        None => extension_descriptor(py, dtype)?,
+    };
+    if native.is_null() {
+        return Err(PyErr::fetch(py).into());
+    }
+    if order == ByteOrder::Native {
+        return Ok(native);
+    }
+    // SAFETY: the descriptor is live; the call returns a new one, and ours is given back.
+    unsafe {
+        let swapped = PY_ARRAY_API.PyArray_DescrNewByteorder(py, native, b's' as _);
+        pyo3::ffi::Py_DECREF(native.cast());
+        if swapped.is_null() { Err(PyErr::fetch(py).into()) } else { Ok(swapped) }
+    }
+}
+
+fn extension_descriptor(py: Python<'_>, dtype: DType) -> Result<*mut PyArray_Descr> {
+    static DESCRIPTORS: [PyOnceLock<Py<PyAny>>; DType::COUNT] = [const { PyOnceLock::new() }; DType::COUNT];
+    let descr = DESCRIPTORS[dtype as usize].get_or_try_init(py, || -> Result<_> {
+        let class = py.import("ml_dtypes").and_then(|module| module.getattr(dtype.name())).map_err(|_| {
+            fail(
+                ErrorKind::UnsupportedDType,
+                format!("NumPy has no type {dtype} without a current ml_dtypes"),
+                "pip install -U ml_dtypes",
+            )
+        })?;
+        Ok(py.import("numpy")?.getattr("dtype")?.call1((class,))?.unbind())
+    })?;
+    Ok(descr.clone_ref(py).into_ptr().cast())
+}

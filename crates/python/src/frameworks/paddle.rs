@@ -1,0 +1,135 @@
+//! Paddle: the C exchange API, with the public functions where it is missing.
+//!
+//! Paddle ignores DLPack's byte offset (we never export one), reads uint16 as bfloat16 (it has no uint16,
+//! and is not offered any) and stops at nine dimensions.
+
+use super::exchange::Exchange;
+use super::{Builtin, Framework, import, only_public_doors};
+use crate::call;
+use crate::errors::{Failure, Result, fail, refused};
+use crate::owner::Owner;
+use crate::recognise::Form;
+use crate::source::Source;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use tensorferry_core::dtype::DTypes;
+use tensorferry_core::plan::{Holds, Pending, Strides, TargetFacts};
+use tensorferry_core::{DType, ErrorKind, Tensor};
+
+pub(crate) struct Paddle;
+
+const FACTS: TargetFacts = TargetFacts {
+    framework: "paddle",
+    title: "Paddle",
+    dtypes: DTypes::of(&[
+        DType::Bool,
+        DType::Int8,
+        DType::Int16,
+        DType::Int32,
+        DType::Int64,
+        DType::UInt8,
+        DType::Float16,
+        DType::BFloat16,
+        DType::Float32,
+        DType::Float64,
+        DType::Complex64,
+        DType::Complex128,
+    ]),
+    repacked: DTypes::NONE,
+    own_memory: false,
+    wide: true,
+    narrow_by_default: true,
+    swapped: false,
+    strides: Strides::Forward,
+    alignment: 1,
+    max_rank: 9,
+    holds: Holds::Writable,
+};
+
+/// Types that only the exchange API brings in.
+const YOUNG: DTypes = DTypes::of(&[DType::UInt32, DType::UInt64, DType::Float8E4M3Fn, DType::Float8E5M2]);
+
+struct State {
+    exchange: Option<Exchange>,
+    from_dlpack: Py<PyAny>,
+    to_dlpack: Py<PyAny>,
+}
+
+static STATE: PyOnceLock<State> = PyOnceLock::new();
+
+fn state(py: Python<'_>) -> Result<&State> {
+    STATE.get_or_try_init(py, || {
+        let paddle = import(py, Builtin::Paddle)?;
+        let dlpack = py.import("paddle.utils.dlpack")?;
+        Ok(State {
+            exchange: if only_public_doors() { None } else { Exchange::of(&paddle.getattr("Tensor")?) },
+            from_dlpack: dlpack.getattr("from_dlpack")?.unbind(),
+            to_dlpack: dlpack.getattr("to_dlpack")?.unbind(),
+        })
+    })
+}
+
+impl Framework for Paddle {
+    fn facts(&self, py: Python<'_>) -> Result<TargetFacts> {
+        let mut facts = FACTS;
+        if state(py)?.exchange.is_some() {
+            facts.dtypes = facts.dtypes.with(YOUNG);
+        }
+        Ok(facts)
+    }
+
+    fn read<'py>(&self, object: &Bound<'py, PyAny>, _form: Form) -> Result<Source<'py>> {
+        let py = object.py();
+        let requires_grad = !object.getattr(intern!(py, "stop_gradient"))?.is_truthy()?;
+        let tensor = export(object).map_err(|failure| explain(object, failure))?;
+        // As in torch: what autograd still needs must not be written behind its back.
+        let lent = requires_grad && !object.getattr(intern!(py, "is_leaf"))?.is_truthy()?;
+        let tensor = if lent { tensor.read_only() } else { tensor };
+        let mut source = Source::here(object.clone(), "paddle", tensor);
+        source.requires_grad = requires_grad;
+        Ok(source)
+    }
+
+    fn materialise(&self, object: &Bound<'_, PyAny>, _pending: Pending) -> Result<Tensor<Owner>> {
+        export(object)
+    }
+
+    fn write<'py>(&self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
+        let state = state(py)?;
+        let made = match &state.exchange {
+            Some(exchange) => exchange.import(py, tensor),
+            None => call::call1(state.from_dlpack.bind(py), &crate::capsule::legacy(py, tensor)?)
+                .map_err(Failure::from),
+        };
+        made.map_err(|failure| match failure {
+            Failure::Python(error) => refused(py, "Paddle", &error),
+            other => other,
+        })
+    }
+}
+
+fn export(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
+    let py = object.py();
+    let state = state(py)?;
+    let tensor = match &state.exchange {
+        Some(exchange) => exchange.export(object)?,
+        None => crate::capsule::take(&call::call1(state.to_dlpack.bind(py), object)?)?,
+    };
+    Ok(tensor.map_owner(Owner::Managed))
+}
+
+fn explain(object: &Bound<'_, PyAny>, failure: Failure) -> Failure {
+    let sparse = object.call_method0("is_sparse").and_then(|value| value.is_truthy()).unwrap_or(false);
+    if sparse {
+        return fail(
+            ErrorKind::NotATensor,
+            "a sparse Paddle tensor has no dense memory",
+            "pass x.to_dense()",
+        );
+    }
+    match failure {
+        Failure::Python(error) => refused(object.py(), "Paddle", &error),
+        other => other,
+    }
+}

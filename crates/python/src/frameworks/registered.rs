@@ -1,0 +1,233 @@
+//! Frameworks that others register from Python, at run time or through an entry point.
+//!
+//! A registration names the tensor types and gives two functions: `read` turns one of its tensors into
+//! anything that tensorferry reads (an object with `__dlpack__`, an array, a buffer), and `write` gets a
+//! parcel with `__dlpack__` that meets the stated facts.
+
+use super::{TABLE, Target};
+use crate::errors::{Result, fail};
+use crate::owner::Owner;
+use crate::source::Source;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyString, PyType};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tensorferry_core::dtype::DTypes;
+use tensorferry_core::plan::{Holds, Nature, Strides, TargetFacts};
+use tensorferry_core::{DType, ErrorKind, Tensor};
+
+struct Registration {
+    facts: TargetFacts,
+    /// Module and qualified name of each tensor type.
+    types: Vec<(String, String)>,
+    read: Py<PyAny>,
+    write: Py<PyAny>,
+}
+
+/// Registrations are never taken back, so references to them live for ever. The lock is only held by threads that
+/// hold the interpreter, and never while Python code runs.
+static REGISTER: Mutex<Vec<&'static Registration>> = Mutex::new(Vec::new());
+
+fn register_list() -> MutexGuard<'static, Vec<&'static Registration>> {
+    REGISTER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn at(place: usize) -> Result<&'static Registration> {
+    register_list().get(place).copied().ok_or_else(|| {
+        fail(
+            ErrorKind::FrameworkMissing,
+            "the framework was never registered",
+            "call tensorferry.register first",
+        )
+    })
+}
+
+/// The place of the registration that claims this type.
+pub(crate) fn place_of(_py: Python<'_>, module: &str, name: &str) -> Option<usize> {
+    register_list().iter().position(|entry| entry.types.iter().any(|(m, n)| m == module && n == name))
+}
+
+/// The place of the registration of this name, after the entry points have had their chance.
+pub(crate) fn find(py: Python<'_>, name: &str) -> Result<Option<usize>> {
+    let search = || register_list().iter().position(|entry| entry.facts.framework == name);
+    if let Some(place) = search() {
+        return Ok(Some(place));
+    }
+    load_entry_points(py)?;
+    Ok(search())
+}
+
+/// The names of all registrations.
+pub(crate) fn names(_py: Python<'_>) -> Vec<String> {
+    register_list().iter().map(|entry| entry.facts.framework.to_owned()).collect()
+}
+
+/// Runs the functions that installed packages offer as entry points, once.
+pub(crate) fn load_entry_points(py: Python<'_>) -> Result<()> {
+    static LOADED: PyOnceLock<()> = PyOnceLock::new();
+    if LOADED.get(py).is_some() {
+        return Ok(());
+    }
+    let _ = LOADED.set(py, ());
+    let keywords = pyo3::types::PyDict::new(py);
+    keywords.set_item("group", "tensorferry.frameworks")?;
+    let points = py.import("importlib.metadata")?.call_method("entry_points", (), Some(&keywords))?;
+    for point in points.try_iter()? {
+        let point = point?;
+        point.call_method0("load")?.call0()?;
+    }
+    Ok(())
+}
+
+/// What a registered framework accepts.
+pub(crate) fn facts(place: usize) -> Result<TargetFacts> {
+    Ok(at(place)?.facts)
+}
+
+/// Reads one of its tensors.
+pub(crate) fn read<'py>(object: &Bound<'py, PyAny>, place: usize) -> Result<Source<'py>> {
+    let entry = at(place)?;
+    let given = entry.read.bind(object.py()).call1((object,))?;
+    if given.is(object) {
+        return finish(crate::protocols::read(object)?, object, entry);
+    }
+    finish(crate::carry::read(&given)?, object, entry)
+}
+
+fn finish<'py>(
+    mut source: Source<'py>,
+    object: &Bound<'py, PyAny>,
+    entry: &Registration,
+) -> Result<Source<'py>> {
+    source.framework = entry.facts.framework;
+    source.object = object.clone();
+    if entry.facts.holds == Holds::Immutable && source.nature == Nature::Mutable {
+        source.nature = Nature::Immutable;
+    }
+    Ok(source)
+}
+
+/// Makes one of its tensors.
+pub(crate) fn write<'py>(py: Python<'py>, tensor: Tensor<Owner>, place: usize) -> Result<Bound<'py, PyAny>> {
+    let parcel = crate::parcel::Parcel::wrap(py, tensor)?;
+    Ok(at(place)?.write.bind(py).call1((parcel,))?)
+}
+
+/// Adds a framework to the register.
+#[pyfunction]
+#[pyo3(signature = (name, *, types, read, write, dtypes=None, strides="dense", alignment=64, immutable=false, max_rank=64))]
+#[expect(clippy::too_many_arguments, reason = "the keywords are the public face of a registration")]
+pub(crate) fn register(
+    py: Python<'_>,
+    name: &str,
+    types: Vec<Bound<'_, PyAny>>,
+    read: Py<PyAny>,
+    write: Py<PyAny>,
+    dtypes: Option<Vec<String>>,
+    strides: &str,
+    alignment: usize,
+    immutable: bool,
+    max_rank: usize,
+) -> Result<()> {
+    let taken = TABLE.iter().any(|entry| entry.name == name || entry.aliases.contains(&name));
+    if taken || register_list().iter().any(|entry| entry.facts.framework == name) {
+        return Err(fail(
+            ErrorKind::InvalidArgument,
+            format!("a framework called \"{name}\" is there already"),
+            "choose another name",
+        ));
+    }
+    if !alignment.is_power_of_two() || alignment > 64 {
+        return Err(fail(
+            ErrorKind::InvalidArgument,
+            format!("alignment must be a power of two up to 64, not {alignment}"),
+            "leave it out for 64",
+        ));
+    }
+    let name: &'static str = Box::leak(name.to_owned().into_boxed_str());
+    let facts = TargetFacts {
+        framework: name,
+        title: name,
+        dtypes: parse_types(dtypes)?,
+        repacked: DTypes::NONE,
+        own_memory: false,
+        wide: true,
+        narrow_by_default: false,
+        swapped: false,
+        strides: parse_strides(strides)?,
+        alignment,
+        max_rank,
+        holds: if immutable { Holds::Immutable } else { Holds::Writable },
+    };
+    let types = types.iter().map(type_name).collect::<Result<_>>()?;
+    let entry: &'static Registration = Box::leak(Box::new(Registration { facts, types, read, write }));
+    register_list().push(entry);
+    crate::recognise::forget(py);
+    super::forget(py);
+    Ok(())
+}
+
+fn parse_types(names: Option<Vec<String>>) -> Result<DTypes> {
+    let Some(names) = names else { return Ok(DTypes::ALL) };
+    let mut set = DTypes::NONE;
+    for name in names {
+        let dtype = DType::from_name(&name).ok_or_else(|| {
+            fail(
+                ErrorKind::InvalidArgument,
+                format!("no element type is called \"{name}\""),
+                "write \"float32\"",
+            )
+        })?;
+        set = set.with(DTypes::of(&[dtype]));
+    }
+    Ok(set)
+}
+
+fn parse_strides(text: &str) -> Result<Strides> {
+    Ok(match text {
+        "dense" => Strides::Dense,
+        "permuted" => Strides::Permuted,
+        "forward" => Strides::Forward,
+        "any" => Strides::Elements,
+        _ => {
+            return Err(fail(
+                ErrorKind::InvalidArgument,
+                format!("strides must be dense, permuted, forward or any, not \"{text}\""),
+                "leave it out for dense, which every framework takes",
+            ));
+        }
+    })
+}
+
+fn type_name(given: &Bound<'_, PyAny>) -> Result<(String, String)> {
+    if let Ok(class) = given.cast::<PyType>() {
+        return Ok((class.getattr("__module__")?.to_string(), class.getattr("__qualname__")?.to_string()));
+    }
+    let text = given.cast::<PyString>().map(|text| text.to_string()).unwrap_or_default();
+    match text.split_once(':') {
+        Some((module, name)) => Ok((module.to_owned(), name.to_owned())),
+        None => Err(fail(
+            ErrorKind::InvalidArgument,
+            "each of types must be a class or a string \"module:Class\"",
+            "write types=[\"mylib.core:Array\"]",
+        )),
+    }
+}
+
+impl Target {
+    /// What the target accepts.
+    pub(crate) fn facts(self, py: Python<'_>) -> Result<TargetFacts> {
+        match self {
+            Self::Builtin(framework) => framework.facts(py),
+            Self::Registered(place) => facts(place),
+        }
+    }
+
+    /// Makes one of the target's tensors.
+    pub(crate) fn write<'py>(self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
+        match self {
+            Self::Builtin(framework) => framework.write(py, tensor),
+            Self::Registered(place) => write(py, tensor, place),
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! TensorFlow: its C-level DLPack functions, and the tensor constructor for types that DLPack lacks there.
+//!
+//! TensorFlow aborts the process on memory that is not aligned to 64 bytes, on string tensors and on more
+//! than 254 dimensions; the planner and the checks here keep all three from it. It reuses the memory of
+//! scalars, which are therefore copied. A variable gives the value it has at the call: TensorFlow copies
+//! on write while we hold that value.
+
+use super::{Builtin, Framework, import, only_public_doors};
+use crate::call;
+use crate::errors::{Failure, Result, fail, refused};
+use crate::owner::Owner;
+use crate::recognise::Form;
+use crate::source::Source;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use tensorferry_core::dtype::DTypes;
+use tensorferry_core::host::ALIGNMENT;
+use tensorferry_core::plan::{Holds, Nature, Pending, Strides, TargetFacts};
+use tensorferry_core::{DType, ErrorKind, Tensor, frozen};
+
+pub(crate) struct TensorFlow;
+
+/// Types that TensorFlow has and its DLPack functions do not take.
+const BY_CONSTRUCTOR: DTypes = DTypes::of(&[
+    DType::Int4,
+    DType::UInt4,
+    DType::Float8E4M3Fn,
+    DType::Float8E5M2,
+    DType::Float8E4M3Fnuz,
+    DType::Float8E5M2Fnuz,
+    DType::Float8E4M3B11Fnuz,
+    DType::Float4E2M1Fn,
+]);
+
+const FACTS: TargetFacts = TargetFacts {
+    framework: "tensorflow",
+    title: "TensorFlow",
+    dtypes: DTypes::ALL.without(DTypes::of(&[
+        DType::Float8E3M4,
+        DType::Float8E4M3,
+        DType::Float8E8M0Fnu,
+        DType::Float6E2M3Fn,
+        DType::Float6E3M2Fn,
+    ])),
+    repacked: DTypes::NONE,
+    own_memory: false,
+    wide: true,
+    narrow_by_default: true,
+    swapped: false,
+    strides: Strides::Dense,
+    alignment: ALIGNMENT,
+    max_rank: 254,
+    holds: Holds::Immutable,
+};
+
+struct State {
+    /// `TFE_FromDlpackCapsule` and the handle of the eager context.
+    door: Option<(Py<PyAny>, Py<PyAny>)>,
+    from_dlpack: Py<PyAny>,
+    eager_tensor: Option<Py<PyAny>>,
+    dtypes: DTypes,
+}
+
+static STATE: PyOnceLock<State> = PyOnceLock::new();
+
+fn state(py: Python<'_>) -> Result<&State> {
+    STATE.get_or_try_init(py, || {
+        let tensorflow = import(py, Builtin::TensorFlow)?;
+        let experimental = tensorflow.getattr("dtypes")?.getattr("experimental")?;
+        let eager_tensor =
+            py.import("tensorflow.python.framework.ops").and_then(|ops| ops.getattr("EagerTensor")).ok();
+        let mut dtypes = FACTS.dtypes;
+        for dtype in DType::all().filter(|dtype| BY_CONSTRUCTOR.contains(*dtype)) {
+            if eager_tensor.is_none() || !experimental.hasattr(dtype.name())? {
+                dtypes = dtypes.without(DTypes::of(&[dtype]));
+            }
+        }
+        Ok(State {
+            door: if only_public_doors() { None } else { door(py).ok() },
+            from_dlpack: tensorflow
+                .getattr("experimental")?
+                .getattr("dlpack")?
+                .getattr("from_dlpack")?
+                .unbind(),
+            eager_tensor: eager_tensor.map(Bound::unbind),
+            dtypes,
+        })
+    })
+}
+
+fn door(py: Python<'_>) -> PyResult<(Py<PyAny>, Py<PyAny>)> {
+    let function = py.import("tensorflow.python.pywrap_tfe")?.getattr("TFE_FromDlpackCapsule")?;
+    let context = py.import("tensorflow.python.eager.context")?.call_method0("context")?;
+    context.call_method0("ensure_initialized")?;
+    Ok((function.unbind(), context.getattr("_handle")?.unbind()))
+}
+
+impl Framework for TensorFlow {
+    fn facts(&self, py: Python<'_>) -> Result<TargetFacts> {
+        Ok(TargetFacts { dtypes: state(py)?.dtypes, ..FACTS })
+    }
+
+    fn read<'py>(&self, object: &Bound<'py, PyAny>, form: Form) -> Result<Source<'py>> {
+        if form == Form::Variable {
+            let value = object.call_method0("value")?;
+            let tensor = read_eager(&value)?.read_only();
+            return Ok(Source::here(value, "tensorflow", tensor).with_nature(Nature::Snapshot));
+        }
+        let tensor = read_eager(object)?;
+        let nature = if tensor.layout().rank() == 0 { Nature::Cached } else { Nature::Immutable };
+        Ok(Source::here(object.clone(), "tensorflow", tensor).with_nature(nature))
+    }
+
+    fn materialise(&self, object: &Bound<'_, PyAny>, _pending: Pending) -> Result<Tensor<Owner>> {
+        read_eager(object)
+    }
+
+    fn write<'py>(&self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
+        let state = state(py)?;
+        if BY_CONSTRUCTOR.contains(tensor.dtype())
+            && let Some(constructor) = &state.eager_tensor
+        {
+            let array = super::numpy::write_array(py, tensor)?;
+            let none = py.None();
+            let none = none.bind(py);
+            return call::call3(constructor.bind(py), &array, none, none)
+                .map_err(|error| refused(py, "TensorFlow", &error));
+        }
+        let capsule = crate::capsule::legacy(py, tensor)?;
+        let made = match &state.door {
+            Some((door, handle)) => call::call2(door.bind(py), &capsule, handle.bind(py)),
+            None => call::call1(state.from_dlpack.bind(py), &capsule),
+        };
+        made.map_err(|error| refused(py, "TensorFlow", &error))
+    }
+}
+
+/// Reads an eager tensor through the array that TensorFlow makes over its memory.
+fn read_eager(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
+    let py = object.py();
+    check_type(object)?;
+    let array = if only_public_doors() { super::numpy::as_array(object)? } else { quick_array(object)? };
+    let tensor = super::numpy::read_array(&array).map_err(|failure| match failure {
+        Failure::Python(error) => refused(py, "TensorFlow", &error),
+        other => other,
+    })?;
+    if frozen::covers(tensor.data() as usize) {
+        return Ok(tensor.read_only());
+    }
+    // SAFETY: memory that TensorFlow allocated, or that we lent it as writable: what we lent as read-only is
+    // covered above. The array says "read-only" on the public road because TensorFlow's tensors are immutable,
+    // which is the source's nature and not its memory's.
+    Ok(unsafe { tensor.writable() })
+}
+
+fn quick_array<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+    match call::method(object, intern!(object.py(), "_numpy_internal")) {
+        Ok(array) => Ok(array),
+        Err(_) => super::numpy::as_array(object),
+    }
+}
+
+/// Strings, handles and quantised numbers are refused before TensorFlow gets to abort on them.
+fn check_type(object: &Bound<'_, PyAny>) -> Result<()> {
+    let py = object.py();
+    let number: i32 = match call::method(object, intern!(py, "_datatype_enum")) {
+        Ok(number) => number.extract()?,
+        Err(_) => object.getattr("dtype")?.getattr("as_datatype_enum")?.extract()?,
+    };
+    let (what, hint) = match number {
+        7 => ("string", "encode the strings as numbers first, with tf.io.decode_raw or a vocabulary"),
+        20 => ("resource", "pass the variable or the tensor behind the handle"),
+        21 => ("variant", "pass the tensors inside it"),
+        11 | 12 | 13 | 15 | 16 => {
+            ("quantised", "pass tf.quantization.dequantize(x, ...), or tf.bitcast(x, tf.int8)")
+        }
+        _ => return Ok(()),
+    };
+    Err(fail(
+        ErrorKind::UnsupportedDType,
+        format!("a TensorFlow tensor of {what} type has no plain numbers in memory"),
+        hint,
+    ))
+}

@@ -1,0 +1,220 @@
+//! PyTorch: the C exchange API, with its older C functions where that is missing.
+//!
+//! What keeps the memory of a torch tensor alive is its storage: `t.data = other` swaps the storage under
+//! a tensor, and a share that held the tensor would dangle. Conjugate and negative bits are not in the
+//! memory; PyTorch resolves them, in a copy.
+
+use super::exchange::Exchange;
+use super::{Builtin, Framework, import, only_public_doors};
+use crate::call;
+use crate::errors::{Failure, Result, fail, refused};
+use crate::owner::Owner;
+use crate::recognise::Form;
+use crate::source::{Memory, Source};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use tensorferry_core::dtype::{DTypes, Kind};
+use tensorferry_core::plan::{Holds, Nature, Pending, Strides, TargetFacts};
+use tensorferry_core::{Access, DType, ErrorKind, Layout, Tensor};
+
+pub(crate) struct Torch;
+
+const FACTS: TargetFacts = TargetFacts {
+    framework: "torch",
+    title: "PyTorch",
+    dtypes: DTypes::ALL.without(DTypes::of(&[
+        DType::Int4,
+        DType::UInt4,
+        DType::Float8E3M4,
+        DType::Float8E4M3,
+        DType::Float8E4M3B11Fnuz,
+        DType::Float6E2M3Fn,
+        DType::Float6E3M2Fn,
+        DType::Float4E2M1Fn,
+    ])),
+    repacked: DTypes::NONE,
+    own_memory: false,
+    wide: true,
+    narrow_by_default: true,
+    swapped: false,
+    strides: Strides::Forward,
+    alignment: 1,
+    max_rank: 64,
+    holds: Holds::Writable,
+};
+
+struct State {
+    exchange: Option<Exchange>,
+    to_capsule: Py<PyAny>,
+    from_capsule: Py<PyAny>,
+    /// Whether `float8_e8m0fnu` exists (torch 2.7 and later).
+    has_e8m0: bool,
+}
+
+static STATE: PyOnceLock<State> = PyOnceLock::new();
+
+fn state(py: Python<'_>) -> Result<&State> {
+    STATE.get_or_try_init(py, || {
+        let torch = import(py, Builtin::Torch)?;
+        let dlpack = py.import("torch.utils.dlpack")?;
+        Ok(State {
+            exchange: if only_public_doors() { None } else { Exchange::of(&torch.getattr("Tensor")?) },
+            to_capsule: dlpack.getattr("to_dlpack")?.unbind(),
+            from_capsule: torch.getattr("from_dlpack")?.unbind(),
+            has_e8m0: torch.hasattr("float8_e8m0fnu")?,
+        })
+    })
+}
+
+impl Framework for Torch {
+    fn facts(&self, py: Python<'_>) -> Result<TargetFacts> {
+        let mut facts = FACTS;
+        if !state(py)?.has_e8m0 {
+            facts.dtypes = facts.dtypes.without(DTypes::of(&[DType::Float8E8M0Fnu]));
+        }
+        Ok(facts)
+    }
+
+    fn read<'py>(&self, object: &Bound<'py, PyAny>, form: Form) -> Result<Source<'py>> {
+        let py = object.py();
+        let requires_grad = object.getattr(intern!(py, "requires_grad"))?.is_truthy()?;
+        // A tensor that autograd still needs must not be written behind its back.
+        let lent = form == Form::ReadOnly
+            || (requires_grad && !object.getattr(intern!(py, "is_leaf"))?.is_truthy()?);
+        let access = if lent { Access::ReadOnly } else { Access::ReadWrite };
+        let tensor = look(object, access).map_err(|failure| explain(object, failure))?;
+        check_hidden_type(object, tensor.dtype())?;
+        let memory = match pending(object, tensor.dtype())? {
+            None => Memory::Here(tensor),
+            Some(pending) => {
+                let dtype = tensor.dtype();
+                let layout = Layout::dense(dtype.size(), tensor.layout().shape())?;
+                Memory::Later { pending, dtype, layout }
+            }
+        };
+        let nature = Nature::Mutable;
+        Ok(Source {
+            object: object.clone(),
+            framework: "torch",
+            memory,
+            nature,
+            requires_grad,
+            through_array: false,
+        })
+    }
+
+    fn materialise(&self, object: &Bound<'_, PyAny>, _pending: Pending) -> Result<Tensor<Owner>> {
+        let py = object.py();
+        let plain = call::method(object, intern!(py, "detach"))?;
+        let plain = call::method(&plain, intern!(py, "resolve_conj"))?;
+        let plain = call::method(&plain, intern!(py, "resolve_neg"))?;
+        look(&plain, Access::ReadWrite)
+    }
+
+    fn write<'py>(&self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
+        let state = state(py)?;
+        if let Some(exchange) = &state.exchange {
+            return exchange.import(py, tensor).map_err(|failure| refusal(py, failure));
+        }
+        let capsule = crate::capsule::legacy(py, tensor)?;
+        call::call1(state.from_capsule.bind(py), &capsule).map_err(|error| refused(py, "PyTorch", &error))
+    }
+}
+
+fn refusal(py: Python<'_>, failure: Failure) -> Failure {
+    match failure {
+        Failure::Python(error) => refused(py, "PyTorch", &error),
+        other => other,
+    }
+}
+
+fn look(object: &Bound<'_, PyAny>, access: Access) -> Result<Tensor<Owner>> {
+    let py = object.py();
+    let state = state(py)?;
+    let own = || -> Result<Owner> {
+        Ok(Owner::object(call::method(object, intern!(py, "untyped_storage"))?.unbind()))
+    };
+    match &state.exchange {
+        Some(exchange) => exchange.look(object, access, own),
+        None => {
+            let capsule = call::call1(state.to_capsule.bind(py), object)?;
+            let tensor = crate::capsule::take(&capsule)?;
+            let storage = own()?;
+            let tensor = tensor.map_owner(|_| storage);
+            Ok(if access == Access::ReadOnly { tensor.read_only() } else { tensor })
+        }
+    }
+}
+
+/// Bits that say "conjugate me" or "negate me" when the values are next used.
+fn pending(object: &Bound<'_, PyAny>, dtype: DType) -> Result<Option<Pending>> {
+    let py = object.py();
+    if dtype.kind() == Kind::Complex && call::method(object, intern!(py, "is_conj"))?.is_truthy()? {
+        return Ok(Some(Pending::Conjugate));
+    }
+    if dtype != DType::Bool && call::method(object, intern!(py, "is_neg"))?.is_truthy()? {
+        return Ok(Some(Pending::Negate));
+    }
+    Ok(None)
+}
+
+/// `torch.int3` and its like travel as if they were int8; say so instead.
+fn check_hidden_type(object: &Bound<'_, PyAny>, dtype: DType) -> Result<()> {
+    if !matches!(dtype, DType::Int8 | DType::UInt8) {
+        return Ok(());
+    }
+    let own = object.getattr(intern!(object.py(), "dtype"))?.to_string();
+    if own.strip_prefix("torch.") == Some(dtype.name()) {
+        return Ok(());
+    }
+    Err(fail(
+        ErrorKind::UnsupportedDType,
+        format!("{own} has no counterpart in other frameworks"),
+        format!("pass x.view(torch.{dtype}) to carry the bytes"),
+    ))
+}
+
+/// Says why a tensor has no plain memory, in our words and not in those of a C++ trace.
+fn explain(object: &Bound<'_, PyAny>, failure: Failure) -> Failure {
+    let truthy = |name: &str| object.getattr(name).and_then(|value| value.is_truthy()).unwrap_or(false);
+    let layout = object.getattr("layout").map(|layout| layout.to_string()).unwrap_or_default();
+    let (fact, hint) = if truthy("is_nested") {
+        (
+            "a nested torch tensor has rows of different shapes",
+            "pass its parts: x.unbind(), or x.to_padded_tensor(0)",
+        )
+    } else if layout.contains("sparse") {
+        ("a sparse torch tensor has no dense memory", "pass x.to_dense(), or its indices and values")
+    } else if layout.contains("mkldnn") {
+        ("a torch tensor in MKL-DNN form has no plain memory", "pass x.to_dense()")
+    } else if truthy("is_meta") {
+        ("a torch tensor on the meta device holds no values", "make it on a real device first")
+    } else if truthy("is_quantized") {
+        (
+            "a quantised torch tensor is more than its numbers",
+            "pass x.dequantize(), or x.int_repr() for the raw integers",
+        )
+    } else if is_functorch(object) {
+        (
+            "the tensor is being transformed by torch.func (vmap, grad, jvp) and has no memory of its own",
+            "carry the tensor outside the transformed function",
+        )
+    } else {
+        return match failure {
+            Failure::Python(error) => refused(object.py(), "PyTorch", &error),
+            other => other,
+        };
+    };
+    fail(ErrorKind::NotATensor, fact, hint)
+}
+
+fn is_functorch(object: &Bound<'_, PyAny>) -> bool {
+    object
+        .py()
+        .import("torch._C")
+        .and_then(|module| module.getattr("_functorch"))
+        .and_then(|module| module.call_method1("is_functorch_wrapped_tensor", (object,)))
+        .and_then(|value| value.is_truthy())
+        .unwrap_or(false)
+}

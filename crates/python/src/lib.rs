@@ -1,0 +1,132 @@
+//! The extension module `tensorferry._native`.
+//!
+//! [`to`] and [`plan`](plan()) are the public functions themselves: a Python function in front of them would
+//! cost more than many a trip. From here a tensor goes through [`carry`]; who reads and writes it stands in
+//! [`frameworks`].
+
+mod cache;
+mod call;
+mod capsule;
+mod carry;
+mod errors;
+mod frameworks;
+mod owner;
+mod parcel;
+mod protocols;
+mod recognise;
+mod report;
+mod source;
+mod trace;
+mod tree;
+mod wishes;
+
+use carry::Journey;
+use errors::Result;
+use pyo3::prelude::*;
+use recognise::{Recognised, recognise};
+use tensorferry_core::plan::Wishes;
+
+/// Carries a tensor, or a tree of tensors, to a framework.
+#[pyfunction]
+#[pyo3(signature = (x, framework, *, device=None, dtype=None, copy=None, writable=None, stream=None, budget=None, out=None))]
+#[expect(clippy::too_many_arguments, reason = "the keywords are the public face")]
+fn to<'py>(
+    x: &Bound<'py, PyAny>,
+    framework: &Bound<'py, PyAny>,
+    device: Option<&Bound<'py, PyAny>>,
+    dtype: Option<&Bound<'py, PyAny>>,
+    copy: Option<bool>,
+    writable: Option<bool>,
+    stream: Option<&Bound<'py, PyAny>>,
+    budget: Option<usize>,
+    out: Option<&Bound<'py, PyAny>>,
+) -> Result<Bound<'py, PyAny>> {
+    let journey = journey(framework, device, dtype, copy, writable, stream, budget)?;
+    if let Some(out) = out {
+        return carry::into(x, out, &journey);
+    }
+    let recognised = recognise(x)?;
+    if matches!(recognised, Recognised::Container(_) | Recognised::Protocol)
+        && let Some(container) = tree::container_of(x, recognised)?
+    {
+        return tree::walk(x, container, &mut |leaf, _| carry::one(leaf, &journey));
+    }
+    carry::one(x, &journey)
+}
+
+/// Says what `to` would do with the same arguments, and why, moving nothing.
+#[pyfunction]
+#[pyo3(signature = (x, framework, *, device=None, dtype=None, copy=None, writable=None, stream=None, budget=None))]
+#[expect(clippy::too_many_arguments, reason = "the keywords are the public face")]
+fn plan<'py>(
+    x: &Bound<'py, PyAny>,
+    framework: &Bound<'py, PyAny>,
+    device: Option<&Bound<'py, PyAny>>,
+    dtype: Option<&Bound<'py, PyAny>>,
+    copy: Option<bool>,
+    writable: Option<bool>,
+    stream: Option<&Bound<'py, PyAny>>,
+    budget: Option<usize>,
+) -> Result<Bound<'py, PyAny>> {
+    let py = x.py();
+    let journey = journey(framework, device, dtype, copy, writable, stream, budget)?;
+    let recognised = recognise(x)?;
+    let Some(container) = tree::container_of(x, recognised)? else {
+        return Ok(Bound::new(py, carry::plan_one(x, &journey)?)?.into_any());
+    };
+    let mut plans = Vec::new();
+    tree::walk(x, container, &mut |leaf, place| {
+        plans.push((place(), carry::plan_one(leaf, &journey)?));
+        Ok(leaf.clone())
+    })?;
+    Ok(Bound::new(py, report::TreePlan::new(plans))?.into_any())
+}
+
+fn journey(
+    framework: &Bound<'_, PyAny>,
+    device: Option<&Bound<'_, PyAny>>,
+    dtype: Option<&Bound<'_, PyAny>>,
+    copy: Option<bool>,
+    writable: Option<bool>,
+    stream: Option<&Bound<'_, PyAny>>,
+    budget: Option<usize>,
+) -> Result<Journey> {
+    wishes::check_device(device)?;
+    wishes::check_stream(stream)?;
+    let wishes = Wishes { dtype: wishes::dtype(dtype)?, copy, writable, budget };
+    Ok(Journey { target: frameworks::target(framework)?, wishes })
+}
+
+/// Name, title, module, distribution of each framework that is built in.
+#[pyfunction]
+fn _builtin_frameworks() -> Vec<(&'static str, &'static str, &'static str, &'static str)> {
+    frameworks::TABLE.iter().map(|entry| (entry.name, entry.title, entry.module, entry.package)).collect()
+}
+
+/// The names of the frameworks that were registered.
+#[pyfunction]
+fn _registered_frameworks(py: Python<'_>) -> Result<Vec<String>> {
+    frameworks::registered::load_entry_points(py)?;
+    Ok(frameworks::registered::names(py))
+}
+
+/// The module. It relies on the GIL (see `cache`), and says so.
+#[pymodule(gil_used = true)]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    errors::register(module)?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<report::PlanReport>()?;
+    module.add_class::<report::TreePlan>()?;
+    module.add_class::<report::Trip>()?;
+    module.add_class::<parcel::Parcel>()?;
+    module.add_function(wrap_pyfunction!(to, module)?)?;
+    module.add_function(wrap_pyfunction!(plan, module)?)?;
+    module.add_function(wrap_pyfunction!(trace::trace, module)?)?;
+    module.add_function(wrap_pyfunction!(tree::register_tree, module)?)?;
+    module.add_function(wrap_pyfunction!(frameworks::registered::register, module)?)?;
+    module.add_function(wrap_pyfunction!(_builtin_frameworks, module)?)?;
+    module.add_function(wrap_pyfunction!(_registered_frameworks, module)?)?;
+    let exits = wrap_pyfunction!(owner::_interpreter_exits, module)?;
+    module.py().import("atexit")?.call_method1("register", (exits,))?;
+    Ok(())
+}

@@ -1,0 +1,142 @@
+//! What keeps the memory of a tensor alive, and how it is let go.
+//!
+//! Frameworks release what they hold on any thread, with or without the interpreter, in any order, and
+//! some of them after the interpreter has gone. A reference to a Python object is therefore given back
+//! only while the interpreter runs; from the moment it begins to exit, what is still held is left to the
+//! system. (Attaching a thread to an interpreter that is finalising would end or hang that thread.)
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tensorferry_core::dlpack::Managed;
+use tensorferry_core::frozen::Mark;
+use tensorferry_core::host::HostBlock;
+
+static EXITING: AtomicBool = AtomicBool::new(false);
+
+/// Called by `atexit`, before the interpreter begins to finalise.
+#[pyfunction]
+pub(crate) fn _interpreter_exits() {
+    EXITING.store(true, Ordering::Release);
+}
+
+/// Keeps the memory of one tensor alive.
+pub(crate) enum Owner {
+    /// A Python object.
+    Object(Object),
+    /// An exported Python buffer.
+    Buffer(#[expect(dead_code, reason = "held for its drop")] Buffer),
+    /// What a framework handed over by DLPack.
+    Managed(#[expect(dead_code, reason = "held for its drop")] Managed),
+    /// A block of our own.
+    Block(#[expect(dead_code, reason = "held for its drop")] HostBlock),
+    /// Another owner whose memory is on loan as read-only.
+    Frozen(#[expect(dead_code, reason = "held for its drop")] Box<Loan>),
+}
+
+/// An owner and the mark that its memory is frozen. The mark goes first.
+pub(crate) struct Loan {
+    _mark: MarkHolder,
+    _owner: Owner,
+}
+
+struct MarkHolder(ManuallyDrop<Mark>);
+
+impl Owner {
+    /// Keeps a Python object.
+    pub(crate) fn object(object: Py<PyAny>) -> Self {
+        Self::Object(Object(ManuallyDrop::new(object)))
+    }
+
+    /// The same owner, with its memory marked as frozen for as long as it lives.
+    pub(crate) fn frozen(self, mark: Mark) -> Self {
+        Self::Frozen(Box::new(Loan { _mark: MarkHolder(ManuallyDrop::new(mark)), _owner: self }))
+    }
+
+    /// The owner as a Python object, for frameworks that keep one beside their own memory.
+    pub(crate) fn into_object(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        match self {
+            Self::Object(object) => Ok(object.take()),
+            other => Ok(Py::new(py, Keeper { _owner: other })?.into_any()),
+        }
+    }
+}
+
+/// Runs `release` with the interpreter, or not at all once it exits.
+fn with_interpreter(release: impl FnOnce(Python<'_>)) {
+    if !EXITING.load(Ordering::Acquire) {
+        Python::try_attach(release);
+    }
+}
+
+/// A reference to a Python object, given back on whichever thread drops it.
+pub(crate) struct Object(ManuallyDrop<Py<PyAny>>);
+
+impl Object {
+    fn take(mut self) -> Py<PyAny> {
+        // SAFETY: `self` is forgotten right after, so the reference is taken once.
+        let object = unsafe { ManuallyDrop::take(&mut self.0) };
+        std::mem::forget(self);
+        object
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        with_interpreter(|py| {
+            // SAFETY: dropped once, and not used again.
+            unsafe { ManuallyDrop::take(&mut self.0) }.drop_ref(py);
+        });
+    }
+}
+
+impl Drop for MarkHolder {
+    fn drop(&mut self) {
+        // The table of marks is only locked by threads that hold the interpreter, so that a fork never
+        // copies it locked.
+        with_interpreter(|_| {
+            // SAFETY: dropped once, and not used again.
+            unsafe { ManuallyDrop::drop(&mut self.0) };
+        });
+    }
+}
+
+/// An exported Python buffer: while it lives, a bytearray cannot be resized nor a map closed.
+pub(crate) struct Buffer(Box<ffi::Py_buffer>);
+
+// SAFETY: the struct is released once, with the interpreter attached; the fields are not changed meanwhile.
+unsafe impl Send for Buffer {}
+
+impl Buffer {
+    /// Exports the buffer of `object`, whatever its layout, for reading.
+    pub(crate) fn export(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let mut view = Box::new(ffi::Py_buffer::new());
+        // SAFETY: the object is alive and the struct is ours to fill.
+        let status = unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut *view, ffi::PyBUF_FULL_RO) };
+        if status == 0 { Ok(Self(view)) } else { Err(PyErr::fetch(object.py())) }
+    }
+
+    /// What was exported.
+    pub(crate) fn view(&self) -> &ffi::Py_buffer {
+        &self.0
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        with_interpreter(|_| {
+            // SAFETY: filled by `PyObject_GetBuffer` and released once, with the interpreter attached.
+            unsafe { ffi::PyBuffer_Release(&raw mut *self.0) };
+        });
+    }
+}
+
+/// An owner that NumPy keeps as the base of an array.
+#[pyclass(frozen, module = "tensorferry._native", name = "_Keeper")]
+struct Keeper {
+    _owner: Owner,
+}
+
+// SAFETY: the owner is never looked at through a shared reference, only dropped.
+unsafe impl Sync for Keeper {}

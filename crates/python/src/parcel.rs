@@ -1,0 +1,70 @@
+//! A tensor on its way to a framework that only knows `__dlpack__`.
+
+use crate::errors::{Result, fail};
+use crate::owner::Owner;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use std::sync::Mutex;
+use tensorferry_core::{Access, ErrorKind, Tensor};
+
+/// Holds one tensor for whoever asks first.
+#[pyclass(frozen, module = "tensorferry", name = "Parcel")]
+pub(crate) struct Parcel {
+    tensor: Mutex<Option<Tensor<Owner>>>,
+    device: (i32, i32),
+}
+
+impl Parcel {
+    /// A parcel with this tensor in it.
+    pub(crate) fn wrap<'py>(py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
+        let device = (tensor.device().kind as i32, tensor.device().index);
+        Ok(Bound::new(py, Self { tensor: Mutex::new(Some(tensor)), device })?.into_any())
+    }
+}
+
+#[pymethods]
+impl Parcel {
+    /// The tensor as a DLPack capsule; it can be taken once.
+    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<Bound<'py, PyAny>>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(i32, i32)>,
+        copy: Option<bool>,
+    ) -> Result<Bound<'py, PyAny>> {
+        let _ = stream;
+        if dl_device.is_some_and(|device| device.0 != self.device.0) || copy == Some(true) {
+            return Err(fail(
+                ErrorKind::InvalidArgument,
+                "a parcel is handed over where it is and as it is",
+                "leave out dl_device and copy",
+            ));
+        }
+        let tensor = self.tensor.lock().ok().and_then(|mut tensor| tensor.take());
+        let Some(tensor) = tensor else {
+            return Err(fail(
+                ErrorKind::InvalidTensor,
+                "the parcel was taken already",
+                "carry the tensor again",
+            ));
+        };
+        if max_version.is_some_and(|(major, _)| major >= 1) {
+            return crate::capsule::versioned(py, tensor);
+        }
+        if tensor.access() == Access::ReadOnly {
+            return Err(fail(
+                ErrorKind::InvalidTensor,
+                "a read-only tensor cannot be handed over without a DLPack version",
+                "call __dlpack__(max_version=(1, 0))",
+            ));
+        }
+        crate::capsule::legacy(py, tensor)
+    }
+
+    /// Where the tensor is.
+    fn __dlpack_device__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, [self.device.0, self.device.1])
+    }
+}

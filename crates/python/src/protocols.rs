@@ -1,0 +1,175 @@
+//! Objects of no framework that we know, through the protocols that they speak.
+//!
+//! Asked in this order: the DLPack C exchange API, `__dlpack__`, the buffer protocol, `__array_interface__`,
+//! `__array__`. The last two go through NumPy, which knows them best.
+
+use crate::call;
+use crate::errors::{Failure, Result, fail};
+use crate::frameworks::exchange::Exchange;
+use crate::frameworks::numpy;
+use crate::owner::{Buffer, Owner};
+use crate::source::Source;
+use pyo3::exceptions::PyTypeError;
+use pyo3::ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{IntoPyDict, PyType};
+use std::ffi::CStr;
+use tensorferry_core::device::DeviceKind;
+use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout, Tensor};
+
+/// Whether objects of this type speak one of the protocols, as far as the type tells.
+pub(crate) fn speaks_any(kind: &Bound<'_, PyType>) -> PyResult<bool> {
+    for name in ["__dlpack_c_exchange_api__", "__dlpack__", "__array_interface__", "__array__"] {
+        if kind.hasattr(name)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Reads an object through the first protocol that it speaks.
+pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
+    let kind = object.get_type();
+    if let Some(exchange) = Exchange::of(&kind) {
+        let tensor = exchange.export(object)?.map_owner(Owner::Managed);
+        return Ok(Source::here(object.clone(), "dlpack", tensor));
+    }
+    if object.hasattr(intern!(object.py(), "__dlpack__"))? && !object.is_instance_of::<PyType>() {
+        return Ok(Source::here(object.clone(), "dlpack", from_dlpack(object)?));
+    }
+    // SAFETY: the object is alive.
+    if unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) } == 1 {
+        return Ok(Source::here(object.clone(), "buffer", from_buffer(object)?));
+    }
+    from_array(object)
+}
+
+/// The object is nothing that we can read.
+pub(crate) fn not_a_tensor(object: &Bound<'_, PyAny>) -> Failure {
+    let name = object.get_type().fully_qualified_name().map(|name| name.to_string()).unwrap_or_default();
+    let hint = match name.as_str() {
+        "int" | "float" | "complex" | "bool" => "make a tensor of it first: numpy.asarray(x)",
+        _ => "pass a tensor, a buffer, or a dict, list, tuple or dataclass of them",
+    };
+    fail(ErrorKind::NotATensor, format!("an object of type {name} is no tensor"), hint)
+}
+
+fn from_dlpack(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
+    let py = object.py();
+    if let Ok(device) = object.call_method0(intern!(py, "__dlpack_device__"))
+        && let Ok(kind) = device.get_item(0).and_then(|kind| kind.call_method0("__int__")?.extract::<i32>())
+        && kind != DeviceKind::Cpu as i32
+    {
+        let name = DeviceKind::from_code(kind).map_or("unknown", DeviceKind::name);
+        return Err(fail(
+            ErrorKind::UnsupportedDevice,
+            format!("the source is on a device of kind {name}, and only host memory is carried"),
+            "move it to the CPU with its own framework first",
+        ));
+    }
+    let keywords = [("max_version", (1, 3))].into_py_dict(py)?;
+    let capsule = match object.call_method("__dlpack__", (), Some(&keywords)) {
+        Err(error) if error.is_instance_of::<PyTypeError>(py) => {
+            call::method(object, intern!(py, "__dlpack__"))
+        }
+        answer => answer,
+    };
+    let capsule = capsule.map_err(|error| {
+        let line = error.value(py).to_string();
+        fail(
+            ErrorKind::FrameworkRefused,
+            format!("the source's own __dlpack__ refused: {}", line.lines().next().unwrap_or_default()),
+            "make a plain dense tensor of it first",
+        )
+    })?;
+    Ok(crate::capsule::take(&capsule)?.map_owner(Owner::Managed))
+}
+
+fn from_array<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
+    let py = object.py();
+    let interface = object.getattr_opt(intern!(py, "__array_interface__"))?;
+    let is_type = object.is_instance_of::<PyType>();
+    if is_type || (interface.is_none() && !object.hasattr(intern!(py, "__array__"))?) {
+        return Err(not_a_tensor(object));
+    }
+    if let Some(interface) = &interface
+        && let Ok(mask) = interface.call_method1("get", ("mask",))
+        && !mask.is_none()
+    {
+        return Err(fail(
+            ErrorKind::NotATensor,
+            "the source's array interface has a mask, which no target can keep",
+            "pass the data and the mask separately",
+        ));
+    }
+    let array = numpy::as_array(object)?;
+    let mut source = Source::here(object.clone(), "array", numpy::read_array(&array)?);
+    source.through_array = interface.is_none();
+    Ok(source)
+}
+
+fn from_buffer(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
+    let buffer = Buffer::export(object)?;
+    let view = buffer.view();
+    if !view.suboffsets.is_null() {
+        return Err(fail(
+            ErrorKind::UnsupportedLayout,
+            "the buffer leads to its memory through pointers",
+            "make it a plain buffer first: bytes(x)",
+        ));
+    }
+    // SAFETY: a format that is not null is a C string that lives as long as the export.
+    let format = if view.format.is_null() { c"B" } else { unsafe { CStr::from_ptr(view.format) } };
+    let (dtype, order) = element_type(format.to_bytes(), view.itemsize as usize).ok_or_else(|| {
+        fail(
+            ErrorKind::UnsupportedDType,
+            format!(
+                "a buffer with elements of format {:?} is no tensor of numbers",
+                format.to_string_lossy()
+            ),
+            "view it as bytes first: memoryview(x).cast(\"B\")",
+        )
+    })?;
+    let rank = view.ndim.max(0) as usize;
+    // SAFETY: an export with strides (PyBUF_FULL_RO asks for them) has `ndim` lengths and strides.
+    let layout = unsafe {
+        match (rank, view.shape.is_null(), view.strides.is_null()) {
+            (0, ..) => Layout::dense(dtype.size(), &[]),
+            (_, true, _) => Layout::dense(dtype.size(), &[view.len as i64 / dtype.size() as i64]),
+            (_, false, true) => {
+                Layout::dense(dtype.size(), std::slice::from_raw_parts(view.shape.cast(), rank))
+            }
+            (_, false, false) => Layout::strided(
+                dtype.size(),
+                std::slice::from_raw_parts(view.shape.cast(), rank),
+                std::slice::from_raw_parts(view.strides.cast(), rank),
+            ),
+        }
+    }?;
+    let access = if view.readonly == 0 { Access::ReadWrite } else { Access::ReadOnly };
+    let data = view.buf.cast();
+    // SAFETY: the exporter keeps the memory as long as the export, which the owner holds.
+    Ok(unsafe { Tensor::new(data, dtype, layout, Device::CPU, order, access, Owner::Buffer(buffer)) }?)
+}
+
+/// The type behind a `struct` format of one element.
+fn element_type(format: &[u8], size: usize) -> Option<(DType, ByteOrder)> {
+    let little = cfg!(target_endian = "little");
+    let (order, code) = match format {
+        [b'@' | b'=', code @ ..] => (ByteOrder::Native, code),
+        [b'<', code @ ..] => (if little { ByteOrder::Native } else { ByteOrder::Swapped }, code),
+        [b'>' | b'!', code @ ..] => (if little { ByteOrder::Swapped } else { ByteOrder::Native }, code),
+        code => (ByteOrder::Native, code),
+    };
+    // The letter gives the kind and the exporter the size: `l` has 4 or 8 bytes, by its prefix.
+    let kind = match code {
+        b"?" => b'b',
+        b"b" | b"h" | b"i" | b"l" | b"q" | b"n" => b'i',
+        b"B" | b"H" | b"I" | b"L" | b"Q" | b"N" | b"c" => b'u',
+        b"e" | b"f" | b"d" => b'f',
+        b"Zf" | b"Zd" => b'c',
+        _ => return None,
+    };
+    Some((DType::from_typestr(kind, size)?, order))
+}

@@ -1,0 +1,88 @@
+//! A tensor as a reader found it.
+
+use crate::owner::Owner;
+use pyo3::prelude::*;
+use tensorferry_core::plan::{Nature, Pending, SourceFacts};
+use tensorferry_core::{Access, ByteOrder, DType, Device, Layout, Tensor};
+
+/// What a reader learned about an object.
+pub(crate) struct Source<'py> {
+    /// The object itself, or what stands for it (the value of a variable).
+    pub(crate) object: Bound<'py, PyAny>,
+    /// Whose tensor it is, as users name the framework.
+    pub(crate) framework: &'static str,
+    /// Its memory, or why it cannot be read in place.
+    pub(crate) memory: Memory,
+    /// Whether others rely on the values.
+    pub(crate) nature: Nature,
+    /// Whether it requires a gradient.
+    pub(crate) requires_grad: bool,
+    /// Whether the values came through `__array__`.
+    pub(crate) through_array: bool,
+}
+
+/// Memory that can be read in place, or work to do first.
+pub(crate) enum Memory {
+    /// Read it in place.
+    Here(Tensor<Owner>),
+    /// The framework must do something first.
+    Later {
+        /// What it must do.
+        pending: Pending,
+        /// Element type.
+        dtype: DType,
+        /// The shape, as if dense.
+        layout: Layout,
+    },
+}
+
+impl<'py> Source<'py> {
+    /// A mutable tensor that is read in place.
+    pub(crate) fn here(object: Bound<'py, PyAny>, framework: &'static str, tensor: Tensor<Owner>) -> Self {
+        Self {
+            object,
+            framework,
+            memory: Memory::Here(tensor),
+            nature: Nature::Mutable,
+            requires_grad: false,
+            through_array: false,
+        }
+    }
+
+    /// The same with another nature.
+    pub(crate) fn with_nature(mut self, nature: Nature) -> Self {
+        self.nature = nature;
+        self
+    }
+
+    /// What the planner wants to know.
+    pub(crate) fn facts(&self) -> SourceFacts<'_> {
+        let (dtype, layout, device, order, address, access, pending) = match &self.memory {
+            Memory::Here(tensor) => (
+                tensor.dtype(),
+                tensor.layout(),
+                tensor.device(),
+                tensor.order(),
+                tensor.data() as usize,
+                tensor.access(),
+                None,
+            ),
+            Memory::Later { pending, dtype, layout } => {
+                (*dtype, layout, Device::CPU, ByteOrder::Native, 0, Access::ReadWrite, Some(*pending))
+            }
+        };
+        SourceFacts {
+            framework: self.framework,
+            dtype,
+            layout,
+            device,
+            order,
+            address,
+            access,
+            nature: self.nature,
+            pending,
+            requires_grad: self.requires_grad,
+            through_array: self.through_array,
+        }
+    }
+}

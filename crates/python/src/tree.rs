@@ -1,0 +1,307 @@
+//! Trees: containers keep their shape, tensors in them are carried, everything else passes through.
+//!
+//! Dicts, lists, tuples, named tuples and dataclasses (and subclasses of them) are known by themselves.
+//! Other nodes are those registered here, with JAX or with PyTorch. An object that appears twice gives one
+//! result.
+
+use crate::errors::{Failure, Result, fail};
+use crate::recognise::{Container, Recognised, recognise};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyList, PyTuple, PyType};
+use std::collections::HashMap;
+use std::fmt::Write;
+use tensorferry_core::ErrorKind;
+
+/// Deeper than this is a tree that contains itself, or might as well be.
+const MAX_DEPTH: usize = 500;
+
+/// One step from a node to a child.
+enum Piece<'py> {
+    Key(Bound<'py, PyAny>),
+    Index(usize),
+    Field(String),
+}
+
+/// A walk over a tree, with what is done at each tensor.
+pub(crate) struct Walk<'py, 'a> {
+    path: Vec<Piece<'py>>,
+    known: HashMap<usize, Bound<'py, PyAny>>,
+    visit: &'a mut dyn FnMut(&Bound<'py, PyAny>, &dyn Fn() -> String) -> Result<Bound<'py, PyAny>>,
+}
+
+/// Walks a tree and gives one of the same shape.
+pub(crate) fn walk<'py>(
+    object: &Bound<'py, PyAny>,
+    container: Container,
+    visit: &mut dyn FnMut(&Bound<'py, PyAny>, &dyn Fn() -> String) -> Result<Bound<'py, PyAny>>,
+) -> Result<Bound<'py, PyAny>> {
+    let mut walk = Walk { path: Vec::new(), known: HashMap::new(), visit };
+    let result = walk.node(object, container);
+    result.map_err(|failure| if walk.path.is_empty() { failure } else { failure.at(&place(&walk.path)) })
+}
+
+fn place(path: &[Piece<'_>]) -> String {
+    let mut text = String::new();
+    for piece in path {
+        let _ = match piece {
+            Piece::Key(key) => write!(text, "[{}]", key.repr().map(|r| r.to_string()).unwrap_or_default()),
+            Piece::Index(index) => write!(text, "[{index}]"),
+            Piece::Field(name) => write!(text, ".{name}"),
+        };
+    }
+    text
+}
+
+impl<'py> Walk<'py, '_> {
+    /// Goes one step down and comes back; on failure the path stays, to say where it was.
+    fn child(&mut self, piece: Piece<'py>, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+        self.path.push(piece);
+        let result = self.any(object)?;
+        self.path.pop();
+        Ok(result)
+    }
+
+    fn any(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+        let recognised = recognise(object)?;
+        if matches!(recognised, Recognised::Leaf | Recognised::Bytes) || is_scalar(recognised) {
+            return Ok(object.clone());
+        }
+        if let Some(known) = self.known.get(&(object.as_ptr() as usize)) {
+            return Ok(known.clone());
+        }
+        let result = match recognised {
+            Recognised::Container(container) => self.node(object, container)?,
+            Recognised::Protocol if !speaks(object)? => match self.foreign(object)? {
+                Some(result) => result,
+                None => return Ok(object.clone()),
+            },
+            _ => {
+                let path = &self.path;
+                (self.visit)(object, &|| place(path))?
+            }
+        };
+        self.known.insert(object.as_ptr() as usize, result.clone());
+        Ok(result)
+    }
+
+    fn node(&mut self, object: &Bound<'py, PyAny>, container: Container) -> Result<Bound<'py, PyAny>> {
+        if self.path.len() > MAX_DEPTH {
+            self.path.clear();
+            return Err(fail(
+                ErrorKind::InvalidArgument,
+                format!("the tree is nested more than {MAX_DEPTH} deep"),
+                "check that no container holds itself",
+            ));
+        }
+        match container {
+            Container::Dict => self.dict(object),
+            Container::List => self.list(object),
+            Container::Tuple | Container::NamedTuple => self.tuple(object, container),
+            Container::Dataclass => self.dataclass(object),
+            Container::Registered => match self.foreign(object)? {
+                Some(result) => Ok(result),
+                None => Ok(object.clone()),
+            },
+        }
+    }
+
+    fn dict(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+        let py = object.py();
+        let exact = object.is_exact_instance_of::<PyDict>();
+        let result = if exact { PyDict::new(py).into_any() } else { shallow_copy(object)? };
+        let items = object.cast::<PyDict>().map_err(PyErr::from)?.items();
+        for item in items {
+            let (key, value) = item.extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
+            let value = self.child(Piece::Key(key.clone()), &value)?;
+            result.set_item(key, value)?;
+        }
+        Ok(result)
+    }
+
+    fn children(&mut self, items: impl Iterator<Item = Bound<'py, PyAny>>) -> Result<Vec<Bound<'py, PyAny>>> {
+        items.enumerate().map(|(index, item)| self.child(Piece::Index(index), &item)).collect()
+    }
+
+    fn list(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+        let py = object.py();
+        let items: Vec<_> = object.cast::<PyList>().map_err(PyErr::from)?.iter().collect();
+        let results = PyList::new(py, self.children(items.into_iter())?)?;
+        if object.is_exact_instance_of::<PyList>() {
+            return Ok(results.into_any());
+        }
+        let copy = shallow_copy(object)?;
+        copy.cast::<PyList>().map_err(PyErr::from)?.set_slice(0, results.len(), &results)?;
+        Ok(copy)
+    }
+
+    fn tuple(&mut self, object: &Bound<'py, PyAny>, container: Container) -> Result<Bound<'py, PyAny>> {
+        let py = object.py();
+        let items: Vec<_> = object.cast::<PyTuple>().map_err(PyErr::from)?.iter().collect();
+        let results = if container == Container::NamedTuple {
+            let names: Vec<String> = object.getattr("_fields")?.extract()?;
+            let pairs = items.iter().zip(names);
+            pairs.map(|(item, name)| self.child(Piece::Field(name), item)).collect::<Result<Vec<_>>>()?
+        } else {
+            self.children(items.iter().cloned())?
+        };
+        // A tuple in which nothing changed (torch.Size, say) is its own result.
+        if items.iter().zip(&results).all(|(item, result)| item.is(result)) {
+            return Ok(object.clone());
+        }
+        let results = PyTuple::new(py, results)?;
+        if object.is_exact_instance_of::<PyTuple>() {
+            return Ok(results.into_any());
+        }
+        let kind = object.get_type();
+        Ok(if container == Container::NamedTuple {
+            kind.call_method1("_make", (results,))
+        } else {
+            kind.call1((results,))
+        }?)
+    }
+
+    fn dataclass(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+        static SET: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let py = object.py();
+        // `object.__setattr__` also fills frozen dataclasses, which is what their own constructor does.
+        let set = SET.get_or_try_init(py, || -> PyResult<_> {
+            Ok(py.import("builtins")?.getattr("object")?.getattr("__setattr__")?.unbind())
+        })?;
+        let copy = shallow_copy(object)?;
+        let fields = py.import("dataclasses")?.call_method1("fields", (object,))?;
+        for field in fields.try_iter()? {
+            let name: String = field?.getattr("name")?.extract()?;
+            if let Some(value) = object.getattr_opt(name.as_str())? {
+                let value = self.child(Piece::Field(name.clone()), &value)?;
+                set.bind(py).call1((&copy, name, value))?;
+            }
+        }
+        Ok(copy)
+    }
+
+    /// A node that is registered here, with JAX or with PyTorch.
+    fn foreign(&mut self, object: &Bound<'py, PyAny>) -> Result<Option<Bound<'py, PyAny>>> {
+        let Some((children, rebuild)) = flatten(object)? else { return Ok(None) };
+        let results = self.children(children.into_iter())?;
+        Ok(Some(rebuild(results)?))
+    }
+}
+
+/// NumPy scalars are numbers; in a tree they stay what they are.
+fn is_scalar(recognised: Recognised) -> bool {
+    matches!(recognised, Recognised::Tensor(_, crate::recognise::Form::Scalar))
+}
+
+/// Whether the object itself speaks a protocol; the type alone may not tell.
+fn speaks(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if object.is_instance_of::<PyType>() {
+        return Ok(false);
+    }
+    // SAFETY: the object is alive.
+    let buffer = unsafe { pyo3::ffi::PyObject_CheckBuffer(object.as_ptr()) } == 1;
+    Ok(buffer
+        || object.hasattr("__dlpack__")?
+        || object.hasattr("__array_interface__")?
+        || object.hasattr("__array__")?)
+}
+
+fn shallow_copy<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    object.py().import("copy")?.call_method1("copy", (object,))
+}
+
+type Rebuild<'py> = Box<dyn FnOnce(Vec<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> + 'py>;
+
+fn own_nodes(py: Python<'_>) -> &Bound<'_, PyDict> {
+    static NODES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+    NODES.get_or_init(py, || PyDict::new(py).unbind()).bind(py)
+}
+
+/// Whether the type is registered here.
+pub(crate) fn is_registered(kind: &Bound<'_, PyType>) -> PyResult<bool> {
+    own_nodes(kind.py()).contains(kind)
+}
+
+/// Registers a type whose objects are nodes of trees.
+///
+/// `flatten(node)` gives `(children, rest)`, and `unflatten(rest, children)` gives a node back.
+#[pyfunction]
+pub(crate) fn register_tree(
+    kind: &Bound<'_, PyType>,
+    flatten: &Bound<'_, PyAny>,
+    unflatten: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    own_nodes(kind.py()).set_item(kind, (flatten, unflatten))?;
+    crate::recognise::forget(kind.py());
+    Ok(())
+}
+
+/// The children of a node, and how to put it together again.
+fn flatten<'py>(object: &Bound<'py, PyAny>) -> Result<Option<(Vec<Bound<'py, PyAny>>, Rebuild<'py>)>> {
+    let py = object.py();
+    let kind = object.get_type();
+    if let Some(functions) = own_nodes(py).get_item(&kind)? {
+        let (flatten, unflatten) = functions.extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
+        let (children, rest) =
+            flatten.call1((object,))?.extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
+        let children = children.try_iter()?.collect::<PyResult<_>>()?;
+        return Ok(Some((children, Box::new(move |results| unflatten.call1((rest, results))))));
+    }
+    let modules = py.import("sys")?.getattr("modules")?;
+    if modules.contains("jax")?
+        && let Some(found) = flatten_with_jax(object)?
+    {
+        return Ok(Some(found));
+    }
+    if modules.contains("torch.utils._pytree")? {
+        return flatten_with_torch(object, &kind);
+    }
+    Ok(None)
+}
+
+fn flatten_with_jax<'py>(
+    object: &Bound<'py, PyAny>,
+) -> Result<Option<(Vec<Bound<'py, PyAny>>, Rebuild<'py>)>> {
+    let py = object.py();
+    let tree_util = py.import("jax.tree_util")?;
+    if tree_util.call_method1("all_leaves", (PyList::new(py, [object])?,))?.is_truthy()? {
+        return Ok(None);
+    }
+    let top = object.clone().unbind();
+    let is_leaf = pyo3::types::PyCFunction::new_closure(py, None, None, move |arguments, _| {
+        let py = arguments.py();
+        arguments.get_item(0).map(|item| !item.is(top.bind(py)))
+    })?;
+    let (children, definition) = tree_util
+        .call_method1("tree_flatten", (object, is_leaf))?
+        .extract::<(Vec<Bound<'py, PyAny>>, Bound<'py, PyAny>)>()?;
+    let unflatten = tree_util.getattr("tree_unflatten")?;
+    Ok(Some((children, Box::new(move |results| unflatten.call1((definition, results))))))
+}
+
+fn flatten_with_torch<'py>(
+    object: &Bound<'py, PyAny>,
+    kind: &Bound<'py, PyType>,
+) -> Result<Option<(Vec<Bound<'py, PyAny>>, Rebuild<'py>)>> {
+    let nodes = object.py().import("torch.utils._pytree")?.getattr("SUPPORTED_NODES")?;
+    if !nodes.contains(kind)? {
+        return Ok(None);
+    }
+    let node = nodes.get_item(kind)?;
+    let (children, context) =
+        node.getattr("flatten_fn")?.call1((object,))?.extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
+    let children = children.try_iter()?.collect::<PyResult<_>>().map_err(Failure::from)?;
+    let unflatten = node.getattr("unflatten_fn")?;
+    Ok(Some((children, Box::new(move |results| unflatten.call1((results, context))))))
+}
+
+/// Which container an object is, if it is one: also those that only JAX or PyTorch know.
+pub(crate) fn container_of(object: &Bound<'_, PyAny>, recognised: Recognised) -> Result<Option<Container>> {
+    match recognised {
+        Recognised::Container(container) => Ok(Some(container)),
+        Recognised::Protocol if !speaks(object)? => {
+            Ok(flatten(object)?.is_some().then_some(Container::Registered))
+        }
+        _ => Ok(None),
+    }
+}

@@ -1,0 +1,113 @@
+//! The caller's arguments, turned into wishes.
+
+use crate::errors::{Result, fail};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyComplex, PyFloat, PyInt, PyString, PyType};
+use tensorferry_core::device::DeviceKind;
+use tensorferry_core::plan::Wanted;
+use tensorferry_core::{DType, Device, ErrorKind};
+
+/// The element type that the caller named, by a string or by a framework's own object.
+pub(crate) fn dtype(given: Option<&Bound<'_, PyAny>>) -> Result<Wanted> {
+    let Some(given) = given else { return Ok(Wanted::Same) };
+    if let Ok(text) = given.cast::<PyString>() {
+        let text = text.to_string();
+        return match text.as_str() {
+            "default" => Ok(Wanted::Default),
+            name => DType::from_name(name).map(Wanted::Type).ok_or_else(|| unknown(name)),
+        };
+    }
+    if let Ok(class) = given.cast::<PyType>()
+        && let Some(dtype) = builtin_number(class)
+    {
+        return Ok(Wanted::Type(dtype));
+    }
+    named(given).map(Wanted::Type)
+}
+
+fn unknown(name: &str) -> crate::errors::Failure {
+    fail(
+        ErrorKind::InvalidArgument,
+        format!("no element type is called \"{name}\""),
+        "write a name such as \"float32\", \"bfloat16\" or \"int64\", or \"default\"",
+    )
+}
+
+/// `bool`, `int`, `float` and `complex` mean what they mean to NumPy.
+fn builtin_number(class: &Bound<'_, PyType>) -> Option<DType> {
+    let py = class.py();
+    [
+        (py.get_type::<PyBool>(), DType::Bool),
+        (py.get_type::<PyInt>(), DType::Int64),
+        (py.get_type::<PyFloat>(), DType::Float64),
+        (py.get_type::<PyComplex>(), DType::Complex128),
+    ]
+    .into_iter()
+    .find_map(|(number, dtype)| class.is(&number).then_some(dtype))
+}
+
+/// `np.float16`, `np.dtype("float16")`, `torch.float16`, `tf.float16`, `jnp.float16`, `mx.float16`.
+fn named(given: &Bound<'_, PyAny>) -> Result<DType> {
+    let py = given.py();
+    if let Ok(order) = given.getattr(intern!(py, "byteorder"))
+        && order
+            .extract::<String>()
+            .is_ok_and(|order| order == if cfg!(target_endian = "little") { ">" } else { "<" })
+    {
+        return Err(fail(
+            ErrorKind::InvalidArgument,
+            format!("{given} is not in this machine's byte order"),
+            "pass the type in native order; the bytes of the source are swapped for you",
+        ));
+    }
+    for attribute in [intern!(py, "name"), intern!(py, "__name__")] {
+        if let Some(name) = given.getattr_opt(attribute)?
+            && let Ok(name) = name.extract::<String>()
+            && let Some(dtype) = DType::from_name(name.strip_suffix('_').unwrap_or(&name))
+        {
+            return Ok(dtype);
+        }
+    }
+    let text = given.to_string();
+    let last = text.rsplit('.').next().unwrap_or_default();
+    DType::from_name(last.strip_suffix('_').unwrap_or(last)).ok_or_else(|| unknown(&text))
+}
+
+/// Sees that the device that the caller named is one that can be reached.
+pub(crate) fn check_device(given: Option<&Bound<'_, PyAny>>) -> Result<()> {
+    let Some(given) = given else { return Ok(()) };
+    let py = given.py();
+    let text = match given.getattr_opt(intern!(py, "platform"))? {
+        Some(platform) => platform.to_string(),
+        None => given.to_string(),
+    };
+    // TensorFlow writes "/job:localhost/replica:0/task:0/device:CPU:0".
+    let short = text.rsplit_once("device:").map_or(text.as_str(), |(_, device)| device);
+    match Device::parse(short.trim_start_matches('/')) {
+        _ if text == "default" => Ok(()),
+        Some(Device { kind: DeviceKind::Cpu, .. }) => Ok(()),
+        Some(device) => Err(fail(
+            ErrorKind::UnsupportedDevice,
+            format!("device {device} is out of reach: only host memory is carried"),
+            "leave device out, or pass device=\"cpu\", and move the result with its own framework",
+        )),
+        None => Err(fail(
+            ErrorKind::InvalidArgument,
+            format!("no device is called \"{text}\""),
+            "write \"cpu\" or \"default\"",
+        )),
+    }
+}
+
+/// Sees that no stream is named: work on the host is finished when a call returns.
+pub(crate) fn check_stream(given: Option<&Bound<'_, PyAny>>) -> Result<()> {
+    match given {
+        None => Ok(()),
+        Some(_) => Err(fail(
+            ErrorKind::InvalidArgument,
+            "a stream orders work on a GPU, and this trip stays on the host",
+            "leave stream out",
+        )),
+    }
+}
