@@ -23,18 +23,22 @@ enum Piece<'py> {
     Field(String),
 }
 
-/// A walk over a tree, with what is done at each tensor.
+/// What is done at each tensor; the second argument tells its place in the tree.
+pub(crate) type Visit<'py, 'a> =
+    dyn FnMut(&Bound<'py, PyAny>, &dyn Fn() -> String) -> Result<Bound<'py, PyAny>> + 'a;
+
+/// A walk over a tree.
 pub(crate) struct Walk<'py, 'a> {
     path: Vec<Piece<'py>>,
     known: HashMap<usize, Bound<'py, PyAny>>,
-    visit: &'a mut dyn FnMut(&Bound<'py, PyAny>, &dyn Fn() -> String) -> Result<Bound<'py, PyAny>>,
+    visit: &'a mut Visit<'py, 'a>,
 }
 
 /// Walks a tree and gives one of the same shape.
-pub(crate) fn walk<'py>(
+pub(crate) fn walk<'py, 'a>(
     object: &Bound<'py, PyAny>,
     container: Container,
-    visit: &mut dyn FnMut(&Bound<'py, PyAny>, &dyn Fn() -> String) -> Result<Bound<'py, PyAny>>,
+    visit: &'a mut Visit<'py, 'a>,
 ) -> Result<Bound<'py, PyAny>> {
     let mut walk = Walk { path: Vec::new(), known: HashMap::new(), visit };
     let result = walk.node(object, container);

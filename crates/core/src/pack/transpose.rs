@@ -60,7 +60,7 @@ pub(super) unsafe fn plane(item: usize, plane: &Plane, from: *const u8, to: *mut
 unsafe fn plane_of<const N: usize>(plane: &Plane, from: *const u8, to: *mut u8) {
     let Plane { rows, cols } = *plane;
     let side = LINE / N;
-    let aligned = to.addr() % LINE == 0 && rows.to as usize % LINE == 0;
+    let aligned = to.addr().is_multiple_of(LINE) && (rows.to as usize).is_multiple_of(LINE);
     let stream = aligned && plane.count() * N >= STREAM;
     let (whole_rows, whole_cols) = (rows.n - rows.n % side, cols.n - cols.n % side);
     let part = |top: usize, height: usize, left: usize, width: usize| {

@@ -142,7 +142,7 @@ fn reasons_to_copy(source: &SourceFacts<'_>, target: &TargetFacts, wishes: &Wish
             reasons.push(reason);
         }
         let needs = if target.strides == Strides::Bytes { 1 } else { target.alignment.max(dtype.align()) };
-        if !source.layout.is_empty() && source.address % needs != 0 {
+        if !source.layout.is_empty() && !source.address.is_multiple_of(needs) {
             reasons.push(Reason::Unaligned { needs });
         }
     }

@@ -1,0 +1,63 @@
+"""What a refusal looks like: one line of fact, one `hint:` line, our class and the builtin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorferry as ferry
+
+TARGETS = ("numpy", "torch", "jax", "tensorflow", "paddle", "mlx")
+
+# Words that only a trace, a panic or somebody's internals would put into a message.
+INTERNALS = (
+    "Traceback",
+    "panicked",
+    "Exception raised from",
+    "frame #",
+    "c10::",
+    "std::",
+    "C++",
+    ".cpp:",
+    ".cc:",
+    ".rs:",
+    "site-packages",
+    "object at 0x",
+    "PyErr",
+    "<class ",
+)
+
+
+def refused(kind: type[Exception], builtin: type[Exception], call: Callable[[], Any]) -> Exception:
+    """Runs `call`, sees that it raises a clear error of both classes, and gives the error."""
+    try:
+        result = call()
+    except ferry.FerryError as error:
+        check_words(error)
+        assert isinstance(error, kind), f"{type(error).__name__} instead of {kind.__name__}: {error}"
+        assert isinstance(error, builtin), f"{type(error).__name__} is no {builtin.__name__}"
+        return error
+    raise AssertionError(f"nothing was raised, and the result is {result!r:.200}")
+
+
+def refused_everywhere(kind: type[Exception], builtin: type[Exception], source: Any) -> Exception:
+    """The same for every target, for the plan, and for the source inside a tree."""
+    for target in TARGETS:
+        error = refused(kind, builtin, lambda target=target: ferry.to(source, target))
+    refused(kind, builtin, lambda: ferry.plan(source, "numpy"))
+    inside = refused(kind, builtin, lambda: ferry.to({"k": [0, source]}, "numpy"))
+    assert str(inside).startswith("at ['k'][1]: "), str(inside)
+    return error
+
+
+def check_words(error: ferry.FerryError) -> None:
+    """Sees that the message is two short lines without internals."""
+    text = str(error)
+    lines = text.split("\n")
+    assert len(lines) == 2, f"a fact and a hint are two lines: {text!r}"
+    assert lines[1].startswith("hint: "), text
+    assert len(lines[1]) > len("hint: "), text
+    assert error.hint == lines[1].removeprefix("hint: "), text
+    assert 5 < len(lines[0]) < 300, text
+    for word in INTERNALS:
+        assert word not in text, text
