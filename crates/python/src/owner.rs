@@ -64,9 +64,19 @@ impl Owner {
 }
 
 /// Runs `release` with the interpreter, or not at all once it exits.
+///
+/// The state is asked of CPython and not of PyO3, which counts its own calls on this thread: JAX lets go of
+/// the GIL while it destroys an array, perhaps below one of our own functions, and calls us from there.
 fn with_interpreter(release: impl FnOnce(Python<'_>)) {
-    if !EXITING.load(Ordering::Acquire) {
-        Python::try_attach(release);
+    // SAFETY: the interpreter is initialised and has not begun to exit, so the thread may attach; the token lives
+    // only inside the pair of calls; `release` does not unwind.
+    unsafe {
+        if EXITING.load(Ordering::Acquire) || ffi::Py_IsInitialized() == 0 {
+            return;
+        }
+        let state = ffi::PyGILState_Ensure();
+        release(Python::assume_attached());
+        ffi::PyGILState_Release(state);
     }
 }
 

@@ -336,7 +336,8 @@ pub(super) fn wide_number(from: DType, to: DType) -> Option<Kernel> {
     })
 }
 
-#[cfg(all(test, target_arch = "x86_64"))]
+#[cfg(test)]
+#[cfg(target_arch = "x86_64")]
 mod tests {
     use super::*;
 

@@ -420,9 +420,13 @@ fn swaps(dtype: DType, wanted: bool) -> ByteOrder {
 #[test]
 fn every_pair_of_types() {
     let mut random = Random(1);
-    let n = if cfg!(miri) { 9 } else { 1500 };
+    let n = if cfg!(miri) { 5 } else { 1500 };
     for from in DType::all() {
         for to in DType::all() {
+            // Under Miri an eighth of the pairs, in which each type has its turn on both sides.
+            if cfg!(miri) && (from as usize + to as usize) % 8 != 0 {
+                continue;
+            }
             let mut source = Memory::new(from, Layout::dense(from.size(), &[n]).unwrap());
             let mut target = Memory::new(to, Layout::dense(to.size(), &[n]).unwrap());
             fill(&mut source, &mut random);
@@ -438,10 +442,10 @@ fn every_pair_of_types() {
 #[test]
 fn every_narrow_element() {
     for from in DType::all().filter(|dtype| dtype.size() <= 2) {
-        let n = if cfg!(miri) { 256 } else { 1i64 << (8 * from.size()) };
+        let n = if cfg!(miri) { 32 } else { 1i64 << (8 * from.size()) };
         let mut source = Memory::new(from, Layout::dense(from.size(), &[n]).unwrap());
         for (code, place) in source.places().into_iter().enumerate() {
-            let code = if cfg!(miri) { code * 257 } else { code };
+            let code = if cfg!(miri) { code * 2055 } else { code };
             source.bytes[place..place + from.size()].copy_from_slice(&code.to_le_bytes()[..from.size()]);
         }
         for to in DType::all().filter(|to| !cfg!(miri) || matches!(to, DType::Float32 | DType::Float8E4M3Fn))
@@ -456,7 +460,7 @@ fn every_narrow_element() {
     }
 }
 
-/// Values that a wider type holds exactly come back from it.
+/// Values that a wider type holds exactly come back from it: the reference's own test.
 #[test]
 fn exact_values_come_back() {
     for dtype in DType::all().filter(|d| d.kind() == Kind::Float && d.bits() <= 16) {
@@ -484,7 +488,7 @@ fn one(from: DType, to: DType, bytes: &[u8]) -> Vec<u8> {
 #[test]
 fn known_numbers() {
     let f64s = |to, value: f64| bits_of(&one(DType::Float64, to, &value.to_le_bytes()));
-    let power = |exponent: i32| 2f64.powi(exponent);
+    let power = |exponent: i64| f64::from_bits(((exponent + 1023) as u64) << 52);
     // Just above a tie, by less than float32 can see: rounding twice gives 1.
     assert_eq!(f64s(DType::Float16, 1.0 + power(-11) + power(-40)), 0x3c01);
     assert_eq!(f64s(DType::Float16, 1.0 + power(-11)), 0x3c00);
@@ -606,7 +610,7 @@ fn large_planes() {
         (DType::Float16, DType::Bool),
     ];
     let shapes: &[[i64; 2]] =
-        if cfg!(miri) { &[[70, 33]] } else { &[[3000, 3], [3, 3000], [200, 170], [1, 9000]] };
+        if cfg!(miri) { &[[35, 33]] } else { &[[3000, 3], [3, 3000], [200, 170], [1, 9000]] };
     for (from, to) in pairs.into_iter().take(if cfg!(miri) { 3 } else { 9 }) {
         for shape in shapes {
             for round in 0..if cfg!(miri) { 2 } else { 6 } {

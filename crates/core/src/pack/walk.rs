@@ -319,6 +319,10 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig {
+            cases: if cfg!(miri) { 8 } else { 256 }, failure_persistence: None, ..ProptestConfig::default()
+        })]
+
         #[test]
         fn every_element_is_visited_once(
             list in proptest::collection::vec((1usize..5, -40isize..40, -40isize..40), 0..6),
@@ -346,7 +350,8 @@ mod tests {
                 step = step * n as isize + if i == 1 { gap } else { 0 };
             }
             let nest = nest(&list);
-            let consecutive = visited(&nest).iter().enumerate().all(|(i, place)| place.0 - nest.from == 4 * i as isize);
+            let mut places = visited(&nest).into_iter().enumerate();
+            let consecutive = places.all(|(i, place)| place.0 - nest.from == 4 * i as isize);
             prop_assert_eq!(nest.sweep().is_dense_from(4), consecutive);
         }
 
