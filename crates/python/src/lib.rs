@@ -27,6 +27,26 @@ use recognise::{Recognised, recognise};
 use tensorferry_core::plan::Wishes;
 
 /// Carries a tensor, or a tree of tensors, to a framework.
+///
+/// Args:
+///     x: A tensor of any framework, anything that speaks DLPack, the buffer protocol, the array interface
+///         or `__array__`, or a dict, list, tuple, named tuple or dataclass of such.
+///     framework: "numpy", "torch", "jax", "tensorflow", "paddle", "mlx", a registered name, or the module.
+///     device: "cpu" or "default"; other devices are refused.
+///     dtype: The element type of the result, by name or as a framework's own object. None keeps the type;
+///         "default" takes the target's default width (float32 for float64, and so on).
+///     copy: None shares when it can and copies when it must, True always copies, False shares or raises
+///         CopyRequired.
+///     writable: True guarantees a result that may be written without harm to anyone; False a read-only one.
+///     stream: Must be left out for host memory.
+///     budget: The most bytes of extra memory; past it OutOfMemory is raised.
+///     out: An existing array or tensor of the target framework to fill and return.
+///
+/// Returns:
+///     The framework's own tensor; `x` itself where nothing needs to change.
+///
+/// Raises:
+///     FerryError: Each is also the builtin exception that one would expect, and has a `hint`.
 #[pyfunction]
 #[pyo3(signature = (x, framework, *, device=None, dtype=None, copy=None, writable=None, stream=None, budget=None, out=None))]
 #[expect(clippy::too_many_arguments, reason = "the keywords are the public face")]
@@ -35,10 +55,10 @@ fn to<'py>(
     framework: &Bound<'py, PyAny>,
     device: Option<&Bound<'py, PyAny>>,
     dtype: Option<&Bound<'py, PyAny>>,
-    copy: Option<bool>,
-    writable: Option<bool>,
+    copy: Option<&Bound<'py, PyAny>>,
+    writable: Option<&Bound<'py, PyAny>>,
     stream: Option<&Bound<'py, PyAny>>,
-    budget: Option<usize>,
+    budget: Option<&Bound<'py, PyAny>>,
     out: Option<&Bound<'py, PyAny>>,
 ) -> Result<Bound<'py, PyAny>> {
     let journey = journey(framework, device, dtype, copy, writable, stream, budget)?;
@@ -55,6 +75,9 @@ fn to<'py>(
 }
 
 /// Says what `to` would do with the same arguments, and why, moving nothing.
+///
+/// Returns:
+///     A Plan, or a TreePlan for a tree; both print as an explanation.
 #[pyfunction]
 #[pyo3(signature = (x, framework, *, device=None, dtype=None, copy=None, writable=None, stream=None, budget=None))]
 #[expect(clippy::too_many_arguments, reason = "the keywords are the public face")]
@@ -63,10 +86,10 @@ fn plan<'py>(
     framework: &Bound<'py, PyAny>,
     device: Option<&Bound<'py, PyAny>>,
     dtype: Option<&Bound<'py, PyAny>>,
-    copy: Option<bool>,
-    writable: Option<bool>,
+    copy: Option<&Bound<'py, PyAny>>,
+    writable: Option<&Bound<'py, PyAny>>,
     stream: Option<&Bound<'py, PyAny>>,
-    budget: Option<usize>,
+    budget: Option<&Bound<'py, PyAny>>,
 ) -> Result<Bound<'py, PyAny>> {
     let py = x.py();
     let journey = journey(framework, device, dtype, copy, writable, stream, budget)?;
@@ -86,14 +109,19 @@ fn journey(
     framework: &Bound<'_, PyAny>,
     device: Option<&Bound<'_, PyAny>>,
     dtype: Option<&Bound<'_, PyAny>>,
-    copy: Option<bool>,
-    writable: Option<bool>,
+    copy: Option<&Bound<'_, PyAny>>,
+    writable: Option<&Bound<'_, PyAny>>,
     stream: Option<&Bound<'_, PyAny>>,
-    budget: Option<usize>,
+    budget: Option<&Bound<'_, PyAny>>,
 ) -> Result<Journey> {
     wishes::check_device(device)?;
     wishes::check_stream(stream)?;
-    let wishes = Wishes { dtype: wishes::dtype(dtype)?, copy, writable, budget };
+    let wishes = Wishes {
+        dtype: wishes::dtype(dtype)?,
+        copy: wishes::flag("copy", copy)?,
+        writable: wishes::flag("writable", writable)?,
+        budget: wishes::budget(budget)?,
+    };
     Ok(Journey { target: frameworks::target(framework)?, wishes })
 }
 

@@ -12,13 +12,19 @@ use tensorferry_core::{Access, ErrorKind, Tensor};
 pub(crate) struct Parcel {
     tensor: Mutex<Option<Tensor<Owner>>>,
     device: (i32, i32),
+    /// Whether the receiver's tensors are immutable, so that read-only memory is safe without a flag.
+    immutable: bool,
 }
 
 impl Parcel {
     /// A parcel with this tensor in it.
-    pub(crate) fn wrap<'py>(py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
+    pub(crate) fn wrap<'py>(
+        py: Python<'py>,
+        tensor: Tensor<Owner>,
+        immutable: bool,
+    ) -> Result<Bound<'py, PyAny>> {
         let device = (tensor.device().kind as i32, tensor.device().index);
-        Ok(Bound::new(py, Self { tensor: Mutex::new(Some(tensor)), device })?.into_any())
+        Ok(Bound::new(py, Self { tensor: Mutex::new(Some(tensor)), device, immutable })?.into_any())
     }
 }
 
@@ -53,7 +59,7 @@ impl Parcel {
         if max_version.is_some_and(|(major, _)| major >= 1) {
             return crate::capsule::versioned(py, tensor);
         }
-        if tensor.access() == Access::ReadOnly {
+        if tensor.access() == Access::ReadOnly && !self.immutable {
             return Err(fail(
                 ErrorKind::InvalidTensor,
                 "a read-only tensor cannot be handed over without a DLPack version",

@@ -40,7 +40,7 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     }
     // SAFETY: the object is alive.
     if unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) } == 1 {
-        return Ok(Source::here(object.clone(), "buffer", from_buffer(object)?));
+        return Ok(Source::here(object.clone(), "buffer", from_buffer(Buffer::export(object)?)?));
     }
     from_array(object)
 }
@@ -109,8 +109,8 @@ fn from_array<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     Ok(source)
 }
 
-fn from_buffer(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
-    let buffer = Buffer::export(object)?;
+/// Reads an exported buffer.
+pub(crate) fn from_buffer(buffer: Buffer) -> Result<Tensor<Owner>> {
     let view = buffer.view();
     if !view.suboffsets.is_null() {
         return Err(fail(

@@ -72,7 +72,9 @@ impl Trace {
     }
 }
 
-/// Records every trip inside the block.
+/// Records every trip inside the block: `with trace() as trips:` fills the list `trips` with Trip objects.
+///
+/// Trips of other threads and asyncio tasks are not recorded, unless they run in a copy of the context.
 #[pyfunction]
 pub(crate) fn trace() -> Trace {
     Trace { token: Mutex::new(None) }

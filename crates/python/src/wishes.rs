@@ -74,6 +74,32 @@ fn named(given: &Bound<'_, PyAny>) -> Result<DType> {
     DType::from_name(last.strip_suffix('_').unwrap_or(last)).ok_or_else(|| unknown(&text))
 }
 
+/// A flag that is True, False or left out.
+pub(crate) fn flag(name: &str, given: Option<&Bound<'_, PyAny>>) -> Result<Option<bool>> {
+    let Some(given) = given else { return Ok(None) };
+    match given.extract::<bool>() {
+        Ok(value) => Ok(Some(value)),
+        Err(_) => Err(fail(
+            ErrorKind::InvalidArgument,
+            format!("{name} must be True, False or None, not {}", given.repr()?),
+            format!("leave {name} out for None"),
+        )),
+    }
+}
+
+/// A number of bytes.
+pub(crate) fn budget(given: Option<&Bound<'_, PyAny>>) -> Result<Option<usize>> {
+    let Some(given) = given else { return Ok(None) };
+    match given.extract::<usize>() {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(_) => Err(fail(
+            ErrorKind::InvalidArgument,
+            format!("budget must be a number of bytes, zero or more, not {}", given.repr()?),
+            "leave budget out for no limit",
+        )),
+    }
+}
+
 /// Sees that the device that the caller named is one that can be reached.
 pub(crate) fn check_device(given: Option<&Bound<'_, PyAny>>) -> Result<()> {
     let Some(given) = given else { return Ok(()) };

@@ -26,9 +26,9 @@
 //!
 //! `float8_e8m0fnu` takes positive numbers below its smallest, 2^-127, as that one; halfway between two
 //! powers of two it goes up, since of the significands one and two, two is even.
-//! All of it agrees with `ml_dtypes` 0.6 bit for bit from float16, bfloat16 and float32, but for one slip there:
-//! just above 2^-127 it takes 2^-126 for the nearest power. From float64 `ml_dtypes` rounds twice, and differs
-//! near ties.
+//! From float16, bfloat16 and float32 to every type of eight bits or fewer this is `ml_dtypes` 0.6 bit for bit,
+//! but for one slip there: just above 2^-127 it takes 2^-126 for the nearest power. From float64 `ml_dtypes`
+//! rounds twice, and differs near ties; its NaNs of 16 bits have no payload.
 //!
 //! Coming in, a bool is true if its byte is not zero, and of 4 and 6-bit types only the low 4 or 6 bits
 //! count.

@@ -589,7 +589,7 @@ fn empty_and_scalar_and_64_dimensions() {
             check(&source, ByteOrder::Native, &mut target, 2);
         }
     }
-    let binary = vec![2i64; 11];
+    let binary = vec![2i64; if cfg!(miri) { 6 } else { 11 }];
     let mut source = Memory::new(DType::Float16, spread(2, &binary, &mut random));
     fill(&mut source, &mut random);
     let mut target = Memory::new(DType::Float64, spread(8, &binary, &mut random));
@@ -610,10 +610,10 @@ fn large_planes() {
         (DType::Float16, DType::Bool),
     ];
     let shapes: &[[i64; 2]] =
-        if cfg!(miri) { &[[35, 33]] } else { &[[3000, 3], [3, 3000], [200, 170], [1, 9000]] };
-    for (from, to) in pairs.into_iter().take(if cfg!(miri) { 3 } else { 9 }) {
+        if cfg!(miri) { &[[20, 19]] } else { &[[3000, 3], [3, 3000], [200, 170], [1, 9000]] };
+    for (from, to) in pairs.into_iter().take(if cfg!(miri) { 3 } else { 7 }) {
         for shape in shapes {
-            for round in 0..if cfg!(miri) { 2 } else { 6 } {
+            for round in 0..if cfg!(miri) { 1 } else { 6 } {
                 let mut source = Memory::new(from, spread(from.size(), shape, &mut random));
                 let mut target = Memory::new(to, spread(to.size(), shape, &mut random));
                 fill(&mut source, &mut random);
@@ -625,7 +625,7 @@ fn large_planes() {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: if cfg!(miri) { 12 } else { 4000 }, failure_persistence: None, ..ProptestConfig::default()
+        cases: if cfg!(miri) { 10 } else { 4000 }, failure_persistence: None, ..ProptestConfig::default()
     })]
 
     #[test]
@@ -650,7 +650,7 @@ proptest! {
     #[test]
     fn copies_of_any_layout(
         dtype in 0..DType::COUNT,
-        shape in proptest::collection::vec(1i64..20, 0..4),
+        shape in proptest::collection::vec(1i64..if cfg!(miri) { 5 } else { 20 }, 0..4),
         seed in any::<u64>(),
         threads in 1usize..5,
     ) {

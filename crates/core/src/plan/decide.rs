@@ -19,7 +19,12 @@ pub fn decide(source: &SourceFacts<'_>, target: &TargetFacts, wishes: &Wishes) -
     check_reach(source, target)?;
     check_writable(target, wishes)?;
     let same = source.framework == target.framework;
-    let dtype = result_type(source, target, wishes)?;
+    // What a framework holds already it may keep, also where it would not take it anew (JAX's int64 with x64 off).
+    let dtype = if same && wishes.dtype == Wanted::Same {
+        source.dtype
+    } else {
+        result_type(source, target, wishes)?
+    };
     if same && is_fine_as_it_is(source, wishes, dtype) {
         let mut notes = SmallVec::new();
         if source.nature == Nature::Snapshot {
@@ -27,6 +32,7 @@ pub fn decide(source: &SourceFacts<'_>, target: &TargetFacts, wishes: &Wishes) -
         }
         return Ok(Plan { route: Route::Itself, dtype, access: source.access, notes });
     }
+    let dtype = if same { result_type(source, target, wishes)? } else { dtype };
     let reasons = reasons_to_copy(source, target, wishes, dtype);
     if reasons.is_empty() {
         let access = shared_access(source, target, wishes);
@@ -421,6 +427,16 @@ mod tests {
             route(Wishes { dtype: Wanted::Type(DType::Float16), ..Wishes::NONE }),
             Route::Copy(_)
         ));
+    }
+
+    #[test]
+    fn a_framework_keeps_what_it_would_not_take() {
+        let layout = Layout::dense(8, &[2]).unwrap();
+        let facts =
+            SourceFacts { framework: "jax", nature: Nature::Immutable, ..source(&layout, DType::Int64) };
+        assert_eq!(decide(&facts, &JAX_NARROW, &Wishes::NONE).unwrap().route, Route::Itself);
+        let copied = decide(&facts, &JAX_NARROW, &Wishes { copy: Some(true), ..Wishes::NONE });
+        assert_eq!(copied.unwrap_err().kind(), ErrorKind::UnsupportedDType);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! JAX: jaxlib's own DLPack functions, with the public ones where those are missing or have changed.
+//! JAX: the buffer protocol and jaxlib's own DLPack functions, with the public ones where those are missing.
 //!
 //! JAX shares memory that is aligned to 64 bytes and has no gaps, in any order of the dimensions; the
 //! planner packs everything else, so JAX never copies behind our back. Narrow types (int4, float4) it keeps
@@ -8,7 +8,8 @@
 use super::{Builtin, Framework, import, only_public_doors};
 use crate::call;
 use crate::errors::{Failure, Result, fail, refused};
-use crate::owner::Owner;
+use crate::owner::{Buffer, Owner};
+use crate::protocols::from_buffer;
 use crate::recognise::Form;
 use crate::source::{Memory, Source};
 use pyo3::exceptions::PyTypeError;
@@ -106,16 +107,21 @@ impl Framework for Jax {
     }
 
     fn read<'py>(&self, object: &Bound<'py, PyAny>, _form: Form) -> Result<Source<'py>> {
-        if is_spread(object)? {
-            return later(object, Pending::Gather);
-        }
-        match export(object) {
-            Ok(tensor) => {
-                let tensor = if frozen::covers(tensor.data() as usize) { tensor.read_only() } else { tensor };
-                Ok(Source::here(object.clone(), "jax", tensor).with_nature(Nature::Immutable))
-            }
-            Err(failure) => explain(object, failure),
-        }
+        // The buffer protocol is the quickest door; it has no word for bfloat16 and its like, nor for spread arrays.
+        let tensor = if only_public_doors() { None } else { Buffer::export(object).ok() };
+        let tensor = match tensor {
+            Some(buffer) => from_buffer(buffer),
+            None if is_spread(object)? => return later(object, Pending::Gather),
+            None => export(object),
+        };
+        let tensor = match tensor {
+            Ok(tensor) if frozen::covers(tensor.data() as usize) => tensor.read_only(),
+            // SAFETY: memory that JAX allocated, or that we lent it as writable: what we lent as read-only is covered
+            // above. A buffer says "read-only" because arrays are immutable, which is not the memory's doing.
+            Ok(tensor) => unsafe { tensor.writable() },
+            Err(failure) => return explain(object, failure),
+        };
+        Ok(Source::here(object.clone(), "jax", tensor).with_nature(Nature::Immutable))
     }
 
     fn materialise(&self, object: &Bound<'_, PyAny>, _pending: Pending) -> Result<Tensor<Owner>> {
@@ -151,14 +157,18 @@ impl Framework for Jax {
 /// `__dlpack__`, not a capsule.
 fn public<'py>(py: Python<'py>, state: &State, capsule: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
     let tensor = crate::capsule::take(capsule)?.map_owner(Owner::Managed);
-    let parcel = crate::parcel::Parcel::wrap(py, tensor)?;
+    let parcel = crate::parcel::Parcel::wrap(py, tensor, true)?;
     call::call1(state.from_dlpack.bind(py), &parcel).map_err(|error| refused(py, "JAX", &error))
 }
 
+/// Exports by DLPack. A capsule of the array itself would make `x.delete()` abort the process, so jaxlib's function
+/// gets a sibling over the same memory; `__dlpack__` sees to that by itself.
 fn export(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     let py = object.py();
     let capsule = match &state(py)?.doors {
-        Some((_, door)) => call::call1(door.bind(py), object)?,
+        Some((_, door)) => {
+            call::call1(door.bind(py), &object.call_method1(intern!(py, "addressable_data"), (0,))?)?
+        }
         None => call::method(object, intern!(py, "__dlpack__"))?,
     };
     Ok(crate::capsule::take(&capsule)?.map_owner(Owner::Managed))

@@ -109,11 +109,27 @@ fn finish<'py>(
 
 /// Makes one of its tensors.
 pub(crate) fn write<'py>(py: Python<'py>, tensor: Tensor<Owner>, place: usize) -> Result<Bound<'py, PyAny>> {
-    let parcel = crate::parcel::Parcel::wrap(py, tensor)?;
-    Ok(at(place)?.write.bind(py).call1((parcel,))?)
+    let entry = at(place)?;
+    let parcel = crate::parcel::Parcel::wrap(py, tensor, entry.facts.holds == Holds::Immutable)?;
+    Ok(entry.write.bind(py).call1((parcel,))?)
 }
 
-/// Adds a framework to the register.
+/// Adds a framework, so that `to` reads its tensors and makes new ones.
+///
+/// Args:
+///     name: What users write in `to(x, name)`.
+///     types: Its tensor types, as classes or as "module:Class", which imports nothing.
+///     read: Called with one of its tensors; returns anything that `to` reads, such as an object with
+///         `__dlpack__`.
+///     write: Called with a Parcel that has `__dlpack__`; returns one of its tensors over that memory.
+///     dtypes: The element types it holds, by name; all of them if left out.
+///     strides: What `write` takes: "dense" row-major, "permuted" (no gaps), "forward" (no negative strides)
+///         or "any".
+///     alignment: The alignment in bytes that it needs.
+///     immutable: Whether its tensors are immutable.
+///     max_rank: The most dimensions it takes.
+///
+/// A package can call this from a function named by an entry point in the group `tensorferry.frameworks`.
 #[pyfunction]
 #[pyo3(signature = (name, *, types, read, write, dtypes=None, strides="dense", alignment=64, immutable=false, max_rank=64))]
 #[expect(clippy::too_many_arguments, reason = "the keywords are the public face of a registration")]

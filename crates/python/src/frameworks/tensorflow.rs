@@ -60,6 +60,8 @@ struct State {
     from_dlpack: Py<PyAny>,
     eager_tensor: Option<Py<PyAny>>,
     dtypes: DTypes,
+    /// Whether tensors may be elsewhere than on the host.
+    has_gpu: bool,
 }
 
 static STATE: PyOnceLock<State> = PyOnceLock::new();
@@ -85,6 +87,8 @@ fn state(py: Python<'_>) -> Result<&State> {
                 .unbind(),
             eager_tensor: eager_tensor.map(Bound::unbind),
             dtypes,
+            has_gpu: tensorflow.getattr("config")?.call_method1("list_physical_devices", ("GPU",))?.len()?
+                > 0,
         })
     })
 }
@@ -140,6 +144,9 @@ impl Framework for TensorFlow {
 fn read_eager(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     let py = object.py();
     check_type(object)?;
+    if state(py)?.has_gpu {
+        check_device(object)?;
+    }
     let array = if only_public_doors() { super::numpy::as_array(object)? } else { quick_array(object)? };
     let tensor = super::numpy::read_array(&array).map_err(|failure| match failure {
         Failure::Python(error) => refused(py, "TensorFlow", &error),
@@ -159,6 +166,19 @@ fn quick_array<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
         Ok(array) => Ok(array),
         Err(_) => super::numpy::as_array(object),
     }
+}
+
+/// A tensor on a GPU is refused: its array would be a copy on the host, made without a word.
+fn check_device(object: &Bound<'_, PyAny>) -> Result<()> {
+    let device = object.getattr(intern!(object.py(), "backing_device"))?.to_string();
+    if device.contains("CPU") {
+        return Ok(());
+    }
+    Err(fail(
+        ErrorKind::UnsupportedDevice,
+        format!("the source is on {device}, and only host memory is carried"),
+        "move it to the CPU first: with tf.device(\"CPU\"): x = tf.identity(x)",
+    ))
 }
 
 /// Strings, handles and quantised numbers are refused before TensorFlow gets to abort on them.
