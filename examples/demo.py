@@ -1,7 +1,7 @@
 """Carries one array around every framework that is installed, and checks each hop.
 
-A hop is right when the values are the same bit for bit. A share is right when the address is the same and
-a write on one side is seen on the other. The exit code is 0 only if every hop of every framework was right.
+A hop is right when the values are the same bit for bit. A share is right when the address is the
+same and a write on one side is seen on the other. The exit code is 0 only if every hop was right.
 """
 
 import importlib
@@ -70,7 +70,7 @@ def check(source, result, shares: bool) -> list[str]:
     if same != shares:
         wrong.append("not the same address" if shares else "the same address")
     if shares:
-        # Write through a raw pointer: also for frameworks that call their tensors immutable, the memory tells.
+        # Write through a raw pointer, since some frameworks call their tensors immutable.
         pointer = np.ctypeslib.as_array(
             np.ctypeslib.as_ctypes_type(np.float32).from_address(before.ctypes.data)
         )

@@ -1,9 +1,9 @@
 """Any tensor, any framework, one call.
 
-`import tensorferry as ferry`, then `ferry.to(x, "torch")`: NumPy, PyTorch, JAX, TensorFlow, Paddle and
-MLX tensors, and anything that speaks DLPack, the buffer protocol or the array interface, become tensors
-of any of these frameworks. Memory is shared when it can be and copied when it must be; `ferry.plan`
-says beforehand which and why, `ferry.trace` what did happen.
+`import tensorferry as ferry`, then `ferry.to(x, "torch")`: tensors of NumPy, PyTorch, JAX,
+TensorFlow, Paddle and MLX, and anything that speaks DLPack, the buffer protocol or the array
+interface, become tensors of any of these frameworks. Memory is shared when it can be and copied
+when it must be; `ferry.plan` says beforehand which and why, `ferry.trace` what did happen.
 """
 
 from tensorferry._frameworks import FrameworkInfo, frameworks

@@ -1,6 +1,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Literal, final
+from types import ModuleType
+from typing import Any, Literal, final, overload
 
 __version__: str
 
@@ -80,7 +81,7 @@ class Parcel:
 
 def to(
     x: Any,
-    framework: Any,
+    framework: str | ModuleType,
     *,
     device: Any = None,
     dtype: Any = None,
@@ -90,9 +91,10 @@ def to(
     budget: int | None = None,
     out: Any = None,
 ) -> Any: ...
+@overload
 def plan(
-    x: Any,
-    framework: Any,
+    x: dict[Any, Any] | list[Any] | tuple[Any, ...],
+    framework: str | ModuleType,
     *,
     device: Any = None,
     dtype: Any = None,
@@ -100,7 +102,19 @@ def plan(
     writable: bool | None = None,
     stream: Any = None,
     budget: int | None = None,
-) -> Any: ...
+) -> TreePlan: ...
+@overload
+def plan(
+    x: Any,
+    framework: str | ModuleType,
+    *,
+    device: Any = None,
+    dtype: Any = None,
+    copy: bool | None = None,
+    writable: bool | None = None,
+    stream: Any = None,
+    budget: int | None = None,
+) -> Plan: ...
 def trace() -> AbstractContextManager[list[Trip]]: ...
 def register(
     name: str,

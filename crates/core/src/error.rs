@@ -48,6 +48,12 @@ impl Error {
         Self { kind, fact: fact.into(), hint: None }
     }
 
+    /// An error about memory from outside that breaks its own contract.
+    pub(crate) fn invalid_tensor(fact: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::InvalidTensor, fact)
+            .with_hint("pass a plain copy of the tensor, and report this to whoever made it")
+    }
+
     /// The same error with a line that says what to do.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {

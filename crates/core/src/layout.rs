@@ -5,7 +5,7 @@
 //! zero, the number of bytes and every offset that an index can reach fit in an `i64`. Code that
 //! holds a `Layout` may therefore add and multiply without looking.
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use smallvec::SmallVec;
 
 /// A few numbers, one for each dimension; eight or fewer stay off the heap.
@@ -19,10 +19,6 @@ pub struct Layout {
     item: usize,
 }
 
-fn invalid(fact: String) -> Error {
-    Error::new(ErrorKind::InvalidTensor, fact)
-}
-
 impl Layout {
     /// A layout from strides in bytes.
     ///
@@ -30,7 +26,7 @@ impl Layout {
     /// When a dimension is negative, the two differ in length, or a size or offset overflows.
     pub fn strided(item: usize, shape: &[i64], strides: &[i64]) -> Result<Self> {
         if shape.len() != strides.len() {
-            return Err(invalid(format!(
+            return Err(Error::invalid_tensor(format!(
                 "the shape has {} dimensions and the strides have {}",
                 shape.len(),
                 strides.len()
@@ -48,9 +44,9 @@ impl Layout {
     pub fn strided_by_element(item: usize, shape: &[i64], strides: &[i64]) -> Result<Self> {
         let mut bytes = Dims::with_capacity(strides.len());
         for (axis, stride) in strides.iter().enumerate() {
-            let stride = stride
-                .checked_mul(item as i64)
-                .ok_or_else(|| invalid(format!("the stride of dimension {axis} overflows: {stride}")))?;
+            let stride = stride.checked_mul(item as i64).ok_or_else(|| {
+                Error::invalid_tensor(format!("the stride of dimension {axis} overflows: {stride}"))
+            })?;
             bytes.push(stride);
         }
         Self::strided(item, shape, &bytes)
@@ -67,7 +63,7 @@ impl Layout {
             strides[axis] = step;
             step = step
                 .checked_mul(shape[axis].max(1))
-                .ok_or_else(|| invalid(format!("the size of shape {shape:?} overflows")))?;
+                .ok_or_else(|| Error::invalid_tensor(format!("the size of shape {shape:?} overflows")))?;
         }
         Self::strided(item, shape, &strides)
     }
@@ -77,13 +73,17 @@ impl Layout {
         let empty = self.shape.contains(&0);
         for (axis, (&dim, &stride)) in self.shape.iter().zip(&self.strides).enumerate() {
             if dim < 0 {
-                return Err(invalid(format!("shape dimension {axis} is negative: {dim}")));
+                return Err(Error::invalid_tensor(format!("shape dimension {axis} is negative: {dim}")));
             }
             if empty {
                 continue;
             }
             let overflow = || {
-                invalid(format!("shape {:?} with strides {:?} overflows", &self.shape[..], &self.strides[..]))
+                Error::invalid_tensor(format!(
+                    "shape {:?} with strides {:?} overflows",
+                    &self.shape[..],
+                    &self.strides[..]
+                ))
             };
             bytes = bytes.checked_mul(dim).ok_or_else(overflow)?;
             let reach = (dim - 1).checked_mul(stride).ok_or_else(overflow)?;
@@ -93,7 +93,9 @@ impl Layout {
                 high = high.checked_add(reach).ok_or_else(overflow)?;
             }
         }
-        high.checked_sub(low).map(|_| ()).ok_or_else(|| invalid("the extent of the strides overflows".into()))
+        high.checked_sub(low)
+            .map(|_| ())
+            .ok_or_else(|| Error::invalid_tensor("the extent of the strides overflows"))
     }
 
     /// The lengths of the dimensions.
@@ -226,23 +228,30 @@ impl Layout {
             || self.shape.iter().zip(&self.strides).all(|(&dim, &stride)| dim <= 1 || stride % item == 0)
     }
 
-    /// The strides in elements, for DLPack.
-    ///
-    /// Dimensions of length one or zero, whose stride means nothing, get the row-major stride: consumers
-    /// that compare strides literally then see a dense tensor as dense. `None` where a stride is no whole
-    /// number of elements.
+    /// The same layout, with the strides that mean nothing (those of dimensions of length one or zero) as
+    /// they would be in a row-major tensor: consumers that compare strides literally then see a dense
+    /// tensor as dense.
+    #[must_use]
+    pub fn normalised(&self) -> Self {
+        let empty = self.is_empty();
+        let mut strides = Dims::from_elem(0, self.rank());
+        let mut step = self.item as i64;
+        for axis in (0..self.rank()).rev() {
+            let dim = self.shape[axis];
+            strides[axis] = if dim <= 1 || empty { step } else { self.strides[axis] };
+            step = strides[axis].wrapping_mul(dim.max(1));
+        }
+        Self { shape: self.shape.clone(), strides, item: self.item }
+    }
+
+    /// The normalised strides in elements, for DLPack; `None` where one is no whole number of elements.
     pub fn element_strides(&self) -> Option<Dims> {
         if !self.strides_are_whole() {
             return None;
         }
-        let item = self.item as i64;
-        let empty = self.is_empty();
-        let mut strides = Dims::from_elem(0, self.rank());
-        let mut step = 1i64;
-        for axis in (0..self.rank()).rev() {
-            let dim = self.shape[axis];
-            strides[axis] = if dim <= 1 || empty { step } else { self.strides[axis] / item };
-            step = strides[axis].wrapping_mul(dim.max(1));
+        let mut strides = self.normalised().strides;
+        for stride in &mut strides {
+            *stride /= self.item as i64;
         }
         Some(strides)
     }

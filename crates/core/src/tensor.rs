@@ -69,10 +69,10 @@ impl<O> Tensor<O> {
             return Err(null_data(&layout));
         }
         if layout.item() != dtype.size() {
-            return Err(Error::new(
-                ErrorKind::InvalidTensor,
-                format!("elements of {} bytes cannot be {dtype}", layout.item()),
-            ));
+            return Err(Error::invalid_tensor(format!(
+                "elements of {} bytes cannot be {dtype}",
+                layout.item()
+            )));
         }
         let order = if dtype.swap_unit() == 1 { ByteOrder::Native } else { order };
         Ok(Self { data, dtype, layout, device, order, access, owner })
@@ -145,6 +145,13 @@ impl<O> Tensor<O> {
     #[must_use]
     pub unsafe fn writable(mut self) -> Self {
         self.access = Access::ReadWrite;
+        self
+    }
+
+    /// The same tensor with strides that mean nothing set to what a row-major tensor has.
+    #[must_use]
+    pub fn normalised(mut self) -> Self {
+        self.layout = self.layout.normalised();
         self
     }
 

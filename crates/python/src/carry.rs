@@ -33,7 +33,8 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     match recognise(object)? {
         Recognised::Tensor(framework, form) => framework.framework().read(object, form),
         Recognised::Registered(place) => registered::read(object, place),
-        Recognised::Protocol | Recognised::Bytes => protocols::read(object),
+        Recognised::Protocol => protocols::read(object),
+        Recognised::Bytes | Recognised::Buffer => protocols::read_buffer(object),
         Recognised::Refused(refusal) => {
             let (fact, hint) = refusal.words();
             Err(fail(ErrorKind::NotATensor, fact, hint))
@@ -263,6 +264,9 @@ fn destination(
         return bad("out is filled by copying, and copy=False was given".into(), "leave out one of the two");
     }
     let facts = given.facts();
+    if facts.pending.is_some() {
+        return bad("out is a view whose memory holds other values".into(), "pass an out without a lazy bit");
+    }
     if facts.access == Access::ReadOnly
         || facts.nature != plan::Nature::Mutable
         || target.holds == Holds::Immutable

@@ -9,7 +9,7 @@ use pyo3::exceptions::{
 };
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{IntoPyDict, PyTuple, PyType};
+use pyo3::types::{IntoPyDict, PyString, PyTuple, PyType};
 use tensorferry_core::{Error, ErrorKind};
 
 /// What went wrong.
@@ -69,13 +69,43 @@ pub(crate) fn fail(kind: ErrorKind, fact: impl Into<String>, hint: impl Into<Str
 }
 
 /// Says that a framework refused a tensor that its documentation accepts, with its own first line.
-pub(crate) fn refused(py: Python<'_>, framework: &str, error: &PyErr) -> Failure {
+pub(crate) fn refused(py: Python<'_>, framework: &str, failure: impl Into<Failure>) -> Failure {
+    let hint = format!("check that the installed version of {framework} is one that tensorferry supports");
+    foreign(py, failure, ErrorKind::FrameworkRefused, &format!("{framework} refused the tensor"), &hint)
+}
+
+/// Turns an exception of somebody else's code into one of ours: what it was about, and its first line.
+///
+/// Our own errors stay as they are, and so does what is no error but a request to stop (Ctrl-C).
+pub(crate) fn foreign(
+    py: Python<'_>,
+    failure: impl Into<Failure>,
+    kind: ErrorKind,
+    about: &str,
+    hint: &str,
+) -> Failure {
+    let error = match failure.into() {
+        Failure::Python(error) if error.is_instance_of::<PyException>(py) => error,
+        other => return other,
+    };
     let text = error.value(py).to_string();
     let line = text.lines().next().unwrap_or_default().trim();
-    let fact = format!("{framework} refused the tensor: {}: {line}", error.get_type(py));
-    Failure::Ferry(Error::new(ErrorKind::FrameworkRefused, fact).with_hint(format!(
-        "check that the installed version of {framework} is one that tensorferry supports (tensorferry.frameworks())"
-    )))
+    let name = error.get_type(py).name().map(|name| name.to_string()).unwrap_or_default();
+    let kind = if error.is_instance_of::<PyMemoryError>(py) { ErrorKind::OutOfMemory } else { kind };
+    fail(kind, format!("{about}: {name}: {line}"), hint)
+}
+
+/// An argument of a wrong kind, in a word: the text of a string, the type of anything else.
+pub(crate) fn describe(given: &Bound<'_, PyAny>) -> String {
+    match given.cast::<PyString>() {
+        Ok(text) => format!("\"{}\"", text.to_string_lossy().lines().next().unwrap_or_default()),
+        Err(_) => format!("an object of type {}", type_name(given)),
+    }
+}
+
+/// The full name of an object's type.
+pub(crate) fn type_name(object: &Bound<'_, PyAny>) -> String {
+    object.get_type().fully_qualified_name().map(|name| name.to_string()).unwrap_or_default()
 }
 
 struct Class {

@@ -154,6 +154,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(frameworks::registered::register, module)?)?;
     module.add_function(wrap_pyfunction!(_builtin_frameworks, module)?)?;
     module.add_function(wrap_pyfunction!(_registered_frameworks, module)?)?;
+    // What is public is listed in the package; PyO3's own list would name the private functions too.
+    module.delattr("__all__")?;
     let exits = wrap_pyfunction!(owner::_interpreter_exits, module)?;
     module.py().import("atexit")?.call_method1("register", (exits,))?;
     Ok(())

@@ -4,7 +4,7 @@
 //! `__array__`. The last two go through NumPy, which knows them best.
 
 use crate::call;
-use crate::errors::{Failure, Result, fail};
+use crate::errors::{Failure, Result, fail, foreign, type_name};
 use crate::frameworks::exchange::Exchange;
 use crate::frameworks::numpy;
 use crate::owner::{Buffer, Owner};
@@ -18,14 +18,14 @@ use std::ffi::CStr;
 use tensorferry_core::device::DeviceKind;
 use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout, Tensor};
 
-/// Whether objects of this type speak one of the protocols, as far as the type tells.
-pub(crate) fn speaks_any(kind: &Bound<'_, PyType>) -> PyResult<bool> {
-    for name in ["__dlpack_c_exchange_api__", "__dlpack__", "__array_interface__", "__array__"] {
-        if kind.hasattr(name)? {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+/// Whether objects of this type speak DLPack, as far as the type tells.
+pub(crate) fn speaks_dlpack(kind: &Bound<'_, PyType>) -> PyResult<bool> {
+    Ok(kind.hasattr("__dlpack_c_exchange_api__")? || kind.hasattr("__dlpack__")?)
+}
+
+/// Whether objects of this type give an array, as far as the type tells.
+pub(crate) fn speaks_array(kind: &Bound<'_, PyType>) -> PyResult<bool> {
+    Ok(kind.hasattr("__array_interface__")? || kind.hasattr("__array__")?)
 }
 
 /// Reads an object through the first protocol that it speaks.
@@ -35,19 +35,38 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
         let tensor = exchange.export(object)?.map_owner(Owner::Managed);
         return Ok(Source::here(object.clone(), "dlpack", tensor));
     }
-    if object.hasattr(intern!(object.py(), "__dlpack__"))? && !object.is_instance_of::<PyType>() {
+    let dlpack = object.hasattr(intern!(object.py(), "__dlpack__")).map_err(|error| {
+        let about = format!("the __dlpack__ of {} failed", type_name(object));
+        foreign(
+            object.py(),
+            error,
+            ErrorKind::FrameworkRefused,
+            &about,
+            "make a plain dense tensor of it first",
+        )
+    })?;
+    if dlpack && !object.is_instance_of::<PyType>() {
         return Ok(Source::here(object.clone(), "dlpack", from_dlpack(object)?));
     }
     // SAFETY: the object is alive.
     if unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) } == 1 {
-        return Ok(Source::here(object.clone(), "buffer", from_buffer(Buffer::export(object)?)?));
+        return read_buffer(object);
     }
     from_array(object)
 }
 
+/// Reads an object through the buffer protocol.
+pub(crate) fn read_buffer<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
+    let buffer = Buffer::export(object).map_err(|error| {
+        let about = format!("the buffer of {} could not be had", type_name(object));
+        foreign(object.py(), error, ErrorKind::InvalidTensor, &about, "pass a buffer that is still open")
+    })?;
+    Ok(Source::here(object.clone(), "buffer", from_buffer(buffer)?))
+}
+
 /// The object is nothing that we can read.
 pub(crate) fn not_a_tensor(object: &Bound<'_, PyAny>) -> Failure {
-    let name = object.get_type().fully_qualified_name().map(|name| name.to_string()).unwrap_or_default();
+    let name = type_name(object);
     let hint = match name.as_str() {
         "int" | "float" | "complex" | "bool" => "make a tensor of it first: numpy.asarray(x)",
         _ => "pass a tensor, a buffer, or a dict, list, tuple or dataclass of them",
@@ -57,8 +76,12 @@ pub(crate) fn not_a_tensor(object: &Bound<'_, PyAny>) -> Failure {
 
 fn from_dlpack(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     let py = object.py();
-    if let Ok(device) = object.call_method0(intern!(py, "__dlpack_device__"))
-        && let Ok(kind) = device.get_item(0).and_then(|kind| kind.call_method0("__int__")?.extract::<i32>())
+    let about = format!("the __dlpack__ of {} failed", type_name(object));
+    let ours = |error: PyErr| {
+        foreign(py, error, ErrorKind::FrameworkRefused, &about, "make a plain dense tensor of it first")
+    };
+    let device = object.call_method0(intern!(py, "__dlpack_device__")).map_err(ours)?;
+    if let Ok(kind) = device.get_item(0).and_then(|kind| kind.call_method0("__int__")?.extract::<i32>())
         && kind != DeviceKind::Cpu as i32
     {
         let name = DeviceKind::from_code(kind).map_or("unknown", DeviceKind::name);
@@ -75,22 +98,21 @@ fn from_dlpack(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
         }
         answer => answer,
     };
-    let capsule = capsule.map_err(|error| {
-        let line = error.value(py).to_string();
-        fail(
-            ErrorKind::FrameworkRefused,
-            format!("the source's own __dlpack__ refused: {}", line.lines().next().unwrap_or_default()),
-            "make a plain dense tensor of it first",
-        )
-    })?;
-    Ok(crate::capsule::take(&capsule)?.map_owner(Owner::Managed))
+    Ok(crate::capsule::take(&capsule.map_err(ours)?)?.map_owner(Owner::Managed))
 }
 
 fn from_array<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     let py = object.py();
-    let interface = object.getattr_opt(intern!(py, "__array_interface__"))?;
+    let about = format!("the array of {} could not be had", type_name(object));
+    let ours = |failure: Failure| {
+        foreign(py, failure, ErrorKind::FrameworkRefused, &about, "make a NumPy array of it first")
+    };
+    let interface =
+        object.getattr_opt(intern!(py, "__array_interface__")).map_err(|error| ours(error.into()))?;
     let is_type = object.is_instance_of::<PyType>();
-    if is_type || (interface.is_none() && !object.hasattr(intern!(py, "__array__"))?) {
+    let silent = interface.is_none()
+        && !object.hasattr(intern!(py, "__array__")).map_err(|error| ours(error.into()))?;
+    if is_type || silent {
         return Err(not_a_tensor(object));
     }
     if let Some(interface) = &interface
@@ -103,7 +125,7 @@ fn from_array<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
             "pass the data and the mask separately",
         ));
     }
-    let array = numpy::as_array(object)?;
+    let array = numpy::as_array(object).map_err(ours)?;
     let mut source = Source::here(object.clone(), "array", numpy::read_array(&array)?);
     source.through_array = interface.is_none();
     Ok(source)

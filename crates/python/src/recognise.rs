@@ -24,6 +24,8 @@ pub(crate) enum Recognised {
     Leaf,
     /// `bytes`: a tensor when it is passed alone, a leaf in a tree.
     Bytes,
+    /// A type with the buffer protocol and no DLPack: memoryview, bytearray, array.array, mmap.
+    Buffer,
     /// Anything else: asked for the protocols it speaks.
     Protocol,
 }
@@ -49,6 +51,7 @@ pub(crate) enum Refusal {
     Masked,
     JaxTracer,
     JaxKeys,
+    JaxSparse,
     TensorFlowSymbol,
     TensorFlowRagged,
     TensorFlowSparse,
@@ -123,6 +126,7 @@ fn by_name(module: &str, name: &str, own: bool) -> Option<Recognised> {
         ("torch.utils.dlpack", "ReadOnlyTensorWrapper") => Tensor(Builtin::Torch, Form::ReadOnly),
         (_, "ArrayImpl") if module.starts_with("jax") => Tensor(Builtin::Jax, Form::Plain),
         ("jax._src.core", "Tracer") => Refused(Refusal::JaxTracer),
+        ("jax.experimental.sparse._base", "JAXSparse") => Refused(Refusal::JaxSparse),
         (_, "PRNGKeyArray") if module.starts_with("jax") => Refused(Refusal::JaxKeys),
         ("tensorflow.python.framework.ops", "EagerTensor") => Tensor(Builtin::TensorFlow, Form::Plain),
         ("tensorflow.python.framework.tensor", "Tensor") => Refused(Refusal::TensorFlowSymbol),
@@ -165,7 +169,14 @@ fn by_shape(kind: &Bound<'_, PyType>) -> PyResult<Recognised> {
     {
         return Ok(Recognised::Leaf);
     }
-    if crate::protocols::speaks_any(kind)? {
+    if crate::protocols::speaks_dlpack(kind)? {
+        return Ok(Recognised::Protocol);
+    }
+    // SAFETY: the type is alive; the slot is asked for, not called.
+    if !unsafe { ffi::PyType_GetSlot(kind.as_type_ptr(), ffi::Py_bf_getbuffer) }.is_null() {
+        return Ok(Recognised::Buffer);
+    }
+    if crate::protocols::speaks_array(kind)? {
         return Ok(Recognised::Protocol);
     }
     if crate::tree::is_registered(kind)? {
@@ -193,6 +204,9 @@ impl Refusal {
                 "an array of JAX random keys has no plain element type",
                 "pass jax.random.key_data(x) instead",
             ),
+            Self::JaxSparse => {
+                ("a sparse JAX array has no dense memory", "pass x.todense(), or its data and indices")
+            }
             Self::TensorFlowSymbol => (
                 "a symbolic TensorFlow tensor has no memory: it stands for a value in a graph",
                 "carry the tensor outside tf.function, or after session.run",

@@ -1,6 +1,6 @@
 //! The caller's arguments, turned into wishes.
 
-use crate::errors::{Result, fail};
+use crate::errors::{Failure, Result, describe, fail};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyComplex, PyFloat, PyInt, PyString, PyType};
@@ -15,7 +15,7 @@ pub(crate) fn dtype(given: Option<&Bound<'_, PyAny>>) -> Result<Wanted> {
         let text = text.to_string();
         return match text.as_str() {
             "default" => Ok(Wanted::Default),
-            name => DType::from_name(name).map(Wanted::Type).ok_or_else(|| unknown(name)),
+            name => DType::from_name(name).map(Wanted::Type).ok_or_else(|| unknown(given)),
         };
     }
     if let Ok(class) = given.cast::<PyType>()
@@ -26,10 +26,10 @@ pub(crate) fn dtype(given: Option<&Bound<'_, PyAny>>) -> Result<Wanted> {
     named(given).map(Wanted::Type)
 }
 
-fn unknown(name: &str) -> crate::errors::Failure {
+fn unknown(given: &Bound<'_, PyAny>) -> Failure {
     fail(
         ErrorKind::InvalidArgument,
-        format!("no element type is called \"{name}\""),
+        format!("dtype is {}, which names no element type", describe(given)),
         "write a name such as \"float32\", \"bfloat16\" or \"int64\", or \"default\"",
     )
 }
@@ -71,7 +71,7 @@ fn named(given: &Bound<'_, PyAny>) -> Result<DType> {
     }
     let text = given.to_string();
     let last = text.rsplit('.').next().unwrap_or_default();
-    DType::from_name(last.strip_suffix('_').unwrap_or(last)).ok_or_else(|| unknown(&text))
+    DType::from_name(last.strip_suffix('_').unwrap_or(last)).ok_or_else(|| unknown(given))
 }
 
 /// A flag that is True, False or left out.
@@ -81,7 +81,7 @@ pub(crate) fn flag(name: &str, given: Option<&Bound<'_, PyAny>>) -> Result<Optio
         Ok(value) => Ok(Some(value)),
         Err(_) => Err(fail(
             ErrorKind::InvalidArgument,
-            format!("{name} must be True, False or None, not {}", given.repr()?),
+            format!("{name} must be True, False or None, not {}", describe(given)),
             format!("leave {name} out for None"),
         )),
     }
@@ -94,7 +94,7 @@ pub(crate) fn budget(given: Option<&Bound<'_, PyAny>>) -> Result<Option<usize>> 
         Ok(bytes) => Ok(Some(bytes)),
         Err(_) => Err(fail(
             ErrorKind::InvalidArgument,
-            format!("budget must be a number of bytes, zero or more, not {}", given.repr()?),
+            format!("budget must be a number of bytes, zero or more, not {}", describe(given)),
             "leave budget out for no limit",
         )),
     }
@@ -120,7 +120,7 @@ pub(crate) fn check_device(given: Option<&Bound<'_, PyAny>>) -> Result<()> {
         )),
         None => Err(fail(
             ErrorKind::InvalidArgument,
-            format!("no device is called \"{text}\""),
+            format!("device is {}, which names no device", describe(given)),
             "write \"cpu\" or \"default\"",
         )),
     }

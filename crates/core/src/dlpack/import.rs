@@ -52,10 +52,6 @@ impl Drop for Managed {
     }
 }
 
-fn invalid(fact: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::new(ErrorKind::InvalidTensor, fact)
-}
-
 /// Takes a managed tensor with a version.
 ///
 /// # Errors
@@ -68,8 +64,11 @@ pub unsafe fn from_versioned(managed: NonNull<ManagedTensorVersioned>) -> Result
     let (version, flags) = unsafe { (managed.as_ref().version, managed.as_ref().flags) };
     let owner = Managed::Versioned(managed);
     if version.major != VERSION.major {
-        return Err(invalid(format!("the tensor speaks DLPack {}.{}", version.major, version.minor))
-            .with_hint(format!("use a version of the framework that speaks DLPack {}", VERSION.major)));
+        return Err(Error::invalid_tensor(format!(
+            "the tensor speaks DLPack {}.{}",
+            version.major, version.minor
+        ))
+        .with_hint(format!("use a version of the framework that speaks DLPack {}", VERSION.major)));
     }
     let access = if flags & FLAG_READ_ONLY != 0 { Access::ReadOnly } else { Access::ReadWrite };
     // SAFETY: valid by contract, and kept alive by `owner`, which the result holds.
@@ -100,7 +99,10 @@ pub unsafe fn from_legacy(managed: NonNull<ManagedTensor>) -> Result<Tensor<Mana
 /// says otherwise.
 pub unsafe fn borrow<O>(raw: &RawTensor, access: Access, padded: bool, owner: O) -> Result<Tensor<O>> {
     let Some(kind) = DeviceKind::from_code(raw.device.device_type) else {
-        return Err(invalid(format!("the tensor is on a device of unknown kind {}", raw.device.device_type)));
+        return Err(Error::invalid_tensor(format!(
+            "the tensor is on a device of unknown kind {}",
+            raw.device.device_type
+        )));
     };
     let device = match kind {
         // Frameworks number their CPU devices differently; it is one memory.
@@ -108,11 +110,11 @@ pub unsafe fn borrow<O>(raw: &RawTensor, access: Access, padded: bool, owner: O)
         kind => Device { kind, index: raw.device.device_id },
     };
     if !(0..=MAX_RANK).contains(&raw.ndim) {
-        return Err(invalid(format!("the tensor claims {} dimensions", raw.ndim)));
+        return Err(Error::invalid_tensor(format!("the tensor claims {} dimensions", raw.ndim)));
     }
     let rank = raw.ndim as usize;
     if rank > 0 && raw.shape.is_null() {
-        return Err(invalid(format!("the tensor has {rank} dimensions and no shape")));
+        return Err(Error::invalid_tensor(format!("the tensor has {rank} dimensions and no shape")));
     }
     // SAFETY: the caller vouches for `ndim` numbers behind a shape that is not null.
     let shape = if rank == 0 { &[][..] } else { unsafe { std::slice::from_raw_parts(raw.shape, rank) } };
@@ -129,7 +131,12 @@ pub unsafe fn borrow<O>(raw: &RawTensor, access: Access, padded: bool, owner: O)
     {
         _ if data.is_null() => data,
         Some(address) => data.with_addr(address),
-        None => return Err(invalid(format!("the byte offset of the tensor overflows: {}", raw.byte_offset))),
+        None => {
+            return Err(Error::invalid_tensor(format!(
+                "the byte offset of the tensor overflows: {}",
+                raw.byte_offset
+            )));
+        }
     };
     // SAFETY: the caller vouches for the memory while `owner` lives.
     unsafe { Tensor::new(data, dtype, layout, device, ByteOrder::Native, access, owner) }

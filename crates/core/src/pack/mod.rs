@@ -3,19 +3,19 @@
 //! # What it promises
 //!
 //! - [`convert`] is total: each of the 28 types goes to each other one, from any strides (negative, zero, no
-//!   multiple of the element), any alignment, either byte order, any rank. The one error is two shapes that
-//!   differ.
+//!   multiple of the element), any alignment, either byte order, any rank. The only errors are shapes that
+//!   differ and layouts that are not of their type's size.
 //! - A result depends on the value alone: not on layout, alignment, number of threads or the machine's vector
-//!   instructions. The table of results stands in [`cast`].
+//!   instructions. The table of results stands in `cast`.
 //! - A type that goes to itself moves as bytes, whatever they mean.
 //! - It allocates nothing that grows with the tensor, and does not panic.
 //!
 //! # How
 //!
-//! [`walk`] reduces the two layouts to a loop nest in the target's order and cuts it for [`threads`].
-//! [`copy`] moves planes of bytes, with [`transpose`] for the hard ones. [`cast`] gathers what is not dense
-//! into small buffers, runs chains of [`kernel`]s over them, and scatters. [`number`] has the formats and the
-//! rounding, [`f16c`] the two instructions that beat it.
+//! `walk` reduces the two layouts to a loop nest in the target's order and cuts it for `threads`.
+//! `copy` moves planes of bytes, with `transpose` for the hard ones. `cast` gathers what is not dense
+//! into small buffers, runs chains of `kernel`s over them, and scatters. `number` has the formats and the
+//! rounding, `f16c` the two instructions that beat it.
 //!
 //! # What it knowingly rejects
 //!
@@ -25,7 +25,7 @@
 //! - A processor told to flush subnormals (MXCSR's FTZ and DAZ bits): the language assumes that nobody does
 //!   this, and so do the casts that make float32 subnormals from float64.
 
-pub(crate) mod cast;
+mod cast;
 mod copy;
 #[cfg(target_arch = "x86_64")]
 mod f16c;

@@ -8,8 +8,8 @@ use std::thread;
 
 /// Bytes that make a thread worth its start.
 ///
-/// Starting and joining one takes some 50 microseconds. At 2 MiB (2 cores, Xeon, 2026) a copy takes 165
-/// microseconds with one thread and 91 with two, float64 to float32 130 and 112; at half of that two lose.
+/// Starting and joining one takes some 50 microseconds. On 2 cores of a Xeon, in microseconds with one thread
+/// and with two: a copy of 1 MiB takes 39 and 69, of 2 MiB 165 and 91; float64 to float32 from 2 MiB 130 and 112.
 /// In tests a few bytes suffice, so that small tensors are cut too.
 const BYTES_EACH: usize = if cfg!(test) { 64 } else { 1 << 20 };
 

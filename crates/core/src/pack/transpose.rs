@@ -64,6 +64,10 @@ unsafe fn plane_of<const N: usize>(plane: &Plane, from: *const u8, to: *mut u8) 
     let stream = aligned && plane.count() * N >= STREAM;
     let (whole_rows, whole_cols) = (rows.n - rows.n % side, cols.n - cols.n % side);
     let part = |top: usize, height: usize, left: usize, width: usize| {
+        if height == 0 || width == 0 {
+            // Where an empty part would start, there may be no memory to point to.
+            return;
+        }
         let rest = Plane { rows: Axis { n: height, ..rows }, cols: Axis { n: width, ..cols } };
         let (top, left) = (top as isize, left as isize);
         // SAFETY: a part of the plane, for which the caller vouches.
@@ -72,7 +76,7 @@ unsafe fn plane_of<const N: usize>(plane: &Plane, from: *const u8, to: *mut u8) 
                 (from.offset(top * rows.from + left * cols.from), to.offset(top * rows.to + left * cols.to));
             if height == side && width == side {
                 block::<N>(from, cols.from, to, rows.to, stream);
-            } else if height > 0 && width > 0 {
+            } else {
                 copy::elements(N, &rest, from, to);
             }
         }

@@ -111,6 +111,7 @@ impl Framework for Jax {
         let tensor = if only_public_doors() { None } else { Buffer::export(object).ok() };
         let tensor = match tensor {
             Some(buffer) => from_buffer(buffer),
+            None if is_deleted(object) => Err(deleted()),
             None if is_spread(object)? => return later(object, Pending::Gather),
             None => export(object),
         };
@@ -125,10 +126,7 @@ impl Framework for Jax {
     }
 
     fn materialise(&self, object: &Bound<'_, PyAny>, _pending: Pending) -> Result<Tensor<Owner>> {
-        let array = super::numpy::as_array(object).map_err(|failure| match failure {
-            Failure::Python(error) => refused(object.py(), "JAX", &error),
-            other => other,
-        })?;
+        let array = super::numpy::as_array(object).map_err(|failure| refused(object.py(), "JAX", failure))?;
         super::numpy::read_array(&array)
     }
 
@@ -139,13 +137,13 @@ impl Framework for Jax {
             let array = super::numpy::write_array(py, tensor)?;
             let made = call::call2(state.device_put.bind(py), &array, cpu)
                 .and_then(|made| call::method(&made, intern!(py, "block_until_ready")));
-            return made.map_err(|error| refused(py, "JAX", &error));
+            return made.map_err(|error| refused(py, "JAX", error));
         }
         if let Some((door, _)) = &state.doors {
             let capsule = crate::capsule::legacy(py, tensor)?;
             return match call::call3(door.bind(py), &capsule, cpu, py.None().bind(py)) {
                 Err(error) if error.is_instance_of::<PyTypeError>(py) => public(py, state, &capsule),
-                made => made.map_err(|error| refused(py, "JAX", &error)),
+                made => made.map_err(|error| refused(py, "JAX", error)),
             };
         }
         let capsule = crate::capsule::legacy(py, tensor)?;
@@ -158,7 +156,7 @@ impl Framework for Jax {
 fn public<'py>(py: Python<'py>, state: &State, capsule: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
     let tensor = crate::capsule::take(capsule)?.map_owner(Owner::Managed);
     let parcel = crate::parcel::Parcel::wrap(py, tensor, true)?;
-    call::call1(state.from_dlpack.bind(py), &parcel).map_err(|error| refused(py, "JAX", &error))
+    call::call1(state.from_dlpack.bind(py), &parcel).map_err(|error| refused(py, "JAX", error))
 }
 
 /// Exports by DLPack. A capsule of the array itself would make `x.delete()` abort the process, so jaxlib's function
@@ -211,21 +209,25 @@ fn named_type(object: &Bound<'_, PyAny>) -> Result<DType> {
     })
 }
 
+fn is_deleted(object: &Bound<'_, PyAny>) -> bool {
+    object.call_method0("is_deleted").and_then(|value| value.is_truthy()).unwrap_or(false)
+}
+
+fn deleted() -> Failure {
+    fail(
+        ErrorKind::NotATensor,
+        "the JAX array was deleted, or donated to a jitted function, and has no memory any more",
+        "carry it before it is donated, or leave it out of donate_argnums",
+    )
+}
+
 /// An export that failed: packed types are unpacked by JAX itself, the rest is said in our words.
 fn explain<'py>(object: &Bound<'py, PyAny>, failure: Failure) -> Result<Source<'py>> {
-    let deleted = object.call_method0("is_deleted").and_then(|value| value.is_truthy()).unwrap_or(false);
-    if deleted {
-        return Err(fail(
-            ErrorKind::NotATensor,
-            "the JAX array was deleted, or donated to a jitted function, and has no memory any more",
-            "carry it before it is donated, or leave it out of donate_argnums",
-        ));
+    if is_deleted(object) {
+        return Err(deleted());
     }
     if PACKED.contains(named_type(object)?) {
         return later(object, Pending::Unpack);
     }
-    Err(match failure {
-        Failure::Python(error) => refused(object.py(), "JAX", &error),
-        other => other,
-    })
+    Err(refused(object.py(), "JAX", failure))
 }

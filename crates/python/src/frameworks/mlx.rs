@@ -5,7 +5,7 @@
 
 use super::{Builtin, Framework, import};
 use crate::call;
-use crate::errors::{Failure, Result, refused};
+use crate::errors::{Result, fail, refused};
 use crate::owner::Owner;
 use crate::recognise::Form;
 use crate::source::Source;
@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use tensorferry_core::dtype::DTypes;
 use tensorferry_core::plan::{Holds, Nature, Pending, Strides, TargetFacts};
-use tensorferry_core::{DType, Tensor};
+use tensorferry_core::{DType, ErrorKind, Tensor};
 
 pub(crate) struct Mlx;
 
@@ -76,7 +76,7 @@ impl Framework for Mlx {
         let dtype = tensor.dtype();
         // `mlx.core.array` reads NumPy's own types; bfloat16 travels as its bits.
         let carrier = if dtype == DType::BFloat16 { DType::UInt16 } else { dtype };
-        let array = super::numpy::write_array(py, tensor.reinterpret(carrier)?)?;
+        let array = super::numpy::write_array(py, tensor.normalised().reinterpret(carrier)?)?;
         let own = |dtype: DType| module.getattr(if dtype == DType::Bool { "bool_" } else { dtype.name() });
         let made = own(carrier).and_then(|own| call::call2(&module.getattr("array")?, &array, &own));
         let made = if carrier == dtype {
@@ -89,16 +89,21 @@ impl Framework for Mlx {
             call::call1(&module.getattr("eval")?, &made)?;
             Ok(made)
         });
-        made.map_err(|error| refused(py, "MLX", &error))
+        made.map_err(|error| refused(py, "MLX", error))
     }
 }
 
 fn export(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     let py = object.py();
-    let tensor = call::method(object, intern!(py, "__dlpack__")).map_err(Failure::from);
-    match tensor.and_then(|capsule| crate::capsule::take(&capsule)) {
-        Ok(tensor) => Ok(tensor.map_owner(Owner::Managed)),
-        Err(Failure::Python(error)) => Err(refused(py, "MLX", &error)),
-        Err(other) => Err(other),
-    }
+    let capsule = call::method(object, intern!(py, "__dlpack__")).map_err(|error| {
+        if error.value(py).to_string().contains("function transformations") {
+            return fail(
+                ErrorKind::NotATensor,
+                "the MLX array has no memory: the function is being traced by compile, grad or vmap",
+                "carry the array outside the traced function",
+            );
+        }
+        refused(py, "MLX", error)
+    })?;
+    Ok(crate::capsule::take(&capsule)?.map_owner(Owner::Managed))
 }

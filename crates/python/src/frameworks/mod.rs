@@ -10,7 +10,7 @@ pub(crate) mod tensorflow;
 pub(crate) mod torch;
 
 use crate::cache::Cache;
-use crate::errors::{Result, fail};
+use crate::errors::{Result, describe, fail};
 use crate::owner::Owner;
 use crate::recognise::Form;
 use crate::source::Source;
@@ -151,7 +151,7 @@ pub(crate) fn target(name: &Bound<'_, PyAny>) -> Result<Target> {
     } else {
         return Err(fail(
             ErrorKind::InvalidArgument,
-            format!("framework must be a name or a module, not {}", name.get_type().name()?),
+            format!("framework must be a name or a module, not {}", describe(name)),
             "write ferry.to(x, \"torch\")",
         ));
     };

@@ -102,10 +102,7 @@ impl Framework for Paddle {
             None => call::call1(state.from_dlpack.bind(py), &crate::capsule::legacy(py, tensor)?)
                 .map_err(Failure::from),
         };
-        made.map_err(|failure| match failure {
-            Failure::Python(error) => refused(py, "Paddle", &error),
-            other => other,
-        })
+        made.map_err(|failure| refused(py, "Paddle", failure))
     }
 }
 
@@ -128,8 +125,5 @@ fn explain(object: &Bound<'_, PyAny>, failure: Failure) -> Failure {
             "pass x.to_dense()",
         );
     }
-    match failure {
-        Failure::Python(error) => refused(object.py(), "Paddle", &error),
-        other => other,
-    }
+    refused(object.py(), "Paddle", failure)
 }

@@ -7,9 +7,9 @@
 
 use super::{Builtin, Framework, import, only_public_doors};
 use crate::call;
-use crate::errors::{Failure, Result, fail, refused};
+use crate::errors::{Result, fail, refused};
 use crate::owner::Owner;
-use crate::recognise::Form;
+use crate::recognise::{Form, Recognised, Refusal, recognise};
 use crate::source::Source;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -107,7 +107,12 @@ impl Framework for TensorFlow {
 
     fn read<'py>(&self, object: &Bound<'py, PyAny>, form: Form) -> Result<Source<'py>> {
         if form == Form::Variable {
-            let value = object.call_method0("value")?;
+            let value =
+                object.call_method0("value").map_err(|error| refused(object.py(), "TensorFlow", error))?;
+            if recognise(&value)? != Recognised::Tensor(Builtin::TensorFlow, Form::Plain) {
+                let (fact, hint) = Refusal::TensorFlowSymbol.words();
+                return Err(fail(ErrorKind::NotATensor, fact, hint));
+            }
             let tensor = read_eager(&value)?.read_only();
             return Ok(Source::here(value, "tensorflow", tensor).with_nature(Nature::Snapshot));
         }
@@ -129,14 +134,14 @@ impl Framework for TensorFlow {
             let none = py.None();
             let none = none.bind(py);
             return call::call3(constructor.bind(py), &array, none, none)
-                .map_err(|error| refused(py, "TensorFlow", &error));
+                .map_err(|error| refused(py, "TensorFlow", error));
         }
         let capsule = crate::capsule::legacy(py, tensor)?;
         let made = match &state.door {
             Some((door, handle)) => call::call2(door.bind(py), &capsule, handle.bind(py)),
             None => call::call1(state.from_dlpack.bind(py), &capsule),
         };
-        made.map_err(|error| refused(py, "TensorFlow", &error))
+        made.map_err(|error| refused(py, "TensorFlow", error))
     }
 }
 
@@ -148,10 +153,7 @@ fn read_eager(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
         check_device(object)?;
     }
     let array = if only_public_doors() { super::numpy::as_array(object)? } else { quick_array(object)? };
-    let tensor = super::numpy::read_array(&array).map_err(|failure| match failure {
-        Failure::Python(error) => refused(py, "TensorFlow", &error),
-        other => other,
-    })?;
+    let tensor = super::numpy::read_array(&array).map_err(|failure| refused(py, "TensorFlow", failure))?;
     if frozen::covers(tensor.data() as usize) {
         return Ok(tensor.read_only());
     }

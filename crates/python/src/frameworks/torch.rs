@@ -115,17 +115,10 @@ impl Framework for Torch {
     fn write<'py>(&self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
         let state = state(py)?;
         if let Some(exchange) = &state.exchange {
-            return exchange.import(py, tensor).map_err(|failure| refusal(py, failure));
+            return exchange.import(py, tensor).map_err(|failure| refused(py, "PyTorch", failure));
         }
         let capsule = crate::capsule::legacy(py, tensor)?;
-        call::call1(state.from_capsule.bind(py), &capsule).map_err(|error| refused(py, "PyTorch", &error))
-    }
-}
-
-fn refusal(py: Python<'_>, failure: Failure) -> Failure {
-    match failure {
-        Failure::Python(error) => refused(py, "PyTorch", &error),
-        other => other,
+        call::call1(state.from_capsule.bind(py), &capsule).map_err(|error| refused(py, "PyTorch", error))
     }
 }
 
@@ -164,15 +157,24 @@ fn check_hidden_type(object: &Bound<'_, PyAny>, dtype: DType) -> Result<()> {
     if !matches!(dtype, DType::Int8 | DType::UInt8) {
         return Ok(());
     }
-    let own = object.getattr(intern!(object.py(), "dtype"))?.to_string();
-    if own.strip_prefix("torch.") == Some(dtype.name()) {
-        return Ok(());
+    match foreign_type(object) {
+        Some(name) => Err(no_counterpart(&name)),
+        None => Ok(()),
     }
-    Err(fail(
+}
+
+/// The name of the tensor's type, if no other framework has it.
+fn foreign_type(object: &Bound<'_, PyAny>) -> Option<String> {
+    let name = object.getattr(intern!(object.py(), "dtype")).ok()?.to_string();
+    DType::from_name(name.strip_prefix("torch.").unwrap_or(&name)).is_none().then_some(name)
+}
+
+fn no_counterpart(name: &str) -> Failure {
+    fail(
         ErrorKind::UnsupportedDType,
-        format!("{own} has no counterpart in other frameworks"),
-        format!("pass x.view(torch.{dtype}) to carry the bytes"),
-    ))
+        format!("{name} has no counterpart in other frameworks"),
+        "pass x.view(torch.uint8) to carry the bytes, or convert it first",
+    )
 }
 
 /// Says why a tensor has no plain memory, in our words and not in those of a C++ trace.
@@ -200,11 +202,10 @@ fn explain(object: &Bound<'_, PyAny>, failure: Failure) -> Failure {
             "the tensor is being transformed by torch.func (vmap, grad, jvp) and has no memory of its own",
             "carry the tensor outside the transformed function",
         )
+    } else if let Some(name) = foreign_type(object) {
+        return no_counterpart(&name);
     } else {
-        return match failure {
-            Failure::Python(error) => refused(object.py(), "PyTorch", &error),
-            other => other,
-        };
+        return refused(object.py(), "PyTorch", failure);
     };
     fail(ErrorKind::NotATensor, fact, hint)
 }
