@@ -33,6 +33,8 @@ mod kernel;
 mod number;
 #[cfg(test)]
 mod reference;
+#[cfg(test)]
+mod tests;
 mod threads;
 mod transpose;
 mod walk;

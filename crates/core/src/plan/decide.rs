@@ -30,7 +30,8 @@ pub fn decide(source: &SourceFacts<'_>, target: &TargetFacts, wishes: &Wishes) -
         if source.nature == Nature::Snapshot {
             notes.push(Note::Snapshot);
         }
-        return Ok(Plan { route: Route::Itself, dtype, access: source.access, notes });
+        let access = shared_access(source, target, wishes);
+        return Ok(Plan { route: Route::Itself, dtype, access, notes });
     }
     let dtype = if same { result_type(source, target, wishes)? } else { dtype };
     let reasons = reasons_to_copy(source, target, wishes, dtype);
@@ -47,7 +48,8 @@ pub fn decide(source: &SourceFacts<'_>, target: &TargetFacts, wishes: &Wishes) -
         return Err(copy_required(reasons[0], source, target));
     }
     check_budget(source, wishes, dtype)?;
-    let access = if wishes.writable == Some(false) { Access::ReadOnly } else { Access::ReadWrite };
+    let frozen = wishes.writable == Some(false) || target.holds == Holds::Immutable;
+    let access = if frozen { Access::ReadOnly } else { Access::ReadWrite };
     let notes = notes(source, target, Some(&reasons), dtype, access);
     Ok(Plan { route: Route::Copy(reasons), dtype, access, notes })
 }
