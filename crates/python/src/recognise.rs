@@ -103,11 +103,21 @@ fn classify(kind: &Bound<'_, PyType>) -> PyResult<Recognised> {
         if let Some(place) = frameworks::registered::place_of(py, &module, &name) {
             return Ok(Recognised::Registered(place));
         }
-        if let Some(recognised) = by_name(&module, &name, position == 0) {
-            return Ok(recognised);
+        match by_name(&module, &name, position == 0) {
+            // The name alone is not believed: readers look into the C structs of these types.
+            Some(Recognised::Tensor(..)) if !is_genuine(&class, &module, &name)? => {}
+            Some(recognised) => return Ok(recognised),
+            None => {}
         }
     }
     by_shape(kind)
+}
+
+/// Whether the class is the one that its module has under that name.
+fn is_genuine(class: &Bound<'_, PyType>, module: &str, name: &str) -> PyResult<bool> {
+    let modules = class.py().import("sys")?.getattr("modules")?;
+    let Ok(module) = modules.get_item(module) else { return Ok(false) };
+    Ok(module.getattr_opt(name)?.is_some_and(|known| known.is(class)))
 }
 
 /// What a class of this module and name is; `own` when it is the type itself and not a base.

@@ -30,7 +30,8 @@ pub(crate) type Visit<'py, 'a> =
 /// A walk over a tree.
 pub(crate) struct Walk<'py, 'a> {
     path: Vec<Piece<'py>>,
-    known: HashMap<usize, Bound<'py, PyAny>>,
+    /// Results by the address of their source, which is kept alive so that the address stays its own.
+    known: HashMap<usize, (Bound<'py, PyAny>, Bound<'py, PyAny>)>,
     visit: &'a mut Visit<'py, 'a>,
 }
 
@@ -71,7 +72,7 @@ impl<'py> Walk<'py, '_> {
         if matches!(recognised, Recognised::Leaf | Recognised::Bytes) || is_scalar(recognised) {
             return Ok(object.clone());
         }
-        if let Some(known) = self.known.get(&(object.as_ptr() as usize)) {
+        if let Some((_, known)) = self.known.get(&(object.as_ptr() as usize)) {
             return Ok(known.clone());
         }
         let result = match recognised {
@@ -85,7 +86,7 @@ impl<'py> Walk<'py, '_> {
                 (self.visit)(object, &|| place(path))?
             }
         };
-        self.known.insert(object.as_ptr() as usize, result.clone());
+        self.known.insert(object.as_ptr() as usize, (object.clone(), result.clone()));
         Ok(result)
     }
 

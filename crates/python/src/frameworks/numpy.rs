@@ -41,12 +41,8 @@ impl Framework for NumPy {
     }
 
     fn read<'py>(&self, object: &Bound<'py, PyAny>, form: Form) -> Result<Source<'py>> {
-        ensure_loaded(object.py())?;
-        if form == Form::Scalar {
-            let array = as_array(object)?;
-            return Ok(Source::here(object.clone(), "numpy scalar", read_array(&array)?));
-        }
-        Ok(Source::here(object.clone(), "numpy", read_array(object)?))
+        let name = if form == Form::Scalar { "numpy scalar" } else { "numpy" };
+        Ok(Source::here(object.clone(), name, read_array(object)?))
     }
 
     fn materialise(&self, object: &Bound<'_, PyAny>, _pending: Pending) -> Result<Tensor<Owner>> {
@@ -75,10 +71,21 @@ pub(crate) fn as_array<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyA
     Ok(crate::call::call1(function.bind(py), object)?)
 }
 
-/// Reads an `ndarray` or a subclass.
+/// Whether the object is an `ndarray` or of a subclass.
+fn is_array(object: &Bound<'_, PyAny>) -> bool {
+    // SAFETY: the object is alive.
+    unsafe { npyffi::PyArray_Check(object.py(), object.as_ptr()) != 0 }
+}
+
+/// Reads an `ndarray` or a subclass; anything else is made one first.
 pub(crate) fn read_array(array: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     let py = array.py();
-    // SAFETY: the caller has seen that the object is an ndarray, whose struct NumPy's ABI fixes; it is alive, and
+    ensure_loaded(py)?;
+    if !is_array(array) {
+        let made = as_array(array)?;
+        return if is_array(&made) { read_array(&made) } else { Err(crate::protocols::not_a_tensor(array)) };
+    }
+    // SAFETY: the object is an ndarray, as was just checked, whose struct NumPy's ABI fixes; it is alive, and
     // nothing below runs Python code before the last field is read.
     let (data, shape, strides, descr, flags) = unsafe {
         let fields = &(*array.as_ptr().cast::<PyArrayObject>()).fields;
