@@ -5,7 +5,7 @@ use pyo3::types::PyTuple;
 use std::fmt::Write;
 use std::time::Duration;
 use tensorferry_core::Access;
-use tensorferry_core::plan::{Plan, Reason, Route, SourceFacts, TargetFacts};
+use tensorferry_core::plan::{Plan, Route, SourceFacts, TargetFacts};
 
 /// What will happen to a tensor, and why.
 #[pyclass(frozen, module = "tensorferry", name = "Plan")]
@@ -37,7 +37,7 @@ pub(crate) struct PlanReport {
     /// What to know about aliases, gradients and snapshots.
     #[pyo3(get)]
     notes: Vec<String>,
-    /// What would make it free of copies; None when it is.
+    /// What would make it free of copies; None when it is, or when nothing would.
     #[pyo3(get)]
     advice: Option<String>,
 }
@@ -47,8 +47,8 @@ impl PlanReport {
         let reasons = plan.reasons();
         let steps =
             reasons.iter().map(|reason| (reason.kind(), reason.sentence(source, target).into_owned()));
-        let advice =
-            reasons.iter().find(|reason| !matches!(reason, Reason::Into)).map(|reason| reason.remedy(target));
+        // Advice that leaves another reason standing would be in vain.
+        let advice: Option<Vec<_>> = reasons.iter().map(|reason| reason.advice()).collect();
         Self {
             source: source.framework.to_owned(),
             target: target.framework.to_owned(),
@@ -64,7 +64,7 @@ impl PlanReport {
             writable: plan.access == Access::ReadWrite,
             steps: steps.collect(),
             notes: plan.notes.iter().map(|note| note.sentence(source, target).into_owned()).collect(),
-            advice: advice.map(|advice| advice.into_owned()).filter(|_| !plan.shares()),
+            advice: advice.map(|advice| advice.join(", and ")).filter(|advice| !advice.is_empty()),
         }
     }
 

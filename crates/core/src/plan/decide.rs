@@ -250,7 +250,11 @@ fn copy_required(reason: Reason, source: &SourceFacts<'_>, target: &TargetFacts)
         target.framework,
         reason.sentence(source, target)
     );
-    Error::new(ErrorKind::CopyRequired, fact).with_hint(reason.remedy(target))
+    let hint = match reason.advice() {
+        Some(advice) => format!("leave out copy=False to allow the copy, or {advice}"),
+        None => "leave out copy=False to allow the copy".to_owned(),
+    };
+    Error::new(ErrorKind::CopyRequired, fact).with_hint(hint)
 }
 
 #[cfg(test)]

@@ -57,25 +57,26 @@ impl Reason {
         }
     }
 
-    /// What the caller can do so that no copy is needed.
-    pub fn remedy(self, target: &TargetFacts) -> Cow<'static, str> {
-        match self {
+    /// What would make this reason go away; `None` where nothing would.
+    pub fn advice(self) -> Option<Cow<'static, str>> {
+        Some(match self {
             Reason::Asked => "leave out copy=True".into(),
-            Reason::Cast { .. } => "leave out dtype, or leave out copy=False to allow the copy".into(),
+            Reason::Cast { .. } => "leave out dtype".into(),
+            Reason::Swapped => "keep the source in the machine's byte order".into(),
             Reason::NotDense | Reason::Gaps | Reason::NegativeStride | Reason::BrokenStride => {
-                "leave out copy=False to allow the copy, or make the source contiguous first".into()
+                "make the source contiguous where it is made".into()
             }
             Reason::Unaligned { needs } => {
-                format!("leave out copy=False to allow the copy, or allocate the source at a multiple of {needs} bytes")
-                    .into()
+                format!("allocate the source at a multiple of {needs} bytes").into()
             }
-            Reason::Frozen => {
-                format!("leave out copy=False to allow the copy, or make the source writable before {} gets it", target.title)
-                    .into()
-            }
-            Reason::WritableAsked => "leave out writable=True or copy=False".into(),
-            _ => "leave out copy=False to allow the copy".into(),
-        }
+            Reason::Frozen => "pass a source that may be written".into(),
+            Reason::WritableAsked => "leave out writable=True".into(),
+            Reason::CachedScalar
+            | Reason::Pending(_)
+            | Reason::Repacked
+            | Reason::OwnMemory
+            | Reason::Into => return None,
+        })
     }
 }
 
