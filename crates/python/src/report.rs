@@ -72,7 +72,7 @@ impl PlanReport {
         let what = match self.action {
             "itself" => "nothing to do, the source itself comes back".to_owned(),
             "share" => "shared, no byte moves".to_owned(),
-            _ => format!("copied, {} in one pass", in_words(self.bytes_moved)),
+            _ => format!("copied, {}", in_words(self.bytes_moved)),
         };
         format!("{} -> {}: {what}", self.source, self.target)
     }

@@ -16,6 +16,7 @@ use crate::recognise::Form;
 use crate::source::Source;
 use pyo3::prelude::*;
 use pyo3::types::{PyModule, PyString};
+use std::sync::OnceLock;
 use tensorferry_core::plan::{Pending, TargetFacts};
 use tensorferry_core::{ErrorKind, Tensor};
 
@@ -193,7 +194,8 @@ pub(crate) fn import<'py>(py: Python<'py>, framework: Builtin) -> Result<Bound<'
     })
 }
 
-/// Whether the caller's environment asks for public entry points only, which is how both roads are tested.
+/// Whether the caller's environment asks for public entry points only, which is how both roads are tested. Read once.
 pub(crate) fn only_public_doors() -> bool {
-    std::env::var_os("TENSORFERRY_PUBLIC_DOORS").is_some_and(|value| value == "1")
+    static ASKED: OnceLock<bool> = OnceLock::new();
+    *ASKED.get_or_init(|| std::env::var_os("TENSORFERRY_PUBLIC_DOORS").is_some_and(|value| value == "1"))
 }
