@@ -71,7 +71,13 @@ fn named(given: &Bound<'_, PyAny>) -> Result<DType> {
     }
     let text = given.to_string();
     let last = text.rsplit('.').next().unwrap_or_default();
-    DType::from_name(last.strip_suffix('_').unwrap_or(last)).ok_or_else(|| unknown(given))
+    if let Some(dtype) = DType::from_name(last.strip_suffix('_').unwrap_or(last)) {
+        return Ok(dtype);
+    }
+    // `np.longlong` and its like go by names of C; NumPy knows what they are here.
+    let numpy = py.import("numpy").and_then(|numpy| numpy.getattr("dtype")?.call1((given,)));
+    let name = numpy.and_then(|dtype| dtype.getattr(intern!(py, "name"))?.extract::<String>());
+    name.ok().and_then(|name| DType::from_name(&name)).ok_or_else(|| unknown(given))
 }
 
 /// A flag that is True, False or left out.
@@ -108,9 +114,7 @@ pub(crate) fn check_device(given: Option<&Bound<'_, PyAny>>) -> Result<()> {
         Some(platform) => platform.to_string(),
         None => given.to_string(),
     };
-    // TensorFlow writes "/job:localhost/replica:0/task:0/device:CPU:0".
-    let short = text.rsplit_once("device:").map_or(text.as_str(), |(_, device)| device);
-    match Device::parse(short.trim_start_matches('/')) {
+    match Device::parse(&short_name(&text)) {
         _ if text == "default" => Ok(()),
         Some(Device { kind: DeviceKind::Cpu, .. }) => Ok(()),
         Some(device) => Err(fail(
@@ -124,6 +128,15 @@ pub(crate) fn check_device(given: Option<&Bound<'_, PyAny>>) -> Result<()> {
             "write \"cpu\" or \"default\"",
         )),
     }
+}
+
+/// The bare name in what frameworks write: TensorFlow `/job:localhost/replica:0/task:0/device:CPU:0`, MLX
+/// `Device(cpu, 0)`, Paddle `Place(cpu)`.
+fn short_name(text: &str) -> String {
+    if let Some((_, inner)) = text.strip_suffix(')').and_then(|text| text.split_once('(')) {
+        return inner.replace(", ", ":");
+    }
+    text.rsplit_once("device:").map_or(text, |(_, device)| device).trim_start_matches('/').to_owned()
 }
 
 /// Sees that no stream is named: work on the host is finished when a call returns.

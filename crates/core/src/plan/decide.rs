@@ -145,7 +145,8 @@ fn reasons_to_copy(source: &SourceFacts<'_>, target: &TargetFacts, wishes: &Wish
     if source.order == ByteOrder::Swapped && !(target.swapped && wishes.dtype == Wanted::Same) {
         reasons.push(Reason::Swapped);
     }
-    if source.pending.is_none() {
+    // Where the memory cannot be used at all, its strides and alignment are nobody's concern.
+    if source.pending.is_none() && source.nature != Nature::Cached {
         if let Some(reason) = stride_reason(source, target.strides) {
             reasons.push(reason);
         }

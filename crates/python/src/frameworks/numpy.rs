@@ -54,6 +54,12 @@ impl Framework for NumPy {
     }
 }
 
+/// Where empty arrays point; nothing is read or written there.
+#[repr(align(64))]
+struct Nothing([u8; 64]);
+
+static NOTHING: Nothing = Nothing([0; 64]);
+
 static LOADED: PyOnceLock<()> = PyOnceLock::new();
 
 /// Imports NumPy before its C API is touched, so that its absence is an error and no panic.
@@ -114,9 +120,8 @@ pub(crate) fn write_array<'py>(py: Python<'py>, tensor: Tensor<Owner>) -> Result
     let mut shape = Dims::from_slice(tensor.layout().shape());
     let mut strides = Dims::from_slice(tensor.layout().strides());
     let flags = if tensor.access() == Access::ReadWrite { NPY_ARRAY_WRITEABLE } else { 0 };
-    let data = tensor.data();
-    // A null pointer would make NumPy allocate; an empty tensor may have one, and then it may as well.
-    let strides = if data.is_null() { std::ptr::null_mut() } else { strides.as_mut_ptr() };
+    // A null pointer would make NumPy allocate and forget the flags; an empty tensor may have one.
+    let data = if tensor.data().is_null() { NOTHING.0.as_ptr().cast_mut() } else { tensor.data() };
     // SAFETY: the descriptor is a new reference that NumPy takes; shape and strides have `rank` numbers that NumPy
     // copies; the memory is kept alive by the base that is set below.
     let array = unsafe {
@@ -127,7 +132,7 @@ pub(crate) fn write_array<'py>(py: Python<'py>, tensor: Tensor<Owner>) -> Result
             descr,
             shape.len() as i32,
             shape.as_mut_ptr().cast(),
-            strides.cast(),
+            strides.as_mut_ptr().cast(),
             data.cast(),
             flags,
             std::ptr::null_mut(),
