@@ -77,7 +77,8 @@ test-oldest: $(OLDEST)/.stamp-wheel ## Run the Python tests against the oldest s
 .PHONY: asan
 asan: HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 asan: ## Run the Rust tests that need no Python under AddressSanitizer, leaks included
-	RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=target/asan \
+	ASAN_OPTIONS=allocator_may_return_null=1 \
+	    RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=target/asan \
 	    cargo test $(CARGO_FLAGS) $(PURE_CRATES) --tests --target $(HOST)
 
 .PHONY: miri
