@@ -1,9 +1,10 @@
-"""Memory is given back under the GIL, whatever the framework that lets go of it has done with it."""
+"""Memory is given back under the GIL, whatever the framework that lets go has done with it."""
 
 import gc
 import weakref
 
 import numpy as np
+
 import tensorferry as ferry
 
 

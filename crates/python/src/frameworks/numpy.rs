@@ -113,6 +113,16 @@ pub(crate) fn read_array(array: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     Ok(unsafe { Tensor::new(data, dtype, layout, Device::CPU, order, access, owner) }?)
 }
 
+/// Reads an `ndarray` that is only a view, and keeps what it is a view of: a NumPy array made from it then has no
+/// writable array below it that could be asked to lift the read-only flag.
+pub(crate) fn read_base(array: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
+    let tensor = read_array(array)?;
+    match array.getattr_opt(pyo3::intern!(array.py(), "base"))? {
+        Some(base) if !base.is_none() => Ok(tensor.map_owner(|_| Owner::object(base.unbind()))),
+        _ => Ok(tensor),
+    }
+}
+
 /// Makes an `ndarray` over the memory of a tensor.
 pub(crate) fn write_array<'py>(py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
     ensure_loaded(py)?;

@@ -153,7 +153,7 @@ fn read_eager(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
         check_device(object)?;
     }
     let array = if only_public_doors() { super::numpy::as_array(object)? } else { quick_array(object)? };
-    let tensor = super::numpy::read_array(&array).map_err(|failure| refused(py, "TensorFlow", failure))?;
+    let tensor = super::numpy::read_base(&array).map_err(|failure| refused(py, "TensorFlow", failure))?;
     if frozen::covers(tensor.data() as usize) {
         return Ok(tensor.read_only());
     }
