@@ -33,7 +33,7 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     match recognise(object)? {
         Recognised::Tensor(framework, form) => framework.framework().read(object, form),
         Recognised::Registered(place) => registered::read(object, place),
-        Recognised::Protocol => protocols::read(object),
+        Recognised::Protocol | Recognised::Unknown => protocols::read(object),
         Recognised::Bytes | Recognised::Buffer => protocols::read_buffer(object),
         Recognised::Refused(refusal) => {
             let (fact, hint) = refusal.words();

@@ -66,7 +66,7 @@ fn to<'py>(
         return carry::into(x, out, &journey);
     }
     let recognised = recognise(x)?;
-    if matches!(recognised, Recognised::Container(_) | Recognised::Protocol)
+    if matches!(recognised, Recognised::Container(_) | Recognised::Unknown)
         && let Some(container) = tree::container_of(x, recognised)?
     {
         return tree::walk(x, container, &mut |leaf, _| carry::one(leaf, &journey));

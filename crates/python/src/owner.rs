@@ -9,6 +9,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use tensorferry_core::dlpack::Managed;
 use tensorferry_core::frozen::Mark;
 use tensorferry_core::host::HostBlock;
@@ -31,6 +32,8 @@ pub(crate) enum Owner {
     Managed(#[expect(dead_code, reason = "held for its drop")] Managed),
     /// A block of our own.
     Block(#[expect(dead_code, reason = "held for its drop")] HostBlock),
+    /// Another owner, released a little later and from the interpreter.
+    Deferred(#[expect(dead_code, reason = "held for its drop")] Deferred),
     /// Another owner whose memory is on loan as read-only.
     Frozen(#[expect(dead_code, reason = "held for its drop")] Box<Loan>),
 }
@@ -52,6 +55,14 @@ impl Owner {
     /// The same owner, with its memory marked as frozen for as long as it lives.
     pub(crate) fn frozen(self, mark: Mark) -> Self {
         Self::Frozen(Box::new(Loan { _mark: MarkHolder(ManuallyDrop::new(mark)), _owner: self }))
+    }
+
+    /// The same owner, for a framework that must not be called back while it lets go.
+    pub(crate) fn deferred(self) -> Self {
+        match self {
+            block @ Self::Block(_) => block,
+            other => Self::Deferred(Deferred(Some(Box::new(other)))),
+        }
     }
 
     /// The owner as a Python object, for frameworks that keep one beside their own memory.
@@ -78,6 +89,40 @@ fn with_interpreter(release: impl FnOnce(Python<'_>)) {
         release(Python::assume_attached());
         ffi::PyGILState_Release(state);
     }
+}
+
+/// Owners that were let go and wait for the interpreter.
+static WAITING: Mutex<Vec<Owner>> = Mutex::new(Vec::new());
+
+/// An owner whose release is put off until the interpreter's main loop comes round, or the next call of ours.
+///
+/// Paddle holds a lock while it lets go of memory; if that release led back to a Paddle tensor, or waited for the
+/// GIL while a thread that has it waits for Paddle's lock, nobody would ever go on.
+pub(crate) struct Deferred(Option<Box<Owner>>);
+
+impl Drop for Deferred {
+    fn drop(&mut self) {
+        let Some(owner) = self.0.take() else { return };
+        if EXITING.load(Ordering::Acquire) {
+            std::mem::forget(owner);
+            return;
+        }
+        WAITING.lock().unwrap_or_else(PoisonError::into_inner).push(*owner);
+        // SAFETY: the function may be called from any thread, with or without the GIL. When the queue is full the
+        // calls in it are due anyway, and ours come with the next one.
+        unsafe { ffi::Py_AddPendingCall(Some(release_waiting), std::ptr::null_mut()) };
+    }
+}
+
+extern "C" fn release_waiting(_: *mut std::ffi::c_void) -> std::ffi::c_int {
+    release_deferred();
+    0
+}
+
+/// Releases what waits. Called with the interpreter attached.
+pub(crate) fn release_deferred() {
+    let waiting = std::mem::take(&mut *WAITING.lock().unwrap_or_else(PoisonError::into_inner));
+    drop(waiting);
 }
 
 /// A reference to a Python object, given back on whichever thread drops it.

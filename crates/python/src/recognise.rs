@@ -4,6 +4,7 @@
 //! of a framework that is not loaded cannot exist and one that is loaded need not be imported again.
 
 use crate::cache::Cache;
+use crate::errors::Result;
 use crate::frameworks::{self, Builtin};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -26,8 +27,10 @@ pub(crate) enum Recognised {
     Bytes,
     /// A type with the buffer protocol and no DLPack: memoryview, bytearray, array.array, mmap.
     Buffer,
-    /// Anything else: asked for the protocols it speaks.
+    /// A type that speaks a protocol.
     Protocol,
+    /// Anything else: the object itself may still speak a protocol, or be a node of a tree.
+    Unknown,
 }
 
 /// Which of a framework's types.
@@ -76,7 +79,7 @@ pub(crate) enum Container {
 static TYPES: Cache<Recognised> = Cache::new();
 
 /// What `object` is.
-pub(crate) fn recognise(object: &Bound<'_, PyAny>) -> PyResult<Recognised> {
+pub(crate) fn recognise(object: &Bound<'_, PyAny>) -> Result<Recognised> {
     let py = object.py();
     // SAFETY: the object is alive, and so is its type.
     let kind = unsafe { ffi::Py_TYPE(object.as_ptr()) };
@@ -94,23 +97,36 @@ pub(crate) fn forget(py: Python<'_>) {
     TYPES.clear(py);
 }
 
-fn classify(kind: &Bound<'_, PyType>) -> PyResult<Recognised> {
+fn classify(kind: &Bound<'_, PyType>) -> Result<Recognised> {
+    if let Some(recognised) = by_bases(kind)? {
+        return Ok(recognised);
+    }
+    let recognised = by_shape(kind)?;
+    if recognised != Recognised::Unknown {
+        return Ok(recognised);
+    }
+    // Before a type is nobody's, installed packages may say that it is theirs.
+    frameworks::registered::load_entry_points(kind.py())?;
+    Ok(by_bases(kind)?.unwrap_or(Recognised::Unknown))
+}
+
+fn by_bases(kind: &Bound<'_, PyType>) -> PyResult<Option<Recognised>> {
     let py = kind.py();
     for (position, class) in kind.mro().iter().enumerate() {
         let class = class.cast_into::<PyType>()?;
         let (module, name) = (class.getattr("__module__")?, class.getattr("__qualname__")?);
         let (Ok(module), Ok(name)) = (module.extract::<String>(), name.extract::<String>()) else { continue };
         if let Some(place) = frameworks::registered::place_of(py, &module, &name) {
-            return Ok(Recognised::Registered(place));
+            return Ok(Some(Recognised::Registered(place)));
         }
         match by_name(&module, &name, position == 0) {
             // The name alone is not believed: readers look into the C structs of these types.
             Some(Recognised::Tensor(..)) if !is_genuine(&class, &module, &name)? => {}
-            Some(recognised) => return Ok(recognised),
+            Some(recognised) => return Ok(Some(recognised)),
             None => {}
         }
     }
-    by_shape(kind)
+    Ok(None)
 }
 
 /// Whether the class is the one that its module has under that name.
@@ -195,7 +211,7 @@ fn by_shape(kind: &Bound<'_, PyType>) -> PyResult<Recognised> {
     if kind.hasattr("__dataclass_fields__")? {
         return Ok(Recognised::Container(Container::Dataclass));
     }
-    Ok(Recognised::Protocol)
+    Ok(Recognised::Unknown)
 }
 
 impl Refusal {

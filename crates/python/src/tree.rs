@@ -77,7 +77,7 @@ impl<'py> Walk<'py, '_> {
         }
         let result = match recognised {
             Recognised::Container(container) => self.node(object, container)?,
-            Recognised::Protocol if !speaks(object)? => match self.foreign(object)? {
+            Recognised::Unknown if !speaks(object)? => match self.foreign(object)? {
                 Some(result) => result,
                 None => return Ok(object.clone()),
             },
@@ -304,7 +304,7 @@ fn flatten_with_torch<'py>(
 pub(crate) fn container_of(object: &Bound<'_, PyAny>, recognised: Recognised) -> Result<Option<Container>> {
     match recognised {
         Recognised::Container(container) => Ok(Some(container)),
-        Recognised::Protocol if !speaks(object)? => {
+        Recognised::Unknown if !speaks(object)? => {
             Ok(flatten(object)?.is_some().then_some(Container::Registered))
         }
         _ => Ok(None),

@@ -1,13 +1,13 @@
 //! Paddle: the C exchange API, with the public functions where it is missing.
 //!
-//! Paddle ignores DLPack's byte offset (we never export one), reads uint16 as bfloat16 (it has no uint16,
+//! Paddle holds a lock while it lets go of memory that it imported, so owners are released a moment later. It ignores DLPack's byte offset (we never export one), reads uint16 as bfloat16 (it has no uint16,
 //! and is not offered any) and stops at nine dimensions.
 
 use super::exchange::Exchange;
 use super::{Builtin, Framework, import, only_public_doors};
 use crate::call;
 use crate::errors::{Failure, Result, fail, refused};
-use crate::owner::Owner;
+use crate::owner::{Owner, release_deferred};
 use crate::recognise::Form;
 use crate::source::Source;
 use pyo3::intern;
@@ -97,6 +97,9 @@ impl Framework for Paddle {
 
     fn write<'py>(&self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
         let state = state(py)?;
+        // What waited for a moment without Paddle's lock has it now, also where the main thread is busy elsewhere.
+        release_deferred();
+        let tensor = tensor.map_owner(Owner::deferred);
         let made = match &state.exchange {
             Some(exchange) => exchange.import(py, tensor),
             None => call::call1(state.from_dlpack.bind(py), &crate::capsule::legacy(py, tensor)?)

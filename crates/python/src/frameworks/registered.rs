@@ -7,6 +7,7 @@
 use super::{TABLE, Target};
 use crate::errors::{Result, fail};
 use crate::owner::Owner;
+use crate::recognise::{Recognised, recognise};
 use crate::source::Source;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -90,6 +91,13 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>, place: usize) -> Result<Sour
     let given = entry.read.bind(object.py()).call1((object,))?;
     if given.is(object) {
         return finish(crate::protocols::read(object)?, object, entry);
+    }
+    if matches!(recognise(&given)?, Recognised::Registered(_)) {
+        return Err(fail(
+            ErrorKind::InvalidArgument,
+            format!("the reader of {} gave another tensor of a registered framework", entry.facts.framework),
+            "let it return an array, a buffer, or an object with __dlpack__",
+        ));
     }
     finish(crate::carry::read(&given)?, object, entry)
 }
