@@ -143,13 +143,12 @@ impl DType {
         self.row().size as usize
     }
 
-    /// The alignment that a C program expects of a pointer to this type.
+    /// The alignment that the frameworks' C++ expects of a pointer to this type.
+    ///
+    /// Complex numbers too are aligned to their whole size: PyTorch's and Paddle's are declared so, and their
+    /// compiled code faults on less.
     pub const fn align(self) -> usize {
-        match self {
-            DType::Complex64 => 4,
-            DType::Complex128 => 8,
-            _ => self.size(),
-        }
+        self.size()
     }
 
     /// The size of what a byte swap turns around: an element, or each half of a complex one.

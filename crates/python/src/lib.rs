@@ -22,6 +22,8 @@ mod wishes;
 
 use carry::Journey;
 use errors::Result;
+use pyo3::exceptions::PyImportError;
+use pyo3::ffi;
 use pyo3::prelude::*;
 use recognise::{Recognised, recognise};
 use tensorferry_core::plan::Wishes;
@@ -138,9 +140,22 @@ fn _registered_frameworks(py: Python<'_>) -> Result<Vec<String>> {
     Ok(frameworks::registered::names(py))
 }
 
+/// What the module keeps (types, functions, caches) belongs to one interpreter.
+fn refuse_subinterpreters() -> PyResult<()> {
+    // SAFETY: a module is made by a thread that is attached, so there is an interpreter to ask for.
+    let number = unsafe { ffi::PyInterpreterState_GetID(ffi::PyInterpreterState_Get()) };
+    if number == 0 {
+        return Ok(());
+    }
+    Err(PyImportError::new_err(
+        "tensorferry works in the main interpreter only\nhint: use threads or processes instead of subinterpreters",
+    ))
+}
+
 /// The module. It relies on the GIL (see `cache`), and says so.
 #[pymodule(gil_used = true)]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    refuse_subinterpreters()?;
     errors::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<report::PlanReport>()?;
