@@ -116,13 +116,13 @@ fn journey(
     stream: Option<&Bound<'_, PyAny>>,
     budget: Option<&Bound<'_, PyAny>>,
 ) -> Result<Journey> {
-    wishes::check_device(device)?;
     wishes::check_stream(stream)?;
     let wishes = Wishes {
         dtype: wishes::dtype(dtype)?,
         copy: wishes::flag("copy", copy)?,
         writable: wishes::flag("writable", writable)?,
         budget: wishes::budget(budget)?,
+        on_host: wishes::on_host(device)?,
     };
     Ok(Journey { target: frameworks::target(framework)?, wishes })
 }

@@ -106,17 +106,17 @@ pub(crate) fn budget(given: Option<&Bound<'_, PyAny>>) -> Result<Option<usize>> 
     }
 }
 
-/// Sees that the device that the caller named is one that can be reached.
-pub(crate) fn check_device(given: Option<&Bound<'_, PyAny>>) -> Result<()> {
-    let Some(given) = given else { return Ok(()) };
+/// Whether the caller names the host; devices that cannot be reached are refused.
+pub(crate) fn on_host(given: Option<&Bound<'_, PyAny>>) -> Result<bool> {
+    let Some(given) = given else { return Ok(false) };
     let py = given.py();
     let text = match given.getattr_opt(intern!(py, "platform"))? {
         Some(platform) => platform.to_string(),
         None => given.to_string(),
     };
     match Device::parse(&short_name(&text)) {
-        _ if text == "default" => Ok(()),
-        Some(Device { kind: DeviceKind::Cpu, .. }) => Ok(()),
+        _ if text == "default" => Ok(false),
+        Some(Device { kind: DeviceKind::Cpu, .. }) => Ok(true),
         Some(device) => Err(fail(
             ErrorKind::UnsupportedDevice,
             format!("device {device} is out of reach: only host memory is carried"),

@@ -16,7 +16,6 @@ type Reasons = SmallVec<[Reason; 2]>;
 /// When the target cannot hold the tensor in any form, the wishes contradict each other or the target, or
 /// `copy=False` meets a fact that needs a copy.
 pub fn decide(source: &SourceFacts<'_>, target: &TargetFacts, wishes: &Wishes) -> Result<Plan> {
-    check_reach(source, target)?;
     check_writable(target, wishes)?;
     let same = source.framework == target.framework;
     // What a framework holds already it may keep, also where it would not take it anew (JAX's int64 with x64 off).
@@ -33,6 +32,7 @@ pub fn decide(source: &SourceFacts<'_>, target: &TargetFacts, wishes: &Wishes) -
         let access = shared_access(source, target, wishes);
         return Ok(Plan { route: Route::Itself, dtype, access, notes });
     }
+    check_reach(source, target)?;
     let dtype = if same { result_type(source, target, wishes)? } else { dtype };
     let reasons = reasons_to_copy(source, target, wishes, dtype);
     if reasons.is_empty() {
@@ -100,7 +100,8 @@ fn is_fine_as_it_is(source: &SourceFacts<'_>, wishes: &Wishes, dtype: DType) -> 
         Some(false) => source.access == Access::ReadOnly || source.nature != Nature::Mutable,
     };
     let order = source.order == ByteOrder::Native || wishes.dtype == Wanted::Same;
-    dtype == source.dtype && order && wishes.copy != Some(true) && access
+    let place = source.device.kind == DeviceKind::Cpu || !wishes.on_host;
+    dtype == source.dtype && order && place && wishes.copy != Some(true) && access
 }
 
 fn result_type(source: &SourceFacts<'_>, target: &TargetFacts, wishes: &Wishes) -> Result<DType> {
@@ -444,6 +445,20 @@ mod tests {
         assert_eq!(decide(&facts, &JAX_NARROW, &Wishes::NONE).unwrap().route, Route::Itself);
         let copied = decide(&facts, &JAX_NARROW, &Wishes { copy: Some(true), ..Wishes::NONE });
         assert_eq!(copied.unwrap_err().kind(), ErrorKind::UnsupportedDType);
+    }
+
+    #[test]
+    fn what_is_out_of_reach_may_stay_where_it_is() {
+        let layout = Layout::dense(4, &[1; 65]).unwrap();
+        let device = Device { kind: DeviceKind::Cuda, index: 0 };
+        let facts = SourceFacts { framework: "torch", device, ..source(&layout, DType::Float32) };
+        assert_eq!(decide(&facts, &TORCH, &Wishes::NONE).unwrap().route, Route::Itself);
+        for wishes in [Wishes { on_host: true, ..Wishes::NONE }, Wishes { copy: Some(true), ..Wishes::NONE }]
+        {
+            assert_eq!(decide(&facts, &TORCH, &wishes).unwrap_err().kind(), ErrorKind::UnsupportedDevice);
+        }
+        let error = decide(&facts, &NUMPY, &Wishes::NONE).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::UnsupportedDevice);
     }
 
     #[test]

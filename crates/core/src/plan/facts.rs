@@ -135,9 +135,12 @@ pub struct Wishes {
     pub writable: Option<bool>,
     /// The most extra memory in bytes.
     pub budget: Option<usize>,
+    /// Whether the result must be in host memory.
+    pub on_host: bool,
 }
 
 impl Wishes {
     /// No wish at all.
-    pub const NONE: Self = Self { dtype: Wanted::Same, copy: None, writable: None, budget: None };
+    pub const NONE: Self =
+        Self { dtype: Wanted::Same, copy: None, writable: None, budget: None, on_host: false };
 }
