@@ -6,10 +6,10 @@ interface, become tensors of any of these frameworks. Memory is shared when it c
 when it must be; `ferry.plan` says beforehand which and why, `ferry.trace` what did happen.
 """
 
-from tensorferry._frameworks import FrameworkInfo, frameworks
 from tensorferry._native import (
     CopyRequired,
     FerryError,
+    FrameworkInfo,
     FrameworkMissing,
     FrameworkRefused,
     InvalidArgument,
@@ -24,6 +24,7 @@ from tensorferry._native import (
     UnsupportedDType,
     UnsupportedLayout,
     __version__,
+    frameworks,
     plan,
     register,
     register_tree,

@@ -127,19 +127,6 @@ fn journey(
     Ok(Journey { target: frameworks::target(framework)?, wishes })
 }
 
-/// Name, title, module, distribution of each framework that is built in.
-#[pyfunction]
-fn _builtin_frameworks() -> Vec<(&'static str, &'static str, &'static str, &'static str)> {
-    frameworks::TABLE.iter().map(|entry| (entry.name, entry.title, entry.module, entry.package)).collect()
-}
-
-/// The names of the frameworks that were registered.
-#[pyfunction]
-fn _registered_frameworks(py: Python<'_>) -> Result<Vec<String>> {
-    frameworks::registered::load_entry_points(py)?;
-    Ok(frameworks::registered::names(py))
-}
-
 /// What the module keeps (types, functions, caches) belongs to one interpreter.
 fn refuse_subinterpreters() -> PyResult<()> {
     // SAFETY: a module is made by a thread that is attached, so there is an interpreter to ask for.
@@ -158,6 +145,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     refuse_subinterpreters()?;
     errors::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<frameworks::info::FrameworkInfo>()?;
     module.add_class::<report::PlanReport>()?;
     module.add_class::<report::TreePlan>()?;
     module.add_class::<report::Trip>()?;
@@ -167,8 +155,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(trace::trace, module)?)?;
     module.add_function(wrap_pyfunction!(tree::register_tree, module)?)?;
     module.add_function(wrap_pyfunction!(frameworks::registered::register, module)?)?;
-    module.add_function(wrap_pyfunction!(_builtin_frameworks, module)?)?;
-    module.add_function(wrap_pyfunction!(_registered_frameworks, module)?)?;
+    module.add_function(wrap_pyfunction!(frameworks::info::frameworks, module)?)?;
     // What is public is listed in the package; PyO3's own list would name the private functions too.
     module.delattr("__all__")?;
     let exits = wrap_pyfunction!(owner::_interpreter_exits, module)?;

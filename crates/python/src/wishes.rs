@@ -74,6 +74,9 @@ fn named(given: &Bound<'_, PyAny>) -> Result<DType> {
     if let Some(dtype) = DType::from_name(last.strip_suffix('_').unwrap_or(last)) {
         return Ok(dtype);
     }
+    if !given.is_instance_of::<PyType>() {
+        return Err(unknown(given));
+    }
     // `np.longlong` and its like go by names of C; NumPy knows what they are here.
     let numpy = py.import("numpy").and_then(|numpy| numpy.getattr("dtype")?.call1((given,)));
     let name = numpy.and_then(|dtype| dtype.getattr(intern!(py, "name"))?.extract::<String>());

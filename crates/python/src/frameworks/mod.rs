@@ -1,6 +1,7 @@
 //! The frameworks: one file each, the same functions in each, one line each in the table below.
 
 pub(crate) mod exchange;
+pub(crate) mod info;
 pub(crate) mod jax;
 pub(crate) mod mlx;
 pub(crate) mod numpy;
@@ -54,8 +55,8 @@ pub(crate) struct Entry {
     pub(crate) title: &'static str,
     /// The module to import.
     pub(crate) module: &'static str,
-    /// The distribution to install.
-    pub(crate) package: &'static str,
+    /// The distributions that bring it; the first is the one to install.
+    pub(crate) packages: &'static [&'static str],
     /// Other names that people write, and modules that people pass.
     pub(crate) aliases: &'static [&'static str],
     pub(crate) framework: &'static dyn Framework,
@@ -67,7 +68,7 @@ pub(crate) static TABLE: [Entry; 6] = [
         name: "numpy",
         title: "NumPy",
         module: "numpy",
-        package: "numpy",
+        packages: &["numpy"],
         aliases: &["np"],
         framework: &numpy::NumPy,
     },
@@ -75,7 +76,7 @@ pub(crate) static TABLE: [Entry; 6] = [
         name: "torch",
         title: "PyTorch",
         module: "torch",
-        package: "torch",
+        packages: &["torch"],
         aliases: &["pytorch"],
         framework: &torch::Torch,
     },
@@ -83,7 +84,7 @@ pub(crate) static TABLE: [Entry; 6] = [
         name: "jax",
         title: "JAX",
         module: "jax",
-        package: "jax",
+        packages: &["jax"],
         aliases: &["jax.numpy", "jnp"],
         framework: &jax::Jax,
     },
@@ -91,7 +92,7 @@ pub(crate) static TABLE: [Entry; 6] = [
         name: "tensorflow",
         title: "TensorFlow",
         module: "tensorflow",
-        package: "tensorflow",
+        packages: &["tensorflow", "tensorflow-cpu", "tensorflow-intel", "tf-nightly"],
         aliases: &["tf"],
         framework: &tensorflow::TensorFlow,
     },
@@ -99,7 +100,7 @@ pub(crate) static TABLE: [Entry; 6] = [
         name: "paddle",
         title: "Paddle",
         module: "paddle",
-        package: "paddlepaddle",
+        packages: &["paddlepaddle", "paddlepaddle-gpu"],
         aliases: &[],
         framework: &paddle::Paddle,
     },
@@ -107,7 +108,7 @@ pub(crate) static TABLE: [Entry; 6] = [
         name: "mlx",
         title: "MLX",
         module: "mlx.core",
-        package: "mlx",
+        packages: &["mlx", "mlx-cpu", "mlx-cuda"],
         aliases: &["mlx.core"],
         framework: &mlx::Mlx,
     },
@@ -186,7 +187,7 @@ pub(crate) fn import<'py>(py: Python<'py>, framework: Builtin) -> Result<Bound<'
             fail(
                 ErrorKind::FrameworkMissing,
                 format!("{} is not installed", entry.title),
-                format!("pip install {}", entry.package),
+                format!("pip install {}", entry.packages[0]),
             )
         } else {
             error.into()

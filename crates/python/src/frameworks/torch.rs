@@ -157,10 +157,8 @@ fn check_hidden_type(object: &Bound<'_, PyAny>, dtype: DType) -> Result<()> {
     if !matches!(dtype, DType::Int8 | DType::UInt8) {
         return Ok(());
     }
-    match foreign_type(object) {
-        Some(name) => Err(no_counterpart(&name)),
-        None => Ok(()),
-    }
+    let name = object.getattr(intern!(object.py(), "dtype"))?.to_string();
+    if name.strip_prefix("torch.") == Some(dtype.name()) { Ok(()) } else { Err(no_counterpart(&name)) }
 }
 
 /// The name of the tensor's type, if no other framework has it.
