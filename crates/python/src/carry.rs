@@ -286,17 +286,15 @@ fn destination(
             "pass an out of the source's shape",
         );
     }
-    match wishes.dtype {
-        Wanted::Type(dtype) if dtype != facts.dtype => {
-            return bad(format!("out holds {} and dtype asks for {dtype}", facts.dtype), "leave dtype out");
-        }
-        Wanted::Same if facts.dtype != source.facts().dtype => {
-            return bad(
-                format!("out holds {} and the source holds {}", facts.dtype, source.facts().dtype),
-                "pass dtype= to allow the cast",
-            );
-        }
-        _ => {}
+    let wanted =
+        plan::decide(&source.facts(), target, &Wishes { copy: Some(true), budget: None, ..*wishes })?.dtype;
+    if wanted != facts.dtype {
+        let hint = if wishes.dtype == Wanted::Same {
+            "pass dtype= to allow the cast"
+        } else {
+            "pass the dtype of out"
+        };
+        return bad(format!("out holds {} and would have to hold {wanted}", facts.dtype), hint);
     }
     in_place(given)
 }

@@ -71,7 +71,7 @@ fn to<'py>(
     if matches!(recognised, Recognised::Container(_) | Recognised::Unknown)
         && let Some(container) = tree::container_of(x, recognised)?
     {
-        return tree::walk(x, container, &mut |leaf, _| carry::one(leaf, &journey));
+        return tree::walk(x, container, true, &mut |leaf, _| carry::one(leaf, &journey));
     }
     carry::one(x, &journey)
 }
@@ -100,7 +100,7 @@ fn plan<'py>(
         return Ok(Bound::new(py, carry::plan_one(x, &journey)?)?.into_any());
     };
     let mut plans = Vec::new();
-    tree::walk(x, container, &mut |leaf, place| {
+    tree::walk(x, container, false, &mut |leaf, place| {
         plans.push((place(), carry::plan_one(leaf, &journey)?));
         Ok(leaf.clone())
     })?;

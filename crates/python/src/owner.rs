@@ -129,6 +129,11 @@ pub(crate) fn release_deferred() {
 pub(crate) struct Object(ManuallyDrop<Py<PyAny>>);
 
 impl Object {
+    /// The object.
+    pub(crate) fn get(&self) -> &Py<PyAny> {
+        &self.0
+    }
+
     fn take(mut self) -> Py<PyAny> {
         // SAFETY: `self` is forgotten right after, so the reference is taken once.
         let object = unsafe { ManuallyDrop::take(&mut self.0) };

@@ -16,7 +16,7 @@ use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyType};
 use std::ffi::CStr;
 use tensorferry_core::device::DeviceKind;
-use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout, Tensor};
+use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout, Tensor, frozen};
 
 /// Whether objects of this type speak DLPack, as far as the type tells.
 pub(crate) fn speaks_dlpack(kind: &Bound<'_, PyType>) -> PyResult<bool> {
@@ -33,7 +33,7 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     let kind = object.get_type();
     if let Some(exchange) = Exchange::of(&kind) {
         let tensor = exchange.export(object)?.map_owner(Owner::Managed);
-        return Ok(Source::here(object.clone(), "dlpack", tensor));
+        return Ok(Source::here(object.clone(), "dlpack", still_frozen(tensor)));
     }
     let dlpack = object.hasattr(intern!(object.py(), "__dlpack__")).map_err(|error| {
         let about = format!("the __dlpack__ of {} failed", type_name(object));
@@ -46,13 +46,18 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
         )
     })?;
     if dlpack && !object.is_instance_of::<PyType>() {
-        return Ok(Source::here(object.clone(), "dlpack", from_dlpack(object)?));
+        return Ok(Source::here(object.clone(), "dlpack", still_frozen(from_dlpack(object)?)));
     }
     // SAFETY: the object is alive.
     if unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) } == 1 {
         return read_buffer(object);
     }
     from_array(object)
+}
+
+/// Memory that we lent to a framework as read-only may come back through a wrapper that does not know.
+pub(crate) fn still_frozen(tensor: Tensor<Owner>) -> Tensor<Owner> {
+    if frozen::covers(tensor.data() as usize) { tensor.read_only() } else { tensor }
 }
 
 /// Reads an object through the buffer protocol.

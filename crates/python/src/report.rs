@@ -60,7 +60,11 @@ impl PlanReport {
             source_dtype: source.dtype.name(),
             dtype: plan.dtype.name(),
             shape: source.layout.shape().to_vec(),
-            bytes_moved: if plan.shares() { 0 } else { source.layout.count() * plan.dtype.size() },
+            bytes_moved: if plan.shares() {
+                0
+            } else {
+                source.layout.count().saturating_mul(plan.dtype.size())
+            },
             writable: plan.access == Access::ReadWrite,
             steps: steps.collect(),
             notes: plan.notes.iter().map(|note| note.sentence(source, target).into_owned()).collect(),

@@ -8,9 +8,10 @@ use crate::errors::{Failure, Result, fail};
 use crate::recognise::{Container, Recognised, recognise};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyList, PyTuple, PyType};
+use pyo3::types::{PyCFunction, PyDict, PyList, PyTuple, PyType};
 use std::collections::HashMap;
 use std::fmt::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tensorferry_core::ErrorKind;
 
 /// Deeper than this is a tree that contains itself, or might as well be.
@@ -33,15 +34,18 @@ pub(crate) struct Walk<'py, 'a> {
     /// Results by the address of their source, which is kept alive so that the address stays its own.
     known: HashMap<usize, (Bound<'py, PyAny>, Bound<'py, PyAny>)>,
     visit: &'a mut Visit<'py, 'a>,
+    /// Whether containers are made anew around the results; a plan only looks.
+    rebuild: bool,
 }
 
-/// Walks a tree and gives one of the same shape.
+/// Walks a tree and gives one of the same shape, or the tree itself where nothing is to be rebuilt.
 pub(crate) fn walk<'py, 'a>(
     object: &Bound<'py, PyAny>,
     container: Container,
+    rebuild: bool,
     visit: &'a mut Visit<'py, 'a>,
 ) -> Result<Bound<'py, PyAny>> {
-    let mut walk = Walk { path: Vec::new(), known: HashMap::new(), visit };
+    let mut walk = Walk { path: Vec::new(), known: HashMap::new(), visit, rebuild };
     let result = walk.node(object, container);
     result.map_err(|failure| if walk.path.is_empty() { failure } else { failure.at(&place(&walk.path)) })
 }
@@ -61,6 +65,14 @@ fn place(path: &[Piece<'_>]) -> String {
 impl<'py> Walk<'py, '_> {
     /// Goes one step down and comes back; on failure the path stays, to say where it was.
     fn child(&mut self, piece: Piece<'py>, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+        if self.path.len() > MAX_DEPTH {
+            self.path.clear();
+            return Err(fail(
+                ErrorKind::InvalidArgument,
+                format!("the tree is nested more than {MAX_DEPTH} deep"),
+                "check that no container holds itself",
+            ));
+        }
         self.path.push(piece);
         let result = self.any(object)?;
         self.path.pop();
@@ -91,14 +103,6 @@ impl<'py> Walk<'py, '_> {
     }
 
     fn node(&mut self, object: &Bound<'py, PyAny>, container: Container) -> Result<Bound<'py, PyAny>> {
-        if self.path.len() > MAX_DEPTH {
-            self.path.clear();
-            return Err(fail(
-                ErrorKind::InvalidArgument,
-                format!("the tree is nested more than {MAX_DEPTH} deep"),
-                "check that no container holds itself",
-            ));
-        }
         match container {
             Container::Dict => self.dict(object),
             Container::List => self.list(object),
@@ -113,12 +117,18 @@ impl<'py> Walk<'py, '_> {
 
     fn dict(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
         let py = object.py();
-        let exact = object.is_exact_instance_of::<PyDict>();
-        let result = if exact { PyDict::new(py).into_any() } else { shallow_copy(object)? };
-        let items = object.cast::<PyDict>().map_err(PyErr::from)?.items();
-        for item in items {
+        let mut results = Vec::new();
+        for item in object.cast::<PyDict>().map_err(PyErr::from)?.items() {
             let (key, value) = item.extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
             let value = self.child(Piece::Key(key.clone()), &value)?;
+            results.push((key, value));
+        }
+        if !self.rebuild {
+            return Ok(object.clone());
+        }
+        let exact = object.is_exact_instance_of::<PyDict>();
+        let result = if exact { PyDict::new(py).into_any() } else { shallow_copy(object)? };
+        for (key, value) in results {
             result.set_item(key, value)?;
         }
         Ok(result)
@@ -132,6 +142,9 @@ impl<'py> Walk<'py, '_> {
         let py = object.py();
         let items: Vec<_> = object.cast::<PyList>().map_err(PyErr::from)?.iter().collect();
         let results = PyList::new(py, self.children(items.into_iter())?)?;
+        if !self.rebuild {
+            return Ok(object.clone());
+        }
         if object.is_exact_instance_of::<PyList>() {
             return Ok(results.into_any());
         }
@@ -151,7 +164,7 @@ impl<'py> Walk<'py, '_> {
             self.children(items.iter().cloned())?
         };
         // A tuple in which nothing changed (torch.Size, say) is its own result.
-        if items.iter().zip(&results).all(|(item, result)| item.is(result)) {
+        if !self.rebuild || items.iter().zip(&results).all(|(item, result)| item.is(result)) {
             return Ok(object.clone());
         }
         let results = PyTuple::new(py, results)?;
@@ -173,14 +186,20 @@ impl<'py> Walk<'py, '_> {
         let set = SET.get_or_try_init(py, || -> PyResult<_> {
             Ok(py.import("builtins")?.getattr("object")?.getattr("__setattr__")?.unbind())
         })?;
-        let copy = shallow_copy(object)?;
-        let fields = py.import("dataclasses")?.call_method1("fields", (object,))?;
-        for field in fields.try_iter()? {
+        let mut results = Vec::new();
+        for field in py.import("dataclasses")?.call_method1("fields", (object,))?.try_iter()? {
             let name: String = field?.getattr("name")?.extract()?;
             if let Some(value) = object.getattr_opt(name.as_str())? {
                 let value = self.child(Piece::Field(name.clone()), &value)?;
-                set.bind(py).call1((&copy, name, value))?;
+                results.push((name, value));
             }
+        }
+        if !self.rebuild {
+            return Ok(object.clone());
+        }
+        let copy = shallow_copy(object)?;
+        for (name, value) in results {
+            set.bind(py).call1((&copy, name, value))?;
         }
         Ok(copy)
     }
@@ -189,7 +208,7 @@ impl<'py> Walk<'py, '_> {
     fn foreign(&mut self, object: &Bound<'py, PyAny>) -> Result<Option<Bound<'py, PyAny>>> {
         let Some((children, rebuild)) = flatten(object)? else { return Ok(None) };
         let results = self.children(children.into_iter())?;
-        Ok(Some(rebuild(results)?))
+        Ok(Some(if self.rebuild { rebuild(results)? } else { object.clone() }))
     }
 }
 
@@ -272,11 +291,9 @@ fn flatten_with_jax<'py>(
     if tree_util.call_method1("all_leaves", (PyList::new(py, [object])?,))?.is_truthy()? {
         return Ok(None);
     }
-    let top = object.clone().unbind();
-    let is_leaf = pyo3::types::PyCFunction::new_closure(py, None, None, move |arguments, _| {
-        let py = arguments.py();
-        arguments.get_item(0).map(|item| !item.is(top.bind(py)))
-    })?;
+    // JAX asks of the node first and of its children next: one level, also where a node holds itself.
+    let asked = AtomicBool::new(false);
+    let is_leaf = PyCFunction::new_closure(py, None, None, move |_, _| asked.swap(true, Ordering::Relaxed))?;
     let (children, definition) = tree_util
         .call_method1("tree_flatten", (object, is_leaf))?
         .extract::<(Vec<Bound<'py, PyAny>>, Bound<'py, PyAny>)>()?;

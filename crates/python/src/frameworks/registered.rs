@@ -8,7 +8,7 @@ use super::{TABLE, Target};
 use crate::errors::{Result, fail};
 use crate::owner::Owner;
 use crate::recognise::{Recognised, recognise};
-use crate::source::Source;
+use crate::source::{Memory, Source};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyString, PyType};
@@ -107,6 +107,14 @@ fn finish<'py>(
     object: &Bound<'py, PyAny>,
     entry: &Registration,
 ) -> Result<Source<'py>> {
+    source.memory = match source.memory {
+        Memory::Here(tensor) => Memory::Here(crate::protocols::still_frozen(tensor)),
+        // Only the framework that put the work off can do it, so the source stays its tensor.
+        later => {
+            source.memory = later;
+            return Ok(source);
+        }
+    };
     source.framework = entry.facts.framework;
     source.object = object.clone();
     if entry.facts.holds == Holds::Immutable && source.nature == Nature::Mutable {

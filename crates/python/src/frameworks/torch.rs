@@ -46,6 +46,9 @@ const FACTS: TargetFacts = TargetFacts {
 
 struct State {
     exchange: Option<Exchange>,
+    /// `TensorBase.untyped_storage`, and the type of what it gives.
+    storage: Py<PyAny>,
+    storage_type: Py<PyAny>,
     to_capsule: Py<PyAny>,
     from_capsule: Py<PyAny>,
     /// Whether `float8_e8m0fnu` exists (torch 2.7 and later).
@@ -60,6 +63,8 @@ fn state(py: Python<'_>) -> Result<&State> {
         let dlpack = py.import("torch.utils.dlpack")?;
         Ok(State {
             exchange: if only_public_doors() { None } else { Exchange::of(&torch.getattr("Tensor")?) },
+            storage: py.import("torch._C")?.getattr("TensorBase")?.getattr("untyped_storage")?.unbind(),
+            storage_type: torch.getattr("UntypedStorage")?.unbind(),
             to_capsule: dlpack.getattr("to_dlpack")?.unbind(),
             from_capsule: torch.getattr("from_dlpack")?.unbind(),
             has_e8m0: torch.hasattr("float8_e8m0fnu")?,
@@ -84,6 +89,9 @@ impl Framework for Torch {
             || (requires_grad && !object.getattr(intern!(py, "is_leaf"))?.is_truthy()?);
         let access = if lent { Access::ReadOnly } else { Access::ReadWrite };
         let tensor = look(object, access).map_err(|failure| explain(object, failure))?;
+        if form != Form::Plain {
+            check_storage(py, &tensor)?;
+        }
         check_hidden_type(object, tensor.dtype())?;
         let memory = match pending(object, tensor.dtype())? {
             None => Memory::Here(tensor),
@@ -125,9 +133,8 @@ impl Framework for Torch {
 fn look(object: &Bound<'_, PyAny>, access: Access) -> Result<Tensor<Owner>> {
     let py = object.py();
     let state = state(py)?;
-    let own = || -> Result<Owner> {
-        Ok(Owner::object(call::method(object, intern!(py, "untyped_storage"))?.unbind()))
-    };
+    let own =
+        || -> Result<Owner> { Ok(Owner::object(call::call1(state.storage.bind(py), object)?.unbind())) };
     match &state.exchange {
         Some(exchange) => exchange.look(object, access, own),
         None => {
@@ -138,6 +145,27 @@ fn look(object: &Bound<'_, PyAny>, access: Access) -> Result<Tensor<Owner>> {
             Ok(if access == Access::ReadOnly { tensor.read_only() } else { tensor })
         }
     }
+}
+
+/// A subclass may answer for its storage itself (`__torch_function__`); what it gives must really hold the memory.
+fn check_storage(py: Python<'_>, tensor: &Tensor<Owner>) -> Result<()> {
+    let Owner::Object(storage) = tensor.owner() else { return Ok(()) };
+    let storage = storage.get().bind(py);
+    let held = storage.is_instance(state(py)?.storage_type.bind(py))? && {
+        let start: i128 = storage.call_method0("data_ptr")?.extract()?;
+        let length: i128 = storage.call_method0("nbytes")?.extract()?;
+        let (low, high) = tensor.layout().extent();
+        let data = tensor.data() as i128;
+        start <= data + i128::from(low) && data + i128::from(high) <= start + length
+    };
+    if held || tensor.layout().is_empty() {
+        return Ok(());
+    }
+    Err(fail(
+        ErrorKind::NotATensor,
+        "the torch subclass gives a storage that does not hold its memory",
+        "pass x.as_subclass(torch.Tensor)",
+    ))
 }
 
 /// Bits that say "conjugate me" or "negate me" when the values are next used.
