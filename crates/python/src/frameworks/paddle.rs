@@ -47,11 +47,13 @@ const FACTS: TargetFacts = TargetFacts {
     holds: Holds::Writable,
 };
 
-/// Types that only the exchange API brings in.
+/// Types that older versions lack.
 const YOUNG: DTypes = DTypes::of(&[DType::UInt32, DType::UInt64, DType::Float8E4M3Fn, DType::Float8E5M2]);
 
 struct State {
     exchange: Option<Exchange>,
+    /// Whether it has the types that younger versions brought.
+    has_young: bool,
     from_dlpack: Py<PyAny>,
     to_dlpack: Py<PyAny>,
 }
@@ -63,6 +65,7 @@ fn state(py: Python<'_>) -> Result<&State> {
         let paddle = import(py, Builtin::Paddle)?;
         let dlpack = py.import("paddle.utils.dlpack")?;
         Ok(State {
+            has_young: paddle.hasattr("uint32")?,
             exchange: if only_public_doors() { None } else { Exchange::of(&paddle.getattr("Tensor")?) },
             from_dlpack: dlpack.getattr("from_dlpack")?.unbind(),
             to_dlpack: dlpack.getattr("to_dlpack")?.unbind(),
@@ -73,7 +76,7 @@ fn state(py: Python<'_>) -> Result<&State> {
 impl Framework for Paddle {
     fn facts(&self, py: Python<'_>) -> Result<TargetFacts> {
         let mut facts = FACTS;
-        if state(py)?.exchange.is_some() {
+        if state(py)?.has_young {
             facts.dtypes = facts.dtypes.with(YOUNG);
         }
         Ok(facts)

@@ -58,6 +58,7 @@ struct State {
     /// `TFE_FromDlpackCapsule` and the handle of the eager context.
     door: Option<(Py<PyAny>, Py<PyAny>)>,
     from_dlpack: Py<PyAny>,
+    to_dlpack: Py<PyAny>,
     eager_tensor: Option<Py<PyAny>>,
     dtypes: DTypes,
     /// Whether tensors may be elsewhere than on the host.
@@ -69,6 +70,7 @@ static STATE: PyOnceLock<State> = PyOnceLock::new();
 fn state(py: Python<'_>) -> Result<&State> {
     STATE.get_or_try_init(py, || {
         let tensorflow = import(py, Builtin::TensorFlow)?;
+        let dlpack = tensorflow.getattr("experimental")?.getattr("dlpack")?;
         let experimental = tensorflow.getattr("dtypes")?.getattr("experimental")?;
         let eager_tensor =
             py.import("tensorflow.python.framework.ops").and_then(|ops| ops.getattr("EagerTensor")).ok();
@@ -80,11 +82,8 @@ fn state(py: Python<'_>) -> Result<&State> {
         }
         Ok(State {
             door: if only_public_doors() { None } else { door(py).ok() },
-            from_dlpack: tensorflow
-                .getattr("experimental")?
-                .getattr("dlpack")?
-                .getattr("from_dlpack")?
-                .unbind(),
+            from_dlpack: dlpack.getattr("from_dlpack")?.unbind(),
+            to_dlpack: dlpack.getattr("to_dlpack")?.unbind(),
             eager_tensor: eager_tensor.map(Bound::unbind),
             dtypes,
             has_gpu: tensorflow.getattr("config")?.call_method1("list_physical_devices", ("GPU",))?.len()?
@@ -152,7 +151,12 @@ fn read_eager(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     if state(py)?.has_gpu {
         check_device(object)?;
     }
-    let array = if only_public_doors() { super::numpy::as_array(object)? } else { quick_array(object)? };
+    let array = if only_public_doors() { public_array(object) } else { quick_array(object) };
+    let array = match array {
+        Ok(array) => array,
+        // More dimensions than an array can have.
+        Err(failure) => return by_capsule(object).map_err(|_| refused(py, "TensorFlow", failure)),
+    };
     let tensor = super::numpy::read_base(&array).map_err(|failure| refused(py, "TensorFlow", failure))?;
     if frozen::covers(tensor.data() as usize) {
         return Ok(tensor.read_only());
@@ -168,6 +172,19 @@ fn quick_array<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
         Ok(array) => Ok(array),
         Err(_) => super::numpy::as_array(object),
     }
+}
+
+/// `numpy.asarray`, which shares; it fails on scalars of types that NumPy lacks, and those are copied anyway.
+fn public_array<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+    super::numpy::as_array(object).or_else(|failure| match object.getattr("shape")?.len()? {
+        0 => super::numpy::as_array(&object.call_method0("numpy")?),
+        _ => Err(failure),
+    })
+}
+
+fn by_capsule(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
+    let capsule = call::call1(state(object.py())?.to_dlpack.bind(object.py()), object)?;
+    Ok(crate::capsule::take(&capsule)?.map_owner(Owner::Managed))
 }
 
 /// A tensor on a GPU is refused: its array would be a copy on the host, made without a word.

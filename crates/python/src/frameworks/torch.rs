@@ -83,10 +83,12 @@ impl Framework for Torch {
 
     fn read<'py>(&self, object: &Bound<'py, PyAny>, form: Form) -> Result<Source<'py>> {
         let py = object.py();
+        if form == Form::ReadOnly {
+            return read_only(object);
+        }
         let requires_grad = object.getattr(intern!(py, "requires_grad"))?.is_truthy()?;
         // A tensor that autograd still needs must not be written behind its back.
-        let lent = form == Form::ReadOnly
-            || (requires_grad && !object.getattr(intern!(py, "is_leaf"))?.is_truthy()?);
+        let lent = requires_grad && !object.getattr(intern!(py, "is_leaf"))?.is_truthy()?;
         let access = if lent { Access::ReadOnly } else { Access::ReadWrite };
         let tensor = look(object, access).map_err(|failure| explain(object, failure))?;
         if form != Form::Plain {
@@ -145,6 +147,16 @@ fn look(object: &Bound<'_, PyAny>, access: Access) -> Result<Tensor<Owner>> {
             Ok(if access == Access::ReadOnly { tensor.read_only() } else { tensor })
         }
     }
+}
+
+/// torch's own wrapper for read-only export answers nothing but its own table of C functions.
+fn read_only<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
+    let tensor = match Exchange::of(&object.get_type()) {
+        Some(exchange) => exchange.export(object),
+        None => Err(crate::protocols::not_a_tensor(object)),
+    };
+    let tensor = tensor.map_err(|failure| refused(object.py(), "PyTorch", failure))?;
+    Ok(Source::here(object.clone(), "torch", tensor.map_owner(Owner::Managed).read_only()))
 }
 
 /// A subclass may answer for its storage itself (`__torch_function__`); what it gives must really hold the memory.
