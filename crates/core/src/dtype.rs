@@ -198,6 +198,11 @@ impl DType {
         ROWS.iter().find(|row| row.name == name).map(|row| row.dtype)
     }
 
+    /// Whether it is one of the 8-bit floats.
+    pub const fn is_float8(self) -> bool {
+        matches!(self.kind(), Kind::Float) && self.bits() == 8
+    }
+
     /// The type of half the width that a framework without 64-bit types uses instead.
     pub const fn narrowed(self) -> Self {
         match self {
@@ -234,6 +239,19 @@ pub struct DTypes(u64);
 impl DTypes {
     /// No type.
     pub const NONE: Self = Self(0);
+
+    /// The 8-bit floats.
+    pub const FLOAT8: Self = {
+        let mut set = Self::NONE;
+        let mut i = 0;
+        while i < DType::COUNT {
+            if ROWS[i].dtype.is_float8() {
+                set = set.with(Self::of(&[ROWS[i].dtype]));
+            }
+            i += 1;
+        }
+        set
+    };
 
     /// Every type of the table.
     pub const ALL: Self = Self((1 << DType::COUNT) - 1);
@@ -311,5 +329,6 @@ mod tests {
         assert!(set.contains(DType::Bool) && set.contains(DType::Complex128) && !set.contains(DType::Int8));
         assert!(DType::all().all(|dtype| DTypes::ALL.contains(dtype) && !DTypes::NONE.contains(dtype)));
         assert!(!DTypes::ALL.without(set).contains(DType::Bool));
+        assert_eq!(DType::all().filter(|dtype| DTypes::FLOAT8.contains(*dtype)).count(), 8);
     }
 }

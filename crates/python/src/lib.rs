@@ -21,11 +21,12 @@ mod tree;
 mod wishes;
 
 use carry::Journey;
-use errors::Result;
+use errors::{Result, fail};
 use pyo3::exceptions::PyImportError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use recognise::{Recognised, recognise};
+use tensorferry_core::ErrorKind;
 use tensorferry_core::plan::Wishes;
 
 /// Carries a tensor, or a tree of tensors, to a framework.
@@ -64,10 +65,14 @@ fn to<'py>(
     out: Option<&Bound<'py, PyAny>>,
 ) -> Result<Bound<'py, PyAny>> {
     let journey = journey(framework, device, dtype, copy, writable, stream, budget)?;
+    let recognised = recognise(x)?;
     if let Some(out) = out {
+        if matches!(recognised, Recognised::Container(_)) {
+            let hint = "fill one tensor at a time, or leave out out=";
+            return Err(fail(ErrorKind::InvalidArgument, "out takes one tensor and x is a tree", hint));
+        }
         return carry::into(x, out, &journey);
     }
-    let recognised = recognise(x)?;
     if matches!(recognised, Recognised::Container(_) | Recognised::Unknown)
         && let Some(container) = tree::container_of(x, recognised)?
     {
@@ -76,7 +81,9 @@ fn to<'py>(
     carry::one(x, &journey)
 }
 
-/// Says what `to` would do with the same arguments, and why, moving nothing.
+/// Says what `to` would do with the same arguments (all but `out`), and why, moving nothing.
+///
+/// An object is asked for its `__dlpack__` or `__array__` all the same, to learn what it holds.
 ///
 /// Returns:
 ///     A Plan, or a TreePlan for a tree; both print as an explanation.

@@ -206,8 +206,9 @@ impl TreePlan {
     fn __str__(&self) -> String {
         let copied = self.plans.iter().filter(|(_, plan)| !plan.shares()).count();
         let mut text = format!(
-            "{} tensors: {} shared, {copied} copied ({})",
+            "{} tensor{}: {} shared, {copied} copied ({})",
             self.plans.len(),
+            if self.plans.len() == 1 { "" } else { "s" },
             self.plans.len() - copied,
             in_words(self.bytes_moved())
         );

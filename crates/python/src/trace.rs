@@ -3,7 +3,7 @@
 //! A trace belongs to its context, as `contextvars` defines it: trips of other threads and of other
 //! asyncio tasks are not in it unless they run in a copy of the context.
 
-use crate::errors::Result;
+use crate::errors::{Result, fail};
 use crate::report::{PlanReport, Trip};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -11,6 +11,7 @@ use pyo3::types::{PyList, PyTuple};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use tensorferry_core::ErrorKind;
 
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
@@ -50,6 +51,10 @@ pub(crate) struct Trace {
 #[pymethods]
 impl Trace {
     fn __enter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        if self.token.lock().is_ok_and(|place| place.is_some()) {
+            let hint = "call trace() again for a second block";
+            return Err(fail(ErrorKind::InvalidArgument, "this trace is open already", hint).into());
+        }
         let trips = PyList::empty(py);
         let mut lists: Vec<Bound<'py, PyAny>> = open_lists(py)?.iter().collect();
         lists.push(trips.clone().into_any());

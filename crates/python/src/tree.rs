@@ -14,8 +14,8 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tensorferry_core::ErrorKind;
 
-/// Deeper than this is a tree that contains itself, or might as well be.
-const MAX_DEPTH: usize = 500;
+/// Deeper than this is a tree that contains itself, or might as well be. The walk recurses, also on small stacks.
+const MAX_DEPTH: usize = 100;
 
 /// One step from a node to a child.
 enum Piece<'py> {

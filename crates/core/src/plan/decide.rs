@@ -209,7 +209,7 @@ fn notes(
     access: Access,
 ) -> SmallVec<[Note; 2]> {
     let mut notes = SmallVec::new();
-    if reasons.is_none() {
+    if reasons.is_none() && !source.through_array {
         if target.holds == Holds::Immutable && source.nature == Nature::Mutable {
             notes.push(Note::SourceMustRest);
         } else if source.nature == Nature::Immutable && access == Access::ReadWrite {
@@ -235,6 +235,13 @@ fn notes(
 
 fn check_budget(source: &SourceFacts<'_>, wishes: &Wishes, dtype: DType) -> Result<()> {
     let needs = source.layout.count().saturating_mul(dtype.size());
+    if needs > isize::MAX as usize {
+        return Err(Error::new(
+            ErrorKind::OutOfMemory,
+            format!("no memory holds the {needs} bytes of the copy"),
+        )
+        .with_hint("convert a slice at a time"));
+    }
     match wishes.budget {
         Some(budget) if needs > budget => Err(Error::new(
             ErrorKind::OutOfMemory,

@@ -50,13 +50,15 @@ impl Exchange {
         access: Access,
         own: impl FnOnce() -> Result<Owner>,
     ) -> Result<Tensor<Owner>> {
+        // First the owner, which may run Python code; nothing runs between the look and the copy of what it shows.
+        let owner = own()?;
         let mut raw = RawTensor::empty();
         // SAFETY: the object is one of the framework's tensors, and the struct is ours to fill.
         if unsafe { (self.view)(object.as_ptr().cast(), &raw mut raw) } != 0 {
             return Err(PyErr::fetch(object.py()).into());
         }
         // SAFETY: shape and strides live in the tensor, which the caller holds; the owner keeps the memory.
-        Ok(unsafe { dlpack::borrow(&raw, access, false, own()?) }?)
+        Ok(unsafe { dlpack::borrow(&raw, access, false, owner) }?)
     }
 
     /// Exports a tensor with an owner of the framework's making.
@@ -82,8 +84,9 @@ impl Exchange {
         // PyTorch nor Paddle does then).
         unsafe {
             if (self.import)(managed.as_ptr(), &raw mut object) != 0 {
+                let error = PyErr::fetch(py);
                 drop(Managed::Versioned(managed));
-                return Err(PyErr::fetch(py).into());
+                return Err(error.into());
             }
             Ok(Bound::from_owned_ptr_or_err(py, object.cast())?)
         }

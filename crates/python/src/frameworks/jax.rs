@@ -18,9 +18,9 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyList;
 use tensorferry_core::dtype::DTypes;
-use tensorferry_core::host::ALIGNMENT;
+use tensorferry_core::host::{ALIGNMENT, HostBlock};
 use tensorferry_core::plan::{Holds, Nature, Pending, Strides, TargetFacts};
-use tensorferry_core::{DType, ErrorKind, Layout, Tensor, frozen};
+use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout, Tensor, frozen};
 
 pub(crate) struct Jax;
 
@@ -78,14 +78,18 @@ fn state(py: Python<'_>) -> Result<&State> {
                 dtypes = dtypes.without(DTypes::of(&[dtype]));
             }
         }
-        Ok(State {
+        let mut state = State {
             doors: if only_public_doors() { None } else { doors(py) },
             from_dlpack: py.import("jax.dlpack")?.getattr("from_dlpack")?.unbind(),
             device_put: jax.getattr("device_put")?.unbind(),
             cpu: cpu.unbind(),
             x64,
             dtypes,
-        })
+        };
+        if !carries_float8(py, &state) {
+            state.dtypes = state.dtypes.without(DTypes::FLOAT8);
+        }
+        Ok(state)
     })
 }
 
@@ -95,6 +99,30 @@ fn doors(py: Python<'_>) -> Option<(Py<PyAny>, Py<PyAny>)> {
     let import = module.getattr("dlpack_managed_tensor_to_buffer").ok()?;
     let export = module.getattr("buffer_to_dlpack_managed_tensor").ok()?;
     Some((import.unbind(), export.unbind()))
+}
+
+/// Whether this version takes 8-bit floats by DLPack, found by handing it one.
+fn carries_float8(py: Python<'_>, state: &State) -> bool {
+    let one = || -> Result<Tensor<Owner>> {
+        let block = HostBlock::new(1)?;
+        let data = block.data();
+        // SAFETY: the block has one byte, which is set here, and it is the owner.
+        Ok(unsafe {
+            data.write(0);
+            let layout = Layout::dense(1, &[1])?;
+            let owner = Owner::Block(block);
+            Tensor::new(
+                data,
+                DType::Float8E5M2,
+                layout,
+                Device::CPU,
+                ByteOrder::Native,
+                Access::ReadWrite,
+                owner,
+            )?
+        })
+    };
+    one().and_then(|tensor| import_tensor(py, state, tensor)).is_ok()
 }
 
 impl Framework for Jax {
@@ -139,15 +167,17 @@ impl Framework for Jax {
                 .and_then(|made| call::method(&made, intern!(py, "block_until_ready")));
             return made.map_err(|error| refused(py, "JAX", error));
         }
-        if let Some((door, _)) = &state.doors {
-            let capsule = crate::capsule::legacy(py, tensor)?;
-            return match call::call3(door.bind(py), &capsule, cpu, py.None().bind(py)) {
-                Err(error) if error.is_instance_of::<PyTypeError>(py) => public(py, state, &capsule),
-                made => made.map_err(|error| refused(py, "JAX", error)),
-            };
-        }
-        let capsule = crate::capsule::legacy(py, tensor)?;
-        public(py, state, &capsule)
+        import_tensor(py, state, tensor)
+    }
+}
+
+/// Makes an array over the memory of a tensor, by the quickest door there is.
+fn import_tensor<'py>(py: Python<'py>, state: &State, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
+    let capsule = crate::capsule::legacy(py, tensor)?;
+    let Some((door, _)) = &state.doors else { return public(py, state, &capsule) };
+    match call::call3(door.bind(py), &capsule, state.cpu.bind(py), py.None().bind(py)) {
+        Err(error) if error.is_instance_of::<PyTypeError>(py) => public(py, state, &capsule),
+        made => made.map_err(|error| refused(py, "JAX", error)),
     }
 }
 
@@ -228,6 +258,13 @@ fn explain<'py>(object: &Bound<'py, PyAny>, failure: Failure) -> Result<Source<'
     }
     if PACKED.contains(named_type(object)?) {
         return later(object, Pending::Unpack);
+    }
+    if named_type(object)?.is_float8() {
+        return Err(fail(
+            ErrorKind::UnsupportedDType,
+            "this version of JAX does not export its 8-bit floats",
+            "pass jax.lax.bitcast_convert_type(x, \"uint8\") to carry the bytes, or update JAX",
+        ));
     }
     Err(refused(object.py(), "JAX", failure))
 }

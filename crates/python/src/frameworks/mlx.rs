@@ -50,9 +50,23 @@ const FACTS: TargetFacts = TargetFacts {
 
 static MODULE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
+/// Older versions hand out memory by DLPack that they do not keep alive.
+const OLDEST: (u32, u32) = (0, 32);
+
 fn module(py: Python<'_>) -> Result<&Bound<'_, PyAny>> {
-    let module =
-        MODULE.get_or_try_init(py, || import(py, Builtin::Mlx).map(|module| module.into_any().unbind()))?;
+    let module = MODULE.get_or_try_init(py, || -> Result<_> {
+        let module = import(py, Builtin::Mlx)?;
+        let version = module.getattr("__version__")?.to_string();
+        let mut parts = version.split('.').map_while(|part| part.parse::<u32>().ok());
+        if (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) < OLDEST {
+            return Err(fail(
+                ErrorKind::FrameworkMissing,
+                format!("MLX {version} is too old: it does not keep alive the memory that it shares"),
+                format!("pip install -U \"mlx>={}.{}\"", OLDEST.0, OLDEST.1),
+            ));
+        }
+        Ok(module.into_any().unbind())
+    })?;
     Ok(module.bind(py))
 }
 
@@ -63,6 +77,7 @@ impl Framework for Mlx {
     }
 
     fn read<'py>(&self, object: &Bound<'py, PyAny>, _form: Form) -> Result<Source<'py>> {
+        module(object.py())?;
         let tensor = export(object)?;
         Ok(Source::here(object.clone(), "mlx", tensor).with_nature(Nature::Immutable))
     }

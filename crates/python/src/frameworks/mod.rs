@@ -11,10 +11,11 @@ pub(crate) mod tensorflow;
 pub(crate) mod torch;
 
 use crate::cache::Cache;
-use crate::errors::{Result, describe, fail};
+use crate::errors::{Result, describe, fail, foreign};
 use crate::owner::Owner;
 use crate::recognise::Form;
 use crate::source::Source;
+use pyo3::exceptions::PyModuleNotFoundError;
 use pyo3::prelude::*;
 use pyo3::types::{PyModule, PyString};
 use std::sync::OnceLock;
@@ -182,7 +183,11 @@ fn find(py: Python<'_>, text: &str) -> Result<Target> {
 pub(crate) fn import<'py>(py: Python<'py>, framework: Builtin) -> Result<Bound<'py, PyModule>> {
     let entry = framework.entry();
     py.import(entry.module).map_err(|error| {
-        let missing = error.is_instance_of::<pyo3::exceptions::PyModuleNotFoundError>(py);
+        let top = entry.module.split('.').next().unwrap_or(entry.module);
+        let name =
+            error.value(py).getattr("name").and_then(|name| name.extract::<String>()).unwrap_or_default();
+        let missing =
+            error.is_instance_of::<PyModuleNotFoundError>(py) && name.split('.').next() == Some(top);
         if missing {
             fail(
                 ErrorKind::FrameworkMissing,
@@ -190,7 +195,8 @@ pub(crate) fn import<'py>(py: Python<'py>, framework: Builtin) -> Result<Bound<'
                 format!("pip install {}", entry.packages[0]),
             )
         } else {
-            error.into()
+            let about = format!("{} is installed and cannot be imported", entry.title);
+            foreign(py, error, ErrorKind::FrameworkMissing, &about, "mend its installation")
         }
     })
 }

@@ -42,7 +42,9 @@ impl Framework for NumPy {
 
     fn read<'py>(&self, object: &Bound<'py, PyAny>, form: Form) -> Result<Source<'py>> {
         let name = if form == Form::Scalar { "numpy scalar" } else { "numpy" };
-        Ok(Source::here(object.clone(), name, read_array(object)?))
+        let mut source = Source::here(object.clone(), name, read_array(object)?);
+        source.through_array = form == Form::Scalar;
+        Ok(source)
     }
 
     fn materialise(&self, object: &Bound<'_, PyAny>, _pending: Pending) -> Result<Tensor<Owner>> {
@@ -96,17 +98,15 @@ pub(crate) fn read_array(array: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     let (data, shape, strides, descr, flags) = unsafe {
         let fields = &(*array.as_ptr().cast::<PyArrayObject>()).fields;
         let rank = fields.nd as usize;
-        let shape = if rank == 0 {
-            &[][..]
-        } else {
-            std::slice::from_raw_parts(fields.dimensions.cast::<i64>(), rank)
+        let numbers = |start: *mut isize| match rank {
+            0 => Dims::new(),
+            _ => Dims::from_slice(std::slice::from_raw_parts(start.cast::<i64>(), rank)),
         };
-        let strides =
-            if rank == 0 { &[][..] } else { std::slice::from_raw_parts(fields.strides.cast::<i64>(), rank) };
+        let (shape, strides) = (numbers(fields.dimensions), numbers(fields.strides));
         (fields.data.cast::<u8>(), shape, strides, fields.descr, fields.flags)
     };
     let (dtype, order) = element_type(py, descr)?;
-    let layout = Layout::strided(dtype.size(), shape, strides)?;
+    let layout = Layout::strided(dtype.size(), &shape, &strides)?;
     let access = if flags & NPY_ARRAY_WRITEABLE != 0 { Access::ReadWrite } else { Access::ReadOnly };
     let owner = Owner::object(array.clone().unbind());
     // SAFETY: NumPy keeps the memory as long as the array lives, which the owner holds.

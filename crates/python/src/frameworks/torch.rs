@@ -14,6 +14,7 @@ use crate::source::{Memory, Source};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+use pyo3::types::IntoPyDict;
 use tensorferry_core::dtype::{DTypes, Kind};
 use tensorferry_core::plan::{Holds, Nature, Pending, Strides, TargetFacts};
 use tensorferry_core::{Access, DType, ErrorKind, Layout, Tensor};
@@ -53,6 +54,8 @@ struct State {
     from_capsule: Py<PyAny>,
     /// Whether `float8_e8m0fnu` exists (torch 2.7 and later).
     has_e8m0: bool,
+    /// Whether DLPack carries the 8-bit floats there.
+    carries_float8: bool,
 }
 
 static STATE: PyOnceLock<State> = PyOnceLock::new();
@@ -67,15 +70,27 @@ fn state(py: Python<'_>) -> Result<&State> {
             storage_type: torch.getattr("UntypedStorage")?.unbind(),
             to_capsule: dlpack.getattr("to_dlpack")?.unbind(),
             from_capsule: torch.getattr("from_dlpack")?.unbind(),
+            carries_float8: carries_float8(&torch, &dlpack.getattr("to_dlpack")?),
             has_e8m0: torch.hasattr("float8_e8m0fnu")?,
         })
     })
 }
 
+fn carries_float8(torch: &Bound<'_, PyModule>, to_dlpack: &Bound<'_, PyAny>) -> bool {
+    let made = torch.getattr("float8_e5m2").and_then(|dtype| {
+        torch.getattr("empty")?.call((1,), Some(&[("dtype", dtype)].into_py_dict(torch.py())?))
+    });
+    made.and_then(|made| to_dlpack.call1((made,))).is_ok()
+}
+
 impl Framework for Torch {
     fn facts(&self, py: Python<'_>) -> Result<TargetFacts> {
         let mut facts = FACTS;
-        if !state(py)?.has_e8m0 {
+        let state = state(py)?;
+        if !state.carries_float8 {
+            facts.dtypes = facts.dtypes.without(DTypes::FLOAT8);
+        }
+        if !state.has_e8m0 {
             facts.dtypes = facts.dtypes.without(DTypes::of(&[DType::Float8E8M0Fnu]));
         }
         Ok(facts)
@@ -91,9 +106,7 @@ impl Framework for Torch {
         let lent = requires_grad && !object.getattr(intern!(py, "is_leaf"))?.is_truthy()?;
         let access = if lent { Access::ReadOnly } else { Access::ReadWrite };
         let tensor = look(object, access).map_err(|failure| explain(object, failure))?;
-        if form != Form::Plain {
-            check_storage(py, &tensor)?;
-        }
+        check_storage(py, &tensor, form)?;
         check_hidden_type(object, tensor.dtype())?;
         let memory = match pending(object, tensor.dtype())? {
             None => Memory::Here(tensor),
@@ -159,11 +172,16 @@ fn read_only<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     Ok(Source::here(object.clone(), "torch", tensor.map_owner(Owner::Managed).read_only()))
 }
 
-/// A subclass may answer for its storage itself (`__torch_function__`); what it gives must really hold the memory.
-fn check_storage(py: Python<'_>, tensor: &Tensor<Owner>) -> Result<()> {
+/// A subclass, or a mode that is on, may answer for the storage itself (`__torch_function__`); what it gives must
+/// really be one, and a subclass's must hold the memory.
+fn check_storage(py: Python<'_>, tensor: &Tensor<Owner>, form: Form) -> Result<()> {
     let Owner::Object(storage) = tensor.owner() else { return Ok(()) };
     let storage = storage.get().bind(py);
-    let held = storage.is_instance(state(py)?.storage_type.bind(py))? && {
+    let genuine = storage.get_type().is(state(py)?.storage_type.bind(py));
+    if genuine && form == Form::Plain {
+        return Ok(());
+    }
+    let held = genuine && {
         let start: i128 = storage.call_method0("data_ptr")?.extract()?;
         let length: i128 = storage.call_method0("nbytes")?.extract()?;
         let (low, high) = tensor.layout().extent();
@@ -175,8 +193,8 @@ fn check_storage(py: Python<'_>, tensor: &Tensor<Owner>) -> Result<()> {
     }
     Err(fail(
         ErrorKind::NotATensor,
-        "the torch subclass gives a storage that does not hold its memory",
-        "pass x.as_subclass(torch.Tensor)",
+        "the torch tensor gives a storage that does not hold its memory",
+        "pass x.as_subclass(torch.Tensor), outside of any __torch_function__ mode",
     ))
 }
 
@@ -205,6 +223,10 @@ fn check_hidden_type(object: &Bound<'_, PyAny>, dtype: DType) -> Result<()> {
 fn foreign_type(object: &Bound<'_, PyAny>) -> Option<String> {
     let name = object.getattr(intern!(object.py(), "dtype")).ok()?.to_string();
     DType::from_name(name.strip_prefix("torch.").unwrap_or(&name)).is_none().then_some(name)
+}
+
+fn is_float8(object: &Bound<'_, PyAny>) -> bool {
+    object.getattr(intern!(object.py(), "dtype")).is_ok_and(|dtype| dtype.to_string().contains("float8"))
 }
 
 fn no_counterpart(name: &str) -> Failure {
@@ -242,6 +264,12 @@ fn explain(object: &Bound<'_, PyAny>, failure: Failure) -> Failure {
         )
     } else if let Some(name) = foreign_type(object) {
         return no_counterpart(&name);
+    } else if state(object.py()).is_ok_and(|state| !state.carries_float8) && is_float8(object) {
+        return fail(
+            ErrorKind::UnsupportedDType,
+            "this version of PyTorch does not export its 8-bit floats",
+            "pass x.view(torch.uint8) to carry the bytes, or update PyTorch",
+        );
     } else {
         return refused(object.py(), "PyTorch", failure);
     };

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 import tensorferry as ferry
 
 TARGETS = ("numpy", "torch", "jax", "tensorflow", "paddle", "mlx")
@@ -30,14 +32,13 @@ INTERNALS = (
 
 def refused(kind: type[Exception], builtin: type[Exception], call: Callable[[], Any]) -> Exception:
     """Runs `call`, sees that it raises a clear error of both classes, and gives the error."""
-    try:
-        result = call()
-    except ferry.FerryError as error:
-        check_words(error)
-        assert isinstance(error, kind), f"{type(error).__name__} instead of {kind.__name__}: {error}"
-        assert isinstance(error, builtin), f"{type(error).__name__} is no {builtin.__name__}"
-        return error
-    raise AssertionError(f"nothing was raised, and the result is {result!r:.200}")
+    with pytest.raises(ferry.FerryError) as caught:
+        call()
+    error = caught.value
+    check_words(error)
+    assert isinstance(error, kind), f"{type(error).__name__}, not {kind.__name__}: {error}"
+    assert isinstance(error, builtin), f"{type(error).__name__} is no {builtin.__name__}"
+    return error
 
 
 def refused_everywhere(kind: type[Exception], builtin: type[Exception], source: Any) -> Exception:

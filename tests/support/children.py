@@ -8,6 +8,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+TESTS = str(Path(__file__).parent.parent)
+
 # The order is the one in which the frameworks live together: TensorFlow after Paddle and PyTorch.
 IMPORTS = {
     "numpy": "import numpy",
@@ -20,7 +22,7 @@ IMPORTS = {
 
 
 def run(code: str, *arguments: str, timeout: float = 120, **environment: str) -> str:
-    """Runs `code` in a fresh interpreter, sees that it ends well and in silence, gives its stdout."""
+    """Runs `code` in a fresh interpreter that must end well and in silence; gives its stdout."""
     done = attempt(code, *arguments, timeout=timeout, **environment)
     assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     assert done.stderr == "", done.stderr
@@ -36,7 +38,7 @@ def attempt(
         "TF_ENABLE_ONEDNN_OPTS": "0",
         "JAX_PLATFORMS": "cpu",
         "PYTHONWARNINGS": "ignore",
-        "PYTHONPATH": str(Path(__file__).parent),
+        "PYTHONPATH": os.pathsep.join(filter(None, (TESTS, os.environ.get("PYTHONPATH")))),
     }
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code), *arguments],

@@ -1,0 +1,34 @@
+"""What every test process needs before the first framework is loaded.
+
+TensorFlow crashes the process when Paddle or Triton is imported after it, so the frameworks are
+loaded here, once, in an order that works. Tests that must see a fresh interpreter start one.
+"""
+
+import contextlib
+import logging
+import os
+import warnings
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("GLOG_minloglevel", "3")
+
+with warnings.catch_warnings():
+    # What a framework says while it is imported is about itself.
+    warnings.simplefilter("ignore")
+    import numpy  # noqa: F401, I001
+    import ml_dtypes  # noqa: F401
+    import paddle  # noqa: F401
+    import torch
+
+    with contextlib.suppress(ImportError):
+        import triton  # noqa: F401 (torch loads it later, for nested tensors among others)
+    import jax  # noqa: I001
+    import tensorflow  # noqa: F401
+    import mlx.core  # noqa: F401
+
+    jax.devices()
+
+logging.getLogger("jax").setLevel(logging.WARNING)
+torch.set_num_threads(1)

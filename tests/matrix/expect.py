@@ -1,0 +1,204 @@
+"""The oracle: what must happen to a tensor, worked out from the rules and not from the library.
+
+The rules are those of the design: share when the target can use the memory as it lies and nobody
+is harmed, copy when not, and name an error when the target cannot hold the tensor in any form.
+What each target can use are facts about the frameworks, each found by trying (the reasons stand
+beside them).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+from support.dtypes import NAMED, DType
+from support.looks import has_dtype
+
+import tensorferry as ferry
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the maker of a source knows about it."""
+
+    framework: str
+    dtype: DType
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    """In bytes."""
+    address: int
+    swapped: bool = False
+    """Whether elements are in the other byte order."""
+    frozen: bool = False
+    """Whether somebody relies on the memory not being written, or writing it is impossible."""
+    immutable: bool = False
+    """Whether the source's framework promises that values never change."""
+    reused: bool = False
+    """Whether the framework hands the same memory to others later (TensorFlow's scalars)."""
+    snapshot: bool = False
+    """Whether it is a variable, whose value is taken at the call."""
+    pending: bool = False
+    """Whether the values are not in memory yet (conjugate and negative bits, packed elements)."""
+    grad: bool = False
+    """Whether it requires a gradient."""
+
+    @property
+    def count(self) -> int:
+        """How many elements there are."""
+        count = 1
+        for length in self.shape:
+            count *= length
+        return count
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a framework can use."""
+
+    strides: str
+    """"any", "forward" (whole elements, not backwards), "gapless" (any order of dimensions) or
+    "dense"."""
+    alignment: int
+    rank: int
+    users: str
+    """"flagged": may write unless told not to; "write": may always; "read": never may."""
+    copies: bool = False
+    """Whether it keeps tensors in memory of its own only."""
+    packs: tuple[str, ...] = ()
+    """Types that it keeps several to a byte."""
+    default_is_narrow: bool = False
+    """Whether its users get 32-bit floats when they name no width."""
+
+
+TARGETS = {
+    # NumPy marks arrays as read-only, takes any stride, any alignment and either byte order; 64
+    # dimensions.
+    "numpy": Target("any", 1, 64, "flagged"),
+    # PyTorch raises on negative strides, cannot express broken ones, and knows no read-only memory.
+    # Elements must be aligned to their size, complex ones too: its loops use instructions that trap
+    # otherwise.
+    "torch": Target("forward", 1, 64, "write", default_is_narrow=True),
+    # JAX shares what is aligned to 64 bytes and has no gaps; 4-bit types are packed inside.
+    "jax": Target("gapless", 64, 64, "read", packs=("int4", "uint4", "float4_e2m1fn")),
+    # TensorFlow takes row-major memory only and aborts on memory that is not aligned to 64 bytes.
+    "tensorflow": Target("dense", 64, 254, "read", default_is_narrow=True),
+    # Paddle is as PyTorch in this, and stops at nine dimensions.
+    "paddle": Target("forward", 1, 9, "write", default_is_narrow=True),
+    # MLX copies whatever comes in. Its arrays are values: `a += 1` leaves other holders of the
+    # memory alone.
+    "mlx": Target("forward", 1, 64, "read", copies=True, default_is_narrow=True),
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What must happen."""
+
+    action: str | None
+    dtype: DType
+    writable: bool
+    """Whether the result may be written."""
+    error: type[Exception] | None = None
+    why: tuple[str, ...] = ()
+
+
+def expect(
+    facts: Facts,
+    target: str,
+    *,
+    copy: bool | None = None,
+    writable: bool | None = None,
+    dtype: DType | str | None = None,
+) -> Outcome:
+    """What `ferry.to(x, target, ...)` must do with a source of which these are the facts."""
+    takes = TARGETS[target]
+    wanted = wanted_type(facts, target, dtype)
+
+    def fails(error: type[Exception], why: str) -> Outcome:
+        return Outcome(None, wanted, False, error, (why,))
+
+    if writable is True and takes.users == "read":
+        return fails(ferry.InvalidArgument, "tensors of the target are never written")
+    if writable is False and takes.users == "write":
+        return fails(ferry.InvalidArgument, "tensors of the target can always be written")
+    harmless = not (facts.frozen or facts.immutable or facts.snapshot)
+    if facts.framework == target and not copy and wanted == facts.dtype:
+        asked_in_vain = target == "jax" and dtype is not None and wanted.is_wide and not is_x64_on()
+        native = dtype is None or not facts.swapped
+        if native and not asked_in_vain and writable in (None, harmless):
+            return Outcome(
+                "itself", wanted, takes.users == "write" or (takes.users == "flagged" and harmless)
+            )
+    if not has_dtype(target, wanted) or (target == "jax" and wanted.is_wide and not is_x64_on()):
+        return fails(ferry.UnsupportedDType, "the target lacks the type")
+    if len(facts.shape) > takes.rank:
+        return fails(ferry.UnsupportedLayout, "too many dimensions")
+    why = reasons_to_copy(
+        facts, takes, wanted, copy, writable, keeps_order=target == "numpy" and dtype is None
+    )
+    if why and copy is False:
+        return Outcome(None, wanted, False, ferry.CopyRequired, why)
+    if why:
+        return Outcome("copy", wanted, takes.users != "read" and writable is not False, None, why)
+    may_write = takes.users == "write" or (takes.users == "flagged" and harmless)
+    return Outcome("share", wanted, may_write and writable is not False)
+
+
+def reasons_to_copy(
+    facts: Facts,
+    takes: Target,
+    wanted: DType,
+    copy: bool | None,
+    writable: bool | None,
+    keeps_order: bool,
+) -> tuple[str, ...]:
+    """Every fact that forbids the target to use the memory as it lies."""
+    harmful = facts.frozen or facts.immutable or facts.snapshot
+    needs = 1 if takes.strides == "any" else max(takes.alignment, wanted.size)
+    facts_against = {
+        "asked for": copy is True,
+        "another type": wanted != facts.dtype,
+        "values are pending": facts.pending,
+        "other byte order": facts.swapped and not keeps_order,
+        "strides": not facts.pending and not strides_fit(facts, takes.strides),
+        "alignment": not facts.pending and facts.count > 0 and facts.address % needs != 0,
+        "the target's own memory": takes.copies,
+        "packed in the target": wanted.name in takes.packs,
+        "writing it would do harm": facts.reused
+        or (facts.frozen and takes.users == "write")
+        or (writable is True and harmful),
+    }
+    return tuple(reason for reason, holds in facts_against.items() if holds)
+
+
+def strides_fit(facts: Facts, kind: str) -> bool:
+    """Whether a target that takes strides of this kind takes these. Where there is one step or
+    none they do not count."""
+    if facts.count == 0 or kind == "any":
+        return True
+    steps = [(step, n) for n, step in zip(facts.shape, facts.strides, strict=True) if n > 1]
+    if kind == "forward":
+        return all(step >= 0 and step % facts.dtype.size == 0 for step, _ in steps)
+    reach = facts.dtype.size
+    for step, n in sorted(steps) if kind == "gapless" else reversed(steps):
+        if step != reach:
+            return False
+        reach *= n
+    return True
+
+
+def wanted_type(facts: Facts, target: str, dtype: DType | str | None) -> DType:
+    """The type of the result."""
+    if dtype is None:
+        return facts.dtype
+    if dtype != "default":
+        return dtype if isinstance(dtype, DType) else NAMED[dtype]
+    if target == "jax":
+        return facts.dtype if is_x64_on() else facts.dtype.narrowed
+    narrows = TARGETS[target].default_is_narrow and facts.dtype.kind in ("float", "complex")
+    return facts.dtype.narrowed if narrows else facts.dtype
+
+
+def is_x64_on() -> bool:
+    """Whether JAX has 64-bit types at this moment."""
+    return bool(jax.config.jax_enable_x64)

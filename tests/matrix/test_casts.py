@@ -1,0 +1,181 @@
+"""Casts: every pair of types against exact arithmetic, and the same whatever the layout, byte
+order and size."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from matrix.check import Failures
+from support import exact
+from support.dtypes import ALL, NAMED, DType, significant
+from support.looks import LOOKS, has_dtype
+from support.memory import block
+
+import tensorferry as ferry
+
+
+def elements(dtype: DType) -> np.ndarray:
+    """The bytes of all elements worth trying; complex ones are pairs of them."""
+    part = exact.part_of(dtype)
+    codes = exact.codes_worth_trying(part)
+    if dtype.kind == "complex":
+        turned = codes[7:] + codes[:7]
+        codes = [code for pair in zip(codes, turned, strict=True) for code in pair]
+    return np.array(codes, f"u{part.size}").view(np.uint8)
+
+
+def carried(raw: np.ndarray, source: DType, target: DType) -> np.ndarray:
+    return ferry.to(raw.view(source.numpy), "numpy", dtype=target.name)
+
+
+@pytest.mark.parametrize("source", ALL, ids=str)
+def test_every_pair_against_exact_arithmetic(source: DType) -> None:
+    raw = elements(source)
+    failures = Failures()
+    for target in ALL:
+        with failures.watch(target):
+            made = carried(raw, source, target)
+            assert made.dtype == target.numpy
+            got = np.frombuffer(significant(target, made.tobytes()), f"V{target.size}")
+            wanted = np.frombuffer(exact.cast(source, target, raw), f"V{target.size}")
+            wrong = np.flatnonzero(got != wanted)
+            count = raw.size // source.size
+            assert got.size == count
+            if wrong.size:
+                shown = [
+                    f"{raw[i * source.size :][: source.size][::-1].tobytes().hex()} gave "
+                    f"{got[i].tobytes()[::-1].hex()}, not {wanted[i].tobytes()[::-1].hex()}"
+                    for i in wrong[:5]
+                ]
+                pytest.fail(f"{wrong.size} of {count}: " + "; ".join(shown))
+    failures.report()
+
+
+def test_the_reference_agrees_with_numpy_where_numpy_is_right() -> None:
+    """The slow reference is held against NumPy and ml_dtypes, so that two wrongs make no right."""
+    random = np.random.default_rng(5)
+    floats = random.standard_normal(500).astype(np.float32) * 2.0 ** random.integers(
+        -20, 20, 500
+    ).astype(np.float32)
+    for name in exact.FORMATS:
+        target = NAMED[name]
+        if name == "float8_e8m0fnu":
+            values = np.abs(floats)
+        else:
+            values = floats
+        with np.errstate(over="ignore", invalid="ignore"):
+            theirs = values.astype(target.numpy)
+        ours = exact.cast(NAMED["float32"], target, values.view(np.uint8))
+        assert theirs.tobytes() == ours, name
+    whole = random.integers(-(2**62), 2**62, 500)
+    for name in ("float32", "float64", "int8", "uint16", "int32", "bool"):
+        theirs = whole.astype(NAMED[name].numpy)
+        assert theirs.tobytes() == exact.cast(NAMED["int64"], NAMED[name], whole.view(np.uint8)), (
+            name
+        )
+    small = np.arange(256, dtype=np.uint8)
+    for name in (name for name in exact.FORMATS if exact.FORMATS[name].bits <= 8):
+        codes = small & ((1 << NAMED[name].bits) - 1)
+        theirs = codes.view(NAMED[name].numpy).astype(np.float64)
+        ours = np.frombuffer(exact.cast(NAMED[name], NAMED["float64"], codes), np.float64)
+        assert np.array_equal(theirs, ours, equal_nan=True), name
+        assert np.array_equal(np.signbit(theirs[theirs == 0]), np.signbit(ours[ours == 0])), name
+
+
+def test_traps_of_other_tools() -> None:
+    """What NumPy, ml_dtypes and torch get wrong or differ on, by name."""
+    nan = np.array([np.nan, 1.0, np.nan], np.float32)
+    assert ferry.to(nan, "numpy", dtype="uint32").tolist() == [0, 1, 0]
+    assert ferry.to(nan[::-2], "numpy", dtype="uint32").tolist() == [0, 0]
+    # float64 to bfloat16 through float32 rounds twice: just above a tie must go up.
+    above = np.array([1.0 + 2.0**-8 + 2.0**-40])
+    assert ferry.to(above, "numpy", dtype="bfloat16").astype(np.float32)[0] == 1.0 + 2.0**-7
+    assert above.astype(np.float32).astype(ml_dtypes.bfloat16).astype(np.float32)[0] == 1.0
+    far = np.array([1e6, -1e6], np.float32)
+    assert np.isnan(ferry.to(far, "numpy", dtype="float8_e4m3fn").astype(np.float32)).all()
+    huge = np.array([2**63, 2**64 - 1], np.uint64)
+    assert ferry.to(huge, "numpy", dtype="int64").tolist() == [-(2**63), -1]
+    assert ferry.to(huge.astype(np.float64), "numpy", dtype="int64").tolist() == [2**63 - 1] * 2
+    signed = np.array([300.0, -300.0, 3.99, -3.99], np.float32)
+    assert ferry.to(signed, "numpy", dtype="int8").tolist() == [127, -128, 3, -3]
+    assert ferry.to(signed, "numpy", dtype="int4").astype(np.int8).tolist() == [7, -8, 3, -3]
+
+
+def _layouts(raw: np.ndarray, dtype: DType) -> dict[str, np.ndarray]:
+    """The same elements, lying in many ways."""
+    dense = raw.view(dtype.numpy)
+    n = dense.size
+    spread = block(n * 3 * dtype.size).view(dtype.numpy)[::3]
+    spread[:] = dense
+    backwards = dense[::-1].copy()[::-1]
+    moved = block(n * dtype.size, past=1)
+    moved[:] = raw
+    rows = dense[: n - n % 2].reshape(2, -1)
+    turned = np.ascontiguousarray(rows.T).T
+    record = block(n * (dtype.size + 1))
+    broken = np.ndarray((n,), dtype.numpy, record, 0, (dtype.size + 1,))
+    broken[:] = dense
+    made = {
+        "strided": spread,
+        "backwards": backwards,
+        "unaligned": moved.view(dtype.numpy),
+        "broken strides": broken,
+        "transposed": turned.reshape(2, -1),
+        "large": np.tile(dense, 1 + (3 << 20) // (n * dtype.size)),
+        "large and strided": np.repeat(np.tile(dense, 1 + (1 << 20) // (n * dtype.size)), 2)[::2],
+    }
+    if dtype.size > 1 and dtype.is_numpys_own:
+        # astype might make signalling NaNs quiet: swap the bytes themselves.
+        made["other byte order"] = (
+            raw.view(f"u{dtype.swap_unit}").byteswap().view(dtype.numpy.newbyteorder(">"))
+        )
+    return made
+
+
+TARGETS_FOR_LAYOUTS = (
+    *("bool", "uint4", "int8", "uint16", "int32", "int64", "float16", "float32", "float64"),
+    *("bfloat16", "float8_e4m3fn", "float8_e5m2fnuz", "float4_e2m1fn", "complex64"),
+)
+
+
+@pytest.mark.parametrize("source", ALL, ids=str)
+def test_the_same_for_every_layout_and_size(source: DType) -> None:
+    raw = block(elements(source).size)
+    raw[:] = elements(source)
+    failures = Failures()
+    layouts = _layouts(raw, source)
+    for target in (NAMED[name] for name in TARGETS_FOR_LAYOUTS):
+        dense = carried(raw, source, target)
+        for how, a in layouts.items():
+            with failures.watch(f"{target}, {how}"):
+                made = ferry.to(a, "numpy", dtype=target.name, copy=True)
+                assert made.shape == a.shape
+                once = dense.view(np.uint8)[: a.size * target.size]
+                assert (made.reshape(-1).view(np.uint8).reshape(-1, once.size) == once).all()
+    failures.report()
+
+
+@pytest.mark.parametrize("target", ["torch", "jax", "tensorflow", "paddle", "mlx"])
+def test_the_same_for_every_target(target: str) -> None:
+    """A cast is ours, not the target's."""
+    failures = Failures()
+    for source in (
+        NAMED[name]
+        for name in ("float64", "float32", "int64", "bfloat16", "float8_e5m2", "complex64")
+    ):
+        raw = elements(source)
+        for wanted in ALL:
+            if (
+                not has_dtype(target, wanted)
+                or (target == "jax" and wanted.is_wide)
+                or wanted == source
+            ):
+                continue
+            with failures.watch(f"{source} to {wanted}"):
+                result = ferry.to(raw.view(source.numpy), target, dtype=wanted.name)
+                assert LOOKS[target].dtype(result) == wanted.name
+                reference = carried(raw, source, wanted).tobytes()
+                got = LOOKS[target].values(result)
+                assert significant(wanted, got) == significant(wanted, reference)
+    failures.report()

@@ -1,0 +1,85 @@
+"""The matrix: every source in every case, to every target, in every dtype."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from matrix.cells import Cell
+from matrix.check import Failures, check
+from matrix.expect import Facts
+from matrix.makers import dtypes_of, make, pairs_of_source_and_case
+from support.dtypes import FLOAT32, sample
+from support.looks import FRAMEWORKS, LOOKS, TensorFlowLook
+from support.memory import churn
+
+import tensorferry as ferry
+
+import tensorflow as tf  # isort: skip
+
+
+@pytest.mark.parametrize("target", FRAMEWORKS)
+@pytest.mark.parametrize(("source", "case"), pairs_of_source_and_case())
+def test_cell(source: str, case: str, target: str) -> None:
+    failures = Failures()
+    for dtype in dtypes_of(source, case):
+        with failures.watch(dtype):
+            cell = make(source, case, dtype)
+            assert cell is not None
+            result = check(cell, target)
+            if case == "base dies" and result is not None:
+                # The source goes too, and its memory, if it went, is used for other things.
+                values, size = cell.values, max(64, len(cell.values))
+                del cell
+                kept = churn(size)
+                assert LOOKS[target].values(result) == values, "the values died with the base"
+                assert kept
+    failures.report()
+
+
+@pytest.mark.parametrize("target", FRAMEWORKS)
+@pytest.mark.parametrize("rank", [65, 253])
+@pytest.mark.parametrize("source", ["torch", "tensorflow"])
+def test_more_dimensions_than_numpy_has(source: str, rank: int, target: str) -> None:
+    """Both make tensors of more than 64 dimensions; who cannot hold them says so, nobody aborts."""
+    raw = sample(FLOAT32, 2)
+    shape = (1,) * (rank - 1) + (2,)
+    strides = (8,) * (rank - 1) + (4,)
+    if source == "torch":
+        x = torch.from_numpy(raw.view(np.float32)).reshape(shape)
+        facts = Facts("torch", FLOAT32, shape, strides, x.data_ptr())
+    else:
+        x = tf.reshape(tf.constant(raw.view(np.float32)), shape)
+        facts = Facts(
+            "tensorflow", FLOAT32, shape, strides, TensorFlowLook.address(x), immutable=True
+        )
+    if source == target:
+        assert ferry.to(x, target) is x
+        assert ferry.plan(x, target).action == "itself"
+    elif target == "tensorflow":
+        # NumPy shows no such tensor; TensorFlow itself does.
+        result = ferry.to(x, target)
+        assert result.shape.rank == rank
+        assert tf.reshape(result, [2]).numpy().tobytes() == raw.tobytes()
+    else:
+        check(Cell(x, facts, raw.tobytes()), target)
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.utils.dlpack, "ReadOnlyTensorWrapper"),
+    reason="this torch has no read-only tensors",
+)
+@pytest.mark.parametrize("target", FRAMEWORKS)
+def test_read_only_torch_tensors(target: str) -> None:
+    """torch 2.15's wrapper around a tensor that must not be written."""
+    t = torch.arange(12, dtype=torch.float32)
+    wrapped = torch.utils.dlpack.ReadOnlyTensorWrapper(t)
+    plan = ferry.plan(wrapped, target)
+    result = ferry.to(wrapped, target)
+    if target == "torch":
+        assert result is wrapped
+        return
+    assert LOOKS[target].values(result) == LOOKS["torch"].values(t)
+    assert plan.action == ("copy" if target in ("paddle", "mlx") else "share")
+    if target == "numpy":
+        assert not result.flags.writeable

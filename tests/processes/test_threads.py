@@ -1,0 +1,260 @@
+"""Many threads carry and drop the same tensors; who lets go last, and where, is all the same."""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import queue
+import random
+import sys
+import threading
+import time
+import weakref
+
+import numpy as np
+import pytest
+from support.refusals import TARGETS
+
+import tensorferry as ferry
+
+COUNT = 256
+
+
+@pytest.fixture(autouse=True)
+def _no_hang():
+    """A deadlock ends the worker and tells where every thread stood."""
+    faulthandler.dump_traceback_later(90, exit=True)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+
+
+def numbers(start: int) -> np.ndarray:
+    return np.arange(start, start + COUNT, dtype=np.float32)
+
+
+def in_threads(*bodies):
+    """Runs the bodies at once, each in a thread, and raises what any of them raised."""
+    errors = []
+
+    def guarded(body):
+        try:
+            body()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(body,)) for body in bodies]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def test_eight_threads_carry_and_drop_the_same_tensors():
+    tensors = {
+        name: [ferry.to(numbers(start), name, copy=True) for start in range(4)] for name in TARGETS
+    }
+    frozen = numbers(0)
+    frozen.flags.writeable = False
+    elsewhere = queue.SimpleQueue()
+    until = time.monotonic() + 4
+    trips = []
+
+    def carry(seed):
+        chance, mine, count = random.Random(seed), [], 0
+        while time.monotonic() < until:
+            source, target = chance.choice(TARGETS), chance.choice(TARGETS)
+            start = chance.randrange(4)
+            result = ferry.to(
+                tensors[source][start], target, copy=chance.choice((None, None, True))
+            )
+            back = ferry.to(result, "numpy")
+            assert (back == numbers(start)).all(), (source, target, start)
+            lent = ferry.to(frozen, target)
+            assert (ferry.to(lent, "numpy") == numbers(0)).all(), target
+            mine.append((result, back, lent))
+            if len(mine) > 20:
+                elsewhere.put(mine.pop(chance.randrange(20)))
+                mine.pop(chance.randrange(20))
+            if not elsewhere.empty():
+                with_others = elsewhere.get()
+                assert with_others[1].shape == (COUNT,)
+            count += 1
+        trips.append(count)
+
+    in_threads(*(lambda seed=seed: carry(seed) for seed in range(8)))
+    assert len(trips) == 8
+    assert sum(trips) > 800, trips
+    for name, group in tensors.items():
+        for start, tensor in enumerate(group):
+            assert (ferry.to(tensor, "numpy") == numbers(start)).all(), name
+
+
+def test_large_copies_at_once():
+    big = np.arange(1 << 20, dtype=np.float32).reshape(1024, 1024)
+    want = big.T.copy()
+
+    def body():
+        for _ in range(10):
+            assert (ferry.to(big.T, "numpy", copy=True) == want).all()
+            assert (ferry.to(big[::-1], "torch", dtype="float64").numpy() == big[::-1]).all()
+
+    in_threads(*[body] * 8)
+
+
+def test_others_run_while_bytes_move():
+    """A large copy does not hold the interpreter."""
+    big = np.zeros(64 << 20, np.uint8)
+    ticks, copying = [], threading.Event()
+
+    def copy():
+        for _ in range(8):
+            ferry.to(big, "numpy", copy=True)
+        copying.set()
+
+    def tick():
+        while not copying.is_set():
+            ticks.append(time.monotonic())
+            time.sleep(0.001)
+
+    in_threads(copy, tick)
+    assert len(ticks) > 20, len(ticks)
+
+
+class Array(np.ndarray):
+    """An array that can be watched."""
+
+
+def watched(target):
+    """A source that only the result keeps alive, and a watch on it."""
+    aligned = ferry.to(numbers(0), "numpy", copy=True)
+    source = aligned.view(Array)
+    assert ferry.plan(source, target).shares
+    return source, weakref.ref(source)
+
+
+SHARING = [name for name in TARGETS if name != "mlx"]
+
+
+@pytest.mark.parametrize("target", SHARING)
+def test_the_result_is_dropped_by_another_thread(target):
+    source, alive = watched(target)
+    box = [ferry.to(source, target, copy=False)]
+    if target == "numpy":
+        box = [ferry.to(memoryview(source), target, copy=False)]
+    del source
+    gc.collect()
+    assert alive() is not None, "the result keeps the memory"
+    assert (ferry.to(box[0], "numpy") == numbers(0)).all()
+    in_threads(box.clear)
+    settle(alive)
+
+
+@pytest.mark.parametrize("target", SHARING)
+def test_the_source_is_dropped_by_another_thread(target):
+    source, alive = watched(target)
+    box = [source]
+    result = ferry.to(source if target != "numpy" else memoryview(source), target, copy=False)
+    del source
+    in_threads(box.clear)
+    gc.collect()
+    assert alive() is not None, "the result keeps the memory"
+    assert (ferry.to(result, "numpy") == numbers(0)).all()
+    del result
+    settle(alive)
+
+
+def settle(alive):
+    """A framework may let go a moment later, and we do at the next call at the latest."""
+    for _ in range(200):
+        gc.collect()
+        ferry.to(np.ones(1), "torch")
+        if alive() is None:
+            return
+        time.sleep(0.01)
+    raise AssertionError("the memory is still held")
+
+
+@pytest.mark.parametrize("source", TARGETS)
+@pytest.mark.parametrize("target", TARGETS)
+def test_made_here_used_and_dropped_there(source, target):
+    here = ferry.to(numbers(3), source, copy=True)
+    box = []
+
+    def make():
+        for _ in range(20):
+            box.append(ferry.to(here, target))
+
+    def use():
+        for _ in range(20):
+            assert (ferry.to(box.pop(), "numpy") == numbers(3)).all()
+
+    in_threads(make)
+    in_threads(use)
+    assert not box
+    assert (ferry.to(here, "numpy") == numbers(3)).all()
+
+
+def test_first_use_by_many_threads_at_once():
+    from support import children
+
+    children.run(
+        """
+        import array, threading
+        barrier, done = threading.Barrier(8), []
+        def body(number):
+            barrier.wait()
+            import tensorferry as ferry
+            name = "numpy" if number % 2 else "mlx"
+            x = ferry.to(array.array("f", range(number, number + 9)), name)
+            assert x.tolist() == list(range(number, number + 9))
+            done.append(number)
+        threads = [threading.Thread(target=body, args=(n,)) for n in range(8)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+        assert sorted(done) == list(range(8)), done
+        """
+    )
+
+
+def test_registering_while_others_carry():
+    stop = threading.Event()
+
+    def carry():
+        while not stop.is_set():
+            assert ferry.to(numbers(1), "torch").tolist()[0] == 1
+            assert ferry.to([numbers(2)], "numpy")[0][0] == 2
+
+    def register():
+        for number in range(50):
+            kind = type(f"Node{number}", (), {})
+            ferry.register_tree(kind, lambda node: ((), None), lambda rest, children: None)
+            assert ferry.to([kind()], "numpy") == [None]
+        stop.set()
+
+    in_threads(carry, carry, register)
+
+
+def test_traces_of_threads_are_their_own():
+    def body():
+        with ferry.trace() as trips:
+            for _ in range(200):
+                ferry.to(numbers(0), "torch")
+        assert len(trips) == 200
+
+    in_threads(*[body] * 8)
+
+
+def test_reference_counts_are_exact_after_threads():
+    x = numbers(0)
+    before = sys.getrefcount(x)
+
+    def body():
+        for _ in range(500):
+            ferry.to(x, "torch")
+            ferry.to(ferry.to(x, "torch"), "numpy")
+
+    in_threads(*[body] * 8)
+    gc.collect()
+    assert sys.getrefcount(x) == before

@@ -1,0 +1,303 @@
+"""How each framework shows its own tensors, through its own functions and never through ours."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import paddle
+import torch
+
+import jax  # isort: skip
+import tensorflow as tf  # isort: skip
+
+from support.capsules import Peek, dense_strides, peek
+from support.dtypes import NAMED, DType
+
+FRAMEWORKS = ("numpy", "torch", "jax", "tensorflow", "paddle", "mlx")
+
+TYPES = {
+    "numpy": np.ndarray,
+    "torch": torch.Tensor,
+    "jax": jax.Array,
+    "tensorflow": tf.Tensor,
+    "paddle": paddle.Tensor,
+    "mlx": mx.array,
+}
+
+
+@contextlib.contextmanager
+def x64(on: bool):
+    """JAX with 64-bit types on or off."""
+    if hasattr(jax, "enable_x64"):
+        context = jax.enable_x64(on)
+    else:
+        from jax.experimental import enable_x64
+
+        context = enable_x64(on)
+    with context:
+        yield
+
+
+class NumpyLook:
+    """A NumPy array."""
+
+    @staticmethod
+    def dtype(x: np.ndarray) -> str:
+        return x.dtype.name
+
+    @staticmethod
+    def shape(x: np.ndarray) -> tuple[int, ...]:
+        return x.shape
+
+    @staticmethod
+    def address(x: np.ndarray) -> int:
+        return x.__array_interface__["data"][0]
+
+    @staticmethod
+    def strides(x: np.ndarray) -> tuple[int, ...]:
+        return x.strides
+
+    @staticmethod
+    def values(x: np.ndarray) -> bytes:
+        raw = x.tobytes()
+        if x.dtype.byteorder != ">" or x.dtype.itemsize == 1:
+            return raw
+        unit = x.dtype.itemsize // (2 if x.dtype.kind == "c" else 1)
+        return np.frombuffer(raw, f"u{unit}").byteswap().tobytes()
+
+
+class TorchLook:
+    """A torch tensor."""
+
+    @staticmethod
+    def dtype(x: torch.Tensor) -> str:
+        return str(x.dtype).removeprefix("torch.")
+
+    @staticmethod
+    def shape(x: torch.Tensor) -> tuple[int, ...]:
+        return tuple(x.shape)
+
+    @staticmethod
+    def address(x: torch.Tensor) -> int:
+        return x.data_ptr()
+
+    @staticmethod
+    def strides(x: torch.Tensor) -> tuple[int, ...]:
+        return tuple(step * x.element_size() for step in x.stride())
+
+    @staticmethod
+    def values(x: torch.Tensor) -> bytes:
+        plain = x.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+        return plain.view(torch.uint8).numpy().tobytes()
+
+
+class JaxLook:
+    """A JAX array."""
+
+    @staticmethod
+    def dtype(x: jax.Array) -> str:
+        return x.dtype.name
+
+    @staticmethod
+    def shape(x: jax.Array) -> tuple[int, ...]:
+        return x.shape
+
+    @staticmethod
+    def address(x: jax.Array) -> int:
+        return x.unsafe_buffer_pointer()
+
+    @staticmethod
+    def strides(x: jax.Array) -> tuple[int, ...] | None:
+        seen = JaxLook._peek(x)
+        return None if seen is None else seen.strides
+
+    @staticmethod
+    def _peek(x: jax.Array) -> Peek | None:
+        """What its capsule says; packed types have none, and in older versions float8 has none."""
+        try:
+            return peek(x.__dlpack__())
+        except RuntimeError as error:
+            if "has no DLPack equivalent" not in str(error):
+                raise
+            return None
+
+    @staticmethod
+    def values(x: jax.Array) -> bytes:
+        return np.asarray(x).tobytes()
+
+    @staticmethod
+    def values_now(x: jax.Array) -> bytes:
+        """The memory itself: `np.asarray` of a JAX array may be a copy that JAX keeps."""
+        seen = None if NAMED[x.dtype.name].is_narrow else JaxLook._peek(x)
+        if seen is None:
+            return JaxLook.values(x)
+        size = x.dtype.itemsize
+        if 0 in seen.shape:
+            return b""
+        reach = size + sum((n - 1) * step for n, step in zip(seen.shape, seen.strides, strict=True))
+        memory = (ctypes.c_ubyte * reach).from_address(seen.address)
+        return np.ndarray(seen.shape, f"V{size}", memory, strides=seen.strides).tobytes()
+
+
+class TensorFlowLook:
+    """An eager TensorFlow tensor."""
+
+    @staticmethod
+    def dtype(x: tf.Tensor) -> str:
+        return x.dtype.name
+
+    @staticmethod
+    def shape(x: tf.Tensor) -> tuple[int, ...]:
+        return tuple(x.shape)
+
+    @staticmethod
+    def address(x: tf.Tensor) -> int:
+        # TensorFlow has no public word for it. This array is over the tensor's own memory for every
+        # dtype, but a scalar comes as a number and 65 dimensions do not come at all: a flat tensor
+        # over the same memory has the address too.
+        plain = x if 0 < x.shape.rank <= 64 else tf.reshape(x, [-1])
+        return plain._numpy_internal().ctypes.data
+
+    @staticmethod
+    def strides(x: tf.Tensor) -> tuple[int, ...]:
+        return dense_strides(tuple(x.shape), NAMED[x.dtype.name].size)
+
+    @staticmethod
+    def values(x: tf.Tensor) -> bytes:
+        return x.numpy().tobytes()
+
+
+class PaddleLook:
+    """A Paddle tensor."""
+
+    @staticmethod
+    def dtype(x: paddle.Tensor) -> str:
+        return str(x.dtype).removeprefix("paddle.")
+
+    @staticmethod
+    def shape(x: paddle.Tensor) -> tuple[int, ...]:
+        return tuple(x.shape)
+
+    @staticmethod
+    def address(x: paddle.Tensor) -> int:
+        return x.data_ptr()
+
+    @staticmethod
+    def strides(x: paddle.Tensor) -> tuple[int, ...]:
+        return tuple(step * NAMED[PaddleLook.dtype(x)].size for step in x.strides)
+
+    @staticmethod
+    def values(x: paddle.Tensor) -> bytes:
+        # bfloat16 arrives as uint16 and float8 as int8: the bytes are what counts.
+        return x.detach().numpy().tobytes()
+
+
+class MlxLook:
+    """An MLX array."""
+
+    @staticmethod
+    def dtype(x: mx.array) -> str:
+        return str(x.dtype).removeprefix("mlx.core.").removesuffix("_")
+
+    @staticmethod
+    def shape(x: mx.array) -> tuple[int, ...]:
+        return tuple(x.shape)
+
+    @staticmethod
+    def address(x: mx.array) -> int:
+        return MlxLook._peek(x).address
+
+    @staticmethod
+    def strides(x: mx.array) -> tuple[int, ...]:
+        return MlxLook._peek(x).strides
+
+    @staticmethod
+    def _peek(x: mx.array) -> Peek:
+        # Older versions export no bfloat16; its bits have the same memory and strides.
+        return peek((x.view(mx.uint16) if x.dtype == mx.bfloat16 else x).__dlpack__())
+
+    @staticmethod
+    def values(x: mx.array) -> bytes:
+        if x.dtype == mx.bfloat16:
+            x = mx.contiguous(x).view(mx.uint16)
+        return np.array(x).tobytes()
+
+
+LOOKS: dict[str, Any] = {
+    "numpy": NumpyLook,
+    "torch": TorchLook,
+    "jax": JaxLook,
+    "tensorflow": TensorFlowLook,
+    "paddle": PaddleLook,
+    "mlx": MlxLook,
+}
+
+
+def values_now(framework: str, x: Any) -> bytes:
+    """The values as they are in memory at this moment."""
+    look = LOOKS[framework]
+    return getattr(look, "values_now", look.values)(x)
+
+
+def torch_dtype(dtype: DType) -> torch.dtype | None:
+    """PyTorch's own type; its 4-bit types are names without operations and count as missing."""
+    return None if dtype.is_narrow else getattr(torch, dtype.name, None)
+
+
+def has_dtype(framework: str, dtype: DType) -> bool:
+    """Whether this version of the framework holds the type."""
+    return dtype.name in _dtypes_of(framework)
+
+
+_found: dict[str, frozenset[str]] = {}
+
+
+def _dtypes_of(framework: str) -> frozenset[str]:
+    if framework not in _found:
+        _found[framework] = frozenset(name for name in NAMED if _ASK[framework](NAMED[name]))
+    return _found[framework]
+
+
+def _ask_jax(dtype: DType) -> bool:
+    import jax.numpy as jnp
+
+    # float6 has a name in some versions and no memory in any.
+    return dtype.name not in ("float6_e2m3fn", "float6_e3m2fn") and hasattr(jnp, dtype.name)
+
+
+def _ask_tensorflow(dtype: DType) -> bool:
+    return hasattr(
+        tf if dtype.is_numpys_own or dtype.name == "bfloat16" else tf.dtypes.experimental,
+        dtype.name,
+    )
+
+
+def _ask_paddle(dtype: DType) -> bool:
+    """Paddle has names for types whose tensors it cannot make, and takes some types as others:
+    try."""
+    own = torch_dtype(dtype)
+    if own is None:
+        return False
+    try:
+        made = paddle.utils.dlpack.from_dlpack(
+            torch.utils.dlpack.to_dlpack(torch.zeros(2, dtype=own))
+        )
+        return (
+            PaddleLook.dtype(made) == dtype.name and len(PaddleLook.values(made)) == 2 * dtype.size
+        )
+    except (RuntimeError, NotImplementedError, TypeError, BufferError, ValueError):
+        return False
+
+
+_ASK = {
+    "numpy": lambda dtype: True,
+    "torch": lambda dtype: torch_dtype(dtype) is not None,
+    "jax": _ask_jax,
+    "tensorflow": _ask_tensorflow,
+    "paddle": _ask_paddle,
+    "mlx": lambda dtype: hasattr(mx, "bool_" if dtype.name == "bool" else dtype.name),
+}

@@ -1,0 +1,440 @@
+"""The front door: names that `to` takes, plans, traces, errors, `out`, and what an import costs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import importlib.resources
+import pathlib
+import re
+import statistics
+import threading
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import mlx.core as mx
+import numpy as np
+import paddle
+import pytest
+import tensorflow as tf
+import torch
+from support import children
+from support.refusals import TARGETS, check_words, refused
+
+import tensorferry as ferry
+
+ROOT = pathlib.Path(__file__).parent.parent
+
+
+def source() -> np.ndarray:
+    return np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+# The import.
+
+IMPORT = """
+import sys, time
+before = set(sys.modules)
+started = time.perf_counter()
+import tensorferry
+elapsed = time.perf_counter() - started
+heavy = {"numpy", "ml_dtypes", "torch", "jax", "jaxlib", "tensorflow", "paddle", "mlx", "scipy"}
+found = heavy & {name.partition(".")[0] for name in set(sys.modules) - before}
+assert not found, found
+print(elapsed * 1000)
+"""
+
+
+def test_the_import_is_quick_and_imports_no_framework():
+    medians = []
+    for _ in range(4):  # a busy machine only adds: one quiet moment is enough
+        medians.append(statistics.median(float(children.run(IMPORT)) for _ in range(5)))
+        if medians[-1] < 30:
+            return
+    pytest.fail(f"import tensorferry takes {medians} ms")
+
+
+def test_asking_for_a_name_imports_only_that():
+    children.run(
+        """
+        import sys, array
+        import tensorferry as ferry
+        assert [f.loaded for f in ferry.frameworks()] == [False] * 6, ferry.frameworks()
+        assert "numpy" not in sys.modules
+        got = ferry.to(array.array("f", [1, 2]), "numpy")
+        assert got.tolist() == [1, 2] and "torch" not in sys.modules and "jax" not in sys.modules
+        assert "ml_dtypes" not in sys.modules
+        """
+    )
+
+
+def test_a_framework_that_is_not_installed():
+    children.run(
+        """
+        import sys, array
+        for name in ("torch", "jax", "tensorflow", "paddle", "mlx", "mlx.core"):
+            sys.modules[name] = None
+        import tensorferry as ferry
+        from support.refusals import refused
+        for name in ("torch", "jax", "tensorflow", "paddle", "mlx"):
+            call = lambda: ferry.to(array.array("f", [1]), name)
+            error = refused(ferry.FrameworkMissing, ImportError, call)
+            assert "pip install" in error.hint, error
+        """
+    )
+
+
+def test_types_are_shipped():
+    folder = importlib.resources.files("tensorferry")
+    assert folder.joinpath("py.typed").is_file()
+    stub = folder.joinpath("_native.pyi").read_text()
+    for name in ("to", "plan", "trace", "register", "register_tree"):
+        assert f"def {name}(" in stub
+
+
+def test_public_names():
+    assert sorted(ferry.__all__) == sorted(set(ferry.__all__))
+    assert all(getattr(ferry, name) is not None for name in ferry.__all__)
+    assert re.fullmatch(r"\d+\.\d+\.\d+", ferry.__version__)
+    assert all(getattr(ferry, name).__doc__ for name in ferry.__all__ if name != "__version__")
+
+
+def test_the_code_in_the_readme_runs():
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+    assert blocks, "the README shows how it is used"
+    done = children.attempt("\n".join(blocks))
+    assert done.returncode == 0, done.stderr
+
+
+# Frameworks, by any name.
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("numpy", np.ndarray),
+        ("np", np.ndarray),
+        (np, np.ndarray),
+        ("torch", torch.Tensor),
+        ("pytorch", torch.Tensor),
+        (torch, torch.Tensor),
+        ("jax", jax.Array),
+        ("jnp", jax.Array),
+        ("jax.numpy", jax.Array),
+        (jax, jax.Array),
+        (jnp, jax.Array),
+        ("tensorflow", tf.Tensor),
+        ("tf", tf.Tensor),
+        (tf, tf.Tensor),
+        ("paddle", paddle.Tensor),
+        (paddle, paddle.Tensor),
+        ("mlx", mx.array),
+        ("mlx.core", mx.array),
+        (mx, mx.array),
+    ],
+    ids=lambda x: x if isinstance(x, str) else getattr(x, "__name__", ""),
+)
+def test_frameworks_by_name_alias_and_module(name, kind):
+    for _ in range(2):
+        assert isinstance(ferry.to(source(), name), kind)
+    if isinstance(name, str):
+        fresh = "".join(list(name))
+        assert isinstance(ferry.to(source(), fresh), kind), "another string object of the same text"
+
+
+def test_frameworks_says_what_is_here():
+    found = {info.name: info for info in ferry.frameworks()}
+    assert set(TARGETS) <= set(found)
+    assert all(found[name].installed and found[name].loaded for name in TARGETS)
+    assert found["numpy"].version == np.__version__
+    assert found["jax"].version == jax.__version__
+    assert found["torch"].version.split("+")[0] == torch.__version__.split("+")[0]
+    assert found["tensorflow"].version == tf.__version__
+    assert found["torch"].title == "PyTorch"
+
+
+@pytest.mark.parametrize("framework", TARGETS)
+def test_the_same_framework_gives_the_source_itself(framework):
+    tensor = ferry.to(source(), framework, copy=True)
+    assert ferry.to(tensor, framework) is tensor
+    assert ferry.plan(tensor, framework).action == "itself"
+    assert ferry.to(tensor, framework, device="cpu", dtype="float32") is tensor
+    copied = ferry.to(tensor, framework, copy=True)
+    assert copied is not tensor
+    assert type(copied) is type(tensor)
+    assert ferry.to(copied, "numpy").tolist() == source().tolist()
+
+
+# Element types and devices, by any name.
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ("float16", "float16"),
+        (np.float16, "float16"),
+        (np.dtype("float16"), "float16"),
+        (np.dtype("<f2"), "float16"),
+        (torch.float16, "float16"),
+        (torch.half, "float16"),
+        (tf.float16, "float16"),
+        (jnp.float16, "float16"),
+        (mx.float16, "float16"),
+        (paddle.float16, "float16"),
+        (torch.bfloat16, "bfloat16"),
+        (ml_dtypes.bfloat16, "bfloat16"),
+        (np.dtype(ml_dtypes.bfloat16), "bfloat16"),
+        (jnp.bfloat16, "bfloat16"),
+        (tf.bfloat16, "bfloat16"),
+        (mx.bfloat16, "bfloat16"),
+        (paddle.bfloat16, "bfloat16"),
+        (torch.float8_e5m2, "float8_e5m2"),
+        (ml_dtypes.float8_e4m3fn, "float8_e4m3fn"),
+        (float, "float64"),
+        (int, "int64"),
+        (bool, "bool"),
+        (complex, "complex128"),
+        (np.bool_, "bool"),
+        (torch.bool, "bool"),
+        (mx.bool_, "bool"),
+        (jnp.bool_, "bool"),
+        (paddle.bool, "bool"),
+        (np.intp, "int64"),
+        (np.longlong, "int64"),
+        (np.double, "float64"),
+        (torch.long, "int64"),
+    ],
+    ids=str,
+)
+def test_dtypes_by_any_name(given, name):
+    result = ferry.to(source(), "numpy", dtype=given)
+    assert result.dtype.name == name
+    assert result.tolist() == source().astype(result.dtype).tolist()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_default_dtype(target):
+    wide = np.arange(3, dtype=np.float64)
+    want = "float64" if target == "numpy" else "float32"
+    assert ferry.plan(wide, target, dtype="default").dtype == want
+    assert ferry.plan(source(), target, dtype="default").dtype == "float32"
+    whole = ferry.plan(np.arange(3), target, dtype="default").dtype
+    assert whole == ("int32" if target == "jax" else "int64")
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        "cpu",
+        "cpu:0",
+        "CPU",
+        "/CPU:0",
+        "/device:CPU:0",
+        "/job:localhost/replica:0/task:0/device:CPU:0",
+        "default",
+        None,
+        torch.device("cpu"),
+        torch.device("cpu:0"),
+        jax.devices("cpu")[0],
+        tf.constant(1.0).device,
+        tf.config.list_logical_devices("CPU")[0].name,
+        mx.Device(mx.cpu),
+        paddle.CPUPlace(),
+    ],
+    ids=str,
+)
+def test_devices_by_any_name(device):
+    x = source()
+    assert ferry.to(x, "torch", device=device).data_ptr() == x.ctypes.data
+    assert isinstance(ferry.to(x, "jax", device=device), jax.Array)
+
+
+# Plans.
+
+
+def test_the_plan_of_a_share():
+    plan = ferry.plan(source(), "torch")
+    assert (plan.source, plan.target, plan.action) == ("numpy", "torch", "share")
+    assert (plan.shares, plan.bytes_moved, plan.writable) == (True, 0, True)
+    assert (plan.source_dtype, plan.dtype, plan.shape) == ("float32", "float32", (2, 3))
+    assert (plan.steps, plan.advice) == ([], None)
+    assert str(plan).startswith("numpy -> torch: shared, no byte moves\n")
+    assert "same memory" in plan.notes[0]
+    assert repr(plan) == "<Plan numpy -> torch: shared, no byte moves>"
+
+
+def test_the_plan_of_a_copy():
+    x = source().T[::-1]
+    plan = ferry.plan(x, "tensorflow", dtype="float16")
+    assert (plan.action, plan.shares, plan.bytes_moved) == ("copy", False, 12)
+    assert [kind for kind, _ in plan.steps][:2] == ["cast", "pack"]
+    lines = str(plan).splitlines()
+    assert lines[0] == "numpy -> tensorflow: copied, 12 bytes"
+    assert "float32 of shape (3, 2), becomes float16" in lines[1]
+    assert any("dense row-major" in line for line in lines)
+    assert lines[-1].strip().startswith("to avoid the copy: ")
+
+
+def test_plans_of_aliases_and_gradients():
+    assert "do not write the source" in str(ferry.plan(aligned(), "jax"))
+    assert "immutable source" in str(ferry.plan(jnp.ones(3), "torch"))
+    parameter = torch.nn.Parameter(torch.ones(3))
+    assert "detached" in str(ferry.plan(parameter, "numpy"))
+    assert "snapshot" in str(ferry.plan(tf.Variable([1.0, 2.0]), "numpy"))
+    assert "imaginary" in str(ferry.plan(np.ones(3, "c8"), "torch", dtype="float32"))
+
+
+def aligned() -> np.ndarray:
+    return ferry.to(tf.ones((4, 4)), "numpy", copy=True)
+
+
+def test_a_plan_moves_nothing():
+    x = np.ones((1 << 20,), np.float64)
+    with ferry.trace() as trips:
+        plan = ferry.plan(x, "torch", dtype="float32", copy=True)
+    assert plan.bytes_moved == 4 << 20
+    assert "4.0 MiB" in str(plan)
+    assert trips == []
+
+
+# Traces.
+
+
+def test_a_trace_holds_every_trip():
+    x = aligned()
+    with ferry.trace() as trips:
+        ferry.to(x, "torch")
+        ferry.to(x, "torch", copy=True)
+        ferry.to([x, x[::-1]], "jax")
+        ferry.to(x, "numpy")
+    ferry.to(x, "torch")
+    assert [trip.plan.action for trip in trips] == ["share", "copy", "share", "copy", "itself"]
+    assert [trip.shares for trip in trips] == [trip.plan.shares for trip in trips]
+    assert trips[1].bytes_moved == 64
+    assert all(0 < trip.seconds < 10 for trip in trips)
+    assert "numpy -> torch: copied, 64 bytes" in str(trips[1])
+    assert repr(trips[0]).startswith("<Trip numpy -> torch: shared")
+
+
+def test_traces_nest():
+    x = source()
+    with ferry.trace() as outer:
+        ferry.to(x, "torch")
+        with ferry.trace() as inner:
+            ferry.to(x, "torch")
+        ferry.to(x, "torch")
+    assert (len(outer), len(inner)) == (3, 1)
+    assert outer[1] is inner[0]
+
+
+def test_a_trace_ends_with_an_exception():
+    with contextlib.suppress(KeyError), ferry.trace() as trips:
+        ferry.to(source(), "torch")
+        raise KeyError
+    ferry.to(source(), "torch")
+    assert len(trips) == 1
+    with ferry.trace() as trips:
+        refused(ferry.NotATensor, TypeError, lambda: ferry.to(3, "torch"))
+        ferry.to(source(), "torch")
+    assert len(trips) == 1, "what failed is no trip"
+
+
+def test_a_trace_belongs_to_its_thread_and_task():
+    def work():
+        ferry.to(source(), "torch")
+
+    with ferry.trace() as trips:
+        for run in (work, lambda: contextvars.copy_context().run(work)):
+            thread = threading.Thread(target=run)
+            thread.start()
+            thread.join()
+        assert len(trips) == 0
+        context = contextvars.copy_context()
+        thread = threading.Thread(target=context.run, args=(work,))
+        thread.start()
+        thread.join()
+    assert len(trips) == 1, "a thread that runs in a copy of the context is in it"
+
+    async def one():
+        with ferry.trace() as trips:
+            await asyncio.sleep(0)
+            work()
+            await asyncio.sleep(0)
+        return len(trips)
+
+    async def all_of_them():
+        return await asyncio.gather(*(one() for _ in range(5)))
+
+    assert asyncio.run(all_of_them()) == [1] * 5
+
+
+def test_a_trace_used_twice():
+    trace = ferry.trace()
+    with trace as first:
+        ferry.to(source(), "torch")
+    with trace as second:
+        ferry.to(source(), "torch")
+    assert (len(first), len(second)) == (1, 1)
+
+
+# Errors.
+
+ERRORS = {
+    "NotATensor": (TypeError,),
+    "UnsupportedDType": (TypeError,),
+    "UnsupportedDevice": (ValueError,),
+    "UnsupportedLayout": (ValueError,),
+    "CopyRequired": (BufferError, ValueError),
+    "OutOfMemory": (MemoryError,),
+    "FrameworkMissing": (ImportError,),
+    "InvalidTensor": (BufferError,),
+    "InvalidArgument": (ValueError,),
+    "FrameworkRefused": (RuntimeError,),
+}
+
+
+def test_every_error_is_ours_and_a_builtin():
+    assert ferry.FerryError.__bases__ == (Exception,)
+    assert ferry.FerryError("x").hint is None
+    for name, builtins in ERRORS.items():
+        kind = getattr(ferry, name)
+        assert kind.__bases__ == (ferry.FerryError, *builtins)
+        assert (kind.__module__, kind.__name__) == ("tensorferry", name)
+    family = {name for name in ferry.__all__ if name.endswith(("Error", *ERRORS))}
+    assert family == {"FerryError", *ERRORS}
+
+
+def test_a_copy_that_is_not_allowed_says_why():
+    cases = {
+        "cast": (source(), "torch", {"dtype": "float16"}),
+        "backwards": (source()[::-1], "torch", {}),
+        "dense": (aligned().T, "tensorflow", {}),
+        "gaps": (aligned()[:, ::2], "jax", {}),
+        "read-only": (np.frombuffer(bytes(24), np.float32), "torch", {}),
+        "multiple of 64": (aligned().ravel()[1:], "jax", {}),
+        "byte order": (np.ones(3, ">f4"), "torch", {}),
+        "scalars": (tf.constant(1.0), "numpy", {}),
+        "conjugation": (torch.ones(3, dtype=torch.complex64).conj(), "numpy", {}),
+        "memory of its own": (source(), "mlx", {}),
+        "writable=True": (jnp.ones(3), "torch", {"writable": True}),
+    }
+    for word, (x, target, wishes) in cases.items():
+        error = refused(
+            ferry.CopyRequired,
+            ValueError,
+            lambda x=x, t=target, w=wishes: ferry.to(x, t, copy=False, **w),
+        )
+        assert isinstance(error, BufferError)
+        if word != "cast":
+            assert word in str(error), error
+
+
+def test_errors_can_be_pickled():
+    import pickle
+
+    error = refused(ferry.NotATensor, TypeError, lambda: ferry.to(3, "torch"))
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again), again.hint) == (type(error), str(error), error.hint)
+    check_words(again)

@@ -1,0 +1,93 @@
+"""`out=`: filling a tensor that is there already."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from support.refusals import TARGETS
+
+import tensorferry as ferry
+
+
+def source() -> np.ndarray:
+    return np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+@pytest.mark.parametrize("framework", ["numpy", "torch", "paddle"])
+@pytest.mark.parametrize("origin", TARGETS)
+def test_out_is_filled(framework, origin):
+    x = ferry.to(source(), origin, copy=True)
+    out = ferry.to(np.zeros((2, 3), np.float32), framework, copy=True)
+    assert ferry.to(x, framework, out=out) is out
+    assert ferry.to(out, "numpy").tolist() == source().tolist()
+
+
+def test_out_may_be_strided():
+    big = np.zeros((4, 6), np.float32)
+    ferry.to(source(), "numpy", out=big[::2, ::-2])
+    want = np.zeros((4, 6), np.float32)
+    want[::2, ::-2] = source()
+    assert big.tolist() == want.tolist()
+    tensor = torch.zeros(3, 2)
+    ferry.to(source(), "torch", out=tensor.T)
+    assert tensor.tolist() == source().T.tolist()
+    unaligned = np.zeros(25, np.uint8)[1:].view(np.float32).reshape(2, 3)
+    ferry.to(source(), "numpy", out=unaligned)
+    assert unaligned.tolist() == source().tolist()
+
+
+def test_out_casts_when_told_to():
+    out = np.zeros((2, 3), np.float16)
+    ferry.to(source() + np.float32(0.1), "numpy", out=out, dtype="float16")
+    assert out.tolist() == (source() + np.float32(0.1)).astype(np.float16).tolist()
+    tensor = torch.zeros(2, 3, dtype=torch.bfloat16)
+    ferry.to(source(), "torch", out=tensor, dtype=torch.bfloat16)
+    assert tensor.tolist() == source().tolist()
+
+
+def test_out_may_overlap_the_source():
+    for one, other in (
+        (np.s_[:-1], np.s_[1:]),
+        (np.s_[1:], np.s_[:-1]),
+        (np.s_[::-1], np.s_[:]),
+        (np.s_[:500], np.s_[250:750]),
+    ):
+        memory = np.arange(1000, dtype=np.float32)
+        want = memory.copy()
+        want[other] = memory[one].copy()
+        ferry.to(memory[one], "numpy", out=memory[other])
+        assert memory.tolist() == want.tolist()
+    square = np.arange(10000.0).reshape(100, 100)
+    want = square.T.copy()
+    ferry.to(square.T, "numpy", out=square)
+    assert (square == want).all()
+    same = source()
+    assert ferry.to(same, "numpy", out=same) is same
+    assert same.tolist() == source().tolist()
+
+
+def test_out_overlaps_through_another_framework_and_type():
+    memory = np.arange(64, dtype=np.float32)
+    tensor = ferry.to(memory, "torch")
+    half = memory.view(np.float16)[:64]
+    ferry.to(tensor, "numpy", out=half, dtype="float16")
+    assert half.tolist() == np.arange(64).tolist()
+
+
+def test_out_of_empty_and_scalar():
+    out = np.zeros((0, 3), np.float32)
+    assert ferry.to(np.ones((0, 3), np.float32), "numpy", out=out) is out
+    out = np.zeros((), np.float32)
+    ferry.to(torch.tensor(7.0), "numpy", out=out)
+    assert out == 7
+    leaf = torch.zeros(3, requires_grad=True)
+    ferry.to(np.ones(3, np.float32), "torch", out=leaf)
+    assert leaf.tolist() == [1, 1, 1]
+
+
+def test_out_is_seen_by_a_trace():
+    with ferry.trace() as trips:
+        ferry.to(source(), "numpy", out=np.zeros((2, 3), np.float32))
+    assert [(trip.bytes_moved, trip.plan.action) for trip in trips] == [(24, "copy")]
+    assert "destination" in str(trips[0].plan)

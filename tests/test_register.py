@@ -1,0 +1,333 @@
+"""A framework that somebody else brings: registered by hand, or by an entry point."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import ml_dtypes
+import numpy as np
+import pytest
+from support import children
+from support.refusals import TARGETS, refused
+
+import tensorferry as ferry
+
+numbers = itertools.count()
+
+
+class Toy:
+    """A tensor of a framework that nobody has heard of."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+
+def bring(**facts):
+    """Registers a fresh framework; gives its name and its tensor type."""
+    name = f"toy{next(numbers)}"
+    kind = type(name.title(), (Toy,), {})
+    ferry.register(
+        name,
+        types=facts.pop("types", [kind]),
+        read=facts.pop("read", lambda toy: toy.array),
+        write=facts.pop("write", lambda parcel: kind(np.from_dlpack(parcel))),
+        **facts,
+    )
+    return name, kind
+
+
+def source() -> np.ndarray:
+    return np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+@pytest.mark.parametrize("framework", TARGETS)
+def test_there_and_back(framework):
+    name, kind = bring(alignment=1)
+    tensor = ferry.to(source(), framework, copy=True)
+    toy = ferry.to(tensor, name)
+    assert type(toy) is kind
+    assert toy.array.tolist() == source().tolist()
+    back = ferry.to(toy, framework)
+    assert type(back) is type(tensor)
+    assert ferry.to(back, "numpy").tolist() == source().tolist()
+    assert ferry.plan(toy, framework).source == name
+    assert ferry.plan(tensor, name).target == name
+
+
+def test_memory_is_shared():
+    name, kind = bring(alignment=1)
+    x = source()
+    toy = ferry.to(x, name)
+    assert toy.array.ctypes.data == x.ctypes.data
+    x[0, 0] = 9
+    assert toy.array[0, 0] == 9
+    tensor = ferry.to(kind(x), "torch")
+    assert tensor.data_ptr() == x.ctypes.data
+    assert ferry.plan(kind(x), "torch").action == "share"
+
+
+def test_the_same_framework_gives_the_source_itself():
+    name, kind = bring()
+    toy = kind(source())
+    assert ferry.to(toy, name) is toy
+    assert ferry.to([toy], name)[0] is toy
+
+
+def test_facts_are_kept():
+    seen = []
+
+    def write(parcel):
+        array = np.from_dlpack(parcel)
+        seen.append(array)
+        return array.copy()
+
+    dense, _ = bring(write=write)
+    ferry.to(source().T, dense)
+    assert seen[-1].flags.c_contiguous
+    assert seen[-1].ctypes.data % 64 == 0
+    permuted, _ = bring(write=write, strides="permuted", alignment=1)
+    ferry.to(source().T, permuted)
+    assert seen[-1].strides == (4, 12)
+    ferry.to(source()[:, ::2], permuted)
+    assert seen[-1].flags.c_contiguous
+    forward, _ = bring(write=write, strides="forward", alignment=1)
+    ferry.to(source()[:, ::2], forward)
+    assert seen[-1].strides == (12, 8)
+    ferry.to(source()[::-1], forward)
+    assert seen[-1].flags.c_contiguous
+    anything, _ = bring(write=write, strides="any", alignment=1)
+    ferry.to(source()[::-1], anything)
+    assert seen[-1].strides == (-12, 4)
+    assert [array.tolist() for array in seen[:1]] == [source().T.tolist()]
+
+
+def test_dtypes_are_kept():
+    name, _ = bring(dtypes=["float32", "int8"])
+    assert ferry.to(source(), name).array.dtype == np.float32
+    refused(ferry.UnsupportedDType, TypeError, lambda: ferry.to(np.ones(3), name))
+    refused(ferry.UnsupportedDType, TypeError, lambda: ferry.to(source(), name, dtype="float16"))
+    assert ferry.to(np.ones(3), name, dtype="float32").array.tolist() == [1, 1, 1]
+    assert ferry.to(np.ones(3, ml_dtypes.bfloat16), name, dtype="int8").array.dtype == np.int8
+
+
+def test_ranks_are_kept():
+    name, _ = bring(max_rank=2)
+    assert ferry.to(source(), name).array.ndim == 2
+    refused(ferry.UnsupportedLayout, ValueError, lambda: ferry.to(np.ones((1, 1, 1)), name))
+
+
+def test_immutable_frameworks():
+    name, kind = bring(immutable=True, alignment=1)
+    refused(ferry.InvalidArgument, ValueError, lambda: ferry.to(source(), name, writable=True))
+    assert "do not write the source" in str(ferry.plan(source(), name))
+    frozen = source()
+    frozen.flags.writeable = False
+    assert ferry.to(frozen, name).array.ctypes.data == frozen.ctypes.data, "shared as it is"
+    result = ferry.to(kind(source()), "numpy")
+    assert not result.flags.writeable
+    assert "immutable" in str(ferry.plan(kind(source()), "torch"))
+
+
+def test_writable_frameworks_get_no_frozen_memory():
+    name, _ = bring(alignment=1)
+    frozen = source()
+    frozen.flags.writeable = False
+    toy = ferry.to(frozen, name)
+    assert toy.array.ctypes.data != frozen.ctypes.data
+    assert toy.array.tolist() == frozen.tolist()
+
+
+def test_the_reader_may_give_anything_readable():
+    import torch
+
+    for make in (lambda t: torch.from_numpy(t.array), lambda t: memoryview(t.array)):
+        _, kind = bring(read=make)
+        assert ferry.to(kind(source()), "jax").tolist() == source().tolist()
+
+    class Speaks(Toy):
+        def __dlpack__(self, **keywords):
+            return self.array.__dlpack__(**keywords)
+
+        def __dlpack_device__(self):
+            return (1, 0)
+
+    bring(types=[Speaks], read=lambda toy: toy)
+    assert ferry.to(Speaks(source()), "torch").tolist() == source().tolist()
+    assert ferry.plan(Speaks(source()), "torch").source.startswith("toy")
+
+
+def test_readers_and_writers_that_break():
+    _, kind = bring(read=lambda toy: 3)
+    refused(ferry.NotATensor, TypeError, lambda: ferry.to(kind(None), "numpy"))
+
+    def fail(_):
+        raise KeyError("mine")
+
+    name, kind = bring(read=fail, write=fail)
+    for call in (lambda: ferry.to(kind(None), "numpy"), lambda: ferry.to(source(), name)):
+        with pytest.raises(KeyError, match="mine"):
+            call()
+    loops, looping = bring(read=lambda toy: looping(toy.array))
+    with pytest.raises((ferry.FerryError, RecursionError)):
+        ferry.to(looping(source()), "numpy")
+    assert ferry.to(source(), loops).array.tolist() == source().tolist()
+
+
+def test_a_parcel_is_taken_once():
+    kept = []
+    name, _ = bring(write=lambda parcel: kept.append(parcel) or np.from_dlpack(parcel))
+    x = ferry.to(source(), name)
+    (parcel,) = kept
+    assert parcel.__dlpack_device__() == (1, 0)
+    refused(ferry.InvalidTensor, BufferError, lambda: np.from_dlpack(parcel))
+    assert x.tolist() == source().tolist()
+    ferry.to(source(), bring(write=kept.append)[0])
+    for words in ({"copy": True}, {"dl_device": (2, 0)}):
+        refused(ferry.InvalidArgument, ValueError, lambda w=words: kept[-1].__dlpack__(**w))
+    assert np.from_dlpack(kept[-1]).tolist() == source().tolist(), "refusing takes nothing"
+
+
+def test_parcels_that_nobody_takes_are_freed():
+    import gc
+    import sys
+
+    name, _ = bring(write=lambda parcel: None, alignment=1)
+    x = source()
+    before = sys.getrefcount(x)
+    for _ in range(10):
+        assert ferry.to(x, name) is None
+    gc.collect()
+    assert sys.getrefcount(x) == before
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"name": "torch"},
+        {"name": "np"},
+        {"alignment": 3},
+        {"alignment": 128},
+        {"alignment": 0},
+        {"strides": "odd"},
+        {"dtypes": ["float33"]},
+        {"types": ["no colon"]},
+        {"types": [3]},
+    ],
+    ids=str,
+)
+def test_registrations_that_mean_nothing(wrong):
+    facts = {"name": f"toy{next(numbers)}", "types": [Toy], "read": None, "write": None, **wrong}
+    refused(ferry.InvalidArgument, ValueError, lambda: ferry.register(**facts))
+    names = {info.name for info in ferry.frameworks()}
+    assert facts["name"] not in names - set(TARGETS)
+
+
+def test_a_name_is_taken_once():
+    name, _ = bring()
+    refused(
+        ferry.InvalidArgument,
+        ValueError,
+        lambda: ferry.register(name, types=[Toy], read=None, write=None),
+    )
+
+
+def test_a_registration_is_seen_at_once():
+    """What was concluded about the type before, and the names that errors list, change with it."""
+
+    @dataclasses.dataclass
+    class Late:
+        array: np.ndarray
+
+    result = ferry.to(Late(source()), "torch")
+    assert type(result) is Late, "a dataclass is a tree"
+    name, _ = bring(types=[Late], write=lambda parcel: Late(np.from_dlpack(parcel)))
+    assert ferry.to(Late(source()), "torch").tolist() == source().tolist()
+    assert name in {info.name for info in ferry.frameworks()}
+    error = refused(ferry.FrameworkMissing, ImportError, lambda: ferry.to(source(), "nobody"))
+    assert name in error.hint
+
+
+def test_types_by_name_and_subclasses():
+    class Late(Toy):
+        pass
+
+    class Later(Late):
+        pass
+
+    bring(types=[f"{Late.__module__}:{Late.__qualname__}"])
+    assert ferry.to(Later(source()), "torch").tolist() == source().tolist()
+
+
+PACKAGE = """
+import numpy as np
+import tensorferry as ferry
+
+class Array:
+    def __init__(self, values):
+        self.values = values
+
+def bring():
+    ferry.register(
+        "plugged", types=["plugged:Array"], read=lambda a: a.values,
+        write=lambda p: Array(np.from_dlpack(p)),
+    )
+"""
+
+USE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import tensorferry as ferry
+assert "plugged" not in sys.modules
+import numpy as np
+x = ferry.to(np.arange(3.0), "plugged")
+assert type(x).__module__ == "plugged" and x.values.tolist() == [0, 1, 2]
+assert ferry.to(x, "numpy").tolist() == [0, 1, 2]
+assert "plugged" in [info.name for info in ferry.frameworks()]
+print("plugged")
+"""
+
+
+def plug(folder, text):
+    (folder / "plugged.py").write_text(text)
+    info = folder / "plugged-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugged\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[tensorferry.frameworks]\nplugged = plugged:bring\n")
+
+
+def test_an_entry_point(tmp_path):
+    plug(tmp_path, PACKAGE)
+    assert children.run(USE, str(tmp_path)) == "plugged\n"
+
+
+def test_reading_a_tensor_of_an_entry_point(tmp_path):
+    """A caller who has the tensor need not name its framework first."""
+    plug(tmp_path, PACKAGE)
+    children.run(
+        """
+        import sys
+        sys.path.insert(0, sys.argv[1])
+        import tensorferry as ferry, plugged, numpy as np
+        assert ferry.to(plugged.Array(np.arange(3.0)), "numpy").tolist() == [0, 1, 2]
+        """,
+        str(tmp_path),
+    )
+
+
+def test_an_entry_point_that_breaks_names_itself(tmp_path):
+    plug(tmp_path, "import tensorferry_has_no_such_module")
+    children.run(
+        """
+        import sys
+        sys.path.insert(0, sys.argv[1])
+        import tensorferry as ferry, array
+        assert ferry.to(array.array("f", [1]), "numpy").tolist() == [1], "others go on"
+        try:
+            ferry.to(array.array("f", [1]), "plugged")
+        except Exception as error:
+            text = str(error)
+        assert "plugged" in text or "tensorferry_has_no_such_module" in text, text
+        """,
+        str(tmp_path),
+    )
