@@ -209,7 +209,7 @@ fn notes(
     access: Access,
 ) -> SmallVec<[Note; 2]> {
     let mut notes = SmallVec::new();
-    if reasons.is_none() && !source.through_array {
+    if reasons.is_none() {
         if target.holds == Holds::Immutable && source.nature == Nature::Mutable {
             notes.push(Note::SourceMustRest);
         } else if source.nature == Nature::Immutable && access == Access::ReadWrite {

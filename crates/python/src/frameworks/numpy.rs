@@ -42,9 +42,7 @@ impl Framework for NumPy {
 
     fn read<'py>(&self, object: &Bound<'py, PyAny>, form: Form) -> Result<Source<'py>> {
         let name = if form == Form::Scalar { "numpy scalar" } else { "numpy" };
-        let mut source = Source::here(object.clone(), name, read_array(object)?);
-        source.through_array = form == Form::Scalar;
-        Ok(source)
+        Ok(Source::here(object.clone(), name, read_array(object)?))
     }
 
     fn materialise(&self, object: &Bound<'_, PyAny>, _pending: Pending) -> Result<Tensor<Owner>> {
