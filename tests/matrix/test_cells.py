@@ -9,12 +9,13 @@ from matrix.cells import Cell
 from matrix.check import Failures, check
 from matrix.expect import Facts
 from matrix.makers import dtypes_of, make, pairs_of_source_and_case
-from support.dtypes import FLOAT32, sample
-from support.looks import FRAMEWORKS, LOOKS, TensorFlowLook
+from support.dtypes import ALL, FLOAT32, sample
+from support.looks import FRAMEWORKS, LOOKS, TensorFlowLook, has_dtype, names_dtype, torch_dtype
 from support.memory import churn
 
 import tensorferry as ferry
 
+import jax.numpy as jnp  # isort: skip
 import tensorflow as tf  # isort: skip
 
 
@@ -63,6 +64,29 @@ def test_more_dimensions_than_numpy_has(source: str, rank: int, target: str) -> 
         assert tf.reshape(result, [2]).numpy().tobytes() == raw.tobytes()
     else:
         check(Cell(x, facts, raw.tobytes()), target)
+
+
+@pytest.mark.parametrize("source", ["torch", "jax"])
+def test_types_that_a_version_does_not_exchange(source: str) -> None:
+    """Older versions of PyTorch and JAX have 8-bit floats that they do not hand to others: said
+    so."""
+    failures = Failures()
+    for dtype in (dtype for dtype in ALL if "float8" in dtype.name and names_dtype(source, dtype)):
+        with failures.watch(dtype):
+            x = (
+                torch.ones(3).to(torch_dtype(dtype))
+                if source == "torch"
+                else jnp.ones(3, dtype.numpy)
+            )
+            if has_dtype(source, dtype):
+                assert ferry.to(x, source) is x
+                assert np.array_equal(ferry.to(x, "numpy").astype(np.float32), np.ones(3))
+                continue
+            with pytest.raises(ferry.UnsupportedDType, match="hint: "):
+                ferry.to(x, "numpy")
+            with pytest.raises(ferry.UnsupportedDType, match="hint: "):
+                ferry.to(np.ones(3, dtype.numpy), source)
+    failures.report()
 
 
 @pytest.mark.skipif(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 import mlx.core as mx
@@ -12,6 +13,7 @@ import paddle
 import torch
 
 import jax  # isort: skip
+import jax.numpy as jnp  # isort: skip
 import tensorflow as tf  # isort: skip
 
 from support.capsules import Peek, dense_strides, peek
@@ -249,7 +251,7 @@ def torch_dtype(dtype: DType) -> torch.dtype | None:
 
 
 def has_dtype(framework: str, dtype: DType) -> bool:
-    """Whether this version of the framework holds the type."""
+    """Whether this version of the framework holds the type and exchanges it with others."""
     return dtype.name in _dtypes_of(framework)
 
 
@@ -262,11 +264,38 @@ def _dtypes_of(framework: str) -> frozenset[str]:
     return _found[framework]
 
 
-def _ask_jax(dtype: DType) -> bool:
-    import jax.numpy as jnp
+def _exports(make: Callable[[], object]) -> bool:
+    """Whether a framework's own DLPack takes one of its own tensors. Older versions of PyTorch
+    and JAX have 8-bit floats and do not."""
+    try:
+        make()
+    except RuntimeError as error:
+        if "DLPack" not in str(error) and "dlpack" not in str(error):
+            raise
+        return False
+    return True
 
-    # float6 has a name in some versions and no memory in any.
+
+def names_dtype(framework: str, dtype: DType) -> bool:
+    """Whether this version of PyTorch or JAX has such tensors, exchanged or not."""
+    if framework == "torch":
+        return torch_dtype(dtype) is not None
+    # float6 has a name in some versions of JAX and no memory in any.
     return dtype.name not in ("float6_e2m3fn", "float6_e3m2fn") and hasattr(jnp, dtype.name)
+
+
+def _ask_torch(dtype: DType) -> bool:
+    own = torch_dtype(dtype)
+    return own is not None and _exports(
+        lambda: torch.utils.dlpack.to_dlpack(torch.zeros(1, dtype=own))
+    )
+
+
+def _ask_jax(dtype: DType) -> bool:
+    if not names_dtype("jax", dtype):
+        return False
+    is_float8 = dtype.kind == "float" and dtype.bits == 8
+    return not is_float8 or _exports(lambda: jnp.zeros(1, dtype.numpy).__dlpack__())
 
 
 def _ask_tensorflow(dtype: DType) -> bool:
@@ -295,7 +324,7 @@ def _ask_paddle(dtype: DType) -> bool:
 
 _ASK = {
     "numpy": lambda dtype: True,
-    "torch": lambda dtype: torch_dtype(dtype) is not None,
+    "torch": _ask_torch,
     "jax": _ask_jax,
     "tensorflow": _ask_tensorflow,
     "paddle": _ask_paddle,
