@@ -290,6 +290,17 @@ def aligned() -> np.ndarray:
     return ferry.to(tf.ones((4, 4)), "numpy", copy=True)
 
 
+def test_the_plan_of_a_scalar_and_of_a_variable():
+    """A scalar's array is nobody else's; a variable gives its value and not itself."""
+    plan = ferry.plan(np.float32(3), "torch")
+    assert not any("memory" in note or "write" in note for note in plan.notes)
+    variable = tf.Variable([1.0, 2.0])
+    plan = ferry.plan(variable, "tensorflow")
+    assert plan.action == "share"
+    assert "itself" not in str(plan)
+    assert ferry.to(variable, "tensorflow") is not variable
+
+
 def test_a_plan_moves_nothing():
     x = np.ones((1 << 20,), np.float64)
     with ferry.trace() as trips:

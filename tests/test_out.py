@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from support.refusals import TARGETS
+from support.refusals import TARGETS, refused
 
 import tensorferry as ferry
 
@@ -73,6 +73,30 @@ def test_out_overlaps_through_another_framework_and_type():
     half = memory.view(np.float16)[:64]
     ferry.to(tensor, "numpy", out=half, dtype="float16")
     assert half.tolist() == np.arange(64).tolist()
+
+
+def test_out_within_the_budget():
+    """Filling takes no memory, unless source and destination overlap."""
+    apart = np.zeros((2, 3), np.float32)
+    assert ferry.to(source(), "numpy", out=apart, budget=0) is apart
+    memory = np.arange(1000, dtype=np.float32)
+
+    def shift(budget):
+        return ferry.to(memory[:-1], "numpy", out=memory[1:], budget=budget)
+
+    refused(ferry.OutOfMemory, MemoryError, lambda: shift(3995))
+    assert memory[1] == 1, "refusing moves nothing"
+    assert shift(3996)[0] == 0
+
+
+def test_out_is_written():
+    out = np.zeros((2, 3), np.float32)
+    refused(
+        ferry.InvalidArgument,
+        ValueError,
+        lambda: ferry.to(source(), "numpy", out=out, writable=False),
+    )
+    assert ferry.to(source(), "numpy", out=out, writable=True) is out
 
 
 def test_out_of_empty_and_scalar():

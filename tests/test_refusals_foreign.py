@@ -127,6 +127,19 @@ def test_dlpack_that_raises(error):
     refused_everywhere(ferry.FrameworkRefused, RuntimeError, speaks(__dlpack__=raiser(error)))
 
 
+def test_an_error_inside_dlpack_is_the_cause_and_is_not_tried_again():
+    calls = []
+
+    def broken(self, **keywords):
+        calls.append(keywords)
+        raise TypeError("not like this")
+
+    thing = speaks(__dlpack__=broken, __dlpack_device__=lambda self: (1, 0))
+    error = refused(ferry.FrameworkRefused, RuntimeError, lambda: ferry.to(thing, "numpy"))
+    assert len(calls) == 1
+    assert str(error.__cause__) == "not like this"
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("name", ["__dlpack__", "__array__", "__dlpack_device__"])
 def test_a_request_to_stop_is_passed_on(error, name):

@@ -166,8 +166,10 @@ def test_readers_and_writers_that_break():
 
     name, kind = bring(read=fail, write=fail)
     for call in (lambda: ferry.to(kind(None), "numpy"), lambda: ferry.to(source(), name)):
-        with pytest.raises(KeyError, match="mine"):
-            call()
+        error = refused(ferry.FrameworkRefused, RuntimeError, call)
+        assert name in str(error)
+        assert "mine" in str(error)
+        assert type(error.__cause__) is KeyError, "the traceback into the function is kept"
     loops, looping = bring(read=lambda toy: looping(toy.array))
     with pytest.raises((ferry.FerryError, RecursionError)):
         ferry.to(looping(source()), "numpy")
@@ -213,6 +215,12 @@ def test_parcels_that_nobody_takes_are_freed():
         {"dtypes": ["float33"]},
         {"types": ["no colon"]},
         {"types": [3]},
+        {"types": [list]},
+        {"types": ["builtins:dict"]},
+        {"types": [np.ndarray]},
+        {"types": ["torch:Tensor"]},
+        {"read": 2},
+        {"write": "no"},
     ],
     ids=str,
 )
@@ -229,6 +237,25 @@ def test_a_name_is_taken_once():
         ferry.InvalidArgument,
         ValueError,
         lambda: ferry.register(name, types=[Toy], read=None, write=None),
+    )
+
+
+def test_a_type_is_claimed_once():
+    _, kind = bring()
+    error = refused(ferry.InvalidArgument, ValueError, lambda: bring(types=[kind]))
+    assert kind.__qualname__ in str(error)
+    assert ferry.to(kind(source()), "torch").tolist() == source().tolist()
+
+
+def test_one_way_frameworks():
+    name, kind = bring(read=None)
+    assert type(ferry.to(source(), name)) is kind
+    assert "read=" in refused(ferry.NotATensor, TypeError, lambda: ferry.to(kind(0), "torch")).hint
+    name, kind = bring(write=None)
+    assert ferry.to(kind(source()), "torch").tolist() == source().tolist()
+    assert (
+        "write="
+        in refused(ferry.FrameworkMissing, ImportError, lambda: ferry.to(source(), name)).hint
     )
 
 
@@ -321,13 +348,19 @@ def test_an_entry_point_that_breaks_names_itself(tmp_path):
         """
         import sys
         sys.path.insert(0, sys.argv[1])
-        import tensorferry as ferry, array
+        import tensorferry as ferry, array, warnings
         assert ferry.to(array.array("f", [1]), "numpy").tolist() == [1], "others go on"
-        try:
-            ferry.to(array.array("f", [1]), "plugged")
-        except Exception as error:
-            text = str(error)
-        assert "plugged" in text or "tensorferry_has_no_such_module" in text, text
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                ferry.to(array.array("f", [1]), "plugged")
+            except ferry.FrameworkMissing as error:
+                assert "numpy" in error.hint
+        [warning] = caught
+        text = str(warning.message)
+        assert warning.category is RuntimeWarning
+        assert "plugged" in text and "tensorferry_has_no_such_module" in text, text
+        assert ferry.to({"a": object, "b": array.array("f", [1])}, "numpy")["b"].tolist() == [1]
         """,
         str(tmp_path),
     )

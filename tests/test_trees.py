@@ -126,6 +126,48 @@ def test_other_dicts():
     assert is_leaf(result["a"])
 
 
+class Encoding(collections.UserDict):
+    """As the batches of tokenisers are: a wrapped dict, and attributes beside it."""
+
+    def __init__(self, data, note):
+        super().__init__(data)
+        self.note = note
+
+
+def test_wrapped_dicts_and_lists():
+    source = Encoding({"ids": leaf(), "n": 3}, "kept")
+    result = ferry.to(source, "torch")
+    assert type(result) is Encoding
+    assert is_leaf(result["ids"])
+    assert (result["n"], result.note) == (3, "kept")
+    assert type(source["ids"]) is np.ndarray
+    result = ferry.to({"a": collections.UserList([leaf(), 1])}, "torch")["a"]
+    assert type(result) is collections.UserList
+    assert is_leaf(result[0])
+    plan = ferry.plan(source, "torch")
+    assert [place for place, _ in plan.plans] == ["['ids']"]
+
+
+def test_deques():
+    source = collections.deque([leaf(), 2, leaf(1)], maxlen=3)
+    result = ferry.to([source], "torch")[0]
+    assert (type(result), result.maxlen) == (collections.deque, 3)
+    assert is_leaf(result[0])
+    assert is_leaf(result[2], 1)
+    assert result[1] == 2
+    assert type(source[0]) is np.ndarray
+
+
+def test_objects_that_cannot_be_asked():
+    class Mute:
+        def __getattr__(self, name):
+            raise RuntimeError(f"no {name}")
+
+    for tree in (Mute(), {"a": Mute()}):
+        error = refused(ferry.FrameworkRefused, RuntimeError, lambda t=tree: ferry.to(t, "torch"))
+        assert type(error.__cause__) is RuntimeError
+
+
 def test_lists():
     result = ferry.to([leaf(), [leaf(1), []], 3], "torch")
     assert type(result) is list

@@ -1,9 +1,13 @@
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from types import ModuleType
-from typing import Any, Literal, final, overload
+from typing import Any, ClassVar, Literal, Protocol, final, overload
 
 __version__: str
+
+class _Dataclass(Protocol):
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
 class FerryError(Exception):
     hint: str | None
@@ -106,7 +110,7 @@ def to(
 ) -> Any: ...
 @overload
 def plan(
-    x: dict[Any, Any] | list[Any] | tuple[Any, ...],
+    x: dict[Any, Any] | list[Any] | tuple[Any, ...] | deque[Any] | _Dataclass,
     framework: str | ModuleType,
     *,
     device: Any = None,
@@ -133,8 +137,8 @@ def register(
     name: str,
     *,
     types: Sequence[type | str],
-    read: Callable[[Any], Any],
-    write: Callable[[Parcel], Any],
+    read: Callable[[Any], Any] | None,
+    write: Callable[[Parcel], Any] | None,
     dtypes: Sequence[str] | None = None,
     strides: Literal["dense", "permuted", "forward", "any"] = "dense",
     alignment: int = 64,

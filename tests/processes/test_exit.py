@@ -11,6 +11,8 @@ HELD = """
 import atexit, ctypes, itertools, sys, threading
 {imports}
 import numpy as np
+# Runs after our own function at exit, which is registered by the import below.
+atexit.register(lambda: dropper.join())
 import tensorferry as ferry
 
 names = sys.argv[1:]
@@ -66,11 +68,13 @@ def busy():
         ferry.to(want[::2], "numpy", dtype="float64")
 for _ in range(2):
     threading.Thread(target=busy, daemon=True).start()
-# A thread that lets go as soon as the main thread has ended.
+# A thread that lets go as soon as the main thread has ended, while our own function at exit runs. It
+# is done before Python finalises: JAX and PyTorch alone abort a thread that lets go after that.
 def wait_and_drop(held):
     threading.main_thread().join()
     held.clear()
-threading.Thread(target=wait_and_drop, args=(all_trips(),), daemon=True).start()
+dropper = threading.Thread(target=wait_and_drop, args=(all_trips(),), daemon=True)
+dropper.start()
 threading.Event().wait(0.05)
 for x, y, z in sources_and_results:
     assert ferry.to(z, "numpy").tolist() == want.tolist()
@@ -93,6 +97,31 @@ GROUPS = (
 def test_shares_that_are_held_at_exit(names):
     code = HELD.format(imports=children.imports(*names))
     assert children.run(code, *names) == "out\n"
+
+
+SLOW = """
+import threading, time
+import tensorferry as ferry
+from support.liars import Producer
+
+begun = threading.Event()
+
+class Slow(Producer):
+    def _delete(self, address):
+        begun.set()
+        time.sleep(0.3)
+        print("released", flush=True)
+
+held = [ferry.to(Slow(), "numpy")]
+threading.Thread(target=held.clear, daemon=True).start()
+begun.wait()
+print("out", flush=True)
+"""
+
+
+def test_a_release_that_has_begun_is_waited_for():
+    """It would come back to an interpreter that unwinds it, through C++ that cannot be unwound."""
+    assert children.run(SLOW) == "out\nreleased\n"
 
 
 # Holders that outlive Python itself: C code that lets go after, or while, the interpreter ends.

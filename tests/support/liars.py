@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import Any, ClassVar
 
 CPU = 1
 FLOAT = (2, 32, 1)
@@ -53,7 +53,13 @@ _new.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
 
 
 class Producer:
-    """Speaks `__dlpack__`, and counts how often what it handed out was given back."""
+    """Speaks `__dlpack__`, and counts how often what it handed out was given back.
+
+    Its memory and its deleter belong to the object itself, which therefore is never collected:
+    whoever took the capsule may look at both for as long as it likes.
+    """
+
+    _alive: ClassVar[list[Producer]] = []
 
     def __init__(
         self,
@@ -93,6 +99,7 @@ class Producer:
             self.managed.deleter = self.deleter
         self.name = name or (b"dltensor" if version is None else b"dltensor_versioned")
         self.capsule = _new(ctypes.addressof(self.managed), self.name, None)
+        self._alive.append(self)
 
     def _delete(self, _address: int) -> None:
         self.deleted += 1

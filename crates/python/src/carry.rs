@@ -233,7 +233,12 @@ pub(crate) fn into<'py>(
         Memory::Later { pending, .. } => materialise(&source.object, pending)?,
     };
     // A source that lies under the destination is read whole before the first byte is written.
-    let tensor = if overlap(&tensor, &destination) { packed(py, &tensor, tensor.dtype())? } else { tensor };
+    let tensor = if overlap(&tensor, &destination) {
+        plan::check_budget(tensor.layout().bytes(), &journey.wishes)?;
+        packed(py, &tensor, tensor.dtype())?
+    } else {
+        tensor
+    };
     convert(py, &tensor, destination.data(), destination.dtype(), destination.layout())?;
     if let Some((started, report)) = report {
         trace::record(py, report, started.elapsed())?;
@@ -248,7 +253,7 @@ fn destination(
     wishes: &Wishes,
 ) -> Result<Tensor<Owner>> {
     let given = read(out).map_err(|failure| match failure {
-        Failure::Ferry(error) => fail(
+        Failure::Ferry(error) | Failure::Because(error, _) => fail(
             ErrorKind::InvalidArgument,
             format!("out cannot be filled: {}", error.fact()),
             "pass a writable array or tensor of the target framework",
@@ -263,13 +268,14 @@ fn destination(
     if wishes.copy == Some(false) {
         return bad("out is filled by copying, and copy=False was given".into(), "leave out one of the two");
     }
+    if wishes.writable == Some(false) {
+        return bad("out is written, and writable=False was given".into(), "leave out one of the two");
+    }
     let facts = given.facts();
     if facts.pending.is_some() {
         return bad("out is a view whose memory holds other values".into(), "pass an out without a lazy bit");
     }
-    if facts.access == Access::ReadOnly
-        || facts.nature != plan::Nature::Mutable
-        || target.holds == Holds::Immutable
+    if facts.access == Access::ReadOnly || !facts.nature.allows_writing() || target.holds == Holds::Immutable
     {
         return bad("out must not be written".into(), "pass a writable array or tensor");
     }

@@ -17,6 +17,8 @@ use tensorferry_core::{Error, ErrorKind};
 pub(crate) enum Failure {
     /// A fact that tensorferry states.
     Ferry(Error),
+    /// A fact that tensorferry states about an exception of somebody else's code, which is kept as its cause.
+    Because(Error, PyErr),
     /// An exception raised by Python code, passed on as it is.
     Python(PyErr),
 }
@@ -41,6 +43,11 @@ impl From<Failure> for PyErr {
         match failure {
             Failure::Python(error) => error,
             Failure::Ferry(error) => Python::attach(|py| raise(py, &error)),
+            Failure::Because(error, cause) => Python::attach(|py| {
+                let raised = raise(py, &error);
+                raised.set_cause(py, Some(cause));
+                raised
+            }),
         }
     }
 }
@@ -48,17 +55,19 @@ impl From<Failure> for PyErr {
 impl Failure {
     /// The same failure, with the place inside a tree in front of its fact.
     pub(crate) fn at(self, place: &str) -> Self {
-        match self {
-            Self::Ferry(error) => {
-                let fact = format!("at {place}: {}", error.fact());
-                let hint = error.hint().map(str::to_owned);
-                let error = Error::new(error.kind(), fact);
-                Self::Ferry(match hint {
-                    Some(hint) => error.with_hint(hint),
-                    None => error,
-                })
+        let moved = |error: Error| {
+            let fact = format!("at {place}: {}", error.fact());
+            let hint = error.hint().map(str::to_owned);
+            let error = Error::new(error.kind(), fact);
+            match hint {
+                Some(hint) => error.with_hint(hint),
+                None => error,
             }
-            other => other,
+        };
+        match self {
+            Self::Ferry(error) => Self::Ferry(moved(error)),
+            Self::Because(error, cause) => Self::Because(moved(error), cause),
+            Self::Python(error) => Self::Python(error),
         }
     }
 }
@@ -74,7 +83,8 @@ pub(crate) fn refused(py: Python<'_>, framework: &str, failure: impl Into<Failur
     foreign(py, failure, ErrorKind::FrameworkRefused, &format!("{framework} refused the tensor"), &hint)
 }
 
-/// Turns an exception of somebody else's code into one of ours: what it was about, and its first line.
+/// Turns an exception of somebody else's code into one of ours: what it was about, and its first line. The
+/// exception itself, with its traceback, is the cause.
 ///
 /// Our own errors stay as they are, and so does what is no error but a request to stop (Ctrl-C).
 pub(crate) fn foreign(
@@ -92,7 +102,8 @@ pub(crate) fn foreign(
     let line = text.lines().next().unwrap_or_default().trim();
     let name = error.get_type(py).name().map(|name| name.to_string()).unwrap_or_default();
     let kind = if error.is_instance_of::<PyMemoryError>(py) { ErrorKind::OutOfMemory } else { kind };
-    fail(kind, format!("{about}: {name}: {line}"), hint)
+    let stated = Error::new(kind, format!("{about}: {name}: {line}")).with_hint(hint.to_owned());
+    Failure::Because(stated, error)
 }
 
 /// An argument of a wrong kind, in a word: the text of a string, the type of anything else.

@@ -10,6 +10,7 @@ mod capsule;
 mod carry;
 mod errors;
 mod frameworks;
+mod interpreter;
 mod owner;
 mod parcel;
 mod protocols;
@@ -165,7 +166,5 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(frameworks::info::frameworks, module)?)?;
     // What is public is listed in the package; PyO3's own list would name the private functions too.
     module.delattr("__all__")?;
-    let exits = wrap_pyfunction!(owner::_interpreter_exits, module)?;
-    module.py().import("atexit")?.call_method1("register", (exits,))?;
-    Ok(())
+    interpreter::watch(module)
 }

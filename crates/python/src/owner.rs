@@ -1,26 +1,18 @@
 //! What keeps the memory of a tensor alive, and how it is let go.
 //!
 //! Frameworks release what they hold on any thread, with or without the interpreter, in any order, and
-//! some of them after the interpreter has gone. A reference to a Python object is therefore given back
-//! only while the interpreter runs; from the moment it begins to exit, what is still held is left to the
-//! system. (Attaching a thread to an interpreter that is finalising would end or hang that thread.)
+//! some of them after the interpreter has gone. What may need the interpreter is therefore given back only
+//! while it runs; from the moment it begins to exit, what is still held is left to the system.
 
+use crate::interpreter::{Pass, with_interpreter};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
 use tensorferry_core::dlpack::Managed;
 use tensorferry_core::frozen::Mark;
 use tensorferry_core::host::HostBlock;
-
-static EXITING: AtomicBool = AtomicBool::new(false);
-
-/// Called by `atexit`, before the interpreter begins to finalise.
-#[pyfunction]
-pub(crate) fn _interpreter_exits() {
-    EXITING.store(true, Ordering::Release);
-}
 
 /// Keeps the memory of one tensor alive.
 pub(crate) enum Owner {
@@ -29,7 +21,7 @@ pub(crate) enum Owner {
     /// An exported Python buffer.
     Buffer(#[expect(dead_code, reason = "held for its drop")] Buffer),
     /// What a framework handed over by DLPack.
-    Managed(#[expect(dead_code, reason = "held for its drop")] Managed),
+    Managed(#[expect(dead_code, reason = "held for its drop")] Foreign),
     /// A block of our own.
     Block(#[expect(dead_code, reason = "held for its drop")] HostBlock),
     /// Another owner, released a little later and from the interpreter.
@@ -50,6 +42,11 @@ impl Owner {
     /// Keeps a Python object.
     pub(crate) fn object(object: Py<PyAny>) -> Self {
         Self::Object(Object(ManuallyDrop::new(object)))
+    }
+
+    /// Keeps what a framework handed over.
+    pub(crate) fn managed(managed: Managed) -> Self {
+        Self::Managed(Foreign(ManuallyDrop::new(managed)))
     }
 
     /// The same owner, with its memory marked as frozen for as long as it lives.
@@ -74,25 +71,17 @@ impl Owner {
     }
 }
 
-/// Runs `release` with the interpreter, or not at all once it exits.
-///
-/// The state is asked of CPython and not of PyO3, which counts its own calls on this thread: JAX lets go of
-/// the GIL while it destroys an array, perhaps below one of our own functions, and calls us from there.
-fn with_interpreter(release: impl FnOnce(Python<'_>)) {
-    // SAFETY: the interpreter is initialised and has not begun to exit, so the thread may attach; the token lives
-    // only inside the pair of calls; `release` does not unwind.
-    unsafe {
-        if EXITING.load(Ordering::Acquire) || ffi::Py_IsInitialized() == 0 {
-            return;
+/// What a framework handed over. Its deleter may want the GIL, so it runs under a pass.
+pub(crate) struct Foreign(ManuallyDrop<Managed>);
+
+impl Drop for Foreign {
+    fn drop(&mut self) {
+        if let Some(_pass) = Pass::get() {
+            // SAFETY: dropped once, and not used again.
+            unsafe { ManuallyDrop::drop(&mut self.0) };
         }
-        let state = ffi::PyGILState_Ensure();
-        release(Python::assume_attached());
-        ffi::PyGILState_Release(state);
     }
 }
-
-/// Owners that were let go and wait for the interpreter.
-static WAITING: Mutex<Vec<Owner>> = Mutex::new(Vec::new());
 
 /// An owner whose release is put off until the interpreter's main loop comes round, or the next call of ours.
 ///
@@ -100,17 +89,36 @@ static WAITING: Mutex<Vec<Owner>> = Mutex::new(Vec::new());
 /// GIL while a thread that has it waits for Paddle's lock, nobody would ever go on.
 pub(crate) struct Deferred(Option<Box<Owner>>);
 
+/// An owner that was let go and waits for the interpreter.
+struct Waiting {
+    _owner: Owner,
+    next: *mut Waiting,
+}
+
+/// The head of the list of those. Owners are pushed one at a time and taken all at once, so no lock is needed, and
+/// a fork never copies one that is held.
+static WAITING: AtomicPtr<Waiting> = AtomicPtr::new(ptr::null_mut());
+
 impl Drop for Deferred {
     fn drop(&mut self) {
         let Some(owner) = self.0.take() else { return };
-        if EXITING.load(Ordering::Acquire) {
+        let Some(_pass) = Pass::get() else {
             std::mem::forget(owner);
             return;
+        };
+        let waiting = Box::into_raw(Box::new(Waiting { _owner: *owner, next: ptr::null_mut() }));
+        let mut head = WAITING.load(Ordering::Relaxed);
+        loop {
+            // SAFETY: the node is ours until the exchange below gives it to the list.
+            unsafe { (*waiting).next = head };
+            match WAITING.compare_exchange_weak(head, waiting, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(now) => head = now,
+            }
         }
-        WAITING.lock().unwrap_or_else(PoisonError::into_inner).push(*owner);
         // SAFETY: the function may be called from any thread, with or without the GIL. When the queue is full the
         // calls in it are due anyway, and ours come with the next one.
-        unsafe { ffi::Py_AddPendingCall(Some(release_waiting), std::ptr::null_mut()) };
+        unsafe { ffi::Py_AddPendingCall(Some(release_waiting), ptr::null_mut()) };
     }
 }
 
@@ -121,8 +129,12 @@ extern "C" fn release_waiting(_: *mut std::ffi::c_void) -> std::ffi::c_int {
 
 /// Releases what waits. Called with the interpreter attached.
 pub(crate) fn release_deferred() {
-    let waiting = std::mem::take(&mut *WAITING.lock().unwrap_or_else(PoisonError::into_inner));
-    drop(waiting);
+    let mut waiting = WAITING.swap(ptr::null_mut(), Ordering::Acquire);
+    while !waiting.is_null() {
+        // SAFETY: the list came from `Box::into_raw`, and whoever swaps it out owns all of it.
+        let first = unsafe { Box::from_raw(waiting) };
+        waiting = first.next;
+    }
 }
 
 /// A reference to a Python object, given back on whichever thread drops it.

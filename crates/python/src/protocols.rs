@@ -32,7 +32,7 @@ pub(crate) fn speaks_array(kind: &Bound<'_, PyType>) -> PyResult<bool> {
 pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     let kind = object.get_type();
     if let Some(exchange) = Exchange::of(&kind) {
-        let tensor = exchange.export(object)?.map_owner(Owner::Managed);
+        let tensor = exchange.export(object)?.map_owner(Owner::managed);
         return Ok(Source::here(object.clone(), "dlpack", still_frozen(tensor)));
     }
     let dlpack = object.hasattr(intern!(object.py(), "__dlpack__")).map_err(|error| {
@@ -98,12 +98,16 @@ fn from_dlpack(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     }
     let keywords = [("max_version", (1, 3))].into_py_dict(py)?;
     let capsule = match object.call_method("__dlpack__", (), Some(&keywords)) {
-        Err(error) if error.is_instance_of::<PyTypeError>(py) => {
+        // A producer from before DLPack had versions does not know the keyword; other errors are its own.
+        Err(error)
+            if error.is_instance_of::<PyTypeError>(py)
+                && error.value(py).to_string().contains("argument") =>
+        {
             call::method(object, intern!(py, "__dlpack__"))
         }
         answer => answer,
     };
-    Ok(crate::capsule::take(&capsule.map_err(ours)?)?.map_owner(Owner::Managed))
+    Ok(crate::capsule::take(&capsule.map_err(ours)?)?.map_owner(Owner::managed))
 }
 
 fn from_array<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {

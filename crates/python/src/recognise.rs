@@ -72,6 +72,9 @@ pub(crate) enum Container {
     Tuple,
     NamedTuple,
     Dict,
+    Deque,
+    UserDict,
+    UserList,
     Dataclass,
     Registered,
 }
@@ -169,6 +172,15 @@ fn by_name(module: &str, name: &str, own: bool) -> Option<Recognised> {
     })
 }
 
+/// Whether objects of the type of this module and name have a reader, a shape or a meaning of their own here.
+pub(crate) fn is_known(module: &str, name: &str) -> bool {
+    module == "builtins" || by_name(module, name, true).is_some()
+}
+
+fn class<'py>(py: Python<'py>, module: &str, name: &str) -> PyResult<Bound<'py, PyType>> {
+    Ok(py.import(module)?.getattr(name)?.cast_into::<PyType>()?)
+}
+
 fn by_shape(kind: &Bound<'_, PyType>) -> PyResult<Recognised> {
     let py = kind.py();
     let is = |other: &Bound<'_, PyType>| kind.is_subclass(other);
@@ -207,6 +219,15 @@ fn by_shape(kind: &Bound<'_, PyType>) -> PyResult<Recognised> {
     }
     if crate::tree::is_registered(kind)? {
         return Ok(Recognised::Container(Container::Registered));
+    }
+    if is(&class(py, "collections", "deque")?)? {
+        return Ok(Recognised::Container(Container::Deque));
+    }
+    if is(&class(py, "collections", "UserDict")?)? {
+        return Ok(Recognised::Container(Container::UserDict));
+    }
+    if is(&class(py, "collections", "UserList")?)? {
+        return Ok(Recognised::Container(Container::UserList));
     }
     if kind.hasattr("__dataclass_fields__")? {
         return Ok(Recognised::Container(Container::Dataclass));

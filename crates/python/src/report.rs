@@ -5,7 +5,7 @@ use pyo3::types::PyTuple;
 use std::fmt::Write;
 use std::time::Duration;
 use tensorferry_core::Access;
-use tensorferry_core::plan::{Plan, Route, SourceFacts, TargetFacts};
+use tensorferry_core::plan::{Nature, Plan, Route, SourceFacts, TargetFacts};
 
 /// What will happen to a tensor, and why.
 #[pyclass(frozen, module = "tensorferry", name = "Plan")]
@@ -53,8 +53,9 @@ impl PlanReport {
             source: source.framework.to_owned(),
             target: target.framework.to_owned(),
             action: match plan.route {
-                Route::Itself => "itself",
-                Route::Share => "share",
+                // What stands for a variable is its value, another object over the same memory.
+                Route::Itself if source.nature != Nature::Snapshot => "itself",
+                Route::Itself | Route::Share => "share",
                 Route::Copy(_) => "copy",
             },
             source_dtype: source.dtype.name(),
@@ -105,7 +106,8 @@ impl PlanReport {
     fn __str__(&self) -> String {
         let mut text = self.headline();
         let shape: Vec<String> = self.shape.iter().map(i64::to_string).collect();
-        let _ = write!(text, "\n  {} of shape ({})", self.source_dtype, shape.join(", "));
+        let comma = if shape.len() == 1 { "," } else { "" };
+        let _ = write!(text, "\n  {} of shape ({}{comma})", self.source_dtype, shape.join(", "));
         if self.dtype != self.source_dtype {
             let _ = write!(text, ", becomes {}", self.dtype);
         }

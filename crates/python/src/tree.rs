@@ -1,11 +1,13 @@
 //! Trees: containers keep their shape, tensors in them are carried, everything else passes through.
 //!
-//! Dicts, lists, tuples, named tuples and dataclasses (and subclasses of them) are known by themselves.
+//! Dicts, lists, tuples, named tuples, deques, `UserDict`, `UserList` and dataclasses (and subclasses of them) are
+//! known by themselves.
 //! Other nodes are those registered here, with JAX or with PyTorch. An object that appears twice gives one
 //! result.
 
-use crate::errors::{Failure, Result, fail};
+use crate::errors::{Failure, Result, fail, foreign, type_name};
 use crate::recognise::{Container, Recognised, recognise};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCFunction, PyDict, PyList, PyTuple, PyType};
@@ -107,6 +109,8 @@ impl<'py> Walk<'py, '_> {
             Container::Dict => self.dict(object),
             Container::List => self.list(object),
             Container::Tuple | Container::NamedTuple => self.tuple(object, container),
+            Container::Deque => self.deque(object),
+            Container::UserDict | Container::UserList => self.wrapper(object),
             Container::Dataclass => self.dataclass(object),
             Container::Registered => match self.foreign(object)? {
                 Some(result) => Ok(result),
@@ -150,6 +154,32 @@ impl<'py> Walk<'py, '_> {
         }
         let copy = shallow_copy(object)?;
         copy.cast::<PyList>().map_err(PyErr::from)?.set_slice(0, results.len(), &results)?;
+        Ok(copy)
+    }
+
+    fn deque(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+        let items = object.try_iter()?.collect::<PyResult<Vec<_>>>()?;
+        let results = self.children(items.into_iter())?;
+        if !self.rebuild {
+            return Ok(object.clone());
+        }
+        let copy = shallow_copy(object)?;
+        copy.call_method0("clear")?;
+        copy.call_method1("extend", (results,))?;
+        Ok(copy)
+    }
+
+    /// A `UserDict` or `UserList`, whose content is the dict or list in its attribute `data`.
+    fn wrapper(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+        let name = intern!(object.py(), "data");
+        let data = object.getattr(name)?;
+        let Recognised::Container(container) = recognise(&data)? else { return Ok(object.clone()) };
+        let result = self.node(&data, container)?;
+        if !self.rebuild {
+            return Ok(object.clone());
+        }
+        let copy = shallow_copy(object)?;
+        copy.setattr(name, result)?;
         Ok(copy)
     }
 
@@ -218,16 +248,25 @@ fn is_scalar(recognised: Recognised) -> bool {
 }
 
 /// Whether the object itself speaks a protocol; the type alone may not tell.
-fn speaks(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+fn speaks(object: &Bound<'_, PyAny>) -> Result<bool> {
     if object.is_instance_of::<PyType>() {
         return Ok(false);
     }
     // SAFETY: the object is alive.
-    let buffer = unsafe { pyo3::ffi::PyObject_CheckBuffer(object.as_ptr()) } == 1;
-    Ok(buffer
-        || object.hasattr("__dlpack__")?
-        || object.hasattr("__array_interface__")?
-        || object.hasattr("__array__")?)
+    if unsafe { pyo3::ffi::PyObject_CheckBuffer(object.as_ptr()) } == 1 {
+        return Ok(true);
+    }
+    for name in ["__dlpack__", "__array_interface__", "__array__"] {
+        let has = object.hasattr(name).map_err(|error| {
+            let about = format!("the attributes of {} cannot be asked for", type_name(object));
+            let hint = "leave the object out of the tree, or mend its __getattr__";
+            foreign(object.py(), error, ErrorKind::FrameworkRefused, &about, hint)
+        })?;
+        if has {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn shallow_copy<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {

@@ -103,7 +103,12 @@ pub(crate) fn budget(given: Option<&Bound<'_, PyAny>>) -> Result<Option<usize>> 
         Ok(bytes) => Ok(Some(bytes)),
         Err(_) => Err(fail(
             ErrorKind::InvalidArgument,
-            format!("budget must be a number of bytes, zero or more, not {}", describe(given)),
+            match given.cast::<PyInt>() {
+                Ok(number) => {
+                    format!("budget must be a number of bytes that a machine can have, not {number}")
+                }
+                Err(_) => format!("budget must be a number of bytes, not {}", describe(given)),
+            },
             "leave budget out for no limit",
         )),
     }

@@ -47,7 +47,7 @@ pub fn decide(source: &SourceFacts<'_>, target: &TargetFacts, wishes: &Wishes) -
     if wishes.copy == Some(false) {
         return Err(copy_required(reasons[0], source, target));
     }
-    check_budget(source, wishes, dtype)?;
+    check_budget(source.layout.count().saturating_mul(dtype.size()), wishes)?;
     let frozen = wishes.writable == Some(false) || target.holds == Holds::Immutable;
     let access = if frozen { Access::ReadOnly } else { Access::ReadWrite };
     let notes = notes(source, target, Some(&reasons), dtype, access);
@@ -96,8 +96,8 @@ fn check_writable(target: &TargetFacts, wishes: &Wishes) -> Result<()> {
 fn is_fine_as_it_is(source: &SourceFacts<'_>, wishes: &Wishes, dtype: DType) -> bool {
     let access = match wishes.writable {
         None => true,
-        Some(true) => source.access == Access::ReadWrite && source.nature == Nature::Mutable,
-        Some(false) => source.access == Access::ReadOnly || source.nature != Nature::Mutable,
+        Some(true) => source.access == Access::ReadWrite && source.nature.allows_writing(),
+        Some(false) => source.access == Access::ReadOnly || !source.nature.allows_writing(),
     };
     let order = source.order == ByteOrder::Native || wishes.dtype == Wanted::Same;
     let place = source.device.kind == DeviceKind::Cpu || !wishes.on_host;
@@ -167,7 +167,7 @@ fn reasons_to_copy(source: &SourceFacts<'_>, target: &TargetFacts, wishes: &Wish
         reasons.push(Reason::CachedScalar);
     } else if lent && target.holds == Holds::Writable {
         reasons.push(Reason::Frozen);
-    } else if wishes.writable == Some(true) && (lent || source.nature != Nature::Mutable) {
+    } else if wishes.writable == Some(true) && (lent || !source.nature.allows_writing()) {
         reasons.push(Reason::WritableAsked);
     }
     if wishes.copy == Some(true) {
@@ -194,7 +194,7 @@ fn shared_access(source: &SourceFacts<'_>, target: &TargetFacts, wishes: &Wishes
         Holds::Writable => false,
         Holds::Flagged => {
             source.access == Access::ReadOnly
-                || source.nature != Nature::Mutable
+                || !source.nature.allows_writing()
                 || wishes.writable == Some(false)
         }
     };
@@ -214,7 +214,7 @@ fn notes(
             notes.push(Note::SourceMustRest);
         } else if source.nature == Nature::Immutable && access == Access::ReadWrite {
             notes.push(Note::AliasesImmutable);
-        } else if access == Access::ReadWrite {
+        } else if access == Access::ReadWrite && source.nature != Nature::Temporary {
             notes.push(Note::Aliases);
         }
     }
@@ -233,8 +233,11 @@ fn notes(
     notes
 }
 
-fn check_budget(source: &SourceFacts<'_>, wishes: &Wishes, dtype: DType) -> Result<()> {
-    let needs = source.layout.count().saturating_mul(dtype.size());
+/// Sees that a copy of so many bytes is within what there can be and what the caller allows.
+///
+/// # Errors
+/// When it is not.
+pub fn check_budget(needs: usize, wishes: &Wishes) -> Result<()> {
     if needs > isize::MAX as usize {
         return Err(Error::new(
             ErrorKind::OutOfMemory,
@@ -492,16 +495,19 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::UnsupportedLayout);
     }
 
-    fn any_facts() -> impl Strategy<Value = (Vec<i64>, usize, bool, u8, u8, usize)> {
+    fn any_facts() -> impl Strategy<Value = (Vec<i64>, usize, bool, usize, u8, usize)> {
         (
             proptest::collection::vec(-3i64..4, 0..4),
             0usize..70,
             any::<bool>(),
-            0u8..4,
+            0usize..NATURES.len(),
             0u8..4,
             0usize..DType::COUNT,
         )
     }
+
+    const NATURES: [Nature; 5] =
+        [Nature::Mutable, Nature::Temporary, Nature::Immutable, Nature::Cached, Nature::Snapshot];
 
     proptest! {
         /// Whatever the facts: a plan never lets read-only memory be written, `copy=False` never copies,
@@ -517,7 +523,7 @@ mod tests {
             let facts = SourceFacts {
                 address: 4096 + offset,
                 access: if frozen { Access::ReadOnly } else { Access::ReadWrite },
-                nature: [Nature::Mutable, Nature::Immutable, Nature::Cached, Nature::Snapshot][nature as usize],
+                nature: NATURES[nature],
                 pending: [None, None, Some(Pending::Negate), Some(Pending::Unpack)][pending as usize],
                 ..source(&layout, dtype)
             };
@@ -537,7 +543,7 @@ mod tests {
                     }
                     if writable == Some(true) {
                         prop_assert_eq!(plan.access, Access::ReadWrite);
-                        if plan.shares() { prop_assert!(!frozen && facts.nature == Nature::Mutable); }
+                        if plan.shares() { prop_assert!(!frozen && facts.nature.allows_writing()); }
                     }
                 }
                 Err(error) => {

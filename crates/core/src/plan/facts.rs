@@ -37,12 +37,21 @@ pub struct SourceFacts<'a> {
 pub enum Nature {
     /// Values may change; whoever shares sees it.
     Mutable,
+    /// The memory was made for this trip, and nobody else sees it (a NumPy scalar as an array).
+    Temporary,
     /// The framework promises its users that values never change.
     Immutable,
     /// Immutable, and the framework hands the same memory to others later (TensorFlow's scalars).
     Cached,
     /// The value of a variable at the call: it does not change, and must not be written.
     Snapshot,
+}
+
+impl Nature {
+    /// Whether a write to the memory breaks no promise.
+    pub fn allows_writing(self) -> bool {
+        matches!(self, Self::Mutable | Self::Temporary)
+    }
 }
 
 /// Work that the source's framework has put off.

@@ -184,7 +184,7 @@ fn import_tensor<'py>(py: Python<'py>, state: &State, tensor: Tensor<Owner>) -> 
 /// The public door, for a jaxlib whose own function takes other arguments than we know. It wants an object with
 /// `__dlpack__`, not a capsule.
 fn public<'py>(py: Python<'py>, state: &State, capsule: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
-    let tensor = crate::capsule::take(capsule)?.map_owner(Owner::Managed);
+    let tensor = crate::capsule::take(capsule)?.map_owner(Owner::managed);
     let parcel = crate::parcel::Parcel::wrap(py, tensor, true)?;
     call::call1(state.from_dlpack.bind(py), &parcel).map_err(|error| refused(py, "JAX", error))
 }
@@ -199,7 +199,7 @@ fn export(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
         }
         None => call::method(object, intern!(py, "__dlpack__"))?,
     };
-    Ok(crate::capsule::take(&capsule)?.map_owner(Owner::Managed))
+    Ok(crate::capsule::take(&capsule)?.map_owner(Owner::managed))
 }
 
 /// Whether the array lies on more than one device. jaxlib would export the first piece as if it were the whole.

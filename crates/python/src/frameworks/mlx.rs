@@ -120,5 +120,5 @@ fn export(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
         }
         refused(py, "MLX", error)
     })?;
-    Ok(crate::capsule::take(&capsule)?.map_owner(Owner::Managed))
+    Ok(crate::capsule::take(&capsule)?.map_owner(Owner::managed))
 }

@@ -14,7 +14,7 @@ use pyo3::sync::PyOnceLock;
 use std::sync::Mutex;
 use tensorferry_core::dtype::DTypes;
 use tensorferry_core::layout::Dims;
-use tensorferry_core::plan::{Holds, Pending, Strides, TargetFacts};
+use tensorferry_core::plan::{Holds, Nature, Pending, Strides, TargetFacts};
 use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout, Tensor};
 
 pub(crate) struct NumPy;
@@ -41,8 +41,14 @@ impl Framework for NumPy {
     }
 
     fn read<'py>(&self, object: &Bound<'py, PyAny>, form: Form) -> Result<Source<'py>> {
-        let name = if form == Form::Scalar { "numpy scalar" } else { "numpy" };
-        Ok(Source::here(object.clone(), name, read_array(object)?))
+        let tensor = read_array(object)?;
+        Ok(match form {
+            // The array of a scalar is made for us and seen by nobody else.
+            Form::Scalar => {
+                Source::here(object.clone(), "numpy scalar", tensor).with_nature(Nature::Temporary)
+            }
+            _ => Source::here(object.clone(), "numpy", tensor),
+        })
     }
 
     fn materialise(&self, object: &Bound<'_, PyAny>, _pending: Pending) -> Result<Tensor<Owner>> {

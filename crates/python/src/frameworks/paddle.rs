@@ -119,7 +119,7 @@ fn export(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
         Some(exchange) => exchange.export(object)?,
         None => crate::capsule::take(&call::call1(state.to_dlpack.bind(py), object)?)?,
     };
-    Ok(tensor.map_owner(Owner::Managed))
+    Ok(tensor.map_owner(Owner::managed))
 }
 
 fn explain(object: &Bound<'_, PyAny>, failure: Failure) -> Failure {

@@ -5,13 +5,15 @@
 //! parcel with `__dlpack__` that meets the stated facts.
 
 use super::{TABLE, Target};
-use crate::errors::{Result, fail};
+use crate::errors::{Result, describe, fail, foreign};
 use crate::owner::Owner;
 use crate::recognise::{Recognised, recognise};
 use crate::source::{Memory, Source};
+use pyo3::exceptions::{PyException, PyRuntimeWarning};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyString, PyType};
+use std::ffi::CString;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tensorferry_core::dtype::DTypes;
 use tensorferry_core::plan::{Holds, Nature, Strides, TargetFacts};
@@ -21,8 +23,8 @@ struct Registration {
     facts: TargetFacts,
     /// Module and qualified name of each tensor type.
     types: Vec<(String, String)>,
-    read: Py<PyAny>,
-    write: Py<PyAny>,
+    read: Option<Py<PyAny>>,
+    write: Option<Py<PyAny>>,
 }
 
 /// Registrations are never taken back, so references to them live for ever. The lock is only held by threads that
@@ -63,7 +65,9 @@ pub(crate) fn names(_py: Python<'_>) -> Vec<String> {
     register_list().iter().map(|entry| entry.facts.framework.to_owned()).collect()
 }
 
-/// Runs the functions that installed packages offer as entry points, once.
+/// Runs the functions that installed packages offer as entry points, once. One that fails is named in a warning,
+/// and the others go on. (Calls that come meanwhile, from such a function or from another thread, see what is
+/// registered so far.)
 pub(crate) fn load_entry_points(py: Python<'_>) -> Result<()> {
     static LOADED: PyOnceLock<()> = PyOnceLock::new();
     if LOADED.get(py).is_some() {
@@ -75,9 +79,23 @@ pub(crate) fn load_entry_points(py: Python<'_>) -> Result<()> {
     let points = py.import("importlib.metadata")?.call_method("entry_points", (), Some(&keywords))?;
     for point in points.try_iter()? {
         let point = point?;
-        point.call_method0("load")?.call0()?;
+        match point.call_method0("load").and_then(|function| function.call0()) {
+            Err(error) if error.is_instance_of::<PyException>(py) => warn(&point, &error)?,
+            other => drop(other?),
+        }
     }
     Ok(())
+}
+
+fn warn(point: &Bound<'_, PyAny>, error: &PyErr) -> PyResult<()> {
+    let py = point.py();
+    let text = format!(
+        "the entry point {} ({}) in the group tensorferry.frameworks failed and is left out: {error}",
+        point.getattr("name")?,
+        point.getattr("value")?
+    );
+    let text = CString::new(text.replace('\0', " "))?;
+    PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &text, 1)
 }
 
 /// What a registered framework accepts.
@@ -87,15 +105,26 @@ pub(crate) fn facts(place: usize) -> Result<TargetFacts> {
 
 /// Reads one of its tensors.
 pub(crate) fn read<'py>(object: &Bound<'py, PyAny>, place: usize) -> Result<Source<'py>> {
-    let entry = at(place)?;
-    let given = entry.read.bind(object.py()).call1((object,))?;
+    let (py, entry) = (object.py(), at(place)?);
+    let name = entry.facts.framework;
+    let Some(read) = &entry.read else {
+        return Err(fail(
+            ErrorKind::NotATensor,
+            format!("{name} was registered without a reader"),
+            "register it with read=, a function that gives an object with __dlpack__",
+        ));
+    };
+    let given = read.bind(py).call1((object,)).map_err(|error| {
+        let about = format!("the reader that was registered for {name} failed");
+        foreign(py, error, ErrorKind::FrameworkRefused, &about, "mend the function passed as read=")
+    })?;
     if given.is(object) {
         return finish(crate::protocols::read(object)?, object, entry);
     }
     if matches!(recognise(&given)?, Recognised::Registered(_)) {
         return Err(fail(
             ErrorKind::InvalidArgument,
-            format!("the reader of {} gave another tensor of a registered framework", entry.facts.framework),
+            format!("the reader of {name} gave another tensor of a registered framework"),
             "let it return an array, a buffer, or an object with __dlpack__",
         ));
     }
@@ -126,8 +155,19 @@ fn finish<'py>(
 /// Makes one of its tensors.
 pub(crate) fn write<'py>(py: Python<'py>, tensor: Tensor<Owner>, place: usize) -> Result<Bound<'py, PyAny>> {
     let entry = at(place)?;
+    let name = entry.facts.framework;
+    let Some(write) = &entry.write else {
+        return Err(fail(
+            ErrorKind::FrameworkMissing,
+            format!("{name} was registered without a writer"),
+            "register it with write=, a function that takes a Parcel",
+        ));
+    };
     let parcel = crate::parcel::Parcel::wrap(py, tensor, entry.facts.holds == Holds::Immutable)?;
-    Ok(entry.write.bind(py).call1((parcel,))?)
+    write.bind(py).call1((parcel,)).map_err(|error| {
+        let about = format!("the writer that was registered for {name} failed");
+        foreign(py, error, ErrorKind::FrameworkRefused, &about, "mend the function passed as write=")
+    })
 }
 
 /// Adds a framework, so that `to` reads its tensors and makes new ones.
@@ -136,8 +176,9 @@ pub(crate) fn write<'py>(py: Python<'py>, tensor: Tensor<Owner>, place: usize) -
 ///     name: What users write in `to(x, name)`.
 ///     types: Its tensor types, as classes or as "module:Class", which imports nothing.
 ///     read: Called with one of its tensors; returns anything that `to` reads, such as an object with
-///         `__dlpack__`.
-///     write: Called with a Parcel that has `__dlpack__`; returns one of its tensors over that memory.
+///         `__dlpack__`. None if its tensors are not read.
+///     write: Called with a Parcel that has `__dlpack__`; returns one of its tensors over that memory. None if none
+///         are made.
 ///     dtypes: The element types it holds, by name; all of them if left out.
 ///     strides: What `write` takes: "dense" row-major, "permuted" (no gaps), "forward" (no negative strides)
 ///         or "any".
@@ -153,8 +194,8 @@ pub(crate) fn register(
     py: Python<'_>,
     name: &str,
     types: Vec<Bound<'_, PyAny>>,
-    read: Py<PyAny>,
-    write: Py<PyAny>,
+    read: Option<Bound<'_, PyAny>>,
+    write: Option<Bound<'_, PyAny>>,
     dtypes: Option<Vec<String>>,
     strides: &str,
     alignment: usize,
@@ -176,6 +217,18 @@ pub(crate) fn register(
             "leave it out for 64",
         ));
     }
+    let types = types.iter().map(type_name).collect::<Result<Vec<_>>>()?;
+    for (module, class) in &types {
+        if place_of(py, module, class).is_some() || crate::recognise::is_known(module, class) {
+            return Err(fail(
+                ErrorKind::InvalidArgument,
+                format!("objects of type {module}.{class} have their reader already"),
+                "register a type of your own",
+            ));
+        }
+    }
+    let read = callable("read", read)?;
+    let write = callable("write", write)?;
     let name: &'static str = Box::leak(name.to_owned().into_boxed_str());
     let facts = TargetFacts {
         framework: name,
@@ -191,12 +244,22 @@ pub(crate) fn register(
         max_rank,
         holds: if immutable { Holds::Immutable } else { Holds::Writable },
     };
-    let types = types.iter().map(type_name).collect::<Result<_>>()?;
     let entry: &'static Registration = Box::leak(Box::new(Registration { facts, types, read, write }));
     register_list().push(entry);
     crate::recognise::forget(py);
     super::forget(py);
     Ok(())
+}
+
+fn callable(name: &str, given: Option<Bound<'_, PyAny>>) -> Result<Option<Py<PyAny>>> {
+    match given {
+        Some(given) if !given.is_callable() => Err(fail(
+            ErrorKind::InvalidArgument,
+            format!("{name} must be a function or None, not {}", describe(&given)),
+            "pass a function of one argument",
+        )),
+        other => Ok(other.map(Bound::unbind)),
+    }
 }
 
 fn parse_types(names: Option<Vec<String>>) -> Result<DTypes> {

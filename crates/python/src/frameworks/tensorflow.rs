@@ -184,7 +184,7 @@ fn public_array<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
 
 fn by_capsule(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     let capsule = call::call1(state(object.py())?.to_dlpack.bind(object.py()), object)?;
-    Ok(crate::capsule::take(&capsule)?.map_owner(Owner::Managed))
+    Ok(crate::capsule::take(&capsule)?.map_owner(Owner::managed))
 }
 
 /// A tensor on a GPU is refused: its array would be a copy on the host, made without a word.

@@ -169,7 +169,7 @@ fn read_only<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
         None => Err(crate::protocols::not_a_tensor(object)),
     };
     let tensor = tensor.map_err(|failure| refused(object.py(), "PyTorch", failure))?;
-    Ok(Source::here(object.clone(), "torch", tensor.map_owner(Owner::Managed).read_only()))
+    Ok(Source::here(object.clone(), "torch", tensor.map_owner(Owner::managed).read_only()))
 }
 
 /// A subclass, or a mode that is on, may answer for the storage itself (`__torch_function__`); what it gives must

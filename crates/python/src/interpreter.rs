@@ -1,0 +1,84 @@
+//! The interpreter as seen by code that is called from anywhere: may it still be entered?
+//!
+//! Frameworks release memory on any thread, with or without the GIL. A thread that asks for the GIL of an
+//! interpreter that is finalising never comes back: CPython 3.11 unwinds it, through frames of C++ and Rust that
+//! cannot be unwound, and the process aborts. So whatever may need the interpreter holds a [`Pass`]. From `atexit`
+//! on none is given out any more, and the exit waits for those that are still held.
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+static EXITING: AtomicBool = AtomicBool::new(false);
+static PASSES: AtomicUsize = AtomicUsize::new(0);
+
+/// How long the exit waits for others. A release takes microseconds; whoever needs longer is stuck elsewhere.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// As long as this lives the interpreter does not begin to finalise.
+pub(crate) struct Pass(());
+
+impl Pass {
+    /// A pass, or nothing once the interpreter exits.
+    ///
+    /// The count goes up before the flag is read, and the exit sets the flag before it reads the count: one of the
+    /// two sees the other.
+    pub(crate) fn get() -> Option<Self> {
+        PASSES.fetch_add(1, Ordering::SeqCst);
+        let pass = Self(());
+        // SAFETY: the function may be called at any time, from any thread.
+        let gone = EXITING.load(Ordering::SeqCst) || unsafe { ffi::Py_IsInitialized() } == 0;
+        (!gone).then_some(pass)
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        PASSES.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Runs `work` with the interpreter, or not at all once it exits.
+///
+/// The state is asked of CPython and not of PyO3, which counts its own calls on this thread: JAX lets go of
+/// the GIL while it destroys an array, perhaps below one of our own functions, and calls us from there.
+pub(crate) fn with_interpreter(work: impl FnOnce(Python<'_>)) {
+    let Some(_pass) = Pass::get() else { return };
+    // SAFETY: with a pass the interpreter is there and does not finalise, so the thread may attach; the token lives
+    // only inside the pair of calls; `work` does not unwind.
+    unsafe {
+        let state = ffi::PyGILState_Ensure();
+        work(Python::assume_attached());
+        ffi::PyGILState_Release(state);
+    }
+}
+
+/// Called by `atexit`, before the interpreter begins to finalise.
+#[pyfunction]
+fn interpreter_exits(py: Python<'_>) {
+    EXITING.store(true, Ordering::SeqCst);
+    py.detach(|| {
+        let begin = Instant::now();
+        while PASSES.load(Ordering::SeqCst) != 0 && begin.elapsed() < PATIENCE {
+            std::thread::yield_now();
+        }
+    });
+}
+
+/// Called in the child of a fork: the threads that held passes are not there.
+#[pyfunction]
+fn child_begins() {
+    PASSES.store(0, Ordering::SeqCst);
+}
+
+/// Asks Python to tell us of its end, and of forks.
+pub(crate) fn watch(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    let exits = wrap_pyfunction!(interpreter_exits, module)?;
+    py.import("atexit")?.call_method1("register", (exits,))?;
+    let keywords = pyo3::types::PyDict::new(py);
+    keywords.set_item("after_in_child", wrap_pyfunction!(child_begins, module)?)?;
+    py.import("os")?.call_method("register_at_fork", (), Some(&keywords))?;
+    Ok(())
+}
