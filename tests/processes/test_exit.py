@@ -68,8 +68,8 @@ def busy():
         ferry.to(want[::2], "numpy", dtype="float64")
 for _ in range(2):
     threading.Thread(target=busy, daemon=True).start()
-# A thread that lets go as soon as the main thread has ended, while our own function at exit runs. It
-# is done before Python finalises: JAX and PyTorch alone abort a thread that lets go after that.
+# A thread that lets go as soon as the main thread has ended, while our own function at exit runs.
+# It is done before Python finalises: JAX and PyTorch alone abort a thread that lets go after that.
 def wait_and_drop(held):
     threading.main_thread().join()
     held.clear()
