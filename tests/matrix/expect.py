@@ -126,9 +126,10 @@ def expect(
         asked_in_vain = target == "jax" and dtype is not None and wanted.is_wide and not is_x64_on()
         native = dtype is None or not facts.swapped
         if native and not asked_in_vain and writable in (None, harmless):
-            return Outcome(
-                "itself", wanted, takes.users == "write" or (takes.users == "flagged" and harmless)
-            )
+            # Of a variable the value comes back, which is another object over the same memory.
+            action = "share" if facts.snapshot else "itself"
+            may_write = takes.users == "write" or (takes.users == "flagged" and harmless)
+            return Outcome(action, wanted, may_write)
     if not has_dtype(target, wanted) or (target == "jax" and wanted.is_wide and not is_x64_on()):
         return fails(ferry.UnsupportedDType, "the target lacks the type")
     if len(facts.shape) > takes.rank:
