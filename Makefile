@@ -6,6 +6,7 @@
 PYTHON      ?= python3
 WORKERS     ?= 2
 PYTEST_ARGS ?=
+BENCH_ARGS  ?=
 CARGO_FLAGS ?=
 NIGHTLY     ?= nightly
 
@@ -38,7 +39,7 @@ unexport PYTHONPATH VIRTUAL_ENV
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
-	@echo "  variables: PYTHON=$(PYTHON)  WORKERS=$(WORKERS) (test processes)  PYTEST_ARGS  CARGO_FLAGS"
+	@echo "  variables: PYTHON=$(PYTHON)  WORKERS=$(WORKERS) (test processes)  PYTEST_ARGS  BENCH_ARGS  CARGO_FLAGS"
 
 ##### use
 
@@ -91,6 +92,12 @@ miri: ## Run the Rust tests that need no Python under Miri (adds it to the night
 	MIRIFLAGS="$${MIRIFLAGS--Zmiri-disable-isolation}" PROPTEST_CASES=$${PROPTEST_CASES-4} \
 	    cargo +$(NIGHTLY) miri test $(CARGO_FLAGS) $(PURE_CRATES) --tests
 
+##### measure
+
+.PHONY: bench
+bench: $(VENV)/.stamp-wheel ## Measure against the best native one-liners (BENCH_ARGS="--quick --only percall" for less)
+	$(VENV)/bin/python benches/run.py $(BENCH_ARGS)
+
 ##### check
 
 .PHONY: lint
@@ -132,7 +139,7 @@ lock: $(VENV)/.stamp-uv ## Compile requirements/*.in to the locks (UPGRADE=1 tak
 .PHONY: clean
 clean: ## Remove what was built; the environments stay
 	rm -rf target .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	find crates python tests examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find crates python tests examples benches -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 .PHONY: distclean
 distclean: clean ## Remove the environments too

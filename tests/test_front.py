@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import contextvars
 import importlib.resources
+import inspect
 import pathlib
 import re
 import statistics
@@ -99,6 +100,34 @@ def test_public_names():
     assert all(getattr(ferry, name) is not None for name in ferry.__all__)
     assert re.fullmatch(r"\d+\.\d+\.\d+", ferry.__version__)
     assert all(getattr(ferry, name).__doc__ for name in ferry.__all__ if name != "__version__")
+
+
+@pytest.mark.parametrize("verb", [ferry.to, ferry.plan], ids=["to", "plan"])
+def test_arguments_in_every_form(verb):
+    x = np.arange(3.0)
+    results = [
+        verb(x, "torch"),
+        verb(x, framework="torch"),
+        verb(x=x, framework="torch"),
+        verb(framework="torch", x=x),
+        verb(x, "torch", copy=None, dtype=None, device=None, writable=None, stream=None),
+        verb(*[x], framework=torch, budget=None),
+    ]
+    assert len({type(result) for result in results}) == 1
+    for wrong, says in (
+        (lambda: verb(), "x"),
+        (lambda: verb(x), "framework"),
+        (lambda: verb(framework="torch"), "x"),
+        (lambda: verb(x, "torch", "cpu"), "positional"),
+        (lambda: verb(x, "torch", x=x), "x"),
+        (lambda: verb(x, "torch", framework="torch"), "framework"),
+        (lambda: verb(x, "torch", colour=1), "colour"),
+    ):
+        with pytest.raises(TypeError, match=says):
+            wrong()
+    signature = inspect.signature(verb)
+    assert list(signature.parameters)[:2] == ["x", "framework"]
+    assert all(p.default is None for p in list(signature.parameters.values())[2:])
 
 
 def test_the_code_in_the_readme_runs():

@@ -34,9 +34,12 @@ pub enum ErrorKind {
     FrameworkRefused,
 }
 
-/// One fact and, where there is something to do, one hint.
+/// One fact and, where there is something to do, one hint. Small, because every result has room for one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Error {
+pub struct Error(Box<Said>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Said {
     kind: ErrorKind,
     fact: Cow<'static, str>,
     hint: Option<Cow<'static, str>>,
@@ -45,7 +48,7 @@ pub struct Error {
 impl Error {
     /// An error that states `fact`.
     pub fn new(kind: ErrorKind, fact: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind, fact: fact.into(), hint: None }
+        Self(Box::new(Said { kind, fact: fact.into(), hint: None }))
     }
 
     /// An error about memory from outside that breaks its own contract.
@@ -57,30 +60,30 @@ impl Error {
     /// The same error with a line that says what to do.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
-        self.hint = Some(hint.into());
+        self.0.hint = Some(hint.into());
         self
     }
 
     /// Which sort of error this is.
     pub fn kind(&self) -> ErrorKind {
-        self.kind
+        self.0.kind
     }
 
     /// What is the case, in one line.
     pub fn fact(&self) -> &str {
-        &self.fact
+        &self.0.fact
     }
 
     /// What to do, in one line.
     pub fn hint(&self) -> Option<&str> {
-        self.hint.as_deref()
+        self.0.hint.as_deref()
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.fact)?;
-        match &self.hint {
+        f.write_str(self.fact())?;
+        match self.hint() {
             Some(hint) => write!(f, "\nhint: {hint}"),
             None => Ok(()),
         }

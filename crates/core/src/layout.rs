@@ -8,15 +8,24 @@
 use crate::error::{Error, Result};
 use smallvec::SmallVec;
 
-/// A few numbers, one for each dimension; eight or fewer stay off the heap.
-pub type Dims = SmallVec<[i64; 8]>;
+/// A few numbers, two for each dimension: up to four dimensions stay off the heap.
+pub type Numbers = SmallVec<[i64; 8]>;
 
 /// The shape of a tensor and the distance in bytes between neighbours along each dimension.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    shape: Dims,
-    strides: Dims,
+    /// The lengths of all dimensions, then the distances.
+    numbers: Numbers,
     item: usize,
+}
+
+/// Zeros, two for each dimension. Up to four dimensions take no path through the allocator.
+#[inline]
+fn zeros(rank: usize) -> Numbers {
+    match rank {
+        0..=4 => Numbers::from_buf_and_len([0; 8], 2 * rank),
+        _ => Numbers::from_elem(0, 2 * rank),
+    }
 }
 
 impl Layout {
@@ -24,6 +33,7 @@ impl Layout {
     ///
     /// # Errors
     /// When a dimension is negative, the two differ in length, or a size or offset overflows.
+    #[inline(always)]
     pub fn strided(item: usize, shape: &[i64], strides: &[i64]) -> Result<Self> {
         if shape.len() != strides.len() {
             return Err(Error::invalid_tensor(format!(
@@ -32,7 +42,12 @@ impl Layout {
                 strides.len()
             )));
         }
-        let layout = Self { shape: Dims::from_slice(shape), strides: Dims::from_slice(strides), item };
+        let mut numbers = zeros(shape.len());
+        let (lengths, steps) = numbers.split_at_mut(shape.len());
+        for (axis, (length, step)) in lengths.iter_mut().zip(steps).enumerate() {
+            (*length, *step) = (shape[axis], strides[axis]);
+        }
+        let layout = Self { numbers, item };
         layout.check()?;
         Ok(layout)
     }
@@ -42,14 +57,20 @@ impl Layout {
     /// # Errors
     /// As [`Layout::strided`].
     pub fn strided_by_element(item: usize, shape: &[i64], strides: &[i64]) -> Result<Self> {
-        let mut bytes = Dims::with_capacity(strides.len());
-        for (axis, stride) in strides.iter().enumerate() {
-            let stride = stride.checked_mul(item as i64).ok_or_else(|| {
-                Error::invalid_tensor(format!("the stride of dimension {axis} overflows: {stride}"))
-            })?;
-            bytes.push(stride);
+        if shape.len() != strides.len() {
+            return Self::strided(item, shape, strides);
         }
-        Self::strided(item, shape, &bytes)
+        let mut numbers = zeros(shape.len());
+        let (lengths, steps) = numbers.split_at_mut(shape.len());
+        for (axis, (length, step)) in lengths.iter_mut().zip(steps).enumerate() {
+            let stride = strides[axis].checked_mul(item as i64).ok_or_else(|| {
+                Error::invalid_tensor(format!("the stride of dimension {axis} overflows: {}", strides[axis]))
+            })?;
+            (*length, *step) = (shape[axis], stride);
+        }
+        let layout = Self { numbers, item };
+        layout.check()?;
+        Ok(layout)
     }
 
     /// The dense row-major layout of `shape`.
@@ -57,21 +78,26 @@ impl Layout {
     /// # Errors
     /// When a dimension is negative or the size overflows.
     pub fn dense(item: usize, shape: &[i64]) -> Result<Self> {
-        let mut strides = Dims::from_elem(0, shape.len());
+        let rank = shape.len();
+        let mut numbers = zeros(rank);
+        numbers[..rank].copy_from_slice(shape);
         let mut step = item as i64;
-        for axis in (0..shape.len()).rev() {
-            strides[axis] = step;
+        for axis in (0..rank).rev() {
+            numbers[rank + axis] = step;
             step = step
                 .checked_mul(shape[axis].max(1))
                 .ok_or_else(|| Error::invalid_tensor(format!("the size of shape {shape:?} overflows")))?;
         }
-        Self::strided(item, shape, &strides)
+        let layout = Self { numbers, item };
+        layout.check()?;
+        Ok(layout)
     }
 
+    #[inline(always)]
     fn check(&self) -> Result<()> {
         let (mut bytes, mut low, mut high) = (self.item as i64, 0i64, self.item as i64);
-        let empty = self.shape.contains(&0);
-        for (axis, (&dim, &stride)) in self.shape.iter().zip(&self.strides).enumerate() {
+        let empty = self.is_empty();
+        for (axis, (dim, stride)) in self.axes().enumerate() {
             if dim < 0 {
                 return Err(Error::invalid_tensor(format!("shape dimension {axis} is negative: {dim}")));
             }
@@ -81,8 +107,8 @@ impl Layout {
             let overflow = || {
                 Error::invalid_tensor(format!(
                     "shape {:?} with strides {:?} overflows",
-                    &self.shape[..],
-                    &self.strides[..]
+                    self.shape(),
+                    self.strides()
                 ))
             };
             bytes = bytes.checked_mul(dim).ok_or_else(overflow)?;
@@ -99,13 +125,21 @@ impl Layout {
     }
 
     /// The lengths of the dimensions.
+    #[inline]
     pub fn shape(&self) -> &[i64] {
-        &self.shape
+        &self.numbers[..self.rank()]
     }
 
     /// The distances in bytes.
+    #[inline]
     pub fn strides(&self) -> &[i64] {
-        &self.strides
+        &self.numbers[self.rank()..]
+    }
+
+    /// Length and distance of each dimension.
+    #[inline]
+    fn axes(&self) -> impl DoubleEndedIterator<Item = (i64, i64)> + ExactSizeIterator + '_ {
+        self.shape().iter().copied().zip(self.strides().iter().copied())
     }
 
     /// The size of an element in bytes.
@@ -114,13 +148,14 @@ impl Layout {
     }
 
     /// How many dimensions.
+    #[inline]
     pub fn rank(&self) -> usize {
-        self.shape.len()
+        self.numbers.len() / 2
     }
 
     /// How many elements.
     pub fn count(&self) -> usize {
-        if self.shape.contains(&0) { 0 } else { self.shape.iter().product::<i64>() as usize }
+        if self.is_empty() { 0 } else { self.shape().iter().product::<i64>() as usize }
     }
 
     /// How many bytes the elements take, each counted once for every index that reaches it.
@@ -129,8 +164,9 @@ impl Layout {
     }
 
     /// Whether there is no element.
+    #[inline]
     pub fn is_empty(&self) -> bool {
-        self.shape.contains(&0)
+        self.shape().contains(&0)
     }
 
     /// The lowest and one past the highest byte that an index can reach, from the data pointer.
@@ -139,7 +175,7 @@ impl Layout {
             return (0, 0);
         }
         let (mut low, mut high) = (0, self.item as i64);
-        for (&dim, &stride) in self.shape.iter().zip(&self.strides) {
+        for (dim, stride) in self.axes() {
             let reach = (dim - 1) * stride;
             if reach < 0 { low += reach } else { high += reach }
         }
@@ -149,9 +185,10 @@ impl Layout {
     /// Whether the elements lie one after the other in row-major order.
     ///
     /// Strides of dimensions of length one, and all strides of an empty tensor, do not count.
+    #[inline]
     pub fn is_dense(&self) -> bool {
         let mut step = self.item as i64;
-        for (&dim, &stride) in self.shape.iter().zip(&self.strides).rev() {
+        for (dim, stride) in self.axes().rev() {
             if dim == 0 {
                 return true;
             }
@@ -170,13 +207,8 @@ impl Layout {
         if self.is_empty() {
             return true;
         }
-        let mut axes: SmallVec<[(i64, i64); 8]> = self
-            .strides
-            .iter()
-            .copied()
-            .zip(self.shape.iter().copied())
-            .filter(|&(_, dim)| dim != 1)
-            .collect();
+        let mut axes: SmallVec<[(i64, i64); 8]> =
+            self.axes().filter(|&(dim, _)| dim != 1).map(|(dim, stride)| (stride, dim)).collect();
         axes.sort_unstable();
         let mut step = self.item as i64;
         axes.into_iter().all(|(stride, dim)| {
@@ -188,12 +220,12 @@ impl Layout {
 
     /// Whether some stride runs backwards over more than one element.
     pub fn has_negative_stride(&self) -> bool {
-        !self.is_empty() && self.shape.iter().zip(&self.strides).any(|(&dim, &stride)| dim > 1 && stride < 0)
+        !self.is_empty() && self.axes().any(|(dim, stride)| dim > 1 && stride < 0)
     }
 
     /// Whether two indices reach the same bytes through a stride of zero.
     pub fn is_broadcast(&self) -> bool {
-        !self.is_empty() && self.shape.iter().zip(&self.strides).any(|(&dim, &stride)| dim > 1 && stride == 0)
+        !self.is_empty() && self.axes().any(|(dim, stride)| dim > 1 && stride == 0)
     }
 
     /// Whether two different indices may reach the same byte.
@@ -205,11 +237,9 @@ impl Layout {
             return false;
         }
         let mut axes: SmallVec<[(i64, i64); 8]> = self
-            .strides
-            .iter()
-            .map(|stride| stride.saturating_abs())
-            .zip(self.shape.iter().copied())
-            .filter(|&(_, dim)| dim != 1)
+            .axes()
+            .filter(|&(dim, _)| dim != 1)
+            .map(|(dim, stride)| (stride.saturating_abs(), dim))
             .collect();
         axes.sort_unstable();
         let mut covered = self.item as i64;
@@ -223,9 +253,7 @@ impl Layout {
     /// Whether every stride that matters is a whole number of elements.
     pub fn strides_are_whole(&self) -> bool {
         let item = self.item as i64;
-        item == 1
-            || self.is_empty()
-            || self.shape.iter().zip(&self.strides).all(|(&dim, &stride)| dim <= 1 || stride % item == 0)
+        item == 1 || self.is_empty() || self.axes().all(|(dim, stride)| dim <= 1 || stride % item == 0)
     }
 
     /// The same layout, with the strides that mean nothing (those of dimensions of length one or zero) as
@@ -233,27 +261,38 @@ impl Layout {
     /// tensor as dense.
     #[must_use]
     pub fn normalised(&self) -> Self {
-        let empty = self.is_empty();
-        let mut strides = Dims::from_elem(0, self.rank());
+        let mut normalised = self.clone();
+        let (empty, rank) = (self.is_empty(), self.rank());
         let mut step = self.item as i64;
-        for axis in (0..self.rank()).rev() {
-            let dim = self.shape[axis];
-            strides[axis] = if dim <= 1 || empty { step } else { self.strides[axis] };
-            step = strides[axis].wrapping_mul(dim.max(1));
+        for axis in (0..rank).rev() {
+            let dim = self.numbers[axis];
+            let stride = &mut normalised.numbers[rank + axis];
+            if dim <= 1 || empty {
+                *stride = step;
+            }
+            step = stride.wrapping_mul(dim.max(1));
         }
-        Self { shape: self.shape.clone(), strides, item: self.item }
+        normalised
     }
 
-    /// The normalised strides in elements, for DLPack; `None` where one is no whole number of elements.
-    pub fn element_strides(&self) -> Option<Dims> {
-        if !self.strides_are_whole() {
-            return None;
+    /// The lengths, then the normalised strides in elements, for DLPack; `None` where a stride is no whole number
+    /// of elements.
+    pub fn in_elements(&self) -> Option<Numbers> {
+        let (empty, rank) = (self.is_empty(), self.rank());
+        let mut numbers = zeros(rank);
+        let (lengths, steps) = numbers.split_at_mut(rank);
+        // Sizes of elements are powers of two, which is a shift and no division.
+        let (shift, rest) = (self.item.trailing_zeros(), self.item as i64 - 1);
+        let mut run = 1i64;
+        for ((length, step), (dim, stride)) in lengths.iter_mut().zip(steps).zip(self.axes()).rev() {
+            if dim > 1 && !empty && stride & rest != 0 {
+                return None;
+            }
+            *length = dim;
+            *step = if dim <= 1 || empty { run } else { stride >> shift };
+            run = step.wrapping_mul(dim.max(1));
         }
-        let mut strides = self.normalised().strides;
-        for stride in &mut strides {
-            *stride /= self.item as i64;
-        }
-        Some(strides)
+        Some(numbers)
     }
 }
 
@@ -280,7 +319,7 @@ mod tests {
     fn strides_of_length_one_do_not_count() {
         let layout = Layout::strided(8, &[1, 3, 1], &[7, 8, -1000]).unwrap();
         assert!(layout.is_dense() && !layout.has_negative_stride() && layout.strides_are_whole());
-        assert_eq!(layout.element_strides().unwrap().as_slice(), [3, 1, 1]);
+        assert_eq!(layout.in_elements().unwrap().as_slice(), [1, 3, 1, 3, 1, 1]);
     }
 
     #[test]
@@ -288,7 +327,7 @@ mod tests {
         let layout = Layout::strided(4, &[5, 0, i64::MAX], &[-9, 1, i64::MIN]).unwrap();
         assert!(layout.is_dense() && layout.is_empty() && !layout.may_overlap());
         assert_eq!((layout.count(), layout.extent()), (0, (0, 0)));
-        assert!(layout.element_strides().is_some());
+        assert!(layout.in_elements().is_some());
     }
 
     #[test]
@@ -303,7 +342,7 @@ mod tests {
     #[test]
     fn record_fields_are_not_whole() {
         let layout = Layout::strided(4, &[3], &[5]).unwrap();
-        assert!(!layout.strides_are_whole() && layout.element_strides().is_none());
+        assert!(!layout.strides_are_whole() && layout.in_elements().is_none());
     }
 
     #[test]
@@ -356,7 +395,7 @@ mod tests {
             if let Ok(layout) = Layout::strided(16, &shape, &strides) {
                 let (low, high) = layout.extent();
                 prop_assert!(low <= 0 && high >= 0);
-                let _ = (layout.is_dense(), layout.is_dense_permuted(), layout.may_overlap(), layout.element_strides(), layout.bytes());
+                let _ = (layout.is_dense(), layout.is_dense_permuted(), layout.may_overlap(), layout.in_elements(), layout.bytes());
             }
         }
     }

@@ -56,6 +56,7 @@ impl<O> Tensor<O> {
     /// # Safety
     /// As long as `owner` lives, every byte of the layout's extent around `data` is readable on `device`,
     /// and writable too if `access` says so.
+    #[inline(always)]
     pub unsafe fn new(
         data: *mut u8,
         dtype: DType,
@@ -79,46 +80,55 @@ impl<O> Tensor<O> {
     }
 
     /// The address of the element with index zero in every dimension; dangling when there is none.
+    #[inline]
     pub fn data(&self) -> *mut u8 {
         self.data
     }
 
     /// The element type.
+    #[inline]
     pub fn dtype(&self) -> DType {
         self.dtype
     }
 
     /// Shape and strides.
+    #[inline]
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
     /// Where the memory is.
+    #[inline]
     pub fn device(&self) -> Device {
         self.device
     }
 
     /// Which end of an element comes first.
+    #[inline]
     pub fn order(&self) -> ByteOrder {
         self.order
     }
 
     /// What may be done to the memory.
+    #[inline]
     pub fn access(&self) -> Access {
         self.access
     }
 
     /// What keeps the memory alive.
+    #[inline]
     pub fn owner(&self) -> &O {
         &self.owner
     }
 
     /// The owner alone; the memory is no longer described.
+    #[inline(always)]
     pub fn into_owner(self) -> O {
         self.owner
     }
 
     /// The same tensor with another owner, made from the first.
+    #[inline]
     pub fn map_owner<P>(self, change: impl FnOnce(O) -> P) -> Tensor<P> {
         Tensor {
             data: self.data,

@@ -29,8 +29,9 @@ pub(crate) struct Journey {
 }
 
 /// Reads any object that is a tensor.
-pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
-    match recognise(object)? {
+#[inline]
+pub(crate) fn read<'py>(object: &Bound<'py, PyAny>, recognised: Recognised) -> Result<Source<'py>> {
+    match recognised {
         Recognised::Tensor(framework, form) => framework.framework().read(object, form),
         Recognised::Registered(place) => registered::read(object, place),
         Recognised::Protocol | Recognised::Unknown => protocols::read(object),
@@ -43,16 +44,44 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     }
 }
 
+/// The common case and nothing else: a framework's own tensor, or a buffer, that is shared with another framework,
+/// without wishes and without a trace. It needs no plan; one question to the planner says that it is a share.
+///
+/// `None` where it is another case, or something failed: [`one`] does it then, from the start, and says what is
+/// wrong. Nothing here has an effect that could not happen twice.
+#[inline]
+pub(crate) fn plain<'py>(
+    object: &Bound<'py, PyAny>,
+    recognised: Recognised,
+    target: Target,
+) -> Option<Bound<'py, PyAny>> {
+    if trace::is_on() {
+        return None;
+    }
+    let source = match recognised {
+        Recognised::Tensor(framework, form) => framework.framework().read(object, form).ok()?,
+        Recognised::Bytes | Recognised::Buffer => protocols::read_buffer(object).ok()?,
+        _ => return None,
+    };
+    let facts = target.facts(object.py()).ok()?;
+    let access = plan::plain_share(&source.facts(), facts)?;
+    target.write(object.py(), shared(source, facts, access).ok()?).ok()
+}
+
 /// Carries one tensor.
-pub(crate) fn one<'py>(object: &Bound<'py, PyAny>, journey: &Journey) -> Result<Bound<'py, PyAny>> {
+pub(crate) fn one<'py>(
+    object: &Bound<'py, PyAny>,
+    recognised: Recognised,
+    journey: &Journey,
+) -> Result<Bound<'py, PyAny>> {
     let py = object.py();
     let started = trace::is_on().then(Instant::now);
-    let source = read(object)?;
+    let source = read(object, recognised)?;
     let target = journey.target.facts(py)?;
     let facts = source.facts();
-    let plan = plan::decide(&facts, &target, &journey.wishes)?;
-    let report = started.map(|started| (started, crate::report::PlanReport::new(&facts, &target, &plan)));
-    let result = run(py, source, &target, &plan, journey)?;
+    let plan = plan::decide(&facts, target, &journey.wishes)?;
+    let report = started.map(|started| (started, crate::report::PlanReport::new(&facts, target, &plan)));
+    let result = run(py, source, target, &plan, journey)?;
     if let Some((started, report)) = report {
         trace::record(py, report, started.elapsed())?;
     }
@@ -60,12 +89,16 @@ pub(crate) fn one<'py>(object: &Bound<'py, PyAny>, journey: &Journey) -> Result<
 }
 
 /// Plans one trip, moving nothing.
-pub(crate) fn plan_one(object: &Bound<'_, PyAny>, journey: &Journey) -> Result<crate::report::PlanReport> {
-    let source = read(object)?;
+pub(crate) fn plan_one(
+    object: &Bound<'_, PyAny>,
+    recognised: Recognised,
+    journey: &Journey,
+) -> Result<crate::report::PlanReport> {
+    let source = read(object, recognised)?;
     let target = journey.target.facts(object.py())?;
     let facts = source.facts();
-    let plan = plan::decide(&facts, &target, &journey.wishes)?;
-    Ok(crate::report::PlanReport::new(&facts, &target, &plan))
+    let plan = plan::decide(&facts, target, &journey.wishes)?;
+    Ok(crate::report::PlanReport::new(&facts, target, &plan))
 }
 
 fn run<'py>(
@@ -77,19 +110,27 @@ fn run<'py>(
 ) -> Result<Bound<'py, PyAny>> {
     let tensor = match &plan.route {
         Route::Itself => return Ok(source.object),
-        Route::Share => lend(in_place(source)?, target),
+        Route::Share => shared(source, target, plan.access)?,
         Route::Copy(_) if plan.target_copies() => in_place(source)?,
         Route::Copy(_) => copy(py, source, target, plan)?,
     };
-    let tensor = if target.holds == Holds::Flagged && plan.access == Access::ReadOnly {
-        tensor.read_only()
-    } else {
-        tensor
-    };
-    journey.target.write(py, tensor)
+    journey.target.write(py, flagged(tensor, target, plan.access))
+}
+
+/// The memory of the source, as the target is to get it.
+#[inline(always)]
+fn shared(source: Source<'_>, target: &TargetFacts, access: Access) -> Result<Tensor<Owner>> {
+    Ok(flagged(lend(in_place(source)?, target), target, access))
+}
+
+/// Says to a target that listens that the memory is only to be read.
+#[inline(always)]
+fn flagged(tensor: Tensor<Owner>, target: &TargetFacts, access: Access) -> Tensor<Owner> {
+    if target.holds == Holds::Flagged && access == Access::ReadOnly { tensor.read_only() } else { tensor }
 }
 
 /// The memory of a source that the planner found readable in place.
+#[inline(always)]
 fn in_place(source: Source<'_>) -> Result<Tensor<Owner>> {
     match source.memory {
         Memory::Here(tensor) => Ok(tensor),
@@ -102,6 +143,7 @@ fn in_place(source: Source<'_>) -> Result<Tensor<Owner>> {
 }
 
 /// Marks read-only memory that goes to a framework which will forget that it is.
+#[inline(always)]
 fn lend(tensor: Tensor<Owner>, target: &TargetFacts) -> Tensor<Owner> {
     if tensor.access() == Access::ReadWrite || target.holds != Holds::Immutable || tensor.layout().is_empty()
     {
@@ -214,8 +256,8 @@ pub(crate) fn into<'py>(
     let py = object.py();
     let started = trace::is_on().then(Instant::now);
     let target = journey.target.facts(py)?;
-    let source = read(object)?;
-    let destination = destination(out, &source, &target, &journey.wishes)?;
+    let source = read(object, recognise(object)?)?;
+    let destination = destination(out, &source, target, &journey.wishes)?;
     let mut reasons: smallvec::SmallVec<[Reason; 2]> = smallvec![Reason::Into];
     let facts = source.facts();
     if facts.dtype != destination.dtype() {
@@ -227,7 +269,7 @@ pub(crate) fn into<'py>(
         access: Access::ReadWrite,
         notes: smallvec![],
     };
-    let report = started.map(|started| (started, crate::report::PlanReport::new(&facts, &target, &plan)));
+    let report = started.map(|started| (started, crate::report::PlanReport::new(&facts, target, &plan)));
     let tensor = match source.memory {
         Memory::Here(tensor) => tensor,
         Memory::Later { pending, .. } => materialise(&source.object, pending)?,
@@ -252,7 +294,7 @@ fn destination(
     target: &TargetFacts,
     wishes: &Wishes,
 ) -> Result<Tensor<Owner>> {
-    let given = read(out).map_err(|failure| match failure {
+    let given = read(out, recognise(out)?).map_err(|failure| match failure {
         Failure::Ferry(error) | Failure::Because(error, _) => fail(
             ErrorKind::InvalidArgument,
             format!("out cannot be filled: {}", error.fact()),

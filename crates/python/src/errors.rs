@@ -18,9 +18,9 @@ pub(crate) enum Failure {
     /// A fact that tensorferry states.
     Ferry(Error),
     /// A fact that tensorferry states about an exception of somebody else's code, which is kept as its cause.
-    Because(Error, PyErr),
+    Because(Error, Box<PyErr>),
     /// An exception raised by Python code, passed on as it is.
-    Python(PyErr),
+    Python(Box<PyErr>),
 }
 
 /// The result of a fallible function in this crate.
@@ -34,18 +34,18 @@ impl From<Error> for Failure {
 
 impl From<PyErr> for Failure {
     fn from(error: PyErr) -> Self {
-        Self::Python(error)
+        Self::Python(Box::new(error))
     }
 }
 
 impl From<Failure> for PyErr {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Python(error) => error,
+            Failure::Python(error) => *error,
             Failure::Ferry(error) => Python::attach(|py| raise(py, &error)),
             Failure::Because(error, cause) => Python::attach(|py| {
                 let raised = raise(py, &error);
-                raised.set_cause(py, Some(cause));
+                raised.set_cause(py, Some(*cause));
                 raised
             }),
         }

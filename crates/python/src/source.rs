@@ -38,6 +38,7 @@ pub(crate) enum Memory {
 
 impl<'py> Source<'py> {
     /// A mutable tensor that is read in place.
+    #[inline(always)]
     pub(crate) fn here(object: Bound<'py, PyAny>, framework: &'static str, tensor: Tensor<Owner>) -> Self {
         Self {
             object,
@@ -56,6 +57,7 @@ impl<'py> Source<'py> {
     }
 
     /// What the planner wants to know.
+    #[inline(always)]
     pub(crate) fn facts(&self) -> SourceFacts<'_> {
         let (dtype, layout, device, order, address, access, pending) = match &self.memory {
             Memory::Here(tensor) => (

@@ -13,6 +13,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCFunction, PyDict, PyList, PyTuple, PyType};
 use std::collections::HashMap;
 use std::fmt::Write;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use tensorferry_core::ErrorKind;
 
@@ -26,15 +27,36 @@ enum Piece<'py> {
     Field(String),
 }
 
-/// What is done at each tensor; the second argument tells its place in the tree.
+/// What is done at each tensor; the last argument tells its place in the tree.
 pub(crate) type Visit<'py, 'a> =
-    dyn FnMut(&Bound<'py, PyAny>, &dyn Fn() -> String) -> Result<Bound<'py, PyAny>> + 'a;
+    dyn FnMut(&Bound<'py, PyAny>, Recognised, &dyn Fn() -> String) -> Result<Bound<'py, PyAny>> + 'a;
+
+/// Addresses as their own hashes: they are 16 bytes apart, and nobody chooses them to collide.
+#[derive(Default)]
+struct Address(u64);
+
+impl Hasher for Address {
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_usize(usize::from(byte));
+        }
+    }
+
+    fn write_usize(&mut self, address: usize) {
+        // The table looks at the lowest and at the highest bits; the multiplication fills both.
+        self.0 = (self.0 ^ address as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
 
 /// A walk over a tree.
 pub(crate) struct Walk<'py, 'a> {
     path: Vec<Piece<'py>>,
     /// Results by the address of their source, which is kept alive so that the address stays its own.
-    known: HashMap<usize, (Bound<'py, PyAny>, Bound<'py, PyAny>)>,
+    known: HashMap<usize, (Bound<'py, PyAny>, Bound<'py, PyAny>), BuildHasherDefault<Address>>,
     visit: &'a mut Visit<'py, 'a>,
     /// Whether containers are made anew around the results; a plan only looks.
     rebuild: bool,
@@ -47,7 +69,7 @@ pub(crate) fn walk<'py, 'a>(
     rebuild: bool,
     visit: &'a mut Visit<'py, 'a>,
 ) -> Result<Bound<'py, PyAny>> {
-    let mut walk = Walk { path: Vec::new(), known: HashMap::new(), visit, rebuild };
+    let mut walk = Walk { path: Vec::new(), known: HashMap::default(), visit, rebuild };
     let result = walk.node(object, container);
     result.map_err(|failure| if walk.path.is_empty() { failure } else { failure.at(&place(&walk.path)) })
 }
@@ -97,7 +119,7 @@ impl<'py> Walk<'py, '_> {
             },
             _ => {
                 let path = &self.path;
-                (self.visit)(object, &|| place(path))?
+                (self.visit)(object, recognised, &|| place(path))?
             }
         };
         self.known.insert(object.as_ptr() as usize, (object.clone(), result.clone()));

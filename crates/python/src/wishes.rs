@@ -1,15 +1,44 @@
 //! The caller's arguments, turned into wishes.
 
 use crate::errors::{Failure, Result, describe, fail};
+use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyComplex, PyFloat, PyInt, PyString, PyType};
+use pyo3::types::{PyBool, PyComplex, PyDict, PyFloat, PyInt, PyString, PyType};
 use tensorferry_core::device::DeviceKind;
-use tensorferry_core::plan::Wanted;
+use tensorferry_core::plan::{Wanted, Wishes};
 use tensorferry_core::{DType, Device, ErrorKind};
 
+/// The keywords of `to` and `plan`: what the caller wishes, and where the values shall go.
+pub(crate) fn parse<'py>(
+    function: &str,
+    given: &Bound<'py, PyDict>,
+    takes_out: bool,
+) -> Result<(Wishes, Option<Bound<'py, PyAny>>)> {
+    let mut wishes = Wishes::NONE;
+    let mut place = None;
+    for (name, value) in given {
+        let name = name.cast_into::<PyString>().map_err(PyErr::from)?;
+        let value = if value.is_none() { None } else { Some(&value) };
+        match name.to_str()? {
+            "device" => wishes.on_host = on_host(value)?,
+            "dtype" => wishes.dtype = dtype(value)?,
+            "copy" => wishes.copy = flag("copy", value)?,
+            "writable" => wishes.writable = flag("writable", value)?,
+            "stream" => check_stream(value)?,
+            "budget" => wishes.budget = budget(value)?,
+            "out" if takes_out => place = value.cloned(),
+            other => {
+                let text = format!("{function}() got an unexpected keyword argument '{other}'");
+                return Err(PyTypeError::new_err(text).into());
+            }
+        }
+    }
+    Ok((wishes, place))
+}
+
 /// The element type that the caller named, by a string or by a framework's own object.
-pub(crate) fn dtype(given: Option<&Bound<'_, PyAny>>) -> Result<Wanted> {
+fn dtype(given: Option<&Bound<'_, PyAny>>) -> Result<Wanted> {
     let Some(given) = given else { return Ok(Wanted::Same) };
     if let Ok(text) = given.cast::<PyString>() {
         let text = text.to_string();
@@ -84,7 +113,7 @@ fn named(given: &Bound<'_, PyAny>) -> Result<DType> {
 }
 
 /// A flag that is True, False or left out.
-pub(crate) fn flag(name: &str, given: Option<&Bound<'_, PyAny>>) -> Result<Option<bool>> {
+fn flag(name: &str, given: Option<&Bound<'_, PyAny>>) -> Result<Option<bool>> {
     let Some(given) = given else { return Ok(None) };
     match given.extract::<bool>() {
         Ok(value) => Ok(Some(value)),
@@ -97,7 +126,7 @@ pub(crate) fn flag(name: &str, given: Option<&Bound<'_, PyAny>>) -> Result<Optio
 }
 
 /// A number of bytes.
-pub(crate) fn budget(given: Option<&Bound<'_, PyAny>>) -> Result<Option<usize>> {
+fn budget(given: Option<&Bound<'_, PyAny>>) -> Result<Option<usize>> {
     let Some(given) = given else { return Ok(None) };
     match given.extract::<usize>() {
         Ok(bytes) => Ok(Some(bytes)),
@@ -115,7 +144,7 @@ pub(crate) fn budget(given: Option<&Bound<'_, PyAny>>) -> Result<Option<usize>> 
 }
 
 /// Whether the caller names the host; devices that cannot be reached are refused.
-pub(crate) fn on_host(given: Option<&Bound<'_, PyAny>>) -> Result<bool> {
+fn on_host(given: Option<&Bound<'_, PyAny>>) -> Result<bool> {
     let Some(given) = given else { return Ok(false) };
     let py = given.py();
     let text = match given.getattr_opt(intern!(py, "platform"))? {
@@ -148,7 +177,7 @@ fn short_name(text: &str) -> String {
 }
 
 /// Sees that no stream is named: work on the host is finished when a call returns.
-pub(crate) fn check_stream(given: Option<&Bound<'_, PyAny>>) -> Result<()> {
+fn check_stream(given: Option<&Bound<'_, PyAny>>) -> Result<()> {
     match given {
         None => Ok(()),
         Some(_) => Err(fail(

@@ -5,7 +5,7 @@ use super::abi::{
     RawTensor, VERSION,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::layout::Dims;
+use crate::layout::Numbers;
 use crate::tensor::{Access, ByteOrder, Tensor};
 use std::ptr::{self, NonNull};
 
@@ -13,8 +13,8 @@ use std::ptr::{self, NonNull};
 #[repr(C)]
 struct Exported<M, O> {
     managed: M,
-    shape: Dims,
-    strides: Dims,
+    /// Shape, then strides.
+    numbers: Numbers,
     owner: O,
 }
 
@@ -27,20 +27,13 @@ pub fn to_versioned<O: Send + 'static>(tensor: Tensor<O>) -> Result<NonNull<Mana
     if tensor.dtype().bits() < 8 {
         flags |= FLAG_SUBBYTE_PADDED;
     }
-    let block = exported(tensor, |dl_tensor| ManagedTensorVersioned {
+    exported(tensor, |dl_tensor, block| ManagedTensorVersioned {
         version: VERSION,
-        manager_ctx: ptr::null_mut(),
+        manager_ctx: block,
         deleter: Some(release_versioned::<O>),
         flags,
         dl_tensor,
-    })?;
-    let block = Box::into_raw(block);
-    // SAFETY: the block is ours and alive; its vectors do not move any more, so pointers into them hold.
-    unsafe {
-        (*block).managed.manager_ctx = block.cast();
-        point(&mut (*block).managed.dl_tensor, &mut (*block).shape, &mut (*block).strides);
-        Ok(NonNull::new_unchecked(block).cast())
-    }
+    })
 }
 
 /// Exports without a version, for consumers that know no other form. It cannot say "read-only": the
@@ -55,49 +48,52 @@ pub fn to_legacy<O: Send + 'static>(tensor: Tensor<O>) -> Result<NonNull<Managed
             format!("a DLPack capsule without a version cannot carry {}", tensor.dtype()),
         ));
     }
-    let block = exported(tensor, |dl_tensor| ManagedTensor {
+    exported(tensor, |dl_tensor, block| ManagedTensor {
         dl_tensor,
-        manager_ctx: ptr::null_mut(),
+        manager_ctx: block,
         deleter: Some(release_legacy::<O>),
-    })?;
-    let block = Box::into_raw(block);
-    // SAFETY: as in `to_versioned`.
-    unsafe {
-        (*block).managed.manager_ctx = block.cast();
-        point(&mut (*block).managed.dl_tensor, &mut (*block).shape, &mut (*block).strides);
-        Ok(NonNull::new_unchecked(block).cast())
-    }
+    })
 }
 
-fn exported<M, O>(tensor: Tensor<O>, wrap: impl FnOnce(RawTensor) -> M) -> Result<Box<Exported<M, O>>> {
+/// Makes the block, each part where it stays, and gives the struct at its head.
+#[inline(always)]
+fn exported<M, O>(
+    tensor: Tensor<O>,
+    wrap: impl FnOnce(RawTensor, *mut std::ffi::c_void) -> M,
+) -> Result<NonNull<M>> {
     let layout = tensor.layout();
     if tensor.order() != ByteOrder::Native {
         return Err(Error::new(ErrorKind::UnsupportedLayout, "DLPack has no byte-swapped types"));
     }
-    let strides = layout.element_strides().ok_or_else(|| {
-        Error::new(
+    let Some(numbers) = layout.in_elements() else {
+        return Err(Error::new(
             ErrorKind::UnsupportedLayout,
             "a stride is no whole number of elements, which DLPack cannot express",
-        )
-    })?;
+        ));
+    };
     let (code, bits) = tensor.dtype().dlpack_code();
-    let raw = RawTensor {
+    let rank = layout.rank();
+    let mut raw = RawTensor {
         data: if layout.is_empty() { ptr::null_mut() } else { tensor.data().cast() },
         device: RawDevice { device_type: tensor.device().kind as i32, device_id: tensor.device().index },
-        ndim: layout.rank() as i32,
+        ndim: rank as i32,
         dtype: RawDType { code, bits, lanes: 1 },
         shape: ptr::null_mut(),
         strides: ptr::null_mut(),
         byte_offset: 0,
     };
-    let shape = Dims::from_slice(layout.shape());
-    Ok(Box::new(Exported { managed: wrap(raw), shape, strides, owner: tensor.into_owner() }))
-}
-
-fn point(raw: &mut RawTensor, shape: &mut Dims, strides: &mut Dims) {
-    if raw.ndim > 0 {
-        raw.shape = shape.as_mut_ptr();
-        raw.strides = strides.as_mut_ptr();
+    let block = Box::into_raw(Box::<Exported<M, O>>::new_uninit()).cast::<Exported<M, O>>();
+    // SAFETY: the block is ours, and each of its three parts is written once before anybody reads it; the numbers do
+    // not move any more, so pointers into them hold.
+    unsafe {
+        (&raw mut (*block).numbers).write(numbers);
+        if rank > 0 {
+            raw.shape = (*block).numbers.as_mut_ptr();
+            raw.strides = raw.shape.add(rank);
+        }
+        (&raw mut (*block).owner).write(tensor.into_owner());
+        (&raw mut (*block).managed).write(wrap(raw, block.cast()));
+        Ok(NonNull::new_unchecked(block).cast())
     }
 }
 

@@ -54,6 +54,33 @@ pub fn decide(source: &SourceFacts<'_>, target: &TargetFacts, wishes: &Wishes) -
     Ok(Plan { route: Route::Copy(reasons), dtype, access, notes })
 }
 
+/// Whether a caller without wishes gets a share, and what may be done to it: the answer of [`decide`] in the common
+/// case, without its reasons and notes. `None` means: ask [`decide`].
+#[inline(always)]
+pub fn plain_share(source: &SourceFacts<'_>, target: &TargetFacts) -> Option<Access> {
+    let fits = source.pending.is_none()
+        && source.order == ByteOrder::Native
+        && source.device.kind == DeviceKind::Cpu
+        && source.nature != Nature::Cached
+        && target.dtypes.contains(source.dtype)
+        && !target.repacked.contains(source.dtype)
+        && !target.own_memory
+        && (target.wide || source.dtype.narrowed() == source.dtype)
+        && source.layout.rank() <= target.max_rank
+        && (source.access == Access::ReadWrite || target.holds != Holds::Writable)
+        && (target.strides == Strides::Bytes || is_in_place(source, target))
+        && source.framework != target.framework;
+    fits.then(|| shared_access(source, target, &Wishes::NONE))
+}
+
+/// Whether strides and alignment are what the target takes.
+fn is_in_place(source: &SourceFacts<'_>, target: &TargetFacts) -> bool {
+    let needs = target.alignment.max(source.dtype.align());
+    // Both are powers of two.
+    let aligned = source.address & (needs - 1) == 0 || source.layout.is_empty();
+    aligned && (source.layout.is_dense() || stride_reason(source, target.strides).is_none())
+}
+
 fn check_reach(source: &SourceFacts<'_>, target: &TargetFacts) -> Result<()> {
     if source.device.kind != DeviceKind::Cpu {
         return Err(Error::new(
@@ -495,6 +522,16 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::UnsupportedLayout);
     }
 
+    /// [`plain_share`] knows no rule of its own.
+    fn agrees(facts: &SourceFacts<'_>, target: &TargetFacts) -> bool {
+        match (plain_share(facts, target), decide(facts, target, &Wishes::NONE)) {
+            (Some(access), Ok(plan)) => plan.route == Route::Share && plan.access == access,
+            (Some(_), Err(_)) => false,
+            (None, Ok(plan)) => plan.route != Route::Share || facts.order == ByteOrder::Swapped,
+            (None, Err(_)) => true,
+        }
+    }
+
     fn any_facts() -> impl Strategy<Value = (Vec<i64>, usize, bool, usize, u8, usize)> {
         (
             proptest::collection::vec(-3i64..4, 0..4),
@@ -529,6 +566,11 @@ mod tests {
             };
             let target = [NUMPY, TORCH, TENSORFLOW, JAX_NARROW][target];
             let wishes = Wishes { copy, writable, ..Wishes::NONE };
+            prop_assert!(agrees(&facts, &target));
+            let swapped = SourceFacts { order: ByteOrder::Swapped, ..facts.clone() };
+            prop_assert!(agrees(&swapped, &target));
+            let same = SourceFacts { framework: target.framework, ..facts.clone() };
+            prop_assert!(agrees(&same, &target));
             match decide(&facts, &target, &wishes) {
                 Ok(plan) => {
                     if copy == Some(false) { prop_assert!(plan.shares()); }

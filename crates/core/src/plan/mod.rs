@@ -10,7 +10,7 @@ mod decide;
 pub mod facts;
 mod words;
 
-pub use decide::{check_budget, decide};
+pub use decide::{check_budget, decide, plain_share};
 pub use facts::{Holds, Nature, Pending, SourceFacts, Strides, TargetFacts, Wanted, Wishes};
 
 use crate::dtype::DType;

@@ -78,7 +78,16 @@ impl Exchange {
 
     /// Makes one of the framework's tensors over the memory of `tensor`.
     pub(crate) fn import<'py>(&self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
-        let managed = dlpack::to_versioned(tensor)?;
+        let dense = tensor.layout().is_dense();
+        let mut managed = dlpack::to_versioned(tensor)?;
+        if dense {
+            // Frameworks build a dense tensor quicker when they need not look at its strides. From version 1.2 on
+            // these must be there; a tensor of version 1.1 may leave them out.
+            // SAFETY: the struct is ours until it is handed over.
+            let managed = unsafe { managed.as_mut() };
+            managed.version.minor = managed.version.minor.min(1);
+            managed.dl_tensor.strides = ptr::null_mut();
+        }
         let mut object = ptr::null_mut();
         // SAFETY: the struct is valid; on success the framework releases it, and on failure we do (tried: neither
         // PyTorch nor Paddle does then).

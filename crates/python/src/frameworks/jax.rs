@@ -16,7 +16,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyList;
+use pyo3::types::{PyList, PyString};
 use tensorferry_core::dtype::DTypes;
 use tensorferry_core::host::{ALIGNMENT, HostBlock};
 use tensorferry_core::plan::{Holds, Nature, Pending, Strides, TargetFacts};
@@ -26,7 +26,7 @@ pub(crate) struct Jax;
 
 const PACKED: DTypes = DTypes::of(&[DType::Int4, DType::UInt4, DType::Float4E2M1Fn]);
 
-const FACTS: TargetFacts = TargetFacts {
+static FACTS: TargetFacts = TargetFacts {
     framework: "jax",
     title: "JAX",
     dtypes: DTypes::ALL.without(DTypes::of(&[DType::Float6E2M3Fn, DType::Float6E3M2Fn])),
@@ -51,13 +51,14 @@ struct State {
     device_put: Py<PyAny>,
     cpu: Py<PyAny>,
     /// An object and the name of its attribute that says whether 64-bit types are on.
-    x64: (Py<PyAny>, &'static str),
-    dtypes: DTypes,
+    x64: (Py<PyAny>, Py<PyString>),
+    /// What it accepts while they are off, and while they are on.
+    facts: [TargetFacts; 2],
 }
 
 static STATE: PyOnceLock<State> = PyOnceLock::new();
 
-fn state(py: Python<'_>) -> Result<&State> {
+fn state(py: Python<'_>) -> Result<&'static State> {
     STATE.get_or_try_init(py, || {
         let jax = import(py, Builtin::Jax)?;
         let numpy = py.import("jax.numpy")?;
@@ -68,9 +69,9 @@ fn state(py: Python<'_>) -> Result<&State> {
                 if !only_public_doors()
                     && flag.getattr("value").is_ok_and(|v| v.extract::<bool>().is_ok()) =>
             {
-                (flag.unbind(), "value")
+                (flag.unbind(), PyString::intern(py, "value").unbind())
             }
-            _ => (jax.getattr("config")?.unbind(), "jax_enable_x64"),
+            _ => (jax.getattr("config")?.unbind(), PyString::intern(py, "jax_enable_x64").unbind()),
         };
         let mut dtypes = FACTS.dtypes;
         for dtype in YOUNG {
@@ -84,10 +85,12 @@ fn state(py: Python<'_>) -> Result<&State> {
             device_put: jax.getattr("device_put")?.unbind(),
             cpu: cpu.unbind(),
             x64,
-            dtypes,
+            facts: [TargetFacts { dtypes, wide: false, ..FACTS }, TargetFacts { dtypes, ..FACTS }],
         };
         if !carries_float8(py, &state) {
-            state.dtypes = state.dtypes.without(DTypes::FLOAT8);
+            for facts in &mut state.facts {
+                facts.dtypes = facts.dtypes.without(DTypes::FLOAT8);
+            }
         }
         Ok(state)
     })
@@ -126,12 +129,11 @@ fn carries_float8(py: Python<'_>, state: &State) -> bool {
 }
 
 impl Framework for Jax {
-    fn facts(&self, py: Python<'_>) -> Result<TargetFacts> {
+    fn facts(&self, py: Python<'_>) -> Result<&'static TargetFacts> {
         let state = state(py)?;
         let (holder, name) = &state.x64;
-        let name = if *name == "value" { intern!(py, "value") } else { intern!(py, "jax_enable_x64") };
-        let wide = holder.bind(py).getattr(name)?.is_truthy()?;
-        Ok(TargetFacts { wide, dtypes: state.dtypes, ..FACTS })
+        let wide = holder.bind(py).getattr(name.bind(py))?.is_truthy()?;
+        Ok(&state.facts[usize::from(wide)])
     }
 
     fn read<'py>(&self, object: &Bound<'py, PyAny>, _form: Form) -> Result<Source<'py>> {

@@ -18,7 +18,7 @@ use tensorferry_core::{DType, ErrorKind, Tensor};
 
 pub(crate) struct Mlx;
 
-const FACTS: TargetFacts = TargetFacts {
+static FACTS: TargetFacts = TargetFacts {
     framework: "mlx",
     title: "MLX",
     dtypes: DTypes::of(&[
@@ -71,9 +71,9 @@ fn module(py: Python<'_>) -> Result<&Bound<'_, PyAny>> {
 }
 
 impl Framework for Mlx {
-    fn facts(&self, py: Python<'_>) -> Result<TargetFacts> {
+    fn facts(&self, py: Python<'_>) -> Result<&'static TargetFacts> {
         module(py)?;
-        Ok(FACTS)
+        Ok(&FACTS)
     }
 
     fn read<'py>(&self, object: &Bound<'py, PyAny>, _form: Form) -> Result<Source<'py>> {

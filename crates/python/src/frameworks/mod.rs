@@ -25,7 +25,7 @@ use tensorferry_core::{ErrorKind, Tensor};
 /// What every framework's file provides.
 pub(crate) trait Framework: Sync {
     /// What it accepts, right now. Imports the framework if the caller asked for it by name.
-    fn facts(&self, py: Python<'_>) -> Result<TargetFacts>;
+    fn facts(&self, py: Python<'_>) -> Result<&'static TargetFacts>;
 
     /// Reads one of its tensors.
     fn read<'py>(&self, object: &Bound<'py, PyAny>, form: Form) -> Result<Source<'py>>;

@@ -8,18 +8,19 @@ use crate::errors::{Result, fail};
 use crate::owner::Owner;
 use crate::recognise::Form;
 use crate::source::Source;
-use numpy::npyffi::{self, NPY_ARRAY_WRITEABLE, NPY_TYPES, PY_ARRAY_API, PyArray_Descr, PyArrayObject};
+use numpy::npyffi::{NPY_ARRAY_WRITEABLE, NPY_TYPES, PY_ARRAY_API, PyArray_Descr, PyArrayObject};
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
 use std::sync::Mutex;
 use tensorferry_core::dtype::DTypes;
-use tensorferry_core::layout::Dims;
 use tensorferry_core::plan::{Holds, Nature, Pending, Strides, TargetFacts};
 use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout, Tensor};
 
 pub(crate) struct NumPy;
 
-const FACTS: TargetFacts = TargetFacts {
+static FACTS: TargetFacts = TargetFacts {
     framework: "numpy",
     title: "NumPy",
     dtypes: DTypes::ALL,
@@ -35,9 +36,9 @@ const FACTS: TargetFacts = TargetFacts {
 };
 
 impl Framework for NumPy {
-    fn facts(&self, py: Python<'_>) -> Result<TargetFacts> {
-        ensure_loaded(py)?;
-        Ok(FACTS)
+    fn facts(&self, py: Python<'_>) -> Result<&'static TargetFacts> {
+        array_type(py)?;
+        Ok(&FACTS)
     }
 
     fn read<'py>(&self, object: &Bound<'py, PyAny>, form: Form) -> Result<Source<'py>> {
@@ -66,11 +67,15 @@ struct Nothing([u8; 64]);
 
 static NOTHING: Nothing = Nothing([0; 64]);
 
-static LOADED: PyOnceLock<()> = PyOnceLock::new();
+static ARRAY_TYPE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
-/// Imports NumPy before its C API is touched, so that its absence is an error and no panic.
-fn ensure_loaded(py: Python<'_>) -> Result<()> {
-    LOADED.get_or_try_init(py, || import(py, Builtin::Numpy).map(|_| ())).copied()
+/// The type `ndarray`. Imports NumPy before its C API is touched, so that its absence is an error and no panic.
+fn array_type(py: Python<'_>) -> Result<&Bound<'_, PyType>> {
+    if let Some(kind) = ARRAY_TYPE.get(py) {
+        return Ok(kind.bind(py));
+    }
+    let kind = import(py, Builtin::Numpy)?.getattr("ndarray")?.cast_into::<PyType>().map_err(PyErr::from)?;
+    Ok(ARRAY_TYPE.get_or_init(py, || kind.unbind()).bind(py))
 }
 
 /// `numpy.asarray(object)`.
@@ -84,34 +89,37 @@ pub(crate) fn as_array<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyA
 }
 
 /// Whether the object is an `ndarray` or of a subclass.
-fn is_array(object: &Bound<'_, PyAny>) -> bool {
-    // SAFETY: the object is alive.
-    unsafe { npyffi::PyArray_Check(object.py(), object.as_ptr()) != 0 }
+fn is_array(object: &Bound<'_, PyAny>) -> Result<bool> {
+    let kind = array_type(object.py())?.as_type_ptr();
+    let given = object.get_type_ptr();
+    // SAFETY: both are live types.
+    Ok(given == kind || unsafe { ffi::PyType_IsSubtype(given, kind) } != 0)
 }
 
 /// Reads an `ndarray` or a subclass; anything else is made one first.
 pub(crate) fn read_array(array: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
-    let py = array.py();
-    ensure_loaded(py)?;
-    if !is_array(array) {
+    if !is_array(array)? {
         let made = as_array(array)?;
-        return if is_array(&made) { read_array(&made) } else { Err(crate::protocols::not_a_tensor(array)) };
+        return if is_array(&made)? { read_array(&made) } else { Err(crate::protocols::not_a_tensor(array)) };
     }
-    // SAFETY: the object is an ndarray, as was just checked, whose struct NumPy's ABI fixes; it is alive, and
-    // nothing below runs Python code before the last field is read.
-    let (data, shape, strides, descr, flags) = unsafe {
-        let fields = &(*array.as_ptr().cast::<PyArrayObject>()).fields;
-        let rank = fields.nd as usize;
+    let py = array.py();
+    // SAFETY: the object is an ndarray, as was just checked, whose struct NumPy's ABI fixes; it is alive. The
+    // descriptor is looked at before the other fields, because naming a type of others may run Python code; nothing
+    // after that does.
+    let (data, access, dtype, order, layout) = unsafe {
+        let fields = &raw const (*array.as_ptr().cast::<PyArrayObject>()).fields;
+        let (dtype, order) = element_type(py, (*fields).descr)?;
+        let rank = (*fields).nd as usize;
         let numbers = |start: *mut isize| match rank {
-            0 => Dims::new(),
-            _ => Dims::from_slice(std::slice::from_raw_parts(start.cast::<i64>(), rank)),
+            0 => &[][..],
+            _ => std::slice::from_raw_parts(start.cast::<i64>(), rank),
         };
-        let (shape, strides) = (numbers(fields.dimensions), numbers(fields.strides));
-        (fields.data.cast::<u8>(), shape, strides, fields.descr, fields.flags)
+        let layout =
+            Layout::strided(dtype.size(), numbers((*fields).dimensions), numbers((*fields).strides))?;
+        let writable = (*fields).flags & NPY_ARRAY_WRITEABLE != 0;
+        let access = if writable { Access::ReadWrite } else { Access::ReadOnly };
+        ((*fields).data.cast::<u8>(), access, dtype, order, layout)
     };
-    let (dtype, order) = element_type(py, descr)?;
-    let layout = Layout::strided(dtype.size(), &shape, &strides)?;
-    let access = if flags & NPY_ARRAY_WRITEABLE != 0 { Access::ReadWrite } else { Access::ReadOnly };
     let owner = Owner::object(array.clone().unbind());
     // SAFETY: NumPy keeps the memory as long as the array lives, which the owner holds.
     Ok(unsafe { Tensor::new(data, dtype, layout, Device::CPU, order, access, owner) }?)
@@ -129,24 +137,22 @@ pub(crate) fn read_base(array: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
 
 /// Makes an `ndarray` over the memory of a tensor.
 pub(crate) fn write_array<'py>(py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
-    ensure_loaded(py)?;
+    let kind = array_type(py)?.as_type_ptr();
     let descr = descriptor(py, tensor.dtype(), tensor.order())?;
-    let mut shape = Dims::from_slice(tensor.layout().shape());
-    let mut strides = Dims::from_slice(tensor.layout().strides());
+    let layout = tensor.layout();
     let flags = if tensor.access() == Access::ReadWrite { NPY_ARRAY_WRITEABLE } else { 0 };
     // A null pointer would make NumPy allocate and forget the flags; an empty tensor may have one.
     let data = if tensor.data().is_null() { NOTHING.0.as_ptr().cast_mut() } else { tensor.data() };
     // SAFETY: the descriptor is a new reference that NumPy takes; shape and strides have `rank` numbers that NumPy
-    // copies; the memory is kept alive by the base that is set below.
+    // copies and does not write; the memory is kept alive by the base that is set below.
     let array = unsafe {
-        let kind = npyffi::get_type_object(py, npyffi::NpyTypes::PyArray_Type);
         let array = PY_ARRAY_API.PyArray_NewFromDescr(
             py,
             kind,
             descr,
-            shape.len() as i32,
-            shape.as_mut_ptr().cast(),
-            strides.as_mut_ptr().cast(),
+            layout.rank() as i32,
+            layout.shape().as_ptr().cast_mut().cast(),
+            layout.strides().as_ptr().cast_mut().cast(),
             data.cast(),
             flags,
             std::ptr::null_mut(),
@@ -203,6 +209,20 @@ static BY_NUMBER: [Option<DType>; 24] = [
     Some(DType::Float16),
 ];
 
+/// NumPy's number of each of our types, or -1.
+static NUMBERS: [i32; DType::COUNT] = {
+    let mut numbers = [-1; DType::COUNT];
+    let mut number = BY_NUMBER.len();
+    // From the top, so that `long` wins over `long long`.
+    while number > 0 {
+        number -= 1;
+        if let Some(dtype) = BY_NUMBER[number] {
+            numbers[dtype as usize] = number as i32;
+        }
+    }
+    numbers
+};
+
 const _: () = assert!(size_of::<std::ffi::c_long>() == 8 && size_of::<isize>() == 8);
 
 /// Type numbers of `ml_dtypes`, which are given out as they register; a type number is never reused.
@@ -252,10 +272,10 @@ fn unsupported(number: i32, descr: &Bound<'_, PyAny>) -> crate::errors::Failure 
 
 /// A new reference to the descriptor of a type.
 fn descriptor(py: Python<'_>, dtype: DType, order: ByteOrder) -> Result<*mut PyArray_Descr> {
-    let native = match BY_NUMBER.iter().position(|entry| *entry == Some(dtype)) {
+    let native = match NUMBERS[dtype as usize] {
+        -1 => extension_descriptor(py, dtype)?,
         // SAFETY: the number is one of NumPy's own.
-        Some(number) => unsafe { PY_ARRAY_API.PyArray_DescrFromType(py, number as i32) },
-        None => extension_descriptor(py, dtype)?,
+        number => unsafe { PY_ARRAY_API.PyArray_DescrFromType(py, number) },
     };
     if native.is_null() {
         return Err(PyErr::fetch(py).into());
@@ -266,7 +286,7 @@ fn descriptor(py: Python<'_>, dtype: DType, order: ByteOrder) -> Result<*mut PyA
     // SAFETY: the descriptor is live; the call returns a new one, and ours is given back.
     unsafe {
         let swapped = PY_ARRAY_API.PyArray_DescrNewByteorder(py, native, b's' as _);
-        pyo3::ffi::Py_DECREF(native.cast());
+        ffi::Py_DECREF(native.cast());
         if swapped.is_null() { Err(PyErr::fetch(py).into()) } else { Ok(swapped) }
     }
 }

@@ -19,7 +19,7 @@ use tensorferry_core::{DType, ErrorKind, Tensor};
 
 pub(crate) struct Paddle;
 
-const FACTS: TargetFacts = TargetFacts {
+static FACTS: TargetFacts = TargetFacts {
     framework: "paddle",
     title: "Paddle",
     dtypes: DTypes::of(&[
@@ -52,20 +52,20 @@ const YOUNG: DTypes = DTypes::of(&[DType::UInt32, DType::UInt64, DType::Float8E4
 
 struct State {
     exchange: Option<Exchange>,
-    /// Whether it has the types that younger versions brought.
-    has_young: bool,
+    facts: TargetFacts,
     from_dlpack: Py<PyAny>,
     to_dlpack: Py<PyAny>,
 }
 
 static STATE: PyOnceLock<State> = PyOnceLock::new();
 
-fn state(py: Python<'_>) -> Result<&State> {
+fn state(py: Python<'_>) -> Result<&'static State> {
     STATE.get_or_try_init(py, || {
         let paddle = import(py, Builtin::Paddle)?;
         let dlpack = py.import("paddle.utils.dlpack")?;
+        let dtypes = if paddle.hasattr("uint32")? { FACTS.dtypes.with(YOUNG) } else { FACTS.dtypes };
         Ok(State {
-            has_young: paddle.hasattr("uint32")?,
+            facts: TargetFacts { dtypes, ..FACTS },
             exchange: if only_public_doors() { None } else { Exchange::of(&paddle.getattr("Tensor")?) },
             from_dlpack: dlpack.getattr("from_dlpack")?.unbind(),
             to_dlpack: dlpack.getattr("to_dlpack")?.unbind(),
@@ -74,12 +74,8 @@ fn state(py: Python<'_>) -> Result<&State> {
 }
 
 impl Framework for Paddle {
-    fn facts(&self, py: Python<'_>) -> Result<TargetFacts> {
-        let mut facts = FACTS;
-        if state(py)?.has_young {
-            facts.dtypes = facts.dtypes.with(YOUNG);
-        }
-        Ok(facts)
+    fn facts(&self, py: Python<'_>) -> Result<&'static TargetFacts> {
+        Ok(&state(py)?.facts)
     }
 
     fn read<'py>(&self, object: &Bound<'py, PyAny>, _form: Form) -> Result<Source<'py>> {

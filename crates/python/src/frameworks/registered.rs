@@ -99,8 +99,8 @@ fn warn(point: &Bound<'_, PyAny>, error: &PyErr) -> PyResult<()> {
 }
 
 /// What a registered framework accepts.
-pub(crate) fn facts(place: usize) -> Result<TargetFacts> {
-    Ok(at(place)?.facts)
+pub(crate) fn facts(place: usize) -> Result<&'static TargetFacts> {
+    Ok(&at(place)?.facts)
 }
 
 /// Reads one of its tensors.
@@ -121,14 +121,15 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>, place: usize) -> Result<Sour
     if given.is(object) {
         return finish(crate::protocols::read(object)?, object, entry);
     }
-    if matches!(recognise(&given)?, Recognised::Registered(_)) {
+    let recognised = recognise(&given)?;
+    if matches!(recognised, Recognised::Registered(_)) {
         return Err(fail(
             ErrorKind::InvalidArgument,
             format!("the reader of {name} gave another tensor of a registered framework"),
             "let it return an array, a buffer, or an object with __dlpack__",
         ));
     }
-    finish(crate::carry::read(&given)?, object, entry)
+    finish(crate::carry::read(&given, recognised)?, object, entry)
 }
 
 fn finish<'py>(
@@ -311,7 +312,7 @@ fn type_name(given: &Bound<'_, PyAny>) -> Result<(String, String)> {
 
 impl Target {
     /// What the target accepts.
-    pub(crate) fn facts(self, py: Python<'_>) -> Result<TargetFacts> {
+    pub(crate) fn facts(self, py: Python<'_>) -> Result<&'static TargetFacts> {
         match self {
             Self::Builtin(framework) => framework.facts(py),
             Self::Registered(place) => facts(place),

@@ -10,10 +10,12 @@ use crate::call;
 use crate::errors::{Result, fail, refused};
 use crate::owner::Owner;
 use crate::recognise::{Form, Recognised, Refusal, recognise};
+use crate::slots::Method;
 use crate::source::Source;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
 use tensorferry_core::dtype::DTypes;
 use tensorferry_core::host::ALIGNMENT;
 use tensorferry_core::plan::{Holds, Nature, Pending, Strides, TargetFacts};
@@ -33,7 +35,7 @@ const BY_CONSTRUCTOR: DTypes = DTypes::of(&[
     DType::Float4E2M1Fn,
 ]);
 
-const FACTS: TargetFacts = TargetFacts {
+static FACTS: TargetFacts = TargetFacts {
     framework: "tensorflow",
     title: "TensorFlow",
     dtypes: DTypes::ALL.without(DTypes::of(&[
@@ -59,21 +61,31 @@ struct State {
     door: Option<(Py<PyAny>, Py<PyAny>)>,
     from_dlpack: Py<PyAny>,
     to_dlpack: Py<PyAny>,
-    eager_tensor: Option<Py<PyAny>>,
-    dtypes: DTypes,
+    eager_tensor: Option<Py<PyType>>,
+    /// Of the eager tensor type: an array over the memory, and the number of the element type.
+    quick: Option<(Method, Method)>,
+    facts: TargetFacts,
     /// Whether tensors may be elsewhere than on the host.
     has_gpu: bool,
 }
 
 static STATE: PyOnceLock<State> = PyOnceLock::new();
 
-fn state(py: Python<'_>) -> Result<&State> {
+fn state(py: Python<'_>) -> Result<&'static State> {
     STATE.get_or_try_init(py, || {
         let tensorflow = import(py, Builtin::TensorFlow)?;
         let dlpack = tensorflow.getattr("experimental")?.getattr("dlpack")?;
         let experimental = tensorflow.getattr("dtypes")?.getattr("experimental")?;
-        let eager_tensor =
-            py.import("tensorflow.python.framework.ops").and_then(|ops| ops.getattr("EagerTensor")).ok();
+        let eager_tensor = py
+            .import("tensorflow.python.framework.ops")
+            .and_then(|ops| Ok(ops.getattr("EagerTensor")?.cast_into::<PyType>()?))
+            .ok();
+        let quick = match &eager_tensor {
+            Some(kind) if !only_public_doors() && kind.hasattr("_numpy_internal")? => {
+                Some((Method::of(kind, c"_numpy_internal")?, Method::of(kind, c"_datatype_enum")?))
+            }
+            _ => None,
+        };
         let mut dtypes = FACTS.dtypes;
         for dtype in DType::all().filter(|dtype| BY_CONSTRUCTOR.contains(*dtype)) {
             if eager_tensor.is_none() || !experimental.hasattr(dtype.name())? {
@@ -85,7 +97,8 @@ fn state(py: Python<'_>) -> Result<&State> {
             from_dlpack: dlpack.getattr("from_dlpack")?.unbind(),
             to_dlpack: dlpack.getattr("to_dlpack")?.unbind(),
             eager_tensor: eager_tensor.map(Bound::unbind),
-            dtypes,
+            quick,
+            facts: TargetFacts { dtypes, ..FACTS },
             has_gpu: tensorflow.getattr("config")?.call_method1("list_physical_devices", ("GPU",))?.len()?
                 > 0,
         })
@@ -100,8 +113,8 @@ fn door(py: Python<'_>) -> PyResult<(Py<PyAny>, Py<PyAny>)> {
 }
 
 impl Framework for TensorFlow {
-    fn facts(&self, py: Python<'_>) -> Result<TargetFacts> {
-        Ok(TargetFacts { dtypes: state(py)?.dtypes, ..FACTS })
+    fn facts(&self, py: Python<'_>) -> Result<&'static TargetFacts> {
+        Ok(&state(py)?.facts)
     }
 
     fn read<'py>(&self, object: &Bound<'py, PyAny>, form: Form) -> Result<Source<'py>> {
@@ -147,11 +160,18 @@ impl Framework for TensorFlow {
 /// Reads an eager tensor through the array that TensorFlow makes over its memory.
 fn read_eager(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     let py = object.py();
-    check_type(object)?;
-    if state(py)?.has_gpu {
+    let state = state(py)?;
+    check_type(state, object)?;
+    if state.has_gpu {
         check_device(object)?;
     }
-    let array = if only_public_doors() { public_array(object) } else { quick_array(object) };
+    let array = match &state.quick {
+        Some((array, _)) => {
+            // SAFETY: the object is an eager tensor: its type was recognised as genuine.
+            unsafe { array.call(object) }.or_else(|_| super::numpy::as_array(object))
+        }
+        None => public_array(object),
+    };
     let array = match array {
         Ok(array) => array,
         // More dimensions than an array can have.
@@ -165,13 +185,6 @@ fn read_eager(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     // covered above. The array says "read-only" on the public road because TensorFlow's tensors are immutable,
     // which is the source's nature and not its memory's.
     Ok(unsafe { tensor.writable() })
-}
-
-fn quick_array<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
-    match call::method(object, intern!(object.py(), "_numpy_internal")) {
-        Ok(array) => Ok(array),
-        Err(_) => super::numpy::as_array(object),
-    }
 }
 
 /// `numpy.asarray`, which shares; it fails on scalars of types that NumPy lacks, and those are copied anyway.
@@ -201,11 +214,11 @@ fn check_device(object: &Bound<'_, PyAny>) -> Result<()> {
 }
 
 /// Strings, handles and quantised numbers are refused before TensorFlow gets to abort on them.
-fn check_type(object: &Bound<'_, PyAny>) -> Result<()> {
-    let py = object.py();
-    let number: i32 = match call::method(object, intern!(py, "_datatype_enum")) {
-        Ok(number) => number.extract()?,
-        Err(_) => object.getattr("dtype")?.getattr("as_datatype_enum")?.extract()?,
+fn check_type(state: &State, object: &Bound<'_, PyAny>) -> Result<()> {
+    let number: i32 = match &state.quick {
+        // SAFETY: an eager tensor, as in `read_eager`.
+        Some((_, number)) => unsafe { number.call(object) }?.extract()?,
+        None => object.getattr("dtype")?.getattr("as_datatype_enum")?.extract()?,
     };
     let (what, hint) = match number {
         7 => ("string", "encode the strings as numbers first, with tf.io.decode_raw or a vocabulary"),

@@ -10,18 +10,19 @@ use crate::call;
 use crate::errors::{Failure, Result, fail, refused};
 use crate::owner::Owner;
 use crate::recognise::Form;
+use crate::slots::{Attribute, Method};
 use crate::source::{Memory, Source};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::IntoPyDict;
+use pyo3::types::{IntoPyDict, PyType};
 use tensorferry_core::dtype::{DTypes, Kind};
 use tensorferry_core::plan::{Holds, Nature, Pending, Strides, TargetFacts};
 use tensorferry_core::{Access, DType, ErrorKind, Layout, Tensor};
 
 pub(crate) struct Torch;
 
-const FACTS: TargetFacts = TargetFacts {
+static FACTS: TargetFacts = TargetFacts {
     framework: "torch",
     title: "PyTorch",
     dtypes: DTypes::ALL.without(DTypes::of(&[
@@ -47,31 +48,58 @@ const FACTS: TargetFacts = TargetFacts {
 
 struct State {
     exchange: Option<Exchange>,
-    /// `TensorBase.untyped_storage`, and the type of what it gives.
-    storage: Py<PyAny>,
-    storage_type: Py<PyAny>,
+    /// `untyped_storage`, and the type of what it gives.
+    storage: Method,
+    storage_type: Py<PyType>,
+    is_neg: Method,
+    is_conj: Method,
+    requires_grad: Attribute,
+    is_leaf: Attribute,
+    dtype: Attribute,
+    /// `torch.int8` and `torch.uint8`, as which others of one byte travel too.
+    plain_bytes: [Py<PyAny>; 2],
     to_capsule: Py<PyAny>,
     from_capsule: Py<PyAny>,
-    /// Whether `float8_e8m0fnu` exists (torch 2.7 and later).
-    has_e8m0: bool,
     /// Whether DLPack carries the 8-bit floats there.
     carries_float8: bool,
+    facts: TargetFacts,
 }
 
 static STATE: PyOnceLock<State> = PyOnceLock::new();
 
-fn state(py: Python<'_>) -> Result<&State> {
+fn state(py: Python<'_>) -> Result<&'static State> {
     STATE.get_or_try_init(py, || {
         let torch = import(py, Builtin::Torch)?;
         let dlpack = py.import("torch.utils.dlpack")?;
+        let base =
+            py.import("torch._C")?.getattr("TensorBase")?.cast_into::<PyType>().map_err(PyErr::from)?;
+        let carries_float8 = carries_float8(&torch, &dlpack.getattr("to_dlpack")?);
+        let mut dtypes = FACTS.dtypes;
+        if !carries_float8 {
+            dtypes = dtypes.without(DTypes::FLOAT8);
+        }
+        // From torch 2.7 on.
+        if !torch.hasattr("float8_e8m0fnu")? {
+            dtypes = dtypes.without(DTypes::of(&[DType::Float8E8M0Fnu]));
+        }
         Ok(State {
             exchange: if only_public_doors() { None } else { Exchange::of(&torch.getattr("Tensor")?) },
-            storage: py.import("torch._C")?.getattr("TensorBase")?.getattr("untyped_storage")?.unbind(),
-            storage_type: torch.getattr("UntypedStorage")?.unbind(),
+            storage: Method::of(&base, c"untyped_storage")?,
+            storage_type: torch
+                .getattr("UntypedStorage")?
+                .cast_into::<PyType>()
+                .map_err(PyErr::from)?
+                .unbind(),
+            is_neg: Method::of(&base, c"is_neg")?,
+            is_conj: Method::of(&base, c"is_conj")?,
+            requires_grad: Attribute::of(&base, c"requires_grad")?,
+            is_leaf: Attribute::of(&base, c"is_leaf")?,
+            dtype: Attribute::of(&base, c"dtype")?,
+            plain_bytes: [torch.getattr("int8")?.unbind(), torch.getattr("uint8")?.unbind()],
             to_capsule: dlpack.getattr("to_dlpack")?.unbind(),
             from_capsule: torch.getattr("from_dlpack")?.unbind(),
-            carries_float8: carries_float8(&torch, &dlpack.getattr("to_dlpack")?),
-            has_e8m0: torch.hasattr("float8_e8m0fnu")?,
+            carries_float8,
+            facts: TargetFacts { dtypes, ..FACTS },
         })
     })
 }
@@ -84,31 +112,27 @@ fn carries_float8(torch: &Bound<'_, PyModule>, to_dlpack: &Bound<'_, PyAny>) -> 
 }
 
 impl Framework for Torch {
-    fn facts(&self, py: Python<'_>) -> Result<TargetFacts> {
-        let mut facts = FACTS;
-        let state = state(py)?;
-        if !state.carries_float8 {
-            facts.dtypes = facts.dtypes.without(DTypes::FLOAT8);
-        }
-        if !state.has_e8m0 {
-            facts.dtypes = facts.dtypes.without(DTypes::of(&[DType::Float8E8M0Fnu]));
-        }
-        Ok(facts)
+    fn facts(&self, py: Python<'_>) -> Result<&'static TargetFacts> {
+        Ok(&state(py)?.facts)
     }
 
     fn read<'py>(&self, object: &Bound<'py, PyAny>, form: Form) -> Result<Source<'py>> {
-        let py = object.py();
         if form == Form::ReadOnly {
             return read_only(object);
         }
-        let requires_grad = object.getattr(intern!(py, "requires_grad"))?.is_truthy()?;
+        let state = state(object.py())?;
         // A tensor that autograd still needs must not be written behind its back.
-        let lent = requires_grad && !object.getattr(intern!(py, "is_leaf"))?.is_truthy()?;
+        // SAFETY: every object that is read here is a torch tensor, and so a `TensorBase`: its type was recognised
+        // as genuine, and `Form::ReadOnly`, which is no tensor, is gone. This holds for all functions below.
+        let (requires_grad, lent) = unsafe {
+            let requires_grad = state.requires_grad.is_true(object)?;
+            (requires_grad, requires_grad && !state.is_leaf.is_true(object)?)
+        };
         let access = if lent { Access::ReadOnly } else { Access::ReadWrite };
-        let tensor = look(object, access).map_err(|failure| explain(object, failure))?;
-        check_storage(py, &tensor, form)?;
-        check_hidden_type(object, tensor.dtype())?;
-        let memory = match pending(object, tensor.dtype())? {
+        let tensor = look(state, object, access).map_err(|failure| explain(object, failure))?;
+        check_storage(state, &tensor, form, object.py())?;
+        check_hidden_type(state, object, tensor.dtype())?;
+        let memory = match pending(state, object, tensor.dtype())? {
             None => Memory::Here(tensor),
             Some(pending) => {
                 let dtype = tensor.dtype();
@@ -132,7 +156,7 @@ impl Framework for Torch {
         let plain = call::method(object, intern!(py, "detach"))?;
         let plain = call::method(&plain, intern!(py, "resolve_conj"))?;
         let plain = call::method(&plain, intern!(py, "resolve_neg"))?;
-        look(&plain, Access::ReadWrite)
+        look(state(py)?, &plain, Access::ReadWrite)
     }
 
     fn write<'py>(&self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
@@ -145,11 +169,10 @@ impl Framework for Torch {
     }
 }
 
-fn look(object: &Bound<'_, PyAny>, access: Access) -> Result<Tensor<Owner>> {
+fn look(state: &State, object: &Bound<'_, PyAny>, access: Access) -> Result<Tensor<Owner>> {
     let py = object.py();
-    let state = state(py)?;
-    let own =
-        || -> Result<Owner> { Ok(Owner::object(call::call1(state.storage.bind(py), object)?.unbind())) };
+    // SAFETY: a torch tensor, as in `read`.
+    let own = || -> Result<Owner> { Ok(Owner::object(unsafe { state.storage.call(object) }?.unbind())) };
     match &state.exchange {
         Some(exchange) => exchange.look(object, access, own),
         None => {
@@ -174,10 +197,10 @@ fn read_only<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
 
 /// A subclass, or a mode that is on, may answer for the storage itself (`__torch_function__`); what it gives must
 /// really be one, and a subclass's must hold the memory.
-fn check_storage(py: Python<'_>, tensor: &Tensor<Owner>, form: Form) -> Result<()> {
+fn check_storage(state: &State, tensor: &Tensor<Owner>, form: Form, py: Python<'_>) -> Result<()> {
     let Owner::Object(storage) = tensor.owner() else { return Ok(()) };
     let storage = storage.get().bind(py);
-    let genuine = storage.get_type().is(state(py)?.storage_type.bind(py));
+    let genuine = storage.get_type_ptr() == state.storage_type.bind(py).as_type_ptr();
     if genuine && form == Form::Plain {
         return Ok(());
     }
@@ -199,24 +222,28 @@ fn check_storage(py: Python<'_>, tensor: &Tensor<Owner>, form: Form) -> Result<(
 }
 
 /// Bits that say "conjugate me" or "negate me" when the values are next used.
-fn pending(object: &Bound<'_, PyAny>, dtype: DType) -> Result<Option<Pending>> {
-    let py = object.py();
-    if dtype.kind() == Kind::Complex && call::method(object, intern!(py, "is_conj"))?.is_truthy()? {
-        return Ok(Some(Pending::Conjugate));
-    }
-    if dtype != DType::Bool && call::method(object, intern!(py, "is_neg"))?.is_truthy()? {
-        return Ok(Some(Pending::Negate));
+fn pending(state: &State, object: &Bound<'_, PyAny>, dtype: DType) -> Result<Option<Pending>> {
+    // SAFETY: a torch tensor, as in `read`.
+    unsafe {
+        if dtype.kind() == Kind::Complex && state.is_conj.is_true(object)? {
+            return Ok(Some(Pending::Conjugate));
+        }
+        if dtype != DType::Bool && state.is_neg.is_true(object)? {
+            return Ok(Some(Pending::Negate));
+        }
     }
     Ok(None)
 }
 
 /// `torch.int3` and its like travel as if they were int8; say so instead.
-fn check_hidden_type(object: &Bound<'_, PyAny>, dtype: DType) -> Result<()> {
+fn check_hidden_type(state: &State, object: &Bound<'_, PyAny>, dtype: DType) -> Result<()> {
     if !matches!(dtype, DType::Int8 | DType::UInt8) {
         return Ok(());
     }
-    let name = object.getattr(intern!(object.py(), "dtype"))?.to_string();
-    if name.strip_prefix("torch.") == Some(dtype.name()) { Ok(()) } else { Err(no_counterpart(&name)) }
+    // SAFETY: a torch tensor, as in `read`.
+    let given = unsafe { state.dtype.get(object) }?;
+    let plain = state.plain_bytes.iter().any(|plain| given.is(plain.bind(object.py())));
+    if plain { Ok(()) } else { Err(no_counterpart(&given.to_string())) }
 }
 
 /// The name of the tensor's type, if no other framework has it.

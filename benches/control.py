@@ -1,0 +1,82 @@
+"""The control: is this machine, right now, fit to measure on?
+
+A plain memcpy must reach the same speed again and again, and two threads of it must be faster than
+one. Where that fails, neighbours or a thermal limit own part of the machine, and every figure of
+the run is void.
+"""
+
+import ctypes
+import threading
+import time
+from typing import Any
+
+import numpy as np
+from machine import cores
+from measure import Samples, Timed, interleave, ratio, variation
+
+SIZE = 256 << 20
+LEAST_SCALING = 1.4
+MOST_VARIATION = 0.15
+
+
+def warm_buffers(size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Two buffers, the first of random bytes, both touched."""
+    block = np.frombuffer(np.random.default_rng().bytes(min(size, 1 << 24)), np.uint8)
+    source = np.resize(block, size)
+    return source, source.copy()
+
+
+def memcpy(source: np.ndarray, destination: np.ndarray, threads: int) -> Timed:
+    """A job that copies one buffer to the other, each thread its part, with the GIL released."""
+    part = source.nbytes // threads
+
+    def timed(calls: int) -> float:
+        barrier = threading.Barrier(threads)
+        spans: list[tuple[float, float]] = []
+
+        def work(offset: int) -> None:
+            to, from_ = destination.ctypes.data + offset, source.ctypes.data + offset
+            barrier.wait()
+            begin = time.perf_counter()
+            for _ in range(calls):
+                ctypes.memmove(to, from_, part)
+            spans.append((begin, time.perf_counter()))
+
+        workers = [threading.Thread(target=work, args=(i * part,)) for i in range(threads)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        return max(end for _, end in spans) - min(begin for begin, _ in spans)
+
+    return timed
+
+
+def run() -> dict[str, Any]:
+    """Measures; `failures` says in words what is wrong, and is empty on a machine that is fit."""
+    source, destination = warm_buffers(SIZE)
+    jobs = {"one": memcpy(source, destination, 1), "two": memcpy(source, destination, 2)}
+    samples = interleave(jobs, rounds=11, batch=0.05, budget=20)
+    if not np.array_equal(source, destination):
+        raise AssertionError("memcpy gave other bytes")
+    return judge(samples["one"], samples["two"], cores())
+
+
+def judge(one: Samples, two: Samples, available: int) -> dict[str, Any]:
+    """What the figures of one and of two threads say."""
+    scaling = ratio(one, two)
+    varies = variation(one.rounds)
+    failures = []
+    if available >= 2 and scaling < LEAST_SCALING:
+        failures.append(f"two threads copy {scaling:.2f} times as fast as one, not {LEAST_SCALING}")
+    if varies > MOST_VARIATION:
+        failures.append(
+            f"one thread's memcpy varies by {varies:.0%}, more than {MOST_VARIATION:.0%}"
+        )
+    return {
+        "GB/s, one thread": SIZE / one.median / 1e9,
+        "GB/s, two threads": SIZE / two.median / 1e9,
+        "scaling": scaling,
+        "variation": varies,
+        "failures": failures,
+    }

@@ -1,0 +1,182 @@
+"""What moving bytes costs: copies, packing, casts and byte swaps, by size and thread count.
+
+The jobs are in `conversions.py`.
+
+Each thread count has a process of its own, because ours is read once in a process. It imports what
+is needed, makes the sources and runs nothing; everything else happens in forks of it, so that each
+fork begins with no pool, no warm memory and no threads:
+
+- first: the first call of each candidate, alone in a fork of its own;
+- kept: results that stay alive, so that each needs fresh memory;
+- dropped: results that are dropped at once, so that memory may be used again.
+
+The ratio to memcpy compares dropped results with a warm memcpy in as many threads that reads and
+writes as many bytes as the job does, that is, half the sum of source and result.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+import child
+import numpy as np
+import torch
+from control import memcpy, warm_buffers
+from conversions import JOBS, Job, as_torch, bits
+from machine import cores, free_memory
+from measure import Samples, Timed, expression, interleave, interleave_cold, quickest, ratio, spread
+from table import Section
+
+import tensorferry as ferry
+
+MIB = 1 << 20
+SIZES = (1, 64, 1024)
+FIRST_CALLS = 3
+MEMCPY_LIMIT = 256 * MIB  # longer ones are no faster: what they take follows from the length
+
+
+def limits(job: str, mib: int, threads: int) -> dict[str, float]:
+    """The targets: the most that a ratio may be, by its name in the row."""
+    found = {"dropped": 1.10}
+    if job == "transposed":
+        found["dropped to torch"] = 1 / 3 if mib >= 64 else 1 / 2.5
+    if mib >= 64:
+        found["to memcpy"] = 1.20
+    if job == "dense copy" and mib >= 64 and threads == 2:
+        found["first to NumPy"] = 1 / 1.5
+    return found
+
+
+def check(job: Job, names: dict[str, Any]) -> None:
+    """All candidates give the bits that NumPy gives, and none of them shares."""
+    expected = bits(eval(job.numpy, names))
+    for candidate in (job.ours, job.torch):
+        found = bits(eval(candidate, names))
+        if not np.array_equal(found, expected):
+            raise AssertionError(f"{job.name}: {candidate} gives other values than NumPy")
+        if np.may_share_memory(found, names["x"]):
+            raise AssertionError(f"{job.name}: {candidate} shares where a copy was asked for")
+
+
+def measure(job: Job, mib: int, threads: int, quick: bool) -> dict[str, Any]:
+    """All three ways for one job and size; called in a process that has only made its imports."""
+    x = job.source(mib * MIB)
+    names = {"ferry": ferry, "torch": torch, "x": x, "t": as_torch(x)}
+    candidates = {"ours": job.ours, "NumPy": job.numpy, "torch": job.torch}
+    moved = int(x.nbytes * (1 + job.result) / 2)
+
+    def first(candidate: str) -> float:
+        torch.set_num_threads(threads)
+        return expression(candidates[candidate], names)(1)
+
+    def warm() -> dict[str, dict[str, list[float]]]:
+        torch.set_num_threads(threads)
+        kept: list[Any] = []
+        jobs: dict[str, Timed] = {
+            name: expression(f"keep({code})", {**names, "keep": kept.append})
+            for name, code in candidates.items()
+        }
+        fit = int(free_memory() / 2 / (x.nbytes * job.result) / len(jobs))
+        fresh = interleave_cold(jobs, rounds=max(1, min(fit, 16)))
+        kept.clear()
+        check(job, names)
+        jobs = {name: expression(code, names) for name, code in candidates.items()}
+        buffers = warm_buffers(min(moved, MEMCPY_LIMIT))
+        jobs["memcpy"] = memcpy(*buffers, threads)
+        budget = (1 if quick else 3) * (4 if mib > 64 else 1)
+        pooled = interleave(jobs, rounds=31, batch=0.004, budget=budget)
+        check(job, names)
+        return {
+            "kept": {name: found.rounds for name, found in fresh.items()},
+            "dropped": {name: found.rounds for name, found in pooled.items()},
+        }
+
+    firsts: dict[str, list[float]] = {name: [] for name in candidates}
+    for turn in range(FIRST_CALLS):
+        for name in candidates if turn % 2 == 0 else reversed(candidates):
+            firsts[name].append(child.forked(partial(first, name)))
+    figures = {"first": firsts, **child.forked(warm)}
+    scale = moved / min(moved, MEMCPY_LIMIT)
+    figures["dropped"]["memcpy"] = [seconds * scale for seconds in figures["dropped"]["memcpy"]]
+    return {"job": job.name, "MiB": mib, "threads": threads, **ratios(figures, x.nbytes)}
+
+
+def ratios(figures: dict[str, dict[str, list[float]]], size: int) -> dict[str, Any]:
+    """The columns of the table, from the seconds of each way and candidate."""
+    row: dict[str, Any] = {}
+    for way, by_name in figures.items():
+        samples = {name: Samples(seconds) for name, seconds in by_name.items()}
+        peers = {name: samples[name] for name in ("NumPy", "torch")}
+        best = quickest(peers)
+        row[f"{way} GB/s"] = {name: size / s.median / 1e9 for name, s in samples.items()}
+        row[way] = ratio(samples["ours"], samples[best])
+        row[f"{way} spread"] = spread(samples["ours"], samples[best])
+        row[f"{way} to NumPy"] = ratio(samples["ours"], samples["NumPy"])
+        row[f"{way} to torch"] = ratio(samples["ours"], samples["torch"])
+        if way == "dropped":
+            row["GB/s"] = row["dropped GB/s"]["ours"]
+            row["peer GB/s"] = row["dropped GB/s"][best]
+            row["peer"] = best
+            row["to memcpy"] = ratio(samples["ours"], samples["memcpy"])
+    return row
+
+
+def verdict(row: dict[str, Any]) -> str:
+    found = limits(row["job"], row["MiB"], row["threads"])
+    missed = [
+        f"{name} {row[name]:.2f} > {most:.2f}" for name, most in found.items() if row[name] > most
+    ]
+    return "MISS " + ", ".join(missed) if missed else "pass"
+
+
+def with_threads(threads: int, quick: bool) -> dict[str, Any]:
+    """Everything with one thread count: the rows, and what was left out."""
+    rows, left_out = [], []
+    for job, mib in _jobs(quick):
+        memory = mib * MIB * (job.base + 3 * job.result) + 2 * MEMCPY_LIMIT
+        if memory > free_memory() / 2:
+            left_out.append(
+                f"Not measured: {job.name} of {mib} MiB needs {memory / 2**30:.1f} GiB, "
+                "more than half of the free memory."
+            )
+            continue
+        row = measure(job, mib, threads, quick)
+        rows.append({**row, "verdict": verdict(row)})
+    return {"rows": rows, "left out": left_out}
+
+
+def _jobs(quick: bool) -> Iterator[tuple[Job, int]]:
+    for job in JOBS:
+        for mib in SIZES[:-1] if quick else SIZES:
+            yield job, mib
+
+
+def run(quick: bool) -> dict[str, Any]:
+    section = Section(
+        "Copies and casts: seconds of ours for each second of the better of NumPy and torch",
+        {
+            "job": "",
+            "MiB": "d",
+            "threads": "d",
+            "GB/s": ".1f",
+            "peer GB/s": ".1f",
+            "peer": "",
+            "dropped": ".2f",
+            "kept": ".2f",
+            "first": ".2f",
+            "to memcpy": ".2f",
+            "verdict": "",
+        },
+        notes=["GB/s are of source bytes, for results that are dropped at once."],
+    )
+    for threads in (1, 2):
+        if threads > cores():
+            section.notes.append("Not measured: two threads, on a machine with one core.")
+            continue
+        environment = {"TENSORFERRY_THREADS": str(threads)}
+        found = child.call("convert:with_threads", threads, quick, environment=environment)
+        section.rows += found["rows"]
+        section.notes += [note for note in found["left out"] if note not in section.notes]
+    section.rows.sort(key=lambda row: ([job.name for job in JOBS].index(row["job"]), row["MiB"]))
+    return asdict(section)

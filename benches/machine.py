@@ -1,0 +1,92 @@
+"""What a record says about where and with what it was measured. No host names, no paths."""
+
+import contextlib
+import datetime
+import importlib.metadata
+import os
+import platform
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+# The names under which each one may be installed.
+PACKAGES = {
+    "numpy": ("numpy",),
+    "torch": ("torch",),
+    "jax": ("jax",),
+    "tensorflow": ("tensorflow", "tensorflow-cpu"),
+    "tensorferry": ("tensorferry",),
+}
+
+
+def facts() -> dict[str, Any]:
+    """Machine, versions, commit and date."""
+    return {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "cpu": _cpu(),
+        "cores": cores(),
+        "memory GiB": round(_memory("MemTotal") / 2**30, 1),
+        "kernel": platform.release().split("-")[0],
+        "huge pages": _huge_pages(),
+        "load": round(os.getloadavg()[0], 2),
+        "python": platform.python_version(),
+        **{package: _version(*names) for package, names in PACKAGES.items()},
+        "commit": _commit(),
+    }
+
+
+def name() -> str:
+    """A short name of this kind of machine, fit for a file name."""
+    model = re.sub(r"\(\w+\)|\bCPU\b|\bProcessor\b|@.*", " ", _cpu())
+    words = re.findall(r"[a-z0-9]+", model.lower())
+    return "-".join([*words, f"{cores()}-cores"])
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def free_memory() -> int:
+    """The bytes that can be had without swapping."""
+    return _memory("MemAvailable")
+
+
+def _memory(key: str) -> int:
+    found = re.search(rf"^{key}:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0
+
+
+def _cpu() -> str:
+    found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return found[1] if found else platform.machine()
+
+
+def _huge_pages() -> str:
+    setting = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    found = re.search(r"\[(\w+)\]", setting.read_text()) if setting.exists() else None
+    return found[1] if found else "unknown"
+
+
+def _version(*names: str) -> str | None:
+    for name in names:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return importlib.metadata.version(name)
+    return None
+
+
+def _commit() -> str:
+    """The commit, and whether the tree differs from it; records do not change what is measured."""
+    try:
+        commit = _git("rev-parse", "--short=12", "HEAD")
+        changed = _git("status", "--porcelain", "--", ".", ":!benches/records")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return f"{commit} (dirty)" if changed else commit
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(ROOT), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

@@ -1,0 +1,116 @@
+"""What one call costs: 16 float32 elements (or 64 bytes), shared, from each kind to each framework.
+
+The pairs and their one-liners are in `pairs.py`. Every candidate is tried first. It counts if its
+type, dtype and values are right and if it shares where we share; if none does, the quickest that
+copies stands in, and the table says so.
+"""
+
+import warnings
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from measure import expression, interleave, quickest, ratio, spread, verdict
+from pairs import CANDIDATES, COPIED, address, namespace, source
+from table import Section
+
+
+def limit(pair: tuple[str, str], native: float) -> float:
+    """The target: the most that we may take, as a share of the best one-liner's seconds."""
+    if pair == ("torch", "numpy"):
+        return 0.6
+    if native > 5e-6:
+        return 0.34 if pair == ("tensorflow", "jax") else 0.25
+    return 1.05
+
+
+def _wrong(result: Any, target: str, expected: np.ndarray) -> str | None:
+    """What is wrong with a result, if anything is."""
+    # "jax" begins the name of jaxlib too, where the class of JAX's arrays lives.
+    if not type(result).__module__.startswith(target):
+        return f"a {type(result).__name__}, not a tensor of {target}"
+    values = np.asarray(result)
+    if values.dtype != expected.dtype or not np.array_equal(values, expected):
+        return "other values"
+    return None
+
+
+def measure(pair: tuple[str, str], names: dict[str, Any], rounds: int) -> dict[str, Any]:
+    """Checks and measures one pair; gives its row of the table."""
+    kind, target = pair
+    x = source(kind, names)
+    names = {**names, "x": x}
+    plain = np.frombuffer(x, np.uint8) if kind in ("bytes", "bytearray") else np.asarray(x)
+    expected = plain.copy()
+    ours = f'ferry.to(x, "{target}")'
+    shares: dict[str, bool] = {}
+    refused: dict[str, str] = {}
+    for candidate in [ours, *CANDIDATES[pair]]:
+        try:
+            result = eval(candidate, names)
+        except Exception as error:
+            if candidate == ours:
+                raise
+            refused[candidate] = type(error).__name__
+            continue
+        if wrong := _wrong(result, target, expected):
+            refused[candidate] = wrong
+        else:
+            shares[candidate] = address(result) == address(x)
+    we_share = pair not in COPIED
+    if shares.get(ours) is not we_share:
+        found = refused.get(ours, "shared" if shares.get(ours) else "not shared")
+        raise AssertionError(f"{ours} of {kind}: {found}")
+
+    samples = interleave(
+        {candidate: expression(candidate, names) for candidate in shares},
+        rounds=rounds,
+        batch=0.001,
+        budget=10,
+    )
+    if wrong := _wrong(eval(ours, names), target, expected):
+        raise AssertionError(f"{ours} of {kind}, after many calls: {wrong}")
+    native = {name: figures for name, figures in samples.items() if name != ours}
+    alike = {name: figures for name, figures in native.items() if shares[name] is we_share}
+    best = quickest(alike or native)
+    figure = ratio(samples[ours], samples[best])
+    most = limit(pair, samples[best].median)
+    return {
+        "from": kind,
+        "to": target,
+        "ours ns": samples[ours].median * 1e9,
+        "native ns": samples[best].median * 1e9,
+        "ratio": figure,
+        "spread": spread(samples[ours], samples[best]),
+        "target": most,
+        "verdict": verdict(figure, most),
+        "best native": f"`{best}`" + ("" if shares[best] else " (copies)"),
+        "all ns": {name: figures.median * 1e9 for name, figures in samples.items()},
+        "shares": shares,
+        "refused": refused,
+    }
+
+
+def run(quick: bool) -> dict[str, Any]:
+    warnings.simplefilter("ignore")
+    names = namespace({"torch", "jax", "tensorflow"})
+    section = Section(
+        "One call, 16 float32 elements or 64 bytes, shared",
+        {
+            "from": "",
+            "to": "",
+            "ours ns": ",.0f",
+            "native ns": ",.0f",
+            "ratio": ".2f",
+            "spread": ".0%",
+            "target": ".2f",
+            "verdict": "",
+            "best native": "",
+        },
+        notes=[
+            "Spread: how far the middle half of the rounds lies apart. `bytes` to torch is a copy "
+            "on both sides: PyTorch would let them be written."
+        ],
+    )
+    section.rows = [measure(pair, names, 40 if quick else 200) for pair in CANDIDATES]
+    return asdict(section)

@@ -1,0 +1,68 @@
+"""Runs the benchmarks: `python benches/run.py [--quick] [--only NAME ...] [--record DIR]`.
+
+Each section runs in a process of its own, with the control before the first and after each. The
+exit code is 0 when everything was measured, 1 when a result was wrong or a section failed, and 3
+when the control failed: then the run is void, however good its figures are.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+import child
+import machine
+import record
+from table import VOID, Section, misses, render
+
+SECTIONS = ("percall", "convert", "trees", "threads", "instructions")
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Ratios against the best native one-liner.")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, no 1 GiB, fewer pairs")
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, metavar="NAME", default=SECTIONS)
+    parser.add_argument(
+        "--record",
+        type=Path,
+        metavar="DIR",
+        help="where the record goes; a full run has one in benches/records anyway",
+    )
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = arguments()
+    facts = machine.facts()
+    print(record.machine_line(facts), flush=True)
+    controls: dict[str, Any] = {}
+    sections: dict[str, Section] = {}
+    try:
+        controls["at the start"] = child.call("control:run")
+        for name in options.only:
+            print(f"\n... {name}", file=sys.stderr, flush=True)
+            sections[name] = Section(**child.call(f"{name}:run", options.quick))
+            print("\n" + render(sections[name]), flush=True)
+            controls[f"after {name}"] = child.call("control:run")
+    except child.ChildFailed as error:
+        print(f"error: {error}; its own message is above", file=sys.stderr)
+        return 1
+
+    missed = sum(misses(section) for section in sections.values())
+    print(record.control_text(controls))
+    print(f"\nMissed targets: {missed}.")
+    full = not options.quick and options.only == SECTIONS
+    folder = options.record or (Path(__file__).parent / "records" if full else None)
+    if folder is not None:
+        written = record.write(folder, facts, sections, controls)
+        print(f"Recorded as {written.name} and its .md twin.")
+    if record.failures(controls):
+        print(VOID)
+        print("This run is VOID (exit code 3): the control failed, so no figure above counts.")
+        print("hint: stop what else runs on this machine, and run the benchmarks again")
+        return 3
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

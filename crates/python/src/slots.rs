@@ -1,0 +1,143 @@
+//! The C functions behind a type's methods and attributes, found once and called directly.
+//!
+//! `t.is_neg()` costs a look-up of the name, a call protocol and 110 ns; the C function that it ends in takes ten.
+//! A type's tables of methods and attributes are part of the stable ABI (`PyType_GetSlot`, `PyMethodDef`,
+//! `PyGetSetDef`), so nothing here depends on a version. Where a type has no such entry, or another calling
+//! convention, the name is looked up as usual.
+
+use crate::call;
+use crate::frameworks::only_public_doors;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyString, PyType};
+use std::ffi::CStr;
+use std::ptr;
+
+/// A method that takes no arguments.
+pub(crate) struct Method {
+    name: Py<PyString>,
+    function: Option<ffi::PyCFunction>,
+}
+
+/// An attribute that is computed.
+pub(crate) struct Attribute {
+    name: Py<PyString>,
+    getter: Option<(ffi::getter, *mut std::ffi::c_void)>,
+}
+
+// SAFETY: the closure pointer is handed to the getter that it came with and to nobody else, by threads that are
+// attached to the interpreter.
+unsafe impl Send for Attribute {}
+// SAFETY: as above.
+unsafe impl Sync for Attribute {}
+
+impl Method {
+    /// The method of this name that `kind` itself defines.
+    pub(crate) fn of(kind: &Bound<'_, PyType>, name: &CStr) -> PyResult<Self> {
+        if only_public_doors() {
+            return Ok(Self { name: text(kind.py(), name)?, function: None });
+        }
+        // SAFETY: the slot holds null or a table that ends with an entry without a name, and lives as long as the
+        // type; the type is one of a framework, which is never unloaded.
+        let function = unsafe {
+            let mut entry =
+                ffi::PyType_GetSlot(kind.as_type_ptr(), ffi::Py_tp_methods).cast::<ffi::PyMethodDef>();
+            loop {
+                if entry.is_null() || (*entry).ml_name.is_null() {
+                    break None;
+                }
+                if CStr::from_ptr((*entry).ml_name) == name {
+                    break ((*entry).ml_flags == ffi::METH_NOARGS).then(|| (*entry).ml_meth.PyCFunction);
+                }
+                entry = entry.add(1);
+            }
+        };
+        Ok(Self { name: text(kind.py(), name)?, function })
+    }
+
+    /// Calls the method.
+    ///
+    /// # Safety
+    /// The object is an instance of the type that the method was found in.
+    pub(crate) unsafe fn call<'py>(&self, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let py = object.py();
+        match self.function {
+            // SAFETY: the function is a method without arguments of the object's type.
+            Some(function) => unsafe {
+                Bound::from_owned_ptr_or_err(py, function(object.as_ptr(), ptr::null_mut()))
+            },
+            None => call::method(object, self.name.bind(py)),
+        }
+    }
+
+    /// Calls the method and asks whether the answer is true.
+    ///
+    /// # Safety
+    /// As [`Method::call`].
+    pub(crate) unsafe fn is_true(&self, object: &Bound<'_, PyAny>) -> PyResult<bool> {
+        // SAFETY: the caller's contract.
+        truth(&unsafe { self.call(object) }?)
+    }
+}
+
+impl Attribute {
+    /// The attribute of this name that `kind` itself defines.
+    pub(crate) fn of(kind: &Bound<'_, PyType>, name: &CStr) -> PyResult<Self> {
+        if only_public_doors() {
+            return Ok(Self { name: text(kind.py(), name)?, getter: None });
+        }
+        // SAFETY: as in `Method::of`.
+        let getter = unsafe {
+            let mut entry =
+                ffi::PyType_GetSlot(kind.as_type_ptr(), ffi::Py_tp_getset).cast::<ffi::PyGetSetDef>();
+            loop {
+                if entry.is_null() || (*entry).name.is_null() {
+                    break None;
+                }
+                if CStr::from_ptr((*entry).name) == name {
+                    break (*entry).get.map(|getter| (getter, (*entry).closure));
+                }
+                entry = entry.add(1);
+            }
+        };
+        Ok(Self { name: text(kind.py(), name)?, getter })
+    }
+
+    /// Reads the attribute.
+    ///
+    /// # Safety
+    /// The object is an instance of the type that the attribute was found in.
+    pub(crate) unsafe fn get<'py>(&self, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let py = object.py();
+        match self.getter {
+            // SAFETY: the getter and its closure belong to the object's type.
+            Some((getter, closure)) => unsafe {
+                Bound::from_owned_ptr_or_err(py, getter(object.as_ptr(), closure))
+            },
+            None => object.getattr(self.name.bind(py)),
+        }
+    }
+
+    /// Reads the attribute and asks whether it is true.
+    ///
+    /// # Safety
+    /// As [`Attribute::get`].
+    pub(crate) unsafe fn is_true(&self, object: &Bound<'_, PyAny>) -> PyResult<bool> {
+        // SAFETY: the caller's contract.
+        truth(&unsafe { self.get(object) }?)
+    }
+}
+
+fn truth(answer: &Bound<'_, PyAny>) -> PyResult<bool> {
+    // SAFETY: the two are singletons that live for ever.
+    let (yes, no) = unsafe { (ffi::Py_True(), ffi::Py_False()) };
+    match answer.as_ptr() {
+        pointer if pointer == yes => Ok(true),
+        pointer if pointer == no => Ok(false),
+        _ => answer.is_truthy(),
+    }
+}
+
+fn text(py: Python<'_>, name: &CStr) -> PyResult<Py<PyString>> {
+    Ok(PyString::intern(py, &name.to_string_lossy()).unbind())
+}

@@ -1,0 +1,193 @@
+//! `to`, the one call: a C function that PyO3 does not wrap.
+//!
+//! A wrapped function with nine arguments spends 70 ns on naming the seven that nobody passed, which is more than
+//! reading the tensor. This one looks at the arguments itself: two by position is the common case, and anything
+//! else goes through a dict.
+//!
+//! PyO3 counts how deep a thread is in its functions, to know whether a reference may be given back at once. The
+//! common case does without that count, and everything else begins with it.
+
+use crate::carry::{self, Journey};
+use crate::errors::{Result, fail};
+use crate::frameworks;
+use crate::recognise::{Recognised, recognise};
+use crate::{tree, wishes};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use std::ffi::CStr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use tensorferry_core::ErrorKind;
+use tensorferry_core::plan::Wishes;
+
+/// The signature, in the form that `inspect` reads, and the docstring.
+const DOC: &CStr = c"to(x, framework, *, device=None, dtype=None, copy=None, writable=None, stream=None, budget=None, out=None)
+--
+
+Carries a tensor, or a tree of tensors, to a framework.
+
+Args:
+    x: A tensor of any framework, anything that speaks DLPack, the buffer protocol, the array interface
+        or `__array__`, or a dict, list, tuple, named tuple or dataclass of such.
+    framework: \"numpy\", \"torch\", \"jax\", \"tensorflow\", \"paddle\", \"mlx\", a registered name, or the module.
+    device: \"cpu\" or \"default\"; other devices are refused.
+    dtype: The element type of the result, by name or as a framework's own object. None keeps the type;
+        \"default\" takes the target's default width (float32 for float64, and so on).
+    copy: None shares when it can and copies when it must, True always copies, False shares or raises
+        CopyRequired.
+    writable: True guarantees a result that may be written without harm to anyone; False a read-only one.
+    stream: Must be left out for host memory.
+    budget: The most bytes of extra memory; past it OutOfMemory is raised.
+    out: An existing array or tensor of the target framework to fill and return.
+
+Returns:
+    The framework's own tensor; `x` itself where nothing needs to change.
+
+Raises:
+    FerryError: Each is also the builtin exception that one would expect, and has a `hint`.";
+
+/// Puts the function into the module.
+pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    static mut DEFINITION: ffi::PyMethodDef = ffi::PyMethodDef {
+        ml_name: c"to".as_ptr(),
+        ml_meth: ffi::PyMethodDefPointer { PyCFunctionFastWithKeywords: enter },
+        ml_flags: ffi::METH_FASTCALL | ffi::METH_KEYWORDS,
+        ml_doc: DOC.as_ptr(),
+    };
+    let name = module.name()?;
+    // SAFETY: the definition lives for ever and is written by nobody; the module's name is a live string.
+    let function = unsafe {
+        let function = ffi::PyCFunction_NewEx(&raw mut DEFINITION, ptr::null_mut(), name.as_ptr());
+        Bound::from_owned_ptr_or_err(module.py(), function)?
+    };
+    module.add("to", function)
+}
+
+/// Called by Python.
+unsafe extern "C" fn enter(
+    _module: *mut ffi::PyObject,
+    arguments: *const *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+    names: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    let run = || {
+        let two = count == 2 && names.is_null();
+        // SAFETY: Python calls with the GIL held, and passes `count` arguments by position that live as long as this
+        // call.
+        let quick = unsafe {
+            let py = Python::assume_attached();
+            if two {
+                quick(Bound::ref_from_ptr(py, &*arguments), Bound::ref_from_ptr(py, &*arguments.add(1)))
+            } else {
+                None
+            }
+        };
+        if let Some(result) = quick {
+            return result.into_ptr();
+        }
+        Python::attach(|py| {
+            // SAFETY: as above; after the arguments by position there is one for each of the names, a tuple or null.
+            let result = unsafe {
+                if two {
+                    plain(Bound::ref_from_ptr(py, &*arguments), Bound::ref_from_ptr(py, &*arguments.add(1)))
+                } else {
+                    named(py, arguments, count as usize, names)
+                }
+            };
+            match result {
+                Ok(result) => result.into_ptr(),
+                Err(failure) => {
+                    PyErr::from(failure).restore(py);
+                    ptr::null_mut()
+                }
+            }
+        })
+    };
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
+        Python::attach(|py| {
+            PyRuntimeError::new_err("tensorferry failed in a way that it does not know; please report this")
+                .restore(py);
+        });
+        ptr::null_mut()
+    })
+}
+
+/// The common case: a share between two frameworks.
+#[inline]
+fn quick<'py>(x: &Bound<'py, PyAny>, framework: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
+    carry::plain(x, recognise(x).ok()?, frameworks::target(framework).ok()?)
+}
+
+/// Two arguments by position.
+fn plain<'py>(x: &Bound<'py, PyAny>, framework: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+    go(x, None, &Journey { target: frameworks::target(framework)?, wishes: Wishes::NONE })
+}
+
+/// Arguments in any form.
+///
+/// # Safety
+/// As Python calls [`enter`].
+unsafe fn named<'py>(
+    py: Python<'py>,
+    arguments: *const *mut ffi::PyObject,
+    count: usize,
+    names: *mut ffi::PyObject,
+) -> Result<Bound<'py, PyAny>> {
+    let keywords = PyDict::new(py);
+    // SAFETY: the caller's contract.
+    let mut positional = unsafe {
+        if let Some(names) = Bound::from_borrowed_ptr_or_opt(py, names) {
+            for (place, name) in names.cast_into::<PyTuple>().map_err(PyErr::from)?.iter().enumerate() {
+                keywords.set_item(name, Bound::from_borrowed_ptr(py, *arguments.add(count + place)))?;
+            }
+        }
+        (0..count).map(|place| Bound::from_borrowed_ptr(py, *arguments.add(place))).collect::<Vec<_>>()
+    };
+    if count > 2 {
+        let text = format!("to() takes 2 positional arguments but {count} were given");
+        return Err(PyTypeError::new_err(text).into());
+    }
+    for (place, name) in ["x", "framework"].into_iter().enumerate() {
+        match keywords.get_item(name)? {
+            Some(_) if place < count => {
+                let text = format!("to() got multiple values for argument '{name}'");
+                return Err(PyTypeError::new_err(text).into());
+            }
+            Some(value) => {
+                keywords.del_item(name)?;
+                positional.push(value);
+            }
+            None if place < count => {}
+            None => {
+                let text = format!("to() missing required argument: '{name}'");
+                return Err(PyTypeError::new_err(text).into());
+            }
+        }
+    }
+    let target = frameworks::target(&positional[1])?;
+    let (wishes, out) = wishes::parse("to", &keywords, true)?;
+    go(&positional[0], out.as_ref(), &Journey { target, wishes })
+}
+
+fn go<'py>(
+    x: &Bound<'py, PyAny>,
+    out: Option<&Bound<'py, PyAny>>,
+    journey: &Journey,
+) -> Result<Bound<'py, PyAny>> {
+    let recognised = recognise(x)?;
+    if let Some(out) = out {
+        if matches!(recognised, Recognised::Container(_)) {
+            let hint = "fill one tensor at a time, or leave out out=";
+            return Err(fail(ErrorKind::InvalidArgument, "out takes one tensor and x is a tree", hint));
+        }
+        return carry::into(x, out, journey);
+    }
+    if matches!(recognised, Recognised::Container(_) | Recognised::Unknown)
+        && let Some(container) = tree::container_of(x, recognised)?
+    {
+        return tree::walk(x, container, true, &mut |leaf, kind, _| carry::one(leaf, kind, journey));
+    }
+    carry::one(x, recognised, journey)
+}
