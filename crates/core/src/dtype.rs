@@ -176,11 +176,24 @@ impl DType {
 
     /// The type with NumPy's kind letter and item size.
     pub fn from_typestr(kind: u8, size: usize) -> Option<Self> {
-        ROWS.iter()
-            .find(|row| {
-                row.size as usize == size && row.typestr.is_some_and(|text| text.as_bytes()[0] == kind)
-            })
-            .map(|row| row.dtype)
+        // Asked for every buffer: a jump, where a search through the table would be a loop.
+        Some(match (kind, size) {
+            (b'b', 1) => Self::Bool,
+            (b'i', 1) => Self::Int8,
+            (b'i', 2) => Self::Int16,
+            (b'i', 4) => Self::Int32,
+            (b'i', 8) => Self::Int64,
+            (b'u', 1) => Self::UInt8,
+            (b'u', 2) => Self::UInt16,
+            (b'u', 4) => Self::UInt32,
+            (b'u', 8) => Self::UInt64,
+            (b'f', 2) => Self::Float16,
+            (b'f', 4) => Self::Float32,
+            (b'f', 8) => Self::Float64,
+            (b'c', 8) => Self::Complex64,
+            (b'c', 16) => Self::Complex128,
+            _ => return None,
+        })
     }
 
     /// The name in a safetensors header.

@@ -56,6 +56,7 @@ impl Layout {
     ///
     /// # Errors
     /// As [`Layout::strided`].
+    #[inline(always)]
     pub fn strided_by_element(item: usize, shape: &[i64], strides: &[i64]) -> Result<Self> {
         if shape.len() != strides.len() {
             return Self::strided(item, shape, strides);

@@ -141,21 +141,28 @@ impl<O> Tensor<O> {
         }
     }
 
-    /// The same tensor, only to be read.
-    #[must_use]
-    pub fn read_only(mut self) -> Self {
+    /// Makes the tensor one that is only to be read.
+    #[inline]
+    pub fn set_read_only(&mut self) {
         self.access = Access::ReadOnly;
-        self
     }
 
-    /// The same tensor, also to be written: for a reader that knows better than the view it looked through.
+    /// Makes the tensor one that may be written: for a reader that knows better than the view it looked through.
     ///
     /// # Safety
     /// The memory is writable as long as the owner lives.
-    #[must_use]
-    pub unsafe fn writable(mut self) -> Self {
+    #[inline]
+    pub unsafe fn set_writable(&mut self) {
         self.access = Access::ReadWrite;
-        self
+    }
+
+    /// Puts the memory under another owner, and gives the first one back.
+    ///
+    /// # Safety
+    /// The new owner keeps the memory alive as the first one did.
+    #[inline]
+    pub unsafe fn replace_owner(&mut self, owner: O) -> O {
+        std::mem::replace(&mut self.owner, owner)
     }
 
     /// The same tensor with strides that mean nothing set to what a row-major tensor has.

@@ -44,28 +44,46 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>, recognised: Recognised) -> R
     }
 }
 
+/// How far [`plain`] came.
+pub(crate) enum Begun<'py> {
+    /// To the end.
+    Done(Bound<'py, PyAny>),
+    /// The source is read, and the trip needs a plan.
+    Read(Source<'py>),
+    /// It is another case, or something failed: begin anew, and say what is wrong.
+    Nothing,
+}
+
 /// The common case and nothing else: a framework's own tensor, or a buffer, that is shared with another framework,
 /// without wishes and without a trace. It needs no plan; one question to the planner says that it is a share.
 ///
-/// `None` where it is another case, or something failed: [`one`] does it then, from the start, and says what is
-/// wrong. Nothing here has an effect that could not happen twice.
+/// Nothing here has an effect that could not happen twice.
 #[inline]
-pub(crate) fn plain<'py>(
-    object: &Bound<'py, PyAny>,
-    recognised: Recognised,
-    target: Target,
-) -> Option<Bound<'py, PyAny>> {
+pub(crate) fn plain<'py>(object: &Bound<'py, PyAny>, recognised: Recognised, target: Target) -> Begun<'py> {
     if trace::is_on() {
-        return None;
+        return Begun::Nothing;
     }
     let source = match recognised {
-        Recognised::Tensor(framework, form) => framework.framework().read(object, form).ok()?,
-        Recognised::Bytes | Recognised::Buffer => protocols::read_buffer(object).ok()?,
-        _ => return None,
+        Recognised::Tensor(framework, form) => framework.framework().read(object, form),
+        Recognised::Bytes | Recognised::Buffer => protocols::read_buffer(object),
+        _ => return Begun::Nothing,
     };
-    let facts = target.facts(object.py()).ok()?;
-    let access = plan::plain_share(&source.facts(), facts)?;
-    target.write(object.py(), shared(source, facts, access).ok()?).ok()
+    let Ok(facts) = target.facts(object.py()) else { return Begun::Nothing };
+    // Looked at where it lies: each move of a tensor from here to there costs as much as planning the trip.
+    let access = match &source {
+        Ok(source) => plan::plain_share(&source.facts(), facts),
+        Err(_) => return Begun::Nothing,
+    };
+    match (access, source) {
+        (Some(access), Ok(Source { memory: Memory::Here(tensor), .. })) => {
+            match target.write(object.py(), lend(tensor, facts, access)) {
+                Ok(result) => Begun::Done(result),
+                Err(_) => Begun::Nothing,
+            }
+        }
+        (_, Ok(source)) => Begun::Read(source),
+        (_, Err(_)) => Begun::Nothing,
+    }
 }
 
 /// Carries one tensor.
@@ -74,9 +92,24 @@ pub(crate) fn one<'py>(
     recognised: Recognised,
     journey: &Journey,
 ) -> Result<Bound<'py, PyAny>> {
-    let py = object.py();
+    if journey.wishes == Wishes::NONE {
+        match plain(object, recognised, journey.target) {
+            Begun::Done(result) => return Ok(result),
+            Begun::Read(source) => return planned(object.py(), source, journey, None),
+            Begun::Nothing => {}
+        }
+    }
     let started = trace::is_on().then(Instant::now);
-    let source = read(object, recognised)?;
+    planned(object.py(), read(object, recognised)?, journey, started)
+}
+
+/// Carries a source that is read, by plan.
+pub(crate) fn planned<'py>(
+    py: Python<'py>,
+    source: Source<'py>,
+    journey: &Journey,
+    started: Option<Instant>,
+) -> Result<Bound<'py, PyAny>> {
     let target = journey.target.facts(py)?;
     let facts = source.facts();
     let plan = plan::decide(&facts, target, &journey.wishes)?;
@@ -110,23 +143,23 @@ fn run<'py>(
 ) -> Result<Bound<'py, PyAny>> {
     let tensor = match &plan.route {
         Route::Itself => return Ok(source.object),
-        Route::Share => shared(source, target, plan.access)?,
-        Route::Copy(_) if plan.target_copies() => in_place(source)?,
-        Route::Copy(_) => copy(py, source, target, plan)?,
+        Route::Share => lend(in_place(source)?, target, plan.access),
+        Route::Copy(_) => {
+            let mut tensor =
+                if plan.target_copies() { in_place(source)? } else { copy(py, source, target, plan)? };
+            flag(&mut tensor, target, plan.access);
+            tensor
+        }
     };
-    journey.target.write(py, flagged(tensor, target, plan.access))
-}
-
-/// The memory of the source, as the target is to get it.
-#[inline(always)]
-fn shared(source: Source<'_>, target: &TargetFacts, access: Access) -> Result<Tensor<Owner>> {
-    Ok(flagged(lend(in_place(source)?, target), target, access))
+    journey.target.write(py, tensor)
 }
 
 /// Says to a target that listens that the memory is only to be read.
 #[inline(always)]
-fn flagged(tensor: Tensor<Owner>, target: &TargetFacts, access: Access) -> Tensor<Owner> {
-    if target.holds == Holds::Flagged && access == Access::ReadOnly { tensor.read_only() } else { tensor }
+fn flag(tensor: &mut Tensor<Owner>, target: &TargetFacts, access: Access) {
+    if target.holds == Holds::Flagged && access == Access::ReadOnly {
+        tensor.set_read_only();
+    }
 }
 
 /// The memory of a source that the planner found readable in place.
@@ -142,11 +175,20 @@ fn in_place(source: Source<'_>) -> Result<Tensor<Owner>> {
     }
 }
 
-/// Marks read-only memory that goes to a framework which will forget that it is.
+/// The memory of a source as the target is to share it: read-only memory that goes to a framework which will forget
+/// that it is gets a mark.
 #[inline(always)]
-fn lend(tensor: Tensor<Owner>, target: &TargetFacts) -> Tensor<Owner> {
-    if tensor.access() == Access::ReadWrite || target.holds != Holds::Immutable || tensor.layout().is_empty()
-    {
+fn lend(mut tensor: Tensor<Owner>, target: &TargetFacts, access: Access) -> Tensor<Owner> {
+    flag(&mut tensor, target, access);
+    if tensor.access() == Access::ReadOnly && target.holds == Holds::Immutable {
+        return mark(tensor);
+    }
+    tensor
+}
+
+#[cold]
+fn mark(tensor: Tensor<Owner>) -> Tensor<Owner> {
+    if tensor.layout().is_empty() {
         return tensor;
     }
     let (low, high) = tensor.layout().extent();

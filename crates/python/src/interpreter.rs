@@ -28,7 +28,7 @@ impl Pass {
         PASSES.fetch_add(1, Ordering::SeqCst);
         let pass = Self(());
         // SAFETY: the function may be called at any time, from any thread.
-        let gone = EXITING.load(Ordering::SeqCst) || unsafe { ffi::Py_IsInitialized() } == 0;
+        let gone = exits() || unsafe { ffi::Py_IsInitialized() } == 0;
         (!gone).then_some(pass)
     }
 }
@@ -37,6 +37,11 @@ impl Drop for Pass {
     fn drop(&mut self) {
         PASSES.fetch_sub(1, Ordering::SeqCst);
     }
+}
+
+/// Whether the interpreter has begun to exit.
+pub(crate) fn exits() -> bool {
+    EXITING.load(Ordering::SeqCst)
 }
 
 /// Runs `work` with the interpreter, or not at all once it exits.

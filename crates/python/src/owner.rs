@@ -4,7 +4,7 @@
 //! some of them after the interpreter has gone. What may need the interpreter is therefore given back only
 //! while it runs; from the moment it begins to exit, what is still held is left to the system.
 
-use crate::interpreter::{Pass, with_interpreter};
+use crate::interpreter::{self, Pass, with_interpreter};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::mem::ManuallyDrop;
@@ -19,7 +19,7 @@ pub(crate) enum Owner {
     /// A Python object.
     Object(Object),
     /// An exported Python buffer.
-    Buffer(#[expect(dead_code, reason = "held for its drop")] Buffer),
+    Buffer(Buffer),
     /// What a framework handed over by DLPack.
     Managed(#[expect(dead_code, reason = "held for its drop")] Foreign),
     /// A block of our own.
@@ -62,11 +62,20 @@ impl Owner {
         }
     }
 
+    /// Lets go on a thread that has the interpreter, which need not be asked for again.
+    fn release(self, py: Python<'_>) {
+        match self {
+            Self::Object(object) => object.take().drop_ref(py),
+            Self::Buffer(buffer) => buffer.release(py),
+            other => drop(other),
+        }
+    }
+
     /// The owner as a Python object, for frameworks that keep one beside their own memory.
     pub(crate) fn into_object(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match self {
             Self::Object(object) => Ok(object.take()),
-            other => Ok(Py::new(py, Keeper { _owner: other })?.into_any()),
+            other => keeper(py, other),
         }
     }
 }
@@ -183,10 +192,36 @@ unsafe impl Send for Buffer {}
 impl Buffer {
     /// Exports the buffer of `object`, whatever its layout, for reading.
     pub(crate) fn export(object: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let mut view = Box::new(ffi::Py_buffer::new());
+        Self::get(object).ok_or_else(|| PyErr::fetch(object.py()))
+    }
+
+    /// The same, where it is no matter why there is none.
+    pub(crate) fn try_export(object: &Bound<'_, PyAny>) -> Option<Self> {
+        let buffer = Self::get(object);
+        if buffer.is_none() {
+            // SAFETY: the interpreter is attached.
+            unsafe { ffi::PyErr_Clear() };
+        }
+        buffer
+    }
+
+    /// The buffer; without one, Python's error is set.
+    #[inline]
+    fn get(object: &Bound<'_, PyAny>) -> Option<Self> {
+        // One field that is not zero: memory that must be all zeros comes by a slower road.
+        let mut view = Box::new(ffi::Py_buffer { readonly: 1, ..ffi::Py_buffer::new() });
         // SAFETY: the object is alive and the struct is ours to fill.
         let status = unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut *view, ffi::PyBUF_FULL_RO) };
-        if status == 0 { Ok(Self(view)) } else { Err(PyErr::fetch(object.py())) }
+        (status == 0).then_some(Self(view))
+    }
+
+    fn release(self, _py: Python<'_>) {
+        let buffer = ManuallyDrop::new(self);
+        // SAFETY: taken out once, from what is not dropped; filled by `PyObject_GetBuffer`.
+        unsafe {
+            let mut view = ptr::read(&raw const buffer.0);
+            ffi::PyBuffer_Release(&raw mut *view);
+        }
     }
 
     /// What was exported.
@@ -204,11 +239,28 @@ impl Drop for Buffer {
     }
 }
 
-/// An owner that NumPy keeps as the base of an array.
-#[pyclass(frozen, module = "tensorferry._native", name = "_Keeper")]
-struct Keeper {
-    _owner: Owner,
-}
+/// A Python object that holds an owner: a capsule, which is the smallest there is.
+fn keeper(py: Python<'_>, owner: Owner) -> PyResult<Py<PyAny>> {
+    const NAME: &std::ffi::CStr = c"tensorferry.owner";
 
-// SAFETY: the owner is never looked at through a shared reference, only dropped.
-unsafe impl Sync for Keeper {}
+    unsafe extern "C" fn release(capsule: *mut ffi::PyObject) {
+        // SAFETY: Python passes the capsule that dies, with the GIL held; its pointer is the box of below, and nobody
+        // renames it.
+        unsafe {
+            let owner = ffi::PyCapsule_GetPointer(capsule, NAME.as_ptr()).cast::<Owner>();
+            if !owner.is_null() && !interpreter::exits() {
+                Box::from_raw(owner).release(Python::assume_attached());
+            }
+        }
+    }
+
+    let owner = Box::into_raw(Box::new(owner));
+    // SAFETY: the pointer is not null, the name lives for ever, the destructor takes the box back. If no capsule
+    // could be made, the box is still ours.
+    unsafe {
+        let capsule = ffi::PyCapsule_New(owner.cast(), NAME.as_ptr(), Some(release));
+        Bound::from_owned_ptr_or_err(py, capsule)
+            .map(Bound::unbind)
+            .inspect_err(|_| drop(Box::from_raw(owner)))
+    }
+}

@@ -56,11 +56,15 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
 }
 
 /// Memory that we lent to a framework as read-only may come back through a wrapper that does not know.
-pub(crate) fn still_frozen(tensor: Tensor<Owner>) -> Tensor<Owner> {
-    if frozen::covers(tensor.data() as usize) { tensor.read_only() } else { tensor }
+pub(crate) fn still_frozen(mut tensor: Tensor<Owner>) -> Tensor<Owner> {
+    if frozen::covers(tensor.data() as usize) {
+        tensor.set_read_only();
+    }
+    tensor
 }
 
 /// Reads an object through the buffer protocol.
+#[inline(always)]
 pub(crate) fn read_buffer<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     let buffer = Buffer::export(object).map_err(|error| {
         let about = format!("the buffer of {} could not be had", type_name(object));
@@ -141,6 +145,7 @@ fn from_array<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
 }
 
 /// Reads an exported buffer.
+#[inline(always)]
 pub(crate) fn from_buffer(buffer: Buffer) -> Result<Tensor<Owner>> {
     let view = buffer.view();
     if !view.suboffsets.is_null() {

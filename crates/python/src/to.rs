@@ -7,7 +7,7 @@
 //! PyO3 counts how deep a thread is in its functions, to know whether a reference may be given back at once. The
 //! common case does without that count, and everything else begins with it.
 
-use crate::carry::{self, Journey};
+use crate::carry::{self, Begun, Journey};
 use crate::errors::{Result, fail};
 use crate::frameworks;
 use crate::recognise::{Recognised, recognise};
@@ -73,37 +73,25 @@ unsafe extern "C" fn enter(
     names: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
     let run = || {
-        let two = count == 2 && names.is_null();
-        // SAFETY: Python calls with the GIL held, and passes `count` arguments by position that live as long as this
-        // call.
-        let quick = unsafe {
-            let py = Python::assume_attached();
-            if two {
-                quick(Bound::ref_from_ptr(py, &*arguments), Bound::ref_from_ptr(py, &*arguments.add(1)))
-            } else {
-                None
-            }
-        };
-        if let Some(result) = quick {
-            return result.into_ptr();
+        // SAFETY: Python calls with the GIL held.
+        let py = unsafe { Python::assume_attached() };
+        if count != 2 || !names.is_null() {
+            return Python::attach(|py| {
+                // SAFETY: Python passes what `named` asks for.
+                given_back(py, unsafe { named(py, arguments, count as usize, names) })
+            });
         }
-        Python::attach(|py| {
-            // SAFETY: as above; after the arguments by position there is one for each of the names, a tuple or null.
-            let result = unsafe {
-                if two {
-                    plain(Bound::ref_from_ptr(py, &*arguments), Bound::ref_from_ptr(py, &*arguments.add(1)))
-                } else {
-                    named(py, arguments, count as usize, names)
-                }
-            };
-            match result {
-                Ok(result) => result.into_ptr(),
-                Err(failure) => {
-                    PyErr::from(failure).restore(py);
-                    ptr::null_mut()
-                }
-            }
-        })
+        // SAFETY: two arguments by position, which live as long as this call.
+        let (x, framework) =
+            unsafe { (Bound::ref_from_ptr(py, &*arguments), Bound::ref_from_ptr(py, &*arguments.add(1))) };
+        let begun = match (recognise(x), frameworks::target(framework)) {
+            (Ok(recognised), Ok(target)) => carry::plain(x, recognised, target),
+            _ => Begun::Nothing,
+        };
+        match begun {
+            Begun::Done(result) => result.into_ptr(),
+            begun => Python::attach(|py| given_back(py, rest(x, framework, begun))),
+        }
     };
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
         Python::attach(|py| {
@@ -114,15 +102,29 @@ unsafe extern "C" fn enter(
     })
 }
 
-/// The common case: a share between two frameworks.
-#[inline]
-fn quick<'py>(x: &Bound<'py, PyAny>, framework: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
-    carry::plain(x, recognise(x).ok()?, frameworks::target(framework).ok()?)
+/// A result as Python wants it.
+fn given_back(py: Python<'_>, result: Result<Bound<'_, PyAny>>) -> *mut ffi::PyObject {
+    match result {
+        Ok(result) => result.into_ptr(),
+        Err(failure) => {
+            PyErr::from(failure).restore(py);
+            ptr::null_mut()
+        }
+    }
 }
 
-/// Two arguments by position.
-fn plain<'py>(x: &Bound<'py, PyAny>, framework: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
-    go(x, None, &Journey { target: frameworks::target(framework)?, wishes: Wishes::NONE })
+/// What is left to do for two arguments by position.
+fn rest<'py>(
+    x: &Bound<'py, PyAny>,
+    framework: &Bound<'py, PyAny>,
+    begun: Begun<'py>,
+) -> Result<Bound<'py, PyAny>> {
+    let journey = Journey { target: frameworks::target(framework)?, wishes: Wishes::NONE };
+    match begun {
+        Begun::Done(result) => Ok(result),
+        Begun::Read(source) => carry::planned(x.py(), source, &journey, None),
+        Begun::Nothing => go(x, None, &journey),
+    }
 }
 
 /// Arguments in any form.

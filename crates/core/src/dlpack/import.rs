@@ -97,6 +97,7 @@ pub unsafe fn from_legacy(managed: NonNull<ManagedTensor>) -> Result<Tensor<Mana
 /// The shape and strides pointers, where not null, lead to `ndim` numbers for the length of this call;
 /// the memory that the tensor describes stays valid while `owner` lives, for writing too unless `access`
 /// says otherwise.
+#[inline(always)]
 pub unsafe fn borrow<O>(raw: &RawTensor, access: Access, padded: bool, owner: O) -> Result<Tensor<O>> {
     let Some(kind) = DeviceKind::from_code(raw.device.device_type) else {
         return Err(Error::invalid_tensor(format!(

@@ -44,6 +44,7 @@ impl Exchange {
     }
 
     /// Looks at a tensor and puts its memory under the owner that `own` makes.
+    #[inline(always)]
     pub(crate) fn look(
         &self,
         object: &Bound<'_, PyAny>,

@@ -138,20 +138,24 @@ impl Framework for Jax {
 
     fn read<'py>(&self, object: &Bound<'py, PyAny>, _form: Form) -> Result<Source<'py>> {
         // The buffer protocol is the quickest door; it has no word for bfloat16 and its like, nor for spread arrays.
-        let tensor = if only_public_doors() { None } else { Buffer::export(object).ok() };
+        let tensor = if only_public_doors() { None } else { Buffer::try_export(object) };
         let tensor = match tensor {
             Some(buffer) => from_buffer(buffer),
             None if is_deleted(object) => Err(deleted()),
             None if is_spread(object)? => return later(object, Pending::Gather),
             None => export(object),
         };
-        let tensor = match tensor {
-            Ok(tensor) if frozen::covers(tensor.data() as usize) => tensor.read_only(),
-            // SAFETY: memory that JAX allocated, or that we lent it as writable: what we lent as read-only is covered
-            // above. A buffer says "read-only" because arrays are immutable, which is not the memory's doing.
-            Ok(tensor) => unsafe { tensor.writable() },
+        let mut tensor = match tensor {
+            Ok(tensor) => tensor,
             Err(failure) => return explain(object, failure),
         };
+        if frozen::covers(tensor.data() as usize) {
+            tensor.set_read_only();
+        } else {
+            // SAFETY: memory that JAX allocated, or that we lent it as writable: what we lent as read-only is covered
+            // above. A buffer says "read-only" because arrays are immutable, which is not the memory's doing.
+            unsafe { tensor.set_writable() };
+        }
         Ok(Source::here(object.clone(), "jax", tensor).with_nature(Nature::Immutable))
     }
 

@@ -97,13 +97,29 @@ fn is_array(object: &Bound<'_, PyAny>) -> Result<bool> {
 }
 
 /// Reads an `ndarray` or a subclass; anything else is made one first.
+#[inline(always)]
 pub(crate) fn read_array(array: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
-    if !is_array(array)? {
-        let made = as_array(array)?;
-        return if is_array(&made)? { read_array(&made) } else { Err(crate::protocols::not_a_tensor(array)) };
+    if is_array(array)? {
+        // SAFETY: just checked.
+        return unsafe { read_fields(array) };
     }
+    let made = as_array(array)?;
+    if is_array(&made)? {
+        // SAFETY: just checked.
+        unsafe { read_fields(&made) }
+    } else {
+        Err(crate::protocols::not_a_tensor(array))
+    }
+}
+
+/// Reads the C struct of an array.
+///
+/// # Safety
+/// The object is an `ndarray` or of a subclass.
+#[inline(always)]
+unsafe fn read_fields(array: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     let py = array.py();
-    // SAFETY: the object is an ndarray, as was just checked, whose struct NumPy's ABI fixes; it is alive. The
+    // SAFETY: the caller vouches for an ndarray, whose struct NumPy's ABI fixes; it is alive. The
     // descriptor is looked at before the other fields, because naming a type of others may run Python code; nothing
     // after that does.
     let (data, access, dtype, order, layout) = unsafe {
@@ -127,15 +143,27 @@ pub(crate) fn read_array(array: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
 
 /// Reads an `ndarray` that is only a view, and keeps what it is a view of: a NumPy array made from it then has no
 /// writable array below it that could be asked to lift the read-only flag.
+#[inline(always)]
 pub(crate) fn read_base(array: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
-    let tensor = read_array(array)?;
-    match array.getattr_opt(pyo3::intern!(array.py(), "base"))? {
-        Some(base) if !base.is_none() => Ok(tensor.map_owner(|_| Owner::object(base.unbind()))),
-        _ => Ok(tensor),
+    let mut tensor = read_array(array)?;
+    if !is_array(array)? {
+        return Ok(tensor);
     }
+    // SAFETY: an ndarray, as was just checked; a base that is not null is a live object that keeps the memory of its
+    // views.
+    unsafe {
+        let base = (*array.as_ptr().cast::<PyArrayObject>()).fields.base;
+        if !base.is_null() {
+            let base = Bound::from_borrowed_ptr(array.py(), base);
+            let view = tensor.replace_owner(Owner::object(base.unbind()));
+            drop(view);
+        }
+    }
+    Ok(tensor)
 }
 
 /// Makes an `ndarray` over the memory of a tensor.
+#[inline(always)]
 pub(crate) fn write_array<'py>(py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
     let kind = array_type(py)?.as_type_ptr();
     let descr = descriptor(py, tensor.dtype(), tensor.order())?;

@@ -81,10 +81,11 @@ impl Framework for Paddle {
     fn read<'py>(&self, object: &Bound<'py, PyAny>, _form: Form) -> Result<Source<'py>> {
         let py = object.py();
         let requires_grad = !object.getattr(intern!(py, "stop_gradient"))?.is_truthy()?;
-        let tensor = export(object).map_err(|failure| explain(object, failure))?;
+        let mut tensor = export(object).map_err(|failure| explain(object, failure))?;
         // As in torch: what autograd still needs must not be written behind its back.
-        let lent = requires_grad && !object.getattr(intern!(py, "is_leaf"))?.is_truthy()?;
-        let tensor = if lent { tensor.read_only() } else { tensor };
+        if requires_grad && !object.getattr(intern!(py, "is_leaf"))?.is_truthy()? {
+            tensor.set_read_only();
+        }
         let mut source = Source::here(object.clone(), "paddle", tensor);
         source.requires_grad = requires_grad;
         Ok(source)

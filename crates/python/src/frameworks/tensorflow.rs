@@ -125,7 +125,8 @@ impl Framework for TensorFlow {
                 let (fact, hint) = Refusal::TensorFlowSymbol.words();
                 return Err(fail(ErrorKind::NotATensor, fact, hint));
             }
-            let tensor = read_eager(&value)?.read_only();
+            let mut tensor = read_eager(&value)?;
+            tensor.set_read_only();
             return Ok(Source::here(value, "tensorflow", tensor).with_nature(Nature::Snapshot));
         }
         let tensor = read_eager(object)?;
@@ -158,6 +159,7 @@ impl Framework for TensorFlow {
 }
 
 /// Reads an eager tensor through the array that TensorFlow makes over its memory.
+#[inline(always)]
 fn read_eager(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     let py = object.py();
     let state = state(py)?;
@@ -177,14 +179,16 @@ fn read_eager(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
         // More dimensions than an array can have.
         Err(failure) => return by_capsule(object).map_err(|_| refused(py, "TensorFlow", failure)),
     };
-    let tensor = super::numpy::read_base(&array).map_err(|failure| refused(py, "TensorFlow", failure))?;
+    let mut tensor = super::numpy::read_base(&array).map_err(|failure| refused(py, "TensorFlow", failure))?;
     if frozen::covers(tensor.data() as usize) {
-        return Ok(tensor.read_only());
+        tensor.set_read_only();
+        return Ok(tensor);
     }
     // SAFETY: memory that TensorFlow allocated, or that we lent it as writable: what we lent as read-only is
     // covered above. The array says "read-only" on the public road because TensorFlow's tensors are immutable,
     // which is the source's nature and not its memory's.
-    Ok(unsafe { tensor.writable() })
+    unsafe { tensor.set_writable() };
+    Ok(tensor)
 }
 
 /// `numpy.asarray`, which shares; it fails on scalars of types that NumPy lacks, and those are copied anyway.

@@ -169,6 +169,7 @@ impl Framework for Torch {
     }
 }
 
+#[inline(always)]
 fn look(state: &State, object: &Bound<'_, PyAny>, access: Access) -> Result<Tensor<Owner>> {
     let py = object.py();
     // SAFETY: a torch tensor, as in `read`.
@@ -179,8 +180,11 @@ fn look(state: &State, object: &Bound<'_, PyAny>, access: Access) -> Result<Tens
             let capsule = call::call1(state.to_capsule.bind(py), object)?;
             let tensor = crate::capsule::take(&capsule)?;
             let storage = own()?;
-            let tensor = tensor.map_owner(|_| storage);
-            Ok(if access == Access::ReadOnly { tensor.read_only() } else { tensor })
+            let mut tensor = tensor.map_owner(|_| storage);
+            if access == Access::ReadOnly {
+                tensor.set_read_only();
+            }
+            Ok(tensor)
         }
     }
 }
@@ -191,12 +195,14 @@ fn read_only<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
         Some(exchange) => exchange.export(object),
         None => Err(crate::protocols::not_a_tensor(object)),
     };
-    let tensor = tensor.map_err(|failure| refused(object.py(), "PyTorch", failure))?;
-    Ok(Source::here(object.clone(), "torch", tensor.map_owner(Owner::managed).read_only()))
+    let mut tensor = tensor.map_err(|failure| refused(object.py(), "PyTorch", failure))?;
+    tensor.set_read_only();
+    Ok(Source::here(object.clone(), "torch", tensor.map_owner(Owner::managed)))
 }
 
 /// A subclass, or a mode that is on, may answer for the storage itself (`__torch_function__`); what it gives must
 /// really be one, and a subclass's must hold the memory.
+#[inline(always)]
 fn check_storage(state: &State, tensor: &Tensor<Owner>, form: Form, py: Python<'_>) -> Result<()> {
     let Owner::Object(storage) = tensor.owner() else { return Ok(()) };
     let storage = storage.get().bind(py);
@@ -222,6 +228,7 @@ fn check_storage(state: &State, tensor: &Tensor<Owner>, form: Form, py: Python<'
 }
 
 /// Bits that say "conjugate me" or "negate me" when the values are next used.
+#[inline(always)]
 fn pending(state: &State, object: &Bound<'_, PyAny>, dtype: DType) -> Result<Option<Pending>> {
     // SAFETY: a torch tensor, as in `read`.
     unsafe {
