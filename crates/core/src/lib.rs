@@ -8,7 +8,7 @@
 //! - [`error`]: what goes wrong, as one fact and one hint;
 //! - [`dlpack`]: the ABI that frameworks speak, checked on the way in, owned on the way out;
 //! - [`plan`]: pure functions from facts and wishes to steps with reasons;
-//! - [`pack`]: the host copy engine, the only place here that moves bytes.
+//! - [`pack`]: the host copy engine, the only place here that moves bytes, on the threads of `workers`.
 
 pub mod device;
 pub mod dlpack;
@@ -20,6 +20,7 @@ pub mod layout;
 pub mod pack;
 pub mod plan;
 pub mod tensor;
+mod workers;
 
 pub use device::Device;
 pub use dtype::DType;

@@ -12,7 +12,8 @@
 //!
 //! # How
 //!
-//! `walk` reduces the two layouts to a loop nest in the target's order and cuts it for `threads`.
+//! `walk` reduces the two layouts to a loop nest in the target's order and cuts it into as many parts as
+//! `threads` says, which the process's helpers (`workers`) and the caller share.
 //! `copy` moves planes of bytes, with `transpose` for the hard ones. `cast` gathers what is not dense
 //! into small buffers, runs chains of `kernel`s over them, and scatters. `number` has the formats and the
 //! rounding, `f16c` the two instructions that beat it.
@@ -20,7 +21,7 @@
 //! # What it knowingly rejects
 //!
 //! - Overlap between source and target, or within the target: callers make fresh memory, or have checked.
-//! - Pools of threads that outlive a call: they hang after `fork()`.
+//! - Threads of its own for each call: starting one takes as long as copying 1 MiB.
 //! - Packed types, two elements to a byte: they are refused where memory comes in.
 //! - A processor told to flush subnormals (MXCSR's FTZ and DAZ bits): the language assumes that nobody does
 //!   this, and so do the casts that make float32 subnormals from float64.
@@ -43,6 +44,7 @@ use crate::dtype::{DType, Kind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::Layout;
 use crate::tensor::ByteOrder;
+use crate::workers;
 use cast::Chain;
 use walk::{Axis, Nest};
 
@@ -91,7 +93,10 @@ pub unsafe fn convert(source: &Source<'_>, destination: &Destination<'_>, thread
     let nest = nest(source.layout, destination.layout, parts_in_common);
     let bytes = nest.count().saturating_mul(from.size().max(to.size()));
     let ends = Ends { from: source.data, to: destination.data };
-    threads::each(&nest.split(threads::worth(bytes, threads)), |part| {
+    let (threads, parts) = threads::worth(bytes, threads);
+    let cuts = nest.cuts(parts);
+    workers::each(cuts.parts, threads, |part| {
+        let Some(part) = nest.part(cuts, part) else { return };
         let sweep = part.sweep();
         let Ends { from: source, to: destination } = *ends.get();
         match &chain {

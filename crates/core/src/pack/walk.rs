@@ -76,37 +76,41 @@ impl Nest {
         self.axes.iter().map(|axis| axis.n).product()
     }
 
-    /// The nest in at most `parts` parts of about the same size, which have no element in common and none
-    /// missing.
+    /// Where to cut the nest into at most `parts` parts of about the same size.
     ///
     /// It is cut along the outermost loop that is long enough to come out even, or else along the longest. A
     /// cut through the innermost loop falls on a multiple of 64, so that two threads do not write the same
-    /// cache line more than once.
-    pub(super) fn split(&self, parts: usize) -> SmallVec<[Self; 8]> {
+    /// cache line more than once; one through a long outer loop does too, so that the blocks of a transpose
+    /// are whole.
+    pub(super) fn cuts(&self, parts: usize) -> Cuts {
         let even = self.axes.iter().position(|axis| axis.n >= parts.saturating_mul(8));
         let longest = || (0..self.axes.len()).max_by_key(|&i| self.axes[i].n);
-        let Some(cut) = even.or_else(longest).filter(|_| parts > 1) else {
-            return SmallVec::from_iter([self.clone()]);
+        let Some(axis) = even.or_else(longest).filter(|_| parts > 1) else {
+            return Cuts { axis: 0, parts: 1, grain: 1 };
         };
-        let n = self.axes[cut].n;
-        let grain = if cut + 1 == self.axes.len() { 64 } else { 1 };
+        let n = self.axes[axis].n;
+        let innermost = axis + 1 == self.axes.len();
+        let grain = if innermost || n / 64 >= parts { 64 } else { 1 };
+        Cuts { axis, parts, grain }
+    }
+
+    /// One part of the nest; parts have no element in common, and none is missing from all of them. `None`
+    /// where a part is empty.
+    pub(super) fn part(&self, cuts: Cuts, part: usize) -> Option<Self> {
+        let Cuts { axis, parts, grain } = cuts;
+        let mut nest = self.clone();
+        let Some(axis) = nest.axes.get_mut(axis).filter(|_| parts > 1) else { return Some(nest) };
+        let n = axis.n;
         let bound = |part: usize| {
             // `n * part` in 128 bits: a long axis and many threads do not fit in 64.
             let even = (n as u128 * part as u128 / parts as u128) as usize;
             if part == parts { n } else { even - even % grain }
         };
-        (0..parts)
-            .map(|part| (bound(part), bound(part + 1)))
-            .filter(|(start, end)| start < end)
-            .map(|(start, end)| {
-                let mut nest = self.clone();
-                let axis = &mut nest.axes[cut];
-                nest.from += start as isize * axis.from;
-                nest.to += start as isize * axis.to;
-                axis.n = end - start;
-                nest
-            })
-            .collect()
+        let (start, end) = (bound(part), bound(part + 1));
+        nest.from += start as isize * axis.from;
+        nest.to += start as isize * axis.to;
+        axis.n = end - start;
+        (start < end).then_some(nest)
     }
 
     /// The nest as planes.
@@ -122,6 +126,14 @@ impl Nest {
         };
         Sweep { outer, plane: Plane { rows, cols }, from: self.from, to: self.to }
     }
+}
+
+/// How a nest is cut: along which loop, into how many parts, at multiples of what.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cuts {
+    axis: usize,
+    pub(super) parts: usize,
+    grain: usize,
 }
 
 /// Two loops, the inner one along the target's smallest step.
@@ -260,6 +272,11 @@ mod tests {
         all
     }
 
+    fn split(nest: &Nest, parts: usize) -> Vec<Nest> {
+        let cuts = nest.cuts(parts);
+        (0..cuts.parts).filter_map(|part| nest.part(cuts, part)).collect()
+    }
+
     fn visited(nest: &Nest) -> Vec<(isize, isize)> {
         let sweep = nest.sweep();
         let Plane { rows, cols } = sweep.plane;
@@ -305,7 +322,7 @@ mod tests {
     #[test]
     fn no_dimensions_is_one_element() {
         let nest = nest(&[]);
-        assert_eq!((nest.count(), nest.split(4).len()), (1, 1));
+        assert_eq!((nest.count(), split(&nest, 4).len()), (1, 1));
         assert_eq!(visited(&nest), [(0, 0)]);
     }
 
@@ -314,7 +331,7 @@ mod tests {
         let nest = nest(&[(2, isize::MAX, isize::MAX), (2, isize::MIN + 1, 1)]);
         assert_eq!(nest.count(), 4);
         let long = Nest::new([Axis { n: isize::MAX as usize, from: 0, to: 1 }].into_iter());
-        let parts = long.split(1000);
+        let parts = split(&long, 1000);
         assert_eq!(parts.iter().map(Nest::count).sum::<usize>(), isize::MAX as usize);
     }
 
@@ -334,7 +351,7 @@ mod tests {
             let mut seen = visited(&whole);
             seen.sort_unstable();
             prop_assert_eq!(&seen, &expected);
-            let split = whole.split(parts);
+            let split = split(&whole, parts);
             prop_assert!(split.len() <= parts);
             let mut seen: Vec<_> = split.iter().flat_map(visited).collect();
             seen.sort_unstable();
@@ -358,7 +375,7 @@ mod tests {
         #[test]
         fn long_loops_are_cut_at_lines(n in 1usize..100_000, parts in 1usize..20) {
             let whole = nest(&[(n, 1, 1)]);
-            let split = whole.split(parts);
+            let split = split(&whole, parts);
             prop_assert!(split.iter().all(|part| part.to % 64 == 0 && part.to == part.from));
             prop_assert_eq!(split.iter().map(Nest::count).sum::<usize>(), n);
         }
