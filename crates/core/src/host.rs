@@ -1,20 +1,33 @@
 //! Host memory that we made: aligned for every framework, freed by its own drop.
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::pool;
 use std::alloc::{self, Layout as AllocLayout};
 use std::ptr::NonNull;
 
 /// The alignment of every block, in bytes: TensorFlow and JAX use memory in place only from here on.
 pub const ALIGNMENT: usize = 64;
 
+/// Bytes from which a block comes from the pool.
+///
+/// In microseconds for a copy into fresh memory on a Xeon: 1 MiB takes 76 in what the allocator has at hand and 230
+/// in a huge page, 4 MiB 350 and 600, 64 MiB 59,000 and 27,000: the allocator keeps the small ones itself, and
+/// gives the large ones back each time. From 4 MiB on, rounding up to huge pages wastes a third at most.
+const POOLED: usize = 4 << 20;
+
 /// An uninitialised block of host memory that this process owns.
+///
+/// Large blocks come from the [`pool`] and return to it.
 #[derive(Debug)]
-pub struct HostBlock {
-    data: NonNull<u8>,
-    layout: AllocLayout,
+pub struct HostBlock(Memory);
+
+#[derive(Debug)]
+enum Memory {
+    Allocated(NonNull<u8>, AllocLayout),
+    Pooled(pool::Block),
 }
 
-// SAFETY: the block is plain memory with one owner; the global allocator frees it from any thread.
+// SAFETY: the block is plain memory with one owner; the allocator and the pool take it back from any thread.
 unsafe impl Send for HostBlock {}
 
 impl HostBlock {
@@ -27,24 +40,35 @@ impl HostBlock {
             Error::new(ErrorKind::OutOfMemory, format!("no memory for {bytes} bytes on the host"))
                 .with_hint("free something first, or convert a slice at a time")
         };
+        if bytes >= POOLED {
+            return pool::Block::new(bytes)
+                .map(|block| Self(Memory::Pooled(block)))
+                .ok_or_else(out_of_memory);
+        }
         // One byte at the least: a zero-sized tensor still gets an address of its own.
         let layout = AllocLayout::from_size_align(bytes.max(1), ALIGNMENT).map_err(|_| out_of_memory())?;
         // SAFETY: the size is not zero.
         let data = unsafe { alloc::alloc(layout) };
         let data = NonNull::new(data).ok_or_else(out_of_memory)?;
-        Ok(Self { data, layout })
+        Ok(Self(Memory::Allocated(data, layout)))
     }
 
     /// Where the block starts.
     pub fn data(&self) -> *mut u8 {
-        self.data.as_ptr()
+        match &self.0 {
+            Memory::Allocated(data, _) => data.as_ptr(),
+            Memory::Pooled(block) => block.data().as_ptr(),
+        }
     }
 }
 
 impl Drop for HostBlock {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this very layout, and dropped once.
-        unsafe { alloc::dealloc(self.data.as_ptr(), self.layout) }
+        // A block of the pool has a drop of its own.
+        if let Memory::Allocated(data, layout) = self.0 {
+            // SAFETY: allocated in `new` with this very layout, and dropped once.
+            unsafe { alloc::dealloc(data.as_ptr(), layout) }
+        }
     }
 }
 
@@ -54,7 +78,7 @@ mod tests {
 
     #[test]
     fn blocks_are_aligned_even_when_empty() {
-        for bytes in [0, 1, 63, 64, 1 << 20] {
+        for bytes in [0, 1, 63, 64, 1 << 20, POOLED - 1, POOLED] {
             let block = HostBlock::new(bytes).unwrap();
             assert_eq!(block.data() as usize % ALIGNMENT, 0);
         }
@@ -65,7 +89,7 @@ mod tests {
         assert_eq!(HostBlock::new(usize::MAX).unwrap_err().kind(), ErrorKind::OutOfMemory);
         // Miri ends the program instead of refusing.
         if !cfg!(miri) {
-            let size = isize::MAX as usize - 4096;
+            let size = isize::MAX as usize - (4 << 20);
             assert_eq!(HostBlock::new(size).unwrap_err().kind(), ErrorKind::OutOfMemory);
         }
     }

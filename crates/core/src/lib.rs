@@ -4,6 +4,7 @@
 //!
 //! - [`dtype`], [`device`], [`layout`]: the facts about memory;
 //! - [`tensor`], [`host`]: memory plus those facts plus an owner that keeps it alive;
+//! - [`pool`]: large host blocks, kept for the next tensor;
 //! - [`frozen`]: which memory is on loan as read-only;
 //! - [`error`]: what goes wrong, as one fact and one hint;
 //! - [`dlpack`]: the ABI that frameworks speak, checked on the way in, owned on the way out;
@@ -19,6 +20,7 @@ pub mod host;
 pub mod layout;
 pub mod pack;
 pub mod plan;
+pub mod pool;
 pub mod tensor;
 mod workers;
 

@@ -27,6 +27,7 @@
 //! - rayon and its like: their pools hang in the child of a `fork()`.
 //! - Helpers that end when idle: a sleeping thread costs a few kilobytes, starting one costs time.
 
+use std::mem::ManuallyDrop;
 use std::panic::{self, AssertUnwindSafe};
 use std::process;
 use std::ptr;
@@ -118,7 +119,8 @@ struct Slot {
     word: AtomicPtr<Job<'static>>,
     /// Whether the helper must be woken.
     asleep: AtomicBool,
-    helper: OnceLock<JoinHandle<()>>,
+    /// Taken out, without exclusive access, when the team ends.
+    helper: OnceLock<ManuallyDrop<JoinHandle<()>>>,
 }
 
 /// No helper has been started.
@@ -237,7 +239,7 @@ impl Slot {
         let slot = unsafe { &*ptr::from_ref(self) };
         let started = thread::Builder::new().name("tensorferry".into()).spawn(|| slot.help());
         // Only the caller that filled the vacant slot comes here, so the cell is empty.
-        started.map(|helper| self.helper.set(helper)).is_ok()
+        started.map(|helper| self.helper.set(ManuallyDrop::new(helper))).is_ok()
     }
 
     /// What a helper does all its life.
@@ -311,20 +313,17 @@ fn spin_until(condition: impl Fn() -> bool) -> bool {
 /// Teams end in tests only; the process's own is never dropped once it has helpers.
 impl Drop for Team {
     fn drop(&mut self) {
+        // Through shared references: until it has ended, a helper looks at its slot.
         for slot in &self.slots {
             if let Some(helper) = slot.helper.get() {
                 // No call is in progress, so the helper is idle or about to be.
                 slot.word.store(LEAVE, Ordering::SeqCst);
                 helper.thread().unpark();
-                // Until then it looks at its slot, which only after that is ours alone.
-                while !helper.is_finished() {
-                    thread::yield_now();
-                }
+                // SAFETY: the cell does not drop the handle, and nobody uses it after this.
+                let helper = unsafe { ptr::read(&raw const **helper) };
+                // A helper catches what its work throws.
+                let _ = helper.join();
             }
-        }
-        for helper in self.slots.iter_mut().filter_map(|slot| slot.helper.take()) {
-            // A helper catches what its work throws.
-            let _ = helper.join();
         }
     }
 }
