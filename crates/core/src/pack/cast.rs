@@ -46,6 +46,7 @@
 
 use super::copy;
 use super::kernel::{self, Kernel};
+use super::stream;
 use super::walk::{Axis, Plane, Sweep};
 use crate::dtype::{DType, Kind};
 use crate::tensor::ByteOrder;
@@ -53,6 +54,10 @@ use std::mem::MaybeUninit;
 
 /// Bytes of one buffer. Four of them share the nearest cache with what they are filled from.
 const BUFFER: usize = 8 << 10;
+
+/// Bytes, of the larger type, that are cast before they are written past the caches. (Of 1 to 8 KiB tried with
+/// 64 MiB of float64 to float32, this was the quickest, by a sixth.)
+const STREAMED: usize = 2 << 10;
 
 /// The kernels that turn one type into another, in order.
 #[derive(Clone, Copy)]
@@ -167,9 +172,14 @@ impl Buffer {
 /// # Safety
 /// Every element of the sweep is readable in the source, of the type that the chain takes, and writable in
 /// the target; the two do not overlap, and no two elements of the target do.
-pub(super) unsafe fn sweep(chain: &Chain, sweep: &Sweep, from: *const u8, to: *mut u8) {
-    let mut work =
-        Work { chain, gathered: Buffer::new(), between: [Buffer::new(), Buffer::new()], done: Buffer::new() };
+pub(super) unsafe fn sweep(chain: &Chain, sweep: &Sweep, from: *const u8, to: *mut u8, stream: bool) {
+    let mut work = Work {
+        chain,
+        stream,
+        gathered: Buffer::new(),
+        between: [Buffer::new(), Buffer::new()],
+        done: Buffer::new(),
+    };
     let room = BUFFER / chain.largest;
     if sweep.plane.count() * 2 <= room {
         // SAFETY: the caller's contract, and the planes are small.
@@ -184,12 +194,35 @@ pub(super) unsafe fn sweep(chain: &Chain, sweep: &Sweep, from: *const u8, to: *m
 
 struct Work<'a> {
     chain: &'a Chain,
+    /// Whether what is dense in the target is written past the caches.
+    stream: bool,
     gathered: Buffer,
     between: [Buffer; 2],
     done: Buffer,
 }
 
 impl Work<'_> {
+    /// Runs the chain over elements that are dense, into the target where it is given and else into `done`.
+    ///
+    /// # Safety
+    /// As [`Chain::run`], and `n` elements fit in a buffer unless the target is given and not streamed.
+    unsafe fn run(&mut self, from: *const u8, to: Option<*mut u8>, n: usize) {
+        let chain = self.chain;
+        let done = self.done.start();
+        // SAFETY: the caller's contract; `done` holds what a buffer does, and is no other buffer.
+        unsafe {
+            match to {
+                Some(to) if self.stream => {
+                    chain.run(from, done, n, &mut self.between);
+                    stream::prefetch(from.wrapping_add(n * chain.from), n * chain.from);
+                    stream::copy(done, to, n * chain.to);
+                }
+                Some(to) => chain.run(from, to, n, &mut self.between),
+                None => chain.run(from, done, n, &mut self.between),
+            }
+        }
+    }
+
     /// Casts planes of which several fit in a buffer, as many at a time as do.
     ///
     /// # Safety
@@ -211,7 +244,7 @@ impl Work<'_> {
                     // planes.
                     unsafe {
                         let place = self.gathered.start().add(planes * count * chain.from);
-                        copy::plane(chain.from, &gather, from.offset(from_start), place);
+                        copy::plane(chain.from, &gather, from.offset(from_start), place, false);
                     }
                 }
                 planes += 1;
@@ -222,15 +255,15 @@ impl Work<'_> {
             unsafe {
                 let input =
                     if direct_in { from.offset(from_start) } else { self.gathered.start().cast_const() };
-                let output = if direct_out { to.offset(to_start) } else { self.done.start() };
-                chain.run(input, output, planes * count, &mut self.between);
+                let output = direct_out.then(|| to.offset(to_start));
+                self.run(input, output, planes * count);
             }
             if !direct_out {
                 for (index, (_, to_start)) in batch.take(planes).enumerate() {
                     // SAFETY: the plane that was gathered at this place in the batch.
                     unsafe {
                         let place = self.done.start().add(index * count * chain.to);
-                        copy::plane(chain.to, &scatter, place, to.offset(to_start));
+                        copy::plane(chain.to, &scatter, place, to.offset(to_start), false);
                     }
                 }
             }
@@ -246,16 +279,18 @@ impl Work<'_> {
         let Plane { rows, cols } = *plane;
         let rows_dense_in = cols.from == chain.from as isize || cols.n == 1;
         let rows_dense_out = cols.to == chain.to as isize || cols.n == 1;
-        if rows_dense_in && rows_dense_out && chain.is_single() && cols.n >= 64 {
+        if rows_dense_in && rows_dense_out && cols.n >= 64 && (self.stream || chain.is_single()) {
+            let at_once = if self.stream { STREAMED / chain.largest } else { cols.n };
             for row in 0..rows.n as isize {
-                // SAFETY: a row of the plane, dense on both sides; one kernel needs no buffer.
-                unsafe {
-                    chain.run(
-                        from.offset(row * rows.from),
-                        to.offset(row * rows.to),
-                        cols.n,
-                        &mut self.between,
-                    );
+                for left in (0..cols.n).step_by(at_once) {
+                    let start = left as isize;
+                    // SAFETY: a part of a row of the plane, dense on both sides. It fits in a buffer, or the
+                    // chain has one kernel, which needs none.
+                    unsafe {
+                        let from = from.offset(row * rows.from + start * cols.from);
+                        let to = to.offset(row * rows.to + start * cols.to);
+                        self.run(from, Some(to), at_once.min(cols.n - left));
+                    }
                 }
             }
             return;
@@ -287,13 +322,14 @@ impl Work<'_> {
                             &tile.with_dense_target(chain.from),
                             from,
                             self.gathered.start(),
+                            false,
                         );
                     }
                     let input = if direct_in { from } else { self.gathered.start().cast_const() };
-                    let output = if direct_out { to } else { self.done.start() };
-                    chain.run(input, output, tile.count(), &mut self.between);
+                    self.run(input, direct_out.then_some(to), tile.count());
                     if !direct_out {
-                        copy::plane(chain.to, &tile.with_dense_source(chain.to), output, to);
+                        let done = self.done.start();
+                        copy::plane(chain.to, &tile.with_dense_source(chain.to), done, to, false);
                     }
                 }
             }

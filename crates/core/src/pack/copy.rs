@@ -8,26 +8,41 @@
 //! Elements are arrays of bytes, `[u8; N]`: any alignment is right, and the compiler still moves each in one
 //! go.
 
-use super::transpose;
 use super::walk::{Axis, Plane};
+use super::{stream, transpose};
+use std::mem::MaybeUninit;
 
 /// Elements along each side of a tile, where a plane is transposed but not dense.
 const TILE: usize = 32;
 
-/// Copies a plane of elements of `item` bytes.
+/// Bytes that are gathered before they are written past the caches.
+const GATHERED: usize = 4 << 10;
+
+/// Bytes of a row from which it is worth writing past the caches: its two ends are not whole lines.
+const STREAMED_ROW: usize = 1 << 10;
+
+/// Memory for elements on their way.
+#[repr(align(64))]
+struct Buffer(MaybeUninit<[u8; GATHERED]>);
+
+/// Copies a plane of elements of `item` bytes, past the caches if asked to and possible; `stream::finish` then
+/// follows.
 ///
 /// # Safety
 /// Every element of the plane is readable in the source and writable in the target, and the two do not
 /// overlap.
-pub(super) unsafe fn plane(item: usize, plane: &Plane, from: *const u8, to: *mut u8) {
+pub(super) unsafe fn plane(item: usize, plane: &Plane, from: *const u8, to: *mut u8, stream: bool) {
     let Plane { rows, cols } = *plane;
     let step = item as isize;
     if (cols.from == step && cols.to == step) || cols.n == 1 {
         // SAFETY: the caller's contract; the elements of a row are neighbours on both sides.
-        unsafe { dense_rows(item * cols.n, rows, from, to) }
+        unsafe { dense_rows(item * cols.n, rows, from, to, stream) }
     } else if rows.from == step && cols.to == step {
         // SAFETY: the caller's contract, and the steps that `transpose` asks for.
-        unsafe { transpose::plane(item, plane, from, to) }
+        unsafe { transpose::plane(item, plane, from, to, stream) }
+    } else if stream && cols.to == step && cols.n * item >= GATHERED && !plane.is_transposed() {
+        // SAFETY: the caller's contract, and the target's rows are dense.
+        unsafe { gathered(item, plane, from, to) }
     } else {
         // SAFETY: the caller's contract.
         unsafe { elements(item, plane, from, to) }
@@ -38,7 +53,7 @@ pub(super) unsafe fn plane(item: usize, plane: &Plane, from: *const u8, to: *mut
 ///
 /// # Safety
 /// As [`plane`].
-unsafe fn dense_rows(bytes: usize, rows: Axis, from: *const u8, to: *mut u8) {
+unsafe fn dense_rows(bytes: usize, rows: Axis, from: *const u8, to: *mut u8, stream: bool) {
     // Runs as short as an element are elements: no call for each.
     macro_rules! short {
         ($($n:literal)*) => {
@@ -55,9 +70,36 @@ unsafe fn dense_rows(bytes: usize, rows: Axis, from: *const u8, to: *mut u8) {
     if rows.n > 1 {
         short!(1 2 3 4 6 8 12 16 24 32);
     }
+    let stream = stream && bytes >= STREAMED_ROW;
     for row in 0..rows.n as isize {
         // SAFETY: the caller vouches for every row of the plane, and that the two do not overlap.
-        unsafe { from.offset(row * rows.from).copy_to_nonoverlapping(to.offset(row * rows.to), bytes) }
+        unsafe {
+            let (from, to) = (from.offset(row * rows.from), to.offset(row * rows.to));
+            if stream { stream::copy(from, to, bytes) } else { from.copy_to_nonoverlapping(to, bytes) }
+        }
+    }
+}
+
+/// Copies elements whose target is dense, a few kilobytes at a time, past the caches.
+///
+/// # Safety
+/// As [`plane`], and `plane.cols.to` is `item`.
+unsafe fn gathered(item: usize, plane: &Plane, from: *const u8, to: *mut u8) {
+    let Plane { rows, cols } = *plane;
+    let mut buffer = Buffer(MaybeUninit::uninit());
+    let buffer = buffer.0.as_mut_ptr().cast::<u8>();
+    let at_once = GATHERED / item;
+    for row in 0..rows.n as isize {
+        for left in (0..cols.n).step_by(at_once) {
+            let part =
+                Plane { rows: Axis { n: 1, ..rows }, cols: Axis { n: at_once.min(cols.n - left), ..cols } };
+            // SAFETY: a part of a row, for which the caller vouches, and a buffer that holds it.
+            unsafe {
+                let start = left as isize;
+                elements(item, &part, from.offset(row * rows.from + start * cols.from), buffer);
+                stream::copy(buffer, to.offset(row * rows.to + start * cols.to), part.cols.n * item);
+            }
+        }
     }
 }
 
@@ -163,7 +205,7 @@ mod tests {
         };
         // SAFETY: the vectors were made to span the plane, from its lowest corner.
         unsafe {
-            plane(item, &axes, from.as_ptr().offset(1 - from_low), to.as_mut_ptr().offset(1 - to_low));
+            plane(item, &axes, from.as_ptr().offset(1 - from_low), to.as_mut_ptr().offset(1 - to_low), false);
         }
         assert!(to == expected, "{item} bytes, {rows} x {cols}, {from_steps:?} to {to_steps:?}");
     }
@@ -211,7 +253,8 @@ mod tests {
         };
         // SAFETY: the source has `cols` lines of `rows` elements, the target `rows` lines of `pitch` bytes
         // after the start.
-        unsafe { plane(4, &axes, from.as_ptr().cast(), to.as_mut_ptr().add(start)) };
+        unsafe { plane(4, &axes, from.as_ptr().cast(), to.as_mut_ptr().add(start), true) };
+        stream::finish();
         for row in 0..rows {
             for col in 0..cols {
                 let place = start + row * pitch + col * 4;

@@ -3,13 +3,15 @@
 //! A kernel is one trivial loop over [`Cast::cast`], compiled twice: for the machine that every build runs
 //! on, and for one with AVX2 and F16C, chosen when a kernel is asked for. Both are the same source, integer
 //! operations and single IEEE operations that the compiler may not reorder or fuse, so their results are the
-//! same bits; the one exception, float16 by the F16C instructions, has a file of its own and a test over
-//! every float16 and millions of float32.
+//! same bits. The exceptions, conversions between floats by the machine's instructions, have a file of their
+//! own, `vector`, and tests over every float16 and millions of others.
 //!
 //! There is a kernel where a type is really turned into another, not for each of the 784 pairs: `cast` chains
 //! them.
 
 use super::number::{self, Small};
+#[cfg(target_arch = "x86_64")]
+use super::vector;
 use crate::dtype::{DType, Kind};
 use std::marker::PhantomData;
 
@@ -169,9 +171,9 @@ unsafe fn wide<From: Cast<To>, To: Copy>(from: *const u8, to: *mut u8, n: usize)
     unsafe { each::<From, To>(from, to, n) }
 }
 
-/// Whether the machine has what [`wide`] and `f16c` need.
+/// Whether the machine has what [`wide`] and `vector` need.
 #[cfg(target_arch = "x86_64")]
-fn is_wide() -> bool {
+pub(super) fn is_wide() -> bool {
     use std::arch::is_x86_feature_detected as has;
     has!("avx2") && has!("f16c") && has!("bmi1") && has!("bmi2") && has!("lzcnt") && has!("popcnt")
 }
@@ -229,7 +231,7 @@ pub(super) fn decode(from: DType) -> Option<(Kernel, DType)> {
         DType::Int4 => (kernel::<u8, Int4>(), DType::Int8),
         DType::UInt4 => (kernel::<u8, UInt4>(), DType::UInt8),
         #[cfg(target_arch = "x86_64")]
-        DType::Float16 if is_wide() => (super::f16c::decode, DType::Float32),
+        DType::Float16 if is_wide() => (vector::decode_f16, DType::Float32),
         DType::Float16 => (kernel::<Half, f32>(), DType::Float32),
         DType::BFloat16 => (kernel::<Brain, f32>(), DType::Float32),
         _ => (small_formats!(from, small), DType::Float32),
@@ -245,7 +247,9 @@ pub(super) fn encode(to: DType) -> Option<Kernel> {
     }
     Some(match to {
         #[cfg(target_arch = "x86_64")]
-        DType::Float16 if is_wide() => super::f16c::encode,
+        DType::Float16 if is_wide() => vector::encode_f16,
+        #[cfg(target_arch = "x86_64")]
+        DType::BFloat16 if is_wide() => vector::encode_bf16,
         DType::Float16 => kernel::<f32, Half>(),
         DType::BFloat16 => kernel::<f32, Brain>(),
         _ => small_formats!(to, small),
@@ -314,6 +318,12 @@ pub(super) fn wide_number(from: DType, to: DType) -> Option<Kernel> {
     };
     let narrows = from.kind() == Kind::Signed && to.kind() == Kind::Unsigned && to.size() < from.size();
     let from = if narrows { from.bits_type()? } else { from };
+    #[cfg(target_arch = "x86_64")]
+    match (from, to) {
+        (DType::Float64, DType::Float32) if is_wide() => return Some(vector::narrow),
+        (DType::Float32, DType::Float64) if is_wide() => return Some(vector::widen),
+        _ => {}
+    }
     macro_rules! kernels {
         ($($from:ident $source:ty => $($to:ident $target:ty)*;)*) => {
             match (from, to) {
@@ -415,13 +425,15 @@ mod tests {
     }
 
     #[test]
-    fn the_float16_instructions_change_no_bit() {
-        use super::super::f16c;
+    fn the_machines_conversions_change_no_bit() {
         if !is_wide() {
             return;
         }
         let patterns = patterns();
-        compare("encode", (4, 2), &patterns, f16c::encode, plain::<f32, Half>);
-        compare("decode", (2, 4), &patterns, f16c::decode, plain::<Half, f32>);
+        compare("float16", (4, 2), &patterns, vector::encode_f16, plain::<f32, Half>);
+        compare("from float16", (2, 4), &patterns, vector::decode_f16, plain::<Half, f32>);
+        compare("bfloat16", (4, 2), &patterns, vector::encode_bf16, plain::<f32, Brain>);
+        compare("narrow", (8, 4), &patterns, vector::narrow, plain::<f64, f32>);
+        compare("widen", (4, 8), &patterns, vector::widen, plain::<f32, f64>);
     }
 }

@@ -16,7 +16,7 @@
 //! `threads` says, which the process's helpers (`workers`) and the caller share.
 //! `copy` moves planes of bytes, with `transpose` for the hard ones. `cast` gathers what is not dense
 //! into small buffers, runs chains of `kernel`s over them, and scatters. `number` has the formats and the
-//! rounding, `f16c` the two instructions that beat it.
+//! rounding, `vector` the few instructions that beat it. `stream` writes past the caches what is larger than they are.
 //!
 //! # What it knowingly rejects
 //!
@@ -28,16 +28,17 @@
 
 mod cast;
 mod copy;
-#[cfg(target_arch = "x86_64")]
-mod f16c;
 mod kernel;
 mod number;
 #[cfg(test)]
 mod reference;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod threads;
 mod transpose;
+#[cfg(target_arch = "x86_64")]
+mod vector;
 mod walk;
 
 use crate::dtype::{DType, Kind};
@@ -92,6 +93,7 @@ pub unsafe fn convert(source: &Source<'_>, destination: &Destination<'_>, thread
     let chain = Chain::new(from, source.order, to);
     let nest = nest(source.layout, destination.layout, parts_in_common);
     let bytes = nest.count().saturating_mul(from.size().max(to.size()));
+    let stream = stream::is_worth(nest.count().saturating_mul(to.size()));
     let ends = Ends { from: source.data, to: destination.data };
     let (threads, parts) = threads::worth(bytes, threads);
     let cuts = nest.cuts(parts);
@@ -102,7 +104,7 @@ pub unsafe fn convert(source: &Source<'_>, destination: &Destination<'_>, thread
         match &chain {
             // SAFETY: a part of the nest over both layouts, for whose extents the caller vouches; parts have
             // no element in common, so no thread writes what another does.
-            Some(chain) => unsafe { cast::sweep(chain, &sweep, source, destination) },
+            Some(chain) => unsafe { cast::sweep(chain, &sweep, source, destination, stream) },
             None => {
                 for (from_start, to_start) in sweep.starts() {
                     // SAFETY: as above; each plane is a part of the sweep, and the bytes of an element are
@@ -113,10 +115,14 @@ pub unsafe fn convert(source: &Source<'_>, destination: &Destination<'_>, thread
                             &sweep.plane,
                             source.offset(from_start),
                             destination.offset(to_start),
+                            stream,
                         );
                     }
                 }
             }
+        }
+        if stream {
+            stream::finish();
         }
     });
     Ok(())

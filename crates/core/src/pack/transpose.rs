@@ -11,16 +11,12 @@
 //! SSE2, which every x86-64 has, does it; elsewhere a plain loop over the buffer does, with the same result.
 
 use super::copy;
+use super::stream::{self, LINE};
 use super::walk::{Axis, Plane};
 use std::mem::MaybeUninit;
 
-/// Bytes of a cache line, and the side of a block.
-const LINE: usize = 64;
 /// Bytes that are turned at once.
 const VECTOR: usize = 16;
-/// Bytes of a plane from which its lines are written past the caches: twice what a core has to itself on
-/// current machines.
-const STREAM: usize = 4 << 20;
 /// Blocks across and down that are taken together where lines are written through the caches: few enough for
 /// their pages to be found at once. (Of nine shapes tried with 4096 x 4096 float32, this was the quickest;
 /// the slowest took a third longer.)
@@ -40,15 +36,15 @@ struct Block(MaybeUninit<[Line; LINE]>);
 /// # Safety
 /// `item` is a power of two of at most 16, `plane.rows.from` and `plane.cols.to` are `item`; every element of
 /// the plane is readable in the source and writable in the target, and the two do not overlap.
-pub(super) unsafe fn plane(item: usize, plane: &Plane, from: *const u8, to: *mut u8) {
+pub(super) unsafe fn plane(item: usize, plane: &Plane, from: *const u8, to: *mut u8, stream: bool) {
     // SAFETY: the caller's contract, in every arm.
     unsafe {
         match item {
-            1 => plane_of::<1>(plane, from, to),
-            2 => plane_of::<2>(plane, from, to),
-            4 => plane_of::<4>(plane, from, to),
-            8 => plane_of::<8>(plane, from, to),
-            _ => plane_of::<16>(plane, from, to),
+            1 => plane_of::<1>(plane, from, to, stream),
+            2 => plane_of::<2>(plane, from, to, stream),
+            4 => plane_of::<4>(plane, from, to, stream),
+            8 => plane_of::<8>(plane, from, to, stream),
+            _ => plane_of::<16>(plane, from, to, stream),
         }
     }
 }
@@ -57,11 +53,11 @@ pub(super) unsafe fn plane(item: usize, plane: &Plane, from: *const u8, to: *mut
 ///
 /// # Safety
 /// As [`plane`].
-unsafe fn plane_of<const N: usize>(plane: &Plane, from: *const u8, to: *mut u8) {
+unsafe fn plane_of<const N: usize>(plane: &Plane, from: *const u8, to: *mut u8, stream: bool) {
     let Plane { rows, cols } = *plane;
     let side = LINE / N;
     let aligned = to.addr().is_multiple_of(LINE) && (rows.to as usize).is_multiple_of(LINE);
-    let stream = aligned && plane.count() * N >= STREAM;
+    let stream = aligned && stream;
     let (whole_rows, whole_cols) = (rows.n - rows.n % side, cols.n - cols.n % side);
     let part = |top: usize, height: usize, left: usize, width: usize| {
         if height == 0 || width == 0 {
@@ -91,9 +87,6 @@ unsafe fn plane_of<const N: usize>(plane: &Plane, from: *const u8, to: *mut u8) 
                 }
             }
         }
-    }
-    if stream {
-        finish();
     }
     part(whole_rows, rows.n - whole_rows, 0, whole_cols);
     part(0, rows.n, whole_cols, cols.n - whole_cols);
@@ -137,49 +130,15 @@ unsafe fn block<const N: usize>(
         // SAFETY: a target line that the caller vouches for, aligned if it is to be streamed, and one of the
         // `side` lines of the buffer, all of which were filled above.
         unsafe {
-            let (source, target) = (turned.add(line), to.offset(line as isize * to_step).cast());
-            if stream { stream_line(source, target) } else { source.copy_to_nonoverlapping(target, 1) }
+            let (source, target) = (turned.add(line), to.offset(line as isize * to_step).cast::<Line>());
+            if stream {
+                stream::line(source.cast(), target.cast())
+            } else {
+                source.copy_to_nonoverlapping(target, 1)
+            }
         }
     }
 }
-
-/// Writes a line past the caches: what is written whole need not be read first, and does not push out what
-/// is.
-///
-/// # Safety
-/// One line is readable and one writable, both aligned to 64 bytes; [`finish`] follows before another thread
-/// looks.
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-unsafe fn stream_line(from: *const Line, to: *mut Line) {
-    use std::arch::x86_64::*;
-    let (from, to) = (from.cast::<__m128i>(), to.cast::<__m128i>());
-    for i in 0..LINE / VECTOR {
-        // SAFETY: vector `i` of the two lines that the caller vouches for; SSE2 is part of x86-64.
-        unsafe { _mm_stream_si128(to.add(i), _mm_load_si128(from.add(i))) }
-    }
-}
-
-/// Makes what was streamed visible to other threads in the order of the program.
-#[cfg(target_arch = "x86_64")]
-fn finish() {
-    // SAFETY: SSE is part of x86-64.
-    unsafe { std::arch::x86_64::_mm_sfence() }
-}
-
-/// Writes a line.
-///
-/// # Safety
-/// One line is readable and one writable.
-#[cfg(not(target_arch = "x86_64"))]
-unsafe fn stream_line(from: *const Line, to: *mut Line) {
-    // SAFETY: the caller's contract.
-    unsafe { from.copy_to_nonoverlapping(to, 1) }
-}
-
-/// Nothing was streamed.
-#[cfg(not(target_arch = "x86_64"))]
-fn finish() {}
 
 /// Transposes the first `16 / N` vectors as a square of elements of `N` bytes.
 #[cfg(target_arch = "x86_64")]

@@ -88,6 +88,10 @@ impl Nest {
         let Some(axis) = even.or_else(longest).filter(|_| parts > 1) else {
             return Cuts { axis: 0, parts: 1, grain: 1 };
         };
+        // In a transpose, so that each part reads lines of the source from end to end.
+        let last = self.axes.len() - 1;
+        let far = |axis: usize| self.axes[axis].from.unsigned_abs();
+        let axis = if far(last) > far(axis) && self.axes[last].n / 64 >= parts { last } else { axis };
         let n = self.axes[axis].n;
         let innermost = axis + 1 == self.axes.len();
         let grain = if innermost || n / 64 >= parts { 64 } else { 1 };
