@@ -57,7 +57,7 @@ wheel: $(WHEELS)/.stamp ## Build the wheel into target/wheels
 ##### test
 
 .PHONY: test
-test: setup test-rust test-python ## Set up everything and run all tests, Rust and Python (not the slow ones)
+test: setup test-rust test-python test-public ## Set up everything and run all tests, Rust and Python (not the slow ones)
 
 .PHONY: test-rust
 test-rust: ## Run the Rust tests
@@ -66,6 +66,11 @@ test-rust: ## Run the Rust tests
 .PHONY: test-python
 test-python: $(VENV)/.stamp-wheel ## Run the Python tests against the installed wheel
 	$(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
+
+.PHONY: test-public
+test-public: $(VENV)/.stamp-wheel ## Run the matrix through the frameworks' public functions only
+	TENSORFERRY_PUBLIC_DOORS=1 $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS) \
+	    tests/matrix/test_cells.py tests/matrix/test_writes.py tests/matrix/test_lifetimes.py tests/test_front.py
 
 .PHONY: test-slow
 test-slow: $(VENV)/.stamp-wheel ## Run the slow Python tests (tensors over 4 GiB), one at a time

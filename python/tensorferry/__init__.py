@@ -14,6 +14,7 @@ from tensorferry._native import (
     FrameworkRefused,
     InvalidArgument,
     InvalidTensor,
+    Memory,
     NotATensor,
     OutOfMemory,
     Parcel,
@@ -25,11 +26,13 @@ from tensorferry._native import (
     UnsupportedLayout,
     __version__,
     frameworks,
+    memory,
     plan,
     register,
     register_tree,
     to,
     trace,
+    trim,
 )
 
 __all__ = [
@@ -40,6 +43,7 @@ __all__ = [
     "FrameworkRefused",
     "InvalidArgument",
     "InvalidTensor",
+    "Memory",
     "NotATensor",
     "OutOfMemory",
     "Parcel",
@@ -51,9 +55,11 @@ __all__ = [
     "UnsupportedLayout",
     "__version__",
     "frameworks",
+    "memory",
     "plan",
     "register",
     "register_tree",
     "to",
     "trace",
+    "trim",
 ]

@@ -32,6 +32,7 @@ def _quick_collections():
 
 def resident() -> int:
     gc.collect()
+    ferry.trim()
     ctypes.CDLL(None).malloc_trim(0)
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

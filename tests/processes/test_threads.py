@@ -13,6 +13,7 @@ import weakref
 
 import numpy as np
 import pytest
+from support import children
 from support.refusals import TARGETS
 
 import tensorferry as ferry
@@ -101,6 +102,36 @@ def test_large_copies_at_once():
             assert (ferry.to(big[::-1], "torch", dtype="float64").numpy() == big[::-1]).all()
 
     in_threads(*[body] * 8)
+
+
+HELPERS = """
+import glob, sys, threading
+import numpy as np
+import tensorferry as ferry
+
+def helpers():
+    names = [open(path).read().strip() for path in glob.glob("/proc/self/task/*/comm")]
+    return names.count("tensorferry")
+
+assert helpers() == 0, "none before there is work"
+big = np.arange(1 << 22, dtype=np.float32).reshape(2048, 2048)
+def work():
+    for x in (big, big.T, big[::2], big[:, ::-1]):
+        for dtype in (None, "float64", "float16"):
+            got = ferry.to(x, "numpy", copy=True, dtype=dtype)
+            assert (got[::97, ::89] == x[::97, ::89].astype(dtype or "float32")).all()
+work()
+callers = [threading.Thread(target=work) for _ in range(3)]
+for caller in callers: caller.start()
+for caller in callers: caller.join()
+print(helpers())
+"""
+
+
+@pytest.mark.parametrize(("threads", "helpers"), [("1", 0), ("2", 1), ("5", 4)])
+def test_no_more_threads_than_were_given(threads, helpers):
+    """The caller is one of them; several callers share the helpers."""
+    assert children.run(HELPERS, TENSORFERRY_THREADS=threads) == f"{helpers}\n"
 
 
 def test_others_run_while_bytes_move():

@@ -225,7 +225,7 @@ impl TreePlan {
     }
 }
 
-fn in_words(bytes: usize) -> String {
+pub(crate) fn in_words(bytes: usize) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     if bytes < 1024 {
         return format!("{bytes} bytes");

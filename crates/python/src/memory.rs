@@ -1,0 +1,65 @@
+//! What tensorferry holds, as Python sees it.
+
+use pyo3::prelude::*;
+use tensorferry_core::pool;
+
+/// What tensorferry holds of the host's memory.
+#[pyclass(frozen, get_all, module = "tensorferry", name = "Memory")]
+pub(crate) struct Memory {
+    /// Bytes of large blocks that results use.
+    used_bytes: usize,
+    /// How many such blocks there are.
+    used_blocks: usize,
+    /// Bytes of large blocks that no result uses any more, kept for the next one.
+    idle_bytes: usize,
+    /// How many such blocks there are.
+    idle_blocks: usize,
+    /// The most idle bytes that are kept.
+    limit_bytes: usize,
+    /// How often a kept block served a new result.
+    hits: usize,
+    /// How often a new result needed memory from the system.
+    misses: usize,
+}
+
+#[pymethods]
+impl Memory {
+    fn __repr__(&self) -> String {
+        format!(
+            "<Memory {} used in {} blocks, {} idle in {} (at most {})>",
+            crate::report::in_words(self.used_bytes),
+            self.used_blocks,
+            crate::report::in_words(self.idle_bytes),
+            self.idle_blocks,
+            crate::report::in_words(self.limit_bytes)
+        )
+    }
+}
+
+/// What tensorferry holds: the large blocks behind results, and those that it keeps for the next ones.
+///
+/// Large results (from some MiB on) come from a pool, because memory from the system is slow when it is first
+/// touched. `trim` gives the idle blocks back; the environment variable TENSORFERRY_POOL sets how many bytes are
+/// kept at most ("512M"; "0" keeps none; an eighth of the machine's memory otherwise).
+#[pyfunction]
+pub(crate) fn memory() -> Memory {
+    let now = pool::memory();
+    Memory {
+        used_bytes: now.used_bytes,
+        used_blocks: now.used_blocks,
+        idle_bytes: now.idle_bytes,
+        idle_blocks: now.idle_blocks,
+        limit_bytes: now.limit,
+        hits: now.hits,
+        misses: now.misses,
+    }
+}
+
+/// Gives the memory that tensorferry keeps for later results back to the system.
+///
+/// Returns:
+///     The number of bytes given back.
+#[pyfunction]
+pub(crate) fn trim(py: Python<'_>) -> usize {
+    py.detach(pool::trim)
+}
