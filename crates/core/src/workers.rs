@@ -119,6 +119,8 @@ struct Slot {
     word: AtomicPtr<Job<'static>>,
     /// Whether the helper must be woken.
     asleep: AtomicBool,
+    /// The core that the last job came from.
+    caller_core: AtomicUsize,
     /// Taken out, without exclusive access, when the team ends.
     helper: OnceLock<ManuallyDrop<JoinHandle<()>>>,
 }
@@ -138,8 +140,12 @@ fn is_job(word: *mut Job<'static>) -> bool {
 
 impl Team {
     fn new() -> Self {
-        let slot =
-            || Slot { word: AtomicPtr::new(VACANT), asleep: AtomicBool::new(false), helper: OnceLock::new() };
+        let slot = || Slot {
+            word: AtomicPtr::new(VACANT),
+            asleep: AtomicBool::new(false),
+            caller_core: AtomicUsize::new(usize::MAX),
+            helper: OnceLock::new(),
+        };
         Self { slots: (0..MOST).map(|_| slot()).collect(), process: process::id() }
     }
 
@@ -202,6 +208,7 @@ impl Invitation<'_> {
             self.job.pending.fetch_sub(1, Ordering::Relaxed);
             return false;
         }
+        slot.caller_core.store(core(), Ordering::Relaxed);
         if slot.asleep.load(Ordering::SeqCst)
             && let Some(helper) = slot.helper.get()
         {
@@ -224,7 +231,7 @@ impl Drop for Invitation<'_> {
                 self.job.pending.fetch_sub(1, Ordering::Relaxed);
             }
         }
-        while !spin_until(is_over) {
+        while !spin_until(is_over, || false) {
             // The last helper wakes us. Being woken for nothing is no harm.
             thread::park();
         }
@@ -279,8 +286,10 @@ impl Slot {
                 continue;
             }
             let is_called = || self.word.load(Ordering::SeqCst) != IDLE;
+            // On the core of whoever calls, looking on would keep the call itself waiting.
+            let in_the_way = || self.caller_core.load(Ordering::Relaxed) == core();
             // Whoever would wake this helper must be able to find it.
-            if spin_until(is_called) || self.helper.get().is_none() {
+            if spin_until(is_called, in_the_way) || self.helper.get().is_none() {
                 continue;
             }
             self.asleep.store(true, Ordering::SeqCst);
@@ -292,8 +301,17 @@ impl Slot {
     }
 }
 
+/// The core that this thread is on; the same for all where the system is not asked, so that nobody spins.
+fn core() -> usize {
+    #[cfg(all(target_os = "linux", not(miri)))]
+    // SAFETY: only asks.
+    return unsafe { libc::sched_getcpu() } as usize;
+    #[cfg(not(all(target_os = "linux", not(miri))))]
+    return 0;
+}
+
 /// Looks for a moment; whether the condition came about.
-fn spin_until(condition: impl Fn() -> bool) -> bool {
+fn spin_until(condition: impl Fn() -> bool, give_up: impl Fn() -> bool) -> bool {
     let start = Instant::now();
     loop {
         for _ in 0..LOOKS {
@@ -305,8 +323,9 @@ fn spin_until(condition: impl Fn() -> bool) -> bool {
         if start.elapsed() >= SPIN {
             return false;
         }
-        // Whoever is waited for may be waiting for this very core.
-        thread::yield_now();
+        if give_up() {
+            return false;
+        }
     }
 }
 

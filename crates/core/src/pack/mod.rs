@@ -14,7 +14,7 @@
 //!
 //! `walk` reduces the two layouts to a loop nest in the target's order and cuts it into as many parts as
 //! `threads` says, which the process's helpers (`workers`) and the caller share.
-//! `copy` moves planes of bytes, with `transpose` for the hard ones. `cast` gathers what is not dense
+//! `copy` moves planes of bytes, with `transpose` for the hard ones and `strided` for small steps. `cast` gathers what is not dense
 //! into small buffers, runs chains of `kernel`s over them, and scatters. `number` has the formats and the
 //! rounding, `vector` the few instructions that beat it. `stream` writes past the caches what is larger than they are.
 //!
@@ -33,10 +33,13 @@ mod number;
 #[cfg(test)]
 mod reference;
 mod stream;
+mod strided;
 #[cfg(test)]
 mod tests;
 mod threads;
 mod transpose;
+#[cfg(target_arch = "x86_64")]
+mod turn;
 #[cfg(target_arch = "x86_64")]
 mod vector;
 mod walk;
