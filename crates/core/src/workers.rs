@@ -109,6 +109,7 @@ struct Job<'a> {
 /// The helpers of one process.
 struct Team {
     slots: Box<[Slot]>,
+    #[cfg_attr(miri, expect(dead_code, reason = "Miri has no team that outlives a call"))]
     process: u32,
 }
 

@@ -202,13 +202,15 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Runs the chain over elements that are dense, into the target where it is given and else into `done`.
+    /// Runs the chain over elements that are dense, from the source where it is given and else from `gathered`,
+    /// into the target where it is given and else into `done`.
     ///
     /// # Safety
     /// As [`Chain::run`], and `n` elements fit in a buffer unless the target is given and not streamed.
-    unsafe fn run(&mut self, from: *const u8, to: Option<*mut u8>, n: usize) {
+    unsafe fn run(&mut self, from: Option<*const u8>, to: Option<*mut u8>, n: usize) {
         let chain = self.chain;
         let done = self.done.start();
+        let from = from.unwrap_or_else(|| self.gathered.start().cast_const());
         // SAFETY: the caller's contract; `done` holds what a buffer does, and is no other buffer.
         unsafe {
             match to {
@@ -253,8 +255,7 @@ impl Work<'_> {
             // SAFETY: where the sweep is dense, its planes lie one after the other from the first of the
             // batch; where not, the buffers hold them so.
             unsafe {
-                let input =
-                    if direct_in { from.offset(from_start) } else { self.gathered.start().cast_const() };
+                let input = direct_in.then(|| from.offset(from_start));
                 let output = direct_out.then(|| to.offset(to_start));
                 self.run(input, output, planes * count);
             }
@@ -289,7 +290,7 @@ impl Work<'_> {
                     unsafe {
                         let from = from.offset(row * rows.from + start * cols.from);
                         let to = to.offset(row * rows.to + start * cols.to);
-                        self.run(from, Some(to), at_once.min(cols.n - left));
+                        self.run(Some(from), Some(to), at_once.min(cols.n - left));
                     }
                 }
             }
@@ -325,7 +326,7 @@ impl Work<'_> {
                             false,
                         );
                     }
-                    let input = if direct_in { from } else { self.gathered.start().cast_const() };
+                    let input = direct_in.then_some(from);
                     self.run(input, direct_out.then_some(to), tile.count());
                     if !direct_out {
                         let done = self.done.start();

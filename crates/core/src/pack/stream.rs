@@ -8,6 +8,7 @@
 //!
 //! Below the size of the caches ordinary stores win: the next reader finds the data there.
 
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 use super::kernel;
 
 /// Bytes of a cache line.
