@@ -16,7 +16,7 @@ from measure import Samples, Timed, interleave, ratio, variation
 
 SIZE = 256 << 20
 LEAST_SCALING = 1.4
-MOST_VARIATION = 0.15
+MOST_VARIATION = 0.25
 
 
 def warm_buffers(size: int) -> tuple[np.ndarray, np.ndarray]:

@@ -33,6 +33,10 @@ import tensorferry as ferry
 MIB = 1 << 20
 SIZES = (1, 64, 1024)
 FIRST_CALLS = 3
+PLACES = 3
+# Jobs that touch every byte that they read and write once, in order: a memcpy can be held against
+# those.
+STREAMING = {job.name for job in JOBS} - {"transposed", "every second"}
 MEMCPY_LIMIT = 256 * MIB  # longer ones are no faster: what they take follows from the length
 
 
@@ -41,7 +45,7 @@ def limits(job: str, mib: int, threads: int) -> dict[str, float]:
     found = {"dropped": 1.10}
     if job == "transposed":
         found["dropped to torch"] = 1 / 3 if mib >= 64 else 1 / 2.5
-    if mib >= 64:
+    if mib >= 64 and job in STREAMING:
         found["to memcpy"] = 1.20
     if job == "dense copy" and mib >= 64 and threads == 2:
         found["first to NumPy"] = 1 / 1.5
@@ -96,7 +100,13 @@ def measure(job: Job, mib: int, threads: int, quick: bool) -> dict[str, Any]:
     for turn in range(FIRST_CALLS):
         for name in candidates if turn % 2 == 0 else reversed(candidates):
             firsts[name].append(child.forked(partial(first, name)))
-    figures = {"first": firsts, **child.forked(warm)}
+    # Where memory happens to lie matters most for what just fits in a cache: several processes.
+    found = [child.forked(warm) for _ in range(PLACES if mib == 1 else 1)]
+    figures = {"first": firsts}
+    for way in found[0]:
+        figures[way] = {
+            name: [seconds for one in found for seconds in one[way][name]] for name in found[0][way]
+        }
     scale = moved / min(moved, MEMCPY_LIMIT)
     figures["dropped"]["memcpy"] = [seconds * scale for seconds in figures["dropped"]["memcpy"]]
     return {"job": job.name, "MiB": mib, "threads": threads, **ratios(figures, x.nbytes)}

@@ -143,9 +143,10 @@ impl<'py> Walk<'py, '_> {
 
     fn dict(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
         let py = object.py();
-        let mut results = Vec::new();
-        for item in object.cast::<PyDict>().map_err(PyErr::from)?.items() {
-            let (key, value) = item.extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
+        let items: Vec<_> = object.cast::<PyDict>().map_err(PyErr::from)?.iter().collect();
+        self.known.reserve(items.len());
+        let mut results = Vec::with_capacity(items.len());
+        for (key, value) in items {
             let value = self.child(Piece::Key(key.clone()), &value)?;
             results.push((key, value));
         }
@@ -167,6 +168,7 @@ impl<'py> Walk<'py, '_> {
     fn list(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
         let py = object.py();
         let items: Vec<_> = object.cast::<PyList>().map_err(PyErr::from)?.iter().collect();
+        self.known.reserve(items.len());
         let results = PyList::new(py, self.children(items.into_iter())?)?;
         if !self.rebuild {
             return Ok(object.clone());

@@ -74,6 +74,17 @@ pub(super) fn prefetch(from: *const u8, bytes: usize) {
     let _ = (from, bytes);
 }
 
+/// Asks for a line that will be written soon. Any address will do.
+pub(super) fn prefetch_to_write(to: *const u8) {
+    // SAFETY: a hint, which reads and writes nothing and does not fault.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(to.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = to;
+}
+
 /// Copies lines.
 ///
 /// # Safety

