@@ -10,8 +10,9 @@ fork begins with no pool, no warm memory and no threads:
 - kept: results that stay alive, so that each needs fresh memory;
 - dropped: results that are dropped at once, so that memory may be used again.
 
-The ratio to memcpy compares dropped results with a warm memcpy in as many threads that reads and
-writes as many bytes as the job does, that is, half the sum of source and result.
+The ratio to memcpy compares dropped results with a warm memcpy of the source's bytes in as many
+threads; where the result is larger than the source, of as many bytes as the job moves, that is,
+half the sum of source and result.
 """
 
 from collections.abc import Iterator
@@ -68,7 +69,7 @@ def measure(job: Job, mib: int, threads: int, quick: bool) -> dict[str, Any]:
     x = job.source(mib * MIB)
     names = {"ferry": ferry, "torch": torch, "x": x, "t": as_torch(x)}
     candidates = {"ours": job.ours, "NumPy": job.numpy, "torch": job.torch}
-    moved = int(x.nbytes * (1 + job.result) / 2)
+    moved = int(x.nbytes * max(1, (1 + job.result) / 2))
 
     def first(candidate: str) -> float:
         torch.set_num_threads(threads)

@@ -7,9 +7,9 @@
 //! keep within a limit, and the next request of about its size gets it, not cleared. Beyond the limit, what
 //! was used least recently is given back to the system first.
 //!
-//! The limit is an eighth of the machine's memory, the environment's `TENSORFERRY_POOL` (bytes, or with one of
-//! the suffixes K, M, G; 0 keeps nothing), or what [`set_limit`] said last. When the system has no memory left,
-//! idle blocks are given back before anybody hears of it.
+//! The limit is an eighth of the memory that the machine has, or that its container may use; the environment's
+//! `TENSORFERRY_POOL` (bytes, or with one of the suffixes K, M, G; 0 keeps nothing); or what [`set_limit`] said
+//! last. When the system has no memory left, idle blocks are given back before anybody hears of it.
 //!
 //! # How
 //!

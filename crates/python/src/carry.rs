@@ -50,14 +50,14 @@ pub(crate) enum Begun<'py> {
     Done(Bound<'py, PyAny>),
     /// The source is read, and the trip needs a plan.
     Read(Source<'py>),
-    /// It is another case, or something failed: begin anew, and say what is wrong.
+    /// Something is wrong.
+    Failed(Failure),
+    /// Nowhere: it is another case.
     Nothing,
 }
 
 /// The common case and nothing else: a framework's own tensor, or a buffer, that is shared with another framework,
 /// without wishes and without a trace. It needs no plan; one question to the planner says that it is a share.
-///
-/// Nothing here has an effect that could not happen twice.
 #[inline]
 pub(crate) fn plain<'py>(object: &Bound<'py, PyAny>, recognised: Recognised, target: Target) -> Begun<'py> {
     if trace::is_on() {
@@ -68,21 +68,21 @@ pub(crate) fn plain<'py>(object: &Bound<'py, PyAny>, recognised: Recognised, tar
         Recognised::Bytes | Recognised::Buffer => protocols::read_buffer(object),
         _ => return Begun::Nothing,
     };
-    let Ok(facts) = target.facts(object.py()) else { return Begun::Nothing };
-    // Looked at where it lies: each move of a tensor from here to there costs as much as planning the trip.
-    let access = match &source {
-        Ok(source) => plan::plain_share(&source.facts(), facts),
-        Err(_) => return Begun::Nothing,
+    let facts = match target.facts(object.py()) {
+        Ok(facts) => facts,
+        Err(failure) => return Begun::Failed(failure),
     };
+    // Looked at where it lies: each move of a tensor from here to there costs as much as planning the trip.
+    let access = source.as_ref().ok().and_then(|source| plan::plain_share(&source.facts(), facts));
     match (access, source) {
         (Some(access), Ok(Source { memory: Memory::Here(tensor), .. })) => {
             match target.write(object.py(), lend(tensor, facts, access)) {
                 Ok(result) => Begun::Done(result),
-                Err(_) => Begun::Nothing,
+                Err(failure) => Begun::Failed(failure),
             }
         }
         (_, Ok(source)) => Begun::Read(source),
-        (_, Err(_)) => Begun::Nothing,
+        (_, Err(failure)) => Begun::Failed(failure),
     }
 }
 
@@ -96,6 +96,7 @@ pub(crate) fn one<'py>(
         match plain(object, recognised, journey.target) {
             Begun::Done(result) => return Ok(result),
             Begun::Read(source) => return planned(object.py(), source, journey, None),
+            Begun::Failed(failure) => return Err(failure),
             Begun::Nothing => {}
         }
     }

@@ -106,6 +106,12 @@ pub(crate) fn foreign(
     Failure::Because(stated, error)
 }
 
+/// Lets go of an exception that does not matter, also where PyO3 does not know that the interpreter is attached and
+/// would put it off.
+pub(crate) fn forget(py: Python<'_>, error: PyErr) {
+    error.into_value(py).drop_ref(py);
+}
+
 /// An argument of a wrong kind, in a word: the text of a string, the type of anything else.
 pub(crate) fn describe(given: &Bound<'_, PyAny>) -> String {
     match given.cast::<PyString>() {

@@ -40,7 +40,7 @@ impl Memory {
 ///
 /// Large results (from some MiB on) come from a pool, because memory from the system is slow when it is first
 /// touched. `trim` gives the idle blocks back; the environment variable TENSORFERRY_POOL sets how many bytes are
-/// kept at most ("512M"; "0" keeps none; an eighth of the machine's memory otherwise).
+/// kept at most ("512M"; "0" keeps none; an eighth of the machine's or container's memory otherwise).
 #[pyfunction]
 pub(crate) fn memory() -> Memory {
     let now = pool::memory();

@@ -86,7 +86,7 @@ unsafe extern "C" fn enter(
             unsafe { (Bound::ref_from_ptr(py, &*arguments), Bound::ref_from_ptr(py, &*arguments.add(1))) };
         let begun = match (recognise(x), frameworks::target(framework)) {
             (Ok(recognised), Ok(target)) => carry::plain(x, recognised, target),
-            _ => Begun::Nothing,
+            (Err(failure), _) | (_, Err(failure)) => Begun::Failed(failure),
         };
         match begun {
             Begun::Done(result) => result.into_ptr(),
@@ -119,11 +119,14 @@ fn rest<'py>(
     framework: &Bound<'py, PyAny>,
     begun: Begun<'py>,
 ) -> Result<Bound<'py, PyAny>> {
-    let journey = Journey { target: frameworks::target(framework)?, wishes: Wishes::NONE };
+    let journey = || -> Result<Journey> {
+        Ok(Journey { target: frameworks::target(framework)?, wishes: Wishes::NONE })
+    };
     match begun {
         Begun::Done(result) => Ok(result),
-        Begun::Read(source) => carry::planned(x.py(), source, &journey, None),
-        Begun::Nothing => go(x, None, &journey),
+        Begun::Read(source) => carry::planned(x.py(), source, &journey()?, None),
+        Begun::Failed(failure) => Err(failure),
+        Begun::Nothing => go(x, None, &journey()?),
     }
 }
 

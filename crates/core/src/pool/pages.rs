@@ -61,12 +61,19 @@ mod system {
         unsafe { libc::munmap(data.as_ptr().cast(), bytes) };
     }
 
-    /// Bytes of memory that the machine has; zero if it does not say.
+    /// Where the system says how much memory a container may use, in its two generations.
+    const CONTAINER_LIMITS: [&str; 2] =
+        ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+
+    /// Bytes of memory that the machine has, or that the container may use; zero if nobody says.
     pub(in super::super) fn physical_memory() -> usize {
         // SAFETY: both only ask.
         let (pages, size) =
             unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
-        usize::try_from(pages).unwrap_or(0).saturating_mul(usize::try_from(size).unwrap_or(0))
+        let machine = usize::try_from(pages).unwrap_or(0).saturating_mul(usize::try_from(size).unwrap_or(0));
+        // "max" and a file that is not there mean that there is no limit.
+        let limits = CONTAINER_LIMITS.iter().filter_map(|path| std::fs::read_to_string(path).ok());
+        limits.filter_map(|text| text.trim().parse().ok()).fold(machine, usize::min)
     }
 }
 

@@ -7,7 +7,7 @@
 
 use super::{Builtin, Framework, import, only_public_doors};
 use crate::call;
-use crate::errors::{Failure, Result, fail, refused};
+use crate::errors::{Failure, Result, fail, forget, refused};
 use crate::owner::{Buffer, Owner};
 use crate::protocols::from_buffer;
 use crate::recognise::Form;
@@ -182,7 +182,10 @@ fn import_tensor<'py>(py: Python<'py>, state: &State, tensor: Tensor<Owner>) -> 
     let capsule = crate::capsule::legacy(py, tensor)?;
     let Some((door, _)) = &state.doors else { return public(py, state, &capsule) };
     match call::call3(door.bind(py), &capsule, state.cpu.bind(py), py.None().bind(py)) {
-        Err(error) if error.is_instance_of::<PyTypeError>(py) => public(py, state, &capsule),
+        Err(error) if error.is_instance_of::<PyTypeError>(py) => {
+            forget(py, error);
+            public(py, state, &capsule)
+        }
         made => made.map_err(|error| refused(py, "JAX", error)),
     }
 }

@@ -7,7 +7,7 @@
 
 use super::{Builtin, Framework, import, only_public_doors};
 use crate::call;
-use crate::errors::{Result, fail, refused};
+use crate::errors::{Result, fail, forget, refused};
 use crate::owner::Owner;
 use crate::recognise::{Form, Recognised, Refusal, recognise};
 use crate::slots::Method;
@@ -170,7 +170,10 @@ fn read_eager(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     let array = match &state.quick {
         Some((array, _)) => {
             // SAFETY: the object is an eager tensor: its type was recognised as genuine.
-            unsafe { array.call(object) }.or_else(|_| super::numpy::as_array(object))
+            unsafe { array.call(object) }.or_else(|error| {
+                forget(py, error);
+                super::numpy::as_array(object)
+            })
         }
         None => public_array(object),
     };
