@@ -3,17 +3,11 @@
 //! Three shapes of plane matter. Rows that lie dense on both sides are moved whole. A transpose (dense down
 //! the rows in the source, along the rows in the target) goes in blocks of 64 by 64 bytes, `transpose`, so
 //! that every cache line is touched once: the naive loop fetches a line for each element. Everything else is
-//! a loop over elements, in tiles where the source is closer together down the rows.
-//!
-//! Elements are arrays of bytes, `[u8; N]`: any alignment is right, and the compiler still moves each in one
-//! go.
+//! a loop over `elements`.
 
 use super::walk::{Axis, Plane};
-use super::{stream, strided, transpose};
+use super::{elements, stream, transpose};
 use std::mem::MaybeUninit;
-
-/// Elements along each side of a tile, where a plane is transposed but not dense.
-const TILE: usize = 32;
 
 /// Bytes that are gathered before they are written past the caches.
 const GATHERED: usize = 2 << 10;
@@ -45,7 +39,7 @@ pub(super) unsafe fn plane(item: usize, plane: &Plane, from: *const u8, to: *mut
         unsafe { gathered(item, plane, from, to) }
     } else {
         // SAFETY: the caller's contract.
-        unsafe { elements(item, plane, from, to) }
+        unsafe { elements::plane(item, plane, from, to) }
     }
 }
 
@@ -60,7 +54,7 @@ unsafe fn dense_rows(bytes: usize, rows: Axis, from: *const u8, to: *mut u8, str
             match bytes {
                 $($n => {
                     // SAFETY: the caller's contract.
-                    unsafe { line::<$n>(rows, from, to) }
+                    unsafe { elements::line::<$n>(rows, from, to) }
                     return;
                 })*
                 _ => {}
@@ -99,86 +93,12 @@ unsafe fn gathered(item: usize, plane: &Plane, from: *const u8, to: *mut u8) {
             unsafe {
                 let start = left as isize;
                 let from = from.offset(row * rows.from + start * cols.from);
-                elements(item, &part, from, buffer);
+                elements::plane(item, &part, from, buffer);
                 if ahead <= 4 * GATHERED {
                     stream::prefetch(from.wrapping_add(ahead), ahead);
                 }
                 stream::copy(buffer, to.offset(row * rows.to + start * cols.to), part.cols.n * item);
             }
-        }
-    }
-}
-
-/// Copies elements of `item` bytes one by one.
-///
-/// # Safety
-/// As [`plane`].
-pub(super) unsafe fn elements(item: usize, plane: &Plane, from: *const u8, to: *mut u8) {
-    // SAFETY: the caller's contract, in every arm.
-    unsafe {
-        match item {
-            1 => elements_of::<1>(plane, from, to),
-            2 => elements_of::<2>(plane, from, to),
-            4 => elements_of::<4>(plane, from, to),
-            8 => elements_of::<8>(plane, from, to),
-            _ => elements_of::<16>(plane, from, to),
-        }
-    }
-}
-
-/// [`elements`] of one size.
-///
-/// # Safety
-/// As [`plane`].
-unsafe fn elements_of<const N: usize>(plane: &Plane, from: *const u8, to: *mut u8) {
-    let Plane { rows, cols } = *plane;
-    if cols.to == N as isize && cols.from % N as isize == 0 && !plane.is_transposed() {
-        let step = cols.from / N as isize;
-        let done = (0..rows.n as isize).all(|row| {
-            // SAFETY: a row of the plane, for which the caller vouches; its target is dense.
-            unsafe { strided::line(N, step, from.offset(row * rows.from), to.offset(row * rows.to), cols.n) }
-        });
-        if done {
-            return;
-        }
-    }
-    let (tile_rows, tile_cols) = if plane.is_transposed() { (TILE, TILE) } else { (rows.n, cols.n) };
-    for top in (0..rows.n).step_by(tile_rows) {
-        for left in (0..cols.n).step_by(tile_cols) {
-            let height = tile_rows.min(rows.n - top);
-            let width = tile_cols.min(cols.n - left);
-            // The longer side is the inner loop.
-            let (outer, inner) = if width >= height {
-                (Axis { n: height, ..rows }, Axis { n: width, ..cols })
-            } else {
-                (Axis { n: width, ..cols }, Axis { n: height, ..rows })
-            };
-            let (top, left) = (top as isize, left as isize);
-            // SAFETY: the tile lies within the plane, for which the caller vouches.
-            unsafe {
-                let from = from.offset(top * rows.from + left * cols.from);
-                let to = to.offset(top * rows.to + left * cols.to);
-                for turn in 0..outer.n as isize {
-                    line::<N>(inner, from.offset(turn * outer.from), to.offset(turn * outer.to));
-                }
-            }
-        }
-    }
-}
-
-/// Copies a line of elements of `N` bytes.
-///
-/// # Safety
-/// Every element of the line is readable in the source and writable in the target, and the two do not
-/// overlap.
-#[inline(always)]
-unsafe fn line<const N: usize>(axis: Axis, from: *const u8, to: *mut u8) {
-    for i in 0..axis.n as isize {
-        // SAFETY: element `i` is one that the caller vouches for; byte arrays have no alignment.
-        unsafe {
-            to.offset(i * axis.to)
-                .cast::<[u8; N]>()
-                .write(from.offset(i * axis.from).cast::<[u8; N]>().read());
         }
     }
 }

@@ -28,6 +28,7 @@
 
 mod cast;
 mod copy;
+mod elements;
 mod kernel;
 mod number;
 #[cfg(test)]

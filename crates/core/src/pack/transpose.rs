@@ -12,7 +12,7 @@
 //! SSE2, which every x86-64 has, does it (`turn` has a quicker way for the most frequent size); elsewhere a plain
 //! loop over the buffer does, with the same result.
 
-use super::copy;
+use super::elements;
 #[cfg(target_arch = "x86_64")]
 use super::kernel;
 use super::stream::{self, LINE};
@@ -93,7 +93,7 @@ unsafe fn plane_of<const N: usize>(plane: &Plane, from: *const u8, to: *mut u8, 
                 }
                 block::<N>(from, cols.from, to, rows.to, whole_lines);
             } else {
-                copy::elements(N, &rest, from, to);
+                elements::plane(N, &rest, from, to);
             }
         }
     };
