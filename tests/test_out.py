@@ -89,6 +89,14 @@ def test_out_within_the_budget():
     assert shift(3996)[0] == 0
 
 
+def test_out_of_a_source_that_has_to_be_resolved():
+    """Resolving takes memory, which the budget counts."""
+    source = torch.full((6,), 1 + 2j, dtype=torch.complex64).conj()
+    out = np.zeros(6, np.complex64)
+    refused(ferry.OutOfMemory, MemoryError, lambda: ferry.to(source, "numpy", out=out, budget=47))
+    assert ferry.to(source, "numpy", out=out, budget=48).tolist() == source.tolist()
+
+
 def test_out_is_written():
     out = np.zeros((2, 3), np.float32)
     refused(

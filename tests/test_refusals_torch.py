@@ -247,3 +247,42 @@ def test_storages_that_a_subclass_or_a_mode_makes_up():
     with Mode(), pytest.raises(ferry.NotATensor):
         ferry.to(tensor, "numpy")
     assert ferry.to(tensor, "numpy").tolist() == [0, 1, 2]
+
+
+def test_a_mode_that_hands_out_another_storage():
+    """A share whose owner is a copy of the storage would outlive its memory."""
+    from torch.overrides import TorchFunctionMode
+
+    class Swaps(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            result = function(*args, **(kwargs or {}))
+            return result.clone() if isinstance(result, torch.UntypedStorage) else result
+
+    tensor = torch.full((1000,), 7.0)
+    with Swaps():
+        error = refused(ferry.NotATensor, TypeError, lambda: ferry.to(tensor, "numpy"))
+    assert "storage" in str(error)
+    assert ferry.to(tensor, "numpy").tolist() == tensor.tolist()
+
+
+def test_the_first_call_under_a_mode():
+    """What is found out once about PyTorch does not depend on the mode that happens to be on."""
+    children.run(
+        """
+        import ml_dtypes, numpy as np, torch
+        from torch.overrides import TorchFunctionMode
+        import tensorferry as ferry
+
+        class Calls(TorchFunctionMode):
+            def __torch_function__(self, function, types, args=(), kwargs=None):
+                result = function(*args, **(kwargs or {}))
+                if isinstance(result, torch.Tensor):
+                    ferry.to(result, "numpy")
+                return result
+
+        with torch.device("meta"), Calls():
+            assert ferry.to(np.ones(3, "f4"), "torch").device.type == "cpu"
+        x = ferry.to(np.ones(3, ml_dtypes.float8_e5m2), "torch")
+        assert x.dtype == torch.float8_e5m2
+        """
+    )

@@ -148,6 +148,16 @@ def test_wrapped_dicts_and_lists():
     assert [place for place, _ in plan.plans] == ["['ids']"]
 
 
+def test_wrappers_that_hold_themselves():
+    for kind in (collections.UserList, collections.UserDict):
+        one = kind()
+        one.data = one
+        assert ferry.to(one, "torch") is one
+        other = kind()
+        other.data = [other, leaf()] if kind is collections.UserList else {"a": other}
+        refused(ferry.InvalidArgument, ValueError, lambda t=other: ferry.to(t, "torch"))
+
+
 def test_deques():
     source = collections.deque([leaf(), 2, leaf(1)], maxlen=3)
     result = ferry.to([source], "torch")[0]

@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from matrix.check import Failures
-from support import exact
+from support import children, exact
 from support.dtypes import ALL, NAMED, DType, significant
 from support.looks import LOOKS, has_dtype
 from support.memory import block
@@ -179,3 +179,30 @@ def test_the_same_for_every_target(target: str) -> None:
                 got = LOOKS[target].values(result)
                 assert significant(wanted, got) == significant(wanted, reference)
     failures.report()
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["before helpers", "after helpers"])
+def test_subnormals_are_kept_where_a_thread_flushes_them(first):
+    """A thread may have told its processor to flush; helpers that it starts would inherit that."""
+    code = """
+    import sys
+    import numpy as np, torch
+    import tensorferry as ferry
+
+    wide = np.full(1 << 21, 1e-40)
+    narrow = wide.astype("f4")
+    assert (narrow != 0).all()
+
+    def check():
+        for x, dtype in ((wide, "float32"), (narrow, "float64"), (narrow, "bool")):
+            got = ferry.to(x, "numpy", dtype=dtype)
+            torch.set_flush_denormal(False)
+            assert (got != 0).all(), dtype
+            torch.set_flush_denormal(True)
+
+    if sys.argv[1] == "False":
+        ferry.to(np.ones(1 << 22), "numpy", copy=True)
+    assert torch.set_flush_denormal(True)
+    check()
+    """
+    children.run(code, str(first), TENSORFERRY_THREADS="3")

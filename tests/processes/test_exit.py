@@ -124,6 +124,35 @@ def test_a_release_that_has_begun_is_waited_for():
     assert children.run(SLOW) == "out\nreleased\n"
 
 
+LATEST = """
+import sys
+import numpy as np
+import tensorferry as ferry
+
+class Late:
+    def __init__(self, *arguments, **wishes):
+        self.call, self.arguments, self.wishes = ferry.to, arguments, wishes
+    def __del__(self):
+        try:
+            self.call(*self.arguments, **self.wishes)
+        except Exception:
+            pass
+
+# The last thing that Python takes apart, and the first call with keywords, a tree, a mistake.
+sys.late = [
+    Late(np.ones(3), "numpy", copy=True),
+    Late([np.ones(3)], "numpy"),
+    Late(3, "numpy"),
+    Late(np.ones(3), "numpy"),
+]
+print("out", flush=True)
+"""
+
+
+def test_the_first_call_comes_while_python_is_taken_apart():
+    assert children.run(LATEST) == "out\n"
+
+
 # Holders that outlive Python itself: C code that lets go after, or while, the interpreter ends.
 NATIVE = """
 import ctypes, sys, threading

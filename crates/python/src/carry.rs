@@ -315,7 +315,10 @@ pub(crate) fn into<'py>(
     let report = started.map(|started| (started, crate::report::PlanReport::new(&facts, target, &plan)));
     let tensor = match source.memory {
         Memory::Here(tensor) => tensor,
-        Memory::Later { pending, .. } => materialise(&source.object, pending)?,
+        Memory::Later { pending, ref layout, .. } => {
+            plan::check_budget(layout.bytes(), &journey.wishes)?;
+            materialise(&source.object, pending)?
+        }
     };
     // A source that lies under the destination is read whole before the first byte is written.
     let tensor = if overlap(&tensor, &destination) {

@@ -85,6 +85,8 @@ fn refuse_subinterpreters() -> PyResult<()> {
 #[pymodule(gil_used = true)]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     refuse_subinterpreters()?;
+    // PyO3 looks at the interpreter when a thread first attaches by itself. Later than here it might be gone.
+    module.py().detach(|| Python::attach(|_| ()));
     errors::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<frameworks::info::FrameworkInfo>()?;

@@ -31,6 +31,46 @@ unsafe impl Send for Attribute {}
 // SAFETY: as above.
 unsafe impl Sync for Attribute {}
 
+/// A function of a module that takes no arguments and answers with a number.
+pub(crate) struct Function {
+    object: Py<PyAny>,
+    function: Option<ffi::PyCFunction>,
+}
+
+impl Function {
+    /// The function of this name.
+    pub(crate) fn of(module: &Bound<'_, PyAny>, name: &str) -> Option<Self> {
+        let object = module.getattr(name).ok()?;
+        // SAFETY: the calls take any object that is a builtin function, which is asked first.
+        let function = unsafe {
+            let builtin = ffi::PyCFunction_Check(object.as_ptr()) != 0 && !only_public_doors();
+            let simple = builtin && ffi::PyCFunction_GetFlags(object.as_ptr()) == ffi::METH_NOARGS;
+            if simple { ffi::PyCFunction_GetFunction(object.as_ptr()) } else { None }
+        };
+        Some(Self { object: object.unbind(), function })
+    }
+
+    /// Whether the answer is zero; an error is no.
+    pub(crate) fn is_zero(&self, py: Python<'_>) -> bool {
+        let object = self.object.bind(py);
+        let answer = match self.function {
+            // SAFETY: the function takes no arguments and gets the object that it belongs to, which lives with it.
+            Some(function) => unsafe {
+                let owner = ffi::PyCFunction_GetSelf(object.as_ptr());
+                Bound::from_owned_ptr_or_err(py, function(owner, ptr::null_mut()))
+            },
+            None => object.call0(),
+        };
+        match answer.and_then(|answer| answer.is_truthy()) {
+            Ok(truth) => !truth,
+            Err(error) => {
+                crate::errors::forget(py, error);
+                false
+            }
+        }
+    }
+}
+
 impl Method {
     /// The method of this name that `kind` itself defines.
     pub(crate) fn of(kind: &Bound<'_, PyType>, name: &CStr) -> PyResult<Self> {

@@ -12,7 +12,7 @@ use crate::errors::{Result, fail};
 use crate::frameworks;
 use crate::recognise::{Recognised, recognise};
 use crate::{tree, wishes};
-use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -94,10 +94,9 @@ unsafe extern "C" fn enter(
         }
     };
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
-        Python::attach(|py| {
-            PyRuntimeError::new_err("tensorferry failed in a way that it does not know; please report this")
-                .restore(py);
-        });
+        let text = c"tensorferry failed in a way that it does not know; please report this";
+        // SAFETY: Python called with the GIL held; the exception lives for ever, and the text is copied.
+        unsafe { ffi::PyErr_SetString(ffi::PyExc_RuntimeError, text.as_ptr()) };
         ptr::null_mut()
     })
 }

@@ -197,7 +197,10 @@ impl<'py> Walk<'py, '_> {
     fn wrapper(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
         let name = intern!(object.py(), "data");
         let data = object.getattr(name)?;
-        let Recognised::Container(container) = recognise(&data)? else { return Ok(object.clone()) };
+        // Nothing but a dict or a list belongs there; one that held a wrapper again could hold itself.
+        let Recognised::Container(container @ (Container::Dict | Container::List)) = recognise(&data)? else {
+            return Ok(object.clone());
+        };
         let result = self.node(&data, container)?;
         if !self.rebuild {
             return Ok(object.clone());

@@ -23,8 +23,6 @@
 //! - Overlap between source and target, or within the target: callers make fresh memory, or have checked.
 //! - Threads of its own for each call: starting one takes as long as copying 1 MiB.
 //! - Packed types, two elements to a byte: they are refused where memory comes in.
-//! - A processor told to flush subnormals (MXCSR's FTZ and DAZ bits): the language assumes that nobody does
-//!   this, and so do the casts that make float32 subnormals from float64.
 
 mod cast;
 mod copy;
@@ -33,6 +31,7 @@ mod kernel;
 mod number;
 #[cfg(test)]
 mod reference;
+mod state;
 mod stream;
 mod strided;
 #[cfg(test)]
@@ -113,6 +112,7 @@ pub unsafe fn convert(source: &Source<'_>, destination: &Destination<'_>, thread
     let cuts = nest.cuts(parts);
     workers::each(cuts.parts, threads, |part| {
         let Some(part) = nest.part(cuts, part) else { return };
+        let _plain = state::Plain::set();
         let sweep = part.sweep();
         let Ends { from: source, to: destination } = *ends.get();
         match &chain {

@@ -19,6 +19,7 @@ use super::stream::{self, LINE};
 #[cfg(target_arch = "x86_64")]
 use super::turn;
 use super::walk::{Axis, Plane};
+use crate::host::HostBlock;
 use std::mem::MaybeUninit;
 
 /// Bytes that are turned at once.
@@ -34,10 +35,6 @@ const STREAM_TILE: (usize, usize) = (1, usize::MAX / LINE);
 /// Blocks side by side that are put together where target rows do not start at lines. (With 4101 x 4101 float32
 /// this gives 2.9 GB/s with one thread, a quarter of it 2.5, and blocks written one by one 1.4.)
 const STRIP: usize = 32;
-
-/// Memory for so many; the largest are 64 lines high.
-#[repr(align(64))]
-struct Strip(MaybeUninit<[u8; STRIP * LINE * LINE]>);
 
 type Line = [[u8; VECTOR]; LINE / VECTOR];
 
@@ -136,8 +133,12 @@ unsafe fn plane_of<const N: usize>(plane: &Plane, from: *const u8, to: *mut u8, 
 unsafe fn strips<const N: usize>(plane: &Plane, from: *const u8, to: *mut u8) {
     let Plane { rows, cols } = *plane;
     let side = LINE / N;
-    let mut buffer = Strip(MaybeUninit::uninit());
-    let buffer = buffer.0.as_mut_ptr().cast::<u8>();
+    // Not on the stack, which may be small.
+    let Ok(buffer) = HostBlock::new(STRIP * LINE * LINE) else {
+        // SAFETY: the caller's contract.
+        return unsafe { elements::plane(N, plane, from, to) };
+    };
+    let buffer = buffer.data();
     for left in (0..cols.n).step_by(STRIP * side) {
         let width = (STRIP * side).min(cols.n - left);
         for top in (0..rows.n).step_by(side) {

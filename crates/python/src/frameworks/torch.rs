@@ -10,7 +10,7 @@ use crate::call;
 use crate::errors::{Failure, Result, fail, refused};
 use crate::owner::Owner;
 use crate::recognise::Form;
-use crate::slots::{Attribute, Method};
+use crate::slots::{Attribute, Function, Method};
 use crate::source::{Memory, Source};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -51,6 +51,8 @@ struct State {
     /// `untyped_storage`, and the type of what it gives.
     storage: Method,
     storage_type: Py<PyType>,
+    /// How many `__torch_function__` modes are on.
+    modes: Option<Function>,
     is_neg: Method,
     is_conj: Method,
     requires_grad: Attribute,
@@ -90,6 +92,7 @@ fn state(py: Python<'_>) -> Result<&'static State> {
                 .cast_into::<PyType>()
                 .map_err(PyErr::from)?
                 .unbind(),
+            modes: Function::of(&torch.getattr("_C")?, "_len_torch_function_stack"),
             is_neg: Method::of(&base, c"is_neg")?,
             is_conj: Method::of(&base, c"is_conj")?,
             requires_grad: Attribute::of(&base, c"requires_grad")?,
@@ -105,10 +108,19 @@ fn state(py: Python<'_>) -> Result<&'static State> {
 }
 
 fn carries_float8(torch: &Bound<'_, PyModule>, to_dlpack: &Bound<'_, PyAny>) -> bool {
+    let py = torch.py();
+    // Not through a mode that happens to be on: it might be `torch.device("meta")`, or call us back.
+    let quiet = torch.getattr("_C").and_then(|module| module.call_method0("DisableTorchFunction"));
+    let Ok(quiet) = quiet.and_then(|quiet| quiet.call_method0("__enter__").map(|_| quiet)) else {
+        return false;
+    };
     let made = torch.getattr("float8_e5m2").and_then(|dtype| {
-        torch.getattr("empty")?.call((1,), Some(&[("dtype", dtype)].into_py_dict(torch.py())?))
+        let wishes = [("dtype", dtype), ("device", "cpu".into_pyobject(py)?.into_any())].into_py_dict(py)?;
+        torch.getattr("empty")?.call((1,), Some(&wishes))
     });
-    made.and_then(|made| to_dlpack.call1((made,))).is_ok()
+    let carried = made.and_then(|made| to_dlpack.call1((made,))).is_ok();
+    let none = py.None();
+    carried && quiet.call_method1("__exit__", (&none, &none, &none)).is_ok()
 }
 
 impl Framework for Torch {
@@ -207,7 +219,8 @@ fn check_storage(state: &State, tensor: &Tensor<Owner>, form: Form, py: Python<'
     let Owner::Object(storage) = tensor.owner() else { return Ok(()) };
     let storage = storage.get().bind(py);
     let genuine = storage.get_type_ptr() == state.storage_type.bind(py).as_type_ptr();
-    if genuine && form == Form::Plain {
+    // Nobody stands between a plain tensor and its storage while no mode is on.
+    if genuine && form == Form::Plain && state.modes.as_ref().is_some_and(|modes| modes.is_zero(py)) {
         return Ok(());
     }
     let held = genuine && {
