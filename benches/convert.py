@@ -180,8 +180,8 @@ def run(quick: bool) -> dict[str, Any]:
             "verdict": "",
         },
         notes=[
-            "GB/s are of source bytes, for results that are dropped at once. To memcpy: against one "
-            "of the source's bytes, or of half of what the job moves where that is more."
+            "GB/s are of source bytes, for results that are dropped at once. To memcpy: against "
+            "one of the source's bytes, or of half of what the job moves where that is more."
         ],
     )
     for threads in (1, 2):
