@@ -120,7 +120,8 @@ fn carries_float8(torch: &Bound<'_, PyModule>, to_dlpack: &Bound<'_, PyAny>) -> 
     });
     let carried = made.and_then(|made| to_dlpack.call1((made,))).is_ok();
     let none = py.None();
-    carried && quiet.call_method1("__exit__", (&none, &none, &none)).is_ok()
+    let ended = quiet.call_method1("__exit__", (&none, &none, &none)).is_ok();
+    carried && ended
 }
 
 impl Framework for Torch {
