@@ -134,6 +134,26 @@ def test_no_more_threads_than_were_given(threads, helpers):
     assert children.run(HELPERS, TENSORFERRY_THREADS=threads) == f"{helpers}\n"
 
 
+SMALL_STACK = """
+import threading
+import numpy as np
+import tensorferry as ferry
+
+x = np.arange(1301 * 1303, dtype=np.float32).reshape(1301, 1303)
+results = []
+threading.stack_size(128 << 10)
+thread = threading.Thread(target=lambda: results.append(ferry.to(x.T, "numpy", copy=True)))
+thread.start()
+thread.join()
+print((results[0] == x.T).all())
+"""
+
+
+def test_a_transpose_on_a_small_stack():
+    """Rows that do not start at cache lines are put together in a buffer, which is not on it."""
+    assert children.run(SMALL_STACK, TENSORFERRY_THREADS="1") == "True\n"
+
+
 def test_others_run_while_bytes_move():
     """A large copy does not hold the interpreter."""
     big = np.zeros(64 << 20, np.uint8)
