@@ -65,10 +65,23 @@ unsafe fn dense_rows(bytes: usize, rows: Axis, from: *const u8, to: *mut u8, str
         short!(1 2 3 4 6 8 12 16 24 32);
     }
     let stream = stream && bytes >= STREAMED_ROW;
-    for row in 0..rows.n as isize {
+    let place = |row: usize| (row as isize * rows.from, row as isize * rows.to);
+    let together = if stream { rows.n - rows.n % stream::LANES } else { 0 };
+    for row in (0..together).step_by(stream::LANES) {
+        let places: [_; stream::LANES] = std::array::from_fn(|lane| place(row + lane));
         // SAFETY: the caller vouches for every row of the plane, and that the two do not overlap.
         unsafe {
-            let (from, to) = (from.offset(row * rows.from), to.offset(row * rows.to));
+            stream::copy_lanes(
+                places.map(|(at, _)| from.offset(at)),
+                places.map(|(_, at)| to.offset(at)),
+                bytes,
+            )
+        }
+    }
+    for row in together..rows.n {
+        // SAFETY: the caller vouches for every row of the plane, and that the two do not overlap.
+        unsafe {
+            let (from, to) = (from.offset(place(row).0), to.offset(place(row).1));
             if stream { stream::copy(from, to, bytes) } else { from.copy_to_nonoverlapping(to, bytes) }
         }
     }

@@ -42,6 +42,52 @@ pub(super) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     }
 }
 
+/// How many places are read in turn: the machine reads ahead within a page, and with one place at a time it waits at
+/// the start of each. In GB/s of 64 MiB in rows of 4 KiB with gaps, on a Xeon whose memcpy reaches 8.6: one row at a
+/// time 6.5, two 7.6, four 9.1, eight 9.3.
+pub(super) const LANES: usize = 4;
+
+/// Copies bytes from several places, as [`copy`] does, all at a time.
+///
+/// # Safety
+/// As [`copy`], for each.
+pub(super) unsafe fn copy_lanes(from: [*const u8; LANES], to: [*mut u8; LANES], bytes: usize) {
+    let heads = to.map(|to| to.align_offset(LINE).min(bytes));
+    let lines = heads.map(|head| (bytes - head) / LINE).into_iter().min().unwrap_or(0);
+    // SAFETY: for each place three pieces of what the caller vouches for; the one in the middle starts at a line of
+    // the target and is as long as all of them allow.
+    unsafe {
+        let (mut sources, mut targets) = (from, to);
+        for lane in 0..LANES {
+            let head = heads[lane];
+            from[lane].copy_to_nonoverlapping(to[lane], head);
+            (sources[lane], targets[lane]) = (from[lane].add(head), to[lane].add(head));
+        }
+        lines_of_lanes(sources, targets, lines);
+        for lane in 0..LANES {
+            let done = heads[lane] + lines * LINE;
+            copy(from[lane].add(done), to[lane].add(done), bytes - done);
+        }
+    }
+}
+
+/// Copies lines from several places, one of each in turn.
+///
+/// # Safety
+/// As [`copy`], for each, and the targets start at lines.
+unsafe fn lines_of_lanes(from: [*const u8; LANES], to: [*mut u8; LANES], lines: usize) {
+    for line in 0..lines {
+        for lane in 0..LANES {
+            // SAFETY: line `line` of the place, which the caller vouches for.
+            unsafe {
+                let from = from[lane].add(line * LINE);
+                prefetch(from.wrapping_add(8 * LINE), 1);
+                self::line(from, to[lane].add(line * LINE));
+            }
+        }
+    }
+}
+
 /// Copies one line. For callers that make single lines: it is not worth asking for the machine's features.
 ///
 /// # Safety
@@ -165,6 +211,30 @@ mod tests {
                 let expected =
                     |i: usize| if (start..start + bytes).contains(&i) { from[i - start + 3] } else { 0 };
                 assert!((0..600).all(|i| to[i] == expected(i)), "{bytes} bytes at {start}");
+            }
+        }
+    }
+
+    #[test]
+    fn lanes_of_every_length_and_alignment() {
+        const ROOM: usize = 512;
+        let from: Vec<u8> = (0..LANES * ROOM).map(|i| (i * 7 + i / 250) as u8).collect();
+        for shift in [0, 1, 40] {
+            for bytes in (0..400).step_by(if cfg!(miri) { 67 } else { 1 }) {
+                let mut to = vec![0u8; LANES * ROOM];
+                let place = |lane: usize| lane * ROOM + lane * shift % 64;
+                // SAFETY: each lane has room for 64 bytes and so many more.
+                unsafe {
+                    let sources = std::array::from_fn(|lane| from.as_ptr().add(lane * ROOM + 3));
+                    let targets = std::array::from_fn(|lane| to.as_mut_ptr().add(place(lane)));
+                    copy_lanes(sources, targets, bytes);
+                }
+                finish();
+                let mut expected = vec![0u8; LANES * ROOM];
+                for lane in 0..LANES {
+                    expected[place(lane)..][..bytes].copy_from_slice(&from[lane * ROOM + 3..][..bytes]);
+                }
+                assert!(to == expected, "{bytes} bytes, {shift} apart");
             }
         }
     }

@@ -347,6 +347,30 @@ fn empty_and_scalar_and_64_dimensions() {
 }
 
 /// Planes larger than the buffers: transposed, strided, with every thread count.
+/// Long enough that several places are read in turn, with ends that do not divide.
+#[test]
+fn long_rows() {
+    if cfg!(miri) {
+        return;
+    }
+    let mut random = Random(77);
+    for (from, to, order) in [
+        (DType::Float32, DType::BFloat16, ByteOrder::Native),
+        (DType::UInt8, DType::Float64, ByteOrder::Native),
+        (DType::Float64, DType::Float8E5M2, ByteOrder::Swapped),
+        (DType::Float32, DType::Float32, ByteOrder::Swapped),
+    ] {
+        for count in [65_536 / 4, 70_001, 140_000] {
+            let mut source = Memory::new(from, Layout::dense(from.size(), &[count]).unwrap());
+            fill(&mut source, &mut random);
+            for threads in [1, 3] {
+                let mut target = Memory::new(to, Layout::dense(to.size(), &[count]).unwrap());
+                check(&source, order, &mut target, threads);
+            }
+        }
+    }
+}
+
 #[test]
 fn large_planes() {
     let mut random = Random(5);
