@@ -158,6 +158,42 @@ def test_wrappers_that_hold_themselves():
         refused(ferry.InvalidArgument, ValueError, lambda t=other: ferry.to(t, "torch"))
 
 
+class Closed(collections.UserDict):
+    def __copy__(self):
+        raise OSError("no copies here")
+
+
+class Bare(collections.UserDict):
+    def __init__(self):
+        pass
+
+
+def test_wrappers_with_ideas_of_their_own():
+    error = refused(
+        ferry.FrameworkRefused, RuntimeError, lambda: ferry.to(Closed(a=leaf()), "torch")
+    )
+    assert "no copies here" in str(error)
+    assert isinstance(error.__cause__, OSError)
+    bare = Bare()
+    assert ferry.to([bare], "torch")[0] is bare
+
+
+class Batch(collections.UserDict):
+    """A wrapped dict of which JAX is told to see one entry."""
+
+
+def test_a_wrapped_dict_that_jax_takes_apart():
+    jax = pytest.importorskip("jax")
+    jax.tree_util.register_pytree_node(
+        Batch, lambda b: ((b["x"],), b["note"]), lambda note, parts: Batch(x=parts[0], note=note)
+    )
+    note = leaf()
+    result = ferry.to(Batch(x=leaf(), note=note), "torch")
+    assert type(result) is Batch
+    assert is_leaf(result["x"])
+    assert result["note"] is note
+
+
 def test_deques():
     source = collections.deque([leaf(), 2, leaf(1)], maxlen=3)
     result = ferry.to([source], "torch")[0]

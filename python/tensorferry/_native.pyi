@@ -1,4 +1,4 @@
-from collections import deque
+from collections import UserDict, UserList, deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from types import ModuleType
@@ -127,7 +127,13 @@ def to(
 ) -> Any: ...
 @overload
 def plan(
-    x: dict[Any, Any] | list[Any] | tuple[Any, ...] | deque[Any] | _Dataclass,
+    x: dict[Any, Any]
+    | list[Any]
+    | tuple[Any, ...]
+    | deque[Any]
+    | UserDict[Any, Any]
+    | UserList[Any]
+    | _Dataclass,
     framework: str | ModuleType,
     *,
     device: Any = None,

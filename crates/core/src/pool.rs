@@ -7,9 +7,9 @@
 //! keep within a limit, and the next request of about its size gets it, not cleared. Beyond the limit, what
 //! was used least recently is given back to the system first.
 //!
-//! The limit is an eighth of the memory that the machine has, or that its container may use; the environment's
-//! `TENSORFERRY_POOL` (bytes, or with one of the suffixes K, M, G; 0 keeps nothing); or what [`set_limit`] said
-//! last. When the system has no memory left, idle blocks are given back before anybody hears of it.
+//! The limit is an eighth of the memory that the machine has, or that its container may use; or what
+//! [`set_limit`] said last. When the system has no memory left, idle blocks are given back before anybody hears
+//! of it.
 //!
 //! # How
 //!
@@ -198,12 +198,10 @@ impl Pool {
             Some(mut held) => held.put(memory),
             None => Some(memory),
         };
-        match refused {
-            Some(memory) => memory.unmap(),
-            None => {
-                self.evict_to(limit);
-            }
+        if let Some(memory) = refused {
+            memory.unmap();
         }
+        self.evict_to(limit);
     }
 
     /// Gives the least recently used blocks back until so many bytes are left; how many were given back.
@@ -222,8 +220,7 @@ impl Pool {
         if limit != UNKNOWN {
             return limit;
         }
-        let asked = std::env::var("TENSORFERRY_POOL").ok().and_then(|text| parse(&text));
-        let limit = asked.unwrap_or_else(|| pages::physical_memory() / 8).min(UNKNOWN - 1);
+        let limit = pages::physical_memory() / 8;
         // Unless somebody has said something meanwhile.
         let set = self.limit.compare_exchange(UNKNOWN, limit, Ordering::Relaxed, Ordering::Relaxed);
         set.err().unwrap_or(limit)
@@ -308,14 +305,16 @@ impl Held {
         Some(blocks.remove(index))
     }
 
-    /// Adds a block as the one used last; back it comes if there is no room for it in the list.
+    /// Adds a block as the one used last. Back comes what there is no room for in the list: the one that was used
+    /// least recently.
     fn put(&mut self, memory: Mapped) -> Option<Mapped> {
         let blocks = &mut self.list().blocks;
-        if blocks.len() >= MOST || blocks.try_reserve(1).is_err() {
+        if blocks.try_reserve(1).is_err() {
             return Some(memory);
         }
+        let oldest = (blocks.len() >= MOST).then(|| blocks.remove(0));
         blocks.push(memory);
-        None
+        oldest
     }
 
     /// The block that was used least recently, if there are more than so many bytes.
@@ -337,14 +336,17 @@ impl Drop for Held {
     }
 }
 
-/// A number of bytes as people write it: digits, and perhaps K, M or G.
-fn parse(text: &str) -> Option<usize> {
-    let text = text.trim();
-    let (digits, shift) = match text.char_indices().next_back()? {
-        (end, 'k' | 'K') => (&text[..end], 10),
-        (end, 'm' | 'M') => (&text[..end], 20),
-        (end, 'g' | 'G') => (&text[..end], 30),
-        _ => (text, 0),
+/// A number of bytes as people write it: digits, then perhaps K, M, G or T, and B or iB after those.
+pub fn parse_bytes(text: &str) -> Option<usize> {
+    let text = text.trim().to_ascii_lowercase();
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let shift = match &text[digits.len()..] {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        _ => return None,
     };
     digits.trim_end().parse::<usize>().ok()?.checked_mul(1 << shift)
 }
@@ -504,14 +506,27 @@ mod tests {
     }
 
     #[test]
+    fn a_full_list_lets_the_oldest_go() {
+        let pool = pool!(usize::MAX);
+        let blocks: Vec<_> = (0..MOST + 2).map(|_| pool.block(HUGE).unwrap()).collect();
+        let places: Vec<_> = blocks.iter().map(Block::data).collect();
+        drop(blocks);
+        assert_eq!(idle(pool).0, MOST);
+        assert_eq!(pool.block(HUGE).unwrap().data(), places[MOST + 1]);
+        pool.evict_to(0);
+    }
+
+    #[test]
     fn sizes_are_read_as_people_write_them() {
-        let cases = [("0", Some(0)), ("12", Some(12)), (" 3K ", Some(3 << 10)), ("5 m", Some(5 << 20))];
-        let more =
-            [("2G", Some(2 << 30)), ("", None), ("G", None), ("-1", None), ("1.5G", None), ("1T", None)];
-        for (text, bytes) in cases.into_iter().chain(more) {
-            assert_eq!(parse(text), bytes, "{text:?}");
+        let right = [("0", 0), ("12", 12), (" 3K ", 3 << 10), ("5 m", 5 << 20), ("7b", 7), ("2G", 2 << 30)];
+        let long = [("512MB", 512 << 20), ("2GiB", 2 << 30), ("1 TiB", 1 << 40), ("9kb", 9 << 10)];
+        for (text, bytes) in right.into_iter().chain(long) {
+            assert_eq!(parse_bytes(text), Some(bytes), "{text:?}");
         }
-        assert_eq!(parse("99999999999999999999"), None);
-        assert_eq!(parse("18014398509481984K"), None);
+        let wrong =
+            ["", "G", "-1", "1.5G", "1P", "1iB", "5 5", "0x10", "99999999999999999999", "18014398509481984K"];
+        for text in wrong {
+            assert_eq!(parse_bytes(text), None, "{text:?}");
+        }
     }
 }

@@ -2,17 +2,18 @@
 //!
 //! Nothing else here touches bytes: a copy is one call of `core::pack`, without the GIL when it is large.
 
-use crate::errors::{Failure, Result, fail};
+use crate::buffers;
+use crate::errors::{Failure, Result, fail, not_a_tensor};
 use crate::frameworks::{Target, registered};
+use crate::kinds::Recognised;
 use crate::owner::Owner;
 use crate::protocols;
-use crate::recognise::{Recognised, recognise};
+use crate::recognise::recognise;
+use crate::settings;
 use crate::source::{Memory, Source};
 use crate::trace;
 use pyo3::prelude::*;
 use smallvec::smallvec;
-use std::num::NonZero;
-use std::sync::OnceLock;
 use std::time::Instant;
 use tensorferry_core::host::HostBlock;
 use tensorferry_core::plan::{self, Holds, Plan, Reason, Route, TargetFacts, Wanted, Wishes};
@@ -33,15 +34,29 @@ pub(crate) struct Journey {
 pub(crate) fn read<'py>(object: &Bound<'py, PyAny>, recognised: Recognised) -> Result<Source<'py>> {
     match recognised {
         Recognised::Tensor(framework, form) => framework.framework().read(object, form),
-        Recognised::Registered(place) => registered::read(object, place),
+        Recognised::Registered(place) => read_registered(object, place),
         Recognised::Protocol | Recognised::Unknown => protocols::read(object),
-        Recognised::Bytes | Recognised::Buffer => protocols::read_buffer(object),
+        Recognised::Bytes | Recognised::Buffer => buffers::read(object),
         Recognised::Refused(refusal) => {
             let (fact, hint) = refusal.words();
             Err(fail(ErrorKind::NotATensor, fact, hint))
         }
-        Recognised::Leaf | Recognised::Container(_) => Err(protocols::not_a_tensor(object)),
+        Recognised::Leaf | Recognised::Container(_) => Err(not_a_tensor(object)),
     }
+}
+
+/// Reads a tensor of a registered framework, which gives us something else to read.
+fn read_registered<'py>(object: &Bound<'py, PyAny>, place: usize) -> Result<Source<'py>> {
+    let given = registered::open(object, place)?;
+    let source = if given.is(object) {
+        protocols::read(object)?
+    } else {
+        match recognise(&given)? {
+            Recognised::Registered(_) => return Err(registered::gave_another(place)?),
+            recognised => read(&given, recognised)?,
+        }
+    };
+    registered::claim(source, object, place)
 }
 
 /// How far [`plain`] came.
@@ -65,7 +80,7 @@ pub(crate) fn plain<'py>(object: &Bound<'py, PyAny>, recognised: Recognised, tar
     }
     let source = match recognised {
         Recognised::Tensor(framework, form) => framework.framework().read(object, form),
-        Recognised::Bytes | Recognised::Buffer => protocols::read_buffer(object),
+        Recognised::Bytes | Recognised::Buffer => buffers::read(object),
         _ => return Begun::Nothing,
     };
     let facts = match target.facts(object.py()) {
@@ -216,7 +231,7 @@ fn copy(py: Python<'_>, source: Source<'_>, target: &TargetFacts, plan: &Plan) -
 fn materialise(object: &Bound<'_, PyAny>, pending: plan::Pending) -> Result<Tensor<Owner>> {
     match recognise(object)? {
         Recognised::Tensor(framework, _) => framework.framework().materialise(object, pending),
-        _ => Err(protocols::not_a_tensor(object)),
+        _ => Err(not_a_tensor(object)),
     }
 }
 
@@ -258,7 +273,7 @@ impl Job<'_> {
     fn run(self) -> tensorferry_core::Result<()> {
         // SAFETY: the source is a checked tensor whose owner the caller holds; the destination is memory that the
         // caller has seen to be writable, free of overlap with itself and apart from the source.
-        unsafe { pack::convert(&self.0, &self.1, threads()) }
+        unsafe { pack::convert(&self.0, &self.1, settings::threads()) }
     }
 }
 
@@ -278,16 +293,6 @@ fn convert(
     let bytes = source.layout().bytes().max(layout.bytes());
     let job = Job(from, pack::Destination { data, dtype, layout });
     Ok(if bytes < DETACH_FROM { job.run() } else { py.detach(|| job.run()) }?)
-}
-
-/// The most threads that a copy uses: `TENSORFERRY_THREADS`, or one for each core that the process may use.
-pub(crate) fn threads() -> usize {
-    static THREADS: OnceLock<usize> = OnceLock::new();
-    *THREADS.get_or_init(|| {
-        let asked =
-            std::env::var("TENSORFERRY_THREADS").ok().and_then(|text| text.parse::<NonZero<usize>>().ok());
-        asked.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZero::get)
-    })
 }
 
 /// Fills `out` with the values of `object`, cast to its type.

@@ -125,6 +125,16 @@ pub(crate) fn type_name(object: &Bound<'_, PyAny>) -> String {
     object.get_type().fully_qualified_name().map(|name| name.to_string()).unwrap_or_default()
 }
 
+/// The object is nothing that we can read.
+pub(crate) fn not_a_tensor(object: &Bound<'_, PyAny>) -> Failure {
+    let name = type_name(object);
+    let hint = match name.as_str() {
+        "int" | "float" | "complex" | "bool" => "make a tensor of it first: numpy.asarray(x)",
+        _ => "pass a tensor, a buffer, or a dict, list, tuple or dataclass of them",
+    };
+    fail(ErrorKind::NotATensor, format!("an object of type {name} is no tensor"), hint)
+}
+
 struct Class {
     kind: Option<ErrorKind>,
     name: &'static str,

@@ -4,6 +4,7 @@
 //! cost more than many a trip. From here a tensor goes through [`carry`]; who reads and writes it stands in
 //! [`frameworks`].
 
+mod buffers;
 mod cache;
 mod call;
 mod capsule;
@@ -11,12 +12,15 @@ mod carry;
 mod errors;
 mod frameworks;
 mod interpreter;
+mod kinds;
 mod memory;
+mod nodes;
 mod owner;
 mod parcel;
 mod protocols;
 mod recognise;
 mod report;
+mod settings;
 mod slots;
 mod source;
 mod to;
@@ -87,6 +91,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     refuse_subinterpreters()?;
     // PyO3 looks at the interpreter when a thread first attaches by itself. Later than here it might be gone.
     module.py().detach(|| Python::attach(|_| ()));
+    settings::read(module.py())?;
     errors::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<frameworks::info::FrameworkInfo>()?;
@@ -100,7 +105,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(memory::memory, module)?)?;
     module.add_function(wrap_pyfunction!(memory::trim, module)?)?;
     module.add_function(wrap_pyfunction!(trace::trace, module)?)?;
-    module.add_function(wrap_pyfunction!(tree::register_tree, module)?)?;
+    module.add_function(wrap_pyfunction!(nodes::register_tree, module)?)?;
     module.add_function(wrap_pyfunction!(frameworks::registered::register, module)?)?;
     module.add_function(wrap_pyfunction!(frameworks::info::frameworks, module)?)?;
     // What is public is listed in the package; PyO3's own list would name the private functions too.

@@ -6,7 +6,7 @@
 //! convention, the name is looked up as usual.
 
 use crate::call;
-use crate::frameworks::only_public_doors;
+use crate::settings::only_public_doors;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType};

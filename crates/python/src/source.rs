@@ -3,7 +3,7 @@
 use crate::owner::Owner;
 use pyo3::prelude::*;
 use tensorferry_core::plan::{Nature, Pending, SourceFacts};
-use tensorferry_core::{Access, ByteOrder, DType, Device, Layout, Tensor};
+use tensorferry_core::{Access, ByteOrder, DType, Device, Layout, Tensor, frozen};
 
 /// What a reader learned about an object.
 pub(crate) struct Source<'py> {
@@ -87,4 +87,12 @@ impl<'py> Source<'py> {
             through_array: self.through_array,
         }
     }
+}
+
+/// Memory that we lent to a framework as read-only may come back through a wrapper that does not know.
+pub(crate) fn still_frozen(mut tensor: Tensor<Owner>) -> Tensor<Owner> {
+    if frozen::covers(tensor.data() as usize) {
+        tensor.set_read_only();
+    }
+    tensor
 }

@@ -10,7 +10,8 @@
 use crate::carry::{self, Begun, Journey};
 use crate::errors::{Result, fail};
 use crate::frameworks;
-use crate::recognise::{Recognised, recognise};
+use crate::kinds::Recognised;
+use crate::recognise::recognise;
 use crate::{tree, wishes};
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
@@ -30,7 +31,7 @@ Carries a tensor, or a tree of tensors, to a framework.
 
 Args:
     x: A tensor of any framework, anything that speaks DLPack, the buffer protocol, the array interface
-        or `__array__`, or a dict, list, tuple, named tuple or dataclass of such.
+        or `__array__`, or a dict, list, tuple, named tuple, dataclass, deque, UserDict or UserList of such.
     framework: \"numpy\", \"torch\", \"jax\", \"tensorflow\", \"paddle\", \"mlx\", a registered name, or the module.
     device: \"cpu\" or \"default\"; other devices are refused.
     dtype: The element type of the result, by name or as a framework's own object. None keeps the type;

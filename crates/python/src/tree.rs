@@ -5,16 +5,17 @@
 //! Other nodes are those registered here, with JAX or with PyTorch. An object that appears twice gives one
 //! result.
 
-use crate::errors::{Failure, Result, fail, foreign, type_name};
-use crate::recognise::{Container, Recognised, recognise};
+use crate::errors::{Result, fail, foreign, type_name};
+use crate::kinds::{Container, Form, Recognised};
+use crate::nodes::flatten;
+use crate::recognise::recognise;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyCFunction, PyDict, PyList, PyTuple, PyType};
+use pyo3::types::{PyDict, PyList, PyTuple, PyType};
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::atomic::{AtomicBool, Ordering};
 use tensorferry_core::ErrorKind;
 
 /// Deeper than this is a tree that contains itself, or might as well be. The walk recurses, also on small stacks.
@@ -132,7 +133,11 @@ impl<'py> Walk<'py, '_> {
             Container::List => self.list(object),
             Container::Tuple | Container::NamedTuple => self.tuple(object, container),
             Container::Deque => self.deque(object),
-            Container::UserDict | Container::UserList => self.wrapper(object),
+            // Somebody may have said how to take these apart.
+            Container::UserDict | Container::UserList => match self.foreign(object)? {
+                Some(result) => Ok(result),
+                None => self.wrapper(object),
+            },
             Container::Dataclass => self.dataclass(object),
             Container::Registered => match self.foreign(object)? {
                 Some(result) => Ok(result),
@@ -196,7 +201,7 @@ impl<'py> Walk<'py, '_> {
     /// A `UserDict` or `UserList`, whose content is the dict or list in its attribute `data`.
     fn wrapper(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
         let name = intern!(object.py(), "data");
-        let data = object.getattr(name)?;
+        let Some(data) = object.getattr_opt(name)? else { return Ok(object.clone()) };
         // Nothing but a dict or a list belongs there; one that held a wrapper again could hold itself.
         let Recognised::Container(container @ (Container::Dict | Container::List)) = recognise(&data)? else {
             return Ok(object.clone());
@@ -271,7 +276,7 @@ impl<'py> Walk<'py, '_> {
 
 /// NumPy scalars are numbers; in a tree they stay what they are.
 fn is_scalar(recognised: Recognised) -> bool {
-    matches!(recognised, Recognised::Tensor(_, crate::recognise::Form::Scalar))
+    matches!(recognised, Recognised::Tensor(_, Form::Scalar))
 }
 
 /// Whether the object itself speaks a protocol; the type alone may not tell.
@@ -296,91 +301,13 @@ fn speaks(object: &Bound<'_, PyAny>) -> Result<bool> {
     Ok(false)
 }
 
-fn shallow_copy<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    object.py().import("copy")?.call_method1("copy", (object,))
-}
-
-type Rebuild<'py> = Box<dyn FnOnce(Vec<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> + 'py>;
-
-fn own_nodes(py: Python<'_>) -> &Bound<'_, PyDict> {
-    static NODES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
-    NODES.get_or_init(py, || PyDict::new(py).unbind()).bind(py)
-}
-
-/// Whether the type is registered here.
-pub(crate) fn is_registered(kind: &Bound<'_, PyType>) -> PyResult<bool> {
-    own_nodes(kind.py()).contains(kind)
-}
-
-/// Registers a type whose objects are nodes of trees.
-///
-/// `flatten(node)` gives `(children, rest)`, and `unflatten(rest, children)` gives a node back.
-#[pyfunction]
-pub(crate) fn register_tree(
-    kind: &Bound<'_, PyType>,
-    flatten: &Bound<'_, PyAny>,
-    unflatten: &Bound<'_, PyAny>,
-) -> PyResult<()> {
-    own_nodes(kind.py()).set_item(kind, (flatten, unflatten))?;
-    crate::recognise::forget(kind.py());
-    Ok(())
-}
-
-/// The children of a node, and how to put it together again.
-fn flatten<'py>(object: &Bound<'py, PyAny>) -> Result<Option<(Vec<Bound<'py, PyAny>>, Rebuild<'py>)>> {
+fn shallow_copy<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
     let py = object.py();
-    let kind = object.get_type();
-    if let Some(functions) = own_nodes(py).get_item(&kind)? {
-        let (flatten, unflatten) = functions.extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
-        let (children, rest) =
-            flatten.call1((object,))?.extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
-        let children = children.try_iter()?.collect::<PyResult<_>>()?;
-        return Ok(Some((children, Box::new(move |results| unflatten.call1((rest, results))))));
-    }
-    let modules = py.import("sys")?.getattr("modules")?;
-    if modules.contains("jax")?
-        && let Some(found) = flatten_with_jax(object)?
-    {
-        return Ok(Some(found));
-    }
-    if modules.contains("torch.utils._pytree")? {
-        return flatten_with_torch(object, &kind);
-    }
-    Ok(None)
-}
-
-fn flatten_with_jax<'py>(
-    object: &Bound<'py, PyAny>,
-) -> Result<Option<(Vec<Bound<'py, PyAny>>, Rebuild<'py>)>> {
-    let py = object.py();
-    let tree_util = py.import("jax.tree_util")?;
-    if tree_util.call_method1("all_leaves", (PyList::new(py, [object])?,))?.is_truthy()? {
-        return Ok(None);
-    }
-    // JAX asks of the node first and of its children next: one level, also where a node holds itself.
-    let asked = AtomicBool::new(false);
-    let is_leaf = PyCFunction::new_closure(py, None, None, move |_, _| asked.swap(true, Ordering::Relaxed))?;
-    let (children, definition) = tree_util
-        .call_method1("tree_flatten", (object, is_leaf))?
-        .extract::<(Vec<Bound<'py, PyAny>>, Bound<'py, PyAny>)>()?;
-    let unflatten = tree_util.getattr("tree_unflatten")?;
-    Ok(Some((children, Box::new(move |results| unflatten.call1((definition, results))))))
-}
-
-fn flatten_with_torch<'py>(
-    object: &Bound<'py, PyAny>,
-    kind: &Bound<'py, PyType>,
-) -> Result<Option<(Vec<Bound<'py, PyAny>>, Rebuild<'py>)>> {
-    let nodes = object.py().import("torch.utils._pytree")?.getattr("SUPPORTED_NODES")?;
-    if !nodes.contains(kind)? {
-        return Ok(None);
-    }
-    let node = nodes.get_item(kind)?;
-    let (children, context) =
-        node.getattr("flatten_fn")?.call1((object,))?.extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
-    let children = children.try_iter()?.collect::<PyResult<_>>().map_err(Failure::from)?;
-    let unflatten = node.getattr("unflatten_fn")?;
-    Ok(Some((children, Box::new(move |results| unflatten.call1((results, context))))))
+    py.import("copy")?.call_method1("copy", (object,)).map_err(|error| {
+        let about = format!("a copy of {} could not be made", type_name(object));
+        let hint = "mend its __copy__, or pass a plain dict or list";
+        foreign(py, error, ErrorKind::FrameworkRefused, &about, hint)
+    })
 }
 
 /// Which container an object is, if it is one: also those that only JAX or PyTorch know.

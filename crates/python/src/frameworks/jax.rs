@@ -5,12 +5,13 @@
 //! packed; they go through `device_put`, which copies. 64-bit types exist only while x64 is on, which is
 //! read at each call.
 
-use super::{Builtin, Framework, import, only_public_doors};
+use super::{Framework, import};
+use crate::buffers::from_buffer;
 use crate::call;
 use crate::errors::{Failure, Result, fail, forget, refused};
+use crate::kinds::{Builtin, Form};
 use crate::owner::{Buffer, Owner};
-use crate::protocols::from_buffer;
-use crate::recognise::Form;
+use crate::settings::only_public_doors;
 use crate::source::{Memory, Source};
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;

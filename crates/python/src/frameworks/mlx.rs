@@ -3,11 +3,11 @@
 //! MLX's arrays are values: `a += 1` makes another one unless nobody else holds the memory, and a DLPack
 //! share counts as a holder (a memoryview does not, and would see the write). So a source is immutable.
 
-use super::{Builtin, Framework, import};
+use super::{Framework, import};
 use crate::call;
 use crate::errors::{Result, fail, refused};
+use crate::kinds::{Builtin, Form};
 use crate::owner::Owner;
-use crate::recognise::Form;
 use crate::source::Source;
 use pyo3::intern;
 use pyo3::prelude::*;

@@ -12,13 +12,12 @@ pub(crate) mod torch;
 
 use crate::cache::Cache;
 use crate::errors::{Result, describe, fail, foreign};
+use crate::kinds::{Builtin, Form};
 use crate::owner::Owner;
-use crate::recognise::Form;
 use crate::source::Source;
 use pyo3::exceptions::PyModuleNotFoundError;
 use pyo3::prelude::*;
 use pyo3::types::{PyModule, PyString};
-use std::sync::OnceLock;
 use tensorferry_core::plan::{Pending, TargetFacts};
 use tensorferry_core::{ErrorKind, Tensor};
 
@@ -35,17 +34,6 @@ pub(crate) trait Framework: Sync {
 
     /// Wraps a tensor that meets its facts as the framework's own type.
     fn write<'py>(&self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>>;
-}
-
-/// The frameworks that have a file here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Builtin {
-    Numpy,
-    Torch,
-    Jax,
-    TensorFlow,
-    Paddle,
-    Mlx,
 }
 
 /// One line of the table.
@@ -199,10 +187,4 @@ pub(crate) fn import<'py>(py: Python<'py>, framework: Builtin) -> Result<Bound<'
             foreign(py, error, ErrorKind::FrameworkMissing, &about, "mend its installation")
         }
     })
-}
-
-/// Whether the caller's environment asks for public entry points only, which is how both roads are tested. Read once.
-pub(crate) fn only_public_doors() -> bool {
-    static ASKED: OnceLock<bool> = OnceLock::new();
-    *ASKED.get_or_init(|| std::env::var_os("TENSORFERRY_PUBLIC_DOORS").is_some_and(|value| value == "1"))
 }

@@ -3,10 +3,10 @@
 //! Types that NumPy lacks (bfloat16, float8 and narrower) are those of `ml_dtypes`, imported when the
 //! first of them is needed.
 
-use super::{Builtin, Framework, import};
+use super::{Framework, import};
 use crate::errors::{Result, fail};
+use crate::kinds::{Builtin, Form};
 use crate::owner::Owner;
-use crate::recognise::Form;
 use crate::source::Source;
 use numpy::npyffi::{NPY_ARRAY_WRITEABLE, NPY_TYPES, PY_ARRAY_API, PyArray_Descr, PyArrayObject};
 use pyo3::ffi;
@@ -108,7 +108,7 @@ pub(crate) fn read_array(array: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
         // SAFETY: just checked.
         unsafe { read_fields(&made) }
     } else {
-        Err(crate::protocols::not_a_tensor(array))
+        Err(crate::errors::not_a_tensor(array))
     }
 }
 

@@ -4,11 +4,12 @@
 //! and is not offered any) and stops at nine dimensions.
 
 use super::exchange::Exchange;
-use super::{Builtin, Framework, import, only_public_doors};
+use super::{Framework, import};
 use crate::call;
 use crate::errors::{Failure, Result, fail, refused};
+use crate::kinds::{Builtin, Form};
 use crate::owner::{Owner, release_deferred};
-use crate::recognise::Form;
+use crate::settings::only_public_doors;
 use crate::source::Source;
 use pyo3::intern;
 use pyo3::prelude::*;

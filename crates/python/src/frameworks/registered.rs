@@ -5,10 +5,9 @@
 //! parcel with `__dlpack__` that meets the stated facts.
 
 use super::{TABLE, Target};
-use crate::errors::{Result, describe, fail, foreign};
+use crate::errors::{Failure, Result, describe, fail, foreign};
 use crate::owner::Owner;
-use crate::recognise::{Recognised, recognise};
-use crate::source::{Memory, Source};
+use crate::source::{Memory, Source, still_frozen};
 use pyo3::exceptions::{PyException, PyRuntimeWarning};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -103,8 +102,8 @@ pub(crate) fn facts(place: usize) -> Result<&'static TargetFacts> {
     Ok(&at(place)?.facts)
 }
 
-/// Reads one of its tensors.
-pub(crate) fn read<'py>(object: &Bound<'py, PyAny>, place: usize) -> Result<Source<'py>> {
+/// What the registered reader makes of one of its tensors: something that we read, or the tensor itself.
+pub(crate) fn open<'py>(object: &Bound<'py, PyAny>, place: usize) -> Result<Bound<'py, PyAny>> {
     let (py, entry) = (object.py(), at(place)?);
     let name = entry.facts.framework;
     let Some(read) = &entry.read else {
@@ -114,31 +113,31 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>, place: usize) -> Result<Sour
             "register it with read=, a function that gives an object with __dlpack__",
         ));
     };
-    let given = read.bind(py).call1((object,)).map_err(|error| {
+    read.bind(py).call1((object,)).map_err(|error| {
         let about = format!("the reader that was registered for {name} failed");
         foreign(py, error, ErrorKind::FrameworkRefused, &about, "mend the function passed as read=")
-    })?;
-    if given.is(object) {
-        return finish(crate::protocols::read(object)?, object, entry);
-    }
-    let recognised = recognise(&given)?;
-    if matches!(recognised, Recognised::Registered(_)) {
-        return Err(fail(
-            ErrorKind::InvalidArgument,
-            format!("the reader of {name} gave another tensor of a registered framework"),
-            "let it return an array, a buffer, or an object with __dlpack__",
-        ));
-    }
-    finish(crate::carry::read(&given, recognised)?, object, entry)
+    })
 }
 
-fn finish<'py>(
+/// The reader gave a tensor that needs a registered reader again.
+pub(crate) fn gave_another(place: usize) -> Result<Failure> {
+    let name = at(place)?.facts.framework;
+    Ok(fail(
+        ErrorKind::InvalidArgument,
+        format!("the reader of {name} gave another tensor of a registered framework"),
+        "let it return an array, a buffer, or an object with __dlpack__",
+    ))
+}
+
+/// What was read, as a tensor of the registered framework.
+pub(crate) fn claim<'py>(
     mut source: Source<'py>,
     object: &Bound<'py, PyAny>,
-    entry: &Registration,
+    place: usize,
 ) -> Result<Source<'py>> {
+    let entry = at(place)?;
     source.memory = match source.memory {
-        Memory::Here(tensor) => Memory::Here(crate::protocols::still_frozen(tensor)),
+        Memory::Here(tensor) => Memory::Here(still_frozen(tensor)),
         // Only the framework that put the work off can do it, so the source stays its tensor.
         later => {
             source.memory = later;
@@ -220,7 +219,7 @@ pub(crate) fn register(
     }
     let types = types.iter().map(type_name).collect::<Result<Vec<_>>>()?;
     for (module, class) in &types {
-        if place_of(py, module, class).is_some() || crate::recognise::is_known(module, class) {
+        if place_of(py, module, class).is_some() || crate::kinds::is_known(module, class) {
             return Err(fail(
                 ErrorKind::InvalidArgument,
                 format!("objects of type {module}.{class} have their reader already"),
@@ -247,7 +246,7 @@ pub(crate) fn register(
     };
     let entry: &'static Registration = Box::leak(Box::new(Registration { facts, types, read, write }));
     register_list().push(entry);
-    crate::recognise::forget(py);
+    crate::kinds::forget(py);
     super::forget(py);
     Ok(())
 }

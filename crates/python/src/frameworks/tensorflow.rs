@@ -5,11 +5,12 @@
 //! scalars, which are therefore copied. A variable gives the value it has at the call: TensorFlow copies
 //! on write while we hold that value.
 
-use super::{Builtin, Framework, import, only_public_doors};
+use super::{Framework, import};
 use crate::call;
 use crate::errors::{Result, fail, forget, refused};
+use crate::kinds::{Builtin, Form, Refusal};
 use crate::owner::Owner;
-use crate::recognise::{Form, Recognised, Refusal, recognise};
+use crate::settings::only_public_doors;
 use crate::slots::Method;
 use crate::source::Source;
 use pyo3::intern;
@@ -121,7 +122,8 @@ impl Framework for TensorFlow {
         if form == Form::Variable {
             let value =
                 object.call_method0("value").map_err(|error| refused(object.py(), "TensorFlow", error))?;
-            if recognise(&value)? != Recognised::Tensor(Builtin::TensorFlow, Form::Plain) {
+            let eager = state(object.py())?.eager_tensor.as_ref();
+            if !eager.is_some_and(|eager| value.get_type().is(eager)) {
                 let (fact, hint) = Refusal::TensorFlowSymbol.words();
                 return Err(fail(ErrorKind::NotATensor, fact, hint));
             }

@@ -5,11 +5,12 @@
 //! memory; PyTorch resolves them, in a copy.
 
 use super::exchange::Exchange;
-use super::{Builtin, Framework, import, only_public_doors};
+use super::{Framework, import};
 use crate::call;
 use crate::errors::{Failure, Result, fail, refused};
+use crate::kinds::{Builtin, Form};
 use crate::owner::Owner;
-use crate::recognise::Form;
+use crate::settings::only_public_doors;
 use crate::slots::{Attribute, Function, Method};
 use crate::source::{Memory, Source};
 use pyo3::intern;
@@ -206,7 +207,7 @@ fn look(state: &State, object: &Bound<'_, PyAny>, access: Access) -> Result<Tens
 fn read_only<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     let tensor = match Exchange::of(&object.get_type()) {
         Some(exchange) => exchange.export(object),
-        None => Err(crate::protocols::not_a_tensor(object)),
+        None => Err(crate::errors::not_a_tensor(object)),
     };
     let mut tensor = tensor.map_err(|failure| refused(object.py(), "PyTorch", failure))?;
     tensor.set_read_only();

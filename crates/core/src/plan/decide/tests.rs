@@ -1,0 +1,294 @@
+//! What the planner decides, case by case.
+
+use super::super::facts::Pending;
+use super::*;
+use crate::device::Device;
+use crate::dtype::DTypes;
+use crate::layout::Layout;
+use proptest::prelude::*;
+
+const NUMPY: TargetFacts = TargetFacts {
+    framework: "numpy",
+    title: "NumPy",
+    dtypes: DTypes::ALL,
+    repacked: DTypes::NONE,
+    own_memory: false,
+    wide: true,
+    narrow_by_default: false,
+    swapped: true,
+    strides: Strides::Bytes,
+    alignment: 1,
+    max_rank: 64,
+    holds: Holds::Flagged,
+};
+const TORCH: TargetFacts = TargetFacts {
+    framework: "torch",
+    title: "PyTorch",
+    dtypes: DTypes::ALL.without(DTypes::of(&[DType::Int4])),
+    narrow_by_default: true,
+    swapped: false,
+    strides: Strides::Forward,
+    holds: Holds::Writable,
+    ..NUMPY
+};
+const TENSORFLOW: TargetFacts = TargetFacts {
+    framework: "tensorflow",
+    title: "TensorFlow",
+    strides: Strides::Dense,
+    alignment: 64,
+    max_rank: 254,
+    holds: Holds::Immutable,
+    ..TORCH
+};
+const JAX_NARROW: TargetFacts = TargetFacts {
+    framework: "jax",
+    title: "JAX",
+    wide: false,
+    strides: Strides::Permuted,
+    repacked: DTypes::of(&[DType::Int4]),
+    dtypes: DTypes::ALL,
+    ..TENSORFLOW
+};
+
+fn source(layout: &Layout, dtype: DType) -> SourceFacts<'_> {
+    SourceFacts {
+        framework: "somewhere",
+        dtype,
+        layout,
+        device: Device::CPU,
+        order: ByteOrder::Native,
+        address: 4096,
+        access: Access::ReadWrite,
+        nature: Nature::Mutable,
+        pending: None,
+        requires_grad: false,
+        through_array: false,
+    }
+}
+
+fn float_layout() -> Layout {
+    Layout::dense(4, &[3, 4]).unwrap()
+}
+
+fn reasons(source: &SourceFacts<'_>, target: &TargetFacts) -> Vec<Reason> {
+    decide(source, target, &Wishes::NONE).unwrap().reasons().to_vec()
+}
+
+#[test]
+fn dense_aligned_writable_memory_is_shared_with_everyone() {
+    let layout = float_layout();
+    for target in [NUMPY, TORCH, TENSORFLOW, JAX_NARROW] {
+        assert_eq!(
+            decide(&source(&layout, DType::Float32), &target, &Wishes::NONE).unwrap().route,
+            Route::Share
+        );
+    }
+}
+
+#[test]
+fn each_target_has_its_own_idea_of_strides() {
+    let transposed = Layout::strided(4, &[4, 3], &[4, 16]).unwrap();
+    let facts = source(&transposed, DType::Float32);
+    assert_eq!(reasons(&facts, &NUMPY), []);
+    assert_eq!(reasons(&facts, &TORCH), []);
+    assert_eq!(reasons(&facts, &JAX_NARROW), []);
+    assert_eq!(reasons(&facts, &TENSORFLOW), [Reason::NotDense]);
+    let reversed = Layout::strided(4, &[4], &[-4]).unwrap();
+    let facts = source(&reversed, DType::Float32);
+    assert_eq!(reasons(&facts, &NUMPY), []);
+    assert_eq!(reasons(&facts, &TORCH), [Reason::NegativeStride]);
+    assert_eq!(reasons(&facts, &JAX_NARROW), [Reason::Gaps]);
+    let record = Layout::strided(4, &[4], &[5]).unwrap();
+    assert_eq!(reasons(&source(&record, DType::Float32), &TORCH), [Reason::BrokenStride]);
+}
+
+#[test]
+fn alignment_is_asked_where_it_matters() {
+    let layout = float_layout();
+    let facts = SourceFacts { address: 4096 + 16, ..source(&layout, DType::Float32) };
+    assert_eq!(reasons(&facts, &TORCH), []);
+    assert_eq!(reasons(&facts, &TENSORFLOW), [Reason::Unaligned { needs: 64 }]);
+    let facts = SourceFacts { address: 4097, ..facts };
+    assert_eq!(reasons(&facts, &NUMPY), []);
+    assert_eq!(reasons(&facts, &TORCH), [Reason::Unaligned { needs: 4 }]);
+}
+
+#[test]
+fn frozen_memory_is_never_handed_to_a_writer() {
+    let layout = float_layout();
+    let facts = SourceFacts { access: Access::ReadOnly, ..source(&layout, DType::Float32) };
+    assert_eq!(reasons(&facts, &TORCH), [Reason::Frozen]);
+    let plan = decide(&facts, &NUMPY, &Wishes::NONE).unwrap();
+    assert_eq!((plan.route, plan.access), (Route::Share, Access::ReadOnly));
+    assert!(decide(&facts, &JAX_NARROW, &Wishes::NONE).unwrap().shares());
+    let plan = decide(&facts, &NUMPY, &Wishes { writable: Some(true), ..Wishes::NONE }).unwrap();
+    assert_eq!((plan.reasons(), plan.access), (&[Reason::WritableAsked][..], Access::ReadWrite));
+}
+
+#[test]
+fn immutable_sources_are_read_only_in_numpy_and_noted_elsewhere() {
+    let layout = float_layout();
+    let facts = SourceFacts { nature: Nature::Immutable, ..source(&layout, DType::Float32) };
+    assert_eq!(decide(&facts, &NUMPY, &Wishes::NONE).unwrap().access, Access::ReadOnly);
+    let plan = decide(&facts, &TORCH, &Wishes::NONE).unwrap();
+    assert!(plan.shares() && plan.notes.contains(&Note::AliasesImmutable));
+    let plan = decide(&facts, &TORCH, &Wishes { writable: Some(true), ..Wishes::NONE }).unwrap();
+    assert_eq!(plan.reasons(), [Reason::WritableAsked]);
+    let cached = SourceFacts { nature: Nature::Cached, ..facts };
+    for target in [NUMPY, TORCH, JAX_NARROW] {
+        assert_eq!(reasons(&cached, &target), [Reason::CachedScalar]);
+    }
+}
+
+#[test]
+fn wide_types_bound_for_a_narrow_target_raise() {
+    let layout = Layout::dense(8, &[2]).unwrap();
+    let facts = source(&layout, DType::Int64);
+    let error = decide(&facts, &JAX_NARROW, &Wishes::NONE).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnsupportedDType);
+    assert!(error.hint().unwrap().contains("dtype=\"default\""));
+    let plan = decide(&facts, &JAX_NARROW, &Wishes { dtype: Wanted::Default, ..Wishes::NONE }).unwrap();
+    assert_eq!(plan.dtype, DType::Int32);
+    let plan = decide(&facts, &TORCH, &Wishes { dtype: Wanted::Default, ..Wishes::NONE }).unwrap();
+    assert_eq!((plan.dtype, plan.route), (DType::Int64, Route::Share));
+}
+
+#[test]
+fn a_missing_type_is_an_error_with_a_way_out() {
+    let layout = Layout::dense(1, &[2]).unwrap();
+    let error = decide(&source(&layout, DType::Int4), &TORCH, &Wishes::NONE).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnsupportedDType);
+    assert!(error.hint().unwrap().contains("dtype="));
+    assert_eq!(reasons(&source(&layout, DType::Int4), &JAX_NARROW), [Reason::Repacked]);
+}
+
+#[test]
+fn the_same_framework_gives_the_object_itself() {
+    let layout = float_layout();
+    let facts = SourceFacts { framework: "torch", ..source(&layout, DType::Float32) };
+    let route = |wishes| decide(&facts, &TORCH, &wishes).unwrap().route;
+    assert_eq!(route(Wishes::NONE), Route::Itself);
+    assert_eq!(route(Wishes { copy: Some(false), ..Wishes::NONE }), Route::Itself);
+    assert!(matches!(route(Wishes { copy: Some(true), ..Wishes::NONE }), Route::Copy(_)));
+    assert!(matches!(route(Wishes { dtype: Wanted::Type(DType::Float16), ..Wishes::NONE }), Route::Copy(_)));
+}
+
+#[test]
+fn a_framework_keeps_what_it_would_not_take() {
+    let layout = Layout::dense(8, &[2]).unwrap();
+    let facts = SourceFacts { framework: "jax", nature: Nature::Immutable, ..source(&layout, DType::Int64) };
+    assert_eq!(decide(&facts, &JAX_NARROW, &Wishes::NONE).unwrap().route, Route::Itself);
+    let copied = decide(&facts, &JAX_NARROW, &Wishes { copy: Some(true), ..Wishes::NONE });
+    assert_eq!(copied.unwrap_err().kind(), ErrorKind::UnsupportedDType);
+}
+
+#[test]
+fn what_is_out_of_reach_may_stay_where_it_is() {
+    let layout = Layout::dense(4, &[1; 65]).unwrap();
+    let device = Device { kind: DeviceKind::Cuda, index: 0 };
+    let facts = SourceFacts { framework: "torch", device, ..source(&layout, DType::Float32) };
+    assert_eq!(decide(&facts, &TORCH, &Wishes::NONE).unwrap().route, Route::Itself);
+    for wishes in [Wishes { on_host: true, ..Wishes::NONE }, Wishes { copy: Some(true), ..Wishes::NONE }] {
+        assert_eq!(decide(&facts, &TORCH, &wishes).unwrap_err().kind(), ErrorKind::UnsupportedDevice);
+    }
+    let error = decide(&facts, &NUMPY, &Wishes::NONE).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnsupportedDevice);
+}
+
+#[test]
+fn contradictions_are_named() {
+    let layout = float_layout();
+    let facts = source(&layout, DType::Float32);
+    for (target, writable) in [(TENSORFLOW, true), (TORCH, false)] {
+        let error =
+            decide(&facts, &target, &Wishes { writable: Some(writable), ..Wishes::NONE }).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    }
+}
+
+#[test]
+fn budget_and_rank_hold() {
+    let layout = float_layout();
+    let facts = source(&layout, DType::Float32);
+    let wishes = Wishes { copy: Some(true), budget: Some(47), ..Wishes::NONE };
+    assert_eq!(decide(&facts, &NUMPY, &wishes).unwrap_err().kind(), ErrorKind::OutOfMemory);
+    assert!(decide(&facts, &NUMPY, &Wishes { budget: Some(48), ..wishes }).is_ok());
+    assert!(decide(&facts, &NUMPY, &Wishes { budget: Some(0), ..Wishes::NONE }).is_ok());
+    let deep = Layout::dense(4, &[1; 65]).unwrap();
+    let error = decide(&source(&deep, DType::Float32), &NUMPY, &Wishes::NONE).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnsupportedLayout);
+}
+
+/// [`plain_share`] knows no rule of its own.
+fn agrees(facts: &SourceFacts<'_>, target: &TargetFacts) -> bool {
+    match (plain_share(facts, target), decide(facts, target, &Wishes::NONE)) {
+        (Some(access), Ok(plan)) => plan.route == Route::Share && plan.access == access,
+        (Some(_), Err(_)) => false,
+        (None, Ok(plan)) => plan.route != Route::Share || facts.order == ByteOrder::Swapped,
+        (None, Err(_)) => true,
+    }
+}
+
+fn any_facts() -> impl Strategy<Value = (Vec<i64>, usize, bool, usize, u8, usize)> {
+    (
+        proptest::collection::vec(-3i64..4, 0..4),
+        0usize..70,
+        any::<bool>(),
+        0usize..NATURES.len(),
+        0u8..4,
+        0usize..DType::COUNT,
+    )
+}
+
+const NATURES: [Nature; 5] =
+    [Nature::Mutable, Nature::Temporary, Nature::Immutable, Nature::Cached, Nature::Snapshot];
+
+proptest! {
+    /// Whatever the facts: a plan never lets read-only memory be written, `copy=False` never copies,
+    /// and a copy always says why.
+    #[test]
+    fn the_promises_hold(
+        (strides, offset, frozen, nature, pending, dtype) in any_facts(),
+        target in 0usize..4, copy in proptest::option::of(any::<bool>()), writable in proptest::option::of(any::<bool>()),
+    ) {
+        let dtype = DType::all().nth(dtype).unwrap();
+        let shape = vec![2; strides.len()];
+        let layout = Layout::strided(dtype.size(), &shape, &strides).unwrap();
+        let facts = SourceFacts {
+            address: 4096 + offset,
+            access: if frozen { Access::ReadOnly } else { Access::ReadWrite },
+            nature: NATURES[nature],
+            pending: [None, None, Some(Pending::Negate), Some(Pending::Unpack)][pending as usize],
+            ..source(&layout, dtype)
+        };
+        let target = [NUMPY, TORCH, TENSORFLOW, JAX_NARROW][target];
+        let wishes = Wishes { copy, writable, ..Wishes::NONE };
+        prop_assert!(agrees(&facts, &target));
+        let swapped = SourceFacts { order: ByteOrder::Swapped, ..facts.clone() };
+        prop_assert!(agrees(&swapped, &target));
+        let same = SourceFacts { framework: target.framework, ..facts.clone() };
+        prop_assert!(agrees(&same, &target));
+        match decide(&facts, &target, &wishes) {
+            Ok(plan) => {
+                if copy == Some(false) { prop_assert!(plan.shares()); }
+                if copy == Some(true) { prop_assert!(!plan.shares()); }
+                if plan.shares() {
+                    if frozen { prop_assert!(target.holds != Holds::Writable && plan.access == Access::ReadOnly); }
+                    prop_assert!(facts.pending.is_none() && facts.nature != Nature::Cached);
+                    if target.alignment == 64 { prop_assert_eq!(offset % 64, 0); }
+                    if target.strides == Strides::Dense { prop_assert!(layout.is_dense()); }
+                } else {
+                    prop_assert!(!plan.reasons().is_empty());
+                }
+                if writable == Some(true) {
+                    prop_assert_eq!(plan.access, Access::ReadWrite);
+                    if plan.shares() { prop_assert!(!frozen && facts.nature.allows_writing()); }
+                }
+            }
+            Err(error) => {
+                prop_assert!(error.hint().is_some(), "{}", error);
+                prop_assert!(!error.fact().contains('\n'));
+            }
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! The kinds of object that there are, and the names of the types that are known.
+//!
+//! Readers, the register and the trees all speak of kinds; who decides what an object is, is `recognise`.
+
+use crate::cache::Cache;
+use pyo3::prelude::*;
+
+/// The frameworks that have a file here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Builtin {
+    Numpy,
+    Torch,
+    Jax,
+    TensorFlow,
+    Paddle,
+    Mlx,
+}
+
+/// What an object is, as far as its type tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Recognised {
+    /// A tensor of a framework that has its own reader.
+    Tensor(Builtin, Form),
+    /// A tensor of a framework that somebody registered; the number is its place in the register.
+    Registered(usize),
+    /// Something that looks like a tensor and cannot be carried.
+    Refused(Refusal),
+    /// Something whose parts may be tensors.
+    Container(Container),
+    /// A number, a string, None: passes through in a tree, and is no tensor.
+    Leaf,
+    /// `bytes`: a tensor when it is passed alone, a leaf in a tree.
+    Bytes,
+    /// A type with the buffer protocol and no DLPack: memoryview, bytearray, array.array, mmap.
+    Buffer,
+    /// A type that speaks a protocol.
+    Protocol,
+    /// Anything else: the object itself may still speak a protocol, or be a node of a tree.
+    Unknown,
+}
+
+/// Which of a framework's types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// The framework's own tensor type, or a plain relative.
+    Plain,
+    /// A subclass that may do things of its own.
+    Subclass,
+    /// A type that marks its memory as read-only.
+    ReadOnly,
+    /// A variable, whose value is taken.
+    Variable,
+    /// A scalar object.
+    Scalar,
+}
+
+/// What cannot be carried, and what to do instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    Masked,
+    JaxTracer,
+    JaxKeys,
+    JaxSparse,
+    TensorFlowSymbol,
+    TensorFlowRagged,
+    TensorFlowSparse,
+    TensorFlowSlices,
+    TorchUninitialized,
+    TorchDistributed,
+    TorchFake,
+    ScipySparse,
+}
+
+/// Containers that keep their shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Container {
+    List,
+    Tuple,
+    NamedTuple,
+    Dict,
+    Deque,
+    UserDict,
+    UserList,
+    Dataclass,
+    Registered,
+}
+
+/// What was concluded about each type.
+pub(crate) static CONCLUSIONS: Cache<Recognised> = Cache::new();
+
+/// Forgets what was concluded: a registration may change it.
+pub(crate) fn forget(py: Python<'_>) {
+    CONCLUSIONS.clear(py);
+}
+
+/// What a class of this module and name is; `own` when it is the type itself and not a base.
+pub(crate) fn by_name(module: &str, name: &str, own: bool) -> Option<Recognised> {
+    use Recognised::{Refused, Tensor};
+    let form = if own { Form::Plain } else { Form::Subclass };
+    Some(match (module, name) {
+        ("numpy", "ndarray") => Tensor(Builtin::Numpy, form),
+        ("numpy", "generic") => Tensor(Builtin::Numpy, Form::Scalar),
+        ("numpy.ma" | "numpy.ma.core", "MaskedArray") => Refused(Refusal::Masked),
+        ("torch", "Tensor") => Tensor(Builtin::Torch, form),
+        ("torch.nn.parameter", "Parameter" | "Buffer") if own => Tensor(Builtin::Torch, Form::Plain),
+        ("torch.nn.parameter", "UninitializedTensorMixin") => Refused(Refusal::TorchUninitialized),
+        ("torch.distributed.tensor", "DTensor") => Refused(Refusal::TorchDistributed),
+        ("torch._subclasses.fake_tensor", "FakeTensor") => Refused(Refusal::TorchFake),
+        ("torch.utils.dlpack", "ReadOnlyTensorWrapper") => Tensor(Builtin::Torch, Form::ReadOnly),
+        (_, "ArrayImpl") if module.starts_with("jax") => Tensor(Builtin::Jax, Form::Plain),
+        ("jax._src.core", "Tracer") => Refused(Refusal::JaxTracer),
+        ("jax.experimental.sparse._base", "JAXSparse") => Refused(Refusal::JaxSparse),
+        (_, "PRNGKeyArray") if module.starts_with("jax") => Refused(Refusal::JaxKeys),
+        ("tensorflow.python.framework.ops", "EagerTensor") => Tensor(Builtin::TensorFlow, Form::Plain),
+        ("tensorflow.python.framework.tensor", "Tensor") => Refused(Refusal::TensorFlowSymbol),
+        ("tensorflow.python.ops.variables", "Variable") => Tensor(Builtin::TensorFlow, Form::Variable),
+        ("tensorflow.python.ops.ragged.ragged_tensor", "RaggedTensor") => Refused(Refusal::TensorFlowRagged),
+        ("tensorflow.python.framework.sparse_tensor", "SparseTensor") => Refused(Refusal::TensorFlowSparse),
+        ("tensorflow.python.framework.indexed_slices", "IndexedSlices") => Refused(Refusal::TensorFlowSlices),
+        ("paddle", "Tensor") => Tensor(Builtin::Paddle, form),
+        ("mlx.core", "array") => Tensor(Builtin::Mlx, form),
+        ("scipy.sparse._base", "_spbase" | "sparray") | ("scipy.sparse._matrix", "spmatrix") => {
+            Refused(Refusal::ScipySparse)
+        }
+        _ => return None,
+    })
+}
+
+/// Whether objects of the type of this module and name have a reader, a shape or a meaning of their own here.
+pub(crate) fn is_known(module: &str, name: &str) -> bool {
+    module == "builtins" || by_name(module, name, true).is_some()
+}
+
+impl Refusal {
+    /// The fact and the hint.
+    pub(crate) fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Masked => (
+                "a masked array cannot be carried without losing its mask",
+                "pass x.filled(value), or x.data and x.mask separately",
+            ),
+            Self::JaxTracer => (
+                "a JAX tracer has no memory: the function is being traced by jit, grad or vmap",
+                "carry the tensor outside the traced function",
+            ),
+            Self::JaxKeys => (
+                "an array of JAX random keys has no plain element type",
+                "pass jax.random.key_data(x) instead",
+            ),
+            Self::JaxSparse => {
+                ("a sparse JAX array has no dense memory", "pass x.todense(), or its data and indices")
+            }
+            Self::TensorFlowSymbol => (
+                "a symbolic TensorFlow tensor has no memory: it stands for a value in a graph",
+                "carry the tensor outside tf.function, or after session.run",
+            ),
+            Self::TensorFlowRagged => (
+                "a ragged tensor has rows of different lengths",
+                "pass x.to_tensor(), or x.flat_values and its splits",
+            ),
+            Self::TensorFlowSparse => (
+                "a sparse TensorFlow tensor has no dense memory",
+                "pass tf.sparse.to_dense(x), or its indices and values",
+            ),
+            Self::TensorFlowSlices => {
+                ("IndexedSlices are a sparse update and have no dense memory", "pass tf.convert_to_tensor(x)")
+            }
+            Self::TorchUninitialized => (
+                "an uninitialised torch parameter has no shape yet",
+                "run the module once, or call x.materialize(shape)",
+            ),
+            Self::TorchDistributed => (
+                "a torch DTensor is spread over several processes",
+                "pass x.to_local() for the local part, or x.full_tensor() for the whole",
+            ),
+            Self::TorchFake => (
+                "a torch fake tensor has a shape but holds no values",
+                "carry a real tensor outside FakeTensorMode",
+            ),
+            Self::ScipySparse => {
+                ("a SciPy sparse array has no dense memory", "pass x.toarray(), or its data and index arrays")
+            }
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Nodes of trees that are no containers of Python's: those registered here, with JAX or with PyTorch.
+
+use crate::errors::{Failure, Result};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyCFunction, PyDict, PyList, PyType};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Puts a node together again around its new children.
+pub(crate) type Rebuild<'py> = Box<dyn FnOnce(Vec<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> + 'py>;
+
+/// The children of a node, and how to put it together again.
+pub(crate) type Flat<'py> = (Vec<Bound<'py, PyAny>>, Rebuild<'py>);
+
+fn own_nodes(py: Python<'_>) -> &Bound<'_, PyDict> {
+    static NODES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+    NODES.get_or_init(py, || PyDict::new(py).unbind()).bind(py)
+}
+
+/// Whether the type is registered here.
+pub(crate) fn is_registered(kind: &Bound<'_, PyType>) -> PyResult<bool> {
+    own_nodes(kind.py()).contains(kind)
+}
+
+/// Registers a type whose objects are nodes of trees.
+///
+/// `flatten(node)` gives `(children, rest)`, and `unflatten(rest, children)` gives a node back.
+#[pyfunction]
+pub(crate) fn register_tree(
+    kind: &Bound<'_, PyType>,
+    flatten: &Bound<'_, PyAny>,
+    unflatten: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    own_nodes(kind.py()).set_item(kind, (flatten, unflatten))?;
+    crate::kinds::forget(kind.py());
+    Ok(())
+}
+
+/// The children of a node, and how to put it together again.
+pub(crate) fn flatten<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Flat<'py>>> {
+    let py = object.py();
+    let kind = object.get_type();
+    if let Some(functions) = own_nodes(py).get_item(&kind)? {
+        let (flatten, unflatten) = functions.extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
+        let (children, rest) =
+            flatten.call1((object,))?.extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
+        let children = children.try_iter()?.collect::<PyResult<_>>()?;
+        return Ok(Some((children, Box::new(move |results| unflatten.call1((rest, results))))));
+    }
+    let modules = py.import("sys")?.getattr("modules")?;
+    if modules.contains("jax")?
+        && let Some(found) = flatten_with_jax(object)?
+    {
+        return Ok(Some(found));
+    }
+    if modules.contains("torch.utils._pytree")? {
+        return flatten_with_torch(object, &kind);
+    }
+    Ok(None)
+}
+
+fn flatten_with_jax<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Flat<'py>>> {
+    let py = object.py();
+    let tree_util = py.import("jax.tree_util")?;
+    if tree_util.call_method1("all_leaves", (PyList::new(py, [object])?,))?.is_truthy()? {
+        return Ok(None);
+    }
+    // JAX asks of the node first and of its children next: one level, also where a node holds itself.
+    let asked = AtomicBool::new(false);
+    let is_leaf = PyCFunction::new_closure(py, None, None, move |_, _| asked.swap(true, Ordering::Relaxed))?;
+    let (children, definition) = tree_util
+        .call_method1("tree_flatten", (object, is_leaf))?
+        .extract::<(Vec<Bound<'py, PyAny>>, Bound<'py, PyAny>)>()?;
+    let unflatten = tree_util.getattr("tree_unflatten")?;
+    Ok(Some((children, Box::new(move |results| unflatten.call1((definition, results))))))
+}
+
+fn flatten_with_torch<'py>(
+    object: &Bound<'py, PyAny>,
+    kind: &Bound<'py, PyType>,
+) -> Result<Option<Flat<'py>>> {
+    let nodes = object.py().import("torch.utils._pytree")?.getattr("SUPPORTED_NODES")?;
+    if !nodes.contains(kind)? {
+        return Ok(None);
+    }
+    let node = nodes.get_item(kind)?;
+    let (children, context) =
+        node.getattr("flatten_fn")?.call1((object,))?.extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
+    let children = children.try_iter()?.collect::<PyResult<_>>().map_err(Failure::from)?;
+    let unflatten = node.getattr("unflatten_fn")?;
+    Ok(Some((children, Box::new(move |results| unflatten.call1((results, context))))))
+}

@@ -1,0 +1,79 @@
+//! What the environment asks for, read once, when the module is made.
+//!
+//! A value that means nothing is not passed over in silence: the user who wrote it believes that it counts.
+
+use pyo3::exceptions::PyRuntimeWarning;
+use pyo3::prelude::*;
+use std::ffi::CString;
+use std::num::NonZero;
+use std::sync::OnceLock;
+use tensorferry_core::pool;
+
+struct Settings {
+    threads: usize,
+    only_public_doors: bool,
+}
+
+static SETTINGS: OnceLock<Settings> = OnceLock::new();
+
+fn settings() -> &'static Settings {
+    SETTINGS.get_or_init(|| Settings { threads: cores(), only_public_doors: false })
+}
+
+/// The most threads that a copy uses: `TENSORFERRY_THREADS`, or one for each core that the process may use.
+pub(crate) fn threads() -> usize {
+    settings().threads
+}
+
+/// Whether `TENSORFERRY_PUBLIC_DOORS` asks for public entry points only, which is how both roads are tested.
+pub(crate) fn only_public_doors() -> bool {
+    settings().only_public_doors
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZero::get)
+}
+
+/// Reads the environment.
+pub(crate) fn read(py: Python<'_>) -> PyResult<()> {
+    let threads = ask(py, "TENSORFERRY_THREADS", "a number of threads", "write 4", |text| {
+        text.parse::<NonZero<usize>>().ok()
+    })?;
+    let only_public_doors = ask(py, "TENSORFERRY_PUBLIC_DOORS", "0 or 1", "write 1", |text| match text {
+        "0" => Some(false),
+        "1" => Some(true),
+        _ => None,
+    })?;
+    if let Some(bytes) =
+        ask(py, "TENSORFERRY_POOL", "a number of bytes", "write 512M or 2GiB", pool::parse_bytes)?
+    {
+        pool::set_limit(bytes);
+    }
+    SETTINGS.get_or_init(|| Settings {
+        threads: threads.map_or_else(cores, NonZero::get),
+        only_public_doors: only_public_doors.unwrap_or(false),
+    });
+    Ok(())
+}
+
+/// The value of a variable; a warning, and none, where it means nothing. Empty is as good as not set.
+fn ask<T>(
+    py: Python<'_>,
+    name: &str,
+    meaning: &str,
+    hint: &str,
+    parse: impl FnOnce(&str) -> Option<T>,
+) -> PyResult<Option<T>> {
+    let Some(given) = std::env::var_os(name) else { return Ok(None) };
+    let text = given.to_string_lossy();
+    if text.trim().is_empty() {
+        return Ok(None);
+    }
+    let value = parse(text.trim());
+    if value.is_none() {
+        let message = format!("{name} is {text:?}, which is not {meaning}: it is ignored\nhint: {hint}");
+        let message = CString::new(message)?;
+        PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &message, 1)?;
+    }
+    Ok(value)
+}
