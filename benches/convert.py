@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from control import memcpy, warm_buffers
 from conversions import JOBS, Job, as_torch, bits
-from machine import cores, free_memory
+from machine import back_free_memory, cores, free_memory
 from measure import Samples, Timed, expression, interleave, interleave_cold, quickest, ratio, spread
 from table import Section
 
@@ -83,7 +83,9 @@ def measure(job: Job, mib: int, threads: int, quick: bool) -> dict[str, Any]:
             for name, code in candidates.items()
         }
         fit = int(free_memory() / 2 / (x.nbytes * job.result) / len(jobs))
-        fresh = interleave_cold(jobs, rounds=max(1, min(fit, 16)))
+        rounds = max(1, min(fit, 16))
+        back_free_memory(int(rounds * x.nbytes * job.result) * len(jobs))
+        fresh = interleave_cold(jobs, rounds=rounds)
         kept.clear()
         check(job, names)
         jobs = {name: expression(code, names) for name, code in candidates.items()}

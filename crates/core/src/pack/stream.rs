@@ -76,13 +76,48 @@ pub(super) unsafe fn copy_lanes(from: [*const u8; LANES], to: [*mut u8; LANES], 
 /// # Safety
 /// As [`copy`], for each, and the targets start at lines.
 unsafe fn lines_of_lanes(from: [*const u8; LANES], to: [*mut u8; LANES], lines: usize) {
-    for line in 0..lines {
-        for lane in 0..LANES {
-            // SAFETY: line `line` of the place, which the caller vouches for.
+    // SAFETY: the caller's contract, and the machine was asked for its features.
+    unsafe {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if kernel::is_wide() {
+            return wide_lanes(from, to, lines);
+        }
+        in_turn(from, to, lines, |from, to| line(from, to));
+    }
+}
+
+/// [`lines_of_lanes`] in halves of lines.
+///
+/// # Safety
+/// As [`lines_of_lanes`], and the machine has AVX2.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[target_feature(enable = "avx2")]
+unsafe fn wide_lanes(from: [*const u8; LANES], to: [*mut u8; LANES], lines: usize) {
+    // SAFETY: the caller's contract.
+    unsafe { in_turn(from, to, lines, |from, to| wide_lines(from, to, 1)) }
+}
+
+/// The loop of [`lines_of_lanes`]. What comes soon is asked for, but nothing past the end: there is a gap.
+///
+/// # Safety
+/// As [`lines_of_lanes`]; `one` copies a line.
+#[inline(always)]
+unsafe fn in_turn(
+    from: [*const u8; LANES],
+    to: [*mut u8; LANES],
+    lines: usize,
+    one: impl Fn(*const u8, *mut u8),
+) {
+    const AHEAD: usize = 8;
+    for number in 0..lines {
+        for (from, to) in from.iter().zip(to) {
+            // SAFETY: line `number` of the place, which the caller vouches for.
             unsafe {
-                let from = from[lane].add(line * LINE);
-                prefetch(from.wrapping_add(8 * LINE), 1);
-                self::line(from, to[lane].add(line * LINE));
+                let from = from.add(number * LINE);
+                if number + AHEAD < lines {
+                    prefetch(from.add(AHEAD * LINE), 1);
+                }
+                one(from, to.add(number * LINE));
             }
         }
     }
