@@ -34,40 +34,80 @@ unsafe impl Sync for Attribute {}
 /// A function of a module that takes no arguments and answers with a number.
 pub(crate) struct Function {
     object: Py<PyAny>,
-    function: Option<ffi::PyCFunction>,
+    /// The C function behind it, and the object that it belongs to.
+    direct: Option<(ffi::PyCFunction, *mut ffi::PyObject)>,
+    zero: Py<PyAny>,
 }
+
+// SAFETY: the pointer is handed to the function that it came with, by threads that are attached to the interpreter.
+unsafe impl Send for Function {}
+// SAFETY: as above.
+unsafe impl Sync for Function {}
 
 impl Function {
     /// The function of this name.
     pub(crate) fn of(module: &Bound<'_, PyAny>, name: &str) -> Option<Self> {
         let object = module.getattr(name).ok()?;
-        // SAFETY: the calls take any object that is a builtin function, which is asked first.
-        let function = unsafe {
+        // SAFETY: the calls take any object that is a builtin function, which is asked first; what a function belongs
+        // to lives with it.
+        let direct = unsafe {
             let builtin = ffi::PyCFunction_Check(object.as_ptr()) != 0 && !only_public_doors();
             let simple = builtin && ffi::PyCFunction_GetFlags(object.as_ptr()) == ffi::METH_NOARGS;
-            if simple { ffi::PyCFunction_GetFunction(object.as_ptr()) } else { None }
+            let function = if simple { ffi::PyCFunction_GetFunction(object.as_ptr()) } else { None };
+            function.map(|function| (function, ffi::PyCFunction_GetSelf(object.as_ptr())))
         };
-        Some(Self { object: object.unbind(), function })
+        let zero = 0i32.into_pyobject(module.py()).ok()?.into_any().unbind();
+        Some(Self { object: object.unbind(), direct, zero })
     }
 
     /// Whether the answer is zero; an error is no.
     pub(crate) fn is_zero(&self, py: Python<'_>) -> bool {
-        let object = self.object.bind(py);
-        let answer = match self.function {
-            // SAFETY: the function takes no arguments and gets the object that it belongs to, which lives with it.
-            Some(function) => unsafe {
-                let owner = ffi::PyCFunction_GetSelf(object.as_ptr());
+        let answer = match self.direct {
+            // SAFETY: the function takes no arguments and gets the object that it belongs to.
+            Some((function, owner)) => unsafe {
                 Bound::from_owned_ptr_or_err(py, function(owner, ptr::null_mut()))
             },
-            None => object.call0(),
+            None => self.object.bind(py).call0(),
         };
-        match answer.and_then(|answer| answer.is_truthy()) {
-            Ok(truth) => !truth,
+        // Python has one zero, so that it mostly need not be asked what it is worth.
+        match answer.and_then(|answer| Ok(answer.is(&self.zero) || !answer.is_truthy()?)) {
+            Ok(zero) => zero,
             Err(error) => {
                 crate::errors::forget(py, error);
                 false
             }
         }
+    }
+}
+
+/// A C++ function of a loaded library that takes nothing and answers yes or no.
+#[derive(Clone, Copy)]
+pub(crate) struct Question(unsafe extern "C" fn() -> bool);
+
+impl Question {
+    /// The function behind a mangled name, which says what it takes; the library is one that the process has loaded.
+    ///
+    /// # Safety
+    /// The name is that of a function which takes nothing, answers with a bool and may be called at any time.
+    pub(crate) unsafe fn of(library: &CStr, name: &CStr) -> Option<Self> {
+        if only_public_doors() {
+            return None;
+        }
+        // SAFETY: two strings; the library is not loaded anew, and the framework that did so never lets it go. The
+        // caller vouches for the function.
+        unsafe {
+            let library = libc::dlopen(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+            let found = if library.is_null() { library } else { libc::dlsym(library, name.as_ptr()) };
+            let function: Option<unsafe extern "C" fn() -> bool> = std::mem::transmute(found);
+            function.map(Self)
+        }
+    }
+
+    /// Asks.
+    #[inline(always)]
+    pub(crate) fn ask(self) -> bool {
+        // SAFETY: what the maker vouched for.
+        unsafe { (self.0)() }
     }
 }
 

@@ -188,9 +188,11 @@ pub(crate) fn write_array<'py>(py: Python<'py>, tensor: Tensor<Owner>) -> Result
         Bound::from_owned_ptr_or_err(py, array)?
     };
     let base = tensor.into_owner().into_object(py)?;
-    // SAFETY: the array is new and has no base; NumPy takes the reference to `base`, also when it fails.
-    let status = unsafe { PY_ARRAY_API.PyArray_SetBaseObject(py, array.as_ptr().cast(), base.into_ptr()) };
-    if status == 0 { Ok(array) } else { Err(PyErr::fetch(py).into()) }
+    // The field itself, which has its place in every NumPy we support: `PyArray_SetBaseObject` would look for arrays
+    // behind the base to hold instead, and find none, or one that must be held as it is.
+    // SAFETY: the array is new, seen by nobody and without a base; it takes the reference.
+    unsafe { (*array.as_ptr().cast::<PyArrayObject>()).fields.base = base.into_ptr() };
+    Ok(array)
 }
 
 fn element_type(py: Python<'_>, descr: *mut PyArray_Descr) -> Result<(DType, ByteOrder)> {

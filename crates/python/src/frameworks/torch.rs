@@ -11,12 +11,13 @@ use crate::errors::{Failure, Result, fail, refused};
 use crate::kinds::{Builtin, Form};
 use crate::owner::Owner;
 use crate::settings::only_public_doors;
-use crate::slots::{Attribute, Function, Method};
+use crate::slots::{Attribute, Function, Method, Question};
 use crate::source::{Memory, Source};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{IntoPyDict, PyType};
+use std::ffi::CString;
 use tensorferry_core::dtype::{DTypes, Kind};
 use tensorferry_core::plan::{Holds, Nature, Pending, Strides, TargetFacts};
 use tensorferry_core::{Access, DType, ErrorKind, Layout, Tensor};
@@ -52,8 +53,7 @@ struct State {
     /// `untyped_storage`, and the type of what it gives.
     storage: Method,
     storage_type: Py<PyType>,
-    /// How many `__torch_function__` modes are on.
-    modes: Option<Function>,
+    modes: Modes,
     is_neg: Method,
     is_conj: Method,
     requires_grad: Attribute,
@@ -66,6 +66,36 @@ struct State {
     /// Whether DLPack carries the 8-bit floats there.
     carries_float8: bool,
     facts: TargetFacts,
+}
+
+/// How to learn whether a `__torch_function__` mode is on.
+enum Modes {
+    /// C++ tells, in a few instructions.
+    Asked(Question),
+    /// Python counts them.
+    Counted(Function),
+    /// Nobody tells: it may be.
+    Unknown,
+}
+
+impl Modes {
+    fn of(torch: &Bound<'_, PyModule>) -> Result<Self> {
+        let folder = torch.getattr("__path__")?.get_item(0)?.to_string();
+        let library = CString::new(format!("{folder}/lib/libtorch_cpu.so")).map_err(PyErr::from)?;
+        // SAFETY: the name stands for `bool at::impl::torch_function_mode_enabled()`, which looks at a thread's state.
+        let asked = unsafe { Question::of(&library, c"_ZN2at4impl27torch_function_mode_enabledEv") };
+        let counted = || Function::of(&torch.getattr("_C").ok()?, "_len_torch_function_stack");
+        Ok(asked.map(Self::Asked).or_else(|| counted().map(Self::Counted)).unwrap_or(Self::Unknown))
+    }
+
+    #[inline(always)]
+    fn are_off(&self, py: Python<'_>) -> bool {
+        match self {
+            Self::Asked(question) => !question.ask(),
+            Self::Counted(function) => function.is_zero(py),
+            Self::Unknown => false,
+        }
+    }
 }
 
 static STATE: PyOnceLock<State> = PyOnceLock::new();
@@ -93,7 +123,7 @@ fn state(py: Python<'_>) -> Result<&'static State> {
                 .cast_into::<PyType>()
                 .map_err(PyErr::from)?
                 .unbind(),
-            modes: Function::of(&torch.getattr("_C")?, "_len_torch_function_stack"),
+            modes: Modes::of(&torch)?,
             is_neg: Method::of(&base, c"is_neg")?,
             is_conj: Method::of(&base, c"is_conj")?,
             requires_grad: Attribute::of(&base, c"requires_grad")?,
@@ -222,7 +252,7 @@ fn check_storage(state: &State, tensor: &Tensor<Owner>, form: Form, py: Python<'
     let storage = storage.get().bind(py);
     let genuine = storage.get_type_ptr() == state.storage_type.bind(py).as_type_ptr();
     // Nobody stands between a plain tensor and its storage while no mode is on.
-    if genuine && form == Form::Plain && state.modes.as_ref().is_some_and(|modes| modes.is_zero(py)) {
+    if genuine && form == Form::Plain && state.modes.are_off(py) {
         return Ok(());
     }
     let held = genuine && {
