@@ -108,6 +108,30 @@ impl Device {
     /// Ordinary host memory.
     pub const CPU: Device = Device { kind: DeviceKind::Cpu, index: 0 };
 
+    /// The CUDA GPU of this number.
+    pub const fn cuda(index: i32) -> Device {
+        Device { kind: DeviceKind::Cuda, index }
+    }
+
+    /// Whether the host reads the memory as its own: ordinary memory, or pinned.
+    #[inline]
+    pub fn is_host(self) -> bool {
+        matches!(self.kind, DeviceKind::Cpu | DeviceKind::CudaHost)
+    }
+
+    /// Whether the memory is a CUDA GPU's: its own, or managed.
+    #[inline]
+    pub fn is_cuda(self) -> bool {
+        matches!(self.kind, DeviceKind::Cuda | DeviceKind::CudaManaged)
+    }
+
+    /// Whether memory on either device is as near as on the other.
+    pub fn is_beside(self, other: Self) -> bool {
+        (self.is_host() && other.is_host())
+            || (self.is_cuda() && other.is_cuda() && self.index == other.index)
+            || self == other
+    }
+
     /// Reads `"cpu"`, `"cuda"`, `"cuda:1"`.
     pub fn parse(text: &str) -> Option<Self> {
         let (name, index) = match text.split_once(':') {
@@ -144,6 +168,15 @@ mod tests {
         }
         assert_eq!(DeviceKind::from_code(0), None);
         assert_eq!(DeviceKind::from_code(5), None);
+    }
+
+    #[test]
+    fn neighbours() {
+        let pinned = Device { kind: DeviceKind::CudaHost, index: 0 };
+        let managed = Device { kind: DeviceKind::CudaManaged, index: 1 };
+        assert!(Device::CPU.is_beside(pinned) && pinned.is_beside(Device::CPU));
+        assert!(Device::cuda(1).is_beside(managed));
+        assert!(!Device::cuda(0).is_beside(managed) && !Device::cuda(0).is_beside(Device::CPU));
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub enum ErrorKind {
     InvalidArgument,
     /// A framework refused what its own documentation accepts.
     FrameworkRefused,
+    /// A device failed, or its driver did.
+    DeviceFailed,
 }
 
 /// One fact and, where there is something to do, one hint. Small, because every result has room for one.

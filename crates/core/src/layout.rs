@@ -257,6 +257,21 @@ impl Layout {
         item == 1 || self.is_empty() || self.axes().all(|(dim, stride)| dim <= 1 || stride % item == 0)
     }
 
+    /// Lengths and strides of the fewest loops that visit the elements in row-major order, outermost first: dimensions
+    /// of one are gone, and neighbours that run on are one. A scalar has none.
+    pub fn runs(&self) -> SmallVec<[(i64, i64); 8]> {
+        let mut runs: SmallVec<[(i64, i64); 8]> = SmallVec::new();
+        for (length, stride) in self.axes().filter(|&(length, _)| length != 1) {
+            match runs.last_mut() {
+                Some(outer) if stride.checked_mul(length) == Some(outer.1) => {
+                    *outer = (outer.0 * length, stride)
+                }
+                _ => runs.push((length, stride)),
+            }
+        }
+        runs
+    }
+
     /// The same layout, with the strides that mean nothing (those of dimensions of length one or zero) as
     /// they would be in a row-major tensor: consumers that compare strides literally then see a dense
     /// tensor as dense.
@@ -308,6 +323,17 @@ mod tests {
         assert_eq!(layout.strides(), [48, 16, 4]);
         assert!(layout.is_dense() && layout.is_dense_permuted() && !layout.may_overlap());
         assert_eq!((layout.count(), layout.bytes(), layout.extent()), (24, 96, (0, 96)));
+    }
+
+    #[test]
+    fn runs_are_merged() {
+        let runs =
+            |shape: &[i64], strides: &[i64]| Layout::strided(4, shape, strides).unwrap().runs().to_vec();
+        assert_eq!(runs(&[2, 3, 4], &[48, 16, 4]), [(24, 4)]);
+        assert_eq!(runs(&[4, 1, 3], &[4, 999, 16]), [(4, 4), (3, 16)]);
+        assert_eq!(runs(&[2, 3, 4], &[96, 16, 4]), [(2, 96), (12, 4)]);
+        assert_eq!(runs(&[], &[]), []);
+        assert_eq!(runs(&[5, 2], &[0, 0]), [(10, 0)]);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The rules of sharing and copying, as one pure function.
 
-use super::facts::{Holds, Nature, SourceFacts, Strides, TargetFacts, Wanted, Wishes};
+use super::facts::{Holds, Nature, Places, SourceFacts, Strides, TargetFacts, Wanted, Where, Wishes};
 use super::{Note, Plan, Reason, Route};
-use crate::device::DeviceKind;
+use crate::device::Device;
 use crate::dtype::{DType, Kind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::tensor::{Access, ByteOrder};
@@ -24,22 +24,32 @@ pub fn decide(source: &SourceFacts<'_>, target: &TargetFacts, wishes: &Wishes) -
     } else {
         result_type(source, target, wishes)?
     };
-    if same && is_fine_as_it_is(source, wishes, dtype) {
+    let device = if same && wishes.device == Where::Nearest {
+        source.device
+    } else {
+        result_device(source, target, wishes)?
+    };
+    if same && is_fine_as_it_is(source, wishes, dtype, device) {
         let mut notes = SmallVec::new();
         if source.nature == Nature::Snapshot {
             notes.push(Note::Snapshot);
         }
         let access = shared_access(source, target, wishes);
-        return Ok(Plan { route: Route::Itself, dtype, access, notes });
+        return Ok(Plan { route: Route::Itself, dtype, device: source.device, access, notes });
     }
     check_reach(source, target)?;
-    let dtype = if same { result_type(source, target, wishes)? } else { dtype };
-    let reasons = reasons_to_copy(source, target, wishes, dtype);
+    let (dtype, device) = if same {
+        (result_type(source, target, wishes)?, result_device(source, target, wishes)?)
+    } else {
+        (dtype, device)
+    };
+    let reasons = reasons_to_copy(source, target, wishes, dtype, device);
     if reasons.is_empty() {
         let access = shared_access(source, target, wishes);
         return Ok(Plan {
             route: Route::Share,
             dtype,
+            device: source.device,
             access,
             notes: notes(source, target, None, dtype, access),
         });
@@ -51,7 +61,30 @@ pub fn decide(source: &SourceFacts<'_>, target: &TargetFacts, wishes: &Wishes) -
     let frozen = wishes.writable == Some(false) || target.holds == Holds::Immutable;
     let access = if frozen { Access::ReadOnly } else { Access::ReadWrite };
     let notes = notes(source, target, Some(&reasons), dtype, access);
-    Ok(Plan { route: Route::Copy(reasons), dtype, access, notes })
+    Ok(Plan { route: Route::Copy(reasons), dtype, device, access, notes })
+}
+
+/// Where the result goes.
+fn result_device(source: &SourceFacts<'_>, target: &TargetFacts, wishes: &Wishes) -> Result<Device> {
+    let device = match wishes.device {
+        Where::Nearest if target.reaches(source.device) => return Ok(source.device),
+        Where::Nearest if target.places == Places::Host => return Ok(Device::CPU),
+        Where::Nearest | Where::Home => return Ok(target.home),
+        Where::At(device) => device,
+    };
+    if target.reaches(device) {
+        return Ok(device);
+    }
+    let (holds, instead) = match target.places {
+        Places::Host => ("host", "carry it to torch, cupy, jax or tensorflow, which hold GPU memory"),
+        Places::Cuda => ("GPU", "carry it to numpy or torch, which hold host memory"),
+        Places::Both => ("host and CUDA", "name \"cpu\" or \"cuda:0\""),
+    };
+    Err(Error::new(
+        ErrorKind::UnsupportedDevice,
+        format!("{} holds {holds} memory only, and device={device} was asked for", target.title),
+    )
+    .with_hint(format!("leave device out, or {instead}")))
 }
 
 /// Whether a caller without wishes gets a share, and what may be done to it: the answer of [`decide`] in the common
@@ -60,7 +93,7 @@ pub fn decide(source: &SourceFacts<'_>, target: &TargetFacts, wishes: &Wishes) -
 pub fn plain_share(source: &SourceFacts<'_>, target: &TargetFacts) -> Option<Access> {
     let fits = source.pending.is_none()
         && source.order == ByteOrder::Native
-        && source.device.kind == DeviceKind::Cpu
+        && target.reaches(source.device)
         && source.nature != Nature::Cached
         && target.dtypes.contains(source.dtype)
         && !target.repacked.contains(source.dtype)
@@ -75,17 +108,25 @@ pub fn plain_share(source: &SourceFacts<'_>, target: &TargetFacts) -> Option<Acc
 
 /// Whether strides and alignment are what the target takes.
 fn is_in_place(source: &SourceFacts<'_>, target: &TargetFacts) -> bool {
-    let needs = target.alignment.max(source.dtype.align());
+    let needs = alignment(source, target, source.dtype);
     // Both are powers of two.
     let aligned = source.address & (needs - 1) == 0 || source.layout.is_empty();
     aligned && (source.layout.is_dense() || stride_reason(source, target.strides).is_none())
 }
 
+/// The alignment that the target needs. Frameworks ask for more than an element's own on the host alone.
+fn alignment(source: &SourceFacts<'_>, target: &TargetFacts, dtype: DType) -> usize {
+    if source.device.is_host() { target.alignment.max(dtype.align()) } else { dtype.align() }
+}
+
 fn check_reach(source: &SourceFacts<'_>, target: &TargetFacts) -> Result<()> {
-    if source.device.kind != DeviceKind::Cpu {
+    if !source.device.is_host() && !source.device.is_cuda() {
         return Err(Error::new(
             ErrorKind::UnsupportedDevice,
-            format!("the source is on {}, and only host memory is carried", source.device),
+            format!(
+                "the source is on {}, and only memory of the host and of CUDA GPUs is carried",
+                source.device
+            ),
         )
         .with_hint("move it to the CPU with its own framework first"));
     }
@@ -120,14 +161,14 @@ fn check_writable(target: &TargetFacts, wishes: &Wishes) -> Result<()> {
     }
 }
 
-fn is_fine_as_it_is(source: &SourceFacts<'_>, wishes: &Wishes, dtype: DType) -> bool {
+fn is_fine_as_it_is(source: &SourceFacts<'_>, wishes: &Wishes, dtype: DType, device: Device) -> bool {
     let access = match wishes.writable {
         None => true,
         Some(true) => source.access == Access::ReadWrite && source.nature.allows_writing(),
         Some(false) => source.access == Access::ReadOnly || !source.nature.allows_writing(),
     };
     let order = source.order == ByteOrder::Native || wishes.dtype == Wanted::Same;
-    let place = source.device.kind == DeviceKind::Cpu || !wishes.on_host;
+    let place = source.device.is_beside(device);
     dtype == source.dtype && order && place && wishes.copy != Some(true) && access
 }
 
@@ -162,8 +203,19 @@ fn result_type(source: &SourceFacts<'_>, target: &TargetFacts, wishes: &Wishes) 
     Ok(dtype)
 }
 
-fn reasons_to_copy(source: &SourceFacts<'_>, target: &TargetFacts, wishes: &Wishes, dtype: DType) -> Reasons {
+fn reasons_to_copy(
+    source: &SourceFacts<'_>,
+    target: &TargetFacts,
+    wishes: &Wishes,
+    dtype: DType,
+    device: Device,
+) -> Reasons {
     let mut reasons = Reasons::new();
+    let moved = !source.device.is_beside(device);
+    if moved {
+        let asked = target.reaches(source.device);
+        reasons.push(Reason::Moved { from: source.device, to: device, asked });
+    }
     if let Some(pending) = source.pending {
         reasons.push(Reason::Pending(pending));
     }
@@ -174,11 +226,11 @@ fn reasons_to_copy(source: &SourceFacts<'_>, target: &TargetFacts, wishes: &Wish
         reasons.push(Reason::Swapped);
     }
     // Where the memory cannot be used at all, its strides and alignment are nobody's concern.
-    if source.pending.is_none() && source.nature != Nature::Cached {
+    if !moved && source.pending.is_none() && source.nature != Nature::Cached {
         if let Some(reason) = stride_reason(source, target.strides) {
             reasons.push(reason);
         }
-        let needs = if target.strides == Strides::Bytes { 1 } else { target.alignment.max(dtype.align()) };
+        let needs = if target.strides == Strides::Bytes { 1 } else { alignment(source, target, dtype) };
         if !source.layout.is_empty() && !source.address.is_multiple_of(needs) {
             reasons.push(Reason::Unaligned { needs });
         }

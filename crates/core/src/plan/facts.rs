@@ -94,6 +94,33 @@ pub struct TargetFacts {
     pub max_rank: usize,
     /// What it lets its users do with the memory.
     pub holds: Holds,
+    /// Where it holds memory.
+    pub places: Places,
+    /// Where it puts a tensor when nobody says where.
+    pub home: Device,
+}
+
+impl TargetFacts {
+    /// Whether it holds memory on this device.
+    #[inline]
+    pub fn reaches(&self, device: Device) -> bool {
+        match self.places {
+            Places::Host => device.is_host(),
+            Places::Cuda => device.is_cuda(),
+            Places::Both => device.is_host() || device.is_cuda(),
+        }
+    }
+}
+
+/// Where a framework holds memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Places {
+    /// On the host alone.
+    Host,
+    /// On CUDA GPUs alone.
+    Cuda,
+    /// On both.
+    Both,
 }
 
 /// The strides that a framework takes.
@@ -133,6 +160,17 @@ pub enum Wanted {
     Type(DType),
 }
 
+/// Where the caller wants the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Where {
+    /// Where the source is, or as near as the target gets.
+    Nearest,
+    /// Where the target puts a tensor when nobody says where.
+    Home,
+    /// There.
+    At(Device),
+}
+
 /// What the caller wishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wishes {
@@ -144,12 +182,12 @@ pub struct Wishes {
     pub writable: Option<bool>,
     /// The most extra memory in bytes.
     pub budget: Option<usize>,
-    /// Whether the result must be in host memory.
-    pub on_host: bool,
+    /// Where the result is to be.
+    pub device: Where,
 }
 
 impl Wishes {
     /// No wish at all.
     pub const NONE: Self =
-        Self { dtype: Wanted::Same, copy: None, writable: None, budget: None, on_host: false };
+        Self { dtype: Wanted::Same, copy: None, writable: None, budget: None, device: Where::Nearest };
 }

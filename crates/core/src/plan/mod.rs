@@ -11,8 +11,9 @@ pub mod facts;
 mod words;
 
 pub use decide::{check_budget, decide, plain_share};
-pub use facts::{Holds, Nature, Pending, SourceFacts, Strides, TargetFacts, Wanted, Wishes};
+pub use facts::{Holds, Nature, Pending, Places, SourceFacts, Strides, TargetFacts, Wanted, Where, Wishes};
 
+use crate::device::Device;
 use crate::dtype::DType;
 use crate::tensor::Access;
 use smallvec::SmallVec;
@@ -24,6 +25,8 @@ pub struct Plan {
     pub route: Route,
     /// The element type of the result.
     pub dtype: DType,
+    /// Where the result is.
+    pub device: Device,
     /// Whether the result may be written, as far as its framework can say so.
     pub access: Access,
     /// What the caller should know about aliases, gradients and snapshots.
@@ -52,6 +55,15 @@ pub enum Reason {
         from: DType,
         /// What the result holds.
         to: DType,
+    },
+    /// The result is to be on another device.
+    Moved {
+        /// Where the source is.
+        from: Device,
+        /// Where the result is to be.
+        to: Device,
+        /// Whether the caller asked for it; the target holds nothing where the source is otherwise.
+        asked: bool,
     },
     /// The bytes of each element are the other way round.
     Swapped,

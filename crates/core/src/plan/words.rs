@@ -10,6 +10,9 @@ impl Reason {
         match self {
             Reason::Cast { .. } => "cast",
             Reason::Swapped => "swap bytes",
+            Reason::Moved { to, .. } if to.is_host() => "download",
+            Reason::Moved { from, .. } if from.is_host() => "upload",
+            Reason::Moved { .. } => "peer copy",
             Reason::NotDense | Reason::Gaps | Reason::NegativeStride | Reason::BrokenStride => "pack",
             Reason::Pending(Pending::Conjugate | Pending::Negate) => "resolve",
             Reason::Pending(Pending::Unpack) => "unpack",
@@ -25,6 +28,13 @@ impl Reason {
         match self {
             Reason::Asked => "copy=True was asked for".into(),
             Reason::Cast { from, to } => format!("the values become {to} from {from}").into(),
+            Reason::Moved { from, to, asked: true } => {
+                format!("the source is on {from} and the result is wanted on {to}").into()
+            }
+            Reason::Moved { from, to, asked: false } => {
+                let holds = if to.is_host() { "host" } else { "GPU" };
+                format!("the source is on {from} and {title} holds {holds} memory only").into()
+            }
             Reason::Swapped => {
                 format!("the source is in the other byte order; {title} holds only the machine's own").into()
             }
@@ -62,6 +72,11 @@ impl Reason {
         Some(match self {
             Reason::Asked => "leave out copy=True".into(),
             Reason::Cast { .. } => "leave out dtype".into(),
+            Reason::Moved { asked: true, .. } => "leave out device".into(),
+            Reason::Moved { from, asked: false, .. } if from.is_host() => {
+                "carry it to a framework that holds host memory".into()
+            }
+            Reason::Moved { asked: false, .. } => "carry it to a framework that holds GPU memory".into(),
             Reason::Swapped => "keep the source in the machine's byte order".into(),
             Reason::NotDense | Reason::Gaps | Reason::NegativeStride | Reason::BrokenStride => {
                 "make the source contiguous where it is made".into()

@@ -2,7 +2,7 @@
 
 use super::super::facts::Pending;
 use super::*;
-use crate::device::Device;
+use crate::device::{Device, DeviceKind};
 use crate::dtype::DTypes;
 use crate::layout::Layout;
 use proptest::prelude::*;
@@ -20,6 +20,8 @@ const NUMPY: TargetFacts = TargetFacts {
     alignment: 1,
     max_rank: 64,
     holds: Holds::Flagged,
+    places: Places::Host,
+    home: Device::CPU,
 };
 const TORCH: TargetFacts = TargetFacts {
     framework: "torch",
@@ -29,7 +31,16 @@ const TORCH: TargetFacts = TargetFacts {
     swapped: false,
     strides: Strides::Forward,
     holds: Holds::Writable,
+    places: Places::Both,
     ..NUMPY
+};
+const CUPY: TargetFacts = TargetFacts {
+    framework: "cupy",
+    title: "CuPy",
+    strides: Strides::Elements,
+    places: Places::Cuda,
+    home: Device::cuda(1),
+    ..TORCH
 };
 const TENSORFLOW: TargetFacts = TargetFacts {
     framework: "tensorflow",
@@ -185,14 +196,58 @@ fn a_framework_keeps_what_it_would_not_take() {
 #[test]
 fn what_is_out_of_reach_may_stay_where_it_is() {
     let layout = Layout::dense(4, &[1; 65]).unwrap();
-    let device = Device { kind: DeviceKind::Cuda, index: 0 };
+    let device = Device { kind: DeviceKind::Rocm, index: 0 };
     let facts = SourceFacts { framework: "torch", device, ..source(&layout, DType::Float32) };
     assert_eq!(decide(&facts, &TORCH, &Wishes::NONE).unwrap().route, Route::Itself);
-    for wishes in [Wishes { on_host: true, ..Wishes::NONE }, Wishes { copy: Some(true), ..Wishes::NONE }] {
+    let on_host = Wishes { device: Where::At(Device::CPU), ..Wishes::NONE };
+    for wishes in [on_host, Wishes { copy: Some(true), ..Wishes::NONE }] {
         assert_eq!(decide(&facts, &TORCH, &wishes).unwrap_err().kind(), ErrorKind::UnsupportedDevice);
     }
     let error = decide(&facts, &NUMPY, &Wishes::NONE).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnsupportedDevice);
+}
+
+#[test]
+fn memory_stays_where_the_target_holds_it() {
+    let layout = float_layout();
+    let host = source(&layout, DType::Float32);
+    let gpu = SourceFacts { device: Device::cuda(0), ..host.clone() };
+    let pinned = SourceFacts { device: Device { kind: DeviceKind::CudaHost, index: 0 }, ..host.clone() };
+    let managed = SourceFacts { device: Device { kind: DeviceKind::CudaManaged, index: 1 }, ..host.clone() };
+    let go = |facts: &SourceFacts<'_>, target: &TargetFacts| decide(facts, target, &Wishes::NONE).unwrap();
+    assert_eq!(go(&gpu, &TORCH).route, Route::Share);
+    assert_eq!(go(&gpu, &CUPY).route, Route::Share);
+    assert_eq!(go(&pinned, &NUMPY).route, Route::Share);
+    assert_eq!(go(&pinned, &TORCH).route, Route::Share);
+    assert_eq!(go(&managed, &CUPY).route, Route::Share);
+    let down = go(&gpu, &NUMPY);
+    let moved = Reason::Moved { from: Device::cuda(0), to: Device::CPU, asked: false };
+    assert_eq!((down.reasons(), down.device), (&[moved][..], Device::CPU));
+    let up = go(&host, &CUPY);
+    assert_eq!((up.reasons()[0].kind(), up.device), ("upload", Device::cuda(1)));
+    // On a GPU nobody asks for more alignment than an element's own.
+    let odd = SourceFacts { address: 4096 + 4, device: Device::cuda(0), ..host.clone() };
+    assert_eq!(go(&odd, &TargetFacts { places: Places::Both, ..TENSORFLOW }).route, Route::Share);
+}
+
+#[test]
+fn devices_are_honoured_or_refused() {
+    let layout = float_layout();
+    let host = source(&layout, DType::Float32);
+    let gpu = SourceFacts { framework: "torch", device: Device::cuda(0), ..host.clone() };
+    let at = |device| Wishes { device: Where::At(device), ..Wishes::NONE };
+    let error = decide(&host, &NUMPY, &at(Device::cuda(0))).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnsupportedDevice);
+    assert!(error.fact().contains("NumPy holds host memory only"), "{}", error.fact());
+    assert_eq!(decide(&gpu, &TORCH, &at(Device::cuda(0))).unwrap().route, Route::Itself);
+    assert_eq!(decide(&gpu, &TORCH, &at(Device::cuda(1))).unwrap().reasons()[0].kind(), "peer copy");
+    assert_eq!(decide(&gpu, &TORCH, &at(Device::CPU)).unwrap().device, Device::CPU);
+    let home = Wishes { device: Where::Home, ..Wishes::NONE };
+    assert_eq!(decide(&gpu, &TORCH, &home).unwrap().device, Device::CPU);
+    let never = Wishes { copy: Some(false), ..Wishes::NONE };
+    let error = decide(&gpu, &NUMPY, &never).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::CopyRequired);
+    assert!(error.fact().contains("the source is on cuda:0"), "{}", error.fact());
 }
 
 #[test]
