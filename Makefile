@@ -13,6 +13,8 @@ NIGHTLY     ?= nightly
 VENV        := .venv
 OLDEST      := .venv-oldest
 WHEELS      := target/wheels
+# Where the stand-in for the CUDA driver lies under the name of the real one, for tests alone.
+DRIVER      := target/testdriver
 UV          := $(VENV)/bin/uv
 UV_FLAGS    := --quiet
 NEWEST_LOCKS := requirements/test.lock requirements/tools.lock
@@ -23,7 +25,8 @@ PURE_CRATES := -p tensorferry-core
 # What goes into the wheel. The list itself is a dependency too, so that a deleted file is noticed.
 SOURCES := $(sort $(wildcard Cargo.toml Cargo.lock pyproject.toml README.md LICENSE) \
            $(shell find crates python -type f \( -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.pyi' -o -name py.typed \) \
-                   -not -path '*/tests/*' -not -path '*/benches/*' 2>/dev/null))
+                   -not -path '*/tests/*' -not -path '*/benches/*' -not -path 'crates/testdriver/*' 2>/dev/null) \
+           crates/cuda/src/kernels.ptx)
 
 # One interpreter for every build, so that cargo and maturin do not undo each other's work.
 export PYO3_PYTHON := $(abspath $(VENV)/bin/python)
@@ -60,11 +63,11 @@ wheel: $(WHEELS)/.stamp ## Build the wheel into target/wheels
 test: setup test-rust test-python test-public ## Set up everything and run all tests, Rust and Python (not the slow ones)
 
 .PHONY: test-rust
-test-rust: ## Run the Rust tests
-	cargo test $(CARGO_FLAGS) --workspace --exclude tensorferry-python
+test-rust: $(DRIVER)/libcuda.so.1 ## Run the Rust tests
+	LD_LIBRARY_PATH=$(abspath $(DRIVER)) cargo test $(CARGO_FLAGS) --workspace --exclude tensorferry-python
 
 .PHONY: test-python
-test-python: $(VENV)/.stamp-wheel ## Run the Python tests against the installed wheel
+test-python: $(VENV)/.stamp-wheel $(DRIVER)/libcuda.so.1 ## Run the Python tests against the installed wheel
 	$(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 .PHONY: test-public
@@ -77,8 +80,12 @@ test-slow: $(VENV)/.stamp-wheel ## Run the slow Python tests (tensors over 4 GiB
 	$(VENV)/bin/python -m pytest -m slow $(PYTEST_ARGS)
 
 .PHONY: test-oldest
-test-oldest: $(OLDEST)/.stamp-wheel ## Run the Python tests against the oldest supported frameworks (Python 3.11 or 3.12)
+test-oldest: $(OLDEST)/.stamp-wheel $(DRIVER)/libcuda.so.1 ## Run the Python tests against the oldest supported frameworks (Python 3.11 or 3.12)
 	$(OLDEST)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
+
+.PHONY: test-gpu
+test-gpu: $(VENV)/.stamp-wheel ## Run the tests that need a CUDA GPU, with whatever frameworks are there
+	$(VENV)/bin/python -m pytest --confcutdir=tests/gpu tests/gpu $(PYTEST_ARGS)
 
 .PHONY: asan
 asan: HOST = $(shell rustc -vV | sed -n 's/^host: //p')
@@ -102,6 +109,17 @@ miri: ## Run the Rust tests that need no Python under Miri (adds it to the night
 .PHONY: bench
 bench: $(VENV)/.stamp-wheel ## Measure against the best native one-liners (BENCH_ARGS="--quick --only percall" for less)
 	$(VENV)/bin/python benches/run.py $(BENCH_ARGS)
+
+##### kernels
+
+KERNELS := crates/cuda/kernels
+KERNELS_TARGET := nvptx64-nvidia-cuda
+
+.PHONY: kernels
+kernels: ## Compile the GPU kernels to crates/cuda/src/kernels.ptx (needs the nightly toolchain with rust-src)
+	cd $(KERNELS) && CARGO_TARGET_DIR=$(abspath target/kernels) RUSTFLAGS="-C target-cpu=sm_70" \
+	    cargo +$(NIGHTLY) rustc --release -Zbuild-std=core --target $(KERNELS_TARGET) -- --emit=asm
+	cp "$$(ls -t target/kernels/$(KERNELS_TARGET)/release/deps/tensorferry_kernels-*.s | head -1)" crates/cuda/src/kernels.ptx
 
 ##### check
 
@@ -177,6 +195,12 @@ $(WHEELS)/.stamp: $(SOURCES) $(WHEELS)/.sources | $(VENV)/.stamp-packages
 	rm -f $(WHEELS)/tensorferry-*.whl
 	$(VENV)/bin/maturin build $(CARGO_FLAGS) --release --interpreter $(VENV)/bin/python --out $(WHEELS)
 	@touch $@
+
+# Built anew each time it is asked for: cargo knows best whether there is anything to do.
+$(DRIVER)/libcuda.so.1: FORCE
+	cargo build $(CARGO_FLAGS) --quiet --package tensorferry-testdriver
+	@mkdir -p $(@D)
+	@cmp -s target/debug/libcuda.so $@ || cp target/debug/libcuda.so $@
 
 $(WHEELS)/.sources: FORCE
 	@mkdir -p $(@D)

@@ -1,0 +1,179 @@
+//! Planes whose rows and columns are exchanged.
+//!
+//! Elements of two to eight bytes go through a tile of 64 by 64 in the memory that a block of threads shares: neighbours
+//! read neighbours of the source, wait for each other, and write neighbours of the target. The rows of the tile are one
+//! element longer than they need be, so that a column of it does not lie in one bank.
+//!
+//! For elements of one and of sixteen bytes, a thread takes a square of sixteen bytes by sixteen bytes' worth of elements: it reads a line of sixteen bytes from
+//! each of as many source rows, turns the square around in its registers, and writes a line to each of as many target
+//! rows. Eight threads that lie side by side read 128 bytes, a whole cache line; four of them on top of each other write
+//! 64. So both sides move whole sectors, and no shared memory is needed in between.
+
+use crate::Sixteen;
+use core::arch::nvptx::{
+    _block_idx_x, _block_idx_y, _block_idx_z, _syncthreads, _thread_idx_x, _thread_idx_y,
+};
+
+/// A batch of planes. In the source the rows are dense, in the target the columns.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Planes {
+    from: *const u8,
+    to: *mut u8,
+    /// Of the source: how many rows, and elements in each.
+    rows: u64,
+    columns: u64,
+    /// Bytes from one row of the source to the next, and from one row of the target to the next.
+    from_pitch: i64,
+    to_pitch: i64,
+    /// Bytes from one plane to the next.
+    from_plane: i64,
+    to_plane: i64,
+}
+
+/// # Safety
+/// The planes are memory of this device; `N` is sixteen by the size of an element, and `whole` holds only where every
+/// pitch and start is a multiple of sixteen.
+#[inline(always)]
+unsafe fn turn<T: Copy, const N: usize>(job: &Planes, whole: bool) {
+    // SAFETY: reads of registers.
+    let (x, y, z) = unsafe {
+        let x = _block_idx_x() as u64 * 8 + _thread_idx_x() as u64;
+        let y = _block_idx_y() as u64 * 32 + _thread_idx_y() as u64;
+        (x * N as u64, y * N as u64, _block_idx_z() as i64)
+    };
+    if x >= job.columns || y >= job.rows {
+        return;
+    }
+    let from = job.from.wrapping_offset((z * job.from_plane) as isize);
+    let to = job.to.wrapping_offset((z * job.to_plane) as isize);
+    // SAFETY: the square lies within the planes where it is whole, and is walked within them where it is not; the host
+    // checked the planes.
+    unsafe {
+        if whole && x + N as u64 <= job.columns && y + N as u64 <= job.rows {
+            let mut lines = [[core::mem::MaybeUninit::<T>::uninit().assume_init(); N]; N];
+            let mut row = 0;
+            while row < N {
+                let place = from.offset(((y + row as u64) as i64 * job.from_pitch) as isize).cast::<T>().add(x as usize);
+                lines[row] = core::mem::transmute_copy::<Sixteen, [T; N]>(&*place.cast::<Sixteen>());
+                row += 1;
+            }
+            let mut column = 0;
+            while column < N {
+                let mut line = [lines[0][column]; N];
+                let mut row = 1;
+                while row < N {
+                    line[row] = lines[row][column];
+                    row += 1;
+                }
+                let place = to.offset(((x + column as u64) as i64 * job.to_pitch) as isize).cast::<T>().add(y as usize);
+                *place.cast::<Sixteen>() = core::mem::transmute_copy::<[T; N], Sixteen>(&line);
+                column += 1;
+            }
+            return;
+        }
+        let (right, bottom) = ((x + N as u64).min(job.columns), (y + N as u64).min(job.rows));
+        let mut column = x;
+        while column < right {
+            let mut row = y;
+            while row < bottom {
+                let read = from.offset((row as i64 * job.from_pitch) as isize).cast::<T>().add(column as usize);
+                let write = to.offset((column as i64 * job.to_pitch) as isize).cast::<T>().add(row as usize);
+                *write = *read;
+                row += 1;
+            }
+            column += 1;
+        }
+    }
+}
+
+/// Elements of a tile along each side, and how many rows of it a block of threads reads at a time.
+const SIDE: usize = 64;
+const HIGH: usize = 8;
+
+/// # Safety
+/// As [`turn`], without its `N`; the tile has room for 64 rows of 65 elements, and is this block's.
+#[inline(always)]
+unsafe fn through<T: Copy>(job: &Planes, tile: *mut T) {
+    // SAFETY: the tile has room for every index below; the planes are walked within their bounds, and the host checked
+    // them. All threads of the block come to the barrier.
+    unsafe {
+        let (x, y) = (_thread_idx_x() as usize, _thread_idx_y() as usize);
+        let (left, top) = (_block_idx_x() as usize * SIDE, _block_idx_y() as usize * SIDE);
+        let (rows, columns) = (job.rows as usize, job.columns as usize);
+        let z = _block_idx_z() as i64;
+        let from = job.from.wrapping_offset((z * job.from_plane) as isize);
+        let to = job.to.wrapping_offset((z * job.to_plane) as isize);
+        let mut step = 0;
+        while step < SIDE {
+            let (row, column) = (top + y + step, left + x);
+            if row < rows && column < columns {
+                let read = from.offset((row as i64 * job.from_pitch) as isize).cast::<T>().add(column);
+                *tile.add((y + step) * (SIDE + 1) + x) = *read;
+            }
+            step += HIGH;
+        }
+        _syncthreads();
+        let mut step = 0;
+        while step < SIDE {
+            let (row, column) = (left + y + step, top + x);
+            if row < columns && column < rows {
+                let write = to.offset((row as i64 * job.to_pitch) as isize).cast::<T>().add(column);
+                *write = *tile.add(x * (SIDE + 1) + y + step);
+            }
+            step += HIGH;
+        }
+    }
+}
+
+macro_rules! tiles {
+    ($($name:ident: $kind:ty, $bytes:literal;)*) => {$(
+        /// Transposes planes of elements of one size, by blocks of 64 by 8 threads for each tile.
+        ///
+        /// # Safety
+        /// The job describes memory of this device.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "ptx-kernel" fn $name(job: Planes, _whole: u32) {
+            let tile: u64;
+            // SAFETY: names memory that the block's threads share; nothing is read or written.
+            unsafe {
+                core::arch::asm!(
+                    "{{",
+                    concat!(".shared .align 16 .b8 tile[", $bytes, "];"),
+                    ".reg .u64 place;",
+                    "mov.u64 place, tile;",
+                    "cvta.shared.u64 {place}, place;",
+                    "}}",
+                    place = out(reg64) tile,
+                );
+                through::<$kind>(&job, tile as *mut $kind)
+            }
+        }
+    )*};
+}
+
+tiles! {
+    transpose_2: u16, "8320";
+    transpose_4: u32, "16640";
+    transpose_8: u64, "33280";
+}
+
+macro_rules! transposes {
+    ($($name:ident: $kind:ty, $n:literal;)*) => {$(
+        /// Transposes planes of elements of one size.
+        ///
+        /// # Safety
+        /// The job describes memory of this device; `whole` is not zero only where all pitches and starts are multiples
+        /// of sixteen bytes.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "ptx-kernel" fn $name(job: Planes, whole: u32) {
+            // SAFETY: the caller's contract.
+            unsafe { turn::<$kind, $n>(&job, whole != 0) }
+        }
+    )*};
+}
+
+transposes! {
+    transpose_1: u8, 16;
+    transpose_16: Sixteen, 1;
+}

@@ -1,0 +1,214 @@
+//! Copies within one GPU: dense memory by the driver, everything else by our kernels.
+
+use crate::driver::Address;
+use crate::gpu::Gpu;
+use crate::kernels::Grid;
+use crate::stream::Stream;
+use tensorferry_core::{ByteOrder, DType, Error, ErrorKind, Layout, Result};
+
+/// What is read.
+#[derive(Clone, Copy)]
+pub struct Source<'a> {
+    /// Where the first element is.
+    pub data: *const u8,
+    /// Element type.
+    pub dtype: DType,
+    /// Shape and strides.
+    pub layout: &'a Layout,
+    /// Which end of an element comes first.
+    pub order: ByteOrder,
+}
+
+/// The most dimensions of a gather, as the kernels have it.
+const MOST: usize = 64;
+/// Threads of a block, in a row.
+const THREADS: u32 = 256;
+/// The most blocks of a grid over elements: each does several. Sixteen for each of the multiprocessors of a large GPU.
+const BLOCKS: u64 = 16 * 160;
+/// The most blocks of a grid in its second and third dimension.
+const BLOCKS_ACROSS: u64 = 65_535;
+
+/// As the kernels see a tensor with gaps.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Gather {
+    from: *const u8,
+    to: *mut u8,
+    count: u64,
+    rank: u64,
+    lengths: [u64; MOST],
+    steps: [i64; MOST],
+}
+
+/// As the kernels see planes whose rows and columns are to be exchanged.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Planes {
+    from: *const u8,
+    to: *mut u8,
+    rows: u64,
+    columns: u64,
+    from_pitch: i64,
+    to_pitch: i64,
+    from_plane: i64,
+    to_plane: i64,
+}
+
+impl Gpu {
+    /// Queues a copy of the source into dense row-major memory, as another type where it is one.
+    ///
+    /// # Errors
+    /// When the device fails, or an element is of a size for which there is no kernel.
+    ///
+    /// # Safety
+    /// Both are memory that this GPU reaches, the target has room for the elements and is aligned for them, and both
+    /// live until the stream is past the copy. The source's work is ordered before the stream's.
+    pub unsafe fn convert(
+        &self,
+        source: &Source<'_>,
+        to: *mut u8,
+        dtype: DType,
+        stream: Stream,
+    ) -> Result<()> {
+        let (layout, item) = (source.layout, source.dtype.size());
+        if layout.is_empty() {
+            return Ok(());
+        }
+        let _entered = self.enter()?;
+        let runs = layout.runs();
+        let same = source.dtype == dtype && source.order == ByteOrder::Native;
+        // SAFETY: the caller's contract, for all that follows.
+        unsafe {
+            if !same {
+                return self.cast(source, &runs, to, dtype, stream);
+            }
+            if layout.is_dense() {
+                return self.driver.copy(to as Address, source.data as Address, layout.bytes(), stream.raw());
+            }
+            if let Some(planes) = planes(source, &runs, to) {
+                return self.turn(planes, &runs, item, stream);
+            }
+            self.gather(source, &runs, to, stream)
+        }
+    }
+
+    unsafe fn gather(
+        &self,
+        source: &Source<'_>,
+        runs: &[(i64, i64)],
+        to: *mut u8,
+        stream: Stream,
+    ) -> Result<()> {
+        let mut job = job(source, runs, to);
+        let kernel = self.kernels()?.gather(source.dtype.size()).ok_or_else(|| {
+            Error::new(ErrorKind::UnsupportedDType, format!("no kernel gathers elements of {}", source.dtype))
+        })?;
+        // SAFETY: the caller's contract; the kernel takes one job.
+        unsafe { self.launch(kernel, over(job.count), stream, [(&raw mut job).cast()]) }
+    }
+
+    unsafe fn cast(
+        &self,
+        source: &Source<'_>,
+        runs: &[(i64, i64)],
+        to: *mut u8,
+        dtype: DType,
+        stream: Stream,
+    ) -> Result<()> {
+        let mut job = job(source, runs, to);
+        let mut from = source.dtype as u32;
+        let mut swapped = u32::from(source.order == ByteOrder::Swapped);
+        let (mut code, mut size) = (dtype as u32, dtype.size() as u32);
+        let arguments = [
+            (&raw mut job).cast(),
+            (&raw mut from).cast(),
+            (&raw mut swapped).cast(),
+            (&raw mut code).cast(),
+            (&raw mut size).cast(),
+        ];
+        // SAFETY: the caller's contract; the kernel takes a job and four numbers.
+        unsafe { self.launch(self.kernels()?.cast(), over(job.count), stream, arguments) }
+    }
+
+    unsafe fn turn(
+        &self,
+        mut planes: Planes,
+        runs: &[(i64, i64)],
+        item: usize,
+        stream: Stream,
+    ) -> Result<()> {
+        let batch = if runs.len() == 3 { runs[0].0 as u32 } else { 1 };
+        let whole = [planes.from as i64, planes.to as i64, planes.from_pitch, planes.to_pitch]
+            .into_iter()
+            .chain([planes.from_plane, planes.to_plane])
+            .all(|number| number % 16 == 0);
+        let mut whole = u32::from(whole);
+        let (across, down, threads) = tile(item);
+        let blocks = (planes.columns.div_ceil(across) as u32, planes.rows.div_ceil(down) as u32, batch);
+        let grid = Grid { blocks, threads };
+        let kernel = self.kernels()?.transpose(item);
+        let kernel =
+            kernel.ok_or_else(|| Error::new(ErrorKind::UnsupportedDType, "no kernel for this size"))?;
+        // SAFETY: the caller's contract; the kernel takes planes and a number.
+        unsafe { self.launch(kernel, grid, stream, [(&raw mut planes).cast(), (&raw mut whole).cast()]) }
+    }
+}
+
+/// What a block of a transposing kernel does: elements along a row of the source, rows, and the threads for it.
+fn tile(item: usize) -> (u64, u64, (u32, u32)) {
+    match item {
+        2 | 4 | 8 => (64, 64, (64, 8)),
+        // Each thread has a square of sixteen bytes by as many rows as elements in it.
+        _ => (8 * (16 / item) as u64, 32 * (16 / item) as u64, (8, 32)),
+    }
+}
+
+fn over(count: u64) -> Grid {
+    let blocks = count.div_ceil(u64::from(THREADS)).min(BLOCKS) as u32;
+    Grid { blocks: (blocks, 1, 1), threads: (THREADS, 1) }
+}
+
+fn job(source: &Source<'_>, runs: &[(i64, i64)], to: *mut u8) -> Gather {
+    let mut job = Gather {
+        from: source.data,
+        to,
+        count: source.layout.count() as u64,
+        rank: runs.len() as u64,
+        lengths: [1; MOST],
+        steps: [0; MOST],
+    };
+    for (place, &(length, step)) in runs.iter().enumerate().take(MOST) {
+        job.lengths[place] = length as u64;
+        job.steps[place] = step;
+    }
+    job
+}
+
+/// The source as planes to transpose, if it is that: dense along the last dimension but one.
+fn planes(source: &Source<'_>, runs: &[(i64, i64)], to: *mut u8) -> Option<Planes> {
+    let item = source.dtype.size() as i64;
+    let (plane, &[(columns, dense), (rows, pitch)]) = match runs {
+        [rest @ .., inner, last] => (rest, &[*inner, *last]),
+        _ => return None,
+    };
+    let (batch, from_plane) = match plane {
+        [] => (1, 0),
+        &[(batch, step)] => (batch, step),
+        _ => return None,
+    };
+    let fits = (16 % item == 0)
+        && dense == item
+        && batch as u64 <= BLOCKS_ACROSS
+        && (rows as u64).div_ceil(tile(item as usize).1) <= BLOCKS_ACROSS
+        && rows.min(columns) * item >= 16;
+    fits.then_some(Planes {
+        from: source.data,
+        to,
+        rows: rows as u64,
+        columns: columns as u64,
+        from_pitch: pitch,
+        to_pitch: rows * item,
+        from_plane,
+        to_plane: rows * columns * item,
+    })
+}

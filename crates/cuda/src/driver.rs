@@ -1,0 +1,228 @@
+//! The ground floor: the driver's functions, found at run time, each returning a `Result`.
+//!
+//! # What it promises
+//!
+//! A machine without CUDA is an ordinary machine: [`Driver::get`] returns an error with a hint, and nothing panics. A
+//! function that only newer drivers have is optional, and its absence is seen by who wants to call it. Every status
+//! that is not success becomes an [`Error`] in the driver's own words.
+//!
+//! # What it knowingly rejects
+//!
+//! - cudarc, the field's crate: it panics where a library or a symbol is missing; its statuses are a Rust enum, which
+//!   a newer driver's status is no member of, and reading that is undefined; and its library is one for the process,
+//!   so that no test can put another in its place. Of its six hundred functions we call forty.
+//! - Linking to the driver: the wheel must import where there is none.
+
+use crate::status::{self, Status};
+use libloading::Library;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::process;
+use std::sync::OnceLock;
+use tensorferry_core::{Error, ErrorKind, Result};
+
+/// A device, by the driver's number.
+pub(crate) type DeviceNumber = c_int;
+/// A context.
+pub(crate) type ContextHandle = *mut c_void;
+/// A stream; null is the default one.
+pub(crate) type StreamHandle = *mut c_void;
+/// An event.
+pub(crate) type EventHandle = *mut c_void;
+/// A loaded module.
+pub(crate) type ModuleHandle = *mut c_void;
+/// A kernel.
+pub(crate) type FunctionHandle = *mut c_void;
+/// An address on a device.
+pub(crate) type Address = u64;
+
+/// Declares the table: the symbol, and the method that calls it and turns its status into a result.
+macro_rules! functions {
+    (
+        answers { $($raw:ident = $raw_symbol:literal ($($raw_kind:ty),*);)* }
+        required { $($name:ident = $symbol:literal ($($argument:ident: $kind:ty),*);)* }
+        optional { $($late:ident = $late_symbol:literal ($($late_argument:ident: $late_kind:ty),*);)* }
+    ) => {
+        struct Table {
+            $($raw: unsafe extern "C" fn($($raw_kind),*) -> c_int,)*
+            $($name: unsafe extern "C" fn($($kind),*) -> c_int,)*
+            $($late: Option<unsafe extern "C" fn($($late_kind),*) -> c_int>,)*
+        }
+
+        impl Table {
+            /// # Safety
+            /// The library is the CUDA driver, or one that keeps its contract.
+            unsafe fn find(library: &Library) -> Result<Self, &'static CStr> {
+                // SAFETY: the caller vouches that the symbols are functions of these types. The table is used only
+                // while the library is loaded: they stand in one struct.
+                unsafe {
+                    Ok(Self {
+                        $($raw: *library.get($raw_symbol.to_bytes()).map_err(|_| $raw_symbol)?,)*
+                        $($name: *library.get($symbol.to_bytes()).map_err(|_| $symbol)?,)*
+                        $($late: library.get($late_symbol.to_bytes()).ok().map(|symbol| *symbol),)*
+                    })
+                }
+            }
+        }
+
+        impl Driver {
+            $(
+                #[doc = concat!("Calls `", stringify!($symbol), "`.")]
+                ///
+                /// # Safety
+                /// What the driver's documentation asks of the arguments.
+                #[allow(clippy::too_many_arguments, clippy::allow_attributes, reason = "the driver's own")]
+                pub(crate) unsafe fn $name(&self, $($argument: $kind),*) -> Result<()> {
+                    // SAFETY: the caller's contract.
+                    self.check($symbol, unsafe { (self.table.$name)($($argument),*) })
+                }
+            )*
+            $(
+                #[doc = concat!("Calls `", stringify!($late_symbol), "`; `None` where the driver has no such function.")]
+                ///
+                /// # Safety
+                /// What the driver's documentation asks of the arguments.
+                pub(crate) unsafe fn $late(&self, $($late_argument: $late_kind),*) -> Option<Result<()>> {
+                    let function = self.table.$late?;
+                    // SAFETY: the caller's contract.
+                    Some(self.check($late_symbol, unsafe { function($($late_argument),*) }))
+                }
+            )*
+        }
+    };
+}
+
+functions! {
+    // Whose status is an answer.
+    answers {
+        error_name = c"cuGetErrorName"(c_int, *mut *const c_char);
+        error_text = c"cuGetErrorString"(c_int, *mut *const c_char);
+        stream_query = c"cuStreamQuery"(StreamHandle);
+    }
+    required {
+        init = c"cuInit"(flags: c_uint);
+        device_count = c"cuDeviceGetCount"(count: *mut c_int);
+        device = c"cuDeviceGet"(device: *mut DeviceNumber, index: c_int);
+        retain_context = c"cuDevicePrimaryCtxRetain"(context: *mut ContextHandle, device: DeviceNumber);
+        push_context = c"cuCtxPushCurrent_v2"(context: ContextHandle);
+        pop_context = c"cuCtxPopCurrent_v2"(context: *mut ContextHandle);
+        current_context = c"cuCtxGetCurrent"(context: *mut ContextHandle);
+        synchronise_context = c"cuCtxSynchronize"();
+        stream_create = c"cuStreamCreate"(stream: *mut StreamHandle, flags: c_uint);
+        stream_synchronise = c"cuStreamSynchronize"(stream: StreamHandle);
+        stream_wait = c"cuStreamWaitEvent"(stream: StreamHandle, event: EventHandle, flags: c_uint);
+        stream_capture = c"cuStreamIsCapturing"(stream: StreamHandle, state: *mut c_int);
+        event_create = c"cuEventCreate"(event: *mut EventHandle, flags: c_uint);
+        event_record = c"cuEventRecord"(event: EventHandle, stream: StreamHandle);
+        event_synchronise = c"cuEventSynchronize"(event: EventHandle);
+        memory_info = c"cuMemGetInfo_v2"(free: *mut usize, total: *mut usize);
+        allocate = c"cuMemAlloc_v2"(address: *mut Address, bytes: usize);
+        free = c"cuMemFree_v2"(address: Address);
+        download = c"cuMemcpyDtoHAsync_v2"(to: *mut c_void, from: Address, bytes: usize, stream: StreamHandle);
+        upload = c"cuMemcpyHtoDAsync_v2"(to: Address, from: *const c_void, bytes: usize, stream: StreamHandle);
+        copy = c"cuMemcpyDtoDAsync_v2"(to: Address, from: Address, bytes: usize, stream: StreamHandle);
+        copy_to_peer = c"cuMemcpyPeerAsync"(
+            to: Address, to_context: ContextHandle, from: Address, from_context: ContextHandle, bytes: usize,
+            stream: StreamHandle
+        );
+        pointer_attributes = c"cuPointerGetAttributes"(
+            count: c_uint, which: *const c_int, into: *const *mut c_void, address: Address
+        );
+        load_module = c"cuModuleLoadData"(module: *mut ModuleHandle, image: *const c_void);
+        function = c"cuModuleGetFunction"(function: *mut FunctionHandle, module: ModuleHandle, name: *const c_char);
+        launch = c"cuLaunchKernel"(
+            function: FunctionHandle, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint,
+            block_y: c_uint, block_z: c_uint, shared: c_uint, stream: StreamHandle, arguments: *mut *mut c_void,
+            extra: *mut *mut c_void
+        );
+    }
+    optional {
+        // From CUDA 12.5 on.
+        record_context = c"cuCtxRecordEvent"(context: ContextHandle, event: EventHandle);
+        wait_context = c"cuCtxWaitEvent"(context: ContextHandle, event: EventHandle);
+    }
+}
+
+/// The driver, loaded and initialised.
+pub struct Driver {
+    table: Table,
+    /// The process that initialised it: CUDA does not live through a fork.
+    process: u32,
+    /// What the functions of the table belong to.
+    _library: Library,
+}
+
+impl Driver {
+    /// The machine's driver.
+    ///
+    /// # Errors
+    /// Where there is none, where it cannot be initialised, and in the child of a process that used it.
+    pub fn get() -> Result<&'static Self> {
+        static DRIVER: OnceLock<Result<Driver>> = OnceLock::new();
+        let driver = DRIVER.get_or_init(|| Self::load(&["libcuda.so.1", "libcuda.so"])).as_ref();
+        let driver = driver.map_err(Error::clone)?;
+        if driver.process != process::id() {
+            return Err(Error::new(
+                ErrorKind::UnsupportedDevice,
+                "CUDA cannot be used in a forked child of a process that has used it",
+            )
+            .with_hint("start the child with multiprocessing's \"spawn\" method"));
+        }
+        Ok(driver)
+    }
+
+    /// The driver in the first of these libraries that can be loaded.
+    fn load(names: &[&str]) -> Result<Self> {
+        let missing = |fact: String| {
+            Error::new(ErrorKind::UnsupportedDevice, fact)
+                .with_hint("install the NVIDIA driver, or keep the tensor on the CPU")
+        };
+        // SAFETY: loading the driver runs its initialisers, which is what every CUDA program does.
+        let library = names.iter().find_map(|name| unsafe { Library::new(*name) }.ok());
+        let library = library.ok_or_else(|| missing("there is no CUDA driver on this machine".into()))?;
+        // SAFETY: a library of that name is the driver.
+        let table = unsafe { Table::find(&library) }.map_err(|symbol| {
+            missing(format!("the CUDA driver is too old: it has no {}", symbol.to_string_lossy()))
+        })?;
+        let driver = Self { table, process: process::id(), _library: library };
+        // SAFETY: the first call of any program.
+        unsafe { driver.init(0) }
+            .map_err(|error| missing(format!("CUDA cannot be used on this machine: {}", error.fact())))?;
+        Ok(driver)
+    }
+
+    /// Whether everything queued on a stream is done.
+    ///
+    /// # Safety
+    /// The stream is alive, and of the current context or a default one.
+    pub(crate) unsafe fn is_idle(&self, stream: StreamHandle) -> Result<bool> {
+        // SAFETY: the caller's contract.
+        match Status(unsafe { (self.table.stream_query)(stream) }) {
+            Status::NOT_READY => Ok(false),
+            Status(status) => self.check(c"cuStreamQuery", status).map(|()| true),
+        }
+    }
+
+    fn check(&self, symbol: &'static CStr, status: c_int) -> Result<()> {
+        match Status(status) {
+            Status::SUCCESS => Ok(()),
+            status => Err(status::error(symbol, status, &self.words(status))),
+        }
+    }
+
+    /// What the driver says about a status.
+    fn words(&self, Status(status): Status) -> String {
+        let ask = |function: unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int| {
+            let mut text = std::ptr::null();
+            // SAFETY: the driver writes the address of a constant string, or nothing.
+            unsafe {
+                let known = function(status, &raw mut text) == Status::SUCCESS.0 && !text.is_null();
+                known.then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
+            }
+        };
+        match (ask(self.table.error_name), ask(self.table.error_text)) {
+            (Some(name), Some(text)) => format!("{name}: {text}"),
+            (Some(text), None) | (None, Some(text)) => text,
+            (None, None) => format!("error {status}"),
+        }
+    }
+}

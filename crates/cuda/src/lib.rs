@@ -1,0 +1,23 @@
+//! CUDA for tensorferry: the driver, loaded at run time, and what tensors need of it.
+//!
+//! Three floors. [`driver`] finds the driver's functions and turns statuses into results. [`Gpu`], [`Stream`] and
+//! [`DeviceBlock`] own what they stand for. On them stand the order of work ([`Gpu::order`]), copies within a GPU
+//! ([`Gpu::convert`]) and transfers.
+//!
+//! Everything happens in primary contexts, which the frameworks use too; a context is current only for the time of a
+//! call.
+
+mod convert;
+pub mod driver;
+mod gpu;
+mod kernels;
+mod memory;
+mod status;
+mod stream;
+mod transfer;
+
+pub use convert::Source;
+pub use driver::Driver;
+pub use gpu::Gpu;
+pub use memory::{DeviceBlock, out_of_memory, place_of};
+pub use stream::{Side, Stream};

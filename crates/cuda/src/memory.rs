@@ -1,0 +1,95 @@
+//! Device memory: whose it is, and blocks of our own.
+
+use crate::driver::{Address, Driver};
+use crate::gpu::Gpu;
+use crate::stream::{Side, Stream};
+use std::ffi::{c_int, c_uint, c_void};
+use tensorferry_core::device::{Device, DeviceKind};
+use tensorferry_core::{Error, ErrorKind, Result};
+
+const MEMORY_TYPE: c_int = 2;
+const IS_MANAGED: c_int = 8;
+const DEVICE_ORDINAL: c_int = 9;
+
+const TYPE_HOST: c_uint = 1;
+const TYPE_DEVICE: c_uint = 2;
+
+/// Which device the memory at this address belongs to, as the driver knows it: the host where it knows nothing.
+///
+/// # Errors
+/// Where there is no driver.
+pub fn place_of(address: usize) -> Result<Device> {
+    let (mut kind, mut managed, mut index): (c_uint, c_uint, c_int) = (0, 0, 0);
+    let which = [MEMORY_TYPE, IS_MANAGED, DEVICE_ORDINAL];
+    let into: [*mut c_void; 3] = [(&raw mut kind).cast(), (&raw mut managed).cast(), (&raw mut index).cast()];
+    // SAFETY: three questions and a place of the right size for each answer; any address may be asked about.
+    unsafe {
+        Driver::get()?.pointer_attributes(3, which.as_ptr(), into.as_ptr(), address as Address)?;
+    }
+    Ok(match (kind, managed != 0) {
+        (_, true) => Device { kind: DeviceKind::CudaManaged, index: index.max(0) },
+        (TYPE_DEVICE, _) => Device { kind: DeviceKind::Cuda, index },
+        (TYPE_HOST, _) => Device { kind: DeviceKind::CudaHost, index: 0 },
+        _ => Device::CPU,
+    })
+}
+
+/// Device memory of our own, for the time of a trip. It is used on one stream, and given back in that stream's order.
+pub struct DeviceBlock {
+    gpu: &'static Gpu,
+    address: Address,
+    stream: Stream,
+}
+
+impl DeviceBlock {
+    /// A block of so many bytes, not initialised, for work on `stream`.
+    ///
+    /// # Errors
+    /// When the device has no such memory: with what was needed, and what was free.
+    pub fn new(gpu: &'static Gpu, bytes: usize, stream: Stream) -> Result<Self> {
+        let _entered = gpu.enter()?;
+        let mut address = 0;
+        // SAFETY: a place for the address; the context is entered.
+        let made = unsafe { gpu.driver.allocate(&raw mut address, bytes.max(1)) };
+        match made {
+            Ok(()) => Ok(Self { gpu, address, stream }),
+            Err(error) if error.kind() == ErrorKind::OutOfMemory => Err(out_of_memory(gpu, bytes)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Where it starts.
+    pub fn data(&self) -> *mut u8 {
+        std::ptr::with_exposed_provenance_mut(self.address as usize)
+    }
+}
+
+impl Drop for DeviceBlock {
+    fn drop(&mut self) {
+        // What is queued on the stream still uses the block, and plain memory is given back at once. A failure here
+        // is one of the device, which the next call reports.
+        let Ok(_entered) = self.gpu.enter() else { return };
+        // SAFETY: the stream was alive when the block was made, and its owner keeps it; the block is ours.
+        unsafe {
+            if self.gpu.wait(Side::Stream(self.stream)).is_ok() {
+                let _ = self.gpu.driver.free(self.address);
+            }
+        }
+    }
+}
+
+/// Says what was needed and what was free.
+pub fn out_of_memory(gpu: &Gpu, bytes: usize) -> Error {
+    let free = match gpu.memory() {
+        Ok((free, total)) => format!(", and {free} of its {total} bytes are free"),
+        Err(_) => String::new(),
+    };
+    Error::new(
+        ErrorKind::OutOfMemory,
+        format!("no memory for {bytes} bytes on cuda:{}{free}", gpu.index()),
+    )
+    .with_hint(
+        "free something first, or convert a slice at a time; TensorFlow and JAX take most of a GPU when they start: \
+         set TF_FORCE_GPU_ALLOW_GROWTH=true and XLA_PYTHON_CLIENT_PREALLOCATE=false",
+    )
+}

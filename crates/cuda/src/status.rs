@@ -1,0 +1,36 @@
+//! What the driver answers, and which of our errors that is.
+
+use std::ffi::{CStr, c_int};
+use tensorferry_core::{Error, ErrorKind};
+
+/// A `CUresult`. A number, because a newer driver has more of them than any list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Status(pub(crate) c_int);
+
+impl Status {
+    pub(crate) const SUCCESS: Self = Self(0);
+    pub(crate) const OUT_OF_MEMORY: Self = Self(2);
+    pub(crate) const NO_DEVICE: Self = Self(100);
+    pub(crate) const INVALID_DEVICE: Self = Self(101);
+    pub(crate) const NOT_READY: Self = Self(600);
+}
+
+/// The error behind a status.
+pub(crate) fn error(symbol: &CStr, status: Status, words: &str) -> Error {
+    let call = symbol.to_string_lossy();
+    match status {
+        Status::OUT_OF_MEMORY => {
+            Error::new(ErrorKind::OutOfMemory, format!("the GPU has no memory left ({words})"))
+                .with_hint("free something first, or convert a slice at a time")
+        }
+        Status::NO_DEVICE => Error::new(ErrorKind::UnsupportedDevice, "this process sees no CUDA GPU")
+            .with_hint("check CUDA_VISIBLE_DEVICES and nvidia-smi, or keep the tensor on the CPU"),
+        Status::INVALID_DEVICE => {
+            Error::new(ErrorKind::UnsupportedDevice, format!("there is no such GPU ({words})"))
+                .with_hint("name one that nvidia-smi lists")
+        }
+        // Kernels fail where somebody next asks; what failed is rarely what was called.
+        _ => Error::new(ErrorKind::DeviceFailed, format!("CUDA failed in {call}: {words}"))
+            .with_hint("if an earlier kernel failed, run with CUDA_LAUNCH_BLOCKING=1 to see which"),
+    }
+}

@@ -1,0 +1,177 @@
+//! The order of work on a GPU, kept without waiting on the host.
+//!
+//! # What it promises
+//!
+//! [`Gpu::order`] sees that what is queued on one side before the call is done before what is queued on the other side
+//! after it. A side is a stream, or everything in the context, for frameworks that do not say which stream they use
+//! (TensorFlow, and JAX when it lets go). Nothing waits on the host, unless the driver is older than CUDA 12.5 and a
+//! side is everything.
+//!
+//! # Capture
+//!
+//! While a stream is captured into a graph, it may not be asked whether it is idle. Two sides that are the same stream
+//! need no order, and that is the case for which sharing inside a capture is safe. A wait between a captured stream and
+//! another one becomes part of the graph, as CUDA defines it: the other stream must join again before the capture ends.
+
+use crate::driver::{EventHandle, StreamHandle};
+use crate::gpu::Gpu;
+use std::ptr;
+use std::sync::{Mutex, PoisonError};
+use tensorferry_core::Result;
+
+/// A stream that somebody else owns and keeps alive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stream(usize);
+
+impl Stream {
+    /// The default stream that all threads share.
+    pub const LEGACY: Self = Self(0);
+
+    /// The stream of this handle. One stands for the shared default stream, as zero does.
+    pub fn from_handle(handle: usize) -> Self {
+        Self(if handle == 1 { 0 } else { handle })
+    }
+
+    /// The handle.
+    pub fn handle(self) -> usize {
+        self.0
+    }
+
+    pub(crate) fn raw(self) -> StreamHandle {
+        ptr::with_exposed_provenance_mut(self.0)
+    }
+}
+
+/// Where work is queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// On this stream.
+    Stream(Stream),
+    /// On streams that we cannot name.
+    Everything,
+    /// Nowhere: all that there was is done.
+    Nothing,
+}
+
+/// Events that are not in use. Making one costs more than using it.
+pub(crate) struct Events(Mutex<Vec<Event>>);
+
+/// An event that belongs to us.
+pub(crate) struct Event(EventHandle);
+
+// SAFETY: a handle that the driver takes from any thread.
+unsafe impl Send for Event {}
+
+/// Blocking waits sleep, and no times are taken.
+const EVENT_FLAGS: u32 = 0x1 | 0x2;
+
+impl Events {
+    pub(crate) fn new() -> Self {
+        Self(Mutex::new(Vec::new()))
+    }
+
+    fn take(&self, gpu: &Gpu) -> Result<Event> {
+        let idle = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        if let Some(event) = idle {
+            return Ok(event);
+        }
+        let mut event = ptr::null_mut();
+        // SAFETY: a place for the handle; the caller has entered the context.
+        unsafe { gpu.driver.event_create(&raw mut event, EVENT_FLAGS)? };
+        Ok(Event(event))
+    }
+
+    /// A wait that is queued refers to what was recorded then, so the event may be recorded anew at once.
+    fn put(&self, event: Event) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+    }
+}
+
+impl Gpu {
+    /// Lets what is queued on `after` from now on begin when what is queued on `before` until now is done. Says whether
+    /// there was something to wait for.
+    ///
+    /// # Errors
+    /// When the device fails.
+    ///
+    /// # Safety
+    /// The streams are alive, and of this GPU or default ones.
+    pub unsafe fn order(&self, before: Side, after: Side) -> Result<bool> {
+        if before == Side::Nothing
+            || after == Side::Nothing
+            || (before == after && before != Side::Everything)
+        {
+            return Ok(false);
+        }
+        let _entered = self.enter()?;
+        if let Side::Stream(stream) = before {
+            // SAFETY: the caller's contract.
+            unsafe {
+                if !self.is_capturing(stream)? && self.driver.is_idle(stream.raw())? {
+                    return Ok(false);
+                }
+            }
+        }
+        let event = self.events.take(self)?;
+        // SAFETY: the caller's contract, and an event of ours.
+        let ordered = unsafe { self.link(before, &event, after) };
+        self.events.put(event);
+        ordered.map(|()| true)
+    }
+
+    /// # Safety
+    /// As [`Gpu::order`].
+    unsafe fn link(&self, before: Side, event: &Event, after: Side) -> Result<()> {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let recorded = match before {
+                Side::Stream(stream) => Some(self.driver.event_record(event.0, stream.raw())),
+                Side::Everything => self.driver.record_context(self.context, event.0),
+                Side::Nothing => return Ok(()),
+            };
+            match recorded {
+                Some(done) => done?,
+                // The wait of an old driver is the host's.
+                None => return self.driver.synchronise_context(),
+            }
+            match after {
+                Side::Stream(stream) => self.driver.stream_wait(stream.raw(), event.0, 0),
+                Side::Everything => match self.driver.wait_context(self.context, event.0) {
+                    Some(done) => done,
+                    None => self.driver.event_synchronise(event.0),
+                },
+                Side::Nothing => Ok(()),
+            }
+        }
+    }
+
+    /// Whether the stream is being captured into a graph.
+    ///
+    /// # Safety
+    /// The stream is alive, and the context is entered.
+    unsafe fn is_capturing(&self, stream: Stream) -> Result<bool> {
+        let mut state = 0;
+        // SAFETY: the caller's contract, and a place for the answer.
+        unsafe { self.driver.stream_capture(stream.raw(), &raw mut state)? };
+        Ok(state != 0)
+    }
+
+    /// Waits on the host until what is queued on a side is done.
+    ///
+    /// # Errors
+    /// When the device fails, or a kernel has.
+    ///
+    /// # Safety
+    /// As [`Gpu::order`].
+    pub unsafe fn wait(&self, side: Side) -> Result<()> {
+        let _entered = self.enter()?;
+        // SAFETY: the caller's contract.
+        unsafe {
+            match side {
+                Side::Stream(stream) => self.driver.stream_synchronise(stream.raw()),
+                Side::Everything => self.driver.synchronise_context(),
+                Side::Nothing => Ok(()),
+            }
+        }
+    }
+}

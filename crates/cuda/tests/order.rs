@@ -1,0 +1,166 @@
+//! Order, copies and failures against the stand-in driver, which does no work before somebody waits for it.
+//!
+//! `make test-rust` puts it where the driver is looked for.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "what fails here is a failed test")]
+
+use std::ffi::CString;
+use tensorferry_core::{ByteOrder, DType, ErrorKind, Layout};
+use tensorferry_cuda::{DeviceBlock, Gpu, Side, Source, Stream, place_of};
+
+unsafe extern "C" {
+    fn dlopen(name: *const i8, flags: i32) -> *mut std::ffi::c_void;
+    fn dlsym(library: *mut std::ffi::c_void, name: *const i8) -> *mut std::ffi::c_void;
+}
+
+/// Makes the call after so many more of a function fail.
+fn fail(name: &str, after: u64, status: i32) {
+    let name = CString::new(name).unwrap();
+    // SAFETY: the stand-in has this function; without it there is no sense in going on.
+    unsafe {
+        let library = dlopen(c"libcuda.so.1".as_ptr(), 2);
+        let function = dlsym(library, c"testdriver_fail".as_ptr());
+        assert!(!function.is_null(), "not the stand-in driver: run `make test-rust`");
+        let function: extern "C" fn(*const i8, u64, i32) = std::mem::transmute(function);
+        function(name.as_ptr(), after, status);
+    }
+}
+
+fn gpu() -> &'static Gpu {
+    Gpu::get(0).expect("the stand-in driver: run `make test-rust`")
+}
+
+/// A stream of its own for each test: `meeting` is shared.
+fn block(bytes: usize) -> DeviceBlock {
+    DeviceBlock::new(gpu(), bytes, Stream::LEGACY).unwrap()
+}
+
+fn source(data: *const u8, layout: &Layout) -> Source<'_> {
+    Source { data, dtype: DType::Float32, layout, order: ByteOrder::Native }
+}
+
+// One after the other in one test: the stand-in's streams and faults are the process's.
+#[test]
+fn the_whole_floor() {
+    absent_devices();
+    work_is_seen_only_in_order();
+    packing_and_casting();
+    failures_are_told();
+}
+
+fn absent_devices() {
+    assert_eq!(Gpu::count().unwrap(), 2);
+    for index in [2, 63, 64, -1] {
+        let error = Gpu::get(index).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::UnsupportedDevice);
+        assert!(error.fact().contains("cuda:0 to cuda:1"), "{error}");
+    }
+    let mut here = 0u8;
+    assert!(place_of(&raw mut here as usize).unwrap().is_host());
+    assert!(place_of(block(8).data() as usize).unwrap().is_cuda());
+}
+
+fn work_is_seen_only_in_order() {
+    let gpu = gpu();
+    let (work, reader) = (gpu.meeting().unwrap(), Stream::LEGACY);
+    let layout = Layout::dense(4, &[3]).unwrap();
+    let values = [1f32, 2.0, 3.0];
+    let device = block(12);
+    let other = block(12);
+    let (mut old, mut new) = ([0f32; 3], [0f32; 3]);
+    // SAFETY: blocks and arrays of twelve bytes, alive until the end.
+    unsafe {
+        gpu.upload(values.as_ptr().cast(), device.data(), 12, reader).unwrap();
+        gpu.convert(&source(device.data(), &layout), other.data(), DType::Float32, work).unwrap();
+        // A reader that does not wait sees what was there before.
+        gpu.download(other.data(), old.as_mut_ptr().cast(), 12, reader).unwrap();
+        assert_ne!(old, values);
+        assert!(gpu.order(Side::Stream(work), Side::Stream(reader)).unwrap());
+        gpu.download(other.data(), new.as_mut_ptr().cast(), 12, reader).unwrap();
+        assert_eq!(new, values);
+        // What is done needs no waiting for.
+        assert!(!gpu.order(Side::Stream(work), Side::Stream(reader)).unwrap());
+        assert!(!gpu.order(Side::Nothing, Side::Stream(reader)).unwrap());
+        assert!(!gpu.order(Side::Stream(work), Side::Stream(work)).unwrap());
+        // The same where one of the two names no stream.
+        for (before, after) in
+            [(Side::Everything, Side::Stream(reader)), (Side::Stream(work), Side::Everything)]
+        {
+            gpu.upload([0f32; 3].as_ptr().cast(), other.data(), 12, reader).unwrap();
+            gpu.convert(&source(device.data(), &layout), other.data(), DType::Float32, work).unwrap();
+            assert!(gpu.order(before, after).unwrap());
+            gpu.download(other.data(), new.as_mut_ptr().cast(), 12, reader).unwrap();
+            assert_eq!(new, values);
+        }
+    }
+}
+
+fn packing_and_casting() {
+    let gpu = gpu();
+    let values: Vec<f32> = (0..6 * 8).map(|i| i as f32 - 20.5).collect();
+    let device = block(values.len() * 4);
+    let packed = block(values.len() * 8);
+    let layouts: [(&[i64], &[i64]); 4] =
+        [(&[8, 6], &[4, 32]), (&[3, 4], &[64, 8]), (&[2, 8, 3], &[96, 4, 32]), (&[48], &[-4])];
+    // SAFETY: blocks that hold the values, in the larger type too.
+    unsafe {
+        gpu.upload(values.as_ptr().cast(), device.data(), values.len() * 4, Stream::LEGACY).unwrap();
+        for (shape, strides) in layouts {
+            let layout = Layout::strided(4, shape, strides).unwrap();
+            let start = if strides[0] < 0 { device.data().add(47 * 4) } else { device.data() };
+            let mut expected = Vec::new();
+            let mut index = vec![0i64; shape.len()];
+            for _ in 0..layout.count() {
+                let offset: i64 = index.iter().zip(strides).map(|(i, s)| i * s).sum();
+                let first = if strides[0] < 0 { 47 } else { 0 };
+                expected.push(values[(first + offset / 4) as usize]);
+                for axis in (0..shape.len()).rev() {
+                    index[axis] += 1;
+                    if index[axis] < shape[axis] {
+                        break;
+                    }
+                    index[axis] = 0;
+                }
+            }
+            let count = layout.count();
+            gpu.convert(&source(start, &layout), packed.data(), DType::Float32, Stream::LEGACY).unwrap();
+            let mut found = vec![0f32; count];
+            gpu.download(packed.data(), found.as_mut_ptr().cast(), count * 4, Stream::LEGACY).unwrap();
+            assert_eq!(found, expected);
+            gpu.convert(&source(start, &layout), packed.data(), DType::Float64, Stream::LEGACY).unwrap();
+            let mut found = vec![0f64; count];
+            gpu.download(packed.data(), found.as_mut_ptr().cast(), count * 8, Stream::LEGACY).unwrap();
+            assert!(found.iter().zip(&expected).all(|(f, e)| *f == f64::from(*e)));
+        }
+        // To the other GPU.
+        let far = DeviceBlock::new(Gpu::get(1).unwrap(), 8, Stream::LEGACY).unwrap();
+        gpu.copy_to(Gpu::get(1).unwrap(), device.data(), far.data(), 8, Stream::LEGACY).unwrap();
+        let mut found = [0f32; 2];
+        Gpu::get(1).unwrap().download(far.data(), found.as_mut_ptr().cast(), 8, Stream::LEGACY).unwrap();
+        assert_eq!(found, values[..2]);
+    }
+}
+
+fn failures_are_told() {
+    let gpu = gpu();
+    let error = DeviceBlock::new(gpu, 1 << 40, Stream::LEGACY).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+    assert!(error.fact().contains("1099511627776 bytes on cuda:0"), "{error}");
+    let device = block(64);
+    let layout = Layout::strided(4, &[2, 2], &[4, 16]).unwrap();
+    let mut found = [0u8; 16];
+    // SAFETY: a block and an array that are large enough.
+    unsafe {
+        fail("cuLaunchKernel", 0, 719);
+        let error =
+            gpu.convert(&source(device.data(), &layout), device.data(), DType::Float64, Stream::LEGACY);
+        let error = error.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::DeviceFailed);
+        assert!(error.fact().contains("CUDA_ERROR_LAUNCH_FAILED: unspecified launch failure"), "{error}");
+        fail("cuMemcpyDtoHAsync_v2", 0, 12_345);
+        let error = gpu.download(device.data(), found.as_mut_ptr(), 16, Stream::LEGACY).unwrap_err();
+        assert!(error.fact().contains("error 12345"), "{error}");
+        // And then all is well again.
+        gpu.download(device.data(), found.as_mut_ptr(), 16, Stream::LEGACY).unwrap();
+    }
+}

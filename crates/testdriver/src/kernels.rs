@@ -1,0 +1,106 @@
+//! The kernels, as plain loops: what each one is asked to do, read from its arguments.
+
+use crate::world::Work;
+use std::ffi::c_void;
+use tensorferry_core::{ByteOrder, DType, Layout, pack};
+
+const MOST: usize = 64;
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Gather {
+    from: *const u8,
+    to: *mut u8,
+    count: u64,
+    rank: u64,
+    lengths: [u64; MOST],
+    steps: [i64; MOST],
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Planes {
+    from: *const u8,
+    to: *mut u8,
+    rows: u64,
+    columns: u64,
+    from_pitch: i64,
+    to_pitch: i64,
+    from_plane: i64,
+    to_plane: i64,
+}
+
+struct Sent<T>(T);
+
+// SAFETY: addresses that the caller of the driver keeps alive; one thread runs the work.
+unsafe impl<T> Send for Sent<T> {}
+
+pub(crate) fn is_known(name: &str) -> bool {
+    name == "cast" || item(name).is_some()
+}
+
+/// The size of an element in a kernel's name.
+fn item(name: &str) -> Option<usize> {
+    let (kind, size) = name.split_once('_')?;
+    ["gather", "transpose"].contains(&kind).then(|| size.parse().ok()).flatten()
+}
+
+/// What a kernel does, with a grid so many planes deep.
+///
+/// # Safety
+/// The arguments are those of the kernel.
+pub(crate) unsafe fn work(name: &str, planes: u32, arguments: *mut *mut c_void) -> Work {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let first = *arguments;
+        let number = |place: usize| *(*arguments.add(place)).cast::<u32>();
+        match item(name) {
+            Some(item) if name.starts_with("transpose") => {
+                let job = Sent(*first.cast::<Planes>());
+                Box::new(move || (0..i64::from(planes)).for_each(|plane| transpose({ &job }.0, plane, item)))
+            }
+            Some(item) => {
+                let job = Sent(*first.cast::<Gather>());
+                let dtype = [DType::UInt8, DType::UInt16, DType::UInt32, DType::UInt64, DType::Complex128]
+                    [item.trailing_zeros() as usize];
+                Box::new(move || gather({ &job }.0, dtype, ByteOrder::Native, dtype))
+            }
+            None => {
+                let job = Sent(*first.cast::<Gather>());
+                let dtype = |code: u32| DType::all().nth(code as usize).unwrap_or(DType::UInt8);
+                let (from, to) = (dtype(number(1)), dtype(number(3)));
+                let order = if number(2) == 0 { ByteOrder::Native } else { ByteOrder::Swapped };
+                Box::new(move || gather({ &job }.0, from, order, to))
+            }
+        }
+    }
+}
+
+fn gather(job: Gather, from: DType, order: ByteOrder, to: DType) {
+    let rank = job.rank as usize;
+    let lengths: Vec<i64> = job.lengths[..rank].iter().map(|&length| length as i64).collect();
+    let (Ok(source), Ok(target)) =
+        (Layout::strided(from.size(), &lengths, &job.steps[..rank]), Layout::dense(to.size(), &lengths))
+    else {
+        return;
+    };
+    let source = pack::Source { data: job.from, dtype: from, layout: &source, order };
+    let target = pack::Destination { data: job.to, dtype: to, layout: &target };
+    // SAFETY: the launcher vouches for both.
+    let _ = unsafe { pack::convert(&source, &target, 1) };
+}
+
+fn transpose(job: Planes, plane: i64, item: usize) {
+    let Planes { from, to, rows, columns, from_pitch, to_pitch, from_plane, to_plane } = job;
+    let from = from.wrapping_offset((plane * from_plane) as isize);
+    let to = to.wrapping_offset((plane * to_plane) as isize);
+    for row in 0..rows as i64 {
+        for column in 0..columns as i64 {
+            // SAFETY: the launcher vouches for both.
+            unsafe {
+                let read = from.offset((row * from_pitch + column * item as i64) as isize);
+                read.copy_to(to.offset((column * to_pitch + row * item as i64) as isize), item);
+            }
+        }
+    }
+}

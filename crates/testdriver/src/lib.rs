@@ -1,0 +1,267 @@
+//! A library with the names of the CUDA driver, over host memory, for machines without a GPU.
+//!
+//! There are two devices. Streams do their work only when somebody waits for it ([`world`]), so that a missing wait
+//! shows as a wrong value. Every call is counted ([`testdriver_calls`]), and any can be made to fail
+//! ([`testdriver_fail`]). It is for tests alone and goes into no wheel.
+
+#![expect(clippy::missing_safety_doc, reason = "the contracts are those of the CUDA driver's documentation")]
+
+mod kernels;
+mod world;
+
+use std::collections::HashMap;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use world::World;
+
+const SUCCESS: c_int = 0;
+const INVALID_VALUE: c_int = 1;
+const OUT_OF_MEMORY: c_int = 2;
+const INVALID_DEVICE: c_int = 101;
+const NOT_FOUND: c_int = 500;
+const NOT_READY: c_int = 600;
+
+/// How many devices there are, and how much memory each seems to have.
+const DEVICES: c_int = 2;
+const TOTAL: usize = 1 << 30;
+
+/// The context of the first device; the others follow.
+const CONTEXT: usize = 0xc000;
+
+#[derive(Default)]
+struct Driver {
+    world: World,
+    calls: HashMap<String, u64>,
+    /// By function: the number of the call that fails, and what it answers.
+    faults: HashMap<String, (u64, c_int)>,
+    contexts: Vec<usize>,
+    functions: Vec<String>,
+}
+
+static DRIVER: LazyLock<Mutex<Driver>> = LazyLock::new(Mutex::default);
+
+fn driver() -> MutexGuard<'static, Driver> {
+    DRIVER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Counts a call, and gives the status of one that is to fail.
+fn enter(name: &str) -> Result<MutexGuard<'static, Driver>, c_int> {
+    let mut driver = driver();
+    let count = driver.calls.entry(name.to_owned()).or_default();
+    *count += 1;
+    let count = *count;
+    match driver.faults.get(name) {
+        Some(&(number, status)) if number == count => Err(status),
+        _ => Ok(driver),
+    }
+}
+
+/// How often a function was called.
+///
+/// # Safety
+/// A C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn testdriver_calls(name: *const c_char) -> u64 {
+    // SAFETY: the caller's contract.
+    let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+    driver().calls.get(name.as_ref()).copied().unwrap_or(0)
+}
+
+/// Makes the call after so many more of a function fail with this status.
+///
+/// # Safety
+/// A C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn testdriver_fail(name: *const c_char, after: u64, status: c_int) {
+    // SAFETY: the caller's contract.
+    let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
+    let mut driver = driver();
+    let number = driver.calls.get(&name).copied().unwrap_or(0) + after + 1;
+    driver.faults.insert(name, (number, status));
+}
+
+/// Bytes of device memory that are in use.
+#[unsafe(no_mangle)]
+pub extern "C" fn testdriver_used() -> usize {
+    driver().world.used()
+}
+
+/// The functions themselves: each counts its call, may be made to fail, and answers with what its body gives.
+macro_rules! functions {
+    ($($name:ident($($argument:ident: $kind:ty),*) |$driver:ident| $body:block)*) => {$(
+        #[doc = concat!("`", stringify!($name), "`.")]
+        #[unsafe(no_mangle)]
+        #[allow(non_snake_case, clippy::allow_attributes, reason = "the driver's own names")]
+        #[allow(clippy::too_many_arguments, clippy::allow_attributes, reason = "the driver's own")]
+        pub unsafe extern "C" fn $name($($argument: $kind),*) -> c_int {
+            match enter(stringify!($name)) {
+                Ok(mut guard) => {
+                    #[allow(unused_variables, clippy::allow_attributes, reason = "not every body needs it")]
+                    let $driver = &mut *guard;
+                    // SAFETY: the caller's contract, which is that of the CUDA driver.
+                    #[allow(unused_unsafe, clippy::allow_attributes, reason = "not every body writes")]
+                    unsafe { $body }
+                }
+                Err(status) => status,
+            }
+        }
+    )*};
+}
+
+functions! {
+    cuInit(_flags: c_uint) |driver| { SUCCESS }
+    cuDriverGetVersion(version: *mut c_int) |driver| { *version = 13000; SUCCESS }
+    cuGetErrorName(status: c_int, text: *mut *const c_char) |driver| {
+        *text = match status {
+            OUT_OF_MEMORY => c"CUDA_ERROR_OUT_OF_MEMORY",
+            INVALID_DEVICE => c"CUDA_ERROR_INVALID_DEVICE",
+            719 => c"CUDA_ERROR_LAUNCH_FAILED",
+            _ => return INVALID_VALUE,
+        }
+        .as_ptr();
+        SUCCESS
+    }
+    cuGetErrorString(status: c_int, text: *mut *const c_char) |driver| {
+        *text = match status {
+            OUT_OF_MEMORY => c"out of memory",
+            INVALID_DEVICE => c"invalid device ordinal",
+            719 => c"unspecified launch failure",
+            _ => return INVALID_VALUE,
+        }
+        .as_ptr();
+        SUCCESS
+    }
+    cuDeviceGetCount(count: *mut c_int) |driver| { *count = DEVICES; SUCCESS }
+    cuDeviceGet(device: *mut c_int, index: c_int) |driver| {
+        if !(0..DEVICES).contains(&index) { return INVALID_DEVICE; }
+        *device = index;
+        SUCCESS
+    }
+    cuDevicePrimaryCtxRetain(context: *mut *mut c_void, device: c_int) |driver| {
+        *context = std::ptr::without_provenance_mut(CONTEXT + device as usize);
+        SUCCESS
+    }
+    cuCtxPushCurrent_v2(context: *mut c_void) |driver| { driver.contexts.push(context as usize); SUCCESS }
+    cuCtxPopCurrent_v2(context: *mut *mut c_void) |driver| {
+        *context = std::ptr::without_provenance_mut(driver.contexts.pop().unwrap_or(0));
+        SUCCESS
+    }
+    cuCtxGetCurrent(context: *mut *mut c_void) |driver| {
+        *context = std::ptr::without_provenance_mut(driver.contexts.last().copied().unwrap_or(0));
+        SUCCESS
+    }
+    cuCtxSynchronize() |driver| { driver.world.finish_all(); SUCCESS }
+    cuCtxRecordEvent(_context: *mut c_void, event: *mut c_void) |driver| {
+        driver.world.record_all(event as usize);
+        SUCCESS
+    }
+    cuCtxWaitEvent(_context: *mut c_void, event: *mut c_void) |driver| {
+        driver.world.wait_all(event as usize);
+        SUCCESS
+    }
+    cuStreamCreate(stream: *mut *mut c_void, _flags: c_uint) |driver| {
+        *stream = std::ptr::without_provenance_mut(driver.world.handle());
+        SUCCESS
+    }
+    cuStreamQuery(stream: *mut c_void) |driver| {
+        if driver.world.is_idle(stream as usize) { SUCCESS } else { NOT_READY }
+    }
+    cuStreamSynchronize(stream: *mut c_void) |driver| { driver.world.finish(stream as usize); SUCCESS }
+    cuStreamWaitEvent(stream: *mut c_void, event: *mut c_void, _flags: c_uint) |driver| {
+        driver.world.wait(stream as usize, event as usize);
+        SUCCESS
+    }
+    cuStreamIsCapturing(_stream: *mut c_void, state: *mut c_int) |driver| { *state = 0; SUCCESS }
+    cuEventCreate(event: *mut *mut c_void, _flags: c_uint) |driver| {
+        *event = std::ptr::without_provenance_mut(driver.world.handle());
+        SUCCESS
+    }
+    cuEventRecord(event: *mut c_void, stream: *mut c_void) |driver| {
+        driver.world.record(event as usize, stream as usize);
+        SUCCESS
+    }
+    cuEventQuery(event: *mut c_void) |driver| {
+        if driver.world.is_over(event as usize) { SUCCESS } else { NOT_READY }
+    }
+    cuEventSynchronize(event: *mut c_void) |driver| { driver.world.finish_event(event as usize); SUCCESS }
+    cuEventDestroy_v2(_event: *mut c_void) |driver| { SUCCESS }
+    cuMemGetInfo_v2(free: *mut usize, total: *mut usize) |driver| {
+        *free = TOTAL.saturating_sub(driver.world.used());
+        *total = TOTAL;
+        SUCCESS
+    }
+    cuMemAlloc_v2(address: *mut u64, bytes: usize) |driver| {
+        if bytes == 0 { return INVALID_VALUE; }
+        if driver.world.used() + bytes > TOTAL { return OUT_OF_MEMORY; }
+        *address = driver.world.allocate(bytes, true) as u64;
+        SUCCESS
+    }
+    cuMemFree_v2(address: u64) |driver| {
+        if driver.world.free(address as usize) { SUCCESS } else { INVALID_VALUE }
+    }
+    cuMemHostAlloc(data: *mut *mut c_void, bytes: usize, _flags: c_uint) |driver| {
+        *data = std::ptr::with_exposed_provenance_mut(driver.world.allocate(bytes, false));
+        SUCCESS
+    }
+    cuMemFreeHost(data: *mut c_void) |driver| {
+        if driver.world.free(data as usize) { SUCCESS } else { INVALID_VALUE }
+    }
+    cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: *mut c_void) |driver| {
+        copy(driver, to as usize, from as usize, bytes, stream)
+    }
+    cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: *mut c_void) |driver| {
+        copy(driver, to as usize, from as usize, bytes, stream)
+    }
+    cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: *mut c_void) |driver| {
+        copy(driver, to as usize, from as usize, bytes, stream)
+    }
+    cuMemcpyPeerAsync(
+        to: u64, _to_context: *mut c_void, from: u64, _from_context: *mut c_void, bytes: usize, stream: *mut c_void
+    ) |driver| {
+        copy(driver, to as usize, from as usize, bytes, stream)
+    }
+    cuPointerGetAttributes(count: c_uint, which: *const c_int, into: *const *mut c_void, address: u64) |driver| {
+        let block = driver.world.block_of(address as usize).map(|block| block.on_device);
+        for place in 0..count as usize {
+            let answer = into.add(place).read().cast::<c_uint>();
+            // Memory type, managed or not, and the device.
+            *answer = match (*which.add(place), block) {
+                (2, Some(true)) => 2,
+                (2, Some(false)) => 1,
+                _ => 0,
+            };
+        }
+        SUCCESS
+    }
+    cuModuleLoadData(module: *mut *mut c_void, _image: *const c_void) |driver| {
+        *module = std::ptr::without_provenance_mut(driver.world.handle());
+        SUCCESS
+    }
+    cuModuleGetFunction(function: *mut *mut c_void, _module: *mut c_void, name: *const c_char) |driver| {
+        let name = CStr::from_ptr(name).to_string_lossy().into_owned();
+        if !kernels::is_known(&name) { return NOT_FOUND; }
+        driver.functions.push(name);
+        *function = std::ptr::without_provenance_mut(driver.functions.len());
+        SUCCESS
+    }
+    cuLaunchKernel(
+        function: *mut c_void, _x: c_uint, _y: c_uint, planes: c_uint, _wide: c_uint, _high: c_uint, _deep: c_uint,
+        _shared: c_uint, stream: *mut c_void, arguments: *mut *mut c_void, _extra: *mut *mut c_void
+    ) |driver| {
+        let Some(name) = driver.functions.get((function as usize).wrapping_sub(1)) else { return INVALID_VALUE };
+        let work = kernels::work(name, planes, arguments);
+        driver.world.queue(stream as usize, work);
+        SUCCESS
+    }
+}
+
+/// Queues a copy.
+fn copy(driver: &mut Driver, to: usize, from: usize, bytes: usize, stream: *mut c_void) -> c_int {
+    let work = Box::new(move || {
+        let from: *const u8 = std::ptr::with_exposed_provenance(from);
+        // SAFETY: what the caller of the driver vouched for: both are there until the stream is past this.
+        unsafe { from.copy_to(std::ptr::with_exposed_provenance_mut(to), bytes) }
+    });
+    driver.world.queue(stream as usize, work);
+    SUCCESS
+}

@@ -1,0 +1,177 @@
+//! Memory, streams and events that behave as CUDA allows them to at its laziest.
+//!
+//! Work on a stream is put down and not done: it runs when somebody waits for it, on the host or from another stream,
+//! and never earlier. A reader that forgot to wait therefore finds old values, every time.
+
+use std::collections::{BTreeMap, HashMap};
+
+/// A piece of work.
+pub(crate) type Work = Box<dyn FnOnce() + Send>;
+
+/// What a stream has been told to do.
+enum Step {
+    Do(Work),
+    /// Go on when each of these streams has done so many steps.
+    Wait(Moment),
+}
+
+/// How far streams had been filled when an event was recorded.
+type Moment = Vec<(usize, u64)>;
+
+#[derive(Default)]
+struct Stream {
+    /// Steps that were put down, and of these the ones that are done.
+    given: u64,
+    done: u64,
+    steps: std::collections::VecDeque<Step>,
+}
+
+/// Everything there is.
+#[derive(Default)]
+pub(crate) struct World {
+    streams: BTreeMap<usize, Stream>,
+    events: HashMap<usize, Moment>,
+    /// What streams that are used for the first time wait for.
+    barrier: Moment,
+    /// Blocks by address, and whether they are a device's.
+    blocks: BTreeMap<usize, Block>,
+    next: usize,
+}
+
+pub(crate) struct Block {
+    pub(crate) on_device: bool,
+    memory: Box<[u64]>,
+    bytes: usize,
+}
+
+impl World {
+    /// A new handle; none is small, so that none looks like a default stream.
+    pub(crate) fn handle(&mut self) -> usize {
+        self.next += 0x100;
+        0x1000 + self.next
+    }
+
+    fn stream(&mut self, stream: usize) -> &mut Stream {
+        let barrier = self.barrier.clone();
+        self.streams.entry(stream).or_insert_with(|| {
+            let mut new = Stream::default();
+            if !barrier.is_empty() {
+                new.given = 1;
+                new.steps.push_back(Step::Wait(barrier));
+            }
+            new
+        })
+    }
+
+    fn put(&mut self, stream: usize, step: Step) {
+        let stream = self.stream(stream);
+        stream.given += 1;
+        stream.steps.push_back(step);
+    }
+
+    /// Puts work on a stream.
+    pub(crate) fn queue(&mut self, stream: usize, work: Work) {
+        self.put(stream, Step::Do(work));
+    }
+
+    /// Whether a stream has nothing left to do.
+    pub(crate) fn is_idle(&mut self, stream: usize) -> bool {
+        self.stream(stream).steps.is_empty()
+    }
+
+    /// Does what a stream was told until it has done so many steps.
+    fn run_to(&mut self, stream: usize, until: u64) {
+        while self.stream(stream).done < until {
+            let Some(step) = self.stream(stream).steps.pop_front() else { return };
+            match step {
+                Step::Do(work) => work(),
+                Step::Wait(moment) => moment.into_iter().for_each(|(other, until)| self.run_to(other, until)),
+            }
+            self.stream(stream).done += 1;
+        }
+    }
+
+    /// Does all that a stream was told.
+    pub(crate) fn finish(&mut self, stream: usize) {
+        let until = self.stream(stream).given;
+        self.run_to(stream, until);
+    }
+
+    /// Does everything.
+    pub(crate) fn finish_all(&mut self) {
+        let streams: Vec<usize> = self.streams.keys().copied().collect();
+        streams.into_iter().for_each(|stream| self.finish(stream));
+    }
+
+    /// Notes how full a stream is.
+    pub(crate) fn record(&mut self, event: usize, stream: usize) {
+        let given = self.stream(stream).given;
+        self.events.insert(event, vec![(stream, given)]);
+    }
+
+    /// Notes how full every stream is.
+    pub(crate) fn record_all(&mut self, event: usize) {
+        let moment = self.streams.iter().map(|(handle, stream)| (*handle, stream.given)).collect();
+        self.events.insert(event, moment);
+    }
+
+    /// Lets a stream wait for an event as it is now; one that was never recorded is over.
+    pub(crate) fn wait(&mut self, stream: usize, event: usize) {
+        if let Some(moment) = self.events.get(&event).cloned() {
+            self.put(stream, Step::Wait(moment));
+        }
+    }
+
+    /// Lets every stream wait, those that are still to come included.
+    pub(crate) fn wait_all(&mut self, event: usize) {
+        let Some(moment) = self.events.get(&event).cloned() else { return };
+        let streams: Vec<usize> = self.streams.keys().copied().collect();
+        streams.into_iter().for_each(|stream| self.put(stream, Step::Wait(moment.clone())));
+        self.barrier.extend(moment);
+    }
+
+    /// Does what an event stands for.
+    pub(crate) fn finish_event(&mut self, event: usize) {
+        let moment = self.events.get(&event).cloned().unwrap_or_default();
+        moment.into_iter().for_each(|(stream, until)| self.run_to(stream, until));
+    }
+
+    /// Whether what an event stands for is done.
+    pub(crate) fn is_over(&mut self, event: usize) -> bool {
+        let moment = self.events.get(&event).cloned().unwrap_or_default();
+        moment.into_iter().all(|(stream, until)| self.stream(stream).done >= until)
+    }
+
+    /// New memory, full of a pattern that is no value anybody expects.
+    pub(crate) fn allocate(&mut self, bytes: usize, on_device: bool) -> usize {
+        let memory = vec![0xdead_beef_dead_beef_u64; bytes.div_ceil(8) + 8].into_boxed_slice();
+        let start = (memory.as_ptr() as usize).next_multiple_of(64);
+        self.blocks.insert(start, Block { on_device, memory, bytes });
+        start
+    }
+
+    /// Gives memory back; whether there was such.
+    pub(crate) fn free(&mut self, address: usize) -> bool {
+        // Work that still uses it would write to memory of somebody else: kept, so that a test sees wrong values
+        // instead of a crash.
+        match self.blocks.remove(&address) {
+            Some(mut block) => {
+                block.memory.fill(0xfeed_face_feed_face);
+                std::mem::forget(block);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The block that an address lies in.
+    pub(crate) fn block_of(&self, address: usize) -> Option<&Block> {
+        let (start, block) = self.blocks.range(..=address).next_back()?;
+        (address < start + block.bytes.max(1)).then_some(block)
+    }
+
+    /// Bytes of device memory in use.
+    pub(crate) fn used(&self) -> usize {
+        self.blocks.values().filter(|block| block.on_device).map(|block| block.bytes).sum()
+    }
+}
