@@ -100,6 +100,7 @@ def measure(job: Job, mib: int, threads: int, quick: bool) -> dict[str, Any]:
         }
 
     firsts: dict[str, list[float]] = {name: [] for name in candidates}
+    back_free_memory(int(x.nbytes * job.result))
     for turn in range(FIRST_CALLS):
         for name in candidates if turn % 2 == 0 else reversed(candidates):
             firsts[name].append(child.forked(partial(first, name)))

@@ -11,11 +11,14 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 ROOT = Path(__file__).parent.parent
 # The names under which each one may be installed.
 PACKAGES = {
     "numpy": ("numpy",),
     "torch": ("torch",),
+    "cupy": ("cupy", "cupy-cuda13x", "cupy-cuda12x"),
     "jax": ("jax",),
     "tensorflow": ("tensorflow", "tensorflow-cpu"),
     "tensorferry": ("tensorferry",),
@@ -28,6 +31,7 @@ def facts() -> dict[str, Any]:
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "cpu": _cpu(),
         "cores": cores(),
+        "gpu": gpu(),
         "memory GiB": round(_memory("MemTotal") / 2**30, 1),
         "kernel": platform.release().split("-")[0],
         "huge pages": _huge_pages(),
@@ -38,11 +42,23 @@ def facts() -> dict[str, Any]:
     }
 
 
+def gpu() -> str | None:
+    """The GPU and its driver, as the driver's own tool has it."""
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):
+        found = subprocess.run(
+            query, capture_output=True, text=True, check=True
+        ).stdout.splitlines()
+        return found[0].replace(", ", ", driver ") if found else None
+    return None
+
+
 def name() -> str:
     """A short name of this kind of machine, fit for a file name."""
     model = re.sub(r"\(\w+\)|\bCPU\b|\bProcessor\b|@.*", " ", _cpu())
     words = re.findall(r"[a-z0-9]+", model.lower())
-    return "-".join([*words, f"{cores()}-cores"])
+    graphics = re.findall(r"[a-z0-9]+", (gpu() or "").split(",")[0].lower())
+    return "-".join([*words, f"{cores()}-cores", *graphics])
 
 
 def cores() -> int:
@@ -56,11 +72,13 @@ def back_free_memory(size: int) -> None:
     A virtual machine has memory that its host has not provided yet, and who touches it first pays
     several times the cost of a page fault. That is nobody's merit, so nobody is measured on it.
     """
-    with mmap.mmap(-1, max(size, 1)) as memory:
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            memory.madvise(mmap.MADV_HUGEPAGE)
-        for place in range(0, size, mmap.PAGESIZE):
-            memory[place] = 1
+    memory = mmap.mmap(-1, max(size, 1))
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    view = np.frombuffer(memory, np.uint8)
+    view.fill(1)
+    del view
+    memory.close()
 
 
 def free_memory() -> int:
@@ -92,7 +110,12 @@ def _version(*names: str) -> str | None:
 
 
 def _commit() -> str:
-    """The commit, and whether the tree differs from it; records do not change what is measured."""
+    """The commit, and whether the tree differs from it; records do not change what is measured.
+
+    A copy of the tree without its history is told by TENSORFERRY_COMMIT.
+    """
+    if told := os.environ.get("TENSORFERRY_COMMIT"):
+        return told
     try:
         commit = _git("rev-parse", "--short=12", "HEAD")
         changed = _git("status", "--porcelain", "--", ".", ":!benches/records")

@@ -35,7 +35,8 @@ def write(
     if void:
         parts.append(f"```text{VOID}```\n\n**VOID: the control failed, so no figure here counts.**")
     parts += [render(section).rstrip() for section in sections.values()]
-    parts.append(control_text(controls))
+    if controls:
+        parts.append(control_text(controls))
     path.with_suffix(".md").write_text("\n\n".join(parts) + "\n")
     return path
 

@@ -6,7 +6,9 @@ when the control failed: then the run is void, however good its figures are.
 """
 
 import argparse
+import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +18,18 @@ import record
 from table import VOID, Section, misses, render
 
 SECTIONS = ("percall", "convert", "trees", "threads", "instructions")
+# Needs a GPU, so it is run by name.
+GPU = "gpu"
+# Seconds between a section and the control after it.
+SETTLE = 5
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Ratios against the best native one-liner.")
     parser.add_argument("--quick", action="store_true", help="fewer rounds, no 1 GiB, fewer pairs")
-    parser.add_argument("--only", nargs="+", choices=SECTIONS, metavar="NAME", default=SECTIONS)
+    parser.add_argument(
+        "--only", nargs="+", choices=(*SECTIONS, GPU), metavar="NAME", default=SECTIONS
+    )
     parser.add_argument(
         "--record",
         type=Path,
@@ -31,25 +39,44 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def given(section: str) -> dict[str, str]:
+    """The environment of a section, beyond what all of them have: a GPU is shown to one of them."""
+    if section != GPU:
+        return {}
+    return {
+        "CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0"),
+        "JAX_PLATFORMS": "",
+    }
+
+
 def main() -> int:
     options = arguments()
     facts = machine.facts()
     print(record.machine_line(facts), flush=True)
     controls: dict[str, Any] = {}
     sections: dict[str, Section] = {}
+    # The control is one of the host's memory, which a share on a GPU does not touch.
+    controlled = list(options.only) != [GPU]
     try:
-        controls["at the start"] = child.call("control:run")
+        if controlled:
+            controls["at the start"] = child.call("control:run")
         for name in options.only:
             print(f"\n... {name}", file=sys.stderr, flush=True)
-            sections[name] = Section(**child.call(f"{name}:run", options.quick))
+            sections[name] = Section(
+                **child.call(f"{name}:run", options.quick, environment=given(name))
+            )
             print("\n" + render(sections[name]), flush=True)
-            controls[f"after {name}"] = child.call("control:run")
+            if controlled:
+                # What a section has given back, the system clears and hands on for a while.
+                time.sleep(SETTLE)
+                controls[f"after {name}"] = child.call("control:run")
     except child.ChildFailed as error:
         print(f"error: {error}; its own message is above", file=sys.stderr)
         return 1
 
     missed = sum(misses(section) for section in sections.values())
-    print(record.control_text(controls))
+    if controlled:
+        print(record.control_text(controls))
     print(f"\nMissed targets: {missed}.")
     full = not options.quick and options.only == SECTIONS
     folder = options.record or (Path(__file__).parent / "records" if full else None)

@@ -62,7 +62,7 @@ def test_asking_for_a_name_imports_only_that():
         """
         import sys, array
         import tensorferry as ferry
-        assert [f.loaded for f in ferry.frameworks()] == [False] * 6, ferry.frameworks()
+        assert [f.loaded for f in ferry.frameworks()] == [False] * 7, ferry.frameworks()
         assert "numpy" not in sys.modules
         got = ferry.to(array.array("f", [1, 2]), "numpy")
         assert got.tolist() == [1, 2] and "torch" not in sys.modules and "jax" not in sys.modules

@@ -1,13 +1,15 @@
 """Any tensor, any framework, one call.
 
-`import tensorferry as ferry`, then `ferry.to(x, "torch")`: tensors of NumPy, PyTorch, JAX,
-TensorFlow, Paddle and MLX, and anything that speaks DLPack, the buffer protocol or the array
-interface, become tensors of any of these frameworks. Memory is shared when it can be and copied
-when it must be; `ferry.plan` says beforehand which and why, `ferry.trace` what did happen.
+`import tensorferry as ferry`, then `ferry.to(x, "torch")`: tensors of NumPy, CuPy, PyTorch, JAX,
+TensorFlow, Paddle and MLX, and anything that speaks DLPack, the buffer protocol or an array
+interface, become tensors of any of these frameworks, on the CPU and on CUDA GPUs. Memory is shared
+when it can be and copied when it must be; `ferry.plan` says beforehand which and why, `ferry.trace`
+what did happen.
 """
 
 from tensorferry._native import (
     CopyRequired,
+    DeviceFailed,
     FerryError,
     FrameworkInfo,
     FrameworkMissing,
@@ -37,6 +39,7 @@ from tensorferry._native import (
 
 __all__ = [
     "CopyRequired",
+    "DeviceFailed",
     "FerryError",
     "FrameworkInfo",
     "FrameworkMissing",

@@ -5,28 +5,33 @@
 use crate::buffers;
 use crate::errors::{Failure, Result, fail, not_a_tensor};
 use crate::frameworks::{Target, registered};
+use crate::gpu;
 use crate::kinds::Recognised;
 use crate::owner::Owner;
 use crate::protocols;
 use crate::recognise::recognise;
 use crate::settings;
 use crate::source::{Memory, Source};
+use crate::streams::Streams;
 use crate::trace;
+use crate::wishes::Asked;
 use pyo3::prelude::*;
 use smallvec::smallvec;
 use std::time::Instant;
 use tensorferry_core::host::HostBlock;
 use tensorferry_core::plan::{self, Holds, Plan, Reason, Route, TargetFacts, Wanted, Wishes};
 use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout, Tensor, frozen, pack};
+use tensorferry_cuda::{Gpu, Side};
 
 /// Copies of at least this many bytes let other Python threads run; below it, letting go costs more.
 const DETACH_FROM: usize = 64 << 10;
 
 /// Where to, and how.
-#[derive(Clone, Copy)]
 pub(crate) struct Journey {
     pub(crate) target: Target,
     pub(crate) wishes: Wishes,
+    /// The stream on which the caller will use the result.
+    pub(crate) stream: Option<Asked>,
 }
 
 /// Reads any object that is a tensor.
@@ -90,8 +95,13 @@ pub(crate) fn plain<'py>(object: &Bound<'py, PyAny>, recognised: Recognised, tar
     // Looked at where it lies: each move of a tensor from here to there costs as much as planning the trip.
     let access = source.as_ref().ok().and_then(|source| plan::plain_share(&source.facts(), facts));
     match (access, source) {
-        (Some(access), Ok(Source { memory: Memory::Here(tensor), .. })) => {
-            match target.write(object.py(), lend(tensor, facts, access)) {
+        (Some(access), Ok(Source { memory: Memory::Here(tensor), streams, .. })) => {
+            let tensor = lend(tensor, facts, access);
+            let written = match streams {
+                None => target.write(object.py(), tensor),
+                Some(streams) => share_gpu(object.py(), tensor, *streams, target, None),
+            };
+            match written {
                 Ok(result) => Begun::Done(result),
                 Err(failure) => Begun::Failed(failure),
             }
@@ -107,7 +117,7 @@ pub(crate) fn one<'py>(
     recognised: Recognised,
     journey: &Journey,
 ) -> Result<Bound<'py, PyAny>> {
-    if journey.wishes == Wishes::NONE {
+    if journey.wishes == Wishes::NONE && journey.stream.is_none() {
         match plain(object, recognised, journey.target) {
             Begun::Done(result) => return Ok(result),
             Begun::Read(source) => return planned(object.py(), source, journey, None),
@@ -129,12 +139,25 @@ pub(crate) fn planned<'py>(
     let target = journey.target.facts(py)?;
     let facts = source.facts();
     let plan = plan::decide(&facts, target, &journey.wishes)?;
+    check_stream(&facts, &plan, journey)?;
     let report = started.map(|started| (started, crate::report::PlanReport::new(&facts, target, &plan)));
     let result = run(py, source, target, &plan, journey)?;
     if let Some((started, report)) = report {
         trace::record(py, report, started.elapsed())?;
     }
     Ok(result)
+}
+
+/// Sees that a stream is named only where there is one: work on the host is finished when a call returns.
+fn check_stream(source: &plan::SourceFacts<'_>, plan: &Plan, journey: &Journey) -> Result<()> {
+    if journey.stream.is_none() || source.device.is_cuda() || plan.device.is_cuda() {
+        return Ok(());
+    }
+    Err(fail(
+        ErrorKind::InvalidArgument,
+        "a stream orders work on a GPU, and this trip stays on the host",
+        "leave stream out",
+    ))
 }
 
 /// Plans one trip, moving nothing.
@@ -147,6 +170,7 @@ pub(crate) fn plan_one(
     let target = journey.target.facts(object.py())?;
     let facts = source.facts();
     let plan = plan::decide(&facts, target, &journey.wishes)?;
+    check_stream(&facts, &plan, journey)?;
     Ok(crate::report::PlanReport::new(&facts, target, &plan))
 }
 
@@ -159,7 +183,16 @@ fn run<'py>(
 ) -> Result<Bound<'py, PyAny>> {
     let tensor = match &plan.route {
         Route::Itself => return Ok(source.object),
-        Route::Share => lend(in_place(source)?, target, plan.access),
+        Route::Share => {
+            let mut source = source;
+            let streams = source.streams.take();
+            let tensor = lend(in_place(source)?, target, plan.access);
+            if let Some(streams) = streams {
+                return share_gpu(py, tensor, *streams, journey.target, journey.stream.as_ref());
+            }
+            tensor
+        }
+        Route::Copy(_) if plan.device.is_cuda() => return copy_to_gpu(py, source, target, plan, journey),
         Route::Copy(_) => {
             let mut tensor =
                 if plan.target_copies() { in_place(source)? } else { copy(py, source, target, plan)? };
@@ -168,6 +201,57 @@ fn run<'py>(
         }
     };
     journey.target.write(py, tensor)
+}
+
+/// Shares GPU memory, in the order of both ends' streams.
+#[cold]
+fn share_gpu<'py>(
+    py: Python<'py>,
+    tensor: Tensor<Owner>,
+    from: Streams,
+    target: Target,
+    stream: Option<&Asked>,
+) -> Result<Bound<'py, PyAny>> {
+    let framework = target.builtin()?;
+    let to = match stream {
+        Some(asked) => Streams::on(asked.stream).kept_by(asked.object.bind(py).clone()),
+        None => framework.streams(py, Gpu::get(tensor.device().index)?)?,
+    };
+    let (tensor, waits) = gpu::hand_over(tensor, from, to)?;
+    framework.write_gpu(py, tensor, waits)
+}
+
+/// Copies into memory of the target's own on a GPU.
+fn copy_to_gpu<'py>(
+    py: Python<'py>,
+    source: Source<'py>,
+    target: &TargetFacts,
+    plan: &Plan,
+    journey: &Journey,
+) -> Result<Bound<'py, PyAny>> {
+    let framework = journey.target.builtin()?;
+    let streams = source.streams;
+    let tensor = match source.memory {
+        Memory::Here(tensor) => tensor,
+        Memory::Later { pending, .. } => {
+            let tensor = materialise(&source.object, pending)?;
+            if tensor.device().is_beside(plan.device)
+                && fits(&tensor, target, plan.dtype)
+                && let Some(streams) = streams
+            {
+                return share_gpu(py, tensor, *streams, journey.target, journey.stream.as_ref());
+            }
+            tensor
+        }
+    };
+    let streams = if tensor.device().is_host() { None } else { streams.as_deref() };
+    let near = Gpu::get(plan.device.index)?;
+    let mut room = framework.allocate(py, plan.dtype, tensor.layout().shape(), near)?;
+    if let Some(asked) = &journey.stream {
+        room.streams.takes = Side::Stream(asked.stream);
+    }
+    gpu::fill(py, &tensor, streams, &room, plan.dtype, plan.device)?;
+    Ok(room.object)
 }
 
 /// Says to a target that listens that the memory is only to be read.
@@ -215,17 +299,24 @@ fn mark(tensor: Tensor<Owner>) -> Tensor<Owner> {
 
 /// Memory of our own with the source's values, in the type that the plan names.
 fn copy(py: Python<'_>, source: Source<'_>, target: &TargetFacts, plan: &Plan) -> Result<Tensor<Owner>> {
+    let streams = source.streams;
     let tensor = match source.memory {
         Memory::Here(tensor) => tensor,
         Memory::Later { pending, .. } => {
             let tensor = materialise(&source.object, pending)?;
-            if tensor.access() == Access::ReadWrite && fits(&tensor, target, plan.dtype) {
+            if tensor.device().is_host()
+                && tensor.access() == Access::ReadWrite
+                && fits(&tensor, target, plan.dtype)
+            {
                 return Ok(tensor);
             }
             tensor
         }
     };
-    packed(py, &tensor, plan.dtype)
+    match streams {
+        Some(streams) if tensor.device().is_cuda() => gpu::download(py, &tensor, &streams, plan.dtype),
+        _ => packed(py, &tensor, plan.dtype),
+    }
 }
 
 fn materialise(object: &Bound<'_, PyAny>, pending: plan::Pending) -> Result<Tensor<Owner>> {
@@ -314,6 +405,7 @@ pub(crate) fn into<'py>(
     let plan = Plan {
         route: Route::Copy(reasons),
         dtype: destination.dtype(),
+        device: destination.device(),
         access: Access::ReadWrite,
         notes: smallvec![],
     };

@@ -9,8 +9,10 @@ mod cache;
 mod call;
 mod capsule;
 mod carry;
+mod cuda_array;
 mod errors;
 mod frameworks;
+mod gpu;
 mod interpreter;
 mod kinds;
 mod memory;
@@ -23,6 +25,7 @@ mod report;
 mod settings;
 mod slots;
 mod source;
+mod streams;
 mod to;
 mod trace;
 mod tree;
@@ -56,11 +59,14 @@ fn plan<'py>(
 ) -> Result<Bound<'py, PyAny>> {
     let py = x.py();
     let target = frameworks::target(framework)?;
-    let wishes = match wishes {
-        None => Wishes::NONE,
-        Some(given) => wishes::parse("plan", given, false)?.0,
+    let (wishes, stream) = match wishes {
+        None => (Wishes::NONE, None),
+        Some(given) => {
+            let keywords = wishes::parse("plan", given, false)?;
+            (keywords.wishes, keywords.stream)
+        }
     };
-    let journey = Journey { target, wishes };
+    let journey = Journey { target, wishes, stream };
     let recognised = recognise(x)?;
     let Some(container) = tree::container_of(x, recognised)? else {
         return Ok(Bound::new(py, carry::plan_one(x, recognised, &journey)?)?.into_any());

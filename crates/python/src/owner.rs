@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use tensorferry_core::dlpack::Managed;
 use tensorferry_core::frozen::Mark;
 use tensorferry_core::host::HostBlock;
+use tensorferry_cuda::{Gpu, Side};
 
 /// Keeps the memory of one tensor alive.
 pub(crate) enum Owner {
@@ -26,6 +27,8 @@ pub(crate) enum Owner {
     Block(#[expect(dead_code, reason = "held for its drop")] HostBlock),
     /// Another owner, released a little later and from the interpreter.
     Deferred(#[expect(dead_code, reason = "held for its drop")] Deferred),
+    /// Another owner, of GPU memory that two frameworks work on in different streams.
+    Borrowed(#[expect(dead_code, reason = "held for its drop")] Box<Borrowed>),
     /// Another owner whose memory is on loan as read-only.
     Frozen(#[expect(dead_code, reason = "held for its drop")] Box<Loan>),
 }
@@ -34,6 +37,29 @@ pub(crate) enum Owner {
 pub(crate) struct Loan {
     _mark: MarkHolder,
     _owner: Owner,
+}
+
+/// Memory on loan between two ends that queue work in different places.
+pub(crate) struct Borrowed {
+    owner: Option<Owner>,
+    gpu: &'static Gpu,
+    /// The borrower's work, which must be done first.
+    gives: Side,
+    /// The lender's, which waits.
+    takes: Side,
+    /// What keeps their streams alive.
+    _keepers: [Option<Owner>; 2],
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        if !interpreter::exits() {
+            // SAFETY: the streams are kept, by their frameworks or below. A failure is one of the device, which the
+            // next call reports; the memory goes back all the same.
+            let _ = unsafe { self.gpu.order(self.gives, self.takes) };
+        }
+        drop(self.owner.take());
+    }
 }
 
 struct MarkHolder(ManuallyDrop<Mark>);
@@ -52,6 +78,17 @@ impl Owner {
     /// The same owner, with its memory marked as frozen for as long as it lives.
     pub(crate) fn frozen(self, mark: Mark) -> Self {
         Self::Frozen(Box::new(Loan { _mark: MarkHolder(ManuallyDrop::new(mark)), _owner: self }))
+    }
+
+    /// The same owner of GPU memory: before it is let go, what takes it back waits for what used it.
+    pub(crate) fn borrowed(
+        self,
+        gpu: &'static Gpu,
+        gives: Side,
+        takes: Side,
+        keepers: [Option<Owner>; 2],
+    ) -> Self {
+        Self::Borrowed(Box::new(Borrowed { owner: Some(self), gpu, gives, takes, _keepers: keepers }))
     }
 
     /// The same owner, for a framework that must not be called back while it lets go.

@@ -1,22 +1,24 @@
 //! Objects of no framework that we know, through the protocols that they speak.
 //!
-//! Asked in this order: the DLPack C exchange API, `__dlpack__`, the buffer protocol, `__array_interface__`,
-//! `__array__`. The last two go through NumPy, which knows them best.
+//! Asked in this order: the DLPack C exchange API, `__dlpack__`, the buffer protocol, `__cuda_array_interface__`,
+//! `__array_interface__`, `__array__`. The last two go through NumPy, which knows them best.
 
 use crate::buffers;
-use crate::call;
+use crate::cuda_array;
 use crate::errors::{Failure, Result, fail, foreign, not_a_tensor, type_name};
 use crate::frameworks::exchange::Exchange;
 use crate::frameworks::numpy;
 use crate::owner::Owner;
 use crate::source::{Source, still_frozen};
+use crate::streams::Streams;
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyType};
-use tensorferry_core::device::DeviceKind;
-use tensorferry_core::{ErrorKind, Tensor};
+use tensorferry_core::ErrorKind;
+use tensorferry_core::device::{Device, DeviceKind};
+use tensorferry_cuda::{Gpu, Side, Stream};
 
 /// Whether objects of this type speak DLPack, as far as the type tells.
 pub(crate) fn speaks_dlpack(kind: &Bound<'_, PyType>) -> PyResult<bool> {
@@ -25,15 +27,24 @@ pub(crate) fn speaks_dlpack(kind: &Bound<'_, PyType>) -> PyResult<bool> {
 
 /// Whether objects of this type give an array, as far as the type tells.
 pub(crate) fn speaks_array(kind: &Bound<'_, PyType>) -> PyResult<bool> {
-    Ok(kind.hasattr("__array_interface__")? || kind.hasattr("__array__")?)
+    Ok(kind.hasattr("__cuda_array_interface__")?
+        || kind.hasattr("__array_interface__")?
+        || kind.hasattr("__array__")?)
 }
 
 /// Reads an object through the first protocol that it speaks.
 pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     let kind = object.get_type();
     if let Some(exchange) = Exchange::of(&kind) {
-        let tensor = exchange.export(object)?.map_owner(Owner::managed);
-        return Ok(Source::here(object.clone(), "dlpack", still_frozen(tensor)));
+        let tensor = still_frozen(exchange.export(object)?.map_owner(Owner::managed));
+        let device = tensor.device();
+        let source = Source::here(object.clone(), "dlpack", tensor);
+        if !device.is_cuda() {
+            return Ok(source);
+        }
+        let stream =
+            exchange.stream(object.py(), Device::cuda(device.index)).unwrap_or(Ok(Stream::LEGACY))?;
+        return Ok(source.with_streams(Streams::on(stream)));
     }
     let dlpack = object.hasattr(intern!(object.py(), "__dlpack__")).map_err(|error| {
         let about = format!("the __dlpack__ of {} failed", type_name(object));
@@ -46,7 +57,7 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
         )
     })?;
     if dlpack && !object.is_instance_of::<PyType>() {
-        return Ok(Source::here(object.clone(), "dlpack", still_frozen(from_dlpack(object)?)));
+        return from_dlpack(object);
     }
     // SAFETY: the object is alive.
     if unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) } == 1 {
@@ -55,35 +66,56 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     from_array(object)
 }
 
-fn from_dlpack(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
+fn from_dlpack<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     let py = object.py();
     let about = format!("the __dlpack__ of {} failed", type_name(object));
     let ours = |error: PyErr| {
         foreign(py, error, ErrorKind::FrameworkRefused, &about, "make a plain dense tensor of it first")
     };
     let device = object.call_method0(intern!(py, "__dlpack_device__")).map_err(ours)?;
-    if let Ok(kind) = device.get_item(0).and_then(|kind| kind.call_method0("__int__")?.extract::<i32>())
-        && kind != DeviceKind::Cpu as i32
-    {
-        let name = DeviceKind::from_code(kind).map_or("unknown", DeviceKind::name);
-        return Err(fail(
-            ErrorKind::UnsupportedDevice,
-            format!("the source is on a device of kind {name}, and only host memory is carried"),
-            "move it to the CPU with its own framework first",
-        ));
-    }
+    let number =
+        |place: usize| -> PyResult<i32> { device.get_item(place)?.call_method0("__int__")?.extract() };
     let keywords = [("max_version", (1, 3))].into_py_dict(py)?;
+    // A stream of ours waits until the values are there; whoever uses them waits for it.
+    let streams = match number(0).ok().map(|code| DeviceKind::from_code(code).ok_or(code)) {
+        Some(Ok(kind @ (DeviceKind::Cuda | DeviceKind::CudaManaged))) => {
+            let place = Device { kind, index: number(1).unwrap_or(0) };
+            let meeting = Gpu::get(place.index)?.meeting()?;
+            keywords.set_item("stream", meeting.handle())?;
+            Some(Streams::between(Side::Stream(meeting), Side::Stream(Stream::LEGACY)))
+        }
+        Some(Ok(DeviceKind::Cpu | DeviceKind::CudaHost)) | None => None,
+        Some(other) => {
+            let name = other.map_or("unknown", DeviceKind::name);
+            return Err(fail(
+                ErrorKind::UnsupportedDevice,
+                format!(
+                    "the source is on a device of kind {name}, and only memory of the host and of CUDA GPUs is \
+                     carried"
+                ),
+                "move it to the CPU with its own framework first",
+            ));
+        }
+    };
     let capsule = match object.call_method("__dlpack__", (), Some(&keywords)) {
         // A producer from before DLPack had versions does not know the keyword; other errors are its own.
         Err(error)
             if error.is_instance_of::<PyTypeError>(py)
                 && error.value(py).to_string().contains("argument") =>
         {
-            call::method(object, intern!(py, "__dlpack__"))
+            keywords.del_item("max_version")?;
+            object.call_method("__dlpack__", (), Some(&keywords))
         }
         answer => answer,
     };
-    Ok(crate::capsule::take(&capsule.map_err(ours)?)?.map_owner(Owner::managed))
+    let tensor = still_frozen(crate::capsule::take(&capsule.map_err(ours)?)?.map_owner(Owner::managed));
+    let on_gpu = tensor.device().is_cuda();
+    let source = Source::here(object.clone(), "dlpack", tensor);
+    Ok(match streams {
+        Some(streams) if on_gpu => source.with_streams(streams),
+        None if on_gpu => source.with_streams(Streams::on(Stream::LEGACY)),
+        _ => source,
+    })
 }
 
 fn from_array<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
@@ -92,6 +124,12 @@ fn from_array<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     let ours = |failure: Failure| {
         foreign(py, failure, ErrorKind::FrameworkRefused, &about, "make a NumPy array of it first")
     };
+    if !object.is_instance_of::<PyType>()
+        && let Some(interface) =
+            object.getattr_opt(intern!(py, "__cuda_array_interface__")).map_err(|error| ours(error.into()))?
+    {
+        return cuda_array::read(object, &interface);
+    }
     let interface =
         object.getattr_opt(intern!(py, "__array_interface__")).map_err(|error| ours(error.into()))?;
     let is_type = object.is_instance_of::<PyType>();

@@ -1,6 +1,7 @@
 //! A tensor as a reader found it.
 
 use crate::owner::Owner;
+use crate::streams::Streams;
 use pyo3::prelude::*;
 use tensorferry_core::plan::{Nature, Pending, SourceFacts};
 use tensorferry_core::{Access, ByteOrder, DType, Device, Layout, Tensor, frozen};
@@ -19,6 +20,8 @@ pub(crate) struct Source<'py> {
     pub(crate) requires_grad: bool,
     /// Whether the values came through `__array__`.
     pub(crate) through_array: bool,
+    /// Where its framework queues work on it, if it is on a GPU. Boxed, so that host memory does not carry its size.
+    pub(crate) streams: Option<Box<Streams>>,
 }
 
 /// Memory that can be read in place, or work to do first.
@@ -29,6 +32,8 @@ pub(crate) enum Memory {
     Later {
         /// What it must do.
         pending: Pending,
+        /// Where the values will be.
+        device: Device,
         /// Element type.
         dtype: DType,
         /// The shape, as if dense.
@@ -47,7 +52,14 @@ impl<'py> Source<'py> {
             nature: Nature::Mutable,
             requires_grad: false,
             through_array: false,
+            streams: None,
         }
+    }
+
+    /// The same on a GPU, with work queued there.
+    pub(crate) fn with_streams(mut self, streams: Streams) -> Self {
+        self.streams = Some(Box::new(streams));
+        self
     }
 
     /// The same with another nature.
@@ -69,8 +81,8 @@ impl<'py> Source<'py> {
                 tensor.access(),
                 None,
             ),
-            Memory::Later { pending, dtype, layout } => {
-                (*dtype, layout, Device::CPU, ByteOrder::Native, 0, Access::ReadWrite, Some(*pending))
+            Memory::Later { pending, device, dtype, layout } => {
+                (*dtype, layout, *device, ByteOrder::Native, 0, Access::ReadWrite, Some(*pending))
             }
         };
         SourceFacts {

@@ -12,7 +12,8 @@ use crate::errors::{Result, fail};
 use crate::frameworks;
 use crate::kinds::Recognised;
 use crate::recognise::recognise;
-use crate::{tree, wishes};
+use crate::tree;
+use crate::wishes::{self, Keywords};
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -120,7 +121,7 @@ fn rest<'py>(
     begun: Begun<'py>,
 ) -> Result<Bound<'py, PyAny>> {
     let journey = || -> Result<Journey> {
-        Ok(Journey { target: frameworks::target(framework)?, wishes: Wishes::NONE })
+        Ok(Journey { target: frameworks::target(framework)?, wishes: Wishes::NONE, stream: None })
     };
     match begun {
         Begun::Done(result) => Ok(result),
@@ -172,8 +173,8 @@ unsafe fn named<'py>(
         }
     }
     let target = frameworks::target(&positional[1])?;
-    let (wishes, out) = wishes::parse("to", &keywords, true)?;
-    go(&positional[0], out.as_ref(), &Journey { target, wishes })
+    let Keywords { wishes, stream, out } = wishes::parse("to", &keywords, true)?;
+    go(&positional[0], out.as_ref(), &Journey { target, wishes, stream })
 }
 
 fn go<'py>(

@@ -288,7 +288,7 @@ fn speaks(object: &Bound<'_, PyAny>) -> Result<bool> {
     if unsafe { pyo3::ffi::PyObject_CheckBuffer(object.as_ptr()) } == 1 {
         return Ok(true);
     }
-    for name in ["__dlpack__", "__array_interface__", "__array__"] {
+    for name in ["__dlpack__", "__cuda_array_interface__", "__array_interface__", "__array__"] {
         let has = object.hasattr(name).map_err(|error| {
             let about = format!("the attributes of {} cannot be asked for", type_name(object));
             let hint = "leave the object out of the tree, or mend its __getattr__";

@@ -1,40 +1,58 @@
 //! The caller's arguments, turned into wishes.
 
-use crate::errors::{Failure, Result, describe, fail};
+use crate::errors::{Failure, Result, describe, fail, type_name};
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyComplex, PyDict, PyFloat, PyInt, PyString, PyType};
 use tensorferry_core::device::DeviceKind;
-use tensorferry_core::plan::{Wanted, Wishes};
+use tensorferry_core::plan::{Wanted, Where, Wishes};
 use tensorferry_core::{DType, Device, ErrorKind};
+use tensorferry_cuda::Stream;
 
-/// The keywords of `to` and `plan`: what the caller wishes, and where the values shall go.
+/// The keywords of `to` and `plan`.
+pub(crate) struct Keywords<'py> {
+    /// What the caller wishes.
+    pub(crate) wishes: Wishes,
+    /// The stream on which the result will be used.
+    pub(crate) stream: Option<Asked>,
+    /// Where the values shall go.
+    pub(crate) out: Option<Bound<'py, PyAny>>,
+}
+
+/// A stream that the caller named.
+pub(crate) struct Asked {
+    pub(crate) stream: Stream,
+    /// What was passed, which keeps the stream alive if it is a framework's object.
+    pub(crate) object: Py<PyAny>,
+}
+
+/// Reads the keywords.
 pub(crate) fn parse<'py>(
     function: &str,
     given: &Bound<'py, PyDict>,
     takes_out: bool,
-) -> Result<(Wishes, Option<Bound<'py, PyAny>>)> {
-    let mut wishes = Wishes::NONE;
-    let mut place = None;
+) -> Result<Keywords<'py>> {
+    let mut keywords = Keywords { wishes: Wishes::NONE, stream: None, out: None };
+    let wishes = &mut keywords.wishes;
     for (name, value) in given {
         let name = name.cast_into::<PyString>().map_err(PyErr::from)?;
         let value = if value.is_none() { None } else { Some(&value) };
         match name.to_str()? {
-            "device" => wishes.on_host = on_host(value)?,
+            "device" => wishes.device = device(value)?,
             "dtype" => wishes.dtype = dtype(value)?,
             "copy" => wishes.copy = flag("copy", value)?,
             "writable" => wishes.writable = flag("writable", value)?,
-            "stream" => check_stream(value)?,
+            "stream" => keywords.stream = stream(value)?,
             "budget" => wishes.budget = budget(value)?,
-            "out" if takes_out => place = value.cloned(),
+            "out" if takes_out => keywords.out = value.cloned(),
             other => {
                 let text = format!("{function}() got an unexpected keyword argument '{other}'");
                 return Err(PyTypeError::new_err(text).into());
             }
         }
     }
-    Ok((wishes, place))
+    Ok(keywords)
 }
 
 /// The element type that the caller named, by a string or by a framework's own object.
@@ -143,28 +161,44 @@ fn budget(given: Option<&Bound<'_, PyAny>>) -> Result<Option<usize>> {
     }
 }
 
-/// Whether the caller names the host; devices that cannot be reached are refused.
-fn on_host(given: Option<&Bound<'_, PyAny>>) -> Result<bool> {
-    let Some(given) = given else { return Ok(false) };
-    let py = given.py();
-    let text = match given.getattr_opt(intern!(py, "platform"))? {
-        Some(platform) => platform.to_string(),
-        None => given.to_string(),
-    };
+/// Where the caller wants the result: a name, or a framework's own object for a device.
+fn device(given: Option<&Bound<'_, PyAny>>) -> Result<Where> {
+    let Some(given) = given else { return Ok(Where::Nearest) };
+    let text = device_name(given)?;
+    if text == "default" {
+        return Ok(Where::Home);
+    }
     match Device::parse(&short_name(&text)) {
-        _ if text == "default" => Ok(false),
-        Some(Device { kind: DeviceKind::Cpu, .. }) => Ok(true),
+        Some(device) if matches!(device.kind, DeviceKind::Cpu | DeviceKind::Cuda) => Ok(Where::At(device)),
         Some(device) => Err(fail(
             ErrorKind::UnsupportedDevice,
-            format!("device {device} is out of reach: only host memory is carried"),
-            "leave device out, or pass device=\"cpu\", and move the result with its own framework",
+            format!("device {device} is out of reach: only memory of the host and of CUDA GPUs is carried"),
+            "leave device out, or pass device=\"cpu\" or \"cuda:0\"",
         )),
         None => Err(fail(
             ErrorKind::InvalidArgument,
             format!("device is {}, which names no device", describe(given)),
-            "write \"cpu\" or \"default\"",
+            "write \"cpu\", \"cuda:0\" or \"default\"",
         )),
     }
+}
+
+/// What a framework calls its device.
+fn device_name(given: &Bound<'_, PyAny>) -> Result<String> {
+    let py = given.py();
+    // JAX: a platform, and the driver's number of the device.
+    if let Some(platform) = given.getattr_opt(intern!(py, "platform"))? {
+        let index = given.getattr_opt(intern!(py, "local_hardware_id"))?;
+        return Ok(match index.and_then(|index| index.extract::<i32>().ok()) {
+            Some(index) => format!("{platform}:{index}"),
+            None => platform.to_string(),
+        });
+    }
+    // CuPy: a number alone.
+    if type_name(given).starts_with("cupy") {
+        return Ok(format!("cuda:{}", given.getattr(intern!(py, "id"))?));
+    }
+    Ok(given.to_string())
 }
 
 /// The bare name in what frameworks write: TensorFlow `/job:localhost/replica:0/task:0/device:CPU:0`, MLX
@@ -176,14 +210,27 @@ fn short_name(text: &str) -> String {
     text.rsplit_once("device:").map_or(text, |(_, device)| device).trim_start_matches('/').to_owned()
 }
 
-/// Sees that no stream is named: work on the host is finished when a call returns.
-fn check_stream(given: Option<&Bound<'_, PyAny>>) -> Result<()> {
-    match given {
-        None => Ok(()),
-        Some(_) => Err(fail(
+/// A stream: its handle, or a framework's own object for it.
+fn stream(given: Option<&Bound<'_, PyAny>>) -> Result<Option<Asked>> {
+    let Some(given) = given else { return Ok(None) };
+    let py = given.py();
+    let handle = |value: &Bound<'_, PyAny>| value.extract::<usize>().ok();
+    // The protocol of the CUDA libraries, PyTorch's name for it, CuPy's.
+    let found = match given.getattr_opt(intern!(py, "__cuda_stream__"))? {
+        Some(protocol) => protocol.call0()?.get_item(1).ok().as_ref().and_then(handle),
+        None => {
+            let named = ["cuda_stream", "ptr"].into_iter().find_map(|name| given.getattr(name).ok());
+            named.as_ref().map_or_else(|| handle(given), handle)
+        }
+    };
+    match found {
+        Some(handle) => {
+            Ok(Some(Asked { stream: Stream::from_handle(handle), object: given.clone().unbind() }))
+        }
+        None => Err(fail(
             ErrorKind::InvalidArgument,
-            "a stream orders work on a GPU, and this trip stays on the host",
-            "leave stream out",
+            format!("stream is {}, which names no CUDA stream", describe(given)),
+            "pass torch.cuda.current_stream(), cupy.cuda.get_current_stream() or a handle",
         )),
     }
 }

@@ -9,7 +9,8 @@ use tensorferry_core::dlpack::abi::{
     EXCHANGE_API_NAME, ExchangeApi, ManagedTensorVersioned, RawTensor, VERSION,
 };
 use tensorferry_core::dlpack::{self, Managed};
-use tensorferry_core::{Access, Tensor};
+use tensorferry_core::{Access, Device, Tensor};
+use tensorferry_cuda::Stream;
 
 /// A framework's table, seen to be of a version we speak and to have the functions we call.
 #[derive(Clone, Copy)]
@@ -17,6 +18,7 @@ pub(crate) struct Exchange {
     view: unsafe extern "C" fn(*mut std::ffi::c_void, *mut RawTensor) -> std::ffi::c_int,
     export: unsafe extern "C" fn(*mut std::ffi::c_void, *mut *mut ManagedTensorVersioned) -> std::ffi::c_int,
     import: unsafe extern "C" fn(*mut ManagedTensorVersioned, *mut *mut std::ffi::c_void) -> std::ffi::c_int,
+    stream: Option<unsafe extern "C" fn(i32, i32, *mut *mut std::ffi::c_void) -> std::ffi::c_int>,
 }
 
 impl Exchange {
@@ -39,6 +41,7 @@ impl Exchange {
                 view: table.dltensor_from_py_object_no_sync?,
                 export: table.managed_tensor_from_py_object_no_sync?,
                 import: table.managed_tensor_to_py_object_no_sync?,
+                stream: table.current_work_stream,
             })
         }
     }
@@ -60,6 +63,17 @@ impl Exchange {
         }
         // SAFETY: shape and strides live in the tensor, which the caller holds; the owner keeps the memory.
         Ok(unsafe { dlpack::borrow(&raw, access, false, owner) }?)
+    }
+
+    /// The stream on which the calling thread queues work for a device; `None` where the framework does not say.
+    pub(crate) fn stream(&self, py: Python<'_>, device: Device) -> Option<Result<Stream>> {
+        let current = self.stream?;
+        let mut handle = ptr::null_mut();
+        // SAFETY: a device in DLPack's terms, and a place for the answer.
+        Some(match unsafe { current(device.kind as i32, device.index, &raw mut handle) } {
+            0 => Ok(Stream::from_handle(handle as usize)),
+            _ => Err(PyErr::fetch(py).into()),
+        })
     }
 
     /// Exports a tensor with an owner of the framework's making.

@@ -5,23 +5,25 @@
 //! packed; they go through `device_put`, which copies. 64-bit types exist only while x64 is on, which is
 //! read at each call.
 
-use super::{Framework, import};
+use super::{Framework, allocation_failed, import};
 use crate::buffers::from_buffer;
 use crate::call;
 use crate::errors::{Failure, Result, fail, forget, refused};
 use crate::kinds::{Builtin, Form};
 use crate::owner::{Buffer, Owner};
 use crate::settings::only_public_doors;
-use crate::source::{Memory, Source};
+use crate::source::{Memory, Source, still_frozen};
+use crate::streams::{Room, Streams};
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyList, PyString};
+use pyo3::types::{IntoPyDict, PyList, PyString};
 use tensorferry_core::dtype::DTypes;
 use tensorferry_core::host::{ALIGNMENT, HostBlock};
-use tensorferry_core::plan::{Holds, Nature, Pending, Strides, TargetFacts};
+use tensorferry_core::plan::{Holds, Nature, Pending, Places, Strides, TargetFacts};
 use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout, Tensor, frozen};
+use tensorferry_cuda::{Gpu, Side, Stream};
 
 pub(crate) struct Jax;
 
@@ -40,6 +42,8 @@ static FACTS: TargetFacts = TargetFacts {
     alignment: ALIGNMENT,
     max_rank: 64,
     holds: Holds::Immutable,
+    places: Places::Host,
+    home: Device::CPU,
 };
 
 /// The element types that old versions of JAX lack, by the name of the attribute in `jax.numpy`.
@@ -51,6 +55,9 @@ struct State {
     from_dlpack: Py<PyAny>,
     device_put: Py<PyAny>,
     cpu: Py<PyAny>,
+    /// Its CUDA devices, with the driver's number of each.
+    gpus: Vec<(i32, Py<PyAny>)>,
+    empty: Py<PyAny>,
     /// An object and the name of its attribute that says whether 64-bit types are on.
     x64: (Py<PyAny>, Py<PyString>),
     /// What it accepts while they are off, and while they are on.
@@ -80,13 +87,20 @@ fn state(py: Python<'_>) -> Result<&'static State> {
                 dtypes = dtypes.without(DTypes::of(&[dtype]));
             }
         }
+        let gpus = gpus(&jax)?;
+        let mut facts = TargetFacts { dtypes, ..FACTS };
+        if let Some((index, _)) = gpus.first() {
+            facts = TargetFacts { places: Places::Both, home: Device::cuda(*index), ..facts };
+        }
         let mut state = State {
             doors: if only_public_doors() { None } else { doors(py) },
             from_dlpack: py.import("jax.dlpack")?.getattr("from_dlpack")?.unbind(),
             device_put: jax.getattr("device_put")?.unbind(),
             cpu: cpu.unbind(),
+            empty: numpy.getattr("empty")?.unbind(),
+            gpus,
             x64,
-            facts: [TargetFacts { dtypes, wide: false, ..FACTS }, TargetFacts { dtypes, ..FACTS }],
+            facts: [TargetFacts { wide: false, ..facts }, facts],
         };
         if !carries_float8(py, &state) {
             for facts in &mut state.facts {
@@ -95,6 +109,18 @@ fn state(py: Python<'_>) -> Result<&'static State> {
         }
         Ok(state)
     })
+}
+
+/// JAX's CUDA devices, if its default backend is CUDA: asking for another would start it.
+fn gpus(jax: &Bound<'_, PyModule>) -> PyResult<Vec<(i32, Py<PyAny>)>> {
+    let mut found = Vec::new();
+    for device in jax.call_method0("local_devices")?.try_iter()? {
+        let device = device?;
+        if device.getattr("platform")?.to_string() == "gpu" {
+            found.push((device.getattr("local_hardware_id")?.extract()?, device.unbind()));
+        }
+    }
+    Ok(found)
 }
 
 /// `jaxlib`'s functions, from where this version keeps them.
@@ -126,7 +152,7 @@ fn carries_float8(py: Python<'_>, state: &State) -> bool {
             )?
         })
     };
-    one().and_then(|tensor| import_tensor(py, state, tensor)).is_ok()
+    one().and_then(|tensor| import_tensor(py, state, tensor, state.cpu.bind(py), None)).is_ok()
 }
 
 impl Framework for Jax {
@@ -138,13 +164,19 @@ impl Framework for Jax {
     }
 
     fn read<'py>(&self, object: &Bound<'py, PyAny>, _form: Form) -> Result<Source<'py>> {
+        if let Some(source) = read_gpu_quickly(object)? {
+            return Ok(source);
+        }
         // The buffer protocol is the quickest door; it has no word for bfloat16 and its like, nor for spread arrays.
         let tensor = if only_public_doors() { None } else { Buffer::try_export(object) };
         let tensor = match tensor {
             Some(buffer) => from_buffer(buffer),
             None if is_deleted(object) => Err(deleted()),
             None if is_spread(object)? => return later(object, Pending::Gather),
-            None => export(object),
+            None => match gpu_of(object)? {
+                Some(gpu) => return read_gpu(object, gpu).or_else(|failure| explain(object, failure)),
+                None => export(object, None),
+            },
         };
         let mut tensor = match tensor {
             Ok(tensor) => tensor,
@@ -174,15 +206,149 @@ impl Framework for Jax {
                 .and_then(|made| call::method(&made, intern!(py, "block_until_ready")));
             return made.map_err(|error| refused(py, "JAX", error));
         }
-        import_tensor(py, state, tensor)
+        import_tensor(py, state, tensor, state.cpu.bind(py), None)
+    }
+
+    fn streams(&self, py: Python<'_>, gpu: &'static Gpu) -> Result<Streams> {
+        // JAX keeps a stream for the readiness of what others bring. What it does with it runs elsewhere.
+        let device = device_of(py, gpu)?;
+        let handle = call::method(&device, intern!(py, "get_stream_for_external_ready_events"))?;
+        let takes = Side::Stream(Stream::from_handle(handle.extract()?));
+        Ok(Streams::between(Side::Everything, takes))
+    }
+
+    fn write_gpu<'py>(
+        &self,
+        py: Python<'py>,
+        tensor: Tensor<Owner>,
+        waits: Option<Side>,
+    ) -> Result<Bound<'py, PyAny>> {
+        let state = state(py)?;
+        let device = device_of(py, Gpu::get(tensor.device().index)?)?;
+        // JAX has several such streams, and must be told which one waits. Without one it takes the memory as ready, in
+        // half the time.
+        let stream = match waits {
+            Some(Side::Stream(stream)) => {
+                Some(stream.handle().into_pyobject(py).map_err(PyErr::from)?.into_any())
+            }
+            _ => None,
+        };
+        let array = import_tensor(py, state, tensor, &device, stream.as_ref())?;
+        protect(&array)?;
+        Ok(array)
+    }
+
+    fn allocate<'py>(
+        &self,
+        py: Python<'py>,
+        dtype: DType,
+        shape: &[i64],
+        gpu: &'static Gpu,
+    ) -> Result<Room<'py>> {
+        let state = state(py)?;
+        let wishes =
+            [("dtype", py.import("jax.numpy")?.getattr(dtype.name())?), ("device", device_of(py, gpu)?)];
+        let wishes = wishes.into_py_dict(py)?;
+        let made = state.empty.bind(py).call((shape.to_vec(),), Some(&wishes));
+        let object = made.map_err(|error| allocation_failed(py, "JAX", error, gpu, dtype, shape))?;
+        let source = read_gpu(&object, gpu).map_err(|failure| refused(py, "JAX", failure))?;
+        let (Memory::Here(tensor), Some(streams)) = (source.memory, source.streams) else {
+            return Err(crate::errors::not_a_tensor(&object));
+        };
+        Ok(Room { object, data: tensor.data(), streams: *streams })
     }
 }
 
+/// JAX's object for a GPU.
+fn device_of<'py>(py: Python<'py>, gpu: &Gpu) -> Result<Bound<'py, PyAny>> {
+    let found = state(py)?.gpus.iter().find(|(index, _)| *index == gpu.index());
+    let (_, device) = found.ok_or_else(|| {
+        fail(
+            ErrorKind::UnsupportedDevice,
+            format!("JAX does not use cuda:{}", gpu.index()),
+            "start JAX with a CUDA plugin and that GPU visible, or pass device=\"cpu\"",
+        )
+    })?;
+    Ok(device.bind(py).clone())
+}
+
+/// The GPU that an array is on, if it is.
+fn gpu_of(object: &Bound<'_, PyAny>) -> Result<Option<&'static Gpu>> {
+    let py = object.py();
+    if state(py)?.gpus.is_empty() {
+        return Ok(None);
+    }
+    let device = object.getattr(intern!(py, "device"))?;
+    let found = state(py)?.gpus.iter().find(|(_, known)| known.bind(py).is(&device));
+    found.map(|(index, _)| Ok(Gpu::get(*index)?)).transpose()
+}
+
+/// Reads an array on JAX's only GPU, without asking where it is: a capsule tells. `None` where it is elsewhere, or
+/// anything is unusual.
+fn read_gpu_quickly<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Source<'py>>> {
+    let py = object.py();
+    let state = state(py)?;
+    let ([(index, _)], Some((_, door))) = (state.gpus.as_slice(), &state.doors) else { return Ok(None) };
+    let Ok(pieces) = object.getattr(intern!(py, "_arrays")) else { return Ok(None) };
+    let piece = match pieces.cast::<PyList>() {
+        Ok(pieces) if pieces.len() == 1 => pieces.get_item(0)?,
+        _ => return Ok(None),
+    };
+    let meeting = Gpu::get(*index)?.meeting()?;
+    let handle = meeting.handle().into_pyobject(py).map_err(PyErr::from)?;
+    let capsule = match call::call2(door.bind(py), &piece, &handle.into_any()) {
+        Ok(capsule) => capsule,
+        Err(error) => {
+            forget(py, error);
+            return Ok(None);
+        }
+    };
+    let tensor = still_frozen(crate::capsule::take(&capsule)?.map_owner(Owner::managed));
+    if !tensor.device().is_cuda() {
+        return Ok(None);
+    }
+    let streams = Streams::between(Side::Stream(meeting), Side::Everything);
+    let source = Source::here(object.clone(), "jax", tensor).with_nature(Nature::Immutable);
+    Ok(Some(source.with_streams(streams)))
+}
+
+/// Reads an array on a GPU. A stream of ours waits for it, so that neither the host nor a framework's stream has to.
+fn read_gpu<'py>(object: &Bound<'py, PyAny>, gpu: &'static Gpu) -> Result<Source<'py>> {
+    let meeting = gpu.meeting()?;
+    let tensor = still_frozen(export(object, Some(meeting))?);
+    let streams = Streams::between(Side::Stream(meeting), Side::Everything);
+    Ok(Source::here(object.clone(), "jax", tensor).with_nature(Nature::Immutable).with_streams(streams))
+}
+
+/// Keeps JAX from donating the memory to a computation, which would write the result into the source: a capsule of a
+/// sibling, kept on the array, is a reference from outside, and memory with one is not donated.
+///
+/// A capsule of the array itself would keep the array alive, and the array the capsule, for ever.
+fn protect(array: &Bound<'_, PyAny>) -> Result<()> {
+    let py = array.py();
+    let sibling = array.call_method1(intern!(py, "addressable_data"), (0,))?;
+    let Some((_, export)) = &state(py)?.doors else {
+        let capsule = call::method(&sibling, intern!(py, "__dlpack__"))?;
+        return Ok(array.setattr(intern!(py, "_tensorferry_loan"), capsule)?);
+    };
+    // Any stream will do: nobody uses the capsule. With one, the export does not wait on the host.
+    let capsule =
+        call::call2(export.bind(py), &sibling, &1i32.into_pyobject(py).map_err(PyErr::from)?.into_any())?;
+    Ok(array.setattr(intern!(py, "_tensorferry_loan"), capsule)?)
+}
+
 /// Makes an array over the memory of a tensor, by the quickest door there is.
-fn import_tensor<'py>(py: Python<'py>, state: &State, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
+fn import_tensor<'py>(
+    py: Python<'py>,
+    state: &State,
+    tensor: Tensor<Owner>,
+    device: &Bound<'py, PyAny>,
+    stream: Option<&Bound<'py, PyAny>>,
+) -> Result<Bound<'py, PyAny>> {
     let capsule = crate::capsule::legacy(py, tensor)?;
     let Some((door, _)) = &state.doors else { return public(py, state, &capsule) };
-    match call::call3(door.bind(py), &capsule, state.cpu.bind(py), py.None().bind(py)) {
+    let none = py.None();
+    match call::call3(door.bind(py), &capsule, device, stream.unwrap_or(none.bind(py))) {
         Err(error) if error.is_instance_of::<PyTypeError>(py) => {
             forget(py, error);
             public(py, state, &capsule)
@@ -201,13 +367,26 @@ fn public<'py>(py: Python<'py>, state: &State, capsule: &Bound<'py, PyAny>) -> R
 
 /// Exports by DLPack. A capsule of the array itself would make `x.delete()` abort the process, so jaxlib's function
 /// gets a sibling over the same memory; `__dlpack__` sees to that by itself.
-fn export(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
+///
+/// With a stream, that stream waits until the array is ready; without one, the host does.
+fn export(object: &Bound<'_, PyAny>, stream: Option<Stream>) -> Result<Tensor<Owner>> {
     let py = object.py();
-    let capsule = match &state(py)?.doors {
-        Some((_, door)) => {
-            call::call1(door.bind(py), &object.call_method1(intern!(py, "addressable_data"), (0,))?)?
+    let capsule = match (&state(py)?.doors, stream) {
+        (Some((_, door)), stream) => {
+            let sibling = object.call_method1(intern!(py, "addressable_data"), (0,))?;
+            match stream {
+                None => call::call1(door.bind(py), &sibling)?,
+                Some(stream) => {
+                    let handle = stream.handle().into_pyobject(py).map_err(PyErr::from)?;
+                    call::call2(door.bind(py), &sibling, &handle.into_any())?
+                }
+            }
         }
-        None => call::method(object, intern!(py, "__dlpack__"))?,
+        (None, None) => call::method(object, intern!(py, "__dlpack__"))?,
+        (None, Some(stream)) => {
+            let wishes = [("stream", stream.handle())].into_py_dict(py)?;
+            object.call_method(intern!(py, "__dlpack__"), (), Some(&wishes))?
+        }
     };
     Ok(crate::capsule::take(&capsule)?.map_owner(Owner::managed))
 }
@@ -231,10 +410,11 @@ fn later<'py>(object: &Bound<'py, PyAny>, pending: Pending) -> Result<Source<'py
     Ok(Source {
         object: object.clone(),
         framework: "jax",
-        memory: Memory::Later { pending, dtype, layout },
+        memory: Memory::Later { pending, device: Device::CPU, dtype, layout },
         nature: Nature::Immutable,
         requires_grad: false,
         through_array: false,
+        streams: None,
     })
 }
 

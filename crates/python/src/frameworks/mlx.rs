@@ -13,8 +13,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use tensorferry_core::dtype::DTypes;
-use tensorferry_core::plan::{Holds, Nature, Pending, Strides, TargetFacts};
-use tensorferry_core::{DType, ErrorKind, Tensor};
+use tensorferry_core::plan::{Holds, Nature, Pending, Places, Strides, TargetFacts};
+use tensorferry_core::{DType, Device, ErrorKind, Tensor};
 
 pub(crate) struct Mlx;
 
@@ -46,6 +46,8 @@ static FACTS: TargetFacts = TargetFacts {
     alignment: 1,
     max_rank: 64,
     holds: Holds::Immutable,
+    places: Places::Host,
+    home: Device::CPU,
 };
 
 static MODULE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();

@@ -1,5 +1,6 @@
 //! The frameworks: one file each, the same functions in each, one line each in the table below.
 
+pub(crate) mod cupy;
 pub(crate) mod exchange;
 pub(crate) mod info;
 pub(crate) mod jax;
@@ -11,15 +12,17 @@ pub(crate) mod tensorflow;
 pub(crate) mod torch;
 
 use crate::cache::Cache;
-use crate::errors::{Result, describe, fail, foreign};
+use crate::errors::{Failure, Result, describe, fail, foreign, refused};
 use crate::kinds::{Builtin, Form};
 use crate::owner::Owner;
 use crate::source::Source;
-use pyo3::exceptions::PyModuleNotFoundError;
+use crate::streams::{Room, Streams};
+use pyo3::exceptions::{PyMemoryError, PyModuleNotFoundError};
 use pyo3::prelude::*;
 use pyo3::types::{PyModule, PyString};
 use tensorferry_core::plan::{Pending, TargetFacts};
-use tensorferry_core::{ErrorKind, Tensor};
+use tensorferry_core::{DType, ErrorKind, Tensor};
+use tensorferry_cuda::{Gpu, Side};
 
 /// What every framework's file provides.
 pub(crate) trait Framework: Sync {
@@ -34,6 +37,38 @@ pub(crate) trait Framework: Sync {
 
     /// Wraps a tensor that meets its facts as the framework's own type.
     fn write<'py>(&self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>>;
+
+    /// Where it will queue work on memory of this GPU that it is given.
+    fn streams(&self, _py: Python<'_>, _gpu: &'static Gpu) -> Result<Streams> {
+        Err(host_only())
+    }
+
+    /// As [`Framework::write`], for GPU memory; `waits` is the side of it that was told to wait, if the memory is not
+    /// ready yet.
+    fn write_gpu<'py>(
+        &self,
+        py: Python<'py>,
+        tensor: Tensor<Owner>,
+        _waits: Option<Side>,
+    ) -> Result<Bound<'py, PyAny>> {
+        self.write(py, tensor)
+    }
+
+    /// New memory of its own on a GPU, dense and row-major.
+    fn allocate<'py>(
+        &self,
+        _py: Python<'py>,
+        _dtype: DType,
+        _shape: &[i64],
+        _gpu: &'static Gpu,
+    ) -> Result<Room<'py>> {
+        Err(host_only())
+    }
+}
+
+/// Nobody comes here: the planner sends no GPU memory to a framework whose facts say that it holds none.
+fn host_only() -> Failure {
+    fail(ErrorKind::UnsupportedDevice, "the framework holds host memory only", "leave device out")
 }
 
 /// One line of the table.
@@ -52,7 +87,7 @@ pub(crate) struct Entry {
 }
 
 /// The table, in the order of [`Builtin`].
-pub(crate) static TABLE: [Entry; 6] = [
+pub(crate) static TABLE: [Entry; 7] = [
     Entry {
         name: "numpy",
         title: "NumPy",
@@ -84,6 +119,14 @@ pub(crate) static TABLE: [Entry; 6] = [
         packages: &["tensorflow", "tensorflow-cpu", "tensorflow-intel", "tf-nightly"],
         aliases: &["tf"],
         framework: &tensorflow::TensorFlow,
+    },
+    Entry {
+        name: "cupy",
+        title: "CuPy",
+        module: "cupy",
+        packages: &["cupy-cuda12x", "cupy-cuda13x", "cupy-cuda11x", "cupy"],
+        aliases: &["cp"],
+        framework: &cupy::CuPy,
     },
     Entry {
         name: "paddle",
@@ -165,6 +208,27 @@ fn find(py: Python<'_>, text: &str) -> Result<Target> {
         format!("no framework is called \"{text}\""),
         format!("write one of {}, or register it with tensorferry.register", known.join(", ")),
     ))
+}
+
+/// A framework's allocator failed: for want of memory, in which case we say how much was needed and was free, or else.
+pub(crate) fn allocation_failed(
+    py: Python<'_>,
+    title: &str,
+    error: PyErr,
+    gpu: &Gpu,
+    dtype: DType,
+    shape: &[i64],
+) -> Failure {
+    let name = error.get_type(py).name().map(|name| name.to_string()).unwrap_or_default();
+    let exhausted = error.is_instance_of::<PyMemoryError>(py)
+        || ["OutOfMemoryError", "ResourceExhaustedError"].contains(&name.as_str())
+        || error.value(py).to_string().contains("RESOURCE_EXHAUSTED");
+    if !exhausted {
+        return refused(py, title, error);
+    }
+    let count = shape.iter().fold(1usize, |count, &length| count.saturating_mul(length.max(0) as usize));
+    let stated = tensorferry_cuda::out_of_memory(gpu, count.saturating_mul(dtype.size()));
+    Failure::Because(stated, Box::new(error))
 }
 
 /// Imports a framework's module, or says that it is not there.

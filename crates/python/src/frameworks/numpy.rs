@@ -15,7 +15,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 use std::sync::Mutex;
 use tensorferry_core::dtype::DTypes;
-use tensorferry_core::plan::{Holds, Nature, Pending, Strides, TargetFacts};
+use tensorferry_core::plan::{Holds, Nature, Pending, Places, Strides, TargetFacts};
 use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout, Tensor};
 
 pub(crate) struct NumPy;
@@ -33,6 +33,8 @@ static FACTS: TargetFacts = TargetFacts {
     alignment: 1,
     max_rank: 64,
     holds: Holds::Flagged,
+    places: Places::Host,
+    home: Device::CPU,
 };
 
 impl Framework for NumPy {
@@ -319,6 +321,13 @@ fn descriptor(py: Python<'_>, dtype: DType, order: ByteOrder) -> Result<*mut PyA
         ffi::Py_DECREF(native.cast());
         if swapped.is_null() { Err(PyErr::fetch(py).into()) } else { Ok(swapped) }
     }
+}
+
+/// NumPy's object for a type.
+pub(crate) fn dtype_object(py: Python<'_>, dtype: DType) -> Result<Bound<'_, PyAny>> {
+    let descr = descriptor(py, dtype, ByteOrder::Native)?;
+    // SAFETY: a new reference to a live object.
+    Ok(unsafe { Bound::from_owned_ptr(py, descr.cast()) })
 }
 
 fn extension_descriptor(py: Python<'_>, dtype: DType) -> Result<*mut PyArray_Descr> {

@@ -15,8 +15,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use tensorferry_core::dtype::DTypes;
-use tensorferry_core::plan::{Holds, Pending, Strides, TargetFacts};
-use tensorferry_core::{DType, ErrorKind, Tensor};
+use tensorferry_core::plan::{Holds, Pending, Places, Strides, TargetFacts};
+use tensorferry_core::{DType, Device, ErrorKind, Tensor};
 
 pub(crate) struct Paddle;
 
@@ -46,6 +46,8 @@ static FACTS: TargetFacts = TargetFacts {
     alignment: 1,
     max_rank: 9,
     holds: Holds::Writable,
+    places: Places::Host,
+    home: Device::CPU,
 };
 
 /// Types that older versions lack.

@@ -4,7 +4,7 @@
 //! anything that tensorferry reads (an object with `__dlpack__`, an array, a buffer), and `write` gets a
 //! parcel with `__dlpack__` that meets the stated facts.
 
-use super::{TABLE, Target};
+use super::{Framework, TABLE, Target};
 use crate::errors::{Failure, Result, describe, fail, foreign};
 use crate::owner::Owner;
 use crate::source::{Memory, Source, still_frozen};
@@ -15,8 +15,8 @@ use pyo3::types::{PyString, PyType};
 use std::ffi::CString;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tensorferry_core::dtype::DTypes;
-use tensorferry_core::plan::{Holds, Nature, Strides, TargetFacts};
-use tensorferry_core::{DType, ErrorKind, Tensor};
+use tensorferry_core::plan::{Holds, Nature, Places, Strides, TargetFacts};
+use tensorferry_core::{DType, Device, ErrorKind, Tensor};
 
 struct Registration {
     facts: TargetFacts,
@@ -243,6 +243,8 @@ pub(crate) fn register(
         alignment,
         max_rank,
         holds: if immutable { Holds::Immutable } else { Holds::Writable },
+        places: Places::Host,
+        home: Device::CPU,
     };
     let entry: &'static Registration = Box::leak(Box::new(Registration { facts, types, read, write }));
     register_list().push(entry);
@@ -323,6 +325,14 @@ impl Target {
         match self {
             Self::Builtin(framework) => framework.write(py, tensor),
             Self::Registered(place) => write(py, tensor, place),
+        }
+    }
+
+    /// The framework behind it, if it has a file here: only those hold GPU memory.
+    pub(crate) fn builtin(self) -> Result<&'static dyn Framework> {
+        match self {
+            Self::Builtin(framework) => Ok(framework),
+            Self::Registered(_) => Err(super::host_only()),
         }
     }
 }

@@ -5,22 +5,24 @@
 //! scalars, which are therefore copied. A variable gives the value it has at the call: TensorFlow copies
 //! on write while we hold that value.
 
-use super::{Framework, import};
+use super::{Framework, allocation_failed, import};
 use crate::call;
 use crate::errors::{Result, fail, forget, refused};
 use crate::kinds::{Builtin, Form, Refusal};
 use crate::owner::Owner;
 use crate::settings::only_public_doors;
 use crate::slots::Method;
-use crate::source::Source;
+use crate::source::{Source, still_frozen};
+use crate::streams::{Room, Streams};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyType;
+use pyo3::types::{IntoPyDict, PyType};
 use tensorferry_core::dtype::DTypes;
 use tensorferry_core::host::ALIGNMENT;
-use tensorferry_core::plan::{Holds, Nature, Pending, Strides, TargetFacts};
-use tensorferry_core::{DType, ErrorKind, Tensor, frozen};
+use tensorferry_core::plan::{Holds, Nature, Pending, Places, Strides, TargetFacts};
+use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout, Tensor, frozen};
+use tensorferry_cuda::{Gpu, Side};
 
 pub(crate) struct TensorFlow;
 
@@ -55,6 +57,8 @@ static FACTS: TargetFacts = TargetFacts {
     alignment: ALIGNMENT,
     max_rank: 254,
     holds: Holds::Immutable,
+    places: Places::Host,
+    home: Device::CPU,
 };
 
 struct State {
@@ -68,6 +72,8 @@ struct State {
     facts: TargetFacts,
     /// Whether tensors may be elsewhere than on the host.
     has_gpu: bool,
+    /// What each thread does: run at once (its `is_eager`), or build a graph.
+    thread: Option<Py<PyAny>>,
 }
 
 static STATE: PyOnceLock<State> = PyOnceLock::new();
@@ -93,17 +99,52 @@ fn state(py: Python<'_>) -> Result<&'static State> {
                 dtypes = dtypes.without(DTypes::of(&[dtype]));
             }
         }
+        let has_gpu =
+            tensorflow.getattr("config")?.call_method1("list_physical_devices", ("GPU",))?.len()? > 0;
         Ok(State {
             door: if only_public_doors() { None } else { door(py).ok() },
             from_dlpack: dlpack.getattr("from_dlpack")?.unbind(),
             to_dlpack: dlpack.getattr("to_dlpack")?.unbind(),
             eager_tensor: eager_tensor.map(Bound::unbind),
             quick,
-            facts: TargetFacts { dtypes, ..FACTS },
-            has_gpu: tensorflow.getattr("config")?.call_method1("list_physical_devices", ("GPU",))?.len()?
-                > 0,
+            facts: if has_gpu {
+                TargetFacts { dtypes, places: Places::Both, home: Device::cuda(0), ..FACTS }
+            } else {
+                TargetFacts { dtypes, ..FACTS }
+            },
+            has_gpu,
+            thread: thread(py).ok(),
         })
     })
+}
+
+fn thread(py: Python<'_>) -> PyResult<Py<PyAny>> {
+    let context = py.import("tensorflow.python.eager.context")?.call_method0("context")?;
+    let thread = context.getattr("_thread_local_data")?;
+    thread.getattr("is_eager")?.extract::<bool>()?;
+    Ok(thread.unbind())
+}
+
+/// A 1.x graph that is being built takes no tensor that exists: it would fail where the tensor is used, and not say why.
+fn check_eager(py: Python<'_>, state: &State) -> Result<()> {
+    let eager = match &state.thread {
+        Some(thread) => thread.bind(py).getattr(intern!(py, "is_eager"))?,
+        None => py.import("tensorflow")?.call_method0("executing_eagerly")?,
+    };
+    if eager.is_truthy()? {
+        return Ok(());
+    }
+    // The graph of a `tf.function` captures tensors that exist.
+    let graph =
+        py.import("tensorflow")?.getattr("compat")?.getattr("v1")?.call_method0("get_default_graph")?;
+    if graph.getattr("building_function")?.is_truthy()? {
+        return Ok(());
+    }
+    Err(fail(
+        ErrorKind::NotATensor,
+        "TensorFlow is building a 1.x graph, which takes no tensor that exists already",
+        "use tensorferry.tf1.inlet, and bind the tensor to it",
+    ))
 }
 
 fn door(py: Python<'_>) -> PyResult<(Py<PyAny>, Py<PyAny>)> {
@@ -129,11 +170,11 @@ impl Framework for TensorFlow {
             }
             let mut tensor = read_eager(&value)?;
             tensor.set_read_only();
-            return Ok(Source::here(value, "tensorflow", tensor).with_nature(Nature::Snapshot));
+            return Ok(placed(Source::here(value, "tensorflow", tensor).with_nature(Nature::Snapshot)));
         }
         let tensor = read_eager(object)?;
         let nature = if tensor.layout().rank() == 0 { Nature::Cached } else { Nature::Immutable };
-        Ok(Source::here(object.clone(), "tensorflow", tensor).with_nature(nature))
+        Ok(placed(Source::here(object.clone(), "tensorflow", tensor).with_nature(nature)))
     }
 
     fn materialise(&self, object: &Bound<'_, PyAny>, _pending: Pending) -> Result<Tensor<Owner>> {
@@ -142,6 +183,7 @@ impl Framework for TensorFlow {
 
     fn write<'py>(&self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
         let state = state(py)?;
+        check_eager(py, state)?;
         if BY_CONSTRUCTOR.contains(tensor.dtype())
             && let Some(constructor) = &state.eager_tensor
         {
@@ -158,6 +200,50 @@ impl Framework for TensorFlow {
         };
         made.map_err(|error| refused(py, "TensorFlow", error))
     }
+
+    fn streams(&self, _py: Python<'_>, _gpu: &'static Gpu) -> Result<Streams> {
+        Ok(Streams::unnamed())
+    }
+
+    fn allocate<'py>(
+        &self,
+        py: Python<'py>,
+        dtype: DType,
+        shape: &[i64],
+        gpu: &'static Gpu,
+    ) -> Result<Room<'py>> {
+        // Not every type can be allocated there, but any bytes can be any type's.
+        let layout = Layout::dense(dtype.size(), shape)?;
+        let words = layout.bytes().div_ceil(4).max(1);
+        let tensorflow = py.import("tensorflow")?;
+        let place = tensorflow.call_method1("device", (format!("GPU:{}", gpu.index()),))?;
+        let kind = tensorflow.getattr("float32")?;
+        let wishes =
+            [("shape", vec![words].into_pyobject(py)?.into_any()), ("dtype", kind)].into_py_dict(py)?;
+        wishes.set_item("init", false)?;
+        place.call_method0("__enter__")?;
+        let made = tensorflow.getattr("raw_ops")?.call_method("Empty", (), Some(&wishes));
+        place.call_method1("__exit__", (py.None(), py.None(), py.None()))?;
+        let made = made.map_err(|error| allocation_failed(py, "TensorFlow", error, gpu, dtype, shape))?;
+        let room = by_capsule(&made)?;
+        let (data, device, order) = (room.data(), room.device(), ByteOrder::Native);
+        // SAFETY: memory of TensorFlow's with at least as many bytes as the layout, kept by what it handed over.
+        let tensor =
+            unsafe { Tensor::new(data, dtype, layout, device, order, Access::ReadWrite, room.into_owner()) }?;
+        let object = self.write(py, tensor)?;
+        Ok(Room { object, data, streams: exported() })
+    }
+}
+
+/// The same source, with its streams if it is on a GPU. TensorFlow waits for the device, on the host, when it exports a
+/// tensor: nothing is queued on it any more.
+#[inline(always)]
+fn placed(source: Source<'_>) -> Source<'_> {
+    if source.facts().device.is_cuda() { source.with_streams(exported()) } else { source }
+}
+
+fn exported() -> Streams {
+    Streams::between(Side::Nothing, Side::Everything)
 }
 
 /// Reads an eager tensor through the array that TensorFlow makes over its memory.
@@ -166,8 +252,8 @@ fn read_eager(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     let py = object.py();
     let state = state(py)?;
     check_type(state, object)?;
-    if state.has_gpu {
-        check_device(object)?;
+    if state.has_gpu && is_on_gpu(object)? {
+        return by_capsule(object).map(still_frozen).map_err(|failure| refused(py, "TensorFlow", failure));
     }
     let array = match &state.quick {
         Some((array, _)) => {
@@ -209,17 +295,11 @@ fn by_capsule(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     Ok(crate::capsule::take(&capsule)?.map_owner(Owner::managed))
 }
 
-/// A tensor on a GPU is refused: its array would be a copy on the host, made without a word.
-fn check_device(object: &Bound<'_, PyAny>) -> Result<()> {
-    let device = object.getattr(intern!(object.py(), "backing_device"))?.to_string();
-    if device.contains("CPU") {
-        return Ok(());
-    }
-    Err(fail(
-        ErrorKind::UnsupportedDevice,
-        format!("the source is on {device}, and only host memory is carried"),
-        "move it to the CPU first: with tf.device(\"CPU\"): x = tf.identity(x)",
-    ))
+/// Whether the memory is a GPU's. (What TensorFlow calls a tensor's device may be a GPU while its memory is the
+/// host's: int32.)
+fn is_on_gpu(object: &Bound<'_, PyAny>) -> Result<bool> {
+    let device = object.getattr(intern!(object.py(), "backing_device"))?;
+    Ok(device.extract::<&str>().is_ok_and(|device| !device.contains("CPU")))
 }
 
 /// Strings, handles and quantised numbers are refused before TensorFlow gets to abort on them.

@@ -5,7 +5,7 @@
 //! memory; PyTorch resolves them, in a copy.
 
 use super::exchange::Exchange;
-use super::{Framework, import};
+use super::{Framework, allocation_failed, import};
 use crate::call;
 use crate::errors::{Failure, Result, fail, refused};
 use crate::kinds::{Builtin, Form};
@@ -13,14 +13,16 @@ use crate::owner::Owner;
 use crate::settings::only_public_doors;
 use crate::slots::{Attribute, Function, Method, Question};
 use crate::source::{Memory, Source};
+use crate::streams::{Room, Streams};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{IntoPyDict, PyType};
 use std::ffi::CString;
 use tensorferry_core::dtype::{DTypes, Kind};
-use tensorferry_core::plan::{Holds, Nature, Pending, Strides, TargetFacts};
-use tensorferry_core::{Access, DType, ErrorKind, Layout, Tensor};
+use tensorferry_core::plan::{Holds, Nature, Pending, Places, Strides, TargetFacts};
+use tensorferry_core::{Access, DType, Device, ErrorKind, Layout, Tensor};
+use tensorferry_cuda::{Gpu, Stream};
 
 pub(crate) struct Torch;
 
@@ -46,6 +48,8 @@ static FACTS: TargetFacts = TargetFacts {
     alignment: 1,
     max_rank: 64,
     holds: Holds::Writable,
+    places: Places::Host,
+    home: Device::CPU,
 };
 
 struct State {
@@ -63,6 +67,7 @@ struct State {
     plain_bytes: [Py<PyAny>; 2],
     to_capsule: Py<PyAny>,
     from_capsule: Py<PyAny>,
+    empty: Py<PyAny>,
     /// Whether DLPack carries the 8-bit floats there.
     carries_float8: bool,
     facts: TargetFacts,
@@ -132,8 +137,9 @@ fn state(py: Python<'_>) -> Result<&'static State> {
             plain_bytes: [torch.getattr("int8")?.unbind(), torch.getattr("uint8")?.unbind()],
             to_capsule: dlpack.getattr("to_dlpack")?.unbind(),
             from_capsule: torch.getattr("from_dlpack")?.unbind(),
+            empty: torch.getattr("empty")?.unbind(),
             carries_float8,
-            facts: TargetFacts { dtypes, ..FACTS },
+            facts: TargetFacts { dtypes, places: places(&torch)?, ..FACTS },
         })
     })
 }
@@ -176,12 +182,14 @@ impl Framework for Torch {
         let tensor = look(state, object, access).map_err(|failure| explain(object, failure))?;
         check_storage(state, &tensor, form, object.py())?;
         check_hidden_type(state, object, tensor.dtype())?;
+        let device = tensor.device();
+        let streams = if device.is_cuda() { Some(Box::new(streams(object.py(), device)?)) } else { None };
         let memory = match pending(state, object, tensor.dtype())? {
             None => Memory::Here(tensor),
             Some(pending) => {
                 let dtype = tensor.dtype();
                 let layout = Layout::dense(dtype.size(), tensor.layout().shape())?;
-                Memory::Later { pending, dtype, layout }
+                Memory::Later { pending, device, dtype, layout }
             }
         };
         let nature = Nature::Mutable;
@@ -192,6 +200,7 @@ impl Framework for Torch {
             nature,
             requires_grad,
             through_array: false,
+            streams,
         })
     }
 
@@ -211,6 +220,50 @@ impl Framework for Torch {
         let capsule = crate::capsule::legacy(py, tensor)?;
         call::call1(state.from_capsule.bind(py), &capsule).map_err(|error| refused(py, "PyTorch", error))
     }
+
+    fn streams(&self, py: Python<'_>, gpu: &'static Gpu) -> Result<Streams> {
+        streams(py, Device::cuda(gpu.index()))
+    }
+
+    fn allocate<'py>(
+        &self,
+        py: Python<'py>,
+        dtype: DType,
+        shape: &[i64],
+        gpu: &'static Gpu,
+    ) -> Result<Room<'py>> {
+        let kind = py.import("torch")?.getattr(dtype.name())?;
+        let place = format!("cuda:{}", gpu.index()).into_pyobject(py).map_err(PyErr::from)?;
+        let wishes = [("dtype", kind), ("device", place.into_any())].into_py_dict(py)?;
+        let made = state(py)?.empty.bind(py).call((shape.to_vec(),), Some(&wishes));
+        let object = made.map_err(|error| allocation_failed(py, "PyTorch", error, gpu, dtype, shape))?;
+        let data: usize = object.call_method0("data_ptr")?.extract()?;
+        let streams = self.streams(py, gpu)?;
+        Ok(Room { object, data: std::ptr::with_exposed_provenance_mut(data), streams })
+    }
+}
+
+/// Whether this build of torch knows CUDA. Whether there is a GPU shows when one is asked for.
+fn places(torch: &Bound<'_, PyModule>) -> Result<Places> {
+    let cuda = torch.getattr("version")?.getattr_opt("cuda")?;
+    Ok(if cuda.is_some_and(|version| !version.is_none()) { Places::Both } else { Places::Host })
+}
+
+/// The stream that this thread works on.
+fn streams(py: Python<'_>, device: Device) -> Result<Streams> {
+    let stream = match state(py)?
+        .exchange
+        .as_ref()
+        .and_then(|exchange| exchange.stream(py, Device::cuda(device.index)))
+    {
+        Some(stream) => stream.map_err(|failure| refused(py, "PyTorch", failure))?,
+        None => {
+            let module = py.import("torch._C")?;
+            let handle = module.call_method1("_cuda_getCurrentRawStream", (device.index,))?;
+            Stream::from_handle(handle.extract()?)
+        }
+    };
+    Ok(Streams::on(stream))
 }
 
 #[inline(always)]

@@ -1,0 +1,232 @@
+//! CuPy: the attributes of its arrays on the way out, an array over memory that it does not own on the way in.
+//!
+//! CuPy holds GPU memory alone. Its `from_dlpack` asks the producer for a capsule, a device and a stream in turn, and
+//! costs ten times what the array does; `UnownedMemory` takes an address and an object to keep alive.
+
+use super::{Framework, allocation_failed, import};
+use crate::call;
+use crate::errors::{Result, refused};
+use crate::kinds::{Builtin, Form};
+use crate::owner::Owner;
+use crate::settings::only_public_doors;
+use crate::source::{Source, still_frozen};
+use crate::streams::{Room, Streams};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{IntoPyDict, PyDict, PyTuple};
+use smallvec::SmallVec;
+use tensorferry_core::dtype::DTypes;
+use tensorferry_core::plan::{Holds, Pending, Places, Strides, TargetFacts};
+use tensorferry_core::{Access, ByteOrder, DType, Device, Layout, Tensor};
+use tensorferry_cuda::{Gpu, Stream};
+
+pub(crate) struct CuPy;
+
+/// The element types that NumPy has by itself. CuPy 14 has bfloat16 too.
+const DTYPES: DTypes = DTypes::of(&[
+    DType::Bool,
+    DType::Int8,
+    DType::Int16,
+    DType::Int32,
+    DType::Int64,
+    DType::UInt8,
+    DType::UInt16,
+    DType::UInt32,
+    DType::UInt64,
+    DType::Float16,
+    DType::Float32,
+    DType::Float64,
+    DType::Complex64,
+    DType::Complex128,
+]);
+
+static FACTS: TargetFacts = TargetFacts {
+    framework: "cupy",
+    title: "CuPy",
+    dtypes: DTYPES,
+    repacked: DTypes::NONE,
+    own_memory: false,
+    wide: true,
+    narrow_by_default: false,
+    swapped: false,
+    strides: Strides::Elements,
+    alignment: 1,
+    max_rank: 32,
+    holds: Holds::Writable,
+    places: Places::Cuda,
+    home: Device::cuda(0),
+};
+
+struct State {
+    ndarray: Py<PyAny>,
+    empty: Py<PyAny>,
+    unowned_memory: Py<PyAny>,
+    memory_pointer: Py<PyAny>,
+    device: Py<PyAny>,
+    current_stream: Py<PyAny>,
+    /// The handle of the current stream, without an object around it.
+    current_handle: Option<Py<PyAny>>,
+    /// What `__dlpack__` is told when somebody else sees to the streams.
+    no_stream: Py<PyDict>,
+    /// Its name for each of our types, or None.
+    dtypes: Vec<Py<PyAny>>,
+    facts: TargetFacts,
+}
+
+static STATE: PyOnceLock<State> = PyOnceLock::new();
+
+fn state(py: Python<'_>) -> Result<&'static State> {
+    STATE.get_or_try_init(py, || {
+        let cupy = import(py, Builtin::CuPy)?;
+        let cuda = cupy.getattr("cuda")?;
+        let version = cupy.getattr("__version__")?.to_string();
+        let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok()).unwrap_or(0);
+        let held = if major >= 14 { DTYPES.with(DTypes::of(&[DType::BFloat16])) } else { DTYPES };
+        let dtypes = DType::all().map(|kind| match held.contains(kind) {
+            true => super::numpy::dtype_object(py, kind).map(Bound::unbind),
+            false => Ok(py.None()),
+        });
+        Ok(State {
+            ndarray: cupy.getattr("ndarray")?.unbind(),
+            empty: cupy.getattr("empty")?.unbind(),
+            unowned_memory: cuda.getattr("UnownedMemory")?.unbind(),
+            memory_pointer: cuda.getattr("MemoryPointer")?.unbind(),
+            device: cuda.getattr("Device")?.unbind(),
+            current_stream: cuda.getattr("get_current_stream")?.unbind(),
+            current_handle: if only_public_doors() || Gpu::count()? > 1 { None } else { current_handle(py) },
+            no_stream: [("stream", -1)].into_py_dict(py)?.unbind(),
+            dtypes: dtypes.collect::<Result<_>>()?,
+            facts: TargetFacts { dtypes: held, ..FACTS },
+        })
+    })
+}
+
+/// CuPy's own short way to the handle, in the versions that have it.
+fn current_handle(py: Python<'_>) -> Option<Py<PyAny>> {
+    let module = py.import("cupy_backends.cuda.stream").ok()?;
+    Some(module.getattr("get_current_stream_ptr").ok()?.unbind())
+}
+
+impl Framework for CuPy {
+    fn facts(&self, py: Python<'_>) -> Result<&'static TargetFacts> {
+        Ok(&state(py)?.facts)
+    }
+
+    fn read<'py>(&self, object: &Bound<'py, PyAny>, form: Form) -> Result<Source<'py>> {
+        let py = object.py();
+        let state = state(py)?;
+        let tensor = if form == Form::Plain && !only_public_doors() { look(state, object)? } else { None };
+        let tensor = match tensor {
+            Some(tensor) => tensor,
+            None => {
+                let capsule = object
+                    .call_method(intern!(py, "__dlpack__"), (), Some(state.no_stream.bind(py)))
+                    .map_err(|error| refused(py, "CuPy", error))?;
+                crate::capsule::take(&capsule)?.map_owner(Owner::managed)
+            }
+        };
+        let tensor = still_frozen(tensor);
+        let streams = self.streams(py, Gpu::get(tensor.device().index)?)?;
+        Ok(Source::here(object.clone(), "cupy", tensor).with_streams(streams))
+    }
+
+    fn materialise(&self, object: &Bound<'_, PyAny>, _pending: Pending) -> Result<Tensor<Owner>> {
+        Err(crate::errors::not_a_tensor(object))
+    }
+
+    fn write<'py>(&self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
+        make(py, tensor).map_err(|failure| refused(py, "CuPy", failure))
+    }
+
+    fn streams(&self, py: Python<'_>, gpu: &'static Gpu) -> Result<Streams> {
+        let state = state(py)?;
+        if let Some(current) = &state.current_handle
+            && current.bind(py).call0()?.extract::<usize>()? == 0
+        {
+            return Ok(Streams::on(Stream::LEGACY));
+        }
+        let index = gpu.index().into_pyobject(py).map_err(PyErr::from)?;
+        let stream = call::call1(state.current_stream.bind(py), &index.into_any())?;
+        let handle: usize = stream.getattr(intern!(py, "ptr"))?.extract()?;
+        let streams = Streams::on(Stream::from_handle(handle));
+        // CuPy destroys a stream with its object, but for the default one.
+        Ok(if handle == 0 { streams } else { streams.kept_by(stream) })
+    }
+
+    fn allocate<'py>(
+        &self,
+        py: Python<'py>,
+        dtype: DType,
+        shape: &[i64],
+        gpu: &'static Gpu,
+    ) -> Result<Room<'py>> {
+        let state = state(py)?;
+        let device = state.device.bind(py).call1((gpu.index(),))?;
+        device.call_method0("__enter__")?;
+        let shape_tuple = PyTuple::new(py, shape)?;
+        let made =
+            call::call2(state.empty.bind(py), &shape_tuple.into_any(), state.dtypes[dtype as usize].bind(py));
+        device.call_method1("__exit__", (py.None(), py.None(), py.None()))?;
+        let object = made.map_err(|error| allocation_failed(py, "CuPy", error, gpu, dtype, shape))?;
+        let data: usize = object.getattr("data")?.getattr("ptr")?.extract()?;
+        let streams = self.streams(py, gpu)?;
+        Ok(Room { object, data: std::ptr::with_exposed_provenance_mut(data), streams })
+    }
+}
+
+/// What an array is, from its attributes. `None` where one of them is not what we know.
+fn look(state: &State, object: &Bound<'_, PyAny>) -> Result<Option<Tensor<Owner>>> {
+    let py = object.py();
+    let dtype = object.getattr(intern!(py, "dtype"))?;
+    let Some(kind) = DType::all().find(|kind| state.dtypes[*kind as usize].bind(py).is(&dtype)) else {
+        return Ok(None);
+    };
+    let memory = object.getattr(intern!(py, "data"))?;
+    let address: usize = memory.getattr(intern!(py, "ptr"))?.extract()?;
+    let index: i32 = memory.getattr(intern!(py, "device_id"))?.extract()?;
+    let shape: SmallVec<[i64; 8]> = numbers(&object.getattr(intern!(py, "shape"))?)?;
+    let dense = object
+        .getattr_opt(intern!(py, "_c_contiguous"))?
+        .is_some_and(|dense| dense.is_truthy().unwrap_or(false));
+    let layout = if dense {
+        Layout::dense(kind.size(), &shape)?
+    } else {
+        Layout::strided(kind.size(), &shape, &numbers(&object.getattr(intern!(py, "strides"))?)?)?
+    };
+    let data = std::ptr::with_exposed_provenance_mut(address);
+    let owner = Owner::object(memory.unbind());
+    let (device, order) = (Device::cuda(index), ByteOrder::Native);
+    // SAFETY: CuPy's own description of the array; its memory pointer, which the owner holds, keeps the memory.
+    Ok(Some(unsafe { Tensor::new(data, kind, layout, device, order, Access::ReadWrite, owner) }?))
+}
+
+fn numbers(tuple: &Bound<'_, PyAny>) -> Result<SmallVec<[i64; 8]>> {
+    let tuple = tuple.cast::<PyTuple>().map_err(PyErr::from)?;
+    tuple.iter().map(|number| Ok(number.extract()?)).collect()
+}
+
+/// An array over the memory of a tensor.
+fn make<'py>(py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
+    let state = state(py)?;
+    let layout = tensor.layout();
+    let dtype = state.dtypes[tensor.dtype() as usize].bind(py);
+    let shape = PyTuple::new(py, layout.shape())?;
+    if layout.is_empty() {
+        return Ok(state.ndarray.bind(py).call1((shape, dtype))?);
+    }
+    let strides = match layout.is_dense() {
+        true => None,
+        false => Some(PyTuple::new(py, layout.strides())?),
+    };
+    let (low, high) = layout.extent();
+    let start = (tensor.data() as usize).wrapping_add_signed(low as isize);
+    let device = tensor.device().index;
+    let owner = tensor.into_owner().into_object(py)?;
+    let memory = state.unowned_memory.bind(py).call1((start, high - low, owner, device))?;
+    let pointer = state.memory_pointer.bind(py).call1((memory, -low))?;
+    Ok(match strides {
+        None => state.ndarray.bind(py).call1((shape, dtype, pointer))?,
+        Some(strides) => state.ndarray.bind(py).call1((shape, dtype, pointer, strides))?,
+    })
+}

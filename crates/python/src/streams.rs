@@ -1,0 +1,49 @@
+//! Where the two ends of a trip queue their work on a GPU.
+
+use crate::owner::Owner;
+use pyo3::prelude::*;
+use tensorferry_cuda::{Side, Stream};
+
+/// Where one end of a trip queues its work.
+pub(crate) struct Streams {
+    /// What must be done before somebody else uses the memory.
+    pub(crate) gives: Side,
+    /// What must wait until somebody else is done with it.
+    pub(crate) takes: Side,
+    /// What keeps the stream alive: a framework may destroy it with the object that stands for it, while the result of a
+    /// share still refers to it.
+    pub(crate) keeper: Option<Owner>,
+}
+
+impl Streams {
+    /// On streams that the framework does not name.
+    pub(crate) fn unnamed() -> Self {
+        Self::between(Side::Everything, Side::Everything)
+    }
+
+    /// On one stream, which lives as long as its framework.
+    pub(crate) fn on(stream: Stream) -> Self {
+        Self::between(Side::Stream(stream), Side::Stream(stream))
+    }
+
+    /// Ready on one side, taken back on another.
+    pub(crate) fn between(gives: Side, takes: Side) -> Self {
+        Self { gives, takes, keeper: None }
+    }
+
+    /// The same, on a stream that lives as long as an object.
+    pub(crate) fn kept_by(mut self, object: Bound<'_, PyAny>) -> Self {
+        self.keeper = Some(Owner::object(object.unbind()));
+        self
+    }
+}
+
+/// Memory of a framework's own on a GPU, to be filled before anybody sees it.
+pub(crate) struct Room<'py> {
+    /// The framework's tensor: dense, row-major.
+    pub(crate) object: Bound<'py, PyAny>,
+    /// Where its memory starts.
+    pub(crate) data: *mut u8,
+    /// Where the framework queues its work on it.
+    pub(crate) streams: Streams,
+}

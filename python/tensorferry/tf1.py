@@ -1,0 +1,159 @@
+"""Tensors in and out of TensorFlow 1.x graphs, without a copy through the host.
+
+A graph of `tf.compat.v1` takes only NumPy arrays as feeds and gives only NumPy arrays back. An
+inlet is a tensor in the graph whose value is whatever was bound to it, from any framework, on the
+GPU or on the host; an outlet hands a tensor of the graph to any framework.
+
+    inlet = ferry.tf1.inlet((None, 16), "float32")
+    outlet = ferry.tf1.outlet(model(inlet.tensor), "torch")
+    with tf.compat.v1.Session() as session:
+        inlet.bind(torch_tensor)
+        session.run(outlet.op)
+        result = outlet.take()
+
+Both run Python code inside the graph, so the graph can neither be saved without it nor run by
+another process. TensorFlow keeps int32 in host memory, on a GPU too: such tensors enter and leave
+through the host.
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+from tensorferry._native import InvalidArgument, plan, to
+
+__all__ = ["Inlet", "Outlet", "inlet", "outlet"]
+
+
+def _tensorflow() -> Any:
+    return importlib.import_module("tensorflow")
+
+
+def _error(fact: str, hint: str) -> InvalidArgument:
+    error = InvalidArgument(f"{fact}\nhint: {hint}")
+    error.hint = hint
+    return error
+
+
+class Inlet:
+    """A tensor in a graph, whose value is what was last bound to it."""
+
+    def __init__(
+        self, shape: Sequence[int | None] | None, dtype: Any, device: str | None, name: str | None
+    ) -> None:
+        tf = _tensorflow()
+        self.dtype = tf.as_dtype(dtype)
+        self.shape = tf.TensorShape(shape)
+        self._lock = threading.Lock()
+        self._bound: Any = None
+        with tf.device(device if device is not None else _home(tf, self.dtype)):
+            tensor = tf.py_function(self._give, [], Tout=self.dtype, name=name or "inlet")
+        tensor.set_shape(self.shape)
+        #: The tensor to build the graph on.
+        self.tensor = tensor
+
+    def bind(self, x: Any) -> None:
+        """Sets what the graph sees from the next run on: any tensor of any framework.
+
+        It is kept until the next bind. The memory is shared where TensorFlow can take it as it is,
+        so it must not be written before the run is over.
+        """
+        report = plan(x, "tensorflow", dtype=self.dtype.name)
+        if report.source_dtype != self.dtype.name:
+            raise _error(
+                f"the inlet holds {self.dtype.name} and the tensor holds {report.source_dtype}",
+                f'cast it first: ferry.to(x, framework, dtype="{self.dtype.name}")',
+            )
+        if not self.shape.is_compatible_with(report.shape):
+            raise _error(
+                f"the inlet has shape {self.shape} and the tensor has {tuple(report.shape)}",
+                "bind a tensor of the inlet's shape, or make the inlet with None where it varies",
+            )
+        with self._lock:
+            self._bound = x
+
+    def _give(self) -> Any:
+        with self._lock:
+            bound = self._bound
+        if bound is None:
+            raise _error("nothing was bound to the inlet", "call inlet.bind(x) before session.run")
+        return to(bound, "tensorflow")
+
+    def __repr__(self) -> str:
+        return f"<Inlet {self.dtype.name} {self.shape}>"
+
+
+class Outlet:
+    """A tensor of a graph, handed to another framework after each run."""
+
+    def __init__(
+        self, tensor: Any, framework: str | ModuleType, device: str | None, name: str | None
+    ) -> None:
+        tf = _tensorflow()
+        self.framework = framework
+        self._lock = threading.Lock()
+        self._taken: list[Any] = []
+        with tf.device(device if device is not None else tensor.device or _home(tf, tensor.dtype)):
+            op = tf.py_function(self._take, [tensor], Tout=[], name=name or "outlet")
+        #: What `session.run` is asked for.
+        self.op = op
+
+    def _take(self, value: Any) -> None:
+        with self._lock:
+            self._taken = [value]
+
+    def take(self) -> Any:
+        """The value of the last run, as the framework's own tensor; each is taken once."""
+        with self._lock:
+            taken, self._taken = self._taken, []
+        if not taken:
+            raise _error(
+                "the outlet has no value",
+                "call session.run(outlet.op) first; each value is taken once",
+            )
+        return to(taken[0], self.framework)
+
+    def __repr__(self) -> str:
+        return f"<Outlet to {self.framework}>"
+
+
+def _home(tf: Any, dtype: Any) -> str:
+    """Where a tensor of this type lives: int32 and strings on the host."""
+    on_host = dtype in (tf.int32, tf.string) or not tf.config.list_physical_devices("GPU")
+    return "/CPU:0" if on_host else "/GPU:0"
+
+
+def inlet(
+    shape: Sequence[int | None] | None,
+    dtype: Any,
+    *,
+    device: str | None = None,
+    name: str | None = None,
+) -> Inlet:
+    """A tensor in the current graph that takes its value from `bind`.
+
+    Args:
+        shape: Its shape, with None for what varies; None if nothing is known.
+        dtype: Its element type, by name or as TensorFlow's own.
+        device: Where the graph has it, such as "/GPU:0"; the GPU if there is one, but for int32.
+        name: Its name in the graph.
+    """
+    return Inlet(shape, dtype, device, name)
+
+
+def outlet(
+    tensor: Any, framework: str | ModuleType, *, device: str | None = None, name: str | None = None
+) -> Outlet:
+    """Hands a tensor of the current graph to another framework: run `op`, then call `take`.
+
+    Args:
+        tensor: A tensor of the graph.
+        framework: Whose tensor `take` gives, as in `to`.
+        device: Where the tensor is handed over; where it is computed, if left out.
+        name: The name of the operation in the graph.
+    """
+    return Outlet(tensor, framework, device, name)

@@ -1,0 +1,48 @@
+"""Tests that need a CUDA GPU. Without one they fail: `make test-gpu` is for machines with one."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+# Frameworks that take the whole GPU when they start would leave nothing for the others.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+
+# The order is the one in which the frameworks live together.
+import torch
+
+
+def pytest_configure() -> None:
+    if not torch.cuda.is_available():
+        raise pytest.UsageError("there is no CUDA GPU here: `make test` runs what needs none")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--record", type=Path, help="the folder that gets a record of the run")
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Writes how many tests of each file ended how, with machine, versions and commit."""
+    folder = config.getoption("record")
+    if folder is None:
+        return
+    sys.path.insert(0, str(Path(__file__).parent.parent.parent / "benches"))
+    import machine
+
+    facts = machine.facts()
+    files: dict[str, Counter[str]] = {}
+    for outcome in ("passed", "failed", "error", "skipped", "xfailed", "xpassed"):
+        for report in terminalreporter.stats.get(outcome, []):
+            files.setdefault(Path(report.nodeid.split("::")[0]).name, Counter())[outcome] += 1
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{facts['date'][:10]}-{machine.name()}-tests.json"
+    everything = {"machine": facts, "outcomes": {name: dict(files[name]) for name in sorted(files)}}
+    path.write_text(json.dumps(everything, indent=1) + "\n")

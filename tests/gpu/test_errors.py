@@ -1,0 +1,80 @@
+"""What cannot be is said in one line; running out of memory leaves everything usable."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+import torch
+from gpu.frames import FRAMES
+
+import tensorferry as ferry
+
+
+def test_numpy_holds_no_gpu_memory():
+    with pytest.raises(ferry.UnsupportedDevice, match="NumPy holds host memory only") as caught:
+        ferry.to(np.ones(3), "numpy", device="cuda")
+    assert caught.value.hint
+
+
+def test_a_download_is_no_share():
+    with pytest.raises(ferry.CopyRequired, match="the source is on cuda:0"):
+        ferry.to(torch.ones(3, device="cuda"), "numpy", copy=False)
+
+
+def test_a_gpu_that_is_not_there():
+    for wish in ("cuda:7", torch.device("cuda:63")):
+        with pytest.raises(ferry.UnsupportedDevice, match="there is no GPU cuda:"):
+            ferry.to(np.ones(3), "torch", device=wish)
+
+
+def test_a_stream_on_the_host():
+    with pytest.raises(ferry.InvalidArgument, match="stays on the host"):
+        ferry.to(np.ones(3), "torch", stream=0)
+
+
+def test_a_budget_holds():
+    x = torch.ones(1 << 20, device="cuda")
+    with pytest.raises(ferry.OutOfMemory, match="budget"):
+        ferry.to(x, "numpy", budget=1 << 20)
+
+
+@pytest.mark.parametrize("target", ["torch", "cupy"])
+def test_out_of_memory_is_ours_and_harmless(target):
+    if target not in FRAMES:
+        pytest.skip(f"{target} is not here")
+    free, _ = torch.cuda.mem_get_info()
+    count = int(free * 0.6) // 4
+    big = torch.empty(count, device="cuda")
+    with pytest.raises(MemoryError, match="no memory for") as caught:
+        ferry.to(big, target, copy=True)
+    assert isinstance(caught.value, ferry.FerryError)
+    assert caught.value.__cause__ is not None
+    del big, caught
+    gc.collect()
+    torch.cuda.empty_cache()
+    y = ferry.to(torch.arange(5.0, device="cuda"), target, copy=True)
+    np.testing.assert_array_equal(FRAMES[target].host(y), np.arange(5.0))
+
+
+def test_a_child_of_a_fork_is_told():
+    import os
+
+    x = torch.ones(3, device="cuda")
+    ferry.to(x, "numpy")
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            ferry.to(np.ones(3), "torch", device="cuda")
+            text = "it worked"
+        except BaseException as error:
+            text = f"{type(error).__name__}: {error}"
+        os.write(writer, text.encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        text = pipe.read()
+    os.waitpid(child, 0)
+    assert "forked child" in text

@@ -1,0 +1,86 @@
+"""Our kernels give the bits that the host's engine gives, for every pair of types and layout."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+
+import tensorferry as ferry
+
+TORCH_TYPES = [
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
+    *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
+]
+
+
+def numpy_type(name: str) -> np.dtype:
+    return np.dtype(getattr(ml_dtypes, name, None) or name)
+
+
+def patterns(name: str) -> np.ndarray:
+    """Bits of every kind: each exponent, NaNs, infinities, ties, ends of ranges."""
+    size = numpy_type(name).itemsize
+    generator = np.random.default_rng(3)
+    raw = generator.integers(0, 256, 40_000 * size, dtype=np.uint8)
+    if name == "bool":
+        raw &= 1
+    special = np.array([0, -0.0, 1, -1, 0.5, 1.5, 2.5, 127, 128, 255, 256, 65504, 65520, 1e9, -1e9])
+    more = np.concatenate([special, special * 1e20, special * 1e-20, [np.inf, -np.inf, np.nan]])
+    with np.errstate(all="ignore"):
+        tail = more.astype("float32").astype(numpy_type(name))
+    return np.concatenate([raw.view(numpy_type(name)), tail])
+
+
+def bits(array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def upload(array: np.ndarray, name: str) -> torch.Tensor:
+    host = torch.from_numpy(array.reshape(-1).view(np.uint8).copy())
+    return host.cuda().view(getattr(torch, name)).reshape(array.shape)
+
+
+@pytest.mark.parametrize("after", TORCH_TYPES)
+@pytest.mark.parametrize("before", TORCH_TYPES)
+def test_casts(before, after):
+    array = patterns(before)
+    expected = ferry.to(array, "numpy", dtype=after)
+    found = ferry.to(upload(array, before), "torch", dtype=after)
+    assert found.is_cuda
+    raw = (
+        found.view(torch.uint8).cpu().numpy() if found.dtype != torch.uint8 else found.cpu().numpy()
+    )
+    assert np.array_equal(raw.reshape(-1), bits(expected))
+
+
+LAYOUTS = {
+    "transposed": lambda x: x.T,
+    "transposed slice": lambda x: x[3:, 5:].T,
+    "every third": lambda x: x[::3, 1::2],
+    "broadcast": lambda x: x[:1].expand(7, *x.shape) if isinstance(x, torch.Tensor) else x,
+    "three turned": lambda x: x.reshape(-1, 7, x.shape[1]).swapaxes(1, 2),
+    "four turned": lambda x: x.reshape(7, -1, x.shape[1] // 2, 2).swapaxes(0, 2),
+}
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("shape", [(21, 4), (7 * 33, 130), (7 * 128, 512), (7, 6)])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_packing(layout, shape, size):
+    if layout == "broadcast":
+        pytest.skip("made by torch alone")
+    name = {1: "uint8", 2: "int16", 4: "float32", 8: "int64", 16: "complex128"}[size]
+    count = int(np.prod(shape))
+    array = np.random.default_rng(1).integers(0, 256, count * size, dtype=np.uint8)
+    array = array.view(numpy_type(name)).reshape(shape)
+    x = LAYOUTS[layout](upload(array, name))
+    found = ferry.to(x, "numpy")
+    assert np.array_equal(bits(found), bits(LAYOUTS[layout](array)))
+
+
+def test_a_broadcast_is_packed():
+    x = torch.arange(6.0, device="cuda").reshape(1, 6).expand(5, 6)
+    np.testing.assert_array_equal(ferry.to(x, "numpy"), np.broadcast_to(np.arange(6.0), (5, 6)))

@@ -1,0 +1,176 @@
+"""Every pair of frameworks shares GPU memory: same address, same values, every type and layout."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from gpu.frames import FRAMES
+
+import tensorferry as ferry
+
+DTYPES = [
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64", "complex64", "complex128"),
+]
+PAIRS = [(a, b) for a, b in itertools.product(FRAMES, FRAMES) if a != b]
+
+
+def values(dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+    generator = np.random.default_rng(7)
+    if dtype == "bool":
+        return generator.integers(0, 2, shape).astype(bool)
+    if dtype.startswith("complex"):
+        return (generator.standard_normal(shape) + 1j * generator.standard_normal(shape)).astype(
+            dtype
+        )
+    if dtype.startswith("float"):
+        return generator.standard_normal(shape).astype(dtype)
+    return generator.integers(0, 100, shape).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+def test_shared(source, target, dtype):
+    array = values(dtype, (3, 4))
+    x = FRAMES[source].make(array)
+    if not FRAMES[source].on_gpu(x):
+        pytest.xfail(f"{source} keeps {dtype} in host memory")
+    y = ferry.to(x, target)
+    assert FRAMES[target].on_gpu(y)
+    assert FRAMES[target].address(y) == FRAMES[source].address(x)
+    np.testing.assert_array_equal(FRAMES[target].host(y), array)
+    assert str(FRAMES[target].host(y).dtype) == dtype
+    plan = ferry.plan(x, target)
+    assert plan.action == "share"
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (2, 0, 3), (5,), (2, 3, 4, 5), (1 << 20,)])
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+def test_shapes(source, target, shape):
+    array = values("float32", shape)
+    x = FRAMES[source].make(array)
+    y = ferry.to(x, target)
+    np.testing.assert_array_equal(FRAMES[target].host(y), array)
+
+
+VIEWS = {
+    "transposed": lambda x: x.T,
+    "every second": lambda x: x[:, ::2],
+    "offset": lambda x: x[1:, 3:],
+    "column": lambda x: x[:, 2],
+    "one row": lambda x: x[3:4],
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("target", FRAMES)
+@pytest.mark.parametrize("source", [name for name in ("torch", "cupy") if name in FRAMES])
+def test_strided(source, target, view):
+    array = values("float32", (64, 48))
+    x = VIEWS[view](FRAMES[source].make(array))
+    y = ferry.to(x, target)
+    np.testing.assert_array_equal(FRAMES[target].host(y), VIEWS[view](array))
+    assert FRAMES[target].on_gpu(y)
+
+
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+def test_the_source_may_go(source, target):
+    array = values("float32", (1 << 18,))
+    x = FRAMES[source].make(array)
+    y = ferry.to(x, target)
+    del x
+    gc.collect()
+    other = [FRAMES[source].make(array * 0 + 5) for _ in range(4)]
+    FRAMES[source].wait()
+    np.testing.assert_array_equal(FRAMES[target].host(y), array)
+    del other
+
+
+@pytest.mark.parametrize("target", FRAMES)
+@pytest.mark.parametrize("source", FRAMES)
+def test_copied(source, target):
+    array = values("float32", (1000, 33))
+    x = FRAMES[source].make(array)
+    y = ferry.to(x, target, copy=True)
+    assert FRAMES[target].on_gpu(y)
+    assert FRAMES[target].address(y) != FRAMES[source].address(x)
+    np.testing.assert_array_equal(FRAMES[target].host(y), array)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64", "int64", "uint8", "complex64"])
+@pytest.mark.parametrize("target", FRAMES)
+@pytest.mark.parametrize("source", FRAMES)
+def test_cast(source, target, dtype):
+    array = values("float32", (100, 7)) * 50
+    y = ferry.to(FRAMES[source].make(array), target, dtype=dtype)
+    assert FRAMES[target].on_gpu(y)
+    np.testing.assert_array_equal(FRAMES[target].host(y), ferry.to(array, "numpy", dtype=dtype))
+
+
+@pytest.mark.parametrize("layout", ["dense", "transposed", "every second"])
+@pytest.mark.parametrize("dtype", ["float32", "int8", "complex128", "bool"])
+@pytest.mark.parametrize("source", FRAMES)
+def test_to_numpy_and_back(source, dtype, layout):
+    array = values(dtype, (257, 130))
+    x = FRAMES[source].make(array)
+    if layout != "dense":
+        if source not in ("torch", "cupy"):
+            pytest.skip(f"{source} has no strided tensors")
+        x, array = VIEWS[layout](x), VIEWS[layout](array)
+    down = ferry.to(x, "numpy")
+    assert type(down) is np.ndarray
+    np.testing.assert_array_equal(down, array)
+    up = ferry.to(array, source, device="cuda")
+    assert FRAMES[source].on_gpu(up) or dtype == "int32"
+    np.testing.assert_array_equal(FRAMES[source].host(up), array)
+
+
+@pytest.mark.parametrize("bits", ["conj", "neg"])
+@pytest.mark.parametrize("target", [*FRAMES, "numpy"])
+def test_lazy_bits(target, bits):
+    array = values("complex64", (4, 5))
+    x = torch.from_numpy(array).cuda().conj()
+    expected = array.conj()
+    if bits == "neg":
+        x, expected = x.imag, expected.imag
+    y = ferry.to(x, target)
+    host = np.asarray(y) if target == "numpy" else FRAMES[target].host(y)
+    np.testing.assert_array_equal(host, expected)
+
+
+def test_the_cuda_array_interface():
+    class Given:
+        def __init__(self, tensor):
+            self.tensor = tensor
+            self.__cuda_array_interface__ = tensor.__cuda_array_interface__
+
+    array = values("float64", (6, 5))
+    for target in FRAMES:
+        x = Given(torch.from_numpy(array).cuda())
+        y = ferry.to(x, target)
+        assert FRAMES[target].address(y) == x.tensor.data_ptr()
+        np.testing.assert_array_equal(FRAMES[target].host(y), array)
+        np.testing.assert_array_equal(ferry.to(x, "numpy"), array)
+
+
+def test_trees():
+    tree = {"a": [FRAMES["torch"].make(values("float32", (3,)))], "b": np.arange(4.0)}
+    result = ferry.to(tree, "torch", device="cuda")
+    assert result["a"][0] is tree["a"][0]
+    assert result["b"].is_cuda
+    down = ferry.to(tree, "numpy")
+    np.testing.assert_array_equal(down["a"][0], tree["a"][0].cpu().numpy())
+
+
+def test_pinned_memory_is_host_memory():
+    x = torch.arange(10.0).pin_memory()
+    y = ferry.to(x, "numpy")
+    y[0] = 42
+    assert x[0] == 42
+    up = ferry.to(x, "torch", device="cuda")
+    assert up.is_cuda
+    assert (up.cpu() == x).all()

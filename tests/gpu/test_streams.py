@@ -1,0 +1,190 @@
+"""Queued work is seen after a share, and memory is not handed out while it is read."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import time
+
+import numpy as np
+import pytest
+import torch
+from gpu.frames import FRAMES, stream_of
+
+import tensorferry as ferry
+
+SIZE = 1 << 22
+NAMED = [name for name in ("torch", "cupy") if name in FRAMES]
+PAIRS = [(a, b) for a, b in itertools.product(FRAMES, FRAMES) if a != b]
+
+
+def spin(milliseconds: float) -> None:
+    """Keeps torch's current stream busy."""
+    torch.cuda._sleep(int(milliseconds * 1.7e6))
+
+
+def late(name: str, number: int):
+    """A tensor whose values arrive a while after the call that makes them has returned."""
+    if name == "torch":
+        x = torch.zeros(SIZE, device="cuda")
+        spin(15)
+        return x.add_(number)
+    if name == "cupy":
+        import cupy
+
+        x = cupy.zeros(SIZE, cupy.float32)
+        with torch.cuda.stream(torch.cuda.ExternalStream(cupy.cuda.get_current_stream().ptr or 0)):
+            spin(15)
+        x += number
+        return x
+    if name == "jax":
+        return _jax_late(number)
+    return _tensorflow_late(number)
+
+
+def _jax_late(number: int):
+    import jax
+    import jax.numpy as jnp
+
+    def body(_, x):
+        return jnp.sin(x) * 0 + number
+
+    key = jax.jit(lambda x: jax.lax.fori_loop(0, 600, body, x))
+    return key(jnp.zeros(SIZE, jnp.float32))
+
+
+def _tensorflow_late(number: int):
+    import tensorflow as tf
+
+    with tf.device("GPU:0"):
+        x = tf.zeros(SIZE)
+        for _ in range(400):
+            x = tf.sin(x) * 0
+        return x + number
+
+
+def total(name: str, x) -> float:
+    """The sum, computed by the framework on its current stream."""
+    if name == "tensorflow":
+        import tensorflow as tf
+
+        return float(tf.reduce_sum(x + 0))
+    return float((x + 0).sum())
+
+
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+def test_a_write_that_is_queued_is_seen(source, target):
+    for repeat in range(12):
+        number = repeat % 3 + 1
+        with stream_of(source):
+            x = late(source, number)
+            begin = time.perf_counter()
+            with stream_of(target):
+                y = ferry.to(x, target)
+                took = time.perf_counter() - begin
+                assert total(target, y) == number * SIZE
+        if repeat and source in NAMED and target in NAMED:
+            assert took < 0.01, f"the host waited {took * 1e3:.1f} ms"
+
+
+@pytest.mark.parametrize("target", NAMED)
+def test_a_jax_array_that_is_not_ready_does_not_hold_the_host(target):
+    if "jax" not in FRAMES:
+        pytest.skip("JAX is not here")
+    ferry.to(_jax_late(1), target)
+    took = []
+    for _ in range(5):
+        x = _jax_late(2)
+        begin = time.perf_counter()
+        y = ferry.to(x, target)
+        took.append(time.perf_counter() - begin)
+        assert total(target, y) == 2 * SIZE
+    assert min(took) < 0.005
+
+
+@pytest.mark.parametrize(("source", "target"), [p for p in PAIRS if set(p) <= set(NAMED)])
+def test_memory_is_not_handed_out_while_it_is_read(source, target):
+    """A long reader is queued on the result; source and result go, and the memory is written."""
+    for repeat in range(12):
+        with stream_of(source):
+            x = FRAMES[source].make(np.full(SIZE, 3, np.float32))
+            FRAMES[source].wait()
+            with stream_of(target):
+                y = ferry.to(x, target)
+                address = FRAMES[source].address(x)
+                if target == "torch":
+                    spin(15)
+                    kept = y * 2
+                else:
+                    import cupy
+
+                    handle = cupy.cuda.get_current_stream().ptr
+                    with torch.cuda.stream(torch.cuda.ExternalStream(handle)):
+                        spin(15)
+                    kept = y * 2
+                del x, y
+                gc.collect()
+            if source == "torch":
+                again = torch.full((SIZE,), 9.0, device="cuda")
+            else:
+                import cupy
+
+                again = cupy.full(SIZE, 9, cupy.float32)
+            reused = FRAMES[source].address(again) == address
+        assert total(target, kept) == 6 * SIZE, f"repeat {repeat}, reused {reused}"
+        if repeat > 2:
+            assert reused, "the test proves nothing: the memory was not handed out again"
+
+
+def test_an_explicit_stream_is_honoured():
+    x = torch.zeros(SIZE, device="cuda")
+    torch.cuda.synchronize()
+    mine, theirs = torch.cuda.Stream(), torch.cuda.Stream()
+    with torch.cuda.stream(mine):
+        spin(15)
+        x.add_(5)
+        y = ferry.to(x, "cupy", stream=theirs)
+    with torch.cuda.stream(theirs):
+        z = torch.as_tensor(y, device="cuda") * 2
+    theirs.synchronize()
+    assert float(z.sum()) == 10 * SIZE
+
+
+def test_inside_a_graph_capture():
+    x = torch.ones(1024, device="cuda")
+    out = torch.empty(1024, device="cuda")
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        graph = torch.cuda.CUDAGraph()
+        import cupy
+
+        with torch.cuda.graph(graph, stream=stream), cupy.cuda.ExternalStream(stream.cuda_stream):
+            y = ferry.to(x, "cupy")
+            out.copy_(ferry.to(y, "torch") * 3)
+    x.fill_(4)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert (out == 12).all()
+
+
+def test_many_threads():
+    import threading
+
+    failures = []
+
+    def work(number: int) -> None:
+        try:
+            with torch.cuda.stream(torch.cuda.Stream()):
+                for _ in range(50):
+                    x = torch.full((1 << 16,), float(number), device="cuda")
+                    for target in NAMED[1:]:
+                        assert total(target, ferry.to(x, target)) == number * (1 << 16)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(1, 7)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
