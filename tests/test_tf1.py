@@ -75,6 +75,8 @@ def test_wrong_tensors_are_refused_when_they_are_bound():
     assert "shape" in str(error)
     error = refused(ferry.InvalidArgument, ValueError, lambda: inlet.bind(np.ones((2, 3))))
     assert "float64" in str(error)
+    error = refused(ferry.InvalidArgument, ValueError, lambda: inlet.bind([np.ones((2, 3), "f4")]))
+    assert "tree" in str(error)
     assert repr(inlet).startswith("<Inlet float32")
 
 

@@ -7,6 +7,7 @@ when it can be and copied when it must be; `ferry.plan` says beforehand which an
 what did happen.
 """
 
+from tensorferry import tf1
 from tensorferry._native import (
     CopyRequired,
     DeviceFailed,
@@ -62,6 +63,7 @@ __all__ = [
     "plan",
     "register",
     "register_tree",
+    "tf1",
     "to",
     "trace",
     "trim",

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from tensorferry._native import InvalidArgument, plan, to
+from tensorferry._native import InvalidArgument, Plan, plan, to
 
 __all__ = ["Inlet", "Outlet", "inlet", "outlet"]
 
@@ -59,10 +59,13 @@ class Inlet:
     def bind(self, x: Any) -> None:
         """Sets what the graph sees from the next run on: any tensor of any framework.
 
-        It is kept until the next bind. The memory is shared where TensorFlow can take it as it is,
-        so it must not be written before the run is over.
+        It is kept until the next bind, and what is queued on it now is waited for. The memory is
+        shared where TensorFlow can take it as it is: do not write it before the run is over, and
+        bind it again after you have.
         """
         report = plan(x, "tensorflow", dtype=self.dtype.name)
+        if not isinstance(report, Plan):
+            raise _error("an inlet takes one tensor, not a tree of them", "make an inlet for each")
         if report.source_dtype != self.dtype.name:
             raise _error(
                 f"the inlet holds {self.dtype.name} and the tensor holds {report.source_dtype}",
@@ -73,15 +76,19 @@ class Inlet:
                 f"the inlet has shape {self.shape} and the tensor has {tuple(report.shape)}",
                 "bind a tensor of the inlet's shape, or make the inlet with None where it varies",
             )
+        # Here and not in the run, which is on another thread: which stream a framework works on is
+        # a matter of the thread.
+        with _tensorflow().__internal__.eager_context.eager_mode():
+            bound = to(x, "tensorflow")
         with self._lock:
-            self._bound = x
+            self._bound = bound
 
     def _give(self) -> Any:
         with self._lock:
             bound = self._bound
         if bound is None:
             raise _error("nothing was bound to the inlet", "call inlet.bind(x) before session.run")
-        return to(bound, "tensorflow")
+        return bound
 
     def __repr__(self) -> str:
         return f"<Inlet {self.dtype.name} {self.shape}>"

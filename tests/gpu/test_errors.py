@@ -34,6 +34,21 @@ def test_a_stream_on_the_host():
         ferry.to(np.ones(3), "torch", stream=0)
 
 
+def test_out_is_for_host_memory():
+    x = torch.ones(3, device="cuda")
+    for source, target, out in ((x, "numpy", np.empty(3, "f4")), (np.ones(3, "f4"), "torch", x)):
+        with pytest.raises(ferry.UnsupportedDevice, match="out= goes from host memory"):
+            ferry.to(source, target, out=out)
+
+
+@pytest.mark.parametrize("target", [name for name in ("jax", "tensorflow") if name in FRAMES])
+def test_a_stream_for_a_framework_that_has_its_own(target):
+    x = torch.ones(3, device="cuda")
+    for wishes in ({}, {"copy": True}):
+        with pytest.raises(ferry.InvalidArgument, match="chooses its streams itself"):
+            ferry.to(x, target, stream=torch.cuda.current_stream(), **wishes)
+
+
 def test_a_budget_holds():
     x = torch.ones(1 << 20, device="cuda")
     with pytest.raises(ferry.OutOfMemory, match="budget"):

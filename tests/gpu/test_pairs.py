@@ -77,6 +77,30 @@ def test_strided(source, target, view):
     assert FRAMES[target].on_gpu(y)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int8", "complex128"])
+@pytest.mark.parametrize("target", FRAMES)
+@pytest.mark.parametrize("source", [name for name in ("torch", "cupy") if name in FRAMES])
+def test_dense_memory_that_starts_anywhere(source, target, dtype):
+    """What the target computes with it afterwards is right too, and does not abort."""
+    array = values(dtype, (37,))
+    x = FRAMES[source].make(array)[1:]
+    y = ferry.to(x, target)
+    np.testing.assert_array_equal(FRAMES[target].host(y), array[1:])
+    np.testing.assert_array_equal(FRAMES[target].host(y + y), array[1:] + array[1:])
+
+
+def test_elements_that_are_not_aligned():
+    cupy = pytest.importorskip("cupy")
+    array = np.arange(24.0)
+    x = cupy.asarray(array)[1:21].view("complex128").reshape(2, 5).T
+    expected = array[1:21].view("complex128").reshape(2, 5).T
+    np.testing.assert_array_equal(ferry.to(x, "numpy"), expected)
+    np.testing.assert_array_equal(ferry.to(x, "numpy", dtype="complex64"), expected)
+    raw = cupy.asarray(np.arange(33, dtype=np.uint8))[1:]
+    odd = raw.view("uint8")
+    assert ferry.to(odd, "numpy").tolist() == list(range(1, 33))
+
+
 @pytest.mark.parametrize(("source", "target"), PAIRS)
 def test_the_source_may_go(source, target):
     array = values("float32", (1 << 18,))

@@ -3,6 +3,7 @@
 use crate::driver::Address;
 use crate::gpu::Gpu;
 use crate::kernels::Grid;
+use crate::memory::DeviceBlock;
 use crate::stream::Stream;
 use tensorferry_core::{ByteOrder, DType, Error, ErrorKind, Layout, Result};
 
@@ -64,7 +65,7 @@ impl Gpu {
     /// Both are memory that this GPU reaches, the target has room for the elements and is aligned for them, and both
     /// live until the stream is past the copy. The source's work is ordered before the stream's.
     pub unsafe fn convert(
-        &self,
+        &'static self,
         source: &Source<'_>,
         to: *mut u8,
         dtype: DType,
@@ -77,8 +78,20 @@ impl Gpu {
         let _entered = self.enter()?;
         let runs = layout.runs();
         let same = source.dtype == dtype && source.order == ByteOrder::Native;
+        let unit = unit(source, &runs);
         // SAFETY: the caller's contract, for all that follows.
         unsafe {
+            if unit < item && same {
+                return self.gather(source, &in_units(&runs, item, unit), unit, to, stream);
+            }
+            if unit < item {
+                // The cast wants its elements aligned: they are packed first.
+                let packed = DeviceBlock::new(self, layout.bytes(), stream)?;
+                self.gather(source, &in_units(&runs, item, unit), unit, packed.data(), stream)?;
+                let layout = Layout::dense(item, layout.shape())?;
+                let source = Source { data: packed.data(), layout: &layout, ..*source };
+                return self.cast(&source, &layout.runs(), to, dtype, stream);
+            }
             if !same {
                 return self.cast(source, &runs, to, dtype, stream);
             }
@@ -88,7 +101,7 @@ impl Gpu {
             if let Some(planes) = planes(source, &runs, to) {
                 return self.turn(planes, &runs, item, stream);
             }
-            self.gather(source, &runs, to, stream)
+            self.gather(source, &runs, item, to, stream)
         }
     }
 
@@ -96,11 +109,12 @@ impl Gpu {
         &self,
         source: &Source<'_>,
         runs: &[(i64, i64)],
+        unit: usize,
         to: *mut u8,
         stream: Stream,
     ) -> Result<()> {
         let mut job = job(source, runs, to);
-        let kernel = self.kernels()?.gather(source.dtype.size()).ok_or_else(|| {
+        let kernel = self.kernels()?.gather(unit).ok_or_else(|| {
             Error::new(ErrorKind::UnsupportedDType, format!("no kernel gathers elements of {}", source.dtype))
         })?;
         // SAFETY: the caller's contract; the kernel takes one job.
@@ -156,11 +170,9 @@ impl Gpu {
 
 /// What a block of a transposing kernel does: elements along a row of the source, rows, and the threads for it.
 fn tile(item: usize) -> (u64, u64, (u32, u32)) {
-    match item {
-        2 | 4 | 8 => (64, 64, (64, 8)),
-        // Each thread has a square of sixteen bytes by as many rows as elements in it.
-        _ => (8 * (16 / item) as u64, 32 * (16 / item) as u64, (8, 32)),
-    }
+    // Each thread has a square of sixteen bytes by as many rows as elements in them.
+    let square = (16 / item) as u64;
+    (8 * square, 32 * square, (8, 32))
 }
 
 fn over(count: u64) -> Grid {
@@ -168,11 +180,24 @@ fn over(count: u64) -> Grid {
     Grid { blocks: (blocks, 1, 1), threads: (THREADS, 1) }
 }
 
+/// The largest size, at most an element's, that divides every address of the source: what a kernel may read at once.
+fn unit(source: &Source<'_>, runs: &[(i64, i64)]) -> usize {
+    let bits = runs.iter().fold(source.data as usize, |bits, &(_, step)| bits | step.unsigned_abs() as usize);
+    source.dtype.align().min(1 << bits.trailing_zeros().min(4))
+}
+
+/// The loops over elements as loops over smaller units of them.
+fn in_units(runs: &[(i64, i64)], item: usize, unit: usize) -> Vec<(i64, i64)> {
+    let mut finer = runs.to_vec();
+    finer.push(((item / unit) as i64, unit as i64));
+    finer
+}
+
 fn job(source: &Source<'_>, runs: &[(i64, i64)], to: *mut u8) -> Gather {
     let mut job = Gather {
         from: source.data,
         to,
-        count: source.layout.count() as u64,
+        count: runs.iter().map(|&(length, _)| length as u64).product(),
         rank: runs.len() as u64,
         lengths: [1; MOST],
         steps: [0; MOST],

@@ -10,7 +10,7 @@
 //!
 //! - cudarc, the field's crate: it panics where a library or a symbol is missing; its statuses are a Rust enum, which
 //!   a newer driver's status is no member of, and reading that is undefined; and its library is one for the process,
-//!   so that no test can put another in its place. Of its six hundred functions we call forty.
+//!   so that no test can put another in its place. Of its six hundred functions we call thirty.
 //! - Linking to the driver: the wheel must import where there is none.
 
 use crate::status::{self, Status};

@@ -90,8 +90,8 @@ impl Gpu {
         Ok(Entered(Some(self.driver)))
     }
 
-    /// A stream of ours, on which nothing runs: it waits for a framework that can name no stream of its own, so that
-    /// others can wait for it.
+    /// A stream of ours: it waits for a framework that can name no stream of its own, so that others can wait for it.
+    /// Copies from such a framework run on it.
     ///
     /// # Errors
     /// When the device fails.

@@ -4,7 +4,7 @@
 
 use crate::buffers;
 use crate::errors::{Failure, Result, fail, not_a_tensor};
-use crate::frameworks::{Target, registered};
+use crate::frameworks::{Framework, Target, registered};
 use crate::gpu;
 use crate::kinds::Recognised;
 use crate::owner::Owner;
@@ -96,10 +96,13 @@ pub(crate) fn plain<'py>(object: &Bound<'py, PyAny>, recognised: Recognised, tar
     let access = source.as_ref().ok().and_then(|source| plan::plain_share(&source.facts(), facts));
     match (access, source) {
         (Some(access), Ok(Source { memory: Memory::Here(tensor), streams, .. })) => {
+            let on_gpu = tensor.device().is_cuda();
             let tensor = lend(tensor, facts, access);
-            let written = match streams {
-                None => target.write(object.py(), tensor),
-                Some(streams) => share_gpu(object.py(), tensor, *streams, target, None),
+            let written = if on_gpu {
+                let streams = streams.map_or_else(Streams::unnamed, |streams| *streams);
+                share_gpu(object.py(), tensor, streams, target, None)
+            } else {
+                target.write(object.py(), tensor)
             };
             match written {
                 Ok(result) => Begun::Done(result),
@@ -185,10 +188,10 @@ fn run<'py>(
         Route::Itself => return Ok(source.object),
         Route::Share => {
             let mut source = source;
-            let streams = source.streams.take();
+            let streams = source.take_streams();
             let tensor = lend(in_place(source)?, target, plan.access);
             if let Some(streams) = streams {
-                return share_gpu(py, tensor, *streams, journey.target, journey.stream.as_ref());
+                return share_gpu(py, tensor, streams, journey.target, journey.stream.as_ref());
             }
             tensor
         }
@@ -213,12 +216,25 @@ fn share_gpu<'py>(
     stream: Option<&Asked>,
 ) -> Result<Bound<'py, PyAny>> {
     let framework = target.builtin()?;
+    check_named_stream(framework, target.facts(py)?, stream)?;
     let to = match stream {
         Some(asked) => Streams::on(asked.stream).kept_by(asked.object.bind(py).clone()),
         None => framework.streams(py, Gpu::get(tensor.device().index)?)?,
     };
     let (tensor, waits) = gpu::hand_over(tensor, from, to)?;
     framework.write_gpu(py, tensor, waits)
+}
+
+/// Sees that a stream is named only for a framework that lets its users choose one.
+fn check_named_stream(framework: &dyn Framework, target: &TargetFacts, stream: Option<&Asked>) -> Result<()> {
+    if stream.is_none() || framework.has_named_streams() {
+        return Ok(());
+    }
+    Err(fail(
+        ErrorKind::InvalidArgument,
+        format!("{} chooses its streams itself, and stream= was given", target.title),
+        "leave stream out: the order is right without it",
+    ))
 }
 
 /// Copies into memory of the target's own on a GPU.
@@ -230,7 +246,9 @@ fn copy_to_gpu<'py>(
     journey: &Journey,
 ) -> Result<Bound<'py, PyAny>> {
     let framework = journey.target.builtin()?;
-    let streams = source.streams;
+    check_named_stream(framework, target, journey.stream.as_ref())?;
+    let mut source = source;
+    let streams = source.take_streams();
     let tensor = match source.memory {
         Memory::Here(tensor) => tensor,
         Memory::Later { pending, .. } => {
@@ -239,12 +257,12 @@ fn copy_to_gpu<'py>(
                 && fits(&tensor, target, plan.dtype)
                 && let Some(streams) = streams
             {
-                return share_gpu(py, tensor, *streams, journey.target, journey.stream.as_ref());
+                return share_gpu(py, tensor, streams, journey.target, journey.stream.as_ref());
             }
             tensor
         }
     };
-    let streams = if tensor.device().is_host() { None } else { streams.as_deref() };
+    let streams = if tensor.device().is_host() { None } else { streams.as_ref() };
     let near = Gpu::get(plan.device.index)?;
     let mut room = framework.allocate(py, plan.dtype, tensor.layout().shape(), near)?;
     if let Some(asked) = &journey.stream {
@@ -299,7 +317,8 @@ fn mark(tensor: Tensor<Owner>) -> Tensor<Owner> {
 
 /// Memory of our own with the source's values, in the type that the plan names.
 fn copy(py: Python<'_>, source: Source<'_>, target: &TargetFacts, plan: &Plan) -> Result<Tensor<Owner>> {
-    let streams = source.streams;
+    let mut source = source;
+    let streams = source.take_streams();
     let tensor = match source.memory {
         Memory::Here(tensor) => tensor,
         Memory::Later { pending, .. } => {
@@ -396,6 +415,9 @@ pub(crate) fn into<'py>(
     let started = trace::is_on().then(Instant::now);
     let target = journey.target.facts(py)?;
     let source = read(object, recognise(object)?)?;
+    if !source.facts().device.is_host() {
+        return Err(out_on_gpu(source.facts().device));
+    }
     let destination = destination(out, &source, target, &journey.wishes)?;
     let mut reasons: smallvec::SmallVec<[Reason; 2]> = smallvec![Reason::Into];
     let facts = source.facts();
@@ -431,6 +453,14 @@ pub(crate) fn into<'py>(
     Ok(out.clone())
 }
 
+fn out_on_gpu(device: Device) -> Failure {
+    fail(
+        ErrorKind::UnsupportedDevice,
+        format!("out= goes from host memory to host memory, and one of the two is on {device}"),
+        "leave out= out, and copy the result into place with its own framework",
+    )
+}
+
 fn destination(
     out: &Bound<'_, PyAny>,
     source: &Source<'_>,
@@ -457,6 +487,9 @@ fn destination(
         return bad("out is written, and writable=False was given".into(), "leave out one of the two");
     }
     let facts = given.facts();
+    if !facts.device.is_host() {
+        return Err(out_on_gpu(facts.device));
+    }
     if facts.pending.is_some() {
         return bad("out is a view whose memory holds other values".into(), "pass an out without a lazy bit");
     }

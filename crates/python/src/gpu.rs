@@ -159,11 +159,13 @@ impl Fill<'_> {
             let stream = meet(self.gpu, self.room.0)?;
             match self.ends {
                 None => self.upload(stream)?,
-                Some((gives, takes)) => {
-                    self.copy(gives, stream)?;
+                Some((gives, takes)) if self.from.index == self.gpu.index() => {
+                    self.gpu.order(gives, Side::Stream(stream))?;
+                    self.gpu.convert(&self.source, self.to, self.dtype, stream)?;
                     // The source may be written, or go, as soon as this is over.
-                    Gpu::get(self.from.index)?.order(Side::Stream(stream), takes)?;
+                    self.gpu.order(Side::Stream(stream), takes)?;
                 }
+                Some((gives, _)) => self.copy_from_peer(gives, stream)?,
             }
             self.gpu.order(Side::Stream(stream), self.room.1)?;
         }
@@ -187,23 +189,21 @@ impl Fill<'_> {
         }
     }
 
+    /// From another GPU: packed over there. The host waits for both ends, which have no stream in common.
+    ///
     /// # Safety
     /// As in `run`.
-    unsafe fn copy(&self, gives: Side, stream: Stream) -> tensorferry_core::Result<()> {
-        let near = Gpu::get(self.from.index)?;
+    unsafe fn copy_from_peer(&self, gives: Side, stream: Stream) -> tensorferry_core::Result<()> {
+        let far = Gpu::get(self.from.index)?;
+        let bytes = self.layout.bytes();
         // SAFETY: as in `run`.
         unsafe {
-            if std::ptr::eq(near, self.gpu) {
-                near.order(gives, Side::Stream(stream))?;
-                return near.convert(&self.source, self.to, self.dtype, stream);
-            }
-            // From another GPU: packed over there, on a stream of its own.
-            let bytes = self.layout.bytes();
-            let there = meet(near, gives)?;
-            let packed = DeviceBlock::new(near, bytes, there)?;
-            near.convert(&self.source, packed.data(), self.dtype, there)?;
-            near.copy_to(self.gpu, packed.data(), self.to, bytes, there)?;
-            near.wait(Side::Stream(there))
+            let there = meet(far, gives)?;
+            let packed = DeviceBlock::new(far, bytes, there)?;
+            far.convert(&self.source, packed.data(), self.dtype, there)?;
+            self.gpu.wait(Side::Stream(stream))?;
+            far.copy_to(self.gpu, packed.data(), self.to, bytes, there)?;
+            far.wait(Side::Stream(there))
         }
     }
 }

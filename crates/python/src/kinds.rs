@@ -118,7 +118,7 @@ pub(crate) fn by_name(module: &str, name: &str, own: bool) -> Option<Recognised>
         ("tensorflow.python.ops.ragged.ragged_tensor", "RaggedTensor") => Refused(Refusal::TensorFlowRagged),
         ("tensorflow.python.framework.sparse_tensor", "SparseTensor") => Refused(Refusal::TensorFlowSparse),
         ("tensorflow.python.framework.indexed_slices", "IndexedSlices") => Refused(Refusal::TensorFlowSlices),
-        (_, "ndarray") if module.starts_with("cupy") => Tensor(Builtin::CuPy, form),
+        (_, "ndarray") if module == "cupy" || module.starts_with("cupy.") => Tensor(Builtin::CuPy, form),
         ("paddle", "Tensor") => Tensor(Builtin::Paddle, form),
         ("mlx.core", "array") => Tensor(Builtin::Mlx, form),
         ("scipy.sparse._base", "_spbase" | "sparray") | ("scipy.sparse._matrix", "spmatrix") => {

@@ -56,7 +56,12 @@ impl Drop for Borrowed {
         if !interpreter::exits() {
             // SAFETY: the streams are kept, by their frameworks or below. A failure is one of the device, which the
             // next call reports; the memory goes back all the same.
-            let _ = unsafe { self.gpu.order(self.gives, self.takes) };
+            let ordered = unsafe { self.gpu.order(self.gives, self.takes) };
+            // Memory that could not be ordered (a graph is being captured, or the device is lost) is not given back:
+            // somebody may still read it.
+            if ordered.is_err() {
+                std::mem::forget(self.owner.take());
+            }
         }
         drop(self.owner.take());
     }

@@ -82,7 +82,7 @@ fn from_dlpack<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
             let place = Device { kind, index: number(1).unwrap_or(0) };
             let meeting = Gpu::get(place.index)?.meeting()?;
             keywords.set_item("stream", meeting.handle())?;
-            Some(Streams::between(Side::Stream(meeting), Side::Stream(Stream::LEGACY)))
+            Some(Streams::between(Side::Stream(meeting), Side::Everything))
         }
         Some(Ok(DeviceKind::Cpu | DeviceKind::CudaHost)) | None => None,
         Some(other) => {
@@ -113,7 +113,7 @@ fn from_dlpack<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     let source = Source::here(object.clone(), "dlpack", tensor);
     Ok(match streams {
         Some(streams) if on_gpu => source.with_streams(streams),
-        None if on_gpu => source.with_streams(Streams::on(Stream::LEGACY)),
+        None if on_gpu => source.with_streams(Streams::unnamed()),
         _ => source,
     })
 }

@@ -62,6 +62,16 @@ impl<'py> Source<'py> {
         self
     }
 
+    /// Where its framework queues work on it, if it is on a GPU; a reader that did not say is taken to mean anywhere.
+    #[inline(always)]
+    pub(crate) fn take_streams(&mut self) -> Option<Streams> {
+        match self.streams.take() {
+            Some(streams) => Some(*streams),
+            None if self.facts().device.is_cuda() => Some(Streams::unnamed()),
+            None => None,
+        }
+    }
+
     /// The same with another nature.
     pub(crate) fn with_nature(mut self, nature: Nature) -> Self {
         self.nature = nature;

@@ -31,16 +31,18 @@ const DOC: &CStr = c"to(x, framework, *, device=None, dtype=None, copy=None, wri
 Carries a tensor, or a tree of tensors, to a framework.
 
 Args:
-    x: A tensor of any framework, anything that speaks DLPack, the buffer protocol, the array interface
+    x: A tensor of any framework, anything that speaks DLPack, the buffer protocol, an array interface
         or `__array__`, or a dict, list, tuple, named tuple, dataclass, deque, UserDict or UserList of such.
-    framework: \"numpy\", \"torch\", \"jax\", \"tensorflow\", \"paddle\", \"mlx\", a registered name, or the module.
-    device: \"cpu\" or \"default\"; other devices are refused.
+    framework: \"numpy\", \"cupy\", \"torch\", \"jax\", \"tensorflow\", \"paddle\", \"mlx\", a registered name, or the module.
+    device: \"cpu\", \"cuda:1\", a framework's own object, or \"default\" for the target's own default. None
+        keeps the tensor where it is if the target can hold it there.
     dtype: The element type of the result, by name or as a framework's own object. None keeps the type;
         \"default\" takes the target's default width (float32 for float64, and so on).
     copy: None shares when it can and copies when it must, True always copies, False shares or raises
         CopyRequired.
     writable: True guarantees a result that may be written without harm to anyone; False a read-only one.
-    stream: Must be left out for host memory.
+    stream: The CUDA stream on which the result will be used, as a handle or a framework's own object; the
+        target's current stream if left out. For torch and cupy on a GPU only.
     budget: The most bytes of extra memory; past it OutOfMemory is raised.
     out: An existing array or tensor of the target framework to fill and return.
 

@@ -195,7 +195,7 @@ fn device_name(given: &Bound<'_, PyAny>) -> Result<String> {
         });
     }
     // CuPy: a number alone.
-    if type_name(given).starts_with("cupy") {
+    if type_name(given).starts_with("cupy.") {
         return Ok(format!("cuda:{}", given.getattr(intern!(py, "id"))?));
     }
     Ok(given.to_string())
@@ -217,7 +217,7 @@ fn stream(given: Option<&Bound<'_, PyAny>>) -> Result<Option<Asked>> {
     let handle = |value: &Bound<'_, PyAny>| value.extract::<usize>().ok();
     // The protocol of the CUDA libraries, PyTorch's name for it, CuPy's.
     let found = match given.getattr_opt(intern!(py, "__cuda_stream__"))? {
-        Some(protocol) => protocol.call0()?.get_item(1).ok().as_ref().and_then(handle),
+        Some(protocol) => protocol.call0().and_then(|pair| pair.get_item(1)).ok().as_ref().and_then(handle),
         None => {
             let named = ["cuda_stream", "ptr"].into_iter().find_map(|name| given.getattr(name).ok());
             named.as_ref().map_or_else(|| handle(given), handle)

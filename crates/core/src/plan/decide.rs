@@ -108,15 +108,10 @@ pub fn plain_share(source: &SourceFacts<'_>, target: &TargetFacts) -> Option<Acc
 
 /// Whether strides and alignment are what the target takes.
 fn is_in_place(source: &SourceFacts<'_>, target: &TargetFacts) -> bool {
-    let needs = alignment(source, target, source.dtype);
+    let needs = target.alignment.max(source.dtype.align());
     // Both are powers of two.
     let aligned = source.address & (needs - 1) == 0 || source.layout.is_empty();
     aligned && (source.layout.is_dense() || stride_reason(source, target.strides).is_none())
-}
-
-/// The alignment that the target needs. Frameworks ask for more than an element's own on the host alone.
-fn alignment(source: &SourceFacts<'_>, target: &TargetFacts, dtype: DType) -> usize {
-    if source.device.is_host() { target.alignment.max(dtype.align()) } else { dtype.align() }
 }
 
 fn check_reach(source: &SourceFacts<'_>, target: &TargetFacts) -> Result<()> {
@@ -230,7 +225,7 @@ fn reasons_to_copy(
         if let Some(reason) = stride_reason(source, target.strides) {
             reasons.push(reason);
         }
-        let needs = if target.strides == Strides::Bytes { 1 } else { alignment(source, target, dtype) };
+        let needs = if target.strides == Strides::Bytes { 1 } else { target.alignment.max(dtype.align()) };
         if !source.layout.is_empty() && !source.address.is_multiple_of(needs) {
             reasons.push(Reason::Unaligned { needs });
         }

@@ -4,10 +4,11 @@
 //! bits on either side. `make kernels` turns this crate into PTX, which the driver compiles for the GPU it finds; the
 //! text is kept beside the sources (`src/kernels.ptx`), so that building tensorferry needs no toolchain but Rust's own.
 //!
-//! Targets are dense and row-major. Each kernel goes over its elements in steps of the whole grid, so any grid is right.
+//! Targets are dense and row-major. Gathers and casts go over their elements in steps of the whole grid, so any grid is
+//! right for them; a transpose has a thread for each of its squares.
 
 #![no_std]
-#![feature(abi_ptx, asm_experimental_arch, stdarch_nvptx)]
+#![feature(abi_ptx, stdarch_nvptx)]
 
 mod cast;
 #[path = "../../../core/src/pack/number.rs"]

@@ -1,18 +1,12 @@
 //! Planes whose rows and columns are exchanged.
 //!
-//! Elements of two to eight bytes go through a tile of 64 by 64 in the memory that a block of threads shares: neighbours
-//! read neighbours of the source, wait for each other, and write neighbours of the target. The rows of the tile are one
-//! element longer than they need be, so that a column of it does not lie in one bank.
-//!
-//! For elements of one and of sixteen bytes, a thread takes a square of sixteen bytes by sixteen bytes' worth of elements: it reads a line of sixteen bytes from
+//! A thread takes a square of sixteen bytes by sixteen bytes' worth of elements: it reads a line of sixteen bytes from
 //! each of as many source rows, turns the square around in its registers, and writes a line to each of as many target
 //! rows. Eight threads that lie side by side read 128 bytes, a whole cache line; four of them on top of each other write
 //! 64. So both sides move whole sectors, and no shared memory is needed in between.
 
 use crate::Sixteen;
-use core::arch::nvptx::{
-    _block_idx_x, _block_idx_y, _block_idx_z, _syncthreads, _thread_idx_x, _thread_idx_y,
-};
+use core::arch::nvptx::{_block_idx_x, _block_idx_y, _block_idx_z, _thread_idx_x, _thread_idx_y};
 
 /// A batch of planes. In the source the rows are dense, in the target the columns.
 #[derive(Clone, Copy)]
@@ -87,77 +81,6 @@ unsafe fn turn<T: Copy, const N: usize>(job: &Planes, whole: bool) {
     }
 }
 
-/// Elements of a tile along each side, and how many rows of it a block of threads reads at a time.
-const SIDE: usize = 64;
-const HIGH: usize = 8;
-
-/// # Safety
-/// As [`turn`], without its `N`; the tile has room for 64 rows of 65 elements, and is this block's.
-#[inline(always)]
-unsafe fn through<T: Copy>(job: &Planes, tile: *mut T) {
-    // SAFETY: the tile has room for every index below; the planes are walked within their bounds, and the host checked
-    // them. All threads of the block come to the barrier.
-    unsafe {
-        let (x, y) = (_thread_idx_x() as usize, _thread_idx_y() as usize);
-        let (left, top) = (_block_idx_x() as usize * SIDE, _block_idx_y() as usize * SIDE);
-        let (rows, columns) = (job.rows as usize, job.columns as usize);
-        let z = _block_idx_z() as i64;
-        let from = job.from.wrapping_offset((z * job.from_plane) as isize);
-        let to = job.to.wrapping_offset((z * job.to_plane) as isize);
-        let mut step = 0;
-        while step < SIDE {
-            let (row, column) = (top + y + step, left + x);
-            if row < rows && column < columns {
-                let read = from.offset((row as i64 * job.from_pitch) as isize).cast::<T>().add(column);
-                *tile.add((y + step) * (SIDE + 1) + x) = *read;
-            }
-            step += HIGH;
-        }
-        _syncthreads();
-        let mut step = 0;
-        while step < SIDE {
-            let (row, column) = (left + y + step, top + x);
-            if row < columns && column < rows {
-                let write = to.offset((row as i64 * job.to_pitch) as isize).cast::<T>().add(column);
-                *write = *tile.add(x * (SIDE + 1) + y + step);
-            }
-            step += HIGH;
-        }
-    }
-}
-
-macro_rules! tiles {
-    ($($name:ident: $kind:ty, $bytes:literal;)*) => {$(
-        /// Transposes planes of elements of one size, by blocks of 64 by 8 threads for each tile.
-        ///
-        /// # Safety
-        /// The job describes memory of this device.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "ptx-kernel" fn $name(job: Planes, _whole: u32) {
-            let tile: u64;
-            // SAFETY: names memory that the block's threads share; nothing is read or written.
-            unsafe {
-                core::arch::asm!(
-                    "{{",
-                    concat!(".shared .align 16 .b8 tile[", $bytes, "];"),
-                    ".reg .u64 place;",
-                    "mov.u64 place, tile;",
-                    "cvta.shared.u64 {place}, place;",
-                    "}}",
-                    place = out(reg64) tile,
-                );
-                through::<$kind>(&job, tile as *mut $kind)
-            }
-        }
-    )*};
-}
-
-tiles! {
-    transpose_2: u16, "8320";
-    transpose_4: u32, "16640";
-    transpose_8: u64, "33280";
-}
-
 macro_rules! transposes {
     ($($name:ident: $kind:ty, $n:literal;)*) => {$(
         /// Transposes planes of elements of one size.
@@ -175,5 +98,8 @@ macro_rules! transposes {
 
 transposes! {
     transpose_1: u8, 16;
+    transpose_2: u16, 8;
+    transpose_4: u32, 4;
+    transpose_8: u64, 2;
     transpose_16: Sixteen, 1;
 }

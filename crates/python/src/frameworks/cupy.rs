@@ -139,6 +139,10 @@ impl Framework for CuPy {
         make(py, tensor).map_err(|failure| refused(py, "CuPy", failure))
     }
 
+    fn has_named_streams(&self) -> bool {
+        true
+    }
+
     fn streams(&self, py: Python<'_>, gpu: &'static Gpu) -> Result<Streams> {
         let state = state(py)?;
         if let Some(current) = &state.current_handle

@@ -224,7 +224,8 @@ impl Framework for Jax {
         waits: Option<Side>,
     ) -> Result<Bound<'py, PyAny>> {
         let state = state(py)?;
-        let device = device_of(py, Gpu::get(tensor.device().index)?)?;
+        let place = tensor.device().index;
+        let device = device_of(py, Gpu::get(place)?)?;
         // JAX has several such streams, and must be told which one waits. Without one it takes the memory as ready, in
         // half the time.
         let stream = match waits {
@@ -234,7 +235,7 @@ impl Framework for Jax {
             _ => None,
         };
         let array = import_tensor(py, state, tensor, &device, stream.as_ref())?;
-        protect(&array)?;
+        protect(&array, Gpu::get(place)?)?;
         Ok(array)
     }
 
@@ -303,7 +304,9 @@ fn read_gpu_quickly<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Source<'py
             return Ok(None);
         }
     };
-    let tensor = still_frozen(crate::capsule::take(&capsule)?.map_owner(Owner::managed));
+    // Narrow types and others that need a word are read the long way.
+    let Ok(tensor) = crate::capsule::take(&capsule) else { return Ok(None) };
+    let tensor = still_frozen(tensor.map_owner(Owner::managed));
     if !tensor.device().is_cuda() {
         return Ok(None);
     }
@@ -324,16 +327,16 @@ fn read_gpu<'py>(object: &Bound<'py, PyAny>, gpu: &'static Gpu) -> Result<Source
 /// sibling, kept on the array, is a reference from outside, and memory with one is not donated.
 ///
 /// A capsule of the array itself would keep the array alive, and the array the capsule, for ever.
-fn protect(array: &Bound<'_, PyAny>) -> Result<()> {
+fn protect(array: &Bound<'_, PyAny>, gpu: &'static Gpu) -> Result<()> {
     let py = array.py();
     let sibling = array.call_method1(intern!(py, "addressable_data"), (0,))?;
     let Some((_, export)) = &state(py)?.doors else {
         let capsule = call::method(&sibling, intern!(py, "__dlpack__"))?;
         return Ok(array.setattr(intern!(py, "_tensorferry_loan"), capsule)?);
     };
-    // Any stream will do: nobody uses the capsule. With one, the export does not wait on the host.
-    let capsule =
-        call::call2(export.bind(py), &sibling, &1i32.into_pyobject(py).map_err(PyErr::from)?.into_any())?;
+    // Nobody uses the capsule. With a stream, the export does not wait on the host.
+    let stream = gpu.meeting()?.handle().into_pyobject(py).map_err(PyErr::from)?.into_any();
+    let capsule = call::call2(export.bind(py), &sibling, &stream)?;
     Ok(array.setattr(intern!(py, "_tensorferry_loan"), capsule)?)
 }
 
@@ -345,13 +348,23 @@ fn import_tensor<'py>(
     device: &Bound<'py, PyAny>,
     stream: Option<&Bound<'py, PyAny>>,
 ) -> Result<Bound<'py, PyAny>> {
+    let place = tensor.device();
     let capsule = crate::capsule::legacy(py, tensor)?;
-    let Some((door, _)) = &state.doors else { return public(py, state, &capsule) };
+    // The public door chooses a stream by itself, which nobody has told to wait: the host waits instead.
+    let public = |capsule: &Bound<'py, PyAny>| -> Result<Bound<'py, PyAny>> {
+        if let Some(stream) = stream {
+            let side = Side::Stream(Stream::from_handle(stream.extract()?));
+            // SAFETY: a stream that JAX has just named.
+            unsafe { Gpu::get(place.index)?.wait(side)? };
+        }
+        public(py, state, capsule)
+    };
+    let Some((door, _)) = &state.doors else { return public(&capsule) };
     let none = py.None();
     match call::call3(door.bind(py), &capsule, device, stream.unwrap_or(none.bind(py))) {
         Err(error) if error.is_instance_of::<PyTypeError>(py) => {
             forget(py, error);
-            public(py, state, &capsule)
+            public(&capsule)
         }
         made => made.map_err(|error| refused(py, "JAX", error)),
     }

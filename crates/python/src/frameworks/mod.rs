@@ -43,6 +43,11 @@ pub(crate) trait Framework: Sync {
         Err(host_only())
     }
 
+    /// Whether its users choose the stream on which they use a tensor.
+    fn has_named_streams(&self) -> bool {
+        false
+    }
+
     /// As [`Framework::write`], for GPU memory; `waits` is the side of it that was told to wait, if the memory is not
     /// ready yet.
     fn write_gpu<'py>(

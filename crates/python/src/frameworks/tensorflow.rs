@@ -201,6 +201,16 @@ impl Framework for TensorFlow {
         made.map_err(|error| refused(py, "TensorFlow", error))
     }
 
+    fn write_gpu<'py>(
+        &self,
+        py: Python<'py>,
+        tensor: Tensor<Owner>,
+        _waits: Option<Side>,
+    ) -> Result<Bound<'py, PyAny>> {
+        check_on_gpu(tensor.dtype())?;
+        self.write(py, tensor)
+    }
+
     fn streams(&self, _py: Python<'_>, _gpu: &'static Gpu) -> Result<Streams> {
         Ok(Streams::unnamed())
     }
@@ -212,6 +222,7 @@ impl Framework for TensorFlow {
         shape: &[i64],
         gpu: &'static Gpu,
     ) -> Result<Room<'py>> {
+        check_on_gpu(dtype)?;
         // Not every type can be allocated there, but any bytes can be any type's.
         let layout = Layout::dense(dtype.size(), shape)?;
         let words = layout.bytes().div_ceil(4).max(1);
@@ -233,6 +244,18 @@ impl Framework for TensorFlow {
         let object = self.write(py, tensor)?;
         Ok(Room { object, data, streams: exported() })
     }
+}
+
+/// Types that TensorFlow takes only from an array, which is host memory.
+fn check_on_gpu(dtype: DType) -> Result<()> {
+    if !BY_CONSTRUCTOR.contains(dtype) {
+        return Ok(());
+    }
+    Err(fail(
+        ErrorKind::UnsupportedDType,
+        format!("TensorFlow takes no {dtype} on a GPU"),
+        "pass device=\"cpu\", or view the source as uint8 first",
+    ))
 }
 
 /// The same source, with its streams if it is on a GPU. TensorFlow waits for the device, on the host, when it exports a

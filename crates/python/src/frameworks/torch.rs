@@ -221,6 +221,10 @@ impl Framework for Torch {
         call::call1(state.from_capsule.bind(py), &capsule).map_err(|error| refused(py, "PyTorch", error))
     }
 
+    fn has_named_streams(&self) -> bool {
+        true
+    }
+
     fn streams(&self, py: Python<'_>, gpu: &'static Gpu) -> Result<Streams> {
         streams(py, Device::cuda(gpu.index()))
     }
