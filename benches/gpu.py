@@ -1,16 +1,15 @@
-"""What a share costs between frameworks on a GPU, and how fast copies on it are.
+"""What a share costs between frameworks on a GPU.
 
 Beside the one-liners that people write stand the bare constructors: what a framework takes to make
 its tensor when it is handed an address, with no check and no order of streams. What we take beyond
 the constructor is ours; no conversion can be quicker than it.
 
-Not part of a full run: `python benches/run.py --only gpu --record benches/records`, on a machine
-with a CUDA GPU.
+Not part of a full run: `python benches/run.py --only gpu gpu_copies --record benches/records`, on a
+machine with a CUDA GPU.
 """
 
 import importlib.util
 import os
-import statistics
 import warnings
 from dataclasses import asdict
 from typing import Any
@@ -160,49 +159,6 @@ def measure(pair: tuple[str, str], names: dict[str, Any], rounds: int) -> dict[s
     }
 
 
-def device_copies(names: dict[str, Any]) -> list[dict[str, Any]]:
-    """Copies within the GPU, against the driver's own copy of as many bytes."""
-    torch, ferry = names["torch"], names["ferry"]
-
-    def seconds(work: Any) -> float:
-        for _ in range(3):
-            work()
-        found = []
-        for _ in range(15):
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            work()
-            end.record()
-            end.synchronize()
-            found.append(start.elapsed_time(end) / 1e3)
-        return statistics.median(found)
-
-    rows = []
-    for mib in (256, 1024):
-        side = int((mib * 2**20 / 4) ** 0.5)
-        x = torch.randn(side, side, device="cuda")
-        out = torch.empty_like(x)
-        limit = seconds(lambda x=x, out=out: out.copy_(x))
-        for name, view in {"dense": x, "transposed": x.T}.items():
-            if not torch.equal(ferry.to(view, "torch", copy=True), view):
-                raise AssertionError(f"{name}: other values")
-            ours = seconds(lambda view=view: ferry.to(view, "torch", copy=True))
-            native = seconds(lambda view=view: view.clone(memory_format=torch.contiguous_format))
-            rows.append(
-                {
-                    "job": f"{name} copy",
-                    "MiB": mib,
-                    "GB/s": 2 * mib * 2**20 / ours / 1e9,
-                    "limit GB/s": 2 * mib * 2**20 / limit / 1e9,
-                    "to limit": ours / limit,
-                    "to torch": ours / native,
-                    "target": 1.10,
-                    "verdict": verdict(ours / limit, 1.10),
-                }
-            )
-    return rows
-
-
 def run(quick: bool) -> dict[str, Any]:
     warnings.simplefilter("ignore")
     names = namespace()
@@ -224,10 +180,4 @@ def run(quick: bool) -> dict[str, Any]:
     )
     here = [pair for pair in PAIRS if all(name in names for name in pair)]
     section.rows = [measure(pair, names, 40 if quick else 120) for pair in here]
-    for row in device_copies(names):
-        figures = ", ".join(
-            f"{key} {value:.2f}" if isinstance(value, float) else f"{key} {value}"
-            for key, value in row.items()
-        )
-        section.notes.append(figures)
     return asdict(section)

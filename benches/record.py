@@ -65,4 +65,6 @@ def control_text(controls: Controls) -> str:
         found = "VOID" if control["failures"] else "pass"
         section.rows.append({**control, "when": when, "verdict": found})
         section.notes += [f"VOID {when}: {failure}." for failure in control["failures"]]
+        again = control.get("failed before", [])
+        section.notes += [f"Made again {when}, because {failure}." for failure in again]
     return render(section).rstrip()

@@ -16,8 +16,8 @@
 use crate::status::{self, Status};
 use libloading::Library;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use std::process;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tensorferry_core::{Error, ErrorKind, Result};
 
 /// A device, by the driver's number.
@@ -142,11 +142,17 @@ functions! {
     }
 }
 
+/// Whether this process is a child of one that loaded the driver: CUDA does not live through a fork. Noted when it
+/// happens, because asking for the process's number is a system call, for every share.
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn note_fork() {
+    FORKED.store(true, Ordering::Relaxed);
+}
+
 /// The driver, loaded and initialised.
 pub struct Driver {
     table: Table,
-    /// The process that initialised it: CUDA does not live through a fork.
-    process: u32,
     /// What the functions of the table belong to.
     _library: Library,
 }
@@ -160,7 +166,7 @@ impl Driver {
         static DRIVER: OnceLock<Result<Driver>> = OnceLock::new();
         let driver = DRIVER.get_or_init(|| Self::load(&["libcuda.so.1", "libcuda.so"])).as_ref();
         let driver = driver.map_err(Error::clone)?;
-        if driver.process != process::id() {
+        if FORKED.load(Ordering::Relaxed) {
             return Err(Error::new(
                 ErrorKind::UnsupportedDevice,
                 "CUDA cannot be used in a forked child of a process that has used it",
@@ -183,7 +189,9 @@ impl Driver {
         let table = unsafe { Table::find(&library) }.map_err(|symbol| {
             missing(format!("the CUDA driver is too old: it has no {}", symbol.to_string_lossy()))
         })?;
-        let driver = Self { table, process: process::id(), _library: library };
+        let driver = Self { table, _library: library };
+        // SAFETY: a function that only sets a flag, which a child may do.
+        unsafe { libc::pthread_atfork(None, None, Some(note_fork)) };
         // SAFETY: the first call of any program.
         unsafe { driver.init(0) }
             .map_err(|error| missing(format!("CUDA cannot be used on this machine: {}", error.fact())))?;

@@ -78,6 +78,8 @@ impl Gpu {
 
     /// Makes its context the calling thread's, until the guard goes.
     pub(crate) fn enter(&self) -> Result<Entered> {
+        // Not in the child of a fork.
+        Driver::get()?;
         let mut current = ptr::null_mut();
         // SAFETY: a place for the answer, and a context that is never released.
         unsafe {

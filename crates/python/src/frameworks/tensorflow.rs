@@ -11,13 +11,15 @@ use crate::errors::{Result, fail, forget, refused};
 use crate::kinds::{Builtin, Form, Refusal};
 use crate::owner::Owner;
 use crate::settings::only_public_doors;
-use crate::slots::Method;
+use crate::slots::{Attribute, Method};
 use crate::source::{Source, still_frozen};
 use crate::streams::{Room, Streams};
+use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{IntoPyDict, PyType};
+use pyo3::types::{IntoPyDict, PyDict, PyList, PyType};
+use std::cell::Cell;
 use tensorferry_core::dtype::DTypes;
 use tensorferry_core::host::ALIGNMENT;
 use tensorferry_core::plan::{Holds, Nature, Pending, Places, Strides, TargetFacts};
@@ -72,8 +74,10 @@ struct State {
     facts: TargetFacts,
     /// Whether tensors may be elsewhere than on the host.
     has_gpu: bool,
-    /// What each thread does: run at once (its `is_eager`), or build a graph.
-    thread: Option<Py<PyAny>>,
+    /// Of the eager tensor type: where the memory is.
+    backing_device: Option<Attribute>,
+    /// The graphs that each thread is in.
+    graphs: Option<Py<PyAny>>,
 }
 
 static STATE: PyOnceLock<State> = PyOnceLock::new();
@@ -101,10 +105,14 @@ fn state(py: Python<'_>) -> Result<&'static State> {
         }
         let has_gpu =
             tensorflow.getattr("config")?.call_method1("list_physical_devices", ("GPU",))?.len()? > 0;
+        let backing_device = match &eager_tensor {
+            Some(kind) => Some(Attribute::of(kind, c"backing_device")?),
+            None => None,
+        };
         Ok(State {
             door: if only_public_doors() { None } else { door(py).ok() },
             from_dlpack: dlpack.getattr("from_dlpack")?.unbind(),
-            to_dlpack: dlpack.getattr("to_dlpack")?.unbind(),
+            to_dlpack: export_door(py, &dlpack)?.unbind(),
             eager_tensor: eager_tensor.map(Bound::unbind),
             quick,
             facts: if has_gpu {
@@ -113,25 +121,62 @@ fn state(py: Python<'_>) -> Result<&'static State> {
                 TargetFacts { dtypes, ..FACTS }
             },
             has_gpu,
-            thread: thread(py).ok(),
+            backing_device,
+            graphs: graphs(py, &tensorflow).ok().flatten(),
         })
     })
 }
 
-fn thread(py: Python<'_>) -> PyResult<Py<PyAny>> {
-    let context = py.import("tensorflow.python.eager.context")?.call_method0("context")?;
-    let thread = context.getattr("_thread_local_data")?;
-    thread.getattr("is_eager")?.extract::<bool>()?;
-    Ok(thread.unbind())
+/// What exports a tensor: TensorFlow's own function, without the Python function in front of it.
+fn export_door<'py>(py: Python<'py>, dlpack: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let direct =
+        py.import("tensorflow.python.pywrap_tfe").and_then(|module| module.getattr("TFE_ToDlpackCapsule"));
+    match direct {
+        Ok(door) if !only_public_doors() => Ok(door),
+        _ => dlpack.getattr("to_dlpack"),
+    }
+}
+
+/// TensorFlow's list of the graphs that each thread is in, if it runs operations at once outside of them.
+fn graphs(py: Python<'_>, tensorflow: &Bound<'_, PyModule>) -> PyResult<Option<Py<PyAny>>> {
+    let v1 = tensorflow.getattr("compat")?.getattr("v1")?;
+    let eager = v1.call_method0("executing_eagerly_outside_functions")?.is_truthy()?;
+    let graphs = py.import("tensorflow.python.framework.ops")?.getattr("_default_graph_stack")?;
+    own_stack(&graphs)?;
+    Ok(eager.then(|| graphs.unbind()))
+}
+
+fn own_stack<'py>(graphs: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
+    Ok(graphs.getattr("__dict__")?.get_item("stack")?.cast_into::<PyList>()?)
+}
+
+/// Whether the calling thread is in no graph. Its own list is asked, which takes a tenth of the time that asking through
+/// the `threading.local` around it does.
+fn is_outside_graphs(graphs: &Bound<'_, PyAny>) -> PyResult<bool> {
+    thread_local! {
+        /// The dict of this thread, kept for good: there is no telling when a thread ends whether Python still runs.
+        static OWN: Cell<*mut ffi::PyObject> = const { Cell::new(std::ptr::null_mut()) };
+    }
+    let py = graphs.py();
+    let own = OWN.with(|own| {
+        if own.get().is_null() {
+            own.set(graphs.getattr("__dict__")?.into_ptr());
+        }
+        // SAFETY: a reference that is kept for good, to an object that `__dict__` gave.
+        Ok::<_, PyErr>(unsafe { Bound::from_borrowed_ptr(py, own.get()) })
+    })?;
+    let stack = own.cast::<PyDict>()?.get_item(intern!(py, "stack"))?;
+    Ok(stack.is_some_and(|stack| stack.cast::<PyList>().is_ok_and(|stack| stack.is_empty())))
 }
 
 /// A 1.x graph that is being built takes no tensor that exists: it would fail where the tensor is used, and not say why.
 fn check_eager(py: Python<'_>, state: &State) -> Result<()> {
-    let eager = match &state.thread {
-        Some(thread) => thread.bind(py).getattr(intern!(py, "is_eager"))?,
-        None => py.import("tensorflow")?.call_method0("executing_eagerly")?,
-    };
-    if eager.is_truthy()? {
+    if let Some(graphs) = &state.graphs
+        && is_outside_graphs(graphs.bind(py))?
+    {
+        return Ok(());
+    }
+    if py.import("tensorflow")?.call_method0("executing_eagerly")?.is_truthy()? {
         return Ok(());
     }
     // The graph of a `tf.function` captures tensors that exist.
@@ -275,7 +320,7 @@ fn read_eager(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     let py = object.py();
     let state = state(py)?;
     check_type(state, object)?;
-    if state.has_gpu && is_on_gpu(object)? {
+    if state.has_gpu && is_on_gpu(state, object)? {
         return by_capsule(object).map(still_frozen).map_err(|failure| refused(py, "TensorFlow", failure));
     }
     let array = match &state.quick {
@@ -320,8 +365,12 @@ fn by_capsule(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
 
 /// Whether the memory is a GPU's. (What TensorFlow calls a tensor's device may be a GPU while its memory is the
 /// host's: int32.)
-fn is_on_gpu(object: &Bound<'_, PyAny>) -> Result<bool> {
-    let device = object.getattr(intern!(object.py(), "backing_device"))?;
+fn is_on_gpu(state: &State, object: &Bound<'_, PyAny>) -> Result<bool> {
+    let device = match &state.backing_device {
+        // SAFETY: an eager tensor, as in `read_eager`.
+        Some(attribute) => unsafe { attribute.get(object) }?,
+        None => object.getattr(intern!(object.py(), "backing_device"))?,
+    };
     Ok(device.extract::<&str>().is_ok_and(|device| !device.contains("CPU")))
 }
 
