@@ -83,7 +83,7 @@ pub(crate) fn plain<'py>(object: &Bound<'py, PyAny>, recognised: Recognised, tar
     if trace::is_on() {
         return Begun::Nothing;
     }
-    let source = match recognised {
+    let read = match recognised {
         Recognised::Tensor(framework, form) => framework.framework().read(object, form),
         Recognised::Bytes | Recognised::Buffer => buffers::read(object),
         _ => return Begun::Nothing,
@@ -92,25 +92,28 @@ pub(crate) fn plain<'py>(object: &Bound<'py, PyAny>, recognised: Recognised, tar
         Ok(facts) => facts,
         Err(failure) => return Begun::Failed(failure),
     };
-    // Looked at where it lies: each move of a tensor from here to there costs as much as planning the trip.
-    let access = source.as_ref().ok().and_then(|source| plan::plain_share(&source.facts(), facts));
-    match (access, source) {
-        (Some(access), Ok(Source { memory: Memory::Here(tensor), streams, .. })) => {
-            let on_gpu = tensor.device().is_cuda();
-            let tensor = lend(tensor, facts, access);
-            let written = if on_gpu {
-                let streams = streams.map_or_else(Streams::unnamed, |streams| *streams);
-                share_gpu(object.py(), tensor, streams, target, None)
-            } else {
-                target.write(object.py(), tensor)
-            };
-            match written {
-                Ok(result) => Begun::Done(result),
-                Err(failure) => Begun::Failed(failure),
-            }
-        }
-        (_, Ok(source)) => Begun::Read(source),
-        (_, Err(failure)) => Begun::Failed(failure),
+    let source = match read {
+        Ok(source) => source,
+        Err(failure) => return Begun::Failed(failure),
+    };
+    let Some(access) = plan::plain_share(&source.facts(), facts) else { return Begun::Read(source) };
+    // Taken apart where it lies: each move of a tensor from here to there costs as much as planning the trip.
+    let mut tensor = match source.memory {
+        Memory::Here(tensor) => tensor,
+        Memory::Later { .. } => return Begun::Read(source),
+    };
+    flag(&mut tensor, facts, access);
+    let written = if tensor.device().is_cuda() {
+        let streams = source.streams.map_or_else(Streams::unnamed, |streams| *streams);
+        share_gpu(object.py(), lent(tensor, facts), streams, target, None)
+    } else if is_forgotten(&tensor, facts) {
+        target.write(object.py(), mark(tensor))
+    } else {
+        target.write(object.py(), tensor)
+    };
+    match written {
+        Ok(result) => Begun::Done(result),
+        Err(failure) => Begun::Failed(failure),
     }
 }
 
@@ -189,7 +192,9 @@ fn run<'py>(
         Route::Share => {
             let mut source = source;
             let streams = source.take_streams();
-            let tensor = lend(in_place(source)?, target, plan.access);
+            let mut tensor = in_place(source)?;
+            flag(&mut tensor, target, plan.access);
+            let tensor = lent(tensor, target);
             if let Some(streams) = streams {
                 return share_gpu(py, tensor, streams, journey.target, journey.stream.as_ref());
             }
@@ -293,15 +298,15 @@ fn in_place(source: Source<'_>) -> Result<Tensor<Owner>> {
     }
 }
 
-/// The memory of a source as the target is to share it: read-only memory that goes to a framework which will forget
-/// that it is gets a mark.
+/// Whether it is read-only memory that goes to a framework which will forget that it is.
 #[inline(always)]
-fn lend(mut tensor: Tensor<Owner>, target: &TargetFacts, access: Access) -> Tensor<Owner> {
-    flag(&mut tensor, target, access);
-    if tensor.access() == Access::ReadOnly && target.holds == Holds::Immutable {
-        return mark(tensor);
-    }
-    tensor
+fn is_forgotten(tensor: &Tensor<Owner>, target: &TargetFacts) -> bool {
+    tensor.access() == Access::ReadOnly && target.holds == Holds::Immutable
+}
+
+/// The memory of a source as the target is to share it: what would be forgotten gets a mark.
+fn lent(tensor: Tensor<Owner>, target: &TargetFacts) -> Tensor<Owner> {
+    if is_forgotten(&tensor, target) { mark(tensor) } else { tensor }
 }
 
 #[cold]

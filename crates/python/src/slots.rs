@@ -80,6 +80,15 @@ impl Function {
     }
 }
 
+/// What a library that the process has loaded calls so; null if there is no such thing.
+pub(crate) fn symbol(library: &CStr, name: &CStr) -> *mut std::ffi::c_void {
+    // SAFETY: two strings; the library is not loaded anew, and the framework that did so never lets it go.
+    unsafe {
+        let library = libc::dlopen(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+        if library.is_null() { library } else { libc::dlsym(library, name.as_ptr()) }
+    }
+}
+
 /// A C++ function of a loaded library that takes nothing and answers yes or no.
 #[derive(Clone, Copy)]
 pub(crate) struct Question(unsafe extern "C" fn() -> bool);
@@ -93,14 +102,10 @@ impl Question {
         if only_public_doors() {
             return None;
         }
-        // SAFETY: two strings; the library is not loaded anew, and the framework that did so never lets it go. The
-        // caller vouches for the function.
-        unsafe {
-            let library = libc::dlopen(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
-            let found = if library.is_null() { library } else { libc::dlsym(library, name.as_ptr()) };
-            let function: Option<unsafe extern "C" fn() -> bool> = std::mem::transmute(found);
-            function.map(Self)
-        }
+        // SAFETY: null is no function, and the caller vouches for any other.
+        let function: Option<unsafe extern "C" fn() -> bool> =
+            unsafe { std::mem::transmute(symbol(library, name)) };
+        function.map(Self)
     }
 
     /// Asks.

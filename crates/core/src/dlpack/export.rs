@@ -22,18 +22,21 @@ struct Exported<M, O> {
 ///
 /// # Errors
 /// When DLPack has no words for the tensor: a stride that is no whole number of elements, swapped bytes.
+#[inline(always)]
 pub fn to_versioned<O: Send + 'static>(tensor: Tensor<O>) -> Result<NonNull<ManagedTensorVersioned>> {
     let mut flags = if tensor.access() == Access::ReadOnly { FLAG_READ_ONLY } else { 0 };
     if tensor.dtype().bits() < 8 {
         flags |= FLAG_SUBBYTE_PADDED;
     }
-    exported(tensor, |dl_tensor, block| ManagedTensorVersioned {
+    let block = exported(&tensor, |dl_tensor, block| ManagedTensorVersioned {
         version: VERSION,
         manager_ctx: block,
         deleter: Some(release_versioned::<O>),
         flags,
         dl_tensor,
-    })
+    })?;
+    // SAFETY: fresh from `exported`.
+    Ok(unsafe { owned_by(block, tensor.into_owner()) })
 }
 
 /// Exports without a version, for consumers that know no other form. It cannot say "read-only": the
@@ -48,19 +51,21 @@ pub fn to_legacy<O: Send + 'static>(tensor: Tensor<O>) -> Result<NonNull<Managed
             format!("a DLPack capsule without a version cannot carry {}", tensor.dtype()),
         ));
     }
-    exported(tensor, |dl_tensor, block| ManagedTensor {
+    let block = exported(&tensor, |dl_tensor, block| ManagedTensor {
         dl_tensor,
         manager_ctx: block,
         deleter: Some(release_legacy::<O>),
-    })
+    })?;
+    // SAFETY: fresh from `exported`.
+    Ok(unsafe { owned_by(block, tensor.into_owner()) })
 }
 
-/// Makes the block, each part where it stays, and gives the struct at its head.
+/// Makes the block, each part where it stays; all but the owner, so that the tensor is not moved about.
 #[inline(always)]
 fn exported<M, O>(
-    tensor: Tensor<O>,
+    tensor: &Tensor<O>,
     wrap: impl FnOnce(RawTensor, *mut std::ffi::c_void) -> M,
-) -> Result<NonNull<M>> {
+) -> Result<NonNull<Exported<M, O>>> {
     let layout = tensor.layout();
     if tensor.order() != ByteOrder::Native {
         return Err(Error::new(ErrorKind::UnsupportedLayout, "DLPack has no byte-swapped types"));
@@ -83,18 +88,28 @@ fn exported<M, O>(
         byte_offset: 0,
     };
     let block = Box::into_raw(Box::<Exported<M, O>>::new_uninit()).cast::<Exported<M, O>>();
-    // SAFETY: the block is ours, and each of its three parts is written once before anybody reads it; the numbers do
-    // not move any more, so pointers into them hold.
+    // SAFETY: the block is ours, and each of its parts is written once before anybody reads it; the numbers do not move
+    // any more, so pointers into them hold.
     unsafe {
         (&raw mut (*block).numbers).write(numbers);
         if rank > 0 {
             raw.shape = (*block).numbers.as_mut_ptr();
             raw.strides = raw.shape.add(rank);
         }
-        (&raw mut (*block).owner).write(tensor.into_owner());
         (&raw mut (*block).managed).write(wrap(raw, block.cast()));
-        Ok(NonNull::new_unchecked(block).cast())
+        Ok(NonNull::new_unchecked(block))
     }
+}
+
+/// Puts the owner into a block, and gives the struct at its head.
+///
+/// # Safety
+/// The block is fresh from [`exported`], and has no owner yet.
+#[inline(always)]
+unsafe fn owned_by<M, O>(block: NonNull<Exported<M, O>>, owner: O) -> NonNull<M> {
+    // SAFETY: the caller's contract: the place is ours, and nothing is written over.
+    unsafe { (&raw mut (*block.as_ptr()).owner).write(owner) };
+    block.cast()
 }
 
 unsafe extern "C" fn release_versioned<O>(managed: *mut ManagedTensorVersioned) {

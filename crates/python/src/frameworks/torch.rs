@@ -4,6 +4,9 @@
 //! a tensor, and a share that held the tensor would dangle. Conjugate and negative bits are not in the
 //! memory; PyTorch resolves them, in a copy.
 
+mod bits;
+
+use self::bits::Bits;
 use super::exchange::Exchange;
 use super::{Framework, allocation_failed, import};
 use crate::call;
@@ -18,8 +21,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{IntoPyDict, PyType};
-use std::ffi::CString;
-use tensorferry_core::dtype::{DTypes, Kind};
+use std::ffi::{CStr, CString};
+use tensorferry_core::dtype::DTypes;
 use tensorferry_core::plan::{Holds, Nature, Pending, Places, Strides, TargetFacts};
 use tensorferry_core::{Access, DType, Device, ErrorKind, Layout, Tensor};
 use tensorferry_cuda::{Gpu, Stream};
@@ -58,8 +61,7 @@ struct State {
     storage: Method,
     storage_type: Py<PyType>,
     modes: Modes,
-    is_neg: Method,
-    is_conj: Method,
+    bits: Bits,
     requires_grad: Attribute,
     is_leaf: Attribute,
     dtype: Attribute,
@@ -84,13 +86,11 @@ enum Modes {
 }
 
 impl Modes {
-    fn of(torch: &Bound<'_, PyModule>) -> Result<Self> {
-        let folder = torch.getattr("__path__")?.get_item(0)?.to_string();
-        let library = CString::new(format!("{folder}/lib/libtorch_cpu.so")).map_err(PyErr::from)?;
+    fn of(torch: &Bound<'_, PyModule>, library: &CStr) -> Self {
         // SAFETY: the name stands for `bool at::impl::torch_function_mode_enabled()`, which looks at a thread's state.
-        let asked = unsafe { Question::of(&library, c"_ZN2at4impl27torch_function_mode_enabledEv") };
+        let asked = unsafe { Question::of(library, c"_ZN2at4impl27torch_function_mode_enabledEv") };
         let counted = || Function::of(&torch.getattr("_C").ok()?, "_len_torch_function_stack");
-        Ok(asked.map(Self::Asked).or_else(|| counted().map(Self::Counted)).unwrap_or(Self::Unknown))
+        asked.map(Self::Asked).or_else(|| counted().map(Self::Counted)).unwrap_or(Self::Unknown)
     }
 
     #[inline(always)]
@@ -111,6 +111,8 @@ fn state(py: Python<'_>) -> Result<&'static State> {
         let dlpack = py.import("torch.utils.dlpack")?;
         let base =
             py.import("torch._C")?.getattr("TensorBase")?.cast_into::<PyType>().map_err(PyErr::from)?;
+        let folder = torch.getattr("__path__")?.get_item(0)?.to_string();
+        let library = CString::new(format!("{folder}/lib/libtorch_cpu.so")).map_err(PyErr::from)?;
         let carries_float8 = carries_float8(&torch, &dlpack.getattr("to_dlpack")?);
         let mut dtypes = FACTS.dtypes;
         if !carries_float8 {
@@ -128,9 +130,8 @@ fn state(py: Python<'_>) -> Result<&'static State> {
                 .cast_into::<PyType>()
                 .map_err(PyErr::from)?
                 .unbind(),
-            modes: Modes::of(&torch)?,
-            is_neg: Method::of(&base, c"is_neg")?,
-            is_conj: Method::of(&base, c"is_conj")?,
+            modes: Modes::of(&torch, &library),
+            bits: Bits::of(&torch, &base, &library)?,
             requires_grad: Attribute::of(&base, c"requires_grad")?,
             is_leaf: Attribute::of(&base, c"is_leaf")?,
             dtype: Attribute::of(&base, c"dtype")?,
@@ -145,20 +146,25 @@ fn state(py: Python<'_>) -> Result<&'static State> {
 }
 
 fn carries_float8(torch: &Bound<'_, PyModule>, to_dlpack: &Bound<'_, PyAny>) -> bool {
+    quietly(torch, || Ok(to_dlpack.call1((sample(torch, "float8_e5m2")?,)).map(|_| ())?)).is_ok()
+}
+
+/// A tensor to try things with.
+fn sample<'py>(torch: &Bound<'py, PyModule>, dtype: &str) -> PyResult<Bound<'py, PyAny>> {
     let py = torch.py();
-    // Not through a mode that happens to be on: it might be `torch.device("meta")`, or call us back.
-    let quiet = torch.getattr("_C").and_then(|module| module.call_method0("DisableTorchFunction"));
-    let Ok(quiet) = quiet.and_then(|quiet| quiet.call_method0("__enter__").map(|_| quiet)) else {
-        return false;
-    };
-    let made = torch.getattr("float8_e5m2").and_then(|dtype| {
-        let wishes = [("dtype", dtype), ("device", "cpu".into_pyobject(py)?.into_any())].into_py_dict(py)?;
-        torch.getattr("empty")?.call((1,), Some(&wishes))
-    });
-    let carried = made.and_then(|made| to_dlpack.call1((made,))).is_ok();
-    let none = py.None();
-    let ended = quiet.call_method1("__exit__", (&none, &none, &none)).is_ok();
-    carried && ended
+    let place = "cpu".into_pyobject(py)?.into_any();
+    let wishes = [("dtype", torch.getattr(dtype)?), ("device", place)].into_py_dict(py)?;
+    torch.getattr("empty")?.call((1,), Some(&wishes))
+}
+
+/// Tries something with torch, past any mode that happens to be on: it might be `torch.device("meta")`, or call us back.
+fn quietly<T>(torch: &Bound<'_, PyModule>, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let quiet = torch.getattr("_C")?.call_method0("DisableTorchFunction")?;
+    quiet.call_method0("__enter__")?;
+    let done = work();
+    let none = torch.py().None();
+    quiet.call_method1("__exit__", (&none, &none, &none))?;
+    done
 }
 
 impl Framework for Torch {
@@ -184,7 +190,8 @@ impl Framework for Torch {
         check_hidden_type(state, object, tensor.dtype())?;
         let device = tensor.device();
         let streams = if device.is_cuda() { Some(Box::new(streams(object.py(), device)?)) } else { None };
-        let memory = match pending(state, object, tensor.dtype())? {
+        // SAFETY: as above.
+        let memory = match unsafe { state.bits.pending(object, tensor.dtype()) }? {
             None => Memory::Here(tensor),
             Some(pending) => {
                 let dtype = tensor.dtype();
@@ -327,21 +334,6 @@ fn check_storage(state: &State, tensor: &Tensor<Owner>, form: Form, py: Python<'
         "the torch tensor gives a storage that does not hold its memory",
         "pass x.as_subclass(torch.Tensor), outside of any __torch_function__ mode",
     ))
-}
-
-/// Bits that say "conjugate me" or "negate me" when the values are next used.
-#[inline(always)]
-fn pending(state: &State, object: &Bound<'_, PyAny>, dtype: DType) -> Result<Option<Pending>> {
-    // SAFETY: a torch tensor, as in `read`.
-    unsafe {
-        if dtype.kind() == Kind::Complex && state.is_conj.is_true(object)? {
-            return Ok(Some(Pending::Conjugate));
-        }
-        if dtype != DType::Bool && state.is_neg.is_true(object)? {
-            return Ok(Some(Pending::Negate));
-        }
-    }
-    Ok(None)
 }
 
 /// `torch.int3` and its like travel as if they were int8; say so instead.
