@@ -5,10 +5,12 @@ The pairs are those of `pairs.py`. One Python process under valgrind warms each 
 the next one shows how far it can be trusted: threads of a framework may add to either.
 
 The total moves with Python and the frameworks too; what runs inside our own shared object is what a
-change of ours moves. There are no targets: a record shows what was added since the one before it.
+change of ours moves. There are no targets; the last column shows what was added to the total since
+the newest record of this machine.
 """
 
 import ctypes
+import json
 import shutil
 import subprocess
 import tempfile
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import child
+import machine
 from pairs import CANDIDATES, namespace, source
 from table import Section
 
@@ -118,11 +121,21 @@ def missing() -> str | None:
 def run(quick: bool) -> dict[str, Any]:
     section = Section(
         "Instructions of one share, by callgrind",
-        {"from": "", "to": "", "all": ",.0f", "in tensorferry": ",.0f", "difference": ".2%"},
+        {
+            "from": "",
+            "to": "",
+            "all": ",.0f",
+            "in tensorferry": ",.0f",
+            "difference": ".2%",
+            "added": "+.1%",
+        },
         notes=[
             "All: with Python and the frameworks. Difference: from the least count to the next."
         ],
     )
+    commit, before = last_record()
+    if before:
+        section.notes.append(f"Added: to all, since the record of commit {commit}.")
     if lacks := missing():
         section.notes = [f"Not measured: {lacks}."]
         return asdict(section)
@@ -141,6 +154,7 @@ def run(quick: bool) -> dict[str, Any]:
                 "all": min(totals),
                 "in tensorferry": min(own),
                 "difference": difference,
+                "added": min(totals) / before[name] - 1 if name in before else None,
             }
         )
         if difference > MOST_DIFFERENCE:
@@ -148,6 +162,18 @@ def run(quick: bool) -> dict[str, Any]:
     if quick:
         section.notes.append("Not measured in a quick run: the pairs with JAX and TensorFlow.")
     return asdict(section)
+
+
+def last_record() -> tuple[str, dict[str, float]]:
+    """The commit of the newest record of this machine, and its totals by pair."""
+    folder = Path(__file__).with_name("records")
+    for path in sorted(folder.glob(f"*-{machine.name()}.json"), reverse=True):
+        kept = json.loads(path.read_text())
+        rows = kept["sections"].get("instructions", {}).get("rows", [])
+        if rows:
+            totals = {f"{row['from']} {row['to']}": row["all"] for row in rows}
+            return kept["machine"]["commit"], totals
+    return "", {}
 
 
 def apart(figures: list[float]) -> float:

@@ -1,8 +1,9 @@
 """Runs the benchmarks: `python benches/run.py [--quick] [--only NAME ...] [--record DIR]`.
 
-Each section runs in a process of its own, with the control before the first and after each. The
-exit code is 0 when everything was measured, 1 when a result was wrong or a section failed, and 3
-when the control failed: then the run is void, however good its figures are.
+Each section runs in a process of its own, with the control before the first and after each; one
+whose control fails is measured once more. The exit code is 0 when everything was measured, 1 when a
+result was wrong or a section failed, and 3 when a control failed for good: then the run is void,
+however good its figures are.
 """
 
 import argparse
@@ -39,15 +40,6 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def control() -> dict[str, Any]:
-    """The control. One that fails is made once more: a moment's noise says nothing of a section."""
-    found: dict[str, Any] = child.call("control:run")
-    if found["failures"]:
-        time.sleep(2 * SETTLE)
-        found = {**child.call("control:run"), "failed before": found["failures"]}
-    return found
-
-
 def given(section: str) -> dict[str, str]:
     """The environment of a section, beyond what all of them have: a GPU is shown to some."""
     if section not in GPU:
@@ -56,6 +48,25 @@ def given(section: str) -> dict[str, str]:
         "CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0"),
         "JAX_PLATFORMS": "",
     }
+
+
+def measured(name: str, quick: bool, controlled: bool) -> tuple[Section, dict[str, Any]]:
+    """A section and the control after it. Where that fails, both are made once more."""
+    controls: dict[str, Any] = {}
+    for again in ("", ", again"):
+        print(f"\n... {name}{again}", file=sys.stderr, flush=True)
+        section = Section(**child.call(f"{name}:run", quick, environment=given(name)))
+        if not controlled:
+            break
+        # What a section has given back, the system clears and hands on for a while.
+        time.sleep(SETTLE)
+        found = child.call("control:run")
+        if found["failures"] and not again:
+            controls[f"after {name}, measured again"] = {**found, "repeated": True}
+            continue
+        controls[f"after {name}{again}"] = found
+        break
+    return section, controls
 
 
 def main() -> int:
@@ -68,17 +79,11 @@ def main() -> int:
     controlled = not set(options.only) <= set(GPU)
     try:
         if controlled:
-            controls["at the start"] = control()
+            controls["at the start"] = child.call("control:run")
         for name in options.only:
-            print(f"\n... {name}", file=sys.stderr, flush=True)
-            sections[name] = Section(
-                **child.call(f"{name}:run", options.quick, environment=given(name))
-            )
+            sections[name], found = measured(name, options.quick, controlled)
+            controls |= found
             print("\n" + render(sections[name]), flush=True)
-            if controlled:
-                # What a section has given back, the system clears and hands on for a while.
-                time.sleep(SETTLE)
-                controls[f"after {name}"] = control()
     except child.ChildFailed as error:
         print(f"error: {error}; its own message is above", file=sys.stderr)
         return 1

@@ -55,8 +55,10 @@ impl HostBlock {
         let room = bytes + (ALIGNMENT - NATURAL);
         let layout = AllocLayout::from_size_align(room, NATURAL).map_err(|_| out_of_memory())?;
         // SAFETY: the size is not zero.
-        let data = unsafe { alloc::alloc(layout) };
-        let data = NonNull::new(data).ok_or_else(out_of_memory)?;
+        let allocate = || NonNull::new(unsafe { alloc::alloc(layout) });
+        // What lies idle in the pool is given back before anybody hears of it.
+        let data = allocate().or_else(|| if pool::trim() > 0 { allocate() } else { None });
+        let data = data.ok_or_else(out_of_memory)?;
         Ok(Self(Memory::Allocated(data, layout)))
     }
 

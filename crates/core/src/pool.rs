@@ -8,8 +8,8 @@
 //! was used least recently is given back to the system first.
 //!
 //! The limit is an eighth of the memory that the machine has, or that its container may use; or what
-//! [`set_limit`] said last. When the system has no memory left, idle blocks are given back before anybody hears
-//! of it.
+//! [`set_limit`] said last. When the system refuses memory for a block of ours, idle ones are given back before anybody
+//! hears of it. (What others allocate is not seen here; that is what the limit is for.)
 //!
 //! # How
 //!

@@ -6,7 +6,8 @@
 //!   back when all parts are done. The caller always works itself; with no helper at all it does everything.
 //! - A helper that is late or busy delays a call by one part at most: parts are taken from a counter, and an
 //!   invitation that nobody took up is withdrawn.
-//! - Callers do not wait for each other. Each takes the helpers that are idle at the moment, or none.
+//! - Callers do not wait for each other, and share the threads: of two at the same time, the second takes half of
+//!   what it was given, because the first is at work on the other cores.
 //! - After a `fork()` the child works and starts helpers of its own, whatever the parent's threads were doing.
 //!
 //! # How
@@ -109,6 +110,8 @@ struct Job<'a> {
 /// The helpers of one process.
 struct Team {
     slots: Box<[Slot]>,
+    /// How many callers are at work now.
+    callers: AtomicUsize,
     #[cfg_attr(miri, expect(dead_code, reason = "Miri has no team that outlives a call"))]
     process: u32,
 }
@@ -147,11 +150,20 @@ impl Team {
             caller_core: AtomicUsize::new(usize::MAX),
             helper: OnceLock::new(),
         };
-        Self { slots: (0..MOST).map(|_| slot()).collect(), process: process::id() }
+        Self {
+            slots: (0..MOST).map(|_| slot()).collect(),
+            callers: AtomicUsize::new(0),
+            process: process::id(),
+        }
     }
 
-    /// Does the work here and on helpers.
+    /// Does the work here and on helpers: so many, or this caller's share of them.
     fn run(&self, helpers: usize, work: &(dyn Fn() + Sync)) {
+        let caller = Caller::of(&self.callers);
+        let helpers = ((helpers + 1) / caller.number).saturating_sub(1);
+        if helpers == 0 {
+            return work();
+        }
         let job = Job {
             work,
             pending: AtomicUsize::new(0),
@@ -166,6 +178,26 @@ impl Team {
         if job.panicked.into_inner() {
             panic::resume_unwind(Box::new("a helper's part of the work panicked"));
         }
+    }
+}
+
+/// A caller that is at work.
+struct Caller<'a> {
+    callers: &'a AtomicUsize,
+    /// The how manieth it is.
+    number: usize,
+}
+
+impl<'a> Caller<'a> {
+    fn of(callers: &'a AtomicUsize) -> Self {
+        // Relaxed: a number that is a moment old makes a call slower and not wrong.
+        Self { callers, number: callers.fetch_add(1, Ordering::Relaxed) + 1 }
+    }
+}
+
+impl Drop for Caller<'_> {
+    fn drop(&mut self) {
+        self.callers.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -351,6 +383,7 @@ impl Drop for Team {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Mutex;
 
     /// Runs as many parts and asserts that each was done once.
     fn check(team: &Team, count: usize, threads: usize) {
@@ -380,6 +413,23 @@ mod tests {
                 assert!(parts.iter().all(|part| part.load(Ordering::Relaxed) == 1));
             }
         }
+    }
+
+    #[test]
+    fn a_second_caller_has_its_share_and_no_more() {
+        let team = Team::new();
+        let (first, second) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
+        let come = || first.lock().unwrap().push(thread::current().id());
+        team.run(1, &|| {
+            come();
+            // Whoever is at the first job has a core; of two threads, one is left for the second.
+            if second.lock().unwrap().is_empty() {
+                team.run(1, &|| second.lock().unwrap().push(thread::current().id()));
+                assert_eq!(*second.lock().unwrap(), [thread::current().id()]);
+            }
+        });
+        assert_eq!(team.callers.load(Ordering::Relaxed), 0);
+        assert!(helpers(&team) == 1 && !first.lock().unwrap().is_empty());
     }
 
     #[test]

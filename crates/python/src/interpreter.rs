@@ -35,7 +35,10 @@ impl Pass {
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        PASSES.fetch_sub(1, Ordering::SeqCst);
+        // The child of a fork counts from zero, also where the forking thread itself held a pass.
+        if PASSES.fetch_sub(1, Ordering::SeqCst) == 0 {
+            PASSES.fetch_add(1, Ordering::SeqCst);
+        }
     }
 }
 

@@ -14,6 +14,9 @@ const GATHERED: usize = 2 << 10;
 
 /// Bytes of a row from which it is worth writing past the caches: its two ends are not whole lines.
 const STREAMED_ROW: usize = 1 << 10;
+/// Bytes of a run from which it is cut into lanes. In GB/s of 64 MiB on a Xeon: the C library's copy 10 with one thread; line
+/// after line past the caches 9.4 with one and 14 with two; in four lanes 12 and 20.
+const LONG_RUN: usize = if cfg!(test) { 1 << 10 } else { 64 << 10 };
 
 /// Memory for elements on their way.
 #[repr(align(64))]
@@ -82,8 +85,25 @@ unsafe fn dense_rows(bytes: usize, rows: Axis, from: *const u8, to: *mut u8, str
         // SAFETY: the caller vouches for every row of the plane, and that the two do not overlap.
         unsafe {
             let (from, to) = (from.offset(place(row).0), to.offset(place(row).1));
-            if stream { stream::copy(from, to, bytes) } else { from.copy_to_nonoverlapping(to, bytes) }
+            if stream { run(from, to, bytes) } else { from.copy_to_nonoverlapping(to, bytes) }
         }
+    }
+}
+
+/// Copies one run past the caches; a long one in as many pieces at a time as there are lanes.
+///
+/// # Safety
+/// As [`stream::copy`].
+unsafe fn run(from: *const u8, to: *mut u8, bytes: usize) {
+    let piece = if bytes < LONG_RUN { 0 } else { bytes / stream::LANES / stream::LINE * stream::LINE };
+    let places: [usize; stream::LANES] = std::array::from_fn(|lane| lane * piece);
+    let done = stream::LANES * piece;
+    // SAFETY: pieces of what the caller vouches for.
+    unsafe {
+        if piece > 0 {
+            stream::copy_lanes(places.map(|at| from.add(at)), places.map(|at| to.add(at)), piece);
+        }
+        stream::copy(from.add(done), to.add(done), bytes - done);
     }
 }
 

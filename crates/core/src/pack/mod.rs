@@ -106,9 +106,7 @@ pub unsafe fn convert(source: &Source<'_>, destination: &Destination<'_>, thread
     let bytes = nest.count().saturating_mul(from.size().max(to.size()));
     let ends = Ends { from: source.data, to: destination.data };
     let (threads, parts) = threads::worth(bytes, threads);
-    // One long run on one thread is what memcpy is best at, and it writes past the caches by itself.
-    let memcpy = threads == 1 && chain.is_none() && nest.is_one_run(to.size());
-    let stream = !memcpy && stream::is_worth(nest.count().saturating_mul(to.size()));
+    let stream = stream::is_worth(nest.count().saturating_mul(to.size()));
     let cuts = nest.cuts(parts);
     workers::each(cuts.parts, threads, |part| {
         let Some(part) = nest.part(cuts, part) else { return };

@@ -76,12 +76,6 @@ impl Nest {
         self.axes.iter().map(|axis| axis.n).product()
     }
 
-    /// Whether the elements lie one after the other on both sides.
-    pub(super) fn is_one_run(&self, item: usize) -> bool {
-        let step = item as isize;
-        self.axes.len() <= 1 && self.axes.iter().all(|axis| (axis.from, axis.to) == (step, step))
-    }
-
     /// Where to cut the nest into at most `parts` parts of about the same size.
     ///
     /// It is cut along the outermost loop that is long enough to come out even, or else along the longest. A
