@@ -114,22 +114,32 @@ bench: $(VENV)/.stamp-wheel ## Measure against the best native one-liners (BENCH
 
 KERNELS := crates/cuda/kernels
 KERNELS_TARGET := nvptx64-nvidia-cuda
+KERNELS_PTX := crates/cuda/src/kernels.ptx
+# What the kernels are made of; their digest is the first line of the text that is made.
+KERNELS_SOURCES := $(sort $(wildcard $(KERNELS)/src/*.rs)) crates/cuda/src/jobs.rs crates/core/src/pack/number.rs
+KERNELS_DIGEST = // of sources with the digest $$(cat $(KERNELS_SOURCES) | sha256sum | cut -c 1-64)
 
 .PHONY: kernels
 kernels: ## Compile the GPU kernels to crates/cuda/src/kernels.ptx (needs the nightly toolchain with rust-src)
 	cd $(KERNELS) && CARGO_TARGET_DIR=$(abspath target/kernels) RUSTFLAGS="-C target-cpu=sm_70" \
 	    cargo +$(NIGHTLY) rustc --release -Zbuild-std=core --target $(KERNELS_TARGET) -- --emit=asm
-	cp "$$(ls -t target/kernels/$(KERNELS_TARGET)/release/deps/tensorferry_kernels-*.s | head -1)" crates/cuda/src/kernels.ptx
+	{ echo "$(KERNELS_DIGEST)"; \
+	  cat "$$(ls -t target/kernels/$(KERNELS_TARGET)/release/deps/tensorferry_kernels-*.s | head -1)"; } > $(KERNELS_PTX)
 
 ##### check
 
 .PHONY: lint
-lint: lint-rust lint-python lint-wheel ## Check format, lints, types, stubs and the stable ABI
+lint: lint-rust lint-kernels lint-python lint-wheel ## Check format, lints, types, stubs and the stable ABI
 
 .PHONY: lint-rust
 lint-rust: $(VENV)/.stamp-uv
 	cargo fmt --all --check
 	cargo clippy $(CARGO_FLAGS) --workspace --all-targets -- -D warnings
+
+.PHONY: lint-kernels
+lint-kernels:
+	@test "$(KERNELS_DIGEST)" = "$$(head -n 1 $(KERNELS_PTX))" || \
+	    { echo "error: $(KERNELS_PTX) is not of its sources: run make kernels" >&2; exit 1; }
 
 .PHONY: lint-python
 lint-python: $(VENV)/.stamp-packages

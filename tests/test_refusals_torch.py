@@ -301,3 +301,26 @@ def test_the_first_call_under_a_mode():
         assert seen, "modes work as before"
         """
     )
+
+
+def test_the_first_call_under_a_mode_of_the_other_kind():
+    """One that stands behind the dispatcher, and calls us back: the first call must not wait for
+    itself."""
+    children.run(
+        """
+        import numpy as np, torch
+        from torch.utils._python_dispatch import TorchDispatchMode
+        import tensorferry as ferry
+
+        class Calls(TorchDispatchMode):
+            def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+                result = function(*args, **(kwargs or {}))
+                if isinstance(result, torch.Tensor):
+                    ferry.to(result, "numpy")
+                return result
+
+        with Calls():
+            x = ferry.to(np.ones(3, "f4"), "torch")
+        assert x.tolist() == [1, 1, 1]
+        """
+    )

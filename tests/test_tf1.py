@@ -120,3 +120,39 @@ def test_with_eager_execution_off():
     # Old versions of TensorFlow say on stderr what they think of graphs.
     done = children.attempt(code)
     assert (done.returncode, done.stdout) == (0, "[0.0, 3.0, 6.0]\n"), done.stderr
+
+
+def test_eager_execution_that_is_turned_off_later_is_noticed():
+    """In threads too, each of which begins with a list of graphs of its own."""
+    children.run(
+        """
+        import threading
+        import numpy as np, tensorflow as tf
+        import tensorferry as ferry
+
+        x = np.ones(16, "f4")
+        assert ferry.to(x, "tensorflow").shape == (16,)
+
+        def refuses():
+            try:
+                ferry.to(x, "tensorflow")
+            except ferry.NotATensor as error:
+                return "tf1.inlet" in str(error)
+            return False
+
+        def inside():
+            assert ferry.to(x, "tensorflow").shape == (16,)
+            with tf.Graph().as_default():
+                found.append(refuses())
+            assert ferry.to(x, "tensorflow").shape == (16,)
+
+        found = []
+        threads = [threading.Thread(target=inside) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+            thread.join()
+        assert found == [True] * 4
+        tf.compat.v1.disable_eager_execution()
+        assert refuses()
+        """
+    )

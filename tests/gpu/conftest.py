@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -15,6 +16,8 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
 
 # The order is the one in which the frameworks live together.
+with contextlib.suppress(ImportError):
+    import paddle  # noqa: F401
 import torch
 
 
@@ -30,12 +33,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """Writes how many tests of each file ended how, with machine, versions and commit."""
+    """Writes how many tests of each file and cells of the matrix ended how, with machine, versions
+    and commit."""
     folder = config.getoption("record")
     if folder is None:
         return
     sys.path.insert(0, str(Path(__file__).parent.parent.parent / "benches"))
     import machine
+    from matrix.check import TALLY
 
     facts = machine.facts()
     files: dict[str, Counter[str]] = {}
@@ -44,5 +49,9 @@ def pytest_terminal_summary(
             files.setdefault(Path(report.nodeid.split("::")[0]).name, Counter())[outcome] += 1
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{facts['date'][:10]}-{machine.name()}-tests.json"
-    everything = {"machine": facts, "outcomes": {name: dict(files[name]) for name in sorted(files)}}
+    everything = {
+        "machine": facts,
+        "outcomes": {name: dict(files[name]) for name in sorted(files)},
+        "cells of the matrix": dict(sorted(TALLY.items())),
+    }
     path.write_text(json.dumps(everything, indent=1) + "\n")

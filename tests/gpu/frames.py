@@ -25,6 +25,19 @@ class Frame:
 FRAMES: dict[str, Frame] = {}
 
 
+def has_gpu(name: str) -> bool:
+    """Whether a framework that is installed can use a GPU."""
+    if name == "jax":
+        import jax
+
+        return any(device.platform == "gpu" for device in jax.local_devices())
+    if name == "tensorflow":
+        import tensorflow as tf
+
+        return bool(tf.config.list_physical_devices("GPU"))
+    return True
+
+
 def _torch() -> None:
     FRAMES["torch"] = Frame(
         "torch",
@@ -86,7 +99,8 @@ def _tensorflow() -> None:
 
 _torch()
 for _name, _add in {"cupy": _cupy, "jax": _jax, "tensorflow": _tensorflow}.items():
-    if importlib.util.find_spec(_name):
+    # A framework that was built without CUDA says so when it is asked for a GPU.
+    if importlib.util.find_spec(_name) and has_gpu(_name):
         _add()
 
 

@@ -62,6 +62,20 @@ class TestDonation:
             self.add()(z)
         assert untouched(source, x)
 
+    @pytest.mark.xfail(
+        strict=True, raises=AssertionError, reason="documented: the sibling has no protection"
+    )
+    def test_through_device_put_after_the_original_is_gone(self):
+        import jax
+
+        x = zeros("torch")
+        y = ferry.to(x, "jax")
+        z = jax.device_put(y, y.device)
+        del y
+        gc.collect()
+        self.add()(z).block_until_ready()
+        assert untouched("torch", x)
+
     @pytest.mark.parametrize("source", sources())
     def test_of_a_copy_is_fine(self, source):
         x = zeros(source)
@@ -102,6 +116,7 @@ class TestTensorFlow:
             lambda y: tf.Variable(y).assign_add(tf.ones_like(y)),
             lambda y: tf.Variable(tf.zeros_like(y)).assign(y).assign_add(tf.ones_like(y)),
             lambda y: tf.tensor_scatter_nd_update(y, [[0]], [5.0]),
+            lambda y: tf.function(lambda v: v + 1, jit_compile=True)(y),
         ):
             x = zeros(source)
             work(ferry.to(x, "tensorflow"))

@@ -55,3 +55,24 @@ def test_int32_goes_through_the_host():
             inlet.bind(torch.tensor([1, 2, 3], dtype=torch.int32, device="cuda"))
             session.run(outlet.op)
             assert outlet.take().tolist() == [2, 3, 4]
+
+
+def test_work_that_is_queued_on_a_side_stream_is_seen():
+    import tensorflow as tf
+
+    from tensorferry import tf1
+
+    v1 = tf.compat.v1
+    with v1.Graph().as_default():
+        inlet = tf1.inlet((SIZE,), "float32")
+        outlet = tf1.outlet(inlet.tensor + 1, "torch")
+        with v1.Session() as session:
+            for number in range(1, 6):
+                with torch.cuda.stream(torch.cuda.Stream()):
+                    x = torch.zeros(SIZE, device="cuda")
+                    torch.cuda._sleep(20_000_000)
+                    x.add_(number)
+                    inlet.bind(x)
+                    session.run(outlet.op)
+                    result = outlet.take()
+                    assert float(result.sum()) == SIZE * (number + 1)

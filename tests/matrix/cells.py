@@ -147,6 +147,8 @@ _CASES_OF = {
         "negative bit",
         "base dies",
     },
+    # NumPy's layouts on a GPU; no read-only memory, no foreign byte order, 32 dimensions.
+    "cupy": _STRIDED - {"sixty-four dimensions"} | {"base dies"},
     # As torch, without its two bits, and with nine dimensions at most.
     "paddle": (_FORWARD - {"ten dimensions", "sixty-four dimensions"})
     | {"requires grad, leaf", "requires grad, not a leaf", "base dies"},
@@ -176,7 +178,7 @@ def cannot_make(source: str, case: str, dtype: DType) -> str | None:
     """Why a source cannot make a case with a dtype; None where it can."""
     if case not in _CASES_OF[source]:
         return "no such thing there"
-    if source in FRAMEWORK_SOURCES and not has_dtype(source, dtype):
+    if source in (*FRAMEWORK_SOURCES, "cupy") and not has_dtype(source, dtype):
         return "no such type there"
     if source in ("bytes", "bytearray", "mmap") and dtype.name != "uint8":
         return "bytes and nothing else"

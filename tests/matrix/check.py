@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -14,6 +15,9 @@ from support.memory import poke
 
 import tensorferry as ferry
 
+# How many cells were right, by action or error.
+TALLY: Counter[str] = Counter()
+
 
 def check(cell: Cell, target: str, **wishes: Any) -> Any:
     """Carries the cell, checks what came of it, and gives the result (None where an error was
@@ -22,6 +26,7 @@ def check(cell: Cell, target: str, **wishes: Any) -> Any:
     wishes = {name: getattr(wish, "name", wish) for name, wish in wishes.items()}
     if outcome.error is not None:
         check_error(cell, target, outcome, wishes)
+        TALLY[outcome.error.__name__] += 1
         return None
     plan = ferry.plan(cell.object, target, **wishes)
     with ferry.trace() as trips:
@@ -44,6 +49,7 @@ def check(cell: Cell, target: str, **wishes: Any) -> Any:
         check_memory(cell, target, outcome, result)
     if target == "numpy":
         assert result.flags.writeable == outcome.writable
+    TALLY[str(outcome.action)] += 1
     return result
 
 
@@ -123,9 +129,9 @@ def check_memory(cell: Cell, target: str, outcome: Outcome, result: Any) -> None
             assert told(look.strides(result), facts.shape) == told(dense, facts.shape)
     if cell.pokes:
         before = values_now(target, result)
-        poke(facts.address)
+        poke(facts.address, facts.device)
         after = values_now(target, result)
-        poke(facts.address)
+        poke(facts.address, facts.device)
         assert (before != after) == shares, "a byte of the source changed" + (
             " unseen" if shares else " the copy"
         )

@@ -41,6 +41,8 @@ class Facts:
     """Whether the values are not in memory yet (conjugate and negative bits, packed elements)."""
     grad: bool = False
     """Whether it requires a gradient."""
+    device: str = "cpu"
+    """Where the memory is: "cpu" or "cuda"."""
 
     @property
     def count(self) -> int:
@@ -56,8 +58,8 @@ class Target:
     """What a framework can use."""
 
     strides: str
-    """"any", "forward" (whole elements, not backwards), "gapless" (any order of dimensions) or
-    "dense"."""
+    """"any", "whole" (of elements), "forward" (those, not backwards), "gapless" (any order of
+    dimensions) or "dense"."""
     alignment: int
     rank: int
     users: str
@@ -68,7 +70,15 @@ class Target:
     """Types that it keeps several to a byte."""
     default_is_narrow: bool = False
     """Whether its users get 32-bit floats when they name no width."""
+    devices: tuple[str, ...] = ("cpu",)
+    """Where it can hold memory."""
+    host_only: tuple[str, ...] = ()
+    """Types that it holds in host memory alone."""
 
+
+BOTH = ("cpu", "cuda")
+SMALL_FLOATS = tuple(name for name in NAMED if name.startswith(("float8_", "float6_", "float4_")))
+NARROW = ("int4", "uint4", "float4_e2m1fn")
 
 TARGETS = {
     # NumPy marks arrays as read-only, takes any stride, any alignment and either byte order; 64
@@ -77,11 +87,23 @@ TARGETS = {
     # PyTorch raises on negative strides, cannot express broken ones, and knows no read-only memory.
     # Elements must be aligned to their size, complex ones too: its loops use instructions that trap
     # otherwise.
-    "torch": Target("forward", 1, 64, "write", default_is_narrow=True),
+    "torch": Target("forward", 1, 64, "write", default_is_narrow=True, devices=BOTH),
+    # CuPy is as NumPy, but cannot express broken strides nor read-only memory, and stops at 32
+    # dimensions.
+    "cupy": Target("whole", 1, 32, "write", devices=("cuda",)),
     # JAX shares what is aligned to 64 bytes and has no gaps; 4-bit types are packed inside.
-    "jax": Target("gapless", 64, 64, "read", packs=("int4", "uint4", "float4_e2m1fn")),
+    "jax": Target("gapless", 64, 64, "read", packs=NARROW, devices=BOTH, host_only=NARROW),
     # TensorFlow takes row-major memory only and aborts on memory that is not aligned to 64 bytes.
-    "tensorflow": Target("dense", 64, 254, "read", default_is_narrow=True),
+    # The types that its DLPack lacks come in as arrays, which are host memory.
+    "tensorflow": Target(
+        "dense",
+        64,
+        254,
+        "read",
+        default_is_narrow=True,
+        devices=BOTH,
+        host_only=("int4", "uint4", *SMALL_FLOATS),
+    ),
     # Paddle is as PyTorch in this, and stops at nine dimensions.
     "paddle": Target("forward", 1, 9, "write", default_is_narrow=True),
     # MLX copies whatever comes in. Its arrays are values: `a += 1` leaves other holders of the
@@ -132,6 +154,8 @@ def expect(
             return Outcome(action, wanted, may_write)
     if not has_dtype(target, wanted) or (target == "jax" and wanted.is_wide and not is_x64_on()):
         return fails(ferry.UnsupportedDType, "the target lacks the type")
+    if facts.device in takes.devices and facts.device == "cuda" and wanted.name in takes.host_only:
+        return fails(ferry.UnsupportedDType, "the target lacks the type on a GPU")
     if len(facts.shape) > takes.rank:
         return fails(ferry.UnsupportedLayout, "too many dimensions")
     why = reasons_to_copy(
@@ -156,13 +180,16 @@ def reasons_to_copy(
     """Every fact that forbids the target to use the memory as it lies."""
     harmful = facts.frozen or facts.immutable or facts.snapshot
     needs = 1 if takes.strides == "any" else max(takes.alignment, wanted.size)
+    moved = facts.device not in takes.devices
+    in_place = not moved and not facts.pending
     facts_against = {
         "asked for": copy is True,
+        "another device": moved,
         "another type": wanted != facts.dtype,
         "values are pending": facts.pending,
         "other byte order": facts.swapped and not keeps_order,
-        "strides": not facts.pending and not strides_fit(facts, takes.strides),
-        "alignment": not facts.pending and facts.count > 0 and facts.address % needs != 0,
+        "strides": in_place and not strides_fit(facts, takes.strides),
+        "alignment": in_place and facts.count > 0 and facts.address % needs != 0,
         "the target's own memory": takes.copies,
         "packed in the target": wanted.name in takes.packs,
         "writing it would do harm": facts.reused
@@ -178,8 +205,9 @@ def strides_fit(facts: Facts, kind: str) -> bool:
     if facts.count == 0 or kind == "any":
         return True
     steps = [(step, n) for n, step in zip(facts.shape, facts.strides, strict=True) if n > 1]
-    if kind == "forward":
-        return all(step >= 0 and step % facts.dtype.size == 0 for step, _ in steps)
+    if kind in ("forward", "whole"):
+        whole = all(step % facts.dtype.size == 0 for step, _ in steps)
+        return whole and (kind == "whole" or all(step >= 0 for step, _ in steps))
     reach = facts.dtype.size
     for step, n in sorted(steps) if kind == "gapless" else reversed(steps):
         if step != reach:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import paddle
 import torch
 from matrix.cells import Cell, Form, form_of, lay
 from matrix.expect import Facts
 from support.dtypes import DType, sample
-from support.looks import NumpyLook, PaddleLook, TorchLook, torch_dtype
+from support.looks import NumpyLook, PaddleLook, TorchLook, paddle, torch_dtype
 from support.memory import block
 
 
@@ -17,7 +16,7 @@ def values_of(dtype: DType, form: Form) -> bytes:
     return NumpyLook.values(lay(dtype, sample(dtype, form.room), form))
 
 
-def torch_of(dtype: DType, form: Form) -> torch.Tensor:
+def torch_of(dtype: DType, form: Form, device: str = "cpu") -> torch.Tensor:
     """A torch tensor over memory of torch's own, or over a block that begins where torch's never
     does."""
     own = torch_dtype(dtype)
@@ -29,18 +28,19 @@ def torch_of(dtype: DType, form: Form) -> torch.Tensor:
     else:
         flat = torch.empty(form.room, dtype=own)
         flat.view(torch.uint8).copy_(torch.from_numpy(raw))
-    return flat.as_strided(form.shape, form.strides, form.start)
+    return flat.to(device).as_strided(form.shape, form.strides, form.start)
 
 
 def _torch_facts(dtype: DType, t: torch.Tensor, **more: bool) -> Facts:
-    return Facts("torch", dtype, tuple(t.shape), TorchLook.strides(t), t.data_ptr(), **more)
+    strides, place = TorchLook.strides(t), t.device.type
+    return Facts("torch", dtype, tuple(t.shape), strides, t.data_ptr(), device=place, **more)
 
 
-def make_torch(dtype: DType, case: str) -> Cell:
+def make_torch(dtype: DType, case: str, device: str = "cpu") -> Cell:
     """A torch tensor."""
     form = form_of(case)
     values = values_of(dtype, form)
-    t = torch_of(dtype, form)
+    t = torch_of(dtype, form, device)
     if case == "requires grad, leaf":
         t.requires_grad_()
         return Cell(t, _torch_facts(dtype, t, grad=True), values)

@@ -4,30 +4,40 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib.util
 from collections.abc import Callable
 from typing import Any
 
-import mlx.core as mx
 import numpy as np
-import paddle
 import torch
-
-import jax  # isort: skip
-import jax.numpy as jnp  # isort: skip
-import tensorflow as tf  # isort: skip
-
 from support.capsules import Peek, dense_strides, peek
 from support.dtypes import NAMED, DType
+
+
+def _here(name: str) -> Any:
+    """A framework, where it is installed: the tests on a GPU take what there is. (Those on the host
+    need all of them, and load them first.)"""
+    found = importlib.util.find_spec(name.partition(".")[0])
+    return importlib.import_module(name) if found else None
+
+
+paddle = _here("paddle")
+mx = _here("mlx.core")
+cupy = _here("cupy")
+jax = _here("jax")
+jnp = _here("jax.numpy")
+tf = _here("tensorflow")
 
 FRAMEWORKS = ("numpy", "torch", "jax", "tensorflow", "paddle", "mlx")
 
 TYPES = {
     "numpy": np.ndarray,
     "torch": torch.Tensor,
-    "jax": jax.Array,
-    "tensorflow": tf.Tensor,
-    "paddle": paddle.Tensor,
-    "mlx": mx.array,
+    "cupy": cupy and cupy.ndarray,
+    "jax": jax and jax.Array,
+    "tensorflow": tf and tf.Tensor,
+    "paddle": paddle and paddle.Tensor,
+    "mlx": mx and mx.array,
 }
 
 
@@ -94,7 +104,31 @@ class TorchLook:
     @staticmethod
     def values(x: torch.Tensor) -> bytes:
         plain = x.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
-        return plain.view(torch.uint8).numpy().tobytes()
+        return plain.view(torch.uint8).cpu().numpy().tobytes()
+
+
+class CupyLook:
+    """A CuPy array."""
+
+    @staticmethod
+    def dtype(x: cupy.ndarray) -> str:
+        return x.dtype.name
+
+    @staticmethod
+    def shape(x: cupy.ndarray) -> tuple[int, ...]:
+        return x.shape
+
+    @staticmethod
+    def address(x: cupy.ndarray) -> int:
+        return x.data.ptr
+
+    @staticmethod
+    def strides(x: cupy.ndarray) -> tuple[int, ...]:
+        return x.strides
+
+    @staticmethod
+    def values(x: cupy.ndarray) -> bytes:
+        return x.get().tobytes()
 
 
 class JaxLook:
@@ -134,6 +168,8 @@ class JaxLook:
     @staticmethod
     def values_now(x: jax.Array) -> bytes:
         """The memory itself: `np.asarray` of a JAX array may be a copy that JAX keeps."""
+        if next(iter(x.devices())).platform == "gpu":
+            return TorchLook.values(torch.from_dlpack(x))
         seen = None if NAMED[x.dtype.name].is_narrow else JaxLook._peek(x)
         if seen is None:
             return JaxLook.values(x)
@@ -161,6 +197,8 @@ class TensorFlowLook:
         # TensorFlow has no public word for it. This array is over the tensor's own memory for every
         # dtype, but a scalar comes as a number and 65 dimensions do not come at all: a flat tensor
         # over the same memory has the address too.
+        if "GPU" in x.backing_device:
+            return peek(tf.experimental.dlpack.to_dlpack(x)).address
         plain = x if 0 < x.shape.rank <= 64 else tf.reshape(x, [-1])
         return plain._numpy_internal().ctypes.data
 
@@ -171,6 +209,13 @@ class TensorFlowLook:
     @staticmethod
     def values(x: tf.Tensor) -> bytes:
         return x.numpy().tobytes()
+
+    @staticmethod
+    def values_now(x: tf.Tensor) -> bytes:
+        """The memory itself: TensorFlow keeps what it has brought home from a GPU once."""
+        if "GPU" not in x.backing_device:
+            return TensorFlowLook.values(x)
+        return TorchLook.values(torch.from_dlpack(tf.experimental.dlpack.to_dlpack(x)))
 
 
 class PaddleLook:
@@ -232,6 +277,7 @@ class MlxLook:
 LOOKS: dict[str, Any] = {
     "numpy": NumpyLook,
     "torch": TorchLook,
+    "cupy": CupyLook,
     "jax": JaxLook,
     "tensorflow": TensorFlowLook,
     "paddle": PaddleLook,
@@ -291,6 +337,17 @@ def _ask_torch(dtype: DType) -> bool:
     )
 
 
+def _ask_cupy(dtype: DType) -> bool:
+    """NumPy's own, and from version 14 on bfloat16. (It has arrays of a float8 or two, by accident,
+    and exchanges none.)"""
+    if dtype.is_numpys_own:
+        return True
+    try:
+        return dtype.name == "bfloat16" and cupy.zeros(1, dtype.numpy).dtype == dtype.numpy
+    except (TypeError, ValueError, NotImplementedError):
+        return False
+
+
 def _ask_jax(dtype: DType) -> bool:
     if not names_dtype("jax", dtype):
         return False
@@ -325,6 +382,7 @@ def _ask_paddle(dtype: DType) -> bool:
 _ASK = {
     "numpy": lambda dtype: True,
     "torch": _ask_torch,
+    "cupy": _ask_cupy,
     "jax": _ask_jax,
     "tensorflow": _ask_tensorflow,
     "paddle": _ask_paddle,

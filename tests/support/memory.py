@@ -29,10 +29,24 @@ def read_only_map(raw: np.ndarray) -> mmap.mmap:
     return made
 
 
-def poke(address: int) -> None:
+def poke(address: int, device: str = "cpu") -> None:
     """Flips the lowest bit of the byte at an address."""
+    if device != "cpu":
+        return _poke_gpu(address)
     byte = ctypes.c_ubyte.from_address(address)
     byte.value ^= 1
+    return None
+
+
+def _poke_gpu(address: int) -> None:
+    """The same by the driver, which waits for everything that is queued."""
+    driver = ctypes.CDLL("libcuda.so.1")
+    byte, place = ctypes.c_ubyte(), ctypes.c_uint64(address)
+    assert driver.cuCtxSynchronize() == 0
+    assert driver.cuMemcpyDtoH_v2(ctypes.byref(byte), place, ctypes.c_size_t(1)) == 0
+    byte.value ^= 1
+    assert driver.cuMemcpyHtoD_v2(place, ctypes.byref(byte), ctypes.c_size_t(1)) == 0
+    assert driver.cuCtxSynchronize() == 0
 
 
 def churn(size: int) -> list[np.ndarray]:

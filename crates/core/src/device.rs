@@ -125,6 +125,15 @@ impl Device {
         matches!(self.kind, DeviceKind::Cuda | DeviceKind::CudaManaged)
     }
 
+    /// The device as one that every framework knows: pinned memory is the host's, managed memory the GPU's.
+    pub fn plain(self) -> Self {
+        match self.kind {
+            DeviceKind::CudaHost => Self::CPU,
+            DeviceKind::CudaManaged => Self::cuda(self.index),
+            _ => self,
+        }
+    }
+
     /// Whether memory on either device is as near as on the other.
     pub fn is_beside(self, other: Self) -> bool {
         (self.is_host() && other.is_host())
@@ -176,6 +185,7 @@ mod tests {
         let managed = Device { kind: DeviceKind::CudaManaged, index: 1 };
         assert!(Device::CPU.is_beside(pinned) && pinned.is_beside(Device::CPU));
         assert!(Device::cuda(1).is_beside(managed));
+        assert_eq!((pinned.plain(), managed.plain()), (Device::CPU, Device::cuda(1)));
         assert!(!Device::cuda(0).is_beside(managed) && !Device::cuda(0).is_beside(Device::CPU));
     }
 

@@ -2,6 +2,7 @@
 
 use crate::driver::Address;
 use crate::gpu::Gpu;
+use crate::jobs::{Gather, MOST, Planes};
 use crate::kernels::Grid;
 use crate::memory::DeviceBlock;
 use crate::stream::Stream;
@@ -20,40 +21,12 @@ pub struct Source<'a> {
     pub order: ByteOrder,
 }
 
-/// The most dimensions of a gather, as the kernels have it.
-const MOST: usize = 64;
 /// Threads of a block, in a row.
 const THREADS: u32 = 256;
 /// The most blocks of a grid over elements: each does several. Sixteen for each of the multiprocessors of a large GPU.
 const BLOCKS: u64 = 16 * 160;
 /// The most blocks of a grid in its second and third dimension.
 const BLOCKS_ACROSS: u64 = 65_535;
-
-/// As the kernels see a tensor with gaps.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Gather {
-    from: *const u8,
-    to: *mut u8,
-    count: u64,
-    rank: u64,
-    lengths: [u64; MOST],
-    steps: [i64; MOST],
-}
-
-/// As the kernels see planes whose rows and columns are to be exchanged.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Planes {
-    from: *const u8,
-    to: *mut u8,
-    rows: u64,
-    columns: u64,
-    from_pitch: i64,
-    to_pitch: i64,
-    from_plane: i64,
-    to_plane: i64,
-}
 
 impl Gpu {
     /// Queues a copy of the source into dense row-major memory, as another type where it is one.
@@ -158,7 +131,9 @@ impl Gpu {
             .all(|number| number % 16 == 0);
         let mut whole = u32::from(whole);
         let (across, down, threads) = tile(item);
-        let blocks = (planes.columns.div_ceil(across) as u32, planes.rows.div_ceil(down) as u32, batch);
+        // Down the source in pairs of columns of blocks.
+        let blocks =
+            (2 * planes.rows.div_ceil(down) as u32, planes.columns.div_ceil(2 * across) as u32, batch);
         let grid = Grid { blocks, threads };
         let kernel = self.kernels()?.transpose(item);
         let kernel =
@@ -172,7 +147,9 @@ impl Gpu {
 fn tile(item: usize) -> (u64, u64, (u32, u32)) {
     // Each thread has a square of sixteen bytes by as many rows as elements in them.
     let square = (16 / item) as u64;
-    (8 * square, 32 * square, (8, 32))
+    // Squares of many small elements take many registers.
+    let down = if item < 4 { 32 } else { 64 };
+    (8 * square, u64::from(down) * square, (8, down))
 }
 
 fn over(count: u64) -> Grid {
@@ -224,7 +201,7 @@ fn planes(source: &Source<'_>, runs: &[(i64, i64)], to: *mut u8) -> Option<Plane
     let fits = (16 % item == 0)
         && dense == item
         && batch as u64 <= BLOCKS_ACROSS
-        && (rows as u64).div_ceil(tile(item as usize).1) <= BLOCKS_ACROSS
+        && (columns as u64).div_ceil(2 * tile(item as usize).0) <= BLOCKS_ACROSS
         && rows.min(columns) * item >= 16;
     fits.then_some(Planes {
         from: source.data,

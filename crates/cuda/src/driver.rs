@@ -111,6 +111,7 @@ functions! {
         stream_synchronise = c"cuStreamSynchronize"(stream: StreamHandle);
         stream_wait = c"cuStreamWaitEvent"(stream: StreamHandle, event: EventHandle, flags: c_uint);
         stream_capture = c"cuStreamIsCapturing"(stream: StreamHandle, state: *mut c_int);
+        capture_mode = c"cuThreadExchangeStreamCaptureMode"(mode: *mut c_int);
         event_create = c"cuEventCreate"(event: *mut EventHandle, flags: c_uint);
         event_record = c"cuEventRecord"(event: EventHandle, stream: StreamHandle);
         event_synchronise = c"cuEventSynchronize"(event: EventHandle);

@@ -10,6 +10,7 @@
 mod convert;
 pub mod driver;
 mod gpu;
+mod jobs;
 mod kernels;
 mod memory;
 mod status;

@@ -7,11 +7,15 @@
 //! (TensorFlow, and JAX when it lets go). Nothing waits on the host, unless the driver is older than CUDA 12.5 and a
 //! side is everything.
 //!
+//! Nobody asks first whether there is anything to wait for: in a process with JAX a driver took 1.6 microseconds to say
+//! whether a stream is idle, and 0.6 to queue the wait (H200, CUDA 13).
+//!
 //! # Capture
 //!
 //! While a stream is captured into a graph, it may not be asked whether it is idle. Two sides that are the same stream
-//! need no order, and that is the case for which sharing inside a capture is safe. A wait between a captured stream and
-//! another one becomes part of the graph, as CUDA defines it: the other stream must join again before the capture ends.
+//! need no order, and that is the case for which sharing inside a capture is safe. A captured stream cannot wait for one
+//! that is not, unless that is idle, which is then asked. A wait of another stream for a captured one becomes part of the
+//! graph, as CUDA defines it: the other stream must join again before the capture ends.
 
 use crate::driver::{EventHandle, StreamHandle};
 use crate::gpu::Gpu;
@@ -88,35 +92,50 @@ impl Events {
 }
 
 impl Gpu {
-    /// Lets what is queued on `after` from now on begin when what is queued on `before` until now is done. Says whether
-    /// there was something to wait for.
+    /// Lets what is queued on `after` from now on begin when what is queued on `before` until now is done.
     ///
     /// # Errors
     /// When the device fails.
     ///
     /// # Safety
     /// The streams are alive, and of this GPU or default ones.
-    pub unsafe fn order(&self, before: Side, after: Side) -> Result<bool> {
+    pub unsafe fn order(&self, before: Side, after: Side) -> Result<()> {
         if before == Side::Nothing
             || after == Side::Nothing
             || (before == after && before != Side::Everything)
         {
-            return Ok(false);
+            return Ok(());
         }
         let _entered = self.enter()?;
-        if let Side::Stream(stream) = before {
-            // SAFETY: the caller's contract.
-            unsafe {
-                if !self.is_capturing(stream)? && self.driver.is_idle(stream.raw())? {
-                    return Ok(false);
-                }
+        // SAFETY: the caller's contract, and an event of ours.
+        unsafe {
+            if self.is_captured(after)? && self.is_done_beside_a_capture(before)? {
+                return Ok(());
+            }
+            let event = self.events.take(self)?;
+            let ordered = self.link(before, &event, after);
+            self.events.put(event);
+            ordered
+        }
+    }
+
+    /// Whether all that is queued on a side is known to be done.
+    ///
+    /// # Errors
+    /// When the device fails, or a kernel has.
+    ///
+    /// # Safety
+    /// As [`Gpu::order`].
+    pub unsafe fn is_done(&self, side: Side) -> Result<bool> {
+        match side {
+            Side::Nothing => Ok(true),
+            Side::Everything => Ok(false),
+            Side::Stream(stream) => {
+                let _entered = self.enter()?;
+                // SAFETY: the caller's contract.
+                unsafe { Ok(!self.is_captured(side)? && self.driver.is_idle(stream.raw())?) }
             }
         }
-        let event = self.events.take(self)?;
-        // SAFETY: the caller's contract, and an event of ours.
-        let ordered = unsafe { self.link(before, &event, after) };
-        self.events.put(event);
-        ordered.map(|()| true)
     }
 
     /// # Safety
@@ -145,11 +164,32 @@ impl Gpu {
         }
     }
 
-    /// Whether the stream is being captured into a graph.
+    /// The same while some other stream is captured: a thread may ask then if it says that it knows what it does.
     ///
     /// # Safety
-    /// The stream is alive, and the context is entered.
-    unsafe fn is_capturing(&self, stream: Stream) -> Result<bool> {
+    /// As [`Gpu::order`].
+    unsafe fn is_done_beside_a_capture(&self, side: Side) -> Result<bool> {
+        const RELAXED: i32 = 2;
+        let mut mode = RELAXED;
+        // SAFETY: the caller's contract; each exchange has a place for the mode that was.
+        unsafe {
+            self.driver.capture_mode(&raw mut mode)?;
+            let done = self.is_done(side);
+            self.driver.capture_mode(&raw mut mode)?;
+            done
+        }
+    }
+
+    /// Whether a side is a stream that is being captured into a graph.
+    ///
+    /// # Errors
+    /// When the device fails.
+    ///
+    /// # Safety
+    /// As [`Gpu::order`].
+    pub unsafe fn is_captured(&self, side: Side) -> Result<bool> {
+        let Side::Stream(stream) = side else { return Ok(false) };
+        let _entered = self.enter()?;
         let mut state = 0;
         // SAFETY: the caller's contract, and a place for the answer.
         unsafe { self.driver.stream_capture(stream.raw(), &raw mut state)? };

@@ -177,6 +177,11 @@ pub(crate) fn plan_one(
     let facts = source.facts();
     let plan = plan::decide(&facts, target, &journey.wishes)?;
     check_stream(&facts, &plan, journey)?;
+    if plan.device.is_cuda() {
+        // What the trip would say when it gets there.
+        Gpu::get(plan.device.index)?;
+        check_named_stream(journey.target.builtin()?, target, journey.stream.as_ref())?;
+    }
     Ok(crate::report::PlanReport::new(&facts, target, &plan))
 }
 
@@ -188,7 +193,7 @@ fn run<'py>(
     journey: &Journey,
 ) -> Result<Bound<'py, PyAny>> {
     let tensor = match &plan.route {
-        Route::Itself => return Ok(source.object),
+        Route::Itself => return itself(py, source, target, journey),
         Route::Share => {
             let mut source = source;
             let streams = source.take_streams();
@@ -209,6 +214,26 @@ fn run<'py>(
         }
     };
     journey.target.write(py, tensor)
+}
+
+/// Gives the source back; a stream that was asked for waits for what is queued on it.
+fn itself<'py>(
+    py: Python<'py>,
+    mut source: Source<'py>,
+    target: &TargetFacts,
+    journey: &Journey,
+) -> Result<Bound<'py, PyAny>> {
+    if let Some(asked) = &journey.stream {
+        check_named_stream(journey.target.builtin()?, target, Some(asked))?;
+        let place = source.facts().device;
+        if let Some(streams) = source.take_streams()
+            && place.is_cuda()
+        {
+            // SAFETY: streams that the framework and the caller have just named.
+            py.detach(|| unsafe { Gpu::get(place.index)?.order(streams.gives, Side::Stream(asked.stream)) })?;
+        }
+    }
+    Ok(source.object)
 }
 
 /// Shares GPU memory, in the order of both ends' streams.
@@ -269,10 +294,19 @@ fn copy_to_gpu<'py>(
     };
     let streams = if tensor.device().is_host() { None } else { streams.as_ref() };
     let near = Gpu::get(plan.device.index)?;
-    let mut room = framework.allocate(py, plan.dtype, tensor.layout().shape(), near)?;
-    if let Some(asked) = &journey.stream {
-        room.streams.takes = Side::Stream(asked.stream);
-    }
+    let room = {
+        // On the stream where it will be used: its allocator hands it out again in the order of that one.
+        let on_stream = journey.stream.as_ref().map(|asked| framework.on_stream(py, asked.stream, near));
+        let on_stream = on_stream.transpose()?;
+        if let Some(manager) = &on_stream {
+            manager.call_method0("__enter__")?;
+        }
+        let room = framework.allocate(py, plan.dtype, tensor.layout().shape(), near);
+        if let Some(manager) = &on_stream {
+            manager.call_method1("__exit__", (py.None(), py.None(), py.None()))?;
+        }
+        room?
+    };
     gpu::fill(py, &tensor, streams, &room, plan.dtype, plan.device)?;
     Ok(room.object)
 }

@@ -14,8 +14,8 @@ use tensorferry_core::host::HostBlock;
 use tensorferry_core::{Access, ByteOrder, DType, Device, Layout, Tensor, pack};
 use tensorferry_cuda::{DeviceBlock, Gpu, Side, Source, Stream};
 
-/// Hands memory from one end to the other, in order. Names the side of the other end that was told to wait, if the memory
-/// was not ready.
+/// Hands memory from one end to the other, in order. Names the side of the other end that was told to wait, unless the
+/// memory is known to be ready.
 pub(crate) fn hand_over(
     tensor: Tensor<Owner>,
     from: Streams,
@@ -23,7 +23,14 @@ pub(crate) fn hand_over(
 ) -> Result<(Tensor<Owner>, Option<Side>)> {
     let gpu = Gpu::get(tensor.device().index)?;
     // SAFETY: streams that the frameworks have just named, or ours.
-    let waits = unsafe { gpu.order(from.gives, to.takes) }?.then_some(to.takes);
+    let waits = unsafe {
+        if from.gives == Side::Nothing || (to.asks && gpu.is_done(from.gives)?) {
+            None
+        } else {
+            gpu.order(from.gives, to.takes)?;
+            Some(to.takes)
+        }
+    };
     if from.takes == to.gives && from.takes != Side::Everything {
         return Ok((tensor, waits));
     }

@@ -54,12 +54,15 @@ pub(crate) struct Borrowed {
 impl Drop for Borrowed {
     fn drop(&mut self) {
         if !interpreter::exits() {
-            // SAFETY: the streams are kept, by their frameworks or below. A failure is one of the device, which the
-            // next call reports; the memory goes back all the same.
-            let ordered = unsafe { self.gpu.order(self.gives, self.takes) };
+            // SAFETY: the streams are kept, by their frameworks or below.
+            let ordered = unsafe {
+                // The lender's stream would become part of the capture, and its end would fail.
+                !self.gpu.is_captured(self.gives).unwrap_or(true)
+                    && self.gpu.order(self.gives, self.takes).is_ok()
+            };
             // Memory that could not be ordered (a graph is being captured, or the device is lost) is not given back:
             // somebody may still read it.
-            if ordered.is_err() {
+            if !ordered {
                 std::mem::forget(self.owner.take());
             }
         }

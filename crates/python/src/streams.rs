@@ -13,6 +13,8 @@ pub(crate) struct Streams {
     /// What keeps the stream alive: a framework may destroy it with the object that stands for it, while the result of a
     /// share still refers to it.
     pub(crate) keeper: Option<Owner>,
+    /// Whether memory that is ready costs the framework so much less that it is worth asking.
+    pub(crate) asks: bool,
 }
 
 impl Streams {
@@ -28,7 +30,13 @@ impl Streams {
 
     /// Ready on one side, taken back on another.
     pub(crate) fn between(gives: Side, takes: Side) -> Self {
-        Self { gives, takes, keeper: None }
+        Self { gives, takes, keeper: None, asks: false }
+    }
+
+    /// The same, for a framework that is better off with memory that is ready.
+    pub(crate) fn asking(mut self) -> Self {
+        self.asks = true;
+        self
     }
 
     /// The same, on a stream that lives as long as an object.

@@ -1,34 +1,9 @@
 //! The kernels, as plain loops: what each one is asked to do, read from its arguments.
 
+use crate::jobs::{Gather, Planes};
 use crate::world::Work;
 use std::ffi::c_void;
 use tensorferry_core::{ByteOrder, DType, Layout, pack};
-
-const MOST: usize = 64;
-
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Gather {
-    from: *const u8,
-    to: *mut u8,
-    count: u64,
-    rank: u64,
-    lengths: [u64; MOST],
-    steps: [i64; MOST],
-}
-
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Planes {
-    from: *const u8,
-    to: *mut u8,
-    rows: u64,
-    columns: u64,
-    from_pitch: i64,
-    to_pitch: i64,
-    from_plane: i64,
-    to_plane: i64,
-}
 
 struct Sent<T>(T);
 

@@ -6,6 +6,8 @@
 
 #![expect(clippy::missing_safety_doc, reason = "the contracts are those of the CUDA driver's documentation")]
 
+#[path = "../../cuda/src/jobs.rs"]
+mod jobs;
 mod kernels;
 mod world;
 
@@ -163,6 +165,7 @@ functions! {
         *stream = std::ptr::without_provenance_mut(driver.world.handle());
         SUCCESS
     }
+    cuThreadExchangeStreamCaptureMode(_mode: *mut c_int) |driver| { SUCCESS }
     cuStreamQuery(stream: *mut c_void) |driver| {
         if driver.world.is_idle(stream as usize) { SUCCESS } else { NOT_READY }
     }

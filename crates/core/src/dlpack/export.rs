@@ -1,4 +1,7 @@
 //! Our tensors out: one heap block with the struct, the shape, the strides and the owner.
+//!
+//! Pinned memory goes out as the host's and managed memory as the GPU's: that is what they are to whoever uses them, and
+//! no framework takes the other names from strangers.
 
 use super::abi::{
     FLAG_READ_ONLY, FLAG_SUBBYTE_PADDED, ManagedTensor, ManagedTensorVersioned, RawDType, RawDevice,
@@ -78,9 +81,10 @@ fn exported<M, O>(
     };
     let (code, bits) = tensor.dtype().dlpack_code();
     let rank = layout.rank();
+    let device = tensor.device().plain();
     let mut raw = RawTensor {
         data: if layout.is_empty() { ptr::null_mut() } else { tensor.data().cast() },
-        device: RawDevice { device_type: tensor.device().kind as i32, device_id: tensor.device().index },
+        device: RawDevice { device_type: device.kind as i32, device_id: device.index },
         ndim: rank as i32,
         dtype: RawDType { code, bits, lanes: 1 },
         shape: ptr::null_mut(),

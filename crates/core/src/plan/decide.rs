@@ -43,6 +43,7 @@ pub fn decide(source: &SourceFacts<'_>, target: &TargetFacts, wishes: &Wishes) -
     } else {
         (dtype, device)
     };
+    check_place(target, dtype, device)?;
     let reasons = reasons_to_copy(source, target, wishes, dtype, device);
     if reasons.is_empty() {
         let access = shared_access(source, target, wishes);
@@ -96,6 +97,7 @@ pub fn plain_share(source: &SourceFacts<'_>, target: &TargetFacts) -> Option<Acc
         && target.reaches(source.device)
         && source.nature != Nature::Cached
         && target.dtypes.contains(source.dtype)
+        && !(source.device.is_cuda() && target.host_only.contains(source.dtype))
         && !target.repacked.contains(source.dtype)
         && !target.own_memory
         && (target.wide || source.dtype.narrowed() == source.dtype)
@@ -138,6 +140,15 @@ fn check_reach(source: &SourceFacts<'_>, target: &TargetFacts) -> Result<()> {
         .with_hint("reshape it to fewer dimensions first"));
     }
     Ok(())
+}
+
+/// Sees that the target holds the type where the result goes.
+fn check_place(target: &TargetFacts, dtype: DType, device: Device) -> Result<()> {
+    if !device.is_cuda() || !target.host_only.contains(dtype) {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::UnsupportedDType, format!("{} takes no {dtype} on a GPU", target.title))
+        .with_hint("pass device=\"cpu\", or view the source as uint8 first"))
 }
 
 fn check_writable(target: &TargetFacts, wishes: &Wishes) -> Result<()> {

@@ -78,6 +78,8 @@ pub struct TargetFacts {
     pub dtypes: DTypes,
     /// The types it holds in a packed form of its own.
     pub repacked: DTypes,
+    /// The types it holds in host memory alone.
+    pub host_only: DTypes,
     /// Whether it copies whatever it is given into memory of its own.
     pub own_memory: bool,
     /// Whether 64-bit types survive there right now (JAX with x64 off: no).

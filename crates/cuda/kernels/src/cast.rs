@@ -3,8 +3,9 @@
 //! The types are arguments, not parameters: all threads take the same way through the two switches, and memory is what
 //! they wait for. One kernel for 784 pairs instead of 784 of them.
 
+use crate::jobs::Gather;
 use crate::number::{self, Small};
-use crate::{Gather, span};
+use crate::span;
 
 /// What an element is worth, exactly.
 #[derive(Clone, Copy)]
@@ -240,7 +241,7 @@ unsafe fn store(to: *mut u8, kind: u32, number: Number) {
 /// The job describes memory of this device, with elements of the first type, aligned; the target has room for as many of
 /// the second, which takes `size` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "ptx-kernel" fn cast(job: Gather, from: u32, swapped: u32, to: u32, size: u32) {
+unsafe extern "ptx-kernel" fn cast(job: Gather, from: u32, swapped: u32, to: u32, size: u32) {
     let (mut element, step) = span();
     while element < job.count {
         // SAFETY: the caller's contract.

@@ -8,32 +8,17 @@
 //! right for them; a transpose has a thread for each of its squares.
 
 #![no_std]
-#![feature(abi_ptx, stdarch_nvptx)]
+#![feature(abi_ptx, asm_experimental_arch, stdarch_nvptx)]
 
 mod cast;
+#[path = "../../src/jobs.rs"]
+mod jobs;
 #[path = "../../../core/src/pack/number.rs"]
 mod number;
 mod transpose;
 
+use crate::jobs::Gather;
 use core::arch::nvptx::{_block_dim_x, _block_idx_x, _grid_dim_x, _thread_idx_x};
-
-/// The most dimensions of a gather.
-pub const MOST: usize = 64;
-
-/// A tensor with gaps, and the dense one that it becomes.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub struct Gather {
-    from: *const u8,
-    to: *mut u8,
-    /// How many elements.
-    count: u64,
-    /// How many of the dimensions below count; the last runs fastest.
-    rank: u64,
-    lengths: [u64; MOST],
-    /// Steps of the source, in bytes.
-    steps: [i64; MOST],
-}
 
 impl Gather {
     /// Where the element of this number lies in the source.
@@ -103,7 +88,7 @@ macro_rules! gathers {
         /// # Safety
         /// The job describes memory of this device.
         #[unsafe(no_mangle)]
-        pub unsafe extern "ptx-kernel" fn $name(job: Gather) {
+        unsafe extern "ptx-kernel" fn $name(job: Gather) {
             // SAFETY: the caller's contract.
             unsafe { gather::<$kind>(&job) }
         }

@@ -46,6 +46,7 @@ static FACTS: TargetFacts = TargetFacts {
     title: "CuPy",
     dtypes: DTYPES,
     repacked: DTypes::NONE,
+    host_only: DTypes::NONE,
     own_memory: false,
     wide: true,
     narrow_by_default: false,
@@ -156,6 +157,26 @@ impl Framework for CuPy {
         let streams = Streams::on(Stream::from_handle(handle));
         // CuPy destroys a stream with its object, but for the default one.
         Ok(if handle == 0 { streams } else { streams.kept_by(stream) })
+    }
+
+    fn on_stream<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Stream,
+        _gpu: &'static Gpu,
+    ) -> Result<Bound<'py, PyAny>> {
+        let cuda = py.import("cupy.cuda")?;
+        let kind = cuda.getattr("Stream")?;
+        if !kind.hasattr("from_external")? {
+            return Ok(cuda.call_method1("ExternalStream", (stream.handle(),))?);
+        }
+        // From version 14 on it wants an object that speaks the stream protocol: version zero, and the handle.
+        let answer = py
+            .import("functools")?
+            .call_method1("partial", (py.get_type::<PyTuple>(), (0, stream.handle())))?;
+        let speaks = [("__cuda_stream__", answer)].into_py_dict(py)?;
+        let object = py.import("types")?.call_method("SimpleNamespace", (), Some(&speaks))?;
+        Ok(kind.call_method1("from_external", (object,))?)
     }
 
     fn allocate<'py>(

@@ -34,6 +34,7 @@ static FACTS: TargetFacts = TargetFacts {
     title: "JAX",
     dtypes: DTypes::ALL.without(DTypes::of(&[DType::Float6E2M3Fn, DType::Float6E3M2Fn])),
     repacked: PACKED,
+    host_only: PACKED,
     own_memory: false,
     wide: true,
     narrow_by_default: false,
@@ -214,7 +215,7 @@ impl Framework for Jax {
         let device = device_of(py, gpu)?;
         let handle = call::method(&device, intern!(py, "get_stream_for_external_ready_events"))?;
         let takes = Side::Stream(Stream::from_handle(handle.extract()?));
-        Ok(Streams::between(Side::Everything, takes))
+        Ok(Streams::between(Side::Everything, takes).asking())
     }
 
     fn write_gpu<'py>(
@@ -235,7 +236,7 @@ impl Framework for Jax {
             _ => None,
         };
         let array = import_tensor(py, state, tensor, &device, stream.as_ref())?;
-        protect(&array, Gpu::get(place)?)?;
+        protect(&array, stream.as_ref())?;
         Ok(array)
     }
 
@@ -295,9 +296,15 @@ fn read_gpu_quickly<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Source<'py
         Ok(pieces) if pieces.len() == 1 => pieces.get_item(0)?,
         _ => return Ok(None),
     };
-    let meeting = Gpu::get(*index)?.meeting()?;
-    let handle = meeting.handle().into_pyobject(py).map_err(PyErr::from)?;
-    let capsule = match call::call2(door.bind(py), &piece, &handle.into_any()) {
+    let gpu = Gpu::get(*index)?;
+    let ready = is_ready(&piece);
+    let exported = if ready {
+        call::call1(door.bind(py), &piece)
+    } else {
+        let handle = gpu.meeting()?.handle().into_pyobject(py).map_err(PyErr::from)?;
+        call::call2(door.bind(py), &piece, &handle.into_any())
+    };
+    let capsule = match exported {
         Ok(capsule) => capsule,
         Err(error) => {
             forget(py, error);
@@ -310,9 +317,22 @@ fn read_gpu_quickly<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Source<'py
     if !tensor.device().is_cuda() {
         return Ok(None);
     }
-    let streams = Streams::between(Side::Stream(meeting), Side::Everything);
+    let gives = if ready { Side::Nothing } else { Side::Stream(gpu.meeting()?) };
     let source = Source::here(object.clone(), "jax", tensor).with_nature(Nature::Immutable);
-    Ok(Some(source.with_streams(streams)))
+    Ok(Some(source.with_streams(Streams::between(gives, Side::Everything))))
+}
+
+/// Whether an array has its values already. They do not change any more, so there is nothing to order then, and the
+/// export is quicker by more than the question takes.
+fn is_ready(array: &Bound<'_, PyAny>) -> bool {
+    let py = array.py();
+    match call::method(array, intern!(py, "is_ready")).and_then(|ready| ready.is_truthy()) {
+        Ok(ready) => ready,
+        Err(error) => {
+            forget(py, error);
+            false
+        }
+    }
 }
 
 /// Reads an array on a GPU. A stream of ours waits for it, so that neither the host nor a framework's stream has to.
@@ -327,16 +347,15 @@ fn read_gpu<'py>(object: &Bound<'py, PyAny>, gpu: &'static Gpu) -> Result<Source
 /// sibling, kept on the array, is a reference from outside, and memory with one is not donated.
 ///
 /// A capsule of the array itself would keep the array alive, and the array the capsule, for ever.
-fn protect(array: &Bound<'_, PyAny>, gpu: &'static Gpu) -> Result<()> {
+fn protect(array: &Bound<'_, PyAny>, stream: Option<&Bound<'_, PyAny>>) -> Result<()> {
     let py = array.py();
     let sibling = array.call_method1(intern!(py, "addressable_data"), (0,))?;
-    let Some((_, export)) = &state(py)?.doors else {
-        let capsule = call::method(&sibling, intern!(py, "__dlpack__"))?;
-        return Ok(array.setattr(intern!(py, "_tensorferry_loan"), capsule)?);
+    let capsule = match (&state(py)?.doors, stream) {
+        (None, _) => call::method(&sibling, intern!(py, "__dlpack__"))?,
+        (Some((_, export)), None) => call::call1(export.bind(py), &sibling)?,
+        // Nobody uses the capsule. With a stream, the export does not wait on the host.
+        (Some((_, export)), Some(stream)) => call::call2(export.bind(py), &sibling, stream)?,
     };
-    // Nobody uses the capsule. With a stream, the export does not wait on the host.
-    let stream = gpu.meeting()?.handle().into_pyobject(py).map_err(PyErr::from)?.into_any();
-    let capsule = call::call2(export.bind(py), &sibling, &stream)?;
     Ok(array.setattr(intern!(py, "_tensorferry_loan"), capsule)?)
 }
 

@@ -38,6 +38,7 @@ static FACTS: TargetFacts = TargetFacts {
         DType::Complex64,
     ]),
     repacked: DTypes::NONE,
+    host_only: DTypes::NONE,
     own_memory: true,
     wide: true,
     narrow_by_default: true,

@@ -22,7 +22,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyModule, PyString};
 use tensorferry_core::plan::{Pending, TargetFacts};
 use tensorferry_core::{DType, ErrorKind, Tensor};
-use tensorferry_cuda::{Gpu, Side};
+use tensorferry_cuda::{Gpu, Side, Stream};
 
 /// What every framework's file provides.
 pub(crate) trait Framework: Sync {
@@ -57,6 +57,16 @@ pub(crate) trait Framework: Sync {
         _waits: Option<Side>,
     ) -> Result<Bound<'py, PyAny>> {
         self.write(py, tensor)
+    }
+
+    /// A context manager in which it allocates and works on this stream, if its users may choose one.
+    fn on_stream<'py>(
+        &self,
+        _py: Python<'py>,
+        _stream: Stream,
+        _gpu: &'static Gpu,
+    ) -> Result<Bound<'py, PyAny>> {
+        Err(host_only())
     }
 
     /// New memory of its own on a GPU, dense and row-major.

@@ -25,6 +25,7 @@ static FACTS: TargetFacts = TargetFacts {
     title: "NumPy",
     dtypes: DTypes::ALL,
     repacked: DTypes::NONE,
+    host_only: DTypes::NONE,
     own_memory: false,
     wide: true,
     narrow_by_default: false,

@@ -38,6 +38,7 @@ static FACTS: TargetFacts = TargetFacts {
         DType::Complex128,
     ]),
     repacked: DTypes::NONE,
+    host_only: DTypes::NONE,
     own_memory: false,
     wide: true,
     narrow_by_default: true,

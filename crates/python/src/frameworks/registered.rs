@@ -235,6 +235,7 @@ pub(crate) fn register(
         title: name,
         dtypes: parse_types(dtypes)?,
         repacked: DTypes::NONE,
+        host_only: DTypes::NONE,
         own_memory: false,
         wide: true,
         narrow_by_default: false,

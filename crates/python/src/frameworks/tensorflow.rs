@@ -51,6 +51,7 @@ static FACTS: TargetFacts = TargetFacts {
         DType::Float6E3M2Fn,
     ])),
     repacked: DTypes::NONE,
+    host_only: BY_CONSTRUCTOR,
     own_memory: false,
     wide: true,
     narrow_by_default: true,
@@ -76,8 +77,7 @@ struct State {
     has_gpu: bool,
     /// Of the eager tensor type: where the memory is.
     backing_device: Option<Attribute>,
-    /// The graphs that each thread is in.
-    graphs: Option<Py<PyAny>>,
+    graphs: Option<Graphs>,
 }
 
 static STATE: PyOnceLock<State> = PyOnceLock::new();
@@ -122,7 +122,7 @@ fn state(py: Python<'_>) -> Result<&'static State> {
             },
             has_gpu,
             backing_device,
-            graphs: graphs(py, &tensorflow).ok().flatten(),
+            graphs: if only_public_doors() { None } else { Graphs::of(py).ok() },
         })
     })
 }
@@ -137,42 +137,57 @@ fn export_door<'py>(py: Python<'py>, dlpack: &Bound<'py, PyAny>) -> PyResult<Bou
     }
 }
 
-/// TensorFlow's list of the graphs that each thread is in, if it runs operations at once outside of them.
-fn graphs(py: Python<'_>, tensorflow: &Bound<'_, PyModule>) -> PyResult<Option<Py<PyAny>>> {
-    let v1 = tensorflow.getattr("compat")?.getattr("v1")?;
-    let eager = v1.call_method0("executing_eagerly_outside_functions")?.is_truthy()?;
-    let graphs = py.import("tensorflow.python.framework.ops")?.getattr("_default_graph_stack")?;
-    own_stack(&graphs)?;
-    Ok(eager.then(|| graphs.unbind()))
+/// How to learn that the calling thread builds no graph, in a tenth of the time that TensorFlow's own question takes.
+struct Graphs {
+    /// The graphs that each thread is in: a `threading.local` with a list called `stack`.
+    stacks: Py<PyAny>,
+    /// The names in TensorFlow's module of modes, one of which says what threads begin with, and what it says when they
+    /// begin eagerly.
+    modes: Py<PyDict>,
+    eager: Py<PyAny>,
 }
 
-fn own_stack<'py>(graphs: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
-    Ok(graphs.getattr("__dict__")?.get_item("stack")?.cast_into::<PyList>()?)
-}
-
-/// Whether the calling thread is in no graph. Its own list is asked, which takes a tenth of the time that asking through
-/// the `threading.local` around it does.
-fn is_outside_graphs(graphs: &Bound<'_, PyAny>) -> PyResult<bool> {
-    thread_local! {
-        /// The dict of this thread, kept for good: there is no telling when a thread ends whether Python still runs.
-        static OWN: Cell<*mut ffi::PyObject> = const { Cell::new(std::ptr::null_mut()) };
+impl Graphs {
+    fn of(py: Python<'_>) -> PyResult<Self> {
+        let stacks = py.import("tensorflow.python.framework.ops")?.getattr("_default_graph_stack")?;
+        stacks.getattr("__dict__")?.get_item("stack")?.cast_into::<PyList>()?;
+        let modes = py.import("tensorflow.python.eager.context")?.dict();
+        let eager = modes.as_any().get_item("EAGER_MODE")?;
+        modes.as_any().get_item("default_execution_mode")?;
+        Ok(Self { stacks: stacks.unbind(), modes: modes.unbind(), eager: eager.unbind() })
     }
-    let py = graphs.py();
-    let own = OWN.with(|own| {
-        if own.get().is_null() {
-            own.set(graphs.getattr("__dict__")?.into_ptr());
+
+    /// Whether operations run at once on this thread; no means that TensorFlow must be asked.
+    fn are_none(&self, py: Python<'_>) -> PyResult<bool> {
+        thread_local! {
+            /// The number of a Python thread, and its own dict of the `threading.local`, which lives as long as that
+            /// thread. A thread of the system may become several of Python, one after the other.
+            static OWN: Cell<(i64, *mut ffi::PyObject)> = const { Cell::new((0, std::ptr::null_mut())) };
         }
-        // SAFETY: a reference that is kept for good, to an object that `__dict__` gave.
-        Ok::<_, PyErr>(unsafe { Bound::from_borrowed_ptr(py, own.get()) })
-    })?;
-    let stack = own.cast::<PyDict>()?.get_item(intern!(py, "stack"))?;
-    Ok(stack.is_some_and(|stack| stack.cast::<PyList>().is_ok_and(|stack| stack.is_empty())))
+        // SAFETY: the interpreter is attached. Numbers begin with one and are given once.
+        let thread = unsafe { ffi::PyThreadState_GetID(ffi::PyThreadState_Get()) };
+        let own = OWN.with(|own| {
+            let (known, dict) = own.get();
+            if known == thread {
+                return Ok::<_, PyErr>(dict);
+            }
+            let dict = self.stacks.bind(py).getattr("__dict__")?.as_ptr();
+            own.set((thread, dict));
+            Ok(dict)
+        })?;
+        // SAFETY: this thread's dict, which it has until it ends.
+        let own = unsafe { Bound::from_borrowed_ptr(py, own) };
+        let stack = own.cast::<PyDict>()?.get_item(intern!(py, "stack"))?;
+        let outside = stack.is_some_and(|stack| stack.cast::<PyList>().is_ok_and(|stack| stack.is_empty()));
+        let mode = self.modes.bind(py).get_item(intern!(py, "default_execution_mode"))?;
+        Ok(outside && mode.is_some_and(|mode| mode.is(&self.eager)))
+    }
 }
 
 /// A 1.x graph that is being built takes no tensor that exists: it would fail where the tensor is used, and not say why.
 fn check_eager(py: Python<'_>, state: &State) -> Result<()> {
     if let Some(graphs) = &state.graphs
-        && is_outside_graphs(graphs.bind(py))?
+        && graphs.are_none(py)?
     {
         return Ok(());
     }
@@ -252,7 +267,6 @@ impl Framework for TensorFlow {
         tensor: Tensor<Owner>,
         _waits: Option<Side>,
     ) -> Result<Bound<'py, PyAny>> {
-        check_on_gpu(tensor.dtype())?;
         self.write(py, tensor)
     }
 
@@ -267,7 +281,6 @@ impl Framework for TensorFlow {
         shape: &[i64],
         gpu: &'static Gpu,
     ) -> Result<Room<'py>> {
-        check_on_gpu(dtype)?;
         // Not every type can be allocated there, but any bytes can be any type's.
         let layout = Layout::dense(dtype.size(), shape)?;
         let words = layout.bytes().div_ceil(4).max(1);
@@ -289,18 +302,6 @@ impl Framework for TensorFlow {
         let object = self.write(py, tensor)?;
         Ok(Room { object, data, streams: exported() })
     }
-}
-
-/// Types that TensorFlow takes only from an array, which is host memory.
-fn check_on_gpu(dtype: DType) -> Result<()> {
-    if !BY_CONSTRUCTOR.contains(dtype) {
-        return Ok(());
-    }
-    Err(fail(
-        ErrorKind::UnsupportedDType,
-        format!("TensorFlow takes no {dtype} on a GPU"),
-        "pass device=\"cpu\", or view the source as uint8 first",
-    ))
 }
 
 /// The same source, with its streams if it is on a GPU. TensorFlow waits for the device, on the host, when it exports a

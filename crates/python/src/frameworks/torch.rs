@@ -43,6 +43,7 @@ static FACTS: TargetFacts = TargetFacts {
         DType::Float4E2M1Fn,
     ])),
     repacked: DTypes::NONE,
+    host_only: DTypes::NONE,
     own_memory: false,
     wide: true,
     narrow_by_default: true,
@@ -157,13 +158,24 @@ fn sample<'py>(torch: &Bound<'py, PyModule>, dtype: &str) -> PyResult<Bound<'py,
     torch.getattr("empty")?.call((1,), Some(&wishes))
 }
 
-/// Tries something with torch, past any mode that happens to be on: it might be `torch.device("meta")`, or call us back.
+/// Tries something with torch, past any mode that happens to be on: it might be `torch.device("meta")`, or one of either
+/// kind that calls us back.
 fn quietly<T>(torch: &Bound<'_, PyModule>, work: impl FnOnce() -> Result<T>) -> Result<T> {
-    let quiet = torch.getattr("_C")?.call_method0("DisableTorchFunction")?;
-    quiet.call_method0("__enter__")?;
-    let done = work();
+    let module = torch.getattr("_C")?;
     let none = torch.py().None();
-    quiet.call_method1("__exit__", (&none, &none, &none))?;
+    let mut entered = Vec::new();
+    let mut enter = || -> Result<()> {
+        for guard in ["DisableTorchFunction", "_DisableTorchDispatch"] {
+            let guard = module.call_method0(guard)?;
+            guard.call_method0("__enter__")?;
+            entered.push(guard);
+        }
+        Ok(())
+    };
+    let done = enter().and_then(|()| work());
+    for guard in entered.iter().rev() {
+        guard.call_method1("__exit__", (&none, &none, &none))?;
+    }
     done
 }
 
@@ -234,6 +246,17 @@ impl Framework for Torch {
 
     fn streams(&self, py: Python<'_>, gpu: &'static Gpu) -> Result<Streams> {
         streams(py, Device::cuda(gpu.index()))
+    }
+
+    fn on_stream<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Stream,
+        gpu: &'static Gpu,
+    ) -> Result<Bound<'py, PyAny>> {
+        let cuda = py.import("torch")?.getattr("cuda")?;
+        let stream = cuda.call_method1("ExternalStream", (stream.handle(), gpu.index()))?;
+        Ok(cuda.call_method1("stream", (stream,))?)
     }
 
     fn allocate<'py>(

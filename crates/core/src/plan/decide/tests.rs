@@ -12,6 +12,7 @@ const NUMPY: TargetFacts = TargetFacts {
     title: "NumPy",
     dtypes: DTypes::ALL,
     repacked: DTypes::NONE,
+    host_only: DTypes::NONE,
     own_memory: false,
     wide: true,
     narrow_by_default: false,
@@ -49,6 +50,7 @@ const TENSORFLOW: TargetFacts = TargetFacts {
     alignment: 64,
     max_rank: 254,
     holds: Holds::Immutable,
+    host_only: DTypes::of(&[DType::Float8E5M2]),
     ..TORCH
 };
 const JAX_NARROW: TargetFacts = TargetFacts {
@@ -57,6 +59,7 @@ const JAX_NARROW: TargetFacts = TargetFacts {
     wide: false,
     strides: Strides::Permuted,
     repacked: DTypes::of(&[DType::Int4]),
+    host_only: DTypes::of(&[DType::Int4]),
     dtypes: DTypes::ALL,
     ..TENSORFLOW
 };
@@ -249,6 +252,21 @@ fn devices_are_honoured_or_refused() {
     let error = decide(&gpu, &NUMPY, &never).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::CopyRequired);
     assert!(error.fact().contains("the source is on cuda:0"), "{}", error.fact());
+}
+
+#[test]
+fn a_type_of_the_host_alone_is_refused_on_a_gpu() {
+    let layout = Layout::dense(1, &[3, 4]).unwrap();
+    let here = source(&layout, DType::Float8E5M2);
+    let there = SourceFacts { device: Device::cuda(0), ..here };
+    assert_eq!(reasons(&here, &TENSORFLOW), []);
+    assert_eq!(plain_share(&there, &TENSORFLOW), None);
+    let error = decide(&there, &TENSORFLOW, &Wishes::NONE).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnsupportedDType);
+    assert!(error.hint().unwrap().contains("device=\"cpu\""));
+    let home = Wishes { device: Where::At(Device::CPU), ..Wishes::NONE };
+    assert!(decide(&there, &TENSORFLOW, &home).is_ok());
+    assert!(decide(&there, &TORCH, &Wishes::NONE).unwrap().shares());
 }
 
 #[test]
