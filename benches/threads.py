@@ -159,7 +159,7 @@ def run(quick: bool) -> dict[str, Any]:
     if cores() < 2:
         section.notes.append("Not measured: this machine has one core.")
     else:
-        for threads in (1, cores()):
+        for threads in (1, 2):
             environment = {"TENSORFERRY_THREADS": str(threads)}
             section.rows += child.middle(
                 "threads:rows",

@@ -73,6 +73,32 @@ def test_out_of_memory_is_ours_and_harmless(target):
     np.testing.assert_array_equal(FRAMES[target].host(y), np.arange(5.0))
 
 
+HABITS = {
+    "tensorflow": ("TF_FORCE_GPU_ALLOW_GROWTH", "true", "TensorFlow is loaded"),
+    "jax": ("XLA_PYTHON_CLIENT_PREALLOCATE", "false", "JAX is loaded"),
+}
+
+
+@pytest.mark.parametrize("hoarder", [name for name in HABITS if name in FRAMES])
+def test_who_takes_all_memory_is_named(hoarder, monkeypatch):
+    for variable, modest, _ in HABITS.values():
+        monkeypatch.setenv(variable, modest)
+    variable, _, words = HABITS[hoarder]
+    free, _ = torch.cuda.mem_get_info()
+    big = torch.empty(int(free * 0.6) // 4, device="cuda")
+    with pytest.raises(ferry.OutOfMemory) as caught:
+        ferry.to(big, "torch", copy=True)
+    assert "is loaded" not in caught.value.hint
+    monkeypatch.delenv(variable)
+    with pytest.raises(ferry.OutOfMemory) as caught:
+        ferry.to(big, "torch", copy=True)
+    assert words in caught.value.hint
+    assert variable in caught.value.hint
+    del big, caught
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
 def test_a_child_of_a_fork_is_told():
     import os
 

@@ -383,7 +383,8 @@ impl Drop for Team {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Mutex;
+    use std::collections::HashSet;
+    use std::sync::{Barrier, Mutex};
 
     /// Runs as many parts and asserts that each was done once.
     fn check(team: &Team, count: usize, threads: usize) {
@@ -418,18 +419,30 @@ mod tests {
     #[test]
     fn a_second_caller_has_its_share_and_no_more() {
         let team = Team::new();
-        let (first, second) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
-        let come = || first.lock().unwrap().push(thread::current().id());
-        team.run(1, &|| {
-            come();
-            // Whoever is at the first job has a core; of two threads, one is left for the second.
-            if second.lock().unwrap().is_empty() {
-                team.run(1, &|| second.lock().unwrap().push(thread::current().id()));
-                assert_eq!(*second.lock().unwrap(), [thread::current().id()]);
-            }
+        // Four threads' worth of helpers, idle.
+        check(&team, 64, 4);
+        let (inside, leave) = (Barrier::new(2), Barrier::new(2));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let caller = Caller::of(&team.callers);
+                assert_eq!(caller.number, 1);
+                inside.wait();
+                leave.wait();
+            });
+            inside.wait();
+            let seen = Mutex::new(HashSet::new());
+            let parts = AtomicUsize::new(0);
+            // Each part lasts until all that were invited must have come.
+            team.run(3, &|| {
+                while parts.fetch_add(1, Ordering::Relaxed) < 64 {
+                    seen.lock().unwrap().insert(thread::current().id());
+                    thread::sleep(Duration::from_micros(if cfg!(miri) { 1 } else { 200 }));
+                }
+            });
+            assert!(seen.lock().unwrap().len() <= 2, "more than half of four threads");
+            leave.wait();
         });
         assert_eq!(team.callers.load(Ordering::Relaxed), 0);
-        assert!(helpers(&team) == 1 && !first.lock().unwrap().is_empty());
     }
 
     #[test]
@@ -450,7 +463,7 @@ mod tests {
         let team = Team::new();
         for _ in 0..if cfg!(miri) { 2 } else { 20 } {
             // Every part waits for the other, so each needs a thread of its own.
-            let barrier = std::sync::Barrier::new(2);
+            let barrier = Barrier::new(2);
             let next = AtomicUsize::new(0);
             team.run(1, &|| {
                 while next.fetch_add(1, Ordering::Relaxed) < 2 {
@@ -483,7 +496,7 @@ mod tests {
         let team = Team::new();
         for on_caller in [true, false] {
             let caller = thread::current().id();
-            let barrier = std::sync::Barrier::new(2);
+            let barrier = Barrier::new(2);
             let result = panic::catch_unwind(AssertUnwindSafe(|| {
                 team.run(1, &|| {
                     barrier.wait();

@@ -97,6 +97,7 @@ functions! {
         error_name = c"cuGetErrorName"(c_int, *mut *const c_char);
         error_text = c"cuGetErrorString"(c_int, *mut *const c_char);
         stream_query = c"cuStreamQuery"(StreamHandle);
+        stream_capture = c"cuStreamIsCapturing"(StreamHandle, *mut c_int);
     }
     required {
         init = c"cuInit"(flags: c_uint);
@@ -110,7 +111,6 @@ functions! {
         stream_create = c"cuStreamCreate"(stream: *mut StreamHandle, flags: c_uint);
         stream_synchronise = c"cuStreamSynchronize"(stream: StreamHandle);
         stream_wait = c"cuStreamWaitEvent"(stream: StreamHandle, event: EventHandle, flags: c_uint);
-        stream_capture = c"cuStreamIsCapturing"(stream: StreamHandle, state: *mut c_int);
         capture_mode = c"cuThreadExchangeStreamCaptureMode"(mode: *mut c_int);
         event_create = c"cuEventCreate"(event: *mut EventHandle, flags: c_uint);
         event_record = c"cuEventRecord"(event: EventHandle, stream: StreamHandle);
@@ -208,6 +208,20 @@ impl Driver {
         match Status(unsafe { (self.table.stream_query)(stream) }) {
             Status::NOT_READY => Ok(false),
             Status(status) => self.check(c"cuStreamQuery", status).map(|()| true),
+        }
+    }
+
+    /// Whether a stream is being captured into a graph. The default stream is not, also while a capture on another keeps it
+    /// from being asked.
+    ///
+    /// # Safety
+    /// As [`Driver::is_idle`].
+    pub(crate) unsafe fn is_captured(&self, stream: StreamHandle) -> Result<bool> {
+        let mut state = 0;
+        // SAFETY: the caller's contract, and a place for the answer.
+        match Status(unsafe { (self.table.stream_capture)(stream, &raw mut state) }) {
+            Status::CAPTURE_IMPLICIT => Ok(false),
+            Status(status) => self.check(c"cuStreamIsCapturing", status).map(|()| state != 0),
         }
     }
 

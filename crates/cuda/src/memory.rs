@@ -84,12 +84,6 @@ pub fn out_of_memory(gpu: &Gpu, bytes: usize) -> Error {
         Ok((free, total)) => format!(", and {free} of its {total} bytes are free"),
         Err(_) => String::new(),
     };
-    Error::new(
-        ErrorKind::OutOfMemory,
-        format!("no memory for {bytes} bytes on cuda:{}{free}", gpu.index()),
-    )
-    .with_hint(
-        "free something first, or convert a slice at a time; TensorFlow and JAX take most of a GPU when they start: \
-         set TF_FORCE_GPU_ALLOW_GROWTH=true and XLA_PYTHON_CLIENT_PREALLOCATE=false",
-    )
+    Error::new(ErrorKind::OutOfMemory, format!("no memory for {bytes} bytes on cuda:{}{free}", gpu.index()))
+        .with_hint("free something first, or convert a slice at a time")
 }

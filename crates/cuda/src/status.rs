@@ -13,6 +13,7 @@ impl Status {
     pub(crate) const NO_DEVICE: Self = Self(100);
     pub(crate) const INVALID_DEVICE: Self = Self(101);
     pub(crate) const NOT_READY: Self = Self(600);
+    pub(crate) const CAPTURE_IMPLICIT: Self = Self(906);
 }
 
 /// The error behind a status.

@@ -19,7 +19,7 @@ use pyo3::prelude::*;
 use smallvec::smallvec;
 use std::time::Instant;
 use tensorferry_core::host::HostBlock;
-use tensorferry_core::plan::{self, Holds, Plan, Reason, Route, TargetFacts, Wanted, Wishes};
+use tensorferry_core::plan::{self, Holds, Places, Plan, Reason, Route, TargetFacts, Wanted, Wishes};
 use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout, Tensor, frozen, pack};
 use tensorferry_cuda::{Gpu, Side};
 
@@ -177,9 +177,11 @@ pub(crate) fn plan_one(
     let facts = source.facts();
     let plan = plan::decide(&facts, target, &journey.wishes)?;
     check_stream(&facts, &plan, journey)?;
-    if plan.device.is_cuda() {
-        // What the trip would say when it gets there.
-        Gpu::get(plan.device.index)?;
+    // What the trip would say when it gets there.
+    if plan.device.is_cuda() && !matches!(plan.route, Route::Itself) {
+        gpu_of(target, plan.device)?;
+    }
+    if plan.device.is_cuda() && journey.stream.is_some() {
         check_named_stream(journey.target.builtin()?, target, journey.stream.as_ref())?;
     }
     Ok(crate::report::PlanReport::new(&facts, target, &plan))
@@ -267,6 +269,19 @@ fn check_named_stream(framework: &dyn Framework, target: &TargetFacts, stream: O
     ))
 }
 
+/// The GPU that a result goes to. Where there is none at all, a framework that holds nothing else cannot help.
+fn gpu_of(target: &TargetFacts, device: Device) -> Result<&'static Gpu> {
+    let lost = || target.places == Places::Cuda && Gpu::count().unwrap_or(0) == 0;
+    Gpu::get(device.index).map_err(|error| match error.kind() {
+        ErrorKind::UnsupportedDevice if lost() => fail(
+            ErrorKind::UnsupportedDevice,
+            format!("{} holds GPU memory only, and {}", target.title, error.fact()),
+            "carry it to numpy or torch, which hold host memory",
+        ),
+        _ => error.into(),
+    })
+}
+
 /// Copies into memory of the target's own on a GPU.
 fn copy_to_gpu<'py>(
     py: Python<'py>,
@@ -293,20 +308,10 @@ fn copy_to_gpu<'py>(
         }
     };
     let streams = if tensor.device().is_host() { None } else { streams.as_ref() };
-    let near = Gpu::get(plan.device.index)?;
-    let room = {
-        // On the stream where it will be used: its allocator hands it out again in the order of that one.
-        let on_stream = journey.stream.as_ref().map(|asked| framework.on_stream(py, asked.stream, near));
-        let on_stream = on_stream.transpose()?;
-        if let Some(manager) = &on_stream {
-            manager.call_method0("__enter__")?;
-        }
-        let room = framework.allocate(py, plan.dtype, tensor.layout().shape(), near);
-        if let Some(manager) = &on_stream {
-            manager.call_method1("__exit__", (py.None(), py.None(), py.None()))?;
-        }
-        room?
-    };
+    let near = gpu_of(target, plan.device)?;
+    // On the stream where it will be used: its allocator hands it out again in the order of that one.
+    let stream = journey.stream.as_ref().map(|asked| asked.stream);
+    let room = framework.allocate(py, plan.dtype, tensor.layout().shape(), near, stream)?;
     gpu::fill(py, &tensor, streams, &room, plan.dtype, plan.device)?;
     Ok(room.object)
 }

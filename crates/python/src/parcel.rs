@@ -23,7 +23,9 @@ impl Parcel {
         tensor: Tensor<Owner>,
         immutable: bool,
     ) -> Result<Bound<'py, PyAny>> {
-        let device = (tensor.device().kind as i32, tensor.device().index);
+        // As the capsule will say.
+        let device = tensor.device().plain();
+        let device = (device.kind as i32, device.index);
         Ok(Bound::new(py, Self { tensor: Mutex::new(Some(tensor)), device, immutable })?.into_any())
     }
 }

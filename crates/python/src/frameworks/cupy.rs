@@ -3,7 +3,7 @@
 //! CuPy holds GPU memory alone. Its `from_dlpack` asks the producer for a capsule, a device and a stream in turn, and
 //! costs ten times what the array does; `UnownedMemory` takes an address and an object to keep alive.
 
-use super::{Framework, allocation_failed, import};
+use super::{Framework, allocation_failed, import, within};
 use crate::call;
 use crate::errors::{Result, refused};
 use crate::kinds::{Builtin, Form};
@@ -95,7 +95,11 @@ fn state(py: Python<'_>) -> Result<&'static State> {
             memory_pointer: cuda.getattr("MemoryPointer")?.unbind(),
             device: cuda.getattr("Device")?.unbind(),
             current_stream: cuda.getattr("get_current_stream")?.unbind(),
-            current_handle: if only_public_doors() || Gpu::count()? > 1 { None } else { current_handle(py) },
+            current_handle: if only_public_doors() || Gpu::count().unwrap_or(0) > 1 {
+                None
+            } else {
+                current_handle(py)
+            },
             no_stream: [("stream", -1)].into_py_dict(py)?.unbind(),
             dtypes: dtypes.collect::<Result<_>>()?,
             facts: TargetFacts { dtypes: held, ..FACTS },
@@ -159,45 +163,43 @@ impl Framework for CuPy {
         Ok(if handle == 0 { streams } else { streams.kept_by(stream) })
     }
 
-    fn on_stream<'py>(
-        &self,
-        py: Python<'py>,
-        stream: Stream,
-        _gpu: &'static Gpu,
-    ) -> Result<Bound<'py, PyAny>> {
-        let cuda = py.import("cupy.cuda")?;
-        let kind = cuda.getattr("Stream")?;
-        if !kind.hasattr("from_external")? {
-            return Ok(cuda.call_method1("ExternalStream", (stream.handle(),))?);
-        }
-        // From version 14 on it wants an object that speaks the stream protocol: version zero, and the handle.
-        let answer = py
-            .import("functools")?
-            .call_method1("partial", (py.get_type::<PyTuple>(), (0, stream.handle())))?;
-        let speaks = [("__cuda_stream__", answer)].into_py_dict(py)?;
-        let object = py.import("types")?.call_method("SimpleNamespace", (), Some(&speaks))?;
-        Ok(kind.call_method1("from_external", (object,))?)
-    }
-
     fn allocate<'py>(
         &self,
         py: Python<'py>,
         dtype: DType,
         shape: &[i64],
         gpu: &'static Gpu,
+        stream: Option<Stream>,
     ) -> Result<Room<'py>> {
         let state = state(py)?;
+        let shape_tuple = PyTuple::new(py, shape)?.into_any();
+        let kind = state.dtypes[dtype as usize].bind(py);
+        // A stream is current for the device that is.
         let device = state.device.bind(py).call1((gpu.index(),))?;
-        device.call_method0("__enter__")?;
-        let shape_tuple = PyTuple::new(py, shape)?;
-        let made =
-            call::call2(state.empty.bind(py), &shape_tuple.into_any(), state.dtypes[dtype as usize].bind(py));
-        device.call_method1("__exit__", (py.None(), py.None(), py.None()))?;
+        let made = within(&[device], || {
+            let stream = stream.map(|stream| external(py, stream)).transpose()?;
+            within(stream.as_slice(), || call::call2(state.empty.bind(py), &shape_tuple, kind))
+        });
         let object = made.map_err(|error| allocation_failed(py, "CuPy", error, gpu, dtype, shape))?;
         let data: usize = object.getattr("data")?.getattr("ptr")?.extract()?;
-        let streams = self.streams(py, gpu)?;
+        let streams = stream.map_or_else(|| self.streams(py, gpu), |stream| Ok(Streams::on(stream)))?;
         Ok(Room { object, data: std::ptr::with_exposed_provenance_mut(data), streams })
     }
+}
+
+/// CuPy's object for a stream of somebody else.
+fn external(py: Python<'_>, stream: Stream) -> PyResult<Bound<'_, PyAny>> {
+    let cuda = py.import("cupy.cuda")?;
+    let kind = cuda.getattr("Stream")?;
+    if !kind.hasattr("from_external")? {
+        return cuda.call_method1("ExternalStream", (stream.handle(),));
+    }
+    // From version 14 on it wants an object that speaks the stream protocol: version zero, and the handle.
+    let answer =
+        py.import("functools")?.call_method1("partial", (py.get_type::<PyTuple>(), (0, stream.handle())))?;
+    let speaks = [("__cuda_stream__", answer)].into_py_dict(py)?;
+    let object = py.import("types")?.call_method("SimpleNamespace", (), Some(&speaks))?;
+    kind.call_method1("from_external", (object,))
 }
 
 /// What an array is, from its attributes. `None` where one of them is not what we know.

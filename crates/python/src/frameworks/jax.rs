@@ -246,6 +246,7 @@ impl Framework for Jax {
         dtype: DType,
         shape: &[i64],
         gpu: &'static Gpu,
+        _stream: Option<Stream>,
     ) -> Result<Room<'py>> {
         let state = state(py)?;
         let wishes =

@@ -59,23 +59,14 @@ pub(crate) trait Framework: Sync {
         self.write(py, tensor)
     }
 
-    /// A context manager in which it allocates and works on this stream, if its users may choose one.
-    fn on_stream<'py>(
-        &self,
-        _py: Python<'py>,
-        _stream: Stream,
-        _gpu: &'static Gpu,
-    ) -> Result<Bound<'py, PyAny>> {
-        Err(host_only())
-    }
-
-    /// New memory of its own on a GPU, dense and row-major.
+    /// New memory of its own on a GPU, dense and row-major; on this stream, if one is named, and else on its own choice.
     fn allocate<'py>(
         &self,
         _py: Python<'py>,
         _dtype: DType,
         _shape: &[i64],
         _gpu: &'static Gpu,
+        _stream: Option<Stream>,
     ) -> Result<Room<'py>> {
         Err(host_only())
     }
@@ -225,6 +216,19 @@ fn find(py: Python<'_>, text: &str) -> Result<Target> {
     ))
 }
 
+/// Does something inside of context managers, and leaves them again.
+pub(crate) fn within<'py, T>(
+    managers: &[Bound<'py, PyAny>],
+    work: impl FnOnce() -> PyResult<T>,
+) -> PyResult<T> {
+    let Some((outer, inner)) = managers.split_first() else { return work() };
+    outer.call_method0("__enter__")?;
+    let done = within(inner, work);
+    let none = outer.py().None();
+    outer.call_method1("__exit__", (&none, &none, &none))?;
+    done
+}
+
 /// A framework's allocator failed: for want of memory, in which case we say how much was needed and was free, or else.
 pub(crate) fn allocation_failed(
     py: Python<'_>,
@@ -243,7 +247,32 @@ pub(crate) fn allocation_failed(
     }
     let count = shape.iter().fold(1usize, |count, &length| count.saturating_mul(length.max(0) as usize));
     let stated = tensorferry_cuda::out_of_memory(gpu, count.saturating_mul(dtype.size()));
+    let stated = match (hoarder(py), stated.hint()) {
+        (Some(hoarder), Some(hint)) => {
+            let hint = format!("{hint}; {hoarder}");
+            stated.with_hint(hint)
+        }
+        _ => stated,
+    };
     Failure::Because(stated, Box::new(error))
+}
+
+/// Who is loaded and was not kept from taking most of a GPU when it starts, and how to keep it from that.
+fn hoarder(py: Python<'_>) -> Option<String> {
+    const HABITS: [(&str, &str, &str, &str); 2] = [
+        ("tensorflow", "TensorFlow", "TF_FORCE_GPU_ALLOW_GROWTH", "true"),
+        ("jax", "JAX", "XLA_PYTHON_CLIENT_PREALLOCATE", "false"),
+    ];
+    let loaded = py.import("sys").and_then(|sys| sys.getattr("modules")).ok()?;
+    HABITS.into_iter().find_map(|(module, title, variable, modest)| {
+        let hoards = loaded.contains(module).is_ok_and(|there| there)
+            && std::env::var(variable).map_or(true, |value| !value.eq_ignore_ascii_case(modest));
+        hoards.then(|| {
+            format!(
+                "{title} is loaded, and may have taken most of the GPU when it started, which {variable}={modest} prevents"
+            )
+        })
+    })
 }
 
 /// Imports a framework's module, or says that it is not there.

@@ -8,7 +8,7 @@ mod bits;
 
 use self::bits::Bits;
 use super::exchange::Exchange;
-use super::{Framework, allocation_failed, import};
+use super::{Framework, allocation_failed, import, within};
 use crate::call;
 use crate::errors::{Failure, Result, fail, refused};
 use crate::kinds::{Builtin, Form};
@@ -147,7 +147,7 @@ fn state(py: Python<'_>) -> Result<&'static State> {
 }
 
 fn carries_float8(torch: &Bound<'_, PyModule>, to_dlpack: &Bound<'_, PyAny>) -> bool {
-    quietly(torch, || Ok(to_dlpack.call1((sample(torch, "float8_e5m2")?,)).map(|_| ())?)).is_ok()
+    quietly(torch, || to_dlpack.call1((sample(torch, "float8_e5m2")?,)).map(|_| ())).is_ok()
 }
 
 /// A tensor to try things with.
@@ -160,23 +160,11 @@ fn sample<'py>(torch: &Bound<'py, PyModule>, dtype: &str) -> PyResult<Bound<'py,
 
 /// Tries something with torch, past any mode that happens to be on: it might be `torch.device("meta")`, or one of either
 /// kind that calls us back.
-fn quietly<T>(torch: &Bound<'_, PyModule>, work: impl FnOnce() -> Result<T>) -> Result<T> {
+fn quietly<T>(torch: &Bound<'_, PyModule>, work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
     let module = torch.getattr("_C")?;
-    let none = torch.py().None();
-    let mut entered = Vec::new();
-    let mut enter = || -> Result<()> {
-        for guard in ["DisableTorchFunction", "_DisableTorchDispatch"] {
-            let guard = module.call_method0(guard)?;
-            guard.call_method0("__enter__")?;
-            entered.push(guard);
-        }
-        Ok(())
-    };
-    let done = enter().and_then(|()| work());
-    for guard in entered.iter().rev() {
-        guard.call_method1("__exit__", (&none, &none, &none))?;
-    }
-    done
+    let guards =
+        [module.call_method0("DisableTorchFunction")?, module.call_method0("_DisableTorchDispatch")?];
+    within(&guards, work)
 }
 
 impl Framework for Torch {
@@ -248,31 +236,29 @@ impl Framework for Torch {
         streams(py, Device::cuda(gpu.index()))
     }
 
-    fn on_stream<'py>(
-        &self,
-        py: Python<'py>,
-        stream: Stream,
-        gpu: &'static Gpu,
-    ) -> Result<Bound<'py, PyAny>> {
-        let cuda = py.import("torch")?.getattr("cuda")?;
-        let stream = cuda.call_method1("ExternalStream", (stream.handle(), gpu.index()))?;
-        Ok(cuda.call_method1("stream", (stream,))?)
-    }
-
     fn allocate<'py>(
         &self,
         py: Python<'py>,
         dtype: DType,
         shape: &[i64],
         gpu: &'static Gpu,
+        stream: Option<Stream>,
     ) -> Result<Room<'py>> {
-        let kind = py.import("torch")?.getattr(dtype.name())?;
+        let torch = py.import("torch")?;
+        let kind = torch.getattr(dtype.name())?;
         let place = format!("cuda:{}", gpu.index()).into_pyobject(py).map_err(PyErr::from)?;
         let wishes = [("dtype", kind), ("device", place.into_any())].into_py_dict(py)?;
-        let made = state(py)?.empty.bind(py).call((shape.to_vec(),), Some(&wishes));
+        let mut managers = Vec::new();
+        if let Some(stream) = stream {
+            let cuda = torch.getattr("cuda")?;
+            let external = cuda.call_method1("ExternalStream", (stream.handle(), gpu.index()))?;
+            managers.push(cuda.call_method1("stream", (external,))?);
+        }
+        let empty = state(py)?.empty.bind(py);
+        let made = within(&managers, || empty.call((shape.to_vec(),), Some(&wishes)));
         let object = made.map_err(|error| allocation_failed(py, "PyTorch", error, gpu, dtype, shape))?;
         let data: usize = object.call_method0("data_ptr")?.extract()?;
-        let streams = self.streams(py, gpu)?;
+        let streams = stream.map_or_else(|| self.streams(py, gpu), |stream| Ok(Streams::on(stream)))?;
         Ok(Room { object, data: std::ptr::with_exposed_provenance_mut(data), streams })
     }
 }

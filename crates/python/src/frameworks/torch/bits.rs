@@ -82,7 +82,7 @@ impl Bits {
 }
 
 impl Inside {
-    fn of(torch: &Bound<'_, PyModule>, base: &Bound<'_, PyType>, library: &CStr) -> Result<Option<Self>> {
+    fn of(torch: &Bound<'_, PyModule>, base: &Bound<'_, PyType>, library: &CStr) -> PyResult<Option<Self>> {
         if only_public_doors() {
             return Ok(None);
         }

@@ -1,0 +1,175 @@
+"""A CuPy that runs on the stand-in for the CUDA driver: as much of it as tensorferry calls.
+
+Its allocator is as eager as the real one: memory that is let go is handed out again at once, on
+whichever stream asks, and nobody waits.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+__version__ = "13.0.0"
+
+driver = ctypes.CDLL("libcuda.so.1")
+_Address = ctypes.c_uint64
+_Pointer = ctypes.c_void_p
+driver.cuMemAlloc_v2.argtypes = [_Pointer, ctypes.c_size_t]
+driver.cuMemcpyHtoDAsync_v2.argtypes = [_Address, _Pointer, ctypes.c_size_t, _Pointer]
+driver.cuMemcpyDtoHAsync_v2.argtypes = [_Pointer, _Address, ctypes.c_size_t, _Pointer]
+driver.cuMemcpyDtoDAsync_v2.argtypes = [_Address, _Address, ctypes.c_size_t, _Pointer]
+driver.cuStreamSynchronize.argtypes = [_Pointer]
+driver.cuCtxPushCurrent_v2.argtypes = [_Pointer]
+
+_idle: dict[tuple[int, int], list[int]] = {}
+_streams: list[tuple[int, Stream]] = []
+# The stream that was current at each allocation.
+allocated_on: list[int] = []
+
+
+class OutOfMemoryError(MemoryError):
+    """As CuPy's own."""
+
+
+class Device:
+    """A block in which a device is the current one."""
+
+    current = 0
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+    def __enter__(self) -> Device:
+        context = _Pointer()
+        assert driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), self.index) == 0
+        assert driver.cuCtxPushCurrent_v2(context) == 0
+        self.before, Device.current = Device.current, self.index
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        Device.current = self.before
+        assert driver.cuCtxPopCurrent_v2(ctypes.byref(_Pointer())) == 0
+
+
+class Stream:
+    """A stream, and a block in which it is the current one of the device that is current then."""
+
+    def __init__(self, handle: int | None = None) -> None:
+        if handle is None:
+            made = _Pointer()
+            assert driver.cuStreamCreate(ctypes.byref(made), 1) == 0
+            handle = made.value
+        self.ptr = handle
+
+    def __enter__(self) -> Stream:
+        _streams.append((Device.current, self))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _streams.pop()
+
+    def synchronize(self) -> None:
+        assert driver.cuStreamSynchronize(self.ptr) == 0
+
+
+def get_current_stream(device_id: int | None = None) -> Stream:
+    device = Device.current if device_id is None else device_id
+    found = [stream for place, stream in _streams if place == device]
+    return found[-1] if found else Stream(0)
+
+
+class Memory:
+    """Memory of its own, which goes back to the allocator."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.device_id = size, Device.current
+        allocated_on.append(get_current_stream().ptr)
+        idle = _idle.get((size, self.device_id))
+        if idle:
+            self.ptr = idle.pop()
+            return
+        place = _Address()
+        status = driver.cuMemAlloc_v2(ctypes.byref(place), max(size, 1))
+        if status != 0:
+            self.ptr = 0
+            raise OutOfMemoryError(f"Out of memory allocating {size} bytes")
+        self.ptr = place.value
+
+    def __del__(self) -> None:
+        if self.ptr:
+            _idle.setdefault((self.size, self.device_id), []).append(self.ptr)
+
+
+class UnownedMemory:
+    """Memory of somebody else, whom it keeps alive."""
+
+    def __init__(self, ptr: int, size: int, owner: object, device_id: int) -> None:
+        self.ptr, self.size, self.owner, self.device_id = ptr, size, owner, device_id
+
+
+class MemoryPointer:
+    """A place in memory."""
+
+    def __init__(self, mem: Memory | UnownedMemory, offset: int) -> None:
+        self.mem, self.ptr, self.device_id = mem, mem.ptr + offset, mem.device_id
+
+
+class ndarray:  # noqa: N801 (its name in CuPy)
+    """An array in device memory."""
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: Any = float,
+        memptr: MemoryPointer | None = None,
+        strides: tuple[int, ...] | None = None,
+    ) -> None:
+        self.shape, self.dtype = tuple(shape), np.dtype(dtype)
+        dense = np.empty(self.shape, self.dtype)
+        self._c_contiguous = strides is None
+        self.strides = tuple(strides) if strides is not None else dense.strides
+        self.data = memptr or MemoryPointer(Memory(dense.nbytes), 0)
+
+    def set(self, array: np.ndarray) -> None:
+        """Queues a copy from the host on the current stream; the caller keeps the array."""
+        stream = get_current_stream().ptr
+        status = driver.cuMemcpyHtoDAsync_v2(self.data.ptr, array.ctypes.data, array.nbytes, stream)
+        assert status == 0
+
+    def copy_later(self) -> ndarray:
+        """Queues a copy on the current stream, which nobody waits for."""
+        other = empty(self.shape, self.dtype)
+        size = int(np.prod(self.shape)) * self.dtype.itemsize
+        stream = get_current_stream().ptr
+        status = driver.cuMemcpyDtoDAsync_v2(other.data.ptr, self.data.ptr, size, stream)
+        assert status == 0
+        return other
+
+    def get(self) -> np.ndarray:
+        """The values, after what is queued on the current stream."""
+        host = np.empty(self.shape, self.dtype)
+        stream = get_current_stream()
+        status = driver.cuMemcpyDtoHAsync_v2(
+            host.ctypes.data, self.data.ptr, host.nbytes, stream.ptr
+        )
+        assert status == 0
+        stream.synchronize()
+        return host
+
+
+def empty(shape: tuple[int, ...], dtype: Any = float) -> ndarray:
+    return ndarray(shape, dtype)
+
+
+cuda = ModuleType("cupy.cuda")
+cuda.Device = Device
+cuda.Stream = Stream
+cuda.ExternalStream = Stream
+cuda.MemoryPointer = MemoryPointer
+cuda.UnownedMemory = UnownedMemory
+cuda.get_current_stream = get_current_stream
+sys.modules["cupy.cuda"] = cuda
