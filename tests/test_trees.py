@@ -183,7 +183,8 @@ class Batch(collections.UserDict):
 
 
 def test_a_wrapped_dict_that_jax_takes_apart():
-    jax = pytest.importorskip("jax")
+    import jax
+
     jax.tree_util.register_pytree_node(
         Batch, lambda b: ((b["x"],), b["note"]), lambda note, parts: Batch(x=parts[0], note=note)
     )

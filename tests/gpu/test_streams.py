@@ -236,13 +236,19 @@ def test_a_stream_that_is_named_waits_and_owns_the_memory(source, target, copy):
         del others
 
 
-def test_a_result_that_dies_inside_a_graph_capture():
-    """Its memory is kept; the capture ends well."""
+def ones_on_a_quiet_stream():
+    """A stream of CuPy's on which nothing is queued any more, and an array that was made on it."""
     cupy = pytest.importorskip("cupy")
     quiet = cupy.cuda.Stream(non_blocking=True)
     with quiet:
         y = cupy.ones(1024, cupy.float32)
     quiet.synchronize()
+    return quiet, y
+
+
+def test_a_result_that_dies_inside_a_graph_capture():
+    """Its memory is kept; the capture ends well."""
+    quiet, y = ones_on_a_quiet_stream()
     out = torch.empty(1024, device="cuda")
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -255,11 +261,7 @@ def test_a_result_that_dies_inside_a_graph_capture():
 
 def test_inside_a_graph_capture_from_a_stream_that_is_idle():
     """A captured stream cannot wait for another one, and need not where nothing is queued there."""
-    cupy = pytest.importorskip("cupy")
-    quiet = cupy.cuda.Stream(non_blocking=True)
-    with quiet:
-        y = cupy.ones(1024, cupy.float32)
-    quiet.synchronize()
+    quiet, y = ones_on_a_quiet_stream()
     out = torch.empty(1024, device="cuda")
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
