@@ -121,10 +121,11 @@ KERNELS_DIGEST = // of sources with the digest $$(cat $(KERNELS_SOURCES) | sha25
 
 .PHONY: kernels
 kernels: ## Compile the GPU kernels to crates/cuda/src/kernels.ptx (needs the nightly toolchain with rust-src)
+	touch $(KERNELS)/src/lib.rs
 	cd $(KERNELS) && CARGO_TARGET_DIR=$(abspath target/kernels) RUSTFLAGS="-C target-cpu=sm_70" \
-	    cargo +$(NIGHTLY) rustc --release -Zbuild-std=core --target $(KERNELS_TARGET) -- --emit=asm
-	{ echo "$(KERNELS_DIGEST)"; \
-	  cat "$$(ls -t target/kernels/$(KERNELS_TARGET)/release/deps/tensorferry_kernels-*.s | head -1)"; } > $(KERNELS_PTX)
+	    cargo +$(NIGHTLY) rustc --release -Zbuild-std=core --target $(KERNELS_TARGET) -- \
+	    -C llvm-args=-unroll-threshold=1200 --emit=asm=$(abspath target/kernels/kernels.s)
+	{ echo "$(KERNELS_DIGEST)"; cat target/kernels/kernels.s; } > $(KERNELS_PTX)
 
 ##### check
 

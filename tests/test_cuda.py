@@ -136,7 +136,7 @@ def test_running_out_of_memory_and_other_failures():
     x = OnGpu(array)
     turned = x.view((8, 8), (4, 32))
     used = cuda.testdriver_used()
-    cuda.testdriver_fail(b"cuMemAlloc_v2", 0, 2)
+    cuda.testdriver_fail(b"cuMemAllocAsync", 0, 2)
     try:
         ferry.to(turned, "numpy")
     except MemoryError as error:

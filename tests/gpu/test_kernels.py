@@ -56,9 +56,22 @@ def test_casts(before, after):
     assert np.array_equal(raw.reshape(-1), bits(expected))
 
 
+@pytest.mark.parametrize("after", ["float16", "bfloat16", "float32", "float64", "int32", "uint8"])
+@pytest.mark.parametrize("before", ["uint8", "bfloat16", "float32", "int64"])
+@pytest.mark.parametrize(("start", "count"), [(0, 1), (0, 3), (1, 1030), (4, 70_001), (3, 900_000)])
+def test_casts_of_any_length_and_start(start, count, before, after):
+    array = np.resize(patterns(before), start + count)
+    expected = ferry.to(array[start:].copy(), "numpy", dtype=after)
+    found = ferry.to(upload(array, before)[start:], "torch", dtype=after)
+    assert np.array_equal(found.view(torch.uint8).cpu().numpy().reshape(-1), bits(expected))
+
+
 LAYOUTS = {
     "transposed": lambda x: x.T,
     "transposed slice": lambda x: x[3:, 5:].T,
+    "transposed columns": lambda x: x[:, : x.shape[1] // 2].T,
+    "left columns": lambda x: x[:, : x.shape[1] // 2],
+    "inner": lambda x: x[1:, 1:],
     "every third": lambda x: x[::3, 1::2],
     "three turned": lambda x: x.reshape(-1, 7, x.shape[1]).swapaxes(1, 2),
     "four turned": lambda x: x.reshape(7, -1, x.shape[1] // 2, 2).swapaxes(0, 2),
@@ -66,7 +79,9 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 8, 16])
-@pytest.mark.parametrize("shape", [(21, 4), (7 * 33, 130), (7 * 128, 512), (7, 6)])
+@pytest.mark.parametrize(
+    "shape", [(21, 4), (7 * 33, 130), (7 * 128, 512), (7, 6), (525, 302), (2996, 18), (14, 2000)]
+)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_packing(layout, shape, size):
     name = {1: "uint8", 2: "int16", 4: "float32", 8: "int64", 16: "complex128"}[size]

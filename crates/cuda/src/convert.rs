@@ -2,8 +2,8 @@
 
 use crate::driver::Address;
 use crate::gpu::Gpu;
-use crate::jobs::{Gather, MOST, Planes};
-use crate::kernels::Grid;
+use crate::jobs::{Dense, Gather, MOST, Planes};
+use crate::kernels::{Function, Grid, Kernel};
 use crate::memory::DeviceBlock;
 use crate::stream::Stream;
 use tensorferry_core::{ByteOrder, DType, Error, ErrorKind, Layout, Result};
@@ -66,15 +66,28 @@ impl Gpu {
                 return self.cast(&source, &layout.runs(), to, dtype, stream);
             }
             if !same {
+                if source.order == ByteOrder::Native
+                    && self.kernel(Kernel::Dense(source.dtype, dtype))?.is_some()
+                    && planes(source, &runs, to).is_some()
+                    && let Ok(packed) = DeviceBlock::new(self, layout.bytes(), stream)
+                    && let Some(planes) = planes(source, &runs, packed.data())
+                {
+                    // Two passes that go along the memory are quicker than one that does not.
+                    self.turn(planes, &runs, source.dtype, stream)?;
+                    let layout = Layout::dense(item, layout.shape())?;
+                    let source = Source { data: packed.data(), layout: &layout, ..*source };
+                    return self.cast(&source, &layout.runs(), to, dtype, stream);
+                }
                 return self.cast(source, &runs, to, dtype, stream);
             }
             if layout.is_dense() {
                 return self.driver.copy(to as Address, source.data as Address, layout.bytes(), stream.raw());
             }
             if let Some(planes) = planes(source, &runs, to) {
-                return self.turn(planes, &runs, item, stream);
+                return self.turn(planes, &runs, dtype, stream);
             }
-            self.gather(source, &runs, item, to, stream)
+            let unit = wide_unit(source, &runs, to);
+            self.gather(source, &in_units(&runs, item, unit), unit, to, stream)
         }
     }
 
@@ -87,9 +100,7 @@ impl Gpu {
         stream: Stream,
     ) -> Result<()> {
         let mut job = job(source, runs, to);
-        let kernel = self.kernels()?.gather(unit).ok_or_else(|| {
-            Error::new(ErrorKind::UnsupportedDType, format!("no kernel gathers elements of {}", source.dtype))
-        })?;
+        let kernel = self.need(Kernel::Gather(unit), source.dtype)?;
         // SAFETY: the caller's contract; the kernel takes one job.
         unsafe { self.launch(kernel, over(job.count), stream, [(&raw mut job).cast()]) }
     }
@@ -102,6 +113,18 @@ impl Gpu {
         dtype: DType,
         stream: Stream,
     ) -> Result<()> {
+        if source.layout.is_dense()
+            && source.order == ByteOrder::Native
+            && let Some(kernel) = self.kernel(Kernel::Dense(source.dtype, dtype))?
+        {
+            let mut job = Dense { from: source.data, to, count: source.layout.count() as u64 };
+            let four = |address: usize, dtype: DType| address.is_multiple_of((4 * dtype.size()).min(16));
+            let mut whole = u32::from(four(source.data as usize, source.dtype) && four(to as usize, dtype));
+            let grid = over(job.count.div_ceil(4));
+            let arguments = [(&raw mut job).cast(), (&raw mut whole).cast()];
+            // SAFETY: the caller's contract; the kernel takes a job and a number.
+            return unsafe { self.launch(kernel, grid, stream, arguments) };
+        }
         let mut job = job(source, runs, to);
         let mut from = source.dtype as u32;
         let mut swapped = u32::from(source.order == ByteOrder::Swapped);
@@ -114,16 +137,17 @@ impl Gpu {
             (&raw mut size).cast(),
         ];
         // SAFETY: the caller's contract; the kernel takes a job and four numbers.
-        unsafe { self.launch(self.kernels()?.cast(), over(job.count), stream, arguments) }
+        unsafe { self.launch(self.need(Kernel::Cast, source.dtype)?, over(job.count), stream, arguments) }
     }
 
     unsafe fn turn(
         &self,
         mut planes: Planes,
         runs: &[(i64, i64)],
-        item: usize,
+        dtype: DType,
         stream: Stream,
     ) -> Result<()> {
+        let item = dtype.size();
         let batch = if runs.len() == 3 { runs[0].0 as u32 } else { 1 };
         let whole = [planes.from as i64, planes.to as i64, planes.from_pitch, planes.to_pitch]
             .into_iter()
@@ -135,11 +159,17 @@ impl Gpu {
         let blocks =
             (2 * planes.rows.div_ceil(down) as u32, planes.columns.div_ceil(2 * across) as u32, batch);
         let grid = Grid { blocks, threads };
-        let kernel = self.kernels()?.transpose(item);
-        let kernel =
-            kernel.ok_or_else(|| Error::new(ErrorKind::UnsupportedDType, "no kernel for this size"))?;
+        let kernel = self.need(Kernel::Transpose(item), dtype)?;
         // SAFETY: the caller's contract; the kernel takes planes and a number.
         unsafe { self.launch(kernel, grid, stream, [(&raw mut planes).cast(), (&raw mut whole).cast()]) }
+    }
+}
+
+impl Gpu {
+    fn need(&self, kernel: Kernel, dtype: DType) -> Result<Function> {
+        let missing =
+            || Error::new(ErrorKind::UnsupportedDType, format!("no kernel moves elements of {dtype}"));
+        self.kernel(kernel)?.ok_or_else(missing)
     }
 }
 
@@ -147,9 +177,9 @@ impl Gpu {
 fn tile(item: usize) -> (u64, u64, (u32, u32)) {
     // Each thread has a square of sixteen bytes by as many rows as elements in them.
     let square = (16 / item) as u64;
-    // Squares of many small elements take many registers.
-    let down = if item < 4 { 32 } else { 64 };
-    (8 * square, u64::from(down) * square, (8, down))
+    // Squares of bytes take many registers and much shared memory.
+    let wide = if item == 1 { 8 } else { 16 };
+    (u64::from(wide) * square, 16 * square, (wide, 16))
 }
 
 fn over(count: u64) -> Grid {
@@ -163,11 +193,27 @@ fn unit(source: &Source<'_>, runs: &[(i64, i64)]) -> usize {
     source.dtype.align().min(1 << bits.trailing_zeros().min(4))
 }
 
-/// The loops over elements as loops over smaller units of them.
+/// The largest size, at least an element's and at most sixteen bytes, in which whole runs of the source may be moved.
+fn wide_unit(source: &Source<'_>, runs: &[(i64, i64)], to: *mut u8) -> usize {
+    let item = source.dtype.size();
+    let Some((&(length, step), outer)) = runs.split_last() else { return item };
+    if step != item as i64 {
+        return item;
+    }
+    let start = source.data as usize | to as usize | (length as usize * item);
+    let bits = outer.iter().fold(start, |bits, &(_, step)| bits | step.unsigned_abs() as usize);
+    item.max(1 << bits.trailing_zeros().min(4))
+}
+
+/// The loops over elements as loops over units, which are parts of them or several in a run.
 fn in_units(runs: &[(i64, i64)], item: usize, unit: usize) -> Vec<(i64, i64)> {
-    let mut finer = runs.to_vec();
-    finer.push(((item / unit) as i64, unit as i64));
-    finer
+    let mut units = runs.to_vec();
+    match units.last_mut() {
+        Some(last) if unit > item => *last = (last.0 * item as i64 / unit as i64, unit as i64),
+        _ if unit < item => units.push(((item / unit) as i64, unit as i64)),
+        _ => {}
+    }
+    units
 }
 
 fn job(source: &Source<'_>, runs: &[(i64, i64)], to: *mut u8) -> Gather {
@@ -198,11 +244,15 @@ fn planes(source: &Source<'_>, runs: &[(i64, i64)], to: *mut u8) -> Option<Plane
         &[(batch, step)] => (batch, step),
         _ => return None,
     };
+    // Planes of few columns that are not aligned are gathered as quickly.
+    let narrow = rows.min(columns);
     let fits = (16 % item == 0)
         && dense == item
         && batch as u64 <= BLOCKS_ACROSS
         && (columns as u64).div_ceil(2 * tile(item as usize).0) <= BLOCKS_ACROSS
-        && rows.min(columns) * item >= 16;
+        && narrow * item >= 16
+        && (narrow >= 16
+            || [source.data as i64, to as i64, pitch, rows * item].iter().all(|number| number % 16 == 0));
     fits.then_some(Planes {
         from: source.data,
         to,

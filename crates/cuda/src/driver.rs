@@ -137,6 +137,9 @@ functions! {
         );
     }
     optional {
+        // Where the device has pools of memory.
+        allocate_ordered = c"cuMemAllocAsync"(address: *mut Address, bytes: usize, stream: StreamHandle);
+        free_ordered = c"cuMemFreeAsync"(address: Address, stream: StreamHandle);
         // From CUDA 12.5 on.
         record_context = c"cuCtxRecordEvent"(context: ContextHandle, event: EventHandle);
         wait_context = c"cuCtxWaitEvent"(context: ContextHandle, event: EventHandle);

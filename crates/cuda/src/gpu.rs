@@ -15,7 +15,7 @@ pub struct Gpu {
     pub(crate) driver: &'static Driver,
     pub(crate) context: ContextHandle,
     pub(crate) events: Events,
-    pub(crate) kernels: OnceLock<Kernels>,
+    pub(crate) kernels: Kernels,
     meeting: OnceLock<Stream>,
     index: i32,
 }
@@ -65,7 +65,7 @@ impl Gpu {
             driver,
             context,
             events: Events::new(),
-            kernels: OnceLock::new(),
+            kernels: Kernels::default(),
             meeting: OnceLock::new(),
             index,
         })

@@ -20,6 +20,15 @@ pub(crate) struct Gather {
     pub(crate) steps: [i64; MOST],
 }
 
+/// Elements without gaps, and as many of another type that they become.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Dense {
+    pub(crate) from: *const u8,
+    pub(crate) to: *mut u8,
+    pub(crate) count: u64,
+}
+
 /// A batch of planes whose rows and columns are exchanged. In the source the rows are dense, in the target the columns.
 #[derive(Clone, Copy)]
 #[repr(C)]

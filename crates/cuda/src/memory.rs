@@ -39,6 +39,8 @@ pub struct DeviceBlock {
     gpu: &'static Gpu,
     address: Address,
     stream: Stream,
+    /// Whether it is given back by the stream itself, when that is past what uses it; else the host waits for that.
+    ordered: bool,
 }
 
 impl DeviceBlock {
@@ -48,11 +50,26 @@ impl DeviceBlock {
     /// When the device has no such memory: with what was needed, and what was free.
     pub fn new(gpu: &'static Gpu, bytes: usize, stream: Stream) -> Result<Self> {
         let _entered = gpu.enter()?;
+        let (mut address, bytes) = (0, bytes.max(1));
+        // SAFETY: a place for the address; the context is entered, and the caller's stream is alive.
+        match unsafe { gpu.driver.allocate_ordered(&raw mut address, bytes, stream.raw()) } {
+            Some(Ok(())) => Ok(Self { gpu, address, stream, ordered: true }),
+            Some(Err(error)) if error.kind() == ErrorKind::OutOfMemory => Err(out_of_memory(gpu, bytes)),
+            // Devices without pools say that they do not support it.
+            Some(Err(_)) | None => Self::plain(gpu, bytes, stream),
+        }
+    }
+
+    /// A block that other GPUs and other processes may be handed.
+    ///
+    /// # Errors
+    /// As [`DeviceBlock::new`].
+    pub fn plain(gpu: &'static Gpu, bytes: usize, stream: Stream) -> Result<Self> {
+        let _entered = gpu.enter()?;
         let mut address = 0;
         // SAFETY: a place for the address; the context is entered.
-        let made = unsafe { gpu.driver.allocate(&raw mut address, bytes.max(1)) };
-        match made {
-            Ok(()) => Ok(Self { gpu, address, stream }),
+        match unsafe { gpu.driver.allocate(&raw mut address, bytes.max(1)) } {
+            Ok(()) => Ok(Self { gpu, address, stream, ordered: false }),
             Err(error) if error.kind() == ErrorKind::OutOfMemory => Err(out_of_memory(gpu, bytes)),
             Err(error) => Err(error),
         }
@@ -66,12 +83,14 @@ impl DeviceBlock {
 
 impl Drop for DeviceBlock {
     fn drop(&mut self) {
-        // What is queued on the stream still uses the block, and plain memory is given back at once. A failure here
-        // is one of the device, which the next call reports.
+        // A failure here is one of the device, which the next call reports.
         let Ok(_entered) = self.gpu.enter() else { return };
-        // SAFETY: the stream was alive when the block was made, and its owner keeps it; the block is ours.
+        // SAFETY: the stream was alive when the block was made, and its owner keeps it; the block is ours. What is queued
+        // on the stream still uses it, and plain memory is given back at once.
         unsafe {
-            if self.gpu.wait(Side::Stream(self.stream)).is_ok() {
+            if self.ordered {
+                let _ = self.gpu.driver.free_ordered(self.address, self.stream.raw());
+            } else if self.gpu.wait(Side::Stream(self.stream)).is_ok() {
                 let _ = self.gpu.driver.free(self.address);
             }
         }

@@ -206,7 +206,7 @@ impl Fill<'_> {
         // SAFETY: as in `run`.
         unsafe {
             let there = meet(far, gives)?;
-            let packed = DeviceBlock::new(far, bytes, there)?;
+            let packed = DeviceBlock::plain(far, bytes, there)?;
             far.convert(&self.source, packed.data(), self.dtype, there)?;
             self.gpu.wait(Side::Stream(stream))?;
             far.copy_to(self.gpu, packed.data(), self.to, bytes, there)?;

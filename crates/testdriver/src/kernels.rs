@@ -1,6 +1,6 @@
 //! The kernels, as plain loops: what each one is asked to do, read from its arguments.
 
-use crate::jobs::{Gather, Planes};
+use crate::jobs::{Dense, Gather, MOST, Planes};
 use crate::world::Work;
 use std::ffi::c_void;
 use tensorferry_core::{ByteOrder, DType, Layout, pack};
@@ -11,7 +11,13 @@ struct Sent<T>(T);
 unsafe impl<T> Send for Sent<T> {}
 
 pub(crate) fn is_known(name: &str) -> bool {
-    name == "cast" || item(name).is_some()
+    name == "cast" || item(name).is_some() || pair(name).is_some()
+}
+
+/// The types in the name of a kernel that casts one to the other.
+fn pair(name: &str) -> Option<(DType, DType)> {
+    let (from, to) = name.split_once("_to_")?;
+    Some((DType::from_name(from)?, DType::from_name(to)?))
 }
 
 /// The size of an element in a kernel's name.
@@ -29,6 +35,16 @@ pub(crate) unsafe fn work(name: &str, planes: u32, arguments: *mut *mut c_void) 
     unsafe {
         let first = *arguments;
         let number = |place: usize| *(*arguments.add(place)).cast::<u32>();
+        if let Some((from, to)) = pair(name) {
+            let job = Sent(*first.cast::<Dense>());
+            return Box::new(move || {
+                let Dense { from: data, to: target, count } = { &job }.0;
+                let (mut lengths, mut steps) = ([1; MOST], [0; MOST]);
+                (lengths[0], steps[0]) = (count, from.size() as i64);
+                let job = Gather { from: data, to: target, count, rank: 1, lengths, steps };
+                gather(job, from, ByteOrder::Native, to);
+            });
+        }
         match item(name) {
             Some(item) if name.starts_with("transpose") => {
                 let job = Sent(*first.cast::<Planes>());

@@ -199,15 +199,26 @@ functions! {
         *address = driver.world.allocate(bytes, true) as u64;
         SUCCESS
     }
+    cuMemAllocAsync(address: *mut u64, bytes: usize, _stream: *mut c_void) |driver| {
+        if bytes == 0 { return INVALID_VALUE; }
+        if driver.world.used() + bytes > TOTAL { return OUT_OF_MEMORY; }
+        *address = driver.world.allocate(bytes, true) as u64;
+        SUCCESS
+    }
+    cuMemFreeAsync(address: u64, stream: *mut c_void) |driver| {
+        let Some(overwrite) = driver.world.free(address as usize) else { return INVALID_VALUE };
+        driver.world.queue(stream as usize, overwrite);
+        SUCCESS
+    }
     cuMemFree_v2(address: u64) |driver| {
-        if driver.world.free(address as usize) { SUCCESS } else { INVALID_VALUE }
+        free(driver, address as usize)
     }
     cuMemHostAlloc(data: *mut *mut c_void, bytes: usize, _flags: c_uint) |driver| {
         *data = std::ptr::with_exposed_provenance_mut(driver.world.allocate(bytes, false));
         SUCCESS
     }
     cuMemFreeHost(data: *mut c_void) |driver| {
-        if driver.world.free(data as usize) { SUCCESS } else { INVALID_VALUE }
+        free(driver, data as usize)
     }
     cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: *mut c_void) |driver| {
         copy(driver, to as usize, from as usize, bytes, stream)
@@ -256,6 +267,13 @@ functions! {
         driver.world.queue(stream as usize, work);
         SUCCESS
     }
+}
+
+/// Gives memory back at once.
+fn free(driver: &mut Driver, address: usize) -> c_int {
+    let Some(overwrite) = driver.world.free(address) else { return INVALID_VALUE };
+    overwrite();
+    SUCCESS
 }
 
 /// Queues a copy.

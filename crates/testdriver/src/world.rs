@@ -150,18 +150,16 @@ impl World {
         start
     }
 
-    /// Gives memory back; whether there was such.
-    pub(crate) fn free(&mut self, address: usize) -> bool {
-        // Work that still uses it would write to memory of somebody else: kept, so that a test sees wrong values
-        // instead of a crash.
-        match self.blocks.remove(&address) {
-            Some(mut block) => {
-                block.memory.fill(0xfeed_face_feed_face);
-                std::mem::forget(block);
-                true
-            }
-            None => false,
-        }
+    /// Gives memory back, which is overwritten when the work is done; none if there was no such.
+    ///
+    /// Work that still uses it would write to memory of somebody else: it is kept, so that a test sees wrong values instead
+    /// of a crash.
+    pub(crate) fn free(&mut self, address: usize) -> Option<Work> {
+        let mut block = self.blocks.remove(&address)?;
+        Some(Box::new(move || {
+            block.memory.fill(0xfeed_face_feed_face);
+            std::mem::forget(block);
+        }))
     }
 
     /// The block that an address lies in.

@@ -5,11 +5,11 @@
 
 use crate::jobs::Gather;
 use crate::number::{self, Small};
-use crate::span;
+use crate::{gathered, span};
 
 /// What an element is worth, exactly.
 #[derive(Clone, Copy)]
-enum Value {
+pub(crate) enum Value {
     Signed(i64),
     Unsigned(u64),
     Single(f32),
@@ -18,17 +18,17 @@ enum Value {
 
 /// A value, and its imaginary part where it has one.
 #[derive(Clone, Copy)]
-struct Number {
+pub(crate) struct Number {
     real: Value,
     imaginary: Option<Value>,
 }
 
 /// The codes of the element types, in the order of the host's `DType`; complex128, the last, is what is left.
-mod code {
+pub(crate) mod code {
     macro_rules! codes {
         ($($name:ident)*) => { codes!(0; $($name)*); };
         ($number:expr; $name:ident $($rest:ident)*) => {
-            pub(super) const $name: u32 = $number;
+            pub(crate) const $name: u32 = $number;
             codes!($number + 1; $($rest)*);
         };
         ($number:expr;) => {};
@@ -48,7 +48,7 @@ fn small<S: Small>(byte: u8) -> Value {
 /// # Safety
 /// An element of this type lies at the address, aligned.
 #[inline(always)]
-unsafe fn load(from: *const u8, kind: u32, swapped: bool) -> Number {
+pub(crate) unsafe fn load(from: *const u8, kind: u32, swapped: bool) -> Number {
     macro_rules! read {
         ($word:ty) => {{
             // SAFETY: the caller's contract.
@@ -179,7 +179,7 @@ fn four_bits(value: Value, signed: bool) -> u8 {
 /// # Safety
 /// There is room for an element of this type at the address, aligned.
 #[inline(always)]
-unsafe fn store(to: *mut u8, kind: u32, number: Number) {
+pub(crate) unsafe fn store(to: *mut u8, kind: u32, number: Number) {
     let value = number.real;
     macro_rules! write {
         ($word:expr) => {{
@@ -242,6 +242,7 @@ unsafe fn store(to: *mut u8, kind: u32, number: Number) {
 /// the second, which takes `size` bytes.
 #[unsafe(no_mangle)]
 unsafe extern "ptx-kernel" fn cast(job: Gather, from: u32, swapped: u32, to: u32, size: u32) {
+    let job = gathered!(cast, job);
     let (mut element, step) = span();
     while element < job.count {
         // SAFETY: the caller's contract.
