@@ -42,8 +42,9 @@ def rows(names: dict[str, Any]) -> list[dict[str, Any]]:
         asked = {"copy": True} if dtype is None else {"dtype": dtype}
 
         def native() -> Any:
-            dense = view if dtype is None else view.to(dtype)
-            return dense.clone(memory_format=torch.contiguous_format) if dense is view else dense
+            if dtype is not None:
+                return view.to(dtype, memory_format=torch.contiguous_format)
+            return view.clone(memory_format=torch.contiguous_format)
 
         found = ferry.to(view, "torch", **asked)
         if not torch.equal(found, native()) or not found.is_contiguous():

@@ -9,6 +9,7 @@ what did happen.
 
 from tensorferry import tf1
 from tensorferry._native import (
+    Cancelled,
     CopyRequired,
     DeviceFailed,
     FerryError,
@@ -17,6 +18,7 @@ from tensorferry._native import (
     FrameworkRefused,
     InvalidArgument,
     InvalidTensor,
+    Job,
     Memory,
     NotATensor,
     OutOfMemory,
@@ -33,12 +35,14 @@ from tensorferry._native import (
     plan,
     register,
     register_tree,
+    start,
     to,
     trace,
     trim,
 )
 
 __all__ = [
+    "Cancelled",
     "CopyRequired",
     "DeviceFailed",
     "FerryError",
@@ -47,6 +51,7 @@ __all__ = [
     "FrameworkRefused",
     "InvalidArgument",
     "InvalidTensor",
+    "Job",
     "Memory",
     "NotATensor",
     "OutOfMemory",
@@ -63,6 +68,7 @@ __all__ = [
     "plan",
     "register",
     "register_tree",
+    "start",
     "tf1",
     "to",
     "trace",

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
+import textwrap
 import warnings
 
 import numpy as np
@@ -92,6 +96,35 @@ class TestDonation:
             self.add()(x)
         assert not t.any()
 
+    @pytest.mark.parametrize("target", ["torch", "cupy", "jax"])
+    def test_deleting_a_shared_array_is_survived(self, target):
+        """In a process of its own: where it is not, JAX ends the process."""
+        code = f"""
+            import torch, jax.numpy as jnp, tensorferry as ferry
+            x = jnp.arange(1000.0)
+            x.block_until_ready()
+            y = ferry.to(x, {target!r})
+            x.delete()
+            assert x.is_deleted()
+            if y is not x:
+                assert float(y.sum()) == 499500.0
+        """
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(code)],
+            env={**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+
+    def test_a_copy_while_something_is_traced(self):
+        import jax
+
+        x = torch.arange(12.0, device="cuda").reshape(3, 4)
+        y = jax.jit(lambda z: ferry.to(x.T, "jax", copy=True) + z)(1.0)
+        np.testing.assert_array_equal(np.asarray(y), x.T.cpu().numpy() + 1)
+
     def test_protection_does_not_leak(self):
         x = torch.zeros(SIZE, device="cuda")
         torch.cuda.synchronize()
@@ -106,6 +139,18 @@ class TestDonation:
 
 @pytest.mark.skipif("tensorflow" not in FRAMES, reason="TensorFlow is not here")
 class TestTensorFlow:
+    @pytest.mark.parametrize("source", sources())
+    def test_a_copy_inside_a_function_and_a_graph(self, source):
+        import tensorflow as tf
+
+        x = FRAMES[source].make(np.arange(12, dtype=np.float32).reshape(3, 4)).T
+        y = tf.function(lambda: ferry.to(x, "tensorflow") + 1)()
+        np.testing.assert_array_equal(y.numpy(), np.arange(12).reshape(3, 4).T + 1)
+        with tf.Graph().as_default() as graph:
+            with pytest.raises(ferry.NotATensor, match=r"tf1\.inlet"):
+                ferry.to(x, "tensorflow")
+            assert not graph.get_operations()
+
     @pytest.mark.parametrize("source", sources())
     def test_forwarding_variables_and_functions(self, source):
         import tensorflow as tf

@@ -34,11 +34,14 @@ def test_a_stream_on_the_host():
         ferry.to(np.ones(3), "torch", stream=0)
 
 
-def test_out_is_for_host_memory():
-    x = torch.ones(3, device="cuda")
-    for source, target, out in ((x, "numpy", np.empty(3, "f4")), (np.ones(3, "f4"), "torch", x)):
-        with pytest.raises(ferry.UnsupportedDevice, match="out= goes from host memory"):
-            ferry.to(source, target, out=out)
+def test_out_that_cannot_be_filled():
+    x = torch.ones(3, 4, device="cuda")
+    with pytest.raises(ferry.InvalidArgument, match="is strided, on a GPU"):
+        ferry.to(np.ones((4, 3), "f4"), "torch", out=x.T)
+    with pytest.raises(ferry.InvalidArgument, match="share memory on a GPU"):
+        ferry.to(x.flip(0).set_(x), "torch", out=x)
+    with pytest.raises(ferry.InvalidArgument, match="out has shape"):
+        ferry.to(x, "numpy", out=np.empty(3, "f4"))
 
 
 @pytest.mark.parametrize("target", [name for name in ("jax", "tensorflow") if name in FRAMES])

@@ -73,6 +73,7 @@ LAYOUTS = {
     "left columns": lambda x: x[:, : x.shape[1] // 2],
     "inner": lambda x: x[1:, 1:],
     "every third": lambda x: x[::3, 1::2],
+    "planes turned": lambda x: x.reshape(7, -1, x.shape[1]).swapaxes(1, 2),
     "three turned": lambda x: x.reshape(-1, 7, x.shape[1]).swapaxes(1, 2),
     "four turned": lambda x: x.reshape(7, -1, x.shape[1] // 2, 2).swapaxes(0, 2),
 }
@@ -91,6 +92,38 @@ def test_packing(layout, shape, size):
     x = LAYOUTS[layout](upload(array, name))
     found = ferry.to(x, "numpy")
     assert np.array_equal(bits(found), bits(LAYOUTS[layout](array)))
+
+
+@pytest.mark.parametrize("after", ["float16", "float64", "int32", "complex64"])
+@pytest.mark.parametrize("before", ["float32", "bfloat16", "int64"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_packing_and_casting(layout, before, after):
+    shape = (7 * 40, 96)
+    array = np.resize(patterns(before), shape)
+    expected = ferry.to(np.ascontiguousarray(LAYOUTS[layout](array)), "numpy", dtype=after)
+    x = LAYOUTS[layout](upload(array, before))
+    found = ferry.to(x, "torch", dtype=after)
+    assert found.is_cuda
+    assert np.array_equal(bits(ferry.to(found, "numpy")), bits(expected))
+
+
+def test_a_plane_that_is_wider_than_a_grid():
+    x = torch.arange(16 * 9_000_000, dtype=torch.int32, device="cuda").reshape(16, -1)
+    assert torch.equal(ferry.to(x.T, "torch", copy=True), x.T)
+
+
+def test_more_elements_than_32_bits_count():
+    x = torch.randint(0, 255, (2 * (2**32 + 1000),), dtype=torch.uint8, device="cuda")
+    found = ferry.to(x[::2], "torch", copy=True)
+    assert found.is_contiguous()
+    assert torch.equal(found, x[::2])
+
+
+def test_rows_that_run_backwards():
+    cupy = pytest.importorskip("cupy")
+    x = cupy.arange(300 * 200, dtype=cupy.float32).reshape(300, 200)
+    for view in (x[::-1].T, x[:, ::-1], x[::-1, ::-1].T):
+        np.testing.assert_array_equal(ferry.to(view, "numpy"), view.get())
 
 
 def test_a_broadcast_is_packed():

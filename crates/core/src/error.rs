@@ -34,6 +34,8 @@ pub enum ErrorKind {
     FrameworkRefused,
     /// A device failed, or its driver did.
     DeviceFailed,
+    /// The caller called it off.
+    Cancelled,
 }
 
 /// One fact and, where there is something to do, one hint. Small, because every result has room for one.

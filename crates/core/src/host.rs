@@ -62,6 +62,11 @@ impl HostBlock {
         Ok(Self(Memory::Allocated(data, layout)))
     }
 
+    /// A block of the pool, as it is.
+    pub fn pooled(block: pool::Block) -> Self {
+        Self(Memory::Pooled(block))
+    }
+
     /// Where the block starts.
     pub fn data(&self) -> *mut u8 {
         match &self.0 {

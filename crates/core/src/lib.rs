@@ -9,7 +9,8 @@
 //! - [`error`]: what goes wrong, as one fact and one hint;
 //! - [`dlpack`]: the ABI that frameworks speak, checked on the way in, owned on the way out;
 //! - [`plan`]: pure functions from facts and wishes to steps with reasons;
-//! - [`pack`]: the host copy engine, the only place here that moves bytes, on the threads of `workers`.
+//! - [`pack`]: the host copy engine, the only place here that moves bytes, on the threads of [`workers`];
+//! - [`pieces`]: a tensor cut for a transfer.
 
 pub mod device;
 pub mod dlpack;
@@ -19,10 +20,11 @@ pub mod frozen;
 pub mod host;
 pub mod layout;
 pub mod pack;
+pub mod pieces;
 pub mod plan;
 pub mod pool;
 pub mod tensor;
-mod workers;
+pub mod workers;
 
 pub use device::Device;
 pub use dtype::DType;

@@ -21,6 +21,13 @@
 //! inherited back, since its first write to each page would copy what nobody needs. A block that was in the
 //! hands of a thread that is not in the child counts as used there for good, which is the truth.
 //!
+//! # Pinned blocks
+//!
+//! A block that a device driver was told of ([`Block::pin`]) is written and read by the device at the full speed of the link. It
+//! stays pinned while it is idle, since telling the driver costs about as much as the transfer. Only those who ask for one get
+//! one; pinned blocks count as any others, and all of them together, used or idle, keep within the limit ([`may_pin`]),
+//! because the system can neither move nor swap them.
+//!
 //! # What it knowingly rejects
 //!
 //! - Small blocks: the allocator keeps those well enough, and a huge page for 1 MiB is cleared in vain.
@@ -56,7 +63,9 @@ pub struct Memory {
     pub used_bytes: usize,
     /// Large blocks that are in use.
     pub used_blocks: usize,
-    /// The most idle bytes that are kept.
+    /// Bytes of large blocks that are pinned, whether in use or not.
+    pub pinned_bytes: usize,
+    /// The most idle bytes that are kept, and the most that are pinned.
     pub limit: usize,
     /// Requests that an idle block served.
     pub hits: usize,
@@ -81,25 +90,68 @@ pub fn set_limit(bytes: usize) {
     POOL.set_limit(bytes);
 }
 
+/// Whether a block of at least so many bytes lies idle, pinned or not.
+pub fn has_idle(bytes: usize, pinned: bool) -> bool {
+    POOL.lock().is_some_and(|mut held| held.find(bytes, pinned).is_some())
+}
+
+/// Whether so many bytes more may be pinned.
+pub fn may_pin(bytes: usize) -> bool {
+    POOL.may_pin(bytes)
+}
+
+/// Tells a device driver that memory is about to go; whether it may. Called with the start and the size of a block.
+pub type Unpin = unsafe fn(NonNull<u8>, usize) -> bool;
+
 /// The process's pool.
 static POOL: Pool = Pool::new();
 
 /// A block of whole huge pages, not initialised, that returns to the pool.
 #[derive(Debug)]
-pub(crate) struct Block {
+pub struct Block {
     pool: &'static Pool,
     memory: Mapped,
 }
 
 impl Block {
     /// A block of at least so many bytes; `None` if the system has no such memory.
-    pub(crate) fn new(bytes: usize) -> Option<Self> {
+    pub fn new(bytes: usize) -> Option<Self> {
         POOL.block(bytes)
     }
 
+    /// An idle block of at least so many bytes that is pinned, if there is one.
+    pub fn pinned(bytes: usize) -> Option<Self> {
+        POOL.idle(bytes, true)
+    }
+
+    /// An idle block of at least so many bytes that is not pinned, if there is one.
+    pub fn recycled(bytes: usize) -> Option<Self> {
+        POOL.idle(bytes, false)
+    }
+
     /// Where the block starts.
-    pub(crate) fn data(&self) -> NonNull<u8> {
+    pub fn data(&self) -> NonNull<u8> {
         self.memory.data
+    }
+
+    /// Its size.
+    pub fn bytes(&self) -> usize {
+        self.memory.bytes
+    }
+
+    /// Whether a device driver knows it.
+    pub fn is_pinned(&self) -> bool {
+        self.memory.unpin.is_some()
+    }
+
+    /// Notes that a device driver was told of the block.
+    ///
+    /// # Safety
+    /// `unpin` undoes that, from any thread, and once it has said that the memory may go, nobody but us knows it.
+    pub unsafe fn pin(&mut self, unpin: Unpin) {
+        if self.memory.unpin.replace(unpin).is_none() {
+            self.pool.pinned_bytes.fetch_add(self.memory.bytes, Ordering::Relaxed);
+        }
     }
 }
 
@@ -114,14 +166,8 @@ impl Drop for Block {
 struct Mapped {
     data: NonNull<u8>,
     bytes: usize,
-}
-
-impl Mapped {
-    fn unmap(self) {
-        // SAFETY: mapped with this size, and given up by whoever had it: values are moved, never copied, but
-        // in the drop of a block, which ends there.
-        unsafe { pages::unmap(self.data, self.bytes) }
-    }
+    /// What has to be done before it goes.
+    unpin: Option<Unpin>,
 }
 
 // SAFETY: plain memory with one owner; the system unmaps it from any thread.
@@ -140,6 +186,7 @@ struct Pool {
     idle_blocks: AtomicUsize,
     used_bytes: AtomicUsize,
     used_blocks: AtomicUsize,
+    pinned_bytes: AtomicUsize,
     hits: AtomicUsize,
     misses: AtomicUsize,
 }
@@ -164,6 +211,7 @@ impl Pool {
             idle_blocks: AtomicUsize::new(0),
             used_bytes: AtomicUsize::new(0),
             used_blocks: AtomicUsize::new(0),
+            pinned_bytes: AtomicUsize::new(0),
             hits: AtomicUsize::new(0),
             misses: AtomicUsize::new(0),
         }
@@ -171,19 +219,50 @@ impl Pool {
 
     fn block(&'static self, bytes: usize) -> Option<Block> {
         let bytes = bytes.max(1).checked_next_multiple_of(HUGE)?;
-        let recycled = self.lock().and_then(|mut held| held.take(bytes));
+        let recycled = self.lock().and_then(|mut held| held.take(bytes, false));
         let count = if recycled.is_some() { &self.hits } else { &self.misses };
         count.fetch_add(1, Ordering::Relaxed);
         let memory = match recycled {
             Some(memory) => memory,
             None => {
-                let map = || pages::map(bytes).map(|data| Mapped { data, bytes });
+                let map = || pages::map(bytes).map(|data| Mapped { data, bytes, unpin: None });
                 map().or_else(|| if self.evict_to(0) > 0 { map() } else { None })?
             }
         };
+        Some(self.used(memory))
+    }
+
+    fn idle(&'static self, bytes: usize, pinned: bool) -> Option<Block> {
+        let bytes = bytes.max(1).checked_next_multiple_of(HUGE)?;
+        let memory = self.lock().and_then(|mut held| held.take(bytes, pinned))?;
+        self.hits.fetch_add(1, Ordering::Relaxed);
+        Some(self.used(memory))
+    }
+
+    fn used(&'static self, memory: Mapped) -> Block {
         self.used_bytes.fetch_add(memory.bytes, Ordering::Relaxed);
         self.used_blocks.fetch_add(1, Ordering::Relaxed);
-        Some(Block { pool: self, memory })
+        Block { pool: self, memory }
+    }
+
+    fn may_pin(&'static self, bytes: usize) -> bool {
+        self.pinned_bytes.load(Ordering::Relaxed).saturating_add(bytes) <= self.limit()
+    }
+
+    /// Gives a block back to the system.
+    fn unmap(&self, memory: Mapped) {
+        let Mapped { data, bytes, unpin } = memory;
+        if let Some(unpin) = unpin {
+            // SAFETY: whoever pinned the block named this function for it, and nobody uses it any more.
+            if !unsafe { unpin(data, bytes) } {
+                // A driver that still writes to the memory must not write to somebody else's.
+                return;
+            }
+            self.pinned_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        // SAFETY: mapped with this size, and given up by whoever had it: values are moved, never copied, but
+        // in the drop of a block, which ends there.
+        unsafe { pages::unmap(data, bytes) }
     }
 
     /// Keeps a block that is used no more, or gives it back to the system.
@@ -192,14 +271,14 @@ impl Pool {
         self.used_blocks.fetch_sub(1, Ordering::Relaxed);
         let limit = self.limit();
         if memory.bytes > limit {
-            return memory.unmap();
+            return self.unmap(memory);
         }
         let refused = match self.lock() {
             Some(mut held) => held.put(memory),
             None => Some(memory),
         };
         if let Some(memory) = refused {
-            memory.unmap();
+            self.unmap(memory);
         }
         self.evict_to(limit);
     }
@@ -210,7 +289,7 @@ impl Pool {
         // One at a time, because the system takes its time and others may want the lock.
         while let Some(memory) = self.lock().and_then(|mut held| held.oldest_over(limit)) {
             freed += memory.bytes;
-            memory.unmap();
+            self.unmap(memory);
         }
         freed
     }
@@ -240,6 +319,7 @@ impl Pool {
             idle_blocks: read(&self.idle_blocks),
             used_bytes: read(&self.used_bytes),
             used_blocks: read(&self.used_blocks),
+            pinned_bytes: read(&self.pinned_bytes),
             limit: self.limit(),
             hits: read(&self.hits),
             misses: read(&self.misses),
@@ -277,7 +357,7 @@ impl Pool {
             list.process = process;
             let inherited = std::mem::take(&mut list.blocks);
             drop(held);
-            inherited.into_iter().for_each(Mapped::unmap);
+            inherited.into_iter().for_each(|memory| self.unmap(memory));
             return self.lock();
         }
         Some(held)
@@ -297,12 +377,19 @@ impl Held {
 
     /// The smallest idle block that is large enough and wastes at most a quarter; of several the one that was
     /// used last, which is the likeliest to be in a cache.
-    fn take(&mut self, bytes: usize) -> Option<Mapped> {
+    fn take(&mut self, bytes: usize, pinned: bool) -> Option<Mapped> {
+        let index = self.find(bytes, pinned)?;
+        Some(self.list().blocks.remove(index))
+    }
+
+    fn find(&mut self, bytes: usize, pinned: bool) -> Option<usize> {
+        let bytes = bytes.max(1).checked_next_multiple_of(HUGE)?;
         let blocks = &mut self.list().blocks;
-        let fits = |memory: &Mapped| memory.bytes >= bytes && memory.bytes - bytes <= bytes / 4;
+        let fits = |memory: &Mapped| {
+            memory.unpin.is_some() == pinned && memory.bytes >= bytes && memory.bytes - bytes <= bytes / 4
+        };
         let candidates = blocks.iter().enumerate().rev().filter(|(_, memory)| fits(memory));
-        let (index, _) = candidates.min_by_key(|(_, memory)| memory.bytes)?;
-        Some(blocks.remove(index))
+        candidates.min_by_key(|(_, memory)| memory.bytes).map(|(index, _)| index)
     }
 
     /// Adds a block as the one used last. Back comes what there is no room for in the list: the one that was used
@@ -352,181 +439,4 @@ pub fn parse_bytes(text: &str) -> Option<usize> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LIMIT: usize = 16 * HUGE;
-
-    macro_rules! pool {
-        ($limit:expr) => {{
-            static POOL: Pool = Pool::new();
-            POOL.set_limit($limit);
-            &POOL
-        }};
-    }
-
-    fn idle(pool: &'static Pool) -> (usize, usize) {
-        let memory = pool.memory();
-        (memory.idle_blocks, memory.idle_bytes / HUGE)
-    }
-
-    #[test]
-    fn a_dropped_block_comes_back() {
-        let pool = pool!(LIMIT);
-        let block = pool.block(3 * HUGE - 5).unwrap();
-        let place = block.data();
-        assert_eq!(place.as_ptr() as usize % HUGE, 0);
-        assert_eq!((pool.memory().used_blocks, pool.memory().used_bytes), (1, 3 * HUGE));
-        // SAFETY: the last byte that was asked for.
-        unsafe { place.add(3 * HUGE - 6).write(7) };
-        drop(block);
-        assert_eq!(idle(pool), (1, 3));
-        let block = pool.block(2 * HUGE + HUGE / 2).unwrap();
-        assert_eq!(block.data(), place);
-        assert_eq!((pool.memory().hits, pool.memory().misses), (1, 1));
-        assert_eq!(idle(pool), (0, 0));
-        drop(block);
-        assert_eq!(pool.evict_to(0), 3 * HUGE);
-        assert_eq!((idle(pool), pool.memory().used_blocks, pool.memory().used_bytes), ((0, 0), 0, 0));
-    }
-
-    #[test]
-    fn the_smallest_that_fits_is_taken_and_no_giant() {
-        let pool = pool!(40 * HUGE);
-        let blocks = [10, 8, 9].map(|pages| pool.block(pages * HUGE).unwrap());
-        let [_, eight, nine] = [0, 1, 2].map(|i| blocks[i].data());
-        drop(blocks);
-        let first = pool.block(8 * HUGE).unwrap();
-        let second = pool.block(8 * HUGE).unwrap();
-        assert_eq!((first.data(), second.data()), (eight, nine));
-        // Ten for seven would waste more than a quarter.
-        let _third = pool.block(7 * HUGE).unwrap();
-        assert_eq!(idle(pool), (1, 10));
-        pool.evict_to(0);
-    }
-
-    #[test]
-    fn the_least_recently_used_goes_first() {
-        let pool = pool!(5 * HUGE);
-        let [one, two, three] = [1, 2, 3].map(|pages| pool.block(pages * HUGE).unwrap());
-        drop(two);
-        drop(one);
-        drop(three);
-        // Six pages are one too many: the two go.
-        assert_eq!(idle(pool), (2, 4));
-        // A block over the limit is not kept and pushes nothing out.
-        drop(pool.block(6 * HUGE).unwrap());
-        assert_eq!(idle(pool), (2, 4));
-        pool.set_limit(3 * HUGE);
-        assert_eq!(idle(pool), (1, 3));
-        pool.set_limit(0);
-        drop(pool.block(HUGE).unwrap());
-        assert_eq!(idle(pool), (0, 0));
-    }
-
-    #[test]
-    fn no_memory_is_no_block() {
-        let pool = pool!(LIMIT);
-        assert!(pool.block(usize::MAX).is_none());
-        // Miri ends the program instead of refusing.
-        if !cfg!(miri) {
-            drop(pool.block(HUGE).unwrap());
-            assert!(pool.block(isize::MAX as usize - 2 * HUGE).is_none());
-            // What was idle was given back for the second try.
-            assert_eq!((idle(pool), pool.memory().used_blocks), ((0, 0), 0));
-        }
-    }
-
-    #[test]
-    fn many_threads_share_it() {
-        let pool = pool!(6 * HUGE);
-        thread::scope(|scope| {
-            for seed in 0..4usize {
-                scope.spawn(move || {
-                    for turn in 0..if cfg!(miri) { 3 } else { 2000 } {
-                        let block = pool.block((1 + (turn * 7 + seed) % 4) * HUGE).unwrap();
-                        // SAFETY: the block's first byte.
-                        unsafe {
-                            block.data().write(seed as u8);
-                            assert_eq!(block.data().read(), seed as u8);
-                        }
-                    }
-                });
-            }
-        });
-        assert!(pool.memory().idle_bytes <= 6 * HUGE);
-        assert_eq!(pool.memory().used_blocks, 0);
-        pool.evict_to(0);
-    }
-
-    #[test]
-    fn the_lock_of_a_thread_that_a_fork_left_behind_is_taken() {
-        let pool = pool!(LIMIT);
-        let block = pool.block(HUGE).unwrap();
-        pool.holder.store(process::id() + 1, Ordering::Relaxed);
-        drop(block);
-        assert_eq!(idle(pool), (1, 1));
-        assert_eq!(pool.evict_to(0), HUGE);
-        // A thread of this process that never lets go is not waited for either.
-        if !cfg!(miri) {
-            pool.holder.store(process::id(), Ordering::Relaxed);
-            drop(pool.block(HUGE).unwrap());
-            assert_eq!(pool.evict_to(0), 0);
-        }
-    }
-
-    #[test]
-    #[cfg(unix)]
-    #[cfg_attr(miri, ignore = "Miri cannot fork")]
-    fn the_child_of_a_fork_starts_without_idle_blocks() {
-        let pool = pool!(LIMIT);
-        let used = pool.block(HUGE).unwrap();
-        drop(pool.block(2 * HUGE).unwrap());
-        // SAFETY: the child runs only the pool, and leaves without cleaning up.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            let inherited = pool.memory();
-            let fresh = pool.block(2 * HUGE);
-            let right = (inherited.idle_blocks, inherited.used_blocks) == (0, 1)
-                && fresh.is_some()
-                && pool.memory().hits == 0;
-            drop(fresh);
-            drop(used);
-            let right = right && pool.memory().idle_blocks == 2 && pool.memory().used_blocks == 0;
-            // SAFETY: ends the child at once.
-            unsafe { libc::_exit(if right { 7 } else { 1 }) };
-        }
-        let mut status = 0;
-        // SAFETY: a child of ours, and a place for its status.
-        let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
-        assert!(waited == child && libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7);
-        assert_eq!(idle(pool), (1, 2));
-        drop(used);
-        pool.evict_to(0);
-    }
-
-    #[test]
-    fn a_full_list_lets_the_oldest_go() {
-        let pool = pool!(usize::MAX);
-        let blocks: Vec<_> = (0..MOST + 2).map(|_| pool.block(HUGE).unwrap()).collect();
-        let places: Vec<_> = blocks.iter().map(Block::data).collect();
-        drop(blocks);
-        assert_eq!(idle(pool).0, MOST);
-        assert_eq!(pool.block(HUGE).unwrap().data(), places[MOST + 1]);
-        pool.evict_to(0);
-    }
-
-    #[test]
-    fn sizes_are_read_as_people_write_them() {
-        let right = [("0", 0), ("12", 12), (" 3K ", 3 << 10), ("5 m", 5 << 20), ("7b", 7), ("2G", 2 << 30)];
-        let long = [("512MB", 512 << 20), ("2GiB", 2 << 30), ("1 TiB", 1 << 40), ("9kb", 9 << 10)];
-        for (text, bytes) in right.into_iter().chain(long) {
-            assert_eq!(parse_bytes(text), Some(bytes), "{text:?}");
-        }
-        let wrong =
-            ["", "G", "-1", "1.5G", "1P", "1iB", "5 5", "0x10", "99999999999999999999", "18014398509481984K"];
-        for text in wrong {
-            assert_eq!(parse_bytes(text), None, "{text:?}");
-        }
-    }
-}
+mod tests;

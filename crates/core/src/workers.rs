@@ -2,7 +2,7 @@
 //!
 //! # What it promises
 //!
-//! - [`each`] runs a task for every part, on the calling thread and on at most `threads - 1` helpers, and is
+//! - `each` runs a task for every part, on the calling thread and on at most `threads - 1` helpers, and is
 //!   back when all parts are done. The caller always works itself; with no helper at all it does everything.
 //! - A helper that is late or busy delays a call by one part at most: parts are taken from a counter, and an
 //!   invitation that nobody took up is withdrawn.
@@ -50,15 +50,23 @@ const LOOKS: usize = 16;
 /// When the task does, on whatever thread.
 pub(crate) fn each(count: usize, threads: usize, task: impl Fn(usize) + Sync) {
     let next = AtomicUsize::new(0);
-    let work = || {
+    together(threads.min(count), || {
         // Relaxed: the number alone matters; what helpers wrote is passed on when their job ends.
         while let part = next.fetch_add(1, Ordering::Relaxed)
             && part < count
         {
             task(part);
         }
-    };
-    let helpers = threads.min(count).saturating_sub(1);
+    });
+}
+
+/// Does the work on the calling thread and, at the same time, on at most `threads - 1` helpers, which all take parts of it
+/// until there are none. There may be fewer helpers, or none: the caller's own work must be enough.
+///
+/// # Panics
+/// When the work does, on whatever thread.
+pub fn together(threads: usize, work: impl Fn() + Sync) {
+    let helpers = threads.saturating_sub(1);
     if helpers == 0 {
         return work();
     }

@@ -25,8 +25,9 @@ pub struct Source<'a> {
 const THREADS: u32 = 256;
 /// The most blocks of a grid over elements: each does several. Sixteen for each of the multiprocessors of a large GPU.
 const BLOCKS: u64 = 16 * 160;
-/// The most blocks of a grid in its second and third dimension.
+/// The most blocks of a grid in its second and third dimension, and half of the most in its first.
 const BLOCKS_ACROSS: u64 = 65_535;
+const BLOCKS_DOWN: u64 = 1 << 30;
 
 impl Gpu {
     /// Queues a copy of the source into dense row-major memory, as another type where it is one.
@@ -155,13 +156,22 @@ impl Gpu {
             .all(|number| number % 16 == 0);
         let mut whole = u32::from(whole);
         let (across, down, threads) = tile(item);
-        // Down the source in pairs of columns of blocks.
-        let blocks =
-            (2 * planes.rows.div_ceil(down) as u32, planes.columns.div_ceil(2 * across) as u32, batch);
-        let grid = Grid { blocks, threads };
         let kernel = self.need(Kernel::Transpose(item), dtype)?;
-        // SAFETY: the caller's contract; the kernel takes planes and a number.
-        unsafe { self.launch(kernel, grid, stream, [(&raw mut planes).cast(), (&raw mut whole).cast()]) }
+        // Down the source in pairs of columns of blocks, as many at a time as a grid has.
+        let mut left = planes.columns;
+        while left > 0 {
+            planes.columns = left.min(BLOCKS_ACROSS * 2 * across);
+            left -= planes.columns;
+            let pairs = planes.columns.div_ceil(2 * across) as u32;
+            let blocks = (2 * planes.rows.div_ceil(down) as u32, pairs, batch);
+            let grid = Grid { blocks, threads };
+            let arguments = [(&raw mut planes).cast(), (&raw mut whole).cast()];
+            // SAFETY: the caller's contract; the kernel takes planes and a number.
+            unsafe { self.launch(kernel, grid, stream, arguments)? };
+            planes.from = planes.from.wrapping_add(planes.columns as usize * item);
+            planes.to = planes.to.wrapping_offset((planes.columns as i64 * planes.to_pitch) as isize);
+        }
+        Ok(())
     }
 }
 
@@ -249,7 +259,7 @@ fn planes(source: &Source<'_>, runs: &[(i64, i64)], to: *mut u8) -> Option<Plane
     let fits = (16 % item == 0)
         && dense == item
         && batch as u64 <= BLOCKS_ACROSS
-        && (columns as u64).div_ceil(2 * tile(item as usize).0) <= BLOCKS_ACROSS
+        && (rows as u64).div_ceil(tile(item as usize).1) <= BLOCKS_DOWN
         && narrow * item >= 16
         && (narrow >= 16
             || [source.data as i64, to as i64, pitch, rows * item].iter().all(|number| number % 16 == 0));

@@ -97,6 +97,7 @@ functions! {
         error_name = c"cuGetErrorName"(c_int, *mut *const c_char);
         error_text = c"cuGetErrorString"(c_int, *mut *const c_char);
         stream_query = c"cuStreamQuery"(StreamHandle);
+        event_query = c"cuEventQuery"(EventHandle);
         stream_capture = c"cuStreamIsCapturing"(StreamHandle, *mut c_int);
     }
     required {
@@ -118,6 +119,8 @@ functions! {
         memory_info = c"cuMemGetInfo_v2"(free: *mut usize, total: *mut usize);
         allocate = c"cuMemAlloc_v2"(address: *mut Address, bytes: usize);
         free = c"cuMemFree_v2"(address: Address);
+        register = c"cuMemHostRegister_v2"(data: *mut c_void, bytes: usize, flags: c_uint);
+        unregister = c"cuMemHostUnregister"(data: *mut c_void);
         download = c"cuMemcpyDtoHAsync_v2"(to: *mut c_void, from: Address, bytes: usize, stream: StreamHandle);
         upload = c"cuMemcpyHtoDAsync_v2"(to: Address, from: *const c_void, bytes: usize, stream: StreamHandle);
         copy = c"cuMemcpyDtoDAsync_v2"(to: Address, from: Address, bytes: usize, stream: StreamHandle);
@@ -211,6 +214,18 @@ impl Driver {
         match Status(unsafe { (self.table.stream_query)(stream) }) {
             Status::NOT_READY => Ok(false),
             Status(status) => self.check(c"cuStreamQuery", status).map(|()| true),
+        }
+    }
+
+    /// Whether what an event was recorded after is done.
+    ///
+    /// # Safety
+    /// The event is alive, and of the current context.
+    pub(crate) unsafe fn is_over(&self, event: EventHandle) -> Result<bool> {
+        // SAFETY: the caller's contract.
+        match Status(unsafe { (self.table.event_query)(event) }) {
+            Status::NOT_READY => Ok(false),
+            Status(status) => self.check(c"cuEventQuery", status).map(|()| true),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::driver::{ContextHandle, Driver};
 use crate::kernels::Kernels;
+use crate::lanes::Kept;
 use crate::stream::{Events, Stream};
 use std::ptr;
 use std::sync::OnceLock;
@@ -16,13 +17,14 @@ pub struct Gpu {
     pub(crate) context: ContextHandle,
     pub(crate) events: Events,
     pub(crate) kernels: Kernels,
+    pub(crate) kept: Kept,
     meeting: OnceLock<Stream>,
     index: i32,
 }
 
 // SAFETY: the driver's functions may be called from any thread; a context is made current by the thread that needs it.
 unsafe impl Send for Gpu {}
-// SAFETY: as above; what changes lies behind the lock of `events`.
+// SAFETY: as above; what changes lies behind locks of its own.
 unsafe impl Sync for Gpu {}
 
 impl Gpu {
@@ -66,6 +68,7 @@ impl Gpu {
             context,
             events: Events::new(),
             kernels: Kernels::default(),
+            kept: Kept::default(),
             meeting: OnceLock::new(),
             index,
         })

@@ -38,6 +38,7 @@ pub fn place_of(address: usize) -> Result<Device> {
 pub struct DeviceBlock {
     gpu: &'static Gpu,
     address: Address,
+    bytes: usize,
     stream: Stream,
     /// Whether it is given back by the stream itself, when that is past what uses it; else the host waits for that.
     ordered: bool,
@@ -53,9 +54,10 @@ impl DeviceBlock {
         let (mut address, bytes) = (0, bytes.max(1));
         // SAFETY: a place for the address; the context is entered, and the caller's stream is alive.
         match unsafe { gpu.driver.allocate_ordered(&raw mut address, bytes, stream.raw()) } {
-            Some(Ok(())) => Ok(Self { gpu, address, stream, ordered: true }),
+            Some(Ok(())) => Ok(Self { gpu, address, bytes, stream, ordered: true }),
             Some(Err(error)) if error.kind() == ErrorKind::OutOfMemory => Err(out_of_memory(gpu, bytes)),
-            // Devices without pools say that they do not support it.
+            // Old drivers do not have it, and some devices have no pools.
+            Some(Err(error)) if error.kind() != ErrorKind::UnsupportedDevice => Err(error),
             Some(Err(_)) | None => Self::plain(gpu, bytes, stream),
         }
     }
@@ -69,10 +71,15 @@ impl DeviceBlock {
         let mut address = 0;
         // SAFETY: a place for the address; the context is entered.
         match unsafe { gpu.driver.allocate(&raw mut address, bytes.max(1)) } {
-            Ok(()) => Ok(Self { gpu, address, stream, ordered: false }),
+            Ok(()) => Ok(Self { gpu, address, bytes, stream, ordered: false }),
             Err(error) if error.kind() == ErrorKind::OutOfMemory => Err(out_of_memory(gpu, bytes)),
             Err(error) => Err(error),
         }
+    }
+
+    /// How long it is.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Where it starts.

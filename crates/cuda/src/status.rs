@@ -13,6 +13,7 @@ impl Status {
     pub(crate) const NO_DEVICE: Self = Self(100);
     pub(crate) const INVALID_DEVICE: Self = Self(101);
     pub(crate) const NOT_READY: Self = Self(600);
+    pub(crate) const NOT_SUPPORTED: Self = Self(801);
     pub(crate) const CAPTURE_IMPLICIT: Self = Self(906);
 }
 
@@ -29,6 +30,10 @@ pub(crate) fn error(symbol: &CStr, status: Status, words: &str) -> Error {
         Status::INVALID_DEVICE => {
             Error::new(ErrorKind::UnsupportedDevice, format!("there is no such GPU ({words})"))
                 .with_hint("name one that nvidia-smi lists")
+        }
+        Status::NOT_SUPPORTED => {
+            Error::new(ErrorKind::UnsupportedDevice, format!("the GPU has no {call} ({words})"))
+                .with_hint("update the NVIDIA driver")
         }
         // Kernels fail where somebody next asks; what failed is rarely what was called.
         _ => Error::new(ErrorKind::DeviceFailed, format!("CUDA failed in {call}: {words}"))

@@ -57,6 +57,18 @@ pub enum Side {
     Nothing,
 }
 
+impl Side {
+    /// The side as it is to be remembered: the default stream of a thread is another one on every thread.
+    #[must_use]
+    pub fn lasting(self) -> Self {
+        const PER_THREAD: usize = 2;
+        match self {
+            Self::Stream(Stream(PER_THREAD)) => Self::Everything,
+            other => other,
+        }
+    }
+}
+
 /// Events that are not in use. Making one costs more than using it.
 pub(crate) struct Events(Mutex<Vec<Event>>);
 
@@ -121,6 +133,13 @@ impl Gpu {
                         "wait for that work before the capture begins, or queue it on the captured stream",
                     )),
                 };
+            }
+            if after == Side::Everything && self.is_captured(before)? {
+                return Err(Error::new(
+                    ErrorKind::InvalidArgument,
+                    "work on streams that have no name cannot wait for a stream that is captured",
+                )
+                .with_hint("share with JAX or TensorFlow before the capture begins, or after it"));
             }
             let event = self.events.take(self)?;
             let ordered = self.link(before, &event, after);

@@ -1,40 +1,263 @@
-//! Bytes between a GPU and the host, and between GPUs.
+//! Tensors between a GPU and the host, and bytes between GPUs.
+//!
+//! # What it promises
+//!
+//! - [`Gpu::fetch`] and [`Gpu::send`] take any layout and type on either side, and move each element over the link once.
+//!   Downloads are gathered and cast on the GPU, slab by slab, through scratch memory there: its memory is fifty times as
+//!   quick as the link, the host's is not. Uploads are gathered on the host, which reads every element anyway, and cross in
+//!   the narrower of the two types.
+//! - They wait for the bytes. Whatever happens, nothing that was queued uses the caller's memory when they are back.
+//!
+//! # How
+//!
+//! There are three roads ([`Road`]). Few bytes are one call of the driver's. Where the host's memory is pinned the GPU
+//! copies by itself. All else goes through pinned buffers, on several threads ([`lanes`]).
 
+use crate::convert::Source;
 use crate::driver::Address;
 use crate::gpu::Gpu;
+use crate::lanes::{self, Lanes, OnGpu, OnHost};
+use crate::memory::DeviceBlock;
+use crate::pinned::is_pinned;
 use crate::stream::{Side, Stream};
-use tensorferry_core::Result;
+use crate::watch::Watch;
+use tensorferry_core::host::HostBlock;
+use tensorferry_core::pieces::Pieces;
+use tensorferry_core::{ByteOrder, DType, ErrorKind, Layout, Result, pack};
+
+/// Bytes of a download from which the driver's own copy is not the quickest.
+pub(crate) const SMALL: usize = 256 << 10;
+/// Bytes of an upload from which the driver's own copy is not the quickest.
+pub const SMALL_UPLOAD: usize = 1 << 20;
+/// The smallest slab for which it is worth trying to get scratch memory, and the largest that is asked for. Fresh memory
+/// takes the GPU a quarter of the time that the link takes for as many bytes.
+const SLABS: (usize, usize) = (8 << 20, 32 << 20);
+
+/// How bytes cross between a GPU and the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Road {
+    /// By one call of the driver's.
+    Driver,
+    /// By the GPU itself, into or from pinned memory.
+    Pinned,
+    /// Through pinned buffers, on several threads.
+    Lanes(Lanes),
+}
+
+/// Host memory to fill.
+#[derive(Clone, Copy)]
+pub struct Destination<'a> {
+    /// Where the first element goes.
+    pub data: *mut u8,
+    /// Element type.
+    pub dtype: DType,
+    /// Shape and strides.
+    pub layout: &'a Layout,
+}
 
 impl Gpu {
-    /// Copies bytes to the host, after what is queued on the stream, and waits for them.
+    /// Brings a tensor to the host, after what is queued on a side, and waits for it.
     ///
     /// # Errors
-    /// When the device fails, or an earlier kernel has.
+    /// When the device fails or has no scratch memory, or the transfer is called off.
     ///
     /// # Safety
-    /// So many bytes are readable on this GPU and writable on the host; the stream is alive, and of this GPU.
-    pub unsafe fn download(&self, from: *const u8, to: *mut u8, bytes: usize, stream: Stream) -> Result<()> {
+    /// The source is memory of this GPU, the destination is writable, of the same shape, and nobody else's; both live until
+    /// this is back. With [`Road::Pinned`] the driver knows the destination's memory. As [`Gpu::order`] for the side.
+    pub unsafe fn fetch(
+        &'static self,
+        source: &Source<'_>,
+        to: &Destination<'_>,
+        after: Side,
+        road: Road,
+        watch: &Watch,
+    ) -> Result<()> {
+        if source.layout.is_empty() {
+            return Ok(());
+        }
         let _entered = self.enter()?;
-        // SAFETY: the caller's contract; both live until the wait is over.
+        let wire = to.dtype;
+        let plain = to.layout.is_dense();
+        let road = match road {
+            Road::Lanes(lanes) if !lanes::are_open(self, lanes, to.layout.bytes()) => Road::Driver,
+            road => road,
+        };
+        // SAFETY: the caller's contract, for all that follows.
         unsafe {
-            let queued = self.driver.download(to.cast(), from as Address, bytes, stream.raw());
+            let own = self.transfer_stream(0)?;
+            let stream = match (road, after) {
+                (Road::Driver, Side::Stream(stream)) => stream,
+                (Road::Pinned, _) => {
+                    // Pinned memory is copied from by others without our knowing: an array that went, and whose memory
+                    // this is now, may still be on its way somewhere.
+                    self.order(Side::Everything, Side::Stream(own))?;
+                    own
+                }
+                _ => {
+                    self.order(after, Side::Stream(own))?;
+                    own
+                }
+            };
+            let bring = |from: Address, to: &Destination<'_>| -> Result<()> {
+                let Destination { data, dtype, layout } = *to;
+                let from = OnGpu { data: from, dtype: wire };
+                match road {
+                    Road::Lanes(lanes) => {
+                        let to = OnHost { data, dtype, layout, order: ByteOrder::Native };
+                        lanes::download(self, from, to, Side::Stream(stream), lanes, watch)
+                    }
+                    _ if plain => {
+                        let queued =
+                            self.driver.download(data.cast(), from.data, layout.bytes(), stream.raw());
+                        watch.add(layout.bytes());
+                        queued
+                    }
+                    _ => self.bring_by_a_block(from, to, stream),
+                }
+            };
+            let brought = if source.is_dense_as(wire) {
+                bring(source.data as Address, to)
+            } else {
+                self.bring_in_slabs(source, to, wire, stream, watch, bring)
+            };
             // Whatever was queued before a failure must not write to memory that is given back.
-            self.wait(Side::Stream(stream)).and(queued)
+            self.wait(Side::Stream(stream)).and(brought)
         }
     }
 
-    /// Copies bytes from the host, after what is queued on the stream, and waits for them.
-    ///
-    /// # Errors
-    /// When the device fails, or an earlier kernel has.
+    /// Packs and casts on the GPU, slab by slab, and brings each.
     ///
     /// # Safety
-    /// So many bytes are readable on the host and writable on this GPU; the stream is alive, and of this GPU.
-    pub unsafe fn upload(&self, from: *const u8, to: *mut u8, bytes: usize, stream: Stream) -> Result<()> {
-        let _entered = self.enter()?;
-        // SAFETY: the caller's contract; both live until the wait is over.
+    /// As [`Gpu::fetch`].
+    unsafe fn bring_in_slabs(
+        &'static self,
+        source: &Source<'_>,
+        to: &Destination<'_>,
+        wire: DType,
+        stream: Stream,
+        watch: &Watch,
+        bring: impl Fn(Address, &Destination<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let whole = source.layout.count() * wire.size();
+        let (least, most) = if to.layout.is_dense() { SLABS } else { (whole, whole) };
+        let scratch = self.scratch(whole.min(most), least, stream)?;
+        let pieces = Pieces::new(source.layout, scratch.bytes() / wire.size());
+        for number in 0..pieces.count() {
+            watch.check()?;
+            let piece = pieces.get(number)?;
+            let data = source.data.wrapping_offset(piece.offset as isize);
+            let part = Source { data, layout: &piece.layout, ..*source };
+            // SAFETY: the caller's contract; the scratch memory has room for a piece.
+            unsafe { self.convert(&part, scratch.data(), wire, stream)? };
+            if pieces.count() == 1 {
+                return bring(scratch.data() as Address, to);
+            }
+            let layout = Layout::dense(to.dtype.size(), &[piece.layout.count() as i64])?;
+            let data = to.data.wrapping_add(piece.first * to.dtype.size());
+            bring(scratch.data() as Address, &Destination { data, dtype: to.dtype, layout: &layout })?;
+        }
+        Ok(())
+    }
+
+    /// As much scratch memory as there is, up to the whole, and down to the least.
+    fn scratch(&'static self, whole: usize, least: usize, stream: Stream) -> Result<DeviceBlock> {
+        let mut bytes = whole;
+        loop {
+            match DeviceBlock::new(self, bytes, stream) {
+                Err(error) if error.kind() == ErrorKind::OutOfMemory && bytes / 2 >= least.min(whole) => {
+                    bytes /= 2
+                }
+                made => return made,
+            }
+        }
+    }
+
+    /// Few bytes that are not in the place or of the type in which they are wanted.
+    ///
+    /// # Safety
+    /// As [`Gpu::fetch`].
+    unsafe fn bring_by_a_block(&self, from: OnGpu, to: &Destination<'_>, stream: Stream) -> Result<()> {
+        let layout = Layout::dense(from.dtype.size(), to.layout.shape())?;
+        let block = HostBlock::new(layout.bytes())?;
+        let source =
+            pack::Source { data: block.data(), dtype: from.dtype, layout: &layout, order: ByteOrder::Native };
+        let target = pack::Destination { data: to.data, dtype: to.dtype, layout: to.layout };
+        // SAFETY: the caller's contract; the block has room for the elements.
         unsafe {
-            let queued = self.driver.upload(to as Address, from.cast(), bytes, stream.raw());
+            let queued = self.driver.download(block.data().cast(), from.data, layout.bytes(), stream.raw());
+            self.wait(Side::Stream(stream)).and(queued)?;
+            pack::convert(&source, &target, 1)
+        }
+    }
+
+    /// Brings a tensor from the host into dense memory of this GPU, on a stream, and waits for it.
+    ///
+    /// # Errors
+    /// When the device fails or has no scratch memory, or the transfer is called off.
+    ///
+    /// # Safety
+    /// The source is readable host memory, the target has room for its elements and is nobody else's; both live until this
+    /// is back. The stream is alive, and of this GPU.
+    pub unsafe fn send(
+        &'static self,
+        source: &Source<'_>,
+        to: *mut u8,
+        dtype: DType,
+        stream: Stream,
+        lanes: Lanes,
+        watch: &Watch,
+    ) -> Result<()> {
+        if source.layout.is_empty() {
+            return Ok(());
+        }
+        let _entered = self.enter()?;
+        let wire = narrower(source.dtype, dtype, source.order);
+        // SAFETY: the caller's contract; scratch memory has room for the elements as they cross.
+        unsafe {
+            if wire == dtype {
+                return self.bring_here(source, OnGpu { data: to as Address, dtype }, stream, lanes, watch);
+            }
+            let layout = Layout::dense(wire.size(), source.layout.shape())?;
+            let scratch = DeviceBlock::new(self, layout.bytes(), stream)?;
+            let there = OnGpu { data: scratch.data() as Address, dtype: wire };
+            self.bring_here(source, there, stream, lanes, watch)?;
+            let packed =
+                Source { data: scratch.data(), dtype: wire, layout: &layout, order: ByteOrder::Native };
+            self.convert(&packed, to, dtype, stream)
+        }
+    }
+
+    /// # Safety
+    /// As [`Gpu::send`].
+    unsafe fn bring_here(
+        &'static self,
+        source: &Source<'_>,
+        to: OnGpu,
+        stream: Stream,
+        lanes: Lanes,
+        watch: &Watch,
+    ) -> Result<()> {
+        let bytes = source.layout.count() * to.dtype.size();
+        let lanes = lanes.for_upload(bytes);
+        let Source { data, dtype, layout, order } = *source;
+        let plain = source.is_dense_as(to.dtype);
+        // SAFETY: the caller's contract; the block has room for the packed source.
+        unsafe {
+            if bytes >= SMALL_UPLOAD && !(plain && is_pinned(data)) && lanes::are_open(self, lanes, bytes) {
+                let from = OnHost { data: data.cast_mut(), dtype, layout, order };
+                return lanes::upload(self, from, to, Side::Stream(stream), lanes, watch);
+            }
+            if plain {
+                let queued = self.driver.upload(to.data, data.cast(), bytes, stream.raw());
+                watch.add(bytes);
+                return self.wait(Side::Stream(stream)).and(queued);
+            }
+            let dense = Layout::dense(to.dtype.size(), layout.shape())?;
+            let block = HostBlock::new(bytes)?;
+            let target = pack::Destination { data: block.data(), dtype: to.dtype, layout: &dense };
+            pack::convert(&pack::Source { data, dtype, layout, order }, &target, 1)?;
+            let queued = self.driver.upload(to.data, block.data().cast(), bytes, stream.raw());
+            watch.add(bytes);
             self.wait(Side::Stream(stream)).and(queued)
         }
     }
@@ -59,4 +282,17 @@ impl Gpu {
         // SAFETY: the caller's contract.
         unsafe { self.driver.copy_to_peer(to, other.context, from, self.context, bytes, stream.raw()) }
     }
+}
+
+impl Source<'_> {
+    /// Whether its bytes are, one after the other, those of dense elements of this type.
+    pub fn is_dense_as(&self, dtype: DType) -> bool {
+        self.dtype == dtype && self.order == ByteOrder::Native && self.layout.is_dense()
+    }
+}
+
+/// The type in which elements cross the link: the narrower, cast on the side that has it. Elements whose bytes are the
+/// other way round are turned before they go.
+fn narrower(from: DType, to: DType, order: ByteOrder) -> DType {
+    if from.size() < to.size() && order == ByteOrder::Native { from } else { to }
 }

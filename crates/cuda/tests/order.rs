@@ -6,7 +6,7 @@
 
 use std::ffi::CString;
 use tensorferry_core::{ByteOrder, DType, ErrorKind, Layout};
-use tensorferry_cuda::{DeviceBlock, Gpu, Side, Source, Stream, place_of};
+use tensorferry_cuda::{Destination, DeviceBlock, Gpu, Lanes, Road, Side, Source, Stream, Watch, place_of};
 
 unsafe extern "C" {
     fn dlopen(name: *const i8, flags: i32) -> *mut std::ffi::c_void;
@@ -28,6 +28,35 @@ fn fail(name: &str, after: u64, status: i32) {
 
 fn gpu() -> &'static Gpu {
     Gpu::get(0).expect("the stand-in driver: run `make test-rust`")
+}
+
+const LANES: Lanes = Lanes { threads: 2, chunk: 256 << 10 };
+
+unsafe fn upload(
+    gpu: &'static Gpu,
+    from: *const u8,
+    to: *mut u8,
+    bytes: usize,
+    stream: Stream,
+) -> tensorferry_core::Result<()> {
+    let layout = Layout::dense(1, &[bytes as i64])?;
+    let source = Source { data: from, dtype: DType::UInt8, layout: &layout, order: ByteOrder::Native };
+    // SAFETY: the callers of these tests vouch for their memory.
+    unsafe { gpu.send(&source, to, DType::UInt8, stream, LANES, &Watch::default()) }
+}
+
+unsafe fn download(
+    gpu: &'static Gpu,
+    from: *const u8,
+    to: *mut u8,
+    bytes: usize,
+    stream: Stream,
+) -> tensorferry_core::Result<()> {
+    let layout = Layout::dense(1, &[bytes as i64])?;
+    let source = Source { data: from, dtype: DType::UInt8, layout: &layout, order: ByteOrder::Native };
+    let to = Destination { data: to, dtype: DType::UInt8, layout: &layout };
+    // SAFETY: as above.
+    unsafe { gpu.fetch(&source, &to, Side::Stream(stream), Road::Driver, &Watch::default()) }
 }
 
 /// A stream of its own for each test: `meeting` is shared.
@@ -70,14 +99,14 @@ fn work_is_seen_only_in_order() {
     let (mut old, mut new) = ([0f32; 3], [0f32; 3]);
     // SAFETY: blocks and arrays of twelve bytes, alive until the end.
     unsafe {
-        gpu.upload(values.as_ptr().cast(), device.data(), 12, reader).unwrap();
+        upload(gpu, values.as_ptr().cast(), device.data(), 12, reader).unwrap();
         gpu.convert(&source(device.data(), &layout), other.data(), DType::Float32, work).unwrap();
         // A reader that does not wait sees what was there before.
-        gpu.download(other.data(), old.as_mut_ptr().cast(), 12, reader).unwrap();
+        download(gpu, other.data(), old.as_mut_ptr().cast(), 12, reader).unwrap();
         assert_ne!(old, values);
         assert!(!gpu.is_done(Side::Stream(work)).unwrap());
         gpu.order(Side::Stream(work), Side::Stream(reader)).unwrap();
-        gpu.download(other.data(), new.as_mut_ptr().cast(), 12, reader).unwrap();
+        download(gpu, other.data(), new.as_mut_ptr().cast(), 12, reader).unwrap();
         assert_eq!(new, values);
         assert!(gpu.is_done(Side::Stream(work)).unwrap() && gpu.is_done(Side::Nothing).unwrap());
         assert!(!gpu.is_done(Side::Everything).unwrap());
@@ -85,10 +114,10 @@ fn work_is_seen_only_in_order() {
         for (before, after) in
             [(Side::Everything, Side::Stream(reader)), (Side::Stream(work), Side::Everything)]
         {
-            gpu.upload([0f32; 3].as_ptr().cast(), other.data(), 12, reader).unwrap();
+            upload(gpu, [0f32; 3].as_ptr().cast(), other.data(), 12, reader).unwrap();
             gpu.convert(&source(device.data(), &layout), other.data(), DType::Float32, work).unwrap();
             gpu.order(before, after).unwrap();
-            gpu.download(other.data(), new.as_mut_ptr().cast(), 12, reader).unwrap();
+            download(gpu, other.data(), new.as_mut_ptr().cast(), 12, reader).unwrap();
             assert_eq!(new, values);
         }
     }
@@ -103,7 +132,7 @@ fn packing_and_casting() {
         [(&[8, 6], &[4, 32]), (&[3, 4], &[64, 8]), (&[2, 8, 3], &[96, 4, 32]), (&[48], &[-4])];
     // SAFETY: blocks that hold the values, in the larger type too.
     unsafe {
-        gpu.upload(values.as_ptr().cast(), device.data(), values.len() * 4, Stream::LEGACY).unwrap();
+        upload(gpu, values.as_ptr().cast(), device.data(), values.len() * 4, Stream::LEGACY).unwrap();
         for (shape, strides) in layouts {
             let layout = Layout::strided(4, shape, strides).unwrap();
             let start = if strides[0] < 0 { device.data().add(47 * 4) } else { device.data() };
@@ -124,18 +153,18 @@ fn packing_and_casting() {
             let count = layout.count();
             gpu.convert(&source(start, &layout), packed.data(), DType::Float32, Stream::LEGACY).unwrap();
             let mut found = vec![0f32; count];
-            gpu.download(packed.data(), found.as_mut_ptr().cast(), count * 4, Stream::LEGACY).unwrap();
+            download(gpu, packed.data(), found.as_mut_ptr().cast(), count * 4, Stream::LEGACY).unwrap();
             assert_eq!(found, expected);
             gpu.convert(&source(start, &layout), packed.data(), DType::Float64, Stream::LEGACY).unwrap();
             let mut found = vec![0f64; count];
-            gpu.download(packed.data(), found.as_mut_ptr().cast(), count * 8, Stream::LEGACY).unwrap();
+            download(gpu, packed.data(), found.as_mut_ptr().cast(), count * 8, Stream::LEGACY).unwrap();
             assert!(found.iter().zip(&expected).all(|(f, e)| *f == f64::from(*e)));
         }
         // To the other GPU.
         let far = DeviceBlock::new(Gpu::get(1).unwrap(), 8, Stream::LEGACY).unwrap();
         gpu.copy_to(Gpu::get(1).unwrap(), device.data(), far.data(), 8, Stream::LEGACY).unwrap();
         let mut found = [0f32; 2];
-        Gpu::get(1).unwrap().download(far.data(), found.as_mut_ptr().cast(), 8, Stream::LEGACY).unwrap();
+        download(Gpu::get(1).unwrap(), far.data(), found.as_mut_ptr().cast(), 8, Stream::LEGACY).unwrap();
         assert_eq!(found, values[..2]);
     }
 }
@@ -157,9 +186,9 @@ fn failures_are_told() {
         assert_eq!(error.kind(), ErrorKind::DeviceFailed);
         assert!(error.fact().contains("CUDA_ERROR_LAUNCH_FAILED: unspecified launch failure"), "{error}");
         fail("cuMemcpyDtoHAsync_v2", 0, 12_345);
-        let error = gpu.download(device.data(), found.as_mut_ptr(), 16, Stream::LEGACY).unwrap_err();
+        let error = download(gpu, device.data(), found.as_mut_ptr(), 16, Stream::LEGACY).unwrap_err();
         assert!(error.fact().contains("error 12345"), "{error}");
         // And then all is well again.
-        gpu.download(device.data(), found.as_mut_ptr(), 16, Stream::LEGACY).unwrap();
+        download(gpu, device.data(), found.as_mut_ptr(), 16, Stream::LEGACY).unwrap();
     }
 }

@@ -7,21 +7,22 @@ use crate::errors::{Failure, Result, fail, not_a_tensor};
 use crate::frameworks::{Framework, Target, registered};
 use crate::gpu;
 use crate::kinds::Recognised;
+use crate::moving::{self, Moving};
 use crate::owner::Owner;
+use crate::progress::Progress;
 use crate::protocols;
 use crate::recognise::recognise;
 use crate::settings;
 use crate::source::{Memory, Source};
-use crate::streams::Streams;
+use crate::streams::{Room, Streams};
 use crate::trace;
 use crate::wishes::Asked;
 use pyo3::prelude::*;
-use smallvec::smallvec;
 use std::time::Instant;
 use tensorferry_core::host::HostBlock;
-use tensorferry_core::plan::{self, Holds, Places, Plan, Reason, Route, TargetFacts, Wanted, Wishes};
+use tensorferry_core::plan::{self, Holds, Places, Plan, Route, TargetFacts, Wanted, Wishes};
 use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout, Tensor, frozen, pack};
-use tensorferry_cuda::{Gpu, Side};
+use tensorferry_cuda::{Gpu, Lanes, Side, Watch};
 
 /// Copies of at least this many bytes let other Python threads run; below it, letting go costs more.
 const DETACH_FROM: usize = 64 << 10;
@@ -32,6 +33,21 @@ pub(crate) struct Journey {
     pub(crate) wishes: Wishes,
     /// The stream on which the caller will use the result.
     pub(crate) stream: Option<Asked>,
+    /// Who wants to see how far it is.
+    pub(crate) progress: Option<Progress>,
+}
+
+impl Journey {
+    /// Without wishes.
+    pub(crate) fn plain(target: Target) -> Self {
+        Self { target, wishes: Wishes::NONE, stream: None, progress: None }
+    }
+
+    /// How bytes are shared out that cross between a GPU and memory that is there already.
+    pub(crate) fn lanes(&self) -> Result<Lanes> {
+        let lanes = settings::transfer();
+        Ok(self.wishes.budget.map_or(Ok(lanes), |budget| lanes.within(budget))?)
+    }
 }
 
 /// Reads any object that is a tensor.
@@ -154,8 +170,25 @@ pub(crate) fn planned<'py>(
     Ok(result)
 }
 
+/// Begins the trip of one tensor, and says what it will be if that is to be reported.
+pub(crate) fn begin_one<'py>(
+    object: &Bound<'py, PyAny>,
+    recognised: Recognised,
+    journey: &Journey,
+    reported: bool,
+) -> Result<(moving::Begun<'py>, Option<crate::report::PlanReport>)> {
+    let py = object.py();
+    let source = read(object, recognised)?;
+    let target = journey.target.facts(py)?;
+    let facts = source.facts();
+    let plan = plan::decide(&facts, target, &journey.wishes)?;
+    check_stream(&facts, &plan, journey)?;
+    let report = reported.then(|| crate::report::PlanReport::new(&facts, target, &plan));
+    Ok((begin(py, source, target, &plan, journey, true)?, report))
+}
+
 /// Sees that a stream is named only where there is one: work on the host is finished when a call returns.
-fn check_stream(source: &plan::SourceFacts<'_>, plan: &Plan, journey: &Journey) -> Result<()> {
+pub(crate) fn check_stream(source: &plan::SourceFacts<'_>, plan: &Plan, journey: &Journey) -> Result<()> {
     if journey.stream.is_none() || source.device.is_cuda() || plan.device.is_cuda() {
         return Ok(());
     }
@@ -194,8 +227,24 @@ fn run<'py>(
     plan: &Plan,
     journey: &Journey,
 ) -> Result<Bound<'py, PyAny>> {
+    match begin(py, source, target, plan, journey, false)? {
+        moving::Begun::Done(result) => Ok(result),
+        moving::Begun::Moving(moving) => moving::drive(py, moving, journey.progress.as_ref()),
+    }
+}
+
+/// Does what needs the interpreter. Copies between a GPU and the host, and all others if the caller wants them `later`, are
+/// left to be done.
+pub(crate) fn begin<'py>(
+    py: Python<'py>,
+    source: Source<'py>,
+    target: &TargetFacts,
+    plan: &Plan,
+    journey: &Journey,
+    later: bool,
+) -> Result<moving::Begun<'py>> {
     let tensor = match &plan.route {
-        Route::Itself => return itself(py, source, target, journey),
+        Route::Itself => return itself(py, source, target, journey).map(moving::Begun::Done),
         Route::Share => {
             let mut source = source;
             let streams = source.take_streams();
@@ -203,19 +252,43 @@ fn run<'py>(
             flag(&mut tensor, target, plan.access);
             let tensor = lent(tensor, target);
             if let Some(streams) = streams {
-                return share_gpu(py, tensor, streams, journey.target, journey.stream.as_ref());
+                return share_gpu(py, tensor, streams, journey.target, journey.stream.as_ref())
+                    .map(moving::Begun::Done);
             }
             tensor
         }
         Route::Copy(_) if plan.device.is_cuda() => return copy_to_gpu(py, source, target, plan, journey),
-        Route::Copy(_) => {
-            let mut tensor =
-                if plan.target_copies() { in_place(source)? } else { copy(py, source, target, plan)? };
+        Route::Copy(_) if plan.target_copies() => {
+            let mut tensor = in_place(source)?;
             flag(&mut tensor, target, plan.access);
             tensor
         }
+        Route::Copy(_) => match copy(py, source, target, plan, later)? {
+            Copied::Here(mut tensor) => {
+                flag(&mut tensor, target, plan.access);
+                tensor
+            }
+            Copied::Later(total, work) => {
+                return Ok(moving::Begun::Moving(delivered(total, work, plan, journey.target)));
+            }
+        },
     };
-    journey.target.write(py, tensor)
+    journey.target.write(py, tensor).map(moving::Begun::Done)
+}
+
+/// Moves bytes into a block, and then makes the target's tensor of that.
+fn delivered(total: usize, (work, shape): (Fetch, Vec<i64>), plan: &Plan, target: Target) -> Moving {
+    let (dtype, access) = (plan.dtype, plan.access);
+    Moving {
+        total,
+        work: Box::new(move |watch| work(watch).map(Some)),
+        finish: Box::new(move |py, block| {
+            let block = block.map_or_else(|| HostBlock::new(0), Ok)?;
+            let mut tensor = of_block(block, dtype, Layout::dense(dtype.size(), &shape)?)?;
+            flag(&mut tensor, target.facts(py)?, access);
+            Ok(target.write(py, tensor)?.unbind())
+        }),
+    }
 }
 
 /// Gives the source back; a stream that was asked for waits for what is queued on it.
@@ -289,7 +362,7 @@ fn copy_to_gpu<'py>(
     target: &TargetFacts,
     plan: &Plan,
     journey: &Journey,
-) -> Result<Bound<'py, PyAny>> {
+) -> Result<moving::Begun<'py>> {
     let framework = journey.target.builtin()?;
     check_named_stream(framework, target, journey.stream.as_ref())?;
     let mut source = source;
@@ -302,18 +375,27 @@ fn copy_to_gpu<'py>(
                 && fits(&tensor, target, plan.dtype)
                 && let Some(streams) = streams
             {
-                return share_gpu(py, tensor, streams, journey.target, journey.stream.as_ref());
+                return share_gpu(py, tensor, streams, journey.target, journey.stream.as_ref())
+                    .map(moving::Begun::Done);
             }
             tensor
         }
     };
-    let streams = if tensor.device().is_host() { None } else { streams.as_ref() };
+    let streams = if tensor.device().is_host() { None } else { streams };
     let near = gpu_of(target, plan.device)?;
     // On the stream where it will be used: its allocator hands it out again in the order of that one.
     let stream = journey.stream.as_ref().map(|asked| asked.stream);
     let room = framework.allocate(py, plan.dtype, tensor.layout().shape(), near, stream)?;
-    gpu::fill(py, &tensor, streams, &room, plan.dtype, plan.device)?;
-    Ok(room.object)
+    let Room { object, data, streams: Streams { gives, takes, keeper, .. } } = room;
+    let total = tensor.layout().count() * plan.dtype.size();
+    let filled = gpu::Target { data, dtype: plan.dtype, device: plan.device, gives, takes };
+    let work = gpu::fill(tensor, streams, filled, keeper, settings::transfer());
+    let result = object.unbind();
+    Ok(moving::Begun::Moving(Moving {
+        total,
+        work: Box::new(move |watch| work(watch).map(|()| None)),
+        finish: Box::new(move |_, _| Ok(result)),
+    }))
 }
 
 /// Says to a target that listens that the memory is only to be read.
@@ -326,7 +408,7 @@ fn flag(tensor: &mut Tensor<Owner>, target: &TargetFacts, access: Access) {
 
 /// The memory of a source that the planner found readable in place.
 #[inline(always)]
-fn in_place(source: Source<'_>) -> Result<Tensor<Owner>> {
+pub(crate) fn in_place(source: Source<'_>) -> Result<Tensor<Owner>> {
     match source.memory {
         Memory::Here(tensor) => Ok(tensor),
         Memory::Later { .. } => Err(fail(
@@ -359,8 +441,25 @@ fn mark(tensor: Tensor<Owner>) -> Tensor<Owner> {
     tensor.map_owner(|owner| owner.frozen(mark))
 }
 
+/// Brings values into a block.
+type Fetch = Box<dyn FnOnce(&Watch) -> tensorferry_core::Result<HostBlock> + Send>;
+
+/// A copy in host memory of our own.
+enum Copied {
+    /// Made.
+    Here(Tensor<Owner>),
+    /// To be made: so many bytes, of this shape.
+    Later(usize, (Fetch, Vec<i64>)),
+}
+
 /// Memory of our own with the source's values, in the type that the plan names.
-fn copy(py: Python<'_>, source: Source<'_>, target: &TargetFacts, plan: &Plan) -> Result<Tensor<Owner>> {
+fn copy(
+    py: Python<'_>,
+    source: Source<'_>,
+    target: &TargetFacts,
+    plan: &Plan,
+    later: bool,
+) -> Result<Copied> {
     let mut source = source;
     let streams = source.take_streams();
     let tensor = match source.memory {
@@ -371,18 +470,34 @@ fn copy(py: Python<'_>, source: Source<'_>, target: &TargetFacts, plan: &Plan) -
                 && tensor.access() == Access::ReadWrite
                 && fits(&tensor, target, plan.dtype)
             {
-                return Ok(tensor);
+                return Ok(Copied::Here(tensor));
             }
             tensor
         }
     };
+    let (shape, dtype) = (tensor.layout().shape().to_vec(), plan.dtype);
+    let total = tensor.layout().count() * dtype.size();
     match streams {
-        Some(streams) if tensor.device().is_cuda() => gpu::download(py, &tensor, &streams, plan.dtype),
-        _ => packed(py, &tensor, plan.dtype),
+        Some(streams) if tensor.device().is_cuda() => {
+            let work = gpu::download(tensor, streams, dtype, settings::transfer());
+            Ok(Copied::Later(total, (Box::new(work), shape)))
+        }
+        _ if later => {
+            let held = gpu::Held::new(tensor, [None, None]);
+            let work = move |_: &Watch| {
+                let tensor = &{ &held }.tensor;
+                let layout = Layout::dense(dtype.size(), tensor.layout().shape())?;
+                let block = HostBlock::new(layout.bytes())?;
+                job(tensor, block.data(), dtype, &layout).run()?;
+                Ok(block)
+            };
+            Ok(Copied::Later(total, (Box::new(work), shape)))
+        }
+        _ => packed(py, &tensor, dtype).map(Copied::Here),
     }
 }
 
-fn materialise(object: &Bound<'_, PyAny>, pending: plan::Pending) -> Result<Tensor<Owner>> {
+pub(crate) fn materialise(object: &Bound<'_, PyAny>, pending: plan::Pending) -> Result<Tensor<Owner>> {
     match recognise(object)? {
         Recognised::Tensor(framework, _) => framework.framework().materialise(object, pending),
         _ => Err(not_a_tensor(object)),
@@ -408,11 +523,16 @@ fn fits(tensor: &Tensor<Owner>, target: &TargetFacts, dtype: DType) -> bool {
     plan::decide(&facts, target, &wishes).is_ok_and(|plan| plan.shares() || plan.target_copies())
 }
 
-fn packed(py: Python<'_>, source: &Tensor<Owner>, dtype: DType) -> Result<Tensor<Owner>> {
+pub(crate) fn packed(py: Python<'_>, source: &Tensor<Owner>, dtype: DType) -> Result<Tensor<Owner>> {
     let layout = Layout::dense(dtype.size(), source.layout().shape())?;
     let block = HostBlock::new(layout.bytes())?;
+    convert(py, source, block.data(), dtype, &layout)?;
+    of_block(block, dtype, layout)
+}
+
+/// A dense tensor in a block of ours, which has room for it.
+fn of_block(block: HostBlock, dtype: DType, layout: Layout) -> Result<Tensor<Owner>> {
     let data = block.data();
-    convert(py, source, data, dtype, &layout)?;
     let owner = Owner::Block(block);
     // SAFETY: the block has as many bytes as the layout, and the owner is the block.
     Ok(unsafe { Tensor::new(data, dtype, layout, Device::CPU, ByteOrder::Native, Access::ReadWrite, owner) }?)
@@ -431,148 +551,24 @@ impl Job<'_> {
     }
 }
 
-fn convert(
-    py: Python<'_>,
-    source: &Tensor<Owner>,
-    data: *mut u8,
-    dtype: DType,
-    layout: &Layout,
-) -> Result<()> {
+fn job<'a>(source: &'a Tensor<Owner>, data: *mut u8, dtype: DType, layout: &'a Layout) -> Job<'a> {
     let from = pack::Source {
         data: source.data(),
         dtype: source.dtype(),
         layout: source.layout(),
         order: source.order(),
     };
+    Job(from, pack::Destination { data, dtype, layout })
+}
+
+pub(crate) fn convert(
+    py: Python<'_>,
+    source: &Tensor<Owner>,
+    data: *mut u8,
+    dtype: DType,
+    layout: &Layout,
+) -> Result<()> {
     let bytes = source.layout().bytes().max(layout.bytes());
-    let job = Job(from, pack::Destination { data, dtype, layout });
+    let job = job(source, data, dtype, layout);
     Ok(if bytes < DETACH_FROM { job.run() } else { py.detach(|| job.run()) }?)
-}
-
-/// Fills `out` with the values of `object`, cast to its type.
-pub(crate) fn into<'py>(
-    object: &Bound<'py, PyAny>,
-    out: &Bound<'py, PyAny>,
-    journey: &Journey,
-) -> Result<Bound<'py, PyAny>> {
-    let py = object.py();
-    let started = trace::is_on().then(Instant::now);
-    let target = journey.target.facts(py)?;
-    let source = read(object, recognise(object)?)?;
-    if !source.facts().device.is_host() {
-        return Err(out_on_gpu(source.facts().device));
-    }
-    let destination = destination(out, &source, target, &journey.wishes)?;
-    let mut reasons: smallvec::SmallVec<[Reason; 2]> = smallvec![Reason::Into];
-    let facts = source.facts();
-    if facts.dtype != destination.dtype() {
-        reasons.push(Reason::Cast { from: facts.dtype, to: destination.dtype() });
-    }
-    let plan = Plan {
-        route: Route::Copy(reasons),
-        dtype: destination.dtype(),
-        device: destination.device(),
-        access: Access::ReadWrite,
-        notes: smallvec![],
-    };
-    let report = started.map(|started| (started, crate::report::PlanReport::new(&facts, target, &plan)));
-    let tensor = match source.memory {
-        Memory::Here(tensor) => tensor,
-        Memory::Later { pending, ref layout, .. } => {
-            plan::check_budget(layout.bytes(), &journey.wishes)?;
-            materialise(&source.object, pending)?
-        }
-    };
-    // A source that lies under the destination is read whole before the first byte is written.
-    let tensor = if overlap(&tensor, &destination) {
-        plan::check_budget(tensor.layout().bytes(), &journey.wishes)?;
-        packed(py, &tensor, tensor.dtype())?
-    } else {
-        tensor
-    };
-    convert(py, &tensor, destination.data(), destination.dtype(), destination.layout())?;
-    if let Some((started, report)) = report {
-        trace::record(py, report, started.elapsed())?;
-    }
-    Ok(out.clone())
-}
-
-fn out_on_gpu(device: Device) -> Failure {
-    fail(
-        ErrorKind::UnsupportedDevice,
-        format!("out= goes from host memory to host memory, and one of the two is on {device}"),
-        "leave out= out, and copy the result into place with its own framework",
-    )
-}
-
-fn destination(
-    out: &Bound<'_, PyAny>,
-    source: &Source<'_>,
-    target: &TargetFacts,
-    wishes: &Wishes,
-) -> Result<Tensor<Owner>> {
-    let given = read(out, recognise(out)?).map_err(|failure| match failure {
-        Failure::Ferry(error) | Failure::Because(error, _) => fail(
-            ErrorKind::InvalidArgument,
-            format!("out cannot be filled: {}", error.fact()),
-            "pass a writable array or tensor of the target framework",
-        ),
-        other => other,
-    })?;
-    let bad = |fact: String, hint: &str| Err(fail(ErrorKind::InvalidArgument, fact, hint));
-    if given.framework != target.framework {
-        let fact = format!("out is a {} tensor and the target is {}", given.framework, target.framework);
-        return bad(fact, "name the framework of out, or pass an out of the target");
-    }
-    if wishes.copy == Some(false) {
-        return bad("out is filled by copying, and copy=False was given".into(), "leave out one of the two");
-    }
-    if wishes.writable == Some(false) {
-        return bad("out is written, and writable=False was given".into(), "leave out one of the two");
-    }
-    let facts = given.facts();
-    if !facts.device.is_host() {
-        return Err(out_on_gpu(facts.device));
-    }
-    if facts.pending.is_some() {
-        return bad("out is a view whose memory holds other values".into(), "pass an out without a lazy bit");
-    }
-    if facts.access == Access::ReadOnly || !facts.nature.allows_writing() || target.holds == Holds::Immutable
-    {
-        return bad("out must not be written".into(), "pass a writable array or tensor");
-    }
-    if facts.order == ByteOrder::Swapped {
-        return bad("out is not in this machine's byte order".into(), "pass an out in native order");
-    }
-    if facts.layout.may_overlap() {
-        return bad("elements of out overlap in memory".into(), "pass an out that is not broadcast");
-    }
-    let shape = source.facts().layout.shape().to_vec();
-    if facts.layout.shape() != shape {
-        return bad(
-            format!("out has shape {:?} and the source has {shape:?}", facts.layout.shape()),
-            "pass an out of the source's shape",
-        );
-    }
-    let wanted =
-        plan::decide(&source.facts(), target, &Wishes { copy: Some(true), budget: None, ..*wishes })?.dtype;
-    if wanted != facts.dtype {
-        let hint = if wishes.dtype == Wanted::Same {
-            "pass dtype= to allow the cast"
-        } else {
-            "pass the dtype of out"
-        };
-        return bad(format!("out holds {} and would have to hold {wanted}", facts.dtype), hint);
-    }
-    in_place(given)
-}
-
-fn overlap(one: &Tensor<Owner>, other: &Tensor<Owner>) -> bool {
-    let range = |tensor: &Tensor<Owner>| {
-        let (low, high) = tensor.layout().extent();
-        let data = tensor.data() as i64;
-        (data.wrapping_add(low), data.wrapping_add(high))
-    };
-    let ((a, b), (c, d)) = (range(one), range(other));
-    a < d && c < b
 }

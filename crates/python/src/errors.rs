@@ -1,7 +1,7 @@
 //! Every error that Python sees, in one place.
 //!
 //! [`Failure`] is what functions of this crate return: an [`Error`] of the core, or an exception that
-//! Python code raised. The first becomes an instance of one of eleven classes, each a `FerryError` and the
+//! Python code raised. The first becomes an instance of one of twelve classes, each a `FerryError` and the
 //! builtin that people expect.
 
 use pyo3::exceptions::{
@@ -141,7 +141,7 @@ struct Class {
     doc: &'static str,
 }
 
-const CLASSES: [Class; 12] = [
+const CLASSES: [Class; 13] = [
     Class { kind: None, name: "FerryError", doc: "What every error of tensorferry is." },
     Class {
         kind: Some(ErrorKind::NotATensor),
@@ -198,6 +198,11 @@ const CLASSES: [Class; 12] = [
         name: "DeviceFailed",
         doc: "A device or its driver failed. Also a RuntimeError.",
     },
+    Class {
+        kind: Some(ErrorKind::Cancelled),
+        name: "Cancelled",
+        doc: "A transfer was called off by its cancel(). Also a RuntimeError.",
+    },
 ];
 
 static TYPES: PyOnceLock<Vec<Py<PyType>>> = PyOnceLock::new();
@@ -229,7 +234,9 @@ fn builtins(py: Python<'_>, kind: ErrorKind) -> Vec<Bound<'_, PyType>> {
         ErrorKind::OutOfMemory => vec![py.get_type::<PyMemoryError>()],
         ErrorKind::FrameworkMissing => vec![py.get_type::<PyImportError>()],
         ErrorKind::InvalidTensor => vec![py.get_type::<PyBufferError>()],
-        ErrorKind::FrameworkRefused | ErrorKind::DeviceFailed => vec![py.get_type::<PyRuntimeError>()],
+        ErrorKind::FrameworkRefused | ErrorKind::DeviceFailed | ErrorKind::Cancelled => {
+            vec![py.get_type::<PyRuntimeError>()]
+        }
     }
 }
 

@@ -7,12 +7,10 @@
 
 use crate::errors::Result;
 use crate::owner::Owner;
-use crate::settings;
-use crate::streams::{Room, Streams};
-use pyo3::prelude::*;
+use crate::streams::Streams;
 use tensorferry_core::host::HostBlock;
-use tensorferry_core::{Access, ByteOrder, DType, Device, Layout, Tensor, pack};
-use tensorferry_cuda::{DeviceBlock, Gpu, Side, Source, Stream};
+use tensorferry_core::{DType, Device, Layout, Tensor};
+use tensorferry_cuda::{Destination, DeviceBlock, Gpu, Lanes, Road, Side, Source, Stream, Watch};
 
 /// Hands memory from one end to the other, in order. Names the side of the other end that was told to wait, unless the
 /// memory is known to be ready.
@@ -31,70 +29,75 @@ pub(crate) fn hand_over(
             Some(to.takes)
         }
     };
-    if from.takes == to.gives && from.takes != Side::Everything {
+    if from.takes == to.gives && from.takes.lasting() != Side::Everything {
         return Ok((tensor, waits));
     }
     let keepers = [from.keeper, to.keeper];
-    Ok((tensor.map_owner(|owner| owner.borrowed(gpu, to.gives, from.takes, keepers)), waits))
+    let (gives, takes) = (to.gives.lasting(), from.takes.lasting());
+    Ok((tensor.map_owner(|owner| owner.borrowed(gpu, gives, takes, keepers)), waits))
 }
 
-/// The values of GPU memory in host memory of our own.
+/// Memory of a tensor that moves to another thread with what keeps it.
+pub(crate) struct Held {
+    pub(crate) tensor: Tensor<Owner>,
+    /// What keeps the streams of both ends.
+    _keepers: [Option<Owner>; 2],
+}
+
+// SAFETY: memory that its owner keeps, whoever holds that; owners are let go on any thread.
+unsafe impl Send for Held {}
+
+impl Held {
+    pub(crate) fn new(tensor: Tensor<Owner>, keepers: [Option<Owner>; 2]) -> Self {
+        Self { tensor, _keepers: keepers }
+    }
+
+    fn view(&self) -> Source<'_> {
+        let tensor = &self.tensor;
+        Source { data: tensor.data(), dtype: tensor.dtype(), layout: tensor.layout(), order: tensor.order() }
+    }
+}
+
+/// Brings the values of GPU memory into a block of our own.
 pub(crate) fn download(
-    py: Python<'_>,
-    source: &Tensor<Owner>,
-    streams: &Streams,
+    source: Tensor<Owner>,
+    streams: Streams,
     dtype: DType,
-) -> Result<Tensor<Owner>> {
-    let gpu = Gpu::get(source.device().index)?;
-    let layout = Layout::dense(dtype.size(), source.layout().shape())?;
-    let block = HostBlock::new(layout.bytes())?;
-    let job = Download {
-        gpu,
-        source: view(source),
-        after: streams.gives,
-        to: block.data(),
-        dtype,
-        bytes: layout.bytes(),
-    };
-    py.detach(|| job.run())?;
-    let data = block.data();
-    let owner = Owner::Block(block);
-    // SAFETY: the block has as many bytes as the layout, and the owner is the block.
-    Ok(unsafe { Tensor::new(data, dtype, layout, Device::CPU, ByteOrder::Native, Access::ReadWrite, owner) }?)
+    lanes: Lanes,
+) -> impl FnOnce(&Watch) -> tensorferry_core::Result<HostBlock> + Send {
+    let (after, source) = (streams.gives, Held::new(source, [streams.keeper, None]));
+    move |watch| {
+        let gpu = Gpu::get(source.tensor.device().index)?;
+        let layout = Layout::dense(dtype.size(), source.tensor.layout().shape())?;
+        let (block, road) = gpu.land(layout.bytes(), lanes)?;
+        let to = Destination { data: block.data(), dtype, layout: &layout };
+        // SAFETY: the source is a checked tensor whose owner is held until this is done, and the target is a block of
+        // ours with room for the result.
+        unsafe { gpu.fetch(&source.view(), &to, after, road, watch)? };
+        Ok(block)
+    }
 }
 
-/// Brings GPU memory to the host.
-struct Download<'a> {
-    gpu: &'static Gpu,
-    source: Source<'a>,
-    after: Side,
-    to: *mut u8,
-    dtype: DType,
-    bytes: usize,
-}
-
-// SAFETY: run by the thread that made it; it only has to cross the border of `detach`.
-unsafe impl Send for Download<'_> {}
-
-impl Download<'_> {
-    fn run(self) -> tensorferry_core::Result<()> {
-        let Self { gpu, source, after, to, dtype, bytes } = self;
-        if bytes == 0 {
-            return Ok(());
-        }
-        // SAFETY: the source is a checked tensor whose owner the caller holds until this is done, and the target is a
-        // block of ours with room for the result.
-        unsafe {
-            let stream = meet(gpu, after)?;
-            let plain =
-                source.layout.is_dense() && source.dtype == dtype && source.order == ByteOrder::Native;
-            if plain {
-                return gpu.download(source.data, to, bytes, stream);
-            }
-            let packed = DeviceBlock::new(gpu, bytes, stream)?;
-            gpu.convert(&source, packed.data(), dtype, stream)?;
-            gpu.download(packed.data(), to, bytes, stream)
-        }
+/// Brings the values of GPU memory into host memory of the caller's, which is checked to be writable, and held.
+pub(crate) fn download_into(
+    source: Tensor<Owner>,
+    streams: Streams,
+    out: Tensor<Owner>,
+    lanes: Lanes,
+) -> impl FnOnce(&Watch) -> tensorferry_core::Result<()> + Send {
+    let after = streams.gives;
+    let (source, out) = (Held::new(source, [streams.keeper, None]), Held::new(out, [None, None]));
+    move |watch| {
+        let gpu = Gpu::get(source.tensor.device().index)?;
+        let to = &out.tensor;
+        let to = Destination { data: to.data(), dtype: to.dtype(), layout: to.layout() };
+        let dense = to.layout.is_dense();
+        let road = match gpu.road(to.data, to.layout.bytes(), lanes) {
+            Road::Pinned if !dense => Road::Lanes(lanes),
+            road => road,
+        };
+        // SAFETY: as in `download`; the caller has checked the target, and its owner is held.
+        unsafe { gpu.fetch(&source.view(), &to, after, road, watch) }
     }
 }
 
@@ -105,38 +108,58 @@ impl Download<'_> {
 unsafe fn meet(gpu: &'static Gpu, side: Side) -> tensorferry_core::Result<Stream> {
     match side {
         Side::Stream(stream) => Ok(stream),
-        Side::Nothing => Ok(Stream::LEGACY),
-        Side::Everything => {
-            // SAFETY: the caller's contract.
-            unsafe { gpu.order(side, Side::Stream(Stream::LEGACY))? };
-            Ok(Stream::LEGACY)
+        side => {
+            let meeting = gpu.meeting()?;
+            // SAFETY: the caller's contract, and a stream of ours.
+            unsafe { gpu.order(side, Side::Stream(meeting))? };
+            Ok(meeting)
         }
     }
 }
 
-/// Fills memory of a framework's own with the values of a tensor, wherever that is.
-pub(crate) fn fill(
-    py: Python<'_>,
-    source: &Tensor<Owner>,
-    streams: Option<&Streams>,
-    room: &Room<'_>,
-    dtype: DType,
-    device: Device,
-) -> Result<()> {
-    let gpu = Gpu::get(device.index)?;
-    let layout = Layout::dense(dtype.size(), source.layout().shape())?;
-    let job = Fill {
-        gpu,
-        source: view(source),
-        from: source.device(),
-        ends: streams.map(|streams| (streams.gives, streams.takes)),
-        to: room.data,
-        room: (room.streams.gives, room.streams.takes),
-        dtype,
-        layout,
-    };
-    Ok(py.detach(|| job.run())?)
+/// Dense GPU memory to fill, and where its framework queues work on it.
+pub(crate) struct Target {
+    pub(crate) data: *mut u8,
+    pub(crate) dtype: DType,
+    pub(crate) device: Device,
+    pub(crate) gives: Side,
+    pub(crate) takes: Side,
 }
+
+/// Brings a tensor, wherever it is, into memory on a GPU. `keeper` keeps that.
+pub(crate) fn fill(
+    source: Tensor<Owner>,
+    streams: Option<Streams>,
+    target: Target,
+    keeper: Option<Owner>,
+    lanes: Lanes,
+) -> impl FnOnce(&Watch) -> tensorferry_core::Result<()> + Send {
+    let ends = streams.as_ref().map(|streams| (streams.gives, streams.takes));
+    let source = Held::new(source, [streams.and_then(|streams| streams.keeper), keeper]);
+    let target = Sent(target);
+    move |watch| {
+        let Target { data, dtype, device, gives, takes } = { target }.0;
+        let job = Fill {
+            gpu: Gpu::get(device.index)?,
+            from: source.tensor.device(),
+            layout: Layout::dense(dtype.size(), source.tensor.layout().shape())?,
+            source: source.view(),
+            ends,
+            to: data,
+            room: (gives, takes),
+            dtype,
+            lanes,
+            watch,
+        };
+        job.run()
+    }
+}
+
+/// Goes to another thread.
+struct Sent<T>(T);
+
+// SAFETY: an address of memory that is held beside it, and facts.
+unsafe impl Send for Sent<Target> {}
 
 /// Brings a tensor into memory on a GPU.
 struct Fill<'a> {
@@ -150,10 +173,9 @@ struct Fill<'a> {
     room: (Side, Side),
     dtype: DType,
     layout: Layout,
+    lanes: Lanes,
+    watch: &'a Watch,
 }
-
-// SAFETY: as for `Download`.
-unsafe impl Send for Fill<'_> {}
 
 impl Fill<'_> {
     fn run(self) -> tensorferry_core::Result<()> {
@@ -165,12 +187,14 @@ impl Fill<'_> {
         unsafe {
             let stream = meet(self.gpu, self.room.0)?;
             match self.ends {
-                None => self.upload(stream)?,
+                None => {
+                    self.gpu.send(&self.source, self.to, self.dtype, stream, self.lanes, self.watch)?;
+                }
                 Some((gives, takes)) if self.from.index == self.gpu.index() => {
                     self.gpu.order(gives, Side::Stream(stream))?;
-                    self.gpu.convert(&self.source, self.to, self.dtype, stream)?;
-                    // The source may be written, or go, as soon as this is over.
-                    self.gpu.order(Side::Stream(stream), takes)?;
+                    let copied = self.gpu.convert(&self.source, self.to, self.dtype, stream);
+                    // The source may be written, or go, as soon as this is over, also where only a part was queued.
+                    self.gpu.order(Side::Stream(stream), takes).and(copied)?;
                 }
                 Some((gives, _)) => self.copy_from_peer(gives, stream)?,
             }
@@ -179,24 +203,7 @@ impl Fill<'_> {
         Ok(())
     }
 
-    /// # Safety
-    /// As in `run`.
-    unsafe fn upload(&self, stream: Stream) -> tensorferry_core::Result<()> {
-        let bytes = self.layout.bytes();
-        let Source { data, dtype, layout, order } = self.source;
-        // SAFETY: as in `run`; the block has room for the packed source.
-        unsafe {
-            if layout.is_dense() && dtype == self.dtype && order == ByteOrder::Native {
-                return self.gpu.upload(data, self.to, bytes, stream);
-            }
-            let block = HostBlock::new(bytes)?;
-            let target = pack::Destination { data: block.data(), dtype: self.dtype, layout: &self.layout };
-            pack::convert(&pack::Source { data, dtype, layout, order }, &target, settings::threads())?;
-            self.gpu.upload(block.data(), self.to, bytes, stream)
-        }
-    }
-
-    /// From another GPU: packed over there. The host waits for both ends, which have no stream in common.
+    /// From another GPU: packed over there if it has to be. The host waits for both ends, which have no stream in common.
     ///
     /// # Safety
     /// As in `run`.
@@ -206,15 +213,17 @@ impl Fill<'_> {
         // SAFETY: as in `run`.
         unsafe {
             let there = meet(far, gives)?;
-            let packed = DeviceBlock::plain(far, bytes, there)?;
-            far.convert(&self.source, packed.data(), self.dtype, there)?;
+            let mut scratch = None;
+            let from = if self.source.is_dense_as(self.dtype) {
+                self.source.data
+            } else {
+                let packed = scratch.insert(DeviceBlock::plain(far, bytes, there)?).data();
+                far.convert(&self.source, packed, self.dtype, there)?;
+                packed.cast_const()
+            };
             self.gpu.wait(Side::Stream(stream))?;
-            far.copy_to(self.gpu, packed.data(), self.to, bytes, there)?;
-            far.wait(Side::Stream(there))
+            let queued = far.copy_to(self.gpu, from, self.to, bytes, there);
+            far.wait(Side::Stream(there)).and(queued)
         }
     }
-}
-
-fn view(tensor: &Tensor<Owner>) -> Source<'_> {
-    Source { data: tensor.data(), dtype: tensor.dtype(), layout: tensor.layout(), order: tensor.order() }
 }

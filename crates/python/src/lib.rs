@@ -14,11 +14,15 @@ mod errors;
 mod frameworks;
 mod gpu;
 mod interpreter;
+mod job;
 mod kinds;
 mod memory;
+mod moving;
 mod nodes;
+mod out;
 mod owner;
 mod parcel;
+mod progress;
 mod protocols;
 mod recognise;
 mod report;
@@ -66,7 +70,7 @@ fn plan<'py>(
             (keywords.wishes, keywords.stream)
         }
     };
-    let journey = Journey { target, wishes, stream };
+    let journey = Journey { target, wishes, stream, progress: None };
     let recognised = recognise(x)?;
     let Some(container) = tree::container_of(x, recognised)? else {
         return Ok(Bound::new(py, carry::plan_one(x, recognised, &journey)?)?.into_any());
@@ -106,8 +110,10 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<report::TreePlan>()?;
     module.add_class::<report::Trip>()?;
     module.add_class::<parcel::Parcel>()?;
+    module.add_class::<job::Job>()?;
     to::add(module)?;
     module.add_function(wrap_pyfunction!(plan, module)?)?;
+    module.add_function(wrap_pyfunction!(job::start, module)?)?;
     module.add_function(wrap_pyfunction!(memory::memory, module)?)?;
     module.add_function(wrap_pyfunction!(memory::trim, module)?)?;
     module.add_function(wrap_pyfunction!(trace::trace, module)?)?;

@@ -14,7 +14,9 @@ pub(crate) struct Memory {
     idle_bytes: usize,
     /// How many such blocks there are.
     idle_blocks: usize,
-    /// The most idle bytes that are kept.
+    /// Bytes of large blocks that are pinned for GPUs, used or idle.
+    pinned_bytes: usize,
+    /// The most idle bytes that are kept, and the most that are pinned.
     limit_bytes: usize,
     /// How often a kept block served a new result.
     hits: usize,
@@ -49,6 +51,7 @@ pub(crate) fn memory() -> Memory {
         used_blocks: now.used_blocks,
         idle_bytes: now.idle_bytes,
         idle_blocks: now.idle_blocks,
+        pinned_bytes: now.pinned_bytes,
         limit_bytes: now.limit,
         hits: now.hits,
         misses: now.misses,

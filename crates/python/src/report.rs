@@ -1,11 +1,13 @@
 //! Plans and trips as Python objects.
 
+use crate::settings;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use std::fmt::Write;
 use std::time::Duration;
 use tensorferry_core::Access;
 use tensorferry_core::plan::{Nature, Plan, Route, SourceFacts, TargetFacts};
+use tensorferry_cuda::{Landing, Lanes};
 
 /// What will happen to a tensor, and why.
 #[pyclass(frozen, module = "tensorferry", name = "Plan")]
@@ -34,6 +36,9 @@ pub(crate) struct PlanReport {
     #[pyo3(get)]
     writable: bool,
     steps: Vec<(&'static str, String)>,
+    /// How bytes cross between a GPU and the host, and why so; None where they do not.
+    #[pyo3(get)]
+    road: Option<String>,
     /// What to know about aliases, gradients and snapshots.
     #[pyo3(get)]
     notes: Vec<String>,
@@ -68,6 +73,7 @@ impl PlanReport {
             },
             writable: plan.access == Access::ReadWrite,
             steps: steps.collect(),
+            road: road(source, plan),
             notes: plan.notes.iter().map(|note| note.sentence(source, target).into_owned()).collect(),
             advice: advice.map(|advice| advice.join(", and ")).filter(|advice| !advice.is_empty()),
         }
@@ -81,6 +87,47 @@ impl PlanReport {
         };
         format!("{} -> {}: {what}", self.source, self.target)
     }
+}
+
+/// The road between a GPU and the host, if it is one of those trips, as things stand now.
+fn road(source: &SourceFacts<'_>, plan: &Plan) -> Option<String> {
+    let bytes = source.layout.count().saturating_mul(plan.dtype.size());
+    let Lanes { threads, chunk } = settings::transfer();
+    let lanes = |why: &str| {
+        format!(
+            "through pinned buffers, in pieces of up to {} on up to {threads} threads: {why}",
+            in_words(chunk)
+        )
+    };
+    let small = || "by one call of the driver's: it is small".to_owned();
+    let words = match (source.device.is_cuda(), plan.device.is_cuda()) {
+        (true, false) => match tensorferry_cuda::landing(bytes) {
+            Landing::Small => small(),
+            Landing::Kept => "by the GPU itself, into pinned memory that an earlier result left".to_owned(),
+            Landing::Pin => {
+                "by the GPU itself, into memory that is pinned for this and later results".to_owned()
+            }
+            Landing::Fresh => lanes("the result's memory is fresh"),
+        },
+        (false, true) => {
+            let as_it_is = source.layout.is_dense() && source.dtype == plan.dtype;
+            if bytes < tensorferry_cuda::SMALL_UPLOAD {
+                small()
+            } else if as_it_is
+                && tensorferry_cuda::is_pinned(std::ptr::with_exposed_provenance(source.address))
+            {
+                "by the GPU itself, out of pinned memory".to_owned()
+            } else {
+                lanes(if as_it_is {
+                    "the source's memory is not pinned"
+                } else {
+                    "it is packed or cast on the way"
+                })
+            }
+        }
+        _ => return None,
+    };
+    (!plan.shares()).then_some(words)
 }
 
 #[pymethods]
@@ -113,6 +160,9 @@ impl PlanReport {
         }
         for (number, (kind, reason)) in self.steps.iter().enumerate() {
             let _ = write!(text, "\n  {}. {kind}: {reason}", number + 1);
+        }
+        if let Some(road) = &self.road {
+            let _ = write!(text, "\n  road: {road}");
         }
         for note in &self.notes {
             let _ = write!(text, "\n  note: {note}");

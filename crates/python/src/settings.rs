@@ -8,16 +8,29 @@ use std::ffi::CString;
 use std::num::NonZero;
 use std::sync::OnceLock;
 use tensorferry_core::pool;
+use tensorferry_cuda::Lanes;
 
 struct Settings {
     threads: usize,
+    lanes: Lanes,
     only_public_doors: bool,
 }
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
 
 fn settings() -> &'static Settings {
-    SETTINGS.get_or_init(|| Settings { threads: cores(), only_public_doors: false })
+    SETTINGS.get_or_init(|| Settings { threads: cores(), lanes: lanes(None, None), only_public_doors: false })
+}
+
+/// How transfers between a GPU and the host are shared out: `TENSORFERRY_THREADS` and `TENSORFERRY_CHUNK`, or three quarters
+/// of the cores, so that the program's own threads have the rest, and 2 MiB.
+pub(crate) fn transfer() -> Lanes {
+    settings().lanes
+}
+
+fn lanes(threads: Option<NonZero<usize>>, chunk: Option<usize>) -> Lanes {
+    let few = |cores: usize| if cores <= 4 { cores } else { cores * 3 / 4 };
+    Lanes { threads: threads.map_or_else(|| few(cores()), NonZero::get), chunk: chunk.unwrap_or(2 << 20) }
 }
 
 /// The most threads that a copy uses: `TENSORFERRY_THREADS`, or one for each core that the process may use.
@@ -49,7 +62,11 @@ pub(crate) fn read(py: Python<'_>) -> PyResult<()> {
     {
         pool::set_limit(bytes);
     }
+    let chunk = ask(py, "TENSORFERRY_CHUNK", "a number of bytes from 64K to 1G", "write 2M", |text| {
+        pool::parse_bytes(text).filter(|bytes| (64 << 10..=1 << 30).contains(bytes))
+    })?;
     SETTINGS.get_or_init(|| Settings {
+        lanes: lanes(threads, chunk),
         threads: threads.map_or_else(cores, NonZero::get),
         only_public_doors: only_public_doors.unwrap_or(false),
     });

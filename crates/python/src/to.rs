@@ -11,6 +11,7 @@ use crate::carry::{self, Begun, Journey};
 use crate::errors::{Result, fail};
 use crate::frameworks;
 use crate::kinds::Recognised;
+use crate::out;
 use crate::recognise::recognise;
 use crate::tree;
 use crate::wishes::{self, Keywords};
@@ -22,10 +23,9 @@ use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use tensorferry_core::ErrorKind;
-use tensorferry_core::plan::Wishes;
 
 /// The signature, in the form that `inspect` reads, and the docstring.
-const DOC: &CStr = c"to(x, framework, *, device=None, dtype=None, copy=None, writable=None, stream=None, budget=None, out=None)
+const DOC: &CStr = c"to(x, framework, *, device=None, dtype=None, copy=None, writable=None, stream=None, budget=None, out=None, progress=None)
 --
 
 Carries a tensor, or a tree of tensors, to a framework.
@@ -43,8 +43,12 @@ Args:
     writable: True guarantees a result that may be written without harm to anyone; False a read-only one.
     stream: The CUDA stream on which the result will be used, as a handle or a framework's own object; the
         target's current stream if left out. For torch and cupy on a GPU only.
-    budget: The most bytes of extra memory; past it OutOfMemory is raised.
-    out: An existing array or tensor of the target framework to fill and return.
+    budget: The most bytes of extra memory; past it OutOfMemory is raised. With out= only buffers count, and a
+        transfer between a GPU and the host makes do with smaller ones.
+    out: An existing array or tensor of the target framework to fill and return, on the host (a memory-mapped
+        file too) or on a GPU. After an error its contents mean nothing.
+    progress: True shows a bar on the terminal while bytes move between a GPU and the host; a function is
+        called with the bytes that have moved and their total.
 
 Returns:
     The framework's own tensor; `x` itself where nothing needs to change.
@@ -122,9 +126,7 @@ fn rest<'py>(
     framework: &Bound<'py, PyAny>,
     begun: Begun<'py>,
 ) -> Result<Bound<'py, PyAny>> {
-    let journey = || -> Result<Journey> {
-        Ok(Journey { target: frameworks::target(framework)?, wishes: Wishes::NONE, stream: None })
-    };
+    let journey = || -> Result<Journey> { Ok(Journey::plain(frameworks::target(framework)?)) };
     match begun {
         Begun::Done(result) => Ok(result),
         Begun::Read(source) => carry::planned(x.py(), source, &journey()?, None),
@@ -175,8 +177,8 @@ unsafe fn named<'py>(
         }
     }
     let target = frameworks::target(&positional[1])?;
-    let Keywords { wishes, stream, out } = wishes::parse("to", &keywords, true)?;
-    go(&positional[0], out.as_ref(), &Journey { target, wishes, stream })
+    let Keywords { wishes, stream, out, progress } = wishes::parse("to", &keywords, true)?;
+    go(&positional[0], out.as_ref(), &Journey { target, wishes, stream, progress })
 }
 
 fn go<'py>(
@@ -185,12 +187,12 @@ fn go<'py>(
     journey: &Journey,
 ) -> Result<Bound<'py, PyAny>> {
     let recognised = recognise(x)?;
-    if let Some(out) = out {
+    if let Some(given) = out {
         if matches!(recognised, Recognised::Container(_)) {
             let hint = "fill one tensor at a time, or leave out out=";
             return Err(fail(ErrorKind::InvalidArgument, "out takes one tensor and x is a tree", hint));
         }
-        return carry::into(x, out, journey);
+        return out::fill(x, given, journey);
     }
     if matches!(recognised, Recognised::Container(_) | Recognised::Unknown)
         && let Some(container) = tree::container_of(x, recognised)?

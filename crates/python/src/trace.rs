@@ -29,14 +29,25 @@ fn variable(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
     Ok(variable.bind(py))
 }
 
-fn open_lists(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
+/// The lists of the traces that are open in this context.
+pub(crate) fn open_lists(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
     Ok(variable(py)?.call_method1("get", (PyTuple::empty(py),))?.cast_into()?)
 }
 
 /// Adds a trip to every trace that is open in this context.
 pub(crate) fn record(py: Python<'_>, plan: PlanReport, elapsed: Duration) -> Result<()> {
+    record_in(py, &open_lists(py)?, plan, elapsed)
+}
+
+/// Adds a trip to these.
+pub(crate) fn record_in(
+    py: Python<'_>,
+    lists: &Bound<'_, PyTuple>,
+    plan: PlanReport,
+    elapsed: Duration,
+) -> Result<()> {
     let trip = Bound::new(py, Trip::new(plan, elapsed))?;
-    for list in open_lists(py)? {
+    for list in lists {
         list.cast_into::<PyList>().map_err(PyErr::from)?.append(&trip)?;
     }
     Ok(())

@@ -1,6 +1,7 @@
 //! The caller's arguments, turned into wishes.
 
 use crate::errors::{Failure, Result, describe, fail, type_name};
+use crate::progress::{self, Progress};
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -18,6 +19,15 @@ pub(crate) struct Keywords<'py> {
     pub(crate) stream: Option<Asked>,
     /// Where the values shall go.
     pub(crate) out: Option<Bound<'py, PyAny>>,
+    /// Who wants to see how far it is.
+    pub(crate) progress: Option<Progress>,
+}
+
+impl Keywords<'_> {
+    /// As if nothing was passed.
+    pub(crate) fn none() -> Self {
+        Self { wishes: Wishes::NONE, stream: None, out: None, progress: None }
+    }
 }
 
 /// A stream that the caller named.
@@ -27,13 +37,9 @@ pub(crate) struct Asked {
     pub(crate) object: Py<PyAny>,
 }
 
-/// Reads the keywords.
-pub(crate) fn parse<'py>(
-    function: &str,
-    given: &Bound<'py, PyDict>,
-    takes_out: bool,
-) -> Result<Keywords<'py>> {
-    let mut keywords = Keywords { wishes: Wishes::NONE, stream: None, out: None };
+/// Reads the keywords; some are only for a function that moves something.
+pub(crate) fn parse<'py>(function: &str, given: &Bound<'py, PyDict>, moves: bool) -> Result<Keywords<'py>> {
+    let mut keywords = Keywords::none();
     let wishes = &mut keywords.wishes;
     for (name, value) in given {
         let name = name.cast_into::<PyString>().map_err(PyErr::from)?;
@@ -45,7 +51,8 @@ pub(crate) fn parse<'py>(
             "writable" => wishes.writable = flag("writable", value)?,
             "stream" => keywords.stream = stream(value)?,
             "budget" => wishes.budget = budget(value)?,
-            "out" if takes_out => keywords.out = value.cloned(),
+            "out" if moves => keywords.out = value.cloned(),
+            "progress" if moves => keywords.progress = value.map_or(Ok(None), progress::parse)?,
             other => {
                 let text = format!("{function}() got an unexpected keyword argument '{other}'");
                 return Err(PyTypeError::new_err(text).into());
@@ -186,6 +193,9 @@ fn device(given: Option<&Bound<'_, PyAny>>) -> Result<Where> {
 /// What a framework calls its device.
 fn device_name(given: &Bound<'_, PyAny>) -> Result<String> {
     let py = given.py();
+    if let Ok(text) = given.cast::<PyString>() {
+        return Ok(text.to_string());
+    }
     // JAX: a platform, and the driver's number of the device.
     if let Some(platform) = given.getattr_opt(intern!(py, "platform"))? {
         let index = given.getattr_opt(intern!(py, "local_hardware_id"))?;

@@ -88,6 +88,12 @@ pub extern "C" fn testdriver_used() -> usize {
     driver().world.used()
 }
 
+/// Ranges of host memory that are registered.
+#[unsafe(no_mangle)]
+pub extern "C" fn testdriver_registered() -> usize {
+    driver().world.registered()
+}
+
 /// The functions themselves: each counts its call, may be made to fail, and answers with what its body gives.
 macro_rules! functions {
     ($($name:ident($($argument:ident: $kind:ty),*) |$driver:ident| $body:block)*) => {$(
@@ -220,6 +226,12 @@ functions! {
     cuMemFreeHost(data: *mut c_void) |driver| {
         free(driver, data as usize)
     }
+    cuMemHostRegister_v2(data: *mut c_void, bytes: usize, _flags: c_uint) |driver| {
+        if driver.world.register(data as usize, bytes) { SUCCESS } else { INVALID_VALUE }
+    }
+    cuMemHostUnregister(data: *mut c_void) |driver| {
+        if driver.world.unregister(data as usize) { SUCCESS } else { INVALID_VALUE }
+    }
     cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: *mut c_void) |driver| {
         copy(driver, to as usize, from as usize, bytes, stream)
     }
@@ -235,7 +247,8 @@ functions! {
         copy(driver, to as usize, from as usize, bytes, stream)
     }
     cuPointerGetAttributes(count: c_uint, which: *const c_int, into: *const *mut c_void, address: u64) |driver| {
-        let block = driver.world.block_of(address as usize).map(|block| block.on_device);
+        let registered = driver.world.is_registered(address as usize).then_some(false);
+        let block = driver.world.block_of(address as usize).map(|block| block.on_device).or(registered);
         for place in 0..count as usize {
             let answer = into.add(place).read().cast::<c_uint>();
             // Memory type, managed or not, and the device.

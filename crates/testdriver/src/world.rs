@@ -35,6 +35,8 @@ pub(crate) struct World {
     barrier: Moment,
     /// Blocks by address, and whether they are a device's.
     blocks: BTreeMap<usize, Block>,
+    /// Host memory that was registered: start and size.
+    registered: BTreeMap<usize, usize>,
     next: usize,
 }
 
@@ -160,6 +162,30 @@ impl World {
             block.memory.fill(0xfeed_face_feed_face);
             std::mem::forget(block);
         }))
+    }
+
+    /// Notes host memory; not where some of it is noted already.
+    pub(crate) fn register(&mut self, start: usize, bytes: usize) -> bool {
+        let before = self.registered.range(..start + bytes).next_back();
+        if before.is_some_and(|(other, length)| other + length > start) {
+            return false;
+        }
+        self.registered.insert(start, bytes);
+        true
+    }
+
+    /// Forgets host memory; whether it was noted, with this start.
+    pub(crate) fn unregister(&mut self, start: usize) -> bool {
+        self.registered.remove(&start).is_some()
+    }
+
+    /// How many ranges of host memory are noted.
+    pub(crate) fn registered(&self) -> usize {
+        self.registered.len()
+    }
+
+    pub(crate) fn is_registered(&self, address: usize) -> bool {
+        self.registered.range(..=address).next_back().is_some_and(|(start, bytes)| address < start + bytes)
     }
 
     /// The block that an address lies in.

@@ -91,6 +91,31 @@ pub struct Destination<'a> {
 /// data pointers, no one else writes to either or reads the destination meanwhile, the two extents do not
 /// overlap, and no two indices of the destination reach the same byte.
 pub unsafe fn convert(source: &Source<'_>, destination: &Destination<'_>, threads: usize) -> Result<()> {
+    let whole = destination.layout.bytes();
+    // SAFETY: the caller's contract.
+    unsafe { convert_within(source, destination, threads, whole) }
+}
+
+/// The same on this thread alone, for a piece of a copy whose results have so many bytes altogether.
+///
+/// # Errors
+/// As [`convert`].
+///
+/// # Safety
+/// As [`convert`].
+pub unsafe fn convert_part(source: &Source<'_>, destination: &Destination<'_>, whole: usize) -> Result<()> {
+    // SAFETY: the caller's contract.
+    unsafe { convert_within(source, destination, 1, whole) }
+}
+
+/// # Safety
+/// As [`convert`].
+unsafe fn convert_within(
+    source: &Source<'_>,
+    destination: &Destination<'_>,
+    threads: usize,
+    whole: usize,
+) -> Result<()> {
     check(source, destination)?;
     if source.layout.is_empty() {
         return Ok(());
@@ -106,7 +131,7 @@ pub unsafe fn convert(source: &Source<'_>, destination: &Destination<'_>, thread
     let bytes = nest.count().saturating_mul(from.size().max(to.size()));
     let ends = Ends { from: source.data, to: destination.data };
     let (threads, parts) = threads::worth(bytes, threads);
-    let stream = stream::is_worth(nest.count().saturating_mul(to.size()));
+    let stream = stream::is_worth(whole);
     let cuts = nest.cuts(parts);
     workers::each(cuts.parts, threads, |part| {
         let Some(part) = nest.part(cuts, part) else { return };

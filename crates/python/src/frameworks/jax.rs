@@ -5,7 +5,7 @@
 //! packed; they go through `device_put`, which copies. 64-bit types exist only while x64 is on, which is
 //! read at each call.
 
-use super::{Framework, allocation_failed, import};
+use super::{Framework, allocation_failed, import, within};
 use crate::buffers::from_buffer;
 use crate::call;
 use crate::errors::{Failure, Result, fail, forget, refused};
@@ -252,7 +252,9 @@ impl Framework for Jax {
         let wishes =
             [("dtype", py.import("jax.numpy")?.getattr(dtype.name())?), ("device", device_of(py, gpu)?)];
         let wishes = wishes.into_py_dict(py)?;
-        let made = state.empty.bind(py).call((shape.to_vec(),), Some(&wishes));
+        // Not a tracer, also where somebody is tracing.
+        let now = py.import("jax")?.call_method0("ensure_compile_time_eval")?;
+        let made = within(&[now], || state.empty.bind(py).call((shape.to_vec(),), Some(&wishes)));
         let object = made.map_err(|error| allocation_failed(py, "JAX", error, gpu, dtype, shape))?;
         let source = read_gpu(&object, gpu).map_err(|failure| refused(py, "JAX", failure))?;
         let (Memory::Here(tensor), Some(streams)) = (source.memory, source.streams) else {
@@ -297,6 +299,9 @@ fn read_gpu_quickly<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Source<'py
         Ok(pieces) if pieces.len() == 1 => pieces.get_item(0)?,
         _ => return Ok(None),
     };
+    // As for `export`: not the array itself.
+    let piece =
+        if piece.is(object) { object.call_method1(intern!(py, "addressable_data"), (0,))? } else { piece };
     let gpu = Gpu::get(*index)?;
     let ready = is_ready(&piece);
     let exported = if ready {
@@ -375,7 +380,7 @@ fn import_tensor<'py>(
         if let Some(stream) = stream {
             let side = Side::Stream(Stream::from_handle(stream.extract()?));
             // SAFETY: a stream that JAX has just named.
-            unsafe { Gpu::get(place.index)?.wait(side)? };
+            py.detach(|| unsafe { Gpu::get(place.index)?.wait(side) })?;
         }
         public(py, state, capsule)
     };

@@ -266,13 +266,27 @@ fn hoarder(py: Python<'_>) -> Option<String> {
     let loaded = py.import("sys").and_then(|sys| sys.getattr("modules")).ok()?;
     HABITS.into_iter().find_map(|(module, title, variable, modest)| {
         let hoards = loaded.contains(module).is_ok_and(|there| there)
-            && std::env::var(variable).map_or(true, |value| !value.eq_ignore_ascii_case(modest));
+            && std::env::var(variable).map_or(true, |value| !value.eq_ignore_ascii_case(modest))
+            && !(module == "tensorflow" && grows(py).unwrap_or(false));
         hoards.then(|| {
             format!(
                 "{title} is loaded, and may have taken most of the GPU when it started, which {variable}={modest} prevents"
             )
         })
     })
+}
+
+/// Whether TensorFlow was told to take memory as it needs it.
+fn grows(py: Python<'_>) -> PyResult<bool> {
+    let config = py.import("tensorflow")?.getattr("config")?;
+    let devices = config.call_method1("list_physical_devices", ("GPU",))?;
+    let experimental = config.getattr("experimental")?;
+    for device in devices.try_iter()? {
+        if !experimental.call_method1("get_memory_growth", (device?,))?.is_truthy()? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Imports a framework's module, or says that it is not there.

@@ -290,6 +290,7 @@ impl Framework for TensorFlow {
         gpu: &'static Gpu,
         _stream: Option<Stream>,
     ) -> Result<Room<'py>> {
+        check_eager(py, state(py)?)?;
         // Not every type can be allocated there, but any bytes can be any type's.
         let layout = Layout::dense(dtype.size(), shape)?;
         let words = layout.bytes().div_ceil(4).max(1);
@@ -300,7 +301,9 @@ impl Framework for TensorFlow {
             [("shape", vec![words].into_pyobject(py)?.into_any()), ("dtype", kind)].into_py_dict(py)?;
         wishes.set_item("init", false)?;
         let operations = tensorflow.getattr("raw_ops")?;
-        let made = within(&[place], || operations.call_method("Empty", (), Some(&wishes)));
+        // Not a part of the graph of a `tf.function`, also where one is being made.
+        let now = tensorflow.call_method0("init_scope")?;
+        let made = within(&[now, place], || operations.call_method("Empty", (), Some(&wishes)));
         let made = made.map_err(|error| allocation_failed(py, "TensorFlow", error, gpu, dtype, shape))?;
         let room = by_capsule(&made)?;
         let (data, device, order) = (room.data(), room.device(), ByteOrder::Native);

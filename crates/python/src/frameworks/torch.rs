@@ -57,6 +57,7 @@ static FACTS: TargetFacts = TargetFacts {
 };
 
 struct State {
+    module: Py<PyModule>,
     exchange: Option<Exchange>,
     /// `untyped_storage`, and the type of what it gives.
     storage: Method,
@@ -124,6 +125,7 @@ fn state(py: Python<'_>) -> Result<&'static State> {
             dtypes = dtypes.without(DTypes::of(&[DType::Float8E8M0Fnu]));
         }
         Ok(State {
+            module: torch.clone().unbind(),
             exchange: if only_public_doors() { None } else { Exchange::of(&torch.getattr("Tensor")?) },
             storage: Method::of(&base, c"untyped_storage")?,
             storage_type: torch
@@ -244,7 +246,7 @@ impl Framework for Torch {
         gpu: &'static Gpu,
         stream: Option<Stream>,
     ) -> Result<Room<'py>> {
-        let torch = py.import("torch")?;
+        let torch = state(py)?.module.bind(py);
         let kind = torch.getattr(dtype.name())?;
         let place = format!("cuda:{}", gpu.index()).into_pyobject(py).map_err(PyErr::from)?;
         let wishes = [("dtype", kind), ("device", place.into_any())].into_py_dict(py)?;

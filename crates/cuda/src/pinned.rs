@@ -1,0 +1,226 @@
+//! Host memory that the driver knows, which the GPU reads and writes by itself at the full speed of the link.
+//!
+//! A block of the host's pool is pinned as a whole, in one call: a copy that runs across two pinned ranges is refused by
+//! the driver, also where it is somebody else's copy of a result of ours.
+
+use crate::driver::Driver;
+use crate::gpu::Gpu;
+use crate::lanes::{self, Lanes};
+use crate::memory::place_of;
+use crate::transfer::{Road, SMALL};
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tensorferry_core::device::DeviceKind;
+use tensorferry_core::host::HostBlock;
+use tensorferry_core::pool::{self, Block};
+use tensorferry_core::{Result, workers};
+
+/// Known to all contexts.
+const PORTABLE: u32 = 1;
+/// The smallest page that a system has.
+const PAGE: usize = 4 << 10;
+/// Bytes that a thread touches at a time: a huge page.
+const TOUCHED: usize = 2 << 20;
+
+/// The GPU whose context knows the pinned memory: the first that was asked.
+static KNOWS: OnceLock<&'static Gpu> = OnceLock::new();
+
+/// Bytes from which a result comes from the host's pool anyway.
+const KEPT: usize = 4 << 20;
+/// How many smaller results are pinned on trust.
+const TRUST: usize = 4;
+
+/// How often a smaller result may still be pinned: those that come back earn the next, so that a program that keeps all of
+/// its results stops paying for what it does not use.
+static TRUSTED: AtomicUsize = AtomicUsize::new(TRUST);
+
+/// What a result lands in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Landing {
+    /// Little memory, which the driver fills in one call.
+    Small,
+    /// Pinned memory that an earlier result left.
+    Kept,
+    /// Memory that an earlier result left, or a little of the system's, which is pinned for this and later ones.
+    Pin,
+    /// Fresh memory, which is filled through buffers.
+    Fresh,
+}
+
+/// A block that was used before is likely to be used again, so it is pinned. Fresh memory is not, because that takes longer
+/// than the transfer, and results that are kept would all become memory that the system can neither move nor swap.
+fn choose(bytes: usize, idle: impl Fn(bool) -> bool, may_pin: bool, trusted: bool) -> Landing {
+    if bytes < SMALL {
+        return Landing::Small;
+    }
+    if idle(true) {
+        return Landing::Kept;
+    }
+    match (bytes >= KEPT, may_pin) {
+        (true, true) if idle(false) => Landing::Pin,
+        (true, _) => Landing::Fresh,
+        (false, true) if trusted => Landing::Pin,
+        (false, _) => Landing::Small,
+    }
+}
+
+/// What a result of so many bytes would land in now.
+pub fn landing(bytes: usize) -> Landing {
+    let trusted = TRUSTED.load(Ordering::Relaxed) > 0;
+    choose(bytes, |pinned| pool::has_idle(bytes, pinned), may_pin(bytes), trusted)
+}
+
+fn may_pin(bytes: usize) -> bool {
+    pool::may_pin(bytes.next_multiple_of(TOUCHED))
+}
+
+impl Gpu {
+    /// Host memory for a result of so many bytes, and the road into it.
+    ///
+    /// # Errors
+    /// When the host has no such memory.
+    pub fn land(&'static self, bytes: usize, lanes: Lanes) -> Result<(HostBlock, Road)> {
+        let trust = |change: fn(usize) -> Option<usize>| {
+            TRUSTED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change).is_ok()
+        };
+        let mut landing = landing(bytes);
+        if landing == Landing::Kept {
+            if let Some(block) = Block::pinned(bytes) {
+                trust(|left| Some((left + 1).min(TRUST)));
+                return Ok((HostBlock::pooled(block), Road::Pinned));
+            }
+            // Somebody was quicker.
+            landing = choose(bytes, |_| false, may_pin(bytes), false);
+        }
+        if landing == Landing::Pin {
+            let block = match bytes >= KEPT {
+                true => Block::recycled(bytes),
+                false if trust(|left| left.checked_sub(1)) => Block::new(bytes),
+                false => None,
+            };
+            if let Some(mut block) = block {
+                touch(block.data(), block.bytes(), lanes.threads);
+                let road = pin(self, &mut block).map_or(Road::Lanes(lanes), |()| Road::Pinned);
+                return Ok((HostBlock::pooled(block), road));
+            }
+        }
+        let block = HostBlock::new(bytes)?;
+        if bytes < KEPT {
+            return Ok((block, Road::Driver));
+        }
+        if let Some(fresh) = NonNull::new(block.data()) {
+            lanes::prepare(self, fresh, bytes, lanes);
+        }
+        Ok((block, Road::Lanes(lanes)))
+    }
+
+    /// The road into memory of somebody else's, or out of it.
+    pub fn road(&'static self, data: *const u8, bytes: usize, lanes: Lanes) -> Road {
+        match bytes {
+            0..SMALL => Road::Driver,
+            _ if is_pinned(data) => Road::Pinned,
+            _ => Road::Lanes(lanes),
+        }
+    }
+}
+
+/// Whether the driver knows the host's memory at this address.
+pub fn is_pinned(data: *const u8) -> bool {
+    place_of(data as usize).is_ok_and(|device| device.kind == DeviceKind::CudaHost)
+}
+
+/// Pins a block. Fresh memory should be touched first, because the driver would do it on one thread.
+///
+/// # Errors
+/// When the driver refuses; the block is then as it was.
+pub(crate) fn pin(gpu: &'static Gpu, block: &mut Block) -> Result<()> {
+    if block.is_pinned() {
+        return Ok(());
+    }
+    let gpu = *KNOWS.get_or_init(|| gpu);
+    let _entered = gpu.enter()?;
+    // SAFETY: a block of ours, as long as it says; `unpin` is what undoes it.
+    unsafe {
+        gpu.driver.register(block.data().as_ptr().cast(), block.bytes(), PORTABLE)?;
+        block.pin(unpin);
+    }
+    Ok(())
+}
+
+/// Sees that the system has given the pages out, on so many threads.
+pub(crate) fn touch(data: NonNull<u8>, bytes: usize, threads: usize) {
+    let touched = Touched::new(data, bytes);
+    workers::together(threads.min(bytes / TOUCHED), || touched.go_on());
+}
+
+/// Fresh memory whose pages several threads ask the system for.
+pub(crate) struct Touched {
+    data: NonNull<u8>,
+    bytes: usize,
+    next: AtomicUsize,
+}
+
+// SAFETY: each thread touches other pages, of memory whose contents mean nothing.
+unsafe impl Sync for Touched {}
+
+impl Touched {
+    pub(crate) fn new(data: NonNull<u8>, bytes: usize) -> Self {
+        Self { data, bytes, next: AtomicUsize::new(0) }
+    }
+
+    /// Goes on until all are touched, or somebody says that it is enough.
+    pub(crate) fn go_on(&self) {
+        while let from = self.next.fetch_add(TOUCHED, Ordering::Relaxed)
+            && from < self.bytes
+        {
+            for page in (from..self.bytes.min(from + TOUCHED)).step_by(PAGE) {
+                // SAFETY: a byte of the memory.
+                unsafe { self.data.add(page).write_volatile(0) };
+            }
+        }
+    }
+
+    /// Says that it is enough.
+    pub(crate) fn stop(&self) {
+        self.next.store(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// # Safety
+/// The memory was pinned here, with this size, and nobody uses it.
+unsafe fn unpin(data: NonNull<u8>, _bytes: usize) -> bool {
+    // The child of a fork has memory of its own at the same place, which its driver does not know.
+    if Driver::get().is_err() {
+        return true;
+    }
+    let Some(gpu) = KNOWS.get() else { return false };
+    let Ok(_entered) = gpu.enter() else { return false };
+    // SAFETY: the caller's contract. The driver waits for copies that are under way.
+    unsafe { gpu.driver.unregister(data.as_ptr().cast()) }.is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_land_where_it_pays() {
+        let choose = |bytes, pinned: bool, plain: bool, may_pin, trusted| {
+            choose(bytes, |of_pinned| if of_pinned { pinned } else { plain }, may_pin, trusted)
+        };
+        // Little is the driver's, whatever lies idle.
+        assert_eq!(choose(SMALL - 1, true, true, true, true), Landing::Small);
+        for bytes in [SMALL, KEPT - 1, KEPT, 1 << 30] {
+            assert_eq!(choose(bytes, true, true, false, false), Landing::Kept);
+        }
+        // What was used before is pinned, if that is allowed.
+        assert_eq!(choose(KEPT, false, true, true, false), Landing::Pin);
+        assert_eq!(choose(KEPT, false, true, false, true), Landing::Fresh);
+        assert_eq!(choose(KEPT, false, false, true, true), Landing::Fresh);
+        // What is too small for the pool is pinned on trust.
+        assert_eq!(choose(KEPT - 1, false, true, true, true), Landing::Pin);
+        assert_eq!(choose(KEPT - 1, false, true, true, false), Landing::Small);
+        assert_eq!(choose(KEPT - 1, false, true, false, true), Landing::Small);
+    }
+}

@@ -1,0 +1,164 @@
+"""Bytes between a real GPU and the host: every size and road, jobs, and memory of the caller's."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+from gpu.frames import FRAMES
+
+import tensorferry as ferry
+
+MIB = 1 << 20
+SIZES = [1, 1000, 64 << 10, 300 << 10, MIB, 3 * MIB + 4, 5 * MIB, 64 * MIB, 300 * MIB]
+
+
+def numbers(count: int) -> torch.Tensor:
+    return torch.randn(count, device="cuda")
+
+
+@pytest.mark.parametrize("name", FRAMES)
+@pytest.mark.parametrize("size", SIZES)
+def test_both_ways(name, size):
+    host = np.random.default_rng(size).standard_normal(max(size // 4, 1), dtype=np.float32)
+    for _ in range(3):
+        x = ferry.to(host, name, device="cuda")
+        assert FRAMES[name].on_gpu(x)
+        assert np.array_equal(ferry.to(x, "numpy"), host)
+        kept = ferry.to(x, "torch", device="cpu")
+        assert not kept.is_cuda
+        assert np.array_equal(kept.numpy(), host)
+
+
+@pytest.mark.parametrize("dtype", [None, "float16", "float64", "uint8"])
+@pytest.mark.parametrize("shape", [(300, 200), (3000, 5000), (2, 3, 2000, 1000)])
+def test_views(shape, dtype):
+    base = torch.rand(shape, device="cuda") * 100
+    host = base.cpu().numpy()
+    for view, there in (
+        (base.transpose(-1, -2), host.swapaxes(-1, -2)),
+        (base[..., 1::3], host[..., 1::3]),
+        (base[1:], host[1:]),
+        (base[..., : shape[-1] // 2], host[..., : shape[-1] // 2]),
+    ):
+        expected = ferry.to(np.ascontiguousarray(there), "numpy", dtype=dtype)
+        for _ in range(2):
+            assert np.array_equal(ferry.to(view, "numpy", dtype=dtype), expected)
+        up = ferry.to(there, "torch", device="cuda", dtype=dtype)
+        assert np.array_equal(up.cpu().numpy(), expected)
+
+
+def test_a_copy_that_is_under_way_keeps_its_values():
+    """A result of ours is pinned, and torch copies from pinned memory without waiting."""
+    one, two = numbers(16 * MIB), numbers(16 * MIB)
+    ferry.to(one, "numpy")
+    for _ in range(10):
+        result = torch.from_numpy(ferry.to(one, "numpy"))
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            torch.cuda._sleep(20_000_000)
+            copy = result.cuda(non_blocking=True)
+        del result
+        ferry.to(two, "numpy")
+        side.synchronize()
+        assert torch.equal(copy, one)
+
+
+def test_work_that_is_pending():
+    for size in (1 << 12, MIB, 8 * MIB):
+        for number in range(5):
+            side = torch.cuda.Stream()
+            with torch.cuda.stream(side):
+                x = torch.zeros(size, device="cuda")
+                torch.cuda._sleep(20_000_000)
+                x.fill_(number)
+                job = ferry.start(x, "numpy")
+                found = ferry.to(x, "numpy")
+            assert (found == number).all()
+            assert (job.result() == number).all()
+
+
+def test_jobs_leave_others_alone():
+    """While a job moves its bytes, this thread computes."""
+    x = numbers(256 * MIB)
+    job, turns = ferry.start(x, "numpy"), 0
+    while not job.done():
+        turns += 1
+    assert turns > 1000
+    assert torch.equal(torch.from_numpy(job.result()), x.cpu())
+    assert job.progress() == job.total == x.nbytes
+
+    async def both():
+        return await asyncio.gather(*(wait(ferry.start(x[:MIB], "numpy")) for _ in range(4)))
+
+    async def wait(job):
+        return await job
+
+    for found in asyncio.run(both()):
+        assert np.array_equal(found, x[:MIB].cpu().numpy())
+
+
+def test_a_job_is_called_off():
+    x = numbers(512 * MIB)
+    out = np.empty(512 * MIB, np.float32)
+    job = ferry.start(x, "numpy", out=out)
+    assert job.cancel()
+    with pytest.raises(ferry.Cancelled):
+        job.result()
+    assert job.progress() < job.total
+    assert np.array_equal(ferry.to(x[:MIB], "numpy"), x[:MIB].cpu().numpy())
+
+
+def test_into_a_file_with_little_memory(tmp_path):
+    x = numbers(128 * MIB)
+    out = np.memmap(tmp_path / "x.bin", np.float32, "w+", shape=x.shape)
+    before = ferry.memory()
+    seen = []
+    ferry.to(x, "numpy", out=out, budget=MIB, progress=lambda moved, total: seen.append(moved))
+    after = ferry.memory()
+    held = after.used_bytes + after.idle_bytes - before.used_bytes - before.idle_bytes
+    assert held <= 2 * MIB
+    assert seen[-1] == x.nbytes
+    assert np.array_equal(out, x.cpu().numpy())
+    back = torch.empty_like(x)
+    assert ferry.to(out, "torch", out=back) is back
+    assert torch.equal(back, x)
+
+
+def test_what_is_held_is_bounded_and_given_back():
+    gc.collect()
+    ferry.trim()
+    x = numbers(64 * MIB)
+    for _ in range(3):
+        ferry.to(x, "numpy")
+    assert 0 < ferry.memory().pinned_bytes <= ferry.memory().limit_bytes
+    assert ferry.trim() > 0
+    assert ferry.memory().pinned_bytes == 0
+    assert np.array_equal(ferry.to(x, "numpy"), x.cpu().numpy())
+
+
+def test_many_threads_at_once():
+    tensors = [numbers(MIB * size) for size in (1, 2, 9, 30)]
+    expected = [x.cpu().numpy() for x in tensors]
+    wrong = []
+
+    def work(index: int) -> None:
+        for _ in range(10):
+            found = ferry.to(tensors[index], "numpy")
+            again = ferry.to(expected[index], "torch", device="cuda")
+            if not np.array_equal(found, expected[index]) or not torch.equal(again, tensors[index]):
+                wrong.append(index)
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
+    begin = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert time.monotonic() - begin < 60

@@ -1,0 +1,448 @@
+"""Bytes between GPU and host by every road, on a CuPy over the stand-in for the driver, which works
+late and fails on demand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support import children
+
+HERE = Path(__file__).parent
+DRIVER = HERE.parent / "target" / "testdriver"
+STANDIN = HERE / "support" / "standin"
+
+SETUP = """
+import asyncio, ctypes, gc, signal, threading
+import cupy
+import numpy as np
+import tensorferry as ferry
+
+driver = cupy.driver
+driver.testdriver_calls.restype = ctypes.c_uint64
+driver.testdriver_fail.argtypes = [ctypes.c_char_p, ctypes.c_uint64, ctypes.c_int]
+driver.testdriver_registered.restype = ctypes.c_size_t
+KIB, MIB = 1 << 10, 1 << 20
+random = np.random.default_rng(7)
+
+def calls(name):
+    return driver.testdriver_calls(name.encode())
+
+def numbers(*shape):
+    return random.standard_normal(shape, dtype=np.float32)
+
+def on_gpu(array):
+    x = cupy.empty(array.shape, array.dtype)
+    array = np.ascontiguousarray(array)
+    x.set(array)
+    cupy.cuda.get_current_stream().synchronize()
+    return x
+
+def strided(x, view, base):
+    '''A view of a host array, as the same view of its copy on the GPU.'''
+    place = cupy.cuda.MemoryPointer(x.data.mem, view.ctypes.data - base.ctypes.data)
+    return cupy.ndarray(view.shape, view.dtype, place, view.strides)
+"""
+
+
+def run(code: str, **environment: str) -> str:
+    return children.run(
+        SETUP + children.textwrap.dedent(code),
+        LD_LIBRARY_PATH=str(DRIVER),
+        PYTHONPATH=f"{STANDIN}:{children.TESTS}",
+        **environment,
+    )
+
+
+@pytest.mark.parametrize("threads", ["1", "3"])
+def test_downloads_of_every_size(threads):
+    run(
+        """
+    small = (0, 1, 4 * KIB, 255 * KIB, 256 * KIB, 700 * KIB)
+    for size in (*small, MIB, 4 * MIB, 5 * MIB + 12, 19 * MIB):
+        array = numbers(size // 4)
+        x = on_gpu(array)
+        kept = []
+        for _ in range(3):
+            # Dropped, and kept: by the driver, into recycled, pinned and fresh memory.
+            np.testing.assert_array_equal(ferry.to(x, "numpy"), array)
+            kept.append(ferry.to(x, "numpy"))
+        assert all(np.array_equal(result, array) for result in kept)
+        assert len({result.ctypes.data for result in kept}) == 3
+    """,
+        TENSORFERRY_THREADS=threads,
+    )
+
+
+def test_strides_and_casts_are_folded_in():
+    run("""
+    base = numbers(1500, 1100)
+    x = on_gpu(base)
+    views = (base.T, base[::3, 1::2], base[100:200], base[:, 5:900], base[::-1, ::-1].T)
+    for view in views:
+        there = strided(x, view, base)
+        for dtype in (None, "float16", "float64", "int8"):
+            expected = view if dtype is None else ferry.to(view, "numpy", dtype=dtype)
+            for _ in range(2):
+                found = ferry.to(there, "numpy", dtype=dtype)
+                assert np.array_equal(found, expected), (view.shape, dtype)
+            up = ferry.to(view, "cupy", dtype=dtype)
+            assert np.array_equal(up.get(), expected), (view.shape, dtype)
+    # A part costs its own bytes.
+    with ferry.trace() as trips:
+        ferry.to(strided(x, base[100:200], base), "numpy")
+    assert trips[0].bytes_moved == 100 * 1100 * 4
+    """)
+
+
+def test_slabs_where_the_gpu_has_little_memory():
+    run("""
+    base = numbers(6000, 2000)
+    x = on_gpu(base)
+    there = strided(x, base.T, base)
+    before = calls("cuMemAllocAsync")
+    # The first sizes that are tried are refused.
+    driver.testdriver_fail(b"cuMemAllocAsync", 0, 2)
+    assert np.array_equal(ferry.to(there, "numpy"), base.T)
+    assert calls("cuMemAllocAsync") == before + 2
+    """)
+
+
+def test_a_result_that_was_dropped_leaves_pinned_memory():
+    run("""
+    x = on_gpu(numbers(3 * MIB))
+    first = ferry.to(x, "numpy")
+    assert ferry.memory().used_bytes >= 12 * MIB
+    staging = ferry.memory().pinned_bytes
+    del first
+    second = ferry.to(x, "numpy")
+    place = second.ctypes.data
+    assert ferry.memory().pinned_bytes == staging + 12 * MIB
+    del second
+    copies = calls("cuMemcpyDtoHAsync_v2")
+    third = ferry.to(x, "numpy")
+    # One copy, by the GPU itself.
+    assert third.ctypes.data == place and calls("cuMemcpyDtoHAsync_v2") == copies + 1
+    # From pinned memory it goes back in one as well.
+    uploads = calls("cuMemcpyHtoDAsync_v2")
+    y = ferry.to(third, "cupy")
+    assert calls("cuMemcpyHtoDAsync_v2") == uploads + 1
+    assert np.array_equal(y.get(), third)
+    # Host copies get other memory, so that the pinned stays for transfers.
+    del third
+    other = ferry.to(numbers(3 * MIB), "numpy", copy=True)
+    assert other.ctypes.data != place
+    del other
+    gc.collect()
+    assert ferry.memory().pinned_bytes > 0
+    assert ferry.trim() > 0
+    assert ferry.memory().pinned_bytes == 0 and driver.testdriver_registered() == 0
+    """)
+
+
+def test_pinned_memory_is_bounded():
+    run(
+        """
+    x = on_gpu(numbers(3 * MIB))
+    for _ in range(4):
+        ferry.to(x, "numpy")
+        assert ferry.memory().pinned_bytes <= 16 * MIB, ferry.memory()
+    small = on_gpu(numbers(MIB // 4))
+    kept = [ferry.to(small, "numpy") for _ in range(40)]
+    # Results that are kept are not pinned for ever.
+    assert ferry.memory().pinned_bytes <= 16 * MIB, ferry.memory()
+    """,
+        TENSORFERRY_POOL="16M",
+        TENSORFERRY_THREADS="1",
+    )
+
+
+def test_memory_that_somebody_still_reads_is_not_overwritten():
+    """A result that went may be on its way to a GPU: others copy late from pinned memory."""
+    run("""
+    one, two = numbers(2 * MIB), numbers(2 * MIB)
+    x, y = on_gpu(one), on_gpu(two)
+    ferry.to(x, "numpy")
+    for _ in range(3):
+        result = ferry.to(x, "numpy")
+        stream, copy = cupy.cuda.Stream(), cupy.empty(one.shape, one.dtype)
+        with stream:
+            copy.set(result)
+        place = result.ctypes.data
+        del result
+        again = ferry.to(y, "numpy")
+        assert again.ctypes.data == place and np.array_equal(again, two)
+        with stream:
+            assert np.array_equal(copy.get(), one)
+        del again
+    """)
+
+
+def test_queued_work_is_waited_for():
+    run("""
+    for size in (MIB // 8, MIB, 5 * MIB):
+        kept = []
+        for repeat in range(12):
+            stream, array = cupy.cuda.Stream(), numbers(size)
+            with stream:
+                x = cupy.empty(array.shape, array.dtype)
+                x.set(array)
+                found = ferry.to(x, "numpy")
+                assert np.array_equal(found, array)
+                if repeat % 2:
+                    kept.append(found)
+                y = ferry.to(array, "cupy")
+                assert np.array_equal(y.get(), array)
+    """)
+
+
+FAULTS = [
+    *("cuMemcpyDtoHAsync_v2", "cuEventRecord", "cuEventSynchronize", "cuStreamWaitEvent"),
+    *("cuEventQuery", "cuEventCreate", "cuStreamCreate", "cuStreamSynchronize", "cuLaunchKernel"),
+]
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_device_that_fails_midway(name):
+    run(f"""
+    base = numbers(2100, 2000)
+    x, name = on_gpu(base), {name!r}.encode()
+    there, raised = strided(x, base.T, base), 0
+    for fetch, expected in (
+        (lambda: ferry.to(x, "numpy"), base),
+        (lambda: ferry.to(there, "numpy"), base.T),
+        (lambda: ferry.to(base.T, "cupy"), base.T),
+    ):
+        host = lambda found: found if isinstance(found, np.ndarray) else found.get()
+        for call in range(4):
+            gc.collect()
+            used = ferry.memory().used_bytes
+            driver.testdriver_fail(name, call, 719)
+            try:
+                found = fetch()
+            except RuntimeError as error:
+                assert isinstance(error, ferry.DeviceFailed), error
+                raised += 1
+            else:
+                # Not called so often.
+                driver.testdriver_fail(name, 1 << 40, 719)
+                assert np.array_equal(host(found), expected)
+            found = None
+            assert ferry.memory().used_bytes == used
+            assert np.array_equal(host(fetch()), expected)
+    assert raised
+    ferry.trim()
+    assert driver.testdriver_registered() == 0
+    """)
+
+
+def test_a_system_that_lets_nobody_pin():
+    run("""
+    array = numbers(3 * MIB)
+    x = on_gpu(array)
+    kept = []
+    for _ in range(3):
+        for _ in range(4):
+            driver.testdriver_fail(b"cuMemHostRegister_v2", 0, 1)
+            kept.append(ferry.to(x, "numpy"))
+            driver.testdriver_fail(b"cuMemHostRegister_v2", 0, 1)
+            y = ferry.to(array[::-1], "cupy")
+            assert np.array_equal(y.get(), array[::-1])
+        assert all(np.array_equal(result, array) for result in kept)
+        kept.clear()
+    """)
+
+
+def test_out():
+    run("""
+    import tempfile
+    array = numbers(1200, 1100)
+    x = on_gpu(array)
+    out = np.empty_like(array)
+    assert ferry.to(x, "numpy", out=out) is out and np.array_equal(out, array)
+    wide = np.full((1200, 2200), 7, np.float32)
+    ferry.to(x, "numpy", out=wide[:, ::2])
+    assert np.array_equal(wide[:, ::2], array) and (wide[:, 1::2] == 7).all()
+    half = np.empty((1200, 1100), np.float16)
+    ferry.to(x, "numpy", out=half, dtype="float16")
+    assert np.array_equal(half, array.astype(np.float16))
+    with tempfile.NamedTemporaryFile() as file:
+        mapped = np.memmap(file, np.float32, "w+", shape=array.shape)
+        before = ferry.memory().used_bytes
+        ferry.to(x, "numpy", out=mapped, budget=256 * KIB)
+        mapped.flush()
+        assert np.array_equal(np.fromfile(file.name, np.float32).reshape(array.shape), array)
+    y = cupy.empty(array.shape, array.dtype)
+    assert ferry.to(array, "cupy", out=y) is y and np.array_equal(y.get(), array)
+    z = cupy.empty(array.shape, array.dtype)
+    ferry.to(strided(x, array[::-1], array), "cupy", out=z)
+    assert np.array_equal(z.get(), array[::-1])
+    def refused(text, **wishes):
+        try:
+            ferry.to(**wishes)
+        except ferry.InvalidArgument as error:
+            assert text in str(error) and error.hint, error
+        else:
+            raise AssertionError(text)
+    back = strided(z, array[:, ::-1], array)
+    refused("is strided, on a GPU", x=array, framework="cupy", out=back)
+    refused("share memory on a GPU", x=strided(x, array[::-1], array), framework="cupy", out=x)
+    refused("out is on cpu", x=x, framework="numpy", out=out, device="cuda:0")
+    refused("stays on the host", x=array, framework="numpy", out=out, stream=0)
+    try:
+        ferry.to(x, "numpy", out=out, budget=1000)
+    except MemoryError as error:
+        assert "budget is 1000 bytes" in str(error)
+    else:
+        raise AssertionError("no error")
+    """)
+
+
+def test_start():
+    run("""
+    array = numbers(2100, 2000)
+    x = on_gpu(array)
+    for target, source, check in (
+        ("numpy", x, lambda found: found), ("cupy", array.T.copy().T, lambda found: found.get())
+    ):
+        job = ferry.start(source, target)
+        assert job.total == array.nbytes and 0 <= job.progress() <= job.total
+        assert np.array_equal(check(job.result(timeout=60)), array)
+        assert job.done() and job.progress() == job.total and not job.cancel()
+        assert "done" in repr(job)
+    tree = {"a": x, "b": [x, array, 5, None]}
+    found = ferry.start(tree, "numpy").result()
+    assert found["a"] is found["b"][0] and found["b"][1] is array and found["b"][2:] == [5, None]
+    out = np.empty_like(array)
+    assert ferry.start(x, "numpy", out=out).result() is out and np.array_equal(out, array)
+    with ferry.trace() as trips:
+        ferry.start(x, "numpy").result()
+    assert len(trips) == 1 and trips[0].bytes_moved == array.nbytes
+
+    async def main():
+        one, two = await asyncio.gather(*(wrap(ferry.start(x, "numpy")) for _ in range(2)))
+        assert np.array_equal(one, array) and np.array_equal(two, array)
+        try:
+            driver.testdriver_fail(b"cuMemcpyDtoHAsync_v2", 0, 719)
+            await ferry.start(x, "numpy")
+        except ferry.DeviceFailed:
+            pass
+        else:
+            raise AssertionError("no error")
+
+    async def wrap(job):
+        return await job
+
+    asyncio.run(main())
+    """)
+
+
+def test_a_job_whose_stream_is_the_caller_s():
+    """What is queued on the stream that is current at the call is waited for, not that of a thread
+    of the job's."""
+    run("""
+    array = numbers(2 * MIB)
+    for _ in range(5):
+        stream = cupy.cuda.Stream()
+        with stream:
+            x = cupy.empty(array.shape, array.dtype)
+            x.set(array)
+            down, up = ferry.start(x, "numpy"), ferry.start(array, "cupy")
+        assert np.array_equal(down.result(), array)
+        y = up.result()
+        with stream:
+            assert np.array_equal(y.get(), array)
+    """)
+
+
+def test_a_job_is_called_off():
+    run("""
+    array = numbers(4 * MIB)
+    x = on_gpu(array)
+    used = ferry.memory().used_bytes
+    cancelled = 0
+    for _ in range(20):
+        job = ferry.start(x, "numpy")
+        if job.cancel():
+            try:
+                job.result()
+            except ferry.Cancelled:
+                cancelled += 1
+        del job
+    gc.collect()
+    assert cancelled > 0
+    assert ferry.memory().used_bytes == used
+    assert np.array_equal(ferry.to(x, "numpy"), array)
+    try:
+        ferry.start(x, "numpy").result(timeout=0)
+    except TimeoutError:
+        pass
+    """)
+
+
+def test_progress_and_interruption():
+    run("""
+    array = numbers(4 * MIB)
+    x = on_gpu(array)
+    seen = []
+    found = ferry.to(x, "numpy", progress=lambda moved, total: seen.append((moved, total)))
+    assert np.array_equal(found, array)
+    assert seen[-1] == (array.nbytes, array.nbytes) and seen == sorted(seen)
+    assert all(total == array.nbytes for _, total in seen)
+    ferry.to(x, "numpy", progress=True)  # no terminal, no bar
+    del found
+    used = ferry.memory().used_bytes
+
+    # Long enough to be seen on its way: the stand-in is held up by its own lock.
+    def hold():
+        signal.raise_signal(signal.SIGINT)
+
+    big = on_gpu(numbers(60 * MIB))
+    threading.Timer(0.0, hold).start()
+    try:
+        for _ in range(50):
+            ferry.to(big, "numpy", progress=lambda moved, total: None)
+    except KeyboardInterrupt:
+        pass
+    else:
+        raise AssertionError("not interrupted")
+    gc.collect()
+    assert ferry.memory().used_bytes == used
+    assert np.array_equal(ferry.to(x, "numpy"), array)
+    """)
+
+
+def test_the_plan_names_the_road():
+    run("""
+    for size, roads in (
+        (KIB, ("one call", "one call")),
+        (3 * MIB, ("memory is fresh", "pinned for this and later", "an earlier result left")),
+    ):
+        x = on_gpu(numbers(size))
+        for road in roads:
+            plan = ferry.plan(x, "numpy")
+            assert road in plan.road and road in str(plan), (road, plan)
+            ferry.to(x, "numpy")
+    pinned = ferry.to(x, "numpy")
+    for source, road in (
+        (numbers(KIB), "one call"),
+        (numbers(3 * MIB), "is not pinned"),
+        (numbers(3 * MIB)[::-1], "packed or cast"),
+        (pinned, "out of pinned memory"),
+    ):
+        assert road in ferry.plan(source, "cupy").road
+    assert ferry.plan(x, "cupy").road is None and ferry.plan(numbers(9), "torch").road is None
+    """)
+
+
+def test_chunks_and_threads_can_be_set():
+    code = """
+    x = on_gpu(numbers(8 * MIB))
+    before = calls("cuMemcpyDtoHAsync_v2")
+    ferry.to(x, "numpy")
+    print(calls("cuMemcpyDtoHAsync_v2") - before)
+    """
+    assert run(code, TENSORFERRY_CHUNK="1M", TENSORFERRY_THREADS="2").strip() == "32"
+    assert run(code, TENSORFERRY_CHUNK="4M", TENSORFERRY_THREADS="2").strip() == "8"
+    done = children.attempt("import tensorferry", TENSORFERRY_CHUNK="7", PYTHONWARNINGS="default")
+    assert "TENSORFERRY_CHUNK is '7'" in done.stderr or 'TENSORFERRY_CHUNK is "7"' in done.stderr
