@@ -442,7 +442,11 @@ def test_chunks_and_threads_can_be_set():
     ferry.to(x, "numpy")
     print(calls("cuMemcpyDtoHAsync_v2") - before)
     """
-    assert run(code, TENSORFERRY_CHUNK="1M", TENSORFERRY_THREADS="2").strip() == "32"
-    assert run(code, TENSORFERRY_CHUNK="4M", TENSORFERRY_THREADS="2").strip() == "8"
+    counts = [
+        int(run(code, TENSORFERRY_CHUNK=chunk, TENSORFERRY_THREADS="2")) for chunk in ("1M", "4M")
+    ]
+    # Whole pieces in the middle, smaller ones at both ends.
+    assert 32 <= counts[0] <= 48
+    assert 8 <= counts[1] <= 24
     done = children.attempt("import tensorferry", TENSORFERRY_CHUNK="7", PYTHONWARNINGS="default")
     assert "TENSORFERRY_CHUNK is '7'" in done.stderr or 'TENSORFERRY_CHUNK is "7"' in done.stderr

@@ -2,7 +2,7 @@
 
 use crate::driver::{ContextHandle, Driver};
 use crate::kernels::Kernels;
-use crate::lanes::Kept;
+use crate::lane::Kept;
 use crate::stream::{Events, Stream};
 use std::ptr;
 use std::sync::OnceLock;

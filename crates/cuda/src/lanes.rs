@@ -8,18 +8,19 @@
 //! The buffers are one block of the host's pool, pinned, which goes back there after each transfer. (A block for each lane
 //! would have each of them wait for the driver, which takes most of a millisecond for any.)
 
-use crate::driver::{Address, EventHandle};
+use crate::driver::Address;
 use crate::gpu::Gpu;
+use crate::lane::Lane;
 use crate::pinned;
-use crate::stream::{Side, Stream};
+use crate::stream::Side;
 use crate::watch::Watch;
-use std::ptr::{self, NonNull};
+use smallvec::SmallVec;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, PoisonError};
 use tensorferry_core::pieces::Pieces;
 use tensorferry_core::pool::Block;
-use tensorferry_core::{DType, Error, ErrorKind, Layout, Result, pack, workers};
+use tensorferry_core::{ByteOrder, DType, Error, ErrorKind, Layout, Result, pack, workers};
 
 /// How a transfer is shared out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +33,12 @@ pub struct Lanes {
 
 /// Bytes of the smallest piece: below it, telling a thread costs more than it helps.
 const SMALLEST: usize = 128 << 10;
+
+/// A buffer holds so many pieces. Lanes begin and end with single ones, so that neither the link nor a thread waits long for
+/// the others.
+const PIECES: usize = 4;
+/// Bytes of the smallest piece that a buffer is cut into.
+const SMALLEST_PIECE: usize = 64 << 10;
 
 /// Bytes of an upload from which all threads are worth their start, and how many are below that.
 const MANY: usize = 48 << 20;
@@ -67,131 +74,6 @@ impl Lanes {
     }
 }
 
-/// Streams of our own. The link carries one piece after the other, so two are enough to keep it busy; making one takes
-/// longer than a transfer of some MiB.
-const STREAMS: usize = 2;
-
-/// What lanes need of a GPU, made when it is first needed and kept.
-#[derive(Default)]
-pub(crate) struct Kept {
-    streams: [OnceLock<Stream>; STREAMS],
-    events: Mutex<Vec<Event>>,
-}
-
-struct Event(EventHandle);
-
-// SAFETY: a handle that the driver takes from any thread.
-unsafe impl Send for Event {}
-
-impl Gpu {
-    /// One of our own streams, which are for transfers only. The caller has entered the context.
-    pub(crate) fn transfer_stream(&self, number: usize) -> Result<Stream> {
-        /// Does not wait for the default stream, nor that for it.
-        const NON_BLOCKING: u32 = 1;
-        let slot = &self.kept.streams[number % STREAMS];
-        if let Some(stream) = slot.get() {
-            return Ok(*stream);
-        }
-        let mut handle = ptr::null_mut();
-        // SAFETY: a place for the handle. The stream lives as long as the process.
-        unsafe { self.driver.stream_create(&raw mut handle, NON_BLOCKING)? };
-        Ok(*slot.get_or_init(|| Stream::from_handle(handle.expose_provenance())))
-    }
-
-    fn event(&self) -> Result<Event> {
-        /// Waits sleep, so that others may use the core, and no times are taken.
-        const SLEEPING: u32 = 0x1 | 0x2;
-        if let Some(event) = self.kept.events.lock().unwrap_or_else(PoisonError::into_inner).pop() {
-            return Ok(event);
-        }
-        let mut event = ptr::null_mut();
-        // SAFETY: a place for the handle; the caller has entered the context.
-        unsafe { self.driver.event_create(&raw mut event, SLEEPING)? };
-        Ok(Event(event))
-    }
-}
-
-/// One thread's road: a stream, and two buffers with an event each that says when the GPU is done with it.
-struct Lane<'a> {
-    gpu: &'static Gpu,
-    stream: Stream,
-    buffers: [*mut u8; 2],
-    events: [Option<Event>; 2],
-    /// Whether the GPU was told to use the buffer.
-    used: [bool; 2],
-    patience: Duration,
-    _staging: &'a Block,
-}
-
-impl<'a> Lane<'a> {
-    fn new(gpu: &'static Gpu, number: usize, lanes: Lanes, staging: &'a Block) -> Result<Self> {
-        let start = staging.data().as_ptr().wrapping_add(2 * number * lanes.chunk);
-        Ok(Self {
-            gpu,
-            stream: gpu.transfer_stream(number)?,
-            buffers: [start, start.wrapping_add(lanes.chunk)],
-            events: [Some(gpu.event()?), Some(gpu.event()?)],
-            used: [false; 2],
-            // Where there are few cores, somebody else has work for this one.
-            patience: Duration::from_micros(if lanes.threads < 4 { 20 } else { 400 }),
-            _staging: staging,
-        })
-    }
-
-    fn raw_event(&self, turn: usize) -> EventHandle {
-        self.events[turn].as_ref().map_or(ptr::null_mut(), |event| event.0)
-    }
-
-    /// Notes that what was just queued uses a buffer.
-    ///
-    /// # Safety
-    /// The context is entered.
-    unsafe fn mark(&mut self, turn: usize) -> Result<()> {
-        self.used[turn] = true;
-        // SAFETY: an event and a stream of ours.
-        unsafe { self.gpu.driver.event_record(self.raw_event(turn), self.stream.raw()) }
-    }
-
-    /// Waits until the GPU is done with a buffer: for a moment awake, then asleep.
-    ///
-    /// # Safety
-    /// The context is entered.
-    unsafe fn wait(&mut self, turn: usize) -> Result<()> {
-        if !std::mem::take(&mut self.used[turn]) {
-            return Ok(());
-        }
-        let (event, start) = (self.raw_event(turn), Instant::now());
-        // SAFETY: an event of ours.
-        unsafe {
-            while start.elapsed() < self.patience {
-                if self.gpu.driver.is_over(event)? {
-                    return Ok(());
-                }
-                std::hint::spin_loop();
-            }
-            self.gpu.driver.event_synchronise(event)
-        }
-    }
-}
-
-/// Whatever happened, nothing may still use the buffers or the caller's memory.
-impl Drop for Lane<'_> {
-    fn drop(&mut self) {
-        for turn in 0..2 {
-            // SAFETY: whoever holds a lane has entered its context. Where an event could not be recorded, its stream is
-            // waited for; where that fails too, the device is lost, and uses nothing any more.
-            unsafe {
-                if self.used[turn] && self.wait(turn).is_err() {
-                    let _ = self.gpu.driver.stream_synchronise(self.stream.raw());
-                }
-            }
-            if let Some(event) = self.events[turn].take() {
-                self.gpu.kept.events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
-            }
-        }
-    }
-}
-
 /// Dense memory on the GPU, of elements as they cross the link.
 #[derive(Clone, Copy)]
 pub(crate) struct OnGpu {
@@ -206,6 +88,8 @@ struct Crossing<'a> {
     staging: Block,
     wire: OnGpu,
     pieces: Pieces,
+    /// The most pieces of a part.
+    at_once: usize,
     next: AtomicUsize,
     stop: AtomicBool,
     failed: Mutex<Option<Error>>,
@@ -216,13 +100,15 @@ impl<'a> Crossing<'a> {
     /// For pieces of a tensor of this layout on the host.
     fn new(gpu: &'static Gpu, host: &Layout, wire: OnGpu, lanes: Lanes, watch: &'a Watch) -> Result<Self> {
         let lanes = lanes.shared_out(host.count() * wire.dtype.size());
-        let pieces = Pieces::new(host, lanes.chunk / wire.dtype.size());
+        let piece = (lanes.chunk / PIECES).max(SMALLEST_PIECE).min(lanes.chunk);
+        let pieces = Pieces::new(host, piece / wire.dtype.size());
         Ok(Self {
             gpu,
             lanes,
             staging: staging(gpu, lanes)?,
             wire,
             pieces,
+            at_once: lanes.chunk / piece,
             next: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             failed: Mutex::new(None),
@@ -243,7 +129,7 @@ impl<'a> Crossing<'a> {
         };
         workers::together(self.lanes.threads, || {
             // A thread that comes too late costs nothing.
-            let driven = self.next().and_then(|part| part.map_or(Ok(()), &drive));
+            let driven = self.next(true).and_then(|part| part.map_or(Ok(()), &drive));
             if let Err(error) = driven {
                 self.stop.store(true, Ordering::Relaxed);
                 self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
@@ -252,36 +138,56 @@ impl<'a> Crossing<'a> {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), Err)
     }
 
-    /// The next piece, if there is one and nobody has failed or called it off.
-    fn next(&self) -> Result<Option<Part>> {
+    /// The next part, if there is one and nobody has failed or called it off. A lane's first is one piece.
+    fn next(&self, is_first: bool) -> Result<Option<Part>> {
         if self.stop.load(Ordering::Relaxed) {
             return Ok(None);
         }
         self.watch.check()?;
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        if number >= self.pieces.count() {
-            return Ok(None);
+        let take = |begin: usize| {
+            let left = self.pieces.count().checked_sub(begin).filter(|left| *left > 0)?;
+            let share = if is_first { 1 } else { left / (2 * self.lanes.threads) };
+            Some(begin + share.clamp(1, self.at_once))
+        };
+        let taken = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        let Ok(begin) = taken else { return Ok(None) };
+        let end = take(begin).unwrap_or(begin);
+        let size = self.wire.dtype.size();
+        let mut part = Part { pieces: SmallVec::new(), bytes: 0, address: 0 };
+        for number in begin..end {
+            let piece = self.pieces.get(number)?;
+            if part.pieces.is_empty() {
+                part.address = self.wire.data + (piece.first * size) as Address;
+            }
+            let dense = Layout::dense(size, piece.layout.shape())?;
+            let at = part.bytes;
+            part.bytes += dense.bytes();
+            part.pieces.push(Packed { offset: piece.offset, host: piece.layout, dense, at });
         }
-        let piece = self.pieces.get(number)?;
-        let dense = Layout::dense(self.wire.dtype.size(), piece.layout.shape())?;
-        let address = self.wire.data + (piece.first * self.wire.dtype.size()) as Address;
-        Ok(Some(Part { offset: piece.offset, host: piece.layout, dense, address }))
+        Ok(Some(part))
     }
 
     fn moved(&self, part: &Part) {
-        self.watch.add(part.dense.bytes());
+        self.watch.add(part.bytes);
     }
 }
 
-/// A piece on its way.
+/// Pieces on their way, one after the other in a buffer and on the GPU.
 struct Part {
+    pieces: SmallVec<[Packed; PIECES]>,
+    bytes: usize,
+    /// Where they are on the GPU.
+    address: Address,
+}
+
+/// One piece.
+struct Packed {
     /// Where it is on the host, from the first element, and its layout there.
     offset: i64,
     host: Layout,
-    /// Its layout on the link.
+    /// Its layout in the buffer, and how far it is from the start of that.
     dense: Layout,
-    /// Where it is on the GPU.
-    address: Address,
+    at: usize,
 }
 
 fn staging_bytes(lanes: Lanes) -> usize {
@@ -344,7 +250,7 @@ pub(crate) struct OnHost<'a> {
     pub(crate) data: *mut u8,
     pub(crate) dtype: DType,
     pub(crate) layout: &'a Layout,
-    pub(crate) order: tensorferry_core::ByteOrder,
+    pub(crate) order: ByteOrder,
 }
 
 // SAFETY: an address and facts; the contracts of the functions below say who touches what.
@@ -367,16 +273,18 @@ pub(crate) unsafe fn download(
     let whole = to.layout.bytes();
     let deliver = |part: &Part, buffer: *mut u8| {
         let OnHost { data, dtype, .. } = *{ &to };
-        let source = pack::Source {
-            data: buffer,
-            dtype: from.dtype,
-            layout: &part.dense,
-            order: tensorferry_core::ByteOrder::Native,
-        };
-        let data = data.wrapping_offset(part.offset as isize);
-        let destination = pack::Destination { data, dtype, layout: &part.host };
-        // SAFETY: a piece of the host's memory, which is no other lane's, and a full buffer of ours.
-        unsafe { pack::convert_part(&source, &destination, whole) }
+        part.pieces.iter().try_for_each(|piece| {
+            let source = pack::Source {
+                data: buffer.wrapping_add(piece.at),
+                dtype: from.dtype,
+                layout: &piece.dense,
+                order: ByteOrder::Native,
+            };
+            let data = data.wrapping_offset(piece.offset as isize);
+            let destination = pack::Destination { data, dtype, layout: &piece.host };
+            // SAFETY: a piece of the host's memory, which is no other lane's, and a full buffer of ours.
+            unsafe { pack::convert_part(&source, &destination, whole) }
+        })
     };
     crossing.run(after, |lane, first| {
         let (mut part, mut turn) = (Some(first), 0);
@@ -385,7 +293,7 @@ pub(crate) unsafe fn download(
             // SAFETY: streams, events and buffers of ours, in an entered context; the caller's contract.
             unsafe {
                 if let Some(part) = &part {
-                    let (to, bytes) = (lane.buffers[turn].cast(), part.dense.bytes());
+                    let (to, bytes) = (lane.buffers[turn].cast(), part.bytes);
                     gpu.driver.download(to, part.address, bytes, lane.stream.raw())?;
                     lane.mark(turn)?;
                 }
@@ -398,7 +306,7 @@ pub(crate) unsafe fn download(
             let Some(sent) = part else { return Ok(()) };
             on_its_way = Some((sent, turn));
             turn = 1 - turn;
-            part = crossing.next()?;
+            part = crossing.next(false)?;
         }
     })
 }
@@ -422,11 +330,14 @@ pub(crate) unsafe fn upload(
     let crossing = Crossing::new(gpu, from.layout, to, lanes, watch)?;
     let fetch = |part: &Part, buffer: *mut u8| {
         let OnHost { data, dtype, order, .. } = *{ &from };
-        let data = data.wrapping_offset(part.offset as isize);
-        let source = pack::Source { data, dtype, layout: &part.host, order };
-        let destination = pack::Destination { data: buffer, dtype: to.dtype, layout: &part.dense };
-        // SAFETY: a piece of the host's memory, and a buffer of ours that the GPU has read.
-        unsafe { pack::convert_part(&source, &destination, past_caches) }
+        part.pieces.iter().try_for_each(|piece| {
+            let data = data.wrapping_offset(piece.offset as isize);
+            let source = pack::Source { data, dtype, layout: &piece.host, order };
+            let buffer = buffer.wrapping_add(piece.at);
+            let destination = pack::Destination { data: buffer, dtype: to.dtype, layout: &piece.dense };
+            // SAFETY: a piece of the host's memory, and a buffer of ours that the GPU has read.
+            unsafe { pack::convert_part(&source, &destination, past_caches) }
+        })
     };
     crossing.run(after, |lane, first| {
         let (mut part, mut turn) = (Some(first), 0);
@@ -435,13 +346,13 @@ pub(crate) unsafe fn upload(
             unsafe {
                 lane.wait(turn)?;
                 fetch(&next, lane.buffers[turn])?;
-                let (from, bytes) = (lane.buffers[turn].cast(), next.dense.bytes());
+                let (from, bytes) = (lane.buffers[turn].cast(), next.bytes);
                 gpu.driver.upload(next.address, from, bytes, lane.stream.raw())?;
                 lane.mark(turn)?;
             }
             crossing.moved(&next);
             turn = 1 - turn;
-            part = crossing.next()?;
+            part = crossing.next(false)?;
         }
         // SAFETY: as above.
         unsafe { lane.wait(0).and(lane.wait(1)) }

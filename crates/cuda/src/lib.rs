@@ -12,6 +12,7 @@ pub mod driver;
 mod gpu;
 mod jobs;
 mod kernels;
+mod lane;
 mod lanes;
 mod memory;
 mod pinned;

@@ -28,7 +28,7 @@ use tensorferry_core::{ByteOrder, DType, ErrorKind, Layout, Result, pack};
 /// Bytes of a download from which the driver's own copy is not the quickest.
 pub(crate) const SMALL: usize = 256 << 10;
 /// Bytes of an upload from which the driver's own copy is not the quickest.
-pub const SMALL_UPLOAD: usize = 1 << 20;
+pub const SMALL_UPLOAD: usize = 2 << 20;
 /// The smallest slab for which it is worth trying to get scratch memory, and the largest that is asked for. Fresh memory
 /// takes the GPU a quarter of the time that the link takes for as many bytes.
 const SLABS: (usize, usize) = (8 << 20, 32 << 20);

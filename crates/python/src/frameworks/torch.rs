@@ -20,8 +20,9 @@ use crate::streams::{Room, Streams};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{IntoPyDict, PyType};
+use pyo3::types::{IntoPyDict, PyDict, PyType};
 use std::ffi::{CStr, CString};
+use std::sync::{Mutex, PoisonError};
 use tensorferry_core::dtype::DTypes;
 use tensorferry_core::plan::{Holds, Nature, Pending, Places, Strides, TargetFacts};
 use tensorferry_core::{Access, DType, Device, ErrorKind, Layout, Tensor};
@@ -247,9 +248,7 @@ impl Framework for Torch {
         stream: Option<Stream>,
     ) -> Result<Room<'py>> {
         let torch = state(py)?.module.bind(py);
-        let kind = torch.getattr(dtype.name())?;
-        let place = format!("cuda:{}", gpu.index()).into_pyobject(py).map_err(PyErr::from)?;
-        let wishes = [("dtype", kind), ("device", place.into_any())].into_py_dict(py)?;
+        let wishes = room_wishes(py, torch, dtype, gpu)?;
         let mut managers = Vec::new();
         if let Some(stream) = stream {
             let cuda = torch.getattr("cuda")?;
@@ -263,6 +262,25 @@ impl Framework for Torch {
         let streams = stream.map_or_else(|| self.streams(py, gpu), |stream| Ok(Streams::on(stream)))?;
         Ok(Room { object, data: std::ptr::with_exposed_provenance_mut(data), streams })
     }
+}
+
+/// How torch is asked for memory of a type on a GPU; made once for each.
+fn room_wishes<'py>(
+    py: Python<'py>,
+    torch: &Bound<'py, PyModule>,
+    dtype: DType,
+    gpu: &Gpu,
+) -> Result<Bound<'py, PyDict>> {
+    static KNOWN: Mutex<Vec<(DType, i32, Py<PyDict>)>> = Mutex::new(Vec::new());
+    // Not held while Python runs.
+    let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((.., wishes)) = known().iter().find(|entry| (entry.0, entry.1) == (dtype, gpu.index())) {
+        return Ok(wishes.bind(py).clone());
+    }
+    let device = torch.getattr("device")?.call1((format!("cuda:{}", gpu.index()),))?;
+    let wishes = [("dtype", torch.getattr(dtype.name())?), ("device", device)].into_py_dict(py)?;
+    known().push((dtype, gpu.index(), wishes.clone().unbind()));
+    Ok(wishes)
 }
 
 /// Whether this build of torch knows CUDA. Whether there is a GPU shows when one is asked for.

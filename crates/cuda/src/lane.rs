@@ -1,0 +1,140 @@
+//! One thread's road between a GPU and the host: a stream, and two pinned buffers that are filled and emptied in turn.
+
+use crate::driver::EventHandle;
+use crate::gpu::Gpu;
+use crate::lanes::Lanes;
+use crate::stream::Stream;
+use std::ptr;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+use tensorferry_core::Result;
+use tensorferry_core::pool::Block;
+
+/// Pauses of the processor between two questions to the driver: some microseconds.
+const QUESTIONS_APART: usize = 100;
+
+/// Streams of our own. The link carries one piece after the other, so two are enough to keep it busy; making one takes
+/// longer than a transfer of some MiB.
+const STREAMS: usize = 2;
+
+/// What lanes need of a GPU, made when it is first needed and kept.
+#[derive(Default)]
+pub(crate) struct Kept {
+    streams: [OnceLock<Stream>; STREAMS],
+    events: Mutex<Vec<Event>>,
+}
+
+struct Event(EventHandle);
+
+// SAFETY: a handle that the driver takes from any thread.
+unsafe impl Send for Event {}
+
+impl Gpu {
+    /// One of our own streams, which are for transfers only. The caller has entered the context.
+    pub(crate) fn transfer_stream(&self, number: usize) -> Result<Stream> {
+        /// Does not wait for the default stream, nor that for it.
+        const NON_BLOCKING: u32 = 1;
+        let slot = &self.kept.streams[number % STREAMS];
+        if let Some(stream) = slot.get() {
+            return Ok(*stream);
+        }
+        let mut handle = ptr::null_mut();
+        // SAFETY: a place for the handle. The stream lives as long as the process.
+        unsafe { self.driver.stream_create(&raw mut handle, NON_BLOCKING)? };
+        Ok(*slot.get_or_init(|| Stream::from_handle(handle.expose_provenance())))
+    }
+
+    fn event(&self) -> Result<Event> {
+        /// Waits sleep, so that others may use the core, and no times are taken.
+        const SLEEPING: u32 = 0x1 | 0x2;
+        if let Some(event) = self.kept.events.lock().unwrap_or_else(PoisonError::into_inner).pop() {
+            return Ok(event);
+        }
+        let mut event = ptr::null_mut();
+        // SAFETY: a place for the handle; the caller has entered the context.
+        unsafe { self.driver.event_create(&raw mut event, SLEEPING)? };
+        Ok(Event(event))
+    }
+}
+
+/// A stream, and two buffers with an event each that says when the GPU is done with it.
+pub(crate) struct Lane<'a> {
+    gpu: &'static Gpu,
+    pub(crate) stream: Stream,
+    pub(crate) buffers: [*mut u8; 2],
+    events: [Option<Event>; 2],
+    /// Whether the GPU was told to use the buffer.
+    used: [bool; 2],
+    patience: Duration,
+    _staging: &'a Block,
+}
+
+impl<'a> Lane<'a> {
+    pub(crate) fn new(gpu: &'static Gpu, number: usize, lanes: Lanes, staging: &'a Block) -> Result<Self> {
+        let start = staging.data().as_ptr().wrapping_add(2 * number * lanes.chunk);
+        Ok(Self {
+            gpu,
+            stream: gpu.transfer_stream(number)?,
+            buffers: [start, start.wrapping_add(lanes.chunk)],
+            events: [Some(gpu.event()?), Some(gpu.event()?)],
+            used: [false; 2],
+            // Where there are few cores, somebody else has work for this one.
+            patience: Duration::from_micros(if lanes.threads < 4 { 20 } else { 400 }),
+            _staging: staging,
+        })
+    }
+
+    fn raw_event(&self, turn: usize) -> EventHandle {
+        self.events[turn].as_ref().map_or(ptr::null_mut(), |event| event.0)
+    }
+
+    /// Notes that what was just queued uses a buffer.
+    ///
+    /// # Safety
+    /// The context is entered.
+    pub(crate) unsafe fn mark(&mut self, turn: usize) -> Result<()> {
+        self.used[turn] = true;
+        // SAFETY: an event and a stream of ours.
+        unsafe { self.gpu.driver.event_record(self.raw_event(turn), self.stream.raw()) }
+    }
+
+    /// Waits until the GPU is done with a buffer: for a moment awake, then asleep.
+    ///
+    /// # Safety
+    /// The context is entered.
+    pub(crate) unsafe fn wait(&mut self, turn: usize) -> Result<()> {
+        if !std::mem::take(&mut self.used[turn]) {
+            return Ok(());
+        }
+        let (event, start) = (self.raw_event(turn), Instant::now());
+        // SAFETY: an event of ours.
+        unsafe {
+            while start.elapsed() < self.patience {
+                if self.gpu.driver.is_over(event)? {
+                    return Ok(());
+                }
+                // The driver has a lock, for which the other lanes wait.
+                (0..QUESTIONS_APART).for_each(|_| std::hint::spin_loop());
+            }
+            self.gpu.driver.event_synchronise(event)
+        }
+    }
+}
+
+/// Whatever happened, nothing may still use the buffers or the caller's memory.
+impl Drop for Lane<'_> {
+    fn drop(&mut self) {
+        for turn in 0..2 {
+            // SAFETY: whoever holds a lane has entered its context. Where an event could not be recorded, its stream is
+            // waited for; where that fails too, the device is lost, and uses nothing any more.
+            unsafe {
+                if self.used[turn] && self.wait(turn).is_err() {
+                    let _ = self.gpu.driver.stream_synchronise(self.stream.raw());
+                }
+            }
+            if let Some(event) = self.events[turn].take() {
+                self.gpu.kept.events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+            }
+        }
+    }
+}
