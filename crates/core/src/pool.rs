@@ -25,8 +25,10 @@
 //!
 //! A block that a device driver was told of ([`Block::pin`]) is written and read by the device at the full speed of the link. It
 //! stays pinned while it is idle, since telling the driver costs about as much as the transfer. Only those who ask for one get
-//! one; pinned blocks count as any others, and all of them together, used or idle, keep within the limit ([`may_pin`]),
-//! because the system can neither move nor swap them.
+//! one. Results and buffers have each their own: a result that went may still be on its way somewhere, as pinned memory that
+//! somebody copies from without waiting, while a buffer is filled at once. Pinned blocks count as any others, and results among
+//! them, used or idle, are pinned only while all that is pinned keeps within the limit ([`may_pin`]), because the system can
+//! neither move nor swap it.
 //!
 //! # What it knowingly rejects
 //!
@@ -90,14 +92,25 @@ pub fn set_limit(bytes: usize) {
     POOL.set_limit(bytes);
 }
 
-/// Whether a block of at least so many bytes lies idle, pinned or not.
-pub fn has_idle(bytes: usize, pinned: bool) -> bool {
-    POOL.lock().is_some_and(|mut held| held.find(bytes, pinned).is_some())
+/// Whether a block of at least so many bytes lies idle for a use.
+pub fn has_idle(bytes: usize, of: Use) -> bool {
+    POOL.lock().is_some_and(|mut held| held.find(bytes, of).is_some())
 }
 
 /// Whether so many bytes more may be pinned.
 pub fn may_pin(bytes: usize) -> bool {
     POOL.may_pin(bytes)
+}
+
+/// What a block is for while it lies idle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// Anything on the host.
+    Plain,
+    /// Results that a device writes by itself.
+    Pinned,
+    /// Buffers of transfers, which nobody else ever sees.
+    Buffers,
 }
 
 /// Tells a device driver that memory is about to go; whether it may. Called with the start and the size of a block.
@@ -119,14 +132,9 @@ impl Block {
         POOL.block(bytes)
     }
 
-    /// An idle block of at least so many bytes that is pinned, if there is one.
-    pub fn pinned(bytes: usize) -> Option<Self> {
-        POOL.idle(bytes, true)
-    }
-
-    /// An idle block of at least so many bytes that is not pinned, if there is one.
-    pub fn recycled(bytes: usize) -> Option<Self> {
-        POOL.idle(bytes, false)
+    /// An idle block of at least so many bytes for a use, if there is one.
+    pub fn idle(bytes: usize, of: Use) -> Option<Self> {
+        POOL.idle(bytes, of)
     }
 
     /// Where the block starts.
@@ -141,15 +149,15 @@ impl Block {
 
     /// Whether a device driver knows it.
     pub fn is_pinned(&self) -> bool {
-        self.memory.unpin.is_some()
+        self.memory.pin.is_some()
     }
 
-    /// Notes that a device driver was told of the block.
+    /// Notes that a device driver was told of the block, and what it is for from now on.
     ///
     /// # Safety
     /// `unpin` undoes that, from any thread, and once it has said that the memory may go, nobody but us knows it.
-    pub unsafe fn pin(&mut self, unpin: Unpin) {
-        if self.memory.unpin.replace(unpin).is_none() {
+    pub unsafe fn pin(&mut self, unpin: Unpin, of: Use) {
+        if self.memory.pin.replace((unpin, of)).is_none() {
             self.pool.pinned_bytes.fetch_add(self.memory.bytes, Ordering::Relaxed);
         }
     }
@@ -166,8 +174,14 @@ impl Drop for Block {
 struct Mapped {
     data: NonNull<u8>,
     bytes: usize,
-    /// What has to be done before it goes.
-    unpin: Option<Unpin>,
+    /// What has to be done before it goes, and what it is for.
+    pin: Option<(Unpin, Use)>,
+}
+
+impl Mapped {
+    fn of(&self) -> Use {
+        self.pin.map_or(Use::Plain, |(_, of)| of)
+    }
 }
 
 // SAFETY: plain memory with one owner; the system unmaps it from any thread.
@@ -219,22 +233,22 @@ impl Pool {
 
     fn block(&'static self, bytes: usize) -> Option<Block> {
         let bytes = bytes.max(1).checked_next_multiple_of(HUGE)?;
-        let recycled = self.lock().and_then(|mut held| held.take(bytes, false));
+        let recycled = self.lock().and_then(|mut held| held.take(bytes, Use::Plain));
         let count = if recycled.is_some() { &self.hits } else { &self.misses };
         count.fetch_add(1, Ordering::Relaxed);
         let memory = match recycled {
             Some(memory) => memory,
             None => {
-                let map = || pages::map(bytes).map(|data| Mapped { data, bytes, unpin: None });
+                let map = || pages::map(bytes).map(|data| Mapped { data, bytes, pin: None });
                 map().or_else(|| if self.evict_to(0) > 0 { map() } else { None })?
             }
         };
         Some(self.used(memory))
     }
 
-    fn idle(&'static self, bytes: usize, pinned: bool) -> Option<Block> {
+    fn idle(&'static self, bytes: usize, of: Use) -> Option<Block> {
         let bytes = bytes.max(1).checked_next_multiple_of(HUGE)?;
-        let memory = self.lock().and_then(|mut held| held.take(bytes, pinned))?;
+        let memory = self.lock().and_then(|mut held| held.take(bytes, of))?;
         self.hits.fetch_add(1, Ordering::Relaxed);
         Some(self.used(memory))
     }
@@ -251,8 +265,8 @@ impl Pool {
 
     /// Gives a block back to the system.
     fn unmap(&self, memory: Mapped) {
-        let Mapped { data, bytes, unpin } = memory;
-        if let Some(unpin) = unpin {
+        let Mapped { data, bytes, pin } = memory;
+        if let Some((unpin, _)) = pin {
             // SAFETY: whoever pinned the block named this function for it, and nobody uses it any more.
             if !unsafe { unpin(data, bytes) } {
                 // A driver that still writes to the memory must not write to somebody else's.
@@ -377,17 +391,16 @@ impl Held {
 
     /// The smallest idle block that is large enough and wastes at most a quarter; of several the one that was
     /// used last, which is the likeliest to be in a cache.
-    fn take(&mut self, bytes: usize, pinned: bool) -> Option<Mapped> {
-        let index = self.find(bytes, pinned)?;
+    fn take(&mut self, bytes: usize, of: Use) -> Option<Mapped> {
+        let index = self.find(bytes, of)?;
         Some(self.list().blocks.remove(index))
     }
 
-    fn find(&mut self, bytes: usize, pinned: bool) -> Option<usize> {
+    fn find(&mut self, bytes: usize, of: Use) -> Option<usize> {
         let bytes = bytes.max(1).checked_next_multiple_of(HUGE)?;
         let blocks = &mut self.list().blocks;
-        let fits = |memory: &Mapped| {
-            memory.unpin.is_some() == pinned && memory.bytes >= bytes && memory.bytes - bytes <= bytes / 4
-        };
+        let fits =
+            |memory: &Mapped| memory.of() == of && memory.bytes >= bytes && memory.bytes - bytes <= bytes / 4;
         let candidates = blocks.iter().enumerate().rev().filter(|(_, memory)| fits(memory));
         candidates.min_by_key(|(_, memory)| memory.bytes).map(|(index, _)| index)
     }

@@ -11,6 +11,8 @@ use tensorferry_core::{Error, ErrorKind, Result};
 /// The most GPUs that a process sees.
 const MOST: usize = 64;
 
+static GPUS: [OnceLock<Gpu>; MOST] = [const { OnceLock::new() }; MOST];
+
 /// One GPU. Its primary context is kept for as long as the process lives, as the frameworks keep it.
 pub struct Gpu {
     pub(crate) driver: &'static Driver,
@@ -44,7 +46,6 @@ impl Gpu {
     /// # Errors
     /// Where there is no such GPU, or no driver.
     pub fn get(index: i32) -> Result<&'static Self> {
-        static GPUS: [OnceLock<Gpu>; MOST] = [const { OnceLock::new() }; MOST];
         let driver = Driver::get()?;
         let slot =
             usize::try_from(index).ok().and_then(|index| GPUS.get(index)).ok_or_else(|| absent(index))?;
@@ -54,6 +55,11 @@ impl Gpu {
         let gpu = Self::open(driver, index)?;
         // Another thread may have come first; retaining a primary context twice is no harm.
         Ok(slot.get_or_init(|| gpu))
+    }
+
+    /// The GPUs that were got so far.
+    pub(crate) fn opened() -> impl Iterator<Item = &'static Self> {
+        GPUS.iter().filter_map(OnceLock::get)
     }
 
     fn open(driver: &'static Driver, index: i32) -> Result<Self> {

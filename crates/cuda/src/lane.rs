@@ -13,6 +13,9 @@ use tensorferry_core::pool::Block;
 /// Pauses of the processor between two questions to the driver: some microseconds.
 const QUESTIONS_APART: usize = 100;
 
+/// Questions that are asked awake about a copy by the GPU itself, which short ones do not outlast.
+const AWAKE: usize = 40;
+
 /// Streams of our own. The link carries one piece after the other, so two are enough to keep it busy; making one takes
 /// longer than a transfer of some MiB.
 const STREAMS: usize = 2;
@@ -44,6 +47,11 @@ impl Gpu {
         Ok(*slot.get_or_init(|| Stream::from_handle(handle.expose_provenance())))
     }
 
+    /// Two events, used in turn. The caller has entered the context.
+    pub(crate) fn marks(&'static self) -> Result<Marks> {
+        Ok(Marks { gpu: self, events: [Some(self.event()?), Some(self.event()?)] })
+    }
+
     fn event(&self) -> Result<Event> {
         /// Waits sleep, so that others may use the core, and no times are taken.
         const SLEEPING: u32 = 0x1 | 0x2;
@@ -57,14 +65,64 @@ impl Gpu {
     }
 }
 
+/// Two events for parts of a copy.
+pub(crate) struct Marks {
+    gpu: &'static Gpu,
+    events: [Option<Event>; 2],
+}
+
+impl Marks {
+    fn raw(&self, number: usize) -> EventHandle {
+        self.events[number % 2].as_ref().map_or(ptr::null_mut(), |event| event.0)
+    }
+
+    /// # Safety
+    /// The context is entered, and the stream is alive.
+    pub(crate) unsafe fn mark(&self, number: usize, stream: Stream) -> Result<()> {
+        // SAFETY: the caller's contract, and an event of ours.
+        unsafe { self.gpu.driver.event_record(self.raw(number), stream.raw()) }
+    }
+
+    /// # Safety
+    /// The part of this number was marked, and none after the next one; the context is entered.
+    pub(crate) unsafe fn wait(&self, number: usize) -> Result<()> {
+        // SAFETY: the caller's contract.
+        unsafe {
+            for _ in 0..AWAKE {
+                if self.gpu.driver.is_over(self.raw(number))? {
+                    return Ok(());
+                }
+                (0..QUESTIONS_APART).for_each(|_| std::hint::spin_loop());
+            }
+            self.gpu.driver.event_synchronise(self.raw(number))
+        }
+    }
+}
+
+impl Drop for Marks {
+    fn drop(&mut self) {
+        let mut events = self.gpu.kept.events.lock().unwrap_or_else(PoisonError::into_inner);
+        events.extend(self.events.iter_mut().filter_map(Option::take));
+    }
+}
+
+/// Whether the GPU uses a buffer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Used {
+    Not,
+    /// Its event says until when.
+    Marked,
+    /// Perhaps.
+    Unknown,
+}
+
 /// A stream, and two buffers with an event each that says when the GPU is done with it.
 pub(crate) struct Lane<'a> {
     gpu: &'static Gpu,
     pub(crate) stream: Stream,
     pub(crate) buffers: [*mut u8; 2],
     events: [Option<Event>; 2],
-    /// Whether the GPU was told to use the buffer.
-    used: [bool; 2],
+    used: [Used; 2],
     patience: Duration,
     _staging: &'a Block,
 }
@@ -77,7 +135,7 @@ impl<'a> Lane<'a> {
             stream: gpu.transfer_stream(number)?,
             buffers: [start, start.wrapping_add(lanes.chunk)],
             events: [Some(gpu.event()?), Some(gpu.event()?)],
-            used: [false; 2],
+            used: [Used::Not; 2],
             // Where there are few cores, somebody else has work for this one.
             patience: Duration::from_micros(if lanes.threads < 4 { 20 } else { 400 }),
             _staging: staging,
@@ -93,9 +151,17 @@ impl<'a> Lane<'a> {
     /// # Safety
     /// The context is entered.
     pub(crate) unsafe fn mark(&mut self, turn: usize) -> Result<()> {
-        self.used[turn] = true;
+        // Until the event is recorded, it says nothing about the buffer.
+        self.used[turn] = Used::Unknown;
         // SAFETY: an event and a stream of ours.
-        unsafe { self.gpu.driver.event_record(self.raw_event(turn), self.stream.raw()) }
+        unsafe { self.gpu.driver.event_record(self.raw_event(turn), self.stream.raw())? };
+        self.used[turn] = Used::Marked;
+        Ok(())
+    }
+
+    /// Notes that something that uses a buffer is about to be queued.
+    pub(crate) fn begin(&mut self, turn: usize) {
+        self.used[turn] = Used::Unknown;
     }
 
     /// Waits until the GPU is done with a buffer: for a moment awake, then asleep.
@@ -103,7 +169,7 @@ impl<'a> Lane<'a> {
     /// # Safety
     /// The context is entered.
     pub(crate) unsafe fn wait(&mut self, turn: usize) -> Result<()> {
-        if !std::mem::take(&mut self.used[turn]) {
+        if self.used[turn] == Used::Not {
             return Ok(());
         }
         let (event, start) = (self.raw_event(turn), Instant::now());
@@ -111,30 +177,36 @@ impl<'a> Lane<'a> {
         unsafe {
             while start.elapsed() < self.patience {
                 if self.gpu.driver.is_over(event)? {
+                    self.used[turn] = Used::Not;
                     return Ok(());
                 }
                 // The driver has a lock, for which the other lanes wait.
                 (0..QUESTIONS_APART).for_each(|_| std::hint::spin_loop());
             }
-            self.gpu.driver.event_synchronise(event)
+            self.gpu.driver.event_synchronise(event)?;
         }
+        self.used[turn] = Used::Not;
+        Ok(())
     }
 }
 
 /// Whatever happened, nothing may still use the buffers or the caller's memory.
 impl Drop for Lane<'_> {
     fn drop(&mut self) {
-        for turn in 0..2 {
-            // SAFETY: whoever holds a lane has entered its context. Where an event could not be recorded, its stream is
-            // waited for; where that fails too, the device is lost, and uses nothing any more.
-            unsafe {
-                if self.used[turn] && self.wait(turn).is_err() {
-                    let _ = self.gpu.driver.stream_synchronise(self.stream.raw());
-                }
+        // SAFETY: whoever holds a lane has entered its context. What no event answers for is waited for with its stream; where
+        // that fails too, the device is lost, and uses nothing any more.
+        unsafe {
+            let open = (0..2).any(|turn| match self.used[turn] {
+                Used::Not => false,
+                Used::Marked => self.wait(turn).is_err(),
+                Used::Unknown => true,
+            });
+            if open {
+                let _ = self.gpu.driver.stream_synchronise(self.stream.raw());
             }
-            if let Some(event) = self.events[turn].take() {
-                self.gpu.kept.events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
-            }
+        }
+        for event in self.events.iter_mut().filter_map(Option::take) {
+            self.gpu.kept.events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
         }
     }
 }

@@ -19,7 +19,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use tensorferry_core::pieces::Pieces;
-use tensorferry_core::pool::Block;
+use tensorferry_core::pool::{Block, Use, has_idle};
 use tensorferry_core::{ByteOrder, DType, Error, ErrorKind, Layout, Result, pack, workers};
 
 /// How a transfer is shared out.
@@ -27,8 +27,16 @@ use tensorferry_core::{ByteOrder, DType, Error, ErrorKind, Layout, Result, pack,
 pub struct Lanes {
     /// Threads that move bytes on the host.
     pub threads: usize,
-    /// Bytes of a piece.
+    /// Bytes of a buffer.
     pub chunk: usize,
+    /// Whether memory is to be spared where that costs time.
+    pub spares: bool,
+}
+
+/// The pinned memory of a transfer.
+pub(crate) struct Buffers {
+    lanes: Lanes,
+    block: Block,
 }
 
 /// Bytes of the smallest piece: below it, telling a thread costs more than it helps.
@@ -45,19 +53,20 @@ const MANY: usize = 48 << 20;
 const FEW_THREADS: usize = 6;
 
 impl Lanes {
-    /// As many lanes, with pieces as large, as have their buffers in so many bytes.
+    /// As many lanes, with buffers as large, as so many bytes hold; these are whole huge pages.
     ///
     /// # Errors
     /// When there is no room for one.
     pub fn within(self, bytes: usize) -> Result<Self> {
-        const LEAST: usize = 64 << 10;
-        if bytes < 2 * LEAST {
-            let fact =
-                format!("budget is {bytes} bytes, and a transfer needs buffers of {} bytes", 2 * LEAST);
+        const PAGE: usize = 2 << 20;
+        let room = bytes / PAGE * PAGE;
+        let room = if room > FEW || room == 0 { room } else { 1 << room.ilog2() };
+        if room == 0 {
+            let fact = format!("budget is {bytes} bytes, and a transfer needs buffers of {PAGE} bytes");
             return Err(Error::new(ErrorKind::OutOfMemory, fact).with_hint("raise budget, or leave it out"));
         }
-        let threads = self.threads.clamp(1, bytes / (2 * LEAST));
-        Ok(Self { threads, chunk: self.chunk.min(bytes / (2 * threads)) })
+        let threads = self.threads.clamp(1, room / (2 * SMALLEST));
+        Ok(Self { threads, chunk: self.chunk.min(room / (2 * threads)), spares: true })
     }
 
     /// The same for an upload of so many bytes: waking many threads takes as long as a small one.
@@ -70,7 +79,7 @@ impl Lanes {
     pub(crate) fn shared_out(self, bytes: usize) -> Self {
         let chunk = (bytes / (2 * self.threads.max(1))).next_multiple_of(4 << 10);
         let chunk = chunk.clamp(SMALLEST.min(self.chunk), self.chunk);
-        Self { threads: self.threads.clamp(1, bytes.div_ceil(chunk).max(1)), chunk }
+        Self { threads: self.threads.clamp(1, bytes.div_ceil(chunk).max(1)), chunk, ..self }
     }
 }
 
@@ -84,8 +93,7 @@ pub(crate) struct OnGpu {
 /// What all lanes of a transfer share.
 struct Crossing<'a> {
     gpu: &'static Gpu,
-    lanes: Lanes,
-    staging: Block,
+    buffers: &'a Buffers,
     wire: OnGpu,
     pieces: Pieces,
     /// The most pieces of a part.
@@ -98,17 +106,22 @@ struct Crossing<'a> {
 
 impl<'a> Crossing<'a> {
     /// For pieces of a tensor of this layout on the host.
-    fn new(gpu: &'static Gpu, host: &Layout, wire: OnGpu, lanes: Lanes, watch: &'a Watch) -> Result<Self> {
-        let lanes = lanes.shared_out(host.count() * wire.dtype.size());
-        let piece = (lanes.chunk / PIECES).max(SMALLEST_PIECE).min(lanes.chunk);
+    fn new(
+        gpu: &'static Gpu,
+        host: &Layout,
+        wire: OnGpu,
+        buffers: &'a Buffers,
+        watch: &'a Watch,
+    ) -> Result<Self> {
+        let chunk = buffers.lanes.chunk;
+        let piece = (chunk / PIECES).max(SMALLEST_PIECE).min(chunk);
         let pieces = Pieces::new(host, piece / wire.dtype.size());
         Ok(Self {
             gpu,
-            lanes,
-            staging: staging(gpu, lanes)?,
+            buffers,
             wire,
             pieces,
-            at_once: lanes.chunk / piece,
+            at_once: chunk / piece,
             next: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             failed: Mutex::new(None),
@@ -121,13 +134,14 @@ impl<'a> Crossing<'a> {
         let number = AtomicUsize::new(0);
         let drive = |part: Part| {
             let _entered = self.gpu.enter()?;
+            let _relaxed = self.gpu.relaxed()?;
             let number = number.fetch_add(1, Ordering::Relaxed);
-            let mut lane = Lane::new(self.gpu, number, self.lanes, &self.staging)?;
+            let mut lane = Lane::new(self.gpu, number, self.buffers.lanes, &self.buffers.block)?;
             // SAFETY: the caller's side, and a stream of ours.
             unsafe { self.gpu.order(after, Side::Stream(lane.stream))? };
             drive(&mut lane, part)
         };
-        workers::together(self.lanes.threads, || {
+        workers::together(self.buffers.lanes.threads, || {
             // A thread that comes too late costs nothing.
             let driven = self.next(true).and_then(|part| part.map_or(Ok(()), &drive));
             if let Err(error) = driven {
@@ -146,7 +160,7 @@ impl<'a> Crossing<'a> {
         self.watch.check()?;
         let take = |begin: usize| {
             let left = self.pieces.count().checked_sub(begin).filter(|left| *left > 0)?;
-            let share = if is_first { 1 } else { left / (2 * self.lanes.threads) };
+            let share = if is_first { 1 } else { left / (2 * self.buffers.lanes.threads) };
             Some(begin + share.clamp(1, self.at_once))
         };
         let taken = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
@@ -190,44 +204,41 @@ struct Packed {
     at: usize,
 }
 
-fn staging_bytes(lanes: Lanes) -> usize {
-    const FEW: usize = 8 << 20;
+/// Bytes of buffers up to which they are of few sizes, so that small transfers serve each other.
+const FEW: usize = 8 << 20;
+
+fn bytes_of(lanes: Lanes) -> usize {
     let bytes = 2 * lanes.threads * lanes.chunk;
     if bytes <= FEW { bytes.next_power_of_two() } else { bytes }
 }
 
-/// A pinned block for the buffers of all lanes. Those of small transfers are of few sizes, so that they serve each other.
-pub(crate) fn staging(gpu: &'static Gpu, lanes: Lanes) -> Result<Block> {
-    let bytes = staging_bytes(lanes);
-    if let Some(block) = Block::pinned(bytes) {
-        return Ok(block);
+/// Buffers for a transfer of so many bytes. `None` where the driver pins nothing: some systems let nobody do it.
+///
+/// # Errors
+/// When the host has no memory for them.
+pub(crate) fn buffers(gpu: &'static Gpu, lanes: Lanes, bytes: usize) -> Result<Option<Buffers>> {
+    let lanes = lanes.shared_out(bytes);
+    let size = bytes_of(lanes);
+    if let Some(block) = Block::idle(size, Use::Buffers) {
+        return Ok(Some(Buffers { lanes, block }));
     }
     let out_of_memory = || {
-        Error::new(ErrorKind::OutOfMemory, format!("no memory for {bytes} bytes of buffers on the host"))
+        Error::new(ErrorKind::OutOfMemory, format!("no memory for {size} bytes of buffers on the host"))
             .with_hint("free something first, or set TENSORFERRY_THREADS to fewer threads")
     };
-    let mut block = Block::new(bytes).ok_or_else(out_of_memory)?;
+    let mut block = Block::new(size).ok_or_else(out_of_memory)?;
     pinned::touch(block.data(), block.bytes(), lanes.threads);
-    pinned::pin(gpu, &mut block)?;
-    Ok(block)
+    Ok(pinned::pin(gpu, &mut block, Use::Buffers).ok().map(|()| Buffers { lanes, block }))
 }
 
-/// Whether there are buffers for a transfer of so many bytes: some systems let nobody pin memory.
-pub(crate) fn are_open(gpu: &'static Gpu, lanes: Lanes, bytes: usize) -> bool {
-    staging(gpu, lanes.shared_out(bytes)).is_ok()
-}
-
-/// The same ahead of a transfer into fresh memory, which is touched while the driver takes its time.
+/// Has the buffers pinned ahead of a transfer into fresh memory, which is touched while the driver takes its time.
 pub(crate) fn prepare(gpu: &'static Gpu, fresh: NonNull<u8>, bytes: usize, lanes: Lanes) {
     let lanes = lanes.shared_out(bytes);
-    let size = staging_bytes(lanes);
-    let mut block = match Block::pinned(size) {
-        Some(_) => return,
-        None => match Block::new(size) {
-            Some(block) => block,
-            None => return,
-        },
-    };
+    let size = bytes_of(lanes);
+    if has_idle(size, Use::Buffers) {
+        return;
+    }
+    let Some(mut block) = Block::new(size) else { return };
     pinned::touch(block.data(), block.bytes(), lanes.threads);
     let touched = pinned::Touched::new(fresh, bytes);
     let job = Mutex::new(Some(&mut block));
@@ -235,8 +246,8 @@ pub(crate) fn prepare(gpu: &'static Gpu, fresh: NonNull<u8>, bytes: usize, lanes
         let first = job.lock().unwrap_or_else(PoisonError::into_inner).take();
         match first {
             Some(block) => {
-                // Where this fails, the transfer that follows says why.
-                let _ = pinned::pin(gpu, block);
+                // Where this fails, the transfer that follows goes another way.
+                let _ = pinned::pin(gpu, block, Use::Buffers);
                 touched.stop();
             }
             None => touched.go_on(),
@@ -266,10 +277,10 @@ pub(crate) unsafe fn download(
     from: OnGpu,
     to: OnHost<'_>,
     after: Side,
-    lanes: Lanes,
+    buffers: &Buffers,
     watch: &Watch,
 ) -> Result<()> {
-    let crossing = Crossing::new(gpu, to.layout, from, lanes, watch)?;
+    let crossing = Crossing::new(gpu, to.layout, from, buffers, watch)?;
     let whole = to.layout.bytes();
     let deliver = |part: &Part, buffer: *mut u8| {
         let OnHost { data, dtype, .. } = *{ &to };
@@ -294,6 +305,7 @@ pub(crate) unsafe fn download(
             unsafe {
                 if let Some(part) = &part {
                     let (to, bytes) = (lane.buffers[turn].cast(), part.bytes);
+                    lane.begin(turn);
                     gpu.driver.download(to, part.address, bytes, lane.stream.raw())?;
                     lane.mark(turn)?;
                 }
@@ -321,13 +333,13 @@ pub(crate) unsafe fn upload(
     from: OnHost<'_>,
     to: OnGpu,
     after: Side,
-    lanes: Lanes,
+    buffers: &Buffers,
     watch: &Watch,
 ) -> Result<()> {
     // The caches are of use where there is so much to move that pieces follow each other closely; in GB/s on an H200's host, by
     // way of the caches and past them: 1 MiB 9 and 12, 16 MiB 21 and 23 to 30, 256 MiB 44 and 34.
     let past_caches = if from.layout.count() * to.dtype.size() < MANY { usize::MAX } else { 0 };
-    let crossing = Crossing::new(gpu, from.layout, to, lanes, watch)?;
+    let crossing = Crossing::new(gpu, from.layout, to, buffers, watch)?;
     let fetch = |part: &Part, buffer: *mut u8| {
         let OnHost { data, dtype, order, .. } = *{ &from };
         part.pieces.iter().try_for_each(|piece| {
@@ -347,6 +359,7 @@ pub(crate) unsafe fn upload(
                 lane.wait(turn)?;
                 fetch(&next, lane.buffers[turn])?;
                 let (from, bytes) = (lane.buffers[turn].cast(), next.bytes);
+                lane.begin(turn);
                 gpu.driver.upload(next.address, from, bytes, lane.stream.raw())?;
                 lane.mark(turn)?;
             }

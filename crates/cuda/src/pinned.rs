@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tensorferry_core::device::DeviceKind;
 use tensorferry_core::host::HostBlock;
-use tensorferry_core::pool::{self, Block};
+use tensorferry_core::pool::{self, Block, Use};
 use tensorferry_core::{Result, workers};
 
 /// Known to all contexts.
@@ -40,6 +40,8 @@ static TRUSTED: AtomicUsize = AtomicUsize::new(TRUST);
 pub enum Landing {
     /// Little memory, which the driver fills in one call.
     Small,
+    /// Little memory as well, because what was pinned for such results did not come back, or no more may be pinned.
+    Unpinned,
     /// Pinned memory that an earlier result left.
     Kept,
     /// Memory that an earlier result left, or a little of the system's, which is pinned for this and later ones.
@@ -50,25 +52,25 @@ pub enum Landing {
 
 /// A block that was used before is likely to be used again, so it is pinned. Fresh memory is not, because that takes longer
 /// than the transfer, and results that are kept would all become memory that the system can neither move nor swap.
-fn choose(bytes: usize, idle: impl Fn(bool) -> bool, may_pin: bool, trusted: bool) -> Landing {
+fn choose(bytes: usize, idle: impl Fn(Use) -> bool, may_pin: bool, trusted: bool) -> Landing {
     if bytes < SMALL {
         return Landing::Small;
     }
-    if idle(true) {
+    if idle(Use::Pinned) {
         return Landing::Kept;
     }
     match (bytes >= KEPT, may_pin) {
-        (true, true) if idle(false) => Landing::Pin,
+        (true, true) if idle(Use::Plain) => Landing::Pin,
         (true, _) => Landing::Fresh,
         (false, true) if trusted => Landing::Pin,
-        (false, _) => Landing::Small,
+        (false, _) => Landing::Unpinned,
     }
 }
 
 /// What a result of so many bytes would land in now.
 pub fn landing(bytes: usize) -> Landing {
     let trusted = TRUSTED.load(Ordering::Relaxed) > 0;
-    choose(bytes, |pinned| pool::has_idle(bytes, pinned), may_pin(bytes), trusted)
+    choose(bytes, |of| pool::has_idle(bytes, of), may_pin(bytes), trusted)
 }
 
 fn may_pin(bytes: usize) -> bool {
@@ -81,29 +83,10 @@ impl Gpu {
     /// # Errors
     /// When the host has no such memory.
     pub fn land(&'static self, bytes: usize, lanes: Lanes) -> Result<(HostBlock, Road)> {
-        let trust = |change: fn(usize) -> Option<usize>| {
-            TRUSTED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change).is_ok()
-        };
-        let mut landing = landing(bytes);
-        if landing == Landing::Kept {
-            if let Some(block) = Block::pinned(bytes) {
-                trust(|left| Some((left + 1).min(TRUST)));
-                return Ok((HostBlock::pooled(block), Road::Pinned));
-            }
-            // Somebody was quicker.
-            landing = choose(bytes, |_| false, may_pin(bytes), false);
-        }
-        if landing == Landing::Pin {
-            let block = match bytes >= KEPT {
-                true => Block::recycled(bytes),
-                false if trust(|left| left.checked_sub(1)) => Block::new(bytes),
-                false => None,
-            };
-            if let Some(mut block) = block {
-                touch(block.data(), block.bytes(), lanes.threads);
-                let road = pin(self, &mut block).map_or(Road::Lanes(lanes), |()| Road::Pinned);
-                return Ok((HostBlock::pooled(block), road));
-            }
+        let _relaxed = self.relaxed()?;
+        let landing = landing(bytes);
+        if let Some((block, road)) = self.recycled(landing, bytes, lanes) {
+            return Ok((HostBlock::pooled(block), road));
         }
         let block = HostBlock::new(bytes)?;
         if bytes < KEPT {
@@ -115,26 +98,53 @@ impl Gpu {
         Ok((block, Road::Lanes(lanes)))
     }
 
+    /// A block that is pinned, or is to be.
+    fn recycled(&'static self, landing: Landing, bytes: usize, lanes: Lanes) -> Option<(Block, Road)> {
+        let trust = |change: fn(usize) -> Option<usize>| {
+            TRUSTED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change).is_ok()
+        };
+        let mut block = match landing {
+            Landing::Kept => Block::idle(bytes, Use::Pinned)?,
+            Landing::Pin if bytes >= KEPT => Block::idle(bytes, Use::Plain)?,
+            Landing::Pin if trust(|left| left.checked_sub(1)) => Block::new(bytes)?,
+            _ => return None,
+        };
+        if landing == Landing::Kept {
+            // Others copy from pinned memory without our knowing: an array that went, and whose memory this was, may still be
+            // on its way somewhere. Where nobody can wait for that (a graph is being captured), it is not touched.
+            let stream = self.transfer_stream(0).ok()?;
+            // SAFETY: a stream of ours.
+            unsafe { self.after_all(stream) }.ok()?;
+            trust(|left| Some((left + 1).min(TRUST)));
+            return Some((block, Road::Pinned));
+        }
+        touch(block.data(), block.bytes(), lanes.threads);
+        let road = pin(self, &mut block, Use::Pinned).map_or(Road::Lanes(lanes), |()| Road::Pinned);
+        Some((block, road))
+    }
+
     /// The road into memory of somebody else's, or out of it.
     pub fn road(&'static self, data: *const u8, bytes: usize, lanes: Lanes) -> Road {
         match bytes {
             0..SMALL => Road::Driver,
-            _ if is_pinned(data) => Road::Pinned,
+            _ if is_pinned(data, bytes) => Road::Pinned,
             _ => Road::Lanes(lanes),
         }
     }
 }
 
-/// Whether the driver knows the host's memory at this address.
-pub fn is_pinned(data: *const u8) -> bool {
-    place_of(data as usize).is_ok_and(|device| device.kind == DeviceKind::CudaHost)
+/// Whether the driver knows so many bytes of the host's memory from this address on.
+pub fn is_pinned(data: *const u8, bytes: usize) -> bool {
+    let known =
+        |data: *const u8| place_of(data as usize).is_ok_and(|device| device.kind == DeviceKind::CudaHost);
+    known(data) && known(data.wrapping_add(bytes.saturating_sub(1)))
 }
 
 /// Pins a block. Fresh memory should be touched first, because the driver would do it on one thread.
 ///
 /// # Errors
 /// When the driver refuses; the block is then as it was.
-pub(crate) fn pin(gpu: &'static Gpu, block: &mut Block) -> Result<()> {
+pub(crate) fn pin(gpu: &'static Gpu, block: &mut Block, of: Use) -> Result<()> {
     if block.is_pinned() {
         return Ok(());
     }
@@ -143,7 +153,7 @@ pub(crate) fn pin(gpu: &'static Gpu, block: &mut Block) -> Result<()> {
     // SAFETY: a block of ours, as long as it says; `unpin` is what undoes it.
     unsafe {
         gpu.driver.register(block.data().as_ptr().cast(), block.bytes(), PORTABLE)?;
-        block.pin(unpin);
+        block.pin(unpin, of);
     }
     Ok(())
 }
@@ -207,7 +217,7 @@ mod tests {
     #[test]
     fn results_land_where_it_pays() {
         let choose = |bytes, pinned: bool, plain: bool, may_pin, trusted| {
-            choose(bytes, |of_pinned| if of_pinned { pinned } else { plain }, may_pin, trusted)
+            choose(bytes, |of| if of == Use::Pinned { pinned } else { plain }, may_pin, trusted)
         };
         // Little is the driver's, whatever lies idle.
         assert_eq!(choose(SMALL - 1, true, true, true, true), Landing::Small);
@@ -220,7 +230,7 @@ mod tests {
         assert_eq!(choose(KEPT, false, false, true, true), Landing::Fresh);
         // What is too small for the pool is pinned on trust.
         assert_eq!(choose(KEPT - 1, false, true, true, true), Landing::Pin);
-        assert_eq!(choose(KEPT - 1, false, true, true, false), Landing::Small);
-        assert_eq!(choose(KEPT - 1, false, true, false, true), Landing::Small);
+        assert_eq!(choose(KEPT - 1, false, true, true, false), Landing::Unpinned);
+        assert_eq!(choose(KEPT - 1, false, true, false, true), Landing::Unpinned);
     }
 }

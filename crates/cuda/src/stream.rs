@@ -17,7 +17,7 @@
 //! that is not; where that is idle it need not, and otherwise it is an error, before the driver hears of it. A wait of another stream for a captured one becomes part of the
 //! graph, as CUDA defines it: the other stream must join again before the capture ends.
 
-use crate::driver::{EventHandle, StreamHandle};
+use crate::driver::{Driver, EventHandle, StreamHandle};
 use crate::gpu::Gpu;
 use std::ptr;
 use std::sync::{Mutex, PoisonError};
@@ -66,6 +66,16 @@ impl Side {
             Self::Stream(Stream(PER_THREAD)) => Self::Everything,
             other => other,
         }
+    }
+}
+
+/// A thread whose calls a capture elsewhere does not forbid.
+pub(crate) struct Relaxed(&'static Driver, i32);
+
+impl Drop for Relaxed {
+    fn drop(&mut self) {
+        // SAFETY: a place for the mode that was; where this fails, the thread stays as it is.
+        let _ = unsafe { self.0.capture_mode(&raw mut self.1) };
     }
 }
 
@@ -146,6 +156,47 @@ impl Gpu {
             self.events.put(event);
             ordered
         }
+    }
+
+    /// Lets a stream wait for all that is queued on every GPU that we use.
+    ///
+    /// # Errors
+    /// When a device fails, or a stream of one is being captured.
+    ///
+    /// # Safety
+    /// The stream is alive, and of this GPU.
+    pub(crate) unsafe fn after_all(&self, stream: Stream) -> Result<()> {
+        // SAFETY: the caller's contract.
+        unsafe { self.order(Side::Everything, Side::Stream(stream))? };
+        for other in Gpu::opened().filter(|other| other.index() != self.index()) {
+            let event = {
+                let _there = other.enter()?;
+                let event = other.events.take(other)?;
+                // SAFETY: an event of that context.
+                match unsafe { other.driver.record_context(other.context, event.0) } {
+                    Some(recorded) => recorded?,
+                    // SAFETY: the context is entered.
+                    None => unsafe { other.driver.synchronise_context()? },
+                }
+                event
+            };
+            let _here = self.enter()?;
+            // SAFETY: the caller's stream, and an event that was recorded, or is over.
+            let waits = unsafe { self.driver.stream_wait(stream.raw(), event.0, 0) };
+            other.events.put(event);
+            waits?;
+        }
+        Ok(())
+    }
+
+    /// Lets this thread make calls that a capture on another one would forbid, until the guard goes: none that we make touch a
+    /// stream of somebody else's.
+    pub(crate) fn relaxed(&self) -> Result<Relaxed> {
+        const RELAXED: i32 = 2;
+        let mut mode = RELAXED;
+        // SAFETY: a place for the mode that was.
+        unsafe { self.driver.capture_mode(&raw mut mode)? };
+        Ok(Relaxed(self.driver, mode))
     }
 
     /// Whether all that is queued on a side is known to be done.

@@ -26,12 +26,15 @@ use tensorferry_core::pieces::Pieces;
 use tensorferry_core::{ByteOrder, DType, ErrorKind, Layout, Result, pack};
 
 /// Bytes of a download from which the driver's own copy is not the quickest.
-pub(crate) const SMALL: usize = 256 << 10;
+pub(crate) const SMALL: usize = 512 << 10;
 /// Bytes of an upload from which the driver's own copy is not the quickest.
 pub const SMALL_UPLOAD: usize = 2 << 20;
 /// The smallest slab for which it is worth trying to get scratch memory, and the largest that is asked for. Fresh memory
 /// takes the GPU a quarter of the time that the link takes for as many bytes.
 const SLABS: (usize, usize) = (8 << 20, 32 << 20);
+
+/// Slabs that may be queued before somebody looks.
+const SLABS_AHEAD: usize = 8;
 
 /// How bytes cross between a GPU and the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,54 +78,99 @@ impl Gpu {
         if source.layout.is_empty() {
             return Ok(());
         }
-        let _entered = self.enter()?;
-        let wire = to.dtype;
-        let plain = to.layout.is_dense();
-        let road = match road {
-            Road::Lanes(lanes) if !lanes::are_open(self, lanes, to.layout.bytes()) => Road::Driver,
-            road => road,
+        let (_entered, _relaxed) = (self.enter()?, self.relaxed()?);
+        let bytes = to.layout.bytes();
+        let buffers = match road {
+            Road::Lanes(lanes) => lanes::buffers(self, lanes, bytes)?,
+            _ => None,
         };
+        let plain = to.layout.is_dense();
         // SAFETY: the caller's contract, for all that follows.
         unsafe {
-            let own = self.transfer_stream(0)?;
             let stream = match (road, after) {
                 (Road::Driver, Side::Stream(stream)) => stream,
-                (Road::Pinned, _) => {
-                    // Pinned memory is copied from by others without our knowing: an array that went, and whose memory
-                    // this is now, may still be on its way somewhere.
-                    self.order(Side::Everything, Side::Stream(own))?;
-                    own
-                }
                 _ => {
+                    let own = self.transfer_stream(0)?;
                     self.order(after, Side::Stream(own))?;
                     own
                 }
             };
             let bring = |from: Address, to: &Destination<'_>| -> Result<()> {
                 let Destination { data, dtype, layout } = *to;
-                let from = OnGpu { data: from, dtype: wire };
-                match road {
-                    Road::Lanes(lanes) => {
+                let from = OnGpu { data: from, dtype };
+                match (&buffers, road) {
+                    (Some(buffers), _) => {
                         let to = OnHost { data, dtype, layout, order: ByteOrder::Native };
-                        lanes::download(self, from, to, Side::Stream(stream), lanes, watch)
+                        lanes::download(self, from, to, Side::Stream(stream), buffers, watch)
+                    }
+                    (None, Road::Pinned) if plain => {
+                        self.bring_by_itself(from.data, data, layout.bytes(), stream, watch)
                     }
                     _ if plain => {
                         let queued =
                             self.driver.download(data.cast(), from.data, layout.bytes(), stream.raw());
+                        self.wait(Side::Stream(stream)).and(queued)?;
                         watch.add(layout.bytes());
-                        queued
+                        Ok(())
                     }
-                    _ => self.bring_by_a_block(from, to, stream),
+                    _ => self.bring_by_a_block(from, to, stream, watch),
                 }
             };
-            let brought = if source.is_dense_as(wire) {
+            let brought = if source.is_dense_as(to.dtype) {
                 bring(source.data as Address, to)
             } else {
-                self.bring_in_slabs(source, to, wire, stream, watch, bring)
+                self.bring_in_slabs(source, to, stream, watch, &bring)
             };
+            if brought.is_ok() && road != Road::Pinned {
+                return Ok(());
+            }
             // Whatever was queued before a failure must not write to memory that is given back.
             self.wait(Side::Stream(stream)).and(brought)
         }
+    }
+
+    /// Lets the GPU copy into pinned memory: much of it a part at a time, so that somebody may see how far it is, and stop it.
+    /// Little is queued and not waited for.
+    ///
+    /// # Safety
+    /// As [`Gpu::fetch`], and the caller waits for the stream.
+    unsafe fn bring_by_itself(
+        &'static self,
+        from: Address,
+        to: *mut u8,
+        bytes: usize,
+        stream: Stream,
+        watch: &Watch,
+    ) -> Result<()> {
+        /// So much that the link does not notice that somebody waits.
+        const PART: usize = 64 << 20;
+        if bytes <= PART {
+            watch.add(bytes);
+            // SAFETY: the caller's contract.
+            return unsafe { self.driver.download(to.cast(), from, bytes, stream.raw()) };
+        }
+        let (mut queued, mut over) = (0, 0);
+        let parts = self.marks()?;
+        while over < bytes {
+            // Two parts are on their way, where there are as many.
+            while queued < bytes && queued < over + 2 * PART {
+                watch.check()?;
+                let part = PART.min(bytes - queued);
+                // SAFETY: the caller's contract, a part of the bytes.
+                unsafe {
+                    let (to, from) = (to.wrapping_add(queued).cast(), from + queued as Address);
+                    self.driver.download(to, from, part, stream.raw())?;
+                    parts.mark(queued / PART, stream)?;
+                }
+                queued += part;
+            }
+            // SAFETY: an event that was recorded above.
+            unsafe { parts.wait(over / PART)? };
+            let part = PART.min(bytes - over);
+            over += part;
+            watch.add(part);
+        }
+        Ok(())
     }
 
     /// Packs and casts on the GPU, slab by slab, and brings each.
@@ -133,22 +181,39 @@ impl Gpu {
         &'static self,
         source: &Source<'_>,
         to: &Destination<'_>,
-        wire: DType,
         stream: Stream,
         watch: &Watch,
-        bring: impl Fn(Address, &Destination<'_>) -> Result<()>,
+        bring: &dyn Fn(Address, &Destination<'_>) -> Result<()>,
     ) -> Result<()> {
-        let whole = source.layout.count() * wire.size();
-        let (least, most) = if to.layout.is_dense() { SLABS } else { (whole, whole) };
-        let scratch = self.scratch(whole.min(most), least, stream)?;
-        let pieces = Pieces::new(source.layout, scratch.bytes() / wire.size());
+        let (least, most) = SLABS;
+        let whole = to.layout.bytes();
+        if !to.layout.is_dense()
+            && whole > most
+            && let Some(halves) = halves(source, to)?
+        {
+            // Where both sides have gaps, a slab is a part of one dimension.
+            for ((data, layout), (place, room)) in &halves {
+                let source = Source { data: *data, layout, ..*source };
+                let to = Destination { data: *place, layout: room, ..*to };
+                // SAFETY: the caller's contract, for a part of both.
+                unsafe { self.bring_in_slabs(&source, &to, stream, watch, bring)? };
+            }
+            return Ok(());
+        }
+        let least = if to.layout.is_dense() { least } else { whole };
+        let scratch = self.scratch(whole.min(most.max(least)), least, stream)?;
+        let pieces = Pieces::new(source.layout, scratch.bytes() / to.dtype.size());
         for number in 0..pieces.count() {
             watch.check()?;
+            if number % SLABS_AHEAD == SLABS_AHEAD - 1 {
+                // SAFETY: the caller's contract.
+                unsafe { self.wait(Side::Stream(stream))? };
+            }
             let piece = pieces.get(number)?;
             let data = source.data.wrapping_offset(piece.offset as isize);
             let part = Source { data, layout: &piece.layout, ..*source };
             // SAFETY: the caller's contract; the scratch memory has room for a piece.
-            unsafe { self.convert(&part, scratch.data(), wire, stream)? };
+            unsafe { self.convert(&part, scratch.data(), to.dtype, stream)? };
             if pieces.count() == 1 {
                 return bring(scratch.data() as Address, to);
             }
@@ -172,11 +237,17 @@ impl Gpu {
         }
     }
 
-    /// Few bytes that are not in the place or of the type in which they are wanted.
+    /// Bytes that do not stay one after the other, where there are no buffers.
     ///
     /// # Safety
     /// As [`Gpu::fetch`].
-    unsafe fn bring_by_a_block(&self, from: OnGpu, to: &Destination<'_>, stream: Stream) -> Result<()> {
+    unsafe fn bring_by_a_block(
+        &self,
+        from: OnGpu,
+        to: &Destination<'_>,
+        stream: Stream,
+        watch: &Watch,
+    ) -> Result<()> {
         let layout = Layout::dense(from.dtype.size(), to.layout.shape())?;
         let block = HostBlock::new(layout.bytes())?;
         let source =
@@ -186,11 +257,13 @@ impl Gpu {
         unsafe {
             let queued = self.driver.download(block.data().cast(), from.data, layout.bytes(), stream.raw());
             self.wait(Side::Stream(stream)).and(queued)?;
+            watch.add(layout.bytes());
             pack::convert(&source, &target, 1)
         }
     }
 
-    /// Brings a tensor from the host into dense memory of this GPU, on a stream, and waits for it.
+    /// Brings a tensor from the host into dense memory of this GPU, and waits until the source is read. What the stream does
+    /// after that finds the values.
     ///
     /// # Errors
     /// When the device fails or has no scratch memory, or the transfer is called off.
@@ -210,8 +283,9 @@ impl Gpu {
         if source.layout.is_empty() {
             return Ok(());
         }
-        let _entered = self.enter()?;
-        let wire = narrower(source.dtype, dtype, source.order);
+        let (_entered, _relaxed) = (self.enter()?, self.relaxed()?);
+        // A cast on the GPU takes memory there.
+        let wire = if lanes.spares { dtype } else { narrower(source.dtype, dtype, source.order) };
         // SAFETY: the caller's contract; scratch memory has room for the elements as they cross.
         unsafe {
             if wire == dtype {
@@ -243,22 +317,27 @@ impl Gpu {
         let plain = source.is_dense_as(to.dtype);
         // SAFETY: the caller's contract; the block has room for the packed source.
         unsafe {
-            if bytes >= SMALL_UPLOAD && !(plain && is_pinned(data)) && lanes::are_open(self, lanes, bytes) {
+            if bytes >= SMALL_UPLOAD
+                && !(plain && is_pinned(data, bytes))
+                && let Some(buffers) = lanes::buffers(self, lanes, bytes)?
+            {
                 let from = OnHost { data: data.cast_mut(), dtype, layout, order };
-                return lanes::upload(self, from, to, Side::Stream(stream), lanes, watch);
+                return lanes::upload(self, from, to, Side::Stream(stream), &buffers, watch);
             }
             if plain {
                 let queued = self.driver.upload(to.data, data.cast(), bytes, stream.raw());
+                self.wait(Side::Stream(stream)).and(queued)?;
                 watch.add(bytes);
-                return self.wait(Side::Stream(stream)).and(queued);
+                return Ok(());
             }
             let dense = Layout::dense(to.dtype.size(), layout.shape())?;
             let block = HostBlock::new(bytes)?;
             let target = pack::Destination { data: block.data(), dtype: to.dtype, layout: &dense };
             pack::convert(&pack::Source { data, dtype, layout, order }, &target, 1)?;
             let queued = self.driver.upload(to.data, block.data().cast(), bytes, stream.raw());
+            self.wait(Side::Stream(stream)).and(queued)?;
             watch.add(bytes);
-            self.wait(Side::Stream(stream)).and(queued)
+            Ok(())
         }
     }
 
@@ -289,6 +368,32 @@ impl Source<'_> {
     pub fn is_dense_as(&self, dtype: DType) -> bool {
         self.dtype == dtype && self.order == ByteOrder::Native && self.layout.is_dense()
     }
+}
+
+/// Where something begins, and its layout.
+type Place<P> = (P, Layout);
+
+/// The two halves of a copy, cut through the first dimension that has several; none where there is no such.
+#[expect(clippy::type_complexity, reason = "two of two")]
+fn halves(
+    source: &Source<'_>,
+    to: &Destination<'_>,
+) -> Result<Option<[(Place<*const u8>, Place<*mut u8>); 2]>> {
+    let Some(axis) = source.layout.shape().iter().position(|&length| length > 1) else { return Ok(None) };
+    let length = source.layout.shape()[axis];
+    let cut = |layout: &Layout, from: i64, to: i64| -> Result<(i64, Layout)> {
+        let mut shape = layout.shape().to_vec();
+        shape[axis] = to - from;
+        let stride = layout.strides()[axis];
+        Ok((from * stride, Layout::strided(layout.item(), &shape, layout.strides())?))
+    };
+    let half = |from: i64, end: i64| -> Result<_> {
+        let (there, layout) = cut(source.layout, from, end)?;
+        let (here, room) = cut(to.layout, from, end)?;
+        let data = source.data.wrapping_offset(there as isize);
+        Ok(((data, layout), (to.data.wrapping_offset(here as isize), room)))
+    };
+    Ok(Some([half(0, length / 2)?, half(length / 2, length)?]))
 }
 
 /// The type in which elements cross the link: the narrower, cast on the side that has it. Elements whose bytes are the

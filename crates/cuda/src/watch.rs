@@ -25,9 +25,11 @@ impl Watch {
         self.moved.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// Whether it may go on.
+    ///
     /// # Errors
     /// When it was called off.
-    pub(crate) fn check(&self) -> Result<()> {
+    pub fn check(&self) -> Result<()> {
         if self.called_off.load(Ordering::Relaxed) {
             return Err(Error::new(ErrorKind::Cancelled, "the transfer was called off"));
         }

@@ -30,7 +30,7 @@ fn gpu() -> &'static Gpu {
     Gpu::get(0).expect("the stand-in driver: run `make test-rust`")
 }
 
-const LANES: Lanes = Lanes { threads: 2, chunk: 256 << 10 };
+const LANES: Lanes = Lanes { threads: 2, chunk: 256 << 10, spares: false };
 
 unsafe fn upload(
     gpu: &'static Gpu,

@@ -331,7 +331,11 @@ fn share_gpu<'py>(
 }
 
 /// Sees that a stream is named only for a framework that lets its users choose one.
-fn check_named_stream(framework: &dyn Framework, target: &TargetFacts, stream: Option<&Asked>) -> Result<()> {
+pub(crate) fn check_named_stream(
+    framework: &dyn Framework,
+    target: &TargetFacts,
+    stream: Option<&Asked>,
+) -> Result<()> {
     if stream.is_none() || framework.has_named_streams() {
         return Ok(());
     }
@@ -386,10 +390,10 @@ fn copy_to_gpu<'py>(
     // On the stream where it will be used: its allocator hands it out again in the order of that one.
     let stream = journey.stream.as_ref().map(|asked| asked.stream);
     let room = framework.allocate(py, plan.dtype, tensor.layout().shape(), near, stream)?;
-    let Room { object, data, streams: Streams { gives, takes, keeper, .. } } = room;
+    let Room { object, data, streams: theirs } = room;
     let total = tensor.layout().count() * plan.dtype.size();
-    let filled = gpu::Target { data, dtype: plan.dtype, device: plan.device, gives, takes };
-    let work = gpu::fill(tensor, streams, filled, keeper, settings::transfer());
+    let filled = gpu::Target { data, dtype: plan.dtype, device: plan.device, streams: theirs, owner: None };
+    let work = gpu::fill(tensor, streams, filled, settings::transfer());
     let result = object.unbind();
     Ok(moving::Begun::Moving(Moving {
         total,
@@ -538,20 +542,20 @@ fn of_block(block: HostBlock, dtype: DType, layout: Layout) -> Result<Tensor<Own
     Ok(unsafe { Tensor::new(data, dtype, layout, Device::CPU, ByteOrder::Native, Access::ReadWrite, owner) }?)
 }
 
-struct Job<'a>(pack::Source<'a>, pack::Destination<'a>);
+pub(crate) struct Job<'a>(pack::Source<'a>, pack::Destination<'a>);
 
 // SAFETY: the job is run by the thread that made it; it only has to cross the border of `detach`.
 unsafe impl Send for Job<'_> {}
 
 impl Job<'_> {
-    fn run(self) -> tensorferry_core::Result<()> {
+    pub(crate) fn run(self) -> tensorferry_core::Result<()> {
         // SAFETY: the source is a checked tensor whose owner the caller holds; the destination is memory that the
         // caller has seen to be writable, free of overlap with itself and apart from the source.
         unsafe { pack::convert(&self.0, &self.1, settings::threads()) }
     }
 }
 
-fn job<'a>(source: &'a Tensor<Owner>, data: *mut u8, dtype: DType, layout: &'a Layout) -> Job<'a> {
+pub(crate) fn job<'a>(source: &'a Tensor<Owner>, data: *mut u8, dtype: DType, layout: &'a Layout) -> Job<'a> {
     let from = pack::Source {
         data: source.data(),
         dtype: source.dtype(),

@@ -65,7 +65,7 @@ pub(crate) fn download(
     dtype: DType,
     lanes: Lanes,
 ) -> impl FnOnce(&Watch) -> tensorferry_core::Result<HostBlock> + Send {
-    let (after, source) = (streams.gives, Held::new(source, [streams.keeper, None]));
+    let (after, source) = (streams.gives.lasting(), Held::new(source, [streams.keeper, None]));
     move |watch| {
         let gpu = Gpu::get(source.tensor.device().index)?;
         let layout = Layout::dense(dtype.size(), source.tensor.layout().shape())?;
@@ -85,7 +85,7 @@ pub(crate) fn download_into(
     out: Tensor<Owner>,
     lanes: Lanes,
 ) -> impl FnOnce(&Watch) -> tensorferry_core::Result<()> + Send {
-    let after = streams.gives;
+    let after = streams.gives.lasting();
     let (source, out) = (Held::new(source, [streams.keeper, None]), Held::new(out, [None, None]));
     move |watch| {
         let gpu = Gpu::get(source.tensor.device().index)?;
@@ -122,32 +122,34 @@ pub(crate) struct Target {
     pub(crate) data: *mut u8,
     pub(crate) dtype: DType,
     pub(crate) device: Device,
-    pub(crate) gives: Side,
-    pub(crate) takes: Side,
+    pub(crate) streams: Streams,
+    /// What keeps the memory, where the result does not.
+    #[expect(dead_code, reason = "held for its drop")]
+    pub(crate) owner: Option<Owner>,
 }
 
-/// Brings a tensor, wherever it is, into memory on a GPU. `keeper` keeps that.
+/// Brings a tensor, wherever it is, into memory on a GPU.
 pub(crate) fn fill(
     source: Tensor<Owner>,
     streams: Option<Streams>,
     target: Target,
-    keeper: Option<Owner>,
     lanes: Lanes,
 ) -> impl FnOnce(&Watch) -> tensorferry_core::Result<()> + Send {
-    let ends = streams.as_ref().map(|streams| (streams.gives, streams.takes));
-    let source = Held::new(source, [streams.and_then(|streams| streams.keeper), keeper]);
+    let ends = streams.as_ref().map(|streams| (streams.gives.lasting(), streams.takes.lasting()));
+    let source = Held::new(source, [streams.and_then(|streams| streams.keeper), None]);
     let target = Sent(target);
     move |watch| {
-        let Target { data, dtype, device, gives, takes } = { target }.0;
+        let Target { data, dtype, device, streams: Streams { gives, takes, .. }, .. } = &{ &target }.0;
+        let (gives, takes) = (gives.lasting(), takes.lasting());
         let job = Fill {
             gpu: Gpu::get(device.index)?,
             from: source.tensor.device(),
             layout: Layout::dense(dtype.size(), source.tensor.layout().shape())?,
             source: source.view(),
             ends,
-            to: data,
+            to: *data,
             room: (gives, takes),
-            dtype,
+            dtype: *dtype,
             lanes,
             watch,
         };
@@ -158,7 +160,7 @@ pub(crate) fn fill(
 /// Goes to another thread.
 struct Sent<T>(T);
 
-// SAFETY: an address of memory that is held beside it, and facts.
+// SAFETY: an address of memory that is held beside it or by the result, and facts; owners are let go on any thread.
 unsafe impl Send for Sent<Target> {}
 
 /// Brings a tensor into memory on a GPU.
@@ -186,21 +188,19 @@ impl Fill<'_> {
         // copy; the target is fresh memory of a framework, which it keeps likewise.
         unsafe {
             let stream = meet(self.gpu, self.room.0)?;
-            match self.ends {
-                None => {
-                    self.gpu.send(&self.source, self.to, self.dtype, stream, self.lanes, self.watch)?;
-                }
+            let filled = match self.ends {
+                None => self.gpu.send(&self.source, self.to, self.dtype, stream, self.lanes, self.watch),
                 Some((gives, takes)) if self.from.index == self.gpu.index() => {
                     self.gpu.order(gives, Side::Stream(stream))?;
                     let copied = self.gpu.convert(&self.source, self.to, self.dtype, stream);
                     // The source may be written, or go, as soon as this is over, also where only a part was queued.
-                    self.gpu.order(Side::Stream(stream), takes).and(copied)?;
+                    self.gpu.order(Side::Stream(stream), takes).and(copied)
                 }
-                Some((gives, _)) => self.copy_from_peer(gives, stream)?,
-            }
-            self.gpu.order(Side::Stream(stream), self.room.1)?;
+                Some((gives, _)) => self.copy_from_peer(gives, stream),
+            };
+            // So may the target, if it goes because of an error.
+            self.gpu.order(Side::Stream(stream), self.room.1).and(filled)
         }
-        Ok(())
     }
 
     /// From another GPU: packed over there if it has to be. The host waits for both ends, which have no stream in common.

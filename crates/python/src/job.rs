@@ -4,9 +4,9 @@
 //! then bytes move on a thread of the job's own, without the interpreter, and the result is made there.
 
 use crate::carry::{self, Journey};
-use crate::errors::{Result, fail};
+use crate::errors::{Failure, Result, fail};
 use crate::frameworks;
-use crate::interpreter::with_interpreter;
+use crate::interpreter::{self, with_interpreter};
 use crate::kinds::Recognised;
 use crate::moving::{Begun, Moving};
 use crate::out;
@@ -19,7 +19,8 @@ use pyo3::exceptions::{PyTimeoutError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tensorferry_core::{Error, ErrorKind};
 use tensorferry_cuda::Watch;
@@ -54,6 +55,37 @@ impl Shared {
     fn is_over(&self) -> bool {
         self.state().outcome.is_some()
     }
+}
+
+/// Jobs that may be on their way.
+static LIVE: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+
+/// How long the exit waits for jobs that it has called off: what is on its way arrives first.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+fn lost() -> Error {
+    Error::new(ErrorKind::DeviceFailed, "the thread of a job was lost").with_hint("please report this")
+}
+
+/// Called by `atexit`, while threads may still use the interpreter: calls off what is on its way, and waits for that.
+#[pyfunction]
+fn end_jobs(py: Python<'_>) {
+    let live = std::mem::take(&mut *LIVE.lock().unwrap_or_else(PoisonError::into_inner));
+    let jobs: Vec<Arc<Shared>> = live.iter().filter_map(Weak::upgrade).collect();
+    jobs.iter().filter(|job| !job.is_over()).for_each(|job| job.watch.call_off());
+    py.detach(|| {
+        let end = Instant::now() + PATIENCE;
+        for job in &jobs {
+            let left = end.saturating_duration_since(Instant::now());
+            drop(job.over.wait_timeout_while(job.state(), left, |state| state.outcome.is_none()));
+        }
+    });
+}
+
+/// Asks Python to tell us of its end, before anybody else of ours hears of it.
+pub(crate) fn watch(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let ends = wrap_pyfunction!(end_jobs, module)?;
+    module.py().import("atexit")?.call_method1("register", (ends,)).map(|_| ())
 }
 
 /// One tensor of a job.
@@ -131,7 +163,7 @@ pub(crate) fn start<'py>(
                 let hint = "fill one tensor at a time, or leave out out=";
                 return Err(fail(ErrorKind::InvalidArgument, "out takes one tensor and x is a tree", hint));
             }
-            let (begun, report) = out::begin(x, &out, &journey, traced)?;
+            let (begun, report) = out::begin(x, &out, &journey, traced, true)?;
             let leaf = Leaf { source: x.clone().unbind(), rest: begun.into(), report };
             Errand { leaves: vec![leaf], tree: None, traces, begin }
         }
@@ -177,6 +209,10 @@ fn launch(py: Python<'_>, errand: Errand) -> Result<Job> {
         shared.state().outcome = Some(outcome.map_err(PyErr::from));
         return Ok(Job(shared));
     }
+    let mut live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
+    live.retain(|job| job.strong_count() > 0);
+    live.push(Arc::downgrade(&shared));
+    drop(live);
     let there = Arc::clone(&shared);
     std::thread::Builder::new().name("tensorferry".into()).spawn(move || errand.run(there)).map_err(
         |error| {
@@ -197,7 +233,8 @@ impl Errand {
             if let Rest::Moving(moving) = &mut leaf.rest {
                 let nothing: Box<dyn FnOnce(&Watch) -> Moved + Send> = Box::new(|_| Ok(None));
                 let work = std::mem::replace(&mut moving.work, nothing);
-                let result = work(&shared.watch);
+                let result = catch_unwind(AssertUnwindSafe(|| work(&shared.watch)));
+                let result = result.unwrap_or_else(|_| Err(lost()));
                 let failed = result.is_err();
                 moved.push(result);
                 if failed {
@@ -208,9 +245,15 @@ impl Errand {
         let mut errand = Some((self, moved));
         with_interpreter(|py| {
             let Some((errand, moved)) = errand.take() else { return };
-            let outcome = errand.finish(py, moved).map_err(PyErr::from);
+            let made = catch_unwind(AssertUnwindSafe(|| errand.finish(py, moved)));
+            let outcome = made.unwrap_or_else(|_| Err(lost().into())).map_err(PyErr::from);
             let waiters = {
                 let mut state = shared.state();
+                // Whoever was told that it was called off in time shall find it so.
+                let outcome = match shared.watch.check() {
+                    Err(error) if outcome.is_ok() => Err(PyErr::from(Failure::from(error))),
+                    _ => outcome,
+                };
                 state.outcome = Some(outcome);
                 std::mem::take(&mut state.waiters)
             };
@@ -326,6 +369,10 @@ impl Job {
             if let Some(outcome) = self.outcome(py) {
                 return outcome;
             }
+            if interpreter::exits() {
+                let error = Error::new(ErrorKind::Cancelled, "the interpreter exits, and the job with it");
+                return Err(Failure::from(error.with_hint("wait for jobs before the program ends")).into());
+            }
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
             if left == Some(Duration::ZERO) {
                 return Err(PyTimeoutError::new_err("the job is not done yet"));
@@ -341,12 +388,15 @@ impl Job {
     }
 
     /// Calls it off; whether that was in time. What is on its way arrives, and `result` raises Cancelled.
+    ///
+    /// Cancelling a task that awaits a job does not call the job off.
     fn cancel(&self) -> bool {
-        if self.0.is_over() {
-            return false;
+        // Under the lock, so that the outcome cannot come in between.
+        let state = self.0.state();
+        if state.outcome.is_none() {
+            self.0.watch.call_off();
         }
-        self.0.watch.call_off();
-        true
+        state.outcome.is_none()
     }
 
     /// Waits without holding up the loop.

@@ -122,5 +122,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(frameworks::info::frameworks, module)?)?;
     // What is public is listed in the package; PyO3's own list would name the private functions too.
     module.delattr("__all__")?;
-    interpreter::watch(module)
+    interpreter::watch(module)?;
+    job::watch(module)
 }

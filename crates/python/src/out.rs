@@ -1,6 +1,6 @@
 //! `out=`: memory of the caller's, filled with the values of a tensor.
 
-use crate::carry::{Journey, convert, in_place, materialise, packed, read};
+use crate::carry::{Journey, check_named_stream, convert, in_place, job, materialise, packed, read};
 use crate::errors::{Failure, Result, fail};
 use crate::gpu;
 use crate::moving::{self, Begun, Moving};
@@ -14,6 +14,7 @@ use smallvec::smallvec;
 use std::time::Instant;
 use tensorferry_core::plan::{self, Holds, Plan, Reason, Route, TargetFacts, Wanted, Where, Wishes};
 use tensorferry_core::{Access, ByteOrder, ErrorKind, Tensor};
+use tensorferry_cuda::{Gpu, Side};
 
 /// Fills `out` with the values of `object`, cast to its type.
 pub(crate) fn fill<'py>(
@@ -23,7 +24,7 @@ pub(crate) fn fill<'py>(
 ) -> Result<Bound<'py, PyAny>> {
     let py = object.py();
     let started = trace::is_on().then(Instant::now);
-    let (begun, report) = begin(object, out, journey, started.is_some())?;
+    let (begun, report) = begin(object, out, journey, started.is_some(), false)?;
     let result = match begun {
         Begun::Done(result) => result,
         Begun::Moving(moving) => moving::drive(py, moving, journey.progress.as_ref())?,
@@ -34,12 +35,13 @@ pub(crate) fn fill<'py>(
     Ok(result)
 }
 
-/// Does what needs the interpreter; between two places on the host that is everything.
+/// Does what needs the interpreter; between two places on the host that is everything, unless the caller wants it `later`.
 pub(crate) fn begin<'py>(
     object: &Bound<'py, PyAny>,
     out: &Bound<'py, PyAny>,
     journey: &Journey,
     reported: bool,
+    later: bool,
 ) -> Result<(Begun<'py>, Option<crate::report::PlanReport>)> {
     let py = object.py();
     let target = journey.target.facts(py)?;
@@ -65,8 +67,11 @@ pub(crate) fn begin<'py>(
         } else {
             tensor
         };
-        convert(py, &tensor, destination.data(), destination.dtype(), destination.layout())?;
-        return Ok((Begun::Done(out.clone()), report));
+        if !later {
+            convert(py, &tensor, destination.data(), destination.dtype(), destination.layout())?;
+            return Ok((Begun::Done(out.clone()), report));
+        }
+        return Ok((Begun::Moving(packed_later(tensor, destination, out.clone().unbind())), report));
     }
     let total = destination.layout().bytes();
     let result = out.clone().unbind();
@@ -85,22 +90,37 @@ pub(crate) fn begin<'py>(
             "pass an out of its own, or a copy of the source",
         ));
     }
-    let room = match &journey.stream {
-        Some(asked) => Streams::on(asked.stream).kept_by(asked.object.bind(py).clone()),
-        None => room.unwrap_or_else(Streams::unnamed),
-    };
+    let mut room = room.unwrap_or_else(Streams::unnamed);
+    if let Some(asked) = &journey.stream {
+        check_named_stream(journey.target.builtin()?, target, Some(asked))?;
+        let (gpu, gives) = (Gpu::get(destination.device().index)?, room.gives);
+        // SAFETY: streams that the framework and the caller have just named.
+        py.detach(|| unsafe { gpu.order(gives, Side::Stream(asked.stream)) })?;
+        room = Streams::on(asked.stream).kept_by(asked.object.bind(py).clone());
+    }
     let streams = if tensor.device().is_host() { None } else { streams };
     let filled = gpu::Target {
         data: destination.data(),
         dtype: destination.dtype(),
         device: destination.device(),
-        gives: room.gives,
-        takes: room.takes,
+        streams: room,
+        owner: Some(destination.into_owner()),
     };
-    // What keeps the memory is the caller's `out`, which the result is; this keeps its stream.
-    let work = gpu::fill(tensor, streams, filled, room.keeper, lanes);
+    let work = gpu::fill(tensor, streams, filled, lanes);
     let work = Box::new(move |watch: &_| work(watch).map(|()| None));
     Ok((Begun::Moving(Moving { total, work, finish }), report))
+}
+
+/// Between two places on the host, on some other thread.
+fn packed_later(tensor: Tensor<Owner>, destination: Tensor<Owner>, result: Py<PyAny>) -> Moving {
+    let total = destination.layout().bytes();
+    let (from, to) = (gpu::Held::new(tensor, [None, None]), gpu::Held::new(destination, [None, None]));
+    let work = move |_: &_| {
+        let (from, to) = ({ &from }, { &to });
+        let to = &to.tensor;
+        job(&from.tensor, to.data(), to.dtype(), to.layout()).run().map(|()| None)
+    };
+    Moving { total, work: Box::new(work), finish: Box::new(move |_, _| Ok(result)) }
 }
 
 fn plan_of(facts: &plan::SourceFacts<'_>, destination: &Tensor<Owner>) -> Plan {

@@ -5,8 +5,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use std::fmt::Write;
 use std::time::Duration;
-use tensorferry_core::Access;
-use tensorferry_core::plan::{Nature, Plan, Route, SourceFacts, TargetFacts};
+use tensorferry_core::plan::{Nature, Plan, Reason, Route, SourceFacts, TargetFacts};
+use tensorferry_core::{Access, ByteOrder};
 use tensorferry_cuda::{Landing, Lanes};
 
 /// What will happen to a tensor, and why.
@@ -92,7 +92,7 @@ impl PlanReport {
 /// The road between a GPU and the host, if it is one of those trips, as things stand now.
 fn road(source: &SourceFacts<'_>, plan: &Plan) -> Option<String> {
     let bytes = source.layout.count().saturating_mul(plan.dtype.size());
-    let Lanes { threads, chunk } = settings::transfer();
+    let Lanes { threads, chunk, .. } = settings::transfer();
     let lanes = |why: &str| {
         format!(
             "through pinned buffers, in pieces of up to {} on up to {threads} threads: {why}",
@@ -103,6 +103,9 @@ fn road(source: &SourceFacts<'_>, plan: &Plan) -> Option<String> {
     let words = match (source.device.is_cuda(), plan.device.is_cuda()) {
         (true, false) => match tensorferry_cuda::landing(bytes) {
             Landing::Small => small(),
+            Landing::Unpinned => {
+                "by one call of the driver's: it is not large, and its memory is not pinned".to_owned()
+            }
             Landing::Kept => "by the GPU itself, into pinned memory that an earlier result left".to_owned(),
             Landing::Pin => {
                 "by the GPU itself, into memory that is pinned for this and later results".to_owned()
@@ -110,11 +113,12 @@ fn road(source: &SourceFacts<'_>, plan: &Plan) -> Option<String> {
             Landing::Fresh => lanes("the result's memory is fresh"),
         },
         (false, true) => {
-            let as_it_is = source.layout.is_dense() && source.dtype == plan.dtype;
+            let as_it_is =
+                source.layout.is_dense() && source.dtype == plan.dtype && source.order == ByteOrder::Native;
             if bytes < tensorferry_cuda::SMALL_UPLOAD {
                 small()
             } else if as_it_is
-                && tensorferry_cuda::is_pinned(std::ptr::with_exposed_provenance(source.address))
+                && tensorferry_cuda::is_pinned(std::ptr::with_exposed_provenance(source.address), bytes)
             {
                 "by the GPU itself, out of pinned memory".to_owned()
             } else {
@@ -127,7 +131,9 @@ fn road(source: &SourceFacts<'_>, plan: &Plan) -> Option<String> {
         }
         _ => return None,
     };
-    (!plan.shares()).then_some(words)
+    // Memory of the caller's may be anything.
+    let ours = !plan.shares() && !plan.reasons().contains(&Reason::Into);
+    ours.then_some(words)
 }
 
 #[pymethods]

@@ -23,14 +23,15 @@ fn settings() -> &'static Settings {
 }
 
 /// How transfers between a GPU and the host are shared out: `TENSORFERRY_THREADS` and `TENSORFERRY_CHUNK`, or three quarters
-/// of the cores, so that the program's own threads have the rest, and 2 MiB.
+/// of the cores (all of up to four), the caller's own among them, and 2 MiB.
 pub(crate) fn transfer() -> Lanes {
     settings().lanes
 }
 
 fn lanes(threads: Option<NonZero<usize>>, chunk: Option<usize>) -> Lanes {
     let few = |cores: usize| if cores <= 4 { cores } else { cores * 3 / 4 };
-    Lanes { threads: threads.map_or_else(|| few(cores()), NonZero::get), chunk: chunk.unwrap_or(2 << 20) }
+    let threads = threads.map_or_else(|| few(cores()), NonZero::get);
+    Lanes { threads, chunk: chunk.unwrap_or(2 << 20), spares: false }
 }
 
 /// The most threads that a copy uses: `TENSORFERRY_THREADS`, or one for each core that the process may use.

@@ -11,7 +11,7 @@ mod jobs;
 mod kernels;
 mod world;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use world::World;
@@ -34,6 +34,8 @@ const CONTEXT: usize = 0xc000;
 struct Driver {
     world: World,
     calls: HashMap<String, u64>,
+    /// Functions that fail for good from that call on.
+    lasting: HashSet<String>,
     /// By function: the number of the call that fails, and what it answers.
     faults: HashMap<String, (u64, c_int)>,
     contexts: Vec<usize>,
@@ -53,7 +55,9 @@ fn enter(name: &str) -> Result<MutexGuard<'static, Driver>, c_int> {
     *count += 1;
     let count = *count;
     match driver.faults.get(name) {
-        Some(&(number, status)) if number == count => Err(status),
+        Some(&(number, status)) if number == count || (number < count && driver.lasting.contains(name)) => {
+            Err(status)
+        }
         _ => Ok(driver),
     }
 }
@@ -80,6 +84,25 @@ pub unsafe extern "C" fn testdriver_fail(name: *const c_char, after: u64, status
     let mut driver = driver();
     let number = driver.calls.get(&name).copied().unwrap_or(0) + after + 1;
     driver.faults.insert(name, (number, status));
+}
+
+/// Makes every call of a function fail with this status from now on.
+///
+/// # Safety
+/// A C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn testdriver_fail_for_good(name: *const c_char, status: c_int) {
+    // SAFETY: the caller's contract, twice.
+    unsafe {
+        testdriver_fail(name, 0, status);
+        driver().lasting.insert(CStr::from_ptr(name).to_string_lossy().into_owned());
+    }
+}
+
+/// Streams on which something is queued that is not done.
+#[unsafe(no_mangle)]
+pub extern "C" fn testdriver_busy() -> usize {
+    driver().world.busy()
 }
 
 /// Bytes of device memory that are in use.

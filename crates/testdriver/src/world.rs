@@ -81,6 +81,14 @@ impl World {
         self.stream(stream).steps.is_empty()
     }
 
+    /// How many streams have something left to do.
+    pub(crate) fn busy(&self) -> usize {
+        self.streams
+            .values()
+            .filter(|stream| stream.steps.iter().any(|step| matches!(step, Step::Do(_))))
+            .count()
+    }
+
     /// Does what a stream was told until it has done so many steps.
     fn run_to(&mut self, stream: usize, until: u64) {
         while self.stream(stream).done < until {

@@ -189,13 +189,13 @@ unsafe fn unpin(_: NonNull<u8>, bytes: usize) -> bool {
 #[test]
 fn pinned_blocks_stay_pinned_and_are_unpinned_before_they_go() {
     let pool = pool!(4 * HUGE);
-    assert!(pool.idle(HUGE, true).is_none());
+    assert!(pool.idle(HUGE, Use::Pinned).is_none());
     let mut block = pool.block(3 * HUGE).unwrap();
     assert!(!block.is_pinned() && pool.may_pin(4 * HUGE));
     // SAFETY: nobody else knows the block.
     unsafe {
-        block.pin(unpin);
-        block.pin(unpin);
+        block.pin(unpin, Use::Pinned);
+        block.pin(unpin, Use::Pinned);
     }
     assert_eq!(
         (pool.memory().pinned_bytes, pool.may_pin(HUGE), pool.may_pin(2 * HUGE)),
@@ -203,10 +203,11 @@ fn pinned_blocks_stay_pinned_and_are_unpinned_before_they_go() {
     );
     let place = block.data();
     drop(block);
-    // Those who did not ask get another.
+    // Those who did not ask, or for something else, get another.
+    assert!(pool.idle(3 * HUGE, Use::Buffers).is_none() && pool.idle(3 * HUGE, Use::Plain).is_none());
     let plain = pool.block(3 * HUGE).unwrap();
     assert!(plain.data() != place && !plain.is_pinned());
-    let block = pool.idle(3 * HUGE, true).unwrap();
+    let block = pool.idle(3 * HUGE, Use::Pinned).unwrap();
     assert!(block.data() == place && block.is_pinned());
     drop(block);
     assert_eq!(UNPINNED.load(Ordering::Relaxed), 0);
@@ -216,7 +217,7 @@ fn pinned_blocks_stay_pinned_and_are_unpinned_before_they_go() {
     REFUSES.store(1, Ordering::Relaxed);
     let mut block = pool.block(HUGE).unwrap();
     // SAFETY: as above.
-    unsafe { block.pin(unpin) };
+    unsafe { block.pin(unpin, Use::Pinned) };
     let place = block.data();
     drop(block);
     pool.evict_to(0);
