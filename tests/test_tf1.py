@@ -103,6 +103,26 @@ def test_inside_a_function_a_tensor_is_captured():
     assert traced().numpy().tolist() == [0, 2, 4]
 
 
+@pytest.mark.parametrize("way", ["function", "graph"])
+def test_first_used_inside_a_graph(way):
+    """TensorFlow begins at its first use. Begun by us inside of a graph, it is as it would be."""
+    code = f"""
+        import numpy as np
+        import tensorflow as tf
+        import tensorferry as ferry
+        if {way!r} == "function":
+            tf.function(lambda: ferry.to(np.arange(3.0), "tensorflow"))()
+        else:
+            with tf.Graph().as_default():
+                ferry.tf1.inlet((3,), "float32").bind(np.arange(3.0, dtype="float32"))
+        # Where there is no such device, another will do.
+        with tf.device("GPU:5"):
+            print(float(tf.constant(1.0) + 1))
+        """
+    done = children.attempt(code)
+    assert done.stdout.strip() == "2.0", done.stderr
+
+
 def test_with_eager_execution_off():
     code = """
         import numpy as np, torch

@@ -76,7 +76,7 @@ def test_a_copy_that_is_under_way_keeps_its_values():
 
 @pytest.mark.parametrize("size", [1 << 12, 256 << 10])
 def test_while_another_thread_captures(size):
-    """As with `t.cpu()`: neither the capture nor the transfer fails. (Large ones are documented.)"""
+    """As with `t.cpu()`: neither the capture nor the transfer fails. (Large ones may.)"""
     x, host = numbers(size // 4), np.random.default_rng(2).standard_normal(size // 4, np.float32)
     expected = x.cpu().numpy()
     there = torch.empty_like(x)

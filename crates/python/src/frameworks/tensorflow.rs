@@ -217,8 +217,10 @@ fn check_eager(py: Python<'_>, state: &State) -> Result<()> {
 
 fn door(py: Python<'_>) -> PyResult<(Py<PyAny>, Py<PyAny>)> {
     let function = py.import("tensorflow.python.pywrap_tfe")?.getattr("TFE_FromDlpackCapsule")?;
-    let context = py.import("tensorflow.python.eager.context")?.call_method0("context")?;
-    context.call_method0("ensure_initialized")?;
+    let module = py.import("tensorflow.python.eager.context")?;
+    let context = module.call_method0("context")?;
+    // Begun while a graph is being made, TensorFlow would place operations more strictly for the rest of the process.
+    within(&[module.call_method0("eager_mode")?], || context.call_method0("ensure_initialized"))?;
     Ok((function.unbind(), context.getattr("_handle")?.unbind()))
 }
 
