@@ -125,6 +125,24 @@ def test_work_that_is_pending():
             assert (job.result() == number).all()
 
 
+def test_a_transfer_that_waits_holds_up_no_other():
+    """Into memory of the caller's: a recycled result waits for all that is queued."""
+    x, y = numbers(16 * MIB), numbers(16 * MIB)
+    one, two = (np.empty(16 * MIB, np.float32) for _ in range(2))
+    ferry.to(y, "numpy", out=two)
+    torch.cuda.synchronize()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        # About a second.
+        torch.cuda._sleep(2_000_000_000)
+        x.add_(1)
+        job = ferry.start(x, "numpy", out=one)
+    begin = time.monotonic()
+    ferry.to(y, "numpy", out=two)
+    assert time.monotonic() - begin < 0.5
+    assert not job.done()
+    assert np.array_equal(job.result(), x.cpu().numpy())
+
+
 def test_jobs_leave_others_alone():
     """While a job moves its bytes, this thread computes."""
     x = numbers(256 * MIB)

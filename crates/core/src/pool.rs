@@ -9,7 +9,8 @@
 //!
 //! The limit is an eighth of the memory that the machine has, or that its container may use; or what
 //! [`set_limit`] said last. When the system refuses memory for a block of ours, idle ones are given back before anybody
-//! hears of it. (What others allocate is not seen here; that is what the limit is for.)
+//! hears of it. When a very large block comes back while the machine, or the container, is short of memory, it and all idle
+//! ones are given back instead of kept.
 //!
 //! # How
 //!
@@ -50,6 +51,8 @@ const HUGE: usize = 2 << 20;
 const MOST: usize = 256;
 /// How often the lock is tried before going without the pool: far longer than anybody holds it.
 const TRIES: usize = 10_000;
+/// Bytes of a block that is worth asking the system how much memory is left.
+const VERY_LARGE: usize = 64 << 20;
 /// A limit that nobody has set or looked up.
 const UNKNOWN: usize = usize::MAX;
 
@@ -283,7 +286,10 @@ impl Pool {
     fn keep(&'static self, memory: Mapped) {
         self.used_bytes.fetch_sub(memory.bytes, Ordering::Relaxed);
         self.used_blocks.fetch_sub(1, Ordering::Relaxed);
-        let limit = self.limit();
+        // The system takes some microseconds to say how much memory there is, and milliseconds to clear a large block.
+        let asks = memory.bytes >= VERY_LARGE;
+        let short = asks && is_short(pages::available_memory(), pages::physical_memory());
+        let limit = if short { 0 } else { self.limit() };
         if memory.bytes > limit {
             return self.unmap(memory);
         }
@@ -434,6 +440,11 @@ impl Drop for Held {
         pool.idle_blocks.store(blocks.len(), Ordering::Relaxed);
         pool.holder.store(0, Ordering::Release);
     }
+}
+
+/// Whether so little memory is left that none should lie idle: less than a sixteenth.
+fn is_short(available: Option<usize>, physical: usize) -> bool {
+    available.is_some_and(|available| available < physical / 16)
 }
 
 /// A number of bytes as people write it: digits, then perhaps K, M, G or T, and B or iB after those.

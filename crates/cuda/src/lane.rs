@@ -5,7 +5,7 @@ use crate::gpu::Gpu;
 use crate::lanes::Lanes;
 use crate::stream::Stream;
 use std::ptr;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tensorferry_core::Result;
 use tensorferry_core::pool::Block;
@@ -16,15 +16,34 @@ const QUESTIONS_APART: usize = 100;
 /// Questions that are asked awake about a copy by the GPU itself, which short ones do not outlast.
 const AWAKE: usize = 40;
 
-/// Streams of our own. The link carries one piece after the other, so two are enough to keep it busy; making one takes
-/// longer than a transfer of some MiB.
+/// Streams of a transfer. The link carries one piece after the other, so two are enough to keep it busy.
 const STREAMS: usize = 2;
 
-/// What lanes need of a GPU, made when it is first needed and kept.
+/// What transfers need of a GPU, made when it is first needed, and kept: making a stream takes longer than a transfer of some
+/// MiB.
 #[derive(Default)]
 pub(crate) struct Kept {
-    streams: [OnceLock<Stream>; STREAMS],
+    streams: Mutex<Vec<[Stream; STREAMS]>>,
     events: Mutex<Vec<Event>>,
+}
+
+/// Streams of our own, for one transfer: a transfer that waits for its source holds up no other.
+pub(crate) struct Own {
+    gpu: &'static Gpu,
+    streams: [Stream; STREAMS],
+}
+
+impl Own {
+    /// One of the streams.
+    pub(crate) fn stream(&self, number: usize) -> Stream {
+        self.streams[number % STREAMS]
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        self.gpu.kept.streams.lock().unwrap_or_else(PoisonError::into_inner).push(self.streams);
+    }
 }
 
 struct Event(EventHandle);
@@ -33,18 +52,21 @@ struct Event(EventHandle);
 unsafe impl Send for Event {}
 
 impl Gpu {
-    /// One of our own streams, which are for transfers only. The caller has entered the context.
-    pub(crate) fn transfer_stream(&self, number: usize) -> Result<Stream> {
+    /// Streams for a transfer. The caller has entered the context.
+    pub(crate) fn own_streams(&'static self) -> Result<Own> {
         /// Does not wait for the default stream, nor that for it.
         const NON_BLOCKING: u32 = 1;
-        let slot = &self.kept.streams[number % STREAMS];
-        if let Some(stream) = slot.get() {
-            return Ok(*stream);
+        if let Some(streams) = self.kept.streams.lock().unwrap_or_else(PoisonError::into_inner).pop() {
+            return Ok(Own { gpu: self, streams });
         }
-        let mut handle = ptr::null_mut();
-        // SAFETY: a place for the handle. The stream lives as long as the process.
-        unsafe { self.driver.stream_create(&raw mut handle, NON_BLOCKING)? };
-        Ok(*slot.get_or_init(|| Stream::from_handle(handle.expose_provenance())))
+        let mut streams = [Stream::LEGACY; STREAMS];
+        for stream in &mut streams {
+            let mut handle = ptr::null_mut();
+            // SAFETY: a place for the handle. The stream lives as long as the process.
+            unsafe { self.driver.stream_create(&raw mut handle, NON_BLOCKING)? };
+            *stream = Stream::from_handle(handle.expose_provenance());
+        }
+        Ok(Own { gpu: self, streams })
     }
 
     /// Two events, used in turn. The caller has entered the context.
@@ -128,11 +150,17 @@ pub(crate) struct Lane<'a> {
 }
 
 impl<'a> Lane<'a> {
-    pub(crate) fn new(gpu: &'static Gpu, number: usize, lanes: Lanes, staging: &'a Block) -> Result<Self> {
+    pub(crate) fn new(
+        gpu: &'static Gpu,
+        stream: Stream,
+        number: usize,
+        lanes: Lanes,
+        staging: &'a Block,
+    ) -> Result<Self> {
         let start = staging.data().as_ptr().wrapping_add(2 * number * lanes.chunk);
         Ok(Self {
             gpu,
-            stream: gpu.transfer_stream(number)?,
+            stream,
             buffers: [start, start.wrapping_add(lanes.chunk)],
             events: [Some(gpu.event()?), Some(gpu.event()?)],
             used: [Used::Not; 2],

@@ -10,7 +10,7 @@
 
 use crate::driver::Address;
 use crate::gpu::Gpu;
-use crate::lane::Lane;
+use crate::lane::{Lane, Own};
 use crate::pinned;
 use crate::stream::Side;
 use crate::watch::Watch;
@@ -37,6 +37,7 @@ pub struct Lanes {
 pub(crate) struct Buffers {
     lanes: Lanes,
     block: Block,
+    pub(crate) own: Own,
 }
 
 /// Bytes of the smallest piece: below it, telling a thread costs more than it helps.
@@ -136,7 +137,8 @@ impl<'a> Crossing<'a> {
             let _entered = self.gpu.enter()?;
             let _relaxed = self.gpu.relaxed()?;
             let number = number.fetch_add(1, Ordering::Relaxed);
-            let mut lane = Lane::new(self.gpu, number, self.buffers.lanes, &self.buffers.block)?;
+            let Buffers { lanes, block, own } = self.buffers;
+            let mut lane = Lane::new(self.gpu, own.stream(number), number, *lanes, block)?;
             // SAFETY: the caller's side, and a stream of ours.
             unsafe { self.gpu.order(after, Side::Stream(lane.stream))? };
             drive(&mut lane, part)
@@ -212,15 +214,15 @@ fn bytes_of(lanes: Lanes) -> usize {
     if bytes <= FEW { bytes.next_power_of_two() } else { bytes }
 }
 
-/// Buffers for a transfer of so many bytes. `None` where the driver pins nothing: some systems let nobody do it.
+/// Buffers for a transfer of so many bytes, in an entered context. `None` where the driver pins nothing: some systems let nobody do it.
 ///
 /// # Errors
-/// When the host has no memory for them.
+/// When the host has no memory for them, or the device fails.
 pub(crate) fn buffers(gpu: &'static Gpu, lanes: Lanes, bytes: usize) -> Result<Option<Buffers>> {
     let lanes = lanes.shared_out(bytes);
     let size = bytes_of(lanes);
     if let Some(block) = Block::idle(size, Use::Buffers) {
-        return Ok(Some(Buffers { lanes, block }));
+        return Ok(Some(Buffers { lanes, block, own: gpu.own_streams()? }));
     }
     let out_of_memory = || {
         Error::new(ErrorKind::OutOfMemory, format!("no memory for {size} bytes of buffers on the host"))
@@ -228,7 +230,10 @@ pub(crate) fn buffers(gpu: &'static Gpu, lanes: Lanes, bytes: usize) -> Result<O
     };
     let mut block = Block::new(size).ok_or_else(out_of_memory)?;
     pinned::touch(block.data(), block.bytes(), lanes.threads);
-    Ok(pinned::pin(gpu, &mut block, Use::Buffers).ok().map(|()| Buffers { lanes, block }))
+    if pinned::pin(gpu, &mut block, Use::Buffers).is_err() {
+        return Ok(None);
+    }
+    Ok(Some(Buffers { lanes, block, own: gpu.own_streams()? }))
 }
 
 /// Has the buffers pinned ahead of a transfer into fresh memory, which is touched while the driver takes its time.

@@ -110,13 +110,8 @@ impl Gpu {
             _ => return None,
         };
         if landing == Landing::Kept {
-            // Others copy from pinned memory without our knowing: an array that went, and whose memory this was, may still be
-            // on its way somewhere. Where nobody can wait for that (a graph is being captured), it is not touched.
-            let stream = self.transfer_stream(0).ok()?;
-            // SAFETY: a stream of ours.
-            unsafe { self.after_all(stream) }.ok()?;
             trust(|left| Some((left + 1).min(TRUST)));
-            return Some((block, Road::Pinned));
+            return Some((block, Road::Recycled));
         }
         touch(block.data(), block.bytes(), lanes.threads);
         let road = pin(self, &mut block, Use::Pinned).map_or(Road::Lanes(lanes), |()| Road::Pinned);

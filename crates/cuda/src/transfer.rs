@@ -43,6 +43,8 @@ pub enum Road {
     Driver,
     /// By the GPU itself, into or from pinned memory.
     Pinned,
+    /// The same into memory that was a result before, which others may still copy from.
+    Recycled,
     /// Through pinned buffers, on several threads.
     Lanes(Lanes),
 }
@@ -85,16 +87,20 @@ impl Gpu {
             _ => None,
         };
         let plain = to.layout.is_dense();
+        let mut own = None;
         // SAFETY: the caller's contract, for all that follows.
         unsafe {
-            let stream = match (road, after) {
-                (Road::Driver, Side::Stream(stream)) => stream,
-                _ => {
-                    let own = self.transfer_stream(0)?;
-                    self.order(after, Side::Stream(own))?;
-                    own
-                }
+            let stream = match (&buffers, road, after) {
+                (None, Road::Driver, Side::Stream(stream)) => stream,
+                (Some(buffers), ..) => buffers.own.stream(0),
+                _ => own.insert(self.own_streams()?).stream(0),
             };
+            self.order(after, Side::Stream(stream))?;
+            if road == Road::Recycled {
+                // Pinned memory is copied from without our knowing: an array that went, and whose memory this was, may still
+                // be on its way somewhere.
+                self.after_all(stream)?;
+            }
             let bring = |from: Address, to: &Destination<'_>| -> Result<()> {
                 let Destination { data, dtype, layout } = *to;
                 let from = OnGpu { data: from, dtype };
@@ -103,7 +109,7 @@ impl Gpu {
                         let to = OnHost { data, dtype, layout, order: ByteOrder::Native };
                         lanes::download(self, from, to, Side::Stream(stream), buffers, watch)
                     }
-                    (None, Road::Pinned) if plain => {
+                    (None, Road::Pinned | Road::Recycled) if plain => {
                         self.bring_by_itself(from.data, data, layout.bytes(), stream, watch)
                     }
                     _ if plain => {
@@ -121,7 +127,7 @@ impl Gpu {
             } else {
                 self.bring_in_slabs(source, to, stream, watch, &bring)
             };
-            if brought.is_ok() && road != Road::Pinned {
+            if brought.is_ok() && !matches!(road, Road::Pinned | Road::Recycled) {
                 return Ok(());
             }
             // Whatever was queued before a failure must not write to memory that is given back.

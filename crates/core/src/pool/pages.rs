@@ -61,9 +61,20 @@ mod system {
         unsafe { libc::munmap(data.as_ptr().cast(), bytes) };
     }
 
-    /// Where the system says how much memory a container may use, in its two generations.
-    const CONTAINER_LIMITS: [&str; 2] =
-        ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+    /// Where the system says how much memory a container may use, how much it uses, and what for, in its two generations.
+    const CONTAINER: [[&str; 3]; 2] = [
+        ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat"],
+        [
+            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+            "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+            "/sys/fs/cgroup/memory/memory.stat",
+        ],
+    ];
+
+    /// A number in a file; none where there is no such file, or it says "max", which means that there is no limit.
+    fn number_in(path: &str) -> Option<usize> {
+        std::fs::read_to_string(path).ok()?.trim().parse().ok()
+    }
 
     /// Bytes of memory that the machine has, or that the container may use; zero if nobody says.
     pub(in super::super) fn physical_memory() -> usize {
@@ -71,9 +82,27 @@ mod system {
         let (pages, size) =
             unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
         let machine = usize::try_from(pages).unwrap_or(0).saturating_mul(usize::try_from(size).unwrap_or(0));
-        // "max" and a file that is not there mean that there is no limit.
-        let limits = CONTAINER_LIMITS.iter().filter_map(|path| std::fs::read_to_string(path).ok());
-        limits.filter_map(|text| text.trim().parse().ok()).fold(machine, usize::min)
+        CONTAINER.iter().filter_map(|[limit, ..]| number_in(limit)).fold(machine, usize::min)
+    }
+
+    /// Bytes of memory that the system could give out without taking them from somebody, if it says.
+    pub(in super::super) fn available_memory() -> Option<usize> {
+        let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+        let machine = line.trim().strip_suffix("kB")?.trim().parse::<usize>().ok()?.saturating_mul(1024);
+        let container = CONTAINER.iter().filter_map(|[limit, used, what_for]| {
+            // What is kept of files would be let go.
+            let files = files_in(&std::fs::read_to_string(what_for).ok()?);
+            Some(number_in(limit)?.saturating_sub(number_in(used)?.saturating_sub(files)))
+        });
+        Some(container.fold(machine, usize::min))
+    }
+
+    /// Bytes that a container has in its cache of files.
+    fn files_in(text: &str) -> usize {
+        let numbers = text.lines().filter_map(|line| line.split_once(' '));
+        let files = numbers.filter(|(name, _)| matches!(*name, "active_file" | "inactive_file"));
+        files.filter_map(|(_, number)| number.trim().parse::<usize>().ok()).sum()
     }
 }
 
@@ -101,10 +130,15 @@ mod system {
         }
     }
 
+    /// Nobody says.
+    pub(in super::super) fn available_memory() -> Option<usize> {
+        None
+    }
+
     /// What the pool's limit is reckoned from where the system is not asked: 8 GiB.
     pub(in super::super) fn physical_memory() -> usize {
         8 << 30
     }
 }
 
-pub(super) use system::{map, physical_memory, unmap};
+pub(super) use system::{available_memory, map, physical_memory, unmap};

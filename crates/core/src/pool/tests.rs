@@ -225,3 +225,16 @@ fn pinned_blocks_stay_pinned_and_are_unpinned_before_they_go() {
     unsafe { place.write(1) };
     assert_eq!(pool.memory().pinned_bytes, HUGE);
 }
+
+#[test]
+fn memory_is_short_when_little_is_left() {
+    assert!(is_short(Some(0), 1 << 30) && is_short(Some((1 << 26) - 1), 1 << 30));
+    assert!(!is_short(Some(1 << 26), 1 << 30) && !is_short(None, 1 << 30) && !is_short(Some(0), 0));
+}
+
+#[test]
+#[cfg(all(target_os = "linux", not(miri)))]
+fn the_system_says_how_much_is_left() {
+    let (available, physical) = (pages::available_memory().unwrap(), pages::physical_memory());
+    assert!(available <= physical && physical > 0);
+}
