@@ -201,3 +201,81 @@ def test_failures_leave_everything_usable():
     gc.collect()
     assert ghost() is not None
     """)
+
+
+def test_captures_are_not_broken_off():
+    run("""
+    driver.testdriver_capture.argtypes = [ctypes.c_size_t]
+    driver.testdriver_end_captures.restype = ctypes.c_bool
+    mine, theirs = cupy.cuda.Stream(), cupy.cuda.Stream()
+    x = on_gpu(ARRAY)
+
+    def captured(stream, work):
+        driver.testdriver_capture(stream.ptr)
+        try:
+            with stream:
+                return work()
+        finally:
+            assert driver.testdriver_end_captures(), "broken off"
+
+    # On one stream, and where nothing is queued on the other.
+    for stream in (mine, theirs):
+        y = captured(stream, lambda: ferry.to(Foreign(x, mine), "cupy"))
+        assert y.data.ptr == x.data.ptr
+        del y
+    # Where something is, the captured one cannot wait; it is said before the driver hears of it.
+    with mine:
+        x.set(ARRAY)
+    try:
+        captured(theirs, lambda: ferry.to(Foreign(x, mine), "cupy"))
+    except ferry.InvalidArgument as error:
+        assert "captured" in str(error) and error.hint
+    else:
+        raise AssertionError("no error")
+    mine.synchronize()
+    # A result that dies meanwhile keeps its memory, instead of giving it back out of order.
+    with theirs:
+        results = [ferry.to(Foreign(x, mine), "cupy")]
+    captured(theirs, results.clear)
+    np.testing.assert_array_equal(x.get(), ARRAY)
+    """)
+
+
+def test_addresses_tell_their_device():
+    run("""
+    for device in (0, 1):
+        x = on_gpu(ARRAY, device)
+        y = ferry.to(Foreign(x, cupy.cuda.Stream(0)), "cupy")
+        assert y.data.device_id == device and y.data.ptr == x.data.ptr
+        np.testing.assert_array_equal(ferry.to(y, "numpy"), ARRAY)
+    """)
+
+
+def test_a_device_that_is_lost_for_good():
+    run("""
+    x = on_gpu(np.zeros(3 << 20, np.float32))
+    shared, result = ferry.to(Foreign(x, cupy.cuda.Stream()), "cupy"), ferry.to(x, "numpy")
+    job = ferry.start(x, "numpy")
+    driver.testdriver_lose(719)
+    for work in (
+        lambda: ferry.to(x, "numpy"),
+        lambda: ferry.to(Foreign(x, cupy.cuda.Stream(0)), "cupy"),
+        lambda: ferry.start(x, "numpy").result(),
+    ):
+        for _ in range(2):
+            try:
+                work()
+            except ferry.DeviceFailed as error:
+                assert "CUDA_ERROR_LAUNCH_FAILED" in str(error), error
+            else:
+                raise AssertionError("no error")
+    try:
+        job.result(timeout=20)
+    except ferry.DeviceFailed:
+        pass
+    # What is held goes without a word, and so does the process.
+    del shared, result, job
+    gc.collect()
+    ferry.trim()
+    np.testing.assert_array_equal(ferry.to(ARRAY.T, "numpy", copy=True), ARRAY.T)
+    """)

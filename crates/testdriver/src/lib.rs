@@ -1,8 +1,8 @@
 //! A library with the names of the CUDA driver, over host memory, for machines without a GPU.
 //!
 //! There are two devices. Streams do their work only when somebody waits for it ([`world`]), so that a missing wait
-//! shows as a wrong value. Every call is counted ([`testdriver_calls`]), and any can be made to fail
-//! ([`testdriver_fail`]). It is for tests alone and goes into no wheel.
+//! shows as a wrong value. Every call is counted ([`testdriver_calls`]), any can be made to fail
+//! ([`testdriver_fail`]), devices can be lost and streams captured. It is for tests alone and goes into no wheel.
 
 #![expect(clippy::missing_safety_doc, reason = "the contracts are those of the CUDA driver's documentation")]
 
@@ -11,6 +11,7 @@ mod jobs;
 mod kernels;
 mod world;
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
@@ -20,6 +21,8 @@ const SUCCESS: c_int = 0;
 const INVALID_VALUE: c_int = 1;
 const OUT_OF_MEMORY: c_int = 2;
 const INVALID_DEVICE: c_int = 101;
+const INVALID_CONTEXT: c_int = 201;
+const CAPTURE_UNSUPPORTED: c_int = 900;
 const NOT_FOUND: c_int = 500;
 const NOT_READY: c_int = 600;
 
@@ -34,12 +37,26 @@ const CONTEXT: usize = 0xc000;
 struct Driver {
     world: World,
     calls: HashMap<String, u64>,
+    /// What every call answers, once the device is lost.
+    lost: Option<c_int>,
     /// Functions that fail for good from that call on.
     lasting: HashSet<String>,
     /// By function: the number of the call that fails, and what it answers.
     faults: HashMap<String, (u64, c_int)>,
-    contexts: Vec<usize>,
+    /// Streams that are being captured, and whether a call has broken that off.
+    captured: HashSet<usize>,
+    broken: bool,
     functions: Vec<String>,
+}
+
+thread_local! {
+    /// The contexts that a thread has made current, the last one on top.
+    static CONTEXTS: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The device whose context is current.
+fn current_device() -> usize {
+    CONTEXTS.with_borrow(|contexts| contexts.last().map_or(0, |context| context - CONTEXT))
 }
 
 static DRIVER: LazyLock<Mutex<Driver>> = LazyLock::new(Mutex::default);
@@ -48,12 +65,25 @@ fn driver() -> MutexGuard<'static, Driver> {
     DRIVER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+impl Driver {
+    /// What a call answers that a capture does not allow.
+    fn break_off(&mut self) -> c_int {
+        self.broken = true;
+        CAPTURE_UNSUPPORTED
+    }
+}
+
 /// Counts a call, and gives the status of one that is to fail.
 fn enter(name: &str) -> Result<MutexGuard<'static, Driver>, c_int> {
     let mut driver = driver();
     let count = driver.calls.entry(name.to_owned()).or_default();
     *count += 1;
     let count = *count;
+    if let Some(status) = driver.lost
+        && !name.starts_with("cuGetError")
+    {
+        return Err(status);
+    }
     match driver.faults.get(name) {
         Some(&(number, status)) if number == count || (number < count && driver.lasting.contains(name)) => {
             Err(status)
@@ -97,6 +127,28 @@ pub unsafe extern "C" fn testdriver_fail_for_good(name: *const c_char, status: c
         testdriver_fail(name, 0, status);
         driver().lasting.insert(CStr::from_ptr(name).to_string_lossy().into_owned());
     }
+}
+
+/// Loses the devices: every call fails with this status from now on.
+#[unsafe(no_mangle)]
+pub extern "C" fn testdriver_lose(status: c_int) {
+    driver().lost = Some(status);
+}
+
+/// Begins to capture a stream.
+#[unsafe(no_mangle)]
+pub extern "C" fn testdriver_capture(stream: usize) {
+    let mut driver = driver();
+    driver.captured.insert(stream);
+    driver.broken = false;
+}
+
+/// Ends all captures; whether none was broken off by a call that is not allowed meanwhile.
+#[unsafe(no_mangle)]
+pub extern "C" fn testdriver_end_captures() -> bool {
+    let mut driver = driver();
+    driver.captured.clear();
+    !driver.broken
 }
 
 /// Streams on which something is queued that is not done.
@@ -172,21 +224,28 @@ functions! {
         *context = std::ptr::without_provenance_mut(CONTEXT + device as usize);
         SUCCESS
     }
-    cuCtxPushCurrent_v2(context: *mut c_void) |driver| { driver.contexts.push(context as usize); SUCCESS }
-    cuCtxPopCurrent_v2(context: *mut *mut c_void) |driver| {
-        *context = std::ptr::without_provenance_mut(driver.contexts.pop().unwrap_or(0));
+    cuCtxPushCurrent_v2(context: *mut c_void) |driver| {
+        CONTEXTS.with_borrow_mut(|contexts| contexts.push(context as usize));
         SUCCESS
     }
+    cuCtxPopCurrent_v2(context: *mut *mut c_void) |driver| {
+        let popped = CONTEXTS.with_borrow_mut(Vec::pop);
+        *context = std::ptr::without_provenance_mut(popped.unwrap_or(0));
+        if popped.is_some() { SUCCESS } else { INVALID_CONTEXT }
+    }
     cuCtxGetCurrent(context: *mut *mut c_void) |driver| {
-        *context = std::ptr::without_provenance_mut(driver.contexts.last().copied().unwrap_or(0));
+        let current = CONTEXTS.with_borrow(|contexts| contexts.last().copied());
+        *context = std::ptr::without_provenance_mut(current.unwrap_or(0));
         SUCCESS
     }
     cuCtxSynchronize() |driver| { driver.world.finish_all(); SUCCESS }
     cuCtxRecordEvent(_context: *mut c_void, event: *mut c_void) |driver| {
+        if !driver.captured.is_empty() { return driver.break_off(); }
         driver.world.record_all(event as usize);
         SUCCESS
     }
     cuCtxWaitEvent(_context: *mut c_void, event: *mut c_void) |driver| {
+        if !driver.captured.is_empty() { return driver.break_off(); }
         driver.world.wait_all(event as usize);
         SUCCESS
     }
@@ -196,14 +255,25 @@ functions! {
     }
     cuThreadExchangeStreamCaptureMode(_mode: *mut c_int) |driver| { SUCCESS }
     cuStreamQuery(stream: *mut c_void) |driver| {
+        if driver.captured.contains(&(stream as usize)) { return driver.break_off(); }
         if driver.world.is_idle(stream as usize) { SUCCESS } else { NOT_READY }
     }
-    cuStreamSynchronize(stream: *mut c_void) |driver| { driver.world.finish(stream as usize); SUCCESS }
+    cuStreamSynchronize(stream: *mut c_void) |driver| {
+        if driver.captured.contains(&(stream as usize)) { return driver.break_off(); }
+        driver.world.finish(stream as usize);
+        SUCCESS
+    }
     cuStreamWaitEvent(stream: *mut c_void, event: *mut c_void, _flags: c_uint) |driver| {
+        // A captured stream waits for none that is not.
+        let outside = driver.world.streams_of(event as usize).iter().any(|other| !driver.captured.contains(other));
+        if driver.captured.contains(&(stream as usize)) && outside { return driver.break_off(); }
         driver.world.wait(stream as usize, event as usize);
         SUCCESS
     }
-    cuStreamIsCapturing(_stream: *mut c_void, state: *mut c_int) |driver| { *state = 0; SUCCESS }
+    cuStreamIsCapturing(stream: *mut c_void, state: *mut c_int) |driver| {
+        *state = c_int::from(driver.captured.contains(&(stream as usize)));
+        SUCCESS
+    }
     cuEventCreate(event: *mut *mut c_void, _flags: c_uint) |driver| {
         *event = std::ptr::without_provenance_mut(driver.world.handle());
         SUCCESS
@@ -225,13 +295,13 @@ functions! {
     cuMemAlloc_v2(address: *mut u64, bytes: usize) |driver| {
         if bytes == 0 { return INVALID_VALUE; }
         if driver.world.used() + bytes > TOTAL { return OUT_OF_MEMORY; }
-        *address = driver.world.allocate(bytes, true) as u64;
+        *address = driver.world.allocate(bytes, Some(current_device())) as u64;
         SUCCESS
     }
     cuMemAllocAsync(address: *mut u64, bytes: usize, _stream: *mut c_void) |driver| {
         if bytes == 0 { return INVALID_VALUE; }
         if driver.world.used() + bytes > TOTAL { return OUT_OF_MEMORY; }
-        *address = driver.world.allocate(bytes, true) as u64;
+        *address = driver.world.allocate(bytes, Some(current_device())) as u64;
         SUCCESS
     }
     cuMemFreeAsync(address: u64, stream: *mut c_void) |driver| {
@@ -243,7 +313,7 @@ functions! {
         free(driver, address as usize)
     }
     cuMemHostAlloc(data: *mut *mut c_void, bytes: usize, _flags: c_uint) |driver| {
-        *data = std::ptr::with_exposed_provenance_mut(driver.world.allocate(bytes, false));
+        *data = std::ptr::with_exposed_provenance_mut(driver.world.allocate(bytes, None));
         SUCCESS
     }
     cuMemFreeHost(data: *mut c_void) |driver| {
@@ -270,14 +340,15 @@ functions! {
         copy(driver, to as usize, from as usize, bytes, stream)
     }
     cuPointerGetAttributes(count: c_uint, which: *const c_int, into: *const *mut c_void, address: u64) |driver| {
-        let registered = driver.world.is_registered(address as usize).then_some(false);
-        let block = driver.world.block_of(address as usize).map(|block| block.on_device).or(registered);
+        let registered = driver.world.is_registered(address as usize).then_some(None);
+        let block = driver.world.block_of(address as usize).map(|block| block.device).or(registered);
         for place in 0..count as usize {
             let answer = into.add(place).read().cast::<c_uint>();
             // Memory type, managed or not, and the device.
             *answer = match (*which.add(place), block) {
-                (2, Some(true)) => 2,
-                (2, Some(false)) => 1,
+                (2, Some(Some(_))) => 2,
+                (2, Some(None)) => 1,
+                (9, Some(Some(device))) => device as c_uint,
                 _ => 0,
             };
         }

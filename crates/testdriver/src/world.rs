@@ -41,7 +41,8 @@ pub(crate) struct World {
 }
 
 pub(crate) struct Block {
-    pub(crate) on_device: bool,
+    /// Whose memory it is; none for the host's.
+    pub(crate) device: Option<usize>,
     memory: Box<[u64]>,
     bytes: usize,
 }
@@ -146,6 +147,11 @@ impl World {
         moment.into_iter().for_each(|(stream, until)| self.run_to(stream, until));
     }
 
+    /// The streams on which an event was recorded.
+    pub(crate) fn streams_of(&self, event: usize) -> Vec<usize> {
+        self.events.get(&event).into_iter().flatten().map(|(stream, _)| *stream).collect()
+    }
+
     /// Whether what an event stands for is done.
     pub(crate) fn is_over(&mut self, event: usize) -> bool {
         let moment = self.events.get(&event).cloned().unwrap_or_default();
@@ -153,10 +159,10 @@ impl World {
     }
 
     /// New memory, full of a pattern that is no value anybody expects.
-    pub(crate) fn allocate(&mut self, bytes: usize, on_device: bool) -> usize {
+    pub(crate) fn allocate(&mut self, bytes: usize, device: Option<usize>) -> usize {
         let memory = vec![0xdead_beef_dead_beef_u64; bytes.div_ceil(8) + 8].into_boxed_slice();
         let start = (memory.as_ptr() as usize).next_multiple_of(64);
-        self.blocks.insert(start, Block { on_device, memory, bytes });
+        self.blocks.insert(start, Block { device, memory, bytes });
         start
     }
 
@@ -204,6 +210,6 @@ impl World {
 
     /// Bytes of device memory in use.
     pub(crate) fn used(&self) -> usize {
-        self.blocks.values().filter(|block| block.on_device).map(|block| block.bytes).sum()
+        self.blocks.values().filter(|block| block.device.is_some()).map(|block| block.bytes).sum()
     }
 }
