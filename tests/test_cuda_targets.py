@@ -3,30 +3,10 @@ works late and fails on demand."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from support import children
-
-HERE = Path(__file__).parent
-DRIVER = HERE.parent / "target" / "testdriver"
-STANDIN = HERE / "support" / "standin"
+from support import on_standin
 
 SETUP = """
-import ctypes, gc, weakref
-import cupy
-import numpy as np
-import tensorferry as ferry
-
-driver = cupy.driver
-driver.testdriver_calls.restype = ctypes.c_uint64
-driver.testdriver_fail.argtypes = [ctypes.c_char_p, ctypes.c_uint64, ctypes.c_int]
-
-def on_gpu(array, device=0):
-    with cupy.cuda.Device(device):
-        x = cupy.empty(array.shape, array.dtype)
-        x.set(np.ascontiguousarray(array))
-        cupy.cuda.get_current_stream().synchronize()
-    return x
+import weakref
 
 class Foreign:
     '''Somebody else's description of an array, with a stream of its own.'''
@@ -42,11 +22,7 @@ ARRAY = np.arange(24, dtype=np.float32).reshape(4, 6) - 3.5
 
 
 def run(code: str) -> str:
-    return children.run(
-        SETUP + children.textwrap.dedent(code),
-        LD_LIBRARY_PATH=str(DRIVER),
-        PYTHONPATH=f"{STANDIN}:{children.TESTS}",
-    )
+    return on_standin.run(on_standin.SETUP, SETUP, code)
 
 
 def test_uploads_and_copies():

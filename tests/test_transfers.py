@@ -3,24 +3,12 @@ late and fails on demand."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from support import children
-
-HERE = Path(__file__).parent
-DRIVER = HERE.parent / "target" / "testdriver"
-STANDIN = HERE / "support" / "standin"
+from support import children, on_standin
 
 SETUP = """
-import asyncio, ctypes, gc, signal, threading
-import cupy
-import numpy as np
-import tensorferry as ferry
+import asyncio, signal, threading
 
-driver = cupy.driver
-driver.testdriver_calls.restype = ctypes.c_uint64
-driver.testdriver_fail.argtypes = [ctypes.c_char_p, ctypes.c_uint64, ctypes.c_int]
 driver.testdriver_fail_for_good.argtypes = [ctypes.c_char_p, ctypes.c_int]
 driver.testdriver_registered.restype = ctypes.c_size_t
 driver.testdriver_busy.restype = ctypes.c_size_t
@@ -33,13 +21,6 @@ def calls(name):
 def numbers(*shape):
     return random.standard_normal(shape, dtype=np.float32)
 
-def on_gpu(array):
-    x = cupy.empty(array.shape, array.dtype)
-    array = np.ascontiguousarray(array)
-    x.set(array)
-    cupy.cuda.get_current_stream().synchronize()
-    return x
-
 def strided(x, view, base):
     '''A view of a host array, as the same view of its copy on the GPU.'''
     place = cupy.cuda.MemoryPointer(x.data.mem, view.ctypes.data - base.ctypes.data)
@@ -48,12 +29,7 @@ def strided(x, view, base):
 
 
 def run(code: str, **environment: str) -> str:
-    return children.run(
-        SETUP + children.textwrap.dedent(code),
-        LD_LIBRARY_PATH=str(DRIVER),
-        PYTHONPATH=f"{STANDIN}:{children.TESTS}",
-        **environment,
-    )
+    return on_standin.run(on_standin.SETUP, SETUP, code, **environment)
 
 
 @pytest.mark.parametrize("threads", ["1", "3"])
@@ -176,9 +152,7 @@ def test_the_exit_ends_jobs():
     x = on_gpu(numbers(60 * MIB))
     jobs += [ferry.start(x, "numpy") for _ in range(3)]
     """
-    code = children.textwrap.dedent(early) + SETUP + children.textwrap.dedent(late)
-    path = f"{STANDIN}:{children.TESTS}"
-    children.run(code, LD_LIBRARY_PATH=str(DRIVER), PYTHONPATH=path)
+    on_standin.run(early, on_standin.SETUP, SETUP, late)
     run("""
     import sys
     x = on_gpu(numbers(60 * MIB))
@@ -455,8 +429,9 @@ def test_a_job_is_called_off():
     assert np.array_equal(ferry.to(x, "numpy"), array)
     try:
         ferry.start(x, "numpy").result(timeout=0)
-    except TimeoutError:
-        pass
+    except TimeoutError as error:
+        assert isinstance(error, ferry.TimedOut) and error.hint
+    assert np.array_equal(ferry.start(x, "numpy").result(timeout=float("inf")), array)
     """)
 
 

@@ -36,6 +36,8 @@ pub enum ErrorKind {
     DeviceFailed,
     /// The caller called it off.
     Cancelled,
+    /// It takes longer than the caller would wait.
+    TimedOut,
 }
 
 /// One fact and, where there is something to do, one hint. Small, because every result has room for one.

@@ -62,7 +62,8 @@ impl Pieces {
     /// None for a layout that was made by a constructor.
     pub fn get(&self, number: usize) -> Result<Piece> {
         let number = number as i64;
-        let (mut time, part) = (number / self.each, number % self.each);
+        let each = self.each.max(1);
+        let (mut time, part) = (number / each, number % each);
         let (length, stride) = self.runs[self.axis];
         let start = part * self.steps;
         let steps = self.steps.min(length - start);

@@ -62,9 +62,7 @@ impl Gpu {
                 // The cast wants its elements aligned: they are packed first.
                 let packed = DeviceBlock::new(self, layout.bytes(), stream)?;
                 self.gather(source, &in_units(&runs, item, unit), unit, packed.data(), stream)?;
-                let layout = Layout::dense(item, layout.shape())?;
-                let source = Source { data: packed.data(), layout: &layout, ..*source };
-                return self.cast(&source, &layout.runs(), to, dtype, stream);
+                return self.cast_packed(source, &packed, to, dtype, stream);
             }
             if !same {
                 if source.order == ByteOrder::Native
@@ -75,9 +73,7 @@ impl Gpu {
                 {
                     // Two passes that go along the memory are quicker than one that does not.
                     self.turn(planes, &runs, source.dtype, stream)?;
-                    let layout = Layout::dense(item, layout.shape())?;
-                    let source = Source { data: packed.data(), layout: &layout, ..*source };
-                    return self.cast(&source, &layout.runs(), to, dtype, stream);
+                    return self.cast_packed(source, &packed, to, dtype, stream);
                 }
                 return self.cast(source, &runs, to, dtype, stream);
             }
@@ -90,6 +86,21 @@ impl Gpu {
             let unit = wide_unit(source, &runs, to);
             self.gather(source, &in_units(&runs, item, unit), unit, to, stream)
         }
+    }
+
+    /// Casts the source once it is packed.
+    unsafe fn cast_packed(
+        &self,
+        source: &Source<'_>,
+        packed: &DeviceBlock,
+        to: *mut u8,
+        dtype: DType,
+        stream: Stream,
+    ) -> Result<()> {
+        let layout = Layout::dense(source.dtype.size(), source.layout.shape())?;
+        let source = Source { data: packed.data(), layout: &layout, ..*source };
+        // SAFETY: the caller's contract; the block holds the source's elements.
+        unsafe { self.cast(&source, &layout.runs(), to, dtype, stream) }
     }
 
     unsafe fn gather(

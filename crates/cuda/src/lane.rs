@@ -13,8 +13,10 @@ use tensorferry_core::pool::Block;
 /// Pauses of the processor between two questions to the driver: some microseconds.
 const QUESTIONS_APART: usize = 100;
 
-/// Questions that are asked awake about a copy by the GPU itself, which short ones do not outlast.
-const AWAKE: usize = 40;
+/// How long a thread stays awake for a copy by the GPU itself, or by a lane among many.
+const PATIENCE: Duration = Duration::from_micros(400);
+/// How long where there are few cores, and somebody else has work for this one.
+const LITTLE_PATIENCE: Duration = Duration::from_micros(20);
 
 /// Streams of a transfer. The link carries one piece after the other, so two are enough to keep it busy.
 const STREAMS: usize = 2;
@@ -74,6 +76,25 @@ impl Gpu {
         Ok(Marks { gpu: self, events: [Some(self.event()?), Some(self.event()?)] })
     }
 
+    /// Waits for an event of ours: for a moment awake, then asleep.
+    ///
+    /// # Safety
+    /// It was recorded, and the context is entered.
+    unsafe fn wait_for(&self, event: EventHandle, patience: Duration) -> Result<()> {
+        let start = Instant::now();
+        // SAFETY: the caller's contract.
+        unsafe {
+            while start.elapsed() < patience {
+                if self.driver.is_over(event)? {
+                    return Ok(());
+                }
+                // The driver has a lock, for which others wait.
+                (0..QUESTIONS_APART).for_each(|_| std::hint::spin_loop());
+            }
+            self.driver.event_synchronise(event)
+        }
+    }
+
     fn event(&self) -> Result<Event> {
         /// Waits sleep, so that others may use the core, and no times are taken.
         const SLEEPING: u32 = 0x1 | 0x2;
@@ -109,15 +130,7 @@ impl Marks {
     /// The part of this number was marked, and none after the next one; the context is entered.
     pub(crate) unsafe fn wait(&self, number: usize) -> Result<()> {
         // SAFETY: the caller's contract.
-        unsafe {
-            for _ in 0..AWAKE {
-                if self.gpu.driver.is_over(self.raw(number))? {
-                    return Ok(());
-                }
-                (0..QUESTIONS_APART).for_each(|_| std::hint::spin_loop());
-            }
-            self.gpu.driver.event_synchronise(self.raw(number))
-        }
+        unsafe { self.gpu.wait_for(self.raw(number), PATIENCE) }
     }
 }
 
@@ -164,8 +177,7 @@ impl<'a> Lane<'a> {
             buffers: [start, start.wrapping_add(lanes.chunk)],
             events: [Some(gpu.event()?), Some(gpu.event()?)],
             used: [Used::Not; 2],
-            // Where there are few cores, somebody else has work for this one.
-            patience: Duration::from_micros(if lanes.threads < 4 { 20 } else { 400 }),
+            patience: if lanes.threads < 4 { LITTLE_PATIENCE } else { PATIENCE },
             _staging: staging,
         })
     }
@@ -192,7 +204,7 @@ impl<'a> Lane<'a> {
         self.used[turn] = Used::Unknown;
     }
 
-    /// Waits until the GPU is done with a buffer: for a moment awake, then asleep.
+    /// Waits until the GPU is done with a buffer.
     ///
     /// # Safety
     /// The context is entered.
@@ -200,19 +212,8 @@ impl<'a> Lane<'a> {
         if self.used[turn] == Used::Not {
             return Ok(());
         }
-        let (event, start) = (self.raw_event(turn), Instant::now());
         // SAFETY: an event of ours.
-        unsafe {
-            while start.elapsed() < self.patience {
-                if self.gpu.driver.is_over(event)? {
-                    self.used[turn] = Used::Not;
-                    return Ok(());
-                }
-                // The driver has a lock, for which the other lanes wait.
-                (0..QUESTIONS_APART).for_each(|_| std::hint::spin_loop());
-            }
-            self.gpu.driver.event_synchronise(event)?;
-        }
+        unsafe { self.gpu.wait_for(self.raw_event(turn), self.patience)? };
         self.used[turn] = Used::Not;
         Ok(())
     }

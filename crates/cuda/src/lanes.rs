@@ -78,7 +78,7 @@ impl Lanes {
 
     /// The same for a transfer of so many bytes: each lane has two pieces at least, where they are not too small.
     pub(crate) fn shared_out(self, bytes: usize) -> Self {
-        let chunk = (bytes / (2 * self.threads.max(1))).next_multiple_of(4 << 10);
+        let chunk = (bytes / self.threads.max(1) / 2).next_multiple_of(4 << 10);
         let chunk = chunk.clamp(SMALLEST.min(self.chunk), self.chunk);
         Self { threads: self.threads.clamp(1, bytes.div_ceil(chunk).max(1)), chunk, ..self }
     }

@@ -249,15 +249,9 @@ impl Gpu {
     /// # Safety
     /// As [`Gpu::order`].
     unsafe fn is_done_beside_a_capture(&self, side: Side) -> Result<bool> {
-        const RELAXED: i32 = 2;
-        let mut mode = RELAXED;
-        // SAFETY: the caller's contract; each exchange has a place for the mode that was.
-        unsafe {
-            self.driver.capture_mode(&raw mut mode)?;
-            let done = self.is_done(side);
-            self.driver.capture_mode(&raw mut mode)?;
-            done
-        }
+        let _relaxed = self.relaxed()?;
+        // SAFETY: the caller's contract.
+        unsafe { self.is_done(side) }
     }
 
     /// Whether a side is a stream that is being captured into a graph.

@@ -32,6 +32,11 @@ fn gpu() -> &'static Gpu {
 
 const LANES: Lanes = Lanes { threads: 2, chunk: 256 << 10, spares: false };
 
+/// Bytes, as a tensor.
+fn plain(data: *const u8, layout: &Layout) -> Source<'_> {
+    Source { data, dtype: DType::UInt8, layout, order: ByteOrder::Native }
+}
+
 unsafe fn upload(
     gpu: &'static Gpu,
     from: *const u8,
@@ -40,7 +45,7 @@ unsafe fn upload(
     stream: Stream,
 ) -> tensorferry_core::Result<()> {
     let layout = Layout::dense(1, &[bytes as i64])?;
-    let source = Source { data: from, dtype: DType::UInt8, layout: &layout, order: ByteOrder::Native };
+    let source = plain(from, &layout);
     // SAFETY: the callers of these tests vouch for their memory.
     unsafe { gpu.send(&source, to, DType::UInt8, stream, LANES, &Watch::default()) }
 }
@@ -53,7 +58,7 @@ unsafe fn download(
     stream: Stream,
 ) -> tensorferry_core::Result<()> {
     let layout = Layout::dense(1, &[bytes as i64])?;
-    let source = Source { data: from, dtype: DType::UInt8, layout: &layout, order: ByteOrder::Native };
+    let source = plain(from, &layout);
     let to = Destination { data: to, dtype: DType::UInt8, layout: &layout };
     // SAFETY: as above.
     unsafe { gpu.fetch(&source, &to, Side::Stream(stream), Road::Driver, &Watch::default()) }

@@ -1,11 +1,12 @@
 //! Every error that Python sees, in one place.
 //!
 //! [`Failure`] is what functions of this crate return: an [`Error`] of the core, or an exception that
-//! Python code raised. The first becomes an instance of one of twelve classes, each a `FerryError` and the
+//! Python code raised. The first becomes an instance of one of thirteen classes, each a `FerryError` and the
 //! builtin that people expect.
 
 use pyo3::exceptions::{
-    PyBufferError, PyException, PyImportError, PyMemoryError, PyRuntimeError, PyTypeError, PyValueError,
+    PyBufferError, PyException, PyImportError, PyMemoryError, PyRuntimeError, PyTimeoutError, PyTypeError,
+    PyValueError,
 };
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -141,7 +142,7 @@ struct Class {
     doc: &'static str,
 }
 
-const CLASSES: [Class; 13] = [
+const CLASSES: [Class; 14] = [
     Class { kind: None, name: "FerryError", doc: "What every error of tensorferry is." },
     Class {
         kind: Some(ErrorKind::NotATensor),
@@ -203,6 +204,11 @@ const CLASSES: [Class; 13] = [
         name: "Cancelled",
         doc: "A transfer was called off by its cancel(). Also a RuntimeError.",
     },
+    Class {
+        kind: Some(ErrorKind::TimedOut),
+        name: "TimedOut",
+        doc: "A job is not done within the time that was given. Also a TimeoutError.",
+    },
 ];
 
 static TYPES: PyOnceLock<Vec<Py<PyType>>> = PyOnceLock::new();
@@ -232,6 +238,7 @@ fn builtins(py: Python<'_>, kind: ErrorKind) -> Vec<Bound<'_, PyType>> {
         }
         ErrorKind::CopyRequired => vec![py.get_type::<PyBufferError>(), py.get_type::<PyValueError>()],
         ErrorKind::OutOfMemory => vec![py.get_type::<PyMemoryError>()],
+        ErrorKind::TimedOut => vec![py.get_type::<PyTimeoutError>()],
         ErrorKind::FrameworkMissing => vec![py.get_type::<PyImportError>()],
         ErrorKind::InvalidTensor => vec![py.get_type::<PyBufferError>()],
         ErrorKind::FrameworkRefused | ErrorKind::DeviceFailed | ErrorKind::Cancelled => {

@@ -15,7 +15,6 @@ use crate::report::{PlanReport, in_words};
 use crate::trace;
 use crate::tree;
 use crate::wishes::{self, Keywords};
-use pyo3::exceptions::{PyTimeoutError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -292,10 +291,7 @@ impl Errand {
             results.push((source, result));
         }
         let Some((tree, journey)) = tree else {
-            return results
-                .pop()
-                .map(|(_, result)| result)
-                .ok_or_else(|| PyValueError::new_err("no tensor").into());
+            return results.pop().map(|(_, result)| result).ok_or_else(|| lost().into());
         };
         let tree = tree.bind(py);
         let Some(container) = tree::container_of(tree, recognise(tree)?)? else {
@@ -357,14 +353,12 @@ impl Job {
     /// Waits for the result and gives it, or raises what went wrong.
     ///
     /// Args:
-    ///     timeout: Seconds after which TimeoutError is raised; None waits as long as it takes.
+    ///     timeout: Seconds after which TimedOut is raised, a TimeoutError; None waits as long as it takes.
     #[pyo3(signature = (timeout=None))]
     fn result(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
-        let end = match timeout.map(|seconds| Duration::try_from_secs_f64(seconds.max(0.0))) {
-            None => None,
-            Some(Ok(time)) => Instant::now().checked_add(time),
-            Some(Err(_)) => return Err(PyValueError::new_err("timeout must be a number of seconds")),
-        };
+        // More seconds than can be counted are as good as none given.
+        let time = timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds.max(0.0)).ok());
+        let end = time.and_then(|time| Instant::now().checked_add(time));
         loop {
             if let Some(outcome) = self.outcome(py) {
                 return outcome;
@@ -375,7 +369,8 @@ impl Job {
             }
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
             if left == Some(Duration::ZERO) {
-                return Err(PyTimeoutError::new_err("the job is not done yet"));
+                let error = Error::new(ErrorKind::TimedOut, "the job is not done within the timeout");
+                return Err(Failure::from(error.with_hint("wait longer, or cancel() it")).into());
             }
             let time = left.map_or(LISTEN, |left| left.min(LISTEN));
             py.detach(|| {

@@ -23,14 +23,16 @@ fn settings() -> &'static Settings {
 }
 
 /// How transfers between a GPU and the host are shared out: `TENSORFERRY_THREADS` and `TENSORFERRY_CHUNK`, or three quarters
-/// of the cores (all of up to four), the caller's own among them, and 2 MiB.
+/// of the cores (all of up to four, sixteen at most), the caller's own among them, and 2 MiB.
 pub(crate) fn transfer() -> Lanes {
     settings().lanes
 }
 
 fn lanes(threads: Option<NonZero<usize>>, chunk: Option<usize>) -> Lanes {
+    /// More have not been seen to help, and each has buffers.
+    const MOST: usize = 16;
     let few = |cores: usize| if cores <= 4 { cores } else { cores * 3 / 4 };
-    let threads = threads.map_or_else(|| few(cores()), NonZero::get);
+    let threads = threads.map_or_else(|| few(cores()), NonZero::get).min(MOST);
     Lanes { threads, chunk: chunk.unwrap_or(2 << 20), spares: false }
 }
 

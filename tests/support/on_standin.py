@@ -1,0 +1,40 @@
+"""Children that have a CuPy on the stand-in for the CUDA driver."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from support import children
+
+DRIVER = Path(children.TESTS).parent / "target" / "testdriver"
+STANDIN = Path(children.TESTS) / "support" / "standin"
+
+# What every child knows.
+SETUP = """
+import ctypes, gc
+import cupy
+import numpy as np
+import tensorferry as ferry
+
+driver = cupy.driver
+driver.testdriver_calls.restype = ctypes.c_uint64
+driver.testdriver_fail.argtypes = [ctypes.c_char_p, ctypes.c_uint64, ctypes.c_int]
+
+def on_gpu(array, device=0):
+    array = np.ascontiguousarray(array)
+    with cupy.cuda.Device(device):
+        x = cupy.empty(array.shape, array.dtype)
+        x.set(array)
+        cupy.cuda.get_current_stream().synchronize()
+    return x
+"""
+
+
+def run(*code: str, **environment: str) -> str:
+    """Runs pieces of code, one after the other, in a fresh interpreter."""
+    return children.run(
+        "\n".join(children.textwrap.dedent(piece) for piece in code),
+        LD_LIBRARY_PATH=str(DRIVER),
+        PYTHONPATH=f"{STANDIN}:{children.TESTS}",
+        **environment,
+    )
