@@ -1,8 +1,8 @@
 //! A GPU, through its primary context: the one that every framework uses.
 
 use crate::driver::{ContextHandle, Driver};
+use crate::kept::Kept;
 use crate::kernels::Kernels;
-use crate::lane::Kept;
 use crate::stream::{Events, Stream};
 use std::ptr;
 use std::sync::OnceLock;

@@ -8,13 +8,15 @@
 //! call.
 
 mod convert;
+mod desk;
 pub mod driver;
 mod gpu;
 mod jobs;
+mod kept;
 mod kernels;
-mod lane;
 mod lanes;
 mod memory;
+mod parts;
 mod pinned;
 mod status;
 mod stream;

@@ -92,8 +92,8 @@ impl Gpu {
         unsafe {
             let stream = match (&buffers, road, after) {
                 (None, Road::Driver, Side::Stream(stream)) => stream,
-                (Some(buffers), ..) => buffers.own.stream(0),
-                _ => own.insert(self.own_streams()?).stream(0),
+                (Some(buffers), ..) => buffers.own.stream(),
+                _ => own.insert(self.own_stream()?).stream(),
             };
             self.order(after, Side::Stream(stream))?;
             if road == Road::Recycled {

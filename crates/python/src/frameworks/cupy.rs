@@ -121,7 +121,9 @@ impl Framework for CuPy {
     fn read<'py>(&self, object: &Bound<'py, PyAny>, form: Form) -> Result<Source<'py>> {
         let py = object.py();
         let state = state(py)?;
-        let tensor = if form == Form::Plain && !only_public_doors() { look(state, object)? } else { None };
+        // The capsules of arrays that run backwards have strides divided as if they were positive (seen up to version 14.2).
+        let by_attributes = (form == Form::Plain && !only_public_doors()) || runs_backwards(object)?;
+        let tensor = if by_attributes { look(state, object)? } else { None };
         let tensor = match tensor {
             Some(tensor) => tensor,
             None => {
@@ -226,6 +228,10 @@ fn look(state: &State, object: &Bound<'_, PyAny>) -> Result<Option<Tensor<Owner>
     let (device, order) = (Device::cuda(index), ByteOrder::Native);
     // SAFETY: CuPy's own description of the array; its memory pointer, which the owner holds, keeps the memory.
     Ok(Some(unsafe { Tensor::new(data, kind, layout, device, order, Access::ReadWrite, owner) }?))
+}
+
+fn runs_backwards(object: &Bound<'_, PyAny>) -> Result<bool> {
+    Ok(numbers(&object.getattr(intern!(object.py(), "strides"))?)?.iter().any(|stride| *stride < 0))
 }
 
 fn numbers(tuple: &Bound<'_, PyAny>) -> Result<SmallVec<[i64; 8]>> {
