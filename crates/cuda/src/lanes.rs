@@ -72,7 +72,7 @@ impl Lanes {
         Self { threads: self.threads.min(most), ..self }
     }
 
-    /// The same for a transfer of so many bytes: each lane has two pieces at least, where they are not too small.
+    /// The same for a transfer of so many bytes: each thread has two buffers to fill at least, where these are not too small.
     pub(crate) fn shared_out(self, bytes: usize) -> Self {
         let chunk = (bytes / self.threads.max(1) / 2).next_multiple_of(4 << 10);
         let chunk = chunk.clamp(SMALLEST.min(self.chunk), self.chunk);
@@ -204,7 +204,7 @@ pub(crate) unsafe fn upload(
     buffers: &Buffers,
     watch: &Watch,
 ) -> Result<()> {
-    // The caches are of use where there is so much to move that pieces follow each other closely; in GB/s on an H200's host, by
+    // The caches are of use where there is so much to move that parts follow each other closely; in GB/s on an H200's host, by
     // way of the caches and past them: 1 MiB 9 and 12, 16 MiB 21 and 23 to 30, 256 MiB 44 and 34.
     let bytes = from.layout.count() * to.dtype.size();
     let past_caches = if bytes < MANY { usize::MAX } else { 0 };

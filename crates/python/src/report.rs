@@ -95,8 +95,8 @@ fn road(source: &SourceFacts<'_>, plan: &Plan) -> Option<String> {
     let Lanes { threads, chunk, .. } = settings::transfer();
     let lanes = |why: &str| {
         format!(
-            "through pinned buffers, in pieces of up to {} on up to {threads} threads: {why}",
-            in_words(chunk)
+            "through pinned buffers of up to {} on up to {threads} threads: {why}",
+            in_words(2 * threads * chunk)
         )
     };
     let small = || "by one call of the driver's: it is small".to_owned();
