@@ -496,7 +496,10 @@ def test_chunks_and_threads_can_be_set():
     print(ferry.memory().pinned_bytes // MIB)
     """
     asked = [("1M", "2"), ("4M", "2"), ("2M", "3")]
-    pinned = [int(run(code, TENSORFERRY_CHUNK=chunk, TENSORFERRY_THREADS=threads)) for chunk, threads in asked]
+    pinned = [
+        int(run(code, TENSORFERRY_CHUNK=chunk, TENSORFERRY_THREADS=threads))
+        for chunk, threads in asked
+    ]
     # Two buffers for each thread.
     assert pinned == [4, 16, 12]
     done = children.attempt("import tensorferry", TENSORFERRY_CHUNK="7", PYTHONWARNINGS="default")

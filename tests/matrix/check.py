@@ -34,7 +34,7 @@ def check(cell: Cell, target: str, **wishes: Any) -> Any:
     check_plan(plan, cell.facts, target, outcome)
     assert len(trips) == 1
     check_plan(trips[0].plan, cell.facts, target, outcome)
-    assert trips[0].bytes_moved == plan.bytes_moved
+    assert said(trips[0].plan) == said(plan)
     assert trips[0].seconds >= 0
     look = LOOKS[target]
     assert isinstance(result, TYPES[target])
@@ -64,6 +64,12 @@ def check_error(cell: Cell, target: str, outcome: Outcome, wishes: dict[str, Any
         messages.add(str(caught.value))
     assert len(messages) == 1
     assert "\nhint: " in messages.pop()
+
+
+def said(plan: ferry.Plan) -> dict[str, Any]:
+    """All that a plan says, but for time and road, which depend on what lies idle at the moment."""
+    changing = ("expected_seconds", "road")
+    return {name: value for name, value in plan.as_dict().items() if name not in changing}
 
 
 def check_plan(plan: ferry.Plan, facts: Facts, target: str, outcome: Outcome) -> None:

@@ -10,7 +10,8 @@
 //! - [`dlpack`]: the ABI that frameworks speak, checked on the way in, owned on the way out;
 //! - [`plan`]: pure functions from facts and wishes to steps with reasons;
 //! - [`pack`]: the host copy engine, the only place here that moves bytes, on the threads of [`workers`];
-//! - [`pieces`]: a tensor cut for a transfer.
+//! - [`pieces`]: a tensor cut for a transfer;
+//! - [`speeds`]: how quick all that is on this machine.
 
 pub mod device;
 pub mod dlpack;
@@ -23,6 +24,7 @@ pub mod pack;
 pub mod pieces;
 pub mod plan;
 pub mod pool;
+pub mod speeds;
 pub mod tensor;
 pub mod workers;
 

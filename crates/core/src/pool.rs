@@ -105,6 +105,20 @@ pub fn may_pin(bytes: usize) -> bool {
     POOL.may_pin(bytes)
 }
 
+/// How long it takes to touch so many bytes that the system has just given out; `None` where it gives none.
+pub(crate) fn touching(bytes: usize) -> Option<std::time::Duration> {
+    let bytes = bytes.next_multiple_of(HUGE);
+    let data = pages::map(bytes)?;
+    let begin = std::time::Instant::now();
+    // SAFETY: memory of so many bytes, which is nobody else's, and is given back once.
+    unsafe {
+        data.as_ptr().write_bytes(1, bytes);
+        let took = begin.elapsed();
+        pages::unmap(data, bytes);
+        Some(took)
+    }
+}
+
 /// What a block is for while it lies idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {

@@ -21,8 +21,10 @@ use crate::memory::DeviceBlock;
 use crate::pinned::is_pinned;
 use crate::stream::{Side, Stream};
 use crate::watch::Watch;
+use std::time::Instant;
 use tensorferry_core::host::HostBlock;
 use tensorferry_core::pieces::Pieces;
+use tensorferry_core::speeds::{self, Link};
 use tensorferry_core::{ByteOrder, DType, ErrorKind, Layout, Result, pack};
 
 /// Bytes of a download from which the driver's own copy is not the quickest.
@@ -81,7 +83,7 @@ impl Gpu {
             return Ok(());
         }
         let (_entered, _relaxed) = (self.enter()?, self.relaxed()?);
-        let bytes = to.layout.bytes();
+        let (bytes, begin) = (to.layout.bytes(), Instant::now());
         let buffers = match road {
             Road::Lanes(lanes) => lanes::buffers(self, lanes, bytes)?,
             _ => None,
@@ -127,11 +129,14 @@ impl Gpu {
             } else {
                 self.bring_in_slabs(source, to, stream, watch, &bring)
             };
-            if brought.is_ok() && !matches!(road, Road::Pinned | Road::Recycled) {
-                return Ok(());
-            }
+            let by_itself = matches!(road, Road::Pinned | Road::Recycled);
             // Whatever was queued before a failure must not write to memory that is given back.
-            self.wait(Side::Stream(stream)).and(brought)
+            if by_itself || brought.is_err() {
+                self.wait(Side::Stream(stream)).and(brought)?;
+            }
+            let link = if by_itself { Link::Download } else { Link::DownloadThroughBuffers };
+            speeds::learn(link, bytes, begin.elapsed());
+            Ok(())
         }
     }
 
@@ -290,12 +295,15 @@ impl Gpu {
             return Ok(());
         }
         let (_entered, _relaxed) = (self.enter()?, self.relaxed()?);
+        let begin = Instant::now();
         // A cast on the GPU takes memory there.
         let wire = if lanes.spares { dtype } else { narrower(source.dtype, dtype, source.order) };
         // SAFETY: the caller's contract; scratch memory has room for the elements as they cross.
         unsafe {
             if wire == dtype {
-                return self.bring_here(source, OnGpu { data: to as Address, dtype }, stream, lanes, watch);
+                self.bring_here(source, OnGpu { data: to as Address, dtype }, stream, lanes, watch)?;
+                speeds::learn(Link::Upload, source.layout.count() * dtype.size(), begin.elapsed());
+                return Ok(());
             }
             let layout = Layout::dense(wire.size(), source.layout.shape())?;
             let scratch = DeviceBlock::new(self, layout.bytes(), stream)?;

@@ -1,0 +1,35 @@
+//! What will happen to tensors, and what did, as Python objects that explain themselves: in text, in HTML for notebooks, and as
+//! dicts for programs.
+
+mod html;
+mod plan;
+mod road;
+mod time;
+mod tree;
+mod trip;
+
+pub(crate) use plan::PlanReport;
+pub(crate) use tree::TreePlan;
+pub(crate) use trip::Trip;
+
+pub(crate) fn in_words(bytes: usize) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    if bytes < 1024 {
+        return format!("{bytes} bytes");
+    }
+    let mut amount = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while amount >= 1024.0 && unit + 1 < UNITS.len() {
+        amount /= 1024.0;
+        unit += 1;
+    }
+    format!("{amount:.1} {}", UNITS[unit])
+}
+
+fn duration_in_words(seconds: f64) -> String {
+    match seconds {
+        s if s < 1e-3 => format!("{:.1} us", s * 1e6),
+        s if s < 1.0 => format!("{:.1} ms", s * 1e3),
+        s => format!("{s:.2} s"),
+    }
+}

@@ -1,0 +1,54 @@
+//! How bytes cross between a GPU and the host, in words.
+
+use super::in_words;
+use crate::settings;
+use tensorferry_core::ByteOrder;
+use tensorferry_core::plan::{Plan, Reason, SourceFacts};
+use tensorferry_cuda::{Landing, Lanes};
+
+/// The road between a GPU and the host, if it is one of those trips, as things stand now.
+pub(super) fn road(source: &SourceFacts<'_>, plan: &Plan) -> Option<String> {
+    let bytes = source.layout.count().saturating_mul(plan.dtype.size());
+    let Lanes { threads, chunk, .. } = settings::transfer();
+    let lanes = |why: &str| {
+        format!(
+            "through pinned buffers of up to {} on up to {threads} threads: {why}",
+            in_words(2 * threads * chunk)
+        )
+    };
+    let small = || "by one call of the driver's: it is small".to_owned();
+    let words = match (source.device.is_cuda(), plan.device.is_cuda()) {
+        (true, false) => match tensorferry_cuda::landing(bytes) {
+            Landing::Small => small(),
+            Landing::Unpinned => {
+                "by one call of the driver's: it is not large, and its memory is not pinned".to_owned()
+            }
+            Landing::Kept => "by the GPU itself, into pinned memory that an earlier result left".to_owned(),
+            Landing::Pin => {
+                "by the GPU itself, into memory that is pinned for this and later results".to_owned()
+            }
+            Landing::Fresh => lanes("the result's memory is fresh"),
+        },
+        (false, true) => {
+            let as_it_is =
+                source.layout.is_dense() && source.dtype == plan.dtype && source.order == ByteOrder::Native;
+            if bytes < tensorferry_cuda::SMALL_UPLOAD {
+                small()
+            } else if as_it_is
+                && tensorferry_cuda::is_pinned(std::ptr::with_exposed_provenance(source.address), bytes)
+            {
+                "by the GPU itself, out of pinned memory".to_owned()
+            } else {
+                lanes(if as_it_is {
+                    "the source's memory is not pinned"
+                } else {
+                    "it is packed or cast on the way"
+                })
+            }
+        }
+        _ => return None,
+    };
+    // Memory of the caller's may be anything.
+    let ours = !plan.shares() && !plan.reasons().contains(&Reason::Into);
+    ours.then_some(words)
+}

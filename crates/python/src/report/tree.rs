@@ -1,0 +1,87 @@
+//! Plans of whole trees as Python objects.
+
+use super::{PlanReport, html, in_words};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+use std::fmt::Write;
+
+/// The plans of all tensors in a tree, each with its place.
+#[pyclass(frozen, module = "tensorferry", name = "TreePlan")]
+pub(crate) struct TreePlan {
+    plans: Vec<(String, PlanReport)>,
+}
+
+impl TreePlan {
+    pub(crate) fn new(plans: Vec<(String, PlanReport)>) -> Self {
+        Self { plans }
+    }
+}
+
+#[pymethods]
+impl TreePlan {
+    /// Place and plan of each tensor.
+    #[getter]
+    fn plans(&self) -> Vec<(String, PlanReport)> {
+        self.plans.clone()
+    }
+
+    /// Whether no byte of the whole tree moves.
+    #[getter]
+    fn shares(&self) -> bool {
+        self.plans.iter().all(|(_, plan)| plan.shares())
+    }
+
+    /// Bytes that are written, over the whole tree.
+    #[getter]
+    fn bytes_moved(&self) -> usize {
+        self.plans.iter().map(|(_, plan)| plan.bytes_moved).sum()
+    }
+
+    fn __len__(&self) -> usize {
+        self.plans.len()
+    }
+
+    /// Place and plan of each tensor as dicts of plain values, for JSON.
+    fn as_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let plans = PyList::empty(py);
+        for (place, plan) in &self.plans {
+            let dict = plan.as_dict(py)?;
+            dict.set_item("place", place)?;
+            plans.append(dict)?;
+        }
+        let dict = PyDict::new(py);
+        dict.set_item("shares", self.shares())?;
+        dict.set_item("bytes_moved", self.bytes_moved())?;
+        dict.set_item("plans", plans)?;
+        Ok(dict)
+    }
+
+    fn __str__(&self) -> String {
+        let mut text = self.summary();
+        for (place, plan) in &self.plans {
+            let _ = write!(text, "\n{place}: {}", plan.__str__());
+        }
+        text
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<TreePlan of {} tensors, {} moved>", self.plans.len(), in_words(self.bytes_moved()))
+    }
+
+    fn _repr_html_(&self) -> String {
+        html::tree(&self.plans, &self.summary())
+    }
+}
+
+impl TreePlan {
+    fn summary(&self) -> String {
+        let copied = self.plans.iter().filter(|(_, plan)| !plan.shares()).count();
+        format!(
+            "{} tensor{}: {} shared, {copied} copied ({})",
+            self.plans.len(),
+            if self.plans.len() == 1 { "" } else { "s" },
+            self.plans.len() - copied,
+            in_words(self.bytes_moved())
+        )
+    }
+}

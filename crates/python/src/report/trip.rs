@@ -1,0 +1,50 @@
+//! Trips as Python objects.
+
+use super::{PlanReport, duration_in_words, html};
+use pyo3::prelude::*;
+use std::time::Duration;
+
+/// What did happen to a tensor.
+#[pyclass(frozen, module = "tensorferry", name = "Trip")]
+#[derive(Clone)]
+pub(crate) struct Trip {
+    /// The plan as it was carried out.
+    #[pyo3(get)]
+    plan: PlanReport,
+    /// How long it took.
+    #[pyo3(get)]
+    seconds: f64,
+}
+
+impl Trip {
+    pub(crate) fn new(plan: PlanReport, elapsed: Duration) -> Self {
+        Self { plan, seconds: elapsed.as_secs_f64() }
+    }
+}
+
+#[pymethods]
+impl Trip {
+    /// Bytes that were written.
+    #[getter]
+    fn bytes_moved(&self) -> usize {
+        self.plan.bytes_moved
+    }
+
+    /// Whether no byte moved.
+    #[getter]
+    fn shares(&self) -> bool {
+        self.plan.shares()
+    }
+
+    fn __str__(&self) -> String {
+        format!("{}, {}", self.plan.headline(), duration_in_words(self.seconds))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<Trip {}>", self.__str__())
+    }
+
+    fn _repr_html_(&self) -> String {
+        html::trip(&self.plan, self.seconds)
+    }
+}

@@ -1,0 +1,88 @@
+"""What the commands write to: colours where they are wanted, errors in one line, a bar on top."""
+
+import json
+import os
+import shutil
+import sys
+import time
+from typing import Any, TextIO
+
+STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+BAR = 24
+
+
+class Terminal:
+    """Standard output and standard error, as the command line's conventions have them."""
+
+    def __init__(self, *, json: bool = False) -> None:
+        self.json = json
+        self._drawn = 0.0
+        self._is_drawn = False
+
+    def print(self, text: str = "") -> None:
+        """One or more lines of the answer."""
+        self.clear_line()
+        sys.stdout.write(text + "\n")
+
+    def answer(self, value: Any) -> None:
+        """The answer for a program."""
+        self.print(json.dumps(value, indent=2))
+
+    def style(self, text: str, *styles: str) -> str:
+        """The text in colour, where standard output shows colours."""
+        if not styles or not _shows_colours(sys.stdout):
+            return text
+        codes = ";".join(STYLES[style] for style in styles)
+        return f"\x1b[{codes}m{text}\x1b[0m"
+
+    def error(self, error: BaseException | str, *, hint: str | None = None) -> None:
+        """Says in one line what is wrong, and on another what to do."""
+        self.clear_line()
+        fact, _, told = str(error).partition("\nhint: ")
+        fact = " ".join(fact.split()) or type(error).__name__
+        label = "\x1b[31merror:\x1b[0m" if _shows_colours(sys.stderr) else "error:"
+        sys.stderr.write(f"{label} {fact}\n")
+        if told := (told or hint or ""):
+            sys.stderr.write(f"hint: {told}\n")
+        sys.stderr.flush()
+
+    @property
+    def width(self) -> int:
+        """Columns of the terminal."""
+        return shutil.get_terminal_size().columns
+
+    def progress(self, done: int, total: int, what: str) -> None:
+        """Draws how far something is, if somebody looks at it."""
+        now = time.monotonic()
+        if not sys.stderr.isatty() or (now - self._drawn < 0.05 and done < total):
+            return
+        self._drawn, self._is_drawn = now, True
+        filled = BAR * done // max(total, 1)
+        line = f"[{'#' * filled}{'.' * (BAR - filled)}] {done}/{total} {what}"
+        sys.stderr.write("\r\x1b[K" + line[: self.width - 1])
+        sys.stderr.flush()
+
+    def clear_line(self) -> None:
+        """Takes the bar away."""
+        if self._is_drawn:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            self._is_drawn = False
+
+
+def _shows_colours(stream: TextIO) -> bool:
+    """Whether colours are wanted there: only on a terminal, and never with NO_COLOR."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def table(rows: list[list[str]], *, right: set[int] = frozenset()) -> list[str]:  # type: ignore[assignment]
+    """Rows of text in columns, those of the given numbers flush right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [
+            text.rjust(width) if number in right else text.ljust(width)
+            for number, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines

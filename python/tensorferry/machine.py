@@ -1,0 +1,90 @@
+"""What a report says about where it was made. No host names, no paths."""
+
+import contextlib
+import datetime
+import importlib.metadata
+import os
+import platform
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+# The names under which each one may be installed.
+PACKAGES = {
+    "numpy": ("numpy",),
+    "torch": ("torch",),
+    "cupy": ("cupy", "cupy-cuda13x", "cupy-cuda12x"),
+    "jax": ("jax",),
+    "tensorflow": ("tensorflow", "tensorflow-cpu"),
+    "paddle": ("paddlepaddle", "paddlepaddle-gpu"),
+    "mlx": ("mlx",),
+    "tensorferry": ("tensorferry",),
+}
+
+
+def facts() -> dict[str, Any]:
+    """Machine, versions and date."""
+    return {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "cpu": cpu(),
+        "cores": cores(),
+        "gpu": gpu(),
+        "memory GiB": round(_memory("MemTotal") / 2**30, 1),
+        "kernel": platform.release().split("-")[0],
+        "huge pages": huge_pages(),
+        "load": round(os.getloadavg()[0], 2),
+        "python": platform.python_version(),
+        **{package: version(package) for package in PACKAGES},
+    }
+
+
+def gpu() -> str | None:
+    """The GPU and its driver, as the driver's own tool has it."""
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):
+        done = subprocess.run(query, capture_output=True, text=True, check=True)
+        found = done.stdout.splitlines()
+        return found[0].replace(", ", ", driver ") if found else None
+    return None
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def free_memory() -> int:
+    """The bytes that can be had without swapping."""
+    return _memory("MemAvailable")
+
+
+def cpu() -> str:
+    """The processor's own name."""
+    found = re.search(r"^model name\s*:\s*(.+)$", _text("/proc/cpuinfo"), re.MULTILINE)
+    return found[1] if found else platform.machine()
+
+
+def huge_pages() -> str:
+    """Whether the system gives out huge pages: always, where it is asked to (madvise), or never."""
+    found = re.search(r"\[(\w+)\]", _text("/sys/kernel/mm/transparent_hugepage/enabled"))
+    return found[1] if found else "unknown"
+
+
+def version(package: str) -> str | None:
+    """The installed version of a package, without importing it."""
+    for name in PACKAGES.get(package, (package,)):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return importlib.metadata.version(name)
+    return None
+
+
+def _memory(key: str) -> int:
+    found = re.search(rf"^{key}:\s+(\d+) kB", _text("/proc/meminfo"), re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0
+
+
+def _text(path: str) -> str:
+    with contextlib.suppress(OSError):
+        return Path(path).read_text()
+    return ""

@@ -1,0 +1,202 @@
+"""The command line as users and shells meet it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import tensorferry as ferry
+
+TENSORFERRY = [sys.executable, "-m", "tensorferry"]
+
+
+def attempt(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*TENSORFERRY, *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        timeout=120,
+        check=False,
+    )
+
+
+def test_help_has_examples():
+    done = attempt("--help")
+    assert done.returncode == 0
+    assert "examples:" in done.stdout
+    for command in ("plan", "completion"):
+        told = attempt(command, "--help")
+        assert told.returncode == 0
+        assert f"tensorferry {command}" in told.stdout.split("examples:")[1]
+
+
+def test_the_version():
+    assert attempt("--version").stdout == f"tensorferry {ferry.__version__}\n"
+
+
+def test_no_command_shows_the_help():
+    done = attempt()
+    assert done.returncode == 2
+    assert "commands:" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "fact"),
+    [
+        (["fly"], 2, "invalid choice"),
+        (["plan", "numpy"], 2, "TO"),
+        (["plan", "numpy", "torch", "--shape", "3,x,y"], 2, "is no shape"),
+        (["plan", "numpy", "torch", "--lay", "dense"], 2, "--lay"),
+        (["plan", "numpy", "numpy", "--device", "cuda"], 3, "NumPy"),
+        (["plan", "numpy", "numpy", "--device", "mars"], 3, "mars"),
+        (["plan", "numpy", "numpy", "--to-dtype", "float7"], 3, "float7"),
+        (
+            ["plan", "numpy", "numpy", "--layout", "transposed", "--no-copy", "--to-dtype", "int8"],
+            3,
+            "int8",
+        ),
+    ],
+)
+def test_errors_are_one_line_and_a_hint(arguments, code, fact):
+    done = attempt(*arguments)
+    lines = done.stderr.splitlines()
+    assert done.returncode == code, done
+    assert done.stdout == ""
+    assert len(lines) == 2, done.stderr
+    assert lines[0].startswith("error: ")
+    assert fact in lines[0]
+    assert lines[1].startswith("hint: ")
+
+
+def test_debug_shows_the_traceback():
+    done = attempt("plan", "numpy", "numpy", "--device", "mars", "--debug")
+    assert done.returncode == 3
+    assert "Traceback" in done.stderr
+
+
+def test_a_plan_in_words_and_for_programs():
+    line = ["plan", "numpy", "numpy", "--shape", "40x50", "--layout", "transposed", "--copy"]
+    text = attempt(*line)
+    assert text.returncode == 0
+    assert text.stdout.startswith("numpy -> numpy: copied, 7.8 KiB\n")
+    assert "copy=True was asked for" in text.stdout
+    told = json.loads(attempt(*line, "--json").stdout)
+    assert (told["shape"], told["bytes_moved"], told["action"]) == ([40, 50], 8000, "copy")
+
+
+def test_a_plan_between_frameworks():
+    done = attempt("plan", "torch", "numpy", "--dtype", "bfloat16", "--layout", "strided", "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["source"], told["target"], told["dtype"], told["shares"]) == (
+        "torch",
+        "numpy",
+        "bfloat16",
+        True,
+    )
+
+
+def test_a_framework_that_is_not_installed():
+    done = attempt("plan", "numpy", "cupy")
+    assert done.returncode == 3
+    assert "cupy cannot be imported here" in done.stderr
+
+
+def on_a_terminal(*arguments: str, **environment: str) -> str:
+    """What the command writes when a terminal reads it."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [*TENSORFERRY, *arguments],
+        stdout=theirs,
+        stderr=theirs,
+        env={**os.environ, "TERM": "xterm", **environment},
+    ) as process:
+        os.close(theirs)
+        text = b""
+        while True:
+            try:
+                text += os.read(ours, 4096)
+            except OSError:  # the other end is closed
+                break
+    os.close(ours)
+    assert process.returncode == 3
+    return text.decode()
+
+
+def test_colours_only_on_a_terminal_and_never_with_no_color():
+    line = ["plan", "numpy", "numpy", "--device", "mars"]
+    assert "\x1b[" in on_a_terminal(*line)
+    assert "\x1b[" not in on_a_terminal(*line, NO_COLOR="1")
+    assert "\x1b[" not in on_a_terminal(*line, TERM="dumb")
+    assert "\x1b[" not in attempt(*line).stderr
+
+
+def resident(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    found = re.search(r"VmRSS:\s+(\d+) kB", status)
+    return int(found[1]) * 1024 if found else 0
+
+
+def test_ctrl_c_is_quiet():
+    # It is at work on a large sample, whose making takes seconds.
+    with subprocess.Popen(
+        [*TENSORFERRY, "plan", "numpy", "numpy", "--shape", "20000,20000", "--dtype", "complex64"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        while resident(process.pid) < 256 << 20:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert errors == ""
+
+
+def test_a_reader_that_leaves_is_no_error():
+    line = " ".join([*TENSORFERRY, "plan", "numpy", "numpy"])
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {line} | true"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == ""
+
+
+def test_bash_completes():
+    script = attempt("completion", "bash").stdout
+    ask = """
+    COMP_WORDS=({words}); COMP_CWORD={last}; _tensorferry; echo "${{COMPREPLY[@]}}"
+    """
+
+    def complete(*words: str) -> set[str]:
+        quoted = " ".join(f"'{word}'" for word in words)
+        code = script + ask.format(words=quoted, last=len(words) - 1)
+        done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
+        assert done.stderr == ""
+        return set(done.stdout.split())
+
+    assert {"plan", "completion"} <= complete("tensorferry", "")
+    assert complete("tensorferry", "pl") == {"plan"}
+    assert complete("tensorferry", "plan", "--layout", "t") == {"transposed"}
+    assert "--to-dtype" in complete("tensorferry", "plan", "--")
+    assert "tensorflow" in complete("tensorferry", "plan", "numpy", "t")
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_have_scripts(shell):
+    done = attempt("completion", shell)
+    assert done.returncode == 0
+    assert "plan" in done.stdout
+    assert "transposed" in done.stdout
