@@ -504,3 +504,38 @@ def test_chunks_and_threads_can_be_set():
     assert pinned == [4, 16, 12]
     done = children.attempt("import tensorferry", TENSORFERRY_CHUNK="7", PYTHONWARNINGS="default")
     assert "TENSORFERRY_CHUNK is '7'" in done.stderr or 'TENSORFERRY_CHUNK is "7"' in done.stderr
+
+
+def test_a_transfer_that_failed_leaves_no_wait_and_no_event_behind():
+    run("""
+    big = numbers(4 * MIB)
+    other, out = on_gpu(big), np.empty_like(big)
+    ferry.to(other, "numpy", out=out)
+    for turn in range(20):
+        busy = cupy.cuda.Stream()
+        with busy:
+            # Put off until somebody waits for this stream.
+            late = cupy.empty((MIB,), big.dtype)
+            late.set(big[:MIB])
+            target = cupy.empty(big.shape, big.dtype)
+            job = ferry.start(big[::-1], "cupy", out=target)
+        job.cancel()
+        try:
+            job.result()
+        except ferry.Cancelled:
+            pass
+        before = driver.testdriver_busy()
+        with cupy.cuda.Stream():
+            ferry.to(other, "numpy", out=out)
+        assert driver.testdriver_busy() >= before, "an unrelated download waited for the stream"
+        busy.synchronize()
+    made = calls("cuEventCreate")
+    for _ in range(20):
+        driver.testdriver_fail(b"cuMemcpyHtoDAsync_v2", 0, 719)
+        try:
+            ferry.to(big[::-1], "cupy", out=target)
+        except ferry.DeviceFailed:
+            pass
+    assert calls("cuEventCreate") - made < 6
+    np.testing.assert_array_equal(ferry.to(other, "numpy"), big)
+    """)

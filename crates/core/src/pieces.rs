@@ -47,6 +47,8 @@ impl Pieces {
         let within = inner(axis).max(1);
         let steps = (most / within).max(1);
         let each = if layout.is_empty() { 0 } else { (runs[axis].0 as u64).div_ceil(steps as u64) as i64 };
+        // All about the same, rather than full ones and a small rest.
+        let steps = if each == 0 { steps } else { (runs[axis].0 as u64).div_ceil(each as u64) as i64 };
         let times = runs[..axis].iter().map(|run| run.0).product();
         Self { item: layout.item(), axis, steps, within, each, times, runs }
     }
@@ -54,6 +56,16 @@ impl Pieces {
     /// How many there are.
     pub fn count(&self) -> usize {
         (self.each * self.times) as usize
+    }
+
+    /// Elements of the tensor before the piece of this number, and in it.
+    pub fn span(&self, number: usize) -> (usize, usize) {
+        let number = number as i64;
+        let each = self.each.max(1);
+        let length = self.runs[self.axis].0;
+        let start = number % each * self.steps;
+        let first = (number / each * length + start) * self.within;
+        (first as usize, (self.steps.min(length - start) * self.within) as usize)
     }
 
     /// The piece of this number; they follow each other as in the dense tensor.
@@ -111,6 +123,7 @@ mod tests {
                 let mut found = Vec::new();
                 for number in 0..pieces.count() {
                     let piece = pieces.get(number).unwrap();
+                    assert_eq!(pieces.span(number), (piece.first, piece.layout.count()));
                     assert_eq!(piece.first, found.len(), "{layout:?} {most}");
                     assert!(piece.layout.count() <= most && piece.layout.count() > 0);
                     found.extend(offsets(&piece.layout).iter().map(|offset| piece.offset + offset));

@@ -50,8 +50,8 @@ pub(crate) struct Stretch {
 
 /// How far the parts are. All are taken in order, by threads and by the GPU.
 struct State {
-    /// For each slot, whether it waits for the GPU: filled on the way up, emptied on the way down.
-    waits: Vec<bool>,
+    /// For each slot, whether it is the GPU's turn: filled on the way up, emptied on the way down.
+    is_for_gpu: Vec<bool>,
     /// Parts that threads have claimed.
     claimed: usize,
     /// Parts that are with the GPU, or were.
@@ -68,8 +68,8 @@ struct State {
 /// What whoever is at the desk knows.
 #[derive(Default)]
 struct Clerk {
-    /// Up to which part a copy goes, and when it is over.
-    in_flight: VecDeque<(usize, Event)>,
+    /// Up to which part a copy goes, its bytes, and when it is over.
+    in_flight: VecDeque<(usize, usize, Event)>,
     /// Events that stand for nothing now.
     spare: Vec<Event>,
     /// Whether something may be queued that no event stands for.
@@ -99,7 +99,8 @@ pub(crate) struct Desk<'a> {
     watch: &'a Watch,
 }
 
-// SAFETY: the ring's address is that of the transfer's own block; whoever has claimed a part has its slot.
+// SAFETY: the ring's address is that of the transfer's own block. A slot has one user at a time: from being taken for the GPU
+// until its part has landed that is the GPU, from being claimed until it is the GPU's turn a thread; and claims follow landings.
 unsafe impl Sync for Desk<'_> {}
 
 /// What a thread does next.
@@ -121,7 +122,7 @@ impl<'a> Desk<'a> {
         let threads = buffers.lanes.threads;
         let slots = buffers.lanes.bytes() / parts.most();
         let state = State {
-            waits: vec![way == Way::Down; slots],
+            is_for_gpu: vec![way == Way::Down; slots],
             claimed: 0,
             queued: 0,
             landed: 0,
@@ -136,7 +137,8 @@ impl<'a> Desk<'a> {
             parts,
             ring: buffers.block.data().as_ptr(),
             slots,
-            on_a_page: (HUGE_PAGE / parts.most()).max(1),
+            // Where there are few, all threads should have some.
+            on_a_page: (HUGE_PAGE / parts.most()).min(parts.count() / (2 * threads)).max(1),
             at_once: (LARGE / parts.most()).clamp(1, slots.div_ceil(3)),
             state: Mutex::new(state),
             clerk: Mutex::default(),
@@ -164,6 +166,10 @@ impl<'a> Desk<'a> {
     ) -> Result<()> {
         // SAFETY: the caller's contract, and a stream of ours.
         unsafe { self.gpu.order(after, Side::Stream(self.stream))? };
+        if self.way == Way::Down {
+            // What the GPU has to do first may take long: until then others may have the helpers.
+            self.at_the_desk(&queue)?;
+        }
         workers::together(self.threads, || self.serve(&queue, &work));
         self.state().failed.take().map_or(Ok(()), Err)
     }
@@ -189,14 +195,12 @@ impl<'a> Desk<'a> {
                 Next::Leave => return,
             };
             if let Err(error) = done {
-                self.change(|state| {
-                    state.failed.get_or_insert(error);
-                });
+                self.fail(error);
             }
         }
     }
 
-    /// By turns the link and the thread's own work come first.
+    /// The link comes first, but for those who were just there: they would stay, and copy nothing.
     fn next(&self, was_at_the_desk: bool) -> Next {
         let mut state = self.state();
         let count = self.parts.count();
@@ -207,6 +211,7 @@ impl<'a> Desk<'a> {
         if state.failed.is_some() || is_done {
             return Next::Leave;
         }
+        // Taken for a moment, with the state locked: so whoever finds it taken finds somebody there, who tells when they leave.
         let is_free = || !matches!(self.clerk.try_lock(), Err(TryLockError::WouldBlock));
         if !was_at_the_desk && self.can_queue(&state) && is_free() {
             Next::Desk
@@ -235,7 +240,7 @@ impl<'a> Desk<'a> {
 
     /// Whether there is a part for the GPU.
     fn can_queue(&self, state: &State) -> bool {
-        state.queued < self.parts.count() && state.waits[state.queued % self.slots]
+        state.queued < self.parts.count() && state.is_for_gpu[state.queued % self.slots]
     }
 
     /// Queues what lies there and hands on what has arrived, and stays while there is nothing better to do.
@@ -247,29 +252,37 @@ impl<'a> Desk<'a> {
             Err(TryLockError::WouldBlock) => return Ok(()),
         };
         let _panics = Panics { desk: self };
-        let (_entered, _relaxed) = (self.gpu.enter()?, self.gpu.relaxed()?);
-        loop {
-            let seen = self.changes.load(Ordering::Acquire);
-            // SAFETY: an event that was recorded when it was put there, in the context that was entered.
-            while self.hand_on(&mut clerk, |event| unsafe { self.gpu.is_over(event) })? {}
-            while clerk.in_flight.len() < IN_FLIGHT
-                && let Some(parts) = self.take_for_gpu()?
-            {
-                self.send(&mut clerk, parts, queue)?;
-            }
-            // A thread that copies is worth more than one that waits.
-            if clerk.in_flight.is_empty() || self.can_claim(&self.state()) {
-                break;
-            }
-            let has_room = clerk.in_flight.len() < IN_FLIGHT;
-            let is_wanted = || has_room && self.changes.load(Ordering::Relaxed) != seen;
-            // SAFETY: as above.
-            self.hand_on(&mut clerk, |event| unsafe { self.gpu.wait_for(event, self.patience, is_wanted) })?;
+        let done = self.mind_the_link(&mut clerk, queue);
+        if let Err(error) = &done {
+            // Before anybody else is at the desk, who would go on behind what is missing.
+            self.fail(error.clone());
         }
         drop(clerk);
         // Somebody may wait for the desk.
         self.change(|_| ());
-        Ok(())
+        done
+    }
+
+    fn mind_the_link(&self, clerk: &mut Clerk, queue: &impl Fn(Stretch, Stream) -> Result<()>) -> Result<()> {
+        let (_entered, _relaxed) = (self.gpu.enter()?, self.gpu.relaxed()?);
+        loop {
+            let seen = self.changes.load(Ordering::Acquire);
+            // SAFETY: an event that was recorded when it was put there, in the context that was entered.
+            while self.hand_on(clerk, |event| unsafe { self.gpu.is_over(event) })? {}
+            while clerk.in_flight.len() < IN_FLIGHT
+                && let Some(parts) = self.take_for_gpu()?
+            {
+                self.send(clerk, parts, queue)?;
+            }
+            // A thread that copies is worth more than one that waits.
+            if clerk.in_flight.is_empty() || self.can_claim(&self.state()) {
+                return Ok(());
+            }
+            let has_room = clerk.in_flight.len() < IN_FLIGHT;
+            let is_wanted = || has_room && self.changes.load(Ordering::Relaxed) != seen;
+            // SAFETY: as above.
+            self.hand_on(clerk, |event| unsafe { self.gpu.wait_for(event, self.patience, is_wanted) })?;
+        }
     }
 
     /// As many parts for the GPU as lie one after the other.
@@ -285,10 +298,10 @@ impl<'a> Desk<'a> {
         while state.queued - begin < most && self.can_queue(&state) {
             let number = state.queued;
             let slot = number % self.slots;
-            state.waits[slot] = false;
+            state.is_for_gpu[slot] = false;
             state.queued += 1;
             // What follows in the tensor does not follow here.
-            if slot + 1 == self.slots || !self.parts.is_full(number)? {
+            if slot + 1 == self.slots || !self.parts.is_full(number) {
                 break;
             }
         }
@@ -302,27 +315,31 @@ impl<'a> Desk<'a> {
         queue: &impl Fn(Stretch, Stream) -> Result<()>,
     ) -> Result<()> {
         let event = clerk.spare.pop().map_or_else(|| self.gpu.event(), Ok)?;
-        let (address, bytes) = self.parts.stretch(parts.start, parts.end)?;
+        let (address, bytes) = self.parts.stretch(parts.start, parts.end);
         clerk.is_unsure = true;
-        queue(Stretch { address, slots: self.slot(parts.start), bytes }, self.stream)?;
-        // SAFETY: a stream of ours, in the context that was entered.
-        unsafe { self.gpu.record(&event, self.stream)? };
-        clerk.is_unsure = false;
-        clerk.in_flight.push_back((parts.end, event));
-        if self.way == Way::Up {
-            self.watch.add(bytes);
+        let queued = queue(Stretch { address, slots: self.slot(parts.start), bytes }, self.stream)
+            // SAFETY: a stream of ours, in the context that was entered.
+            .and_then(|()| unsafe { self.gpu.record(&event, self.stream) });
+        if queued.is_err() {
+            clerk.spare.push(event);
+            return queued;
         }
+        clerk.is_unsure = false;
+        clerk.in_flight.push_back((parts.end, bytes, event));
         Ok(())
     }
 
     /// Hands on the parts of the oldest copy, if it is over; whether it was.
     fn hand_on(&self, clerk: &mut Clerk, is_over: impl FnOnce(&Event) -> Result<bool>) -> Result<bool> {
-        let Some((end, event)) = clerk.in_flight.front() else { return Ok(false) };
+        let Some((end, bytes, event)) = clerk.in_flight.front() else { return Ok(false) };
         if !is_over(event)? {
             return Ok(false);
         }
+        if self.way == Way::Up {
+            self.watch.add(*bytes);
+        }
         self.change(|state| state.landed = *end);
-        clerk.spare.extend(clerk.in_flight.pop_front().map(|(_, event)| event));
+        clerk.spare.extend(clerk.in_flight.pop_front().map(|(_, _, event)| event));
         Ok(true)
     }
 
@@ -338,7 +355,7 @@ impl<'a> Desk<'a> {
                 self.watch.add(part.dense.bytes());
             }
             let mut state = self.state();
-            state.waits[number % self.slots] = true;
+            state.is_for_gpu[number % self.slots] = true;
             if self.can_queue(&state) {
                 self.tell(&state);
             }
@@ -359,6 +376,12 @@ impl<'a> Desk<'a> {
         let mut state = self.state();
         how(&mut state);
         self.tell(&state);
+    }
+
+    fn fail(&self, error: Error) {
+        self.change(|state| {
+            state.failed.get_or_insert(error);
+        });
     }
 
     fn tell(&self, state: &State) {
@@ -396,7 +419,7 @@ impl Drop for Leaves<'_, '_> {
     fn drop(&mut self) {
         let mut state = self.desk.state();
         state.at_work -= 1;
-        // All wait for the last.
+        // On the way down, all wait for the last.
         if state.at_work == 0 && state.claimed == self.desk.parts.count() {
             self.desk.tell(&state);
         }
@@ -411,10 +434,7 @@ struct Panics<'a, 'b> {
 impl Drop for Panics<'_, '_> {
     fn drop(&mut self) {
         if thread::panicking() {
-            let error = Error::new(ErrorKind::DeviceFailed, "a thread of the transfer panicked");
-            self.desk.change(|state| {
-                state.failed.get_or_insert(error);
-            });
+            self.desk.fail(Error::new(ErrorKind::DeviceFailed, "a thread of the transfer panicked"));
         }
     }
 }
@@ -427,7 +447,7 @@ impl Drop for Desk<'_> {
             // SAFETY: a stream of ours. Where this fails, the device is lost, and uses nothing any more.
             let _ = unsafe { self.gpu.wait(Side::Stream(self.stream)) };
         }
-        let events = clerk.in_flight.drain(..).map(|(_, event)| event);
+        let events = clerk.in_flight.drain(..).map(|(_, _, event)| event);
         self.gpu.keep(events.chain(clerk.spare.drain(..)));
     }
 }

@@ -4,6 +4,7 @@ use crate::driver::EventHandle;
 use crate::gpu::Gpu;
 use crate::stream::Stream;
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tensorferry_core::Result;
@@ -18,6 +19,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_micros(400);
 #[derive(Default)]
 pub(crate) struct Kept {
     streams: Mutex<Vec<Stream>>,
+    /// Streams of transfers that failed, on which something may still wait.
+    unsettled: Mutex<Vec<Stream>>,
     events: Mutex<Vec<Event>>,
 }
 
@@ -25,17 +28,29 @@ pub(crate) struct Kept {
 pub(crate) struct Own {
     gpu: &'static Gpu,
     stream: Stream,
+    is_settled: AtomicBool,
 }
 
 impl Own {
+    fn new(gpu: &'static Gpu, stream: Stream) -> Self {
+        Self { gpu, stream, is_settled: AtomicBool::new(false) }
+    }
+
     pub(crate) fn stream(&self) -> Stream {
         self.stream
+    }
+
+    /// Notes that nothing is queued on it any more.
+    pub(crate) fn settle(&self) {
+        self.is_settled.store(true, Ordering::Relaxed);
     }
 }
 
 impl Drop for Own {
     fn drop(&mut self) {
-        self.gpu.kept.streams.lock().unwrap_or_else(PoisonError::into_inner).push(self.stream);
+        let kept = &self.gpu.kept;
+        let list = if self.is_settled.load(Ordering::Relaxed) { &kept.streams } else { &kept.unsettled };
+        list.lock().unwrap_or_else(PoisonError::into_inner).push(self.stream);
     }
 }
 
@@ -51,12 +66,19 @@ impl Gpu {
         /// Does not wait for the default stream, nor that for it.
         const NON_BLOCKING: u32 = 1;
         if let Some(stream) = self.kept.streams.lock().unwrap_or_else(PoisonError::into_inner).pop() {
-            return Ok(Own { gpu: self, stream });
+            return Ok(Own::new(self, stream));
         }
+        let mut unsettled = self.kept.unsettled.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: a stream of ours. One that cannot be asked stays where it is.
+        let is_idle = |stream: &Stream| unsafe { self.driver.is_idle(stream.raw()) }.unwrap_or(false);
+        if let Some(found) = unsettled.iter().position(is_idle) {
+            return Ok(Own::new(self, unsettled.swap_remove(found)));
+        }
+        drop(unsettled);
         let mut handle = ptr::null_mut();
         // SAFETY: a place for the handle. The stream lives as long as the process.
         unsafe { self.driver.stream_create(&raw mut handle, NON_BLOCKING)? };
-        Ok(Own { gpu: self, stream: Stream::from_handle(handle.expose_provenance()) })
+        Ok(Own::new(self, Stream::from_handle(handle.expose_provenance())))
     }
 
     /// Two events, used in turn. The caller has entered the context.

@@ -1,11 +1,11 @@
 //! Bytes between a GPU and ordinary host memory, at the speed of the link.
 //!
 //! The GPU reaches only pinned memory by itself. The driver's own copies to and from other memory go through a pinned
-//! buffer on one thread, at a fifth of what the link carries. Here there are several threads, with two pinned buffers for
-//! each, so that while the GPU fills one buffer a thread empties another; they meet at a [`Desk`]. The host's share of a part is
+//! buffer on one thread, at a fifth of what the link carries. Here several threads share a ring of pinned slots, so that while
+//! the GPU fills one slot a thread empties another; they meet at a [`Desk`]. The host's share of a part is
 //! whatever packing or casting is to be done ([`pack`]).
 //!
-//! The buffers are one block of the host's pool, pinned, which goes back there after each transfer. (A block for each
+//! The ring is one block of the host's pool, pinned, which goes back there after each transfer. (A block for each
 //! thread would have each of them wait for the driver, which takes most of a millisecond for any.)
 
 use crate::desk::{Desk, Stretch, Way};
@@ -26,7 +26,7 @@ use tensorferry_core::{ByteOrder, DType, Error, ErrorKind, Layout, Result, pack,
 pub struct Lanes {
     /// Threads that move bytes on the host.
     pub threads: usize,
-    /// Bytes of a buffer; each thread has two.
+    /// Half of the bytes in the ring for each thread, and the most of a part.
     pub chunk: usize,
     /// Whether memory is to be spared where that costs time.
     pub spares: bool,
@@ -72,7 +72,7 @@ impl Lanes {
         Self { threads: self.threads.min(most), ..self }
     }
 
-    /// The same for a transfer of so many bytes: each thread has two buffers to fill at least, where these are not too small.
+    /// The same for a transfer of so many bytes: it is cut into two for each thread at least, where that is not too small.
     pub(crate) fn shared_out(self, bytes: usize) -> Self {
         let chunk = (bytes / self.threads.max(1) / 2).next_multiple_of(4 << 10);
         let chunk = chunk.clamp(SMALLEST.min(self.chunk), self.chunk);
@@ -173,7 +173,7 @@ pub(crate) unsafe fn download(
     watch: &Watch,
 ) -> Result<()> {
     let whole = to.layout.bytes();
-    let parts = Parts::new(to.layout, from, buffers.lanes.part(whole))?;
+    let parts = Parts::new(to.layout, from, buffers.lanes.part(whole));
     let deliver = |part: &Part, slot: *mut u8| {
         let OnHost { data, dtype, .. } = *{ &to };
         let source =
@@ -208,7 +208,7 @@ pub(crate) unsafe fn upload(
     // way of the caches and past them: 1 MiB 9 and 12, 16 MiB 21 and 23 to 30, 256 MiB 44 and 34.
     let bytes = from.layout.count() * to.dtype.size();
     let past_caches = if bytes < MANY { usize::MAX } else { 0 };
-    let parts = Parts::new(from.layout, to, buffers.lanes.part(bytes))?;
+    let parts = Parts::new(from.layout, to, buffers.lanes.part(bytes));
     let fetch = |part: &Part, slot: *mut u8| {
         let OnHost { data, dtype, order, .. } = *{ &from };
         let data = data.wrapping_offset(part.offset as isize);
@@ -222,5 +222,7 @@ pub(crate) unsafe fn upload(
         unsafe { gpu.driver.upload(address, slots.cast(), bytes, stream.raw()) }
     };
     // SAFETY: the caller's contract.
-    unsafe { Desk::new(gpu, Way::Up, buffers, &parts, watch).run(after, queue, fetch) }
+    unsafe { Desk::new(gpu, Way::Up, buffers, &parts, watch).run(after, queue, fetch)? };
+    buffers.own.settle();
+    Ok(())
 }

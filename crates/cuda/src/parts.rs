@@ -24,10 +24,10 @@ pub(crate) struct Part {
 
 impl Parts {
     /// Of a tensor of this layout on the host, of so many bytes each at most.
-    pub(crate) fn new(host: &Layout, wire: OnGpu, bytes: usize) -> Result<Self> {
+    pub(crate) fn new(host: &Layout, wire: OnGpu, bytes: usize) -> Self {
         let pieces = Pieces::new(host, bytes / wire.dtype.size());
-        let most = if pieces.count() == 0 { 1 } else { pieces.get(0)?.layout.count() * wire.dtype.size() };
-        Ok(Self { pieces, wire, most })
+        let most = pieces.span(0).1.max(1) * wire.dtype.size();
+        Self { pieces, wire, most }
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -46,21 +46,16 @@ impl Parts {
         Ok(Part { offset: piece.offset, host: piece.layout, dense })
     }
 
-    /// Where the part of this number is on the GPU, or would be if there were one.
-    fn address(&self, number: usize) -> Result<Address> {
-        let size = self.wire.dtype.size();
-        let first = self.pieces.get(number)?.first;
-        Ok(self.wire.data + (first * size) as Address)
-    }
-
     /// Where the parts from one number up to another are on the GPU, and how many bytes they have.
-    pub(crate) fn stretch(&self, from: usize, to: usize) -> Result<(Address, usize)> {
-        let (begin, last) = (self.address(from)?, self.address(to - 1)?);
-        Ok((begin, (last - begin) as usize + self.get(to - 1)?.dense.bytes()))
+    pub(crate) fn stretch(&self, from: usize, to: usize) -> (Address, usize) {
+        let size = self.wire.dtype.size();
+        let (begin, _) = self.pieces.span(from);
+        let (last, count) = self.pieces.span(to - 1);
+        (self.wire.data + (begin * size) as Address, (last + count - begin) * size)
     }
 
     /// Whether a part fills its slot, so that the next one follows it there as it does on the GPU.
-    pub(crate) fn is_full(&self, number: usize) -> Result<bool> {
-        Ok(self.get(number)?.dense.bytes() == self.most)
+    pub(crate) fn is_full(&self, number: usize) -> bool {
+        self.pieces.span(number).1 * self.wire.dtype.size() == self.most
     }
 }

@@ -134,6 +134,10 @@ impl Gpu {
             if by_itself || brought.is_err() {
                 self.wait(Side::Stream(stream)).and(brought)?;
             }
+            // Nothing is left on a stream of ours.
+            if let Some(own) = own.as_ref().or(buffers.as_ref().map(|buffers| &buffers.own)) {
+                own.settle();
+            }
             let link = if by_itself { Link::Download } else { Link::DownloadThroughBuffers };
             speeds::learn(link, bytes, begin.elapsed());
             Ok(())
