@@ -1,0 +1,48 @@
+"""The report of `tensorferry bench`: one HTML file that needs nothing but a browser.
+
+It holds no script and loads nothing. Plots are drawn here, as SVG; its controls are radio buttons
+that rules of its style act on.
+"""
+
+import contextlib
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+import tensorferry as ferry
+from tensorferry.report import page, reading
+
+
+def render(result: dict[str, Any]) -> str:
+    """The report of a result of `tensorferry bench`, as HTML."""
+    return page.page(result, reading.read(result))
+
+
+def write(result: dict[str, Any], path: Path) -> None:
+    """Writes the report of a result; the file at `path` is the old one or all of the new one."""
+    text = render(result).encode()
+    try:
+        if path.exists() and not path.is_file():
+            path.write_bytes(text)  # a terminal, a pipe: there is nothing to put in its place
+        else:
+            _replace(path.resolve(), text)
+    except OSError as error:
+        raise ferry.InvalidArgument(
+            f"the report cannot be written to {path}: {error.strerror}\n"
+            "hint: name a file in a folder that is there and can be written"
+        ) from error
+
+
+def _replace(path: Path, text: bytes) -> None:
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with open(beside, "xb") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        raise
