@@ -13,13 +13,14 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import tensorferry as ferry
-from tensorferry.cli import completion, plan
+from tensorferry.cli import completion, doctor, plan
 from tensorferry.cli.terminal import Terminal
 
-COMMANDS = (plan, completion)
+COMMANDS = (doctor, plan, completion)
 
 EPILOGUE = """\
 examples:
+  tensorferry doctor
   tensorferry plan torch tensorflow --shape 1024,1024 --layout transposed
   tensorferry plan numpy torch --shape 4096,4096 --device cuda --json
   source <(tensorferry completion bash)

@@ -165,6 +165,29 @@ def empty(shape: tuple[int, ...], dtype: Any = float) -> ndarray:
     return ndarray(shape, dtype)
 
 
+def asarray(array: np.ndarray) -> ndarray:
+    """A copy on the current device, which is there when this returns."""
+    x = empty(array.shape, array.dtype)
+    x.set(np.ascontiguousarray(array))
+    get_current_stream().synchronize()
+    return x
+
+
+class Runtime:
+    """What CuPy says about the devices."""
+
+    @staticmethod
+    def getDeviceCount() -> int:  # noqa: N802 (its name in CuPy)
+        count = ctypes.c_int()
+        assert driver.cuInit(0) == 0
+        assert driver.cuDeviceGetCount(ctypes.byref(count)) == 0
+        return count.value
+
+    @staticmethod
+    def getDeviceProperties(index: int) -> dict[str, Any]:  # noqa: N802 (its name in CuPy)
+        return {"name": f"Stand-in {index}".encode()}
+
+
 cuda = ModuleType("cupy.cuda")
 cuda.Device = Device
 cuda.Stream = Stream
@@ -172,4 +195,5 @@ cuda.ExternalStream = Stream
 cuda.MemoryPointer = MemoryPointer
 cuda.UnownedMemory = UnownedMemory
 cuda.get_current_stream = get_current_stream
+cuda.runtime = Runtime
 sys.modules["cupy.cuda"] = cuda

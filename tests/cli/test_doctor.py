@@ -1,0 +1,461 @@
+"""`tensorferry doctor`: what works is verified, and what dies, hangs or lies is reported."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import children, on_standin
+
+from tensorferry.cli import main
+
+DOCTOR = [sys.executable, "-m", "tensorferry", "doctor"]
+
+# As much of a framework as the doctor needs to find it healthy; nothing can be carried to it.
+FAKE = """
+class config:
+    list_physical_devices = staticmethod(lambda kind: [])
+
+class test:
+    is_built_with_cuda = staticmethod(lambda: False)
+"""
+
+
+def environment(*paths: Path | str, **more: str) -> dict[str, str]:
+    """Ours, with modules in front of all others, and no GPU."""
+    path = os.pathsep.join(map(str, (*paths, os.environ.get("PYTHONPATH", ""))))
+    quiet = {
+        "PYTHONPATH": path.rstrip(os.pathsep),
+        "CUDA_VISIBLE_DEVICES": "",
+        "JAX_PLATFORMS": "cpu",
+    }
+    return {**os.environ, **quiet, **more}
+
+
+def doctor(
+    *arguments: str, paths: tuple[Path | str, ...] = (), **more: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*DOCTOR, *arguments],
+        env=environment(*paths, **more),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def report(*arguments: str, code: int, paths: tuple[Path | str, ...] = (), **more: str) -> Any:
+    """What it says with --json, after it has ended with this code and without a word on stderr."""
+    done = doctor("--json", *arguments, paths=paths, **more)
+    assert (done.returncode, done.stderr) == (code, ""), done.stdout
+    return json.loads(done.stdout)
+
+
+def outcomes(found: Any) -> dict[tuple[str, str], str]:
+    return {(cell["source"], cell["target"]): cell["outcome"] for cell in found["cells"]}
+
+
+def states(found: Any) -> dict[str, str]:
+    return {framework["name"]: framework["state"] for framework in found["frameworks"]}
+
+
+def fake(folder: Path, name: str, code: str) -> Path:
+    """A folder with a module of this name in it."""
+    (folder / name).mkdir()
+    (folder / name / "__init__.py").write_text(code)
+    return folder
+
+
+def liar(folder: Path, code: str) -> Path:
+    """A folder whose `to(real, x, framework, **wishes)` takes the place of `ferry.to`."""
+    (folder / "sitecustomize.py").write_text(f"""
+import functools, os, signal, sys, time
+import tensorferry
+{code}
+tensorferry.to = functools.partial(to, tensorferry.to)
+""")
+    return folder
+
+
+MLX_ALONE = {
+    ("numpy", "numpy"): "itself",
+    ("numpy", "mlx"): "copied",
+    ("mlx", "numpy"): "shared",
+    ("mlx", "mlx"): "itself",
+}
+
+# ----- where all is well
+
+
+def test_every_cell_is_verified():
+    found = report("--frameworks", "numpy,torch,jax", code=0)
+    assert found["healthy"]
+    assert states(found) == dict.fromkeys(("numpy", "torch", "jax"), "works")
+    for framework in found["frameworks"]:
+        installed = importlib.metadata.version(framework["name"])
+        assert framework["version"].partition("+")[0] == installed.partition("+")[0]
+        assert framework["seconds"] > 0
+        assert framework["devices"] == [{"name": "cpu", "title": None}]
+    names = ("numpy", "torch", "jax")
+    expected = {(a, b): "itself" if a == b else "shared" for a in names for b in names}
+    assert outcomes(found) == expected
+    assert all(cell["memory"] == "seen" for cell in found["cells"])
+    assert found["problems"] == found["conflicts"] == []
+    machine = found["machine"]
+    assert machine["cores"] == len(os.sched_getaffinity(0))
+    assert machine["memory_bytes"] > 2**28
+    assert machine["pool_limit_bytes"] > 0
+    assert found["pinned"]["state"] == "absent"
+
+
+def test_the_matrix_is_shown():
+    done = doctor("--frameworks", "numpy,mlx")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert "\x1b" not in done.stdout
+    lines = done.stdout.splitlines()
+    rows = [line.split() for line in lines]
+    start = rows.index(["numpy", "mlx"])
+    assert rows[start + 1 : start + 3] == [
+        ["numpy", "itself", "copied", "1"],
+        ["mlx", "shared", "itself"],
+    ]
+    assert "  1 MLX keeps tensors only in memory of its own" in lines
+    assert lines[-1].startswith("all is well: 1 shared, 1 copied, 2 itself; 4 cells in ")
+    assert max(map(len, lines)) <= 80
+    # The columns are aligned.
+    assert len({line.index("itself") for line in lines[start : start + 2] if "itself" in line}) == 1
+
+
+def test_what_a_framework_cannot_hold_is_no_failure():
+    found = report("--frameworks", "numpy,mlx", "--dtype", "complex128", code=0)
+    (cell,) = (one for one in found["cells"] if (one["source"], one["target"]) == ("numpy", "mlx"))
+    assert cell["outcome"] == "impossible"
+    assert "complex128" in cell["fact"]
+    assert cell["hint"]
+
+
+def test_an_absent_framework_is_no_failure(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['torch'] = None\n")
+    # A folder without code is no framework either, and hides none.
+    (tmp_path / "mlx").mkdir()
+    (tmp_path / "mlx" / "readme").write_text("no code")
+    if not importlib.util.find_spec("cupy"):
+        (tmp_path / "cupy").mkdir()
+    found = report("--frameworks", "numpy,torch,cupy", code=0, paths=(tmp_path,))
+    assert states(found).items() >= {"numpy": "works", "torch": "absent"}.items()
+    if not importlib.util.find_spec("cupy"):
+        assert states(found)["cupy"] == "absent"
+    assert outcomes(found) == {("numpy", "numpy"): "itself"}
+
+
+# ----- frameworks that do not import
+
+BAD_IMPORTS = {
+    "torch": (
+        "import os, sys\nsys.stderr.write('out of\\nluck\\n')\nsys.stderr.flush()\nos.abort()",
+        "crashes",
+        "importing torch: the process died by SIGABRT, and said last: luck",
+    ),
+    "paddle": (
+        "raise ImportError('libluck.so.1: cannot open')",
+        "fails",
+        "importing paddle raised ImportError: libluck.so.1: cannot open",
+    ),
+    "cupy": ("import sys\nsys.exit(3)", "fails", "importing cupy raised SystemExit: 3"),
+    "jax": (
+        "import os, signal\ndef local_devices(backend):\n    os.kill(os.getpid(), signal.SIGILL)",
+        "crashes",
+        "listing the devices of jax: the process died by SIGILL, and said nothing",
+    ),
+    "tensorflow": (
+        "import time\ntime.sleep(600)",
+        "hangs",
+        "importing tensorflow: the process was silent for 4 s and was ended",
+    ),
+}
+
+
+def test_frameworks_that_do_not_import_are_reported(tmp_path):
+    for name, (code, _, _) in BAD_IMPORTS.items():
+        fake(tmp_path, name, code)
+    found = report("--timeout", "4", code=1, paths=(tmp_path,))
+    assert states(found) == {
+        "numpy": "works",
+        "mlx": "works",
+        **{name: state for name, (_, state, _) in BAD_IMPORTS.items()},
+    }
+    facts = [problem["fact"] for problem in found["problems"]]
+    assert facts == [fact for _, _, fact in BAD_IMPORTS.values()]
+    assert all(problem["hint"] for problem in found["problems"])
+    assert outcomes(found) == MLX_ALONE
+
+
+def test_a_failure_is_shown(tmp_path):
+    paths = (fake(tmp_path, "jax", "raise RuntimeError('no luck')"),)
+    done = doctor("--frameworks", "numpy,jax", paths=paths)
+    assert done.returncode == 1
+    assert re.search(r"jax .* FAILED: see below", done.stdout)
+    assert "  - importing jax raised RuntimeError: no luck\n    hint: " in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("1 problem: 1 itself; 1 cells in ")
+
+
+# ----- frameworks that do not live together
+
+
+def test_a_conflict_is_named_and_the_rest_verified(tmp_path):
+    code = "import os, sys\nif 'mlx.core' in sys.modules:\n    os.abort()\n" + FAKE
+    paths = (fake(tmp_path, "tensorflow", code),)
+    found = report("--frameworks", "numpy,mlx,tensorflow", code=1, paths=paths)
+    assert set(states(found).values()) == {"works"}
+    (conflict,) = found["conflicts"]
+    assert conflict["frameworks"] == ["mlx", "tensorflow"]
+    assert conflict["works_as"] == ["tensorflow", "mlx"]
+    assert conflict["fact"].startswith(
+        "importing tensorflow after mlx: the process died by SIGABRT"
+    )
+    assert conflict["hint"].startswith("import tensorflow before mlx")
+    assert conflict["fact"] in [problem["fact"] for problem in found["problems"]]
+    assert outcomes(found).items() >= MLX_ALONE.items()
+    # In the order that works the process lives, and the fake is found out.
+    assert outcomes(found)["mlx", "tensorflow"] == "failed"
+
+
+def test_a_conflict_in_any_order(tmp_path):
+    # It dies with MLX whichever comes first.
+    code = """
+import os, sys
+if 'mlx.core' in sys.modules:
+    os.abort()
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        if name == "mlx.core":
+            os.abort()
+sys.meta_path.insert(0, Watch())
+"""
+    paths = (fake(tmp_path, "tensorflow", code + FAKE),)
+    found = report("--frameworks", "numpy,mlx,tensorflow", code=1, paths=paths)
+    (conflict,) = found["conflicts"]
+    assert conflict["frameworks"] == ["mlx", "tensorflow"]
+    assert conflict["works_as"] is None
+    assert outcomes(found).items() >= MLX_ALONE.items()
+    assert outcomes(found)["mlx", "tensorflow"] == "crashed"
+    assert outcomes(found)["tensorflow", "mlx"] == "crashed"
+
+
+def test_a_conflict_of_more_than_two(tmp_path):
+    code = "import os, sys\nif {'numpy', 'mlx.core'} <= set(sys.modules):\n    os.abort()\n" + FAKE
+    paths = (fake(tmp_path, "tensorflow", code),)
+    found = report("--frameworks", "numpy,mlx,tensorflow", code=1, paths=paths)
+    (conflict,) = found["conflicts"]
+    assert conflict["frameworks"] == ["numpy", "mlx", "tensorflow"]
+    assert outcomes(found).items() >= MLX_ALONE.items()
+
+
+# ----- conversions that do not do what they should
+
+
+def test_a_wrong_value_is_reported(tmp_path):
+    lie = """
+def to(real, x, framework, **wishes):
+    y = real(x, framework, **wishes)
+    return y + 1 if framework == "numpy" and "mlx" in type(x).__module__ else y
+"""
+    found = report("--frameworks", "numpy,mlx", code=1, paths=(liar(tmp_path, lie),))
+    assert outcomes(found) == {**MLX_ALONE, ("mlx", "numpy"): "wrong"}
+    (problem,) = found["problems"]
+    assert problem["fact"] == "the values are not those of the source"
+    assert problem["where"] == ["mlx to numpy"]
+
+
+DEATH = """
+def to(real, x, framework, **wishes):
+    deadly = framework == "numpy" and "mlx" in type(x).__module__ and {condition}
+    if deadly:
+        {deed}
+    return real(x, framework, **wishes)
+"""
+
+
+def test_a_crash_on_the_way_is_one_cell(tmp_path):
+    death = DEATH.format(condition="True", deed="os.kill(os.getpid(), signal.SIGSEGV)")
+    found = report("--frameworks", "numpy,mlx", code=1, paths=(liar(tmp_path, death),))
+    assert outcomes(found) == {**MLX_ALONE, ("mlx", "numpy"): "crashed"}
+    (problem,) = found["problems"]
+    assert problem["fact"].startswith("the process with numpy and mlx loaded died by SIGSEGV")
+
+
+def test_a_crash_that_needs_a_third(tmp_path):
+    death = DEATH.format(condition="'tensorflow' in sys.modules", deed="os.abort()")
+    paths = (liar(tmp_path, death), fake(tmp_path, "tensorflow", FAKE))
+    found = report("--frameworks", "numpy,mlx,tensorflow", code=1, paths=paths)
+    assert outcomes(found).items() >= {**MLX_ALONE, ("mlx", "numpy"): "crashed"}.items()
+    (fact,) = (cell["fact"] for cell in found["cells"] if cell["outcome"] == "crashed")
+    assert fact.startswith("the process with numpy, mlx, tensorflow loaded died by SIGABRT")
+    assert fact.endswith("with only mlx and numpy loaded it is shared")
+
+
+def test_a_hang_on_the_way_is_one_cell(tmp_path):
+    death = DEATH.format(condition="True", deed="time.sleep(600)")
+    paths = (liar(tmp_path, death),)
+    found = report("--frameworks", "numpy,mlx", "--timeout", "4", code=1, paths=paths)
+    assert outcomes(found) == {**MLX_ALONE, ("mlx", "numpy"): "hung"}
+
+
+# ----- GPUs, on the stand-in for the driver
+
+
+def test_gpus_are_verified_too():
+    found = report(
+        "--frameworks",
+        "numpy,cupy,mlx",
+        code=0,
+        paths=(on_standin.STANDIN,),
+        LD_LIBRARY_PATH=str(on_standin.DRIVER),
+    )
+    assert found["driver"]["cuda"] == "13.0"
+    assert [gpu["index"] for gpu in found["driver"]["gpus"]] == [0, 1]
+    assert found["pinned"]["framework"] == "cupy"
+    assert found["pinned"]["pinned_bytes"] > 0
+    seen = {
+        (cell["source"], cell["origin"], cell["target"], cell["destination"]): cell
+        for cell in found["cells"]
+    }
+    assert len(seen) == 4 + 2 * (1 + 2 + 2)
+    assert all(cell["memory"] == "seen" for cell in found["cells"])
+    assert seen["cupy", "cuda:1", "cupy", "cuda:1"]["outcome"] == "itself"
+    assert seen["numpy", "cpu", "cupy", "cuda:1"]["outcome"] == "copied"
+    down = seen["cupy", "cuda:0", "numpy", "cpu"]
+    assert down["fact"] == "the source is on cuda:0 and NumPy holds host memory only"
+
+
+def test_gpus_are_shown():
+    done = doctor(
+        "--frameworks",
+        "numpy,cupy",
+        paths=(on_standin.STANDIN,),
+        LD_LIBRARY_PATH=str(on_standin.DRIVER),
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^  cuda:1 ", done.stdout, re.MULTILINE)
+    assert "\ncpu to cuda:0 (cuda:1 alike), float32" in done.stdout
+    assert re.search(r"pinned memory +works, \d+ MiB after downloads from cupy", done.stdout)
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_a_driver_that_does_not_start_is_a_failure(tmp_path):
+    (tmp_path / "libcuda.so.1").write_text("no library")
+    found = report("--frameworks", "numpy", code=1, LD_LIBRARY_PATH=str(tmp_path))
+    assert found["driver"]["state"] == "fails"
+    assert found["problems"][0]["fact"].startswith("the CUDA driver does not start: OSError")
+
+
+# ----- manners
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+def test_an_interrupt_leaves_nothing_behind(sent, code, tmp_path):
+    mark = tmp_path / "mark"
+    hangs = f"""
+import os, subprocess, time
+started = subprocess.Popen(["sleep", "600"])
+with open({str(mark)!r} + ".new", "w") as file:
+    file.write(f"{{os.getpid()}} {{started.pid}}")
+os.rename({str(mark)!r} + ".new", {str(mark)!r})
+time.sleep(600)
+"""
+    process = subprocess.Popen(
+        [*DOCTOR, "--frameworks", "numpy,jax"],
+        env=environment(fake(tmp_path, "jax", hangs)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_until(mark.exists)
+    child, its_own = map(int, mark.read_text().split())
+    assert is_running(child)
+    start = time.monotonic()
+    process.send_signal(sent)
+    stdout, stderr = process.communicate(timeout=30)
+    assert (process.returncode, stdout, stderr) == (code, "", "")
+    assert time.monotonic() - start < 5
+    wait_until(lambda: not is_running(child))
+    if sent == signal.SIGINT:
+        wait_until(lambda: not is_running(its_own))
+    else:
+        os.kill(its_own, signal.SIGKILL)
+
+
+def wait_until(holds: Any) -> None:
+    end = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.02)
+
+
+def is_running(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize(("wish", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
+def test_colours_on_a_terminal(wish, coloured):
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*DOCTOR, "--frameworks", "numpy"],
+        env=environment(TERM="xterm", **wish),
+        stdout=theirs,
+        stderr=subprocess.PIPE,
+    )
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            got = os.read(ours, 65536)
+        except OSError:  # how a terminal says that nobody is left
+            break
+        if not got:
+            break
+        shown += got
+    os.close(ours)
+    assert process.communicate()[1] == b""
+    assert b"all is well" in shown
+    assert (b"\x1b[" in shown) == coloured
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (("--frameworks", "numpy,caffe"), "no framework is called 'caffe'"),
+        (("--frameworks", ","), "no framework is named"),
+        (("--timeout", "0"), "'0' is no number of seconds"),
+        (("--timeout", "soon"), "'soon' is no number of seconds"),
+    ],
+)
+def test_wrong_usage(wrong, said, capsys):
+    assert main(["doctor", *wrong]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_children_import_no_framework_by_themselves():
+    loaded = children.run("""
+        import sys
+        import tensorferry.doctor.probe
+        loaded = {name.partition(".")[0] for name in sys.modules}
+        print(*sorted(loaded & {"numpy", "ml_dtypes", "torch", "jax"}))
+    """)
+    assert loaded.strip() == ""

@@ -1,0 +1,156 @@
+"""The parts of the doctor: what catches a lie, what is to be tried, and what is said about it."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tensorferry as ferry
+from tensorferry.cli.doctor_text import lines
+from tensorferry.cli.terminal import Terminal
+from tensorferry.doctor import looks, matrix
+from tensorferry.doctor.carry import carry
+from tensorferry.doctor.findings import (
+    Cell,
+    Device,
+    Driver,
+    Framework,
+    Gpu,
+    Machine,
+    Pinned,
+    Result,
+)
+from tensorferry.doctor.report import Report
+
+FROM_MLX = Cell("mlx", "numpy", "cpu", "cpu")
+
+
+def spoilt(x: Any) -> np.ndarray:
+    """The same values after the source has lost its own."""
+    values = np.array(x)
+    x[:] = 0
+    return values
+
+
+LIES = {
+    "the values are not those of the source": lambda x: real(x, "numpy") + 1,
+    "the values of the source have changed": spoilt,
+    "the result is int32 of shape (12, 20)": lambda x: real(x, "numpy").view("int32"),
+    "the result is float32 of shape (240,)": lambda x: real(x, "numpy").reshape(-1),
+    "planned was share, and traced copy": lambda x: real(x, "numpy", copy=True),
+    "planned was share, and traced nothing": lambda x: np.array(x),
+    "planned was a share, and the result has memory of its own": lambda x: real(x, "numpy").copy(),
+}
+real = ferry.to
+
+
+@pytest.mark.parametrize("fact", LIES)
+def test_a_lie_is_caught(fact, monkeypatch):
+    assert carry(FROM_MLX, "float32") == Result("shared", memory="seen")
+    monkeypatch.setattr(ferry, "to", lambda x, framework, **wishes: LIES[fact](x))
+    result = carry(FROM_MLX, "float32")
+    assert (result.outcome, result.fact) == ("wrong", fact)
+
+
+def test_a_share_that_was_to_be_a_copy_is_caught(monkeypatch):
+    plan = ferry.plan
+    monkeypatch.setattr(ferry, "plan", lambda *args, **wishes: plan(*args, copy=True))
+    monkeypatch.setattr(ferry, "trace", lambda: contextlib.nullcontext([Traced]))
+    result = carry(FROM_MLX, "float32")
+    fact = "planned was a copy, and the result is over the memory of the source"
+    assert (result.outcome, result.fact) == ("wrong", fact)
+
+
+class Traced:
+    """A trip that says what was planned."""
+
+    class plan:  # noqa: N801 (as a trip has it)
+        action = "copy"
+
+
+def test_other_errors_are_failures(monkeypatch):
+    def fails(*_args: Any, **_wishes: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(ferry, "to", fails)
+    error: Exception = ValueError("no\n luck")
+    assert carry(FROM_MLX, "float32") == Result("failed", "ValueError: no luck")
+    error = ferry.DeviceFailed("it is gone\nhint: buy another")
+    assert carry(FROM_MLX, "float32") == Result("failed", "it is gone", "buy another")
+
+
+def test_an_address_that_cannot_be_had_is_not_claimed(monkeypatch):
+    def fails(*_args: Any) -> int:
+        raise TypeError("no address")
+
+    monkeypatch.setattr(looks, "address", fails)
+    result = carry(FROM_MLX, "float32")
+    assert result.outcome == "shared"
+    assert result.memory == "not seen, because mlx does not tell the address: no address"
+
+
+def host(*frameworks: Framework, gpus: int = 0, huge_pages: str = "madvise") -> Report:
+    return Report(
+        Machine("0", "3", "cpu", 1, 2**30, "6", huge_pages, None, 2**20),
+        "float32",
+        Driver("works", gpus=tuple(Gpu(index, "Toy", 1, "9.0") for index in range(gpus))),
+        list(frameworks),
+        Pinned("absent"),
+    )
+
+
+def test_what_could_be_better():
+    assert host().notices == []
+    (notice,) = host(huge_pages="never").notices
+    assert "huge pages" in notice.fact
+    blind = Framework("torch", "works", devices=(Device("cpu"),), for_cuda=True, note="too old")
+    assert host(blind).healthy
+    (problem,) = host(blind, gpus=1).problems
+    assert problem.fact == "torch is built for CUDA and does not see the GPU: too old"
+    plain = Framework("jax", "works", devices=(Device("cpu"),))
+    assert host(plain, gpus=2).healthy
+    (notice,) = host(plain, gpus=2).notices
+    assert notice.fact.startswith("jax does not use any of the 2 GPUs")
+
+
+def test_each_reason_is_told_once():
+    found = host(
+        Framework("torch", "works", "2", 1.0, (Device("cpu"),)), Framework("cupy", "absent")
+    )
+    no, bad = Result("impossible", "it cannot", "do so"), Result("wrong", "it lies", "mend it")
+    copied = Result("copied", "it is far")
+    unseen = Result("shared", memory="not seen, because mlx does not tell the address: why")
+    for target, result in {"torch": copied, "jax": no, "mlx": unseen, "paddle": bad}.items():
+        for source in ("numpy", "torch"):
+            found.cells[Cell(source, target, "cpu", "cpu")] = result
+    shown = "\n".join(lines(found, Terminal()))
+    assert re.search(r"numpy +copied 1 +no 2 +shared 3 +WRONG 4\n", shown)
+    assert re.search(r"torch +copied 1 +no 2 +shared 3 +WRONG 4\n", shown)
+    assert re.search(r"cupy +- +not installed\n", shown)
+    assert [shown.count(fact) for fact in ("it cannot", "it lies", "it is far", "why")] == [1] * 4
+    assert "\n  2 it cannot\n    hint: do so\n" in shown
+    problems = shown.partition("\nproblems\n")[2]
+    assert "  4 numpy to paddle, torch to paddle: it lies\n    hint: mend it\n" in problems
+    assert shown.endswith("1 problem: 2 shared, 2 copied, 2 impossible, 2 wrong; 8 cells in 0 s")
+
+
+def test_the_cells_of_two_gpus():
+    cpu, first, second = Device("cpu"), Device("cuda:0"), Device("cuda:1")
+    found = matrix.cells(
+        [
+            Framework("numpy", "works", devices=(cpu,)),
+            Framework("torch", "works", devices=(cpu, first, second)),
+            Framework("cupy", "works", devices=(first, second)),
+        ]
+    )
+    assert len(found) == len(set(found)) == 4 + 2 * (4 + 4 + 4)
+    assert {str(cell) for cell in found} >= {
+        "numpy to torch",
+        "numpy on cpu to cupy on cuda:1",
+        "cupy on cuda:0 to torch on cuda:0",
+    }
+    assert not any("numpy on cuda" in str(cell) for cell in found)
