@@ -24,7 +24,7 @@ PURE_CRATES := -p tensorferry-core
 
 # What goes into the wheel. The list itself is a dependency too, so that a deleted file is noticed.
 SOURCES := $(sort $(wildcard Cargo.toml Cargo.lock pyproject.toml README.md LICENSE) \
-           $(shell find crates python -type f \( -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.pyi' -o -name py.typed \) \
+           $(shell find crates python -type f \( -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.pyi' -o -name '*.css' -o -name '*.js' -o -name py.typed \) \
                    -not -path '*/tests/*' -not -path '*/benches/*' -not -path 'crates/testdriver/*' 2>/dev/null) \
            crates/cuda/src/kernels.ptx)
 
@@ -60,7 +60,7 @@ wheel: $(WHEELS)/.stamp ## Build the wheel into target/wheels
 ##### test
 
 .PHONY: test
-test: setup test-rust test-python test-public ## Set up everything and run all tests, Rust and Python (not the slow ones)
+test: setup test-rust test-python test-public test-browser ## Set up everything and run all tests, Rust and Python (not the slow ones)
 
 .PHONY: test-rust
 test-rust: $(DRIVER)/libcuda.so.1 ## Run the Rust tests
@@ -74,6 +74,17 @@ test-python: $(VENV)/.stamp-wheel $(DRIVER)/libcuda.so.1 ## Run the Python tests
 test-public: $(VENV)/.stamp-wheel ## Run the matrix through the frameworks' public functions only
 	TENSORFERRY_PUBLIC_DOORS=1 $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS) \
 	    tests/matrix/test_cells.py tests/matrix/test_writes.py tests/matrix/test_lifetimes.py tests/test_front.py
+
+.PHONY: test-browser
+test-browser: $(VENV)/.stamp-wheel browser ## Run the tests of the report in headless Chromium
+	$(VENV)/bin/python -m pytest $(PYTEST_ARGS) tests/browser
+
+.PHONY: browser
+browser: ## Install Chromium and its driver from Debian's packages, where they are missing
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || { \
+	    echo "Chromium is missing: apt-get installs it now (as root; elsewhere install chromium and chromedriver yourself)"; \
+	    { apt-get install -qq -y --no-install-recommends chromium chromium-driver || \
+	      { apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium chromium-driver; }; } >/dev/null; }
 
 .PHONY: test-slow
 test-slow: $(VENV)/.stamp-wheel ## Run the slow Python tests (tensors over 4 GiB), one at a time

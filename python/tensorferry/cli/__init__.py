@@ -13,16 +13,17 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import tensorferry as ferry
-from tensorferry.cli import completion, doctor, plan
+from tensorferry.cli import bench, completion, doctor, plan
 from tensorferry.cli.terminal import Terminal
 
-COMMANDS = (doctor, plan, completion)
+COMMANDS = (plan, doctor, bench, completion)
 
 EPILOGUE = """\
 examples:
   tensorferry doctor
   tensorferry plan torch tensorflow --shape 1024,1024 --layout transposed
   tensorferry plan numpy torch --shape 4096,4096 --device cuda --json
+  tensorferry bench --from numpy,torch --to torch,jax --output results/
   source <(tensorferry completion bash)
 
 exit codes:

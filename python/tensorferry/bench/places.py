@@ -1,0 +1,80 @@
+"""Where tensors can be, and how each framework is told to put its own there."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tensorferry import samples
+
+HOST_ONLY = ("numpy", "mlx")
+
+
+def has_cuda(framework: str) -> bool:
+    """Whether a framework that is loaded can use a GPU here."""
+    if framework in HOST_ONLY:
+        return False
+    module = samples.load(framework)
+    try:
+        return _CUDA[framework](module)
+    except Exception:  # each has an error of its own for a machine without a GPU
+        return False
+
+
+def _jax_has_cuda(jax: Any) -> bool:
+    return bool(jax.devices("cuda"))
+
+
+def _tensorflow_has_cuda(tf: Any) -> bool:
+    return bool(tf.config.list_physical_devices("GPU"))
+
+
+def _paddle_has_cuda(paddle: Any) -> bool:
+    return bool(paddle.device.is_compiled_with_cuda() and paddle.device.cuda.device_count())
+
+
+_CUDA: dict[str, Callable[[Any], bool]] = {
+    "torch": lambda torch: bool(torch.cuda.is_available()),
+    "cupy": lambda cupy: bool(cupy.cuda.runtime.getDeviceCount()),
+    "jax": _jax_has_cuda,
+    "tensorflow": _tensorflow_has_cuda,
+    "paddle": _paddle_has_cuda,
+}
+
+
+def between(source: str, target: str, device: str) -> list[tuple[str, str]]:
+    """The places to measure from and to: those on the host, those with a GPU, or all.
+
+    With a GPU means: on it at both ends where both frameworks can, else at one.
+    """
+    found = []
+    if device in ("cpu", "all") and "cupy" not in (source, target):
+        found.append(("cpu", "cpu"))
+    if device in ("cuda", "all"):
+        ends = ("cuda" if has_cuda(source) else "cpu", "cuda" if has_cuda(target) else "cpu")
+        if "cuda" in ends:
+            found.append(ends)
+    return found
+
+
+@contextlib.contextmanager
+def default(framework: str, device: str) -> Iterator[None]:
+    """A block in which a framework that goes to the GPU of its own accord makes tensors there."""
+    if not has_cuda(framework):
+        yield
+        return
+    module = samples.load(framework)
+    if framework == "jax":
+        with module.default_device(module.devices(device)[0]):
+            yield
+    elif framework == "tensorflow":
+        with module.device("/GPU:0" if device == "cuda" else "/CPU:0"):
+            yield
+    elif framework == "paddle":
+        before = module.device.get_device()
+        module.device.set_device("gpu:0" if device == "cuda" else "cpu")
+        try:
+            yield
+        finally:
+            module.device.set_device(before)
+    else:
+        yield
