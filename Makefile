@@ -161,7 +161,7 @@ lint-python: $(VENV)/.stamp-packages
 
 .PHONY: lint-wheel
 lint-wheel: $(VENV)/.stamp-wheel
-	$(VENV)/bin/python -m mypy.stubtest tensorferry
+	$(VENV)/bin/python -m mypy.stubtest tensorferry._native
 	$(VENV)/bin/abi3audit --strict --summary $(WHEELS)/tensorferry-*.whl
 
 .PHONY: fmt

@@ -5,6 +5,7 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Collection
 from typing import Any, TextIO
 
 STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
@@ -75,7 +76,7 @@ def _shows_colours(stream: TextIO) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def table(rows: list[list[str]], *, right: set[int] = frozenset()) -> list[str]:  # type: ignore[assignment]
+def table(rows: list[list[str]], *, right: Collection[int] = ()) -> list[str]:
     """Rows of text in columns, those of the given numbers flush right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
