@@ -99,9 +99,9 @@ const ROWS: [Row; DType::COUNT] = rows! {
     Float8E4M3        "float8_e4m3"        Float     8/1  dlpack 8,  None,        None;
     Float8E4M3B11Fnuz "float8_e4m3b11fnuz" Float     8/1  dlpack 9,  None,        None;
     Float8E4M3Fn      "float8_e4m3fn"      Float     8/1  dlpack 10, None,        Some("F8_E4M3");
-    Float8E4M3Fnuz    "float8_e4m3fnuz"    Float     8/1  dlpack 11, None,        None;
+    Float8E4M3Fnuz    "float8_e4m3fnuz"    Float     8/1  dlpack 11, None,        Some("F8_E4M3FNUZ");
     Float8E5M2        "float8_e5m2"        Float     8/1  dlpack 12, None,        Some("F8_E5M2");
-    Float8E5M2Fnuz    "float8_e5m2fnuz"    Float     8/1  dlpack 13, None,        None;
+    Float8E5M2Fnuz    "float8_e5m2fnuz"    Float     8/1  dlpack 13, None,        Some("F8_E5M2FNUZ");
     Float8E8M0Fnu     "float8_e8m0fnu"     Float     8/1  dlpack 14, None,        Some("F8_E8M0");
     Float6E2M3Fn      "float6_e2m3fn"      Float     6/1  dlpack 15, None,        None;
     Float6E3M2Fn      "float6_e3m2fn"      Float     6/1  dlpack 16, None,        None;

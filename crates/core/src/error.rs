@@ -38,6 +38,10 @@ pub enum ErrorKind {
     Cancelled,
     /// It takes longer than the caller would wait.
     TimedOut,
+    /// A file breaks the rules of its format.
+    BadFile,
+    /// The system refused a file, or failed over one; [`Error::errno`] says how.
+    FileFailed,
 }
 
 /// One fact and, where there is something to do, one hint. Small, because every result has room for one.
@@ -49,12 +53,13 @@ struct Said {
     kind: ErrorKind,
     fact: Cow<'static, str>,
     hint: Option<Cow<'static, str>>,
+    errno: Option<i32>,
 }
 
 impl Error {
     /// An error that states `fact`.
     pub fn new(kind: ErrorKind, fact: impl Into<Cow<'static, str>>) -> Self {
-        Self(Box::new(Said { kind, fact: fact.into(), hint: None }))
+        Self(Box::new(Said { kind, fact: fact.into(), hint: None, errno: None }))
     }
 
     /// An error about memory from outside that breaks its own contract.
@@ -67,6 +72,20 @@ impl Error {
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
         self.0.hint = Some(hint.into());
+        self
+    }
+
+    /// The same error with the number by which the system calls it.
+    #[must_use]
+    pub fn with_errno(mut self, errno: Option<i32>) -> Self {
+        self.0.errno = errno;
+        self
+    }
+
+    /// The same error, with where it was found in front of its fact.
+    #[must_use]
+    pub fn at(mut self, place: impl fmt::Display) -> Self {
+        self.0.fact = format!("{place}: {}", self.0.fact).into();
         self
     }
 
@@ -83,6 +102,11 @@ impl Error {
     /// What to do, in one line.
     pub fn hint(&self) -> Option<&str> {
         self.0.hint.as_deref()
+    }
+
+    /// The number by which the system calls what went wrong, where the system said so.
+    pub fn errno(&self) -> Option<i32> {
+        self.0.errno
     }
 }
 
@@ -106,6 +130,13 @@ mod tests {
     fn the_hint_stands_on_its_own_line() {
         let error = Error::new(ErrorKind::CopyRequired, "the source is strided").with_hint("pass copy=None");
         assert_eq!(error.to_string(), "the source is strided\nhint: pass copy=None");
+    }
+
+    #[test]
+    fn a_place_goes_in_front_and_the_rest_stays() {
+        let error = Error::new(ErrorKind::FileFailed, "it is not there").with_hint("look").with_errno(Some(2));
+        let error = error.at("x.npy");
+        assert_eq!((error.fact(), error.hint(), error.errno()), ("x.npy: it is not there", Some("look"), Some(2)));
     }
 
     #[test]

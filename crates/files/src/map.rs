@@ -1,0 +1,115 @@
+//! Memory maps of tensors in files: no byte is read before somebody looks.
+//!
+//! A [`Mapped`] keeps its memory by itself; the file may be closed, and replaced by another of its name. Read-only maps of
+//! one opened file share one mapping of the whole file, so that a model of thousands of tensors is one mapping. Copy-on-write
+//! maps each have their own, because what is written into one must not be seen in another.
+//!
+//! A map cannot be protected from a file that is overwritten in place: its bytes change below the reader, and if the file
+//! becomes shorter, touching what is gone ends the process with SIGBUS. Files that tensorferry writes are replaced as a
+//! whole, and a map keeps what it had. Where files are overwritten in place, read them instead.
+
+use crate::fault::failed;
+use crate::source::Source;
+use memmap2::{Mmap, MmapMut, MmapOptions};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use tensorferry_core::{Access, Result};
+
+/// What may be done to a map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MapKind {
+    /// It may be read. Writing ends the process.
+    ReadOnly,
+    /// It may be written, which changes this map alone and never the file.
+    CopyOnWrite,
+}
+
+impl MapKind {
+    /// The same in the words of tensors.
+    pub fn access(self) -> Access {
+        match self {
+            Self::ReadOnly => Access::ReadOnly,
+            Self::CopyOnWrite => Access::ReadWrite,
+        }
+    }
+}
+
+/// What an empty tensor's data points to: aligned, not null, never read.
+#[repr(align(64))]
+struct Nothing;
+static NOTHING: Nothing = Nothing;
+
+#[derive(Debug)]
+enum Keep {
+    Shared(#[expect(dead_code, reason = "held for its drop")] Arc<Mmap>),
+    Own(#[expect(dead_code, reason = "held for its drop")] MmapMut),
+    Nothing,
+}
+
+/// A tensor's bytes in memory, for as long as this or a clone of it lives.
+#[derive(Clone, Debug)]
+pub struct Mapped {
+    data: NonNull<u8>,
+    length: usize,
+    kind: MapKind,
+    _keep: Arc<Keep>,
+}
+
+// SAFETY: an address and what keeps it mapped. Reading and writing through it is for whoever holds the address, as with
+// any tensor's memory; unmapping may happen on any thread.
+unsafe impl Send for Mapped {}
+// SAFETY: as above; nothing here changes through a shared reference.
+unsafe impl Sync for Mapped {}
+
+impl Mapped {
+    pub(crate) fn empty(kind: MapKind) -> Self {
+        Self { data: NonNull::from(&NOTHING).cast(), length: 0, kind, _keep: Arc::new(Keep::Nothing) }
+    }
+
+    /// A part of a mapping of the whole file.
+    pub(crate) fn shared(map: &Arc<Mmap>, offset: usize, length: usize) -> Option<Self> {
+        let part = map.get(offset..offset.checked_add(length)?)?;
+        Some(Self {
+            data: NonNull::from(part).cast(),
+            length,
+            kind: MapKind::ReadOnly,
+            _keep: Arc::new(Keep::Shared(map.clone())),
+        })
+    }
+
+    /// A mapping of its own.
+    pub(crate) fn own(source: &Source, offset: u64, length: usize) -> Result<Self> {
+        let mut options = MmapOptions::new();
+        options.offset(offset).len(length);
+        // SAFETY: private to this process, so no write of ours reaches the file. Writes of others to the file are the
+        // hazard that the module's essay names; no reference to the bytes is made here, only an address.
+        let mut map = unsafe { options.map_copy(source.file()) }
+            .map_err(|error| failed("it cannot be mapped", &error))?;
+        let data = NonNull::from(map.as_mut()).cast();
+        Ok(Self { data, length, kind: MapKind::CopyOnWrite, _keep: Arc::new(Keep::Own(map)) })
+    }
+
+    /// The first byte. It may be written only if the map is copy-on-write; an empty tensor's is not null.
+    pub fn data(&self) -> *mut u8 {
+        self.data.as_ptr()
+    }
+
+    /// How many bytes there are.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// What may be done to it.
+    pub fn kind(&self) -> MapKind {
+        self.kind
+    }
+}
+
+/// A read-only mapping of a whole file.
+pub(crate) fn whole(source: &Source) -> Result<Arc<Mmap>> {
+    let mut options = MmapOptions::new();
+    options.len(source.length() as usize);
+    // SAFETY: read-only. Writes of others to the file are the hazard that the module's essay names.
+    let map = unsafe { options.map(source.file()) }.map_err(|error| failed("it cannot be mapped", &error))?;
+    Ok(Arc::new(map))
+}
