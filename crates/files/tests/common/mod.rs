@@ -1,0 +1,133 @@
+//! What the tests of this crate share.
+#![expect(dead_code, reason = "each test file uses some of it")]
+
+use std::fs::File;
+use std::io::Write;
+use std::mem::MaybeUninit;
+use std::os::fd::FromRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tensorferry_core::{ByteOrder, Error, Result};
+use tensorferry_files::{Entry, MapKind, Opened, Options, open_file};
+
+/// A folder that goes when it is dropped.
+pub(crate) struct Folder(pub(crate) PathBuf);
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("tensorferry-files-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    pub(crate) fn put(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        std::fs::write(self.path(name), bytes).unwrap();
+        self.path(name)
+    }
+
+    /// The names of everything in it.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = std::fs::read_dir(&self.0)
+            .unwrap()
+            .map(|found| found.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A file in memory.
+pub(crate) fn memory(bytes: &[u8]) -> File {
+    // SAFETY: a literal that ends with zero; the descriptor is new and nobody else's.
+    let mut file = unsafe { File::from_raw_fd(libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC)) };
+    file.write_all(bytes).unwrap();
+    file
+}
+
+/// Opens bytes as if they were a file of this name.
+pub(crate) fn open_bytes(name: &str, bytes: &[u8]) -> Result<Opened> {
+    open_bytes_with(name, bytes, &Options::default())
+}
+
+pub(crate) fn open_bytes_with(name: &str, bytes: &[u8], options: &Options) -> Result<Opened> {
+    open_file(memory(bytes), Path::new(name), options)
+}
+
+/// What is wrong with these bytes.
+pub(crate) fn refused(name: &str, bytes: &[u8]) -> Error {
+    open_bytes(name, bytes).err().unwrap_or_else(|| panic!("{name} was accepted"))
+}
+
+pub(crate) fn read(opened: &Opened, entry: &Entry, threads: usize) -> Result<Vec<u8>> {
+    let mut out = vec![MaybeUninit::new(0xAA); entry.bytes() as usize];
+    opened.read_into(entry, &mut out, threads)?;
+    // SAFETY: initialised from the beginning.
+    Ok(out.iter().map(|byte| unsafe { byte.assume_init() }).collect())
+}
+
+/// The bytes by every way there is to come by them, which must all agree.
+pub(crate) fn read_every_way(opened: &Opened, entry: &Entry) -> Vec<u8> {
+    let bytes = read(opened, entry, 1).unwrap();
+    assert_eq!(read(opened, entry, 3).unwrap(), bytes);
+    let mut stream = opened.stream(entry).unwrap();
+    let mut streamed = Vec::new();
+    for size in (1..).map(|step: usize| step * 7 % 61 + 1) {
+        let mut piece = vec![MaybeUninit::new(0); size.min(stream.left() as usize)];
+        stream.read(&mut piece).unwrap();
+        // SAFETY: initialised from the beginning.
+        streamed.extend(piece.iter().map(|byte| unsafe { byte.assume_init() }));
+        if stream.left() == 0 {
+            break;
+        }
+    }
+    assert_eq!(streamed, bytes);
+    for kind in [MapKind::ReadOnly, MapKind::CopyOnWrite] {
+        let mapped = opened.map(entry, kind);
+        assert_eq!(mapped.is_ok(), entry.is_stored());
+        if let Ok(mapped) = mapped {
+            assert!(!mapped.data().is_null());
+            // SAFETY: mapped as long as `mapped` lives.
+            let seen = unsafe { std::slice::from_raw_parts(mapped.data(), mapped.length()) };
+            assert_eq!(seen, bytes);
+        }
+    }
+    if entry.is_stored() && bytes.len() > 2 {
+        let mut some = [MaybeUninit::new(0); 2];
+        opened.read_at(entry, 1, &mut some).unwrap();
+        // SAFETY: initialised from the beginning.
+        assert_eq!(unsafe { some[1].assume_init() }, bytes[2]);
+    }
+    bytes
+}
+
+/// The elements in row-major order and this machine's byte order.
+pub(crate) fn plain(entry: &Entry, bytes: &[u8]) -> Vec<u8> {
+    let layout = entry.layout().unwrap();
+    let mut offsets = vec![0i64];
+    for (length, stride) in layout.shape().iter().zip(layout.strides()) {
+        offsets = offsets.iter().flat_map(|start| (0..*length).map(move |i| start + i * stride)).collect();
+    }
+    let (size, unit) = (entry.dtype().size(), entry.dtype().swap_unit());
+    let mut plain = Vec::new();
+    for offset in offsets {
+        for part in bytes[offset as usize..][..size].chunks(unit) {
+            match entry.order() {
+                ByteOrder::Native => plain.extend(part),
+                ByteOrder::Swapped => plain.extend(part.iter().rev()),
+            }
+        }
+    }
+    plain
+}
