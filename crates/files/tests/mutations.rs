@@ -1,0 +1,173 @@
+//! Thousands of broken files, made from right ones: none may make a reader panic, read out of bounds, or take memory that
+//! has nothing to do with the size of the file. The seeds are fixed, so that a failure can be repeated.
+//!
+//! The fuzz targets in `fuzz/` do the same for longer, and look where they are going.
+
+mod common;
+
+use common::{Folder, memory};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::mem::MaybeUninit;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tensorferry_core::DType;
+use tensorferry_files::{Dialect, Format, MapKind, Options, Spec, WriteOptions, Writer, open_file};
+
+/// Counts what one thread takes.
+struct Counting;
+
+static LARGEST: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: the system's allocator, with a look at the sizes.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LARGEST.fetch_max(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Numbers that look random.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, most: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        ((self.0 >> 33) as usize) % most.max(1)
+    }
+}
+
+fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
+    for _ in 0..=random.below(3) {
+        let at = random.below(bytes.len());
+        match random.below(8) {
+            0 => bytes.truncate(at),
+            1 if !bytes.is_empty() => bytes[at] ^= 1 << random.below(8),
+            2 if !bytes.is_empty() => bytes[at] = [0, 1, 0x7f, 0x80, 0xff, b'9', b'"', b'{'][random.below(8)],
+            3 => bytes.insert(at, random.below(256) as u8),
+            4 if !bytes.is_empty() => drop(bytes.remove(at)),
+            5 if bytes.len() > at + 8 => {
+                let value = [0, 1, u64::MAX, 1 << 63, 1 << 32, 0xffff_ffff, 100_000_000][random.below(7)];
+                let width = [2, 4, 8][random.below(3)];
+                bytes[at..at + width].copy_from_slice(&value.to_le_bytes()[..width]);
+            }
+            6 => {
+                let (from, count) = (random.below(bytes.len()), random.below(40));
+                let piece = bytes[from..bytes.len().min(from + count)].to_vec();
+                bytes.splice(at..at, piece);
+            }
+            // Digits become other digits, which keeps headers readable.
+            _ => {
+                if let Some(digit) = bytes[at..].iter().position(u8::is_ascii_digit) {
+                    bytes[at + digit] = b'0' + random.below(10) as u8;
+                }
+            }
+        }
+    }
+}
+
+/// Opens, and reads everything that can be.
+fn try_all(name: &str, bytes: &[u8], options: &Options) -> bool {
+    LARGEST.store(0, Ordering::Relaxed);
+    let opened = open_file(memory(bytes), Path::new(name), options);
+    let largest = LARGEST.load(Ordering::Relaxed);
+    assert!(largest <= 1 << 20 | bytes.len() * 16, "{largest} bytes at once for a file of {}", bytes.len());
+    let Ok(opened) = opened else { return false };
+    for entry in opened.entries() {
+        assert!(entry.layout().unwrap().bytes() as u64 == entry.bytes());
+        if entry.is_stored() && opened.format() != Format::SafetensorsIndex {
+            assert!(entry.offset().unwrap() + entry.bytes() <= bytes.len() as u64);
+        }
+        if entry.bytes() > 1 << 24 {
+            continue;
+        }
+        let mut out = vec![MaybeUninit::new(0u8); entry.bytes() as usize];
+        let _ = opened.read_into(entry, &mut out, 1);
+        for kind in [MapKind::ReadOnly, MapKind::CopyOnWrite] {
+            if let Ok(mapped) = opened.map(entry, kind) {
+                // SAFETY: mapped as long as `mapped` lives.
+                let seen = unsafe { std::slice::from_raw_parts(mapped.data(), mapped.length()) };
+                assert_eq!(seen.len() as u64, entry.bytes());
+                std::hint::black_box(seen.iter().fold(0u8, |sum, byte| sum ^ byte));
+            }
+        }
+    }
+    true
+}
+
+fn written(format: Format, specs: &[Spec], options: WriteOptions) -> Vec<u8> {
+    let folder = Folder::new();
+    let mut writer = Writer::create(folder.path("x"), format, specs, options).unwrap();
+    for (number, spec) in specs.iter().enumerate() {
+        writer.put(number, &vec![number as u8; spec.layout().unwrap().bytes()]).unwrap();
+    }
+    writer.finish().unwrap();
+    std::fs::read(folder.path("x")).unwrap()
+}
+
+/// Two thousand mutations of each seed; how many were still accepted.
+fn batter(name: &str, seeds: &[Vec<u8>], options: &Options) {
+    let mut random = Random(0x7e4507);
+    for seed in seeds {
+        assert!(try_all(name, seed, options), "the seed itself");
+        for _ in 0..2000 {
+            let mut bytes = seed.clone();
+            mutate(&mut bytes, &mut random);
+            try_all(name, &bytes, options);
+        }
+    }
+}
+
+fn several() -> Vec<Spec> {
+    vec![
+        Spec::new("a", DType::Float32, &[2, 3]),
+        Spec::new("b/c", DType::Complex128, &[2]),
+        Spec::new("d", DType::Int8, &[]),
+        Spec::new("e", DType::BFloat16, &[0, 4]),
+    ]
+}
+
+fn options(format: Format) -> Options {
+    Options { format: Some(format), ..Options::default() }
+}
+
+// One test for all: what the others take would be counted too.
+#[test]
+fn broken_files_break_nothing() {
+    let default = WriteOptions::default;
+    let npy: Vec<_> =
+        several().iter().map(|spec| written(Format::Npy, std::slice::from_ref(spec), default())).collect();
+    batter("x.npy", &npy, &options(Format::Npy));
+    let deflate = WriteOptions { compression: Some(6), ..default() };
+    let npz = [written(Format::Npz, &several(), default()), written(Format::Npz, &several(), deflate)];
+    batter("x.npz", &npz, &options(Format::Npz));
+    let metadata = WriteOptions { metadata: vec![("k".to_owned(), "v".to_owned())], ..default() };
+    let safetensors =
+        [written(Format::Safetensors, &several(), metadata), written(Format::Safetensors, &[], default())];
+    batter("x.safetensors", &safetensors, &options(Format::Safetensors));
+    let mut protos = vec![
+        // TensorFlow: int32 of shape 5 from two values; ONNX: two doubles, not packed.
+        b"\x08\x03\x12\x04\x12\x02\x08\x05\x3a\x02\x01\x02".to_vec(),
+        b"\x08\x02\x10\x0b\x51\0\0\0\0\0\0\xf0\x3f\x51\0\0\0\0\0\0\xf0\x3f".to_vec(),
+    ];
+    for dialect in [Dialect::Onnx, Dialect::TensorFlow] {
+        let spec = Spec::new("x", DType::Float32, &[2, 3]);
+        protos.push(written(Format::TensorProto, &[spec], WriteOptions { dialect, ..default() }));
+    }
+    batter("x.pb", &protos, &options(Format::TensorProto));
+
+    let folder = Folder::new();
+    folder.put("1.safetensors", &safetensors[0]);
+    let path = folder.path("x.json");
+    let index = br#"{"metadata": {"total_size": 60}, "weight_map": {"a": "1.safetensors", "d": "1.safetensors", "e": "1.safetensors", "b/c": "1.safetensors"}}"#;
+    folder.put("x.json", index);
+    batter(path.to_str().unwrap(), &[index.to_vec()], &options(Format::SafetensorsIndex));
+}

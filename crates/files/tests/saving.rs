@@ -1,0 +1,300 @@
+//! Saving is all or nothing.
+
+mod common;
+
+use common::Folder;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use tensorferry_core::{ByteOrder, DType, ErrorKind, Result};
+use tensorferry_files::{Dialect, Format, Options, Spec, WriteOptions, Writer, open};
+
+fn spec(name: &str) -> Spec {
+    Spec::new(name, DType::UInt8, &[4])
+}
+
+fn writer(path: &Path, format: Format) -> Result<Writer> {
+    Writer::create(path, format, &[spec("a")], WriteOptions::default())
+}
+
+fn save(path: &Path, byte: u8) -> Result<()> {
+    let mut writer = writer(path, Format::Raw)?;
+    writer.put(0, &[byte; 4])?;
+    writer.finish()
+}
+
+const WRITTEN: [Format; 5] =
+    [Format::Npy, Format::Npz, Format::Safetensors, Format::TensorProto, Format::Raw];
+
+#[test]
+fn a_dropped_writer_leaves_nothing() {
+    let folder = Folder::new();
+    for format in WRITTEN {
+        let mut writer = writer(&folder.path("x"), format).unwrap();
+        writer.begin(0).unwrap();
+        writer.write(&[1, 2]).unwrap();
+        drop(writer);
+        assert_eq!(folder.names(), [""; 0], "{format}");
+    }
+}
+
+#[test]
+fn the_old_file_stays_until_the_end() {
+    let folder = Folder::new();
+    let path = folder.put("x", b"old");
+    let mut writer = writer(&path, Format::Raw).unwrap();
+    writer.put(0, &[1; 4]).unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), b"old");
+    writer.finish().unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), [1; 4]);
+    assert_eq!(folder.names(), ["x"]);
+}
+
+#[test]
+fn a_reader_keeps_the_version_that_it_opened() {
+    let folder = Folder::new();
+    let path = folder.path("x.bin");
+    save(&path, 1).unwrap();
+    let options = Options { dtype: Some(DType::UInt8), ..Options::default() };
+    let opened = open(&path, &options).unwrap();
+    save(&path, 2).unwrap();
+    assert_eq!(common::read_every_way(&opened, &opened.entries()[0]), [1; 4]);
+    let opened = open(&path, &options).unwrap();
+    assert_eq!(common::read_every_way(&opened, &opened.entries()[0]), [2; 4]);
+}
+
+#[test]
+fn too_few_bytes_are_noticed() {
+    let folder = Folder::new();
+    for format in WRITTEN {
+        let mut writer = writer(&folder.path("x"), format).unwrap();
+        writer.begin(0).unwrap();
+        writer.write(&[1; 3]).unwrap();
+        let error = writer.finish().unwrap_err();
+        assert!(error.fact().contains("3 bytes have come, and 4 were promised"), "{error}");
+        assert_eq!(folder.names(), [""; 0], "{format}");
+    }
+}
+
+#[test]
+fn too_many_bytes_are_noticed_and_spoil_the_file() {
+    let folder = Folder::new();
+    for format in WRITTEN {
+        let mut writer = writer(&folder.path("x"), format).unwrap();
+        writer.begin(0).unwrap();
+        writer.write(&[1; 4]).unwrap();
+        assert!(writer.write(&[1]).unwrap_err().fact().contains("5 bytes have come"));
+        assert!(writer.finish().is_err());
+        assert_eq!(folder.names(), [""; 0], "{format}");
+    }
+}
+
+#[test]
+fn tensors_that_never_come_or_come_twice_are_noticed() {
+    let folder = Folder::new();
+    for format in [Format::Npz, Format::Safetensors] {
+        let make = || {
+            Writer::create(folder.path("x"), format, &[spec("a"), spec("b")], WriteOptions::default())
+                .unwrap()
+        };
+        let mut writer = make();
+        assert!(writer.write(&[1]).unwrap_err().fact().contains("no tensor was begun"));
+        writer.put(1, &[1; 4]).unwrap();
+        assert!(writer.begin(1).unwrap_err().fact().contains("begun before"));
+        assert!(writer.begin(2).unwrap_err().fact().contains("no tensor 2"));
+        assert!(writer.finish().unwrap_err().fact().contains("\"a\" was announced"));
+        let mut writer = make();
+        writer.begin(0).unwrap();
+        assert!(writer.begin(1).unwrap_err().fact().contains("0 bytes have come"));
+    }
+    assert_eq!(folder.names(), [""; 0]);
+}
+
+#[test]
+fn permissions_are_kept() {
+    let folder = Folder::new();
+    let path = folder.put("x", b"old");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+    save(&path, 1).unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o640);
+}
+
+#[test]
+fn a_new_file_has_the_permissions_of_any_new_file() {
+    let folder = Folder::new();
+    save(&folder.path("ours"), 1).unwrap();
+    folder.put("other", b"");
+    let mode = |name: &str| std::fs::metadata(folder.path(name)).unwrap().mode();
+    assert_eq!(mode("ours"), mode("other"));
+}
+
+#[test]
+fn a_file_that_may_not_be_written_is_not_replaced() {
+    let folder = Folder::new();
+    let path = folder.put("x", b"old");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o444)).unwrap();
+    // SAFETY: asks who runs this.
+    if unsafe { libc::geteuid() } == 0 {
+        // Root may write anything.
+        return;
+    }
+    let error = save(&path, 1).unwrap_err();
+    assert_eq!((error.kind(), error.errno()), (ErrorKind::FileFailed, Some(libc::EACCES)));
+    assert_eq!(std::fs::read(&path).unwrap(), b"old");
+}
+
+#[test]
+fn what_a_link_points_to_is_replaced() {
+    let folder = Folder::new();
+    std::fs::create_dir(folder.path("sub")).unwrap();
+    symlink("sub/target", folder.path("one")).unwrap();
+    symlink("one", folder.path("two")).unwrap();
+    for byte in [1, 2] {
+        // The first time it points to nothing.
+        save(&folder.path("two"), byte).unwrap();
+        assert_eq!(std::fs::read(folder.path("sub/target")).unwrap(), [byte; 4]);
+        assert!(std::fs::symlink_metadata(folder.path("two")).unwrap().is_symlink());
+    }
+    symlink("loop", folder.path("loop")).unwrap();
+    assert_eq!(save(&folder.path("loop"), 1).unwrap_err().errno(), Some(libc::ELOOP));
+}
+
+#[test]
+fn targets_that_are_no_files_are_refused() {
+    let folder = Folder::new();
+    assert!(save(&folder.0, 1).unwrap_err().fact().contains("no regular file"));
+    assert!(save(Path::new("/dev/null"), 1).unwrap_err().fact().contains("no regular file"));
+    let error = save(&folder.path("missing/x"), 1).unwrap_err();
+    assert_eq!((error.kind(), error.errno()), (ErrorKind::FileFailed, Some(libc::ENOENT)));
+}
+
+#[test]
+fn the_longest_name_can_be_saved() {
+    let folder = Folder::new();
+    let name = "x".repeat(255);
+    save(&folder.path(&name), 1).unwrap();
+    save(&folder.path(&name), 2).unwrap();
+    assert_eq!(folder.names(), [name]);
+}
+
+#[test]
+fn a_full_disk_leaves_the_old_file() {
+    // A limit on the size of files stands in for the disk; it is for a process of its own.
+    if std::env::var_os("TENSORFERRY_FULL").is_none() {
+        let status = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "a_full_disk_leaves_the_old_file"])
+            .env("TENSORFERRY_FULL", "1")
+            .output()
+            .unwrap();
+        assert!(status.status.success(), "{}", String::from_utf8_lossy(&status.stdout));
+        assert!(!String::from_utf8_lossy(&status.stderr).contains("ZipWriter"));
+        return;
+    }
+    let folder = Folder::new();
+    let path = folder.put("x", b"old");
+    let limit = libc::rlimit { rlim_cur: 1 << 20, rlim_max: 1 << 20 };
+    // SAFETY: this process is for this test alone; past the limit it wants an error and no signal.
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+        assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
+    }
+    for format in WRITTEN {
+        let large = Spec::new("a", DType::UInt8, &[4 << 20]);
+        let options = WriteOptions { threads: 2, ..WriteOptions::default() };
+        let mut writer = Writer::create(&path, format, &[large], options).unwrap();
+        let error = writer.put(0, &vec![1; 4 << 20]).unwrap_err();
+        assert_eq!((error.kind(), error.errno()), (ErrorKind::FileFailed, Some(libc::EFBIG)), "{format}");
+        assert!(writer.finish().is_err());
+        assert_eq!(std::fs::read(&path).unwrap(), b"old");
+        assert_eq!(folder.names(), ["x"]);
+    }
+}
+
+#[test]
+fn a_killed_process_leaves_the_old_file() {
+    if let Some(path) = std::env::var_os("TENSORFERRY_KILLED") {
+        let mut writer = writer(Path::new(&path), Format::Npy).unwrap();
+        writer.put(0, &[1; 4]).unwrap();
+        // SAFETY: ends this process, which is for this test alone.
+        unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+    }
+    let folder = Folder::new();
+    let path = folder.put("x.npy", b"old");
+    let status = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_killed_process_leaves_the_old_file"])
+        .env("TENSORFERRY_KILLED", &path)
+        .output()
+        .unwrap();
+    assert!(!status.status.success());
+    assert_eq!(std::fs::read(&path).unwrap(), b"old");
+    let names = folder.names();
+    // File systems without nameless files keep the hidden one.
+    assert!(
+        names == ["x.npy"] || names.iter().all(|name| name == "x.npy" || name.starts_with(".tensorferry-"))
+    );
+}
+
+#[test]
+fn readers_see_one_version_while_writers_replace_it() {
+    let folder = Folder::new();
+    let path = folder.path("x.npy");
+    let write = |byte: u8| {
+        let spec = Spec::new("", DType::UInt8, &[70_000]);
+        let options = WriteOptions { durable: false, ..WriteOptions::default() };
+        let mut writer = Writer::create(&path, Format::Npy, &[spec], options).unwrap();
+        writer.put(0, &vec![byte; 70_000]).unwrap();
+        writer.finish().unwrap();
+    };
+    write(0);
+    std::thread::scope(|scope| {
+        for byte in [1, 2] {
+            let write = &write;
+            scope.spawn(move || (0..100).for_each(|_| write(byte)));
+        }
+        for _ in 0..200 {
+            let opened = open(&path, &Options::default()).unwrap();
+            let bytes = common::read(&opened, &opened.entries()[0], 1).unwrap();
+            assert!(bytes.iter().all(|&byte| byte == bytes[0]));
+        }
+    });
+    assert_eq!(folder.names(), ["x.npy"]);
+}
+
+#[test]
+fn what_a_format_cannot_hold_is_refused_before_anything_is_written() {
+    let folder = Folder::new();
+    let path = folder.path("x");
+    let fails = |format: Format, specs: &[Spec], options: WriteOptions| {
+        let error = Writer::create(&path, format, specs, options).unwrap_err();
+        assert!(error.hint().is_some(), "{error}");
+        assert_eq!(folder.names(), [""; 0]);
+        error
+    };
+    let default = WriteOptions::default;
+    let big = Spec { order: ByteOrder::Swapped, ..Spec::new("a", DType::Float32, &[2]) };
+    let fortran = Spec { fortran: true, ..Spec::new("a", DType::Float32, &[2, 2]) };
+    for format in [Format::Safetensors, Format::TensorProto] {
+        assert!(fails(format, std::slice::from_ref(&big), default()).fact().contains("big-endian"));
+        assert!(fails(format, std::slice::from_ref(&fortran), default()).fact().contains("Fortran"));
+    }
+    for format in [Format::Npz, Format::Safetensors] {
+        assert!(fails(format, &[spec("a"), spec("a")], default()).fact().contains("two tensors"));
+    }
+    for format in [Format::Npy, Format::TensorProto, Format::Raw] {
+        assert!(fails(format, &[spec("a"), spec("b")], default()).fact().contains("holds one tensor"));
+    }
+    for name in ["", "../a", "/a", "a\\b"] {
+        fails(Format::Npz, &[spec(name)], default());
+    }
+    fails(Format::Safetensors, &[spec("__metadata__")], default());
+    let twice = vec![("k".to_owned(), "1".to_owned()), ("k".to_owned(), "2".to_owned())];
+    fails(Format::Safetensors, &[spec("a")], WriteOptions { metadata: twice, ..default() });
+    fails(Format::SafetensorsIndex, &[spec("a")], default());
+    fails(Format::Npy, &[Spec::new("", DType::Int8, &[1; 65])], default());
+    fails(Format::TensorProto, &[Spec::new("", DType::Float6E2M3Fn, &[1])], default());
+    fails(
+        Format::TensorProto,
+        &[Spec::new("", DType::UInt8, &[1 << 31])],
+        WriteOptions { dialect: Dialect::TensorFlow, ..default() },
+    );
+    assert!(Writer::create(&path, Format::Npy, &[Spec::new("", DType::Int8, &[-1])], default()).is_err());
+}
