@@ -134,9 +134,13 @@ mod tests {
 
     #[test]
     fn a_place_goes_in_front_and_the_rest_stays() {
-        let error = Error::new(ErrorKind::FileFailed, "it is not there").with_hint("look").with_errno(Some(2));
+        let error =
+            Error::new(ErrorKind::FileFailed, "it is not there").with_hint("look").with_errno(Some(2));
         let error = error.at("x.npy");
-        assert_eq!((error.fact(), error.hint(), error.errno()), ("x.npy: it is not there", Some("look"), Some(2)));
+        assert_eq!(
+            (error.fact(), error.hint(), error.errno()),
+            ("x.npy: it is not there", Some("look"), Some(2))
+        );
     }
 
     #[test]

@@ -116,7 +116,7 @@ fn check_count(
     let parts = parts(spec.dtype);
     let wanted = bytes / spec.dtype.size() as u64 * parts;
     let repeats = dialect == Dialect::TensorFlow && count < wanted;
-    if (count != wanted && !repeats) || count % parts != 0 {
+    if (count != wanted && !repeats) || !count.is_multiple_of(parts) {
         return Err(bad(format!(
             "{} of shape {:?} takes {wanted} values, and there are {count}",
             spec.dtype, spec.shape
@@ -284,8 +284,8 @@ impl Values {
                 | (Written::Four, Wire::Fixed32(_))
                 | (Written::Eight, Wire::Fixed64(_)) => 1,
                 (Written::One, Wire::Bytes(range)) => range.length,
-                (Written::Four, Wire::Bytes(range)) if range.length % 4 == 0 => range.length / 4,
-                (Written::Eight, Wire::Bytes(range)) if range.length % 8 == 0 => range.length / 8,
+                (Written::Four, Wire::Bytes(range)) if range.length.is_multiple_of(4) => range.length / 4,
+                (Written::Eight, Wire::Bytes(range)) if range.length.is_multiple_of(8) => range.length / 8,
                 (Written::Varint, Wire::Bytes(range)) => {
                     let mut numbers = Walker::new(source.clone(), range);
                     let mut count = 0;

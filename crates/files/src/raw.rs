@@ -14,7 +14,7 @@ pub(crate) fn open(source: &Source, options: &Options) -> Result<Entry> {
     let length = source.length();
     let shape = match &options.shape {
         Some(shape) => shape.clone(),
-        None if length % dtype.size() as u64 == 0 => vec![(length / dtype.size() as u64) as i64],
+        None if length.is_multiple_of(dtype.size() as u64) => vec![(length / dtype.size() as u64) as i64],
         None => {
             return Err(bad(format!("its {length} bytes are no whole number of {dtype}"))
                 .with_hint("pass the dtype that it was written with"));

@@ -161,6 +161,11 @@ fn entry(name: &str, info: &TensorInfo, carries: Option<&str>, place: Place) -> 
         info.shape.iter().map(|&length| dimension(length as u64)).collect::<Result<Vec<i64>>>()?;
     let word = info.dtype.to_string();
     let Some(stored) = DType::from_safetensors_name(&word) else {
+        let count = info.shape.iter().try_fold(1usize, |count, &length| count.checked_mul(length));
+        let bits = count.and_then(|count| count.checked_mul(info.dtype.bitsize()));
+        if bits.is_none_or(|bits| !bits.is_multiple_of(8) || bits as u64 / 8 != bytes) {
+            return Err(bad(format!("{word} of shape {:?} does not take {bytes} bytes", info.shape)));
+        }
         return Err(unsupported(
             format!("the tensor {} is {word}, whose elements share bytes", quoted(name)),
             "read it with the safetensors package",

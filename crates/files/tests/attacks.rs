@@ -1,5 +1,7 @@
 //! Files that lie, one test for each lie. Those of .npy headers are with the parser.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod common;
 
 use common::{Folder, open_bytes, open_bytes_with, read, refused};
@@ -442,6 +444,14 @@ fn safetensors_of_packed_types_are_skipped() {
     assert_eq!((opened.entries().len(), opened.skipped()[0].0.as_str()), (1, "a"));
     let error = opened.entry("a").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnsupportedDType);
+}
+
+#[test]
+fn safetensors_of_packed_types_with_a_wrong_size() {
+    for (shape, end) in [("[4]", 3), ("[3]", 2), ("[3]", 1), ("[9223372036854775807,3]", 2)] {
+        let fact = unsafe_fact(&[tensor("a", "F4", shape, 0, end)], &vec![0; end as usize]);
+        assert!(fact.contains("does not take"), "{fact}");
+    }
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Files written by other programs (`tests/files/make_corpus.py`) are read exactly.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod common;
 
 use common::{plain, read_every_way};

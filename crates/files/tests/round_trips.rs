@@ -1,5 +1,7 @@
 //! What is written is read back, over types, shapes, orders and formats.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod common;
 
 use common::{Folder, read_every_way};

@@ -1,5 +1,10 @@
 //! What the tests of this crate share.
-#![expect(dead_code, reason = "each test file uses some of it")]
+#![expect(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests; each file uses some of them"
+)]
 
 use std::fs::File;
 use std::io::Write;

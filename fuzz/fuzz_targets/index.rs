@@ -1,0 +1,33 @@
+//! Any bytes as an index, beside one safetensors file. The index names no file but that one, or is refused.
+#![no_main]
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use tensorferry_core::DType;
+use tensorferry_files::{Format, Options, Spec, WriteOptions, Writer, open_file};
+
+/// A folder with one file, `1`, that has the tensors `a` and `b`; and an index for its place.
+fn folder() -> &'static PathBuf {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let folder = std::env::temp_dir().join(format!("tensorferry-fuzz-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let specs = [Spec::new("a", DType::UInt8, &[3]), Spec::new("b", DType::Float32, &[2])];
+        let options = WriteOptions { durable: false, ..WriteOptions::default() };
+        let mut writer = Writer::create(folder.join("1"), Format::Safetensors, &specs, options).expect("a writer");
+        writer.put(0, &[1; 3]).expect("bytes");
+        writer.put(1, &[2; 8]).expect("bytes");
+        writer.finish().expect("a file");
+        std::fs::write(folder.join("index.json"), "").expect("a file");
+        folder
+    })
+}
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let options = Options { format: Some(Format::SafetensorsIndex), ..Options::default() };
+    let path = folder().join("index.json");
+    if let Ok(opened) = open_file(tensorferry_fuzz::memory(bytes), &path, &options) {
+        assert!(opened.entries().iter().all(|entry| ["a", "b"].contains(&entry.name())));
+        tensorferry_fuzz::read(&opened);
+    }
+});
