@@ -9,10 +9,14 @@ what did happen.
 
 from tensorferry import tf1
 from tensorferry._native import (
+    BadFile,
     Cancelled,
     CopyRequired,
     DeviceFailed,
     FerryError,
+    File,
+    FileFailed,
+    FileTensor,
     FrameworkInfo,
     FrameworkMissing,
     FrameworkRefused,
@@ -41,12 +45,17 @@ from tensorferry._native import (
     trace,
     trim,
 )
+from tensorferry.files import inspect, load, save
 
 __all__ = [
+    "BadFile",
     "Cancelled",
     "CopyRequired",
     "DeviceFailed",
     "FerryError",
+    "File",
+    "FileFailed",
+    "FileTensor",
     "FrameworkInfo",
     "FrameworkMissing",
     "FrameworkRefused",
@@ -66,10 +75,13 @@ __all__ = [
     "UnsupportedLayout",
     "__version__",
     "frameworks",
+    "inspect",
+    "load",
     "memory",
     "plan",
     "register",
     "register_tree",
+    "save",
     "start",
     "tf1",
     "to",

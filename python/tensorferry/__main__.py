@@ -1,8 +1,17 @@
-"""`python -m tensorferry` is the command `tensorferry`."""
+"""`python -m tensorferry` is the command `tensorferry`, which is this module's `main` too."""
 
 import sys
 
-from tensorferry.cli import main
+
+def main() -> int:
+    """Runs the command line; the exit code."""
+    try:
+        # Here, so that Ctrl-C is quiet while the libraries are loaded as well.
+        from tensorferry import cli
+    except KeyboardInterrupt:
+        return 130
+    return cli.main()
+
 
 if __name__ == "__main__":
     sys.exit(main())

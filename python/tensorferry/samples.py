@@ -1,10 +1,13 @@
 """Tensors to try things on: random values in any framework, layout, type and place.
 
 Each is made by the framework's own constructor, in memory of its own, so that what is then carried
-is what users have.
+is what users have. NumPy's arrays begin at multiples of 64 bytes, as the other frameworks' tensors
+do: where NumPy itself puts them is the luck of its allocator, and decides what can be shared.
 """
 
 import importlib
+import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +15,9 @@ import ml_dtypes
 import numpy as np
 
 import tensorferry as ferry
+from tensorferry import machine
+
+ALIGNMENT = 64
 
 # In an order in which one process can import them: Paddle and PyTorch crash after TensorFlow.
 FRAMEWORKS = ("numpy", "torch", "paddle", "cupy", "jax", "mlx", "tensorflow")
@@ -61,6 +67,18 @@ def values(shape: Sequence[int], dtype: str, *, seed: int = 0) -> np.ndarray[Any
     return random.standard_normal(shape, dtype=np.float32).astype(kind)
 
 
+def aligned(shape: Sequence[int], kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """An array of zeros that begins at a multiple of 64; its pages are not touched."""
+    size = math.prod(shape) * kind.itemsize
+    if size + ALIGNMENT > machine.free_memory() * 0.9:
+        raise ferry.OutOfMemory(
+            f"a tensor of {size} bytes is more than the free memory\nhint: write a smaller shape"
+        )
+    room = np.zeros(size + ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % ALIGNMENT
+    return room[start : start + size].view(kind).reshape(shape)
+
+
 def make(
     framework: str,
     shape: Sequence[int],
@@ -68,16 +86,23 @@ def make(
     dtype: str = "float32",
     layout: str = "dense",
     device: str = "cpu",
-    seed: int = 0,
+    seed: int | None = 0,
 ) -> Any:
-    """A tensor of a framework, with random values."""
+    """A tensor of a framework, with random values; with zeros where there is no seed."""
+    if not re.fullmatch(r"cpu|cuda(:\d{1,3})?", device):
+        raise ferry.InvalidArgument(
+            f"no device is called {device!r}\nhint: write cpu, cuda or cuda:1"
+        )
     if layout not in LAYOUTS:
         raise ferry.InvalidArgument(
             f"no layout is called {layout!r}\nhint: write one of {', '.join(LAYOUTS)}"
         )
     load(framework)
     base = _base_shape(tuple(shape), layout)
-    dense = _dense(framework, values(base, dtype, seed=seed), dtype, device)
+    array = aligned(base, numpy_dtype(dtype))
+    if seed is not None:
+        array[...] = values(base, dtype, seed=seed)
+    dense = _placed(framework, array, dtype, device)
     try:
         return _laid_out(framework, dense, tuple(shape), layout)
     except (TypeError, ValueError, IndexError) as error:
@@ -118,6 +143,27 @@ def _laid_out(framework: str, x: Any, shape: tuple[int, ...], layout: str) -> An
             x.expand(shape) if framework in ("torch", "paddle") else module.broadcast_to(x, shape)
         )
     return x[::-1]
+
+
+def _placed(framework: str, array: np.ndarray[Any, Any], dtype: str, device: str) -> Any:
+    """The framework's own copy of an array, on the device and nowhere else."""
+    try:
+        made = _dense(framework, array, dtype, device)
+    except (RuntimeError, AssertionError, ValueError) as error:
+        if isinstance(error, ferry.FerryError) or device == "cpu":
+            raise
+        words = " ".join(str(error).split())
+        raise ferry.UnsupportedDevice(
+            f"{framework} has no {device} here: {words}"
+            "\nhint: tensorferry doctor shows what there is"
+        ) from error
+    found = ferry.plan(made, framework).source_device
+    if found.partition(":")[0] != device.partition(":")[0]:
+        raise ferry.UnsupportedDevice(
+            f"{framework} puts {dtype} on {found} when it is asked for {device}"
+            "\nhint: tensorferry doctor shows what there is"
+        )
+    return made
 
 
 def _dense(framework: str, array: np.ndarray[Any, Any], dtype: str, device: str) -> Any:

@@ -147,14 +147,18 @@ def test_what_a_framework_cannot_hold_is_no_failure():
     assert cell["hint"]
 
 
-def test_an_absent_framework_is_no_failure(tmp_path):
+def test_an_absent_framework_is_no_failure_unless_it_was_asked_for(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['torch'] = None\n")
     # A folder without code is no framework either, and hides none.
     (tmp_path / "mlx").mkdir()
     (tmp_path / "mlx" / "readme").write_text("no code")
     if not importlib.util.find_spec("cupy"):
         (tmp_path / "cupy").mkdir()
-    found = report("--frameworks", "numpy,torch,cupy", code=0, paths=(tmp_path,))
+    done = doctor("--json", "--frameworks", "numpy,torch,cupy", paths=(tmp_path,))
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: not installed: torch")
+    found = json.loads(done.stdout)
+    assert found["healthy"]
     assert states(found).items() >= {"numpy": "works", "torch": "absent"}.items()
     if not importlib.util.find_spec("cupy"):
         assert states(found)["cupy"] == "absent"

@@ -11,7 +11,7 @@ from support.results import KEY, timed
 
 import tensorferry as ferry
 from tensorferry import report
-from tensorferry.report import findings, groups, reading, scale
+from tensorferry.report import bundles, findings, groups, reading, scale
 
 
 def only(*rows: dict) -> list[groups.Group]:
@@ -139,6 +139,26 @@ def test_limits_belong_to_the_places_that_they_limit():
     assert [group.limit for group in reading.read(made)] == [None, None]
 
 
+def test_what_all_groups_have_in_common_is_said_once():
+    found = reading.read(results.sample())
+    assert bundles.common(found) == ["float32"]
+    assert [bundle.details for bundle in bundles.bundles(found)] == [
+        ("cpu", "dense"),
+        ("cpu", "transposed"),
+        ("cpu to cuda", "dense"),
+    ]
+    assert bundles.common(found[:1]) == ["cpu", "float32", "dense"]
+    assert bundles.common([]) == bundles.bundles([]) == []
+
+
+def test_very_many_groups_are_taken_together_by_their_ends():
+    found = bundles.bundles(reading.read(results.crowd()))
+    assert [len(bundle.groups) for bundle in found] == [5] * 12
+    assert found[1].way.name == "NumPy to JAX"
+    assert found[1].details == ("cpu", "5 conversions")
+    assert (found[1].link, len(found[1].comparisons)) == ("#g5", 10)
+
+
 @pytest.mark.parametrize(
     ("ours", "native", "verdict"),
     [
@@ -205,6 +225,11 @@ def test_the_headline_says_the_finding():
     )
 
 
+def test_the_headline_counts_one_as_one():
+    sample = findings.headline(reading.read(results.sample())).replace(scale.GAP, " ")
+    assert sample.endswith("; 1 of 3 conversions shares memory.")
+
+
 def test_the_headline_fits_what_there_is():
     ours = timed(1e-6, ours=True)
     end = "the best native way; the conversion shares memory."
@@ -217,7 +242,8 @@ def test_the_headline_fits_what_there_is():
     assert headline(timed(1e-6)) == headline() == "ferry.to was not measured."
     slower = [timed(2e-6, ours=True, size=8192, shares=False), timed(1e-6, size=8192)]
     assert headline(ours, timed(3e-6), *slower) == (
-        "ferry.to is 0.50 to 3.0 times as fast as the best native way; the conversion copies."
+        "ferry.to is 0.50 to 3.0 times as fast as the best native way; "
+        "the conversion shares memory at some sizes."
     )
 
 

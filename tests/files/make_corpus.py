@@ -4,8 +4,9 @@ Run by hand, in an environment with numpy, ml_dtypes, torch, jax, tensorflow, sa
 
     python tests/files/make_corpus.py
 
-`expected.json` has for every file its tensors: name, dtype, shape, and the bytes in row-major order and little-endian, in
-hexadecimal; or, for a file that must be refused, a word of the reason. The Rust test `crates/files/tests/corpus.rs` reads all of it.
+`expected.json` has for every file its tensors: name, dtype, shape, and the bytes in row-major order
+and little-endian, in hexadecimal; or, for a file that must be refused, a word of the reason. The
+Rust test `crates/files/tests/corpus.rs` reads all of it.
 """
 
 import io
@@ -46,11 +47,19 @@ def described(name, array):
     little = np.ascontiguousarray(array).reshape(array.shape)
     if little.dtype.byteorder == ">":
         little = little.astype(little.dtype.newbyteorder("<"))
-    return {"name": name, "dtype": array.dtype.newbyteorder("=").name, "shape": list(array.shape), "bytes": little.tobytes().hex()}
+    return {
+        "name": name,
+        "dtype": array.dtype.newbyteorder("=").name,
+        "shape": list(array.shape),
+        "bytes": little.tobytes().hex(),
+    }
 
 
 def keep(file, tensors, **options):
-    EXPECTED[file] = {"tensors": [described(name, array) for name, array in tensors.items()], **options}
+    EXPECTED[file] = {
+        "tensors": [described(name, array) for name, array in tensors.items()],
+        **options,
+    }
 
 
 def put(file, data, tensors, **options):
@@ -71,7 +80,11 @@ def numpy_files():
             stream = io.BytesIO()
             array = values("float32", shape)
             np.lib.format.write_array(stream, array, version=version)
-            put(f"numpy-version{version[0]}-{'x'.join(map(str, shape))}.npy", stream.getvalue(), {"": array})
+            put(
+                f"numpy-version{version[0]}-{'x'.join(map(str, shape))}.npy",
+                stream.getvalue(),
+                {"": array},
+            )
     array = values("float32").astype(ml_dtypes.bfloat16)
     np.save(CORPUS / "numpy-bfloat16.npy", array)
     keep("numpy-bfloat16.npy", {"": array})
@@ -107,7 +120,12 @@ class Unseekable(io.RawIOBase):
 
 
 def npz_files():
-    tensors = {"a": values("float32"), "b/c": values("int64", ()), "\u00e4": values("complex128", (0, 2)), "big": values("int16").astype(">i2")}
+    tensors = {
+        "a": values("float32"),
+        "b/c": values("int64", ()),
+        "\u00e4": values("complex128", (0, 2)),
+        "big": values("int16").astype(">i2"),
+    }
     np.savez(CORPUS / "numpy-stored.npz", **tensors)
     np.savez_compressed(CORPUS / "numpy-deflated.npz", **tensors, zeros=np.zeros(50_000))
     keep("numpy-stored.npz", tensors)
@@ -119,7 +137,11 @@ def npz_files():
         pipe = Unseekable()
         save(pipe, **tensors)
         put(f"numpy-pipe-{name}.npz", bytes(pipe.data), tensors)
-    mixed = {"data": values("float64", (4,)), "format": np.array(b"csr"), "names": np.array(["x"], dtype=object)}
+    mixed = {
+        "data": values("float64", (4,)),
+        "format": np.array(b"csr"),
+        "names": np.array(["x"], dtype=object),
+    }
     np.savez(CORPUS / "numpy-mixed.npz", **mixed)
     keep("numpy-mixed.npz", {"data": mixed["data"]}, skipped=["format", "names"])
     jnp.savez(CORPUS / "jax.npz", w=jnp.arange(4, dtype="float32"), b=jnp.ones(2, jnp.bfloat16))
@@ -134,44 +156,76 @@ def npz_files():
 
 def safetensors_files():
     tensors = {dtype: values(dtype) for dtype in PLAIN if dtype not in ("complex128",)}
-    tensors |= {"empty": values("float32", (0, 3)), "scalar": values("float64", ()), "q\"\\\u4e2d\n": values("int8")}
-    safetensors.numpy.save_file(tensors, CORPUS / "safetensors-numpy.safetensors", metadata={"who": "numpy", "k\u00e4": "v"})
+    tensors |= {
+        "empty": values("float32", (0, 3)),
+        "scalar": values("float64", ()),
+        'q"\\\u4e2d\n': values("int8"),
+    }
+    safetensors.numpy.save_file(
+        tensors, CORPUS / "safetensors-numpy.safetensors", metadata={"who": "numpy", "k\u00e4": "v"}
+    )
     keep("safetensors-numpy.safetensors", tensors, metadata={"who": "numpy", "k\u00e4": "v"})
-    names = ["bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float8_e4m3fnuz", "float8_e5m2fnuz"]
+    names = [
+        "bfloat16",
+        "float8_e4m3fn",
+        "float8_e5m2",
+        "float8_e8m0fnu",
+        "float8_e4m3fnuz",
+        "float8_e5m2fnuz",
+    ]
     tensors = {}
     for name in names:
         try:
             data = torch.arange(1, 7).float().reshape(2, 3).to(getattr(torch, name))
             safetensors.torch.save({name: data})
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             print(f"safetensors cannot write {name}: {error}")
             continue
         tensors[name] = data
     safetensors.torch.save_file(tensors, CORPUS / "safetensors-torch.safetensors")
-    arrays = {k: v.view(torch.uint8).numpy().view(getattr(ml_dtypes, k)) for k, v in tensors.items()}
+    arrays = {
+        k: v.view(torch.uint8).numpy().view(getattr(ml_dtypes, k)) for k, v in tensors.items()
+    }
     keep("safetensors-torch.safetensors", arrays)
     folder = CORPUS / "sharded"
     folder.mkdir(exist_ok=True)
     one, two = {"a": values("float32"), "b": values("int8")}, {"c": values("float16")}
     safetensors.numpy.save_file(one, folder / "model-00001-of-00002.safetensors")
     safetensors.numpy.save_file(two, folder / "model-00002-of-00002.safetensors")
-    weights = {name: "model-00001-of-00002.safetensors" for name in one} | {name: "model-00002-of-00002.safetensors" for name in two}
+    weights = dict.fromkeys(one, "model-00001-of-00002.safetensors")
+    weights |= dict.fromkeys(two, "model-00002-of-00002.safetensors")
     index = {"metadata": {"total_size": 42}, "weight_map": weights}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2))
     keep("sharded/model.safetensors.index.json", one | two, metadata={"total_size": "42"})
 
 
 def tensorflow_files():
-    names = [*PLAIN, "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e4m3b11fnuz", "float8_e5m2fnuz", "int4", "uint4"]
+    names = [
+        *PLAIN,
+        "bfloat16",
+        "float8_e4m3fn",
+        "float8_e5m2",
+        "float8_e4m3fnuz",
+        "float8_e4m3b11fnuz",
+        "float8_e5m2fnuz",
+        "int4",
+        "uint4",
+    ]
     for name in names:
         dtype = np.dtype(name) if name in PLAIN else np.dtype(getattr(ml_dtypes, name))
         array = np.arange(6).reshape(2, 3).astype(dtype) if name not in PLAIN else values(name)
-        for label, data in [("array", array), ("scalar", array[1, 2]), ("same", np.full((4, 5), array[0, 2]))]:
+        for label, data in [
+            ("array", array),
+            ("scalar", array[1, 2]),
+            ("same", np.full((4, 5), array[0, 2])),
+        ]:
             data = np.asarray(data, dtype=dtype)
             for typed in (False, True):
                 try:
-                    message = tf.make_tensor_proto(data.tolist() if typed else data, dtype=dtype, shape=data.shape)
-                except Exception as error:  # noqa: BLE001
+                    message = tf.make_tensor_proto(
+                        data.tolist() if typed else data, dtype=dtype, shape=data.shape
+                    )
+                except Exception as error:
                     print(f"tensorflow cannot write {name} {label} {typed}: {type(error).__name__}")
                     continue
                 file = f"tensorflow-{name}-{label}-{'typed' if typed else 'array'}.pb"
@@ -185,16 +239,26 @@ def tensorflow_files():
 def onnx_files():
     for name in PLAIN:
         array = values(name)
-        put(f"onnx-{name}-raw.pb", numpy_helper.from_array(array, "x").SerializeToString(), {"x": array})
+        put(
+            f"onnx-{name}-raw.pb",
+            numpy_helper.from_array(array, "x").SerializeToString(),
+            {"x": array},
+        )
         code = helper.np_dtype_to_tensor_dtype(array.dtype)
         message = helper.make_tensor("x", code, array.shape, array.flatten().tolist())
         put(f"onnx-{name}-typed.pb", message.SerializeToString(), {"x": array})
-    extras = {"bfloat16": "BFLOAT16", "float8_e4m3fn": "FLOAT8E4M3FN", "float8_e4m3fnuz": "FLOAT8E4M3FNUZ"}
+    extras = {
+        "bfloat16": "BFLOAT16",
+        "float8_e4m3fn": "FLOAT8E4M3FN",
+        "float8_e4m3fnuz": "FLOAT8E4M3FNUZ",
+    }
     extras |= {"float8_e5m2": "FLOAT8E5M2", "float8_e5m2fnuz": "FLOAT8E5M2FNUZ"}
     for name, word in extras.items():
         array = np.arange(6).reshape(2, 3).astype(getattr(ml_dtypes, name))
         code = getattr(onnx.TensorProto, word)
-        message = helper.make_tensor("x", code, array.shape, array.astype("float32").flatten().tolist())
+        message = helper.make_tensor(
+            "x", code, array.shape, array.astype("float32").flatten().tolist()
+        )
         put(f"onnx-{name}-typed.pb", message.SerializeToString(), {"x": array})
         message = helper.make_tensor("x", code, array.shape, array.tobytes(), raw=True)
         put(f"onnx-{name}-raw.pb", message.SerializeToString(), {"x": array})
@@ -206,7 +270,9 @@ def onnx_files():
     message = helper.make_tensor("x", onnx.TensorProto.INT4, (3,), [1, 2, 3])
     (CORPUS / "onnx-int4.pb").write_bytes(message.SerializeToString())
     EXPECTED["onnx-int4.pb"] = {"refused": "share bytes"}
-    (CORPUS / "onnx-string.pb").write_bytes(helper.make_tensor("x", onnx.TensorProto.STRING, (1,), [b"a"]).SerializeToString())
+    (CORPUS / "onnx-string.pb").write_bytes(
+        helper.make_tensor("x", onnx.TensorProto.STRING, (1,), [b"a"]).SerializeToString()
+    )
     EXPECTED["onnx-string.pb"] = {"refused": "no tensor type"}
 
 
@@ -223,7 +289,10 @@ def main():
     tensorflow_files()
     onnx_files()
     raw_files()
-    versions = {name: sys.modules[name].__version__ for name in ["numpy", "ml_dtypes", "torch", "jax", "tensorflow", "safetensors", "onnx"]}
+    versions = {
+        name: sys.modules[name].__version__
+        for name in ["numpy", "ml_dtypes", "torch", "jax", "tensorflow", "safetensors", "onnx"]
+    }
     lines = [f" {json.dumps(file)}: {json.dumps(what)}" for file, what in sorted(EXPECTED.items())]
     text = ",\n".join([f' "versions": {json.dumps(versions)}', *lines])
     (CORPUS / "expected.json").write_text("{\n" + text + "\n}\n")

@@ -8,6 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from selenium import webdriver
+from selenium.webdriver import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import WebDriverWait
 
 CHROMIUM, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
 FLAGS = (
@@ -32,6 +36,15 @@ def chromium(profile: Path) -> Iterator[webdriver.Chrome]:
         yield browser
     finally:
         browser.quit()
+
+
+def visit(browser: webdriver.Chrome, address: str) -> None:
+    """Opens a page anew, and waits for all of it: on a busy machine the driver is too early."""
+    browser.get("about:blank")
+    browser.get_log("performance")
+    browser.get(address)
+    there = "return document.readyState === 'complete' && location.href === arguments[0]"
+    WebDriverWait(browser, 30, 0.05).until(lambda _: browser.execute_script(there, address))
 
 
 def look(
@@ -72,3 +85,23 @@ def requests(browser: webdriver.Chrome) -> list[str]:
         for event in events
         if event["method"] == "Network.requestWillBeSent"
     ]
+
+
+def every(browser: webdriver.Chrome | WebElement, selector: str) -> list[WebElement]:
+    """All elements that a selector finds."""
+    return browser.find_elements(By.CSS_SELECTOR, selector)
+
+
+def shown(browser: webdriver.Chrome | WebElement, selector: str) -> list[WebElement]:
+    """Those of them that can be seen."""
+    return [found for found in every(browser, selector) if found.is_displayed()]
+
+
+def open_everything(browser: webdriver.Chrome) -> None:
+    """Opens all that can be opened."""
+    browser.execute_script("for (const e of document.querySelectorAll('details')) e.open = true")
+
+
+def press(browser: webdriver.Chrome, *keys: str) -> None:
+    """Presses keys, wherever the focus is."""
+    ActionChains(browser, duration=0).send_keys(*keys).perform()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from itertools import permutations
 from typing import Any
 
 SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20, 1 << 30)
@@ -127,6 +128,21 @@ def many(seed: int = 5) -> dict[str, Any]:
     return result(rows, SIZES[:4])
 
 
+def crowd() -> dict[str, Any]:
+    """Sixty groups: twelve pairs, five types."""
+    frameworks = ("numpy", "torch", "jax", "tensorflow")
+    dtypes = ("float16", "float32", "float64", "int32", "uint8")
+    rows = []
+    for place, (source, target) in enumerate(permutations(frameworks, 2)):
+        for number, dtype in enumerate(dtypes):
+            key = (source, target, "cpu", "cpu", dtype, "dense")
+            for size in (4096, 8192):
+                ours, native = 1e-6 * (1 + number), 1e-6 * (1 + place)
+                rows.append(row(key, f'ferry.to(x, "{target}")', True, True, size, ours))
+                rows.append(row(key, f"{target}.from_dlpack(x)", False, True, size, native))
+    return result(rows, [4096, 8192])
+
+
 def hostile() -> dict[str, Any]:
     """The sample with markup, scripts and odd characters wherever text can be."""
     made = sample()
@@ -208,6 +224,8 @@ PAGES: dict[str, Callable[[], dict[str, Any]]] = {
     "sample": sample,
     "wide": wide,
     "many": many,
+    "crowd": crowd,
+    "many sizes": lambda: sample(sizes=[1 << power for power in range(10, 31)]),
     "one size": lambda: sample(sizes=[1 << 20]),
     "hostile": hostile,
     "empty": lambda: result([], []),

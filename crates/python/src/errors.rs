@@ -1,16 +1,16 @@
 //! Every error that Python sees, in one place.
 //!
 //! [`Failure`] is what functions of this crate return: an [`Error`] of the core, or an exception that
-//! Python code raised. The first becomes an instance of one of thirteen classes, each a `FerryError` and the
+//! Python code raised. The first becomes an instance of one of some classes, each a `FerryError` and the
 //! builtin that people expect.
 
 use pyo3::exceptions::{
-    PyBufferError, PyException, PyImportError, PyMemoryError, PyRuntimeError, PyTimeoutError, PyTypeError,
-    PyValueError,
+    PyBufferError, PyException, PyImportError, PyMemoryError, PyOSError, PyRuntimeError, PyTimeoutError,
+    PyTypeError, PyValueError,
 };
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{IntoPyDict, PyString, PyTuple, PyType};
+use pyo3::types::{IntoPyDict, PyDict, PyString, PyTuple, PyType};
 use tensorferry_core::{Error, ErrorKind};
 
 /// What went wrong.
@@ -142,7 +142,7 @@ struct Class {
     doc: &'static str,
 }
 
-const CLASSES: [Class; 14] = [
+const CLASSES: [Class; 16] = [
     Class { kind: None, name: "FerryError", doc: "What every error of tensorferry is." },
     Class {
         kind: Some(ErrorKind::NotATensor),
@@ -209,6 +209,16 @@ const CLASSES: [Class; 14] = [
         name: "TimedOut",
         doc: "A job is not done within the time that was given. Also a TimeoutError.",
     },
+    Class {
+        kind: Some(ErrorKind::BadFile),
+        name: "BadFile",
+        doc: "A file breaks the rules of its format. Also a ValueError.",
+    },
+    Class {
+        kind: Some(ErrorKind::FileFailed),
+        name: "FileFailed",
+        doc: "The system refused a file, or failed over one. Also an OSError, and of its family the one that fits.",
+    },
 ];
 
 static TYPES: PyOnceLock<Vec<Py<PyType>>> = PyOnceLock::new();
@@ -233,9 +243,11 @@ fn types(py: Python<'_>) -> PyResult<&Vec<Py<PyType>>> {
 fn builtins(py: Python<'_>, kind: ErrorKind) -> Vec<Bound<'_, PyType>> {
     match kind {
         ErrorKind::NotATensor | ErrorKind::UnsupportedDType => vec![py.get_type::<PyTypeError>()],
-        ErrorKind::UnsupportedDevice | ErrorKind::UnsupportedLayout | ErrorKind::InvalidArgument => {
-            vec![py.get_type::<PyValueError>()]
-        }
+        ErrorKind::UnsupportedDevice
+        | ErrorKind::UnsupportedLayout
+        | ErrorKind::InvalidArgument
+        | ErrorKind::BadFile => vec![py.get_type::<PyValueError>()],
+        ErrorKind::FileFailed => vec![py.get_type::<PyOSError>()],
         ErrorKind::CopyRequired => vec![py.get_type::<PyBufferError>(), py.get_type::<PyValueError>()],
         ErrorKind::OutOfMemory => vec![py.get_type::<PyMemoryError>()],
         ErrorKind::TimedOut => vec![py.get_type::<PyTimeoutError>()],
@@ -247,11 +259,35 @@ fn builtins(py: Python<'_>, kind: ErrorKind) -> Vec<Bound<'_, PyType>> {
     }
 }
 
+/// The class for what the system calls by this number: also the member of OSError's family that people expect.
+fn of_the_system<'py>(class: &Bound<'py, PyType>, errno: i32) -> PyResult<Bound<'py, PyType>> {
+    static MADE: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+    let py = class.py();
+    let family = py.get_type::<PyOSError>().call1((errno, ""))?.get_type();
+    if class.is_subclass(&family)? {
+        return Ok(class.clone());
+    }
+    let made = MADE.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
+    if let Some(known) = made.get_item(&family)? {
+        return Ok(known.cast_into()?);
+    }
+    let members = [("__module__", "tensorferry")].into_py_dict(py)?;
+    let bases = PyTuple::new(py, [class.clone(), family.clone()])?;
+    let new = py.get_type::<PyType>().call1((class.name()?, bases, members))?.cast_into::<PyType>()?;
+    made.set_item(family, &new)?;
+    Ok(new)
+}
+
 fn raise(py: Python<'_>, error: &Error) -> PyErr {
     let position = CLASSES.iter().position(|class| class.kind == Some(error.kind())).unwrap_or(0);
     let made = types(py).and_then(|types| {
-        let instance = types[position].bind(py).call1((error.to_string(),))?;
+        let class = types[position].bind(py);
+        let class = error.errno().map_or_else(|| Ok(class.clone()), |errno| of_the_system(class, errno))?;
+        let instance = class.call1((error.to_string(),))?;
         instance.setattr("hint", error.hint())?;
+        if let Some(errno) = error.errno() {
+            instance.setattr("errno", errno)?;
+        }
         Ok(PyErr::from_value(instance))
     });
     made.unwrap_or_else(|failure| failure)

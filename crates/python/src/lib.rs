@@ -11,6 +11,7 @@ mod capsule;
 mod carry;
 mod cuda_array;
 mod errors;
+mod files;
 mod frameworks;
 mod gpu;
 mod interpreter;
@@ -111,6 +112,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<report::Trip>()?;
     module.add_class::<parcel::Parcel>()?;
     module.add_class::<job::Job>()?;
+    module.add_class::<files::File>()?;
+    module.add_class::<files::FileTensor>()?;
+    module.add_class::<files::Writer>()?;
     to::add(module)?;
     module.add_function(wrap_pyfunction!(plan, module)?)?;
     module.add_function(wrap_pyfunction!(job::start, module)?)?;

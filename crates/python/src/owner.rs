@@ -14,6 +14,7 @@ use tensorferry_core::dlpack::Managed;
 use tensorferry_core::frozen::Mark;
 use tensorferry_core::host::HostBlock;
 use tensorferry_cuda::{Gpu, Side};
+use tensorferry_files::Mapped;
 
 /// Keeps the memory of one tensor alive.
 pub(crate) enum Owner {
@@ -23,6 +24,8 @@ pub(crate) enum Owner {
     Buffer(Buffer),
     /// What a framework handed over by DLPack.
     Managed(#[expect(dead_code, reason = "held for its drop")] Foreign),
+    /// A part of a file.
+    Mapped(#[expect(dead_code, reason = "held for its drop")] Mapped),
     /// A block of our own.
     Block(#[expect(dead_code, reason = "held for its drop")] HostBlock),
     /// Another owner, released a little later and from the interpreter.
@@ -102,7 +105,7 @@ impl Owner {
     /// The same owner, for a framework that must not be called back while it lets go.
     pub(crate) fn deferred(self) -> Self {
         match self {
-            block @ Self::Block(_) => block,
+            plain @ (Self::Block(_) | Self::Mapped(_)) => plain,
             other => Self::Deferred(Deferred(Some(Box::new(other)))),
         }
     }

@@ -77,7 +77,10 @@ Test = Callable[[Any], bool]
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    # An integer may be larger than any float.
+    return math.isfinite(value) if isinstance(value, float) else abs(value) < 1 << 63
 
 
 def _is_count(value: Any) -> bool:

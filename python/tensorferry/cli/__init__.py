@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import tensorferry as ferry
-from tensorferry.cli import bench, completion, doctor, plan
+from tensorferry.cli import bench, completion, convert, doctor, inspect, plan
 from tensorferry.cli.terminal import Terminal
 
-COMMANDS = (plan, doctor, bench, completion)
+COMMANDS = (plan, doctor, bench, inspect, convert, completion)
 
 EPILOGUE = """\
 examples:
@@ -24,6 +24,8 @@ examples:
   tensorferry plan torch tensorflow --shape 1024,1024 --layout transposed
   tensorferry plan numpy torch --shape 4096,4096 --device cuda --json
   tensorferry bench --from numpy,torch --to torch,jax --output results/
+  tensorferry inspect model.safetensors
+  tensorferry convert x.npy x.safetensors
   source <(tensorferry completion bash)
 
 exit codes:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import tensorferry as ferry
 from tensorferry.bench import compare, results
 from tensorferry.bench.results import Result, Row
 from tensorferry.cli.terminal import Terminal, table
@@ -115,8 +116,12 @@ def compared(old: Result, new: Result, terminal: Terminal) -> int:
         terminal.answer(found)
         return code
     for difference in found["machine"]:
-        terminal.print(terminal.style(f"not the same machine: {difference}", "yellow"))
+        terminal.print(terminal.style(f"measured elsewhere: {difference}", "yellow"))
     rows = found["rows"]
+    if not rows:
+        raise ferry.InvalidArgument(
+            "the two results have no job in common\nhint: compare those of the same pairs"
+        )
     changed = [row for row in rows if row["change"] != compare.SAME or _other_memory(row)]
     if changed:
         _changes(changed, terminal)
@@ -128,7 +133,8 @@ def compared(old: Result, new: Result, terminal: Terminal) -> int:
     terminal.print(f"{told or 'nothing changed'}, of {len(rows)} jobs that both have")
     for count, which in ((found["only_old"], "old"), (found["only_new"], "new")):
         if count:
-            terminal.print(f"{count} jobs are in the {which} result only")
+            jobs = "1 job is" if count == 1 else f"{count} jobs are"
+            terminal.print(f"{jobs} in the {which} result only")
     return code
 
 

@@ -36,8 +36,9 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     return 0
 
 
-# For each command its help, and for each of its options and places the words that may follow.
-Commands = dict[str, tuple[str, dict[str, list[str]], list[list[str]]]]
+# For each command its help; for each of its options the words that may follow, or None where none
+# do; and the words of each place.
+Commands = dict[str, tuple[str, dict[str, list[str] | None], list[list[str]]]]
 
 
 def _commands(top: argparse.ArgumentParser) -> Commands:
@@ -47,12 +48,13 @@ def _commands(top: argparse.ArgumentParser) -> Commands:
     helps = {choice.dest: choice.help or "" for choice in choices._choices_actions}
     commands: Commands = {}
     for name, command in choices.choices.items():
-        options: dict[str, list[str]] = {}
+        options: dict[str, list[str] | None] = {}
         places: list[list[str]] = []
         for action in command._actions:
             words = [str(word) for word in action.choices or ()]
             for option in action.option_strings:
-                options[option] = words
+                # Nothing to offer is for the shell, which knows files.
+                options[option] = None if action.nargs == 0 else words
             if not action.option_strings:
                 places.append(words)
         commands[name] = (helps.get(name, ""), options, places)
@@ -72,7 +74,7 @@ def _bash(commands: Commands) -> str:
     for name, (_, options, places) in commands.items():
         lines += [f"  {name})", '    case "$before" in']
         for option, words in options.items():
-            if words:
+            if words is not None:
                 offered = f'compgen -W "{" ".join(words)}" -- "$word"'
                 lines.append(f"    {option}) COMPREPLY=($({offered})); return;;")
         words = sorted({word for place in places for word in place})

@@ -35,7 +35,7 @@ def add(commands: Any) -> argparse.ArgumentParser:
     command.add_argument(
         "--frameworks",
         type=frameworks,
-        default=samples.FRAMEWORKS,
+        default=None,
         metavar="NAMES",
         help="only these, with commas between (numpy,torch)",
     )
@@ -83,7 +83,7 @@ def seconds(text: str) -> float:
 def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     """Examines, and says what was found."""
     report = examine(
-        arguments.frameworks,
+        arguments.frameworks or samples.FRAMEWORKS,
         dtype=arguments.dtype,
         timeout=arguments.timeout,
         progress=terminal.progress,
@@ -93,4 +93,14 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     else:
         for line in lines(report, terminal):
             terminal.print(line)
-    return 0 if report.healthy else 1
+    absent = [
+        framework.name
+        for framework in report.frameworks
+        if framework.state == "absent" and framework.name in (arguments.frameworks or ())
+    ]
+    if absent:
+        terminal.error(
+            f"not installed: {', '.join(absent)}",
+            hint="install it, or leave it out of --frameworks",
+        )
+    return 0 if report.healthy and not absent else 1

@@ -94,6 +94,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
         dtype=arguments.dtype,
         layout=arguments.layout,
         device=device,
+        seed=None,
     )
     plan = ferry.plan(
         x,

@@ -35,7 +35,9 @@ def make(framework: str, array: np.ndarray[Any, Any], dtype: str, device: str, s
 
 def _make(framework: str, array: np.ndarray[Any, Any], dtype: str, device: str, seed: int) -> Any:
     if framework == "numpy":
-        return _aligned(array)
+        copy = samples.aligned(array.shape, array.dtype)
+        copy[...] = array
+        return copy
     if framework not in ("paddle", "mlx"):
         return samples.make(framework, array.shape, dtype=dtype, device=device, seed=seed)
     # Neither knows what ml_dtypes calls bfloat16.
@@ -46,13 +48,3 @@ def _make(framework: str, array: np.ndarray[Any, Any], dtype: str, device: str, 
     core = importlib.import_module("mlx.core")
     kind = core.bool_ if dtype == "bool" else getattr(core, dtype)
     return core.array(bits, core.uint16 if dtype == "bfloat16" else kind).view(kind)
-
-
-def _aligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A copy where everybody takes it: NumPy's own memory is so aligned only by chance."""
-    room = np.empty(array.nbytes + 64, np.uint8)
-    start = -room.ctypes.data % 64
-    flat: np.ndarray[Any, Any] = room[start : start + array.nbytes].view(array.dtype)
-    copy = flat.reshape(array.shape)
-    copy[...] = array
-    return copy

@@ -15,10 +15,11 @@ def headline(groups: Sequence[Group]) -> str:
         return "ferry.to was not measured."
     sharing = sum(group.memory == "shares" for group in measured)
     if len(measured) == 1:
-        shares = "the conversion shares memory" if sharing else "the conversion copies"
+        words = {"shares": "the conversion shares memory", "copies": "the conversion copies"}
+        shares = words.get(measured[0].memory, "the conversion shares memory at some sizes")
     else:
         of_all = scale.GAP.join((str(sharing or "none"), "of", str(len(measured))))
-        shares = f"{of_all} conversions share memory"
+        shares = f"{of_all} conversions {'shares' if sharing == 1 else 'share'} memory"
     speed = against([one for group in groups for one in group.comparisons])
     if not speed:
         return f"ferry.to has no native way beside it here; {shares}."

@@ -1,6 +1,7 @@
 """What the report draws: groups of measurements, with their lines, limits and ratios."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import groupby
 
 NAMES = {
@@ -151,22 +152,22 @@ class Group:
     failures: list[Row]
     limit: Limit | None
 
-    @property
+    @cached_property
     def drawn(self) -> list[Row]:
         """Every row that the plots show."""
         return [row for series in self.series for row in series.rows]
 
-    @property
+    @cached_property
     def sizes(self) -> list[int]:
         """The sizes that the plots show, in rising order."""
         return sorted({row.bytes for row in self.drawn})
 
-    @property
+    @cached_property
     def ours(self) -> list[Row]:
         """Our rows, the fastest of each size."""
         return [row for size in self.sizes if (row := self._fastest(size, ours=True))]
 
-    @property
+    @cached_property
     def comparisons(self) -> list[Comparison]:
         """Ours against the best native way, for each size that has both."""
         pairs = (

@@ -12,6 +12,10 @@ UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U
 TURNING = re.compile("[\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
+# Most text is such that there is nothing to do, and there is much of it.
+HARMLESS = re.compile("[\\w .,:;/%#()=+*-]*", re.ASCII)
+
+
 class Html(str):
     """Text that is markup, and is not escaped again."""
 
@@ -22,7 +26,10 @@ def escape(text: object) -> Html:
     """The text as markup that shows it; markup stays what it is."""
     if isinstance(text, Html):
         return text
-    shown = TURNING.sub("\ufffd", UNPRINTABLE.sub("\ufffd", str(text)))
+    words = str(text)
+    if HARMLESS.fullmatch(words):
+        return Html(words)
+    shown = TURNING.sub("\ufffd", UNPRINTABLE.sub("\ufffd", words))
     return Html(html.escape(shown, quote=True))
 
 

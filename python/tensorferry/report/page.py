@@ -4,10 +4,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tensorferry.report import controls, findings, scale, style, tables
+from tensorferry.report import bundles, controls, findings, scale, style, tables
 from tensorferry.report.groups import Group
-from tensorferry.report.markup import Html, code, element
-from tensorferry.report.overview import overview
+from tensorferry.report.markup import Html, code, element, join
+from tensorferry.report.overview import overview, pair, tags
 from tensorferry.report.sections import section
 
 ICON = (
@@ -37,7 +37,14 @@ def page(result: Mapping[str, Any], groups: Sequence[Group]) -> str:
     parts: list[object] = [_header(finding, groups, machine)]
     if shows_ratios:
         glance = element("h2", "At a glance", id="glance")
-        parts.append(element("section", glance, overview(groups), aria_labelledby="glance"))
+        parts.append(
+            element(
+                "section",
+                glance,
+                overview(bundles.bundles(groups), bundles.common(groups)),
+                aria_labelledby="glance",
+            )
+        )
     parts.append(_plots(groups, facets))
     if shows_ratios:
         parts.append(tables.ratios(groups, facets))
@@ -53,7 +60,7 @@ def page(result: Mapping[str, Any], groups: Sequence[Group]) -> str:
 
 def _header(finding: str, groups: Sequence[Group], machine: Mapping[str, Any]) -> Html:
     # The headline has no text from the result in it, so that markup can be put into it.
-    spoken = re.sub(r"(\d[\d.,]*\d|\d)", r"<b>\1</b>", finding).replace(
+    spoken = re.sub(r"(\d[\d.,/]*\d|\d)", r"<b>\1</b>", finding).replace(
         "ferry.to", "<code>ferry.to</code>"
     )
     places = [
@@ -79,18 +86,33 @@ def _header(finding: str, groups: Sequence[Group], machine: Mapping[str, Any]) -
 def _plots(groups: Sequence[Group], facets: Sequence[controls.Facet]) -> Html:
     count = len(groups)
     shown = element("p", f" of {count} conversion{'' if count == 1 else 's'} shown", class_="shown")
-    return element(
-        "section",
+    # Side by side, because the style finds what a control acts on among what follows the controls.
+    return join(
         element("h2", "Time and bandwidth by size", id="plots", tabindex="-1"),
         controls.reading(),
         controls.controls(facets) if groups else "",
         element(
             "div",
-            *(section(group, controls.classes(group, facets)) for group in groups),
-            shown if facets else "",
+            *(_bundle(bundle, facets) for bundle in bundles.bundles(groups)),
+            shown if facets and count <= bundles.MANY else "",
             class_="groups",
         ),
-        aria_labelledby="plots",
+    )
+
+
+def _bundle(bundle: bundles.Bundle, facets: Sequence[controls.Facet]) -> Html:
+    """A group, or many of them that are shown when they are asked for."""
+    classes = [controls.classes(group, facets) for group in bundle.groups]
+    shown = map(section, bundle.groups, classes)
+    if len(bundle.groups) == 1:
+        return join(*shown)
+    every = " ".join(dict.fromkeys(" ".join(classes).split()))
+    title = pair(bundle.way.source, bundle.way.target)
+    return element(
+        "details",
+        element("summary", title, tags(bundle.details)),
+        *shown,
+        class_=f"bundle {every}",
     )
 
 

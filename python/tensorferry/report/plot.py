@@ -260,11 +260,12 @@ def _free_spot(
 
 
 def _along(spots: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Points close together on the pieces of a line."""
+    """Points close together on the pieces of a line, however many these are."""
+    parts = max(1, 40 // len(spots))
     between = [
-        (x1 + part / 8 * (x2 - x1), y1 + part / 8 * (y2 - y1))
+        (x1 + part / parts * (x2 - x1), y1 + part / parts * (y2 - y1))
         for (x1, y1), (x2, y2) in pairwise(spots)
-        for part in range(8)
+        for part in range(parts)
     ]
     return [*between, spots[-1]]
 

@@ -24,8 +24,8 @@ def section(group: Group, classes: str) -> Html:
         "article",
         element(
             "header",
-            element("h3", pair(group), id=f"g{group.number}-name"),
-            element("p", tags(group)),
+            element("h3", pair(group.way.source, group.way.target), id=f"g{group.number}-name"),
+            element("p", tags(group.way.details)),
         ),
         *body,
         id=f"g{group.number}",
@@ -173,7 +173,7 @@ def _line(group: Group, row: Row) -> Html:
         times_native(group, row),
         share if row.checked else f"{share}, values not checked",
         extra,
-        f"{row.calls} {scale.MANY} {row.rounds}" if row.calls and row.rounds else "",
+        f"{row.calls // row.rounds} {scale.MANY} {row.rounds}" if row.calls and row.rounds else "",
     )
     return element(
         "tr",

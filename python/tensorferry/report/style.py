@@ -1,7 +1,8 @@
 """The style of the page: report.css, the colours, and the rules that make its controls work.
 
 The page has no script. A control is a radio button, and what it does is a rule on `:has`: so the
-page can forbid every script, and whatever a result has in it, nothing in it can run.
+page can forbid every script, and whatever a result has in it, nothing in it can run. What `:has`
+stands on is kept small, a form or a group: a rule on the whole body makes a long page slow.
 """
 
 import base64
@@ -67,5 +68,5 @@ def _picking(number: int) -> str:
 
 def _filtering(name: str, number: int) -> str:
     """What does not fit a filter is hidden, unless a link leads to it."""
-    chosen = f"body:has(#{name}-{number}:checked)"
-    return f"{chosen} .item:not(.{name}-{number}):not(:target){{display:none}}"
+    chosen = f".controls:has(#{name}-{number}:checked)"
+    return f"{chosen}~* .item:not(.{name}-{number}):not(:target){{display:none}}"

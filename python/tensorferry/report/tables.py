@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tensorferry.report import scale
+from tensorferry.report.bundles import MANY, details, telling
 from tensorferry.report.controls import Facet, classes
 from tensorferry.report.groups import Comparison, Group, framework
 from tensorferry.report.markup import Html, element, join, unseen
@@ -29,18 +30,26 @@ SETTINGS = {
     "layouts": "Layouts",
     "pairs": "Pairs",
     "seconds": "Seconds for each",
+    "device": "Device",
+    "methods": "Methods",
 }
 SIGNS = {"ahead": "▲", "level": "=", "behind": "▼"}
 
 
 def ratios(groups: Sequence[Group], facets: Sequence[Facet]) -> Html:
     """A row for each group, a column for each size."""
+    differ = telling(groups)
     compared = [(group, {one.bytes: one for one in group.comparisons}) for group in groups]
     sizes = sorted({size for _, found in compared for size in found})
     rows = (
         element(
             "tr",
-            element("th", pair(group), tags(group), scope="row"),
+            element(
+                "th",
+                pair(group.way.source, group.way.target),
+                tags(details(group, differ)),
+                scope="row",
+            ),
             element("td", group.memory),
             *(element("td", _ratio(found.get(size))) for size in sizes),
             class_=classes(group, facets),
@@ -49,6 +58,10 @@ def ratios(groups: Sequence[Group], facets: Sequence[Facet]) -> Html:
         if found
     )
     caption = "Times as fast as the best native way, by size"
+    head = ("Conversion", "Memory", *map(scale.size, sizes))
+    whole = table(caption, head, rows, "ratios-0")
+    if len(groups) > MANY:
+        whole = element("details", element("summary", f"All {len(groups)} rows"), whole)
     return element(
         "section",
         element("h2", "Ratios", id="ratios"),
@@ -58,7 +71,7 @@ def ratios(groups: Sequence[Group], facets: Sequence[Facet]) -> Html:
             "Where ferry.to has several ways, the fastest counts.",
             class_="notes",
         ),
-        table(caption, ("Conversion", "Memory", *map(scale.size, sizes)), rows, "ratios-0"),
+        whole,
         aria_labelledby="ratios",
     )
 

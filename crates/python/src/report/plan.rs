@@ -41,6 +41,8 @@ pub(crate) struct PlanReport {
     /// Bytes of new memory for the result.
     #[pyo3(get)]
     extra_bytes: usize,
+    /// Whether the caller gave a destination.
+    into: bool,
     /// Whether the result may be written, as far as its framework can say so.
     #[pyo3(get)]
     writable: bool,
@@ -83,6 +85,7 @@ impl PlanReport {
             bytes_moved,
             // A destination of the caller's is there already.
             extra_bytes: if reasons.contains(&Reason::Into) { 0 } else { bytes_moved },
+            into: reasons.contains(&Reason::Into),
             work: Work::of(source, plan, bytes),
             writable: plan.access == Access::ReadWrite,
             steps: steps.collect(),
@@ -144,20 +147,22 @@ impl PlanReport {
             lines.push(("road", road.clone()));
         }
         if !self.shares() {
-            lines.push((
-                "memory",
-                match self.extra_bytes {
-                    0 => "none besides the destination".to_owned(),
-                    bytes => {
-                        format!("{} for the result, which shares nothing with the source", in_words(bytes))
-                    }
-                },
-            ));
+            let memory = match self.into {
+                true => "none besides the destination".to_owned(),
+                false => format!(
+                    "{} for the result, which shares nothing with the source",
+                    in_words(self.extra_bytes)
+                ),
+            };
+            lines.push(("memory", memory));
             if let Some((seconds, speed)) = self.work.expected(self.bytes_moved) {
                 lines.push(("time", format!("about {}, {speed}", duration_in_words(seconds))));
             } else if self.work == Work::Queued {
                 lines.push(("time", "queued on the GPU: the host does not wait for it".to_owned()));
             }
+        }
+        if self.action == "share" && !self.writable && self.notes.is_empty() {
+            lines.push(("note", "the result is read-only: it is memory that must not be written".to_owned()));
         }
         lines.extend(self.notes.iter().map(|note| ("note", note.clone())));
         if let Some(advice) = &self.advice {

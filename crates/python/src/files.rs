@@ -1,0 +1,369 @@
+//! Files of tensors, as Python opens and writes them.
+//!
+//! A tensor of a file is a source like any other: its memory is a map of the file, or a block that was filled from it, and
+//! the planner decides what becomes of it. So whatever a framework can share it shares with the page cache, and what goes to
+//! a GPU is read while it is uploaded.
+
+use crate::carry::{self, Journey};
+use crate::errors::{Result, fail};
+use crate::frameworks;
+use crate::owner::Owner;
+use crate::recognise::recognise;
+use crate::source::{Memory, Source};
+use crate::{settings, trace, wishes};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use std::mem::MaybeUninit;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+use tensorferry_core::host::HostBlock;
+use tensorferry_core::plan::Nature;
+use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Tensor};
+use tensorferry_files::{Dialect, Entry, Format, MapKind, Opened, Options, Spec, WriteOptions};
+
+/// A file of tensors whose headers have been read and found right.
+#[pyclass(frozen, module = "tensorferry", name = "File")]
+pub(crate) struct File {
+    opened: Opened,
+}
+
+/// What a file says about one of its tensors.
+#[pyclass(frozen, module = "tensorferry", name = "FileTensor")]
+pub(crate) struct FileTensor {
+    /// Its name; empty where the format has none.
+    #[pyo3(get)]
+    name: String,
+    /// The element type.
+    #[pyo3(get)]
+    dtype: &'static str,
+    shape: Vec<i64>,
+    /// Bytes of its elements.
+    #[pyo3(get)]
+    bytes: u64,
+    /// Where they begin in the file; None where they are compressed or encoded.
+    #[pyo3(get)]
+    offset: Option<u64>,
+    /// Whether they are in this machine's byte order.
+    #[pyo3(get)]
+    native: bool,
+    /// Whether the first index runs fastest.
+    #[pyo3(get)]
+    fortran: bool,
+}
+
+#[pymethods]
+impl FileTensor {
+    /// The lengths of its dimensions.
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, &self.shape)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<FileTensor {:?}: {} of shape {:?}>", self.name, self.dtype, self.shape)
+    }
+}
+
+impl FileTensor {
+    fn of(entry: &Entry) -> Self {
+        Self {
+            name: entry.name().to_owned(),
+            dtype: entry.dtype().name(),
+            shape: entry.shape().to_vec(),
+            bytes: entry.bytes(),
+            offset: entry.offset(),
+            native: entry.order() == ByteOrder::Native,
+            fortran: entry.is_fortran(),
+        }
+    }
+}
+
+#[pymethods]
+impl File {
+    /// Opens the file at a path; raw bytes need `dtype` and `shape`.
+    #[new]
+    #[pyo3(signature = (path, *, format=None, dtype=None, shape=None))]
+    fn new(
+        py: Python<'_>,
+        path: PathBuf,
+        format: Option<&str>,
+        dtype: Option<&str>,
+        shape: Option<Vec<i64>>,
+    ) -> Result<Self> {
+        let options = Options {
+            format: format.map(format_of).transpose()?,
+            dtype: dtype.map(dtype_of).transpose()?,
+            shape,
+            ..Options::default()
+        };
+        Ok(Self { opened: py.detach(|| tensorferry_files::open(&path, &options))? })
+    }
+
+    /// The file's format.
+    #[getter]
+    fn format(&self) -> &'static str {
+        self.opened.format().name()
+    }
+
+    /// Whether such a file holds one tensor, and not several by their names.
+    #[getter]
+    fn is_single(&self) -> bool {
+        self.opened.format().is_single()
+    }
+
+    /// The file's path.
+    #[getter]
+    fn path(&self) -> PathBuf {
+        self.opened.path().to_owned()
+    }
+
+    /// What the file says about itself.
+    #[getter]
+    fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(py);
+        for (key, value) in self.opened.metadata() {
+            dict.set_item(key, value)?;
+        }
+        Ok(dict)
+    }
+
+    /// Its tensors.
+    #[getter]
+    fn tensors(&self) -> Vec<FileTensor> {
+        self.opened.entries().iter().map(FileTensor::of).collect()
+    }
+
+    /// Names of what cannot be carried, each with the reason.
+    #[getter]
+    fn skipped(&self) -> Vec<(String, String)> {
+        self.opened.skipped().iter().map(|(name, error)| (name.clone(), error.to_string())).collect()
+    }
+
+    /// Carries a tensor of the file to a framework.
+    #[pyo3(signature = (name, framework, mmap=true, **wishes))]
+    fn load<'py>(
+        this: &Bound<'py, Self>,
+        name: &str,
+        framework: &Bound<'py, PyAny>,
+        mmap: bool,
+        wishes: Option<&Bound<'py, PyDict>>,
+    ) -> Result<Bound<'py, PyAny>> {
+        let py = this.py();
+        let started = trace::is_on().then(Instant::now);
+        let keywords = wishes
+            .map_or_else(|| Ok(wishes::Keywords::none()), |given| wishes::parse("load", given, false))?;
+        let journey = Journey {
+            target: frameworks::target(framework)?,
+            wishes: keywords.wishes,
+            stream: keywords.stream,
+            progress: None,
+        };
+        let opened = &this.get().opened;
+        let entry = opened.entry(name)?;
+        let tensor =
+            if mmap && entry.is_stored() { mapped(opened, entry)? } else { read(py, opened, entry)? };
+        let source = Source::here(this.clone().into_any(), "file", tensor).with_nature(Nature::Temporary);
+        carry::planned(py, source, &journey, started)
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "<File {} ({}, {} tensors)>",
+            self.opened.path().display(),
+            self.format(),
+            self.opened.entries().len()
+        )
+    }
+}
+
+/// A tensor over the file itself. What is written to it stays in this process.
+fn mapped(opened: &Opened, entry: &Entry) -> Result<Tensor<Owner>> {
+    let map = opened.map(entry, MapKind::CopyOnWrite)?;
+    let (data, owner) = (map.data(), Owner::Mapped(map));
+    // SAFETY: the map has as many bytes as the entry says, and the owner is the map.
+    Ok(unsafe {
+        Tensor::new(
+            data,
+            entry.dtype(),
+            entry.layout()?,
+            Device::CPU,
+            entry.order(),
+            Access::ReadWrite,
+            owner,
+        )
+    }?)
+}
+
+/// A tensor in a block of our own.
+fn read(py: Python<'_>, opened: &Opened, entry: &Entry) -> Result<Tensor<Owner>> {
+    let bytes = entry.bytes() as usize;
+    let block = HostBlock::new(bytes)?;
+    let room = Room(block.data());
+    py.detach(|| {
+        let room = { &room }.0.cast::<MaybeUninit<u8>>();
+        // SAFETY: the block has so many bytes, and is nobody else's.
+        let out = unsafe { std::slice::from_raw_parts_mut(room, bytes) };
+        opened.read_into(entry, out, settings::threads())
+    })?;
+    let data = block.data();
+    // SAFETY: the block was filled, and the owner is the block.
+    Ok(unsafe {
+        Tensor::new(
+            data,
+            entry.dtype(),
+            entry.layout()?,
+            Device::CPU,
+            entry.order(),
+            Access::ReadWrite,
+            Owner::Block(block),
+        )
+    }?)
+}
+
+/// Where a block is.
+struct Room(*mut u8);
+
+// SAFETY: it crosses the border of `detach` only.
+unsafe impl Send for Room {}
+// SAFETY: as above.
+unsafe impl Sync for Room {}
+
+fn format_of(name: &str) -> Result<Format> {
+    Format::from_name(name).ok_or_else(|| {
+        let known: Vec<&str> = Format::ALL.iter().map(|format| format.name()).collect();
+        fail(
+            ErrorKind::InvalidArgument,
+            format!("no format is called {name:?}"),
+            format!("write one of {}", known.join(", ")),
+        )
+    })
+}
+
+fn dtype_of(name: &str) -> Result<DType> {
+    DType::from_name(name).ok_or_else(|| {
+        fail(
+            ErrorKind::InvalidArgument,
+            format!("no type is called {name:?}"),
+            "write a name such as \"float32\"",
+        )
+    })
+}
+
+/// A file that is being written; it appears under its name when it is finished.
+#[pyclass(frozen, module = "tensorferry", name = "Writer")]
+pub(crate) struct Writer {
+    writer: Mutex<Option<tensorferry_files::Writer>>,
+}
+
+#[pymethods]
+impl Writer {
+    /// Begins a file for tensors of these names, types and shapes.
+    #[new]
+    #[pyo3(signature = (path, tensors, *, format=None, metadata=Vec::new(), compression=None, dialect="onnx"))]
+    fn new(
+        py: Python<'_>,
+        path: PathBuf,
+        tensors: Vec<(String, String, Vec<i64>)>,
+        format: Option<&str>,
+        metadata: Vec<(String, String)>,
+        compression: Option<u8>,
+        dialect: &str,
+    ) -> Result<Self> {
+        let format = match format {
+            Some(name) => format_of(name)?,
+            None => Format::from_path(&path).ok_or_else(|| {
+                fail(
+                    ErrorKind::InvalidArgument,
+                    format!("the name {:?} does not tell the format", path.display().to_string()),
+                    "pass format=\"npy\", \"npz\", \"safetensors\", \"tensorproto\" or \"raw\"",
+                )
+            })?,
+        };
+        let dialect = match dialect {
+            "onnx" => Dialect::Onnx,
+            "tensorflow" => Dialect::TensorFlow,
+            other => {
+                let fact = format!("no TensorProto is of {other:?}");
+                return Err(fail(ErrorKind::InvalidArgument, fact, "write \"onnx\" or \"tensorflow\""));
+            }
+        };
+        let specs = tensors
+            .iter()
+            .map(|(name, dtype, shape)| Ok(Spec::new(name, dtype_of(dtype)?, shape)))
+            .collect::<Result<Vec<Spec>>>()?;
+        let options = WriteOptions {
+            metadata,
+            compression,
+            dialect,
+            threads: settings::threads(),
+            ..WriteOptions::default()
+        };
+        let writer = py.detach(|| tensorferry_files::Writer::create(&path, format, &specs, options))?;
+        Ok(Self { writer: Mutex::new(Some(writer)) })
+    }
+
+    /// Begins the tensor of this number.
+    fn begin(&self, py: Python<'_>, number: usize) -> Result<()> {
+        self.with(py, |writer| writer.begin(number))
+    }
+
+    /// Writes the elements of a host tensor behind what was written of the tensor that is begun.
+    fn write(&self, x: &Bound<'_, PyAny>) -> Result<()> {
+        let py = x.py();
+        let source = carry::read(x, recognise(x)?)?;
+        let Memory::Here(tensor) = source.memory else { return Err(crate::errors::not_a_tensor(x)) };
+        if !tensor.device().is_host() {
+            return Err(fail(
+                ErrorKind::UnsupportedDevice,
+                "a writer takes host memory",
+                "download it first",
+            ));
+        }
+        let plain = tensor.layout().is_dense() && tensor.order() == ByteOrder::Native;
+        let tensor = if plain { tensor } else { carry::packed(py, &tensor, tensor.dtype())? };
+        let bytes = Bytes(tensor.data(), tensor.layout().bytes());
+        self.with(py, |writer| {
+            let Bytes(data, length) = *{ &bytes };
+            // SAFETY: dense host memory of so many bytes, which the tensor keeps.
+            writer.write(unsafe { std::slice::from_raw_parts(data, length) })
+        })
+    }
+
+    /// Puts the file into its place; all bytes must have come.
+    fn finish(&self, py: Python<'_>) -> Result<()> {
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take().ok_or_else(ended)?;
+        Ok(py.detach(|| writer.finish())?)
+    }
+
+    /// Gives up; no file is left.
+    fn abandon(&self, py: Python<'_>) {
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        py.detach(|| drop(writer));
+    }
+}
+
+impl Writer {
+    fn with(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&mut tensorferry_files::Writer) -> tensorferry_core::Result<()> + Send,
+    ) -> Result<()> {
+        py.detach(|| {
+            let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+            Ok(work(writer.as_mut().ok_or_else(ended)?)?)
+        })
+    }
+}
+
+fn ended() -> crate::errors::Failure {
+    fail(ErrorKind::InvalidArgument, "the file is finished or given up", "begin another")
+}
+
+/// Memory to write to a file.
+struct Bytes(*const u8, usize);
+
+// SAFETY: it crosses the border of `detach` only.
+unsafe impl Send for Bytes {}
+// SAFETY: as above.
+unsafe impl Sync for Bytes {}

@@ -1,0 +1,128 @@
+"""`tensorferry convert`: a file of tensors in another format."""
+
+import argparse
+import os
+from typing import Any
+
+import numpy as np
+
+import tensorferry as ferry
+from tensorferry import files
+from tensorferry._native import Writer
+from tensorferry.cli.inspect import describe, in_words
+from tensorferry.cli.terminal import Terminal
+
+EPILOGUE = """\
+examples:
+  tensorferry convert x.npy x.safetensors
+  tensorferry convert model.safetensors.index.json model.npz --names embed.weight,head.weight
+  tensorferry convert x.npz x.safetensors --to-dtype float16
+  tensorferry convert pixels.bin pixels.npy --dtype uint8 --shape 480,640,3
+"""
+
+# Elements that are read, and written, at a time.
+PIECE = 16 << 20
+
+
+def add(commands: Any) -> argparse.ArgumentParser:
+    """Describes the command to the parser."""
+    command: argparse.ArgumentParser = commands.add_parser(
+        "convert",
+        help="write a file of tensors in another format",
+        description="Carries tensors from one file to another, whatever the formats.",
+        epilog=EPILOGUE,
+    )
+    command.add_argument("source", metavar="IN")
+    command.add_argument("target", metavar="OUT")
+    describe(command)
+    command.add_argument(
+        "--to-format",
+        default=None,
+        help="npy, npz, safetensors, tensorproto or raw (by OUT's name)",
+    )
+    command.add_argument("--names", default=None, help="only these tensors, with commas between")
+    command.add_argument("--to-dtype", default=None, metavar="TYPE", help="element type in OUT")
+    command.add_argument(
+        "--compression",
+        type=int,
+        default=None,
+        metavar="1..9",
+        help="deflate the members of a .npz",
+    )
+    command.add_argument(
+        "--dialect",
+        choices=("onnx", "tensorflow"),
+        default="onnx",
+        help="whose TensorProto to write (onnx)",
+    )
+    return command
+
+
+def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    """Writes the file."""
+    if os.path.realpath(arguments.source) == os.path.realpath(arguments.target):
+        raise ferry.InvalidArgument("IN and OUT are the same file\nhint: name another one")
+    file = files.inspect(
+        arguments.source, format=arguments.format, dtype=arguments.dtype, shape=arguments.shape
+    )
+    known = {tensor.name: tensor for tensor in file.tensors}
+    names = arguments.names.split(",") if arguments.names is not None else list(known)
+    for name in names:
+        if name not in known:
+            raise ferry.InvalidArgument(
+                f"{arguments.source} holds no tensor {name!r}"
+                f"\nhint: tensorferry inspect {arguments.source} lists them"
+            )
+    if arguments.names is None and file.skipped:
+        name, reason = file.skipped[0]
+        raise ferry.UnsupportedDType(
+            f"{name!r} cannot be carried: {reason.splitlines()[0]}\nhint: name others by --names"
+        )
+    arrays = {name: file.load(name, "numpy") for name in names}
+    dtypes = {name: arguments.to_dtype or known[name].dtype for name in names}
+    named = _names(names, arguments)
+    writer = Writer(
+        arguments.target,
+        [(named[name], dtypes[name], list(known[name].shape)) for name in names],
+        format=arguments.to_format,
+        metadata=list(file.metadata.items()),
+        compression=arguments.compression,
+        dialect=arguments.dialect,
+    )
+    total = sum(array.size for array in arrays.values())
+    done = 0
+    try:
+        for number, name in enumerate(names):
+            writer.begin(number)
+            for piece in _pieces(arrays[name]):
+                writer.write(ferry.to(piece, "numpy", dtype=arguments.to_dtype))
+                done += piece.size
+                terminal.progress(done, total, f"elements, {name or arguments.target}")
+        writer.finish()
+    except BaseException:
+        writer.abandon()
+        raise
+    size = os.path.getsize(arguments.target)
+    if terminal.json:
+        terminal.answer(
+            {"file": arguments.target, "bytes": size, "tensors": [named[name] for name in names]}
+        )
+    else:
+        terminal.print(f"wrote {arguments.target}: {in_words(size)}, tensors: {len(names)}")
+    return 0
+
+
+def _names(names: list[str], arguments: argparse.Namespace) -> dict[str, str]:
+    """The names in the new file; a tensor without one gets one where the format wants it."""
+    lonely = files.name_alone(arguments.target, arguments.to_format)
+    return {name: name or lonely for name in names}
+
+
+def _pieces(array: np.ndarray[Any, Any]) -> Any:
+    """Rows of an array, as many as are a piece."""
+    if array.ndim == 0 or array.size <= PIECE:
+        yield array
+        return
+    step = max(1, PIECE * len(array) // array.size)
+    for row in range(0, len(array), step):
+        yield array[row : row + step]

@@ -1,0 +1,204 @@
+"""Tensors in files: `.npy`, `.npz`, safetensors, TensorProto and raw bytes.
+
+`load` maps the file wherever a framework can use memory as it is, so that nothing is read before it
+is used; what is written to such a tensor stays in the process. `save` writes a new file beside the
+old one and puts it in its place when every byte is there. Files are never trusted, and nothing in
+them is executed.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+from tensorferry._native import (
+    File,
+    InvalidArgument,
+    Plan,
+    UnsupportedDType,
+    Writer,
+    plan,
+    start,
+    to,
+)
+
+Path = str | os.PathLike[str]
+
+# Bytes of a GPU tensor that are written while the next are on their way.
+PIECE = 64 << 20
+
+
+def inspect(
+    path: Path,
+    *,
+    format: str | None = None,
+    dtype: str | None = None,
+    shape: Sequence[int] | None = None,
+) -> File:
+    """Reads and checks the headers of a file, and says what is in it.
+
+    Args:
+        path: The file.
+        format: "npy", "npz", "safetensors", "safetensors-index", "tensorproto" or "raw"; found out
+            if left out.
+        dtype: The element type of raw bytes.
+        shape: The shape of raw bytes; one dimension if left out.
+
+    Returns:
+        A File: its `format`, `tensors` (name, dtype, shape, bytes), `metadata`, and what is
+        `skipped` because it cannot be carried.
+    """
+    return File(os.fspath(path), format=format, dtype=dtype, shape=_lengths(shape))
+
+
+def load(
+    path: Path,
+    framework: str | ModuleType = "numpy",
+    *,
+    device: Any = None,
+    dtype: Any = None,
+    mmap: bool = True,
+    names: str | Iterable[str] | None = None,
+    format: str | None = None,
+    shape: Sequence[int] | None = None,
+    **wishes: Any,
+) -> Any:
+    """Carries tensors from a file to a framework.
+
+    Args:
+        path: The file.
+        framework: Whose tensors they become.
+        device: Where they shall be; on a GPU they are read while they are uploaded.
+        dtype: The element type of the results; of raw bytes, that of the file.
+        mmap: Whether memory may be a map of the file, which others must not shorten meanwhile.
+        names: Which tensors, by name; only these are read. One name gives one tensor.
+        format: The file's format; found out if left out.
+        shape: The shape of raw bytes.
+        wishes: `copy`, `writable`, `stream` and `budget`, as for `to`.
+
+    Returns:
+        One tensor for files that hold one (.npy, TensorProto, raw) and for one name; otherwise a
+        dict of tensors by name.
+    """
+    raw = shape is not None or format == "raw"
+    file = inspect(path, format=format, dtype=dtype if raw else None, shape=shape)
+    wishes |= {"device": device, "dtype": None if raw else dtype}
+    if file.is_single:
+        if names is not None:
+            raise InvalidArgument(
+                f"{os.fspath(path)} holds one tensor, which has no name\nhint: leave names out"
+            )
+        return file.load(file.tensors[0].name, framework, mmap, **wishes)
+    if isinstance(names, str):
+        return file.load(names, framework, mmap, **wishes)
+    if names is None and file.skipped:
+        name, reason = file.skipped[0]
+        raise UnsupportedDType(
+            f"{os.fspath(path)}: {name!r} cannot be carried: {reason.splitlines()[0]}"
+            "\nhint: pass names= with those that you want"
+        )
+    wanted = [tensor.name for tensor in file.tensors] if names is None else list(names)
+    return {name: file.load(name, framework, mmap, **wishes) for name in wanted}
+
+
+def save(
+    path: Path,
+    x: Any,
+    *,
+    format: str | None = None,
+    metadata: Mapping[str, str] | None = None,
+    compression: int | None = None,
+    dialect: str = "onnx",
+) -> None:
+    """Writes a tensor, or a tree of them, to a file.
+
+    The file appears under its name when all of it has reached the disk; until then, and if anything
+    goes wrong, an old file stays as it is.
+
+    Args:
+        path: The file.
+        x: A tensor of any framework, on any device; or a dict, list or tuple of such, nested as you
+            like: names are joined by dots.
+        format: "npy", "npz", "safetensors", "tensorproto" or "raw"; by the file's name if left out.
+        metadata: What a safetensors file is to say about itself.
+        compression: Deflates the members of a .npz, at a level from 1 to 9.
+        dialect: Whose TensorProto it is to be, "onnx" or "tensorflow".
+    """
+    leaves = dict(_named(x)) if _is_tree(x) else {name_alone(path, format): x}
+    plans = {name: _planned(name, leaf) for name, leaf in leaves.items()}
+    tensors = [(name, told.dtype, list(told.shape)) for name, told in plans.items()]
+    writer = Writer(
+        os.fspath(path),
+        tensors,
+        format=format,
+        metadata=list((metadata or {}).items()),
+        compression=compression,
+        dialect=dialect,
+    )
+    try:
+        for number, (name, leaf) in enumerate(leaves.items()):
+            writer.begin(number)
+            for piece in _pieces(leaf, plans[name]):
+                writer.write(piece)
+        writer.finish()
+    except BaseException:
+        writer.abandon()
+        raise
+
+
+def _lengths(shape: Sequence[int] | None) -> list[int] | None:
+    return None if shape is None else [int(length) for length in shape]
+
+
+def _planned(name: str, leaf: Any) -> Plan:
+    told = plan(leaf, "numpy")
+    if not isinstance(told, Plan):
+        raise InvalidArgument(
+            f"{name!r} is a tree that has no names to save it by"
+            "\nhint: pass dicts, lists and tuples of tensors"
+        )
+    return told
+
+
+def _pieces(x: Any, told: Plan) -> Iterator[Any]:
+    """The tensor in host memory: a large one of a GPU's piece by piece, each fetched ahead."""
+    if told.source_device == "cpu" or told.bytes_moved <= PIECE or not told.shape:
+        yield to(x, "numpy")
+        return
+    rows = told.shape[0]
+    step = max(1, rows * PIECE // told.bytes_moved)
+    job = start(x[:step], "numpy")
+    for row in range(step, rows + step, step):
+        following = start(x[row : row + step], "numpy") if row < rows else None
+        yield job.result()
+        if following is not None:
+            job = following
+
+
+def _is_tree(x: Any) -> bool:
+    return isinstance(x, Mapping | list | tuple)
+
+
+def name_alone(path: Path, format: str | None) -> str:
+    """The name of a tensor that was saved alone, in formats that have names."""
+    told = format or os.path.splitext(os.fspath(path))[1][1:].lower()
+    return {"npz": "arr_0", "safetensors": "tensor"}.get(told, "")
+
+
+def _named(x: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """The leaves of a tree, each by the names that lead to it."""
+    seen: set[str] = set()
+    parts = x.items() if isinstance(x, Mapping) else enumerate(x)
+    for key, value in parts:
+        if not isinstance(key, str | int) or key == "":
+            raise InvalidArgument(
+                f"a tensor cannot be saved by the key {key!r}\nhint: use names that are text"
+            )
+        name = f"{place}.{key}" if place else str(key)
+        for found, leaf in _named(value, name) if _is_tree(value) else [(name, value)]:
+            if found in seen:
+                raise InvalidArgument(
+                    f"two tensors would be saved as {found!r}\nhint: rename one of them"
+                )
+            seen.add(found)
+            yield found, leaf

@@ -1,0 +1,67 @@
+"""`tensorferry inspect` and `tensorferry convert`."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import tensorferry as ferry
+from tensorferry import cli
+
+
+def test_what_is_in_a_file(tmp_path, capsys):
+    path = tmp_path / "x.safetensors"
+    ferry.save(path, {"a": np.ones((2, 3), np.float16), "b": np.arange(4)}, metadata={"by": "me"})
+    assert cli.main(["inspect", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert "safetensors, 2 tensors" in text
+    assert "float16" in text
+    assert "2x3" in text
+    assert "by = me" in text
+    assert cli.main(["inspect", str(path), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [(one["name"], one["shape"]) for one in told["tensors"]] == [("a", [2, 3]), ("b", [4])]
+
+
+@pytest.mark.parametrize("target", ["y.npy", "y.npz", "y.safetensors", "y.pb", "y.raw"])
+def test_any_format_becomes_any_other(tmp_path, target, capsys):
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    np.save(tmp_path / "x.npy", np.asfortranarray(x).astype(">f4"))
+    assert cli.main(["convert", str(tmp_path / "x.npy"), str(tmp_path / target)]) == 0
+    assert f"wrote {tmp_path / target}" in capsys.readouterr().out
+    raw = {"dtype": "float32", "shape": (3, 4)} if target == "y.raw" else {}
+    found = ferry.load(tmp_path / target, "numpy", **raw)
+    if isinstance(found, dict):
+        (found,) = found.values()
+    np.testing.assert_array_equal(found, x)
+
+
+def test_some_tensors_in_another_type(tmp_path):
+    source, target = tmp_path / "x.npz", tmp_path / "y.safetensors"
+    np.savez(source, a=np.arange(3.0), b=np.arange(4.0))
+    line = ["convert", str(source), str(target), "--names", "b", "--to-dtype", "bfloat16"]
+    assert cli.main(line) == 0
+    (tensor,) = ferry.inspect(target).tensors
+    assert (tensor.name, tensor.dtype) == ("b", "bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fact"),
+    [
+        (["inspect", "nothing.npy"], "No such file"),
+        (["convert", "x.npz", "x.npz"], "same file"),
+        (["convert", "x.npz", "y.npy"], "one tensor"),
+        (["convert", "x.npz", "y.npz", "--names", "q"], "holds no tensor 'q'"),
+        (["convert", "x.npz", "y.what"], "format"),
+    ],
+)
+def test_errors(tmp_path, monkeypatch, capsys, arguments, fact):
+    monkeypatch.chdir(tmp_path)
+    np.savez("x.npz", a=np.ones(2), b=np.ones(3))
+    assert cli.main(arguments) == 3
+    lines = capsys.readouterr().err.splitlines()
+    assert fact in lines[0]
+    assert lines[1].startswith("hint: ")
+    assert [path.name for path in tmp_path.iterdir()] == ["x.npz"]

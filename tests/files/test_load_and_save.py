@@ -1,0 +1,262 @@
+"""Tensors through files: every format, every framework, and what goes wrong."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import subprocess
+import sys
+import textwrap
+import zipfile
+
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+import tensorflow as tf
+import torch
+from support.looks import LOOKS, TYPES
+
+import tensorferry as ferry
+
+FRAMEWORKS = ("numpy", "torch", "jax", "tensorflow")
+FILES = ("x.npy", "x.npz", "x.safetensors", "x.pb", "x.raw")
+DTYPES = (
+    *("bool", "uint8", "int8", "int16", "uint16", "int32", "float16", "float32", "complex64"),
+    *("bfloat16", "float8_e4m3fn"),
+)
+
+
+def numbers(dtype: str, shape: tuple[int, ...] = (5, 7)) -> np.ndarray:
+    kind = np.dtype(getattr(ml_dtypes, dtype, None) or dtype)
+    bits = np.random.default_rng(3).integers(0, 256, (*shape, kind.itemsize), dtype=np.uint8)
+    if dtype == "bool":
+        bits &= 1
+    return bits.view(kind).reshape(shape)
+
+
+def raw(path: object, dtype: str, shape: tuple[int, ...]) -> dict[str, object]:
+    """What a file of raw bytes does not say."""
+    return {"dtype": dtype, "shape": shape} if str(path).endswith(".raw") else {}
+
+
+def only(loaded: object) -> object:
+    if isinstance(loaded, dict):
+        (loaded,) = loaded.values()
+    return loaded
+
+
+def bits(x: object) -> bytes:
+    array = ferry.to(x, "numpy")
+    return np.ascontiguousarray(array).tobytes()
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_type_comes_back_bit_for_bit(tmp_path, file, dtype):
+    x, path = numbers(dtype), tmp_path / file
+    ferry.save(path, x)
+    for framework in FRAMEWORKS:
+        for mmap in (True, False):
+            found = only(ferry.load(path, framework, mmap=mmap, **raw(path, dtype, x.shape)))
+            assert isinstance(found, TYPES[framework])
+            assert LOOKS[framework].dtype(found) == dtype
+            assert LOOKS[framework].shape(found) == x.shape
+            assert bits(found) == x.tobytes()
+
+
+@pytest.mark.parametrize("file", ["x.npy", "x.npz", "x.safetensors", "x.raw"])
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_file_is_mapped_and_not_read(tmp_path, file, framework):
+    x, path = numbers("float32", (64, 64)), tmp_path / file
+    ferry.save(path, x)
+    with ferry.trace() as trips:
+        found = only(ferry.load(path, framework, **raw(path, "float32", x.shape)))
+    assert trips[0].plan.source == "file"
+    assert (trips[0].shares, trips[0].bytes_moved) == (True, 0), trips[0].plan
+    assert bits(found) == x.tobytes()
+
+
+def test_writing_to_a_map_changes_no_file(tmp_path):
+    path = tmp_path / "x.npy"
+    x = numbers("float32")
+    ferry.save(path, x)
+    t, n = ferry.load(path, "torch"), ferry.load(path, "numpy")
+    t[0, 0] = 7
+    n[1, 1] = 8
+    assert np.array_equal(np.load(path), x, equal_nan=True)
+    assert n.flags.writeable
+
+
+def test_a_map_outlives_its_file(tmp_path):
+    path = tmp_path / "x.npy"
+    x = numbers("int32")
+    ferry.save(path, x)
+    found = ferry.load(path, "torch")
+    path.unlink()
+    assert bits(found) == x.tobytes()
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (1,), (2, 3, 4, 5)])
+@pytest.mark.parametrize("file", FILES)
+def test_every_shape(tmp_path, file, shape):
+    x, path = numbers("float32", shape), tmp_path / file
+    ferry.save(path, x)
+    found = only(ferry.load(path, "torch", **raw(path, "float32", shape)))
+    assert tuple(found.shape) == shape
+    assert bits(found) == x.tobytes()
+
+
+def test_layouts_and_orders_of_others(tmp_path):
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    for number, written in enumerate((x, np.asfortranarray(x), x.astype(">f4"), x.T[::2].T)):
+        path = tmp_path / f"{number}.npy"
+        np.save(path, written)
+        for framework in FRAMEWORKS:
+            np.testing.assert_array_equal(ferry.to(ferry.load(path, framework), "numpy"), written)
+    # And ours, from any layout, is read by others.
+    ferry.save(tmp_path / "ours.npy", torch.arange(24.0).reshape(4, 6).T)
+    np.testing.assert_array_equal(np.load(tmp_path / "ours.npy"), x.T)
+
+
+@pytest.mark.parametrize("file", ["tree.npz", "tree.safetensors"])
+def test_trees_of_all_frameworks(tmp_path, file):
+    path = tmp_path / file
+    tree = {
+        "w": torch.arange(6, dtype=torch.bfloat16).reshape(2, 3),
+        "layers": [{"b": jnp.arange(4.0)}, (np.float32([1, 2]), tf.constant([3, 4]))],
+    }
+    ferry.save(path, tree)
+    assert [tensor.name for tensor in ferry.inspect(path).tensors] == [
+        *("w", "layers.0.b", "layers.1.0", "layers.1.1")
+    ]
+    found = ferry.load(path, "torch")
+    assert found["w"].dtype == torch.bfloat16
+    assert torch.equal(found["w"], tree["w"])
+    assert found["layers.1.1"].tolist() == [3, 4]
+    # Only what is asked for; one name is one tensor.
+    assert list(ferry.load(path, "numpy", names=["w"])) == ["w"]
+    assert ferry.load(path, "numpy", names="layers.0.b").tolist() == [0, 1, 2, 3]
+
+
+def test_a_cast_on_the_way(tmp_path):
+    ferry.save(tmp_path / "x.npy", np.arange(5, dtype=np.int64))
+    assert ferry.load(tmp_path / "x.npy", "jax", dtype="float16").dtype == jnp.float16
+
+
+def test_deflated_members(tmp_path):
+    x = np.zeros((1000, 1000), np.float32)
+    ferry.save(tmp_path / "x.npz", {"x": x}, compression=6)
+    assert os.path.getsize(tmp_path / "x.npz") < 100_000
+    np.testing.assert_array_equal(np.load(tmp_path / "x.npz")["x"], x)
+    np.savez_compressed(tmp_path / "y.npz", y=x)
+    np.testing.assert_array_equal(ferry.load(tmp_path / "y.npz")["y"], x)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError) as caught:
+        ferry.load(tmp_path / "nothing.npy")
+    assert isinstance(caught.value, ferry.FileFailed)
+    assert caught.value.errno == 2
+    assert caught.value.hint
+    with pytest.raises(IsADirectoryError):
+        ferry.load(tmp_path, format="npy")
+    with pytest.raises(FileNotFoundError):
+        ferry.save(tmp_path / "no" / "x.npy", np.ones(3))
+
+
+def test_pickles_are_refused_and_not_run(tmp_path):
+    class Bomb:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return os.system, (f"touch {tmp_path}/exploded",)
+
+    objects = np.array([Bomb()], dtype=object)
+    np.save(tmp_path / "x.npy", objects, allow_pickle=True)
+    with pytest.raises(ferry.UnsupportedDType, match="Python objects"):
+        ferry.load(tmp_path / "x.npy")
+    np.savez(tmp_path / "x.npz", bad=objects, good=np.ones(2))
+    with pytest.raises(ferry.UnsupportedDType, match="'bad' cannot be carried"):
+        ferry.load(tmp_path / "x.npz")
+    assert ferry.load(tmp_path / "x.npz", names="good").tolist() == [1, 1]
+    (tmp_path / "x.pkl").write_bytes(pickle.dumps(Bomb()))
+    with pytest.raises(ferry.FerryError):
+        ferry.load(tmp_path / "x.pkl")
+    assert not (tmp_path / "exploded").exists()
+
+
+def test_a_file_that_lies(tmp_path):
+    buffer = io.BytesIO()
+    np.save(buffer, np.ones(100))
+    (tmp_path / "short.npy").write_bytes(buffer.getvalue()[:-8])
+    with pytest.raises(ferry.BadFile) as caught:
+        ferry.load(tmp_path / "short.npy")
+    assert isinstance(caught.value, ValueError)
+    with zipfile.ZipFile(tmp_path / "text.npz", "w") as archive:
+        archive.writestr("x.npy", "no array")
+    with pytest.raises(ferry.FerryError):
+        ferry.load(tmp_path / "text.npz")
+
+
+def test_names_that_cannot_be(tmp_path):
+    x = np.ones(2)
+    for tree, fact in (
+        ({"a": {"b": x}, "a.b": x}, "two tensors"),
+        ({("a", 1): x}, "key"),
+        ({"a": "text"}, "no tensor"),
+    ):
+        with pytest.raises(ferry.FerryError, match=fact):
+            ferry.save(tmp_path / "x.npz", tree)
+    with pytest.raises(ferry.InvalidArgument, match="one tensor"):
+        ferry.save(tmp_path / "x.npy", {"a": x, "b": x})
+    with pytest.raises(ferry.InvalidArgument, match="format"):
+        ferry.save(tmp_path / "x", x)
+    ferry.save(tmp_path / "x.npz", {"a": x})
+    with pytest.raises(ferry.FerryError, match="nothing"):
+        ferry.load(tmp_path / "x.npz", names=["nothing"])
+    assert sorted(os.listdir(tmp_path)) == ["x.npz"]
+
+
+def test_a_save_that_fails_leaves_the_old_file(tmp_path):
+    path = tmp_path / "x.npz"
+    ferry.save(path, {"a": np.ones(3)})
+
+    class Broken:
+        """Says that it is a tensor, and then has no memory."""
+
+        def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
+            self.asked = getattr(self, "asked", 0) + 1
+            if self.asked > 1:
+                raise RuntimeError("gone")
+            return np.ones(4)
+
+    with pytest.raises(Exception, match="gone"):
+        ferry.save(path, {"a": np.zeros(3), "b": Broken()})
+    assert ferry.load(path)["a"].tolist() == [1, 1, 1]
+    assert os.listdir(tmp_path) == ["x.npz"]
+
+
+def test_killed_while_saving(tmp_path):
+    """At any moment there is the old file or the new one, and nothing besides."""
+    code = """
+    import sys, numpy as np, tensorferry as ferry
+    x = np.full(4 << 20, 2, np.float32)
+    print("ready", flush=True)
+    while True:
+        ferry.save(sys.argv[1], x)
+    """
+    path = tmp_path / "x.npy"
+    ferry.save(path, np.full(4 << 20, 1, np.float32))
+    for delay in (0.01, 0.03, 0.05, 0.08, 0.13):
+        with subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(code), str(path)], stdout=subprocess.PIPE
+        ) as child:
+            assert child.stdout is not None
+            child.stdout.readline()
+            with pytest.raises(subprocess.TimeoutExpired):
+                child.wait(delay)
+            child.kill()
+        found = np.load(path)
+        assert found.shape == (4 << 20,)
+        assert len(np.unique(found)) == 1
+        assert os.listdir(tmp_path) == ["x.npy"]
