@@ -1,6 +1,6 @@
 //! Tensors in files: checked readers, writers that leave a whole file or none, and memory maps.
 //!
-//! A file is opened ([`open`]), which reads its headers and checks them, and then its tensors are mapped, read or streamed
+//! A file is opened ([`open()`]), which reads its headers and checks them, and then its tensors are mapped, read or streamed
 //! one by one ([`Opened`]). Every file is treated as hostile: nothing in it is executed, no length in it is believed before
 //! it was compared with the file's, and no name in it leads anywhere else. What is wrong is said in one line.
 //!
