@@ -7,6 +7,7 @@ PYTHON      ?= python3
 WORKERS     ?= 2
 PYTEST_ARGS ?=
 BENCH_ARGS  ?=
+FUZZ_ARGS   ?=
 CARGO_FLAGS ?=
 NIGHTLY     ?= nightly
 
@@ -42,7 +43,7 @@ unexport PYTHONPATH VIRTUAL_ENV
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
-	@echo "  variables: PYTHON=$(PYTHON)  WORKERS=$(WORKERS) (test processes)  PYTEST_ARGS  BENCH_ARGS  CARGO_FLAGS"
+	@echo "  variables: PYTHON=$(PYTHON)  WORKERS=$(WORKERS) (test processes)  PYTEST_ARGS  BENCH_ARGS  FUZZ_ARGS  CARGO_FLAGS"
 
 ##### use
 
@@ -114,6 +115,10 @@ miri: ## Run the Rust tests that need no Python under Miri (adds it to the night
 	    else rustup toolchain install $(NIGHTLY) --profile minimal -c miri -c rust-src; fi; }
 	MIRIFLAGS="$${MIRIFLAGS--Zmiri-disable-isolation}" PROPTEST_CASES=$${PROPTEST_CASES-4} \
 	    cargo +$(NIGHTLY) miri test $(CARGO_FLAGS) $(PURE_CRATES) --tests
+
+.PHONY: fuzz
+fuzz: $(VENV)/.stamp-wheel ## Fuzz the parsers of files (FUZZ_ARGS="--seconds 720" for longer; needs cargo-fuzz and the nightly toolchain)
+	$(VENV)/bin/python fuzz/run.py $(FUZZ_ARGS)
 
 ##### measure
 
