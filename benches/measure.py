@@ -6,14 +6,14 @@ median over the rounds of the ratio within a round. The garbage collector is off
 candidate has run before the first round counts.
 """
 
-import gc
 import statistics
 import time
 import timeit
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from tensorferry.bench.measure import collector_off
 
 # Runs a job so many times and gives the seconds that it took.
 Timed = Callable[[int], float]
@@ -33,19 +33,6 @@ class Samples:
 def expression(source: str, names: Mapping[str, Any]) -> Timed:
     """A job that evaluates one Python expression and drops the result, without a call around it."""
     return timeit.Timer(source, globals=dict(names)).timeit
-
-
-@contextmanager
-def collector_off() -> Iterator[None]:
-    """Collects the garbage now, and none until the end of the block."""
-    was_on = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def calls_for(job: Timed, seconds: float) -> int:

@@ -11,7 +11,8 @@ class _Dataclass(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
 class FerryError(Exception):
-    hint: str | None
+    @property
+    def hint(self) -> str | None: ...
 
 class NotATensor(FerryError, TypeError): ...
 class UnsupportedDType(FerryError, TypeError): ...
@@ -53,7 +54,7 @@ class File:
         path: str,
         *,
         format: str | None = None,
-        dtype: str | None = None,
+        dtype: Any = None,
         shape: list[int] | None = None,
     ) -> File: ...
     @property

@@ -8,8 +8,9 @@ them is executed.
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import index
 from types import ModuleType
-from typing import Any
+from typing import Any, SupportsIndex
 
 from tensorferry._native import (
     File,
@@ -22,7 +23,7 @@ from tensorferry._native import (
     to,
 )
 
-Path = str | os.PathLike[str]
+Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 # Bytes of a GPU tensor that are written while the next are on their way.
 PIECE = 64 << 20
@@ -32,7 +33,7 @@ def inspect(
     path: Path,
     *,
     format: str | None = None,
-    dtype: str | None = None,
+    dtype: Any = None,
     shape: Sequence[int] | None = None,
 ) -> File:
     """Reads and checks the headers of a file, and says what is in it.
@@ -48,7 +49,7 @@ def inspect(
         A File: its `format`, `tensors` (name, dtype, shape, bytes), `metadata`, and what is
         `skipped` because it cannot be carried.
     """
-    return File(os.fspath(path), format=format, dtype=dtype, shape=_lengths(shape))
+    return File(os.fsdecode(path), format=format, dtype=dtype, shape=_lengths(shape))
 
 
 def load(
@@ -80,13 +81,13 @@ def load(
         One tensor for files that hold one (.npy, TensorProto, raw) and for one name; otherwise a
         dict of tensors by name.
     """
-    raw = shape is not None or format == "raw"
+    raw = shape is not None or format_of(path, format) == "raw"
     file = inspect(path, format=format, dtype=dtype if raw else None, shape=shape)
     wishes |= {"device": device, "dtype": None if raw else dtype}
     if file.is_single:
         if names is not None:
             raise InvalidArgument(
-                f"{os.fspath(path)} holds one tensor, which has no name\nhint: leave names out"
+                f"{os.fsdecode(path)} holds one tensor, which has no name\nhint: leave names out"
             )
         return file.load(file.tensors[0].name, framework, mmap, **wishes)
     if isinstance(names, str):
@@ -94,10 +95,10 @@ def load(
     if names is None and file.skipped:
         name, reason = file.skipped[0]
         raise UnsupportedDType(
-            f"{os.fspath(path)}: {name!r} cannot be carried: {reason.splitlines()[0]}"
+            f"{os.fsdecode(path)}: {name!r} cannot be carried: {reason.splitlines()[0]}"
             "\nhint: pass names= with those that you want"
         )
-    wanted = [tensor.name for tensor in file.tensors] if names is None else list(names)
+    wanted = [tensor.name for tensor in file.tensors] if names is None else _texts(names)
     return {name: file.load(name, framework, mmap, **wishes) for name in wanted}
 
 
@@ -127,11 +128,17 @@ def save(
     leaves = dict(_named(x)) if _is_tree(x) else {name_alone(path, format): x}
     plans = {name: _planned(name, leaf) for name, leaf in leaves.items()}
     tensors = [(name, told.dtype, list(told.shape)) for name, told in plans.items()]
+    said: list[Any] = list((metadata or {}).items())
+    for key, value in said:
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise InvalidArgument(
+                f"the metadata {key!r}: {value!r} is not all text\nhint: pass text, such as JSON"
+            )
     writer = Writer(
-        os.fspath(path),
+        os.fsdecode(path),
         tensors,
         format=format,
-        metadata=list((metadata or {}).items()),
+        metadata=said,
         compression=compression,
         dialect=dialect,
     )
@@ -146,8 +153,28 @@ def save(
         raise
 
 
-def _lengths(shape: Sequence[int] | None) -> list[int] | None:
-    return None if shape is None else [int(length) for length in shape]
+def format_of(path: Path, format: str | None) -> str:
+    """The format that was given, or that the file's name tells; it may be none that is known."""
+    ending = os.path.splitext(os.fsdecode(path))[1][1:].lower()
+    return format or {"bin": "raw"}.get(ending, ending)
+
+
+def _lengths(shape: Any) -> list[int] | None:
+    if shape is None:
+        return None
+    lengths = list(shape) if isinstance(shape, Iterable) else [shape]
+    if not all(isinstance(length, SupportsIndex) and index(length) >= 0 for length in lengths):
+        raise InvalidArgument(f"{shape!r} is no shape\nhint: write lengths, such as (480, 640)")
+    return [index(length) for length in lengths]
+
+
+def _texts(names: Any) -> list[str]:
+    found = list(names) if isinstance(names, Iterable) else [names]
+    if not all(isinstance(name, str) for name in found):
+        raise InvalidArgument(
+            f"{names!r} are no names of tensors\nhint: pass one name, or a list of names"
+        )
+    return found
 
 
 def _planned(name: str, leaf: Any) -> Plan:
@@ -162,7 +189,8 @@ def _planned(name: str, leaf: Any) -> Plan:
 
 def _pieces(x: Any, told: Plan) -> Iterator[Any]:
     """The tensor in host memory: a large one of a GPU's piece by piece, each fetched ahead."""
-    if told.source_device == "cpu" or told.bytes_moved <= PIECE or not told.shape:
+    large = told.source_device != "cpu" and told.bytes_moved > PIECE
+    if not large or not told.shape or not hasattr(x, "__getitem__"):
         yield to(x, "numpy")
         return
     rows = told.shape[0]
@@ -181,8 +209,7 @@ def _is_tree(x: Any) -> bool:
 
 def name_alone(path: Path, format: str | None) -> str:
     """The name of a tensor that was saved alone, in formats that have names."""
-    told = format or os.path.splitext(os.fspath(path))[1][1:].lower()
-    return {"npz": "arr_0", "safetensors": "tensor"}.get(told, "")
+    return {"npz": "arr_0", "safetensors": "tensor"}.get(format_of(path, format), "")
 
 
 def _named(x: Any, place: str = "") -> Iterator[tuple[str, Any]]:

@@ -34,9 +34,7 @@ def _tensorflow() -> Any:
 
 
 def _error(fact: str, hint: str) -> InvalidArgument:
-    error = InvalidArgument(f"{fact}\nhint: {hint}")
-    error.hint = hint
-    return error
+    return InvalidArgument(f"{fact}\nhint: {hint}")
 
 
 class Inlet:

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import tensorferry as ferry
+from tensorferry import looks
 from tensorferry.cli.doctor_text import lines
 from tensorferry.cli.terminal import Terminal
-from tensorferry.doctor import looks, matrix
+from tensorferry.doctor import matrix
 from tensorferry.doctor.carry import carry
 from tensorferry.doctor.findings import (
     Cell,

@@ -65,3 +65,35 @@ def test_errors(tmp_path, monkeypatch, capsys, arguments, fact):
     assert fact in lines[0]
     assert lines[1].startswith("hint: ")
     assert [path.name for path in tmp_path.iterdir()] == ["x.npz"]
+
+
+def test_a_file_cannot_speak_to_the_terminal(tmp_path, capsys):
+    path = tmp_path / "x.safetensors"
+    ferry.save(path, {"\x1b[2Jname": np.ones(2)}, metadata={"\x1b]0;key": "value\x07"})
+    assert cli.main(["inspect", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert "name" in text
+    assert "value" in text
+    assert all(letter.isprintable() for line in text.splitlines() for letter in line)
+    assert cli.main(["convert", str(path), str(tmp_path / "y.npz"), "--names", "\x1b[2J"]) == 3
+    said = capsys.readouterr().err
+    assert all(letter.isprintable() for line in said.splitlines() for letter in line)
+
+
+def test_metadata_stays_or_is_said_to_be_left_out(tmp_path, capsys):
+    source = tmp_path / "x.safetensors"
+    ferry.save(source, {"a": np.ones(2)}, metadata={"by": "me"})
+    assert cli.main(["convert", str(source), str(tmp_path / "y.safetensors")]) == 0
+    assert ferry.inspect(tmp_path / "y.safetensors").metadata == {"by": "me"}
+    assert capsys.readouterr().err == ""
+    assert cli.main(["convert", str(source), str(tmp_path / "y.npz")]) == 0
+    assert "metadata is left out" in capsys.readouterr().err
+
+
+def test_a_large_tensor_goes_in_pieces(tmp_path, monkeypatch):
+    x = np.random.default_rng(5).standard_normal((100, 30))
+    np.save(tmp_path / "x.npy", x)
+    monkeypatch.setattr("tensorferry.cli.convert.PIECE", 70)
+    target = tmp_path / "y.safetensors"
+    assert cli.main(["convert", str(tmp_path / "x.npy"), str(target), "--to-dtype", "float32"]) == 0
+    np.testing.assert_array_equal(ferry.load(target)["tensor"], x.astype(np.float32))

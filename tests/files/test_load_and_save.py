@@ -260,3 +260,80 @@ def test_killed_while_saving(tmp_path):
         assert found.shape == (4 << 20,)
         assert len(np.unique(found)) == 1
         assert os.listdir(tmp_path) == ["x.npy"]
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float16", np.float16, np.dtype("float16"), torch.float16, tf.float16, jnp.float16]
+)
+def test_raw_bytes_by_any_name_of_their_type(tmp_path, dtype):
+    x = numbers("float16", (3, 4))
+    (tmp_path / "x.raw").write_bytes(x.tobytes())
+    found = ferry.load(tmp_path / "x.raw", "torch", dtype=dtype, shape=(3, 4))
+    assert found.dtype == torch.float16
+    assert bits(found) == x.tobytes()
+    # The name tells that the bytes are raw, so the type is that of the file.
+    assert bits(ferry.load(tmp_path / "x.raw", dtype=dtype)) == x.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("given", "fact"),
+    [
+        ({"shape": "ab"}, "no shape"),
+        ({"shape": (2, -1)}, "no shape"),
+        ({"shape": (1.5,)}, "no shape"),
+        ({"dtype": "float31"}, "float31"),
+        ({"dtype": object()}, "object"),
+        ({"dtype": "default"}, "default"),
+    ],
+)
+def test_descriptions_of_raw_bytes_that_mean_nothing(tmp_path, given, fact):
+    (tmp_path / "x.raw").write_bytes(bytes(16))
+    with pytest.raises(ferry.InvalidArgument, match=fact) as caught:
+        ferry.load(tmp_path / "x.raw", **{"dtype": "uint8", **given})
+    assert caught.value.hint
+
+
+def test_one_number_is_a_shape(tmp_path):
+    (tmp_path / "x.raw").write_bytes(bytes(16))
+    assert ferry.load(tmp_path / "x.raw", dtype="uint8", shape=np.int64(16)).shape == (16,)
+
+
+@pytest.mark.parametrize("names", [3, [3], [b"a"], [None]])
+def test_names_that_are_no_text(tmp_path, names):
+    ferry.save(tmp_path / "x.npz", {"a": np.ones(2)})
+    with pytest.raises(ferry.InvalidArgument, match="names of tensors"):
+        ferry.load(tmp_path / "x.npz", names=names)
+
+
+@pytest.mark.parametrize(
+    ("file", "given", "fact"),
+    [
+        ("x.npz", {"compression": 0}, "no level"),
+        ("x.npz", {"compression": 10}, "no level"),
+        ("x.npz", {"compression": -1}, "no level"),
+        ("x.npy", {"compression": 5}, "not compressed"),
+        ("x.safetensors", {"compression": 5}, "not compressed"),
+        ("x.npy", {"metadata": {"a": "b"}}, "says nothing about itself"),
+        ("x.safetensors", {"metadata": {"a": 1}}, "not all text"),
+        ("x.safetensors", {"metadata": {1: "a"}}, "not all text"),
+        ("x.pb", {"dialect": "caffe"}, "caffe"),
+        ("x.npy", {"format": "npq"}, "npq"),
+    ],
+)
+def test_wishes_for_a_file_that_cannot_be_granted(tmp_path, file, given, fact):
+    with pytest.raises(ferry.InvalidArgument, match=fact) as caught:
+        ferry.save(tmp_path / file, np.ones(3), **given)
+    assert caught.value.hint
+    assert os.listdir(tmp_path) == []
+
+
+def test_paths_of_every_kind(tmp_path):
+    path = tmp_path / "x.npy"
+    for kind in (path, str(path), os.fsencode(path)):
+        ferry.save(kind, np.arange(3))
+        assert ferry.load(kind).tolist() == [0, 1, 2]
+        path.unlink()
+    # Names that are no UTF-8.
+    odd = os.fsencode(tmp_path) + b"/\xff.npy"
+    ferry.save(odd, np.arange(3))
+    assert ferry.load(odd).tolist() == [0, 1, 2]

@@ -1,7 +1,7 @@
 //! Every error that Python sees, in one place.
 //!
 //! [`Failure`] is what functions of this crate return: an [`Error`] of the core, or an exception that
-//! Python code raised. The first becomes an instance of one of some classes, each a `FerryError` and the
+//! Python code raised. The first becomes an instance of the class for its kind, each a `FerryError` and the
 //! builtin that people expect.
 
 use pyo3::exceptions::{
@@ -10,7 +10,7 @@ use pyo3::exceptions::{
 };
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{IntoPyDict, PyDict, PyString, PyTuple, PyType};
+use pyo3::types::{IntoPyDict, PyCFunction, PyDict, PyString, PyTuple, PyType};
 use tensorferry_core::{Error, ErrorKind};
 
 /// What went wrong.
@@ -56,15 +56,7 @@ impl From<Failure> for PyErr {
 impl Failure {
     /// The same failure, with the place inside a tree in front of its fact.
     pub(crate) fn at(self, place: &str) -> Self {
-        let moved = |error: Error| {
-            let fact = format!("at {place}: {}", error.fact());
-            let hint = error.hint().map(str::to_owned);
-            let error = Error::new(error.kind(), fact);
-            match hint {
-                Some(hint) => error.with_hint(hint),
-                None => error,
-            }
-        };
+        let moved = |error: Error| error.at(format_args!("at {place}"));
         match self {
             Self::Ferry(error) => Self::Ferry(moved(error)),
             Self::Because(error, cause) => Self::Because(moved(error), cause),
@@ -284,7 +276,6 @@ fn raise(py: Python<'_>, error: &Error) -> PyErr {
         let class = types[position].bind(py);
         let class = error.errno().map_or_else(|| Ok(class.clone()), |errno| of_the_system(class, errno))?;
         let instance = class.call1((error.to_string(),))?;
-        instance.setattr("hint", error.hint())?;
         if let Some(errno) = error.errno() {
             instance.setattr("errno", errno)?;
         }
@@ -295,9 +286,17 @@ fn raise(py: Python<'_>, error: &Error) -> PyErr {
 
 /// Puts the classes into the module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    for class in types(module.py())? {
-        let class = class.bind(module.py());
-        class.setattr("hint", module.py().None())?;
+    let py = module.py();
+    // Found in the message, so that it is there whoever raises the error, and after pickling.
+    let hint =
+        PyCFunction::new_closure(py, Some(c"hint"), None, |arguments, _| -> PyResult<Option<String>> {
+            let message = arguments.get_item(0)?.str()?.to_string();
+            Ok(message.split_once("\nhint: ").map(|(_, hint)| hint.to_owned()))
+        })?;
+    let property = py.import("builtins")?.getattr("property")?.call1((hint,))?;
+    types(py)?[0].bind(py).setattr("hint", property)?;
+    for class in types(py)? {
+        let class = class.bind(py);
         module.add(class.name()?, class)?;
     }
     Ok(())

@@ -88,12 +88,12 @@ impl File {
         py: Python<'_>,
         path: PathBuf,
         format: Option<&str>,
-        dtype: Option<&str>,
+        dtype: Option<&Bound<'_, PyAny>>,
         shape: Option<Vec<i64>>,
     ) -> Result<Self> {
         let options = Options {
             format: format.map(format_of).transpose()?,
-            dtype: dtype.map(dtype_of).transpose()?,
+            dtype: wishes::plain_dtype(dtype)?,
             shape,
             ..Options::default()
         };
@@ -180,26 +180,16 @@ impl File {
 /// A tensor over the file itself. What is written to it stays in this process.
 fn mapped(opened: &Opened, entry: &Entry) -> Result<Tensor<Owner>> {
     let map = opened.map(entry, MapKind::CopyOnWrite)?;
-    let (data, owner) = (map.data(), Owner::Mapped(map));
+    let data = map.data();
     // SAFETY: the map has as many bytes as the entry says, and the owner is the map.
-    Ok(unsafe {
-        Tensor::new(
-            data,
-            entry.dtype(),
-            entry.layout()?,
-            Device::CPU,
-            entry.order(),
-            Access::ReadWrite,
-            owner,
-        )
-    }?)
+    unsafe { of_entry(entry, data, Owner::Mapped(map)) }
 }
 
 /// A tensor in a block of our own.
 fn read(py: Python<'_>, opened: &Opened, entry: &Entry) -> Result<Tensor<Owner>> {
     let bytes = entry.bytes() as usize;
     let block = HostBlock::new(bytes)?;
-    let room = Room(block.data());
+    let room = Shown(block.data());
     py.detach(|| {
         let room = { &room }.0.cast::<MaybeUninit<u8>>();
         // SAFETY: the block has so many bytes, and is nobody else's.
@@ -208,26 +198,24 @@ fn read(py: Python<'_>, opened: &Opened, entry: &Entry) -> Result<Tensor<Owner>>
     })?;
     let data = block.data();
     // SAFETY: the block was filled, and the owner is the block.
-    Ok(unsafe {
-        Tensor::new(
-            data,
-            entry.dtype(),
-            entry.layout()?,
-            Device::CPU,
-            entry.order(),
-            Access::ReadWrite,
-            Owner::Block(block),
-        )
-    }?)
+    unsafe { of_entry(entry, data, Owner::Block(block)) }
 }
 
-/// Where a block is.
-struct Room(*mut u8);
+/// # Safety
+/// As many bytes as the entry says lie there, for as long as the owner lives.
+unsafe fn of_entry(entry: &Entry, data: *mut u8, owner: Owner) -> Result<Tensor<Owner>> {
+    let (dtype, layout, order) = (entry.dtype(), entry.layout()?, entry.order());
+    // SAFETY: the caller's contract.
+    Ok(unsafe { Tensor::new(data, dtype, layout, Device::CPU, order, Access::ReadWrite, owner) }?)
+}
 
-// SAFETY: it crosses the border of `detach` only.
-unsafe impl Send for Room {}
+/// Memory that a thread without the interpreter reads or fills.
+struct Shown(*mut u8);
+
+// SAFETY: it crosses the border of `detach` only, and whoever shows it waits there.
+unsafe impl Send for Shown {}
 // SAFETY: as above.
-unsafe impl Sync for Room {}
+unsafe impl Sync for Shown {}
 
 fn format_of(name: &str) -> Result<Format> {
     Format::from_name(name).ok_or_else(|| {
@@ -267,7 +255,7 @@ impl Writer {
         tensors: Vec<(String, String, Vec<i64>)>,
         format: Option<&str>,
         metadata: Vec<(String, String)>,
-        compression: Option<u8>,
+        compression: Option<i64>,
         dialect: &str,
     ) -> Result<Self> {
         let format = match format {
@@ -279,6 +267,23 @@ impl Writer {
                     "pass format=\"npy\", \"npz\", \"safetensors\", \"tensorproto\" or \"raw\"",
                 )
             })?,
+        };
+        // What would have no effect is a mistake.
+        if compression.is_some() && format != Format::Npz {
+            let fact = format!("a file of the format {format} is not compressed");
+            return Err(fail(ErrorKind::InvalidArgument, fact, "leave compression out, or save as .npz"));
+        }
+        if !metadata.is_empty() && format != Format::Safetensors {
+            let fact = format!("a file of the format {format} says nothing about itself");
+            return Err(fail(ErrorKind::InvalidArgument, fact, "leave metadata out, or save as safetensors"));
+        }
+        let compression = match compression {
+            None => None,
+            Some(level @ 1..=9) => Some(level as u8),
+            Some(other) => {
+                let fact = format!("compression is {other}, which is no level");
+                return Err(fail(ErrorKind::InvalidArgument, fact, "write a level from 1 to 9"));
+            }
         };
         let dialect = match dialect {
             "onnx" => Dialect::Onnx,
@@ -322,11 +327,10 @@ impl Writer {
         }
         let plain = tensor.layout().is_dense() && tensor.order() == ByteOrder::Native;
         let tensor = if plain { tensor } else { carry::packed(py, &tensor, tensor.dtype())? };
-        let bytes = Bytes(tensor.data(), tensor.layout().bytes());
+        let (data, bytes) = (Shown(tensor.data()), tensor.layout().bytes());
         self.with(py, |writer| {
-            let Bytes(data, length) = *{ &bytes };
             // SAFETY: dense host memory of so many bytes, which the tensor keeps.
-            writer.write(unsafe { std::slice::from_raw_parts(data, length) })
+            writer.write(unsafe { std::slice::from_raw_parts({ &data }.0, bytes) })
         })
     }
 
@@ -359,11 +363,3 @@ impl Writer {
 fn ended() -> crate::errors::Failure {
     fail(ErrorKind::InvalidArgument, "the file is finished or given up", "begin another")
 }
-
-/// Memory to write to a file.
-struct Bytes(*const u8, usize);
-
-// SAFETY: it crosses the border of `detach` only.
-unsafe impl Send for Bytes {}
-// SAFETY: as above.
-unsafe impl Sync for Bytes {}

@@ -62,6 +62,15 @@ pub(crate) fn parse<'py>(function: &str, given: &Bound<'py, PyDict>, moves: bool
     Ok(keywords)
 }
 
+/// The element type of something that has one and no other: named in the same ways, without `"default"`.
+pub(crate) fn plain_dtype(given: Option<&Bound<'_, PyAny>>) -> Result<Option<DType>> {
+    match (dtype(given)?, given) {
+        (Wanted::Type(dtype), _) => Ok(Some(dtype)),
+        (Wanted::Default, Some(given)) => Err(unknown(given)),
+        _ => Ok(None),
+    }
+}
+
 /// The element type that the caller named, by a string or by a framework's own object.
 fn dtype(given: Option<&Bound<'_, PyAny>>) -> Result<Wanted> {
     let Some(given) = given else { return Ok(Wanted::Same) };

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tensorferry import looks
 from tensorferry.bench import check, measure, memory, methods, places, sources
 from tensorferry.bench.cuda import Driver
 from tensorferry.bench.methods import Method
@@ -85,7 +86,7 @@ class Bench:
             cell.source, shape, dtype=cell.dtype, layout=cell.layout, device=came_from
         )
         self.names = {**names, "x": self.x, "kept": self.x}
-        self.expected = check.bits(self.x, cell.source).copy()
+        self.expected = looks.values(cell.source, self.x)
 
     def rows(self, tell: Callable[[float], None]) -> list[Row]:
         """Tries, checks and times every method; those that fail have an error in their row."""
@@ -134,7 +135,9 @@ class Bench:
         target, goes_to = self.cell.target, self.cell.places[1]
         try:
             found = self._call(method)
-            row["error"] = check.fault(found, target, goes_to, self.x, self.expected) or None
+            row["error"] = (
+                check.fault(found, target, goes_to, self.x, self.cell.source, self.expected) or None
+            )
         except Exception as error:
             row["error"] = _in_one_line(error)
             row["error"] = row["error"].replace(str(self.folder), "")

@@ -5,30 +5,19 @@ from typing import Any
 import tensorferry as ferry
 from tensorferry.bench import compare, results
 from tensorferry.bench.results import Result, Row
-from tensorferry.cli.terminal import Terminal, table
+from tensorferry.cli import words
+from tensorferry.cli.terminal import Terminal, clean, table
 
 # A ratio within this of 1 is neither good nor bad.
 CLOSE = 1.10
 
 
-def time_text(seconds: float | None) -> str:
-    """A time in the unit that suits it."""
-    if seconds is None:
-        return "-"
-    for unit, scale in (("ns", 1e9), ("us", 1e6), ("ms", 1e3)):
-        if seconds * scale < 999.5:
-            return f"{seconds * scale:.3g} {unit}"
-    return f"{seconds:.3g} s"
+def _duration(seconds: float | None) -> str:
+    return "-" if seconds is None else words.duration(seconds)
 
 
-def size_text(size: int | None) -> str:
-    """A size in the unit that suits it."""
-    if size is None:
-        return "-"
-    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if size >= scale:
-            return f"{size / scale:.4g} {unit}"
-    return f"{size} B"
+def _size(size: int | None) -> str:
+    return "-" if size is None else words.size(size)
 
 
 def _ratio_text(ratio: float | None) -> str:
@@ -74,12 +63,12 @@ def measured(result: Result, terminal: Terminal) -> None:
             [
                 _job(mine),
                 *(mine[key] for key in more),
-                size_text(mine["bytes"]),
-                "fails" if mine["error"] else time_text(mine["seconds"]),
-                time_text(best["seconds"] if best else None),
+                _size(mine["bytes"]),
+                "fails" if mine["error"] else _duration(mine["seconds"]),
+                _duration(best["seconds"] if best else None),
                 _ratio_text(ratio),
                 {True: "shared", False: "copied", None: "-"}[mine["shares"]],
-                size_text(mine["extra_bytes"]),
+                _size(mine["extra_bytes"]),
                 best["method"] if best else "-",
             ]
         )
@@ -116,7 +105,7 @@ def compared(old: Result, new: Result, terminal: Terminal) -> int:
         terminal.answer(found)
         return code
     for difference in found["machine"]:
-        terminal.print(terminal.style(f"measured elsewhere: {difference}", "yellow"))
+        terminal.print(terminal.style(f"measured elsewhere: {clean(difference)}", "yellow"))
     rows = found["rows"]
     if not rows:
         raise ferry.InvalidArgument(
@@ -158,9 +147,9 @@ def _changes(rows: list[dict[str, Any]], terminal: Terminal) -> None:
             [
                 _job(row),
                 *(row[key] for key in more),
-                size_text(row["bytes"]),
-                time_text(row["old_seconds"]),
-                time_text(row["new_seconds"]),
+                _size(row["bytes"]),
+                _duration(row["old_seconds"]),
+                _duration(row["new_seconds"]),
                 _ratio_text(row["ratio"]),
                 _ratio_text(row["old_to_native"]),
                 _ratio_text(row["new_to_native"]),

@@ -9,7 +9,8 @@ import numpy as np
 import tensorferry as ferry
 from tensorferry import files
 from tensorferry._native import Writer
-from tensorferry.cli.inspect import describe, in_words
+from tensorferry.cli import words
+from tensorferry.cli.inspect import describe
 from tensorferry.cli.terminal import Terminal
 
 EPILOGUE = """\
@@ -78,26 +79,28 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
         raise ferry.UnsupportedDType(
             f"{name!r} cannot be carried: {reason.splitlines()[0]}\nhint: name others by --names"
         )
-    arrays = {name: file.load(name, "numpy") for name in names}
     dtypes = {name: arguments.to_dtype or known[name].dtype for name in names}
     named = _names(names, arguments)
+    keeps = files.format_of(arguments.target, arguments.to_format) == "safetensors"
+    if file.metadata and not keeps:
+        terminal.note("only safetensors say something about themselves: the metadata is left out")
     writer = Writer(
         arguments.target,
         [(named[name], dtypes[name], list(known[name].shape)) for name in names],
         format=arguments.to_format,
-        metadata=list(file.metadata.items()),
+        metadata=list(file.metadata.items()) if keeps else [],
         compression=arguments.compression,
         dialect=arguments.dialect,
     )
-    total = sum(array.size for array in arrays.values())
+    total = sum(known[name].bytes for name in names)
     done = 0
     try:
         for number, name in enumerate(names):
             writer.begin(number)
-            for piece in _pieces(arrays[name]):
+            for piece in _pieces(file.load(name, "numpy")):
                 writer.write(ferry.to(piece, "numpy", dtype=arguments.to_dtype))
-                done += piece.size
-                terminal.progress(done, total, f"elements, {name or arguments.target}")
+                done += piece.nbytes
+                terminal.progress(done, total, f"bytes, {name or arguments.target}")
         writer.finish()
     except BaseException:
         writer.abandon()
@@ -108,7 +111,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
             {"file": arguments.target, "bytes": size, "tensors": [named[name] for name in names]}
         )
     else:
-        terminal.print(f"wrote {arguments.target}: {in_words(size)}, tensors: {len(names)}")
+        terminal.print(f"wrote {arguments.target}: {words.size(size)}, tensors: {len(names)}")
     return 0
 
 

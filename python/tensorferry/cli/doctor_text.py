@@ -4,6 +4,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
+from tensorferry.cli import words
 from tensorferry.cli.terminal import Terminal, table
 from tensorferry.doctor.findings import Cell, Driver, Framework, Gpu, Pinned, Result
 from tensorferry.doctor.report import Problem, Report
@@ -55,10 +56,10 @@ def _machine(report: Report, terminal: Terminal) -> Iterator[str]:
     limit = machine.locked_memory_bytes
     rows = [
         ["processor", machine.cpu],
-        ["", f"{machine.cores} cores, {_size(machine.memory_bytes)}, Linux {machine.kernel}"],
+        ["", f"{machine.cores} cores, {words.size(machine.memory_bytes)}, Linux {machine.kernel}"],
         ["huge pages", machine.huge_pages],
-        ["pool", f"at most {_size(machine.pool_limit_bytes)}"],
-        ["locked memory", "no limit" if limit is None else f"at most {_size(limit)}"],
+        ["pool", f"at most {words.size(machine.pool_limit_bytes)}"],
+        ["locked memory", "no limit" if limit is None else f"at most {words.size(limit)}"],
         ["CUDA driver", _driver(report.driver)],
         *([f"cuda:{gpu.index}", _gpu(gpu)] for gpu in report.driver.gpus),
     ]
@@ -81,7 +82,7 @@ def _driver(driver: Driver) -> str:
 
 def _gpu(gpu: Gpu) -> str:
     known = [gpu.name or "a GPU without a name"]
-    known += [_size(gpu.memory_bytes)] if gpu.memory_bytes else []
+    known += [words.size(gpu.memory_bytes)] if gpu.memory_bytes else []
     known += [f"compute capability {gpu.capability}"] if gpu.capability else []
     return ", ".join(known)
 
@@ -93,7 +94,7 @@ def _pinned(pinned: Pinned) -> str:
         return "FAILED"
     if not pinned.pinned_bytes:
         return f"none after downloads from {pinned.framework}"
-    return f"works, {_size(pinned.pinned_bytes)} after downloads from {pinned.framework}"
+    return f"works, {words.size(pinned.pinned_bytes)} after downloads from {pinned.framework}"
 
 
 def _frameworks(found: list[Framework], terminal: Terminal) -> Iterator[str]:
@@ -197,15 +198,6 @@ def _verdict(report: Report, terminal: Terminal) -> str:
     count = len(report.problems)
     found = "1 problem" if count == 1 else f"{count} problems"
     return terminal.style(found, "bold", "red") + f": {rest}"
-
-
-def _size(count: int) -> str:
-    value, unit = float(count), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if value < 1024:
-            break
-        value, unit = value / 1024, larger
-    return f"{value:.3g} {unit}" if unit != "B" else f"{count} B"
 
 
 def _indented(rows: list[str]) -> list[str]:

@@ -5,8 +5,8 @@ from typing import Any
 
 from tensorferry import files
 from tensorferry._native import File
-from tensorferry.cli.plan import shape
-from tensorferry.cli.terminal import Terminal, table
+from tensorferry.cli.terminal import Terminal, clean, table
+from tensorferry.cli.words import shape, size
 
 EPILOGUE = """\
 examples:
@@ -52,14 +52,14 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     total = sum(tensor.bytes for tensor in file.tensors)
     number = len(file.tensors)
     terminal.print(
-        f"{arguments.file}: {file.format}, {number} tensor{'s' * (number != 1)}, {in_words(total)}"
+        f"{arguments.file}: {file.format}, {number} tensor{'s' * (number != 1)}, {size(total)}"
     )
     rows = [
         [
-            tensor.name or "-",
+            clean(tensor.name) or "-",
             tensor.dtype,
             "x".join(map(str, tensor.shape)) or "scalar",
-            in_words(tensor.bytes),
+            size(tensor.bytes),
             ", ".join(_marks(tensor)),
         ]
         for tensor in file.tensors
@@ -67,9 +67,9 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     for line in table([["name", "type", "shape", "size", ""], *rows], right={3}):
         terminal.print("  " + line)
     for name, reason in file.skipped:
-        terminal.print(f"  {name} cannot be carried: {reason.splitlines()[0]}")
+        terminal.print(f"  {clean(name)} cannot be carried: {clean(reason.splitlines()[0])}")
     for key, value in file.metadata.items():
-        terminal.print(f"  {key} = {value}")
+        terminal.print(f"  {clean(key)} = {clean(value)}")
     return 0
 
 
@@ -96,14 +96,3 @@ def _marks(tensor: Any) -> list[str]:
     if tensor.fortran:
         marks.append("Fortran order")
     return marks
-
-
-def in_words(count: int) -> str:
-    """Bytes as people read them."""
-    if count < 1024:
-        return f"{count} bytes"
-    amount, units = count / 1024, iter(("KiB", "MiB", "GiB", "TiB"))
-    unit = next(units)
-    while amount >= 1024 and unit != "TiB":
-        amount, unit = amount / 1024, next(units)
-    return f"{amount:.1f} {unit}"

@@ -6,6 +6,7 @@ from typing import Any
 import tensorferry as ferry
 from tensorferry import samples
 from tensorferry.cli.terminal import Terminal
+from tensorferry.cli.words import shape
 
 EPILOGUE = """\
 examples:
@@ -68,17 +69,6 @@ def add(commands: Any) -> argparse.ArgumentParser:
         "--writable", action="store_true", default=None, help="ask for a result that may be written"
     )
     return command
-
-
-def shape(text: str) -> tuple[int, ...]:
-    """Lengths as they are written on the command line."""
-    try:
-        lengths = tuple(int(word) for word in text.replace("x", ",").split(",") if word.strip())
-    except ValueError:
-        lengths = (-1,)
-    if any(length < 0 for length in lengths):
-        raise argparse.ArgumentTypeError(f"{text!r} is no shape; write 1024,1024")
-    return lengths
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> int:

@@ -40,12 +40,17 @@ class Terminal:
         """Says in one line what is wrong, and on another what to do."""
         self.clear_line()
         fact, _, told = str(error).partition("\nhint: ")
-        fact = " ".join(fact.split()) or type(error).__name__
+        fact = clean(" ".join(fact.split())) or type(error).__name__
         label = "\x1b[31merror:\x1b[0m" if _shows_colours(sys.stderr) else "error:"
         sys.stderr.write(f"{label} {fact}\n")
         if told := (told or hint or ""):
-            sys.stderr.write(f"hint: {told}\n")
+            sys.stderr.write(f"hint: {clean(told)}\n")
         sys.stderr.flush()
+
+    def note(self, text: str) -> None:
+        """Says something beside the answer."""
+        self.clear_line()
+        sys.stderr.write(f"note: {clean(text)}\n")
 
     @property
     def width(self) -> int:
@@ -59,7 +64,7 @@ class Terminal:
             return
         self._drawn, self._is_drawn = now, True
         filled = BAR * done // max(total, 1)
-        line = f"[{'#' * filled}{'.' * (BAR - filled)}] {done}/{total} {what}"
+        line = f"[{'#' * filled}{'.' * (BAR - filled)}] {done}/{total} {clean(what)}"
         sys.stderr.write("\r\x1b[K" + line[: self.width - 1])
         sys.stderr.flush()
 
@@ -69,6 +74,13 @@ class Terminal:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
             self._is_drawn = False
+
+
+def clean(text: str) -> str:
+    """Text of somebody else's on one line, in which nothing tells the terminal what to do."""
+    return "".join(
+        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text
+    )
 
 
 def _shows_colours(stream: TextIO) -> bool:

@@ -4,8 +4,8 @@ from textwrap import shorten
 from typing import Any
 
 import tensorferry as ferry
-from tensorferry import samples
-from tensorferry.doctor import looks, sources
+from tensorferry import looks, samples
+from tensorferry.doctor import sources
 from tensorferry.doctor.findings import Cell, Result
 
 SHAPE = (12, 20)

@@ -56,9 +56,9 @@ def framework(tell: Tell, name: str, module: str) -> None:
     seconds = time.perf_counter() - start
     version = getattr(imported, "__version__", None)
     tell("imported", seconds=seconds, version=None if version is None else str(version))
-    from tensorferry.doctor import looks
+    from tensorferry.doctor.devices import devices
 
-    tell("devices", **looks.devices(name, imported))
+    tell("devices", **devices(name, imported))
 
 
 def is_installed(module: str) -> bool:

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 import tensorferry as ferry
-from tensorferry import samples
-from tensorferry.doctor import looks
+from tensorferry import looks, samples
 
 
 class NoSource(Exception):

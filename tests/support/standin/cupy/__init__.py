@@ -134,6 +134,12 @@ class ndarray:  # noqa: N801 (its name in CuPy)
         self.strides = tuple(strides) if strides is not None else dense.strides
         self.data = memptr or MemoryPointer(Memory(dense.nbytes), 0)
 
+    def __getitem__(self, rows: slice) -> ndarray:
+        begin, end, _ = rows.indices(self.shape[0])
+        offset = self.data.ptr - self.data.mem.ptr + begin * self.strides[0]
+        memory = MemoryPointer(self.data.mem, offset)
+        return ndarray((max(end - begin, 0), *self.shape[1:]), self.dtype, memory)
+
     def set(self, array: np.ndarray) -> None:
         """Queues a copy from the host on the current stream; the caller keeps the array."""
         stream = get_current_stream().ptr

@@ -1,0 +1,30 @@
+"""Numbers as people read them, and as they write them."""
+
+import argparse
+
+
+def size(count: int) -> str:
+    """Bytes in the unit that suits them."""
+    for unit, scale in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= scale:
+            return f"{count / scale:.4g} {unit}"
+    return f"{count} B"
+
+
+def duration(seconds: float) -> str:
+    """A time in the unit that suits it."""
+    for unit, scale in (("ns", 1e9), ("us", 1e6), ("ms", 1e3)):
+        if seconds * scale < 999.5:
+            return f"{seconds * scale:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def shape(text: str) -> tuple[int, ...]:
+    """Lengths as they are written on the command line."""
+    try:
+        lengths = tuple(int(word) for word in text.replace("x", ",").split(",") if word.strip())
+    except ValueError:
+        lengths = (-1,)
+    if any(not 0 <= length < 1 << 63 for length in lengths):
+        raise argparse.ArgumentTypeError(f"{text!r} is no shape; write 1024,1024")
+    return lengths

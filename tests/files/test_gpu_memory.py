@@ -1,0 +1,65 @@
+"""Files and GPU memory on a machine without a GPU: a CuPy on the stand-in for the driver."""
+
+from __future__ import annotations
+
+from support import on_standin
+
+SETUP = """
+import os, sys, tempfile
+from tensorferry import files
+
+folder = tempfile.mkdtemp()
+path = os.path.join(folder, "x")
+x = np.random.default_rng(1).standard_normal((1000, 300), dtype=np.float32)
+"""
+
+
+def run(code: str) -> None:
+    on_standin.run(on_standin.SETUP, SETUP, code)
+
+
+def test_from_a_file_to_a_gpu():
+    run("""
+    for ending in (".npy", ".npz", ".safetensors"):
+        ferry.save(path + ending, x)
+        for mmap in (True, False):
+            for dtype in (None, "float64"):
+                y = ferry.load(path + ending, "cupy", device="cuda:1", mmap=mmap, dtype=dtype)
+                y, = y.values() if isinstance(y, dict) else (y,)
+                assert type(y) is cupy.ndarray and y.data.device_id == 1
+                np.testing.assert_array_equal(y.get(), x)
+    """)
+
+
+def test_from_a_gpu_to_a_file_in_pieces():
+    run("""
+    y = on_gpu(x)
+    for piece in (1, 1199, 1200, 1201, 100_000, 1 << 30):
+        files.PIECE = piece
+        with ferry.trace() as trips:
+            ferry.save(path + ".npy", y)
+        assert len(trips) == -(-1000 // max(1, piece // 1200)), (piece, len(trips))
+        np.testing.assert_array_equal(np.load(path + ".npy"), x)
+        ferry.save(path + ".npz", {"a": y, "b": x[:3]})
+        found = np.load(path + ".npz")
+        np.testing.assert_array_equal(found["a"], x)
+        np.testing.assert_array_equal(found["b"], x[:3])
+    """)
+
+
+def test_a_download_that_fails_leaves_the_old_file():
+    run("""
+    files.PIECE = 100_000
+    ferry.save(path + ".npy", x)
+    y = on_gpu(x + 1)
+    for late in (0, 2):
+        driver.testdriver_fail(b"cuMemcpyDtoHAsync_v2", late, 719)
+        try:
+            ferry.save(path + ".npy", y)
+        except ferry.FerryError:
+            pass
+        else:
+            raise AssertionError("no error")
+        np.testing.assert_array_equal(np.load(path + ".npy"), x)
+        assert os.listdir(folder) == ["x.npy"]
+    """)
