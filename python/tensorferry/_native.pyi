@@ -72,6 +72,9 @@ class File:
     def load(
         self, name: str, framework: str | ModuleType, mmap: bool = True, **wishes: Any
     ) -> Any: ...
+    def load_several(
+        self, names: list[str], framework: str | ModuleType, mmap: bool = True, **wishes: Any
+    ) -> dict[str, Any]: ...
 
 @final
 class Writer:
@@ -84,6 +87,7 @@ class Writer:
         metadata: list[tuple[str, str]] = ...,
         compression: int | None = None,
         dialect: str = "onnx",
+        durable: bool = True,
     ) -> Writer: ...
     def begin(self, number: int) -> None: ...
     def write(self, x: Any) -> None: ...

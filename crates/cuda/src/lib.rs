@@ -7,6 +7,7 @@
 //! Everything happens in primary contexts, which the frameworks use too; a context is current only for the time of a
 //! call.
 
+mod batch;
 mod convert;
 mod desk;
 pub mod driver;
@@ -18,11 +19,13 @@ mod lanes;
 mod memory;
 mod parts;
 mod pinned;
+mod stage;
 mod status;
 mod stream;
 mod transfer;
 mod watch;
 
+pub use batch::Batch;
 pub use convert::Source;
 pub use driver::Driver;
 pub use gpu::Gpu;
@@ -30,5 +33,5 @@ pub use lanes::Lanes;
 pub use memory::{DeviceBlock, out_of_memory, place_of};
 pub use pinned::{Landing, is_pinned, landing};
 pub use stream::{Side, Stream};
-pub use transfer::{Destination, Road, SMALL_UPLOAD};
+pub use transfer::{Destination, Road, SMALL_UPLOAD, STAGED};
 pub use watch::Watch;

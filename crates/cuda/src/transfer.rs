@@ -6,19 +6,23 @@
 //!   Downloads are gathered and cast on the GPU, slab by slab, through scratch memory there: its memory is fifty times as
 //!   quick as the link, the host's is not. Uploads are gathered on the host, which reads every element anyway, and cross in
 //!   the narrower of the two types.
-//! - They wait for the bytes. Whatever happens, nothing that was queued uses the caller's memory when they are back.
+//! - They wait for the bytes; small uploads inside a [`batch`] are waited for at its end. Whatever happens, nothing that was
+//!   queued uses the caller's host memory when they are back.
 //!
 //! # How
 //!
-//! There are three roads ([`Road`]). Few bytes are one call of the driver's. Where the host's memory is pinned the GPU
-//! copies by itself. All else goes through pinned buffers, on several threads ([`lanes`]).
+//! There are three roads ([`Road`]). Few bytes are one call of the driver's; on the way up, if there are not very few or many
+//! tensors come at once, they are laid into pinned memory first ([`stage`]). Where the host's memory is pinned the GPU copies by itself. All else goes through pinned
+//! buffers, on several threads ([`lanes`]).
 
+use crate::batch;
 use crate::convert::Source;
 use crate::driver::Address;
 use crate::gpu::Gpu;
 use crate::lanes::{self, Lanes, OnGpu, OnHost};
 use crate::memory::DeviceBlock;
 use crate::pinned::is_pinned;
+use crate::stage;
 use crate::stream::{Side, Stream};
 use crate::watch::Watch;
 use std::time::Instant;
@@ -29,8 +33,10 @@ use tensorferry_core::{ByteOrder, DType, ErrorKind, Layout, Result, pack};
 
 /// Bytes of a download from which the driver's own copy is not the quickest.
 pub(crate) const SMALL: usize = 512 << 10;
+/// Bytes of an upload from which it goes through lanes, and not over a [`stage`].
+pub const SMALL_UPLOAD: usize = stage::BLOCK;
 /// Bytes of an upload from which the driver's own copy is not the quickest.
-pub const SMALL_UPLOAD: usize = 2 << 20;
+pub const STAGED: usize = 384 << 10;
 /// The smallest slab for which it is worth trying to get scratch memory, and the largest that is asked for. Fresh memory
 /// takes the GPU a quarter of the time that the link takes for as many bytes.
 const SLABS: (usize, usize) = (8 << 20, 32 << 20);
@@ -306,7 +312,11 @@ impl Gpu {
         unsafe {
             if wire == dtype {
                 self.bring_here(source, OnGpu { data: to as Address, dtype }, stream, lanes, watch)?;
-                speeds::learn(Link::Upload, source.layout.count() * dtype.size(), begin.elapsed());
+                let bytes = source.layout.count() * dtype.size();
+                // Fewer may not have been waited for.
+                if bytes >= SMALL_UPLOAD {
+                    speeds::learn(Link::Upload, bytes, begin.elapsed());
+                }
                 return Ok(());
             }
             let layout = Layout::dense(wire.size(), source.layout.shape())?;
@@ -341,6 +351,14 @@ impl Gpu {
             {
                 let from = OnHost { data: data.cast_mut(), dtype, layout, order };
                 return lanes::upload(self, from, to, Side::Stream(stream), &buffers, watch);
+            }
+            let is_staged = bytes < SMALL_UPLOAD && (bytes >= STAGED || batch::is_open());
+            if is_staged && !lanes.spares && !(plain && bytes >= STAGED && is_pinned(data, bytes)) {
+                let from = OnHost { data: data.cast_mut(), dtype, layout, order };
+                if batch::on_stage(self, |stage| stage.upload(from, to, stream, lanes.threads))? {
+                    watch.add(bytes);
+                    return Ok(());
+                }
             }
             if plain {
                 let queued = self.driver.upload(to.data, data.cast(), bytes, stream.raw());

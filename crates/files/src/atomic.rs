@@ -70,6 +70,11 @@ impl Atomic {
         &self.file
     }
 
+    /// Whether there was a file of that name.
+    pub(crate) fn replaces(&self) -> bool {
+        self.old.is_some()
+    }
+
     /// Gives the file its name.
     pub(crate) fn commit(mut self, durable: bool) -> Result<()> {
         let doing = self.target.display().to_string();

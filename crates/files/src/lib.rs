@@ -30,6 +30,7 @@ mod source;
 pub mod stream;
 mod wire;
 pub mod write;
+mod writeback;
 
 pub use dialect::Dialect;
 pub use entry::{Entry, Spec};

@@ -14,6 +14,7 @@ use crate::dialect::Dialect;
 use crate::entry::{self, Spec};
 use crate::fault::{failed, quoted, wrong};
 use crate::format::Format;
+use crate::writeback::{STRETCH, Writeback};
 use crate::{npy, npz, proto, safetensors};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -67,7 +68,7 @@ pub struct Writer {
 #[derive(Debug)]
 enum Body {
     /// Every tensor has its place.
-    Placed { file: Atomic, offsets: Vec<u64> },
+    Placed { file: Atomic, offsets: Vec<u64>, writeback: Option<Writeback> },
     /// The order is that in which they are dropped.
     Zip { call_off: CallOff, zip: Box<ZipWriter<Tap>>, file: Atomic },
 }
@@ -111,14 +112,16 @@ impl Writer {
         };
         let file = Atomic::create(path)?;
         let fail = |error: io::Error| failed(&path.display().to_string(), &error);
+        // Where another file is replaced, ext4 has the new one written at once.
+        let writeback = (options.durable || file.replaces()).then(Writeback::default);
         let body = if format == Format::Npz {
             let called_off = Arc::new(AtomicBool::new(false));
-            let tap =
-                Tap { file: file.file().try_clone().map_err(fail)?, at: 0, called_off: called_off.clone() };
+            let clone = file.file().try_clone().map_err(fail)?;
+            let tap = Tap { file: clone, at: 0, writeback, called_off: called_off.clone() };
             Body::Zip { call_off: CallOff(called_off), zip: Box::new(ZipWriter::new(tap)), file }
         } else {
             file.file().write_all_at(&header, 0).map_err(fail)?;
-            Body::Placed { file, offsets }
+            Body::Placed { file, offsets, writeback }
         };
         Ok(Self {
             path: path.to_owned(),
@@ -215,8 +218,17 @@ impl Writer {
             ));
         }
         let done = match &mut self.body {
-            Body::Placed { file, offsets } => {
-                write_shared(file.file(), offsets[number] + written, bytes, self.options.threads)
+            Body::Placed { file, offsets, writeback } => {
+                let (file, threads) = (file.file(), self.options.threads);
+                let mut at = offsets[number] + written;
+                bytes.chunks(STRETCH).try_for_each(|piece| {
+                    write_shared(file, at, piece, threads)?;
+                    if let Some(writeback) = writeback {
+                        writeback.wrote(file, at, piece.len() as u64);
+                    }
+                    at += piece.len() as u64;
+                    Ok(())
+                })
             }
             Body::Zip { zip, .. } => zip.write_all(bytes),
         };
@@ -333,6 +345,7 @@ fn write_shared(file: &File, offset: u64, bytes: &[u8], threads: usize) -> io::R
 struct Tap {
     file: File,
     at: u64,
+    writeback: Option<Writeback>,
     called_off: Arc<AtomicBool>,
 }
 
@@ -344,6 +357,9 @@ impl Write for Tap {
             count = self.file.write_at(bytes, self.at).inspect_err(|error| {
                 self.called_off.store(error.kind() != io::ErrorKind::Interrupted, Ordering::Relaxed)
             })?;
+            if let Some(writeback) = &mut self.writeback {
+                writeback.wrote(&self.file, self.at, count as u64);
+            }
         }
         self.at += count as u64;
         Ok(count)

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 use tensorferry_core::host::HostBlock;
-use tensorferry_core::plan::Nature;
+use tensorferry_core::plan::{Nature, Where};
 use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Tensor};
 use tensorferry_files::{Dialect, Entry, Format, MapKind, Opened, Options, Spec, WriteOptions};
 
@@ -149,22 +149,26 @@ impl File {
         mmap: bool,
         wishes: Option<&Bound<'py, PyDict>>,
     ) -> Result<Bound<'py, PyAny>> {
-        let py = this.py();
-        let started = trace::is_on().then(Instant::now);
-        let keywords = wishes
-            .map_or_else(|| Ok(wishes::Keywords::none()), |given| wishes::parse("load", given, false))?;
-        let journey = Journey {
-            target: frameworks::target(framework)?,
-            wishes: keywords.wishes,
-            stream: keywords.stream,
-            progress: None,
-        };
-        let opened = &this.get().opened;
-        let entry = opened.entry(name)?;
-        let tensor =
-            if mmap && entry.is_stored() { mapped(opened, entry)? } else { read(py, opened, entry)? };
-        let source = Source::here(this.clone().into_any(), "file", tensor).with_nature(Nature::Temporary);
-        carry::planned(py, source, &journey, started)
+        carried(this, name, mmap, &journey(framework, wishes)?)
+    }
+
+    /// Carries several to a framework, as a dict by their names.
+    #[pyo3(signature = (names, framework, mmap=true, **wishes))]
+    fn load_several<'py>(
+        this: &Bound<'py, Self>,
+        names: Vec<String>,
+        framework: &Bound<'py, PyAny>,
+        mmap: bool,
+        wishes: Option<&Bound<'py, PyDict>>,
+    ) -> Result<Bound<'py, PyDict>> {
+        let journey = journey(framework, wishes)?;
+        carry::batched(this.py(), || {
+            let results = PyDict::new(this.py());
+            for name in names {
+                results.set_item(&name, carried(this, &name, mmap, &journey)?)?;
+            }
+            Ok(results)
+        })
     }
 
     fn __repr__(&self) -> String {
@@ -177,12 +181,44 @@ impl File {
     }
 }
 
+fn journey(framework: &Bound<'_, PyAny>, wishes: Option<&Bound<'_, PyDict>>) -> Result<Journey> {
+    let keywords =
+        wishes.map_or_else(|| Ok(wishes::Keywords::none()), |given| wishes::parse("load", given, false))?;
+    Ok(Journey {
+        target: frameworks::target(framework)?,
+        wishes: keywords.wishes,
+        stream: keywords.stream,
+        progress: None,
+    })
+}
+
+/// Carries the tensor of this name.
+fn carried<'py>(
+    file: &Bound<'py, File>,
+    name: &str,
+    mmap: bool,
+    journey: &Journey,
+) -> Result<Bound<'py, PyAny>> {
+    let started = trace::is_on().then(Instant::now);
+    let opened = &file.get().opened;
+    let entry = opened.entry(name)?;
+    let tensor = if mmap && entry.is_stored() {
+        // What goes to a GPU does not keep its map, so that one serves all.
+        let leaves = matches!(journey.wishes.device, Where::At(device) if device.is_cuda());
+        mapped(opened, entry, if leaves { MapKind::ReadOnly } else { MapKind::CopyOnWrite })?
+    } else {
+        read(file.py(), opened, entry)?
+    };
+    let source = Source::here(file.clone().into_any(), "file", tensor).with_nature(Nature::Temporary);
+    carry::planned(file.py(), source, journey, started)
+}
+
 /// A tensor over the file itself. What is written to it stays in this process.
-fn mapped(opened: &Opened, entry: &Entry) -> Result<Tensor<Owner>> {
-    let map = opened.map(entry, MapKind::CopyOnWrite)?;
+fn mapped(opened: &Opened, entry: &Entry, kind: MapKind) -> Result<Tensor<Owner>> {
+    let map = opened.map(entry, kind)?;
     let data = map.data();
     // SAFETY: the map has as many bytes as the entry says, and the owner is the map.
-    unsafe { of_entry(entry, data, Owner::Mapped(map)) }
+    unsafe { of_entry(entry, data, kind.access(), Owner::Mapped(map)) }
 }
 
 /// A tensor in a block of our own.
@@ -198,15 +234,15 @@ fn read(py: Python<'_>, opened: &Opened, entry: &Entry) -> Result<Tensor<Owner>>
     })?;
     let data = block.data();
     // SAFETY: the block was filled, and the owner is the block.
-    unsafe { of_entry(entry, data, Owner::Block(block)) }
+    unsafe { of_entry(entry, data, Access::ReadWrite, Owner::Block(block)) }
 }
 
 /// # Safety
 /// As many bytes as the entry says lie there, for as long as the owner lives.
-unsafe fn of_entry(entry: &Entry, data: *mut u8, owner: Owner) -> Result<Tensor<Owner>> {
+unsafe fn of_entry(entry: &Entry, data: *mut u8, access: Access, owner: Owner) -> Result<Tensor<Owner>> {
     let (dtype, layout, order) = (entry.dtype(), entry.layout()?, entry.order());
     // SAFETY: the caller's contract.
-    Ok(unsafe { Tensor::new(data, dtype, layout, Device::CPU, order, Access::ReadWrite, owner) }?)
+    Ok(unsafe { Tensor::new(data, dtype, layout, Device::CPU, order, access, owner) }?)
 }
 
 /// Memory that a thread without the interpreter reads or fills.
@@ -247,8 +283,9 @@ pub(crate) struct Writer {
 #[pymethods]
 impl Writer {
     /// Begins a file for tensors of these names, types and shapes.
+    #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     #[new]
-    #[pyo3(signature = (path, tensors, *, format=None, metadata=Vec::new(), compression=None, dialect="onnx"))]
+    #[pyo3(signature = (path, tensors, *, format=None, metadata=Vec::new(), compression=None, dialect="onnx", durable=true))]
     fn new(
         py: Python<'_>,
         path: PathBuf,
@@ -257,6 +294,7 @@ impl Writer {
         metadata: Vec<(String, String)>,
         compression: Option<i64>,
         dialect: &str,
+        durable: bool,
     ) -> Result<Self> {
         let format = match format {
             Some(name) => format_of(name)?,
@@ -297,13 +335,7 @@ impl Writer {
             .iter()
             .map(|(name, dtype, shape)| Ok(Spec::new(name, dtype_of(dtype)?, shape)))
             .collect::<Result<Vec<Spec>>>()?;
-        let options = WriteOptions {
-            metadata,
-            compression,
-            dialect,
-            threads: settings::threads(),
-            ..WriteOptions::default()
-        };
+        let options = WriteOptions { metadata, compression, dialect, threads: settings::threads(), durable };
         let writer = py.detach(|| tensorferry_files::Writer::create(&path, format, &specs, options))?;
         Ok(Self { writer: Mutex::new(Some(writer)) })
     }

@@ -197,7 +197,9 @@ fn go<'py>(
     if matches!(recognised, Recognised::Container(_) | Recognised::Unknown)
         && let Some(container) = tree::container_of(x, recognised)?
     {
-        return tree::walk(x, container, true, &mut |leaf, kind, _| carry::one(leaf, kind, journey));
+        return carry::batched(x.py(), || {
+            tree::walk(x, container, true, &mut |leaf, kind, _| carry::one(leaf, kind, journey))
+        });
     }
     carry::one(x, recognised, journey)
 }

@@ -32,8 +32,11 @@ pub(super) fn road(source: &SourceFacts<'_>, plan: &Plan) -> Option<String> {
         (false, true) => {
             let as_it_is =
                 source.layout.is_dense() && source.dtype == plan.dtype && source.order == ByteOrder::Native;
-            if bytes < tensorferry_cuda::SMALL_UPLOAD {
-                small()
+            if bytes < tensorferry_cuda::STAGED {
+                "by one call of the driver's: it is small; with others in a tree by way of pinned memory"
+                    .to_owned()
+            } else if bytes < tensorferry_cuda::SMALL_UPLOAD {
+                "by way of pinned memory of ours, from which the GPU fetches it: it is not large".to_owned()
             } else if as_it_is
                 && tensorferry_cuda::is_pinned(std::ptr::with_exposed_provenance(source.address), bytes)
             {
