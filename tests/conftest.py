@@ -7,6 +7,7 @@ loaded here, once, in an order that works. Tests that must see a fresh interpret
 import contextlib
 import logging
 import os
+import signal
 import warnings
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -30,5 +31,7 @@ with warnings.catch_warnings():
 
     jax.devices()
 
+# A run in the background may be told to ignore Ctrl-C, which the children of tests would inherit.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 logging.getLogger("jax").setLevel(logging.WARNING)
 torch.set_num_threads(1)

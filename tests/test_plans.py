@@ -115,7 +115,12 @@ def test_a_plan_in_a_notebook():
 
 def test_trees_and_trips_in_a_notebook():
     tree = {"<b>": np.ones((3, 3)).T, "c": torch.ones(2)}
-    page = Checked(ferry.plan(tree, "tensorflow")._repr_html_())
+    plan = ferry.plan(tree, "tensorflow")
+    page = Checked(plan._repr_html_())
+    for _, part in plan.plans:
+        assert all(note in page.text for note in part.notes)
+    assert "memory: 72 bytes for the result" in page.text
+    assert plan.plans[0][1].advice in page.text
     assert "2 tensors: 1 shared, 1 copied" in page.text
     # What users name their tensors is text and no markup.
     assert "['<b>']" in page.text

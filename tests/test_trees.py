@@ -503,15 +503,21 @@ def test_the_plan_of_a_tree():
     assert [place for place, _ in plan.plans] == ["['a']", "['b'][0]"], "one line for one tensor"
     assert len(plan) == 2
     assert [part.action for _, part in plan.plans] == ["share", "copy"]
-    assert (plan.shares, plan.bytes_moved) == (False, 24)
+    assert (plan.shares, plan.bytes_moved, plan.extra_bytes) == (False, 24, 24)
+    assert 0 < plan.expected_seconds < 1
+    told = plan.as_dict()
+    assert (told["extra_bytes"], told["expected_seconds"]) == (24, plan.expected_seconds)
     text = str(plan)
-    assert text.startswith("2 tensors: 1 shared, 1 copied")
+    assert text.startswith(
+        "2 tensors: 1 shared, 1 copied (24 bytes), 24 bytes of new memory, about"
+    )
     assert "['b'][0]: " in text
     assert "backwards" in text
     assert "2 tensors" in repr(plan)
     assert ferry.plan([x], "torch").shares
     empty = ferry.plan([], "torch")
     assert (len(empty), empty.shares, empty.bytes_moved) == (0, True, 0)
+    assert (empty.extra_bytes, empty.expected_seconds) == (0, 0)
 
 
 def test_trips_of_a_tree():

@@ -6,7 +6,9 @@ old one and puts it in its place when every byte is there. Files are never trust
 them is executed.
 """
 
+import math
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import index
 from types import ModuleType
@@ -22,6 +24,7 @@ from tensorferry._native import (
     start,
     to,
 )
+from tensorferry.shards import SHARD, Index
 
 Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
@@ -111,6 +114,7 @@ def save(
     compression: int | None = None,
     dialect: str = "onnx",
     durable: bool = True,
+    shard_bytes: int = SHARD,
 ) -> None:
     """Writes a tensor, or a tree of them, to a file.
 
@@ -118,34 +122,48 @@ def save(
     goes wrong, an old file stays as it is.
 
     Args:
-        path: The file.
+        path: The file. One that ends in `.index.json` is the index of several safetensors files,
+            which lie beside it.
         x: A tensor of any framework, on any device; or a dict, list or tuple of such, nested as you
             like: names are joined by dots.
-        format: "npy", "npz", "safetensors", "tensorproto" or "raw"; by the file's name if left out.
+        format: "npy", "npz", "safetensors", "safetensors-index", "tensorproto" or "raw"; by the
+            file's name if left out.
         metadata: What a safetensors file is to say about itself.
         compression: Deflates the members of a .npz, at a level from 1 to 9.
         dialect: Whose TensorProto it is to be, "onnx" or "tensorflow".
         durable: Whether to wait for the disk. Without, it is left to the system when the bytes get
             there: quicker, and safe against a process that ends, but not against a power cut.
+        shard_bytes: The most bytes of tensors in each file behind an index; a larger tensor has one
+            of its own.
     """
     leaves = dict(_named(x)) if _is_tree(x) else {name_alone(path, format): x}
     plans = {name: _planned(name, leaf) for name, leaf in leaves.items()}
-    tensors = [(name, told.dtype, list(told.shape)) for name, told in plans.items()]
     said: list[Any] = list((metadata or {}).items())
     for key, value in said:
         if not isinstance(key, str) or not isinstance(value, str):
             raise InvalidArgument(
                 f"the metadata {key!r}: {value!r} is not all text\nhint: pass text, such as JSON"
             )
-    writer = Writer(
-        os.fsdecode(path),
-        tensors,
-        format=format,
-        metadata=said,
-        compression=compression,
-        dialect=dialect,
-        durable=durable,
-    )
+    if format_of(path, format) == "safetensors-index":
+        if compression is not None:
+            raise InvalidArgument("safetensors are not compressed\nhint: leave compression out")
+        index = Index(
+            os.fsdecode(path), {name: _bytes(plans[name]) for name in leaves}, shard_bytes
+        )
+        with index.replacing():
+            for file, names in index.files():
+                shard = {name: leaves[name] for name in names}
+                _write(file, shard, plans, format="safetensors", durable=durable)
+            save(path, index.text(dict(said)), format="raw", durable=durable)
+        return
+    wishes = {"metadata": said, "compression": compression, "dialect": dialect}
+    _write(os.fsdecode(path), leaves, plans, format=format, durable=durable, **wishes)
+
+
+def _write(path: str, leaves: dict[str, Any], plans: dict[str, Plan], **wishes: Any) -> None:
+    """Writes one file."""
+    tensors = [(name, plans[name].dtype, list(plans[name].shape)) for name in leaves]
+    writer = Writer(path, tensors, **wishes)
     try:
         for number, (name, leaf) in enumerate(leaves.items()):
             writer.begin(number)
@@ -160,7 +178,7 @@ def save(
 def format_of(path: Path, format: str | None) -> str:
     """The format that was given, or that the file's name tells; it may be none that is known."""
     ending = os.path.splitext(os.fsdecode(path))[1][1:].lower()
-    return format or {"bin": "raw"}.get(ending, ending)
+    return format or {"bin": "raw", "json": "safetensors-index"}.get(ending, ending)
 
 
 def _lengths(shape: Any) -> list[int] | None:
@@ -179,6 +197,12 @@ def _texts(names: Any) -> list[str]:
             f"{names!r} are no names of tensors\nhint: pass one name, or a list of names"
         )
     return found
+
+
+def _bytes(told: Plan) -> int:
+    """What the elements of a tensor take."""
+    bits = re.search(r"\d+", told.dtype)
+    return math.prod(told.shape) * (int(bits[0]) if bits else 8) // 8
 
 
 def _planned(name: str, leaf: Any) -> Plan:
@@ -213,7 +237,8 @@ def _is_tree(x: Any) -> bool:
 
 def name_alone(path: Path, format: str | None) -> str:
     """The name of a tensor that was saved alone, in formats that have names."""
-    return {"npz": "arr_0", "safetensors": "tensor"}.get(format_of(path, format), "")
+    names = {"npz": "arr_0", "safetensors": "tensor", "safetensors-index": "tensor"}
+    return names.get(format_of(path, format), "")
 
 
 def _named(x: Any, place: str = "") -> Iterator[tuple[str, Any]]:

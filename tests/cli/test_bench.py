@@ -355,15 +355,17 @@ def test_a_folder_gets_both_files(tmp_path, capsys):
     assert f"wrote {folder / 'tensorferry-bench.html'}" in capsys.readouterr().out
 
 
-def test_no_file_is_left_when_one_of_them_fails(monkeypatch, tmp_path, capsys):
-    def write(result: dict, path: Path) -> None:
-        path.write_text("half")
+def test_the_figures_stay_when_the_report_fails(monkeypatch, tmp_path, capsys):
+    """What took minutes to measure is not lost, and no file is half there."""
+
+    def render(result: dict) -> str:
         raise OSError("disk full")
 
-    monkeypatch.setattr(report, "write", write)
+    monkeypatch.setattr(report, "render", render)
     asked = [*ASKED, "--output", str(tmp_path / "x.json"), "--html", str(tmp_path / "x.html")]
     assert cli.main(asked) == 3
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["x.json"]
+    assert results.cells(results.read(tmp_path / "x.json"))
     assert "error: disk full" in capsys.readouterr().err
 
 

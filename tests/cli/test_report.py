@@ -7,6 +7,7 @@ import functools
 import hashlib
 import os
 import re
+import resource
 import stat
 import xml.etree.ElementTree as ElementTree
 from itertools import pairwise
@@ -239,16 +240,16 @@ def test_the_file_is_what_render_gives(tmp_path):
     assert os.listdir(tmp_path) == ["report.html"]
 
 
-def test_a_file_that_is_there_stays_whole_when_writing_fails(tmp_path, monkeypatch):
+def test_a_file_that_is_there_stays_whole_when_writing_fails(tmp_path):
     path = tmp_path / "report.html"
     path.write_text("old")
-
-    def full(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(ferry.InvalidArgument, match="No space left on device\nhint: "):
-        report.write(results.sample(), path)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(ferry.InvalidArgument, match="File too large\nhint: "):
+            report.write(results.sample(), path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["report.html"]
 

@@ -3,12 +3,9 @@
 A row is one method in one cell, and a cell is one job: source, target, places, type, layout, size.
 """
 
-import contextlib
 import json
 import math
-import os
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +41,16 @@ def best_native(rows: list[Row]) -> Row | None:
     """The quickest row of a cell that is right and not ours."""
     there = [row for row in rows if not row["ours"] and row["error"] is None]
     return min(there, key=lambda row: float(row["seconds"]), default=None)
+
+
+Quartiles = tuple[float, float]
+
+
+def verdict(ours: Quartiles, native: Quartiles) -> str:
+    """ahead, behind, or level: the middle halves of the rounds of both overlap."""
+    if ours[0] <= native[1] and native[0] <= ours[1]:
+        return "level"
+    return "ahead" if ours[1] < native[0] else "behind"
 
 
 def read(path: Path) -> Result:
@@ -189,23 +196,6 @@ def _a(kind: type) -> str:
     return "an object" if kind is dict else "a list"
 
 
-@contextlib.contextmanager
-def written(path: Path) -> Iterator[Path]:
-    """A name to write to in a block; the file is there when the block ends well, and else never."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
-    os.close(handle)
-    try:
-        yield Path(name)
-        mask = os.umask(0)
-        os.umask(mask)
-        Path(name).chmod(0o666 & ~mask)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
 def write(result: Result, path: Path) -> None:
     """Writes a result, whole or not at all."""
-    with written(path) as name:
-        name.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    ferry.save(path, (json.dumps(result, indent=1) + "\n").encode(), format="raw")

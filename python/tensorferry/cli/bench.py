@@ -1,7 +1,6 @@
 """`tensorferry bench`: what every way to convert costs here, against ours."""
 
 import argparse
-import contextlib
 import logging
 import os
 import sys
@@ -244,17 +243,16 @@ def _refuse_unwritable(*paths: Path | None) -> None:
 
 
 def _write(result: "Result", json_path: Path | None, html_path: Path | None) -> None:
-    """Writes all files, or none."""
+    """Writes the files, each whole or not at all; the figures first."""
     from tensorferry import report
     from tensorferry.bench import results
 
-    with contextlib.ExitStack() as stack:
-        for path in filter(None, (json_path, html_path)):
-            path.parent.mkdir(exist_ok=True)
-        if html_path is not None:
-            report.write(result, stack.enter_context(results.written(html_path)))
-        if json_path is not None:
-            results.write(result, json_path)
+    for path in filter(None, (json_path, html_path)):
+        path.parent.mkdir(exist_ok=True)
+    if json_path is not None:
+        results.write(result, json_path)
+    if html_path is not None:
+        report.write(result, html_path)
 
 
 def words(text: str, kind: str, known: tuple[str, ...]) -> tuple[str, ...]:

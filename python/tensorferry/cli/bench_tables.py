@@ -1,5 +1,6 @@
 """What `tensorferry bench` shows on a terminal."""
 
+from collections import Counter
 from typing import Any
 
 import tensorferry as ferry
@@ -8,8 +9,7 @@ from tensorferry.bench.results import Result, Row
 from tensorferry.cli import words
 from tensorferry.cli.terminal import Terminal, clean, table
 
-# A ratio within this of 1 is neither good nor bad.
-CLOSE = 1.10
+COLOURS = {"ahead": ("green",), "behind": ("red",)}
 
 
 def _duration(seconds: float | None) -> str:
@@ -48,17 +48,18 @@ def measured(result: Result, terminal: Terminal) -> None:
     heads = ["job", *more, "size", "ours", "best native", "ratio", "ours is", "extra", "native"]
     lines, failures = [heads], []
     colours: list[tuple[str, ...]] = [("bold",)]
-    quicker = 0
+    tally: Counter[str] = Counter()
     found = results.cells(result)
     for rows in found.values():
         mine, best = results.ours(rows), results.best_native(rows)
         if mine is None:
             continue
-        ratio = None
+        ratio, verdict = None, ""
         if mine["error"] is None and best is not None:
             ratio = mine["seconds"] / best["seconds"]
-            quicker += ratio < 1
-        colours.append(_colour(ratio))
+            verdict = results.verdict((mine["low"], mine["high"]), (best["low"], best["high"]))
+            tally[verdict] += 1
+        colours.append(COLOURS.get(verdict, ()))
         lines.append(
             [
                 _job(mine),
@@ -78,8 +79,9 @@ def measured(result: Result, terminal: Terminal) -> None:
         terminal.print(terminal.style(line, *styles))
     terminal.print()
     terminal.print(
-        f"ours is quicker than the best native method in {quicker} of {len(found)} jobs "
-        "(ratio: ours to that method; extra: the most memory that one call of ours takes)"
+        f"of {len(found)} jobs, ours is ahead of the best native method in {tally['ahead']}, level "
+        f"in {tally['level']}, behind in {tally['behind']} (ratio: ours to that method; level: the "
+        "middle halves of the rounds overlap; extra: the most memory that one call of ours takes)"
     )
     for failure in dict.fromkeys(failures):
         terminal.print(terminal.style(failure, "yellow"))
@@ -89,12 +91,6 @@ def _tells(row: Row) -> bool:
     """Whether an error is worth a line: ours, and results that are not what they seem to be."""
     error = row["error"] or ""
     return bool(error) and (row["ours"] or error == "gives wrong values")
-
-
-def _colour(ratio: float | None) -> tuple[str, ...]:
-    if ratio is None or 1 / CLOSE <= ratio <= CLOSE:
-        return ()
-    return ("green",) if ratio < 1 else ("red",)
 
 
 def compared(old: Result, new: Result, terminal: Terminal) -> int:

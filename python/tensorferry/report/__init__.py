@@ -4,9 +4,7 @@ It holds no script and loads nothing. Plots are drawn here, as SVG; its controls
 that rules of its style act on.
 """
 
-import contextlib
 import os
-import secrets
 from pathlib import Path
 from typing import Any
 
@@ -26,23 +24,9 @@ def write(result: dict[str, Any], path: Path) -> None:
         if path.exists() and not path.is_file():
             path.write_bytes(text)  # a terminal, a pipe: there is nothing to put in its place
         else:
-            _replace(path.resolve(), text)
+            ferry.save(path, text, format="raw")
     except OSError as error:
         raise ferry.InvalidArgument(
-            f"the report cannot be written to {path}: {error.strerror}\n"
+            f"the report cannot be written to {path}: {os.strerror(error.errno or 0)}\n"
             "hint: name a file in a folder that is there and can be written"
         ) from error
-
-
-def _replace(path: Path, text: bytes) -> None:
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        with open(beside, "xb") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            beside.unlink()
-        raise

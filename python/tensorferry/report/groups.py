@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
 
+from tensorferry.bench.results import verdict
+
 NAMES = {
     "numpy": "NumPy",
     "torch": "PyTorch",
@@ -101,11 +103,8 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """ahead, behind, or level: the middle halves of the rounds of both overlap."""
-        ours, native = self.ours.quartiles, self.native.quartiles
-        if ours[0] <= native[1] and native[0] <= ours[1]:
-            return "level"
-        return "ahead" if self.ratio > 1 else "behind"
+        """ahead, behind or level."""
+        return verdict(self.ours.quartiles, self.native.quartiles)
 
 
 @dataclass(frozen=True)

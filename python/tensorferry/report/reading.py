@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import tensorferry as ferry
+from tensorferry.bench.results import FORMAT
 from tensorferry.report.groups import Group, Limit, Row, Series, Way
 
-FORMAT = "tensorferry-bench/1"
 KEYS = ("source", "target", "source_device", "target_device", "dtype", "layout")
 # Which limit holds for a way, by whether the source and the target are in the host's memory: where
 # it is in a result, what it is called in a plot, and what in a sentence.

@@ -70,15 +70,23 @@ fn headline(plan: &PlanReport) -> String {
 pub(super) fn tree(plans: &[(String, PlanReport)], summary: &str) -> String {
     let mut page = format!("<div style=\"{CARD}\"><b>{}</b>", escape(summary));
     page.push_str("<div style=\"overflow-x:auto\"><table style=\"border-collapse:collapse;margin-top:.4em\"><thead><tr>");
-    for head in ["tensor", "type and shape", "what happens", "bytes", "why"] {
+    for head in ["tensor", "type and shape", "what happens", "bytes", "why", "besides"] {
         let _ =
             write!(page, "<th scope=\"col\" style=\"text-align:left;padding:.1em .8em .1em 0\">{head}</th>");
     }
     page.push_str("</tr></thead><tbody>");
     for (place, plan) in plans {
         let why: Vec<String> = plan.steps.iter().map(|(kind, reason)| format!("{kind}: {reason}")).collect();
-        let cells =
-            [place.clone(), plan.what(), plan.verb().to_owned(), in_words(plan.bytes_moved), why.join("; ")];
+        let besides: Vec<String> =
+            plan.lines().iter().map(|(name, line)| format!("{name}: {line}")).collect();
+        let cells = [
+            place.clone(),
+            plan.what(),
+            plan.verb().to_owned(),
+            in_words(plan.bytes_moved),
+            why.join("; "),
+            besides.join("; "),
+        ];
         page.push_str("<tr>");
         for cell in cells {
             let _ = write!(

@@ -40,7 +40,7 @@ pub(crate) struct PlanReport {
     pub(super) bytes_moved: usize,
     /// Bytes of new memory for the result.
     #[pyo3(get)]
-    extra_bytes: usize,
+    pub(super) extra_bytes: usize,
     /// Whether the caller gave a destination.
     into: bool,
     /// Whether the result may be written, as far as its framework can say so.
@@ -93,6 +93,11 @@ impl PlanReport {
             notes: plan.notes.iter().map(|note| note.sentence(source, target).into_owned()).collect(),
             advice: advice.map(|advice| advice.join(", and ")).filter(|advice| !advice.is_empty()),
         }
+    }
+
+    /// Whether the host is busy with it until it is done.
+    pub(super) fn is_waited_for(&self) -> bool {
+        !self.shares() && self.work != Work::Queued
     }
 
     /// What happens, in a word.
@@ -195,7 +200,7 @@ impl PlanReport {
     /// How long it will take, from what this machine was measured to do; None where no byte moves, the host does not wait, or
     /// nothing has gone that way yet.
     #[getter]
-    fn expected_seconds(&self) -> Option<f64> {
+    pub(super) fn expected_seconds(&self) -> Option<f64> {
         self.work.expected(self.bytes_moved).map(|(seconds, _)| seconds)
     }
 

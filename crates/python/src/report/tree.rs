@@ -1,6 +1,6 @@
 //! Plans of whole trees as Python objects.
 
-use super::{PlanReport, html, in_words};
+use super::{PlanReport, duration_in_words, html, in_words};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use std::fmt::Write;
@@ -37,6 +37,22 @@ impl TreePlan {
         self.plans.iter().map(|(_, plan)| plan.bytes_moved).sum()
     }
 
+    /// Bytes of new memory for all results.
+    #[getter]
+    fn extra_bytes(&self) -> usize {
+        self.plans.iter().map(|(_, plan)| plan.extra_bytes).sum()
+    }
+
+    /// How long all of it will take; None where that is not known of a tensor that moves and is waited for.
+    #[getter]
+    fn expected_seconds(&self) -> Option<f64> {
+        self.plans
+            .iter()
+            .filter(|(_, plan)| plan.is_waited_for())
+            .map(|(_, plan)| plan.expected_seconds())
+            .sum()
+    }
+
     fn __len__(&self) -> usize {
         self.plans.len()
     }
@@ -52,6 +68,8 @@ impl TreePlan {
         let dict = PyDict::new(py);
         dict.set_item("shares", self.shares())?;
         dict.set_item("bytes_moved", self.bytes_moved())?;
+        dict.set_item("extra_bytes", self.extra_bytes())?;
+        dict.set_item("expected_seconds", self.expected_seconds())?;
         dict.set_item("plans", plans)?;
         Ok(dict)
     }
@@ -76,12 +94,19 @@ impl TreePlan {
 impl TreePlan {
     fn summary(&self) -> String {
         let copied = self.plans.iter().filter(|(_, plan)| !plan.shares()).count();
-        format!(
+        let mut text = format!(
             "{} tensor{}: {} shared, {copied} copied ({})",
             self.plans.len(),
             if self.plans.len() == 1 { "" } else { "s" },
             self.plans.len() - copied,
             in_words(self.bytes_moved())
-        )
+        );
+        if copied > 0 {
+            let _ = write!(text, ", {} of new memory", in_words(self.extra_bytes()));
+            if let Some(seconds) = self.expected_seconds().filter(|seconds| *seconds > 0.0) {
+                let _ = write!(text, ", about {}", duration_in_words(seconds));
+            }
+        }
+        text
     }
 }
