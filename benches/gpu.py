@@ -4,8 +4,8 @@ Beside the one-liners that people write stand the bare constructors: what a fram
 its tensor when it is handed an address, with no check and no order of streams. What we take beyond
 the constructor is ours; no conversion can be quicker than it.
 
-Not part of a full run: `python benches/run.py --only gpu gpu_copies transfers --record ...`, on a
-machine with a CUDA GPU.
+Not part of a full run: `python benches/run.py --only gpu gpu_copies transfers gpu_files --record
+...`, on a machine with a CUDA GPU.
 """
 
 import importlib.util

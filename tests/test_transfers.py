@@ -304,6 +304,25 @@ def test_small_uploads_of_a_tree_are_waited_for_together(threads):
     )
 
 
+def test_calls_inside_of_a_tree_wait_for_themselves():
+    """Code of the user's that a tree comes by gets what is there, on whatever stream it looks."""
+    run("""
+    class Mine:
+        def __array__(self, dtype=None, copy=None):
+            array = numbers(3000)
+            with cupy.cuda.Stream():
+                one, (two,) = ferry.to(array, "cupy"), ferry.to([array], "cupy")
+            seen.append(np.array_equal(one.get(), array) and np.array_equal(two.get(), array))
+            return array
+
+    seen = []
+    for _ in range(5):
+        tree = ferry.to([numbers(500), Mine(), numbers(700)], "cupy")
+        assert [x.shape for x in tree] == [(500,), (3000,), (700,)]
+    assert seen and all(seen), seen
+    """)
+
+
 def test_a_captured_stream_is_brought_no_tree():
     """A graph would remember the place, and not the values."""
     run("""
@@ -354,6 +373,8 @@ def test_small_uploads_on_many_threads_and_streams():
         *(("cuMemcpyHtoDAsync_v2", 4 << 10), ("cuMemcpyHtoDAsync_v2", 600 << 10)),
         # Where a block is full, and where one is needed.
         *(("cuEventRecord", 600 << 10), ("cuEventQuery", 600 << 10)),
+        # At the end, when all is waited for.
+        ("cuStreamSynchronize", 4 << 10),
     ],
 )
 def test_a_small_upload_that_fails(name, size):

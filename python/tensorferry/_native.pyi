@@ -56,6 +56,8 @@ class File:
         format: str | None = None,
         dtype: Any = None,
         shape: list[int] | None = None,
+        dialect: str | None = None,
+        most_inflated: int | None = None,
     ) -> File: ...
     @property
     def format(self) -> str: ...

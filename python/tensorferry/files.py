@@ -6,30 +6,17 @@ old one and puts it in its place when every byte is there. Files are never trust
 them is executed.
 """
 
-import math
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import index
 from types import ModuleType
 from typing import Any, SupportsIndex
 
-from tensorferry._native import (
-    File,
-    InvalidArgument,
-    Plan,
-    UnsupportedDType,
-    Writer,
-    plan,
-    start,
-    to,
-)
-from tensorferry.shards import SHARD, Index
+from tensorferry import saving
+from tensorferry._native import File, InvalidArgument, Plan, UnsupportedDType, plan
+from tensorferry.saving import format_of, name_alone
 
 Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
-
-# Bytes of a GPU tensor that are written while the next are on their way.
-PIECE = 64 << 20
 
 
 def inspect(
@@ -38,6 +25,8 @@ def inspect(
     format: str | None = None,
     dtype: Any = None,
     shape: Sequence[int] | None = None,
+    dialect: str | None = None,
+    most_inflated: int | None = None,
 ) -> File:
     """Reads and checks the headers of a file, and says what is in it.
 
@@ -45,14 +34,37 @@ def inspect(
         path: The file.
         format: "npy", "npz", "safetensors", "safetensors-index", "tensorproto" or "raw"; found out
             if left out.
-        dtype: The element type of raw bytes.
+        dtype: The element type of raw bytes, and of .npy files by others whose type has no name
+            there, such as float8.
         shape: The shape of raw bytes; one dimension if left out.
+        dialect: Whose TensorProto it is, "onnx" or "tensorflow"; found out if left out.
+        most_inflated: The most bytes that compressed data may become; 4 GiB, or a hundred times the
+            file's size, if left out.
 
     Returns:
         A File: its `format`, `tensors` (name, dtype, shape, bytes), `metadata`, and what is
         `skipped` because it cannot be carried.
     """
-    return File(os.fsdecode(path), format=format, dtype=dtype, shape=_lengths(shape))
+    name = os.fsdecode(path)
+    told: dict[str, Any] = {"format": format, "dtype": dtype, "shape": _lengths(shape)}
+    told |= {"dialect": dialect, "most_inflated": most_inflated}
+    while True:
+        before = _identity(name)
+        try:
+            return File(name, **told)
+        except FileNotFoundError:
+            # The files behind an index are gone when another index has taken its place.
+            if before is None or before == _identity(name):
+                raise
+
+
+def _identity(path: str) -> tuple[int, ...] | None:
+    """Which file is there now, if any."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns
 
 
 def load(
@@ -65,6 +77,8 @@ def load(
     names: str | Iterable[str] | None = None,
     format: str | None = None,
     shape: Sequence[int] | None = None,
+    dialect: str | None = None,
+    most_inflated: int | None = None,
     **wishes: Any,
 ) -> Any:
     """Carries tensors from a file to a framework.
@@ -72,12 +86,15 @@ def load(
     Args:
         path: The file.
         framework: Whose tensors they become.
-        device: Where they shall be; on a GPU they are read while they are uploaded.
-        dtype: The element type of the results; of raw bytes, that of the file.
+        device: Where they shall be; what is mapped is read while it is uploaded to a GPU.
+        dtype: The element type of the results; of raw bytes, and of .npy files by others whose type
+            has no name there, that of the file.
         mmap: Whether memory may be a map of the file, which others must not shorten meanwhile.
         names: Which tensors, by name; only these are read. One name gives one tensor.
         format: The file's format; found out if left out.
         shape: The shape of raw bytes.
+        dialect: Whose TensorProto it is, "onnx" or "tensorflow"; found out if left out.
+        most_inflated: The most bytes that compressed data may become.
         wishes: `copy`, `writable`, `stream` and `budget`, as for `to`.
 
     Returns:
@@ -85,7 +102,9 @@ def load(
         dict of tensors by name.
     """
     raw = shape is not None or format_of(path, format) == "raw"
-    file = inspect(path, format=format, dtype=dtype if raw else None, shape=shape)
+    told: dict[str, Any] = {"dialect": dialect, "most_inflated": most_inflated, "shape": shape}
+    of_file = dtype if raw or dtype != "default" else None
+    file = inspect(path, format=format, dtype=of_file, **told)
     wishes |= {"device": device, "dtype": None if raw else dtype}
     if file.is_single:
         if names is not None:
@@ -114,7 +133,7 @@ def save(
     compression: int | None = None,
     dialect: str = "onnx",
     durable: bool = True,
-    shard_bytes: int = SHARD,
+    shard_bytes: int | None = None,
 ) -> None:
     """Writes a tensor, or a tree of them, to a file.
 
@@ -133,52 +152,28 @@ def save(
         dialect: Whose TensorProto it is to be, "onnx" or "tensorflow".
         durable: Whether to wait for the disk. Without, it is left to the system when the bytes get
             there: quicker, and safe against a process that ends, but not against a power cut.
-        shard_bytes: The most bytes of tensors in each file behind an index; a larger tensor has one
-            of its own.
+        shard_bytes: The most bytes of tensors in each file behind an index, 5 GB if left out; a
+            larger tensor has one of its own.
     """
     leaves = dict(_named(x)) if _is_tree(x) else {name_alone(path, format): x}
     plans = {name: _planned(name, leaf) for name, leaf in leaves.items()}
-    said: list[Any] = list((metadata or {}).items())
-    for key, value in said:
+    said: dict[Any, Any] = dict(metadata or {})
+    for key, value in said.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise InvalidArgument(
                 f"the metadata {key!r}: {value!r} is not all text\nhint: pass text, such as JSON"
             )
-    if format_of(path, format) == "safetensors-index":
-        if compression is not None:
-            raise InvalidArgument("safetensors are not compressed\nhint: leave compression out")
-        index = Index(
-            os.fsdecode(path), {name: _bytes(plans[name]) for name in leaves}, shard_bytes
-        )
-        with index.replacing():
-            for file, names in index.files():
-                shard = {name: leaves[name] for name in names}
-                _write(file, shard, plans, format="safetensors", durable=durable)
-            save(path, index.text(dict(said)), format="raw", durable=durable)
-        return
-    wishes = {"metadata": said, "compression": compression, "dialect": dialect}
-    _write(os.fsdecode(path), leaves, plans, format=format, durable=durable, **wishes)
-
-
-def _write(path: str, leaves: dict[str, Any], plans: dict[str, Plan], **wishes: Any) -> None:
-    """Writes one file."""
-    tensors = [(name, plans[name].dtype, list(plans[name].shape)) for name in leaves]
-    writer = Writer(path, tensors, **wishes)
-    try:
-        for number, (name, leaf) in enumerate(leaves.items()):
-            writer.begin(number)
-            for piece in _pieces(leaf, plans[name]):
-                writer.write(piece)
-        writer.finish()
-    except BaseException:
-        writer.abandon()
-        raise
-
-
-def format_of(path: Path, format: str | None) -> str:
-    """The format that was given, or that the file's name tells; it may be none that is known."""
-    ending = os.path.splitext(os.fsdecode(path))[1][1:].lower()
-    return format or {"bin": "raw", "json": "safetensors-index"}.get(ending, ending)
+    saving.write(
+        os.fsdecode(path),
+        {name: (told.dtype, list(told.shape)) for name, told in plans.items()},
+        lambda name: saving.pieces_of(leaves[name], plans[name]),
+        format=format,
+        metadata=said,
+        shard_bytes=shard_bytes,
+        durable=durable,
+        compression=compression,
+        dialect=dialect,
+    )
 
 
 def _lengths(shape: Any) -> list[int] | None:
@@ -199,12 +194,6 @@ def _texts(names: Any) -> list[str]:
     return found
 
 
-def _bytes(told: Plan) -> int:
-    """What the elements of a tensor take."""
-    bits = re.search(r"\d+", told.dtype)
-    return math.prod(told.shape) * (int(bits[0]) if bits else 8) // 8
-
-
 def _planned(name: str, leaf: Any) -> Plan:
     told = plan(leaf, "numpy")
     if not isinstance(told, Plan):
@@ -215,30 +204,8 @@ def _planned(name: str, leaf: Any) -> Plan:
     return told
 
 
-def _pieces(x: Any, told: Plan) -> Iterator[Any]:
-    """The tensor in host memory: a large one of a GPU's piece by piece, each fetched ahead."""
-    large = told.source_device != "cpu" and told.bytes_moved > PIECE
-    if not large or not told.shape or not hasattr(x, "__getitem__"):
-        yield to(x, "numpy")
-        return
-    rows = told.shape[0]
-    step = max(1, rows * PIECE // told.bytes_moved)
-    job = start(x[:step], "numpy")
-    for row in range(step, rows + step, step):
-        following = start(x[row : row + step], "numpy") if row < rows else None
-        yield job.result()
-        if following is not None:
-            job = following
-
-
 def _is_tree(x: Any) -> bool:
     return isinstance(x, Mapping | list | tuple)
-
-
-def name_alone(path: Path, format: str | None) -> str:
-    """The name of a tensor that was saved alone, in formats that have names."""
-    names = {"npz": "arr_0", "safetensors": "tensor", "safetensors-index": "tensor"}
-    return names.get(format_of(path, format), "")
 
 
 def _named(x: Any, place: str = "") -> Iterator[tuple[str, Any]]:

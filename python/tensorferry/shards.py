@@ -1,14 +1,17 @@
 """Several safetensors files behind one index, as large models come.
 
-The index says which file has which tensor, and is written last. Files that an index names already
-are not touched before the new index is there, so that a reader finds a whole model at any time:
-where names are taken, the new files get others, and the old ones are removed at the end.
+The index says which file has which tensor, and is written last. New files have names that no file
+had before, so that the old index and its files are as they were until the new index takes its
+place; then those of the old files go that were made here for this index, and that no other index
+in the folder names.
 """
 
 import contextlib
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from operator import index as whole
+from typing import Any, SupportsIndex
 
 from tensorferry._native import FerryError, File, InvalidArgument
 
@@ -21,39 +24,28 @@ class Index:
 
     def __init__(self, path: str, sizes: Mapping[str, int], most: Any) -> None:
         """For tensors of these names and bytes, and files of so many bytes at most."""
-        if not isinstance(most, int) or most < 1:
+        if not isinstance(most, SupportsIndex) or isinstance(most, bool) or whole(most) < 1:
             raise InvalidArgument(
                 f"shard_bytes is {most!r}, which is no size\nhint: write a number of bytes"
             )
         if not sizes:
             raise InvalidArgument("there are no tensors to index\nhint: pass a tree that has some")
-        self.path, self.total = path, sum(sizes.values())
-        self.old = _files_of(path)
-        self.shards: list[list[str]] = []
-        room = 0
-        for name, size in sizes.items():
-            if not self.shards or size > room:
-                self.shards.append([])
-                room = most
-            self.shards[-1].append(name)
-            room -= size
-        folder, name = os.path.split(path)
-        self.folder = folder or "."
-        stem = name.removesuffix(".json").removesuffix(".index").removesuffix(".safetensors")
-        self.names = self._free_names(stem)
-
-    def _free_names(self, stem: str) -> list[str]:
-        """Names that no file has."""
-        tag = ""
-        while True:
-            count = len(self.shards)
-            names = [
-                f"{stem}{tag}-{number:05}-of-{count:05}.safetensors"
-                for number in range(1, count + 1)
-            ]
-            if not any(os.path.lexists(os.path.join(self.folder, name)) for name in names):
-                return names
-            tag = f"-{os.urandom(4).hex()}"
+        # What a link points to is replaced, and its files lie beside it.
+        self.path = os.path.realpath(path) if os.path.islink(path) else path
+        folder, name = os.path.split(self.path)
+        if not name.isprintable() or "\\" in name:
+            raise InvalidArgument(
+                f"files cannot be named after {name!r}\nhint: use letters that can be printed"
+            )
+        self.folder, self.total = folder or ".", sum(sizes.values())
+        self.stem = name.removesuffix(".json").removesuffix(".index").removesuffix(".safetensors")
+        self.old = self._made_here(_files_of(self.path))
+        self.shards = _shared_out(sizes, whole(most))
+        tag, count = os.urandom(4).hex(), len(self.shards)
+        self.names = [
+            f"{self.stem}-{tag}-{number:05}-of-{count:05}.safetensors"
+            for number in range(1, count + 1)
+        ]
 
     def files(self) -> Iterator[tuple[str, list[str]]]:
         """The path of each file, and the names of its tensors."""
@@ -78,14 +70,39 @@ class Index:
         try:
             yield
         except BaseException:
-            self._remove(self.names)
+            # It may be there all the same, if the interruption came late.
+            if not set(self.names) <= _files_of(self.path):
+                self._remove(self.names)
             raise
-        self._remove(self.old.difference(self.names))
+        self._remove(self.old)
+
+    def _made_here(self, names: Iterable[str]) -> set[str]:
+        """Those that were made for this index."""
+        ours = re.compile(rf"{re.escape(self.stem)}-[0-9a-f]{{8}}-\d{{5}}-of-\d{{5}}\.safetensors")
+        return {name for name in names if ours.fullmatch(name)}
 
     def _remove(self, names: Iterable[str]) -> None:
-        for name in names:
-            with contextlib.suppress(FileNotFoundError):
+        """Removes files, but for those that an index names; what cannot be removed stays."""
+        named: set[str] = set()
+        for other in os.listdir(self.folder):
+            if other.endswith(".json"):
+                named |= _files_of(os.path.join(self.folder, other))
+        for name in set(names) - named:
+            with contextlib.suppress(OSError):
                 os.unlink(os.path.join(self.folder, name))
+
+
+def _shared_out(sizes: Mapping[str, int], most: int) -> list[list[str]]:
+    """Which names go into one file: in their order, and of so many bytes at most."""
+    shards: list[list[str]] = []
+    room = 0
+    for name, size in sizes.items():
+        if not shards or size > room:
+            shards.append([])
+            room = most
+        shards[-1].append(name)
+        room -= size
+    return shards
 
 
 def _files_of(path: str) -> set[str]:
@@ -96,5 +113,5 @@ def _files_of(path: str) -> set[str]:
         File(path, format="safetensors-index")
         with open(path, encoding="utf-8") as index:
             return set(json.load(index)["weight_map"].values())
-    except FerryError:
+    except (FerryError, OSError, ValueError, KeyError):
         return set()

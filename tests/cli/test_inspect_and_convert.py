@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import subprocess
+import sys
 
 import numpy as np
 import pytest
+from support import children
 
 import tensorferry as ferry
 from tensorferry import cli
@@ -36,6 +41,76 @@ def test_any_format_becomes_any_other(tmp_path, target, capsys):
     if isinstance(found, dict):
         (found,) = found.values()
     np.testing.assert_array_equal(found, x)
+
+
+SOURCES = ("x.npy", "x.npz", "x.safetensors", "x.safetensors.index.json", "x.pb", "x.raw")
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("target", SOURCES)
+def test_every_format_becomes_every_other(tmp_path, source, target):
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "out").mkdir()
+    source, target = tmp_path / "in" / source, tmp_path / "out" / target
+    ferry.save(source, x)
+    raw = ["--dtype", "float32", "--shape", "2,3,4"] if source.suffix == ".raw" else []
+    assert cli.main(["convert", str(source), str(target), *raw]) == 0
+    described = {"dtype": "float32", "shape": (2, 3, 4)} if target.suffix == ".raw" else {}
+    found = ferry.load(target, "numpy", **described)
+    if isinstance(found, dict):
+        (found,) = found.values()
+    np.testing.assert_array_equal(found, x)
+
+
+def test_formats_and_dialects_by_name(tmp_path, capsys):
+    x = np.arange(6, dtype=np.uint8)
+    (tmp_path / "pixels").write_bytes(x.tobytes())
+    raw = ["--format", "raw", "--dtype", "uint8", "--shape", "2,3"]
+    assert cli.main(["inspect", str(tmp_path / "pixels"), *raw, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["tensors"][0]["shape"] == [2, 3]
+    wanted = ["--to-format", "tensorproto", "--dialect", "tensorflow", "--json"]
+    line = ["convert", str(tmp_path / "pixels"), str(tmp_path / "y"), *raw, *wanted]
+    assert cli.main(line) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["bytes"] == (tmp_path / "y").stat().st_size
+    found = ferry.load(tmp_path / "y", format="tensorproto", dialect="tensorflow")
+    np.testing.assert_array_equal(found, x.reshape(2, 3))
+    zeros = tmp_path / "zeros.npy"
+    np.save(zeros, np.zeros(100_000))
+    assert cli.main(["convert", str(zeros), str(tmp_path / "z.npz"), "--compression", "9"]) == 0
+    assert (tmp_path / "z.npz").stat().st_size < 10_000
+    np.testing.assert_array_equal(ferry.load(tmp_path / "z.npz")["arr_0"], np.zeros(100_000))
+
+
+def test_with_numpy_alone(tmp_path):
+    """No framework is imported, nor needed."""
+    np.savez(tmp_path / "x.npz", a=np.arange(3.0))
+    code = """
+    import sys
+    for name in ("torch", "jax", "tensorflow", "paddle", "mlx", "cupy", "scipy"):
+        sys.modules[name] = None
+    from tensorferry import cli
+    assert cli.main(["inspect", sys.argv[1]]) == 0
+    assert cli.main(["convert", sys.argv[1], sys.argv[2]]) == 0
+    """
+    children.run(
+        children.textwrap.dedent(code), str(tmp_path / "x.npz"), str(tmp_path / "y.safetensors")
+    )
+    assert ferry.load(tmp_path / "y.safetensors")["a"].tolist() == [0, 1, 2]
+
+
+def test_the_bar_of_a_conversion(tmp_path):
+    np.save(tmp_path / "x.npy", np.arange(1000.0))
+    terminal, theirs = pty.openpty()
+    command = ["convert", str(tmp_path / "x.npy"), str(tmp_path / "y.npz")]
+    done = subprocess.run(
+        [sys.executable, "-m", "tensorferry", *command], stderr=theirs, stdout=subprocess.PIPE
+    )
+    os.close(theirs)
+    assert done.returncode == 0
+    assert b"8000/8000 bytes" in os.read(terminal, 4096)
+    os.close(terminal)
 
 
 def test_some_tensors_in_another_type(tmp_path):

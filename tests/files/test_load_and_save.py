@@ -327,6 +327,72 @@ def test_wishes_for_a_file_that_cannot_be_granted(tmp_path, file, given, fact):
     assert os.listdir(tmp_path) == []
 
 
+def test_hints_that_can_be_followed(tmp_path):
+    # NumPy forgets the names of narrow types; bfloat16 is the only one of its size.
+    x = numbers("float8_e4m3fn")
+    np.save(tmp_path / "x.npy", x)
+    with pytest.raises(ferry.UnsupportedDType, match="dtype="):
+        ferry.load(tmp_path / "x.npy")
+    found = ferry.load(tmp_path / "x.npy", "torch", dtype="float8_e4m3fn")
+    assert found.dtype == torch.float8_e4m3fn
+    assert bits(found) == x.tobytes()
+    np.save(tmp_path / "y.npy", np.ones(3, ml_dtypes.bfloat16))
+    assert ferry.load(tmp_path / "y.npy", dtype="float32").tolist() == [1, 1, 1]
+    assert ferry.load(tmp_path / "y.npy", "torch", dtype="default").dtype == torch.bfloat16
+    # A file that grows too much is read by those who trust it.
+    zeros = np.zeros(1 << 20, np.uint8)
+    np.savez_compressed(tmp_path / "z.npz", z=zeros)
+    with pytest.raises(ferry.BadFile, match="most_inflated="):
+        ferry.load(tmp_path / "z.npz", most_inflated=1000)
+    assert ferry.load(tmp_path / "z.npz", most_inflated=2 << 20)["z"].sum() == 0
+    # Whose TensorProto it is can be said.
+    ferry.save(tmp_path / "p.pb", np.arange(3), dialect="tensorflow")
+    assert ferry.load(tmp_path / "p.pb", dialect="tensorflow").tolist() == [0, 1, 2]
+    with pytest.raises(ferry.InvalidArgument, match="caffe"):
+        ferry.load(tmp_path / "p.pb", dialect="caffe")
+
+
+def test_wishes_of_those_who_load(tmp_path):
+    x = numbers("float32", (64, 64))
+    ferry.save(tmp_path / "x.npy", x)
+    with ferry.trace() as trips:
+        copied = ferry.load(tmp_path / "x.npy", "torch", copy=True)
+        with pytest.raises(ferry.CopyRequired):
+            ferry.load(tmp_path / "x.npy", "torch", copy=False, dtype="float16")
+        with pytest.raises(ferry.OutOfMemory):
+            ferry.load(tmp_path / "x.npy", "torch", dtype="float64", budget=1000)
+        with pytest.raises(TypeError, match="sideways"):
+            ferry.load(tmp_path / "x.npy", "torch", sideways=True)
+        assert ferry.load(tmp_path / "x.npy", "numpy", writable=True).flags.writeable
+        assert not ferry.load(tmp_path / "x.npy", "numpy", writable=False).flags.writeable
+    assert trips[0].bytes_moved == x.nbytes
+    assert bits(copied) == x.tobytes()
+
+
+@pytest.mark.parametrize("framework", ["paddle", "mlx"])
+@pytest.mark.parametrize("file", FILES)
+def test_the_other_frameworks(tmp_path, framework, file):
+    x, path = numbers("float16"), tmp_path / file
+    ferry.save(path, ferry.to(x, framework))
+    found = only(ferry.load(path, framework, **raw(path, "float16", x.shape)))
+    assert isinstance(found, TYPES[framework])
+    assert bits(found) == x.tobytes()
+
+
+def test_only_what_is_asked_for_is_read(tmp_path):
+    """A member whose bytes are damaged is no harm to the others."""
+    path = tmp_path / "x.npz"
+    good, bad = numbers("float32"), numbers("float64")
+    np.savez(path, good=good, bad=bad)
+    content = bytearray(path.read_bytes())
+    place = content.find(bad.tobytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+    assert bits(ferry.load(path, names="good", mmap=False)) == good.tobytes()
+    with pytest.raises(ferry.BadFile):
+        ferry.load(path, names="bad", mmap=False)
+
+
 def test_paths_of_every_kind(tmp_path):
     path = tmp_path / "x.npy"
     for kind in (path, str(path), os.fsencode(path)):

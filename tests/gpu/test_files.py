@@ -10,7 +10,7 @@ import torch
 from gpu.frames import FRAMES
 
 import tensorferry as ferry
-from tensorferry import files
+from tensorferry import saving
 
 MIB = 1 << 20
 FILES = ("x.npy", "x.npz", "x.safetensors", "x.pb", "x.raw")
@@ -57,7 +57,7 @@ def test_pieces(tmp_path, monkeypatch, name):
     host = numbers((1001, 300))
     x = FRAMES[name].make(host)
     for piece in (1, 1200 * 10, 1200 * 333, 1 << 30):
-        monkeypatch.setattr(files, "PIECE", piece)
+        monkeypatch.setattr(saving, "PIECE", piece)
         ferry.save(tmp_path / "x.npy", x, durable=False)
         assert np.array_equal(np.load(tmp_path / "x.npy"), host)
 

@@ -1,8 +1,9 @@
 //! Several uploads, and one wait for all of them.
 //!
 //! An upload is there when it is back, on whatever stream somebody looks, as people know it from the frameworks. For a tree of
-//! a thousand small tensors that would be a thousand waits; while a [`Batch`] is open on a thread, its small uploads share a
-//! [`Stage`] for each GPU, which is waited for when the batch ends.
+//! a thousand small tensors that would be a thousand waits; while a [`Batch`] is open on a thread, the small uploads that say
+//! that they belong to it share a [`Stage`] for each GPU, which is waited for when the batch ends. Others on that thread wait for
+//! themselves: they are calls of somebody's code that a tree has come by.
 
 use crate::gpu::Gpu;
 use crate::stage::Stage;
@@ -11,36 +12,35 @@ use std::marker::PhantomData;
 use tensorferry_core::Result;
 
 thread_local! {
-    /// The stages of the batch that is open.
-    static OPEN: RefCell<Option<Vec<Stage>>> = const { RefCell::new(None) };
+    /// The stages of the batches that are open, the innermost last.
+    static OPEN: RefCell<Vec<Vec<Stage>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A time in which this thread's small uploads are not waited for one by one.
+/// A time in which some of this thread's small uploads are not waited for one by one.
 #[derive(Debug)]
 #[must_use]
 pub struct Batch {
-    /// Whether another was open already, which does the waiting.
-    is_inner: bool,
+    /// Which of the thread's it is.
+    depth: usize,
     /// Belongs to its thread.
     thread: PhantomData<*const ()>,
 }
 
 impl Batch {
-    /// Opens one. Streams that are used while it is open must be alive when it ends.
+    /// Opens one. Streams that are used in it must be alive when it ends.
     pub fn begin() -> Self {
-        let is_inner = OPEN.with_borrow_mut(|open| {
-            let is_inner = open.is_some();
-            open.get_or_insert_default();
-            is_inner
+        let depth = OPEN.with_borrow_mut(|open| {
+            open.push(Vec::new());
+            open.len()
         });
-        Self { is_inner, thread: PhantomData }
+        Self { depth, thread: PhantomData }
     }
 
-    /// Whether there is nothing to wait for, or somebody else waits.
+    /// Whether there is nothing to wait for.
     pub fn is_settled(&self) -> bool {
-        self.is_inner
-            || OPEN
-                .with_borrow(|open| open.as_ref().is_none_or(|stages| stages.iter().all(Stage::is_settled)))
+        OPEN.with_borrow(|open| {
+            open.get(self.depth - 1).is_none_or(|stages| stages.iter().all(Stage::is_settled))
+        })
     }
 
     /// Waits for what was uploaded.
@@ -52,11 +52,9 @@ impl Batch {
     }
 
     fn end(&self) -> Result<()> {
-        if self.is_inner {
-            return Ok(());
-        }
-        let mut stages = OPEN.take().unwrap_or_default();
-        stages.iter_mut().map(Stage::settle).fold(Ok(()), Result::and)
+        // Those inside have ended, or will never.
+        let ended = OPEN.with_borrow_mut(|open| open.split_off((self.depth - 1).min(open.len())));
+        ended.into_iter().flatten().map(|mut stage| stage.settle()).fold(Ok(()), Result::and)
     }
 }
 
@@ -67,18 +65,17 @@ impl Drop for Batch {
     }
 }
 
-/// Whether a batch is open on this thread.
-pub(crate) fn is_open() -> bool {
-    OPEN.with_borrow(Option::is_some)
-}
-
-/// Does something on the stage of the batch that is open, or on one that is settled at once.
+/// Does something on the stage of the batch that is open, if it belongs to that, or on one that is settled at once.
 ///
 /// # Errors
 /// Of what is done, or when the device fails.
-pub(crate) fn on_stage<T>(gpu: &'static Gpu, work: impl FnOnce(&mut Stage) -> Result<T>) -> Result<T> {
+pub(crate) fn on_stage<T>(
+    gpu: &'static Gpu,
+    batched: bool,
+    work: impl FnOnce(&mut Stage) -> Result<T>,
+) -> Result<T> {
     OPEN.with_borrow_mut(|open| {
-        let Some(stages) = open else {
+        let Some(stages) = open.last_mut().filter(|_| batched) else {
             let mut stage = Stage::new(gpu);
             let done = work(&mut stage)?;
             return stage.settle().map(|()| done);

@@ -30,6 +30,8 @@ pub struct Lanes {
     pub chunk: usize,
     /// Whether memory is to be spared where that costs time.
     pub spares: bool,
+    /// Whether small uploads are waited for by the batch that is open on this thread.
+    pub batched: bool,
 }
 
 /// The pinned memory of a transfer.
@@ -63,7 +65,7 @@ impl Lanes {
             return Err(Error::new(ErrorKind::OutOfMemory, fact).with_hint("raise budget, or leave it out"));
         }
         let threads = self.threads.clamp(1, room / (2 * SMALLEST));
-        Ok(Self { threads, chunk: self.chunk.min(room / (2 * threads)), spares: true })
+        Ok(Self { threads, chunk: self.chunk.min(room / (2 * threads)), spares: true, ..self })
     }
 
     /// The same for an upload of so many bytes: waking many threads takes as long as a small one.

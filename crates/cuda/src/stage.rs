@@ -13,10 +13,11 @@ use crate::parts::Parts;
 use crate::pinned;
 use crate::stream::{Side, Stream};
 use std::collections::VecDeque;
+use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-use tensorferry_core::pool::{Block, Use};
+use tensorferry_core::pool::{self, Block, Use};
 use tensorferry_core::{Error, ErrorKind, Layout, Result, pack, workers};
 
 /// Bytes of a block, and of the largest upload that is staged: a huge page.
@@ -98,15 +99,22 @@ impl Stage {
     /// # Errors
     /// When the device fails.
     pub(crate) fn settle(&mut self) -> Result<()> {
+        // A capture elsewhere is no business of this wait.
+        let _relaxed = self.gpu.relaxed();
         let settled = self
             .streams
             .drain(..)
             // SAFETY: alive, as whoever used it has promised.
             .map(|stream| unsafe { self.gpu.wait(Side::Stream(stream)) })
             .fold(Ok(()), Result::and);
-        // Where that has failed, the device is lost, and fetches nothing any more.
-        self.now = None;
-        self.gpu.keep(self.full.drain(..).flat_map(|(_, events)| events));
+        let blocks = self.full.drain(..).chain(self.now.take().map(|(block, ..)| (block, Vec::new())));
+        for (block, events) in blocks {
+            if settled.is_err() {
+                // Nobody knows whether the GPU still fetches something: the memory is nobody's any more.
+                mem::forget(block);
+            }
+            self.gpu.keep(events);
+        }
         settled
     }
 
@@ -194,6 +202,9 @@ fn fresh(gpu: &'static Gpu) -> Option<Block> {
     if let Some(block) = Block::idle(BLOCK, Use::Buffers) {
         return Some(block);
     }
+    if !pool::may_pin(BLOCK) {
+        return None;
+    }
     let mut block = Block::new(BLOCK)?;
     pinned::touch(block.data(), block.bytes(), 1);
     pinned::pin(gpu, &mut block, Use::Buffers).ok().map(|()| block)
@@ -280,7 +291,8 @@ fn together(
                 && shared.is_going()
             {
                 hand_on()?;
-                std::hint::spin_loop();
+                // Whoever has the last part may want this core.
+                thread::yield_now();
             }
             Ok(())
         };

@@ -352,10 +352,12 @@ impl Gpu {
                 let from = OnHost { data: data.cast_mut(), dtype, layout, order };
                 return lanes::upload(self, from, to, Side::Stream(stream), &buffers, watch);
             }
-            let is_staged = bytes < SMALL_UPLOAD && (bytes >= STAGED || batch::is_open());
+            let is_staged = bytes < SMALL_UPLOAD && (bytes >= STAGED || lanes.batched);
             if is_staged && !lanes.spares && !(plain && bytes >= STAGED && is_pinned(data, bytes)) {
                 let from = OnHost { data: data.cast_mut(), dtype, layout, order };
-                if batch::on_stage(self, |stage| stage.upload(from, to, stream, lanes.threads))? {
+                if batch::on_stage(self, lanes.batched, |stage| {
+                    stage.upload(from, to, stream, lanes.threads)
+                })? {
                     watch.add(bytes);
                     return Ok(());
                 }

@@ -30,7 +30,7 @@ fn gpu() -> &'static Gpu {
     Gpu::get(0).expect("the stand-in driver: run `make test-rust`")
 }
 
-const LANES: Lanes = Lanes { threads: 2, chunk: 256 << 10, spares: false };
+const LANES: Lanes = Lanes { threads: 2, chunk: 256 << 10, spares: false, batched: false };
 
 /// Bytes, as a tensor.
 fn plain(data: *const u8, layout: &Layout) -> Source<'_> {

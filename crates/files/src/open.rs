@@ -67,7 +67,7 @@ impl Options {
             return Err(bad(format!(
                 "its {length} bytes declare to become {bytes}, which is more than {most}"
             ))
-            .with_hint("raise the limit if you trust the file"));
+            .with_hint("if you trust the file, pass most_inflated= with the bytes that it may become"));
         }
         Ok(())
     }

@@ -144,6 +144,8 @@ fn a_file_that_may_not_be_written_is_not_replaced() {
                     assert_eq!(libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY), 0);
                 }
             }
+            // The folder is open to this thread.
+            save(&folder.path("another"), 1).unwrap();
             save(&path, 1).unwrap_err()
         });
         attempt.join().unwrap()

@@ -18,12 +18,12 @@ use crate::streams::{Room, Streams};
 use crate::trace;
 use crate::wishes::Asked;
 use pyo3::prelude::*;
+use std::cell::Cell;
 use std::time::Instant;
 use tensorferry_core::host::HostBlock;
 use tensorferry_core::plan::{self, Holds, Places, Plan, Route, TargetFacts, Wanted, Wishes};
 use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout, Tensor, frozen, pack};
-use tensorferry_cuda::Batch;
-use tensorferry_cuda::{Gpu, Lanes, Side, Watch};
+use tensorferry_cuda::{Batch, Gpu, Lanes, Side, Watch};
 
 /// Copies of at least this many bytes let other Python threads run; below it, letting go costs more.
 const DETACH_FROM: usize = 64 << 10;
@@ -36,12 +36,14 @@ pub(crate) struct Journey {
     pub(crate) stream: Option<Asked>,
     /// Who wants to see how far it is.
     pub(crate) progress: Option<Progress>,
+    /// Whether it is one of several, which are waited for together.
+    pub(crate) batched: Cell<bool>,
 }
 
 impl Journey {
     /// Without wishes.
     pub(crate) fn plain(target: Target) -> Self {
-        Self { target, wishes: Wishes::NONE, stream: None, progress: None }
+        Self { target, wishes: Wishes::NONE, stream: None, progress: None, batched: Cell::new(false) }
     }
 
     /// How bytes are shared out that cross between a GPU and memory that is there already.
@@ -51,10 +53,12 @@ impl Journey {
     }
 }
 
-/// Carries several, and waits for those that went to a GPU together.
-pub(crate) fn batched<T>(py: Python<'_>, work: impl FnOnce() -> Result<T>) -> Result<T> {
+/// Carries several on one journey, and waits for those that went to a GPU together.
+pub(crate) fn batched<T>(py: Python<'_>, journey: &Journey, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let batch = Batch::begin();
+    journey.batched.set(true);
     let done = work();
+    journey.batched.set(false);
     if batch.is_settled() {
         return done;
     }
@@ -415,7 +419,8 @@ fn copy_to_gpu<'py>(
     let Room { object, data, streams: theirs } = room;
     let total = tensor.layout().count() * plan.dtype.size();
     let filled = gpu::Target { data, dtype: plan.dtype, device: plan.device, streams: theirs, owner: None };
-    let work = gpu::fill(tensor, streams, filled, settings::transfer());
+    let lanes = Lanes { batched: journey.batched.get(), ..settings::transfer() };
+    let work = gpu::fill(tensor, streams, filled, lanes);
     let result = object.unbind();
     Ok(moving::Begun::Moving(Moving {
         total,

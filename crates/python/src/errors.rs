@@ -291,7 +291,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let hint =
         PyCFunction::new_closure(py, Some(c"hint"), None, |arguments, _| -> PyResult<Option<String>> {
             let message = arguments.get_item(0)?.str()?.to_string();
-            Ok(message.split_once("\nhint: ").map(|(_, hint)| hint.to_owned()))
+            Ok(message.rsplit_once("\nhint: ").map(|(_, hint)| hint.to_owned()))
         })?;
     let property = py.import("builtins")?.getattr("property")?.call1((hint,))?;
     types(py)?[0].bind(py).setattr("hint", property)?;

@@ -83,18 +83,22 @@ impl FileTensor {
 impl File {
     /// Opens the file at a path; raw bytes need `dtype` and `shape`.
     #[new]
-    #[pyo3(signature = (path, *, format=None, dtype=None, shape=None))]
+    #[pyo3(signature = (path, *, format=None, dtype=None, shape=None, dialect=None, most_inflated=None))]
     fn new(
         py: Python<'_>,
         path: PathBuf,
         format: Option<&str>,
         dtype: Option<&Bound<'_, PyAny>>,
         shape: Option<Vec<i64>>,
+        dialect: Option<&str>,
+        most_inflated: Option<u64>,
     ) -> Result<Self> {
         let options = Options {
             format: format.map(format_of).transpose()?,
             dtype: wishes::plain_dtype(dtype)?,
             shape,
+            dialect: dialect.map(dialect_of).transpose()?,
+            most_inflated,
             ..Options::default()
         };
         Ok(Self { opened: py.detach(|| tensorferry_files::open(&path, &options))? })
@@ -162,7 +166,7 @@ impl File {
         wishes: Option<&Bound<'py, PyDict>>,
     ) -> Result<Bound<'py, PyDict>> {
         let journey = journey(framework, wishes)?;
-        carry::batched(this.py(), || {
+        carry::batched(this.py(), &journey, || {
             let results = PyDict::new(this.py());
             for name in names {
                 results.set_item(&name, carried(this, &name, mmap, &journey)?)?;
@@ -184,12 +188,8 @@ impl File {
 fn journey(framework: &Bound<'_, PyAny>, wishes: Option<&Bound<'_, PyDict>>) -> Result<Journey> {
     let keywords =
         wishes.map_or_else(|| Ok(wishes::Keywords::none()), |given| wishes::parse("load", given, false))?;
-    Ok(Journey {
-        target: frameworks::target(framework)?,
-        wishes: keywords.wishes,
-        stream: keywords.stream,
-        progress: None,
-    })
+    let plain = Journey::plain(frameworks::target(framework)?);
+    Ok(Journey { wishes: keywords.wishes, stream: keywords.stream, ..plain })
 }
 
 /// Carries the tensor of this name.
@@ -264,6 +264,17 @@ fn format_of(name: &str) -> Result<Format> {
     })
 }
 
+fn dialect_of(name: &str) -> Result<Dialect> {
+    match name {
+        "onnx" => Ok(Dialect::Onnx),
+        "tensorflow" => Ok(Dialect::TensorFlow),
+        other => {
+            let fact = format!("no TensorProto is of {other:?}");
+            Err(fail(ErrorKind::InvalidArgument, fact, "write \"onnx\" or \"tensorflow\""))
+        }
+    }
+}
+
 fn dtype_of(name: &str) -> Result<DType> {
     DType::from_name(name).ok_or_else(|| {
         fail(
@@ -323,14 +334,7 @@ impl Writer {
                 return Err(fail(ErrorKind::InvalidArgument, fact, "write a level from 1 to 9"));
             }
         };
-        let dialect = match dialect {
-            "onnx" => Dialect::Onnx,
-            "tensorflow" => Dialect::TensorFlow,
-            other => {
-                let fact = format!("no TensorProto is of {other:?}");
-                return Err(fail(ErrorKind::InvalidArgument, fact, "write \"onnx\" or \"tensorflow\""));
-            }
-        };
+        let dialect = dialect_of(dialect)?;
         let specs = tensors
             .iter()
             .map(|(name, dtype, shape)| Ok(Spec::new(name, dtype_of(dtype)?, shape)))

@@ -140,7 +140,7 @@ pub(crate) fn start<'py>(
         ));
     }
     let Keywords { wishes, stream, out, .. } = keywords;
-    let journey = Journey { target, wishes, stream, progress: None };
+    let journey = Journey { wishes, stream, ..Journey::plain(target) };
     let (begin, traced) = (Instant::now(), trace::is_on());
     let traces = if traced { Some(trace::open_lists(py)?.unbind()) } else { None };
     let recognised = recognise(x)?;

@@ -71,7 +71,7 @@ fn plan<'py>(
             (keywords.wishes, keywords.stream)
         }
     };
-    let journey = Journey { target, wishes, stream, progress: None };
+    let journey = Journey { wishes, stream, ..Journey::plain(target) };
     let recognised = recognise(x)?;
     let Some(container) = tree::container_of(x, recognised)? else {
         return Ok(Bound::new(py, carry::plan_one(x, recognised, &journey)?)?.into_any());

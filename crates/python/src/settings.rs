@@ -36,7 +36,7 @@ fn lanes(threads: Option<NonZero<usize>>, chunk: Option<usize>) -> Lanes {
     const CHUNK: usize = 3 << 19;
     let few = |cores: usize| if cores <= 4 { cores } else { cores * 3 / 4 };
     let threads = threads.map_or_else(|| few(cores()), NonZero::get).min(MOST);
-    Lanes { threads, chunk: chunk.unwrap_or(CHUNK), spares: false }
+    Lanes { threads, chunk: chunk.unwrap_or(CHUNK), spares: false, batched: false }
 }
 
 /// The most threads that a copy uses: `TENSORFERRY_THREADS`, or one for each core that the process may use.

@@ -178,7 +178,7 @@ unsafe fn named<'py>(
     }
     let target = frameworks::target(&positional[1])?;
     let Keywords { wishes, stream, out, progress } = wishes::parse("to", &keywords, true)?;
-    go(&positional[0], out.as_ref(), &Journey { target, wishes, stream, progress })
+    go(&positional[0], out.as_ref(), &Journey { progress, wishes, stream, ..Journey::plain(target) })
 }
 
 fn go<'py>(
@@ -197,7 +197,7 @@ fn go<'py>(
     if matches!(recognised, Recognised::Container(_) | Recognised::Unknown)
         && let Some(container) = tree::container_of(x, recognised)?
     {
-        return carry::batched(x.py(), || {
+        return carry::batched(x.py(), journey, || {
             tree::walk(x, container, true, &mut |leaf, kind, _| carry::one(leaf, kind, journey))
         });
     }

@@ -236,7 +236,8 @@ def _refuse_unwritable(*paths: Path | None) -> None:
         folder = path.parent
         if path.name in (JSON_NAME, HTML_NAME) and not folder.exists():
             folder = folder.parent  # it will be made
-        if not folder.is_dir() or not os.access(folder, os.W_OK) or path.is_dir():
+        taken = path.exists() and (path.is_dir() or not os.access(path, os.W_OK))
+        if taken or not folder.is_dir() or not os.access(folder, os.W_OK):
             raise ferry.InvalidArgument(
                 f"{path} cannot be written\nhint: name a folder that is there and yours"
             )

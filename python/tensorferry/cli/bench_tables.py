@@ -84,7 +84,7 @@ def measured(result: Result, terminal: Terminal) -> None:
         "middle halves of the rounds overlap; extra: the most memory that one call of ours takes)"
     )
     for failure in dict.fromkeys(failures):
-        terminal.print(terminal.style(failure, "yellow"))
+        terminal.print(terminal.style(clean(failure), "yellow"))
 
 
 def _tells(row: Row) -> bool:

@@ -2,13 +2,13 @@
 
 import argparse
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 import tensorferry as ferry
-from tensorferry import files
-from tensorferry._native import Writer
+from tensorferry import files, saving
 from tensorferry.cli import words
 from tensorferry.cli.inspect import describe
 from tensorferry.cli.terminal import Terminal
@@ -39,7 +39,7 @@ def add(commands: Any) -> argparse.ArgumentParser:
     command.add_argument(
         "--to-format",
         default=None,
-        help="npy, npz, safetensors, tensorproto or raw (by OUT's name)",
+        help="npy, npz, safetensors, safetensors-index, tensorproto or raw (by OUT's name)",
     )
     command.add_argument("--names", default=None, help="only these tensors, with commas between")
     command.add_argument("--to-dtype", default=None, metavar="TYPE", help="element type in OUT")
@@ -80,31 +80,33 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
             f"{name!r} cannot be carried: {reason.splitlines()[0]}\nhint: name others by --names"
         )
     dtypes = {name: arguments.to_dtype or known[name].dtype for name in names}
-    named = _names(names, arguments)
-    keeps = files.format_of(arguments.target, arguments.to_format) == "safetensors"
+    lonely = saving.name_alone(arguments.target, arguments.to_format)
+    named = {name: name or lonely for name in names}
+    sources = {target: name for name, target in named.items()}
+    keeps = saving.format_of(arguments.target, arguments.to_format).startswith("safetensors")
     if file.metadata and not keeps:
         terminal.note("only safetensors say something about themselves: the metadata is left out")
-    writer = Writer(
+    total, done = sum(known[name].bytes for name in names), 0
+
+    def pieces(target: str) -> Iterator[Any]:
+        nonlocal done
+        name = sources[target]
+        for piece in _pieces(file.load(name, "numpy")):
+            yield ferry.to(piece, "numpy", dtype=arguments.to_dtype)
+            done += piece.nbytes
+            terminal.progress(done, total, f"bytes, {name or arguments.target}")
+
+    saving.write(
         arguments.target,
-        [(named[name], dtypes[name], list(known[name].shape)) for name in names],
+        {named[name]: (dtypes[name], list(known[name].shape)) for name in names},
+        pieces,
         format=arguments.to_format,
-        metadata=list(file.metadata.items()) if keeps else [],
+        metadata=_metadata(file) if keeps else {},
+        shard_bytes=None,
+        durable=True,
         compression=arguments.compression,
         dialect=arguments.dialect,
     )
-    total = sum(known[name].bytes for name in names)
-    done = 0
-    try:
-        for number, name in enumerate(names):
-            writer.begin(number)
-            for piece in _pieces(file.load(name, "numpy")):
-                writer.write(ferry.to(piece, "numpy", dtype=arguments.to_dtype))
-                done += piece.nbytes
-                terminal.progress(done, total, f"bytes, {name or arguments.target}")
-        writer.finish()
-    except BaseException:
-        writer.abandon()
-        raise
     size = os.path.getsize(arguments.target)
     if terminal.json:
         terminal.answer(
@@ -115,10 +117,10 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     return 0
 
 
-def _names(names: list[str], arguments: argparse.Namespace) -> dict[str, str]:
-    """The names in the new file; a tensor without one gets one where the format wants it."""
-    lonely = files.name_alone(arguments.target, arguments.to_format)
-    return {name: name or lonely for name in names}
+def _metadata(file: ferry.File) -> dict[str, str]:
+    """What a file says about itself; the index of several has a size that is its own."""
+    own = "total_size" if file.format == "safetensors-index" else None
+    return {key: value for key, value in file.metadata.items() if key != own}
 
 
 def _pieces(array: np.ndarray[Any, Any]) -> Any:

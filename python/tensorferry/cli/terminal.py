@@ -90,6 +90,7 @@ def _shows_colours(stream: TextIO) -> bool:
 
 def table(rows: list[list[str]], *, right: Collection[int] = ()) -> list[str]:
     """Rows of text in columns, those of the given numbers flush right."""
+    rows = [[clean(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:

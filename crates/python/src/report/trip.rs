@@ -24,7 +24,7 @@ impl Trip {
 
 #[pymethods]
 impl Trip {
-    /// Bytes that were written.
+    /// Bytes that were written, as they were planned: a trip does what its plan says, or fails.
     #[getter]
     fn bytes_moved(&self) -> usize {
         self.plan.bytes_moved

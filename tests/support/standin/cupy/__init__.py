@@ -134,7 +134,10 @@ class ndarray:  # noqa: N801 (its name in CuPy)
         self.strides = tuple(strides) if strides is not None else dense.strides
         self.data = memptr or MemoryPointer(Memory(dense.nbytes), 0)
 
-    def __getitem__(self, rows: slice) -> ndarray:
+    def __getitem__(self, rows: slice | int) -> ndarray:
+        if isinstance(rows, int):
+            row = self[rows : rows + 1]
+            return ndarray(self.shape[1:], self.dtype, row.data)
         begin, end, _ = rows.indices(self.shape[0])
         offset = self.data.ptr - self.data.mem.ptr + begin * self.strides[0]
         memory = MemoryPointer(self.data.mem, offset)
