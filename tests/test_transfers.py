@@ -610,6 +610,9 @@ def test_the_plan_names_the_road():
             plan = ferry.plan(x, "numpy")
             assert road in plan.road and road in str(plan), (road, plan)
             ferry.to(x, "numpy")
+            assert ("time: about" in str(plan)) == (plan.expected_seconds is not None)
+            assert ("not known before the first" in str(plan)) == (plan.expected_seconds is None)
+    assert plan.expected_seconds
     pinned = ferry.to(x, "numpy")
     for source, road in (
         (numbers(KIB), "one call"),

@@ -164,6 +164,8 @@ impl PlanReport {
                 lines.push(("time", format!("about {}, {speed}", duration_in_words(seconds))));
             } else if self.work == Work::Queued {
                 lines.push(("time", "queued on the GPU: the host does not wait for it".to_owned()));
+            } else if matches!(self.work, Work::Cross(_)) {
+                lines.push(("time", "not known before the first transfer of this kind".to_owned()));
             }
         }
         if self.action == "share" && !self.writable && self.notes.is_empty() {
