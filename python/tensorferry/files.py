@@ -103,8 +103,13 @@ def load(
     """
     raw = shape is not None or format_of(path, format) == "raw"
     told: dict[str, Any] = {"dialect": dialect, "most_inflated": most_inflated, "shape": shape}
-    of_file = dtype if raw or dtype != "default" else None
-    file = inspect(path, format=format, dtype=of_file, **told)
+    try:
+        file = inspect(path, format=format, dtype=dtype if raw else None, **told)
+    except UnsupportedDType:
+        if raw or dtype in (None, "default"):
+            raise
+        # A type that has no name in the file may be the one that is asked for.
+        file = inspect(path, format=format, dtype=dtype, **told)
     wishes |= {"device": device, "dtype": None if raw else dtype}
     if file.is_single:
         if names is not None:

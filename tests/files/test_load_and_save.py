@@ -160,6 +160,9 @@ def test_a_file_that_is_not_there(tmp_path):
     assert isinstance(caught.value, ferry.FileFailed)
     assert caught.value.errno == 2
     assert caught.value.hint
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert type(again) is type(caught.value)
+    assert (again.errno, str(again), again.hint) == (2, str(caught.value), caught.value.hint)
     with pytest.raises(IsADirectoryError):
         ferry.load(tmp_path, format="npy")
     with pytest.raises(FileNotFoundError):

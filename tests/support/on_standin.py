@@ -38,3 +38,31 @@ def run(*code: str, **environment: str) -> str:
         PYTHONPATH=f"{STANDIN}:{children.TESTS}",
         **environment,
     )
+
+
+# What those know besides who look at transfers.
+TRANSFERS = """
+import asyncio, signal, threading
+
+driver.testdriver_fail_for_good.argtypes = [ctypes.c_char_p, ctypes.c_int]
+driver.testdriver_registered.restype = ctypes.c_size_t
+driver.testdriver_busy.restype = ctypes.c_size_t
+KIB, MIB = 1 << 10, 1 << 20
+random = np.random.default_rng(7)
+
+def calls(name):
+    return driver.testdriver_calls(name.encode())
+
+def numbers(*shape):
+    return random.standard_normal(shape, dtype=np.float32)
+
+def strided(x, view, base):
+    '''A view of a host array, as the same view of its copy on the GPU.'''
+    place = cupy.cuda.MemoryPointer(x.data.mem, view.ctypes.data - base.ctypes.data)
+    return cupy.ndarray(view.shape, view.dtype, place, view.strides)
+"""
+
+
+def run_transfers(code: str, **environment: str) -> str:
+    """The same for tests of transfers."""
+    return run(SETUP, TRANSFERS, code, **environment)

@@ -524,8 +524,16 @@ mod tests {
     #[cfg(unix)]
     #[cfg_attr(miri, ignore = "Miri cannot fork")]
     fn the_child_of_a_fork_has_helpers_of_its_own() {
+        /// Also when the test fails, which would else never end.
+        struct Stops<'a>(&'a AtomicBool);
+        impl Drop for Stops<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::Relaxed);
+            }
+        }
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
+            let _stops = Stops(&stop);
             for _ in 0..3 {
                 scope.spawn(|| {
                     while !stop.load(Ordering::Relaxed) {
@@ -557,9 +565,12 @@ mod tests {
                 let mut status = 0;
                 // SAFETY: a child of ours, and a place for its status.
                 let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
-                assert!(waited == child && libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7);
+                assert_eq!(waited, child);
+                assert!(
+                    libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7,
+                    "the status is {status:#x}"
+                );
             }
-            stop.store(true, Ordering::Relaxed);
         });
     }
 }

@@ -9,7 +9,7 @@
 //! thread would have each of them wait for the driver, which takes most of a millisecond for any.)
 
 use crate::desk::{Desk, Stretch, Way};
-use crate::driver::Address;
+use crate::ends::{OnGpu, OnHost};
 use crate::gpu::Gpu;
 use crate::kept::Own;
 use crate::parts::{Part, Parts};
@@ -19,7 +19,7 @@ use crate::watch::Watch;
 use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 use tensorferry_core::pool::{Block, Use, has_idle};
-use tensorferry_core::{ByteOrder, DType, Error, ErrorKind, Layout, Result, pack, workers};
+use tensorferry_core::{ByteOrder, Error, ErrorKind, Result, pack, workers};
 
 /// How a transfer is shared out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,13 +93,6 @@ impl Lanes {
     }
 }
 
-/// Dense memory on the GPU, of elements as they cross the link.
-#[derive(Clone, Copy)]
-pub(crate) struct OnGpu {
-    pub(crate) data: Address,
-    pub(crate) dtype: DType,
-}
-
 /// Bytes of buffers up to which they are of few sizes, so that small transfers serve each other.
 const FEW: usize = 8 << 20;
 
@@ -148,18 +141,6 @@ pub(crate) fn prepare(gpu: &'static Gpu, fresh: NonNull<u8>, bytes: usize, lanes
         }
     });
 }
-
-/// Host memory to write or read, whatever its layout.
-#[derive(Clone, Copy)]
-pub(crate) struct OnHost<'a> {
-    pub(crate) data: *mut u8,
-    pub(crate) dtype: DType,
-    pub(crate) layout: &'a Layout,
-    pub(crate) order: ByteOrder,
-}
-
-// SAFETY: an address and facts; the contracts of the functions below say who touches what.
-unsafe impl Sync for OnHost<'_> {}
 
 /// Brings dense memory of the GPU to the host, cast and spread as the host's layout asks.
 ///

@@ -11,6 +11,7 @@ mod batch;
 mod convert;
 mod desk;
 pub mod driver;
+mod ends;
 mod gpu;
 mod jobs;
 mod kept;

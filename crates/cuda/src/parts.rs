@@ -1,7 +1,7 @@
 //! A transfer cut into parts, each of which fits into a slot of its buffers.
 
 use crate::driver::Address;
-use crate::lanes::OnGpu;
+use crate::ends::OnGpu;
 use tensorferry_core::pieces::Pieces;
 use tensorferry_core::{Layout, Result};
 

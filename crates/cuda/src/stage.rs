@@ -6,9 +6,9 @@
 //! the driver.
 
 use crate::driver::Address;
+use crate::ends::{OnGpu, OnHost};
 use crate::gpu::Gpu;
 use crate::kept::{Event, PATIENCE};
-use crate::lanes::{OnGpu, OnHost};
 use crate::parts::Parts;
 use crate::pinned;
 use crate::stream::{Side, Stream};

@@ -18,8 +18,9 @@
 use crate::batch;
 use crate::convert::Source;
 use crate::driver::Address;
+use crate::ends::{OnGpu, OnHost};
 use crate::gpu::Gpu;
-use crate::lanes::{self, Lanes, OnGpu, OnHost};
+use crate::lanes::{self, Lanes};
 use crate::memory::DeviceBlock;
 use crate::pinned::is_pinned;
 use crate::stage;

@@ -185,7 +185,7 @@ fn nameless(size: usize, bfloat: bool, note: Option<&str>, options: &Options) ->
     }
     match options.dtype {
         Some(dtype) if dtype.size() == size && dtype.typestr().is_none() => Ok(dtype),
-        _ if bfloat => Ok(DType::BFloat16),
+        None if bfloat => Ok(DType::BFloat16),
         _ => Err(unsupported(
             format!(
                 "its type is void of {size} bytes, which is how NumPy writes types of ml_dtypes, without their name"

@@ -23,7 +23,7 @@ use std::time::Instant;
 use tensorferry_core::host::HostBlock;
 use tensorferry_core::plan::{self, Holds, Places, Plan, Route, TargetFacts, Wanted, Wishes};
 use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout, Tensor, frozen, pack};
-use tensorferry_cuda::{Batch, Gpu, Lanes, Side, Watch};
+use tensorferry_cuda::{Gpu, Lanes, Side, Watch};
 
 /// Copies of at least this many bytes let other Python threads run; below it, letting go costs more.
 const DETACH_FROM: usize = 64 << 10;
@@ -52,29 +52,6 @@ impl Journey {
         Ok(self.wishes.budget.map_or(Ok(lanes), |budget| lanes.within(budget))?)
     }
 }
-
-/// Carries several on one journey, and waits for those that went to a GPU together.
-pub(crate) fn batched<T>(py: Python<'_>, journey: &Journey, work: impl FnOnce() -> Result<T>) -> Result<T> {
-    let batch = Batch::begin();
-    journey.batched.set(true);
-    let done = work();
-    journey.batched.set(false);
-    if batch.is_settled() {
-        return done;
-    }
-    // The thread is the same; a batch belongs to it.
-    let batch = Here(batch);
-    let waited = py.detach(|| { batch }.0.finish());
-    let done = done?;
-    waited?;
-    Ok(done)
-}
-
-/// Crosses the border of `detach`, on one thread.
-struct Here(Batch);
-
-// SAFETY: `detach` runs what it is given on the calling thread.
-unsafe impl Send for Here {}
 
 /// Reads any object that is a tensor.
 #[inline]

@@ -263,11 +263,27 @@ fn of_the_system<'py>(class: &Bound<'py, PyType>, errno: i32) -> PyResult<Bound<
     if let Some(known) = made.get_item(&family)? {
         return Ok(known.cast_into()?);
     }
-    let members = [("__module__", "tensorferry")].into_py_dict(py)?;
+    let members = PyDict::new(py);
+    members.set_item("__module__", "tensorferry")?;
+    // By its name a pickle would find the class that all of them have in common.
+    let scope = [("again", py.import("tensorferry._native")?.getattr("_file_failed")?)].into_py_dict(py)?;
+    let reduce = py.eval(c"lambda self: (again, (self.errno, str(self)))", Some(&scope), None)?;
+    members.set_item("__reduce__", reduce)?;
     let bases = PyTuple::new(py, [class.clone(), family.clone()])?;
     let new = py.get_type::<PyType>().call1((class.name()?, bases, members))?.cast_into::<PyType>()?;
     made.set_item(family, &new)?;
     Ok(new)
+}
+
+/// The error of a file with this number and message, as it comes out of a pickle.
+#[pyfunction]
+#[pyo3(name = "_file_failed")]
+fn file_failed<'py>(py: Python<'py>, errno: i32, message: &str) -> PyResult<Bound<'py, PyAny>> {
+    let position = CLASSES.iter().position(|class| class.kind == Some(ErrorKind::FileFailed)).unwrap_or(0);
+    let class = of_the_system(types(py)?[position].bind(py), errno)?;
+    let instance = class.call1((message,))?;
+    instance.setattr("errno", errno)?;
+    Ok(instance)
 }
 
 fn raise(py: Python<'_>, error: &Error) -> PyErr {
@@ -287,6 +303,7 @@ fn raise(py: Python<'_>, error: &Error) -> PyErr {
 /// Puts the classes into the module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
+    module.add_function(wrap_pyfunction!(file_failed, module)?)?;
     // Found in the message, so that it is there whoever raises the error, and after pickling.
     let hint =
         PyCFunction::new_closure(py, Some(c"hint"), None, |arguments, _| -> PyResult<Option<String>> {

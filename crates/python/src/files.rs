@@ -4,6 +4,7 @@
 //! the planner decides what becomes of it. So whatever a framework can share it shares with the page cache, and what goes to
 //! a GPU is read while it is uploaded.
 
+use crate::batch;
 use crate::carry::{self, Journey};
 use crate::errors::{Result, fail};
 use crate::frameworks;
@@ -166,7 +167,7 @@ impl File {
         wishes: Option<&Bound<'py, PyDict>>,
     ) -> Result<Bound<'py, PyDict>> {
         let journey = journey(framework, wishes)?;
-        carry::batched(this.py(), &journey, || {
+        batch::batched(this.py(), &journey, || {
             let results = PyDict::new(this.py());
             for name in names {
                 results.set_item(&name, carried(this, &name, mmap, &journey)?)?;

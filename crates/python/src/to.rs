@@ -7,6 +7,7 @@
 //! PyO3 counts how deep a thread is in its functions, to know whether a reference may be given back at once. The
 //! common case does without that count, and everything else begins with it.
 
+use crate::batch;
 use crate::carry::{self, Begun, Journey};
 use crate::errors::{Result, fail};
 use crate::frameworks;
@@ -197,7 +198,7 @@ fn go<'py>(
     if matches!(recognised, Recognised::Container(_) | Recognised::Unknown)
         && let Some(container) = tree::container_of(x, recognised)?
     {
-        return carry::batched(x.py(), journey, || {
+        return batch::batched(x.py(), journey, || {
             tree::walk(x, container, true, &mut |leaf, kind, _| carry::one(leaf, kind, journey))
         });
     }
