@@ -20,8 +20,9 @@ UV          := $(VENV)/bin/uv
 UV_FLAGS    := --quiet
 NEWEST_LOCKS := requirements/test.lock requirements/tools.lock
 
-# The crates whose tests need neither Python nor a framework: the sanitizer and Miri run these.
-PURE_CRATES := -p tensorferry-core
+# The crates whose tests need neither Python nor a driver: the sanitizer runs these, and Miri the one that leaves the system alone.
+PURE_CRATES := -p tensorferry-core -p tensorferry-files -p tensorferry-share
+MIRI_CRATES := -p tensorferry-core
 
 # What goes into the wheel. The list itself is a dependency too, so that a deleted file is noticed.
 SOURCES := $(sort $(wildcard Cargo.toml Cargo.lock pyproject.toml README.md LICENSE) \
@@ -114,7 +115,7 @@ miri: ## Run the Rust tests that need no Python under Miri (adds it to the night
 	    then rustup component add miri rust-src --toolchain $(NIGHTLY); \
 	    else rustup toolchain install $(NIGHTLY) --profile minimal -c miri -c rust-src; fi; }
 	MIRIFLAGS="$${MIRIFLAGS--Zmiri-disable-isolation}" PROPTEST_CASES=$${PROPTEST_CASES-4} \
-	    cargo +$(NIGHTLY) miri test $(CARGO_FLAGS) $(PURE_CRATES) --tests
+	    cargo +$(NIGHTLY) miri test $(CARGO_FLAGS) $(MIRI_CRATES) --tests
 
 .PHONY: fuzz
 fuzz: $(VENV)/.stamp-wheel ## Fuzz the parsers of files (FUZZ_ARGS="--seconds 720" for longer; needs cargo-fuzz and the nightly toolchain)

@@ -42,6 +42,8 @@ pub enum ErrorKind {
     BadFile,
     /// The system refused a file, or failed over one; [`Error::errno`] says how.
     FileFailed,
+    /// A ticket for another process's tensor is stale, used up or unknown there.
+    TicketRefused,
 }
 
 /// One fact and, where there is something to do, one hint. Small, because every result has room for one.

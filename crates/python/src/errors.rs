@@ -245,7 +245,10 @@ fn builtins(py: Python<'_>, kind: ErrorKind) -> Vec<Bound<'_, PyType>> {
         ErrorKind::TimedOut => vec![py.get_type::<PyTimeoutError>()],
         ErrorKind::FrameworkMissing => vec![py.get_type::<PyImportError>()],
         ErrorKind::InvalidTensor => vec![py.get_type::<PyBufferError>()],
-        ErrorKind::FrameworkRefused | ErrorKind::DeviceFailed | ErrorKind::Cancelled => {
+        ErrorKind::FrameworkRefused
+        | ErrorKind::DeviceFailed
+        | ErrorKind::Cancelled
+        | ErrorKind::TicketRefused => {
             vec![py.get_type::<PyRuntimeError>()]
         }
     }

@@ -1,0 +1,207 @@
+//! One consumer, as the producer sees it: asking, being answered, holding.
+
+use crate::server::Published;
+use crate::socket::{self, MOST_AT_ONCE};
+use crate::system;
+use crate::wire::{HEAD, Kind, REQUEST, Reason, Reply, Request, read_head};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use tensorferry_core::Access;
+
+/// How long a consumer may take to say what it wants.
+const TO_ASK: Duration = Duration::from_secs(5);
+/// How long a consumer may take to read the answer.
+const TO_READ: Duration = Duration::from_secs(30);
+
+/// What one consumer was given, counted for as long as it lives.
+pub(crate) struct Given(Arc<Published>);
+
+impl Given {
+    pub(crate) fn new(published: Arc<Published>) -> Self {
+        published.given.fetch_add(1, Ordering::AcqRel);
+        Self(published)
+    }
+}
+
+impl Drop for Given {
+    fn drop(&mut self) {
+        self.0.given.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+enum Message {
+    Refusal(Vec<u8>),
+    HandOver { given: Given, descriptors: Vec<RawFd>, _own: Vec<OwnedFd> },
+}
+
+enum Stage {
+    Asking { bytes: [u8; REQUEST], filled: usize, deadline: Instant },
+    Answering { message: Message, sent: usize, handed: usize, deadline: Instant },
+    Holding(#[expect(dead_code, reason = "held for its drop")] Given),
+    Done,
+}
+
+/// What a connection has come to.
+pub(crate) enum Outcome {
+    /// Nothing more can be done now.
+    Waits,
+    /// It has asked; `None` where that was nonsense.
+    Asks(Option<Request>),
+    /// It is over.
+    Over,
+}
+
+/// A connection to a consumer.
+pub(crate) struct Connection {
+    socket: OwnedFd,
+    stage: Stage,
+}
+
+impl Connection {
+    pub(crate) fn new(socket: OwnedFd, now: Instant) -> Self {
+        Self { socket, stage: Stage::Asking { bytes: [0; REQUEST], filled: 0, deadline: now + TO_ASK } }
+    }
+
+    pub(crate) fn socket(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+
+    /// What the system is to wait for; the end of the connection it tells in any case.
+    pub(crate) fn events(&self) -> i16 {
+        match self.stage {
+            Stage::Asking { .. } => libc::POLLIN,
+            Stage::Answering { .. } => libc::POLLOUT,
+            Stage::Holding(_) | Stage::Done => libc::POLLRDHUP,
+        }
+    }
+
+    /// When patience ends.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        match self.stage {
+            Stage::Asking { deadline, .. } | Stage::Answering { deadline, .. } => Some(deadline),
+            Stage::Holding(_) | Stage::Done => None,
+        }
+    }
+
+    pub(crate) fn is_silent(&self) -> bool {
+        matches!(self.stage, Stage::Asking { .. })
+    }
+
+    /// Whether it holds memory.
+    pub(crate) fn holds(&self) -> bool {
+        match &self.stage {
+            Stage::Answering { message, .. } => matches!(message, Message::HandOver { .. }),
+            Stage::Holding(_) => true,
+            Stage::Asking { .. } | Stage::Done => false,
+        }
+    }
+
+    /// Begins to answer.
+    pub(crate) fn answer(&mut self, verdict: Result<Given, Reason>, now: Instant) {
+        let refusal = |reason: Reason| {
+            let text = match reason {
+                Reason::Unknown => "the ticket was withdrawn, or never given out",
+                Reason::Expired => "the ticket has expired",
+                Reason::Used => "the ticket was used",
+                Reason::Malformed => "the request cannot be read",
+                Reason::Failed => "the producer has no descriptor left",
+            };
+            Message::Refusal(Reply::Refusal { reason, text: text.into() }.write().unwrap_or_default())
+        };
+        let message = match verdict {
+            Err(reason) => refusal(reason),
+            Ok(given) => hand_over(given).unwrap_or_else(|| refusal(Reason::Failed)),
+        };
+        self.stage = Stage::Answering { message, sent: 0, handed: 0, deadline: now + TO_READ };
+    }
+
+    /// Reads or writes as far as that goes without waiting.
+    pub(crate) fn advance(&mut self) -> Outcome {
+        match &mut self.stage {
+            Stage::Asking { bytes, filled, .. } => ask(&self.socket, bytes, filled),
+            Stage::Answering { message, sent, handed, .. } => {
+                match send(&self.socket, message, sent, handed) {
+                    Ok(true) => {
+                        let stage = std::mem::replace(&mut self.stage, Stage::Done);
+                        if let Stage::Answering { message: Message::HandOver { given, .. }, .. } = stage {
+                            self.stage = Stage::Holding(given);
+                            return Outcome::Waits;
+                        }
+                        Outcome::Over
+                    }
+                    Ok(false) => Outcome::Waits,
+                    Err(_) => Outcome::Over,
+                }
+            }
+            // There is nothing that it could say but that it goes.
+            Stage::Holding(_) | Stage::Done => Outcome::Over,
+        }
+    }
+}
+
+/// The message with its descriptors; those for reading only are opened so, for this consumer.
+fn hand_over(given: Given) -> Option<Message> {
+    let arenas = &given.0.arenas;
+    if given.0.access == Access::ReadWrite {
+        let descriptors = arenas.iter().map(|arena| arena.descriptor()).collect();
+        return Some(Message::HandOver { given, descriptors, _own: Vec::new() });
+    }
+    let open = arenas.iter().map(|arena| system::reopen(arena.descriptor(), Access::ReadOnly));
+    let own = open.collect::<Result<Vec<_>, _>>().ok()?;
+    let descriptors = own.iter().map(AsRawFd::as_raw_fd).collect();
+    Some(Message::HandOver { given, descriptors, _own: own })
+}
+
+fn ask(socket: &OwnedFd, bytes: &mut [u8; REQUEST], filled: &mut usize) -> Outcome {
+    loop {
+        let rest = &mut bytes[*filled..];
+        // Without room for them, the system closes descriptors that a consumer has no reason to send.
+        // SAFETY: as many bytes as there are may be written.
+        let got = unsafe { libc::recv(socket.as_raw_fd(), rest.as_mut_ptr().cast(), rest.len(), 0) };
+        match got {
+            0 => return Outcome::Over,
+            1.. => *filled += got as usize,
+            _ => {
+                return match io::Error::last_os_error().kind() {
+                    io::ErrorKind::Interrupted => continue,
+                    io::ErrorKind::WouldBlock => Outcome::Waits,
+                    _ => Outcome::Over,
+                };
+            }
+        }
+        let head = bytes[..*filled].first_chunk::<HEAD>();
+        if head.is_some_and(|head| read_head(head, Kind::Request).is_err()) {
+            return Outcome::Asks(None);
+        }
+        if *filled == REQUEST {
+            return Outcome::Asks(Request::read(bytes).ok());
+        }
+    }
+}
+
+/// Sends what goes; true when all is sent.
+fn send(socket: &OwnedFd, message: &Message, sent: &mut usize, handed: &mut usize) -> io::Result<bool> {
+    let (bytes, descriptors) = match message {
+        Message::Refusal(bytes) => (&bytes[..], &[][..]),
+        Message::HandOver { given, descriptors, .. } => (&given.0.message[..], &descriptors[..]),
+    };
+    while *sent < bytes.len() {
+        let rest = &descriptors[*handed..];
+        let batch = &rest[..rest.len().min(MOST_AT_ONCE)];
+        // While more descriptors are to come, a byte goes with each lot; a memory has eight in the message.
+        let end = if rest.len() > batch.len() { *sent + 1 } else { bytes.len() };
+        match socket::send(socket.as_raw_fd(), &bytes[*sent..end], batch) {
+            Ok(count) => {
+                *sent += count;
+                *handed += batch.len();
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
+}

@@ -1,0 +1,297 @@
+//! The consumer: from a ticket to tensors in this process.
+//!
+//! # What it promises
+//!
+//! - Nothing is believed. The process at the other end must be the one that the ticket names, and of our user; the reply is
+//!   bounded and checked ([`crate::wire`]); every descriptor must be sealed memory of the size that was announced; what
+//!   was not announced is closed.
+//! - Memory is mapped once in a process, however many tickets lead to it.
+//! - Each tensor keeps its memory and the lease. When the last tensor of a ticket is gone, the connection is closed, which
+//!   tells the producer. If the producer goes first, the memory stays valid.
+//!
+//! Producer and consumer must see each other's process numbers: two containers with namespaces of their own do not.
+
+use crate::arena::Arena;
+use crate::fault::{broken, failed, last, late, refused};
+use crate::registry::{self, Lease};
+use crate::socket;
+use crate::system;
+use crate::ticket::{Ticket, producer_lives};
+use crate::wire::{HEAD, HandOver, Kind, MOST_MEMORIES, Reason, Reply, Request, read_head};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+use tensorferry_core::{Access, DType, Error, Layout, Result};
+
+/// Bytes that are read at a time, and so the most that is allocated for bytes that never come.
+const CHUNK: usize = 64 << 10;
+
+/// A tensor in memory of another process.
+#[derive(Clone, Debug)]
+pub struct AttachedTensor {
+    data: *mut u8,
+    dtype: DType,
+    layout: Layout,
+    memory: Arc<Arena>,
+    lease: Arc<Lease>,
+}
+
+// SAFETY: the pointer is only an address here, into memory that `memory` keeps mapped; see `Arena`.
+unsafe impl Send for AttachedTensor {}
+// SAFETY: as above; nothing here changes through a shared reference.
+unsafe impl Sync for AttachedTensor {}
+
+impl AttachedTensor {
+    /// The address of the element with index zero in every dimension.
+    pub fn data(&self) -> *mut u8 {
+        self.data
+    }
+
+    /// The element type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Shape and strides.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// What may be done to the memory here.
+    pub fn access(&self) -> Access {
+        self.memory.access()
+    }
+
+    /// The memory in which it lies.
+    pub fn memory(&self) -> &Arc<Arena> {
+        &self.memory
+    }
+
+    /// What has the producer hold the memory. Keep it for as long as the memory is used.
+    pub fn lease(&self) -> &Arc<Lease> {
+        &self.lease
+    }
+}
+
+/// What a ticket led to.
+#[derive(Debug)]
+pub struct Attached {
+    /// The tensors, in the order in which they were published.
+    pub tensors: Vec<AttachedTensor>,
+    /// How they belong together, as the producer wrote it. It comes from another process: check it.
+    pub structure: Vec<u8>,
+}
+
+/// The tensors of a ticket, in this process.
+///
+/// # Errors
+/// When the ticket is stale, unknown, used or expired, the producer does not answer in time, sends what breaks the rules, or
+/// the system refuses.
+pub fn attach(ticket: &Ticket, timeout: Duration) -> Result<Attached> {
+    let deadline = Instant::now().checked_add(timeout);
+    if !producer_lives(ticket) {
+        return Err(stale(ticket));
+    }
+    let connection = connect(ticket, deadline)?;
+    let (process, user) = system::peer(connection.as_raw_fd())?;
+    if user != system::user() {
+        return Err(refused(format!("{ticket} leads to a process of another user")));
+    }
+    if process != ticket.process() {
+        return Err(refused(format!("{ticket} leads to process {process}")));
+    }
+    let request = Request { id: *ticket.id(), secret: *ticket.secret() };
+    send(&connection, &request.write(), deadline, ticket)?;
+    let mut descriptors = Vec::new();
+    let given = match receive(&connection, &mut descriptors, deadline, ticket)? {
+        Reply::HandOver(given) => given,
+        Reply::Refusal { reason, text } => return Err(refusal(ticket, reason, &text)),
+    };
+    if descriptors.len() != given.memories.len() {
+        return Err(broken(format!(
+            "the producer announced {} memories and sent {} descriptors",
+            given.memories.len(),
+            descriptors.len()
+        )));
+    }
+    arrive(given, &descriptors, connection)
+}
+
+/// Maps what was sent.
+fn arrive(given: HandOver, descriptors: &[OwnedFd], connection: OwnedFd) -> Result<Attached> {
+    let lease = Lease::new(connection);
+    let mut arenas = Vec::with_capacity(descriptors.len());
+    for (descriptor, &length) in descriptors.iter().zip(&given.memories) {
+        let arena = Arena::attach(descriptor, length, given.access)?;
+        if !arena.is_own() {
+            registry::hold(&arena, &lease);
+        }
+        arenas.push(arena);
+    }
+    let place = |tensor: crate::wire::Placed| {
+        let memory = arenas.get(tensor.memory as usize).cloned();
+        let memory = memory.ok_or_else(|| broken("a tensor lies in no memory"))?;
+        // Inside the memory, as the message's reader has checked against the length that the arena has at least.
+        let data = memory.data().wrapping_add(tensor.offset as usize);
+        let (dtype, layout, lease) = (tensor.dtype, tensor.layout, lease.clone());
+        Ok(AttachedTensor { data, dtype, layout, memory, lease })
+    };
+    let tensors = given.tensors.into_iter().map(place).collect::<Result<Vec<_>>>()?;
+    Ok(Attached { tensors, structure: given.structure })
+}
+
+fn stale(ticket: &Ticket) -> Error {
+    refused(format!("{ticket} is stale: that process has ended"))
+}
+
+fn refusal(ticket: &Ticket, reason: Reason, text: &str) -> Error {
+    match reason {
+        Reason::Unknown => refused(format!("{ticket} was withdrawn, or never given out")),
+        Reason::Expired => refused(format!("{ticket} has expired")),
+        Reason::Used => refused(format!("{ticket} was used: it was good for one consumer")),
+        // The text is not ours: on one line, and short.
+        Reason::Malformed | Reason::Failed => {
+            let text: String = text.chars().take(80).collect();
+            refused(format!("{ticket} was refused: {text:?}"))
+        }
+    }
+}
+
+fn connect(ticket: &Ticket, deadline: Option<Instant>) -> Result<OwnedFd> {
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: makes a descriptor and touches nothing.
+    let socket = unsafe { libc::socket(libc::AF_UNIX, kind, 0) };
+    if socket < 0 {
+        return Err(last("a socket cannot be made"));
+    }
+    // SAFETY: just made, and nobody else's.
+    let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+    // SAFETY: plain numbers, for which zeros are values.
+    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    // A ticket's path is shorter than this array, whose last byte stays zero.
+    for (to, &from) in address.sun_path.iter_mut().zip(ticket.path().as_os_str().as_bytes()) {
+        *to = from as libc::c_char;
+    }
+    let length = size_of::<libc::sockaddr_un>() as libc::socklen_t;
+    loop {
+        // SAFETY: the address lives through the call, and has that length.
+        let status = unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), length) };
+        if status == 0 {
+            return Ok(socket);
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EISCONN) => return Ok(socket),
+            Some(libc::EINTR) => {}
+            // Its queue is full. There is nothing to wait for but time.
+            Some(libc::EAGAIN) if deadline.is_none_or(|deadline| Instant::now() < deadline) => {
+                thread::sleep(Duration::from_millis(1));
+            }
+            Some(libc::EAGAIN) => return Err(late()),
+            Some(libc::ENOENT | libc::ECONNREFUSED | libc::ENOTDIR) if !producer_lives(ticket) => {
+                return Err(stale(ticket));
+            }
+            Some(libc::ENOENT | libc::ECONNREFUSED | libc::ENOTDIR) => {
+                return Err(refused(format!(
+                    "{ticket} leads nowhere: that process does not listen any more"
+                )));
+            }
+            Some(libc::EACCES | libc::EPERM) => {
+                return Err(refused(format!("{ticket} is another user's")));
+            }
+            _ => return Err(failed("the producer cannot be reached", &error)),
+        }
+    }
+}
+
+/// Waits until the connection can be read or written, or has ended.
+fn wait(connection: &OwnedFd, events: i16, deadline: Option<Instant>) -> Result<()> {
+    loop {
+        let rest = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if rest.is_some_and(|rest| rest.is_zero()) {
+            return Err(late());
+        }
+        let rest = rest.map_or(-1, |rest| i32::try_from(rest.as_millis() + 1).unwrap_or(i32::MAX));
+        let mut poll = libc::pollfd { fd: connection.as_raw_fd(), events, revents: 0 };
+        // SAFETY: one struct, which lives through the call.
+        let status = unsafe { libc::poll(&raw mut poll, 1, rest) };
+        if status > 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if status < 0 && error.kind() != io::ErrorKind::Interrupted {
+            return Err(failed("the producer cannot be waited for", &error));
+        }
+    }
+}
+
+/// What an error of a connection means.
+fn torn(ticket: &Ticket, error: &io::Error) -> Error {
+    match error.raw_os_error() {
+        Some(libc::EPIPE | libc::ECONNRESET) => closed(ticket),
+        Some(libc::EMFILE) => failed("there is no descriptor left for what the producer sends", error),
+        _ => failed("the connection to the producer failed", error),
+    }
+}
+
+fn closed(ticket: &Ticket) -> Error {
+    if producer_lives(ticket) {
+        refused(format!("the producer of {ticket} closed the connection before it had answered"))
+    } else {
+        stale(ticket)
+    }
+}
+
+fn send(connection: &OwnedFd, mut bytes: &[u8], deadline: Option<Instant>, ticket: &Ticket) -> Result<()> {
+    while !bytes.is_empty() {
+        match socket::send(connection.as_raw_fd(), bytes, &[]) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                wait(connection, libc::POLLOUT, deadline)?;
+            }
+            Err(error) => return Err(torn(ticket, &error)),
+        }
+    }
+    Ok(())
+}
+
+fn receive(
+    connection: &OwnedFd,
+    descriptors: &mut Vec<OwnedFd>,
+    deadline: Option<Instant>,
+    ticket: &Ticket,
+) -> Result<Reply> {
+    let mut fill = |bytes: &mut [u8]| {
+        let mut filled = 0;
+        while filled < bytes.len() {
+            match socket::receive(connection.as_raw_fd(), &mut bytes[filled..], descriptors) {
+                Ok(0) => return Err(closed(ticket)),
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    wait(connection, libc::POLLIN, deadline)?;
+                }
+                Err(error) => return Err(torn(ticket, &error)),
+            }
+            if descriptors.len() > MOST_MEMORIES {
+                return Err(broken("the producer sent more descriptors than there may be"));
+            }
+        }
+        Ok(())
+    };
+    let mut head = [0; HEAD];
+    fill(&mut head)?;
+    let length = read_head(&head, Kind::Reply)?;
+    let mut body = Vec::new();
+    while body.len() < length {
+        let start = body.len();
+        body.resize(length.min(start + CHUNK.max(start)), 0);
+        fill(&mut body[start..])?;
+    }
+    Reply::read(&body)
+}

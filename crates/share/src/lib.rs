@@ -1,0 +1,53 @@
+//! Tensors between processes: one process's memory in another, without a copy.
+//!
+//! A producer lays tensors into shared memory ([`Piece`]), publishes them ([`publish`]) and passes the [`Ticket`] on in
+//! whatever way. A consumer attaches it ([`attach`]) and has the same memory, held for it by an open connection. This crate
+//! knows host memory and Linux alone. It is read from the bottom up:
+//!
+//! - [`arena`]: shared memory that stays where it is and as long as it is; [`pieces`]: parts of it, one for each tensor;
+//! - [`registry`]: which addresses are shared memory, and what happens at a fork;
+//! - [`wire`]: what goes over the socket, checked; socket: how descriptors travel;
+//! - [`ticket`]: a claim, as bytes and as text;
+//! - [`server`] (with answer and folder): the producer's side; [`client`]: the consumer's.
+
+mod answer;
+pub mod arena;
+pub mod client;
+mod fault;
+mod folder;
+pub mod pieces;
+pub mod registry;
+pub mod server;
+mod socket;
+mod system;
+pub mod ticket;
+pub mod wire;
+
+pub use arena::Arena;
+pub use client::{Attached, AttachedTensor, attach};
+pub use pieces::{Piece, trim};
+pub use registry::{Lease, find};
+pub use server::{Options, Outgoing, Publication, publish};
+pub use ticket::Ticket;
+
+/// What this crate holds in this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counts {
+    /// Publications whose ticket can be used.
+    pub publications: usize,
+    /// Leases that others have on our publications.
+    pub given: usize,
+    /// Leases that we have on those of others.
+    pub held: usize,
+    /// Mappings of shared memory.
+    pub arenas: usize,
+    /// Open descriptors, but for those that are on their way to a consumer.
+    pub descriptors: usize,
+}
+
+/// Counts what this crate holds in this process.
+pub fn counts() -> Counts {
+    let (publications, given, descriptors) = server::lock().counts();
+    let (held, arenas) = (Lease::count(), registry::count());
+    Counts { publications, given, held, arenas, descriptors: descriptors + held + arenas }
+}

@@ -1,0 +1,96 @@
+//! Bytes and descriptors over a Unix socket.
+//!
+//! Sockets here are streams, with the length of each message in its head, because a packet holds no more than the socket's
+//! buffer (some 200 KiB) and the structure of a large model is longer. Descriptors travel with the first byte of what they
+//! are sent with, at most 253 at a time, which is the system's limit.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+
+/// The most descriptors that go at once.
+pub(crate) const MOST_AT_ONCE: usize = 253;
+
+/// Room for the descriptors' own message, aligned as the system wants it: 253 numbers and a head.
+#[repr(C, align(8))]
+struct Control([MaybeUninit<u8>; 1040]);
+
+impl Control {
+    fn new() -> Self {
+        Self([MaybeUninit::uninit(); 1040])
+    }
+}
+
+fn header(vector: &mut libc::iovec) -> libc::msghdr {
+    // SAFETY: plain numbers and pointers, for which zeros are values.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_iov = vector;
+    header.msg_iovlen = 1;
+    header
+}
+
+/// Sends some of the bytes, and with the first of them all of the descriptors: at most 253.
+pub(crate) fn send(socket: RawFd, bytes: &[u8], descriptors: &[RawFd]) -> io::Result<usize> {
+    let mut vector = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    let mut header = header(&mut vector);
+    let mut control = Control::new();
+    if descriptors.len() > MOST_AT_ONCE {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    if !descriptors.is_empty() {
+        let length = size_of_val(descriptors) as u32;
+        header.msg_control = control.0.as_mut_ptr().cast();
+        // SAFETY: arithmetic only.
+        header.msg_controllen = unsafe { libc::CMSG_SPACE(length) } as _;
+        // SAFETY: the control buffer is aligned and has room for this one message, which 253 descriptors fit into.
+        unsafe {
+            ptr::write_bytes(control.0.as_mut_ptr(), 0, control.0.len());
+            let message = libc::CMSG_FIRSTHDR(&raw const header);
+            (*message).cmsg_level = libc::SOL_SOCKET;
+            (*message).cmsg_type = libc::SCM_RIGHTS;
+            (*message).cmsg_len = libc::CMSG_LEN(length) as _;
+            ptr::copy_nonoverlapping(
+                descriptors.as_ptr().cast::<u8>(),
+                libc::CMSG_DATA(message),
+                length as usize,
+            );
+        }
+    }
+    // SAFETY: the header points to buffers that live through the call.
+    let sent = unsafe { libc::sendmsg(socket, &raw const header, libc::MSG_NOSIGNAL) };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
+}
+
+/// Receives some bytes, 0 at the end, and whatever descriptors come with them.
+pub(crate) fn receive(socket: RawFd, bytes: &mut [u8], descriptors: &mut Vec<OwnedFd>) -> io::Result<usize> {
+    let mut vector = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    let mut header = header(&mut vector);
+    let mut control = Control::new();
+    header.msg_control = control.0.as_mut_ptr().cast();
+    header.msg_controllen = control.0.len() as _;
+    // SAFETY: the header points to buffers that live through the call and may be written.
+    let got = unsafe { libc::recvmsg(socket, &raw mut header, libc::MSG_CMSG_CLOEXEC) };
+    if got < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the system has filled the control buffer with whole messages; the descriptors in them are new and ours.
+    unsafe {
+        let mut message = libc::CMSG_FIRSTHDR(&raw const header);
+        while !message.is_null() {
+            if (*message).cmsg_level == libc::SOL_SOCKET && (*message).cmsg_type == libc::SCM_RIGHTS {
+                let data = libc::CMSG_DATA(message).cast::<RawFd>();
+                let length = ((*message).cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
+                for index in 0..length / size_of::<RawFd>() {
+                    descriptors.push(OwnedFd::from_raw_fd(data.add(index).read_unaligned()));
+                }
+            }
+            message = libc::CMSG_NXTHDR(&raw const header, message);
+        }
+    }
+    if header.msg_flags & libc::MSG_CTRUNC != 0 {
+        // This process has no descriptors left, or there were more than may be.
+        return Err(io::Error::from_raw_os_error(libc::EMFILE));
+    }
+    Ok(got as usize)
+}

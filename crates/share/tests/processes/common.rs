@@ -1,0 +1,97 @@
+//! What the tests share.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+use tensorferry_core::{DType, Layout};
+use tensorferry_share::{
+    Attached, AttachedTensor, Counts, Options, Outgoing, Piece, Publication, Ticket, attach, counts, publish,
+    trim,
+};
+
+/// Counts are of the process, so that tests which look at them go one by one.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A tensor of bytes in shared memory.
+pub(crate) fn tensor(bytes: &[u8]) -> Outgoing {
+    let piece = Piece::new(bytes.len()).unwrap();
+    // SAFETY: the piece is ours alone, and as long.
+    unsafe { piece.data().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    placed(&piece, bytes.len())
+}
+
+pub(crate) fn placed(piece: &Piece, bytes: usize) -> Outgoing {
+    let layout = Layout::dense(1, &[bytes as i64]).unwrap();
+    Outgoing { memory: piece.arena().clone(), offset: piece.offset(), dtype: DType::UInt8, layout }
+}
+
+/// The bytes of a tensor of bytes.
+pub(crate) fn read(tensor: &AttachedTensor) -> Vec<u8> {
+    assert!(tensor.dtype() == DType::UInt8 && tensor.layout().is_dense());
+    // SAFETY: the tensor keeps its memory mapped, and the tests write it at other times.
+    (0..tensor.layout().bytes()).map(|at| unsafe { tensor.data().add(at).read_volatile() }).collect()
+}
+
+pub(crate) fn publish_bytes(bytes: &[u8], options: Options) -> Publication {
+    publish(&[tensor(bytes)], b"", &options).unwrap()
+}
+
+pub(crate) fn take(ticket: &Ticket) -> tensorferry_core::Result<Attached> {
+    attach(ticket, Duration::from_secs(10))
+}
+
+/// Waits until something is so, which it is to become soon.
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < Duration::from_secs(10), "{what}: {:?}", counts());
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Open descriptors of this process.
+pub(crate) fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// What there is when nothing is shared, with the server running.
+pub(crate) struct Baseline(Counts, usize);
+
+pub(crate) fn baseline() -> Baseline {
+    drop(publish_bytes(b"x", Options::default()));
+    until("a quiet beginning", || {
+        trim();
+        let now = counts();
+        (now.publications, now.given, now.held, now.arenas) == (0, 0, 0, 0) && now.descriptors == 2
+    });
+    Baseline(counts(), descriptors())
+}
+
+impl Baseline {
+    /// Waits until everything is as it was.
+    pub(crate) fn settle(&self) {
+        until("everything let go", || {
+            trim();
+            counts() == self.0 && descriptors() == self.1
+        });
+    }
+}
+
+/// A fact in an error.
+#[track_caller]
+pub(crate) fn fact<T>(result: tensorferry_core::Result<T>) -> String {
+    match result {
+        Ok(_) => panic!("it should have been refused"),
+        Err(error) => {
+            assert!(!error.fact().contains('\n'));
+            error.fact().to_owned()
+        }
+    }
+}
+
+pub(crate) fn same_memory(left: &AttachedTensor, right: &AttachedTensor) -> bool {
+    Arc::ptr_eq(left.memory(), right.memory())
+}

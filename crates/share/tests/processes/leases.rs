@@ -1,0 +1,227 @@
+//! Who may attach and until when, and when the memory is let go.
+
+use crate::common::{alone, baseline, fact, publish_bytes, read, take, until};
+use crate::roles::Other;
+use std::os::unix::fs::PermissionsExt;
+use std::thread;
+use std::time::{Duration, Instant};
+use tensorferry_core::{Access, ErrorKind};
+use tensorferry_share::{Options, Ticket, attach, counts};
+
+#[test]
+fn a_ticket_for_one() {
+    let _alone = alone();
+    let before = baseline();
+    let publication = publish_bytes(b"single", Options { once: true, ..Options::default() });
+    let attached = take(publication.ticket()).unwrap();
+    assert_eq!(read(&attached.tensors[0]), b"single");
+    let error = take(publication.ticket()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TicketRefused);
+    assert!(error.fact().contains("was used"), "{error}");
+    assert_eq!((publication.leases(), counts().publications), (1, 0));
+    drop(attached);
+    // The memory is let go with the lease, although the publication is still there.
+    tensorferry_share::trim();
+    until("the memory is let go", || {
+        tensorferry_share::trim();
+        counts().arenas == 0
+    });
+    assert!(fact(take(publication.ticket())).contains("was used"));
+    drop(publication);
+    before.settle();
+}
+
+#[test]
+fn a_ticket_with_a_time() {
+    let _alone = alone();
+    let before = baseline();
+    let timeout = Some(Duration::from_millis(150));
+    let publication = publish_bytes(b"brief", Options { timeout, ..Options::default() });
+    let attached = take(publication.ticket()).unwrap();
+    thread::sleep(Duration::from_millis(200));
+    assert!(fact(take(publication.ticket())).contains("has expired"));
+    assert_eq!((publication.leases(), read(&attached.tensors[0])), (1, b"brief".to_vec()));
+    drop(attached);
+    until("the memory is let go", || {
+        tensorferry_share::trim();
+        counts().arenas == 0
+    });
+    drop(publication);
+    before.settle();
+}
+
+#[test]
+fn a_ticket_that_is_withdrawn() {
+    let _alone = alone();
+    let before = baseline();
+    let publication = publish_bytes(b"gone", Options::default());
+    let ticket = publication.ticket().clone();
+    let attached = take(&ticket).unwrap();
+    publication.withdraw();
+    publication.withdraw();
+    assert!(fact(take(&ticket)).contains("was withdrawn"));
+    assert_eq!((publication.leases(), read(&attached.tensors[0])), (1, b"gone".to_vec()));
+    drop(publication);
+    assert!(fact(take(&ticket)).contains("was withdrawn"));
+    assert_eq!(counts().given, 1);
+    drop(attached);
+    before.settle();
+}
+
+#[test]
+fn a_wrong_secret() {
+    let _alone = alone();
+    let publication = publish_bytes(b"secret", Options { once: true, ..Options::default() });
+    let ticket = publication.ticket();
+    let guessed =
+        Ticket::new(ticket.path().into(), *ticket.id(), [7; 16], ticket.process(), ticket.start()).unwrap();
+    assert!(fact(take(&guessed)).contains("never given out"));
+    // And it did not use up the ticket.
+    assert_eq!(read(&take(ticket).unwrap().tensors[0]), b"secret");
+}
+
+#[test]
+fn a_process_number_that_is_another_process_by_now() {
+    let _alone = alone();
+    let publication = publish_bytes(b"now", Options::default());
+    let ticket = publication.ticket();
+    let mut bytes = ticket.to_bytes();
+    bytes[5] ^= 1;
+    assert!(fact(take(&Ticket::from_bytes(&bytes).unwrap())).contains("is stale: that process has ended"));
+    // A living process of that number, which does not listen there.
+    let other = Other::start();
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", other.id())).unwrap();
+    let start = stat.rsplit(')').next().unwrap().split_whitespace().nth(19).unwrap().parse().unwrap();
+    let secret: [u8; 16] = ticket.to_bytes()[29..45].try_into().unwrap();
+    let moved = Ticket::new(ticket.path().into(), *ticket.id(), secret, other.id(), start).unwrap();
+    assert!(fact(take(&moved)).contains("leads to process"));
+    other.end();
+}
+
+#[test]
+fn a_producer_that_is_dead() {
+    let _alone = alone();
+    let before = baseline();
+    let mut other = Other::start();
+    let ticket = other.publish("publish legacy");
+    let attached = take(&ticket).unwrap();
+    other.kill();
+    let error = take(&ticket).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TicketRefused);
+    assert!(error.fact().ends_with("is stale: that process has ended"), "{error}");
+    // What was attached stays, and can be handed on.
+    assert_eq!(read(&attached.tensors[0]), b"legacy");
+    let tensors: Vec<_> = attached.tensors.iter().map(crate::roles::outgoing).collect();
+    let again = tensorferry_share::publish(&tensors, b"", &Options::default()).unwrap();
+    let mut third = Other::start();
+    assert_eq!(third.ask(&format!("attach {}", again.ticket().to_text())), "legacy");
+    third.end();
+    // It could not tidy up, and the next producer does, whoever that is.
+    let folder = ticket.path().parent().unwrap();
+    let mut next = Other::start();
+    let ticket = next.publish("publish x");
+    assert!(!folder.exists() && ticket.path().exists());
+    next.end();
+    assert!(!ticket.path().parent().unwrap().exists());
+    drop((attached, tensors, again));
+    before.settle();
+}
+
+#[test]
+fn a_consumer_that_is_killed() {
+    let _alone = alone();
+    let before = baseline();
+    let publication = publish_bytes(b"lent", Options { access: Access::ReadOnly, ..Options::default() });
+    let mut others: Vec<Other> = (0..3).map(|_| Other::start()).collect();
+    for other in &mut others {
+        assert_eq!(other.ask(&format!("attach {}", publication.ticket().to_text())), "lent");
+    }
+    assert_eq!((publication.leases(), counts().given), (3, 3));
+    others.pop().unwrap().kill();
+    until("one lease is over", || publication.leases() == 2);
+    assert_eq!(others[0].ask("drop"), "ok");
+    until("two are over", || publication.leases() == 1);
+    others.into_iter().for_each(Other::end);
+    until("all are over", || publication.leases() == 0);
+    drop(publication);
+    before.settle();
+}
+
+#[test]
+fn a_producer_that_is_stopped() {
+    let _alone = alone();
+    let before = baseline();
+    let mut other = Other::start();
+    let ticket = other.publish("publish slow");
+    // SAFETY: a signal to a child of ours.
+    unsafe { libc::kill(other.id() as i32, libc::SIGSTOP) };
+    let threads = format!("/proc/{}/task", other.id());
+    until("every thread has stopped", || {
+        std::fs::read_dir(&threads).unwrap().flatten().all(|thread| {
+            std::fs::read_to_string(thread.path().join("stat")).is_ok_and(|stat| stat.contains(") T "))
+        })
+    });
+    let begin = Instant::now();
+    let error = attach(&ticket, Duration::from_millis(100)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    assert!(begin.elapsed() < Duration::from_secs(2));
+    // SAFETY: as above.
+    unsafe { libc::kill(other.id() as i32, libc::SIGCONT) };
+    assert_eq!(read(&take(&ticket).unwrap().tensors[0]), b"slow");
+    other.end();
+    before.settle();
+}
+
+#[test]
+fn many_threads_at_once() {
+    let _alone = alone();
+    let before = baseline();
+    thread::scope(|scope| {
+        for index in 0..8u8 {
+            scope.spawn(move || {
+                for round in 0..50u8 {
+                    let publication = publish_bytes(&[index, round], Options::default());
+                    let attached = take(publication.ticket()).unwrap();
+                    drop(publication);
+                    assert_eq!(read(&attached.tensors[0]), [index, round]);
+                }
+            });
+        }
+    });
+    before.settle();
+}
+
+#[test]
+fn the_thread_takes_no_signals() {
+    let _alone = alone();
+    let _publication = publish_bytes(b"x", Options::default());
+    let threads = std::fs::read_dir("/proc/self/task")
+        .unwrap()
+        .flatten()
+        .map(|thread| std::fs::read_to_string(thread.path().join("status")).unwrap_or_default());
+    let status = threads.into_iter().find(|status| status.starts_with("Name:\ttensorferry-sh")).unwrap();
+    let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+    let blocked = u64::from_str_radix(blocked.trim(), 16).unwrap();
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGCHLD, libc::SIGALRM, libc::SIGUSR1, libc::SIGPROF] {
+        assert!(blocked >> (signal - 1) & 1 == 1, "{signal}");
+    }
+}
+
+#[test]
+fn the_socket_lies_in_a_private_folder() {
+    let _alone = alone();
+    let base = std::env::temp_dir().join(format!("tensorferry-base-{}", std::process::id()));
+    let long = base.join("x".repeat(90));
+    std::fs::create_dir_all(&long).unwrap();
+    for (base, is_taken) in [(&base, true), (&long, false), (&base.join("missing"), false)] {
+        let mut other = Other::start_with(&[("XDG_RUNTIME_DIR", base.as_os_str())]);
+        let ticket = other.publish("publish x");
+        assert_eq!(ticket.path().starts_with(base), is_taken, "{ticket:?}");
+        let folder = ticket.path().parent().unwrap();
+        assert_eq!(std::fs::metadata(folder).unwrap().permissions().mode() & 0o777, 0o700);
+        assert_eq!(read(&take(&ticket).unwrap().tensors[0]), b"x");
+        other.end();
+        assert!(!folder.exists());
+    }
+    std::fs::remove_dir_all(&base).unwrap();
+}

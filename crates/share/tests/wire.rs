@@ -1,0 +1,193 @@
+//! Messages: they read back, and whatever else arrives is an error or another message, never a panic.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
+use proptest::prelude::*;
+use tensorferry_core::{Access, DType, ErrorKind, Layout};
+use tensorferry_share::wire::*;
+
+fn placed(memory: u32, offset: u64, dtype: DType, shape: &[i64], strides: &[i64]) -> Placed {
+    Placed { memory, offset, dtype, layout: Layout::strided(dtype.size(), shape, strides).unwrap() }
+}
+
+fn reply(memories: &[u64], tensors: Vec<Placed>) -> Reply {
+    let memories = memories.to_vec();
+    Reply::HandOver(HandOver { access: Access::ReadOnly, memories, tensors, structure: b"tree".to_vec() })
+}
+
+fn body(reply: &Reply) -> Vec<u8> {
+    let message = reply.write().unwrap();
+    let (head, body) = message.split_first_chunk::<HEAD>().unwrap();
+    assert_eq!(read_head(head, Kind::Reply).unwrap(), body.len());
+    body.to_vec()
+}
+
+fn fact(bytes: &[u8]) -> String {
+    let error = Reply::read(bytes).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidTensor);
+    assert!(error.hint().is_some());
+    error.fact().to_owned()
+}
+
+#[test]
+fn requests_read_back() {
+    let request = Request { id: [1; 16], secret: [2; 16] };
+    let bytes: [u8; REQUEST] = request.write().try_into().unwrap();
+    assert_eq!(Request::read(&bytes).unwrap(), request);
+    for index in 0..HEAD {
+        let mut bad = bytes;
+        bad[index] ^= 1;
+        assert!(Request::read(&bad).is_err(), "{index}");
+    }
+}
+
+#[test]
+fn heads_that_are_wrong() {
+    let whole = reply(&[64], vec![]).write().unwrap();
+    let head: [u8; HEAD] = *whole.first_chunk().unwrap();
+    let fact = |change: fn(&mut [u8; HEAD]), kind| {
+        let mut head = head;
+        change(&mut head);
+        read_head(&head, kind).unwrap_err().fact().to_owned()
+    };
+    assert!(fact(|head| head[0] = b'X', Kind::Reply).contains("does not speak"));
+    assert!(fact(|head| head[4] = 2, Kind::Reply).contains("speaks version 2"));
+    assert!(fact(|_| (), Kind::Request).contains("wrong kind"));
+    assert!(fact(|head| head[8..].fill(0xff), Kind::Reply).contains("body of 4294967295 bytes"));
+    assert!(fact(|head| head[8..].fill(0), Kind::Reply).contains("body of 0 bytes"));
+}
+
+#[test]
+fn refusals_read_back() {
+    for reason in [Reason::Unknown, Reason::Expired, Reason::Used, Reason::Malformed, Reason::Failed] {
+        let refusal = Reply::Refusal { reason, text: "no, weil nein: ä".into() };
+        assert_eq!(Reply::read(&body(&refusal)).unwrap(), refusal);
+    }
+    let long = Reply::Refusal { reason: Reason::Used, text: "ä".repeat(4000) };
+    let Reply::Refusal { text, .. } = Reply::read(&body(&long)).unwrap() else { panic!("a refusal") };
+    assert_eq!(text, "ä".repeat(256));
+    assert!(fact(&[1, 99, 0, 0]).contains("unknown reason"));
+    assert!(fact(&[1, 1, 1, 0, 0xff]).contains("no text"));
+    assert!(fact(&[7]).contains("unknown status 7"));
+}
+
+#[test]
+fn elements_outside_their_memory() {
+    let fits = [
+        placed(0, 0, DType::Float32, &[16], &[4]),
+        placed(0, 60, DType::Float32, &[16], &[-4]),
+        placed(0, 60, DType::Float32, &[], &[]),
+        placed(0, 0, DType::Float32, &[1 << 40], &[0]),
+        placed(0, 64, DType::Float64, &[0, 5], &[i64::MAX, i64::MIN]),
+        placed(1, 1, DType::UInt8, &[1], &[1 << 50]),
+    ];
+    let good = reply(&[64, 2], fits.to_vec());
+    assert_eq!(Reply::read(&body(&good)).unwrap(), good);
+    let outside = [
+        placed(0, 1, DType::Float32, &[16], &[4]),
+        placed(0, 56, DType::Float32, &[16], &[-4]),
+        placed(0, 61, DType::Float32, &[], &[]),
+        placed(0, 65, DType::Float64, &[0], &[8]),
+        placed(0, u64::MAX, DType::UInt8, &[1], &[1]),
+        placed(0, 0, DType::UInt8, &[i64::MAX], &[1]),
+        placed(1, 0, DType::UInt8, &[2, 2], &[1, 1]),
+    ];
+    for tensor in outside {
+        let error = reply(&[64, 2], vec![tensor.clone()]).write().unwrap_err();
+        assert!(error.fact().contains("does not fit"), "{tensor:?}");
+        // And a writer that does not look: in larger memory it is right, whose length is then changed.
+        let (low, high) = tensor.layout.extent();
+        if tensor.offset < 1 << 40 && high < 1 << 40 && tensor.offset.checked_add_signed(low).is_some() {
+            let mut bytes = body(&reply(&[1 << 41, 1 << 41], vec![tensor]));
+            bytes[6..14].copy_from_slice(&64u64.to_le_bytes());
+            bytes[14..22].copy_from_slice(&2u64.to_le_bytes());
+            assert!(fact(&bytes).contains("does not fit"));
+        }
+    }
+    let error = reply(&[64], vec![placed(1, 0, DType::UInt8, &[], &[])]).write().unwrap_err();
+    assert_eq!(error.fact(), "a tensor lies in memory 1 of 1");
+}
+
+#[test]
+fn numbers_that_are_too_large_take_no_memory() {
+    for count in [1u32, 4097, u32::MAX] {
+        let mut bytes = vec![0, 1];
+        bytes.extend(count.to_le_bytes());
+        assert!(fact(&bytes).contains("are more than"), "{count}");
+        let mut bytes = vec![0, 1, 0, 0, 0, 0];
+        bytes.extend(count.to_le_bytes());
+        assert!(fact(&bytes).contains("are more than"), "{count}");
+    }
+    let mut bytes = body(&reply(&[64], vec![placed(0, 0, DType::UInt8, &[1], &[1])]));
+    bytes[32..34].copy_from_slice(&2000u16.to_le_bytes());
+    assert!(fact(&bytes).contains("2000 dimensions are more than the 1024"));
+    bytes[30] = 99;
+    assert!(fact(&bytes).contains("unknown type 99 of 8 bits"));
+    let tensors = vec![placed(0, 0, DType::UInt8, &[], &[]); 5];
+    let many = HandOver { access: Access::ReadWrite, memories: vec![1; 4097], tensors, structure: vec![] };
+    assert!(Reply::HandOver(many).write().is_err());
+}
+
+fn any_reply() -> impl Strategy<Value = Reply> {
+    let tensor =
+        (0usize..DType::COUNT, proptest::collection::vec((0i64..4, -20i64..20), 0..5), 0u32..3, 0u64..64);
+    let tensors = proptest::collection::vec(tensor, 0..6);
+    (tensors, any::<bool>(), proptest::collection::vec(any::<u8>(), 0..40)).prop_map(
+        |(tensors, writable, structure)| {
+            let tensors = tensors.into_iter().map(|(dtype, dims, memory, offset)| {
+                let dtype = DType::all().nth(dtype).unwrap();
+                let (shape, strides): (Vec<i64>, Vec<i64>) = dims.into_iter().unzip();
+                placed(memory, 1000 + offset, dtype, &shape, &strides)
+            });
+            let access = if writable { Access::ReadWrite } else { Access::ReadOnly };
+            let memories = vec![4096, 8192, 3000];
+            Reply::HandOver(HandOver { access, memories, tensors: tensors.collect(), structure })
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn replies_read_back(reply in any_reply()) {
+        prop_assert_eq!(&Reply::read(&body(&reply)).unwrap(), &reply);
+    }
+
+    #[test]
+    fn replies_cut_off_anywhere_are_refused(reply in any_reply()) {
+        let whole = body(&reply);
+        for length in 0..whole.len() {
+            prop_assert!(Reply::read(&whole[..length]).is_err());
+        }
+        prop_assert!(Reply::read(&[&whole[..], &[0]].concat()).is_err());
+    }
+
+    #[test]
+    fn mutations_are_errors_or_messages(
+        reply in any_reply(),
+        changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+    ) {
+        let mut bytes = body(&reply);
+        for (index, value) in changes {
+            let index = index.index(bytes.len());
+            bytes[index] = value;
+        }
+        if let Ok(read) = Reply::read(&bytes) {
+            prop_assert_eq!(body(&read), bytes);
+            if let Reply::HandOver(given) = read {
+                for tensor in given.tensors {
+                    let (low, high) = tensor.layout.extent();
+                    let length = i128::from(given.memories[tensor.memory as usize]);
+                    prop_assert!(i128::from(tensor.offset) + i128::from(low) >= 0);
+                    prop_assert!(i128::from(tensor.offset) + i128::from(high) <= length);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_an_error_or_a_message(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        if let Ok(read) = Reply::read(&bytes) {
+            prop_assert_eq!(body(&read), bytes);
+        }
+    }
+}
