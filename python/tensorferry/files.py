@@ -12,9 +12,7 @@ from operator import index
 from types import ModuleType
 from typing import Any, SupportsIndex
 
-from tensorferry import saving
 from tensorferry._native import File, InvalidArgument, Plan, UnsupportedDType, plan
-from tensorferry.saving import format_of, name_alone
 
 Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
@@ -101,6 +99,8 @@ def load(
         One tensor for files that hold one (.npy, TensorProto, raw) and for one name; otherwise a
         dict of tensors by name.
     """
+    from tensorferry.saving import format_of  # not above: the import is to be quick
+
     raw = shape is not None or format_of(path, format) == "raw"
     told: dict[str, Any] = {"dialect": dialect, "most_inflated": most_inflated, "shape": shape}
     try:
@@ -160,7 +160,9 @@ def save(
         shard_bytes: The most bytes of tensors in each file behind an index, 5 GB if left out; a
             larger tensor has one of its own.
     """
-    leaves = dict(_named(x)) if _is_tree(x) else {name_alone(path, format): x}
+    from tensorferry import saving
+
+    leaves = dict(_named(x)) if _is_tree(x) else {saving.name_alone(path, format): x}
     plans = {name: _planned(name, leaf) for name, leaf in leaves.items()}
     said: dict[Any, Any] = dict(metadata or {})
     for key, value in said.items():

@@ -2,7 +2,6 @@
 
 import math
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -83,8 +82,9 @@ def _write(path: str, specs: Specs, pieces: Pieces, **wishes: Any) -> None:
 
 def _bytes(dtype: str, shape: Sequence[int]) -> int:
     """What the elements of a tensor take in a file."""
-    bits = re.search(r"\d+", dtype)
-    return math.prod(shape) * max(int(bits[0]) if bits else 8, 8) // 8
+    # The first number of the name: 8 of float8_e4m3fn. Those of less have a byte, and so has bool.
+    bits = "".join(filter(str.isdigit, dtype.partition("_")[0]))
+    return math.prod(shape) * max(int(bits or 8), 8) // 8
 
 
 def pieces_of(x: Any, told: Plan) -> Iterator[Any]:
