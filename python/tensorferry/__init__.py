@@ -4,7 +4,7 @@
 TensorFlow, Paddle and MLX, and anything that speaks DLPack, the buffer protocol or an array
 interface, become tensors of any of these frameworks, on the CPU and on CUDA GPUs. Memory is shared
 when it can be and copied when it must be; `ferry.plan` says beforehand which and why, `ferry.trace`
-what did happen.
+what did happen. `ferry.publish` and `ferry.attach` hand them to other processes.
 """
 
 from tensorferry import tf1
@@ -28,6 +28,8 @@ from tensorferry._native import (
     OutOfMemory,
     Parcel,
     Plan,
+    Ticket,
+    TicketRefused,
     TimedOut,
     TreePlan,
     Trip,
@@ -35,9 +37,12 @@ from tensorferry._native import (
     UnsupportedDType,
     UnsupportedLayout,
     __version__,
+    attach,
+    empty,
     frameworks,
     memory,
     plan,
+    publish,
     register,
     register_tree,
     start,
@@ -67,6 +72,8 @@ __all__ = [
     "OutOfMemory",
     "Parcel",
     "Plan",
+    "Ticket",
+    "TicketRefused",
     "TimedOut",
     "TreePlan",
     "Trip",
@@ -74,11 +81,14 @@ __all__ = [
     "UnsupportedDevice",
     "UnsupportedLayout",
     "__version__",
+    "attach",
+    "empty",
     "frameworks",
     "inspect",
     "load",
     "memory",
     "plan",
+    "publish",
     "register",
     "register_tree",
     "save",

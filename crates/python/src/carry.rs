@@ -4,7 +4,7 @@
 
 use crate::buffers;
 use crate::errors::{Failure, Result, fail, not_a_tensor};
-use crate::frameworks::{Framework, Target, registered};
+use crate::frameworks::{self, Framework, Target, registered};
 use crate::gpu;
 use crate::kinds::Recognised;
 use crate::moving::{self, Moving};
@@ -16,8 +16,9 @@ use crate::settings;
 use crate::source::{Memory, Source};
 use crate::streams::{Room, Streams};
 use crate::trace;
-use crate::wishes::Asked;
+use crate::wishes::{self, Asked, Keywords};
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use std::cell::Cell;
 use std::time::Instant;
 use tensorferry_core::host::HostBlock;
@@ -44,6 +45,18 @@ impl Journey {
     /// Without wishes.
     pub(crate) fn plain(target: Target) -> Self {
         Self { target, wishes: Wishes::NONE, stream: None, progress: None, batched: Cell::new(false) }
+    }
+
+    /// With the wishes that a function was passed by keyword.
+    pub(crate) fn asked(
+        function: &str,
+        framework: &Bound<'_, PyAny>,
+        given: Option<&Bound<'_, PyDict>>,
+    ) -> Result<Self> {
+        let keywords =
+            given.map_or_else(|| Ok(Keywords::none()), |given| wishes::parse(function, given, false))?;
+        let plain = Self::plain(frameworks::target(framework)?);
+        Ok(Self { wishes: keywords.wishes, stream: keywords.stream, ..plain })
     }
 
     /// How bytes are shared out that cross between a GPU and memory that is there already.
@@ -539,7 +552,7 @@ pub(crate) fn packed(py: Python<'_>, source: &Tensor<Owner>, dtype: DType) -> Re
 }
 
 /// A dense tensor in a block of ours, which has room for it.
-fn of_block(block: HostBlock, dtype: DType, layout: Layout) -> Result<Tensor<Owner>> {
+pub(crate) fn of_block(block: HostBlock, dtype: DType, layout: Layout) -> Result<Tensor<Owner>> {
     let data = block.data();
     let owner = Owner::Block(block);
     // SAFETY: the block has as many bytes as the layout, and the owner is the block.

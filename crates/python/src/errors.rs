@@ -5,8 +5,8 @@
 //! builtin that people expect.
 
 use pyo3::exceptions::{
-    PyBufferError, PyException, PyImportError, PyMemoryError, PyOSError, PyRuntimeError, PyTimeoutError,
-    PyTypeError, PyValueError,
+    PyBufferError, PyConnectionError, PyException, PyImportError, PyMemoryError, PyOSError, PyRuntimeError,
+    PyTimeoutError, PyTypeError, PyValueError,
 };
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -134,7 +134,7 @@ struct Class {
     doc: &'static str,
 }
 
-const CLASSES: [Class; 16] = [
+const CLASSES: [Class; 17] = [
     Class { kind: None, name: "FerryError", doc: "What every error of tensorferry is." },
     Class {
         kind: Some(ErrorKind::NotATensor),
@@ -211,6 +211,11 @@ const CLASSES: [Class; 16] = [
         name: "FileFailed",
         doc: "The system refused a file, or failed over one. Also an OSError, and of its family the one that fits.",
     },
+    Class {
+        kind: Some(ErrorKind::TicketRefused),
+        name: "TicketRefused",
+        doc: "A ticket is of no use: withdrawn, used, expired, or its process has ended. Also a ConnectionError.",
+    },
 ];
 
 static TYPES: PyOnceLock<Vec<Py<PyType>>> = PyOnceLock::new();
@@ -245,10 +250,8 @@ fn builtins(py: Python<'_>, kind: ErrorKind) -> Vec<Bound<'_, PyType>> {
         ErrorKind::TimedOut => vec![py.get_type::<PyTimeoutError>()],
         ErrorKind::FrameworkMissing => vec![py.get_type::<PyImportError>()],
         ErrorKind::InvalidTensor => vec![py.get_type::<PyBufferError>()],
-        ErrorKind::FrameworkRefused
-        | ErrorKind::DeviceFailed
-        | ErrorKind::Cancelled
-        | ErrorKind::TicketRefused => {
+        ErrorKind::TicketRefused => vec![py.get_type::<PyConnectionError>()],
+        ErrorKind::FrameworkRefused | ErrorKind::DeviceFailed | ErrorKind::Cancelled => {
             vec![py.get_type::<PyRuntimeError>()]
         }
     }

@@ -7,7 +7,6 @@
 use crate::batch;
 use crate::carry::{self, Journey};
 use crate::errors::{Result, fail};
-use crate::frameworks;
 use crate::owner::Owner;
 use crate::recognise::recognise;
 use crate::source::{Memory, Source};
@@ -154,7 +153,7 @@ impl File {
         mmap: bool,
         wishes: Option<&Bound<'py, PyDict>>,
     ) -> Result<Bound<'py, PyAny>> {
-        carried(this, name, mmap, &journey(framework, wishes)?)
+        carried(this, name, mmap, &Journey::asked("load", framework, wishes)?)
     }
 
     /// Carries several to a framework, as a dict by their names.
@@ -166,7 +165,7 @@ impl File {
         mmap: bool,
         wishes: Option<&Bound<'py, PyDict>>,
     ) -> Result<Bound<'py, PyDict>> {
-        let journey = journey(framework, wishes)?;
+        let journey = Journey::asked("load", framework, wishes)?;
         batch::batched(this.py(), &journey, || {
             let results = PyDict::new(this.py());
             for name in names {
@@ -184,13 +183,6 @@ impl File {
             self.opened.entries().len()
         )
     }
-}
-
-fn journey(framework: &Bound<'_, PyAny>, wishes: Option<&Bound<'_, PyDict>>) -> Result<Journey> {
-    let keywords =
-        wishes.map_or_else(|| Ok(wishes::Keywords::none()), |given| wishes::parse("load", given, false))?;
-    let plain = Journey::plain(frameworks::target(framework)?);
-    Ok(Journey { wishes: keywords.wishes, stream: keywords.stream, ..plain })
 }
 
 /// Carries the tensor of this name.

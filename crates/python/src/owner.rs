@@ -7,6 +7,7 @@
 use crate::interpreter::{self, Pass, with_interpreter};
 use pyo3::ffi;
 use pyo3::prelude::*;
+use std::any::Any;
 use std::mem::ManuallyDrop;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -24,6 +25,8 @@ pub(crate) enum Owner {
     Buffer(Buffer),
     /// What a framework handed over by DLPack.
     Managed(#[expect(dead_code, reason = "held for its drop")] Foreign),
+    /// Memory that other processes have too, or may have.
+    Shared(#[expect(dead_code, reason = "held for its drop")] Box<dyn Any + Send>),
     /// A part of a file.
     Mapped(#[expect(dead_code, reason = "held for its drop")] Mapped),
     /// A block of our own.
@@ -105,7 +108,7 @@ impl Owner {
     /// The same owner, for a framework that must not be called back while it lets go.
     pub(crate) fn deferred(self) -> Self {
         match self {
-            plain @ (Self::Block(_) | Self::Mapped(_)) => plain,
+            plain @ (Self::Block(_) | Self::Mapped(_) | Self::Shared(_)) => plain,
             other => Self::Deferred(Deferred(Some(Box::new(other)))),
         }
     }

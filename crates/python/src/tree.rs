@@ -19,10 +19,10 @@ use std::hash::{BuildHasherDefault, Hasher};
 use tensorferry_core::ErrorKind;
 
 /// Deeper than this is a tree that contains itself, or might as well be. The walk recurses, also on small stacks.
-const MAX_DEPTH: usize = 100;
+pub(crate) const MAX_DEPTH: usize = 100;
 
 /// One step from a node to a child.
-enum Piece<'py> {
+pub(crate) enum Piece<'py> {
     Key(Bound<'py, PyAny>),
     Index(usize),
     Field(String),
@@ -75,7 +75,8 @@ pub(crate) fn walk<'py, 'a>(
     result.map_err(|failure| if walk.path.is_empty() { failure } else { failure.at(&place(&walk.path)) })
 }
 
-fn place(path: &[Piece<'_>]) -> String {
+/// The way from the root, as one would write it.
+pub(crate) fn place(path: &[Piece<'_>]) -> String {
     let mut text = String::new();
     for piece in path {
         let _ = match piece {
@@ -275,12 +276,12 @@ impl<'py> Walk<'py, '_> {
 }
 
 /// NumPy scalars are numbers; in a tree they stay what they are.
-fn is_scalar(recognised: Recognised) -> bool {
+pub(crate) fn is_scalar(recognised: Recognised) -> bool {
     matches!(recognised, Recognised::Tensor(_, Form::Scalar))
 }
 
 /// Whether the object itself speaks a protocol; the type alone may not tell.
-fn speaks(object: &Bound<'_, PyAny>) -> Result<bool> {
+pub(crate) fn speaks(object: &Bound<'_, PyAny>) -> Result<bool> {
     if object.is_instance_of::<PyType>() {
         return Ok(false);
     }

@@ -91,11 +91,23 @@ pub struct Attached {
 /// When the ticket is stale, unknown, used or expired, the producer does not answer in time, sends what breaks the rules, or
 /// the system refuses.
 pub fn attach(ticket: &Ticket, timeout: Duration) -> Result<Attached> {
-    let deadline = Instant::now().checked_add(timeout);
+    attach_unless(ticket, timeout, &|| Ok(()))
+}
+
+/// As [`attach`], and asks after every signal and every few milliseconds of a full queue whether to go on.
+///
+/// # Errors
+/// As [`attach`], and the error with which the question is answered.
+pub fn attach_unless(
+    ticket: &Ticket,
+    timeout: Duration,
+    called_off: &dyn Fn() -> Result<()>,
+) -> Result<Attached> {
+    let patience = Patience { deadline: Instant::now().checked_add(timeout), called_off };
     if !producer_lives(ticket) {
         return Err(stale(ticket));
     }
-    let connection = connect(ticket, deadline)?;
+    let connection = connect(ticket, &patience)?;
     let (process, user) = system::peer(connection.as_raw_fd())?;
     if user != system::user() {
         return Err(refused(format!("{ticket} leads to a process of another user")));
@@ -104,9 +116,9 @@ pub fn attach(ticket: &Ticket, timeout: Duration) -> Result<Attached> {
         return Err(refused(format!("{ticket} leads to process {process}")));
     }
     let request = Request { id: *ticket.id(), secret: *ticket.secret() };
-    send(&connection, &request.write(), deadline, ticket)?;
+    send(&connection, &request.write(), &patience, ticket)?;
     let mut descriptors = Vec::new();
-    let given = match receive(&connection, &mut descriptors, deadline, ticket)? {
+    let given = match receive(&connection, &mut descriptors, &patience, ticket)? {
         Reply::HandOver(given) => given,
         Reply::Refusal { reason, text } => return Err(refusal(ticket, reason, &text)),
     };
@@ -143,6 +155,20 @@ fn arrive(given: HandOver, descriptors: &[OwnedFd], connection: OwnedFd) -> Resu
     Ok(Attached { tensors, structure: given.structure })
 }
 
+/// How long a consumer waits.
+struct Patience<'a> {
+    deadline: Option<Instant>,
+    called_off: &'a dyn Fn() -> Result<()>,
+}
+
+impl Patience<'_> {
+    /// What is left of the time; an error when nothing is.
+    fn rest(&self) -> Result<Option<Duration>> {
+        let rest = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if rest.is_some_and(|rest| rest.is_zero()) { Err(late()) } else { Ok(rest) }
+    }
+}
+
 fn stale(ticket: &Ticket) -> Error {
     refused(format!("{ticket} is stale: that process has ended"))
 }
@@ -160,7 +186,7 @@ fn refusal(ticket: &Ticket, reason: Reason, text: &str) -> Error {
     }
 }
 
-fn connect(ticket: &Ticket, deadline: Option<Instant>) -> Result<OwnedFd> {
+fn connect(ticket: &Ticket, patience: &Patience<'_>) -> Result<OwnedFd> {
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: makes a descriptor and touches nothing.
     let socket = unsafe { libc::socket(libc::AF_UNIX, kind, 0) };
@@ -186,12 +212,13 @@ fn connect(ticket: &Ticket, deadline: Option<Instant>) -> Result<OwnedFd> {
         let error = io::Error::last_os_error();
         match error.raw_os_error() {
             Some(libc::EISCONN) => return Ok(socket),
-            Some(libc::EINTR) => {}
+            Some(libc::EINTR) => (patience.called_off)()?,
             // Its queue is full. There is nothing to wait for but time.
-            Some(libc::EAGAIN) if deadline.is_none_or(|deadline| Instant::now() < deadline) => {
+            Some(libc::EAGAIN) => {
+                patience.rest()?;
                 thread::sleep(Duration::from_millis(1));
+                (patience.called_off)()?;
             }
-            Some(libc::EAGAIN) => return Err(late()),
             Some(libc::ENOENT | libc::ECONNREFUSED | libc::ENOTDIR) if !producer_lives(ticket) => {
                 return Err(stale(ticket));
             }
@@ -209,13 +236,10 @@ fn connect(ticket: &Ticket, deadline: Option<Instant>) -> Result<OwnedFd> {
 }
 
 /// Waits until the connection can be read or written, or has ended.
-fn wait(connection: &OwnedFd, events: i16, deadline: Option<Instant>) -> Result<()> {
+fn wait(connection: &OwnedFd, events: i16, patience: &Patience<'_>) -> Result<()> {
     loop {
-        let rest = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        if rest.is_some_and(|rest| rest.is_zero()) {
-            return Err(late());
-        }
-        let rest = rest.map_or(-1, |rest| i32::try_from(rest.as_millis() + 1).unwrap_or(i32::MAX));
+        let rest =
+            patience.rest()?.map_or(-1, |rest| i32::try_from(rest.as_millis() + 1).unwrap_or(i32::MAX));
         let mut poll = libc::pollfd { fd: connection.as_raw_fd(), events, revents: 0 };
         // SAFETY: one struct, which lives through the call.
         let status = unsafe { libc::poll(&raw mut poll, 1, rest) };
@@ -223,8 +247,11 @@ fn wait(connection: &OwnedFd, events: i16, deadline: Option<Instant>) -> Result<
             return Ok(());
         }
         let error = io::Error::last_os_error();
-        if status < 0 && error.kind() != io::ErrorKind::Interrupted {
-            return Err(failed("the producer cannot be waited for", &error));
+        if status < 0 {
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(failed("the producer cannot be waited for", &error));
+            }
+            (patience.called_off)()?;
         }
     }
 }
@@ -246,13 +273,13 @@ fn closed(ticket: &Ticket) -> Error {
     }
 }
 
-fn send(connection: &OwnedFd, mut bytes: &[u8], deadline: Option<Instant>, ticket: &Ticket) -> Result<()> {
+fn send(connection: &OwnedFd, mut bytes: &[u8], patience: &Patience<'_>, ticket: &Ticket) -> Result<()> {
     while !bytes.is_empty() {
         match socket::send(connection.as_raw_fd(), bytes, &[]) {
             Ok(count) => bytes = &bytes[count..],
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                wait(connection, libc::POLLOUT, deadline)?;
+                wait(connection, libc::POLLOUT, patience)?;
             }
             Err(error) => return Err(torn(ticket, &error)),
         }
@@ -263,7 +290,7 @@ fn send(connection: &OwnedFd, mut bytes: &[u8], deadline: Option<Instant>, ticke
 fn receive(
     connection: &OwnedFd,
     descriptors: &mut Vec<OwnedFd>,
-    deadline: Option<Instant>,
+    patience: &Patience<'_>,
     ticket: &Ticket,
 ) -> Result<Reply> {
     let mut fill = |bytes: &mut [u8]| {
@@ -274,7 +301,7 @@ fn receive(
                 Ok(count) => filled += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    wait(connection, libc::POLLIN, deadline)?;
+                    wait(connection, libc::POLLIN, patience)?;
                 }
                 Err(error) => return Err(torn(ticket, &error)),
             }

@@ -7,7 +7,7 @@
 //! - [`arena`]: shared memory that stays where it is and as long as it is; [`pieces`]: parts of it, one for each tensor;
 //! - [`registry`]: which addresses are shared memory, and what happens at a fork;
 //! - [`wire`]: what goes over the socket, checked; socket: how descriptors travel;
-//! - [`ticket`]: a claim, as bytes and as text;
+//! - [`structure`]: how tensors belong together; [`ticket`]: a claim, as bytes and as text;
 //! - [`server`] (with answer and folder): the producer's side; [`client`]: the consumer's.
 
 mod answer;
@@ -19,15 +19,17 @@ pub mod pieces;
 pub mod registry;
 pub mod server;
 mod socket;
+pub mod structure;
 mod system;
 pub mod ticket;
 pub mod wire;
 
 pub use arena::Arena;
-pub use client::{Attached, AttachedTensor, attach};
+pub use client::{Attached, AttachedTensor, attach, attach_unless};
 pub use pieces::{Piece, trim};
 pub use registry::{Lease, find};
 pub use server::{Options, Outgoing, Publication, publish};
+pub use structure::Structure;
 pub use ticket::Ticket;
 
 /// What this crate holds in this process.

@@ -81,7 +81,7 @@ impl Default for Options {
 }
 
 /// Tensors that others may attach, until this is dropped. It holds the memory until then, or until the ticket has expired
-/// or is used up; leases hold it beyond that.
+/// or is used up; leases hold it beyond that, and so do promises.
 #[derive(Debug)]
 pub struct Publication {
     ticket: Ticket,
@@ -99,7 +99,14 @@ impl Publication {
         self.given.load(Ordering::Acquire)
     }
 
-    /// Lets nobody in any more. Leases that exist go on.
+    /// Promises that one more consumer is let in, also when this is gone by then: its ticket is on the way.
+    pub fn promise(&self) {
+        if let Some(Entry::Live(published)) = lock().publications.get(self.ticket.id()) {
+            published.promised.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Lets nobody in any more, whatever was promised. Leases that exist go on.
     pub fn withdraw(&self) {
         let entry = lock().publications.remove(self.ticket.id());
         // Without the lock: what it held may be a lot of memory.
@@ -109,6 +116,12 @@ impl Publication {
 
 impl Drop for Publication {
     fn drop(&mut self) {
+        if let Some(Entry::Live(published)) = lock().publications.get(self.ticket.id())
+            && published.promised.load(Ordering::Relaxed) > 0
+        {
+            published.left.store(true, Ordering::Relaxed);
+            return;
+        }
         self.withdraw();
     }
 }
@@ -123,6 +136,17 @@ pub(crate) struct Published {
     once: bool,
     expires: Option<Instant>,
     pub(crate) given: Arc<AtomicUsize>,
+    /// Consumers that were promised to be let in, and have not come.
+    promised: AtomicUsize,
+    /// Whether the publication is gone, and only promises keep this.
+    left: AtomicBool,
+}
+
+impl Published {
+    /// Whether nobody is left who could let go of it later.
+    fn is_over(&self) -> bool {
+        self.left.load(Ordering::Relaxed) && (self.once || self.promised.load(Ordering::Relaxed) == 0)
+    }
 }
 
 enum Entry {
@@ -194,6 +218,8 @@ pub fn publish(tensors: &[Outgoing], structure: &[u8], options: &Options) -> Res
         once: options.once,
         expires,
         given: given.clone(),
+        promised: AtomicUsize::new(0),
+        left: AtomicBool::new(false),
     });
     registry::watch_forks();
     let mut server = lock();
@@ -327,7 +353,11 @@ impl Server {
         if !system::same(&published.secret, &request.secret) {
             return Err(Reason::Unknown);
         }
-        if published.once {
+        let promised = published.promised.load(Ordering::Relaxed);
+        published.promised.store(promised.saturating_sub(1), Ordering::Relaxed);
+        if published.is_over() {
+            entries.extend(self.publications.remove(&request.id));
+        } else if published.once {
             entries.push(std::mem::replace(entry, Entry::Over(Reason::Used)));
         }
         Ok(Given::new(published))
@@ -339,15 +369,20 @@ impl Server {
             return entries;
         }
         self.expiry = None;
-        for entry in self.publications.values_mut() {
-            let Entry::Live(published) = entry else { continue };
+        self.publications.retain(|_, entry| {
+            let Entry::Live(published) = entry else { return true };
             match published.expires {
                 Some(end) if end <= now => {
+                    let left = published.left.load(Ordering::Relaxed);
                     entries.push(std::mem::replace(entry, Entry::Over(Reason::Expired)));
+                    !left
                 }
-                end => self.expiry = self.expiry.into_iter().chain(end).min(),
+                end => {
+                    self.expiry = self.expiry.into_iter().chain(end).min();
+                    true
+                }
             }
-        }
+        });
         entries
     }
 

@@ -314,7 +314,7 @@ impl Placed {
     }
 }
 
-fn bound(what: &str, count: usize, most: usize) -> Result<()> {
+pub(crate) fn bound(what: &str, count: usize, most: usize) -> Result<()> {
     if count <= most {
         Ok(())
     } else {
@@ -323,10 +323,10 @@ fn bound(what: &str, count: usize, most: usize) -> Result<()> {
 }
 
 /// The bytes that are left.
-struct Reader<'a>(&'a [u8]);
+pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Reader<'a> {
-    fn take(&mut self, count: usize) -> Result<&'a [u8]> {
+    pub(crate) fn take(&mut self, count: usize) -> Result<&'a [u8]> {
         let Some((taken, rest)) = self.0.split_at_checked(count) else {
             return Err(broken(format!("a message ends {} bytes early", count - self.0.len())));
         };
@@ -334,30 +334,30 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    fn array<const COUNT: usize>(&mut self) -> Result<[u8; COUNT]> {
+    pub(crate) fn array<const COUNT: usize>(&mut self) -> Result<[u8; COUNT]> {
         let mut array = [0; COUNT];
         array.copy_from_slice(self.take(COUNT)?);
         Ok(array)
     }
 
-    fn u8(&mut self) -> Result<u8> {
+    pub(crate) fn u8(&mut self) -> Result<u8> {
         Ok(self.array::<1>()?[0])
     }
 
-    fn u16(&mut self) -> Result<u16> {
+    pub(crate) fn u16(&mut self) -> Result<u16> {
         Ok(u16::from_le_bytes(self.array()?))
     }
 
-    fn u32(&mut self) -> Result<u32> {
+    pub(crate) fn u32(&mut self) -> Result<u32> {
         Ok(u32::from_le_bytes(self.array()?))
     }
 
-    fn u64(&mut self) -> Result<u64> {
+    pub(crate) fn u64(&mut self) -> Result<u64> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
     /// A number of things that take `least` bytes each: no more than may be, and no more than there are bytes for.
-    fn count(&mut self, what: &str, most: usize, least: usize) -> Result<usize> {
+    pub(crate) fn count(&mut self, what: &str, most: usize, least: usize) -> Result<usize> {
         let count = self.u32()? as usize;
         bound(what, count, most)?;
         bound(what, count, self.0.len() / least)?;

@@ -99,7 +99,7 @@ pub fn plain_share(source: &SourceFacts<'_>, target: &TargetFacts) -> Option<Acc
         && target.dtypes.contains(source.dtype)
         && !(source.device.is_cuda() && target.host_only.contains(source.dtype))
         && !target.repacked.contains(source.dtype)
-        && !target.own_memory
+        && target.own_memory.is_none()
         && (target.wide || source.dtype.narrowed() == source.dtype)
         && source.layout.rank() <= target.max_rank
         && (source.access == Access::ReadWrite || target.holds != Holds::Writable)
@@ -244,9 +244,7 @@ fn reasons_to_copy(
     if target.repacked.contains(dtype) {
         reasons.push(Reason::Repacked);
     }
-    if target.own_memory {
-        reasons.push(Reason::OwnMemory);
-    }
+    reasons.extend(target.own_memory);
     let lent = source.access == Access::ReadOnly;
     if source.nature == Nature::Cached {
         reasons.push(Reason::CachedScalar);

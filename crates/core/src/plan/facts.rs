@@ -1,5 +1,6 @@
 //! What the planner is told.
 
+use super::Reason;
 use crate::device::Device;
 use crate::dtype::{DType, DTypes};
 use crate::layout::Layout;
@@ -80,8 +81,8 @@ pub struct TargetFacts {
     pub repacked: DTypes,
     /// The types it holds in host memory alone.
     pub host_only: DTypes,
-    /// Whether it copies whatever it is given into memory of its own.
-    pub own_memory: bool,
+    /// Why whatever it is given is copied into memory of its own; `None` where it takes what it is given.
+    pub own_memory: Option<Reason>,
     /// Whether 64-bit types survive there right now (JAX with x64 off: no).
     pub wide: bool,
     /// What `dtype="default"` does to 64-bit floats and complex numbers.

@@ -92,6 +92,8 @@ pub enum Reason {
     Repacked,
     /// The target keeps tensors only in memory that it allocated.
     OwnMemory,
+    /// No other process can be given the source's memory.
+    Private,
     /// The caller gave a destination to fill.
     Into,
 }

@@ -60,6 +60,7 @@ impl Reason {
             }
             Reason::Pending(Pending::Gather) => "the source is spread over several devices".into(),
             Reason::OwnMemory => format!("{title} keeps tensors only in memory of its own").into(),
+            Reason::Private => "the source lies in memory that other processes cannot be given".into(),
             Reason::Into => "the caller gave a destination to fill".into(),
             Reason::Repacked => {
                 format!("{title} keeps {} packed, several elements to a byte", source.dtype).into()
@@ -86,6 +87,7 @@ impl Reason {
             }
             Reason::Frozen => "pass a source that may be written".into(),
             Reason::WritableAsked => "leave out writable=True".into(),
+            Reason::Private => "make it with ferry.empty(..., shared=True)".into(),
             Reason::CachedScalar
             | Reason::Pending(_)
             | Reason::Repacked

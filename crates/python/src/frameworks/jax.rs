@@ -35,7 +35,7 @@ static FACTS: TargetFacts = TargetFacts {
     dtypes: DTypes::ALL.without(DTypes::of(&[DType::Float6E2M3Fn, DType::Float6E3M2Fn])),
     repacked: PACKED,
     host_only: PACKED,
-    own_memory: false,
+    own_memory: None,
     wide: true,
     narrow_by_default: false,
     swapped: false,

@@ -13,7 +13,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use tensorferry_core::dtype::DTypes;
-use tensorferry_core::plan::{Holds, Nature, Pending, Places, Strides, TargetFacts};
+use tensorferry_core::plan::{Holds, Nature, Pending, Places, Reason, Strides, TargetFacts};
 use tensorferry_core::{DType, Device, ErrorKind, Tensor};
 
 pub(crate) struct Mlx;
@@ -39,7 +39,7 @@ static FACTS: TargetFacts = TargetFacts {
     ]),
     repacked: DTypes::NONE,
     host_only: DTypes::NONE,
-    own_memory: true,
+    own_memory: Some(Reason::OwnMemory),
     wide: true,
     narrow_by_default: true,
     swapped: false,

@@ -26,7 +26,7 @@ static FACTS: TargetFacts = TargetFacts {
     dtypes: DTypes::ALL,
     repacked: DTypes::NONE,
     host_only: DTypes::NONE,
-    own_memory: false,
+    own_memory: None,
     wide: true,
     narrow_by_default: false,
     swapped: true,

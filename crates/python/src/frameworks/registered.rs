@@ -236,7 +236,7 @@ pub(crate) fn register(
         dtypes: parse_types(dtypes)?,
         repacked: DTypes::NONE,
         host_only: DTypes::NONE,
-        own_memory: false,
+        own_memory: None,
         wide: true,
         narrow_by_default: false,
         swapped: false,

@@ -52,7 +52,7 @@ static FACTS: TargetFacts = TargetFacts {
     ])),
     repacked: DTypes::NONE,
     host_only: BY_CONSTRUCTOR,
-    own_memory: false,
+    own_memory: None,
     wide: true,
     narrow_by_default: true,
     swapped: false,

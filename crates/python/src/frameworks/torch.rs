@@ -45,7 +45,7 @@ static FACTS: TargetFacts = TargetFacts {
     ])),
     repacked: DTypes::NONE,
     host_only: DTypes::NONE,
-    own_memory: false,
+    own_memory: None,
     wide: true,
     narrow_by_default: true,
     swapped: false,

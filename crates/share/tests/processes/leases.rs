@@ -51,6 +51,50 @@ fn a_ticket_with_a_time() {
 }
 
 #[test]
+fn promises_outlive_the_publication() {
+    let _alone = alone();
+    let before = baseline();
+    let publication = publish_bytes(b"sent", Options::default());
+    let ticket = publication.ticket().clone();
+    publication.promise();
+    publication.promise();
+    drop(publication);
+    for _ in 0..2 {
+        assert_eq!(read(&take(&ticket).unwrap().tensors[0]), b"sent");
+    }
+    assert!(fact(take(&ticket)).contains("was withdrawn"));
+    // One that was kept already keeps nothing.
+    let publication = publish_bytes(b"kept", Options::default());
+    publication.promise();
+    let ticket = publication.ticket().clone();
+    assert_eq!(read(&take(&ticket).unwrap().tensors[0]), b"kept");
+    drop(publication);
+    assert!(fact(take(&ticket)).contains("was withdrawn"));
+    // Nor is one kept whose time is over, that was used, or was withdrawn.
+    let publication =
+        publish_bytes(b"late", Options { timeout: Some(Duration::from_millis(50)), ..Options::default() });
+    publication.promise();
+    let ticket = publication.ticket().clone();
+    drop(publication);
+    assert_eq!(counts().publications, 1);
+    until("its time is over", || counts().publications == 0);
+    assert!(fact(take(&ticket)).contains("was withdrawn"));
+    let publication = publish_bytes(b"once", Options { once: true, ..Options::default() });
+    publication.promise();
+    publication.promise();
+    let ticket = publication.ticket().clone();
+    drop(publication);
+    drop(take(&ticket).unwrap());
+    assert!(fact(take(&ticket)).contains("was withdrawn"));
+    let publication = publish_bytes(b"back", Options::default());
+    publication.promise();
+    publication.withdraw();
+    assert!(fact(take(publication.ticket())).contains("was withdrawn"));
+    drop(publication);
+    before.settle();
+}
+
+#[test]
 fn a_ticket_that_is_withdrawn() {
     let _alone = alone();
     let before = baseline();

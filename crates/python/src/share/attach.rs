@@ -1,0 +1,93 @@
+//! `attach`: tensors that another process has published.
+
+use super::structure::unfold;
+use super::{NAME, Ticket, seconds};
+use crate::batch;
+use crate::carry::{self, Journey};
+use crate::errors::{Failure, Result};
+use crate::owner::Owner;
+use crate::source::Source;
+use crate::trace;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+use std::cell::RefCell;
+use std::time::{Duration, Instant};
+use tensorferry_core::{ByteOrder, Device, Error, ErrorKind, Tensor};
+use tensorferry_share::{Attached, AttachedTensor, Structure, attach_unless};
+
+/// How long a producer may take to answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Carries what another process has published to a framework: the same memory, where the framework can use it.
+///
+/// What is attached stays valid when the producer ends. It is held for this process until the last tensor is gone.
+///
+/// Args:
+///     ticket: A Ticket, or its text or bytes.
+///     framework: Whose tensors they become.
+///     device, dtype, copy, writable, stream, budget: As for `to`.
+///     timeout: For how many seconds to wait for the producer; 30 if left out.
+///
+/// Returns:
+///     What was published, in the same containers.
+#[pyfunction]
+#[pyo3(
+    signature = (ticket, framework=None, *, timeout=None, **wishes),
+    text_signature = "(ticket, framework='numpy', *, device=None, dtype=None, copy=None, writable=None, \
+                      stream=None, budget=None, timeout=None)"
+)]
+pub(crate) fn attach<'py>(
+    ticket: &Bound<'py, PyAny>,
+    framework: Option<&Bound<'py, PyAny>>,
+    timeout: Option<f64>,
+    wishes: Option<&Bound<'py, PyDict>>,
+) -> Result<Bound<'py, PyAny>> {
+    let py = ticket.py();
+    let claim = Ticket::claim_of(ticket)?;
+    let timeout = timeout.map_or(Ok(PATIENCE), |given| seconds("timeout", given))?;
+    let numpy = PyString::intern(py, "numpy").into_any();
+    let journey = Journey::asked("attach", framework.unwrap_or(&numpy), wishes)?;
+    // What the target cannot do is said before a ticket that is good once is used.
+    journey.target.facts(py)?;
+    let attached = fetched(py, &claim, timeout)?;
+    let structure = Structure::read(&attached.structure, attached.tensors.len())?;
+    let mut results: Vec<Option<Bound<'py, PyAny>>> = vec![None; attached.tensors.len()];
+    batch::batched(py, &journey, || {
+        unfold(py, &structure, &mut |number| {
+            let place = &mut results[number as usize];
+            if let Some(known) = place {
+                return Ok(known.clone());
+            }
+            let started = trace::is_on().then(Instant::now);
+            let source = Source::here(ticket.clone(), NAME, of_attached(&attached.tensors[number as usize])?);
+            let result = carry::planned(py, source, &journey, started)?;
+            Ok(place.insert(result).clone())
+        })
+    })
+}
+
+/// Asks the producer, without the interpreter; Ctrl-C ends it.
+fn fetched(py: Python<'_>, claim: &tensorferry_share::Ticket, timeout: Duration) -> Result<Attached> {
+    let (attached, raised) = py.detach(|| {
+        let raised = RefCell::new(None);
+        let attached = attach_unless(claim, timeout, &|| {
+            Python::attach(|py| py.check_signals()).map_err(|error| {
+                raised.replace(Some(error));
+                Error::new(ErrorKind::Cancelled, "the call was interrupted")
+            })
+        });
+        (attached, raised.into_inner())
+    });
+    match raised {
+        Some(error) => Err(Failure::from(error)),
+        None => Ok(attached?),
+    }
+}
+
+fn of_attached(attached: &AttachedTensor) -> Result<Tensor<Owner>> {
+    let (data, access) = (attached.data(), attached.access());
+    let (dtype, layout) = (attached.dtype(), attached.layout().clone());
+    let owner = Owner::Shared(Box::new(attached.clone()));
+    // SAFETY: the message's reader has seen that every element lies in the mapping, which the owner keeps.
+    Ok(unsafe { Tensor::new(data, dtype, layout, Device::CPU, ByteOrder::Native, access, owner) }?)
+}

@@ -1,0 +1,76 @@
+//! `empty`: new memory that can be published without a copy.
+
+use super::of_piece;
+use crate::carry::{self, Journey};
+use crate::errors::{Result, describe, fail};
+use crate::frameworks;
+use crate::source::Source;
+use crate::wishes::{self, Keywords};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+use tensorferry_core::host::HostBlock;
+use tensorferry_core::plan::{Holds, Nature, Where, Wishes};
+use tensorferry_core::{ErrorKind, Layout};
+use tensorferry_share::Piece;
+
+/// A new tensor whose values are whatever the memory held, in memory that `publish` gives to others without a copy.
+///
+/// Args:
+///     shape: The lengths of its dimensions, or one length.
+///     dtype: The element type, by name or as a framework's own object.
+///     framework: Whose tensor it is.
+///     device: Where it shall be; the host if left out.
+///     shared: Whether others can be given the memory. False takes memory of this process alone.
+#[pyfunction]
+#[pyo3(
+    signature = (shape, dtype, framework=None, device=None, shared=true),
+    text_signature = "(shape, dtype, framework='numpy', device=None, shared=True)"
+)]
+pub(crate) fn empty<'py>(
+    shape: &Bound<'py, PyAny>,
+    dtype: &Bound<'py, PyAny>,
+    framework: Option<&Bound<'py, PyAny>>,
+    device: Option<&Bound<'py, PyAny>>,
+    shared: bool,
+) -> Result<Bound<'py, PyAny>> {
+    let py = shape.py();
+    let lengths = lengths(shape)?;
+    let dtype = wishes::plain_dtype(Some(dtype))?.ok_or_else(|| {
+        fail(ErrorKind::InvalidArgument, "no element type was given", "write a name such as \"float32\"")
+    })?;
+    let numpy = PyString::intern(py, "numpy").into_any();
+    let target = frameworks::target(framework.unwrap_or(&numpy))?;
+    let facts = target.facts(py)?;
+    if facts.holds == Holds::Immutable {
+        return Err(fail(
+            ErrorKind::InvalidArgument,
+            format!("a new {} tensor could never be filled", facts.title),
+            "make it with numpy or torch, fill it, and carry it over: that shares it",
+        ));
+    }
+    let layout = Layout::dense(dtype.size(), &lengths)?;
+    let tensor = if shared {
+        of_piece(Piece::new(layout.bytes())?, dtype, layout)?
+    } else {
+        carry::of_block(HostBlock::new(layout.bytes())?, dtype, layout)?
+    };
+    let source = Source::here(shape.clone(), "new memory", tensor).with_nature(Nature::Temporary);
+    // A framework that would copy it into memory of its own has none to share.
+    let wishes = Wishes { copy: shared.then_some(false), device: place(py, device)?, ..Wishes::NONE };
+    carry::planned(py, source, &Journey { wishes, ..Journey::plain(target) }, None)
+}
+
+fn place(py: Python<'_>, device: Option<&Bound<'_, PyAny>>) -> Result<Where> {
+    let given = PyDict::new(py);
+    given.set_item("device", device)?;
+    let Keywords { wishes, .. } = wishes::parse("empty", &given, false)?;
+    Ok(wishes.device)
+}
+
+fn lengths(shape: &Bound<'_, PyAny>) -> Result<Vec<i64>> {
+    let lengths = shape.extract::<i64>().map(|length| vec![length]).or_else(|_| shape.extract::<Vec<i64>>());
+    lengths.ok().filter(|lengths| lengths.iter().all(|&length| length >= 0)).ok_or_else(|| {
+        let fact = format!("{} is no shape", describe(shape));
+        fail(ErrorKind::InvalidArgument, fact, "write lengths, such as (480, 640)")
+    })
+}

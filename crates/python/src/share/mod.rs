@@ -1,0 +1,57 @@
+//! Tensors for other processes, and from them.
+//!
+//! Publishing is a trip to shared memory, and attaching one from there: the planner decides about both, so that plans,
+//! traces, copies and refusals are those of every other trip.
+
+pub(crate) mod attach;
+pub(crate) mod empty;
+pub(crate) mod publish;
+mod structure;
+mod ticket;
+
+pub(crate) use ticket::Ticket;
+
+use crate::errors::{Result, fail};
+use crate::owner::Owner;
+use std::time::Duration;
+use tensorferry_core::dtype::DTypes;
+use tensorferry_core::plan::{Holds, Places, Strides, TargetFacts};
+use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout, Tensor};
+use tensorferry_share::Piece;
+
+/// Shared memory as a place where tensors go to; whether a source is there already, nobody knows before it is read.
+const FACTS: TargetFacts = TargetFacts {
+    framework: NAME,
+    title: "shared memory",
+    dtypes: DTypes::ALL,
+    repacked: DTypes::NONE,
+    host_only: DTypes::NONE,
+    own_memory: None,
+    wide: true,
+    narrow_by_default: false,
+    swapped: false,
+    strides: Strides::Bytes,
+    alignment: 1,
+    max_rank: 64,
+    holds: Holds::Flagged,
+    places: Places::Host,
+    home: Device::CPU,
+};
+
+/// What plans call it.
+const NAME: &str = "shared memory";
+
+/// A dense tensor in a piece of shared memory, which has room for it.
+fn of_piece(piece: Piece, dtype: DType, layout: Layout) -> Result<Tensor<Owner>> {
+    let (data, owner) = (piece.data(), Owner::Shared(Box::new(piece)));
+    // SAFETY: the piece has as many bytes as the layout, is aligned for every type, and is the owner.
+    Ok(unsafe { Tensor::new(data, dtype, layout, Device::CPU, ByteOrder::Native, Access::ReadWrite, owner) }?)
+}
+
+/// A time in seconds.
+fn seconds(name: &str, given: f64) -> Result<Duration> {
+    Duration::try_from_secs_f64(given).map_err(|_| {
+        let fact = format!("{name} is {given}, which is no time to wait");
+        fail(ErrorKind::InvalidArgument, fact, "write a number of seconds, or leave it out")
+    })
+}

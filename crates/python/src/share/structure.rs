@@ -1,0 +1,212 @@
+//! Python's containers and values as structures that go over a socket, and back.
+
+use crate::carry;
+use crate::errors::{Result, fail, type_name};
+use crate::frameworks;
+use crate::kinds::{Container, Recognised};
+use crate::recognise::recognise;
+use crate::source::Memory;
+use crate::tree::{MAX_DEPTH, Piece, is_scalar, place, speaks};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+use std::collections::HashMap;
+use tensorferry_core::host::HostBlock;
+use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout, Tensor};
+use tensorferry_share::Structure;
+
+/// What is done at each tensor: it gets a number.
+type Visit<'py, 'a> = dyn FnMut(&Bound<'py, PyAny>, Recognised) -> Result<u32> + 'a;
+
+/// Takes a tree apart.
+struct Folding<'py, 'a> {
+    path: Vec<Piece<'py>>,
+    /// Numbers by the address of their source, which is kept alive so that the address stays its own.
+    known: HashMap<usize, (Bound<'py, PyAny>, u32)>,
+    visit: &'a mut Visit<'py, 'a>,
+}
+
+/// The structure of a tree, or of one tensor.
+pub(super) fn fold<'py, 'a>(object: &Bound<'py, PyAny>, visit: &'a mut Visit<'py, 'a>) -> Result<Structure> {
+    let recognised = recognise(object)?;
+    let is_tree = matches!(recognised, Recognised::Container(_) | Recognised::Leaf)
+        || (matches!(recognised, Recognised::Unknown) && !speaks(object)?);
+    if !is_tree {
+        return visit(object, recognised).map(Structure::Tensor);
+    }
+    let mut folding = Folding { path: Vec::new(), known: HashMap::new(), visit };
+    let result = folding.node(object, recognised);
+    result
+        .map_err(|failure| if folding.path.is_empty() { failure } else { failure.at(&place(&folding.path)) })
+}
+
+impl<'py> Folding<'py, '_> {
+    fn child(&mut self, piece: Piece<'py>, object: &Bound<'py, PyAny>) -> Result<Structure> {
+        if self.path.len() > MAX_DEPTH {
+            self.path.clear();
+            return Err(fail(
+                ErrorKind::InvalidArgument,
+                format!("the tree is nested more than {MAX_DEPTH} deep"),
+                "check that no container holds itself",
+            ));
+        }
+        self.path.push(piece);
+        let result = self.node(object, recognise(object)?)?;
+        self.path.pop();
+        Ok(result)
+    }
+
+    fn node(&mut self, object: &Bound<'py, PyAny>, recognised: Recognised) -> Result<Structure> {
+        match recognised {
+            Recognised::Container(container) => self.container(object, container),
+            Recognised::Leaf | Recognised::Bytes => value(object),
+            Recognised::Unknown if !speaks(object)? => value(object),
+            recognised if is_scalar(recognised) => scalar(object, recognised),
+            recognised => {
+                if let Some((_, number)) = self.known.get(&(object.as_ptr() as usize)) {
+                    return Ok(Structure::Tensor(*number));
+                }
+                let number = (self.visit)(object, recognised)?;
+                self.known.insert(object.as_ptr() as usize, (object.clone(), number));
+                Ok(Structure::Tensor(number))
+            }
+        }
+    }
+
+    fn container(&mut self, object: &Bound<'py, PyAny>, container: Container) -> Result<Structure> {
+        let ordered = container == Container::Dict
+            && object.get_type().is(&object.py().import("collections")?.getattr("OrderedDict")?);
+        match container {
+            Container::Dict if ordered || object.is_exact_instance_of::<PyDict>() => {
+                let items: Vec<_> = object.cast::<PyDict>().map_err(PyErr::from)?.iter().collect();
+                let mut pairs = Vec::with_capacity(items.len());
+                for (name, item) in items {
+                    let key = key(&name)?;
+                    pairs.push((key, self.child(Piece::Key(name), &item)?));
+                }
+                Ok(Structure::Dict(ordered, pairs))
+            }
+            Container::List if object.is_exact_instance_of::<PyList>() => {
+                Ok(Structure::List(self.items(object)?))
+            }
+            Container::Tuple if object.is_exact_instance_of::<PyTuple>() => {
+                Ok(Structure::Tuple(self.items(object)?))
+            }
+            _ => Err(stranger(object)),
+        }
+    }
+
+    fn items(&mut self, object: &Bound<'py, PyAny>) -> Result<Vec<Structure>> {
+        let items = object.try_iter()?.collect::<PyResult<Vec<_>>>()?;
+        items.iter().enumerate().map(|(index, item)| self.child(Piece::Index(index), item)).collect()
+    }
+}
+
+/// What can be no key of a dict in another process is none here.
+fn key(object: &Bound<'_, PyAny>) -> Result<Structure> {
+    if let Ok(items) = object.cast_exact::<PyTuple>() {
+        return Ok(Structure::Tuple(items.iter().map(|item| key(&item)).collect::<Result<_>>()?));
+    }
+    value(object)
+}
+
+fn value(object: &Bound<'_, PyAny>) -> Result<Structure> {
+    if object.is_none() {
+        return Ok(Structure::None);
+    }
+    if let Ok(value) = object.cast_exact::<PyBool>() {
+        return Ok(Structure::Boolean(value.is_true()));
+    }
+    if let Ok(value) = object.cast_exact::<PyInt>() {
+        let number = value.extract().map_err(|_| {
+            let fact = "a whole number of more than 128 bits cannot be sent";
+            fail(ErrorKind::InvalidArgument, fact, "send it as text")
+        })?;
+        return Ok(Structure::Integer(number));
+    }
+    if let Ok(value) = object.cast_exact::<PyFloat>() {
+        return Ok(Structure::Float(value.value().to_bits()));
+    }
+    if let Ok(value) = object.cast_exact::<PyComplex>() {
+        return Ok(Structure::Complex(value.real().to_bits(), value.imag().to_bits()));
+    }
+    if let Ok(value) = object.cast_exact::<PyString>() {
+        return Ok(Structure::Text(value.to_str()?.to_owned()));
+    }
+    if let Ok(value) = object.cast_exact::<PyBytes>() {
+        return Ok(Structure::Bytes(value.as_bytes().to_vec()));
+    }
+    Err(stranger(object))
+}
+
+fn stranger(object: &Bound<'_, PyAny>) -> crate::errors::Failure {
+    fail(
+        ErrorKind::InvalidArgument,
+        format!("an object of type {} cannot be made again in another process", type_name(object)),
+        "publish dicts, lists and tuples of tensors, numbers and text",
+    )
+}
+
+/// A NumPy scalar, which is a number and no tensor.
+fn scalar(object: &Bound<'_, PyAny>, recognised: Recognised) -> Result<Structure> {
+    let source = carry::read(object, recognised)?;
+    let Memory::Here(tensor) = source.memory else { return Err(stranger(object)) };
+    let tensor = carry::packed(object.py(), &tensor, tensor.dtype())?;
+    let size = tensor.dtype().size();
+    // SAFETY: one element, dense, which the tensor keeps.
+    let bytes = unsafe { std::slice::from_raw_parts(tensor.data(), size) };
+    Ok(Structure::Scalar(tensor.dtype(), bytes.to_vec()))
+}
+
+/// Puts a tree together around tensors, which `give` makes by their numbers.
+pub(super) fn unfold<'py>(
+    py: Python<'py>,
+    structure: &Structure,
+    give: &mut dyn FnMut(u32) -> Result<Bound<'py, PyAny>>,
+) -> Result<Bound<'py, PyAny>> {
+    Ok(match structure {
+        Structure::Tensor(number) => give(*number)?,
+        Structure::None => py.None().into_bound(py),
+        Structure::Boolean(value) => PyBool::new(py, *value).to_owned().into_any(),
+        Structure::Integer(value) => value.into_pyobject(py).map_err(PyErr::from)?.into_any(),
+        Structure::Float(bits) => PyFloat::new(py, f64::from_bits(*bits)).into_any(),
+        Structure::Complex(real, imaginary) => {
+            PyComplex::from_doubles(py, f64::from_bits(*real), f64::from_bits(*imaginary)).into_any()
+        }
+        Structure::Text(text) => PyString::new(py, text).into_any(),
+        Structure::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
+        Structure::Scalar(dtype, bytes) => made_scalar(py, *dtype, bytes)?,
+        Structure::List(items) => {
+            let items = items.iter().map(|item| unfold(py, item, give)).collect::<Result<Vec<_>>>()?;
+            PyList::new(py, items)?.into_any()
+        }
+        Structure::Tuple(items) => {
+            let items = items.iter().map(|item| unfold(py, item, give)).collect::<Result<Vec<_>>>()?;
+            PyTuple::new(py, items)?.into_any()
+        }
+        Structure::Dict(ordered, items) => {
+            let dict = if *ordered {
+                py.import("collections")?.getattr("OrderedDict")?.call0()?
+            } else {
+                PyDict::new(py).into_any()
+            };
+            for (key, item) in items {
+                dict.set_item(unfold(py, key, give)?, unfold(py, item, give)?)?;
+            }
+            dict
+        }
+    })
+}
+
+fn made_scalar<'py>(py: Python<'py>, dtype: DType, bytes: &[u8]) -> Result<Bound<'py, PyAny>> {
+    let block = HostBlock::new(bytes.len())?;
+    // SAFETY: the block has so many bytes, and is nobody else's.
+    unsafe { block.data().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    let (data, layout) = (block.data(), Layout::dense(dtype.size(), &[])?);
+    let owner = crate::owner::Owner::Block(block);
+    // SAFETY: one element, which the block holds.
+    let tensor = unsafe {
+        Tensor::new(data, dtype, layout, Device::CPU, ByteOrder::Native, Access::ReadWrite, owner)
+    }?;
+    let numpy = frameworks::target(&PyString::new(py, "numpy").into_any())?;
+    Ok(numpy.write(py, tensor)?.get_item(PyTuple::empty(py))?)
+}
