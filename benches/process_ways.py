@@ -1,0 +1,146 @@
+"""The ways to hand a tensor to another process: what the producer sends, and what comes of it."""
+
+import io
+import pickle
+from collections.abc import Callable
+from multiprocessing import shared_memory
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+import numpy as np
+
+import tensorferry as ferry
+
+
+def values(size: int) -> Any:
+    """Random numbers, the same for the same size in every process."""
+    block = np.random.default_rng(size).random(min(size, 64 << 20) // 4, "float32")
+    return np.resize(block, size // 4)
+
+
+class Way:
+    """One of them. A count of zero is one tensor, any other a dict of so many."""
+
+    def make(self, size: int, count: int) -> Any:
+        """The source, in memory that this way can share."""
+        raise NotImplementedError
+
+    def send(self, source: Any) -> tuple[Any, Any]:
+        """The message, and what the producer keeps until the consumer is done."""
+        raise NotImplementedError
+
+    def take(self, message: Any) -> Any:
+        """The tensors in the consumer."""
+        raise NotImplementedError
+
+    def array(self, taken: Any) -> Any:
+        """One of them as a NumPy array."""
+        return np.asarray(taken["0"] if isinstance(taken, dict) else taken)
+
+    def first(self, taken: Any) -> float:
+        """The first element."""
+        found = next(iter(taken.values())) if isinstance(taken, dict) else taken
+        return float(found[0])
+
+    def check(self, taken: Any, expected: Any, whole: bool) -> None:
+        """Compares the results, all of them or some places."""
+        for one in taken.values() if isinstance(taken, dict) else [taken]:
+            found = self.array(one)
+            step = 1 if whole else max(1, len(expected) // 7)
+            if found.shape != expected.shape or not np.array_equal(found[::step], expected[::step]):
+                raise AssertionError("other values")
+
+    def drop(self, taken: Any) -> None:
+        """Lets go of what the consumer has."""
+
+
+class Ours(Way):
+    framework = "numpy"
+
+    def make(self, size: int, count: int) -> Any:
+        self.framework = "torch" if count else "numpy"
+
+        def one() -> Any:
+            made = ferry.empty(size // 4, "float32", self.framework)
+            ferry.to(made, "numpy")[:] = values(size)
+            return made
+
+        return {str(number): one() for number in range(count)} if count else one()
+
+    def send(self, source: Any) -> tuple[Any, Any]:
+        ticket = ferry.publish(source, copy=False)
+        return bytes(ticket), ticket
+
+    def take(self, message: Any) -> Any:
+        return ferry.attach(message, self.framework, copy=False)
+
+
+class SharedMemory(Way):
+    def make(self, size: int, count: int) -> Any:
+        memory = shared_memory.SharedMemory(create=True, size=size)
+        np.ndarray(size // 4, "float32", memory.buf)[:] = values(size)
+        return memory
+
+    def send(self, source: Any) -> tuple[Any, Any]:
+        return (source.name, source.size // 4), None
+
+    def take(self, message: Any) -> Any:
+        memory = shared_memory.SharedMemory(name=message[0])
+        return memory, np.ndarray(message[1], "float32", memory.buf)
+
+    def first(self, taken: Any) -> float:
+        return float(taken[1][0])
+
+    def check(self, taken: Any, expected: Any, whole: bool) -> None:
+        super().check(taken[1], expected, whole)
+
+    def drop(self, taken: Any) -> None:
+        memory = taken[0]
+        del taken
+        try:
+            memory.close()
+        except BufferError:
+            pass
+
+
+class TorchQueue(Way):
+    device = "cpu"
+
+    def make(self, size: int, count: int) -> Any:
+        import torch.multiprocessing
+
+        if count:
+            # By descriptors there would be one for each, which is more than a process may have.
+            torch.multiprocessing.set_sharing_strategy("file_system")
+        one = lambda: torch.from_numpy(values(size)).share_memory_()  # noqa: E731
+        return {str(number): one() for number in range(count)} if count else one()
+
+    def send(self, source: Any) -> tuple[Any, Any]:
+        buffer = io.BytesIO()
+        ForkingPickler(buffer, pickle.HIGHEST_PROTOCOL).dump(source)
+        return buffer.getvalue(), source
+
+    def take(self, message: Any) -> Any:
+        import torch.multiprocessing  # noqa: F401
+
+        return pickle.loads(message)
+
+
+class Pickle(Way):
+    def make(self, size: int, count: int) -> Any:
+        one = lambda: values(size)  # noqa: E731
+        return {str(number): one() for number in range(count)} if count else one()
+
+    def send(self, source: Any) -> tuple[Any, Any]:
+        return pickle.dumps(source, pickle.HIGHEST_PROTOCOL), None
+
+    def take(self, message: Any) -> Any:
+        return pickle.loads(message)
+
+
+WAYS: dict[str, Callable[[], Way]] = {
+    "ours": Ours,
+    "shared_memory": SharedMemory,
+    "torch queue": TorchQueue,
+    "pickle": Pickle,
+}

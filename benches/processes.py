@@ -1,0 +1,132 @@
+"""Handing tensors to another process that is alive already, against the usual ways.
+
+A figure is the time that the producer takes to make the message plus the time that the consumer
+takes from having the message to having read the first element; the pipe between them is left out.
+The tensor is where each way can share it, and is handed over again and again, so that all is warm.
+Every result is checked at its ends and at places between, and once as a whole.
+"""
+
+import multiprocessing
+import statistics
+import time
+from dataclasses import asdict
+from multiprocessing.connection import Connection
+from typing import Any
+
+import process_ways
+from process_ways import Way, values
+from table import Section
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+
+def produce(connection: Connection, name: str, size: int, count: int) -> None:
+    """What the other process does: a message whenever it is asked for one."""
+    way: Way = process_ways.WAYS[name]()
+    source = way.make(size, count)
+    connection.send("ready")
+    while connection.recv():
+        start = time.perf_counter()
+        message, kept = way.send(source)
+        took = time.perf_counter() - start
+        connection.send((took, message))
+        connection.recv()
+        del kept
+
+
+class Other:
+    """A producer in another process, and this one as its consumer."""
+
+    def __init__(self, name: str, size: int, count: int) -> None:
+        self.way: Way = process_ways.WAYS[name]()
+        self.expected = values(size)
+        self.count = count
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        arguments = (theirs, name, size, count)
+        self.process = context.Process(target=produce, args=arguments, daemon=True)
+        self.process.start()
+        theirs.close()
+        if self.connection.recv() != "ready":
+            raise AssertionError("the producer is not ready")
+
+    def hand_over(self, whole: bool = False) -> tuple[float, float]:
+        """Seconds of the producer, and of the consumer."""
+        self.connection.send(True)
+        sending, message = self.connection.recv()
+        start = time.perf_counter()
+        taken = self.way.take(message)
+        first = self.way.first(taken)
+        taking = time.perf_counter() - start
+        if first != self.expected[0]:
+            raise AssertionError("another first element")
+        self.way.check(taken, self.expected, whole)
+        self.way.drop(taken)
+        self.connection.send(None)
+        return sending, taking
+
+    def end(self) -> None:
+        self.connection.send(False)
+        self.process.join()
+
+
+def measure(names: list[str], size: int, count: int, rounds: int) -> dict[str, tuple[float, ...]]:
+    """Medians of both parts and of their sum, for each way, in turns."""
+    others = {name: Other(name, size, count) for name in names}
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+    for other in others.values():
+        other.hand_over(whole=True)
+        other.hand_over()
+    for turn in range(rounds):
+        for name in names if turn % 2 == 0 else reversed(names):
+            found[name].append(others[name].hand_over())
+    for other in others.values():
+        other.end()
+    return {
+        name: (
+            statistics.median(sending for sending, _ in figures),
+            statistics.median(taking for _, taking in figures),
+            statistics.median(sum(both) for both in figures),
+        )
+        for name, figures in found.items()
+    }
+
+
+def row(job: str, found: dict[str, tuple[float, ...]], limit: float) -> dict[str, Any]:
+    sending, taking, ours = found.pop("ours")
+    best = min(found, key=lambda name: found[name][2])
+    return {
+        "job": job,
+        "publish us": sending * 1e6,
+        "attach us": taking * 1e6,
+        "ours us": ours * 1e6,
+        "limit us": limit * 1e6,
+        "x best": found[best][2] / ours,
+        "verdict": "pass" if ours <= limit else "MISS",
+        **{f"{name} us": figures[2] * 1e6 for name, figures in found.items()},
+    }
+
+
+def section(title: str, peers: list[str]) -> Section:
+    columns = {"job": "", "publish us": ",.0f", "attach us": ",.0f", "ours us": ",.0f"}
+    columns |= {"limit us": ",.0f", "verdict": "", "x best": ",.1f"}
+    return Section(title, columns | {f"{name} us": ",.0f" for name in peers})
+
+
+def run(quick: bool) -> dict[str, Any]:
+    peers = ["shared_memory", "torch queue", "pickle"]
+    result = section("To another process, host memory, float32", peers)
+    sizes = [(4 * KIB, "4 KiB"), (1 * MIB, "1 MiB"), (256 * MIB, "256 MiB"), (4 * GIB, "4 GiB")]
+    for size, title in sizes[: 2 if quick else 4]:
+        # A pickle of gigabytes is three copies of them.
+        names = ["ours", *(peer for peer in peers if size < GIB or peer != "pickle")]
+        found = measure(names, size, 0, 100 if size <= MIB else 15)
+        result.rows.append(row(f"one tensor of {title}", found, 100e-6))
+    found = measure(["ours", "torch queue", "pickle"], 64 * KIB, 1000, 9)
+    result.rows.append(row("a dict of 1,000 tensors of 64 KiB", found, 10e-3))
+    result.notes.append(
+        "`shared_memory`: a NumPy array over multiprocessing.shared_memory, already there; "
+        "`torch queue`: what torch.multiprocessing does with a tensor in shared memory, already "
+        "there; `pickle`: the NumPy array, pickled."
+    )
+    return asdict(result)
