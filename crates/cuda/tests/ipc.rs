@@ -156,10 +156,9 @@ fn own_memory_comes_back() {
     let before = open();
     let own = GpuArena::new(gpu(), 100).unwrap();
     write(own.data(), b"mine");
-    let Door::Descriptor(descriptor) = own.door() else { panic!("it has a handle of its own") };
-    let attach = |id: &Id, bytes, access| {
-        GpuArena::attach(gpu(), id, bytes, access, Entrance::Descriptor(descriptor.as_fd()))
-    };
+    let descriptor = own.door().descriptor().unwrap();
+    let attach =
+        |id: &Id, bytes, access| GpuArena::attach(gpu(), id, bytes, access, Entrance::Descriptor(descriptor));
     let bytes = own.bytes() as u64;
     assert!(Arc::ptr_eq(&attach(own.id(), bytes, Access::ReadWrite).unwrap(), &own));
     let frozen = attach(own.id(), bytes, Access::ReadOnly).unwrap();
@@ -174,7 +173,7 @@ fn own_memory_comes_back() {
     assert!(fact(attach(&[1; 16], 0, Access::ReadWrite)).contains("of 0 bytes"));
     assert!(fact(attach(&[1; 16], u64::MAX, Access::ReadWrite)).contains("18446744073709551615 bytes"));
     let far = Gpu::get(1).unwrap();
-    let entrance = Entrance::Descriptor(descriptor.as_fd());
+    let entrance = Entrance::Descriptor(descriptor);
     assert!(
         fact(GpuArena::attach(far, &[1; 16], bytes, Access::ReadWrite, entrance)).contains("not on cuda:1")
     );
@@ -260,7 +259,7 @@ fn faults() {
     assert!(error.kind() == ErrorKind::OutOfMemory && error.fact().contains("bytes on cuda:0"), "{error}");
     let own = GpuArena::new(gpu(), 100).unwrap();
     let with_own = (open(), counts());
-    let Door::Descriptor(descriptor) = own.door() else { panic!("it has a handle of its own") };
+    let descriptor = own.door().descriptor().unwrap();
     for name in [
         c"cuMemImportFromShareableHandle",
         c"cuMemGetAllocationPropertiesFromHandle",
@@ -269,7 +268,7 @@ fn faults() {
         c"cuMemSetAccess",
     ] {
         fail(name, 0, 801);
-        let entrance = Entrance::Descriptor(descriptor.as_fd());
+        let entrance = Entrance::Descriptor(descriptor);
         let result = GpuArena::attach(gpu(), own.id(), own.bytes() as u64, Access::ReadOnly, entrance);
         let error = result.unwrap_err();
         assert!(name != c"cuMemSetAccess" || error.fact().contains("cannot map GPU memory as read-only"));

@@ -2,9 +2,11 @@
 //!
 //! A producer lays tensors into shared memory ([`Piece`]), publishes them ([`publish`]) and passes the [`Ticket`] on in
 //! whatever way. A consumer attaches it ([`attach`]) and has the same memory, held for it by an open connection. This crate
-//! knows host memory and Linux alone. It is read from the bottom up:
+//! knows Linux alone. Memory of GPUs is that of `tensorferry_cuda::ipc`; no driver is loaded where none is involved. It is
+//! read from the bottom up:
 //!
 //! - [`arena`]: shared memory that stays where it is and as long as it is; [`pieces`]: parts of it, one for each tensor;
+//! - [`memory`]: either, the host's or a GPU's;
 //! - [`registry`]: which addresses are shared memory, and what happens at a fork;
 //! - [`wire`]: what goes over the socket, checked; socket: how descriptors travel;
 //! - [`ticket`]: a claim, as bytes and as text;
@@ -15,6 +17,7 @@ pub mod arena;
 pub mod client;
 mod fault;
 mod folder;
+pub mod memory;
 pub mod pieces;
 pub mod registry;
 pub mod server;
@@ -24,10 +27,11 @@ pub mod ticket;
 pub mod wire;
 
 pub use arena::Arena;
-pub use client::{Attached, AttachedTensor, attach};
+pub use client::{Attached, AttachedTensor, Ready, attach};
+pub use memory::Memory;
 pub use pieces::{Piece, trim};
 pub use registry::{Lease, find};
-pub use server::{Options, Outgoing, Publication, publish};
+pub use server::{Options, Outgoing, Publication, publish, publish_after};
 pub use ticket::Ticket;
 
 /// What this crate holds in this process.
@@ -41,13 +45,16 @@ pub struct Counts {
     pub held: usize,
     /// Mappings of shared memory.
     pub arenas: usize,
-    /// Open descriptors, but for those that are on their way to a consumer.
+    /// Open descriptors, but for those that are on their way to a consumer, and those of GPU memory.
     pub descriptors: usize,
+    /// Memory of GPUs, and events.
+    pub gpu: tensorferry_cuda::ipc::Counts,
 }
 
 /// Counts what this crate holds in this process.
 pub fn counts() -> Counts {
     let (publications, given, descriptors) = server::lock().counts();
     let (held, arenas) = (Lease::count(), registry::count());
-    Counts { publications, given, held, arenas, descriptors: descriptors + held + arenas }
+    let (descriptors, gpu) = (descriptors + held + arenas, tensorferry_cuda::ipc::counts());
+    Counts { publications, given, held, arenas, descriptors, gpu }
 }

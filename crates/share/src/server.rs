@@ -16,13 +16,13 @@
 //! leaves socket and folder alone, and begins anew, with a folder of its own, when it publishes something.
 
 use crate::answer::{Connection, Given, Outcome};
-use crate::arena::Arena;
 use crate::fault::{failed, last, wrong};
 use crate::folder::Folder;
+use crate::memory::Memory;
 use crate::registry::{self, Lease};
 use crate::system;
 use crate::ticket::Ticket;
-use crate::wire::{HandOver, Placed, Reason, Reply, Request};
+use crate::wire::{HandOver, OneGpu, OneMemory, Place, Placed, Reason, Reply, Request, Way};
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixListener;
@@ -33,6 +33,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 use tensorferry_core::{Access, DType, Layout, Result};
+use tensorferry_cuda::ipc::{Door, ReadyEvent};
+use tensorferry_cuda::{Gpu, Side};
 
 /// The most connections at a time, leases included. Whoever comes then waits until one is over.
 const MOST_CONNECTIONS: usize = 16 << 10;
@@ -50,11 +52,11 @@ pub(crate) fn lock() -> Guard {
     SERVER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A tensor to be published: where in an arena it lies, and what it is.
+/// A tensor to be published: where in shared memory it lies, and what it is.
 #[derive(Clone, Debug)]
 pub struct Outgoing {
     /// The memory, made here or attached from somebody else.
-    pub memory: Arc<Arena>,
+    pub memory: Memory,
     /// Where in the memory the element with index zero in every dimension begins.
     pub offset: usize,
     /// The element type.
@@ -117,12 +119,23 @@ impl Drop for Publication {
 pub(crate) struct Published {
     secret: [u8; 16],
     pub(crate) message: Vec<u8>,
-    pub(crate) arenas: Vec<Arc<Arena>>,
+    /// One for each in the message, in its order.
+    pub(crate) memories: Vec<Memory>,
     pub(crate) access: Access,
+    /// Further owners of the same memories.
+    _owners: Vec<Memory>,
+    _events: Vec<Arc<ReadyEvent>>,
     _leases: Vec<Arc<Lease>>,
     once: bool,
     expires: Option<Instant>,
     pub(crate) given: Arc<AtomicUsize>,
+}
+
+impl Published {
+    /// Whether memory of GPUs is among it.
+    pub(crate) fn has_gpus(&self) -> bool {
+        self.memories.iter().any(|memory| matches!(memory, Memory::Gpu(_)))
+    }
 }
 
 enum Entry {
@@ -150,13 +163,42 @@ pub(crate) struct Server {
     paused: Option<Instant>,
 }
 
-/// Publishes tensors, with a structure of at most 16 MiB that says how they belong together.
+/// Publishes tensors, with a structure of at most 16 MiB that says how they belong together. Those on GPUs are ready for
+/// consumers when all that this process has queued there until now is done; who knows which streams those are calls
+/// [`publish_after`].
 ///
 /// # Errors
-/// When a tensor does not lie in its memory, memory that was attached as read-only is to be written by others, there is
-/// more than a message may hold, or the system refuses the socket.
+/// When a tensor does not lie in its memory, memory that was attached as read-only is to be written by others, memory of a
+/// GPU cannot be made read-only as asked ([`Memory::can_be_read_only`]), there is more than a message may hold, or the
+/// system or the driver refuses.
 pub fn publish(tensors: &[Outgoing], structure: &[u8], options: &Options) -> Result<Publication> {
-    let mut arenas: Vec<Arc<Arena>> = Vec::new();
+    let mut ready: Vec<(&'static Gpu, Side)> = Vec::new();
+    for tensor in tensors {
+        if let Memory::Gpu(arena) = &tensor.memory
+            && !ready.iter().any(|(gpu, _)| std::ptr::eq(*gpu, arena.gpu()))
+        {
+            ready.push((arena.gpu(), Side::Everything));
+        }
+    }
+    // SAFETY: no stream is named.
+    unsafe { publish_after(tensors, structure, options, &ready) }
+}
+
+/// The same, where consumers wait for these sides of these GPUs: for all that is queued there until now, and for nothing
+/// else.
+///
+/// # Errors
+/// As [`publish`], and when a stream is being captured.
+///
+/// # Safety
+/// The streams are alive, and of their GPU or default ones.
+pub unsafe fn publish_after(
+    tensors: &[Outgoing],
+    structure: &[u8],
+    options: &Options,
+    ready: &[(&'static Gpu, Side)],
+) -> Result<Publication> {
+    let (mut memories, mut owners): (Vec<Memory>, Vec<Memory>) = (Vec::new(), Vec::new());
     let mut indices = BTreeMap::new();
     let mut placed = Vec::with_capacity(tensors.len());
     for tensor in tensors {
@@ -166,15 +208,30 @@ pub fn publish(tensors: &[Outgoing], structure: &[u8], options: &Options) -> Res
                 "publish it as read-only, or publish a copy",
             ));
         }
-        let memory = *indices.entry(Arc::as_ptr(&tensor.memory)).or_insert_with(|| {
-            arenas.push(tensor.memory.clone());
-            arenas.len() as u32 - 1
-        });
+        if options.access == Access::ReadOnly && !tensor.memory.can_be_read_only() {
+            return Err(wrong(
+                "memory of a GPU that has no handle of its own cannot be protected from others' writing",
+                "publish a copy, or publish it for writing",
+            ));
+        }
+        let memory = *indices.entry(tensor.memory.key()).or_insert(memories.len());
+        let list = if memory == memories.len() { &mut memories } else { &mut owners };
+        list.push(tensor.memory.clone());
         let (dtype, layout) = (tensor.dtype, tensor.layout.clone());
-        placed.push(Placed { memory, offset: tensor.offset as u64, dtype, layout });
+        placed.push(Placed { memory: memory as u32, offset: tensor.offset as u64, dtype, layout });
     }
-    let memories = arenas.iter().map(|arena| arena.bytes() as u64).collect();
-    let given = HandOver { access: options.access, memories, tensors: placed, structure: structure.to_vec() };
+    // Host memory needs no further owner: it was the same arena.
+    owners.retain(|memory| matches!(memory, Memory::Gpu(_)));
+    // SAFETY: the caller's contract.
+    let (gpus, events) = unsafe { gpus_of(&memories, ready)? };
+    let announced = memories.iter().map(|memory| announce(memory, &gpus)).collect::<Result<_>>()?;
+    let given = HandOver {
+        access: options.access,
+        gpus: gpus.into_iter().map(|(_, gpu)| gpu).collect(),
+        memories: announced,
+        tensors: placed,
+        structure: structure.to_vec(),
+    };
     let message = Reply::HandOver(given).write().map_err(|error| {
         wrong(
             error.fact().to_owned(),
@@ -184,13 +241,18 @@ pub fn publish(tensors: &[Outgoing], structure: &[u8], options: &Options) -> Res
     let (id, secret) = (system::random()?, system::random()?);
     let given = Arc::new(AtomicUsize::new(0));
     let expires = options.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-    let leases = arenas.iter().flat_map(|arena| registry::leases_of(arena)).collect();
+    let leases = memories.iter().flat_map(|memory| match memory {
+        Memory::Host(arena) => registry::leases_of(arena),
+        Memory::Gpu(arena) => registry::leases_of_gpu(arena),
+    });
     let published = Arc::new(Published {
         secret,
         message,
-        arenas,
+        _leases: leases.collect(),
+        memories,
         access: options.access,
-        _leases: leases,
+        _owners: owners,
+        _events: events,
         once: options.once,
         expires,
         given: given.clone(),
@@ -208,6 +270,48 @@ pub fn publish(tensors: &[Outgoing], structure: &[u8], options: &Options) -> Res
     server.expiry = server.expiry.into_iter().chain(expires).min();
     server.publications.insert(id, Entry::Live(published));
     Ok(Publication { ticket, given })
+}
+
+type Gpus = Vec<(&'static Gpu, OneGpu)>;
+
+/// The GPUs of these memories, and for each what is to be waited for.
+///
+/// # Safety
+/// As [`publish_after`].
+unsafe fn gpus_of(
+    memories: &[Memory],
+    ready: &[(&'static Gpu, Side)],
+) -> Result<(Gpus, Vec<Arc<ReadyEvent>>)> {
+    let (mut gpus, mut events): (Gpus, _) = (Vec::new(), Vec::new());
+    for memory in memories {
+        let Memory::Gpu(arena) = memory else { continue };
+        let gpu = arena.gpu();
+        if gpus.iter().any(|(other, _)| std::ptr::eq(*other, gpu)) {
+            continue;
+        }
+        let sides = ready.iter().filter(|(other, _)| std::ptr::eq(*other, gpu)).map(|(_, side)| *side);
+        let sides: Vec<Side> = sides.collect();
+        // SAFETY: the caller's contract.
+        let event = unsafe { ReadyEvent::after(gpu, &sides)? };
+        gpus.push((gpu, OneGpu { uuid: gpu.uuid()?.0, event: event.as_ref().map(|event| *event.handle()) }));
+        events.extend(event);
+    }
+    Ok((gpus, events))
+}
+
+/// What a consumer is told of a memory.
+fn announce(memory: &Memory, gpus: &[(&'static Gpu, OneGpu)]) -> Result<OneMemory> {
+    let bytes = memory.bytes() as u64;
+    let Memory::Gpu(arena) = memory else { return Ok(OneMemory::host(bytes)) };
+    arena.show();
+    let way = match arena.door() {
+        Door::Descriptor(_) => Way::Descriptor,
+        Door::Legacy(handle) => Way::Legacy(*handle),
+        Door::Pool(_, handle) => Way::Pool(*handle),
+    };
+    let gpu = gpus.iter().position(|(gpu, _)| std::ptr::eq(*gpu, arena.gpu()));
+    let gpu = gpu.ok_or_else(|| wrong("a memory is on no GPU", "report this"))? as u32;
+    Ok(OneMemory { bytes, place: Place::Gpu { gpu, id: *arena.id(), way } })
 }
 
 impl Server {
@@ -434,7 +538,13 @@ fn round() -> bool {
     }
     let over = lock().turn(&polls);
     // Without the lock: it may be a lot of memory.
-    drop(over);
+    let waits = over.0.iter().any(Connection::holds_gpus)
+        || over.1.iter().any(|entry| matches!(entry, Entry::Live(published) if published.has_gpus()));
+    if waits {
+        // Work on a GPU may have to be waited for, and that is no reason to let others wait. Where there is no thread
+        // for it, it is dropped here, with the closure.
+        let _ = thread::Builder::new().name("tensorferry-release".into()).spawn(move || drop(over));
+    }
     true
 }
 
