@@ -134,7 +134,7 @@ fn read_only_memory_cannot_be_written() {
         // On the stand-in the system stops it; a GPU fails, and its context with it.
         let answer = other.try_ask("write melted");
         if is_stand_in() {
-            assert_eq!((answer, other.signal()), (None, Some(libc::SIGSEGV)));
+            assert!(answer.is_none() && other.crashed());
         } else {
             let answer = answer.unwrap();
             println!("writing to read-only memory: {answer}");

@@ -13,6 +13,7 @@ mod driver;
 #[path = "../processes/fake.rs"]
 mod fake;
 mod hand_over;
+mod killing;
 mod lifetimes;
 mod refusals;
 mod roles;

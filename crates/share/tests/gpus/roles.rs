@@ -40,9 +40,14 @@ impl Other {
         Self { child, input, output }
     }
 
+    /// Says a line without waiting for an answer.
+    pub(crate) fn say(&mut self, line: &str) {
+        writeln!(self.input.as_ref().unwrap(), "{line}").unwrap();
+    }
+
     /// Says a line and waits for the answer; `None` where the process ended instead.
     pub(crate) fn try_ask(&mut self, line: &str) -> Option<String> {
-        writeln!(self.input.as_ref().unwrap(), "{line}").unwrap();
+        self.say(line);
         loop {
             let mut line = String::new();
             if self.output.read_line(&mut line).unwrap() == 0 {
@@ -72,9 +77,10 @@ impl Other {
         self.ask(&format!("attach {}", ticket.to_text()))
     }
 
-    /// The signal that ended it.
-    pub(crate) fn signal(mut self) -> Option<i32> {
-        self.child.wait().unwrap().signal()
+    /// Whether it ended by touching memory that it may not touch; under AddressSanitizer that is an exit with a report.
+    pub(crate) fn crashed(mut self) -> bool {
+        let status = self.child.wait().unwrap();
+        status.signal() == Some(libc::SIGSEGV) || status.code() == Some(1)
     }
 
     /// Kills it at once.
