@@ -10,8 +10,9 @@
 //! - [`registry`]: which addresses are shared memory, and what happens at a fork;
 //! - [`wire`]: what goes over the socket, checked; socket: how descriptors travel;
 //! - [`ticket`]: a claim, as bytes and as text;
-//! - [`server`] (with answer and folder): the producer's side; [`client`]: the consumer's.
+//! - [`server`] (with announce, answer and folder): the producer's side; [`client`]: the consumer's.
 
+mod announce;
 mod answer;
 pub mod arena;
 pub mod client;

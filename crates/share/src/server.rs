@@ -15,6 +15,7 @@
 //! The child has no such thread, and no business with the parent's: it closes what it inherited (before `fork` is back),
 //! leaves socket and folder alone, and begins anew, with a folder of its own, when it publishes something.
 
+use crate::announce::{announce, gpus_of};
 use crate::answer::{Connection, Given, Outcome};
 use crate::fault::{failed, last, wrong};
 use crate::folder::Folder;
@@ -22,7 +23,7 @@ use crate::memory::Memory;
 use crate::registry::{self, Lease};
 use crate::system;
 use crate::ticket::Ticket;
-use crate::wire::{HandOver, OneGpu, OneMemory, Place, Placed, Reason, Reply, Request, Way};
+use crate::wire::{HandOver, Placed, Reason, Reply, Request};
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixListener;
@@ -33,7 +34,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 use tensorferry_core::{Access, DType, Layout, Result};
-use tensorferry_cuda::ipc::{Door, ReadyEvent};
+use tensorferry_cuda::ipc::ReadyEvent;
 use tensorferry_cuda::{Gpu, Side};
 
 /// The most connections at a time, leases included. Whoever comes then waits until one is over.
@@ -270,48 +271,6 @@ pub unsafe fn publish_after(
     server.expiry = server.expiry.into_iter().chain(expires).min();
     server.publications.insert(id, Entry::Live(published));
     Ok(Publication { ticket, given })
-}
-
-type Gpus = Vec<(&'static Gpu, OneGpu)>;
-
-/// The GPUs of these memories, and for each what is to be waited for.
-///
-/// # Safety
-/// As [`publish_after`].
-unsafe fn gpus_of(
-    memories: &[Memory],
-    ready: &[(&'static Gpu, Side)],
-) -> Result<(Gpus, Vec<Arc<ReadyEvent>>)> {
-    let (mut gpus, mut events): (Gpus, _) = (Vec::new(), Vec::new());
-    for memory in memories {
-        let Memory::Gpu(arena) = memory else { continue };
-        let gpu = arena.gpu();
-        if gpus.iter().any(|(other, _)| std::ptr::eq(*other, gpu)) {
-            continue;
-        }
-        let sides = ready.iter().filter(|(other, _)| std::ptr::eq(*other, gpu)).map(|(_, side)| *side);
-        let sides: Vec<Side> = sides.collect();
-        // SAFETY: the caller's contract.
-        let event = unsafe { ReadyEvent::after(gpu, &sides)? };
-        gpus.push((gpu, OneGpu { uuid: gpu.uuid()?.0, event: event.as_ref().map(|event| *event.handle()) }));
-        events.extend(event);
-    }
-    Ok((gpus, events))
-}
-
-/// What a consumer is told of a memory.
-fn announce(memory: &Memory, gpus: &[(&'static Gpu, OneGpu)]) -> Result<OneMemory> {
-    let bytes = memory.bytes() as u64;
-    let Memory::Gpu(arena) = memory else { return Ok(OneMemory::host(bytes)) };
-    arena.show();
-    let way = match arena.door() {
-        Door::Descriptor(_) => Way::Descriptor,
-        Door::Legacy(handle) => Way::Legacy(*handle),
-        Door::Pool(_, handle) => Way::Pool(*handle),
-    };
-    let gpu = gpus.iter().position(|(gpu, _)| std::ptr::eq(*gpu, arena.gpu()));
-    let gpu = gpu.ok_or_else(|| wrong("a memory is on no GPU", "report this"))? as u32;
-    Ok(OneMemory { bytes, place: Place::Gpu { gpu, id: *arena.id(), way } })
 }
 
 impl Server {
