@@ -102,8 +102,8 @@ test-gpu: $(VENV)/.stamp-wheel ## Run the tests that need a CUDA GPU, with whate
 
 .PHONY: asan
 asan: HOST = $(shell rustc -vV | sed -n 's/^host: //p')
-asan: ## Run the Rust tests that need no Python under AddressSanitizer, leaks included
-	ASAN_OPTIONS=allocator_may_return_null=1 \
+asan: $(DRIVER)/libcuda.so.1 ## Run the Rust tests that need no Python under AddressSanitizer, leaks included
+	LD_LIBRARY_PATH=$(abspath $(DRIVER)) ASAN_OPTIONS=allocator_may_return_null=1 \
 	    RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=target/asan \
 	    cargo test $(CARGO_FLAGS) $(PURE_CRATES) --tests --target $(HOST)
 

@@ -10,9 +10,10 @@
 //!
 //! - cudarc, the field's crate: it panics where a library or a symbol is missing; its statuses are a Rust enum, which
 //!   a newer driver's status is no member of, and reading that is undefined; and its library is one for the process,
-//!   so that no test can put another in its place. Of its six hundred functions we call thirty.
+//!   so that no test can put another in its place. Of its six hundred functions we call sixty.
 //! - Linking to the driver: the wheel must import where there is none.
 
+use crate::ipc::abi::{Opaque, Properties, Rights};
 use crate::status::{self, Status};
 use libloading::Library;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -99,6 +100,7 @@ functions! {
         stream_query = c"cuStreamQuery"(StreamHandle);
         event_query = c"cuEventQuery"(EventHandle);
         stream_capture = c"cuStreamIsCapturing"(StreamHandle, *mut c_int);
+        settle_context = c"cuCtxSynchronize"();
     }
     required {
         init = c"cuInit"(flags: c_uint);
@@ -116,6 +118,7 @@ functions! {
         event_create = c"cuEventCreate"(event: *mut EventHandle, flags: c_uint);
         event_record = c"cuEventRecord"(event: EventHandle, stream: StreamHandle);
         event_synchronise = c"cuEventSynchronize"(event: EventHandle);
+        event_destroy = c"cuEventDestroy_v2"(event: EventHandle);
         memory_info = c"cuMemGetInfo_v2"(free: *mut usize, total: *mut usize);
         allocate = c"cuMemAlloc_v2"(address: *mut Address, bytes: usize);
         free = c"cuMemFree_v2"(address: Address);
@@ -146,15 +149,65 @@ functions! {
         // From CUDA 12.5 on.
         record_context = c"cuCtxRecordEvent"(context: ContextHandle, event: EventHandle);
         wait_context = c"cuCtxWaitEvent"(context: ContextHandle, event: EventHandle);
+        // For memory that goes to other processes.
+        uuid = c"cuDeviceGetUuid_v2"(uuid: *mut [u8; 16], device: DeviceNumber);
+        uuid_of_old = c"cuDeviceGetUuid"(uuid: *mut [u8; 16], device: DeviceNumber);
+        device_attribute = c"cuDeviceGetAttribute"(answer: *mut c_int, which: c_int, device: DeviceNumber);
+        address_range = c"cuMemGetAddressRange_v2"(base: *mut Address, bytes: *mut usize, address: Address);
+        legacy_export = c"cuIpcGetMemHandle"(handle: *mut Opaque, address: Address);
+        legacy_open = c"cuIpcOpenMemHandle_v2"(address: *mut Address, handle: Opaque, flags: c_uint);
+        legacy_close = c"cuIpcCloseMemHandle"(address: Address);
+        event_export = c"cuIpcGetEventHandle"(handle: *mut Opaque, event: EventHandle);
+        event_open = c"cuIpcOpenEventHandle"(event: *mut EventHandle, handle: Opaque);
+        granularity = c"cuMemGetAllocationGranularity"(bytes: *mut usize, wanted: *const Properties, which: c_int);
+        create = c"cuMemCreate"(handle: *mut u64, bytes: usize, wanted: *const Properties, flags: u64);
+        release = c"cuMemRelease"(handle: u64);
+        reserve = c"cuMemAddressReserve"(
+            address: *mut Address, bytes: usize, alignment: usize, wanted: Address, flags: u64
+        );
+        unreserve = c"cuMemAddressFree"(address: Address, bytes: usize);
+        map = c"cuMemMap"(address: Address, bytes: usize, offset: usize, handle: u64, flags: u64);
+        unmap = c"cuMemUnmap"(address: Address, bytes: usize);
+        set_access = c"cuMemSetAccess"(address: Address, bytes: usize, rights: *const Rights, count: usize);
+        retain = c"cuMemRetainAllocationHandle"(handle: *mut u64, address: *mut c_void);
+        properties = c"cuMemGetAllocationPropertiesFromHandle"(into: *mut Properties, handle: u64);
+        export = c"cuMemExportToShareableHandle"(into: *mut c_int, handle: u64, kind: c_int, flags: u64);
+        import = c"cuMemImportFromShareableHandle"(handle: *mut u64, descriptor: *mut c_void, kind: c_int);
+        pool_export = c"cuMemPoolExportToShareableHandle"(
+            into: *mut c_int, pool: *mut c_void, kind: c_int, flags: u64
+        );
+        pool_import = c"cuMemPoolImportFromShareableHandle"(
+            pool: *mut *mut c_void, descriptor: *mut c_void, kind: c_int, flags: u64
+        );
+        pool_export_pointer = c"cuMemPoolExportPointer"(into: *mut Opaque, address: Address);
+        pool_import_pointer = c"cuMemPoolImportPointer"(address: *mut Address, pool: *mut c_void, data: *mut Opaque);
+        pool_destroy = c"cuMemPoolDestroy"(pool: *mut c_void);
     }
 }
 
 /// Whether this process is a child of one that loaded the driver: CUDA does not live through a fork. Noted when it
 /// happens, because asking for the process's number is a system call, for every share.
 static FORKED: AtomicBool = AtomicBool::new(false);
+static LOADED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn note_fork() {
     FORKED.store(true, Ordering::Relaxed);
+}
+
+/// For who is called in the child of a fork, perhaps before this crate is, and lets go of what holds memory of a GPU: from
+/// here on the driver is left alone, if it was used before the fork.
+pub fn after_fork() {
+    if LOADED.load(Ordering::Relaxed) {
+        note_fork();
+    }
+}
+
+/// What comes of a call of a function that this driver may not have.
+pub(crate) fn needed(name: &str, called: Option<Result<()>>) -> Result<()> {
+    called.unwrap_or_else(|| {
+        Err(Error::new(ErrorKind::UnsupportedDevice, format!("the CUDA driver is too old: it has no {name}"))
+            .with_hint("update the NVIDIA driver"))
+    })
 }
 
 /// The driver, loaded and initialised.
@@ -197,6 +250,7 @@ impl Driver {
             missing(format!("the CUDA driver is too old: it has no {}", symbol.to_string_lossy()))
         })?;
         let driver = Self { table, _library: library };
+        LOADED.store(true, Ordering::Relaxed);
         // SAFETY: a function that only sets a flag, which a child may do.
         unsafe { libc::pthread_atfork(None, None, Some(note_fork)) };
         // SAFETY: the first call of any program.
@@ -241,6 +295,13 @@ impl Driver {
             Status::CAPTURE_IMPLICIT => Ok(false),
             Status(status) => self.check(c"cuStreamIsCapturing", status).map(|()| state != 0),
         }
+    }
+
+    /// Waits until all that this process has queued in the current context is done, or will never be. Not while a stream
+    /// is captured, where that cannot be known.
+    pub(crate) fn is_settled(&self) -> bool {
+        // SAFETY: takes nothing.
+        !Status(unsafe { (self.table.settle_context)() }).is_of_a_capture()
     }
 
     fn check(&self, symbol: &'static CStr, status: c_int) -> Result<()> {

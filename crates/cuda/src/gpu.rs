@@ -132,6 +132,12 @@ impl Gpu {
     }
 }
 
+impl std::fmt::Debug for Gpu {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "cuda:{}", self.index)
+    }
+}
+
 fn absent(index: i32) -> Error {
     let seen = match Gpu::count() {
         Ok(0) => "this process sees none".to_owned(),

@@ -13,6 +13,7 @@ mod desk;
 pub mod driver;
 mod ends;
 mod gpu;
+pub mod ipc;
 mod jobs;
 mod kept;
 mod kernels;

@@ -15,6 +15,11 @@ impl Status {
     pub(crate) const NOT_READY: Self = Self(600);
     pub(crate) const NOT_SUPPORTED: Self = Self(801);
     pub(crate) const CAPTURE_IMPLICIT: Self = Self(906);
+
+    /// Whether it says that a stream is being captured.
+    pub(crate) fn is_of_a_capture(self) -> bool {
+        (900..=908).contains(&self.0)
+    }
 }
 
 /// The error behind a status.

@@ -1,5 +1,6 @@
 //! One consumer, as the producer sees it: asking, being answered, holding.
 
+use crate::memory::Memory;
 use crate::server::Published;
 use crate::socket::{self, MOST_AT_ONCE};
 use crate::system;
@@ -40,7 +41,7 @@ enum Message {
 enum Stage {
     Asking { bytes: [u8; REQUEST], filled: usize, deadline: Instant },
     Answering { message: Message, sent: usize, handed: usize, deadline: Instant },
-    Holding(#[expect(dead_code, reason = "held for its drop")] Given),
+    Holding(Given),
     Done,
 }
 
@@ -99,6 +100,16 @@ impl Connection {
         }
     }
 
+    /// Whether some of that is memory of GPUs.
+    pub(crate) fn holds_gpus(&self) -> bool {
+        match &self.stage {
+            Stage::Answering { message: Message::HandOver { given, .. }, .. } | Stage::Holding(given) => {
+                given.0.has_gpus()
+            }
+            _ => false,
+        }
+    }
+
     /// Begins to answer.
     pub(crate) fn answer(&mut self, verdict: Result<Given, Reason>, now: Instant) {
         let refusal = |reason: Reason| {
@@ -142,16 +153,21 @@ impl Connection {
     }
 }
 
-/// The message with its descriptors; those for reading only are opened so, for this consumer.
+/// The message with its descriptors; those of host memory for reading only are opened so, for this consumer. Memory of a
+/// GPU is read-only by how the consumer maps it.
 fn hand_over(given: Given) -> Option<Message> {
-    let arenas = &given.0.arenas;
-    if given.0.access == Access::ReadWrite {
-        let descriptors = arenas.iter().map(|arena| arena.descriptor()).collect();
-        return Some(Message::HandOver { given, descriptors, _own: Vec::new() });
+    let (mut descriptors, mut own) = (Vec::new(), Vec::new());
+    for memory in &given.0.memories {
+        match memory {
+            Memory::Host(arena) if given.0.access == Access::ReadOnly => {
+                let opened = system::reopen(arena.descriptor(), Access::ReadOnly).ok()?;
+                descriptors.push(opened.as_raw_fd());
+                own.push(opened);
+            }
+            Memory::Host(arena) => descriptors.push(arena.descriptor()),
+            Memory::Gpu(arena) => descriptors.extend(arena.door().descriptor().map(|fd| fd.as_raw_fd())),
+        }
     }
-    let open = arenas.iter().map(|arena| system::reopen(arena.descriptor(), Access::ReadOnly));
-    let own = open.collect::<Result<Vec<_>, _>>().ok()?;
-    let descriptors = own.iter().map(AsRawFd::as_raw_fd).collect();
     Some(Message::HandOver { given, descriptors, _own: own })
 }
 

@@ -6,6 +6,8 @@
 //!   bounded and checked ([`crate::wire`]); every descriptor must be sealed memory of the size that was announced; what
 //!   was not announced is closed.
 //! - Memory is mapped once in a process, however many tickets lead to it.
+//! - Memory of a GPU is found by the GPU's UUID, and what is not ready yet is waited for by the streams that use it
+//!   ([`Ready`]).
 //! - Each tensor keeps its memory and the lease. When the last tensor of a ticket is gone, the connection is closed, which
 //!   tells the producer. If the producer goes first, the memory stays valid.
 //!
@@ -13,18 +15,24 @@
 
 use crate::arena::Arena;
 use crate::fault::{broken, failed, last, late, refused};
+use crate::memory::Memory;
 use crate::registry::{self, Lease};
 use crate::socket;
 use crate::system;
 use crate::ticket::{Ticket, producer_lives};
-use crate::wire::{HEAD, HandOver, Kind, MOST_MEMORIES, Reason, Reply, Request, read_head};
+use crate::wire::{
+    HEAD, HandOver, Kind, MOST_MEMORIES, OneMemory, Place, Reason, Reply, Request, Way, read_head,
+};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
+use tensorferry_core::device::Device;
 use tensorferry_core::{Access, DType, Error, Layout, Result};
+use tensorferry_cuda::ipc::{Awaited, Entrance, GpuArena, Uuid};
+use tensorferry_cuda::{Gpu, Side};
 
 /// Bytes that are read at a time, and so the most that is allocated for bytes that never come.
 const CHUNK: usize = 64 << 10;
@@ -35,7 +43,8 @@ pub struct AttachedTensor {
     data: *mut u8,
     dtype: DType,
     layout: Layout,
-    memory: Arc<Arena>,
+    // Before the lease, which ends when nothing is mapped any more.
+    memory: Memory,
     lease: Arc<Lease>,
 }
 
@@ -65,14 +74,55 @@ impl AttachedTensor {
         self.memory.access()
     }
 
+    /// Where it is, as this process counts GPUs.
+    pub fn device(&self) -> Device {
+        self.memory.device()
+    }
+
     /// The memory in which it lies.
-    pub fn memory(&self) -> &Arc<Arena> {
+    pub fn memory(&self) -> &Memory {
         &self.memory
     }
 
     /// What has the producer hold the memory. Keep it for as long as the memory is used.
     pub fn lease(&self) -> &Arc<Lease> {
         &self.lease
+    }
+}
+
+/// When what lies on a GPU is ready.
+#[derive(Debug)]
+pub struct Ready {
+    gpu: &'static Gpu,
+    event: Option<Awaited>,
+    // After the event: the producer destroys its own when the lease is over.
+    _lease: Arc<Lease>,
+}
+
+impl Ready {
+    /// The GPU.
+    pub fn gpu(&self) -> &'static Gpu {
+        self.gpu
+    }
+
+    /// Whether it is ready now, so that nothing has to wait.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn is_now(&self) -> Result<bool> {
+        self.event.as_ref().map_or(Ok(true), Awaited::is_over)
+    }
+
+    /// Lets what is queued on `after` from now on begin when it is ready.
+    ///
+    /// # Errors
+    /// When the device fails, or the stream is captured and it is not ready.
+    ///
+    /// # Safety
+    /// The stream is alive, and of this GPU or a default one.
+    pub unsafe fn order(&self, after: Side) -> Result<()> {
+        // SAFETY: the caller's contract.
+        self.event.as_ref().map_or(Ok(()), |event| unsafe { event.order(after) })
     }
 }
 
@@ -83,6 +133,8 @@ pub struct Attached {
     pub tensors: Vec<AttachedTensor>,
     /// How they belong together, as the producer wrote it. It comes from another process: check it.
     pub structure: Vec<u8>,
+    /// For each GPU on which some of the tensors are, when they are ready: no stream may use them without.
+    pub ready: Vec<Ready>,
 }
 
 /// The tensors of a ticket, in this process.
@@ -122,10 +174,10 @@ pub fn attach_unless(
         Reply::HandOver(given) => given,
         Reply::Refusal { reason, text } => return Err(refusal(ticket, reason, &text)),
     };
-    if descriptors.len() != given.memories.len() {
+    let expected = given.memories.iter().filter(|memory| memory.has_descriptor()).count();
+    if descriptors.len() != expected {
         return Err(broken(format!(
-            "the producer announced {} memories and sent {} descriptors",
-            given.memories.len(),
+            "the producer announced {expected} memories with descriptors and sent {} descriptors",
             descriptors.len()
         )));
     }
@@ -134,25 +186,58 @@ pub fn attach_unless(
 
 /// Maps what was sent.
 fn arrive(given: HandOver, descriptors: &[OwnedFd], connection: OwnedFd) -> Result<Attached> {
-    let lease = Lease::new(connection);
-    let mut arenas = Vec::with_capacity(descriptors.len());
-    for (descriptor, &length) in descriptors.iter().zip(&given.memories) {
-        let arena = Arena::attach(descriptor, length, given.access)?;
-        if !arena.is_own() {
-            registry::hold(&arena, &lease);
-        }
-        arenas.push(arena);
+    let gpus = given.gpus.iter().map(|gpu| Gpu::by_uuid(Uuid(gpu.uuid))).collect::<Result<Vec<_>>>()?;
+    let lease = Lease::new(connection, gpus.clone());
+    let mut descriptors = descriptors.iter();
+    let mut memories = Vec::with_capacity(given.memories.len());
+    for memory in &given.memories {
+        let descriptor = if memory.has_descriptor() { descriptors.next() } else { None };
+        memories.push(open(memory, descriptor, &gpus, given.access, &lease)?);
     }
     let place = |tensor: crate::wire::Placed| {
-        let memory = arenas.get(tensor.memory as usize).cloned();
+        let memory = memories.get(tensor.memory as usize).cloned();
         let memory = memory.ok_or_else(|| broken("a tensor lies in no memory"))?;
-        // Inside the memory, as the message's reader has checked against the length that the arena has at least.
+        // Inside the memory, as the message's reader has checked against the length that the memory has at least.
         let data = memory.data().wrapping_add(tensor.offset as usize);
         let (dtype, layout, lease) = (tensor.dtype, tensor.layout, lease.clone());
         Ok(AttachedTensor { data, dtype, layout, memory, lease })
     };
     let tensors = given.tensors.into_iter().map(place).collect::<Result<Vec<_>>>()?;
-    Ok(Attached { tensors, structure: given.structure })
+    let ready = gpus.into_iter().zip(&given.gpus).map(|(gpu, announced)| {
+        let event = announced.event.as_ref().map(|handle| Awaited::open(gpu, handle)).transpose()?;
+        Ok(Ready { gpu, event, _lease: lease.clone() })
+    });
+    let ready = ready.collect::<Result<Vec<_>>>()?;
+    Ok(Attached { tensors, structure: given.structure, ready })
+}
+
+/// One of the memories that were sent.
+fn open(
+    memory: &OneMemory,
+    descriptor: Option<&OwnedFd>,
+    gpus: &[&'static Gpu],
+    access: Access,
+    lease: &Arc<Lease>,
+) -> Result<Memory> {
+    let sent = || descriptor.ok_or_else(|| broken("a memory came without a descriptor"));
+    let Place::Gpu { gpu, id, way } = &memory.place else {
+        let arena = Arena::attach(sent()?, memory.bytes, access)?;
+        if !arena.is_own() {
+            registry::hold(&arena, lease);
+        }
+        return Ok(Memory::Host(arena));
+    };
+    let entrance = match way {
+        Way::Descriptor => Entrance::Descriptor(sent()?.as_fd()),
+        Way::Legacy(handle) => Entrance::Legacy(handle),
+        Way::Pool(handle) => Entrance::Pool(sent()?.as_fd(), handle),
+    };
+    let gpu = gpus.get(*gpu as usize).ok_or_else(|| broken("a memory is on no GPU"))?;
+    let arena = GpuArena::attach(gpu, id, memory.bytes, access, entrance)?;
+    if !arena.is_own() {
+        registry::hold_gpu(&arena, lease);
+    }
+    Ok(Memory::Gpu(arena))
 }
 
 /// How long a consumer waits.

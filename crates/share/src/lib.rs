@@ -2,19 +2,23 @@
 //!
 //! A producer lays tensors into shared memory ([`Piece`]), publishes them ([`publish`]) and passes the [`Ticket`] on in
 //! whatever way. A consumer attaches it ([`attach`]) and has the same memory, held for it by an open connection. This crate
-//! knows host memory and Linux alone. It is read from the bottom up:
+//! knows Linux alone. Memory of GPUs is that of `tensorferry_cuda::ipc`; no driver is loaded where none is involved. It is
+//! read from the bottom up:
 //!
 //! - [`arena`]: shared memory that stays where it is and as long as it is; [`pieces`]: parts of it, one for each tensor;
+//! - [`memory`]: either, the host's or a GPU's;
 //! - [`registry`]: which addresses are shared memory, and what happens at a fork;
 //! - [`wire`]: what goes over the socket, checked; socket: how descriptors travel;
 //! - [`structure`]: how tensors belong together; [`ticket`]: a claim, as bytes and as text;
-//! - [`server`] (with answer and folder): the producer's side; [`client`]: the consumer's.
+//! - [`server`] (with announce, answer and folder): the producer's side; [`client`]: the consumer's.
 
+mod announce;
 mod answer;
 pub mod arena;
 pub mod client;
 mod fault;
 mod folder;
+pub mod memory;
 pub mod pieces;
 pub mod registry;
 pub mod server;
@@ -25,10 +29,11 @@ pub mod ticket;
 pub mod wire;
 
 pub use arena::Arena;
-pub use client::{Attached, AttachedTensor, attach, attach_unless};
+pub use client::{Attached, AttachedTensor, Ready, attach, attach_unless};
+pub use memory::Memory;
 pub use pieces::{Piece, trim};
 pub use registry::{Lease, find};
-pub use server::{Options, Outgoing, Publication, publish};
+pub use server::{Options, Outgoing, Publication, publish, publish_after};
 pub use structure::Structure;
 pub use ticket::Ticket;
 
@@ -43,13 +48,16 @@ pub struct Counts {
     pub held: usize,
     /// Mappings of shared memory.
     pub arenas: usize,
-    /// Open descriptors, but for those that are on their way to a consumer.
+    /// Open descriptors, but for those that are on their way to a consumer, and those of GPU memory.
     pub descriptors: usize,
+    /// Memory of GPUs, and events.
+    pub gpu: tensorferry_cuda::ipc::Counts,
 }
 
 /// Counts what this crate holds in this process.
 pub fn counts() -> Counts {
     let (publications, given, descriptors) = server::lock().counts();
     let (held, arenas) = (Lease::count(), registry::count());
-    Counts { publications, given, held, arenas, descriptors: descriptors + held + arenas }
+    let (descriptors, gpu) = (descriptors + held + arenas, tensorferry_cuda::ipc::counts());
+    Counts { publications, given, held, arenas, descriptors, gpu }
 }

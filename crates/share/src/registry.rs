@@ -18,9 +18,15 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tensorferry_core::Access;
+use tensorferry_cuda::Gpu;
+use tensorferry_cuda::ipc::{GpuArena, Id};
 
-static REGISTRY: Mutex<Registry> =
-    Mutex::new(Registry { places: BTreeMap::new(), files: BTreeMap::new(), allocator: Allocator::new() });
+static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
+    places: BTreeMap::new(),
+    files: BTreeMap::new(),
+    of_gpus: BTreeMap::new(),
+    allocator: Allocator::new(),
+});
 static FORKS: AtomicUsize = AtomicUsize::new(0);
 static WATCHED: AtomicBool = AtomicBool::new(false);
 static HELD: Held = Held(UnsafeCell::new(None));
@@ -29,15 +35,19 @@ static LEASES: AtomicUsize = AtomicUsize::new(0);
 /// A connection to a producer, which holds memory for us until this is dropped.
 ///
 /// A child of `fork()` has it too: the producer then holds the memory until both have let go, or are gone.
+///
+/// Where it holds memory of GPUs, all that this process has queued there is waited for first: the producer may lay
+/// something else over that memory at once, also where this process still has its allocation mapped for another tensor.
 #[derive(Debug)]
 pub struct Lease {
-    _connection: OwnedFd,
+    gpus: Vec<&'static Gpu>,
+    connection: Option<OwnedFd>,
 }
 
 impl Lease {
-    pub(crate) fn new(connection: OwnedFd) -> Arc<Self> {
+    pub(crate) fn new(connection: OwnedFd, gpus: Vec<&'static Gpu>) -> Arc<Self> {
         LEASES.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Self { _connection: connection })
+        Arc::new(Self { gpus, connection: Some(connection) })
     }
 
     /// How many this process holds.
@@ -49,6 +59,10 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         LEASES.fetch_sub(1, Ordering::Relaxed);
+        if !self.gpus.iter().all(|gpu| gpu.settle()) {
+            // Somebody may still use the memory: it stays held until this process ends.
+            std::mem::forget(self.connection.take());
+        }
     }
 }
 
@@ -64,6 +78,8 @@ pub(crate) struct Registry {
     places: BTreeMap<usize, Place>,
     /// The first address, by file and whether it may be written.
     files: BTreeMap<((u64, u64), bool), usize>,
+    /// What holds memory of GPUs for us, where it is another process's.
+    of_gpus: BTreeMap<Id, Vec<Weak<Lease>>>,
     pub(crate) allocator: Allocator,
 }
 
@@ -144,6 +160,23 @@ pub(crate) fn leases_of(arena: &Arena) -> Vec<Arc<Lease>> {
     place.map(|place| place.leases.iter().filter_map(Weak::upgrade).collect()).unwrap_or_default()
 }
 
+/// The same for memory of a GPU.
+pub(crate) fn hold_gpu(arena: &GpuArena, lease: &Arc<Lease>) {
+    let mut registry = lock();
+    registry.of_gpus.retain(|_, leases| {
+        leases.retain(|held| held.strong_count() > 0);
+        !leases.is_empty()
+    });
+    registry.of_gpus.entry(*arena.id()).or_default().push(Arc::downgrade(lease));
+}
+
+/// The same for memory of a GPU.
+pub(crate) fn leases_of_gpu(arena: &GpuArena) -> Vec<Arc<Lease>> {
+    let registry = lock();
+    let leases = registry.of_gpus.get(arena.id());
+    leases.map(|leases| leases.iter().filter_map(Weak::upgrade).collect()).unwrap_or_default()
+}
+
 /// How many arenas are mapped.
 pub(crate) fn count() -> usize {
     lock().places.len()
@@ -182,6 +215,8 @@ extern "C" fn after_in_parent() {
 }
 
 extern "C" fn after_in_child() {
+    // What is let go below may be memory of a GPU.
+    tensorferry_cuda::driver::after_fork();
     FORKS.fetch_add(1, Ordering::Relaxed);
     // SAFETY: as above; the only thread here is the copy of the one that took them.
     let Some((mut server, mut registry)) = (unsafe { (*HELD.0.get()).take() }) else { return };

@@ -15,10 +15,11 @@
 //! The child has no such thread, and no business with the parent's: it closes what it inherited (before `fork` is back),
 //! leaves socket and folder alone, and begins anew, with a folder of its own, when it publishes something.
 
+use crate::announce::{announce, gpus_of};
 use crate::answer::{Connection, Given, Outcome};
-use crate::arena::Arena;
 use crate::fault::{failed, last, wrong};
 use crate::folder::Folder;
+use crate::memory::Memory;
 use crate::registry::{self, Lease};
 use crate::system;
 use crate::ticket::Ticket;
@@ -33,6 +34,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 use tensorferry_core::{Access, DType, Layout, Result};
+use tensorferry_cuda::ipc::ReadyEvent;
+use tensorferry_cuda::{Gpu, Side};
 
 /// The most connections at a time, leases included. Whoever comes then waits until one is over.
 const MOST_CONNECTIONS: usize = 16 << 10;
@@ -50,11 +53,11 @@ pub(crate) fn lock() -> Guard {
     SERVER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A tensor to be published: where in an arena it lies, and what it is.
+/// A tensor to be published: where in shared memory it lies, and what it is.
 #[derive(Clone, Debug)]
 pub struct Outgoing {
     /// The memory, made here or attached from somebody else.
-    pub memory: Arc<Arena>,
+    pub memory: Memory,
     /// Where in the memory the element with index zero in every dimension begins.
     pub offset: usize,
     /// The element type.
@@ -130,8 +133,12 @@ impl Drop for Publication {
 pub(crate) struct Published {
     secret: [u8; 16],
     pub(crate) message: Vec<u8>,
-    pub(crate) arenas: Vec<Arc<Arena>>,
+    /// One for each in the message, in its order.
+    pub(crate) memories: Vec<Memory>,
     pub(crate) access: Access,
+    /// Further owners of the same memories.
+    _owners: Vec<Memory>,
+    _events: Vec<Arc<ReadyEvent>>,
     _leases: Vec<Arc<Lease>>,
     once: bool,
     expires: Option<Instant>,
@@ -146,6 +153,13 @@ impl Published {
     /// Whether nobody is left who could let go of it later.
     fn is_over(&self) -> bool {
         self.left.load(Ordering::Relaxed) && (self.once || self.promised.load(Ordering::Relaxed) == 0)
+    }
+}
+
+impl Published {
+    /// Whether memory of GPUs is among it.
+    pub(crate) fn has_gpus(&self) -> bool {
+        self.memories.iter().any(|memory| matches!(memory, Memory::Gpu(_)))
     }
 }
 
@@ -174,13 +188,42 @@ pub(crate) struct Server {
     paused: Option<Instant>,
 }
 
-/// Publishes tensors, with a structure of at most 16 MiB that says how they belong together.
+/// Publishes tensors, with a structure of at most 16 MiB that says how they belong together. Those on GPUs are ready for
+/// consumers when all that this process has queued there until now is done; who knows which streams those are calls
+/// [`publish_after`].
 ///
 /// # Errors
-/// When a tensor does not lie in its memory, memory that was attached as read-only is to be written by others, there is
-/// more than a message may hold, or the system refuses the socket.
+/// When a tensor does not lie in its memory, memory that was attached as read-only is to be written by others, memory of a
+/// GPU cannot be made read-only as asked ([`Memory::can_be_read_only`]), there is more than a message may hold, or the
+/// system or the driver refuses.
 pub fn publish(tensors: &[Outgoing], structure: &[u8], options: &Options) -> Result<Publication> {
-    let mut arenas: Vec<Arc<Arena>> = Vec::new();
+    let mut ready: Vec<(&'static Gpu, Side)> = Vec::new();
+    for tensor in tensors {
+        if let Memory::Gpu(arena) = &tensor.memory
+            && !ready.iter().any(|(gpu, _)| std::ptr::eq(*gpu, arena.gpu()))
+        {
+            ready.push((arena.gpu(), Side::Everything));
+        }
+    }
+    // SAFETY: no stream is named.
+    unsafe { publish_after(tensors, structure, options, &ready) }
+}
+
+/// The same, where consumers wait for these sides of these GPUs: for all that is queued there until now, and for nothing
+/// else.
+///
+/// # Errors
+/// As [`publish`], and when a stream is being captured.
+///
+/// # Safety
+/// The streams are alive, and of their GPU or default ones.
+pub unsafe fn publish_after(
+    tensors: &[Outgoing],
+    structure: &[u8],
+    options: &Options,
+    ready: &[(&'static Gpu, Side)],
+) -> Result<Publication> {
+    let (mut memories, mut owners): (Vec<Memory>, Vec<Memory>) = (Vec::new(), Vec::new());
     let mut indices = BTreeMap::new();
     let mut placed = Vec::with_capacity(tensors.len());
     for tensor in tensors {
@@ -190,15 +233,30 @@ pub fn publish(tensors: &[Outgoing], structure: &[u8], options: &Options) -> Res
                 "publish it as read-only, or publish a copy",
             ));
         }
-        let memory = *indices.entry(Arc::as_ptr(&tensor.memory)).or_insert_with(|| {
-            arenas.push(tensor.memory.clone());
-            arenas.len() as u32 - 1
-        });
+        if options.access == Access::ReadOnly && !tensor.memory.can_be_read_only() {
+            return Err(wrong(
+                "memory of a GPU that has no handle of its own cannot be protected from others' writing",
+                "publish a copy, or publish it for writing",
+            ));
+        }
+        let memory = *indices.entry(tensor.memory.key()).or_insert(memories.len());
+        let list = if memory == memories.len() { &mut memories } else { &mut owners };
+        list.push(tensor.memory.clone());
         let (dtype, layout) = (tensor.dtype, tensor.layout.clone());
-        placed.push(Placed { memory, offset: tensor.offset as u64, dtype, layout });
+        placed.push(Placed { memory: memory as u32, offset: tensor.offset as u64, dtype, layout });
     }
-    let memories = arenas.iter().map(|arena| arena.bytes() as u64).collect();
-    let given = HandOver { access: options.access, memories, tensors: placed, structure: structure.to_vec() };
+    // Host memory needs no further owner: it was the same arena.
+    owners.retain(|memory| matches!(memory, Memory::Gpu(_)));
+    // SAFETY: the caller's contract.
+    let (gpus, events) = unsafe { gpus_of(&memories, ready)? };
+    let announced = memories.iter().map(|memory| announce(memory, &gpus)).collect::<Result<_>>()?;
+    let given = HandOver {
+        access: options.access,
+        gpus: gpus.into_iter().map(|(_, gpu)| gpu).collect(),
+        memories: announced,
+        tensors: placed,
+        structure: structure.to_vec(),
+    };
     let message = Reply::HandOver(given).write().map_err(|error| {
         wrong(
             error.fact().to_owned(),
@@ -208,13 +266,18 @@ pub fn publish(tensors: &[Outgoing], structure: &[u8], options: &Options) -> Res
     let (id, secret) = (system::random()?, system::random()?);
     let given = Arc::new(AtomicUsize::new(0));
     let expires = options.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-    let leases = arenas.iter().flat_map(|arena| registry::leases_of(arena)).collect();
+    let leases = memories.iter().flat_map(|memory| match memory {
+        Memory::Host(arena) => registry::leases_of(arena),
+        Memory::Gpu(arena) => registry::leases_of_gpu(arena),
+    });
     let published = Arc::new(Published {
         secret,
         message,
-        arenas,
+        _leases: leases.collect(),
+        memories,
         access: options.access,
-        _leases: leases,
+        _owners: owners,
+        _events: events,
         once: options.once,
         expires,
         given: given.clone(),
@@ -469,7 +532,13 @@ fn round() -> bool {
     }
     let over = lock().turn(&polls);
     // Without the lock: it may be a lot of memory.
-    drop(over);
+    let waits = over.0.iter().any(Connection::holds_gpus)
+        || over.1.iter().any(|entry| matches!(entry, Entry::Live(published) if published.has_gpus()));
+    if waits {
+        // Work on a GPU may have to be waited for, and that is no reason to let others wait. Where there is no thread
+        // for it, it is dropped here, with the closure.
+        let _ = thread::Builder::new().name("tensorferry-release".into()).spawn(move || drop(over));
+    }
     true
 }
 

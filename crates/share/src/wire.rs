@@ -5,10 +5,13 @@
 //!
 //! - A request: id (16 bytes), secret (16 bytes).
 //! - A refusal: status 1 (u8), reason (u8), length of the text (u16), text.
-//! - A hand-over: status 0 (u8), access (u8, 0 read-only, 1 read-write), number of memories (u32), the length of each
-//!   (u64); number of tensors (u32), for each its memory (u32), the offset of its first element (u64), DLPack's type code
+//! - A hand-over: status 0 (u8), access (u8, 0 read-only, 1 read-write); number of GPUs (u32), for each its UUID (16
+//!   bytes), whether there is work to wait for (u8), and if so the handle of an event (64 bytes); number of memories (u32),
+//!   for each its kind (u8: 0 the host's, 1 a GPU's with a handle of its own, 2 legacy, 3 of a pool) and length (u64), and
+//!   if it is a GPU's the index of the GPU (u32), the name of the allocation (16 bytes), and for kinds 2 and 3 a handle (64
+//!   bytes); number of tensors (u32), for each its memory (u32), the offset of its first element (u64), DLPack's type code
 //!   and bits (u8, u8), rank (u16), shape and strides in bytes (i64 each); length of the structure (u32), structure. The
-//!   descriptors of the memories come with the bytes, in their order.
+//!   descriptors of the memories, of all kinds but legacy, come with the bytes, in their order.
 //!
 //! The other side is not trusted. Every number is bounded, and compared with the bytes that are really there, before
 //! anything is allocated for it; every element of every tensor must lie in its memory. What the structure means is for the
@@ -21,11 +24,13 @@ use tensorferry_core::{Access, DType, Layout, Result};
 /// What every message begins with.
 const MAGIC: [u8; 4] = *b"TFSH";
 /// The version of the format.
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 /// Bytes of a head.
 pub const HEAD: usize = 12;
 /// Bytes of a request, its head included.
 pub const REQUEST: usize = HEAD + 32;
+/// The most GPUs in a reply.
+pub const MOST_GPUS: usize = 64;
 /// The most memories in a reply.
 pub const MOST_MEMORIES: usize = 4096;
 /// The most tensors in a reply.
@@ -85,6 +90,108 @@ impl Reason {
     }
 }
 
+/// A GPU of a reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OneGpu {
+    /// Which one, in every process.
+    pub uuid: [u8; 16],
+    /// The event to wait for, where not all is ready.
+    pub event: Option<[u8; 64]>,
+}
+
+/// How a consumer comes to a GPU's memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// By a descriptor.
+    Descriptor,
+    /// By this handle.
+    Legacy([u8; 64]),
+    /// By the descriptor of a pool, and this handle.
+    Pool([u8; 64]),
+}
+
+/// Where a memory is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// On the host; a descriptor comes with it.
+    Host,
+    /// On a GPU.
+    Gpu {
+        /// The index of the GPU in the reply.
+        gpu: u32,
+        /// The name of the allocation.
+        id: [u8; 16],
+        /// How to come to it.
+        way: Way,
+    },
+}
+
+/// A memory of a reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OneMemory {
+    /// Its length.
+    pub bytes: u64,
+    /// Where it is.
+    pub place: Place,
+}
+
+impl OneMemory {
+    /// Memory of the host.
+    pub fn host(bytes: u64) -> Self {
+        Self { bytes, place: Place::Host }
+    }
+
+    /// Whether a descriptor comes with it.
+    pub fn has_descriptor(&self) -> bool {
+        !matches!(self.place, Place::Gpu { way: Way::Legacy(_), .. })
+    }
+
+    fn write(&self, body: &mut Vec<u8>) {
+        let kind = match &self.place {
+            Place::Host => 0,
+            Place::Gpu { way: Way::Descriptor, .. } => 1,
+            Place::Gpu { way: Way::Legacy(_), .. } => 2,
+            Place::Gpu { way: Way::Pool(_), .. } => 3,
+        };
+        body.push(kind);
+        body.extend(self.bytes.to_le_bytes());
+        if let Place::Gpu { gpu, id, way } = &self.place {
+            body.extend(gpu.to_le_bytes());
+            body.extend(id);
+            if let Way::Legacy(handle) | Way::Pool(handle) = way {
+                body.extend(handle);
+            }
+        }
+    }
+
+    fn read(reader: &mut Reader<'_>, access: Access) -> Result<Self> {
+        let (kind, bytes) = (reader.u8()?, reader.u64()?);
+        if kind == 0 {
+            return Ok(Self::host(bytes));
+        }
+        let (gpu, id) = (reader.u32()?, reader.array()?);
+        let way = match kind {
+            1 => Way::Descriptor,
+            2 => Way::Legacy(reader.array()?),
+            3 => Way::Pool(reader.array()?),
+            other => return Err(broken(format!("a memory has the unknown kind {other}"))),
+        };
+        if access == Access::ReadOnly && way != Way::Descriptor {
+            return Err(broken("the producer sent as read-only what cannot be protected"));
+        }
+        Ok(Self { bytes, place: Place::Gpu { gpu, id, way } })
+    }
+
+    fn check(&self, gpus: usize) -> Result<()> {
+        match self.place {
+            Place::Gpu { gpu, .. } if gpu as usize >= gpus => {
+                Err(broken(format!("a memory is on GPU {gpu} of {gpus}")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// A tensor of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placed {
@@ -103,8 +210,10 @@ pub struct Placed {
 pub struct HandOver {
     /// What may be done to the memories.
     pub access: Access,
-    /// The length of each memory.
-    pub memories: Vec<u64>,
+    /// The GPUs on which some of the memories are.
+    pub gpus: Vec<OneGpu>,
+    /// The memories.
+    pub memories: Vec<OneMemory>,
     /// The tensors in them.
     pub tensors: Vec<Placed>,
     /// How the tensors belong together, in the caller's words.
@@ -231,12 +340,22 @@ impl Reply {
 
 impl HandOver {
     fn write(&self, body: &mut Vec<u8>) -> Result<()> {
+        bound("GPUs", self.gpus.len(), MOST_GPUS)?;
         bound("memories", self.memories.len(), MOST_MEMORIES)?;
         bound("tensors", self.tensors.len(), MOST_TENSORS)?;
         bound("bytes of structure", self.structure.len(), MOST_STRUCTURE)?;
         body.extend([0, u8::from(self.access == Access::ReadWrite)]);
+        body.extend((self.gpus.len() as u32).to_le_bytes());
+        for gpu in &self.gpus {
+            body.extend(gpu.uuid);
+            body.push(u8::from(gpu.event.is_some()));
+            gpu.event.iter().for_each(|event| body.extend(event));
+        }
         body.extend((self.memories.len() as u32).to_le_bytes());
-        self.memories.iter().for_each(|length| body.extend(length.to_le_bytes()));
+        for memory in &self.memories {
+            memory.check(self.gpus.len())?;
+            memory.write(body);
+        }
         body.extend((self.tensors.len() as u32).to_le_bytes());
         for tensor in &self.tensors {
             tensor.check(&self.memories)?;
@@ -259,8 +378,28 @@ impl HandOver {
             1 => Access::ReadWrite,
             other => return Err(broken(format!("a reply has the unknown access {other}"))),
         };
-        let count = reader.count("memories", MOST_MEMORIES, 8)?;
-        let memories = (0..count).map(|_| reader.u64()).collect::<Result<Vec<_>>>()?;
+        let count = reader.count("GPUs", MOST_GPUS, 17)?;
+        let mut gpus: Vec<OneGpu> = Vec::with_capacity(count);
+        for _ in 0..count {
+            let uuid = reader.array()?;
+            let event = match reader.u8()? {
+                0 => None,
+                1 => Some(reader.array()?),
+                other => return Err(broken(format!("a GPU has the unknown state {other}"))),
+            };
+            if gpus.iter().any(|gpu| gpu.uuid == uuid) {
+                return Err(broken("a reply has a GPU twice"));
+            }
+            gpus.push(OneGpu { uuid, event });
+        }
+        // One of the host takes 9 bytes.
+        let count = reader.count("memories", MOST_MEMORIES, 9)?;
+        let mut memories = Vec::with_capacity(count);
+        for _ in 0..count {
+            let memory = OneMemory::read(reader, access)?;
+            memory.check(gpus.len())?;
+            memories.push(memory);
+        }
         // A scalar takes 16 bytes.
         let count = reader.count("tensors", MOST_TENSORS, 16)?;
         let mut tensors = Vec::with_capacity(count);
@@ -287,18 +426,18 @@ impl HandOver {
         }
         let count = reader.count("bytes of structure", MOST_STRUCTURE, 1)?;
         let structure = reader.take(count)?.to_vec();
-        Ok(Self { access, memories, tensors, structure })
+        Ok(Self { access, gpus, memories, tensors, structure })
     }
 }
 
 impl Placed {
     /// Whether every element lies in the tensor's memory.
-    fn check(&self, memories: &[u64]) -> Result<()> {
+    fn check(&self, memories: &[OneMemory]) -> Result<()> {
         bound("dimensions", self.layout.rank(), MOST_DIMENSIONS)?;
         if self.layout.item() != self.dtype.size() {
             return Err(broken(format!("elements of {} bytes cannot be {}", self.layout.item(), self.dtype)));
         }
-        let Some(&length) = memories.get(self.memory as usize) else {
+        let Some(&OneMemory { bytes: length, .. }) = memories.get(self.memory as usize) else {
             return Err(broken(format!("a tensor lies in memory {} of {}", self.memory, memories.len())));
         };
         let (low, high) = self.layout.extent();

@@ -11,8 +11,9 @@ fn placed(memory: u32, offset: u64, dtype: DType, shape: &[i64], strides: &[i64]
 }
 
 fn reply(memories: &[u64], tensors: Vec<Placed>) -> Reply {
-    let memories = memories.to_vec();
-    Reply::HandOver(HandOver { access: Access::ReadOnly, memories, tensors, structure: b"tree".to_vec() })
+    let memories = memories.iter().map(|&bytes| OneMemory::host(bytes)).collect();
+    let structure = b"tree".to_vec();
+    Reply::HandOver(HandOver { access: Access::ReadOnly, gpus: vec![], memories, tensors, structure })
 }
 
 fn body(reply: &Reply) -> Vec<u8> {
@@ -51,7 +52,7 @@ fn heads_that_are_wrong() {
         read_head(&head, kind).unwrap_err().fact().to_owned()
     };
     assert!(fact(|head| head[0] = b'X', Kind::Reply).contains("does not speak"));
-    assert!(fact(|head| head[4] = 2, Kind::Reply).contains("speaks version 2"));
+    assert!(fact(|head| head[4] = 1, Kind::Reply).contains("speaks version 1"));
     assert!(fact(|_| (), Kind::Request).contains("wrong kind"));
     assert!(fact(|head| head[8..].fill(0xff), Kind::Reply).contains("body of 4294967295 bytes"));
     assert!(fact(|head| head[8..].fill(0), Kind::Reply).contains("body of 0 bytes"));
@@ -99,8 +100,8 @@ fn elements_outside_their_memory() {
         let (low, high) = tensor.layout.extent();
         if tensor.offset < 1 << 40 && high < 1 << 40 && tensor.offset.checked_add_signed(low).is_some() {
             let mut bytes = body(&reply(&[1 << 41, 1 << 41], vec![tensor]));
-            bytes[6..14].copy_from_slice(&64u64.to_le_bytes());
-            bytes[14..22].copy_from_slice(&2u64.to_le_bytes());
+            bytes[11..19].copy_from_slice(&64u64.to_le_bytes());
+            bytes[20..28].copy_from_slice(&2u64.to_le_bytes());
             assert!(fact(&bytes).contains("does not fit"));
         }
     }
@@ -114,34 +115,107 @@ fn numbers_that_are_too_large_take_no_memory() {
         let mut bytes = vec![0, 1];
         bytes.extend(count.to_le_bytes());
         assert!(fact(&bytes).contains("are more than"), "{count}");
-        let mut bytes = vec![0, 1, 0, 0, 0, 0];
-        bytes.extend(count.to_le_bytes());
-        assert!(fact(&bytes).contains("are more than"), "{count}");
+        for zeros in [4, 8] {
+            let mut bytes = vec![0, 1];
+            bytes.extend(vec![0; zeros]);
+            bytes.extend(count.to_le_bytes());
+            assert!(fact(&bytes).contains("are more than"), "{count}");
+        }
     }
     let mut bytes = body(&reply(&[64], vec![placed(0, 0, DType::UInt8, &[1], &[1])]));
-    bytes[32..34].copy_from_slice(&2000u16.to_le_bytes());
+    bytes[37..39].copy_from_slice(&2000u16.to_le_bytes());
     assert!(fact(&bytes).contains("2000 dimensions are more than the 1024"));
-    bytes[30] = 99;
+    bytes[35] = 99;
     assert!(fact(&bytes).contains("unknown type 99 of 8 bits"));
     let tensors = vec![placed(0, 0, DType::UInt8, &[], &[]); 5];
-    let many = HandOver { access: Access::ReadWrite, memories: vec![1; 4097], tensors, structure: vec![] };
+    let (access, memories) = (Access::ReadWrite, vec![OneMemory::host(1); 4097]);
+    let many = HandOver { access, gpus: vec![], memories, tensors, structure: vec![] };
     assert!(Reply::HandOver(many).write().is_err());
+    let gpus = (0..65).map(|index| OneGpu { uuid: [index; 16], event: None }).collect();
+    let many = HandOver { access, gpus, memories: vec![], tensors: vec![], structure: vec![] };
+    assert!(Reply::HandOver(many).write().is_err());
+}
+
+/// Two GPUs, one with an event, and a memory of every kind.
+fn of_gpus(access: Access) -> HandOver {
+    let gpus = vec![OneGpu { uuid: [1; 16], event: None }, OneGpu { uuid: [2; 16], event: Some([3; 64]) }];
+    let on = |bytes, gpu, way| OneMemory { bytes, place: Place::Gpu { gpu, id: [bytes as u8; 16], way } };
+    let mut memories = vec![on(64, 1, Way::Descriptor), OneMemory::host(64)];
+    if access == Access::ReadWrite {
+        memories.extend([on(32, 0, Way::Legacy([4; 64])), on(16, 1, Way::Pool([5; 64]))]);
+    }
+    let last = memories.len() as u32 - 1;
+    let tensors = vec![placed(last, 4, DType::Float32, &[3], &[4])];
+    HandOver { access, gpus, memories, tensors, structure: vec![] }
+}
+
+#[test]
+fn memory_of_gpus() {
+    for access in [Access::ReadOnly, Access::ReadWrite] {
+        let good = of_gpus(access);
+        let needed: Vec<bool> = good.memories.iter().map(OneMemory::has_descriptor).collect();
+        assert_eq!(needed, [true, true, false, true][..needed.len()]);
+        let good = Reply::HandOver(good);
+        assert_eq!(Reply::read(&body(&good)).unwrap(), good);
+    }
+    let whole = body(&Reply::HandOver(of_gpus(Access::ReadWrite)));
+    let fact = |at: usize, value: u8| {
+        let mut bytes = whole.clone();
+        bytes[at] = value;
+        fact(&bytes)
+    };
+    // Status, access, number of GPUs; 17 bytes of the first, 81 of the second; number of memories, the first's kind,
+    // length and GPU.
+    assert!(fact(2 + 4 + 16, 2).contains("unknown state 2"));
+    let memories = 2 + 4 + 17 + 81 + 4;
+    assert_eq!(whole[memories], 1);
+    assert!(fact(memories, 4).contains("unknown kind 4"));
+    assert!(fact(memories + 9, 2).contains("on GPU 2 of 2"));
+    // Legacy memory cannot be protected.
+    assert!(fact(1, 0).contains("read-only what cannot be protected"));
+    let mut twice = of_gpus(Access::ReadWrite);
+    twice.gpus[0].uuid = [2; 16];
+    assert!(Reply::read(&body(&Reply::HandOver(twice))).unwrap_err().fact().contains("a GPU twice"));
+    let mut nowhere = of_gpus(Access::ReadWrite);
+    nowhere.gpus.pop();
+    assert!(Reply::HandOver(nowhere).write().unwrap_err().fact().contains("on GPU 1 of 1"));
+    let mut outside = of_gpus(Access::ReadWrite);
+    outside.tensors[0].offset = 5;
+    assert!(Reply::HandOver(outside).write().unwrap_err().fact().contains("does not fit into memory of 16"));
 }
 
 fn any_reply() -> impl Strategy<Value = Reply> {
     let tensor =
         (0usize..DType::COUNT, proptest::collection::vec((0i64..4, -20i64..20), 0..5), 0u32..3, 0u64..64);
     let tensors = proptest::collection::vec(tensor, 0..6);
-    (tensors, any::<bool>(), proptest::collection::vec(any::<u8>(), 0..40)).prop_map(
-        |(tensors, writable, structure)| {
+    // Three memories, each the host's or of one of the two GPUs.
+    let place = (0u8..4, 0u32..2, any::<[u8; 16]>(), any::<u8>());
+    let places = proptest::collection::vec(place, 3..4);
+    let events = (any::<bool>(), any::<bool>());
+    (tensors, any::<bool>(), proptest::collection::vec(any::<u8>(), 0..40), places, events).prop_map(
+        |(tensors, writable, structure, places, events)| {
             let tensors = tensors.into_iter().map(|(dtype, dims, memory, offset)| {
                 let dtype = DType::all().nth(dtype).unwrap();
                 let (shape, strides): (Vec<i64>, Vec<i64>) = dims.into_iter().unzip();
                 placed(memory, 1000 + offset, dtype, &shape, &strides)
             });
             let access = if writable { Access::ReadWrite } else { Access::ReadOnly };
-            let memories = vec![4096, 8192, 3000];
-            Reply::HandOver(HandOver { access, memories, tensors: tensors.collect(), structure })
+            let memories =
+                places.into_iter().zip([4096, 8192, 3000]).map(|((kind, gpu, id, byte), bytes)| {
+                    let way = match kind {
+                        0 => return OneMemory::host(bytes),
+                        2 if writable => Way::Legacy([byte; 64]),
+                        3 if writable => Way::Pool([byte; 64]),
+                        _ => Way::Descriptor,
+                    };
+                    OneMemory { bytes, place: Place::Gpu { gpu, id, way } }
+                });
+            let gpus = vec![
+                OneGpu { uuid: [7; 16], event: events.0.then_some([8; 64]) },
+                OneGpu { uuid: [9; 16], event: events.1.then_some([1; 64]) },
+            ];
+            let (memories, tensors) = (memories.collect(), tensors.collect());
+            Reply::HandOver(HandOver { access, gpus, memories, tensors, structure })
         },
     )
 }
@@ -176,7 +250,7 @@ proptest! {
             if let Reply::HandOver(given) = read {
                 for tensor in given.tensors {
                     let (low, high) = tensor.layout.extent();
-                    let length = i128::from(given.memories[tensor.memory as usize]);
+                    let length = i128::from(given.memories[tensor.memory as usize].bytes);
                     prop_assert!(i128::from(tensor.offset) + i128::from(low) >= 0);
                     prop_assert!(i128::from(tensor.offset) + i128::from(high) <= length);
                 }

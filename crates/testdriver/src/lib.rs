@@ -1,16 +1,21 @@
 //! A library with the names of the CUDA driver, over host memory, for machines without a GPU.
 //!
-//! There are two devices. Streams do their work only when somebody waits for it ([`world`]), so that a missing wait
+//! There are two devices ([`devices`] says how a test has others). Streams do their work only when somebody waits for it ([`world`]), so that a missing wait
 //! shows as a wrong value. Every call is counted ([`testdriver_calls`]), any can be made to fail
-//! ([`testdriver_fail`]), devices can be lost and streams captured. It is for tests alone and goes into no wheel.
+//! ([`testdriver_fail`]), devices can be lost and streams captured. Memory and events go to other processes as with the
+//! real driver ([`between`]), and what that refuses is refused. It is for tests alone and goes into no wheel.
 
 #![expect(clippy::missing_safety_doc, reason = "the contracts are those of the CUDA driver's documentation")]
 
+mod backing;
 #[path = "../../cuda/src/jobs.rs"]
 mod jobs;
 mod kernels;
+mod physical;
+mod signal;
 mod world;
 
+use physical::Physical;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -25,9 +30,19 @@ const INVALID_CONTEXT: c_int = 201;
 const CAPTURE_UNSUPPORTED: c_int = 900;
 const NOT_FOUND: c_int = 500;
 const NOT_READY: c_int = 600;
+const INVALID_HANDLE: c_int = 400;
 
-/// How many devices there are, and how much memory each seems to have.
-const DEVICES: c_int = 2;
+/// The devices that this process sees, by their true numbers: `TENSORFERRY_TESTDRIVER_DEVICES=1,0` turns the two round,
+/// and `=1` shows the second alone.
+fn devices() -> &'static [usize] {
+    static DEVICES: LazyLock<Vec<usize>> = LazyLock::new(|| {
+        let text = std::env::var("TENSORFERRY_TESTDRIVER_DEVICES").unwrap_or_else(|_| "0,1".into());
+        text.split(',').filter_map(|number| number.parse().ok()).collect()
+    });
+    &DEVICES
+}
+
+/// How much memory each device seems to have.
 const TOTAL: usize = 1 << 30;
 
 /// The context of the first device; the others follow.
@@ -36,6 +51,8 @@ const CONTEXT: usize = 0xc000;
 #[derive(Default)]
 struct Driver {
     world: World,
+    physical: Physical,
+    between: between::State,
     calls: HashMap<String, u64>,
     /// What every call answers, once the device is lost.
     lost: Option<c_int>,
@@ -160,7 +177,21 @@ pub extern "C" fn testdriver_busy() -> usize {
 /// Bytes of device memory that are in use.
 #[unsafe(no_mangle)]
 pub extern "C" fn testdriver_used() -> usize {
-    driver().world.used()
+    let driver = driver();
+    driver.world.used() + driver.physical.used()
+}
+
+/// What there is of other processes' memory, and of address space, mappings and handles of either.
+#[unsafe(no_mangle)]
+pub extern "C" fn testdriver_mappings() -> usize {
+    let driver = driver();
+    driver.world.foreign() + driver.physical.count() + driver.between.pools()
+}
+
+/// Events that other processes may wait for, and those of theirs.
+#[unsafe(no_mangle)]
+pub extern "C" fn testdriver_events() -> usize {
+    driver().world.signals()
 }
 
 /// Ranges of host memory that are registered.
@@ -191,6 +222,9 @@ macro_rules! functions {
     )*};
 }
 
+/// Memory and events for other processes, and theirs here.
+pub mod between;
+
 functions! {
     cuInit(_flags: c_uint) |driver| { SUCCESS }
     cuDriverGetVersion(version: *mut c_int) |driver| { *version = 13000; SUCCESS }
@@ -214,9 +248,9 @@ functions! {
         .as_ptr();
         SUCCESS
     }
-    cuDeviceGetCount(count: *mut c_int) |driver| { *count = DEVICES; SUCCESS }
+    cuDeviceGetCount(count: *mut c_int) |driver| { *count = devices().len() as c_int; SUCCESS }
     cuDeviceGet(device: *mut c_int, index: c_int) |driver| {
-        if !(0..DEVICES).contains(&index) { return INVALID_DEVICE; }
+        if !(0..devices().len() as c_int).contains(&index) { return INVALID_DEVICE; }
         *device = index;
         SUCCESS
     }
@@ -274,35 +308,40 @@ functions! {
         *state = c_int::from(driver.captured.contains(&(stream as usize)));
         SUCCESS
     }
-    cuEventCreate(event: *mut *mut c_void, _flags: c_uint) |driver| {
-        *event = std::ptr::without_provenance_mut(driver.world.handle());
+    cuEventCreate(event: *mut *mut c_void, flags: c_uint) |driver| {
+        let handle = driver.world.handle();
+        // For other processes, and then without times.
+        if flags & 4 != 0 {
+            if flags & 2 == 0 { return INVALID_VALUE; }
+            let Some(signal) = signal::Signal::new() else { return OUT_OF_MEMORY };
+            driver.world.signal(handle, signal);
+        }
+        *event = std::ptr::without_provenance_mut(handle);
         SUCCESS
     }
     cuEventRecord(event: *mut c_void, stream: *mut c_void) |driver| {
+        if driver.world.is_opened(event as usize) { return INVALID_HANDLE; }
         driver.world.record(event as usize, stream as usize);
+        if driver.world.signal_of(event as usize).is_some() { between::do_soon(event as usize); }
         SUCCESS
     }
     cuEventQuery(event: *mut c_void) |driver| {
         if driver.world.is_over(event as usize) { SUCCESS } else { NOT_READY }
     }
     cuEventSynchronize(event: *mut c_void) |driver| { driver.world.finish_event(event as usize); SUCCESS }
-    cuEventDestroy_v2(_event: *mut c_void) |driver| { SUCCESS }
+    cuEventDestroy_v2(event: *mut c_void) |driver| { driver.world.destroy(event as usize); SUCCESS }
     cuMemGetInfo_v2(free: *mut usize, total: *mut usize) |driver| {
-        *free = TOTAL.saturating_sub(driver.world.used());
+        *free = TOTAL.saturating_sub(driver.world.used() + driver.physical.used());
         *total = TOTAL;
         SUCCESS
     }
     cuMemAlloc_v2(address: *mut u64, bytes: usize) |driver| {
         if bytes == 0 { return INVALID_VALUE; }
-        if driver.world.used() + bytes > TOTAL { return OUT_OF_MEMORY; }
-        *address = driver.world.allocate(bytes, Some(current_device())) as u64;
-        SUCCESS
+        allocate(driver, address, bytes, false)
     }
     cuMemAllocAsync(address: *mut u64, bytes: usize, _stream: *mut c_void) |driver| {
         if bytes == 0 { return INVALID_VALUE; }
-        if driver.world.used() + bytes > TOTAL { return OUT_OF_MEMORY; }
-        *address = driver.world.allocate(bytes, Some(current_device())) as u64;
-        SUCCESS
+        allocate(driver, address, bytes, true)
     }
     cuMemFreeAsync(address: u64, stream: *mut c_void) |driver| {
         let Some(overwrite) = driver.world.free(address as usize) else { return INVALID_VALUE };
@@ -313,7 +352,8 @@ functions! {
         free(driver, address as usize)
     }
     cuMemHostAlloc(data: *mut *mut c_void, bytes: usize, _flags: c_uint) |driver| {
-        *data = std::ptr::with_exposed_provenance_mut(driver.world.allocate(bytes, None));
+        let Some(start) = driver.world.allocate(bytes, None, false) else { return OUT_OF_MEMORY };
+        *data = std::ptr::with_exposed_provenance_mut(start);
         SUCCESS
     }
     cuMemFreeHost(data: *mut c_void) |driver| {
@@ -339,21 +379,6 @@ functions! {
     ) |driver| {
         copy(driver, to as usize, from as usize, bytes, stream)
     }
-    cuPointerGetAttributes(count: c_uint, which: *const c_int, into: *const *mut c_void, address: u64) |driver| {
-        let registered = driver.world.is_registered(address as usize).then_some(None);
-        let block = driver.world.block_of(address as usize).map(|block| block.device).or(registered);
-        for place in 0..count as usize {
-            let answer = into.add(place).read().cast::<c_uint>();
-            // Memory type, managed or not, and the device.
-            *answer = match (*which.add(place), block) {
-                (2, Some(Some(_))) => 2,
-                (2, Some(None)) => 1,
-                (9, Some(Some(device))) => device as c_uint,
-                _ => 0,
-            };
-        }
-        SUCCESS
-    }
     cuModuleLoadData(module: *mut *mut c_void, _image: *const c_void) |driver| {
         *module = std::ptr::without_provenance_mut(driver.world.handle());
         SUCCESS
@@ -374,6 +399,22 @@ functions! {
         driver.world.queue(stream as usize, work);
         SUCCESS
     }
+}
+
+/// Device memory, for work in the order of a stream or not.
+///
+/// # Safety
+/// A place for the address.
+unsafe fn allocate(driver: &mut Driver, address: *mut u64, bytes: usize, pool: bool) -> c_int {
+    if driver.world.used() + driver.physical.used() + bytes > TOTAL {
+        return OUT_OF_MEMORY;
+    }
+    let Some(start) = driver.world.allocate(bytes, Some(current_device()), pool) else {
+        return OUT_OF_MEMORY;
+    };
+    // SAFETY: the caller's contract.
+    unsafe { *address = start as u64 };
+    SUCCESS
 }
 
 /// Gives memory back at once.

@@ -3,7 +3,13 @@
 //! Work on a stream is put down and not done: it runs when somebody waits for it, on the host or from another stream,
 //! and never earlier. A reader that forgot to wait therefore finds old values, every time.
 
+use crate::backing::{Backing, Stretch};
+use crate::signal::Signal;
 use std::collections::{BTreeMap, HashMap};
+
+/// What is in new memory, and what is left in memory that was given back.
+const PATTERN: u64 = 0xdead_beef_dead_beef;
+const GONE: u64 = 0xfeed_face_feed_face;
 
 /// A piece of work.
 pub(crate) type Work = Box<dyn FnOnce() + Send>;
@@ -37,14 +43,53 @@ pub(crate) struct World {
     blocks: BTreeMap<usize, Block>,
     /// Host memory that was registered: start and size.
     registered: BTreeMap<usize, usize>,
+    /// Events that other processes may wait for, and those of theirs that were opened here.
+    signals: HashMap<usize, Signal>,
+    /// What plain device memory lies in.
+    backing: Backing,
     next: usize,
+}
+
+/// Where a block comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Host memory that is pinned.
+    Host,
+    /// `cuMemAlloc`.
+    Plain,
+    /// A pool of this handle; zero is the default one, of which nothing can be exported.
+    Pool(usize),
+    /// Another process, by a legacy handle.
+    Opened,
+    /// Another process, by a pool.
+    Imported,
 }
 
 pub(crate) struct Block {
     /// Whose memory it is; none for the host's.
     pub(crate) device: Option<usize>,
-    memory: Box<[u64]>,
-    bytes: usize,
+    pub(crate) start: usize,
+    pub(crate) bytes: usize,
+    pub(crate) origin: Origin,
+    /// Unlike that of every other block of the process.
+    pub(crate) number: u64,
+    memory: Memory,
+}
+
+enum Memory {
+    Own(Box<[u64]>),
+    /// A stretch of a file, mapped: other processes can map it too.
+    Shared(Stretch),
+}
+
+impl Block {
+    /// Where in its file it lies.
+    pub(crate) fn stretch(&self) -> Option<&Stretch> {
+        match &self.memory {
+            Memory::Own(_) => None,
+            Memory::Shared(stretch) => Some(stretch),
+        }
+    }
 }
 
 impl World {
@@ -116,8 +161,43 @@ impl World {
 
     /// Notes how full a stream is.
     pub(crate) fn record(&mut self, event: usize, stream: usize) {
+        if let Some(announce) = self.signals.get_mut(&event).and_then(Signal::record) {
+            self.queue(stream, announce);
+        }
         let given = self.stream(stream).given;
         self.events.insert(event, vec![(stream, given)]);
+    }
+
+    /// Enters an event that other processes may wait for, or one of theirs.
+    pub(crate) fn signal(&mut self, event: usize, signal: Signal) {
+        self.signals.insert(event, signal);
+    }
+
+    /// The event that other processes may wait for, or that is of another process.
+    pub(crate) fn signal_of(&self, event: usize) -> Option<&Signal> {
+        self.signals.get(&event)
+    }
+
+    /// Whether an event is another process's.
+    pub(crate) fn is_opened(&self, event: usize) -> bool {
+        self.signals.get(&event).is_some_and(Signal::is_opened)
+    }
+
+    /// Has an event of another process stand for a stream of its own, which waits for that process.
+    fn await_signal(&mut self, event: usize) {
+        let Some(wait) = self.signals.get(&event).and_then(Signal::wait) else { return };
+        self.queue(event, wait);
+        let given = self.stream(event).given;
+        self.events.insert(event, vec![(event, given)]);
+    }
+
+    pub(crate) fn destroy(&mut self, event: usize) {
+        self.signals.remove(&event);
+    }
+
+    /// How many events that have to do with other processes there are.
+    pub(crate) fn signals(&self) -> usize {
+        self.signals.len()
     }
 
     /// Notes how full every stream is.
@@ -128,6 +208,7 @@ impl World {
 
     /// Lets a stream wait for an event as it is now; one that was never recorded is over.
     pub(crate) fn wait(&mut self, stream: usize, event: usize) {
+        self.await_signal(event);
         if let Some(moment) = self.events.get(&event).cloned() {
             self.put(stream, Step::Wait(moment));
         }
@@ -135,6 +216,7 @@ impl World {
 
     /// Lets every stream wait, those that are still to come included.
     pub(crate) fn wait_all(&mut self, event: usize) {
+        self.await_signal(event);
         let Some(moment) = self.events.get(&event).cloned() else { return };
         let streams: Vec<usize> = self.streams.keys().copied().collect();
         streams.into_iter().for_each(|stream| self.put(stream, Step::Wait(moment.clone())));
@@ -143,6 +225,7 @@ impl World {
 
     /// Does what an event stands for.
     pub(crate) fn finish_event(&mut self, event: usize) {
+        self.await_signal(event);
         let moment = self.events.get(&event).cloned().unwrap_or_default();
         moment.into_iter().for_each(|(stream, until)| self.run_to(stream, until));
     }
@@ -154,28 +237,76 @@ impl World {
 
     /// Whether what an event stands for is done.
     pub(crate) fn is_over(&mut self, event: usize) -> bool {
+        if let Some(signal) = self.signals.get(&event).filter(|signal| signal.is_opened()) {
+            return signal.is_over();
+        }
         let moment = self.events.get(&event).cloned().unwrap_or_default();
         moment.into_iter().all(|(stream, until)| self.stream(stream).done >= until)
     }
 
-    /// New memory, full of a pattern that is no value anybody expects.
-    pub(crate) fn allocate(&mut self, bytes: usize, device: Option<usize>) -> usize {
-        let memory = vec![0xdead_beef_dead_beef_u64; bytes.div_ceil(8) + 8].into_boxed_slice();
+    /// New memory, full of a pattern that is no value anybody expects; none where the system has no room.
+    pub(crate) fn allocate(&mut self, bytes: usize, device: Option<usize>, pool: bool) -> Option<usize> {
+        let origin = match (device, pool) {
+            (None, _) => Origin::Host,
+            (Some(_), true) => Origin::Pool(0),
+            (Some(_), false) => Origin::Plain,
+        };
+        if origin == Origin::Plain {
+            let stretch = self.backing.take(bytes)?;
+            return Some(self.enter(stretch, bytes, device, origin));
+        }
+        let memory = vec![PATTERN; bytes.div_ceil(8) + 8].into_boxed_slice();
         let start = (memory.as_ptr() as usize).next_multiple_of(64);
-        self.blocks.insert(start, Block { device, memory, bytes });
+        let number = self.handle() as u64;
+        self.blocks
+            .insert(start, Block { device, start, bytes, origin, number, memory: Memory::Own(memory) });
+        Some(start)
+    }
+
+    /// Enters memory that is a stretch of a file; what is new is filled with the pattern.
+    pub(crate) fn enter(
+        &mut self,
+        stretch: Stretch,
+        bytes: usize,
+        device: Option<usize>,
+        origin: Origin,
+    ) -> usize {
+        let (start, number) = (stretch.start, self.handle() as u64);
+        if !matches!(origin, Origin::Opened | Origin::Imported) {
+            stretch.fill(PATTERN);
+        }
+        self.blocks
+            .insert(start, Block { device, start, bytes, origin, number, memory: Memory::Shared(stretch) });
         start
     }
 
     /// Gives memory back, which is overwritten when the work is done; none if there was no such.
     ///
     /// Work that still uses it would write to memory of somebody else: it is kept, so that a test sees wrong values instead
-    /// of a crash.
+    /// of a crash. What belongs to another process is unmapped.
     pub(crate) fn free(&mut self, address: usize) -> Option<Work> {
-        let mut block = self.blocks.remove(&address)?;
-        Some(Box::new(move || {
-            block.memory.fill(0xfeed_face_feed_face);
-            std::mem::forget(block);
+        let block = self.blocks.get(&address)?;
+        // What was opened is closed.
+        if block.origin == Origin::Opened {
+            return None;
+        }
+        let block = self.blocks.remove(&address)?;
+        let imported = block.origin == Origin::Imported;
+        Some(Box::new(move || match block.memory {
+            Memory::Own(mut memory) => {
+                memory.fill(GONE);
+                std::mem::forget(memory);
+            }
+            Memory::Shared(stretch) if imported => stretch.unmap(),
+            Memory::Shared(stretch) => stretch.fill(GONE),
         }))
+    }
+
+    /// Takes out a block that was opened.
+    pub(crate) fn close(&mut self, address: usize) {
+        if let Some(Block { memory: Memory::Shared(stretch), .. }) = self.blocks.remove(&address) {
+            stretch.unmap();
+        }
     }
 
     /// Notes host memory; not where some of it is noted already.
@@ -208,8 +339,16 @@ impl World {
         (address < start + block.bytes.max(1)).then_some(block)
     }
 
-    /// Bytes of device memory in use.
+    /// Bytes of device memory in use, without that of other processes.
     pub(crate) fn used(&self) -> usize {
-        self.blocks.values().filter(|block| block.device.is_some()).map(|block| block.bytes).sum()
+        let own = |block: &&Block| {
+            block.device.is_some() && !matches!(block.origin, Origin::Opened | Origin::Imported)
+        };
+        self.blocks.values().filter(own).map(|block| block.bytes).sum()
+    }
+
+    /// Blocks of other processes.
+    pub(crate) fn foreign(&self) -> usize {
+        self.blocks.values().filter(|block| matches!(block.origin, Origin::Opened | Origin::Imported)).count()
     }
 }

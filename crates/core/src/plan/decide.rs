@@ -68,9 +68,8 @@ pub fn decide(source: &SourceFacts<'_>, target: &TargetFacts, wishes: &Wishes) -
 /// Where the result goes.
 fn result_device(source: &SourceFacts<'_>, target: &TargetFacts, wishes: &Wishes) -> Result<Device> {
     let device = match wishes.device {
-        Where::Nearest if target.reaches(source.device) => return Ok(source.device),
-        Where::Nearest if target.places == Places::Host => return Ok(Device::CPU),
-        Where::Nearest | Where::Home => return Ok(target.home),
+        Where::Nearest => return Ok(target.nearest(source.device)),
+        Where::Home => return Ok(target.home),
         Where::At(device) => device,
     };
     if target.reaches(device) {

@@ -104,6 +104,15 @@ pub struct TargetFacts {
 }
 
 impl TargetFacts {
+    /// Where a tensor of this device goes that nobody sends elsewhere.
+    pub fn nearest(&self, device: Device) -> Device {
+        match self.places {
+            _ if self.reaches(device) => device,
+            Places::Host => Device::CPU,
+            _ => self.home,
+        }
+    }
+
     /// Whether it holds memory on this device.
     #[inline]
     pub fn reaches(&self, device: Device) -> bool {

@@ -94,6 +94,13 @@ pub enum Reason {
     OwnMemory,
     /// No other process can be given the source's memory.
     Private,
+    /// Another process would be given far more with the source's memory.
+    Exposed {
+        /// So many bytes.
+        bytes: usize,
+    },
+    /// Another process could not be kept from writing the source's memory.
+    Unprotected,
     /// The caller gave a destination to fill.
     Into,
 }

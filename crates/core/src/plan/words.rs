@@ -61,6 +61,11 @@ impl Reason {
             Reason::Pending(Pending::Gather) => "the source is spread over several devices".into(),
             Reason::OwnMemory => format!("{title} keeps tensors only in memory of its own").into(),
             Reason::Private => "the source lies in memory that other processes cannot be given".into(),
+            Reason::Exposed { bytes } => {
+                let mib = bytes >> 20;
+                format!("others would be given all of its allocation, {mib} MiB").into()
+            }
+            Reason::Unprotected => "others could not be kept from writing its memory".into(),
             Reason::Into => "the caller gave a destination to fill".into(),
             Reason::Repacked => {
                 format!("{title} keeps {} packed, several elements to a byte", source.dtype).into()
@@ -87,7 +92,8 @@ impl Reason {
             }
             Reason::Frozen => "pass a source that may be written".into(),
             Reason::WritableAsked => "leave out writable=True".into(),
-            Reason::Private => "make it with ferry.empty(..., shared=True)".into(),
+            Reason::Private | Reason::Unprotected => "make it with ferry.empty(..., shared=True)".into(),
+            Reason::Exposed { .. } => "pass copy=False to give them all of it".into(),
             Reason::CachedScalar
             | Reason::Pending(_)
             | Reason::Repacked

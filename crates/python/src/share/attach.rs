@@ -7,20 +7,23 @@ use crate::carry::{self, Journey};
 use crate::errors::{Failure, Result};
 use crate::owner::Owner;
 use crate::source::Source;
+use crate::streams::Streams;
 use crate::trace;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
-use tensorferry_core::{ByteOrder, Device, Error, ErrorKind, Tensor};
-use tensorferry_share::{Attached, AttachedTensor, Structure, attach_unless};
+use tensorferry_core::{ByteOrder, Error, ErrorKind, Tensor};
+use tensorferry_cuda::{Gpu, Side};
+use tensorferry_share::{Attached, AttachedTensor, Memory, Ready, Structure, attach_unless};
 
 /// How long a producer may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Carries what another process has published to a framework: the same memory, where the framework can use it.
 ///
-/// What is attached stays valid when the producer ends. It is held for this process until the last tensor is gone.
+/// Host memory that is attached stays valid when the producer ends. It is held for this process until the last tensor is
+/// gone; the last tensor on a GPU waits for the work that is queued there when it goes.
 ///
 /// Args:
 ///     ticket: A Ticket, or its text or bytes.
@@ -59,7 +62,11 @@ pub(crate) fn attach<'py>(
                 return Ok(known.clone());
             }
             let started = trace::is_on().then(Instant::now);
-            let source = Source::here(ticket.clone(), NAME, of_attached(&attached.tensors[number as usize])?);
+            let tensor = &attached.tensors[number as usize];
+            let mut source = Source::here(ticket.clone(), NAME, of_attached(tensor)?);
+            if let Memory::Gpu(arena) = tensor.memory() {
+                source = source.with_streams(streams_of(arena.gpu(), &attached.ready)?);
+            }
             let result = carry::planned(py, source, &journey, started)?;
             Ok(place.insert(result).clone())
         })
@@ -84,10 +91,23 @@ fn fetched(py: Python<'_>, claim: &tensorferry_share::Ticket, timeout: Duration)
     }
 }
 
+/// Where what another process has queued on a tensor can be waited for. Nobody waits when it is let go: the lease does.
+fn streams_of(gpu: &'static Gpu, ready: &[Ready]) -> Result<Streams> {
+    for ready in ready.iter().filter(|ready| std::ptr::eq(ready.gpu(), gpu)) {
+        if !ready.is_now()? {
+            let meeting = Side::Stream(gpu.meeting()?);
+            // SAFETY: a stream of ours.
+            unsafe { ready.order(meeting)? };
+            return Ok(Streams::between(meeting, Side::Nothing));
+        }
+    }
+    Ok(Streams::between(Side::Nothing, Side::Nothing))
+}
+
 fn of_attached(attached: &AttachedTensor) -> Result<Tensor<Owner>> {
     let (data, access) = (attached.data(), attached.access());
-    let (dtype, layout) = (attached.dtype(), attached.layout().clone());
+    let (dtype, layout, device) = (attached.dtype(), attached.layout().clone(), attached.device());
     let owner = Owner::Shared(Box::new(attached.clone()));
     // SAFETY: the message's reader has seen that every element lies in the mapping, which the owner keeps.
-    Ok(unsafe { Tensor::new(data, dtype, layout, Device::CPU, ByteOrder::Native, access, owner) }?)
+    Ok(unsafe { Tensor::new(data, dtype, layout, device, ByteOrder::Native, access, owner) }?)
 }

@@ -1,17 +1,18 @@
 //! `empty`: new memory that can be published without a copy.
 
-use super::of_piece;
+use super::Room;
 use crate::carry::{self, Journey};
 use crate::errors::{Result, describe, fail};
 use crate::frameworks;
 use crate::source::Source;
+use crate::streams::Streams;
 use crate::wishes::{self, Keywords};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use tensorferry_core::host::HostBlock;
 use tensorferry_core::plan::{Holds, Nature, Where, Wishes};
-use tensorferry_core::{ErrorKind, Layout};
-use tensorferry_share::Piece;
+use tensorferry_core::{Device, ErrorKind, Layout};
+use tensorferry_cuda::{Gpu, Side};
 
 /// A new tensor whose values are whatever the memory held, in memory that `publish` gives to others without a copy.
 ///
@@ -19,7 +20,7 @@ use tensorferry_share::Piece;
 ///     shape: The lengths of its dimensions, or one length.
 ///     dtype: The element type, by name or as a framework's own object.
 ///     framework: Whose tensor it is.
-///     device: Where it shall be; the host if left out.
+///     device: Where it shall be; the host if left out, or the GPU for a framework that has none there.
 ///     shared: Whether others can be given the memory. False takes memory of this process alone.
 #[pyfunction]
 #[pyo3(
@@ -49,14 +50,25 @@ pub(crate) fn empty<'py>(
         ));
     }
     let layout = Layout::dense(dtype.size(), &lengths)?;
+    // A framework that would copy it into memory of its own has none to share.
+    let wishes = Wishes { copy: shared.then_some(false), device: place(py, device)?, ..Wishes::NONE };
+    let device = match wishes.device {
+        Where::At(device) => device,
+        Where::Home => facts.home,
+        Where::Nearest => facts.nearest(Device::CPU),
+    };
+    if !shared && device.is_cuda() {
+        return Ok(target.builtin()?.allocate(py, dtype, &lengths, Gpu::get(device.index)?, None)?.object);
+    }
     let tensor = if shared {
-        of_piece(Piece::new(layout.bytes())?, dtype, layout)?
+        Room::new(device, layout.bytes())?.tensor(dtype, layout)?
     } else {
         carry::of_block(HostBlock::new(layout.bytes())?, dtype, layout)?
     };
-    let source = Source::here(shape.clone(), "new memory", tensor).with_nature(Nature::Temporary);
-    // A framework that would copy it into memory of its own has none to share.
-    let wishes = Wishes { copy: shared.then_some(false), device: place(py, device)?, ..Wishes::NONE };
+    let mut source = Source::here(shape.clone(), "new memory", tensor).with_nature(Nature::Temporary);
+    if device.is_cuda() {
+        source = source.with_streams(Streams::between(Side::Nothing, Side::Nothing));
+    }
     carry::planned(py, source, &Journey { wishes, ..Journey::plain(target) }, None)
 }
 

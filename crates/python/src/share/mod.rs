@@ -5,6 +5,7 @@
 
 pub(crate) mod attach;
 pub(crate) mod empty;
+mod place;
 pub(crate) mod publish;
 mod structure;
 mod ticket;
@@ -17,7 +18,9 @@ use std::time::Duration;
 use tensorferry_core::dtype::DTypes;
 use tensorferry_core::plan::{Holds, Places, Strides, TargetFacts};
 use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout, Tensor};
-use tensorferry_share::Piece;
+use tensorferry_cuda::Gpu;
+use tensorferry_cuda::ipc::GpuPiece;
+use tensorferry_share::{Memory, Outgoing, Piece};
 
 /// Shared memory as a place where tensors go to; whether a source is there already, nobody knows before it is read.
 const FACTS: TargetFacts = TargetFacts {
@@ -34,18 +37,54 @@ const FACTS: TargetFacts = TargetFacts {
     alignment: 1,
     max_rank: 64,
     holds: Holds::Flagged,
-    places: Places::Host,
+    places: Places::Both,
     home: Device::CPU,
 };
 
 /// What plans call it.
 const NAME: &str = "shared memory";
 
-/// A dense tensor in a piece of shared memory, which has room for it.
-fn of_piece(piece: Piece, dtype: DType, layout: Layout) -> Result<Tensor<Owner>> {
-    let (data, owner) = (piece.data(), Owner::Shared(Box::new(piece)));
-    // SAFETY: the piece has as many bytes as the layout, is aligned for every type, and is the owner.
-    Ok(unsafe { Tensor::new(data, dtype, layout, Device::CPU, ByteOrder::Native, Access::ReadWrite, owner) }?)
+/// New shared memory for one tensor.
+#[derive(Clone)]
+enum Room {
+    Host(Piece),
+    Gpu(GpuPiece),
+}
+
+impl Room {
+    fn new(device: Device, bytes: usize) -> Result<Self> {
+        Ok(match device.is_cuda() {
+            true => Self::Gpu(GpuPiece::new(Gpu::get(device.index)?, bytes)?),
+            false => Self::Host(Piece::new(bytes)?),
+        })
+    }
+
+    fn data(&self) -> *mut u8 {
+        match self {
+            Self::Host(piece) => piece.data(),
+            Self::Gpu(piece) => piece.data(),
+        }
+    }
+
+    /// What lies there, for others.
+    fn outgoing(&self, dtype: DType, layout: Layout) -> Outgoing {
+        let (memory, offset) = match self {
+            Self::Host(piece) => (Memory::Host(piece.arena().clone()), piece.offset()),
+            Self::Gpu(piece) => (Memory::Gpu(piece.arena().clone()), piece.offset()),
+        };
+        Outgoing { memory, offset, dtype, layout }
+    }
+
+    /// What lies there, for this process: a dense tensor, for which there must be room.
+    fn tensor(self, dtype: DType, layout: Layout) -> Result<Tensor<Owner>> {
+        let (data, device) = match &self {
+            Self::Host(piece) => (piece.data(), Device::CPU),
+            Self::Gpu(piece) => (piece.data(), Device::cuda(piece.arena().gpu().index())),
+        };
+        let owner = Owner::Shared(Box::new(self));
+        // SAFETY: the piece has as many bytes as the layout, is aligned for every type, and is the owner.
+        Ok(unsafe { Tensor::new(data, dtype, layout, device, ByteOrder::Native, Access::ReadWrite, owner) }?)
+    }
 }
 
 /// A time in seconds.

@@ -1,15 +1,15 @@
 //! Peers that lie, say nothing, or say too much.
 
 use crate::common::{alone, baseline, fact, publish_bytes, read, take, until};
+use crate::fake::{against, send};
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
-use tensorferry_core::{Access, DType, ErrorKind, Layout, Result};
-use tensorferry_share::wire::{HEAD, HandOver, Placed, REQUEST, Reason, Reply, Request};
-use tensorferry_share::{Arena, Attached, Options, Outgoing, Ticket, attach, counts, publish};
+use tensorferry_core::{Access, DType, ErrorKind, Layout};
+use tensorferry_share::wire::{HEAD, HandOver, OneMemory, Placed, REQUEST, Reason, Reply, Request};
+use tensorferry_share::{Arena, Options, Outgoing, Ticket, counts, publish};
 
 const READ_ONLY: Options = Options { once: false, timeout: None, access: Access::ReadOnly };
 
@@ -235,7 +235,7 @@ fn a_consumer_without_descriptors_is_told() {
     let tensors: Vec<Outgoing> = arenas
         .iter()
         .map(|arena| Outgoing {
-            memory: arena.clone(),
+            memory: arena.clone().into(),
             offset: 0,
             dtype: DType::UInt8,
             layout: layout.clone(),
@@ -268,53 +268,11 @@ fn a_consumer_without_descriptors_is_told() {
 
 // Producers that are not what they seem.
 
-fn send(stream: &UnixStream, bytes: &[u8], descriptors: &[RawFd]) {
-    let mut control = [0u64; 64];
-    let mut vector = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-    // SAFETY: the header points to buffers that live through the calls and are large enough for a few descriptors.
-    unsafe {
-        let mut header: libc::msghdr = std::mem::zeroed();
-        (header.msg_iov, header.msg_iovlen) = (&raw mut vector, 1);
-        if !descriptors.is_empty() {
-            let length = size_of_val(descriptors) as u32;
-            header.msg_control = control.as_mut_ptr().cast();
-            header.msg_controllen = libc::CMSG_SPACE(length) as _;
-            let message = libc::CMSG_FIRSTHDR(&raw const header);
-            (*message).cmsg_level = libc::SOL_SOCKET;
-            (*message).cmsg_type = libc::SCM_RIGHTS;
-            (*message).cmsg_len = libc::CMSG_LEN(length) as _;
-            libc::CMSG_DATA(message)
-                .cast::<RawFd>()
-                .copy_from_nonoverlapping(descriptors.as_ptr(), descriptors.len());
-        }
-        let sent = libc::sendmsg(stream.as_raw_fd(), &raw const header, libc::MSG_NOSIGNAL);
-        assert!(sent as usize == bytes.len() || sent < 0);
-    }
-}
-
-/// What a consumer makes of a producer that does this after the request.
-fn against(then: impl FnOnce(UnixStream) + Send) -> Result<Attached> {
-    let publication = publish_bytes(b"", Options::default());
-    let real = publication.ticket();
-    let path = PathBuf::from(format!("{}x", real.path().display()));
-    let listener = UnixListener::bind(&path).unwrap();
-    let fake = Ticket::new(path.clone(), [0; 16], [0; 16], real.process(), real.start()).unwrap();
-    let result = thread::scope(|scope| {
-        scope.spawn(|| {
-            let (mut stream, _) = listener.accept().unwrap();
-            stream.read_exact(&mut [0; REQUEST]).unwrap();
-            then(stream);
-        });
-        attach(&fake, Duration::from_millis(500))
-    });
-    std::fs::remove_file(path).unwrap();
-    result
-}
-
 fn message(memories: &[u64], access: Access) -> Vec<u8> {
     let layout = Layout::dense(1, &[10]).unwrap();
     let tensors = vec![Placed { memory: 0, offset: 0, dtype: DType::UInt8, layout }];
-    let given = HandOver { access, memories: memories.to_vec(), tensors, structure: vec![] };
+    let memories = memories.iter().map(|&bytes| OneMemory::host(bytes)).collect();
+    let given = HandOver { access, gpus: vec![], memories, tensors, structure: vec![] };
     Reply::HandOver(given).write().unwrap()
 }
 
@@ -364,8 +322,8 @@ fn descriptors_that_are_not_as_announced() {
         against(move |stream| send(&stream, &message(&[4096], Access::ReadWrite), &raw))
     };
     drop(reply(&[&good]).unwrap());
-    assert!(fact(reply(&[])).contains("announced 1 memories and sent 0 descriptors"));
-    assert!(fact(reply(&[&good, &pipe, &good])).contains("announced 1 memories and sent 3"));
+    assert!(fact(reply(&[])).contains("announced 1 memories with descriptors and sent 0 descriptors"));
+    assert!(fact(reply(&[&good, &pipe, &good])).contains("announced 1 memories with descriptors and sent 3"));
     assert!(fact(reply(&[&pipe])).contains("no shared memory"));
     assert!(fact(reply(&[&memory(4096, 0)])).contains("shortened underneath"));
     assert!(fact(reply(&[&memory(4096, libc::F_SEAL_GROW)])).contains("shortened underneath"));
@@ -382,7 +340,7 @@ fn descriptors_that_are_not_as_announced() {
             send(&stream, &[*byte], lot);
         }
     });
-    assert!(fact(lots).contains("announced 2 memories and sent"));
+    assert!(fact(lots).contains("announced 2 memories with descriptors and sent"));
     drop((good, pipe, end, frozen, sealed));
     before.settle();
 }

@@ -1,6 +1,6 @@
 //! What the tests share.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 use tensorferry_core::{DType, Layout};
@@ -25,7 +25,7 @@ pub(crate) fn tensor(bytes: &[u8]) -> Outgoing {
 
 pub(crate) fn placed(piece: &Piece, bytes: usize) -> Outgoing {
     let layout = Layout::dense(1, &[bytes as i64]).unwrap();
-    Outgoing { memory: piece.arena().clone(), offset: piece.offset(), dtype: DType::UInt8, layout }
+    Outgoing { memory: piece.arena().clone().into(), offset: piece.offset(), dtype: DType::UInt8, layout }
 }
 
 /// The bytes of a tensor of bytes.
@@ -93,5 +93,5 @@ pub(crate) fn fact<T>(result: tensorferry_core::Result<T>) -> String {
 }
 
 pub(crate) fn same_memory(left: &AttachedTensor, right: &AttachedTensor) -> bool {
-    Arc::ptr_eq(left.memory(), right.memory())
+    left.memory().is_same(right.memory())
 }

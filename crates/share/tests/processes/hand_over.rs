@@ -92,7 +92,7 @@ fn what_is_ours_is_attached_as_it_is() {
     let source = tensor(b"own");
     let publication = publish(std::slice::from_ref(&source), b"", &Options::default()).unwrap();
     let attached = take(publication.ticket()).unwrap();
-    assert!(Arc::ptr_eq(attached.tensors[0].memory(), &source.memory));
+    assert!(attached.tensors[0].memory().is_same(&source.memory));
     drop((attached, publication, source));
     before.settle();
 }
@@ -106,7 +106,7 @@ fn more_memories_than_go_at_once() {
     let tensors = arenas.iter().enumerate().map(|(index, arena)| {
         // SAFETY: new memory, which is aligned and nobody else's.
         unsafe { arena.data().cast::<u32>().write(index as u32) };
-        Outgoing { memory: arena.clone(), offset: 0, dtype: DType::UInt32, layout: layout.clone() }
+        Outgoing { memory: arena.clone().into(), offset: 0, dtype: DType::UInt32, layout: layout.clone() }
     });
     let tensors: Vec<Outgoing> = tensors.collect();
     for options in [READ_ONLY, Options::default()] {
@@ -135,7 +135,7 @@ fn large_structures_and_odd_layouts() {
         Layout::strided(8, &[1; 64], &[8; 64]).unwrap(),
     ];
     let tensors = layouts.clone().map(|layout| Outgoing {
-        memory: piece.arena().clone(),
+        memory: piece.arena().clone().into(),
         offset: piece.offset() + 96,
         dtype: DType::Float64,
         layout,

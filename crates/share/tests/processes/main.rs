@@ -6,6 +6,7 @@
 
 mod attacks;
 mod common;
+mod fake;
 mod forks;
 mod hand_over;
 mod killing;

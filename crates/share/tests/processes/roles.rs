@@ -178,5 +178,5 @@ impl Role {
 /// A tensor that was attached, to be published again.
 pub(crate) fn outgoing(tensor: &AttachedTensor) -> Outgoing {
     let (memory, offset) = tensorferry_share::find(tensor.data(), tensor.layout().bytes()).unwrap();
-    Outgoing { memory, offset, dtype: tensor.dtype(), layout: tensor.layout().clone() }
+    Outgoing { memory: memory.into(), offset, dtype: tensor.dtype(), layout: tensor.layout().clone() }
 }

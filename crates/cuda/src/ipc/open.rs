@@ -1,0 +1,146 @@
+//! Opening what another process exported.
+
+use super::abi::{DESCRIPTOR, Opaque};
+use super::arena::{Door, GpuArena, Hold, Id, Name};
+use super::physical::Mapping;
+use super::{broken, registry};
+use crate::driver::needed;
+use crate::gpu::Gpu;
+use std::ffi::c_void;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::Arc;
+use tensorferry_core::{Access, Error, ErrorKind, Result};
+
+/// What another process sent so that we come to its memory.
+#[derive(Clone, Copy, Debug)]
+pub enum Entrance<'a> {
+    /// A descriptor of the memory.
+    Descriptor(BorrowedFd<'a>),
+    /// A legacy handle.
+    Legacy(&'a [u8; 64]),
+    /// A descriptor of its pool, and what names the memory in it.
+    Pool(BorrowedFd<'a>, &'a [u8; 64]),
+}
+
+/// A pool of another process's, opened for one allocation.
+pub(crate) struct Pool {
+    gpu: &'static Gpu,
+    handle: *mut c_void,
+}
+
+// SAFETY: a handle that the driver takes from any thread.
+unsafe impl Send for Pool {}
+// SAFETY: as above; nothing here changes through a shared reference.
+unsafe impl Sync for Pool {}
+
+impl Pool {
+    /// Leaves it to the system.
+    pub(crate) fn leave(&mut self) {
+        self.handle = std::ptr::null_mut();
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let Ok(_entered) = self.gpu.enter() else { return };
+        if !self.handle.is_null() {
+            // SAFETY: a pool that we opened.
+            let _ = unsafe { self.gpu.driver.pool_destroy(self.handle) };
+        }
+    }
+}
+
+impl GpuArena {
+    /// Memory that another process handed over, at least so many bytes of it. Where this process has it already, because it
+    /// came before or was made here, that is given back.
+    ///
+    /// # Errors
+    /// When it is not what was announced, cannot be protected as announced, or the driver refuses.
+    pub fn attach(
+        gpu: &'static Gpu,
+        id: &Id,
+        announced: u64,
+        access: Access,
+        entrance: Entrance<'_>,
+    ) -> Result<Arc<Self>> {
+        let _entered = gpu.enter()?;
+        let bytes =
+            usize::try_from(announced).ok().filter(|&bytes| (1..=isize::MAX as usize).contains(&bytes));
+        let bytes =
+            bytes.ok_or_else(|| broken(format!("the producer announced GPU memory of {announced} bytes")))?;
+        if access == Access::ReadOnly && !matches!(entrance, Entrance::Descriptor(_)) {
+            return Err(broken("the producer sent as read-only what cannot be protected"));
+        }
+        if let Some(known) = registry::known(id, access) {
+            return match known.bytes() >= bytes && std::ptr::eq(known.gpu(), gpu) {
+                true => Ok(known),
+                false => Err(broken("the producer sent other memory under the name of what is here already")),
+            };
+        }
+        let (place, door, hold) = match entrance {
+            Entrance::Descriptor(descriptor) => {
+                let mapping = Mapping::import(gpu, descriptor, bytes, access)?;
+                let door = Door::Descriptor(own(descriptor)?);
+                ((mapping.address(), mapping.bytes()), door, Hold::Mapped(mapping))
+            }
+            Entrance::Legacy(handle) => {
+                const LAZY_PEERS: u32 = 1;
+                let mut address = 0;
+                // SAFETY: a place for the address. Bytes that are no handle are refused.
+                let opened = unsafe { gpu.driver.legacy_open(&raw mut address, Opaque(*handle), LAZY_PEERS) };
+                needed("cuIpcOpenMemHandle", opened).map_err(refused)?;
+                ((address, bytes), Door::Legacy(*handle), Hold::Opened)
+            }
+            Entrance::Pool(descriptor, pointer) => {
+                let kept = own(descriptor)?;
+                let number: *mut c_void = std::ptr::without_provenance_mut(descriptor.as_raw_fd() as usize);
+                let (mut address, mut data) = (0, Opaque(*pointer));
+                let mut pool = Pool { gpu, handle: std::ptr::null_mut() };
+                // SAFETY: places for the answers, an open descriptor, and a pool that is ours.
+                unsafe {
+                    let opened = gpu.driver.pool_import(&raw mut pool.handle, number, DESCRIPTOR, 0);
+                    needed("cuMemPoolImportFromShareableHandle", opened).map_err(refused)?;
+                    let opened = gpu.driver.pool_import_pointer(&raw mut address, pool.handle, &raw mut data);
+                    needed("cuMemPoolImportPointer", opened).map_err(refused)?;
+                }
+                ((address, bytes), Door::Pool(kept, *pointer), Hold::Pooled(pool))
+            }
+        };
+        let is_mapped = matches!(hold, Hold::Mapped(_));
+        let name = Arc::new(Name { id: *id, door });
+        // From here on, what was opened is closed again when something is wrong.
+        let arena = Self::assemble(gpu, place, access, name, hold, true);
+        if !is_mapped {
+            let (mut base, mut length) = (0, 0);
+            // SAFETY: places for the answers.
+            let asked = unsafe { gpu.driver.address_range(&raw mut base, &raw mut length, arena.address) };
+            needed("cuMemGetAddressRange", asked)?;
+            if base != arena.address || length < bytes {
+                return Err(broken(format!(
+                    "the producer announced GPU memory of {bytes} bytes and sent memory of {length}"
+                )));
+            }
+        }
+        Ok(registry::keep(arena))
+    }
+}
+
+fn own(descriptor: BorrowedFd<'_>) -> Result<std::os::fd::OwnedFd> {
+    descriptor.try_clone_to_owned().map_err(|error| {
+        Error::new(ErrorKind::FileFailed, "there is no descriptor left for the producer's GPU memory")
+            .with_errno(error.raw_os_error())
+            .with_hint("let go of some shared tensors, or raise the limit: ulimit -n")
+    })
+}
+
+/// The driver does not open what was sent. It says why in general words; the usual reason stands in the hint.
+fn refused(error: Error) -> Error {
+    if error.kind() == ErrorKind::OutOfMemory || error.kind() == ErrorKind::UnsupportedDevice {
+        return error;
+    }
+    Error::new(
+        ErrorKind::InvalidTensor,
+        format!("the producer's GPU memory cannot be opened ({})", error.fact()),
+    )
+    .with_hint("see whether the producer still runs, and whether both see the same GPU")
+}

@@ -1,0 +1,117 @@
+//! Where a tensor lies that is to be published, and whether others can be given it there.
+
+use crate::errors::{Result, fail};
+use crate::owner::Owner;
+use crate::source::{self, Source};
+use tensorferry_core::plan::{Reason, SourceFacts, Wishes};
+use tensorferry_core::{Access, ErrorKind, Layout, Tensor};
+use tensorferry_cuda::ipc::{self, Allocation, Way};
+use tensorferry_share::{Memory, Outgoing, Piece, find};
+
+/// An allocation of a GPU up to this size is handed over with any tensor in it. (PyTorch lays small ones into 2 MiB, others
+/// into 20; ours lie in 32, and in 64 on the host.)
+const FREELY: usize = 64 << 20;
+/// A larger one is, if the tensor takes at least this part of it.
+const PART: usize = 2;
+
+/// Where a source lies.
+pub(super) enum Place {
+    /// In shared memory, its first byte so far from the beginning.
+    Shared(Memory, usize),
+    /// In memory of its framework that can be handed over.
+    Exportable(Allocation),
+    /// It has no elements, and lies nowhere.
+    Nowhere,
+    /// In memory that cannot be handed over, or is not there yet.
+    Private,
+}
+
+impl Place {
+    pub(super) fn of(source: &mut Source<'_>) -> Result<Self> {
+        let source::Memory::Here(tensor) = &mut source.memory else { return Ok(Self::Private) };
+        if tensor.layout().is_empty() {
+            return Ok(Self::Nowhere);
+        }
+        let (low, high) = tensor.layout().extent();
+        let (first, bytes) = (tensor.data().wrapping_offset(low as isize), (high - low) as usize);
+        let found = if tensor.device().is_host() {
+            find(first, bytes).map(|(arena, offset)| (Memory::Host(arena), offset))
+        } else {
+            ipc::find(first, bytes).map(|(arena, offset)| (Memory::Gpu(arena), offset))
+        };
+        if let Some((memory, offset)) = found {
+            if memory.access() == Access::ReadOnly {
+                tensor.set_read_only();
+            }
+            return Ok(Self::Shared(memory, offset));
+        }
+        if !tensor.device().is_cuda() {
+            return Ok(Self::Private);
+        }
+        // What the driver cannot place (managed memory, a foreign pool) is copied.
+        let Ok(allocation) = Allocation::of(first) else { return Ok(Self::Private) };
+        let is_whole = allocation.offset().checked_add(bytes).is_some_and(|end| end <= allocation.bytes());
+        Ok(if allocation.way() != Way::None && is_whole {
+            Self::Exportable(allocation)
+        } else {
+            Self::Private
+        })
+    }
+
+    /// Why a copy is handed over instead.
+    pub(super) fn reason(&self, facts: &SourceFacts<'_>, wishes: &Wishes) -> Option<Reason> {
+        let is_read_only = wishes.writable == Some(false)
+            || facts.access == Access::ReadOnly
+            || !facts.nature.allows_writing();
+        match self {
+            Self::Nowhere => None,
+            Self::Private => Some(Reason::Private),
+            Self::Shared(memory, _) if is_read_only && !memory.can_be_read_only() => {
+                Some(Reason::Unprotected)
+            }
+            Self::Shared(..) => None,
+            Self::Exportable(allocation) if is_read_only && !allocation.can_be_read_only() => {
+                Some(Reason::Unprotected)
+            }
+            Self::Exportable(allocation) => {
+                let (low, high) = facts.layout.extent();
+                let most = FREELY.max(((high - low) as usize).saturating_mul(PART));
+                let bytes = allocation.bytes();
+                // Who wants no copy takes that upon them.
+                (bytes > most && wishes.copy != Some(false)).then_some(Reason::Exposed { bytes })
+            }
+        }
+    }
+
+    /// The tensor there, for others. The memory keeps it.
+    pub(super) fn outgoing(self, tensor: Tensor<Owner>) -> Result<Outgoing> {
+        let (dtype, layout) = (tensor.dtype(), tensor.layout().clone());
+        let (low, _) = layout.extent();
+        let (memory, first) = match self {
+            Self::Shared(memory, first) => (memory, first),
+            Self::Exportable(allocation) => {
+                // SAFETY: memory that the tensor's owner keeps where it is.
+                let arena = unsafe { allocation.export(Box::new(Kept(tensor.into_owner()))) }?;
+                (Memory::Gpu(arena), allocation.offset())
+            }
+            Self::Nowhere => {
+                let (piece, layout) = (Piece::new(0)?, Layout::dense(dtype.size(), layout.shape())?);
+                let memory = Memory::Host(piece.arena().clone());
+                return Ok(Outgoing { memory, offset: piece.offset(), dtype, layout });
+            }
+            Self::Private => {
+                let fact = "the tensor cannot be published where it is";
+                return Err(fail(ErrorKind::CopyRequired, fact, "leave out copy=False"));
+            }
+        };
+        Ok(Outgoing { memory, offset: first.wrapping_add_signed(low.wrapping_neg() as isize), dtype, layout })
+    }
+}
+
+/// Keeps a framework's memory for others.
+struct Kept(#[expect(dead_code, reason = "held for its drop")] Owner);
+
+// SAFETY: owners are let go on any thread.
+unsafe impl Send for Kept {}
+// SAFETY: nothing can be done to it but to drop it.
+unsafe impl Sync for Kept {}
