@@ -185,11 +185,14 @@ impl Drop for GpuArena {
         self.counter().remove();
         // Not in the child of a fork, where a lock may be another thread's for good.
         let Ok(_entered) = self.gpu.enter() else { return };
-        registry::forget(self);
         if !matches!(self.hold, Hold::Allocated | Hold::Opened | Hold::Pooled(_)) {
-            return;
+            return registry::forget(self);
         }
-        if !self.gpu.settle() {
+        let is_settled = self.gpu.settle();
+        // Waited for without the turn; closed in it.
+        let _turn = self.foreign.then(registry::turn);
+        registry::forget(self);
+        if !is_settled {
             if let Hold::Pooled(pool) = &mut self.hold {
                 pool.leave();
             }
@@ -201,6 +204,9 @@ impl Drop for GpuArena {
                 Hold::Opened => drop(self.gpu.driver.legacy_close(self.address)),
                 _ => drop(self.gpu.driver.free(self.address)),
             }
+        }
+        if let Hold::Pooled(pool) = &mut self.hold {
+            pool.close();
         }
     }
 }

@@ -38,15 +38,21 @@ impl Pool {
     pub(crate) fn leave(&mut self) {
         self.handle = std::ptr::null_mut();
     }
+
+    /// Closes it, after what was opened out of it.
+    pub(crate) fn close(&mut self) {
+        let Ok(_entered) = self.gpu.enter() else { return };
+        let handle = std::mem::replace(&mut self.handle, std::ptr::null_mut());
+        if !handle.is_null() {
+            // SAFETY: a pool that we opened.
+            let _ = unsafe { self.gpu.driver.pool_destroy(handle) };
+        }
+    }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        let Ok(_entered) = self.gpu.enter() else { return };
-        if !self.handle.is_null() {
-            // SAFETY: a pool that we opened.
-            let _ = unsafe { self.gpu.driver.pool_destroy(self.handle) };
-        }
+        self.close();
     }
 }
 
@@ -71,11 +77,18 @@ impl GpuArena {
         if access == Access::ReadOnly && !matches!(entrance, Entrance::Descriptor(_)) {
             return Err(broken("the producer sent as read-only what cannot be protected"));
         }
+        let check = |known: Arc<Self>| match known.bytes() >= bytes && std::ptr::eq(known.gpu(), gpu) {
+            true => Ok(known),
+            false => Err(broken("the producer sent other memory under the name of what is here already")),
+        };
         if let Some(known) = registry::known(id, access) {
-            return match known.bytes() >= bytes && std::ptr::eq(known.gpu(), gpu) {
-                true => Ok(known),
-                false => Err(broken("the producer sent other memory under the name of what is here already")),
-            };
+            return check(known);
+        }
+        // Not while another thread opens or closes the same.
+        let turn = registry::turn();
+        if let Some(known) = registry::known(id, access) {
+            drop(turn);
+            return check(known);
         }
         let (place, door, hold) = match entrance {
             Entrance::Descriptor(descriptor) => {
@@ -108,18 +121,22 @@ impl GpuArena {
         };
         let is_mapped = matches!(hold, Hold::Mapped(_));
         let name = Arc::new(Name { id: *id, door });
-        // From here on, what was opened is closed again when something is wrong.
         let arena = Self::assemble(gpu, place, access, name, hold, true);
-        if !is_mapped {
-            let (mut base, mut length) = (0, 0);
+        let (mut base, mut length) = (arena.address, bytes);
+        let asked = match is_mapped {
+            true => Ok(()),
             // SAFETY: places for the answers.
-            let asked = unsafe { gpu.driver.address_range(&raw mut base, &raw mut length, arena.address) };
-            needed("cuMemGetAddressRange", asked)?;
-            if base != arena.address || length < bytes {
-                return Err(broken(format!(
-                    "the producer announced GPU memory of {bytes} bytes and sent memory of {length}"
-                )));
-            }
+            false => needed("cuMemGetAddressRange", unsafe {
+                gpu.driver.address_range(&raw mut base, &raw mut length, arena.address)
+            }),
+        };
+        if asked.is_err() || base != arena.address || length < bytes {
+            // The arena closes what was opened, when it is its turn.
+            drop(turn);
+            asked?;
+            return Err(broken(format!(
+                "the producer announced GPU memory of {bytes} bytes and sent memory of {length}"
+            )));
         }
         Ok(registry::keep(arena))
     }
@@ -135,12 +152,10 @@ fn own(descriptor: BorrowedFd<'_>) -> Result<std::os::fd::OwnedFd> {
 
 /// The driver does not open what was sent. It says why in general words; the usual reason stands in the hint.
 fn refused(error: Error) -> Error {
-    if error.kind() == ErrorKind::OutOfMemory || error.kind() == ErrorKind::UnsupportedDevice {
-        return error;
-    }
-    Error::new(
-        ErrorKind::InvalidTensor,
-        format!("the producer's GPU memory cannot be opened ({})", error.fact()),
-    )
-    .with_hint("see whether the producer still runs, and whether both see the same GPU")
+    let kind = match error.kind() {
+        kind @ (ErrorKind::OutOfMemory | ErrorKind::UnsupportedDevice) => kind,
+        _ => ErrorKind::InvalidTensor,
+    };
+    Error::new(kind, format!("the producer's GPU memory cannot be opened ({})", error.fact()))
+        .with_hint("see whether the producer still runs, and whether both see the same GPU")
 }

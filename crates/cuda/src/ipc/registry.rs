@@ -76,6 +76,13 @@ impl Registry {
     }
 }
 
+/// Lets one thread at a time open or close memory of other processes, until the guard goes: drivers give two who open one
+/// allocation the same address, and close it for both.
+pub(crate) fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Memory that this process has by that name, to be used so.
 pub(crate) fn known(id: &Id, access: Access) -> Option<Arc<GpuArena>> {
     lock().as_ref()?.known(id, access)

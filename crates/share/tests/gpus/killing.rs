@@ -53,27 +53,40 @@ fn nothing_is_lost() {
     before.settle();
 }
 
-#[test]
-fn threads_that_come_all_at_once() {
+/// Sixteen threads open and close the same allocation.
+fn threads_at_once(kind: &str) {
     let _alone = alone();
     let before = baseline();
-    for kind in KINDS {
-        let mut other = Other::start();
-        let tickets = other.publish(&format!("publish read-write {kind} one two"));
-        thread::scope(|scope| {
-            for index in 0..16 {
-                let ticket = &tickets[index % 2];
-                scope.spawn(move || {
-                    for _ in 0..20 {
-                        let attached = take_ready(ticket).unwrap();
-                        let expected: &[u8] = if index % 2 == 0 { b"one" } else { b"two" };
-                        assert_eq!(read(&attached.tensors[0]).unwrap(), expected);
-                    }
-                });
-            }
-        });
-        until("the leases are over", || other.ask("leases") == "0,0");
-        other.end();
-        before.settle();
-    }
+    let mut other = Other::start();
+    let tickets = other.publish(&format!("publish read-write {kind} one two"));
+    thread::scope(|scope| {
+        for index in 0..16 {
+            let ticket = &tickets[index % 2];
+            scope.spawn(move || {
+                for _ in 0..20 {
+                    let attached = take_ready(ticket).unwrap();
+                    let expected: &[u8] = if index % 2 == 0 { b"one" } else { b"two" };
+                    assert_eq!(read(&attached.tensors[0]).unwrap(), expected);
+                }
+            });
+        }
+    });
+    until("the leases are over", || other.ask("leases") == "0,0");
+    other.end();
+    before.settle();
+}
+
+#[test]
+fn threads_at_once_our_own() {
+    threads_at_once("own");
+}
+
+#[test]
+fn threads_at_once_plain() {
+    threads_at_once("plain");
+}
+
+#[test]
+fn threads_at_once_pool() {
+    threads_at_once("pool");
 }
