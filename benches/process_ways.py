@@ -34,8 +34,8 @@ class Way:
         raise NotImplementedError
 
     def array(self, taken: Any) -> Any:
-        """One of them as a NumPy array."""
-        return np.asarray(taken["0"] if isinstance(taken, dict) else taken)
+        """A tensor as a NumPy array."""
+        return np.asarray(taken)
 
     def first(self, taken: Any) -> float:
         """The first element."""
@@ -52,6 +52,9 @@ class Way:
 
     def drop(self, taken: Any) -> None:
         """Lets go of what the consumer has."""
+
+    def forget(self) -> None:
+        """Gives back memory that is kept for the next tensor."""
 
 
 class Ours(Way):
@@ -86,7 +89,7 @@ class SharedMemory(Way):
 
     def take(self, message: Any) -> Any:
         memory = shared_memory.SharedMemory(name=message[0])
-        return memory, np.ndarray(message[1], "float32", memory.buf)
+        return [memory, np.ndarray(message[1], "float32", memory.buf)]
 
     def first(self, taken: Any) -> float:
         return float(taken[1][0])
@@ -95,17 +98,11 @@ class SharedMemory(Way):
         super().check(taken[1], expected, whole)
 
     def drop(self, taken: Any) -> None:
-        memory = taken[0]
-        del taken
-        try:
-            memory.close()
-        except BufferError:
-            pass
+        taken.pop()
+        taken.pop().close()
 
 
 class TorchQueue(Way):
-    device = "cpu"
-
     def make(self, size: int, count: int) -> Any:
         import torch.multiprocessing
 
@@ -126,6 +123,41 @@ class TorchQueue(Way):
         return pickle.loads(message)
 
 
+class OursOnGpu(Ours):
+    framework = "torch"
+
+    def forget(self) -> None:
+        import torch
+
+        torch.cuda.empty_cache()
+
+    def make(self, size: int, count: int) -> Any:
+        import torch
+
+        one = lambda: torch.from_numpy(values(size)).cuda()  # noqa: E731
+        made = {str(number): one() for number in range(count)} if count else one()
+        torch.cuda.synchronize()
+        return made
+
+    def array(self, taken: Any) -> Any:
+        return taken.cpu().numpy()
+
+
+class TorchQueueOnGpu(TorchQueue):
+    def forget(self) -> None:
+        import torch
+
+        # What consumers have let go of is noticed here.
+        torch.cuda.ipc_collect()
+        torch.cuda.empty_cache()
+
+    def make(self, size: int, count: int) -> Any:
+        return OursOnGpu().make(size, count)
+
+    def array(self, taken: Any) -> Any:
+        return taken.cpu().numpy()
+
+
 class Pickle(Way):
     def make(self, size: int, count: int) -> Any:
         one = lambda: values(size)  # noqa: E731
@@ -143,4 +175,6 @@ WAYS: dict[str, Callable[[], Way]] = {
     "shared_memory": SharedMemory,
     "torch queue": TorchQueue,
     "pickle": Pickle,
+    "ours, gpu": OursOnGpu,
+    "torch queue, gpu": TorchQueueOnGpu,
 }

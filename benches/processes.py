@@ -20,12 +20,16 @@ from table import Section
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 
-def produce(connection: Connection, name: str, size: int, count: int) -> None:
-    """What the other process does: a message whenever it is asked for one."""
+def produce(connection: Connection, name: str, size: int, count: int, fresh: bool) -> None:
+    """What the other process does: a message whenever asked for one, of new memory if fresh."""
     way: Way = process_ways.WAYS[name]()
     source = way.make(size, count)
     connection.send("ready")
     while connection.recv():
+        if fresh:
+            del source
+            way.forget()
+            source = way.make(size, count)
         start = time.perf_counter()
         message, kept = way.send(source)
         took = time.perf_counter() - start
@@ -37,21 +41,21 @@ def produce(connection: Connection, name: str, size: int, count: int) -> None:
 class Other:
     """A producer in another process, and this one as its consumer."""
 
-    def __init__(self, name: str, size: int, count: int) -> None:
+    def __init__(self, name: str, size: int, count: int, fresh: bool) -> None:
         self.way: Way = process_ways.WAYS[name]()
         self.expected = values(size)
-        self.count = count
+        self.kept: Any = None
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        arguments = (theirs, name, size, count)
+        arguments = (theirs, name, size, count, fresh)
         self.process = context.Process(target=produce, args=arguments, daemon=True)
         self.process.start()
         theirs.close()
         if self.connection.recv() != "ready":
             raise AssertionError("the producer is not ready")
 
-    def hand_over(self, whole: bool = False) -> tuple[float, float]:
-        """Seconds of the producer, and of the consumer."""
+    def hand_over(self, whole: bool = False, keep: bool = False) -> tuple[float, float]:
+        """Seconds of the producer, and of the consumer, which may keep what it got."""
         self.connection.send(True)
         sending, message = self.connection.recv()
         start = time.perf_counter()
@@ -61,22 +65,29 @@ class Other:
         if first != self.expected[0]:
             raise AssertionError("another first element")
         self.way.check(taken, self.expected, whole)
-        self.way.drop(taken)
+        if keep:
+            self.kept = taken
+        else:
+            self.way.drop(taken)
+            del taken
         self.connection.send(None)
         return sending, taking
 
     def end(self) -> None:
+        self.kept = None
         self.connection.send(False)
         self.process.join()
 
 
-def measure(names: list[str], size: int, count: int, rounds: int) -> dict[str, tuple[float, ...]]:
+def measure(
+    names: list[str], size: int, count: int, rounds: int, *, fresh: bool = False, keep: bool = False
+) -> dict[str, tuple[float, ...]]:
     """Medians of both parts and of their sum, for each way, in turns."""
-    others = {name: Other(name, size, count) for name in names}
+    others = {name: Other(name, size, count, fresh) for name in names}
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     for other in others.values():
         other.hand_over(whole=True)
-        other.hand_over()
+        other.hand_over(keep=keep)
     for turn in range(rounds):
         for name in names if turn % 2 == 0 else reversed(names):
             found[name].append(others[name].hand_over())
@@ -92,9 +103,12 @@ def measure(names: list[str], size: int, count: int, rounds: int) -> dict[str, t
     }
 
 
-def row(job: str, found: dict[str, tuple[float, ...]], limit: float) -> dict[str, Any]:
-    sending, taking, ours = found.pop("ours")
+def row(job: str, found: dict[str, tuple[float, ...]], limit: float | None) -> dict[str, Any]:
+    """One row; without a limit, the best of the other ways is it."""
+    sending, taking, ours = found.pop(next(name for name in found if name.startswith("ours")))
     best = min(found, key=lambda name: found[name][2])
+    if limit is None:
+        limit = found[best][2]
     return {
         "job": job,
         "publish us": sending * 1e6,

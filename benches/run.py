@@ -20,7 +20,7 @@ from table import VOID, Section, misses, render
 
 SECTIONS = ("percall", "convert", "trees", "threads", "files", "processes", "instructions")
 # Need a GPU, so they are run by name.
-GPU = ("gpu", "gpu_copies", "transfers", "gpu_files")
+GPU = ("gpu", "gpu_copies", "transfers", "gpu_files", "gpu_processes")
 # Seconds between a section and the control after it.
 SETTLE = 5
 

@@ -1,0 +1,239 @@
+"""GPU memory of one process in another, with a process for each framework."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import time
+from collections.abc import Iterator
+
+import pytest
+import torch
+from frames import has_gpu
+from other import Other
+
+import tensorferry as ferry
+
+ARRAY = "np.arange(1000, dtype='float32')"
+VALUES = [float(number) for number in range(1000)]
+FRAMEWORKS = [
+    name
+    for name in ("torch", "cupy", "jax", "tensorflow")
+    if importlib.util.find_spec(name) and has_gpu(name)
+]
+
+
+@pytest.fixture(scope="module")
+def others() -> Iterator[dict[str, Other]]:
+    found = {name: Other(name) for name in FRAMEWORKS}
+    yield found
+    for other in found.values():
+        other.end()
+
+
+@pytest.mark.parametrize("target", FRAMEWORKS)
+@pytest.mark.parametrize("source", FRAMEWORKS)
+def test_every_pair(others, source, target):
+    if source == target:
+        pytest.skip("one process for each framework")
+    giver, taker = others[source], others[target]
+    giver.run("context = ferry.trace(); trips = context.__enter__()")
+    ticket = giver.publish(ARRAY)
+    copies = giver.run("context.__exit__(); answer = [not trip.plan.shares for trip in trips]")
+    taker.run("context = ferry.trace(); trips = context.__enter__()")
+    assert taker.attach(ticket) == VALUES
+    assert taker.run("answer = str(x.device)").lower().count("cpu") == 0
+    shared = taker.run("context.__exit__(); answer = [trip.plan.shares for trip in trips]")
+    if source in ("torch", "cupy"):
+        assert copies == [False]
+        # The same memory: what is written here is seen there.
+        giver.run("x[0] = 42; torch.cuda.synchronize()" if source == "torch" else "x[0] = 42")
+        if source == "cupy":
+            giver.run("cupy.cuda.Device().synchronize()")
+        assert shared == [True]
+        if target in ("torch", "cupy"):
+            assert taker.run("answer = float(x[0])") == 42
+    taker.run("x = None")
+    giver.run("x = ticket = None")
+
+
+def test_the_consumers_stream_waits_for_the_producers(others):
+    giver, taker = others["torch"], others["cupy"]
+    giver.run("x = torch.zeros(1 << 20, device='cuda'); torch.cuda.synchronize()")
+    # About half a second of work, and a ticket that is there long before.
+    code = """
+start = time.perf_counter()
+torch.cuda._sleep(1_000_000_000)
+x.fill_(7)
+ticket = ferry.publish(x)
+answer = [str(ticket), time.perf_counter() - start]
+"""
+    ticket, seconds = giver.run(code)
+    code = f"""
+start = time.perf_counter()
+x = ferry.attach({ticket!r}, 'cupy')
+attached = time.perf_counter() - start
+total = float(x.sum())
+answer = [total, attached, time.perf_counter() - start]
+"""
+    total, attached, waited = taker.run(code)
+    assert total == 7 * (1 << 20)
+    assert seconds < 0.3, "publishing waited on the host"
+    assert attached < 0.3, "attaching waited on the host"
+    assert waited > attached
+    taker.run("x = None")
+    giver.run("x = ticket = None")
+
+
+def test_three_processes(others):
+    first, second = others["cupy"], others["torch"]
+    third = Other()
+    ticket = first.publish(ARRAY)
+    assert second.attach(ticket) == VALUES
+    again = second.run("ticket = ferry.publish(x, copy=False); answer = str(ticket)")
+    assert third.attach(again, "device='cpu'") == VALUES
+    second.run("x = ticket = None")
+    first.run("x = ticket = None")
+    third.end()
+
+
+@pytest.mark.parametrize("target", [name for name in FRAMEWORKS if name in ("jax", "tensorflow")])
+def test_read_only_memory_cannot_be_written(others, target):
+    ticket = others["torch"].publish(ARRAY, "writable=False")
+    victim = Other(target)
+    assert victim.attach(ticket, "copy=False") == VALUES
+    # By the driver itself, past every framework.
+    code = """
+cuda = ctypes.CDLL("libcuda.so.1")
+capsule = x.__dlpack__()
+get = ctypes.pythonapi.PyCapsule_GetPointer
+get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+address = ctypes.c_uint64.from_address(get(capsule, b"dltensor")).value
+queued = cuda.cuMemsetD8_v2(ctypes.c_uint64(address), 1, ctypes.c_size_t(4))
+answer = [queued, cuda.cuCtxSynchronize()]
+"""
+    assert any(victim.run(code)), "the driver wrote the memory"
+    victim.kill()
+    reader = Other()
+    assert reader.attach(ticket) == VALUES, "the memory was written"
+    reader.end()
+    others["torch"].run("x = ticket = None")
+
+
+def test_our_own_memory_outlives_its_producer():
+    producer = Other()
+    ticket = producer.run("""
+a = np.arange(1 << 20, dtype="float32")
+ticket = ferry.publish(a, device="cuda")
+answer = str(ticket)
+""")
+    mine = ferry.attach(ticket, "torch")
+    assert mine.is_cuda
+    producer.kill()
+    assert torch.equal(mine.cpu(), torch.arange(1 << 20, dtype=torch.float32))
+    with pytest.raises(ferry.TicketRefused, match="has ended"):
+        ferry.attach(ticket, "torch")
+
+
+def test_the_producer_of_framework_memory_is_killed():
+    producer = Other("torch")
+    ticket = producer.publish(ARRAY)
+    consumer = Other()
+    consumer.run(f"ticket = {ticket!r}; import tensorferry")
+    code = "x = ferry.attach(ticket, 'numpy'); answer = x.tolist()"
+    assert consumer.run(code) == VALUES
+    producer.kill()
+    with pytest.raises(AssertionError, match="TicketRefused"):
+        consumer.run(code)
+    assert consumer.run("answer = 1") == 1
+    consumer.end()
+
+
+def test_killed_consumers_leave_nothing():
+    x = torch.rand(16 << 20, device="cuda")
+    ticket = ferry.publish(x)
+    torch.cuda.synchronize()
+    before = torch.cuda.mem_get_info()[0]
+    descriptors = len(os.listdir("/proc/self/fd"))
+    expected = float(x[5])
+    for turn in range(20):
+        consumer = Other()
+        code = f"x = ferry.attach({str(ticket)!r}, 'numpy'); answer = float(x[5])"
+        if turn % 2:
+            assert consumer.run(code) == expected
+        else:
+            consumer.tell(code)
+            time.sleep(0.04 * turn)
+        consumer.kill()
+    end = time.monotonic() + 10
+    while ticket.leases and time.monotonic() < end:
+        time.sleep(0.01)
+    assert ticket.leases == 0
+    assert abs(torch.cuda.mem_get_info()[0] - before) < 64 << 20
+    assert len(os.listdir("/proc/self/fd")) <= descriptors + 1
+    ticket.withdraw()
+
+
+def test_gpus_go_by_their_uuid(others):
+    ticket = others["torch"].publish(ARRAY)
+    uuid = str(torch.cuda.get_device_properties(0).uuid)
+    named = Other(CUDA_VISIBLE_DEVICES=f"GPU-{uuid.removeprefix('GPU-')}")
+    assert named.attach(ticket) == VALUES
+    named.end()
+    blind = Other(CUDA_VISIBLE_DEVICES="")
+    with pytest.raises(AssertionError, match="UnsupportedDevice"):
+        blind.attach(ticket)
+    blind.end()
+    others["torch"].run("x = ticket = None")
+
+
+def test_a_state_dict_goes_with_one_ticket(others):
+    giver, taker = others["torch"], others["cupy"]
+    code = """
+state = {f"layer.{i}": torch.full((100 + i,), float(i), device="cuda") for i in range(1000)}
+ticket = ferry.publish(state)
+answer = str(ticket)
+"""
+    ticket = giver.run(code)
+    code = f"""
+state = ferry.attach({ticket!r}, "cupy", copy=False)
+answer = [float(x.sum()) for x in state.values()]
+"""
+    assert taker.run(code) == [float(i * (100 + i)) for i in range(1000)]
+    taker.run("state = x = None")
+    giver.run("state = ticket = None")
+
+
+@pytest.mark.parametrize("framework", ["torch", "cupy"])
+def test_empty_memory_is_published_as_it_is(others, framework):
+    x = ferry.empty((3, 4), "float32", framework, device="cuda")
+    x[:] = 5
+    torch.cuda.synchronize()
+    ticket = ferry.publish(x, copy=False, writable=False)
+    other = Other()
+    assert other.attach(str(ticket)) == [[5.0] * 4] * 3
+    other.end()
+
+
+def test_the_same_process_gets_its_own_memory():
+    x = torch.rand(100, device="cuda")
+    y = ferry.attach(ferry.publish(x, copy=False), "torch")
+    assert y.data_ptr() == x.data_ptr()
+    with ferry.publish({"x": x, "y": x[10:20]}, copy=False) as ticket:
+        both = ferry.attach(ticket, "cupy")
+        assert both["x"].data.ptr == x.data_ptr()
+        assert both["y"].data.ptr == x.data_ptr() + 40
+
+
+def test_memory_of_a_large_pool_is_copied_unless_told_otherwise():
+    whole = torch.zeros(256 << 20, dtype=torch.uint8, device="cuda")
+    small = whole[:1000]
+    plans = {}
+    for copy in (None, False):
+        with ferry.trace() as trips:
+            ticket = ferry.publish(small, copy=copy)
+        plans[copy] = trips[0].plan
+        assert ferry.attach(ticket, "numpy").sum() == 0
+    assert not plans[None].shares
+    assert "all of its allocation" in str(plans[None])
+    assert plans[False].shares
