@@ -162,7 +162,7 @@ def save(
     """
     from tensorferry import saving
 
-    leaves = dict(_named(x)) if _is_tree(x) else {saving.name_alone(path, format): x}
+    leaves = dict(named(x)) if is_tree(x) else {saving.name_alone(path, format): x}
     plans = {name: _planned(name, leaf) for name, leaf in leaves.items()}
     said: dict[Any, Any] = dict(metadata or {})
     for key, value in said.items():
@@ -211,11 +211,12 @@ def _planned(name: str, leaf: Any) -> Plan:
     return told
 
 
-def _is_tree(x: Any) -> bool:
+def is_tree(x: Any) -> bool:
+    """Whether names lead to what is in it."""
     return isinstance(x, Mapping | list | tuple)
 
 
-def _named(x: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+def named(x: Any, place: str = "") -> Iterator[tuple[str, Any]]:
     """The leaves of a tree, each by the names that lead to it."""
     seen: set[str] = set()
     parts = x.items() if isinstance(x, Mapping) else enumerate(x)
@@ -225,7 +226,7 @@ def _named(x: Any, place: str = "") -> Iterator[tuple[str, Any]]:
                 f"a tensor cannot be saved by the key {key!r}\nhint: use names that are text"
             )
         name = f"{place}.{key}" if place else str(key)
-        for found, leaf in _named(value, name) if _is_tree(value) else [(name, value)]:
+        for found, leaf in named(value, name) if is_tree(value) else [(name, value)]:
             if found in seen:
                 raise InvalidArgument(
                     f"two tensors would be saved as {found!r}\nhint: rename one of them"

@@ -30,7 +30,8 @@ def test_help_has_examples():
     done = attempt("--help")
     assert done.returncode == 0
     assert "examples:" in done.stdout
-    for command in ("plan", "doctor", "bench", "inspect", "convert", "completion"):
+    names = ("plan", "doctor", "bench", "inspect", "convert", "publish", "attach", "completion")
+    for command in names:
         told = attempt(command, "--help")
         assert told.returncode == 0
         assert f"tensorferry {command}" in told.stdout.split("examples:")[1]

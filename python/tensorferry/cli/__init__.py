@@ -2,7 +2,8 @@
 
 Each command is a module with `add`, which describes it to the parser, and `run`, which does it and
 returns the exit code. Exit codes: 0 all is well; 1 something that should work does not; 2 the
-command line means nothing; 3 what was asked for cannot be done, and why was said; 130 interrupted.
+command line means nothing; 3 what was asked for cannot be done, and why was said; 130 interrupted
+(a server, `publish`, is ended so in order: 0).
 """
 
 import argparse
@@ -13,10 +14,10 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import tensorferry as ferry
-from tensorferry.cli import bench, completion, convert, doctor, inspect, plan
+from tensorferry.cli import attach, bench, completion, convert, doctor, inspect, plan, publish
 from tensorferry.cli.terminal import Terminal
 
-COMMANDS = (plan, doctor, bench, inspect, convert, completion)
+COMMANDS = (plan, doctor, bench, inspect, convert, publish, attach, completion)
 
 EPILOGUE = """\
 examples:
@@ -26,6 +27,7 @@ examples:
   tensorferry bench --from numpy,torch --to torch,jax --output results/
   tensorferry inspect model.safetensors
   tensorferry convert x.npy x.safetensors
+  tensorferry publish --once x.npy | tensorferry attach - y.safetensors
   source <(tensorferry completion bash)
 
 exit codes:

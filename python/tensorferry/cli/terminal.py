@@ -1,5 +1,6 @@
 """What the commands write to: colours where they are wanted, errors in one line, a bar on top."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -68,12 +69,22 @@ class Terminal:
         sys.stderr.write("\r\x1b[K" + line[: self.width - 1])
         sys.stderr.flush()
 
+    def status(self, text: str) -> None:
+        """Shows how things stand, in a line that the next one takes the place of."""
+        if not sys.stderr.isatty():
+            return
+        self._is_drawn = True
+        with contextlib.suppress(OSError):  # the terminal may be gone
+            sys.stderr.write("\r\x1b[K" + clean(text)[: self.width - 1])
+            sys.stderr.flush()
+
     def clear_line(self) -> None:
         """Takes the bar away."""
         if self._is_drawn:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
             self._is_drawn = False
+            with contextlib.suppress(OSError):  # the terminal may be gone
+                sys.stderr.write("\r\x1b[K")
+                sys.stderr.flush()
 
 
 def clean(text: str) -> str:

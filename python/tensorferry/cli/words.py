@@ -1,6 +1,7 @@
 """Numbers as people read them, and as they write them."""
 
 import argparse
+import math
 
 
 def size(count: int) -> str:
@@ -28,3 +29,19 @@ def shape(text: str) -> tuple[int, ...]:
     if any(not 0 <= length < 1 << 63 for length in lengths):
         raise argparse.ArgumentTypeError(f"{text!r} is no shape; write 1024,1024")
     return lengths
+
+
+def seconds(text: str) -> float:
+    """A time as it is written on the command line."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time; write seconds, such as 0.5")
+    return number
+
+
+def several(number: int, what: str) -> str:
+    """So many of something."""
+    return f"{number} {what}{'s' * (number != 1)}"
