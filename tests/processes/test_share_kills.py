@@ -1,0 +1,255 @@
+"""Killed at any moment, producers and consumers take nothing with them and leave nothing behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from support.children import TESTS
+from support.peers import Peer
+from support.share_counts import (
+    descriptors,
+    folders,
+    folders_of,
+    held,
+    mappings,
+    shared_files,
+    soon,
+)
+
+import tensorferry as ferry
+
+ROUNDS = 120
+
+# A process whose forked children do the dying: a fresh interpreter for each would take minutes.
+NURSERY = """
+import os, sys, time
+import numpy as np
+import tensorferry as ferry
+
+def consume(ticket):
+    held = []
+    while True:
+        got = ferry.attach(ticket, timeout=20)
+        assert got["small"][0] == 5 and got["large"][-1] == 6
+        held.append(got)
+        if len(held) > 3:
+            held.pop(0)
+
+def produce(_):
+    kept = []
+    for number in range(1 << 30):
+        x = ferry.empty(1000 if number % 2 else 5 << 20, "float32")
+        x[0], x[-1] = 5, 6
+        kept.append(ferry.publish({"x": x, "y": np.full(10, number)}))
+        os.write(1, str(kept[-1]).encode() + b"\\n")
+        if len(kept) > 4:
+            kept.pop(0)
+
+for line in sys.stdin:
+    if line.strip() == "reap":
+        while True:
+            try:
+                os.waitpid(-1, 0)
+            except ChildProcessError:
+                break
+        os.write(1, b"reaped\\n")
+        continue
+    role, argument = line.split()
+    child = os.fork()
+    if child == 0:
+        try:
+            {"consume": consume, "produce": produce}[role](argument)
+        except BaseException as error:
+            os.write(2, f"{role}: {type(error).__name__}: {error}\\n".encode())
+        os._exit(1)
+    os.write(1, f"{child}\\n".encode())
+"""
+
+
+class Nursery:
+    """Children by the dozen."""
+
+    def __init__(self) -> None:
+        path = os.pathsep.join(filter(None, (TESTS, os.environ.get("PYTHONPATH"))))
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", NURSERY],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+
+    def _tell(self, line: str) -> None:
+        self._process.stdin.write(line.encode() + b"\n")
+        self._process.stdin.flush()
+
+    def start(self, role: str, argument: str) -> int:
+        self._tell(f"{role} {argument}")
+        while not (line := self.line()).isdigit():
+            pass
+        return int(line)
+
+    def line(self) -> str:
+        return self._process.stdout.readline().decode().strip()
+
+    def drain(self, seconds: float) -> list[str]:
+        """Whole lines that come within that time. (The last may be cut: its writer is killed.)"""
+        text, end = b"", time.monotonic() + seconds
+        while (rest := end - time.monotonic()) > 0:
+            if select.select([self._process.stdout], [], [], rest)[0]:
+                text += os.read(self._process.stdout.fileno(), 1 << 16)
+        return text.decode().split("\n")[:-1]
+
+    def reap(self) -> None:
+        self._tell("reap")
+        while self.line() != "reaped":
+            pass
+
+    def close(self) -> str:
+        """Ends it, and gives what its children complained about."""
+        _, complaints = self._process.communicate(timeout=60)
+        assert self._process.returncode == 0
+        return complaints.decode()
+
+
+@pytest.fixture
+def nursery() -> Iterator[Nursery]:
+    made = Nursery()
+    yield made
+    made._process.kill()
+    made._process.communicate()
+
+
+@pytest.fixture
+def dice() -> random.Random:
+    """What is random here, by a seed that is printed (and can be given)."""
+    seed = int(os.environ.get("TENSORFERRY_TEST_SEED", time.time_ns() % (1 << 32)))
+    print(f"TENSORFERRY_TEST_SEED={seed}")
+    return random.Random(seed)
+
+
+def shared_kib() -> int:
+    """Shared memory of the whole machine: what nobody could ever give back would stay in it."""
+    with open("/proc/meminfo") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("Shmem:"))
+
+
+def test_consumers_that_are_killed(nursery: Nursery, dice: random.Random) -> None:
+    small, large = ferry.empty(10, "float32"), ferry.empty(6 << 20, "float32")
+    small[0], large[-1] = 5, 6
+    ticket = ferry.publish({"small": small, "large": large})
+    assert float(ferry.attach(ticket)["small"][0]) == 5
+    assert soon(lambda: ticket.leases == 0)
+    before, files = held(), shared_files()
+    crowd: list[int] = []
+    for _ in range(ROUNDS):
+        crowd.append(nursery.start("consume", str(ticket)))
+        time.sleep(dice.random() * 0.02)
+        if len(crowd) > dice.randrange(4):
+            os.kill(crowd.pop(dice.randrange(len(crowd))), signal.SIGKILL)
+    assert soon(lambda: ticket.leases > 0), "nobody ever attached"
+    for child in crowd:
+        os.kill(child, signal.SIGKILL)
+    nursery.reap()
+    assert soon(lambda: ticket.leases == 0), f"{ticket.leases} leases of the dead"
+    assert held() == before, "descriptors and mappings"
+    assert nursery.close() == ""
+    assert shared_files() == files
+    assert (small[0], large[-1]) == (5, 6)
+    with Peer() as survivor:
+        code = "result = float(ferry.attach(ticket)['small'][0])"
+        assert survivor.run(code, ticket=str(ticket)) == 5
+    ticket.withdraw()
+    del small, large
+    gc.collect()
+    assert mappings() <= before[1] - 1, "the large one has an arena of its own"
+
+
+def test_producers_that_are_killed(nursery: Nursery, dice: random.Random) -> None:
+    ferry.attach(ferry.publish(np.arange(3)))
+    gc.collect()
+    before, files, memory = held(), shared_files(), shared_kib()
+    good = stale = 0
+    kept, dead = [], set()
+    for _ in range(ROUNDS):
+        child = nursery.start("produce", "-")
+        dead.add(child)
+        tickets = nursery.drain(dice.random() * 0.04)
+        results = []
+        if dice.random() < 0.5:
+            os.kill(child, signal.SIGKILL)
+            child = 0
+        # Some of these have left the producer's list already; the last are alive, or just dead.
+        for claim in tickets[-3:]:
+            try:
+                results.append(ferry.attach(claim, timeout=20))
+            except ferry.TicketRefused:
+                stale += 1
+        if child:
+            os.kill(child, signal.SIGKILL)
+        nursery.drain(0)
+        good += len(results)
+        kept += results[:1]
+        kept = kept[-5:]
+        for got in kept:
+            assert (got["x"][0], got["x"][-1]) == (5, 6), "the memory went with its producer"
+            assert (got["y"] == got["y"][0]).all()
+    nursery.reap()
+    print(f"{good} attached, {stale} refused")
+    assert good > 0
+    assert stale > 0
+    del kept, results, got
+    assert held() == before, "descriptors and mappings"
+    assert shared_files() == files
+    assert soon(lambda: shared_kib() - memory < 64 << 10), "shared memory that nobody has"
+    assert nursery.close() == ""
+    left = {path for path in folders() if int(path.split("-")[2]) in dead}
+    assert left, "nobody died with a folder"
+    with Peer() as survivor:
+        survivor.run("kept = ferry.publish(np.arange(3))")
+        assert not left & folders(), "folders of the dead, after the next publish"
+        assert len(folders_of(survivor.number)) == 1
+
+
+def test_both_sides_of_a_long_lived_pair(dice: random.Random) -> None:
+    """One survivor on each side, while the other dies in the middle of a hand-over of many."""
+    tree = {str(n): np.full(100, n) for n in range(2000)}
+    ticket = ferry.publish(tree)
+    before = held()
+    for _ in range(5):
+        with Peer() as consumer:
+            consumer.run("ferry.attach(ticket)", ticket=str(ticket))
+            consumer.begin("while True: ferry.attach(ticket)", ticket=str(ticket))
+            time.sleep(dice.random() * 0.05)
+            consumer.kill()
+        with Peer() as producer:
+            code = "x = {str(n): np.full(100, n) for n in range(2000)}; t = ferry.publish(x)"
+            claim = producer.run(code + "; result = str(t)")
+            producer.begin(
+                "import os, time; time.sleep(delay); os.kill(os.getpid(), 9)", delay=0.03
+            )
+            count, refusal = 0, None
+            while refusal is None:
+                try:
+                    got = ferry.attach(claim, timeout=20)
+                    assert int(got["1999"][99]) == 1999
+                    count += 1
+                except ferry.TicketRefused as error:
+                    refusal = str(error)
+            assert producer.wait() == -signal.SIGKILL
+            assert int(got["1999"][99]) == 1999
+            del got
+            assert "stale" in refusal or "closed" in refusal or "nowhere" in refusal, refusal
+    assert soon(lambda: ticket.leases == 0)
+    assert held() == before
+    assert descriptors() == before[0]

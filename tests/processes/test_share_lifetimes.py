@@ -1,0 +1,199 @@
+"""For how long tickets are good, and who is let in."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import os
+import pickle
+import time
+
+import numpy as np
+import pytest
+from support.peers import Peer, PeerFailed
+from support.refusals import check_words, refused
+from support.share_counts import folders_of, soon
+
+import tensorferry as ferry
+
+USED_UP = pytest.mark.xfail(reason="a wish that is refused uses up a ticket that is good once")
+
+
+def refused_there(peer: Peer, ticket: object, kind: str = "TicketRefused") -> str:
+    with pytest.raises(PeerFailed) as caught:
+        peer.run("ferry.attach(ticket)", ticket=ticket)
+    assert caught.value.kind == kind, caught.value.text
+    assert "\nhint: " in caught.value.text
+    return caught.value.text
+
+
+def test_leases_are_counted(peer: Peer) -> None:
+    ticket = ferry.publish({"a": np.arange(3), "b": np.ones(2)})
+    peer.run("got = ferry.attach(ticket)", ticket=str(ticket))
+    assert ticket.leases == 1
+    peer.run("more = [ferry.attach(ticket) for _ in range(5)]")
+    assert ticket.leases == 6
+    assert "6 leases" in repr(ticket)
+    peer.run("more.clear()")
+    assert soon(lambda: ticket.leases == 1)
+    # The last tensor of a tree holds it, and copies do not.
+    peer.run("got = got['b']; import gc; gc.collect()")
+    assert not soon(lambda: ticket.leases == 0, 0.05)
+    peer.run("got = ferry.attach(ticket, copy=True)['a']")
+    assert soon(lambda: ticket.leases == 0)
+
+
+def test_leases_end_with_the_consumer() -> None:
+    ticket = ferry.publish(np.arange(3))
+    with Peer() as one, Peer() as other:
+        for consumer in (one, other):
+            consumer.run("got = ferry.attach(ticket)", ticket=str(ticket))
+        assert ticket.leases == 2
+        one.kill()
+        assert soon(lambda: ticket.leases == 1)
+    assert soon(lambda: ticket.leases == 0)
+
+
+def test_once(peer: Peer) -> None:
+    ticket = ferry.publish(np.arange(3), once=True)
+    peer.run("got = ferry.attach(ticket)", ticket=str(ticket))
+    assert "good for one consumer" in refused_there(peer, str(ticket))
+    refused(ferry.TicketRefused, ConnectionError, lambda: ferry.attach(ticket))
+    assert peer.run("result = got.tolist()") == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "wishes",
+    [
+        "'nothing'",
+        "bogus=1",
+        "dtype='float33'",
+        "timeout=-1",
+        "copy=5",
+        pytest.param("'torch', writable=False", marks=USED_UP),
+        pytest.param("'jax', writable=True", marks=USED_UP),
+        pytest.param("'mlx', copy=False", marks=USED_UP),
+        pytest.param("device='cuda'", marks=USED_UP),
+    ],
+)
+def test_once_is_not_used_up_by_what_can_never_be(wishes: str) -> None:
+    """These need no look at the tensors to be refused."""
+    ticket = ferry.publish(np.arange(3), once=True)
+    with pytest.raises((ferry.FerryError, TypeError)):
+        eval(f"ferry.attach(ticket, {wishes})", {"ferry": ferry, "ticket": ticket})
+    assert ferry.attach(ticket).tolist() == [0, 1, 2]
+
+
+def test_timeout(peer: Peer) -> None:
+    ticket = ferry.publish(np.arange(3), timeout=0.4)
+    peer.run("got = ferry.attach(ticket)", ticket=str(ticket))
+    time.sleep(0.5)
+    assert "has expired" in refused_there(peer, str(ticket))
+    assert peer.run("result = got.tolist()") == [0, 1, 2]
+    assert ticket.leases == 1
+    refused_there(peer, str(ferry.publish(np.arange(3), timeout=0)))
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan"), float("inf"), -1e-9])
+def test_times_that_are_none(timeout: float) -> None:
+    ticket = ferry.publish(1)
+    refused(ferry.InvalidArgument, ValueError, lambda: ferry.publish(1, timeout=timeout))
+    refused(ferry.InvalidArgument, ValueError, lambda: ferry.attach(ticket, timeout=timeout))
+
+
+def test_expired_memory_is_given_back() -> None:
+    with Peer() as producer:
+        producer.run("from support.share_counts import mappings, soon")
+        producer.run("tickets = [ferry.publish(np.ones(20 << 20, 'u1'), timeout=0.2)]")
+        assert producer.run("result = mappings()") == 1
+        assert producer.run("result = soon(lambda: mappings() == 0)")
+
+
+def test_withdraw(peer: Peer) -> None:
+    ticket = ferry.publish(np.arange(3))
+    peer.run("got = ferry.attach(ticket)", ticket=str(ticket))
+    ticket.withdraw()
+    assert "withdrawn" in refused_there(peer, str(ticket))
+    assert peer.run("result = got.tolist()") == [0, 1, 2]
+    assert ticket.leases == 1
+    ticket.withdraw()
+    peer.run("got = None")
+    assert soon(lambda: ticket.leases == 0)
+
+
+def test_with(peer: Peer) -> None:
+    with ferry.publish(np.arange(3)) as ticket:
+        assert peer.run("result = ferry.attach(ticket).tolist()", ticket=str(ticket)) == [0, 1, 2]
+    refused_there(peer, str(ticket))
+    with pytest.raises(KeyError), ferry.publish(np.arange(3)) as ticket:
+        raise KeyError
+    refused_there(peer, str(ticket))
+
+
+def test_a_ticket_that_is_dropped(peer: Peer) -> None:
+    claim = str(ferry.publish(np.arange(3)))
+    gc.collect()
+    assert "withdrawn" in refused_there(peer, claim)
+
+
+def test_copies_of_a_ticket_are_the_ticket(peer: Peer) -> None:
+    for copied in (copy.copy, copy.deepcopy):
+        ticket = ferry.publish(np.arange(3))
+        other = copied(ticket)
+        claim = str(ticket)
+        del ticket
+        assert peer.run("result = ferry.attach(ticket).tolist()", ticket=claim) == [0, 1, 2]
+        assert other.leases is not None
+        del other
+        refused_there(peer, claim)
+
+
+def test_each_pickle_lets_one_more_in(peer: Peer) -> None:
+    ticket = ferry.publish(np.arange(3))
+    claims = [pickle.loads(pickle.dumps(ticket)) for _ in range(2)]
+    assert claims[0] == ticket
+    assert claims[0].leases is None
+    del ticket
+    for claim in claims:
+        assert peer.run("result = ferry.attach(ticket).tolist()", ticket=claim) == [0, 1, 2]
+    refused_there(peer, claims[0])
+
+
+def test_withdraw_ends_promises(peer: Peer) -> None:
+    ticket = ferry.publish(np.arange(3))
+    raw = pickle.dumps(ticket)
+    ticket.withdraw()
+    del ticket
+    refused_there(peer, pickle.loads(raw))
+
+
+def test_promises_expire(peer: Peer) -> None:
+    raw = pickle.dumps(ferry.publish(np.arange(3), timeout=0.1))
+    time.sleep(0.2)
+    refused_there(peer, pickle.loads(raw))
+
+
+def test_tickets_of_the_dead(peer: Peer) -> None:
+    tickets = []
+    for end in (Peer.kill, Peer.leave):
+        producer = Peer()
+        number = producer.number
+        tickets.append(
+            producer.run("kept = ferry.publish(np.arange(3)); result = str(kept)"),
+        )
+        peer.run("got = ferry.attach(ticket)", ticket=tickets[-1])
+        end(producer)
+        assert peer.run("result = got.tolist()") == [0, 1, 2], "the memory went with its producer"
+        assert f"process {number} is stale" in refused_there(peer, tickets[-1])
+        error = refused(ferry.TicketRefused, ConnectionError, lambda: ferry.attach(tickets[-1]))
+        check_words(error)
+
+
+def test_the_folder_is_private_and_goes_with_its_process() -> None:
+    with Peer() as producer:
+        assert folders_of(producer.number) == set()
+        producer.run("kept = ferry.publish(np.arange(3))")
+        (folder,) = folders_of(producer.number)
+        assert os.stat(folder).st_mode & 0o777 == 0o700
+        number = producer.number
+    assert folders_of(number) == set()

@@ -1,0 +1,181 @@
+"""Trees go with one ticket, and come back as they were."""
+
+from __future__ import annotations
+
+import struct
+from collections import OrderedDict
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+from support.dtypes import ALL, sample
+from support.peers import Peer
+
+import tensorferry as ferry
+
+
+def there_and_back(peer: Peer, x: Any) -> Any:
+    """What the other process makes of it, by plain pickling."""
+    ticket = ferry.publish(x)
+    return peer.run("result = ferry.attach(ticket)", ticket=str(ticket))
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether both are of the same types and the same bits."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return same(list(one.items()), list(other.items()))
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, float):
+        return struct.pack("d", one) == struct.pack("d", other)
+    if isinstance(one, complex):
+        return same([one.real, one.imag], [other.real, other.imag])
+    if isinstance(one, np.ndarray | np.generic):
+        return one.dtype == other.dtype and one.tobytes() == other.tobytes()
+    return bool(one == other)
+
+
+def test_that_differences_would_show() -> None:
+    nan = struct.unpack("d", b"\1\0\0\0\0\0\xf8\x7f")[0]
+    pairs = [(1, True), (1, 1.0), (0.0, -0.0), (nan, float("nan")), ({}, OrderedDict()), ([], ())]
+    pairs += [(np.float32(1), np.float64(1)), ({"a": 1, "b": 2}, {"b": 2, "a": 1})]
+    assert not any(same(*pair) for pair in pairs)
+
+
+VALUES = [
+    None,
+    True,
+    False,
+    0,
+    -1,
+    2**63,
+    -(2**127),
+    2**127 - 1,
+    0.0,
+    -0.0,
+    5e-324,
+    float("inf"),
+    -float("inf"),
+    struct.unpack("d", b"\xef\xcd\xab\x89\x67\x45\xfb\xff")[0],
+    complex(-0.0, float("nan")),
+    "",
+    "Wörter, 語, 🜁, \0 and \n",
+    b"",
+    b"\0\xff",
+    [],
+    (),
+    {},
+    OrderedDict(),
+    [[], ((),), {"": None}],
+    {1: "int", "1": "text", None: "none", (1, ("a", None)): "tuple", 2.5: 1j, b"k": True},
+    OrderedDict([("z", 1), ("a", 2)]),
+    {"z": 1, "a": 2},
+    np.float32(1.5),
+    np.bool_(True),
+    np.int8(-3),
+    np.complex128(1 + 2j),
+    ml_dtypes.bfloat16(1.5),
+    ml_dtypes.int4(-3),
+    ml_dtypes.float8_e4m3fn(0.5),
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: repr(value)[:30])
+def test_values(value: object, peer: Peer) -> None:
+    assert same(there_and_back(peer, [value]), [value])
+    assert same(there_and_back(peer, {"k": (value, np.arange(2))})["k"][0], value)
+    if not isinstance(value, bytes | np.generic):
+        # Alone these are tensors, as they are for `to`.
+        assert same(there_and_back(peer, value), value)
+
+
+@pytest.mark.parametrize("dtype", ALL, ids=lambda dtype: dtype.name)
+def test_numpy_scalars_of_every_type(dtype, peer: Peer) -> None:
+    scalars = list(sample(dtype, 8).view(dtype.numpy))
+    assert same(there_and_back(peer, scalars), scalars)
+
+
+def test_bytes_and_scalars_alone_are_tensors(peer: Peer) -> None:
+    """As they are for `to`."""
+    assert same(there_and_back(peer, b"ab"), np.frombuffer(b"ab", np.uint8))
+    assert same(there_and_back(peer, np.float32(3)), np.array(3, np.float32))
+
+
+def test_one_tensor_twice_is_one_tensor(peer: Peer) -> None:
+    x = np.arange(3.0)
+    with ferry.trace() as trips:
+        ticket = ferry.publish({"a": x, "b": [x, (x,)], "c": x[:]})
+    assert len(trips) == 2
+    code = """
+    got = ferry.attach(ticket, framework)
+    a, b, c = got["a"], got["b"], got["c"]
+    a[0] = 9
+    result = a is b[0] is b[1][0], c is a, float(c[0])
+    """
+    for framework in ("numpy", "torch"):
+        assert peer.run(code, ticket=str(ticket), framework=framework) == (True, False, 0.0)
+
+
+def test_views_of_one_shared_memory_stay_views(peer: Peer) -> None:
+    x = ferry.empty(10, "float32")
+    x[:] = 0
+    ticket = ferry.publish({"all": x, "part": x[2:4]})
+    code = "got = ferry.attach(ticket); got['part'][:] = 5; result = got['all'].tolist()"
+    assert peer.run(code, ticket=str(ticket)) == [0, 0, 5, 5, 0, 0, 0, 0, 0, 0] == x.tolist()
+
+
+def test_mixed_frameworks(peer: Peer) -> None:
+    import jax.numpy as jnp
+    import mlx.core as mx
+    import paddle
+    import tensorflow as tf
+
+    tree = {
+        "numpy": np.ones(2, np.float32),
+        "torch": torch.ones(2),
+        "jax": jnp.ones(2),
+        "tensorflow": tf.ones(2),
+        "paddle": paddle.ones([2]),
+        "mlx": mx.ones(2),
+    }
+    got = there_and_back(peer, tree)
+    assert list(got) == list(tree)
+    for name, array in got.items():
+        assert type(array) is np.ndarray, name
+        assert array.dtype == np.float32
+        assert array.tolist() == [1, 1]
+
+
+def test_a_state_dict_of_a_thousand_tensors(peer: Peer) -> None:
+    state = OrderedDict(
+        (f"layer.{n}.weight", torch.full((n % 7, 3), float(n))) for n in range(1000)
+    )
+    ticket = ferry.publish(state)
+    total, kind, leases = peer.run(
+        """
+        import os
+        before = len(os.listdir("/proc/self/fd"))
+        state = ferry.attach(ticket, "torch")
+        total = sum(float(value.sum()) for value in state.values())
+        kind = type(state).__name__, list(state)[:2], state["layer.5.weight"].shape
+        result = total, kind, len(os.listdir("/proc/self/fd")) - before
+        """,
+        ticket=str(ticket),
+    )
+    assert total == sum(float(value.sum()) for value in state.values())
+    assert kind == ("OrderedDict", ["layer.0.weight", "layer.1.weight"], (5, 3))
+    assert leases <= 3, "one connection and one arena"
+    assert ticket.leases == 1
+    peer.run("del state")
+
+
+def test_a_state_dict_of_a_module(peer: Peer) -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
+    ticket = ferry.publish(module.state_dict())
+    code = "result = {k: v.tolist() for k, v in ferry.attach(ticket, 'torch').items()}"
+    got = peer.run(code, ticket=str(ticket))
+    assert got == {name: value.tolist() for name, value in module.state_dict().items()}

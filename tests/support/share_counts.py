@@ -1,0 +1,54 @@
+"""What a process holds, by what the system says: descriptors, mappings, folders."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+
+def descriptors() -> int:
+    """Open descriptors, but for the one that is needed to count them."""
+    return len(os.listdir("/proc/self/fd")) - 1
+
+
+def mappings() -> int:
+    """Mappings of our shared memory."""
+    with open("/proc/self/maps") as file:
+        return sum("/memfd:tensorferry" in line for line in file)
+
+
+def folders() -> set[str]:
+    """Folders of sockets, whoever's."""
+    bases = [Path("/tmp"), Path(os.environ.get("XDG_RUNTIME_DIR", "/tmp"))]
+    return {str(path) for base in bases for path in base.glob("tensorferry-*-*-*-*")}
+
+
+def folders_of(process: int) -> set[str]:
+    """Folders of sockets of one process."""
+    return {path for path in folders() if Path(path).name.split("-")[2] == str(process)}
+
+
+def shared_files() -> set[str]:
+    """What lies in /dev/shm, but for what others on this machine put there: Python's own shared
+    memory, semaphores and browsers."""
+    others = ("psm_", "sem.", ".org.chromium", "torch_")
+    return {name for name in os.listdir("/dev/shm") if not name.startswith(others)}
+
+
+def held() -> tuple[int, int]:
+    """Descriptors and mappings of this process, once all that is garbage is gone."""
+    gc.collect()
+    return descriptors(), mappings()
+
+
+def soon(question: Callable[[], object], seconds: float = 10) -> bool:
+    """Whether the answer becomes yes within that time: others need some time to notice."""
+    end = time.monotonic() + seconds
+    while not question():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.002)
+    return True
