@@ -217,7 +217,7 @@ def test_a_slow_consumer_of_very_many_tensors_gets_all_of_its_answer(place, sock
     ):
         claim = bytes(ferry.Ticket(ticket))
         connection.connect(claim[46:])
-        connection.sendall(struct.pack("<4sHHI", b"TFSH", 1, 1, 32) + claim[13:45])
+        connection.sendall(struct.pack("<4sHHI", b"TFSH", 2, 1, 32) + claim[13:45])
         time.sleep(1)
         assert server.poll() is None
         answer = b""

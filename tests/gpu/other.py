@@ -86,12 +86,16 @@ class Other:
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
+        self._close()
 
     def end(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        assert self.process.wait(timeout=60) == 0
+        assert self._close() == 0
+
+    def _close(self) -> int:
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            pipe.close()
+        return self.process.wait(timeout=60)
 
 
 def serve() -> None:

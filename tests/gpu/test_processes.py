@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from frames import has_gpu
-from other import Other
+from gpu.frames import has_gpu
+from gpu.other import Other
 
 import tensorferry as ferry
 

@@ -363,7 +363,7 @@ pub(crate) fn check_named_stream(
 }
 
 /// The GPU that a result goes to. Where there is none at all, a framework that holds nothing else cannot help.
-fn gpu_of(target: &TargetFacts, device: Device) -> Result<&'static Gpu> {
+pub(crate) fn gpu_of(target: &TargetFacts, device: Device) -> Result<&'static Gpu> {
     let lost = || target.places == Places::Cuda && Gpu::count().unwrap_or(0) == 0;
     Gpu::get(device.index).map_err(|error| match error.kind() {
         ErrorKind::UnsupportedDevice if lost() => fail(

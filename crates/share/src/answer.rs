@@ -1,7 +1,7 @@
 //! One consumer, as the producer sees it: asking, being answered, holding.
 
 use crate::memory::Memory;
-use crate::server::Published;
+use crate::publication::Published;
 use crate::socket::{self, MOST_AT_ONCE};
 use crate::system;
 use crate::wire::{HEAD, Kind, REQUEST, Reason, Reply, Request, read_head};
@@ -22,14 +22,14 @@ pub(crate) struct Given(Arc<Published>);
 
 impl Given {
     pub(crate) fn new(published: Arc<Published>) -> Self {
-        published.given.fetch_add(1, Ordering::AcqRel);
+        published.uses.given.fetch_add(1, Ordering::AcqRel);
         Self(published)
     }
 }
 
 impl Drop for Given {
     fn drop(&mut self) {
-        self.0.given.fetch_sub(1, Ordering::AcqRel);
+        self.0.uses.given.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -110,6 +110,14 @@ impl Connection {
         }
     }
 
+    /// What was meant for it and did not reach it.
+    pub(crate) fn undelivered(&self) -> Option<&Arc<Published>> {
+        match &self.stage {
+            Stage::Answering { message: Message::HandOver { given, .. }, .. } => Some(&given.0),
+            _ => None,
+        }
+    }
+
     /// Begins to answer.
     pub(crate) fn answer(&mut self, verdict: Result<Given, Reason>, now: Instant) {
         let refusal = |reason: Reason| {
@@ -138,6 +146,7 @@ impl Connection {
                     Ok(true) => {
                         let stage = std::mem::replace(&mut self.stage, Stage::Done);
                         if let Stage::Answering { message: Message::HandOver { given, .. }, .. } = stage {
+                            given.0.uses.served.fetch_add(1, Ordering::AcqRel);
                             self.stage = Stage::Holding(given);
                             return Outcome::Waits;
                         }

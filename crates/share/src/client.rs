@@ -14,7 +14,7 @@
 //! Producer and consumer must see each other's process numbers: two containers with namespaces of their own do not.
 
 use crate::arena::Arena;
-use crate::fault::{broken, failed, last, late, refused};
+use crate::fault::{broken, failed, foreign, last, late, refused};
 use crate::memory::Memory;
 use crate::registry::{self, Lease};
 use crate::socket;
@@ -162,7 +162,7 @@ pub fn attach_unless(
     let connection = connect(ticket, &patience)?;
     let (process, user) = system::peer(connection.as_raw_fd())?;
     if user != system::user() {
-        return Err(refused(format!("{ticket} leads to a process of another user")));
+        return Err(foreign(format!("{ticket} leads to a process of another user")));
     }
     if process != ticket.process() {
         return Err(refused(format!("{ticket} leads to process {process}")));
@@ -313,7 +313,7 @@ fn connect(ticket: &Ticket, patience: &Patience<'_>) -> Result<OwnedFd> {
                 )));
             }
             Some(libc::EACCES | libc::EPERM) => {
-                return Err(refused(format!("{ticket} is another user's")));
+                return Err(foreign(format!("{ticket} is another user's")));
             }
             _ => return Err(failed("the producer cannot be reached", &error)),
         }

@@ -30,6 +30,12 @@ pub(crate) fn refused(fact: impl Into<String>) -> Error {
     Error::new(ErrorKind::TicketRefused, fact.into()).with_hint("ask the producer for a new ticket")
 }
 
+/// The ticket is for somebody else.
+pub(crate) fn foreign(fact: impl Into<String>) -> Error {
+    Error::new(ErrorKind::TicketRefused, fact.into())
+        .with_hint("run both processes as the same user: others are never let in")
+}
+
 /// What the other process sent breaks the rules.
 pub(crate) fn broken(fact: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidTensor, fact.into())

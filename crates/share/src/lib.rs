@@ -10,7 +10,8 @@
 //! - [`registry`]: which addresses are shared memory, and what happens at a fork;
 //! - [`wire`]: what goes over the socket, checked; socket: how descriptors travel;
 //! - [`structure`]: how tensors belong together; [`ticket`]: a claim, as bytes and as text;
-//! - [`server`] (with announce, answer and folder): the producer's side; [`client`]: the consumer's.
+//! - [`publication`] (with announce): what is handed over; [`server`] (with answer and folder): the producer's side;
+//!   [`client`]: the consumer's.
 
 mod announce;
 mod answer;
@@ -20,6 +21,7 @@ mod fault;
 mod folder;
 pub mod memory;
 pub mod pieces;
+pub mod publication;
 pub mod registry;
 pub mod server;
 mod socket;
@@ -32,8 +34,9 @@ pub use arena::Arena;
 pub use client::{Attached, AttachedTensor, Ready, attach, attach_unless};
 pub use memory::Memory;
 pub use pieces::{Piece, trim};
+pub use publication::{Options, Outgoing, Publication, publish, publish_after};
 pub use registry::{Lease, find};
-pub use server::{Options, Outgoing, Publication, publish, publish_after};
+pub use server::end;
 pub use structure::Structure;
 pub use ticket::Ticket;
 

@@ -15,27 +15,23 @@
 //! The child has no such thread, and no business with the parent's: it closes what it inherited (before `fork` is back),
 //! leaves socket and folder alone, and begins anew, with a folder of its own, when it publishes something.
 
-use crate::announce::{announce, gpus_of};
 use crate::answer::{Connection, Given, Outcome};
-use crate::fault::{failed, last, wrong};
+use crate::fault::{failed, last};
 use crate::folder::Folder;
-use crate::memory::Memory;
-use crate::registry::{self, Lease};
+use crate::publication::Published;
 use crate::system;
 use crate::ticket::Ticket;
-use crate::wire::{HandOver, Placed, Reason, Reply, Request};
+use crate::wire::{Reason, Request};
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
-use tensorferry_core::{Access, DType, Layout, Result};
-use tensorferry_cuda::ipc::ReadyEvent;
-use tensorferry_cuda::{Gpu, Side};
+use tensorferry_core::Result;
 
 /// The most connections at a time, leases included. Whoever comes then waits until one is over.
 const MOST_CONNECTIONS: usize = 16 << 10;
@@ -53,120 +49,11 @@ pub(crate) fn lock() -> Guard {
     SERVER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A tensor to be published: where in shared memory it lies, and what it is.
-#[derive(Clone, Debug)]
-pub struct Outgoing {
-    /// The memory, made here or attached from somebody else.
-    pub memory: Memory,
-    /// Where in the memory the element with index zero in every dimension begins.
-    pub offset: usize,
-    /// The element type.
-    pub dtype: DType,
-    /// Shape and strides.
-    pub layout: Layout,
-}
-
-/// How a publication may be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// Whether the first consumer is the last.
-    pub once: bool,
-    /// How long the ticket may be used; leases that exist go on.
-    pub timeout: Option<Duration>,
-    /// What consumers may do to the memory.
-    pub access: Access,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { once: false, timeout: None, access: Access::ReadWrite }
-    }
-}
-
-/// Tensors that others may attach, until this is dropped. It holds the memory until then, or until the ticket has expired
-/// or is used up; leases hold it beyond that, and so do promises.
-#[derive(Debug)]
-pub struct Publication {
-    ticket: Ticket,
-    given: Arc<AtomicUsize>,
-}
-
-impl Publication {
-    /// What a consumer needs. It may be copied, and used by several.
-    pub fn ticket(&self) -> &Ticket {
-        &self.ticket
-    }
-
-    /// How many consumers have it just now. One that was killed is noticed within moments.
-    pub fn leases(&self) -> usize {
-        self.given.load(Ordering::Acquire)
-    }
-
-    /// Promises that one more consumer is let in, also when this is gone by then: its ticket is on the way.
-    pub fn promise(&self) {
-        if let Some(Entry::Live(published)) = lock().publications.get(self.ticket.id()) {
-            published.promised.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Lets nobody in any more, whatever was promised. Leases that exist go on.
-    pub fn withdraw(&self) {
-        let entry = lock().publications.remove(self.ticket.id());
-        // Without the lock: what it held may be a lot of memory.
-        drop(entry);
-    }
-}
-
-impl Drop for Publication {
-    fn drop(&mut self) {
-        if let Some(Entry::Live(published)) = lock().publications.get(self.ticket.id())
-            && published.promised.load(Ordering::Relaxed) > 0
-        {
-            published.left.store(true, Ordering::Relaxed);
-            return;
-        }
-        self.withdraw();
-    }
-}
-
-/// What is published, for the table and for each lease.
-pub(crate) struct Published {
-    secret: [u8; 16],
-    pub(crate) message: Vec<u8>,
-    /// One for each in the message, in its order.
-    pub(crate) memories: Vec<Memory>,
-    pub(crate) access: Access,
-    /// Further owners of the same memories.
-    _owners: Vec<Memory>,
-    _events: Vec<Arc<ReadyEvent>>,
-    _leases: Vec<Arc<Lease>>,
-    once: bool,
-    expires: Option<Instant>,
-    pub(crate) given: Arc<AtomicUsize>,
-    /// Consumers that were promised to be let in, and have not come.
-    promised: AtomicUsize,
-    /// Whether the publication is gone, and only promises keep this.
-    left: AtomicBool,
-}
-
-impl Published {
-    /// Whether nobody is left who could let go of it later.
-    fn is_over(&self) -> bool {
-        self.left.load(Ordering::Relaxed) && (self.once || self.promised.load(Ordering::Relaxed) == 0)
-    }
-}
-
-impl Published {
-    /// Whether memory of GPUs is among it.
-    pub(crate) fn has_gpus(&self) -> bool {
-        self.memories.iter().any(|memory| matches!(memory, Memory::Gpu(_)))
-    }
-}
-
-enum Entry {
+/// A place in the table.
+pub(crate) enum Entry {
     Live(Arc<Published>),
-    /// Nobody is let in any more, and why.
-    Over(Reason),
+    /// Nobody is let in any more, and why, which is told to those who know the secret.
+    Over(Reason, [u8; 16]),
 }
 
 struct Running {
@@ -175,6 +62,37 @@ struct Running {
     folder: Folder,
     path: PathBuf,
     start: u64,
+}
+
+impl Running {
+    /// Somebody has cleared away the folder: tickets that were given lead nowhere, and new ones need a new one.
+    fn move_in(&mut self) -> Result<()> {
+        let (folder, listener) = listen(self.start)?;
+        // The thread may be waiting for the old one, by its number.
+        // SAFETY: both are open and ours.
+        if unsafe { libc::dup3(listener.as_raw_fd(), self.listener.as_raw_fd(), libc::O_CLOEXEC) } < 0 {
+            return Err(last("the socket for other processes cannot be made"));
+        }
+        (self.path, self.folder) = (folder.socket(), folder);
+        self.rouse();
+        Ok(())
+    }
+
+    /// Has the thread look again at what there is to wait for.
+    fn rouse(&self) {
+        let one = 1u64.to_ne_bytes();
+        // SAFETY: eight bytes, which is what this descriptor takes.
+        unsafe { libc::write(self.wake.as_raw_fd(), one.as_ptr().cast(), 8) };
+    }
+}
+
+/// A socket in a folder of its own.
+fn listen(start: u64) -> Result<(Folder, OwnedFd)> {
+    let folder = Folder::new(start)?;
+    let refused = |error| failed("the socket for other processes cannot be made", &error);
+    let listener = UnixListener::bind(folder.socket()).map_err(refused)?;
+    listener.set_nonblocking(true).map_err(refused)?;
+    Ok((folder, listener.into()))
 }
 
 /// All that the thread works on.
@@ -188,117 +106,6 @@ pub(crate) struct Server {
     paused: Option<Instant>,
 }
 
-/// Publishes tensors, with a structure of at most 16 MiB that says how they belong together. Those on GPUs are ready for
-/// consumers when all that this process has queued there until now is done; who knows which streams those are calls
-/// [`publish_after`].
-///
-/// # Errors
-/// When a tensor does not lie in its memory, memory that was attached as read-only is to be written by others, memory of a
-/// GPU cannot be made read-only as asked ([`Memory::can_be_read_only`]), there is more than a message may hold, or the
-/// system or the driver refuses.
-pub fn publish(tensors: &[Outgoing], structure: &[u8], options: &Options) -> Result<Publication> {
-    let mut ready: Vec<(&'static Gpu, Side)> = Vec::new();
-    for tensor in tensors {
-        if let Memory::Gpu(arena) = &tensor.memory
-            && !ready.iter().any(|(gpu, _)| std::ptr::eq(*gpu, arena.gpu()))
-        {
-            ready.push((arena.gpu(), Side::Everything));
-        }
-    }
-    // SAFETY: no stream is named.
-    unsafe { publish_after(tensors, structure, options, &ready) }
-}
-
-/// The same, where consumers wait for these sides of these GPUs: for all that is queued there until now, and for nothing
-/// else.
-///
-/// # Errors
-/// As [`publish`], and when a stream is being captured.
-///
-/// # Safety
-/// The streams are alive, and of their GPU or default ones.
-pub unsafe fn publish_after(
-    tensors: &[Outgoing],
-    structure: &[u8],
-    options: &Options,
-    ready: &[(&'static Gpu, Side)],
-) -> Result<Publication> {
-    let (mut memories, mut owners): (Vec<Memory>, Vec<Memory>) = (Vec::new(), Vec::new());
-    let mut indices = BTreeMap::new();
-    let mut placed = Vec::with_capacity(tensors.len());
-    for tensor in tensors {
-        if options.access == Access::ReadWrite && tensor.memory.access() == Access::ReadOnly {
-            return Err(wrong(
-                "memory that was attached as read-only cannot be handed on for writing",
-                "publish it as read-only, or publish a copy",
-            ));
-        }
-        if options.access == Access::ReadOnly && !tensor.memory.can_be_read_only() {
-            return Err(wrong(
-                "memory of a GPU that has no handle of its own cannot be protected from others' writing",
-                "publish a copy, or publish it for writing",
-            ));
-        }
-        let memory = *indices.entry(tensor.memory.key()).or_insert(memories.len());
-        let list = if memory == memories.len() { &mut memories } else { &mut owners };
-        list.push(tensor.memory.clone());
-        let (dtype, layout) = (tensor.dtype, tensor.layout.clone());
-        placed.push(Placed { memory: memory as u32, offset: tensor.offset as u64, dtype, layout });
-    }
-    // Host memory needs no further owner: it was the same arena.
-    owners.retain(|memory| matches!(memory, Memory::Gpu(_)));
-    // SAFETY: the caller's contract.
-    let (gpus, events) = unsafe { gpus_of(&memories, ready)? };
-    let announced = memories.iter().map(|memory| announce(memory, &gpus)).collect::<Result<_>>()?;
-    let given = HandOver {
-        access: options.access,
-        gpus: gpus.into_iter().map(|(_, gpu)| gpu).collect(),
-        memories: announced,
-        tensors: placed,
-        structure: structure.to_vec(),
-    };
-    let message = Reply::HandOver(given).write().map_err(|error| {
-        wrong(
-            error.fact().to_owned(),
-            "see that every tensor lies in its memory, and publish fewer with one ticket",
-        )
-    })?;
-    let (id, secret) = (system::random()?, system::random()?);
-    let given = Arc::new(AtomicUsize::new(0));
-    let expires = options.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-    let leases = memories.iter().flat_map(|memory| match memory {
-        Memory::Host(arena) => registry::leases_of(arena),
-        Memory::Gpu(arena) => registry::leases_of_gpu(arena),
-    });
-    let published = Arc::new(Published {
-        secret,
-        message,
-        _leases: leases.collect(),
-        memories,
-        access: options.access,
-        _owners: owners,
-        _events: events,
-        once: options.once,
-        expires,
-        given: given.clone(),
-        promised: AtomicUsize::new(0),
-        left: AtomicBool::new(false),
-    });
-    registry::watch_forks();
-    let mut server = lock();
-    let running = server.start()?;
-    let ticket = Ticket::new(running.path.clone(), id, secret, system::process(), running.start)?;
-    if expires.is_some() {
-        // The thread does not know yet when it has to look next.
-        let one = 1u64.to_ne_bytes();
-        // SAFETY: eight bytes, which is what this descriptor takes.
-        unsafe { libc::write(running.wake.as_raw_fd(), one.as_ptr().cast(), 8) };
-    }
-    server.expiry = server.expiry.into_iter().chain(expires).min();
-    server.publications.insert(id, Entry::Live(published));
-    Ok(Publication { ticket, given })
-}
-
 impl Server {
     const fn new() -> Self {
         Self {
@@ -308,6 +115,33 @@ impl Server {
             expiry: None,
             paused: None,
         }
+    }
+
+    /// Enters what is published, and lets others in.
+    pub(crate) fn enter(&mut self, published: Arc<Published>) -> Result<Ticket> {
+        let running = self.start()?;
+        let (path, process) = (running.path.clone(), system::process());
+        let ticket = Ticket::new(path, published.id, published.secret, process, running.start)?;
+        if published.expires.is_some() {
+            // The thread does not know yet when it has to look next.
+            running.rouse();
+        }
+        self.expiry = self.expiry.into_iter().chain(published.expires).min();
+        self.publications.insert(published.id, Entry::Live(published));
+        Ok(ticket)
+    }
+
+    /// What others are let in to by this id.
+    pub(crate) fn live(&self, id: &[u8; 16]) -> Option<&Arc<Published>> {
+        match self.publications.get(id)? {
+            Entry::Live(published) => Some(published),
+            Entry::Over(..) => None,
+        }
+    }
+
+    /// Strikes it out. What comes back is to be dropped without the lock.
+    pub(crate) fn strike(&mut self, id: &[u8; 16]) -> Option<Entry> {
+        self.publications.remove(id)
     }
 
     /// For the child of a fork: leaves everything to the parent. Dropping what comes back closes the child's copies.
@@ -324,13 +158,12 @@ impl Server {
     }
 
     fn start(&mut self) -> Result<&Running> {
+        if let Some(running) = self.running.as_mut().filter(|running| !running.path.exists()) {
+            running.move_in()?;
+        }
         if self.running.is_none() {
             let start = system::start_time(system::process()).ok_or_else(|| last("/proc cannot be read"))?;
-            let folder = Folder::new(start)?;
-            let path = folder.socket();
-            let refused = |error| failed("the socket for other processes cannot be made", &error);
-            let listener = UnixListener::bind(&path).map_err(refused)?;
-            listener.set_nonblocking(true).map_err(refused)?;
+            let (folder, listener) = listen(start)?;
             // SAFETY: makes a descriptor and touches nothing.
             let wake = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
             if wake < 0 {
@@ -343,7 +176,8 @@ impl Server {
                 // SAFETY: the function lives as long as the program.
                 unsafe { libc::atexit(at_exit) };
             }
-            self.running = Some(Running { listener: listener.into(), wake, folder, path, start });
+            let path = folder.socket();
+            self.running = Some(Running { listener, wake, folder, path, start });
         }
         self.running.as_ref().ok_or_else(|| last("the socket for other processes cannot be made"))
     }
@@ -389,7 +223,16 @@ impl Server {
         if polls[0].revents != 0 {
             self.accept(now, &mut over, &mut entries);
         }
+        over.iter().filter_map(Connection::undelivered).for_each(|published| self.take_back(published));
         (over, entries)
+    }
+
+    /// A ticket for one that did not reach its consumer is good for another.
+    fn take_back(&mut self, published: &Arc<Published>) {
+        if let Some(entry @ Entry::Over(Reason::Used, _)) = self.publications.get_mut(&published.id) {
+            *entry = Entry::Live(published.clone());
+            self.expiry = self.expiry.into_iter().chain(published.expires).min();
+        }
     }
 
     fn advance(&mut self, connection: &mut Connection, now: Instant, entries: &mut Vec<Entry>) -> bool {
@@ -409,19 +252,21 @@ impl Server {
     /// Whether a request is good, and for what.
     fn judge(&mut self, request: &Request, entries: &mut Vec<Entry>) -> Result<Given, Reason> {
         let entry = self.publications.get_mut(&request.id).ok_or(Reason::Unknown)?;
-        let published = match entry {
-            Entry::Over(reason) => return Err(*reason),
-            Entry::Live(published) => published.clone(),
+        let secret = match entry {
+            Entry::Over(_, secret) => secret,
+            Entry::Live(published) => &published.secret,
         };
-        if !system::same(&published.secret, &request.secret) {
+        if !system::same(secret, &request.secret) {
             return Err(Reason::Unknown);
         }
-        let promised = published.promised.load(Ordering::Relaxed);
-        published.promised.store(promised.saturating_sub(1), Ordering::Relaxed);
-        if published.is_over() {
+        let published = match entry {
+            Entry::Over(reason, _) => return Err(*reason),
+            Entry::Live(published) => published.clone(),
+        };
+        if published.let_in() {
             entries.extend(self.publications.remove(&request.id));
         } else if published.once {
-            entries.push(std::mem::replace(entry, Entry::Over(Reason::Used)));
+            entries.push(std::mem::replace(entry, Entry::Over(Reason::Used, published.secret)));
         }
         Ok(Given::new(published))
     }
@@ -436,8 +281,8 @@ impl Server {
             let Entry::Live(published) = entry else { return true };
             match published.expires {
                 Some(end) if end <= now => {
-                    let left = published.left.load(Ordering::Relaxed);
-                    entries.push(std::mem::replace(entry, Entry::Over(Reason::Expired)));
+                    let (left, secret) = (published.is_left(), published.secret);
+                    entries.push(std::mem::replace(entry, Entry::Over(Reason::Expired, secret)));
                     !left
                 }
                 end => {
@@ -544,6 +389,12 @@ fn round() -> bool {
 
 /// Removes the folder when the program ends in good order.
 extern "C" fn at_exit() {
+    end();
+}
+
+/// Closes the door: the folder goes, and nobody is let in. For a process that is about to end without telling the system's
+/// functions; one that publishes again afterwards gets a new folder.
+pub fn end() {
     for _ in 0..100 {
         if let Ok(mut server) = SERVER.try_lock() {
             let Some(running) = server.running.take() else { return };

@@ -41,10 +41,6 @@ examples:
 LOOK = 0.1
 # For how long a consumer may read what it was given, and a little more.
 READING = 31.0
-# What a consumer is told without having to read it in turns.
-AT_ONCE = 64 << 10
-# Where in a ticket's bytes its secret begins.
-SECRET = 29
 
 
 class Ended(KeyboardInterrupt):
@@ -91,7 +87,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     try:
         with _signals(), _published(arguments, tree) as ticket:
             _announce(arguments, terminal, ticket, tree)
-            return _serve(arguments, terminal, ticket, tree)
+            return _serve(arguments, terminal, ticket)
     except Ended:
         terminal.clear_line()
         return 0
@@ -204,58 +200,26 @@ def _leave_standard_output() -> None:
         os.close(nowhere)
 
 
-def _serve(
-    arguments: argparse.Namespace, terminal: Terminal, ticket: ferry.Ticket, tree: Any
-) -> int:
+def _serve(arguments: argparse.Namespace, terminal: Terminal, ticket: ferry.Ticket) -> int:
     """Waits until it is over."""
     end = None if arguments.timeout is None else time.monotonic() + arguments.timeout
     shown = None
-    while end is None or time.monotonic() < end:
-        if arguments.once and _is_used(ticket):
+    while not (arguments.once and ticket.consumers):
+        left = LOOK if end is None else end - time.monotonic()
+        # Who has begun to read the answer in time shall have all of it.
+        if left <= 0 and not (arguments.once and ticket.leases and left > -READING):
             break
         if shown != ticket.leases and _in_foreground():
             shown = ticket.leases
             terminal.status(f"{words.several(shown or 0, 'consumer')} now; Ctrl-C ends it")
-        time.sleep(LOOK if end is None else max(0.0, min(LOOK, end - time.monotonic())))
+        time.sleep(max(0.01, min(LOOK, left)))
     terminal.clear_line()
-    came = arguments.once and _is_used(ticket)
-    _finish(ticket, tree)
-    if arguments.once and not came:
+    ticket.withdraw()
+    if arguments.once and not ticket.consumers:
         raise ferry.TimedOut(
             f"nobody has attached within {arguments.timeout:g} s\nhint: allow more by --timeout"
         )
     return 0
-
-
-def _is_used(ticket: ferry.Ticket) -> bool:
-    """Whether somebody has come with a ticket that is good once.
-
-    A consumer may have come and gone between two looks at `leases`. So the server is asked, with a
-    wrong secret, which uses nothing up: of a ticket that is used, it says so.
-    """
-    return "was used" in _asked(ticket)
-
-
-def _asked(ticket: ferry.Ticket) -> str:
-    claim = bytearray(bytes(ticket))
-    claim[SECRET] ^= 0xFF
-    try:
-        ferry.attach(bytes(claim), timeout=5)
-    except ferry.FerryError as refusal:
-        return str(refusal)
-    return ""
-
-
-def _finish(ticket: ferry.Ticket, tree: Any) -> None:
-    """Lets nobody in, and lets those who are in have their answer."""
-    ticket.withdraw()
-    _asked(ticket)  # is answered after what came before it, as far as that goes without waiting
-    names = tree if isinstance(tree, dict) else [""]
-    if sum(len(name) + 256 for name in names) < AT_ONCE:
-        return
-    end = time.monotonic() + READING
-    while ticket.leases and time.monotonic() < end:
-        time.sleep(LOOK)
 
 
 def _in_foreground() -> bool:

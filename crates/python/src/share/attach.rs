@@ -13,7 +13,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
-use tensorferry_core::{ByteOrder, Error, ErrorKind, Tensor};
+use tensorferry_core::plan::{self, Nature, SourceFacts, TargetFacts, Wishes};
+use tensorferry_core::{Access, ByteOrder, DType, Device, Error, ErrorKind, Layout, Tensor};
 use tensorferry_cuda::{Gpu, Side};
 use tensorferry_share::{Attached, AttachedTensor, Memory, Ready, Structure, attach_unless};
 
@@ -50,8 +51,7 @@ pub(crate) fn attach<'py>(
     let timeout = timeout.map_or(Ok(PATIENCE), |given| seconds("timeout", given))?;
     let numpy = PyString::intern(py, "numpy").into_any();
     let journey = Journey::asked("attach", framework.unwrap_or(&numpy), wishes)?;
-    // What the target cannot do is said before a ticket that is good once is used.
-    journey.target.facts(py)?;
+    check(journey.target.facts(py)?, &journey.wishes)?;
     let attached = fetched(py, &claim, timeout)?;
     let structure = Structure::read(&attached.structure, attached.tensors.len())?;
     let mut results: Vec<Option<Bound<'py, PyAny>>> = vec![None; attached.tensors.len()];
@@ -71,6 +71,33 @@ pub(crate) fn attach<'py>(
             Ok(place.insert(result).clone())
         })
     })
+}
+
+/// Sees that the wishes can be met by somebody, before a ticket that is good once is used.
+fn check(target: &TargetFacts, wishes: &Wishes) -> Result<()> {
+    let layout = Layout::dense(4, &[1])?;
+    let sample = SourceFacts {
+        framework: NAME,
+        dtype: DType::Float32,
+        layout: &layout,
+        device: Device::CPU,
+        order: ByteOrder::Native,
+        address: 0,
+        access: Access::ReadWrite,
+        nature: Nature::Mutable,
+        pending: None,
+        requires_grad: false,
+        through_array: false,
+    };
+    let plain = Wishes { device: wishes.device, writable: wishes.writable, ..Wishes::NONE };
+    let device = plan::decide(&sample, target, &plain)?.device;
+    if device.is_cuda() {
+        carry::gpu_of(target, device)?;
+    }
+    if target.own_memory.is_some() && wishes.copy == Some(false) {
+        plan::decide(&sample, target, &Wishes { copy: Some(false), ..Wishes::NONE })?;
+    }
+    Ok(())
 }
 
 /// Asks the producer, without the interpreter; Ctrl-C ends it.

@@ -89,6 +89,9 @@ impl Room {
 
 /// A time in seconds.
 fn seconds(name: &str, given: f64) -> Result<Duration> {
+    if given == f64::INFINITY {
+        return Ok(Duration::MAX);
+    }
     Duration::try_from_secs_f64(given).map_err(|_| {
         let fact = format!("{name} is {given}, which is no time to wait");
         fail(ErrorKind::InvalidArgument, fact, "write a number of seconds, or leave it out")

@@ -15,7 +15,8 @@ use crate::wishes::{self, Keywords};
 use crate::{settings, trace};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{IntoPyDict, PyCFunction, PyDict};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 use tensorferry_core::plan::{self, Plan, TargetFacts, Wishes};
 use tensorferry_core::{Access, Layout};
@@ -35,7 +36,8 @@ use tensorferry_share::{Memory, Options, Outgoing, publish_after};
 ///     copy: None copies what others cannot be given, or would be given with far more, True always, False never: it
 ///         raises CopyRequired.
 ///     writable: False gives others memory that they cannot write; True guarantees that they can without harm to
-///         anyone. None follows the tensors: if one of them is read-only or immutable, all are given as read-only.
+///         anyone. None follows the memory: if one of the tensors is given as it is and is read-only or immutable, all
+///         are read-only; copies can be written.
 ///     budget: The most bytes of shared memory for each copy.
 ///     once: Whether the first consumer is the last.
 ///     timeout: For how many seconds the ticket may be used; None for as long as it lives.
@@ -68,7 +70,26 @@ pub(crate) fn publish(
     // SAFETY: streams that frameworks have named just now and that are kept, or ours.
     let published = py.detach(|| unsafe { publish_after(&tensors, &structure, &options, &ready) });
     drop(keepers);
-    Ok(Ticket::of(published?))
+    let ticket = Ticket::of(published?);
+    end_with_multiprocessing(py)?;
+    Ok(ticket)
+}
+
+/// Children of multiprocessing end without the system's knowledge, by `_exit`: there, it is asked to call us.
+fn end_with_multiprocessing(py: Python<'_>) -> PyResult<()> {
+    static ASKED: AtomicU32 = AtomicU32::new(0);
+    let process = std::process::id();
+    if ASKED.load(Ordering::Relaxed) == process {
+        return Ok(());
+    }
+    let modules = py.import("sys")?.getattr("modules")?;
+    if let Ok(util) = modules.get_item("multiprocessing.util") {
+        let end = PyCFunction::new_closure(py, None, None, |_, _| tensorferry_share::end())?;
+        let last = [("exitpriority", -1000)].into_py_dict(py)?;
+        util.getattr("Finalize")?.call((py.None(), end), Some(&last))?;
+        ASKED.store(process, Ordering::Relaxed);
+    }
+    Ok(())
 }
 
 /// What goes with one ticket.

@@ -80,7 +80,9 @@ impl<'py> Folding<'py, '_> {
                 let items: Vec<_> = object.cast::<PyDict>().map_err(PyErr::from)?.iter().collect();
                 let mut pairs = Vec::with_capacity(items.len());
                 for (name, item) in items {
+                    self.path.push(Piece::Key(name.clone()));
                     let key = key(&name)?;
+                    self.path.pop();
                     pairs.push((key, self.child(Piece::Key(name), &item)?));
                 }
                 Ok(Structure::Dict(ordered, pairs))
@@ -130,7 +132,11 @@ fn value(object: &Bound<'_, PyAny>) -> Result<Structure> {
         return Ok(Structure::Complex(value.real().to_bits(), value.imag().to_bits()));
     }
     if let Ok(value) = object.cast_exact::<PyString>() {
-        return Ok(Structure::Text(value.to_str()?.to_owned()));
+        let text = value.to_str().map_err(|_| {
+            let fact = "a text with half of a character in it cannot be sent";
+            fail(ErrorKind::InvalidArgument, fact, "encode it, and send bytes")
+        })?;
+        return Ok(Structure::Text(text.to_owned()));
     }
     if let Ok(value) = object.cast_exact::<PyBytes>() {
         return Ok(Structure::Bytes(value.as_bytes().to_vec()));
@@ -157,12 +163,36 @@ fn scalar(object: &Bound<'_, PyAny>, recognised: Recognised) -> Result<Structure
     Ok(Structure::Scalar(tensor.dtype(), bytes.to_vec()))
 }
 
-/// Puts a tree together around tensors, which `give` makes by their numbers.
-pub(super) fn unfold<'py>(
+/// Makes the tensor of a number.
+type Give<'py, 'a> = dyn FnMut(u32) -> Result<Bound<'py, PyAny>> + 'a;
+
+/// Puts a tree together around tensors.
+pub(super) fn unfold<'py, 'a>(
     py: Python<'py>,
     structure: &Structure,
-    give: &mut dyn FnMut(u32) -> Result<Bound<'py, PyAny>>,
+    give: &'a mut Give<'py, 'a>,
 ) -> Result<Bound<'py, PyAny>> {
+    let mut path = Vec::new();
+    let result = unfold_at(py, structure, give, &mut path);
+    result.map_err(|failure| if path.is_empty() { failure } else { failure.at(&place(&path)) })
+}
+
+/// On failure the path stays, to say where it was.
+fn unfold_at<'py>(
+    py: Python<'py>,
+    structure: &Structure,
+    give: &mut Give<'py, '_>,
+    path: &mut Vec<Piece<'py>>,
+) -> Result<Bound<'py, PyAny>> {
+    let mut several = |items: &[Structure], path: &mut Vec<Piece<'py>>| {
+        let mut made = Vec::with_capacity(items.len());
+        for (index, item) in items.iter().enumerate() {
+            path.push(Piece::Index(index));
+            made.push(unfold_at(py, item, give, path)?);
+            path.pop();
+        }
+        Ok::<_, crate::errors::Failure>(made)
+    };
     Ok(match structure {
         Structure::Tensor(number) => give(*number)?,
         Structure::None => py.None().into_bound(py),
@@ -175,14 +205,8 @@ pub(super) fn unfold<'py>(
         Structure::Text(text) => PyString::new(py, text).into_any(),
         Structure::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
         Structure::Scalar(dtype, bytes) => made_scalar(py, *dtype, bytes)?,
-        Structure::List(items) => {
-            let items = items.iter().map(|item| unfold(py, item, give)).collect::<Result<Vec<_>>>()?;
-            PyList::new(py, items)?.into_any()
-        }
-        Structure::Tuple(items) => {
-            let items = items.iter().map(|item| unfold(py, item, give)).collect::<Result<Vec<_>>>()?;
-            PyTuple::new(py, items)?.into_any()
-        }
+        Structure::List(items) => PyList::new(py, several(items, path)?)?.into_any(),
+        Structure::Tuple(items) => PyTuple::new(py, several(items, path)?)?.into_any(),
         Structure::Dict(ordered, items) => {
             let dict = if *ordered {
                 py.import("collections")?.getattr("OrderedDict")?.call0()?
@@ -190,7 +214,10 @@ pub(super) fn unfold<'py>(
                 PyDict::new(py).into_any()
             };
             for (key, item) in items {
-                dict.set_item(unfold(py, key, give)?, unfold(py, item, give)?)?;
+                let key = unfold_at(py, key, give, path)?;
+                path.push(Piece::Key(key.clone()));
+                dict.set_item(key, unfold_at(py, item, give, path)?)?;
+                path.pop();
             }
             dict
         }

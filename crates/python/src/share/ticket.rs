@@ -26,6 +26,11 @@ impl Ticket {
         Self { claim: publication.ticket().clone(), publication: Some(publication) }
     }
 
+    /// The publication, in the process that has made it: the child of a fork has the object too.
+    fn own(&self) -> Option<&Publication> {
+        self.publication.as_ref().filter(|_| self.claim.process() == std::process::id())
+    }
+
     /// The claim in whatever form it was passed.
     pub(super) fn claim_of(given: &Bound<'_, PyAny>) -> Result<tensorferry_share::Ticket> {
         if let Ok(ticket) = given.cast::<Self>() {
@@ -33,7 +38,7 @@ impl Ticket {
         }
         if let Ok(text) = given.cast::<PyString>() {
             // What a shell or a file adds around a word.
-            return Ok(tensorferry_share::Ticket::from_text(text.to_str()?.trim())?);
+            return Ok(tensorferry_share::Ticket::from_text(text.to_string_lossy().trim())?);
         }
         if let Ok(bytes) = given.cast::<PyBytes>() {
             return Ok(tensorferry_share::Ticket::from_bytes(bytes.as_bytes())?);
@@ -53,7 +58,13 @@ impl Ticket {
     /// How many consumers hold the tensors now; None where the ticket is another process's.
     #[getter]
     fn leases(&self) -> Option<usize> {
-        self.publication.as_ref().map(Publication::leases)
+        self.own().map(Publication::leases)
+    }
+
+    /// How many consumers have come, those included that have gone; None where the ticket is another process's.
+    #[getter]
+    fn consumers(&self) -> Option<usize> {
+        self.own().map(Publication::served)
     }
 
     /// The number of the process that published.
@@ -64,7 +75,7 @@ impl Ticket {
 
     /// Lets nobody in any more. Those who are in keep what they have.
     fn withdraw(&self, py: Python<'_>) -> Result<()> {
-        let Some(publication) = &self.publication else {
+        let Some(publication) = self.own() else {
             let fact = format!("{} was received, and is not ours to withdraw", self.claim);
             return Err(fail(ErrorKind::InvalidArgument, fact, "withdraw it where it was published"));
         };
@@ -78,7 +89,7 @@ impl Ticket {
 
     #[pyo3(signature = (*_error))]
     fn __exit__(&self, py: Python<'_>, _error: &Bound<'_, PyTuple>) -> Result<()> {
-        if self.publication.is_some() { self.withdraw(py) } else { Ok(()) }
+        if self.own().is_some() { self.withdraw(py) } else { Ok(()) }
     }
 
     fn __bytes__<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
@@ -118,7 +129,7 @@ impl Ticket {
     /// For pickles: the claim travels, and one more consumer is promised to be let in.
     fn __reduce__<'py>(this: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {
         let py = this.py();
-        if let Some(publication) = &this.get().publication {
+        if let Some(publication) = this.get().own() {
             publication.promise();
         }
         let bytes = this.get().__bytes__(py);
