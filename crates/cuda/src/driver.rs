@@ -173,15 +173,6 @@ functions! {
         properties = c"cuMemGetAllocationPropertiesFromHandle"(into: *mut Properties, handle: u64);
         export = c"cuMemExportToShareableHandle"(into: *mut c_int, handle: u64, kind: c_int, flags: u64);
         import = c"cuMemImportFromShareableHandle"(handle: *mut u64, descriptor: *mut c_void, kind: c_int);
-        pool_export = c"cuMemPoolExportToShareableHandle"(
-            into: *mut c_int, pool: *mut c_void, kind: c_int, flags: u64
-        );
-        pool_import = c"cuMemPoolImportFromShareableHandle"(
-            pool: *mut *mut c_void, descriptor: *mut c_void, kind: c_int, flags: u64
-        );
-        pool_export_pointer = c"cuMemPoolExportPointer"(into: *mut Opaque, address: Address);
-        pool_import_pointer = c"cuMemPoolImportPointer"(address: *mut Address, pool: *mut c_void, data: *mut Opaque);
-        pool_destroy = c"cuMemPoolDestroy"(pool: *mut c_void);
     }
 }
 

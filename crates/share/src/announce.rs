@@ -44,7 +44,6 @@ pub(crate) fn announce(memory: &Memory, gpus: &[(&'static Gpu, OneGpu)]) -> Resu
     let way = match arena.door() {
         Door::Descriptor(_) => Way::Descriptor,
         Door::Legacy(handle) => Way::Legacy(*handle),
-        Door::Pool(_, handle) => Way::Pool(*handle),
     };
     let gpu = gpus.iter().position(|(gpu, _)| std::ptr::eq(*gpu, arena.gpu()));
     let gpu = gpu.ok_or_else(|| wrong("a memory is on no GPU", "report this"))? as u32;

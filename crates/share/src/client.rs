@@ -37,6 +37,9 @@ use tensorferry_cuda::{Gpu, Side};
 /// Bytes that are read at a time, and so the most that is allocated for bytes that never come.
 const CHUNK: usize = 64 << 10;
 
+/// How long the host stays awake for a GPU of another process, and how long it sleeps at a time after that.
+const AWAKE: Duration = Duration::from_micros(50);
+
 /// A tensor in memory of another process.
 #[derive(Clone, Debug)]
 pub struct AttachedTensor {
@@ -96,7 +99,7 @@ pub struct Ready {
     gpu: &'static Gpu,
     event: Option<Awaited>,
     // After the event: the producer destroys its own when the lease is over.
-    _lease: Arc<Lease>,
+    lease: Arc<Lease>,
 }
 
 impl Ready {
@@ -113,7 +116,29 @@ impl Ready {
         self.event.as_ref().map_or(Ok(true), Awaited::is_over)
     }
 
+    /// Waits on the host until it is ready. Unlike a stream, the host notices when the producer dies before that.
+    ///
+    /// # Errors
+    /// When the device fails, the producer dies, or it takes longer than that.
+    pub fn wait(&self, timeout: Duration) -> Result<()> {
+        let begin = Instant::now();
+        while !self.is_now()? {
+            if self.lease.is_torn() && !self.is_now()? {
+                return Err(refused("the producer died before what it published was ready"));
+            }
+            match begin.elapsed() {
+                waited if waited > timeout => return Err(late()),
+                waited if waited < AWAKE => std::hint::spin_loop(),
+                _ => thread::sleep(AWAKE),
+            }
+        }
+        Ok(())
+    }
+
     /// Lets what is queued on `after` from now on begin when it is ready.
+    ///
+    /// A stream that waits for a producer which is then killed in the middle of its work waits for good, and so does whoever
+    /// waits for that stream (H200, driver 580): [`Ready::wait`] does not.
     ///
     /// # Errors
     /// When the device fails, or the stream is captured and it is not ready.
@@ -205,7 +230,7 @@ fn arrive(given: HandOver, descriptors: &[OwnedFd], connection: OwnedFd) -> Resu
     let tensors = given.tensors.into_iter().map(place).collect::<Result<Vec<_>>>()?;
     let ready = gpus.into_iter().zip(&given.gpus).map(|(gpu, announced)| {
         let event = announced.event.as_ref().map(|handle| Awaited::open(gpu, handle)).transpose()?;
-        Ok(Ready { gpu, event, _lease: lease.clone() })
+        Ok(Ready { gpu, event, lease: lease.clone() })
     });
     let ready = ready.collect::<Result<Vec<_>>>()?;
     Ok(Attached { tensors, structure: given.structure, ready })
@@ -230,7 +255,6 @@ fn open(
     let entrance = match way {
         Way::Descriptor => Entrance::Descriptor(sent()?.as_fd()),
         Way::Legacy(handle) => Entrance::Legacy(handle),
-        Way::Pool(handle) => Entrance::Pool(sent()?.as_fd(), handle),
     };
     let gpu = gpus.get(*gpu as usize).ok_or_else(|| broken("a memory is on no GPU"))?;
     let arena = GpuArena::attach(gpu, id, memory.bytes, access, entrance)?;

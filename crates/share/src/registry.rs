@@ -14,7 +14,7 @@ use crate::pieces::Allocator;
 use crate::server;
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tensorferry_core::Access;
@@ -50,6 +50,14 @@ impl Lease {
         Arc::new(Self { gpus, connection: Some(connection) })
     }
 
+    /// Whether the producer has ended, or closed the connection.
+    pub(crate) fn is_torn(&self) -> bool {
+        let Some(connection) = &self.connection else { return true };
+        let mut poll = libc::pollfd { fd: connection.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
+        // SAFETY: one struct, which lives through the call.
+        unsafe { libc::poll(&raw mut poll, 1, 0) > 0 }
+    }
+
     /// How many this process holds.
     pub(crate) fn count() -> usize {
         LEASES.load(Ordering::Relaxed)
@@ -59,7 +67,8 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         LEASES.fetch_sub(1, Ordering::Relaxed);
-        if !self.gpus.iter().all(|gpu| gpu.settle()) {
+        // A dead producer lays nothing over it.
+        if !self.gpus.is_empty() && !self.is_torn() && !self.gpus.iter().all(|gpu| gpu.settle()) {
             // Somebody may still use the memory: it stays held until this process ends.
             std::mem::forget(self.connection.take());
         }

@@ -7,8 +7,8 @@
 //! - A refusal: status 1 (u8), reason (u8), length of the text (u16), text.
 //! - A hand-over: status 0 (u8), access (u8, 0 read-only, 1 read-write); number of GPUs (u32), for each its UUID (16
 //!   bytes), whether there is work to wait for (u8), and if so the handle of an event (64 bytes); number of memories (u32),
-//!   for each its kind (u8: 0 the host's, 1 a GPU's with a handle of its own, 2 legacy, 3 of a pool) and length (u64), and
-//!   if it is a GPU's the index of the GPU (u32), the name of the allocation (16 bytes), and for kinds 2 and 3 a handle (64
+//!   for each its kind (u8: 0 the host's, 1 a GPU's with a handle of its own, 2 legacy) and length (u64), and
+//!   if it is a GPU's the index of the GPU (u32), the name of the allocation (16 bytes), and for kind 2 a handle (64
 //!   bytes); number of tensors (u32), for each its memory (u32), the offset of its first element (u64), DLPack's type code
 //!   and bits (u8, u8), rank (u16), shape and strides in bytes (i64 each); length of the structure (u32), structure. The
 //!   descriptors of the memories, of all kinds but legacy, come with the bytes, in their order.
@@ -106,8 +106,6 @@ pub enum Way {
     Descriptor,
     /// By this handle.
     Legacy([u8; 64]),
-    /// By the descriptor of a pool, and this handle.
-    Pool([u8; 64]),
 }
 
 /// Where a memory is.
@@ -151,14 +149,13 @@ impl OneMemory {
             Place::Host => 0,
             Place::Gpu { way: Way::Descriptor, .. } => 1,
             Place::Gpu { way: Way::Legacy(_), .. } => 2,
-            Place::Gpu { way: Way::Pool(_), .. } => 3,
         };
         body.push(kind);
         body.extend(self.bytes.to_le_bytes());
         if let Place::Gpu { gpu, id, way } = &self.place {
             body.extend(gpu.to_le_bytes());
             body.extend(id);
-            if let Way::Legacy(handle) | Way::Pool(handle) = way {
+            if let Way::Legacy(handle) = way {
                 body.extend(handle);
             }
         }
@@ -173,7 +170,6 @@ impl OneMemory {
         let way = match kind {
             1 => Way::Descriptor,
             2 => Way::Legacy(reader.array()?),
-            3 => Way::Pool(reader.array()?),
             other => return Err(broken(format!("a memory has the unknown kind {other}"))),
         };
         if access == Access::ReadOnly && way != Way::Descriptor {

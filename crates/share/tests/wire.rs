@@ -142,7 +142,7 @@ fn of_gpus(access: Access) -> HandOver {
     let on = |bytes, gpu, way| OneMemory { bytes, place: Place::Gpu { gpu, id: [bytes as u8; 16], way } };
     let mut memories = vec![on(64, 1, Way::Descriptor), OneMemory::host(64)];
     if access == Access::ReadWrite {
-        memories.extend([on(32, 0, Way::Legacy([4; 64])), on(16, 1, Way::Pool([5; 64]))]);
+        memories.extend([on(32, 0, Way::Legacy([4; 64])), on(16, 1, Way::Descriptor)]);
     }
     let last = memories.len() as u32 - 1;
     let tensors = vec![placed(last, 4, DType::Float32, &[3], &[4])];
@@ -169,7 +169,7 @@ fn memory_of_gpus() {
     assert!(fact(2 + 4 + 16, 2).contains("unknown state 2"));
     let memories = 2 + 4 + 17 + 81 + 4;
     assert_eq!(whole[memories], 1);
-    assert!(fact(memories, 4).contains("unknown kind 4"));
+    assert!(fact(memories, 3).contains("unknown kind 3"));
     assert!(fact(memories + 9, 2).contains("on GPU 2 of 2"));
     // Legacy memory cannot be protected.
     assert!(fact(1, 0).contains("read-only what cannot be protected"));
@@ -205,7 +205,6 @@ fn any_reply() -> impl Strategy<Value = Reply> {
                     let way = match kind {
                         0 => return OneMemory::host(bytes),
                         2 if writable => Way::Legacy([byte; 64]),
-                        3 if writable => Way::Pool([byte; 64]),
                         _ => Way::Descriptor,
                     };
                     OneMemory { bytes, place: Place::Gpu { gpu, id, way } }

@@ -38,10 +38,6 @@ impl Backing {
         self.end += length;
         map(file.as_raw_fd(), offset, length)
     }
-
-    pub(crate) fn file(&mut self) -> Option<RawFd> {
-        self.file.as_ref().map(AsRawFd::as_raw_fd)
-    }
 }
 
 impl Stretch {

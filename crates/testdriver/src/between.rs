@@ -2,7 +2,7 @@
 //!
 //! A legacy handle and that of an event say which process has the memory, under which descriptor and where in the file;
 //! who opens one looks into that process's `/proc`. The process that made a handle cannot open it. Memory with a handle of
-//! its own ([`crate::physical`]) and pools go by descriptor.
+//! its own ([`crate::physical`]) goes by descriptor. Pools are there to be refused.
 
 use crate::backing::{self, Backing, PAGE};
 use crate::physical::GRANULARITY;
@@ -28,12 +28,7 @@ struct Pool {
     /// The true number of its device.
     device: usize,
     exportable: bool,
-    memory: Memory,
-}
-
-enum Memory {
-    Own(Backing),
-    Imported(std::os::fd::OwnedFd),
+    memory: Backing,
 }
 
 impl State {
@@ -60,7 +55,6 @@ struct Inside {
 
 const MEMORY: u32 = 0x4d54_4454;
 const EVENT: u32 = 0x5645_4454;
-const POINTER: u32 = 0x5054_4454;
 
 impl Inside {
     fn write(&self) -> Opaque {
@@ -371,7 +365,7 @@ functions! {
             return INVALID_VALUE;
         };
         let handle = driver.world.handle();
-        let memory = Memory::Own(Backing::default());
+        let memory = Backing::default();
         driver.between.pools.insert(handle, Pool { device, exportable: wanted.handles == 1, memory });
         *pool = std::ptr::without_provenance_mut(handle);
         SUCCESS
@@ -381,67 +375,11 @@ functions! {
     }
     cuMemAllocFromPoolAsync(address: *mut u64, bytes: usize, pool: *mut c_void, _stream: *mut c_void) |driver| {
         let Some(found) = driver.between.pools.get_mut(&(pool as usize)) else { return INVALID_VALUE };
-        // Nothing new in a pool of another process's.
-        let Memory::Own(backing) = &mut found.memory else { return INVALID_VALUE };
         if bytes == 0 { return INVALID_VALUE; }
-        let Some(stretch) = backing.take(bytes) else { return OUT_OF_MEMORY };
+        let Some(stretch) = found.memory.take(bytes) else { return OUT_OF_MEMORY };
         let device = seen(found.device).unwrap_or(current_device());
         let origin = Origin::Pool(pool as usize);
         *address = driver.world.enter(stretch, bytes, Some(device), origin) as u64;
-        SUCCESS
-    }
-    cuMemPoolExportToShareableHandle(into: *mut RawFd, pool: *mut c_void, kind: c_int, flags: u64) |driver| {
-        let Some(found) = driver.between.pools.get_mut(&(pool as usize)) else { return INVALID_VALUE };
-        let Memory::Own(backing) = &mut found.memory else { return INVALID_VALUE };
-        if kind != 1 || flags != 0 || !found.exportable { return INVALID_VALUE; }
-        let Some(file) = backing.file() else { return INVALID_VALUE };
-        let copy = libc::fcntl(file, libc::F_DUPFD_CLOEXEC, 0);
-        if copy < 0 { return OUT_OF_MEMORY; }
-        *into = copy;
-        SUCCESS
-    }
-    cuMemPoolImportFromShareableHandle(
-        pool: *mut *mut c_void, descriptor: *mut c_void, kind: c_int, flags: u64
-    ) |driver| {
-        if kind != 1 || flags != 0 { return INVALID_VALUE; }
-        let descriptor = descriptor as usize as RawFd;
-        let link = std::fs::read_link(format!("/proc/self/fd/{descriptor}"));
-        if !link.is_ok_and(|link| link.to_string_lossy().starts_with("/memfd:testdriver (")) { return INVALID_VALUE; }
-        let copy = libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 0);
-        if copy < 0 { return INVALID_VALUE; }
-        let memory = Memory::Imported(std::os::fd::FromRawFd::from_raw_fd(copy));
-        let handle = driver.world.handle();
-        driver.between.pools.insert(handle, Pool { device: 0, exportable: false, memory });
-        *pool = std::ptr::without_provenance_mut(handle);
-        SUCCESS
-    }
-    cuMemPoolExportPointer(into: *mut Opaque, address: u64) |driver| {
-        let Some(block) = driver.world.block_of(address as usize) else { return INVALID_VALUE };
-        let Origin::Pool(pool) = block.origin else { return INVALID_VALUE };
-        let Some(found) = driver.between.pools.get(&pool).filter(|pool| pool.exportable) else { return INVALID_VALUE };
-        let Some(stretch) = block.stretch() else { return INVALID_VALUE };
-        *into = Inside {
-            kind: POINTER,
-            process: std::process::id(),
-            descriptor: 0,
-            device: found.device as u32,
-            offset: stretch.offset as u64,
-            bytes: block.bytes as u64,
-        }.write();
-        SUCCESS
-    }
-    cuMemPoolImportPointer(address: *mut u64, pool: *mut c_void, data: *const Opaque) |driver| {
-        let Some(found) = driver.between.pools.get(&(pool as usize)) else { return INVALID_VALUE };
-        let Memory::Imported(file) = &found.memory else { return INVALID_VALUE };
-        let Some(inside) = Inside::read(&*data, POINTER) else { return INVALID_VALUE };
-        let Some(device) = seen(inside.device as usize) else { return INVALID_DEVICE };
-        let length = (inside.bytes as usize).next_multiple_of(PAGE);
-        let size = std::fs::metadata(format!("/proc/self/fd/{}", file.as_raw_fd())).map_or(0, |known| known.len());
-        if inside.bytes == 0 || inside.offset + inside.bytes > size { return INVALID_VALUE; }
-        let Some(stretch) = backing::map(file.as_raw_fd(), inside.offset as usize, length) else {
-            return OUT_OF_MEMORY;
-        };
-        *address = driver.world.enter(stretch, inside.bytes as usize, Some(device), Origin::Imported) as u64;
         SUCCESS
     }
 }

@@ -61,8 +61,6 @@ pub(crate) enum Origin {
     Pool(usize),
     /// Another process, by a legacy handle.
     Opened,
-    /// Another process, by a pool.
-    Imported,
 }
 
 pub(crate) struct Block {
@@ -272,7 +270,7 @@ impl World {
         origin: Origin,
     ) -> usize {
         let (start, number) = (stretch.start, self.handle() as u64);
-        if !matches!(origin, Origin::Opened | Origin::Imported) {
+        if origin != Origin::Opened {
             stretch.fill(PATTERN);
         }
         self.blocks
@@ -283,7 +281,7 @@ impl World {
     /// Gives memory back, which is overwritten when the work is done; none if there was no such.
     ///
     /// Work that still uses it would write to memory of somebody else: it is kept, so that a test sees wrong values instead
-    /// of a crash. What belongs to another process is unmapped.
+    /// of a crash.
     pub(crate) fn free(&mut self, address: usize) -> Option<Work> {
         let block = self.blocks.get(&address)?;
         // What was opened is closed.
@@ -291,13 +289,11 @@ impl World {
             return None;
         }
         let block = self.blocks.remove(&address)?;
-        let imported = block.origin == Origin::Imported;
         Some(Box::new(move || match block.memory {
             Memory::Own(mut memory) => {
                 memory.fill(GONE);
                 std::mem::forget(memory);
             }
-            Memory::Shared(stretch) if imported => stretch.unmap(),
             Memory::Shared(stretch) => stretch.fill(GONE),
         }))
     }
@@ -341,14 +337,12 @@ impl World {
 
     /// Bytes of device memory in use, without that of other processes.
     pub(crate) fn used(&self) -> usize {
-        let own = |block: &&Block| {
-            block.device.is_some() && !matches!(block.origin, Origin::Opened | Origin::Imported)
-        };
+        let own = |block: &&Block| block.device.is_some() && block.origin != Origin::Opened;
         self.blocks.values().filter(own).map(|block| block.bytes).sum()
     }
 
     /// Blocks of other processes.
     pub(crate) fn foreign(&self) -> usize {
-        self.blocks.values().filter(|block| matches!(block.origin, Origin::Opened | Origin::Imported)).count()
+        self.blocks.values().filter(|block| block.origin == Origin::Opened).count()
     }
 }

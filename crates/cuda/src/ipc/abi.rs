@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-/// A handle that means something to the driver alone: of memory, of an event, of memory in a pool.
+/// A handle that means something to the driver alone: of memory, or of an event.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Opaque(pub(crate) [u8; 64]);

@@ -1,9 +1,9 @@
 //! What an address belongs to, and whether that can be handed to another process.
 
-use super::abi::{BUFFER, DESCRIPTOR, HANDLES, IS_LEGACY, MAPPING_BYTES, MAPPING_START, Opaque, POOL};
+use super::abi::{BUFFER, DESCRIPTOR, HANDLES, IS_LEGACY, MAPPING_BYTES, MAPPING_START, POOL};
 use super::arena::{Door, GpuArena, Hold, Name, legacy};
 use super::physical::Physical;
-use super::{registry, take_descriptor};
+use super::registry;
 use crate::driver::{Address, needed};
 use crate::gpu::Gpu;
 use crate::memory::place_of;
@@ -20,8 +20,6 @@ pub enum Way {
     Descriptor,
     /// By a legacy handle.
     Legacy,
-    /// By its pool.
-    Pool,
     /// Not at all.
     None,
 }
@@ -35,7 +33,6 @@ pub struct Allocation {
     offset: usize,
     way: Way,
     buffer: u64,
-    pool: u64,
 }
 
 impl Allocation {
@@ -68,8 +65,8 @@ impl Allocation {
         // A handle covers one mapping, of perhaps many in the range of addresses.
         let maps = start <= address && address - start < length;
         let way = match (pool != 0, exports, is_legacy & 0xff != 0) {
-            (true, true, _) => Way::Pool,
-            (true, false, _) => Way::None,
+            // Of a pool: see the essay.
+            (true, ..) => Way::None,
             (false, true, _) if maps => Way::Descriptor,
             (false, _, true) => Way::Legacy,
             _ => Way::None,
@@ -78,7 +75,7 @@ impl Allocation {
             (base, bytes) = (start, length as usize);
         }
         let offset = address.wrapping_sub(base) as usize;
-        Ok(Self { gpu, base, bytes, offset, way, buffer, pool })
+        Ok(Self { gpu, base, bytes, offset, way, buffer })
     }
 
     /// The GPU.
@@ -127,19 +124,6 @@ impl Allocation {
         match self.way {
             Way::Descriptor => Ok(Door::Descriptor(Physical::behind(self.gpu, self.base)?.export()?)),
             Way::Legacy => legacy(self.gpu, self.base),
-            Way::Pool => {
-                let pool: *mut c_void = std::ptr::with_exposed_provenance_mut(self.pool as usize);
-                let (mut descriptor, mut pointer) = (-1, Opaque([0; 64]));
-                // SAFETY: the pool that the driver has named, places for the answers, and an address of the pool's.
-                unsafe {
-                    let exported = self.gpu.driver.pool_export(&raw mut descriptor, pool, DESCRIPTOR, 0);
-                    needed("cuMemPoolExportToShareableHandle", exported)?;
-                    let descriptor = take_descriptor(descriptor);
-                    let exported = self.gpu.driver.pool_export_pointer(&raw mut pointer, self.base);
-                    needed("cuMemPoolExportPointer", exported)?;
-                    Ok(Door::Pool(descriptor, pointer.0))
-                }
-            }
             Way::None => Err(Error::new(
                 ErrorKind::CopyRequired,
                 "the allocation cannot be handed to another process: its framework did not make it for that",

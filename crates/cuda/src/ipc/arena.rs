@@ -23,15 +23,13 @@ pub enum Door {
     Descriptor(OwnedFd),
     /// By these bytes.
     Legacy([u8; 64]),
-    /// By a descriptor of its pool, and these bytes.
-    Pool(OwnedFd, [u8; 64]),
 }
 
 impl Door {
     /// The descriptor that must be sent along.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            Self::Descriptor(descriptor) | Self::Pool(descriptor, _) => Some(descriptor.as_fd()),
+            Self::Descriptor(descriptor) => Some(descriptor.as_fd()),
             Self::Legacy(_) => None,
         }
     }
@@ -51,8 +49,6 @@ pub(crate) enum Hold {
     Allocated,
     /// Memory of another process, by a legacy handle.
     Opened,
-    /// Memory of another process, out of this pool.
-    Pooled(super::open::Pool),
     /// Memory that somebody else in this process made and this keeps alive.
     Kept(#[expect(dead_code, reason = "held for its drop")] Box<dyn Any + Send + Sync>),
 }
@@ -185,7 +181,7 @@ impl Drop for GpuArena {
         self.counter().remove();
         // Not in the child of a fork, where a lock may be another thread's for good.
         let Ok(_entered) = self.gpu.enter() else { return };
-        if !matches!(self.hold, Hold::Allocated | Hold::Opened | Hold::Pooled(_)) {
+        if !matches!(self.hold, Hold::Allocated | Hold::Opened) {
             return registry::forget(self);
         }
         let is_settled = self.gpu.settle();
@@ -193,9 +189,6 @@ impl Drop for GpuArena {
         let _turn = self.foreign.then(registry::turn);
         registry::forget(self);
         if !is_settled {
-            if let Hold::Pooled(pool) = &mut self.hold {
-                pool.leave();
-            }
             return;
         }
         // SAFETY: ours, and nothing uses it any more. A failure is one of the device, which the next call reports.
@@ -204,9 +197,6 @@ impl Drop for GpuArena {
                 Hold::Opened => drop(self.gpu.driver.legacy_close(self.address)),
                 _ => drop(self.gpu.driver.free(self.address)),
             }
-        }
-        if let Hold::Pooled(pool) = &mut self.hold {
-            pool.close();
         }
     }
 }

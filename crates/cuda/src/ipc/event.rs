@@ -3,6 +3,10 @@
 //! An event is made when there is work to wait for, one for each GPU of a publication, and destroyed with the publication:
 //! a GPU has some 22,000 for other processes. Where none can be had, the host waits instead. The consumer must be done
 //! with an event before the maker destroys it, which is what its lease is for.
+//!
+//! A stream that waits for an event whose maker is killed in the middle of its work waits for good, and recording the event
+//! here does not help it (tried on an H200 with driver 580). [`Awaited::is_over`] never waits: who must not hang asks it,
+//! and looks whether the maker lives.
 
 use super::abi::Opaque;
 use super::registry;

@@ -6,7 +6,7 @@
 //!   export leaves some drivers with an error that the next caller finds.
 //! - A GPU goes by its UUID ([`Gpu::by_uuid`](crate::Gpu::by_uuid)). Its number is another one in a process that sees
 //!   other GPUs.
-//! - An allocation is opened once in a process, however many tensors of it arrive, and what a process exported itself it
+//! - An allocation is opened once in a process, by one thread at a time, however many tensors of it arrive, and what a process exported itself it
 //!   gets back as it is: sixteen random bytes, made at the export, name an allocation everywhere.
 //! - What came as read-only is mapped so that the GPU itself refuses to write. Only memory with a handle of its own can be
 //!   ([`GpuArena::can_be_read_only`]).
@@ -14,23 +14,26 @@
 //!   driver's calls for that are not in the order of any stream, so the host waits.
 //! - In the child of a fork, where CUDA cannot be used, everything can be let go of and nothing is called.
 //!
-//! # Three ways
+//! # Two ways
 //!
 //! | way | whose memory | goes by |
 //! |---|---|---|
 //! | a handle of its own ("virtual memory management") | ours, JAX's | a descriptor |
 //! | legacy | `cuMemAlloc`: PyTorch, CuPy, TensorFlow | 64 bytes |
-//! | a pool | `cuMemAllocFromPoolAsync`, where the pool was made for it | the pool's descriptor and 64 bytes |
 //!
 //! An export shows the whole allocation, of which the tensor may be a small part; [`Allocation::bytes`] says how much.
 //!
 //! # When the other process dies
 //!
 //! Memory with a handle of its own is the driver's, counted by who has it: it stays valid when its maker is killed. For
-//! legacy memory and pools the documentation leaves open what a mapping is then; nothing here relies on it.
+//! legacy memory the documentation leaves open what a mapping is then. On an H200 with driver 580 it could still be read;
+//! nothing here relies on it.
 //!
 //! # What it knowingly leaves
 //!
+//! - Memory of pools (`cuMemAllocAsync`). The default pool cannot be exported, and where a pool can, its memory cannot be
+//!   opened a second time in a process: on an H200 with driver 580, after it was freed and imported again, copies from it
+//!   failed (CUDA_ERROR_INVALID_VALUE) or the process did.
 //! - While a stream is captured into a graph, the context cannot be waited for. What would be unmapped then is left as it
 //!   is, to the end of the process.
 //! - Neighbours in one allocation can be read by whoever is handed one of them. All are of one user.

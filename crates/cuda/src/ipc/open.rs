@@ -1,13 +1,12 @@
 //! Opening what another process exported.
 
-use super::abi::{DESCRIPTOR, Opaque};
+use super::abi::Opaque;
 use super::arena::{Door, GpuArena, Hold, Id, Name};
 use super::physical::Mapping;
 use super::{broken, registry};
 use crate::driver::needed;
 use crate::gpu::Gpu;
-use std::ffi::c_void;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use tensorferry_core::{Access, Error, ErrorKind, Result};
 
@@ -18,42 +17,6 @@ pub enum Entrance<'a> {
     Descriptor(BorrowedFd<'a>),
     /// A legacy handle.
     Legacy(&'a [u8; 64]),
-    /// A descriptor of its pool, and what names the memory in it.
-    Pool(BorrowedFd<'a>, &'a [u8; 64]),
-}
-
-/// A pool of another process's, opened for one allocation.
-pub(crate) struct Pool {
-    gpu: &'static Gpu,
-    handle: *mut c_void,
-}
-
-// SAFETY: a handle that the driver takes from any thread.
-unsafe impl Send for Pool {}
-// SAFETY: as above; nothing here changes through a shared reference.
-unsafe impl Sync for Pool {}
-
-impl Pool {
-    /// Leaves it to the system.
-    pub(crate) fn leave(&mut self) {
-        self.handle = std::ptr::null_mut();
-    }
-
-    /// Closes it, after what was opened out of it.
-    pub(crate) fn close(&mut self) {
-        let Ok(_entered) = self.gpu.enter() else { return };
-        let handle = std::mem::replace(&mut self.handle, std::ptr::null_mut());
-        if !handle.is_null() {
-            // SAFETY: a pool that we opened.
-            let _ = unsafe { self.gpu.driver.pool_destroy(handle) };
-        }
-    }
-}
-
-impl Drop for Pool {
-    fn drop(&mut self) {
-        self.close();
-    }
 }
 
 impl GpuArena {
@@ -103,20 +66,6 @@ impl GpuArena {
                 let opened = unsafe { gpu.driver.legacy_open(&raw mut address, Opaque(*handle), LAZY_PEERS) };
                 needed("cuIpcOpenMemHandle", opened).map_err(refused)?;
                 ((address, bytes), Door::Legacy(*handle), Hold::Opened)
-            }
-            Entrance::Pool(descriptor, pointer) => {
-                let kept = own(descriptor)?;
-                let number: *mut c_void = std::ptr::without_provenance_mut(descriptor.as_raw_fd() as usize);
-                let (mut address, mut data) = (0, Opaque(*pointer));
-                let mut pool = Pool { gpu, handle: std::ptr::null_mut() };
-                // SAFETY: places for the answers, an open descriptor, and a pool that is ours.
-                unsafe {
-                    let opened = gpu.driver.pool_import(&raw mut pool.handle, number, DESCRIPTOR, 0);
-                    needed("cuMemPoolImportFromShareableHandle", opened).map_err(refused)?;
-                    let opened = gpu.driver.pool_import_pointer(&raw mut address, pool.handle, &raw mut data);
-                    needed("cuMemPoolImportPointer", opened).map_err(refused)?;
-                }
-                ((address, bytes), Door::Pool(kept, *pointer), Hold::Pooled(pool))
             }
         };
         let is_mapped = matches!(hold, Hold::Mapped(_));

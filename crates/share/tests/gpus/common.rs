@@ -1,6 +1,6 @@
 //! What the tests share.
 
-use crate::driver::{Pooled, open};
+use crate::driver::open;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -43,8 +43,8 @@ pub(crate) fn look(gpu: &'static Gpu, from: *const u8, count: usize) -> Result<V
     Ok(bytes)
 }
 
-/// Whatever kind there is: memory of ours, plain memory, a pool's, and memory with a handle that somebody else made.
-pub(crate) const KINDS: [&str; 4] = ["own", "plain", "pool", "theirs"];
+/// Whatever kind there is: memory of ours, plain memory, and memory with a handle that somebody else made.
+pub(crate) const KINDS: [&str; 3] = ["own", "plain", "theirs"];
 
 /// How far from the beginning of its allocation a tensor lies.
 pub(crate) const OFFSET: usize = 1536;
@@ -71,12 +71,6 @@ pub(crate) fn tensors(kind: &str, texts: &[&[u8]]) -> Vec<Outgoing> {
         "plain" => {
             let block = std::sync::Arc::new(DeviceBlock::plain(gpu, bytes, Stream::LEGACY).unwrap());
             made.extend(texts.iter().map(|_| (export(block.data(), Box::new(block.clone())), 0)));
-        }
-        "pool" => {
-            let pooled = Pooled::new(gpu, bytes);
-            made.push((export(pooled.data(), pooled.boxed()), 0));
-            let first = made[0].0.clone();
-            made.extend(texts[1..].iter().map(|_| (export(first.data(), Box::new(first.clone())), 0)));
         }
         "theirs" => {
             let arena = GpuArena::new(gpu, bytes).unwrap();

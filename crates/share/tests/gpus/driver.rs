@@ -1,6 +1,5 @@
 //! What the tests ask of the driver itself: pools, and of the stand-in that calls fail.
 
-use std::any::Any;
 use std::ffi::{CStr, c_int, c_void};
 use tensorferry_cuda::Gpu;
 
@@ -85,10 +84,6 @@ impl Pooled {
 
     pub(crate) fn data(&self) -> *mut u8 {
         std::ptr::with_exposed_provenance_mut(self.address as usize)
-    }
-
-    pub(crate) fn boxed(self) -> Box<dyn Any + Send + Sync> {
-        Box::new(self)
     }
 }
 

@@ -3,9 +3,10 @@
 use crate::common::{
     KINDS, again, alone, baseline, fact, gpu, read, take, take_ready, tensor, tensors, until, write,
 };
-use crate::driver::is_stand_in;
+use crate::driver::{Pooled, is_stand_in};
 use crate::roles::Other;
 use tensorferry_core::{Access, ErrorKind};
+use tensorferry_cuda::ipc::{Allocation, Way};
 use tensorferry_share::{Options, counts, publish};
 
 const READ_ONLY: Options = Options { once: false, timeout: None, access: Access::ReadOnly };
@@ -146,14 +147,23 @@ fn read_only_memory_cannot_be_written() {
         before.settle();
     }
     // What cannot be protected is refused.
-    for kind in ["plain", "pool"] {
-        let source = tensor(kind, b"open");
-        assert!(!source.memory.can_be_read_only());
-        let error = publish(&[source], b"", &READ_ONLY).unwrap_err();
-        assert_eq!((error.kind(), error.hint().is_some()), (ErrorKind::InvalidArgument, true));
-        assert!(fact::<()>(Err(error)).contains("cannot be protected"));
-        before.settle();
-    }
+    let source = tensor("plain", b"open");
+    assert!(!source.memory.can_be_read_only());
+    let error = publish(&[source], b"", &READ_ONLY).unwrap_err();
+    assert_eq!((error.kind(), error.hint().is_some()), (ErrorKind::InvalidArgument, true));
+    assert!(fact::<()>(Err(error)).contains("cannot be protected"));
+    before.settle();
+}
+
+#[test]
+fn memory_of_pools_is_not_exported() {
+    let _alone = alone();
+    let pooled = Pooled::new(gpu(), 1000);
+    let found = Allocation::of(pooled.data()).unwrap();
+    assert_eq!((found.way(), found.bytes()), (Way::None, 1000));
+    // SAFETY: it is refused.
+    let error = unsafe { found.export(Box::new(())) }.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::CopyRequired);
 }
 
 #[test]

@@ -32,8 +32,8 @@ fn a_producer_that_is_killed() {
         assert_eq!(read(&attached.tensors[0]).unwrap(), b"left");
         other.kill();
         assert!(fact(take(&ticket)).contains("stale"));
-        // Memory with a handle of its own is the driver's. What becomes of the other kinds is not promised, only that
-        // letting go of them is no harm.
+        // Memory with a handle of its own is the driver's. What becomes of plain memory is not promised, only that letting
+        // go of it is no harm.
         if matches!(kind, "own" | "theirs") {
             assert_eq!(read(&attached.tensors[0]).unwrap(), b"left");
         } else {
@@ -42,6 +42,40 @@ fn a_producer_that_is_killed() {
         drop(attached);
         before.settle();
     }
+}
+
+/// What was to be ready never will be.
+#[test]
+fn a_producer_that_is_killed_before_it_is_ready() {
+    let _alone = alone();
+    let before = baseline();
+    let mut other = Other::start();
+    let repeats = if is_stand_in() { 0 } else { 4000 };
+    let ticket = other.publish(&format!("late {repeats} old! new!")).remove(0);
+    let attached = take(&ticket).unwrap();
+    let ready = &attached.ready[0];
+    assert_eq!(ready.wait(Duration::ZERO).unwrap_err().kind(), tensorferry_core::ErrorKind::TimedOut);
+    other.kill();
+    assert!(fact(ready.wait(Duration::from_secs(10))).contains("died before"));
+    // Nothing waits for it, so that it can be read as it is, and let go.
+    assert_eq!(read(&attached.tensors[0]).unwrap(), b"old!");
+    drop(attached);
+    before.settle();
+}
+
+#[test]
+fn what_is_late_is_waited_for() {
+    let _alone = alone();
+    let before = baseline();
+    let mut other = Other::start();
+    let repeats = if is_stand_in() { 0 } else { 400 };
+    let ticket = other.publish(&format!("late {repeats} old! new!")).remove(0);
+    let attached = take(&ticket).unwrap();
+    attached.ready[0].wait(Duration::from_secs(10)).unwrap();
+    assert_eq!(read(&attached.tensors[0]).unwrap(), b"new!");
+    drop(attached);
+    other.end();
+    before.settle();
 }
 
 #[test]

@@ -79,9 +79,6 @@ fn producers_that_lie_about_gpus() {
         let legacy = message(bytes, Way::Legacy(junk), rw, None);
         assert!(fact(told(legacy.clone(), &[])).contains("cannot be opened"));
         assert!(fact(told(legacy, &[good])).contains("announced 0 memories with descriptors and sent 1"));
-        let pool = message(bytes, Way::Pool(junk), rw, None);
-        let found = fact(told(pool, &[good]));
-        assert!(found.contains("cannot be opened"), "{found}");
         let event = message(bytes, Way::Descriptor, rw, Some(junk));
         assert!(fact(told(event, &[good])).contains("event cannot be opened"));
     }
@@ -127,7 +124,7 @@ fn refused_calls_leave_nothing_open() {
     if !is_stand_in() {
         return;
     }
-    let calls: [(&str, &[&std::ffi::CStr]); 3] = [
+    let calls: [(&str, &[&std::ffi::CStr]); 2] = [
         (
             "own",
             &[
@@ -140,10 +137,6 @@ fn refused_calls_leave_nothing_open() {
             ],
         ),
         ("plain", &[c"cuIpcOpenMemHandle_v2", c"cuMemGetAddressRange_v2"]),
-        (
-            "pool",
-            &[c"cuMemPoolImportFromShareableHandle", c"cuMemPoolImportPointer", c"cuMemGetAddressRange_v2"],
-        ),
     ];
     for (kind, names) in calls {
         let ticket = other.publish(&format!("publish read-write {kind} safe")).remove(0);
