@@ -35,12 +35,10 @@ if __name__ == "__main__":
     print(len(folders_of(number)))
 """
 
-LEFT = pytest.mark.xfail(reason="multiprocessing ends children by os._exit: their folder stays")
-
 
 @pytest.mark.parametrize(
     "method",
-    ["spawn", pytest.param("fork", marks=LEFT), pytest.param("forkserver", marks=LEFT)],
+    ["spawn", "fork", "forkserver"],
 )
 def test_children_of_multiprocessing_leave_no_folder(method: str, tmp_path) -> None:
     """They end well, and are not killed."""
@@ -50,7 +48,6 @@ def test_children_of_multiprocessing_leave_no_folder(method: str, tmp_path) -> N
     assert children.run(run, str(script), method) == "0\n"
 
 
-@pytest.mark.xfail(reason="a forked child takes its parent's tickets for its own")
 def test_a_ticket_in_a_forked_child_is_another_processs() -> None:
     """The words: "None where the ticket is another process's"; to withdraw such a one raises."""
     code = """

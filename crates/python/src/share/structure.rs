@@ -80,9 +80,7 @@ impl<'py> Folding<'py, '_> {
                 let items: Vec<_> = object.cast::<PyDict>().map_err(PyErr::from)?.iter().collect();
                 let mut pairs = Vec::with_capacity(items.len());
                 for (name, item) in items {
-                    self.path.push(Piece::Key(name.clone()));
                     let key = key(&name)?;
-                    self.path.pop();
                     pairs.push((key, self.child(Piece::Key(name), &item)?));
                 }
                 Ok(Structure::Dict(ordered, pairs))

@@ -13,7 +13,8 @@ use tensorferry_share::{Arena, Options, Outgoing, Ticket, counts, publish};
 
 const READ_ONLY: Options = Options { once: false, timeout: None, access: Access::ReadOnly };
 
-fn request(ticket: &Ticket) -> Vec<u8> {
+/// What a consumer with this ticket says.
+pub(crate) fn request(ticket: &Ticket) -> Vec<u8> {
     let secret = ticket.to_bytes()[29..45].try_into().unwrap();
     Request { id: *ticket.id(), secret }.write()
 }

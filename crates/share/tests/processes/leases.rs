@@ -95,6 +95,61 @@ fn promises_outlive_the_publication() {
 }
 
 #[test]
+fn who_has_come_is_counted() {
+    let _alone = alone();
+    let publication = publish_bytes(b"seen", Options::default());
+    assert_eq!((publication.served(), publication.leases()), (0, 0));
+    let attached = take(publication.ticket()).unwrap();
+    drop(take(publication.ticket()).unwrap());
+    until("one has gone", || (publication.served(), publication.leases()) == (2, 1));
+    drop(attached);
+}
+
+#[test]
+fn a_ticket_for_one_that_did_not_arrive_is_good_for_another() {
+    let _alone = alone();
+    // More than a socket takes at once, so that the answer is not sent to the end.
+    let large = vec![7; 8 << 20];
+    let options = Options { once: true, ..Options::default() };
+    let publication = tensorferry_share::publish(&[], &large, &options).unwrap();
+    let mut stream = std::os::unix::net::UnixStream::connect(publication.ticket().path()).unwrap();
+    std::io::Write::write_all(&mut stream, &crate::attacks::request(publication.ticket())).unwrap();
+    until("it is being answered", || publication.leases() == 1);
+    assert!(fact(take(publication.ticket())).contains("was used"));
+    drop(stream);
+    until("it is given up", || publication.leases() == 0);
+    assert_eq!(publication.served(), 0);
+    assert!(take(publication.ticket()).unwrap().structure == large);
+    assert_eq!(publication.served(), 1);
+    assert!(fact(take(publication.ticket())).contains("was used"));
+}
+
+#[test]
+fn a_folder_that_was_cleared_away_is_made_again() {
+    let _alone = alone();
+    let lost = publish_bytes(b"lost", Options::default());
+    let held = take(lost.ticket()).unwrap();
+    std::fs::remove_dir_all(lost.ticket().path().parent().unwrap()).unwrap();
+    assert!(fact(take(lost.ticket())).contains("leads nowhere"));
+    let again = publish_bytes(b"again", Options::default());
+    assert_eq!(read(&take(again.ticket()).unwrap().tensors[0]), b"again");
+    assert_eq!((read(&held.tensors[0]), lost.leases()), (b"lost".to_vec(), 1));
+    drop(held);
+    until("the old lease is over", || lost.leases() == 0);
+}
+
+#[test]
+fn a_wrong_secret_learns_nothing() {
+    let _alone = alone();
+    let publication = publish_bytes(b"x", Options { once: true, ..Options::default() });
+    drop(take(publication.ticket()).unwrap());
+    let mut bytes = publication.ticket().to_bytes();
+    bytes[29] ^= 1;
+    assert!(fact(take(&Ticket::from_bytes(&bytes).unwrap())).contains("never given out"));
+    assert!(fact(take(publication.ticket())).contains("was used"));
+}
+
+#[test]
 fn a_ticket_that_is_withdrawn() {
     let _alone = alone();
     let before = baseline();

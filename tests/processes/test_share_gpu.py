@@ -1,0 +1,185 @@
+"""GPU memory between processes, on the stand-in for the driver; tests/gpu has a real one."""
+
+from __future__ import annotations
+
+import pytest
+from support.on_standin import SETUP, run
+
+# A second process with the same driver, which runs code and gives what it leaves as `answer`.
+OTHER = """
+import json, os, subprocess, sys
+
+SERVE = '''
+import json, sys
+import numpy as np
+import tensorferry as ferry
+try:
+    import cupy
+except OSError:  # without a driver
+    pass
+for line in sys.stdin:
+    names = globals()
+    try:
+        exec(json.loads(line), names)
+        told = {"answer": names.get("answer")}
+    except Exception as error:
+        told = {"error": f"{type(error).__name__}: {error}"}
+    print(json.dumps(told), flush=True)
+'''
+
+class Other:
+    def __init__(self, **environment):
+        self.process = subprocess.Popen([sys.executable, "-c", SERVE], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, text=True, env={**os.environ, **environment})
+    def run(self, code):
+        self.process.stdin.write(json.dumps(code) + "\\n")
+        self.process.stdin.flush()
+        told = json.loads(self.process.stdout.readline())
+        if "error" in told:
+            raise RuntimeError(told["error"])
+        return told["answer"]
+    def end(self):
+        self.process.stdin.close()
+        assert self.process.wait(30) == 0
+        self.process.stdout.close()
+
+def told(**wishes):
+    with ferry.trace() as trips:
+        ticket = ferry.publish(x, **wishes)
+    return ticket, trips[0].plan
+
+x = on_gpu(np.arange(12, dtype="float32").reshape(3, 4))
+"""
+
+
+def standin(code: str, **environment: str) -> str:
+    return run(SETUP, OTHER, code, **environment)
+
+
+def test_a_gpu_tensor_is_given_as_it_is() -> None:
+    standin("""
+    ticket, plan = told()
+    assert plan.shares and plan.device == "cuda:0", plan
+    other = Other()
+    code = f"got = ferry.attach({str(ticket)!r}, 'cupy', copy=False)"
+    other.run(code)
+    assert other.run("answer = got.get().tolist()") == np.arange(12).reshape(3, 4).tolist()
+    assert ticket.leases == 1
+    # The same memory.
+    other.run("got.set(np.full((3, 4), 9, 'float32'))")
+    other.run("cupy.cuda.get_current_stream().synchronize()")
+    assert x.get().tolist() == [[9] * 4] * 3
+    # A view of it, and the host, which needs a copy.
+    ticket = ferry.publish({"row": x[1], "all": x}, copy=False)
+    code = f"got = ferry.attach({str(ticket)!r}, 'numpy'); answer = got['row'].tolist()"
+    assert other.run(code) == [9] * 4
+    other.end()
+    """)
+
+
+def test_read_only_gpu_memory_is_a_copy_that_can_be_protected() -> None:
+    standin("""
+    ticket, plan = told(writable=False)
+    assert not plan.shares and "kept from writing" in str(plan), plan
+    try:
+        ferry.publish(x, writable=False, copy=False)
+        raise AssertionError("it was shared")
+    except ferry.CopyRequired as error:
+        assert "ferry.empty" in error.hint
+    y = ferry.empty((2, 2), "float32", "cupy", device="cuda")
+    y.set(np.ones((2, 2), "float32"))
+    ticket = ferry.publish(y, writable=False, copy=False)
+    other = Other()
+    code = f"got = ferry.attach({str(ticket)!r}, 'numpy'); answer = got.tolist()"
+    assert other.run(code) == [[1, 1], [1, 1]]
+    other.end()
+    """)
+
+
+def test_between_host_and_gpu() -> None:
+    standin("""
+    ticket, plan = told(device="cpu")
+    assert not plan.shares and plan.device == "cpu", plan
+    other = Other()
+    code = f"got = ferry.attach({str(ticket)!r}); answer = got.tolist()"
+    assert other.run(code) == np.arange(12).reshape(3, 4).tolist()
+    x = np.arange(5, dtype="float32")
+    ticket, plan = told(device="cuda", dtype="float64")
+    assert not plan.shares and plan.device == "cuda:0", plan
+    code = f"got = ferry.attach({str(ticket)!r}, 'cupy'); answer = got.get().tolist()"
+    assert other.run(code) == [0, 1, 2, 3, 4]
+    assert other.run("answer = str(got.dtype)") == "float64"
+    other.end()
+    """)
+
+
+def test_a_small_tensor_of_a_large_allocation_is_copied_unless_told_otherwise() -> None:
+    standin("""
+    large = cupy.empty((100 << 20,), np.uint8)
+    x = large[5:10]
+    _, plan = told()
+    assert not plan.shares and "all of its allocation, 100 MiB" in str(plan), plan
+    ticket, plan = told(copy=False)
+    assert plan.shares
+    assert ferry.attach(ticket, "cupy").data.ptr == large.data.ptr + 5
+    """)
+
+
+def test_published_again_and_attached_at_home() -> None:
+    standin("""
+    ticket, _ = told()
+    middle = Other()
+    middle.run(f"got = ferry.attach({str(ticket)!r}, 'cupy')")
+    again = middle.run("ticket = ferry.publish(got, copy=False); answer = str(ticket)")
+    last = Other()
+    code = f"got = ferry.attach({again!r}, 'numpy'); answer = got.tolist()"
+    assert last.run(code) == np.arange(12).reshape(3, 4).tolist()
+    # And back where it came from, which has it already.
+    assert ferry.attach(again, "cupy").data.ptr == x.data.ptr
+    middle.end()
+    last.end()
+    """)
+
+
+def test_a_gpu_that_the_other_does_not_see() -> None:
+    standin("""
+    ticket, _ = told()
+    blind = Other(LD_LIBRARY_PATH="/nowhere")
+    try:
+        blind.run(f"answer = ferry.attach({str(ticket)!r}, 'numpy').tolist()")
+        raise AssertionError("it was attached")
+    except RuntimeError as error:
+        assert str(error).startswith("UnsupportedDevice"), error
+    blind.end()
+    """)
+
+
+@pytest.mark.parametrize(
+    "call", ["cuIpcGetMemHandle", "cuMemCreate", "cuMemExportToShareableHandle"]
+)
+def test_a_driver_that_refuses_leaves_nothing_half_done(call: str) -> None:
+    standin(f"""
+    before = len(os.listdir("/proc/self/fd"))
+    driver.testdriver_fail(b"{call}", 0, 999)
+    try:
+        ferry.publish(x, writable=False if "{call}" != "cuIpcGetMemHandle" else None)
+        raise AssertionError("it was published")
+    except ferry.DeviceFailed:
+        pass
+    assert len(os.listdir("/proc/self/fd")) <= before
+    ticket, _ = told()
+    assert ferry.attach(ticket, "numpy").sum() == 66
+    """)
+
+
+def test_empty_on_a_gpu() -> None:
+    standin("""
+    for shared in (True, False):
+        y = ferry.empty((3, 4), "float16", "cupy", device="cuda", shared=shared)
+        assert isinstance(y, cupy.ndarray) and y.shape == (3, 4) and str(y.dtype) == "float16"
+        y.set(np.full((3, 4), 2, "float16"))
+        ticket = ferry.publish(y, copy=False)
+        assert ferry.attach(ticket, "numpy").tolist() == [[2] * 4] * 3
+    # CuPy has no other place.
+    assert isinstance(ferry.empty(3, "int32", "cupy"), cupy.ndarray)
+    """)
