@@ -37,6 +37,8 @@ use tensorferry_cuda::{Gpu, Side};
 /// Bytes that are read at a time, and so the most that is allocated for bytes that never come.
 const CHUNK: usize = 64 << 10;
 
+/// How long a consumer stays awake for the answer.
+const ANSWER: Duration = Duration::from_micros(200);
 /// How long the host stays awake for a GPU of another process, and how long it sleeps at a time after that.
 const AWAKE: Duration = Duration::from_micros(50);
 
@@ -181,9 +183,6 @@ pub fn attach_unless(
     called_off: &dyn Fn() -> Result<()>,
 ) -> Result<Attached> {
     let patience = Patience { deadline: Instant::now().checked_add(timeout), called_off };
-    if !producer_lives(ticket) {
-        return Err(stale(ticket));
-    }
     let connection = connect(ticket, &patience)?;
     let (process, user) = system::peer(connection.as_raw_fd())?;
     if user != system::user() {
@@ -194,6 +193,10 @@ pub fn attach_unless(
     }
     let request = Request { id: *ticket.id(), secret: *ticket.secret() };
     send(&connection, &request.write(), &patience, ticket)?;
+    // Looked at while the producer is at work.
+    if !producer_lives(ticket) {
+        return Err(stale(ticket));
+    }
     let mut descriptors = Vec::new();
     let given = match receive(&connection, &mut descriptors, &patience, ticket)? {
         Reply::HandOver(given) => given,
@@ -402,6 +405,7 @@ fn receive(
     patience: &Patience<'_>,
     ticket: &Ticket,
 ) -> Result<Reply> {
+    let begun = Instant::now();
     let mut fill = |bytes: &mut [u8]| {
         let mut filled = 0;
         while filled < bytes.len() {
@@ -409,6 +413,10 @@ fn receive(
                 Ok(0) => return Err(closed(ticket)),
                 Ok(count) => filled += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // To sleep and be woken takes longer than most answers.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && begun.elapsed() < ANSWER => {
+                    thread::yield_now();
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     wait(connection, libc::POLLIN, patience)?;
                 }
