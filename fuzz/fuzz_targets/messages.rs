@@ -1,13 +1,16 @@
-//! Any bytes as what another process sends: the answer to a ticket, and a ticket as bytes and as text.
+//! Any bytes as what another process sends: the answer to a ticket, the tree in it, and a ticket as bytes and as text.
 #![no_main]
 
-use tensorferry_share::Ticket;
+use tensorferry_share::{Structure, Ticket};
 use tensorferry_share::wire::{HEAD, Reply};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     if let Ok(reply) = Reply::read(bytes) {
         let again = reply.write().expect("what was read can be written");
         assert_eq!(Reply::read(&again[HEAD..]).expect("and read again"), reply);
+    }
+    if let Ok(structure) = Structure::read(bytes, 3) {
+        assert_eq!(structure.write().expect("what was read can be written"), bytes);
     }
     let text = std::str::from_utf8(bytes).ok().and_then(|text| Ticket::from_text(text).ok());
     for ticket in text.into_iter().chain(Ticket::from_bytes(bytes)) {

@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
+from support import children
 from support.refusals import refused
 from support.share_checks import mapping_of
 
@@ -83,3 +84,19 @@ def test_empty_refuses_the_rest() -> None:
     refused(ferry.InvalidArgument, ValueError, lambda: ferry.empty(3, None))
     with pytest.raises(ferry.FerryError, match="hint: "):
         ferry.empty(3, "float32", "numpy", "cuda")
+
+
+def test_shared_memory_is_seen_and_trimmed() -> None:
+    code = """
+    import tensorferry as ferry
+    assert ferry.memory().shared_bytes == 0
+    x = ferry.empty(1000, "float32")
+    y = ferry.empty(32 << 20, "uint8")
+    assert ferry.memory().shared_bytes >= 32 << 20
+    ferry.trim()
+    x[:] = 1
+    del x, y
+    ferry.trim()
+    assert ferry.memory().shared_bytes == 0
+    """
+    assert children.run(code) == ""

@@ -16,6 +16,8 @@ pub(crate) struct Memory {
     idle_blocks: usize,
     /// Bytes of large blocks that are pinned for GPUs, used or idle.
     pinned_bytes: usize,
+    /// Bytes of shared memory that is mapped, made here or attached. Those that were never touched take no room.
+    shared_bytes: usize,
     /// The most idle bytes that are kept, and the most that are pinned.
     limit_bytes: usize,
     /// How often a kept block served a new result.
@@ -52,17 +54,22 @@ pub(crate) fn memory() -> Memory {
         idle_bytes: now.idle_bytes,
         idle_blocks: now.idle_blocks,
         pinned_bytes: now.pinned_bytes,
+        shared_bytes: tensorferry_share::counts().bytes,
         limit_bytes: now.limit,
         hits: now.hits,
         misses: now.misses,
     }
 }
 
-/// Gives the memory that tensorferry keeps for later results back to the system.
+/// Gives the memory that tensorferry keeps for later results, and shared memory in which nothing lies, back to the system.
 ///
 /// Returns:
-///     The number of bytes given back.
+///     The number of bytes given back, shared memory not counted.
 #[pyfunction]
 pub(crate) fn trim(py: Python<'_>) -> usize {
-    py.detach(pool::trim)
+    py.detach(|| {
+        tensorferry_share::trim();
+        tensorferry_cuda::ipc::trim();
+        pool::trim()
+    })
 }

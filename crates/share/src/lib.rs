@@ -51,6 +51,8 @@ pub struct Counts {
     pub held: usize,
     /// Mappings of shared memory.
     pub arenas: usize,
+    /// Bytes of them, touched or not.
+    pub bytes: usize,
     /// Open descriptors, but for those that are on their way to a consumer, and those of GPU memory.
     pub descriptors: usize,
     /// Memory of GPUs, and events.
@@ -62,5 +64,5 @@ pub fn counts() -> Counts {
     let (publications, given, descriptors) = server::lock().counts();
     let (held, arenas) = (Lease::count(), registry::count());
     let (descriptors, gpu) = (descriptors + held + arenas, tensorferry_cuda::ipc::counts());
-    Counts { publications, given, held, arenas, descriptors, gpu }
+    Counts { publications, given, held, arenas, bytes: registry::bytes(), descriptors, gpu }
 }

@@ -186,6 +186,11 @@ pub(crate) fn leases_of_gpu(arena: &GpuArena) -> Vec<Arc<Lease>> {
     leases.map(|leases| leases.iter().filter_map(Weak::upgrade).collect()).unwrap_or_default()
 }
 
+/// Bytes of shared memory that are mapped, used or not.
+pub(crate) fn bytes() -> usize {
+    lock().places.iter().map(|(start, place)| place.end - start).sum()
+}
+
 /// How many arenas are mapped.
 pub(crate) fn count() -> usize {
     lock().places.len()
