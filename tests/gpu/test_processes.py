@@ -80,21 +80,20 @@ answer = [total, attached, time.perf_counter() - start]
     assert total == 7 * (1 << 20)
     assert seconds < 0.3, "publishing waited on the host"
     assert attached < 0.3, "attaching waited on the host"
-    assert waited > attached
+    assert waited > 0.2, "there was nothing to wait for"
     taker.run("x = None")
     giver.run("x = ticket = None")
 
 
-def test_three_processes(others):
-    first, second = others["cupy"], others["torch"]
-    third = Other()
+@pytest.mark.parametrize("last", [name for name in FRAMEWORKS if name in ("jax", "tensorflow")])
+def test_three_processes(others, last):
+    first, second, third = others["cupy"], others["torch"], others[last]
     ticket = first.publish(ARRAY)
     assert second.attach(ticket) == VALUES
     again = second.run("ticket = ferry.publish(x, copy=False); answer = str(ticket)")
-    assert third.attach(again, "device='cpu'") == VALUES
-    second.run("x = ticket = None")
-    first.run("x = ticket = None")
-    third.end()
+    assert third.attach(again, "copy=False") == VALUES
+    for other in (third, second, first):
+        other.run("x = ticket = None")
 
 
 @pytest.mark.parametrize("target", [name for name in FRAMEWORKS if name in ("jax", "tensorflow")])
@@ -136,16 +135,15 @@ answer = str(ticket)
 
 
 def test_the_producer_of_framework_memory_is_killed():
-    producer = Other("torch")
+    producer, consumer = Other("torch"), Other("cupy")
     ticket = producer.publish(ARRAY)
-    consumer = Other()
-    consumer.run(f"ticket = {ticket!r}; import tensorferry")
-    code = "x = ferry.attach(ticket, 'numpy'); answer = x.tolist()"
-    assert consumer.run(code) == VALUES
+    assert consumer.attach(ticket, "copy=False") == VALUES
     producer.kill()
     with pytest.raises(AssertionError, match="TicketRefused"):
-        consumer.run(code)
-    assert consumer.run("answer = 1") == 1
+        consumer.attach(ticket)
+    # What it has is let go of, and the process and its GPU go on.
+    consumer.run("x = None")
+    assert consumer.run("answer = float(cupy.arange(5).sum())") == 10
     consumer.end()
 
 
@@ -156,20 +154,20 @@ def test_killed_consumers_leave_nothing():
     before = torch.cuda.mem_get_info()[0]
     descriptors = len(os.listdir("/proc/self/fd"))
     expected = float(x[5])
-    for turn in range(20):
+    for turn in range(40):
         consumer = Other()
         code = f"x = ferry.attach({str(ticket)!r}, 'numpy'); answer = float(x[5])"
         if turn % 2:
             assert consumer.run(code) == expected
         else:
             consumer.tell(code)
-            time.sleep(0.04 * turn)
+            time.sleep(0.02 * turn)
         consumer.kill()
     end = time.monotonic() + 10
     while ticket.leases and time.monotonic() < end:
         time.sleep(0.01)
     assert ticket.leases == 0
-    assert abs(torch.cuda.mem_get_info()[0] - before) < 64 << 20
+    assert abs(torch.cuda.mem_get_info()[0] - before) < 16 << 20
     assert len(os.listdir("/proc/self/fd")) <= descriptors + 1
     ticket.withdraw()
 

@@ -32,6 +32,7 @@ mod settings;
 mod share;
 mod slots;
 mod source;
+mod sparse;
 mod streams;
 mod to;
 mod trace;
@@ -65,7 +66,16 @@ fn plan<'py>(
     wishes: Option<&Bound<'py, PyDict>>,
 ) -> Result<Bound<'py, PyAny>> {
     let py = x.py();
-    let target = frameworks::target(framework)?;
+    if let Some(given) = wishes
+        && sparse::is_meant(given)?
+    {
+        return sparse::call("plan", x, framework, wishes);
+    }
+    let otherwise = |failure| sparse::or_sparse(failure, "plan", x, framework, wishes);
+    let target = match frameworks::target(framework) {
+        Ok(target) => target,
+        Err(failure) => return otherwise(failure),
+    };
     let (wishes, stream) = match wishes {
         None => (Wishes::NONE, None),
         Some(given) => {
@@ -76,7 +86,10 @@ fn plan<'py>(
     let journey = Journey { wishes, stream, ..Journey::plain(target) };
     let recognised = recognise(x)?;
     let Some(container) = tree::container_of(x, recognised)? else {
-        return Ok(Bound::new(py, carry::plan_one(x, recognised, &journey)?)?.into_any());
+        return match carry::plan_one(x, recognised, &journey) {
+            Ok(report) => Ok(Bound::new(py, report)?.into_any()),
+            Err(failure) => otherwise(failure),
+        };
     };
     let mut plans = Vec::new();
     tree::walk(x, container, false, &mut |leaf, kind, place| {

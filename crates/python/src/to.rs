@@ -14,6 +14,7 @@ use crate::frameworks;
 use crate::kinds::Recognised;
 use crate::out;
 use crate::recognise::recognise;
+use crate::sparse::{self, or_sparse};
 use crate::tree;
 use crate::wishes::{self, Keywords};
 use pyo3::exceptions::PyTypeError;
@@ -131,8 +132,8 @@ fn rest<'py>(
     match begun {
         Begun::Done(result) => Ok(result),
         Begun::Read(source) => carry::planned(x.py(), source, &journey()?, None),
-        Begun::Failed(failure) => Err(failure),
-        Begun::Nothing => go(x, None, &journey()?),
+        Begun::Failed(failure) => or_sparse(failure, "carry", x, framework, None),
+        Begun::Nothing => go(x, framework, None, &journey()?, None),
     }
 }
 
@@ -177,16 +178,30 @@ unsafe fn named<'py>(
             }
         }
     }
-    let target = frameworks::target(&positional[1])?;
+    let (x, framework) = (&positional[0], &positional[1]);
+    if sparse::is_meant(&keywords)? {
+        return sparse::call("carry", x, framework, Some(&keywords));
+    }
+    let target = match frameworks::target(framework) {
+        Ok(target) => target,
+        Err(failure) => return or_sparse(failure, "carry", x, framework, Some(&keywords)),
+    };
     let Keywords { wishes, stream, out, progress } = wishes::parse("to", &keywords, true)?;
-    go(&positional[0], out.as_ref(), &Journey { progress, wishes, stream, ..Journey::plain(target) })
+    let journey = Journey { progress, wishes, stream, ..Journey::plain(target) };
+    go(x, framework, out.as_ref(), &journey, Some(&keywords))
 }
 
 fn go<'py>(
     x: &Bound<'py, PyAny>,
+    framework: &Bound<'py, PyAny>,
     out: Option<&Bound<'py, PyAny>>,
     journey: &Journey,
+    keywords: Option<&Bound<'py, PyDict>>,
 ) -> Result<Bound<'py, PyAny>> {
+    let one = |x: &Bound<'py, PyAny>, recognised| {
+        carry::one(x, recognised, journey)
+            .or_else(|failure| or_sparse(failure, "carry", x, framework, keywords))
+    };
     let recognised = recognise(x)?;
     if let Some(given) = out {
         if matches!(recognised, Recognised::Container(_)) {
@@ -199,8 +214,8 @@ fn go<'py>(
         && let Some(container) = tree::container_of(x, recognised)?
     {
         return batch::batched(x.py(), journey, || {
-            tree::walk(x, container, true, &mut |leaf, kind, _| carry::one(leaf, kind, journey))
+            tree::walk(x, container, true, &mut |leaf, kind, _| one(leaf, kind))
         });
     }
-    carry::one(x, recognised, journey)
+    one(x, recognised)
 }

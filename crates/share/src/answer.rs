@@ -27,6 +27,12 @@ impl Given {
     }
 }
 
+impl Given {
+    pub(crate) fn published(&self) -> &Arc<Published> {
+        &self.0
+    }
+}
+
 impl Drop for Given {
     fn drop(&mut self) {
         self.0.uses.given.fetch_sub(1, Ordering::AcqRel);
@@ -170,6 +176,8 @@ fn hand_over(given: Given) -> Option<Message> {
         match memory {
             Memory::Host(arena) if given.0.access == Access::ReadOnly => {
                 let opened = system::reopen(arena.descriptor(), Access::ReadOnly).ok()?;
+                // It may be on its way for longer than we hold the memory, or are there.
+                system::mark_used(&opened);
                 descriptors.push(opened.as_raw_fd());
                 own.push(opened);
             }

@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 use tensorferry_core::device::Device;
-use tensorferry_core::{Access, DType, Error, Layout, Result};
+use tensorferry_core::{Access, DType, Error, ErrorKind, Layout, Result};
 use tensorferry_cuda::ipc::{Awaited, Entrance, GpuArena, Uuid};
 use tensorferry_cuda::{Gpu, Side};
 
@@ -209,18 +209,19 @@ pub fn attach_unless(
             descriptors.len()
         )));
     }
-    arrive(given, &descriptors, connection)
+    arrive(given, descriptors, connection)
 }
 
 /// Maps what was sent.
-fn arrive(given: HandOver, descriptors: &[OwnedFd], connection: OwnedFd) -> Result<Attached> {
+fn arrive(given: HandOver, descriptors: Vec<OwnedFd>, connection: OwnedFd) -> Result<Attached> {
     let gpus = given.gpus.iter().map(|gpu| Gpu::by_uuid(Uuid(gpu.uuid))).collect::<Result<Vec<_>>>()?;
     let lease = Lease::new(connection, gpus.clone());
-    let mut descriptors = descriptors.iter();
+    // Each is let go when it has been opened anew: there may be many, and few are allowed.
+    let mut descriptors = descriptors.into_iter();
     let mut memories = Vec::with_capacity(given.memories.len());
     for memory in &given.memories {
         let descriptor = if memory.has_descriptor() { descriptors.next() } else { None };
-        memories.push(open(memory, descriptor, &gpus, given.access, &lease)?);
+        memories.push(open(memory, descriptor.as_ref(), &gpus, given.access, &lease)?);
     }
     let place = |tensor: crate::wire::Placed| {
         let memory = memories.get(tensor.memory as usize).cloned();
@@ -287,7 +288,11 @@ fn stale(ticket: &Ticket) -> Error {
 
 fn refusal(ticket: &Ticket, reason: Reason, text: &str) -> Error {
     match reason {
-        Reason::Unknown => refused(format!("{ticket} was withdrawn, or never given out")),
+        Reason::Unknown => Error::new(
+            ErrorKind::TicketRefused,
+            format!("{ticket} was withdrawn, its Ticket object is gone, or it was never given out"),
+        )
+        .with_hint("keep what publish() gave for as long as others may come, or ask for a new ticket"),
         Reason::Expired => refused(format!("{ticket} has expired")),
         Reason::Used => refused(format!("{ticket} was used: it was good for one consumer")),
         // The text is not ours: on one line, and short.

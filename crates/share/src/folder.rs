@@ -39,7 +39,8 @@ impl Folder {
                 Err(error) => refusal = error,
             }
         }
-        Err(failed("a private folder for the socket cannot be made", &refusal))
+        let error = failed("a private folder for the socket cannot be made", &refusal);
+        Err(error.with_hint("see that $XDG_RUNTIME_DIR or /tmp can be written"))
     }
 
     /// Where the socket lies.

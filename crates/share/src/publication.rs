@@ -9,12 +9,15 @@ use crate::system;
 use crate::ticket::Ticket;
 use crate::wire::{HandOver, Placed, Reply};
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tensorferry_core::{Access, DType, Layout, Result};
 use tensorferry_cuda::ipc::ReadyEvent;
 use tensorferry_cuda::{Gpu, Side};
+
+/// How long promises are kept when the publication is gone: whoever was to come has died.
+const PROMISED: Duration = Duration::from_secs(3600);
 
 /// A tensor to be published: where in shared memory it lies, and what it is.
 #[derive(Clone, Debug)]
@@ -96,13 +99,9 @@ impl Publication {
 
 impl Drop for Publication {
     fn drop(&mut self) {
-        if let Some(published) = server::lock().live(self.ticket.id())
-            && published.promised.load(Ordering::Relaxed) > 0
-        {
-            published.left.store(true, Ordering::Relaxed);
-            return;
+        if !server::lock().leave(self.ticket.id()) {
+            self.withdraw();
         }
-        self.withdraw();
     }
 }
 
@@ -119,12 +118,12 @@ pub(crate) struct Published {
     _events: Vec<Arc<ReadyEvent>>,
     _leases: Vec<Arc<Lease>>,
     pub(crate) once: bool,
-    pub(crate) expires: Option<Instant>,
+    expires: Option<Instant>,
     pub(crate) uses: Arc<Uses>,
     /// Consumers that were promised to be let in, and have not come.
     promised: AtomicUsize,
-    /// Whether the publication is gone, and only promises keep this.
-    left: AtomicBool,
+    /// Since when the publication is gone, and only promises keep this.
+    left: OnceLock<Instant>,
 }
 
 impl Published {
@@ -137,7 +136,19 @@ impl Published {
 
     /// Whether its publication is gone, and only promises keep it.
     pub(crate) fn is_left(&self) -> bool {
-        self.left.load(Ordering::Relaxed)
+        self.left.get().is_some()
+    }
+
+    /// Leaves it to those who were promised to be let in; false if nobody was.
+    pub(crate) fn leave(&self) -> bool {
+        let promised = self.promised.load(Ordering::Relaxed) > 0;
+        promised && self.left.set(Instant::now()).is_ok()
+    }
+
+    /// When nobody is let in any more, unless it is withdrawn before.
+    pub(crate) fn ends(&self) -> Option<Instant> {
+        let forgotten = self.left.get().and_then(|since| since.checked_add(PROMISED));
+        self.expires.into_iter().chain(forgotten).min()
     }
 
     /// Whether memory of GPUs is among it.
@@ -241,7 +252,7 @@ pub unsafe fn publish_after(
         expires,
         uses: uses.clone(),
         promised: AtomicUsize::new(0),
-        left: AtomicBool::new(false),
+        left: OnceLock::new(),
     });
     registry::watch_forks();
     let ticket = server::lock().enter(published)?;

@@ -27,7 +27,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -42,6 +42,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 static SERVER: Mutex<Server> = Mutex::new(Server::new());
 static AT_EXIT: AtomicBool = AtomicBool::new(false);
+/// How many threads there have been.
+static THREADS: AtomicU64 = AtomicU64::new(0);
 
 pub(crate) type Guard = MutexGuard<'static, Server>;
 
@@ -62,6 +64,8 @@ struct Running {
     folder: Folder,
     path: PathBuf,
     start: u64,
+    /// The thread's.
+    number: u64,
 }
 
 impl Running {
@@ -122,11 +126,11 @@ impl Server {
         let running = self.start()?;
         let (path, process) = (running.path.clone(), system::process());
         let ticket = Ticket::new(path, published.id, published.secret, process, running.start)?;
-        if published.expires.is_some() {
+        if published.ends().is_some() {
             // The thread does not know yet when it has to look next.
             running.rouse();
         }
-        self.expiry = self.expiry.into_iter().chain(published.expires).min();
+        self.expiry = self.expiry.into_iter().chain(published.ends()).min();
         self.publications.insert(published.id, Entry::Live(published));
         Ok(ticket)
     }
@@ -137,6 +141,17 @@ impl Server {
             Entry::Live(published) => Some(published),
             Entry::Over(..) => None,
         }
+    }
+
+    /// Leaves it to those who were promised to be let in; false if nobody was, or nobody is let in.
+    pub(crate) fn leave(&mut self, id: &[u8; 16]) -> bool {
+        let Some(published) = self.live(id).filter(|published| published.leave()).cloned() else {
+            return false;
+        };
+        self.expiry = self.expiry.into_iter().chain(published.ends()).min();
+        // The thread does not know yet when it has to look next.
+        self.running.iter().for_each(Running::rouse);
+        true
     }
 
     /// Strikes it out. What comes back is to be dropped without the lock.
@@ -171,20 +186,25 @@ impl Server {
             }
             // SAFETY: just made, and nobody else's.
             let wake = unsafe { OwnedFd::from_raw_fd(wake) };
-            spawn()?;
+            let number = THREADS.fetch_add(1, Ordering::Relaxed);
+            spawn(number)?;
             if !AT_EXIT.swap(true, Ordering::AcqRel) {
                 // SAFETY: the function lives as long as the program.
                 unsafe { libc::atexit(at_exit) };
             }
             let path = folder.socket();
-            self.running = Some(Running { listener, wake, folder, path, start });
+            self.running = Some(Running { listener, wake, folder, path, start, number });
         }
         self.running.as_ref().ok_or_else(|| last("the socket for other processes cannot be made"))
     }
 
-    /// What to wait for, and until when; `None` when there is nothing to serve.
-    fn waits(&self) -> Option<(Vec<libc::pollfd>, Option<Instant>)> {
-        let running = self.running.as_ref()?;
+    fn is_served_by(&self, number: u64) -> bool {
+        self.running.as_ref().is_some_and(|running| running.number == number)
+    }
+
+    /// What the thread of this number has to wait for, and until when; `None` when there is nothing to serve.
+    fn waits(&self, number: u64) -> Option<(Vec<libc::pollfd>, Option<Instant>)> {
+        let running = self.running.as_ref().filter(|_| self.is_served_by(number))?;
         let asked = |fd: RawFd, events| libc::pollfd { fd, events, revents: 0 };
         let full = self.connections.len() >= MOST_CONNECTIONS || self.paused.is_some();
         // A descriptor of -1 is passed over.
@@ -231,7 +251,7 @@ impl Server {
     fn take_back(&mut self, published: &Arc<Published>) {
         if let Some(entry @ Entry::Over(Reason::Used, _)) = self.publications.get_mut(&published.id) {
             *entry = Entry::Live(published.clone());
-            self.expiry = self.expiry.into_iter().chain(published.expires).min();
+            self.expiry = self.expiry.into_iter().chain(published.ends()).min();
         }
     }
 
@@ -242,7 +262,12 @@ impl Server {
                 Outcome::Over => return false,
                 Outcome::Asks(Some(request)) => {
                     let verdict = self.judge(&request, entries);
+                    let published = verdict.as_ref().ok().map(|given| given.published().clone());
                     connection.answer(verdict, now);
+                    // Where descriptors have run out, it is a refusal.
+                    if connection.undelivered().is_none() {
+                        published.iter().for_each(|published| self.take_back(published));
+                    }
                 }
                 Outcome::Asks(None) => connection.answer(Err(Reason::Malformed), now),
             }
@@ -279,7 +304,7 @@ impl Server {
         self.expiry = None;
         self.publications.retain(|_, entry| {
             let Entry::Live(published) = entry else { return true };
-            match published.expires {
+            match published.ends() {
                 Some(end) if end <= now => {
                     let (left, secret) = (published.is_left(), published.secret);
                     entries.push(std::mem::replace(entry, Entry::Over(Reason::Expired, secret)));
@@ -339,7 +364,7 @@ impl Server {
 }
 
 /// Begins the thread, which inherits that no signal is for it.
-fn spawn() -> Result<()> {
+fn spawn(number: u64) -> Result<()> {
     // SAFETY: plain bits, for which zeros are values.
     let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { std::mem::zeroed() };
     // SAFETY: both live through the calls.
@@ -348,16 +373,16 @@ fn spawn() -> Result<()> {
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
     }
     let builder = thread::Builder::new().name("tensorferry-share".into()).stack_size(256 << 10);
-    let spawned = builder.spawn(serve);
+    let spawned = builder.spawn(move || serve(number));
     // SAFETY: what was before lives through the call.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
     spawned.map(drop).map_err(|error| failed("a thread for other processes cannot be started", &error))
 }
 
-fn serve() {
+fn serve(number: u64) {
     loop {
         // A panic would be a mistake of ours; the next round begins from a state that is whole.
-        match catch_unwind(AssertUnwindSafe(round)) {
+        match catch_unwind(AssertUnwindSafe(|| round(number))) {
             Ok(true) => {}
             Ok(false) => return,
             Err(_) => thread::sleep(PAUSE),
@@ -365,8 +390,8 @@ fn serve() {
     }
 }
 
-fn round() -> bool {
-    let Some((mut polls, until)) = lock().waits() else { return false };
+fn round(number: u64) -> bool {
+    let Some((mut polls, until)) = lock().waits(number) else { return false };
     let wait = until.map(|until| until.saturating_duration_since(Instant::now()));
     // Rounded up: a wait that is a little short would be repeated a thousand times.
     let wait = wait.map_or(-1, |wait| i32::try_from(wait.as_millis() + 1).unwrap_or(i32::MAX));
@@ -375,7 +400,13 @@ fn round() -> bool {
     if status < 0 {
         polls.iter_mut().for_each(|poll| poll.revents = 0);
     }
-    let over = lock().turn(&polls);
+    let mut server = lock();
+    // Another thread may have taken over meanwhile, which has seen other connections.
+    if !server.is_served_by(number) {
+        return false;
+    }
+    let over = server.turn(&polls);
+    drop(server);
     // Without the lock: it may be a lot of memory.
     let waits = over.0.iter().any(Connection::holds_gpus)
         || over.1.iter().any(|entry| matches!(entry, Entry::Live(published) if published.has_gpus()));
@@ -398,6 +429,7 @@ pub fn end() {
     for _ in 0..100 {
         if let Ok(mut server) = SERVER.try_lock() {
             let Some(running) = server.running.take() else { return };
+            running.rouse();
             let Running { folder, listener, wake, .. } = running;
             drop(folder);
             // The thread may be waiting for these; the system closes them.

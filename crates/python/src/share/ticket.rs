@@ -1,6 +1,7 @@
 //! Tickets, as Python passes them on.
 
 use crate::errors::{Result, describe, fail};
+use crate::interpreter;
 use pyo3::basic::CompareOp;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
@@ -13,11 +14,21 @@ use tensorferry_share::Publication;
 /// `str(ticket)` and `bytes(ticket)` are the whole claim, for an environment variable, a command line or a pipe;
 /// `Ticket(text)` reads it back. In the process that published, others can attach for as long as this object lives, or
 /// until `withdraw`; `with` withdraws at the end of its block. A ticket that was pickled (put into a queue of
-/// multiprocessing, say) is good for one consumer also when this object is gone by then.
+/// multiprocessing, say) is good for one consumer also when this object is gone by then, for an hour.
 #[pyclass(frozen, module = "tensorferry", name = "Ticket")]
 pub(crate) struct Ticket {
     claim: tensorferry_share::Ticket,
     publication: Option<Publication>,
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let Some(publication) = self.publication.take() else { return };
+        // What it held may be a lot of memory, which takes its time.
+        if !interpreter::exits() {
+            Python::attach(|py| py.detach(move || drop(publication)));
+        }
+    }
 }
 
 impl Ticket {
