@@ -5,8 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from support.judge import ANY, COMPLEX, FLOATING, INTEGER, NUMERIC, REAL, REAL_FLOATING
-from support.judge import judge, values, xp
+from support.judge import (
+    ANY,
+    COMPLEX,
+    FLOATING,
+    INTEGER,
+    NUMERIC,
+    REAL,
+    REAL_FLOATING,
+    judge,
+    values,
+    xp,
+)
 
 import tensorferry as ferry
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import array_api_strict as strict
 import numpy as np
 import pytest
 import tensorflow as tf
-from support.judge import ANY, COMPLEX, REAL, REAL_FLOATING, judge, values, xp
+from support.judge import ANY, COMPLEX, INTEGER, REAL, REAL_FLOATING, judge, values, xp
 
 import tensorferry as ferry
 
@@ -76,12 +75,16 @@ def test_sets(dtype):
 def test_membership():
     for dtype in ANY:
         x, y = values(dtype, (3, 4), small=True), values(dtype, (5,), small=True, seed=1)
-        with strict.ArrayAPIStrictFlags(api_version="2025.12"):
+        y[0] = x[0, 0]
+        pairs = [(x, y), (x, x[:0])]
+        if dtype in REAL_FLOATING:
+            pairs.append((np.array(ODD, dtype), np.array(ODD, dtype)))
+        for one, other in pairs:
             for invert in (False, True):
-                judge("isin", x, y, invert=invert)
-            judge("isin", x, x[:0])
-            if dtype in REAL_FLOATING:
-                judge("isin", np.array(ODD, dtype), np.array(ODD, dtype))
+                got = xp.isin(tf.constant(one), tf.constant(other), invert=invert)
+                assert np.array_equal(got.numpy(), np.isin(one, other, invert=invert)), dtype
+            if dtype in INTEGER:  # the judge knows no others, and does not invert
+                judge("isin", one, other)
 
 
 def test_sorting_is_differentiated():
@@ -89,4 +92,5 @@ def test_sorting_is_differentiated():
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = xp.sum(xp.sort(x) * xp.asarray([1.0, 10.0, 100.0]))
-    assert tape.gradient(y, x).numpy().tolist() == [100.0, 1.0, 10.0]
+    slope = tf.convert_to_tensor(tape.gradient(y, x))
+    assert slope.numpy().tolist() == [100.0, 1.0, 10.0]
