@@ -45,7 +45,8 @@ def _summed_type(x: Tensor, dtype: DType | None) -> DType:
 def _reduce(
     name: str, body: Callable[..., Any], x: Tensor, axis: Axis, keepdims: builtins.bool
 ) -> Tensor:
-    return body(x, axis=all_axes(name, axis, rank(name, x)), keepdims=keepdims)
+    places = None if axis is None else all_axes(name, axis, rank(name, x))
+    return body(x, axis=places, keepdims=keepdims)
 
 
 def sum(
