@@ -4,7 +4,8 @@
 TensorFlow, Paddle and MLX, and anything that speaks DLPack, the buffer protocol or an array
 interface, become tensors of any of these frameworks, on the CPU and on CUDA GPUs. Memory is shared
 when it can be and copied when it must be; `ferry.plan` says beforehand which and why, `ferry.trace`
-what did happen. `ferry.publish` and `ferry.attach` hand them to other processes.
+what did happen. `ferry.publish` and `ferry.attach` hand them to other processes, and
+`ferry.namespace` is the Array API of whatever came in.
 """
 
 from tensorferry import tf1
@@ -51,6 +52,7 @@ from tensorferry._native import (
     trim,
 )
 from tensorferry.files import inspect, load, save
+from tensorferry.namespace import namespace
 
 __all__ = [
     "BadFile",
@@ -87,6 +89,7 @@ __all__ = [
     "inspect",
     "load",
     "memory",
+    "namespace",
     "plan",
     "publish",
     "register",

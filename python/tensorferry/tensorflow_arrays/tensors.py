@@ -1,0 +1,187 @@
+"""What every function here starts with: TensorFlow itself, arguments made tensors, axes, shapes.
+
+Nothing is read from a tensor's memory, so all of it works in the graph of a `tf.function` too, as
+long as the number of dimensions is known there. Sizes that a graph does not know are tensors.
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import operator
+from collections.abc import Sequence
+from typing import Any, NoReturn, TypeAlias
+
+from tensorferry._native import InvalidArgument, NotATensor, UnsupportedDType
+from tensorferry.tensorflow_arrays import dtypes
+from tensorferry.tensorflow_arrays.dtypes import Kind
+
+tf: Any = importlib.import_module("tensorflow")
+
+Tensor: TypeAlias = Any
+DType: TypeAlias = Any
+Device: TypeAlias = str
+Scalar: TypeAlias = builtins.bool | int | float | complex
+Axis: TypeAlias = int | Sequence[int] | None
+
+SCALARS = (builtins.bool, int, float, complex)
+
+
+def invalid(fact: str, hint: str) -> InvalidArgument:
+    """The error for a wrong value."""
+    return InvalidArgument(f"{fact}\nhint: {hint}")
+
+
+def refuse_object(name: str, x: object) -> NoReturn:
+    """Raises the error for something that is no tensor of TensorFlow."""
+    kind = type(x)
+    raise NotATensor(
+        f"{name} takes tensors of TensorFlow, not {kind.__module__}.{kind.__qualname__}\n"
+        "hint: make it one with xp.asarray(x)"
+    )
+
+
+def is_tensor(x: object) -> bool:
+    """Whether it is a dense tensor or variable, eager or symbolic."""
+    return isinstance(x, tf.Tensor | tf.Variable)
+
+
+def tensor(name: str, x: Tensor, kind: Kind = dtypes.ANY) -> Tensor:
+    """The argument as a tensor, after a check of its type."""
+    if not isinstance(x, tf.Tensor):
+        if not isinstance(x, tf.Variable):
+            refuse_object(name, x)
+        x = tf.convert_to_tensor(x)
+    if x.dtype not in kind.members:
+        refuse_dtype(name, x.dtype, kind)
+    return x
+
+
+def refuse_dtype(name: str, dtype: DType, kind: Kind) -> NoReturn:
+    """Raises the error for a type that the function is not defined for."""
+    raise UnsupportedDType(
+        f"{name} takes {kind.words} tensors, not {dtype.name}\n"
+        "hint: cast it first: xp.astype(x, dtype)"
+    )
+
+
+def scalar(name: str, value: Scalar, dtype: DType) -> Tensor:
+    """A Python scalar as a tensor of the type of the tensor that it meets."""
+    dtypes.check_scalar(name, value, dtype)
+    return tf.constant(value, dtype)
+
+
+def together(name: str, kind: Kind, *xs: Tensor | Scalar) -> list[Tensor]:
+    """Tensors and Python scalars, made tensors of their common type."""
+    found = [None if isinstance(x, SCALARS) else tensor(name, x, kind) for x in xs]
+    given = [x.dtype for x in found if x is not None]
+    if not given:
+        raise invalid(
+            f"{name} was given Python scalars alone", "make one of them a tensor: xp.asarray(x)"
+        )
+    common = dtypes.promote(name, *given)
+    return [
+        scalar(name, value, common) if x is None else cast(x, common)
+        for x, value in zip(found, xs, strict=True)
+    ]
+
+
+def cast(x: Tensor, dtype: DType) -> Tensor:
+    """The tensor in another type; itself if it has that."""
+    return x if x.dtype == dtype else tf.cast(x, dtype)
+
+
+def rank(name: str, x: Tensor) -> int:
+    """How many dimensions it has."""
+    found = x.shape.rank
+    if found is None:
+        raise invalid(
+            f"{name} needs to know how many dimensions its argument has",
+            "give the tf.function an input_signature, or call x.set_shape first",
+        )
+    return int(found)
+
+
+def sizes(x: Tensor) -> list[Any]:
+    """Its shape: integers, and tensors for what the graph does not know."""
+    known: list[Any] = x.shape.as_list()
+    if None in known:
+        dynamic = tf.shape(x)
+        return [dynamic[place] if size is None else size for place, size in enumerate(known)]
+    return known
+
+
+def count(parts: Sequence[Any]) -> Any:
+    """The product of sizes."""
+    product: Any = 1
+    for part in parts:
+        product = product * part
+    return product
+
+
+def common_shape(name: str, *xs: Tensor) -> Any:
+    """The shape that the tensors have when they are broadcast against each other."""
+    if builtins.all(x.shape.is_fully_defined() for x in xs):
+        return broadcast_sizes(name, *(x.shape.as_list() for x in xs))
+    shape = tf.shape(xs[0])
+    for x in xs[1:]:
+        shape = tf.broadcast_dynamic_shape(shape, tf.shape(x))
+    return shape
+
+
+def broadcast_sizes(name: str, *shapes: Sequence[int]) -> tuple[int, ...]:
+    """The shape that shapes have when they are broadcast against each other."""
+    length = builtins.max((len(shape) for shape in shapes), default=0)
+    result = [1] * length
+    for shape in shapes:
+        for place, size in enumerate(shape, length - len(shape)):
+            if result[place] == 1:
+                result[place] = size
+            elif size not in (1, result[place]):
+                listed = " and ".join(str(tuple(shape)) for shape in shapes)
+                raise invalid(
+                    f"{name} cannot broadcast the shapes {listed} against each other",
+                    "sizes must be equal or 1, counted from the last dimension",
+                )
+    return tuple(result)
+
+
+def one_axis(name: str, axis: int, dimensions: int) -> int:
+    """The axis counted from the front."""
+    place = operator.index(axis)
+    if not -dimensions <= place < dimensions:
+        raise invalid(
+            f"{name} was given axis {place} and a tensor of {dimensions} dimensions",
+            f"an axis is from {-dimensions} to {dimensions - 1}"
+            if dimensions
+            else "a tensor without dimensions has no axis",
+        )
+    return place % dimensions
+
+
+def all_axes(name: str, axis: Axis, dimensions: int) -> list[int]:
+    """The axes counted from the front; None means all of them."""
+    if axis is None:
+        return list(range(dimensions))
+    given = axis if isinstance(axis, Sequence) else (axis,)
+    places = [one_axis(name, each, dimensions) for each in given]
+    if len(set(places)) < len(places):
+        raise invalid(f"{name} was given an axis twice: {tuple(given)}", "name each axis once")
+    return places
+
+
+def axis_last(x: Tensor, place: int, dimensions: int) -> Tensor:
+    """The tensor with one axis moved to the end."""
+    if place == dimensions - 1:
+        return x
+    order = [other for other in range(dimensions) if other != place]
+    return tf.transpose(x, [*order, place])
+
+
+def axis_back(x: Tensor, place: int, dimensions: int) -> Tensor:
+    """The tensor with its last axis moved to where it was."""
+    if place == dimensions - 1:
+        return x
+    order = list(range(dimensions - 1))
+    order.insert(place, dimensions - 1)
+    return tf.transpose(x, order)

@@ -1,0 +1,115 @@
+"""Reductions and running sums for TensorFlow, against array-api-strict."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from support.judge import (
+    ANY,
+    COMPLEX,
+    FLOATING,
+    INTEGER,
+    NUMERIC,
+    REAL,
+    REAL_FLOATING,
+    judge,
+    values,
+    xp,
+)
+
+import tensorferry as ferry
+
+REDUCTIONS = {
+    "all": ANY, "any": ANY, "count_nonzero": ANY, "max": REAL, "mean": FLOATING, "min": REAL,
+    "prod": NUMERIC, "std": REAL_FLOATING, "sum": NUMERIC, "var": REAL_FLOATING,
+}  # fmt: skip
+AXES = [None, 0, 1, -1, (0, 2), (1,), (), (-1, 0, 1)]
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_axes_and_types(name):
+    for dtype in REDUCTIONS[name]:
+        x = values(dtype, (2, 3, 4), small=True)
+        for axis in AXES:
+            for keepdims in (False, True):
+                judge(name, x, axis=axis, keepdims=keepdims)
+        judge(name, values(dtype, (), small=True))
+        if name not in ("max", "min", "mean", "std", "var"):
+            judge(name, values(dtype, (0, 3)), axis=0)
+    for dtype in set(ANY) - set(REDUCTIONS[name]) - ({"bool"} if name == "sum" else set()):
+        with pytest.raises(TypeError, match=name):
+            getattr(xp, name)(tf.constant(values(dtype)))
+    for axis in (3, -4, (0, 0)):
+        with pytest.raises(ferry.InvalidArgument, match="axis"):
+            getattr(xp, name)(xp.ones((2, 3, 4), dtype=REDUCTIONS[name][-1]), axis=axis)
+
+
+@pytest.mark.parametrize("name", ["sum", "prod", "cumulative_sum", "cumulative_prod"])
+def test_result_types(name):
+    for dtype in NUMERIC:
+        for wanted in NUMERIC:
+            if dtype in COMPLEX and wanted not in COMPLEX:
+                continue
+            if dtype in REAL_FLOATING and wanted in INTEGER:
+                continue
+            x = np.abs(values(dtype, (4,), small=True))
+            x = x if wanted not in COMPLEX or dtype in COMPLEX else x.astype(dtype)
+            judge(name, x.astype(dtype), dtype=wanted)
+
+
+def test_sums_wrap_in_the_widest_type():
+    for dtype in INTEGER:
+        judge("sum", values(dtype, (50,)))
+        judge("prod", values(dtype, (50,)))
+        judge("cumulative_sum", values(dtype, (50,)))
+
+
+def test_bools_are_counted():
+    total = xp.sum(tf.constant([[True, False], [True, True]]), axis=0)
+    assert total.dtype == xp.int64
+    assert total.numpy().tolist() == [2, 1]
+
+
+@pytest.mark.parametrize("name", ["max", "min", "sum", "mean", "prod", "any", "all"])
+def test_special_values(name):
+    for special in ([1.0, np.nan, 2.0], [np.inf, -np.inf, 1.0], [0.0, np.inf], [np.nan, -np.inf]):
+        for dtype in REAL_FLOATING:
+            judge(name, np.array(special, dtype))
+
+
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_extremes_of_nothing(name):
+    with pytest.raises(ferry.InvalidArgument, match="nothing"):
+        getattr(xp, name)(xp.zeros((2, 0)), axis=1)
+    assert getattr(xp, name)(xp.zeros((0, 2)), axis=1).shape == (0,)
+
+
+@pytest.mark.parametrize("name", ["var", "std"])
+def test_corrections(name):
+    for dtype in REAL_FLOATING:
+        for correction in (0, 1, 1.5):
+            for axis in (None, 0, (0, 2)):
+                judge(name, values(dtype, (2, 3, 4)), axis=axis, correction=correction)
+
+
+@pytest.mark.parametrize("name", ["cumulative_sum", "cumulative_prod"])
+def test_running_totals(name):
+    for dtype in NUMERIC:
+        for axis in (0, 1, -1):
+            for include_initial in (False, True):
+                x = values(dtype, (3, 4), small=True)
+                judge(name, x, axis=axis, include_initial=include_initial)
+        judge(name, values(dtype, (5,), small=True))
+    with pytest.raises(ferry.InvalidArgument, match="axis"):
+        getattr(xp, name)(xp.ones((2, 2)))
+
+
+def test_differences():
+    for dtype in NUMERIC:
+        x = values(dtype, (3, 4))
+        for axis in (0, 1, -1):
+            for n in (0, 1, 2):
+                judge("diff", x, axis=axis, n=n)
+        end = values(dtype, (3, 2), seed=1)
+        judge("diff", x, prepend=end, append=end[:, :1])
