@@ -4,7 +4,8 @@
 TensorFlow, Paddle and MLX, and anything that speaks DLPack, the buffer protocol or an array
 interface, become tensors of any of these frameworks, on the CPU and on CUDA GPUs. Memory is shared
 when it can be and copied when it must be; `ferry.plan` says beforehand which and why, `ferry.trace`
-what did happen. `ferry.publish` and `ferry.attach` hand them to other processes.
+what did happen. `ferry.publish` and `ferry.attach` hand them to other processes; `ferry.via` and
+`ferry.agnostic` make functions that take anybody's.
 """
 
 from tensorferry import tf1
@@ -50,7 +51,9 @@ from tensorferry._native import (
     trace,
     trim,
 )
+from tensorferry.agnostic import agnostic
 from tensorferry.files import inspect, load, save
+from tensorferry.via import via
 
 __all__ = [
     "BadFile",
@@ -81,6 +84,7 @@ __all__ = [
     "UnsupportedDevice",
     "UnsupportedLayout",
     "__version__",
+    "agnostic",
     "attach",
     "empty",
     "frameworks",
@@ -97,4 +101,5 @@ __all__ = [
     "to",
     "trace",
     "trim",
+    "via",
 ]

@@ -1,0 +1,188 @@
+"""`@ferry.via("torch")`: the body sees one framework, callers pass and get back their own.
+
+Tensors are carried to the framework on the way in and home on the way out, by `ferry.to`, as one
+tree: keyword arguments, containers and all that `ferry.to` knows are included, and what is no
+tensor passes through. Home is the framework and the device of the first tensor that was passed, in the
+order of the signature, depth first. Memory is shared where it can be, so a body that writes in
+place may write into the caller's tensor; `copy=True` prevents that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
+
+from tensorferry._native import to
+from tensorferry.callables import Body, examine, refuse
+from tensorferry.homes import Home, called, first_home, is_known
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+# A framework's name and the wishes for `to`.
+Place = tuple[str, dict[str, Any]]
+
+
+class Decorator(Protocol):
+    """What `via` gives: it keeps a function's type."""
+
+    @overload
+    def __call__(self, body: staticmethod[P, R], /) -> staticmethod[P, R]: ...
+    @overload
+    def __call__(self, body: classmethod[T, P, R], /) -> classmethod[T, P, R]: ...
+    @overload
+    def __call__(self, body: Callable[P, R], /) -> Callable[P, R]: ...
+
+
+def via(
+    framework: str | ModuleType,
+    *,
+    device: Any = None,
+    dtype: Any = None,
+    copy: bool | None = None,
+    writable: bool | None = None,
+    returns: str | ModuleType | dict[str, Any] | None = "same",
+    grad: bool = False,
+) -> Decorator:
+    """Has a function see the tensors of one framework, whatever its callers pass.
+
+    It is for functions, async functions, methods, class and static methods and any other callable;
+    generators, classes and properties are refused. A first parameter called `self` or `cls` is left
+    as it is. Containers that are passed are new ones in the body; the tensors in them are shared
+    where they can be. Where the first tensor is one that JAX or TensorFlow is tracing, and the
+    framework is the same, traced values go in as they are.
+
+    Args:
+        framework: Whose tensors the body sees; imported when it is first needed.
+        device: Where they shall be, as for `to`.
+        dtype: Their element type, as for `to`: of all of them, integers too.
+        copy: True for a copy of every tensor, so that the body may write into them; False to raise
+            where one cannot be shared.
+        writable: As for `to`.
+        returns: Where results go: "same" is the framework and device of the first tensor that was
+            passed (if none was, they stay as they are); "keep" or None leaves them as they are; a
+            framework's name carries them there; a dict has "framework", which is "same" or a name,
+            and wishes for `to`, such as {"framework": "same", "dtype": "float32"}.
+        grad: Whether gradients cross: a call takes part in the automatic differentiation of
+            PyTorch, JAX or TensorFlow, whichever its caller uses, by way of that of the body's
+            framework, which is one of the three as well. Gradients are for arguments; what else the
+            body uses gets none. There are no second derivatives.
+    """
+    name = called(framework)
+    wishes = _wishes(device=device, dtype=dtype, copy=copy, writable=writable)
+    fixed, extra = _returns(returns)
+    decorator = f'@ferry.via("{name}")'
+    if grad:
+        from tensorferry.gradients import check
+
+        check(name, fixed is None and not extra)
+
+    def decorate(body: Any) -> Any:
+        if isinstance(body, (staticmethod, classmethod)):
+            return type(body)(decorate(body.__func__))
+        known = examine(body, decorator)
+        if grad:
+            from tensorferry.gradients import bordered
+
+            return bordered(known, name, wishes)
+        return _wrapped(known, (name, wishes), fixed, extra)
+
+    return decorate
+
+
+def _wishes(**wishes: Any) -> dict[str, Any]:
+    return {name: wish for name, wish in wishes.items() if wish is not None}
+
+
+def _returns(returns: Any) -> tuple[str | None, dict[str, Any]]:
+    """Where results go: a framework (None is home, "keep" is nowhere), and wishes."""
+    if returns is None:
+        return "keep", {}
+    extra: dict[str, Any] = {}
+    if isinstance(returns, dict):
+        extra = dict(returns)
+        returns = extra.pop("framework", "same")
+    if isinstance(returns, str) and returns in ("same", "keep"):
+        if returns == "keep" and extra:
+            refuse('returns= says "keep" and has wishes', 'write "same" or a name as framework')
+        return None if returns == "same" else "keep", _wishes(**extra)
+    if not isinstance(returns, (str, ModuleType)):
+        refuse(
+            f"returns={returns!r} says nothing about results",
+            'write "same", "keep", a framework\'s name or a dict with "framework" and wishes',
+        )
+    return called(returns), _wishes(**extra)
+
+
+def carried(result: Any, framework: str, wishes: dict[str, Any]) -> Any:
+    """A result, carried whether it is a tensor, a tree or neither."""
+    if result is None:
+        return None
+    if is_known(result):
+        return to(result, framework, **wishes) if wishes else to(result, framework)
+    return to((result,), framework, **wishes)[0]
+
+
+def _wrapped(body: Body, inside: Place, fixed: str | None, extra: dict[str, Any]) -> Any:
+    """The function that callers see."""
+    from functools import wraps
+
+    function, _, skip, _, is_async = body
+    name, wishes = inside
+    goes_home = fixed is None
+
+    def enter(args: Any, keywords: Any) -> tuple[Any, Any, Home | None]:
+        home = first_home(args[skip:] if skip else args)
+        if home is None and keywords:
+            home = first_home(body.in_order(keywords))
+        if home is not None and home.traced and home.framework == name:
+            args, keywords = beside_traced(body, inside, args, keywords)
+        elif keywords:
+            carried_in = to((args[skip:], keywords), name, **wishes)
+            args, keywords = (*args[:skip], *carried_in[0]), carried_in[1]
+        elif skip:
+            args = (*args[:skip], *to(args[skip:], name, **wishes))
+        else:
+            args = to(args, name, **wishes) if wishes else to(args, name)
+        return args, keywords, home
+
+    def leave(result: Any, home: Home | None) -> Any:
+        if not goes_home:
+            return result if fixed is None or fixed == "keep" else carried(result, fixed, extra)
+        if home is None or home.traced:
+            return result
+        framework, device, _, _ = home
+        if framework == "numpy":
+            return carried(result, framework, extra)
+        return carried(
+            result, framework, {"device": device, **extra} if extra else {"device": device}
+        )
+
+    if is_async:
+
+        @wraps(function)
+        async def wrapper(*args: Any, **keywords: Any) -> Any:
+            args, keywords, home = enter(args, keywords)
+            return leave(await function(*args, **keywords), home)
+    else:
+
+        @wraps(function)
+        def wrapper(*args: Any, **keywords: Any) -> Any:
+            args, keywords, home = enter(args, keywords)
+            return leave(function(*args, **keywords), home)
+
+    return wrapper
+
+
+def beside_traced(body: Body, inside: Place, args: Any, keywords: Any) -> tuple[Any, Any]:
+    """Arguments of which some are only traced: these stay, the others are carried."""
+    from tensorferry.homes import is_traced
+    from tensorferry.leaves import flatten
+
+    leaves, rebuild = flatten((args[body.skip :], keywords))
+    name, wishes = inside
+    there = [x if is_traced(x) else to(x, name, **wishes) for x in leaves]
+    rest, keywords = rebuild(there)
+    return (*args[: body.skip], *rest), keywords
