@@ -15,8 +15,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from tensorferry._native import plan, to
 from tensorferry.callables import Body, examine, refuse
-from tensorferry.homes import Home, first_home
-from tensorferry.via import beside_traced, carried
+from tensorferry.homes import Home, first_home, known_as
+from tensorferry.via import beside_traced, sent_home
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -73,24 +73,18 @@ def _wrapped(body: Body, device: Any) -> Any:
         else:
             met = _met((args[skip:], keywords), home, device, name)
             args, keywords = (*args[:skip], *met[0]), met[1]
-        like = home.tensor
+        like = next((x for x in args[skip:] if known_as(x) is not None), None)
         if like is None:
             like = flatten((args[skip:], keywords))[0][0]
         return (*args[:skip], _namespace(like), *args[skip:]), keywords, home
 
-    def leave(result: Any, home: Home) -> Any:
-        if home.traced:
-            return result
-        wishes = {} if home.framework == "numpy" else {"device": home.device}
-        return carried(result, home.framework, wishes)
-
     async def later(*args: Any, **keywords: Any) -> Any:
         args, keywords, home = enter(args, keywords)
-        return leave(await function(*args, **keywords), home)
+        return sent_home(await function(*args, **keywords), home)
 
     def now(*args: Any, **keywords: Any) -> Any:
         args, keywords, home = enter(args, keywords)
-        return leave(function(*args, **keywords), home)
+        return sent_home(function(*args, **keywords), home)
 
     wrapper: Any = wraps(function)(later if is_async else now)
     wrapper.__signature__ = _without_xp(function, skip)

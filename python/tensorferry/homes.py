@@ -8,7 +8,8 @@ memory, so no plan either, but they do have a framework.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from operator import attrgetter
 from types import ModuleType, NoneType
 from typing import Any, NamedTuple
 
@@ -25,8 +26,6 @@ _ALIASES = {
 }
 # Neither tensors nor trees of them, whatever is registered later.
 _PLAIN = frozenset({NoneType, bool, int, float, complex, str, bytes, type})
-# Types that were seen to be tensors, and whose.
-_known: dict[type, str] = {}
 
 
 class Home(NamedTuple):
@@ -36,8 +35,19 @@ class Home(NamedTuple):
     #: None for what is only traced, and has no place.
     device: str | None
     traced: bool = False
-    #: The tensor itself, unless only the native module can see where it is.
-    tensor: Any = None
+
+
+class Known(NamedTuple):
+    """A type that was seen to be a tensor's."""
+
+    framework: str
+    #: The home of those in the host's memory, made once.
+    host: Home
+    #: Whether a tensor surely is there: quicker than a plan.
+    is_on_host: Callable[[Any], bool]
+
+
+_known: dict[type, Known] = {}
 
 
 def called(framework: str | ModuleType) -> str:
@@ -57,43 +67,40 @@ def called(framework: str | ModuleType) -> str:
 def framework_of(x: Any) -> str | None:
     """Whose tensor an object is; None for trees, for plain objects and for tensors of nobody."""
     kind = type(x)
-    found = _known.get(kind)
-    if found is not None:
-        return found
+    known = _known.get(kind)
+    if known is not None:
+        return known.framework
     if kind in _PLAIN or kind in (tuple, list, dict):
         return None
     found = _traced(x)
     return _asked(x)[0] if found is None else found
 
 
-def home_of(x: Any) -> Home | None:
-    """The home of the first tensor in an argument, depth first."""
-    kind = type(x)
-    known = _known.get(kind)
-    if known is not None:
-        return Home(known, plan(x, known).source_device, False, x)
-    if kind in _PLAIN:
-        return None
-    if kind is tuple or kind is list:
-        return first_home(x)
-    if kind is dict:
-        return first_home(x.values())
-    traced = _traced(x)
-    return Home(traced, None, True, x) if traced is not None else _asked(x)[1]
-
-
 def first_home(arguments: Iterable[Any]) -> Home | None:
-    """The home of the first tensor in several arguments."""
+    """The home of the first tensor in several arguments, depth first."""
     for x in arguments:
-        home = home_of(x)
+        kind = type(x)
+        known = _known.get(kind)
+        if known is not None:
+            framework, host, is_on_host = known
+            return host if is_on_host(x) else Home(framework, plan(x, framework).source_device)
+        if kind in _PLAIN:
+            continue
+        if kind is tuple or kind is list:
+            home = first_home(x)
+        elif kind is dict:
+            home = first_home(x.values())
+        else:
+            traced = _traced(x)
+            home = _asked(x)[1] if traced is None else Home(traced, None, True)
         if home is not None:
             return home
     return None
 
 
-def is_known(x: Any) -> bool:
-    """Whether an object is of a type that was seen to be a tensor: quick, and not the last word."""
-    return type(x) in _known
+def known_as(x: Any) -> Known | None:
+    """What is known of an object's type, if it was seen to be a tensor before."""
+    return _known.get(type(x))
 
 
 def is_traced(x: Any) -> bool:
@@ -109,13 +116,39 @@ def _asked(x: Any) -> tuple[str | None, Home | None]:
         # A tracer deep in a dataclass, a tensor without memory: the trip says it better.
         return None, None
     for path, one in told:
-        if one.source in BUILTIN or one.source in {info.name for info in frameworks()}:
-            home = Home(one.source, one.source_device)
+        name = one.source
+        if name in BUILTIN or name in {info.name for info in frameworks()}:
+            home = Home(name, one.source_device)
             if path != "[0]":
                 return None, home
-            _known[type(x)] = one.source
-            return one.source, home._replace(tensor=x)
+            _known[type(x)] = Known(name, Home(name, "cpu"), _host_test(name))
+            return name, home
     return None, None
+
+
+def _always(_x: Any) -> bool:
+    return True
+
+
+def _never(_x: Any) -> bool:
+    return False
+
+
+def _host_test(framework: str) -> Callable[[Any], bool]:
+    if framework == "numpy":
+        return _always
+    if framework == "torch":
+        return attrgetter("is_cpu")
+    if framework == "tensorflow":
+        return lambda x: bool(x.device == "/job:localhost/replica:0/task:0/device:CPU:0")
+    if framework == "jax":
+        # Asking each array takes long; where JAX has nothing but the host, nobody need ask.
+        jax: Any = sys.modules["jax"]
+        try:
+            jax.devices("gpu")
+        except RuntimeError:
+            return _always if jax.default_backend() == "cpu" else _never
+    return _never
 
 
 def _traced(x: Any) -> str | None:

@@ -13,7 +13,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from tensorferry._native import InvalidArgument
-from tensorferry.homes import framework_of, home_of
+from tensorferry.homes import first_home, framework_of
 
 DEEPEST = 100
 
@@ -52,7 +52,7 @@ class _Walker:
             return lambda leaves: leaves[number]
         parts = _parts(x)
         if parts is None:
-            if self.checks and home_of(x) is not None:
+            if self.checks and first_home((x,)) is not None:
                 raise InvalidArgument(
                     f"tensors in a {type(x).__qualname__} cannot be seen here, "
                     "because only ferry.register_tree knows it"

@@ -2,8 +2,8 @@
 
 Tensors are carried to the framework on the way in and home on the way out, by `ferry.to`, as one
 tree: keyword arguments, containers and all that `ferry.to` knows are included, and what is no
-tensor passes through. Home is the framework and the device of the first tensor that was passed, in the
-order of the signature, depth first. Memory is shared where it can be, so a body that writes in
+tensor passes through. Home is the framework and the device of the first tensor that was passed, in
+the order of the signature, depth first. Memory is shared where it can be, so a body that writes in
 place may write into the caller's tensor; `copy=True` prevents that.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from tensorferry._native import to
 from tensorferry.callables import Body, examine, refuse
-from tensorferry.homes import Home, called, first_home, is_known
+from tensorferry.homes import Home, called, first_home, known_as
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -118,11 +118,20 @@ def _returns(returns: Any) -> tuple[str | None, dict[str, Any]]:
 
 def carried(result: Any, framework: str, wishes: dict[str, Any]) -> Any:
     """A result, carried whether it is a tensor, a tree or neither."""
-    if result is None:
-        return None
-    if is_known(result):
-        return to(result, framework, **wishes) if wishes else to(result, framework)
-    return to((result,), framework, **wishes)[0]
+    if known_as(result) is not None:
+        return to(result, framework, **wishes)
+    return None if result is None else to((result,), framework, **wishes)[0]
+
+
+def sent_home(result: Any, home: Home) -> Any:
+    """A result, carried to where the first tensor came from."""
+    framework, device, traced = home
+    if traced:
+        return result
+    known = known_as(result)
+    if known is not None and device == "cpu" and known.is_on_host(result):
+        return to(result, framework)
+    return carried(result, framework, {} if framework == "numpy" else {"device": device})
 
 
 def _wrapped(body: Body, inside: Place, fixed: str | None, extra: dict[str, Any]) -> Any:
@@ -131,7 +140,6 @@ def _wrapped(body: Body, inside: Place, fixed: str | None, extra: dict[str, Any]
 
     function, _, skip, _, is_async = body
     name, wishes = inside
-    goes_home = fixed is None
 
     def enter(args: Any, keywords: Any) -> tuple[Any, Any, Home | None]:
         home = first_home(args[skip:] if skip else args)
@@ -149,16 +157,14 @@ def _wrapped(body: Body, inside: Place, fixed: str | None, extra: dict[str, Any]
         return args, keywords, home
 
     def leave(result: Any, home: Home | None) -> Any:
-        if not goes_home:
-            return result if fixed is None or fixed == "keep" else carried(result, fixed, extra)
-        if home is None or home.traced:
+        if fixed is not None:
+            return result if fixed == "keep" else carried(result, fixed, extra)
+        if home is None:
             return result
-        framework, device, _, _ = home
-        if framework == "numpy":
-            return carried(result, framework, extra)
-        return carried(
-            result, framework, {"device": device, **extra} if extra else {"device": device}
-        )
+        if extra:
+            place = {} if home.framework == "numpy" else {"device": home.device}
+            return carried(result, home.framework, place | extra)
+        return sent_home(result, home)
 
     if is_async:
 

@@ -7,6 +7,8 @@ latter, in which None is a gradient that is zero.
 """
 
 import importlib
+import importlib.util
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -170,6 +172,13 @@ def forms(framework: str, call: Call, leaves: list[Any]) -> tuple[list[Form], Re
 
 def _forms_torch(call: Call, leaves: list[Any]) -> tuple[list[Form], Rebuild]:
     torch = importlib.import_module("torch")
+    loads_triton = "triton" not in sys.modules and importlib.util.find_spec("triton") is not None
+    if loads_triton and "tensorflow" in sys.modules:
+        raise InvalidArgument(
+            "PyTorch loads Triton to find out what the results look like, "
+            "and Triton crashes when it is loaded after TensorFlow"
+            "\nhint: import triton before tensorflow, or call it outside jit and vmap"
+        )
     fake = importlib.import_module("torch._subclasses.fake_tensor")
     with fake.FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         given = [

@@ -32,7 +32,17 @@ def _from_torch(crossing: Crossing) -> Any:
 @cache
 def _torch_operation() -> Any:
     torch = importlib.import_module("torch")
-    once_differentiable = torch.autograd.function.once_differentiable
+
+    class Once(torch.autograd.Function):  # type: ignore[misc, name-defined]
+        """The backward pass: an operation as well, so that a second derivative is not lost."""
+
+        @staticmethod
+        def forward(context: Any, pulled: Callable[[], Any], *_inputs: Any) -> Any:
+            return pulled()
+
+        @staticmethod
+        def backward(context: Any, *gradients: Any) -> Any:
+            return _no_second()
 
     class Border(torch.autograd.Function):  # type: ignore[misc, name-defined]
         @staticmethod
@@ -46,12 +56,15 @@ def _torch_operation() -> Any:
             return tuple(results)
 
         @staticmethod
-        @once_differentiable  # type: ignore[untyped-decorator]
         def backward(context: Any, *gradients: Any) -> Any:
-            # Asking for them is what makes PyTorch compare versions.
-            _ = context.saved_tensors
-            found = context.pull(list(gradients))
-            return (None, None, *[found[n] for n in context.wanted])
+            # Asking for them is also what makes PyTorch compare versions.
+            inputs = context.saved_tensors[: len(context.wanted)]
+
+            def pulled() -> Any:
+                found = context.pull(list(gradients))
+                return tuple(found[n] for n in context.wanted)
+
+            return (None, None, *Once.apply(pulled, *inputs, *gradients))
 
     return Border
 
@@ -102,10 +115,11 @@ def _from_jax(crossing: Crossing) -> Any:
     wanted = [n for n in mine if is_smooth("jax", crossing.leaves[n])]
 
     def forward(*arrays: Any) -> tuple[Any, ...]:
-        leaves = crossing.filled(mine, arrays)
         if not any(map(is_traced, arrays)):
+            leaves = crossing.filled(mine, _as_arrays(jax, arrays))
             results = crossing.run(leaves, (), home="jax").results
-            return tuple(crossing.back(results, arrays[0]))
+            return tuple(crossing.back(results, leaves[mine[0]]))
+        leaves = crossing.filled(mine, arrays)
         found, crossing.rebuild = forms(
             crossing.framework, crossing.call, [_formed(crossing, x) for x in leaves]
         )
@@ -119,6 +133,7 @@ def _from_jax(crossing: Crossing) -> Any:
         return tuple(jax.pure_callback(host, shapes, *arrays, vmap_method="sequential"))
 
     def backward(arrays: tuple[Any, ...], upstream: tuple[Any, ...]) -> tuple[Any, ...]:
+        upstream = _as_arrays(jax, upstream)
         smooth = [n for n, g in enumerate(upstream) if g.dtype != jax.dtypes.float0]
         given = [upstream[n] for n in smooth]
 
@@ -134,7 +149,7 @@ def _from_jax(crossing: Crossing) -> Any:
             return [zeros(by_number[n]) if found[n] is None else found[n] for n in wanted]
 
         if not any(map(is_traced, (*arrays, *given))):
-            found = pulled("jax", arrays, given)
+            found = pulled("jax", _as_arrays(jax, arrays), given)
             return tuple(found[n] for n in mine)
         like = dict(zip(mine, arrays, strict=True))
         shapes = [_struct(jax, like[n].shape, like[n].dtype.name) for n in wanted]
@@ -145,6 +160,17 @@ def _from_jax(crossing: Crossing) -> Any:
     operation = jax.custom_vjp(forward)
     operation.defvjp(lambda *arrays: (forward(*arrays), arrays), backward)
     return crossing.whole(operation(*[crossing.leaves[n] for n in mine]))
+
+
+def _as_arrays(jax: Any, values: Sequence[Any]) -> tuple[Any, ...]:
+    """JAX hands a number that it was passed on as a number."""
+    return tuple(
+        x if hasattr(x, "aval") or _is_float0(jax, x) else jax.numpy.asarray(x) for x in values
+    )
+
+
+def _is_float0(jax: Any, x: Any) -> bool:
+    return bool(getattr(x, "dtype", None) == jax.dtypes.float0)
 
 
 def _formed(crossing: Crossing, x: Any) -> Any:
