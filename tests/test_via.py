@@ -495,6 +495,7 @@ def test_the_cost_of_a_call():
 
 
 def test_types(tmp_path: Path):
+    pytest.importorskip("mypy")
     source = tmp_path / "typed.py"
     source.write_text(
         textwrap.dedent("""

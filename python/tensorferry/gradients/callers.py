@@ -163,14 +163,13 @@ def _from_jax(crossing: Crossing) -> Any:
 
 
 def _as_arrays(jax: Any, values: Sequence[Any]) -> tuple[Any, ...]:
-    """JAX hands a number that it was passed on as a number."""
+    """Arrays, also of numbers, which JAX hands on as it was given them; float0 stays."""
     return tuple(
-        x if hasattr(x, "aval") or _is_float0(jax, x) else jax.numpy.asarray(x) for x in values
+        x
+        if isinstance(x, jax.Array) or getattr(x, "dtype", None) == jax.dtypes.float0
+        else jax.numpy.asarray(x)
+        for x in values
     )
-
-
-def _is_float0(jax: Any, x: Any) -> bool:
-    return bool(getattr(x, "dtype", None) == jax.dtypes.float0)
 
 
 def _formed(crossing: Crossing, x: Any) -> Any:
