@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import importlib
 import importlib.util
 import inspect
 import sys
@@ -18,8 +17,7 @@ import tensorflow as tf
 import torch
 
 import tensorferry as ferry
-
-agnostic_module = importlib.import_module("tensorferry.agnostic")
+from tensorferry.calls import meeting
 
 KINDS = {"numpy": np.ndarray, "torch": torch.Tensor, "jax": jax.Array, "tensorflow": tf.Tensor}
 
@@ -38,7 +36,7 @@ def _namespace(monkeypatch):
     stub = types.ModuleType("tensorferry.namespace")
     stub.namespace = namespace
     monkeypatch.setitem(sys.modules, "tensorferry.namespace", stub)
-    monkeypatch.setattr(agnostic_module, "_found", None)
+    monkeypatch.setattr(meeting, "_found", None)
 
 
 def tensor(framework: str, start: float = 0.0):
@@ -122,12 +120,12 @@ def test_tracing():
 def test_devices_that_differ():
     # A tensor on another device, as far as a machine without a GPU can tell.
     meta = type("Plan", (), {"source": "cupy", "source_device": "cuda:0", "action": "copy"})()
-    home = agnostic_module.Home("numpy", "cpu")
+    home = meeting.Home("numpy", "cpu")
     with pytest.MonkeyPatch.context() as patch:
         tree = type("Tree", (), {"plans": [("[0]", meta)]})()
-        patch.setattr(agnostic_module, "plan", lambda *_: tree)
+        patch.setattr(meeting, "plan", lambda *_: tree)
         refused(
-            lambda: agnostic_module._met(((np.ones(3),), {}), home, None, "f"),
+            lambda: meeting._met(((np.ones(3),), {}), home, None, "f"),
             "f was passed a numpy tensor on cpu and a cupy tensor on cuda:0",
             "device=",
         )

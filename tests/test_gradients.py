@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 import torch
 from jax.test_util import check_grads
+from support.looks import x64
 
 import tensorferry as ferry
 
@@ -21,7 +22,7 @@ MODULES = {"torch": torch, "jax": jnp, "tensorflow": tf.math}
 
 @pytest.fixture(autouse=True)
 def _wide():
-    with jax.enable_x64(True):
+    with x64(True):
         yield
 
 
@@ -303,7 +304,7 @@ def test_jax_shapes_that_depend_on_values():
 
 def test_jax_types_that_it_lacks():
     function = ferry.via("torch", grad=True)(lambda x: x.double())
-    with jax.enable_x64(False), pytest.raises(ferry.UnsupportedDType, match="x64"):
+    with x64(False), pytest.raises(ferry.UnsupportedDType, match="x64"):
         jax.jit(function)(jnp.ones(3))
 
 

@@ -51,9 +51,8 @@ from tensorferry._native import (
     trace,
     trim,
 )
-from tensorferry.agnostic import agnostic
+from tensorferry.decorators import agnostic, via
 from tensorferry.files import inspect, load, save
-from tensorferry.via import via
 
 __all__ = [
     "BadFile",

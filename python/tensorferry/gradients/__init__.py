@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
-from tensorferry.callables import Body, refuse
+from tensorferry.calls.callables import Body, refuse
+from tensorferry.calls.leaves import flatten
 from tensorferry.gradients.callers import CALLERS
 from tensorferry.gradients.crossing import Crossing
-from tensorferry.leaves import flatten
 
 
 def check(framework: str, goes_home: bool) -> None:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from tensorferry._native import InvalidArgument, to
-from tensorferry.homes import framework_of
-from tensorferry.leaves import Rebuild, flatten
+from tensorferry.calls.homes import framework_of
+from tensorferry.calls.leaves import Rebuild, flatten
 
 Call = Callable[[list[Any]], Any]
 Pull = Callable[[list[Any]], list[Any]]

@@ -13,10 +13,10 @@ from functools import cache
 from typing import Any
 
 from tensorferry._native import UnsupportedDType, plan, to
-from tensorferry.callables import refuse
+from tensorferry.calls.callables import refuse
+from tensorferry.calls.homes import is_traced
 from tensorferry.gradients.bodies import forms, is_smooth, unpacked
 from tensorferry.gradients.crossing import Crossing
-from tensorferry.homes import is_traced
 
 
 def _from_torch(crossing: Crossing) -> Any:

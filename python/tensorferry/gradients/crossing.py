@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tensorferry._native import plan, to
-from tensorferry.callables import refuse
+from tensorferry.calls.callables import refuse
+from tensorferry.calls.homes import first_home, framework_of, is_traced
+from tensorferry.calls.leaves import Rebuild
 from tensorferry.gradients.bodies import Pull, Ran, conjugated, is_smooth, run
-from tensorferry.homes import first_home, framework_of, is_traced
-from tensorferry.leaves import Rebuild
 
 SMOOTH = ("torch", "jax", "tensorflow")
 

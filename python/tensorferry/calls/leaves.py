@@ -13,7 +13,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from tensorferry._native import InvalidArgument
-from tensorferry.homes import first_home, framework_of
+from tensorferry.calls.homes import first_home, framework_of
 
 DEEPEST = 100
 

@@ -9,71 +9,23 @@ place may write into the caller's tensor; `copy=True` prevents that.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import ModuleType
-from typing import Any, ParamSpec, Protocol, TypeVar, overload
+from typing import Any
 
 from tensorferry._native import to
-from tensorferry.callables import Body, examine, refuse
-from tensorferry.homes import Home, called, first_home, known_as
-
-P = ParamSpec("P")
-R = TypeVar("R")
-T = TypeVar("T")
+from tensorferry.calls.callables import Body, examine, refuse
+from tensorferry.calls.homes import Home, called, first_home, known_as
 
 # A framework's name and the wishes for `to`.
 Place = tuple[str, dict[str, Any]]
 
 
-class Decorator(Protocol):
-    """What `via` gives: it keeps a function's type."""
-
-    @overload
-    def __call__(self, body: staticmethod[P, R], /) -> staticmethod[P, R]: ...
-    @overload
-    def __call__(self, body: classmethod[T, P, R], /) -> classmethod[T, P, R]: ...
-    @overload
-    def __call__(self, body: Callable[P, R], /) -> Callable[P, R]: ...
-
-
-def via(
-    framework: str | ModuleType,
-    *,
-    device: Any = None,
-    dtype: Any = None,
-    copy: bool | None = None,
-    writable: bool | None = None,
-    returns: str | ModuleType | dict[str, Any] | None = "same",
-    grad: bool = False,
-) -> Decorator:
-    """Has a function see the tensors of one framework, whatever its callers pass.
-
-    It is for functions, async functions, methods, class and static methods and any other callable;
-    generators, classes and properties are refused. A first parameter called `self` or `cls` is left
-    as it is. Containers that are passed are new ones in the body; the tensors in them are shared
-    where they can be. Where the first tensor is one that JAX or TensorFlow is tracing, and the
-    framework is the same, traced values go in as they are.
-
-    Args:
-        framework: Whose tensors the body sees; imported when it is first needed.
-        device: Where they shall be, as for `to`.
-        dtype: Their element type, as for `to`: of all of them, integers too.
-        copy: True for a copy of every tensor, so that the body may write into them; False to raise
-            where one cannot be shared.
-        writable: As for `to`.
-        returns: Where results go: "same" is the framework and device of the first tensor that was
-            passed (if none was, they stay as they are); "keep" or None leaves them as they are; a
-            framework's name carries them there; a dict has "framework", which is "same" or a name,
-            and wishes for `to`, such as {"framework": "same", "dtype": "float32"}.
-        grad: Whether gradients cross: a call takes part in the automatic differentiation of
-            PyTorch, JAX or TensorFlow, whichever its caller uses, by way of that of the body's
-            framework, which is one of the three as well. Gradients are for arguments; what else the
-            body uses gets none. There are no second derivatives.
-    """
+def decorator(framework: Any, wished: dict[str, Any], returns: Any, grad: bool) -> Any:
+    """What `via` gives; what cannot be is refused here, or when a function is decorated."""
     name = called(framework)
-    wishes = _wishes(device=device, dtype=dtype, copy=copy, writable=writable)
+    wishes = _wishes(**wished)
     fixed, extra = _returns(returns)
-    decorator = f'@ferry.via("{name}")'
+    title = f'@ferry.via("{name}")'
     if grad:
         from tensorferry.gradients import check
 
@@ -82,7 +34,7 @@ def via(
     def decorate(body: Any) -> Any:
         if isinstance(body, (staticmethod, classmethod)):
             return type(body)(decorate(body.__func__))
-        known = examine(body, decorator)
+        known = examine(body, title)
         if grad:
             from tensorferry.gradients import bordered
 
@@ -184,8 +136,8 @@ def _wrapped(body: Body, inside: Place, fixed: str | None, extra: dict[str, Any]
 
 def beside_traced(body: Body, inside: Place, args: Any, keywords: Any) -> tuple[Any, Any]:
     """Arguments of which some are only traced: these stay, the others are carried."""
-    from tensorferry.homes import is_traced
-    from tensorferry.leaves import flatten
+    from tensorferry.calls.homes import is_traced
+    from tensorferry.calls.leaves import flatten
 
     leaves, rebuild = flatten((args[body.skip :], keywords))
     name, wishes = inside

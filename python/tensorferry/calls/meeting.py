@@ -11,35 +11,16 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, TypeVar, overload
+from typing import Any
 
 from tensorferry._native import plan, to
-from tensorferry.callables import Body, examine, refuse
-from tensorferry.homes import Home, first_home, known_as
-from tensorferry.via import beside_traced, sent_home
-
-P = ParamSpec("P")
-R = TypeVar("R")
+from tensorferry.calls.callables import Body, examine, refuse
+from tensorferry.calls.homes import Home, first_home, known_as
+from tensorferry.calls.wrapping import beside_traced, sent_home
 
 
-@overload
-def agnostic(body: Callable[Concatenate[Any, P], R], /) -> Callable[P, R]: ...
-@overload
-def agnostic(
-    *, device: Any = None
-) -> Callable[[Callable[Concatenate[Any, P], R]], Callable[P, R]]: ...
-def agnostic(body: Any = None, /, *, device: Any = None) -> Any:
-    """Has a function work with the tensors of any framework, by the Array API.
-
-    `@ferry.agnostic` above `def normalise(xp, x): return x / xp.sum(x)` makes `normalise(x)`, for
-    an `x` of any framework that `ferry.namespace` knows. Where all tensors are of one framework
-    they go in as they are, so gradients and tracing (`jax.jit`, `tf.function`) work as ever.
-
-    Args:
-        body: A function, async function, or method whose first parameter (after `self` or `cls`)
-            is called `xp`.
-        device: Where all tensors shall meet. If left out they must all be on one device.
-    """
+def decorator(device: Any) -> Callable[[Any], Any]:
+    """What `agnostic` does to a function."""
 
     def decorate(body: Any) -> Any:
         if isinstance(body, (staticmethod, classmethod)):
@@ -52,13 +33,13 @@ def agnostic(body: Any = None, /, *, device: Any = None) -> Any:
             )
         return _wrapped(known, device)
 
-    return decorate if body is None else decorate(body)
+    return decorate
 
 
 def _wrapped(body: Body, device: Any) -> Any:
     from functools import wraps
 
-    from tensorferry.leaves import flatten
+    from tensorferry.calls.leaves import flatten
 
     function, name, skip, _, is_async = body
 
