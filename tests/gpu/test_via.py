@@ -1,4 +1,4 @@
-"""Decorated functions on a GPU: results are where the first tensor was, and nothing goes by the host."""
+"""Decorated functions on a GPU: results go where the first tensor was, not by way of the host."""
 
 from __future__ import annotations
 
