@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import concurrent.futures
 import dataclasses
 
 import jax
@@ -424,6 +425,41 @@ def test_methods_and_signature():
     Thing().method(x).sum().backward()
     assert x.grad.tolist() == [3, 3]
     assert Thing.method.__doc__ == "Scales."
+
+
+def test_results_go_to_the_first_that_can_have_a_gradient():
+    function = ferry.via("jax", grad=True)(lambda a, x: a * x)
+    x = torch.ones(3, dtype=torch.float64, requires_grad=True)
+    function(np.asarray([1.0, 2.0, 3.0]), x).sum().backward()
+    assert x.grad.tolist() == [1, 2, 3]
+
+
+def test_one_border_within_another():
+    inner = ferry.via("torch", grad=True)(lambda x: torch.sin(x))
+    outer = ferry.via("jax", grad=True)(lambda x: inner(x) * 2)
+    x = torch.from_numpy(values(3)).requires_grad_()
+    assert torch.autograd.gradcheck(outer, (x,))
+
+
+def test_a_result_that_is_an_argument():
+    x = torch.ones(64, requires_grad=True)
+    one, other = ferry.via("jax", grad=True)(lambda x: (x, x))(x)
+    (one + 2 * other).sum().backward()
+    assert x.grad[0] == 3
+    function = ferry.via("torch", grad=True)(lambda x: [x, x])
+    assert jax.grad(lambda x: function(x)[1].sum())(jnp.ones(2)).tolist() == [1, 1]
+
+
+def test_threads():
+    function = ferry.via("jax", grad=True)(lambda x: jnp.sin(x).sum())
+
+    def work(number):
+        x = torch.full((8,), float(number), dtype=torch.float32, requires_grad=True)
+        function(x).backward()
+        return torch.allclose(x.grad, torch.cos(x))
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(40)))
 
 
 def test_the_bodys_errors_are_its_own():

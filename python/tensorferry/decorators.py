@@ -59,8 +59,9 @@ def via(
             and wishes for `to`, such as {"framework": "same", "dtype": "float32"}.
         grad: Whether gradients cross: a call takes part in the automatic differentiation of
             PyTorch, JAX or TensorFlow, whichever its caller uses, by way of that of the body's
-            framework, which is one of the three as well. Gradients are for arguments; what else the
-            body uses gets none. There are no second derivatives.
+            framework, which is one of the three as well. Results go to the first argument's that is
+            of one of them. Gradients are for arguments; what else the body uses gets none. There
+            are no second derivatives.
     """
     from tensorferry.calls.wrapping import decorator  # not above: the import is to be quick
 
