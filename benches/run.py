@@ -18,7 +18,7 @@ import machine
 import record
 from table import VOID, Section, misses, render
 
-SECTIONS = ("percall", "convert", "trees", "threads", "files", "processes", "instructions")
+SECTIONS = ("percall", "convert", "trees", "via", "threads", "files", "processes", "instructions")
 # Need a GPU, so they are run by name.
 GPU = ("gpu", "gpu_copies", "transfers", "gpu_files", "gpu_processes")
 # Seconds between a section and the control after it.

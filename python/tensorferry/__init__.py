@@ -4,8 +4,8 @@
 TensorFlow, Paddle and MLX, and anything that speaks DLPack, the buffer protocol or an array
 interface, become tensors of any of these frameworks, on the CPU and on CUDA GPUs. Memory is shared
 when it can be and copied when it must be; `ferry.plan` says beforehand which and why, `ferry.trace`
-what did happen. `ferry.publish` and `ferry.attach` hand them to other processes, and
-`ferry.namespace` is the Array API of whatever came in.
+what did happen. `ferry.publish` and `ferry.attach` hand them to other processes; `ferry.via`,
+`ferry.agnostic` and `ferry.namespace` are for functions that take anybody's.
 """
 
 from tensorferry import tf1
@@ -51,6 +51,7 @@ from tensorferry._native import (
     trace,
     trim,
 )
+from tensorferry.decorators import agnostic, via
 from tensorferry.files import inspect, load, save
 from tensorferry.namespace import namespace
 
@@ -83,6 +84,7 @@ __all__ = [
     "UnsupportedDevice",
     "UnsupportedLayout",
     "__version__",
+    "agnostic",
     "attach",
     "empty",
     "frameworks",
@@ -100,4 +102,5 @@ __all__ = [
     "to",
     "trace",
     "trim",
+    "via",
 ]

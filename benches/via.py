@@ -1,0 +1,96 @@
+"""What a decorated call costs beyond its trips: the same trips and body, written out by hand.
+
+To add a call, give it an entry in `CALLS`.
+"""
+
+import statistics
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from measure import Samples, expression, interleave, verdict
+from table import Section
+
+# Microseconds.
+LIMIT = 5.0
+FRAMEWORKS = ("numpy", "torch", "jax", "tensorflow")
+# A call, and the trips that it makes, by hand; {home} is the caller's framework.
+CALLS = {
+    "f(x)": ("f(x)", 'ferry.to(body(ferry.to(x, "{name}")), "{home}")'),
+    "f(x, 2, scale=x)": (
+        "f(x, 2, scale=x)",
+        'ferry.to(body(ferry.to(x, "{name}"), 2, scale=ferry.to(x, "{name}")), "{home}")',
+    ),
+    "a method": ("thing.f(x)", 'ferry.to(thing.body(ferry.to(x, "{name}")), "{home}")'),
+}
+
+
+def body(x: Any, count: int = 1, scale: Any = None) -> Any:
+    return x
+
+
+def run(quick: bool) -> dict[str, Any]:
+    import jax.numpy as jnp
+    import tensorflow as tf
+    import torch
+
+    import tensorferry as ferry
+
+    array = np.arange(16, dtype=np.float32)
+    tensors = {"numpy": array, "torch": torch.from_numpy(array.copy()), "jax": jnp.asarray(array)}
+    tensors["tensorflow"] = tf.constant(array)
+    section = Section(
+        "Calls of functions with @ferry.via, of 16 float32",
+        {
+            "call": "",
+            "caller": "",
+            "body": "",
+            "ns": ",.0f",
+            "trips ns": ",.0f",
+            "beyond us": ".2f",
+            "target": ".2f",
+            "verdict": "",
+        },
+        notes=["Beyond: the call less the same trips and body by hand, the median of the rounds."],
+    )
+    for name in FRAMEWORKS:
+        decorated = ferry.via(name)(body)
+        thing = type("Thing", (), {"f": ferry.via(name)(method), "body": method})()
+        for home, x in tensors.items():
+            for title, (ours, trips) in CALLS.items():
+                if quick and (title != "f(x)" or name == home):
+                    continue
+                scope = {"ferry": ferry, "f": decorated, "body": body, "thing": thing, "x": x}
+                by_hand = trips.format(name=name, home=home)
+                check(eval(ours, scope), eval(by_hand, scope))
+                jobs = {"ours": expression(ours, scope), "trips": expression(by_hand, scope)}
+                samples = interleave(jobs, rounds=20 if quick else 100, batch=0.002, budget=5)
+                beyond = difference(samples["ours"], samples["trips"]) * 1e6
+                section.rows.append(
+                    {
+                        "call": f"`{title}`",
+                        "caller": home,
+                        "body": name,
+                        "ns": samples["ours"].median * 1e9,
+                        "trips ns": samples["trips"].median * 1e9,
+                        "beyond us": beyond,
+                        "target": LIMIT,
+                        "verdict": verdict(beyond, LIMIT),
+                    }
+                )
+    return asdict(section)
+
+
+def method(self: Any, x: Any) -> Any:
+    return x
+
+
+def check(result: Any, expected: Any) -> None:
+    """The caller's own framework, and the same values."""
+    if type(result) is not type(expected) or not np.array_equal(result, expected):
+        raise AssertionError("the decorated call gave something else")
+
+
+def difference(ours: Samples, theirs: Samples) -> float:
+    """How much longer ours takes, in seconds."""
+    return statistics.median(a - b for a, b in zip(ours.rounds, theirs.rounds, strict=True))

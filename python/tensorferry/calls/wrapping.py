@@ -1,0 +1,146 @@
+"""`@ferry.via("torch")`: the body sees one framework, callers pass and get back their own.
+
+Tensors are carried to the framework on the way in and home on the way out, by `ferry.to`, as one
+tree: keyword arguments, containers and all that `ferry.to` knows are included, and what is no
+tensor passes through. Home is the framework and the device of the first tensor that was passed, in
+the order of the signature, depth first. Memory is shared where it can be, so a body that writes in
+place may write into the caller's tensor; `copy=True` prevents that.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from tensorferry._native import to
+from tensorferry.calls.callables import Body, examine, refuse
+from tensorferry.calls.homes import Home, called, first_home, known_as
+
+# A framework's name and the wishes for `to`.
+Place = tuple[str, dict[str, Any]]
+
+
+def decorator(framework: Any, wished: dict[str, Any], returns: Any, grad: bool) -> Any:
+    """What `via` gives; what cannot be is refused here, or when a function is decorated."""
+    name = called(framework)
+    wishes = _wishes(**wished)
+    fixed, extra = _returns(returns)
+    title = f'@ferry.via("{name}")'
+    if grad:
+        from tensorferry.gradients import check
+
+        check(name, fixed is None and not extra)
+
+    def decorate(body: Any) -> Any:
+        if isinstance(body, (staticmethod, classmethod)):
+            return type(body)(decorate(body.__func__))
+        known = examine(body, title)
+        if grad:
+            from tensorferry.gradients import bordered
+
+            return bordered(known, name, wishes)
+        return _wrapped(known, (name, wishes), fixed, extra)
+
+    return decorate
+
+
+def _wishes(**wishes: Any) -> dict[str, Any]:
+    return {name: wish for name, wish in wishes.items() if wish is not None}
+
+
+def _returns(returns: Any) -> tuple[str | None, dict[str, Any]]:
+    """Where results go: a framework (None is home, "keep" is nowhere), and wishes."""
+    if returns is None:
+        return "keep", {}
+    extra: dict[str, Any] = {}
+    if isinstance(returns, dict):
+        extra = dict(returns)
+        returns = extra.pop("framework", "same")
+    if isinstance(returns, str) and returns in ("same", "keep"):
+        if returns == "keep" and extra:
+            refuse('returns= says "keep" and has wishes', 'write "same" or a name as framework')
+        return None if returns == "same" else "keep", _wishes(**extra)
+    if not isinstance(returns, (str, ModuleType)):
+        refuse(
+            f"returns={returns!r} says nothing about results",
+            'write "same", "keep", a framework\'s name or a dict with "framework" and wishes',
+        )
+    return called(returns), _wishes(**extra)
+
+
+def carried(result: Any, framework: str, wishes: dict[str, Any]) -> Any:
+    """A result, carried whether it is a tensor, a tree or neither."""
+    if known_as(result) is not None:
+        return to(result, framework, **wishes)
+    return None if result is None else to((result,), framework, **wishes)[0]
+
+
+def sent_home(result: Any, home: Home) -> Any:
+    """A result, carried to where the first tensor came from."""
+    framework, device, traced = home
+    if traced:
+        return result
+    known = known_as(result)
+    if known is not None and device == "cpu" and known.is_on_host(result):
+        return to(result, framework)
+    return carried(result, framework, {} if framework == "numpy" else {"device": device})
+
+
+def _wrapped(body: Body, inside: Place, fixed: str | None, extra: dict[str, Any]) -> Any:
+    """The function that callers see."""
+    from functools import wraps
+
+    function, _, skip, _, is_async = body
+    name, wishes = inside
+
+    def enter(args: Any, keywords: Any) -> tuple[Any, Any, Home | None]:
+        home = first_home(args[skip:] if skip else args)
+        if home is None and keywords:
+            home = first_home(body.in_order(keywords))
+        if home is not None and home.traced and home.framework == name:
+            args, keywords = beside_traced(body, inside, args, keywords)
+        elif keywords:
+            carried_in = to((args[skip:], keywords), name, **wishes)
+            args, keywords = (*args[:skip], *carried_in[0]), carried_in[1]
+        elif skip:
+            args = (*args[:skip], *to(args[skip:], name, **wishes))
+        else:
+            args = to(args, name, **wishes) if wishes else to(args, name)
+        return args, keywords, home
+
+    def leave(result: Any, home: Home | None) -> Any:
+        if fixed is not None:
+            return result if fixed == "keep" else carried(result, fixed, extra)
+        if home is None:
+            return result
+        if extra:
+            place = {} if home.framework == "numpy" else {"device": home.device}
+            return carried(result, home.framework, place | extra)
+        return sent_home(result, home)
+
+    if is_async:
+
+        @wraps(function)
+        async def wrapper(*args: Any, **keywords: Any) -> Any:
+            args, keywords, home = enter(args, keywords)
+            return leave(await function(*args, **keywords), home)
+    else:
+
+        @wraps(function)
+        def wrapper(*args: Any, **keywords: Any) -> Any:
+            args, keywords, home = enter(args, keywords)
+            return leave(function(*args, **keywords), home)
+
+    return wrapper
+
+
+def beside_traced(body: Body, inside: Place, args: Any, keywords: Any) -> tuple[Any, Any]:
+    """Arguments of which some are only traced: these stay, the others are carried."""
+    from tensorferry.calls.homes import is_traced
+    from tensorferry.calls.leaves import flatten
+
+    leaves, rebuild = flatten((args[body.skip :], keywords))
+    name, wishes = inside
+    there = [x if is_traced(x) else to(x, name, **wishes) for x in leaves]
+    rest, keywords = rebuild(there)
+    return (*args[: body.skip], *rest), keywords
