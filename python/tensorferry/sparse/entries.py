@@ -39,6 +39,7 @@ class Entries:
     given: list[bool]
     values: Any
     count: int
+    spread: list[Steps]
     steps: Steps = field(default_factory=list)
     value_steps: Steps = field(default_factory=list)
     order: Any = None
@@ -72,7 +73,8 @@ def entries_of(bundle: Bundle, found: Structure, work: Host) -> Entries:
     """Takes a checked bundle apart into elements."""
     if bundle.format == "coo":
         given = [found.keep is None] * len(found.axes)
-        made = Entries(work, found.axes, given, bundle.values, found.count)
+        nothing: list[Steps] = [[] for _ in found.axes]
+        made = Entries(work, found.axes, given, bundle.values, found.count, nothing)
         if found.keep is not None:
             padding = ("drop", f"{count_of(found.spare, 'element')} of padding, which only JAX has")
             made.order = found.keep
@@ -83,11 +85,12 @@ def entries_of(bundle: Bundle, found: Structure, work: Host) -> Entries:
     if found.spare:
         values = work.fetch(values)[: found.count]
     rows = work.find(work.wide(found.indptr)[1:], work.arange(found.count))
+    expand: Steps = [("expand", f"{bundle.format} keeps pointers, and no place for each element")]
     if bundle.format != "bsr":
-        axes, given = [rows, found.indices], [False, True]
+        axes, given, spread = [rows, found.indices], [False, True], [expand, []]
         if bundle.format == "csc":
-            axes, given = axes[::-1], given[::-1]
-        return Entries(work, axes, given, values, found.count)
+            axes, given, spread = axes[::-1], given[::-1], spread[::-1]
+        return Entries(work, axes, given, values, found.count, spread)
     if bundle.dense:
         refuse(
             "blocks whose elements have dense axes stay in their format",
@@ -99,7 +102,8 @@ def entries_of(bundle: Bundle, found: Structure, work: Host) -> Entries:
     row = work.wide(rows)[:, None] * high + (within // wide)[None, :]
     column = work.wide(found.indices)[:, None] * wide + (within % wide)[None, :]
     flat = work.fetch(values).reshape(-1)
-    return Entries(work, [row.reshape(-1), column.reshape(-1)], [False] * 2, flat, len(flat))
+    axes = [row.reshape(-1), column.reshape(-1)]
+    return Entries(work, axes, [False] * 2, flat, len(flat), [expand] * 2)
 
 
 def arrange(entries: Entries, format: str, rules: Rules) -> None:
@@ -182,17 +186,12 @@ def compressed_parts(entries: Entries, format: str, rows: int, index: str) -> li
     return [indptr, _axis_part("indices", entries, other, index)]
 
 
-def coordinate_parts(entries: Entries, laid: str, index: str, spread: str | None) -> list[Part]:
+def coordinate_parts(entries: Entries, laid: str, index: str) -> list[Part]:
     """The coordinates of elements, laid as they are asked for."""
     work, axes = entries.work, entries.axes
-    expand = [("expand", spread)] if spread else []
     if laid == "apart":
         names = axis_names(len(axes))
-        made = [_axis_part(name, entries, i, index) for i, name in enumerate(names)]
-        for part in made:
-            if part.make is not None:
-                part.steps = expand + part.steps
-        return made
+        return [_axis_part(name, entries, i, index) for i, name in enumerate(names)]
 
     def stacked() -> Any:
         shape = (len(axes), entries.count)
@@ -206,6 +205,7 @@ def coordinate_parts(entries: Entries, laid: str, index: str, spread: str | None
 
     together = ("lay", f"the coordinates are to lie together, {LAID[laid]}")
     shape = (len(axes), entries.count) if laid == "axes" else (entries.count, len(axes))
+    expand = next((steps for steps in entries.spread if steps), [])
     steps = [*expand, *entries.steps, together]
     return [Part("coordinates", index, shape, make=stacked, steps=steps)]
 
@@ -223,7 +223,7 @@ def _axis_part(name: str, entries: Entries, number: int, index: str) -> Part:
         index,
         shape,
         make=lambda: entries.work.pack(axis, index),
-        steps=list(entries.steps),
+        steps=[*entries.spread[number], *entries.steps],
     )
 
 

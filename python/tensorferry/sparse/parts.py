@@ -50,7 +50,6 @@ def _laid_out(
         made.in_order, made.unique = found.in_order, found.unique
         return _as_they_are(bundle, found, work, rules, index)
     entries = entries_of(bundle, found, work)
-    spread = _spread(bundle, made)
     if made.format == "bsr":
         if made.blocksize is None or made.dense:
             raise InvalidArgument(
@@ -64,7 +63,7 @@ def _laid_out(
     made.in_order, made.unique, made.blocksize = entries.in_order, entries.unique, None
     values = _packed(entries.value_part(), work, rules)
     if made.format == "coo":
-        parts = coordinate_parts(entries, rules.laid, index, spread)
+        parts = coordinate_parts(entries, rules.laid, index)
         if bundle.laid != rules.laid and bundle.format == "coo" and rules.laid != "apart":
             parts[0].steps[-1] = ("lay", _relaid(bundle, target, rules))
     else:
@@ -100,12 +99,6 @@ def _packed(part: Part, work: Host, rules: Rules) -> Part:
         part.array, part.make = None, lambda: work.pack(seen, dtype)
         part.steps.append(("pack", "strided; functions of the target count on dense memory"))
     return part
-
-
-def _spread(bundle: Bundle, made: Bundle) -> str | None:
-    if bundle.format == "coo" or made.format != "coo":
-        return None
-    return f"{bundle.format} keeps pointers, and coo a place on each axis for each element"
 
 
 def _relaid(bundle: Bundle, target: Any, rules: Rules) -> str:
