@@ -207,7 +207,10 @@ def expected(elements, target, dtype):
         high, wide = BLOCK
         zero = np.zeros((), dtype_of(dtype)).item()
         return [
-            ((row * high + i, column * wide + j), sums.get((row * high + i, column * wide + j), zero))
+            (
+                (row * high + i, column * wide + j),
+                sums.get((row * high + i, column * wide + j), zero),
+            )
             for row, column in sorted({(r // high, c // wide) for r, c in sums})
             for i in range(high)
             for j in range(wide)
