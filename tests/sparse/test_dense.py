@@ -67,7 +67,8 @@ def test_the_plan_says_what_is_done():
 
 
 def test_hybrids_and_batches_become_dense():
-    t = torch.sparse_coo_tensor([[0, 2, 0]], torch.arange(6.0).reshape(3, 2), (3, 2))
+    values = torch.arange(6.0).reshape(3, 2)
+    t = torch.sparse_coo_tensor([[0, 2, 0]], values, (3, 2), check_invariants=True)
     assert sparse.carry(t, "numpy", dense=True).tolist() == t.to_dense().tolist()
     b = torch.stack([torch.eye(3), 2 * torch.eye(3)]).to_sparse_csr()
     assert sparse.carry(b, "jax", dense=True).tolist() == b.to_dense().tolist()
@@ -119,6 +120,16 @@ def test_booleans_are_summed_by_the_worker_for_a_gpu():
         arrange(entries, "coo", frameworks.module_of("tensorflow").formats()["coo"])
         assert entries.summed().tolist() == [True, True, True]
         assert entries.count == 3
+
+
+@pytest.mark.parametrize("most", [1, 5, 2**31 - 1, 2**63 - 1])
+def test_orders_are_stable(most):
+    keys = np.random.default_rng(0).integers(0, most, 999, endpoint=True)
+    keys[500:] = keys[:499]
+    wanted = sorted(range(999), key=lambda place: keys[place])
+    assert work.Host("cpu").argsort(keys).tolist() == wanted
+    assert work.Torch("cpu").argsort(torch.from_numpy(keys)).tolist() == wanted
+    assert work.Host("cpu").argsort(keys[:0]).tolist() == []
 
 
 def test_who_works_on_a_gpu(monkeypatch):

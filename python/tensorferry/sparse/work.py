@@ -70,8 +70,18 @@ class Host:
         return made
 
     def argsort(self, keys: Any) -> Any:
-        """A stable order of the keys."""
-        return self.xp.argsort(keys, kind="stable")
+        """A stable order of the keys, which are not negative."""
+        places = (len(keys) - 1).bit_length()
+        if len(keys) < 2 or int(keys.max()).bit_length() + places > 64:
+            return np.argsort(keys, kind="stable")
+        # Key and place in one number: sorting numbers is several times as quick as a stable order,
+        # and no two of them are equal.
+        both = keys.astype("uint64")
+        both <<= np.uint64(places)
+        both |= np.arange(len(keys), dtype="uint64")
+        both.sort()
+        both &= np.uint64((1 << places) - 1)
+        return both.view("int64")
 
     def arange(self, count: int) -> Any:
         """The numbers from 0 on."""
@@ -126,6 +136,10 @@ class Cupy(Host):
     def take(self, array: Any, order: Any) -> Any:
         """The rows of an array in an order, as new memory."""
         return array[order]
+
+    def argsort(self, keys: Any) -> Any:
+        """A stable order of the keys."""
+        return self.xp.argsort(keys, kind="stable")
 
     def arange(self, count: int) -> Any:
         """The numbers from 0 on."""
