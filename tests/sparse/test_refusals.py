@@ -73,15 +73,18 @@ def test_broken_blocks():
 
 
 def test_padding_of_jax_stays_in_jax():
-    dense = jnp.array([[0, 1.0, 0], [2, 0, 0]])
-    j = jax_sparse.BCOO.fromdense(dense, nse=5)
+    dense = np.array([[0, 1.0, 0], [2, 0, 0]], "float32")
+    values = jnp.asarray(np.array([1, 2, 0, 0, 0], "float32"))
+    places = jnp.asarray(np.array([[0, 1], [1, 0], [2, 3], [2, 3], [2, 3]], "int32"))
+    j = jax_sparse.BCOO((values, places), shape=(2, 3))
     for framework in ("scipy", "torch", "tensorflow", "sparse"):
         made = sparse.carry(j, framework)
         assert cases.stored(made) == [((0, 1), 1.0), ((1, 0), 2.0)]
         told = sparse.plan(j, framework)
         assert told.parts[0].steps[0] == ("drop", "3 elements of padding, which only JAX has")
     refused(ferry.CopyRequired, "values: 3 elements of padding", j, "torch", copy=False)
-    rows = jax_sparse.BCSR.fromdense(dense, nse=5)
+    columns, indptr = (np.array(part, "int32") for part in ([1, 0, 3, 3, 3], [0, 1, 2]))
+    rows = jax_sparse.BCSR((values, jnp.asarray(columns), jnp.asarray(indptr)), shape=(2, 3))
     for framework in ("scipy", "torch"):
         assert cases.stored(sparse.carry(rows, framework)) == [((0, 1), 1.0), ((1, 0), 2.0)]
     assert sparse.carry(j, "numpy", dense=True).tolist() == dense.tolist()
@@ -126,6 +129,12 @@ def test_batches_are_carried_where_they_can_be():
     cast = sparse.carry(many, "jax", dtype="float16")
     assert cast.n_batch == 1
     assert cast.todense().tolist() == many.todense().tolist()
+    parts = (jnp.ones((2, 2)), jnp.array([[1, 0], [0, 1]]), jnp.array([[0, 2], [0, 2]]))
+    unsorted = jax_sparse.BCSR(parts, shape=(2, 1, 2))
+    refused(ferry.UnsupportedLayout, "elements of this batch cannot stay", unsorted)
+    parts = (jnp.ones((2, 2)), jnp.array([[0, 1], [0, 1]]), jnp.array([[0, 2], [0, 1]]))
+    uneven = jax_sparse.BCSR(parts, shape=(2, 1, 2))
+    refused(ferry.UnsupportedLayout, "has 1 elements and another has 2", uneven)
     b.col_indices()[1, 0] = 9
     refused(ferry.InvalidTensor, "an index is 9 where 3 are possible", b, "jax")
 
@@ -150,8 +159,15 @@ def test_formats_that_nobody_else_has():
     refused(ferry.UnsupportedLayout, "SciPy dia", scipy.sparse.eye_array(3, format="dia"))
     refused(ferry.UnsupportedLayout, "SciPy lil", scipy.sparse.eye_array(3, format="lil"))
     refused(ferry.UnsupportedLayout, "sparse_bsc", torch.eye(2).to_sparse_bsc((1, 1)), "scipy")
-    refused(ferry.UnsupportedLayout, "GCXS", pydata.GCXS(np.eye(3)), "scipy")
-    full = pydata.COO(np.array([[0], [1]]), np.ones(1), shape=(2, 2), fill_value=7.0)
+    refused(ferry.UnsupportedLayout, "sparse.DOK", pydata.DOK((2, 2)), "scipy")
+    full = pydata.COO(
+        np.array([[0], [1]]),
+        np.ones(1),
+        shape=(2, 2),
+        sorted=True,
+        has_duplicates=False,
+        fill_value=7.0,
+    )
     refused(ferry.UnsupportedLayout, "does not store is 7.0", full, "scipy")
     rows = jax_sparse.CSR((jnp.ones(1), jnp.array([0]), jnp.array([0, 1])), shape=(1, 1))
     refused(ferry.UnsupportedLayout, "JAX's CSR", rows)

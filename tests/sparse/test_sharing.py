@@ -77,7 +77,8 @@ def test_points_are_strided_columns_for_scipy():
 
 
 def test_jax_and_tensorflow_share_values_and_with_x64_coordinates():
-    with jax.enable_x64(True):
+    enable = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
+    with enable(True):
         places = jnp.asarray(np.array([[0, 1], [2, 3]], "int64"))
         j = jax_sparse.BCOO((jnp.asarray(np.array([1.0, 2.0])), places), shape=(3, 4))
         f = sparse.carry(j, "tensorflow", copy=False)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from tensorferry._native import InvalidTensor
-from tensorferry.sparse.bundle import Bundle, facts_of
+from tensorferry.sparse.bundle import Bundle, facts_of, refuse
 from tensorferry.sparse.work import Host
 
 
@@ -128,7 +128,10 @@ def _compressed(bundle: Bundle, work: Host) -> Structure:
         used = _row_pointers(bundle, flat_indptr[number], stored)
         if used != stored:
             if bundle.batch:
-                _broken(bundle, f"a batch has {used} elements and room for {stored}")
+                refuse(
+                    f"one tensor of this batch has {used} elements and another has {stored}",
+                    "pass dense=True, or the tensors of the batch one by one",
+                )
             made.spare, made.count = stored - used, used
             made.indices = indices = indices[:used]
             flat_indices = indices.reshape(1, used)

@@ -49,7 +49,7 @@ class Dense:
         part = PartPlan("dense tensor", "copy", landing.dtype, self.bundle.shape, moved, steps, [])
         self.plan = SparsePlan(
             source=self.bundle.framework,
-            target=self.framework,
+            target=landing.target,
             source_format=self.bundle.name,
             format=None,
             action="copy",

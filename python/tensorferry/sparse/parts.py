@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from tensorferry._native import InvalidArgument, UnsupportedDType
-from tensorferry.sparse.bundle import Bundle, Rules, dtype_of, facts_of
+from tensorferry.sparse.bundle import Bundle, Rules, dtype_of, facts_of, refuse
 from tensorferry.sparse.check import Structure
 from tensorferry.sparse.entries import (
     LAID,
@@ -49,6 +49,11 @@ def _laid_out(
     if direct and (bundle.format != "coo" or bundle.laid == rules.laid):
         made.in_order, made.unique = found.in_order, found.unique
         return _as_they_are(bundle, found, work, rules, index)
+    if bundle.batch:
+        refuse(
+            f"the elements of this batch cannot stay as they lie: {rules.why or 'other blocks'}",
+            "sort and sum them where the tensor is made, or pass dense=True",
+        )
     entries = entries_of(bundle, found, work)
     if made.format == "bsr":
         if made.blocksize is None or made.dense:
@@ -92,6 +97,9 @@ def _as_they_are(
 def _packed(part: Part, work: Host, rules: Rules) -> Part:
     """A strided array is packed for frameworks whose functions count on dense ones."""
     if rules.strided or part.make is not None:
+        return part
+    # JAX and TensorFlow have dense arrays alone, and a look could mean a download.
+    if type(part.array).__module__.split(".")[0] in ("jax", "jaxlib", "tensorflow"):
         return part
     seen = work.fetch(part.array)
     if not work.contiguous(seen):

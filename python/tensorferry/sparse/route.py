@@ -109,8 +109,9 @@ def decide(
     bundle = source_of(x)
     name = frameworks.named(framework)
     if name is None:
+        called = getattr(framework, "__name__", framework)
         raise InvalidArgument(
-            f"{framework} has no sparse tensors that tensorferry knows"
+            f"{called} has no sparse tensors that tensorferry knows"
             f"\nhint: write one of {', '.join(frameworks.TABLE)}, or pass dense=True"
         )
     target = frameworks.module_of(name)
@@ -129,14 +130,15 @@ def decide(
     if lenient:
         rules = Rules(rules.index_dtypes, laid=rules.laid, dense=True)
     can_hold(bundle, target, form, rules)
+    # What becomes of the values says where everything goes; it also loads the framework.
+    landing = plan(bundle.values, target.ARRAYS, device=wishes.device, dtype=wishes.dtype)
+    holds_type(landing.dtype, rules, target, form)
     work, instead = worker(whole.source_device, bundle.framework, name)
     found = check(bundle, work)
     made = Bundle(name, form, bundle.shape, None, laid=rules.laid, name=full)
     made.batch, made.dense, made.frozen = bundle.batch, bundle.dense, bundle.frozen
     made.blocksize = blocksize or bundle.blocksize
     parts = parts_of(bundle, found, work, made, rules, target)
-    landing = _landing(parts, target, wishes, work)
-    holds_type(landing.dtype, rules, target, form)
     told = _plan(bundle, name, full, "copy", whole, landing)
     for part in parts:
         told.parts.append(_part_plan(part, target, wishes, work, landing.device, bundle.frozen))
@@ -168,13 +170,6 @@ def _wishes_of(part: Part, wishes: Wishes, device: str) -> dict[str, Any]:
 def _placeholder(part: Part, work: Host) -> Any:
     """A single element in place of an array that is still to be made."""
     return work.fresh((1,), part.dtype)
-
-
-def _landing(parts: list[Part], target: Any, wishes: Wishes, work: Host) -> Any:
-    """What becomes of the values: their type and device."""
-    values = parts[0]
-    array = values.array if values.make is None else _placeholder(values, work)
-    return plan(array, target.ARRAYS, device=wishes.device, dtype=wishes.dtype)
 
 
 def _part_plan(
