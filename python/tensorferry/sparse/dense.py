@@ -1,0 +1,120 @@
+"""The dense tensor of a sparse one, packed once, where it is wanted.
+
+On the host the elements are scattered into new memory, which the target then shares. Where the
+result is to be on a GPU, the parts go there, which are small, and the target's own scatter fills
+the tensor. The same place twice is summed in the source's type; a wish for another type is heard
+afterwards.
+"""
+
+import math
+from types import ModuleType
+from typing import Any
+
+from tensorferry._native import CopyRequired, plan, to
+from tensorferry.sparse import frameworks
+from tensorferry.sparse.bundle import Bundle, dtype_of, facts_of
+from tensorferry.sparse.check import check, order_of
+from tensorferry.sparse.entries import entries_of
+from tensorferry.sparse.route import Wishes, decide, source_of, stored_in
+from tensorferry.sparse.words import PartPlan, SparsePlan
+from tensorferry.sparse.work import Host, aligned, numpy_dtype
+
+
+class Dense:
+    """The way to a dense tensor: its plan, and `run`, which goes it."""
+
+    def __init__(self, x: Any, framework: str | ModuleType, wishes: Wishes) -> None:
+        self.bundle = source_of(x)
+        self.x, self.wishes = x, wishes
+        self.framework, self.sparse = _arrays_of(framework)
+        whole = facts_of(self.bundle.values)
+        landing = plan(self.bundle.values, self.framework, device=wishes.device, dtype=wishes.dtype)
+        self.on_gpu = landing.device.startswith("cuda") and self.sparse is not None
+        # Only its own framework knows how a batch is laid out.
+        self.by_source = bool(self.bundle.batch) or not self.bundle.sparse_shape
+        count = math.prod(self.bundle.shape)
+        moved = count * numpy_dtype(whole.source_dtype).itemsize
+        steps = [("scatter", f"each element goes to its place in a dense tensor{self._where()}")]
+        if landing.dtype != whole.source_dtype:
+            moved += count * numpy_dtype(landing.dtype).itemsize
+            steps.append(("cast", f"the values become {landing.dtype}"))
+        if wishes.copy is False:
+            raise CopyRequired(
+                f"{self.bundle.framework} {self.bundle.format} to a dense tensor needs a copy: "
+                "a dense tensor is new memory\nhint: leave out copy=False, or dense=True"
+            )
+        notes = ["the same place twice is summed in the source's type"]
+        if self.bundle.detached:
+            notes.append("carried detached: no gradient flows back through it")
+        part = PartPlan("dense tensor", "copy", landing.dtype, self.bundle.shape, moved, steps, [])
+        self.plan = SparsePlan(
+            source=self.bundle.framework,
+            target=landing.target,
+            source_format=self.bundle.name,
+            format=None,
+            action="copy",
+            source_dtype=whole.source_dtype,
+            dtype=landing.dtype,
+            shape=self.bundle.shape,
+            source_device=whole.source_device,
+            device=landing.device,
+            stored=stored_in(self.bundle, whole),
+            parts=[part],
+            notes=notes,
+        )
+
+    def run(self) -> Any:
+        """Goes the way."""
+        wishes = self.wishes
+        if self.by_source:
+            made = _by_source(self.x, self.bundle)
+        elif self.on_gpu:
+            made = self._scattered_there()
+        else:
+            made = scattered_here(self.bundle)
+        return to(
+            made,
+            self.framework,
+            device=self.plan.device,
+            dtype=wishes.dtype,
+            writable=wishes.writable,
+            stream=wishes.stream,
+        )
+
+    def _where(self) -> str:
+        if self.by_source:
+            return f", by {self.bundle.framework} itself"
+        return f", by {self.framework} on the GPU" if self.on_gpu else ""
+
+    def _scattered_there(self) -> Any:
+        assert self.sparse is not None
+        wishes = Wishes(device=self.plan.device, stream=self.wishes.stream)
+        route = decide(self.x, self.sparse, wishes, format="coo", lenient=True)
+        return frameworks.module_of(self.sparse).scatter(route.arrive())
+
+
+def scattered_here(bundle: Bundle) -> Any:
+    """A dense array on the host."""
+    work = Host("cpu")
+    entries = entries_of(bundle, check(bundle, work), work)
+    values = entries.summed()
+    made = aligned(bundle.shape, numpy_dtype(dtype_of(bundle.values)), zero=True)
+    places = tuple(entries.axes)
+    if order_of(entries.axes)[1]:
+        made[places] = values
+    else:
+        work.add(made, places, values)
+    return made
+
+
+def _arrays_of(framework: str | ModuleType) -> tuple[Any, str | None]:
+    """Whose dense tensor it becomes, and whose parts are scattered on a GPU."""
+    name = frameworks.named(framework)
+    if name is None:
+        return framework, None
+    arrays: str = frameworks.module_of(name).ARRAYS
+    return arrays, name if arrays == name else None
+
+
+def _by_source(x: Any, bundle: Bundle) -> Any:
+    return x.detach().to_dense() if bundle.framework == "torch" else x.todense()

@@ -1,0 +1,52 @@
+"""The package `sparse`: `sparse.COO`.
+
+Coordinates are one matrix with a row for each axis, in order and without repeats. What is not
+stored may be other than zero there; nobody else has that, so it is refused.
+"""
+
+from typing import Any
+
+from tensorferry._native import UnsupportedLayout
+from tensorferry.sparse.bundle import Bundle, Rules
+from tensorferry.sparse.frameworks import library
+from tensorferry.sparse.frameworks.scipy import DTYPES
+
+ARRAYS = "numpy"
+TITLE = "sparse"
+
+
+def formats() -> dict[str, Rules]:
+    """What each format asks for."""
+    why = "sparse.COO keeps each place once, in order"
+    asked = Rules(
+        ("int32", "int64"), laid="axes", in_order=True, unique=True, dtypes=DTYPES, why=why
+    )
+    return {"coo": asked}
+
+
+def read(x: Any) -> Bundle:
+    """Takes a tensor apart."""
+    kind = type(x).__name__
+    if kind != "COO":
+        raise UnsupportedLayout(
+            f"sparse.{kind} is a format that no other framework has\nhint: pass x.asformat('coo')"
+        )
+    if x.fill_value != 0:
+        raise UnsupportedLayout(
+            f"what this sparse.COO does not store is {x.fill_value}, and zero everywhere else"
+            "\nhint: pass x - x.fill_value, or x.todense()"
+        )
+    shape = tuple(map(int, x.shape))
+    return Bundle("sparse", "coo", shape, x.data, (x.coords,), "axes", name="coo")
+
+
+def write(bundle: Bundle) -> Any:
+    """Puts a tensor together."""
+    sparse = library("sparse", "sparse")
+    return sparse.COO(
+        bundle.coordinates[0],
+        bundle.values,
+        shape=bundle.shape,
+        has_duplicates=False,
+        sorted=True,
+    )

@@ -1,0 +1,267 @@
+"""Which way a sparse tensor takes: what is handed on as it is, what is made, and what is refused.
+
+`decide` finds the way and moves nothing; its `Route` has the plan in words, and `run` goes it. So a
+plan and what happens cannot differ. Every array of the result comes out of `ferry.to`, whose rules
+on sharing, read-only memory and devices are the rules here.
+"""
+
+import math
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from tensorferry._native import (
+    CopyRequired,
+    InvalidArgument,
+    NotATensor,
+    plan,
+    to,
+)
+from tensorferry.sparse import frameworks
+from tensorferry.sparse.bundle import Bundle, Rules, facts_of
+from tensorferry.sparse.check import Structure, check
+from tensorferry.sparse.choose import can_hold, chosen, holds_type
+from tensorferry.sparse.entries import Part
+from tensorferry.sparse.parts import cast_words, parts_of
+from tensorferry.sparse.words import PartPlan, SparsePlan
+from tensorferry.sparse.work import Host, numpy_dtype, worker
+
+
+@dataclass
+class Wishes:
+    """What the caller asks for, beside the framework."""
+
+    device: Any = None
+    dtype: Any = None
+    copy: bool | None = None
+    writable: bool | None = None
+    stream: Any = None
+
+
+@dataclass
+class Route:
+    """A way that was found."""
+
+    plan: SparsePlan
+    source: Any
+    target: Any = None
+    made: Bundle | None = None
+    parts: list[Part] = field(default_factory=list)
+    wishes: Wishes = field(default_factory=Wishes)
+
+    def arrive(self) -> Bundle:
+        """Carries the parts, and gives them as one bundle of the target's."""
+        assert self.made is not None
+        made, arrays = self.made, {}
+        for part in self.parts:
+            arrays[part.name] = self._carried(part)
+        made.values = arrays.pop("values")
+        made.indptr, made.indices = arrays.pop("indptr", None), arrays.pop("indices", None)
+        made.coordinates = tuple(arrays.values())
+        return made
+
+    def run(self) -> Any:
+        """Goes the way."""
+        return self.source if self.made is None else self.target.write(self.arrive())
+
+    def _carried(self, part: Part) -> Any:
+        wishes = _wishes_of(part, self.wishes, self.plan.device)
+        if part.make is not None:
+            return to(part.make(), self.target.ARRAYS, **wishes, stream=self.wishes.stream)
+        frozen = self.made is not None and self.made.frozen
+        if frozen and not _keeps_frozen(self.target.ARRAYS, self.wishes):
+            wishes["copy"] = True
+        found = to(part.array, self.target.ARRAYS, **wishes, stream=self.wishes.stream)
+        if frozen and isinstance(found, np.ndarray) and not wishes.get("copy"):
+            found = found.view()
+            found.flags.writeable = False
+        return found
+
+
+def source_of(x: Any) -> Bundle:
+    """Takes a sparse tensor of any framework apart."""
+    name = frameworks.owner(x)
+    if name is None:
+        raise NotATensor(
+            f"{type(x).__module__}.{type(x).__qualname__} is no sparse tensor"
+            "\nhint: dense tensors are carried by tensorferry.to"
+        )
+    found: Bundle = frameworks.module_of(name).read(x)
+    return found
+
+
+def decide(
+    x: Any,
+    framework: str | ModuleType,
+    wishes: Wishes,
+    *,
+    format: str | None = None,
+    blocksize: tuple[int, int] | None = None,
+    lenient: bool = False,
+) -> Route:
+    """Finds the way of a sparse tensor to a framework.
+
+    `lenient` lifts what the target asks of order and repeats, for parts that are only on their way
+    into a dense tensor.
+    """
+    bundle = source_of(x)
+    name = frameworks.named(framework)
+    if name is None:
+        called = getattr(framework, "__name__", framework)
+        raise InvalidArgument(
+            f"{called} has no sparse tensors that tensorferry knows"
+            f"\nhint: write one of {', '.join(frameworks.TABLE)}, or pass dense=True"
+        )
+    target = frameworks.module_of(name)
+    whole = facts_of(bundle.values)
+    same_blocks = blocksize in (None, bundle.blocksize)
+    if not lenient and same_blocks and _is_itself(bundle, name, target, wishes, format):
+        told = _plan(bundle, name, bundle.name, "itself", whole, whole)
+        return Route(told, x)
+    offered: dict[str, Rules] = target.formats()
+    form, full = chosen(bundle, name, target, offered, format)
+    rules = offered[form]
+    if blocksize is not None and form != "bsr":
+        raise InvalidArgument(
+            f"{form} has no blocks\nhint: leave blocksize out, or pass format='bsr'"
+        )
+    if lenient:
+        rules = Rules(rules.index_dtypes, laid=rules.laid, dense=True)
+    can_hold(bundle, target, form, rules)
+    # What becomes of the values says where everything goes; it also loads the framework.
+    landing = plan(bundle.values, target.ARRAYS, device=wishes.device, dtype=wishes.dtype)
+    holds_type(landing.dtype, rules, target, form)
+    work, instead = worker(whole.source_device, bundle.framework, name)
+    found = check(bundle, work)
+    made = Bundle(name, form, bundle.shape, None, laid=rules.laid, name=full)
+    made.batch, made.dense, made.frozen = bundle.batch, bundle.dense, bundle.frozen
+    made.blocksize = blocksize or bundle.blocksize
+    parts = parts_of(bundle, found, work, made, rules, target)
+    told = _plan(bundle, name, full, "copy", whole, landing)
+    for part in parts:
+        told.parts.append(_part_plan(part, target, wishes, work, landing.device, bundle.frozen))
+    told.notes.extend(_notes(bundle, made, found, told, instead))
+    if all(part.shares for part in told.parts):
+        told = SparsePlan(**{**vars(told), "action": "share"})
+    elif wishes.copy is False:
+        _copy_required(told)
+    return Route(told, x, target, made, parts, wishes)
+
+
+def _is_itself(bundle: Bundle, name: str, target: Any, wishes: Wishes, format: str | None) -> bool:
+    if bundle.framework != name or format not in (None, bundle.name) or wishes.copy:
+        return False
+    asked = {"device": wishes.device, "writable": wishes.writable}
+    told = plan(bundle.values, target.ARRAYS, dtype=wishes.dtype, **asked)
+    rest = [plan(array, target.ARRAYS, **asked) for _, array in bundle.index_parts]
+    return all(part.action == "itself" for part in (told, *rest))
+
+
+def _wishes_of(part: Part, wishes: Wishes, device: str) -> dict[str, Any]:
+    """What `ferry.to` is asked for, for one part."""
+    asked: dict[str, Any] = {"device": device, "writable": wishes.writable}
+    asked["dtype"] = wishes.dtype if part.name == "values" else part.dtype
+    asked["copy"] = True if wishes.copy and part.make is None else None
+    return asked
+
+
+def _placeholder(part: Part, work: Host) -> Any:
+    """A single element in place of an array that is still to be made."""
+    return work.fresh((1,), part.dtype)
+
+
+def _part_plan(
+    part: Part, target: Any, wishes: Wishes, work: Host, device: str, frozen: bool
+) -> PartPlan:
+    asked = _wishes_of(part, wishes, device)
+    if part.make is None:
+        if frozen and not _keeps_frozen(target.ARRAYS, wishes):
+            asked["copy"] = True
+        told = plan(part.array, target.ARRAYS, **asked)
+        steps = [_index_words(part, step, told, target) for step in told.steps]
+        action = "copy" if told.action == "copy" else "share"
+        return PartPlan(
+            part.name, action, told.dtype, part.shape, told.bytes_moved, steps, told.notes
+        )
+    told = plan(_placeholder(part, work), target.ARRAYS, **asked)
+    count = math.prod(part.shape)
+    size = numpy_dtype(part.dtype).itemsize
+    moved = count * (size + told.bytes_moved)
+    steps = [*part.steps, *told.steps]
+    return PartPlan(part.name, "copy", told.dtype, part.shape, moved, steps, [])
+
+
+def _index_words(part: Part, step: tuple[str, str], told: Any, target: Any) -> tuple[str, str]:
+    if part.name == "values" or step[0] != "cast":
+        return step
+    return step[0], cast_words(target, told.dtype, told.source_dtype)
+
+
+def _keeps_frozen(arrays: str, wishes: Wishes) -> bool:
+    return arrays in ("numpy", "jax", "tensorflow") and not wishes.writable
+
+
+def _plan(
+    bundle: Bundle, target: str, format: str, action: str, whole: Any, landing: Any
+) -> SparsePlan:
+    return SparsePlan(
+        source=bundle.framework,
+        target=target,
+        source_format=bundle.name,
+        format=format,
+        action=action,
+        source_dtype=whole.source_dtype,
+        dtype=landing.dtype if action != "itself" else whole.source_dtype,
+        shape=bundle.shape,
+        source_device=whole.source_device,
+        device=landing.device if action != "itself" else whole.source_device,
+        stored=stored_in(bundle, whole),
+    )
+
+
+def stored_in(bundle: Bundle, whole: Any) -> int:
+    """How many elements a bundle keeps, those of blocks and batches one by one."""
+    kept = len(whole.shape) - bundle.dense
+    return math.prod(whole.shape[:kept])
+
+
+def _notes(
+    bundle: Bundle,
+    made: Bundle,
+    found: Structure,
+    told: SparsePlan,
+    instead: str | None,
+) -> list[str]:
+    notes: list[str] = []
+    if bundle.format != made.format:
+        notes.append(f"{bundle.format} becomes {made.format}")
+    if found.spare:
+        notes.append(f"{found.spare} stored elements beyond the tensor are left behind")
+    notes.append(_order_note(made))
+    if bundle.detached:
+        notes.append("carried detached: no gradient flows back through it")
+    if instead:
+        notes.append(instead)
+    for part in told.parts:
+        notes += [note for note in part.notes if note not in notes]
+    return notes
+
+
+def _order_note(made: Bundle) -> str:
+    if made.in_order and made.unique:
+        return "the elements are in order and each place is there once; the result says so"
+    if made.in_order:
+        return "the elements are in order, with duplicates, which are kept"
+    return "the elements keep an order that is not sorted; duplicates are kept if there are any"
+
+
+def _copy_required(told: SparsePlan) -> None:
+    part = next(part for part in told.parts if not part.shares)
+    why = part.steps[0][1] if part.steps else "it is new memory"
+    raise CopyRequired(
+        f"{told.source} {told.source_format} to {told.target} {told.format} needs a copy of the "
+        f"{part.name}: {why}"
+        "\nhint: leave out copy=False to allow the copy, or pass a format that both keep alike"
+    )

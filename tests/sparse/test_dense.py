@@ -1,0 +1,141 @@
+"""The dense tensor of a sparse one, on the host, and by the code that runs on a GPU."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from jax.experimental import sparse as jax_sparse
+from support import sparse_cases as cases
+
+import tensorferry as ferry
+from tensorferry import sparse
+from tensorferry.sparse import frameworks, route, work
+from tensorferry.sparse.check import check
+from tensorferry.sparse.entries import arrange, entries_of
+from tensorferry.sparse.route import Wishes, decide
+
+FRAMEWORKS = ("numpy", "scipy", "torch", "jax", "tensorflow", "paddle", "mlx", "sparse")
+
+
+@pytest.mark.parametrize("source", cases.SOURCES)
+def test_every_source_becomes_dense_everywhere(source):
+    for case in cases.CASES:
+        x = cases.make(source, case)
+        wanted = cases.dense(cases.stored(x), x.shape, "float32")
+        for framework in FRAMEWORKS:
+            if framework == "mlx" and 0 in x.shape:
+                continue
+            made = sparse.carry(x, framework, dense=True)
+            found = ferry.to(made, "numpy")
+            assert found.dtype == np.float32
+            assert found.tolist() == wanted.tolist()
+            assert found.shape == tuple(x.shape)
+
+
+@pytest.mark.parametrize("dtype", cases.DTYPES)
+def test_duplicates_are_summed_in_the_type_of_the_source(dtype):
+    x = cases.make("torch coo", "both", dtype)
+    made = sparse.carry(x, "numpy", dense=True)
+    assert made.dtype == cases.dtype_of(dtype)
+    assert made.tolist() == cases.dense(cases.stored(x), (3, 4), dtype).tolist()
+    shape = (1, 1)
+    wraps = cases.make("scipy coo", (shape, [((0, 0), 127), ((0, 0), 1)]), "int8")
+    assert sparse.carry(wraps, "torch", dense=True, dtype="int32").tolist() == [[-128]]
+
+
+def test_it_is_packed_once():
+    x = cases.make("scipy csr", "plain")
+    for framework in ("torch", "jax", "tensorflow"):
+        with ferry.trace() as trips:
+            sparse.carry(x, framework, dense=True)
+        whole = [trip for trip in trips if tuple(trip.plan.shape) == (3, 4)]
+        assert [trip.shares for trip in whole] == [True]
+        assert sparse.plan(x, framework, dense=True).bytes_moved == 48
+
+
+def test_the_plan_says_what_is_done():
+    x = cases.make("scipy csr", "plain")
+    told = sparse.plan(x, "torch", dense=True, dtype="float64")
+    assert told.format is None
+    assert [verb for verb, _ in told.parts[0].steps] == ["scatter", "cast"]
+    assert told.bytes_moved == 48 + 96
+    assert "scipy csr -> torch dense: copied, 144 bytes" in str(told)
+    with pytest.raises(ferry.CopyRequired, match="new memory"):
+        sparse.carry(x, "torch", dense=True, copy=False)
+    with pytest.raises(ferry.InvalidArgument, match="no sparse format"):
+        sparse.carry(x, "torch", dense=True, format="csr")
+
+
+def test_hybrids_and_batches_become_dense():
+    values = torch.arange(6.0).reshape(3, 2)
+    t = torch.sparse_coo_tensor([[0, 2, 0]], values, (3, 2), check_invariants=True)
+    assert sparse.carry(t, "numpy", dense=True).tolist() == t.to_dense().tolist()
+    b = torch.stack([torch.eye(3), 2 * torch.eye(3)]).to_sparse_csr()
+    assert sparse.carry(b, "jax", dense=True).tolist() == b.to_dense().tolist()
+    j = jax_sparse.BCOO.fromdense(jnp.arange(8.0).reshape(2, 2, 2), n_batch=1)
+    assert sparse.carry(j, "torch", dense=True).tolist() == j.todense().tolist()
+
+
+def test_a_dense_tensor_that_is_too_large_is_refused():
+    x = cases.make("scipy coo", ((2**40, 2**20), [((5, 6), 1)]), "float32", "int64")
+    with pytest.raises(ferry.OutOfMemory, match="not to be had"):
+        sparse.carry(x, "torch", dense=True)
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax", "tensorflow"])
+@pytest.mark.parametrize("dtype", ["float32", "complex64", "int32", "bool", "bfloat16"])
+@pytest.mark.parametrize("case", ["both", "plain", "empty"])
+def test_the_scatters_for_a_gpu(framework, dtype, case):
+    """The same functions fill a tensor wherever its parts are."""
+    for source in ("torch coo", "torch csr", "tensorflow coo"):
+        x = cases.make(source, case, dtype)
+        way = decide(x, framework, Wishes(), format="coo", lenient=True)
+        made = frameworks.module_of(framework).scatter(way.arrive())
+        found = ferry.to(made, "numpy")
+        assert found.dtype == cases.dtype_of(dtype)
+        assert found.tolist() == cases.dense(cases.stored(x), (3, 4), dtype).tolist()
+
+
+@pytest.mark.parametrize("source", cases.SOURCES)
+def test_the_worker_for_a_gpu(source, monkeypatch):
+    """PyTorch's worker, which sorts and sums on a GPU, does on the host what NumPy's does."""
+    monkeypatch.setattr(route, "worker", lambda *_: (work.Torch("cpu"), None))
+    for target in cases.TARGETS:
+        framework, form = target.split()
+        options = {"blocksize": cases.BLOCK} if form == "bsr" else {}
+        for case in ("both", "plain", "empty", "no rows"):
+            x = cases.make(source, case)
+            result = sparse.carry(x, framework, format=form, **options)
+            if source != target:
+                wanted = cases.expected(cases.stored(x), target, "float32")
+                assert cases.stored(result) == wanted
+
+
+def test_booleans_are_summed_by_the_worker_for_a_gpu():
+    host, gpu = work.Host("cpu"), work.Torch("cpu")
+    x = cases.make("torch coo", "both", "bool")
+    for each in (host, gpu):
+        bundle = route.source_of(x)
+        entries = entries_of(bundle, check(bundle, each), each)
+        arrange(entries, "coo", frameworks.module_of("tensorflow").formats()["coo"])
+        assert entries.summed().tolist() == [True, True, True]
+        assert entries.count == 3
+
+
+@pytest.mark.parametrize("most", [1, 5, 2**31 - 1, 2**63 - 1])
+def test_orders_are_stable(most):
+    keys = np.random.default_rng(0).integers(0, most, 999, endpoint=True)
+    keys[500:] = keys[:499]
+    wanted = sorted(range(999), key=lambda place: keys[place])
+    assert work.Host("cpu").argsort(keys).tolist() == wanted
+    assert work.Torch("cpu").argsort(torch.from_numpy(keys)).tolist() == wanted
+    assert work.Host("cpu").argsort(keys[:0]).tolist() == []
+
+
+def test_who_works_on_a_gpu(monkeypatch):
+    assert type(work.worker("cuda:0", "jax", "torch")[0]) is work.Torch
+    assert type(work.worker("cuda:0", "jax", "tensorflow")[0]) is work.Torch
+    monkeypatch.delitem(work.sys.modules, "torch")
+    found, why = work.worker("cuda:0", "jax", "tensorflow")
+    assert type(found) is work.Host
+    assert "worked on by the host" in why

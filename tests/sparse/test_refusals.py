@@ -1,0 +1,229 @@
+"""What cannot be carried: the fact, and what to do instead. Nothing broken reaches a framework."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse
+import sparse as pydata
+import tensorflow as tf
+import torch
+from jax.experimental import sparse as jax_sparse
+from support import sparse_cases as cases
+
+import tensorferry as ferry
+from tensorferry import sparse
+
+
+def refused(kind, fact, x, framework="torch", **options):
+    for verb in (sparse.carry, sparse.plan):
+        with pytest.raises(kind, match=fact) as caught:
+            verb(x, framework, **options)
+        assert caught.value.hint
+
+
+def csr(**changes):
+    x = scipy.sparse.csr_array(np.eye(3, 4, dtype="float32"))
+    for name, value in changes.items():
+        setattr(x, name, np.array(value, getattr(x, name).dtype))
+    return x
+
+
+@pytest.mark.parametrize(
+    ("fact", "changes"),
+    [
+        ("an index is 4 where 4 are possible", {"indices": [0, 1, 4]}),
+        ("an index is -1 where 4 are possible", {"indices": [0, -1, 2]}),
+        ("indptr goes back", {"indptr": [0, 2, 1, 3]}),
+        ("indptr begins with 1", {"indptr": [1, 1, 2, 3]}),
+        ("indptr ends with 9, and there are 3", {"indptr": [0, 1, 2, 9]}),
+        ("do not fit each other", {"indptr": [0, 1, 3]}),
+        ("do not fit each other", {"indices": [0, 1]}),
+        ("do not fit each other", {"data": [1, 2]}),
+    ],
+)
+def test_broken_compressed_formats(fact, changes):
+    for framework in ("torch", "jax", "tensorflow", "sparse"):
+        refused(ferry.InvalidTensor, fact, csr(**changes), framework)
+    if "do not fit" not in fact:
+        refused(ferry.InvalidTensor, fact, csr(**changes), "numpy", format="coo")
+        with pytest.raises(ferry.InvalidTensor, match=fact):
+            sparse.carry(csr(**changes), "numpy", dense=True)
+
+
+def test_broken_coordinates():
+    for place, fact in (((0, 4), "is 4 on an axis of length 4"), ((-1, 0), "is -1 on an axis")):
+        t = torch.sparse_coo_tensor(
+            torch.tensor([place]).T, torch.ones(1), (3, 4), check_invariants=False
+        )
+        for framework in ("scipy", "jax", "tensorflow", "sparse"):
+            refused(ferry.InvalidTensor, fact, t, framework)
+    f = tf.sparse.SparseTensor(np.array([[0, 9]]), [1.0], (3, 4))
+    refused(ferry.InvalidTensor, "is 9 on an axis of length 4", f)
+    x = cases.make("scipy coo", "plain")
+    x.coords = (x.coords[0], x.coords[1][:2])
+    refused(ferry.InvalidTensor, "do not fit values of shape", x)
+    x.coords = (x.coords[0].astype("float32"), x.coords[0].astype("float32"))
+    refused(ferry.InvalidTensor, "are float32, and not whole numbers", x)
+
+
+def test_broken_blocks():
+    x = cases.make("scipy bsr", "plain")
+    x.indices[0] = 2
+    refused(ferry.InvalidTensor, "an index is 2 where 2 are possible", x)
+
+
+def test_padding_of_jax_stays_in_jax():
+    dense = np.array([[0, 1.0, 0], [2, 0, 0]], "float32")
+    values = jnp.asarray(np.array([1, 2, 0, 0, 0], "float32"))
+    places = jnp.asarray(np.array([[0, 1], [1, 0], [2, 3], [2, 3], [2, 3]], "int32"))
+    j = jax_sparse.BCOO((values, places), shape=(2, 3))
+    for framework in ("scipy", "torch", "tensorflow", "sparse"):
+        made = sparse.carry(j, framework)
+        assert cases.stored(made) == [((0, 1), 1.0), ((1, 0), 2.0)]
+        told = sparse.plan(j, framework)
+        assert told.parts[0].steps[0] == ("drop", "3 elements of padding, which only JAX has")
+    refused(ferry.CopyRequired, "values: 3 elements of padding", j, "torch", copy=False)
+    columns, indptr = (np.array(part, "int32") for part in ([1, 0, 3, 3, 3], [0, 1, 2]))
+    rows = jax_sparse.BCSR((values, jnp.asarray(columns), jnp.asarray(indptr)), shape=(2, 3))
+    for framework in ("scipy", "torch"):
+        assert cases.stored(sparse.carry(rows, framework)) == [((0, 1), 1.0), ((1, 0), 2.0)]
+    assert sparse.carry(j, "numpy", dense=True).tolist() == dense.tolist()
+
+
+def test_spare_room_of_scipy_is_left_behind():
+    x = csr()
+    x.data, x.indices = np.arange(1, 6, dtype="float32"), np.array([0, 1, 2, 77, 77], "int32")
+    t = sparse.carry(x, "torch", copy=False)
+    assert cases.stored(t) == [((0, 0), 1.0), ((1, 1), 2.0), ((2, 2), 3.0)]
+    assert any("2 stored elements beyond" in note for note in sparse.plan(x, "torch").notes)
+
+
+def test_hybrids_are_carried_where_they_can_be():
+    values = torch.arange(6.0).reshape(3, 2)
+    t = torch.sparse_coo_tensor([[0, 2, 0]], values, (3, 2), check_invariants=True)
+    for framework in ("scipy", "tensorflow", "sparse"):
+        refused(ferry.UnsupportedLayout, r"1 dense axes \(it is hybrid\)", t, framework)
+    j = sparse.carry(t, "jax")
+    assert j.n_dense == 1
+    assert j.todense().tolist() == t.to_dense().tolist()
+    assert sparse.carry(j, "torch").to_dense().tolist() == t.to_dense().tolist()
+    rows = torch.sparse_csr_tensor(
+        [0, 1, 2], [1, 0], torch.ones(2, 3), (2, 2, 3), check_invariants=True
+    )
+    back = sparse.carry(sparse.carry(rows, "jax"), "torch")
+    assert back.dense_dim() == 1
+    assert back.values().tolist() == rows.values().tolist()
+
+
+def test_batches_are_carried_where_they_can_be():
+    b = torch.stack([torch.eye(3), 2 * torch.eye(3).flip(0)]).to_sparse_csr()
+    j = sparse.carry(b, "jax")
+    assert j.n_batch == 1
+    assert j.todense().tolist() == b.to_dense().tolist()
+    assert sparse.carry(j, "torch").to_dense().tolist() == b.to_dense().tolist()
+    for framework in ("scipy", "tensorflow", "sparse"):
+        refused(ferry.UnsupportedLayout, "1 batch axes", b, framework)
+    refused(ferry.UnsupportedLayout, "1 batch axes", b, "torch", format="coo")
+    many = jax_sparse.BCOO.fromdense(jnp.ones((2, 2, 2)), n_batch=1)
+    refused(ferry.UnsupportedLayout, "1 batch axes", many, "torch")
+    cast = sparse.carry(many, "jax", dtype="float16")
+    assert cast.n_batch == 1
+    assert cast.todense().tolist() == many.todense().tolist()
+    parts = (jnp.ones((2, 2)), jnp.array([[1, 0], [0, 1]]), jnp.array([[0, 2], [0, 2]]))
+    unsorted = jax_sparse.BCSR(parts, shape=(2, 1, 2))
+    refused(ferry.UnsupportedLayout, "elements of this batch cannot stay", unsorted)
+    parts = (jnp.ones((2, 2)), jnp.array([[0, 1], [0, 1]]), jnp.array([[0, 2], [0, 1]]))
+    uneven = jax_sparse.BCSR(parts, shape=(2, 1, 2))
+    refused(ferry.UnsupportedLayout, "has 1 elements and another has 2", uneven)
+    b.col_indices()[1, 0] = 9
+    refused(ferry.InvalidTensor, "an index is 9 where 3 are possible", b, "jax")
+
+
+def test_more_axes_than_a_format_has():
+    t = torch.zeros(2, 3, 4).index_fill_(0, torch.tensor([1]), 5).to_sparse()
+    for framework in ("scipy", "jax", "tensorflow", "sparse"):
+        made = sparse.carry(t, framework)
+        assert cases.stored(made) == cases.stored(t)
+    for form in ("csr", "csc", "bsr"):
+        refused(ferry.UnsupportedLayout, "has 3 axes and SciPy's", t, "scipy", format=form)
+        refused(ferry.UnsupportedLayout, "has 3 axes and PyTorch's", t, "torch", format=form)
+    one = torch.tensor([0, 3.0, 0]).to_sparse()
+    assert cases.stored(sparse.carry(one, "scipy")) == [((2 - 1,), 3.0)]
+    refused(ferry.UnsupportedLayout, "has 1 axes", one, "scipy", format="csr")
+    flat = scipy.sparse.csr_array(np.array([0, 3.0, 0]))
+    assert cases.stored(sparse.carry(flat, "torch")) == [((1,), 3.0)]
+    assert sparse.carry(flat, "scipy") is flat
+
+
+def test_formats_that_nobody_else_has():
+    refused(ferry.UnsupportedLayout, "SciPy dia", scipy.sparse.eye_array(3, format="dia"))
+    refused(ferry.UnsupportedLayout, "SciPy lil", scipy.sparse.eye_array(3, format="lil"))
+    refused(ferry.UnsupportedLayout, "sparse_bsc", torch.eye(2).to_sparse_bsc((1, 1)), "scipy")
+    refused(ferry.UnsupportedLayout, "sparse.DOK", pydata.DOK((2, 2)), "scipy")
+    full = pydata.COO(
+        np.array([[0], [1]]),
+        np.ones(1),
+        shape=(2, 2),
+        sorted=True,
+        has_duplicates=False,
+        fill_value=7.0,
+    )
+    refused(ferry.UnsupportedLayout, "does not store is 7.0", full, "scipy")
+    rows = jax_sparse.CSR((jnp.ones(1), jnp.array([0]), jnp.array([0, 1])), shape=(1, 1))
+    refused(ferry.UnsupportedLayout, "JAX's CSR", rows)
+
+
+def test_types_that_cannot_be_carried():
+    x = scipy.sparse.csr_array(np.eye(2))
+    x.data = np.array([None, 3], object)
+    refused(ferry.UnsupportedDType, "dtype object", x)
+    wide = cases.make("scipy csr", "plain", "float64")
+    refused(ferry.UnsupportedDType, "JAX holds no float64", wide, "jax")
+    assert sparse.carry(wide, "jax", dtype="default").data.dtype == "float32"
+    half = cases.make("torch coo", "plain", "bfloat16")
+    refused(ferry.UnsupportedDType, "SciPy's coo holds no bfloat16", half, "scipy")
+    assert sparse.carry(half, "scipy", dtype="float32").data.dtype == "float32"
+
+
+def test_shapes_beyond_the_indices_of_the_target():
+    shape, elements = (2**40, 3), [((2**35, 2), 5.0)]
+    x = cases.make("scipy coo", (shape, elements), "float32", "int64")
+    for framework in ("torch", "tensorflow", "sparse"):
+        assert cases.stored(sparse.carry(x, framework)) == elements
+    refused(ferry.UnsupportedDType, "beyond int32, the indices of JAX", x, "jax")
+    edge = cases.make("scipy coo", ((2**31 - 1, 3), [((2**31 - 2, 2), 5.0)]), "float32", "int64")
+    assert cases.stored(sparse.carry(edge, "jax")) == [((2**31 - 2, 2), 5.0)]
+    broad = cases.make("scipy csr", ((3, 2**40), [((1, 2**39), 5.0)]), "float32", "int64")
+    assert cases.stored(sparse.carry(broad, "torch")) == [((1, 2**39), 5.0)]
+    assert cases.stored(sparse.carry(broad, "tensorflow")) == [((1, 2**39), 5.0)]
+
+
+def test_wrong_arguments():
+    x = cases.make("scipy csr", "plain")
+    refused(ferry.InvalidArgument, "JAX has no sparse format 'csc'", x, "jax", format="csc")
+    refused(ferry.InvalidArgument, "no sparse format 'csr_matrix'", x, "torch", format="csr_matrix")
+    refused(ferry.InvalidArgument, "blocks of which size", x, "scipy", format="bsr")
+    wrong = {"format": "bsr", "blocksize": (2, 2)}
+    refused(ferry.InvalidArgument, "do not fill the shape", x, "scipy", **wrong)
+    refused(ferry.InvalidArgument, "csr has no blocks", x, "torch", blocksize=(1, 2))
+    refused(ferry.InvalidArgument, "mlx has no sparse tensors", x, "mlx")
+    refused(ferry.InvalidArgument, "is no framework", x, 3)
+    refused(ferry.NotATensor, "numpy.ndarray is no sparse tensor", np.eye(3))
+    refused(ferry.InvalidArgument, "names no device", x, "torch", device="nope")
+    refused(ferry.FrameworkMissing, "CuPy is not installed|cupy cannot be imported", x, "cupy")
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "fact"),
+    [
+        ("tensorflow coo", "torch", "coordinates: the coordinates lie point by point"),
+        ("scipy coo", "torch", "coordinates: the coordinates lie an array for each axis"),
+        ("scipy csr", "sparse", "coordinates: csr keeps pointers"),
+        ("sparse coo", "torch", "coordinates: PyTorch keeps these indices as int64"),
+    ],
+)
+def test_share_or_raise(source, target, fact):
+    x = cases.make(source, "plain")
+    with pytest.raises(ferry.CopyRequired, match=fact) as caught:
+        sparse.carry(x, target, copy=False)
+    assert "copy=False" in caught.value.hint
