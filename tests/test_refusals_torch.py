@@ -33,12 +33,7 @@ def wrapper_without_storage() -> torch.Tensor:
 
 
 TORCH_FORMS = {
-    "coo": lambda: torch.eye(3).to_sparse(),
-    "csr": lambda: torch.eye(4).to_sparse_csr(),
-    "csc": lambda: torch.eye(4).to_sparse_csc(),
-    "bsr": lambda: torch.eye(4).to_sparse_bsr((2, 2)),
     "bsc": lambda: torch.eye(4).to_sparse_bsc((2, 2)),
-    "empty coo": lambda: torch.zeros(0, 3).to_sparse(),
     "mkldnn": lambda: torch.ones(2, 3).to_mkldnn(),
     "nested strided": lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
     "quantised": lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
