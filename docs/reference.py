@@ -17,10 +17,11 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-import tensorferry as ferry
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from pygments.formatters import HtmlFormatter
+
+import tensorferry as ferry
 from tensorferry import cli
 
 # A topic: its page, its title, what it is about, and its names. Errors find their page themselves.
@@ -67,8 +68,8 @@ TOPICS = (
 ERRORS = (
     "errors",
     "Errors",
-    "Each is a FerryError, and also the builtin that one would expect. The first line of a message is "
-    "a fact; the second says what to do, and `hint` has it.",
+    "Each is a FerryError, and also the builtin that one would expect. The first line of a message "
+    "is a fact; the second says what to do, and `hint` has it.",
 )
 
 SECTION = re.compile(r"^(Args|Returns|Raises):$")
@@ -250,7 +251,9 @@ def signature(thing: Any) -> str:
 
 def plain(written: object) -> str:
     """A type as one would write it, without the modules that it comes from."""
-    text = re.sub(r"\b(collections\.abc|typing|tensorferry(\.\w+)*|os)\.(?=[A-Z])", "", str(written))
+    text = re.sub(
+        r"\b(collections\.abc|typing|tensorferry(\.\w+)*|os)\.(?=[A-Z])", "", str(written)
+    )
     text = re.sub(r"^'(.*)'$|(?<=: )'([^']*)'", r"\1\2", text)  # annotations kept as text
     return re.sub(r"\bmodule\b", "ModuleType", text)
 
