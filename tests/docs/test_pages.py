@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import numpy as np
 import pytest
 from support import children
 from support.nursery import Nursery
@@ -21,6 +22,9 @@ ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 FENCE = re.compile(r"^```(\w*)$", re.MULTILINE)
+# The pages are about frameworks of today, and the site is built with the tools of today.
+OLDEST = f"numpy=={np.__version__}\n" in (ROOT / "requirements" / "oldest.in").read_text()
+pytestmark = pytest.mark.skipif(OLDEST, reason="these are the oldest supported frameworks")
 # What a page needs that is not in the package yet.
 NEEDS = {"one-function.md": ("agnostic", "namespace", "via"), "sparse.md": ("sparse",)}
 
@@ -95,7 +99,6 @@ def test_code_for_a_gpu_is_python():
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
-    pytest.importorskip("mkdocs")
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -167,7 +170,6 @@ def test_every_command_is_in_the_reference(site):
 
 
 def test_a_name_without_a_topic_is_noticed(tmp_path):
-    pytest.importorskip("mkdocs")
     done = children.attempt(
         """
         import sys
@@ -183,7 +185,6 @@ def test_a_name_without_a_topic_is_noticed(tmp_path):
 
 
 def test_a_broken_link_breaks_the_build(tmp_path):
-    pytest.importorskip("mkdocs")
     for name in ("docs", "mkdocs.yml"):
         (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, tmp_path / name)
     with (tmp_path / "docs" / "index.md").open("a") as index:

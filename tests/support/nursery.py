@@ -33,7 +33,7 @@ for line in sys.stdin:
                 runpy.run_path(argv[0], run_name="__main__")
                 code = 0
             except SystemExit as leave:
-                code = leave.code or 0
+                code = leave.code if isinstance(leave.code, int) else int(leave.code is not None)
             except BaseException:
                 sys.excepthook(*sys.exc_info())
             finally:
