@@ -18,7 +18,7 @@ WHEELS      := target/wheels
 DRIVER      := target/testdriver
 UV          := $(VENV)/bin/uv
 UV_FLAGS    := --quiet
-NEWEST_LOCKS := requirements/test.lock requirements/tools.lock
+NEWEST_LOCKS := requirements/test.lock requirements/tools.lock requirements/docs.lock
 
 # The crates whose tests need neither Python nor a driver: the sanitizer runs these, and Miri the one that leaves the system alone.
 PURE_CRATES := -p tensorferry-core -p tensorferry-files -p tensorferry-share
@@ -58,6 +58,10 @@ setup: $(VENV)/.stamp-packages ## Make .venv with the frameworks and tools of th
 .PHONY: wheel
 wheel: $(WHEELS)/.stamp ## Build the wheel into target/wheels
 	@ls $(WHEELS)/tensorferry-*.whl
+
+.PHONY: docs
+docs: $(VENV)/.stamp-wheel ## Build the documentation site into target/site
+	$(VENV)/bin/python -m mkdocs build --strict
 
 ##### test
 
@@ -185,12 +189,13 @@ COMPILE = $(UV) pip compile --quiet --python-version 3.11 --python-platform x86_
 lock: $(VENV)/.stamp-uv ## Compile requirements/*.in to the locks (UPGRADE=1 takes the newest versions)
 	$(COMPILE) requirements/test.in -o requirements/test.lock
 	$(COMPILE) requirements/tools.in -c requirements/test.lock -o requirements/tools.lock
+	$(COMPILE) requirements/docs.in -c requirements/test.lock -c requirements/tools.lock -o requirements/docs.lock
 	$(COMPILE) requirements/oldest.in -o requirements/oldest.lock
 
 .PHONY: clean
 clean: ## Remove what was built; the environments stay
 	rm -rf target .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	find crates python tests examples benches -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find crates python tests examples benches docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 .PHONY: distclean
 distclean: clean ## Remove the environments too

@@ -1,0 +1,195 @@
+"""The documentation: its code runs, its links lead somewhere, and it leaves out no public name."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import numpy as np
+import pytest
+from support import children
+from support.nursery import Nursery
+
+import tensorferry as ferry
+
+ROOT = Path(__file__).parent.parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+FENCE = re.compile(r"^```(\w*)$", re.MULTILINE)
+# The pages are about frameworks of today, and the site is built with the tools of today.
+OLDEST = f"numpy=={np.__version__}\n" in (ROOT / "requirements" / "oldest.in").read_text()
+pytestmark = pytest.mark.skipif(OLDEST, reason="these are the oldest supported frameworks")
+# What a page needs that is not in the package yet.
+NEEDS = {"one-function.md": ("agnostic", "namespace", "via"), "sparse.md": ("sparse",)}
+
+
+@pytest.fixture(scope="module")
+def nursery():
+    nursery = Nursery()
+    yield nursery
+    nursery.close()
+
+
+def kinds(page: Path) -> set[str]:
+    """The kinds of block that a page has."""
+    return set(FENCE.findall(page.read_text()))
+
+
+def is_here(name: str) -> bool:
+    return hasattr(ferry, name) or find_spec(f"tensorferry.{name}") is not None
+
+
+def pages_with_code() -> list:
+    found = []
+    for page in PAGES:
+        if "python" in kinds(page):
+            missing = [name for name in NEEDS.get(page.name, ()) if not is_here(name)]
+            marks = pytest.mark.xfail(reason=f"there is no {missing}") if missing else ()
+            found.append(pytest.param(page, id=str(page.relative_to(DOCS)), marks=marks))
+    return found
+
+
+@pytest.mark.parametrize("page", pages_with_code())
+def test_the_code_of_a_page_runs(page, nursery):
+    code, shown = nursery.run(DOCS / "run.py", str(page))
+    assert code == 0, shown
+
+
+def test_pages_import_frameworks_in_an_order_that_works():
+    """TensorFlow comes last: PyTorch behind it crashes the process."""
+    for page in PAGES:
+        for kind in ("python", "py"):
+            code = "".join(re.findall(rf"^```{kind}\n(.*?)^```", page.read_text(), re.M | re.S))
+            # What is in a text is for another process.
+            code = re.sub(r'""".*?"""', "", code, flags=re.S)
+            imported = re.findall(r"^import (torch|tensorflow)\b", code, re.M)
+            assert imported == sorted(imported, reverse=True), page
+            assert "import tensorferry as ferry" in code or not code, page
+
+
+def test_blocks_are_of_a_kind_that_somebody_runs():
+    """python and py are executed; text is what is shown. Another word would be run by nobody."""
+    for page in PAGES:
+        assert kinds(page) <= {"", "python", "py", "text"}, page
+    assert len(pages_with_code()) >= 15
+
+
+def test_a_page_that_fails_says_where(tmp_path, nursery):
+    page = tmp_path / "page.md"
+    page.write_text("# Title\n\n```python\nx = 1\n```\n\ntext\n\n```python\nassert x == 2\n```\n")
+    code, shown = nursery.run(DOCS / "run.py", str(page))
+    assert code == 1
+    assert f'File "{page}", line 10' in shown
+
+
+def test_code_for_a_gpu_is_python():
+    for page in PAGES:
+        for code in re.findall(r"^```py\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+            compile(code, str(page), "exec")
+
+
+# The site.
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+class Links(HTMLParser):
+    """What a page fetches by itself, what it leads to, and the places in it."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.fetched: list[str] = []
+        self.linked: list[str] = []
+        self.places: set[str] = set()
+        self.feed(page.read_text())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self.places |= {given[name] for name in ("id", "name") if name in given}
+        self.fetched += [given[name] for name in ("src", "srcset", "data") if name in given]
+        if "href" in given:
+            (self.linked if tag == "a" else self.fetched).append(given["href"])
+
+
+def test_the_site_fetches_nothing_from_elsewhere(site):
+    for page in site.rglob("*.html"):
+        for address in Links(page).fetched:
+            assert not urlsplit(address).netloc, f"{page.name} fetches {address}"
+    for sheet in site.rglob("*.css"):
+        for address in re.findall(r"(?:url\(|@import)\s*['\"]?([^'\")]+)", sheet.read_text()):
+            assert address.startswith("data:") or not urlsplit(address).netloc, address
+
+
+def test_links_between_pages_lead_somewhere(site):
+    pages = {page: Links(page) for page in site.rglob("*.html") if page.name != "404.html"}
+    checked = 0
+    for page, links in pages.items():
+        for link in [*links.linked, *links.fetched]:
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc or link in ("", "#"):
+                continue
+            target = (page.parent / unquote(parts.path)).resolve() if parts.path else page
+            assert target.exists(), f"{page.name} leads to {link}"
+            if parts.fragment and target in pages:
+                assert unquote(parts.fragment) in pages[target].places, f"{page.name}: {link}"
+            checked += 1
+    assert checked > 500
+
+
+def test_every_public_name_is_in_the_reference(site):
+    """As a heading: to be mentioned is not enough."""
+    places = set()
+    for page in (site / "reference").glob("*.html"):
+        titles = re.findall(r"<h2 [^>]*>(.*?)<a ", page.read_text())
+        places |= {re.sub(r"<[^>]*>", "", title) for title in titles}
+    assert set(ferry.__all__) <= places
+    text = (site / "reference" / "to.html").read_text()
+    assert "budget" in text
+    assert "CopyRequired" in text
+
+
+def test_every_command_is_in_the_reference(site):
+    from tensorferry import cli
+
+    text = (site / "reference" / "command-line.html").read_text()
+    for module in cli.COMMANDS:
+        assert f"usage: tensorferry {module.__name__.rpartition('.')[2]}" in text
+
+
+def test_a_name_without_a_topic_is_noticed(tmp_path):
+    done = children.attempt(
+        """
+        import sys
+        sys.path.insert(0, sys.argv[1])
+        import reference
+        reference.ferry.__all__.append("stranger")
+        reference.ferry.stranger = print
+        reference.pages()
+        """,
+        str(DOCS),
+    )
+    assert "no topic of docs/reference.py has ['stranger']" in done.stderr
+
+
+def test_a_broken_link_breaks_the_build(tmp_path):
+    for name in ("docs", "mkdocs.yml"):
+        (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, tmp_path / name)
+    with (tmp_path / "docs" / "index.md").open("a") as index:
+        index.write("\n[gone](gone.md)\n")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "gone.md" in done.stdout + done.stderr
