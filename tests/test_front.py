@@ -127,7 +127,7 @@ def test_arguments_in_every_form(verb):
             wrong()
     signature = inspect.signature(verb)
     assert list(signature.parameters)[:2] == ["x", "framework"]
-    assert all(p.default is None for p in list(signature.parameters.values())[2:])
+    assert all(not p.default for p in list(signature.parameters.values())[2:])
 
 
 def test_the_code_in_the_readme_runs():

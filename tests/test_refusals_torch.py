@@ -33,7 +33,6 @@ def wrapper_without_storage() -> torch.Tensor:
 
 
 TORCH_FORMS = {
-    "bsc": lambda: torch.eye(4).to_sparse_bsc((2, 2)),
     "mkldnn": lambda: torch.ones(2, 3).to_mkldnn(),
     "nested strided": lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
     "quantised": lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),

@@ -252,6 +252,9 @@ def to(
     budget: int | None = None,
     out: Any = None,
     progress: bool | Callable[[int, int], object] | None = None,
+    format: str | None = None,
+    dense: bool = False,
+    blocksize: tuple[int, int] | None = None,
 ) -> Any: ...
 def start(
     x: Any,
@@ -282,6 +285,9 @@ def plan(
     writable: bool | None = None,
     stream: Any = None,
     budget: int | None = None,
+    format: str | None = None,
+    dense: bool = False,
+    blocksize: tuple[int, int] | None = None,
 ) -> TreePlan: ...
 @overload
 def plan(
@@ -294,6 +300,9 @@ def plan(
     writable: bool | None = None,
     stream: Any = None,
     budget: int | None = None,
+    format: str | None = None,
+    dense: bool = False,
+    blocksize: tuple[int, int] | None = None,
 ) -> Plan: ...
 def publish(
     x: Any,

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
-from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -25,8 +24,6 @@ FENCE = re.compile(r"^```(\w*)$", re.MULTILINE)
 # The pages are about frameworks of today, and the site is built with the tools of today.
 OLDEST = f"numpy=={np.__version__}\n" in (ROOT / "requirements" / "oldest.in").read_text()
 pytestmark = pytest.mark.skipif(OLDEST, reason="these are the oldest supported frameworks")
-# What a page needs that is not in the package yet.
-NEEDS = {"one-function.md": ("agnostic", "namespace", "via"), "sparse.md": ("sparse",)}
 
 
 @pytest.fixture(scope="module")
@@ -41,18 +38,9 @@ def kinds(page: Path) -> set[str]:
     return set(FENCE.findall(page.read_text()))
 
 
-def is_here(name: str) -> bool:
-    return hasattr(ferry, name) or find_spec(f"tensorferry.{name}") is not None
-
-
 def pages_with_code() -> list:
-    found = []
-    for page in PAGES:
-        if "python" in kinds(page):
-            missing = [name for name in NEEDS.get(page.name, ()) if not is_here(name)]
-            marks = pytest.mark.xfail(reason=f"there is no {missing}") if missing else ()
-            found.append(pytest.param(page, id=str(page.relative_to(DOCS)), marks=marks))
-    return found
+    found = [page for page in PAGES if "python" in kinds(page)]
+    return [pytest.param(page, id=str(page.relative_to(DOCS))) for page in found]
 
 
 @pytest.mark.parametrize("page", pages_with_code())

@@ -58,7 +58,7 @@ use tensorferry_core::plan::Wishes;
 #[pyo3(
     signature = (x, framework, **wishes),
     text_signature = "(x, framework, *, device=None, dtype=None, copy=None, writable=None, stream=None, \
-                      budget=None)"
+                      budget=None, format=None, dense=False, blocksize=None)"
 )]
 fn plan<'py>(
     x: &Bound<'py, PyAny>,

@@ -12,11 +12,13 @@ const OWN: [&str; 3] = ["dense", "format", "blocksize"];
 /// Packages whose objects may be sparse tensors.
 const PACKAGES: [&str; 6] = ["scipy", "torch", "jax", "tensorflow", "cupyx", "sparse"];
 
-/// Whether the caller speaks of a sparse tensor.
+/// Whether the caller speaks of a sparse tensor; if not, what only sparse tensors have is taken out.
 pub(crate) fn is_meant(keywords: &Bound<'_, PyDict>) -> Result<bool> {
     for name in OWN {
-        if keywords.contains(name)? {
-            return Ok(true);
+        match keywords.get_item(name)? {
+            Some(value) if value.is_truthy()? => return Ok(true),
+            Some(_) => keywords.del_item(name)?,
+            None => {}
         }
     }
     Ok(false)

@@ -27,14 +27,15 @@ use std::ptr;
 use tensorferry_core::ErrorKind;
 
 /// The signature, in the form that `inspect` reads, and the docstring.
-const DOC: &CStr = c"to(x, framework, *, device=None, dtype=None, copy=None, writable=None, stream=None, budget=None, out=None, progress=None)
+const DOC: &CStr = c"to(x, framework, *, device=None, dtype=None, copy=None, writable=None, stream=None, budget=None, out=None, progress=None, format=None, dense=False, blocksize=None)
 --
 
 Carries a tensor, or a tree of tensors, to a framework.
 
 Args:
     x: A tensor of any framework, anything that speaks DLPack, the buffer protocol, an array interface
-        or `__array__`, or a dict, list, tuple, named tuple, dataclass, deque, UserDict or UserList of such.
+        or `__array__`, a sparse tensor of SciPy, PyTorch, CuPy, JAX, TensorFlow or the package sparse, or a
+        dict, list, tuple, named tuple, dataclass, deque, UserDict or UserList of such.
     framework: \"numpy\", \"cupy\", \"torch\", \"jax\", \"tensorflow\", \"paddle\", \"mlx\", a registered name, or the module.
     device: \"cpu\", \"cuda:1\", a framework's own object, or \"default\" for the target's own default. None
         keeps the tensor where it is if the target can hold it there.
@@ -51,6 +52,9 @@ Args:
         file too) or on a GPU. After an error its contents mean nothing.
     progress: True shows a bar on the terminal while bytes move between a GPU and the host; a function is
         called with the bytes that have moved and their total.
+    format: For a sparse tensor, \"coo\", \"csr\", \"csc\" or \"bsr\"; its own or the nearest if left out.
+    dense: For a sparse tensor, whether to make the dense one.
+    blocksize: The size of the blocks, where bsr is made of another format.
 
 Returns:
     The framework's own tensor; `x` itself where nothing needs to change.
