@@ -8,7 +8,8 @@ what did happen. `ferry.publish` and `ferry.attach` hand them to other processes
 `ferry.agnostic` and `ferry.namespace` are for functions that take anybody's.
 """
 
-from tensorferry import tf1
+from typing import TYPE_CHECKING, Any
+
 from tensorferry._native import (
     BadFile,
     Cancelled,
@@ -54,6 +55,9 @@ from tensorferry._native import (
 from tensorferry.decorators import agnostic, via
 from tensorferry.files import inspect, load, save
 from tensorferry.namespace import namespace
+
+if TYPE_CHECKING:
+    from tensorferry import tf1
 
 __all__ = [
     "BadFile",
@@ -104,3 +108,16 @@ __all__ = [
     "trim",
     "via",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`tf1` is imported when somebody asks for it, to keep the import of the package quick."""
+    if name == "tf1":
+        import importlib
+
+        return importlib.import_module("tensorferry.tf1")
+    raise AttributeError(f"module 'tensorferry' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), "tf1"})
