@@ -51,7 +51,7 @@ def place(tmp_path, monkeypatch):
 @contextlib.contextmanager
 def published(*arguments: str, **wishes) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A server in a process of its own, and the first line that it writes."""
-    wishes = {"stderr": subprocess.PIPE, **wishes}
+    wishes = {"stderr": subprocess.PIPE, "preexec_fn": _listen, **wishes}
     line = [*TENSORFERRY, "publish", *arguments]
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True, **wishes) as server:
         try:
@@ -159,8 +159,14 @@ def test_a_terminal_that_is_closed_ends_it(place, sockets):
     assert os.listdir(sockets) == []
 
 
+def _listen() -> None:
+    """Whoever runs the tests may have had this signal ignored, by nohup."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 def _control() -> None:
     """Makes the terminal on standard input the one that controls the process."""
+    _listen()
     os.setsid()
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
