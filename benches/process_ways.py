@@ -2,6 +2,7 @@
 
 import io
 import pickle
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from multiprocessing import shared_memory
 from multiprocessing.reduction import ForkingPickler
@@ -24,20 +25,20 @@ def filled(array: Any, size: int) -> Any:
     return array
 
 
-class Way:
+class Way(ABC):
     """One of them. A count of zero is one tensor, any other a dict of so many."""
 
+    @abstractmethod
     def make(self, size: int, count: int) -> Any:
         """The source, in memory that this way can share."""
-        raise NotImplementedError
 
+    @abstractmethod
     def send(self, source: Any) -> tuple[Any, Any]:
         """The message, and what the producer keeps until the consumer is done."""
-        raise NotImplementedError
 
+    @abstractmethod
     def take(self, message: Any) -> Any:
         """The tensors in the consumer."""
-        raise NotImplementedError
 
     def array(self, taken: Any) -> Any:
         """A tensor as a NumPy array."""
@@ -58,10 +59,10 @@ class Way:
                 if not np.array_equal(block[::step], expected[::step]):
                     raise AssertionError("other values")
 
-    def drop(self, taken: Any) -> None:
+    def drop(self, taken: Any) -> None:  # noqa: B027 (most have nothing to do)
         """Lets go of what the consumer has."""
 
-    def forget(self) -> None:
+    def forget(self) -> None:  # noqa: B027 (as above)
         """Gives back memory that is kept for the next tensor."""
 
 

@@ -12,7 +12,15 @@ from operator import index
 from types import ModuleType
 from typing import Any, SupportsIndex
 
-from tensorferry._native import File, InvalidArgument, Plan, UnsupportedDType, plan
+from tensorferry._native import (
+    File,
+    InvalidArgument,
+    NotATensor,
+    Plan,
+    TreePlan,
+    UnsupportedDType,
+    plan,
+)
 
 Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
@@ -202,7 +210,12 @@ def _texts(names: Any) -> list[str]:
 
 
 def _planned(name: str, leaf: Any) -> Plan:
-    told = plan(leaf, "numpy")
+    told: object = plan(leaf, "numpy")
+    if not isinstance(told, Plan | TreePlan):
+        raise NotATensor(
+            f"{name!r} is sparse, and files hold dense tensors"
+            "\nhint: save the arrays that it is made of, or carry it with dense=True"
+        )
     if not isinstance(told, Plan):
         raise InvalidArgument(
             f"{name!r} is a tree that has no names to save it by"

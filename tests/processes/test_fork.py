@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from support import children
 
-# A child that hangs is ended by its alarm, and its exit code tells.
 COMMON = """
 import os, signal, sys, threading, warnings
 import numpy as np
 import tensorferry as ferry
+from support.forks import fork, wait
 
 big = np.arange(2 << 20, dtype=np.float32).reshape(2048, 1024)
 
@@ -24,23 +24,6 @@ def work():
     share[0, 0] = 7
     assert big[0, 0] == 7
     big[0, 0] = 0
-
-def fork(body, leave=os._exit):
-    child = os.fork()
-    if child == 0:
-        signal.alarm(30)
-        try:
-            body()
-        except BaseException:
-            import traceback
-            traceback.print_exc()
-            os._exit(1)
-        leave(0)
-    return child
-
-def wait(child):
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert status == 0, status
 """
 
 

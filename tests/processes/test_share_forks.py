@@ -18,21 +18,11 @@ FORKS = """
 import os, signal, sys
 import numpy as np
 import tensorferry as ferry
+from support import forks
 from support.share_counts import descriptors, folders_of, mappings, soon
 
 def fork(body):
-    child = os.fork()
-    if child == 0:
-        signal.alarm(30)
-        try:
-            body()
-        except BaseException:
-            import traceback
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert status == 0, status
+    forks.wait(forks.fork(body))
 
 x = ferry.empty(3, "float32")
 x[:] = 1

@@ -227,3 +227,40 @@ def test_share_or_raise(source, target, fact):
     with pytest.raises(ferry.CopyRequired, match=fact) as caught:
         sparse.carry(x, target, copy=False)
     assert "copy=False" in caught.value.hint
+
+
+@pytest.mark.parametrize("verb", [ferry.to, ferry.plan], ids=["to", "plan"])
+def test_keywords_of_the_wrong_kind(verb):
+    x = scipy.sparse.csr_array(np.eye(3))
+    with pytest.raises(ferry.InvalidArgument, match="budget is not for sparse tensors"):
+        verb(x, "torch", budget=1)
+    with pytest.raises(ferry.InvalidArgument, match="no sparse format 3"):
+        verb(x, "torch", format=3)
+    for wrong in ({"dense": True}, {"format": "csr"}, {"blocksize": (2, 2)}):
+        with pytest.raises(ferry.FerryError, match="sparse") as caught:
+            verb(np.eye(3), "torch", **wrong)
+        assert "format, dense and blocksize" in str(caught.value)
+    assert verb(np.eye(3), "torch", dense=False, format=None, blocksize=None) is not None
+
+
+def test_trees_of_sparse_and_dense_tensors():
+    x = scipy.sparse.csr_array(np.eye(3))
+    tree = ferry.to({"a": x, "b": [np.ones(2), x]}, "torch")
+    assert tree["a"].layout == torch.sparse_csr
+    assert tree["b"][1] is tree["a"]
+    assert tree["b"][0].tolist() == [1, 1]
+    dense = ferry.to({"a": x, "b": np.ones(2)}, "torch", dense=True, dtype="float32")
+    assert dense["a"].tolist() == np.eye(3).tolist()
+    assert dense["a"].dtype == dense["b"].dtype == torch.float32
+    back = ferry.to([tree["a"]], "scipy")
+    assert (back[0] != x).nnz == 0
+    with pytest.raises(
+        ferry.InvalidArgument, match=r'at \[1\]: "scipy" holds sparse tensors alone'
+    ):
+        ferry.to([x, np.ones(2)], "scipy")
+    with pytest.raises(ferry.FrameworkMissing, match="tourch"):
+        ferry.to([x], "tourch")
+    with pytest.raises(ferry.NotATensor, match="plan of several parts"):
+        ferry.plan({"a": x}, "torch")
+    with pytest.raises(ferry.NotATensor, match="files hold dense tensors"):
+        ferry.save("x.npy", x)

@@ -53,7 +53,7 @@ use tensorferry_core::plan::Wishes;
 /// An object is asked for its `__dlpack__` or `__array__` all the same, to learn what it holds.
 ///
 /// Returns:
-///     A Plan, or a TreePlan for a tree; both print as an explanation.
+///     A Plan, a TreePlan for a tree, or a SparsePlan for a sparse tensor; all print as an explanation.
 #[pyfunction]
 #[pyo3(
     signature = (x, framework, **wishes),
@@ -66,10 +66,8 @@ fn plan<'py>(
     wishes: Option<&Bound<'py, PyDict>>,
 ) -> Result<Bound<'py, PyAny>> {
     let py = x.py();
-    if let Some(given) = wishes
-        && sparse::is_meant(given)?
-    {
-        return sparse::call("plan", x, framework, wishes);
+    if let Some(all) = wishes.map_or(Ok(None), sparse::meant)? {
+        return sparse::call("plan", x, framework, Some(&all));
     }
     let otherwise = |failure| sparse::or_sparse(failure, "plan", x, framework, wishes);
     let target = match frameworks::target(framework) {
@@ -93,7 +91,8 @@ fn plan<'py>(
     };
     let mut plans = Vec::new();
     tree::walk(x, container, false, &mut |leaf, kind, place| {
-        plans.push((place(), carry::plan_one(leaf, kind, &journey)?));
+        let report = carry::plan_one(leaf, kind, &journey);
+        plans.push((place(), report.map_err(|failure| sparse::in_a_tree_of_plans(leaf, failure))?));
         Ok(leaf.clone())
     })?;
     Ok(Bound::new(py, report::TreePlan::new(plans))?.into_any())

@@ -1,27 +1,49 @@
 //! Sparse tensors: what no framework's reader takes may be one, and then the package's own module carries its parts.
 //!
-//! They are looked for where a trip has failed, so that no other trip pays for them.
+//! They are looked for where a trip has failed, or where a caller speaks of them, so that no other trip pays for them.
 
-use crate::errors::{Failure, Result, type_name};
+use crate::errors::{Failure, Result, fail, type_name};
+use crate::kinds::Recognised;
+use crate::recognise::recognise;
+use crate::tree;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use tensorferry_core::ErrorKind;
 
-/// Keywords that only sparse tensors have.
+/// Keywords that only sparse tensors have, and those that they do not have.
 const OWN: [&str; 3] = ["dense", "format", "blocksize"];
+const OTHERS: [&str; 3] = ["out", "budget", "progress"];
 
 /// Packages whose objects may be sparse tensors.
 const PACKAGES: [&str; 6] = ["scipy", "torch", "jax", "tensorflow", "cupyx", "sparse"];
 
-/// Whether the caller speaks of a sparse tensor; if not, what only sparse tensors have is taken out.
-pub(crate) fn is_meant(keywords: &Bound<'_, PyDict>) -> Result<bool> {
+/// Takes out what only sparse tensors have. All that was said comes back, if the caller speaks of them.
+pub(crate) fn meant<'py>(keywords: &Bound<'py, PyDict>) -> Result<Option<Bound<'py, PyDict>>> {
+    let all = keywords.copy()?;
+    let mut is_meant = false;
     for name in OWN {
-        match keywords.get_item(name)? {
-            Some(value) if value.is_truthy()? => return Ok(true),
-            Some(_) => keywords.del_item(name)?,
-            None => {}
+        if let Some(value) = keywords.get_item(name)? {
+            is_meant |= value.is_truthy()?;
+            keywords.del_item(name)?;
         }
     }
-    Ok(false)
+    Ok(is_meant.then_some(all))
+}
+
+/// Whether a target is called by the name of a package that has sparse tensors and no others that are carried.
+pub(crate) fn holds_nothing_else(framework: &Bound<'_, PyAny>) -> bool {
+    let name = framework.getattr("__name__").unwrap_or_else(|_| framework.clone());
+    name.extract::<String>().is_ok_and(|name| name == "scipy" || name == "scipy.sparse" || name == "sparse")
+}
+
+/// Whether it is a sparse tensor.
+pub(crate) fn is_sparse(x: &Bound<'_, PyAny>) -> Result<bool> {
+    let name = type_name(x);
+    let package = name.split('.').next().unwrap_or_default();
+    if !PACKAGES.contains(&package) {
+        return Ok(false);
+    }
+    Ok(x.py().import("tensorferry.sparse")?.getattr("is_sparse")?.call1((x,))?.is_truthy()?)
 }
 
 /// What the module makes of it, by its function of this name.
@@ -31,6 +53,13 @@ pub(crate) fn call<'py>(
     framework: &Bound<'py, PyAny>,
     keywords: Option<&Bound<'py, PyDict>>,
 ) -> Result<Bound<'py, PyAny>> {
+    for name in OTHERS {
+        let given = keywords.map_or(Ok(None), |keywords| keywords.get_item(name))?;
+        if given.is_some_and(|given| !given.is_none()) {
+            let fact = format!("{name} is not for sparse tensors");
+            return Err(fail(ErrorKind::InvalidArgument, fact, format!("leave {name} out")));
+        }
+    }
     let module = x.py().import("tensorferry.sparse")?;
     Ok(module.getattr(function)?.call((x, framework), keywords)?)
 }
@@ -43,14 +72,38 @@ pub(crate) fn or_sparse<'py>(
     framework: &Bound<'py, PyAny>,
     keywords: Option<&Bound<'py, PyDict>>,
 ) -> Result<Bound<'py, PyAny>> {
-    let name = type_name(x);
-    let package = name.split('.').next().unwrap_or_default();
-    if !PACKAGES.contains(&package) {
-        return Err(failure);
+    if is_sparse(x)? { call(function, x, framework, keywords) } else { Err(failure) }
+}
+
+/// Carries what is not sparse.
+type Other<'py, 'a> = dyn FnMut(&Bound<'py, PyAny>, Recognised) -> Result<Bound<'py, PyAny>> + 'a;
+
+/// Carries a sparse tensor, or a tree in which `other` carries whatever else there is.
+pub(crate) fn carry<'py>(
+    x: &Bound<'py, PyAny>,
+    framework: &Bound<'py, PyAny>,
+    keywords: Option<&Bound<'py, PyDict>>,
+    other: &mut Other<'py, '_>,
+) -> Result<Bound<'py, PyAny>> {
+    let recognised = recognise(x)?;
+    let mut one = |x: &Bound<'py, PyAny>, recognised| {
+        if is_sparse(x)? { call("carry", x, framework, keywords) } else { other(x, recognised) }
+    };
+    match tree::container_of(x, recognised)? {
+        Some(container) => tree::walk(x, container, true, &mut |leaf, kind, _| one(leaf, kind)),
+        None => one(x, recognised),
     }
-    let module = x.py().import("tensorferry.sparse")?;
-    if module.getattr("is_sparse")?.call1((x,))?.is_truthy()? {
-        return call(function, x, framework, keywords);
+}
+
+/// Why a tree of plans has none for a sparse tensor; the failure where it is none.
+pub(crate) fn in_a_tree_of_plans(x: &Bound<'_, PyAny>, failure: Failure) -> Failure {
+    match is_sparse(x) {
+        Ok(false) => failure,
+        Ok(true) => fail(
+            ErrorKind::NotATensor,
+            "a sparse tensor has a plan of several parts, for which the plan of a tree has no place",
+            "plan the sparse tensor alone",
+        ),
+        Err(other) => other,
     }
-    Err(failure)
 }

@@ -9,7 +9,7 @@
 
 use crate::batch;
 use crate::carry::{self, Begun, Journey};
-use crate::errors::{Result, fail};
+use crate::errors::{Failure, Result, describe, fail, type_name};
 use crate::frameworks;
 use crate::kinds::Recognised;
 use crate::out;
@@ -136,7 +136,10 @@ fn rest<'py>(
     match begun {
         Begun::Done(result) => Ok(result),
         Begun::Read(source) => carry::planned(x.py(), source, &journey()?, None),
-        Begun::Failed(failure) => or_sparse(failure, "carry", x, framework, None),
+        Begun::Failed(failure) => match frameworks::target(framework) {
+            Ok(_) => or_sparse(failure, "carry", x, framework, None),
+            Err(failure) => without_target(failure, x, framework, None),
+        },
         Begun::Nothing => go(x, framework, None, &journey()?, None),
     }
 }
@@ -183,16 +186,45 @@ unsafe fn named<'py>(
         }
     }
     let (x, framework) = (&positional[0], &positional[1]);
-    if sparse::is_meant(&keywords)? {
-        return sparse::call("carry", x, framework, Some(&keywords));
-    }
+    let meant = sparse::meant(&keywords)?;
+    let all = meant.as_ref().unwrap_or(&keywords);
     let target = match frameworks::target(framework) {
         Ok(target) => target,
-        Err(failure) => return or_sparse(failure, "carry", x, framework, Some(&keywords)),
+        Err(failure) => return without_target(failure, x, framework, Some(all)),
     };
     let Keywords { wishes, stream, out, progress } = wishes::parse("to", &keywords, true)?;
     let journey = Journey { progress, wishes, stream, ..Journey::plain(target) };
+    if meant.is_some() {
+        let is_tree = matches!(recognise(x)?, Recognised::Container(_));
+        return sparse::carry(x, framework, meant.as_ref(), &mut |leaf, recognised| {
+            if is_tree { carry::one(leaf, recognised, &journey) } else { Err(not_sparse()) }
+        });
+    }
     go(x, framework, out.as_ref(), &journey, Some(&keywords))
+}
+
+/// The framework is none of ours: it may hold sparse tensors alone.
+fn without_target<'py>(
+    failure: Failure,
+    x: &Bound<'py, PyAny>,
+    framework: &Bound<'py, PyAny>,
+    keywords: Option<&Bound<'py, PyDict>>,
+) -> Result<Bound<'py, PyAny>> {
+    if !sparse::holds_nothing_else(framework) {
+        return or_sparse(failure, "carry", x, framework, keywords);
+    }
+    sparse::carry(x, framework, keywords, &mut |leaf, _| {
+        Err(fail(
+            ErrorKind::InvalidArgument,
+            format!("{} holds sparse tensors alone, and {} is none", describe(framework), type_name(leaf)),
+            "carry it to a framework that holds dense tensors",
+        ))
+    })
+}
+
+fn not_sparse() -> Failure {
+    let fact = "format, dense and blocksize are for sparse tensors, and this is none";
+    fail(ErrorKind::InvalidArgument, fact, "leave them out")
 }
 
 fn go<'py>(

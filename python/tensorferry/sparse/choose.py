@@ -13,7 +13,7 @@ def chosen(
     if format is None:
         chosen = next(found for found in NEAREST[bundle.format] if found in offered)
     else:
-        chosen = format.removesuffix("_array").removesuffix("_matrix")
+        chosen = str(format).removesuffix("_array").removesuffix("_matrix")
         full = [chosen, f"{chosen}_array", f"{chosen}_matrix"]
         known = chosen in offered and (format == chosen or (name == "scipy" and format in full))
         if not known:
@@ -22,7 +22,7 @@ def chosen(
                 f"\nhint: write one of {', '.join(offered)}"
             )
     matrix = name == "scipy" and (
-        format.endswith("_matrix")
+        str(format).endswith("_matrix")
         if format is not None and format != chosen
         else bundle.name.endswith("_matrix")
     )

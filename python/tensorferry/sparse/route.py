@@ -86,7 +86,7 @@ def source_of(x: Any) -> Bundle:
     if name is None:
         raise NotATensor(
             f"{type(x).__module__}.{type(x).__qualname__} is no sparse tensor"
-            "\nhint: dense tensors are carried by tensorferry.to"
+            "\nhint: carry dense tensors by tensorferry.to, without format, dense and blocksize"
         )
     found: Bundle = frameworks.module_of(name).read(x)
     return found

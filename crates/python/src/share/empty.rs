@@ -36,9 +36,13 @@ pub(crate) fn empty<'py>(
 ) -> Result<Bound<'py, PyAny>> {
     let py = shape.py();
     let lengths = lengths(shape)?;
-    let dtype = wishes::plain_dtype(Some(dtype))?.ok_or_else(|| {
-        fail(ErrorKind::InvalidArgument, "no element type was given", "write a name such as \"float32\"")
-    })?;
+    let dtype = match wishes::plain_dtype(Some(dtype)) {
+        Ok(Some(dtype)) => dtype,
+        _ => {
+            let fact = format!("dtype is {}, which names no element type", describe(dtype));
+            return Err(fail(ErrorKind::InvalidArgument, fact, "write a name such as \"float32\""));
+        }
+    };
     let numpy = PyString::intern(py, "numpy").into_any();
     let target = frameworks::target(framework.unwrap_or(&numpy))?;
     let facts = target.facts(py)?;
@@ -49,7 +53,10 @@ pub(crate) fn empty<'py>(
             "make it with numpy or torch, fill it, and carry it over: that shares it",
         ));
     }
-    let layout = Layout::dense(dtype.size(), &lengths)?;
+    let layout = Layout::dense(dtype.size(), &lengths).map_err(|_| {
+        let fact = format!("no memory holds {dtype} of shape {lengths:?}");
+        fail(ErrorKind::OutOfMemory, fact, "make less at a time")
+    })?;
     // A framework that would copy it into memory of its own has none to share.
     let wishes = Wishes { copy: shared.then_some(false), device: place(py, device)?, ..Wishes::NONE };
     let device = match wishes.device {
@@ -82,7 +89,8 @@ fn place(py: Python<'_>, device: Option<&Bound<'_, PyAny>>) -> Result<Where> {
 fn lengths(shape: &Bound<'_, PyAny>) -> Result<Vec<i64>> {
     let lengths = shape.extract::<i64>().map(|length| vec![length]).or_else(|_| shape.extract::<Vec<i64>>());
     lengths.ok().filter(|lengths| lengths.iter().all(|&length| length >= 0)).ok_or_else(|| {
-        let fact = format!("{} is no shape", describe(shape));
+        let text = shape.repr().map_or_else(|_| describe(shape), |text| text.to_string());
+        let fact = format!("{text} is no shape");
         fail(ErrorKind::InvalidArgument, fact, "write lengths, such as (480, 640)")
     })
 }

@@ -93,6 +93,7 @@ fn seconds(name: &str, given: f64) -> Result<Duration> {
         return Ok(Duration::MAX);
     }
     Duration::try_from_secs_f64(given).map_err(|_| {
+        let given = if given.abs() < 1e15 { given.to_string() } else { format!("{given:e}") };
         let fact = format!("{name} is {given}, which is no time to wait");
         fail(ErrorKind::InvalidArgument, fact, "write a number of seconds, or leave it out")
     })

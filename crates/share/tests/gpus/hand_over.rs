@@ -4,7 +4,7 @@ use crate::common::{
     KINDS, again, alone, baseline, fact, gpu, read, take, take_ready, tensor, tensors, until, write,
 };
 use crate::driver::{Pooled, is_stand_in};
-use crate::roles::Other;
+use crate::other::Other;
 use tensorferry_core::{Access, ErrorKind};
 use tensorferry_cuda::ipc::{Allocation, Way};
 use tensorferry_share::{Options, counts, publish};

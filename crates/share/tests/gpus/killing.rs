@@ -1,24 +1,12 @@
 //! Producers and consumers killed at random moments, and threads that come all at once; then nothing is lost.
 
 use crate::common::{KINDS, alone, baseline, read, take_ready, tensor, until};
-use crate::roles::Other;
+use crate::other::{Other, Random};
 use std::thread;
 use std::time::Duration;
 use tensorferry_share::{Options, counts, publish};
 
 const ROUNDS: u64 = 40;
-
-/// Numbers without a pattern, the same in every run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
-    }
-}
 
 #[test]
 fn nothing_is_lost() {

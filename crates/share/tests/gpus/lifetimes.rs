@@ -2,7 +2,7 @@
 
 use crate::common::{KINDS, alone, baseline, fact, read, take, take_ready, tensor, until};
 use crate::driver::is_stand_in;
-use crate::roles::Other;
+use crate::other::Other;
 use std::time::Duration;
 use tensorferry_share::{Options, counts, publish};
 

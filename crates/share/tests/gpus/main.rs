@@ -15,6 +15,8 @@ mod fake;
 mod hand_over;
 mod killing;
 mod lifetimes;
+#[path = "../support/other.rs"]
+mod other;
 mod refusals;
 mod roles;
 

@@ -3,7 +3,7 @@
 use crate::common::{KINDS, alone, baseline, fact, read, take, tensor};
 use crate::driver::{fail, is_stand_in};
 use crate::fake::{against, send};
-use crate::roles::Other;
+use crate::other::Other;
 use std::os::fd::{AsRawFd, RawFd};
 use tensorferry_core::{Access, DType, Layout};
 use tensorferry_cuda::ipc::GpuArena;

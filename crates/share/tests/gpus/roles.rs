@@ -1,9 +1,8 @@
-//! The other processes. They are told what to do line by line, and answer each line with one that has an `@`.
+//! What the other processes do.
 
 use crate::common::{again, gpu, look, outgoing, read, take, take_ready, tensors, write};
-use std::io::{BufRead, BufReader, Write};
+use crate::other::{self, Other};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use tensorferry_core::{Access, ByteOrder, DType, Layout};
 use tensorferry_cuda::ipc::GpuArena;
 use tensorferry_cuda::{DeviceBlock, Side, Source, Stream};
@@ -11,56 +10,11 @@ use tensorferry_share::{
     Attached, AttachedTensor, Options, Outgoing, Publication, Ticket, counts, publish, publish_after,
 };
 
-const VARIABLE: &str = "TENSORFERRY_SHARE_ROLE";
-
-/// Another process that plays a role.
-pub(crate) struct Other {
-    child: Child,
-    input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
-}
-
 impl Other {
-    pub(crate) fn start() -> Self {
-        Self::start_with(&[])
-    }
-
-    /// With these variables in its environment.
-    pub(crate) fn start_with(variables: &[(&str, &str)]) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["role", "--exact", "--nocapture", "--test-threads=1"])
-            .env(VARIABLE, "other")
-            .envs(variables.iter().copied())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let (input, output) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
-        Self { child, input, output }
-    }
-
-    /// Says a line without waiting for an answer.
-    pub(crate) fn say(&mut self, line: &str) {
-        writeln!(self.input.as_ref().unwrap(), "{line}").unwrap();
-    }
-
     /// Says a line and waits for the answer; `None` where the process ended instead.
     pub(crate) fn try_ask(&mut self, line: &str) -> Option<String> {
         self.say(line);
-        loop {
-            let mut line = String::new();
-            if self.output.read_line(&mut line).unwrap() == 0 {
-                return None;
-            }
-            if let Some((_, answer)) = line.split_once('@') {
-                return Some(answer.trim_end().to_owned());
-            }
-        }
-    }
-
-    pub(crate) fn ask(&mut self, line: &str) -> String {
-        self.try_ask(line).unwrap_or_else(|| panic!("no answer to {line}"))
+        self.hear()
     }
 
     /// Has it publish, and gives the tickets.
@@ -82,18 +36,6 @@ impl Other {
         let status = self.child.wait().unwrap();
         status.signal() == Some(libc::SIGSEGV) || status.code() == Some(1)
     }
-
-    /// Kills it at once.
-    pub(crate) fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    /// Lets it end in good order.
-    pub(crate) fn end(mut self) {
-        self.input = None;
-        assert!(self.child.wait().unwrap().success());
-    }
 }
 
 #[derive(Default)]
@@ -106,17 +48,8 @@ struct Role {
 
 /// Plays a role, if this process has one, and ends.
 pub(crate) fn play() {
-    if std::env::var_os(VARIABLE).is_none() {
-        return;
-    }
     let mut role = Role::default();
-    for line in std::io::stdin().lines() {
-        let line = line.unwrap();
-        let answer = role.follow(&line.split(' ').collect::<Vec<_>>());
-        println!("@{answer}");
-        std::io::stdout().flush().unwrap();
-    }
-    std::process::exit(0);
+    other::play(|words| role.follow(words));
 }
 
 impl Role {

@@ -1,24 +1,14 @@
 //! Producers and consumers killed at random moments; then nothing is lost.
 
 use crate::common::{alone, baseline, publish_bytes, read, take};
-use crate::roles::Other;
+use crate::other::{Other, Random};
 use std::thread;
 use std::time::Duration;
 use tensorferry_share::Options;
 
 const ROUNDS: u64 = 200;
 
-/// Numbers without a pattern, the same in every run.
-struct Random(u64);
-
 impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
-    }
-
     fn pause(&mut self) {
         thread::sleep(Duration::from_micros(self.below(4000)));
     }

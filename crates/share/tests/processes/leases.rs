@@ -1,7 +1,7 @@
 //! Who may attach and until when, and when the memory is let go.
 
 use crate::common::{alone, baseline, fact, publish_bytes, read, take, until};
-use crate::roles::Other;
+use crate::other::Other;
 use std::os::unix::fs::PermissionsExt;
 use std::thread;
 use std::time::{Duration, Instant};

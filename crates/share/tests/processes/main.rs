@@ -11,6 +11,8 @@ mod forks;
 mod hand_over;
 mod killing;
 mod leases;
+#[path = "../support/other.rs"]
+mod other;
 mod roles;
 
 /// Not a test, but where the other processes begin.

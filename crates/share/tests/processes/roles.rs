@@ -1,83 +1,18 @@
-//! The other processes. They are told what to do line by line, and answer each line with one that has an `@`.
+//! What the other processes do.
 
 use crate::common::{publish_bytes, read, take};
-use std::ffi::OsStr;
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use crate::other::{self, Other};
 use std::time::Duration;
 use tensorferry_core::Access;
 use tensorferry_share::{AttachedTensor, Options, Outgoing, Publication, Ticket, publish};
 
-const VARIABLE: &str = "TENSORFERRY_SHARE_ROLE";
-
-/// Another process that plays a role.
-pub(crate) struct Other {
-    child: Child,
-    input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
-}
-
 impl Other {
-    pub(crate) fn start() -> Self {
-        Self::start_with(&[])
-    }
-
-    /// With these variables in its environment.
-    pub(crate) fn start_with(variables: &[(&str, &OsStr)]) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["role", "--exact", "--nocapture", "--test-threads=1"])
-            .env(VARIABLE, "other")
-            .envs(variables.iter().copied())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let (input, output) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
-        Self { child, input, output }
-    }
-
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Says a line without waiting for an answer.
-    pub(crate) fn say(&mut self, line: &str) {
-        writeln!(self.input.as_ref().unwrap(), "{line}").unwrap();
-    }
-
-    /// Says a line and waits for the answer.
-    pub(crate) fn ask(&mut self, line: &str) -> String {
-        self.say(line);
-        self.hear().unwrap_or_else(|| panic!("no answer to {line}"))
-    }
-
-    pub(crate) fn hear(&mut self) -> Option<String> {
-        loop {
-            let mut line = String::new();
-            if self.output.read_line(&mut line).unwrap() == 0 {
-                return None;
-            }
-            if let Some((_, answer)) = line.split_once('@') {
-                return Some(answer.trim_end().to_owned());
-            }
-        }
-    }
-
     pub(crate) fn publish(&mut self, line: &str) -> Ticket {
         Ticket::from_text(&self.ask(line)).unwrap()
-    }
-
-    /// Kills it at once.
-    pub(crate) fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    /// Lets it end in good order.
-    pub(crate) fn end(mut self) {
-        self.input = None;
-        assert!(self.child.wait().unwrap().success());
     }
 }
 
@@ -89,17 +24,8 @@ struct Role {
 
 /// Plays a role, if this process has one, and ends.
 pub(crate) fn play() {
-    if std::env::var_os(VARIABLE).is_none() {
-        return;
-    }
     let mut role = Role::default();
-    for line in std::io::stdin().lines() {
-        let line = line.unwrap();
-        let answer = role.follow(&line.split(' ').collect::<Vec<_>>());
-        println!("@{answer}");
-        std::io::stdout().flush().unwrap();
-    }
-    std::process::exit(0);
+    other::play(|words| role.follow(words));
 }
 
 impl Role {
