@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import importlib.util
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -16,6 +19,7 @@ import tensorferry as ferry
 
 ARRAY = "np.arange(1000, dtype='float32')"
 VALUES = [float(number) for number in range(1000)]
+KILLS = 200
 FRAMEWORKS = [
     name
     for name in ("torch", "cupy", "jax", "tensorflow")
@@ -147,29 +151,71 @@ def test_the_producer_of_framework_memory_is_killed():
     consumer.end()
 
 
+@contextlib.contextmanager
+def nothing_is_lost() -> Iterator[None]:
+    """GPU memory and descriptors are as before, once the driver has cleaned up after the dead."""
+    torch.cuda.synchronize()
+    gc.collect()
+    memory, descriptors = torch.cuda.mem_get_info()[0], len(os.listdir("/proc/self/fd"))
+    yield
+    gc.collect()
+    end = time.monotonic() + 20
+    while abs(torch.cuda.mem_get_info()[0] - memory) >= 16 << 20 and time.monotonic() < end:
+        time.sleep(0.05)
+    assert abs(torch.cuda.mem_get_info()[0] - memory) < 16 << 20
+    assert len(os.listdir("/proc/self/fd")) <= descriptors + 1
+
+
+def rounds(turn: Callable[[int], None]) -> None:
+    """Hundreds of rounds, eight at a time: most of a round is a process that starts."""
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(turn, range(KILLS)))
+
+
 def test_killed_consumers_leave_nothing():
     x = torch.rand(16 << 20, device="cuda")
     ticket = ferry.publish(x)
-    torch.cuda.synchronize()
-    before = torch.cuda.mem_get_info()[0]
-    descriptors = len(os.listdir("/proc/self/fd"))
     expected = float(x[5])
-    for turn in range(40):
+
+    def turn(number: int) -> None:
         consumer = Other()
         code = f"x = ferry.attach({str(ticket)!r}, 'numpy'); answer = float(x[5])"
-        if turn % 2:
+        if number % 2:
             assert consumer.run(code) == expected
         else:
             consumer.tell(code)
-            time.sleep(0.02 * turn)
+            time.sleep(0.005 * number)
         consumer.kill()
-    end = time.monotonic() + 10
-    while ticket.leases and time.monotonic() < end:
-        time.sleep(0.01)
-    assert ticket.leases == 0
-    assert abs(torch.cuda.mem_get_info()[0] - before) < 16 << 20
-    assert len(os.listdir("/proc/self/fd")) <= descriptors + 1
+
+    with nothing_is_lost():
+        rounds(turn)
+        end = time.monotonic() + 10
+        while ticket.leases and time.monotonic() < end:
+            time.sleep(0.01)
+        assert ticket.leases == 0
+    assert float(x[5]) == expected
     ticket.withdraw()
+
+
+def test_killed_producers_leave_nothing():
+    def turn(number: int) -> None:
+        producer = Other()
+        producer.run("x = np.full(4 << 20, 7, 'float32')")
+        # Every other one is killed while it publishes, and the rest while someone has its memory.
+        if number % 2:
+            producer.tell("ticket = ferry.publish(x, device='cuda')")
+            time.sleep(0.005 * number)
+            producer.kill()
+            return
+        ticket = producer.run("ticket = ferry.publish(x, device='cuda'); answer = str(ticket)")
+        mine = ferry.attach(ticket, "torch")
+        producer.kill()
+        assert bool((mine == 7).all()), "the memory went with its producer"
+        with pytest.raises(ferry.TicketRefused):
+            ferry.attach(ticket, "torch")
+
+    with nothing_is_lost():
+        rounds(turn)
 
 
 def test_gpus_go_by_their_uuid(others):
