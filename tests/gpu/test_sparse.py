@@ -53,7 +53,8 @@ def make(kind: tuple[str, str], a: scipy.sparse.coo_array) -> Any:
         if form == "coo":
             places = up(np.stack(a.coords).astype("int64"))
             return torch.sparse_coo_tensor(places, up(a.data), a.shape, check_invariants=True)
-        asked = {"layout": getattr(torch, f"sparse_{form}"), "check_invariants": True}
+        # Without elements, torch 2.11 takes the indices for strided ones.
+        asked = {"layout": getattr(torch, f"sparse_{form}"), "check_invariants": a.nnz > 0}
         return torch.sparse_compressed_tensor(ends, index, data, a.shape, **asked)
     if name == "cupy":
         import cupyx.scipy.sparse
@@ -208,7 +209,7 @@ def test_what_cupy_has_no_room_for():
     x = make(("torch", "csr"), matrix()).to(torch.bfloat16)
     with pytest.raises(ferry.UnsupportedDType, match="bfloat16"):
         ferry.to(x, "cupy")
-    with pytest.raises(ferry.UnsupportedLayout, match=r"(?s)coo.*hint: "):
+    with pytest.raises(ferry.InvalidArgument, match=r"(?s)'bsr'.*hint: .*coo, csr, csc"):
         ferry.to(x.to(torch.float32), "cupy", format="bsr")
     broken = make(("cupy", "csr"), matrix())
     broken.indices[5] = 10_000

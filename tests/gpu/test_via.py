@@ -14,7 +14,7 @@ import tensorferry as ferry
 ARRAY = np.arange(1, 1025, dtype=np.float32)
 
 
-@pytest.mark.parametrize(("caller", "body"), itertools.permutations(FRAMES, 2))
+@pytest.mark.parametrize(("caller", "body"), list(itertools.permutations(FRAMES, 2)))
 def test_every_pair_stays_on_the_gpu(caller, body):
     function = ferry.via(body)(lambda x, y: {"y": y["k"], "x": x})
     x, y = FRAMES[caller].make(ARRAY), FRAMES[caller].make(ARRAY + 1)
