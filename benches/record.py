@@ -18,10 +18,14 @@ def write(
     facts: Mapping[str, Any],
     sections: Mapping[str, Section],
     controls: Controls,
+    part: str = "",
 ) -> Path:
-    """Writes both files; a void run never replaces the good one of the same day."""
+    """Writes both files; a void run or one of some sections never replaces the whole of that day.
+
+    `part` says which sections, if not all.
+    """
     void = bool(failures(controls))
-    stem = f"{facts['date'][:10]}-{machine.name()}" + ("-void" if void else "")
+    stem = "-".join(filter(None, (facts["date"][:10], machine.name(), part, "void" * void)))
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{stem}.json"
     everything = {

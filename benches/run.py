@@ -95,7 +95,9 @@ def main() -> int:
     full = not options.quick and options.only == SECTIONS
     folder = options.record or (Path(__file__).parent / "records" if full else None)
     if folder is not None:
-        written = record.write(folder, facts, sections, controls)
+        whole = set(options.only) in (set(SECTIONS), set(GPU))
+        part = "" if whole else "-".join(options.only).replace("_", "-")
+        written = record.write(folder, facts, sections, controls, part)
         print(f"Recorded as {written.name} and its .md twin.")
     if record.failures(controls):
         print(VOID)
