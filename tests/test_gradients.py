@@ -10,8 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.sparse
+import sparse
 import tensorflow as tf
 import torch
+from jax.experimental import sparse as jax_sparse
 from jax.test_util import check_grads
 from support.looks import x64
 
@@ -471,3 +474,54 @@ def test_the_bodys_errors_are_its_own():
 
     with pytest.raises(KeyError, match="mine"):
         function(torch.ones(2, requires_grad=True))
+
+
+def test_a_gradient_that_would_be_lost_is_an_error():
+    function = ferry.via("jax", grad=True)(lambda x, y: x * y)
+    x, y = jnp.ones(2), torch.ones(2, dtype=torch.float64, requires_grad=True)
+    refused(lambda: function(x, y), "requires grad", "jax")
+    with torch.no_grad():
+        assert function(x, y).tolist() == [1, 1]
+    refused(lambda: function(torch.eye(2).to_sparse().requires_grad_(), y), "sparse", "detach")
+
+
+def test_traced_values_of_others_do_not_reach_the_body():
+    function = ferry.via("torch", grad=True)(lambda x, y: x * y)
+    refused(
+        lambda: jax.grad(lambda y: function(torch.ones(2), y).sum())(jnp.ones(2)),
+        "jax is tracing",
+        "torch",
+    )
+    for body in ("torch", "jax"):
+        sine = ferry.via(body, grad=True)(lambda x, body=body: MODULES[body].sin(x))
+        with pytest.raises(ferry.NotATensor, match="symbolic"):
+            tf.function(sine, autograph=False)(tf.ones(2))
+
+
+SPARSE = {
+    "scipy": lambda dense: scipy.sparse.csr_array(dense),
+    "torch": lambda dense: torch.from_numpy(dense).to_sparse_csr(),
+    "jax": lambda dense: jax_sparse.BCOO.fromdense(jnp.asarray(dense)),
+    "tensorflow": tf.sparse.from_dense,
+    "sparse": lambda dense: sparse.COO.from_numpy(dense),
+}
+
+
+@pytest.mark.parametrize("body", ["torch", "jax"])
+@pytest.mark.parametrize("whose", SPARSE)
+def test_sparse_arguments_are_carried(whose, body):
+    """They are no part of what is differentiated, and come first or last alike."""
+    matrix = values(3, 3)
+    m = SPARSE[whose](matrix)
+    product = ferry.via(body, grad=True)(lambda *, x, m: (m @ x).sum())
+    expected = matrix.sum(0)
+    x = torch.from_numpy(values(3)).requires_grad_()
+    product(x=x, m=m).backward()
+    assert np.allclose(x.grad, expected)
+    gradient = jax.grad(lambda x: ferry.via(body, grad=True)(lambda m, x: (m @ x).sum())(m, x))
+    assert np.allclose(gradient(jnp.ones(3)), expected)
+    assert np.allclose(jax.jit(gradient)(jnp.ones(3)), expected)
+    variable = tf.Variable(values(3))
+    with tf.GradientTape() as tape:
+        y = product(m=m, x=variable)
+    assert np.allclose(tape.gradient(y, variable), expected)

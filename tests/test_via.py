@@ -23,8 +23,11 @@ import mlx.core as mx
 import numpy as np
 import paddle
 import pytest
+import scipy.sparse
+import sparse
 import tensorflow as tf
 import torch
+from jax.experimental import sparse as jax_sparse
 
 import tensorferry as ferry
 
@@ -185,6 +188,7 @@ def test_returns():
 
 
 def test_returns_that_mean_nothing():
+    refused(lambda: ferry.via("torch", returns={"dtyp": "float32"}), "'dtyp'", "dtype")
     refused(lambda: ferry.via("torch", returns="nothing"), "no framework", "'nothing'")
     refused(lambda: ferry.via("torch", returns=3), "returns=3")
     refused(lambda: ferry.via("torch", returns={"framework": "keep", "dtype": "int8"}), "keep")
@@ -463,6 +467,60 @@ def test_inside_jit_of_the_same_framework():
     assert np.allclose(jax.grad(lambda x: body({"k": x}, y).sum())(1.0), np.cos(1.0) * 3)
     f = tf.function(lambda x: ferry.via("tensorflow")(lambda x: x + 1)(x))
     assert is_tensor(f(tensor("tensorflow")), "tensorflow", 1)
+
+
+def test_inside_torch_func():
+    double = ferry.via("torch")(lambda x, *, scale=2: x * scale)
+    rows = torch.ones(2, 3)
+    assert torch.func.vmap(double)(rows).equal(rows * 2)
+    assert torch.func.vmap(lambda x: double([x][0], scale=x))(rows).equal(rows)
+    with pytest.raises(ferry.NotATensor, match=r"torch\.func"):
+        torch.func.vmap(ferry.via("numpy")(lambda x: x))(rows)
+
+
+def test_variables_in_a_graph_are_read_there():
+    variable = tf.Variable([1.0, 2.0])
+    call = tf.function(
+        lambda: ferry.via("tensorflow")(lambda x, y: x * y)(variable, 2.0), autograph=False
+    )
+    assert call().numpy().tolist() == [2, 4]
+    variable.assign([3.0, 4.0])
+    assert call().numpy().tolist() == [6, 8]
+
+
+@dataclasses.dataclass
+class Box:
+    part: object
+
+
+SPARSE = {
+    "csr_array": scipy.sparse.csr_array,
+    "torch": lambda dense: torch.from_numpy(dense).to_sparse_csr(),
+    "jax": lambda dense: jax_sparse.BCOO.fromdense(jnp.asarray(dense)),
+    "tensorflow": tf.sparse.from_dense,
+    "sparse": sparse.COO.from_numpy,
+}
+
+
+@pytest.mark.parametrize("caller", SPARSE)
+@pytest.mark.parametrize("body", ["torch", "numpy"])
+def test_sparse_tensors_come_back(body, caller):
+    x = SPARSE[caller](np.diag(np.float32([1, 2, 3])))
+    dense = {"torch": torch.Tensor, "jax": jax.Array, "tensorflow": tf.Tensor}
+
+    @ferry.via(body)
+    def function(tree):
+        part = tree.part if isinstance(tree, Box) else tree[0]
+        assert isinstance(part, torch.Tensor if body == "torch" else scipy.sparse.sparray)
+        whole = part.to_dense() if body == "torch" else part.toarray()
+        return {"sparse": part, "whole": whole, "name": "x"}
+
+    for tree in ([x], Box(x)):
+        result = function(tree)
+        assert type(result["sparse"]) is type(x)
+        assert isinstance(result["whole"], dense.get(caller, np.ndarray))
+        assert ferry.to(result["whole"], "numpy").tolist() == np.diag([1, 2, 3]).tolist()
+        assert result["name"] == "x"
 
 
 def test_inside_jit_of_another_framework():

@@ -43,8 +43,8 @@ def via(
     It is for functions, async functions, methods, class and static methods and any other callable;
     generators, classes and properties are refused. A first parameter called `self` or `cls` is left
     as it is. Containers that are passed are new ones in the body; the tensors in them are shared
-    where they can be. Where the first tensor is one that JAX or TensorFlow is tracing, and the
-    framework is the same, traced values go in as they are.
+    where they can be. Where the first tensor is one that JAX or TensorFlow is tracing, or that
+    `torch.func` transforms, and the framework is the same, such values go in as they are.
 
     Args:
         framework: Whose tensors the body sees; imported when it is first needed.
@@ -81,7 +81,8 @@ def agnostic(body: Any = None, /, *, device: Any = None) -> Any:
 
     `@ferry.agnostic` above `def normalise(xp, x): return x / xp.sum(x)` makes `normalise(x)`, for
     an `x` of any framework that `ferry.namespace` knows. Where all tensors are of one framework
-    they go in as they are, so gradients and tracing (`jax.jit`, `tf.function`) work as ever.
+    they go in as they are, so gradients and tracing (`jax.jit`, `torch.func`, `tf.function`) work
+    as ever.
 
     Args:
         body: A function, async function, or method whose first parameter (after `self` or `cls`)

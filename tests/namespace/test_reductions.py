@@ -113,3 +113,19 @@ def test_differences():
                 judge("diff", x, axis=axis, n=n)
         end = values(dtype, (3, 2), seed=1)
         judge("diff", x, prepend=end, append=end[:, :1])
+
+
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16], ids=["float16", "bfloat16"])
+def test_16_bits_are_summed_in_more(dtype):
+    """In their own type a running sum stands still at 2048 or 256, and squares are infinite."""
+    many = xp.ones(70000, dtype=dtype)
+    assert float(xp.mean(many)) == 1
+    assert float(xp.std(xp.asarray([300, -300], dtype=dtype))) == 300
+    assert float(xp.var(xp.asarray([3, -3], dtype=dtype))) == 9
+    sums = xp.cumulative_sum(many[:3000], include_initial=True)
+    assert float(sums[-1]) == float(tf.cast(3000, dtype))
+    assert float(sums[0]) == 0
+    norm = xp.linalg.vector_norm(xp.full(16, 300, dtype=dtype))
+    assert float(norm) == 1200
+    found = (xp.mean(many), xp.std(many), xp.var(many), sums, norm)
+    assert {x.dtype for x in found} == {dtype}

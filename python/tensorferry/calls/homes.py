@@ -2,7 +2,8 @@
 
 The native module recognises objects; this asks it by way of a plan, which moves nothing, and
 remembers which types are tensors. Values in a function that JAX or TensorFlow is tracing have no
-memory, so no plan either, but they do have a framework.
+memory, so no plan either, but they do have a framework. So do tensors that `torch.func` transforms,
+and sparse ones.
 """
 
 from __future__ import annotations
@@ -35,19 +36,24 @@ class Home(NamedTuple):
     #: None for what is only traced, and has no place.
     device: str | None
     traced: bool = False
+    #: Whether the tensor is sparse; SciPy's have their home with NumPy.
+    sparse: bool = False
 
 
 class Known(NamedTuple):
     """A type that was seen to be a tensor's."""
 
     framework: str
-    #: The home of those in the host's memory, made once.
-    host: Home
-    #: Whether a tensor surely is there: quicker than a plan.
-    is_on_host: Callable[[Any], bool]
+    #: Says where a tensor is: equal for two that are in one place, and quicker than a plan.
+    place: Callable[[Any], Any]
+    #: The homes of places, made once. Where a place does not tell the device, it is not in here.
+    homes: dict[Any, Home]
 
 
 _known: dict[type, Known] = {}
+
+#: What `alike` says of tensors that are in several places, or that it is not sure of.
+APART = object()
 
 
 def called(framework: str | ModuleType) -> str:
@@ -82,8 +88,7 @@ def first_home(arguments: Iterable[Any]) -> Home | None:
         kind = type(x)
         known = _known.get(kind)
         if known is not None:
-            framework, host, is_on_host = known
-            return host if is_on_host(x) else Home(framework, plan(x, framework).source_device)
+            return known.homes.get(known.place(x)) or _settled(x, known)
         if kind in _PLAIN:
             continue
         if kind is tuple or kind is list:
@@ -98,9 +103,63 @@ def first_home(arguments: Iterable[Any]) -> Home | None:
     return None
 
 
+def alike(arguments: Iterable[Any], first: Any = None) -> Any:
+    """The first tensor, if all are of its framework and in its place: quicker than plans.
+
+    None where there is no tensor, and APART where there are others, or what must be looked into.
+    """
+    for x in arguments:
+        kind = type(x)
+        known = _known.get(kind)
+        if known is not None:
+            if first is None:
+                first = x
+            else:
+                framework, place, _ = _known[type(first)]
+                if known.framework != framework or place(x) != place(first):
+                    return APART
+        elif kind in _PLAIN:
+            continue
+        elif kind is tuple or kind is list:
+            first = alike(x, first)
+        elif kind is dict:
+            first = alike(x.values(), first)
+        else:
+            return APART
+        if first is APART:
+            return APART
+    return first
+
+
+def all_on(arguments: Iterable[Any], device: str | None) -> bool:
+    """Whether all tensors surely are on a device; where it says no, plans know."""
+    for x in arguments:
+        kind = type(x)
+        known = _known.get(kind)
+        if known is None:
+            if kind in _PLAIN:
+                continue
+            if kind is tuple or kind is list or kind is dict:
+                if all_on(x.values() if kind is dict else x, device):
+                    continue
+                return False
+            if framework_of(x) is None or kind not in _known:
+                return False
+            known = _known[kind]
+        home = known.homes.get(known.place(x))
+        if home is None or home.device != device:
+            return False
+    return True
+
+
 def known_as(x: Any) -> Known | None:
     """What is known of an object's type, if it was seen to be a tensor before."""
     return _known.get(type(x))
+
+
+def is_plain(x: Any) -> bool:
+    """Whether an object is one of Python's own, which is no tensor and has none in it."""
+    return type(x) in _PLAIN
 
 
 def is_traced(x: Any) -> bool:
@@ -108,47 +167,84 @@ def is_traced(x: Any) -> bool:
     return type(x) not in _known and _traced(x) is not None
 
 
+def is_sparse(x: Any) -> bool:
+    """Whether a tensor is sparse; quick for those that surely are not."""
+    known = _known.get(type(x))
+    if known is not None and (
+        known.framework != "torch" or x.layout is sys.modules["torch"].strided
+    ):
+        return False
+    from tensorferry.sparse import is_sparse as is_one  # not above: it imports NumPy
+
+    return is_one(x)
+
+
+def _settled(x: Any, known: Known) -> Home:
+    """The home of a tensor whose place was not seen before."""
+    home = Home(known.framework, plan(x, known.framework).source_device)
+    if known.framework in ("torch", "cupy"):  # their devices say where memory is
+        known.homes[known.place(x)] = home
+    return home
+
+
 def _asked(x: Any) -> tuple[str | None, Home | None]:
     """What the native module says: whose tensor this is, and which tensor in it is the first."""
     try:
         told = plan((x,), "numpy").plans
     except FerryError:
-        # A tracer deep in a dataclass, a tensor without memory: the trip says it better.
-        return None, None
+        # A tracer deep in a dataclass: the trip says it better.
+        return _without_plan(x)
     for path, one in told:
         name = one.source
         if name in BUILTIN or name in {info.name for info in frameworks()}:
             home = Home(name, one.source_device)
             if path != "[0]":
                 return None, home
-            _known[type(x)] = Known(name, Home(name, "cpu"), _host_test(name))
+            # A variable has a value while TensorFlow is eager, and in a graph it has none.
+            if name != "tensorflow" or not isinstance(x, sys.modules[name].Variable):
+                _remember(type(x), name)
             return name, home
     return None, None
 
 
-def _always(_x: Any) -> bool:
-    return True
+def _without_plan(x: Any) -> tuple[str | None, Home | None]:
+    """The same for what has no single plan: sparse tensors, and what has no memory of its own."""
+    from tensorferry.calls.sparse_homes import first_sparse
+
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and isinstance(x, torch.Tensor) and x.layout is torch.strided:
+        return "torch", Home("torch", str(x.device))
+    return first_sparse(x)
 
 
-def _never(_x: Any) -> bool:
+def _remember(kind: type, framework: str) -> None:
+    host = Home(framework, "cpu")
+    # Of frameworks that are not spoken of here, no two tensors are taken to be in one place.
+    place: Callable[[Any], Any] = id
+    homes: dict[Any, Home] = {}
+    if framework == "numpy" or (framework == "jax" and _only_host()):
+        place, homes = _nowhere, {None: host}
+    elif framework == "jax":
+        place = attrgetter("sharding")
+    elif framework in ("torch", "cupy"):
+        place = attrgetter("device")
+    elif framework == "tensorflow":
+        place, homes = attrgetter("device"), {"/job:localhost/replica:0/task:0/device:CPU:0": host}
+    _known[kind] = Known(framework, place, homes)
+
+
+def _nowhere(_x: Any) -> None:
+    """The place of tensors of a framework that has one place only."""
+
+
+def _only_host() -> bool:
+    """Whether JAX has nothing but the host, so that nobody need ask an array."""
+    jax: Any = sys.modules["jax"]
+    try:
+        jax.devices("gpu")
+    except RuntimeError:
+        return bool(jax.default_backend() == "cpu")
     return False
-
-
-def _host_test(framework: str) -> Callable[[Any], bool]:
-    if framework == "numpy":
-        return _always
-    if framework == "torch":
-        return attrgetter("is_cpu")
-    if framework == "tensorflow":
-        return lambda x: bool(x.device == "/job:localhost/replica:0/task:0/device:CPU:0")
-    if framework == "jax":
-        # Asking each array takes long; where JAX has nothing but the host, nobody need ask.
-        jax: Any = sys.modules["jax"]
-        try:
-            jax.devices("gpu")
-        except RuntimeError:
-            return _always if jax.default_backend() == "cpu" else _never
-    return _never
 
 
 def _traced(x: Any) -> str | None:
@@ -156,6 +252,7 @@ def _traced(x: Any) -> str | None:
     if jax is not None and isinstance(x, jax.core.Tracer):
         return "jax"
     tensorflow: Any = sys.modules.get("tensorflow")
-    if tensorflow is not None and tensorflow.is_symbolic_tensor(x):
-        return "tensorflow"
-    return None
+    if tensorflow is None:
+        return None
+    in_graph = isinstance(x, tensorflow.Variable) and not tensorflow.executing_eagerly()
+    return "tensorflow" if in_graph or tensorflow.is_symbolic_tensor(x) else None

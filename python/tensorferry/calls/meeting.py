@@ -9,14 +9,13 @@ the host is nothing to be made in silence.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import Any
 
-from tensorferry._native import plan, to
+from tensorferry._native import InvalidArgument, NotATensor, plan, to
 from tensorferry.calls.callables import Body, examine, refuse
-from tensorferry.calls.homes import Home, first_home, known_as
-from tensorferry.calls.wrapping import beside_traced, sent_home
+from tensorferry.calls.homes import APART, Home, alike, all_on, first_home, is_plain, known_as
+from tensorferry.calls.wrapping import all_of, beside_traced, sent_home
 
 
 def decorator(device: Any) -> Callable[[Any], Any]:
@@ -26,7 +25,7 @@ def decorator(device: Any) -> Callable[[Any], Any]:
         if isinstance(body, (staticmethod, classmethod)):
             return type(body)(decorate(body.__func__))
         known = examine(body, "@ferry.agnostic")
-        if known.names[known.skip : known.skip + 1] != ("xp",):
+        if known.names[known.skip : known.skip + 1] != ("xp",) or _by_name_only(body):
             refuse(
                 f"{known.name} has no parameter xp to take the namespace",
                 "write xp as its first parameter, or as the second behind self",
@@ -39,55 +38,107 @@ def decorator(device: Any) -> Callable[[Any], Any]:
 def _wrapped(body: Body, device: Any) -> Any:
     from functools import wraps
 
-    from tensorferry.calls.leaves import flatten
-
     function, name, skip, _, is_async = body
 
-    def enter(args: Any, keywords: Any) -> tuple[Any, Any, Home]:
-        home = first_home(args[skip:] if skip else args)
+    def enter(args: Any, keywords: Any) -> tuple[Any, Any, Any]:
+        first = APART
+        if device is None:
+            first = alike(args[skip:] if skip else args)
+            if keywords and first is not APART:
+                first = alike(keywords.values(), first)
+        if first is APART or first is None:
+            return apart(args, keywords)
+        space = _spaces.get(type(first)) or _namespace(first)
+        if skip:
+            return (*args[:skip], space, *args[skip:]), keywords, first
+        return (space, *args), keywords, first
+
+    def apart(args: Any, keywords: Any) -> tuple[Any, Any, Any]:
+        """What is not seen at a glance to be of one framework, in one place."""
+        home = first_home(args[skip:])
         if home is None and keywords:
             home = first_home(body.in_order(keywords))
-        if home is None:
-            refuse(f"{name} was passed no tensor", "pass at least one, which says whose xp it gets")
+        if home is None or home.sparse:
+            space = _strange((*args[skip:], *body.in_order(keywords)), name)
+            return (*args[:skip], space, *args[skip:]), keywords, _AS_IT_IS
         if home.traced:
             args, keywords = beside_traced(body, (home.framework, {}), args, keywords)
         else:
-            met = _met((args[skip:], keywords), home, device, name)
+            met, home = _met((args[skip:], keywords), home, device, name)
             args, keywords = (*args[:skip], *met[0]), met[1]
-        like = next((x for x in args[skip:] if known_as(x) is not None), None)
-        if like is None:
+        like = args[skip] if len(args) > skip else None
+        if known_as(like) is None:
+            from tensorferry.calls.leaves import flatten
+
             like = flatten((args[skip:], keywords))[0][0]
-        return (*args[:skip], _namespace(like), *args[skip:]), keywords, home
+        space = _spaces.get(type(like)) or _namespace(like)
+        return (*args[:skip], space, *args[skip:]), keywords, home
+
+    def leave(result: Any, met: Any) -> Any:
+        if type(met) is Home:
+            return sent_home(result, met)
+        if alike((result,), met) is met:
+            return result
+        home = first_home((met,))
+        return result if home is None else sent_home(result, home)
 
     async def later(*args: Any, **keywords: Any) -> Any:
-        args, keywords, home = enter(args, keywords)
-        return sent_home(await function(*args, **keywords), home)
+        args, keywords, met = enter(args, keywords)
+        return leave(await function(*args, **keywords), met)
 
     def now(*args: Any, **keywords: Any) -> Any:
-        args, keywords, home = enter(args, keywords)
-        return sent_home(function(*args, **keywords), home)
+        args, keywords, met = enter(args, keywords)
+        return leave(function(*args, **keywords), met)
 
     wrapper: Any = wraps(function)(later if is_async else now)
     wrapper.__signature__ = _without_xp(function, skip)
     return wrapper
 
 
+# For tensors that are not carried: results stay as they are.
+_AS_IT_IS = Home("", None, True)
+
+_spaces: dict[type, Any] = {}
+
+
 def _namespace(x: Any) -> Any:
     """`ferry.namespace`, which is not loaded before it is needed."""
-    global _found
-    if _found is None:
-        _found = importlib.import_module("tensorferry.namespace").namespace
-    return _found(x)
+    from tensorferry.namespace import namespace
+
+    space = namespace(x)
+    if known_as(x) is not None:
+        _spaces[type(x)] = space
+    return space
 
 
-_found: Callable[[Any], Any] | None = None
+def _strange(arguments: tuple[Any, ...], name: str) -> Any:
+    """The namespace of what `ferry.to` does not carry, if it has one: NumPy's scalars, others'."""
+    why = ""
+    for x in arguments:
+        if not is_plain(x):
+            try:
+                return _namespace(x)
+            except InvalidArgument as error:
+                why = why or ": " + str(error).partition("\n")[0]
+    raise InvalidArgument(
+        f"{name} was passed no tensor{why}"
+        "\nhint: pass at least one that is dense, which says whose xp it gets"
+    )
 
 
-def _met(arguments: tuple[Any, Any], home: Home, device: Any, name: str) -> Any:
+def _met(arguments: tuple[Any, Any], home: Home, device: Any, name: str) -> tuple[Any, Home]:
     """All tensors in one framework, on one device; the very arguments if they are that already."""
     if device is not None:
-        return to(arguments, home.framework, device=device)
-    plans = [told for _, told in plan(arguments, home.framework).plans]
+        return to(arguments, home.framework, device=device), home
+    if all_on(arguments[0], home.device) and all_on(arguments[1].values(), home.device):
+        return to(arguments, home.framework), home
+    try:
+        plans = [told for _, told in plan(arguments, home.framework).plans]
+    except NotATensor:
+        if not all_of(home.framework, arguments):
+            raise
+        # What torch.func transforms has no memory, and its own framework asks for none.
+        return arguments, _AS_IT_IS
     for told in plans:
         if told.source_device != home.device:
             refuse(
@@ -96,8 +147,15 @@ def _met(arguments: tuple[Any, Any], home: Home, device: Any, name: str) -> Any:
                 "carry them to one device with ferry.to, or write @ferry.agnostic(device=...)",
             )
     if all(told.action == "itself" for told in plans):
-        return arguments
-    return to(arguments, home.framework)
+        return arguments, home
+    return to(arguments, home.framework), home
+
+
+def _by_name_only(function: Any) -> bool:
+    """Whether xp stands behind a star, where nobody could pass it first."""
+    import inspect
+
+    return inspect.signature(function).parameters["xp"].kind is inspect.Parameter.KEYWORD_ONLY
 
 
 def _without_xp(function: Any, skip: int) -> Any:

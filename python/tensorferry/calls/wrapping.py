@@ -12,12 +12,15 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from tensorferry._native import to
+from tensorferry._native import NotATensor, to
 from tensorferry.calls.callables import Body, examine, refuse
 from tensorferry.calls.homes import Home, called, first_home, known_as
 
 # A framework's name and the wishes for `to`.
 Place = tuple[str, dict[str, Any]]
+
+# What `to` can be asked for, for a result.
+WISHES = ("device", "dtype", "copy", "writable", "stream", "format", "dense", "blocksize")
 
 
 def decorator(framework: Any, wished: dict[str, Any], returns: Any, grad: bool) -> Any:
@@ -56,6 +59,12 @@ def _returns(returns: Any) -> tuple[str | None, dict[str, Any]]:
     if isinstance(returns, dict):
         extra = dict(returns)
         returns = extra.pop("framework", "same")
+        unknown = [name for name in extra if name not in WISHES]
+        if unknown:
+            refuse(
+                f"returns= has {unknown[0]!r}, which is no wish",
+                f"write framework or one of {', '.join(WISHES)}",
+            )
     if isinstance(returns, str) and returns in ("same", "keep"):
         if returns == "keep" and extra:
             refuse('returns= says "keep" and has wishes', 'write "same" or a name as framework')
@@ -70,6 +79,10 @@ def _returns(returns: Any) -> tuple[str | None, dict[str, Any]]:
 
 def carried(result: Any, framework: str, wishes: dict[str, Any]) -> Any:
     """A result, carried whether it is a tensor, a tree or neither."""
+    if framework == "sparse":
+        from tensorferry.calls.sparse_homes import carried_apart
+
+        return carried_apart(result, wishes)
     if known_as(result) is not None:
         return to(result, framework, **wishes)
     return None if result is None else to((result,), framework, **wishes)[0]
@@ -77,12 +90,14 @@ def carried(result: Any, framework: str, wishes: dict[str, Any]) -> Any:
 
 def sent_home(result: Any, home: Home) -> Any:
     """A result, carried to where the first tensor came from."""
-    framework, device, traced = home
+    framework, device, traced, _ = home
     if traced:
         return result
     known = known_as(result)
-    if known is not None and device == "cpu" and known.is_on_host(result):
-        return to(result, framework)
+    if known is not None and framework != "sparse":
+        there = known.homes.get(known.place(result))
+        if there is not None and there.device == device:
+            return to(result, framework)
     return carried(result, framework, {} if framework == "numpy" else {"device": device})
 
 
@@ -98,15 +113,22 @@ def _wrapped(body: Body, inside: Place, fixed: str | None, extra: dict[str, Any]
         if home is None and keywords:
             home = first_home(body.in_order(keywords))
         if home is not None and home.traced and home.framework == name:
-            args, keywords = beside_traced(body, inside, args, keywords)
-        elif keywords:
-            carried_in = to((args[skip:], keywords), name, **wishes)
-            args, keywords = (*args[:skip], *carried_in[0]), carried_in[1]
-        elif skip:
-            args = (*args[:skip], *to(args[skip:], name, **wishes))
-        else:
-            args = to(args, name, **wishes) if wishes else to(args, name)
-        return args, keywords, home
+            return *beside_traced(body, inside, args, keywords), home
+        try:
+            return *carried_in(args, keywords), home
+        except NotATensor:
+            if wishes or home is None or not all_of(name, (args[skip:], keywords)):
+                raise
+            # What torch.func transforms has no memory, and its own framework asks for none.
+            return args, keywords, Home(name, None, True)
+
+    def carried_in(args: Any, keywords: Any) -> tuple[Any, Any]:
+        if keywords:
+            there = to((args[skip:], keywords), name, **wishes)
+            return (*args[:skip], *there[0]), there[1]
+        if skip:
+            return (*args[:skip], *to(args[skip:], name, **wishes)), keywords
+        return to(args, name, **wishes) if wishes else to(args, name), keywords
 
     def leave(result: Any, home: Home | None) -> Any:
         if fixed is not None:
@@ -132,6 +154,14 @@ def _wrapped(body: Body, inside: Place, fixed: str | None, extra: dict[str, Any]
             return leave(function(*args, **keywords), home)
 
     return wrapper
+
+
+def all_of(framework: str, arguments: Any) -> bool:
+    """Whether every tensor is of one framework."""
+    from tensorferry.calls.homes import framework_of
+    from tensorferry.calls.leaves import flatten
+
+    return all(framework_of(x) == framework for x in flatten(arguments)[0])
 
 
 def beside_traced(body: Body, inside: Place, args: Any, keywords: Any) -> tuple[Any, Any]:

@@ -48,9 +48,9 @@ def bordered(body: Body, framework: str, wishes: dict[str, Any]) -> Callable[...
             return body.function(*args[:skip], *rest, **named)
 
         crossing = Crossing(framework, wishes, call, leaves)
+        crossing.refuse_others()
         if crossing.caller is None or crossing.caller == framework:
             return crossing.plain()
-        crossing.refuse_others()
         return CALLERS[crossing.caller](crossing)
 
     return wrapper

@@ -1,11 +1,12 @@
 """One call across the border, by a caller of one framework to a body of another."""
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from tensorferry._native import plan, to
 from tensorferry.calls.callables import refuse
-from tensorferry.calls.homes import first_home, framework_of, is_traced
+from tensorferry.calls.homes import first_home, framework_of, is_sparse, is_traced
 from tensorferry.calls.leaves import Rebuild
 from tensorferry.gradients.bodies import Pull, Ran, conjugated, is_smooth, run
 
@@ -22,7 +23,8 @@ class Crossing:
         self.wishes = wishes
         self.call = call
         self.leaves = leaves
-        self.whose = [framework_of(x) for x in leaves]
+        # Sparse tensors are carried like any other, and take no part.
+        self.whose = [None if is_sparse(x) else framework_of(x) for x in leaves]
         self.caller = next((name for name in self.whose if name in SMOOTH), None)
         #: How the last run's result is made of its tensors.
         self.rebuild: Rebuild | None = None
@@ -41,7 +43,20 @@ class Crossing:
     def refuse_others(self) -> None:
         """A gradient that would be lost without a word is worth an error."""
         for x, name in zip(self.leaves, self.whose, strict=True):
-            if name == "torch" and name not in (self.caller, self.framework) and x.requires_grad:
+            if name is None:
+                if self.framework != "torch" and _asks_for_gradient(x):
+                    refuse(
+                        "a sparse tensor that requires grad cannot take it across",
+                        "detach it, or pass its values and make the sparse tensor in the body",
+                    )
+            elif name in (self.caller, self.framework):
+                continue
+            elif is_traced(x):
+                refuse(
+                    f"a value that {name} is tracing came behind tensors of {self.caller}",
+                    f"pass tensors of {name} alone, or pass its own first",
+                )
+            elif name == "torch" and _asks_for_gradient(x):
                 refuse(
                     f"a torch tensor that requires grad came with tensors of {self.caller}",
                     "pass tensors of one framework, or detach it",
@@ -49,7 +64,12 @@ class Crossing:
 
     def plain(self) -> Any:
         """Calls without gradients, but for those that a framework gives its own tensors."""
-        result = self.call([x if is_traced(x) else self.inside(x) for x in self.leaves])
+        # A traced value is for bodies of its own framework; of others, the trip says why not.
+        whose = zip(self.leaves, self.whose, strict=True)
+        own = [
+            x if name == self.framework and is_traced(x) else self.inside(x) for x, name in whose
+        ]
+        result = self.call(own)
         home = first_home(self.leaves)
         if home is None or self.caller == self.framework:
             return result
@@ -104,3 +124,8 @@ class Crossing:
         """The result, made of tensors."""
         assert self.rebuild is not None
         return self.rebuild(results)
+
+
+def _asks_for_gradient(x: Any) -> bool:
+    """Whether PyTorch would differentiate by it."""
+    return bool(getattr(x, "requires_grad", False) and sys.modules["torch"].is_grad_enabled())

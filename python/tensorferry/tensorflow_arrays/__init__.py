@@ -176,6 +176,7 @@ from tensorferry.tensorflow_arrays.sets import (
     unique_inverse,
     unique_values,
 )
+from tensorferry.tensorflow_arrays.tensors import missing
 from tensorferry.tensorflow_arrays.transcendental import (
     acos,
     acosh,
@@ -366,11 +367,4 @@ __array_api_version__ = "2024.12"
 
 
 def __getattr__(name: str) -> NoReturn:
-    if name.startswith("__"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=None)
-    raise AttributeError(
-        f"the Array API namespace of TensorFlow has no function {name}\n"
-        "hint: dir(xp) lists what there is; or carry the tensor to a framework that has it, with "
-        "ferry.to or @ferry.via",
-        name=name,
-    )
+    missing("", name)

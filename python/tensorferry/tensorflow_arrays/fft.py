@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from tensorferry.tensorflow_arrays import dtypes
 from tensorferry.tensorflow_arrays.creation import arange
@@ -20,6 +20,7 @@ from tensorferry.tensorflow_arrays.tensors import (
     axis_last,
     cast,
     invalid,
+    missing,
     one_axis,
     rank,
     sizes,
@@ -234,3 +235,7 @@ def ifftshift(x: Tensor, /, *, axes: Axis = None) -> Tensor:
     x = tensor("ifftshift", x)
     places = all_axes("ifftshift", axes, rank("ifftshift", x))
     return roll(x, [-(sizes(x)[place] // 2) for place in places], axis=places)
+
+
+def __getattr__(name: str) -> NoReturn:
+    missing("fft", name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import builtins
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from tensorferry.tensorflow_arrays import dtypes
 from tensorferry.tensorflow_arrays.dtypes import FLOATING, NUMERIC, Kind
@@ -24,12 +24,14 @@ from tensorferry.tensorflow_arrays.tensors import (
     cast,
     common_shape,
     invalid,
+    missing,
     one_axis,
     rank,
     sizes,
     tensor,
     tf,
     together,
+    widened,
 )
 
 __all__ = [
@@ -258,8 +260,11 @@ def vector_norm(
     """The norm of vectors along axes: any order, infinities, and 0 for the count of nonzeros."""
     x = tensor("vector_norm", x, FLOATING)
     places = all_axes("vector_norm", axis, rank("vector_norm", x))
-    size = tf.abs(x)
     over: dict[str, Any] = {"axis": places, "keepdims": keepdims}
+    return cast(_norm(tf.abs(widened(x)), ord, over), dtypes.real_of(x.dtype))
+
+
+def _norm(size: Tensor, ord: float, over: dict[str, Any]) -> Tensor:
     if ord == math.inf:
         return tf.reduce_max(size, **over)
     if ord == -math.inf:
@@ -290,3 +295,7 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: Any = "fro") -> Te
         sums = tf.reduce_sum(tf.abs(x), axis=-2 if ord in (1, -1) else -1)
         result = (tf.reduce_max if ord > 0 else tf.reduce_min)(sums, axis=-1)
     return result[..., None, None] if keepdims else result
+
+
+def __getattr__(name: str) -> NoReturn:
+    missing("linalg", name)

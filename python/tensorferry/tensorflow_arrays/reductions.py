@@ -28,6 +28,7 @@ from tensorferry.tensorflow_arrays.tensors import (
     sizes,
     tensor,
     tf,
+    widened,
 )
 
 
@@ -87,13 +88,15 @@ def min(x: Tensor, /, *, axis: Axis = None, keepdims: builtins.bool = False) -> 
 
 def mean(x: Tensor, /, *, axis: Axis = None, keepdims: builtins.bool = False) -> Tensor:
     """The arithmetic mean."""
-    return _reduce("mean", tf.reduce_mean, tensor("mean", x, FLOATING), axis, keepdims)
+    x = tensor("mean", x, FLOATING)
+    return cast(_reduce("mean", tf.reduce_mean, widened(x), axis, keepdims), x.dtype)
 
 
 def _variance(
     name: str, x: Tensor, axis: Axis, correction: float, keepdims: builtins.bool
 ) -> Tensor:
-    x = tensor(name, x, REAL_FLOATING)
+    """The variance; of 16-bit floats in float32."""
+    x = widened(tensor(name, x, REAL_FLOATING))
     places = all_axes(name, axis, rank(name, x))
     distance = x - tf.reduce_mean(x, axis=places, keepdims=True)
     total = tf.reduce_sum(distance * distance, axis=places, keepdims=keepdims)
@@ -106,14 +109,14 @@ def var(
     x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims: builtins.bool = False
 ) -> Tensor:
     """The variance, divided by the count less the correction."""
-    return _variance("var", x, axis, correction, keepdims)
+    return cast(_variance("var", x, axis, correction, keepdims), x.dtype)
 
 
 def std(
     x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims: builtins.bool = False
 ) -> Tensor:
     """The standard deviation."""
-    return tf.sqrt(_variance("std", x, axis, correction, keepdims))
+    return cast(tf.sqrt(_variance("std", x, axis, correction, keepdims)), x.dtype)
 
 
 def truth(x: Tensor) -> Tensor:
@@ -151,7 +154,7 @@ def _cumulative(
         raise invalid(f"{name} needs an axis for a tensor of {dimensions} dimensions", "pass axis=")
     place = one_axis(name, 0 if axis is None else axis, dimensions)
     x = cast(x, _summed_type(x, dtype))
-    result = body(x, axis=place)
+    result = cast(body(widened(x), axis=place), x.dtype)
     if start is None:
         return result
     shape = sizes(x)

@@ -41,6 +41,19 @@ def refuse_object(name: str, x: object) -> NoReturn:
     )
 
 
+def missing(extension: str, name: str) -> NoReturn:
+    """Raises the error for a function that is not there; the name may be one of Python's own."""
+    title = f"xp.{extension}.{name}" if extension else name
+    if name.startswith("__"):
+        raise AttributeError(f"there is no attribute {title}", name=name)
+    raise AttributeError(
+        f"the Array API namespace of TensorFlow has no function {title}\n"
+        f"hint: dir({f'xp.{extension}' if extension else 'xp'}) lists what there is; or carry the "
+        "tensor to a framework that has it, with ferry.to or @ferry.via",
+        name=name,
+    )
+
+
 def is_tensor(x: object) -> bool:
     """Whether it is a dense tensor or variable, eager or symbolic."""
     return isinstance(x, tf.Tensor | tf.Variable)
@@ -89,6 +102,11 @@ def together(name: str, kind: Kind, *xs: Tensor | Scalar) -> list[Tensor]:
 def cast(x: Tensor, dtype: DType) -> Tensor:
     """The tensor in another type; itself if it has that."""
     return x if x.dtype == dtype else tf.cast(x, dtype)
+
+
+def widened(x: Tensor) -> Tensor:
+    """Floats of 16 bits as float32: what is summed in them stands still, or is beyond them."""
+    return tf.cast(x, tf.float32) if x.dtype in (tf.float16, tf.bfloat16) else x
 
 
 def rank(name: str, x: Tensor) -> int:

@@ -1,0 +1,35 @@
+"""Sparse tensors as arguments: whose they are, and how results go back to those who passed them.
+
+SciPy and the package `sparse` have no dense tensors of their own: what a function makes of theirs
+goes to them if it is sparse, and to NumPy if it is not. NumPy stands for SciPy in both cases.
+"""
+
+from typing import Any
+
+from tensorferry._native import FerryError, plan, to
+from tensorferry.calls.homes import Home, first_home, framework_of
+from tensorferry.calls.leaves import flatten
+from tensorferry.sparse import is_sparse
+from tensorferry.sparse.frameworks import owner
+
+
+def first_sparse(x: Any) -> tuple[str | None, Home | None]:
+    """Whose sparse tensor this is, and the home of the first tensor in it if it is a container."""
+    name = owner(x)
+    if name is None:
+        leaves, _ = flatten(x, lambda part: part is not x and framework_of(part) is not None)
+        return None, first_home(leaves)
+    try:
+        device = plan(x, name).source_device
+    except FerryError:
+        # A format that is not carried, a traced one: the trip says it better.
+        return None, None
+    framework = "numpy" if name == "scipy" else name
+    return framework, Home(framework, device, sparse=True)
+
+
+def carried_apart(result: Any, wishes: dict[str, Any]) -> Any:
+    """A result for somebody who has tensors of the package `sparse`."""
+    wishes = {name: wish for name, wish in wishes.items() if name != "device"}
+    leaves, rebuild = flatten(result)
+    return rebuild([to(x, "sparse" if is_sparse(x) else "numpy", **wishes) for x in leaves])
