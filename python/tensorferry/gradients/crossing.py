@@ -49,9 +49,9 @@ class Crossing:
                         "a sparse tensor that requires grad cannot take it across",
                         "detach it, or pass its values and make the sparse tensor in the body",
                     )
-            elif name in (self.caller, self.framework):
+            elif name == self.caller:
                 continue
-            elif is_traced(x):
+            elif is_traced(x) and name != self.framework:
                 refuse(
                     f"a value that {name} is tracing came behind tensors of {self.caller}",
                     f"pass tensors of {name} alone, or pass its own first",
