@@ -2,6 +2,7 @@
 
 use crate::memory::Memory;
 use crate::publication::Published;
+use crate::reserve::no_descriptor;
 use crate::socket::{self, MOST_AT_ONCE};
 use crate::system;
 use crate::wire::{HEAD, Kind, REQUEST, Reason, Reply, Request, read_head};
@@ -126,19 +127,9 @@ impl Connection {
 
     /// Begins to answer.
     pub(crate) fn answer(&mut self, verdict: Result<Given, Reason>, now: Instant) {
-        let refusal = |reason: Reason| {
-            let text = match reason {
-                Reason::Unknown => "the ticket was withdrawn, or never given out",
-                Reason::Expired => "the ticket has expired",
-                Reason::Used => "the ticket was used",
-                Reason::Malformed => "the request cannot be read",
-                Reason::Failed => "the producer has no descriptor left",
-            };
-            Message::Refusal(Reply::Refusal { reason, text: text.into() }.write().unwrap_or_default())
-        };
-        let message = match verdict {
-            Err(reason) => refusal(reason),
-            Ok(given) => hand_over(given).unwrap_or_else(|| refusal(Reason::Failed)),
+        let message = match verdict.map_err(|reason| (reason, words(reason).to_owned())).and_then(hand_over) {
+            Ok(message) => message,
+            Err((reason, text)) => Message::Refusal(refusal(reason, &text)),
         };
         self.stage = Stage::Answering { message, sent: 0, handed: 0, deadline: now + TO_READ };
     }
@@ -168,14 +159,32 @@ impl Connection {
     }
 }
 
+/// What a consumer is told who is not let in.
+fn words(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Unknown => "the ticket was withdrawn, or never given out",
+        Reason::Expired => "the ticket has expired",
+        Reason::Used => "the ticket was used",
+        Reason::Malformed => "the request cannot be read",
+        Reason::Failed | Reason::NoDescriptor => "the producer cannot hand it over",
+    }
+}
+
+/// A refusal, as it goes over the socket.
+pub(crate) fn refusal(reason: Reason, text: &str) -> Vec<u8> {
+    Reply::Refusal { reason, text: text.into() }.write().unwrap_or_default()
+}
+
 /// The message with its descriptors; those of host memory for reading only are opened so, for this consumer. Memory of a
 /// GPU is read-only by how the consumer maps it.
-fn hand_over(given: Given) -> Option<Message> {
+fn hand_over(given: Given) -> Result<Message, (Reason, String)> {
     let (mut descriptors, mut own) = (Vec::new(), Vec::new());
     for memory in &given.0.memories {
         match memory {
             Memory::Host(arena) if given.0.access == Access::ReadOnly => {
-                let opened = system::reopen(arena.descriptor(), Access::ReadOnly).ok()?;
+                let opened = system::reopen(arena.descriptor(), Access::ReadOnly).map_err(|error| {
+                    no_descriptor(error.errno()).unwrap_or_else(|| (Reason::Failed, error.fact().to_owned()))
+                })?;
                 // It may be on its way for longer than we hold the memory, or are there.
                 system::mark_used(&opened);
                 descriptors.push(opened.as_raw_fd());
@@ -185,7 +194,7 @@ fn hand_over(given: Given) -> Option<Message> {
             Memory::Gpu(arena) => descriptors.extend(arena.door().descriptor().map(|fd| fd.as_raw_fd())),
         }
     }
-    Some(Message::HandOver { given, descriptors, _own: own })
+    Ok(Message::HandOver { given, descriptors, _own: own })
 }
 
 fn ask(socket: &OwnedFd, bytes: &mut [u8; REQUEST], filled: &mut usize) -> Outcome {

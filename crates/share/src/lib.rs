@@ -10,8 +10,8 @@
 //! - [`registry`]: which addresses are shared memory, and what happens at a fork;
 //! - [`wire`]: what goes over the socket, checked; socket: how descriptors travel;
 //! - [`structure`]: how tensors belong together; [`ticket`]: a claim, as bytes and as text;
-//! - [`publication`] (with announce): what is handed over; [`server`] (with answer and folder): the producer's side;
-//!   [`client`]: the consumer's.
+//! - [`publication`] (with announce): what is handed over; [`server`] (with answer, reserve and folder): the producer's
+//!   side; [`client`]: the consumer's.
 
 mod announce;
 mod answer;
@@ -23,6 +23,7 @@ pub mod memory;
 pub mod pieces;
 pub mod publication;
 pub mod registry;
+mod reserve;
 pub mod server;
 mod socket;
 pub mod structure;

@@ -6,6 +6,7 @@
 //!   publication; when the consumer closes it, exits or is killed, the system closes it and the lease is over.
 //! - A consumer of another user is sent away without a word. Who comes with a wrong id or secret, too late, or second to a
 //!   ticket for one, is told why.
+//! - Who comes when this process has no descriptor left is told so at once ([`crate::reserve`]).
 //! - Consumers that say nothing, or nonsense, or do not read, cost a descriptor for some seconds and nothing else: the
 //!   thread waits for nobody, and the longest silent one makes room for the next.
 //! - The thread takes no signals, and begins with the first publication.
@@ -19,6 +20,7 @@ use crate::answer::{Connection, Given, Outcome};
 use crate::fault::{failed, last};
 use crate::folder::Folder;
 use crate::publication::Published;
+use crate::reserve::{self, Coped, Reserve};
 use crate::system;
 use crate::ticket::Ticket;
 use crate::wire::{Reason, Request};
@@ -37,7 +39,7 @@ use tensorferry_core::Result;
 const MOST_CONNECTIONS: usize = 16 << 10;
 /// The most connections that have not said yet what they want.
 const MOST_SILENT: usize = 64;
-/// How long nobody is let in after the system had no descriptor left.
+/// How long nobody is let in after the system could not, and nobody could be told.
 const PAUSE: Duration = Duration::from_millis(50);
 
 static SERVER: Mutex<Server> = Mutex::new(Server::new());
@@ -108,6 +110,7 @@ pub(crate) struct Server {
     expiry: Option<Instant>,
     /// Until when nobody is let in.
     paused: Option<Instant>,
+    reserve: Reserve,
 }
 
 impl Server {
@@ -118,6 +121,7 @@ impl Server {
             connections: Vec::new(),
             expiry: None,
             paused: None,
+            reserve: Reserve::new(),
         }
     }
 
@@ -169,7 +173,7 @@ impl Server {
         let live = self.publications.values().filter(|entry| matches!(entry, Entry::Live(_))).count();
         let given = self.connections.iter().filter(|connection| connection.holds()).count();
         let own = if self.running.is_some() { 2 } else { 0 };
-        (live, given, self.connections.len() + own)
+        (live, given, self.connections.len() + own + self.reserve.count())
     }
 
     fn start(&mut self) -> Result<&Running> {
@@ -192,6 +196,7 @@ impl Server {
                 // SAFETY: the function lives as long as the program.
                 unsafe { libc::atexit(at_exit) };
             }
+            self.reserve.fill();
             let path = folder.socket();
             self.running = Some(Running { listener, wake, folder, path, start, number });
         }
@@ -320,29 +325,21 @@ impl Server {
     }
 
     fn accept(&mut self, now: Instant, over: &mut Vec<Connection>, entries: &mut Vec<Entry>) {
-        let Some(listener) = self.running.as_ref().map(|running| running.listener.as_raw_fd()) else {
-            return;
-        };
+        self.reserve.fill();
         for _ in 0..MOST_SILENT {
-            // SAFETY: the listener is open; no address is asked for.
-            let socket = unsafe {
-                libc::accept4(
-                    listener,
-                    std::ptr::null_mut(),
-                    std::ptr::null_mut(),
-                    libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC,
-                )
+            let Some(running) = &self.running else { return };
+            let socket = match reserve::accept(&running.listener) {
+                Ok(socket) => socket,
+                Err(error) => match self.reserve.cope(&running.listener, &error) {
+                    Coped::TurnedAway => continue,
+                    Coped::Nobody => break,
+                    Coped::Cannot => {
+                        self.paused = Some(now + PAUSE);
+                        break;
+                    }
+                },
             };
-            if socket < 0 {
-                let errno = std::io::Error::last_os_error().raw_os_error();
-                if matches!(errno, Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS)) {
-                    self.paused = Some(now + PAUSE);
-                }
-                break;
-            }
-            // SAFETY: just made, and nobody else's.
-            let socket = unsafe { OwnedFd::from_raw_fd(socket) };
-            if !system::peer(socket.as_raw_fd()).is_ok_and(|(_, user)| user == system::user()) {
+            if !reserve::is_ours(&socket) {
                 continue;
             }
             let mut connection = Connection::new(socket, now);

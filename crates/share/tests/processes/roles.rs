@@ -2,6 +2,7 @@
 
 use crate::common::{publish_bytes, read, take};
 use crate::other::{self, Other};
+use std::fs::File;
 use std::time::Duration;
 use tensorferry_core::Access;
 use tensorferry_share::{AttachedTensor, Options, Outgoing, Publication, Ticket, publish};
@@ -20,6 +21,7 @@ impl Other {
 struct Role {
     publications: Vec<Publication>,
     tensors: Vec<AttachedTensor>,
+    files: Vec<File>,
 }
 
 /// Plays a role, if this process has one, and ends.
@@ -72,6 +74,18 @@ impl Role {
             }
             ["drop"] => {
                 self.tensors.clear();
+                "ok".into()
+            }
+            ["limit", most] => {
+                crate::common::limit(most.parse().unwrap());
+                "ok".into()
+            }
+            ["starve"] => {
+                self.files.extend(std::iter::from_fn(|| File::open("/dev/null").ok()));
+                self.files.len().to_string()
+            }
+            ["feed"] => {
+                self.files.clear();
                 "ok".into()
             }
             ["fork"] => {
