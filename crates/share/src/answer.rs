@@ -73,16 +73,20 @@ impl Connection {
         Self { socket, stage: Stage::Asking { bytes: [0; REQUEST], filled: 0, deadline: now + TO_ASK } }
     }
 
-    pub(crate) fn socket(&self) -> RawFd {
-        self.socket.as_raw_fd()
+    pub(crate) fn socket(&self) -> &OwnedFd {
+        &self.socket
+    }
+
+    pub(crate) fn into_socket(self) -> OwnedFd {
+        self.socket
     }
 
     /// What the system is to wait for; the end of the connection it tells in any case.
-    pub(crate) fn events(&self) -> i16 {
+    pub(crate) fn events(&self) -> i32 {
         match self.stage {
-            Stage::Asking { .. } => libc::POLLIN,
-            Stage::Answering { .. } => libc::POLLOUT,
-            Stage::Holding(_) | Stage::Done => libc::POLLRDHUP,
+            Stage::Asking { .. } => libc::EPOLLIN,
+            Stage::Answering { .. } => libc::EPOLLOUT,
+            Stage::Holding(_) | Stage::Done => libc::EPOLLRDHUP,
         }
     }
 

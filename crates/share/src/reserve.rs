@@ -36,7 +36,13 @@ impl Reserve {
     pub(crate) fn cope(&mut self, listener: &OwnedFd, error: &io::Error) -> Coped {
         match error.raw_os_error() {
             Some(libc::EMFILE | libc::ENFILE) if self.0.take().is_some() => {
-                let next = accept(listener).map(|socket| turn_away(&socket, error));
+                let next = accept(listener).map(|socket| {
+                    if let Some((reason, text)) =
+                        no_descriptor(error.raw_os_error()).filter(|_| is_ours(&socket))
+                    {
+                        turn_away(&socket, reason, &text);
+                    }
+                });
                 self.fill();
                 match next {
                     Ok(()) => Coped::TurnedAway,
@@ -61,11 +67,10 @@ pub(crate) enum Coped {
     Cannot,
 }
 
-fn turn_away(socket: &OwnedFd, cause: &io::Error) {
-    if let Some((reason, text)) = no_descriptor(cause.raw_os_error()).filter(|_| is_ours(socket)) {
-        // Where it is not taken, nobody listens.
-        let _ = socket::send(socket.as_raw_fd(), &refusal(reason, &text), &[]);
-    }
+/// Tells a consumer why it is not let in.
+pub(crate) fn turn_away(socket: &OwnedFd, reason: Reason, text: &str) {
+    // Where it is not taken, nobody listens.
+    let _ = socket::send(socket.as_raw_fd(), &refusal(reason, text), &[]);
 }
 
 /// What a consumer is told where the system has no descriptor for it; `None` where that is not what failed.

@@ -76,10 +76,7 @@ impl Role {
                 self.tensors.clear();
                 "ok".into()
             }
-            ["limit", most] => {
-                crate::common::limit(most.parse().unwrap());
-                "ok".into()
-            }
+            ["limit", most] => crate::common::limit(most.parse().unwrap()).to_string(),
             ["starve"] => {
                 self.files.extend(std::iter::from_fn(|| File::open("/dev/null").ok()));
                 self.files.len().to_string()

@@ -1,9 +1,10 @@
 //! When there are many consumers, or few descriptors.
 
-use crate::common::{alone, baseline, read, take};
+use crate::common::{alone, baseline, limit, read, take, until};
 use crate::other::Other;
 use std::time::{Duration, Instant};
 use tensorferry_core::ErrorKind;
+use tensorferry_share::Ticket;
 
 #[test]
 fn a_producer_without_descriptors_says_so_at_once() {
@@ -30,6 +31,46 @@ fn a_producer_without_descriptors_says_so_at_once() {
         assert_eq!(read(&take(&ticket).unwrap().tensors[0]), b"short");
     }
     drop(held);
+    other.end();
+    before.settle();
+}
+
+/// The middle of many attaches, in microseconds.
+fn attach_time(ticket: &Ticket) -> f64 {
+    let mut times: Vec<Duration> = (0..300)
+        .map(|_| {
+            let begin = Instant::now();
+            let attached = take(ticket).unwrap();
+            let time = begin.elapsed();
+            drop(attached);
+            time
+        })
+        .collect();
+    times.sort_unstable();
+    times[times.len() / 2].as_secs_f64() * 1e6
+}
+
+#[test]
+fn an_attach_takes_no_longer_when_there_are_many_leases() {
+    let _alone = alone();
+    let before = baseline();
+    let most = limit(8192);
+    let mut other = Other::start();
+    let ticket = other.publish("publish crowd");
+    let (mut held, mut times) = (Vec::new(), Vec::new());
+    for count in [1, 1000, 3000].map(|count: usize| count.min(most as usize / 2)) {
+        held.extend((held.len()..count).map(|_| take(&ticket).unwrap()));
+        until("those who came and went are gone", || other.ask("leases") == count.to_string());
+        times.push(attach_time(&ticket));
+    }
+    println!("microseconds for an attach, with 1, 1000 and 3000 leases: {times:.1?}");
+    // Three times is what noise may make of it. To look at every lease made it ten times and more.
+    assert!(times[2] < 3.0 * times[0], "{times:?}");
+    // Who goes is still noticed, one among many.
+    drop(held.remove(held.len() / 2));
+    until("one has gone", || other.ask("leases") == held.len().to_string());
+    drop(held);
+    until("all have gone", || other.ask("leases") == "0");
     other.end();
     before.settle();
 }
