@@ -17,6 +17,14 @@ use tensorferry_core::Access;
 const TO_ASK: Duration = Duration::from_secs(5);
 /// How long a consumer may take to read the answer.
 const TO_READ: Duration = Duration::from_secs(30);
+/// How long it is tried to send descriptors when too many are on their way, before a consumer is told so.
+const TO_THIN_OUT: Duration = Duration::from_secs(2);
+/// How long it is at first until the next try, and at most: nobody tells when there are fewer.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+/// The most bytes for one consumer before the next one has its turn. One that reads as quickly as is written would have the
+/// thread to itself until a long answer is over.
+const AT_A_TURN: usize = 512 << 10;
 
 /// What one consumer was given, counted for as long as it lives.
 pub(crate) struct Given(Arc<Published>);
@@ -45,9 +53,18 @@ enum Message {
     HandOver { given: Given, descriptors: Vec<RawFd>, _own: Vec<OwnedFd> },
 }
 
+struct Answering {
+    message: Message,
+    sent: usize,
+    handed: usize,
+    deadline: Instant,
+    /// Since when too many descriptors are on their way, how long it is between two tries, and when the next one is.
+    crowded: Option<(Instant, Duration, Instant)>,
+}
+
 enum Stage {
     Asking { bytes: [u8; REQUEST], filled: usize, deadline: Instant },
-    Answering { message: Message, sent: usize, handed: usize, deadline: Instant },
+    Answering(Answering),
     Holding(Given),
     Done,
 }
@@ -58,6 +75,8 @@ pub(crate) enum Outcome {
     Waits,
     /// It has asked; `None` where that was nonsense.
     Asks(Option<Request>),
+    /// What was meant for it cannot be sent, and it is told so instead.
+    Declined(Arc<Published>),
     /// It is over.
     Over,
 }
@@ -85,16 +104,28 @@ impl Connection {
     pub(crate) fn events(&self) -> i32 {
         match self.stage {
             Stage::Asking { .. } => libc::EPOLLIN,
-            Stage::Answering { .. } => libc::EPOLLOUT,
-            Stage::Holding(_) | Stage::Done => libc::EPOLLRDHUP,
+            Stage::Answering(Answering { crowded: None, .. }) => libc::EPOLLOUT,
+            // It could be written to, which is not what is missing.
+            Stage::Answering(_) | Stage::Holding(_) | Stage::Done => libc::EPOLLRDHUP,
         }
     }
 
-    /// When patience ends.
+    /// When it is to be looked at again, although nothing is heard of it.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        match self.stage {
-            Stage::Asking { deadline, .. } | Stage::Answering { deadline, .. } => Some(deadline),
+        match &self.stage {
+            Stage::Asking { deadline, .. } => Some(*deadline),
+            Stage::Answering(answering) => {
+                Some(answering.crowded.map_or(answering.deadline, |(.., next)| next.min(answering.deadline)))
+            }
             Stage::Holding(_) | Stage::Done => None,
+        }
+    }
+
+    /// Whether patience with it has ended.
+    pub(crate) fn is_late(&self, now: Instant) -> bool {
+        match &self.stage {
+            Stage::Asking { deadline, .. } | Stage::Answering(Answering { deadline, .. }) => *deadline <= now,
+            Stage::Holding(_) | Stage::Done => false,
         }
     }
 
@@ -105,26 +136,24 @@ impl Connection {
     /// Whether it holds memory.
     pub(crate) fn holds(&self) -> bool {
         match &self.stage {
-            Stage::Answering { message, .. } => matches!(message, Message::HandOver { .. }),
+            Stage::Answering(answering) => matches!(answering.message, Message::HandOver { .. }),
             Stage::Holding(_) => true,
             Stage::Asking { .. } | Stage::Done => false,
         }
     }
 
-    /// Whether some of that is memory of GPUs.
-    pub(crate) fn holds_gpus(&self) -> bool {
+    /// What it holds.
+    pub(crate) fn given(&self) -> Option<&Arc<Published>> {
         match &self.stage {
-            Stage::Answering { message: Message::HandOver { given, .. }, .. } | Stage::Holding(given) => {
-                given.0.has_gpus()
-            }
-            _ => false,
+            Stage::Holding(given) => Some(&given.0),
+            _ => self.undelivered(),
         }
     }
 
     /// What was meant for it and did not reach it.
     pub(crate) fn undelivered(&self) -> Option<&Arc<Published>> {
         match &self.stage {
-            Stage::Answering { message: Message::HandOver { given, .. }, .. } => Some(&given.0),
+            Stage::Answering(Answering { message: Message::HandOver { given, .. }, .. }) => Some(&given.0),
             _ => None,
         }
     }
@@ -135,28 +164,40 @@ impl Connection {
             Ok(message) => message,
             Err((reason, text)) => Message::Refusal(refusal(reason, &text)),
         };
-        self.stage = Stage::Answering { message, sent: 0, handed: 0, deadline: now + TO_READ };
+        self.begin(message, now);
+    }
+
+    fn begin(&mut self, message: Message, now: Instant) {
+        let deadline = now + TO_READ;
+        self.stage = Stage::Answering(Answering { message, sent: 0, handed: 0, deadline, crowded: None });
     }
 
     /// Reads or writes as far as that goes without waiting.
-    pub(crate) fn advance(&mut self) -> Outcome {
+    pub(crate) fn advance(&mut self, now: Instant) -> Outcome {
         match &mut self.stage {
             Stage::Asking { bytes, filled, .. } => ask(&self.socket, bytes, filled),
-            Stage::Answering { message, sent, handed, .. } => {
-                match send(&self.socket, message, sent, handed) {
-                    Ok(true) => {
-                        let stage = std::mem::replace(&mut self.stage, Stage::Done);
-                        if let Stage::Answering { message: Message::HandOver { given, .. }, .. } = stage {
-                            given.0.uses.served.fetch_add(1, Ordering::AcqRel);
-                            self.stage = Stage::Holding(given);
-                            return Outcome::Waits;
-                        }
-                        Outcome::Over
-                    }
-                    Ok(false) => Outcome::Waits,
-                    Err(_) => Outcome::Over,
+            // All that can be heard of it before the next try is that it goes.
+            Stage::Answering(Answering { crowded: Some((.., next)), .. }) if *next > now => Outcome::Over,
+            Stage::Answering(answering) => match answering.send(&self.socket) {
+                Ok(Sent::All) => {
+                    let stage = std::mem::replace(&mut self.stage, Stage::Done);
+                    let Stage::Answering(Answering { message: Message::HandOver { given, .. }, .. }) = stage
+                    else {
+                        return Outcome::Over;
+                    };
+                    given.0.uses.served.fetch_add(1, Ordering::AcqRel);
+                    self.stage = Stage::Holding(given);
+                    Outcome::Waits
                 }
-            }
+                Ok(Sent::Some) => Outcome::Waits,
+                Ok(Sent::Crowded) if answering.tries_again(now) => Outcome::Waits,
+                Ok(Sent::Crowded) => {
+                    let published = self.undelivered().cloned();
+                    self.begin(Message::Refusal(refusal(Reason::Crowded, &crowded())), now);
+                    published.map_or(Outcome::Waits, Outcome::Declined)
+                }
+                Err(_) => Outcome::Over,
+            },
             // There is nothing that it could say but that it goes.
             Stage::Holding(_) | Stage::Done => Outcome::Over,
         }
@@ -170,8 +211,13 @@ fn words(reason: Reason) -> &'static str {
         Reason::Expired => "the ticket has expired",
         Reason::Used => "the ticket was used",
         Reason::Malformed => "the request cannot be read",
-        Reason::Failed | Reason::NoDescriptor => "the producer cannot hand it over",
+        Reason::Failed | Reason::NoDescriptor | Reason::Crowded => "the producer cannot hand it over",
     }
+}
+
+fn crowded() -> String {
+    let most = system::most_descriptors().map_or("too many".into(), |most| format!("more than {most}"));
+    format!("{most} descriptors are on their way to consumers that do not read")
 }
 
 /// A refusal, as it goes over the socket.
@@ -228,26 +274,49 @@ fn ask(socket: &OwnedFd, bytes: &mut [u8; REQUEST], filled: &mut usize) -> Outco
     }
 }
 
-/// Sends what goes; true when all is sent.
-fn send(socket: &OwnedFd, message: &Message, sent: &mut usize, handed: &mut usize) -> io::Result<bool> {
-    let (bytes, descriptors) = match message {
-        Message::Refusal(bytes) => (&bytes[..], &[][..]),
-        Message::HandOver { given, descriptors, .. } => (&given.0.message[..], &descriptors[..]),
-    };
-    while *sent < bytes.len() {
-        let rest = &descriptors[*handed..];
-        let batch = &rest[..rest.len().min(MOST_AT_ONCE)];
-        // While more descriptors are to come, a byte goes with each lot; a memory has eight in the message.
-        let end = if rest.len() > batch.len() { *sent + 1 } else { bytes.len() };
-        match socket::send(socket.as_raw_fd(), &bytes[*sent..end], batch) {
-            Ok(count) => {
-                *sent += count;
-                *handed += batch.len();
+/// How far sending came.
+enum Sent {
+    All,
+    /// The consumer has to read first, or others have their turn.
+    Some,
+    /// This user has too many descriptors on their way, to whomever.
+    Crowded,
+}
+
+impl Answering {
+    /// Sends what goes.
+    fn send(&mut self, socket: &OwnedFd) -> io::Result<Sent> {
+        let (bytes, descriptors) = match &self.message {
+            Message::Refusal(bytes) => (&bytes[..], &[][..]),
+            Message::HandOver { given, descriptors, .. } => (&given.0.message[..], &descriptors[..]),
+        };
+        let most = bytes.len().min(self.sent + AT_A_TURN);
+        while self.sent < most {
+            let rest = &descriptors[self.handed..];
+            let batch = &rest[..rest.len().min(MOST_AT_ONCE)];
+            // While more descriptors are to come, a byte goes with each lot; a memory has eight in the message.
+            let end = if rest.len() > batch.len() { self.sent + 1 } else { most };
+            match socket::send(socket.as_raw_fd(), &bytes[self.sent..end], batch) {
+                Ok(count) => {
+                    self.sent += count;
+                    self.handed += batch.len();
+                    self.crowded = None;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Sent::Some),
+                Err(error) if error.raw_os_error() == Some(libc::ETOOMANYREFS) => return Ok(Sent::Crowded),
+                Err(error) => return Err(error),
             }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-            Err(error) => return Err(error),
         }
+        Ok(if self.sent == bytes.len() { Sent::All } else { Sent::Some })
     }
-    Ok(true)
+
+    /// Puts off the next try; false if the consumer is to be told, which can be done before the answer has begun.
+    fn tries_again(&mut self, now: Instant) -> bool {
+        let (since, pause) = self
+            .crowded
+            .map_or((now, FIRST_PAUSE), |(since, pause, _)| (since, LONGEST_PAUSE.min(2 * pause)));
+        self.crowded = Some((since, pause, now + pause));
+        self.sent > 0 || now < since + TO_THIN_OUT
+    }
 }

@@ -296,12 +296,15 @@ fn refusal(ticket: &Ticket, reason: Reason, text: &str) -> Error {
         Reason::Expired => refused(format!("{ticket} has expired")),
         Reason::Used => refused(format!("{ticket} was used: it was good for one consumer")),
         // The text is not ours: on one line, and short.
-        Reason::Malformed | Reason::Failed | Reason::NoDescriptor => {
+        Reason::Malformed | Reason::Failed | Reason::NoDescriptor | Reason::Crowded => {
             let text: String = text.chars().take(80).collect();
             let error = Error::new(ErrorKind::TicketRefused, format!("{ticket} was refused: {text:?}"));
             error.with_hint(match reason {
                 Reason::NoDescriptor => {
                     "raise the producer's limit (ulimit -n) or let it close something, and attach again"
+                }
+                Reason::Crowded => {
+                    "end the consumers that are stopped, or raise the producer's limit (ulimit -n), and attach again"
                 }
                 _ => "ask the producer for a new ticket",
             })

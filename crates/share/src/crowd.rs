@@ -19,7 +19,7 @@ struct Member {
 pub(crate) struct Crowd {
     /// By number, in the order in which they came.
     members: BTreeMap<u64, Member>,
-    /// Whose patience ends when.
+    /// Who is to be looked at again when.
     deadlines: BTreeSet<(Instant, u64)>,
     /// Who has not said yet what it wants.
     silent: BTreeSet<u64>,
@@ -53,7 +53,7 @@ impl Crowd {
         self.members.values().filter(|member| member.connection.holds()).count()
     }
 
-    /// When the first one's patience ends.
+    /// When the first of them is to be looked at again.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
@@ -107,8 +107,8 @@ impl Crowd {
         taken.member.connection
     }
 
-    /// One whose time is over, if there is one.
-    pub(crate) fn late(&mut self, now: Instant) -> Option<Taken> {
+    /// One that is to be looked at again by now, or whose time is over, if there is one.
+    pub(crate) fn due(&mut self, now: Instant) -> Option<Taken> {
         let number = self.deadlines.first().filter(|(deadline, _)| *deadline <= now)?.1;
         self.take(number)
     }

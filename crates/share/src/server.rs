@@ -8,7 +8,10 @@
 //!   ticket for one, is told why.
 //! - Who comes when this process has no descriptor left is told so at once ([`crate::reserve`]).
 //! - Consumers that say nothing, or nonsense, or do not read, cost a descriptor for some seconds and nothing else: the
-//!   thread waits for nobody, and the longest silent one makes room for the next.
+//!   thread waits for nobody, and the longest silent one makes room for the next. One that reads quickly does not have the
+//!   thread to itself either.
+//! - Where the system lets this user have no more descriptors on their way, it is tried again, and after a while the
+//!   consumer is told.
 //! - However many hold leases, the next one is let in as quickly ([`crate::crowd`]).
 //! - The thread takes no signals, and begins with the first publication.
 //!
@@ -248,8 +251,12 @@ impl Server {
                 }
             }
         }
-        if let Some(poll) = &self.poll {
-            over.extend(std::iter::from_fn(|| Some(Crowd::see_off(poll, self.crowd.late(now)?))));
+        while let Some(mut taken) = self.crowd.due(now) {
+            if !taken.connection().is_late(now) {
+                over.extend(self.look_after(taken, now, &mut entries));
+            } else if let Some(poll) = &self.poll {
+                over.push(Crowd::see_off(poll, taken));
+            }
         }
         if somebody_comes {
             self.accept(now, &mut over, &mut entries);
@@ -279,9 +286,10 @@ impl Server {
 
     fn advance(&mut self, connection: &mut Connection, now: Instant, entries: &mut Vec<Entry>) -> bool {
         loop {
-            match connection.advance() {
+            match connection.advance(now) {
                 Outcome::Waits => return true,
                 Outcome::Over => return false,
+                Outcome::Declined(published) => self.take_back(&published),
                 Outcome::Asks(Some(request)) => {
                     let verdict = self.judge(&request, entries);
                     let published = verdict.as_ref().ok().map(|given| given.published().clone());
@@ -414,12 +422,14 @@ fn round(number: u64, ready: &mut Ready) -> bool {
     }
     let over = server.turn(ready);
     drop(server);
-    // Without the lock: it may be a lot of memory.
-    let waits = over.0.iter().any(Connection::holds_gpus)
-        || over.1.iter().any(|entry| matches!(entry, Entry::Live(published) if published.has_gpus()));
-    if waits {
-        // Work on a GPU may have to be waited for, and that is no reason to let others wait. Where there is no thread
-        // for it, it is dropped here, with the closure.
+    // Without the lock, and where it takes time on another thread: that is no reason to let others wait. Where there is no
+    // thread for it, it is dropped here, with the closure.
+    let held = over.0.iter().filter_map(Connection::given);
+    let struck = over.1.iter().filter_map(|entry| match entry {
+        Entry::Live(published) => Some(published),
+        Entry::Over(..) => None,
+    });
+    if held.chain(struck).any(Published::takes_time_to_drop) {
         let _ = thread::Builder::new().name("tensorferry-release".into()).spawn(move || drop(over));
     }
     true

@@ -82,12 +82,21 @@ pub enum Reason {
     Failed = 5,
     /// The producer has no descriptor left; the text says of how many.
     NoDescriptor = 6,
+    /// Too many descriptors are on their way to consumers that do not read; the text says how many.
+    Crowded = 7,
 }
 
 impl Reason {
     /// All that there are.
-    pub const ALL: [Self; 6] =
-        [Self::Unknown, Self::Expired, Self::Used, Self::Malformed, Self::Failed, Self::NoDescriptor];
+    pub const ALL: [Self; 7] = [
+        Self::Unknown,
+        Self::Expired,
+        Self::Used,
+        Self::Malformed,
+        Self::Failed,
+        Self::NoDescriptor,
+        Self::Crowded,
+    ];
 
     fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|&reason| reason as u8 == code)

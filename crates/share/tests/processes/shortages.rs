@@ -2,6 +2,7 @@
 
 use crate::common::{alone, baseline, limit, read, take, until};
 use crate::other::Other;
+use std::thread;
 use std::time::{Duration, Instant};
 use tensorferry_core::ErrorKind;
 use tensorferry_share::Ticket;
@@ -73,4 +74,44 @@ fn an_attach_takes_no_longer_when_there_are_many_leases() {
     until("all have gone", || other.ask("leases") == "0");
     other.end();
     before.settle();
+}
+
+/// The system lets an ordinary user have only so many descriptors on their way. These processes are one, also where the
+/// tests are run by the system's user, for whom it does not count.
+#[test]
+fn consumers_that_do_not_read_leave_no_descriptors_on_the_way() {
+    let _alone = alone();
+    let [mut producer, mut idle, mut consumer] = [(); 3].map(|()| Other::start());
+    for other in [&mut producer, &mut idle, &mut consumer] {
+        assert_eq!(other.ask("nobody"), "ok");
+    }
+    producer.ask("limit 64");
+    let ticket = producer.publish("publish-large 8").to_text();
+    let other = producer.publish("publish small").to_text();
+    let attach = format!("count {ticket}");
+    assert_eq!(consumer.ask(&attach), "8");
+    // Nine times eight are more than 64.
+    assert_eq!(idle.ask(&format!("idle 9 {ticket}")), "ok");
+    let begin = Instant::now();
+    let said = consumer.ask(&attach);
+    assert!(
+        said.starts_with("TicketRefused: ") && said.contains("more than 64 descriptors are on their way"),
+        "{said}"
+    );
+    let refused = begin.elapsed();
+    assert!(Duration::from_secs(1) < refused && refused < Duration::from_secs(5), "{refused:?}");
+    // While one waits to be handed something, whoever needs no descriptor is answered.
+    consumer.say(&attach);
+    thread::sleep(Duration::from_millis(100));
+    assert_eq!(producer.ask("withdraw"), "ok");
+    let begin = Instant::now();
+    let mut quick = Other::start();
+    assert_eq!(quick.ask("nobody"), "ok");
+    assert!(quick.ask(&format!("count {other}")).contains("was withdrawn"));
+    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+    // And it has what it waits for as soon as there is room.
+    assert_eq!(idle.ask("feed"), "ok");
+    assert_eq!(consumer.hear().unwrap(), "8");
+    assert_eq!(consumer.ask(&attach), "8");
+    [producer, idle, consumer, quick].into_iter().for_each(Other::end);
 }
