@@ -9,6 +9,7 @@ mod place;
 pub(crate) mod publish;
 mod structure;
 mod ticket;
+mod view;
 
 pub(crate) use ticket::Ticket;
 

@@ -109,7 +109,7 @@ impl Place {
 }
 
 /// Keeps a framework's memory for others.
-struct Kept(#[expect(dead_code, reason = "held for its drop")] Owner);
+pub(super) struct Kept(#[expect(dead_code, reason = "held for its drop")] pub(super) Owner);
 
 // SAFETY: owners are let go on any thread.
 unsafe impl Send for Kept {}
