@@ -184,7 +184,7 @@ impl Lot {
             }
         };
         let (dtype, layout) = (plan.dtype, Layout::dense(plan.dtype.size(), tensor.layout().shape())?);
-        let room = Room::new(plan.device, layout.bytes())?;
+        let room = Room::new(py, plan.device, layout.bytes())?;
         let outgoing = room.outgoing(dtype, layout.clone());
         let streams = if tensor.device().is_host() { None } else { streams };
         if plan.device.is_cuda() {
@@ -195,7 +195,7 @@ impl Lot {
                 dtype,
                 device: plan.device,
                 streams: Streams::on(stream),
-                owner: Some(Owner::Shared(Box::new(room))),
+                owner: Some(Owner::shared(room)),
             };
             moved(py, layout.bytes(), gpu::fill(tensor, streams, filled, settings::transfer()))?;
             self.wait_for(gpu, Side::Stream(stream));

@@ -56,7 +56,7 @@ pub(super) fn keep<'py>(source: Source<'py>) -> (Source<'py>, Option<Arc<Kept>>)
     let memory = match source.memory {
         Memory::Here(tensor) => Memory::Here(tensor.map_owner(|owner| {
             let shared = kept.insert(Arc::new(Kept(owner)));
-            Owner::Shared(Box::new(shared.clone()))
+            Owner::shared(shared.clone())
         })),
         later @ Memory::Later { .. } => later,
     };
