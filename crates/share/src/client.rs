@@ -306,7 +306,8 @@ fn refusal(ticket: &Ticket, reason: Reason, text: &str) -> Error {
                 Reason::Crowded => {
                     "end the consumers that are stopped, or raise the producer's limit (ulimit -n), and attach again"
                 }
-                _ => "ask the producer for a new ticket",
+                Reason::Failed => "see to that on the producer's side, and attach again",
+                _ => "let both processes use the same version of tensorferry",
             })
         }
     }

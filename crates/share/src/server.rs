@@ -41,7 +41,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tensorferry_core::Result;
 
-/// The most connections at a time, leases included. Whoever comes then waits until one is over.
+/// The most connections at a time, leases included. Whoever comes then is told.
 const MOST_CONNECTIONS: usize = 16 << 10;
 /// The most connections that have not said yet what they want.
 const MOST_SILENT: usize = 64;
@@ -221,7 +221,7 @@ impl Server {
 
     /// What the thread of this number has to wait for, and until when; `None` when there is nothing to serve.
     fn waits(&mut self, number: u64) -> Option<(RawFd, Option<Instant>)> {
-        let hears = self.crowd.count() < MOST_CONNECTIONS && self.paused.is_none();
+        let hears = self.paused.is_none();
         let running = self.running.as_mut().filter(|running| running.number == number)?;
         let poll = self.poll.as_ref()?;
         if running.heard != hears {
@@ -365,6 +365,11 @@ impl Server {
                 },
             };
             if !reserve::is_ours(&socket) {
+                continue;
+            }
+            if self.crowd.count() >= MOST_CONNECTIONS {
+                let text = format!("the producer has {MOST_CONNECTIONS} consumers, and takes no more");
+                reserve::turn_away(&socket, Reason::Failed, &text);
                 continue;
             }
             match self.crowd.meet(poll, socket, now) {

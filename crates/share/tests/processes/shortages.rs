@@ -76,6 +76,32 @@ fn an_attach_takes_no_longer_when_there_are_many_leases() {
     before.settle();
 }
 
+#[test]
+fn a_producer_that_has_all_the_consumers_it_takes_says_so() {
+    const MOST: usize = 16 << 10;
+    let _alone = alone();
+    let before = baseline();
+    if (limit(20_000) as usize) < MOST + 500 {
+        // Nobody here can have so many connections.
+        return;
+    }
+    let mut other = Other::start();
+    let ticket = other.publish("publish full");
+    let mut held: Vec<_> = (0..MOST).map(|_| take(&ticket).unwrap()).collect();
+    let begin = Instant::now();
+    let error = take(&ticket).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TicketRefused, "{error}");
+    assert!(error.fact().contains("has 16384 consumers, and takes no more"), "{error}");
+    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    drop(held.pop());
+    until("one has gone", || other.ask("leases") == (MOST - 1).to_string());
+    assert_eq!(read(&take(&ticket).unwrap().tensors[0]), b"full");
+    drop(held);
+    until("all have gone", || other.ask("leases") == "0");
+    other.end();
+    before.settle();
+}
+
 /// The system lets an ordinary user have only so many descriptors on their way. These processes are one, also where the
 /// tests are run by the system's user, for whom it does not count.
 #[test]
