@@ -183,3 +183,74 @@ def test_empty_on_a_gpu() -> None:
     # CuPy has no other place.
     assert isinstance(ferry.empty(3, "int32", "cupy"), cupy.ndarray)
     """)
+
+
+# Counts what another thread gets done while the GPU is waited for, which takes this long.
+BESIDE = """
+import threading, time
+SLOW = 0.4
+driver.testdriver_delay.argtypes = [ctypes.c_uint64]
+
+def beside(work):
+    counts, ended = [0], threading.Event()
+    def count():
+        while not ended.is_set():
+            counts[0] += 1
+            time.sleep(0.001)
+    thread = threading.Thread(target=count)
+    thread.start()
+    driver.testdriver_delay(int(SLOW * 1000))
+    begin, counts[0] = time.perf_counter(), 0
+    work()
+    took, done = time.perf_counter() - begin, counts[0]
+    driver.testdriver_delay(0)
+    ended.set()
+    thread.join()
+    assert took > 0.9 * SLOW, f"nothing was waited for: {took}"
+    return done
+
+other = Other()
+def published():
+    other.run("x = ferry.empty(9 << 20, 'uint8', 'cupy', device='cuda')")
+    return other.run("ticket = ferry.publish(x, copy=False); answer = str(ticket)")
+"""
+
+
+def test_others_go_on_while_gpu_memory_is_let_go() -> None:
+    """The wait is for the GPU alone: a thread that wants the interpreter has it."""
+    run(
+        SETUP,
+        OTHER,
+        BESIDE,
+        """
+        held = {"x": ferry.attach(published(), "cupy", copy=False)}
+        done = beside(held.clear)
+        assert done > 20, done
+        # What was copied is let go before attach is back.
+        ticket = published()
+        done = beside(lambda: ferry.attach(ticket, "numpy"))
+        assert done > 20, done
+        # So is what goes wrong on the way.
+        def refuse():
+            try:
+                ferry.attach(ticket, "cupy", dtype="bfloat16")
+            except ferry.FerryError:
+                return
+            raise AssertionError("it was attached")
+        done = beside(refuse)
+        assert done > 20, done
+        # Memory of our own.
+        held = {"x": ferry.empty(9 << 20, "uint8", "cupy", device="cuda")}
+        done = beside(held.clear)
+        assert done > 20, done
+        # And on a thread of its own, which has the interpreter too.
+        held = {"x": ferry.attach(ticket, "cupy", copy=False)}
+        def elsewhere():
+            thread = threading.Thread(target=held.clear)
+            thread.start()
+            thread.join()
+        done = beside(elsewhere)
+        assert done > 20, done
+        other.end()
+        """,
+    )

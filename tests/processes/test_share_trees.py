@@ -117,7 +117,70 @@ def test_one_tensor_twice_is_one_tensor(peer: Peer) -> None:
     result = a is b[0] is b[1][0], c is a, float(c[0])
     """
     for framework in ("numpy", "torch"):
-        assert peer.run(code, ticket=str(ticket), framework=framework) == (True, False, 0.0)
+        assert peer.run(code, ticket=str(ticket), framework=framework) == (True, False, 9.0)
+
+
+WRITE_ONE = """
+got = ferry.attach(ticket, framework)
+got["a"][0] = 9
+result = {name: float(x.reshape(-1)[0]) for name, x in got.items()}
+"""
+
+
+@pytest.mark.parametrize("wish", [{}, {"copy": True}, {"dtype": "float64"}], ids=str)
+def test_tied_weights_are_copied_once(wish: dict[str, Any], peer: Peer) -> None:
+    """The tensors of a state dict are objects of their own, also where parameters are one."""
+    model = torch.nn.ModuleDict({"a": torch.nn.Linear(500, 300), "b": torch.nn.Linear(500, 300)})
+    model["b"].weight = model["a"].weight
+    weights = {name[0]: x for name, x in model.state_dict().items() if "weight" in name}
+    weights["c"] = weights["a"].clone()
+    assert weights["a"] is not weights["b"]
+    with ferry.trace() as trips:
+        ticket = ferry.publish(weights, **wish)
+    first, tied, other = trips
+    size = 500 * 300 * (8 if "dtype" in wish else 4)
+    assert [trip.bytes_moved for trip in trips] == [size, 0, size]
+    assert (first.plan.action, tied.plan.action, other.plan.action) == ("copy", "share", "copy")
+    assert any("one copy is both" in note for note in tied.plan.notes)
+    assert not any(
+        "one copy is both" in note for trip in (first, other) for note in trip.plan.notes
+    )
+    began = float(weights["c"].reshape(-1)[0])
+    for framework in ("numpy", "torch"):
+        code = WRITE_ONE.replace('["a"][0]', '["a"][0, 0]')
+        got = peer.run(code, ticket=str(ticket), framework=framework)
+        assert got == {"a": 9, "b": 9, "c": pytest.approx(began)}
+    assert float(weights["a"][0, 0]) == began
+
+
+def test_views_that_differ_are_copied_each(peer: Peer) -> None:
+    """The same address is not enough: each is what it was, and shares with no other."""
+    x = np.arange(12.0)
+    views = {"a": x, "b": x[:6], "c": x.reshape(3, 4), "d": x.view(np.int64), "e": x[::2]}
+    views |= {"f": x.view(">f8"), "g": np.broadcast_to(x[:1], 12)}
+    with ferry.trace() as trips:
+        ticket = ferry.publish(views)
+    assert [trip.bytes_moved for trip in trips] == [views[name].nbytes for name in views]
+    expected = {name: float(view.reshape(-1)[0]) for name, view in views.items()}
+    got = peer.run(WRITE_ONE, ticket=str(ticket), framework="numpy")
+    assert got == expected | {"a": 9.0}
+
+
+def test_memory_that_is_made_on_the_way_is_never_tied(peer: Peer) -> None:
+    """Each leaf lets go of memory that it made, so that the next may get the same address."""
+
+    class Made:
+        def __init__(self, value: float) -> None:
+            self.value = value
+
+        def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray[Any, Any]:
+            return np.full(1 << 16, self.value)
+
+    leaves = [Made(float(value)) for value in range(8)]
+    leaves += [np.full(1 << 16, float(value)) for value in range(8, 16)]
+    ticket = ferry.publish(leaves)
+    code = "result = [[float(x[0]), float(x[-1])] for x in ferry.attach(ticket)]"
+    assert peer.run(code, ticket=str(ticket)) == [[value, value] for value in range(16)]
 
 
 def test_views_of_one_shared_memory_stay_views(peer: Peer) -> None:

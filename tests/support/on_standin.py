@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from support import children
@@ -32,10 +33,11 @@ def on_gpu(array, device=0):
 
 def run(*code: str, **environment: str) -> str:
     """Runs pieces of code, one after the other, in a fresh interpreter."""
+    paths = (str(STANDIN), children.TESTS, os.environ.get("PYTHONPATH"))
     return children.run(
         "\n".join(children.textwrap.dedent(piece) for piece in code),
         LD_LIBRARY_PATH=str(DRIVER),
-        PYTHONPATH=f"{STANDIN}:{children.TESTS}",
+        PYTHONPATH=os.pathsep.join(filter(None, paths)),
         **environment,
     )
 

@@ -7,6 +7,7 @@
 
 use pyo3::ffi;
 use pyo3::prelude::*;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -59,6 +60,44 @@ pub(crate) fn with_interpreter(work: impl FnOnce(Python<'_>)) {
         let state = ffi::PyGILState_Ensure();
         work(Python::assume_attached());
         ffi::PyGILState_Release(state);
+    }
+}
+
+/// Runs `work`, which waits for something; if this thread has the interpreter, others may have it meanwhile.
+///
+/// Memory is let go on any thread, with the interpreter or without, and a thread that does not have it must not ask for it
+/// here: a framework may hold a lock of its own, for which a thread waits that has it.
+pub(crate) fn without_interpreter(work: impl FnOnce()) {
+    let Some(_pass) = Pass::get().filter(|_| has_interpreter()) else { return work() };
+    // SAFETY: this thread has the interpreter, gives it up here and takes it back below. With a pass it does not begin to
+    // finalise meanwhile; `work` does not unwind.
+    unsafe {
+        let state = ffi::PyEval_SaveThread();
+        work();
+        ffi::PyEval_RestoreThread(state);
+    }
+}
+
+/// Whether this thread has the interpreter, as CPython sees it; no where that cannot be known.
+///
+/// The stable ABI has no such question. What is asked has been there under one name or the other since 3.5; it gives the
+/// state of whichever thread has the interpreter (of this one alone since 3.12).
+fn has_interpreter() -> bool {
+    type Current = unsafe extern "C" fn() -> *mut ffi::PyThreadState;
+    static CURRENT: OnceLock<Option<Current>> = OnceLock::new();
+    let current = CURRENT.get_or_init(|| {
+        let names = [c"PyThreadState_GetUnchecked", c"_PyThreadState_UncheckedGet"];
+        // SAFETY: strings, which are looked up in what the process has loaded.
+        let found = names.map(|name| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) });
+        let found = found.into_iter().find(|function| !function.is_null())?;
+        // SAFETY: CPython's function of that name, which takes nothing.
+        Some(unsafe { std::mem::transmute::<*mut std::ffi::c_void, Current>(found) })
+    });
+    let Some(current) = current else { return false };
+    // SAFETY: both may be called from any thread, with or without the interpreter, as long as there is one.
+    unsafe {
+        let own = ffi::PyGILState_GetThisThreadState();
+        !own.is_null() && current() == own
     }
 }
 

@@ -7,7 +7,6 @@
 use crate::interpreter::{self, Pass, with_interpreter};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use std::any::Any;
 use std::mem::ManuallyDrop;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -26,7 +25,7 @@ pub(crate) enum Owner {
     /// What a framework handed over by DLPack.
     Managed(#[expect(dead_code, reason = "held for its drop")] Foreign),
     /// Memory that other processes have too, or may have.
-    Shared(#[expect(dead_code, reason = "held for its drop")] Box<dyn Any + Send>),
+    Shared(#[expect(dead_code, reason = "held for its drop")] Lent),
     /// A part of a file.
     Mapped(#[expect(dead_code, reason = "held for its drop")] Mapped),
     /// A block of our own.
@@ -37,6 +36,23 @@ pub(crate) enum Owner {
     Borrowed(#[expect(dead_code, reason = "held for its drop")] Box<Borrowed>),
     /// Another owner whose memory is on loan as read-only.
     Frozen(#[expect(dead_code, reason = "held for its drop")] Box<Loan>),
+}
+
+/// Memory that other processes have too, or may have.
+pub(crate) trait Lend: Send {
+    /// Whether to let go of it now may mean to wait for a GPU.
+    fn waits(&self) -> bool;
+}
+
+/// Such memory; whoever else wants the interpreter has it while a GPU is waited for.
+pub(crate) struct Lent(Option<Box<dyn Lend>>);
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(memory) = self.0.take_if(|memory| memory.waits()) {
+            interpreter::without_interpreter(move || drop(memory));
+        }
+    }
 }
 
 /// An owner and the mark that its memory is frozen. The mark goes first.
@@ -87,6 +103,11 @@ impl Owner {
     /// Keeps what a framework handed over.
     pub(crate) fn managed(managed: Managed) -> Self {
         Self::Managed(Foreign(ManuallyDrop::new(managed)))
+    }
+
+    /// Keeps memory that other processes have too, or may have.
+    pub(crate) fn shared(memory: impl Lend + 'static) -> Self {
+        Self::Shared(Lent(Some(Box::new(memory))))
     }
 
     /// The same owner, with its memory marked as frozen for as long as it lives.

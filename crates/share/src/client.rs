@@ -296,9 +296,19 @@ fn refusal(ticket: &Ticket, reason: Reason, text: &str) -> Error {
         Reason::Expired => refused(format!("{ticket} has expired")),
         Reason::Used => refused(format!("{ticket} was used: it was good for one consumer")),
         // The text is not ours: on one line, and short.
-        Reason::Malformed | Reason::Failed => {
+        Reason::Malformed | Reason::Failed | Reason::NoDescriptor | Reason::Crowded => {
             let text: String = text.chars().take(80).collect();
-            refused(format!("{ticket} was refused: {text:?}"))
+            let error = Error::new(ErrorKind::TicketRefused, format!("{ticket} was refused: {text:?}"));
+            error.with_hint(match reason {
+                Reason::NoDescriptor => {
+                    "raise the producer's limit (ulimit -n) or let it close something, and attach again"
+                }
+                Reason::Crowded => {
+                    "end the consumers that are stopped, or raise the producer's limit (ulimit -n), and attach again"
+                }
+                Reason::Failed => "see to that on the producer's side, and attach again",
+                _ => "let both processes use the same version of tensorferry",
+            })
         }
     }
 }
@@ -397,6 +407,10 @@ fn send(connection: &OwnedFd, mut bytes: &[u8], patience: &Patience<'_>, ticket:
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 wait(connection, libc::POLLOUT, patience)?;
+            }
+            // Who turns us away does so before it has heard us, and what it said can still be read.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EPIPE | libc::ECONNRESET)) => {
+                return Ok(());
             }
             Err(error) => return Err(torn(ticket, &error)),
         }

@@ -19,6 +19,9 @@ use tensorferry_cuda::{Gpu, Side};
 /// How long promises are kept when the publication is gone: whoever was to come has died.
 const PROMISED: Duration = Duration::from_secs(3600);
 
+/// Memory from here on is not let go in passing.
+const LARGE: usize = 64 << 20;
+
 /// A tensor to be published: where in shared memory it lies, and what it is.
 #[derive(Clone, Debug)]
 pub struct Outgoing {
@@ -151,9 +154,15 @@ impl Published {
         self.expires.into_iter().chain(forgotten).min()
     }
 
-    /// Whether memory of GPUs is among it.
-    pub(crate) fn has_gpus(&self) -> bool {
-        self.memories.iter().any(|memory| matches!(memory, Memory::Gpu(_)))
+    /// Whether it takes time to let go of it: work on a GPU may have to be waited for, and the system clears pages at some
+    /// gigabytes a second.
+    pub(crate) fn takes_time_to_drop(self: &Arc<Self>) -> bool {
+        self.memories.iter().any(|memory| match memory {
+            Memory::Gpu(_) => true,
+            Memory::Host(arena) => {
+                arena.bytes() >= LARGE && Arc::strong_count(self) == 1 && Arc::strong_count(arena) == 1
+            }
+        })
     }
 }
 

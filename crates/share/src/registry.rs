@@ -25,6 +25,7 @@ static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
     places: BTreeMap::new(),
     files: BTreeMap::new(),
     of_gpus: BTreeMap::new(),
+    strike_gpus_at: FEW,
     allocator: Allocator::new(),
 });
 static FORKS: AtomicUsize = AtomicUsize::new(0);
@@ -79,8 +80,40 @@ struct Place {
     end: usize,
     arena: Weak<Arena>,
     /// What holds the memory for us, where it is another process's.
-    leases: Vec<Weak<Lease>>,
+    leases: Leases,
 }
+
+/// Leases on one memory. Those that are over are struck out when as many have come as there were, so that one more costs
+/// the same however many there are.
+struct Leases {
+    held: Vec<Weak<Lease>>,
+    strike_at: usize,
+}
+
+impl Leases {
+    const fn new() -> Self {
+        Self { held: Vec::new(), strike_at: FEW }
+    }
+
+    fn add(&mut self, lease: &Arc<Lease>) {
+        if self.held.len() >= self.strike_at {
+            self.strike();
+        }
+        self.held.push(Arc::downgrade(lease));
+    }
+
+    fn strike(&mut self) {
+        self.held.retain(|held| held.strong_count() > 0);
+        self.strike_at = FEW.max(2 * self.held.len());
+    }
+
+    fn all(&self) -> Vec<Arc<Lease>> {
+        self.held.iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+/// So many are looked through at any time.
+const FEW: usize = 16;
 
 pub(crate) struct Registry {
     /// By the first address.
@@ -88,7 +121,9 @@ pub(crate) struct Registry {
     /// The first address, by file and whether it may be written.
     files: BTreeMap<((u64, u64), bool), usize>,
     /// What holds memory of GPUs for us, where it is another process's.
-    of_gpus: BTreeMap<Id, Vec<Weak<Lease>>>,
+    of_gpus: BTreeMap<Id, Leases>,
+    /// How many of those there are before they are looked through.
+    strike_gpus_at: usize,
     pub(crate) allocator: Allocator,
 }
 
@@ -112,7 +147,7 @@ pub(crate) fn keep(arena: Arc<Arena>) -> Arc<Arena> {
         return known;
     }
     let start = arena.data() as usize;
-    let place = Place { end: start + arena.bytes(), arena: Arc::downgrade(&arena), leases: Vec::new() };
+    let place = Place { end: start + arena.bytes(), arena: Arc::downgrade(&arena), leases: Leases::new() };
     registry.files.insert((arena.key(), arena.access() == Access::ReadWrite), start);
     registry.places.insert(start, place);
     drop(registry);
@@ -157,8 +192,7 @@ pub fn find(address: *const u8, bytes: usize) -> Option<(Arc<Arena>, usize)> {
 pub(crate) fn hold(arena: &Arena, lease: &Arc<Lease>) {
     let mut registry = lock();
     if let Some(place) = registry.places.get_mut(&(arena.data() as usize)) {
-        place.leases.retain(|held| held.strong_count() > 0);
-        place.leases.push(Arc::downgrade(lease));
+        place.leases.add(lease);
     }
 }
 
@@ -166,24 +200,26 @@ pub(crate) fn hold(arena: &Arena, lease: &Arc<Lease>) {
 pub(crate) fn leases_of(arena: &Arena) -> Vec<Arc<Lease>> {
     let registry = lock();
     let place = registry.places.get(&(arena.data() as usize));
-    place.map(|place| place.leases.iter().filter_map(Weak::upgrade).collect()).unwrap_or_default()
+    place.map(|place| place.leases.all()).unwrap_or_default()
 }
 
 /// The same for memory of a GPU.
 pub(crate) fn hold_gpu(arena: &GpuArena, lease: &Arc<Lease>) {
     let mut registry = lock();
-    registry.of_gpus.retain(|_, leases| {
-        leases.retain(|held| held.strong_count() > 0);
-        !leases.is_empty()
-    });
-    registry.of_gpus.entry(*arena.id()).or_default().push(Arc::downgrade(lease));
+    if registry.of_gpus.len() >= registry.strike_gpus_at {
+        registry.of_gpus.retain(|_, leases| {
+            leases.strike();
+            !leases.held.is_empty()
+        });
+        registry.strike_gpus_at = FEW.max(2 * registry.of_gpus.len());
+    }
+    registry.of_gpus.entry(*arena.id()).or_insert_with(Leases::new).add(lease);
 }
 
 /// The same for memory of a GPU.
 pub(crate) fn leases_of_gpu(arena: &GpuArena) -> Vec<Arc<Lease>> {
     let registry = lock();
-    let leases = registry.of_gpus.get(arena.id());
-    leases.map(|leases| leases.iter().filter_map(Weak::upgrade).collect()).unwrap_or_default()
+    registry.of_gpus.get(arena.id()).map(Leases::all).unwrap_or_default()
 }
 
 /// Bytes of shared memory that are mapped, used or not.

@@ -6,8 +6,13 @@
 //!   publication; when the consumer closes it, exits or is killed, the system closes it and the lease is over.
 //! - A consumer of another user is sent away without a word. Who comes with a wrong id or secret, too late, or second to a
 //!   ticket for one, is told why.
+//! - Who comes when this process has no descriptor left is told so at once ([`crate::reserve`]).
 //! - Consumers that say nothing, or nonsense, or do not read, cost a descriptor for some seconds and nothing else: the
-//!   thread waits for nobody, and the longest silent one makes room for the next.
+//!   thread waits for nobody, and the longest silent one makes room for the next. One that reads quickly does not have the
+//!   thread to itself either.
+//! - Where the system lets this user have no more descriptors on their way, it is tried again, and after a while the
+//!   consumer is told.
+//! - However many hold leases, the next one is let in as quickly ([`crate::crowd`]).
 //! - The thread takes no signals, and begins with the first publication.
 //!
 //! # After a fork
@@ -16,14 +21,17 @@
 //! leaves socket and folder alone, and begins anew, with a folder of its own, when it publishes something.
 
 use crate::answer::{Connection, Given, Outcome};
+use crate::crowd::{Crowd, Taken};
 use crate::fault::{failed, last};
 use crate::folder::Folder;
+use crate::poll::{LISTENER, Poll, Ready, WAKE};
 use crate::publication::Published;
+use crate::reserve::{self, Coped, Reserve};
 use crate::system;
 use crate::ticket::Ticket;
 use crate::wire::{Reason, Request};
 use std::collections::BTreeMap;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::net::UnixListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -33,11 +41,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tensorferry_core::Result;
 
-/// The most connections at a time, leases included. Whoever comes then waits until one is over.
+/// The most connections at a time, leases included. Whoever comes then is told.
 const MOST_CONNECTIONS: usize = 16 << 10;
 /// The most connections that have not said yet what they want.
 const MOST_SILENT: usize = 64;
-/// How long nobody is let in after the system had no descriptor left.
+/// How long nobody is let in after the system could not, and nobody could be told.
 const PAUSE: Duration = Duration::from_millis(50);
 
 static SERVER: Mutex<Server> = Mutex::new(Server::new());
@@ -60,7 +68,8 @@ pub(crate) enum Entry {
 
 struct Running {
     listener: OwnedFd,
-    wake: OwnedFd,
+    /// Whether those who come are heard.
+    heard: bool,
     folder: Folder,
     path: PathBuf,
     start: u64,
@@ -70,24 +79,20 @@ struct Running {
 
 impl Running {
     /// Somebody has cleared away the folder: tickets that were given lead nowhere, and new ones need a new one.
-    fn move_in(&mut self) -> Result<()> {
+    fn move_in(&mut self, poll: &Poll) -> Result<()> {
         let (folder, listener) = listen(self.start)?;
-        // The thread may be waiting for the old one, by its number.
-        // SAFETY: both are open and ours.
-        if unsafe { libc::dup3(listener.as_raw_fd(), self.listener.as_raw_fd(), libc::O_CLOEXEC) } < 0 {
-            return Err(last("the socket for other processes cannot be made"));
-        }
+        hear(poll, &listener)?;
+        poll.remove(&self.listener);
         (self.path, self.folder) = (folder.socket(), folder);
-        self.rouse();
+        (self.listener, self.heard) = (listener, true);
         Ok(())
     }
+}
 
-    /// Has the thread look again at what there is to wait for.
-    fn rouse(&self) {
-        let one = 1u64.to_ne_bytes();
-        // SAFETY: eight bytes, which is what this descriptor takes.
-        unsafe { libc::write(self.wake.as_raw_fd(), one.as_ptr().cast(), 8) };
-    }
+/// Has the thread hear of those who come.
+fn hear(poll: &Poll, listener: &OwnedFd) -> Result<()> {
+    let added = poll.add(listener, libc::EPOLLIN, LISTENER);
+    added.map_err(|error| failed("the socket for other processes cannot be made", &error))
 }
 
 /// A socket in a folder of its own.
@@ -102,22 +107,27 @@ fn listen(start: u64) -> Result<(Folder, OwnedFd)> {
 /// All that the thread works on.
 pub(crate) struct Server {
     running: Option<Running>,
+    /// What the thread waits for, from the first publication on for as long as the process lives.
+    poll: Option<Poll>,
     publications: BTreeMap<[u8; 16], Entry>,
-    connections: Vec<Connection>,
+    crowd: Crowd,
     /// When the first ticket expires.
     expiry: Option<Instant>,
     /// Until when nobody is let in.
     paused: Option<Instant>,
+    reserve: Reserve,
 }
 
 impl Server {
     const fn new() -> Self {
         Self {
             running: None,
+            poll: None,
             publications: BTreeMap::new(),
-            connections: Vec::new(),
+            crowd: Crowd::new(),
             expiry: None,
             paused: None,
+            reserve: Reserve::new(),
         }
     }
 
@@ -126,13 +136,17 @@ impl Server {
         let running = self.start()?;
         let (path, process) = (running.path.clone(), system::process());
         let ticket = Ticket::new(path, published.id, published.secret, process, running.start)?;
-        if published.ends().is_some() {
-            // The thread does not know yet when it has to look next.
-            running.rouse();
-        }
-        self.expiry = self.expiry.into_iter().chain(published.ends()).min();
+        self.expect(published.ends());
         self.publications.insert(published.id, Entry::Live(published));
         Ok(ticket)
+    }
+
+    /// Notes when a ticket ends.
+    fn expect(&mut self, end: Option<Instant>) {
+        let Some(end) = end.filter(|end| self.expiry.is_none_or(|expiry| *end < expiry)) else { return };
+        self.expiry = Some(end);
+        // The thread does not know yet when it has to look next.
+        self.poll.iter().for_each(Poll::rouse);
     }
 
     /// What others are let in to by this id.
@@ -148,9 +162,7 @@ impl Server {
         let Some(published) = self.live(id).filter(|published| published.leave()).cloned() else {
             return false;
         };
-        self.expiry = self.expiry.into_iter().chain(published.ends()).min();
-        // The thread does not know yet when it has to look next.
-        self.running.iter().for_each(Running::rouse);
+        self.expect(published.ends());
         true
     }
 
@@ -167,35 +179,40 @@ impl Server {
     /// Publications, leases that were given, and descriptors of the server.
     pub(crate) fn counts(&self) -> (usize, usize, usize) {
         let live = self.publications.values().filter(|entry| matches!(entry, Entry::Live(_))).count();
-        let given = self.connections.iter().filter(|connection| connection.holds()).count();
-        let own = if self.running.is_some() { 2 } else { 0 };
-        (live, given, self.connections.len() + own)
+        let own = usize::from(self.running.is_some()) + self.reserve.count();
+        let own = own + self.poll.as_ref().map_or(0, |_| Poll::DESCRIPTORS);
+        (live, self.crowd.given(), self.crowd.count() + own)
     }
 
     fn start(&mut self) -> Result<&Running> {
-        if let Some(running) = self.running.as_mut().filter(|running| !running.path.exists()) {
-            running.move_in()?;
-        }
-        if self.running.is_none() {
-            let start = system::start_time(system::process()).ok_or_else(|| last("/proc cannot be read"))?;
-            let (folder, listener) = listen(start)?;
-            // SAFETY: makes a descriptor and touches nothing.
-            let wake = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-            if wake < 0 {
-                return Err(last("the socket for other processes cannot be made"));
+        let poll = match self.poll.take() {
+            Some(poll) => poll,
+            None => Poll::new()?,
+        };
+        let poll = self.poll.insert(poll);
+        let running = match self.running.take() {
+            Some(mut running) => {
+                let moved = if running.path.exists() { Ok(()) } else { running.move_in(poll) };
+                let running = self.running.insert(running);
+                moved.map(|()| running)?
             }
-            // SAFETY: just made, and nobody else's.
-            let wake = unsafe { OwnedFd::from_raw_fd(wake) };
-            let number = THREADS.fetch_add(1, Ordering::Relaxed);
-            spawn(number)?;
-            if !AT_EXIT.swap(true, Ordering::AcqRel) {
-                // SAFETY: the function lives as long as the program.
-                unsafe { libc::atexit(at_exit) };
+            None => {
+                let start =
+                    system::start_time(system::process()).ok_or_else(|| last("/proc cannot be read"))?;
+                let (folder, listener) = listen(start)?;
+                hear(poll, &listener)?;
+                let number = THREADS.fetch_add(1, Ordering::Relaxed);
+                spawn(number).inspect_err(|_| poll.remove(&listener))?;
+                if !AT_EXIT.swap(true, Ordering::AcqRel) {
+                    // SAFETY: the function lives as long as the program.
+                    unsafe { libc::atexit(at_exit) };
+                }
+                self.reserve.fill();
+                let path = folder.socket();
+                self.running.insert(Running { listener, heard: true, folder, path, start, number })
             }
-            let path = folder.socket();
-            self.running = Some(Running { listener, wake, folder, path, start, number });
-        }
-        self.running.as_ref().ok_or_else(|| last("the socket for other processes cannot be made"))
+        };
+        Ok(running)
     }
 
     fn is_served_by(&self, number: u64) -> bool {
@@ -203,63 +220,76 @@ impl Server {
     }
 
     /// What the thread of this number has to wait for, and until when; `None` when there is nothing to serve.
-    fn waits(&self, number: u64) -> Option<(Vec<libc::pollfd>, Option<Instant>)> {
-        let running = self.running.as_ref().filter(|_| self.is_served_by(number))?;
-        let asked = |fd: RawFd, events| libc::pollfd { fd, events, revents: 0 };
-        let full = self.connections.len() >= MOST_CONNECTIONS || self.paused.is_some();
-        // A descriptor of -1 is passed over.
-        let listener = if full { -1 } else { running.listener.as_raw_fd() };
-        let mut polls = Vec::with_capacity(2 + self.connections.len());
-        polls.push(asked(listener, libc::POLLIN));
-        polls.push(asked(running.wake.as_raw_fd(), libc::POLLIN));
-        polls.extend(self.connections.iter().map(|one| asked(one.socket(), one.events())));
-        let deadlines = self.connections.iter().filter_map(Connection::deadline);
-        Some((polls, deadlines.chain(self.expiry).chain(self.paused).min()))
+    fn waits(&mut self, number: u64) -> Option<(RawFd, Option<Instant>)> {
+        let hears = self.paused.is_none();
+        let running = self.running.as_mut().filter(|running| running.number == number)?;
+        let poll = self.poll.as_ref()?;
+        if running.heard != hears {
+            poll.change(&running.listener, if hears { libc::EPOLLIN } else { 0 }, LISTENER);
+            running.heard = hears;
+        }
+        let until = self.crowd.deadline().into_iter().chain(self.expiry).chain(self.paused).min();
+        Some((poll.list(), until))
     }
 
     /// One round: does whatever has become possible. What comes back is to be dropped without the lock.
-    fn turn(&mut self, polls: &[libc::pollfd]) -> (Vec<Connection>, Vec<Entry>) {
+    fn turn(&mut self, ready: &Ready) -> (Vec<Connection>, Vec<Entry>) {
         let now = Instant::now();
         let mut entries = self.expire(now);
         if self.paused.is_some_and(|until| until <= now) {
             self.paused = None;
         }
-        if let Some(running) = self.running.as_ref().filter(|_| polls[1].revents != 0) {
-            let mut count = [0u8; 8];
-            // SAFETY: eight bytes, which is what this descriptor gives.
-            unsafe { libc::read(running.wake.as_raw_fd(), count.as_mut_ptr().cast(), 8) };
+        let (mut over, mut somebody_comes) = (Vec::new(), false);
+        for name in ready.names() {
+            match name {
+                WAKE => self.poll.iter().for_each(Poll::roused),
+                LISTENER => somebody_comes = true,
+                number => {
+                    if let Some(taken) = self.crowd.take(number) {
+                        over.extend(self.look_after(taken, now, &mut entries));
+                    }
+                }
+            }
         }
-        let (mut over, mut kept) = (Vec::new(), Vec::new());
-        for (index, mut connection) in std::mem::take(&mut self.connections).into_iter().enumerate() {
-            let ready = polls.get(index + 2).is_some_and(|poll| poll.revents != 0);
-            let goes_on = if ready {
-                self.advance(&mut connection, now, &mut entries)
-            } else {
-                connection.deadline().is_none_or(|deadline| deadline > now)
-            };
-            if goes_on { kept.push(connection) } else { over.push(connection) }
+        while let Some(mut taken) = self.crowd.due(now) {
+            if !taken.connection().is_late(now) {
+                over.extend(self.look_after(taken, now, &mut entries));
+            } else if let Some(poll) = &self.poll {
+                over.push(Crowd::see_off(poll, taken));
+            }
         }
-        self.connections = kept;
-        if polls[0].revents != 0 {
+        if somebody_comes {
             self.accept(now, &mut over, &mut entries);
         }
         over.iter().filter_map(Connection::undelivered).for_each(|published| self.take_back(published));
         (over, entries)
     }
 
+    /// Does for a consumer what can be done now; it comes back when it is over.
+    fn look_after(&mut self, mut taken: Taken, now: Instant, entries: &mut Vec<Entry>) -> Option<Connection> {
+        let goes_on = self.advance(taken.connection(), now, entries);
+        let poll = self.poll.as_ref()?;
+        if !goes_on {
+            return Some(Crowd::see_off(poll, taken));
+        }
+        self.crowd.put(poll, taken);
+        None
+    }
+
     /// A ticket for one that did not reach its consumer is good for another.
     fn take_back(&mut self, published: &Arc<Published>) {
         if let Some(entry @ Entry::Over(Reason::Used, _)) = self.publications.get_mut(&published.id) {
             *entry = Entry::Live(published.clone());
-            self.expiry = self.expiry.into_iter().chain(published.ends()).min();
+            self.expect(published.ends());
         }
     }
 
     fn advance(&mut self, connection: &mut Connection, now: Instant, entries: &mut Vec<Entry>) -> bool {
         loop {
-            match connection.advance() {
+            match connection.advance(now) {
                 Outcome::Waits => return true,
                 Outcome::Over => return false,
+                Outcome::Declined(published) => self.take_back(&published),
                 Outcome::Asks(Some(request)) => {
                     let verdict = self.judge(&request, entries);
                     let published = verdict.as_ref().ok().map(|given| given.published().clone());
@@ -320,45 +350,40 @@ impl Server {
     }
 
     fn accept(&mut self, now: Instant, over: &mut Vec<Connection>, entries: &mut Vec<Entry>) {
-        let Some(listener) = self.running.as_ref().map(|running| running.listener.as_raw_fd()) else {
-            return;
-        };
+        self.reserve.fill();
         for _ in 0..MOST_SILENT {
-            // SAFETY: the listener is open; no address is asked for.
-            let socket = unsafe {
-                libc::accept4(
-                    listener,
-                    std::ptr::null_mut(),
-                    std::ptr::null_mut(),
-                    libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC,
-                )
+            let (Some(running), Some(poll)) = (&self.running, &self.poll) else { return };
+            let socket = match reserve::accept(&running.listener) {
+                Ok(socket) => socket,
+                Err(error) => match self.reserve.cope(&running.listener, &error) {
+                    Coped::TurnedAway => continue,
+                    Coped::Nobody => break,
+                    Coped::Cannot => {
+                        self.paused = Some(now + PAUSE);
+                        break;
+                    }
+                },
             };
-            if socket < 0 {
-                let errno = std::io::Error::last_os_error().raw_os_error();
-                if matches!(errno, Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS)) {
-                    self.paused = Some(now + PAUSE);
-                }
-                break;
-            }
-            // SAFETY: just made, and nobody else's.
-            let socket = unsafe { OwnedFd::from_raw_fd(socket) };
-            if !system::peer(socket.as_raw_fd()).is_ok_and(|(_, user)| user == system::user()) {
+            if !reserve::is_ours(&socket) {
                 continue;
             }
-            let mut connection = Connection::new(socket, now);
-            // What a consumer has to say is often there already.
-            if self.advance(&mut connection, now, entries) {
-                self.connections.push(connection);
-            } else {
-                over.push(connection);
+            if self.crowd.count() >= MOST_CONNECTIONS {
+                let text = format!("the producer has {MOST_CONNECTIONS} consumers, and takes no more");
+                reserve::turn_away(&socket, Reason::Failed, &text);
+                continue;
+            }
+            match self.crowd.meet(poll, socket, now) {
+                // What a consumer has to say is often there already.
+                Ok(taken) => over.extend(self.look_after(taken, now, entries)),
+                Err((socket, error)) => {
+                    let text = format!("the producer cannot watch one more connection: {error}");
+                    reserve::turn_away(&socket, Reason::Failed, &text);
+                }
             }
         }
-        let silent = self.connections.iter().filter(|one| one.is_silent()).count();
-        for _ in MOST_SILENT..silent {
-            // The first is the one that has been silent for longest.
-            if let Some(index) = self.connections.iter().position(Connection::is_silent) {
-                over.push(self.connections.remove(index));
-            }
+        if let Some(poll) = &self.poll {
+            let silent = std::iter::from_fn(|| self.crowd.most_silent(MOST_SILENT));
+            over.extend(silent.map(|taken| Crowd::see_off(poll, taken)));
         }
     }
 }
@@ -380,9 +405,10 @@ fn spawn(number: u64) -> Result<()> {
 }
 
 fn serve(number: u64) {
+    let mut ready = Ready::new();
     loop {
         // A panic would be a mistake of ours; the next round begins from a state that is whole.
-        match catch_unwind(AssertUnwindSafe(|| round(number))) {
+        match catch_unwind(AssertUnwindSafe(|| round(number, &mut ready))) {
             Ok(true) => {}
             Ok(false) => return,
             Err(_) => thread::sleep(PAUSE),
@@ -390,29 +416,25 @@ fn serve(number: u64) {
     }
 }
 
-fn round(number: u64) -> bool {
-    let Some((mut polls, until)) = lock().waits(number) else { return false };
-    let wait = until.map(|until| until.saturating_duration_since(Instant::now()));
-    // Rounded up: a wait that is a little short would be repeated a thousand times.
-    let wait = wait.map_or(-1, |wait| i32::try_from(wait.as_millis() + 1).unwrap_or(i32::MAX));
-    // SAFETY: as many as there are. Their descriptors are closed by this thread alone.
-    let status = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, wait) };
-    if status < 0 {
-        polls.iter_mut().for_each(|poll| poll.revents = 0);
-    }
+fn round(number: u64, ready: &mut Ready) -> bool {
+    let Some((list, until)) = lock().waits(number) else { return false };
+    // It is closed in the child of a fork alone, which does not have this thread.
+    ready.wait(list, until);
     let mut server = lock();
-    // Another thread may have taken over meanwhile, which has seen other connections.
+    // Another thread may have taken over meanwhile, which is told the same.
     if !server.is_served_by(number) {
         return false;
     }
-    let over = server.turn(&polls);
+    let over = server.turn(ready);
     drop(server);
-    // Without the lock: it may be a lot of memory.
-    let waits = over.0.iter().any(Connection::holds_gpus)
-        || over.1.iter().any(|entry| matches!(entry, Entry::Live(published) if published.has_gpus()));
-    if waits {
-        // Work on a GPU may have to be waited for, and that is no reason to let others wait. Where there is no thread
-        // for it, it is dropped here, with the closure.
+    // Without the lock, and where it takes time on another thread: that is no reason to let others wait. Where there is no
+    // thread for it, it is dropped here, with the closure.
+    let held = over.0.iter().filter_map(Connection::given);
+    let struck = over.1.iter().filter_map(|entry| match entry {
+        Entry::Live(published) => Some(published),
+        Entry::Over(..) => None,
+    });
+    if held.chain(struck).any(Published::takes_time_to_drop) {
         let _ = thread::Builder::new().name("tensorferry-release".into()).spawn(move || drop(over));
     }
     true
@@ -429,11 +451,10 @@ pub fn end() {
     for _ in 0..100 {
         if let Ok(mut server) = SERVER.try_lock() {
             let Some(running) = server.running.take() else { return };
-            running.rouse();
-            let Running { folder, listener, wake, .. } = running;
-            drop(folder);
-            // The thread may be waiting for these; the system closes them.
-            std::mem::forget((listener, wake));
+            if let Some(poll) = &server.poll {
+                poll.remove(&running.listener);
+                poll.rouse();
+            }
             return;
         }
         thread::sleep(Duration::from_millis(1));

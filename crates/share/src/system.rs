@@ -70,6 +70,14 @@ pub(crate) fn peer(socket: RawFd) -> Result<(u32, u32)> {
     Ok((peer.pid as u32, peer.uid))
 }
 
+/// How many descriptors this process may have.
+pub(crate) fn most_descriptors() -> Option<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the struct lives through the call.
+    let status = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    (status == 0).then_some(limit.rlim_cur)
+}
+
 /// The same file, opened anew: a descriptor with rights and locks of its own.
 pub(crate) fn reopen(descriptor: RawFd, access: Access) -> Result<OwnedFd> {
     let path = CString::new(format!("/proc/self/fd/{descriptor}"))

@@ -78,15 +78,28 @@ pub enum Reason {
     Used = 3,
     /// The request breaks the rules.
     Malformed = 4,
-    /// The producer could not do it.
+    /// The producer could not do it; the text says why.
     Failed = 5,
+    /// The producer has no descriptor left; the text says of how many.
+    NoDescriptor = 6,
+    /// Too many descriptors are on their way to consumers that do not read; the text says how many.
+    Crowded = 7,
 }
 
 impl Reason {
+    /// All that there are.
+    pub const ALL: [Self; 7] = [
+        Self::Unknown,
+        Self::Expired,
+        Self::Used,
+        Self::Malformed,
+        Self::Failed,
+        Self::NoDescriptor,
+        Self::Crowded,
+    ];
+
     fn from_code(code: u8) -> Option<Self> {
-        [Self::Unknown, Self::Expired, Self::Used, Self::Malformed, Self::Failed]
-            .into_iter()
-            .find(|&reason| reason as u8 == code)
+        Self::ALL.into_iter().find(|&reason| reason as u8 == code)
     }
 }
 

@@ -60,7 +60,7 @@ fn heads_that_are_wrong() {
 
 #[test]
 fn refusals_read_back() {
-    for reason in [Reason::Unknown, Reason::Expired, Reason::Used, Reason::Malformed, Reason::Failed] {
+    for reason in Reason::ALL {
         let refusal = Reply::Refusal { reason, text: "no, weil nein: ä".into() };
         assert_eq!(Reply::read(&body(&refusal)).unwrap(), refusal);
     }

@@ -2,7 +2,7 @@
 //!
 //! There are two devices ([`devices`] says how a test has others). Streams do their work only when somebody waits for it ([`world`]), so that a missing wait
 //! shows as a wrong value. Every call is counted ([`testdriver_calls`]), any can be made to fail
-//! ([`testdriver_fail`]), devices can be lost and streams captured. Memory and events go to other processes as with the
+//! ([`testdriver_fail`]) or to take its time ([`testdriver_delay`]), devices can be lost and streams captured. Memory and events go to other processes as with the
 //! real driver ([`between`]), and what that refuses is refused. It is for tests alone and goes into no wheel.
 
 #![expect(clippy::missing_safety_doc, reason = "the contracts are those of the CUDA driver's documentation")]
@@ -20,6 +20,7 @@ use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use world::World;
 
 const SUCCESS: c_int = 0;
@@ -64,6 +65,8 @@ struct Driver {
     captured: HashSet<usize>,
     broken: bool,
     functions: Vec<String>,
+    /// How long it takes to wait for everything.
+    delay: Duration,
 }
 
 thread_local! {
@@ -194,6 +197,12 @@ pub extern "C" fn testdriver_events() -> usize {
     driver().world.signals()
 }
 
+/// Has it take so many milliseconds to wait for everything.
+#[unsafe(no_mangle)]
+pub extern "C" fn testdriver_delay(milliseconds: u64) {
+    driver().delay = Duration::from_millis(milliseconds);
+}
+
 /// Ranges of host memory that are registered.
 #[unsafe(no_mangle)]
 pub extern "C" fn testdriver_registered() -> usize {
@@ -272,7 +281,11 @@ functions! {
         *context = std::ptr::without_provenance_mut(current.unwrap_or(0));
         SUCCESS
     }
-    cuCtxSynchronize() |driver| { driver.world.finish_all(); SUCCESS }
+    cuCtxSynchronize() |driver| {
+        std::thread::sleep(driver.delay);
+        driver.world.finish_all();
+        SUCCESS
+    }
     cuCtxRecordEvent(_context: *mut c_void, event: *mut c_void) |driver| {
         if !driver.captured.is_empty() { return driver.break_off(); }
         driver.world.record_all(event as usize);

@@ -122,6 +122,8 @@ pub enum Note {
     DropsImaginary,
     /// Writing the result writes the source, and the other way round.
     Aliases,
+    /// The result is the copy that was made of another tensor of the tree, which is the same memory.
+    Tied,
 }
 
 impl Plan {

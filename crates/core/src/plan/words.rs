@@ -119,6 +119,9 @@ impl Note {
             Note::ThroughArray => "the values came through the source's own __array__, which may have copied them".into(),
             Note::DropsImaginary => format!("the imaginary part of {} is dropped", source.dtype).into(),
             Note::Aliases => "source and result are the same memory: a write to one is seen in the other".into(),
+            Note::Tied => "the same memory as another tensor of the tree: one copy is both, and a write to one is seen in \
+                           the other"
+                .into(),
         }
     }
 }

@@ -5,13 +5,17 @@ use super::{NAME, Ticket, seconds};
 use crate::batch;
 use crate::carry::{self, Journey};
 use crate::errors::{Failure, Result};
-use crate::owner::Owner;
+use crate::interpreter::without_interpreter;
+use crate::owner::{Lend, Owner};
 use crate::source::Source;
 use crate::streams::Streams;
 use crate::trace;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use std::cell::RefCell;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tensorferry_core::plan::{self, Nature, SourceFacts, TargetFacts, Wishes};
 use tensorferry_core::{Access, ByteOrder, DType, Device, Error, ErrorKind, Layout, Tensor};
@@ -24,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Carries what another process has published to a framework: the same memory, where the framework can use it.
 ///
 /// Host memory that is attached stays valid when the producer ends. It is held for this process until the last tensor is
-/// gone; the last tensor on a GPU waits for the work that is queued there when it goes.
+/// gone; the last tensor on a GPU waits for the work that is queued there when it goes, and other threads go on meanwhile.
 ///
 /// Args:
 ///     ticket: A Ticket, or its text or bytes.
@@ -101,7 +105,7 @@ fn check(target: &TargetFacts, wishes: &Wishes) -> Result<()> {
 }
 
 /// Asks the producer, without the interpreter; Ctrl-C ends it.
-fn fetched(py: Python<'_>, claim: &tensorferry_share::Ticket, timeout: Duration) -> Result<Attached> {
+fn fetched(py: Python<'_>, claim: &tensorferry_share::Ticket, timeout: Duration) -> Result<Fetched> {
     let (attached, raised) = py.detach(|| {
         let raised = RefCell::new(None);
         let attached = attach_unless(claim, timeout, &|| {
@@ -114,7 +118,36 @@ fn fetched(py: Python<'_>, claim: &tensorferry_share::Ticket, timeout: Duration)
     });
     match raised {
         Some(error) => Err(Failure::from(error)),
-        None => Ok(attached?),
+        None => Ok(Fetched(ManuallyDrop::new(attached?))),
+    }
+}
+
+/// What was attached, for as long as results are made of it.
+struct Fetched(ManuallyDrop<Attached>);
+
+impl Deref for Fetched {
+    type Target = Attached;
+
+    fn deref(&self) -> &Attached {
+        &self.0
+    }
+}
+
+impl Drop for Fetched {
+    fn drop(&mut self) {
+        // SAFETY: taken once, and not used again.
+        let attached = unsafe { ManuallyDrop::take(&mut self.0) };
+        // What became of none of the results is waited for, on the GPUs that it is on.
+        if !attached.ready.is_empty() {
+            without_interpreter(move || drop(attached));
+        }
+    }
+}
+
+impl Lend for AttachedTensor {
+    fn waits(&self) -> bool {
+        let Memory::Gpu(arena) = self.memory() else { return false };
+        Arc::strong_count(self.lease()) == 1 || Arc::strong_count(arena) == 1
     }
 }
 
@@ -134,7 +167,7 @@ fn streams_of(gpu: &'static Gpu, ready: &[Ready]) -> Result<Streams> {
 fn of_attached(attached: &AttachedTensor) -> Result<Tensor<Owner>> {
     let (data, access) = (attached.data(), attached.access());
     let (dtype, layout, device) = (attached.dtype(), attached.layout().clone(), attached.device());
-    let owner = Owner::Shared(Box::new(attached.clone()));
+    let owner = Owner::shared(attached.clone());
     // SAFETY: the message's reader has seen that every element lies in the mapping, which the owner keeps.
     Ok(unsafe { Tensor::new(data, dtype, layout, device, ByteOrder::Native, access, owner) }?)
 }

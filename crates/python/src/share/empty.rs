@@ -68,7 +68,7 @@ pub(crate) fn empty<'py>(
         return Ok(target.builtin()?.allocate(py, dtype, &lengths, Gpu::get(device.index)?, None)?.object);
     }
     let tensor = if shared {
-        Room::new(device, layout.bytes())?.tensor(dtype, layout)?
+        Room::new(py, device, layout.bytes())?.tensor(dtype, layout)?
     } else {
         carry::of_block(HostBlock::new(layout.bytes())?, dtype, layout)?
     };

@@ -9,11 +9,14 @@ mod place;
 pub(crate) mod publish;
 mod structure;
 mod ticket;
+mod view;
 
 pub(crate) use ticket::Ticket;
 
 use crate::errors::{Result, fail};
-use crate::owner::Owner;
+use crate::owner::{Lend, Owner};
+use pyo3::Python;
+use std::sync::Arc;
 use std::time::Duration;
 use tensorferry_core::dtype::DTypes;
 use tensorferry_core::plan::{Holds, Places, Strides, TargetFacts};
@@ -52,11 +55,13 @@ enum Room {
 }
 
 impl Room {
-    fn new(device: Device, bytes: usize) -> Result<Self> {
-        Ok(match device.is_cuda() {
-            true => Self::Gpu(GpuPiece::new(Gpu::get(device.index)?, bytes)?),
-            false => Self::Host(Piece::new(bytes)?),
-        })
+    fn new(py: Python<'_>, device: Device, bytes: usize) -> Result<Self> {
+        if !device.is_cuda() {
+            return Ok(Self::Host(Piece::new(bytes)?));
+        }
+        let gpu = Gpu::get(device.index)?;
+        // Before memory is used again, the work on it is waited for.
+        Ok(Self::Gpu(py.detach(|| GpuPiece::new(gpu, bytes))?))
     }
 
     fn data(&self) -> *mut u8 {
@@ -81,9 +86,15 @@ impl Room {
             Self::Host(piece) => (piece.data(), Device::CPU),
             Self::Gpu(piece) => (piece.data(), Device::cuda(piece.arena().gpu().index())),
         };
-        let owner = Owner::Shared(Box::new(self));
+        let owner = Owner::shared(self);
         // SAFETY: the piece has as many bytes as the layout, is aligned for every type, and is the owner.
         Ok(unsafe { Tensor::new(data, dtype, layout, device, ByteOrder::Native, Access::ReadWrite, owner) }?)
+    }
+}
+
+impl Lend for Room {
+    fn waits(&self) -> bool {
+        matches!(self, Self::Gpu(piece) if Arc::strong_count(piece.arena()) == 1)
     }
 }
 

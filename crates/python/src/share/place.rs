@@ -1,8 +1,9 @@
 //! Where a tensor lies that is to be published, and whether others can be given it there.
 
 use crate::errors::{Result, fail};
-use crate::owner::Owner;
+use crate::owner::{Lend, Owner};
 use crate::source::{self, Source};
+use std::sync::Arc;
 use tensorferry_core::plan::{Reason, SourceFacts, Wishes};
 use tensorferry_core::{Access, ErrorKind, Layout, Tensor};
 use tensorferry_cuda::ipc::{self, Allocation, Way};
@@ -109,9 +110,16 @@ impl Place {
 }
 
 /// Keeps a framework's memory for others.
-struct Kept(#[expect(dead_code, reason = "held for its drop")] Owner);
+pub(super) struct Kept(#[expect(dead_code, reason = "held for its drop")] pub(super) Owner);
 
 // SAFETY: owners are let go on any thread.
 unsafe impl Send for Kept {}
 // SAFETY: nothing can be done to it but to drop it.
 unsafe impl Sync for Kept {}
+
+impl Lend for Arc<Kept> {
+    /// The owner inside sees to that.
+    fn waits(&self) -> bool {
+        false
+    }
+}

@@ -2,6 +2,7 @@
 
 use super::place::Place;
 use super::structure::fold;
+use super::view::{self, Copies, View};
 use super::{FACTS, Room, Ticket, seconds};
 use crate::carry::{self, convert, materialise};
 use crate::errors::Result;
@@ -18,7 +19,7 @@ use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyCFunction, PyDict};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
-use tensorferry_core::plan::{self, Plan, TargetFacts, Wishes};
+use tensorferry_core::plan::{self, Note, Plan, Route, TargetFacts, Wishes};
 use tensorferry_core::{Access, Layout};
 use tensorferry_cuda::{Gpu, Side, Watch};
 use tensorferry_share::{Memory, Options, Outgoing, publish_after};
@@ -26,7 +27,8 @@ use tensorferry_share::{Memory, Options, Outgoing, publish_after};
 /// Lets other processes of this user attach a tensor, or a tree of tensors.
 ///
 /// Memory that others can be given (made by `empty`, or attached; most of what is on a GPU) is published as it is: whoever
-/// attaches it sees later writes. Anything else is copied once into shared memory. Work that is queued on a GPU tensor
+/// attaches it sees later writes. Anything else is copied once into shared memory; tensors of a tree that are the same view of
+/// the same memory (tied weights) are one copy, and alias each other there as they do here. Work that is queued on a GPU tensor
 /// is waited for by the consumer's stream, and by no host.
 ///
 /// Args:
@@ -95,6 +97,8 @@ fn end_with_multiprocessing(py: Python<'_>) -> PyResult<()> {
 /// What goes with one ticket.
 struct Lot {
     tensors: Vec<Outgoing>,
+    /// What was copied, so that the same memory is copied once.
+    copies: Copies,
     access: Access,
     wishes: Wishes,
     /// What consumers have to wait for.
@@ -107,6 +111,7 @@ impl Lot {
     fn new(wishes: Wishes) -> Self {
         Self {
             tensors: Vec::new(),
+            copies: Copies::default(),
             access: Access::ReadWrite,
             wishes,
             ready: Vec::new(),
@@ -121,11 +126,26 @@ impl Lot {
         let mut source = carry::read(object, recognised)?;
         let place = Place::of(&mut source)?;
         let target = TargetFacts { own_memory: place.reason(&source.facts(), &self.wishes), ..FACTS };
+        let mut plan = plan::decide(&source.facts(), &target, &self.wishes)?;
+        let view = if plan.shares() { None } else { View::of(&source, &plan) };
+        let copied = view.as_ref().and_then(|view| self.copies.find(view));
+        if copied.is_some() {
+            plan.route = Route::Share;
+            plan.notes.push(Note::Tied);
+        }
         let facts = source.facts();
-        let plan = plan::decide(&facts, &target, &self.wishes)?;
         let report = started.map(|started| (started, crate::report::PlanReport::new(&facts, &target, &plan)));
-        let outgoing =
-            if plan.shares() { self.as_it_is(source, place)? } else { self.copied(py, source, &plan)? };
+        let outgoing = match (copied, view) {
+            (Some(copied), _) => copied,
+            (None, Some(view)) => {
+                let (source, kept) = view::keep(source);
+                let outgoing = self.copied(py, source, &plan)?;
+                self.copies.add(view, outgoing.clone(), kept);
+                outgoing
+            }
+            (None, None) if plan.shares() => self.as_it_is(source, place)?,
+            (None, None) => self.copied(py, source, &plan)?,
+        };
         if plan.access == Access::ReadOnly {
             self.access = Access::ReadOnly;
         }
@@ -164,7 +184,7 @@ impl Lot {
             }
         };
         let (dtype, layout) = (plan.dtype, Layout::dense(plan.dtype.size(), tensor.layout().shape())?);
-        let room = Room::new(plan.device, layout.bytes())?;
+        let room = Room::new(py, plan.device, layout.bytes())?;
         let outgoing = room.outgoing(dtype, layout.clone());
         let streams = if tensor.device().is_host() { None } else { streams };
         if plan.device.is_cuda() {
@@ -175,7 +195,7 @@ impl Lot {
                 dtype,
                 device: plan.device,
                 streams: Streams::on(stream),
-                owner: Some(Owner::Shared(Box::new(room))),
+                owner: Some(Owner::shared(room)),
             };
             moved(py, layout.bytes(), gpu::fill(tensor, streams, filled, settings::transfer()))?;
             self.wait_for(gpu, Side::Stream(stream));

@@ -14,6 +14,7 @@ mod leases;
 #[path = "../support/other.rs"]
 mod other;
 mod roles;
+mod shortages;
 
 /// Not a test, but where the other processes begin.
 #[test]

@@ -1,10 +1,14 @@
 //! What the other processes do.
 
-use crate::common::{publish_bytes, read, take};
+use crate::common::{placed, publish_bytes, read, take};
 use crate::other::{self, Other};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 use tensorferry_core::Access;
-use tensorferry_share::{AttachedTensor, Options, Outgoing, Publication, Ticket, publish};
+use tensorferry_share::{AttachedTensor, Options, Outgoing, Piece, Publication, Ticket, publish};
 
 impl Other {
     pub(crate) fn id(&self) -> u32 {
@@ -20,6 +24,7 @@ impl Other {
 struct Role {
     publications: Vec<Publication>,
     tensors: Vec<AttachedTensor>,
+    files: Vec<File>,
 }
 
 /// Plays a role, if this process has one, and ends.
@@ -74,6 +79,38 @@ impl Role {
                 self.tensors.clear();
                 "ok".into()
             }
+            ["publish-large", count] => {
+                // From so many bytes on each has memory of its own, which takes no room before it is touched.
+                let large = |_| placed(&Piece::new(16 << 20).unwrap(), 16 << 20);
+                let tensors: Vec<Outgoing> = (0..count.parse().unwrap()).map(large).collect();
+                self.keep(publish(&tensors, b"large", &Options::default()).unwrap())
+            }
+            ["idle", count, text] => {
+                let ticket = Ticket::from_text(text).unwrap();
+                for _ in 0..count.parse().unwrap() {
+                    let mut stream = UnixStream::connect(ticket.path()).unwrap();
+                    stream.write_all(&crate::attacks::request(&ticket)).unwrap();
+                    self.files.push(File::from(OwnedFd::from(stream)));
+                }
+                "ok".into()
+            }
+            ["nobody"] => {
+                become_nobody();
+                "ok".into()
+            }
+            ["count", text] => match take(&Ticket::from_text(text).unwrap()) {
+                Ok(attached) => attached.tensors.len().to_string(),
+                Err(error) => format!("{:?}: {}", error.kind(), error.fact()),
+            },
+            ["limit", most] => crate::common::limit(most.parse().unwrap()).to_string(),
+            ["starve"] => {
+                self.files.extend(std::iter::from_fn(|| File::open("/dev/null").ok()));
+                self.files.len().to_string()
+            }
+            ["feed"] => {
+                self.files.clear();
+                "ok".into()
+            }
             ["fork"] => {
                 // SAFETY: the child ends in good order, with all that is done then, and the parent waits for it.
                 unsafe {
@@ -98,6 +135,20 @@ impl Role {
 
     fn words(&self) -> String {
         self.tensors.iter().map(|one| String::from_utf8(read(one)).unwrap()).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// Has this process go on as an ordinary user, if it is the system's: some limits are not for the system.
+fn become_nobody() {
+    const NOBODY: u32 = 65534;
+    // SAFETY: numbers alone. The C library sees to all threads.
+    unsafe {
+        if libc::geteuid() == 0 {
+            assert_eq!(libc::setgroups(0, std::ptr::null()), 0);
+            assert_eq!((libc::setgid(NOBODY), libc::setuid(NOBODY)), (0, 0));
+            // What has changed its user may not look at itself in /proc any more, unless it says so.
+            assert_eq!(libc::prctl(libc::PR_SET_DUMPABLE, 1), 0);
+        }
     }
 }
 

@@ -1,0 +1,143 @@
+//! When there are many consumers, or few descriptors.
+
+use crate::common::{alone, baseline, limit, read, take, until};
+use crate::other::Other;
+use std::thread;
+use std::time::{Duration, Instant};
+use tensorferry_core::ErrorKind;
+use tensorferry_share::Ticket;
+
+#[test]
+fn a_producer_without_descriptors_says_so_at_once() {
+    let _alone = alone();
+    let before = baseline();
+    let mut other = Other::start();
+    let ticket = other.publish("publish short");
+    let held = take(&ticket).unwrap();
+    other.ask("limit 64");
+    for _ in 0..3 {
+        assert_ne!(other.ask("starve"), "0");
+        let begin = Instant::now();
+        // More than one, so that what was kept in reserve is seen to come back.
+        for _ in 0..5 {
+            let error = take(&ticket).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::TicketRefused, "{error}");
+            assert!(error.fact().contains("no descriptor left of the 64 that it may have"), "{error}");
+            assert!(error.hint().unwrap().contains("ulimit -n"), "{error}");
+        }
+        assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+        // Whoever had it keeps it, and nothing was used up.
+        assert_eq!((read(&held.tensors[0]), other.ask("leases")), (b"short".to_vec(), "1".into()));
+        other.ask("feed");
+        assert_eq!(read(&take(&ticket).unwrap().tensors[0]), b"short");
+    }
+    drop(held);
+    other.end();
+    before.settle();
+}
+
+/// The middle of many attaches, in microseconds.
+fn attach_time(ticket: &Ticket) -> f64 {
+    let mut times: Vec<Duration> = (0..300)
+        .map(|_| {
+            let begin = Instant::now();
+            let attached = take(ticket).unwrap();
+            let time = begin.elapsed();
+            drop(attached);
+            time
+        })
+        .collect();
+    times.sort_unstable();
+    times[times.len() / 2].as_secs_f64() * 1e6
+}
+
+#[test]
+fn an_attach_takes_no_longer_when_there_are_many_leases() {
+    let _alone = alone();
+    let before = baseline();
+    let most = limit(8192);
+    let mut other = Other::start();
+    let ticket = other.publish("publish crowd");
+    let (mut held, mut times) = (Vec::new(), Vec::new());
+    for count in [1, 1000, 3000].map(|count: usize| count.min(most as usize / 2)) {
+        held.extend((held.len()..count).map(|_| take(&ticket).unwrap()));
+        until("those who came and went are gone", || other.ask("leases") == count.to_string());
+        times.push(attach_time(&ticket));
+    }
+    println!("microseconds for an attach, with 1, 1000 and 3000 leases: {times:.1?}");
+    // Three times is what noise may make of it. To look at every lease made it ten times and more.
+    assert!(times[2] < 3.0 * times[0], "{times:?}");
+    // Who goes is still noticed, one among many.
+    drop(held.remove(held.len() / 2));
+    until("one has gone", || other.ask("leases") == held.len().to_string());
+    drop(held);
+    until("all have gone", || other.ask("leases") == "0");
+    other.end();
+    before.settle();
+}
+
+#[test]
+fn a_producer_that_has_all_the_consumers_it_takes_says_so() {
+    const MOST: usize = 16 << 10;
+    let _alone = alone();
+    let before = baseline();
+    if (limit(20_000) as usize) < MOST + 500 {
+        // Nobody here can have so many connections.
+        return;
+    }
+    let mut other = Other::start();
+    let ticket = other.publish("publish full");
+    let mut held: Vec<_> = (0..MOST).map(|_| take(&ticket).unwrap()).collect();
+    let begin = Instant::now();
+    let error = take(&ticket).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TicketRefused, "{error}");
+    assert!(error.fact().contains("has 16384 consumers, and takes no more"), "{error}");
+    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    drop(held.pop());
+    until("one has gone", || other.ask("leases") == (MOST - 1).to_string());
+    assert_eq!(read(&take(&ticket).unwrap().tensors[0]), b"full");
+    drop(held);
+    until("all have gone", || other.ask("leases") == "0");
+    other.end();
+    before.settle();
+}
+
+/// The system lets an ordinary user have only so many descriptors on their way. These processes are one, also where the
+/// tests are run by the system's user, for whom it does not count.
+#[test]
+fn consumers_that_do_not_read_leave_no_descriptors_on_the_way() {
+    let _alone = alone();
+    let [mut producer, mut idle, mut consumer] = [(); 3].map(|()| Other::start());
+    for other in [&mut producer, &mut idle, &mut consumer] {
+        assert_eq!(other.ask("nobody"), "ok");
+    }
+    producer.ask("limit 64");
+    let ticket = producer.publish("publish-large 8").to_text();
+    let other = producer.publish("publish small").to_text();
+    let attach = format!("count {ticket}");
+    assert_eq!(consumer.ask(&attach), "8");
+    // Nine times eight are more than 64.
+    assert_eq!(idle.ask(&format!("idle 9 {ticket}")), "ok");
+    let begin = Instant::now();
+    let said = consumer.ask(&attach);
+    assert!(
+        said.starts_with("TicketRefused: ") && said.contains("more than 64 descriptors are on their way"),
+        "{said}"
+    );
+    let refused = begin.elapsed();
+    assert!(Duration::from_secs(1) < refused && refused < Duration::from_secs(5), "{refused:?}");
+    // While one waits to be handed something, whoever needs no descriptor is answered.
+    consumer.say(&attach);
+    thread::sleep(Duration::from_millis(100));
+    assert_eq!(producer.ask("withdraw"), "ok");
+    let begin = Instant::now();
+    let mut quick = Other::start();
+    assert_eq!(quick.ask("nobody"), "ok");
+    assert!(quick.ask(&format!("count {other}")).contains("was withdrawn"));
+    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+    // And it has what it waits for as soon as there is room.
+    assert_eq!(idle.ask("feed"), "ok");
+    assert_eq!(consumer.hear().unwrap(), "8");
+    assert_eq!(consumer.ask(&attach), "8");
+    [producer, idle, consumer, quick].into_iter().for_each(Other::end);
+}
