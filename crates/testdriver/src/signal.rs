@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long another process's work takes at least.
-pub(crate) const DELAY: Duration = Duration::from_millis(60);
+pub(crate) const DELAY: Duration = Duration::from_millis(150);
 /// How long another process is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
 
