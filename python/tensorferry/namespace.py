@@ -49,6 +49,8 @@ _MODULES = {
     "tensorflow": "tensorferry.tensorflow_arrays",
 }
 
+SAME_FOR_ALL = frozenset(_MODULES)
+
 
 def namespace(*xs: Any) -> Any:
     """The Array API namespace of the tensors among the arguments, all of one framework.

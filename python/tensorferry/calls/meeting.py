@@ -15,7 +15,7 @@ from typing import Any
 
 from tensorferry._native import plan, to
 from tensorferry.calls.callables import Body, examine, refuse
-from tensorferry.calls.homes import Home, first_home, known_as
+from tensorferry.calls.homes import Home, all_on_host, first_home, known_as
 from tensorferry.calls.wrapping import beside_traced, sent_home
 
 
@@ -43,6 +43,25 @@ def _wrapped(body: Body, device: Any) -> Any:
 
     function, name, skip, _, is_async = body
 
+    def gathered(args: Any, keywords: Any, home: Home) -> tuple[Any, Any]:
+        """All tensors in one place, by the quickest way."""
+        passed = args[skip:] if skip else args
+        same: bool | None = None
+        if device is None and home.device == "cpu":
+            same = all_on_host(passed, home.framework)
+            if same is not None and keywords:
+                others = all_on_host(keywords.values(), home.framework)
+                same = None if others is None else same and others
+        if same:
+            return args, keywords
+        if same is None:
+            passed, keywords = _met((passed, keywords), home, device, name)
+        elif keywords:
+            passed, keywords = to((passed, keywords), home.framework)
+        else:
+            passed = to(passed, home.framework)
+        return (*args[:skip], *passed) if skip else passed, keywords
+
     def enter(args: Any, keywords: Any) -> tuple[Any, Any, Home]:
         home = first_home(args[skip:] if skip else args)
         if home is None and keywords:
@@ -52,12 +71,16 @@ def _wrapped(body: Body, device: Any) -> Any:
         if home.traced:
             args, keywords = beside_traced(body, (home.framework, {}), args, keywords)
         else:
-            met = _met((args[skip:], keywords), home, device, name)
-            args, keywords = (*args[:skip], *met[0]), met[1]
-        like = next((x for x in args[skip:] if known_as(x) is not None), None)
-        if like is None:
-            like = flatten((args[skip:], keywords))[0][0]
-        return (*args[:skip], _namespace(like), *args[skip:]), keywords, home
+            args, keywords = gathered(args, keywords, home)
+        xp = _namespaces.get(home.framework)
+        if xp is None:
+            like = next((x for x in args[skip:] if known_as(x) is not None), None)
+            if like is None:
+                like = flatten((args[skip:], keywords))[0][0]
+            xp = _namespace(like, home.framework)
+        if skip:
+            return (*args[:skip], xp, *args[skip:]), keywords, home
+        return (xp, *args), keywords, home
 
     async def later(*args: Any, **keywords: Any) -> Any:
         args, keywords, home = enter(args, keywords)
@@ -72,15 +95,17 @@ def _wrapped(body: Body, device: Any) -> Any:
     return wrapper
 
 
-def _namespace(x: Any) -> Any:
+# Those of frameworks whose tensors all have the same one.
+_namespaces: dict[str, Any] = {}
+
+
+def _namespace(x: Any, framework: str) -> Any:
     """`ferry.namespace`, which is not loaded before it is needed."""
-    global _found
-    if _found is None:
-        _found = importlib.import_module("tensorferry.namespace").namespace
-    return _found(x)
-
-
-_found: Callable[[Any], Any] | None = None
+    module: Any = importlib.import_module("tensorferry.namespace")
+    found = module.namespace(x)
+    if framework in module.SAME_FOR_ALL:
+        _namespaces[framework] = found
+    return found
 
 
 def _met(arguments: tuple[Any, Any], home: Home, device: Any, name: str) -> Any:
