@@ -79,7 +79,8 @@ test-python: $(VENV)/.stamp-wheel $(DRIVER)/libcuda.so.1 ## Run the Python tests
 .PHONY: test-public
 test-public: $(VENV)/.stamp-wheel ## Run the matrix through the frameworks' public functions only
 	TENSORFERRY_PUBLIC_DOORS=1 $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS) \
-	    tests/matrix/test_cells.py tests/matrix/test_writes.py tests/matrix/test_lifetimes.py tests/test_front.py
+	    tests/matrix/test_cells.py tests/matrix/test_writes.py tests/matrix/test_lifetimes.py tests/test_front.py \
+	    tests/sparse_tensors/test_matrix.py
 
 .PHONY: test-browser
 test-browser: $(VENV)/.stamp-wheel browser ## Run the tests of the report in headless Chromium

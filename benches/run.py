@@ -18,7 +18,12 @@ import machine
 import record
 from table import VOID, Section, misses, render
 
-SECTIONS = ("percall", "convert", "trees", "via", "threads", "files", "processes", "instructions")
+SECTIONS = (
+    *("percall", "convert", "trees", "via", "agnostic", "sparse", "threads", "files"),
+    *("processes", "instructions"),
+)
+# The file of a section whose name is that of a package.
+FILES = {"sparse": "sparse_tensors"}
 # Need a GPU, so they are run by name.
 GPU = ("gpu", "gpu_copies", "transfers", "gpu_files", "gpu_processes")
 # Seconds between a section and the control after it.
@@ -53,9 +58,10 @@ def given(section: str) -> dict[str, str]:
 def measured(name: str, quick: bool, controlled: bool) -> tuple[Section, dict[str, Any]]:
     """A section and the control after it. Where that fails, both are made once more."""
     controls: dict[str, Any] = {}
+    file = FILES.get(name, name)
     for again in ("", ", again"):
         print(f"\n... {name}{again}", file=sys.stderr, flush=True)
-        section = Section(**child.call(f"{name}:run", quick, environment=given(name)))
+        section = Section(**child.call(f"{file}:run", quick, environment=given(name)))
         if not controlled:
             break
         # What a section has given back, the system clears and hands on for a while.

@@ -5,10 +5,21 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Literal, Protocol, Self, final, overload
 
+from typing_extensions import Buffer
+
+from tensorferry.sparse.words import SparsePlan
+
 __version__: str
 
 class _Dataclass(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Any]]
+
+# What cannot be sparse, as far as types tell: NumPy's arrays, and buffers.
+class _Array(Protocol):
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
+
+_Dense = _Array | Buffer
 
 class FerryError(Exception):
     @property
@@ -285,10 +296,55 @@ def plan(
     writable: bool | None = None,
     stream: Any = None,
     budget: int | None = None,
-    format: str | None = None,
-    dense: bool = False,
-    blocksize: tuple[int, int] | None = None,
+    format: None = None,
+    dense: Literal[False] = False,
+    blocksize: None = None,
 ) -> TreePlan: ...
+@overload
+def plan(
+    x: _Dense,
+    framework: str | ModuleType,
+    *,
+    device: Any = None,
+    dtype: Any = None,
+    copy: bool | None = None,
+    writable: bool | None = None,
+    stream: Any = None,
+    budget: int | None = None,
+    format: None = None,
+    dense: Literal[False] = False,
+    blocksize: None = None,
+) -> Plan: ...
+@overload
+def plan(
+    x: Any,
+    framework: str | ModuleType,
+    *,
+    device: Any = None,
+    dtype: Any = None,
+    copy: bool | None = None,
+    writable: bool | None = None,
+    stream: Any = None,
+    budget: int | None = None,
+    format: str,
+    dense: Literal[False] = False,
+    blocksize: tuple[int, int] | None = None,
+) -> SparsePlan: ...
+@overload
+def plan(
+    x: Any,
+    framework: str | ModuleType,
+    *,
+    device: Any = None,
+    dtype: Any = None,
+    copy: bool | None = None,
+    writable: bool | None = None,
+    stream: Any = None,
+    budget: int | None = None,
+    format: None = None,
+    dense: Literal[True],
+    blocksize: None = None,
+) -> SparsePlan: ...
 @overload
 def plan(
     x: Any,
@@ -303,7 +359,7 @@ def plan(
     format: str | None = None,
     dense: bool = False,
     blocksize: tuple[int, int] | None = None,
-) -> Plan: ...
+) -> Plan | SparsePlan: ...
 def publish(
     x: Any,
     *,
@@ -355,3 +411,51 @@ def register_tree(
     unflatten: Callable[[Any, Sequence[Any]], Any],
 ) -> None: ...
 def frameworks() -> list[FrameworkInfo]: ...
+
+# What `tensorferry.sparse` has done; None where an array is not on the host, or of another type.
+@final
+class _SparseOrder:
+    def __new__(cls, parts: Sequence[Any], laid: str, lengths: Sequence[int], /) -> Self: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def places(self) -> int: ...
+    def pick(self, array: Any, firsts: bool = False, /) -> Any: ...
+    def sum(self, array: Any, /) -> Any: ...
+    def groups(self) -> Any: ...
+
+def _sparse_look_compressed(
+    values: Any, indptr: Any, indices: Any, rows: int, columns: int, /
+) -> tuple[int, int, int, int] | None: ...
+def _sparse_look_coordinates(
+    values: Any, parts: Sequence[Any], laid: str, lengths: Sequence[int], turned: bool, /
+) -> tuple[int, int, int, int, int] | None: ...
+def _sparse_expand(indptr: Any, count: int, /) -> Any: ...
+def _sparse_pointers(places: Any, rows: int, dtype: str, /) -> Any: ...
+def _sparse_lay(parts: Sequence[Any], laid: str, axes: int, wanted: str, dtype: str, /) -> Any: ...
+def _sparse_turn_compressed(
+    indptr: Any, indices: Any, values: Any, columns: int, dtype: str, /
+) -> tuple[Any, Any, Any] | None: ...
+def _sparse_turn_coordinates(
+    groups: Any, others: Any, values: Any, length: int, dtype: str, /
+) -> tuple[Any, Any, Any] | None: ...
+def _sparse_dense_compressed(
+    indptr: Any,
+    indices: Any,
+    values: Any,
+    shape: Sequence[int],
+    turned: bool,
+    add: bool,
+    into: Any = None,
+    /,
+) -> Any: ...
+def _sparse_dense_coordinates(
+    parts: Sequence[Any],
+    laid: str,
+    axes: int,
+    values: Any,
+    shape: Sequence[int],
+    add: bool,
+    into: Any = None,
+    /,
+) -> Any: ...

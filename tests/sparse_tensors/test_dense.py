@@ -9,7 +9,7 @@ from support import sparse_cases as cases
 
 import tensorferry as ferry
 from tensorferry import sparse
-from tensorferry.sparse import frameworks, route, work
+from tensorferry.sparse import frameworks, gpu, route, work
 from tensorferry.sparse.check import check
 from tensorferry.sparse.entries import arrange, entries_of
 from tensorferry.sparse.route import Wishes, decide
@@ -99,7 +99,7 @@ def test_the_scatters_for_a_gpu(framework, dtype, case):
 @pytest.mark.parametrize("source", cases.SOURCES)
 def test_the_worker_for_a_gpu(source, monkeypatch):
     """PyTorch's worker, which sorts and sums on a GPU, does on the host what NumPy's does."""
-    monkeypatch.setattr(route, "worker", lambda *_: (work.Torch("cpu"), None))
+    monkeypatch.setattr(route, "worker", lambda *_: (gpu.Torch("cpu"), None))
     for target in cases.TARGETS:
         framework, form = target.split()
         options = {"blocksize": cases.BLOCK} if form == "bsr" else {}
@@ -112,9 +112,9 @@ def test_the_worker_for_a_gpu(source, monkeypatch):
 
 
 def test_booleans_are_summed_by_the_worker_for_a_gpu():
-    host, gpu = work.Host("cpu"), work.Torch("cpu")
+    workers = (work.Host("cpu"), gpu.Torch("cpu"))
     x = cases.make("torch coo", "both", "bool")
-    for each in (host, gpu):
+    for each in workers:
         bundle = route.source_of(x)
         entries = entries_of(bundle, check(bundle, each), each)
         arrange(entries, "coo", frameworks.module_of("tensorflow").formats()["coo"])
@@ -127,14 +127,23 @@ def test_orders_are_stable(most):
     keys = np.random.default_rng(0).integers(0, most, 999, endpoint=True)
     keys[500:] = keys[:499]
     wanted = sorted(range(999), key=lambda place: keys[place])
-    assert work.Host("cpu").argsort(keys).tolist() == wanted
-    assert work.Torch("cpu").argsort(torch.from_numpy(keys)).tolist() == wanted
-    assert work.Host("cpu").argsort(keys[:0]).tolist() == []
+    numbers = np.arange(999)
+    given = {work.Host("cpu"): (keys, numbers)}
+    given[gpu.Torch("cpu")] = (torch.from_numpy(keys), torch.from_numpy(numbers))
+    for worker, (places, values) in given.items():
+        found = worker.order([places], "apart", [most + 1 if most < 2**63 - 1 else most])
+        assert found.pick(values).tolist() == wanted
+        assert found.places == len(set(keys.tolist()))
+        firsts = found.pick(places, True).tolist()
+        assert firsts == sorted(set(keys.tolist()))
+        sums = [sum(range(999)[i] for i in range(999) if keys[i] == place) for place in firsts[:9]]
+        assert found.sum(values).tolist()[:9] == sums
+        assert worker.order([places[:0]], "apart", [most]).pick(values[:0]).tolist() == []
 
 
 def test_who_works_on_a_gpu(monkeypatch):
-    assert type(work.worker("cuda:0", "jax", "torch")[0]) is work.Torch
-    assert type(work.worker("cuda:0", "jax", "tensorflow")[0]) is work.Torch
+    assert type(work.worker("cuda:0", "jax", "torch")[0]) is gpu.Torch
+    assert type(work.worker("cuda:0", "jax", "tensorflow")[0]) is gpu.Torch
     monkeypatch.delitem(work.sys.modules, "torch")
     found, why = work.worker("cuda:0", "jax", "tensorflow")
     assert type(found) is work.Host

@@ -11,6 +11,7 @@
 //! - [`plan`]: pure functions from facts and wishes to steps with reasons;
 //! - [`pack`]: the host copy engine, the only place here that moves bytes, on the threads of [`workers`];
 //! - [`pieces`]: a tensor cut for a transfer;
+//! - [`sparse`]: index arrays of sparse tensors, looked through and brought into order;
 //! - [`speeds`]: how quick all that is on this machine.
 
 pub mod device;
@@ -24,6 +25,7 @@ pub mod pack;
 pub mod pieces;
 pub mod plan;
 pub mod pool;
+pub mod sparse;
 pub mod speeds;
 pub mod tensor;
 pub mod workers;

@@ -70,6 +70,8 @@ pub(crate) enum Refusal {
     TorchDistributed,
     TorchFake,
     ScipySparse,
+    CupySparse,
+    PydataSparse,
 }
 
 /// Containers that keep their shape.
@@ -124,6 +126,12 @@ pub(crate) fn by_name(module: &str, name: &str, own: bool) -> Option<Recognised>
         ("scipy.sparse._base", "_spbase" | "sparray") | ("scipy.sparse._matrix", "spmatrix") => {
             Refused(Refusal::ScipySparse)
         }
+        (_, "spmatrix" | "_spbase") if module.starts_with("cupyx.scipy.sparse") => {
+            Refused(Refusal::CupySparse)
+        }
+        (_, "SparseArray") if module == "sparse" || module.starts_with("sparse.") => {
+            Refused(Refusal::PydataSparse)
+        }
         _ => return None,
     })
 }
@@ -134,6 +142,18 @@ pub(crate) fn is_known(module: &str, name: &str) -> bool {
 }
 
 impl Refusal {
+    /// Whether it is a sparse tensor, whose parts can be carried one by one.
+    pub(crate) fn is_sparse(self) -> bool {
+        matches!(
+            self,
+            Self::JaxSparse
+                | Self::TensorFlowSparse
+                | Self::ScipySparse
+                | Self::CupySparse
+                | Self::PydataSparse
+        )
+    }
+
     /// The fact and the hint.
     pub(crate) fn words(self) -> (&'static str, &'static str) {
         match self {
@@ -181,6 +201,12 @@ impl Refusal {
             ),
             Self::ScipySparse => {
                 ("a SciPy sparse array has no dense memory", "pass x.toarray(), or its data and index arrays")
+            }
+            Self::CupySparse => {
+                ("a CuPy sparse matrix has no dense memory", "pass x.toarray(), or its data and index arrays")
+            }
+            Self::PydataSparse => {
+                ("a sparse.SparseArray has no dense memory", "pass x.todense(), or its data and coordinates")
             }
         }
     }

@@ -131,6 +131,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<files::Writer>()?;
     module.add_class::<share::Ticket>()?;
     to::add(module)?;
+    sparse::add(module)?;
     module.add_function(wrap_pyfunction!(plan, module)?)?;
     module.add_function(wrap_pyfunction!(job::start, module)?)?;
     module.add_function(wrap_pyfunction!(memory::memory, module)?)?;

@@ -1,21 +1,32 @@
 //! Sparse tensors: what no framework's reader takes may be one, and then the package's own module carries its parts.
 //!
-//! They are looked for where a trip has failed, or where a caller speaks of them, so that no other trip pays for them.
+//! Most are known by their type. PyTorch's are looked for where a trip has failed, or where a caller speaks of them, so that no
+//! other trip pays for them. [`kernels`] has what the package has done here.
 
-use crate::errors::{Failure, Result, fail, type_name};
-use crate::kinds::Recognised;
+mod arrays;
+mod kernels;
+
+use crate::errors::{Failure, Result, fail};
+use crate::kinds::{Builtin, Recognised};
 use crate::recognise::recognise;
 use crate::tree;
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyString};
 use tensorferry_core::ErrorKind;
+
+/// Puts what the package has done here into the module.
+pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    kernels::add(module)
+}
 
 /// Keywords that only sparse tensors have, and those that they do not have.
 const OWN: [&str; 3] = ["dense", "format", "blocksize"];
 const OTHERS: [&str; 3] = ["out", "budget", "progress"];
 
-/// Packages whose objects may be sparse tensors.
-const PACKAGES: [&str; 6] = ["scipy", "torch", "jax", "tensorflow", "cupyx", "sparse"];
+/// Keywords that the package's own function takes.
+const TAKEN: [&str; 8] = ["device", "dtype", "copy", "writable", "dense", "format", "blocksize", "stream"];
 
 /// Takes out what only sparse tensors have. All that was said comes back, if the caller speaks of them.
 pub(crate) fn meant<'py>(keywords: &Bound<'py, PyDict>) -> Result<Option<Bound<'py, PyDict>>> {
@@ -36,14 +47,34 @@ pub(crate) fn holds_nothing_else(framework: &Bound<'_, PyAny>) -> bool {
     name.extract::<String>().is_ok_and(|name| name == "scipy" || name == "scipy.sparse" || name == "sparse")
 }
 
+/// Whether it is a sparse tensor, as far as its type tells; of PyTorch's tensors it does not.
+pub(crate) fn is_known(recognised: Recognised) -> bool {
+    matches!(recognised, Recognised::Refused(refusal) if refusal.is_sparse())
+}
+
 /// Whether it is a sparse tensor.
 pub(crate) fn is_sparse(x: &Bound<'_, PyAny>) -> Result<bool> {
-    let name = type_name(x);
-    let package = name.split('.').next().unwrap_or_default();
-    if !PACKAGES.contains(&package) {
-        return Ok(false);
+    let py = x.py();
+    match recognise(x)? {
+        Recognised::Tensor(Builtin::Torch, _) => {
+            Ok(package(py)?.getattr(intern!(py, "is_sparse"))?.call1((x,))?.is_truthy()?)
+        }
+        recognised => Ok(is_known(recognised)),
     }
-    Ok(x.py().import("tensorferry.sparse")?.getattr("is_sparse")?.call1((x,))?.is_truthy()?)
+}
+
+/// The package's module.
+fn package(py: Python<'_>) -> Result<&Bound<'_, PyAny>> {
+    static PACKAGE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let make = || -> Result<_> { Ok(py.import("tensorferry.sparse")?.into_any().unbind()) };
+    Ok(PACKAGE.get_or_try_init(py, make)?.bind(py))
+}
+
+/// Whether a call can be handed on to the package's function as it is.
+pub(crate) fn takes(keywords: &Bound<'_, PyDict>) -> bool {
+    keywords.keys().iter().all(|name| {
+        name.cast::<PyString>().is_ok_and(|name| name.to_str().is_ok_and(|name| TAKEN.contains(&name)))
+    })
 }
 
 /// What the module makes of it, by its function of this name.
@@ -60,8 +91,7 @@ pub(crate) fn call<'py>(
             return Err(fail(ErrorKind::InvalidArgument, fact, format!("leave {name} out")));
         }
     }
-    let module = x.py().import("tensorferry.sparse")?;
-    Ok(module.getattr(function)?.call((x, framework), keywords)?)
+    Ok(package(x.py())?.getattr(function)?.call((x, framework), keywords)?)
 }
 
 /// The same for an object with which a trip has failed, if it is a sparse tensor; the failure otherwise.

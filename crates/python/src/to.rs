@@ -98,7 +98,11 @@ unsafe extern "C" fn enter(
         // SAFETY: two arguments by position, which live as long as this call.
         let (x, framework) =
             unsafe { (Bound::ref_from_ptr(py, &*arguments), Bound::ref_from_ptr(py, &*arguments.add(1))) };
-        let begun = match (recognise(x), frameworks::target(framework)) {
+        let recognised = recognise(x);
+        if recognised.as_ref().is_ok_and(|&recognised| sparse::is_known(recognised)) {
+            return Python::attach(|py| given_back(py, sparse::call("carry", x, framework, None)));
+        }
+        let begun = match (recognised, frameworks::target(framework)) {
             (Ok(recognised), Ok(target)) => carry::plain(x, recognised, target),
             (Err(failure), _) | (_, Err(failure)) => Begun::Failed(failure),
         };
@@ -186,6 +190,9 @@ unsafe fn named<'py>(
         }
     }
     let (x, framework) = (&positional[0], &positional[1]);
+    if sparse::is_known(recognise(x)?) && sparse::takes(&keywords) {
+        return sparse::call("carry", x, framework, Some(&keywords));
+    }
     let meant = sparse::meant(&keywords)?;
     let all = meant.as_ref().unwrap_or(&keywords);
     let target = match frameworks::target(framework) {

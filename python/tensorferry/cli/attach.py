@@ -182,7 +182,7 @@ def _save(
 
 
 def _dtype(tensor: np.ndarray[Any, Any]) -> str:
-    return ferry.plan(tensor, "numpy").dtype
+    return str(ferry.plan(tensor, "numpy").dtype)
 
 
 def _plain(value: Any) -> Any:

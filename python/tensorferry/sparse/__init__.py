@@ -14,10 +14,13 @@ from types import ModuleType
 from typing import Any
 
 from tensorferry._native import InvalidArgument
+from tensorferry.sparse import plain
 from tensorferry.sparse.dense import Dense
 from tensorferry.sparse.frameworks import owner
 from tensorferry.sparse.route import Route, Wishes, decide
 from tensorferry.sparse.words import PartPlan, SparsePlan
+
+NOTHING = (None,) * 6
 
 __all__ = ["PartPlan", "SparsePlan", "carry", "is_sparse", "plan"]
 
@@ -68,6 +71,15 @@ def carry(
         A sparse tensor of the framework. Stored zeros stay; order and repeats stay where the target
         lets them. Same framework and nothing to change: `x` itself.
     """
+    wished = (device, dtype, copy, writable, blocksize, stream)
+    if wished == NOTHING:
+        made = None
+        if not dense:
+            made = plain.carry(x, framework, format)
+        elif format is None:
+            made = plain.dense(x, framework)
+        if made is not None:
+            return made
     wishes = Wishes(device, dtype, copy, writable, stream)
     return _way(x, framework, format, wishes, dense, blocksize).run()
 

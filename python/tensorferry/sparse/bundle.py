@@ -5,10 +5,11 @@ given, `Rules` is what a framework asks of one format. The arrays are the framew
 by `ferry.to` and by nothing else.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from tensorferry._native import InvalidTensor, Plan, UnsupportedLayout, plan
+from tensorferry.sparse.work import DENSE, IN_ORDER, INT32, INT64, UNIQUE
 
 FORMATS = ("coo", "csr", "csc", "bsr")
 
@@ -85,6 +86,15 @@ class Rules:
     batch: bool = False
     dtypes: frozenset[str] | None = None
     why: str = ""
+    # In the bits of a look: what must be said of elements, and which types indices may have.
+    needs: int = field(init=False)
+    types: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        needs = (IN_ORDER if self.in_order else 0) | (UNIQUE if self.unique else 0)
+        object.__setattr__(self, "needs", needs | (0 if self.strided else DENSE))
+        bits = {"int32": INT32, "int64": INT64}
+        object.__setattr__(self, "types", sum(bits[name] for name in self.index_dtypes))
 
 
 def axis_names(count: int) -> list[str]:

@@ -10,14 +10,23 @@ import math
 from types import ModuleType
 from typing import Any
 
-from tensorferry._native import CopyRequired, plan, to
+from tensorferry._native import (
+    CopyRequired,
+    _sparse_dense_compressed,
+    _sparse_dense_coordinates,
+    plan,
+    to,
+)
 from tensorferry.sparse import frameworks
 from tensorferry.sparse.bundle import Bundle, dtype_of, facts_of
-from tensorferry.sparse.check import check, order_of
+from tensorferry.sparse.check import check
 from tensorferry.sparse.entries import entries_of
 from tensorferry.sparse.route import Wishes, decide, source_of, stored_in
 from tensorferry.sparse.words import PartPlan, SparsePlan
-from tensorferry.sparse.work import Host, aligned, numpy_dtype
+from tensorferry.sparse.work import HOST, aligned, numpy_dtype
+
+# Elements of a page of memory, about.
+PAGE = 1024
 
 
 class Dense:
@@ -95,16 +104,45 @@ class Dense:
 
 def scattered_here(bundle: Bundle) -> Any:
     """A dense array on the host."""
-    work = Host("cpu")
-    entries = entries_of(bundle, check(bundle, work), work)
+    found = check(bundle, HOST)
+    made = None
+    if bundle.format in ("csr", "csc"):
+        made = _sparse_dense_compressed(
+            found.indptr,
+            found.indices,
+            bundle.values,
+            bundle.shape,
+            bundle.format == "csc",
+            not found.unique,
+            room_for(bundle.shape, bundle.values, found.count),
+        )
+    elif bundle.format == "coo" and found.keep is None:
+        made = _sparse_dense_coordinates(
+            found.parts,
+            found.laid,
+            len(bundle.sparse_shape),
+            bundle.values,
+            bundle.shape,
+            not found.unique,
+            room_for(bundle.shape, bundle.values, found.count),
+        )
+    if made is not None:
+        return made
+    entries = entries_of(bundle, found, HOST)
     values = entries.summed()
     made = aligned(bundle.shape, numpy_dtype(dtype_of(bundle.values)), zero=True)
-    places = tuple(entries.axes)
-    if order_of(entries.axes)[1]:
-        made[places] = values
-    else:
-        work.add(made, places, values)
+    HOST.add(made, tuple(map(entries.axis, range(len(entries.lengths)))), values)
     return made
+
+
+def room_for(shape: tuple[int, ...], values: Any, count: int) -> Any:
+    """Zeros of the system's, where most pages of a tensor stay empty; None where ours are quicker.
+
+    Such pages are never touched, and need no memory.
+    """
+    if math.prod(shape) <= PAGE * max(count, 16):
+        return None
+    return aligned(shape, numpy_dtype(dtype_of(values)), zero=True)
 
 
 def _arrays_of(framework: str | ModuleType) -> tuple[Any, str | None]:

@@ -1,12 +1,14 @@
 """Which way a sparse tensor takes: what is handed on as it is, what is made, and what is refused.
 
-`decide` finds the way and moves nothing; its `Route` has the plan in words, and `run` goes it. So a
-plan and what happens cannot differ. Every array of the result comes out of `ferry.to`, whose rules
-on sharing, read-only memory and devices are the rules here.
+`decide` finds the way and hands nothing on; its `Route` has the plan in words, and `run` goes it.
+So a plan and what happens cannot differ. Every array of the result comes out of `ferry.to`, whose
+rules on sharing, read-only memory and devices are the rules here. `plain.py` has short ways for
+what needs no decision, with the same results.
 """
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import ModuleType
 from typing import Any
 
@@ -26,7 +28,7 @@ from tensorferry.sparse.choose import can_hold, chosen, holds_type
 from tensorferry.sparse.entries import Part
 from tensorferry.sparse.parts import cast_words, parts_of
 from tensorferry.sparse.words import PartPlan, SparsePlan
-from tensorferry.sparse.work import Host, numpy_dtype, worker
+from tensorferry.sparse.work import HOST, INT32, INT64, Host, numpy_dtype, worker
 
 
 @dataclass
@@ -42,14 +44,24 @@ class Wishes:
 
 @dataclass
 class Route:
-    """A way that was found."""
+    """A way that was found: what comes in, what is to be made of it, and where."""
 
-    plan: SparsePlan
     source: Any
+    bundle: Bundle
+    name: str
+    landing: Any
+    wishes: Wishes
     target: Any = None
     made: Bundle | None = None
+    work: Host = HOST
+    instead: str | None = None
+    found: Structure | None = None
     parts: list[Part] = field(default_factory=list)
-    wishes: Wishes = field(default_factory=Wishes)
+
+    @cached_property
+    def plan(self) -> SparsePlan:
+        """The way in words, which are written when somebody asks for them."""
+        return _plan(self)
 
     def arrive(self) -> Bundle:
         """Carries the parts, and gives them as one bundle of the target's."""
@@ -67,14 +79,15 @@ class Route:
         return self.source if self.made is None else self.target.write(self.arrive())
 
     def _carried(self, part: Part) -> Any:
-        wishes = _wishes_of(part, self.wishes, self.plan.device)
-        if part.make is not None:
-            return to(part.make(), self.target.ARRAYS, **wishes, stream=self.wishes.stream)
-        frozen = self.made is not None and self.made.frozen
-        if frozen and not _keeps_frozen(self.target.ARRAYS, self.wishes):
-            wishes["copy"] = True
-        found = to(part.array, self.target.ARRAYS, **wishes, stream=self.wishes.stream)
-        if frozen and isinstance(found, np.ndarray) and not wishes.get("copy"):
+        asked = _asked(self, part)
+        array = part.array if part.make is None else part.make()
+        found = to(array, self.target.ARRAYS, **asked)
+        if (
+            self.bundle.frozen
+            and part.make is None
+            and isinstance(found, np.ndarray)
+            and "copy" not in asked
+        ):
             found = found.view()
             found.flags.writeable = False
         return found
@@ -115,11 +128,9 @@ def decide(
             f"\nhint: write one of {', '.join(frameworks.TABLE)}, or pass dense=True"
         )
     target = frameworks.module_of(name)
-    whole = facts_of(bundle.values)
     same_blocks = blocksize in (None, bundle.blocksize)
     if not lenient and same_blocks and _is_itself(bundle, name, target, wishes, format):
-        told = _plan(bundle, name, bundle.name, "itself", whole, whole)
-        return Route(told, x)
+        return Route(x, bundle, name, facts_of(bundle.values), wishes)
     offered: dict[str, Rules] = target.formats()
     form, full = chosen(bundle, name, target, offered, format)
     rules = offered[form]
@@ -133,21 +144,16 @@ def decide(
     # What becomes of the values says where everything goes; it also loads the framework.
     landing = plan(bundle.values, target.ARRAYS, device=wishes.device, dtype=wishes.dtype)
     holds_type(landing.dtype, rules, target, form)
-    work, instead = worker(whole.source_device, bundle.framework, name)
+    work, instead = worker(landing.source_device, bundle.framework, name)
     found = check(bundle, work)
     made = Bundle(name, form, bundle.shape, None, laid=rules.laid, name=full)
     made.batch, made.dense, made.frozen = bundle.batch, bundle.dense, bundle.frozen
     made.blocksize = blocksize or bundle.blocksize
     parts = parts_of(bundle, found, work, made, rules, target)
-    told = _plan(bundle, name, full, "copy", whole, landing)
-    for part in parts:
-        told.parts.append(_part_plan(part, target, wishes, work, landing.device, bundle.frozen))
-    told.notes.extend(_notes(bundle, made, found, told, instead))
-    if all(part.shares for part in told.parts):
-        told = SparsePlan(**{**vars(told), "action": "share"})
-    elif wishes.copy is False:
-        _copy_required(told)
-    return Route(told, x, target, made, parts, wishes)
+    route = Route(x, bundle, name, landing, wishes, target, made, work, instead, found, parts)
+    if wishes.copy is False and not route.plan.shares:
+        _copy_required(route.plan)
+    return route
 
 
 def _is_itself(bundle: Bundle, name: str, target: Any, wishes: Wishes, format: str | None) -> bool:
@@ -159,12 +165,31 @@ def _is_itself(bundle: Bundle, name: str, target: Any, wishes: Wishes, format: s
     return all(part.action == "itself" for part in (told, *rest))
 
 
-def _wishes_of(part: Part, wishes: Wishes, device: str) -> dict[str, Any]:
-    """What `ferry.to` is asked for, for one part."""
-    asked: dict[str, Any] = {"device": device, "writable": wishes.writable}
-    asked["dtype"] = wishes.dtype if part.name == "values" else part.dtype
-    asked["copy"] = True if wishes.copy and part.make is None else None
+def _asked(route: Route, part: Part) -> dict[str, Any]:
+    """What `ferry.to` is asked for, for one part; nothing that follows by itself."""
+    wishes, landing = route.wishes, route.landing
+    asked: dict[str, Any] = {}
+    if wishes.device is not None or not landing.device == landing.source_device == "cpu":
+        asked["device"] = landing.device
+    if wishes.writable is not None:
+        asked["writable"] = wishes.writable
+    if wishes.stream is not None:
+        asked["stream"] = wishes.stream
+    dtype = wishes.dtype if part.name == "values" else _cast_to(route, part)
+    if dtype is not None:
+        asked["dtype"] = dtype
+    if part.make is None:
+        frozen = route.bundle.frozen and not _keeps_frozen(route.target.ARRAYS, wishes)
+        if wishes.copy or frozen:
+            asked["copy"] = True
     return asked
+
+
+def _cast_to(route: Route, part: Part) -> str | None:
+    """The type of an index array, unless it is known to have it."""
+    bits = route.found.bits if route.found is not None else 0
+    kept = (part.dtype == "int32" and bits & INT32) or (part.dtype == "int64" and bits & INT64)
+    return None if kept and part.make is None else part.dtype
 
 
 def _placeholder(part: Part, work: Host) -> Any:
@@ -172,13 +197,10 @@ def _placeholder(part: Part, work: Host) -> Any:
     return work.fresh((1,), part.dtype)
 
 
-def _part_plan(
-    part: Part, target: Any, wishes: Wishes, work: Host, device: str, frozen: bool
-) -> PartPlan:
-    asked = _wishes_of(part, wishes, device)
+def _part_plan(route: Route, part: Part) -> PartPlan:
+    asked = _asked(route, part)
+    target, work = route.target, route.work
     if part.make is None:
-        if frozen and not _keeps_frozen(target.ARRAYS, wishes):
-            asked["copy"] = True
         told = plan(part.array, target.ARRAYS, **asked)
         steps = [_index_words(part, step, told, target) for step in told.steps]
         action = "copy" if told.action == "copy" else "share"
@@ -203,21 +225,25 @@ def _keeps_frozen(arrays: str, wishes: Wishes) -> bool:
     return arrays in ("numpy", "jax", "tensorflow") and not wishes.writable
 
 
-def _plan(
-    bundle: Bundle, target: str, format: str, action: str, whole: Any, landing: Any
-) -> SparsePlan:
+def _plan(route: Route) -> SparsePlan:
+    bundle, landing, made = route.bundle, route.landing, route.made
+    parts = [_part_plan(route, part) for part in route.parts]
+    shares = all(part.shares for part in parts)
+    itself = made is None
     return SparsePlan(
         source=bundle.framework,
-        target=target,
+        target=route.name,
         source_format=bundle.name,
-        format=format,
-        action=action,
-        source_dtype=whole.source_dtype,
-        dtype=landing.dtype if action != "itself" else whole.source_dtype,
+        format=bundle.name if made is None else made.name,
+        action="itself" if itself else "share" if shares else "copy",
+        source_dtype=landing.source_dtype,
+        dtype=landing.source_dtype if itself else landing.dtype,
         shape=bundle.shape,
-        source_device=whole.source_device,
-        device=landing.device if action != "itself" else whole.source_device,
-        stored=stored_in(bundle, whole),
+        source_device=landing.source_device,
+        device=landing.source_device if itself else landing.device,
+        stored=stored_in(bundle, landing),
+        parts=parts,
+        notes=_notes(route, parts),
     )
 
 
@@ -227,14 +253,11 @@ def stored_in(bundle: Bundle, whole: Any) -> int:
     return math.prod(whole.shape[:kept])
 
 
-def _notes(
-    bundle: Bundle,
-    made: Bundle,
-    found: Structure,
-    told: SparsePlan,
-    instead: str | None,
-) -> list[str]:
+def _notes(route: Route, parts: list[PartPlan]) -> list[str]:
+    bundle, made, found = route.bundle, route.made, route.found
     notes: list[str] = []
+    if made is None or found is None:
+        return notes
     if bundle.format != made.format:
         notes.append(f"{bundle.format} becomes {made.format}")
     if found.spare:
@@ -242,9 +265,9 @@ def _notes(
     notes.append(_order_note(made))
     if bundle.detached:
         notes.append("carried detached: no gradient flows back through it")
-    if instead:
-        notes.append(instead)
-    for part in told.parts:
+    if route.instead:
+        notes.append(route.instead)
+    for part in parts:
         notes += [note for note in part.notes if note not in notes]
     return notes
 

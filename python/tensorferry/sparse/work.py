@@ -1,22 +1,43 @@
-"""Work on index arrays and values where they lie: sorting, counting, summing, scattering.
+"""Work on index arrays and values on the host: looking through, ordering, summing, laying together.
 
-On the host this is NumPy. On a GPU it is PyTorch or CuPy, whichever the trip is about or the
-program has loaded; where neither is there, the arrays are downloaded and the plan says so. The same
-methods in each. Memory that is made on the host begins at a multiple of 64 bytes, so that every
-framework can share it and nothing is copied twice.
+The work itself is done by compiled functions, which share large arrays out to threads. `gpu.py` has
+the same methods for arrays on a GPU. Memory that is made on the host begins at a multiple of 64
+bytes, so that every framework can share it and nothing is copied twice.
 """
 
 import math
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import ml_dtypes
 import numpy as np
 
-from tensorferry._native import OutOfMemory, to
+from tensorferry._native import (
+    OutOfMemory,
+    _sparse_expand,
+    _sparse_lay,
+    _sparse_look_compressed,
+    _sparse_look_coordinates,
+    _sparse_pointers,
+    _sparse_turn_compressed,
+    _sparse_turn_coordinates,
+    _SparseOrder,
+    to,
+)
 
 ALIGNMENT = 64
+T = TypeVar("T")
+
+# What a look finds, in bits.
+IN_ORDER, UNIQUE, GROUPED, INT32, INT64, DENSE = 1, 2, 4, 8, 16, 32
+# What is wrong, by number; of coordinates, what begins below zero or is beyond an axis.
+FINE, BEGINS, GOES_BACK, ENDS, BEYOND, DOES_NOT_FIT = range(6)
+
+# What was wrong, the number, how many elements are used, and bits.
+Compressed = tuple[int, int, int, int]
+# What was wrong, the number, on which axis, how many elements there are, and bits.
+Coordinates = tuple[int, int, int, int, int]
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
@@ -38,11 +59,20 @@ def aligned(shape: Sequence[int], dtype: np.dtype[Any], *, zero: bool = False) -
     return room[start : start + size].view(dtype).reshape(shape)
 
 
+def axes_of(parts: Sequence[Any], laid: str, count: int) -> list[Any]:
+    """The coordinates along each of so many axes, as views."""
+    if laid == "apart":
+        return list(parts)
+    whole = parts[0]
+    return [whole[i] if laid == "axes" else whole[:, i] for i in range(count)]
+
+
 class Host:
-    """NumPy on the host."""
+    """Compiled functions, over NumPy's arrays."""
 
     framework = "numpy"
-    xp: Any = np
+    # Whether elements can be grouped by an axis without an order being made first.
+    turns = True
 
     def __init__(self, device: str) -> None:
         self.device = device
@@ -55,10 +85,6 @@ class Host:
         """New memory."""
         return aligned(shape, numpy_dtype(dtype), zero=zero)
 
-    def ends(self, array: Any) -> tuple[int, int]:
-        """The least and the greatest of some numbers."""
-        return int(array.min()), int(array.max())
-
     def contiguous(self, array: Any) -> bool:
         """Whether it is dense and row-major."""
         return bool(array.flags.c_contiguous)
@@ -69,168 +95,114 @@ class Host:
         made[...] = array
         return made
 
-    def argsort(self, keys: Any) -> Any:
-        """A stable order of the keys, which are not negative."""
-        places = (len(keys) - 1).bit_length()
-        if len(keys) < 2 or int(keys.max()).bit_length() + places > 64:
-            return np.argsort(keys, kind="stable")
-        # Key and place in one number: sorting numbers is several times as quick as a stable order,
-        # and no two of them are equal.
-        both = keys.astype("uint64")
-        both <<= np.uint64(places)
-        both |= np.arange(len(keys), dtype="uint64")
-        both.sort()
-        both &= np.uint64((1 << places) - 1)
-        return both.view("int64")
+    def look_compressed(self, indptr: Any, indices: Any, rows: int, columns: int) -> Compressed:
+        """Looks pointers and indices through."""
+        return _here(_sparse_look_compressed(None, indptr, indices, rows, columns))
+
+    def look_coordinates(
+        self, parts: Sequence[Any], laid: str, lengths: Sequence[int], turned: bool = False
+    ) -> Coordinates:
+        """Looks coordinates through; `turned` has the last axis first in what is told of order."""
+        return _here(_sparse_look_coordinates(None, parts, laid, lengths, turned))
+
+    def expand(self, indptr: Any, count: int) -> Any:
+        """The row of each of so many elements."""
+        return _here(_sparse_expand(indptr, count))
+
+    def pointers(self, places: Any, rows: int, dtype: str) -> Any:
+        """Where each row begins, of elements that are grouped by rows."""
+        return _here(_sparse_pointers(places, rows, dtype))
+
+    def lay(self, parts: Sequence[Any], laid: str, axes: int, wanted: str, dtype: str) -> Any:
+        """Coordinates as one matrix."""
+        return _here(_sparse_lay(parts, laid, axes, wanted, dtype))
+
+    def order(self, parts: Sequence[Any], laid: str, lengths: Sequence[int]) -> Any:
+        """A stable order by all axes, the first one first."""
+        return Order(_SparseOrder(parts, laid, lengths))
+
+    def turn_compressed(
+        self, indptr: Any, indices: Any, values: Any, columns: int, dtype: str
+    ) -> tuple[Any, Any, Any]:
+        """Compressed columns of compressed rows, or the other way round."""
+        return _here(_sparse_turn_compressed(indptr, indices, values, columns, dtype))
+
+    def turn_coordinates(
+        self, groups: Any, others: Any, values: Any, length: int, dtype: str
+    ) -> tuple[Any, Any, Any]:
+        """Pointers, the other coordinates and the values of elements grouped by an axis."""
+        return _here(_sparse_turn_coordinates(groups, others, values, length, dtype))
+
+    def where(self, mask: Any) -> Any:
+        """Where a mask is true."""
+        return np.flatnonzero(mask)
 
     def arange(self, count: int) -> Any:
         """The numbers from 0 on."""
-        return self.xp.arange(count, dtype="int64")
+        return np.arange(count, dtype="int64")
 
     def wide(self, array: Any) -> Any:
         """Numbers as int64."""
         return array.astype("int64", copy=False)
 
-    def cumsum(self, array: Any) -> Any:
-        """Running sums, as int64."""
-        return self.xp.cumsum(array, dtype="int64")
-
-    def counts(self, places: Any, length: int) -> Any:
-        """How often each number below `length` is there."""
-        return self.xp.bincount(places, minlength=length)
-
-    def find(self, sorted_ends: Any, places: Any) -> Any:
-        """For each place, how many of the sorted ends are not beyond it."""
-        return self.xp.searchsorted(sorted_ends, places, side="right")
-
-    def where(self, mask: Any) -> Any:
-        """Where a mask is true."""
-        return self.xp.flatnonzero(mask)
-
-    def take(self, array: Any, order: Any) -> Any:
-        """The rows of an array in an order, as new memory."""
-        made = aligned((len(order), *array.shape[1:]), array.dtype)
-        if len(order):
-            np.take(array, order, axis=0, out=made, mode="clip")
+    def take(self, array: Any, places: Any) -> Any:
+        """The rows of an array at some places, as new memory."""
+        made = aligned((len(places), *array.shape[1:]), array.dtype)
+        if len(places):
+            np.take(array, places, axis=0, out=made, mode="clip")
         return made
 
     def add(self, made: Any, places: tuple[Any, ...], values: Any) -> None:
         """Adds values at places, the same place as often as it is there."""
-        self.xp.add.at(made, places, values)
+        np.add.at(made, places, values)
 
 
-class Cupy(Host):
-    """CuPy on a GPU."""
+class Order:
+    """An order of elements, made by compiled functions."""
 
-    framework = "cupy"
+    def __init__(self, made: _SparseOrder) -> None:
+        self._made = made
+        self.count, self.places = made.count, made.places
 
-    def __init__(self, device: str) -> None:
-        super().__init__(device)
-        self.xp = sys.modules["cupy"]
+    def pick(self, array: Any, firsts: bool = False) -> Any:
+        """The elements of an array in the order, or the first of each place."""
+        return self._made.pick(array, firsts)
 
-    def fresh(self, shape: Sequence[int], dtype: str, *, zero: bool = False) -> Any:
-        """New memory on the GPU."""
-        with self.xp.cuda.Device(int(self.device.partition(":")[2] or 0)):
-            return (self.xp.zeros if zero else self.xp.empty)(tuple(shape), numpy_dtype(dtype))
+    def groups(self) -> Any:
+        """The number of the place of each element, in the order."""
+        return self._made.groups()
 
-    def take(self, array: Any, order: Any) -> Any:
-        """The rows of an array in an order, as new memory."""
-        return array[order]
-
-    def argsort(self, keys: Any) -> Any:
-        """A stable order of the keys."""
-        return self.xp.argsort(keys, kind="stable")
-
-    def arange(self, count: int) -> Any:
-        """The numbers from 0 on."""
-        with self.xp.cuda.Device(int(self.device.partition(":")[2] or 0)):
-            return self.xp.arange(count, dtype="int64")
-
-    def add(self, made: Any, places: tuple[Any, ...], values: Any) -> None:
-        """Adds values at places, the same place as often as it is there."""
-        kind = made.dtype.kind
-        if kind not in "biu":
-            self.xp.add.at(made, places, values)
-            return
-        # It adds no signed 64-bit and no narrow integers; their sums wrap alike in uint64.
-        sums = made.astype("uint64")
-        self.xp.add.at(sums, places, values.astype("uint64"))
-        made[...] = sums != 0 if kind == "b" else sums.astype(made.dtype)
+    def sum(self, array: Any) -> Any:
+        """The sum of what is at each place, in the array's type."""
+        found = self._made.sum(array)
+        if found is not None:
+            return found
+        picked = self._made.pick(array)
+        made = aligned((self.places, *picked.shape[1:]), picked.dtype, zero=True)
+        np.add.at(made, (self.groups(),), picked)
+        return made
 
 
-class Torch(Host):
-    """PyTorch on a GPU."""
-
-    framework = "torch"
-
-    def __init__(self, device: str) -> None:
-        super().__init__(device)
-        self.xp = sys.modules["torch"]
-
-    def fresh(self, shape: Sequence[int], dtype: str, *, zero: bool = False) -> Any:
-        """New memory on the device."""
-        make = self.xp.zeros if zero else self.xp.empty
-        return make(tuple(shape), dtype=getattr(self.xp, dtype), device=self.device)
-
-    def contiguous(self, array: Any) -> bool:
-        """Whether it is dense and row-major."""
-        return bool(array.is_contiguous())
-
-    def pack(self, array: Any, dtype: str) -> Any:
-        """A dense copy, of that type."""
-        made = self.fresh(array.shape, dtype)
-        return made.copy_(array)
-
-    def argsort(self, keys: Any) -> Any:
-        """A stable order of the keys."""
-        return self.xp.argsort(keys, stable=True)
-
-    def arange(self, count: int) -> Any:
-        """The numbers from 0 on."""
-        return self.xp.arange(count, dtype=self.xp.int64, device=self.device)
-
-    def wide(self, array: Any) -> Any:
-        """Numbers as int64."""
-        return array.to(self.xp.int64)
-
-    def cumsum(self, array: Any) -> Any:
-        """Running sums, as int64."""
-        return self.xp.cumsum(array, 0, dtype=self.xp.int64)
-
-    def counts(self, places: Any, length: int) -> Any:
-        """How often each number below `length` is there."""
-        return self.xp.bincount(places, minlength=length)
-
-    def find(self, sorted_ends: Any, places: Any) -> Any:
-        """For each place, how many of the sorted ends are not beyond it."""
-        return self.xp.searchsorted(sorted_ends.contiguous(), places, right=True)
-
-    def where(self, mask: Any) -> Any:
-        """Where a mask is true."""
-        return self.xp.nonzero(mask).reshape(-1)
-
-    def take(self, array: Any, order: Any) -> Any:
-        """The rows of an array in an order, as new memory."""
-        return array.index_select(0, order)
-
-    def add(self, made: Any, places: tuple[Any, ...], values: Any) -> None:
-        """Adds values at places, the same place as often as it is there."""
-        if made.dtype != self.xp.bool:
-            made.index_put_(places, values, accumulate=True)
-            return
-        sums = made.to(self.xp.int64)
-        made.copy_(sums.index_put_(places, values.to(sums.dtype), accumulate=True) != 0)
+def _here(found: T | None) -> T:
+    """What a compiled function gave, which takes arrays of whole numbers on the host."""
+    assert found is not None
+    return found
 
 
 def worker(device: str, source: str, target: str) -> tuple[Host, str | None]:
     """Who works on arrays of that device, and why not there if it is somewhere else."""
     if device == "cpu":
-        return Host("cpu"), None
-    kinds: dict[str, type[Host]] = {"torch": Torch, "cupy": Cupy}
+        return HOST, None
+    from tensorferry.sparse import gpu
+
+    kinds: dict[str, type[Host]] = {"torch": gpu.Torch, "cupy": gpu.Cupy}
     for name in (target, source, "torch", "cupy"):
         if name in kinds and name in sys.modules:
             return kinds[name](device), None
-    return Host("cpu"), (
+    return HOST, (
         "the indices are worked on by the host: that takes PyTorch or CuPy on a GPU, "
         "and neither is loaded"
     )
+
+
+HOST = Host("cpu")

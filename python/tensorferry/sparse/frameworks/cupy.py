@@ -9,7 +9,7 @@ from typing import Any
 from tensorferry._native import UnsupportedLayout
 from tensorferry.sparse.bundle import Bundle, Rules, dtype_of
 from tensorferry.sparse.frameworks import library
-from tensorferry.sparse.work import Cupy
+from tensorferry.sparse.gpu import Cupy
 
 ARRAYS = "cupy"
 TITLE = "CuPy"

@@ -9,21 +9,29 @@ from typing import Any
 
 from tensorferry._native import UnsupportedLayout
 from tensorferry.sparse.bundle import Bundle, Rules
-from tensorferry.sparse.frameworks import library
+from tensorferry.sparse.frameworks import ONLY_PUBLIC_DOORS, library
+from tensorferry.sparse.work import IN_ORDER, UNIQUE
 
 ARRAYS = "jax"
 TITLE = "JAX"
+BOTH = IN_ORDER | UNIQUE
 
 
-def formats() -> dict[str, Rules]:
-    """What each format asks for."""
-    wide = str(library("jax", "jax").dtypes.canonicalize_dtype("int64")) == "int64"
+def _rules(wide: bool) -> dict[str, Rules]:
     indices = ("int32", "int64") if wide else ("int32",)
     why = "" if wide else "64-bit types are off"
     return {
         "coo": Rules(indices, laid="points", dense=True, batch=True, why=why),
         "csr": Rules(indices, fewest_axes=2, most_axes=2, dense=True, batch=True, why=why),
     }
+
+
+_FORMATS = {wide: _rules(wide) for wide in (False, True)}
+
+
+def formats() -> dict[str, Rules]:
+    """What each format asks for."""
+    return _FORMATS[bool(library("jax", "jax").config.jax_enable_x64)]
 
 
 def read(x: Any) -> Bundle:
@@ -46,12 +54,44 @@ def read(x: Any) -> Bundle:
 
 def write(bundle: Bundle) -> Any:
     """Puts a tensor together."""
-    sparse = library("jax.experimental.sparse", "jax")
-    flags = {"indices_sorted": bundle.in_order, "unique_indices": bundle.unique}
+    bits = (IN_ORDER if bundle.in_order else 0) | (UNIQUE if bundle.unique else 0)
     if bundle.format == "coo":
-        return sparse.BCOO((bundle.values, bundle.coordinates[0]), shape=bundle.shape, **flags)
-    parts = (bundle.values, bundle.indices, bundle.indptr)
-    return sparse.BCSR(parts, shape=bundle.shape, **flags)
+        return _coo(bundle.values, bundle.coordinates, bundle.shape, bits)
+    return _csr(bundle.values, bundle.indptr, bundle.indices, bundle.shape, bits)
+
+
+def _coo(values: Any, parts: tuple[Any, ...], shape: tuple[int, ...], bits: int) -> Any:
+    sparse = library("jax.experimental.sparse", "jax")
+    return _put(sparse.BCOO, (values, parts[0]), shape, bits)
+
+
+def _csr(values: Any, indptr: Any, indices: Any, shape: tuple[int, ...], bits: int) -> Any:
+    sparse = library("jax.experimental.sparse", "jax")
+    return _put(sparse.BCSR, (values, indices, indptr), shape, bits)
+
+
+def _put(kind: Any, parts: tuple[Any, ...], shape: tuple[int, ...], bits: int) -> Any:
+    """As JAX does it after `jit`: its constructor traces a function to check shapes."""
+    flags = {"indices_sorted": bool(bits & IN_ORDER), "unique_indices": bits & BOTH == BOTH}
+    if ONLY_PUBLIC_DOORS or not hasattr(kind, "tree_unflatten"):
+        return kind(parts, shape=tuple(shape), **flags)
+    return kind.tree_unflatten({"shape": tuple(shape), **flags}, parts)
+
+
+WRITES = {"coo": _coo, "csr": _csr}
+
+
+def _open_coo(x: Any) -> Any:
+    if x.n_batch or x.n_dense:
+        return None
+    return x.data, (x.indices,), "points", x.shape
+
+
+def _open_csr(x: Any) -> Any:
+    return None if x.n_batch or x.n_dense else (x.data, x.indptr, x.indices, x.shape)
+
+
+OPENS = {"BCOO": ("coo", _open_coo), "BCSR": ("csr", _open_csr)}
 
 
 def scatter(bundle: Bundle) -> Any:

@@ -15,13 +15,17 @@ ARRAYS = "numpy"
 TITLE = "sparse"
 
 
+_WHY = "sparse.COO keeps each place once, in order"
+_FORMATS = {
+    "coo": Rules(
+        ("int32", "int64"), laid="axes", in_order=True, unique=True, dtypes=DTYPES, why=_WHY
+    )
+}
+
+
 def formats() -> dict[str, Rules]:
     """What each format asks for."""
-    why = "sparse.COO keeps each place once, in order"
-    asked = Rules(
-        ("int32", "int64"), laid="axes", in_order=True, unique=True, dtypes=DTYPES, why=why
-    )
-    return {"coo": asked}
+    return _FORMATS
 
 
 def read(x: Any) -> Bundle:
@@ -42,11 +46,19 @@ def read(x: Any) -> Bundle:
 
 def write(bundle: Bundle) -> Any:
     """Puts a tensor together."""
+    return _coo(bundle.values, bundle.coordinates, bundle.shape, 0)
+
+
+def _coo(values: Any, parts: tuple[Any, ...], shape: tuple[int, ...], bits: int) -> Any:
     sparse = library("sparse", "sparse")
-    return sparse.COO(
-        bundle.coordinates[0],
-        bundle.values,
-        shape=bundle.shape,
-        has_duplicates=False,
-        sorted=True,
-    )
+    return sparse.COO(parts[0], values, shape=tuple(shape), has_duplicates=False, sorted=True)
+
+
+WRITES = {"coo": _coo}
+
+
+def _open(x: Any) -> Any:
+    return (x.data, (x.coords,), "axes", x.shape) if x.fill_value == 0 else None
+
+
+OPENS = {"COO": ("coo", _open)}

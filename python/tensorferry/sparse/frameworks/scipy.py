@@ -6,14 +6,17 @@ keeps in flags, which are set here. A format may be given as "csr", which makes 
 """
 
 import contextlib
+from functools import partial
 from typing import Any
 
 from tensorferry._native import UnsupportedLayout
 from tensorferry.sparse.bundle import Bundle, Rules
-from tensorferry.sparse.frameworks import library
+from tensorferry.sparse.frameworks import ONLY_PUBLIC_DOORS, library
+from tensorferry.sparse.work import IN_ORDER, UNIQUE
 
 ARRAYS = "numpy"
 TITLE = "SciPy"
+BOTH = IN_ORDER | UNIQUE
 
 # What its compiled functions were made for; others can be put in, but not worked with.
 DTYPES = frozenset(
@@ -24,12 +27,19 @@ DTYPES = frozenset(
 )
 
 
+_INDICES = ("int32", "int64")
+_COMPRESSED = Rules(_INDICES, fewest_axes=2, most_axes=2, strided=True, dtypes=DTYPES)
+_FORMATS = {
+    "coo": Rules(_INDICES, strided=True, dtypes=DTYPES),
+    "csr": _COMPRESSED,
+    "csc": _COMPRESSED,
+    "bsr": _COMPRESSED,
+}
+
+
 def formats() -> dict[str, Rules]:
     """What each format asks for."""
-    indices = ("int32", "int64")
-    compressed = Rules(indices, fewest_axes=2, most_axes=2, strided=True, dtypes=DTYPES)
-    coordinates = Rules(indices, strided=True, dtypes=DTYPES)
-    return {"coo": coordinates, "csr": compressed, "csc": compressed, "bsr": compressed}
+    return _FORMATS
 
 
 def read(x: Any) -> Bundle:
@@ -55,22 +65,97 @@ def read(x: Any) -> Bundle:
 
 def write(bundle: Bundle) -> Any:
     """Puts a tensor together."""
-    sparse = library("scipy.sparse", "scipy")
-    ending = "matrix" if bundle.name.endswith("_matrix") else "array"
-    make = getattr(sparse, f"{bundle.format}_{ending}")
+    bits = (IN_ORDER if bundle.in_order else 0) | (UNIQUE if bundle.unique else 0)
+    name = bundle.name if bundle.name.endswith("_matrix") else f"{bundle.format}_array"
     if bundle.format == "coo":
-        made = make((bundle.values, bundle.coordinates), shape=bundle.shape, copy=False)
+        return _coo(bundle.values, bundle.coordinates, bundle.shape, bits, name)
+    parts = (bundle.values, bundle.indptr, bundle.indices)
+    return _compressed(*parts, bundle.shape, bits, name)
+
+
+# The attributes of an empty tensor of each class; None where they are not those that are known.
+_BLANKS: dict[str, tuple[Any, dict[str, Any]] | None] = {}
+_KNOWN = {"_shape", "maxprint", "data", "indices", "indptr", "coords", "has_canonical_format"}
+
+
+def _blank(name: str) -> tuple[Any, dict[str, Any]] | None:
+    """A class and the attributes of a tensor of it.
+
+    Its function looks through what has been looked through here, and may make indices narrower. An
+    object with the same attributes, and other arrays, is what that function would make.
+    """
+    if name not in _BLANKS:
+        kind = getattr(library("scipy.sparse", "scipy"), name)
+        empty = dict(vars(kind((1, 1))))
+        own = {"coords"} if name.startswith("coo") else {"indices", "indptr"}
+        alike = empty.keys() <= _KNOWN and {"_shape", "data", *own} <= empty.keys()
+        _BLANKS[name] = (kind, empty) if alike and not ONLY_PUBLIC_DOORS else None
+    return _BLANKS[name]
+
+
+def _coo(
+    values: Any,
+    parts: tuple[Any, ...],
+    shape: tuple[int, ...],
+    bits: int,
+    name: str = "coo_array",
+) -> Any:
+    blank = _blank(name)
+    if blank is not None:
+        made = blank[0].__new__(blank[0])
+        made.__dict__.update(blank[1], _shape=tuple(shape), data=values, coords=parts)
+    else:
+        make = getattr(library("scipy.sparse", "scipy"), name)
+        made = make((values, parts), shape=shape, copy=False)
         # Older versions make the indices narrower when they can.
         if hasattr(made, "coords"):
-            made.coords = bundle.coordinates
+            made.coords = parts
         else:
-            made.row, made.col = bundle.coordinates
-        made.has_canonical_format = bundle.in_order and bundle.unique
-        return made
-    parts = (bundle.values, bundle.indices, bundle.indptr)
-    made = make(parts, shape=bundle.shape, copy=False)
-    made.data, made.indices, made.indptr = parts
-    made.has_sorted_indices = bundle.in_order
-    with contextlib.suppress(AttributeError):  # not of every format, in every version
-        made.has_canonical_format = bundle.in_order and bundle.unique
+            made.row, made.col = parts
+    made.has_canonical_format = bits & BOTH == BOTH
     return made
+
+
+def _compressed(
+    values: Any, indptr: Any, indices: Any, shape: tuple[int, ...], bits: int, name: str
+) -> Any:
+    blank = _blank(name)
+    if blank is not None:
+        made = blank[0].__new__(blank[0])
+        arrays = {"data": values, "indices": indices, "indptr": indptr}
+        made.__dict__.update(blank[1], _shape=tuple(shape), **arrays)
+    else:
+        make = getattr(library("scipy.sparse", "scipy"), name)
+        made = make((values, indices, indptr), shape=shape, copy=False)
+        made.data, made.indices, made.indptr = values, indices, indptr
+    made.has_sorted_indices = bool(bits & IN_ORDER)
+    with contextlib.suppress(AttributeError):  # not of every format, in every version
+        made.has_canonical_format = bits & BOTH == BOTH
+    return made
+
+
+WRITES = {
+    "coo": _coo,
+    "csr": partial(_compressed, name="csr_array"),
+    "csc": partial(_compressed, name="csc_array"),
+    "coo_matrix": partial(_coo, name="coo_matrix"),
+    "csr_matrix": partial(_compressed, name="csr_matrix"),
+    "csc_matrix": partial(_compressed, name="csc_matrix"),
+}
+
+
+def _open_compressed(x: Any) -> Any:
+    shape = x.shape
+    return None if len(shape) != 2 else (x.data, x.indptr, x.indices, shape)
+
+
+def _open_coo(x: Any) -> Any:
+    parts = x.coords if hasattr(x, "coords") else (x.row, x.col)
+    return x.data, parts, "apart", x.shape
+
+
+OPENS = {
+    f"{form}_{kind}": (form, _open_coo if form == "coo" else _open_compressed)
+    for form in ("coo", "csr", "csc")
+    for kind in ("array", "matrix")
+}

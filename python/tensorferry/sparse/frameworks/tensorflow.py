@@ -6,6 +6,9 @@ and check it seldom.
 
 from typing import Any
 
+import numpy as np
+
+from tensorferry._native import to
 from tensorferry.sparse.bundle import Bundle, Rules
 from tensorferry.sparse.frameworks import library
 
@@ -13,24 +16,41 @@ ARRAYS = "tensorflow"
 TITLE = "TensorFlow"
 
 
+_WHY = "TensorFlow's operations count on each place once, in order"
+_FORMATS = {"coo": Rules(("int64",), laid="points", in_order=True, unique=True, why=_WHY)}
+
+
 def formats() -> dict[str, Rules]:
     """What each format asks for."""
-    why = "TensorFlow's operations count on each place once, in order"
-    return {"coo": Rules(("int64",), laid="points", in_order=True, unique=True, why=why)}
+    return _FORMATS
 
 
 def read(x: Any) -> Bundle:
     """Takes a tensor apart."""
-    from tensorferry._native import to
+    values, parts, laid, shape = _open(x)
+    return Bundle("tensorflow", "coo", shape, values, parts, laid, name="coo")
 
-    shape = tuple(map(int, to(x.dense_shape, "numpy")))
-    return Bundle("tensorflow", "coo", shape, x.values, (x.indices,), "points", name="coo")
+
+def _open(x: Any) -> Any:
+    return x.values, (x.indices,), "points", tuple(to(x.dense_shape, "numpy").tolist())
+
+
+OPENS = {"SparseTensor": ("coo", _open)}
 
 
 def write(bundle: Bundle) -> Any:
     """Puts a tensor together."""
+    return _coo(bundle.values, bundle.coordinates, bundle.shape, 0)
+
+
+def _coo(values: Any, parts: tuple[Any, ...], shape: tuple[int, ...], bits: int) -> Any:
     tf = library("tensorflow", "tensorflow")
-    return tf.sparse.SparseTensor(bundle.coordinates[0], bundle.values, bundle.shape)
+    # As a tensor: TensorFlow takes far longer to make one of a tuple.
+    lengths = to(np.array(shape, np.int64), "tensorflow", device="cpu")
+    return tf.sparse.SparseTensor(parts[0], values, lengths)
+
+
+WRITES = {"coo": _coo}
 
 
 def scatter(bundle: Bundle) -> Any:

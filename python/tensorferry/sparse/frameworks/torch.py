@@ -6,31 +6,41 @@ Compressed formats must be in order and have each place once. A tensor that requ
 carried detached.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from tensorferry._native import UnsupportedLayout
 from tensorferry.sparse.bundle import Bundle, Rules, dtype_of
 from tensorferry.sparse.frameworks import library
-from tensorferry.sparse.work import Torch
+from tensorferry.sparse.gpu import Torch
+from tensorferry.sparse.work import IN_ORDER, UNIQUE
 
 ARRAYS = "torch"
 TITLE = "PyTorch"
+BOTH = IN_ORDER | UNIQUE
+
+
+_COMPRESSED = Rules(
+    ("int32", "int64"),
+    in_order=True,
+    unique=True,
+    fewest_axes=2,
+    most_axes=2,
+    dense=True,
+    batch=True,
+    why="PyTorch's compressed formats have each place once, in order",
+)
+_FORMATS = {
+    "coo": Rules(("int64",), laid="axes", dense=True),
+    "csr": _COMPRESSED,
+    "csc": _COMPRESSED,
+    "bsr": _COMPRESSED,
+}
 
 
 def formats() -> dict[str, Rules]:
     """What each format asks for."""
-    compressed = Rules(
-        ("int32", "int64"),
-        in_order=True,
-        unique=True,
-        fewest_axes=2,
-        most_axes=2,
-        dense=True,
-        batch=True,
-        why="PyTorch's compressed formats have each place once, in order",
-    )
-    coordinates = Rules(("int64",), laid="axes", dense=True)
-    return {"coo": coordinates, "csr": compressed, "csc": compressed, "bsr": compressed}
+    return _FORMATS
 
 
 def read(x: Any) -> Bundle:
@@ -66,24 +76,67 @@ def read(x: Any) -> Bundle:
 
 
 def write(bundle: Bundle) -> Any:
-    """Puts a tensor together; what it would check has been checked."""
-    torch = library("torch", "torch")
+    """Puts a tensor together."""
+    bits = (IN_ORDER if bundle.in_order else 0) | (UNIQUE if bundle.unique else 0)
     if bundle.format == "coo":
-        return torch.sparse_coo_tensor(
-            bundle.coordinates[0],
-            bundle.values,
-            bundle.shape,
-            is_coalesced=bundle.in_order and bundle.unique,
-            check_invariants=False,
-        )
-    return torch.sparse_compressed_tensor(
-        bundle.indptr,
-        bundle.indices,
-        bundle.values,
-        bundle.shape,
-        layout=getattr(torch, f"sparse_{bundle.format}"),
+        return _coo(bundle.values, bundle.coordinates, bundle.shape, bits)
+    return _compressed(bundle.format)(
+        bundle.values, bundle.indptr, bundle.indices, bundle.shape, bits
+    )
+
+
+def _coo(values: Any, parts: tuple[Any, ...], shape: tuple[int, ...], bits: int) -> Any:
+    # What it would check has been checked.
+    return library("torch", "torch").sparse_coo_tensor(
+        parts[0],
+        values,
+        shape,
+        is_coalesced=bits & BOTH == BOTH,
         check_invariants=False,
     )
+
+
+def _compressed(form: str) -> Callable[..., Any]:
+    name = f"sparse_{form}"
+
+    def write(values: Any, indptr: Any, indices: Any, shape: tuple[int, ...], bits: int) -> Any:
+        torch = library("torch", "torch")
+        make, layout = torch.sparse_compressed_tensor, getattr(torch, name)
+        # What it would check has been checked.
+        return make(indptr, indices, values, shape, layout=layout, check_invariants=False)
+
+    return write
+
+
+WRITES = {"coo": _coo, "csr": _compressed("csr"), "csc": _compressed("csc")}
+
+
+def _open_coo(x: Any) -> Any:
+    values = x._values()
+    if x.requires_grad or values.ndim != 1:
+        return None
+    return values, (x._indices(),), "axes", x.shape
+
+
+def _open_csr(x: Any) -> Any:
+    if x.requires_grad or x.ndim != 2:
+        return None
+    values = x.values()
+    return None if values.ndim != 1 else (values, x.crow_indices(), x.col_indices(), x.shape)
+
+
+def _open_csc(x: Any) -> Any:
+    if x.requires_grad or x.ndim != 2:
+        return None
+    values = x.values()
+    return None if values.ndim != 1 else (values, x.ccol_indices(), x.row_indices(), x.shape)
+
+
+OPENS = {
+    "sparse_coo": ("coo", _open_coo),
+    "sparse_csr": ("csr", _open_csr),
+    "sparse_csc": ("csc", _open_csc),
+}
 
 
 def scatter(bundle: Bundle) -> Any:

@@ -1,0 +1,270 @@
+//! What formats are made of: places from pointers, pointers from places, coordinates laid together, elements picked and summed.
+
+use super::order::Order;
+use super::{Axis, Index, Out, bound, worth};
+use crate::dtype::DType;
+use crate::workers;
+
+/// Runs a function for the parts of so many elements, on as many threads as they are worth.
+fn in_parts(count: usize, threads: usize, work: impl Fn(usize, usize) + Sync) {
+    let threads = worth(count, threads);
+    let parts = if threads == 1 { 1 } else { threads * 4 };
+    workers::each(parts, threads, |part| {
+        work(bound(count, parts, part), bound(count, parts, part + 1));
+    });
+}
+
+/// Writes the row of each of `count` elements, of pointers that go up to there.
+///
+/// # Safety
+/// There is room for as many.
+pub unsafe fn expand<I: Index>(indptr: &[I], count: usize, rows: *mut I, threads: usize) {
+    let out = Out(rows);
+    in_parts(count, threads, |from, to| {
+        let mut row = indptr.partition_point(|begin| begin.at() <= from).saturating_sub(1);
+        let mut place = from;
+        while place < to {
+            // Behind the last row there is nothing, unless somebody has changed the pointers meanwhile.
+            let end = indptr.get(row + 1).map_or(to, |end| end.at().clamp(place, to));
+            // SAFETY: below the count, and in this part.
+            unsafe { out.fill(place, end, I::of(row)) };
+            place = end;
+            row += 1;
+        }
+    });
+}
+
+/// Writes where each of `rows` rows begins, and the last one ends, of rows that are in order.
+///
+/// # Safety
+/// There is room for one more than there are rows, and an `I` can hold the number of elements.
+pub unsafe fn pointers<I: Index>(axis: &Axis<'_, I>, rows: usize, indptr: *mut I, threads: usize) {
+    let (out, count) = (Out(indptr), axis.count());
+    // Of each element the row behind the last one that has begun, as far as there are any.
+    let next = |place: usize| if place == 0 { 0 } else { axis.get(place - 1).at().min(rows) + 1 };
+    in_parts(count, threads, |from, to| {
+        let mut begun = next(from).min(rows + 1);
+        for place in from..to {
+            let row = axis.get(place).at().min(rows);
+            if row + 1 > begun {
+                // SAFETY: rows up to the last; what is in order has each of them begin in one part alone.
+                unsafe { out.fill(begun, row + 1, I::of(place)) };
+                begun = row + 1;
+            }
+        }
+    });
+    // SAFETY: the rest of the pointers, which nobody has written.
+    unsafe { out.fill(next(count).min(rows + 1), rows + 1, I::of(count)) };
+}
+
+/// Writes the numbers of an axis, each `step` behind the last one.
+///
+/// # Safety
+/// There is room for them.
+pub unsafe fn lay<I: Index, O: Index>(axis: &Axis<'_, I>, to: *mut O, step: usize, threads: usize) {
+    let out = Out(to);
+    in_parts(axis.count(), threads, |from, to| match (axis.slice(), step) {
+        (Some(slice), 1) => {
+            for (place, number) in (from..to).zip(&slice[from..to]) {
+                // SAFETY: below the count.
+                unsafe { out.put(place, O::of(number.at())) };
+            }
+        }
+        _ => {
+            for place in from..to {
+                // SAFETY: as above.
+                unsafe { out.put(place * step, O::of(axis.get(place).at())) };
+            }
+        }
+    });
+}
+
+/// Writes elements of `item` bytes in an order, or the first of each place.
+///
+/// # Safety
+/// As many elements as were ordered are readable, and there is room for them, or for one of each place.
+pub unsafe fn pick(order: &Order, firsts: bool, from: *const u8, item: usize, to: *mut u8, threads: usize) {
+    let (numbers, starts) = (order.order(), order.starts());
+    let count = if firsts { starts.len() } else { numbers.len() };
+    let (source, target) = (Out(from.cast_mut()), Out(to));
+    in_parts(count, threads, |begin, end| {
+        let number = |place: usize| numbers[if firsts { starts[place] } else { place }];
+        // SAFETY: numbers are below the count, and places in this part.
+        let go = |size: usize| unsafe {
+            for place in begin..end {
+                let from = source.start().add(number(place) * size);
+                target.start().add(place * size).copy_from_nonoverlapping(from, size);
+            }
+        };
+        match item {
+            1 => go(1),
+            2 => go(2),
+            4 => go(4),
+            8 => go(8),
+            16 => go(16),
+            _ => go(item),
+        }
+    });
+}
+
+/// A number that can be added to another.
+pub(super) trait Sum: Copy + Send + Sync {
+    const ZERO: Self;
+
+    fn plus(self, other: Self) -> Self;
+}
+
+macro_rules! sums {
+    ($($kind:ty => $zero:expr, |$left:ident, $right:ident| $sum:expr;)*) => {$(
+        impl Sum for $kind {
+            const ZERO: Self = $zero;
+
+            #[inline(always)]
+            fn plus(self, other: Self) -> Self {
+                let ($left, $right) = (self, other);
+                $sum
+            }
+        }
+    )*};
+}
+
+sums! {
+    u8 => 0, |a, b| a.wrapping_add(b);
+    u16 => 0, |a, b| a.wrapping_add(b);
+    u32 => 0, |a, b| a.wrapping_add(b);
+    u64 => 0, |a, b| a.wrapping_add(b);
+    f32 => 0.0, |a, b| a + b;
+    f64 => 0.0, |a, b| a + b;
+    [f32; 2] => [0.0; 2], |a, b| [a[0] + b[0], a[1] + b[1]];
+    [f64; 2] => [0.0; 2], |a, b| [a[0] + b[0], a[1] + b[1]];
+}
+
+/// Calls a function for the type in which numbers of a dtype are added; `None` for those that others must add.
+macro_rules! in_its_type {
+    ($dtype:expr, $call:ident($($argument:expr),*)) => {
+        match $dtype {
+            DType::Int8 | DType::UInt8 => Some($call::<u8>($($argument),*)),
+            DType::Int16 | DType::UInt16 => Some($call::<u16>($($argument),*)),
+            DType::Int32 | DType::UInt32 => Some($call::<u32>($($argument),*)),
+            DType::Int64 | DType::UInt64 => Some($call::<u64>($($argument),*)),
+            DType::Float32 => Some($call::<f32>($($argument),*)),
+            DType::Float64 => Some($call::<f64>($($argument),*)),
+            DType::Complex64 => Some($call::<[f32; 2]>($($argument),*)),
+            DType::Complex128 => Some($call::<[f64; 2]>($($argument),*)),
+            _ => None,
+        }
+    };
+}
+pub(super) use in_its_type;
+
+/// Whether [`sum`] and [`scatter`](mod@super::scatter) add numbers of this type.
+pub fn adds(dtype: DType) -> bool {
+    fn known<T: Sum>() {}
+    in_its_type!(dtype, known()).is_some()
+}
+
+/// Writes the sum of what is at each place, in the elements' order; an element is `width` numbers. Nothing is written for types
+/// that are not [added](adds) here.
+///
+/// # Safety
+/// As many elements as were ordered are readable and aligned, and there is room for one of each place.
+pub unsafe fn sum(order: &Order, dtype: DType, from: *const u8, width: usize, to: *mut u8, threads: usize) {
+    // SAFETY: the caller's contract.
+    let _ = unsafe { in_its_type!(dtype, sum_of(order, from, width, to, threads)) };
+}
+
+/// # Safety
+/// As [`sum`].
+unsafe fn sum_of<T: Sum>(order: &Order, from: *const u8, width: usize, to: *mut u8, threads: usize) {
+    let (numbers, starts) = (order.order(), order.starts());
+    let (source, target) = (Out(from.cast::<T>().cast_mut()), Out(to.cast::<T>()));
+    in_parts(starts.len(), threads, |begin, end| {
+        for place in begin..end {
+            let until = starts.get(place + 1).copied().unwrap_or(numbers.len());
+            for within in 0..width {
+                // SAFETY: numbers are below the count, and the place is in this part.
+                unsafe {
+                    let value = |number: usize| source.start().add(number * width + within).read();
+                    let all = numbers[starts[place]..until].iter();
+                    let whole = all.fold(T::ZERO, |sum, &number| sum.plus(value(number)));
+                    target.put(place * width + within, whole);
+                }
+            }
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::order::order_by;
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn pointers_and_places_belong_together(lengths in prop::collection::vec(0usize..20, 0..40)) {
+            let count: usize = lengths.iter().sum();
+            let mut indptr = vec![0i32];
+            for length in &lengths {
+                indptr.push(indptr[indptr.len() - 1] + *length as i32);
+            }
+            let wanted: Vec<i32> =
+                lengths.iter().enumerate().flat_map(|(row, &n)| std::iter::repeat_n(row as i32, n)).collect();
+            let mut rows = vec![-1; count];
+            // SAFETY: there is room.
+            unsafe { expand(&indptr, count, rows.as_mut_ptr(), 3) };
+            prop_assert_eq!(&rows, &wanted);
+            let mut found = vec![-1; lengths.len() + 1];
+            // SAFETY: as above.
+            unsafe { pointers(&Axis::from(&rows[..]), lengths.len(), found.as_mut_ptr(), 3) };
+            prop_assert_eq!(found, indptr);
+        }
+
+        #[test]
+        fn sums_and_picks(places in prop::collection::vec(0i32..30, 0..200), width in 1usize..3) {
+            let order = order_by(&[Axis::from(&places[..])], &[30], 3).unwrap();
+            let values: Vec<f64> = (0..places.len() * width).map(|number| number as f64).collect();
+            let mut summed = vec![0.0; order.starts().len() * width];
+            let mut picked = vec![0.0f64; values.len()];
+            let mut firsts = summed.clone();
+            // SAFETY: there is room for the elements, and for one of each place.
+            unsafe {
+                let from = values.as_ptr().cast();
+                sum(&order, DType::Float64, from, width, summed.as_mut_ptr().cast(), 3);
+                pick(&order, false, from, 8 * width, picked.as_mut_ptr().cast(), 3);
+                pick(&order, true, from, 8 * width, firsts.as_mut_ptr().cast(), 3);
+            }
+            for (at, &number) in order.order().iter().enumerate() {
+                prop_assert_eq!(&picked[at * width..][..width], &values[number * width..][..width]);
+            }
+            for (at, &start) in order.starts().iter().enumerate() {
+                let number = order.order()[start];
+                prop_assert_eq!(&firsts[at * width..][..width], &values[number * width..][..width]);
+                for within in 0..width {
+                    let there = (0..places.len()).filter(|&other| places[other] == places[number]);
+                    let wanted: f64 = there.map(|other| values[other * width + within]).sum();
+                    prop_assert_eq!(summed[at * width + within], wanted);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_are_laid_and_widened() {
+        let axis = [3i32, 1, 2];
+        let mut made = [0i64; 6];
+        // SAFETY: there is room.
+        unsafe { lay(&Axis::from(&axis[..]), made.as_mut_ptr().add(1), 2, 2) };
+        assert_eq!(made, [0, 3, 0, 1, 0, 2]);
+        let mut narrow = [0i32; 2];
+        // SAFETY: as above; every second number of three.
+        unsafe { lay(&Axis::new(axis.as_ptr(), 2, 2), narrow.as_mut_ptr(), 1, 2) };
+        assert_eq!(narrow, [3, 2]);
+    }
+
+    #[test]
+    fn types_that_are_not_added() {
+        assert!(adds(DType::Int8) && adds(DType::Complex128));
+        assert!(!adds(DType::Bool) && !adds(DType::BFloat16));
+    }
+}

@@ -1,0 +1,227 @@
+//! Index arrays of sparse tensors: looked through, brought into order, and turned into each other.
+//!
+//! # What it promises
+//!
+//! - [`look`] says whether indices are within bounds, in order and each there once, in one pass that writes nothing. Everything
+//!   else here takes indices that it has found in bounds.
+//! - [`turn`](mod@turn) groups elements by one axis in the time that it takes to read and write them, and keeps the order within
+//!   a group. [`order`](mod@order) finds a stable order by several axes, and where each place begins.
+//! - [`make`] has what else a format is made of: places from pointers, pointers from places, coordinates laid together,
+//!   elements picked and summed. [`scatter`](mod@scatter) fills a dense tensor.
+//!
+//! # How
+//!
+//! Indices are int32 or int64; the few tensors with others are cast first. Values are bytes of a size, but where they are
+//! summed. Large arrays are cut into parts for the threads of [`workers`](crate::workers); where parts write to the same array,
+//! each has counted beforehand what will be its own.
+//!
+//! # What it knowingly rejects
+//!
+//! Sorting by comparison, but for shapes whose places do not fit in 64 bits with a number for each element: counting is
+//! several times as quick, and stable by nature.
+
+pub mod look;
+pub mod make;
+pub mod order;
+pub mod scatter;
+pub mod turn;
+
+use std::marker::PhantomData;
+
+/// Elements that make a thread worth being woken; a few in tests, so that small arrays are cut too.
+const EACH: usize = if cfg!(test) { 16 } else { 64 << 10 };
+
+/// A number of an index array.
+pub trait Index: Copy + Ord + Send + Sync + std::fmt::Debug + 'static {
+    /// As the widest of them.
+    fn wide(self) -> i64;
+
+    /// Of a number that fits, as the caller has seen.
+    fn of(number: usize) -> Self;
+
+    /// One, or zero: as wide as what was compared, so that the machine counts in the lanes in which it compares.
+    fn bit(is_true: bool) -> Self;
+
+    /// One more, of a number that was counted to.
+    fn plus(self, bit: Self) -> Self;
+
+    /// As an offset: of a number that was found to be in bounds, and so is not negative.
+    #[inline(always)]
+    fn at(self) -> usize {
+        self.wide() as usize
+    }
+}
+
+impl Index for i32 {
+    #[inline(always)]
+    fn wide(self) -> i64 {
+        self.into()
+    }
+
+    #[inline(always)]
+    fn of(number: usize) -> Self {
+        number as Self
+    }
+
+    #[inline(always)]
+    fn bit(is_true: bool) -> Self {
+        is_true.into()
+    }
+
+    #[inline(always)]
+    fn plus(self, bit: Self) -> Self {
+        self.wrapping_add(bit)
+    }
+}
+
+impl Index for i64 {
+    #[inline(always)]
+    fn wide(self) -> i64 {
+        self
+    }
+
+    #[inline(always)]
+    fn of(number: usize) -> Self {
+        number as Self
+    }
+
+    #[inline(always)]
+    fn bit(is_true: bool) -> Self {
+        is_true.into()
+    }
+
+    #[inline(always)]
+    fn plus(self, bit: Self) -> Self {
+        self.wrapping_add(bit)
+    }
+}
+
+/// The coordinates along one axis: numbers at equal distances.
+#[derive(Clone, Copy, Debug)]
+pub struct Axis<'a, I> {
+    start: *const I,
+    step: isize,
+    count: usize,
+    memory: PhantomData<&'a I>,
+}
+
+// SAFETY: it is only read from, like the slice that it stands for.
+unsafe impl<I: Sync> Send for Axis<'_, I> {}
+// SAFETY: as above.
+unsafe impl<I: Sync> Sync for Axis<'_, I> {}
+
+impl<'a, I: Index> Axis<'a, I> {
+    /// So many numbers, each so many numbers behind the last one.
+    ///
+    /// # Safety
+    /// All of them are readable and aligned for as long as the axis is used, and nobody writes them meanwhile.
+    pub unsafe fn new(start: *const I, step: isize, count: usize) -> Self {
+        Self { start, step, count, memory: PhantomData }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// One of them.
+    #[inline(always)]
+    fn get(&self, place: usize) -> I {
+        debug_assert!(place < self.count);
+        // SAFETY: the functions here ask for places below the count, for which `new`'s caller vouched.
+        unsafe { self.start.offset(place as isize * self.step).read() }
+    }
+
+    /// All of them, where they lie side by side.
+    fn slice(&self) -> Option<&'a [I]> {
+        // SAFETY: `new`'s caller vouched for them.
+        (self.step == 1).then(|| unsafe { std::slice::from_raw_parts(self.start, self.count) })
+    }
+}
+
+impl<'a, I: Index> From<&'a [I]> for Axis<'a, I> {
+    fn from(numbers: &'a [I]) -> Self {
+        Self { start: numbers.as_ptr(), step: 1, count: numbers.len(), memory: PhantomData }
+    }
+}
+
+/// Memory that several threads write, each its own places.
+#[derive(Debug)]
+struct Out<T>(*mut T);
+
+impl<T> Clone for Out<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Out<T> {}
+
+// SAFETY: a pointer alone; every use is unsafe and vouches that no other thread writes the same place.
+unsafe impl<T: Send> Send for Out<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Out<T> {}
+
+impl<T> Out<T> {
+    /// Writes one place.
+    ///
+    /// # Safety
+    /// It is writable, aligned, and written by this thread alone.
+    #[inline(always)]
+    unsafe fn put(self, place: usize, value: T) {
+        // SAFETY: the caller's contract.
+        unsafe { self.0.add(place).write(value) }
+    }
+
+    /// Writes the same to several places.
+    ///
+    /// # Safety
+    /// As [`put`](Self::put), of all of them.
+    #[inline(always)]
+    unsafe fn fill(self, from: usize, to: usize, value: T)
+    where
+        T: Copy,
+    {
+        for place in from..to {
+            // SAFETY: the caller's contract.
+            unsafe { self.put(place, value) }
+        }
+    }
+
+    /// The pointer; asked for by a method, so that closures take the whole, which may cross threads.
+    fn start(self) -> *mut T {
+        self.0
+    }
+}
+
+/// How many threads of at most `most` so many elements are worth.
+fn worth(count: usize, most: usize) -> usize {
+    most.min(count / EACH).max(1)
+}
+
+/// Where a part begins; the next one's beginning is its end.
+fn bound(count: usize, parts: usize, part: usize) -> usize {
+    // Not `count * part / parts`, which may overflow.
+    count / parts * part + count % parts * part / parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_all_there_is() {
+        for (count, parts) in [(0, 1), (5, 3), (100, 7), (usize::MAX, 4)] {
+            assert_eq!(bound(count, parts, 0), 0);
+            assert_eq!(bound(count, parts, parts), count);
+            assert!((0..parts).all(|part| bound(count, parts, part) <= bound(count, parts, part + 1)));
+        }
+    }
+
+    #[test]
+    fn little_work_stays_here() {
+        assert_eq!(worth(EACH, 8), 1);
+        assert_eq!(worth(3 * EACH, 2), 2);
+        assert_eq!(worth(usize::MAX, 0), 1);
+    }
+}

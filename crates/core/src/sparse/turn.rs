@@ -1,0 +1,189 @@
+//! Elements grouped by one of their axes, each group in the order that it had: a counting sort.
+//!
+//! It makes compressed columns of compressed rows, the other way round, and either of coordinates. Each part counts its own
+//! elements of every group, so that all know where theirs begin; then each writes its own. The indices may be anything: what is
+//! out of bounds is left out, so that a caller who changes them meanwhile harms nobody but himself.
+
+use super::{Axis, Index, Out, bound, worth};
+use crate::workers;
+
+/// Elements with a group and another coordinate each.
+pub trait Elements<I: Index>: Sync {
+    /// How many there are.
+    fn count(&self) -> usize;
+
+    /// Shows the elements from one place to another: the place, the group and the other coordinate.
+    fn visit(&self, from: usize, to: usize, see: impl FnMut(usize, I, I));
+}
+
+/// Compressed rows, whose columns are the groups.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows<'a, I> {
+    /// Where each row begins, and the last one ends.
+    pub indptr: &'a [I],
+    /// The columns.
+    pub indices: &'a [I],
+}
+
+impl<I: Index> Elements<I> for Rows<'_, I> {
+    fn count(&self) -> usize {
+        self.indices.len()
+    }
+
+    #[inline(always)]
+    fn visit(&self, from: usize, to: usize, mut see: impl FnMut(usize, I, I)) {
+        let mut row = self.indptr.partition_point(|begin| begin.at() <= from).saturating_sub(1);
+        let mut place = from;
+        while place < to && row + 1 < self.indptr.len() {
+            let end = self.indptr[row + 1].at().min(to);
+            for (ahead, &column) in self.indices[place..end.max(place)].iter().enumerate() {
+                see(place + ahead, column, I::of(row));
+            }
+            place = end.max(place);
+            row += 1;
+        }
+    }
+}
+
+/// Coordinates along two axes, the groups first.
+#[derive(Clone, Copy, Debug)]
+pub struct Pairs<'a, I> {
+    /// The axis that is grouped by.
+    pub groups: Axis<'a, I>,
+    /// The other one.
+    pub others: Axis<'a, I>,
+}
+
+impl<I: Index> Elements<I> for Pairs<'_, I> {
+    fn count(&self) -> usize {
+        self.groups.count()
+    }
+
+    #[inline(always)]
+    fn visit(&self, from: usize, to: usize, mut see: impl FnMut(usize, I, I)) {
+        if let (Some(groups), Some(others)) = (self.groups.slice(), self.others.slice()) {
+            let both = groups[from..to].iter().zip(&others[from..to]);
+            for (ahead, (&group, &other)) in both.enumerate() {
+                see(from + ahead, group, other);
+            }
+            return;
+        }
+        for place in from..to {
+            see(place, self.groups.get(place), self.others.get(place));
+        }
+    }
+}
+
+/// Groups elements. `indptr` gets where each group begins and the last one ends, `others` the other coordinate of each element,
+/// and `carry` is told from where to where each element goes, from several threads.
+///
+/// # Safety
+/// There is room for `groups + 1` pointers and for as many others as there are elements, whose number an `I` can hold. `carry`
+/// is called with places below that number alone, the target's each at most once.
+pub unsafe fn turn<I: Index, E: Elements<I>>(
+    elements: &E,
+    groups: usize,
+    indptr: *mut I,
+    others: *mut I,
+    threads: usize,
+    carry: impl Fn(usize, usize) + Sync,
+) {
+    let count = elements.count();
+    // Counters for each part: few parts where there are about as many groups as elements.
+    let parts = worth(count, threads).min((count / 4).checked_div(groups).unwrap_or(1).max(1));
+    let mut next = vec![I::of(0); groups * parts];
+    let counters = Out(next.as_mut_ptr());
+    let others = Out(others);
+    let range = |part: usize| (bound(count, parts, part), bound(count, parts, part + 1));
+    workers::each(parts, parts, |part| {
+        // SAFETY: the counters of this part, which no other part uses.
+        let own = unsafe { std::slice::from_raw_parts_mut(counters.start().add(groups * part), groups) };
+        let (from, to) = range(part);
+        elements.visit(from, to, |_, group, _| {
+            if let Some(counter) = own.get_mut(group.at()) {
+                *counter = I::of(counter.at() + 1);
+            }
+        });
+    });
+    let mut total = 0;
+    for group in 0..groups {
+        // SAFETY: there is room for as many pointers.
+        unsafe { indptr.add(group).write(I::of(total)) };
+        for part in 0..parts {
+            let counter = &mut next[groups * part + group];
+            total += std::mem::replace(counter, I::of(total)).at();
+        }
+    }
+    // SAFETY: there is room for one pointer more.
+    unsafe { indptr.add(groups).write(I::of(total)) };
+    let counters = Out(next.as_mut_ptr());
+    workers::each(parts, parts, |part| {
+        // SAFETY: as above.
+        let own = unsafe { std::slice::from_raw_parts_mut(counters.start().add(groups * part), groups) };
+        let (from, to) = range(part);
+        elements.visit(from, to, |place, group, other| {
+            if let Some(counter) = own.get_mut(group.at()) {
+                let target = counter.at();
+                if target < count {
+                    *counter = I::of(target + 1);
+                    // SAFETY: below the count; each part has places of its own, as many as it has counted.
+                    unsafe { others.put(target, other) };
+                    carry(place, target);
+                }
+            }
+        });
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn turned<E: Elements<i32>>(elements: &E, groups: usize) -> (Vec<i32>, Vec<i32>, Vec<usize>) {
+        let count = elements.count();
+        let (mut indptr, mut others, mut places) =
+            (vec![-1; groups + 1], vec![-1; count], vec![usize::MAX; count]);
+        let out = Out(places.as_mut_ptr());
+        // SAFETY: there is room; each place is written once.
+        unsafe {
+            turn(elements, groups, indptr.as_mut_ptr(), others.as_mut_ptr(), 3, |from, to| out.put(to, from));
+        }
+        (indptr, others, places)
+    }
+
+    proptest! {
+        #[test]
+        fn groups_keep_their_order(mut pairs in prop::collection::vec((0i32..5, 0i32..9), 0..200), rows: bool) {
+            if rows {
+                pairs.sort_by_key(|pair| pair.1);
+            }
+            let (groups, others): (Vec<i32>, Vec<i32>) = pairs.iter().copied().unzip();
+            let mut wanted: Vec<usize> = (0..pairs.len()).collect();
+            wanted.sort_by_key(|&place| groups[place]);
+            let found = if rows {
+                let indptr: Vec<i32> =
+                    (0..10).map(|row| others.partition_point(|&other| other < row) as i32).collect();
+                turned(&Rows { indptr: &indptr, indices: &groups }, 5)
+            } else {
+                turned(&Pairs { groups: groups[..].into(), others: others[..].into() }, 5)
+            };
+            prop_assert_eq!(&found.2, &wanted);
+            prop_assert_eq!(found.1, wanted.iter().map(|&place| others[place]).collect::<Vec<_>>());
+            for (group, pair) in found.0.windows(2).enumerate() {
+                let there = groups.iter().filter(|&&found| found == group as i32).count();
+                prop_assert_eq!((pair[1] - pair[0]) as usize, there);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_out_of_bounds_is_left_out() {
+        let (groups, others) = ([0, 7, -3, 1], [0, 1, 2, 3]);
+        let found = turned(&Pairs { groups: groups[..].into(), others: others[..].into() }, 2);
+        assert_eq!(found.0, [0, 1, 2]);
+        assert_eq!(found.1[..2], [0, 3]);
+        let broken = Rows { indptr: &[0, 9, 1], indices: &[0, 1, 0] };
+        assert_eq!(turned(&broken, 2).1, [0, 0, 0]);
+    }
+}
