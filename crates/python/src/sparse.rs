@@ -1,10 +1,14 @@
 //! Sparse tensors: what no framework's reader takes may be one, and then the package's own module carries its parts.
 //!
 //! Most are known by their type. PyTorch's are looked for where a trip has failed, or where a caller speaks of them, so that no
-//! other trip pays for them. [`kernels`] has what the package has done here.
+//! other trip pays for them. The modules below have what the package has done here.
 
 mod arrays;
-mod kernels;
+mod filling;
+mod looking;
+mod making;
+mod ordering;
+mod places;
 
 use crate::errors::{Failure, Result, fail};
 use crate::kinds::{Builtin, Recognised};
@@ -18,7 +22,16 @@ use tensorferry_core::ErrorKind;
 
 /// Puts what the package has done here into the module.
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    kernels::add(module)
+    module.add_class::<ordering::SparseOrder>()?;
+    module.add_function(wrap_pyfunction!(looking::_sparse_look_compressed, module)?)?;
+    module.add_function(wrap_pyfunction!(looking::_sparse_look_coordinates, module)?)?;
+    module.add_function(wrap_pyfunction!(making::_sparse_expand, module)?)?;
+    module.add_function(wrap_pyfunction!(making::_sparse_pointers, module)?)?;
+    module.add_function(wrap_pyfunction!(making::_sparse_lay, module)?)?;
+    module.add_function(wrap_pyfunction!(making::_sparse_turn_compressed, module)?)?;
+    module.add_function(wrap_pyfunction!(making::_sparse_turn_coordinates, module)?)?;
+    module.add_function(wrap_pyfunction!(filling::_sparse_dense_compressed, module)?)?;
+    module.add_function(wrap_pyfunction!(filling::_sparse_dense_coordinates, module)?)
 }
 
 /// Keywords that only sparse tensors have, and those that they do not have.

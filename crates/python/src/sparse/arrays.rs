@@ -175,7 +175,7 @@ pub(super) fn wrong(fact: &str) -> crate::errors::Failure {
 /// Runs a body with `$I` as the type of an index array.
 macro_rules! typed {
     ($dtype:expr, $I:ident => $body:expr) => {
-        if $dtype == DType::Int32 {
+        if $dtype == tensorferry_core::DType::Int32 {
             type $I = i32;
             $body
         } else {
