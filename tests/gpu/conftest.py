@@ -48,7 +48,10 @@ def pytest_terminal_summary(
         for report in terminalreporter.stats.get(outcome, []):
             files.setdefault(Path(report.nodeid.split("::")[0]).name, Counter())[outcome] += 1
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{facts['date'][:10]}-{machine.name()}-tests.json"
+    # A run of some files does not replace one of all.
+    chosen = [Path(name).stem.removeprefix("test_") for name in config.args if name.endswith(".py")]
+    stem = "-".join((facts["date"][:10], machine.name(), "tests", *sorted(chosen)))
+    path = folder / f"{stem}.json"
     everything = {
         "machine": facts,
         "outcomes": {name: dict(files[name]) for name in sorted(files)},
