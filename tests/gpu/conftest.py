@@ -20,6 +20,9 @@ with contextlib.suppress(ImportError):
     import paddle  # noqa: F401
 import torch
 
+with contextlib.suppress(ImportError):
+    import triton  # noqa: F401
+
 
 def pytest_configure() -> None:
     if not torch.cuda.is_available():

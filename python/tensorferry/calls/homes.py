@@ -226,8 +226,10 @@ def _remember(kind: type, framework: str) -> None:
         place, homes = _nowhere, {None: host}
     elif framework == "jax":
         place = attrgetter("sharding")
-    elif framework in ("torch", "cupy"):
+    elif framework == "torch":
         place = attrgetter("device")
+    elif framework == "cupy":
+        place = attrgetter("device.id")  # its devices have no hash
     elif framework == "tensorflow":
         place, homes = attrgetter("device"), {"/job:localhost/replica:0/task:0/device:CPU:0": host}
     _known[kind] = Known(framework, place, homes)
