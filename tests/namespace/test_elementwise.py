@@ -225,3 +225,38 @@ def test_gradients_reach_the_argument(name):
         y = function(x)
     slope = (function(x + step) - function(x - step)) / (2 * step)
     np.testing.assert_allclose(tape.gradient(y, x).numpy(), slope.numpy(), rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("dtype", REAL_FLOATING)
+def test_what_few_values_need_is_done_where_they_are(dtype):
+    """One value among many that TensorFlow's own function would get wrong, or end on."""
+    random = np.random.default_rng(5)
+    x = (random.standard_normal(1000) * 100).astype(dtype)
+    y = random.uniform(0.3, 9.0, 1000).astype(dtype)
+    for place, (first, second) in {3: (np.inf, 2), 500: (-1, np.inf), 700: (1, 0)}.items():
+        changed = x.copy(), y.copy()
+        changed[0][place], changed[1][place] = first, second
+        with np.errstate(all="ignore"):
+            judge("floor_divide", *changed)
+            judge("hypot", *changed)
+            judge("sign", np.where(np.arange(1000) == place, np.nan, x).astype(dtype))
+    # A quotient just below an integer, which rounds to it.
+    y = random.uniform(0.5, 9.0, 1000).astype(dtype)
+    x = np.nextafter((y * random.integers(1, 40, 1000)).astype(dtype), np.zeros((), dtype))
+    judge("floor_divide", x, y)
+    judge("floor_divide", x[::50, None], y)
+
+
+@pytest.mark.parametrize("dtype", INTEGER)
+def test_divisors_and_shifts_that_trap_among_many(dtype):
+    random = np.random.default_rng(6)
+    x, y = (random.integers(1, most, 1000).astype(dtype) for most in (100, 7))
+    rest = np.arange(1000) != 10
+    for name in ("floor_divide", "remainder", "bitwise_left_shift", "bitwise_right_shift"):
+        wanted = getattr(xp, name)(tf.constant(x[rest]), tf.constant(y[rest])).numpy()
+        judge(name, x[rest], y[rest])
+        changed = y.copy()
+        changed[10] = 100 if "shift" in name else 0
+        got = getattr(xp, name)(tf.constant(x), tf.constant(changed)).numpy()
+        assert np.array_equal(got[rest], wanted)
+        assert got[10] == 0

@@ -2,9 +2,14 @@
 
 Integers wrap, as in NumPy. An integer divided by zero is zero, where TensorFlow would end the
 whole call with an error, and the most negative integer divided by minus one is itself.
+
+What only few values need costs many times what TensorFlow's own function does, so it is done where
+there are such values, and `if_any` looks for them.
 """
 
 from __future__ import annotations
+
+import functools
 
 from tensorferry.tensorflow_arrays import dtypes
 from tensorferry.tensorflow_arrays.dtypes import (
@@ -18,7 +23,16 @@ from tensorferry.tensorflow_arrays.dtypes import (
     UNSIGNED,
 )
 from tensorferry.tensorflow_arrays.elementwise import binary, unary
-from tensorferry.tensorflow_arrays.tensors import Scalar, Tensor, cast, tensor, tf
+from tensorferry.tensorflow_arrays.tensors import (
+    DType,
+    Scalar,
+    Tensor,
+    cast,
+    if_any,
+    tensor,
+    tf,
+    where_any,
+)
 
 
 def zeros(x: Tensor) -> Tensor:
@@ -48,15 +62,40 @@ def _divided(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return tf.where(nothing | opposite, tf.ones_like(y), y), nothing, opposite
 
 
+def _traps(x: Tensor, y: Tensor) -> Tensor:
+    """Which divisors of integers must be looked after."""
+    return tf.equal(y, 0) if x.dtype in UNSIGNED else tf.equal(y, 0) | tf.equal(y, -1)
+
+
 def _floor_divide(x: Tensor, y: Tensor) -> Tensor:
     if x.dtype in INTEGER.members:
-        divisor, nothing, opposite = _divided(x, y)
-        quotient = tf.math.floordiv(x, divisor)
-        if x.dtype not in UNSIGNED:
-            quotient = tf.where(opposite, -x, quotient)
-        return tf.where(nothing, tf.zeros_like(quotient), quotient)
-    if x.dtype in (dtypes.float16, dtypes.bfloat16):
-        return cast(_floor_divide(cast(x, tf.float32), cast(y, tf.float32)), x.dtype)
+        return if_any(_traps(x, y), lambda: _divide_integers(x, y), lambda: tf.math.floordiv(x, y))
+    if x.dtype == tf.float64:
+        quotient = x / y
+        near = tf.math.floor(quotient)
+        # Rounding never passes an integer. So the floor is right unless the quotient is one itself:
+        # the next one above the true quotient, zero of an infinite divisor, or infinite.
+        return where_any(tf.equal(quotient, near), _divide_floats, near, x, y)
+    # In a type that has more than twice the digits, no quotient below an integer rounds to it.
+    exact = tf.cast(tf.math.floor(tf.cast(x, tf.float64) / tf.cast(y, tf.float64)), x.dtype)
+    endless = tf.math.is_inf(x) | tf.math.is_inf(y)
+    return if_any(endless, lambda: cast(_divide_floats(*_single(x, y)), x.dtype), lambda: exact)
+
+
+def _single(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Floats of 32 bits at least, in which TensorFlow has remainders."""
+    return (cast(x, tf.float32), cast(y, tf.float32))
+
+
+def _divide_integers(x: Tensor, y: Tensor) -> Tensor:
+    divisor, nothing, opposite = _divided(x, y)
+    quotient = tf.math.floordiv(x, divisor)
+    if x.dtype not in UNSIGNED:
+        quotient = tf.where(opposite, -x, quotient)
+    return tf.where(nothing, tf.zeros_like(quotient), quotient)
+
+
+def _divide_floats(x: Tensor, y: Tensor) -> Tensor:
     # From the remainder, which is exact: the floor of a rounded quotient can be one too high.
     rest = tf.math.floormod(x, y)
     quotient = (x - rest) / y
@@ -72,11 +111,15 @@ def _floor_divide(x: Tensor, y: Tensor) -> Tensor:
 
 def _remainder(x: Tensor, y: Tensor) -> Tensor:
     if x.dtype in INTEGER.members:
-        divisor, nothing, opposite = _divided(x, y)
-        rest = tf.math.floormod(x, divisor)
-        return tf.where(nothing | opposite, tf.zeros_like(rest), rest)
+        return if_any(_traps(x, y), lambda: _rest(x, y), lambda: tf.math.floormod(x, y))
     rest = tf.math.floormod(x, y)
     return tf.where(tf.equal(rest, 0), with_sign(tf.zeros_like(rest), y + rest), rest)
+
+
+def _rest(x: Tensor, y: Tensor) -> Tensor:
+    divisor, nothing, opposite = _divided(x, y)
+    rest = tf.math.floormod(x, divisor)
+    return tf.where(nothing | opposite, tf.zeros_like(rest), rest)
 
 
 def _power(x: Tensor, y: Tensor) -> Tensor:
@@ -93,14 +136,20 @@ def _bitwise(x: Tensor, y: Tensor, of_bools: str, of_integers: str) -> Tensor:
 
 
 def _shift_left(x: Tensor, y: Tensor) -> Tensor:
-    shifted = tf.bitwise.left_shift(x, y)
-    return tf.where(y >= dtypes.bits(x.dtype), tf.zeros_like(shifted), shifted)
+    shifted, beyond = tf.bitwise.left_shift(x, y), y >= dtypes.bits(x.dtype)
+    return if_any(
+        beyond, lambda: tf.where(beyond, tf.zeros_like(shifted), shifted), lambda: shifted
+    )
 
 
 def _shift_right(x: Tensor, y: Tensor) -> Tensor:
-    shifted = tf.bitwise.right_shift(x, y)
-    gone = tf.where(x < 0, -tf.ones_like(x), zeros(x)) if x.dtype not in UNSIGNED else zeros(x)
-    return tf.where(y >= dtypes.bits(x.dtype), gone, shifted)
+    shifted, beyond = tf.bitwise.right_shift(x, y), y >= dtypes.bits(x.dtype)
+
+    def without() -> Tensor:
+        gone = tf.where(x < 0, -tf.ones_like(x), zeros(x)) if x.dtype not in UNSIGNED else zeros(x)
+        return tf.where(beyond, gone, shifted)
+
+    return if_any(beyond, without, lambda: shifted)
 
 
 def _negative(x: Tensor) -> Tensor:
@@ -110,9 +159,11 @@ def _negative(x: Tensor) -> Tensor:
 def _sign(x: Tensor) -> Tensor:
     if x.dtype in UNSIGNED:
         return cast(x > 0, x.dtype)
-    if x.dtype in REAL_FLOATING.members:
-        return tf.where(tf.math.is_nan(x), x, tf.sign(x))
-    return tf.sign(x)
+    signs = tf.sign(x)
+    if x.dtype not in REAL_FLOATING.members:
+        return signs
+    unknown = tf.math.is_nan(x)
+    return if_any(unknown, lambda: tf.where(unknown, x, signs), lambda: signs)
 
 
 def _round(x: Tensor) -> Tensor:
@@ -122,6 +173,20 @@ def _round(x: Tensor) -> Tensor:
 
 
 def _hypotenuse(x: Tensor, y: Tensor) -> Tensor:
+    squares = x * x + y * y
+    # Squares that have overflowed or lost digits, and NaN.
+    plain = (squares >= _least(x.dtype)) & (squares <= x.dtype.max)
+    return if_any(~plain, lambda: _scaled_hypotenuse(x, y), lambda: tf.sqrt(squares))
+
+
+@functools.cache
+def _least(dtype: DType) -> float:
+    """Above this, a square has all the digits of its type, and its root too."""
+    tiny: float = dtypes.finfo(dtype).smallest_normal
+    return tiny / float(dtypes.finfo(dtype).eps)
+
+
+def _scaled_hypotenuse(x: Tensor, y: Tensor) -> Tensor:
     x, y = tf.abs(x), tf.abs(y)
     large, small = tf.maximum(x, y), tf.minimum(x, y)
     ratio = tf.math.divide_no_nan(small, large)

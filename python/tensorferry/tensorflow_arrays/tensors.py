@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 import importlib
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeAlias
 
 from tensorferry._native import InvalidArgument, NotATensor, UnsupportedDType
@@ -107,6 +107,29 @@ def cast(x: Tensor, dtype: DType) -> Tensor:
 def widened(x: Tensor) -> Tensor:
     """Floats of 16 bits as float32: what is summed in them stands still, or is beyond them."""
     return tf.cast(x, tf.float32) if x.dtype in (tf.float16, tf.bfloat16) else x
+
+
+def if_any(condition: Tensor, careful: Callable[[], Tensor], usual: Callable[[], Tensor]) -> Tensor:
+    """The careful way if a condition holds anywhere, and the usual one otherwise."""
+    found = tf.reduce_any(condition)
+    if tf.executing_eagerly():
+        return careful() if found else usual()
+    return tf.cond(found, careful, usual)
+
+
+def where_any(
+    condition: Tensor, careful: Callable[..., Tensor], usual: Tensor, *xs: Tensor
+) -> Tensor:
+    """The usual result, and that of the careful function of `xs` where a condition holds."""
+    if not tf.executing_eagerly():
+        return if_any(condition, lambda: careful(*xs), lambda: usual)
+    places = tf.where(condition)
+    if places.shape[0] == 0:
+        return usual
+    if places.shape[0] * 8 > condition.shape.num_elements():
+        return careful(*xs)
+    picked = [tf.gather_nd(tf.broadcast_to(x, condition.shape), places) for x in xs]
+    return tf.tensor_scatter_nd_update(usual, places, careful(*picked))
 
 
 def rank(name: str, x: Tensor) -> int:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
-from tensorferry.tensorflow_arrays.dtypes import COMPLEX, FLOATING, REAL_FLOATING
+from tensorferry.tensorflow_arrays.dtypes import COMPLEX, FLOATING, REAL_FLOATING, finfo
 from tensorferry.tensorflow_arrays.elementwise import Unary, binary, unary
-from tensorferry.tensorflow_arrays.tensors import Tensor, tf
+from tensorferry.tensorflow_arrays.tensors import DType, Tensor, tf
 
 
 def _plain(name: str, document: str) -> Unary:
@@ -14,15 +15,24 @@ def _plain(name: str, document: str) -> Unary:
     return unary(name, FLOATING, getattr(tf.math, name), document)
 
 
+@functools.cache
+def _rounding(dtype: DType) -> float:
+    """How far a quotient of two rounded logarithms is off, in proportion."""
+    return 4 * float(finfo(dtype).eps)
+
+
 def _logarithm(x: Tensor, base: int) -> Tensor:
     """The logarithm to a base, exact where x is a power of it."""
-    result = tf.math.log(x) / tf.constant(math.log(base), x.dtype)
+    result = tf.math.log(x) * tf.constant(1 / math.log(base), x.dtype)
     if x.dtype in COMPLEX.members:
         return result
+    # As far from an integer as rounding goes is an integer. Not of zero, near which there are small
+    # results: the logarithm of 1 is exact.
     near = tf.round(result)
-    exact = tf.equal(tf.pow(tf.constant(base, x.dtype), near), x) & tf.math.is_finite(result)
+    gap = near - result
+    close = tf.abs(gap) <= tf.abs(near) * _rounding(x.dtype)
     # The correction is not differentiated, so that the gradient stays that of the logarithm.
-    return result + tf.stop_gradient(tf.where(exact, near - result, tf.zeros_like(result)))
+    return result + tf.stop_gradient(tf.where(close, gap, tf.zeros_like(gap)))
 
 
 def _log_of_sum(x: Tensor, y: Tensor) -> Tensor:
