@@ -4,7 +4,9 @@
 //! other trip pays for them. [`kernels`] has what the package has done here.
 
 mod arrays;
+mod dense;
 mod kernels;
+mod order;
 
 use crate::errors::{Failure, Result, fail};
 use crate::kinds::{Builtin, Recognised};

@@ -7,6 +7,7 @@ use crate::owner::Owner;
 use crate::recognise::recognise;
 use crate::source::Memory;
 use pyo3::prelude::*;
+use pyo3::types::PySequence;
 use tensorferry_core::dtype::Kind;
 use tensorferry_core::host::HostBlock;
 use tensorferry_core::sparse::{Axis, Index};
@@ -109,7 +110,7 @@ pub(super) fn axis<I: Index>(tensor: &Tensor<Owner>) -> Axis<'_, I> {
 }
 
 /// The `number`th line of a matrix, along one of its two axes.
-pub(super) fn line_of<I: Index>(tensor: &Tensor<Owner>, number: usize, along: usize) -> Axis<'_, I> {
+fn line_of<I: Index>(tensor: &Tensor<Owner>, number: usize, along: usize) -> Axis<'_, I> {
     debug_assert!(tensor.layout().rank() == 2);
     line(tensor, number, along, tensor.layout().strides()[1 - along])
 }
@@ -170,6 +171,89 @@ impl Made {
 /// A caller within the package has made a mistake.
 pub(super) fn wrong(fact: &str) -> crate::errors::Failure {
     fail(ErrorKind::InvalidArgument, fact.to_owned(), "call tensorferry.to, which knows what fits")
+}
+
+/// What is told of indices, in bits: in order; each place once; grouped by the first axis; all of them int32; all int64; every
+/// array dense.
+pub(super) const IN_ORDER: u8 = 1;
+pub(super) const UNIQUE: u8 = 2;
+pub(super) const GROUPED: u8 = 4;
+pub(super) const INT32: u8 = 8;
+pub(super) const INT64: u8 = 16;
+pub(super) const DENSE: u8 = 32;
+
+/// The bits for the types and layouts of index arrays, as they were given.
+pub(super) fn as_given(arrays: &[Tensor<Owner>]) -> u8 {
+    let all = |dtype| arrays.iter().all(|array| array.dtype() == dtype);
+    let types = if all(DType::Int32) { INT32 } else { 0 } | if all(DType::Int64) { INT64 } else { 0 };
+    types | if arrays.iter().all(|array| array.layout().is_dense()) { DENSE } else { 0 }
+}
+
+/// Coordinates as they were given: in one matrix, or an array for each axis.
+pub(super) struct Places {
+    arrays: Vec<Tensor<Owner>>,
+    /// Which axis of a matrix the elements lie along; `None` for an array for each axis.
+    along: Option<usize>,
+    axes: usize,
+    pub(super) count: usize,
+}
+
+impl Places {
+    /// Reads them; `None` where they are elsewhere or no numbers. The last is whether they fit each other.
+    pub(super) fn read(
+        parts: &Bound<'_, PySequence>,
+        laid: &str,
+        axes: usize,
+    ) -> Result<Option<(Self, u8, bool)>> {
+        let py = parts.py();
+        let mut given = Vec::with_capacity(parts.len()?);
+        for part in parts.try_iter()? {
+            let Some(tensor) = here(&part?)? else { return Ok(None) };
+            if !matches!(tensor.dtype().kind(), Kind::Signed | Kind::Unsigned) {
+                return Ok(None);
+            }
+            given.push(tensor);
+        }
+        let bits = as_given(&given);
+        let along = match laid {
+            "axes" => Some(1),
+            "points" => Some(0),
+            _ => None,
+        };
+        let fits = match along {
+            Some(along) => {
+                given.len() == 1
+                    && given[0].layout().rank() == 2
+                    && given[0].layout().shape()[1 - along] == axes as i64
+            }
+            None => {
+                let mut shapes = given.iter().map(|array| array.layout().shape());
+                let first = shapes.next().unwrap_or(&[]);
+                given.len() == axes && first.len() == 1 && shapes.all(|shape| shape == first)
+            }
+        };
+        let count =
+            if fits { given[0].layout().shape()[along.unwrap_or(0)].try_into().unwrap_or(0) } else { 0 };
+        let mut arrays = Vec::with_capacity(given.len());
+        if fits {
+            for array in given {
+                arrays.push(as_index(py, array, None)?);
+            }
+            arrays = same_type(py, arrays)?;
+        }
+        Ok(Some((Self { arrays, along, axes, count }, bits, fits)))
+    }
+
+    pub(super) fn dtype(&self) -> DType {
+        self.arrays.first().map_or(DType::Int64, Tensor::dtype)
+    }
+
+    pub(super) fn axes<I: Index>(&self) -> Vec<Axis<'_, I>> {
+        match self.along {
+            Some(along) => (0..self.axes).map(|number| line_of(&self.arrays[0], number, along)).collect(),
+            None => self.arrays.iter().map(axis).collect(),
+        }
+    }
 }
 
 /// Runs a body with `$I` as the type of an index array.
