@@ -25,20 +25,37 @@ class Job:
     native: str
     ours: str
     sizes: tuple[tuple[int, int], ...] = (SMALL, LARGE)
+    # A native way that looks at no index, and so has nothing to do, is shown without a target.
+    looks: bool = True
 
 
 JOBS = (
     Job(
         "scipy csr -> torch csr",
         "torch.sparse_csr_tensor(torch.from_numpy(csr.indptr), torch.from_numpy(csr.indices), "
-        "torch.from_numpy(csr.data), csr.shape)",
+        "torch.from_numpy(csr.data), csr.shape, check_invariants=True)",
         "ferry.to(csr, 'torch')",
     ),
     Job(
+        "scipy csr -> torch csr, unseen",
+        "torch.sparse_csr_tensor(torch.from_numpy(csr.indptr), torch.from_numpy(csr.indices), "
+        "torch.from_numpy(csr.data), csr.shape)",
+        "ferry.to(csr, 'torch')",
+        looks=False,
+    ),
+    Job(
         "torch csr -> scipy csr",
+        "checked(scipy.sparse.csr_array((torch_csr.values().numpy(), "
+        "torch_csr.col_indices().numpy(), torch_csr.crow_indices().numpy()), "
+        "shape=torch_csr.shape))",
+        "ferry.to(torch_csr, 'scipy')",
+    ),
+    Job(
+        "torch csr -> scipy csr, unseen",
         "scipy.sparse.csr_array((torch_csr.values().numpy(), torch_csr.col_indices().numpy(), "
         "torch_csr.crow_indices().numpy()), shape=torch_csr.shape)",
         "ferry.to(torch_csr, 'scipy')",
+        looks=False,
     ),
     Job(
         "scipy coo -> torch coo",
@@ -71,7 +88,7 @@ JOBS = (
     Job(
         "jax BCSR -> torch csr",
         "torch.sparse_csr_tensor(torch.from_dlpack(bcsr.indptr), torch.from_dlpack(bcsr.indices), "
-        "torch.from_dlpack(bcsr.data), bcsr.shape)",
+        "torch.from_dlpack(bcsr.data), bcsr.shape, check_invariants=True)",
         "ferry.to(bcsr, 'torch')",
     ),
     Job(
@@ -97,9 +114,10 @@ JOBS = (
         "ferry.to(csr, 'sparse')",
     ),
     Job(
-        "scipy coo -> sparse.COO",
+        "scipy coo -> sparse.COO, unseen",
         "pydata.COO.from_scipy_sparse(coo)",
         "ferry.to(coo, 'sparse')",
+        looks=False,
     ),
     Job(
         "sparse.COO -> scipy coo",
@@ -130,7 +148,7 @@ JOBS = (
     ),
     Job(
         "csc -> torch, dense",
-        "torch.from_numpy(csc.toarray())",
+        "torch.from_numpy(csc.toarray(order='C'))",
         "ferry.to(csc, 'torch', dense=True)",
         (SMALL, DENSE),
     ),
@@ -183,6 +201,7 @@ def sources(side: int, count: int) -> dict[str, Any]:
         "pydata": pydata,
         "jax_sparse": jax_sparse,
         "ferry": ferry,
+        "checked": checked,
         "csr": csr,
         "csc": csr.tocsc(),
         "coo": coo,
@@ -195,6 +214,12 @@ def sources(side: int, count: int) -> dict[str, Any]:
         "tf_coo": tf.sparse.SparseTensor(np.ascontiguousarray(wide.T), coo.data, shape),
         "coo_pydata": pydata.COO(wide, coo.data, shape, has_duplicates=False, sorted=True),
     }
+
+
+def checked(x: Any) -> Any:
+    """A SciPy array that SciPy itself has looked through."""
+    x.check_format(full_check=True)
+    return x
 
 
 def elements(x: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -251,9 +276,9 @@ def run(quick: bool) -> dict[str, Any]:
         },
         notes=[
             "float32 values at random places, with int32 indices in SciPy and JAX. Ours looks "
-            "every index through before a framework gets it; PyTorch and SciPy are not asked to. "
-            "SciPy's tocsr() sorts rows and sums repeats; ours keeps both where the target may "
-            "have them."
+            "every index through before a framework gets it. Natively that is asked for where "
+            "it can be; rows that say unseen are of ways that look at none. SciPy's tocsr() sorts "
+            "rows and sums repeats; ours keeps both where the target may have them."
         ],
     )
     for size in (SMALL,) if quick else (SMALL, LARGE, DENSE):
@@ -278,6 +303,6 @@ def measure(job: Job, size: tuple[int, int], names: dict[str, Any], quick: bool)
         "native us": samples["native"].median * 1e6,
         "ratio": found,
         "spread": spread(samples["ours"], samples["native"]),
-        "target": LIMIT,
-        "verdict": verdict(found, LIMIT),
+        "target": LIMIT if job.looks else None,
+        "verdict": verdict(found, LIMIT) if job.looks else "-",
     }

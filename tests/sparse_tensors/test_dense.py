@@ -9,7 +9,7 @@ from support import sparse_cases as cases
 
 import tensorferry as ferry
 from tensorferry import sparse
-from tensorferry.sparse import frameworks, gpu, route, work
+from tensorferry.sparse import dense, frameworks, gpu, route, work
 from tensorferry.sparse.check import check
 from tensorferry.sparse.entries import arrange, entries_of
 from tensorferry.sparse.route import Wishes, decide
@@ -148,3 +148,23 @@ def test_who_works_on_a_gpu(monkeypatch):
     found, why = work.worker("cuda:0", "jax", "tensorflow")
     assert type(found) is work.Host
     assert "worked on by the host" in why
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int16", "bool", "bfloat16", "complex128"])
+@pytest.mark.parametrize("index", ["int32", "int64", "uint16"])
+def test_large_ones_in_no_order(dtype, index, monkeypatch):
+    """Grouped first or scattered at once, with repeats or without, the sums are the same."""
+    random = np.random.default_rng(3)
+    places = tuple(random.integers(0, length, 5000).astype(index) for length in (40, 70))
+    values = random.integers(0, 4, 5000).astype(cases.dtype_of(dtype))
+    wanted = np.zeros((40, 70), values.dtype)
+    np.add.at(wanted, places, values)
+    indices = np.stack(places).astype("int64")
+    given = (indices, ferry.to(values, "torch"), (40, 70))
+    x = torch.sparse_coo_tensor(*given, check_invariants=True)
+    bundle = route.source_of(x)
+    bundle.coordinates, bundle.laid = places, "apart"
+    for many in (1, 10**9):
+        monkeypatch.setattr(dense, "MANY", many)
+        assert dense.scattered_here(bundle).tolist() == wanted.tolist()
+        assert sparse.carry(x, "numpy", dense=True).tolist() == wanted.tolist()

@@ -7,6 +7,7 @@ afterwards.
 """
 
 import math
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -14,6 +15,7 @@ from tensorferry._native import (
     CopyRequired,
     _sparse_dense_compressed,
     _sparse_dense_coordinates,
+    _sparse_turn_coordinates,
     plan,
     to,
 )
@@ -23,10 +25,20 @@ from tensorferry.sparse.check import check
 from tensorferry.sparse.entries import entries_of
 from tensorferry.sparse.route import Wishes, decide, source_of, stored_in
 from tensorferry.sparse.words import PartPlan, SparsePlan
-from tensorferry.sparse.work import HOST, aligned, numpy_dtype
+from tensorferry.sparse.work import (
+    GROUPED,
+    HOST,
+    INT32,
+    UNIQUE,
+    aligned,
+    axes_of,
+    numpy_dtype,
+)
 
 # Elements of a page of memory, about.
 PAGE = 1024
+# Elements that are worth being grouped before they are scattered.
+MANY = 1 << 16
 
 
 class Dense:
@@ -117,14 +129,17 @@ def scattered_here(bundle: Bundle) -> Any:
             room_for(bundle.shape, bundle.values, found.count),
         )
     elif bundle.format == "coo" and found.keep is None:
-        made = _sparse_dense_coordinates(
+        room = room_for(bundle.shape, bundle.values, found.count)
+        axes = len(bundle.sparse_shape)
+        made = of_coordinates(
             found.parts,
             found.laid,
-            len(bundle.sparse_shape),
+            axes,
             bundle.values,
             bundle.shape,
-            not found.unique,
-            room_for(bundle.shape, bundle.values, found.count),
+            found.count,
+            found.bits,
+            room,
         )
     if made is not None:
         return made
@@ -133,6 +148,30 @@ def scattered_here(bundle: Bundle) -> Any:
     made = aligned(bundle.shape, numpy_dtype(dtype_of(bundle.values)), zero=True)
     HOST.add(made, tuple(map(entries.axis, range(len(entries.lengths)))), values)
     return made
+
+
+def of_coordinates(
+    parts: Sequence[Any],
+    laid: str,
+    axes: int,
+    values: Any,
+    shape: Sequence[int],
+    count: int,
+    bits: int,
+    room: Any = None,
+) -> Any:
+    """The dense array of elements with coordinates, or None if their type is not added here."""
+    add = not bits & UNIQUE
+    if axes != 2 or bits & GROUPED or count < MANY:
+        return _sparse_dense_coordinates(parts, laid, axes, values, shape, add, room)
+    # Here and there in a large array each element takes as long as memory does. Grouped by rows
+    # first, all of a row are written while it is in the cache.
+    rows, columns = axes_of(parts, laid, 2)
+    index = "int32" if bits & INT32 else "int64"
+    made = _sparse_turn_coordinates(rows, columns, values, shape[0], index)
+    if made is None:
+        return None
+    return _sparse_dense_compressed(made[0], made[1], made[2], shape, False, add, room)
 
 
 def room_for(shape: tuple[int, ...], values: Any, count: int) -> Any:

@@ -1,9 +1,8 @@
 """The common trips and nothing else, by the shortest way.
 
-No wishes, arrays on the host, and a target that takes the elements in the order that they have, or
-get when they are grouped by another axis: then there is nothing to decide. A way gives None for
-anything else, also for what is wrong, and `route.py` sees to it. Every index is looked through here
-as there.
+No wishes, arrays on the host, and no blocks, batches or dense axes: then there is little to decide.
+A way gives None for anything else, also for what is wrong, and `route.py` sees to it. Every index
+is looked through here as there.
 """
 
 import math
@@ -12,7 +11,6 @@ from typing import Any
 
 from tensorferry._native import (
     _sparse_dense_compressed,
-    _sparse_dense_coordinates,
     _sparse_expand,
     _sparse_lay,
     _sparse_look_compressed,
@@ -20,11 +18,12 @@ from tensorferry._native import (
     _sparse_pointers,
     _sparse_turn_compressed,
     _sparse_turn_coordinates,
+    _SparseOrder,
     to,
 )
 from tensorferry.sparse import frameworks
 from tensorferry.sparse.bundle import NEAREST
-from tensorferry.sparse.dense import PAGE
+from tensorferry.sparse.dense import PAGE, of_coordinates
 from tensorferry.sparse.work import (
     DENSE,
     GROUPED,
@@ -238,8 +237,13 @@ def _laid(target: Any, write: Callable[..., Any]) -> Callable[..., Any]:
 
     def make(values: Any, parts: Any, laid: str, shape: Any, count: int, bits: int) -> Any:
         rules, many = target.formats()["coo"], len(shape)
-        if rules.needs & ~(bits | DENSE) or not rules.fewest_axes <= many <= rules.most_axes:
+        if not rules.fewest_axes <= many <= rules.most_axes:
             return None
+        if rules.needs & ~(bits | DENSE):
+            values, parts, count, bits = _sorted(values, parts, laid, shape, bits)
+            if values is None:
+                return None
+            laid = "apart"
         index = _index(rules, bits, shape, count)
         kept = bits & INT32 if index == "int32" else bits & INT64
         if index is None:
@@ -260,6 +264,16 @@ def _laid(target: Any, write: Callable[..., Any]) -> Callable[..., Any]:
     return make
 
 
+def _sorted(values: Any, parts: Any, laid: str, shape: Any, bits: int) -> tuple[Any, Any, int, int]:
+    """Elements in order, each place once; None for values that are not summed here."""
+    order = _SparseOrder(parts, laid, shape)
+    repeats = order.places != order.count
+    made = order.sum(values) if repeats else order.pick(values)
+    axes = [order.pick(axis, True) for axis in axes_of(parts, laid, len(shape))]
+    told = IN_ORDER | UNIQUE | GROUPED | DENSE | bits & TYPES
+    return made, axes, order.places, told
+
+
 def _is_dense(values: Any) -> bool:
     """Whether values lie side by side; the bit speaks of all arrays together."""
     stride = getattr(values, "strides", None)
@@ -275,10 +289,19 @@ def _grouped(target: Any, form: str, write: Callable[..., Any]) -> Callable[...,
 
     def make(values: Any, parts: Any, laid: str, shape: Any, count: int, bits: int) -> Any:
         rules = target.formats()[form]
-        index = _index(rules, bits, shape, count)
-        if len(shape) != 2 or index is None or rules.needs & ~(bits | DENSE):
+        if len(shape) != 2:
             return None
         axes = axes_of(parts, laid, 2)
+        if rules.needs & ~(bits | DENSE):
+            first = axes[leading], axes[1 - leading]
+            lengths = shape[leading], shape[1 - leading]
+            values, axes, count, bits = _sorted(values, first, "apart", lengths, bits)
+            if values is None:
+                return None
+            axes = axes[::-1] if leading else axes
+        index = _index(rules, bits, shape, count)
+        if index is None:
+            return None
         groups, others, length = axes[leading], axes[1 - leading], shape[leading]
         if bits & GROUPED:
             kept = bits & INT32 if index == "int32" else bits & INT64
@@ -317,8 +340,7 @@ def _dense(form: str, opened: Way, framework: Any) -> Way:
     def coordinates(values: Any, parts: Any, laid: str, shape: Any, count: int, bits: int) -> Any:
         if math.prod(shape) > PAGE * max(count, 16):
             return None
-        add = not bits & UNIQUE
-        made = _sparse_dense_coordinates(parts, laid, len(shape), values, shape, add)
+        made = of_coordinates(parts, laid, len(shape), values, shape, count, bits)
         return made if made is None or arrays == "numpy" else to(made, arrays)
 
     if form == "coo":

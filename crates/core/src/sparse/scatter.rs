@@ -1,7 +1,7 @@
 //! A dense tensor, filled with the elements of a sparse one.
 //!
 //! It is cleared and filled at once, row by row, where the elements are compressed rows: each row is in the cache then. Threads
-//! have rows, columns or a stretch of the tensor of their own, so that no two write the same place, however often it is there.
+//! have rows, columns or places of their own, so that no two write the same place, however often it is there.
 //! What is out of bounds is left out.
 
 use super::make::{Sum, in_its_type};
@@ -222,15 +222,13 @@ impl<I: Index> Places for Coordinates<'_, I> {
         let threads = worth(filling.count.max(clearing), threads);
         // SAFETY: the caller's contract.
         unsafe { filling.clear_all(threads) };
+        // What is there once is shared out by elements. What is added is left to one thread: two would each have to look at all
+        // of them, and wait for each other.
+        let threads = if filling.add { 1 } else { threads };
+        let own = 0..filling.room;
         workers::each(threads, threads, |part| {
-            // What is there once may be shared out by elements. What is added belongs to who has that stretch of the tensor.
-            let of = |whole: usize| bound(whole, threads, part)..bound(whole, threads, part + 1);
-            let (elements, own) = if filling.add {
-                (0..filling.count, of(filling.room))
-            } else {
-                (of(filling.count), 0..filling.room)
-            };
-            // SAFETY: the place is this part's own, and the elements are there.
+            let elements = bound(filling.count, threads, part)..bound(filling.count, threads, part + 1);
+            // SAFETY: the place is within the tensor and nobody else's, and the elements are there.
             let put = |element: usize, place: usize| unsafe {
                 if own.contains(&place) {
                     P::put(filling, element, place);
