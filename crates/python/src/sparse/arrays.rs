@@ -83,6 +83,42 @@ pub(super) fn same_type(py: Python<'_>, arrays: Vec<Tensor<Owner>>) -> Result<Ve
     arrays.into_iter().map(|array| as_index(py, array, Some(DType::Int64))).collect()
 }
 
+/// How many pointers so many rows have.
+pub(super) fn pointers_of(rows: usize) -> Result<i64> {
+    let rows = i64::try_from(rows).ok();
+    rows.and_then(|rows| rows.checked_add(1)).ok_or_else(|| wrong("there are no shapes of so many rows"))
+}
+
+/// The lengths of axes. No more are read than an array can have, whatever the sequence says of its own length.
+pub(super) struct Lengths(Vec<i64>);
+
+impl Lengths {
+    const MOST: usize = 64;
+}
+
+impl std::ops::Deref for Lengths {
+    type Target = [i64];
+
+    fn deref(&self) -> &[i64] {
+        &self.0
+    }
+}
+
+impl FromPyObject<'_, '_> for Lengths {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        let mut found = Vec::with_capacity(2);
+        for length in object.try_iter()? {
+            if found.len() == Self::MOST {
+                return Err(wrong("an array has at most 64 axes").into());
+            }
+            found.push(length?.extract()?);
+        }
+        Ok(Self(found))
+    }
+}
+
 /// The name of a type of indices.
 pub(super) fn index_type(name: &str) -> Result<DType> {
     match name {
@@ -118,7 +154,8 @@ fn line<I: Index>(tensor: &Tensor<Owner>, number: usize, along: usize, across: i
     let (layout, item) = (tensor.layout(), size_of::<I>() as i64);
     // SAFETY: elements of a checked tensor of this type, aligned, with strides of whole elements; its owner keeps them.
     unsafe {
-        let start = tensor.data().cast::<I>().offset((number as i64 * across / item) as isize);
+        // Of a tensor without elements it may lead anywhere: nothing is read there.
+        let start = tensor.data().cast::<I>().wrapping_offset((number as i64 * across / item) as isize);
         Axis::new(start, (layout.strides()[along] / item) as isize, layout.shape()[along] as usize)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Functions give None where an array is not on the host, or not of a type that they know; the package then goes another way.
 
-use super::arrays::{Made, alike, away, dense, here, slice, typed, wrong};
+use super::arrays::{Lengths, Made, alike, away, dense, here, slice, typed, wrong};
 use super::places::Places;
 use crate::errors::Result;
 use crate::owner::Owner;
@@ -91,7 +91,7 @@ pub(super) fn _sparse_dense_compressed<'py>(
     indptr: &Bound<'py, PyAny>,
     indices: &Bound<'py, PyAny>,
     values: &Bound<'py, PyAny>,
-    shape: Vec<i64>,
+    shape: Lengths,
     turned: bool,
     add: bool,
     into: Option<&Bound<'py, PyAny>>,
@@ -125,7 +125,7 @@ pub(super) fn _sparse_dense_coordinates<'py>(
     laid: &str,
     axes: usize,
     values: &Bound<'py, PyAny>,
-    shape: Vec<i64>,
+    shape: Lengths,
     add: bool,
     into: Option<&Bound<'py, PyAny>>,
 ) -> Result<Option<Bound<'py, PyAny>>> {
