@@ -278,7 +278,8 @@ def _grouped(target: Any, form: str, write: Callable[..., Any]) -> Callable[...,
         index = _index(rules, bits, shape, count)
         if len(shape) != 2 or index is None or rules.needs & ~(bits | DENSE):
             return None
-        axes = axes_of(parts, laid, 2)
+        # A line of NumPy's matrix is a view; JAX and TensorFlow would copy it.
+        axes = axes_of(parts if laid == "apart" else (to(parts[0], "numpy"),), laid, 2)
         groups, others, length = axes[leading], axes[1 - leading], shape[leading]
         if bits & GROUPED:
             kept = bits & INT32 if index == "int32" else bits & INT64
