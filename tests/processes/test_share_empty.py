@@ -68,7 +68,7 @@ def test_empty_refuses_what_cannot_be_filled(framework: str, shares: bool) -> No
     assert "could never be filled" in str(refused(ferry.InvalidArgument, ValueError, make))
 
 
-@pytest.mark.parametrize("shape", [-1, (2, -1), 2.5, "ab", None, (1 << 63,), [[1]]])
+@pytest.mark.parametrize("shape", [-1, (2, -1), 2.5, "ab", None, (1 << 63,), [[1]], range(10**15)])
 def test_empty_refuses_what_is_no_shape(shape: object) -> None:
     refused(ferry.InvalidArgument, ValueError, lambda: ferry.empty(shape, "float32"))
 

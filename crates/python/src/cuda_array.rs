@@ -1,6 +1,7 @@
 //! The CUDA array interface: a dict that says where the elements lie, as Numba and others give it.
 
 use crate::errors::{Result, fail, type_name};
+use crate::lengths::Lengths;
 use crate::owner::Owner;
 use crate::source::{Source, still_frozen};
 use crate::streams::Streams;
@@ -41,14 +42,13 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>, interface: &Bound<'py, PyAny
             "view them as bytes first",
         )
     })?;
-    let shape: Vec<i64> = shape.extract().map_err(|_| wrong("has a shape that is no tuple of numbers"))?;
+    let shape: Lengths = shape.extract().map_err(|_| wrong("has a shape that is no tuple of numbers"))?;
     let (address, read_only): (usize, bool) =
         data.extract().map_err(|_| wrong("has data that is no address and flag"))?;
     let layout = match get("strides")? {
         None => Layout::dense(dtype.size(), &shape)?,
         Some(strides) => {
-            let strides: Vec<i64> =
-                strides.extract().map_err(|_| wrong("has strides that are no numbers"))?;
+            let strides: Lengths = strides.extract().map_err(|_| wrong("has strides that are no numbers"))?;
             if strides.len() != shape.len() {
                 return Err(wrong("has more strides than lengths, or fewer"));
             }

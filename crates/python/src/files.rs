@@ -7,6 +7,7 @@
 use crate::batch;
 use crate::carry::{self, Journey};
 use crate::errors::{Result, fail};
+use crate::lengths::Lengths;
 use crate::owner::Owner;
 use crate::recognise::recognise;
 use crate::source::{Memory, Source};
@@ -89,14 +90,14 @@ impl File {
         path: PathBuf,
         format: Option<&str>,
         dtype: Option<&Bound<'_, PyAny>>,
-        shape: Option<Vec<i64>>,
+        shape: Option<Lengths>,
         dialect: Option<&str>,
         most_inflated: Option<u64>,
     ) -> Result<Self> {
         let options = Options {
             format: format.map(format_of).transpose()?,
             dtype: wishes::plain_dtype(dtype)?,
-            shape,
+            shape: shape.map(Lengths::into_vec),
             dialect: dialect.map(dialect_of).transpose()?,
             most_inflated,
             ..Options::default()

@@ -45,10 +45,6 @@ class Gpu(Host):
         """For each place, how many of the sorted ends are not beyond it."""
         raise NotImplementedError
 
-    def zeros_like(self, array: Any, count: int) -> Any:
-        """Zeros, as many as there are places, of an array's type and other axes."""
-        raise NotImplementedError
-
     def look_compressed(self, indptr: Any, indices: Any, rows: int, columns: int) -> Compressed:
         """Looks pointers and indices through."""
         first, last = int(indptr[0]), int(indptr[-1])
@@ -159,9 +155,10 @@ class GpuOrder:
 
     def sum(self, array: Any) -> Any:
         """The sum of what is at each place, in the array's type."""
-        values = self.pick(array)
-        made = self._work.zeros_like(values, self.places)
-        self._work.add(made, (self._groups,), values)
+        # To the first of each place, so that what is there once stays what it is: minus zero too.
+        made, groups = self.pick(array, True), self._groups
+        again = self._work.where(groups[1:] == groups[:-1]) + 1
+        self._work.add(made, (groups[again],), self.pick(array)[again])
         return made
 
 
@@ -197,10 +194,6 @@ class Cupy(Gpu):
         """New memory on the GPU."""
         with self.xp.cuda.Device(int(self.device.partition(":")[2] or 0)):
             return (self.xp.zeros if zero else self.xp.empty)(tuple(shape), numpy_dtype(dtype))
-
-    def zeros_like(self, array: Any, count: int) -> Any:
-        """Zeros, as many as there are places, of an array's type and other axes."""
-        return self.fresh((count, *array.shape[1:]), str(array.dtype), zero=True)
 
     def where(self, mask: Any) -> Any:
         """Where a mask is true."""
@@ -252,10 +245,6 @@ class Torch(Gpu):
         """New memory on the device."""
         make = self.xp.zeros if zero else self.xp.empty
         return make(tuple(shape), dtype=getattr(self.xp, dtype), device=self.device)
-
-    def zeros_like(self, array: Any, count: int) -> Any:
-        """Zeros, as many as there are places, of an array's type and other axes."""
-        return array.new_zeros((count, *array.shape[1:]))
 
     def contiguous(self, array: Any) -> bool:
         """Whether it is dense and row-major."""

@@ -291,7 +291,8 @@ def _grouped(target: Any, form: str, write: Callable[..., Any]) -> Callable[...,
         rules = target.formats()[form]
         if len(shape) != 2:
             return None
-        axes = axes_of(parts, laid, 2)
+        # A line of NumPy's matrix is a view; JAX and TensorFlow would copy it.
+        axes = axes_of(parts if laid == "apart" else (to(parts[0], "numpy"),), laid, 2)
         if rules.needs & ~(bits | DENSE):
             first = axes[leading], axes[1 - leading]
             lengths = shape[leading], shape[1 - leading]

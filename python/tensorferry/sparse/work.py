@@ -177,9 +177,10 @@ class Order:
         found = self._made.sum(array)
         if found is not None:
             return found
-        picked = self._made.pick(array)
-        made = aligned((self.places, *picked.shape[1:]), picked.dtype, zero=True)
-        np.add.at(made, (self.groups(),), picked)
+        # To the first of each place, so that what is there once stays what it is: minus zero too.
+        made, groups = self._made.pick(array, True), self._made.groups()
+        again = np.flatnonzero(groups[1:] == groups[:-1]) + 1
+        np.add.at(made, (groups[again],), self._made.pick(array)[again])
         return made
 
 

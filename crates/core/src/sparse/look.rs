@@ -50,10 +50,10 @@ pub fn compressed<I: Index>(
     if within(indptr, threads).falls > 0 {
         return Err(Fault::GoesBack);
     }
-    if last > indices.len() as i64 {
+    // It is not negative, unless somebody has changed the pointers meanwhile.
+    let Some(used) = usize::try_from(last).ok().filter(|&used| used <= indices.len()) else {
         return Err(Fault::Ends(last));
-    }
-    let used = last as usize;
+    };
     let found = within(&indices[..used], threads);
     if used > 0 && found.least < 0 {
         return Err(Fault::Beyond(found.least));

@@ -109,16 +109,12 @@ pub unsafe fn pick(order: &Order, firsts: bool, from: *const u8, item: usize, to
 
 /// A number that can be added to another.
 pub(super) trait Sum: Copy + Send + Sync {
-    const ZERO: Self;
-
     fn plus(self, other: Self) -> Self;
 }
 
 macro_rules! sums {
-    ($($kind:ty => $zero:expr, |$left:ident, $right:ident| $sum:expr;)*) => {$(
+    ($($kind:ty => |$left:ident, $right:ident| $sum:expr;)*) => {$(
         impl Sum for $kind {
-            const ZERO: Self = $zero;
-
             #[inline(always)]
             fn plus(self, other: Self) -> Self {
                 let ($left, $right) = (self, other);
@@ -129,14 +125,14 @@ macro_rules! sums {
 }
 
 sums! {
-    u8 => 0, |a, b| a.wrapping_add(b);
-    u16 => 0, |a, b| a.wrapping_add(b);
-    u32 => 0, |a, b| a.wrapping_add(b);
-    u64 => 0, |a, b| a.wrapping_add(b);
-    f32 => 0.0, |a, b| a + b;
-    f64 => 0.0, |a, b| a + b;
-    [f32; 2] => [0.0; 2], |a, b| [a[0] + b[0], a[1] + b[1]];
-    [f64; 2] => [0.0; 2], |a, b| [a[0] + b[0], a[1] + b[1]];
+    u8 => |a, b| a.wrapping_add(b);
+    u16 => |a, b| a.wrapping_add(b);
+    u32 => |a, b| a.wrapping_add(b);
+    u64 => |a, b| a.wrapping_add(b);
+    f32 => |a, b| a + b;
+    f64 => |a, b| a + b;
+    [f32; 2] => |a, b| [a[0] + b[0], a[1] + b[1]];
+    [f64; 2] => |a, b| [a[0] + b[0], a[1] + b[1]];
 }
 
 /// Calls a function for the type in which numbers of a dtype are added; `None` for those that others must add.
@@ -185,8 +181,10 @@ unsafe fn sum_of<T: Sum>(order: &Order, from: *const u8, width: usize, to: *mut 
                 // SAFETY: numbers are below the count, and the place is in this part.
                 unsafe {
                     let value = |number: usize| source.start().add(number * width + within).read();
-                    let all = numbers[starts[place]..until].iter();
-                    let whole = all.fold(T::ZERO, |sum, &number| sum.plus(value(number)));
+                    // From the first on: zero and minus zero are zero, and what is there once must stay what it is.
+                    let first = value(numbers[starts[place]]);
+                    let others = numbers[starts[place] + 1..until].iter();
+                    let whole = others.fold(first, |sum, &number| sum.plus(value(number)));
                     target.put(place * width + within, whole);
                 }
             }
@@ -247,6 +245,16 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn minus_zero_stays() {
+        let (places, values) = ([2i32, 0, 1, 0, 1], [-0.0f64, 1.0, -0.0, 2.0, -0.0]);
+        let order = order_by(&[Axis::from(&places[..])], &[3], 1).unwrap();
+        let mut summed = [9.0f64; 3];
+        // SAFETY: there is room for one of each place.
+        unsafe { sum(&order, DType::Float64, values.as_ptr().cast(), 1, summed.as_mut_ptr().cast(), 1) };
+        assert_eq!(summed.map(f64::to_bits), [3.0f64, -0.0, -0.0].map(f64::to_bits));
     }
 
     #[test]

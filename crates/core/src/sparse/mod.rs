@@ -134,6 +134,10 @@ impl<'a, I: Index> Axis<'a, I> {
 
     /// All of them, where they lie side by side.
     fn slice(&self) -> Option<&'a [I]> {
+        if self.count == 0 {
+            // It may begin nowhere, and a slice may not.
+            return Some(&[]);
+        }
         // SAFETY: `new`'s caller vouched for them.
         (self.step == 1).then(|| unsafe { std::slice::from_raw_parts(self.start, self.count) })
     }
@@ -216,6 +220,13 @@ mod tests {
             assert_eq!(bound(count, parts, parts), count);
             assert!((0..parts).all(|part| bound(count, parts, part) <= bound(count, parts, part + 1)));
         }
+    }
+
+    #[test]
+    fn an_axis_without_numbers_may_begin_nowhere() {
+        // SAFETY: nothing is read.
+        let axis: Axis<'_, i32> = unsafe { Axis::new(std::ptr::null(), 1, 0) };
+        assert_eq!(axis.slice(), Some(&[][..]));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! a million elements of a 10,000 x 10,000 matrix.
 
 use super::{Axis, Index, Out, bound, worth};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::host::HostBlock;
 use crate::workers;
 
@@ -57,7 +57,7 @@ pub fn order_by<I: Index>(axes: &[Axis<'_, I>], lengths: &[i64], threads: usize)
         std::mem::swap(&mut from, &mut to);
         low += width;
     }
-    let starts = finish(&from, count, numbers, parts);
+    let starts = finish(&from, count, numbers, parts)?;
     Ok(Order { count, order: from, starts })
 }
 
@@ -124,7 +124,7 @@ fn pass(from: &HostBlock, to: &HostBlock, count: usize, low: u32, width: u32, pa
 }
 
 /// Leaves the numbers of the elements alone, and says where places begin.
-fn finish(block: &HostBlock, count: usize, numbers: u32, parts: usize) -> Vec<usize> {
+fn finish(block: &HostBlock, count: usize, numbers: u32, parts: usize) -> Result<Vec<usize>> {
     let out = Out(block.data().cast::<u64>());
     // SAFETY: as many were written; nobody writes while they are read.
     let sorted = || unsafe { std::slice::from_raw_parts(out.start(), count) };
@@ -139,7 +139,12 @@ fn finish(block: &HostBlock, count: usize, numbers: u32, parts: usize) -> Vec<us
         // SAFETY: one place for each part.
         unsafe { counts.put(part, there) };
     });
-    let mut starts: Vec<usize> = Vec::with_capacity(found.iter().sum());
+    let places = found.iter().sum();
+    let mut starts: Vec<usize> = Vec::new();
+    starts.try_reserve_exact(places).map_err(|_| {
+        Error::new(ErrorKind::OutOfMemory, format!("no memory for the order of {places} places"))
+            .with_hint("free something first, or convert a slice at a time")
+    })?;
     let room = Out(starts.as_mut_ptr());
     let before: Vec<usize> = (0..parts).map(|part| found[..part].iter().sum()).collect();
     workers::each(parts, parts, |part| {
@@ -151,7 +156,7 @@ fn finish(block: &HostBlock, count: usize, numbers: u32, parts: usize) -> Vec<us
         }
     });
     // SAFETY: all of them have been written.
-    unsafe { starts.set_len(found.iter().sum()) };
+    unsafe { starts.set_len(places) };
     let mask = !u64::MAX.checked_shl(numbers).unwrap_or(0);
     workers::each(parts, parts, |part| {
         for at in range(part) {
@@ -159,7 +164,7 @@ fn finish(block: &HostBlock, count: usize, numbers: u32, parts: usize) -> Vec<us
             unsafe { *out.start().add(at) &= mask };
         }
     });
-    starts
+    Ok(starts)
 }
 
 /// The same by comparison, for places that are too wide.

@@ -5,6 +5,8 @@
 //! out of bounds is left out, so that a caller who changes them meanwhile harms nobody but himself.
 
 use super::{Axis, Index, Out, bound, worth};
+use crate::error::{Error, Result};
+use crate::host::HostBlock;
 use crate::workers;
 
 /// Elements with a group and another coordinate each.
@@ -75,7 +77,11 @@ impl<I: Index> Elements<I> for Pairs<'_, I> {
 }
 
 /// Groups elements. `indptr` gets where each group begins and the last one ends, `others` the other coordinate of each element,
-/// and `carry` is told from where to where each element goes, from several threads.
+/// and `carry` is told from where to where each element goes, from several threads. Gives how many have a group: behind them
+/// nothing is written.
+///
+/// # Errors
+/// When the system has no memory for the counters.
 ///
 /// # Safety
 /// There is room for `groups + 1` pointers and for as many others as there are elements, whose number an `I` can hold. `carry`
@@ -87,17 +93,24 @@ pub unsafe fn turn<I: Index, E: Elements<I>>(
     others: *mut I,
     threads: usize,
     carry: impl Fn(usize, usize) + Sync,
-) {
+) -> Result<usize> {
     let count = elements.count();
     // Counters for each part: few parts where there are about as many groups as elements.
     let parts = worth(count, threads).min((count / 4).checked_div(groups).unwrap_or(1).max(1));
-    let mut next = vec![I::of(0); groups * parts];
-    let counters = Out(next.as_mut_ptr());
+    let bytes = groups
+        .checked_mul(parts * size_of::<I>())
+        .ok_or_else(|| Error::invalid_tensor(format!("there are no {groups} groups")))?;
+    let block = HostBlock::new(bytes)?;
+    let counters = Out(block.data().cast::<I>());
     let others = Out(others);
+    // SAFETY: the counters of this part, which no other part uses; they have been written.
+    let own =
+        |part: usize| unsafe { std::slice::from_raw_parts_mut(counters.start().add(groups * part), groups) };
     let range = |part: usize| (bound(count, parts, part), bound(count, parts, part + 1));
     workers::each(parts, parts, |part| {
-        // SAFETY: the counters of this part, which no other part uses.
-        let own = unsafe { std::slice::from_raw_parts_mut(counters.start().add(groups * part), groups) };
+        // SAFETY: as above, but that they are written now.
+        unsafe { counters.fill(groups * part, groups * (part + 1), I::of(0)) };
+        let own = own(part);
         let (from, to) = range(part);
         elements.visit(from, to, |_, group, _| {
             if let Some(counter) = own.get_mut(group.at()) {
@@ -110,16 +123,15 @@ pub unsafe fn turn<I: Index, E: Elements<I>>(
         // SAFETY: there is room for as many pointers.
         unsafe { indptr.add(group).write(I::of(total)) };
         for part in 0..parts {
-            let counter = &mut next[groups * part + group];
+            // SAFETY: nobody else is at work on the counters now.
+            let counter = unsafe { &mut *counters.start().add(groups * part + group) };
             total += std::mem::replace(counter, I::of(total)).at();
         }
     }
     // SAFETY: there is room for one pointer more.
     unsafe { indptr.add(groups).write(I::of(total)) };
-    let counters = Out(next.as_mut_ptr());
     workers::each(parts, parts, |part| {
-        // SAFETY: as above.
-        let own = unsafe { std::slice::from_raw_parts_mut(counters.start().add(groups * part), groups) };
+        let own = own(part);
         let (from, to) = range(part);
         elements.visit(from, to, |place, group, other| {
             if let Some(counter) = own.get_mut(group.at()) {
@@ -133,6 +145,7 @@ pub unsafe fn turn<I: Index, E: Elements<I>>(
             }
         });
     });
+    Ok(total)
 }
 
 #[cfg(test)]
@@ -146,9 +159,10 @@ mod tests {
             (vec![-1; groups + 1], vec![-1; count], vec![usize::MAX; count]);
         let out = Out(places.as_mut_ptr());
         // SAFETY: there is room; each place is written once.
-        unsafe {
-            turn(elements, groups, indptr.as_mut_ptr(), others.as_mut_ptr(), 3, |from, to| out.put(to, from));
-        }
+        let total = unsafe {
+            turn(elements, groups, indptr.as_mut_ptr(), others.as_mut_ptr(), 3, |from, to| out.put(to, from))
+        };
+        assert_eq!(total.unwrap() as i32, indptr[groups]);
         (indptr, others, places)
     }
 
@@ -183,7 +197,20 @@ mod tests {
         let found = turned(&Pairs { groups: groups[..].into(), others: others[..].into() }, 2);
         assert_eq!(found.0, [0, 1, 2]);
         assert_eq!(found.1[..2], [0, 3]);
+        assert_eq!(found.1[2..], [-1; 2]);
         let broken = Rows { indptr: &[0, 9, 1], indices: &[0, 1, 0] };
         assert_eq!(turned(&broken, 2).1, [0, 0, 0]);
+    }
+
+    #[test]
+    fn groups_beyond_all_memory_are_an_error() {
+        let groups: [i64; 1] = [0];
+        let pairs = Pairs { groups: groups[..].into(), others: groups[..].into() };
+        // Miri ends the program instead of refusing.
+        for many in [usize::MAX, if cfg!(miri) { usize::MAX } else { usize::MAX >> 5 }] {
+            let nowhere = std::ptr::null_mut();
+            // SAFETY: nothing is written where there is no memory to count in.
+            assert!(unsafe { turn(&pairs, many, nowhere, nowhere, 1, |_, _| ()) }.is_err());
+        }
     }
 }

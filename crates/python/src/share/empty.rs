@@ -4,6 +4,7 @@ use super::Room;
 use crate::carry::{self, Journey};
 use crate::errors::{Result, describe, fail};
 use crate::frameworks;
+use crate::lengths::Lengths;
 use crate::source::Source;
 use crate::streams::Streams;
 use crate::wishes::{self, Keywords};
@@ -87,7 +88,8 @@ fn place(py: Python<'_>, device: Option<&Bound<'_, PyAny>>) -> Result<Where> {
 }
 
 fn lengths(shape: &Bound<'_, PyAny>) -> Result<Vec<i64>> {
-    let lengths = shape.extract::<i64>().map(|length| vec![length]).or_else(|_| shape.extract::<Vec<i64>>());
+    let lengths = shape.extract::<i64>().map(|length| vec![length]);
+    let lengths = lengths.or_else(|_| shape.extract().map(Lengths::into_vec));
     lengths.ok().filter(|lengths| lengths.iter().all(|&length| length >= 0)).ok_or_else(|| {
         let text = shape.repr().map_or_else(|_| describe(shape), |text| text.to_string());
         let fact = format!("{text} is no shape");

@@ -83,6 +83,12 @@ pub(super) fn same_type(py: Python<'_>, arrays: Vec<Tensor<Owner>>) -> Result<Ve
     arrays.into_iter().map(|array| as_index(py, array, Some(DType::Int64))).collect()
 }
 
+/// How many pointers so many rows have.
+pub(super) fn pointers_of(rows: usize) -> Result<i64> {
+    let rows = i64::try_from(rows).ok();
+    rows.and_then(|rows| rows.checked_add(1)).ok_or_else(|| wrong("there are no shapes of so many rows"))
+}
+
 /// The name of a type of indices.
 pub(super) fn index_type(name: &str) -> Result<DType> {
     match name {
@@ -118,7 +124,8 @@ fn line<I: Index>(tensor: &Tensor<Owner>, number: usize, along: usize, across: i
     let (layout, item) = (tensor.layout(), size_of::<I>() as i64);
     // SAFETY: elements of a checked tensor of this type, aligned, with strides of whole elements; its owner keeps them.
     unsafe {
-        let start = tensor.data().cast::<I>().offset((number as i64 * across / item) as isize);
+        // Of a tensor without elements it may lead anywhere: nothing is read there.
+        let start = tensor.data().cast::<I>().wrapping_offset((number as i64 * across / item) as isize);
         Axis::new(start, (layout.strides()[along] / item) as isize, layout.shape()[along] as usize)
     }
 }

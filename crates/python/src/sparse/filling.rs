@@ -5,6 +5,7 @@
 use super::arrays::{Made, alike, away, dense, here, slice, typed, wrong};
 use super::places::Places;
 use crate::errors::Result;
+use crate::lengths::Lengths;
 use crate::owner::Owner;
 use crate::settings;
 use pyo3::prelude::*;
@@ -91,7 +92,7 @@ pub(super) fn _sparse_dense_compressed<'py>(
     indptr: &Bound<'py, PyAny>,
     indices: &Bound<'py, PyAny>,
     values: &Bound<'py, PyAny>,
-    shape: Vec<i64>,
+    shape: Lengths,
     turned: bool,
     add: bool,
     into: Option<&Bound<'py, PyAny>>,
@@ -125,7 +126,7 @@ pub(super) fn _sparse_dense_coordinates<'py>(
     laid: &str,
     axes: usize,
     values: &Bound<'py, PyAny>,
-    shape: Vec<i64>,
+    shape: Lengths,
     add: bool,
     into: Option<&Bound<'py, PyAny>>,
 ) -> Result<Option<Bound<'py, PyAny>>> {

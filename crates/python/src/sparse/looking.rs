@@ -5,6 +5,7 @@
 use super::arrays::{as_index, away, dense, here, same_type, slice, typed};
 use super::places::Places;
 use crate::errors::Result;
+use crate::lengths::Lengths;
 use crate::owner::Owner;
 use crate::settings;
 use pyo3::prelude::*;
@@ -37,10 +38,11 @@ pub(super) fn as_given(arrays: &[Tensor<Owner>]) -> u8 {
     types | if arrays.iter().all(|array| array.layout().is_dense()) { DENSE } else { 0 }
 }
 
-/// The values, if they are on the host: how many there are, and whether they are dense.
+/// The values, if they are on the host: how many there are, and whether they are dense. Those with more axes fit nothing.
 fn extent(values: &Bound<'_, PyAny>) -> Result<Option<(i64, bool)>> {
     let Some(tensor) = here(values)? else { return Ok(None) };
-    Ok(Some((tensor.layout().shape().first().copied().unwrap_or(-1), tensor.layout().is_dense())))
+    let count = if let &[count] = tensor.layout().shape() { count } else { -1 };
+    Ok(Some((count, tensor.layout().is_dense())))
 }
 
 /// Looks a compressed format through: what is wrong, the number that is, how many elements are used, and bits.
@@ -111,7 +113,7 @@ pub(super) fn _sparse_look_coordinates(
     values: Option<&Bound<'_, PyAny>>,
     parts: &Bound<'_, PySequence>,
     laid: &str,
-    lengths: Vec<i64>,
+    lengths: Lengths,
     turned: bool,
 ) -> Result<Option<CoordinateLook>> {
     let py = parts.py();

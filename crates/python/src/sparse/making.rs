@@ -2,16 +2,18 @@
 //!
 //! Functions give None where an array is not on the host, or not of a type that they know; the package then goes another way.
 
-use super::arrays::{Made, alike, away, axis, dense, here, index_type, numbers, slice, typed, wrong};
+use super::arrays::{
+    Made, alike, away, axis, dense, here, index_type, numbers, pointers_of, slice, typed, wrong,
+};
 use super::places::Places;
-use crate::errors::Result;
+use crate::errors::{Result, fail};
 use crate::owner::Owner;
 use crate::settings;
 use pyo3::prelude::*;
 use pyo3::types::PySequence;
 use tensorferry_core::sparse::turn::{Elements, Pairs, Rows, turn};
 use tensorferry_core::sparse::{Index, make};
-use tensorferry_core::{DType, Tensor};
+use tensorferry_core::{DType, ErrorKind, Tensor};
 
 /// The row of each of so many elements.
 #[pyfunction]
@@ -46,7 +48,7 @@ pub(super) fn _sparse_pointers<'py>(
     if places.layout().rank() != 1 {
         return Err(wrong("places are an array of one axis"));
     }
-    let made = Made::new(dtype, &[rows as i64 + 1])?;
+    let made = Made::new(dtype, &[pointers_of(rows)?])?;
     typed!(dtype, I => {
         let (places, indptr) = (axis::<I>(&places), made.data::<I>());
         // SAFETY: memory for one more than there are rows.
@@ -126,15 +128,20 @@ fn grouped<'py, I: Index>(
     }
     let values = dense(py, values)?;
     let shape = [&[count as i64], &shape[1..]].concat();
-    let (indptr, others) = (Made::new(dtype, &[groups as i64 + 1])?, Made::new(dtype, &[count as i64])?);
+    let (indptr, others) = (Made::new(dtype, &[pointers_of(groups)?])?, Made::new(dtype, &[count as i64])?);
     let made = Made::new(values.dtype(), &shape)?;
     let item = values.dtype().size() * shape[1..].iter().product::<i64>() as usize;
     let (first, second) = (indptr.data::<I>(), others.data::<I>());
     // SAFETY: memory for all that is written; there are as many values as elements.
-    away(py, count, || unsafe {
+    let total = away(py, count, || unsafe {
         let carry = carrier(values.data(), made.data(), item);
-        turn(elements, groups, first, second, settings::threads(), carry);
-    });
+        turn(elements, groups, first, second, settings::threads(), carry)
+    })?;
+    if total != count {
+        // It has been looked through before, so that somebody has changed it meanwhile.
+        let hint = "leave the tensor alone while it is carried";
+        return Err(fail(ErrorKind::InvalidTensor, "an index is out of bounds", hint));
+    }
     Ok(Some((indptr.array(py)?, others.array(py)?, made.array(py)?)))
 }
 

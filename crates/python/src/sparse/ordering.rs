@@ -3,6 +3,7 @@
 use super::arrays::{Made, away, dense, here, typed, wrong};
 use super::places::Places;
 use crate::errors::Result;
+use crate::lengths::Lengths;
 use crate::owner::Owner;
 use crate::settings;
 use pyo3::prelude::*;
@@ -19,7 +20,7 @@ pub(crate) struct SparseOrder(Order);
 impl SparseOrder {
     #[new]
     #[pyo3(signature = (parts, laid, lengths, /))]
-    fn new(parts: &Bound<'_, PySequence>, laid: &str, lengths: Vec<i64>) -> Result<Self> {
+    fn new(parts: &Bound<'_, PySequence>, laid: &str, lengths: Lengths) -> Result<Self> {
         let py = parts.py();
         match Places::read(parts, laid, lengths.len())? {
             Some((places, _, true)) => typed!(places.dtype(), I => {

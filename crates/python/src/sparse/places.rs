@@ -27,7 +27,7 @@ impl Places {
         axes: usize,
     ) -> Result<Option<(Self, u8, bool)>> {
         let py = parts.py();
-        let mut given = Vec::with_capacity(parts.len()?);
+        let mut given = Vec::new();
         for part in parts.try_iter()? {
             let Some(tensor) = here(&part?)? else { return Ok(None) };
             if !matches!(tensor.dtype().kind(), Kind::Signed | Kind::Unsigned) {
@@ -42,6 +42,8 @@ impl Places {
             _ => None,
         };
         let fits = match along {
+            // Without an axis all elements would be at one place, of which nothing here knows.
+            _ if axes == 0 => false,
             Some(along) => {
                 given.len() == 1
                     && given[0].layout().rank() == 2

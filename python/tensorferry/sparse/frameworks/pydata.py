@@ -51,7 +51,10 @@ def write(bundle: Bundle) -> Any:
 
 def _coo(values: Any, parts: tuple[Any, ...], shape: tuple[int, ...], bits: int) -> Any:
     sparse = library("sparse", "sparse")
-    return sparse.COO(parts[0], values, shape=tuple(shape), has_duplicates=False, sorted=True)
+    made = sparse.COO(parts[0], values, shape=tuple(shape), has_duplicates=False, sorted=True)
+    # Of coordinates of no element it makes others, with another type.
+    made.coords = parts[0]
+    return made
 
 
 WRITES = {"coo": _coo}
