@@ -147,7 +147,12 @@ def all_on(arguments: Iterable[Any], device: str | None) -> bool:
                 return False
             known = _known[kind]
         home = known.homes.get(known.place(x))
-        if home is None or home.device != device:
+        if home is None:
+            try:
+                home = _settled(x, known)
+            except FerryError:  # no memory: plans of all of them say what that is
+                return False
+        if home.device != device:
             return False
     return True
 

@@ -64,8 +64,9 @@ def _wrapped(body: Body, device: Any) -> Any:
         if home.traced:
             args, keywords = beside_traced(body, (home.framework, {}), args, keywords)
         else:
-            met, home = _met((args[skip:], keywords), home, device, name)
-            args, keywords = (*args[:skip], *met[0]), met[1]
+            passed = args[skip:] if skip else args
+            passed, keywords, home = _met(passed, keywords, home, device, name)
+            args = (*args[:skip], *passed) if skip else passed
         like = args[skip] if len(args) > skip else None
         if known_as(like) is None:
             from tensorferry.calls.leaves import flatten
@@ -126,29 +127,33 @@ def _strange(arguments: tuple[Any, ...], name: str) -> Any:
     )
 
 
-def _met(arguments: tuple[Any, Any], home: Home, device: Any, name: str) -> tuple[Any, Home]:
+def _met(
+    args: Any, keywords: dict[str, Any], home: Home, device: Any, name: str
+) -> tuple[Any, Any, Home]:
     """All tensors in one framework, on one device; the very arguments if they are that already."""
-    if device is not None:
-        return to(arguments, home.framework, device=device), home
-    if all_on(arguments[0], home.device) and all_on(arguments[1].values(), home.device):
-        return to(arguments, home.framework), home
-    try:
-        plans = [told for _, told in plan(arguments, home.framework).plans]
-    except NotATensor:
-        if not all_of(home.framework, arguments):
-            raise
-        # What torch.func transforms has no memory, and its own framework asks for none.
-        return arguments, _AS_IT_IS
-    for told in plans:
-        if told.source_device != home.device:
-            refuse(
-                f"{name} was passed a {home.framework} tensor on {home.device} "
-                f"and a {told.source} tensor on {told.source_device}",
-                "carry them to one device with ferry.to, or write @ferry.agnostic(device=...)",
-            )
-    if all(told.action == "itself" for told in plans):
-        return arguments, home
-    return to(arguments, home.framework), home
+    framework = home.framework
+    if device is None and all_on(args, home.device) and all_on(keywords.values(), home.device):
+        if not keywords:
+            return to(args, framework), keywords, home
+    elif device is None:
+        try:
+            plans = [told for _, told in plan((args, keywords), framework).plans]
+        except NotATensor:
+            if not all_of(framework, (args, keywords)):
+                raise
+            # What torch.func transforms has no memory, and its own framework asks for none.
+            return args, keywords, _AS_IT_IS
+        for told in plans:
+            if told.source_device != home.device:
+                refuse(
+                    f"{name} was passed a {framework} tensor on {home.device} "
+                    f"and a {told.source} tensor on {told.source_device}",
+                    "carry them to one device with ferry.to, or write @ferry.agnostic(device=...)",
+                )
+        if all(told.action == "itself" for told in plans):
+            return args, keywords, home
+    wishes = {} if device is None else {"device": device}
+    return *to((args, keywords), framework, **wishes), home
 
 
 def _by_name_only(function: Any) -> bool:

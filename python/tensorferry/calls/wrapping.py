@@ -97,7 +97,7 @@ def sent_home(result: Any, home: Home) -> Any:
     if known is not None and framework != "sparse":
         there = known.homes.get(known.place(result))
         if there is not None and there.device == device:
-            return to(result, framework)
+            return result if known.framework == framework else to(result, framework)
     return carried(result, framework, {} if framework == "numpy" else {"device": device})
 
 
