@@ -16,24 +16,12 @@ import scipy.sparse
 import sparse
 import tensorflow as tf
 import torch
+from support.callers import refused, tensor
 
 import tensorferry as ferry
 from tensorferry.calls import meeting
 
 KINDS = {"numpy": np.ndarray, "torch": torch.Tensor, "jax": jax.Array, "tensorflow": tf.Tensor}
-
-
-def tensor(framework: str, start: float = 0.0):
-    return ferry.to(np.arange(start, start + 3, dtype=np.float32), framework, copy=True)
-
-
-def refused(call, *says: str) -> None:
-    with pytest.raises(ferry.InvalidArgument) as caught:
-        call()
-    fact, hint = str(caught.value).split("\n")
-    assert hint.startswith("hint: ")
-    for words in says:
-        assert words in fact + hint
 
 
 @ferry.agnostic
@@ -110,7 +98,7 @@ def test_devices_that_differ():
         patch.setattr(meeting, "plan", lambda *_: tree)
         patch.setattr(meeting, "all_on", lambda *_: False)
         refused(
-            lambda: meeting._met(((np.ones(3),), {}), home, None, "f"),
+            lambda: meeting._met((np.ones(3),), {}, home, None, "f"),
             "f was passed a numpy tensor on cpu and a cupy tensor on cuda:0",
             "device=",
         )

@@ -16,6 +16,7 @@ import tensorflow as tf
 import torch
 from jax.experimental import sparse as jax_sparse
 from jax.test_util import check_grads
+from support.callers import refused
 from support.looks import x64
 
 import tensorferry as ferry
@@ -28,15 +29,6 @@ MODULES = {"torch": torch, "jax": jnp, "tensorflow": tf.math}
 def _wide():
     with x64(True):
         yield
-
-
-def refused(call, *says: str) -> None:
-    with pytest.raises(ferry.InvalidArgument) as caught:
-        call()
-    fact, hint = str(caught.value).split("\n")
-    assert hint.startswith("hint: ")
-    for words in says:
-        assert words in fact + hint
 
 
 def bent(body: str):

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import collections
 import concurrent.futures
 import dataclasses
-import functools
-import inspect
-import pickle
 import subprocess
 import sys
 import textwrap
@@ -28,35 +24,9 @@ import sparse
 import tensorflow as tf
 import torch
 from jax.experimental import sparse as jax_sparse
+from support.callers import KINDS, is_tensor, refused, tensor
 
 import tensorferry as ferry
-
-KINDS = {
-    "numpy": np.ndarray,
-    "torch": torch.Tensor,
-    "jax": jax.Array,
-    "tensorflow": tf.Tensor,
-    "paddle": paddle.Tensor,
-    "mlx": mx.array,
-}
-
-
-def tensor(framework: str, start: float = 0.0):
-    return ferry.to(np.arange(start, start + 3, dtype=np.float32), framework, copy=True)
-
-
-def is_tensor(x, framework: str, start: float = 0.0) -> bool:
-    values = ferry.to(x, "numpy").tolist()
-    return isinstance(x, KINDS[framework]) and values == [start, start + 1, start + 2]
-
-
-def refused(call, *says: str) -> None:
-    with pytest.raises(ferry.InvalidArgument) as caught:
-        call()
-    fact, hint = str(caught.value).split("\n")
-    assert hint.startswith("hint: ")
-    for words in says:
-        assert words in fact + hint
 
 
 @pytest.mark.parametrize("body", KINDS)
@@ -236,171 +206,6 @@ def test_the_same_framework_gives_the_same_objects():
 # Every kind of callable.
 
 
-class Thing:
-    """Has methods of every kind; a dataclass is no tree where it is `self`."""
-
-    def __init__(self, scale):
-        self.scale = scale
-
-    @ferry.via("torch")
-    def method(self, x):
-        assert isinstance(x, torch.Tensor)
-        return x * self.scale
-
-    @classmethod
-    @ferry.via("torch")
-    def of_class(cls, x):
-        assert isinstance(cls, type)
-        assert isinstance(x, torch.Tensor)
-        return x
-
-    @ferry.via("torch")
-    @classmethod
-    def of_class_inside(cls, x):
-        assert isinstance(cls, type)
-        assert isinstance(x, torch.Tensor)
-        return x
-
-    @staticmethod
-    @ferry.via("torch")
-    def static(x):
-        assert isinstance(x, torch.Tensor)
-        return x
-
-    @ferry.via("torch")
-    @staticmethod
-    def static_inside(x):
-        assert isinstance(x, torch.Tensor)
-        return x
-
-    @property
-    @ferry.via("numpy", returns="torch")
-    def scaled(self):
-        return np.asarray([self.scale])
-
-    @ferry.via("torch")
-    def __call__(self, x):
-        assert isinstance(x, torch.Tensor)
-        return x
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["method", "of_class", "of_class_inside", "static", "static_inside", "__call__"],
-)
-def test_methods(name):
-    thing = Thing(1.0)
-    assert is_tensor(getattr(thing, name)(tensor("jax")), "jax")
-    assert is_tensor(getattr(thing, name)(x=tensor("jax")), "jax")
-    if "class" in name or "static" in name:
-        assert is_tensor(getattr(Thing, name)(tensor("jax")), "jax")
-    else:
-        assert is_tensor(getattr(Thing, name)(thing, tensor("jax")), "jax")
-
-
-def test_a_property_above_it():
-    assert isinstance(Thing(2.0).scaled, torch.Tensor)
-
-
-def test_self_is_not_a_tree():
-    @dataclasses.dataclass
-    class Model:
-        weight: np.ndarray
-        calls: int = 0
-
-        @ferry.via("torch")
-        def run(self, x):
-            self.calls += 1
-            assert isinstance(self.weight, np.ndarray)
-            return x
-
-    model = Model(np.ones(3))
-    assert is_tensor(model.run(tensor("jax")), "jax"), "nor is it the first tensor"
-    assert model.calls == 1
-
-
-def test_functions_of_others():
-    assert ferry.via("numpy")(np.sum)(torch.ones(3)) == 3
-    assert isinstance(ferry.via("numpy")(np.cumsum)(torch.ones(3)), torch.Tensor)
-    partial = ferry.via("torch")(functools.partial(torch.add, other=1))
-    assert is_tensor(partial(tensor("numpy")), "numpy", 1)
-    assert is_tensor(ferry.via("torch")(torch.nn.Identity())(tensor("jax")), "jax")
-
-
-def test_async():
-    @ferry.via("torch")
-    async def body(x, *, wait):
-        await asyncio.sleep(wait)
-        assert isinstance(x, torch.Tensor)
-        return x
-
-    class Calls:
-        async def __call__(self, x):
-            return x
-
-    async def main():
-        frameworks = list(KINDS)
-        results = await asyncio.gather(*[body(tensor(n), wait=0.001) for n in frameworks])
-        assert all(is_tensor(r, n) for r, n in zip(results, frameworks, strict=True))
-        assert is_tensor(await ferry.via("torch")(Calls())(tensor("jax")), "jax")
-
-    assert inspect.iscoroutinefunction(body)
-    asyncio.run(main())
-
-
-def generator():
-    yield 1
-
-
-async def async_generator():
-    yield 1
-
-
-class Yields:
-    def __call__(self):
-        yield 1
-
-
-@pytest.mark.parametrize(
-    ("body", "says"),
-    [
-        (generator, "generator"),
-        (async_generator, "generator"),
-        (Yields(), "generator"),
-        (Thing, "class"),
-        (property(lambda self: 1), "@property above"),
-        (3, "takes a function"),
-    ],
-)
-def test_refused_when_decorated(body, says):
-    refused(lambda: ferry.via("torch")(body), says, "via")
-
-
-def test_frameworks_that_are_none():
-    refused(lambda: ferry.via("torche"), "no framework is called 'torche'", "numpy")
-    refused(lambda: ferry.via(typing), "typing")
-
-
-@ferry.via("torch")
-def documented(x: typing.Any, y: int = 3, *, z: str = "z") -> typing.Any:
-    """Says what it does."""
-    return x
-
-
-def test_signature_and_docs_are_kept():
-    assert documented.__name__ == "documented"
-    assert documented.__doc__ == "Says what it does."
-    assert list(inspect.signature(documented).parameters) == ["x", "y", "z"]
-    assert inspect.signature(documented) == inspect.signature(documented.__wrapped__)
-    assert inspect.isfunction(documented)
-    assert documented.__wrapped__(3) == 3
-    assert typing.get_type_hints(documented)["y"] is int
-
-
-def test_it_can_be_pickled():
-    assert pickle.loads(pickle.dumps(documented)) is documented
-
-
 def test_decoration_imports_no_framework():
     code = """
         import sys
@@ -427,11 +232,6 @@ def test_the_bodys_errors_are_its_own():
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None
     assert traceback.extract_tb(caught.value.__traceback__)[-1].name == "body"
-
-
-def test_wrong_arguments_are_the_bodys_error():
-    with pytest.raises(TypeError, match="unexpected keyword"):
-        documented(tensor("numpy"), colour=1)
 
 
 def test_what_cannot_be_carried_says_where():
