@@ -7,12 +7,9 @@ its namespace. To add a call, give it an entry in `CALLS`.
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-from measure import expression, interleave, verdict
 from table import Section
-from via import LIMIT, check, difference
+from via import beyond, callers
 
-FRAMEWORKS = ("numpy", "torch", "jax", "tensorflow")
 # A call, and the same by hand: the trips of what is not at home, the body, and the way back.
 CALLS = {
     "f(x)": ("f(x)", "body(xp, x)"),
@@ -33,15 +30,9 @@ def method(self: Any, xp: Any, x: Any) -> Any:
 
 
 def run(quick: bool) -> dict[str, Any]:
-    import jax.numpy as jnp
-    import tensorflow as tf
-    import torch
-
     import tensorferry as ferry
 
-    array = np.arange(16, dtype=np.float32)
-    tensors = {"numpy": array, "torch": torch.from_numpy(array.copy()), "jax": jnp.asarray(array)}
-    tensors["tensorflow"] = tf.constant(array)
+    tensors = callers()
     section = Section(
         "Calls of functions with @ferry.agnostic, of 16 float32",
         {
@@ -64,20 +55,6 @@ def run(quick: bool) -> dict[str, Any]:
         for title, (ours, by_hand) in CALLS.items():
             if quick and title not in ("f(x)", "f(x, y), y of another"):
                 continue
-            hand = by_hand.format(home=home)
-            check(eval(ours, names), eval(hand, names))
-            jobs = {"ours": expression(ours, names), "by hand": expression(hand, names)}
-            samples = interleave(jobs, rounds=20 if quick else 100, batch=0.002, budget=5)
-            beyond = difference(samples["ours"], samples["by hand"]) * 1e6
-            section.rows.append(
-                {
-                    "call": f"`{title}`",
-                    "caller": home,
-                    "ns": samples["ours"].median * 1e9,
-                    "by hand ns": samples["by hand"].median * 1e9,
-                    "beyond us": beyond,
-                    "target": LIMIT,
-                    "verdict": verdict(beyond, LIMIT),
-                }
-            )
+            figures = beyond(ours, by_hand.format(home=home), names, quick)
+            section.rows.append({"call": f"`{title}`", "caller": home, **figures})
     return asdict(section)

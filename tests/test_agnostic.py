@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import inspect
-import time
 
 import array_api_strict
 import jax
@@ -16,7 +15,7 @@ import scipy.sparse
 import sparse
 import tensorflow as tf
 import torch
-from support.callers import refused, tensor
+from support.callers import quickest, refused, tensor
 
 import tensorferry as ferry
 from tensorferry.calls import meeting
@@ -232,15 +231,6 @@ def test_the_cost_of_a_call():
     # The figures are of a loaded machine; this notices when plans come into the quick way again.
     x, y = tensor("torch"), tensor("numpy")
     body = ferry.agnostic(lambda xp, *arguments, **keywords: arguments[0])
-
-    def quickest(call):
-        best = 1.0
-        for _ in range(40):
-            begin = time.perf_counter()
-            for _ in range(200):
-                call()
-            best = min(best, (time.perf_counter() - begin) / 200)
-        return best
 
     body(x, y)
     assert quickest(lambda: body(x)) < 5e-6

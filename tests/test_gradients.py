@@ -300,6 +300,12 @@ def test_jax_shapes_that_depend_on_values():
         jax.jit(function)(x)
 
 
+def test_the_bodys_errors_are_its_own_under_jit():
+    function = ferry.via("torch", grad=True)(lambda x: x / (1 // 0))
+    with pytest.raises(ZeroDivisionError):
+        jax.jit(function)(jnp.ones(3))
+
+
 def test_jax_types_that_it_lacks():
     function = ferry.via("torch", grad=True)(lambda x: x.double())
     with x64(False), pytest.raises(ferry.UnsupportedDType, match="x64"):

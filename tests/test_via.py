@@ -24,7 +24,8 @@ import sparse
 import tensorflow as tf
 import torch
 from jax.experimental import sparse as jax_sparse
-from support.callers import KINDS, is_tensor, refused, tensor
+from support.callers import KINDS, is_tensor, quickest, refused, tensor
+from support.oldest import OLDEST
 
 import tensorferry as ferry
 
@@ -339,21 +340,12 @@ def test_the_cost_of_a_call():
     def by_hand():
         return ferry.to(body(ferry.to(x, "torch")), "numpy")
 
-    def quickest(call):
-        best = 1.0
-        for _ in range(40):
-            begin = time.perf_counter()
-            for _ in range(200):
-                call()
-            best = min(best, (time.perf_counter() - begin) / 200)
-        return best
-
     decorated(x)
     assert quickest(lambda: decorated(x)) - quickest(by_hand) < 10e-6
 
 
+@pytest.mark.skipif(OLDEST, reason="mypy is one of today's tools")
 def test_types(tmp_path: Path):
-    pytest.importorskip("mypy")
     source = tmp_path / "typed.py"
     source.write_text(
         textwrap.dedent("""

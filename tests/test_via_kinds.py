@@ -182,6 +182,22 @@ def test_it_can_be_pickled():
     assert pickle.loads(pickle.dumps(documented)) is documented
 
 
+def test_a_container_in_itself():
+    cyclic: list[typing.Any] = [tensor("numpy")]
+    cyclic.append(cyclic)
+    within: list[typing.Any] = []
+    within.append(within)
+    for wrap in (
+        ferry.via("torch"),
+        ferry.via("torch", grad=True),
+        lambda body: ferry.agnostic(lambda xp, x, y=None: body(x, y)),
+    ):
+        function = wrap(lambda x, y=None: x)
+        refused(lambda f=function: f(cyclic), "holds itself")
+        refused(lambda f=function: f(within), "holds itself")
+        refused(lambda f=function: f(tensor("torch"), y=within), "holds itself")
+
+
 def test_wrong_arguments_are_the_bodys_error():
     with pytest.raises(TypeError, match="unexpected keyword"):
         documented(tensor("numpy"), colour=1)

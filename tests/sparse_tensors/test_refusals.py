@@ -236,6 +236,9 @@ def test_keywords_of_the_wrong_kind(verb):
         verb(x, "torch", budget=1)
     with pytest.raises(ferry.InvalidArgument, match="no sparse format 3"):
         verb(x, "torch", format=3)
+    for blocks in (5, (1,), (1, 1, 1), (0, 3), (-1, 3), (1.5, 3), "ab"):
+        with pytest.raises(ferry.InvalidArgument, match="is no size of blocks"):
+            verb(x, "torch", format="bsr", blocksize=blocks)
     for wrong in ({"dense": True}, {"format": "csr"}, {"blocksize": (2, 2)}):
         with pytest.raises(ferry.FerryError, match="sparse") as caught:
             verb(np.eye(3), "torch", **wrong)

@@ -43,7 +43,8 @@ class _Walker:
     def walk(self, x: Any, depth: int) -> Rebuild:
         if depth > DEEPEST:
             raise InvalidArgument(
-                f"the tree is more than {DEEPEST} levels deep\nhint: does it contain itself?"
+                f"the tree is nested more than {DEEPEST} deep"
+                "\nhint: check that no container holds itself"
             )
         if self.is_leaf(x):
             number = self.numbers.setdefault(id(x), len(self.leaves))

@@ -43,11 +43,18 @@ def _wrapped(body: Body, device: Any) -> Any:
     def enter(args: Any, keywords: Any) -> tuple[Any, Any, Any]:
         first = APART
         if device is None:
-            first = alike(args[skip:] if skip else args)
-            if keywords and first is not APART:
-                first = alike(keywords.values(), first)
+            try:
+                first = alike(args[skip:] if skip else args)
+                if keywords and first is not APART:
+                    first = alike(keywords.values(), first)
+            except RecursionError:
+                first = APART
         if first is APART or first is None:
-            return apart(args, keywords)
+            try:
+                return apart(args, keywords)
+            except RecursionError:  # a container in itself, which a plan refuses
+                plan((args[skip:], keywords), "numpy")
+                raise
         space = _spaces.get(type(first)) or _namespace(first)
         if skip:
             return (*args[:skip], space, *args[skip:]), keywords, first

@@ -109,9 +109,12 @@ def _wrapped(body: Body, inside: Place, fixed: str | None, extra: dict[str, Any]
     name, wishes = inside
 
     def enter(args: Any, keywords: Any) -> tuple[Any, Any, Home | None]:
-        home = first_home(args[skip:] if skip else args)
-        if home is None and keywords:
-            home = first_home(body.in_order(keywords))
+        try:
+            home = first_home(args[skip:] if skip else args)
+            if home is None and keywords:
+                home = first_home(body.in_order(keywords))
+        except RecursionError:  # a container in itself: the trip says it better
+            home = None
         if home is not None and home.traced and home.framework == name:
             return *beside_traced(body, inside, args, keywords), home
         try:

@@ -155,6 +155,8 @@ _RUNS: dict[str, Callable[[Call, list[Any], Sequence[int]], Ran]] = {
 # What a result will look like, for those who must know before there are values.
 
 Form = tuple[tuple[int, ...], str]
+# What frameworks raise, of Python's own, when they are asked for values that there are not yet.
+_WITHOUT_VALUES = (AttributeError, NotImplementedError, RuntimeError)
 
 
 def forms(framework: str, call: Call, leaves: list[Any]) -> tuple[list[Form], Rebuild]:
@@ -164,6 +166,10 @@ def forms(framework: str, call: Call, leaves: list[Any]) -> tuple[list[Form], Re
     except InvalidArgument:
         raise
     except Exception as error:
+        # What no value without memory would raise is the body's own error.
+        is_theirs = type(error).__module__.partition(".")[0] == framework
+        if not is_theirs and not isinstance(error, _WITHOUT_VALUES):
+            raise
         raise InvalidArgument(
             f"the shapes of the results are not known before there are values: {error}"
             "\nhint: call it outside jit and vmap, or have no shapes that depend on values"

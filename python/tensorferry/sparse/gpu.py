@@ -1,6 +1,7 @@
 """The same work as `work.Host` does, on a GPU: by PyTorch or CuPy, whichever is there."""
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,27 +24,27 @@ from tensorferry.sparse.work import (
 )
 
 
-class Gpu(Host):
+class Gpu(Host, ABC):
     """What both have in common; `xp` is the one of them."""
 
     turns = False
     xp: Any = None
 
+    @abstractmethod
+    def argsort(self, keys: Any) -> Any:
+        """A stable order of the keys."""
+
+    @abstractmethod
+    def cumsum(self, array: Any) -> Any:
+        """Running sums, as int64."""
+
+    @abstractmethod
+    def find(self, sorted_ends: Any, places: Any) -> Any:
+        """For each place, how many of the sorted ends are not beyond it."""
+
     def ends(self, array: Any) -> tuple[int, int]:
         """The least and the greatest of some numbers."""
         return int(array.min()), int(array.max())
-
-    def argsort(self, keys: Any) -> Any:
-        """A stable order of the keys."""
-        raise NotImplementedError
-
-    def cumsum(self, array: Any) -> Any:
-        """Running sums, as int64."""
-        raise NotImplementedError
-
-    def find(self, sorted_ends: Any, places: Any) -> Any:
-        """For each place, how many of the sorted ends are not beyond it."""
-        raise NotImplementedError
 
     def look_compressed(self, indptr: Any, indices: Any, rows: int, columns: int) -> Compressed:
         """Looks pointers and indices through."""

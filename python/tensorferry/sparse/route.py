@@ -9,6 +9,7 @@ what needs no decision, with the same results.
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import index
 from types import ModuleType
 from typing import Any
 
@@ -120,6 +121,8 @@ def decide(
     into a dense tensor.
     """
     bundle = source_of(x)
+    if blocksize is not None:
+        blocksize = _blocks(blocksize)
     name = frameworks.named(framework)
     if name is None:
         called = getattr(framework, "__name__", framework)
@@ -154,6 +157,17 @@ def decide(
     if wishes.copy is False and not route.plan.shares:
         _copy_required(route.plan)
     return route
+
+
+def _blocks(given: Any) -> tuple[int, int]:
+    """The size of blocks, if it is one."""
+    try:
+        high, wide = map(index, given)
+        if high > 0 and wide > 0:
+            return high, wide
+    except (TypeError, ValueError):
+        pass
+    raise InvalidArgument(f"{given!r} is no size of blocks\nhint: pass blocksize=(rows, columns)")
 
 
 def _is_itself(bundle: Bundle, name: str, target: Any, wishes: Wishes, format: str | None) -> bool:

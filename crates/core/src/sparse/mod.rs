@@ -52,49 +52,33 @@ pub trait Index: Copy + Ord + Send + Sync + std::fmt::Debug + 'static {
     }
 }
 
-impl Index for i32 {
-    #[inline(always)]
-    fn wide(self) -> i64 {
-        self.into()
-    }
+macro_rules! index {
+    ($($number:ty),+) => {$(
+        impl Index for $number {
+            #[inline(always)]
+            fn wide(self) -> i64 {
+                self.into()
+            }
 
-    #[inline(always)]
-    fn of(number: usize) -> Self {
-        number as Self
-    }
+            #[inline(always)]
+            fn of(number: usize) -> Self {
+                number as Self
+            }
 
-    #[inline(always)]
-    fn bit(is_true: bool) -> Self {
-        is_true.into()
-    }
+            #[inline(always)]
+            fn bit(is_true: bool) -> Self {
+                is_true.into()
+            }
 
-    #[inline(always)]
-    fn plus(self, bit: Self) -> Self {
-        self.wrapping_add(bit)
-    }
+            #[inline(always)]
+            fn plus(self, bit: Self) -> Self {
+                self.wrapping_add(bit)
+            }
+        }
+    )+};
 }
 
-impl Index for i64 {
-    #[inline(always)]
-    fn wide(self) -> i64 {
-        self
-    }
-
-    #[inline(always)]
-    fn of(number: usize) -> Self {
-        number as Self
-    }
-
-    #[inline(always)]
-    fn bit(is_true: bool) -> Self {
-        is_true.into()
-    }
-
-    #[inline(always)]
-    fn plus(self, bit: Self) -> Self {
-        self.wrapping_add(bit)
-    }
-}
+index!(i32, i64);
 
 /// The coordinates along one axis: numbers at equal distances.
 #[derive(Clone, Copy, Debug)]
