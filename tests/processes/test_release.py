@@ -1,9 +1,24 @@
 """Memory is given back under the GIL, whatever the framework that lets go has done with it."""
 
-import gc
-import weakref
+from __future__ import annotations
 
+import gc
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import mlx.core as mx
 import numpy as np
+import paddle
+import pytest
+import tensorflow as tf
+import torch
+from support import capsules
+from support.dtypes import NAMED
+from support.foreign_threads import ends_without_the_interpreter
 
 import tensorferry as ferry
 
@@ -62,3 +77,90 @@ def test_a_base_dies_when_the_last_framework_lets_go():
         del share
         gc.collect()
         assert watch() is None, target
+
+
+class Room(np.ndarray):
+    """An array whose death can be watched."""
+
+
+def room() -> np.ndarray:
+    """Sixteen numbers, aligned for everybody."""
+    whole = np.zeros(64, np.float32)
+    start = -whole.ctypes.data % 64 // 4
+    whole[start : start + 16] = np.arange(16)
+    return whole[start : start + 16].view(Room)
+
+
+def frozen(array: np.ndarray) -> np.ndarray:
+    array.flags.writeable = False
+    return array
+
+
+def produced(array: np.ndarray) -> capsules.Producer:
+    float32 = NAMED["float32"]
+    return capsules.VersionedProducer(float32, array.ctypes.data, array.shape, (1,), owner=array)
+
+
+# What is kept alive: an object, a mark and an object, an exported buffer, and tensors that
+# frameworks handed over, whose deleters take the interpreter, Paddle's under a lock.
+KEPT: dict[str, Callable[[np.ndarray], Any]] = {
+    "numpy": lambda array: array,
+    "numpy, read-only": frozen,
+    "memoryview": memoryview,
+    "__dlpack__": produced,
+    "torch": torch.from_numpy,
+    "torch by DLPack": torch.from_dlpack,
+    "paddle by DLPack": paddle.from_dlpack,
+    "jax": jax.dlpack.from_dlpack,
+    "tensorflow": tf.experimental.numpy.asarray,
+    "mlx": mx.array,
+}
+
+
+@pytest.fixture(scope="module")
+def keeper() -> str:
+    """A framework whose tensors are the capsules that it was given."""
+    ferry.register(
+        "keeper",
+        types=[type("Kept", (), {})],
+        read=lambda tensor: tensor,
+        write=lambda parcel: parcel.__dlpack__(max_version=(1, 1)),
+        immutable=True,
+        alignment=1,
+    )
+    return "keeper"
+
+
+@pytest.mark.parametrize("kept", KEPT)
+def test_a_thread_of_a_framework_lets_go_while_another_has_the_interpreter(kept, keeper):
+    """The thread may hold a lock for which the other waits: it must not wait in turn."""
+    array = room()
+    watch = weakref.ref(array)
+    given = KEPT[kept](array)
+    deleter, managed = capsules.taken(ferry.to(given, keeper, copy=False))
+    del array, given
+    assert ends_without_the_interpreter(deleter, managed)
+    # The interpreter changes hands, as it does all the time.
+    time.sleep(0)
+    gc.collect()
+    assert watch() is None
+
+
+def test_what_such_a_thread_let_go_does_not_wait_for_the_main_thread(keeper):
+    """The main thread may be in one long call; the next call of ours on any thread will do."""
+    seen = []
+
+    def work():
+        array = room()
+        watch = weakref.ref(array)
+        deleter, managed = capsules.taken(ferry.to(array, keeper))
+        del array
+        seen.append(ends_without_the_interpreter(deleter, managed))
+        seen.append(watch() is not None)
+        ferry.to(np.zeros(3), "torch")
+        seen.append(watch() is None)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [True, True, True]

@@ -22,6 +22,8 @@ from support.dtypes import DType
 
 READ_ONLY, PADDED = 1, 4
 LEGACY, VERSIONED = b"dltensor", b"dltensor_versioned"
+# A capsule keeps the address of its name, so these must live.
+_USED = {LEGACY: b"used_dltensor", VERSIONED: b"used_dltensor_versioned"}
 
 
 class _Tensor(Structure):
@@ -61,6 +63,7 @@ _api.PyCapsule_GetName.restype = c_char_p
 _api.PyCapsule_GetName.argtypes = (ctypes.py_object,)
 _api.PyCapsule_GetPointer.restype = c_void_p
 _api.PyCapsule_GetPointer.argtypes = (ctypes.py_object, c_char_p)
+_api.PyCapsule_SetName.argtypes = (ctypes.py_object, c_char_p)
 
 # What lies behind each struct that is out; its deleter takes the entry away.
 _out: dict[int, tuple] = {}
@@ -177,6 +180,15 @@ def peek(capsule: object) -> Peek:
     else:
         strides = dense_strides(shape, size)
     return Peek((tensor.data or 0) + tensor.byte_offset, shape, strides, flags)
+
+
+def taken(capsule: object) -> tuple[int, int]:
+    """Takes the tensor out of a capsule of either form; its deleter and the argument of that."""
+    name = _api.PyCapsule_GetName(capsule)
+    address = _api.PyCapsule_GetPointer(capsule, name)
+    form = {VERSIONED: _Versioned, LEGACY: _Legacy}[name]
+    _api.PyCapsule_SetName(capsule, _USED[name])
+    return form.from_address(address).deleter, address
 
 
 def dense_strides(shape: tuple[int, ...], size: int) -> tuple[int, ...]:

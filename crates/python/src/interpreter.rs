@@ -32,6 +32,20 @@ impl Pass {
         let gone = exits() || unsafe { ffi::Py_IsInitialized() } == 0;
         (!gone).then_some(pass)
     }
+
+    /// Runs `work` with the interpreter, for which this thread waits if it must.
+    ///
+    /// The state is asked of CPython and not of PyO3, which counts its own calls on this thread: JAX lets go of
+    /// the GIL while it destroys an array, perhaps below one of our own functions, and calls us from there.
+    pub(crate) fn enter(&self, work: impl FnOnce(Python<'_>)) {
+        // SAFETY: with a pass the interpreter is there and does not finalise, so the thread may attach; the token lives
+        // only inside the pair of calls; `work` does not unwind.
+        unsafe {
+            let state = ffi::PyGILState_Ensure();
+            work(Python::assume_attached());
+            ffi::PyGILState_Release(state);
+        }
+    }
 }
 
 impl Drop for Pass {
@@ -48,19 +62,13 @@ pub(crate) fn exits() -> bool {
     EXITING.load(Ordering::SeqCst)
 }
 
-/// Runs `work` with the interpreter, or not at all once it exits.
+/// Whether this thread is one of Python's, with the interpreter at the moment or without.
 ///
-/// The state is asked of CPython and not of PyO3, which counts its own calls on this thread: JAX lets go of
-/// the GIL while it destroys an array, perhaps below one of our own functions, and calls us from there.
-pub(crate) fn with_interpreter(work: impl FnOnce(Python<'_>)) {
-    let Some(_pass) = Pass::get() else { return };
-    // SAFETY: with a pass the interpreter is there and does not finalise, so the thread may attach; the token lives
-    // only inside the pair of calls; `work` does not unwind.
-    unsafe {
-        let state = ffi::PyGILState_Ensure();
-        work(Python::assume_attached());
-        ffi::PyGILState_Release(state);
-    }
+/// A framework that lets go of the GIL on such a thread expects others to take it, so here it may be waited for; threads of
+/// its own may hold locks, for which a thread waits that has it.
+pub(crate) fn is_pythons_thread() -> bool {
+    // SAFETY: may be called from any thread, with or without the interpreter, as long as there is one.
+    !unsafe { ffi::PyGILState_GetThisThreadState() }.is_null()
 }
 
 /// Runs `work`, which waits for something; if this thread has the interpreter, others may have it meanwhile.

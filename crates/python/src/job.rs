@@ -6,7 +6,7 @@
 use crate::carry::{self, Journey};
 use crate::errors::{Failure, Result, fail};
 use crate::frameworks;
-use crate::interpreter::{self, with_interpreter};
+use crate::interpreter::{self, Pass};
 use crate::kinds::Recognised;
 use crate::moving::{Begun, Moving};
 use crate::out;
@@ -241,10 +241,13 @@ impl Errand {
                 }
             }
         }
-        let mut errand = Some((self, moved));
-        with_interpreter(|py| {
-            let Some((errand, moved)) = errand.take() else { return };
-            let made = catch_unwind(AssertUnwindSafe(|| errand.finish(py, moved)));
+        let Some(pass) = Pass::get() else {
+            // Once the interpreter exits, what it would have to let go is left to the system.
+            std::mem::forget((self, moved));
+            return;
+        };
+        pass.enter(|py| {
+            let made = catch_unwind(AssertUnwindSafe(|| self.finish(py, moved)));
             let outcome = made.unwrap_or_else(|_| Err(lost().into())).map_err(PyErr::from);
             let waiters = {
                 let mut state = shared.state();
@@ -268,8 +271,6 @@ impl Errand {
             }
             drop(job);
         });
-        // Once the interpreter exits, what it would have to let go is left to the system.
-        std::mem::forget(errand);
     }
 
     /// Makes the results, and the tree of them.

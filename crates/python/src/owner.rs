@@ -3,8 +3,12 @@
 //! Frameworks release what they hold on any thread, with or without the interpreter, in any order, and
 //! some of them after the interpreter has gone. What may need the interpreter is therefore given back only
 //! while it runs; from the moment it begins to exit, what is still held is left to the system.
+//!
+//! A framework may hold a lock of its own while it lets go. So a thread that is none of Python's never waits for the
+//! interpreter here: whoever has it may be waiting for that lock. What such a thread lets go goes on a list, which the
+//! interpreter's main loop empties, or the next call of ours.
 
-use crate::interpreter::{self, Pass, with_interpreter};
+use crate::interpreter::{self, Pass};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::mem::ManuallyDrop;
@@ -56,9 +60,17 @@ impl Drop for Lent {
 }
 
 /// An owner and the mark that its memory is frozen. The mark goes first.
-pub(crate) struct Loan {
-    _mark: MarkHolder,
-    _owner: Owner,
+pub(crate) struct Loan(ManuallyDrop<(Mark, Owner)>);
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        // The table of marks is only locked by threads that hold the interpreter, so that a fork never copies it locked.
+        let now = |(mark, owner), _: Python<'_>| {
+            drop(mark);
+            drop(owner);
+        };
+        let_go(&mut self.0, now, |both| Owner::Frozen(Box::new(Self(ManuallyDrop::new(both)))));
+    }
 }
 
 /// Memory on loan between two ends that queue work in different places.
@@ -92,8 +104,6 @@ impl Drop for Borrowed {
     }
 }
 
-struct MarkHolder(ManuallyDrop<Mark>);
-
 impl Owner {
     /// Keeps a Python object.
     pub(crate) fn object(object: Py<PyAny>) -> Self {
@@ -112,7 +122,7 @@ impl Owner {
 
     /// The same owner, with its memory marked as frozen for as long as it lives.
     pub(crate) fn frozen(self, mark: Mark) -> Self {
-        Self::Frozen(Box::new(Loan { _mark: MarkHolder(ManuallyDrop::new(mark)), _owner: self }))
+        Self::Frozen(Box::new(Loan(ManuallyDrop::new((mark, self)))))
     }
 
     /// The same owner of GPU memory: before it is let go, what takes it back waits for what used it.
@@ -152,23 +162,45 @@ impl Owner {
     }
 }
 
-/// What a framework handed over. Its deleter may want the GIL, so it runs under a pass.
+/// What a framework handed over. Its deleter may take a lock of the framework's and then want the GIL, so it has the
+/// GIL first, as when the framework's own tensors die.
 pub(crate) struct Foreign(ManuallyDrop<Managed>);
 
 impl Drop for Foreign {
     fn drop(&mut self) {
-        if let Some(_pass) = Pass::get() {
-            // SAFETY: dropped once, and not used again.
-            unsafe { ManuallyDrop::drop(&mut self.0) };
-        }
+        let now = |managed, _: Python<'_>| drop(managed);
+        let_go(&mut self.0, now, |managed| Owner::Managed(Self(ManuallyDrop::new(managed))));
+    }
+}
+
+/// Lets go of what needs the interpreter: now on a thread of Python's, later on any other, and not at all once the
+/// interpreter exits. For use in `drop`, once.
+fn let_go<T>(thing: &mut ManuallyDrop<T>, now: impl FnOnce(T, Python<'_>), later: impl FnOnce(T) -> Owner) {
+    let Some(pass) = Pass::get() else { return };
+    // SAFETY: called by `drop`, so it is taken once and not used again.
+    let thing = unsafe { ManuallyDrop::take(thing) };
+    if interpreter::is_pythons_thread() {
+        pass.enter(|py| now(thing, py));
+    } else {
+        put_off(later(thing));
     }
 }
 
 /// An owner whose release is put off until the interpreter's main loop comes round, or the next call of ours.
 ///
-/// Paddle holds a lock while it lets go of memory; if that release led back to a Paddle tensor, or waited for the
-/// GIL while a thread that has it waits for Paddle's lock, nobody would ever go on.
+/// Paddle holds a lock while it lets go of memory; if that release led back to a Paddle tensor, on whatever thread, it
+/// would never end.
 pub(crate) struct Deferred(Option<Box<Owner>>);
+
+impl Drop for Deferred {
+    fn drop(&mut self) {
+        let Some(owner) = self.0.take() else { return };
+        match Pass::get() {
+            Some(_pass) => put_off(*owner),
+            None => std::mem::forget(owner),
+        }
+    }
+}
 
 /// An owner that was let go and waits for the interpreter.
 struct Waiting {
@@ -180,27 +212,21 @@ struct Waiting {
 /// a fork never copies one that is held.
 static WAITING: AtomicPtr<Waiting> = AtomicPtr::new(ptr::null_mut());
 
-impl Drop for Deferred {
-    fn drop(&mut self) {
-        let Some(owner) = self.0.take() else { return };
-        let Some(_pass) = Pass::get() else {
-            std::mem::forget(owner);
-            return;
-        };
-        let waiting = Box::into_raw(Box::new(Waiting { _owner: *owner, next: ptr::null_mut() }));
-        let mut head = WAITING.load(Ordering::Relaxed);
-        loop {
-            // SAFETY: the node is ours until the exchange below gives it to the list.
-            unsafe { (*waiting).next = head };
-            match WAITING.compare_exchange_weak(head, waiting, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => break,
-                Err(now) => head = now,
-            }
+/// Puts an owner on the list. The caller has a pass.
+fn put_off(owner: Owner) {
+    let waiting = Box::into_raw(Box::new(Waiting { _owner: owner, next: ptr::null_mut() }));
+    let mut head = WAITING.load(Ordering::Relaxed);
+    loop {
+        // SAFETY: the node is ours until the exchange below gives it to the list.
+        unsafe { (*waiting).next = head };
+        match WAITING.compare_exchange_weak(head, waiting, Ordering::Release, Ordering::Relaxed) {
+            Ok(_) => break,
+            Err(now) => head = now,
         }
-        // SAFETY: the function may be called from any thread, with or without the GIL. When the queue is full the
-        // calls in it are due anyway, and ours come with the next one.
-        unsafe { ffi::Py_AddPendingCall(Some(release_waiting), ptr::null_mut()) };
     }
+    // SAFETY: the function may be called from any thread, with or without the GIL. When the queue is full the
+    // calls in it are due anyway, and ours come with the next one.
+    unsafe { ffi::Py_AddPendingCall(Some(release_waiting), ptr::null_mut()) };
 }
 
 extern "C" fn release_waiting(_: *mut std::ffi::c_void) -> std::ffi::c_int {
@@ -209,7 +235,16 @@ extern "C" fn release_waiting(_: *mut std::ffi::c_void) -> std::ffi::c_int {
 }
 
 /// Releases what waits. Called with the interpreter attached.
+#[inline]
 pub(crate) fn release_deferred() {
+    // Nearly always.
+    if !WAITING.load(Ordering::Relaxed).is_null() {
+        release_all();
+    }
+}
+
+#[cold]
+fn release_all() {
     let mut waiting = WAITING.swap(ptr::null_mut(), Ordering::Acquire);
     while !waiting.is_null() {
         // SAFETY: the list came from `Box::into_raw`, and whoever swaps it out owns all of it.
@@ -237,26 +272,13 @@ impl Object {
 
 impl Drop for Object {
     fn drop(&mut self) {
-        with_interpreter(|py| {
-            // SAFETY: dropped once, and not used again.
-            unsafe { ManuallyDrop::take(&mut self.0) }.drop_ref(py);
-        });
-    }
-}
-
-impl Drop for MarkHolder {
-    fn drop(&mut self) {
-        // The table of marks is only locked by threads that hold the interpreter, so that a fork never
-        // copies it locked.
-        with_interpreter(|_| {
-            // SAFETY: dropped once, and not used again.
-            unsafe { ManuallyDrop::drop(&mut self.0) };
-        });
+        let now = |object: Py<PyAny>, py: Python<'_>| object.drop_ref(py);
+        let_go(&mut self.0, now, Owner::object);
     }
 }
 
 /// An exported Python buffer: while it lives, a bytearray cannot be resized nor a map closed.
-pub(crate) struct Buffer(Box<ffi::Py_buffer>);
+pub(crate) struct Buffer(ManuallyDrop<Box<ffi::Py_buffer>>);
 
 // SAFETY: the struct is released once, with the interpreter attached; the fields are not changed meanwhile.
 unsafe impl Send for Buffer {}
@@ -284,16 +306,14 @@ impl Buffer {
         let mut view = Box::new(ffi::Py_buffer { readonly: 1, ..ffi::Py_buffer::new() });
         // SAFETY: the object is alive and the struct is ours to fill.
         let status = unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut *view, ffi::PyBUF_FULL_RO) };
-        (status == 0).then_some(Self(view))
+        (status == 0).then(|| Self(ManuallyDrop::new(view)))
     }
 
-    fn release(self, _py: Python<'_>) {
-        let buffer = ManuallyDrop::new(self);
-        // SAFETY: taken out once, from what is not dropped; filled by `PyObject_GetBuffer`.
-        unsafe {
-            let mut view = ptr::read(&raw const buffer.0);
-            ffi::PyBuffer_Release(&raw mut *view);
-        }
+    fn release(self, py: Python<'_>) {
+        let mut buffer = ManuallyDrop::new(self);
+        // SAFETY: taken out once, from what is not dropped.
+        let mut view = unsafe { ManuallyDrop::take(&mut buffer.0) };
+        end_export(&mut view, py);
     }
 
     /// What was exported.
@@ -304,11 +324,14 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        with_interpreter(|_| {
-            // SAFETY: filled by `PyObject_GetBuffer` and released once, with the interpreter attached.
-            unsafe { ffi::PyBuffer_Release(&raw mut *self.0) };
-        });
+        let now = |mut view: Box<_>, py: Python<'_>| end_export(&mut view, py);
+        let_go(&mut self.0, now, |view| Owner::Buffer(Self(ManuallyDrop::new(view))));
     }
+}
+
+fn end_export(view: &mut ffi::Py_buffer, _py: Python<'_>) {
+    // SAFETY: filled by `PyObject_GetBuffer`; the interpreter is attached. Python marks what has ended, and does nothing twice.
+    unsafe { ffi::PyBuffer_Release(view) };
 }
 
 /// A Python object that holds an owner: a capsule, which is the smallest there is.
