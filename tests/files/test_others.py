@@ -75,7 +75,8 @@ def test_safetensors(tmp_path, dtype, shape):
         found = file.get_tensor("b.0")
     assert str(found.dtype) == f"torch.{dtype}"
     assert tuple(found.shape) == shape
-    assert ferry.to(found, "numpy").tobytes() == x.tobytes()
+    # As bytes, which every version of torch hands over; a tensor without axes has no view of those.
+    assert found.reshape(-1).view(torch.uint8).numpy().tobytes() == x.tobytes()
     if dtype in PLAIN and dtype != "complex64":
         same(safetensors.numpy.load_file(path)["a"], x)
 

@@ -97,6 +97,11 @@ def _scipy(form, shape, places, values):
     return made
 
 
+def _torch_indices(array):
+    """A copy: NumPy's empty arrays have strides that older versions of torch refuse here."""
+    return torch.from_numpy(array).clone(memory_format=torch.contiguous_format)
+
+
 def _torch(form, shape, places, values):
     values = torch_of(values)
     if form == "coo":
@@ -105,7 +110,7 @@ def _torch(form, shape, places, values):
     major, minor = (0, 1) if form == "csr" else (1, 0)
     return torch.sparse_compressed_tensor(
         torch.from_numpy(pointers(places[:, major], shape[major], places.dtype)),
-        torch.from_numpy(places[:, minor].copy()),
+        _torch_indices(places[:, minor]),
         values,
         shape,
         layout=getattr(torch, f"sparse_{form}"),
@@ -129,7 +134,7 @@ def _blocks(framework, form, shape, elements, dtype, index):
         return made
     return torch.sparse_bsr_tensor(
         torch.from_numpy(indptr),
-        torch.from_numpy(indices),
+        _torch_indices(indices),
         torch_of(data),
         shape,
         check_invariants=True,
