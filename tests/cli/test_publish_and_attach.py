@@ -22,6 +22,7 @@ from collections.abc import Iterator
 import ml_dtypes
 import numpy as np
 import pytest
+from support import children
 
 import tensorferry as ferry
 from tensorferry import cli
@@ -401,7 +402,7 @@ def test_tickets_that_are_none(place, capsys):
 
 def test_a_stopped_server_is_not_waited_for_for_ever(place, sockets, capsys):
     with published("x.npy") as (server, ticket):
-        server.send_signal(signal.SIGSTOP)
+        children.stop(server)
         fact = refusal(capsys, "attach", ticket, "--timeout", "0.2")
         assert "did not answer in time" in fact
 

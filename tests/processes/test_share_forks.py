@@ -209,7 +209,7 @@ def stopped() -> Iterator[tuple[str, Peer]]:
     """A ticket of a process that is stopped."""
     with Peer() as producer:
         ticket = producer.run("x = np.arange(3.0); kept = ferry.publish(x); result = str(kept)")
-        producer.signal(signal.SIGSTOP)
+        producer.stop()
         try:
             yield ticket, producer
         finally:

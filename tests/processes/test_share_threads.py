@@ -95,7 +95,7 @@ def test_threads_of_two_processes() -> None:
 def test_the_lock_is_not_held_while_the_producer_is_waited_for() -> None:
     with Peer() as producer:
         claim = producer.run("kept = ferry.publish(np.arange(3)); result = str(kept)")
-        producer.signal(signal.SIGSTOP)
+        producer.stop()
         got: list[object] = []
 
         def wait() -> None:

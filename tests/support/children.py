@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -53,3 +54,9 @@ def attempt(
 def imports(*names: str) -> str:
     """Lines that import these frameworks in an order that works."""
     return "\n".join(line for name, line in IMPORTS.items() if name in names) + "\n"
+
+
+def stop(process: subprocess.Popen) -> None:
+    """Stops a child, and comes back when all its threads stand still."""
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED)

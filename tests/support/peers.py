@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any, Self
 
-from support.children import IMPORTS, TESTS
+from support import children
 
 PATIENCE = 60.0
 
@@ -43,7 +43,9 @@ class Peer:
             "TF_ENABLE_ONEDNN_OPTS": "0",
             "JAX_PLATFORMS": "cpu",
             "PYTHONWARNINGS": "ignore",
-            "PYTHONPATH": os.pathsep.join(filter(None, (TESTS, os.environ.get("PYTHONPATH")))),
+            "PYTHONPATH": os.pathsep.join(
+                filter(None, (children.TESTS, os.environ.get("PYTHONPATH")))
+            ),
         }
         with theirs:
             self._process = subprocess.Popen(
@@ -76,6 +78,10 @@ class Peer:
     def signal(self, number: signal.Signals) -> None:
         """Sends it a signal."""
         self._process.send_signal(number)
+
+    def stop(self) -> None:
+        """Stops it, until SIGCONT."""
+        children.stop(self._process)
 
     def kill(self) -> int:
         """Ends it by SIGKILL, and waits until it is gone."""
@@ -117,7 +123,7 @@ class Peer:
 def main() -> None:
     """The other process."""
     connection = Connection(int(sys.argv[1]))
-    for name, line in IMPORTS.items():
+    for name, line in children.IMPORTS.items():
         if name in sys.argv[2:]:
             importlib.import_module(line.removeprefix("import "))
     import numpy as np
