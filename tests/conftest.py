@@ -52,10 +52,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[standard_error] = os.dup(2)
 
 
+def pytest_unconfigure(config: pytest.Config) -> None:
+    os.close(config.stash[standard_error])
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Ends the process where a test hangs, also one that holds the interpreter, and shows what its
-    threads are at; the test is then reported as the one that failed."""
+    threads are at. With several workers, the test is then reported as the one that failed."""
     slow = item.get_closest_marker("slow") is not None
     faulthandler.dump_traceback_later(
         LONGEST_SLOW_SECONDS if slow else LONGEST_SECONDS,

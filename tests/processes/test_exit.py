@@ -201,7 +201,7 @@ print("out")
 """
 
 WITHOUT_PYTHON = """
-import gc, weakref
+import gc, time, weakref
 class Array(np.ndarray):
     pass
 thread = ctypes.c_ulong()
@@ -216,7 +216,10 @@ for _ in range(100):
     call = ctypes.c_void_p(deleter), ctypes.c_void_p(address)
     assert libc.pthread_create(ctypes.byref(thread), None, *call) == 0
     assert libc.pthread_join(thread, None) == 0
-    assert alive() is None, "let go by a thread that Python has never seen"
+    end = time.monotonic() + 10
+    while alive() is not None:
+        assert time.monotonic() < end, "let go for a thread that Python has never seen"
+        time.sleep(0.001)
 print("out")
 """
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import mlx.core as mx
@@ -19,6 +20,7 @@ import torch
 from support import capsules
 from support.dtypes import NAMED
 from support.foreign_threads import ends_without_the_interpreter
+from support.share_counts import soon
 
 import tensorferry as ferry
 
@@ -102,7 +104,8 @@ def produced(array: np.ndarray) -> capsules.Producer:
 
 
 # What is kept alive: an object, a mark and an object, an exported buffer, and tensors that
-# frameworks handed over, whose deleters take the interpreter, Paddle's under a lock.
+# frameworks handed over, whose deleters take the interpreter, Paddle's under a lock. TensorFlow and
+# MLX have copied the array; of theirs, only that the thread ends is to be seen.
 KEPT: dict[str, Callable[[np.ndarray], Any]] = {
     "numpy": lambda array: array,
     "numpy, read-only": frozen,
@@ -140,14 +143,11 @@ def test_a_thread_of_a_framework_lets_go_while_another_has_the_interpreter(kept,
     deleter, managed = capsules.taken(ferry.to(given, keeper, copy=False))
     del array, given
     assert ends_without_the_interpreter(deleter, managed)
-    # The interpreter changes hands, as it does all the time.
-    time.sleep(0)
-    gc.collect()
-    assert watch() is None
+    assert soon(lambda: watch() is None)
 
 
 def test_what_such_a_thread_let_go_does_not_wait_for_the_main_thread(keeper):
-    """The main thread may be in one long call; the next call of ours on any thread will do."""
+    """The main thread may be in one long call, and nobody may call us again."""
     seen = []
 
     def work():
@@ -156,11 +156,75 @@ def test_what_such_a_thread_let_go_does_not_wait_for_the_main_thread(keeper):
         deleter, managed = capsules.taken(ferry.to(array, keeper))
         del array
         seen.append(ends_without_the_interpreter(deleter, managed))
-        seen.append(watch() is not None)
-        ferry.to(np.zeros(3), "torch")
-        seen.append(watch() is None)
+        seen.append(soon(lambda: watch() is None))
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert seen == [True, True, True]
+    assert seen == [True, True]
+
+
+def test_sources_of_jobs_are_gone_with_the_result():
+    """Bytes move on a thread of our own, which lets go of the source."""
+    seen = []
+
+    def work():
+        for _ in range(20):
+            array = room()
+            watch = weakref.ref(array)
+            job = ferry.start(array, "numpy", out=np.empty_like(array))
+            del array
+            job.result()
+            del job
+            seen.append(watch() is None)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [True] * 20
+
+
+class Named(np.ndarray):
+    """An array that tells of its death."""
+
+    name = 0
+    told: ClassVar[list[int]] = []
+
+    def __del__(self):
+        if self.name:
+            self.told.append(self.name)
+
+
+def let_go_of(names: range, keeper: str) -> None:
+    """On threads that Python does not know, one after the other."""
+    for name in names:
+        array = room().view(Named)
+        array.name = name
+        deleter, managed = capsules.taken(ferry.to(array, keeper))
+        del array
+        assert ends_without_the_interpreter(deleter, managed)
+
+
+def test_the_first_is_let_go_first(keeper):
+    Named.told.clear()
+    # More than the interpreter's main loop keeps wishes.
+    let_go_of(range(1, 101), keeper)
+    assert soon(lambda: len(Named.told) == 100)
+    assert Named.told == list(range(1, 101))
+
+
+def test_the_child_of_a_fork_leaves_what_waits_to_its_parent(keeper):
+    for turn in range(20):
+        Named.told.clear()
+        let_go_of(range(1, 4), keeper)
+        child = os.fork()
+        if child == 0:
+            before = len(Named.told)
+            time.sleep(0.02)
+            ferry.to(np.zeros(3), "torch")
+            in_child = len(Named.told) - before
+            let_go_of(range(4, 6), keeper)
+            os._exit(in_child * 10 + soon(lambda: Named.told[-2:] == [4, 5]))
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 1, turn
+        assert soon(lambda: Named.told == [1, 2, 3])

@@ -44,6 +44,11 @@ def held() -> tuple[int, int]:
     return descriptors(), mappings()
 
 
+def holds_no_more(before: tuple[int, int]) -> bool:
+    """Whether there is no more than `held` counted then. What was on its way out may be gone."""
+    return all(now <= then for now, then in zip(held(), before, strict=True))
+
+
 def soon(question: Callable[[], object], seconds: float = 10) -> bool:
     """Whether the answer becomes yes within that time: others need some time to notice."""
     end = time.monotonic() + seconds

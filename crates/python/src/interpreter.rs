@@ -5,6 +5,7 @@
 //! cannot be unwound, and the process aborts. So whatever may need the interpreter holds a [`Pass`]. From `atexit`
 //! on none is given out any more, and the exit waits for those that are still held.
 
+use crate::later;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::sync::OnceLock;
@@ -64,8 +65,8 @@ pub(crate) fn exits() -> bool {
 
 /// Whether this thread is one of Python's, with the interpreter at the moment or without.
 ///
-/// A framework that lets go of the GIL on such a thread expects others to take it, so here it may be waited for; threads of
-/// its own may hold locks, for which a thread waits that has it.
+/// A framework that gives up the GIL on such a thread expects others to take it, so here the GIL may be waited for. A thread
+/// of the framework's own may hold a lock for which a thread waits that has the GIL.
 pub(crate) fn is_pythons_thread() -> bool {
     // SAFETY: may be called from any thread, with or without the interpreter, as long as there is one.
     !unsafe { ffi::PyGILState_GetThisThreadState() }.is_null()
@@ -112,6 +113,7 @@ fn has_interpreter() -> bool {
 /// Called by `atexit`, before the interpreter begins to finalise.
 #[pyfunction]
 fn interpreter_exits(py: Python<'_>) {
+    later::release_waiting();
     EXITING.store(true, Ordering::SeqCst);
     py.detach(|| {
         let begin = Instant::now();
@@ -125,6 +127,7 @@ fn interpreter_exits(py: Python<'_>) {
 #[pyfunction]
 fn child_begins() {
     PASSES.store(0, Ordering::SeqCst);
+    later::child_begins();
 }
 
 /// Asks Python to tell us of its end, and of forks.

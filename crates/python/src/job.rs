@@ -8,6 +8,7 @@ use crate::errors::{Failure, Result, fail};
 use crate::frameworks;
 use crate::interpreter::{self, Pass};
 use crate::kinds::Recognised;
+use crate::later;
 use crate::moving::{Begun, Moving};
 use crate::out;
 use crate::recognise::recognise;
@@ -248,6 +249,8 @@ impl Errand {
         };
         pass.enter(|py| {
             let made = catch_unwind(AssertUnwindSafe(|| self.finish(py, moved)));
+            // What this thread held until now, the source above all, goes before anybody has the result.
+            later::release_waiting();
             let outcome = made.unwrap_or_else(|_| Err(lost().into())).map_err(PyErr::from);
             let waiters = {
                 let mut state = shared.state();

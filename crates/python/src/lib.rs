@@ -18,6 +18,7 @@ mod gpu;
 mod interpreter;
 mod job;
 mod kinds;
+mod later;
 mod lengths;
 mod memory;
 mod moving;

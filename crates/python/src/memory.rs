@@ -1,5 +1,6 @@
 //! What tensorferry holds, as Python sees it.
 
+use crate::later;
 use pyo3::prelude::*;
 use tensorferry_core::pool;
 
@@ -67,6 +68,7 @@ pub(crate) fn memory() -> Memory {
 ///     The number of bytes given back, shared memory not counted.
 #[pyfunction]
 pub(crate) fn trim(py: Python<'_>) -> usize {
+    later::release_waiting();
     py.detach(|| {
         tensorferry_share::trim();
         tensorferry_cuda::ipc::trim();

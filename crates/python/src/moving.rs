@@ -7,6 +7,7 @@
 //! [`job`]: crate::job
 
 use crate::errors::{Failure, Result};
+use crate::later;
 use crate::progress::Progress;
 use pyo3::prelude::*;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -107,6 +108,8 @@ fn watched(
         }
     };
     let _ = py.detach(|| thread.join());
+    // What the thread held, the source above all, goes before the caller has its result.
+    later::release_waiting();
     if let Some(failure) = stopped {
         progress.map_or(Ok(()), |progress| progress.end(py, None, begin))?;
         return Err(failure);

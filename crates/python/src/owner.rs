@@ -4,16 +4,13 @@
 //! some of them after the interpreter has gone. What may need the interpreter is therefore given back only
 //! while it runs; from the moment it begins to exit, what is still held is left to the system.
 //!
-//! A framework may hold a lock of its own while it lets go. So a thread that is none of Python's never waits for the
-//! interpreter here: whoever has it may be waiting for that lock. What such a thread lets go goes on a list, which the
-//! interpreter's main loop empties, or the next call of ours.
+//! A thread that is none of Python's never waits for the interpreter here; what it lets go is put off (see `later`).
 
 use crate::interpreter::{self, Pass};
+use crate::later::put_off;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::mem::ManuallyDrop;
-use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
 use tensorferry_core::dlpack::Managed;
 use tensorferry_core::frozen::Mark;
 use tensorferry_core::host::HostBlock;
@@ -186,10 +183,10 @@ fn let_go<T>(thing: &mut ManuallyDrop<T>, now: impl FnOnce(T, Python<'_>), later
     }
 }
 
-/// An owner whose release is put off until the interpreter's main loop comes round, or the next call of ours.
+/// An owner whose release is put off, on whatever thread.
 ///
-/// Paddle holds a lock while it lets go of memory; if that release led back to a Paddle tensor, on whatever thread, it
-/// would never end.
+/// Paddle holds a lock while it lets go of memory; if that release led back to a Paddle tensor, it would
+/// never end.
 pub(crate) struct Deferred(Option<Box<Owner>>);
 
 impl Drop for Deferred {
@@ -199,57 +196,6 @@ impl Drop for Deferred {
             Some(_pass) => put_off(*owner),
             None => std::mem::forget(owner),
         }
-    }
-}
-
-/// An owner that was let go and waits for the interpreter.
-struct Waiting {
-    _owner: Owner,
-    next: *mut Waiting,
-}
-
-/// The head of the list of those. Owners are pushed one at a time and taken all at once, so no lock is needed, and
-/// a fork never copies one that is held.
-static WAITING: AtomicPtr<Waiting> = AtomicPtr::new(ptr::null_mut());
-
-/// Puts an owner on the list. The caller has a pass.
-fn put_off(owner: Owner) {
-    let waiting = Box::into_raw(Box::new(Waiting { _owner: owner, next: ptr::null_mut() }));
-    let mut head = WAITING.load(Ordering::Relaxed);
-    loop {
-        // SAFETY: the node is ours until the exchange below gives it to the list.
-        unsafe { (*waiting).next = head };
-        match WAITING.compare_exchange_weak(head, waiting, Ordering::Release, Ordering::Relaxed) {
-            Ok(_) => break,
-            Err(now) => head = now,
-        }
-    }
-    // SAFETY: the function may be called from any thread, with or without the GIL. When the queue is full the
-    // calls in it are due anyway, and ours come with the next one.
-    unsafe { ffi::Py_AddPendingCall(Some(release_waiting), ptr::null_mut()) };
-}
-
-extern "C" fn release_waiting(_: *mut std::ffi::c_void) -> std::ffi::c_int {
-    release_deferred();
-    0
-}
-
-/// Releases what waits. Called with the interpreter attached.
-#[inline]
-pub(crate) fn release_deferred() {
-    // Nearly always.
-    if !WAITING.load(Ordering::Relaxed).is_null() {
-        release_all();
-    }
-}
-
-#[cold]
-fn release_all() {
-    let mut waiting = WAITING.swap(ptr::null_mut(), Ordering::Acquire);
-    while !waiting.is_null() {
-        // SAFETY: the list came from `Box::into_raw`, and whoever swaps it out owns all of it.
-        let first = unsafe { Box::from_raw(waiting) };
-        waiting = first.next;
     }
 }
 

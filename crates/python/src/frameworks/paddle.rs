@@ -8,7 +8,8 @@ use super::{Framework, import};
 use crate::call;
 use crate::errors::{Failure, Result, fail, refused};
 use crate::kinds::{Builtin, Form};
-use crate::owner::{Owner, release_deferred};
+use crate::later::release_waiting;
+use crate::owner::Owner;
 use crate::settings::only_public_doors;
 use crate::source::Source;
 use pyo3::intern;
@@ -102,7 +103,7 @@ impl Framework for Paddle {
     fn write<'py>(&self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
         let state = state(py)?;
         // What waited for a moment without Paddle's lock has it now, also where the main thread is busy elsewhere.
-        release_deferred();
+        release_waiting();
         let tensor = tensor.map_owner(Owner::deferred);
         let made = match &state.exchange {
             Some(exchange) => exchange.import(py, tensor),
