@@ -4,8 +4,8 @@
 //! interpreter there would wait for ever, if whoever has the interpreter waits for that lock. So the owner goes on a
 //! list, and is released under the GIL, in the order in which owners came:
 //!
-//! - by a thread of ours, within milliseconds, which holds no lock of anybody's while it waits for the GIL;
-//! - by the interpreter's main loop, at its next turn, where a thread of Python's put the owner off;
+//! - by the interpreter's main loop, which a thread of ours asks, holding no lock of anybody's while it waits for the GIL;
+//! - by that thread, where the main loop does not turn for a while;
 //! - by the next `ferry.to`, whichever thread calls it.
 //!
 //! The thread is started when it is first needed, sleeps for good once the interpreter exits, and is started anew in the
@@ -20,10 +20,14 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::thread::{self, Thread};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long our thread lets owners come together, so that a row of them costs others the GIL once.
 const MOMENT: Duration = Duration::from_millis(1);
+
+/// How long our thread leaves it to the main loop. Released there, a tensor of Paddle's cannot meet the main thread's own
+/// calls of Paddle: deleters below Paddle's lock may give up the GIL for a while.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// An owner that was let go and waits for the interpreter.
 struct Waiting {
@@ -168,6 +172,15 @@ fn start(now: *mut Latecomer) -> Option<&'static Latecomer> {
     }
 }
 
+/// Does it with the interpreter, if anything waits and the interpreter has not begun to exit.
+fn with_what_waits(work: impl FnOnce()) {
+    if !WAITING.load(Ordering::Relaxed).is_null()
+        && let Some(pass) = Pass::get()
+    {
+        pass.enter(|_| work());
+    }
+}
+
 impl Latecomer {
     fn serve(&self) {
         self.thread.get_or_init(thread::current);
@@ -176,11 +189,12 @@ impl Latecomer {
                 thread::park();
             }
             thread::sleep(MOMENT);
-            if !WAITING.load(Ordering::Relaxed).is_null()
-                && let Some(pass) = Pass::get()
-            {
-                pass.enter(|_| release_waiting());
+            with_what_waits(|| _ = ask_the_main_loop());
+            let begin = Instant::now();
+            while !WAITING.load(Ordering::Relaxed).is_null() && begin.elapsed() < PATIENCE {
+                thread::sleep(MOMENT);
             }
+            with_what_waits(release_waiting);
         }
     }
 }
