@@ -1,8 +1,7 @@
 """Tensors to try things on: random values in any framework, layout, type and place.
 
 Each is made by the framework's own constructor, in memory of its own, so that what is then carried
-is what users have. NumPy's arrays begin at multiples of 64 bytes, as the other frameworks' tensors
-do: where NumPy itself puts them is the luck of its allocator, and decides what can be shared.
+is what users have.
 """
 
 import importlib
@@ -16,8 +15,6 @@ import numpy as np
 
 import tensorferry as ferry
 from tensorferry import machine
-
-ALIGNMENT = 64
 
 # In an order in which one process can import them: Paddle and PyTorch crash after TensorFlow.
 FRAMEWORKS = ("numpy", "torch", "paddle", "cupy", "jax", "mlx", "tensorflow")
@@ -67,16 +64,14 @@ def values(shape: Sequence[int], dtype: str, *, seed: int = 0) -> np.ndarray[Any
     return random.standard_normal(shape, dtype=np.float32).astype(kind)
 
 
-def aligned(shape: Sequence[int], kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """An array of zeros that begins at a multiple of 64; its pages are not touched."""
+def zeros(shape: Sequence[int], kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """An array of zeros, as NumPy allocates it; its pages are not touched."""
     size = math.prod(shape) * kind.itemsize
-    if size + ALIGNMENT > machine.free_memory() * 0.9:
+    if size > machine.free_memory() * 0.9:
         raise ferry.OutOfMemory(
             f"a tensor of {size} bytes is more than the free memory\nhint: write a smaller shape"
         )
-    room = np.zeros(size + ALIGNMENT, np.uint8)
-    start = -room.ctypes.data % ALIGNMENT
-    return room[start : start + size].view(kind).reshape(shape)
+    return np.zeros(shape, kind)
 
 
 def make(
@@ -99,7 +94,7 @@ def make(
         )
     load(framework)
     base = _base_shape(tuple(shape), layout)
-    array = aligned(base, numpy_dtype(dtype))
+    array = zeros(base, numpy_dtype(dtype))
     if seed is not None:
         array[...] = values(base, dtype, seed=seed)
     dense = _placed(framework, array, dtype, device)

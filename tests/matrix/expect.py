@@ -37,6 +37,8 @@ class Facts:
     """Whether the framework hands the same memory to others later (TensorFlow's scalars)."""
     snapshot: bool = False
     """Whether it is a variable, whose value is taken at the call."""
+    accidental: bool = False
+    """Whether the allocator promises less than 64 bytes of alignment, or is not known."""
     pending: bool = False
     """Whether the values are not in memory yet (conjugate and negative bits, packed elements)."""
     grad: bool = False
@@ -182,6 +184,12 @@ def reasons_to_copy(
     needs = 1 if takes.strides == "any" else max(takes.alignment, wanted.size)
     moved = facts.device not in takes.devices
     in_place = not moved and not facts.pending
+    # What malloc decides is not relied on: where a share would let a later write through by chance,
+    # a copy is made, unless the caller asks for the share.
+    chance = (
+        facts.accidental and not facts.frozen and takes.users == "read" and takes.alignment > 16
+    )
+    off = in_place and facts.count > 0 and facts.address % needs != 0
     facts_against = {
         "asked for": copy is True,
         "another device": moved,
@@ -189,14 +197,17 @@ def reasons_to_copy(
         "values are pending": facts.pending,
         "other byte order": facts.swapped and not keeps_order,
         "strides": in_place and not strides_fit(facts, takes.strides),
-        "alignment": in_place and facts.count > 0 and facts.address % needs != 0,
+        "alignment": off and (copy is False or not chance),
         "the target's own memory": takes.copies,
         "packed in the target": wanted.name in takes.packs,
         "writing it would do harm": facts.reused
         or (facts.frozen and takes.users == "write")
         or (writable is True and harmful),
     }
-    return tuple(reason for reason, holds in facts_against.items() if holds)
+    why = tuple(reason for reason, holds in facts_against.items() if holds)
+    if not why and chance and copy is None and facts.count > 0:
+        return ("aligned by chance",)
+    return why
 
 
 def strides_fit(facts: Facts, kind: str) -> bool:

@@ -15,7 +15,9 @@ from support.looks import NumpyLook
 from support.memory import block, read_only_map
 
 
-def facts_of(framework: str, dtype: DType, a: np.ndarray, **more: Any) -> Facts:
+def facts_of(
+    framework: str, dtype: DType, a: np.ndarray, *, accidental: bool = True, **more: Any
+) -> Facts:
     """The facts of a NumPy array, under another framework's name if need be."""
     frozen = not a.flags.writeable
     swapped = a.dtype.byteorder == ">" and dtype.size > 1
@@ -27,6 +29,7 @@ def facts_of(framework: str, dtype: DType, a: np.ndarray, **more: Any) -> Facts:
         NumpyLook.address(a),
         swapped=swapped,
         frozen=frozen,
+        accidental=accidental,
         **more,
     )
 
@@ -80,12 +83,15 @@ def make_memoryview(dtype: DType, case: str) -> Cell:
     return _cell("buffer", dtype, case, array_of(dtype, case), memoryview)
 
 
-def _plain(dtype: DType, case: str, wrap: Any, pokes: bool = True) -> Cell:
+def _plain(
+    dtype: DType, case: str, wrap: Any, *, pokes: bool = True, accidental: bool = True
+) -> Cell:
     """A flat buffer that `wrap` makes from bytes."""
     form = flat(form_of(case))
     values = sample(dtype, form.room).tobytes()
     made = wrap(values)
-    return Cell(made, facts_of("buffer", dtype, np.frombuffer(made, dtype.numpy)), values, pokes)
+    a = np.frombuffer(made, dtype.numpy)
+    return Cell(made, facts_of("buffer", dtype, a, accidental=accidental), values, pokes)
 
 
 def make_bytes(dtype: DType, case: str) -> Cell:
@@ -121,7 +127,7 @@ def make_mmap(dtype: DType, case: str) -> Cell:
         made[:] = values
         return made
 
-    return _plain(dtype, case, anonymous)
+    return _plain(dtype, case, anonymous, accidental=False)
 
 
 # ----- DLPack and NumPy's own protocols

@@ -33,7 +33,18 @@ def torch_of(dtype: DType, form: Form, device: str = "cpu") -> torch.Tensor:
 
 def _torch_facts(dtype: DType, t: torch.Tensor, **more: bool) -> Facts:
     strides, place = TorchLook.strides(t), t.device.type
-    return Facts("torch", dtype, tuple(t.shape), strides, t.data_ptr(), device=place, **more)
+    # PyTorch's allocator aligns to 64 bytes; what it did not allocate it does not resize.
+    foreign = not t.untyped_storage().resizable()
+    return Facts(
+        "torch",
+        dtype,
+        tuple(t.shape),
+        strides,
+        t.data_ptr(),
+        device=place,
+        accidental=foreign,
+        **more,
+    )
 
 
 def make_torch(dtype: DType, case: str, device: str = "cpu") -> Cell:
@@ -114,7 +125,16 @@ def make_paddle(dtype: DType, case: str) -> Cell:
     strides = PaddleLook.strides(p)
     return Cell(
         p,
-        Facts("paddle", dtype, tuple(p.shape), strides, p.data_ptr(), frozen=frozen, grad=grad),
+        Facts(
+            "paddle",
+            dtype,
+            tuple(p.shape),
+            strides,
+            p.data_ptr(),
+            frozen=frozen,
+            grad=grad,
+            accidental=True,
+        ),
         values,
     )
 

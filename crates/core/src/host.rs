@@ -15,8 +15,8 @@ pub const ALIGNMENT: usize = 64;
 /// gives the large ones back each time. From 4 MiB on, rounding up to huge pages wastes a third at most.
 const POOLED: usize = 4 << 20;
 
-/// What the allocator aligns to without being asked.
-const NATURAL: usize = 16;
+/// The alignment that `malloc` guarantees, in bytes. NumPy and CPython allocate with it.
+pub const MALLOC_ALIGNMENT: usize = 16;
 
 /// An uninitialised block of host memory that this process owns.
 ///
@@ -52,8 +52,8 @@ impl HostBlock {
         // Room to align it ourselves. Asked for aligned memory, glibc cuts it out of a larger piece and gives the
         // rest back; of 1 MiB, on two threads, half the time then went into page faults. The room also gives a
         // zero-sized tensor an address of its own.
-        let room = bytes + (ALIGNMENT - NATURAL);
-        let layout = AllocLayout::from_size_align(room, NATURAL).map_err(|_| out_of_memory())?;
+        let room = bytes + (ALIGNMENT - MALLOC_ALIGNMENT);
+        let layout = AllocLayout::from_size_align(room, MALLOC_ALIGNMENT).map_err(|_| out_of_memory())?;
         // SAFETY: the size is not zero.
         let allocate = || NonNull::new(unsafe { alloc::alloc(layout) });
         // What lies idle in the pool is given back before anybody hears of it.

@@ -14,6 +14,7 @@
 //! - [`sparse`]: index arrays of sparse tensors, looked through and brought into order;
 //! - [`speeds`]: how quick all that is on this machine.
 
+pub mod aligned;
 pub mod device;
 pub mod dlpack;
 pub mod dtype;

@@ -22,7 +22,7 @@ use pyo3::types::PyDict;
 use std::cell::Cell;
 use std::time::Instant;
 use tensorferry_core::host::HostBlock;
-use tensorferry_core::plan::{self, Holds, Places, Plan, Route, TargetFacts, Wanted, Wishes};
+use tensorferry_core::plan::{self, Common, Holds, Places, Plan, Route, TargetFacts, Wanted, Wishes};
 use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout, Tensor, frozen, pack};
 use tensorferry_cuda::{Gpu, Lanes, Side, Watch};
 
@@ -128,7 +128,11 @@ pub(crate) fn plain<'py>(object: &Bound<'py, PyAny>, recognised: Recognised, tar
         Ok(source) => source,
         Err(failure) => return Begun::Failed(failure),
     };
-    let Some(access) = plan::plain_share(&source.facts(), facts) else { return Begun::Read(source) };
+    let access = match plan::common(&source.facts_for(facts), facts) {
+        Some(Common::Share(access)) => access,
+        Some(Common::Snapshot) => return snapshot(object.py(), source, target),
+        None => return Begun::Read(source),
+    };
     // Taken apart where it lies: each move of a tensor from here to there costs as much as planning the trip.
     let mut tensor = match source.memory {
         Memory::Here(tensor) => tensor,
@@ -147,6 +151,29 @@ pub(crate) fn plain<'py>(object: &Bound<'py, PyAny>, recognised: Recognised, tar
         Ok(result) => Begun::Done(result),
         Err(failure) => Begun::Failed(failure),
     }
+}
+
+/// Copies dense memory whose alignment is accidental. Large tensors go by plan, which lets other threads run.
+#[inline]
+fn snapshot<'py>(py: Python<'py>, source: Source<'py>, target: Target) -> Begun<'py> {
+    let tensor = match &source.memory {
+        Memory::Here(tensor) if tensor.layout().bytes() < DETACH_FROM => tensor,
+        _ => return Begun::Read(source),
+    };
+    match duplicate(tensor).and_then(|tensor| target.write(py, tensor)) {
+        Ok(result) => Begun::Done(result),
+        Err(failure) => Begun::Failed(failure),
+    }
+}
+
+/// The same bytes in a block of ours.
+fn duplicate(tensor: &Tensor<Owner>) -> Result<Tensor<Owner>> {
+    let bytes = tensor.layout().bytes();
+    let block = HostBlock::new(bytes)?;
+    // SAFETY: the planner found the source dense, so its `bytes` bytes lie one after the other from `data` on; the
+    // block is new and has room for them.
+    unsafe { std::ptr::copy_nonoverlapping(tensor.data(), block.data(), bytes) };
+    of_block(block, tensor.dtype(), Layout::dense(tensor.dtype().size(), tensor.layout().shape())?)
 }
 
 /// Carries one tensor.
@@ -175,7 +202,7 @@ pub(crate) fn planned<'py>(
     started: Option<Instant>,
 ) -> Result<Bound<'py, PyAny>> {
     let target = journey.target.facts(py)?;
-    let facts = source.facts();
+    let facts = source.facts_for(target);
     let plan = plan::decide(&facts, target, &journey.wishes)?;
     check_stream(&facts, &plan, journey)?;
     let report = started.map(|started| (started, crate::report::PlanReport::new(&facts, target, &plan)));
@@ -196,7 +223,7 @@ pub(crate) fn begin_one<'py>(
     let py = object.py();
     let source = read(object, recognised)?;
     let target = journey.target.facts(py)?;
-    let facts = source.facts();
+    let facts = source.facts_for(target);
     let plan = plan::decide(&facts, target, &journey.wishes)?;
     check_stream(&facts, &plan, journey)?;
     let report = reported.then(|| crate::report::PlanReport::new(&facts, target, &plan));
@@ -223,7 +250,7 @@ pub(crate) fn plan_one(
 ) -> Result<crate::report::PlanReport> {
     let source = read(object, recognised)?;
     let target = journey.target.facts(object.py())?;
-    let facts = source.facts();
+    let facts = source.facts_for(target);
     let plan = plan::decide(&facts, target, &journey.wishes)?;
     check_stream(&facts, &plan, journey)?;
     // What the trip would say when it gets there.
@@ -534,6 +561,7 @@ fn fits(tensor: &Tensor<Owner>, target: &TargetFacts, dtype: DType) -> bool {
         device: tensor.device(),
         order: tensor.order(),
         address: tensor.data() as usize,
+        alignment: plan::Alignment::Guaranteed,
         access: Access::ReadWrite,
         nature: plan::Nature::Mutable,
         pending: None,

@@ -4,6 +4,7 @@
 //! cost more than many a trip. From here a tensor goes through [`carry`]; who reads and writes it stands in
 //! [`frameworks`].
 
+mod alignment;
 mod batch;
 mod buffers;
 mod cache;

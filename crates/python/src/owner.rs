@@ -11,6 +11,7 @@ use crate::later::put_off;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::mem::ManuallyDrop;
+use tensorferry_core::aligned;
 use tensorferry_core::dlpack::Managed;
 use tensorferry_core::frozen::Mark;
 use tensorferry_core::host::HostBlock;
@@ -35,6 +36,8 @@ pub(crate) enum Owner {
     Deferred(#[expect(dead_code, reason = "held for its drop")] Deferred),
     /// Another owner, of GPU memory that two frameworks work on in different streams.
     Borrowed(#[expect(dead_code, reason = "held for its drop")] Box<Borrowed>),
+    /// Another owner, of memory that is known to be aligned by construction.
+    Aligned(#[expect(dead_code, reason = "held for its drop")] Box<(aligned::Mark, Owner)>),
     /// Another owner whose memory is on loan as read-only.
     Frozen(#[expect(dead_code, reason = "held for its drop")] Box<Loan>),
 }
@@ -120,6 +123,11 @@ impl Owner {
     /// The same owner, with its memory marked as frozen for as long as it lives.
     pub(crate) fn frozen(self, mark: Mark) -> Self {
         Self::Frozen(Box::new(Loan(ManuallyDrop::new((mark, self)))))
+    }
+
+    /// The same owner, with its memory known to be aligned by construction for as long as it lives.
+    pub(crate) fn aligned(self, mark: aligned::Mark) -> Self {
+        Self::Aligned(Box::new((mark, self)))
     }
 
     /// The same owner of GPU memory: before it is let go, what takes it back waits for what used it.
@@ -262,6 +270,12 @@ impl Buffer {
         end_export(&mut view, py);
     }
 
+    /// The object that exported the buffer.
+    pub(crate) fn exporter<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        // SAFETY: null, or a reference that the export holds.
+        unsafe { Bound::from_borrowed_ptr_or_opt(py, self.0.obj) }
+    }
+
     /// What was exported.
     pub(crate) fn view(&self) -> &ffi::Py_buffer {
         &self.0
@@ -280,15 +294,29 @@ fn end_export(view: &mut ffi::Py_buffer, _py: Python<'_>) {
     unsafe { ffi::PyBuffer_Release(view) };
 }
 
+/// The name of the capsules that hold owners.
+const KEEPER: &std::ffi::CStr = c"tensorferry.owner";
+
+/// The owner that an object holds, if it is a capsule of ours.
+pub(crate) fn kept_by<'a>(object: &'a Bound<'_, PyAny>) -> Option<&'a Owner> {
+    // SAFETY: a capsule of this name is made in `keeper` alone; it holds the owner for as long as it lives, and nobody
+    // changes the owner.
+    unsafe {
+        let ours = ffi::PyCapsule_IsValid(object.as_ptr(), KEEPER.as_ptr()) == 1;
+        if !ours {
+            return None;
+        }
+        ffi::PyCapsule_GetPointer(object.as_ptr(), KEEPER.as_ptr()).cast::<Owner>().as_ref()
+    }
+}
+
 /// A Python object that holds an owner: a capsule, which is the smallest there is.
 fn keeper(py: Python<'_>, owner: Owner) -> PyResult<Py<PyAny>> {
-    const NAME: &std::ffi::CStr = c"tensorferry.owner";
-
     unsafe extern "C" fn release(capsule: *mut ffi::PyObject) {
         // SAFETY: Python passes the capsule that dies, with the GIL held; its pointer is the box of below, and nobody
         // renames it.
         unsafe {
-            let owner = ffi::PyCapsule_GetPointer(capsule, NAME.as_ptr()).cast::<Owner>();
+            let owner = ffi::PyCapsule_GetPointer(capsule, KEEPER.as_ptr()).cast::<Owner>();
             if !owner.is_null() && !interpreter::exits() {
                 Box::from_raw(owner).release(Python::assume_attached());
             }
@@ -299,7 +327,7 @@ fn keeper(py: Python<'_>, owner: Owner) -> PyResult<Py<PyAny>> {
     // SAFETY: the pointer is not null, the name lives for ever, the destructor takes the box back. If no capsule
     // could be made, the box is still ours.
     unsafe {
-        let capsule = ffi::PyCapsule_New(owner.cast(), NAME.as_ptr(), Some(release));
+        let capsule = ffi::PyCapsule_New(owner.cast(), KEEPER.as_ptr(), Some(release));
         Bound::from_owned_ptr_or_err(py, capsule)
             .map(Bound::unbind)
             .inspect_err(|_| drop(Box::from_raw(owner)))

@@ -1,9 +1,10 @@
 //! A tensor as a reader found it.
 
+use crate::alignment;
 use crate::owner::Owner;
 use crate::streams::Streams;
 use pyo3::prelude::*;
-use tensorferry_core::plan::{Nature, Pending, SourceFacts};
+use tensorferry_core::plan::{Alignment, Nature, Pending, SourceFacts, TargetFacts};
 use tensorferry_core::{Access, ByteOrder, DType, Device, Layout, Tensor, frozen};
 
 /// What a reader learned about an object.
@@ -78,7 +79,17 @@ impl<'py> Source<'py> {
         self
     }
 
-    /// What the planner wants to know.
+    /// What the planner wants to know for this target.
+    #[inline(always)]
+    pub(crate) fn facts_for(&self, target: &TargetFacts) -> SourceFacts<'_> {
+        let mut facts = self.facts();
+        if target.asks_for_alignment() {
+            facts.alignment = alignment::of(self);
+        }
+        facts
+    }
+
+    /// What the planner wants to know for a target that does not ask what the source's allocator guarantees.
     #[inline(always)]
     pub(crate) fn facts(&self) -> SourceFacts<'_> {
         let (dtype, layout, device, order, address, access, pending) = match &self.memory {
@@ -102,6 +113,7 @@ impl<'py> Source<'py> {
             device,
             order,
             address,
+            alignment: Alignment::Guaranteed,
             access,
             nature: self.nature,
             pending,

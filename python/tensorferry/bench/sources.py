@@ -1,7 +1,6 @@
-"""The tensors that are converted, always placed alike, so that two runs convert the same thing.
+"""The tensors that are converted: each framework's own, in memory that the framework allocated.
 
-All begin at a multiple of 64 bytes, where every framework can share them; the layout `unaligned` is
-16 bytes past one, as NumPy's own arrays often are.
+The layout `unaligned` begins 16 bytes into such memory.
 """
 
 import math

@@ -34,9 +34,7 @@ def make(framework: str, array: np.ndarray[Any, Any], dtype: str, device: str, s
 
 def _make(framework: str, array: np.ndarray[Any, Any], dtype: str, device: str, seed: int) -> Any:
     if framework == "numpy":
-        copy = samples.aligned(array.shape, array.dtype)
-        copy[...] = array
-        return copy
+        return array.copy()
     if framework not in ("paddle", "mlx"):
         return samples.make(framework, array.shape, dtype=dtype, device=device, seed=seed)
     # Neither knows what ml_dtypes calls bfloat16.

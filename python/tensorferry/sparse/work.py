@@ -6,6 +6,7 @@ bytes, so that every framework can share it and nothing is copied twice.
 """
 
 import math
+import mmap
 import sys
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -23,10 +24,10 @@ from tensorferry._native import (
     _sparse_turn_compressed,
     _sparse_turn_coordinates,
     _SparseOrder,
+    empty,
     to,
 )
 
-ALIGNMENT = 64
 T = TypeVar("T")
 
 # What a look finds, in bits.
@@ -46,17 +47,21 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def aligned(shape: Sequence[int], dtype: np.dtype[Any], *, zero: bool = False) -> Any:
-    """Host memory that begins at a multiple of 64 bytes."""
+    """Host memory that every framework can share: a block of ours, or zeros in a map of its own.
+
+    The pages of a map are not touched before they are used.
+    """
     size = math.prod(shape) * dtype.itemsize
     try:
-        room = (np.zeros if zero else np.empty)(size + ALIGNMENT, np.uint8)
-    except (MemoryError, ValueError, OverflowError) as error:
+        if not zero:
+            return empty(shape, dtype, shared=False)
+        pages = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (MemoryError, ValueError, OverflowError, OSError) as error:
         raise OutOfMemory(
             f"a tensor of shape {tuple(shape)} takes {size} bytes, which are not to be had"
             "\nhint: leave it sparse, or take a part of it"
         ) from error
-    start = -room.ctypes.data % ALIGNMENT
-    return room[start : start + size].view(dtype).reshape(shape)
+    return np.ndarray(shape, dtype, pages)
 
 
 def axes_of(parts: Sequence[Any], laid: str, count: int) -> list[Any]:

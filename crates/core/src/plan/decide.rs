@@ -1,6 +1,8 @@
 //! The rules of sharing and copying, as one pure function.
 
-use super::facts::{Holds, Nature, Places, SourceFacts, Strides, TargetFacts, Wanted, Where, Wishes};
+use super::facts::{
+    Alignment, Holds, Nature, Places, SourceFacts, Strides, TargetFacts, Wanted, Where, Wishes,
+};
 use super::{Note, Plan, Reason, Route};
 use crate::device::Device;
 use crate::dtype::{DType, Kind};
@@ -87,10 +89,18 @@ fn result_device(source: &SourceFacts<'_>, target: &TargetFacts, wishes: &Wishes
     .with_hint(format!("leave device out, or {instead}")))
 }
 
-/// Whether a caller without wishes gets a share, and what may be done to it: the answer of [`decide`] in the common
-/// case, without its reasons and notes. `None` means: ask [`decide`].
+/// What [`decide`] answers in the two common cases, without its reasons and notes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Common {
+    /// A share, with this access.
+    Share(Access),
+    /// A copy of dense memory whose alignment is accidental; nothing else changes.
+    Snapshot,
+}
+
+/// The route of a tensor whose caller passed no options. `None` means that [`decide`] must be asked.
 #[inline(always)]
-pub fn plain_share(source: &SourceFacts<'_>, target: &TargetFacts) -> Option<Access> {
+pub fn common(source: &SourceFacts<'_>, target: &TargetFacts) -> Option<Common> {
     let fits = source.pending.is_none()
         && source.order == ByteOrder::Native
         && target.reaches(source.device)
@@ -102,9 +112,15 @@ pub fn plain_share(source: &SourceFacts<'_>, target: &TargetFacts) -> Option<Acc
         && (target.wide || source.dtype.narrowed() == source.dtype)
         && source.layout.rank() <= target.max_rank
         && (source.access == Access::ReadWrite || target.holds != Holds::Writable)
-        && (target.strides == Strides::Bytes || is_in_place(source, target))
         && source.framework != target.framework;
-    fits.then(|| shared_access(source, target, &Wishes::NONE))
+    if !fits {
+        return None;
+    }
+    if is_accidental(source, target) {
+        return source.layout.is_dense().then_some(Common::Snapshot);
+    }
+    let shared = target.strides == Strides::Bytes || is_in_place(source, target);
+    shared.then(|| Common::Share(shared_access(source, target, &Wishes::NONE)))
 }
 
 /// Whether strides and alignment are what the target takes.
@@ -113,6 +129,12 @@ fn is_in_place(source: &SourceFacts<'_>, target: &TargetFacts) -> bool {
     // Both are powers of two.
     let aligned = source.address & (needs - 1) == 0 || source.layout.is_empty();
     aligned && (source.layout.is_dense() || stride_reason(source, target.strides).is_none())
+}
+
+/// Whether a share would depend on where the source's allocator happened to put it.
+#[inline(always)]
+fn is_accidental(source: &SourceFacts<'_>, target: &TargetFacts) -> bool {
+    source.alignment == Alignment::Accidental && target.asks_for_alignment() && !source.layout.is_empty()
 }
 
 fn check_reach(source: &SourceFacts<'_>, target: &TargetFacts) -> Result<()> {
@@ -235,8 +257,10 @@ fn reasons_to_copy(
         if let Some(reason) = stride_reason(source, target.strides) {
             reasons.push(reason);
         }
-        let needs = if target.strides == Strides::Bytes { 1 } else { target.alignment.max(dtype.align()) };
-        if !source.layout.is_empty() && !source.address.is_multiple_of(needs) {
+        let needs = needed_alignment(target, dtype);
+        // What an accident decides is not a reason beside others: the plan of one kind of source is always the same.
+        let decides = !is_accidental(source, target) || wishes.copy == Some(false);
+        if decides && !source.layout.is_empty() && !source.address.is_multiple_of(needs) {
             reasons.push(Reason::Unaligned { needs });
         }
     }
@@ -255,7 +279,15 @@ fn reasons_to_copy(
     if wishes.copy == Some(true) {
         reasons.push(Reason::Asked);
     }
+    if reasons.is_empty() && wishes.copy.is_none() && is_accidental(source, target) {
+        reasons.push(Reason::AccidentalAlignment { needs: needed_alignment(target, dtype) });
+    }
     reasons
+}
+
+/// The alignment that the target needs for elements of this type, in bytes.
+fn needed_alignment(target: &TargetFacts, dtype: DType) -> usize {
+    if target.strides == Strides::Bytes { 1 } else { target.alignment.max(dtype.align()) }
 }
 
 fn stride_reason(source: &SourceFacts<'_>, strides: Strides) -> Option<Reason> {

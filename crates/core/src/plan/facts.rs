@@ -3,6 +3,7 @@
 use super::Reason;
 use crate::device::Device;
 use crate::dtype::{DType, DTypes};
+use crate::host::MALLOC_ALIGNMENT;
 use crate::layout::Layout;
 use crate::tensor::{Access, ByteOrder};
 
@@ -21,6 +22,8 @@ pub struct SourceFacts<'a> {
     pub order: ByteOrder,
     /// The data pointer as a number, for its alignment.
     pub address: usize,
+    /// Whether the allocator of the memory guarantees the alignment that targets ask for.
+    pub alignment: Alignment,
     /// Whether the memory may be written.
     pub access: Access,
     /// Whether others rely on the values.
@@ -31,6 +34,20 @@ pub struct SourceFacts<'a> {
     pub requires_grad: bool,
     /// Whether the values came through the object's own `__array__`.
     pub through_array: bool,
+}
+
+/// What the source's allocator promises about the address of its memory.
+///
+/// A target that needs 64-byte alignment and treats tensors as immutable can share memory of either kind, if the address
+/// fits. Whether a later write to the source then changes the result would depend on where `malloc` put the source, so
+/// accidental alignment is not relied on unless the caller asks for a share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alignment {
+    /// The address follows from how the memory was allocated (PyTorch's allocator, blocks of ours, memory maps), or
+    /// nobody can write the memory, so that a share cannot be told from a copy.
+    Guaranteed,
+    /// The allocator promises less than the target needs (NumPy's arrays, bytearrays), or is not known.
+    Accidental,
 }
 
 /// Whether others rely on the values staying as they are.
@@ -104,6 +121,13 @@ pub struct TargetFacts {
 }
 
 impl TargetFacts {
+    /// Whether it matters to this target what the source's allocator guarantees: it needs more than `malloc`
+    /// gives, and its users rely on tensors that do not change.
+    #[inline]
+    pub fn asks_for_alignment(&self) -> bool {
+        self.holds == Holds::Immutable && self.alignment > MALLOC_ALIGNMENT
+    }
+
     /// Where a tensor of this device goes that nobody sends elsewhere.
     pub fn nearest(&self, device: Device) -> Device {
         match self.places {

@@ -10,8 +10,10 @@ mod decide;
 pub mod facts;
 mod words;
 
-pub use decide::{check_budget, decide, plain_share};
-pub use facts::{Holds, Nature, Pending, Places, SourceFacts, Strides, TargetFacts, Wanted, Where, Wishes};
+pub use decide::{Common, check_budget, common, decide};
+pub use facts::{
+    Alignment, Holds, Nature, Pending, Places, SourceFacts, Strides, TargetFacts, Wanted, Where, Wishes,
+};
 
 use crate::device::Device;
 use crate::dtype::DType;
@@ -77,6 +79,11 @@ pub enum Reason {
     BrokenStride,
     /// The data pointer is not aligned as the target needs it.
     Unaligned {
+        /// The alignment that the target needs, in bytes.
+        needs: usize,
+    },
+    /// The address may fit the target, but only by accident, and the source can be written.
+    AccidentalAlignment {
         /// The alignment that the target needs, in bytes.
         needs: usize,
     },

@@ -50,6 +50,11 @@ impl Reason {
                 let off = source.address % needs;
                 format!("unaligned; {title} needs an address that is a multiple of {needs} and this one is {off} past").into()
             }
+            Reason::AccidentalAlignment { needs } => format!(
+                "{title} shares only memory aligned to {needs} bytes, which the source's allocator does not guarantee; \
+                 a share by chance would change with the source"
+            )
+            .into(),
             Reason::Frozen => format!("the source is read-only; {title} would let it be written").into(),
             Reason::WritableAsked => "writable=True was asked for and the source must not be written".into(),
             Reason::CachedScalar => "TensorFlow reuses the memory of its scalars".into(),
@@ -89,6 +94,9 @@ impl Reason {
             }
             Reason::Unaligned { needs } => {
                 format!("allocate the source at a multiple of {needs} bytes").into()
+            }
+            Reason::AccidentalAlignment { .. } => {
+                "pass copy=False to share the memory if it is aligned, or allocate the source with ferry.empty".into()
             }
             Reason::Frozen => "pass a source that may be written".into(),
             Reason::WritableAsked => "leave out writable=True".into(),

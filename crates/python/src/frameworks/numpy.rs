@@ -115,6 +115,28 @@ pub(crate) fn read_array(array: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     }
 }
 
+/// What an array says about its memory.
+pub(crate) struct View<'py> {
+    /// Whether it may be written through this array.
+    pub(crate) writable: bool,
+    /// The object whose memory it is, where the array does not have memory of its own.
+    pub(crate) base: Option<Bound<'py, PyAny>>,
+}
+
+/// The object as an array, if it is one.
+#[inline]
+pub(crate) fn view<'py>(object: &Bound<'py, PyAny>) -> Option<View<'py>> {
+    if !is_array(object).is_ok_and(|is_array| is_array) {
+        return None;
+    }
+    // SAFETY: an ndarray, as was just checked; a base that is not null is a live object.
+    unsafe {
+        let fields = &raw const (*object.as_ptr().cast::<PyArrayObject>()).fields;
+        let writable = (*fields).flags & NPY_ARRAY_WRITEABLE != 0;
+        Some(View { writable, base: Bound::from_borrowed_ptr_or_opt(object.py(), (*fields).base) })
+    }
+}
+
 /// Reads the C struct of an array.
 ///
 /// # Safety

@@ -4,11 +4,14 @@
 //! a tensor, and a share that held the tensor would dangle. Conjugate and negative bits are not in the
 //! memory; PyTorch resolves them, in a copy.
 
+mod allocator;
 mod bits;
 
+use self::allocator::Allocator;
 use self::bits::Bits;
 use super::exchange::Exchange;
 use super::{Framework, allocation_failed, import, within};
+use crate::alignment;
 use crate::call;
 use crate::errors::{Failure, Result, fail, refused};
 use crate::kinds::{Builtin, Form};
@@ -63,6 +66,7 @@ struct State {
     /// `untyped_storage`, and the type of what it gives.
     storage: Method,
     storage_type: Py<PyType>,
+    allocator: Allocator,
     modes: Modes,
     bits: Bits,
     requires_grad: Attribute,
@@ -129,6 +133,7 @@ fn state(py: Python<'_>) -> Result<&'static State> {
             module: torch.clone().unbind(),
             exchange: if only_public_doors() { None } else { Exchange::of(&torch.getattr("Tensor")?) },
             storage: Method::of(&base, c"untyped_storage")?,
+            allocator: Allocator::of(&torch)?,
             storage_type: torch
                 .getattr("UntypedStorage")?
                 .cast_into::<PyType>()
@@ -224,6 +229,7 @@ impl Framework for Torch {
 
     fn write<'py>(&self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
         let state = state(py)?;
+        let tensor = alignment::marked(tensor);
         if let Some(exchange) = &state.exchange {
             return exchange.import(py, tensor).map_err(|failure| refused(py, "PyTorch", failure));
         }
@@ -324,6 +330,30 @@ fn look(state: &State, object: &Bound<'_, PyAny>, access: Access) -> Result<Tens
             Ok(tensor)
         }
     }
+}
+
+/// Whether the memory of a storage, or of a tensor, is aligned by construction; `None` if the object is neither.
+pub(crate) fn is_aligned_by_construction(object: &Bound<'_, PyAny>) -> Option<bool> {
+    let py = object.py();
+    let state = match STATE.get(py) {
+        Some(state) => state,
+        None if is_torchs(object) => state(py).ok()?,
+        None => return None,
+    };
+    let of_storage = |storage: &Bound<'_, PyAny>| {
+        // SAFETY: the type was compared with that of PyTorch's storages.
+        storage.get_type().is(&state.storage_type).then(|| unsafe { state.allocator.made(storage) })
+    };
+    of_storage(object).or_else(|| {
+        let storage = is_torchs(object).then(|| object.call_method0(intern!(py, "untyped_storage")))?;
+        of_storage(&storage.ok()?)
+    })
+}
+
+/// Whether the class of the object is one of PyTorch's, as far as its module tells.
+fn is_torchs(object: &Bound<'_, PyAny>) -> bool {
+    let module = object.get_type().module();
+    module.is_ok_and(|module| module.to_str().is_ok_and(|name| name.split('.').next() == Some("torch")))
 }
 
 /// torch's own wrapper for read-only export answers nothing but its own table of C functions.

@@ -17,7 +17,7 @@ use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tensorferry_core::plan::{self, Nature, SourceFacts, TargetFacts, Wishes};
+use tensorferry_core::plan::{self, Alignment, Nature, SourceFacts, TargetFacts, Wishes};
 use tensorferry_core::{Access, ByteOrder, DType, Device, Error, ErrorKind, Layout, Tensor};
 use tensorferry_cuda::{Gpu, Side};
 use tensorferry_share::{Attached, AttachedTensor, Memory, Ready, Structure, attach_unless};
@@ -87,6 +87,7 @@ fn check(target: &TargetFacts, wishes: &Wishes) -> Result<()> {
         device: Device::CPU,
         order: ByteOrder::Native,
         address: 0,
+        alignment: Alignment::Guaranteed,
         access: Access::ReadWrite,
         nature: Nature::Mutable,
         pending: None,

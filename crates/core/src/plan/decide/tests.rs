@@ -72,6 +72,7 @@ fn source(layout: &Layout, dtype: DType) -> SourceFacts<'_> {
         device: Device::CPU,
         order: ByteOrder::Native,
         address: 4096,
+        alignment: Alignment::Guaranteed,
         access: Access::ReadWrite,
         nature: Nature::Mutable,
         pending: None,
@@ -125,6 +126,33 @@ fn alignment_is_asked_where_it_matters() {
     let facts = SourceFacts { address: 4097, ..facts };
     assert_eq!(reasons(&facts, &NUMPY), []);
     assert_eq!(reasons(&facts, &TORCH), [Reason::Unaligned { needs: 4 }]);
+}
+
+#[test]
+fn accidental_alignment_is_not_relied_on() {
+    let layout = float_layout();
+    for address in [4096, 4096 + 16] {
+        let alignment = Alignment::Accidental;
+        let facts = SourceFacts { address, alignment, ..source(&layout, DType::Float32) };
+        for target in [TENSORFLOW, JAX_NARROW] {
+            assert_eq!(reasons(&facts, &target), [Reason::AccidentalAlignment { needs: 64 }]);
+            assert_eq!(common(&facts, &target), Some(Common::Snapshot));
+            // The caller may ask for the share, and gets it where the address fits.
+            let shared = decide(&facts, &target, &Wishes { copy: Some(false), ..Wishes::NONE });
+            assert_eq!(shared.is_ok_and(|plan| plan.route == Route::Share), address == 4096);
+            // Another reason stands alone.
+            let copied = decide(&facts, &target, &Wishes { copy: Some(true), ..Wishes::NONE }).unwrap();
+            assert_eq!(copied.reasons(), [Reason::Asked]);
+            let dtype = Wanted::Type(DType::Float16);
+            let cast = decide(&facts, &target, &Wishes { dtype, ..Wishes::NONE }).unwrap();
+            assert_eq!(cast.reasons().len(), 1);
+        }
+        for target in [NUMPY, TORCH] {
+            assert_eq!(reasons(&facts, &target), []);
+        }
+        let nothing = Layout::dense(4, &[0, 4]).unwrap();
+        assert_eq!(reasons(&SourceFacts { layout: &nothing, ..facts }, &TENSORFLOW), []);
+    }
 }
 
 #[test]
@@ -260,7 +288,7 @@ fn a_type_of_the_host_alone_is_refused_on_a_gpu() {
     let here = source(&layout, DType::Float8E5M2);
     let there = SourceFacts { device: Device::cuda(0), ..here };
     assert_eq!(reasons(&here, &TENSORFLOW), []);
-    assert_eq!(plain_share(&there, &TENSORFLOW), None);
+    assert_eq!(common(&there, &TENSORFLOW), None);
     let error = decide(&there, &TENSORFLOW, &Wishes::NONE).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnsupportedDType);
     assert!(error.hint().unwrap().contains("device=\"cpu\""));
@@ -293,10 +321,15 @@ fn budget_and_rank_hold() {
     assert_eq!(error.kind(), ErrorKind::UnsupportedLayout);
 }
 
-/// [`plain_share`] knows no rule of its own.
+/// [`common`] has no rule of its own.
 fn agrees(facts: &SourceFacts<'_>, target: &TargetFacts) -> bool {
-    match (plain_share(facts, target), decide(facts, target, &Wishes::NONE)) {
-        (Some(access), Ok(plan)) => plan.route == Route::Share && plan.access == access,
+    match (common(facts, target), decide(facts, target, &Wishes::NONE)) {
+        (Some(Common::Share(access)), Ok(plan)) => plan.route == Route::Share && plan.access == access,
+        (Some(Common::Snapshot), Ok(plan)) => {
+            matches!(plan.reasons(), [Reason::AccidentalAlignment { .. }])
+                && plan.dtype == facts.dtype
+                && facts.layout.is_dense()
+        }
         (Some(_), Err(_)) => false,
         (None, Ok(plan)) => plan.route != Route::Share || facts.order == ByteOrder::Swapped,
         (None, Err(_)) => true,
@@ -342,6 +375,14 @@ proptest! {
         prop_assert!(agrees(&swapped, &target));
         let same = SourceFacts { framework: target.framework, ..facts.clone() };
         prop_assert!(agrees(&same, &target));
+        let accidental = SourceFacts { alignment: Alignment::Accidental, ..facts.clone() };
+        prop_assert!(agrees(&accidental, &target));
+        if target.asks_for_alignment() && copy != Some(false) {
+            // The address decides nothing.
+            let elsewhere = SourceFacts { address: 4096, ..accidental.clone() };
+            let routes = [&accidental, &elsewhere].map(|facts| decide(facts, &target, &wishes).map(|plan| plan.route));
+            prop_assert_eq!(routes[0].as_ref().ok(), routes[1].as_ref().ok());
+        }
         match decide(&facts, &target, &wishes) {
             Ok(plan) => {
                 if copy == Some(false) { prop_assert!(plan.shares()); }
