@@ -135,7 +135,7 @@ def test_frozen_memory_stays_frozen(frozen: str, first: str, second: str) -> Non
 def test_a_frozen_part_is_enough(first: str, second: str) -> None:
     """A slice of frozen memory is lent; what is beside it is not, and the loan ends with the
     result."""
-    memory = block(256).view(np.float32)
+    memory = ferry.empty(64, "float32")
     memory[:] = 1.0
     part = memory[16:32]
     part.flags.writeable = False

@@ -12,12 +12,12 @@ from support import children
 from support import sparse_cases as cases
 
 import tensorferry as ferry
-from tensorferry import samples, sparse
+from tensorferry import sparse
 
 
 def seated(array):
     """The same numbers where every framework can share them."""
-    made = samples.aligned(array.shape, array.dtype)
+    made = ferry.empty(array.shape, array.dtype, shared=False)
     made[...] = array
     return made
 
