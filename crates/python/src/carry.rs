@@ -2,6 +2,7 @@
 //!
 //! Nothing else here touches bytes: a copy is one call of `core::pack`, without the GIL when it is large.
 
+use crate::array_method;
 use crate::buffers;
 use crate::errors::{Failure, Result, fail, not_a_tensor};
 use crate::frameworks::{self, Framework, Target, registered};
@@ -548,6 +549,7 @@ fn copy(
 pub(crate) fn materialise(object: &Bound<'_, PyAny>, pending: plan::Pending) -> Result<Tensor<Owner>> {
     match recognise(object)? {
         Recognised::Tensor(framework, _) => framework.framework().materialise(object, pending),
+        _ if pending == plan::Pending::Convert => array_method::convert(object),
         _ => Err(not_a_tensor(object)),
     }
 }

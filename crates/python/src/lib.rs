@@ -5,6 +5,7 @@
 //! [`frameworks`].
 
 mod alignment;
+mod array_method;
 mod batch;
 mod buffers;
 mod cache;
@@ -53,7 +54,8 @@ use tensorferry_core::plan::Wishes;
 
 /// Says what `to` would do with the same arguments (all but `out`), and why, moving nothing.
 ///
-/// An object is asked for its `__dlpack__` or `__array__` all the same, to learn what it holds.
+/// An object is asked for its `__dlpack__` or `__array__(copy=False)` all the same, to learn what it holds. A Dask
+/// graph is not computed.
 ///
 /// Returns:
 ///     A Plan, a TreePlan for a tree, or a SparsePlan for a sparse tensor; all print as an explanation.

@@ -1,8 +1,9 @@
 //! Objects of no framework that we know, through the protocols that they speak.
 //!
 //! Asked in this order: the DLPack C exchange API, `__dlpack__`, the buffer protocol, `__cuda_array_interface__`,
-//! `__array_interface__`, `__array__`. The last two go through NumPy, which knows them best.
+//! `__array_interface__`, which goes through NumPy, and `__array__` (`array_method`).
 
+use crate::array_method;
 use crate::buffers;
 use crate::cuda_array;
 use crate::errors::{Failure, Result, fail, foreign, not_a_tensor, type_name};
@@ -70,7 +71,8 @@ fn from_dlpack<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     let py = object.py();
     let about = format!("the __dlpack__ of {} failed", type_name(object));
     let ours = |error: PyErr| {
-        foreign(py, error, ErrorKind::FrameworkRefused, &about, "make a plain dense tensor of it first")
+        let hint = array_method::table_hint(object).unwrap_or("make a plain dense tensor of it first");
+        foreign(py, error, ErrorKind::FrameworkRefused, &about, hint)
     };
     let device = object.call_method0(intern!(py, "__dlpack_device__")).map_err(ours)?;
     let number =
@@ -148,8 +150,9 @@ fn from_array<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
             "pass the data and the mask separately",
         ));
     }
+    if interface.is_none() {
+        return array_method::read(object);
+    }
     let array = numpy::as_array(object).map_err(ours)?;
-    let mut source = Source::here(object.clone(), "array", numpy::read_array(&array)?);
-    source.through_array = interface.is_none();
-    Ok(source)
+    Ok(Source::here(object.clone(), "array", numpy::read_array(&array)?))
 }

@@ -19,7 +19,7 @@ pub(crate) struct Source<'py> {
     pub(crate) nature: Nature,
     /// Whether it requires a gradient.
     pub(crate) requires_grad: bool,
-    /// Whether the values came through `__array__`.
+    /// Whether the memory came through `__array__(copy=False)`.
     pub(crate) through_array: bool,
     /// Where its framework queues work on it, if it is on a GPU. Boxed, so that host memory does not carry its size.
     pub(crate) streams: Option<Box<Streams>>,

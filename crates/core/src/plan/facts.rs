@@ -32,7 +32,7 @@ pub struct SourceFacts<'a> {
     pub pending: Option<Pending>,
     /// Whether the tensor requires a gradient.
     pub requires_grad: bool,
-    /// Whether the values came through the object's own `__array__`.
+    /// Whether the memory came through the object's own `__array__(copy=False)`.
     pub through_array: bool,
 }
 
@@ -83,6 +83,8 @@ pub enum Pending {
     Unpack,
     /// Gathering pieces from several devices.
     Gather,
+    /// The object's own conversion to an array, through `__array__`.
+    Convert,
 }
 
 /// About the target.

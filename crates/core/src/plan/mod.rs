@@ -123,7 +123,7 @@ pub enum Note {
     Detached,
     /// The result holds the variable's value at the call.
     Snapshot,
-    /// The values came through the object's own `__array__`.
+    /// The memory came through the object's own `__array__(copy=False)`.
     ThroughArray,
     /// The imaginary part is dropped by the cast.
     DropsImaginary,

@@ -17,6 +17,7 @@ impl Reason {
             Reason::Pending(Pending::Conjugate | Pending::Negate) => "resolve",
             Reason::Pending(Pending::Unpack) => "unpack",
             Reason::Pending(Pending::Gather) => "gather",
+            Reason::Pending(Pending::Convert) => "convert",
             Reason::Repacked => "repack",
             _ => "copy",
         }
@@ -64,6 +65,7 @@ impl Reason {
                 format!("the source keeps {} packed, several elements to a byte", source.dtype).into()
             }
             Reason::Pending(Pending::Gather) => "the source is spread over several devices".into(),
+            Reason::Pending(Pending::Convert) => "converted by the object (__array__)".into(),
             Reason::OwnMemory => format!("{title} keeps tensors only in memory of its own").into(),
             Reason::Private => "the source lies in memory that other processes cannot be given".into(),
             Reason::Exposed { bytes } => {
@@ -124,7 +126,7 @@ impl Note {
             .into(),
             Note::Detached => "carried detached: no gradient flows back through it".into(),
             Note::Snapshot => "a snapshot of the variable's value at the call".into(),
-            Note::ThroughArray => "the values came through the source's own __array__, which may have copied them".into(),
+            Note::ThroughArray => "the memory is what the source's __array__(copy=False) returned".into(),
             Note::DropsImaginary => format!("the imaginary part of {} is dropped", source.dtype).into(),
             Note::Aliases => "source and result are the same memory: a write to one is seen in the other".into(),
             Note::Tied => "the same memory as another tensor of the tree: one copy is both, and a write to one is seen in \

@@ -8,7 +8,10 @@ use crate::errors::{Result, fail};
 use crate::kinds::{Builtin, Form};
 use crate::owner::Owner;
 use crate::source::Source;
-use numpy::npyffi::{NPY_ARRAY_WRITEABLE, NPY_TYPES, PY_ARRAY_API, PyArray_Descr, PyArrayObject};
+use numpy::PyArrayDescr;
+use numpy::npyffi::{
+    NPY_ARRAY_OWNDATA, NPY_ARRAY_WRITEABLE, NPY_TYPES, PY_ARRAY_API, PyArray_Descr, PyArrayObject,
+};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -92,11 +95,46 @@ pub(crate) fn as_array<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyA
 }
 
 /// Whether the object is an `ndarray` or of a subclass.
-fn is_array(object: &Bound<'_, PyAny>) -> Result<bool> {
+pub(crate) fn is_array(object: &Bound<'_, PyAny>) -> Result<bool> {
     let kind = array_type(object.py())?.as_type_ptr();
     let given = object.get_type_ptr();
     // SAFETY: both are live types.
     Ok(given == kind || unsafe { ffi::PyType_IsSubtype(given, kind) } != 0)
+}
+
+/// Whether the object is an `ndarray` and not of a subclass.
+pub(crate) fn is_plain_array(object: &Bound<'_, PyAny>) -> Result<bool> {
+    Ok(object.get_type().is(array_type(object.py())?))
+}
+
+/// Whether the caller has the only reference to an array's memory: nothing else refers to the array, to the arrays that it is
+/// a view of, and the last of these allocated the memory. An object that is not an array never qualifies.
+pub(crate) fn is_unshared(array: &Bound<'_, PyAny>) -> Result<bool> {
+    let py = array.py();
+    let mut next = array.as_ptr();
+    loop {
+        // SAFETY: `next` is alive: the caller has the array, and an array keeps its base.
+        if unsafe { ffi::Py_REFCNT(next) } != 1 || !is_array(unsafe { Bound::ref_from_ptr(py, &next) })? {
+            return Ok(false);
+        }
+        // SAFETY: an ndarray, as was just checked, whose struct NumPy's ABI fixes.
+        let fields = unsafe { &(*next.cast::<PyArrayObject>()).fields };
+        if !fields.weakreflist.is_null() {
+            return Ok(false);
+        }
+        if fields.base.is_null() {
+            return Ok(fields.flags & NPY_ARRAY_OWNDATA != 0);
+        }
+        next = fields.base;
+    }
+}
+
+/// The element type that an object of `numpy.dtype` stands for; `None` for any other object.
+pub(crate) fn dtype_of(object: &Bound<'_, PyAny>) -> Result<Option<DType>> {
+    let py = object.py();
+    array_type(py)?;
+    let Ok(descr) = object.cast::<PyArrayDescr>() else { return Ok(None) };
+    element_type(py, descr.as_ptr().cast()).map(|(dtype, _)| Some(dtype))
 }
 
 /// Reads an `ndarray` or a subclass; anything else is made one first.

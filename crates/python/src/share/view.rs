@@ -31,7 +31,7 @@ impl View {
     /// The view that a source is; `None` where its memory is its own, and may be gone after the copy.
     pub(super) fn of(source: &Source<'_>, plan: &Plan) -> Option<Self> {
         let Memory::Here(tensor) = &source.memory else { return None };
-        if source.nature == Nature::Temporary || source.through_array || tensor.layout().is_empty() {
+        if source.nature == Nature::Temporary || tensor.layout().is_empty() {
             return None;
         }
         let gives = source.streams.as_ref().map(|streams| streams.gives);
