@@ -130,7 +130,7 @@ impl Framework for CuPy {
                 let capsule = object
                     .call_method(intern!(py, "__dlpack__"), (), Some(state.no_stream.bind(py)))
                     .map_err(|error| refused(py, "CuPy", error))?;
-                crate::capsule::take(&capsule)?.map_owner(Owner::managed)
+                crate::capsule::owned(crate::capsule::take(&capsule)?)
             }
         };
         let tensor = still_frozen(tensor);

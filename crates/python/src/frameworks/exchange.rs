@@ -109,7 +109,7 @@ impl Exchange {
         unsafe {
             if (self.import)(managed.as_ptr(), &raw mut object) != 0 {
                 let error = PyErr::fetch(py);
-                drop(Managed::Versioned(managed));
+                drop(Managed::versioned(managed));
                 return Err(error.into());
             }
             Ok(Bound::from_owned_ptr_or_err(py, object.cast())?)

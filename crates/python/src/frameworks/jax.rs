@@ -319,7 +319,7 @@ fn read_gpu_quickly<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Source<'py
     };
     // Narrow types and others that need a word are read the long way.
     let Ok(tensor) = crate::capsule::take(&capsule) else { return Ok(None) };
-    let tensor = still_frozen(tensor.map_owner(Owner::managed));
+    let tensor = still_frozen(crate::capsule::owned(tensor));
     if !tensor.device().is_cuda() {
         return Ok(None);
     }
@@ -398,7 +398,7 @@ fn import_tensor<'py>(
 /// The public door, for a jaxlib whose own function takes other arguments than we know. It wants an object with
 /// `__dlpack__`, not a capsule.
 fn public<'py>(py: Python<'py>, state: &State, capsule: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
-    let tensor = crate::capsule::take(capsule)?.map_owner(Owner::managed);
+    let tensor = crate::capsule::owned(crate::capsule::take(capsule)?);
     let parcel = crate::parcel::Parcel::wrap(py, tensor, true)?;
     call::call1(state.from_dlpack.bind(py), &parcel).map_err(|error| refused(py, "JAX", error))
 }
@@ -426,7 +426,7 @@ fn export(object: &Bound<'_, PyAny>, stream: Option<Stream>) -> Result<Tensor<Ow
             object.call_method(intern!(py, "__dlpack__"), (), Some(&wishes))?
         }
     };
-    Ok(crate::capsule::take(&capsule)?.map_owner(Owner::managed))
+    Ok(crate::capsule::owned(crate::capsule::take(&capsule)?))
 }
 
 /// Whether the array lies on more than one device. jaxlib would export the first piece as if it were the whole.
