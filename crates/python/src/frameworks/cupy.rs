@@ -160,8 +160,9 @@ impl Framework for CuPy {
         let index = gpu.index().into_pyobject(py).map_err(PyErr::from)?;
         let stream = call::call1(state.current_stream.bind(py), &index.into_any())?;
         let handle: usize = stream.getattr(intern!(py, "ptr"))?.extract()?;
-        let streams = Streams::on(Stream::from_handle(handle));
-        // CuPy destroys a stream with its object, but for the default one.
+        // SAFETY: CuPy's current stream. CuPy destroys a stream with its object, but for the default one; the object is kept
+        // below.
+        let streams = Streams::on(unsafe { Stream::from_handle(handle) });
         Ok(if handle == 0 { streams } else { streams.kept_by(stream) })
     }
 

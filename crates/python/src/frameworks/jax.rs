@@ -214,7 +214,9 @@ impl Framework for Jax {
         // JAX keeps a stream for the readiness of what others bring. What it does with it runs elsewhere.
         let device = device_of(py, gpu)?;
         let handle = call::method(&device, intern!(py, "get_stream_for_external_ready_events"))?;
-        let takes = Side::Stream(Stream::from_handle(handle.extract()?));
+        let handle = handle.extract()?;
+        // SAFETY: a stream that JAX has named, which lives as long as the device's client.
+        let takes = Side::Stream(unsafe { Stream::from_handle(handle) });
         Ok(Streams::between(Side::Everything, takes).asking())
     }
 
@@ -378,9 +380,12 @@ fn import_tensor<'py>(
     // The public door chooses a stream by itself, which nobody has told to wait: the host waits instead.
     let public = |capsule: &Bound<'py, PyAny>| -> Result<Bound<'py, PyAny>> {
         if let Some(stream) = stream {
-            let side = Side::Stream(Stream::from_handle(stream.extract()?));
-            // SAFETY: a stream that JAX has just named.
-            py.detach(|| unsafe { Gpu::get(place.index)?.wait(side) })?;
+            let handle = stream.extract()?;
+            // SAFETY: a stream that JAX has just named, which lives as long as the device's client.
+            py.detach(|| unsafe {
+                let side = Side::Stream(Stream::from_handle(handle));
+                Gpu::get(place.index)?.wait(side)
+            })?;
         }
         public(py, state, capsule)
     };

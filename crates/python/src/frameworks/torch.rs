@@ -300,7 +300,10 @@ fn streams(py: Python<'_>, device: Device) -> Result<Streams> {
         None => {
             let module = py.import("torch._C")?;
             let handle = module.call_method1("_cuda_getCurrentRawStream", (device.index,))?;
-            Stream::from_handle(handle.extract()?)
+            let handle = handle.extract()?;
+            // SAFETY: PyTorch's current stream. It never destroys a stream of its own; whoever makes a foreign one current
+            // keeps it alive (README, "On a GPU").
+            unsafe { Stream::from_handle(handle) }
         }
     };
     Ok(Streams::on(stream))
