@@ -165,7 +165,8 @@ def test_bad_interfaces_are_refused():
         ({"typestr": "<Q9"}, "no numbers"), ({"shape": (-1,)}, "negative"),
         ({"shape": "x"}, "shape"),
         ({"data": (12, False)}, "no GPU"), ({"data": 5}, "data"), ({"strides": (1, 2)}, "strides"),
-        ({"stream": 0}, "stream"), ({"mask": object()}, "mask"), ({"shape": None}, "no shape"),
+        ({"stream": 0}, "stream"), ({"stream": 7}, "stream"), ({"stream": 4097}, "stream"),
+        ({"mask": object()}, "mask"), ({"shape": None}, "no shape"),
     ):
         class Bad:
             __cuda_array_interface__ = {**good, **change}
@@ -243,3 +244,20 @@ def test_streams_that_mean_nothing():
             ValueError,
             lambda stream=stream: ferry.to(np.ones(2), "torch", stream=stream),
         )
+
+
+@pytest.mark.parametrize("stream", [3, 8, 4095, 4097, 2**48 + 4])
+def test_numbers_that_are_the_handle_of_no_stream(stream):
+    """Handles are addresses: aligned, and not in the first page. The driver follows any number."""
+
+    class Foreign:
+        def __cuda_stream__(self):
+            return 0, stream
+
+    for given in (stream, Foreign()):
+        error = refused(
+            ferry.InvalidArgument,
+            ValueError,
+            lambda given=given: ferry.to(np.ones(2), "torch", stream=given),
+        )
+        assert f"stream is {stream}," in str(error)

@@ -128,8 +128,28 @@ impl<O> Tensor<O> {
     }
 
     /// The same tensor with another owner, made from the first.
+    ///
+    /// ```
+    /// # use tensorferry_core::{Tensor, host::HostBlock};
+    /// fn boxed(tensor: Tensor<HostBlock>) -> Tensor<Box<HostBlock>> {
+    ///     // SAFETY: the box holds the block.
+    ///     unsafe { tensor.map_owner(Box::new) }
+    /// }
+    /// ```
+    ///
+    /// Safe code cannot exchange the owner, because it could drop the one that keeps the memory:
+    ///
+    /// ```compile_fail,E0133
+    /// # use tensorferry_core::{Tensor, host::HostBlock};
+    /// fn dangling(tensor: Tensor<HostBlock>) -> Tensor<()> {
+    ///     tensor.map_owner(drop)
+    /// }
+    /// ```
+    ///
+    /// # Safety
+    /// What `change` returns keeps the memory valid for as long as it lives, as the first owner did.
     #[inline]
-    pub fn map_owner<P>(self, change: impl FnOnce(O) -> P) -> Tensor<P> {
+    pub unsafe fn map_owner<P>(self, change: impl FnOnce(O) -> P) -> Tensor<P> {
         Tensor {
             data: self.data,
             dtype: self.dtype,

@@ -27,7 +27,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Opens one. Streams that are used in it must be alive when it ends.
+    /// Opens one.
     pub fn begin() -> Self {
         let depth = OPEN.with_borrow_mut(|open| {
             open.push(Vec::new());

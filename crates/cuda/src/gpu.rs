@@ -114,9 +114,11 @@ impl Gpu {
         }
         let _entered = self.enter()?;
         let mut handle = ptr::null_mut();
-        // SAFETY: a place for the handle; the context is entered. The stream lives as long as the process.
+        // SAFETY: a place for the handle; the context is entered.
         unsafe { self.driver.stream_create(&raw mut handle, NON_BLOCKING)? };
-        Ok(*self.meeting.get_or_init(|| Stream::from_handle(handle.expose_provenance())))
+        // SAFETY: the driver has just made it, and nobody destroys it.
+        let stream = unsafe { Stream::from_handle(handle.expose_provenance()) };
+        Ok(*self.meeting.get_or_init(|| stream))
     }
 
     /// Free and total bytes, as the driver sees them: memory that a framework keeps for later counts as used.

@@ -76,9 +76,11 @@ impl Gpu {
         }
         drop(unsettled);
         let mut handle = ptr::null_mut();
-        // SAFETY: a place for the handle. The stream lives as long as the process.
+        // SAFETY: a place for the handle.
         unsafe { self.driver.stream_create(&raw mut handle, NON_BLOCKING)? };
-        Ok(Own::new(self, Stream::from_handle(handle.expose_provenance())))
+        // SAFETY: the driver has just made it, and nobody destroys it.
+        let stream = unsafe { Stream::from_handle(handle.expose_provenance()) };
+        Ok(Own::new(self, stream))
     }
 
     /// Two events, used in turn. The caller has entered the context.

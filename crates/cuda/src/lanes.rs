@@ -111,7 +111,7 @@ pub(crate) fn buffers(gpu: &'static Gpu, lanes: Lanes, bytes: usize) -> Result<O
             .with_hint("free something first, or set TENSORFERRY_THREADS to fewer threads")
     };
     let mut block = Block::new(size).ok_or_else(out_of_memory)?;
-    pinned::touch(block.data(), block.bytes(), lanes.threads);
+    pinned::touch(&mut block, lanes.threads);
     if pinned::pin(gpu, &mut block, Use::Buffers).is_err() {
         return Ok(None);
     }
@@ -119,15 +119,19 @@ pub(crate) fn buffers(gpu: &'static Gpu, lanes: Lanes, bytes: usize) -> Result<O
 }
 
 /// Has the buffers pinned ahead of a transfer into fresh memory, which is touched while the driver takes its time.
-pub(crate) fn prepare(gpu: &'static Gpu, fresh: NonNull<u8>, bytes: usize, lanes: Lanes) {
+///
+/// # Safety
+/// So many bytes of the fresh memory are writable, and nobody else uses them. What is in them is lost.
+pub(crate) unsafe fn prepare(gpu: &'static Gpu, fresh: NonNull<u8>, bytes: usize, lanes: Lanes) {
     let lanes = lanes.shared_out(bytes);
     let size = lanes.bytes();
     if has_idle(size, Use::Buffers) {
         return;
     }
     let Some(mut block) = Block::new(size) else { return };
-    pinned::touch(block.data(), block.bytes(), lanes.threads);
-    let touched = pinned::Touched::new(fresh, bytes);
+    pinned::touch(&mut block, lanes.threads);
+    // SAFETY: the caller's contract; all threads are done when this is back.
+    let touched = unsafe { pinned::Touched::new(fresh, bytes) };
     let job = Mutex::new(Some(&mut block));
     workers::together(lanes.threads, || {
         let first = job.lock().unwrap_or_else(PoisonError::into_inner).take();

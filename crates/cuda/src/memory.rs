@@ -52,7 +52,8 @@ impl DeviceBlock {
     pub fn new(gpu: &'static Gpu, bytes: usize, stream: Stream) -> Result<Self> {
         let _entered = gpu.enter()?;
         let (mut address, bytes) = (0, bytes.max(1));
-        // SAFETY: a place for the address; the context is entered, and the caller's stream is alive.
+        // SAFETY: a place for the address; the context is entered, and a `Stream` is alive while it is used
+        // (`Stream::from_handle`).
         match unsafe { gpu.driver.allocate_ordered(&raw mut address, bytes, stream.raw()) } {
             Some(Ok(())) => Ok(Self { gpu, address, bytes, stream, ordered: true }),
             Some(Err(error)) if error.kind() == ErrorKind::OutOfMemory => Err(out_of_memory(gpu, bytes)),
@@ -92,8 +93,8 @@ impl Drop for DeviceBlock {
     fn drop(&mut self) {
         // A failure here is one of the device, which the next call reports.
         let Ok(_entered) = self.gpu.enter() else { return };
-        // SAFETY: the stream was alive when the block was made, and its owner keeps it; the block is ours. What is queued
-        // on the stream still uses it, and plain memory is given back at once.
+        // SAFETY: the stream is alive as long as a copy of it is used (`Stream::from_handle`), of which the block has one; the
+        // memory is ours. What is queued on the stream still uses it, and plain memory is given back at once.
         unsafe {
             if self.ordered {
                 let _ = self.gpu.driver.free_ordered(self.address, self.stream.raw());

@@ -93,7 +93,8 @@ impl Gpu {
             return Ok((block, Road::Driver));
         }
         if let Some(fresh) = NonNull::new(block.data()) {
-            lanes::prepare(self, fresh, bytes, lanes);
+            // SAFETY: a block of as many bytes, just made, which nobody else has.
+            unsafe { lanes::prepare(self, fresh, bytes, lanes) };
         }
         Ok((block, Road::Lanes(lanes)))
     }
@@ -113,7 +114,7 @@ impl Gpu {
             trust(|left| Some((left + 1).min(TRUST)));
             return Some((block, Road::Recycled));
         }
-        touch(block.data(), block.bytes(), lanes.threads);
+        touch(&mut block, lanes.threads);
         let road = pin(self, &mut block, Use::Pinned).map_or(Road::Lanes(lanes), |()| Road::Pinned);
         Some((block, road))
     }
@@ -153,9 +154,11 @@ pub(crate) fn pin(gpu: &'static Gpu, block: &mut Block, of: Use) -> Result<()> {
     Ok(())
 }
 
-/// Sees that the system has given the pages out, on so many threads.
-pub(crate) fn touch(data: NonNull<u8>, bytes: usize, threads: usize) {
-    let touched = Touched::new(data, bytes);
+/// Sees that the system has given a block's pages out, on so many threads. What was in them is lost.
+pub(crate) fn touch(block: &mut Block, threads: usize) {
+    let bytes = block.bytes();
+    // SAFETY: a block of as many bytes, borrowed until all threads are done.
+    let touched = unsafe { Touched::new(block.data(), bytes) };
     workers::together(threads.min(bytes / TOUCHED), || touched.go_on());
 }
 
@@ -166,11 +169,13 @@ pub(crate) struct Touched {
     next: AtomicUsize,
 }
 
-// SAFETY: each thread touches other pages, of memory whose contents mean nothing.
+// SAFETY: each thread touches other pages, of memory that nobody else uses (`Touched::new`).
 unsafe impl Sync for Touched {}
 
 impl Touched {
-    pub(crate) fn new(data: NonNull<u8>, bytes: usize) -> Self {
+    /// # Safety
+    /// So many bytes are writable, and nobody else uses them, for as long as this lives. What is in them is lost.
+    pub(crate) unsafe fn new(data: NonNull<u8>, bytes: usize) -> Self {
         Self { data, bytes, next: AtomicUsize::new(0) }
     }
 
@@ -180,7 +185,7 @@ impl Touched {
             && from < self.bytes
         {
             for page in (from..self.bytes.min(from + TOUCHED)).step_by(PAGE) {
-                // SAFETY: a byte of the memory.
+                // SAFETY: a byte of the memory that `new`'s caller vouched for; this thread alone has the page.
                 unsafe { self.data.add(page).write_volatile(0) };
             }
         }

@@ -70,7 +70,7 @@ impl Stage {
     ///
     /// # Safety
     /// The host's memory is readable; the GPU's has room for its elements, and is nobody else's before the stream is past this.
-    /// The stream is of the context, which is entered, and is alive until the stage is settled or dropped.
+    /// The stream is of the context, which is entered.
     pub(crate) unsafe fn upload(
         &mut self,
         from: OnHost<'_>,
@@ -104,7 +104,7 @@ impl Stage {
         let settled = self
             .streams
             .drain(..)
-            // SAFETY: alive, as whoever used it has promised.
+            // SAFETY: a `Stream` is alive while a copy of it is used (`Stream::from_handle`), of which this list has one.
             .map(|stream| unsafe { self.gpu.wait(Side::Stream(stream)) })
             .fold(Ok(()), Result::and);
         let blocks = self.full.drain(..).chain(self.now.take().map(|(block, ..)| (block, Vec::new())));
@@ -206,7 +206,7 @@ fn fresh(gpu: &'static Gpu) -> Option<Block> {
         return None;
     }
     let mut block = Block::new(BLOCK)?;
-    pinned::touch(block.data(), block.bytes(), 1);
+    pinned::touch(&mut block, 1);
     pinned::pin(gpu, &mut block, Use::Buffers).ok().map(|()| block)
 }
 

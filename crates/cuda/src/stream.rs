@@ -23,7 +23,12 @@ use std::ptr;
 use std::sync::{Mutex, PoisonError};
 use tensorferry_core::{Error, ErrorKind, Result};
 
-/// A stream that somebody else owns and keeps alive.
+/// A stream that somebody else owns and keeps alive: whoever makes this from a handle vouches for that, so that safe functions
+/// may hand it to the driver, which does not check handles.
+///
+/// ```compile_fail,E0423
+/// let stream = tensorferry_cuda::Stream(0xdead_beef);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream(usize);
 
@@ -32,7 +37,24 @@ impl Stream {
     pub const LEGACY: Self = Self(0);
 
     /// The stream of this handle. One stands for the shared default stream, as zero does.
-    pub fn from_handle(handle: usize) -> Self {
+    ///
+    /// ```no_run
+    /// # use tensorferry_cuda::{DeviceBlock, Gpu, Stream};
+    /// // SAFETY: 2 is the handle of the calling thread's default stream.
+    /// let block = DeviceBlock::new(Gpu::get(0)?, 64, unsafe { Stream::from_handle(2) })?;
+    /// # Ok::<(), tensorferry_core::Error>(())
+    /// ```
+    ///
+    /// ```compile_fail,E0133
+    /// # use tensorferry_cuda::{DeviceBlock, Gpu, Stream};
+    /// let block = DeviceBlock::new(Gpu::get(0)?, 64, Stream::from_handle(0xdead_beef))?;
+    /// # Ok::<(), tensorferry_core::Error>(())
+    /// ```
+    ///
+    /// # Safety
+    /// The handle is that of a default stream (0, 1 or 2), or of a stream of this process that is alive for as long as the result
+    /// is used, or a copy of it: in a [`Side`], a [`DeviceBlock`](crate::DeviceBlock) or an open [`Batch`](crate::Batch).
+    pub unsafe fn from_handle(handle: usize) -> Self {
         Self(if handle == 1 { 0 } else { handle })
     }
 

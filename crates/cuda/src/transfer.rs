@@ -292,7 +292,8 @@ impl Gpu {
     ///
     /// # Safety
     /// The source is readable host memory, the target has room for its elements and is nobody else's; both live until this
-    /// is back. The stream is alive, and of this GPU.
+    /// is back, and with [`Lanes::batched`] the target until the batch that is open on this thread has ended. The stream is of
+    /// this GPU.
     pub unsafe fn send(
         &'static self,
         source: &Source<'_>,

@@ -8,9 +8,9 @@
 //! becomes shorter, touching what is gone ends the process with SIGBUS. Files that tensorferry writes are replaced as a
 //! whole, and a map keeps what it had. Where files are overwritten in place, read them instead.
 
-use crate::fault::failed;
+use crate::fault::{bad, failed};
 use crate::source::Source;
-use memmap2::{Mmap, MmapMut, MmapOptions};
+use memmap2::{MmapOptions, MmapRaw};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use tensorferry_core::{Access, Result};
@@ -41,8 +41,8 @@ static NOTHING: Nothing = Nothing;
 
 #[derive(Debug)]
 enum Keep {
-    Shared(#[expect(dead_code, reason = "held for its drop")] Arc<Mmap>),
-    Own(#[expect(dead_code, reason = "held for its drop")] MmapMut),
+    Shared(#[expect(dead_code, reason = "held for its drop")] Arc<MmapRaw>),
+    Own(#[expect(dead_code, reason = "held for its drop")] MmapRaw),
     Nothing,
 }
 
@@ -67,10 +67,10 @@ impl Mapped {
     }
 
     /// A part of a mapping of the whole file.
-    pub(crate) fn shared(map: &Arc<Mmap>, offset: usize, length: usize) -> Option<Self> {
-        let part = map.get(offset..offset.checked_add(length)?)?;
+    pub(crate) fn shared(map: &Arc<MmapRaw>, offset: usize, length: usize) -> Option<Self> {
+        let end = offset.checked_add(length).filter(|&end| end <= map.len())?;
         Some(Self {
-            data: NonNull::from(part).cast(),
+            data: NonNull::new(map.as_mut_ptr().wrapping_add(end - length))?,
             length,
             kind: MapKind::ReadOnly,
             _keep: Arc::new(Keep::Shared(map.clone())),
@@ -81,11 +81,11 @@ impl Mapped {
     pub(crate) fn own(source: &Source, offset: u64, length: usize) -> Result<Self> {
         let mut options = MmapOptions::new();
         options.offset(offset).len(length);
-        // SAFETY: private to this process, so no write of ours reaches the file. Writes of others to the file are the
-        // hazard that the module's essay names; no reference to the bytes is made here, only an address.
-        let mut map = unsafe { options.map_copy(source.file()) }
-            .map_err(|error| failed("it cannot be mapped", &error))?;
-        let data = NonNull::from(map.as_mut()).cast();
+        // SAFETY: private to this process, so no write of ours reaches the file. Others may write to the file, so the map
+        // becomes a raw one at once: no reference to the bytes is made.
+        let map = unsafe { options.map_copy(source.file()) };
+        let map = MmapRaw::from(map.map_err(|error| failed("it cannot be mapped", &error))?);
+        let data = NonNull::new(map.as_mut_ptr()).ok_or_else(|| bad("its map has no address"))?;
         Ok(Self { data, length, kind: MapKind::CopyOnWrite, _keep: Arc::new(Keep::Own(map)) })
     }
 
@@ -106,10 +106,10 @@ impl Mapped {
 }
 
 /// A read-only mapping of a whole file.
-pub(crate) fn whole(source: &Source) -> Result<Arc<Mmap>> {
+pub(crate) fn whole(source: &Source) -> Result<Arc<MmapRaw>> {
     let mut options = MmapOptions::new();
     options.len(source.length() as usize);
-    // SAFETY: read-only. Writes of others to the file are the hazard that the module's essay names.
-    let map = unsafe { options.map(source.file()) }.map_err(|error| failed("it cannot be mapped", &error))?;
-    Ok(Arc::new(map))
+    // A raw map: others may write to the file, so no reference to the bytes is made.
+    let map = options.map_raw_read_only(source.file());
+    Ok(Arc::new(map.map_err(|error| failed("it cannot be mapped", &error))?))
 }

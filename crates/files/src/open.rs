@@ -16,7 +16,7 @@ use crate::map::{self, MapKind, Mapped};
 use crate::source::Source;
 use crate::stream::{Stream, foreign, hash_header};
 use crate::{index, npy, npz, proto, raw, safetensors};
-use memmap2::Mmap;
+use memmap2::MmapRaw;
 use std::fs::File;
 use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
@@ -89,7 +89,7 @@ pub struct Opened {
     dialect: Option<Dialect>,
     found: Found,
     sources: Vec<Arc<Source>>,
-    maps: Vec<OnceLock<Arc<Mmap>>>,
+    maps: Vec<OnceLock<Arc<MmapRaw>>>,
 }
 
 /// Opens the file at `path`.

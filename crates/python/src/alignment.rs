@@ -43,7 +43,8 @@ pub(crate) fn marked(tensor: Tensor<Owner>) -> Tensor<Owner> {
     let (low, high) = tensor.layout().extent();
     let start = (tensor.data() as usize).wrapping_add_signed(low as isize);
     let mark = aligned::mark(start, start + (high - low) as usize);
-    tensor.map_owner(|owner| owner.aligned(mark))
+    // SAFETY: the new owner holds the first one.
+    unsafe { tensor.map_owner(|owner| owner.aligned(mark)) }
 }
 
 fn of_memory(py: Python<'_>, tensor: &Tensor<Owner>) -> Alignment {

@@ -30,6 +30,13 @@ pub(crate) fn take(capsule: &Bound<'_, PyAny>) -> Result<Tensor<Managed>> {
     ))
 }
 
+/// The tensor under an owner of this crate, which holds what the framework handed over.
+#[inline]
+pub(crate) fn owned(tensor: Tensor<Managed>) -> Tensor<Owner> {
+    // SAFETY: `Owner::managed` holds the managed tensor, and calls its deleter no sooner than in its own drop.
+    unsafe { tensor.map_owner(Owner::managed) }
+}
+
 /// Renames the capsule, which makes its tensor ours.
 fn claim(
     capsule: &Bound<'_, PyAny>,
@@ -50,12 +57,13 @@ fn claim(
 /// A capsule of the form without a version.
 pub(crate) fn legacy<'py>(py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
     let managed = dlpack::to_legacy(tensor)?;
-    // SAFETY: the pointer is not null, the name lives for ever, the destructor frees what nobody took.
+    // SAFETY: the pointer is not null, the name lives for ever, the destructor frees what nobody took. Without a capsule the
+    // struct is still ours.
     unsafe {
         let capsule =
             ffi::PyCapsule_New(managed.as_ptr().cast(), abi::LEGACY_NAME.as_ptr(), Some(free_legacy));
         Bound::from_owned_ptr_or_err(py, capsule).map_err(|error| {
-            drop(Managed::Legacy(managed));
+            drop(Managed::legacy(managed));
             error.into()
         })
     }
@@ -69,7 +77,7 @@ pub(crate) fn versioned<'py>(py: Python<'py>, tensor: Tensor<Owner>) -> Result<B
         let capsule =
             ffi::PyCapsule_New(managed.as_ptr().cast(), abi::VERSIONED_NAME.as_ptr(), Some(free_versioned));
         Bound::from_owned_ptr_or_err(py, capsule).map_err(|error| {
-            drop(Managed::Versioned(managed));
+            drop(Managed::versioned(managed));
             error.into()
         })
     }
@@ -81,7 +89,7 @@ unsafe extern "C" fn free_legacy(capsule: *mut ffi::PyObject) {
         if ffi::PyCapsule_IsValid(capsule, abi::LEGACY_NAME.as_ptr()) == 1
             && let Some(managed) = NonNull::new(ffi::PyCapsule_GetPointer(capsule, abi::LEGACY_NAME.as_ptr()))
         {
-            drop(Managed::Legacy(managed.cast()));
+            drop(Managed::legacy(managed.cast()));
         }
     }
 }
@@ -93,7 +101,7 @@ unsafe extern "C" fn free_versioned(capsule: *mut ffi::PyObject) {
             && let Some(managed) =
                 NonNull::new(ffi::PyCapsule_GetPointer(capsule, abi::VERSIONED_NAME.as_ptr()))
         {
-            drop(Managed::Versioned(managed.cast()));
+            drop(Managed::versioned(managed.cast()));
         }
     }
 }

@@ -487,7 +487,8 @@ fn mark(tensor: Tensor<Owner>) -> Tensor<Owner> {
     let (low, high) = tensor.layout().extent();
     let start = (tensor.data() as usize).wrapping_add_signed(low as isize);
     let mark = frozen::mark(start, start + (high - low) as usize);
-    tensor.map_owner(|owner| owner.frozen(mark))
+    // SAFETY: a frozen owner holds the first one until its own drop.
+    unsafe { tensor.map_owner(|owner| owner.frozen(mark)) }
 }
 
 /// Brings values into a block.

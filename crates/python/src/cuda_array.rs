@@ -4,7 +4,7 @@ use crate::errors::{Result, fail, type_name};
 use crate::lengths::Lengths;
 use crate::owner::Owner;
 use crate::source::{Source, still_frozen};
-use crate::streams::Streams;
+use crate::streams::{Streams, stream_of};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use tensorferry_core::device::Device;
@@ -62,10 +62,12 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>, interface: &Bound<'py, PyAny
     }
     let stream = match get("stream")? {
         None => Stream::LEGACY,
-        Some(handle) => match handle.extract::<usize>() {
-            Ok(0) | Err(_) => return Err(wrong("has a stream that is no handle")),
-            Ok(handle) => Stream::from_handle(handle),
-        },
+        Some(handle) => {
+            let handle = handle.extract::<usize>().ok().filter(|&handle| handle != 0);
+            // SAFETY: the interface promises that the stream is alive while the object lives, which the owner below holds.
+            let stream = handle.and_then(|handle| unsafe { stream_of(handle) });
+            stream.ok_or_else(|| wrong("has a stream that is no handle"))?
+        }
     };
     let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
     let data = std::ptr::with_exposed_provenance_mut(address);

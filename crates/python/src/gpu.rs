@@ -34,7 +34,8 @@ pub(crate) fn hand_over(
     }
     let keepers = [from.keeper, to.keeper];
     let (gives, takes) = (to.gives.lasting(), from.takes.lasting());
-    Ok((tensor.map_owner(|owner| owner.borrowed(gpu, gives, takes, keepers)), waits))
+    // SAFETY: a borrowed owner holds the first one until its own drop.
+    Ok((unsafe { tensor.map_owner(|owner| owner.borrowed(gpu, gives, takes, keepers)) }, waits))
 }
 
 /// Memory of a tensor that moves to another thread with what keeps it.
@@ -43,9 +44,6 @@ pub(crate) struct Held {
     /// What keeps the streams of both ends.
     _keepers: [Option<Owner>; 2],
 }
-
-// SAFETY: memory that its owner keeps, whoever holds that; owners are let go on any thread.
-unsafe impl Send for Held {}
 
 impl Held {
     pub(crate) fn new(tensor: Tensor<Owner>, keepers: [Option<Owner>; 2]) -> Self {

@@ -9,7 +9,6 @@ use crate::cuda_array;
 use crate::errors::{Failure, Result, fail, foreign, not_a_tensor, type_name};
 use crate::frameworks::exchange::Exchange;
 use crate::frameworks::numpy;
-use crate::owner::Owner;
 use crate::source::{Source, still_frozen};
 use crate::streams::Streams;
 use pyo3::exceptions::PyTypeError;
@@ -37,7 +36,7 @@ pub(crate) fn speaks_array(kind: &Bound<'_, PyType>) -> PyResult<bool> {
 pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     let kind = object.get_type();
     if let Some(exchange) = Exchange::of(&kind) {
-        let tensor = still_frozen(exchange.export(object)?.map_owner(Owner::managed));
+        let tensor = still_frozen(crate::capsule::owned(exchange.export(object)?));
         let device = tensor.device();
         let source = Source::here(object.clone(), "dlpack", tensor);
         if !device.is_cuda() {
@@ -110,7 +109,7 @@ fn from_dlpack<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
         }
         answer => answer,
     };
-    let tensor = still_frozen(crate::capsule::take(&capsule.map_err(ours)?)?.map_owner(Owner::managed));
+    let tensor = still_frozen(crate::capsule::owned(crate::capsule::take(&capsule.map_err(ours)?)?));
     let on_gpu = tensor.device().is_cuda();
     let source = Source::here(object.clone(), "dlpack", tensor);
     Ok(match streams {

@@ -46,6 +46,20 @@ impl Streams {
     }
 }
 
+/// The stream of a handle that came as a number; `None` where no stream has that number. Handles of streams that are not default
+/// ones are addresses of the driver's structs: aligned, and not in the first page. The driver checks no more than that: it follows
+/// the address.
+///
+/// # Safety
+/// As [`Stream::from_handle`], but for numbers that are refused here.
+pub(crate) unsafe fn stream_of(handle: usize) -> Option<Stream> {
+    const DEFAULT_STREAMS: std::ops::RangeInclusive<usize> = 0..=2;
+    const FIRST_PAGE_BYTES: usize = 4096;
+    let is_address = handle >= FIRST_PAGE_BYTES && handle.is_multiple_of(align_of::<usize>());
+    // SAFETY: the caller's contract.
+    (is_address || DEFAULT_STREAMS.contains(&handle)).then(|| unsafe { Stream::from_handle(handle) })
+}
+
 /// Memory of a framework's own on a GPU, to be filled before anybody sees it.
 pub(crate) struct Room<'py> {
     /// The framework's tensor: dense, row-major.

@@ -2,6 +2,7 @@
 
 use crate::errors::{Failure, Result, describe, fail, type_name};
 use crate::progress::{self, Progress};
+use crate::streams::stream_of;
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -229,7 +230,8 @@ fn short_name(text: &str) -> String {
     text.rsplit_once("device:").map_or(text, |(_, device)| device).trim_start_matches('/').to_owned()
 }
 
-/// A stream: its handle, or a framework's own object for it.
+/// A stream: its handle, or a framework's own object for it. The driver cannot tell whether a handle is that of a live stream, so
+/// the caller vouches for it, as the documentation of `stream=` says.
 fn stream(given: Option<&Bound<'_, PyAny>>) -> Result<Option<Asked>> {
     let Some(given) = given else { return Ok(None) };
     let py = given.py();
@@ -242,13 +244,16 @@ fn stream(given: Option<&Bound<'_, PyAny>>) -> Result<Option<Asked>> {
             named.as_ref().map_or_else(|| handle(given), handle)
         }
     };
-    match found {
-        Some(handle) => {
-            Ok(Some(Asked { stream: Stream::from_handle(handle), object: given.clone().unbind() }))
-        }
+    // SAFETY: the caller of `to` vouches that the stream outlives the result; a framework's object, which may own the stream, is
+    // kept with it.
+    match found.and_then(|handle| unsafe { stream_of(handle) }) {
+        Some(stream) => Ok(Some(Asked { stream, object: given.clone().unbind() })),
         None => Err(fail(
             ErrorKind::InvalidArgument,
-            format!("stream is {}, which names no CUDA stream", describe(given)),
+            match found {
+                Some(handle) => format!("stream is {handle}, which is the handle of no CUDA stream"),
+                None => format!("stream is {}, which names no CUDA stream", describe(given)),
+            },
             "pass torch.cuda.current_stream(), cupy.cuda.get_current_stream() or a handle",
         )),
     }

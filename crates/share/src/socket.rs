@@ -40,12 +40,13 @@ pub(crate) fn send(socket: RawFd, bytes: &[u8], descriptors: &[RawFd]) -> io::Re
     }
     if !descriptors.is_empty() {
         let length = size_of_val(descriptors) as u32;
+        control.0.fill(MaybeUninit::new(0));
+        // The last borrow of the buffer: another one would end this pointer.
         header.msg_control = control.0.as_mut_ptr().cast();
         // SAFETY: arithmetic only.
         header.msg_controllen = unsafe { libc::CMSG_SPACE(length) } as _;
         // SAFETY: the control buffer is aligned and has room for this one message, which 253 descriptors fit into.
         unsafe {
-            ptr::write_bytes(control.0.as_mut_ptr(), 0, control.0.len());
             let message = libc::CMSG_FIRSTHDR(&raw const header);
             (*message).cmsg_level = libc::SOL_SOCKET;
             (*message).cmsg_type = libc::SCM_RIGHTS;
@@ -67,8 +68,8 @@ pub(crate) fn receive(socket: RawFd, bytes: &mut [u8], descriptors: &mut Vec<Own
     let mut vector = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     let mut header = header(&mut vector);
     let mut control = Control::new();
-    header.msg_control = control.0.as_mut_ptr().cast();
     header.msg_controllen = control.0.len() as _;
+    header.msg_control = control.0.as_mut_ptr().cast();
     // SAFETY: the header points to buffers that live through the call and may be written.
     let got = unsafe { libc::recvmsg(socket, &raw mut header, libc::MSG_CMSG_CLOEXEC) };
     if got < 0 {

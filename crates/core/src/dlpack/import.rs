@@ -18,12 +18,61 @@ use std::ptr::NonNull;
 const MAX_RANK: i32 = 1024;
 
 /// The owner of a tensor that a framework handed over: its deleter runs once, when this drops.
+///
+/// ```
+/// # use std::ptr::NonNull;
+/// # use tensorferry_core::dlpack::{Managed, abi::{ManagedTensor, ManagedTensorVersioned}};
+/// /// # Safety
+/// /// Both are valid, and nobody else releases them.
+/// unsafe fn release(old: NonNull<ManagedTensor>, new: NonNull<ManagedTensorVersioned>) {
+///     // SAFETY: the caller's contract.
+///     drop(unsafe { (Managed::legacy(old), Managed::versioned(new)) });
+/// }
+/// ```
+///
+/// The pointer is private, because dropping this calls a function that it leads to:
+///
+/// ```compile_fail,E0423
+/// # use tensorferry_core::dlpack::Managed;
+/// drop(Managed(std::ptr::NonNull::dangling()));
+/// ```
 #[derive(Debug)]
-pub enum Managed {
+pub struct Managed(Form);
+
+#[derive(Debug)]
+enum Form {
     /// From a capsule without a version.
     Legacy(NonNull<ManagedTensor>),
     /// From a capsule with a version, or from the C exchange API.
     Versioned(NonNull<ManagedTensorVersioned>),
+}
+
+impl Managed {
+    /// Takes over a struct without a version.
+    ///
+    /// ```compile_fail,E0133
+    /// # use tensorferry_core::dlpack::Managed;
+    /// drop(Managed::legacy(std::ptr::NonNull::dangling()));
+    /// ```
+    ///
+    /// # Safety
+    /// `managed` is a valid struct that nobody else will release.
+    pub unsafe fn legacy(managed: NonNull<ManagedTensor>) -> Self {
+        Self(Form::Legacy(managed))
+    }
+
+    /// Takes over a struct with a version.
+    ///
+    /// ```compile_fail,E0133
+    /// # use tensorferry_core::dlpack::Managed;
+    /// drop(Managed::versioned(std::ptr::NonNull::dangling()));
+    /// ```
+    ///
+    /// # Safety
+    /// `managed` is a valid struct that nobody else will release.
+    pub unsafe fn versioned(managed: NonNull<ManagedTensorVersioned>) -> Self {
+        Self(Form::Versioned(managed))
+    }
 }
 
 // SAFETY: DLPack asks of producers that the deleter may be called from any thread; the struct has one owner.
@@ -31,17 +80,17 @@ unsafe impl Send for Managed {}
 
 impl Drop for Managed {
     fn drop(&mut self) {
-        match self {
-            Self::Legacy(managed) => {
-                // SAFETY: we own the struct (`from_legacy`'s contract) and drop it once.
+        match self.0 {
+            Form::Legacy(managed) => {
+                // SAFETY: we own the struct (the contract of `Managed::legacy`) and drop it once.
                 unsafe {
                     if let Some(deleter) = managed.as_ref().deleter {
                         deleter(managed.as_ptr());
                     }
                 }
             }
-            Self::Versioned(managed) => {
-                // SAFETY: we own the struct (`from_versioned`'s contract) and drop it once.
+            Form::Versioned(managed) => {
+                // SAFETY: we own the struct (the contract of `Managed::versioned`) and drop it once.
                 unsafe {
                     if let Some(deleter) = managed.as_ref().deleter {
                         deleter(managed.as_ptr());
@@ -62,7 +111,8 @@ impl Drop for Managed {
 pub unsafe fn from_versioned(managed: NonNull<ManagedTensorVersioned>) -> Result<Tensor<Managed>> {
     // SAFETY: valid by contract; version, deleter and flags keep their places in every version.
     let (version, flags) = unsafe { (managed.as_ref().version, managed.as_ref().flags) };
-    let owner = Managed::Versioned(managed);
+    // SAFETY: the caller's contract.
+    let owner = unsafe { Managed::versioned(managed) };
     if version.major != VERSION.major {
         return Err(Error::invalid_tensor(format!(
             "the tensor speaks DLPack {}.{}",
@@ -83,7 +133,8 @@ pub unsafe fn from_versioned(managed: NonNull<ManagedTensorVersioned>) -> Result
 /// # Safety
 /// `managed` is a valid struct that nobody else will release.
 pub unsafe fn from_legacy(managed: NonNull<ManagedTensor>) -> Result<Tensor<Managed>> {
-    let owner = Managed::Legacy(managed);
+    // SAFETY: the caller's contract.
+    let owner = unsafe { Managed::legacy(managed) };
     // SAFETY: valid by contract, and kept alive by `owner`, which the result holds.
     unsafe { borrow(&managed.as_ref().dl_tensor, Access::ReadWrite, false, owner) }
 }

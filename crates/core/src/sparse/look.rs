@@ -1,6 +1,6 @@
 //! Whether indices are within bounds, in order, and each place there once.
 
-use super::{Axis, Index, bound, worth};
+use super::{Axis, Index, bound, count_of, worth};
 use crate::workers;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
@@ -256,9 +256,9 @@ pub struct Coordinates {
     pub grouped: bool,
 }
 
-/// Looks coordinates through; all axes have as many.
+/// Looks coordinates through; where axes have different lengths, as far as the shortest.
 pub fn coordinates<I: Index>(axes: &[Axis<'_, I>], threads: usize) -> Coordinates {
-    let count = axes.first().map_or(0, Axis::count);
+    let count = count_of(axes);
     let found: SmallVec<[Shared; 4]> = axes.iter().map(|_| Shared::new()).collect();
     let (falls, flats) = (AtomicBool::new(false), AtomicBool::new(false));
     let threads = worth(count, threads);
@@ -273,7 +273,8 @@ pub fn coordinates<I: Index>(axes: &[Axis<'_, I>], threads: usize) -> Coordinate
             let to = end.min(from + BLOCK + 1);
             let apart = axes.iter().filter(|axis| axis.slice().is_none());
             room.clear();
-            apart.for_each(|axis| room.extend((from..to).map(|place| axis.get(place))));
+            // SAFETY: `to` is at most the count, which `count_of` has found on every axis.
+            apart.for_each(|axis| room.extend((from..to).map(|place| unsafe { axis.get(place) })));
             let mut gathered = room.chunks_exact(to - from);
             let block: SmallVec<[&[I]; 4]> = axes
                 .iter()

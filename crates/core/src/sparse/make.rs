@@ -37,15 +37,18 @@ pub unsafe fn expand<I: Index>(indptr: &[I], count: usize, rows: *mut I, threads
 /// Writes where each of `rows` rows begins, and the last one ends, of rows that are in order.
 ///
 /// # Safety
-/// There is room for one more than there are rows, and an `I` can hold the number of elements.
+/// There is room for one more than there are rows, an `I` can hold the number of elements, and the rows are in order: two threads
+/// would write the same pointer otherwise.
 pub unsafe fn pointers<I: Index>(axis: &Axis<'_, I>, rows: usize, indptr: *mut I, threads: usize) {
     let (out, count) = (Out(indptr), axis.count());
     // Of each element the row behind the last one that has begun, as far as there are any.
-    let next = |place: usize| if place == 0 { 0 } else { axis.get(place - 1).at().min(rows) + 1 };
+    // SAFETY: callers ask for places up to the count, so that the one before is below it.
+    let next = |place: usize| if place == 0 { 0 } else { unsafe { axis.get(place - 1) }.at().min(rows) + 1 };
     in_parts(count, threads, |from, to| {
         let mut begun = next(from).min(rows + 1);
         for place in from..to {
-            let row = axis.get(place).at().min(rows);
+            // SAFETY: parts end at the count.
+            let row = unsafe { axis.get(place) }.at().min(rows);
             if row + 1 > begun {
                 // SAFETY: rows up to the last; what is in order has each of them begin in one part alone.
                 unsafe { out.fill(begun, row + 1, I::of(place)) };
@@ -72,7 +75,7 @@ pub unsafe fn lay<I: Index, O: Index>(axis: &Axis<'_, I>, to: *mut O, step: usiz
         }
         _ => {
             for place in from..to {
-                // SAFETY: as above.
+                // SAFETY: below the count of both.
                 unsafe { out.put(place * step, O::of(axis.get(place).at())) };
             }
         }

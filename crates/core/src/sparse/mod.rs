@@ -31,8 +31,42 @@ use std::marker::PhantomData;
 /// Elements that make a thread worth being woken; a few in tests, so that small arrays are cut too.
 const EACH: usize = if cfg!(test) { 16 } else { 64 << 10 };
 
-/// A number of an index array.
-pub trait Index: Copy + Ord + Send + Sync + std::fmt::Debug + 'static {
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// A number of an index array: an `i32` or an `i64`.
+///
+/// ```
+/// fn largest<I: tensorferry_core::sparse::Index>(numbers: &[I]) -> Option<i64> {
+///     numbers.iter().map(|number| number.wide()).max()
+/// }
+/// assert_eq!((largest(&[1i32, 2]), largest(&[3i64])), (Some(2), Some(3)));
+/// ```
+///
+/// The trait is sealed, because the kernels keep such numbers in blocks that are aligned for these two types:
+///
+/// ```compile_fail,E0277
+/// #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+/// #[repr(align(4096))]
+/// struct Wide(i64);
+///
+/// impl tensorferry_core::sparse::Index for Wide {
+///     fn wide(self) -> i64 {
+///         self.0
+///     }
+///     fn of(number: usize) -> Self {
+///         Self(number as i64)
+///     }
+///     fn bit(is_true: bool) -> Self {
+///         Self(is_true.into())
+///     }
+///     fn plus(self, bit: Self) -> Self {
+///         Self(self.0 + bit.0)
+///     }
+/// }
+/// ```
+pub trait Index: sealed::Sealed + Copy + Ord + Send + Sync + std::fmt::Debug + 'static {
     /// As the widest of them.
     fn wide(self) -> i64;
 
@@ -54,6 +88,8 @@ pub trait Index: Copy + Ord + Send + Sync + std::fmt::Debug + 'static {
 
 macro_rules! index {
     ($($number:ty),+) => {$(
+        impl sealed::Sealed for $number {}
+
         impl Index for $number {
             #[inline(always)]
             fn wide(self) -> i64 {
@@ -109,10 +145,13 @@ impl<'a, I: Index> Axis<'a, I> {
     }
 
     /// One of them.
+    ///
+    /// # Safety
+    /// The place is below the count.
     #[inline(always)]
-    fn get(&self, place: usize) -> I {
+    unsafe fn get(&self, place: usize) -> I {
         debug_assert!(place < self.count);
-        // SAFETY: the functions here ask for places below the count, for which `new`'s caller vouched.
+        // SAFETY: `new`'s caller vouched for the places below the count, of which the caller asks for one.
         unsafe { self.start.offset(place as isize * self.step).read() }
     }
 
@@ -131,6 +170,11 @@ impl<'a, I: Index> From<&'a [I]> for Axis<'a, I> {
     fn from(numbers: &'a [I]) -> Self {
         Self { start: numbers.as_ptr(), step: 1, count: numbers.len(), memory: PhantomData }
     }
+}
+
+/// How many elements have a number on every axis: axes of different lengths count as far as the shortest.
+fn count_of<I: Index>(axes: &[Axis<'_, I>]) -> usize {
+    axes.iter().map(Axis::count).min().unwrap_or(0)
 }
 
 /// Memory that several threads write, each its own places.
@@ -211,6 +255,38 @@ mod tests {
         // SAFETY: nothing is read.
         let axis: Axis<'_, i32> = unsafe { Axis::new(std::ptr::null(), 1, 0) };
         assert_eq!(axis.slice(), Some(&[][..]));
+    }
+
+    /// Axes with gaps, which are not slices: nothing but the count keeps a reader within them.
+    #[test]
+    fn axes_of_different_lengths_are_read_as_far_as_the_shortest() {
+        let (long, short) = ([0i64, 9, 1, 9, 2], [3i64, 9, 4]);
+        // SAFETY: every second number of an array.
+        let axes = unsafe { [Axis::new(long.as_ptr(), 2, 3), Axis::new(short.as_ptr(), 2, 2)] };
+        for axes in [axes, [axes[1], axes[0]]] {
+            let seen = look::coordinates(&axes, 1);
+            assert!(seen.in_order && seen.unique);
+            let mut ends = seen.ends.to_vec();
+            ends.sort_unstable();
+            assert_eq!(ends, [(0, 1), (3, 4)]);
+            for lengths in [[5, 5], [i64::MAX, i64::MAX]] {
+                assert_eq!(order::order_by(&axes, &lengths, 1).unwrap().order(), [0, 1]);
+            }
+            let pairs = turn::Pairs { groups: axes[0], others: axes[1] };
+            assert_eq!(turn::Elements::count(&pairs), 2);
+            let mut visited = Vec::new();
+            turn::Elements::visit(&pairs, 0, usize::MAX, |place, _, _| visited.push(place));
+            assert_eq!(visited, [0, 1]);
+        }
+    }
+
+    #[test]
+    fn an_axis_that_is_longer_than_memory_has_no_order() {
+        let number = 7i64;
+        // SAFETY: one number, however often it counts.
+        let axis = unsafe { Axis::new(&raw const number, 0, usize::MAX / 8 + 1) };
+        let error = order::order_by(&[axis], &[8], 1).unwrap_err();
+        assert_eq!(error.kind(), crate::ErrorKind::OutOfMemory);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! A place and the element's number go into one 64-bit number where they fit, which is sorted digit by digit: three passes for
 //! a million elements of a 10,000 x 10,000 matrix.
 
-use super::{Axis, Index, Out, bound, worth};
+use super::{Axis, Index, Out, bound, count_of, worth};
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::HostBlock;
 use crate::workers;
@@ -35,18 +35,21 @@ impl Order {
     }
 }
 
-/// Finds the order by all axes, the first one first; what is along an axis is below its length.
+/// Finds the order by all axes, the first one first; what is along an axis is below its length. Where axes have different
+/// lengths, elements count as far as the shortest.
 ///
 /// # Errors
 /// When the system has no memory for it.
 pub fn order_by<I: Index>(axes: &[Axis<'_, I>], lengths: &[i64], threads: usize) -> Result<Order> {
-    let count = axes.first().map_or(0, Axis::count);
-    let mut from = HostBlock::new(count * size_of::<u64>())?;
+    let count = count_of(axes);
+    // An axis of step zero may be longer than memory.
+    let bytes = count.saturating_mul(size_of::<u64>());
+    let mut from = HostBlock::new(bytes)?;
     let (numbers, key) = (bits(count as i64), lengths.iter().map(|&length| bits(length)).sum::<u32>());
     if key + numbers > u64::BITS {
         return Ok(compared(axes, count, from));
     }
-    let mut to = HostBlock::new(count * size_of::<u64>())?;
+    let mut to = HostBlock::new(bytes)?;
     let parts = worth(count, threads);
     pack(axes, lengths, numbers, &from, parts);
     let digits = key.div_ceil(DIGIT).max(1);
@@ -68,15 +71,17 @@ fn bits(length: i64) -> u32 {
 
 /// Lays places and numbers together.
 fn pack<I: Index>(axes: &[Axis<'_, I>], lengths: &[i64], numbers: u32, into: &HostBlock, parts: usize) {
-    let count = axes.first().map_or(0, Axis::count);
+    let count = count_of(axes);
     let out = Out(into.data().cast::<u64>());
     let widths: Vec<u32> = lengths.iter().map(|&length| bits(length)).collect();
     workers::each(parts, parts, |part| {
         for number in bound(count, parts, part)..bound(count, parts, part + 1) {
             let mut key = 0u64;
             for (axis, &width) in axes.iter().zip(&widths) {
+                // SAFETY: below the count, which `count_of` has found on every axis.
+                let found = unsafe { axis.get(number) };
                 // Only as many bits as were counted, whatever the number has become meanwhile.
-                let place = axis.get(number).wide() as u64 & !(u64::MAX.checked_shl(width).unwrap_or(0));
+                let place = found.wide() as u64 & !(u64::MAX.checked_shl(width).unwrap_or(0));
                 key = key.unbounded_shl(width) | place;
             }
             // SAFETY: the block has room for as many; each part writes its own.
@@ -169,8 +174,10 @@ fn finish(block: &HostBlock, count: usize, numbers: u32, parts: usize) -> Result
 
 /// The same by comparison, for places that are too wide.
 fn compared<I: Index>(axes: &[Axis<'_, I>], count: usize, block: HostBlock) -> Order {
+    // SAFETY: numbers are below the count, which `count_of` has found on every axis.
+    let along = |axis: &Axis<'_, I>, number: usize| unsafe { axis.get(number) };
     let place =
-        |number: &usize| axes.iter().map(|axis| axis.get(*number)).collect::<smallvec::SmallVec<[I; 4]>>();
+        |number: &usize| axes.iter().map(|axis| along(axis, *number)).collect::<smallvec::SmallVec<[I; 4]>>();
     let mut order: Vec<usize> = (0..count).collect();
     order.sort_by_cached_key(place);
     let starts = (0..count).filter(|&at| at == 0 || place(&order[at]) != place(&order[at - 1])).collect();

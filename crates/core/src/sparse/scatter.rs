@@ -238,13 +238,15 @@ impl<I: Index> Places for Coordinates<'_, I> {
                 ([rows, columns], &[high, wide]) => {
                     let (high, wide) = (high as usize, wide as usize);
                     for element in elements {
-                        let (row, column) = (rows.get(element).at(), columns.get(element).at());
+                        // SAFETY: each axis has as many numbers as there are elements (the caller's contract).
+                        let (row, column) = unsafe { (rows.get(element).at(), columns.get(element).at()) };
                         if row < high && column < wide {
                             put(element, row * wide + column);
                         }
                     }
                 }
-                _ => elements.for_each(|element| put(element, self.place(element))),
+                // SAFETY: each axis has as many numbers as there are elements (the caller's contract).
+                _ => elements.for_each(|element| put(element, unsafe { self.place(element) })),
             }
         });
     }
@@ -252,10 +254,14 @@ impl<I: Index> Places for Coordinates<'_, I> {
 
 impl<I: Index> Coordinates<'_, I> {
     /// Where an element goes; beyond every tensor where it has no place.
-    fn place(&self, element: usize) -> usize {
+    ///
+    /// # Safety
+    /// Each axis has a number for the element.
+    unsafe fn place(&self, element: usize) -> usize {
         let mut place = 0;
         for (axis, &length) in self.axes.iter().zip(self.lengths) {
-            let at = axis.get(element).at();
+            // SAFETY: the caller's contract.
+            let at = unsafe { axis.get(element) }.at();
             if at >= length as usize {
                 return usize::MAX;
             }
@@ -286,6 +292,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// A filling is good for one call: whoever borrows the buffer again, to read or to reset it, ends its pointer.
     fn filling(values: &[f32], width: usize, add: bool, dense: &mut [f32]) -> Filling {
         Filling {
             values: values.as_ptr().cast(),
@@ -319,17 +326,19 @@ mod tests {
             let indptr: Vec<i32> = (0..8).map(|row| rows.partition_point(|&found| found < row) as i32).collect();
             let axes = [Axis::from(&rows[..]), Axis::from(&columns[..])];
             let mut dense = vec![-1.0; 35 * width];
-            let filling = filling(&values, width, !alone, &mut dense);
-            // SAFETY: vectors that are as long as the filling says.
-            unsafe { coordinates(&filling, &axes, &[7, 5], 3) };
+            let whole = filling(&values, width, !alone, &mut dense);
+            // SAFETY: both vectors have as many elements as the filling says, and are not borrowed until it is done.
+            unsafe { coordinates(&whole, &axes, &[7, 5], 3) };
             prop_assert_eq!(&dense, &wanted);
             dense.fill(-1.0);
-            // SAFETY: as above.
-            unsafe { compressed(&filling, &indptr, &columns, 5, false, 3) };
+            let whole = filling(&values, width, !alone, &mut dense);
+            // SAFETY: as for `coordinates`, with a new filling.
+            unsafe { compressed(&whole, &indptr, &columns, 5, false, 3) };
             prop_assert_eq!(&dense, &wanted);
             dense.fill(-1.0);
-            // SAFETY: as above.
-            unsafe { compressed(&filling, &indptr, &columns, 5, true, 3) };
+            let whole = filling(&values, width, !alone, &mut dense);
+            // SAFETY: as for `coordinates`, with a new filling.
+            unsafe { compressed(&whole, &indptr, &columns, 5, true, 3) };
             for row in 0..7 {
                 for column in 0..5 {
                     let (turned, straight) = ((column * 7 + row) * width, (row * 5 + column) * width);
@@ -343,18 +352,19 @@ mod tests {
     fn what_is_out_of_bounds_is_left_out() {
         let (values, mut dense) = ([1.0f32, 2.0, 3.0], [9.0f32; 4]);
         let (rows, columns) = ([0, 9, 1], [1, 0, -1]);
-        let filling = filling(&values, 1, false, &mut dense);
-        // SAFETY: as above.
+        let whole = filling(&values, 1, false, &mut dense);
+        // SAFETY: both arrays have as many elements as the filling says, and are not borrowed until it is done.
         unsafe {
-            coordinates(&filling, &[Axis::from(&rows[..]), Axis::from(&columns[..])], &[2, 2], 1);
+            coordinates(&whole, &[Axis::from(&rows[..]), Axis::from(&columns[..])], &[2, 2], 1);
         }
         assert_eq!(dense, [0.0, 1.0, 0.0, 0.0]);
-        let kept = Filling { cleared: true, ..filling };
-        // SAFETY: as above.
+        let kept = Filling { cleared: true, ..filling(&values, 1, false, &mut dense) };
+        // SAFETY: as for `coordinates`, with a new filling.
         unsafe { compressed(&kept, &[0, 1, 1], &[0], 2, false, 1) };
         assert_eq!(dense, [1.0, 1.0, 0.0, 0.0]);
-        // SAFETY: as above.
-        unsafe { compressed(&filling, &[0, 9, 1], &columns, 2, false, 1) };
+        let whole = filling(&values, 1, false, &mut dense);
+        // SAFETY: as for `coordinates`, with a new filling.
+        unsafe { compressed(&whole, &[0, 9, 1], &columns, 2, false, 1) };
         assert_eq!(dense, [0.0; 4]);
     }
 }

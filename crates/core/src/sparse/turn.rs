@@ -57,12 +57,15 @@ pub struct Pairs<'a, I> {
 }
 
 impl<I: Index> Elements<I> for Pairs<'_, I> {
+    /// Those that have both coordinates.
     fn count(&self) -> usize {
-        self.groups.count()
+        self.groups.count().min(self.others.count())
     }
 
     #[inline(always)]
     fn visit(&self, from: usize, to: usize, mut see: impl FnMut(usize, I, I)) {
+        let to = to.min(self.count());
+        let from = from.min(to);
         if let (Some(groups), Some(others)) = (self.groups.slice(), self.others.slice()) {
             let both = groups[from..to].iter().zip(&others[from..to]);
             for (ahead, (&group, &other)) in both.enumerate() {
@@ -71,7 +74,9 @@ impl<I: Index> Elements<I> for Pairs<'_, I> {
             return;
         }
         for place in from..to {
-            see(place, self.groups.get(place), self.others.get(place));
+            // SAFETY: below both counts.
+            let (group, other) = unsafe { (self.groups.get(place), self.others.get(place)) };
+            see(place, group, other);
         }
     }
 }
@@ -84,8 +89,9 @@ impl<I: Index> Elements<I> for Pairs<'_, I> {
 /// When the system has no memory for the counters.
 ///
 /// # Safety
-/// There is room for `groups + 1` pointers and for as many others as there are elements, whose number an `I` can hold. `carry`
-/// is called with places below that number alone, the target's each at most once.
+/// There is room for `groups + 1` pointers and for as many others as there are elements, whose number an `I` can hold. The
+/// elements are the same each time that they are visited. `carry` is called with places below their number alone, the target's
+/// each at most once.
 pub unsafe fn turn<I: Index, E: Elements<I>>(
     elements: &E,
     groups: usize,

@@ -130,7 +130,7 @@ impl Framework for CuPy {
                 let capsule = object
                     .call_method(intern!(py, "__dlpack__"), (), Some(state.no_stream.bind(py)))
                     .map_err(|error| refused(py, "CuPy", error))?;
-                crate::capsule::take(&capsule)?.map_owner(Owner::managed)
+                crate::capsule::owned(crate::capsule::take(&capsule)?)
             }
         };
         let tensor = still_frozen(tensor);
@@ -160,8 +160,9 @@ impl Framework for CuPy {
         let index = gpu.index().into_pyobject(py).map_err(PyErr::from)?;
         let stream = call::call1(state.current_stream.bind(py), &index.into_any())?;
         let handle: usize = stream.getattr(intern!(py, "ptr"))?.extract()?;
-        let streams = Streams::on(Stream::from_handle(handle));
-        // CuPy destroys a stream with its object, but for the default one.
+        // SAFETY: CuPy's current stream. CuPy destroys a stream with its object, but for the default one; the object is kept
+        // below.
+        let streams = Streams::on(unsafe { Stream::from_handle(handle) });
         Ok(if handle == 0 { streams } else { streams.kept_by(stream) })
     }
 

@@ -71,7 +71,9 @@ impl Exchange {
         let mut handle = ptr::null_mut();
         // SAFETY: a device in DLPack's terms, and a place for the answer.
         Some(match unsafe { current(device.kind as i32, device.index, &raw mut handle) } {
-            0 => Ok(Stream::from_handle(handle as usize)),
+            // SAFETY: the framework's current stream. PyTorch and Paddle never destroy a stream of their own; whoever makes
+            // a foreign one current keeps it alive (README, "On a GPU").
+            0 => Ok(unsafe { Stream::from_handle(handle as usize) }),
             _ => Err(PyErr::fetch(py).into()),
         })
     }
@@ -109,7 +111,7 @@ impl Exchange {
         unsafe {
             if (self.import)(managed.as_ptr(), &raw mut object) != 0 {
                 let error = PyErr::fetch(py);
-                drop(Managed::Versioned(managed));
+                drop(Managed::versioned(managed));
                 return Err(error.into());
             }
             Ok(Bound::from_owned_ptr_or_err(py, object.cast())?)

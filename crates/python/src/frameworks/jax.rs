@@ -214,7 +214,9 @@ impl Framework for Jax {
         // JAX keeps a stream for the readiness of what others bring. What it does with it runs elsewhere.
         let device = device_of(py, gpu)?;
         let handle = call::method(&device, intern!(py, "get_stream_for_external_ready_events"))?;
-        let takes = Side::Stream(Stream::from_handle(handle.extract()?));
+        let handle = handle.extract()?;
+        // SAFETY: a stream that JAX has named, which lives as long as the device's client.
+        let takes = Side::Stream(unsafe { Stream::from_handle(handle) });
         Ok(Streams::between(Side::Everything, takes).asking())
     }
 
@@ -319,7 +321,7 @@ fn read_gpu_quickly<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Source<'py
     };
     // Narrow types and others that need a word are read the long way.
     let Ok(tensor) = crate::capsule::take(&capsule) else { return Ok(None) };
-    let tensor = still_frozen(tensor.map_owner(Owner::managed));
+    let tensor = still_frozen(crate::capsule::owned(tensor));
     if !tensor.device().is_cuda() {
         return Ok(None);
     }
@@ -378,9 +380,12 @@ fn import_tensor<'py>(
     // The public door chooses a stream by itself, which nobody has told to wait: the host waits instead.
     let public = |capsule: &Bound<'py, PyAny>| -> Result<Bound<'py, PyAny>> {
         if let Some(stream) = stream {
-            let side = Side::Stream(Stream::from_handle(stream.extract()?));
-            // SAFETY: a stream that JAX has just named.
-            py.detach(|| unsafe { Gpu::get(place.index)?.wait(side) })?;
+            let handle = stream.extract()?;
+            // SAFETY: a stream that JAX has just named, which lives as long as the device's client.
+            py.detach(|| unsafe {
+                let side = Side::Stream(Stream::from_handle(handle));
+                Gpu::get(place.index)?.wait(side)
+            })?;
         }
         public(py, state, capsule)
     };
@@ -398,7 +403,7 @@ fn import_tensor<'py>(
 /// The public door, for a jaxlib whose own function takes other arguments than we know. It wants an object with
 /// `__dlpack__`, not a capsule.
 fn public<'py>(py: Python<'py>, state: &State, capsule: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
-    let tensor = crate::capsule::take(capsule)?.map_owner(Owner::managed);
+    let tensor = crate::capsule::owned(crate::capsule::take(capsule)?);
     let parcel = crate::parcel::Parcel::wrap(py, tensor, true)?;
     call::call1(state.from_dlpack.bind(py), &parcel).map_err(|error| refused(py, "JAX", error))
 }
@@ -426,7 +431,7 @@ fn export(object: &Bound<'_, PyAny>, stream: Option<Stream>) -> Result<Tensor<Ow
             object.call_method(intern!(py, "__dlpack__"), (), Some(&wishes))?
         }
     };
-    Ok(crate::capsule::take(&capsule)?.map_owner(Owner::managed))
+    Ok(crate::capsule::owned(crate::capsule::take(&capsule)?))
 }
 
 /// Whether the array lies on more than one device. jaxlib would export the first piece as if it were the whole.

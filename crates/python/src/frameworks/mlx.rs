@@ -123,5 +123,5 @@ fn export(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
         }
         refused(py, "MLX", error)
     })?;
-    Ok(crate::capsule::take(&capsule)?.map_owner(Owner::managed))
+    Ok(crate::capsule::owned(crate::capsule::take(&capsule)?))
 }

@@ -104,7 +104,8 @@ impl Framework for Paddle {
         let state = state(py)?;
         // What waited for a moment without Paddle's lock has it now, also where the main thread is busy elsewhere.
         release_waiting();
-        let tensor = tensor.map_owner(Owner::deferred);
+        // SAFETY: a deferred owner is the first one, or holds it beyond its own drop.
+        let tensor = unsafe { tensor.map_owner(Owner::deferred) };
         let made = match &state.exchange {
             Some(exchange) => exchange.import(py, tensor),
             None => call::call1(state.from_dlpack.bind(py), &crate::capsule::legacy(py, tensor)?)
@@ -121,7 +122,7 @@ fn export(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
         Some(exchange) => exchange.export(object)?,
         None => crate::capsule::take(&call::call1(state.to_dlpack.bind(py), object)?)?,
     };
-    Ok(tensor.map_owner(Owner::managed))
+    Ok(crate::capsule::owned(tensor))
 }
 
 fn explain(object: &Bound<'_, PyAny>, failure: Failure) -> Failure {

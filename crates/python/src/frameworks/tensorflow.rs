@@ -374,7 +374,7 @@ fn public_array<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
 
 fn by_capsule(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     let capsule = call::call1(state(object.py())?.to_dlpack.bind(object.py()), object)?;
-    Ok(crate::capsule::take(&capsule)?.map_owner(Owner::managed))
+    Ok(crate::capsule::owned(crate::capsule::take(&capsule)?))
 }
 
 /// Whether the memory is a GPU's. (What TensorFlow calls a tensor's device may be a GPU while its memory is the

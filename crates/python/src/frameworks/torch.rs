@@ -306,7 +306,10 @@ fn streams(py: Python<'_>, device: Device) -> Result<Streams> {
         None => {
             let module = py.import("torch._C")?;
             let handle = module.call_method1("_cuda_getCurrentRawStream", (device.index,))?;
-            Stream::from_handle(handle.extract()?)
+            let handle = handle.extract()?;
+            // SAFETY: PyTorch's current stream. It never destroys a stream of its own; whoever makes a foreign one current
+            // keeps it alive (README, "On a GPU").
+            unsafe { Stream::from_handle(handle) }
         }
     };
     Ok(Streams::on(stream))
@@ -323,7 +326,10 @@ fn look(state: &State, object: &Bound<'_, PyAny>, access: Access) -> Result<Tens
             let capsule = call::call1(state.to_capsule.bind(py), object)?;
             let tensor = crate::capsule::take(&capsule)?;
             let storage = own()?;
-            let mut tensor = tensor.map_owner(|_| storage);
+            // SAFETY: the storage holds the memory that the capsule describes, also after the tensor has been given another
+            // (`t.data = other`). Where a subclass answers with another storage, `check_storage` refuses the tensor before
+            // anybody uses it.
+            let mut tensor = unsafe { tensor.map_owner(|_| storage) };
             if access == Access::ReadOnly {
                 tensor.set_read_only();
             }
@@ -364,7 +370,7 @@ fn read_only<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     };
     let mut tensor = tensor.map_err(|failure| refused(object.py(), "PyTorch", failure))?;
     tensor.set_read_only();
-    Ok(Source::here(object.clone(), "torch", tensor.map_owner(Owner::managed)))
+    Ok(Source::here(object.clone(), "torch", crate::capsule::owned(tensor)))
 }
 
 /// A subclass, or a mode that is on, may answer for the storage itself (`__torch_function__`); what it gives must

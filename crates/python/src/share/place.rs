@@ -112,8 +112,6 @@ impl Place {
 /// Keeps a framework's memory for others.
 pub(super) struct Kept(#[expect(dead_code, reason = "held for its drop")] pub(super) Owner);
 
-// SAFETY: owners are let go on any thread.
-unsafe impl Send for Kept {}
 // SAFETY: nothing can be done to it but to drop it.
 unsafe impl Sync for Kept {}
 

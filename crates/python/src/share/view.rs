@@ -54,10 +54,13 @@ impl View {
 pub(super) fn keep<'py>(source: Source<'py>) -> (Source<'py>, Option<Arc<Kept>>) {
     let mut kept = None;
     let memory = match source.memory {
-        Memory::Here(tensor) => Memory::Here(tensor.map_owner(|owner| {
-            let shared = kept.insert(Arc::new(Kept(owner)));
-            Owner::shared(shared.clone())
-        })),
+        // SAFETY: the new owner holds a reference to what holds the first one.
+        Memory::Here(tensor) => Memory::Here(unsafe {
+            tensor.map_owner(|owner| {
+                let shared = kept.insert(Arc::new(Kept(owner)));
+                Owner::shared(shared.clone())
+            })
+        }),
         later @ Memory::Later { .. } => later,
     };
     (Source { memory, ..source }, kept)

@@ -130,25 +130,38 @@ fn line<I: Index>(tensor: &Tensor<Owner>, number: usize, along: usize, across: i
     }
 }
 
-/// Work that crosses the border of `detach` and comes back; it runs on the thread that made it.
-struct Away<F>(F);
+/// Does work on so many elements, and lets other Python threads run meanwhile if they are many. `Send` keeps Python objects out of
+/// the work.
+pub(super) fn away<T: Send>(py: Python<'_>, count: usize, work: impl FnOnce() -> T + Send) -> T {
+    if count < DETACH_FROM { work() } else { py.detach(work) }
+}
 
-// SAFETY: see above.
-unsafe impl<F> Send for Away<F> {}
+/// An address that work may take along when the interpreter is released.
+pub(super) struct Address<T>(*mut T);
 
-impl<T, F: FnOnce() -> T> Away<F> {
-    fn run(self) -> Away<T> {
-        Away((self.0)())
+impl<T> Clone for Address<T> {
+    fn clone(&self) -> Self {
+        *self
     }
 }
 
-/// Does work on so many elements, and lets other Python threads run meanwhile if they are many.
-pub(super) fn away<T>(py: Python<'_>, count: usize, work: impl FnOnce() -> T) -> T {
-    if count < DETACH_FROM {
-        return work();
+impl<T> Copy for Address<T> {}
+
+// SAFETY: a pointer alone. Reading and writing through it is unsafe, and whoever does it vouches for the memory.
+unsafe impl<T> Send for Address<T> {}
+// SAFETY: as for `Send`.
+unsafe impl<T> Sync for Address<T> {}
+
+impl<T> Address<T> {
+    /// Where the elements of a tensor begin.
+    pub(super) fn of(tensor: &Tensor<Owner>) -> Self {
+        Self(tensor.data().cast())
     }
-    let away = Away(work);
-    py.detach(move || away.run()).0
+
+    /// The pointer; asked for by a method, so that closures capture the address and not its field.
+    pub(super) fn get(self) -> *mut T {
+        self.0
+    }
 }
 
 /// Memory for a result.
@@ -164,8 +177,8 @@ impl Made {
         Ok(Self { block: HostBlock::new(layout.bytes())?, dtype, layout })
     }
 
-    pub(super) fn data<T>(&self) -> *mut T {
-        self.block.data().cast()
+    pub(super) fn data<T>(&self) -> Address<T> {
+        Address(self.block.data().cast())
     }
 
     /// As NumPy's array, when everything is written.

@@ -33,7 +33,7 @@ impl<'py> Wanted<'_, 'py> {
         py: Python<'py>,
         values: Tensor<Owner>,
         count: usize,
-        fill: impl FnOnce(&Filling),
+        fill: impl FnOnce(&Filling) + Send,
     ) -> Result<Option<Bound<'py, PyAny>>> {
         let Self { shape, sparse, into, add } = self;
         if add && !make::adds(values.dtype()) {
@@ -59,9 +59,10 @@ impl<'py> Wanted<'_, 'py> {
             width: if is_empty { 0 } else { count_of(&shape[sparse..]) },
             dtype: values.dtype(),
             add,
-            dense: made
-                .as_ref()
-                .map_or_else(|| given.as_ref().map_or(ptr::null_mut(), Tensor::data), Made::data),
+            dense: made.as_ref().map_or_else(
+                || given.as_ref().map_or(ptr::null_mut(), Tensor::data),
+                |made| made.data().get(),
+            ),
             room: if is_empty { 0 } else { count_of(&shape[..sparse]) },
             cleared: given.is_some(),
         };

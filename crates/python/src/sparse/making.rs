@@ -3,7 +3,7 @@
 //! Functions give None where an array is not on the host, or not of a type that they know; the package then goes another way.
 
 use super::arrays::{
-    Made, alike, away, axis, dense, here, index_type, numbers, pointers_of, slice, typed, wrong,
+    Address, Made, alike, away, axis, dense, here, index_type, numbers, pointers_of, slice, typed, wrong,
 };
 use super::places::Places;
 use crate::errors::{Result, fail};
@@ -29,7 +29,7 @@ pub(super) fn _sparse_expand<'py>(
     typed!(pointers.dtype(), I => {
         let (pointers, rows) = (slice::<I>(&pointers), made.data::<I>());
         // SAFETY: memory for as many.
-        away(py, count, || unsafe { make::expand(pointers, count, rows, settings::threads()) });
+        away(py, count, || unsafe { make::expand(pointers, count, rows.get(), settings::threads()) });
     });
     made.array(py).map(Some)
 }
@@ -51,9 +51,9 @@ pub(super) fn _sparse_pointers<'py>(
     let made = Made::new(dtype, &[pointers_of(rows)?])?;
     typed!(dtype, I => {
         let (places, indptr) = (axis::<I>(&places), made.data::<I>());
-        // SAFETY: memory for one more than there are rows.
+        // SAFETY: memory for one more than there are rows; the package has seen that they are in order.
         away(py, places.count().max(rows), || unsafe {
-            make::pointers(&places, rows, indptr, settings::threads());
+            make::pointers(&places, rows, indptr.get(), settings::threads());
         });
     });
     made.array(py).map(Some)
@@ -82,7 +82,7 @@ pub(super) fn _sparse_lay<'py>(
         away(py, places.count, || for (number, axis) in given.iter().enumerate() {
             let (ahead, step) = if in_rows { (number * places.count, 1) } else { (number, axes) };
             // SAFETY: a line of the matrix, which has room for all of them.
-            unsafe { make::lay(axis, start.add(ahead), step, settings::threads()) };
+            unsafe { make::lay(axis, start.get().add(ahead), step, settings::threads()) };
         });
     }));
     made.array(py).map(Some)
@@ -132,10 +132,11 @@ fn grouped<'py, I: Index>(
     let made = Made::new(values.dtype(), &shape)?;
     let item = values.dtype().size() * shape[1..].iter().product::<i64>() as usize;
     let (first, second) = (indptr.data::<I>(), others.data::<I>());
+    let (from, to) = (Address::of(&values), made.data());
     // SAFETY: memory for all that is written; there are as many values as elements.
     let total = away(py, count, || unsafe {
-        let carry = carrier(values.data(), made.data(), item);
-        turn(elements, groups, first, second, settings::threads(), carry)
+        let carry = carrier(from.get(), to.get(), item);
+        turn(elements, groups, first.get(), second.get(), settings::threads(), carry)
     })?;
     if total != count {
         // It has been looked through before, so that somebody has changed it meanwhile.

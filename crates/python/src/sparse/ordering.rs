@@ -1,6 +1,6 @@
 //! Putting elements in order, and adding what is at the same place.
 
-use super::arrays::{Made, away, dense, here, typed, wrong};
+use super::arrays::{Address, Made, away, dense, here, typed, wrong};
 use super::places::Places;
 use crate::errors::Result;
 use crate::lengths::Lengths;
@@ -50,9 +50,11 @@ impl SparseOrder {
         let (array, item, rest) = self.elements(array)?;
         let count = if firsts { self.places() } else { self.count() };
         let made = Made::new(array.dtype(), &[&[count as i64], &rest[..]].concat())?;
-        let (from, to) = (array.data().cast_const(), made.data());
+        let (from, to) = (Address::of(&array), made.data());
         // SAFETY: as many elements as were ordered, and memory for those that are picked.
-        away(py, count, || unsafe { make::pick(&self.0, firsts, from, item, to, settings::threads()) });
+        away(py, count, || unsafe {
+            make::pick(&self.0, firsts, from.get(), item, to.get(), settings::threads());
+        });
         made.array(py)
     }
 
@@ -65,11 +67,11 @@ impl SparseOrder {
             return Ok(None);
         }
         let made = Made::new(array.dtype(), &[&[self.places() as i64], &rest[..]].concat())?;
-        let (from, to, dtype) = (array.data().cast_const(), made.data(), array.dtype());
+        let (from, to, dtype) = (Address::of(&array), made.data(), array.dtype());
         let width = item / dtype.size();
         // SAFETY: as many elements as were ordered, dense and aligned, and memory for one of each place.
         away(py, self.count(), || unsafe {
-            make::sum(&self.0, dtype, from, width, to, settings::threads());
+            make::sum(&self.0, dtype, from.get(), width, to.get(), settings::threads());
         });
         made.array(py).map(Some)
     }
@@ -80,7 +82,7 @@ impl SparseOrder {
         let starts = self.0.starts().iter().map(|&start| start as i64).chain([self.count() as i64]);
         let starts: Vec<i64> = starts.collect();
         // SAFETY: memory for as many.
-        unsafe { make::expand(&starts, self.count(), made.data::<i64>(), settings::threads()) };
+        unsafe { make::expand(&starts, self.count(), made.data::<i64>().get(), settings::threads()) };
         made.array(py)
     }
 }
