@@ -265,7 +265,7 @@ pub(crate) fn begin<'py>(
             let mut source = source;
             let streams = source.take_streams();
             let mut tensor = in_place(source)?;
-            flag(&mut tensor, target, plan.access);
+            prepare(&mut tensor, target, plan.device, plan.access);
             let tensor = lent(tensor, target);
             if let Some(streams) = streams {
                 return share_gpu(py, tensor, streams, journey.target, journey.stream.as_ref())
@@ -276,12 +276,12 @@ pub(crate) fn begin<'py>(
         Route::Copy(_) if plan.device.is_cuda() => return copy_to_gpu(py, source, target, plan, journey),
         Route::Copy(_) if plan.target_copies() => {
             let mut tensor = in_place(source)?;
-            flag(&mut tensor, target, plan.access);
+            prepare(&mut tensor, target, plan.device, plan.access);
             tensor
         }
         Route::Copy(_) => match copy(py, source, target, plan, later)? {
             Copied::Here(mut tensor) => {
-                flag(&mut tensor, target, plan.access);
+                prepare(&mut tensor, target, plan.device, plan.access);
                 tensor
             }
             Copied::Later(total, work) => {
@@ -294,14 +294,14 @@ pub(crate) fn begin<'py>(
 
 /// Moves bytes into a block, and then makes the target's tensor of that.
 fn delivered(total: usize, (work, shape): (Fetch, Vec<i64>), plan: &Plan, target: Target) -> Moving {
-    let (dtype, access) = (plan.dtype, plan.access);
+    let (dtype, device, access) = (plan.dtype, plan.device, plan.access);
     Moving {
         total,
         work: Box::new(move |watch| work(watch).map(Some)),
         finish: Box::new(move |py, block| {
             let block = block.map_or_else(|| HostBlock::new(0), Ok)?;
             let mut tensor = of_block(block, dtype, Layout::dense(dtype.size(), &shape)?)?;
-            flag(&mut tensor, target.facts(py)?, access);
+            prepare(&mut tensor, target.facts(py)?, device, access);
             Ok(target.write(py, tensor)?.unbind())
         }),
     }
@@ -417,6 +417,12 @@ fn copy_to_gpu<'py>(
         work: Box::new(move |watch| work(watch).map(|()| None)),
         finish: Box::new(move |_, _| Ok(result)),
     }))
+}
+
+/// Assigns a tensor to the target's CPU device that the plan names, and flags it.
+fn prepare(tensor: &mut Tensor<Owner>, target: &TargetFacts, device: Device, access: Access) {
+    tensor.set_cpu(device);
+    flag(tensor, target, access);
 }
 
 /// Says to a target that listens that the memory is only to be read.
