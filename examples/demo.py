@@ -16,7 +16,7 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 warnings.filterwarnings("ignore", message="No ccache found")  # Paddle, at import
 
-# Paddle and PyTorch before TensorFlow: the other order crashes inside their libraries.
+# Paddle before TensorFlow: the other order ends the process inside their libraries.
 REQUIRED = ["numpy", "torch", "jax", "tensorflow"]
 ORDER = ["numpy", "torch", "paddle", "mlx.core", "jax", "tensorflow"]
 

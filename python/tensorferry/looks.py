@@ -5,12 +5,11 @@ What was carried is checked with these, so that a fault of the library cannot hi
 
 import ctypes
 import importlib
-import re
 from typing import Any
 
 
 def place(framework: str, x: Any) -> str:
-    """Where a tensor is: `cpu`, `cuda:0`."""
+    """Where a tensor is: `cpu`, `cpu:1`, `cuda:0`."""
     if framework == "torch":
         return "cpu" if x.device.type == "cpu" else f"{x.device.type}:{x.device.index}"
     if framework == "cupy":
@@ -18,14 +17,18 @@ def place(framework: str, x: Any) -> str:
     if framework == "jax":
         device = next(iter(x.devices()))
         if device.platform == "cpu":
-            return "cpu"
+            return _cpu(importlib.import_module("jax").local_devices(backend="cpu").index(device))
         return f"cuda:{importlib.import_module('jax').local_devices(backend='cuda').index(device)}"
     if framework == "tensorflow":
-        on_gpu = re.search(r"GPU:(\d+)", x.backing_device)
-        return f"cuda:{on_gpu[1]}" if on_gpu else "cpu"
+        kind, _, index = x.backing_device.rpartition("device:")[2].partition(":")
+        return f"cuda:{index}" if kind == "GPU" else _cpu(int(index))
     if framework == "paddle" and x.place.is_gpu_place():
         return f"cuda:{x.place.gpu_device_id()}"
     return "cpu"
+
+
+def _cpu(index: int) -> str:
+    return f"cpu:{index}" if index else "cpu"
 
 
 def dtype(framework: str, x: Any) -> str:

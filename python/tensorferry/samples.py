@@ -15,8 +15,9 @@ import numpy as np
 
 import tensorferry as ferry
 from tensorferry import machine
+from tensorferry._native import _check_import
 
-# In an order in which one process can import them: Paddle and PyTorch crash after TensorFlow.
+# In an order in which one process can import them: see IMPORT_ORDERS in the native module.
 FRAMEWORKS = ("numpy", "torch", "paddle", "cupy", "jax", "mlx", "tensorflow")
 MODULES = {"mlx": "mlx.core"}
 LAYOUTS = ("dense", "transposed", "strided", "sliced", "reversed", "broadcast")
@@ -32,8 +33,10 @@ def load(framework: str) -> Any:
         raise ferry.InvalidArgument(
             f"no framework is called {framework!r}\nhint: write one of {', '.join(FRAMEWORKS)}"
         )
+    module = MODULES.get(framework, framework)
+    _check_import(module)
     try:
-        return importlib.import_module(MODULES.get(framework, framework))
+        return importlib.import_module(module)
     except ImportError as error:
         raise ferry.FrameworkMissing(
             f"{framework} cannot be imported here: {error}\nhint: install it in this environment"

@@ -89,7 +89,7 @@ def _bytes(dtype: str, shape: Sequence[int]) -> int:
 
 def pieces_of(x: Any, told: Plan) -> Iterator[Any]:
     """A tensor in host memory: a large one of a GPU's piece by piece, each fetched ahead."""
-    large = told.source_device != "cpu" and told.bytes_moved > PIECE
+    large = told.source_device.startswith("cuda") and told.bytes_moved > PIECE
     if not large or not hasattr(x, "__getitem__"):
         yield to(x, "numpy")
         return

@@ -51,7 +51,7 @@ def doctor(
         env=environment(*paths, **more),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
 
@@ -463,3 +463,74 @@ def test_the_children_import_no_framework_by_themselves():
         print(*sorted(loaded & {"numpy", "ml_dtypes", "torch", "jax"}))
     """)
     assert loaded.strip() == ""
+
+
+# ----- orders of import
+
+
+def import_orders(found: Any) -> dict[tuple[str, ...], dict[str, Any]]:
+    return {tuple(order["modules"]): order for order in found["import_orders"]}
+
+
+def test_an_order_of_import_that_ends_the_process(tmp_path):
+    fake(tmp_path, "tensorflow", FAKE)
+    code = "import os, sys\nif 'tensorflow' in sys.modules:\n    os.abort()\n"
+    paths = (fake(tmp_path, "paddle", code),)
+    found = report("--frameworks", "numpy,paddle,tensorflow", code=1, paths=paths)
+    orders = import_orders(found)
+    assert orders["numpy", "paddle", "tensorflow"]["state"] == "works"
+    assert orders["paddle", "tensorflow"]["state"] == "works"
+    wrong = orders["tensorflow", "paddle"]
+    assert wrong["state"] == "crashes"
+    assert wrong["fact"].startswith(
+        "importing paddle after tensorflow: the process died by SIGABRT"
+    )
+    assert wrong["hint"] == "import paddle before tensorflow, which works here"
+    # It can be avoided, so it is not a problem.
+    assert wrong["fact"] in [notice["fact"] for notice in found["notices"]]
+    assert wrong["fact"] not in [problem["fact"] for problem in found["problems"]]
+    assert found["conflicts"] == []
+    shown = doctor("--frameworks", "numpy,paddle,tensorflow", paths=paths).stdout
+    assert "import order\n  works  numpy, paddle, tensorflow\n" in shown
+    assert "  dies   tensorflow, paddle\n  works  paddle, tensorflow\n" in shown
+    assert "hint: import paddle before tensorflow, which works here" in shown
+
+
+def test_the_child_decides_and_not_the_table(tmp_path):
+    fake(tmp_path, "tensorflow", FAKE)
+    paths = (fake(tmp_path, "paddle", ""),)
+    found = report("--frameworks", "paddle,tensorflow", code=0, paths=paths)
+    order = import_orders(found)["tensorflow", "paddle"]
+    assert order["state"] == "works"
+    assert order["fact"].startswith("importing paddle after tensorflow works here")
+    assert order["hint"] == 'write "import paddle" before the call'
+
+
+def test_no_order_of_import_works(tmp_path):
+    watch = """
+import os, sys
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        if name == {other!r}:
+            os.abort()
+sys.meta_path.insert(0, Watch())
+"""
+    fake(tmp_path, "tensorflow", watch.format(other="paddle") + FAKE)
+    paths = (fake(tmp_path, "paddle", watch.format(other="tensorflow")),)
+    found = report("--frameworks", "paddle,tensorflow", code=1, paths=paths)
+    wrong = import_orders(found)["tensorflow", "paddle"]
+    assert (wrong["state"], wrong["hint"]) == ("crashes", "use them in separate processes")
+    assert [conflict["works_as"] for conflict in found["conflicts"]] == [None]
+
+
+def test_the_orders_of_the_real_frameworks():
+    found = report("--frameworks", "paddle,tensorflow", "--timeout", "300", code=0)
+    orders = import_orders(found)
+    assert orders["paddle", "tensorflow"]["state"] == "works"
+    assert orders["tensorflow", "paddle"]["state"] == "crashes"
+    assert "SIGSEGV" in orders["tensorflow", "paddle"]["fact"]
+
+
+def test_orders_of_frameworks_that_are_not_here_are_not_tried():
+    found = report("--frameworks", "numpy,mlx", code=0)
+    assert [order["modules"] for order in found["import_orders"]] == [["numpy", "mlx"]]

@@ -10,7 +10,7 @@ use std::fmt;
 pub struct Device {
     /// What kind of device.
     pub kind: DeviceKind,
-    /// Which one of its kind.
+    /// Which one of its kind. A framework may divide the host into several CPU devices (JAX, TensorFlow).
     pub index: i32,
 }
 
@@ -134,6 +134,11 @@ impl Device {
         }
     }
 
+    /// Where the memory lies, as DLPack states it: the host is one device, also for a framework with several CPU devices.
+    pub fn physical(self) -> Self {
+        if self.is_host() { Self::CPU } else { self.plain() }
+    }
+
     /// Whether memory on either device is as near as on the other.
     pub fn is_beside(self, other: Self) -> bool {
         (self.is_host() && other.is_host())
@@ -159,7 +164,7 @@ impl Device {
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {
-            DeviceKind::Cpu => f.write_str("cpu"),
+            DeviceKind::Cpu if self.index == 0 => f.write_str("cpu"),
             kind => write!(f, "{}:{}", kind.name(), self.index),
         }
     }
@@ -187,6 +192,17 @@ mod tests {
         assert!(Device::cuda(1).is_beside(managed));
         assert_eq!((pinned.plain(), managed.plain()), (Device::CPU, Device::cuda(1)));
         assert!(!Device::cuda(0).is_beside(managed) && !Device::cuda(0).is_beside(Device::CPU));
+    }
+
+    #[test]
+    fn cpu_devices_share_the_host() {
+        let second = Device { kind: DeviceKind::Cpu, index: 1 };
+        assert!(second.is_beside(Device::CPU) && second != Device::CPU);
+        assert_eq!((second.plain(), second.physical()), (second, Device::CPU));
+        assert_eq!(Device { kind: DeviceKind::CudaHost, index: 1 }.physical(), Device::CPU);
+        assert_eq!(Device { kind: DeviceKind::CudaManaged, index: 1 }.physical(), Device::cuda(1));
+        assert_eq!((second.to_string(), Device::CPU.to_string()), ("cpu:1".into(), "cpu".into()));
+        assert_eq!(Device::parse("cpu:1"), Some(second));
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! The owner is a type parameter, so that a share costs no allocation for it: a Python reference, a foreign
 //! managed tensor or a block of our own travels inside.
 
-use crate::device::Device;
+use crate::device::{Device, DeviceKind};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::Layout;
@@ -176,6 +176,15 @@ impl<O> Tensor<O> {
         self.access = Access::ReadWrite;
     }
 
+    /// Assigns host memory to one of a framework's CPU devices. Other memory stays where it is, and so does host memory
+    /// if the device is not a CPU.
+    #[inline]
+    pub fn set_cpu(&mut self, device: Device) {
+        if self.device.is_host() && device.kind == DeviceKind::Cpu {
+            self.device = device;
+        }
+    }
+
     /// Puts the memory under another owner, and gives the first one back.
     ///
     /// # Safety
@@ -231,6 +240,20 @@ mod tests {
         let error = make(std::ptr::null_mut(), &[2], DType::Float32).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotATensor);
         assert!(make(std::ptr::null_mut(), &[0, 2], DType::Float32).is_ok());
+    }
+
+    #[test]
+    fn only_host_memory_is_assigned_to_cpu_devices() {
+        let mut byte = [0u8; 4];
+        let second = Device { kind: DeviceKind::Cpu, index: 1 };
+        let mut tensor = make(byte.as_mut_ptr(), &[1], DType::Float32).unwrap();
+        tensor.set_cpu(second);
+        assert_eq!(tensor.device(), second);
+        tensor.set_cpu(Device::cuda(0));
+        assert_eq!(tensor.device(), second);
+        tensor.device = Device::cuda(2);
+        tensor.set_cpu(second);
+        assert_eq!(tensor.device(), Device::cuda(2));
     }
 
     #[test]

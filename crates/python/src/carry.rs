@@ -174,7 +174,10 @@ fn duplicate(tensor: &Tensor<Owner>) -> Result<Tensor<Owner>> {
     // SAFETY: the planner found the source dense, so its `bytes` bytes lie one after the other from `data` on; the
     // block is new and has room for them.
     unsafe { std::ptr::copy_nonoverlapping(tensor.data(), block.data(), bytes) };
-    of_block(block, tensor.dtype(), Layout::dense(tensor.dtype().size(), tensor.layout().shape())?)
+    let mut made =
+        of_block(block, tensor.dtype(), Layout::dense(tensor.dtype().size(), tensor.layout().shape())?)?;
+    made.set_cpu(tensor.device());
+    Ok(made)
 }
 
 /// Carries one tensor.
@@ -293,7 +296,7 @@ pub(crate) fn begin<'py>(
             let mut source = source;
             let streams = source.take_streams();
             let mut tensor = in_place(source)?;
-            flag(&mut tensor, target, plan.access);
+            prepare(&mut tensor, target, plan.device, plan.access);
             let tensor = lent(tensor, target);
             if let Some(streams) = streams {
                 return share_gpu(py, tensor, streams, journey.target, journey.stream.as_ref())
@@ -304,12 +307,12 @@ pub(crate) fn begin<'py>(
         Route::Copy(_) if plan.device.is_cuda() => return copy_to_gpu(py, source, target, plan, journey),
         Route::Copy(_) if plan.target_copies() => {
             let mut tensor = in_place(source)?;
-            flag(&mut tensor, target, plan.access);
+            prepare(&mut tensor, target, plan.device, plan.access);
             tensor
         }
         Route::Copy(_) => match copy(py, source, target, plan, later)? {
             Copied::Here(mut tensor) => {
-                flag(&mut tensor, target, plan.access);
+                prepare(&mut tensor, target, plan.device, plan.access);
                 tensor
             }
             Copied::Later(total, work) => {
@@ -322,14 +325,14 @@ pub(crate) fn begin<'py>(
 
 /// Moves bytes into a block, and then makes the target's tensor of that.
 fn delivered(total: usize, (work, shape): (Fetch, Vec<i64>), plan: &Plan, target: Target) -> Moving {
-    let (dtype, access) = (plan.dtype, plan.access);
+    let (dtype, device, access) = (plan.dtype, plan.device, plan.access);
     Moving {
         total,
         work: Box::new(move |watch| work(watch).map(Some)),
         finish: Box::new(move |py, block| {
             let block = block.map_or_else(|| HostBlock::new(0), Ok)?;
             let mut tensor = of_block(block, dtype, Layout::dense(dtype.size(), &shape)?)?;
-            flag(&mut tensor, target.facts(py)?, access);
+            prepare(&mut tensor, target.facts(py)?, device, access);
             Ok(target.write(py, tensor)?.unbind())
         }),
     }
@@ -445,6 +448,12 @@ fn copy_to_gpu<'py>(
         work: Box::new(move |watch| work(watch).map(|()| None)),
         finish: Box::new(move |_, _| Ok(result)),
     }))
+}
+
+/// Assigns a tensor to the target's CPU device that the plan names, and flags it.
+fn prepare(tensor: &mut Tensor<Owner>, target: &TargetFacts, device: Device, access: Access) {
+    tensor.set_cpu(device);
+    flag(tensor, target, access);
 }
 
 /// Says to a target that listens that the memory is only to be read.

@@ -148,6 +148,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(nodes::register_tree, module)?)?;
     module.add_function(wrap_pyfunction!(frameworks::registered::register, module)?)?;
     module.add_function(wrap_pyfunction!(frameworks::info::frameworks, module)?)?;
+    module.add_function(wrap_pyfunction!(frameworks::info::_check_import, module)?)?;
+    module.add_function(wrap_pyfunction!(frameworks::info::_import_orders, module)?)?;
     // What is public is listed in the package; PyO3's own list would name the private functions too.
     module.delattr("__all__")?;
     interpreter::watch(module)?;

@@ -164,7 +164,7 @@ fn destination(
     }
     let facts = given.facts();
     if let Where::At(device) = wishes.device
-        && !facts.device.is_beside(device)
+        && facts.device.plain() != device
     {
         let fact = format!("out is on {}, and device={device} was asked for", facts.device);
         return bad(fact, "leave out one of the two");

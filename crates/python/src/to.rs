@@ -38,7 +38,7 @@ Args:
         or `__array__`, a sparse tensor of SciPy, PyTorch, CuPy, JAX, TensorFlow or the package sparse, or a
         dict, list, tuple, named tuple, dataclass, deque, UserDict or UserList of such.
     framework: \"numpy\", \"cupy\", \"torch\", \"jax\", \"tensorflow\", \"paddle\", \"mlx\", a registered name, or the module.
-    device: \"cpu\", \"cuda:1\", a framework's own object, or \"default\" for the target's own default. None
+    device: \"cpu\", \"cpu:1\", \"cuda:1\", a framework's own object, or \"default\" for the target's own default. None
         keeps the tensor where it is if the target can hold it there.
     dtype: The element type of the result, by name or as a framework's own object. None keeps the type;
         \"default\" takes the target's default width (float32 for float64, and so on).

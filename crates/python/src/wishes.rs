@@ -1,6 +1,7 @@
 //! The caller's arguments, turned into wishes.
 
 use crate::errors::{Failure, Result, describe, fail, type_name};
+use crate::frameworks;
 use crate::progress::{self, Progress};
 use crate::streams::stream_of;
 use pyo3::exceptions::PyTypeError;
@@ -181,6 +182,9 @@ fn budget(given: Option<&Bound<'_, PyAny>>) -> Result<Option<usize>> {
 /// Where the caller wants the result: a name, or a framework's own object for a device.
 fn device(given: Option<&Bound<'_, PyAny>>) -> Result<Where> {
     let Some(given) = given else { return Ok(Where::Nearest) };
+    if let Some(device) = jax_device(given)? {
+        return Ok(Where::At(device));
+    }
     let text = device_name(given)?;
     if text == "default" {
         return Ok(Where::Home);
@@ -195,9 +199,29 @@ fn device(given: Option<&Bound<'_, PyAny>>) -> Result<Where> {
         None => Err(fail(
             ErrorKind::InvalidArgument,
             format!("device is {}, which names no device", describe(given)),
-            "write \"cpu\", \"cuda:0\" or \"default\"",
+            match given.hasattr("device_set")? {
+                true => "a tensor goes to one device: pass one of jax.local_devices()",
+                false => "write \"cpu\", \"cuda:0\" or \"default\"",
+            },
         )),
     }
+}
+
+/// The device that a JAX device object stands for, found by identity: the index within a platform is that of all
+/// processes together. `None` for objects of other frameworks.
+fn jax_device(given: &Bound<'_, PyAny>) -> Result<Option<Device>> {
+    let py = given.py();
+    if !type_name(given).starts_with("jaxlib.") || !given.hasattr(intern!(py, "platform"))? {
+        return Ok(None);
+    }
+    let found = frameworks::jax::device_named(given)?;
+    found.map(Some).ok_or_else(|| {
+        fail(
+            ErrorKind::UnsupportedDevice,
+            format!("device is {given}, which is not a CPU or CUDA device of this process"),
+            "pass one of jax.local_devices()",
+        )
+    })
 }
 
 /// What a framework calls its device.
@@ -206,13 +230,14 @@ fn device_name(given: &Bound<'_, PyAny>) -> Result<String> {
     if let Ok(text) = given.cast::<PyString>() {
         return Ok(text.to_string());
     }
-    // JAX: a platform, and the driver's number of the device.
-    if let Some(platform) = given.getattr_opt(intern!(py, "platform"))? {
-        let index = given.getattr_opt(intern!(py, "local_hardware_id"))?;
-        return Ok(match index.and_then(|index| index.extract::<i32>().ok()) {
-            Some(index) => format!("{platform}:{index}"),
-            None => platform.to_string(),
-        });
+    // TensorFlow: `LogicalDevice` has a name, and `DeviceSpec` writes one.
+    if type_name(given).starts_with("tensorflow.") {
+        if type_name(given).ends_with(".LogicalDevice") {
+            return Ok(given.getattr(intern!(py, "name"))?.to_string());
+        }
+        if let Some(write) = given.getattr_opt(intern!(py, "to_string"))? {
+            return Ok(write.call0()?.to_string());
+        }
     }
     // CuPy: a number alone.
     if type_name(given).starts_with("cupy.") {

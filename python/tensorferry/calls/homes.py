@@ -33,7 +33,7 @@ class Home(NamedTuple):
     """Where results go back to."""
 
     framework: str
-    #: None for what is only traced, and has no place.
+    #: None for what is only traced, and has no place, and for what is spread over several devices.
     device: str | None
     traced: bool = False
     #: Whether the tensor is sparse; SciPy's have their home with NumPy.
@@ -51,6 +51,10 @@ class Known(NamedTuple):
 
 
 _known: dict[type, Known] = {}
+
+#: The frameworks, of those whose tensors were seen, that have several CPU devices: their tensors
+#: are not where host memory of another framework goes by itself.
+several_cpus: set[str] = set()
 
 #: What `alike` says of tensors that are in several places, or that it is not sure of.
 APART = object()
@@ -186,10 +190,15 @@ def is_sparse(x: Any) -> bool:
 
 def _settled(x: Any, known: Known) -> Home:
     """The home of a tensor whose place was not seen before."""
-    home = Home(known.framework, plan(x, known.framework).source_device)
+    home = _home(x, known.framework, plan(x, known.framework).source_device)
     if known.framework in ("torch", "cupy"):  # their devices say where memory is
         known.homes[known.place(x)] = home
     return home
+
+
+def _home(x: Any, framework: str, device: str) -> Home:
+    spread = framework == "jax" and len(x.sharding.device_set) > 1
+    return Home(framework, None if spread else device)
 
 
 def _asked(x: Any) -> tuple[str | None, Home | None]:
@@ -202,9 +211,9 @@ def _asked(x: Any) -> tuple[str | None, Home | None]:
     for path, one in told:
         name = one.source
         if name in BUILTIN or name in {info.name for info in frameworks()}:
-            home = Home(name, one.source_device)
             if path != "[0]":
-                return None, home
+                return None, Home(name, one.source_device)
+            home = _home(x, name, one.source_device)
             # A variable has a value while TensorFlow is eager, and in a graph it has none.
             if name != "tensorflow" or not isinstance(x, sys.modules[name].Variable):
                 _remember(type(x), name)
@@ -231,12 +240,16 @@ def _remember(kind: type, framework: str) -> None:
         place, homes = _nowhere, {None: host}
     elif framework == "jax":
         place = attrgetter("sharding")
+        if len(sys.modules["jax"].local_devices(backend="cpu")) > 1:
+            several_cpus.add("jax")
     elif framework == "torch":
         place = attrgetter("device")
     elif framework == "cupy":
         place = attrgetter("device.id")  # its devices have no hash
     elif framework == "tensorflow":
         place, homes = attrgetter("device"), {"/job:localhost/replica:0/task:0/device:CPU:0": host}
+        if len(sys.modules["tensorflow"].config.list_logical_devices("CPU")) > 1:
+            several_cpus.add("tensorflow")
     _known[kind] = Known(framework, place, homes)
 
 
@@ -245,12 +258,12 @@ def _nowhere(_x: Any) -> None:
 
 
 def _only_host() -> bool:
-    """Whether JAX has nothing but the host, so that nobody need ask an array."""
+    """Whether JAX has one device, the host, so that nobody need ask an array."""
     jax: Any = sys.modules["jax"]
     try:
         jax.devices("gpu")
     except RuntimeError:
-        return bool(jax.default_backend() == "cpu")
+        return bool(jax.default_backend() == "cpu" and len(jax.local_devices()) == 1)
     return False
 
 

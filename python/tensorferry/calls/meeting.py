@@ -12,9 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tensorferry._native import InvalidArgument, NotATensor, plan, to
+from tensorferry._native import InvalidArgument, NotATensor, Plan, plan, to
 from tensorferry.calls.callables import Body, examine, refuse
-from tensorferry.calls.homes import APART, Home, alike, all_on, first_home, is_plain, known_as
+from tensorferry.calls.homes import (
+    APART,
+    Home,
+    alike,
+    all_on,
+    first_home,
+    is_plain,
+    known_as,
+    several_cpus,
+)
 from tensorferry.calls.wrapping import all_of, beside_traced, sent_home
 
 
@@ -141,7 +150,7 @@ def _met(
     framework = home.framework
     if device is None and all_on(args, home.device) and all_on(keywords.values(), home.device):
         if not keywords:
-            return to(args, framework), keywords, home
+            return to(args, framework, **_beside(home)), keywords, home
     elif device is None:
         try:
             plans = [told for _, told in plan((args, keywords), framework).plans]
@@ -151,16 +160,27 @@ def _met(
             # What torch.func transforms has no memory, and its own framework asks for none.
             return args, keywords, _AS_IT_IS
         for told in plans:
-            if told.source_device != home.device:
+            if told.source_device != home.device and not _is_host_memory(told, home):
                 refuse(
-                    f"{name} was passed a {framework} tensor on {home.device} "
+                    f"{name} was passed a {framework} tensor on {home.device or 'several devices'} "
                     f"and a {told.source} tensor on {told.source_device}",
                     "carry them to one device with ferry.to, or write @ferry.agnostic(device=...)",
                 )
         if all(told.action == "itself" for told in plans):
             return args, keywords, home
-    wishes = {} if device is None else {"device": device}
+    wishes = _beside(home) if device is None else {"device": device}
     return *to((args, keywords), framework, **wishes), home
+
+
+def _beside(home: Home) -> dict[str, Any]:
+    """The wishes that bring host memory to the CPU device of the first tensor."""
+    return {"device": home.device} if home.framework in several_cpus else {}
+
+
+def _is_host_memory(told: Plan, home: Home) -> bool:
+    """Whether another framework's tensor and the first are both on CPUs, which are the host."""
+    hosts = all(device.startswith("cpu") for device in (told.source_device, home.device or ""))
+    return hosts and told.source != home.framework
 
 
 def _by_name_only(function: Any) -> bool:

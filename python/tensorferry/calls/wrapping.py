@@ -14,7 +14,7 @@ from typing import Any
 
 from tensorferry._native import NotATensor, to
 from tensorferry.calls.callables import Body, examine, refuse
-from tensorferry.calls.homes import Home, called, first_home, known_as
+from tensorferry.calls.homes import Home, called, first_home, known_as, several_cpus
 
 # A framework's name and the wishes for `to`.
 Place = tuple[str, dict[str, Any]]
@@ -97,7 +97,10 @@ def sent_home(result: Any, home: Home) -> Any:
     if known is not None and framework != "sparse":
         there = known.homes.get(known.place(result))
         if there is not None and there.device == device:
-            return result if known.framework == framework else to(result, framework)
+            if known.framework == framework:
+                return result
+            if framework not in several_cpus:
+                return to(result, framework)
     return carried(result, framework, {} if framework == "numpy" else {"device": device})
 
 

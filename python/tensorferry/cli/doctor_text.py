@@ -18,6 +18,7 @@ WORDS = {
     "hung": "HUNG",
 }
 STATES = {"fails": "see below", "crashes": "it dies", "hangs": "it hangs"}
+STATES_OF_ORDERS = {"works": "works", "fails": "fails", "crashes": "dies", "hangs": "hangs"}
 OUTCOMES = ("shared", "copied", "itself", "impossible", "failed", "wrong", "crashed", "hung")
 STYLES = {"itself": ("dim",), "shared": ("green",), "copied": ("yellow",), "impossible": ("dim",)}
 
@@ -28,6 +29,7 @@ def lines(report: Report, terminal: Terminal) -> Iterator[str]:
     yield ""
     yield terminal.style("frameworks", "bold")
     yield from _frameworks(report.frameworks, terminal)
+    yield from _import_orders(report, terminal)
     reasons: dict[str, int] = {}
     for title, cells in _matrices(report):
         yield ""
@@ -111,6 +113,17 @@ def _frameworks(found: list[Framework], terminal: Terminal) -> Iterator[str]:
     for one, line in zip(found, _indented(table(rows, right={2})), strict=True):
         style = {"works": (), "absent": ("dim",)}.get(one.state, ("red",))
         yield terminal.style(line, *style)
+
+
+def _import_orders(report: Report, terminal: Terminal) -> Iterator[str]:
+    orders = [order for order in report.import_orders if len(order.modules) > 1]
+    if not orders:
+        return
+    yield ""
+    yield terminal.style("import order", "bold")
+    rows = [[STATES_OF_ORDERS[order.state], ", ".join(order.modules)] for order in orders]
+    for order, line in zip(orders, _indented(table(rows)), strict=True):
+        yield line if order.state == "works" else terminal.style(line, "yellow")
 
 
 def _matrices(report: Report) -> list[tuple[str, dict[Cell, Result]]]:

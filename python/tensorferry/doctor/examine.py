@@ -54,6 +54,8 @@ def examine(
     verifier = Verifier(dtype, timeout, at_once, progress)
     report.cells = verifier.verify(cells)
     report.conflicts = verifier.conflicts
+    verifier.try_orders([one.name for one in frameworks if one.state == "works"])
+    report.import_orders = verifier.orders
     report.seconds = time.monotonic() - start
     return report
 

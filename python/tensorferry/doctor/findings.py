@@ -124,6 +124,16 @@ class Result:
 
 
 @dataclass(frozen=True)
+class ImportOrder:
+    """Modules imported in one process, one after the other."""
+
+    modules: tuple[str, ...]
+    state: State
+    fact: str | None = None
+    hint: str | None = None
+
+
+@dataclass(frozen=True)
 class Conflict:
     """Frameworks that do not live in one process."""
 

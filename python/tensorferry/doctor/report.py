@@ -11,6 +11,7 @@ from tensorferry.doctor.findings import (
     Conflict,
     Driver,
     Framework,
+    ImportOrder,
     Machine,
     Pinned,
     Result,
@@ -37,6 +38,7 @@ class Report:
     pinned: Pinned
     cells: dict[Cell, Result] = field(default_factory=dict)
     conflicts: list[Conflict] = field(default_factory=list)
+    import_orders: list[ImportOrder] = field(default_factory=list)
     seconds: float = 0.0
 
     @property
@@ -77,6 +79,7 @@ class Report:
         found += [
             self._blindness(framework) for framework in self._blind() if not framework.for_cuda
         ]
+        found += [Problem(order.fact, order.hint) for order in self.import_orders if order.fact]
         return found
 
     def _blind(self) -> Iterator[Framework]:
@@ -117,6 +120,7 @@ class Report:
                 for cell, result in self.cells.items()
             ],
             "conflicts": [dataclasses.asdict(conflict) for conflict in self.conflicts],
+            "import_orders": [dataclasses.asdict(order) for order in self.import_orders],
             "problems": [dataclasses.asdict(problem) for problem in self.problems],
             "notices": [dataclasses.asdict(notice) for notice in self.notices],
         }

@@ -10,10 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tensorferry import samples
+from tensorferry._native import _import_orders
 from tensorferry.doctor import children
 from tensorferry.doctor.children import Finding, Job
 from tensorferry.doctor.errands import Errand
-from tensorferry.doctor.findings import Cell, Conflict, Result
+from tensorferry.doctor.findings import Cell, Conflict, ImportOrder, Result, State
+from tensorferry.doctor.probe import is_installed
 
 Progress = Callable[[int, int, str], object]
 
@@ -28,6 +30,7 @@ class Verifier:
     progress: Progress
     results: dict[Cell, Result] = field(default_factory=dict)
     conflicts: list[Conflict] = field(default_factory=list)
+    orders: list[ImportOrder] = field(default_factory=list)
     total: int = 0
 
     def verify(self, cells: Sequence[Cell]) -> dict[Cell, Result]:
@@ -44,12 +47,33 @@ class Verifier:
             errand = Errand(names, wanted, self.dtype)
             self._send([errand])
             if errand.loading is None:
+                self.orders.append(ImportOrder(tuple(names), "works"))
                 if errand.carrying is not None:
                     self._keep(errand.carrying, errand.verdict)
                 return errand.carrying if len(names) > 2 else None
             self._find_conflict(errand)
             names = [name for name in names if name != errand.loading]
         return None
+
+    def try_orders(self, names: Sequence[str]) -> None:
+        """Imports in the wrong order what is known to end a process then, and in the right order.
+
+        A child for each pair of the table: a child for each pair of frameworks in both orders would
+        take minutes.
+        """
+        wrong = [
+            Errand([second, first])
+            for first, second, framework, _ in _import_orders()
+            if {framework, second} <= set(names) and is_installed(first)
+        ]
+        self._send(wrong)
+        right = {errand.job: Errand(errand.names[::-1]) for errand in wrong if not errand.is_done}
+        self._send(list(right.values()))
+        for errand in wrong:
+            other_way = right.get(errand.job)
+            self.orders.append(_tried(errand, other_way))
+            if other_way is not None and other_way.is_done:
+                self.orders.append(ImportOrder(tuple(other_way.names), "works"))
 
     def _two_by_two(self, cells: Sequence[Cell]) -> None:
         """Carries each pair in a process of its own, and in another one behind every death."""
@@ -125,6 +149,21 @@ def _conflict(errand: Errand, other_way: Errand | None = None) -> Conflict:
         hint = f"import {late} before {early}, which works, or use them in separate processes"
         return Conflict(names, errand.what_failed, hint, tuple(other_way.names))
     return Conflict(names, errand.what_failed, "use them in separate processes")
+
+
+def _tried(errand: Errand, other_way: Errand | None) -> ImportOrder:
+    second, first = errand.names
+    names = tuple(errand.names)
+    if other_way is None:
+        fact = f"importing {first} after {second} works here; ferry.to does not do it"
+        return ImportOrder(names, "works", fact, f'write "import {first}" before the call')
+    how: State = "fails" if errand.error else "crashes"
+    if errand.ending.how == "hang":
+        how = "hangs"
+    hint = "use them in separate processes"
+    if other_way.is_done:
+        hint = f"import {first} before {second}, which works here"
+    return ImportOrder(names, how, errand.what_failed, hint)
 
 
 def _in_order(names: set[str]) -> list[str]:

@@ -8,11 +8,10 @@ latter, in which None is a gradient that is zero.
 
 import importlib
 import importlib.util
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from tensorferry._native import InvalidArgument, to
+from tensorferry._native import FrameworkMissing, InvalidArgument, _check_import, to
 from tensorferry.calls.homes import framework_of
 from tensorferry.calls.leaves import Rebuild, flatten
 
@@ -178,13 +177,15 @@ def forms(framework: str, call: Call, leaves: list[Any]) -> tuple[list[Form], Re
 
 def _forms_torch(call: Call, leaves: list[Any]) -> tuple[list[Form], Rebuild]:
     torch = importlib.import_module("torch")
-    loads_triton = "triton" not in sys.modules and importlib.util.find_spec("triton") is not None
-    if loads_triton and "tensorflow" in sys.modules:
-        raise InvalidArgument(
-            "PyTorch loads Triton to find out what the results look like, "
-            "and Triton crashes when it is loaded after TensorFlow"
-            "\nhint: import triton before tensorflow, or call it outside jit and vmap"
-        )
+    if importlib.util.find_spec("triton") is not None:
+        try:
+            _check_import("triton")
+        except FrameworkMissing as error:
+            fact = str(error).partition("\n")[0]
+            raise InvalidArgument(
+                f"PyTorch loads Triton to find out what the results look like, and {fact}"
+                "\nhint: import triton before tensorflow, or call it outside jit and vmap"
+            ) from error
     fake = importlib.import_module("torch._subclasses.fake_tensor")
     with fake.FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         given = [

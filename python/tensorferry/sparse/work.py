@@ -197,7 +197,7 @@ def _here(found: T | None) -> T:
 
 def worker(device: str, source: str, target: str) -> tuple[Host, str | None]:
     """Who works on arrays of that device, and why not there if it is somewhere else."""
-    if device == "cpu":
+    if not device.startswith("cuda"):
         return HOST, None
     from tensorferry.sparse import gpu
 

@@ -81,7 +81,7 @@ fn exported<M, O>(
     };
     let (code, bits) = tensor.dtype().dlpack_code();
     let rank = layout.rank();
-    let device = tensor.device().plain();
+    let device = tensor.device().physical();
     let mut raw = RawTensor {
         data: if layout.is_empty() { ptr::null_mut() } else { tensor.data().cast() },
         device: RawDevice { device_type: device.kind as i32, device_id: device.index },

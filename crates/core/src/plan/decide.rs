@@ -1,10 +1,10 @@
 //! The rules of sharing and copying, as one pure function.
 
 use super::facts::{
-    Alignment, Holds, Nature, Places, SourceFacts, Strides, TargetFacts, Wanted, Where, Wishes,
+    Alignment, Holds, Nature, Pending, Places, SourceFacts, Strides, TargetFacts, Wanted, Where, Wishes,
 };
 use super::{Note, Plan, Reason, Route};
-use crate::device::Device;
+use crate::device::{Device, DeviceKind};
 use crate::dtype::{DType, Kind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::tensor::{Access, ByteOrder};
@@ -52,7 +52,7 @@ pub fn decide(source: &SourceFacts<'_>, target: &TargetFacts, wishes: &Wishes) -
         return Ok(Plan {
             route: Route::Share,
             dtype,
-            device: source.device,
+            device: shared_device(source.device, device),
             access,
             notes: notes(source, target, None, dtype, access),
         });
@@ -70,10 +70,16 @@ pub fn decide(source: &SourceFacts<'_>, target: &TargetFacts, wishes: &Wishes) -
 /// Where the result goes.
 fn result_device(source: &SourceFacts<'_>, target: &TargetFacts, wishes: &Wishes) -> Result<Device> {
     let device = match wishes.device {
+        Where::Nearest if source.framework == target.framework && target.reaches(source.device) => {
+            return Ok(source.device);
+        }
         Where::Nearest => return Ok(target.nearest(source.device)),
         Where::Home => return Ok(target.home),
         Where::At(device) => device,
     };
+    if device.kind == DeviceKind::Cpu && target.reaches(device) && device.index >= target.cpu_count {
+        return Err(no_such_cpu(target, device));
+    }
     if target.reaches(device) {
         return Ok(device);
     }
@@ -87,6 +93,24 @@ fn result_device(source: &SourceFacts<'_>, target: &TargetFacts, wishes: &Wishes
         format!("{} holds {holds} memory only, and device={device} was asked for", target.title),
     )
     .with_hint(format!("leave device out, or {instead}")))
+}
+
+fn no_such_cpu(target: &TargetFacts, device: Device) -> Error {
+    let title = target.title;
+    let (has, hint) = match target.cpu_count {
+        1 => ("one CPU device, cpu".to_owned(), "pass device=\"cpu\"".to_owned()),
+        count => (
+            format!("{count} CPU devices, cpu:0 to cpu:{}", count - 1),
+            format!("pass one of them, such as device=\"cpu:{}\"", count - 1),
+        ),
+    };
+    let fact = format!("{title} has {has}, and device={device} was asked for");
+    Error::new(ErrorKind::UnsupportedDevice, fact).with_hint(format!("leave device out, or {hint}"))
+}
+
+/// Where a share is: pinned and managed memory stays what it is, and any other is on the device that the result is for.
+fn shared_device(source: Device, device: Device) -> Device {
+    if source.plain() == device { source } else { device }
 }
 
 /// What [`decide`] answers in the two common cases, without its reasons and notes.
@@ -103,7 +127,7 @@ pub enum Common {
 pub fn common(source: &SourceFacts<'_>, target: &TargetFacts) -> Option<Common> {
     let fits = source.pending.is_none()
         && source.order == ByteOrder::Native
-        && target.reaches(source.device)
+        && target.keeps(source.device)
         && source.nature != Nature::Cached
         && target.dtypes.contains(source.dtype)
         && !(source.device.is_cuda() && target.host_only.contains(source.dtype))
@@ -195,7 +219,9 @@ fn is_fine_as_it_is(source: &SourceFacts<'_>, wishes: &Wishes, dtype: DType, dev
         Some(false) => source.access == Access::ReadOnly || !source.nature.allows_writing(),
     };
     let order = source.order == ByteOrder::Native || wishes.dtype == Wanted::Same;
-    let place = source.device.is_beside(device);
+    // Parts on several devices are not on the one that the caller names.
+    let gathered = source.pending == Some(Pending::Gather) && wishes.device != Where::Nearest;
+    let place = source.device.plain() == device.plain() && !gathered;
     dtype == source.dtype && order && place && wishes.copy != Some(true) && access
 }
 

@@ -1,7 +1,7 @@
 //! What the planner is told.
 
 use super::Reason;
-use crate::device::Device;
+use crate::device::{Device, DeviceKind};
 use crate::dtype::{DType, DTypes};
 use crate::host::MALLOC_ALIGNMENT;
 use crate::layout::Layout;
@@ -120,6 +120,10 @@ pub struct TargetFacts {
     pub places: Places,
     /// Where it puts a tensor when nobody says where.
     pub home: Device,
+    /// The number of its CPU devices; all of them are host memory.
+    pub cpu_count: i32,
+    /// The index of the CPU device that takes host memory when the caller names no device.
+    pub default_cpu: i32,
 }
 
 impl TargetFacts {
@@ -133,10 +137,24 @@ impl TargetFacts {
     /// Where a tensor of this device goes that nobody sends elsewhere.
     pub fn nearest(&self, device: Device) -> Device {
         match self.places {
-            _ if self.reaches(device) => device,
-            Places::Host => Device::CPU,
+            _ if self.keeps(device) => device,
+            Places::Both if device.is_host() => self.cpu(),
+            Places::Host => self.cpu(),
             _ => self.home,
         }
+    }
+
+    /// The CPU device that takes host memory when the caller names no device.
+    fn cpu(&self) -> Device {
+        Device { kind: DeviceKind::Cpu, index: self.default_cpu }
+    }
+
+    /// Whether a tensor of another framework on this device stays there when the caller names no device. CPU devices
+    /// belong to their framework: host memory goes to the target's own default.
+    #[inline]
+    pub fn keeps(&self, device: Device) -> bool {
+        let index = if device.kind == DeviceKind::Cpu { device.index } else { 0 };
+        self.reaches(device) && (!device.is_host() || index == self.default_cpu)
     }
 
     /// Whether it holds memory on this device.

@@ -57,6 +57,8 @@ static FACTS: TargetFacts = TargetFacts {
     holds: Holds::Writable,
     places: Places::Cuda,
     home: Device::cuda(0),
+    cpu_count: 0,
+    default_cpu: 0,
 };
 
 struct State {

@@ -1,6 +1,6 @@
 //! Which frameworks are here, found without importing any of them.
 
-use super::{Entry, TABLE, registered};
+use super::{Entry, IMPORT_ORDERS, TABLE, check_import, registered};
 use crate::errors::Result;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
@@ -58,6 +58,19 @@ fn look(py: Python<'_>, entry: &Entry) -> PyResult<FrameworkInfo> {
         installed,
         loaded,
     })
+}
+
+/// Raises FrameworkMissing if an import of the module would end the process now.
+#[pyfunction]
+pub(crate) fn _check_import(py: Python<'_>, module: &str) -> Result<()> {
+    check_import(py, module)
+}
+
+/// The orders of import that end the process: the module to import first, the one to import after it, the framework that
+/// imports the first, and what was seen.
+#[pyfunction]
+pub(crate) fn _import_orders() -> Vec<(&'static str, &'static str, &'static str, &'static str)> {
+    IMPORT_ORDERS.iter().map(|order| (order.first, order.second, order.framework, order.seen)).collect()
 }
 
 /// The version of the first of its distributions that is installed.

@@ -19,6 +19,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{IntoPyDict, PyList, PyString};
+use tensorferry_core::device::DeviceKind;
 use tensorferry_core::dtype::DTypes;
 use tensorferry_core::host::{ALIGNMENT, HostBlock};
 use tensorferry_core::plan::{Holds, Nature, Pending, Places, Strides, TargetFacts};
@@ -45,6 +46,8 @@ static FACTS: TargetFacts = TargetFacts {
     holds: Holds::Immutable,
     places: Places::Host,
     home: Device::CPU,
+    cpu_count: 1,
+    default_cpu: 0,
 };
 
 /// The element types that old versions of JAX lack, by the name of the attribute in `jax.numpy`.
@@ -55,14 +58,15 @@ struct State {
     doors: Option<(Py<PyAny>, Py<PyAny>)>,
     from_dlpack: Py<PyAny>,
     device_put: Py<PyAny>,
-    cpu: Py<PyAny>,
+    /// The CPU devices of this process; a device's index is its position.
+    cpus: Vec<Py<PyAny>>,
     /// Its CUDA devices, with the driver's number of each.
     gpus: Vec<(i32, Py<PyAny>)>,
     empty: Py<PyAny>,
     /// An object and the name of its attribute that says whether 64-bit types are on.
     x64: (Py<PyAny>, Py<PyString>),
-    /// What it accepts while they are off, and while they are on.
-    facts: [TargetFacts; 2],
+    /// What it accepts while they are off, and while they are on, for each CPU device that may be the default.
+    facts: Vec<[TargetFacts; 2]>,
 }
 
 static STATE: PyOnceLock<State> = PyOnceLock::new();
@@ -71,7 +75,7 @@ fn state(py: Python<'_>) -> Result<&'static State> {
     STATE.get_or_try_init(py, || {
         let jax = import(py, Builtin::Jax)?;
         let numpy = py.import("jax.numpy")?;
-        let cpu = jax.call_method1("devices", ("cpu",))?.get_item(0)?;
+        let cpus = cpus(&jax)?;
         let quick = py.import("jax._src.config").and_then(|config| config.getattr("enable_x64"));
         let x64 = match quick {
             Ok(flag)
@@ -89,27 +93,80 @@ fn state(py: Python<'_>) -> Result<&'static State> {
             }
         }
         let gpus = gpus(&jax)?;
-        let mut facts = TargetFacts { dtypes, ..FACTS };
+        let mut facts = TargetFacts { dtypes, cpu_count: cpus.len() as i32, ..FACTS };
         if let Some((index, _)) = gpus.first() {
             facts = TargetFacts { places: Places::Both, home: Device::cuda(*index), ..facts };
         }
+        let facts = (0..facts.cpu_count).map(|default_cpu| {
+            let home = if gpus.is_empty() { cpu(default_cpu) } else { facts.home };
+            let facts = TargetFacts { default_cpu, home, ..facts };
+            [TargetFacts { wide: false, ..facts }, facts]
+        });
         let mut state = State {
             doors: if only_public_doors() { None } else { doors(py) },
             from_dlpack: py.import("jax.dlpack")?.getattr("from_dlpack")?.unbind(),
             device_put: jax.getattr("device_put")?.unbind(),
-            cpu: cpu.unbind(),
+            facts: facts.collect(),
+            cpus,
             empty: numpy.getattr("empty")?.unbind(),
             gpus,
             x64,
-            facts: [TargetFacts { wide: false, ..facts }, facts],
         };
         if !carries_float8(py, &state) {
-            for facts in &mut state.facts {
+            for facts in state.facts.iter_mut().flatten() {
                 facts.dtypes = facts.dtypes.without(DTypes::FLOAT8);
             }
         }
         Ok(state)
     })
+}
+
+/// The CPU devices of this process, at least one.
+fn cpus(jax: &Bound<'_, PyModule>) -> PyResult<Vec<Py<PyAny>>> {
+    let wishes = [("backend", "cpu")].into_py_dict(jax.py())?;
+    let devices = jax.call_method("local_devices", (), Some(&wishes))?;
+    devices.get_item(0)?;
+    devices.try_iter()?.map(|device| device.map(Bound::unbind)).collect()
+}
+
+/// The CPU device of this index.
+fn cpu(index: i32) -> Device {
+    Device { kind: DeviceKind::Cpu, index }
+}
+
+/// The device that a JAX device object stands for; `None` where it is another process's, or neither a CPU nor a GPU.
+pub(crate) fn device_named(object: &Bound<'_, PyAny>) -> Result<Option<Device>> {
+    let py = object.py();
+    if let Some(index) = state(py)?.cpus.iter().position(|known| known.bind(py).is(object)) {
+        return Ok(Some(cpu(index as i32)));
+    }
+    let here = py.import("jax")?.call_method0("process_index")?;
+    let is_gpu = object.getattr("platform")?.to_string() == "gpu";
+    if !is_gpu || !object.getattr("process_index")?.eq(here)? {
+        return Ok(None);
+    }
+    Ok(Some(Device::cuda(object.getattr("local_hardware_id")?.extract()?)))
+}
+
+/// The position of the CPU device that `jax.default_device` names. JAX has several CPU devices here.
+fn default_cpu(py: Python<'_>, state: &State) -> Result<usize> {
+    let named = py.import("jax")?.getattr("config")?.getattr("jax_default_device")?;
+    Ok(state.cpus.iter().position(|known| known.bind(py).is(&named)).unwrap_or(0))
+}
+
+/// Notes on which of several CPU devices an array is.
+fn assign_cpu(state: &State, object: &Bound<'_, PyAny>, tensor: &mut Tensor<Owner>) -> Result<()> {
+    if state.cpus.len() > 1 {
+        tensor.set_cpu(cpu(cpu_of(state, object)?));
+    }
+    Ok(())
+}
+
+/// The index of the CPU device that an array is on.
+fn cpu_of(state: &State, object: &Bound<'_, PyAny>) -> Result<i32> {
+    let py = object.py();
+    let device = object.getattr(intern!(py, "device"))?;
+    Ok(state.cpus.iter().position(|known| known.bind(py).is(&device)).unwrap_or(0) as i32)
 }
 
 /// JAX's CUDA devices, if its default backend is CUDA: asking for another would start it.
@@ -153,7 +210,7 @@ fn carries_float8(py: Python<'_>, state: &State) -> bool {
             )?
         })
     };
-    one().and_then(|tensor| import_tensor(py, state, tensor, state.cpu.bind(py), None)).is_ok()
+    one().and_then(|tensor| import_tensor(py, state, tensor, state.cpus[0].bind(py), None)).is_ok()
 }
 
 impl Framework for Jax {
@@ -161,7 +218,8 @@ impl Framework for Jax {
         let state = state(py)?;
         let (holder, name) = &state.x64;
         let wide = holder.bind(py).getattr(name.bind(py))?.is_truthy()?;
-        Ok(&state.facts[usize::from(wide)])
+        let default = if state.cpus.len() > 1 { default_cpu(py, state)? } else { 0 };
+        Ok(&state.facts[default][usize::from(wide)])
     }
 
     fn read<'py>(&self, object: &Bound<'py, PyAny>, _form: Form) -> Result<Source<'py>> {
@@ -190,6 +248,7 @@ impl Framework for Jax {
             // above. A buffer says "read-only" because arrays are immutable, which is not the memory's doing.
             unsafe { tensor.set_writable() };
         }
+        assign_cpu(state(object.py())?, object, &mut tensor)?;
         Ok(Source::here(object.clone(), "jax", tensor).with_nature(Nature::Immutable))
     }
 
@@ -200,14 +259,17 @@ impl Framework for Jax {
 
     fn write<'py>(&self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
         let state = state(py)?;
-        let cpu = state.cpu.bind(py);
+        let place = tensor.device();
+        // Pinned memory goes to the first CPU device; the plan gives any other place its index.
+        let index = if place.kind == DeviceKind::Cpu { place.index } else { 0 };
+        let cpu = state.cpus[index as usize].bind(py);
         if PACKED.contains(tensor.dtype()) {
             let array = super::numpy::write_array(py, tensor)?;
             let made = call::call2(state.device_put.bind(py), &array, cpu)
                 .and_then(|made| call::method(&made, intern!(py, "block_until_ready")));
             return made.map_err(|error| refused(py, "JAX", error));
         }
-        import_tensor(py, state, tensor, state.cpu.bind(py), None)
+        import_tensor(py, state, tensor, cpu, None)
     }
 
     fn streams(&self, py: Python<'_>, gpu: &'static Gpu) -> Result<Streams> {
@@ -387,7 +449,7 @@ fn import_tensor<'py>(
                 Gpu::get(place.index)?.wait(side)
             })?;
         }
-        public(py, state, capsule)
+        public(py, state, capsule, device)
     };
     let Some((door, _)) = &state.doors else { return public(&capsule) };
     let none = py.None();
@@ -402,8 +464,17 @@ fn import_tensor<'py>(
 
 /// The public door, for a jaxlib whose own function takes other arguments than we know. It wants an object with
 /// `__dlpack__`, not a capsule.
-fn public<'py>(py: Python<'py>, state: &State, capsule: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
-    let tensor = crate::capsule::owned(crate::capsule::take(capsule)?);
+fn public<'py>(
+    py: Python<'py>,
+    state: &State,
+    capsule: &Bound<'py, PyAny>,
+    device: &Bound<'py, PyAny>,
+) -> Result<Bound<'py, PyAny>> {
+    let mut tensor = crate::capsule::owned(crate::capsule::take(capsule)?);
+    if tensor.device().is_host() && state.cpus.len() > 1 {
+        // JAX takes the index in `__dlpack_device__` for that of the device.
+        tensor.set_cpu(cpu(device.getattr(intern!(py, "local_hardware_id"))?.extract()?));
+    }
     let parcel = crate::parcel::Parcel::wrap(py, tensor, true)?;
     call::call1(state.from_dlpack.bind(py), &parcel).map_err(|error| refused(py, "JAX", error))
 }
@@ -450,10 +521,12 @@ fn later<'py>(object: &Bound<'py, PyAny>, pending: Pending) -> Result<Source<'py
     let dtype = named_type(object)?;
     let shape: Vec<i64> = object.getattr("shape")?.extract()?;
     let layout = Layout::dense(dtype.size(), &shape)?;
+    let state = state(object.py())?;
+    let device = if state.cpus.len() > 1 { cpu(cpu_of(state, object)?) } else { Device::CPU };
     Ok(Source {
         object: object.clone(),
         framework: "jax",
-        memory: Memory::Later { pending, device: Device::CPU, dtype, layout },
+        memory: Memory::Later { pending, device, dtype, layout },
         nature: Nature::Immutable,
         requires_grad: false,
         through_array: false,

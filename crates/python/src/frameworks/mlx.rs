@@ -49,6 +49,8 @@ static FACTS: TargetFacts = TargetFacts {
     holds: Holds::Immutable,
     places: Places::Host,
     home: Device::CPU,
+    cpu_count: 1,
+    default_cpu: 0,
 };
 
 static MODULE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();

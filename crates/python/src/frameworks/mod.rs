@@ -289,9 +289,57 @@ fn grows(py: Python<'_>) -> PyResult<bool> {
     Ok(true)
 }
 
+/// Two modules that live in one process in one order of import only; in the other, the second import ends the process.
+pub(crate) struct ImportOrder {
+    /// The module that must be imported first.
+    pub(crate) first: &'static str,
+    /// The module that may be imported after it, and not before.
+    pub(crate) second: &'static str,
+    /// The framework that imports `first`: itself, or one that loads it when it is needed.
+    pub(crate) framework: &'static str,
+    /// How the process ended, and with which versions.
+    pub(crate) seen: &'static str,
+}
+
+/// The orders of import that end the process, as seen on Linux. `tensorferry doctor` tries them on the user's machine.
+pub(crate) const IMPORT_ORDERS: [ImportOrder; 2] = [
+    ImportOrder {
+        first: "paddle",
+        second: "tensorflow",
+        framework: "paddle",
+        seen: "SIGSEGV with Paddle 3.3 and TensorFlow 2.21",
+    },
+    ImportOrder {
+        first: "triton",
+        second: "tensorflow",
+        framework: "torch",
+        seen: "SIGABRT with Triton 3.9 and TensorFlow 2.21",
+    },
+];
+
+/// Refuses to import a module if that would end the process. A module that is loaded already is never refused.
+pub(crate) fn check_import(py: Python<'_>, module: &str) -> Result<()> {
+    let top = module.split('.').next().unwrap_or(module);
+    let loaded = py.import("sys")?.getattr("modules")?;
+    if loaded.contains(top)? {
+        return Ok(());
+    }
+    for ImportOrder { first, second, seen, .. } in &IMPORT_ORDERS {
+        if *first == top && loaded.contains(second)? {
+            return Err(fail(
+                ErrorKind::FrameworkMissing,
+                format!("{first} is not imported after {second}, which would end the process ({seen})"),
+                format!("write \"import {first}\" before \"import {second}\", where the program starts"),
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// Imports a framework's module, or says that it is not there.
 pub(crate) fn import<'py>(py: Python<'py>, framework: Builtin) -> Result<Bound<'py, PyModule>> {
     let entry = framework.entry();
+    check_import(py, entry.module)?;
     py.import(entry.module).map_err(|error| {
         let top = entry.module.split('.').next().unwrap_or(entry.module);
         let name =

@@ -39,6 +39,8 @@ static FACTS: TargetFacts = TargetFacts {
     holds: Holds::Flagged,
     places: Places::Host,
     home: Device::CPU,
+    cpu_count: 1,
+    default_cpu: 0,
 };
 
 impl Framework for NumPy {

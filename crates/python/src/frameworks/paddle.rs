@@ -50,6 +50,8 @@ static FACTS: TargetFacts = TargetFacts {
     holds: Holds::Writable,
     places: Places::Host,
     home: Device::CPU,
+    cpu_count: 1,
+    default_cpu: 0,
 };
 
 /// Types that older versions lack.

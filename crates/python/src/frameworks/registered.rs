@@ -14,6 +14,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyString, PyType};
 use std::ffi::CString;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use tensorferry_core::device::DeviceKind;
 use tensorferry_core::dtype::DTypes;
 use tensorferry_core::plan::{Holds, Nature, Places, Strides, TargetFacts};
 use tensorferry_core::{DType, Device, ErrorKind, Tensor};
@@ -137,7 +138,13 @@ pub(crate) fn claim<'py>(
 ) -> Result<Source<'py>> {
     let entry = at(place)?;
     source.memory = match source.memory {
-        Memory::Here(tensor) => Memory::Here(still_frozen(tensor)),
+        Memory::Here(mut tensor) => {
+            // The framework that lent the memory may have several CPU devices; this one has one.
+            if tensor.device().kind == DeviceKind::Cpu {
+                tensor.set_cpu(Device::CPU);
+            }
+            Memory::Here(still_frozen(tensor))
+        }
         // Only the framework that put the work off can do it, so the source stays its tensor.
         later => {
             source.memory = later;
@@ -246,6 +253,8 @@ pub(crate) fn register(
         holds: if immutable { Holds::Immutable } else { Holds::Writable },
         places: Places::Host,
         home: Device::CPU,
+        cpu_count: 1,
+        default_cpu: 0,
     };
     let entry: &'static Registration = Box::leak(Box::new(Registration { facts, types, read, write }));
     register_list().push(entry);

@@ -20,6 +20,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{IntoPyDict, PyDict, PyList, PyType};
+use tensorferry_core::device::DeviceKind;
 use tensorferry_core::dtype::DTypes;
 use tensorferry_core::host::ALIGNMENT;
 use tensorferry_core::plan::{Holds, Nature, Pending, Places, Strides, TargetFacts};
@@ -62,6 +63,8 @@ static FACTS: TargetFacts = TargetFacts {
     holds: Holds::Immutable,
     places: Places::Host,
     home: Device::CPU,
+    cpu_count: 1,
+    default_cpu: 0,
 };
 
 struct State {
@@ -72,8 +75,9 @@ struct State {
     eager_tensor: Option<Py<PyType>>,
     /// Of the eager tensor type: an array over the memory, and the number of the element type.
     quick: Option<(Method, Method)>,
-    facts: TargetFacts,
-    /// Whether tensors may be elsewhere than on the host.
+    /// What it accepts, for each CPU device that may be the default.
+    facts: Vec<TargetFacts>,
+    /// Whether tensors may be elsewhere than on the host's first device.
     has_gpu: bool,
     /// Of the eager tensor type: where the memory is.
     backing_device: Option<Attribute>,
@@ -105,6 +109,7 @@ fn state(py: Python<'_>) -> Result<&'static State> {
         }
         let has_gpu =
             tensorflow.getattr("config")?.call_method1("list_physical_devices", ("GPU",))?.len()? > 0;
+        let cpu_count = cpu_count(py, &tensorflow)?;
         let backing_device = match &eager_tensor {
             Some(kind) => Some(Attribute::of(kind, c"backing_device")?),
             None => None,
@@ -115,16 +120,46 @@ fn state(py: Python<'_>) -> Result<&'static State> {
             to_dlpack: export_door(py, &dlpack)?.unbind(),
             eager_tensor: eager_tensor.map(Bound::unbind),
             quick,
-            facts: if has_gpu {
-                TargetFacts { dtypes, places: Places::Both, home: Device::cuda(0), ..FACTS }
-            } else {
-                TargetFacts { dtypes, ..FACTS }
-            },
+            facts: (0..cpu_count)
+                .map(|default_cpu| {
+                    let facts = TargetFacts { dtypes, cpu_count, default_cpu, ..FACTS };
+                    match has_gpu {
+                        true => TargetFacts { places: Places::Both, home: Device::cuda(0), ..facts },
+                        false => TargetFacts { home: cpu(default_cpu), ..facts },
+                    }
+                })
+                .collect(),
             has_gpu,
             backing_device,
             graphs: if only_public_doors() { None } else { Graphs::of(py).ok() },
         })
     })
+}
+
+/// The number of CPU devices, at least one. The answer starts TensorFlow, outside of any graph: see `door`.
+fn cpu_count(py: Python<'_>, tensorflow: &Bound<'_, PyModule>) -> PyResult<i32> {
+    let eager = py.import("tensorflow.python.eager.context")?.call_method0("eager_mode")?;
+    let config = tensorflow.getattr("config")?;
+    let devices = within(&[eager], || config.call_method1("list_logical_devices", ("CPU",)))?;
+    Ok((devices.len()? as i32).max(1))
+}
+
+/// The CPU device of this index.
+fn cpu(index: i32) -> Device {
+    Device { kind: DeviceKind::Cpu, index }
+}
+
+/// The index in the name of a CPU device, `/job:localhost/replica:0/task:0/device:CPU:1`; `None` for other devices.
+fn cpu_index(name: &str) -> Option<usize> {
+    name.rsplit_once("CPU:").and_then(|(_, index)| index.parse().ok())
+}
+
+/// The position of the CPU device that `tf.device` names. TensorFlow has several CPU devices here.
+fn default_cpu(py: Python<'_>, state: &State) -> Result<usize> {
+    let context = py.import("tensorflow.python.eager.context")?.call_method0("context")?;
+    let name = context.getattr(intern!(py, "device_name"))?;
+    let index = name.extract::<&str>().ok().and_then(cpu_index).unwrap_or(0);
+    Ok(if index < state.facts.len() { index } else { 0 })
 }
 
 /// What exports a tensor: TensorFlow's own function, without the Python function in front of it.
@@ -226,7 +261,9 @@ fn door(py: Python<'_>) -> PyResult<(Py<PyAny>, Py<PyAny>)> {
 
 impl Framework for TensorFlow {
     fn facts(&self, py: Python<'_>) -> Result<&'static TargetFacts> {
-        Ok(&state(py)?.facts)
+        let state = state(py)?;
+        let default = if state.facts.len() > 1 { default_cpu(py, state)? } else { 0 };
+        Ok(&state.facts[default])
     }
 
     fn read<'py>(&self, object: &Bound<'py, PyAny>, form: Form) -> Result<Source<'py>> {
@@ -239,10 +276,12 @@ impl Framework for TensorFlow {
                 return Err(fail(ErrorKind::NotATensor, fact, hint));
             }
             let mut tensor = read_eager(&value)?;
+            assign_cpu(&value, &mut tensor)?;
             tensor.set_read_only();
             return Ok(placed(Source::here(value, "tensorflow", tensor).with_nature(Nature::Snapshot)));
         }
-        let tensor = read_eager(object)?;
+        let mut tensor = read_eager(object)?;
+        assign_cpu(object, &mut tensor)?;
         let nature = if tensor.layout().rank() == 0 { Nature::Cached } else { Nature::Immutable };
         Ok(placed(Source::here(object.clone(), "tensorflow", tensor).with_nature(nature)))
     }
@@ -254,6 +293,7 @@ impl Framework for TensorFlow {
     fn write<'py>(&self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
         let state = state(py)?;
         check_eager(py, state)?;
+        let place = tensor.device();
         if BY_CONSTRUCTOR.contains(tensor.dtype())
             && let Some(constructor) = &state.eager_tensor
         {
@@ -261,6 +301,7 @@ impl Framework for TensorFlow {
             let none = py.None();
             let none = none.bind(py);
             return call::call3(constructor.bind(py), &array, none, none)
+                .and_then(|made| placed_on(made, place))
                 .map_err(|error| refused(py, "TensorFlow", error));
         }
         let capsule = crate::capsule::legacy(py, tensor)?;
@@ -268,7 +309,7 @@ impl Framework for TensorFlow {
             Some((door, handle)) => call::call2(door.bind(py), &capsule, handle.bind(py)),
             None => call::call1(state.from_dlpack.bind(py), &capsule),
         };
-        made.map_err(|error| refused(py, "TensorFlow", error))
+        made.and_then(|made| placed_on(made, place)).map_err(|error| refused(py, "TensorFlow", error))
     }
 
     fn write_gpu<'py>(
@@ -315,6 +356,31 @@ impl Framework for TensorFlow {
         let object = self.write(py, tensor)?;
         Ok(Room { object, data, streams: exported() })
     }
+}
+
+/// A new tensor on the CPU device that the plan names. TensorFlow imports host memory on the first one; an identity on
+/// another CPU device shares the memory.
+fn placed_on<'py>(made: Bound<'py, PyAny>, place: Device) -> PyResult<Bound<'py, PyAny>> {
+    if place.kind != DeviceKind::Cpu || place.index == 0 {
+        return Ok(made);
+    }
+    let tensorflow = made.py().import("tensorflow")?;
+    let device = tensorflow.call_method1("device", (format!("/device:CPU:{}", place.index),))?;
+    // Not a part of the graph of a `tf.function`, also where one is being made.
+    let now = tensorflow.call_method0("init_scope")?;
+    within(&[now, device], || tensorflow.call_method1("identity", (made,)))
+}
+
+/// Notes on which of several CPU devices a tensor is.
+#[inline(always)]
+fn assign_cpu(object: &Bound<'_, PyAny>, tensor: &mut Tensor<Owner>) -> Result<()> {
+    let state = state(object.py())?;
+    if state.facts.len() > 1 {
+        let device = backing_device(state, object)?;
+        let index = device.extract::<&str>().ok().and_then(cpu_index).unwrap_or(0);
+        tensor.set_cpu(cpu(index as i32));
+    }
+    Ok(())
 }
 
 /// The same source, with its streams if it is on a GPU. TensorFlow waits for the device, on the host, when it exports a
@@ -380,12 +446,17 @@ fn by_capsule(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
 /// Whether the memory is a GPU's. (What TensorFlow calls a tensor's device may be a GPU while its memory is the
 /// host's: int32.)
 fn is_on_gpu(state: &State, object: &Bound<'_, PyAny>) -> Result<bool> {
-    let device = match &state.backing_device {
-        // SAFETY: an eager tensor, as in `read_eager`.
-        Some(attribute) => unsafe { attribute.get(object) }?,
-        None => object.getattr(intern!(object.py(), "backing_device"))?,
-    };
+    let device = backing_device(state, object)?;
     Ok(device.extract::<&str>().is_ok_and(|device| !device.contains("CPU")))
+}
+
+/// TensorFlow's name of the device whose memory a tensor is in.
+fn backing_device<'py>(state: &State, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    match &state.backing_device {
+        // SAFETY: an eager tensor, as in `read_eager`.
+        Some(attribute) => unsafe { attribute.get(object) },
+        None => object.getattr(intern!(object.py(), "backing_device")),
+    }
 }
 
 /// Strings, handles and quantised numbers are refused before TensorFlow gets to abort on them.

@@ -42,6 +42,8 @@ const FACTS: TargetFacts = TargetFacts {
     holds: Holds::Flagged,
     places: Places::Both,
     home: Device::CPU,
+    cpu_count: 1,
+    default_cpu: 0,
 };
 
 /// What plans call it.

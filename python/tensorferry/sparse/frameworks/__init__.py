@@ -13,7 +13,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from tensorferry._native import FrameworkMissing, InvalidArgument
+from tensorferry._native import FrameworkMissing, InvalidArgument, _check_import
 
 # Each framework's module here, the classes from which its sparse tensors descend, and the names
 # that it goes by. Classes are known by where they were defined, which imports nothing.
@@ -118,6 +118,7 @@ def library(name: str, package: str) -> Any:
     """A framework's own module, which is imported because it was asked for by name."""
     if name in sys.modules:
         return sys.modules[name]
+    _check_import(name)
     try:
         return import_module(name)
     except ImportError as error:

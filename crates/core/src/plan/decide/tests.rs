@@ -23,6 +23,8 @@ const NUMPY: TargetFacts = TargetFacts {
     holds: Holds::Flagged,
     places: Places::Host,
     home: Device::CPU,
+    cpu_count: 1,
+    default_cpu: 0,
 };
 const TORCH: TargetFacts = TargetFacts {
     framework: "torch",
@@ -41,6 +43,7 @@ const CUPY: TargetFacts = TargetFacts {
     strides: Strides::Elements,
     places: Places::Cuda,
     home: Device::cuda(1),
+    cpu_count: 0,
     ..TORCH
 };
 const TENSORFLOW: TargetFacts = TargetFacts {
@@ -280,6 +283,66 @@ fn devices_are_honoured_or_refused() {
     let error = decide(&gpu, &NUMPY, &never).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::CopyRequired);
     assert!(error.fact().contains("the source is on cuda:0"), "{}", error.fact());
+}
+
+#[test]
+fn cpu_devices_are_honoured_or_refused() {
+    let layout = float_layout();
+    let host = source(&layout, DType::Float32);
+    let cpu = |index| Device { kind: DeviceKind::Cpu, index };
+    let at = |device| Wishes { device: Where::At(device), ..Wishes::NONE };
+    let jax = TargetFacts { cpu_count: 4, ..JAX_NARROW };
+    for index in 0..4 {
+        let plan = decide(&host, &jax, &at(cpu(index))).unwrap();
+        assert_eq!((plan.route, plan.device), (Route::Share, cpu(index)));
+        let copied = decide(&host, &jax, &Wishes { copy: Some(true), ..at(cpu(index)) }).unwrap();
+        assert_eq!(copied.device, cpu(index));
+    }
+    let error = decide(&host, &jax, &at(cpu(4))).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnsupportedDevice);
+    assert_eq!(error.fact(), "JAX has 4 CPU devices, cpu:0 to cpu:3, and device=cpu:4 was asked for");
+    for target in [NUMPY, TORCH, TENSORFLOW] {
+        let error = decide(&host, &target, &at(cpu(1))).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::UnsupportedDevice);
+        assert!(error.fact().contains("has one CPU device"), "{}", error.fact());
+        assert!(error.hint().unwrap().contains("device=\"cpu\""));
+    }
+    assert!(decide(&host, &CUPY, &at(cpu(1))).unwrap_err().fact().contains("CuPy holds GPU memory only"));
+    // The framework's own tensor stays on its device, moves when that is asked for, and stays there when it is copied.
+    let own = SourceFacts { framework: "jax", device: cpu(1), nature: Nature::Immutable, ..host.clone() };
+    let stays = decide(&own, &jax, &Wishes::NONE).unwrap();
+    assert_eq!((stays.route, stays.device), (Route::Itself, cpu(1)));
+    assert_eq!(decide(&own, &jax, &at(cpu(1))).unwrap().route, Route::Itself);
+    let moved = decide(&own, &jax, &at(cpu(0))).unwrap();
+    assert_eq!((moved.route, moved.device), (Route::Share, cpu(0)));
+    let copied = decide(&own, &jax, &Wishes { copy: Some(true), ..Wishes::NONE }).unwrap();
+    assert_eq!(copied.device, cpu(1));
+    // Another framework's device says nothing about the target's.
+    let second = TargetFacts { default_cpu: 2, home: cpu(2), ..jax };
+    for (facts, target, device) in [(&own, &TORCH, 0), (&host, &second, 2), (&own, &NUMPY, 0)] {
+        let plan = decide(facts, target, &Wishes::NONE).unwrap();
+        assert_eq!((plan.route, plan.device), (Route::Share, cpu(device)));
+        assert_eq!(common(facts, target), None);
+    }
+    let pinned = SourceFacts { device: Device { kind: DeviceKind::CudaHost, index: 0 }, ..host.clone() };
+    assert_eq!(decide(&pinned, &jax, &at(cpu(3))).unwrap().device, cpu(3));
+    assert_eq!(decide(&pinned, &second, &Wishes::NONE).unwrap().device, cpu(2));
+    assert_eq!(decide(&pinned, &jax, &Wishes::NONE).unwrap().device, pinned.device);
+    let home = Wishes { device: Where::Home, ..Wishes::NONE };
+    assert_eq!(decide(&host, &second, &home).unwrap().device, cpu(2));
+    let gpu = SourceFacts { device: Device::cuda(0), ..host.clone() };
+    let down = decide(&gpu, &TargetFacts { places: Places::Host, ..second }, &Wishes::NONE).unwrap();
+    assert_eq!(down.device, cpu(2));
+}
+
+#[test]
+fn parts_on_several_devices_are_gathered_on_the_one_that_is_named() {
+    let layout = float_layout();
+    let pending = Some(Pending::Gather);
+    let spread = SourceFacts { framework: "jax", pending, ..source(&layout, DType::Float32) };
+    assert_eq!(decide(&spread, &JAX_NARROW, &Wishes::NONE).unwrap().route, Route::Itself);
+    let named = Wishes { device: Where::At(Device::CPU), ..Wishes::NONE };
+    assert_eq!(decide(&spread, &JAX_NARROW, &named).unwrap().reasons(), [Reason::Pending(Pending::Gather)]);
 }
 
 #[test]

@@ -1,0 +1,157 @@
+"""Every CPU device that a framework has is honoured, and every other one is refused with a hint.
+
+JAX and TensorFlow can divide the host into several CPU devices, before they start; such processes
+are children. Where a result is, its framework says, and not the library.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+import jax
+import mlx.core as mx
+import numpy as np
+import paddle
+import pytest
+import tensorflow as tf
+import torch
+from support import children
+from support.refusals import check_words
+
+import tensorferry as ferry
+
+FRAMEWORKS = ("numpy", "torch", "jax", "tensorflow", "paddle", "mlx")
+ONE_CPU = {
+    "numpy": "NumPy",
+    "torch": "PyTorch",
+    "jax": "JAX",
+    "tensorflow": "TensorFlow",
+    "paddle": "Paddle",
+    "mlx": "MLX",
+}
+FIRST = {
+    "cpu": "cpu",
+    "cpu:0": "cpu:0",
+    "CPU:0": "CPU:0",
+    "/CPU:0": "/CPU:0",
+    "torch": torch.device("cpu"),
+    "torch with an index": torch.device("cpu", 0),
+    "jax": jax.devices("cpu")[0],
+    "tensorflow": tf.constant([1.0]).device,
+    "tensorflow logical": tf.config.list_logical_devices("CPU")[0],
+    "tensorflow spec": tf.DeviceSpec(device_type="CPU", device_index=0),
+    "paddle": paddle.CPUPlace(),
+    "mlx": mx.Device(mx.cpu, 0),
+}
+OTHERS = {
+    "cpu:1": "cpu:1",
+    "cpu:9": "cpu:9",
+    "/device:CPU:1": "/device:CPU:1",
+    "torch": torch.device("cpu", 1),
+    "tensorflow spec": tf.DeviceSpec(device_type="CPU", device_index=1),
+}
+
+CHILD = Path(__file__).parent / "support" / "cpu_devices.py"
+CASES = [
+    node.name
+    for node in ast.parse(CHILD.read_text()).body
+    if isinstance(node, ast.FunctionDef) and node.name.startswith("case_")
+]
+
+
+@pytest.fixture(scope="module", params=["0", "1"], ids=["private functions", "public functions"])
+def found(request):
+    """What became of each case in a child with four CPU devices of JAX and three of TensorFlow."""
+    told = children.run(
+        "from support.cpu_devices import main; main()",
+        timeout=600,
+        XLA_FLAGS="--xla_force_host_platform_device_count=4",
+        TENSORFERRY_PUBLIC_DOORS=request.param,
+    )
+    return json.loads(told)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_several_cpu_devices(found, case):
+    assert found[case] == "passed", found[case]
+
+
+@pytest.mark.parametrize("target", FRAMEWORKS)
+@pytest.mark.parametrize("device", FIRST)
+def test_the_only_cpu_goes_by_many_names(target, device):
+    x = torch.arange(6.0)
+    y = ferry.to(x, target, device=FIRST[device])
+    assert ferry.plan(x, target, device=FIRST[device]).device == "cpu"
+    np.testing.assert_array_equal(ferry.to(y, "numpy"), x.numpy())
+
+
+def started(x, framework, **wishes):
+    return ferry.start(x, framework, **wishes).result()
+
+
+@pytest.mark.parametrize("target", FRAMEWORKS)
+@pytest.mark.parametrize("device", OTHERS)
+@pytest.mark.parametrize("verb", [ferry.to, ferry.plan, started])
+@pytest.mark.parametrize("is_tree", [False, True], ids=["one", "tree"])
+def test_another_cpu_is_refused(verb, is_tree, target, device):
+    source = {"a": [np.arange(3.0)]} if is_tree else torch.arange(6.0)
+    with pytest.raises(ferry.UnsupportedDevice) as caught:
+        verb(source, target, device=OTHERS[device], dtype="float32")
+    check_words(caught.value)
+    index = 9 if "9" in device else 1
+    fact = f"{ONE_CPU[target]} has one CPU device, cpu, and device=cpu:{index} was asked for"
+    assert str(caught.value).partition("\n")[0] == ("at ['a'][0]: " if is_tree else "") + fact
+    assert 'device="cpu"' in caught.value.hint
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_another_cpu_is_refused_for_what_is_there_already(framework):
+    x = ferry.to(torch.arange(6.0), framework)
+    with pytest.raises(ferry.UnsupportedDevice, match="has one CPU device"):
+        ferry.to(x, framework, device="cpu:1")
+
+
+def test_another_cpu_is_refused_by_all_that_carries(tmp_path):
+    x = np.arange(6, dtype=np.float32)
+    ferry.save(tmp_path / "x.npy", x)
+    ticket = ferry.publish(x)
+    refused = pytest.raises(ferry.UnsupportedDevice, match="PyTorch has one CPU device")
+    with refused:
+        ferry.load(tmp_path / "x.npy", "torch", device="cpu:1")
+    with refused:
+        ferry.attach(ticket, "torch", device="cpu:1")
+    np.testing.assert_array_equal(ferry.attach(ticket, "torch", device="cpu").numpy(), x)
+    with refused:
+        ferry.empty((2, 3), "float32", "torch", device="cpu:1")
+    with refused:
+        ferry.via("torch", device="cpu:1")(lambda t: t)(x)
+    with pytest.raises(ferry.UnsupportedDevice, match="NumPy has one CPU device"):
+        ferry.agnostic(device="cpu:1")(lambda xp, a: a)(x)
+    with pytest.raises(
+        ferry.InvalidArgument, match="out is on cpu, and device=cpu:1 was asked for"
+    ):
+        ferry.to(x, "numpy", device="cpu:1", out=np.empty(6, np.float32))
+
+
+def test_cupy_has_no_cpu():
+    pytest.importorskip("cupy", reason="CuPy is not installed")
+    with pytest.raises(ferry.UnsupportedDevice, match="CuPy holds GPU memory only"):
+        ferry.to(np.arange(3.0), "cupy", device="cpu:1")
+
+
+def test_a_sharding_is_refused():
+    for given in (
+        jax.sharding.SingleDeviceSharding(jax.devices()[0]),
+        jax.sharding.NamedSharding(jax.make_mesh((1,), ("a",)), jax.sharding.PartitionSpec("a")),
+    ):
+        with pytest.raises(ferry.InvalidArgument, match="names no device") as caught:
+            ferry.to(np.arange(3.0), "torch", device=given)
+        assert "jax.local_devices()" in caught.value.hint
+
+
+@pytest.mark.parametrize("given", ["cpu:", "cpu:-1", "cpu:x", "cpu:99999999999"])
+def test_what_names_no_device(given):
+    with pytest.raises(ferry.InvalidArgument, match="names no device"):
+        ferry.to(np.arange(3.0), "jax", device=given)
