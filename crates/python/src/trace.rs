@@ -5,7 +5,7 @@
 
 use crate::errors::{Result, fail};
 use crate::report::{PlanReport, Trip};
-use crate::tree::MAX_TENSOR_OVERHEAD_BYTES;
+use crate::tree::TENSOR_OVERHEAD_BYTES;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyTuple};
@@ -47,7 +47,7 @@ pub(crate) fn record_in(
     plan: PlanReport,
     elapsed: Duration,
 ) -> Result<()> {
-    emergency::spend(MAX_TENSOR_OVERHEAD_BYTES)?;
+    emergency::spend(TENSOR_OVERHEAD_BYTES)?;
     let trip = Bound::new(py, Trip::new(plan, elapsed))?;
     for list in lists {
         list.cast_into::<PyList>().map_err(PyErr::from)?.append(&trip)?;

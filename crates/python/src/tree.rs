@@ -30,9 +30,8 @@ pub(crate) enum Piece<'py> {
     Field(String),
 }
 
-/// Memory that the results, the plans and the framework's own objects take for one tensor, at most. (JAX, which takes the
-/// most, has some 3 KiB for an array.)
-pub(crate) const MAX_TENSOR_OVERHEAD_BYTES: usize = 4096;
+/// Memory that the result, the plan and the framework's own objects are taken to need for one tensor, beside its values.
+pub(crate) const TENSOR_OVERHEAD_BYTES: usize = 4096;
 
 /// What is done at each tensor; the last argument tells its place in the tree.
 pub(crate) type Visit<'py, 'a> =
@@ -126,7 +125,7 @@ impl<'py> Walk<'py, '_> {
                 None => return Ok(object.clone()),
             },
             _ => {
-                emergency::spend(MAX_TENSOR_OVERHEAD_BYTES)?;
+                emergency::spend(TENSOR_OVERHEAD_BYTES)?;
                 let path = &self.path;
                 (self.visit)(object, recognised, &|| place(path))?
             }

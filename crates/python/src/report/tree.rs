@@ -2,7 +2,7 @@
 
 use super::{PlanReport, duration_in_words, html, in_words};
 use crate::errors::Result;
-use crate::tree::MAX_TENSOR_OVERHEAD_BYTES;
+use crate::tree::TENSOR_OVERHEAD_BYTES;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
@@ -10,7 +10,7 @@ use std::fmt::Write;
 use tensorferry_core::emergency;
 use tensorferry_core::growth::reserve;
 
-/// Memory that the dict of one plan takes, at most: 17 entries.
+/// Memory that the dict of one plan is taken to need, with its 17 entries.
 const AS_DICT_BYTES: usize = 4096;
 
 /// The plans of all tensors in a tree, each with its place.
@@ -32,7 +32,7 @@ impl TreePlan {
     fn plans<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyList>> {
         let plans = PyList::empty(py);
         for (place, plan) in &self.plans {
-            emergency::spend(MAX_TENSOR_OVERHEAD_BYTES)?;
+            emergency::spend(TENSOR_OVERHEAD_BYTES)?;
             plans.append((place, plan.clone()))?;
         }
         Ok(plans)

@@ -6,7 +6,7 @@ use crate::frameworks;
 use crate::kinds::{Container, Recognised};
 use crate::recognise::recognise;
 use crate::source::Memory;
-use crate::tree::{self, MAX_DEPTH, MAX_TENSOR_OVERHEAD_BYTES, Piece, is_scalar, place, speaks};
+use crate::tree::{self, MAX_DEPTH, Piece, TENSOR_OVERHEAD_BYTES, is_scalar, place, speaks};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use std::collections::HashMap;
@@ -66,7 +66,7 @@ impl<'py> Folding<'py, '_> {
                 if let Some((_, number)) = self.known.get(&(object.as_ptr() as usize)) {
                     return Ok(Structure::Tensor(*number));
                 }
-                emergency::spend(MAX_TENSOR_OVERHEAD_BYTES)?;
+                emergency::spend(TENSOR_OVERHEAD_BYTES)?;
                 let number = (self.visit)(object, recognised)?;
                 let bytes =
                     (self.known.len() + 1).saturating_mul(size_of::<(usize, Bound<'_, PyAny>, u32)>());
@@ -199,7 +199,7 @@ fn unfold_at<'py>(
     };
     Ok(match structure {
         Structure::Tensor(number) => {
-            emergency::spend(MAX_TENSOR_OVERHEAD_BYTES)?;
+            emergency::spend(TENSOR_OVERHEAD_BYTES)?;
             give(*number)?
         }
         Structure::None => py.None().into_bound(py),
