@@ -191,6 +191,14 @@ def taken(capsule: object) -> tuple[int, int]:
     return form.from_address(address).deleter, address
 
 
+def release(capsule: object) -> None:
+    """Releases the tensor in a capsule of either form without taking it."""
+    name = _api.PyCapsule_GetName(capsule)
+    address = _api.PyCapsule_GetPointer(capsule, name)
+    managed = {VERSIONED: _Versioned, LEGACY: _Legacy}[name].from_address(address)
+    ctypes.PYFUNCTYPE(None, c_void_p)(managed.deleter)(address)
+
+
 def dense_strides(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
     """Row-major strides in bytes."""
     strides: list[int] = []

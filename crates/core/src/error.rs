@@ -70,6 +70,13 @@ impl Error {
             .with_hint("pass a plain copy of the tensor, and report this to whoever made it")
     }
 
+    /// An error that says that the host has no memory for an allocation.
+    #[cold]
+    pub fn out_of_memory(bytes: usize) -> Self {
+        Self::new(ErrorKind::OutOfMemory, format!("no memory for {bytes} bytes on the host"))
+            .with_hint("free something first, or convert a slice at a time")
+    }
+
     /// The same error with a line that says what to do.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {

@@ -1,6 +1,7 @@
 //! Host memory that we made: aligned for every framework, freed by its own drop.
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::emergency;
+use crate::error::{Error, Result};
 use crate::pool;
 use std::alloc::{self, Layout as AllocLayout};
 use std::ptr::NonNull;
@@ -40,14 +41,11 @@ impl HostBlock {
     /// # Errors
     /// When the system has no such memory.
     pub fn new(bytes: usize) -> Result<Self> {
-        let out_of_memory = || {
-            Error::new(ErrorKind::OutOfMemory, format!("no memory for {bytes} bytes on the host"))
-                .with_hint("free something first, or convert a slice at a time")
-        };
+        let out_of_memory = || Error::out_of_memory(bytes);
         if bytes >= POOLED {
-            return pool::Block::new(bytes)
-                .map(|block| Self(Memory::Pooled(block)))
-                .ok_or_else(out_of_memory);
+            let block = pool::Block::new(bytes).ok_or_else(out_of_memory)?;
+            emergency::spend(bytes)?;
+            return Ok(Self(Memory::Pooled(block)));
         }
         // Room to align it ourselves. Asked for aligned memory, glibc cuts it out of a larger piece and gives the
         // rest back; of 1 MiB, on two threads, half the time then went into page faults. The room also gives a
@@ -59,7 +57,10 @@ impl HostBlock {
         // What lies idle in the pool is given back before anybody hears of it.
         let data = allocate().or_else(|| if pool::trim() > 0 { allocate() } else { None });
         let data = data.ok_or_else(out_of_memory)?;
-        Ok(Self(Memory::Allocated(data, layout)))
+        let block = Self(Memory::Allocated(data, layout));
+        // What the target's framework allocates for the tensor must not be the last there is.
+        emergency::spend(bytes)?;
+        Ok(block)
     }
 
     /// A block of the pool, as it is.
@@ -91,6 +92,7 @@ impl Drop for HostBlock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
 
     #[test]
     fn blocks_are_aligned_even_when_empty() {

@@ -6,6 +6,7 @@
 //! - [`tensor`], [`host`]: memory plus those facts plus an owner that keeps it alive;
 //! - [`pool`]: large host blocks, kept for the next tensor;
 //! - [`frozen`]: which memory is on loan as read-only;
+//! - [`emergency`], [`growth`]: what keeps a process alive when memory runs out;
 //! - [`error`]: what goes wrong, as one fact and one hint;
 //! - [`dlpack`]: the ABI that frameworks speak, checked on the way in, owned on the way out;
 //! - [`plan`]: pure functions from facts and wishes to steps with reasons;
@@ -18,8 +19,10 @@ pub mod aligned;
 pub mod device;
 pub mod dlpack;
 pub mod dtype;
+pub mod emergency;
 pub mod error;
 pub mod frozen;
+pub mod growth;
 pub mod host;
 pub mod layout;
 pub mod pack;

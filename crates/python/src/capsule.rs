@@ -5,8 +5,10 @@ use crate::owner::Owner;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::ffi::CStr;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
 use std::ptr::NonNull;
-use tensorferry_core::dlpack::{self, Managed, abi};
+use tensorferry_core::dlpack::{self, Handover, Managed, abi};
 use tensorferry_core::{ErrorKind, Tensor};
 
 /// Takes the tensor out of a capsule of either form.
@@ -54,33 +56,111 @@ fn claim(
     }
 }
 
-/// A capsule of the form without a version.
-pub(crate) fn legacy<'py>(py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
-    let managed = dlpack::to_legacy(tensor)?;
-    // SAFETY: the pointer is not null, the name lives for ever, the destructor frees what nobody took. Without a capsule the
-    // struct is still ours.
-    unsafe {
+/// A tensor on its way to a consumer.
+enum Sent {
+    Legacy(Handover<abi::ManagedTensor, Owner>),
+    Versioned(Handover<abi::ManagedTensorVersioned, Owner>),
+}
+
+/// A tensor in a capsule, until its consumer has imported it or failed to.
+///
+/// Meanwhile the capsule has no destructor. When the offer is dropped, after the call of the consumer, the capsule's name
+/// tells whether the consumer has taken the tensor. Where it has not, the consumer may have released the tensor all the
+/// same: `torch.from_dlpack` does so where it has no memory for its own objects. Otherwise the tensor stays the capsule's,
+/// for a consumer that takes it later.
+pub(crate) struct Offer {
+    sent: Option<Sent>,
+    capsule: ManuallyDrop<Py<PyAny>>,
+}
+
+impl Offer {
+    fn new(py: Python<'_>, sent: Sent) -> Result<Self> {
+        let (pointer, name) = match &sent {
+            Sent::Legacy(handover) => (handover.managed().as_ptr().cast(), abi::LEGACY_NAME),
+            Sent::Versioned(handover) => (handover.managed().as_ptr().cast(), abi::VERSIONED_NAME),
+        };
+        // SAFETY: the pointer is not null, and the name lives for ever.
         let capsule =
-            ffi::PyCapsule_New(managed.as_ptr().cast(), abi::LEGACY_NAME.as_ptr(), Some(free_legacy));
-        Bound::from_owned_ptr_or_err(py, capsule).map_err(|error| {
-            drop(Managed::legacy(managed));
-            error.into()
-        })
+            unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyCapsule_New(pointer, name.as_ptr(), None)) }?;
+        Ok(Self { sent: Some(sent), capsule: ManuallyDrop::new(capsule.unbind()) })
+    }
+
+    /// The capsule.
+    pub(crate) fn bind<'a, 'py>(&'a self, py: Python<'py>) -> &'a Bound<'py, PyAny> {
+        self.capsule.bind(py)
     }
 }
 
-/// A capsule of the form with a version.
-pub(crate) fn versioned<'py>(py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
-    let managed = dlpack::to_versioned(tensor)?;
-    // SAFETY: as in `legacy`.
-    unsafe {
-        let capsule =
-            ffi::PyCapsule_New(managed.as_ptr().cast(), abi::VERSIONED_NAME.as_ptr(), Some(free_versioned));
-        Bound::from_owned_ptr_or_err(py, capsule).map_err(|error| {
-            drop(Managed::versioned(managed));
-            error.into()
-        })
+impl Drop for Offer {
+    fn drop(&mut self) {
+        // SAFETY: offers are dropped where the interpreter is attached: by the writer that made them, and by Python with the
+        // parcel that holds them. The reference is given back once.
+        let (capsule, py) = unsafe { (ManuallyDrop::take(&mut self.capsule), Python::assume_attached()) };
+        match self.sent.take() {
+            Some(Sent::Legacy(handover)) => {
+                settle(&capsule, handover, abi::LEGACY_NAME, abi::LEGACY_USED_NAME, free_legacy);
+            }
+            Some(Sent::Versioned(handover)) => {
+                settle(&capsule, handover, abi::VERSIONED_NAME, abi::VERSIONED_USED_NAME, free_versioned);
+            }
+            None => {}
+        }
+        capsule.drop_ref(py);
     }
+}
+
+/// Ends a hand-over: the tensor is the consumer's now, or the capsule's, or gone.
+fn settle<M>(
+    capsule: &Py<PyAny>,
+    handover: Handover<M, Owner>,
+    name: &'static CStr,
+    used: &'static CStr,
+    free: unsafe extern "C" fn(*mut ffi::PyObject),
+) {
+    // SAFETY: a live capsule; the name lives for ever; the destructor frees what nobody took, which the capsule's name tells.
+    unsafe {
+        if ffi::PyCapsule_IsValid(capsule.as_ptr(), name.as_ptr()) != 1 {
+            handover.taken();
+        } else if handover.is_released() {
+            ffi::PyCapsule_SetName(capsule.as_ptr(), used.as_ptr());
+        } else {
+            ffi::PyCapsule_SetDestructor(capsule.as_ptr(), Some(free));
+            handover.taken();
+        }
+    }
+}
+
+/// An offer, within one call.
+pub(crate) struct Offered<'py> {
+    offer: Offer,
+    py: Python<'py>,
+}
+
+impl<'py> Offered<'py> {
+    /// The offer, for longer than the call.
+    pub(crate) fn keep(self) -> Offer {
+        self.offer
+    }
+}
+
+impl<'py> Deref for Offered<'py> {
+    type Target = Bound<'py, PyAny>;
+
+    fn deref(&self) -> &Self::Target {
+        self.offer.bind(self.py)
+    }
+}
+
+/// Offers a tensor in a capsule of the form without a version.
+pub(crate) fn legacy(py: Python<'_>, tensor: Tensor<Owner>) -> Result<Offered<'_>> {
+    let sent = Sent::Legacy(dlpack::hand_over_legacy(tensor)?);
+    Ok(Offered { offer: Offer::new(py, sent)?, py })
+}
+
+/// Offers a tensor in a capsule of the form with a version.
+pub(crate) fn versioned(py: Python<'_>, tensor: Tensor<Owner>) -> Result<Offered<'_>> {
+    let sent = Sent::Versioned(dlpack::hand_over_versioned(tensor)?);
+    Ok(Offered { offer: Offer::new(py, sent)?, py })
 }
 
 unsafe extern "C" fn free_legacy(capsule: *mut ffi::PyObject) {

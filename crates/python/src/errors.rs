@@ -24,6 +24,9 @@ pub(crate) enum Failure {
     Python(Box<PyErr>),
 }
 
+/// What to do where memory has run out.
+const NO_MEMORY_HINT: &str = "free something first, or carry fewer tensors at a time";
+
 /// The result of a fallible function in this crate.
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
@@ -42,7 +45,16 @@ impl From<PyErr> for Failure {
 impl From<Failure> for PyErr {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Python(error) => *error,
+            // Python's own error says neither what there was no memory for nor what to do.
+            Failure::Python(error) => Python::attach(|py| {
+                if !error.get_type(py).is(py.get_type::<PyMemoryError>()) {
+                    return *error;
+                }
+                let fact = "Python has no memory left for one of its objects";
+                let raised = raise(py, &Error::new(ErrorKind::OutOfMemory, fact).with_hint(NO_MEMORY_HINT));
+                raised.set_cause(py, Some(*error));
+                raised
+            }),
             Failure::Ferry(error) => Python::attach(|py| raise(py, &error)),
             Failure::Because(error, cause) => Python::attach(|py| {
                 let raised = raise(py, &error);
@@ -94,7 +106,16 @@ pub(crate) fn foreign(
     let text = error.value(py).to_string();
     let line = text.lines().next().unwrap_or_default().trim();
     let name = error.get_type(py).name().map(|name| name.to_string()).unwrap_or_default();
-    let kind = if error.is_instance_of::<PyMemoryError>(py) { ErrorKind::OutOfMemory } else { kind };
+    // C++ has a name of its own for it; PyTorch has a class that is not a MemoryError, and a message.
+    let no_memory = error.is_instance_of::<PyMemoryError>(py)
+        || name.ends_with("OutOfMemoryError")
+        || line.contains("bad_alloc")
+        || line.starts_with("Failed to allocate a Tensor object");
+    let (kind, hint) = match kind {
+        ErrorKind::OutOfMemory => (kind, hint),
+        _ if no_memory => (ErrorKind::OutOfMemory, NO_MEMORY_HINT),
+        _ => (kind, hint),
+    };
     let stated = Error::new(kind, format!("{about}: {name}: {line}")).with_hint(hint.to_owned());
     Failure::Because(stated, error)
 }

@@ -50,7 +50,12 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use recognise::recognise;
+use tensorferry_core::emergency;
+use tensorferry_core::growth::push;
 use tensorferry_core::plan::Wishes;
+
+#[global_allocator]
+static ALLOCATOR: emergency::Allocator = emergency::Allocator;
 
 /// Says what `to` would do with the same arguments (all but `out`), and why, moving nothing.
 ///
@@ -71,6 +76,7 @@ fn plan<'py>(
     wishes: Option<&Bound<'py, PyDict>>,
 ) -> Result<Bound<'py, PyAny>> {
     let py = x.py();
+    emergency::check()?;
     if let Some(all) = wishes.map_or(Ok(None), sparse::meant)? {
         return sparse::call("plan", x, framework, Some(&all));
     }
@@ -97,7 +103,8 @@ fn plan<'py>(
     let mut plans = Vec::new();
     tree::walk(x, container, false, &mut |leaf, kind, place| {
         let report = carry::plan_one(leaf, kind, &journey);
-        plans.push((place(), report.map_err(|failure| sparse::in_a_tree_of_plans(leaf, failure))?));
+        let report = report.map_err(|failure| sparse::in_a_tree_of_plans(leaf, failure))?;
+        push(&mut plans, (place(), report))?;
         Ok(leaf.clone())
     })?;
     Ok(Bound::new(py, report::TreePlan::new(plans))?.into_any())

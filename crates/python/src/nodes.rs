@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCFunction, PyDict, PyList, PyType};
 use std::sync::atomic::{AtomicBool, Ordering};
+use tensorferry_core::growth::gather;
 
 /// Puts a node together again around its new children.
 pub(crate) type Rebuild<'py> = Box<dyn FnOnce(Vec<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> + 'py>;
@@ -44,7 +45,7 @@ pub(crate) fn flatten<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Flat<'py
         let (flatten, unflatten) = functions.extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
         let (children, rest) =
             flatten.call1((object,))?.extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
-        let children = children.try_iter()?.collect::<PyResult<_>>()?;
+        let children = gather(children.try_iter()?.map(|child| child.map_err(Failure::from)))?;
         return Ok(Some((children, Box::new(move |results| unflatten.call1((rest, results))))));
     }
     let modules = py.import("sys")?.getattr("modules")?;
@@ -70,7 +71,8 @@ fn flatten_with_jax<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Flat<'py>>
     let is_leaf = PyCFunction::new_closure(py, None, None, move |_, _| asked.swap(true, Ordering::Relaxed))?;
     let (children, definition) = tree_util
         .call_method1("tree_flatten", (object, is_leaf))?
-        .extract::<(Vec<Bound<'py, PyAny>>, Bound<'py, PyAny>)>()?;
+        .extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
+    let children = gather(children.try_iter()?.map(|child| child.map_err(Failure::from)))?;
     let unflatten = tree_util.getattr("tree_unflatten")?;
     Ok(Some((children, Box::new(move |results| unflatten.call1((definition, results))))))
 }
@@ -86,7 +88,7 @@ fn flatten_with_torch<'py>(
     let node = nodes.get_item(kind)?;
     let (children, context) =
         node.getattr("flatten_fn")?.call1((object,))?.extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
-    let children = children.try_iter()?.collect::<PyResult<_>>().map_err(Failure::from)?;
+    let children = gather(children.try_iter()?.map(|child| child.map_err(Failure::from)))?;
     let unflatten = node.getattr("unflatten_fn")?;
     Ok(Some((children, Box::new(move |results| unflatten.call1((results, context))))))
 }

@@ -1,5 +1,6 @@
 //! A tensor on its way to a framework that only knows `__dlpack__`.
 
+use crate::capsule::{Offer, Offered};
 use crate::errors::{Result, fail};
 use crate::owner::Owner;
 use pyo3::prelude::*;
@@ -11,6 +12,8 @@ use tensorferry_core::{Access, ErrorKind, Tensor};
 #[pyclass(frozen, module = "tensorferry", name = "Parcel")]
 pub(crate) struct Parcel {
     tensor: Mutex<Option<Tensor<Owner>>>,
+    /// The tensor once it was asked for.
+    offer: Mutex<Option<Offer>>,
     device: (i32, i32),
     /// Whether the receiver's tensors are immutable, so that read-only memory is safe without a flag.
     immutable: bool,
@@ -26,7 +29,23 @@ impl Parcel {
         // As the capsule will say.
         let device = tensor.device().plain();
         let device = (device.kind as i32, device.index);
-        Ok(Bound::new(py, Self { tensor: Mutex::new(Some(tensor)), device, immutable })?.into_any())
+        Ok(Bound::new(
+            py,
+            Self { tensor: Mutex::new(Some(tensor)), offer: Mutex::new(None), device, immutable },
+        )?
+        .into_any())
+    }
+}
+
+impl Parcel {
+    /// Keeps the offer until the parcel goes, which the consumer is done with when its call returns.
+    fn offered<'py>(&self, offered: Offered<'py>) -> Bound<'py, PyAny> {
+        let capsule = offered.clone();
+        let offer = offered.keep();
+        if let Ok(mut place) = self.offer.lock() {
+            *place = Some(offer);
+        }
+        capsule
     }
 }
 
@@ -59,7 +78,7 @@ impl Parcel {
             ));
         };
         if max_version.is_some_and(|(major, _)| major >= 1) {
-            return crate::capsule::versioned(py, tensor);
+            return Ok(self.offered(crate::capsule::versioned(py, tensor)?));
         }
         if tensor.access() == Access::ReadOnly && !self.immutable {
             return Err(fail(
@@ -68,7 +87,7 @@ impl Parcel {
                 "call __dlpack__(max_version=(1, 0))",
             ));
         }
-        crate::capsule::legacy(py, tensor)
+        Ok(self.offered(crate::capsule::legacy(py, tensor)?))
     }
 
     /// Where the tensor is.

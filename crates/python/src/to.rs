@@ -25,7 +25,7 @@ use pyo3::types::{PyDict, PyTuple};
 use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
-use tensorferry_core::ErrorKind;
+use tensorferry_core::{ErrorKind, emergency};
 
 /// The signature, in the form that `inspect` reads, and the docstring.
 const DOC: &CStr = c"to(x, framework, *, device=None, dtype=None, copy=None, writable=None, stream=None, budget=None, out=None, progress=None, format=None, dense=False, blocksize=None)
@@ -91,6 +91,9 @@ unsafe extern "C" fn enter(
         // SAFETY: Python calls with the GIL held.
         let py = unsafe { Python::assume_attached() };
         release_waiting();
+        if let Err(error) = emergency::check() {
+            return Python::attach(|py| given_back(py, Err(error.into())));
+        }
         if count != 2 || !names.is_null() {
             return Python::attach(|py| {
                 // SAFETY: Python passes what `named` asks for.

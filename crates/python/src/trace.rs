@@ -5,13 +5,14 @@
 
 use crate::errors::{Result, fail};
 use crate::report::{PlanReport, Trip};
+use crate::tree::TENSOR_OVERHEAD_BYTES;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyTuple};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tensorferry_core::ErrorKind;
+use tensorferry_core::{ErrorKind, emergency};
 
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
@@ -46,6 +47,7 @@ pub(crate) fn record_in(
     plan: PlanReport,
     elapsed: Duration,
 ) -> Result<()> {
+    emergency::spend(TENSOR_OVERHEAD_BYTES)?;
     let trip = Bound::new(py, Trip::new(plan, elapsed))?;
     for list in lists {
         list.cast_into::<PyList>().map_err(PyErr::from)?.append(&trip)?;

@@ -5,10 +5,11 @@
 //! Other nodes are those registered here, with JAX or with PyTorch. An object that appears twice gives one
 //! result.
 
-use crate::errors::{Result, fail, foreign, type_name};
+use crate::errors::{Failure, Result, fail, foreign, type_name};
 use crate::kinds::{Container, Form, Recognised};
 use crate::nodes::flatten;
 use crate::recognise::recognise;
+use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -16,7 +17,8 @@ use pyo3::types::{PyDict, PyList, PyTuple, PyType};
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::hash::{BuildHasherDefault, Hasher};
-use tensorferry_core::ErrorKind;
+use tensorferry_core::growth::{gather, push};
+use tensorferry_core::{Error, ErrorKind, emergency};
 
 /// Deeper than this is a tree that contains itself, or might as well be. The walk recurses, also on small stacks.
 pub(crate) const MAX_DEPTH: usize = 100;
@@ -27,6 +29,9 @@ pub(crate) enum Piece<'py> {
     Index(usize),
     Field(String),
 }
+
+/// Memory that the result, the plan and the framework's own objects are taken to need for one tensor, beside its values.
+pub(crate) const TENSOR_OVERHEAD_BYTES: usize = 4096;
 
 /// What is done at each tensor; the last argument tells its place in the tree.
 pub(crate) type Visit<'py, 'a> =
@@ -120,12 +125,21 @@ impl<'py> Walk<'py, '_> {
                 None => return Ok(object.clone()),
             },
             _ => {
+                emergency::spend(TENSOR_OVERHEAD_BYTES)?;
                 let path = &self.path;
                 (self.visit)(object, recognised, &|| place(path))?
             }
         };
+        self.expect(1)?;
         self.known.insert(object.as_ptr() as usize, (object.clone(), result.clone()));
         Ok(result)
+    }
+
+    /// Makes room for results that will be known.
+    fn expect(&mut self, more: usize) -> Result<()> {
+        let entry_bytes = size_of::<(usize, Bound<'_, PyAny>, Bound<'_, PyAny>)>();
+        let bytes = self.known.len().saturating_add(more).saturating_mul(entry_bytes);
+        Ok(self.known.try_reserve(more).map_err(|_| Error::out_of_memory(bytes))?)
     }
 
     fn node(&mut self, object: &Bound<'py, PyAny>, container: Container) -> Result<Bound<'py, PyAny>> {
@@ -149,13 +163,13 @@ impl<'py> Walk<'py, '_> {
 
     fn dict(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
         let py = object.py();
-        let items: Vec<_> = object.cast::<PyDict>().map_err(PyErr::from)?.iter().collect();
-        self.known.reserve(items.len());
-        let mut results = Vec::with_capacity(items.len());
-        for (key, value) in items {
+        let items = gather(object.cast::<PyDict>().map_err(PyErr::from)?.iter().map(Ok::<_, Failure>))?;
+        self.expect(items.len())?;
+        let pairs = items.into_iter().map(|(key, value)| {
             let value = self.child(Piece::Key(key.clone()), &value)?;
-            results.push((key, value));
-        }
+            Ok::<_, Failure>((key, value))
+        });
+        let results = gather(pairs)?;
         if !self.rebuild {
             return Ok(object.clone());
         }
@@ -168,17 +182,18 @@ impl<'py> Walk<'py, '_> {
     }
 
     fn children(&mut self, items: impl Iterator<Item = Bound<'py, PyAny>>) -> Result<Vec<Bound<'py, PyAny>>> {
-        items.enumerate().map(|(index, item)| self.child(Piece::Index(index), &item)).collect()
+        gather(items.enumerate().map(|(index, item)| self.child(Piece::Index(index), &item)))
     }
 
     fn list(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
         let py = object.py();
-        let items: Vec<_> = object.cast::<PyList>().map_err(PyErr::from)?.iter().collect();
-        self.known.reserve(items.len());
-        let results = PyList::new(py, self.children(items.into_iter())?)?;
+        let items = gather(object.cast::<PyList>().map_err(PyErr::from)?.iter().map(Ok::<_, Failure>))?;
+        self.expect(items.len())?;
+        let results = self.children(items.into_iter())?;
         if !self.rebuild {
             return Ok(object.clone());
         }
+        let results = list(py, results)?;
         if object.is_exact_instance_of::<PyList>() {
             return Ok(results.into_any());
         }
@@ -188,8 +203,8 @@ impl<'py> Walk<'py, '_> {
     }
 
     fn deque(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
-        let items = object.try_iter()?.collect::<PyResult<Vec<_>>>()?;
-        let results = self.children(items.into_iter())?;
+        let items = gather(object.try_iter()?.map(|item| item.map_err(Failure::from)))?;
+        let results = list(object.py(), self.children(items.into_iter())?)?;
         if !self.rebuild {
             return Ok(object.clone());
         }
@@ -218,11 +233,11 @@ impl<'py> Walk<'py, '_> {
 
     fn tuple(&mut self, object: &Bound<'py, PyAny>, container: Container) -> Result<Bound<'py, PyAny>> {
         let py = object.py();
-        let items: Vec<_> = object.cast::<PyTuple>().map_err(PyErr::from)?.iter().collect();
+        let items = gather(object.cast::<PyTuple>().map_err(PyErr::from)?.iter().map(Ok::<_, Failure>))?;
         let results = if container == Container::NamedTuple {
             let names: Vec<String> = object.getattr("_fields")?.extract()?;
             let pairs = items.iter().zip(names);
-            pairs.map(|(item, name)| self.child(Piece::Field(name), item)).collect::<Result<Vec<_>>>()?
+            gather(pairs.map(|(item, name)| self.child(Piece::Field(name), item)))?
         } else {
             self.children(items.iter().cloned())?
         };
@@ -230,7 +245,7 @@ impl<'py> Walk<'py, '_> {
         if !self.rebuild || items.iter().zip(&results).all(|(item, result)| item.is(result)) {
             return Ok(object.clone());
         }
-        let results = PyTuple::new(py, results)?;
+        let results = tuple(py, results)?;
         if object.is_exact_instance_of::<PyTuple>() {
             return Ok(results.into_any());
         }
@@ -254,7 +269,7 @@ impl<'py> Walk<'py, '_> {
             let name: String = field?.getattr("name")?.extract()?;
             if let Some(value) = object.getattr_opt(name.as_str())? {
                 let value = self.child(Piece::Field(name.clone()), &value)?;
-                results.push((name, value));
+                push(&mut results, (name, value))?;
             }
         }
         if !self.rebuild {
@@ -275,6 +290,30 @@ impl<'py> Walk<'py, '_> {
     }
 }
 
+/// A list of results. PyO3's own constructor panics where there is no memory.
+pub(crate) fn list<'py>(py: Python<'py>, items: Vec<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyList>> {
+    // SAFETY: the list is new and as long as the items; each place takes one reference.
+    unsafe {
+        let list = Bound::from_owned_ptr_or_err(py, ffi::PyList_New(items.len() as ffi::Py_ssize_t))?;
+        for (place, item) in items.into_iter().enumerate() {
+            ffi::PyList_SetItem(list.as_ptr(), place as ffi::Py_ssize_t, item.into_ptr());
+        }
+        Ok(list.cast_into_unchecked())
+    }
+}
+
+/// The same as a tuple.
+pub(crate) fn tuple<'py>(py: Python<'py>, items: Vec<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyTuple>> {
+    // SAFETY: as in `list`.
+    unsafe {
+        let tuple = Bound::from_owned_ptr_or_err(py, ffi::PyTuple_New(items.len() as ffi::Py_ssize_t))?;
+        for (place, item) in items.into_iter().enumerate() {
+            ffi::PyTuple_SetItem(tuple.as_ptr(), place as ffi::Py_ssize_t, item.into_ptr());
+        }
+        Ok(tuple.cast_into_unchecked())
+    }
+}
+
 /// NumPy scalars are numbers; in a tree they stay what they are.
 pub(crate) fn is_scalar(recognised: Recognised) -> bool {
     matches!(recognised, Recognised::Tensor(_, Form::Scalar))
@@ -286,7 +325,7 @@ pub(crate) fn speaks(object: &Bound<'_, PyAny>) -> Result<bool> {
         return Ok(false);
     }
     // SAFETY: the object is alive.
-    if unsafe { pyo3::ffi::PyObject_CheckBuffer(object.as_ptr()) } == 1 {
+    if unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) } == 1 {
         return Ok(true);
     }
     for name in ["__dlpack__", "__cuda_array_interface__", "__array_interface__", "__array__"] {

@@ -30,6 +30,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 use tensorferry_core::device::Device;
+use tensorferry_core::growth::{gather, reserve};
 use tensorferry_core::{Access, DType, Error, ErrorKind, Layout, Result};
 use tensorferry_cuda::ipc::{Awaited, Entrance, GpuArena, Uuid};
 use tensorferry_cuda::{Gpu, Side};
@@ -218,7 +219,8 @@ fn arrive(given: HandOver, descriptors: Vec<OwnedFd>, connection: OwnedFd) -> Re
     let lease = Lease::new(connection, gpus.clone());
     // Each is let go when it has been opened anew: there may be many, and few are allowed.
     let mut descriptors = descriptors.into_iter();
-    let mut memories = Vec::with_capacity(given.memories.len());
+    let mut memories = Vec::new();
+    reserve(&mut memories, given.memories.len())?;
     for memory in &given.memories {
         let descriptor = if memory.has_descriptor() { descriptors.next() } else { None };
         memories.push(open(memory, descriptor.as_ref(), &gpus, given.access, &lease)?);
@@ -231,7 +233,7 @@ fn arrive(given: HandOver, descriptors: Vec<OwnedFd>, connection: OwnedFd) -> Re
         let (dtype, layout, lease) = (tensor.dtype, tensor.layout, lease.clone());
         Ok(AttachedTensor { data, dtype, layout, memory, lease })
     };
-    let tensors = given.tensors.into_iter().map(place).collect::<Result<Vec<_>>>()?;
+    let tensors = gather(given.tensors.into_iter().map(place))?;
     let ready = gpus.into_iter().zip(&given.gpus).map(|(gpu, announced)| {
         let event = announced.event.as_ref().map(|handle| Awaited::open(gpu, handle)).transpose()?;
         Ok(Ready { gpu, event, lease: lease.clone() })
@@ -453,7 +455,9 @@ fn receive(
     let mut body = Vec::new();
     while body.len() < length {
         let start = body.len();
-        body.resize(length.min(start + CHUNK.max(start)), 0);
+        let end = length.min(start + CHUNK.max(start));
+        reserve(&mut body, end - start)?;
+        body.resize(end, 0);
         fill(&mut body[start..])?;
     }
     Reply::read(&body)

@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
-use tensorferry_core::{Access, DType, Layout, Result};
+use tensorferry_core::growth::{copied, push, reserve};
+use tensorferry_core::{Access, DType, ErrorKind, Layout, Result};
 use tensorferry_cuda::ipc::ReadyEvent;
 use tensorferry_cuda::{Gpu, Side};
 
@@ -203,7 +204,8 @@ pub unsafe fn publish_after(
 ) -> Result<Publication> {
     let (mut memories, mut owners): (Vec<Memory>, Vec<Memory>) = (Vec::new(), Vec::new());
     let mut indices = BTreeMap::new();
-    let mut placed = Vec::with_capacity(tensors.len());
+    let mut placed = Vec::new();
+    reserve(&mut placed, tensors.len())?;
     for tensor in tensors {
         if options.access == Access::ReadWrite && tensor.memory.access() == Access::ReadOnly {
             return Err(wrong(
@@ -219,7 +221,7 @@ pub unsafe fn publish_after(
         }
         let memory = *indices.entry(tensor.memory.key()).or_insert(memories.len());
         let list = if memory == memories.len() { &mut memories } else { &mut owners };
-        list.push(tensor.memory.clone());
+        push(list, tensor.memory.clone())?;
         let (dtype, layout) = (tensor.dtype, tensor.layout.clone());
         placed.push(Placed { memory: memory as u32, offset: tensor.offset as u64, dtype, layout });
     }
@@ -233,13 +235,14 @@ pub unsafe fn publish_after(
         gpus: gpus.into_iter().map(|(_, gpu)| gpu).collect(),
         memories: announced,
         tensors: placed,
-        structure: structure.to_vec(),
+        structure: copied(structure)?,
     };
-    let message = Reply::HandOver(given).write().map_err(|error| {
-        wrong(
+    let message = Reply::HandOver(given).write().map_err(|error| match error.kind() {
+        ErrorKind::OutOfMemory => error,
+        _ => wrong(
             error.fact().to_owned(),
             "see that every tensor lies in its memory, and publish fewer with one ticket",
-        )
+        ),
     })?;
     let (id, secret) = (system::random()?, system::random()?);
     let uses = Arc::new(Uses::default());

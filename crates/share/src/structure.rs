@@ -7,7 +7,8 @@
 
 use crate::fault::{broken, wrong};
 use crate::wire::{MOST_STRUCTURE, Reader, bound};
-use tensorferry_core::{DType, Result};
+use tensorferry_core::growth::{copied, gather, push, reserve};
+use tensorferry_core::{DType, Error, Result};
 
 /// Deeper than this is refused. Reading recurses.
 pub const MOST_DEPTH: usize = 128;
@@ -63,10 +64,14 @@ impl Structure {
         if depth > MOST_DEPTH {
             return Err(wrong("the tree is nested too deep", "check that no container holds itself"));
         }
-        let mut long = |tag: u8, content: &[u8]| {
+        // No other node takes more than its tag and 16 bytes.
+        reserve(bytes, 32)?;
+        let mut long = |tag: u8, content: &[u8]| -> Result<()> {
+            reserve(bytes, 5 + content.len())?;
             bytes.push(tag);
             bytes.extend((content.len() as u32).to_le_bytes());
             bytes.extend(content);
+            Ok(())
         };
         match self {
             Self::Tensor(number) => {
@@ -88,8 +93,8 @@ impl Structure {
                 bytes.extend(real.to_le_bytes());
                 bytes.extend(imaginary.to_le_bytes());
             }
-            Self::Text(text) => long(6, text.as_bytes()),
-            Self::Bytes(content) => long(7, content),
+            Self::Text(text) => long(6, text.as_bytes())?,
+            Self::Bytes(content) => long(7, content)?,
             Self::Scalar(dtype, content) => {
                 let (code, bits) = dtype.dlpack_code();
                 bytes.extend([8, code, bits]);
@@ -143,12 +148,12 @@ impl Structure {
             5 => Self::Complex(reader.u64()?, reader.u64()?),
             6 => {
                 let count = reader.count("letters", MOST_STRUCTURE, 1)?;
-                let text = String::from_utf8(reader.take(count)?.to_vec());
+                let text = String::from_utf8(copied(reader.take(count)?)?);
                 Self::Text(text.map_err(|_| broken("a text in the tree is none"))?)
             }
             7 => {
                 let count = reader.count("bytes", MOST_STRUCTURE, 1)?;
-                Self::Bytes(reader.take(count)?.to_vec())
+                Self::Bytes(copied(reader.take(count)?)?)
             }
             8 => {
                 let (code, bits) = (reader.u8()?, reader.u8()?);
@@ -159,7 +164,7 @@ impl Structure {
             9 | 10 => {
                 let count = reader.count("items", MOST_STRUCTURE, 1)?;
                 let items = (0..count).map(|_| Self::node(reader, tensors, depth + 1));
-                let items = items.collect::<Result<Vec<_>>>()?;
+                let items = gather::<_, Error>(items)?;
                 if tag == 9 { Self::List(items) } else { Self::Tuple(items) }
             }
             11 | 12 => {
@@ -167,7 +172,7 @@ impl Structure {
                 let mut items = Vec::new();
                 for _ in 0..count {
                     let key = Self::node(reader, tensors, depth + 1)?;
-                    items.push((key, Self::node(reader, tensors, depth + 1)?));
+                    push(&mut items, (key, Self::node(reader, tensors, depth + 1)?))?;
                 }
                 Self::Dict(tag == 12, items)
             }

@@ -19,6 +19,7 @@
 
 use crate::fault::broken;
 use std::fmt;
+use tensorferry_core::growth::{copied, reserve};
 use tensorferry_core::{Access, DType, Layout, Result};
 
 /// What every message begins with.
@@ -244,7 +245,7 @@ pub enum Reply {
 }
 
 fn head(kind: Kind, body: usize) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(HEAD + body);
+    let mut bytes = Vec::with_capacity(HEAD);
     bytes.extend(MAGIC);
     bytes.extend(VERSION.to_le_bytes());
     bytes.extend((kind as u16).to_le_bytes());
@@ -317,6 +318,7 @@ impl Reply {
         }
         bound("bytes in the message", body.len(), MOST_BODY)?;
         let mut message = head(Kind::Reply, body.len());
+        reserve(&mut message, body.len())?;
         message.extend(body);
         Ok(message)
     }
@@ -363,11 +365,13 @@ impl HandOver {
         body.extend((self.memories.len() as u32).to_le_bytes());
         for memory in &self.memories {
             memory.check(self.gpus.len())?;
+            reserve(body, size_of::<OneMemory>())?;
             memory.write(body);
         }
         body.extend((self.tensors.len() as u32).to_le_bytes());
         for tensor in &self.tensors {
             tensor.check(&self.memories)?;
+            reserve(body, 16 + 16 * tensor.layout.rank())?;
             let (code, bits) = tensor.dtype.dlpack_code();
             body.extend(tensor.memory.to_le_bytes());
             body.extend(tensor.offset.to_le_bytes());
@@ -376,6 +380,7 @@ impl HandOver {
             let numbers = tensor.layout.shape().iter().chain(tensor.layout.strides());
             numbers.for_each(|number| body.extend(number.to_le_bytes()));
         }
+        reserve(body, 4 + self.structure.len())?;
         body.extend((self.structure.len() as u32).to_le_bytes());
         body.extend(&self.structure);
         Ok(())
@@ -403,7 +408,8 @@ impl HandOver {
         }
         // One of the host takes 9 bytes.
         let count = reader.count("memories", MOST_MEMORIES, 9)?;
-        let mut memories = Vec::with_capacity(count);
+        let mut memories = Vec::new();
+        reserve(&mut memories, count)?;
         for _ in 0..count {
             let memory = OneMemory::read(reader, access)?;
             memory.check(gpus.len())?;
@@ -411,7 +417,8 @@ impl HandOver {
         }
         // A scalar takes 16 bytes.
         let count = reader.count("tensors", MOST_TENSORS, 16)?;
-        let mut tensors = Vec::with_capacity(count);
+        let mut tensors = Vec::new();
+        reserve(&mut tensors, count)?;
         let (mut shape, mut strides) = (Vec::new(), Vec::new());
         for _ in 0..count {
             let (memory, offset) = (reader.u32()?, reader.u64()?);
@@ -434,7 +441,7 @@ impl HandOver {
             tensors.push(tensor);
         }
         let count = reader.count("bytes of structure", MOST_STRUCTURE, 1)?;
-        let structure = reader.take(count)?.to_vec();
+        let structure = copied(reader.take(count)?)?;
         Ok(Self { access, gpus, memories, tensors, structure })
     }
 }

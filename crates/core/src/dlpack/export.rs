@@ -2,6 +2,11 @@
 //!
 //! Pinned memory goes out as the host's and managed memory as the GPU's: that is what they are to whoever uses them, and
 //! no framework takes the other names from strangers.
+//!
+//! DLPack does not say who releases a tensor when a consumer fails to import it, and consumers differ. PyTorch leaves the
+//! tensor alone when it fails early, and releases it when it fails late (no memory for its storage object). A producer
+//! that released it in both cases would free it twice, and one that never did would leak. A [`Handover`] therefore owns
+//! the block until the import is over: a release by the consumer drops the owner and leaves a mark in the block.
 
 use super::abi::{
     FLAG_READ_ONLY, FLAG_SUBBYTE_PADDED, ManagedTensor, ManagedTensorVersioned, RawDType, RawDevice,
@@ -10,7 +15,10 @@ use super::abi::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::Numbers;
 use crate::tensor::{Access, ByteOrder, Tensor};
+use std::alloc;
+use std::mem::{self, ManuallyDrop};
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// What an exported struct points into, with the struct itself in front.
 #[repr(C)]
@@ -18,8 +26,71 @@ struct Exported<M, O> {
     managed: M,
     /// Shape, then strides.
     numbers: Numbers,
-    owner: O,
+    /// Dropped by the release, once.
+    owner: ManuallyDrop<O>,
+    /// `CONSUMED`, `LENT` or `RELEASED`.
+    state: AtomicU8,
 }
+
+/// The consumer's release frees the block.
+const CONSUMED: u8 = 0;
+/// A [`Handover`] frees the block.
+const LENT: u8 = 1;
+/// A [`Handover`] frees the block, and the consumer has released it already.
+const RELEASED: u8 = 2;
+
+/// An exported tensor during its import by a consumer.
+///
+/// Dropped, it releases the tensor, unless the consumer has done that. After a successful import, [`Handover::taken`]
+/// leaves the tensor to the consumer.
+#[derive(Debug)]
+pub struct Handover<M, O>(NonNull<Exported<M, O>>);
+
+impl<M, O> Handover<M, O> {
+    /// The struct for the consumer, which may release it once.
+    #[inline]
+    pub fn managed(&self) -> NonNull<M> {
+        self.0.cast()
+    }
+
+    /// Whether the consumer has released the tensor.
+    pub fn is_released(&self) -> bool {
+        // SAFETY: the block is alive, because its release leaves it while it is lent.
+        unsafe { (*self.0.as_ptr()).state.load(Ordering::Acquire) == RELEASED }
+    }
+
+    /// Leaves the tensor to the consumer.
+    #[inline]
+    pub fn taken(self) {
+        let block = self.0.as_ptr();
+        mem::forget(self);
+        // SAFETY: the block is alive, because its release leaves it while it is lent. After the swap the consumer frees
+        // it, unless the consumer has released it already.
+        unsafe {
+            if (*block).state.swap(CONSUMED, Ordering::AcqRel) == RELEASED {
+                drop(Box::from_raw(block));
+            }
+        }
+    }
+}
+
+impl<M, O> Drop for Handover<M, O> {
+    fn drop(&mut self) {
+        let block = self.0.as_ptr();
+        // SAFETY: the block is alive and ours, because its release leaves it while it is lent; the owner is still there
+        // unless the block is marked as released.
+        unsafe {
+            if (*block).state.load(Ordering::Acquire) == LENT {
+                ManuallyDrop::drop(&mut (*block).owner);
+            }
+            drop(Box::from_raw(block));
+        }
+    }
+}
+
+// SAFETY: the block has one owner, the hand-over or the consumer, and its parts may be dropped on any thread if the owner
+// may.
+unsafe impl<M, O: Send> Send for Handover<M, O> {}
 
 /// Exports with a version: carries the read-only flag, and the padding flag for narrow types.
 ///
@@ -27,11 +98,30 @@ struct Exported<M, O> {
 /// When DLPack has no words for the tensor: a stride that is no whole number of elements, swapped bytes.
 #[inline(always)]
 pub fn to_versioned<O: Send + 'static>(tensor: Tensor<O>) -> Result<NonNull<ManagedTensorVersioned>> {
+    versioned(tensor, CONSUMED).map(NonNull::cast)
+}
+
+/// As [`to_versioned`], for a consumer whose import may fail.
+///
+/// # Errors
+/// As [`to_versioned`].
+#[inline(always)]
+pub fn hand_over_versioned<O: Send + 'static>(
+    tensor: Tensor<O>,
+) -> Result<Handover<ManagedTensorVersioned, O>> {
+    versioned(tensor, LENT).map(Handover)
+}
+
+#[inline(always)]
+fn versioned<O: Send + 'static>(
+    tensor: Tensor<O>,
+    state: u8,
+) -> Result<NonNull<Exported<ManagedTensorVersioned, O>>> {
     let mut flags = if tensor.access() == Access::ReadOnly { FLAG_READ_ONLY } else { 0 };
     if tensor.dtype().bits() < 8 {
         flags |= FLAG_SUBBYTE_PADDED;
     }
-    let block = exported(&tensor, |dl_tensor, block| ManagedTensorVersioned {
+    let block = exported(&tensor, state, |dl_tensor, block| ManagedTensorVersioned {
         version: VERSION,
         manager_ctx: block,
         deleter: Some(release_versioned::<O>),
@@ -48,13 +138,25 @@ pub fn to_versioned<O: Send + 'static>(tensor: Tensor<O>) -> Result<NonNull<Mana
 /// # Errors
 /// As [`to_versioned`], and for types narrower than a byte, whose padding it cannot express.
 pub fn to_legacy<O: Send + 'static>(tensor: Tensor<O>) -> Result<NonNull<ManagedTensor>> {
+    legacy(tensor, CONSUMED).map(NonNull::cast)
+}
+
+/// As [`to_legacy`], for a consumer whose import may fail.
+///
+/// # Errors
+/// As [`to_legacy`].
+pub fn hand_over_legacy<O: Send + 'static>(tensor: Tensor<O>) -> Result<Handover<ManagedTensor, O>> {
+    legacy(tensor, LENT).map(Handover)
+}
+
+fn legacy<O: Send + 'static>(tensor: Tensor<O>, state: u8) -> Result<NonNull<Exported<ManagedTensor, O>>> {
     if tensor.dtype().bits() < 8 {
         return Err(Error::new(
             ErrorKind::UnsupportedDType,
             format!("a DLPack capsule without a version cannot carry {}", tensor.dtype()),
         ));
     }
-    let block = exported(&tensor, |dl_tensor, block| ManagedTensor {
+    let block = exported(&tensor, state, |dl_tensor, block| ManagedTensor {
         dl_tensor,
         manager_ctx: block,
         deleter: Some(release_legacy::<O>),
@@ -67,6 +169,7 @@ pub fn to_legacy<O: Send + 'static>(tensor: Tensor<O>) -> Result<NonNull<Managed
 #[inline(always)]
 fn exported<M, O>(
     tensor: &Tensor<O>,
+    state: u8,
     wrap: impl FnOnce(RawTensor, *mut std::ffi::c_void) -> M,
 ) -> Result<NonNull<Exported<M, O>>> {
     let layout = tensor.layout();
@@ -91,10 +194,14 @@ fn exported<M, O>(
         strides: ptr::null_mut(),
         byte_offset: 0,
     };
-    let block = Box::into_raw(Box::<Exported<M, O>>::new_uninit()).cast::<Exported<M, O>>();
-    // SAFETY: the block is ours, and each of its parts is written once before anybody reads it; the numbers do not move
+    // SAFETY: the block has a size; each of its parts is written once before anybody reads it, and the numbers do not move
     // any more, so pointers into them hold.
     unsafe {
+        let block = alloc::alloc(alloc::Layout::new::<Exported<M, O>>()).cast::<Exported<M, O>>();
+        if block.is_null() {
+            return Err(Error::out_of_memory(size_of::<Exported<M, O>>()));
+        }
+        (&raw mut (*block).state).write(AtomicU8::new(state));
         (&raw mut (*block).numbers).write(numbers);
         if rank > 0 {
             raw.shape = (*block).numbers.as_mut_ptr();
@@ -105,28 +212,45 @@ fn exported<M, O>(
     }
 }
 
-/// Puts the owner into a block, and gives the struct at its head.
+/// Puts the owner into a block.
 ///
 /// # Safety
 /// The block is fresh from [`exported`], and has no owner yet.
 #[inline(always)]
-unsafe fn owned_by<M, O>(block: NonNull<Exported<M, O>>, owner: O) -> NonNull<M> {
+unsafe fn owned_by<M, O>(block: NonNull<Exported<M, O>>, owner: O) -> NonNull<Exported<M, O>> {
     // SAFETY: the caller's contract: the place is ours, and nothing is written over.
-    unsafe { (&raw mut (*block.as_ptr()).owner).write(owner) };
-    block.cast()
+    unsafe { (&raw mut (*block.as_ptr()).owner).write(ManuallyDrop::new(owner)) };
+    block
+}
+
+/// Drops the owner, and frees the block unless a [`Handover`] does.
+///
+/// # Safety
+/// The block is one of [`exported`] with an owner, and is released once.
+#[inline(always)]
+unsafe fn release<M, O>(block: *mut Exported<M, O>) {
+    // SAFETY: the caller's contract. A block that is lent stays: the hand-over sees the mark and frees it.
+    unsafe {
+        ManuallyDrop::drop(&mut (*block).owner);
+        let state = &(*block).state;
+        if state.load(Ordering::Acquire) == LENT && state.swap(RELEASED, Ordering::AcqRel) == LENT {
+            return;
+        }
+        drop(Box::from_raw(block));
+    }
 }
 
 unsafe extern "C" fn release_versioned<O>(managed: *mut ManagedTensorVersioned) {
     if !managed.is_null() {
         // SAFETY: the consumer passes back the struct that `to_versioned::<O>` made, once; it heads its block.
-        drop(unsafe { Box::from_raw(managed.cast::<Exported<ManagedTensorVersioned, O>>()) });
+        unsafe { release(managed.cast::<Exported<ManagedTensorVersioned, O>>()) };
     }
 }
 
 unsafe extern "C" fn release_legacy<O>(managed: *mut ManagedTensor) {
     if !managed.is_null() {
         // SAFETY: the consumer passes back the struct that `to_legacy::<O>` made, once; it heads its block.
-        drop(unsafe { Box::from_raw(managed.cast::<Exported<ManagedTensor, O>>()) });
+        unsafe { release(managed.cast::<Exported<ManagedTensor, O>>()) };
     }
 }
 
@@ -176,6 +300,57 @@ mod tests {
         let back = unsafe { from_legacy(managed) }.unwrap();
         std::thread::spawn(move || drop(back)).join().unwrap();
         assert_eq!(Arc::strong_count(&memory), 1);
+    }
+
+    /// What a consumer does with a tensor that is handed over to it.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Consumer {
+        Takes,
+        TakesAndReleases,
+        FailsEarly,
+        FailsLate,
+    }
+
+    #[test]
+    fn a_tensor_that_is_handed_over_is_released_once() {
+        use Consumer::{FailsEarly, FailsLate, Takes, TakesAndReleases};
+        for consumer in [Takes, TakesAndReleases, FailsEarly, FailsLate] {
+            let (sent, memory) = tensor(DType::Float32, &[2, 3], Access::ReadWrite);
+            let handover = hand_over_versioned(sent).unwrap();
+            let managed = handover.managed();
+            if matches!(consumer, TakesAndReleases | FailsLate) {
+                // SAFETY: fresh from `hand_over_versioned`; this drop is the consumer's release.
+                drop(unsafe { from_versioned(managed) }.unwrap());
+                assert_eq!(Arc::strong_count(&memory), 1, "{consumer:?}: the owner goes at once");
+            }
+            assert_eq!(handover.is_released(), matches!(consumer, TakesAndReleases | FailsLate));
+            match consumer {
+                Takes => {
+                    handover.taken();
+                    assert_eq!(Arc::strong_count(&memory), 2);
+                    // SAFETY: taken, and released here once.
+                    drop(unsafe { from_versioned(managed) }.unwrap());
+                }
+                TakesAndReleases => handover.taken(),
+                FailsEarly | FailsLate => drop(handover),
+            }
+            assert_eq!(Arc::strong_count(&memory), 1, "{consumer:?}");
+        }
+    }
+
+    #[test]
+    fn a_release_on_another_thread_meets_the_end_of_the_handover() {
+        for _ in 0..if cfg!(miri) { 20 } else { 2000 } {
+            let (sent, memory) = tensor(DType::Float32, &[2], Access::ReadWrite);
+            let handover = hand_over_legacy(sent).unwrap();
+            // SAFETY: fresh from `hand_over_legacy`; the consumer is the other thread.
+            let theirs = unsafe { from_legacy(handover.managed()) }.unwrap();
+            std::thread::scope(|scope| {
+                scope.spawn(move || drop(theirs));
+                handover.taken();
+            });
+            assert_eq!(Arc::strong_count(&memory), 1);
+        }
     }
 
     #[test]

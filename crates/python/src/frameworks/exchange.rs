@@ -96,7 +96,8 @@ impl Exchange {
     /// Makes one of the framework's tensors over the memory of `tensor`.
     pub(crate) fn import<'py>(&self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
         let dense = tensor.layout().is_dense();
-        let mut managed = dlpack::to_versioned(tensor)?;
+        let handover = dlpack::hand_over_versioned(tensor)?;
+        let mut managed = handover.managed();
         if dense {
             // Frameworks build a dense tensor quicker when they need not look at its strides. From version 1.2 on
             // these must be there; a tensor of version 1.1 may leave them out.
@@ -106,14 +107,13 @@ impl Exchange {
             managed.dl_tensor.strides = ptr::null_mut();
         }
         let mut object = ptr::null_mut();
-        // SAFETY: the struct is valid; on success the framework releases it, and on failure we do (tried: neither
-        // PyTorch nor Paddle does then).
+        // SAFETY: the struct is valid, and the framework releases it once at most; the hand-over sees whether it did. (Tried:
+        // on failure PyTorch does so from the moment it has made its pointer to the data, and Paddle never.)
         unsafe {
             if (self.import)(managed.as_ptr(), &raw mut object) != 0 {
-                let error = PyErr::fetch(py);
-                drop(Managed::versioned(managed));
-                return Err(error.into());
+                return Err(PyErr::fetch(py).into());
             }
+            handover.taken();
             Ok(Bound::from_owned_ptr_or_err(py, object.cast())?)
         }
     }

@@ -110,7 +110,7 @@ impl Framework for Paddle {
         let tensor = unsafe { tensor.map_owner(Owner::deferred) };
         let made = match &state.exchange {
             Some(exchange) => exchange.import(py, tensor),
-            None => call::call1(state.from_dlpack.bind(py), &crate::capsule::legacy(py, tensor)?)
+            None => call::call1(state.from_dlpack.bind(py), &*crate::capsule::legacy(py, tensor)?)
                 .map_err(Failure::from),
         };
         made.map_err(|failure| refused(py, "Paddle", failure))

@@ -4,6 +4,7 @@
 
 use super::{PlanReport, duration_in_words, in_words};
 use std::fmt::Write;
+use tensorferry_core::{Error, Result};
 
 const CARD: &str = "border:1px solid rgba(128,128,128,.4);border-radius:6px;padding:.7em 1em;margin:.3em 0;max-width:60em;\
                     line-height:1.45;font-family:system-ui,sans-serif";
@@ -67,7 +68,7 @@ fn headline(plan: &PlanReport) -> String {
 }
 
 /// The plans of a tree, one row each.
-pub(super) fn tree(plans: &[(String, PlanReport)], summary: &str) -> String {
+pub(super) fn tree(plans: &[(String, PlanReport)], summary: &str) -> Result<String> {
     let mut page = format!("<div style=\"{CARD}\"><b>{}</b>", escape(summary));
     page.push_str("<div style=\"overflow-x:auto\"><table style=\"border-collapse:collapse;margin-top:.4em\"><thead><tr>");
     for head in ["tensor", "type and shape", "what happens", "bytes", "why", "besides"] {
@@ -87,17 +88,19 @@ pub(super) fn tree(plans: &[(String, PlanReport)], summary: &str) -> String {
             why.join("; "),
             besides.join("; "),
         ];
-        page.push_str("<tr>");
+        let mut row = "<tr>".to_owned();
         for cell in cells {
             let _ = write!(
-                page,
+                row,
                 "<td style=\"text-align:left;padding:.1em .8em .1em 0;vertical-align:top\">{}</td>",
                 escape(&cell)
             );
         }
-        page.push_str("</tr>");
+        row.push_str("</tr>");
+        page.try_reserve(row.len()).map_err(|_| Error::out_of_memory(page.len() + row.len()))?;
+        page.push_str(&row);
     }
-    page + "</tbody></table></div></div>"
+    Ok(page + "</tbody></table></div></div>")
 }
 
 /// A plan that was carried out.

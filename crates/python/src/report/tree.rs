@@ -1,9 +1,17 @@
 //! Plans of whole trees as Python objects.
 
 use super::{PlanReport, duration_in_words, html, in_words};
+use crate::errors::Result;
+use crate::tree::TENSOR_OVERHEAD_BYTES;
+use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::{PyDict, PyList, PyString};
 use std::fmt::Write;
+use tensorferry_core::emergency;
+use tensorferry_core::growth::reserve;
+
+/// Memory that the dict of one plan is taken to need, with its 17 entries.
+const AS_DICT_BYTES: usize = 4096;
 
 /// The plans of all tensors in a tree, each with its place.
 #[pyclass(frozen, module = "tensorferry", name = "TreePlan")]
@@ -21,8 +29,13 @@ impl TreePlan {
 impl TreePlan {
     /// Place and plan of each tensor.
     #[getter]
-    fn plans(&self) -> Vec<(String, PlanReport)> {
-        self.plans.clone()
+    fn plans<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyList>> {
+        let plans = PyList::empty(py);
+        for (place, plan) in &self.plans {
+            emergency::spend(TENSOR_OVERHEAD_BYTES)?;
+            plans.append((place, plan.clone()))?;
+        }
+        Ok(plans)
     }
 
     /// Whether no byte of the whole tree moves.
@@ -58,9 +71,10 @@ impl TreePlan {
     }
 
     /// Place and plan of each tensor as dicts of plain values, for JSON.
-    fn as_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+    fn as_dict<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
         let plans = PyList::empty(py);
         for (place, plan) in &self.plans {
+            emergency::spend(AS_DICT_BYTES)?;
             let dict = plan.as_dict(py)?;
             dict.set_item("place", place)?;
             plans.append(dict)?;
@@ -74,20 +88,32 @@ impl TreePlan {
         Ok(dict)
     }
 
-    fn __str__(&self) -> String {
-        let mut text = self.summary();
+    fn __str__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyString>> {
+        let mut text = self.summary().into_bytes();
         for (place, plan) in &self.plans {
-            let _ = write!(text, "\n{place}: {}", plan.__str__());
+            for part in ["\n", place, ": ", &plan.__str__()] {
+                reserve(&mut text, part.len())?;
+                text.extend_from_slice(part.as_bytes());
+            }
         }
-        text
+        string(py, &text)
     }
 
     fn __repr__(&self) -> String {
         format!("<TreePlan of {} tensors, {} moved>", self.plans.len(), in_words(self.bytes_moved()))
     }
 
-    fn _repr_html_(&self) -> String {
-        html::tree(&self.plans, &self.summary())
+    fn _repr_html_<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyString>> {
+        string(py, html::tree(&self.plans, &self.summary())?.as_bytes())
+    }
+}
+
+/// Python's string of a text of ours. PyO3's own constructor panics where there is no memory.
+fn string<'py>(py: Python<'py>, text: &[u8]) -> Result<Bound<'py, PyString>> {
+    // SAFETY: Python copies so many bytes, and checks that they are UTF-8; a null result has an error set.
+    unsafe {
+        let made = ffi::PyUnicode_FromStringAndSize(text.as_ptr().cast(), text.len() as ffi::Py_ssize_t);
+        Ok(Bound::from_owned_ptr_or_err(py, made)?.cast_into_unchecked())
     }
 }
 

@@ -17,8 +17,9 @@ use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tensorferry_core::growth::gather;
 use tensorferry_core::plan::{self, Alignment, Nature, SourceFacts, TargetFacts, Wishes};
-use tensorferry_core::{Access, ByteOrder, DType, Device, Error, ErrorKind, Layout, Tensor};
+use tensorferry_core::{Access, ByteOrder, DType, Device, Error, ErrorKind, Layout, Tensor, emergency};
 use tensorferry_cuda::{Gpu, Side};
 use tensorferry_share::{Attached, AttachedTensor, Memory, Ready, Structure, attach_unless};
 
@@ -51,6 +52,7 @@ pub(crate) fn attach<'py>(
     wishes: Option<&Bound<'py, PyDict>>,
 ) -> Result<Bound<'py, PyAny>> {
     let py = ticket.py();
+    emergency::check()?;
     let claim = Ticket::claim_of(ticket)?;
     let timeout = timeout.map_or(Ok(PATIENCE), |given| seconds("timeout", given))?;
     let numpy = PyString::intern(py, "numpy").into_any();
@@ -58,7 +60,8 @@ pub(crate) fn attach<'py>(
     check(journey.target.facts(py)?, &journey.wishes)?;
     let attached = fetched(py, &claim, timeout)?;
     let structure = Structure::read(&attached.structure, attached.tensors.len())?;
-    let mut results: Vec<Option<Bound<'py, PyAny>>> = vec![None; attached.tensors.len()];
+    let nothing = attached.tensors.iter().map(|_| Ok::<_, Failure>(None));
+    let mut results: Vec<Option<Bound<'py, PyAny>>> = gather(nothing)?;
     batch::batched(py, &journey, || {
         unfold(py, &structure, &mut |number| {
             let place = &mut results[number as usize];

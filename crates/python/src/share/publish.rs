@@ -19,8 +19,9 @@ use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyCFunction, PyDict};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
+use tensorferry_core::growth::push;
 use tensorferry_core::plan::{self, Note, Plan, Route, TargetFacts, Wishes};
-use tensorferry_core::{Access, Layout};
+use tensorferry_core::{Access, Layout, emergency};
 use tensorferry_cuda::{Gpu, Side, Watch};
 use tensorferry_share::{Memory, Options, Outgoing, publish_after};
 
@@ -58,6 +59,7 @@ pub(crate) fn publish(
     wishes: Option<&Bound<'_, PyDict>>,
 ) -> Result<Ticket> {
     let py = x.py();
+    emergency::check()?;
     let timeout = timeout.map(|given| seconds("timeout", given)).transpose()?;
     let keywords =
         wishes.map_or_else(|| Ok(Keywords::none()), |given| wishes::parse("publish", given, false))?;
@@ -152,7 +154,7 @@ impl Lot {
         if let Some((started, report)) = report {
             trace::record(py, report, started.elapsed())?;
         }
-        self.tensors.push(outgoing);
+        push(&mut self.tensors, outgoing)?;
         Ok(self.tensors.len() as u32 - 1)
     }
 

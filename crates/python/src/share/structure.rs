@@ -1,17 +1,18 @@
 //! Python's containers and values as structures that go over a socket, and back.
 
 use crate::carry;
-use crate::errors::{Result, fail, type_name};
+use crate::errors::{Failure, Result, fail, type_name};
 use crate::frameworks;
 use crate::kinds::{Container, Recognised};
 use crate::recognise::recognise;
 use crate::source::Memory;
-use crate::tree::{MAX_DEPTH, Piece, is_scalar, place, speaks};
+use crate::tree::{self, MAX_DEPTH, Piece, TENSOR_OVERHEAD_BYTES, is_scalar, place, speaks};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use std::collections::HashMap;
+use tensorferry_core::growth::{copied, gather};
 use tensorferry_core::host::HostBlock;
-use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout, Tensor};
+use tensorferry_core::{Access, ByteOrder, DType, Device, Error, ErrorKind, Layout, Tensor, emergency};
 use tensorferry_share::Structure;
 
 /// What is done at each tensor: it gets a number.
@@ -65,7 +66,11 @@ impl<'py> Folding<'py, '_> {
                 if let Some((_, number)) = self.known.get(&(object.as_ptr() as usize)) {
                     return Ok(Structure::Tensor(*number));
                 }
+                emergency::spend(TENSOR_OVERHEAD_BYTES)?;
                 let number = (self.visit)(object, recognised)?;
+                let bytes =
+                    (self.known.len() + 1).saturating_mul(size_of::<(usize, Bound<'_, PyAny>, u32)>());
+                self.known.try_reserve(1).map_err(|_| Error::out_of_memory(bytes))?;
                 self.known.insert(object.as_ptr() as usize, (object.clone(), number));
                 Ok(Structure::Tensor(number))
             }
@@ -77,13 +82,13 @@ impl<'py> Folding<'py, '_> {
             && object.get_type().is(&object.py().import("collections")?.getattr("OrderedDict")?);
         match container {
             Container::Dict if ordered || object.is_exact_instance_of::<PyDict>() => {
-                let items: Vec<_> = object.cast::<PyDict>().map_err(PyErr::from)?.iter().collect();
-                let mut pairs = Vec::with_capacity(items.len());
-                for (name, item) in items {
+                let items = object.cast::<PyDict>().map_err(PyErr::from)?.iter();
+                let items = gather(items.map(Ok::<_, Failure>))?;
+                let pairs = items.into_iter().map(|(name, item)| {
                     let key = key(&name)?;
-                    pairs.push((key, self.child(Piece::Key(name), &item)?));
-                }
-                Ok(Structure::Dict(ordered, pairs))
+                    Ok::<_, Failure>((key, self.child(Piece::Key(name), &item)?))
+                });
+                Ok(Structure::Dict(ordered, gather(pairs)?))
             }
             Container::List if object.is_exact_instance_of::<PyList>() => {
                 Ok(Structure::List(self.items(object)?))
@@ -96,8 +101,8 @@ impl<'py> Folding<'py, '_> {
     }
 
     fn items(&mut self, object: &Bound<'py, PyAny>) -> Result<Vec<Structure>> {
-        let items = object.try_iter()?.collect::<PyResult<Vec<_>>>()?;
-        items.iter().enumerate().map(|(index, item)| self.child(Piece::Index(index), item)).collect()
+        let items = gather(object.try_iter()?.map(|item| item.map_err(Failure::from)))?;
+        gather(items.iter().enumerate().map(|(index, item)| self.child(Piece::Index(index), item)))
     }
 }
 
@@ -134,15 +139,17 @@ fn value(object: &Bound<'_, PyAny>) -> Result<Structure> {
             let fact = "a text with half of a character in it cannot be sent";
             fail(ErrorKind::InvalidArgument, fact, "encode it, and send bytes")
         })?;
-        return Ok(Structure::Text(text.to_owned()));
+        // The bytes are those of a text.
+        let text = String::from_utf8(copied(text.as_bytes())?).unwrap_or_default();
+        return Ok(Structure::Text(text));
     }
     if let Ok(value) = object.cast_exact::<PyBytes>() {
-        return Ok(Structure::Bytes(value.as_bytes().to_vec()));
+        return Ok(Structure::Bytes(copied(value.as_bytes())?));
     }
     Err(stranger(object))
 }
 
-fn stranger(object: &Bound<'_, PyAny>) -> crate::errors::Failure {
+fn stranger(object: &Bound<'_, PyAny>) -> Failure {
     fail(
         ErrorKind::InvalidArgument,
         format!("an object of type {} cannot be made again in another process", type_name(object)),
@@ -183,16 +190,18 @@ fn unfold_at<'py>(
     path: &mut Vec<Piece<'py>>,
 ) -> Result<Bound<'py, PyAny>> {
     let mut several = |items: &[Structure], path: &mut Vec<Piece<'py>>| {
-        let mut made = Vec::with_capacity(items.len());
-        for (index, item) in items.iter().enumerate() {
+        gather(items.iter().enumerate().map(|(index, item)| {
             path.push(Piece::Index(index));
-            made.push(unfold_at(py, item, give, path)?);
+            let made = unfold_at(py, item, give, path)?;
             path.pop();
-        }
-        Ok::<_, crate::errors::Failure>(made)
+            Ok::<_, Failure>(made)
+        }))
     };
     Ok(match structure {
-        Structure::Tensor(number) => give(*number)?,
+        Structure::Tensor(number) => {
+            emergency::spend(TENSOR_OVERHEAD_BYTES)?;
+            give(*number)?
+        }
         Structure::None => py.None().into_bound(py),
         Structure::Boolean(value) => PyBool::new(py, *value).to_owned().into_any(),
         Structure::Integer(value) => value.into_pyobject(py).map_err(PyErr::from)?.into_any(),
@@ -203,8 +212,8 @@ fn unfold_at<'py>(
         Structure::Text(text) => PyString::new(py, text).into_any(),
         Structure::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
         Structure::Scalar(dtype, bytes) => made_scalar(py, *dtype, bytes)?,
-        Structure::List(items) => PyList::new(py, several(items, path)?)?.into_any(),
-        Structure::Tuple(items) => PyTuple::new(py, several(items, path)?)?.into_any(),
+        Structure::List(items) => tree::list(py, several(items, path)?)?.into_any(),
+        Structure::Tuple(items) => tree::tuple(py, several(items, path)?)?.into_any(),
         Structure::Dict(ordered, items) => {
             let dict = if *ordered {
                 py.import("collections")?.getattr("OrderedDict")?.call0()?

@@ -1,0 +1,108 @@
+"""Memory that runs out is an error with a hint, and never the end of the process.
+
+Each operation runs in a child whose address space is limited to what it uses and some more
+(support/limits.py). One way to end is PyTorch's own: it throws `std::bad_alloc` where its code
+allows no exception, if there is no memory for a small object of its own. C++ then says so on
+stderr and aborts. Rust says "memory allocation of ... failed", glibc "double free", and a crash is
+another signal, so that none of these is taken for it.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from support import capsules, children
+
+import tensorferry as ferry
+
+LIMITS_KIB = (0, 3 << 10, 7 << 10, 12 << 10, 20 << 10, 200 << 10)
+
+# They take little, whatever the tensor's size.
+SMALL = {"share one", "plan one"}
+
+# They end with an error only; the list that the test keeps may be what finds no memory.
+ENDLESS = {"share one by one", "copy one by one"}
+
+ABORTED = f"ended by signal {signal.SIGABRT.value}"
+
+
+def is_pytorchs(outcome: str, stderr: str) -> bool:
+    """Whether C++ has ended the process, for an exception that nothing may catch."""
+    # The name of the class is not made readable where that takes memory: 'St9bad_alloc'.
+    return outcome == ABORTED and (
+        stderr.startswith("terminate called after throwing an instance of")
+        and stderr.endswith("what():  std::bad_alloc\n")
+    )
+
+
+def tried(*arguments: str) -> list[tuple[str, int, str, str]]:
+    """What became of the operations, each with its limit, outcome and stderr."""
+    run = "import sys; from support import limits; limits.main(*sys.argv[1:])"
+    # Each further arena of malloc's would have 64 MiB that no limit counts.
+    done = children.attempt(run, *arguments, timeout=600, MALLOC_ARENA_MAX="1")
+    assert done.returncode == 0, done.stderr
+    return [tuple(json.loads(line)) for line in done.stdout.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> list[tuple[str, int, str, str]]:
+    """All operations under all limits."""
+    return tried("torch", "all", *map(str, LIMITS_KIB))
+
+
+def test_every_operation_succeeds_or_says_that_memory_ran_out(outcomes) -> None:
+    """Trees and single tensors: shared, copied, planned, published, attached and traced."""
+    wrong = []
+    for name, more, outcome, stderr in outcomes:
+        right = outcome in ("success", "out of memory") and stderr == ""
+        if name in ENDLESS:
+            right |= outcome == "Python's MemoryError"
+        if name == "share one by one":
+            right |= is_pytorchs(outcome, stderr)
+        if not right:
+            wrong.append((name, more, outcome, stderr))
+    assert wrong == []
+
+
+def test_every_operation_meets_both_ends(outcomes) -> None:
+    """Otherwise the limits were none."""
+    names = {name for name, *_ in outcomes}
+    good = {name for name, _, outcome, _ in outcomes if outcome == "success"}
+    bad = {name for name, _, outcome, _ in outcomes if outcome == "out of memory"}
+    assert good == names - ENDLESS
+    assert names - SMALL - ENDLESS <= bad
+
+
+def test_pytorch_alone_aborts_too() -> None:
+    """What is accepted above is no work of ours: `torch.from_numpy` in a loop does the same."""
+    steps = (str(1536 + 4 * step) for step in range(64))
+    last = tried("torch", "control", *steps)[-1]
+    assert is_pytorchs(last[2], last[3]), last
+
+
+class Late:
+    """What a consumer gives for a capsule that it has released and not taken."""
+
+
+def released_but_not_taken(parcel: Any) -> Late:
+    """Fails to import a tensor after it has released it, as PyTorch does without memory."""
+    capsules.release(parcel.__dlpack__(max_version=(1, 0)))
+    raise MemoryError("no memory for the consumer's own object")
+
+
+def test_a_consumer_that_releases_a_tensor_and_fails() -> None:
+    """The owner is released once, and the capsule is of no use any more."""
+    ferry.register("late", types=[Late], read=None, write=released_but_not_taken, alignment=4)
+    source = np.arange(6, dtype=np.float32)
+    before = sys.getrefcount(source)
+    for _ in range(100):
+        with pytest.raises(ferry.OutOfMemory) as caught:
+            ferry.to(source, "late")
+        assert caught.value.hint
+        del caught
+    assert sys.getrefcount(source) == before
