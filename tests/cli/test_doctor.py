@@ -47,8 +47,9 @@ def environment(*paths: Path | str, **more: str) -> dict[str, str]:
 def doctor(
     *arguments: str, paths: tuple[Path | str, ...] = (), **more: str
 ) -> subprocess.CompletedProcess[str]:
+    # A child that is only slow is not taken to hang, unless the test gives a limit of its own.
     return subprocess.run(
-        [*DOCTOR, *arguments],
+        [*DOCTOR, "--timeout", str(HANG_SECONDS // 2), *arguments],
         env=environment(*paths, **more),
         capture_output=True,
         text=True,
