@@ -6,6 +6,8 @@
 PYTHON      ?= python3
 WORKERS     ?= 2
 PYTEST_ARGS ?=
+RUNS        ?= 10
+LOADS       ?= 4
 BENCH_ARGS  ?=
 FUZZ_ARGS   ?=
 CARGO_FLAGS ?=
@@ -75,6 +77,10 @@ test-rust: $(DRIVER)/libcuda.so.1 ## Run the Rust tests
 .PHONY: test-python
 test-python: $(VENV)/.stamp-wheel $(DRIVER)/libcuda.so.1 ## Run the Python tests against the installed wheel
 	$(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
+
+.PHONY: test-load
+test-load: $(VENV)/.stamp-wheel $(DRIVER)/libcuda.so.1 ## Run the Python tests RUNS times beside LOADS busy loops (10 and 4): none may depend on time
+	$(VENV)/bin/python tests/repeat_under_load.py --runs $(RUNS) --loads $(LOADS) -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 .PHONY: test-public
 test-public: $(VENV)/.stamp-wheel ## Run the matrix through the frameworks' public functions only

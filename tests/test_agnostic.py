@@ -16,6 +16,7 @@ import sparse
 import tensorflow as tf
 import torch
 from support.callers import quickest, refused, tensor
+from support.share_counts import soon
 
 import tensorferry as ferry
 from tensorferry.calls import meeting
@@ -233,6 +234,12 @@ def test_the_cost_of_a_call():
     body = ferry.agnostic(lambda xp, *arguments, **keywords: arguments[0])
 
     body(x, y)
-    assert quickest(lambda: body(x)) < 5e-6
-    assert quickest(lambda: body([x], {"y": x}, z=x)) < 5e-6
-    assert quickest(lambda: body(x, y)) - quickest(lambda: ferry.to(y, "torch")) < 10e-6
+
+    def quick(call, share: float) -> bool:
+        """Whether a call takes less than some shares. Other load only adds to a time: one
+        comparison of many has to hold."""
+        return soon(lambda: quickest(call) < share * quickest(lambda: ferry.to(y, "torch")))
+
+    assert quick(lambda: body(x), 10)
+    assert quick(lambda: body([x], {"y": x}, z=x), 10)
+    assert quick(lambda: body(x, y), 20)

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 import jax.numpy as jnp
 import numpy as np
 import torch
+from support.share_counts import soon
 
 import tensorferry as ferry
 
@@ -41,14 +42,17 @@ def test_the_expected_time_is_about_what_it_takes():
     ):
         ferry.to(x, "torch", **wishes)
         expected = ferry.plan(x, "torch", **wishes).expected_seconds
+        assert expected is not None
         took = []
-        for _ in range(5):
+
+        def is_about_right(x=x, wishes=wishes, expected=expected, took=took):
             begin = time.perf_counter()
             ferry.to(x, "torch", **wishes)
             took.append(time.perf_counter() - begin)
+            return min(took) / 20 < expected < max(took) * 20
+
         # A machine that is busy with other tests is not held to more.
-        assert expected is not None
-        assert min(took) / 20 < expected < max(took) * 20
+        assert soon(is_about_right), (expected, min(took), max(took))
 
 
 def test_more_takes_longer_and_a_share_takes_nothing():

@@ -25,7 +25,9 @@ import tensorflow as tf
 import torch
 from jax.experimental import sparse as jax_sparse
 from support.callers import KINDS, is_tensor, quickest, refused, tensor
+from support.children import HANG_SECONDS
 from support.oldest import OLDEST
+from support.share_counts import soon
 
 import tensorferry as ferry
 
@@ -217,7 +219,7 @@ def test_decoration_imports_no_framework():
         def g(x): return x
         assert not {"torch", "cupy", "jax", "numpy"} & set(sys.modules)
     """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=HANG_SECONDS)
 
 
 # What goes wrong.
@@ -341,7 +343,8 @@ def test_the_cost_of_a_call():
         return ferry.to(body(ferry.to(x, "torch")), "numpy")
 
     decorated(x)
-    assert quickest(lambda: decorated(x)) - quickest(by_hand) < 10e-6
+    # By hand takes two calls. Other load only adds to a time: one comparison of many has to hold.
+    assert soon(lambda: quickest(lambda: decorated(x)) < 8 * quickest(by_hand))
 
 
 @pytest.mark.skipif(OLDEST, reason="mypy is one of today's tools")
@@ -409,7 +412,7 @@ def test_types(tmp_path: Path):
         env={"PATH": "", "MYPY_CACHE_DIR": str(tmp_path / "cache"), **path},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=HANG_SECONDS,
         check=False,
     )
     types = [line.split('"')[1] for line in done.stdout.splitlines() if "Revealed" in line]

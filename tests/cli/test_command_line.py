@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from support.children import HANG_SECONDS
 
 import tensorferry as ferry
 
@@ -21,7 +22,7 @@ def attempt(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
         capture_output=True,
         text=True,
         env={**os.environ, **environment},
-        timeout=120,
+        timeout=HANG_SECONDS,
         check=False,
     )
 

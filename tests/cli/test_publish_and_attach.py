@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import select
 import shutil
 import signal
@@ -16,13 +17,15 @@ import subprocess
 import sys
 import tempfile
 import termios
-import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
 from support import children
+from support.children import HANG_SECONDS
+from support.share_counts import soon
 
 import tensorferry as ferry
 from tensorferry import cli
@@ -56,7 +59,7 @@ def published(*arguments: str, **wishes) -> Iterator[tuple[subprocess.Popen[str]
     line = [*TENSORFERRY, "publish", *arguments]
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True, **wishes) as server:
         try:
-            assert select.select([server.stdout], [], [], 60)[0], "nothing was written"
+            assert select.select([server.stdout], [], [], HANG_SECONDS)[0], "nothing was written"
             yield server, server.stdout.readline()
         finally:
             server.kill()
@@ -64,14 +67,16 @@ def published(*arguments: str, **wishes) -> Iterator[tuple[subprocess.Popen[str]
 
 def attempt(*arguments: str, **wishes) -> subprocess.CompletedProcess[str]:
     line = [*TENSORFERRY, *arguments]
-    return subprocess.run(line, capture_output=True, text=True, timeout=60, check=False, **wishes)
+    return subprocess.run(
+        line, capture_output=True, text=True, timeout=HANG_SECONDS, check=False, **wishes
+    )
 
 
 def shell(script: str) -> subprocess.CompletedProcess[str]:
     """Runs a script in which `ferry` is the command (no function: that is one more process)."""
     script = f"shopt -s expand_aliases\nalias ferry='{sys.executable} -m tensorferry'\n{script}"
     return subprocess.run(
-        ["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False
+        ["bash", "-c", script], capture_output=True, text=True, timeout=HANG_SECONDS, check=False
     )
 
 
@@ -105,7 +110,7 @@ def test_the_whole_way(place, sockets):
 def test_a_ticket_in_a_variable_of_a_shell(place, sockets):
     """$(...) is back although the server goes on, because that has let go of standard output."""
     done = shell("""
-    TICKET=$(ferry publish --timeout 60 x.npz 2> said &)
+    TICKET=$(ferry publish --timeout 600 x.npz 2> said &)
     ferry attach "$TICKET" --json
     ferry attach "$TICKET" y.safetensors
     """)
@@ -119,10 +124,7 @@ def test_a_ticket_in_a_variable_of_a_shell(place, sockets):
     assert lines[-1].startswith("wrote y.safetensors")
     np.testing.assert_array_equal(ferry.load("y.safetensors")["a"], X)
     os.kill(told["process"], signal.SIGTERM)
-    end = time.monotonic() + 20
-    while os.listdir(sockets):
-        assert time.monotonic() < end, "the server goes on"
-        time.sleep(0.02)
+    assert soon(lambda: not os.listdir(sockets)), "the server goes on"
     assert (place / "said").read_text() == ""
 
 
@@ -144,7 +146,7 @@ def test_a_signal_ends_it_in_order(place, sockets, number):
         held = ferry.attach(ticket)
         assert os.listdir(sockets) != []
         server.send_signal(number)
-        assert server.communicate(timeout=20) == ("", "")
+        assert server.communicate(timeout=HANG_SECONDS) == ("", "")
         assert server.returncode == 0
     assert os.listdir(sockets) == []
     np.testing.assert_array_equal(held, X)
@@ -154,9 +156,9 @@ def test_a_terminal_that_is_closed_ends_it(place, sockets):
     ours, theirs = pty.openpty()
     with published("x.npy", stderr=theirs, stdin=theirs, preexec_fn=_control) as (server, _):
         os.close(theirs)
-        assert select.select([ours], [], [], 20)[0]
+        assert select.select([ours], [], [], HANG_SECONDS)[0]
         os.close(ours)
-        assert server.wait(20) == 0
+        assert server.wait(HANG_SECONDS) == 0
     assert os.listdir(sockets) == []
 
 
@@ -178,10 +180,12 @@ def test_an_ignored_interrupt_stays_ignored(place, sockets):
     try:
         with published("x.npy") as (server, ticket):
             server.send_signal(signal.SIGINT)
-            time.sleep(0.3)
+            status = Path(f"/proc/{server.pid}/status").read_text()
+            ignored = int(re.search(r"^SigIgn:\s*(\w+)$", status, re.MULTILINE)[1], 16)
+            assert ignored & 1 << (signal.SIGINT - 1)
             np.testing.assert_array_equal(ferry.attach(ticket), X)
             server.terminate()
-            assert server.wait(20) == 0
+            assert server.wait(HANG_SECONDS) == 0
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -200,9 +204,8 @@ def test_a_killed_server(place, sockets, capsys):
 
 def test_the_first_consumer_ends_it(place, sockets, capsys):
     with published("--once", "x.npy") as (server, ticket):
-        time.sleep(0.25)
         ferry.attach(ticket)  # and is gone at once, before anybody could look
-        assert server.wait(20) == 0
+        assert server.wait(HANG_SECONDS) == 0
         assert (server.stdout.read(), server.stderr.read()) == ("", "")
     assert os.listdir(sockets) == []
     assert "has ended" in refusal(capsys, "attach", ticket.strip())
@@ -211,7 +214,7 @@ def test_the_first_consumer_ends_it(place, sockets, capsys):
 def test_a_consumer_that_stays_does_not_keep_it(place, sockets):
     with published("--once", "x.npy") as (server, ticket):
         held = ferry.attach(ticket)
-        assert server.wait(20) == 0
+        assert server.wait(HANG_SECONDS) == 0
     np.testing.assert_array_equal(held, X)
 
 
@@ -225,23 +228,30 @@ def test_a_slow_consumer_of_very_many_tensors_gets_all_of_its_answer(place, sock
         claim = bytes(ferry.Ticket(ticket))
         connection.connect(claim[46:])
         connection.sendall(struct.pack("<4sHHI", b"TFSH", 2, 1, 32) + claim[13:45])
-        time.sleep(1)
+        # The answer has begun. Each part that is read makes room for one more.
+        assert select.select([connection], [], [], HANG_SECONDS)[0]
         assert server.poll() is None
         answer = b""
         while len(answer) < 12 or len(answer) < 12 + struct.unpack("<I", answer[8:12])[0]:
-            got = connection.recv(1 << 20)
+            got = connection.recv(1 << 10)
             assert got, "the answer is cut off"
             answer += got
         connection.close()
-        assert server.wait(20) == 0
+        assert server.wait(HANG_SECONDS) == 0
     assert len(answer) > 600_000
 
 
 def test_the_time_runs_out(place, sockets):
-    with published("--timeout", "0.4", "x.npy") as (server, ticket):
-        held = ferry.attach(ticket)
-        assert server.wait(20) == 0
-        np.testing.assert_array_equal(held, X)
+    held = None
+    for seconds in ("0.4", "4", "40"):
+        with published("--timeout", seconds, "x.npy") as (server, ticket):
+            # On a busy machine the time is over before, and more of it is given.
+            with contextlib.suppress(ferry.TicketRefused):
+                held = ferry.attach(ticket)
+            assert server.wait(HANG_SECONDS) == 0
+        if held is not None:
+            break
+    np.testing.assert_array_equal(held, X)
     done = attempt("publish", "--once", "--timeout", "0.2", "x.npy")
     assert done.returncode == 3
     assert done.stderr.startswith("error: nobody has attached within 0.2 s\nhint: ")
@@ -251,8 +261,8 @@ def test_the_time_runs_out(place, sockets):
 @pytest.mark.parametrize(
     ("script", "fact"),
     [
-        ("ferry publish --timeout 20 x.npy >&-", "standard output is closed"),
-        ("ferry publish --timeout 20 x.npy | true; exit ${PIPESTATUS[0]}", "nobody reads"),
+        ("ferry publish --timeout 600 x.npy >&-", "standard output is closed"),
+        ("ferry publish --timeout 600 x.npy | true; exit ${PIPESTATUS[0]}", "nobody reads"),
     ],
 )
 def test_a_ticket_that_nobody_gets(place, sockets, script, fact):
@@ -266,15 +276,14 @@ def test_a_ticket_that_nobody_gets(place, sockets, script, fact):
 def test_a_reader_that_leaves_does_not_end_it(place, sockets):
     with published("x.npy") as (server, ticket):
         server.stdout.close()
-        time.sleep(0.3)
         np.testing.assert_array_equal(ferry.attach(ticket), X)
         server.terminate()
         assert server.stderr.read() == ""
-        assert server.wait(20) == 0
+        assert server.wait(HANG_SECONDS) == 0
 
 
 def test_without_standard_error(place, sockets):
-    done = shell("TICKET=$(ferry publish --once --timeout 60 x.npy 2>&- &); ferry attach $TICKET")
+    done = shell("TICKET=$(ferry publish --once --timeout 600 x.npy 2>&- &); ferry attach $TICKET")
     assert "float32  3x4" in done.stdout, done
 
 
@@ -292,7 +301,7 @@ def test_one_line_for_programs(place, sockets):
         assert list(found) == ["a"]
         assert not found["a"].flags.writeable
         np.testing.assert_array_equal(found["a"], X.astype(np.float16))
-        assert select.select([server.stdout], [], [], 20)[0], "standard output goes on"
+        assert select.select([server.stdout], [], [], HANG_SECONDS)[0], "standard output goes on"
         assert server.stdout.read() == ""
         assert server.poll() is None
 
@@ -303,7 +312,7 @@ def test_on_a_terminal(place, sockets):
     def seen(what: str) -> str:
         text = ""
         while what not in text:
-            assert select.select([ours], [], [], 20)[0], text
+            assert select.select([ours], [], [], HANG_SECONDS)[0], text
             text += os.read(ours, 4096).decode()
         return text
 
@@ -318,7 +327,7 @@ def test_on_a_terminal(place, sockets):
             del held
             seen("0 consumers now")
             server.send_signal(signal.SIGINT)
-            assert server.wait(20) == 0
+            assert server.wait(HANG_SECONDS) == 0
             assert seen("\r\x1b[K") == "\r\x1b[K"
     finally:
         os.close(ours)

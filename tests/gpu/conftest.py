@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from support import hang_guard
 
 # Frameworks that take the whole GPU when they start would leave nothing for the others.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -24,7 +25,8 @@ with contextlib.suppress(ImportError):
     import triton  # noqa: F401
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(hang_guard, "hang_guard")
     if not torch.cuda.is_available():
         raise pytest.UsageError("there is no CUDA GPU here: `make test` runs what needs none")
 

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from typing import Any
 
+from support.children import HANG_SECONDS
+
 PRELUDE = """
 import ctypes, os, time
 import numpy as np
@@ -95,7 +97,7 @@ class Other:
         for pipe in (self.process.stdin, self.process.stdout):
             assert pipe is not None
             pipe.close()
-        return self.process.wait(timeout=60)
+        return self.process.wait(timeout=HANG_SECONDS)
 
 
 def serve() -> None:

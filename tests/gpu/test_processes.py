@@ -15,6 +15,7 @@ import pytest
 import torch
 from gpu.frames import has_gpu
 from gpu.other import Other
+from support.children import HANG_SECONDS
 
 import tensorferry as ferry
 
@@ -162,7 +163,7 @@ def nothing_is_lost() -> Iterator[None]:
     yield
     gc.collect()
     torch.cuda.empty_cache()
-    end = time.monotonic() + 20
+    end = time.monotonic() + HANG_SECONDS
     while abs(torch.cuda.mem_get_info()[0] - memory) >= 16 << 20 and time.monotonic() < end:
         time.sleep(0.05)
     assert abs(torch.cuda.mem_get_info()[0] - memory) < 16 << 20
@@ -192,7 +193,7 @@ def test_killed_consumers_leave_nothing():
 
     with nothing_is_lost():
         rounds(turn)
-        end = time.monotonic() + 10
+        end = time.monotonic() + HANG_SECONDS
         while ticket.leases and time.monotonic() < end:
             time.sleep(0.01)
         assert ticket.leases == 0

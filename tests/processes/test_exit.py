@@ -61,11 +61,13 @@ late = Late()
 def hold(held):
     threading.Event().wait()
 threading.Thread(target=hold, args=(all_trips(),), daemon=True).start()
+begun = threading.Semaphore(0)
 def busy():
     big = np.ones((1 << 18,), np.float32)
     while True:
         ferry.to(big, "numpy", copy=True)
         ferry.to(want[::2], "numpy", dtype="float64")
+        begun.release()
 for _ in range(2):
     threading.Thread(target=busy, daemon=True).start()
 # A thread that lets go as soon as the main thread has ended, while our own function at exit runs.
@@ -75,7 +77,8 @@ def wait_and_drop(held):
     held.clear()
 dropper = threading.Thread(target=wait_and_drop, args=(all_trips(),), daemon=True)
 dropper.start()
-threading.Event().wait(0.05)
+for _ in range(20):
+    begun.acquire()
 for x, y, z in sources_and_results:
     assert ferry.to(z, "numpy").tolist() == want.tolist()
 print("out", flush=True)
@@ -100,7 +103,9 @@ def test_shares_that_are_held_at_exit(names):
 
 
 SLOW = """
-import threading, time
+import atexit, threading, time
+# Runs after our own function at exit, which is registered by the import below.
+atexit.register(print, "exit", flush=True)
 import tensorferry as ferry
 from support.liars import Producer
 
@@ -109,7 +114,10 @@ begun = threading.Event()
 class Slow(Producer):
     def _delete(self, address):
         begun.set()
-        time.sleep(0.3)
+        threading.main_thread().join()
+        # The main thread has every chance to go on, and does not.
+        for _ in range(1000):
+            time.sleep(0)
         print("released", flush=True)
 
 held = [ferry.to(Slow(), "numpy")]
@@ -121,7 +129,7 @@ print("out", flush=True)
 
 def test_a_release_that_has_begun_is_waited_for():
     """It would come back to an interpreter that unwinds it, through C++ that cannot be unwound."""
-    assert children.run(SLOW) == "out\nreleased\n"
+    assert children.run(SLOW) == "out\nreleased\nexit\n"
 
 
 LATEST = """
@@ -201,7 +209,8 @@ print("out")
 """
 
 WITHOUT_PYTHON = """
-import gc, time, weakref
+import gc, weakref
+from support.share_counts import soon
 class Array(np.ndarray):
     pass
 thread = ctypes.c_ulong()
@@ -216,10 +225,7 @@ for _ in range(100):
     call = ctypes.c_void_p(deleter), ctypes.c_void_p(address)
     assert libc.pthread_create(ctypes.byref(thread), None, *call) == 0
     assert libc.pthread_join(thread, None) == 0
-    end = time.monotonic() + 10
-    while alive() is not None:
-        assert time.monotonic() < end, "let go for a thread that Python has never seen"
-        time.sleep(0.001)
+    assert soon(lambda: alive() is None), "let go for a thread that Python has never seen"
 print("out")
 """
 
@@ -314,11 +320,14 @@ def test_other_ways_out(how):
     import tensorferry as ferry
     big = np.ones((4 << 20,), np.float32)
     held = ferry.to(memoryview(big), "numpy")
+    begun = threading.Semaphore(0)
     def copy():
         while True:
             ferry.to(big, "numpy", copy=True)
+            begun.release()
     threading.Thread(target=copy, daemon=True).start()
-    threading.Event().wait(0.1)
+    for _ in range(5):
+        begun.acquire()
     print("out", flush=True)
     {how}
     """

@@ -150,9 +150,10 @@ def check(batches):
 
 def test_loader_workers():
     tell(f"""{LOADER}
+from support.children import HANG_SECONDS
 def loader():
     return DataLoader(Images(), batch_size=4, num_workers=2, multiprocessing_context="fork",
-                      timeout=60, persistent_workers=True)
+                      timeout=HANG_SECONDS, persistent_workers=True)
 first = loader()
 check(first)
 work()
@@ -165,6 +166,7 @@ check(first)
 SPAWN = """
 import multiprocessing, sys
 import numpy as np
+from support.children import HANG_SECONDS
 
 def work(number, queue):
     import tensorferry as ferry
@@ -180,11 +182,11 @@ if __name__ == "__main__":
         children = [context.Process(target=work, args=(n, queue)) for n in range(2)]
         for child in children:
             child.start()
-        got = sorted((queue.get(timeout=60) for _ in children), key=lambda item: item[0])
+        got = sorted((queue.get(timeout=HANG_SECONDS) for _ in children), key=lambda item: item[0])
         assert [item[:2] for item in got] == [(0, 0.0), (1, 1.0)], got
         assert all(item[2].tolist() == [0, 1, 2] for item in got)
         for child in children:
-            child.join(60)
+            child.join(HANG_SECONDS)
             assert child.exitcode == 0, child.exitcode
     print("out")
 """

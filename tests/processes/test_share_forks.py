@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import resource
 import signal
+import socket
 import time
 from collections.abc import Iterator
 
@@ -10,7 +14,7 @@ import numpy as np
 import pytest
 from support import children
 from support.peers import Peer, PeerFailed
-from support.share_counts import soon
+from support.share_counts import catch_up, descriptors_of, soon
 
 import tensorferry as ferry
 
@@ -19,7 +23,7 @@ import os, signal, sys
 import numpy as np
 import tensorferry as ferry
 from support import forks
-from support.share_counts import descriptors, folders_of, mappings, soon
+from support.share_counts import catch_up, descriptors, folders_of, mappings, soon
 
 def fork(body):
     forks.wait(forks.fork(body))
@@ -106,7 +110,8 @@ if consumer == 0:
     os._exit(0)
 assert os.waitpid(consumer, 0)[1] == 0
 os.read(one, 1)
-assert not soon(lambda: ticket.leases == 0, 0.1), "the grandchild has it still"
+catch_up()
+assert ticket.leases == 1, "the grandchild has it still"
 x[0] = 7
 os.close(writer)
 assert soon(lambda: ticket.leases == 0)
@@ -159,11 +164,13 @@ def test_three_processes() -> None:
         assert x.tolist() == [1, 5, 1]
         # The second lets go of its own; what it handed on holds the lease of the first.
         second.run("del got")
-        assert not soon(lambda: first.leases == 0, 0.05)
+        catch_up()
+        assert first.leases == 1
         third.run("got[2] = 6")
         assert x.tolist() == [1, 5, 6]
         second.run("del again")
-        assert not soon(lambda: first.leases == 0, 0.05), "the third has it from the second"
+        catch_up()
+        assert first.leases == 1, "the third has it from the second"
         third.run("del got")
         assert soon(lambda: first.leases == 0)
 
@@ -218,50 +225,77 @@ def stopped() -> Iterator[tuple[str, Peer]]:
 
 def test_a_stopped_producer_is_waited_for_as_long_as_said(stopped) -> None:
     ticket, producer = stopped
-    for timeout in (0.0, 0.05, 0.3):
+
+    def late(timeout: float) -> float:
+        """By how many seconds more than said an attach waits."""
         began = time.monotonic()
         with pytest.raises(ferry.TimedOut) as caught:
             ferry.attach(ticket, timeout=timeout)
-        assert timeout <= time.monotonic() - began < timeout + 2
         assert isinstance(caught.value, TimeoutError)
         assert caught.value.hint
+        return time.monotonic() - began - timeout
+
+    for timeout in (0.0, 0.05, 0.3):
+        assert late(timeout) >= 0
+        # Other load only adds to the time: one attempt of many has to be on time.
+        assert soon(lambda timeout=timeout: 0 <= late(timeout) < 2)
     producer.signal(signal.SIGCONT)
     assert ferry.attach(ticket).tolist() == [0, 1, 2]
     # Those who went away are no leases.
     assert soon(lambda: producer.run("result = kept.leases") == 0)
 
 
+def begin_attach(consumer: Peer, ticket: str, count: int = 1) -> None:
+    """Has a process attach in as many threads; comes back when each has made its socket."""
+    before = descriptors_of(consumer.number)
+    consumer.begin(
+        """
+        import concurrent.futures
+        if count == 1:
+            result = float(ferry.attach(ticket, timeout=3600).sum())
+        else:
+            with concurrent.futures.ThreadPoolExecutor(count) as pool:
+                made = [pool.submit(ferry.attach, ticket, timeout=3600) for _ in range(count)]
+                result = [float(one.result().sum()) for one in made]
+        """,
+        ticket=ticket,
+        count=count,
+    )
+    assert soon(lambda: descriptors_of(consumer.number) >= before + count)
+
+
 def test_ctrl_c_ends_the_wait(stopped) -> None:
     ticket, _ = stopped
     with Peer() as consumer:
-        consumer.run("import os, signal; from support.share_counts import descriptors")
+        consumer.run("import signal; from support.share_counts import descriptors")
         consumer.run("signal.signal(signal.SIGINT, signal.default_int_handler)")
         before = consumer.run("result = descriptors()")
-        consumer.begin("ferry.attach(ticket)", ticket=ticket)
-        time.sleep(0.3)
-        began = time.monotonic()
+        begin_attach(consumer, ticket)
         consumer.signal(signal.SIGINT)
         with pytest.raises(PeerFailed) as caught:
             consumer.end()
         assert caught.value.kind == "KeyboardInterrupt"
-        assert time.monotonic() - began < 2
         assert consumer.run("result = descriptors()") == before
-        # A signal whose handler raises nothing does not end it.
-        consumer.run("seen = []; signal.signal(signal.SIGUSR1, lambda *_: seen.append(1))")
-        consumer.begin("ferry.attach(ticket, timeout=1)", ticket=ticket)
-        time.sleep(0.2)
+
+
+def test_a_signal_whose_handler_raises_nothing_does_not_end_the_wait(stopped, tmp_path) -> None:
+    ticket, producer = stopped
+    with Peer() as consumer:
+        consumer.run(
+            "import pathlib, signal; signal.signal(signal.SIGUSR1, lambda *_: path.touch())",
+            path=tmp_path / "seen",
+        )
+        begin_attach(consumer, ticket)
         consumer.signal(signal.SIGUSR1)
-        with pytest.raises(PeerFailed) as caught:
-            consumer.end()
-        assert caught.value.kind == "TimedOut"
-        assert consumer.run("result = seen") == [1]
+        assert soon((tmp_path / "seen").exists)
+        producer.signal(signal.SIGCONT)
+        assert consumer.end() == 3
 
 
 def test_a_producer_that_dies_while_it_is_waited_for(stopped) -> None:
     ticket, producer = stopped
     with Peer() as consumer:
-        consumer.begin("ferry.attach(ticket)", ticket=ticket)
-        time.sleep(0.2)
+        begin_attach(consumer, ticket)
         producer.kill()
         with pytest.raises(PeerFailed) as caught:
             consumer.end()
@@ -269,20 +303,27 @@ def test_a_producer_that_dies_while_it_is_waited_for(stopped) -> None:
         assert "stale" in caught.value.text
 
 
+@contextlib.contextmanager
+def full_queue(path: bytes) -> Iterator[None]:
+    """Fills the queue of a socket on which nobody accepts."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
+    with contextlib.ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        status = 0
+        while status == 0:
+            one = stack.enter_context(socket.socket(socket.AF_UNIX))
+            one.setblocking(False)
+            status = one.connect_ex(path)
+        assert status == errno.EAGAIN
+        yield
+
+
 def test_a_full_queue_is_waited_for(stopped) -> None:
     """More consumers than the producer's queue holds: all get in, once it goes on."""
     ticket, producer = stopped
-    with Peer() as consumer:
-        consumer.begin(
-            """
-            import concurrent.futures
-            with concurrent.futures.ThreadPoolExecutor(200) as pool:
-                made = [pool.submit(ferry.attach, ticket) for _ in range(200)]
-                result = [float(one.result().sum()) for one in made]
-            """,
-            ticket=ticket,
-        )
-        time.sleep(0.5)
+    with Peer() as consumer, full_queue(bytes(ferry.Ticket(ticket))[46:]):
+        begin_attach(consumer, ticket, 200)
         producer.signal(signal.SIGCONT)
         assert consumer.end() == [3.0] * 200
 

@@ -40,7 +40,7 @@ class Other:
         return told["answer"]
     def end(self):
         self.process.stdin.close()
-        assert self.process.wait(30) == 0
+        assert self.process.wait(600) == 0
         self.process.stdout.close()
 
 def told(**wishes):
@@ -185,29 +185,30 @@ def test_empty_on_a_gpu() -> None:
     """)
 
 
-# Counts what another thread gets done while the GPU is waited for, which takes this long.
+# Work that waits for the GPU until another thread, which needs the interpreter, has done its own.
 BESIDE = """
 import threading, time
-SLOW = 0.4
-driver.testdriver_delay.argtypes = [ctypes.c_uint64]
 
 def beside(work):
-    counts, ended = [0], threading.Event()
+    done, ended = [], threading.Event()
     def count():
-        while not ended.is_set():
-            counts[0] += 1
+        while not driver.testdriver_waits():
+            if ended.is_set():
+                return
             time.sleep(0.001)
+        for turn in range(20):
+            time.sleep(0)
+        done.append("beside")
+        driver.testdriver_hold(0)
     thread = threading.Thread(target=count)
+    driver.testdriver_hold(1)
     thread.start()
-    driver.testdriver_delay(int(SLOW * 1000))
-    begin, counts[0] = time.perf_counter(), 0
     work()
-    took, done = time.perf_counter() - begin, counts[0]
-    driver.testdriver_delay(0)
+    done.append("work")
     ended.set()
     thread.join()
-    assert took > 0.9 * SLOW, f"nothing was waited for: {took}"
-    return done
+    driver.testdriver_hold(0)
+    assert done == ["beside", "work"], done
 
 other = Other()
 def published():
@@ -224,12 +225,10 @@ def test_others_go_on_while_gpu_memory_is_let_go() -> None:
         BESIDE,
         """
         held = {"x": ferry.attach(published(), "cupy", copy=False)}
-        done = beside(held.clear)
-        assert done > 20, done
+        beside(held.clear)
         # What was copied is let go before attach is back.
         ticket = published()
-        done = beside(lambda: ferry.attach(ticket, "numpy"))
-        assert done > 20, done
+        beside(lambda: ferry.attach(ticket, "numpy"))
         # So is what goes wrong on the way.
         def refuse():
             try:
@@ -237,20 +236,17 @@ def test_others_go_on_while_gpu_memory_is_let_go() -> None:
             except ferry.FerryError:
                 return
             raise AssertionError("it was attached")
-        done = beside(refuse)
-        assert done > 20, done
+        beside(refuse)
         # Memory of our own.
         held = {"x": ferry.empty(9 << 20, "uint8", "cupy", device="cuda")}
-        done = beside(held.clear)
-        assert done > 20, done
+        beside(held.clear)
         # And on a thread of its own, which has the interpreter too.
         held = {"x": ferry.attach(ticket, "cupy", copy=False)}
         def elsewhere():
             thread = threading.Thread(target=held.clear)
             thread.start()
             thread.join()
-        done = beside(elsewhere)
-        assert done > 20, done
+        beside(elsewhere)
         other.end()
         """,
     )

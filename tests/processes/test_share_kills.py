@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import random
-import select
 import signal
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from support.children import TESTS
+from support.children import HANG_SECONDS, TESTS
 from support.peers import Peer
 from support.share_counts import (
     folders,
@@ -32,28 +31,30 @@ ROUNDS = 120
 
 # A process whose forked children do the dying: a fresh interpreter for each would take minutes.
 NURSERY = """
-import os, sys, time
+import os, signal, sys
 import numpy as np
 import tensorferry as ferry
+from support.children import HANG_SECONDS
 
 def consume(ticket):
     held = []
     while True:
-        got = ferry.attach(ticket, timeout=20)
+        got = ferry.attach(ticket, timeout=HANG_SECONDS)
         assert got["small"][0] == 5 and got["large"][-1] == 6
         held.append(got)
         if len(held) > 3:
             held.pop(0)
 
-def produce(_):
+def produce(count):
     kept = []
-    for number in range(1 << 30):
+    for number in range(int(count)):
         x = ferry.empty(1000 if number % 2 else 5 << 20, "float32")
         x[0], x[-1] = 5, 6
         kept.append(ferry.publish({"x": x, "y": np.full(10, number)}))
         os.write(1, str(kept[-1]).encode() + b"\\n")
         if len(kept) > 4:
             kept.pop(0)
+    signal.pause()
 
 for line in sys.stdin:
     if line.strip() == "reap":
@@ -65,14 +66,14 @@ for line in sys.stdin:
         os.write(1, b"reaped\\n")
         continue
     role, argument = line.split()
-    child = os.fork()
-    if child == 0:
+    if os.fork() == 0:
+        # The child says so itself, before anything else that it has to say.
+        os.write(1, f"born {os.getpid()}\\n".encode())
         try:
             {"consume": consume, "produce": produce}[role](argument)
         except BaseException as error:
             os.write(2, f"{role}: {type(error).__name__}: {error}\\n".encode())
         os._exit(1)
-    os.write(1, f"born {child}\\n".encode())
 """
 
 
@@ -83,8 +84,6 @@ class Nursery:
         path = os.pathsep.join(filter(None, (TESTS, os.environ.get("PYTHONPATH"))))
         self._process = subprocess.Popen(
             [sys.executable, "-c", NURSERY],
-            # What is read ahead here would be missing in what drain() reads.
-            bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -93,6 +92,7 @@ class Nursery:
 
     def _tell(self, line: str) -> None:
         self._process.stdin.write(line.encode() + b"\n")
+        self._process.stdin.flush()
 
     def start(self, role: str, argument: str) -> int:
         self._tell(f"{role} {argument}")
@@ -105,14 +105,6 @@ class Nursery:
         assert line, "the nursery has ended"
         return line.strip()
 
-    def drain(self, seconds: float) -> list[str]:
-        """Whole lines that come within that time. (The rest of the last is left in the pipe.)"""
-        text, end = b"", time.monotonic() + seconds
-        while (rest := end - time.monotonic()) > 0:
-            if select.select([self._process.stdout], [], [], rest)[0]:
-                text += os.read(self._process.stdout.fileno(), 1 << 16)
-        return text.decode().split("\n")[:-1]
-
     def reap(self) -> None:
         self._tell("reap")
         while self.line() != "reaped":
@@ -120,7 +112,7 @@ class Nursery:
 
     def close(self) -> str:
         """Ends it, and gives what its children complained about."""
-        _, complaints = self._process.communicate(timeout=60)
+        _, complaints = self._process.communicate(timeout=HANG_SECONDS)
         assert self._process.returncode == 0
         return complaints.decode()
 
@@ -156,10 +148,15 @@ def test_consumers_that_are_killed(nursery: Nursery, dice: random.Random) -> Non
     before, files = held(), shared_files()
     crowd: list[int] = []
     for _ in range(ROUNDS):
+        came = ticket.consumers
         crowd.append(nursery.start("consume", str(ticket)))
+        # Some are killed before they attach, some while they do, some in between.
+        if dice.random() < 0.5:
+            assert soon(lambda came=came: ticket.consumers > came)
         time.sleep(dice.random() * 0.02)
         if len(crowd) > dice.randrange(4):
             os.kill(crowd.pop(dice.randrange(len(crowd))), signal.SIGKILL)
+    crowd.append(nursery.start("consume", str(ticket)))
     assert soon(lambda: ticket.leases > 0), "nobody ever attached"
     for child in crowd:
         os.kill(child, signal.SIGKILL)
@@ -167,7 +164,7 @@ def test_consumers_that_are_killed(nursery: Nursery, dice: random.Random) -> Non
     assert soon(lambda: ticket.leases == 0), f"{ticket.leases} leases of the dead"
     assert soon(lambda: holds_no_more(before)), "descriptors and mappings"
     assert nursery.close() == ""
-    assert shared_files() == files
+    assert soon(lambda: shared_files() <= files)
     assert (small[0], large[-1]) == (5, 6)
     with Peer() as survivor:
         code = "result = float(ferry.attach(ticket)['small'][0])"
@@ -185,9 +182,10 @@ def test_producers_that_are_killed(nursery: Nursery, dice: random.Random) -> Non
     good = stale = 0
     kept, dead = [], set()
     for _ in range(ROUNDS):
-        child = nursery.start("produce", "-")
+        count = dice.randrange(8)
+        child = nursery.start("produce", str(count + dice.randrange(4)))
         dead.add(child)
-        tickets = nursery.drain(dice.random() * 0.04)
+        tickets = [nursery.line() for _ in range(count)]
         results = []
         if dice.random() < 0.5:
             os.kill(child, signal.SIGKILL)
@@ -195,7 +193,7 @@ def test_producers_that_are_killed(nursery: Nursery, dice: random.Random) -> Non
         # Some of these have left the producer's list already; the last are alive, or just dead.
         for claim in tickets[-3:]:
             try:
-                results.append(ferry.attach(claim, timeout=20))
+                results.append(ferry.attach(claim, timeout=HANG_SECONDS))
             except ferry.TicketRefused:
                 stale += 1
         if child:
@@ -208,11 +206,19 @@ def test_producers_that_are_killed(nursery: Nursery, dice: random.Random) -> Non
             assert (got["y"] == got["y"][0]).all()
     nursery.reap()
     print(f"{good} attached, {stale} refused")
-    assert good > 0
-    assert stale > 0
+    # One that is alive, and then certainly dead.
+    child = nursery.start("produce", "1")
+    dead.add(child)
+    claim = nursery.line()
+    got = ferry.attach(claim, timeout=HANG_SECONDS)
+    os.kill(child, signal.SIGKILL)
+    nursery.reap()
+    with pytest.raises(ferry.TicketRefused, match="is stale"):
+        ferry.attach(claim)
+    assert (got["x"][0], got["x"][-1]) == (5, 6), "the memory went with its producer"
     del kept, results, got
     assert soon(lambda: holds_no_more(before)), "descriptors and mappings"
-    assert shared_files() == files
+    assert soon(lambda: shared_files() <= files)
     assert soon(lambda: shared_kib() - memory < 64 << 10), "shared memory that nobody has"
     assert nursery.close() == ""
     left = {path for path in folders() if int(path.split("-")[2]) in dead}
@@ -231,21 +237,23 @@ def test_both_sides_of_a_long_lived_pair(dice: random.Random) -> None:
     for _ in range(5):
         with Peer() as consumer:
             consumer.run("ferry.attach(ticket)", ticket=str(ticket))
+            came = ticket.consumers
             consumer.begin("while True: ferry.attach(ticket)", ticket=str(ticket))
+            assert soon(lambda came=came: ticket.consumers > came)
             time.sleep(dice.random() * 0.05)
             consumer.kill()
         with Peer() as producer:
             code = "x = {str(n): np.full(100, n) for n in range(2000)}; t = ferry.publish(x)"
             claim = producer.run(code + "; result = str(t)")
+            got, refusal = ferry.attach(claim, timeout=HANG_SECONDS), None
             producer.begin(
-                "import os, time; time.sleep(delay); os.kill(os.getpid(), 9)", delay=0.03
+                "import os, time; time.sleep(delay); os.kill(os.getpid(), 9)",
+                delay=dice.random() * 0.05,
             )
-            count, refusal = 0, None
             while refusal is None:
                 try:
-                    got = ferry.attach(claim, timeout=20)
+                    got = ferry.attach(claim, timeout=HANG_SECONDS)
                     assert int(got["1999"][99]) == 1999
-                    count += 1
                 except ferry.TicketRefused as error:
                     refusal = str(error)
             assert producer.wait() == -signal.SIGKILL

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 import torch
+from support.children import HANG_SECONDS
 from support.peers import Peer
 from support.share_counts import held, holds_no_more, soon
 
@@ -45,7 +46,9 @@ def resident() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def check(story: Callable[[], object], rounds: int = ROUNDS, patience: float = 10) -> None:
+def check(
+    story: Callable[[], object], rounds: int = ROUNDS, patience: float = HANG_SECONDS
+) -> None:
     """Runs it often, and counts before and after."""
     for _ in range(rounds // 5):
         story()

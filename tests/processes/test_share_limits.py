@@ -18,6 +18,7 @@ CHILDREN = """
 import multiprocessing, os, sys
 import numpy as np
 import tensorferry as ferry
+from support.children import HANG_SECONDS
 from support.share_counts import folders_of
 
 def work(queue):
@@ -29,8 +30,8 @@ if __name__ == "__main__":
     queue = context.Queue()
     child = context.Process(target=work, args=(queue,))
     child.start()
-    number, count = queue.get(timeout=60)
-    child.join(60)
+    number, count = queue.get(timeout=HANG_SECONDS)
+    child.join(HANG_SECONDS)
     assert (child.exitcode, count) == (0, 1)
     print(len(folders_of(number)))
 """
@@ -99,7 +100,7 @@ def test_a_consumer_without_descriptors() -> None:
         )
         for _ in range(3):
             with pytest.raises(PeerFailed) as caught:
-                peer.run("ferry.attach(ticket, timeout=10)", ticket=str(ticket))
+                peer.run("ferry.attach(ticket)", ticket=str(ticket))
             assert "descriptor" in caught.value.text or "open files" in caught.value.text
             assert "\nhint: " in caught.value.text
             assert peer.run("result = held()") == before

@@ -15,7 +15,7 @@ from support.looks import FRAMEWORKS, LOOKS
 from support.memory import poke
 from support.peers import Peer
 from support.share_checks import Parcel
-from support.share_counts import soon
+from support.share_counts import catch_up, soon
 
 import tensorferry as ferry
 
@@ -165,4 +165,5 @@ def test_empty_tensors_are_let_go_by_paddle(consumer: Peer) -> None:
         "held = [ferry.attach(ticket, 'paddle') for ticket in tickets]; held.clear(); gc.collect()"
     )
     consumer.run(code, tickets=[str(ticket) for ticket in tickets])
-    assert soon(lambda: all(ticket.leases == 0 for ticket in tickets), 0.5)
+    catch_up()
+    assert all(ticket.leases == 0 for ticket in tickets)

@@ -7,18 +7,18 @@ from support import children
 
 # One script for each way, because an interpreter that forks must not have loaded the frameworks.
 SCRIPT = """
-import concurrent.futures, gc, multiprocessing, sys, time
+import concurrent.futures, gc, multiprocessing, sys
 import numpy as np
 import tensorferry as ferry
+from support.children import HANG_SECONDS
 
 def total(ticket):
     got = ferry.attach(ticket)
     return float(got.sum())
 
 def take(queue, answers):
-    # The ticket object of the producer is long gone when this begins.
-    time.sleep(0.05)
-    while (ticket := queue.get(timeout=60)) is not None:
+    # The ticket object of the producer is gone once it is pickled, before it is sent.
+    while (ticket := queue.get(timeout=HANG_SECONDS)) is not None:
         answers.put(total(ticket))
 
 def talk(pipe):
@@ -40,9 +40,9 @@ def through_a_queue(context):
         queue.put(ferry.publish(np.full(100, number, np.float32)))
         gc.collect()
     queue.put(None)
-    got = [answers.get(timeout=60) for _ in range(10)]
+    got = [answers.get(timeout=HANG_SECONDS) for _ in range(10)]
     assert got == [100.0 * number for number in range(10)], got
-    child.join(60)
+    child.join(HANG_SECONDS)
     assert child.exitcode == 0, child.exitcode
 
 def through_a_pipe(context):
@@ -57,7 +57,7 @@ def through_a_pipe(context):
         back = ferry.attach(here.recv(), "numpy")
         assert back.tolist() == [-2, 2, 2], back
     here.send(None)
-    child.join(60)
+    child.join(HANG_SECONDS)
     assert child.exitcode == 0, child.exitcode
 
 def through_arguments(context):
@@ -65,8 +65,8 @@ def through_arguments(context):
     tickets = [ferry.publish(np.ones(3)), ferry.publish(np.ones(4))]
     child = context.Process(target=take_all, args=(tickets, queue))
     child.start()
-    assert queue.get(timeout=60) == [3.0, 4.0]
-    child.join(60)
+    assert queue.get(timeout=HANG_SECONDS) == [3.0, 4.0]
+    child.join(HANG_SECONDS)
 
 def take_all(tickets, queue):
     queue.put([total(ticket) for ticket in tickets])
@@ -85,7 +85,8 @@ def through_futures(context):
         tickets = [ferry.publish(np.full(5, number, np.float32)) for number in range(6)]
         assert list(pool.map(total, tickets)) == [5.0 * number for number in range(6)]
         made = [pool.submit(make, number) for number in range(6)]
-        assert [float(ferry.attach(one.result(60)).mean()) for one in made] == [0, 1, 2, 3, 4, 5]
+        made = [one.result(HANG_SECONDS) for one in made]
+        assert [float(ferry.attach(one).mean()) for one in made] == [0, 1, 2, 3, 4, 5]
 
 def through_a_manager(context):
     with context.Manager() as manager:

@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+from support.children import HANG_SECONDS
+
 from tensorferry.bench import run
 
 ASKED = ["bench", "--from", "mlx", "--to", "numpy", "--sizes", "4K", "--seconds", "0.001"]
@@ -17,7 +19,7 @@ def tensorferry(*arguments: object, **environment: str) -> subprocess.CompletedP
         env={**os.environ, "JAX_PLATFORMS": "cpu", **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANG_SECONDS,
         check=False,
     )
 

@@ -11,6 +11,9 @@ from pathlib import Path
 
 TESTS = str(Path(__file__).parent.parent)
 
+# How long a test waits for what must happen. Only a hang takes longer, also on a loaded machine.
+HANG_SECONDS = 600
+
 # The order is the one in which the frameworks live together: TensorFlow after Paddle and PyTorch.
 IMPORTS = {
     "numpy": "import numpy",
@@ -22,7 +25,7 @@ IMPORTS = {
 }
 
 
-def run(code: str, *arguments: str, timeout: float = 120, **environment: str) -> str:
+def run(code: str, *arguments: str, timeout: float = HANG_SECONDS, **environment: str) -> str:
     """Runs `code` in a fresh interpreter that must end well and in silence; gives its stdout."""
     done = attempt(code, *arguments, timeout=timeout, **environment)
     assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
@@ -31,7 +34,7 @@ def run(code: str, *arguments: str, timeout: float = 120, **environment: str) ->
 
 
 def attempt(
-    code: str, *arguments: str, timeout: float = 120, **environment: str
+    code: str, *arguments: str, timeout: float = HANG_SECONDS, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Runs `code` in a fresh interpreter and gives what became of it."""
     quiet = {

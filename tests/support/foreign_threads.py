@@ -7,6 +7,8 @@ import errno
 import time
 from ctypes import POINTER, byref, c_int, c_long, c_ulong, c_void_p
 
+from support.children import HANG_SECONDS
+
 # Functions of a PyDLL are called with the interpreter held.
 _libc = ctypes.PyDLL(None)
 _libc.pthread_create.argtypes = (POINTER(c_ulong), c_void_p, c_void_p, c_void_p)
@@ -21,7 +23,7 @@ class _Time(ctypes.Structure):
 _libc.pthread_timedjoin_np.argtypes = (c_ulong, c_void_p, POINTER(_Time))
 
 
-def ends_without_the_interpreter(function: int, argument: int, seconds: int = 10) -> bool:
+def ends_without_the_interpreter(function: int, argument: int, seconds: int = HANG_SECONDS) -> bool:
     """Runs a C function of one pointer on a thread that is none of Python's; whether it ended
     although this thread had the interpreter all the time."""
     thread = c_ulong()

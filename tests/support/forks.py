@@ -7,12 +7,14 @@ import signal
 import traceback
 from collections.abc import Callable
 
+from support.children import HANG_SECONDS
+
 
 def fork(body: Callable[[], object], leave: Callable[[int], object] = os._exit) -> int:
     """Has a child run `body` and leave; gives its number."""
     child = os.fork()
     if child == 0:
-        signal.alarm(30)
+        signal.alarm(HANG_SECONDS)
         try:
             body()
         except BaseException:

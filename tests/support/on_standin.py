@@ -44,7 +44,7 @@ def run(*code: str, **environment: str) -> str:
 
 # What those know besides who look at transfers.
 TRANSFERS = """
-import asyncio, signal, threading
+import asyncio, functools, signal, threading
 
 driver.testdriver_fail_for_good.argtypes = [ctypes.c_char_p, ctypes.c_int]
 driver.testdriver_registered.restype = ctypes.c_size_t

@@ -17,8 +17,6 @@ from typing import Any, Self
 
 from support import children
 
-PATIENCE = 60.0
-
 
 class PeerFailed(Exception):
     """What the other process raised, by the name of its class and its words."""
@@ -65,7 +63,7 @@ class Peer:
         """Has code run there, and does not wait."""
         self._connection.send((textwrap.dedent(code), values))
 
-    def end(self, timeout: float = PATIENCE) -> Any:
+    def end(self, timeout: float = children.HANG_SECONDS) -> Any:
         """What came of the code that was begun."""
         if not self._connection.poll(timeout):
             self.kill()
@@ -88,7 +86,7 @@ class Peer:
         self._process.kill()
         return self.wait()
 
-    def wait(self, timeout: float = PATIENCE) -> int:
+    def wait(self, timeout: float = children.HANG_SECONDS) -> int:
         """Waits until it has ended, and gives its exit code."""
         return self._process.wait(timeout)
 

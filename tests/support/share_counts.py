@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from support.children import HANG_SECONDS
+
 
 def descriptors() -> int:
     """Open descriptors, but for the one that is needed to count them."""
@@ -49,8 +51,27 @@ def holds_no_more(before: tuple[int, int]) -> bool:
     return all(now <= then for now, then in zip(held(), before, strict=True))
 
 
-def soon(question: Callable[[], object], seconds: float = 10) -> bool:
-    """Whether the answer becomes yes within that time: others need some time to notice."""
+def descriptors_of(process: int) -> int:
+    """Open descriptors of another process."""
+    return len(os.listdir(f"/proc/{process}/fd"))
+
+
+def catch_up() -> None:
+    """Returns when this process has noticed every lease that ended before the call.
+
+    The server handles closed connections in the order in which they were closed. A lease that
+    begins and ends here is therefore the last one that it notices.
+    """
+    import tensorferry as ferry
+
+    for _ in range(2):
+        ticket = ferry.publish(ferry.empty(1, "uint8"))
+        ferry.attach(ticket)
+        assert soon(lambda ticket=ticket: ticket.consumers == 1 and ticket.leases == 0)
+
+
+def soon(question: Callable[[], object], seconds: float = HANG_SECONDS) -> bool:
+    """Whether the answer becomes yes. By default, only a hang takes as long as this waits."""
     end = time.monotonic() + seconds
     while not question():
         if time.monotonic() > end:

@@ -478,7 +478,9 @@ mod tests {
                     barrier.wait();
                 }
             });
-            thread::sleep(SPIN * 4);
+            while !team.slots[0].asleep.load(Ordering::SeqCst) {
+                thread::yield_now();
+            }
         }
         assert_eq!(helpers(&team), 1);
     }

@@ -40,6 +40,8 @@ const CHUNK: usize = 64 << 10;
 
 /// How long a consumer stays awake for the answer.
 const ANSWER: Duration = Duration::from_micros(200);
+/// How long a consumer waits at most before it asks again whether to go on.
+const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// How long the host stays awake for a GPU of another process, and how long it sleeps at a time after that.
 const AWAKE: Duration = Duration::from_micros(50);
 
@@ -174,7 +176,7 @@ pub fn attach(ticket: &Ticket, timeout: Duration) -> Result<Attached> {
     attach_unless(ticket, timeout, &|| Ok(()))
 }
 
-/// As [`attach`], and asks after every signal and every few milliseconds of a full queue whether to go on.
+/// As [`attach`], and asks while it waits whether to go on: after every signal, and ten times a second at least.
 ///
 /// # Errors
 /// As [`attach`], and the error with which the question is answered.
@@ -367,8 +369,9 @@ fn connect(ticket: &Ticket, patience: &Patience<'_>) -> Result<OwnedFd> {
 /// Waits until the connection can be read or written, or has ended.
 fn wait(connection: &OwnedFd, events: i16, patience: &Patience<'_>) -> Result<()> {
     loop {
-        let rest =
-            patience.rest()?.map_or(-1, |rest| i32::try_from(rest.as_millis() + 1).unwrap_or(i32::MAX));
+        // A signal that arrives just before `poll` does not interrupt it, so that no single wait is long.
+        let rest = patience.rest()?.map_or(SIGNAL_CHECK_INTERVAL, |rest| rest.min(SIGNAL_CHECK_INTERVAL));
+        let rest = i32::try_from(rest.as_millis() + 1).unwrap_or(i32::MAX);
         let mut poll = libc::pollfd { fd: connection.as_raw_fd(), events, revents: 0 };
         // SAFETY: one struct, which lives through the call.
         let status = unsafe { libc::poll(&raw mut poll, 1, rest) };
@@ -376,12 +379,10 @@ fn wait(connection: &OwnedFd, events: i16, patience: &Patience<'_>) -> Result<()
             return Ok(());
         }
         let error = io::Error::last_os_error();
-        if status < 0 {
-            if error.kind() != io::ErrorKind::Interrupted {
-                return Err(failed("the producer cannot be waited for", &error));
-            }
-            (patience.called_off)()?;
+        if status < 0 && error.kind() != io::ErrorKind::Interrupted {
+            return Err(failed("the producer cannot be waited for", &error));
         }
+        (patience.called_off)()?;
     }
 }
 

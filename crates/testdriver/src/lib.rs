@@ -2,7 +2,7 @@
 //!
 //! There are two devices ([`devices`] says how a test has others). Streams do their work only when somebody waits for it ([`world`]), so that a missing wait
 //! shows as a wrong value. Every call is counted ([`testdriver_calls`]), any can be made to fail
-//! ([`testdriver_fail`]) or to take its time ([`testdriver_delay`]), devices can be lost and streams captured. Memory and events go to other processes as with the
+//! ([`testdriver_fail`]), and waits for everything can be held up ([`testdriver_hold`]), devices can be lost and streams captured. Memory and events go to other processes as with the
 //! real driver ([`between`]), and what that refuses is refused. It is for tests alone and goes into no wheel.
 
 #![expect(clippy::missing_safety_doc, reason = "the contracts are those of the CUDA driver's documentation")]
@@ -19,8 +19,9 @@ use physical::Physical;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use world::World;
 
 const SUCCESS: c_int = 0;
@@ -42,6 +43,9 @@ fn devices() -> &'static [usize] {
     });
     &DEVICES
 }
+
+/// How long anything is waited for; only a hang takes longer.
+const HANG: Duration = Duration::from_secs(120);
 
 /// How much memory each device seems to have.
 const TOTAL: usize = 1 << 30;
@@ -65,8 +69,6 @@ struct Driver {
     captured: HashSet<usize>,
     broken: bool,
     functions: Vec<String>,
-    /// How long it takes to wait for everything.
-    delay: Duration,
 }
 
 thread_local! {
@@ -197,10 +199,31 @@ pub extern "C" fn testdriver_events() -> usize {
     driver().world.signals()
 }
 
-/// Has it take so many milliseconds to wait for everything.
+/// Whether waits for everything are held up, and whether one is held up now. Not below the driver's lock, which the one
+/// that waits has.
+static HELD: AtomicBool = AtomicBool::new(false);
+static WAITS: AtomicBool = AtomicBool::new(false);
+
+/// Holds up every wait for everything until it is called with 0.
 #[unsafe(no_mangle)]
-pub extern "C" fn testdriver_delay(milliseconds: u64) {
-    driver().delay = Duration::from_millis(milliseconds);
+pub extern "C" fn testdriver_hold(held: c_int) {
+    HELD.store(held != 0, Ordering::SeqCst);
+}
+
+/// Whether a wait for everything is held up now.
+#[unsafe(no_mangle)]
+pub extern "C" fn testdriver_waits() -> c_int {
+    c_int::from(WAITS.load(Ordering::SeqCst))
+}
+
+/// Waits until nothing is held up. A test that forgets to let go of it fails by what it counts, and does not hang.
+fn wait_while_held() {
+    let begin = Instant::now();
+    while HELD.load(Ordering::SeqCst) && begin.elapsed() < HANG {
+        WAITS.store(true, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    WAITS.store(false, Ordering::SeqCst);
 }
 
 /// Ranges of host memory that are registered.
@@ -282,7 +305,7 @@ functions! {
         SUCCESS
     }
     cuCtxSynchronize() |driver| {
-        std::thread::sleep(driver.delay);
+        wait_while_held();
         driver.world.finish_all();
         SUCCESS
     }

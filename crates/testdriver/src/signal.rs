@@ -12,8 +12,6 @@ use std::time::{Duration, Instant};
 
 /// How long another process's work takes at least.
 pub(crate) const DELAY: Duration = Duration::from_millis(150);
-/// How long another process is waited for.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(crate) struct Signal {
     page: Stretch,
@@ -69,7 +67,7 @@ impl Signal {
         let number = counter(start, 0).load(Ordering::Acquire);
         Some(Box::new(move || {
             let begin = Instant::now();
-            while counter(start, 1).load(Ordering::Acquire) < number && begin.elapsed() < PATIENCE {
+            while counter(start, 1).load(Ordering::Acquire) < number && begin.elapsed() < crate::HANG {
                 std::thread::sleep(Duration::from_micros(200));
             }
         }))

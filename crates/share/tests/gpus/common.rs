@@ -103,8 +103,11 @@ pub(crate) fn read(tensor: &AttachedTensor) -> Result<Vec<u8>> {
     look(Gpu::get(tensor.device().index)?, tensor.data(), tensor.layout().bytes())
 }
 
+/// How long a test waits for what must happen; only a hang takes longer.
+pub(crate) const HANG: Duration = Duration::from_secs(300);
+
 pub(crate) fn take(ticket: &Ticket) -> Result<Attached> {
-    attach(ticket, Duration::from_secs(10))
+    attach(ticket, HANG)
 }
 
 /// Attaches, and has the stream wait that `look` uses.
@@ -121,7 +124,7 @@ pub(crate) fn take_ready(ticket: &Ticket) -> Result<Attached> {
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !is_so() {
-        assert!(begin.elapsed() < Duration::from_secs(10), "{what}: {:?} {:?}", counts(), open());
+        assert!(begin.elapsed() < HANG, "{what}: {:?} {:?}", counts(), open());
         thread::sleep(Duration::from_millis(1));
     }
 }

@@ -170,7 +170,8 @@ fn memory_of_pools_is_not_exported() {
 fn streams_wait_for_another_process() {
     let _alone = alone();
     let before = baseline();
-    let mut other = Other::start();
+    // The stand-in does nothing by itself.
+    let mut other = Other::start_with(&[("TENSORFERRY_TESTDRIVER_STALLED", "1")]);
     let repeats = if is_stand_in() { 0 } else { 400 };
     let ticket = other.publish(&format!("late {repeats} old! new!")).remove(0);
     let attached = take(&ticket).unwrap();
@@ -182,7 +183,9 @@ fn streams_wait_for_another_process() {
     assert!(early == b"old!" && !is_now || !is_stand_in());
     // SAFETY: a stream of ours.
     unsafe { attached.ready[0].order(tensorferry_cuda::Side::Stream(gpu().meeting().unwrap())).unwrap() };
+    other.say("finish");
     assert_eq!(read(&attached.tensors[0]).unwrap(), b"new!");
+    assert_eq!(other.hear().unwrap(), "ok");
     assert!(attached.ready[0].is_now().unwrap());
     drop(attached);
     assert_eq!(other.ask("withdraw"), "ok");

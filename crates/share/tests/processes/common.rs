@@ -39,15 +39,46 @@ pub(crate) fn publish_bytes(bytes: &[u8], options: Options) -> Publication {
     publish(&[tensor(bytes)], b"", &options).unwrap()
 }
 
+/// How long a test waits for what must happen; only a hang takes longer.
+pub(crate) const HANG: Duration = Duration::from_secs(300);
+
 pub(crate) fn take(ticket: &Ticket) -> tensorferry_core::Result<Attached> {
-    attach(ticket, Duration::from_secs(10))
+    attach(ticket, HANG)
+}
+
+/// Repeats an attempt until one takes less than this. Other load on the machine only adds to a time: one attempt of many
+/// has to be quick.
+pub(crate) fn within<T>(limit: Duration, mut attempt: impl FnMut() -> T) -> T {
+    for _ in 0..50 {
+        let begin = Instant::now();
+        let result = attempt();
+        if begin.elapsed() < limit {
+            return result;
+        }
+    }
+    panic!("no attempt took less than {limit:?}");
+}
+
+/// Publishes bytes with a time that is long enough for `before`, which says whether it came in time.
+pub(crate) fn publish_briefly<T>(
+    bytes: &[u8],
+    mut before: impl FnMut(&Publication) -> Option<T>,
+) -> (Publication, T) {
+    let mut timeout = Duration::from_millis(50);
+    loop {
+        let publication = publish_bytes(bytes, Options { timeout: Some(timeout), ..Options::default() });
+        if let Some(result) = before(&publication) {
+            return (publication, result);
+        }
+        timeout *= 3;
+    }
 }
 
 /// Waits until something is so, which it is to become soon.
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !is_so() {
-        assert!(begin.elapsed() < Duration::from_secs(10), "{what}: {:?}", counts());
+        assert!(begin.elapsed() < HANG, "{what}: {:?}", counts());
         thread::sleep(Duration::from_millis(1));
     }
 }

@@ -1,5 +1,6 @@
 //! Producers that are not what they seem.
 
+use crate::common::HANG;
 use std::io::Read;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -37,6 +38,11 @@ pub(crate) fn send(stream: &UnixStream, bytes: &[u8], descriptors: &[RawFd]) {
 
 /// What a consumer makes of a producer that does this after the request.
 pub(crate) fn against(then: impl FnOnce(UnixStream) + Send) -> Result<Attached> {
+    against_for(HANG, then)
+}
+
+/// The same, for a consumer that waits this long.
+pub(crate) fn against_for(timeout: Duration, then: impl FnOnce(UnixStream) + Send) -> Result<Attached> {
     let publication = publish(&[], b"", &Options::default()).unwrap();
     let real = publication.ticket();
     let path = PathBuf::from(format!("{}x", real.path().display()));
@@ -48,7 +54,7 @@ pub(crate) fn against(then: impl FnOnce(UnixStream) + Send) -> Result<Attached> 
             stream.read_exact(&mut [0; REQUEST]).unwrap();
             then(stream);
         });
-        attach(&fake, Duration::from_millis(500))
+        attach(&fake, timeout)
     });
     std::fs::remove_file(path).unwrap();
     result

@@ -119,11 +119,14 @@ fn a_consumer_that_forks() {
     });
     // The lease is the child's as well.
     drop(attached);
-    thread::sleep(std::time::Duration::from_millis(20));
-    assert_eq!(other.ask("leases"), "1");
+    // The producer notices what ends in its order: this would be noticed after the other lease.
+    let marker = other.publish("publish marker");
+    drop(take(&marker).unwrap());
+    until("the second lease is over", || other.ask("leases") == "0");
+    assert_eq!(other.ask("leases-of 0"), "1");
     (&opener).write_all(b"x").unwrap();
     assert_eq!(wait(child), 0);
-    until("the lease is over", || other.ask("leases") == "0");
+    until("the lease is over", || other.ask("leases-of 0") == "0");
     drop((reader, gate, opener));
     before.settle();
     other.end();

@@ -1,12 +1,12 @@
 //! Who may attach and until when, and when the memory is let go.
 
-use crate::common::{alone, baseline, fact, publish_bytes, read, take, until};
+use crate::common::{HANG, alone, baseline, fact, publish_briefly, publish_bytes, read, take, until, within};
 use crate::other::Other;
 use std::os::unix::fs::PermissionsExt;
 use std::thread;
 use std::time::{Duration, Instant};
-use tensorferry_core::{Access, ErrorKind};
-use tensorferry_share::{Options, Ticket, attach, counts};
+use tensorferry_core::{Access, Error, ErrorKind};
+use tensorferry_share::{Options, Ticket, attach, attach_unless, counts};
 
 #[test]
 fn a_ticket_for_one() {
@@ -35,10 +35,11 @@ fn a_ticket_for_one() {
 fn a_ticket_with_a_time() {
     let _alone = alone();
     let before = baseline();
-    let timeout = Some(Duration::from_millis(150));
-    let publication = publish_bytes(b"brief", Options { timeout, ..Options::default() });
-    let attached = take(publication.ticket()).unwrap();
-    thread::sleep(Duration::from_millis(200));
+    let (publication, attached) = publish_briefly(b"brief", |publication| match take(publication.ticket()) {
+        Ok(attached) => Some(attached),
+        Err(late) => (!late.fact().contains("has expired")).then(|| panic!("{late}")),
+    });
+    until("its time is over", || counts().publications == 0);
     assert!(fact(take(publication.ticket())).contains("has expired"));
     assert_eq!((publication.leases(), read(&attached.tensors[0])), (1, b"brief".to_vec()));
     drop(attached);
@@ -71,12 +72,11 @@ fn promises_outlive_the_publication() {
     drop(publication);
     assert!(fact(take(&ticket)).contains("was withdrawn"));
     // Nor is one kept whose time is over, that was used, or was withdrawn.
-    let publication =
-        publish_bytes(b"late", Options { timeout: Some(Duration::from_millis(50)), ..Options::default() });
-    publication.promise();
-    let ticket = publication.ticket().clone();
+    let (publication, ticket) = publish_briefly(b"late", |publication| {
+        publication.promise();
+        (counts().publications == 1).then(|| publication.ticket().clone())
+    });
     drop(publication);
-    assert_eq!(counts().publications, 1);
     until("its time is over", || counts().publications == 0);
     assert!(fact(take(&ticket)).contains("was withdrawn"));
     let publication = publish_bytes(b"once", Options { once: true, ..Options::default() });
@@ -260,10 +260,18 @@ fn a_producer_that_is_stopped() {
             std::fs::read_to_string(thread.path().join("stat")).is_ok_and(|stat| stat.contains(") T "))
         })
     });
+    let time = Duration::from_millis(100);
     let begin = Instant::now();
-    let error = attach(&ticket, Duration::from_millis(100)).unwrap_err();
+    let error = within(Duration::from_secs(2), || attach(&ticket, time).unwrap_err());
     assert_eq!(error.kind(), ErrorKind::TimedOut);
-    assert!(begin.elapsed() < Duration::from_secs(2));
+    assert!(begin.elapsed() >= time);
+    // Whoever waits is asked whether to go on, without any signal too.
+    let asked = std::cell::Cell::new(0);
+    let error = attach_unless(&ticket, HANG, &|| {
+        asked.set(asked.get() + 1);
+        if asked.get() < 3 { Ok(()) } else { Err(Error::new(ErrorKind::Cancelled, "that is enough")) }
+    });
+    assert_eq!((error.unwrap_err().kind(), asked.get()), (ErrorKind::Cancelled, 3));
     // SAFETY: as above.
     unsafe { libc::kill(other.id() as i32, libc::SIGCONT) };
     assert_eq!(read(&take(&ticket).unwrap().tensors[0]), b"slow");

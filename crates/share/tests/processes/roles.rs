@@ -71,6 +71,7 @@ impl Role {
                 }
             }
             ["leases"] => self.publications.last().unwrap().leases().to_string(),
+            ["leases-of", index] => self.publications[index.parse::<usize>().unwrap()].leases().to_string(),
             ["withdraw"] => {
                 self.publications.last().unwrap().withdraw();
                 "ok".into()
@@ -103,6 +104,7 @@ impl Role {
                 Err(error) => format!("{:?}: {}", error.kind(), error.fact()),
             },
             ["limit", most] => crate::common::limit(most.parse().unwrap()).to_string(),
+            ["descriptors"] => crate::common::descriptors().to_string(),
             ["starve"] => {
                 self.files.extend(std::iter::from_fn(|| File::open("/dev/null").ok()));
                 self.files.len().to_string()

@@ -1,8 +1,7 @@
 //! When there are many consumers, or few descriptors.
 
-use crate::common::{alone, baseline, limit, read, take, until};
+use crate::common::{alone, baseline, limit, read, take, until, within};
 use crate::other::Other;
-use std::thread;
 use std::time::{Duration, Instant};
 use tensorferry_core::ErrorKind;
 use tensorferry_share::Ticket;
@@ -15,17 +14,20 @@ fn a_producer_without_descriptors_says_so_at_once() {
     let ticket = other.publish("publish short");
     let held = take(&ticket).unwrap();
     other.ask("limit 64");
+    let open = other.ask("descriptors");
     for _ in 0..3 {
+        // Whoever has gone would leave one for the next.
+        until("the last one has gone", || other.ask("descriptors") == open);
         assert_ne!(other.ask("starve"), "0");
-        let begin = Instant::now();
         // More than one, so that what was kept in reserve is seen to come back.
-        for _ in 0..5 {
-            let error = take(&ticket).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::TicketRefused, "{error}");
-            assert!(error.fact().contains("no descriptor left of the 64 that it may have"), "{error}");
-            assert!(error.hint().unwrap().contains("ulimit -n"), "{error}");
-        }
-        assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+        within(Duration::from_secs(2), || {
+            for _ in 0..5 {
+                let error = take(&ticket).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::TicketRefused, "{error}");
+                assert!(error.fact().contains("no descriptor left of the 64 that it may have"), "{error}");
+                assert!(error.hint().unwrap().contains("ulimit -n"), "{error}");
+            }
+        });
         // Whoever had it keeps it, and nothing was used up.
         assert_eq!((read(&held.tensors[0]), other.ask("leases")), (b"short".to_vec(), "1".into()));
         other.ask("feed");
@@ -58,15 +60,20 @@ fn an_attach_takes_no_longer_when_there_are_many_leases() {
     let most = limit(8192);
     let mut other = Other::start();
     let ticket = other.publish("publish crowd");
-    let (mut held, mut times) = (Vec::new(), Vec::new());
-    for count in [1, 1000, 3000].map(|count: usize| count.min(most as usize / 2)) {
-        held.extend((held.len()..count).map(|_| take(&ticket).unwrap()));
-        until("those who came and went are gone", || other.ask("leases") == count.to_string());
-        times.push(attach_time(&ticket));
-    }
-    println!("microseconds for an attach, with 1, 1000 and 3000 leases: {times:.1?}");
-    // Three times is what noise may make of it. To look at every lease made it ten times and more.
-    assert!(times[2] < 3.0 * times[0], "{times:?}");
+    let mut held = vec![take(&ticket).unwrap()];
+    let alone = attach_time(&ticket);
+    let count = 3000.min(most as usize / 2);
+    held.extend((1..count).map(|_| take(&ticket).unwrap()));
+    until("those who came and went are gone", || other.ask("leases") == count.to_string());
+    // Three times is what noise may make of it. To look at every lease made it ten times and more. Other load only adds to
+    // a time: one measurement of many has to be below that.
+    let times: Vec<f64> = (0..100)
+        .scan(f64::INFINITY, |last, _| {
+            (*last >= 3.0 * alone).then(|| (*last = attach_time(&ticket), *last).1)
+        })
+        .collect();
+    println!("microseconds for an attach, with 1 lease: {alone:.1}, with {count}: {times:.1?}");
+    assert!(times[times.len() - 1] < 3.0 * alone, "{times:?}");
     // Who goes is still noticed, one among many.
     drop(held.remove(held.len() / 2));
     until("one has gone", || other.ask("leases") == held.len().to_string());
@@ -88,11 +95,9 @@ fn a_producer_that_has_all_the_consumers_it_takes_says_so() {
     let mut other = Other::start();
     let ticket = other.publish("publish full");
     let mut held: Vec<_> = (0..MOST).map(|_| take(&ticket).unwrap()).collect();
-    let begin = Instant::now();
-    let error = take(&ticket).unwrap_err();
+    let error = within(Duration::from_secs(2), || take(&ticket).unwrap_err());
     assert_eq!(error.kind(), ErrorKind::TicketRefused, "{error}");
     assert!(error.fact().contains("has 16384 consumers, and takes no more"), "{error}");
-    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
     drop(held.pop());
     until("one has gone", || other.ask("leases") == (MOST - 1).to_string());
     assert_eq!(read(&take(&ticket).unwrap().tensors[0]), b"full");
@@ -118,26 +123,29 @@ fn consumers_that_do_not_read_leave_no_descriptors_on_the_way() {
     assert_eq!(consumer.ask(&attach), "8");
     // Nine times eight are more than 64.
     assert_eq!(idle.ask(&format!("idle 9 {ticket}")), "ok");
+    const CROWDED: &str = "more than 64 descriptors are on their way";
     let begin = Instant::now();
-    let said = consumer.ask(&attach);
-    assert!(
-        said.starts_with("TicketRefused: ") && said.contains("more than 64 descriptors are on their way"),
-        "{said}"
-    );
-    let refused = begin.elapsed();
-    assert!(Duration::from_secs(1) < refused && refused < Duration::from_secs(5), "{refused:?}");
-    // While one waits to be handed something, whoever needs no descriptor is answered.
-    consumer.say(&attach);
-    thread::sleep(Duration::from_millis(100));
-    assert_eq!(producer.ask("withdraw"), "ok");
-    let begin = Instant::now();
+    let said = within(Duration::from_secs(5), || consumer.ask(&attach));
+    assert!(said.starts_with("TicketRefused: ") && said.contains(CROWDED), "{said}");
+    assert!(begin.elapsed() > Duration::from_secs(1), "{:?}", begin.elapsed());
     let mut quick = Other::start();
-    assert_eq!(quick.ask("nobody"), "ok");
-    assert!(quick.ask(&format!("count {other}")).contains("was withdrawn"));
-    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
-    // And it has what it waits for as soon as there is room.
-    assert_eq!(idle.ask("feed"), "ok");
-    assert_eq!(consumer.hear().unwrap(), "8");
+    assert_eq!((quick.ask("nobody"), producer.ask("withdraw")), ("ok".into(), "ok".into()));
+    // The producer tries for two seconds. On a machine that takes longer for the rest of this, it is tried again.
+    loop {
+        consumer.say(&attach);
+        // While one waits to be handed something, whoever needs no descriptor is answered.
+        within(Duration::from_secs(1), || {
+            assert!(quick.ask(&format!("count {other}")).contains("was withdrawn"));
+        });
+        // And it has what it waits for as soon as there is room.
+        assert_eq!(idle.ask("feed"), "ok");
+        let said = consumer.hear().unwrap();
+        if said == "8" {
+            break;
+        }
+        assert!(said.contains(CROWDED), "{said}");
+        assert_eq!(idle.ask(&format!("idle 9 {ticket}")), "ok");
+    }
     assert_eq!(consumer.ask(&attach), "8");
     [producer, idle, consumer, quick].into_iter().for_each(Other::end);
 }
