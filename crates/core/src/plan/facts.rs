@@ -31,6 +31,8 @@ pub struct SourceFacts<'a> {
     pub requires_grad: bool,
     /// Whether the values came through the object's own `__array__`.
     pub through_array: bool,
+    /// Whether its framework may hold a lock while it releases the memory, under which others wait for the GIL.
+    pub drop_lock: bool,
 }
 
 /// Whether others rely on the values staying as they are.
@@ -101,6 +103,8 @@ pub struct TargetFacts {
     pub places: Places,
     /// Where it puts a tensor when nobody says where.
     pub home: Device,
+    /// Whether it may drop tensors on threads that Python did not create.
+    pub drops_on_own_threads: bool,
 }
 
 impl TargetFacts {

@@ -57,6 +57,7 @@ static FACTS: TargetFacts = TargetFacts {
     holds: Holds::Writable,
     places: Places::Cuda,
     home: Device::cuda(0),
+    drops_on_own_threads: false,
 };
 
 struct State {

@@ -45,6 +45,7 @@ static FACTS: TargetFacts = TargetFacts {
     holds: Holds::Immutable,
     places: Places::Host,
     home: Device::CPU,
+    drops_on_own_threads: true,
 };
 
 /// The element types that old versions of JAX lack, by the name of the attribute in `jax.numpy`.

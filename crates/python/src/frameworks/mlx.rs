@@ -49,6 +49,7 @@ static FACTS: TargetFacts = TargetFacts {
     holds: Holds::Immutable,
     places: Places::Host,
     home: Device::CPU,
+    drops_on_own_threads: false,
 };
 
 static MODULE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();

@@ -36,6 +36,7 @@ static FACTS: TargetFacts = TargetFacts {
     holds: Holds::Flagged,
     places: Places::Host,
     home: Device::CPU,
+    drops_on_own_threads: false,
 };
 
 impl Framework for NumPy {

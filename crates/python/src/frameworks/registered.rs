@@ -246,6 +246,8 @@ pub(crate) fn register(
         holds: if immutable { Holds::Immutable } else { Holds::Writable },
         places: Places::Host,
         home: Device::CPU,
+        // Unknown, so the worse is assumed.
+        drops_on_own_threads: true,
     };
     let entry: &'static Registration = Box::leak(Box::new(Registration { facts, types, read, write }));
     register_list().push(entry);

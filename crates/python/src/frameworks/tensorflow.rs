@@ -62,6 +62,7 @@ static FACTS: TargetFacts = TargetFacts {
     holds: Holds::Immutable,
     places: Places::Host,
     home: Device::CPU,
+    drops_on_own_threads: true,
 };
 
 struct State {

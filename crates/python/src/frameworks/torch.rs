@@ -55,6 +55,7 @@ static FACTS: TargetFacts = TargetFacts {
     holds: Holds::Writable,
     places: Places::Host,
     home: Device::CPU,
+    drops_on_own_threads: false,
 };
 
 struct State {

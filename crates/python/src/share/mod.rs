@@ -42,6 +42,7 @@ const FACTS: TargetFacts = TargetFacts {
     holds: Holds::Flagged,
     places: Places::Both,
     home: Device::CPU,
+    drops_on_own_threads: false,
 };
 
 /// What plans call it.
