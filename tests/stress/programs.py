@@ -178,6 +178,10 @@ def paddle_worker(counter: Counter) -> None:
 def gc_loop(counter: Counter) -> None:
     """Tensors die in reference cycles, collected by a thread that does nothing else."""
 
+    # What the frameworks made at import is not walked through each time.
+    gc.collect()
+    gc.freeze()
+
     def cycle(rng: random.Random) -> None:
         ring: list[Any] = [MAKERS[rng.choice(FRAMEWORKS)](rng.choice(SIZES))]
         ring.extend(ferry.to(ring[0], target) for target in rng.sample(FRAMEWORKS, 2))
