@@ -128,6 +128,16 @@ miri: ## Run the Rust tests that need no Python under Miri (adds it to the night
 	MIRIFLAGS="$${MIRIFLAGS--Zmiri-disable-isolation}" PROPTEST_CASES=$${PROPTEST_CASES-4} \
 	    cargo +$(NIGHTLY) miri test $(CARGO_FLAGS) $(MIRI_CRATES) --tests
 
+.PHONY: loom
+loom: ## Try every interleaving of the drop queue's protocol
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test $(CARGO_FLAGS) -p tensorferry-core --lib drop_queue
+
+STRESS_SECONDS ?= 600
+
+.PHONY: stress
+stress: $(VENV)/.stamp-wheel ## Look for hangs when memory is released on any thread (STRESS_SECONDS=3600 for longer, STRESS_ARGS=PROGRAM for one)
+	TF_CPP_MIN_LOG_LEVEL=2 $(VENV)/bin/python tests/stress/run.py --seconds $(STRESS_SECONDS) $(STRESS_ARGS)
+
 .PHONY: fuzz
 fuzz: $(VENV)/.stamp-wheel ## Fuzz the parsers of files (FUZZ_ARGS="--seconds 720" for longer; needs cargo-fuzz and the nightly toolchain)
 	$(VENV)/bin/python fuzz/run.py $(FUZZ_ARGS)

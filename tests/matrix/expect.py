@@ -76,6 +76,8 @@ class Target:
     """Where it can hold memory."""
     host_only: tuple[str, ...] = ()
     """Types that it holds in host memory alone."""
+    drops_on_own_threads: bool = False
+    """Whether it releases tensors on threads that Python did not create."""
 
 
 BOTH = ("cpu", "cuda")
@@ -94,7 +96,16 @@ TARGETS = {
     # dimensions.
     "cupy": Target("whole", 1, 32, "write", devices=("cuda",)),
     # JAX shares what is aligned to 64 bytes and has no gaps; 4-bit types are packed inside.
-    "jax": Target("gapless", 64, 64, "read", packs=NARROW, devices=BOTH, host_only=NARROW),
+    "jax": Target(
+        "gapless",
+        64,
+        64,
+        "read",
+        packs=NARROW,
+        devices=BOTH,
+        host_only=NARROW,
+        drops_on_own_threads=True,
+    ),
     # TensorFlow takes row-major memory only and aborts on memory that is not aligned to 64 bytes.
     # The types that its DLPack lacks come in as arrays, which are host memory.
     "tensorflow": Target(
@@ -105,6 +116,7 @@ TARGETS = {
         default_is_narrow=True,
         devices=BOTH,
         host_only=("int4", "uint4", *SMALL_FLOATS),
+        drops_on_own_threads=True,
     ),
     # Paddle is as PyTorch in this, and stops at nine dimensions.
     "paddle": Target("forward", 1, 9, "write", default_is_narrow=True),
@@ -200,6 +212,8 @@ def reasons_to_copy(
         "alignment": off and (copy is False or not chance),
         "the target's own memory": takes.copies,
         "packed in the target": wanted.name in takes.packs,
+        # Paddle releases imported memory under a lock, and cannot tell it from its own.
+        "released under a lock": facts.framework == "paddle" and takes.drops_on_own_threads,
         "writing it would do harm": facts.reused
         or (facts.frozen and takes.users == "write")
         or (writable is True and harmful),

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import paddle
 import pytest
 import torch
 from support.looks import LOOKS
@@ -35,7 +34,6 @@ def _numpy(size: int) -> np.ndarray:
 SOURCES: dict[str, Callable[[int], Any]] = {
     "numpy": _numpy,
     "torch": lambda size: torch.arange(size, dtype=torch.float32),
-    "paddle": lambda size: paddle.arange(size, dtype="float32"),
     "jax": lambda size: jnp.arange(size, dtype=jnp.float32),
     "tensorflow": lambda size: tf.range(size, dtype=tf.float32),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import threading
@@ -103,8 +104,9 @@ def produced(array: np.ndarray) -> capsules.Producer:
 
 
 # What is kept alive: an object, a mark and an object, an exported buffer, and tensors that
-# frameworks handed over, whose deleters take the interpreter, Paddle's under a lock. TensorFlow and
-# MLX have copied the array; of theirs, only that the thread ends is to be seen.
+# frameworks handed over, whose deleters take the interpreter. TensorFlow and MLX have copied the
+# array; of theirs, only that the thread ends is to be seen. Paddle's are copied (below); here one
+# is behind an array.
 KEPT: dict[str, Callable[[np.ndarray], Any]] = {
     "numpy": lambda array: array,
     "numpy, read-only": frozen,
@@ -112,7 +114,7 @@ KEPT: dict[str, Callable[[np.ndarray], Any]] = {
     "__dlpack__": produced,
     "torch": torch.from_numpy,
     "torch by DLPack": torch.from_dlpack,
-    "paddle by DLPack": paddle.from_dlpack,
+    "paddle by DLPack, as an array": lambda array: ferry.to(paddle.from_dlpack(array), "numpy"),
     "jax": jax.dlpack.from_dlpack,
     "tensorflow": tf.experimental.numpy.asarray,
     "mlx": mx.array,
@@ -161,6 +163,146 @@ def test_what_such_a_thread_let_go_does_not_wait_for_the_main_thread(keeper):
     thread.start()
     thread.join()
     assert seen == [True, True]
+
+
+@pytest.mark.parametrize("target", ["jax", "tensorflow", "keeper"])
+def test_paddle_tensors_are_copied_to_frameworks_that_release_on_their_own_threads(target, keeper):
+    """Paddle cannot say whether it would call a foreign deleter under its lock."""
+    for made in (paddle.ones([16]), paddle.from_dlpack(room())):
+        plan = ferry.plan(made, target)
+        assert plan.action == "copy"
+        assert "under a lock" in str(plan)
+        with pytest.raises(ferry.CopyRequired, match="hint:"):
+            ferry.to(made, target, copy=False)
+
+
+class Traced(np.ndarray):
+    """An array that tells on which thread it died."""
+
+    died_on: ClassVar[list[int]] = []
+
+    def __del__(self):
+        self.died_on.append(threading.get_ident())
+
+
+def drop_paddle_tensor_without_the_interpreter(keeper: str) -> bool:
+    """A Paddle tensor over a traced array, kept by an array, released by a thread that Python did
+    not create."""
+    through_paddle = ferry.to(paddle.from_dlpack(room().view(np.ndarray).view(Traced)), "numpy")
+    deleter, managed = capsules.taken(ferry.to(through_paddle, keeper, copy=False))
+    del through_paddle
+    return ends_without_the_interpreter(deleter, managed)
+
+
+def test_the_main_loop_releases_tensors_of_paddle(keeper):
+    """Never a thread of ours: another thread may have Paddle's lock and want the GIL back."""
+    Traced.died_on.clear()
+    assert drop_paddle_tensor_without_the_interpreter(keeper)
+    assert soon(lambda: Traced.died_on)
+    assert Traced.died_on == [threading.main_thread().ident]
+
+
+def run_while_the_main_thread_waits(work: Callable[[], None]) -> None:
+    """Runs the work on another thread, with the main thread in one call; raises what it raises."""
+    raised = []
+
+    def catch():
+        try:
+            work()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=catch)
+    thread.start()
+    thread.join()
+    if raised:
+        raise raised[0]
+
+
+def test_a_call_releases_tensors_of_paddle_while_the_main_thread_waits(keeper):
+    def work():
+        Traced.died_on.clear()
+        assert drop_paddle_tensor_without_the_interpreter(keeper)
+        assert Traced.died_on == []
+        ferry.to(np.zeros(3), "torch")
+        assert Traced.died_on == [threading.get_ident()]
+
+    run_while_the_main_thread_waits(work)
+
+
+def test_a_thread_without_paddle_releases_no_tensor_of_paddle(keeper):
+    """In a program with one thread that uses Paddle, no other takes Paddle's lock."""
+
+    def work():
+        Traced.died_on.clear()
+        assert drop_paddle_tensor_without_the_interpreter(keeper)
+        other = threading.Thread(target=lambda: ferry.to(np.zeros(3), "torch"))
+        other.start()
+        other.join()
+        assert Traced.died_on == []
+        ferry.trim()
+        assert Traced.died_on == [threading.get_ident()]
+
+    run_while_the_main_thread_waits(work)
+
+
+def test_a_full_list_of_pending_calls_delays_a_release_only(keeper):
+    """The main loop keeps 32 requests of all libraries."""
+    add = ctypes.pythonapi.Py_AddPendingCall
+    add.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
+    nothing = ctypes.cast(ctypes.CDLL(None).abs, ctypes.c_void_p)
+
+    def work():
+        Traced.died_on.clear()
+        for _ in range(1000):
+            if add(nothing, None) != 0:
+                break
+        else:
+            raise AssertionError("the list is never full")
+        assert drop_paddle_tensor_without_the_interpreter(keeper)
+        # The drop thread empties the other queue, and asks the main loop in vain.
+        array = room()
+        watch = weakref.ref(array)
+        deleter, managed = capsules.taken(ferry.to(array, keeper))
+        assert Traced.died_on == [threading.get_ident()]
+        Traced.died_on.clear()
+        del array
+        assert drop_paddle_tensor_without_the_interpreter(keeper)
+        assert ends_without_the_interpreter(deleter, managed)
+        assert soon(lambda: watch() is None)
+        assert Traced.died_on == []
+
+    run_while_the_main_thread_waits(work)
+    assert soon(lambda: Traced.died_on)
+    assert Traced.died_on == [threading.main_thread().ident]
+
+
+def test_a_python_thread_without_the_interpreter_does_not_wait_for_it(keeper):
+    """It may hold a lock of the framework that gave up the GIL."""
+    array = room()
+    watch = weakref.ref(array)
+    deleter, managed = capsules.taken(ferry.to(array, keeper))
+    del array
+    # ctypes gives up the GIL around the call of a function of this kind.
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(deleter)(managed)
+    assert soon(lambda: watch() is None)
+
+
+def test_memory_that_paddle_releases_is_not_released_under_its_lock():
+    """A release that led back to Paddle would wait for its lock for ever."""
+    inner = ferry.to(room(), "paddle")
+
+    class Holder(np.ndarray):
+        def __del__(self):
+            held.clear()
+
+    held = [inner]
+    del inner
+    array = np.zeros(16, np.float32).view(Holder)
+    outer = ferry.to(array, "paddle")
+    del array
+    del outer
+    assert soon(lambda: not held)
 
 
 def test_sources_of_jobs_are_gone_with_the_result():

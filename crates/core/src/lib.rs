@@ -13,11 +13,13 @@
 //! - [`pack`]: the host copy engine, the only place here that moves bytes, on the threads of [`workers`];
 //! - [`pieces`]: a tensor cut for a transfer;
 //! - [`sparse`]: index arrays of sparse tensors, looked through and brought into order;
-//! - [`speeds`]: how quick all that is on this machine.
+//! - [`speeds`]: how quick all that is on this machine;
+//! - [`drop_queue`]: owners that one thread gives up and another thread drops.
 
 pub mod aligned;
 pub mod device;
 pub mod dlpack;
+pub mod drop_queue;
 pub mod dtype;
 pub mod emergency;
 pub mod error;

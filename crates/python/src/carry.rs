@@ -579,6 +579,7 @@ fn fits(tensor: &Tensor<Owner>, target: &TargetFacts, dtype: DType) -> bool {
         pending: None,
         requires_grad: false,
         through_array: false,
+        drop_lock: false,
     };
     let wishes = Wishes { dtype: Wanted::Type(dtype), ..Wishes::NONE };
     plan::decide(&facts, target, &wishes).is_ok_and(|plan| plan.shares() || plan.target_copies())

@@ -2,58 +2,63 @@
 //!
 //! Frameworks release memory on any thread, with or without the GIL. A thread that asks for the GIL of an
 //! interpreter that is finalising never comes back: CPython 3.11 unwinds it, through frames of C++ and Rust that
-//! cannot be unwound, and the process aborts. So whatever may need the interpreter holds a [`Pass`]. From `atexit`
-//! on none is given out any more, and the exit waits for those that are still held.
+//! cannot be unwound, and the process aborts. So code that may need the interpreter holds an [`InterpreterGuard`]. From
+//! `atexit` on no guard is given out, and the exit waits for those that are held.
 
-use crate::later;
+use crate::deferred;
 use pyo3::ffi;
 use pyo3::prelude::*;
+use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 static EXITING: AtomicBool = AtomicBool::new(false);
-static PASSES: AtomicUsize = AtomicUsize::new(0);
+static GUARDS: AtomicUsize = AtomicUsize::new(0);
 
-/// How long the exit waits for others. A release takes microseconds; whoever needs longer is stuck elsewhere.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long the exit waits for guards. A release takes microseconds; a thread that needs longer is stuck elsewhere.
+const EXIT_WAIT: Duration = Duration::from_secs(2);
+
+thread_local! {
+    /// Whether this thread is attached by [`InterpreterGuard::attach`].
+    static ATTACHED_BY_US: Cell<bool> = const { Cell::new(false) };
+}
 
 /// As long as this lives the interpreter does not begin to finalise.
-pub(crate) struct Pass(());
+pub(crate) struct InterpreterGuard(());
 
-impl Pass {
-    /// A pass, or nothing once the interpreter exits.
+impl InterpreterGuard {
+    /// A guard, or nothing once the interpreter exits.
     ///
     /// The count goes up before the flag is read, and the exit sets the flag before it reads the count: one of the
     /// two sees the other.
     pub(crate) fn get() -> Option<Self> {
-        PASSES.fetch_add(1, Ordering::SeqCst);
-        let pass = Self(());
+        GUARDS.fetch_add(1, Ordering::SeqCst);
+        let guard = Self(());
         // SAFETY: the function may be called at any time, from any thread.
         let gone = exits() || unsafe { ffi::Py_IsInitialized() } == 0;
-        (!gone).then_some(pass)
+        (!gone).then_some(guard)
     }
 
-    /// Runs `work` with the interpreter, for which this thread waits if it must.
-    ///
-    /// The state is asked of CPython and not of PyO3, which counts its own calls on this thread: JAX lets go of
-    /// the GIL while it destroys an array, perhaps below one of our own functions, and calls us from there.
-    pub(crate) fn enter(&self, work: impl FnOnce(Python<'_>)) {
-        // SAFETY: with a pass the interpreter is there and does not finalise, so the thread may attach; the token lives
-        // only inside the pair of calls; `work` does not unwind.
+    /// Runs `work` with the GIL, for which this thread waits. For threads of ours, which hold no lock then.
+    pub(crate) fn attach(&self, work: impl FnOnce(Python<'_>)) {
+        let before = ATTACHED_BY_US.replace(true);
+        // SAFETY: with a guard the interpreter runs and does not finalise, so the thread may attach; the token lives only
+        // inside the pair of calls; `work` does not unwind.
         unsafe {
             let state = ffi::PyGILState_Ensure();
             work(Python::assume_attached());
             ffi::PyGILState_Release(state);
         }
+        ATTACHED_BY_US.set(before);
     }
 }
 
-impl Drop for Pass {
+impl Drop for InterpreterGuard {
     fn drop(&mut self) {
-        // The child of a fork counts from zero, also where the forking thread itself held a pass.
-        if PASSES.fetch_sub(1, Ordering::SeqCst) == 0 {
-            PASSES.fetch_add(1, Ordering::SeqCst);
+        // The child of a fork counts from zero, also where the forking thread itself held a guard.
+        if GUARDS.fetch_sub(1, Ordering::SeqCst) == 0 {
+            GUARDS.fetch_add(1, Ordering::SeqCst);
         }
     }
 }
@@ -63,13 +68,9 @@ pub(crate) fn exits() -> bool {
     EXITING.load(Ordering::SeqCst)
 }
 
-/// Whether this thread is one of Python's, with the interpreter at the moment or without.
-///
-/// A framework that gives up the GIL on such a thread expects others to take it, so here the GIL may be waited for. A thread
-/// of the framework's own may hold a lock for which a thread waits that has the GIL.
-pub(crate) fn is_pythons_thread() -> bool {
-    // SAFETY: may be called from any thread, with or without the interpreter, as long as there is one.
-    !unsafe { ffi::PyGILState_GetThisThreadState() }.is_null()
+/// Whether this thread, which has the GIL, runs Python code of the user's, and is not a thread of ours that took the GIL.
+pub(crate) fn runs_python_code() -> bool {
+    !ATTACHED_BY_US.get()
 }
 
 /// Runs `work`, which waits for something; if this thread has the interpreter, others may have it meanwhile.
@@ -77,9 +78,9 @@ pub(crate) fn is_pythons_thread() -> bool {
 /// Memory is let go on any thread, with the interpreter or without, and a thread that does not have it must not ask for it
 /// here: a framework may hold a lock of its own, for which a thread waits that has it.
 pub(crate) fn without_interpreter(work: impl FnOnce()) {
-    let Some(_pass) = Pass::get().filter(|_| has_interpreter()) else { return work() };
-    // SAFETY: this thread has the interpreter, gives it up here and takes it back below. With a pass it does not begin to
-    // finalise meanwhile; `work` does not unwind.
+    let Some(_guard) = InterpreterGuard::get().filter(|_| has_gil()) else { return work() };
+    // SAFETY: this thread has the GIL, gives it up here and takes it back below. With a guard the interpreter does not
+    // begin to finalise meanwhile; `work` does not unwind.
     unsafe {
         let state = ffi::PyEval_SaveThread();
         work();
@@ -87,11 +88,13 @@ pub(crate) fn without_interpreter(work: impl FnOnce()) {
     }
 }
 
-/// Whether this thread has the interpreter, as CPython sees it; no where that cannot be known.
+/// Whether this thread has the GIL, as CPython sees it; false where that cannot be known.
 ///
-/// The stable ABI has no such question. What is asked has been there under one name or the other since 3.5; it gives the
-/// state of whichever thread has the interpreter (of this one alone since 3.12).
-fn has_interpreter() -> bool {
+/// The stable ABI has no function for this. The one that is looked up has existed under one of two names since 3.5; it
+/// returns the state of the thread that has the GIL (of this thread alone since 3.12). PyO3 is not asked, because it counts
+/// its own calls on this thread: JAX gives up the GIL while it destroys an array, perhaps below one of our own functions, and
+/// calls us from there.
+pub(crate) fn has_gil() -> bool {
     type Current = unsafe extern "C" fn() -> *mut ffi::PyThreadState;
     static CURRENT: OnceLock<Option<Current>> = OnceLock::new();
     let current = CURRENT.get_or_init(|| {
@@ -113,21 +116,21 @@ fn has_interpreter() -> bool {
 /// Called by `atexit`, before the interpreter begins to finalise.
 #[pyfunction]
 fn interpreter_exits(py: Python<'_>) {
-    later::release_waiting();
+    deferred::drop_deferred();
     EXITING.store(true, Ordering::SeqCst);
     py.detach(|| {
         let begin = Instant::now();
-        while PASSES.load(Ordering::SeqCst) != 0 && begin.elapsed() < PATIENCE {
+        while GUARDS.load(Ordering::SeqCst) != 0 && begin.elapsed() < EXIT_WAIT {
             std::thread::yield_now();
         }
     });
 }
 
-/// Called in the child of a fork: the threads that held passes are not there.
+/// Called in the child of a fork: the threads that held guards do not exist.
 #[pyfunction]
 fn child_begins() {
-    PASSES.store(0, Ordering::SeqCst);
-    later::child_begins();
+    GUARDS.store(0, Ordering::SeqCst);
+    deferred::child_begins();
 }
 
 /// Asks Python to tell us of its end, and of forks.

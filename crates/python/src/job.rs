@@ -4,11 +4,11 @@
 //! then bytes move on a thread of the job's own, without the interpreter, and the result is made there.
 
 use crate::carry::{self, Journey};
+use crate::deferred;
 use crate::errors::{Failure, Result, fail};
 use crate::frameworks;
-use crate::interpreter::{self, Pass};
+use crate::interpreter::{self, InterpreterGuard};
 use crate::kinds::Recognised;
-use crate::later;
 use crate::moving::{Begun, Moving};
 use crate::out;
 use crate::recognise::recognise;
@@ -242,15 +242,15 @@ impl Errand {
                 }
             }
         }
-        let Some(pass) = Pass::get() else {
+        let Some(guard) = InterpreterGuard::get() else {
             // Once the interpreter exits, what it would have to let go is left to the system.
             std::mem::forget((self, moved));
             return;
         };
-        pass.enter(|py| {
+        guard.attach(|py| {
             let made = catch_unwind(AssertUnwindSafe(|| self.finish(py, moved)));
             // What this thread held until now, the source above all, goes before anybody has the result.
-            later::release_waiting();
+            deferred::drop_deferred();
             let outcome = made.unwrap_or_else(|_| Err(lost().into())).map_err(PyErr::from);
             let waiters = {
                 let mut state = shared.state();

@@ -1,6 +1,6 @@
 //! What tensorferry holds, as Python sees it.
 
-use crate::later;
+use crate::deferred;
 use pyo3::prelude::*;
 use tensorferry_core::pool;
 
@@ -68,7 +68,7 @@ pub(crate) fn memory() -> Memory {
 ///     The number of bytes given back, shared memory not counted.
 #[pyfunction]
 pub(crate) fn trim(py: Python<'_>) -> usize {
-    later::release_waiting();
+    deferred::drop_deferred();
     py.detach(|| {
         tensorferry_share::trim();
         tensorferry_cuda::ipc::trim();

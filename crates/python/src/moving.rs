@@ -6,8 +6,8 @@
 //!
 //! [`job`]: crate::job
 
+use crate::deferred;
 use crate::errors::{Failure, Result};
-use crate::later;
 use crate::progress::Progress;
 use pyo3::prelude::*;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -109,7 +109,7 @@ fn watched(
     };
     let _ = py.detach(|| thread.join());
     // What the thread held, the source above all, goes before the caller has its result.
-    later::release_waiting();
+    deferred::drop_deferred();
     if let Some(failure) = stopped {
         progress.map_or(Ok(()), |progress| progress.end(py, None, begin))?;
         return Err(failure);

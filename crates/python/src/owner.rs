@@ -4,10 +4,10 @@
 //! some of them after the interpreter has gone. What may need the interpreter is therefore given back only
 //! while it runs; from the moment it begins to exit, what is still held is left to the system.
 //!
-//! A thread that is none of Python's never waits for the interpreter here; what it lets go is put off (see `later`).
+//! No thread waits for the GIL here: what is dropped on a thread that does not have it is deferred (see `deferred`).
 
-use crate::interpreter::{self, Pass};
-use crate::later::put_off;
+use crate::deferred::{defer, defer_to_paddle_threads, may_drop_paddle_tensors};
+use crate::interpreter::{self, InterpreterGuard};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::mem::ManuallyDrop;
@@ -26,13 +26,15 @@ pub(crate) enum Owner {
     Buffer(Buffer),
     /// What a framework handed over by DLPack.
     Managed(#[expect(dead_code, reason = "held for its drop")] Foreign),
+    /// A managed tensor of Paddle.
+    Paddle(#[expect(dead_code, reason = "held for its drop")] PaddleTensor),
     /// Memory that other processes have too, or may have.
     Shared(#[expect(dead_code, reason = "held for its drop")] Lent),
     /// A part of a file.
     Mapped(#[expect(dead_code, reason = "held for its drop")] Mapped),
     /// A block of our own.
     Block(#[expect(dead_code, reason = "held for its drop")] HostBlock),
-    /// Another owner, released a little later and from the interpreter.
+    /// Another owner, whose drop is deferred.
     Deferred(#[expect(dead_code, reason = "held for its drop")] Deferred),
     /// Another owner, of GPU memory that two frameworks work on in different streams.
     Borrowed(#[expect(dead_code, reason = "held for its drop")] Box<Borrowed>),
@@ -69,7 +71,7 @@ impl Drop for Loan {
             drop(mark);
             drop(owner);
         };
-        let_go(&mut self.0, now, |both| Owner::Frozen(Box::new(Self(ManuallyDrop::new(both)))));
+        drop_with_gil(&mut self.0, now, |both| Owner::Frozen(Box::new(Self(ManuallyDrop::new(both)))));
     }
 }
 
@@ -115,6 +117,11 @@ impl Owner {
         Self::Managed(Foreign(ManuallyDrop::new(managed)))
     }
 
+    /// Keeps what Paddle handed over.
+    pub(crate) fn paddle(managed: Managed) -> Self {
+        Self::Paddle(PaddleTensor(ManuallyDrop::new(managed)))
+    }
+
     /// Keeps memory that other processes have too, or may have.
     pub(crate) fn shared(memory: impl Lend + 'static) -> Self {
         Self::Shared(Lent(Some(Box::new(memory))))
@@ -141,16 +148,17 @@ impl Owner {
         Self::Borrowed(Box::new(Borrowed { owner: Some(self), gpu, gives, takes, _keepers: keepers }))
     }
 
-    /// The same owner, for a framework that must not be called back while it lets go.
+    /// The same owner, for a framework that holds a lock while it releases memory. Blocks and maps are released by the
+    /// system alone; shared memory may keep another owner.
     pub(crate) fn deferred(self) -> Self {
         match self {
-            plain @ (Self::Block(_) | Self::Mapped(_) | Self::Shared(_)) => plain,
+            plain @ (Self::Block(_) | Self::Mapped(_)) => plain,
             other => Self::Deferred(Deferred(Some(Box::new(other)))),
         }
     }
 
-    /// Lets go on a thread that has the interpreter, which need not be asked for again.
-    fn release(self, py: Python<'_>) {
+    /// Releases on a thread that has the GIL, which need not be asked for again.
+    pub(crate) fn release(self, py: Python<'_>) {
         match self {
             Self::Object(object) => object.take().drop_ref(py),
             Self::Buffer(buffer) => buffer.release(py),
@@ -167,41 +175,62 @@ impl Owner {
     }
 }
 
-/// What a framework handed over. Its deleter may take a lock of the framework's and then want the GIL, so it has the
-/// GIL first, as when the framework's own tensors die.
+/// A managed tensor that a framework handed over. Its deleter may take a lock of the framework's and then want the GIL, so it
+/// runs with the GIL, as when the framework's own tensors die.
 pub(crate) struct Foreign(ManuallyDrop<Managed>);
 
 impl Drop for Foreign {
     fn drop(&mut self) {
         let now = |managed, _: Python<'_>| drop(managed);
-        let_go(&mut self.0, now, |managed| Owner::Managed(Self(ManuallyDrop::new(managed))));
+        drop_with_gil(&mut self.0, now, |managed| Owner::Managed(Self(ManuallyDrop::new(managed))));
     }
 }
 
-/// Lets go of what needs the interpreter: now on a thread of Python's, later on any other, and not at all once the
-/// interpreter exits. For use in `drop`, once.
-fn let_go<T>(thing: &mut ManuallyDrop<T>, now: impl FnOnce(T, Python<'_>), later: impl FnOnce(T) -> Owner) {
-    let Some(pass) = Pass::get() else { return };
+/// A managed tensor of Paddle. Its deleter may take the lock of Paddle's table of deleters, which threads of ours must not.
+pub(crate) struct PaddleTensor(ManuallyDrop<Managed>);
+
+impl Drop for PaddleTensor {
+    fn drop(&mut self) {
+        let Some(_guard) = InterpreterGuard::get() else { return };
+        // SAFETY: taken in `drop`, once.
+        let managed = unsafe { ManuallyDrop::take(&mut self.0) };
+        if interpreter::has_gil() && may_drop_paddle_tensors() {
+            drop(managed);
+        } else {
+            defer_to_paddle_threads(Owner::paddle(managed));
+        }
+    }
+}
+
+/// Drops what needs the GIL: now on a thread that has it, deferred on any other, and not at all once the interpreter exits.
+/// For use in `drop`, once.
+fn drop_with_gil<T>(
+    thing: &mut ManuallyDrop<T>,
+    now: impl FnOnce(T, Python<'_>),
+    owner: impl FnOnce(T) -> Owner,
+) {
+    let Some(_guard) = InterpreterGuard::get() else { return };
     // SAFETY: called by `drop`, so it is taken once and not used again.
     let thing = unsafe { ManuallyDrop::take(thing) };
-    if interpreter::is_pythons_thread() {
-        pass.enter(|py| now(thing, py));
+    if interpreter::has_gil() {
+        // SAFETY: this thread has the GIL, and `now` returns before anything else can take it away for good.
+        now(thing, unsafe { Python::assume_attached() });
     } else {
-        put_off(later(thing));
+        defer(owner(thing));
     }
 }
 
-/// An owner whose release is put off, on whatever thread.
+/// An owner whose drop is deferred on every thread.
 ///
-/// Paddle holds a lock while it lets go of memory; if that release led back to a Paddle tensor, it would
-/// never end.
+/// Paddle holds a lock while it releases imported memory; a release that led back to a Paddle tensor would wait for that lock
+/// for ever.
 pub(crate) struct Deferred(Option<Box<Owner>>);
 
 impl Drop for Deferred {
     fn drop(&mut self) {
         let Some(owner) = self.0.take() else { return };
-        match Pass::get() {
-            Some(_pass) => put_off(*owner),
+        match InterpreterGuard::get() {
+            Some(_guard) => defer(*owner),
             None => std::mem::forget(owner),
         }
     }
@@ -227,7 +256,7 @@ impl Object {
 impl Drop for Object {
     fn drop(&mut self) {
         let now = |object: Py<PyAny>, py: Python<'_>| object.drop_ref(py);
-        let_go(&mut self.0, now, Owner::object);
+        drop_with_gil(&mut self.0, now, Owner::object);
     }
 }
 
@@ -285,7 +314,7 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let now = |mut view: Box<_>, py: Python<'_>| end_export(&mut view, py);
-        let_go(&mut self.0, now, |view| Owner::Buffer(Self(ManuallyDrop::new(view))));
+        drop_with_gil(&mut self.0, now, |view| Owner::Buffer(Self(ManuallyDrop::new(view))));
     }
 }
 

@@ -119,6 +119,7 @@ impl<'py> Source<'py> {
             pending,
             requires_grad: self.requires_grad,
             through_array: self.through_array,
+            drop_lock: matches!(&self.memory, Memory::Here(tensor) if matches!(tensor.owner(), Owner::Paddle(_))),
         }
     }
 }

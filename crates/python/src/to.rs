@@ -9,10 +9,10 @@
 
 use crate::batch;
 use crate::carry::{self, Begun, Journey};
+use crate::deferred::drop_deferred;
 use crate::errors::{Failure, Result, describe, fail, type_name};
 use crate::frameworks;
 use crate::kinds::Recognised;
-use crate::later::release_waiting;
 use crate::out;
 use crate::recognise::recognise;
 use crate::sparse::{self, or_sparse};
@@ -90,7 +90,7 @@ unsafe extern "C" fn enter(
     let run = || {
         // SAFETY: Python calls with the GIL held.
         let py = unsafe { Python::assume_attached() };
-        release_waiting();
+        drop_deferred();
         if let Err(error) = emergency::check() {
             return Python::attach(|py| given_back(py, Err(error.into())));
         }

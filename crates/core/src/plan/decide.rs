@@ -133,6 +133,7 @@ pub fn common(source: &SourceFacts<'_>, target: &TargetFacts) -> Option<Common> 
         && !(source.device.is_cuda() && target.host_only.contains(source.dtype))
         && !target.repacked.contains(source.dtype)
         && target.own_memory.is_none()
+        && !(source.drop_lock && target.drops_on_own_threads)
         && (target.wide || source.dtype.narrowed() == source.dtype)
         && source.layout.rank() <= target.max_rank
         && (source.access == Access::ReadWrite || target.holds != Holds::Writable)
@@ -294,6 +295,9 @@ fn reasons_to_copy(
         reasons.push(Reason::Repacked);
     }
     reasons.extend(target.own_memory);
+    if source.drop_lock && target.drops_on_own_threads {
+        reasons.push(Reason::DropLock);
+    }
     let lent = source.access == Access::ReadOnly;
     if source.nature == Nature::Cached {
         reasons.push(Reason::CachedScalar);

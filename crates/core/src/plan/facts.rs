@@ -34,6 +34,8 @@ pub struct SourceFacts<'a> {
     pub requires_grad: bool,
     /// Whether the memory came through the object's own `__array__(copy=False)`.
     pub through_array: bool,
+    /// Whether its framework may hold a lock while it releases the memory, under which others wait for the GIL.
+    pub drop_lock: bool,
 }
 
 /// What the source's allocator promises about the address of its memory.
@@ -124,6 +126,8 @@ pub struct TargetFacts {
     pub cpu_count: i32,
     /// The index of the CPU device that takes host memory when the caller names no device.
     pub default_cpu: i32,
+    /// Whether it may drop tensors on threads that Python did not create.
+    pub drops_on_own_threads: bool,
 }
 
 impl TargetFacts {

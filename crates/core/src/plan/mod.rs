@@ -99,6 +99,8 @@ pub enum Reason {
     Repacked,
     /// The target keeps tensors only in memory that it allocated.
     OwnMemory,
+    /// The source's framework releases memory under a lock, and the target releases it on threads of its own.
+    DropLock,
     /// No other process can be given the source's memory.
     Private,
     /// Another process would be given far more with the source's memory.

@@ -67,6 +67,10 @@ impl Reason {
             Reason::Pending(Pending::Gather) => "the source is spread over several devices".into(),
             Reason::Pending(Pending::Convert) => "converted by the object (__array__)".into(),
             Reason::OwnMemory => format!("{title} keeps tensors only in memory of its own").into(),
+            Reason::DropLock => {
+                format!("Paddle releases memory under a lock and {title} does so on threads of its own: a share could hang")
+                    .into()
+            }
             Reason::Private => "the source lies in memory that other processes cannot be given".into(),
             Reason::Exposed { bytes } => {
                 let mib = bytes >> 20;
@@ -108,6 +112,7 @@ impl Reason {
             | Reason::Pending(_)
             | Reason::Repacked
             | Reason::OwnMemory
+            | Reason::DropLock
             | Reason::Into => return None,
         })
     }

@@ -59,6 +59,7 @@ static FACTS: TargetFacts = TargetFacts {
     home: Device::cuda(0),
     cpu_count: 0,
     default_cpu: 0,
+    drops_on_own_threads: false,
 };
 
 struct State {

@@ -48,6 +48,7 @@ static FACTS: TargetFacts = TargetFacts {
     home: Device::CPU,
     cpu_count: 1,
     default_cpu: 0,
+    drops_on_own_threads: true,
 };
 
 /// The element types that old versions of JAX lack, by the name of the attribute in `jax.numpy`.

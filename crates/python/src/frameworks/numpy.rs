@@ -41,6 +41,7 @@ static FACTS: TargetFacts = TargetFacts {
     home: Device::CPU,
     cpu_count: 1,
     default_cpu: 0,
+    drops_on_own_threads: false,
 };
 
 impl Framework for NumPy {

@@ -1,14 +1,15 @@
 //! Paddle: the C exchange API, with the public functions where it is missing.
 //!
-//! Paddle holds a lock while it lets go of memory that it imported, so owners are released a moment later. It ignores DLPack's byte offset (we never export one), reads uint16 as bfloat16 (it has no uint16,
-//! and is not offered any) and stops at nine dimensions.
+//! Paddle holds a lock while it releases imported memory, so the drop of what it is lent is deferred (see `deferred`). It
+//! ignores DLPack's byte offset (we never export one), reads uint16 as bfloat16 (it has no uint16, and is not offered any) and
+//! stops at nine dimensions.
 
 use super::exchange::Exchange;
 use super::{Framework, import};
 use crate::call;
+use crate::deferred::{drop_deferred, note_paddle_thread};
 use crate::errors::{Failure, Result, fail, refused};
 use crate::kinds::{Builtin, Form};
-use crate::later::release_waiting;
 use crate::owner::Owner;
 use crate::settings::only_public_doors;
 use crate::source::Source;
@@ -52,6 +53,7 @@ static FACTS: TargetFacts = TargetFacts {
     home: Device::CPU,
     cpu_count: 1,
     default_cpu: 0,
+    drops_on_own_threads: false,
 };
 
 /// Types that older versions lack.
@@ -87,6 +89,7 @@ impl Framework for Paddle {
 
     fn read<'py>(&self, object: &Bound<'py, PyAny>, _form: Form) -> Result<Source<'py>> {
         let py = object.py();
+        note_paddle_thread();
         let requires_grad = !object.getattr(intern!(py, "stop_gradient"))?.is_truthy()?;
         let mut tensor = export(object).map_err(|failure| explain(object, failure))?;
         // As in torch: what autograd still needs must not be written behind its back.
@@ -104,8 +107,9 @@ impl Framework for Paddle {
 
     fn write<'py>(&self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
         let state = state(py)?;
-        // What waited for a moment without Paddle's lock has it now, also where the main thread is busy elsewhere.
-        release_waiting();
+        note_paddle_thread();
+        // Here no thread is below Paddle's lock on behalf of this call.
+        drop_deferred();
         // SAFETY: a deferred owner is the first one, or holds it beyond its own drop.
         let tensor = unsafe { tensor.map_owner(Owner::deferred) };
         let made = match &state.exchange {
@@ -124,7 +128,8 @@ fn export(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
         Some(exchange) => exchange.export(object)?,
         None => crate::capsule::take(&call::call1(state.to_dlpack.bind(py), object)?)?,
     };
-    Ok(crate::capsule::owned(tensor))
+    // SAFETY: the new owner holds what Paddle handed over.
+    Ok(unsafe { tensor.map_owner(Owner::paddle) })
 }
 
 fn explain(object: &Bound<'_, PyAny>, failure: Failure) -> Failure {

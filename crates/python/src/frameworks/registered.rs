@@ -255,6 +255,8 @@ pub(crate) fn register(
         home: Device::CPU,
         cpu_count: 1,
         default_cpu: 0,
+        // Unknown, so the worse is assumed.
+        drops_on_own_threads: true,
     };
     let entry: &'static Registration = Box::leak(Box::new(Registration { facts, types, read, write }));
     register_list().push(entry);

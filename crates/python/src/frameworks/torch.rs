@@ -60,6 +60,7 @@ static FACTS: TargetFacts = TargetFacts {
     home: Device::CPU,
     cpu_count: 1,
     default_cpu: 0,
+    drops_on_own_threads: false,
 };
 
 struct State {

@@ -96,6 +96,7 @@ fn check(target: &TargetFacts, wishes: &Wishes) -> Result<()> {
         pending: None,
         requires_grad: false,
         through_array: false,
+        drop_lock: false,
     };
     let plain = Wishes { device: wishes.device, writable: wishes.writable, ..Wishes::NONE };
     let device = plan::decide(&sample, target, &plain)?.device;

@@ -44,6 +44,7 @@ const FACTS: TargetFacts = TargetFacts {
     home: Device::CPU,
     cpu_count: 1,
     default_cpu: 0,
+    drops_on_own_threads: false,
 };
 
 /// What plans call it.

@@ -25,6 +25,7 @@ const NUMPY: TargetFacts = TargetFacts {
     home: Device::CPU,
     cpu_count: 1,
     default_cpu: 0,
+    drops_on_own_threads: false,
 };
 const TORCH: TargetFacts = TargetFacts {
     framework: "torch",
@@ -54,6 +55,7 @@ const TENSORFLOW: TargetFacts = TargetFacts {
     max_rank: 254,
     holds: Holds::Immutable,
     host_only: DTypes::of(&[DType::Float8E5M2]),
+    drops_on_own_threads: true,
     ..TORCH
 };
 const JAX_NARROW: TargetFacts = TargetFacts {
@@ -81,6 +83,7 @@ fn source(layout: &Layout, dtype: DType) -> SourceFacts<'_> {
         pending: None,
         requires_grad: false,
         through_array: false,
+        drop_lock: false,
     }
 }
 
@@ -90,6 +93,21 @@ fn float_layout() -> Layout {
 
 fn reasons(source: &SourceFacts<'_>, target: &TargetFacts) -> Vec<Reason> {
     decide(source, target, &Wishes::NONE).unwrap().reasons().to_vec()
+}
+
+#[test]
+fn memory_released_under_a_lock_is_copied_where_it_is_dropped_on_other_threads() {
+    let layout = Layout::dense(4, &[2]).unwrap();
+    let facts = SourceFacts { framework: "paddle", drop_lock: true, ..source(&layout, DType::Float32) };
+    for target in [NUMPY, TORCH] {
+        assert_eq!(decide(&facts, &target, &Wishes::NONE).unwrap().route, Route::Share);
+        assert!(plain_share(&facts, &target).is_some());
+    }
+    let plan = decide(&facts, &TENSORFLOW, &Wishes::NONE).unwrap();
+    assert_eq!(plan.reasons(), [Reason::DropLock]);
+    assert_eq!(plain_share(&facts, &TENSORFLOW), None);
+    let share_or_fail = Wishes { copy: Some(false), ..Wishes::NONE };
+    assert_eq!(decide(&facts, &TENSORFLOW, &share_or_fail).unwrap_err().kind(), ErrorKind::CopyRequired);
 }
 
 #[test]

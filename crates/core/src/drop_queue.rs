@@ -1,0 +1,190 @@
+//! Drop queue: a lock-free list of items that one thread gives up and another thread drops, with the two signals that
+//! bring the other thread.
+//!
+//! Frameworks release memory on threads that must not wait for the GIL. Such a thread pushes the owner here and goes on.
+//! Pushing takes no lock, so a fork never copies a held one. The module knows nothing of Python, so that `make loom` tries
+//! every interleaving of the protocol and Miri runs its tests.
+//!
+//! Protocol: a producer pushes first and signals second; a consumer takes the signal first and the items second. A push
+//! whose signal finds one already raised is therefore seen by the consumer of that signal.
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+#[cfg(loom)]
+use loom::sync::{Condvar, Mutex};
+use std::ptr;
+use std::sync::PoisonError;
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+#[cfg(not(loom))]
+use std::sync::{Condvar, Mutex};
+
+struct Node<T> {
+    item: T,
+    next: *mut Node<T>,
+}
+
+/// Items that wait to be dropped. Items are pushed one at a time and taken all at once.
+pub struct DropQueue<T> {
+    /// The newest item.
+    head: AtomicPtr<Node<T>>,
+}
+
+// SAFETY: a node is reached by one thread only, by its producer before the push and by the consumer that swapped it out,
+// so the queue moves items between threads and never shares them.
+unsafe impl<T: Send> Send for DropQueue<T> {}
+// SAFETY: the same.
+unsafe impl<T: Send> Sync for DropQueue<T> {}
+
+impl<T> DropQueue<T> {
+    /// An empty queue.
+    #[cfg(not(loom))]
+    #[expect(clippy::new_without_default, reason = "for statics")]
+    pub const fn new() -> Self {
+        Self { head: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// An empty queue. Loom's atomics cannot be made in constants.
+    #[cfg(loom)]
+    #[expect(clippy::new_without_default, reason = "for statics")]
+    pub fn new() -> Self {
+        Self { head: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// Adds an item, without waiting for any thread.
+    pub fn push(&self, item: T) {
+        let mut head = self.head.load(Ordering::Relaxed);
+        let node = Box::into_raw(Box::new(Node { item, next: head }));
+        while let Err(now) = self.head.compare_exchange_weak(head, node, Ordering::Release, Ordering::Relaxed)
+        {
+            head = now;
+            // SAFETY: the node belongs to this thread until the exchange succeeds.
+            unsafe { (*node).next = head };
+        }
+    }
+
+    /// Whether there is no item, as far as this thread has seen.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.head.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Takes all items, the oldest first.
+    pub fn take(&self) -> Taken<T> {
+        // ABA cannot happen: nodes leave the list all at once, and only through this swap.
+        let mut rest = self.head.swap(ptr::null_mut(), Ordering::Acquire);
+        let mut oldest: *mut Node<T> = ptr::null_mut();
+        while !rest.is_null() {
+            // SAFETY: the thread that swaps the list out owns all its nodes, and the swap acquires what their producers
+            // wrote.
+            let next = unsafe { std::mem::replace(&mut (*rest).next, oldest) };
+            oldest = std::mem::replace(&mut rest, next);
+        }
+        Taken { oldest }
+    }
+
+    /// Forgets all items without dropping them: in the child of a fork they belong to the parent.
+    pub fn abandon(&self) {
+        self.head.store(ptr::null_mut(), Ordering::Relaxed);
+    }
+}
+
+impl<T> Drop for DropQueue<T> {
+    fn drop(&mut self) {
+        drop(self.take());
+    }
+}
+
+/// Items taken from a queue, the oldest first. Those that are not iterated over are dropped with it.
+pub struct Taken<T> {
+    oldest: *mut Node<T>,
+}
+
+impl<T> Iterator for Taken<T> {
+    type Item = T;
+
+    fn next(&mut self) -> Option<T> {
+        if self.oldest.is_null() {
+            return None;
+        }
+        // SAFETY: the nodes came from `Box::into_raw` in `push`, `take` gave them to this value alone, and each leaves the
+        // list here.
+        let node = unsafe { Box::from_raw(self.oldest) };
+        self.oldest = node.next;
+        Some(node.item)
+    }
+}
+
+impl<T> Drop for Taken<T> {
+    fn drop(&mut self) {
+        self.for_each(drop);
+    }
+}
+
+/// A request that is made once until it is taken.
+pub struct Request(AtomicBool);
+
+impl Request {
+    /// No request.
+    #[cfg(not(loom))]
+    #[expect(clippy::new_without_default, reason = "for statics")]
+    pub const fn new() -> Self {
+        Self(AtomicBool::new(false))
+    }
+
+    /// No request. Loom's atomics cannot be made in constants.
+    #[cfg(loom)]
+    #[expect(clippy::new_without_default, reason = "for statics")]
+    pub fn new() -> Self {
+        Self(AtomicBool::new(false))
+    }
+
+    /// Makes the request; whether nobody had made it.
+    ///
+    /// Both sides exchange the flag: where this returns false, the exchange that takes the request reads this one, and so
+    /// sees what this thread pushed before.
+    #[must_use]
+    pub fn raise(&self) -> bool {
+        !self.0.swap(true, Ordering::AcqRel)
+    }
+
+    /// Takes the request, before the items are taken.
+    pub fn take(&self) {
+        self.0.swap(false, Ordering::AcqRel);
+    }
+}
+
+/// Wakes one thread that waits. Its lock is a leaf: no other lock is taken while it is held.
+pub struct WakeUp {
+    called: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl WakeUp {
+    /// Nobody has called.
+    #[expect(clippy::new_without_default, reason = "as the others")]
+    pub fn new() -> Self {
+        Self { called: Mutex::new(false), changed: Condvar::new() }
+    }
+
+    /// Wakes the thread, or keeps it from its next wait.
+    pub fn call(&self) {
+        let mut called = self.called.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*called {
+            *called = true;
+            self.changed.notify_one();
+        }
+    }
+
+    /// Waits for a call, and takes it.
+    pub fn wait(&self) {
+        let mut called = self.called.lock().unwrap_or_else(PoisonError::into_inner);
+        while !*called {
+            called = self.changed.wait(called).unwrap_or_else(PoisonError::into_inner);
+        }
+        *called = false;
+    }
+}
+
+#[cfg(test)]
+mod tests;
