@@ -2,8 +2,8 @@
 
 A program ends after its time with status 0. Which memory is imported into Paddle by hand matters:
 Paddle calls the deleters of imported memory under a process-wide lock. A deleter that gives up the
-GIL there (JAX's does) hangs a program that uses Paddle on two Python threads, with or without
-tensorferry. So memory is imported by hand only where one Python thread uses Paddle.
+GIL there (PyTorch's, for memory of NumPy's) hangs a program that uses Paddle on two Python threads,
+with or without tensorferry. So memory is imported by hand only where one Python thread uses Paddle.
 """
 
 from __future__ import annotations

@@ -24,9 +24,9 @@
 //! | a Python thread | the GIL | F, P | the order in which the frameworks' own tensors die |
 //! | any | all of the above | ours | ours are leaves: no other lock is taken under them |
 //!
-//! What is left is Paddle's: a deleter that is not ours may give up the GIL below P (JAX's does; Python code may), and a
-//! second thread that has the GIL and wants P then hangs. A program with two Python threads that use Paddle can hang so
-//! without tensorferry. A program with one must not, so a deferred drop takes P on that one only: Paddle's tensors are copied to
+//! What is left is Paddle's: a deleter that is not ours may give up the GIL below P (PyTorch's does for memory of NumPy's;
+//! Python code may), and a second thread that has the GIL and wants P then hangs. A program with two Python threads that use
+//! Paddle hangs so without tensorferry, within seconds. A program with one must not, so a deferred drop takes P on that one only: Paddle's tensors are copied to
 //! frameworks that release on threads of their own, and one that another thread meets in the first queue anyway (behind an
 //! array) or in a job waits in `PADDLE_THREADS`. Once no such thread lives, any Python thread empties it.
 //!
