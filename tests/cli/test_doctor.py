@@ -112,6 +112,7 @@ def test_every_cell_is_verified():
         assert framework["devices"] == [{"name": "cpu", "title": None}]
     names = ("numpy", "torch", "jax")
     expected = {(a, b): "itself" if a == b else "shared" for a in names for b in names}
+    expected["numpy", "jax"] = "copied"
     assert outcomes(found) == expected
     assert all(cell["memory"] == "seen" for cell in found["cells"])
     assert found["problems"] == found["conflicts"] == []

@@ -78,11 +78,19 @@ def test_every_operation_meets_both_ends(outcomes) -> None:
     assert names - SMALL - ENDLESS <= bad
 
 
-def test_pytorch_alone_aborts_too() -> None:
-    """What is accepted above is no work of ours: `torch.from_numpy` in a loop does the same."""
+def test_pytorch_alone_meets_bad_alloc_too() -> None:
+    """What is accepted above is PyTorch's: `torch.from_numpy` alone meets `std::bad_alloc` too.
+
+    Which of its allocations fails depends on the state of the heap. Some end the process, others
+    raise a RuntimeError.
+    """
     steps = (str(1536 + 4 * step) for step in range(64))
-    last = tried("torch", "control", *steps)[-1]
-    assert is_pytorchs(last[2], last[3]), last
+    found = tried("torch", "control", *steps)
+    met = [
+        is_pytorchs(outcome, stderr) or (outcome == "other error" and "std::bad_alloc" in stderr)
+        for _, _, outcome, stderr in found
+    ]
+    assert any(met), found
 
 
 class Late:

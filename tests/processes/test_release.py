@@ -48,7 +48,7 @@ def test_an_array_that_jax_releases_below_one_of_our_own_calls():
     def fill():
         array = np.zeros(64, np.float32).view(Watched)
         start = -array.ctypes.data % 64 // 4
-        held.append(ferry.to(array[start : start + 16], "jax"))
+        held.append(ferry.to(array[start : start + 16], "jax", copy=False))
 
     def flatten(node):
         held.clear()
@@ -72,7 +72,7 @@ def test_a_base_dies_when_the_last_framework_lets_go():
         room = np.zeros(128, np.float32).view(Owner)
         start = -room.ctypes.data % 64 // 4
         watch = weakref.ref(room)
-        share = ferry.to(room[start : start + 16], target)
+        share = ferry.to(room[start : start + 16], target, copy=False)
         del room
         gc.collect()
         assert watch() is not None, target
