@@ -101,11 +101,11 @@ fn memory_released_under_a_lock_is_copied_where_it_is_dropped_on_other_threads()
     let facts = SourceFacts { framework: "paddle", drop_lock: true, ..source(&layout, DType::Float32) };
     for target in [NUMPY, TORCH] {
         assert_eq!(decide(&facts, &target, &Wishes::NONE).unwrap().route, Route::Share);
-        assert!(plain_share(&facts, &target).is_some());
+        assert!(common(&facts, &target).is_some());
     }
     let plan = decide(&facts, &TENSORFLOW, &Wishes::NONE).unwrap();
     assert_eq!(plan.reasons(), [Reason::DropLock]);
-    assert_eq!(plain_share(&facts, &TENSORFLOW), None);
+    assert_eq!(common(&facts, &TENSORFLOW), None);
     let share_or_fail = Wishes { copy: Some(false), ..Wishes::NONE };
     assert_eq!(decide(&facts, &TENSORFLOW, &share_or_fail).unwrap_err().kind(), ErrorKind::CopyRequired);
 }
