@@ -9,8 +9,6 @@ import subprocess
 import sys
 from typing import Any
 
-from support.children import HANG_SECONDS
-
 PRELUDE = """
 import ctypes, os, time
 import numpy as np
@@ -97,6 +95,9 @@ class Other:
         for pipe in (self.process.stdin, self.process.stdout):
             assert pipe is not None
             pipe.close()
+        # The child runs this file too, without the other files of the tests.
+        from support.children import HANG_SECONDS
+
         return self.process.wait(timeout=HANG_SECONDS)
 
 
