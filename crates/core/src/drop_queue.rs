@@ -63,7 +63,7 @@ impl<T> DropQueue<T> {
         }
     }
 
-    /// Whether there is no item, as far as this thread has seen.
+    /// Whether the queue is empty, as far as this thread has seen.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.head.load(Ordering::Relaxed).is_null()

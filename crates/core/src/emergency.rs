@@ -64,7 +64,7 @@ impl Reserve {
         }
     }
 
-    /// The bits of a run of cells for so many bytes, at the low end.
+    /// The bits of a run of cells that holds this number of bytes, at the low end.
     fn run(bytes: usize) -> u64 {
         match bytes.div_ceil(CELL_BYTES) {
             64 => u64::MAX,
@@ -199,7 +199,7 @@ pub fn spend(bytes: usize) -> Result<()> {
     look(HEADROOM_BYTES)
 }
 
-/// Sees that the system has so many bytes, without touching them.
+/// Checks that the system can allocate this number of bytes, without touching them.
 #[cold]
 fn look(bytes: usize) -> Result<()> {
     let found = Layout::from_size_align(bytes, 1).is_ok_and(|layout| {
