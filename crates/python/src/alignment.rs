@@ -14,7 +14,8 @@ use crate::source::{Memory, Source};
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyMemoryView};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyByteArray, PyBytes, PyMemoryView, PyType};
 use tensorferry_core::plan::{Alignment, Nature};
 use tensorferry_core::{Access, Tensor, aligned};
 
@@ -114,6 +115,9 @@ fn of_allocation(object: &Bound<'_, PyAny>, writable: bool, is_held_by_others: b
     if object.is_exact_instance_of::<PyBytes>() {
         return Alignment::Guaranteed;
     }
+    if object.is_exact_instance_of::<PyByteArray>() {
+        return unless(writable || is_held_by_others);
+    }
     if let Some(guaranteed) = torch::is_aligned_by_construction(object) {
         return if guaranteed { Alignment::Guaranteed } else { unless(writable) };
     }
@@ -128,8 +132,9 @@ fn of_allocation(object: &Bound<'_, PyAny>, writable: bool, is_held_by_others: b
 }
 
 fn is_map(object: &Bound<'_, PyAny>) -> bool {
-    let kind = object.get_type();
-    kind.name().is_ok_and(|name| name == "mmap") && kind.module().is_ok_and(|module| module == "mmap")
+    static MAP: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let map = MAP.import(object.py(), "mmap", "mmap");
+    map.is_ok_and(|map| object.is_instance(map).unwrap_or(false))
 }
 
 /// Whether the object lets others write its memory, although the view that the source is does not.
