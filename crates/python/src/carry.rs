@@ -1,12 +1,13 @@
 //! The life of one tensor: read, plan, run the steps, write.
 //!
-//! Nothing else here touches bytes: a copy is one call of `core::pack`, without the GIL when it is large.
+//! Bytes are copied in `host_copy`.
 
 use crate::array_method;
 use crate::buffers;
 use crate::errors::{Failure, Result, fail, not_a_tensor};
 use crate::frameworks::{self, Framework, Target, registered};
 use crate::gpu;
+use crate::host_copy::{DETACH_FROM, duplicate, job, of_block, packed};
 use crate::kinds::Recognised;
 use crate::moving::{self, Moving};
 use crate::owner::Owner;
@@ -24,11 +25,8 @@ use std::cell::Cell;
 use std::time::Instant;
 use tensorferry_core::host::HostBlock;
 use tensorferry_core::plan::{self, Common, Holds, Places, Plan, Route, TargetFacts, Wanted, Wishes};
-use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout, Tensor, frozen, pack};
+use tensorferry_core::{Access, DType, Device, ErrorKind, Layout, Tensor, frozen};
 use tensorferry_cuda::{Gpu, Lanes, Side, Watch};
-
-/// Copies of at least this many bytes let other Python threads run; below it, letting go costs more.
-const DETACH_FROM: usize = 64 << 10;
 
 /// Where to, and how.
 pub(crate) struct Journey {
@@ -165,19 +163,6 @@ fn snapshot<'py>(py: Python<'py>, source: Source<'py>, target: Target) -> Begun<
         Ok(result) => Begun::Done(result),
         Err(failure) => Begun::Failed(failure),
     }
-}
-
-/// The same bytes in a block of ours.
-fn duplicate(tensor: &Tensor<Owner>) -> Result<Tensor<Owner>> {
-    let bytes = tensor.layout().bytes();
-    let block = HostBlock::new(bytes)?;
-    // SAFETY: the planner found the source dense, so its `bytes` bytes lie one after the other from `data` on; the
-    // block is new and has room for them.
-    unsafe { std::ptr::copy_nonoverlapping(tensor.data(), block.data(), bytes) };
-    let mut made =
-        of_block(block, tensor.dtype(), Layout::dense(tensor.dtype().size(), tensor.layout().shape())?)?;
-    made.set_cpu(tensor.device());
-    Ok(made)
 }
 
 /// Carries one tensor.
@@ -583,54 +568,4 @@ fn fits(tensor: &Tensor<Owner>, target: &TargetFacts, dtype: DType) -> bool {
     };
     let wishes = Wishes { dtype: Wanted::Type(dtype), ..Wishes::NONE };
     plan::decide(&facts, target, &wishes).is_ok_and(|plan| plan.shares() || plan.target_copies())
-}
-
-pub(crate) fn packed(py: Python<'_>, source: &Tensor<Owner>, dtype: DType) -> Result<Tensor<Owner>> {
-    let layout = Layout::dense(dtype.size(), source.layout().shape())?;
-    let block = HostBlock::new(layout.bytes())?;
-    convert(py, source, block.data(), dtype, &layout)?;
-    of_block(block, dtype, layout)
-}
-
-/// A dense tensor in a block of ours, which has room for it.
-pub(crate) fn of_block(block: HostBlock, dtype: DType, layout: Layout) -> Result<Tensor<Owner>> {
-    let data = block.data();
-    let owner = Owner::Block(block);
-    // SAFETY: the block has as many bytes as the layout, and the owner is the block.
-    Ok(unsafe { Tensor::new(data, dtype, layout, Device::CPU, ByteOrder::Native, Access::ReadWrite, owner) }?)
-}
-
-pub(crate) struct Job<'a>(pack::Source<'a>, pack::Destination<'a>);
-
-// SAFETY: the job is run by the thread that made it; it only has to cross the border of `detach`.
-unsafe impl Send for Job<'_> {}
-
-impl Job<'_> {
-    pub(crate) fn run(self) -> tensorferry_core::Result<()> {
-        // SAFETY: the source is a checked tensor whose owner the caller holds; the destination is memory that the
-        // caller has seen to be writable, free of overlap with itself and apart from the source.
-        unsafe { pack::convert(&self.0, &self.1, settings::threads()) }
-    }
-}
-
-pub(crate) fn job<'a>(source: &'a Tensor<Owner>, data: *mut u8, dtype: DType, layout: &'a Layout) -> Job<'a> {
-    let from = pack::Source {
-        data: source.data(),
-        dtype: source.dtype(),
-        layout: source.layout(),
-        order: source.order(),
-    };
-    Job(from, pack::Destination { data, dtype, layout })
-}
-
-pub(crate) fn convert(
-    py: Python<'_>,
-    source: &Tensor<Owner>,
-    data: *mut u8,
-    dtype: DType,
-    layout: &Layout,
-) -> Result<()> {
-    let bytes = source.layout().bytes().max(layout.bytes());
-    let job = job(source, data, dtype, layout);
-    Ok(if bytes < DETACH_FROM { job.run() } else { py.detach(|| job.run()) }?)
 }

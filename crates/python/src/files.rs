@@ -7,6 +7,7 @@
 use crate::batch;
 use crate::carry::{self, Journey};
 use crate::errors::{Result, fail};
+use crate::host_copy;
 use crate::lengths::Lengths;
 use crate::owner::Owner;
 use crate::recognise::recognise;
@@ -356,7 +357,7 @@ impl Writer {
             ));
         }
         let plain = tensor.layout().is_dense() && tensor.order() == ByteOrder::Native;
-        let tensor = if plain { tensor } else { carry::packed(py, &tensor, tensor.dtype())? };
+        let tensor = if plain { tensor } else { host_copy::packed(py, &tensor, tensor.dtype())? };
         let (data, bytes) = (Shown(tensor.data()), tensor.layout().bytes());
         self.with(py, |writer| {
             // SAFETY: dense host memory of so many bytes, which the tensor keeps.

@@ -18,6 +18,7 @@ mod errors;
 mod files;
 mod frameworks;
 mod gpu;
+mod host_copy;
 mod interpreter;
 mod job;
 mod kinds;

@@ -1,8 +1,9 @@
 //! `out=`: memory of the caller's, filled with the values of a tensor.
 
-use crate::carry::{Journey, check_named_stream, convert, in_place, job, materialise, packed, read};
+use crate::carry::{Journey, check_named_stream, in_place, materialise, read};
 use crate::errors::{Failure, Result, fail};
 use crate::gpu;
+use crate::host_copy::{convert, job, packed};
 use crate::moving::{self, Begun, Moving};
 use crate::owner::Owner;
 use crate::recognise::recognise;

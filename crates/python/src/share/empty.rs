@@ -4,6 +4,7 @@ use super::Room;
 use crate::carry::{self, Journey};
 use crate::errors::{Result, describe, fail};
 use crate::frameworks;
+use crate::host_copy;
 use crate::lengths::Lengths;
 use crate::source::Source;
 use crate::streams::Streams;
@@ -71,7 +72,7 @@ pub(crate) fn empty<'py>(
     let tensor = if shared {
         Room::new(py, device, layout.bytes())?.tensor(dtype, layout)?
     } else {
-        carry::of_block(HostBlock::new(layout.bytes())?, dtype, layout)?
+        host_copy::of_block(HostBlock::new(layout.bytes())?, dtype, layout)?
     };
     let mut source = Source::here(shape.clone(), "new memory", tensor).with_nature(Nature::Temporary);
     if device.is_cuda() {

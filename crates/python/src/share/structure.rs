@@ -3,6 +3,7 @@
 use crate::carry;
 use crate::errors::{Failure, Result, fail, type_name};
 use crate::frameworks;
+use crate::host_copy;
 use crate::kinds::{Container, Recognised};
 use crate::recognise::recognise;
 use crate::source::Memory;
@@ -161,7 +162,7 @@ fn stranger(object: &Bound<'_, PyAny>) -> Failure {
 fn scalar(object: &Bound<'_, PyAny>, recognised: Recognised) -> Result<Structure> {
     let source = carry::read(object, recognised)?;
     let Memory::Here(tensor) = source.memory else { return Err(stranger(object)) };
-    let tensor = carry::packed(object.py(), &tensor, tensor.dtype())?;
+    let tensor = host_copy::packed(object.py(), &tensor, tensor.dtype())?;
     let size = tensor.dtype().size();
     // SAFETY: one element, dense, which the tensor keeps.
     let bytes = unsafe { std::slice::from_raw_parts(tensor.data(), size) };

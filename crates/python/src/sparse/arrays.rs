@@ -3,6 +3,7 @@
 use crate::carry;
 use crate::errors::{Result, fail};
 use crate::frameworks::numpy;
+use crate::host_copy;
 use crate::owner::Owner;
 use crate::recognise::recognise;
 use crate::source::Memory;
@@ -29,7 +30,7 @@ pub(super) fn dense(py: Python<'_>, tensor: Tensor<Owner>) -> Result<Tensor<Owne
     if tensor.layout().is_dense() && tensor.order() == ByteOrder::Native && aligned {
         return Ok(tensor);
     }
-    carry::packed(py, &tensor, tensor.dtype())
+    host_copy::packed(py, &tensor, tensor.dtype())
 }
 
 /// Whole numbers as the core takes them: int32 or int64, or the one that is asked for. `None` for other arrays.
@@ -58,7 +59,7 @@ pub(super) fn as_index(
         && tensor.order() == ByteOrder::Native
         && (tensor.data() as usize).is_multiple_of(dtype.align())
         && tensor.layout().strides().iter().all(|stride| stride % size == 0);
-    if in_place { Ok(tensor) } else { carry::packed(py, &tensor, dtype) }
+    if in_place { Ok(tensor) } else { host_copy::packed(py, &tensor, dtype) }
 }
 
 /// Index arrays of one type, the widest that they have; `None` where one of them is none, or is elsewhere.
@@ -183,7 +184,7 @@ impl Made {
 
     /// As NumPy's array, when everything is written.
     pub(super) fn array<'py>(self, py: Python<'py>) -> Result<Bound<'py, PyAny>> {
-        numpy::write_array(py, carry::of_block(self.block, self.dtype, self.layout)?)
+        numpy::write_array(py, host_copy::of_block(self.block, self.dtype, self.layout)?)
     }
 }
 
