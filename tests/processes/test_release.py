@@ -18,6 +18,7 @@ import pytest
 import tensorflow as tf
 import torch
 from support import capsules
+from support.blocked_threads import run_while_this_thread_is_blocked
 from support.dtypes import NAMED
 from support.foreign_threads import ends_without_the_interpreter
 from support.share_counts import soon
@@ -202,23 +203,6 @@ def test_the_main_loop_releases_tensors_of_paddle(keeper):
     assert Traced.died_on == [threading.main_thread().ident]
 
 
-def run_while_the_main_thread_waits(work: Callable[[], None]) -> None:
-    """Runs the work on another thread, with the main thread in one call; raises what it raises."""
-    raised = []
-
-    def catch():
-        try:
-            work()
-        except BaseException as error:
-            raised.append(error)
-
-    thread = threading.Thread(target=catch)
-    thread.start()
-    thread.join()
-    if raised:
-        raise raised[0]
-
-
 def test_a_call_releases_tensors_of_paddle_while_the_main_thread_waits(keeper):
     def work():
         Traced.died_on.clear()
@@ -227,7 +211,7 @@ def test_a_call_releases_tensors_of_paddle_while_the_main_thread_waits(keeper):
         ferry.to(np.zeros(3), "torch")
         assert Traced.died_on == [threading.get_ident()]
 
-    run_while_the_main_thread_waits(work)
+    run_while_this_thread_is_blocked(work)
 
 
 def test_a_thread_without_paddle_releases_no_tensor_of_paddle(keeper):
@@ -243,7 +227,7 @@ def test_a_thread_without_paddle_releases_no_tensor_of_paddle(keeper):
         ferry.trim()
         assert Traced.died_on == [threading.get_ident()]
 
-    run_while_the_main_thread_waits(work)
+    run_while_this_thread_is_blocked(work)
 
 
 def test_a_full_list_of_pending_calls_delays_a_release_only(keeper):
@@ -272,7 +256,7 @@ def test_a_full_list_of_pending_calls_delays_a_release_only(keeper):
         assert soon(lambda: watch() is None)
         assert Traced.died_on == []
 
-    run_while_the_main_thread_waits(work)
+    run_while_this_thread_is_blocked(work)
     assert soon(lambda: Traced.died_on)
     assert Traced.died_on == [threading.main_thread().ident]
 
@@ -286,6 +270,52 @@ def test_a_python_thread_without_the_interpreter_does_not_wait_for_it(keeper):
     # ctypes gives up the GIL around the call of a function of this kind.
     ctypes.CFUNCTYPE(None, ctypes.c_void_p)(deleter)(managed)
     assert soon(lambda: watch() is None)
+
+
+GIVES_UP_THE_GIL = ("torch", "jax", "tensorflow")
+
+
+@pytest.mark.parametrize("target", GIVES_UP_THE_GIL)
+def test_memory_is_released_with_the_tensor_on_any_python_thread(target):
+    """These frameworks give up the GIL when a tensor dies, and hold no lock then."""
+
+    def work():
+        for _ in range(100):
+            array = room()
+            watch = weakref.ref(array)
+            share = ferry.to(array, target, copy=False)
+            del array
+            assert watch() is not None
+            del share
+            assert watch() is None
+
+    work()
+    run_while_this_thread_is_blocked(work)
+
+
+@pytest.mark.parametrize("target", GIVES_UP_THE_GIL)
+def test_the_framework_holds_no_lock_while_it_releases_a_tensor(target):
+    """A release waits for the GIL there, which a thread may have that wants such a lock."""
+
+    def use() -> None:
+        share = ferry.to(room(), target, copy=False)
+        assert float((share + share)[3]) == 6
+        del share
+
+    class Uses(np.ndarray):
+        """An array at whose death another thread makes, uses and releases tensors."""
+
+        used = 0
+
+        def __del__(self):
+            run_while_this_thread_is_blocked(use)
+            Uses.used += 1
+
+    for _ in range(20):
+        share = ferry.to(room().view(Uses), target, copy=False)
+        float((share + share)[3])
+        del share
+    assert soon(lambda: Uses.used >= 20)
 
 
 def test_memory_that_paddle_releases_is_not_released_under_its_lock():

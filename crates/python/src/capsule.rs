@@ -57,9 +57,9 @@ fn claim(
 }
 
 /// A tensor on its way to a consumer.
-enum Sent {
-    Legacy(Handover<abi::ManagedTensor, Owner>),
-    Versioned(Handover<abi::ManagedTensorVersioned, Owner>),
+enum Sent<O> {
+    Legacy(Handover<abi::ManagedTensor, O>),
+    Versioned(Handover<abi::ManagedTensorVersioned, O>),
 }
 
 /// A tensor in a capsule, until its consumer has imported it or failed to.
@@ -68,13 +68,13 @@ enum Sent {
 /// tells whether the consumer has taken the tensor. Where it has not, the consumer may have released the tensor all the
 /// same: `torch.from_dlpack` does so where it has no memory for its own objects. Otherwise the tensor stays the capsule's,
 /// for a consumer that takes it later.
-pub(crate) struct Offer {
-    sent: Option<Sent>,
+pub(crate) struct Offer<O = Owner> {
+    sent: Option<Sent<O>>,
     capsule: ManuallyDrop<Py<PyAny>>,
 }
 
-impl Offer {
-    fn new(py: Python<'_>, sent: Sent) -> Result<Self> {
+impl<O> Offer<O> {
+    fn new(py: Python<'_>, sent: Sent<O>) -> Result<Self> {
         let (pointer, name) = match &sent {
             Sent::Legacy(handover) => (handover.managed().as_ptr().cast(), abi::LEGACY_NAME),
             Sent::Versioned(handover) => (handover.managed().as_ptr().cast(), abi::VERSIONED_NAME),
@@ -91,7 +91,7 @@ impl Offer {
     }
 }
 
-impl Drop for Offer {
+impl<O> Drop for Offer<O> {
     fn drop(&mut self) {
         // SAFETY: offers are dropped where the interpreter is attached: by the writer that made them, and by Python with the
         // parcel that holds them. The reference is given back once.
@@ -110,9 +110,9 @@ impl Drop for Offer {
 }
 
 /// Ends a hand-over: the tensor is the consumer's now, or the capsule's, or gone.
-fn settle<M>(
+fn settle<M, O>(
     capsule: &Py<PyAny>,
-    handover: Handover<M, Owner>,
+    handover: Handover<M, O>,
     name: &'static CStr,
     used: &'static CStr,
     free: unsafe extern "C" fn(*mut ffi::PyObject),
@@ -131,19 +131,19 @@ fn settle<M>(
 }
 
 /// An offer, within one call.
-pub(crate) struct Offered<'py> {
-    offer: Offer,
+pub(crate) struct Offered<'py, O = Owner> {
+    offer: Offer<O>,
     py: Python<'py>,
 }
 
-impl<'py> Offered<'py> {
+impl<O> Offered<'_, O> {
     /// The offer, for longer than the call.
-    pub(crate) fn keep(self) -> Offer {
+    pub(crate) fn keep(self) -> Offer<O> {
         self.offer
     }
 }
 
-impl<'py> Deref for Offered<'py> {
+impl<'py, O> Deref for Offered<'py, O> {
     type Target = Bound<'py, PyAny>;
 
     fn deref(&self) -> &Self::Target {
@@ -152,13 +152,13 @@ impl<'py> Deref for Offered<'py> {
 }
 
 /// Offers a tensor in a capsule of the form without a version.
-pub(crate) fn legacy(py: Python<'_>, tensor: Tensor<Owner>) -> Result<Offered<'_>> {
+pub(crate) fn legacy<O: Send + 'static>(py: Python<'_>, tensor: Tensor<O>) -> Result<Offered<'_, O>> {
     let sent = Sent::Legacy(dlpack::hand_over_legacy(tensor)?);
     Ok(Offered { offer: Offer::new(py, sent)?, py })
 }
 
 /// Offers a tensor in a capsule of the form with a version.
-pub(crate) fn versioned(py: Python<'_>, tensor: Tensor<Owner>) -> Result<Offered<'_>> {
+pub(crate) fn versioned<O: Send + 'static>(py: Python<'_>, tensor: Tensor<O>) -> Result<Offered<'_, O>> {
     let sent = Sent::Versioned(dlpack::hand_over_versioned(tensor)?);
     Ok(Offered { offer: Offer::new(py, sent)?, py })
 }

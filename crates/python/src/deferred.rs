@@ -1,8 +1,15 @@
 //! Deferred drops: releasing owners from threads that must not wait for the GIL.
 //!
 //! A framework may hold a lock of its own while it calls a deleter. A deleter that waits for the GIL there waits for ever
-//! if the thread that has the GIL waits for that lock. So no deleter of ours waits for the GIL: it releases the owner if its
-//! thread has the GIL, and pushes it on a drop queue otherwise. Two queues differ in who may empty them:
+//! if the thread that has the GIL waits for that lock. So a deleter of ours releases the owner if its thread has the GIL, and
+//! pushes it on a drop queue otherwise.
+//!
+//! One case waits for the GIL: `AttachingOwner`, which is lent to PyTorch, JAX and TensorFlow alone, on a thread of Python's.
+//! These give up the GIL when a tensor dies on such a thread, and hold no lock then. Through the queue, a share would cost a
+//! microsecond more and the memory would be released later than the tensor. A test uses each framework on a second thread
+//! while the first is in such a deleter.
+//!
+//! Two queues differ in who may empty them:
 //!
 //! | queue | holds | is emptied by |
 //! |---|---|---|
@@ -17,7 +24,8 @@
 //!
 //! | thread | holds | wants | why there is no cycle |
 //! |---|---|---|---|
-//! | any, in a deleter of ours | F, perhaps the GIL | nothing but ours | an owner is released under the GIL that the thread has, or queued |
+//! | any, in another deleter of ours | F, perhaps the GIL | nothing but ours | an owner is released under the GIL that the thread has, or queued |
+//! | a Python thread, in the deleter of an `AttachingOwner` | none of F | the GIL | as any thread that wants the GIL |
 //! | any, in Paddle, below it what we lent to Paddle | P | nothing but ours | `Owner::Deferred` queues, also under the GIL |
 //! | drop thread | nothing | the GIL | a thread that has the GIL never waits for the drop thread |
 //! | any, emptying the first queue | the GIL | F; P if it uses Paddle | else Paddle's tensors go on to the second queue |
@@ -26,9 +34,10 @@
 //!
 //! What is left is Paddle's: a deleter that is not ours may give up the GIL below P (PyTorch's does for memory of NumPy's;
 //! Python code may), and a second thread that has the GIL and wants P then hangs. A program with two Python threads that use
-//! Paddle hangs so without tensorferry, within seconds. A program with one must not, so a deferred drop takes P on that one only: Paddle's tensors are copied to
-//! frameworks that release on threads of their own, and one that another thread meets in the first queue anyway (behind an
-//! array) or in a job waits in `PADDLE_THREADS`. Once no such thread lives, any Python thread empties it.
+//! Paddle hangs so without tensorferry, within seconds. A program with one must not, so a deferred drop takes P on that one
+//! only: Paddle's tensors are copied to frameworks that release on threads of their own, and one that another thread meets in
+//! the first queue anyway (behind an array) or in a job waits in `PADDLE_THREADS`. Once no such thread lives, any Python
+//! thread empties it.
 //!
 //! Rejected: the main loop alone, because memory and leases pile up while the main thread is in one long call; the drop
 //! thread alone, because it hung in the way just said; a time after which the drop thread acts in the main loop's place,

@@ -43,6 +43,12 @@ impl InterpreterGuard {
     /// Runs `work` with the GIL, for which this thread waits. For threads of ours, which hold no lock then.
     pub(crate) fn attach(&self, work: impl FnOnce(Python<'_>)) {
         let before = ATTACHED_BY_US.replace(true);
+        self.attach_again(work);
+        ATTACHED_BY_US.set(before);
+    }
+
+    /// Runs `work` with the GIL, for which this thread waits. For threads of Python's that gave up the GIL and hold no lock.
+    pub(crate) fn attach_again(&self, work: impl FnOnce(Python<'_>)) {
         // SAFETY: with a guard the interpreter runs and does not finalise, so the thread may attach; the token lives only
         // inside the pair of calls; `work` does not unwind.
         unsafe {
@@ -50,7 +56,6 @@ impl InterpreterGuard {
             work(Python::assume_attached());
             ffi::PyGILState_Release(state);
         }
-        ATTACHED_BY_US.set(before);
     }
 }
 
@@ -71,6 +76,12 @@ pub(crate) fn exits() -> bool {
 /// Whether this thread, which has the GIL, runs Python code of the user's, and is not a thread of ours that took the GIL.
 pub(crate) fn runs_python_code() -> bool {
     !ATTACHED_BY_US.get()
+}
+
+/// Whether Python has a state for this thread: Python created it, or it runs Python code. The caller has a guard.
+pub(crate) fn knows_thread() -> bool {
+    // SAFETY: may be called from any thread while there is an interpreter.
+    !unsafe { ffi::PyGILState_GetThisThreadState() }.is_null()
 }
 
 /// Runs `work`, which waits for something; if this thread has the interpreter, others may have it meanwhile.

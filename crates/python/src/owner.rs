@@ -4,13 +4,15 @@
 //! some of them after the interpreter has gone. What may need the interpreter is therefore given back only
 //! while it runs; from the moment it begins to exit, what is still held is left to the system.
 //!
-//! No thread waits for the GIL here: what is dropped on a thread that does not have it is deferred (see `deferred`).
+//! A drop on a thread that does not have the GIL is deferred (see `deferred`). Frameworks that hold no lock then get an
+//! [`AttachingOwner`].
 
 use crate::deferred::{defer, defer_to_paddle_threads, may_drop_paddle_tensors};
 use crate::interpreter::{self, InterpreterGuard};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::mem::ManuallyDrop;
+use tensorferry_core::Tensor;
 use tensorferry_core::aligned;
 use tensorferry_core::dlpack::Managed;
 use tensorferry_core::frozen::Mark;
@@ -232,6 +234,38 @@ impl Drop for Deferred {
         match InterpreterGuard::get() {
             Some(_guard) => defer(*owner),
             None => std::mem::forget(owner),
+        }
+    }
+}
+
+/// An owner for a framework that may give up the GIL while it releases a tensor, and holds no lock then: PyTorch, JAX and
+/// TensorFlow. On a thread of Python's the drop takes the GIL back, so that memory is released with the tensor.
+pub(crate) struct AttachingOwner(ManuallyDrop<Owner>);
+
+impl AttachingOwner {
+    /// The tensor under such an owner.
+    #[inline]
+    pub(crate) fn of(tensor: Tensor<Owner>) -> Tensor<Self> {
+        // SAFETY: the new owner holds the first one until its own drop.
+        unsafe { tensor.map_owner(|owner| Self(ManuallyDrop::new(owner))) }
+    }
+}
+
+impl Drop for AttachingOwner {
+    fn drop(&mut self) {
+        // SAFETY: taken in `drop`, once.
+        let owner = unsafe { ManuallyDrop::take(&mut self.0) };
+        if matches!(owner, Owner::Block(_) | Owner::Mapped(_)) {
+            return drop(owner);
+        }
+        match InterpreterGuard::get() {
+            Some(guard) if interpreter::has_gil() => {
+                // SAFETY: this thread has the GIL.
+                owner.release(unsafe { Python::assume_attached() });
+                drop(guard);
+            }
+            Some(guard) if interpreter::knows_thread() => guard.attach_again(|py| owner.release(py)),
+            _ => drop(owner),
         }
     }
 }

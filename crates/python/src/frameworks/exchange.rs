@@ -94,7 +94,11 @@ impl Exchange {
     }
 
     /// Makes one of the framework's tensors over the memory of `tensor`.
-    pub(crate) fn import<'py>(&self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
+    pub(crate) fn import<'py, O: Send + 'static>(
+        &self,
+        py: Python<'py>,
+        tensor: Tensor<O>,
+    ) -> Result<Bound<'py, PyAny>> {
         let dense = tensor.layout().is_dense();
         let handover = dlpack::hand_over_versioned(tensor)?;
         let mut managed = handover.managed();

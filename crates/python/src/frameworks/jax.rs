@@ -10,7 +10,7 @@ use crate::buffers::from_buffer;
 use crate::call;
 use crate::errors::{Failure, Result, fail, forget, refused};
 use crate::kinds::{Builtin, Form};
-use crate::owner::{Buffer, Owner};
+use crate::owner::{AttachingOwner, Buffer, Owner};
 use crate::settings::only_public_doors;
 use crate::source::{Memory, Source, still_frozen};
 use crate::streams::{Room, Streams};
@@ -439,7 +439,7 @@ fn import_tensor<'py>(
     stream: Option<&Bound<'py, PyAny>>,
 ) -> Result<Bound<'py, PyAny>> {
     let place = tensor.device();
-    let capsule = crate::capsule::legacy(py, tensor)?;
+    let capsule = crate::capsule::legacy(py, AttachingOwner::of(tensor))?;
     // The public door chooses a stream by itself, which nobody has told to wait: the host waits instead.
     let public = |capsule: &Bound<'py, PyAny>| -> Result<Bound<'py, PyAny>> {
         if let Some(stream) = stream {

@@ -9,7 +9,7 @@ use super::{Framework, allocation_failed, import, within};
 use crate::call;
 use crate::errors::{Result, fail, forget, refused};
 use crate::kinds::{Builtin, Form, Refusal};
-use crate::owner::Owner;
+use crate::owner::{AttachingOwner, Owner};
 use crate::settings::only_public_doors;
 use crate::slots::{Attribute, Method};
 use crate::source::{Source, still_frozen};
@@ -305,7 +305,7 @@ impl Framework for TensorFlow {
                 .and_then(|made| placed_on(made, place))
                 .map_err(|error| refused(py, "TensorFlow", error));
         }
-        let capsule = crate::capsule::legacy(py, tensor)?;
+        let capsule = crate::capsule::legacy(py, AttachingOwner::of(tensor))?;
         let made = match &state.door {
             Some((door, handle)) => call::call2(door.bind(py), &capsule, handle.bind(py)),
             None => call::call1(state.from_dlpack.bind(py), &capsule),

@@ -15,7 +15,7 @@ use crate::alignment;
 use crate::call;
 use crate::errors::{Failure, Result, fail, refused};
 use crate::kinds::{Builtin, Form};
-use crate::owner::Owner;
+use crate::owner::{AttachingOwner, Owner};
 use crate::settings::only_public_doors;
 use crate::slots::{Attribute, Function, Method, Question};
 use crate::source::{Memory, Source};
@@ -232,7 +232,7 @@ impl Framework for Torch {
 
     fn write<'py>(&self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
         let state = state(py)?;
-        let tensor = alignment::marked(tensor);
+        let tensor = AttachingOwner::of(alignment::marked(tensor));
         if let Some(exchange) = &state.exchange {
             return exchange.import(py, tensor).map_err(|failure| refused(py, "PyTorch", failure));
         }
