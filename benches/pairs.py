@@ -89,8 +89,13 @@ CANDIDATES: dict[tuple[str, str], list[str]] = {
     ],
     ("memoryview", "tensorflow"): ["tf_from_dlpack(np.asarray(x).__dlpack__())"],
 }
-# Where a share would let read-only memory be written: we copy, and so must a candidate that counts.
-COPIED = {("bytes", "torch")}
+# What we copy: read-only memory that PyTorch would write, and writable memory whose alignment is
+# accidental, to frameworks whose tensors do not change.
+COPIED = {("bytes", "torch")} | {
+    (kind, target)
+    for kind in ("numpy", "bytearray", "memoryview")
+    for target in ("jax", "tensorflow")
+}
 
 
 def namespace(frameworks: set[str]) -> dict[str, Any]:

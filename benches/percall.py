@@ -1,4 +1,4 @@
-"""What one call costs: 16 float32 elements (or 64 bytes), shared, from each kind to each framework.
+"""What one call costs: 16 float32 elements (or 64 bytes), from each kind to each framework.
 
 The pairs and their one-liners are in `pairs.py`. Every candidate is tried first. It counts if its
 type, dtype and values are right; the quickest stands, and the table says where it copies. A full
@@ -104,7 +104,7 @@ def rows(quick: bool) -> list[dict[str, Any]]:
 
 def run(quick: bool) -> dict[str, Any]:
     section = Section(
-        "One call, 16 float32 elements or 64 bytes, shared",
+        "One call, 16 float32 elements or 64 bytes",
         {
             "from": "",
             "to": "",
@@ -117,8 +117,8 @@ def run(quick: bool) -> dict[str, Any]:
             "best native": "",
         },
         notes=[
-            "Spread: how far the middle half of the rounds lies apart. `bytes` to torch is a copy "
-            "on both sides: PyTorch would let them be written."
+            "Spread: how far the middle half of the rounds lies apart. We copy `bytes` to torch, "
+            "and NumPy arrays, bytearrays and memoryviews to JAX and TensorFlow; the rest we share."
         ],
     )
     section.rows = child.middle(

@@ -54,9 +54,10 @@ def test_what_others_wrote(tmp_path, name):
 
 @pytest.mark.parametrize("name", FRAMES)
 def test_pieces(tmp_path, monkeypatch, name):
-    host = numbers((1001, 300))
+    host = numbers((101, 30))
     x = FRAMES[name].make(host)
-    for piece in (1, 1200 * 10, 1200 * 333, 1 << 30):
+    # The bytes of an element, of a part of a row, of rows, and of more than all.
+    for piece in (1, 120 // 2, 120 * 10, 120 * 33, 1 << 30):
         monkeypatch.setattr(saving, "PIECE", piece)
         ferry.save(tmp_path / "x.npy", x, durable=False)
         assert np.array_equal(np.load(tmp_path / "x.npy"), host)
