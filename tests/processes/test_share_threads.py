@@ -201,6 +201,53 @@ def test_forks_while_threads_publish_and_attach() -> None:
     assert children.run(code) == "out\n"
 
 
+def test_a_fork_while_another_thread_makes_the_first_call() -> None:
+    """The other thread is in the middle of what is done once; the child does not wait for it."""
+    code = """
+    import os, signal, sys, threading, types
+    import mlx.core
+    import numpy as np
+    import tensorferry as ferry
+    from support.children import HANG_SECONDS
+
+    real = sys.modules["mlx.core"]
+    entered, forked = threading.Event(), threading.Event()
+
+    class Module(types.ModuleType):
+        # Asked for while the first call looks MLX's functions up.
+        @property
+        def __version__(self):
+            if threading.current_thread() is not threading.main_thread():
+                entered.set()
+                forked.wait()
+            return real.__version__
+
+        def __getattr__(self, name):
+            return getattr(real, name)
+
+    sys.modules["mlx.core"] = Module("mlx.core")
+    results = []
+    thread = threading.Thread(target=lambda: results.append(ferry.to(np.arange(3), "mlx")))
+    thread.start()
+    entered.wait()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(HANG_SECONDS)
+        status = 1
+        try:
+            status = 0 if ferry.to(np.arange(3), "mlx").tolist() == [0, 1, 2] else 2
+        finally:
+            os._exit(status)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    forked.set()
+    thread.join()
+    assert status == 0, status
+    assert results[0].tolist() == [0, 1, 2]
+    print("out")
+    """
+    assert children.run(code) == "out\n"
+
+
 @pytest.mark.parametrize("end", ["", "import sys; sys.exit(0)", "raise SystemExit"])
 def test_a_process_ends_while_its_threads_publish_and_attach(end: str) -> None:
     code = f"""

@@ -11,7 +11,7 @@ use crate::layout::Layout;
 use crate::pack;
 use crate::pool;
 use crate::tensor::ByteOrder;
-use std::sync::OnceLock;
+use once_cell::race::OnceBox;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -35,8 +35,9 @@ const TIMES: usize = 3;
 
 /// The host's speeds, measured once with so many threads; `None` where there was no memory for it.
 pub fn host(threads: usize) -> Option<Host> {
-    static HOST: OnceLock<Option<Host>> = OnceLock::new();
-    *HOST.get_or_init(|| measure(threads).ok())
+    // No thread waits for another that measures, which the child of a fork would do for ever.
+    static HOST: OnceBox<Option<Host>> = OnceBox::new();
+    *HOST.get_or_init(|| Box::new(measure(threads).ok()))
 }
 
 fn measure(threads: usize) -> Result<Host> {

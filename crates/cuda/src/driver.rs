@@ -16,8 +16,8 @@
 use crate::ipc::abi::{Opaque, Properties, Rights};
 use crate::status::{self, Status};
 use libloading::Library;
+use once_cell::race::OnceBox;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tensorferry_core::{Error, ErrorKind, Result};
 
@@ -214,9 +214,10 @@ impl Driver {
     /// # Errors
     /// Where there is none, where it cannot be initialised, and in the child of a process that used it.
     pub fn get() -> Result<&'static Self> {
-        static DRIVER: OnceLock<Result<Driver>> = OnceLock::new();
-        let driver = DRIVER.get_or_init(|| Self::load(&["libcuda.so.1", "libcuda.so"])).as_ref();
-        let driver = driver.map_err(Error::clone)?;
+        // No thread waits for another that loads the driver, which the child of a fork would do for ever.
+        static DRIVER: OnceBox<Result<Driver>> = OnceBox::new();
+        let driver = DRIVER.get_or_init(|| Box::new(Self::load(&["libcuda.so.1", "libcuda.so"])));
+        let driver = driver.as_ref().map_err(Error::clone)?;
         if FORKED.load(Ordering::Relaxed) {
             return Err(Error::new(
                 ErrorKind::UnsupportedDevice,

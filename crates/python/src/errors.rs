@@ -4,12 +4,12 @@
 //! Python code raised. The first becomes an instance of the class for its kind, each a `FerryError` and the
 //! builtin that people expect.
 
+use crate::once::ForkSafeOnce;
 use pyo3::exceptions::{
     PyBufferError, PyConnectionError, PyException, PyImportError, PyMemoryError, PyOSError, PyRuntimeError,
     PyTimeoutError, PyTypeError, PyValueError,
 };
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{IntoPyDict, PyCFunction, PyDict, PyString, PyTuple, PyType};
 use tensorferry_core::{Error, ErrorKind};
 
@@ -239,7 +239,7 @@ const CLASSES: [Class; 17] = [
     },
 ];
 
-static TYPES: PyOnceLock<Vec<Py<PyType>>> = PyOnceLock::new();
+static TYPES: ForkSafeOnce<Vec<Py<PyType>>> = ForkSafeOnce::new();
 
 fn types(py: Python<'_>) -> PyResult<&Vec<Py<PyType>>> {
     TYPES.get_or_try_init(py, || {
@@ -280,7 +280,7 @@ fn builtins(py: Python<'_>, kind: ErrorKind) -> Vec<Bound<'_, PyType>> {
 
 /// The class for what the system calls by this number: also the member of OSError's family that people expect.
 fn of_the_system<'py>(class: &Bound<'py, PyType>, errno: i32) -> PyResult<Bound<'py, PyType>> {
-    static MADE: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+    static MADE: ForkSafeOnce<Py<PyDict>> = ForkSafeOnce::new();
     let py = class.py();
     let family = py.get_type::<PyOSError>().call1((errno, ""))?.get_type();
     if class.is_subclass(&family)? {

@@ -147,6 +147,8 @@ fn child_begins() {
 /// Asks Python to tell us of its end, and of forks.
 pub(crate) fn watch(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
+    // Looks its function up now: a fork during the first call would leave the cell locked in the child.
+    has_gil();
     let exits = wrap_pyfunction!(interpreter_exits, module)?;
     py.import("atexit")?.call_method1("register", (exits,))?;
     let keywords = pyo3::types::PyDict::new(py);

@@ -26,6 +26,7 @@ mod lengths;
 mod memory;
 mod moving;
 mod nodes;
+mod once;
 mod out;
 mod owner;
 mod parcel;

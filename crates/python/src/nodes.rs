@@ -1,8 +1,8 @@
 //! Nodes of trees that are no containers of Python's: those registered here, with JAX or with PyTorch.
 
 use crate::errors::{Failure, Result};
+use crate::once::ForkSafeOnce;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCFunction, PyDict, PyList, PyType};
 use std::sync::atomic::{AtomicBool, Ordering};
 use tensorferry_core::growth::gather;
@@ -14,7 +14,7 @@ pub(crate) type Rebuild<'py> = Box<dyn FnOnce(Vec<Bound<'py, PyAny>>) -> PyResul
 pub(crate) type Flat<'py> = (Vec<Bound<'py, PyAny>>, Rebuild<'py>);
 
 fn own_nodes(py: Python<'_>) -> &Bound<'_, PyDict> {
-    static NODES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+    static NODES: ForkSafeOnce<Py<PyDict>> = ForkSafeOnce::new();
     NODES.get_or_init(py, || PyDict::new(py).unbind()).bind(py)
 }
 

@@ -12,11 +12,11 @@ mod places;
 
 use crate::errors::{Failure, Result, fail};
 use crate::kinds::{Builtin, Recognised};
+use crate::once::ForkSafeOnce;
 use crate::recognise::recognise;
 use crate::tree;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString};
 use tensorferry_core::ErrorKind;
 
@@ -78,7 +78,7 @@ pub(crate) fn is_sparse(x: &Bound<'_, PyAny>) -> Result<bool> {
 
 /// The package's module.
 fn package(py: Python<'_>) -> Result<&Bound<'_, PyAny>> {
-    static PACKAGE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    static PACKAGE: ForkSafeOnce<Py<PyAny>> = ForkSafeOnce::new();
     let make = || -> Result<_> { Ok(py.import("tensorferry.sparse")?.into_any().unbind()) };
     Ok(PACKAGE.get_or_try_init(py, make)?.bind(py))
 }

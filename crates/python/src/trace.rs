@@ -4,10 +4,10 @@
 //! asyncio tasks are not in it unless they run in a copy of the context.
 
 use crate::errors::{Result, fail};
+use crate::once::ForkSafeOnce;
 use crate::report::{PlanReport, Trip};
 use crate::tree::TENSOR_OVERHEAD_BYTES;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyTuple};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,7 +23,7 @@ pub(crate) fn is_on() -> bool {
 
 /// The context variable; its value is a tuple of the lists to fill, the innermost last.
 fn variable(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
-    static VARIABLE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    static VARIABLE: ForkSafeOnce<Py<PyAny>> = ForkSafeOnce::new();
     let variable = VARIABLE.get_or_try_init(py, || -> PyResult<_> {
         Ok(py.import("contextvars")?.getattr("ContextVar")?.call1(("tensorferry.trace",))?.unbind())
     })?;

@@ -8,11 +8,11 @@
 use crate::errors::{Failure, Result, fail, foreign, type_name};
 use crate::kinds::{Container, Form, Recognised};
 use crate::nodes::flatten;
+use crate::once::ForkSafeOnce;
 use crate::recognise::recognise;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyTuple, PyType};
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -258,7 +258,7 @@ impl<'py> Walk<'py, '_> {
     }
 
     fn dataclass(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
-        static SET: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        static SET: ForkSafeOnce<Py<PyAny>> = ForkSafeOnce::new();
         let py = object.py();
         // `object.__setattr__` also fills frozen dataclasses, which is what their own constructor does.
         let set = SET.get_or_try_init(py, || -> PyResult<_> {

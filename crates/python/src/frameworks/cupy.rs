@@ -7,13 +7,13 @@ use super::{Framework, allocation_failed, import, within};
 use crate::call;
 use crate::errors::{Result, refused};
 use crate::kinds::{Builtin, Form};
+use crate::once::ForkSafeOnce;
 use crate::owner::Owner;
 use crate::settings::only_public_doors;
 use crate::source::{Source, still_frozen};
 use crate::streams::{Room, Streams};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{IntoPyDict, PyDict, PyTuple};
 use smallvec::SmallVec;
 use tensorferry_core::dtype::DTypes;
@@ -78,7 +78,7 @@ struct State {
     facts: TargetFacts,
 }
 
-static STATE: PyOnceLock<State> = PyOnceLock::new();
+static STATE: ForkSafeOnce<State> = ForkSafeOnce::new();
 
 fn state(py: Python<'_>) -> Result<&'static State> {
     STATE.get_or_try_init(py, || {

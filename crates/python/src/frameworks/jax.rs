@@ -10,6 +10,7 @@ use crate::buffers::from_buffer;
 use crate::call;
 use crate::errors::{Failure, Result, fail, forget, refused};
 use crate::kinds::{Builtin, Form};
+use crate::once::ForkSafeOnce;
 use crate::owner::{AttachingOwner, Buffer, Owner};
 use crate::settings::only_public_doors;
 use crate::source::{Memory, Source, still_frozen};
@@ -17,7 +18,6 @@ use crate::streams::{Room, Streams};
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{IntoPyDict, PyList, PyString};
 use tensorferry_core::device::DeviceKind;
 use tensorferry_core::dtype::DTypes;
@@ -70,7 +70,7 @@ struct State {
     facts: Vec<[TargetFacts; 2]>,
 }
 
-static STATE: PyOnceLock<State> = PyOnceLock::new();
+static STATE: ForkSafeOnce<State> = ForkSafeOnce::new();
 
 fn state(py: Python<'_>) -> Result<&'static State> {
     STATE.get_or_try_init(py, || {

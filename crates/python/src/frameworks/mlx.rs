@@ -7,11 +7,11 @@ use super::{Framework, import};
 use crate::call;
 use crate::errors::{Result, fail, refused};
 use crate::kinds::{Builtin, Form};
+use crate::once::ForkSafeOnce;
 use crate::owner::Owner;
 use crate::source::Source;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use tensorferry_core::dtype::DTypes;
 use tensorferry_core::plan::{Holds, Nature, Pending, Places, Reason, Strides, TargetFacts};
 use tensorferry_core::{DType, Device, ErrorKind, Tensor};
@@ -54,7 +54,7 @@ static FACTS: TargetFacts = TargetFacts {
     drops_on_own_threads: false,
 };
 
-static MODULE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+static MODULE: ForkSafeOnce<Py<PyAny>> = ForkSafeOnce::new();
 
 /// Older versions hand out memory by DLPack that they do not keep alive.
 const OLDEST: (u32, u32) = (0, 32);

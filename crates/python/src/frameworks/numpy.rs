@@ -6,6 +6,7 @@
 use super::{Framework, import};
 use crate::errors::{Result, fail};
 use crate::kinds::{Builtin, Form};
+use crate::once::ForkSafeOnce;
 use crate::owner::Owner;
 use crate::source::Source;
 use numpy::PyArrayDescr;
@@ -14,7 +15,6 @@ use numpy::npyffi::{
 };
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 use std::sync::Mutex;
 use tensorferry_core::dtype::DTypes;
@@ -76,7 +76,7 @@ struct Nothing([u8; 64]);
 
 static NOTHING: Nothing = Nothing([0; 64]);
 
-static ARRAY_TYPE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+static ARRAY_TYPE: ForkSafeOnce<Py<PyType>> = ForkSafeOnce::new();
 
 /// The type `ndarray`. Imports NumPy before its C API is touched, so that its absence is an error and no panic.
 fn array_type(py: Python<'_>) -> Result<&Bound<'_, PyType>> {
@@ -89,7 +89,7 @@ fn array_type(py: Python<'_>) -> Result<&Bound<'_, PyType>> {
 
 /// `numpy.asarray(object)`.
 pub(crate) fn as_array<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
-    static AS_ARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    static AS_ARRAY: ForkSafeOnce<Py<PyAny>> = ForkSafeOnce::new();
     let py = object.py();
     let function = AS_ARRAY.get_or_try_init(py, || -> Result<_> {
         Ok(import(py, Builtin::Numpy)?.getattr("asarray")?.unbind())
@@ -395,7 +395,8 @@ pub(crate) fn dtype_object(py: Python<'_>, dtype: DType) -> Result<Bound<'_, PyA
 }
 
 fn extension_descriptor(py: Python<'_>, dtype: DType) -> Result<*mut PyArray_Descr> {
-    static DESCRIPTORS: [PyOnceLock<Py<PyAny>>; DType::COUNT] = [const { PyOnceLock::new() }; DType::COUNT];
+    static DESCRIPTORS: [ForkSafeOnce<Py<PyAny>>; DType::COUNT] =
+        [const { ForkSafeOnce::new() }; DType::COUNT];
     let descr = DESCRIPTORS[dtype as usize].get_or_try_init(py, || -> Result<_> {
         let class = py.import("ml_dtypes").and_then(|module| module.getattr(dtype.name())).map_err(|_| {
             fail(

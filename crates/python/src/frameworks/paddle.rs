@@ -10,12 +10,12 @@ use crate::call;
 use crate::deferred::{drop_deferred, note_paddle_thread};
 use crate::errors::{Failure, Result, fail, refused};
 use crate::kinds::{Builtin, Form};
+use crate::once::ForkSafeOnce;
 use crate::owner::Owner;
 use crate::settings::only_public_doors;
 use crate::source::Source;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use tensorferry_core::dtype::DTypes;
 use tensorferry_core::plan::{Holds, Pending, Places, Strides, TargetFacts};
 use tensorferry_core::{DType, Device, ErrorKind, Tensor};
@@ -66,7 +66,7 @@ struct State {
     to_dlpack: Py<PyAny>,
 }
 
-static STATE: PyOnceLock<State> = PyOnceLock::new();
+static STATE: ForkSafeOnce<State> = ForkSafeOnce::new();
 
 fn state(py: Python<'_>) -> Result<&'static State> {
     STATE.get_or_try_init(py, || {

@@ -6,11 +6,11 @@
 
 use super::{Framework, TABLE, Target};
 use crate::errors::{Failure, Result, describe, fail, foreign};
+use crate::once::ForkSafeOnce;
 use crate::owner::Owner;
 use crate::source::{Memory, Source, still_frozen};
 use pyo3::exceptions::{PyException, PyRuntimeWarning};
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyString, PyType};
 use std::ffi::CString;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -69,7 +69,7 @@ pub(crate) fn names(_py: Python<'_>) -> Vec<String> {
 /// and the others go on. (Calls that come meanwhile, from such a function or from another thread, see what is
 /// registered so far.)
 pub(crate) fn load_entry_points(py: Python<'_>) -> Result<()> {
-    static LOADED: PyOnceLock<()> = PyOnceLock::new();
+    static LOADED: ForkSafeOnce<()> = ForkSafeOnce::new();
     if LOADED.get(py).is_some() {
         return Ok(());
     }
