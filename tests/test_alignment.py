@@ -13,6 +13,8 @@ from typing import Any
 import jax
 import ml_dtypes
 import numpy as np
+import polars as pl
+import pyarrow as pa
 import pytest
 import tensorflow as tf
 import torch
@@ -107,6 +109,35 @@ class Producer:
         return (1, 0)
 
 
+class Interface:
+    """An array that others write, offered as read-only."""
+
+    def __init__(self, a: np.ndarray) -> None:
+        self._array = a
+        offered = dict(a.__array_interface__)
+        self.__array_interface__ = {**offered, "data": (offered["data"][0], True)}
+
+
+def through_base(view: np.ndarray) -> Source:
+    base = view.base
+    assert base is not None
+    base[...] = 1
+
+    def write() -> None:
+        view.base[...] = 2  # type: ignore[index]
+
+    return view, write
+
+
+def read_only_of_memoryview(size: int) -> Source:
+    writable = memoryview(bytearray(bytes([1]) * size))
+
+    def write() -> None:
+        writable[:] = bytes([2]) * size
+
+    return writable.toreadonly(), write
+
+
 def read_only_bytearray(size: int) -> Source:
     made = bytearray(bytes([1]) * size)
 
@@ -142,6 +173,20 @@ COPIED: dict[str, Callable[[int], Source]] = {
     "numpy over a bytearray": lambda size: of_array(np.frombuffer(bytearray(size), np.uint8)),
     "read-only view of an array that others write": over(read_only_view),
     "read-only memoryview of a bytearray that others write": read_only_bytearray,
+    "read-only view of an array that nobody else holds": lambda size: through_base(
+        read_only_view(np.empty(size, np.uint8))
+    ),
+    "read-only memoryview of a writable memoryview": read_only_of_memoryview,
+    "numpy over a read-only memoryview": over(
+        lambda a: np.frombuffer(memoryview(a).toreadonly(), np.uint8)
+    ),
+    "as_strided, read-only": over(
+        lambda a: np.lib.stride_tricks.as_strided(a, a.shape, a.strides, writeable=False)
+    ),
+    "read-only __array_interface__": over(Interface),
+    "pyarrow over NumPy": over(pa.array),
+    "numpy over pyarrow over NumPy": over(lambda a: np.asarray(pa.array(a))),
+    "polars over NumPy": over(pl.Series),
     "memoryview": over(memoryview),
     "bytearray": bytes_like(bytearray),
     "array.array": bytes_like(lambda values: array.array("B", values)),
@@ -170,6 +215,10 @@ SHARED: dict[str, Callable[[int], Source]] = {
     ),
     "ferry.empty": lambda size: of_array(ferry.empty(size, "uint8")),
     "ferry.empty in torch": lambda size: of_torch(ferry.empty(size, "uint8", "torch")),
+    "ferry.empty, in torch": lambda size: of_torch(ferry.to(ferry.empty(size, "uint8"), "torch")),
+    "shared memory of ours, in torch": lambda size: of_torch(
+        ferry.to(ferry.empty(size, "uint8", shared=True), "torch")
+    ),
     "a copy of ours": lambda size: of_array(ferry.to(np.empty(size, np.uint8), "numpy", copy=True)),
     "a copy of ours in torch": lambda size: of_torch(
         ferry.to(np.empty(size, np.uint8), "torch", copy=True)
@@ -249,6 +298,18 @@ def test_memory_that_is_aligned_by_construction_is_always_shared(kind, target, s
         kept.append((source, write, result))
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_memory_that_is_attached_twice_is_shared_until_both_are_gone(target):
+    ticket = ferry.publish(np.ones(1024, np.float32))
+    for kept in range(2):
+        attached = [ferry.attach(ticket, "torch") for _ in range(2)]
+        assert attached[0].data_ptr() == attached[1].data_ptr()
+        assert [ferry.plan(t, target).action for t in attached] == ["share", "share"]
+        del attached[1 - kept]
+        gc.collect()
+        assert ferry.plan(attached[0], target).action == "share"
+
+
 def aligned_array(size: int, past: int) -> np.ndarray:
     """Ordinary memory of NumPy's that begins `past` bytes after a multiple of 64."""
     room = np.ones(size + 128, np.uint8)
@@ -291,8 +352,8 @@ def test_chance_is_no_second_reason(target, keywords):
 def test_memory_that_nobody_can_write_is_shared_where_it_fits(target):
     """A share of it cannot be told from a copy."""
     a = aligned_array(64, 0)
+    a.base.flags.writeable = False
     a.flags.writeable = False
-    gc.collect()
     assert ferry.plan(a, target).action == "share"
     assert LOOKS[target].address(ferry.to(a, target)) == a.ctypes.data
 

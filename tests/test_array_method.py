@@ -366,6 +366,18 @@ def test_types_that_are_not_those_of_numpy(kind: type[Object]) -> None:
     assert "of type Int64" in str(error)
 
 
+def test_a_share_of_another_type_or_shape_than_the_object_is_refused() -> None:
+    """An object may keep the array of an earlier conversion."""
+    thing = with_dtype(Honest, np.dtype("int64"))
+    thing.array = thing.array.astype(float)
+    error = refused_everywhere(ferry.UnsupportedDType, TypeError, thing)
+    assert "of type int64, and its __array__ converts them to float64" in str(error)
+    thing = with_dtype(Honest, np.dtype("int64"))
+    thing.shape = (7, 7)  # type: ignore[attr-defined]
+    error = refused_everywhere(ferry.FrameworkRefused, RuntimeError, thing)
+    assert "has the shape [7, 7]" in str(error)
+
+
 def test_a_share_may_have_a_type_that_is_not_numpys() -> None:
     result, plan = carried(with_dtype(Honest, Int64()), "numpy")
     assert plan.shares

@@ -102,6 +102,17 @@ assert (ferry.to(ferry.to(x, "paddle"), "tensorflow").numpy() == x).all()
 """)
 
 
+def test_a_module_whose_import_is_blocked_is_not_loaded():
+    run("""
+import sys
+sys.modules["tensorflow"] = None
+import numpy as np
+import tensorferry as ferry
+
+assert ferry.to(np.arange(6), "paddle").numpy().tolist() == list(range(6))
+""")
+
+
 @pytest.mark.parametrize("order", _import_orders(), ids=lambda order: f"{order[0]} first")
 def test_the_table_is_true(order):
     """The order is refused because it ends the process. Once it does not, the table shrinks."""

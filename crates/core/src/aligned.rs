@@ -4,63 +4,73 @@
 //! framework leaves a [`Mark`] with its owner, and the planner's caller asks [`covers`].
 //!
 //! The table is locked only by [`mark`] and [`covers`], whose callers hold the Python interpreter, so that the child of a
-//! `fork` never inherits it locked. Owners are dropped on any thread: dropping a mark is one atomic store, and the entry
+//! `fork` never inherits it locked. Owners are dropped on any thread: dropping a mark is one atomic operation, and the entry
 //! is removed by a later call of [`mark`].
 
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 static TABLE: Mutex<Table> = Mutex::new(Table { ranges: BTreeMap::new(), sweep_at: MIN_SWEEP_ENTRIES });
 
 /// The table is not searched for dead entries while it has fewer entries than this.
 const MIN_SWEEP_ENTRIES: usize = 64;
 
+/// What the marks of one range hold: one count for all of them, unless ranges became one.
+type Holders = SmallVec<[Weak<()>; 1]>;
+
 struct Table {
-    /// Ranges that do not overlap: the first address, one past the last, and whether the owner lives.
-    ranges: BTreeMap<usize, (usize, Arc<AtomicBool>)>,
+    /// Ranges that do not overlap: the first address, one past the last, and what the marks of the range hold.
+    ranges: BTreeMap<usize, (usize, Holders)>,
     /// The number of entries at which dead ones are removed.
     sweep_at: usize,
 }
 
 /// A range of addresses that counts as aligned by construction until this is dropped.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Mark {
-    is_alive: Arc<AtomicBool>,
-}
-
-impl Drop for Mark {
-    fn drop(&mut self) {
-        self.is_alive.store(false, Ordering::Release);
-    }
+    _range: Arc<()>,
 }
 
 fn table() -> MutexGuard<'static, Table> {
     TABLE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+fn is_alive(holders: &Holders) -> bool {
+    holders.iter().any(|holder| holder.strong_count() > 0)
+}
+
 /// Marks the addresses from `start` up to `end`, which belong to one allocation.
-pub fn mark(start: usize, end: usize) -> Mark {
+pub fn mark(mut start: usize, mut end: usize) -> Mark {
     let mut table = table();
     if table.ranges.len() >= table.sweep_at {
-        table.ranges.retain(|_, (_, is_alive)| is_alive.load(Ordering::Acquire));
+        table.ranges.retain(|_, (_, holders)| is_alive(holders));
         table.sweep_at = MIN_SWEEP_ENTRIES.max(2 * table.ranges.len());
     }
-    // What lay here before is gone: the allocator has given out the memory again.
+    let mut living: SmallVec<[Arc<()>; 1]> = SmallVec::new();
     while let Some((&first, _)) = table.ranges.range(..end).next_back().filter(|(_, (last, _))| *last > start)
     {
-        table.ranges.remove(&first);
+        let Some((last, holders)) = table.ranges.remove(&first) else { break };
+        // A range that is still marked is part of the same allocation, which lives as long as one of the marks. Any other
+        // is gone: the allocator has given out the memory again.
+        let before = living.len();
+        living.extend(holders.iter().filter_map(Weak::upgrade));
+        if living.len() > before {
+            (start, end) = (start.min(first), end.max(last));
+        }
     }
-    let is_alive = Arc::new(AtomicBool::new(true));
-    table.ranges.insert(start, (end, Arc::clone(&is_alive)));
-    Mark { is_alive }
+    if living.is_empty() {
+        living.push(Arc::new(()));
+    }
+    table.ranges.insert(start, (end, living.iter().map(Arc::downgrade).collect()));
+    Mark { _range: living.swap_remove(0) }
 }
 
 /// Whether `address` lies in marked memory.
 pub fn covers(address: usize) -> bool {
     let table = table();
     let nearest = table.ranges.range(..=address).next_back();
-    nearest.is_some_and(|(_, (end, is_alive))| address < *end && is_alive.load(Ordering::Acquire))
+    nearest.is_some_and(|(_, (end, holders))| address < *end && is_alive(holders))
 }
 
 #[cfg(test)]
@@ -84,6 +94,33 @@ mod tests {
         assert!(!covers(0x11000) && !covers(0x11300));
         drop(new);
         assert!(!covers(0x11100));
+    }
+
+    #[test]
+    fn memory_that_is_marked_twice_is_marked_until_both_are_gone() {
+        let same = ((0x21000, 0x22000), (0x21000, 0x22000));
+        let overlapping = ((0x23000, 0x24000), (0x23800, 0x24800));
+        for (first, second) in [same, overlapping] {
+            for order in [[0, 1], [1, 0]] {
+                let mut marks = [Some(mark(first.0, first.1)), Some(mark(second.0, second.1))];
+                marks[order[0]] = None;
+                assert!(covers(first.0) && covers(second.1 - 1));
+                marks[order[1]] = None;
+                assert!(!covers(first.0) && !covers(second.1 - 1));
+            }
+        }
+    }
+
+    #[test]
+    fn ranges_that_become_one_are_marked_until_all_are_gone() {
+        for last in 0..3 {
+            let ranges = [(0x31000, 0x31100), (0x31200, 0x31300), (0x31080, 0x31280)];
+            let mut marks = ranges.map(|(start, end)| Some(mark(start, end)));
+            (0..3).filter(|at| *at != last).for_each(|at| marks[at] = None);
+            assert!(covers(0x31000) && covers(0x312ff), "{last}");
+            marks[last] = None;
+            assert!(!covers(0x31000) && !covers(0x312ff), "{last}");
+        }
     }
 
     #[test]

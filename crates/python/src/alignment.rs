@@ -9,12 +9,11 @@
 //! offset of a view is fixed by the program and not by the allocator.
 
 use crate::frameworks::{numpy, torch};
-use crate::owner::{self, Owner};
+use crate::once::ForkSafeOnce;
+use crate::owner::{self, Buffer, Owner};
 use crate::source::{Memory, Source};
-use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyByteArray, PyBytes, PyMemoryView, PyType};
 use tensorferry_core::plan::{Alignment, Nature};
 use tensorferry_core::{Access, Tensor, aligned};
@@ -34,11 +33,15 @@ pub(crate) fn of(source: &Source<'_>) -> Alignment {
     guaranteed
 }
 
-/// The same tensor; if its memory is ours, it is remembered as aligned by construction for frameworks that cannot say
-/// where their memory comes from.
-pub(crate) fn marked(tensor: Tensor<Owner>) -> Tensor<Owner> {
-    let is_ours = matches!(tensor.owner(), Owner::Block(_) | Owner::Mapped(_) | Owner::Shared(_));
-    if !is_ours || tensor.layout().is_empty() || tensor.device().is_cuda() {
+/// The same tensor; if its memory is aligned by construction, that is remembered for frameworks that cannot say where their
+/// memory comes from.
+#[inline]
+pub(crate) fn marked(py: Python<'_>, tensor: Tensor<Owner>) -> Tensor<Owner> {
+    if tensor.access() == Access::ReadOnly
+        || tensor.device().is_cuda()
+        || of_memory(py, &tensor) == Alignment::Accidental
+        || tensor.layout().is_empty()
+    {
         return tensor;
     }
     let (low, high) = tensor.layout().extent();
@@ -69,54 +72,41 @@ fn unless(writable: bool) -> Alignment {
 fn of_owner(owner: &Owner, writable: bool) -> Alignment {
     match owner {
         Owner::Block(_) | Owner::Mapped(_) | Owner::Shared(_) => Alignment::Guaranteed,
+        // A producer that says "read-only" may have got the memory from an object that can be written.
+        Owner::Managed(_) | Owner::Paddle(_) => Alignment::Accidental,
         _ => unless(writable),
     }
 }
 
-/// Follows views to the object that allocated the memory. `writable` says whether the source, or a view below it that
-/// others hold too, can be written.
-fn of_object(mut object: Bound<'_, PyAny>, mut writable: bool) -> Alignment {
+/// Follows views to the object that allocated the memory. A view that is read-only says nothing about the memory: what it is a
+/// view of may be written.
+fn of_object(mut object: Bound<'_, PyAny>, writable: bool) -> Alignment {
     let py = object.py();
-    let mut is_held_by_others = false;
     loop {
         let base = if let Some(view) = numpy::view(&object) {
-            writable |= view.writable && is_held_by_others;
             match view.base {
                 Some(base) => base,
-                None => return unless(writable),
+                None => return unless(writable || view.writable),
             }
         } else if object.is_instance_of::<PyMemoryView>() {
-            writable |= is_held_by_others && is_writable_view(&object);
             match object.getattr(intern!(py, "obj")) {
                 Ok(base) if !base.is_none() => base,
                 _ => return unless(writable),
             }
         } else {
-            return of_allocation(&object, writable, is_held_by_others);
+            return of_allocation(&object, writable);
         };
-        // One reference is the view's, one is ours.
-        is_held_by_others = reference_count(&base) > 2;
         object = base;
     }
 }
 
-fn is_writable_view(view: &Bound<'_, PyAny>) -> bool {
-    let read_only = view.getattr(intern!(view.py(), "readonly"));
-    !read_only.is_ok_and(|flag| flag.is_truthy().unwrap_or(false))
-}
-
-fn reference_count(object: &Bound<'_, PyAny>) -> ffi::Py_ssize_t {
-    // SAFETY: the object is alive, and the interpreter is attached.
-    unsafe { ffi::Py_REFCNT(object.as_ptr()) }
-}
-
 /// What the object that allocated the memory guarantees.
-fn of_allocation(object: &Bound<'_, PyAny>, writable: bool, is_held_by_others: bool) -> Alignment {
+fn of_allocation(object: &Bound<'_, PyAny>, writable: bool) -> Alignment {
     if object.is_exact_instance_of::<PyBytes>() {
         return Alignment::Guaranteed;
     }
     if object.is_exact_instance_of::<PyByteArray>() {
-        return unless(writable || is_held_by_others);
+        return Alignment::Accidental;
     }
     if let Some(guaranteed) = torch::is_aligned_by_construction(object) {
         return if guaranteed { Alignment::Guaranteed } else { unless(writable) };
@@ -128,27 +118,17 @@ fn of_allocation(object: &Bound<'_, PyAny>, writable: bool, is_held_by_others: b
     if is_map(object) {
         return Alignment::Guaranteed;
     }
-    unless(writable || is_held_by_others && exports_writable(object))
+    unless(writable || !exports_read_only(object))
 }
 
 fn is_map(object: &Bound<'_, PyAny>) -> bool {
-    static MAP: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    static MAP: ForkSafeOnce<Py<PyType>> = ForkSafeOnce::new();
     let map = MAP.import(object.py(), "mmap", "mmap");
     map.is_ok_and(|map| object.is_instance(map).unwrap_or(false))
 }
 
-/// Whether the object lets others write its memory, although the view that the source is does not.
-fn exports_writable(object: &Bound<'_, PyAny>) -> bool {
-    // SAFETY: the object is alive; the struct is zeroed, filled by the call and released once if that succeeded.
-    unsafe {
-        let mut view = ffi::Py_buffer::new();
-        let granted = ffi::PyObject_CheckBuffer(object.as_ptr()) == 1
-            && ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut view, ffi::PyBUF_WRITABLE) == 0;
-        if granted {
-            ffi::PyBuffer_Release(&raw mut view);
-        } else {
-            ffi::PyErr_Clear();
-        }
-        granted
-    }
+/// Whether the object exports its memory, and lets nobody write it. One that exports nothing may have got the memory from
+/// elsewhere (an Arrow array over a NumPy array).
+fn exports_read_only(object: &Bound<'_, PyAny>) -> bool {
+    Buffer::try_export(object).is_some_and(|buffer| buffer.view().readonly != 0)
 }

@@ -6,6 +6,7 @@
 //!
 //! A conversion may change values: a column of integers with nulls becomes float64. An object is refused where that is
 //! possible: its type is not a NumPy type and it has a protocol of tables, or its array has another type than it states.
+//! A share is refused too if the object states a NumPy type, and the array has another type or shape than the object.
 //!
 //! A conversion may take long (a Dask graph, a file). Where the object states its type and shape, the plan is made from
 //! these, and the conversion runs once, when the tensor is carried.
@@ -45,7 +46,11 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     }
     match call(object, Some(false)) {
         Ok(array) if !numpy::is_unshared(&array)? => {
-            let mut source = Source::here(object.clone(), "array", numpy::read_array(&array)?);
+            let tensor = numpy::read_array(&array)?;
+            if let Some(stated) = numpy_type(object)? {
+                check_stated(object, Some(stated), &tensor)?;
+            }
+            let mut source = Source::here(object.clone(), "array", tensor);
             source.through_array = true;
             Ok(source)
         }
@@ -125,15 +130,21 @@ fn check_dask_meta(object: &Bound<'_, PyAny>) -> Result<()> {
     }
 }
 
+/// The NumPy type that an object states, if it does.
+fn numpy_type(object: &Bound<'_, PyAny>) -> Result<Option<DType>> {
+    match attribute(object, "dtype")? {
+        Some(stated) if !stated.is_none() => Ok(numpy::dtype_of(&stated)?),
+        _ => Ok(None),
+    }
+}
+
 /// The type that the array of an object must have, if the object states one.
 fn stated_type(object: &Bound<'_, PyAny>) -> Result<Option<DType>> {
-    let stated = attribute(object, "dtype")?.filter(|stated| !stated.is_none());
     // A NumPy type has no nulls.
-    if let Some(stated) = &stated
-        && let Some(dtype) = numpy::dtype_of(stated)?
-    {
+    if let Some(dtype) = numpy_type(object)? {
         return Ok(Some(dtype));
     }
+    let stated = attribute(object, "dtype")?.filter(|stated| !stated.is_none());
     if let Some(hint) = table_hint(object) {
         let dtype = stated.map(|stated| format!(" of type {stated}")).unwrap_or_default();
         return Err(fail(
@@ -199,8 +210,17 @@ fn later<'py>(object: Bound<'py, PyAny>, dtype: DType, shape: &[i64]) -> Result<
 /// may see its memory, so that it is copied before anybody writes it.
 fn checked<'py>(object: &Bound<'py, PyAny>, array: Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
     let is_unshared = numpy::is_unshared(&array)?;
-    let stated = stated_type(object)?;
-    let tensor = numpy::read_array(&array)?;
+    check_stated(object, stated_type(object)?, &numpy::read_array(&array)?)?;
+    if is_unshared {
+        return Ok(array);
+    }
+    let view = array.call_method0(intern!(object.py(), "view"))?;
+    view.getattr(intern!(object.py(), "flags"))?.setattr(intern!(object.py(), "writeable"), false)?;
+    Ok(view)
+}
+
+/// Refuses an array of another type or shape than the object states.
+fn check_stated(object: &Bound<'_, PyAny>, stated: Option<DType>, tensor: &Tensor<Owner>) -> Result<()> {
     if let Some(stated) = stated
         && stated != tensor.dtype()
     {
@@ -228,10 +248,5 @@ fn checked<'py>(object: &Bound<'py, PyAny>, array: Bound<'py, PyAny>) -> Result<
             "make a NumPy array of it first",
         ));
     }
-    if is_unshared {
-        return Ok(array);
-    }
-    let view = array.call_method0(intern!(object.py(), "view"))?;
-    view.getattr(intern!(object.py(), "flags"))?.setattr(intern!(object.py(), "writeable"), false)?;
-    Ok(view)
+    Ok(())
 }

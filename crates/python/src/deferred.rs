@@ -4,10 +4,11 @@
 //! if the thread that has the GIL waits for that lock. So a deleter of ours releases the owner if its thread has the GIL, and
 //! pushes it on a drop queue otherwise.
 //!
-//! One case waits for the GIL: `AttachingOwner`, which is lent to PyTorch, JAX and TensorFlow alone, on a thread of Python's.
-//! These give up the GIL when a tensor dies on such a thread, and hold no lock then. Through the queue, a share would cost a
-//! microsecond more and the memory would be released later than the tensor. A test uses each framework on a second thread
-//! while the first is in such a deleter.
+//! One case waits for the GIL: `AttachingOwner`, which is lent to PyTorch and JAX alone, on a thread that runs Python code.
+//! These give up the GIL when a tensor dies on such a thread, and hold no lock then: PyTorch's own deleters for memory of
+//! NumPy's take the GIL on any thread. Through the queue, a share would cost a microsecond more and the memory would be
+//! released later than the tensor. A test uses each framework on a second thread while the first is in such a deleter.
+//! TensorFlow is not among them: `Variable.assign` releases the old value under the lock of the variable.
 //!
 //! Two queues differ in who may empty them:
 //!
@@ -52,7 +53,6 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
-use std::process;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::thread;
@@ -71,7 +71,7 @@ static PADDLE_THREADS: DropQueue<Owner> = DropQueue::new();
 /// Whether the main loop was asked to empty the queues and has not begun to.
 static MAIN_LOOP: Request = Request::new();
 
-/// The drop thread of this process, or of one that it was forked from.
+/// The drop thread of this process. [`child_begins`] forgets the parent's.
 static DROP_THREAD: AtomicPtr<DropThread> = AtomicPtr::new(ptr::null_mut());
 
 /// How many Python threads that live have carried tensors from or to Paddle.
@@ -119,7 +119,7 @@ pub(crate) fn may_drop_paddle_tensors() -> bool {
 pub(crate) fn defer(owner: Owner) {
     ANY_THREAD.push(owner);
     // The main thread with the GIL is about to run Python code. Without it, it may be in a long call.
-    let main_loop_comes = is_main_thread() && request_main_loop() && interpreter::has_gil();
+    let main_loop_comes = interpreter::has_gil() && is_main_thread() && request_main_loop();
     if !main_loop_comes {
         wake_drop_thread();
     }
@@ -158,7 +158,8 @@ pub(crate) fn child_begins() {
     ANY_THREAD.abandon();
     PADDLE_THREADS.abandon();
     MAIN_LOOP.take();
-    // The other threads do not exist here.
+    // The other threads do not exist here. The parent's drop thread is leaked: something may still point to it.
+    DROP_THREAD.store(ptr::null_mut(), Ordering::Release);
     PADDLE_THREAD_COUNT.store(usize::from(USES_PADDLE.get()), Ordering::Relaxed);
 }
 
@@ -199,8 +200,6 @@ fn is_main_thread() -> bool {
 }
 
 struct DropThread {
-    /// The process in which it runs. The child of a fork finds its parent's and starts its own.
-    process: u32,
     wake_up: WakeUp,
 }
 
@@ -209,16 +208,16 @@ struct DropThread {
 fn wake_drop_thread() {
     let found = DROP_THREAD.load(Ordering::Acquire);
     // SAFETY: null, or leaked by `start`.
-    let running = unsafe { found.as_ref() }.filter(|drop_thread| drop_thread.process == process::id());
-    if let Some(drop_thread) = running.or_else(|| start(found)) {
+    let running = unsafe { found.as_ref() };
+    if let Some(drop_thread) = running.or_else(start) {
         drop_thread.wake_up.call();
     }
 }
 
-/// Starts the drop thread of this process in place of the one that was found.
-fn start(found: *mut DropThread) -> Option<&'static DropThread> {
-    let new = Box::into_raw(Box::new(DropThread { process: process::id(), wake_up: WakeUp::new() }));
-    match DROP_THREAD.compare_exchange(found, new, Ordering::AcqRel, Ordering::Acquire) {
+/// Starts the drop thread of this process, unless another thread does.
+fn start() -> Option<&'static DropThread> {
+    let new = Box::into_raw(Box::new(DropThread { wake_up: WakeUp::new() }));
+    match DROP_THREAD.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => {
             // SAFETY: leaked above; nothing frees it.
             let new: &'static DropThread = unsafe { &*new };
@@ -229,8 +228,7 @@ fn start(found: *mut DropThread) -> Option<&'static DropThread> {
             started.is_ok().then_some(new)
         }
         Err(other) => {
-            // SAFETY: `new` was made above and seen by no other thread. `other` is null, or was leaked by a thread of this
-            // process, because `found` was read in this process.
+            // SAFETY: `new` was made above and seen by no other thread. `other` was leaked by the thread that came first.
             unsafe {
                 drop(Box::from_raw(new));
                 other.as_ref()

@@ -22,7 +22,7 @@ use pyo3::types::{PyDict, PyTuple};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
-use tensorferry_core::{Error, ErrorKind};
+use tensorferry_core::{Error, ErrorKind, growth};
 use tensorferry_cuda::Watch;
 
 /// How often a thread that waits for a job listens to signals.
@@ -153,7 +153,7 @@ pub(crate) fn start<'py>(
         (Some(container), _) => {
             let mut leaves = Vec::new();
             tree::walk(x, container, false, &mut |leaf, kind, _| {
-                leaves.push(self::leaf(leaf, kind, &journey, traced)?);
+                growth::push(&mut leaves, self::leaf(leaf, kind, &journey, traced)?)?;
                 Ok(leaf.clone())
             })?;
             Errand { leaves, tree: Some((x.clone().unbind(), journey)), traces, begin }
@@ -280,7 +280,8 @@ impl Errand {
     fn finish(self, py: Python<'_>, moved: Vec<Moved>) -> Result<Py<PyAny>> {
         let Self { leaves, tree, traces, begin } = self;
         let mut moved = moved.into_iter();
-        let mut results = Vec::with_capacity(leaves.len());
+        let mut results = Vec::new();
+        growth::reserve(&mut results, leaves.len())?;
         for Leaf { source, rest, report } in leaves {
             let result = match rest {
                 Rest::Done(result) => result,

@@ -41,7 +41,7 @@ pub(crate) enum Owner {
     /// Another owner, of GPU memory that two frameworks work on in different streams.
     Borrowed(#[expect(dead_code, reason = "held for its drop")] Box<Borrowed>),
     /// Another owner, of memory that is known to be aligned by construction.
-    Aligned(#[expect(dead_code, reason = "held for its drop")] Box<(aligned::Mark, Owner)>),
+    Aligned(Box<(aligned::Mark, Owner)>),
     /// Another owner whose memory is on loan as read-only.
     Frozen(#[expect(dead_code, reason = "held for its drop")] Box<Loan>),
 }
@@ -153,9 +153,15 @@ impl Owner {
     /// The same owner, for a framework that holds a lock while it releases memory. Blocks and maps are released by the
     /// system alone; shared memory may keep another owner.
     pub(crate) fn deferred(self) -> Self {
+        if self.needs_no_gil() { self } else { Self::Deferred(Deferred(Some(Box::new(self)))) }
+    }
+
+    /// Whether the system alone releases the memory.
+    fn needs_no_gil(&self) -> bool {
         match self {
-            plain @ (Self::Block(_) | Self::Mapped(_)) => plain,
-            other => Self::Deferred(Deferred(Some(Box::new(other)))),
+            Self::Block(_) | Self::Mapped(_) => true,
+            Self::Aligned(inner) => inner.1.needs_no_gil(),
+            _ => false,
         }
     }
 
@@ -238,8 +244,8 @@ impl Drop for Deferred {
     }
 }
 
-/// An owner for a framework that may give up the GIL while it releases a tensor, and holds no lock then: PyTorch, JAX and
-/// TensorFlow. On a thread of Python's the drop takes the GIL back, so that memory is released with the tensor.
+/// An owner for a framework that may give up the GIL while it releases a tensor, and holds no lock then: PyTorch and JAX. On a
+/// thread that runs Python code the drop takes the GIL back, so that memory is released with the tensor.
 pub(crate) struct AttachingOwner(ManuallyDrop<Owner>);
 
 impl AttachingOwner {
@@ -255,7 +261,7 @@ impl Drop for AttachingOwner {
     fn drop(&mut self) {
         // SAFETY: taken in `drop`, once.
         let owner = unsafe { ManuallyDrop::take(&mut self.0) };
-        if matches!(owner, Owner::Block(_) | Owner::Mapped(_)) {
+        if owner.needs_no_gil() {
             return drop(owner);
         }
         match InterpreterGuard::get() {

@@ -26,7 +26,6 @@ impl Parcel {
         tensor: Tensor<Owner>,
         immutable: bool,
     ) -> Result<Bound<'py, PyAny>> {
-        // As the capsule will say.
         let device = tensor.device().plain();
         let device = (device.kind as i32, device.index);
         Ok(Bound::new(

@@ -42,7 +42,7 @@ const RELEASED: u8 = 2;
 /// An exported tensor during its import by a consumer.
 ///
 /// Dropped, it releases the tensor, unless the consumer has done that. After a successful import, [`Handover::taken`]
-/// leaves the tensor to the consumer.
+/// leaves the tensor to the consumer. A consumer whose import fails releases the tensor before the import returns, or never.
 #[derive(Debug)]
 pub struct Handover<M, O>(NonNull<Exported<M, O>>);
 

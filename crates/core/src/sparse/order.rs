@@ -5,8 +5,10 @@
 
 use super::{Axis, Index, Out, bound, count_of, worth};
 use crate::error::{Error, ErrorKind, Result};
+use crate::growth;
 use crate::host::HostBlock;
 use crate::workers;
+use std::cmp::Ordering;
 
 /// The most bits of a digit: its counters lie in the first cache.
 const DIGIT: u32 = 11;
@@ -47,7 +49,7 @@ pub fn order_by<I: Index>(axes: &[Axis<'_, I>], lengths: &[i64], threads: usize)
     let mut from = HostBlock::new(bytes)?;
     let (numbers, key) = (bits(count as i64), lengths.iter().map(|&length| bits(length)).sum::<u32>());
     if key + numbers > u64::BITS {
-        return Ok(compared(axes, count, from));
+        return compared(axes, count, from);
     }
     let mut to = HostBlock::new(bytes)?;
     let parts = worth(count, threads);
@@ -172,18 +174,27 @@ fn finish(block: &HostBlock, count: usize, numbers: u32, parts: usize) -> Result
     Ok(starts)
 }
 
-/// The same by comparison, for places that are too wide.
-fn compared<I: Index>(axes: &[Axis<'_, I>], count: usize, block: HostBlock) -> Order {
+/// The same by comparison, for places that are too wide. Sorts within the block, which has room for as many numbers.
+fn compared<I: Index>(axes: &[Axis<'_, I>], count: usize, block: HostBlock) -> Result<Order> {
     // SAFETY: numbers are below the count, which `count_of` has found on every axis.
     let along = |axis: &Axis<'_, I>, number: usize| unsafe { axis.get(number) };
-    let place =
-        |number: &usize| axes.iter().map(|axis| along(axis, *number)).collect::<smallvec::SmallVec<[I; 4]>>();
-    let mut order: Vec<usize> = (0..count).collect();
-    order.sort_by_cached_key(place);
-    let starts = (0..count).filter(|&at| at == 0 || place(&order[at]) != place(&order[at - 1])).collect();
-    // SAFETY: the block has room for as many numbers, and is apart from the vector.
-    unsafe { block.data().cast::<usize>().copy_from_nonoverlapping(order.as_ptr(), count) };
-    Order { count, order: block, starts }
+    let by_place = |left: usize, right: usize| {
+        let by_axis = axes.iter().map(|axis| along(axis, left).cmp(&along(axis, right)));
+        by_axis.fold(Ordering::Equal, Ordering::then)
+    };
+    // SAFETY: the block has room for as many numbers, is aligned for them, and all of them are written here.
+    let order = unsafe {
+        (0..count).for_each(|at| block.data().cast::<usize>().add(at).write(at));
+        std::slice::from_raw_parts_mut(block.data().cast::<usize>(), count)
+    };
+    order.sort_unstable_by(|&left, &right| by_place(left, right).then(left.cmp(&right)));
+    let mut starts = Vec::new();
+    for at in 0..count {
+        if at == 0 || by_place(order[at], order[at - 1]) != Ordering::Equal {
+            growth::push(&mut starts, at)?;
+        }
+    }
+    Ok(Order { count, order: block, starts })
 }
 
 const _: () = assert!(size_of::<usize>() == size_of::<u64>());

@@ -320,12 +320,15 @@ pub(crate) const IMPORT_ORDERS: [ImportOrder; 2] = [
 /// Refuses to import a module if that would end the process. A module that is loaded already is never refused.
 pub(crate) fn check_import(py: Python<'_>, module: &str) -> Result<()> {
     let top = module.split('.').next().unwrap_or(module);
-    let loaded = py.import("sys")?.getattr("modules")?;
-    if loaded.contains(top)? {
+    let modules = py.import("sys")?.getattr("modules")?;
+    // `sys.modules[name] = None` blocks an import.
+    let is_loaded =
+        |name: &str| -> PyResult<bool> { Ok(modules.contains(name)? && !modules.get_item(name)?.is_none()) };
+    if is_loaded(top)? {
         return Ok(());
     }
     for ImportOrder { first, second, seen, .. } in &IMPORT_ORDERS {
-        if *first == top && loaded.contains(second)? {
+        if *first == top && is_loaded(second)? {
             return Err(fail(
                 ErrorKind::FrameworkMissing,
                 format!("{first} is not imported after {second}, which would end the process ({seen})"),

@@ -9,7 +9,8 @@ use super::{Framework, allocation_failed, import, within};
 use crate::call;
 use crate::errors::{Result, fail, forget, refused};
 use crate::kinds::{Builtin, Form, Refusal};
-use crate::owner::{AttachingOwner, Owner};
+use crate::once::ForkSafeOnce;
+use crate::owner::Owner;
 use crate::settings::only_public_doors;
 use crate::slots::{Attribute, Method};
 use crate::source::{Source, still_frozen};
@@ -18,7 +19,6 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{IntoPyDict, PyDict, PyList, PyType};
 use tensorferry_core::device::DeviceKind;
 use tensorferry_core::dtype::DTypes;
@@ -85,7 +85,7 @@ struct State {
     graphs: Option<Graphs>,
 }
 
-static STATE: PyOnceLock<State> = PyOnceLock::new();
+static STATE: ForkSafeOnce<State> = ForkSafeOnce::new();
 
 fn state(py: Python<'_>) -> Result<&'static State> {
     STATE.get_or_try_init(py, || {
@@ -305,7 +305,7 @@ impl Framework for TensorFlow {
                 .and_then(|made| placed_on(made, place))
                 .map_err(|error| refused(py, "TensorFlow", error));
         }
-        let capsule = crate::capsule::legacy(py, AttachingOwner::of(tensor))?;
+        let capsule = crate::capsule::legacy(py, tensor)?;
         let made = match &state.door {
             Some((door, handle)) => call::call2(door.bind(py), &capsule, handle.bind(py)),
             None => call::call1(state.from_dlpack.bind(py), &capsule),

@@ -15,6 +15,7 @@ use crate::alignment;
 use crate::call;
 use crate::errors::{Failure, Result, fail, refused};
 use crate::kinds::{Builtin, Form};
+use crate::once::ForkSafeOnce;
 use crate::owner::{AttachingOwner, Owner};
 use crate::settings::only_public_doors;
 use crate::slots::{Attribute, Function, Method, Question};
@@ -22,7 +23,6 @@ use crate::source::{Memory, Source};
 use crate::streams::{Room, Streams};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{IntoPyDict, PyDict, PyType};
 use std::ffi::{CStr, CString};
 use std::sync::{Mutex, PoisonError};
@@ -113,7 +113,7 @@ impl Modes {
     }
 }
 
-static STATE: PyOnceLock<State> = PyOnceLock::new();
+static STATE: ForkSafeOnce<State> = ForkSafeOnce::new();
 
 fn state(py: Python<'_>) -> Result<&'static State> {
     STATE.get_or_try_init(py, || {
@@ -232,7 +232,7 @@ impl Framework for Torch {
 
     fn write<'py>(&self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
         let state = state(py)?;
-        let tensor = AttachingOwner::of(alignment::marked(tensor));
+        let tensor = AttachingOwner::of(alignment::marked(py, tensor));
         if let Some(exchange) = &state.exchange {
             return exchange.import(py, tensor).map_err(|failure| refused(py, "PyTorch", failure));
         }
