@@ -198,9 +198,7 @@ def reasons_to_copy(
     in_place = not moved and not facts.pending
     # What malloc decides is not relied on: where a share would let a later write through by chance,
     # a copy is made, unless the caller asks for the share.
-    chance = (
-        facts.accidental and not facts.frozen and takes.users == "read" and takes.alignment > 16
-    )
+    chance = facts.accidental and takes.users == "read" and takes.alignment > 16
     off = in_place and facts.count > 0 and facts.address % needs != 0
     facts_against = {
         "asked for": copy is True,

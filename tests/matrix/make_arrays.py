@@ -15,10 +15,23 @@ from support.looks import NumpyLook
 from support.memory import block, read_only_map
 
 
+def can_be_written(a: np.ndarray) -> bool:
+    """Whether what allocated the memory of an array lets it be written."""
+    owner: Any = a
+    while isinstance(owner, (np.ndarray, memoryview)):
+        base = owner.base if isinstance(owner, np.ndarray) else owner.obj
+        if base is None:
+            return bool(owner.flags.writeable)
+        owner = base
+    return not memoryview(owner).readonly
+
+
 def facts_of(
-    framework: str, dtype: DType, a: np.ndarray, *, accidental: bool = True, **more: Any
+    framework: str, dtype: DType, a: np.ndarray, *, accidental: bool | None = None, **more: Any
 ) -> Facts:
     """The facts of a NumPy array, under another framework's name if need be."""
+    if accidental is None:
+        accidental = can_be_written(a)
     frozen = not a.flags.writeable
     swapped = a.dtype.byteorder == ">" and dtype.size > 1
     return Facts(
@@ -39,10 +52,16 @@ def make_numpy(dtype: DType, case: str) -> Cell:
     return _cell("numpy", dtype, case, array_of(dtype, case))
 
 
-def _cell(framework: str, dtype: DType, case: str, a: np.ndarray, wrap: Any = lambda a: a) -> Cell:
-    return Cell(
-        wrap(a), facts_of(framework, dtype, a), NumpyLook.values(a), case != "read-only map"
-    )
+def _cell(
+    framework: str,
+    dtype: DType,
+    case: str,
+    a: np.ndarray,
+    wrap: Any = lambda a: a,
+    accidental: bool | None = None,
+) -> Cell:
+    facts = facts_of(framework, dtype, a, accidental=accidental)
+    return Cell(wrap(a), facts, NumpyLook.values(a), case != "read-only map")
 
 
 def array_of(dtype: DType, case: str) -> np.ndarray:
@@ -84,7 +103,7 @@ def make_memoryview(dtype: DType, case: str) -> Cell:
 
 
 def _plain(
-    dtype: DType, case: str, wrap: Any, *, pokes: bool = True, accidental: bool = True
+    dtype: DType, case: str, wrap: Any, *, pokes: bool = True, accidental: bool | None = None
 ) -> Cell:
     """A flat buffer that `wrap` makes from bytes."""
     form = flat(form_of(case))
@@ -140,7 +159,8 @@ def _producer(kind: type, dtype: DType, case: str) -> Cell:
     else:
         raw = fill(dtype, form)
     a = lay(dtype, raw, form)
-    facts = facts_of("dlpack", dtype, a)
+    # A producer does not say who else can write its memory.
+    facts = facts_of("dlpack", dtype, a, accidental=True)
     frozen = case.startswith("read-only")
     facts = Facts(**{**facts.__dict__, "frozen": frozen})
     made = kind(
@@ -188,7 +208,7 @@ class WithMethod:
 
 def make_interface(dtype: DType, case: str) -> Cell:
     """An object with `__array_interface__`."""
-    return _cell("array", dtype, case, array_of(dtype, case), WithInterface)
+    return _cell("array", dtype, case, array_of(dtype, case), WithInterface, accidental=True)
 
 
 def make_method(dtype: DType, case: str) -> Cell:

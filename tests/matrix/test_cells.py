@@ -104,6 +104,7 @@ def test_read_only_torch_tensors(target: str) -> None:
         assert result is wrapped
         return
     assert LOOKS[target].values(result) == LOOKS["torch"].values(t)
-    assert plan.action == ("copy" if target in ("paddle", "mlx") else "share")
+    # The wrapper hides which allocator the memory is from, and others can write the tensor.
+    assert plan.action == ("share" if target == "numpy" else "copy")
     if target == "numpy":
         assert not result.flags.writeable

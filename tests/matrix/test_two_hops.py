@@ -29,14 +29,14 @@ def _aligned(raw: np.ndarray) -> np.ndarray:
 
 def _read_only_array(raw: np.ndarray) -> Any:
     a = _aligned(raw).view(np.float32)
+    # NumPy takes the array that allocated the memory as the base of every view.
+    a.base.flags.writeable = False
     a.flags.writeable = False
     return a
 
 
 def _read_only_view(raw: np.ndarray) -> Any:
-    a = _aligned(raw).view(np.float32)[:]
-    a.flags.writeable = False
-    return a
+    return _read_only_array(raw)[:]
 
 
 def _map(raw: np.ndarray) -> Any:
@@ -76,7 +76,7 @@ def _variable(raw: np.ndarray) -> Any:
 
 FROZEN: dict[str, Callable[[np.ndarray], Any]] = {
     "read-only array": _read_only_array,
-    "read-only view of a writable array": _read_only_view,
+    "read-only view of a read-only array": _read_only_view,
     "bytes": lambda raw: raw.tobytes(),
     "bytes at a boundary": _aligned_bytes,
     "read-only map": _map,

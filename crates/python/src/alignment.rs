@@ -109,7 +109,7 @@ fn of_allocation(object: &Bound<'_, PyAny>, writable: bool) -> Alignment {
         return Alignment::Accidental;
     }
     if let Some(guaranteed) = torch::is_aligned_by_construction(object) {
-        return if guaranteed { Alignment::Guaranteed } else { unless(writable) };
+        return if guaranteed { Alignment::Guaranteed } else { Alignment::Accidental };
     }
     if let Some(owner) = owner::kept_by(object) {
         return of_owner(owner, writable);

@@ -119,7 +119,7 @@ pub(crate) fn may_drop_paddle_tensors() -> bool {
 pub(crate) fn defer(owner: Owner) {
     ANY_THREAD.push(owner);
     // The main thread with the GIL is about to run Python code. Without it, it may be in a long call.
-    let main_loop_comes = interpreter::has_gil() && is_main_thread() && request_main_loop();
+    let main_loop_comes = is_main_thread() && request_main_loop() && interpreter::has_gil();
     if !main_loop_comes {
         wake_drop_thread();
     }
