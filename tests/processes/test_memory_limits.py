@@ -1,15 +1,16 @@
 """Memory that runs out is an error with a hint, and never the end of the process.
 
 Each operation runs in a child whose address space is limited to what it uses and some more
-(support/limits.py). One way to end is PyTorch's own: it throws `std::bad_alloc` where its code
-allows no exception, if there is no memory for a small object of its own. C++ then says so on
-stderr and aborts. Rust says "memory allocation of ... failed", glibc "double free", and a crash is
-another signal, so that none of these is taken for it.
+(support/limits.py). One way to end is PyTorch's own: it throws `std::bad_alloc` or
+`c10::OutOfMemoryError` where its code allows no exception, if there is no memory for a small object
+of its own. C++ then says so on stderr and aborts. Rust says "memory allocation of ... failed",
+glibc "double free", and a crash is another signal, so that none of these is taken for it.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import signal
 import sys
 from typing import Any
@@ -30,14 +31,36 @@ ENDLESS = {"share one by one", "copy one by one"}
 
 ABORTED = f"ended by signal {signal.SIGABRT.value}"
 
+# What the C++ runtime prints before it aborts for an exception that nothing may catch. The name of
+# the class stays mangled where there is no memory to make it readable, and the text of the
+# exception is not printed where that fails too.
+UNCAUGHT = re.compile(
+    r"terminate called after throwing an instance of "
+    r"'(std::bad_alloc|St9bad_alloc|c10::OutOfMemoryError|N3c1016OutOfMemoryErrorE)'\n"
+    r"(  what\(\):  .*\n|terminate called recursively\n)?",
+    re.DOTALL,
+)
+
 
 def is_pytorchs(outcome: str, stderr: str) -> bool:
-    """Whether C++ has ended the process, for an exception that nothing may catch."""
-    # The name of the class is not made readable where that takes memory: 'St9bad_alloc'.
-    return outcome == ABORTED and (
-        stderr.startswith("terminate called after throwing an instance of")
-        and stderr.endswith("what():  std::bad_alloc\n")
-    )
+    """Whether C++ has ended the process, for an exception that says that memory ran out."""
+    return outcome == ABORTED and UNCAUGHT.fullmatch(stderr) is not None
+
+
+@pytest.mark.parametrize(
+    ("stderr", "expected"),
+    [
+        ("'std::bad_alloc'\n  what():  std::bad_alloc\n", True),
+        ("'St9bad_alloc'\n  what():  std::bad_alloc\n", True),
+        ("'c10::OutOfMemoryError'\nterminate called recursively\n", True),
+        ("'std::logic_error'\n  what():  wrong\n", False),
+        ("'std::bad_alloc'\ndouble free or corruption\n", False),
+    ],
+)
+def test_only_exceptions_about_memory_are_pytorchs(stderr: str, expected: bool) -> None:
+    """Other exceptions, and what glibc says, are failures."""
+    text = f"terminate called after throwing an instance of {stderr}"
+    assert is_pytorchs(ABORTED, text) is expected
 
 
 def tried(*arguments: str) -> list[tuple[str, int, str, str]]:
@@ -78,8 +101,8 @@ def test_every_operation_meets_both_ends(outcomes) -> None:
     assert names - SMALL - ENDLESS <= bad
 
 
-def test_pytorch_alone_meets_bad_alloc_too() -> None:
-    """What is accepted above is PyTorch's: `torch.from_numpy` alone meets `std::bad_alloc` too.
+def test_pytorch_alone_runs_out_of_memory_too() -> None:
+    """What is accepted above is PyTorch's: `torch.from_numpy` alone meets it too.
 
     Which of its allocations fails depends on the state of the heap. Some end the process, others
     raise a RuntimeError.
