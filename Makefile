@@ -84,7 +84,7 @@ test-load: $(VENV)/.stamp-wheel $(DRIVER)/libcuda.so.1 ## Run the Python tests R
 
 .PHONY: test-public
 test-public: $(VENV)/.stamp-wheel ## Run the matrix through the frameworks' public functions only
-	TENSORFERRY_PUBLIC_DOORS=1 $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS) \
+	TENSORFERRY_DISABLE=all $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS) \
 	    tests/matrix/test_cells.py tests/matrix/test_writes.py tests/matrix/test_lifetimes.py tests/test_front.py \
 	    tests/sparse_tensors/test_matrix.py
 

@@ -51,7 +51,7 @@ def run(quick: bool) -> dict[str, Any]:
     for home, x in tensors.items():
         other = tensors["torch" if home == "numpy" else "numpy"]
         names = {"ferry": ferry, "f": decorated, "body": body, "thing": thing, "x": x, "y": other}
-        names["xp"] = ferry.namespace(x)
+        names["xp"] = ferry.array_namespace(x)
         for title, (ours, by_hand) in CALLS.items():
             if quick and title not in ("f(x)", "f(x, y), y of another"):
                 continue

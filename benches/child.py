@@ -26,7 +26,7 @@ ENVIRONMENT = {
 }
 
 
-class ChildFailed(Exception):
+class ChildError(Exception):
     """A child process ended without an answer."""
 
 
@@ -46,7 +46,7 @@ def call(
             check=False,
         )
         if done.returncode != 0 or not answer.exists():
-            raise ChildFailed(f"{target} ended with code {done.returncode}")
+            raise ChildError(f"{target} ended with code {done.returncode}")
         return json.loads(answer.read_text())
 
 
@@ -89,7 +89,7 @@ def forked(work: Callable[[], Any]) -> Any:
         answer = pipe.read()
     _, status = os.waitpid(process, 0)
     if status != 0:
-        raise ChildFailed(f"a fork ended with status {status}")
+        raise ChildError(f"a fork ended with status {status}")
     return json.loads(answer)
 
 

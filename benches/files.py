@@ -148,7 +148,7 @@ def trimmed(job: Timed, ferry: Any) -> Timed:
     """The same in a process that holds no memory of earlier results."""
 
     def timed(calls: int) -> float:
-        ferry.trim()
+        ferry.empty_cache()
         return job(calls)
 
     return timed

@@ -72,7 +72,7 @@ class Ours(Way):
         self.framework = "torch" if count else "numpy"
 
         def one() -> Any:
-            made = ferry.empty(size // 4, "float32", self.framework)
+            made = ferry.empty_shared(size // 4, "float32", framework=self.framework)
             filled(ferry.to(made, "numpy"), size)
             return made
 

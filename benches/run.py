@@ -90,7 +90,7 @@ def main() -> int:
             sections[name], found = measured(name, options.quick, controlled)
             controls |= found
             print("\n" + render(sections[name]), flush=True)
-    except child.ChildFailed as error:
+    except child.ChildError as error:
         print(f"error: {error}; its own message is above", file=sys.stderr)
         return 1
 

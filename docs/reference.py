@@ -26,7 +26,7 @@ from tensorferry import cli
 
 # A topic: its page, its title, what it is about, and its names. Errors find their page themselves.
 TOPICS = (
-    ("to", "Carrying tensors", "From any framework to any other.", ("to", "start", "Job")),
+    ("to", "Carrying tensors", "From any framework to any other.", ("to", "to_async", "Job")),
     (
         "plan",
         "Plans and traces",
@@ -37,7 +37,7 @@ TOPICS = (
         "functions",
         "Functions for every framework",
         "Code that does not care whose tensor it gets.",
-        ("namespace", "agnostic", "via"),
+        ("array_namespace", "agnostic", "via"),
     ),
     (
         "files",
@@ -49,19 +49,22 @@ TOPICS = (
         "processes",
         "Between processes",
         "The same memory, in another process.",
-        ("publish", "attach", "empty", "Ticket"),
+        ("publish", "attach", "empty_shared", "Ticket"),
     ),
     (
         "memory",
         "Memory",
         "What tensorferry holds, and how to get it back.",
-        ("memory", "trim", "Memory"),
+        ("empty_aligned", "memory_stats", "empty_cache", "MemoryStats"),
     ),
     (
         "frameworks",
         "Frameworks",
         "Which are here, and how to add your own.",
-        ("frameworks", "FrameworkInfo", "register", "register_tree", "Parcel", "__version__"),
+        (
+            *("frameworks", "FrameworkInfo", "register_framework", "register_container"),
+            *("ExportedTensor", "__version__"),
+        ),
     ),
     ("tf1", "TensorFlow 1.x", "Tensors in and out of graphs.", ("tf1",)),
 )

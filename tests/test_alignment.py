@@ -213,12 +213,14 @@ SHARED: dict[str, Callable[[int], Source]] = {
     "numpy over torch, through ferry": lambda size: of_array(
         ferry.to(torch.empty(size, dtype=torch.uint8), "numpy")
     ),
-    "ferry.empty": lambda size: of_array(ferry.empty(size, "uint8")),
-    "ferry.empty in torch": lambda size: of_torch(ferry.empty(size, "uint8", "torch")),
-    "ferry.empty, in torch": lambda size: of_torch(ferry.to(ferry.empty(size, "uint8"), "torch")),
-    "shared memory of ours, in torch": lambda size: of_torch(
-        ferry.to(ferry.empty(size, "uint8", shared=True), "torch")
+    "ferry.empty_shared": lambda size: of_array(ferry.empty_shared(size, "uint8")),
+    "ferry.empty_shared in torch": lambda size: of_torch(
+        ferry.empty_shared(size, "uint8", framework="torch")
     ),
+    "ferry.empty_shared, in torch": lambda size: of_torch(
+        ferry.to(ferry.empty_shared(size, "uint8"), "torch")
+    ),
+    "ferry.empty_aligned": lambda size: of_array(ferry.empty_aligned(size, "uint8")),
     "a copy of ours": lambda size: of_array(ferry.to(np.empty(size, np.uint8), "numpy", copy=True)),
     "a copy of ours in torch": lambda size: of_torch(
         ferry.to(np.empty(size, np.uint8), "torch", copy=True)
@@ -323,7 +325,7 @@ def test_a_share_can_be_asked_for(target):
     shared = ferry.to(fits, target, copy=False)
     assert aliases(shared, lambda: fits.fill(2))
     assert ferry.plan(fits, target, copy=False).action == "share"
-    with pytest.raises(ferry.CopyRequired, match="multiple of 64 and this one is 16 past"):
+    with pytest.raises(ferry.CopyRequiredError, match="multiple of 64 and this one is 16 past"):
         ferry.to(off, target, copy=False)
 
 
@@ -337,7 +339,7 @@ def test_the_plan_is_the_same_wherever_the_array_lies(target):
     advice = plans[0].advice
     assert advice is not None
     assert "copy=False" in advice
-    assert "ferry.empty" in advice
+    assert "ferry.empty_aligned" in advice
 
 
 @pytest.mark.parametrize("target", TARGETS)

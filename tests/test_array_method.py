@@ -269,9 +269,11 @@ def test_what_the_object_converts_is_a_copy(kind: type[Object], target: str) -> 
         assert result.flags.writeable
         result[...] = 0
         assert thing.array.tobytes() == VALUES.tobytes()
-    error = refused(ferry.CopyRequired, ValueError, lambda: ferry.to(thing, target, copy=False))
+    error = refused(
+        ferry.CopyRequiredError, ValueError, lambda: ferry.to(thing, target, copy=False)
+    )
     assert f"array to {target} needs a copy: {STEP[1]}" in str(error)
-    refused(ferry.CopyRequired, ValueError, lambda: ferry.plan(thing, target, copy=False))
+    refused(ferry.CopyRequiredError, ValueError, lambda: ferry.plan(thing, target, copy=False))
     result, plan = carried(thing, target, copy=True)
     assert STEP in plan.steps
     assert LOOKS[target].values(result) == VALUES.tobytes()
@@ -293,7 +295,7 @@ def test_a_conversion_that_others_may_see_is_copied(kind: type[Object], target: 
         assert LOOKS[target].address(result) not in kept
         result[0] = 0
     assert thing.array.tobytes() == VALUES.tobytes()
-    refused(ferry.CopyRequired, ValueError, lambda: ferry.to(thing, target, copy=False))
+    refused(ferry.CopyRequiredError, ValueError, lambda: ferry.to(thing, target, copy=False))
 
 
 @pytest.mark.parametrize("kind", [StatedLazy, NamedLazy])
@@ -301,8 +303,8 @@ def test_a_plan_of_a_stated_type_and_shape_converts_nothing(kind: type[Object]) 
     thing = kind()
     plan = ferry.plan(thing, "torch")
     assert (plan.source, plan.source_dtype, plan.shape) == ("array", "int64", VALUES.shape)
-    refused(ferry.CopyRequired, ValueError, lambda: ferry.to(thing, "torch", copy=False))
-    refused(ferry.OutOfMemory, MemoryError, lambda: ferry.to(thing, "torch", budget=8))
+    refused(ferry.CopyRequiredError, ValueError, lambda: ferry.to(thing, "torch", copy=False))
+    refused(ferry.OutOfMemoryError, MemoryError, lambda: ferry.to(thing, "torch", budget=8))
     assert thing.asked == [False] * 3
     ferry.to(thing, "torch")
     assert thing.asked == [False] * 4 + [None], "it is converted once"
@@ -356,13 +358,13 @@ class Int64:
 @pytest.mark.parametrize("kind", [Widens, WidensIgnoring])
 @pytest.mark.parametrize("dtype", [np.dtype("int64"), "int64", np.int64, torch.int64])
 def test_an_array_of_another_type_than_the_object_is_refused(kind, dtype) -> None:
-    error = refused_everywhere(ferry.UnsupportedDType, TypeError, with_dtype(kind, dtype))
+    error = refused_everywhere(ferry.UnsupportedDTypeError, TypeError, with_dtype(kind, dtype))
     assert "of type int64, and its __array__ converts them to float64" in str(error)
 
 
 @pytest.mark.parametrize("kind", [Lazy, Ignores, NoArguments])
 def test_types_that_are_not_those_of_numpy(kind: type[Object]) -> None:
-    error = refused_everywhere(ferry.UnsupportedDType, TypeError, with_dtype(kind, Int64()))
+    error = refused_everywhere(ferry.UnsupportedDTypeError, TypeError, with_dtype(kind, Int64()))
     assert "of type Int64" in str(error)
 
 
@@ -370,11 +372,11 @@ def test_a_share_of_another_type_or_shape_than_the_object_is_refused() -> None:
     """An object may keep the array of an earlier conversion."""
     thing = with_dtype(Honest, np.dtype("int64"))
     thing.array = thing.array.astype(float)
-    error = refused_everywhere(ferry.UnsupportedDType, TypeError, thing)
+    error = refused_everywhere(ferry.UnsupportedDTypeError, TypeError, thing)
     assert "of type int64, and its __array__ converts them to float64" in str(error)
     thing = with_dtype(Honest, np.dtype("int64"))
     thing.shape = (7, 7)  # type: ignore[attr-defined]
-    error = refused_everywhere(ferry.FrameworkRefused, RuntimeError, thing)
+    error = refused_everywhere(ferry.FrameworkError, RuntimeError, thing)
     assert "has the shape [7, 7]" in str(error)
 
 
@@ -392,11 +394,11 @@ def test_tables_are_not_converted(kind: type[Object], name: str) -> None:
     table = type("Table", (kind,), {name: lambda self, *_: None})
     for make in (table, lambda: with_dtype(table, Int64()), lambda: with_dtype(table, "int64")):
         thing = make()
-        error = refused_everywhere(ferry.NotATensor, TypeError, thing)
+        error = refused_everywhere(ferry.NotATensorError, TypeError, thing)
         assert "a conversion may change types and nulls" in str(error)
         assert "one column at a time" in error.hint
     useful = type("Table", (table,), {"to_numpy": lambda self: None})()
-    assert "x.to_numpy()" in refused_everywhere(ferry.NotATensor, TypeError, useful).hint
+    assert "x.to_numpy()" in refused_everywhere(ferry.NotATensorError, TypeError, useful).hint
     result, _ = carried(with_dtype(table, np.dtype("int64")), "numpy")
     assert result.tolist() == VALUES.tolist(), "a NumPy type has no nulls"
 
@@ -410,7 +412,7 @@ def test_another_shape_than_the_object_states() -> None:
     thing = StatedLazy()
     thing.__class__ = type("Wrong", (StatedLazy,), {"shape": (3, 2)})
     assert ferry.plan(thing, "numpy").shape == (3, 2)
-    error = refused(ferry.FrameworkRefused, RuntimeError, lambda: ferry.to(thing, "numpy"))
+    error = refused(ferry.FrameworkError, RuntimeError, lambda: ferry.to(thing, "numpy"))
     assert "[3, 2]" in str(error)
     assert "[2, 3]" in str(error)
 
@@ -429,20 +431,20 @@ def returning(value: Any) -> Any:
 
 @pytest.mark.parametrize("value", [None, [1, 2], 3.5, torch.ones(2), memoryview(b"ab"), "text"])
 def test_results_that_are_not_arrays(value: Any) -> None:
-    error = refused_everywhere(ferry.FrameworkRefused, RuntimeError, returning(value))
+    error = refused_everywhere(ferry.FrameworkError, RuntimeError, returning(value))
     assert "returned an object of type" in str(error)
 
 
 def test_a_mask_is_not_lost() -> None:
     masked = np.ma.masked_array([1, 2, 3], [False, True, False])
-    error = refused_everywhere(ferry.NotATensor, TypeError, returning(masked))
+    error = refused_everywhere(ferry.NotATensorError, TypeError, returning(masked))
     assert "mask" in str(error)
 
 
 @pytest.mark.parametrize("kind", [Honest, Ignores, Lazy])
 def test_elements_that_are_not_numbers(kind: type[Object]) -> None:
     for array in (np.array([1, None], object), np.array(["a"]), np.array(["2020"], "M8[s]")):
-        refused_everywhere(ferry.UnsupportedDType, TypeError, kind(array))
+        refused_everywhere(ferry.UnsupportedDTypeError, TypeError, kind(array))
 
 
 def test_subclasses_of_arrays() -> None:
@@ -471,7 +473,7 @@ def test_what_the_method_raises_is_the_cause() -> None:
         def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
             raise ZeroDivisionError(f"copy is {copy}")
 
-    error = refused_everywhere(ferry.FrameworkRefused, RuntimeError, Breaks())
+    error = refused_everywhere(ferry.FrameworkError, RuntimeError, Breaks())
     assert "ZeroDivisionError: copy is None" in str(error)
     assert isinstance(error.__cause__, ZeroDivisionError)
 
@@ -499,7 +501,7 @@ def test_an_array_interface_comes_first() -> None:
 def test_a_struct_alone_is_not_a_tensor() -> None:
     struct = property(lambda self: VALUES.__array_struct__)
     thing = type("Struct", (), {"__array_struct__": struct})()
-    refused(ferry.NotATensor, TypeError, lambda: ferry.to(thing, "numpy"))
+    refused(ferry.NotATensorError, TypeError, lambda: ferry.to(thing, "numpy"))
 
 
 def test_dlpack_comes_first() -> None:
@@ -524,7 +526,7 @@ def test_other_functions(tmp_path) -> None:
         out = np.zeros(VALUES.shape, np.int64)
         assert ferry.to(kind(), "numpy", out=out) is out
         assert out.tolist() == values
-        assert ferry.start(kind(), "torch").result().tolist() == values
+        assert ferry.to_async(kind(), "torch").result().tolist() == values
         ferry.save(tmp_path / "x.npy", kind())
         assert ferry.load(tmp_path / "x.npy").tolist() == values
         with ferry.publish({"x": kind()}) as ticket:
@@ -538,14 +540,14 @@ def test_other_functions_refuse_tables(tmp_path) -> None:
     ones = np.ones(3)
     for call in (
         lambda: ferry.to(table, "numpy", out=np.zeros(VALUES.shape)),
-        lambda: ferry.start(table, "torch").result(),
+        lambda: ferry.to_async(table, "torch").result(),
         lambda: ferry.save(tmp_path / "x.npy", table),
         lambda: ferry.publish([table]),
         lambda: ferry.plan([table], "torch"),
         lambda: ferry.via("torch")(torch.clone)(table),
         lambda: ferry.via("torch")(lambda x, y: x)(ones, table),
     ):
-        error = refused(ferry.NotATensor, TypeError, call)
+        error = refused(ferry.NotATensorError, TypeError, call)
         assert "a conversion may change types and nulls" in str(error)
     assert ferry.agnostic(lambda xp, x, y: y)(ones, table) is table
     assert None not in table.asked, "a table is not converted"
@@ -564,7 +566,7 @@ def test_registered_frameworks_may_give_such_objects() -> None:
         def __init__(self, inside: Any) -> None:
             self.inside = inside
 
-    ferry.register("boxed_arrays", types=[Boxed], read=lambda box: box.inside, write=None)
+    ferry.register_framework("boxed_arrays", types=[Boxed], read=lambda box: box.inside, write=None)
     for kind in (Honest, Lazy, StatedLazy):
         result, plan = carried(Boxed(kind()), "torch")
         assert result.tolist() == VALUES.tolist()

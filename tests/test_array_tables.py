@@ -152,7 +152,9 @@ def test_what_shares_its_memory(name: str, target: str) -> None:
     if target in ("torch", "paddle"):
         assert plan.shares == memory.flags.writeable, "read-only memory is not given away"
         if not plan.shares:
-            refused(ferry.CopyRequired, ValueError, lambda: ferry.to(source, target, copy=False))
+            refused(
+                ferry.CopyRequiredError, ValueError, lambda: ferry.to(source, target, copy=False)
+            )
     copy, plan = carried(source, target, copy=True)
     assert not plan.shares
     same(target, copy, values)
@@ -163,11 +165,11 @@ def test_what_shares_its_memory(name: str, target: str) -> None:
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_a_conversion_could_change_is_refused(name: str) -> None:
     source = REFUSED[name]()
-    error = refused_everywhere(ferry.NotATensor, TypeError, source)
+    error = refused_everywhere(ferry.NotATensorError, TypeError, source)
     assert "a conversion may change types and nulls" in str(error)
     assert ("to_numpy" in error.hint) == hasattr(source, "to_numpy")
     for wishes in ({"copy": True}, {"copy": False}, {"dtype": "float64"}, {"writable": True}):
-        refused(ferry.NotATensor, TypeError, lambda w=wishes: ferry.to(source, "torch", **w))
+        refused(ferry.NotATensorError, TypeError, lambda w=wishes: ferry.to(source, "torch", **w))
 
 
 def test_the_hint_leads_to_the_values() -> None:
@@ -182,14 +184,14 @@ def test_the_hint_leads_to_the_values() -> None:
     "values", [[ODD, None], [True, False], ["a"]], ids=["nulls", "bits", "text"]
 )
 def test_arrow_arrays_stay_on_dlpack(values: list[Any]) -> None:
-    error = refused_everywhere(ferry.FrameworkRefused, RuntimeError, pa.array(values))
+    error = refused_everywhere(ferry.FrameworkError, RuntimeError, pa.array(values))
     assert "__dlpack__" in str(error)
     assert "to_numpy" in error.hint
 
 
 def test_sparse_arrays_of_pandas() -> None:
     sparse = pd.arrays.SparseArray([0, ODD], fill_value=0)
-    refused_everywhere(ferry.UnsupportedDType, TypeError, sparse)
+    refused_everywhere(ferry.UnsupportedDTypeError, TypeError, sparse)
 
 
 @pytest.mark.parametrize(
@@ -205,12 +207,12 @@ def test_sparse_arrays_of_pandas() -> None:
     ids=["objects", "dates", "pairs", "xarray objects", "xarray dates", "dask objects"],
 )
 def test_types_that_are_not_numbers(source: Any) -> None:
-    refused_everywhere(ferry.UnsupportedDType, TypeError, source)
+    refused_everywhere(ferry.UnsupportedDTypeError, TypeError, source)
 
 
 def test_an_xarray_dataset_is_not_one_array() -> None:
     dataset = xr.Dataset({"a": ("x", INTS)})
-    error = refused_everywhere(ferry.FrameworkRefused, RuntimeError, dataset)
+    error = refused_everywhere(ferry.FrameworkError, RuntimeError, dataset)
     assert "xarray" in str(error)
     assert ferry.to(dataset["a"], "torch").tolist() == INTS.tolist()
 
@@ -231,7 +233,7 @@ def test_dask_computes_when_it_is_carried(make: Any, target: str, computed: list
     assert (plan.action, plan.source_dtype, plan.shape) == ("copy", "int64", GRID.shape)
     assert STEP in plan.steps
     ferry.plan({"x": source}, target, dtype="float32")
-    refused(ferry.CopyRequired, ValueError, lambda: ferry.to(source, target, copy=False))
+    refused(ferry.CopyRequiredError, ValueError, lambda: ferry.to(source, target, copy=False))
     assert not computed
     result = ferry.to(source, target)
     assert len(computed) == 1
@@ -254,14 +256,14 @@ def test_dask_in_other_functions(computed: list[int], tmp_path: Any) -> None:
     assert len(computed) == 3
     assert ferry.via("torch")(torch.clone)(source).tolist() == values
     assert len(computed) == 4
-    assert ferry.start(source, "torch").result().tolist() == values
+    assert ferry.to_async(source, "torch").result().tolist() == values
     assert len(computed) == 5
 
 
 def test_dask_of_unknown_shape(computed: list[int]) -> None:
     source = dask_array()
     source = source[source > ODD]
-    error = refused_everywhere(ferry.NotATensor, TypeError, source)
+    error = refused_everywhere(ferry.NotATensorError, TypeError, source)
     assert "compute_chunk_sizes" in error.hint
     assert not computed
     source.compute_chunk_sizes()
@@ -270,24 +272,24 @@ def test_dask_of_unknown_shape(computed: list[int]) -> None:
 
 def test_dask_of_masked_arrays(computed: list[int]) -> None:
     masked = da.ma.masked_equal(dask_array(), ODD + 1)
-    error = refused_everywhere(ferry.NotATensor, TypeError, masked)
+    error = refused_everywhere(ferry.NotATensorError, TypeError, masked)
     assert "MaskedArray" in str(error)
     assert "x.compute()" in error.hint
     assert not computed
-    refused(ferry.NotATensor, TypeError, lambda: ferry.to(masked.compute(), "torch"))
+    refused(ferry.NotATensorError, TypeError, lambda: ferry.to(masked.compute(), "torch"))
 
 
 def test_dask_of_sparse_arrays(computed: list[int]) -> None:
     blocks = dask_array().map_blocks(sparse.COO)
     for source in (blocks, xr.DataArray(blocks)):
-        error = refused_everywhere(ferry.NotATensor, TypeError, source)
+        error = refused_everywhere(ferry.NotATensorError, TypeError, source)
         assert "COO" in str(error)
     assert not computed
 
 
 def test_dask_that_states_another_type() -> None:
     wrong = da.map_blocks(lambda block: block.astype(float), dask_array(), dtype="int64")
-    refused(ferry.UnsupportedDType, TypeError, lambda: ferry.to(wrong, "torch"))
+    refused(ferry.UnsupportedDTypeError, TypeError, lambda: ferry.to(wrong, "torch"))
 
 
 @pytest.mark.parametrize("target", FRAMEWORKS)
@@ -297,7 +299,7 @@ def test_datasets_of_hdf5(target: str) -> None:
         result, plan = carried(dataset, target)
         assert STEP in plan.steps
         same(target, result, GRID)
-        refused(ferry.CopyRequired, ValueError, lambda: ferry.to(dataset, target, copy=False))
+        refused(ferry.CopyRequiredError, ValueError, lambda: ferry.to(dataset, target, copy=False))
 
 
 def test_results_outlive_their_tables() -> None:

@@ -112,7 +112,7 @@ def test_cupy_without_a_gpu():
     for verb in (ferry.plan, ferry.to):
         try:
             verb(ARRAY, "cupy")
-        except ferry.UnsupportedDevice as error:
+        except ferry.UnsupportedError as error:
             assert "CuPy holds GPU memory only, and CUDA cannot be used" in str(error), error
             assert "numpy or torch" in error.hint
         else:
@@ -136,7 +136,7 @@ def test_between_two_gpus():
     for verb in (ferry.plan, ferry.to):
         try:
             verb(ARRAY, "cupy", device="cuda:2")
-        except ferry.UnsupportedDevice as error:
+        except ferry.UnsupportedError as error:
             assert "there is no GPU cuda:2" in str(error), error
             assert "CUDA_VISIBLE_DEVICES" in error.hint
         else:
@@ -161,12 +161,12 @@ def test_failures_leave_everything_usable():
     assert "no memory for 524288 bytes on cuda:0" in str(error) and "free" in str(error)
     assert type(error.__cause__) is cupy.OutOfMemoryError
     shares = lambda: ferry.to(Foreign(x, stream), "cupy")
-    fails(b"cuEventRecord", 719, ferry.DeviceFailed, shares)
-    fails(b"cuStreamWaitEvent", 719, ferry.DeviceFailed, shares)
-    fails(b"cuMemcpyHtoDAsync_v2", 719, ferry.DeviceFailed, lambda: ferry.to(ARRAY, "cupy"))
+    fails(b"cuEventRecord", 719, ferry.FrameworkError, shares)
+    fails(b"cuStreamWaitEvent", 719, ferry.FrameworkError, shares)
+    fails(b"cuMemcpyHtoDAsync_v2", 719, ferry.FrameworkError, lambda: ferry.to(ARRAY, "cupy"))
     turned = cupy.ndarray((6, 4), np.float32, x.data, (4, 24))
     copies = lambda: ferry.to(turned, "cupy", copy=True)
-    fails(b"cuLaunchKernel", 719, ferry.DeviceFailed, copies)
+    fails(b"cuLaunchKernel", 719, ferry.FrameworkError, copies)
     np.testing.assert_array_equal(copies().get(), ARRAY.T)
     np.testing.assert_array_equal(shares().get(), ARRAY)
     np.testing.assert_array_equal(ferry.to(ARRAY, "cupy").get(), ARRAY)
@@ -204,7 +204,7 @@ def test_captures_are_not_broken_off():
         x.set(ARRAY)
     try:
         captured(theirs, lambda: ferry.to(Foreign(x, mine), "cupy"))
-    except ferry.InvalidArgument as error:
+    except ferry.InvalidArgumentError as error:
         assert "captured" in str(error) and error.hint
     else:
         raise AssertionError("no error")
@@ -231,27 +231,27 @@ def test_a_device_that_is_lost_for_good():
     run("""
     x = on_gpu(np.zeros(3 << 20, np.float32))
     shared, result = ferry.to(Foreign(x, cupy.cuda.Stream()), "cupy"), ferry.to(x, "numpy")
-    job = ferry.start(x, "numpy")
+    job = ferry.to_async(x, "numpy")
     driver.testdriver_lose(719)
     for work in (
         lambda: ferry.to(x, "numpy"),
         lambda: ferry.to(Foreign(x, cupy.cuda.Stream(0)), "cupy"),
-        lambda: ferry.start(x, "numpy").result(),
+        lambda: ferry.to_async(x, "numpy").result(),
     ):
         for _ in range(2):
             try:
                 work()
-            except ferry.DeviceFailed as error:
+            except ferry.FrameworkError as error:
                 assert "CUDA_ERROR_LAUNCH_FAILED" in str(error), error
             else:
                 raise AssertionError("no error")
     try:
         job.result()
-    except ferry.DeviceFailed:
+    except ferry.FrameworkError:
         pass
     # What is held goes without a word, and so does the process.
     del shared, result, job
     gc.collect()
-    ferry.trim()
+    ferry.empty_cache()
     np.testing.assert_array_equal(ferry.to(ARRAY.T, "numpy", copy=True), ARRAY.T)
     """)

@@ -19,7 +19,7 @@ import tensorferry as ferry
 def refused(function):
     try:
         function()
-    except ferry.FrameworkMissing as error:
+    except ferry.FrameworkNotFoundError as error:
         fact, hint = str(error).split("\\nhint: ")
         assert "paddle is not imported after tensorflow" in fact and "SIGSEGV" in fact, fact
         assert hint.startswith('write "import paddle" before "import tensorflow"'), hint
@@ -31,7 +31,7 @@ def refused(function):
 WAYS = """
 import pathlib, sys, tempfile
 import numpy as np
-from tensorferry import samples
+from tensorferry import register, samples
 
 x = np.arange(6, dtype=np.float32)
 file = pathlib.Path(tempfile.mkdtemp()) / "x.npy"
@@ -42,13 +42,13 @@ for way in (
     lambda: ferry.to(x, framework="paddle", copy=True),
     lambda: ferry.to({"a": [x]}, "paddle"),
     lambda: ferry.plan(x, "paddle"),
-    lambda: ferry.start(x, "paddle").result(),
+    lambda: ferry.to_async(x, "paddle").result(),
     lambda: ferry.load(file, "paddle"),
     lambda: ferry.attach(ticket, "paddle"),
-    lambda: ferry.empty((2, 3), "float32", "paddle"),
+    lambda: ferry.empty_shared((2, 3), "float32", framework="paddle"),
     lambda: ferry.via("paddle")(lambda t: t)(x),
     lambda: ferry.via("numpy", returns="paddle")(lambda a: a)(x),
-    lambda: samples.load("paddle"),
+    lambda: register.load("paddle"),
     lambda: samples.make("paddle", (2, 3)),
 ):
     refused(way)

@@ -13,7 +13,7 @@ LARGE = 16 << 20
 
 @pytest.fixture(autouse=True)
 def _fresh():
-    ferry.trim()
+    ferry.empty_cache()
 
 
 def large() -> np.ndarray:
@@ -22,21 +22,21 @@ def large() -> np.ndarray:
 
 def test_a_block_returns_and_is_used_again():
     x = large()
-    before = ferry.memory()
+    before = ferry.memory_stats()
     first = ferry.to(x, "numpy", copy=True)
-    now = ferry.memory()
+    now = ferry.memory_stats()
     assert now.used_bytes - before.used_bytes >= LARGE
     assert (now.used_blocks - before.used_blocks, now.misses - before.misses) == (1, 1)
     place = first.ctypes.data
     del first
-    now = ferry.memory()
+    now = ferry.memory_stats()
     assert now.used_bytes == before.used_bytes
     assert now.idle_bytes >= LARGE
     again = ferry.to(x[::-1], "numpy", copy=True)
     assert again.ctypes.data == place
     assert (again == x[::-1]).all()
-    assert ferry.memory().hits == now.hits + 1
-    assert ferry.memory().idle_blocks == now.idle_blocks - 1
+    assert ferry.memory_stats().hits == now.hits + 1
+    assert ferry.memory_stats().idle_blocks == now.idle_blocks - 1
 
 
 @pytest.mark.parametrize("target", ["numpy", "torch", "jax", "tensorflow", "paddle"])
@@ -44,13 +44,13 @@ def test_every_framework_gives_its_block_back(target):
     x = large()
     ferry.to(x, target, copy=True)
     ferry.to(np.zeros(1), "paddle")  # what Paddle let go of is released by the next call
-    before = ferry.memory().used_bytes
+    before = ferry.memory_stats().used_bytes
     result = ferry.to(x, target, copy=True)
-    assert ferry.memory().used_bytes - before >= LARGE
+    assert ferry.memory_stats().used_bytes - before >= LARGE
     assert ferry.to(result, "numpy").sum() == x.sum()
     del result
     ferry.to(np.zeros(1), "paddle")
-    assert ferry.memory().used_bytes == before
+    assert ferry.memory_stats().used_bytes == before
 
 
 def test_results_that_live_share_no_block():
@@ -65,32 +65,32 @@ def test_trim_gives_the_idle_memory_back():
     x = large()
     kept = ferry.to(x, "numpy", copy=True)
     ferry.to(x, "numpy", copy=True)
-    idle = ferry.memory().idle_bytes
+    idle = ferry.memory_stats().idle_bytes
     assert idle >= LARGE
-    assert ferry.trim() == idle
-    now = ferry.memory()
+    assert ferry.empty_cache() == idle
+    now = ferry.memory_stats()
     assert (now.idle_bytes, now.idle_blocks) == (0, 0)
     assert now.used_bytes >= LARGE
     assert (kept == x).all()
-    assert ferry.trim() == 0
+    assert ferry.empty_cache() == 0
 
 
 def test_small_results_are_none_of_the_pools_business():
-    before = ferry.memory()
+    before = ferry.memory_stats()
     kept = ferry.to(np.ones(1000), "numpy", copy=True)
-    assert ferry.memory().used_bytes == before.used_bytes
+    assert ferry.memory_stats().used_bytes == before.used_bytes
     assert kept.sum() == 1000
 
 
 LIMITED = """
 import numpy as np, tensorferry as ferry
 x = np.arange(16 << 18, dtype=np.float32)
-assert ferry.memory().limit_bytes == {limit}
+assert ferry.memory_stats().limit_bytes == {limit}
 held = [ferry.to(x + i, "numpy", copy=True) for i in range(6)]
 assert all((one == x + i).all() for i, one in enumerate(held))
-assert ferry.memory().used_bytes >= 6 * x.nbytes
+assert ferry.memory_stats().used_bytes >= 6 * x.nbytes
 del held
-now = ferry.memory()
+now = ferry.memory_stats()
 assert now.used_bytes == 0
 assert now.idle_bytes {expected}, now
 print("held to it")
@@ -107,10 +107,10 @@ def test_the_limit_is_kept(text, limit, expected):
 
 
 def test_what_is_held_can_be_read():
-    text = repr(ferry.memory())
-    assert text.startswith("<Memory ")
+    text = repr(ferry.memory_stats())
+    assert text.startswith("<MemoryStats ")
     assert "idle" in text
-    assert 0 < ferry.memory().limit_bytes < 1 << 50
+    assert 0 < ferry.memory_stats().limit_bytes < 1 << 50
 
 
 FORKED = """
@@ -118,18 +118,18 @@ import os, numpy as np, tensorferry as ferry
 x = np.arange(16 << 18, dtype=np.float32)
 held = ferry.to(x, "numpy", copy=True)
 ferry.to(x, "numpy", copy=True)
-assert ferry.memory().idle_bytes > 0
+assert ferry.memory_stats().idle_bytes > 0
 child = os.fork()
 if child == 0:
     one = ferry.to(x[::-1], "numpy", copy=True)
     assert (one == x[::-1]).all() and (held == x).all()
     del one
-    assert ferry.memory().idle_bytes > 0
-    ferry.trim()
-    assert ferry.memory().idle_bytes == 0
+    assert ferry.memory_stats().idle_bytes > 0
+    ferry.empty_cache()
+    assert ferry.memory_stats().idle_bytes == 0
     os._exit(0)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-assert (held == x).all() and ferry.memory().idle_bytes > 0
+assert (held == x).all() and ferry.memory_stats().idle_bytes > 0
 print("both whole")
 """
 

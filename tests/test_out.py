@@ -84,7 +84,7 @@ def test_out_within_the_budget():
     def shift(budget):
         return ferry.to(memory[:-1], "numpy", out=memory[1:], budget=budget)
 
-    refused(ferry.OutOfMemory, MemoryError, lambda: shift(3995))
+    refused(ferry.OutOfMemoryError, MemoryError, lambda: shift(3995))
     assert memory[1] == 1, "refusing moves nothing"
     assert shift(3996)[0] == 0
 
@@ -93,14 +93,16 @@ def test_out_of_a_source_that_has_to_be_resolved():
     """Resolving takes memory, which the budget counts."""
     source = torch.full((6,), 1 + 2j, dtype=torch.complex64).conj()
     out = np.zeros(6, np.complex64)
-    refused(ferry.OutOfMemory, MemoryError, lambda: ferry.to(source, "numpy", out=out, budget=47))
+    refused(
+        ferry.OutOfMemoryError, MemoryError, lambda: ferry.to(source, "numpy", out=out, budget=47)
+    )
     assert ferry.to(source, "numpy", out=out, budget=48).tolist() == source.tolist()
 
 
 def test_out_is_written():
     out = np.zeros((2, 3), np.float32)
     refused(
-        ferry.InvalidArgument,
+        ferry.InvalidArgumentError,
         ValueError,
         lambda: ferry.to(source(), "numpy", out=out, writable=False),
     )

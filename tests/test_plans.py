@@ -62,7 +62,7 @@ def test_a_plan_for_programs():
     assert [step["kind"] for step in told["steps"]] == [kind for kind, _ in plan.steps]
     for name in (
         *("source", "target", "source_device", "device", "action", "shares", "source_dtype"),
-        *("dtype", "bytes_moved", "extra_bytes", "writable", "road", "notes", "advice"),
+        *("dtype", "bytes_moved", "extra_bytes", "writable", "transfer_path", "notes", "advice"),
     ):
         assert told[name] == getattr(plan, name)
     tree = ferry.plan({"a": np.ones(3), "b": [jnp.ones(2)]}, "torch").as_dict()

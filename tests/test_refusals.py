@@ -39,13 +39,13 @@ NUMPY_TYPES = {
 
 @pytest.mark.parametrize("name", NUMPY_TYPES)
 def test_numpy_types_without_numbers(name):
-    error = refused_everywhere(ferry.UnsupportedDType, TypeError, NUMPY_TYPES[name])
+    error = refused_everywhere(ferry.UnsupportedDTypeError, TypeError, NUMPY_TYPES[name])
     assert str(NUMPY_TYPES[name].dtype) in str(error)
 
 
 @pytest.mark.parametrize("scalar", [np.datetime64("2026-01-01"), np.str_("a"), np.longdouble(1)])
 def test_numpy_scalars_without_numbers(scalar):
-    refused(ferry.UnsupportedDType, TypeError, lambda: ferry.to(scalar, "torch"))
+    refused(ferry.UnsupportedDTypeError, TypeError, lambda: ferry.to(scalar, "torch"))
     assert ferry.to([scalar], "torch")[0] is scalar, "in a tree a scalar is a leaf"
 
 
@@ -60,7 +60,7 @@ def test_numpy_scalars_without_numbers(scalar):
     ids=["masked", "no mask", "the constant", "subclass"],
 )
 def test_masked_arrays_keep_their_mask_by_being_refused(array):
-    error = refused_everywhere(ferry.NotATensor, TypeError, array)
+    error = refused_everywhere(ferry.NotATensorError, TypeError, array)
     assert "mask" in str(error)
 
 
@@ -78,9 +78,9 @@ def in_transform(transform):
     seen = []
 
     def body(x):
-        seen.append(refused(ferry.NotATensor, TypeError, lambda: ferry.to(x, "numpy")))
-        refused(ferry.NotATensor, TypeError, lambda: ferry.plan(x, "jax"))
-        refused(ferry.NotATensor, TypeError, lambda: ferry.to([x], "tensorflow"))
+        seen.append(refused(ferry.NotATensorError, TypeError, lambda: ferry.to(x, "numpy")))
+        refused(ferry.NotATensorError, TypeError, lambda: ferry.plan(x, "jax"))
+        refused(ferry.NotATensorError, TypeError, lambda: ferry.to([x], "tensorflow"))
         return x.sum()
 
     transform(body)
@@ -105,7 +105,7 @@ def test_jax_tracers(name):
 
 def test_jax_random_keys():
     for keys in (jax.random.key(0), jax.random.split(jax.random.key(0), 3)):
-        error = refused_everywhere(ferry.NotATensor, TypeError, keys)
+        error = refused_everywhere(ferry.NotATensorError, TypeError, keys)
         assert "key_data" in str(error)
     data = ferry.to(jax.random.key_data(jax.random.key(7)), "numpy")
     assert data.tolist() == [0, 7]
@@ -118,7 +118,7 @@ def test_jax_shapes_are_no_tensors():
 def refused_everywhere_but_trees(thing):
     """Things that are leaves in a tree, and no tensors when passed alone."""
     for target in ("numpy", "torch", "jax", "tensorflow"):
-        refused(ferry.NotATensor, TypeError, lambda target=target: ferry.to(thing, target))
+        refused(ferry.NotATensorError, TypeError, lambda target=target: ferry.to(thing, target))
     assert ferry.to([thing], "numpy")[0] is thing
 
 
@@ -126,7 +126,7 @@ def test_deleted_jax_arrays():
     x = jnp.arange(4.0)
     kept = ferry.to(x, "numpy")
     x.delete()
-    error = refused_everywhere(ferry.NotATensor, TypeError, x)
+    error = refused_everywhere(ferry.NotATensorError, TypeError, x)
     assert "deleted" in str(error)
     assert kept.tolist() == [0, 1, 2, 3], "a share made before lives on"
 
@@ -135,7 +135,7 @@ def test_donated_jax_arrays():
     x = jnp.arange(1024.0)
     jax.jit(lambda x: x + 1, donate_argnums=0)(x).block_until_ready()
     assert x.is_deleted(), "JAX took the donation"
-    refused_everywhere(ferry.NotATensor, TypeError, x)
+    refused_everywhere(ferry.NotATensorError, TypeError, x)
 
 
 SHARDED = """
@@ -152,7 +152,7 @@ for spec in (P("a"), P(None, "a"), P()):
     assert len(x.sharding.device_set) == 2
     got = ferry.to(x, "numpy")
     assert got.dtype == np.float32 and (got == want).all(), (spec, got)
-    refused(ferry.CopyRequired, BufferError, lambda: ferry.to(x, "numpy", copy=False))
+    refused(ferry.CopyRequiredError, BufferError, lambda: ferry.to(x, "numpy", copy=False))
     plan = ferry.plan(x, "numpy")
     assert not plan.shares and "several devices" in str(plan), plan
     assert (ferry.to({"x": x}, "numpy", dtype="float64")["x"] == want).all()
@@ -162,7 +162,7 @@ got = ferry.to(x, "numpy")
 assert (got == want).all() and ferry.plan(x, "numpy").shares
 sharded = jax.device_put(want, NamedSharding(mesh, P("a")))
 sharded.delete()
-refused(ferry.NotATensor, TypeError, lambda: ferry.to(sharded, "numpy"))
+refused(ferry.NotATensorError, TypeError, lambda: ferry.to(sharded, "numpy"))
 print("gathered")
 """
 
@@ -198,18 +198,18 @@ TENSORFLOW_TYPES = (
 @pytest.mark.parametrize("name", TENSORFLOW_TYPES)
 def test_tensorflow_types_without_numbers(name):
     tensor = dict(tensorflow_values())[name]
-    refused_everywhere(ferry.UnsupportedDType, TypeError, tensor)
+    refused_everywhere(ferry.UnsupportedDTypeError, TypeError, tensor)
 
 
 def test_tensorflow_composites():
     ragged = tf.ragged.constant([[1, 2], [3]])
     slices = tf.IndexedSlices(tf.ones((2, 3)), tf.constant([0, 2]))
     for tensor in (ragged, slices):
-        refused_everywhere(ferry.NotATensor, TypeError, tensor)
+        refused_everywhere(ferry.NotATensorError, TypeError, tensor)
 
 
 def test_tensorflow_string_variable():
-    refused_everywhere(ferry.UnsupportedDType, TypeError, tf.Variable(["a", "b"]))
+    refused_everywhere(ferry.UnsupportedDTypeError, TypeError, tf.Variable(["a", "b"]))
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -221,7 +221,7 @@ def test_tensorflow_symbols(compiled):
     @tf.autograph.experimental.do_not_convert
     def body(x):
         for thing in (x, x + 1, variable):
-            seen.append(refused_everywhere(ferry.NotATensor, TypeError, thing))
+            seen.append(refused_everywhere(ferry.NotATensorError, TypeError, thing))
         return x
 
     body(tf.ones(3))
@@ -235,7 +235,7 @@ def test_tensorflow_graph_of_version_1():
         resource = tf.compat.v1.get_variable("r", (2,), use_resource=True)
         reference = tf.compat.v1.get_variable("v", (2,), use_resource=False)
         for thing in (placeholder, constant, resource, reference):
-            refused_everywhere(ferry.NotATensor, TypeError, thing)
+            refused_everywhere(ferry.NotATensorError, TypeError, thing)
         with tf.compat.v1.Session() as session:
             value = session.run(constant)
     assert ferry.to(value, "torch").tolist() == [1, 2]
@@ -250,7 +250,7 @@ def test_paddle_sparse():
     coo = paddle.sparse.sparse_coo_tensor([[0, 1], [1, 2]], [1.0, 2.0], (3, 3))
     csr = paddle.sparse.sparse_csr_tensor([0, 1, 2, 2], [1, 2], [1.0, 2.0], (3, 3))
     for tensor in (coo, csr):
-        error = refused_everywhere(ferry.NotATensor, TypeError, tensor)
+        error = refused_everywhere(ferry.NotATensorError, TypeError, tensor)
         assert "sparse" in str(error)
 
 
@@ -270,8 +270,8 @@ refusals.TARGETS = ("numpy", "torch")
 paddle.enable_static()
 with paddle.static.program_guard(paddle.static.Program()):
     symbol = paddle.static.data("x", [2, 3], "float32")
-    refusals.refused(ferry.NotATensor, TypeError, lambda: ferry.to(symbol, "numpy"))
-    refusals.refused(ferry.NotATensor, TypeError, lambda: ferry.to(symbol + 1, "torch"))
+    refusals.refused(ferry.NotATensorError, TypeError, lambda: ferry.to(symbol, "numpy"))
+    refusals.refused(ferry.NotATensorError, TypeError, lambda: ferry.to(symbol + 1, "torch"))
 print("refused")
 """
 
@@ -298,5 +298,5 @@ def test_names_alone_do_not_make_a_framework():
     module = types.ModuleType("somebody.sparse")
     kind = type("SparseTensor", (), {"__module__": module.__name__})
     assert module.__name__ not in sys.modules
-    error = refused(ferry.NotATensor, TypeError, lambda: ferry.to(kind(), "numpy"))
+    error = refused(ferry.NotATensorError, TypeError, lambda: ferry.to(kind(), "numpy"))
     assert "somebody.sparse.SparseTensor" in str(error)

@@ -16,32 +16,32 @@ import tensorferry as ferry
 _testbuffer = pytest.importorskip("_testbuffer", reason="CPython's own test module")
 
 CAPSULES = {
-    "null data": (ferry.NotATensor, {"null": True}),
-    "null data of one element": (ferry.NotATensor, {"null": True, "shape": ()}),
-    "null data with an offset": (ferry.NotATensor, {"null": True, "byte_offset": 64}),
-    "negative shape": (ferry.InvalidTensor, {"shape": (2, -3)}),
-    "overflowing shape": (ferry.InvalidTensor, {"shape": (2**40, 2**40)}),
-    "overflowing bytes": (ferry.InvalidTensor, {"shape": (2**61, 2)}),
-    "overflowing strides": (ferry.InvalidTensor, {"strides": (2**62, 1)}),
-    "overflowing extent": (ferry.InvalidTensor, {"strides": (2**60, -(2**60))}),
-    "no shape": (ferry.InvalidTensor, {"no_shape": True}),
-    "overflowing offset": (ferry.InvalidTensor, {"byte_offset": 2**64 - 1}),
-    "four lanes": (ferry.UnsupportedDType, {"dtype": (2, 32, 4)}),
-    "no lanes": (ferry.UnsupportedDType, {"dtype": (2, 32, 0)}),
-    "unknown code": (ferry.UnsupportedDType, {"dtype": (200, 32, 1)}),
-    "opaque": (ferry.UnsupportedDType, {"dtype": (3, 64, 1)}),
-    "no bits": (ferry.UnsupportedDType, {"dtype": (2, 0, 1)}),
-    "128 bits": (ferry.UnsupportedDType, {"dtype": (2, 128, 1)}),
-    "packed int4": (ferry.UnsupportedDType, {"dtype": (0, 4, 1)}),
+    "null data": (ferry.NotATensorError, {"null": True}),
+    "null data of one element": (ferry.NotATensorError, {"null": True, "shape": ()}),
+    "null data with an offset": (ferry.NotATensorError, {"null": True, "byte_offset": 64}),
+    "negative shape": (ferry.InvalidTensorError, {"shape": (2, -3)}),
+    "overflowing shape": (ferry.InvalidTensorError, {"shape": (2**40, 2**40)}),
+    "overflowing bytes": (ferry.InvalidTensorError, {"shape": (2**61, 2)}),
+    "overflowing strides": (ferry.InvalidTensorError, {"strides": (2**62, 1)}),
+    "overflowing extent": (ferry.InvalidTensorError, {"strides": (2**60, -(2**60))}),
+    "no shape": (ferry.InvalidTensorError, {"no_shape": True}),
+    "overflowing offset": (ferry.InvalidTensorError, {"byte_offset": 2**64 - 1}),
+    "four lanes": (ferry.UnsupportedDTypeError, {"dtype": (2, 32, 4)}),
+    "no lanes": (ferry.UnsupportedDTypeError, {"dtype": (2, 32, 0)}),
+    "unknown code": (ferry.UnsupportedDTypeError, {"dtype": (200, 32, 1)}),
+    "opaque": (ferry.UnsupportedDTypeError, {"dtype": (3, 64, 1)}),
+    "no bits": (ferry.UnsupportedDTypeError, {"dtype": (2, 0, 1)}),
+    "128 bits": (ferry.UnsupportedDTypeError, {"dtype": (2, 128, 1)}),
+    "packed int4": (ferry.UnsupportedDTypeError, {"dtype": (0, 4, 1)}),
     "unknown device": (ferry.FerryError, {"device": (99, 0)}),
     "device 0": (ferry.FerryError, {"device": (0, 0)}),
-    "cuda in the struct only": (ferry.UnsupportedDevice, {"device": (2, 0)}),
-    "cuda": (ferry.UnsupportedDevice, {"device": (2, 0), "device_said": (2, 0)}),
-    "cuda managed": (ferry.UnsupportedDevice, {"device": (13, 0), "device_said": (13, 0)}),
-    "no dimensions left": (ferry.InvalidTensor, {"ndim": -1}),
-    "the fewest dimensions": (ferry.InvalidTensor, {"ndim": -(2**31)}),
-    "100,000 dimensions": (ferry.InvalidTensor, {"ndim": 100_000}),
-    "the most dimensions": (ferry.InvalidTensor, {"ndim": 2**31 - 1}),
+    "cuda in the struct only": (ferry.UnsupportedError, {"device": (2, 0)}),
+    "cuda": (ferry.UnsupportedError, {"device": (2, 0), "device_said": (2, 0)}),
+    "cuda managed": (ferry.UnsupportedError, {"device": (13, 0), "device_said": (13, 0)}),
+    "no dimensions left": (ferry.InvalidTensorError, {"ndim": -1}),
+    "the fewest dimensions": (ferry.InvalidTensorError, {"ndim": -(2**31)}),
+    "100,000 dimensions": (ferry.InvalidTensorError, {"ndim": 100_000}),
+    "the most dimensions": (ferry.InvalidTensorError, {"ndim": 2**31 - 1}),
 }
 
 
@@ -59,7 +59,7 @@ def test_capsules_that_lie(name, form):
 @pytest.mark.parametrize("version", [(2, 0), (0, 8), (2**32 - 1, 0)])
 def test_capsules_of_another_version(version):
     producer = Producer(version=version, null=True, ndim=-1)
-    error = refused(ferry.InvalidTensor, BufferError, lambda: ferry.to(producer, "numpy"))
+    error = refused(ferry.InvalidTensorError, BufferError, lambda: ferry.to(producer, "numpy"))
     assert f"{version[0]}.{version[1]}" in str(error)
     assert producer.deleted == 1
 
@@ -84,7 +84,7 @@ def test_empty_capsules_may_have_no_data():
 def test_a_capsule_is_taken_once():
     producer = Producer()
     kept = ferry.to(producer, "numpy")
-    refused(ferry.InvalidTensor, BufferError, lambda: ferry.to(producer, "numpy"))
+    refused(ferry.InvalidTensorError, BufferError, lambda: ferry.to(producer, "numpy"))
     assert producer.deleted == 0
     del kept
     assert producer.deleted == 1
@@ -108,7 +108,7 @@ def raiser(error):
 )
 def test_dlpack_that_answers_garbage(answer):
     thing = speaks(__dlpack__=lambda self, **_: answer, __dlpack_device__=lambda self: (1, 0))
-    refused_everywhere(ferry.InvalidTensor, BufferError, thing)
+    refused_everywhere(ferry.InvalidTensorError, BufferError, thing)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_dlpack_that_answers_garbage(answer):
     ids=lambda error: type(error).__name__,
 )
 def test_dlpack_that_raises(error):
-    refused_everywhere(ferry.FrameworkRefused, RuntimeError, speaks(__dlpack__=raiser(error)))
+    refused_everywhere(ferry.FrameworkError, RuntimeError, speaks(__dlpack__=raiser(error)))
 
 
 def test_an_error_inside_dlpack_is_the_cause_and_is_not_tried_again():
@@ -135,7 +135,7 @@ def test_an_error_inside_dlpack_is_the_cause_and_is_not_tried_again():
         raise TypeError("not like this")
 
     thing = speaks(__dlpack__=broken, __dlpack_device__=lambda self: (1, 0))
-    error = refused(ferry.FrameworkRefused, RuntimeError, lambda: ferry.to(thing, "numpy"))
+    error = refused(ferry.FrameworkError, RuntimeError, lambda: ferry.to(thing, "numpy"))
     assert len(calls) == 1
     assert str(error.__cause__) == "not like this"
 
@@ -153,7 +153,7 @@ def test_a_request_to_stop_is_passed_on(error, name):
 @pytest.mark.parametrize("said", [(2, 0), (99, 0)])
 def test_devices_out_of_reach(said):
     producer = Producer(device_said=said)
-    refused(ferry.UnsupportedDevice, ValueError, lambda: ferry.to(producer, "numpy"))
+    refused(ferry.UnsupportedError, ValueError, lambda: ferry.to(producer, "numpy"))
     assert producer.deleted == 0
 
 
@@ -242,7 +242,7 @@ BUFFERS = {
 
 @pytest.mark.parametrize("name", BUFFERS)
 def test_buffers_without_numbers(name):
-    error = refused_everywhere(ferry.UnsupportedDType, TypeError, BUFFERS[name]())
+    error = refused_everywhere(ferry.UnsupportedDTypeError, TypeError, BUFFERS[name]())
     assert "format" in str(error)
 
 
@@ -251,7 +251,7 @@ def test_buffers_behind_pointers():
         list(range(6)), shape=[2, 3], format="i", flags=_testbuffer.ND_PIL
     )
     assert memoryview(indirect).suboffsets
-    refused_everywhere(ferry.UnsupportedLayout, ValueError, indirect)
+    refused_everywhere(ferry.UnsupportedError, ValueError, indirect)
 
 
 def test_buffers_that_are_closed():

@@ -64,16 +64,18 @@ def kind(thing):
 @pytest.mark.parametrize("thing", NO_TENSORS, ids=kind)
 def test_no_tensor_at_all(thing):
     for target in TARGETS:
-        refused(ferry.NotATensor, TypeError, lambda target=target: ferry.to(thing, target))
-    refused(ferry.NotATensor, TypeError, lambda: ferry.plan(thing, "torch"))
+        refused(ferry.NotATensorError, TypeError, lambda target=target: ferry.to(thing, target))
+    refused(ferry.NotATensorError, TypeError, lambda: ferry.plan(thing, "torch"))
     assert ferry.to([thing, {"k": thing}], "torch")[1]["k"] is thing, "in a tree it is a leaf"
 
 
 def test_the_fact_names_the_type_and_the_hint_fits():
-    error = refused(ferry.NotATensor, TypeError, lambda: ferry.to(3, "torch"))
+    error = refused(ferry.NotATensorError, TypeError, lambda: ferry.to(3, "torch"))
     assert "int" in str(error).split("\n")[0]
     assert "asarray" in error.hint
-    error = refused(ferry.NotATensor, TypeError, lambda: ferry.to(pathlib.PurePosixPath(), "jax"))
+    error = refused(
+        ferry.NotATensorError, TypeError, lambda: ferry.to(pathlib.PurePosixPath(), "jax")
+    )
     assert "pathlib.PurePosixPath" in str(error)
 
 
@@ -82,16 +84,16 @@ SOURCE = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 @pytest.mark.parametrize("name", ["torhc", "", "cuda", "numpy ", "tensorferry", "os", "Torch"])
 def test_unknown_frameworks(name):
-    error = refused(ferry.FrameworkMissing, ImportError, lambda: ferry.to(SOURCE, name))
-    assert all(target in error.hint for target in TARGETS)
-    refused(ferry.FrameworkMissing, ImportError, lambda: ferry.to(SOURCE, types.ModuleType("os")))
+    refused(ferry.InvalidArgumentError, ValueError, lambda: ferry.to(SOURCE, name))
+    module = types.ModuleType(name)
+    refused(ferry.InvalidArgumentError, ValueError, lambda: ferry.to(SOURCE, module))
 
 
 @pytest.mark.parametrize(
     "thing", [None, 3, object(), b"torch", ["torch"], ("torch",), {}], ids=kind
 )
 def test_frameworks_that_are_no_names(thing):
-    refused(ferry.InvalidArgument, ValueError, lambda: ferry.to(SOURCE, thing))
+    refused(ferry.InvalidArgumentError, ValueError, lambda: ferry.to(SOURCE, thing))
 
 
 UNKNOWN_DTYPES = [
@@ -104,21 +106,23 @@ UNKNOWN_DTYPES = [
 
 @pytest.mark.parametrize("dtype", UNKNOWN_DTYPES, ids=kind)
 def test_unknown_dtypes(dtype):
-    refused(ferry.InvalidArgument, ValueError, lambda: ferry.to(SOURCE, "torch", dtype=dtype))
+    refused(ferry.InvalidArgumentError, ValueError, lambda: ferry.to(SOURCE, "torch", dtype=dtype))
 
 
 @pytest.mark.parametrize(
     "device", ["", "cpuu", "cpu:", "cpu:x", "cpu:-1", 0, object(), b"cpu", ()], ids=kind
 )
 def test_unknown_devices(device):
-    refused(ferry.InvalidArgument, ValueError, lambda: ferry.to(SOURCE, "torch", device=device))
+    refused(
+        ferry.InvalidArgumentError, ValueError, lambda: ferry.to(SOURCE, "torch", device=device)
+    )
 
 
 @pytest.mark.parametrize(
     "device", ["cuda", "cuda:1", "gpu", "GPU:0", "/GPU:0", "rocm", torch.device("cuda"), "metal"]
 )
 def test_devices_out_of_reach(device):
-    refused(ferry.UnsupportedDevice, ValueError, lambda: ferry.to(SOURCE, "torch", device=device))
+    refused(ferry.UnsupportedError, ValueError, lambda: ferry.to(SOURCE, "torch", device=device))
 
 
 @pytest.mark.parametrize(
@@ -141,29 +145,33 @@ def test_devices_out_of_reach(device):
     ids=lambda wrong: " ".join(f"{name}={kind(value)}" for name, value in wrong.items()),
 )
 def test_arguments_of_a_wrong_kind(wrong):
-    error = refused(ferry.InvalidArgument, Exception, lambda: ferry.to(SOURCE, "torch", **wrong))
+    error = refused(
+        ferry.InvalidArgumentError, Exception, lambda: ferry.to(SOURCE, "torch", **wrong)
+    )
     assert isinstance(error, TypeError | ValueError)
     if "out" not in wrong:
-        refused(ferry.InvalidArgument, Exception, lambda: ferry.plan(SOURCE, "torch", **wrong))
+        refused(ferry.InvalidArgumentError, Exception, lambda: ferry.plan(SOURCE, "torch", **wrong))
 
 
 def test_budgets():
     call = lambda budget, **wish: ferry.to(SOURCE, "torch", copy=True, budget=budget, **wish)  # noqa: E731
     for budget, wish in ((0, {}), (23, {}), (24, {"dtype": "float64"})):
-        refused(ferry.OutOfMemory, MemoryError, lambda b=budget, w=wish: call(b, **w))
+        refused(ferry.OutOfMemoryError, MemoryError, lambda b=budget, w=wish: call(b, **w))
     assert call(24).tolist() == SOURCE.tolist()
     assert ferry.to(SOURCE, "torch", budget=0).data_ptr() == SOURCE.ctypes.data, "a share is free"
 
 
 @pytest.mark.parametrize("target", ["jax", "tensorflow", "mlx"])
 def test_immutable_targets_cannot_promise_to_be_written(target):
-    refused(ferry.InvalidArgument, ValueError, lambda: ferry.to(SOURCE, target, writable=True))
+    refused(ferry.InvalidArgumentError, ValueError, lambda: ferry.to(SOURCE, target, writable=True))
     assert ferry.to(SOURCE, target, writable=False) is not None
 
 
 @pytest.mark.parametrize("target", ["torch", "paddle"])
 def test_writable_targets_cannot_promise_to_be_read_only(target):
-    refused(ferry.InvalidArgument, ValueError, lambda: ferry.to(SOURCE, target, writable=False))
+    refused(
+        ferry.InvalidArgumentError, ValueError, lambda: ferry.to(SOURCE, target, writable=False)
+    )
 
 
 def frozen(array):
@@ -198,7 +206,9 @@ OUTS = {
 def test_outs_that_cannot_be_filled(name):
     target, out, wishes = OUTS[name]
     before = repr(out)
-    refused(ferry.InvalidArgument, ValueError, lambda: ferry.to(SOURCE, target, out=out, **wishes))
+    refused(
+        ferry.InvalidArgumentError, ValueError, lambda: ferry.to(SOURCE, target, out=out, **wishes)
+    )
     assert repr(out) == before
 
 
@@ -206,7 +216,7 @@ def test_immutable_tensors_are_no_outs():
     for target in ("jax", "tensorflow", "mlx"):
         out = ferry.to(np.zeros((2, 3), np.float32), target, copy=True)
         refused(
-            ferry.InvalidArgument,
+            ferry.InvalidArgumentError,
             ValueError,
             lambda target=target, out=out: ferry.to(SOURCE, target, out=out),
         )
@@ -216,4 +226,4 @@ def test_immutable_tensors_are_no_outs():
 def test_a_share_of_an_immutable_tensor_is_no_out():
     """NumPy holds it as read-only; torch cannot, and writes where its users asked it to."""
     share = ferry.to(ferry.to(SOURCE, "jax", copy=True), "numpy")
-    refused(ferry.InvalidArgument, ValueError, lambda: ferry.to(SOURCE, "numpy", out=share))
+    refused(ferry.InvalidArgumentError, ValueError, lambda: ferry.to(SOURCE, "numpy", out=share))

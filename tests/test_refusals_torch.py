@@ -52,7 +52,9 @@ TORCH_FORMS = {
 @pytest.mark.parametrize("name", TORCH_FORMS)
 def test_torch_forms_without_plain_memory(name):
     # Old versions ask the wrapper for its strides, and it raises an error of its own.
-    kinds = (ferry.FerryError, Exception) if name == "wrapper" else (ferry.NotATensor, TypeError)
+    kinds = (
+        (ferry.FerryError, Exception) if name == "wrapper" else (ferry.NotATensorError, TypeError)
+    )
     refused_everywhere(*kinds, TORCH_FORMS[name]())
 
 
@@ -73,7 +75,7 @@ HIDDEN_TYPES = [
 def test_torch_types_without_a_counterpart(name):
     dtype = getattr(torch, name)
     tensor = torch.zeros(16, dtype=torch.uint8).view(dtype)
-    error = refused_everywhere(ferry.UnsupportedDType, TypeError, tensor)
+    error = refused_everywhere(ferry.UnsupportedDTypeError, TypeError, tensor)
     assert name in str(error)
 
 
@@ -95,8 +97,8 @@ def functorch(name: str) -> None:
     x = torch.ones(2, 3)
 
     def body(x):
-        seen.append(refused_everywhere(ferry.NotATensor, TypeError, x))
-        refused_everywhere(ferry.NotATensor, TypeError, x.sum())
+        seen.append(refused_everywhere(ferry.NotATensorError, TypeError, x))
+        refused_everywhere(ferry.NotATensorError, TypeError, x.sum())
         return x.sum()
 
     FUNCTORCH[name](body, x)
@@ -106,7 +108,7 @@ def functorch(name: str) -> None:
 
 def jagged() -> None:
     tensor = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
-    assert "nested" in str(refused_everywhere(ferry.NotATensor, TypeError, tensor))
+    assert "nested" in str(refused_everywhere(ferry.NotATensorError, TypeError, tensor))
 
 
 def fake() -> None:
@@ -115,7 +117,7 @@ def fake() -> None:
     with FakeTensorMode():
         fakes = [torch.ones(2, 3), torch.nn.Parameter(torch.ones(2, 3)), torch.ones(0)]
     for tensor in fakes:
-        assert "fake" in str(refused_everywhere(ferry.NotATensor, TypeError, tensor))
+        assert "fake" in str(refused_everywhere(ferry.NotATensorError, TypeError, tensor))
 
 
 def real_inside_fake_mode() -> None:
@@ -123,7 +125,7 @@ def real_inside_fake_mode() -> None:
 
     real = torch.arange(3.0)
     with FakeTensorMode():
-        refused(ferry.NotATensor, TypeError, lambda: ferry.to(torch.ones(3), "numpy"))
+        refused(ferry.NotATensorError, TypeError, lambda: ferry.to(torch.ones(3), "numpy"))
         if hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
             assert ferry.to(real, "numpy").tolist() == [0, 1, 2]
         else:
@@ -137,7 +139,7 @@ def make_fx(mode: str) -> None:
 
     def body(x):
         for thing in (x, x + 1):
-            seen.append(refused_everywhere(ferry.NotATensor, TypeError, thing))
+            seen.append(refused_everywhere(ferry.NotATensorError, TypeError, thing))
         return x * 2
 
     make_fx(body, tracing_mode=mode)(torch.ones(3))
@@ -149,7 +151,7 @@ def export() -> None:
 
     class Module(torch.nn.Module):
         def forward(self, x):
-            seen.append(refused_everywhere(ferry.NotATensor, TypeError, x))
+            seen.append(refused_everywhere(ferry.NotATensorError, TypeError, x))
             return x + 1
 
     torch.export.export(Module(), (torch.ones(3),), strict=False)
@@ -177,7 +179,7 @@ def distributed() -> None:
         dist.init_process_group("gloo", init_method=f"file://{folder}/store", world_size=1, rank=0)
         tensor = distribute_tensor(torch.arange(6.0), init_device_mesh("cpu", (1,)), [Shard(0)])
         for thing in (tensor, torch.nn.Parameter(tensor), tensor + 1):
-            assert "to_local" in str(refused_everywhere(ferry.NotATensor, TypeError, thing))
+            assert "to_local" in str(refused_everywhere(ferry.NotATensorError, TypeError, thing))
         assert ferry.to(tensor.to_local(), "numpy").tolist() == [0, 1, 2, 3, 4, 5]
         dist.destroy_process_group()
 
@@ -238,7 +240,7 @@ def test_storages_that_a_subclass_or_a_mode_makes_up():
             return function(*args, **(kwargs or {}))
 
     tensor = torch.arange(3.0)
-    with Mode(), pytest.raises(ferry.NotATensor):
+    with Mode(), pytest.raises(ferry.NotATensorError):
         ferry.to(tensor, "numpy")
     assert ferry.to(tensor, "numpy").tolist() == [0, 1, 2]
 
@@ -254,7 +256,7 @@ def test_a_mode_that_hands_out_another_storage():
 
     tensor = torch.full((1000,), 7.0)
     with Swaps():
-        error = refused(ferry.NotATensor, TypeError, lambda: ferry.to(tensor, "numpy"))
+        error = refused(ferry.NotATensorError, TypeError, lambda: ferry.to(tensor, "numpy"))
     assert "storage" in str(error)
     assert ferry.to(tensor, "numpy").tolist() == tensor.tolist()
 

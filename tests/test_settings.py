@@ -15,7 +15,7 @@ for one in caught:
 import numpy as np
 x = np.arange(5000, dtype=np.float32)
 assert (ferry.to(x, "numpy", copy=True) == x).all()
-print(ferry.memory().limit_bytes > 0)
+print(ferry.memory_stats().limit_bytes > 0)
 """
 
 
@@ -27,7 +27,7 @@ print(ferry.memory().limit_bytes > 0)
         ("TENSORFERRY_THREADS", "-2", "write 4"),
         ("TENSORFERRY_POOL", "1.5G", "write 512M or 2GiB"),
         ("TENSORFERRY_POOL", "-1", "write 512M or 2GiB"),
-        ("TENSORFERRY_PUBLIC_DOORS", "yes", "write 1"),
+        ("TENSORFERRY_DISABLE", "1", "write all, or leave it out"),
     ],
 )
 def test_a_value_that_means_nothing_is_warned_of(name, text, hint):
@@ -44,8 +44,8 @@ def test_a_value_that_means_nothing_is_warned_of(name, text, hint):
         ("TENSORFERRY_THREADS", ""),
         ("TENSORFERRY_POOL", " 512 MiB "),
         ("TENSORFERRY_POOL", "2gb"),
-        ("TENSORFERRY_PUBLIC_DOORS", "1"),
-        ("TENSORFERRY_PUBLIC_DOORS", "0"),
+        ("TENSORFERRY_DISABLE", "all"),
+        ("TENSORFERRY_DISABLE", ""),
     ],
 )
 def test_a_value_that_means_something_is_taken_in_silence(name, text):

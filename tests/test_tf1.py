@@ -71,11 +71,15 @@ def test_what_was_bound_is_kept_and_let_go():
 def test_wrong_tensors_are_refused_when_they_are_bound():
     with v1.Graph().as_default():
         inlet = tf1.inlet((2, None), "float32")
-    error = refused(ferry.InvalidArgument, ValueError, lambda: inlet.bind(np.ones((3, 3), "f4")))
+    error = refused(
+        ferry.InvalidArgumentError, ValueError, lambda: inlet.bind(np.ones((3, 3), "f4"))
+    )
     assert "shape" in str(error)
-    error = refused(ferry.InvalidArgument, ValueError, lambda: inlet.bind(np.ones((2, 3))))
+    error = refused(ferry.InvalidArgumentError, ValueError, lambda: inlet.bind(np.ones((2, 3))))
     assert "float64" in str(error)
-    error = refused(ferry.InvalidArgument, ValueError, lambda: inlet.bind([np.ones((2, 3), "f4")]))
+    error = refused(
+        ferry.InvalidArgumentError, ValueError, lambda: inlet.bind([np.ones((2, 3), "f4")])
+    )
     assert "tree" in str(error)
     assert repr(inlet).startswith("<Inlet float32")
 
@@ -84,14 +88,16 @@ def test_nothing_bound_and_nothing_run():
     with v1.Graph().as_default():
         inlet = tf1.inlet((1,), "float32")
         outlet = tf1.outlet(inlet.tensor, "numpy")
-        refused(ferry.InvalidArgument, ValueError, outlet.take)
+        refused(ferry.InvalidArgumentError, ValueError, outlet.take)
         with v1.Session() as session, pytest.raises(tf.errors.OpError, match="nothing was bound"):
             session.run(outlet.op)
 
 
 def test_inside_a_graph_the_inlet_is_named():
     with v1.Graph().as_default():
-        error = refused(ferry.NotATensor, TypeError, lambda: ferry.to(np.ones(3), "tensorflow"))
+        error = refused(
+            ferry.NotATensorError, TypeError, lambda: ferry.to(np.ones(3), "tensorflow")
+        )
     assert "tf1.inlet" in error.hint
 
 
@@ -156,7 +162,7 @@ def test_eager_execution_that_is_turned_off_later_is_noticed():
         def refuses():
             try:
                 ferry.to(x, "tensorflow")
-            except ferry.NotATensor as error:
+            except ferry.NotATensorError as error:
                 return "tf1.inlet" in str(error)
             return False
 

@@ -67,12 +67,12 @@ def test_a_result_that_was_dropped_leaves_pinned_memory():
     run("""
     x = on_gpu(numbers(3 * MIB))
     first = ferry.to(x, "numpy")
-    assert ferry.memory().used_bytes >= 12 * MIB
-    staging = ferry.memory().pinned_bytes
+    assert ferry.memory_stats().used_bytes >= 12 * MIB
+    staging = ferry.memory_stats().pinned_bytes
     del first
     second = ferry.to(x, "numpy")
     place = second.ctypes.data
-    assert ferry.memory().pinned_bytes == staging + 12 * MIB
+    assert ferry.memory_stats().pinned_bytes == staging + 12 * MIB
     del second
     copies = calls("cuMemcpyDtoHAsync_v2")
     third = ferry.to(x, "numpy")
@@ -89,9 +89,9 @@ def test_a_result_that_was_dropped_leaves_pinned_memory():
     assert other.ctypes.data != place
     del other
     gc.collect()
-    assert ferry.memory().pinned_bytes > 0
-    assert ferry.trim() > 0
-    assert ferry.memory().pinned_bytes == 0 and driver.testdriver_registered() == 0
+    assert ferry.memory_stats().pinned_bytes > 0
+    assert ferry.empty_cache() > 0
+    assert ferry.memory_stats().pinned_bytes == 0 and driver.testdriver_registered() == 0
     """)
 
 
@@ -101,11 +101,11 @@ def test_pinned_memory_is_bounded():
     x = on_gpu(numbers(3 * MIB))
     for _ in range(4):
         ferry.to(x, "numpy")
-        assert ferry.memory().pinned_bytes <= 16 * MIB, ferry.memory()
+        assert ferry.memory_stats().pinned_bytes <= 16 * MIB, ferry.memory_stats()
     small = on_gpu(numbers(MIB // 4))
     kept = [ferry.to(small, "numpy") for _ in range(40)]
     # Results that are kept are not pinned for ever.
-    assert ferry.memory().pinned_bytes <= 16 * MIB, ferry.memory()
+    assert ferry.memory_stats().pinned_bytes <= 16 * MIB, ferry.memory_stats()
     """,
         TENSORFERRY_POOL="16M",
         TENSORFERRY_THREADS="1",
@@ -122,18 +122,18 @@ def test_the_exit_ends_jobs():
             try:
                 job.result()
             except Exception as error:
-                assert type(error).__name__ == "Cancelled", error
+                assert type(error).__name__ == "CancelledError", error
     atexit.register(last)
     """
     late = """
     x = on_gpu(numbers(60 * MIB))
-    jobs += [ferry.start(x, "numpy") for _ in range(3)]
+    jobs += [ferry.to_async(x, "numpy") for _ in range(3)]
     """
     on_standin.run(early, on_standin.SETUP, on_standin.TRANSFERS, late)
     run("""
     import sys
     x = on_gpu(numbers(60 * MIB))
-    jobs = [ferry.start(x, "numpy") for _ in range(3)]
+    jobs = [ferry.to_async(x, "numpy") for _ in range(3)]
     sys.exit(0)
     """)
 
@@ -222,12 +222,12 @@ def test_a_device_that_fails_midway(name):
         host = lambda found: found if isinstance(found, np.ndarray) else found.get()
         for call in range(4):
             gc.collect()
-            used = ferry.memory().used_bytes
+            used = ferry.memory_stats().used_bytes
             driver.testdriver_fail(name, call, 719)
             try:
                 found = fetch()
             except RuntimeError as error:
-                assert isinstance(error, ferry.DeviceFailed), error
+                assert isinstance(error, ferry.FrameworkError), error
                 raised += 1
                 # Nothing uses memory that was given back, but where waiting itself fails.
                 assert driver.testdriver_busy() == 0 or name == b"cuStreamSynchronize"
@@ -236,10 +236,10 @@ def test_a_device_that_fails_midway(name):
                 driver.testdriver_fail(name, 1 << 40, 719)
                 assert np.array_equal(host(found), expected)
             found = None
-            assert ferry.memory().used_bytes == used
+            assert ferry.memory_stats().used_bytes == used
             assert np.array_equal(host(fetch()), expected)
     assert raised
-    ferry.trim()
+    ferry.empty_cache()
     assert driver.testdriver_registered() == 0
     """)
 
@@ -259,7 +259,7 @@ def test_a_system_that_lets_nobody_pin():
             assert np.array_equal(wide[1], array) and not wide[0].any()
         assert all(np.array_equal(result, array) for result in kept)
         kept.clear()
-    assert driver.testdriver_registered() == 0 and ferry.memory().pinned_bytes == 0
+    assert driver.testdriver_registered() == 0 and ferry.memory_stats().pinned_bytes == 0
     """)
 
 
@@ -279,10 +279,10 @@ def test_out():
     with tempfile.NamedTemporaryFile() as file:
         mapped = np.memmap(file, np.float32, "w+", shape=array.shape)
         gc.collect()
-        ferry.trim()
+        ferry.empty_cache()
         before = calls("cuMemcpyDtoHAsync_v2")
         ferry.to(x, "numpy", out=mapped, budget=2 * MIB)
-        held = ferry.memory()
+        held = ferry.memory_stats()
         assert held.used_bytes + held.idle_bytes == 2 * MIB, held
         assert calls("cuMemcpyDtoHAsync_v2") - before >= array.nbytes / MIB
         mapped.flush()
@@ -303,7 +303,7 @@ def test_out():
     def refused(text, **wishes):
         try:
             ferry.to(**wishes)
-        except ferry.InvalidArgument as error:
+        except ferry.InvalidArgumentError as error:
             assert text in str(error) and error.hint, error
         else:
             raise AssertionError(text)
@@ -321,7 +321,7 @@ def test_out():
     """)
 
 
-def test_start():
+def test_to_async():
     run("""
     from support.children import HANG_SECONDS
     array = numbers(2100, 2000)
@@ -329,30 +329,30 @@ def test_start():
     for target, source, check in (
         ("numpy", x, lambda found: found), ("cupy", array.T.copy().T, lambda found: found.get())
     ):
-        job = ferry.start(source, target)
-        assert job.total == array.nbytes and 0 <= job.progress() <= job.total
+        job = ferry.to_async(source, target)
+        assert job.bytes_total == array.nbytes and 0 <= job.bytes_moved <= job.bytes_total
         assert np.array_equal(check(job.result(timeout=HANG_SECONDS)), array)
-        assert job.done() and job.progress() == job.total and not job.cancel()
-        assert "done" in repr(job)
+        assert job.done() and job.bytes_moved == job.bytes_total and not job.cancel()
+        assert "finished" in repr(job)
     tree = {"a": x, "b": [x, array, 5, None]}
-    found = ferry.start(tree, "numpy").result()
+    found = ferry.to_async(tree, "numpy").result()
     assert found["a"] is found["b"][0] and found["b"][1] is array and found["b"][2:] == [5, None]
     out = np.empty_like(array)
-    assert ferry.start(x, "numpy", out=out).result() is out and np.array_equal(out, array)
+    assert ferry.to_async(x, "numpy", out=out).result() is out and np.array_equal(out, array)
     large = np.ones((4, 8 * MIB), np.float32)
-    job = ferry.start(large, "numpy", out=np.empty((4, 8 * MIB), np.float64), dtype="float64")
+    job = ferry.to_async(large, "numpy", out=np.empty((4, 8 * MIB), np.float64), dtype="float64")
     assert not job.done() and (job.result() == 1).all()
     with ferry.trace() as trips:
-        ferry.start(x, "numpy").result()
+        ferry.to_async(x, "numpy").result()
     assert len(trips) == 1 and trips[0].bytes_moved == array.nbytes
 
     async def main():
-        one, two = await asyncio.gather(*(wrap(ferry.start(x, "numpy")) for _ in range(2)))
+        one, two = await asyncio.gather(*(wrap(ferry.to_async(x, "numpy")) for _ in range(2)))
         assert np.array_equal(one, array) and np.array_equal(two, array)
         try:
             driver.testdriver_fail(b"cuMemcpyDtoHAsync_v2", 0, 719)
-            await ferry.start(x, "numpy")
-        except ferry.DeviceFailed:
+            await ferry.to_async(x, "numpy")
+        except ferry.FrameworkError:
             pass
         else:
             raise AssertionError("no error")
@@ -374,7 +374,7 @@ def test_a_job_whose_stream_is_the_caller_s():
         with stream:
             x = cupy.empty(array.shape, array.dtype)
             x.set(array)
-            down, up = ferry.start(x, "numpy"), ferry.start(array, "cupy")
+            down, up = ferry.to_async(x, "numpy"), ferry.to_async(array, "cupy")
         assert np.array_equal(down.result(), array)
         y = up.result()
         with stream:
@@ -382,36 +382,40 @@ def test_a_job_whose_stream_is_the_caller_s():
     """)
 
 
-def test_a_job_is_called_off():
+def test_a_job_is_cancelled():
     run("""
+    import concurrent.futures
     array = numbers(4 * MIB)
     x = on_gpu(array)
-    used = ferry.memory().used_bytes
+    used = ferry.memory_stats().used_bytes
     cancelled = turns = 0
-    # Some are done before they are called off.
+    # Some are done before they are cancelled.
     while turns < 20 or not cancelled:
         turns += 1
         # Into fresh memory, then into what is pinned.
-        job = ferry.start(x, "numpy")
+        job = ferry.to_async(x, "numpy")
         if job.cancel():
             try:
                 job.result()
-            except ferry.Cancelled:
+            except ferry.CancelledError as error:
+                assert isinstance(error, concurrent.futures.CancelledError)
+                assert job.cancelled() and job.done() and not job.running() and job.cancel()
+                assert concurrent.futures.wait([job]).done == {job}
                 cancelled += 1
             else:
-                raise AssertionError("called off, and there is a result")
+                raise AssertionError("cancelled, and there is a result")
         else:
             job.result()
         del job
     gc.collect()
     assert cancelled > 0
-    assert ferry.memory().used_bytes == used
+    assert ferry.memory_stats().used_bytes == used
     assert np.array_equal(ferry.to(x, "numpy"), array)
     try:
-        ferry.start(x, "numpy").result(timeout=0)
+        ferry.to_async(x, "numpy").result(timeout=0)
     except TimeoutError as error:
-        assert isinstance(error, ferry.TimedOut) and error.hint
-    assert np.array_equal(ferry.start(x, "numpy").result(timeout=float("inf")), array)
+        assert isinstance(error, ferry.DeadlineError) and error.hint
+    assert np.array_equal(ferry.to_async(x, "numpy").result(timeout=float("inf")), array)
     """)
 
 
@@ -426,7 +430,7 @@ def test_progress_and_interruption():
     assert all(total == array.nbytes for _, total in seen)
     ferry.to(x, "numpy", progress=True)  # no terminal, no bar
     del found
-    used = ferry.memory().used_bytes
+    used = ferry.memory_stats().used_bytes
 
     # One call, and no Python in it that would hear the signal: the function is a builtin.
     big = on_gpu(numbers(100 * MIB))
@@ -444,7 +448,7 @@ def test_progress_and_interruption():
             raise AssertionError("not interrupted")
     del big
     gc.collect()
-    assert ferry.memory().used_bytes == used
+    assert ferry.memory_stats().used_bytes == used
     assert np.array_equal(ferry.to(x, "numpy"), array)
     """)
 
@@ -458,7 +462,7 @@ def test_the_plan_names_the_road():
         x = on_gpu(numbers(size))
         for road in roads:
             plan = ferry.plan(x, "numpy")
-            assert road in plan.road and road in str(plan), (road, plan)
+            assert road in plan.transfer_path and road in str(plan), (road, plan)
             ferry.to(x, "numpy")
             assert ("time: about" in str(plan)) == (plan.expected_seconds is not None)
             assert ("not known before the first" in str(plan)) == (plan.expected_seconds is None)
@@ -471,8 +475,9 @@ def test_the_plan_names_the_road():
         (numbers(3 * MIB)[::-1], "packed or cast"),
         (pinned, "out of pinned memory"),
     ):
-        assert road in ferry.plan(source, "cupy").road
-    assert ferry.plan(x, "cupy").road is None and ferry.plan(numbers(9), "torch").road is None
+        assert road in ferry.plan(source, "cupy").transfer_path
+    assert ferry.plan(x, "cupy").transfer_path is None
+    assert ferry.plan(numbers(9), "torch").transfer_path is None
     """)
 
 
@@ -480,7 +485,7 @@ def test_chunks_and_threads_can_be_set():
     code = """
     x = on_gpu(numbers(64 * MIB))
     ferry.to(x, "numpy")
-    print(ferry.memory().pinned_bytes // MIB)
+    print(ferry.memory_stats().pinned_bytes // MIB)
     """
     asked = [("1M", "2"), ("4M", "2"), ("2M", "3")]
     pinned = [
@@ -505,11 +510,11 @@ def test_a_transfer_that_failed_leaves_no_wait_and_no_event_behind():
             late = cupy.empty((MIB,), big.dtype)
             late.set(big[:MIB])
             target = cupy.empty(big.shape, big.dtype)
-            job = ferry.start(big[::-1], "cupy", out=target)
+            job = ferry.to_async(big[::-1], "cupy", out=target)
         job.cancel()
         try:
             job.result()
-        except ferry.Cancelled:
+        except ferry.CancelledError:
             pass
         before = driver.testdriver_busy()
         with cupy.cuda.Stream():
@@ -521,7 +526,7 @@ def test_a_transfer_that_failed_leaves_no_wait_and_no_event_behind():
         driver.testdriver_fail(b"cuMemcpyHtoDAsync_v2", 0, 719)
         try:
             ferry.to(big[::-1], "cupy", out=target)
-        except ferry.DeviceFailed:
+        except ferry.FrameworkError:
             pass
     assert calls("cuEventCreate") - made < 6
     np.testing.assert_array_equal(ferry.to(other, "numpy"), big)

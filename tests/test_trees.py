@@ -155,7 +155,7 @@ def test_wrappers_that_hold_themselves():
         assert ferry.to(one, "torch") is one
         other = kind()
         other.data = [other, leaf()] if kind is collections.UserList else {"a": other}
-        refused(ferry.InvalidArgument, ValueError, lambda t=other: ferry.to(t, "torch"))
+        refused(ferry.InvalidArgumentError, ValueError, lambda t=other: ferry.to(t, "torch"))
 
 
 class Closed(collections.UserDict):
@@ -169,9 +169,7 @@ class Bare(collections.UserDict):
 
 
 def test_wrappers_with_ideas_of_their_own():
-    error = refused(
-        ferry.FrameworkRefused, RuntimeError, lambda: ferry.to(Closed(a=leaf()), "torch")
-    )
+    error = refused(ferry.FrameworkError, RuntimeError, lambda: ferry.to(Closed(a=leaf()), "torch"))
     assert "no copies here" in str(error)
     assert isinstance(error.__cause__, OSError)
     bare = Bare()
@@ -211,7 +209,7 @@ def test_objects_that_cannot_be_asked():
             raise RuntimeError(f"no {name}")
 
     for tree in (Mute(), {"a": Mute()}):
-        error = refused(ferry.FrameworkRefused, RuntimeError, lambda t=tree: ferry.to(t, "torch"))
+        error = refused(ferry.FrameworkError, RuntimeError, lambda t=tree: ferry.to(t, "torch"))
         assert type(error.__cause__) is RuntimeError
 
 
@@ -348,7 +346,9 @@ def test_temporaries_do_not_stand_in_for_one_another():
         def __init__(self, start):
             self.start = start
 
-    ferry.register_tree(Maker, lambda m: ([leaf(m.start)], None), lambda _, children: children[0])
+    ferry.register_container(
+        Maker, lambda m: ([leaf(m.start)], None), lambda _, children: children[0]
+    )
     result = ferry.to([Maker(float(i)) for i in range(200)], "torch", copy=True)
     assert all(is_leaf(tensor, float(i)) for i, tensor in enumerate(result))
 
@@ -361,9 +361,11 @@ def test_trees_that_hold_themselves():
     box = Plain(None)
     box.a = [box]
     for tree in (loop, pair, box):
-        error = refused(ferry.InvalidArgument, ValueError, lambda tree=tree: ferry.to(tree, "jax"))
+        error = refused(
+            ferry.InvalidArgumentError, ValueError, lambda tree=tree: ferry.to(tree, "jax")
+        )
         assert "itself" in str(error)
-        refused(ferry.InvalidArgument, ValueError, lambda tree=tree: ferry.plan(tree, "jax"))
+        refused(ferry.InvalidArgumentError, ValueError, lambda tree=tree: ferry.plan(tree, "jax"))
 
 
 def test_deep_trees_that_do_not():
@@ -403,7 +405,7 @@ def test_errors_name_the_place(tree, place):
 
     tree = plant(tree)
     for call in (ferry.to, ferry.plan):
-        error = refused(ferry.UnsupportedDType, TypeError, lambda call=call: call(tree, "jax"))
+        error = refused(ferry.UnsupportedDTypeError, TypeError, lambda call=call: call(tree, "jax"))
         assert str(error).startswith(f"at {place}: "), str(error)
 
 
@@ -421,7 +423,7 @@ def test_wishes_hold_for_every_leaf():
     result = ferry.to(tree, "torch", dtype="float16", copy=True)
     assert result["a"].dtype == result["b"][0].dtype == torch.float16
     error = refused(
-        ferry.CopyRequired,
+        ferry.CopyRequiredError,
         BufferError,
         lambda: ferry.to([leaf(), leaf()[::-1]], "torch", copy=False),
     )
@@ -438,8 +440,8 @@ def test_nodes_registered_here():
         pass
 
     source = Mine([leaf()], "name")
-    refused(ferry.NotATensor, TypeError, lambda: ferry.to(source, "torch"))
-    ferry.register_tree(
+    refused(ferry.NotATensorError, TypeError, lambda: ferry.to(source, "torch"))
+    ferry.register_container(
         Mine, lambda b: ((b.content,), b.label), lambda rest, kids: Mine(*kids, rest)
     )
     result = ferry.to(source, "torch")
@@ -447,7 +449,7 @@ def test_nodes_registered_here():
     assert is_leaf(result.content[0])
     assert is_leaf(ferry.to({"m": source}, "torch")["m"].content[0])
     bad = Mine(np.array(["a"]), "")
-    error = refused(ferry.UnsupportedDType, TypeError, lambda: ferry.to([bad], "torch"))
+    error = refused(ferry.UnsupportedDTypeError, TypeError, lambda: ferry.to([bad], "torch"))
     assert str(error).startswith("at [0][0]: ")
 
 
@@ -480,7 +482,7 @@ def test_nodes_whose_functions_break():
     class Mine(Box):
         pass
 
-    ferry.register_tree(Mine, lambda _: 3, lambda *_: None)
+    ferry.register_container(Mine, lambda _: 3, lambda *_: None)
     with pytest.raises((TypeError, ValueError)):
         ferry.to(Mine(1, 2), "torch")
 
@@ -490,7 +492,7 @@ def test_nodes_whose_functions_break():
     def fail(*_):
         raise KeyError("mine")
 
-    ferry.register_tree(Other, fail, fail)
+    ferry.register_container(Other, fail, fail)
     with pytest.raises(KeyError, match="mine"):
         ferry.to([Other(1, 2)], "torch")
 
@@ -546,7 +548,7 @@ def test_nodes_of_others_that_hold_themselves():
         Mirror, lambda n: ([n], None), lambda items, rest: None
     )
     for node in (Endless(), Mirror()):
-        with pytest.raises(ferry.InvalidArgument, match="nested more than"):
+        with pytest.raises(ferry.InvalidArgumentError, match="nested more than"):
             ferry.to(node, "numpy")
 
 
@@ -557,5 +559,5 @@ def test_a_plan_rebuilds_nothing():
     def unflatten(rest, children):
         raise AssertionError("a plan must not rebuild")
 
-    ferry.register_tree(Node, lambda node: ([np.ones(3)], None), unflatten)
+    ferry.register_container(Node, lambda node: ([np.ones(3)], None), unflatten)
     assert ferry.plan({"k": Node()}, "torch").shares

@@ -109,7 +109,7 @@ def test_registered_trees():
         def __init__(self, x):
             self.x = x
 
-    ferry.register_tree(Box, lambda box: ([box.x], None), lambda _, new: Box(new[0]))
+    ferry.register_container(Box, lambda box: ([box.x], None), lambda _, new: Box(new[0]))
     box = ferry.via("torch")(lambda box: Box(box.x.mul(1)))(Box(tensor("jax")))
     assert is_tensor(box.x, "jax")
 
@@ -185,7 +185,7 @@ def test_wishes():
 
     result = ferry.via("torch", dtype="float64", device="cpu")(body)(x)
     assert result.dtype == np.float64
-    with pytest.raises(ferry.CopyRequired):
+    with pytest.raises(ferry.CopyRequiredError):
         ferry.via("tensorflow", copy=False)(lambda x: x)(np.ones((4, 4), "f4")[:, ::2])
 
 
@@ -238,7 +238,7 @@ def test_the_bodys_errors_are_its_own():
 
 
 def test_what_cannot_be_carried_says_where():
-    with pytest.raises(ferry.UnsupportedDType, match="hint"):
+    with pytest.raises(ferry.UnsupportedDTypeError, match="hint"):
         ferry.via("jax")(lambda x: x)(np.arange(3, dtype=np.int64))
 
 
@@ -277,7 +277,7 @@ def test_inside_torch_func():
     rows = torch.ones(2, 3)
     assert torch.func.vmap(double)(rows).equal(rows * 2)
     assert torch.func.vmap(lambda x: double([x][0], scale=x))(rows).equal(rows)
-    with pytest.raises(ferry.NotATensor, match=r"torch\.func"):
+    with pytest.raises(ferry.NotATensorError, match=r"torch\.func"):
         torch.func.vmap(ferry.via("numpy")(lambda x: x))(rows)
 
 
@@ -328,7 +328,7 @@ def test_sparse_tensors_come_back(body, caller):
 
 def test_inside_jit_of_another_framework():
     body = ferry.via("torch")(lambda x: x)
-    with pytest.raises(ferry.NotATensor, match="tracer"):
+    with pytest.raises(ferry.NotATensorError, match="tracer"):
         jax.jit(body)(jnp.ones(3))
 
 

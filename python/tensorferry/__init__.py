@@ -5,119 +5,124 @@ TensorFlow, Paddle and MLX, and anything that speaks DLPack, the buffer protocol
 interface, become tensors of any of these frameworks, on the CPU and on CUDA GPUs. Memory is shared
 when it can be and copied when it must be; `ferry.plan` says beforehand which and why, `ferry.trace`
 what did happen. `ferry.publish` and `ferry.attach` hand them to other processes; `ferry.via`,
-`ferry.agnostic` and `ferry.namespace` are for functions that take anybody's.
+`ferry.agnostic` and `ferry.array_namespace` are for functions that take tensors of any framework.
 """
 
 from typing import TYPE_CHECKING, Any
 
 from tensorferry._native import (
-    BadFile,
-    Cancelled,
-    CopyRequired,
-    DeviceFailed,
+    CopyRequiredError,
+    DeadlineError,
+    ExportedTensor,
     FerryError,
     File,
-    FileFailed,
+    FileFormatError,
     FileTensor,
+    FrameworkError,
     FrameworkInfo,
-    FrameworkMissing,
-    FrameworkRefused,
-    InvalidArgument,
-    InvalidTensor,
-    Job,
-    Memory,
-    NotATensor,
-    OutOfMemory,
-    Parcel,
+    FrameworkNotFoundError,
+    InvalidArgumentError,
+    InvalidTensorError,
+    MemoryStats,
+    NotATensorError,
+    OutOfMemoryError,
     Plan,
     Ticket,
-    TicketRefused,
-    TimedOut,
+    TicketError,
     TreePlan,
     Trip,
-    UnsupportedDevice,
-    UnsupportedDType,
-    UnsupportedLayout,
+    UnsupportedDTypeError,
+    UnsupportedError,
     __version__,
     attach,
-    empty,
+    empty_aligned,
+    empty_cache,
+    empty_shared,
     frameworks,
-    memory,
+    memory_stats,
     plan,
     publish,
-    register,
-    register_tree,
-    start,
+    register_container,
+    register_framework,
     to,
+    to_async,
     trace,
-    trim,
 )
+from tensorferry.array_namespace import array_namespace
 from tensorferry.decorators import agnostic, via
 from tensorferry.files import inspect, load, save
-from tensorferry.namespace import namespace
 
 if TYPE_CHECKING:
     from tensorferry import tf1
+    from tensorferry.jobs import CancelledError, Job
 
 __all__ = [
-    "BadFile",
-    "Cancelled",
-    "CopyRequired",
-    "DeviceFailed",
+    "CancelledError",
+    "CopyRequiredError",
+    "DeadlineError",
+    "ExportedTensor",
     "FerryError",
     "File",
-    "FileFailed",
+    "FileFormatError",
     "FileTensor",
+    "FrameworkError",
     "FrameworkInfo",
-    "FrameworkMissing",
-    "FrameworkRefused",
-    "InvalidArgument",
-    "InvalidTensor",
+    "FrameworkNotFoundError",
+    "InvalidArgumentError",
+    "InvalidTensorError",
     "Job",
-    "Memory",
-    "NotATensor",
-    "OutOfMemory",
-    "Parcel",
+    "MemoryStats",
+    "NotATensorError",
+    "OutOfMemoryError",
     "Plan",
     "Ticket",
-    "TicketRefused",
-    "TimedOut",
+    "TicketError",
     "TreePlan",
     "Trip",
-    "UnsupportedDType",
-    "UnsupportedDevice",
-    "UnsupportedLayout",
+    "UnsupportedDTypeError",
+    "UnsupportedError",
     "__version__",
     "agnostic",
+    "array_namespace",
     "attach",
-    "empty",
+    "empty_aligned",
+    "empty_cache",
+    "empty_shared",
     "frameworks",
     "inspect",
     "load",
-    "memory",
-    "namespace",
+    "memory_stats",
     "plan",
     "publish",
-    "register",
-    "register_tree",
+    "register_container",
+    "register_framework",
     "save",
-    "start",
     "tf1",
     "to",
+    "to_async",
     "trace",
-    "trim",
     "via",
 ]
 
+#: Names that are imported at first access, to keep the import of the package quick.
+_LAZY = {
+    "CancelledError": "tensorferry.jobs",
+    "Job": "tensorferry.jobs",
+    "tf1": "tensorferry.tf1",
+}
+
 
 def __getattr__(name: str) -> Any:
-    """`tf1` is imported when somebody asks for it, to keep the import of the package quick."""
-    if name == "tf1":
-        import importlib
+    """Imports what is not imported with the package."""
+    if name not in _LAZY:
+        raise AttributeError(f"module 'tensorferry' has no attribute {name!r}")
+    import importlib
 
-        return importlib.import_module("tensorferry.tf1")
-    raise AttributeError(f"module 'tensorferry' has no attribute {name!r}")
+    module = importlib.import_module(_LAZY[name])
+    value = getattr(module, name, module)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), "tf1"})
+    return sorted(__all__)

@@ -80,9 +80,9 @@ def agnostic(body: Any = None, /, *, device: Any = None) -> Any:
     """Has a function work with the tensors of any framework, by the Array API.
 
     `@ferry.agnostic` above `def normalise(xp, x): return x / xp.sum(x)` makes `normalise(x)`, for
-    an `x` of any framework that `ferry.namespace` knows. Where all tensors are of one framework
-    they go in as they are, so gradients and tracing (`jax.jit`, `torch.func`, `tf.function`) work
-    as ever.
+    an `x` of any framework that `ferry.array_namespace` knows. Where all tensors are of one
+    framework they go in as they are, so gradients and tracing (`jax.jit`, `torch.func`,
+    `tf.function`) work as ever.
 
     Args:
         body: A function, async function, or method whose first parameter (after `self` or `cls`)

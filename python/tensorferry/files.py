@@ -14,11 +14,11 @@ from typing import Any, SupportsIndex
 
 from tensorferry._native import (
     File,
-    InvalidArgument,
-    NotATensor,
+    InvalidArgumentError,
+    NotATensorError,
     Plan,
     TreePlan,
-    UnsupportedDType,
+    UnsupportedDTypeError,
     plan,
 )
 
@@ -32,7 +32,7 @@ def inspect(
     dtype: Any = None,
     shape: Sequence[int] | None = None,
     dialect: str | None = None,
-    most_inflated: int | None = None,
+    max_decompressed_bytes: int | None = None,
 ) -> File:
     """Reads and checks the headers of a file, and says what is in it.
 
@@ -44,8 +44,8 @@ def inspect(
             there, such as float8.
         shape: The shape of raw bytes; one dimension if left out.
         dialect: Whose TensorProto it is, "onnx" or "tensorflow"; found out if left out.
-        most_inflated: The most bytes that compressed data may become; 4 GiB, or a hundred times the
-            file's size, if left out.
+        max_decompressed_bytes: The most bytes that compressed data may become; 4 GiB, or a hundred
+            times the file's size, if left out.
 
     Returns:
         A File: its `format`, `tensors` (name, dtype, shape, bytes), `metadata`, and what is
@@ -53,7 +53,7 @@ def inspect(
     """
     name = os.fsdecode(path)
     told: dict[str, Any] = {"format": format, "dtype": dtype, "shape": _lengths(shape)}
-    told |= {"dialect": dialect, "most_inflated": most_inflated}
+    told |= {"dialect": dialect, "max_decompressed_bytes": max_decompressed_bytes}
     while True:
         before = _identity(name)
         try:
@@ -84,7 +84,7 @@ def load(
     format: str | None = None,
     shape: Sequence[int] | None = None,
     dialect: str | None = None,
-    most_inflated: int | None = None,
+    max_decompressed_bytes: int | None = None,
     **wishes: Any,
 ) -> Any:
     """Carries tensors from a file to a framework.
@@ -100,7 +100,7 @@ def load(
         format: The file's format; found out if left out.
         shape: The shape of raw bytes.
         dialect: Whose TensorProto it is, "onnx" or "tensorflow"; found out if left out.
-        most_inflated: The most bytes that compressed data may become.
+        max_decompressed_bytes: The most bytes that compressed data may become.
         wishes: `copy`, `writable`, `stream` and `budget`, as for `to`.
 
     Returns:
@@ -110,10 +110,14 @@ def load(
     from tensorferry.saving import format_of  # not above: the import is to be quick
 
     raw = shape is not None or format_of(path, format) == "raw"
-    told: dict[str, Any] = {"dialect": dialect, "most_inflated": most_inflated, "shape": shape}
+    told: dict[str, Any] = {
+        "dialect": dialect,
+        "max_decompressed_bytes": max_decompressed_bytes,
+        "shape": shape,
+    }
     try:
         file = inspect(path, format=format, dtype=dtype if raw else None, **told)
-    except UnsupportedDType:
+    except UnsupportedDTypeError:
         if raw or dtype in (None, "default"):
             raise
         # A type that has no name in the file may be the one that is asked for.
@@ -121,7 +125,7 @@ def load(
     wishes |= {"device": device, "dtype": None if raw else dtype}
     if file.is_single:
         if names is not None:
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"{os.fsdecode(path)} holds one tensor, which has no name\nhint: leave names out"
             )
         return file.load(file.tensors[0].name, framework, mmap, **wishes)
@@ -129,7 +133,7 @@ def load(
         return file.load(names, framework, mmap, **wishes)
     if names is None and file.skipped:
         name, reason = file.skipped[0]
-        raise UnsupportedDType(
+        raise UnsupportedDTypeError(
             f"{os.fsdecode(path)}: {name!r} cannot be carried: {reason.splitlines()[0]}"
             "\nhint: pass names= with those that you want"
         )
@@ -175,7 +179,7 @@ def save(
     said: dict[Any, Any] = dict(metadata or {})
     for key, value in said.items():
         if not isinstance(key, str) or not isinstance(value, str):
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"the metadata {key!r}: {value!r} is not all text\nhint: pass text, such as JSON"
             )
     saving.write(
@@ -196,14 +200,16 @@ def _lengths(shape: Any) -> list[int] | None:
         return None
     lengths = list(shape) if isinstance(shape, Iterable) else [shape]
     if not all(isinstance(length, SupportsIndex) and index(length) >= 0 for length in lengths):
-        raise InvalidArgument(f"{shape!r} is no shape\nhint: write lengths, such as (480, 640)")
+        raise InvalidArgumentError(
+            f"{shape!r} is no shape\nhint: write lengths, such as (480, 640)"
+        )
     return [index(length) for length in lengths]
 
 
 def _texts(names: Any) -> list[str]:
     found = list(names) if isinstance(names, Iterable) else [names]
     if not all(isinstance(name, str) for name in found):
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"{names!r} are no names of tensors\nhint: pass one name, or a list of names"
         )
     return found
@@ -212,12 +218,12 @@ def _texts(names: Any) -> list[str]:
 def _planned(name: str, leaf: Any) -> Plan:
     told: object = plan(leaf, "numpy")
     if not isinstance(told, Plan | TreePlan):
-        raise NotATensor(
+        raise NotATensorError(
             f"{name!r} is sparse, and files hold dense tensors"
             "\nhint: save the arrays that it is made of, or carry it with dense=True"
         )
     if not isinstance(told, Plan):
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"{name!r} is a tree that has no names to save it by"
             "\nhint: pass dicts, lists and tuples of tensors"
         )
@@ -235,13 +241,13 @@ def named(x: Any, place: str = "") -> Iterator[tuple[str, Any]]:
     parts = x.items() if isinstance(x, Mapping) else enumerate(x)
     for key, value in parts:
         if not isinstance(key, str | int) or key == "":
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"a tensor cannot be saved by the key {key!r}\nhint: use names that are text"
             )
         name = f"{place}.{key}" if place else str(key)
         for found, leaf in named(value, name) if is_tree(value) else [(name, value)]:
             if found in seen:
-                raise InvalidArgument(
+                raise InvalidArgumentError(
                     f"two tensors would be saved as {found!r}\nhint: rename one of them"
                 )
             seen.add(found)

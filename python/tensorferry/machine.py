@@ -10,17 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-# The names under which each one may be installed.
-PACKAGES = {
-    "numpy": ("numpy",),
-    "torch": ("torch",),
-    "cupy": ("cupy", "cupy-cuda13x", "cupy-cuda12x"),
-    "jax": ("jax",),
-    "tensorflow": ("tensorflow", "tensorflow-cpu"),
-    "paddle": ("paddlepaddle", "paddlepaddle-gpu"),
-    "mlx": ("mlx",),
-    "tensorferry": ("tensorferry",),
-}
+from tensorferry.register import FRAMEWORKS, TENSOR_FRAMEWORKS
 
 
 def facts() -> dict[str, Any]:
@@ -35,7 +25,8 @@ def facts() -> dict[str, Any]:
         "huge pages": huge_pages(),
         "load": round(os.getloadavg()[0], 2),
         "python": platform.python_version(),
-        **{package: version(package) for package in PACKAGES},
+        **{framework: version(framework) for framework in TENSOR_FRAMEWORKS},
+        "tensorferry": version("tensorferry"),
     }
 
 
@@ -71,11 +62,11 @@ def huge_pages() -> str:
     return found[1] if found else "unknown"
 
 
-def version(package: str) -> str | None:
-    """The installed version of a package, without importing it."""
-    for name in PACKAGES.get(package, (package,)):
+def version(name: str) -> str | None:
+    """The installed version of a framework or a distribution, without importing it."""
+    for distribution in FRAMEWORKS[name].distributions if name in FRAMEWORKS else (name,):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            return importlib.metadata.version(name)
+            return importlib.metadata.version(distribution)
     return None
 
 

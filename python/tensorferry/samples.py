@@ -4,7 +4,6 @@ Each is made by the framework's own constructor, in memory of its own, so that w
 is what users have.
 """
 
-import importlib
 import math
 import re
 from collections.abc import Sequence
@@ -15,11 +14,8 @@ import numpy as np
 
 import tensorferry as ferry
 from tensorferry import machine
-from tensorferry._native import _check_import
+from tensorferry.register import load
 
-# In an order in which one process can import them: see IMPORT_ORDERS in the native module.
-FRAMEWORKS = ("numpy", "torch", "paddle", "cupy", "jax", "mlx", "tensorflow")
-MODULES = {"mlx": "mlx.core"}
 LAYOUTS = ("dense", "transposed", "strided", "sliced", "reversed", "broadcast")
 DTYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -27,26 +23,10 @@ DTYPES = (
 )
 
 
-def load(framework: str) -> Any:
-    """Imports a framework."""
-    if framework not in FRAMEWORKS:
-        raise ferry.InvalidArgument(
-            f"no framework is called {framework!r}\nhint: write one of {', '.join(FRAMEWORKS)}"
-        )
-    module = MODULES.get(framework, framework)
-    _check_import(module)
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ferry.FrameworkMissing(
-            f"{framework} cannot be imported here: {error}\nhint: install it in this environment"
-        ) from error
-
-
 def numpy_dtype(dtype: str) -> np.dtype[Any]:
     """NumPy's object for a type."""
     if dtype not in DTYPES:
-        raise ferry.InvalidArgument(
+        raise ferry.InvalidArgumentError(
             f"no type is called {dtype!r}\nhint: write one of {', '.join(DTYPES)}"
         )
     return np.dtype(getattr(ml_dtypes, dtype) if dtype == "bfloat16" else dtype)
@@ -71,7 +51,7 @@ def zeros(shape: Sequence[int], kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """An array of zeros, as NumPy allocates it; its pages are not touched."""
     size = math.prod(shape) * kind.itemsize
     if size > machine.free_memory() * 0.9:
-        raise ferry.OutOfMemory(
+        raise ferry.OutOfMemoryError(
             f"a tensor of {size} bytes is more than the free memory\nhint: write a smaller shape"
         )
     return np.zeros(shape, kind)
@@ -88,11 +68,11 @@ def make(
 ) -> Any:
     """A tensor of a framework, with random values; with zeros where there is no seed."""
     if not re.fullmatch(r"cpu|cuda(:\d{1,3})?", device):
-        raise ferry.InvalidArgument(
+        raise ferry.InvalidArgumentError(
             f"no device is called {device!r}\nhint: write cpu, cuda or cuda:1"
         )
     if layout not in LAYOUTS:
-        raise ferry.InvalidArgument(
+        raise ferry.InvalidArgumentError(
             f"no layout is called {layout!r}\nhint: write one of {', '.join(LAYOUTS)}"
         )
     load(framework)
@@ -104,7 +84,7 @@ def make(
     try:
         return _laid_out(framework, dense, tuple(shape), layout)
     except (TypeError, ValueError, IndexError) as error:
-        raise ferry.UnsupportedLayout(
+        raise ferry.UnsupportedError(
             f"{framework} has no {layout} tensors: {error}\nhint: write --layout dense"
         ) from error
 
@@ -151,13 +131,13 @@ def _placed(framework: str, array: np.ndarray[Any, Any], dtype: str, device: str
         if isinstance(error, ferry.FerryError) or device == "cpu":
             raise
         words = " ".join(str(error).split())
-        raise ferry.UnsupportedDevice(
+        raise ferry.UnsupportedError(
             f"{framework} has no {device} here: {words}"
             "\nhint: tensorferry doctor shows what there is"
         ) from error
     found = ferry.plan(made, framework).source_device
     if found.partition(":")[0] != device.partition(":")[0]:
-        raise ferry.UnsupportedDevice(
+        raise ferry.UnsupportedError(
             f"{framework} puts {dtype} on {found} when it is asked for {device}"
             "\nhint: tensorferry doctor shows what there is"
         )
@@ -183,7 +163,7 @@ def _dense(framework: str, array: np.ndarray[Any, Any], dtype: str, device: str)
         place = module.devices("cuda" if kind == "cuda" else "cpu")[int(index or 0)]
         made = module.device_put(array, place)
         if str(made.dtype) != dtype:
-            raise ferry.UnsupportedDType(
+            raise ferry.UnsupportedDTypeError(
                 f"JAX has no {dtype} while jax_enable_x64 is off\nhint: set JAX_ENABLE_X64=1"
             )
         return made

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tensorferry._native import InvalidArgument, Plan, Writer, start, to
+from tensorferry._native import InvalidArgumentError, Plan, Writer, to, to_async
 from tensorferry.shards import SHARD, Index
 
 # Bytes of a GPU tensor that are written while the next are on their way.
@@ -43,7 +43,7 @@ def write(
     """Writes a file, or files and their index, whole or not at all."""
     if format_of(path, format) != "safetensors-index":
         if shard_bytes is not None:
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 "shard_bytes is for several files behind an index"
                 "\nhint: save to model.safetensors.index.json, or leave it out"
             )
@@ -51,9 +51,9 @@ def write(
         _write(path, specs, pieces, format=format, metadata=said, durable=durable, **wishes)
         return
     if wishes.get("compression") is not None:
-        raise InvalidArgument("safetensors are not compressed\nhint: leave compression out")
+        raise InvalidArgumentError("safetensors are not compressed\nhint: leave compression out")
     if "total_size" in metadata:
-        raise InvalidArgument("an index has a total_size of its own\nhint: name it otherwise")
+        raise InvalidArgumentError("an index has a total_size of its own\nhint: name it otherwise")
     sizes = {name: _bytes(*spec) for name, spec in specs.items()}
     index = Index(path, sizes, SHARD if shard_bytes is None else shard_bytes)
     told = {"metadata": list(metadata.items()), "durable": durable}
@@ -95,7 +95,7 @@ def pieces_of(x: Any, told: Plan) -> Iterator[Any]:
         return
     following: Any = None
     for part in _parts(x, told.shape, told.bytes_moved):
-        before, following = following, start(part, "numpy")
+        before, following = following, to_async(part, "numpy")
         if before is not None:
             yield before.result()
     if following is not None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from operator import index as whole
 from typing import Any, SupportsIndex
 
-from tensorferry._native import FerryError, File, InvalidArgument
+from tensorferry._native import FerryError, File, InvalidArgumentError
 
 # As model hubs have it: 5 GB.
 SHARD = 5_000_000_000
@@ -24,16 +24,18 @@ class Index:
     def __init__(self, path: str, sizes: Mapping[str, int], most: Any) -> None:
         """For tensors of these names and bytes, and files of so many bytes at most."""
         if not isinstance(most, SupportsIndex) or isinstance(most, bool) or whole(most) < 1:
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"shard_bytes is {most!r}, which is no size\nhint: write a number of bytes"
             )
         if not sizes:
-            raise InvalidArgument("there are no tensors to index\nhint: pass a tree that has some")
+            raise InvalidArgumentError(
+                "there are no tensors to index\nhint: pass a tree that has some"
+            )
         # What a link points to is replaced, and its files lie beside it.
         self.path = os.path.realpath(path) if os.path.islink(path) else path
         folder, name = os.path.split(self.path)
         if not name.isprintable() or "\\" in name:
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"files cannot be named after {name!r}\nhint: use letters that can be printed"
             )
         self.folder, self.total = folder or ".", sum(sizes.values())

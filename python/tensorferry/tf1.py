@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from tensorferry._native import InvalidArgument, Plan, plan, to
+from tensorferry._native import InvalidArgumentError, Plan, plan, to
 
 __all__ = ["Inlet", "Outlet", "inlet", "outlet"]
 
@@ -33,8 +33,8 @@ def _tensorflow() -> Any:
     return importlib.import_module("tensorflow")
 
 
-def _error(fact: str, hint: str) -> InvalidArgument:
-    return InvalidArgument(f"{fact}\nhint: {hint}")
+def _error(fact: str, hint: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"{fact}\nhint: {hint}")
 
 
 class Inlet:

@@ -96,7 +96,7 @@ def test_without_native_methods_the_clock_decides(steady):
 def test_what_broke_what_is_new_and_what_is_gone_is_told(steady):
     new = copy.deepcopy(steady)
     broken = results.ours(new["rows"])
-    broken.update(error="OutOfMemory: no", seconds=None, low=None, high=None, shares=None)
+    broken.update(error="OutOfMemoryError: no", seconds=None, low=None, high=None, shares=None)
     new["rows"] = [row for row in new["rows"] if row["target"] == "mlx"]
     new["machine"]["cores"] = 96
     found = compare.compare(steady, new)
@@ -190,7 +190,7 @@ def test_a_file_that_is_no_result_is_refused(steady, tmp_path, path, value, fact
     bad = tmp_path / "bad.json"
     bad.write_text(spoil(steady, path, value))
     with pytest.raises(
-        ferry.InvalidArgument, match=r"bad\.json is no result of tensorferry"
+        ferry.InvalidArgumentError, match=r"bad\.json is no result of tensorferry"
     ) as told:
         results.read(bad)
     lines = str(told.value).splitlines()

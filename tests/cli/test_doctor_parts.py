@@ -80,7 +80,7 @@ def test_other_errors_are_failures(monkeypatch):
     monkeypatch.setattr(ferry, "to", fails)
     error: Exception = ValueError("no\n luck")
     assert carry(FROM_MLX, "float32") == Result("failed", "ValueError: no luck")
-    error = ferry.DeviceFailed("it is gone\nhint: buy another")
+    error = ferry.FrameworkError("it is gone\nhint: buy another")
     assert carry(FROM_MLX, "float32") == Result("failed", "it is gone", "buy another")
 
 

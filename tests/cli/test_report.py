@@ -246,7 +246,7 @@ def test_a_file_that_is_there_stays_whole_when_writing_fails(tmp_path):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
     try:
-        with pytest.raises(ferry.InvalidArgument, match="File too large\nhint: "):
+        with pytest.raises(ferry.InvalidArgumentError, match="File too large\nhint: "):
             report.write(results.sample(), path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -275,5 +275,7 @@ def test_a_link_stays_a_link(tmp_path):
 
 @pytest.mark.parametrize("name", ["missing/report.html", "."])
 def test_a_path_that_cannot_be_written_is_an_error_with_a_hint(tmp_path, name):
-    with pytest.raises(ferry.InvalidArgument, match=r"cannot be written to .*\nhint: name a file"):
+    with pytest.raises(
+        ferry.InvalidArgumentError, match=r"cannot be written to .*\nhint: name a file"
+    ):
         report.write(results.sample(), tmp_path / name)

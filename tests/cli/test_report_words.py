@@ -198,14 +198,16 @@ def test_what_has_no_place_on_the_axes_is_listed_and_not_drawn(seconds):
 
 
 def test_a_result_of_another_format_is_refused():
-    with pytest.raises(ferry.InvalidArgument, match="tensorferry-bench/1'\nhint: "):
+    with pytest.raises(ferry.InvalidArgumentError, match="tensorferry-bench/1'\nhint: "):
         report.render({"format": "tensorferry-bench/2"})
 
 
 def test_a_row_without_a_method_is_refused():
     broken = results.sample()
     del broken["rows"][3]["method"]
-    with pytest.raises(ferry.InvalidArgument, match="row 3 of the result has no 'method'\nhint: "):
+    with pytest.raises(
+        ferry.InvalidArgumentError, match="row 3 of the result has no 'method'\nhint: "
+    ):
         report.render(broken)
 
 

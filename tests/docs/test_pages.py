@@ -145,7 +145,7 @@ def test_every_public_name_is_in_the_reference(site):
     assert set(ferry.__all__) <= places
     text = (site / "reference" / "to.html").read_text()
     assert "budget" in text
-    assert "CopyRequired" in text
+    assert "CopyRequiredError" in text
 
 
 def test_every_command_is_in_the_reference(site):

@@ -60,7 +60,7 @@ def test_every_type_comes_back_bit_for_bit(tmp_path, file, dtype):
     ferry.save(path, x)
     for framework in FRAMEWORKS:
         if not has_dtype(framework, NAMED[dtype]):
-            with pytest.raises(ferry.UnsupportedDType, match="hint: "):
+            with pytest.raises(ferry.UnsupportedDTypeError, match="hint: "):
                 ferry.load(path, framework, **raw(path, dtype, x.shape))
             continue
         for mmap in (True, False):
@@ -162,7 +162,7 @@ def test_deflated_members(tmp_path):
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(FileNotFoundError) as caught:
         ferry.load(tmp_path / "nothing.npy")
-    assert isinstance(caught.value, ferry.FileFailed)
+    assert isinstance(caught.value, ferry.FerryError)
     assert caught.value.errno == 2
     assert caught.value.hint
     again = pickle.loads(pickle.dumps(caught.value))
@@ -181,10 +181,10 @@ def test_pickles_are_refused_and_not_run(tmp_path):
 
     objects = np.array([Bomb()], dtype=object)
     np.save(tmp_path / "x.npy", objects, allow_pickle=True)
-    with pytest.raises(ferry.UnsupportedDType, match="Python objects"):
+    with pytest.raises(ferry.UnsupportedDTypeError, match="Python objects"):
         ferry.load(tmp_path / "x.npy")
     np.savez(tmp_path / "x.npz", bad=objects, good=np.ones(2))
-    with pytest.raises(ferry.UnsupportedDType, match="'bad' cannot be carried"):
+    with pytest.raises(ferry.UnsupportedDTypeError, match="'bad' cannot be carried"):
         ferry.load(tmp_path / "x.npz")
     assert ferry.load(tmp_path / "x.npz", names="good").tolist() == [1, 1]
     (tmp_path / "x.pkl").write_bytes(pickle.dumps(Bomb()))
@@ -197,7 +197,7 @@ def test_a_file_that_lies(tmp_path):
     buffer = io.BytesIO()
     np.save(buffer, np.ones(100))
     (tmp_path / "short.npy").write_bytes(buffer.getvalue()[:-8])
-    with pytest.raises(ferry.BadFile) as caught:
+    with pytest.raises(ferry.FileFormatError) as caught:
         ferry.load(tmp_path / "short.npy")
     assert isinstance(caught.value, ValueError)
     with zipfile.ZipFile(tmp_path / "text.npz", "w") as archive:
@@ -215,9 +215,9 @@ def test_names_that_cannot_be(tmp_path):
     ):
         with pytest.raises(ferry.FerryError, match=fact):
             ferry.save(tmp_path / "x.npz", tree)
-    with pytest.raises(ferry.InvalidArgument, match="one tensor"):
+    with pytest.raises(ferry.InvalidArgumentError, match="one tensor"):
         ferry.save(tmp_path / "x.npy", {"a": x, "b": x})
-    with pytest.raises(ferry.InvalidArgument, match="format"):
+    with pytest.raises(ferry.InvalidArgumentError, match="format"):
         ferry.save(tmp_path / "x", x)
     ferry.save(tmp_path / "x.npz", {"a": x})
     with pytest.raises(ferry.FerryError, match="nothing"):
@@ -296,7 +296,7 @@ def test_raw_bytes_by_any_name_of_their_type(tmp_path, dtype):
 )
 def test_descriptions_of_raw_bytes_that_mean_nothing(tmp_path, given, fact):
     (tmp_path / "x.raw").write_bytes(bytes(16))
-    with pytest.raises(ferry.InvalidArgument, match=fact) as caught:
+    with pytest.raises(ferry.InvalidArgumentError, match=fact) as caught:
         ferry.load(tmp_path / "x.raw", **{"dtype": "uint8", **given})
     assert caught.value.hint
 
@@ -309,7 +309,7 @@ def test_one_number_is_a_shape(tmp_path):
 @pytest.mark.parametrize("names", [3, [3], [b"a"], [None]])
 def test_names_that_are_no_text(tmp_path, names):
     ferry.save(tmp_path / "x.npz", {"a": np.ones(2)})
-    with pytest.raises(ferry.InvalidArgument, match="names of tensors"):
+    with pytest.raises(ferry.InvalidArgumentError, match="names of tensors"):
         ferry.load(tmp_path / "x.npz", names=names)
 
 
@@ -329,7 +329,7 @@ def test_names_that_are_no_text(tmp_path, names):
     ],
 )
 def test_wishes_for_a_file_that_cannot_be_granted(tmp_path, file, given, fact):
-    with pytest.raises(ferry.InvalidArgument, match=fact) as caught:
+    with pytest.raises(ferry.InvalidArgumentError, match=fact) as caught:
         ferry.save(tmp_path / file, np.ones(3), **given)
     assert caught.value.hint
     assert os.listdir(tmp_path) == []
@@ -339,7 +339,7 @@ def test_hints_that_can_be_followed(tmp_path):
     # NumPy forgets the names of narrow types; bfloat16 is the only one of its size.
     x = numbers("float8_e4m3fn")
     np.save(tmp_path / "x.npy", x)
-    with pytest.raises(ferry.UnsupportedDType, match="dtype="):
+    with pytest.raises(ferry.UnsupportedDTypeError, match="dtype="):
         ferry.load(tmp_path / "x.npy")
     found = ferry.load(tmp_path / "x.npy", dtype="float8_e4m3fn")
     assert found.dtype == ml_dtypes.float8_e4m3fn
@@ -350,13 +350,13 @@ def test_hints_that_can_be_followed(tmp_path):
     # A file that grows too much is read by those who trust it.
     zeros = np.zeros(1 << 20, np.uint8)
     np.savez_compressed(tmp_path / "z.npz", z=zeros)
-    with pytest.raises(ferry.BadFile, match="most_inflated="):
-        ferry.load(tmp_path / "z.npz", most_inflated=1000)
-    assert ferry.load(tmp_path / "z.npz", most_inflated=2 << 20)["z"].sum() == 0
+    with pytest.raises(ferry.FileFormatError, match="max_decompressed_bytes="):
+        ferry.load(tmp_path / "z.npz", max_decompressed_bytes=1000)
+    assert ferry.load(tmp_path / "z.npz", max_decompressed_bytes=2 << 20)["z"].sum() == 0
     # Whose TensorProto it is can be said.
     ferry.save(tmp_path / "p.pb", np.arange(3), dialect="tensorflow")
     assert ferry.load(tmp_path / "p.pb", dialect="tensorflow").tolist() == [0, 1, 2]
-    with pytest.raises(ferry.InvalidArgument, match="caffe"):
+    with pytest.raises(ferry.InvalidArgumentError, match="caffe"):
         ferry.load(tmp_path / "p.pb", dialect="caffe")
 
 
@@ -365,9 +365,9 @@ def test_wishes_of_those_who_load(tmp_path):
     ferry.save(tmp_path / "x.npy", x)
     with ferry.trace() as trips:
         copied = ferry.load(tmp_path / "x.npy", "torch", copy=True)
-        with pytest.raises(ferry.CopyRequired):
+        with pytest.raises(ferry.CopyRequiredError):
             ferry.load(tmp_path / "x.npy", "torch", copy=False, dtype="float16")
-        with pytest.raises(ferry.OutOfMemory):
+        with pytest.raises(ferry.OutOfMemoryError):
             ferry.load(tmp_path / "x.npy", "torch", dtype="float64", budget=1000)
         with pytest.raises(TypeError, match="sideways"):
             ferry.load(tmp_path / "x.npy", "torch", sideways=True)
@@ -397,7 +397,7 @@ def test_only_what_is_asked_for_is_read(tmp_path):
     content[place] ^= 1
     path.write_bytes(content)
     assert bits(ferry.load(path, names="good", mmap=False)) == good.tobytes()
-    with pytest.raises(ferry.BadFile):
+    with pytest.raises(ferry.FileFormatError):
         ferry.load(path, names="bad", mmap=False)
 
 

@@ -182,16 +182,16 @@ def test_one_tensor_and_a_folder_of_its_own(tmp_path, monkeypatch):
     ],
 )
 def test_refusals(tmp_path, tree, given, fact):
-    with pytest.raises(ferry.InvalidArgument, match=fact) as caught:
+    with pytest.raises(ferry.InvalidArgumentError, match=fact) as caught:
         ferry.save(tmp_path / "m.index.json", tree, **given)
     assert caught.value.hint
     assert os.listdir(tmp_path) == []
 
 
 def test_names_and_sizes_that_other_formats_do_not_have(tmp_path):
-    with pytest.raises(ferry.InvalidArgument, match="behind an index"):
+    with pytest.raises(ferry.InvalidArgumentError, match="behind an index"):
         ferry.save(tmp_path / "x.npy", np.ones(2), shard_bytes=10)
-    with pytest.raises(ferry.InvalidArgument, match="cannot be named"):
+    with pytest.raises(ferry.InvalidArgumentError, match="cannot be named"):
         ferry.save(os.fsencode(tmp_path) + b"/\xff.index.json", model(1))
     # Types of less than a byte have one each.
     x = np.ones(1000, ml_dtypes.int4)

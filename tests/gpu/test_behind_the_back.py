@@ -147,7 +147,7 @@ class TestTensorFlow:
         y = tf.function(lambda: ferry.to(x, "tensorflow") + 1)()
         np.testing.assert_array_equal(y.numpy(), np.arange(12).reshape(3, 4).T + 1)
         with tf.Graph().as_default() as graph:
-            with pytest.raises(ferry.NotATensor, match=r"tf1\.inlet"):
+            with pytest.raises(ferry.NotATensorError, match=r"tf1\.inlet"):
                 ferry.to(x, "tensorflow")
             assert not graph.get_operations()
 

@@ -13,34 +13,34 @@ import tensorferry as ferry
 
 
 def test_numpy_holds_no_gpu_memory():
-    with pytest.raises(ferry.UnsupportedDevice, match="NumPy holds host memory only") as caught:
+    with pytest.raises(ferry.UnsupportedError, match="NumPy holds host memory only") as caught:
         ferry.to(np.ones(3), "numpy", device="cuda")
     assert caught.value.hint
 
 
 def test_a_download_is_no_share():
-    with pytest.raises(ferry.CopyRequired, match="the source is on cuda:0"):
+    with pytest.raises(ferry.CopyRequiredError, match="the source is on cuda:0"):
         ferry.to(torch.ones(3, device="cuda"), "numpy", copy=False)
 
 
 def test_a_gpu_that_is_not_there():
     for wish in ("cuda:7", torch.device("cuda:63")):
-        with pytest.raises(ferry.UnsupportedDevice, match="there is no GPU cuda:"):
+        with pytest.raises(ferry.UnsupportedError, match="there is no GPU cuda:"):
             ferry.to(np.ones(3), "torch", device=wish)
 
 
 def test_a_stream_on_the_host():
-    with pytest.raises(ferry.InvalidArgument, match="stays on the host"):
+    with pytest.raises(ferry.InvalidArgumentError, match="stays on the host"):
         ferry.to(np.ones(3), "torch", stream=0)
 
 
 def test_out_that_cannot_be_filled():
     x = torch.ones(3, 4, device="cuda")
-    with pytest.raises(ferry.InvalidArgument, match="is strided, on a GPU"):
+    with pytest.raises(ferry.InvalidArgumentError, match="is strided, on a GPU"):
         ferry.to(np.ones((4, 3), "f4"), "torch", out=x.T)
-    with pytest.raises(ferry.InvalidArgument, match="share memory on a GPU"):
+    with pytest.raises(ferry.InvalidArgumentError, match="share memory on a GPU"):
         ferry.to(x.flip(0).set_(x), "torch", out=x)
-    with pytest.raises(ferry.InvalidArgument, match="out has shape"):
+    with pytest.raises(ferry.InvalidArgumentError, match="out has shape"):
         ferry.to(x, "numpy", out=np.empty(3, "f4"))
 
 
@@ -48,13 +48,13 @@ def test_out_that_cannot_be_filled():
 def test_a_stream_for_a_framework_that_has_its_own(target):
     x = torch.ones(3, device="cuda")
     for wishes in ({}, {"copy": True}):
-        with pytest.raises(ferry.InvalidArgument, match="chooses its streams itself"):
+        with pytest.raises(ferry.InvalidArgumentError, match="chooses its streams itself"):
             ferry.to(x, target, stream=torch.cuda.current_stream(), **wishes)
 
 
 def test_a_budget_holds():
     x = torch.ones(1 << 20, device="cuda")
-    with pytest.raises(ferry.OutOfMemory, match="budget"):
+    with pytest.raises(ferry.OutOfMemoryError, match="budget"):
         ferry.to(x, "numpy", budget=1 << 20)
 
 
@@ -89,11 +89,11 @@ def test_who_takes_all_memory_is_named(hoarder, monkeypatch):
     variable, _, words = HABITS[hoarder]
     free, _ = torch.cuda.mem_get_info()
     big = torch.empty(int(free * 0.6) // 4, device="cuda")
-    with pytest.raises(ferry.OutOfMemory) as caught:
+    with pytest.raises(ferry.OutOfMemoryError) as caught:
         ferry.to(big, "torch", copy=True)
     assert "is loaded" not in caught.value.hint
     monkeypatch.delenv(variable)
-    with pytest.raises(ferry.OutOfMemory) as caught:
+    with pytest.raises(ferry.OutOfMemoryError) as caught:
         ferry.to(big, "torch", copy=True)
     assert words in caught.value.hint
     assert variable in caught.value.hint

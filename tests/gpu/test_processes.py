@@ -133,7 +133,7 @@ answer = str(ticket)
     assert mine.is_cuda
     producer.kill()
     assert torch.equal(mine.cpu(), torch.arange(1 << 20, dtype=torch.float32))
-    with pytest.raises(ferry.TicketRefused, match="has ended"):
+    with pytest.raises(ferry.TicketError, match="has ended"):
         ferry.attach(ticket, "torch")
 
 
@@ -142,7 +142,7 @@ def test_the_producer_of_framework_memory_is_killed():
     ticket = producer.publish(ARRAY)
     assert consumer.attach(ticket, "copy=False") == VALUES
     producer.kill()
-    with pytest.raises(AssertionError, match="TicketRefused"):
+    with pytest.raises(AssertionError, match="TicketError"):
         consumer.attach(ticket)
     # What it has is let go of, and the process and its GPU go on.
     consumer.run("x = None")
@@ -215,7 +215,7 @@ def test_killed_producers_leave_nothing():
         mine = ferry.attach(ticket, "torch")
         producer.kill()
         assert bool((mine == 7).all()), "the memory went with its producer"
-        with pytest.raises(ferry.TicketRefused):
+        with pytest.raises(ferry.TicketError):
             ferry.attach(ticket, "torch")
 
     # The first loads kernels, which stay.
@@ -231,7 +231,7 @@ def test_gpus_go_by_their_uuid(others):
     assert named.attach(ticket) == VALUES
     named.end()
     blind = Other(CUDA_VISIBLE_DEVICES="")
-    with pytest.raises(AssertionError, match="UnsupportedDevice"):
+    with pytest.raises(AssertionError, match="UnsupportedError"):
         blind.attach(ticket)
     blind.end()
     others["torch"].run("x = ticket = None")
@@ -256,7 +256,7 @@ answer = [float(x.sum()) for x in state.values()]
 
 @pytest.mark.parametrize("framework", ["torch", "cupy"])
 def test_empty_memory_is_published_as_it_is(others, framework):
-    x = ferry.empty((3, 4), "float32", framework, device="cuda")
+    x = ferry.empty_shared((3, 4), "float32", framework=framework, device="cuda")
     x[:] = 5
     torch.cuda.synchronize()
     ticket = ferry.publish(x, copy=False, writable=False)

@@ -207,11 +207,11 @@ def test_empty_and_small(kind):
 @pytest.mark.skipif("cupy" not in FRAMES, reason="CuPy is not here")
 def test_what_cupy_has_no_room_for():
     x = make(("torch", "csr"), matrix()).to(torch.bfloat16)
-    with pytest.raises(ferry.UnsupportedDType, match="bfloat16"):
+    with pytest.raises(ferry.UnsupportedDTypeError, match="bfloat16"):
         ferry.to(x, "cupy")
-    with pytest.raises(ferry.InvalidArgument, match=r"(?s)'bsr'.*hint: .*coo, csr, csc"):
+    with pytest.raises(ferry.InvalidArgumentError, match=r"(?s)'bsr'.*hint: .*coo, csr, csc"):
         ferry.to(x.to(torch.float32), "cupy", format="bsr")
     broken = make(("cupy", "csr"), matrix())
     broken.indices[5] = 10_000
-    with pytest.raises(ferry.InvalidTensor, match="10000"):
+    with pytest.raises(ferry.InvalidTensorError, match="10000"):
         ferry.to(broken, "torch")

@@ -119,7 +119,7 @@ def test_work_that_is_pending():
                 x = torch.zeros(size, device="cuda")
                 torch.cuda._sleep(20_000_000)
                 x.fill_(number)
-                job = ferry.start(x, "numpy")
+                job = ferry.to_async(x, "numpy")
                 found = ferry.to(x, "numpy")
             assert (found == number).all()
             assert (job.result() == number).all()
@@ -135,7 +135,7 @@ def test_a_transfer_that_waits_holds_up_no_other():
         # About a second.
         torch.cuda._sleep(2_000_000_000)
         x.add_(1)
-        job = ferry.start(x, "numpy", out=one)
+        job = ferry.to_async(x, "numpy", out=one)
     begin = time.monotonic()
     ferry.to(y, "numpy", out=two)
     assert time.monotonic() - begin < 0.5
@@ -146,15 +146,15 @@ def test_a_transfer_that_waits_holds_up_no_other():
 def test_jobs_leave_others_alone():
     """While a job moves its bytes, this thread computes."""
     x = numbers(256 * MIB)
-    job, turns = ferry.start(x, "numpy"), 0
+    job, turns = ferry.to_async(x, "numpy"), 0
     while not job.done():
         turns += 1
     assert turns > 1000
     assert torch.equal(torch.from_numpy(job.result()), x.cpu())
-    assert job.progress() == job.total == x.nbytes
+    assert job.bytes_moved == job.bytes_total == x.nbytes
 
     async def both():
-        return await asyncio.gather(*(wait(ferry.start(x[:MIB], "numpy")) for _ in range(4)))
+        return await asyncio.gather(*(wait(ferry.to_async(x[:MIB], "numpy")) for _ in range(4)))
 
     async def wait(job):
         return await job
@@ -166,21 +166,21 @@ def test_jobs_leave_others_alone():
 def test_a_job_is_called_off():
     x = numbers(512 * MIB)
     out = np.empty(512 * MIB, np.float32)
-    job = ferry.start(x, "numpy", out=out)
+    job = ferry.to_async(x, "numpy", out=out)
     assert job.cancel()
-    with pytest.raises(ferry.Cancelled):
+    with pytest.raises(ferry.CancelledError):
         job.result()
-    assert job.progress() < job.total
+    assert job.bytes_moved < job.bytes_total
     assert np.array_equal(ferry.to(x[:MIB], "numpy"), x[:MIB].cpu().numpy())
 
 
 def test_into_a_file_with_little_memory(tmp_path):
     x = numbers(128 * MIB)
     out = np.memmap(tmp_path / "x.bin", np.float32, "w+", shape=x.shape)
-    before = ferry.memory()
+    before = ferry.memory_stats()
     seen = []
     ferry.to(x, "numpy", out=out, budget=4 * MIB, progress=lambda moved, total: seen.append(moved))
-    after = ferry.memory()
+    after = ferry.memory_stats()
     held = after.used_bytes + after.idle_bytes - before.used_bytes - before.idle_bytes
     assert held <= 4 * MIB
     assert seen[-1] == x.nbytes
@@ -192,13 +192,13 @@ def test_into_a_file_with_little_memory(tmp_path):
 
 def test_what_is_held_is_bounded_and_given_back():
     gc.collect()
-    ferry.trim()
+    ferry.empty_cache()
     x = numbers(64 * MIB)
     for _ in range(3):
         ferry.to(x, "numpy")
-    assert 0 < ferry.memory().pinned_bytes <= ferry.memory().limit_bytes
-    assert ferry.trim() > 0
-    assert ferry.memory().pinned_bytes == 0
+    assert 0 < ferry.memory_stats().pinned_bytes <= ferry.memory_stats().limit_bytes
+    assert ferry.empty_cache() > 0
+    assert ferry.memory_stats().pinned_bytes == 0
     assert np.array_equal(ferry.to(x, "numpy"), x.cpu().numpy())
 
 

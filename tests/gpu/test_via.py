@@ -43,7 +43,7 @@ def test_agnostic_refuses_two_devices():
     function = ferry.agnostic(lambda xp, x, y: x + y)
     gpu = torch.from_numpy(ARRAY).cuda()
     for pair in ((ARRAY, gpu), (gpu, ARRAY), (gpu, gpu.cpu())):
-        with pytest.raises(ferry.InvalidArgument, match=r"cuda:0.*\nhint: ") as caught:
+        with pytest.raises(ferry.InvalidArgumentError, match=r"cuda:0.*\nhint: ") as caught:
             function(*pair)
         assert "cpu" in str(caught.value)
     moved = ferry.agnostic(device="cuda")(lambda xp, x, y: x + y)(gpu.cpu(), gpu)

@@ -68,7 +68,7 @@ def check_error(cell: Cell, target: str, outcome: Outcome, wishes: dict[str, Any
 
 def said(plan: ferry.Plan) -> dict[str, Any]:
     """All that a plan says, but for time and road, which depend on what lies idle at the moment."""
-    changing = ("expected_seconds", "road")
+    changing = ("expected_seconds", "transfer_path")
     return {name: value for name, value in plan.as_dict().items() if name not in changing}
 
 

@@ -154,9 +154,9 @@ def expect(
         return Outcome(None, wanted, False, error, (why,))
 
     if writable is True and takes.users == "read":
-        return fails(ferry.InvalidArgument, "tensors of the target are never written")
+        return fails(ferry.InvalidArgumentError, "tensors of the target are never written")
     if writable is False and takes.users == "write":
-        return fails(ferry.InvalidArgument, "tensors of the target can always be written")
+        return fails(ferry.InvalidArgumentError, "tensors of the target can always be written")
     harmless = not (facts.frozen or facts.immutable or facts.snapshot)
     if facts.framework == target and not copy and wanted == facts.dtype:
         asked_in_vain = target == "jax" and dtype is not None and wanted.is_wide and not is_x64_on()
@@ -167,16 +167,16 @@ def expect(
             may_write = takes.users == "write" or (takes.users == "flagged" and harmless)
             return Outcome(action, wanted, may_write)
     if not has_dtype(target, wanted) or (target == "jax" and wanted.is_wide and not is_x64_on()):
-        return fails(ferry.UnsupportedDType, "the target lacks the type")
+        return fails(ferry.UnsupportedDTypeError, "the target lacks the type")
     if facts.device in takes.devices and facts.device == "cuda" and wanted.name in takes.host_only:
-        return fails(ferry.UnsupportedDType, "the target lacks the type on a GPU")
+        return fails(ferry.UnsupportedDTypeError, "the target lacks the type on a GPU")
     if len(facts.shape) > takes.rank:
-        return fails(ferry.UnsupportedLayout, "too many dimensions")
+        return fails(ferry.UnsupportedError, "too many dimensions")
     why = reasons_to_copy(
         facts, takes, wanted, copy, writable, keeps_order=target == "numpy" and dtype is None
     )
     if why and copy is False:
-        return Outcome(None, wanted, False, ferry.CopyRequired, why)
+        return Outcome(None, wanted, False, ferry.CopyRequiredError, why)
     if why:
         return Outcome("copy", wanted, takes.users != "read" and writable is not False, None, why)
     may_write = takes.users == "write" or (takes.users == "flagged" and harmless)

@@ -82,9 +82,9 @@ def test_types_that_a_version_does_not_exchange(source: str) -> None:
                 assert ferry.to(x, source) is x
                 assert np.array_equal(ferry.to(x, "numpy").astype(np.float32), np.ones(3))
                 continue
-            with pytest.raises(ferry.UnsupportedDType, match="hint: "):
+            with pytest.raises(ferry.UnsupportedDTypeError, match="hint: "):
                 ferry.to(x, "numpy")
-            with pytest.raises(ferry.UnsupportedDType, match="hint: "):
+            with pytest.raises(ferry.UnsupportedDTypeError, match="hint: "):
                 ferry.to(np.ones(3, dtype.numpy), source)
     failures.report()
 

@@ -27,7 +27,7 @@ def test_refused_while_off(source: str) -> None:
                 if not dtype.is_wide:
                     check(cell, "jax")
                     continue
-                with pytest.raises(ferry.UnsupportedDType, match='dtype="default"') as caught:
+                with pytest.raises(ferry.UnsupportedDTypeError, match='dtype="default"') as caught:
                     ferry.to(cell.object, "jax")
                 assert dtype.narrowed.name in caught.value.hint
                 result = check(cell, "jax", dtype="default")
@@ -63,11 +63,11 @@ def test_carried_while_on(source: str) -> None:
 def test_read_at_each_call() -> None:
     x = np.arange(4, dtype=np.int64)
     for _ in range(3):
-        with pytest.raises(ferry.UnsupportedDType):
+        with pytest.raises(ferry.UnsupportedDTypeError):
             ferry.to(x, "jax")
         with x64(True):
             assert ferry.to(x, "jax").dtype == np.int64
-            with x64(False), pytest.raises(ferry.UnsupportedDType):
+            with x64(False), pytest.raises(ferry.UnsupportedDTypeError):
                 ferry.plan(x, "jax")
             assert ferry.plan(x, "jax").dtype == "int64"
 
@@ -80,7 +80,7 @@ def test_read_on_the_thread_that_calls() -> None:
     def call() -> None:
         try:
             seen.append(ferry.to(x, "jax").dtype.name)
-        except ferry.UnsupportedDType as error:
+        except ferry.UnsupportedDTypeError as error:
             seen.append(type(error).__name__)
 
     with x64(True):
@@ -88,7 +88,7 @@ def test_read_on_the_thread_that_calls() -> None:
         thread = threading.Thread(target=call)
         thread.start()
         thread.join()
-    assert seen == ["float64", "UnsupportedDType"]
+    assert seen == ["float64", "UnsupportedDTypeError"]
 
 
 @pytest.mark.parametrize("dtype", WIDE, ids=str)

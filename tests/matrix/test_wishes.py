@@ -132,7 +132,7 @@ def test_missing_types_say_what_to_do() -> None:
             if expect(cell.facts, target).error is None:
                 continue
             seen += 1
-            with pytest.raises(ferry.UnsupportedDType, match="hint: pass dtype=") as caught:
+            with pytest.raises(ferry.UnsupportedDTypeError, match="hint: pass dtype=") as caught:
                 ferry.to(cell.object, target)
             assert dtype.name in str(caught.value)
             assert isinstance(caught.value, TypeError)

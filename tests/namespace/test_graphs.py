@@ -68,14 +68,14 @@ def test_an_unknown_rank_is_refused():
     signature = [tf.TensorSpec(None, tf.float32)]
     # AutoGraph would raise an error of its own, with the words of ours.
     function = tf.function(lambda x: xp.sum(x, axis=-1), signature, autograph=False)
-    with pytest.raises(ferry.InvalidArgument, match="how many dimensions"):
+    with pytest.raises(ferry.InvalidArgumentError, match="how many dimensions"):
         function(tf.constant(X))
 
 
 def test_the_namespace_is_found_in_a_graph():
     @tf.function
     def function(x):
-        assert ferry.namespace(x) is xp
-        return ferry.namespace(x).exp(x)
+        assert ferry.array_namespace(x) is xp
+        return ferry.array_namespace(x).exp(x)
 
     assert np.allclose(function(tf.constant(X)).numpy(), np.exp(X))

@@ -35,7 +35,7 @@ def test_matrix_products(name):
     judge(name, values("int8", (2, 3)), values("uint8", (3, 2)))
     judge(name, values("float32", (2, 3)), values("complex128", (3, 2)))
     for wrong in ((xp.ones(()), xp.ones(2)), (xp.ones((2, 3)), xp.ones((2, 3)))):
-        with pytest.raises(ferry.InvalidArgument, match="matmul"):
+        with pytest.raises(ferry.InvalidArgumentError, match="matmul"):
             xp.matmul(*wrong)
 
 
@@ -48,7 +48,7 @@ def test_tensordot(name):
         judge(name, x, values(dtype, (4, 2)), axes=1)
         judge(name, x, y, axes=((1, 2), (0, 1)))
         judge(name, x, y, axes=((-1,), (1,)))
-    with pytest.raises(ferry.InvalidArgument, match="tensordot"):
+    with pytest.raises(ferry.InvalidArgumentError, match="tensordot"):
         xp.tensordot(xp.ones((2, 3)), xp.ones((2, 3)), axes=1)
 
 
@@ -58,7 +58,7 @@ def test_vecdot(name):
         judge(name, values(dtype, (3, 4)), values(dtype, (4,), seed=1))
         judge(name, values(dtype, (3, 4)), values(dtype, (3, 4), seed=1), axis=-2)
         judge(name, values(dtype, (2, 1, 4)), values(dtype, (3, 4), seed=1))
-    with pytest.raises(ferry.InvalidArgument, match="vecdot"):
+    with pytest.raises(ferry.InvalidArgumentError, match="vecdot"):
         xp.vecdot(xp.ones(2), xp.ones(3))
 
 
@@ -66,7 +66,7 @@ def test_vecdot(name):
 def test_transposed(name):
     for dtype in ANY:
         judge(name, values(dtype, (2, 3, 4)))
-    with pytest.raises(ferry.InvalidArgument, match="matrix_transpose"):
+    with pytest.raises(ferry.InvalidArgumentError, match="matrix_transpose"):
         xp.matrix_transpose(xp.ones(3))
 
 
@@ -154,22 +154,22 @@ def test_norms(dtype):
     for ord in ("fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf):
         for keepdims in (False, True):
             judge("linalg.matrix_norm", x, keepdims=keepdims, ord=ord)
-    with pytest.raises(ferry.InvalidArgument, match="ord"):
+    with pytest.raises(ferry.InvalidArgumentError, match="ord"):
         xp.linalg.matrix_norm(tf.constant(x), ord=7)
 
 
 def test_what_linalg_refuses():
     for name in ("det", "inv", "cholesky", "eigh", "slogdet"):
         function = getattr(xp.linalg, name)
-        with pytest.raises(ferry.InvalidArgument, match=f"{name} takes square"):
+        with pytest.raises(ferry.InvalidArgumentError, match=f"{name} takes square"):
             function(xp.ones((2, 3)))
-        with pytest.raises(ferry.InvalidArgument, match=name):
+        with pytest.raises(ferry.InvalidArgumentError, match=name):
             function(xp.ones(3))
         with pytest.raises(TypeError, match=name):
             function(xp.ones((2, 2), dtype=xp.int32))
         with pytest.raises(TypeError, match=name):
             function(xp.ones((2, 2), dtype=xp.float16))
-    with pytest.raises(ferry.InvalidArgument, match="mode"):
+    with pytest.raises(ferry.InvalidArgumentError, match="mode"):
         xp.linalg.qr(xp.ones((2, 2)), mode="raw")
     with pytest.raises(AttributeError, match=r"no function xp\.linalg\.einsum\nhint: "):
         xp.linalg.einsum
@@ -221,5 +221,5 @@ def test_frequencies():
     for axes in (None, 0, (1,), (0, 1)):
         judge("fft.fftshift", x, axes=axes)
         judge("fft.ifftshift", x, axes=axes)
-    with pytest.raises(ferry.InvalidArgument, match="norm"):
+    with pytest.raises(ferry.InvalidArgumentError, match="norm"):
         xp.fft.fft(xp.ones(3), norm="loud")

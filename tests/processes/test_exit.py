@@ -186,7 +186,7 @@ def native():
 class Toy:
     pass
 parcels = []
-ferry.register("toy", types=[Toy], read=None, write=parcels.append, alignment=1)
+ferry.register_framework("toy", types=[Toy], read=None, write=parcels.append, alignment=1)
 
 def held(**wishes):
     ferry.to(np.arange(1000, dtype=np.float32), "toy", **wishes)

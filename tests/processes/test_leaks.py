@@ -32,7 +32,7 @@ def _quick_collections():
 
 def resident() -> int:
     gc.collect()
-    ferry.trim()
+    ferry.empty_cache()
     ctypes.CDLL(None).malloc_trim(0)
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -158,7 +158,7 @@ def test_traces_and_errors():
     grown = {name: grows(story, 10_000) for name, story in stories.items()}
     assert max(grown.values()) < SLACK, grown
     assert sys.getrefcount(kept) == before
-    refused(ferry.InvalidArgument, ValueError, lambda: ferry.to(loop, "torch"))
+    refused(ferry.InvalidArgumentError, ValueError, lambda: ferry.to(loop, "torch"))
 
 
 def test_types_that_come_and_go():

@@ -128,11 +128,13 @@ def released_but_not_taken(parcel: Any) -> Late:
 
 def test_a_consumer_that_releases_a_tensor_and_fails() -> None:
     """The owner is released once, and the capsule is of no use any more."""
-    ferry.register("late", types=[Late], read=None, write=released_but_not_taken, alignment=4)
+    ferry.register_framework(
+        "late", types=[Late], read=None, write=released_but_not_taken, alignment=4
+    )
     source = np.arange(6, dtype=np.float32)
     before = sys.getrefcount(source)
     for _ in range(100):
-        with pytest.raises(ferry.OutOfMemory) as caught:
+        with pytest.raises(ferry.OutOfMemoryError) as caught:
             ferry.to(source, "late")
         assert caught.value.hint
         del caught

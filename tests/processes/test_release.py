@@ -55,7 +55,7 @@ def test_an_array_that_jax_releases_below_one_of_our_own_calls():
         held.clear()
         return [], None
 
-    ferry.register_tree(Node, flatten, lambda rest, children: None)
+    ferry.register_container(Node, flatten, lambda rest, children: None)
     rounds = 200
     for _ in range(rounds):
         fill()
@@ -126,7 +126,7 @@ KEPT: dict[str, Callable[[np.ndarray], Any]] = {
 @pytest.fixture(scope="module")
 def keeper() -> str:
     """A framework whose tensors are the capsules that it was given."""
-    ferry.register(
+    ferry.register_framework(
         "keeper",
         types=[type("Kept", (), {})],
         read=lambda tensor: tensor,
@@ -174,7 +174,7 @@ def test_paddle_tensors_are_copied_to_frameworks_that_release_on_their_own_threa
         plan = ferry.plan(made, target)
         assert plan.action == "copy"
         assert "under a lock" in str(plan)
-        with pytest.raises(ferry.CopyRequired, match="hint:"):
+        with pytest.raises(ferry.CopyRequiredError, match="hint:"):
             ferry.to(made, target, copy=False)
 
 
@@ -225,7 +225,7 @@ def test_a_thread_without_paddle_releases_no_tensor_of_paddle(keeper):
         other.start()
         other.join()
         assert Traced.died_on == []
-        ferry.trim()
+        ferry.empty_cache()
         assert Traced.died_on == [threading.get_ident()]
 
     run_while_this_thread_is_blocked(work)
@@ -360,7 +360,7 @@ def test_sources_of_jobs_are_gone_with_the_result():
         for _ in range(20):
             array = room()
             watch = weakref.ref(array)
-            job = ferry.start(array, "numpy", out=np.empty_like(array))
+            job = ferry.to_async(array, "numpy", out=np.empty_like(array))
             del array
             job.result()
             del job

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ ADDRESS = {
 @pytest.mark.parametrize("framework", ADDRESS)
 @pytest.mark.parametrize("shape", [(), (0,), (5,), (2, 3), (1 << 22,), (3, 1 << 21)])
 def test_empty_is_shared_memory(framework: str, shape: tuple[int, ...]) -> None:
-    x = ferry.empty(shape, "float64", framework)
+    x = ferry.empty_shared(shape, "float64", framework=framework)
     assert tuple(x.shape) == shape
     assert str(x.dtype).endswith("float64")
     if 0 not in shape:
@@ -39,64 +40,64 @@ def test_empty_is_shared_memory(framework: str, shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("framework", ADDRESS)
 def test_empty_without_sharing(framework: str) -> None:
-    x = ferry.empty((64, 64), "float32", framework, shared=False)
+    x = ferry.empty_aligned((64, 64), "float32", framework=framework)
     assert mapping_of(ADDRESS[framework](x)) is None
-    refused(ferry.CopyRequired, BufferError, lambda: ferry.publish(x, copy=False))
+    refused(ferry.CopyRequiredError, BufferError, lambda: ferry.publish(x, copy=False))
 
 
 def test_empty_tensors_do_not_overlap() -> None:
-    made = [ferry.empty(n, "uint8") for n in (1, 63, 64, 65, 0, 100_000, 1, 5000)]
+    made = [ferry.empty_shared(n, "uint8") for n in (1, 63, 64, 65, 0, 100_000, 1, 5000)]
     spans = sorted((x.ctypes.data, x.ctypes.data + x.nbytes) for x in made if x.nbytes)
     assert all(one[1] <= other[0] for one, other in itertools.pairwise(spans))
 
 
 def test_memory_that_went_is_not_given_to_two() -> None:
     """Arenas are used again when all in them is gone, and not before."""
-    kept = ferry.empty(1000, "uint8")
+    kept = ferry.empty_shared(1000, "uint8")
     kept[:] = 7
     for _ in range(100):
-        ferry.empty(1000, "uint8")[:] = 9
+        ferry.empty_shared(1000, "uint8")[:] = 9
     assert (kept == 7).all()
 
 
 @pytest.mark.parametrize("framework", ["jax", "tensorflow", "mlx"])
-@pytest.mark.parametrize("shares", [True, False])
-def test_empty_refuses_what_cannot_be_filled(framework: str, shares: bool) -> None:
+@pytest.mark.parametrize("empty", [ferry.empty_shared, ferry.empty_aligned])
+def test_empty_refuses_what_cannot_be_filled(framework: str, empty: Any) -> None:
     def make() -> object:
-        return ferry.empty((2,), "float32", framework, shared=shares)
+        return empty((2,), "float32", framework=framework)
 
-    assert "could never be filled" in str(refused(ferry.InvalidArgument, ValueError, make))
+    assert "could never be filled" in str(refused(ferry.InvalidArgumentError, ValueError, make))
 
 
 @pytest.mark.parametrize("shape", [-1, (2, -1), 2.5, "ab", None, (1 << 63,), [[1]], range(10**15)])
 def test_empty_refuses_what_is_no_shape(shape: object) -> None:
-    refused(ferry.InvalidArgument, ValueError, lambda: ferry.empty(shape, "float32"))
+    refused(ferry.InvalidArgumentError, ValueError, lambda: ferry.empty_shared(shape, "float32"))
 
 
 @pytest.mark.parametrize("shape", [(1 << 62,), (1 << 40, 1 << 40), (1 << 60, 8)])
 def test_empty_refuses_what_no_memory_holds(shape: tuple[int, ...]) -> None:
     with pytest.raises(ferry.FerryError, match="hint: "):
-        ferry.empty(shape, "uint8")
+        ferry.empty_shared(shape, "uint8")
 
 
 def test_empty_refuses_the_rest() -> None:
-    refused(ferry.InvalidArgument, ValueError, lambda: ferry.empty(3, "float33"))
-    refused(ferry.InvalidArgument, ValueError, lambda: ferry.empty(3, None))
+    refused(ferry.InvalidArgumentError, ValueError, lambda: ferry.empty_shared(3, "float33"))
+    refused(ferry.InvalidArgumentError, ValueError, lambda: ferry.empty_shared(3, None))
     with pytest.raises(ferry.FerryError, match="hint: "):
-        ferry.empty(3, "float32", "numpy", "cuda")
+        ferry.empty_shared(3, "float32", framework="numpy", device="cuda")
 
 
 def test_shared_memory_is_seen_and_trimmed() -> None:
     code = """
     import tensorferry as ferry
-    assert ferry.memory().shared_bytes == 0
-    x = ferry.empty(1000, "float32")
-    y = ferry.empty(32 << 20, "uint8")
-    assert ferry.memory().shared_bytes >= 32 << 20
-    ferry.trim()
+    assert ferry.memory_stats().shared_bytes == 0
+    x = ferry.empty_shared(1000, "float32")
+    y = ferry.empty_shared(32 << 20, "uint8")
+    assert ferry.memory_stats().shared_bytes >= 32 << 20
+    ferry.empty_cache()
     x[:] = 1
     del x, y
-    ferry.trim()
-    assert ferry.memory().shared_bytes == 0
+    ferry.empty_cache()
+    assert ferry.memory_stats().shared_bytes == 0
     """
     assert children.run(code) == ""

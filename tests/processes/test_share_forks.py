@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from support import children
-from support.peers import Peer, PeerFailed
+from support.peers import Peer, PeerError
 from support.share_counts import catch_up, descriptors_of, soon
 
 import tensorferry as ferry
@@ -28,7 +28,7 @@ from support.share_counts import catch_up, descriptors, folders_of, mappings, so
 def fork(body):
     forks.wait(forks.fork(body))
 
-x = ferry.empty(3, "float32")
+x = ferry.empty_shared(3, "float32")
 x[:] = 1
 ticket = ferry.publish(x)
 frozen = str(ticket)
@@ -57,7 +57,7 @@ def test_a_child_publishes_on_its_own() -> None:
 def body():
     assert folders_of(os.getpid()) == set()
     mine = ferry.publish(np.arange(3))
-    assert mine.process == os.getpid() != ticket.process
+    assert mine.process == os.getpid() != ticket.pid
     assert ferry.attach(mine).tolist() == [0, 1, 2]
     assert len(folders_of(os.getpid())) == 1
     # The parent's memory can be published by the child too.
@@ -78,7 +78,7 @@ def body():
     try:
         ticket.withdraw()
         raise AssertionError("a ticket of the parent was withdrawn")
-    except ferry.InvalidArgument:
+    except ferry.InvalidArgumentError:
         del ticket
 fork(body)
 fork(lambda: sys.exit(0) if False else None)
@@ -121,14 +121,14 @@ assert soon(lambda: ticket.leases == 0)
 def test_new_memory_after_a_fork_is_not_shared_by_accident() -> None:
     tell("""
 def body():
-    mine = [ferry.empty(1000, "uint8") for _ in range(50)]
+    mine = [ferry.empty_shared(1000, "uint8") for _ in range(50)]
     for one in mine:
         one[:] = 9
     kept = [ferry.publish(np.full(100, 9, "uint8")) for _ in range(50)]
-small = ferry.empty(1000, "uint8")
+small = ferry.empty_shared(1000, "uint8")
 small[:] = 1
 fork(body)
-more = [ferry.empty(1000, "uint8") for _ in range(50)]
+more = [ferry.empty_shared(1000, "uint8") for _ in range(50)]
 for one in more:
     one[:] = 2
 fork(body)
@@ -154,7 +154,7 @@ fork(body)
 
 
 def test_three_processes() -> None:
-    x = ferry.empty(3, "float32")
+    x = ferry.empty_shared(3, "float32")
     x[:] = 1
     first = ferry.publish(x)
     with Peer() as second, Peer() as third:
@@ -176,7 +176,7 @@ def test_three_processes() -> None:
 
 
 def test_the_middle_one_is_killed() -> None:
-    x = ferry.empty(1000, "float32")
+    x = ferry.empty_shared(1000, "float32")
     x[:] = 1
     first = ferry.publish(x)
     with Peer() as second, Peer() as third:
@@ -188,23 +188,23 @@ def test_the_middle_one_is_killed() -> None:
         # Nobody's lease speaks for the third any more, and yet its memory is not used for others.
         address = x.ctypes.data
         del x, first
-        made = [ferry.empty(1000, "float32") for _ in range(8)]
+        made = [ferry.empty_shared(1000, "float32") for _ in range(8)]
         for one in made:
             one[:] = 7
         assert third.run("result = got.sum()") == 1000, (address, made[0].ctypes.data)
 
 
 def test_read_only_memory_is_handed_on_as_read_only() -> None:
-    x = ferry.empty(3, "float32")
+    x = ferry.empty_shared(3, "float32")
     x[:] = 1
     first = ferry.publish(x, writable=False)
     with Peer() as second:
         code = "got = ferry.attach(ticket); again = ferry.publish(got, copy=False)"
         got = ferry.attach(second.run(code + "; result = str(again)", ticket=str(first)))
         assert not got.flags.writeable
-        with pytest.raises(PeerFailed) as caught:
+        with pytest.raises(PeerError) as caught:
             second.run("ferry.publish(got, copy=False, writable=True)")
-        assert caught.value.kind == "CopyRequired"
+        assert caught.value.kind == "CopyRequiredError"
         second.run("other = ferry.publish(got, writable=True); result = str(other)")
 
 
@@ -229,7 +229,7 @@ def test_a_stopped_producer_is_waited_for_as_long_as_said(stopped) -> None:
     def late(timeout: float) -> float:
         """By how many seconds more than said an attach waits."""
         began = time.monotonic()
-        with pytest.raises(ferry.TimedOut) as caught:
+        with pytest.raises(ferry.DeadlineError) as caught:
             ferry.attach(ticket, timeout=timeout)
         assert isinstance(caught.value, TimeoutError)
         assert caught.value.hint
@@ -272,7 +272,7 @@ def test_ctrl_c_ends_the_wait(stopped) -> None:
         before = consumer.run("result = descriptors()")
         begin_attach(consumer, ticket)
         consumer.signal(signal.SIGINT)
-        with pytest.raises(PeerFailed) as caught:
+        with pytest.raises(PeerError) as caught:
             consumer.end()
         assert caught.value.kind == "KeyboardInterrupt"
         assert consumer.run("result = descriptors()") == before
@@ -297,9 +297,9 @@ def test_a_producer_that_dies_while_it_is_waited_for(stopped) -> None:
     with Peer() as consumer:
         begin_attach(consumer, ticket)
         producer.kill()
-        with pytest.raises(PeerFailed) as caught:
+        with pytest.raises(PeerError) as caught:
             consumer.end()
-        assert caught.value.kind == "TicketRefused"
+        assert caught.value.kind == "TicketError"
         assert "stale" in caught.value.text
 
 

@@ -84,9 +84,9 @@ def test_read_only_gpu_memory_is_a_copy_that_can_be_protected() -> None:
     try:
         ferry.publish(x, writable=False, copy=False)
         raise AssertionError("it was shared")
-    except ferry.CopyRequired as error:
+    except ferry.CopyRequiredError as error:
         assert "ferry.empty" in error.hint
-    y = ferry.empty((2, 2), "float32", "cupy", device="cuda")
+    y = ferry.empty_shared((2, 2), "float32", framework="cupy", device="cuda")
     y.set(np.ones((2, 2), "float32"))
     ticket = ferry.publish(y, writable=False, copy=False)
     other = Other()
@@ -149,7 +149,7 @@ def test_a_gpu_that_the_other_does_not_see() -> None:
         blind.run(f"answer = ferry.attach({str(ticket)!r}, 'numpy').tolist()")
         raise AssertionError("it was attached")
     except RuntimeError as error:
-        assert str(error).startswith("UnsupportedDevice"), error
+        assert str(error).startswith("UnsupportedError"), error
     blind.end()
     """)
 
@@ -164,7 +164,7 @@ def test_a_driver_that_refuses_leaves_nothing_half_done(call: str) -> None:
     try:
         ferry.publish(x, writable=False if "{call}" != "cuIpcGetMemHandle" else None)
         raise AssertionError("it was published")
-    except ferry.DeviceFailed:
+    except ferry.FrameworkError:
         pass
     assert len(os.listdir("/proc/self/fd")) <= before
     ticket, _ = told()
@@ -174,14 +174,14 @@ def test_a_driver_that_refuses_leaves_nothing_half_done(call: str) -> None:
 
 def test_empty_on_a_gpu() -> None:
     standin("""
-    for shared in (True, False):
-        y = ferry.empty((3, 4), "float16", "cupy", device="cuda", shared=shared)
+    for empty in (ferry.empty_shared, ferry.empty_aligned):
+        y = empty((3, 4), "float16", framework="cupy", device="cuda")
         assert isinstance(y, cupy.ndarray) and y.shape == (3, 4) and str(y.dtype) == "float16"
         y.set(np.full((3, 4), 2, "float16"))
         ticket = ferry.publish(y, copy=False)
         assert ferry.attach(ticket, "numpy").tolist() == [[2] * 4] * 3
     # CuPy has no other place.
-    assert isinstance(ferry.empty(3, "int32", "cupy"), cupy.ndarray)
+    assert isinstance(ferry.empty_shared(3, "int32", framework="cupy"), cupy.ndarray)
     """)
 
 
@@ -212,7 +212,7 @@ def beside(work):
 
 other = Other()
 def published():
-    other.run("x = ferry.empty(9 << 20, 'uint8', 'cupy', device='cuda')")
+    other.run("x = ferry.empty_shared(9 << 20, 'uint8', framework='cupy', device='cuda')")
     return other.run("ticket = ferry.publish(x, copy=False); answer = str(ticket)")
 """
 
@@ -238,7 +238,7 @@ def test_others_go_on_while_gpu_memory_is_let_go() -> None:
             raise AssertionError("it was attached")
         beside(refuse)
         # Memory of our own.
-        held = {"x": ferry.empty(9 << 20, "uint8", "cupy", device="cuda")}
+        held = {"x": ferry.empty_shared(9 << 20, "uint8", framework="cupy", device="cuda")}
         beside(held.clear)
         # And on a thread of its own, which has the interpreter too.
         held = {"x": ferry.attach(ticket, "cupy", copy=False)}

@@ -20,7 +20,7 @@ print(again, flush=True)
 while not again.consumers:
     time.sleep(0.001)
 '''
-x = ferry.empty(1000, "int64")
+x = ferry.empty_shared(1000, "int64")
 x[:] = 1
 ticket = ferry.publish(x)
 middle = subprocess.Popen([sys.executable, "-c", MIDDLE, sys.argv[1]], text=True,
@@ -37,7 +37,7 @@ last.sendall(struct.pack("<4sHHI", b"TFSH", 2, 1, 32) + claim[13:45])
 middle.communicate()
 catch_up()
 # The one in the middle is gone with its lease, and the answer is still on its way.
-y = ferry.empty(1000, "int64")
+y = ferry.empty_shared(1000, "int64")
 y[:] = 2
 _, told, _, _ = last.recvmsg(65536, 1040)
 last.close()
@@ -95,7 +95,7 @@ def test_many_large_tensors_with_few_descriptors() -> None:
     CONSUMER = "import sys, tensorferry as ferry; "
     CONSUMER += "print(sum(int(one[0]) for one in ferry.attach(sys.argv[1])))"
     resource.setrlimit(resource.RLIMIT_NOFILE, (400, 400))
-    tree = [ferry.empty(16 << 20, "uint8") for _ in range(300)]
+    tree = [ferry.empty_shared(16 << 20, "uint8") for _ in range(300)]
     for number, x in enumerate(tree):
         x[0] = number % 251
     ticket = ferry.publish(tree)

@@ -40,7 +40,7 @@ def peer() -> Iterator[Peer]:
 
 def resident() -> int:
     gc.collect()
-    ferry.trim()
+    ferry.empty_cache()
     ctypes.CDLL(None).malloc_trim(0)
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -77,8 +77,8 @@ TREE = {"a": SMALL, "b": [SMALL, (1, "text", None)], "c": torch.ones(3)}
 @pytest.mark.parametrize(
     "story",
     [
-        lambda: ferry.empty(1000, "float32"),
-        lambda: ferry.empty(5 << 20, "float32", "torch"),
+        lambda: ferry.empty_shared(1000, "float32"),
+        lambda: ferry.empty_shared(5 << 20, "float32", framework="torch"),
         lambda: ferry.publish(SMALL),
         lambda: ferry.publish(TREE, writable=False, timeout=100),
         lambda: ferry.publish(SMALL).withdraw(),
@@ -110,7 +110,7 @@ def test_in_one_process(story: Callable[[], object]) -> None:
 def test_errors() -> None:
     withdrawn = ferry.publish(SMALL)
     withdrawn.withdraw()
-    shared = ferry.empty(3, "float32")
+    shared = ferry.empty_shared(3, "float32")
     stories = [
         lambda: ferry.publish([SMALL, object()]),
         lambda: ferry.publish([shared, SMALL], copy=False),
@@ -168,7 +168,7 @@ def test_large_memory_is_given_back(peer: Peer) -> None:
 
     before, memory = held(), shared_kib()
     for _ in range(40):
-        x = ferry.empty(64 << 20, "uint8")
+        x = ferry.empty_shared(64 << 20, "uint8")
         x[::4096] = 1
         ticket = ferry.publish(x)
         peer.run("got = ferry.attach(ticket); got[0] = 7; del got", ticket=str(ticket))

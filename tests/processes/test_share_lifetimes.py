@@ -11,15 +11,15 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from support.peers import Peer, PeerFailed
+from support.peers import Peer, PeerError
 from support.refusals import check_words, refused
 from support.share_counts import catch_up, folders_of, soon
 
 import tensorferry as ferry
 
 
-def refused_there(peer: Peer, ticket: object, kind: str = "TicketRefused") -> str:
-    with pytest.raises(PeerFailed) as caught:
+def refused_there(peer: Peer, ticket: object, kind: str = "TicketError") -> str:
+    with pytest.raises(PeerError) as caught:
         peer.run("ferry.attach(ticket)", ticket=ticket)
     assert caught.value.kind == kind, caught.value.text
     assert "\nhint: " in caught.value.text
@@ -69,7 +69,7 @@ def test_once(peer: Peer) -> None:
     ticket = ferry.publish(np.arange(3), once=True)
     peer.run("got = ferry.attach(ticket)", ticket=str(ticket))
     assert "good for one consumer" in refused_there(peer, str(ticket))
-    refused(ferry.TicketRefused, ConnectionError, lambda: ferry.attach(ticket))
+    refused(ferry.TicketError, ConnectionError, lambda: ferry.attach(ticket))
     assert peer.run("result = got.tolist()") == [0, 1, 2]
 
 
@@ -99,7 +99,7 @@ ATTACHES = """
 try:
     got = ferry.attach(ticket)
     result = True
-except ferry.TicketRefused as late:
+except ferry.TicketError as late:
     assert "has expired" in str(late), late
     result = False
 """
@@ -121,8 +121,8 @@ def test_timeout(peer: Peer) -> None:
 @pytest.mark.parametrize("timeout", [-1, float("nan"), float("-inf"), -1e-9])
 def test_times_that_are_none(timeout: float) -> None:
     ticket = ferry.publish(1)
-    refused(ferry.InvalidArgument, ValueError, lambda: ferry.publish(1, timeout=timeout))
-    refused(ferry.InvalidArgument, ValueError, lambda: ferry.attach(ticket, timeout=timeout))
+    refused(ferry.InvalidArgumentError, ValueError, lambda: ferry.publish(1, timeout=timeout))
+    refused(ferry.InvalidArgumentError, ValueError, lambda: ferry.attach(ticket, timeout=timeout))
 
 
 def test_for_ever_is_a_time(peer: Peer) -> None:
@@ -244,7 +244,7 @@ def test_tickets_of_the_dead(peer: Peer) -> None:
         end(producer)
         assert peer.run("result = got.tolist()") == [0, 1, 2], "the memory went with its producer"
         assert f"process {number} is stale" in refused_there(peer, tickets[-1])
-        error = refused(ferry.TicketRefused, ConnectionError, lambda: ferry.attach(tickets[-1]))
+        error = refused(ferry.TicketError, ConnectionError, lambda: ferry.attach(tickets[-1]))
         check_words(error)
 
 

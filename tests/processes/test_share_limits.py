@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support import children
-from support.peers import Peer, PeerFailed
+from support.peers import Peer, PeerError
 from support.refusals import refused
 
 import tensorferry as ferry
@@ -64,7 +64,7 @@ def test_a_ticket_in_a_forked_child_is_another_processs() -> None:
             assert ticket.leases is None, ticket.leases
             try:
                 ticket.withdraw()
-            except ferry.InvalidArgument:
+            except ferry.InvalidArgumentError:
                 status = 0
         finally:
             os._exit(status)
@@ -75,7 +75,7 @@ def test_a_ticket_in_a_forked_child_is_another_processs() -> None:
 
 def test_several_hundred_arenas_with_one_ticket() -> None:
     """More descriptors than the system passes at a time."""
-    large = [ferry.empty(16 << 20, "uint8") for _ in range(300)]
+    large = [ferry.empty_shared(16 << 20, "uint8") for _ in range(300)]
     for number, x in enumerate(large):
         x[:2] = number % 251, 1
     ticket = ferry.publish(large, copy=False)
@@ -87,7 +87,7 @@ def test_several_hundred_arenas_with_one_ticket() -> None:
 
 def test_a_consumer_without_descriptors() -> None:
     """It is told so, nothing is lost, and afterwards it works."""
-    large = [ferry.empty(16 << 20, "uint8") for _ in range(30)]
+    large = [ferry.empty_shared(16 << 20, "uint8") for _ in range(30)]
     ticket = ferry.publish(large)
     with Peer() as peer:
         before = peer.run(
@@ -99,7 +99,7 @@ def test_a_consumer_without_descriptors() -> None:
             """
         )
         for _ in range(3):
-            with pytest.raises(PeerFailed) as caught:
+            with pytest.raises(PeerError) as caught:
                 peer.run("ferry.attach(ticket)", ticket=str(ticket))
             assert "descriptor" in caught.value.text or "open files" in caught.value.text
             assert "\nhint: " in caught.value.text
@@ -135,9 +135,9 @@ def test_a_folder_that_is_removed_underneath() -> None:
         ticket, path = peer.run(code)
         os.unlink(path)
         os.rmdir(os.path.dirname(path))
-        error = refused(ferry.TicketRefused, ConnectionError, lambda: ferry.attach(ticket))
+        error = refused(ferry.TicketError, ConnectionError, lambda: ferry.attach(ticket))
         assert "leads nowhere" in str(error)
-        assert peer.run("result = ferry.empty(3, 'uint8').shape") == (3,)
+        assert peer.run("result = ferry.empty_shared(3, 'uint8').shape") == (3,)
 
 
 def test_registered_frameworks_and_modules() -> None:
@@ -146,5 +146,5 @@ def test_registered_frameworks_and_modules() -> None:
     ticket = ferry.publish({"k": np.arange(3.0)})
     assert isinstance(ferry.attach(ticket, torch)["k"], torch.Tensor)
     assert isinstance(ferry.attach(ticket, np)["k"], np.ndarray)
-    with pytest.raises(ferry.FrameworkMissing, match="hint: "):
+    with pytest.raises(ferry.FrameworkNotFoundError, match="hint: "):
         ferry.attach(ticket, "shared memory")

@@ -97,13 +97,13 @@ def shared_source(source: str, dtype: DType, form: Form) -> tuple[Any, np.ndarra
     TensorFlow lends of a scalar is a number that it uses again: that is copied.)"""
     if source == "tensorflow" and not form.shape:
         return None
-    room = ferry.empty(form.room * dtype.size + 64, "uint8")
+    room = ferry.empty_shared(form.room * dtype.size + 64, "uint8")
     raw = room[form.past : form.past + form.room * dtype.size]
     raw[:] = sample(dtype, form.room)
     array = lay(dtype, raw, form)
     try:
         return ferry.to(array, source, copy=False), array
-    except (ferry.CopyRequired, ferry.UnsupportedDType, ferry.UnsupportedLayout):
+    except (ferry.CopyRequiredError, ferry.UnsupportedDTypeError, ferry.UnsupportedError):
         return None
 
 

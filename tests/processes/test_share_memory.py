@@ -7,7 +7,7 @@ import signal
 import numpy as np
 import pytest
 import torch
-from support.peers import Peer, PeerFailed
+from support.peers import Peer, PeerError
 from support.refusals import refused
 
 import tensorferry as ferry
@@ -18,7 +18,7 @@ import tensorflow as tf  # isort: skip
 
 
 def shared(*values: float) -> np.ndarray:
-    x = ferry.empty(len(values), "float32")
+    x = ferry.empty_shared(len(values), "float32")
     x[:] = values
     return x
 
@@ -40,7 +40,7 @@ def test_writes_are_seen_both_ways(peer: Peer) -> None:
 
 
 def test_views_of_shared_memory_are_shared(peer: Peer) -> None:
-    x = ferry.empty((4, 6), "int32")
+    x = ferry.empty_shared((4, 6), "int32")
     x[:] = np.arange(24).reshape(4, 6)
     for view in (x.T, x[1:3, ::2], x[::-1, ::-1], x[2, 3], x[:, :, None], x.view("int16")):
         view = np.asarray(view) if isinstance(view, np.ndarray) else x[2:3, 3]
@@ -77,7 +77,7 @@ def test_ordinary_memory_is_a_copy(peer: Peer) -> None:
     ],
 )
 def test_copy_false_raises_for_ordinary_memory(make) -> None:
-    error = refused(ferry.CopyRequired, BufferError, lambda: ferry.publish(make(), copy=False))
+    error = refused(ferry.CopyRequiredError, BufferError, lambda: ferry.publish(make(), copy=False))
     assert "other processes" in str(error)
 
 
@@ -98,9 +98,9 @@ def test_copy_at_the_consumer(peer: Peer) -> None:
     assert x.tolist() == [1, 2]
     peer.run(code, ticket=str(kept), wish=False)
     assert x.tolist() == [9, 2]
-    with pytest.raises(PeerFailed) as caught:
+    with pytest.raises(PeerError) as caught:
         peer.run("ferry.attach(ticket, dtype='float64', copy=False)", ticket=str(kept))
-    assert caught.value.kind == "CopyRequired"
+    assert caught.value.kind == "CopyRequiredError"
     assert ticket
 
 
@@ -128,16 +128,16 @@ def test_read_only_tickets(peer: Peer) -> None:
     ticket = ferry.publish(x, writable=False)
     peer.run("got = ferry.attach(ticket)", ticket=str(ticket))
     assert peer.run("result = got.flags.writeable") is False
-    with pytest.raises(PeerFailed, match="read-only"):
+    with pytest.raises(PeerError, match="read-only"):
         peer.run("got[0] = 1")
     x[0] = 6
     assert peer.run("result = got.tolist()") == [6, 2]
     # Who knows no read-only tensors gets a copy, which may be written.
     peer.run("got = ferry.attach(ticket, 'torch'); got[0] = 3", ticket=str(ticket))
     assert x[0] == 6
-    with pytest.raises(PeerFailed) as caught:
+    with pytest.raises(PeerError) as caught:
         peer.run("ferry.attach(ticket, 'torch', copy=False)", ticket=str(ticket))
-    assert caught.value.kind == "CopyRequired"
+    assert caught.value.kind == "CopyRequiredError"
     peer.run("got = ferry.attach(ticket, writable=True); got[0] = 4", ticket=str(ticket))
     assert x[0] == 6
 
@@ -211,7 +211,9 @@ def test_read_only_shared_memory(peer: Peer) -> None:
     ticket = ferry.publish(x, copy=False)
     code = "got = ferry.attach(ticket); result = got.flags.writeable"
     assert peer.run(code, ticket=str(ticket)) is False
-    refused(ferry.CopyRequired, BufferError, lambda: ferry.publish(x, copy=False, writable=True))
+    refused(
+        ferry.CopyRequiredError, BufferError, lambda: ferry.publish(x, copy=False, writable=True)
+    )
     with ferry.trace() as trips:
         ticket = ferry.publish(x, writable=True)
     assert [trip.shares for trip in trips] == [False]
@@ -245,7 +247,7 @@ def test_dtype(make, peer: Peer) -> None:
     assert peer.run(code, ticket=str(ticket)) == ("float16", [0, 1, 2, 3, 4])
     code = "got = ferry.attach(ticket, dtype='int32'); result = got.dtype.name, got.tolist()"
     assert peer.run(code, ticket=str(ticket)) == ("int32", [0, 1, 2, 3, 4])
-    refused(ferry.InvalidArgument, ValueError, lambda: ferry.publish(x, dtype="float33"))
+    refused(ferry.InvalidArgumentError, ValueError, lambda: ferry.publish(x, dtype="float33"))
 
 
 def test_the_same_dtype_shares() -> None:
@@ -256,13 +258,13 @@ def test_the_same_dtype_shares() -> None:
 
 def test_budget(peer: Peer) -> None:
     x = np.zeros(100, np.uint8)
-    refused(ferry.OutOfMemory, MemoryError, lambda: ferry.publish(x, budget=99))
-    refused(ferry.OutOfMemory, MemoryError, lambda: ferry.publish([x[:50], x], budget=99))
+    refused(ferry.OutOfMemoryError, MemoryError, lambda: ferry.publish(x, budget=99))
+    refused(ferry.OutOfMemoryError, MemoryError, lambda: ferry.publish([x[:50], x], budget=99))
     # For each copy, and none for what is shared.
-    ticket = ferry.publish([x, x + 1, ferry.empty(1000, "uint8")], budget=100)
-    with pytest.raises(PeerFailed) as caught:
+    ticket = ferry.publish([x, x + 1, ferry.empty_shared(1000, "uint8")], budget=100)
+    with pytest.raises(PeerError) as caught:
         peer.run("ferry.attach(ticket, copy=True, budget=99)", ticket=str(ticket))
-    assert caught.value.kind == "OutOfMemory"
+    assert caught.value.kind == "OutOfMemoryError"
     peer.run("ferry.attach(ticket, budget=0)", ticket=str(ticket))
 
 

@@ -49,7 +49,7 @@ def through_a_pipe(context):
     here, there = context.Pipe()
     child = context.Process(target=talk, args=(there,))
     child.start()
-    shared = ferry.empty(3, "float32")
+    shared = ferry.empty_shared(3, "float32")
     shared[:] = 1
     for _ in range(3):
         here.send(ferry.publish(shared))
@@ -127,7 +127,7 @@ def test_torch_loaders_pass_tickets(tmp_path) -> None:
         def __len__(self):
             return 6
         def __getitem__(self, index):
-            batch = ferry.empty((4, 3), "float32", "torch")
+            batch = ferry.empty_shared((4, 3), "float32", framework="torch")
             batch[:] = index
             return ferry.publish(batch, copy=False)
 

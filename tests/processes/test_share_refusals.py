@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from support.peers import Peer, PeerFailed
+from support.peers import Peer, PeerError
 from support.refusals import refused
 
 import tensorferry as ferry
@@ -66,7 +66,7 @@ def test_what_cannot_be_made_again(stranger: object) -> None:
     ):
         with ferry.trace() as trips:
             error = refused(
-                ferry.InvalidArgument, ValueError, lambda tree=tree: ferry.publish(tree)
+                ferry.InvalidArgumentError, ValueError, lambda tree=tree: ferry.publish(tree)
             )
         assert str(error).startswith(place), str(error)
         assert name in str(error)
@@ -76,27 +76,27 @@ def test_what_cannot_be_made_again(stranger: object) -> None:
 @pytest.mark.parametrize("key", [frozenset((1,)), np.float32(1), Text("a"), Pair(1, 2), int])
 def test_keys_that_cannot_be_made_again(key: object) -> None:
     tree = {"a": {key: np.ones(1)}}
-    error = refused(ferry.InvalidArgument, ValueError, lambda: ferry.publish(tree))
+    error = refused(ferry.InvalidArgumentError, ValueError, lambda: ferry.publish(tree))
     assert str(error).startswith("at ['a']"), str(error)
 
 
 def test_numbers_that_are_too_large() -> None:
     for number in (2**127, -(2**127) - 1, 10**100):
         error = refused(
-            ferry.InvalidArgument, ValueError, lambda n=number: ferry.publish({"k": [n]})
+            ferry.InvalidArgumentError, ValueError, lambda n=number: ferry.publish({"k": [n]})
         )
         assert str(error).startswith("at ['k'][0]: "), str(error)
 
 
 def test_text_that_is_no_text() -> None:
     tree = {"k": ["\ud800"]}
-    error = refused(ferry.InvalidArgument, ValueError, lambda: ferry.publish(tree))
+    error = refused(ferry.InvalidArgumentError, ValueError, lambda: ferry.publish(tree))
     assert str(error).startswith("at ['k'][0]: "), str(error)
 
 
 def test_arrays_that_are_no_numbers() -> None:
     tree = {"k": [np.array(["a"])]}
-    error = refused(ferry.UnsupportedDType, TypeError, lambda: ferry.publish(tree))
+    error = refused(ferry.UnsupportedDTypeError, TypeError, lambda: ferry.publish(tree))
     assert str(error).startswith("at ['k'][0]: "), str(error)
 
 
@@ -106,7 +106,9 @@ def test_a_tree_that_holds_itself() -> None:
     two: dict[str, object] = {}
     two["a"] = [two]
     for tree in (one, two):
-        error = refused(ferry.InvalidArgument, ValueError, lambda tree=tree: ferry.publish(tree))
+        error = refused(
+            ferry.InvalidArgumentError, ValueError, lambda tree=tree: ferry.publish(tree)
+        )
         assert "holds itself" in str(error)
 
 
@@ -119,7 +121,7 @@ def test_deep_trees_arrive_or_are_refused(kind: type, peer: Peer) -> None:
             tree = {"k": tree} if kind is dict else kind([tree])
         try:
             ticket = ferry.publish(tree)
-        except ferry.InvalidArgument:
+        except ferry.InvalidArgumentError:
             assert depth > 99
             continue
         assert peer.run("result = ferry.attach(ticket)", ticket=str(ticket)) == tree
@@ -135,19 +137,21 @@ def test_deep_keys_are_refused(peer: Peer) -> None:
     assert peer.run("result = ferry.attach(ticket)", ticket=str(ticket)) == {key: 1}
     for _ in range(1000):
         key = (key,)
-    refused(ferry.InvalidArgument, ValueError, lambda: ferry.publish({key: 1}))
+    refused(ferry.InvalidArgumentError, ValueError, lambda: ferry.publish({key: 1}))
 
 
 def test_a_tree_of_too_many_bytes() -> None:
     error = refused(
-        ferry.InvalidArgument, ValueError, lambda: ferry.publish({"k": bytes(17 << 20), "x": 1})
+        ferry.InvalidArgumentError,
+        ValueError,
+        lambda: ferry.publish({"k": bytes(17 << 20), "x": 1}),
     )
     assert "16 MiB" in str(error)
 
 
 def test_what_the_target_lacks_is_named_by_its_place(peer: Peer) -> None:
     ticket = ferry.publish({"a": [np.ones(2), np.ones(2, ml_dtypes.float6_e2m3fn)]})
-    with pytest.raises(PeerFailed) as caught:
+    with pytest.raises(PeerError) as caught:
         peer.run("ferry.attach(ticket, 'torch')", ticket=str(ticket))
-    assert caught.value.kind == "UnsupportedDType"
+    assert caught.value.kind == "UnsupportedDTypeError"
     assert caught.value.text.startswith("at ['a'][1]: "), caught.value.text

@@ -30,7 +30,7 @@ def test_threads_that_publish_and_attach_at_once() -> None:
         for turn in range(ROUNDS):
             mark = number * 1000 + turn
             size = (3, 1000, 70_000, 5 << 20)[turn % 4 if turn % 20 == 3 else turn % 3]
-            x = ferry.empty(size, "int32")
+            x = ferry.empty_shared(size, "int32")
             x[:3] = mark
             x[-1] = mark
             with ferry.publish({"x": x, "y": np.full(7, mark)}) as ticket:
@@ -62,7 +62,7 @@ def test_many_threads_attach_one_ticket_for_one() -> None:
                 gate.wait()
                 try:
                     return ferry.attach(claim).tolist() == [0, 1, 2]
-                except ferry.TicketRefused:
+                except ferry.TicketError:
                     return False
 
             with ThreadPoolExecutor(THREADS) as pool:
@@ -83,7 +83,7 @@ def test_threads_of_two_processes() -> None:
     """
     with Peer() as other:
         for turn in range(5):
-            sources = [ferry.empty(100, "float32") for _ in range(40)]
+            sources = [ferry.empty_shared(100, "float32") for _ in range(40)]
             for number, x in enumerate(sources):
                 x[:] = number
             tickets = [ferry.publish(x) for x in sources]
@@ -176,7 +176,7 @@ def test_forks_while_threads_publish_and_attach() -> None:
         while not stop:
             ticket = ferry.publish(np.arange(100))
             assert ferry.attach(ticket)[99] == 99
-            ferry.empty(1000, "uint8")
+            ferry.empty_shared(1000, "uint8")
     threads = [threading.Thread(target=work) for _ in range(3)]
     for thread in threads:
         thread.start()

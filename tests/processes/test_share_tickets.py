@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 import pytest
-from support.peers import Peer, PeerFailed
+from support.peers import Peer, PeerError
 from support.refusals import refused
 from support.share_counts import catch_up
 
@@ -52,7 +52,7 @@ def test_the_secret_is_not_shown() -> None:
     hidden = (secret.hex(), str(list(secret))[1:-1], repr(secret)[2:-1], str(ticket)[-60:])
     seen = [repr(ticket), repr(ferry.Ticket(str(ticket))), repr([ticket]), f"{[ticket]}"]
     ticket.withdraw()
-    seen.append(str(refused(ferry.TicketRefused, ConnectionError, lambda: ferry.attach(ticket))))
+    seen.append(str(refused(ferry.TicketError, ConnectionError, lambda: ferry.attach(ticket))))
     for shown in seen:
         assert not any(part in shown for part in hidden), shown
         assert str(os.getpid()) in shown
@@ -61,13 +61,13 @@ def test_the_secret_is_not_shown() -> None:
 
 def test_process_and_leases_of_received_tickets(peer: Peer) -> None:
     ticket = ferry.publish(np.arange(3))
-    assert ticket.process == os.getpid()
+    assert ticket.pid == os.getpid()
     assert ticket.leases == 0
     code = "got = ferry.Ticket(ticket); result = got.process, got.leases"
     assert peer.run(code, ticket=str(ticket)) == (os.getpid(), None)
-    with pytest.raises(PeerFailed) as caught:
+    with pytest.raises(PeerError) as caught:
         peer.run("got.withdraw()")
-    assert caught.value.kind == "InvalidArgument"
+    assert caught.value.kind == "InvalidArgumentError"
     peer.run("with got: pass")
     assert ferry.attach(ticket).tolist() == [0, 1, 2], "another process withdrew it"
 
@@ -96,12 +96,12 @@ def test_process_and_leases_of_received_tickets(peer: Peer) -> None:
 def test_what_is_no_ticket(spoil) -> None:
     ticket = ferry.publish(np.arange(3))
     claim = spoil(str(ticket))
-    refused(ferry.InvalidArgument, ValueError, lambda: ferry.attach(claim))
-    refused(ferry.InvalidArgument, ValueError, lambda: ferry.Ticket(claim))
+    refused(ferry.InvalidArgumentError, ValueError, lambda: ferry.attach(claim))
+    refused(ferry.InvalidArgumentError, ValueError, lambda: ferry.Ticket(claim))
 
 
 def test_text_that_is_no_text() -> None:
-    refused(ferry.InvalidArgument, ValueError, lambda: ferry.attach("\ud800"))
+    refused(ferry.InvalidArgumentError, ValueError, lambda: ferry.attach("\ud800"))
 
 
 def test_every_byte_of_a_ticket_counts(peer: Peer) -> None:
@@ -111,9 +111,12 @@ def test_every_byte_of_a_ticket_counts(peer: Peer) -> None:
     for place in range(len(raw)):
         spoilt = bytearray(raw)
         spoilt[place] ^= 0x01
-        with pytest.raises(PeerFailed) as caught:
+        with pytest.raises(PeerError) as caught:
             peer.run("ferry.attach(ticket)", ticket=bytes(spoilt))
-        assert caught.value.kind in ("TicketRefused", "InvalidArgument"), (place, str(caught.value))
+        assert caught.value.kind in ("TicketError", "InvalidArgumentError"), (
+            place,
+            str(caught.value),
+        )
     assert peer.run("result = ferry.attach(ticket).tolist()", ticket=raw) == [0, 1, 2]
     catch_up()
     assert ticket.leases == 0

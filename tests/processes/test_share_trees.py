@@ -184,7 +184,7 @@ def test_memory_that_is_made_on_the_way_is_never_tied(peer: Peer) -> None:
 
 
 def test_views_of_one_shared_memory_stay_views(peer: Peer) -> None:
-    x = ferry.empty(10, "float32")
+    x = ferry.empty_shared(10, "float32")
     x[:] = 0
     ticket = ferry.publish({"all": x, "part": x[2:4]})
     code = "got = ferry.attach(ticket); got['part'][:] = 5; result = got['all'].tolist()"

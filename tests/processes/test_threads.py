@@ -274,7 +274,7 @@ def test_registering_while_others_carry():
     def register():
         for number in range(50):
             kind = type(f"Node{number}", (), {})
-            ferry.register_tree(kind, lambda node: ((), None), lambda rest, children: None)
+            ferry.register_container(kind, lambda node: ((), None), lambda rest, children: None)
             assert ferry.to([kind()], "numpy") == [None]
         stop.set()
 

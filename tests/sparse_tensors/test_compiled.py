@@ -37,14 +37,14 @@ def test_more_elements_than_there_can_be(count):
 def test_sequences_that_say_they_are_long():
     """No memory is asked for on the word of a sequence: without it the process would end."""
     endless = range(10**15)
-    with pytest.raises(ferry.NotATensor):
+    with pytest.raises(ferry.NotATensorError):
         _native._sparse_lay(endless, "apart", 2, "axes", "int64")
     for call in (
         lambda: _native._SparseOrder((FEW,), "apart", endless),
         lambda: _native._sparse_look_coordinates(None, (FEW,), "apart", endless, False),
         lambda: _native._sparse_dense_coordinates((FEW,), "apart", 1, ONES, endless, True),
     ):
-        with pytest.raises(ferry.InvalidArgument, match="at most 64 axes"):
+        with pytest.raises(ferry.InvalidArgumentError, match="at most 64 axes"):
             call()
 
 
@@ -57,9 +57,9 @@ def test_indices_out_of_bounds(index, wild):
     broken[::7] = wild
     values = np.ones(count)
     for groups, others in ((broken, places), (broken[::-1], places[::-1])):
-        with pytest.raises(ferry.InvalidTensor, match="out of bounds"):
+        with pytest.raises(ferry.InvalidTensorError, match="out of bounds"):
             _native._sparse_turn_coordinates(groups, others, values, 50, index)
-    with pytest.raises(ferry.InvalidTensor, match="out of bounds"):
+    with pytest.raises(ferry.InvalidTensorError, match="out of bounds"):
         _native._sparse_turn_compressed(np.array([0, count]), broken, values, 50, index)
     kept = np.zeros((50, 50))
     inside = (broken >= 0) & (broken < 50)

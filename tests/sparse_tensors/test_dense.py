@@ -60,9 +60,9 @@ def test_the_plan_says_what_is_done():
     assert [verb for verb, _ in told.parts[0].steps] == ["scatter", "cast"]
     assert told.bytes_moved == 48 + 96
     assert "scipy csr -> torch dense: copied, 144 bytes" in str(told)
-    with pytest.raises(ferry.CopyRequired, match="new memory"):
+    with pytest.raises(ferry.CopyRequiredError, match="new memory"):
         sparse.carry(x, "torch", dense=True, copy=False)
-    with pytest.raises(ferry.InvalidArgument, match="no sparse format"):
+    with pytest.raises(ferry.InvalidArgumentError, match="no sparse format"):
         sparse.carry(x, "torch", dense=True, format="csr")
 
 
@@ -78,7 +78,7 @@ def test_hybrids_and_batches_become_dense():
 
 def test_a_dense_tensor_that_is_too_large_is_refused():
     x = cases.make("scipy coo", ((2**40, 2**20), [((5, 6), 1)]), "float32", "int64")
-    with pytest.raises(ferry.OutOfMemory, match="not to be had"):
+    with pytest.raises(ferry.OutOfMemoryError, match="not to be had"):
         sparse.carry(x, "torch", dense=True)
 
 

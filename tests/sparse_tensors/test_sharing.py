@@ -17,7 +17,7 @@ from tensorferry import sparse
 
 def seated(array):
     """The same numbers where every framework can share them."""
-    made = ferry.empty(array.shape, array.dtype, shared=False)
+    made = ferry.empty_aligned(array.shape, array.dtype)
     made[...] = array
     return made
 
@@ -131,7 +131,7 @@ def test_strided_parts_are_packed_for_torch():
     assert t.values().is_contiguous()
     assert t.col_indices().is_contiguous()
     assert cases.stored(t) == cases.stored(x)
-    with pytest.raises(ferry.CopyRequired, match="copy of the values: strided"):
+    with pytest.raises(ferry.CopyRequiredError, match="copy of the values: strided"):
         sparse.carry(x, "torch", copy=False)
 
 
@@ -144,7 +144,9 @@ def test_read_only_parts_stay_read_only():
     t = sparse.carry(x, "torch")
     t.values()[0] = 42
     assert 42 not in x.data
-    with pytest.raises(ferry.CopyRequired, match="copy of the values: the source is read-only"):
+    with pytest.raises(
+        ferry.CopyRequiredError, match="copy of the values: the source is read-only"
+    ):
         sparse.carry(x, "torch", copy=False)
 
 
@@ -153,7 +155,7 @@ def test_writable_results_harm_nobody():
     s = sparse.carry(j, "scipy", writable=True)
     s.data[:] = 9
     assert np.asarray(j.data).tolist() == [1, 2, 3, 4]
-    with pytest.raises(ferry.InvalidArgument, match="immutable"):
+    with pytest.raises(ferry.InvalidArgumentError, match="immutable"):
         sparse.carry(s, "jax", writable=True)
 
 

@@ -81,7 +81,7 @@ def test_a_tensor_without_axes_is_the_sum_of_its_elements():
 def test_a_tensor_without_axes_is_refused(form, monkeypatch):
     short, long = both_ways(monkeypatch, without_axes(), "scipy", format=form)
     assert short == long
-    assert short.startswith("UnsupportedLayout: this torch coo tensor has no axis")
+    assert short.startswith("UnsupportedError: this torch coo tensor has no axis")
 
 
 @pytest.mark.parametrize("dense", [False, True])
@@ -93,4 +93,4 @@ def test_values_with_an_axis_too_many_are_broken(form, dense, monkeypatch):
         options = {"dense": True} if dense else {"format": target}
         short, long = both_ways(monkeypatch, x, "torch", **options)
         assert short == long
-        assert short.startswith(f"InvalidTensor: the scipy {form} tensor is broken")
+        assert short.startswith(f"InvalidTensorError: the scipy {form} tensor is broken")

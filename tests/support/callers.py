@@ -34,7 +34,7 @@ def is_tensor(x, framework: str, start: float = 0.0) -> bool:
 
 
 def refused(call, *says: str) -> None:
-    with pytest.raises(ferry.InvalidArgument) as caught:
+    with pytest.raises(ferry.InvalidArgumentError) as caught:
         call()
     fact, hint = str(caught.value).split("\n")
     assert hint.startswith("hint: ")

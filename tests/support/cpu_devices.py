@@ -37,7 +37,7 @@ def name(index):
 
 def refused(function):
     """The fact in the error that a function raises, which has one line and a hint."""
-    with pytest.raises(ferry.UnsupportedDevice) as caught:
+    with pytest.raises(ferry.UnsupportedError) as caught:
         function()
     fact, hint = str(caught.value).split("\nhint: ")
     assert hint == caught.value.hint
@@ -98,7 +98,7 @@ def case_every_cpu_device_of_jax_and_tensorflow():
                     check(x, source, target, name(index), device=f"cpu:{index}", copy=True)
                     tree = ferry.to({"a": [x, 3]}, target, device=f"cpu:{index}")
                     assert looks.place(target, tree["a"][0]) == name(index)
-                    later = ferry.start(x, target, device=f"cpu:{index}", copy=True).result()
+                    later = ferry.to_async(x, target, device=f"cpu:{index}", copy=True).result()
                     assert looks.place(target, later) == name(index)
                     assert looks.values(target, later) == EXPECTED
                 for verb in (ferry.to, ferry.plan):
@@ -127,7 +127,7 @@ def case_every_cpu_device_by_its_object():
     assert "TensorFlow has 3 CPU devices" in refused(
         lambda: ferry.to(TORCH, "tensorflow", device=jax.devices("cpu")[3])
     )
-    with pytest.raises(ferry.InvalidArgument, match="names no device") as caught:
+    with pytest.raises(ferry.InvalidArgumentError, match="names no device") as caught:
         ferry.to(TORCH, "jax", device=spread())
     assert "jax.local_devices()" in caught.value.hint
 
@@ -302,7 +302,7 @@ def case_a_registered_framework_has_one_cpu():
     def write(parcel):
         return Mine(torch.from_dlpack(parcel))
 
-    ferry.register("mine", types=[Mine], read=lambda m: m.x, write=write)
+    ferry.register_framework("mine", types=[Mine], read=lambda m: m.x, write=write)
     x = Mine(made("jax", 2))
     assert ferry.plan(x, "torch").source_device == "cpu"
     assert looks.values("torch", ferry.to(x, "torch")) == EXPECTED

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import tensorferry as ferry
 
-xp = ferry.namespace(tf.zeros(1))
+xp = ferry.array_namespace(tf.zeros(1))
 
 BOOLEAN = ["bool"]
 SIGNED = ["int8", "int16", "int32", "int64"]

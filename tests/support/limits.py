@@ -65,7 +65,7 @@ def attempt(operation: Callable[[], object], more: int) -> tuple[str, str]:
                     lift()
                 del result
                 code = SUCCESS
-            except ferry.OutOfMemory as error:
+            except ferry.OutOfMemoryError as error:
                 code = OUT_OF_MEMORY if error.hint else OTHER_ERROR
                 if not error.hint:
                     print("no hint:", error, file=sys.stderr)
@@ -165,7 +165,7 @@ def main(framework: str, which: str, *limits: str) -> None:
         tried: dict[str, Callable[[], object]] = {"control": lambda: held(torch.from_numpy, arrays)}
     else:
         tried = {**operations(framework, COUNT), **endless(framework)}
-    ferry.trim()
+    ferry.empty_cache()
     fill()
     for name, operation in tried.items():
         for more in limits:

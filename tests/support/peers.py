@@ -18,7 +18,7 @@ from typing import Any, Self
 from support import children
 
 
-class PeerFailed(Exception):
+class PeerError(Exception):
     """What the other process raised, by the name of its class and its words."""
 
     def __init__(self, kind: str, text: str, trace: str) -> None:
@@ -70,7 +70,7 @@ class Peer:
             raise TimeoutError(f"the other process said nothing for {timeout} seconds")
         good, answer = self._connection.recv()
         if not good:
-            raise PeerFailed(*answer)
+            raise PeerError(*answer)
         return answer
 
     def signal(self, number: signal.Signals) -> None:

@@ -65,7 +65,7 @@ def catch_up() -> None:
     import tensorferry as ferry
 
     for _ in range(2):
-        ticket = ferry.publish(ferry.empty(1, "uint8"))
+        ticket = ferry.publish(ferry.empty_shared(1, "uint8"))
         ferry.attach(ticket)
         assert soon(lambda ticket=ticket: ticket.consumers == 1 and ticket.leases == 0)
 

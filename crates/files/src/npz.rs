@@ -8,7 +8,7 @@
 //! Then, in this order: names (none twice; no absolute path, no `..`), members (stored or deflated; not encrypted; no link),
 //! places (without overlap, and without a hole larger than the record that streaming writers leave), sizes (a stored member's
 //! two are equal; a deflated one's is not more than deflate can hold in so many bytes, 1032 to one; all together not more
-//! than [`Options::most_inflated`]), and each member's .npy header, whose shape must take exactly what the member declares.
+//! than [`Options::max_decompressed_bytes`]), and each member's .npy header, whose shape must take exactly what the member declares.
 //! Reading inflates no byte more than declared, and checks the checksum. A map of a stored member does not check it: that
 //! would read everything.
 //!

@@ -41,7 +41,7 @@ pub struct Options {
     /// Whether safetensors that carry a type which the format lacks are given as they are stored.
     pub as_stored: bool,
     /// The most bytes that compressed data may become. By default 4 GiB, or a hundred times the file's size if that is more.
-    pub most_inflated: Option<u64>,
+    pub max_decompressed_bytes: Option<u64>,
 }
 
 impl Default for Options {
@@ -54,7 +54,7 @@ impl Default for Options {
             fortran: false,
             dialect: None,
             as_stored: false,
-            most_inflated: None,
+            max_decompressed_bytes: None,
         }
     }
 }
@@ -62,12 +62,14 @@ impl Default for Options {
 impl Options {
     /// Refuses data that becomes more than the caller allows.
     pub(crate) fn check_inflated(&self, bytes: u128, length: u64) -> Result<()> {
-        let most = self.most_inflated.unwrap_or_else(|| length.saturating_mul(100).max(4 << 30));
+        let most = self.max_decompressed_bytes.unwrap_or_else(|| length.saturating_mul(100).max(4 << 30));
         if bytes > u128::from(most) {
             return Err(bad(format!(
                 "its {length} bytes declare to become {bytes}, which is more than {most}"
             ))
-            .with_hint("if you trust the file, pass most_inflated= with the bytes that it may become"));
+            .with_hint(
+                "if you trust the file, pass max_decompressed_bytes= with the bytes that it may become",
+            ));
         }
         Ok(())
     }

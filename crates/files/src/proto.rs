@@ -4,7 +4,7 @@
 //!
 //! The bytes as they are (`raw_data`, `tensor_content`), which can be mapped, and the typed fields (`float_data`, `int_val`
 //! and so on), packed or not. Packed floats too lie in the file as they are in memory, and can be mapped. TensorFlow leaves
-//! out values at the end that repeat the last one; they are filled in, up to [`Options::most_inflated`].
+//! out values at the end that repeat the last one; they are filled in, up to [`Options::max_decompressed_bytes`].
 //!
 //! Refused: data in two fields at once or in the field of another type, values that do not fit the type, a field of which
 //! there is one written twice (protobuf would take the last, or merge), shapes that are not known; and with a hint: strings,

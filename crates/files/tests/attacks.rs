@@ -191,9 +191,12 @@ fn npz_bomb() {
     let bytes = deflated(&[("a.npy", &data)]);
     assert!(bytes.len() < 200_000);
     assert!(open_bytes("x.npz", &bytes).is_ok(), "100 MB are allowed");
-    let options = Options { most_inflated: Some(50_000_000), ..Options::default() };
+    let options = Options { max_decompressed_bytes: Some(50_000_000), ..Options::default() };
     let error = open_bytes_with("x.npz", &bytes, &options).unwrap_err();
-    assert!(error.fact().contains("more than 50000000") && error.hint().unwrap().contains("most_inflated="));
+    assert!(
+        error.fact().contains("more than 50000000")
+            && error.hint().unwrap().contains("max_decompressed_bytes=")
+    );
 }
 
 #[test]

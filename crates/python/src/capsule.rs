@@ -94,7 +94,7 @@ impl<O> Offer<O> {
 impl<O> Drop for Offer<O> {
     fn drop(&mut self) {
         // SAFETY: offers are dropped where the interpreter is attached: by the writer that made them, and by Python with the
-        // parcel that holds them. The reference is given back once.
+        // exported tensor that holds them. The reference is given back once.
         let (capsule, py) = unsafe { (ManuallyDrop::take(&mut self.capsule), Python::assume_attached()) };
         match self.sent.take() {
             Some(Sent::Legacy(handover)) => {

@@ -150,92 +150,74 @@ pub(crate) fn not_a_tensor(object: &Bound<'_, PyAny>) -> Failure {
 }
 
 struct Class {
-    kind: Option<ErrorKind>,
+    kinds: &'static [ErrorKind],
     name: &'static str,
     doc: &'static str,
 }
 
-const CLASSES: [Class; 17] = [
-    Class { kind: None, name: "FerryError", doc: "What every error of tensorferry is." },
+/// The classes that are made with the module. `CancelledError` is not among them: its base is in `concurrent.futures`, which
+/// is imported when the first job starts (`tensorferry.jobs`). Nor are errors of the operating system, see [`os_error_class`].
+const CLASSES: [Class; 13] = [
+    Class { kinds: &[], name: "FerryError", doc: "The base class of the errors that tensorferry raises." },
     Class {
-        kind: Some(ErrorKind::NotATensor),
-        name: "NotATensor",
-        doc: "The object is no tensor, or one that has no plain memory. Also a TypeError.",
+        kinds: &[ErrorKind::NotATensor],
+        name: "NotATensorError",
+        doc: "The object is not a tensor, or a kind of tensor without plain memory. Also a TypeError.",
     },
     Class {
-        kind: Some(ErrorKind::UnsupportedDType),
-        name: "UnsupportedDType",
+        kinds: &[ErrorKind::UnsupportedDType],
+        name: "UnsupportedDTypeError",
         doc: "The element type has no counterpart at the target. Also a TypeError.",
     },
     Class {
-        kind: Some(ErrorKind::UnsupportedDevice),
-        name: "UnsupportedDevice",
-        doc: "The target cannot hold memory on that device. Also a ValueError.",
+        kinds: &[ErrorKind::UnsupportedDevice, ErrorKind::UnsupportedLayout],
+        name: "UnsupportedError",
+        doc: "The target cannot hold memory on that device, or a tensor of that shape. Also a ValueError.",
     },
     Class {
-        kind: Some(ErrorKind::UnsupportedLayout),
-        name: "UnsupportedLayout",
-        doc: "The target cannot hold a tensor of that shape. Also a ValueError.",
+        kinds: &[ErrorKind::CopyRequired],
+        name: "CopyRequiredError",
+        doc: "copy=False was given and a fact forbids sharing. Also a BufferError and a ValueError.",
     },
     Class {
-        kind: Some(ErrorKind::CopyRequired),
-        name: "CopyRequired",
-        doc: "copy=False was asked for and a fact forbids sharing. Also a BufferError and a ValueError.",
+        kinds: &[ErrorKind::OutOfMemory],
+        name: "OutOfMemoryError",
+        doc: "The call needs more memory than there is or than budget= allows. Also a MemoryError.",
     },
     Class {
-        kind: Some(ErrorKind::OutOfMemory),
-        name: "OutOfMemory",
-        doc: "The trip needs more memory than there is or than budget= allows. Also a MemoryError.",
+        kinds: &[ErrorKind::FrameworkMissing],
+        name: "FrameworkNotFoundError",
+        doc: "The framework is not installed, or cannot be imported. Also an ImportError.",
     },
     Class {
-        kind: Some(ErrorKind::FrameworkMissing),
-        name: "FrameworkMissing",
-        doc: "The framework is not installed, or not known. Also an ImportError.",
+        kinds: &[ErrorKind::InvalidTensor],
+        name: "InvalidTensorError",
+        doc: "Memory from another library breaks its own contract. Also a BufferError.",
     },
     Class {
-        kind: Some(ErrorKind::InvalidTensor),
-        name: "InvalidTensor",
-        doc: "Memory from outside breaks its own contract. Also a BufferError.",
+        kinds: &[ErrorKind::InvalidArgument],
+        name: "InvalidArgumentError",
+        doc: "An argument has an invalid value. Also a ValueError.",
     },
     Class {
-        kind: Some(ErrorKind::InvalidArgument),
-        name: "InvalidArgument",
-        doc: "An argument has a value that means nothing here. Also a ValueError.",
+        kinds: &[ErrorKind::FrameworkRefused, ErrorKind::DeviceFailed],
+        name: "FrameworkError",
+        doc: "A framework, a device or its driver failed. Also a RuntimeError.",
     },
     Class {
-        kind: Some(ErrorKind::FrameworkRefused),
-        name: "FrameworkRefused",
-        doc: "A framework refused what its own documentation accepts. Also a RuntimeError.",
+        kinds: &[ErrorKind::TimedOut],
+        name: "DeadlineError",
+        doc: "A result did not arrive within the timeout. Also a TimeoutError.",
     },
     Class {
-        kind: Some(ErrorKind::DeviceFailed),
-        name: "DeviceFailed",
-        doc: "A device or its driver failed. Also a RuntimeError.",
-    },
-    Class {
-        kind: Some(ErrorKind::Cancelled),
-        name: "Cancelled",
-        doc: "A transfer was called off by its cancel(). Also a RuntimeError.",
-    },
-    Class {
-        kind: Some(ErrorKind::TimedOut),
-        name: "TimedOut",
-        doc: "A job is not done within the time that was given. Also a TimeoutError.",
-    },
-    Class {
-        kind: Some(ErrorKind::BadFile),
-        name: "BadFile",
+        kinds: &[ErrorKind::BadFile],
+        name: "FileFormatError",
         doc: "A file breaks the rules of its format. Also a ValueError.",
     },
     Class {
-        kind: Some(ErrorKind::FileFailed),
-        name: "FileFailed",
-        doc: "The system refused a file, or failed over one. Also an OSError, and of its family the one that fits.",
-    },
-    Class {
-        kind: Some(ErrorKind::TicketRefused),
-        name: "TicketRefused",
-        doc: "A ticket is of no use: withdrawn, used, expired, or its process has ended. Also a ConnectionError.",
+        kinds: &[ErrorKind::TicketRefused],
+        name: "TicketError",
+        doc: "A ticket cannot be used: withdrawn, used up, expired, or its process has ended. Also a ConnectionError.",
     },
 ];
 
@@ -249,7 +231,7 @@ fn types(py: Python<'_>) -> PyResult<&Vec<Py<PyType>>> {
                 None => py.get_type::<PyException>(),
                 Some(root) => root.bind(py).clone(),
             }];
-            bases.extend(class.kind.map(|kind| builtins(py, kind)).unwrap_or_default());
+            bases.extend(class.kinds.first().map(|kind| builtins(py, *kind)).unwrap_or_default());
             let members = [("__module__", "tensorferry"), ("__doc__", class.doc)].into_py_dict(py)?;
             let made = py.get_type::<PyType>().call1((class.name, PyTuple::new(py, bases)?, members))?;
             types.push(made.cast_into::<PyType>()?.unbind());
@@ -258,6 +240,7 @@ fn types(py: Python<'_>) -> PyResult<&Vec<Py<PyType>>> {
     })
 }
 
+/// The builtin classes that the class of a kind has as bases, apart from `FerryError`.
 fn builtins(py: Python<'_>, kind: ErrorKind) -> Vec<Bound<'_, PyType>> {
     match kind {
         ErrorKind::NotATensor | ErrorKind::UnsupportedDType => vec![py.get_type::<PyTypeError>()],
@@ -265,72 +248,77 @@ fn builtins(py: Python<'_>, kind: ErrorKind) -> Vec<Bound<'_, PyType>> {
         | ErrorKind::UnsupportedLayout
         | ErrorKind::InvalidArgument
         | ErrorKind::BadFile => vec![py.get_type::<PyValueError>()],
-        ErrorKind::FileFailed => vec![py.get_type::<PyOSError>()],
         ErrorKind::CopyRequired => vec![py.get_type::<PyBufferError>(), py.get_type::<PyValueError>()],
         ErrorKind::OutOfMemory => vec![py.get_type::<PyMemoryError>()],
         ErrorKind::TimedOut => vec![py.get_type::<PyTimeoutError>()],
         ErrorKind::FrameworkMissing => vec![py.get_type::<PyImportError>()],
         ErrorKind::InvalidTensor => vec![py.get_type::<PyBufferError>()],
         ErrorKind::TicketRefused => vec![py.get_type::<PyConnectionError>()],
-        ErrorKind::FrameworkRefused | ErrorKind::DeviceFailed | ErrorKind::Cancelled => {
-            vec![py.get_type::<PyRuntimeError>()]
-        }
+        ErrorKind::FrameworkRefused | ErrorKind::DeviceFailed => vec![py.get_type::<PyRuntimeError>()],
+        // Their classes are made elsewhere.
+        ErrorKind::Cancelled | ErrorKind::FileFailed => Vec::new(),
     }
 }
 
-/// The class for what the system calls by this number: also the member of OSError's family that people expect.
-fn of_the_system<'py>(class: &Bound<'py, PyType>, errno: i32) -> PyResult<Bound<'py, PyType>> {
+/// The class for an error number of the operating system: a `FerryError` and what Python raises for that number, such as
+/// `FileNotFoundError`, whose name it has.
+fn os_error_class(py: Python<'_>, errno: Option<i32>) -> PyResult<Bound<'_, PyType>> {
     static MADE: ForkSafeOnce<Py<PyDict>> = ForkSafeOnce::new();
-    let py = class.py();
-    let family = py.get_type::<PyOSError>().call1((errno, ""))?.get_type();
-    if class.is_subclass(&family)? {
-        return Ok(class.clone());
-    }
+    let base = py.get_type::<PyOSError>();
+    let family = errno
+        .map_or_else(|| Ok(base.clone()), |errno| Ok::<_, PyErr>(base.call1((errno, ""))?.get_type()))?;
     let made = MADE.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
     if let Some(known) = made.get_item(&family)? {
         return Ok(known.cast_into()?);
     }
     let members = PyDict::new(py);
     members.set_item("__module__", "tensorferry")?;
-    // By its name a pickle would find the class that all of them have in common.
-    let scope = [("again", py.import("tensorferry._native")?.getattr("_file_failed")?)].into_py_dict(py)?;
-    let reduce = py.eval(c"lambda self: (again, (self.errno, str(self)))", Some(&scope), None)?;
+    members.set_item("__doc__", "The operating system refused a call; errno has its number.")?;
+    // The class has no public name by which a pickle could find it.
+    let scope = [("rebuild", py.import("tensorferry._native")?.getattr("_os_error")?)].into_py_dict(py)?;
+    let reduce = py.eval(c"lambda self: (rebuild, (self.errno, str(self)))", Some(&scope), None)?;
     members.set_item("__reduce__", reduce)?;
-    let bases = PyTuple::new(py, [class.clone(), family.clone()])?;
-    let new = py.get_type::<PyType>().call1((class.name()?, bases, members))?.cast_into::<PyType>()?;
-    made.set_item(family, &new)?;
-    Ok(new)
+    let bases = PyTuple::new(py, [types(py)?[0].bind(py).clone(), family.clone()])?;
+    let class = py.get_type::<PyType>().call1((family.name()?, bases, members))?.cast_into::<PyType>()?;
+    made.set_item(family, &class)?;
+    Ok(class)
 }
 
-/// The error of a file with this number and message, as it comes out of a pickle.
+/// An error of the operating system with this number and message, as it comes out of a pickle.
 #[pyfunction]
-#[pyo3(name = "_file_failed")]
-fn file_failed<'py>(py: Python<'py>, errno: i32, message: &str) -> PyResult<Bound<'py, PyAny>> {
-    let position = CLASSES.iter().position(|class| class.kind == Some(ErrorKind::FileFailed)).unwrap_or(0);
-    let class = of_the_system(types(py)?[position].bind(py), errno)?;
-    let instance = class.call1((message,))?;
+#[pyo3(name = "_os_error")]
+fn os_error<'py>(py: Python<'py>, errno: Option<i32>, message: &str) -> PyResult<Bound<'py, PyAny>> {
+    let instance = os_error_class(py, errno)?.call1((message,))?;
     instance.setattr("errno", errno)?;
     Ok(instance)
 }
 
-fn raise(py: Python<'_>, error: &Error) -> PyErr {
-    let position = CLASSES.iter().position(|class| class.kind == Some(error.kind())).unwrap_or(0);
-    let made = types(py).and_then(|types| {
-        let class = types[position].bind(py);
-        let class = error.errno().map_or_else(|| Ok(class.clone()), |errno| of_the_system(class, errno))?;
-        let instance = class.call1((error.to_string(),))?;
-        if let Some(errno) = error.errno() {
-            instance.setattr("errno", errno)?;
+/// The exception for an error of the core.
+fn instance<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>> {
+    let message = error.to_string();
+    let class = match error.kind() {
+        ErrorKind::FileFailed => return os_error(py, error.errno(), &message),
+        ErrorKind::Cancelled => py.import("tensorferry.jobs")?.getattr("CancelledError")?,
+        kind => {
+            let position = CLASSES.iter().position(|class| class.kinds.contains(&kind)).unwrap_or(0);
+            types(py)?[position].bind(py).clone().into_any()
         }
-        Ok(PyErr::from_value(instance))
-    });
-    made.unwrap_or_else(|failure| failure)
+    };
+    let instance = class.call1((message,))?;
+    if let Some(errno) = error.errno() {
+        instance.setattr("errno", errno)?;
+    }
+    Ok(instance)
+}
+
+fn raise(py: Python<'_>, error: &Error) -> PyErr {
+    instance(py, error).map_or_else(|failure| failure, PyErr::from_value)
 }
 
 /// Puts the classes into the module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
-    module.add_function(wrap_pyfunction!(file_failed, module)?)?;
+    module.add_function(wrap_pyfunction!(os_error, module)?)?;
     // Found in the message, so that it is there whoever raises the error, and after pickling.
     let hint =
         PyCFunction::new_closure(py, Some(c"hint"), None, |arguments, _| -> PyResult<Option<String>> {

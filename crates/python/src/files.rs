@@ -85,7 +85,7 @@ impl FileTensor {
 impl File {
     /// Opens the file at a path; raw bytes need `dtype` and `shape`.
     #[new]
-    #[pyo3(signature = (path, *, format=None, dtype=None, shape=None, dialect=None, most_inflated=None))]
+    #[pyo3(signature = (path, *, format=None, dtype=None, shape=None, dialect=None, max_decompressed_bytes=None))]
     fn new(
         py: Python<'_>,
         path: PathBuf,
@@ -93,14 +93,14 @@ impl File {
         dtype: Option<&Bound<'_, PyAny>>,
         shape: Option<Lengths>,
         dialect: Option<&str>,
-        most_inflated: Option<u64>,
+        max_decompressed_bytes: Option<u64>,
     ) -> Result<Self> {
         let options = Options {
             format: format.map(format_of).transpose()?,
             dtype: wishes::plain_dtype(dtype)?,
             shape: shape.map(Lengths::into_vec),
             dialect: dialect.map(dialect_of).transpose()?,
-            most_inflated,
+            max_decompressed_bytes,
             ..Options::default()
         };
         Ok(Self { opened: py.detach(|| tensorferry_files::open(&path, &options))? })

@@ -1,11 +1,12 @@
-//! `start`: a trip whose bytes move while the caller goes on.
+//! `to_async`: a transfer whose bytes move while the caller goes on.
 //!
-//! What depends on the caller's thread (the current streams, the frameworks' allocators) happens before `start` is back;
-//! then bytes move on a thread of the job's own, without the interpreter, and the result is made there.
+//! What depends on the caller's thread (the current streams, the frameworks' allocators) happens before `to_async` returns.
+//! Then bytes move on a thread of their own, without the GIL, and the result is made there. The thread hands the result to
+//! the caller's `ferry.Job`, a `concurrent.futures.Future` that wraps the [`Transfer`] of this module.
 
 use crate::carry::{self, Journey};
 use crate::deferred;
-use crate::errors::{Failure, Result, fail};
+use crate::errors::{Result, fail};
 use crate::frameworks;
 use crate::interpreter::{self, InterpreterGuard};
 use crate::kinds::Recognised;
@@ -25,14 +26,11 @@ use std::time::{Duration, Instant};
 use tensorferry_core::{Error, ErrorKind, growth};
 use tensorferry_cuda::Watch;
 
-/// How often a thread that waits for a job listens to signals.
-const LISTEN: Duration = Duration::from_millis(50);
+/// The native part of a `ferry.Job`: counts bytes, and takes the request to cancel.
+#[pyclass(frozen, module = "tensorferry._native", name = "_Transfer")]
+pub(crate) struct Transfer(Arc<Shared>);
 
-/// A trip on its way: `done()`, `progress()`, `result()`, `cancel()`; it can be awaited too.
-#[pyclass(frozen, module = "tensorferry")]
-pub(crate) struct Job(Arc<Shared>);
-
-/// What the caller and the job's thread share.
+/// What the caller and the transfer's thread share.
 struct Shared {
     state: Mutex<State>,
     over: Condvar,
@@ -40,11 +38,12 @@ struct Shared {
     total: usize,
 }
 
-struct State {
-    /// The result, once there is one.
-    outcome: Option<PyResult<Py<PyAny>>>,
-    /// Futures that wait for it, each with its loop.
-    waiters: Vec<(Py<PyAny>, Py<PyAny>)>,
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Running,
+    Succeeded,
+    /// With an error, or cancelled.
+    Failed,
 }
 
 impl Shared {
@@ -52,8 +51,16 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn is_over(&self) -> bool {
-        self.state().outcome.is_some()
+    /// Ends the transfer with this outcome, or as cancelled if it was cancelled before now.
+    fn end(&self, outcome: Result<Py<PyAny>>) -> Result<Py<PyAny>> {
+        let mut state = self.state();
+        let cancelled = self.watch.check();
+        *state = if outcome.is_ok() && cancelled.is_ok() { State::Succeeded } else { State::Failed };
+        drop(state);
+        self.over.notify_all();
+        let result = outcome?;
+        cancelled?;
+        Ok(result)
     }
 }
 
@@ -72,12 +79,12 @@ fn lost() -> Error {
 fn end_jobs(py: Python<'_>) {
     let live = std::mem::take(&mut *LIVE.lock().unwrap_or_else(PoisonError::into_inner));
     let jobs: Vec<Arc<Shared>> = live.iter().filter_map(Weak::upgrade).collect();
-    jobs.iter().filter(|job| !job.is_over()).for_each(|job| job.watch.call_off());
+    jobs.iter().for_each(|job| job.watch.call_off());
     py.detach(|| {
         let end = Instant::now() + PATIENCE;
         for job in &jobs {
             let left = end.saturating_duration_since(Instant::now());
-            drop(job.over.wait_timeout_while(job.state(), left, |state| state.outcome.is_none()));
+            drop(job.over.wait_timeout_while(job.state(), left, |state| *state == State::Running));
         }
     });
 }
@@ -111,33 +118,35 @@ struct Errand {
     begin: Instant,
 }
 
-/// Begins a trip and comes back at once; the bytes move meanwhile.
+/// Starts a transfer and returns at once; the bytes move meanwhile.
 ///
-/// Takes the arguments of `to`, but for `progress`, and gives a Job. A tensor that is shared is there at once. Of a tensor
-/// that is copied, the source must not be written until the job is done; what was queued on the source's stream
-/// before the call is waited for.
+/// Takes the arguments of `to` except `progress`. A shared tensor is there at once. The source of a copy must not be written
+/// until the job is done; work that was queued on the source's stream before the call is waited for.
+///
+/// Returns:
+///     A Job, which is a concurrent.futures.Future and can be awaited.
 #[pyfunction]
 #[pyo3(
     signature = (x, framework, **wishes),
     text_signature = "(x, framework, *, device=None, dtype=None, copy=None, writable=None, stream=None, \
                       budget=None, out=None)"
 )]
-pub(crate) fn start<'py>(
+pub(crate) fn to_async<'py>(
     x: &Bound<'py, PyAny>,
     framework: &Bound<'py, PyAny>,
     wishes: Option<&Bound<'py, PyDict>>,
-) -> Result<Job> {
+) -> Result<Bound<'py, PyAny>> {
     let py = x.py();
     let target = frameworks::target(framework)?;
     let keywords = match wishes {
         None => Keywords::none(),
-        Some(given) => wishes::parse("start", given, true)?,
+        Some(given) => wishes::parse("to_async", given, true)?,
     };
     if keywords.progress.is_some() {
         return Err(fail(
             ErrorKind::InvalidArgument,
-            "start() shows no progress by itself",
-            "ask the job: job.progress(), of job.total bytes",
+            "to_async() takes no progress=",
+            "read job.bytes_moved and job.bytes_total",
         ));
     }
     let Keywords { wishes, stream, out, .. } = keywords;
@@ -190,8 +199,8 @@ fn leaf(object: &Bound<'_, PyAny>, kind: Recognised, journey: &Journey, traced: 
     Ok(Leaf { source: object.clone().unbind(), rest: begun.into(), report })
 }
 
-/// Starts the thread, unless nothing is left to do.
-fn launch(py: Python<'_>, errand: Errand) -> Result<Job> {
+/// Starts the thread, unless there is nothing left to do.
+fn launch(py: Python<'_>, errand: Errand) -> Result<Bound<'_, PyAny>> {
     let total = errand
         .leaves
         .iter()
@@ -199,35 +208,45 @@ fn launch(py: Python<'_>, errand: Errand) -> Result<Job> {
         .sum();
     let moves = errand.leaves.iter().any(|leaf| matches!(leaf.rest, Rest::Moving(_)));
     let shared = Arc::new(Shared {
-        state: Mutex::new(State { outcome: None, waiters: Vec::new() }),
+        state: Mutex::new(State::Running),
         over: Condvar::new(),
         watch: Watch::default(),
         total,
     });
+    let class = py.import(intern!(py, "tensorferry.jobs"))?.getattr(intern!(py, "Job"))?;
+    let job = class.call1((Transfer(Arc::clone(&shared)),))?;
     if !moves {
-        let outcome = errand.finish(py, Vec::new());
-        shared.state().outcome = Some(outcome.map_err(PyErr::from));
-        return Ok(Job(shared));
+        finish(&job, shared.end(errand.finish(py, Vec::new())))?;
+        return Ok(job);
     }
     let mut live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
     live.retain(|job| job.strong_count() > 0);
     live.push(Arc::downgrade(&shared));
     drop(live);
-    let there = Arc::clone(&shared);
-    std::thread::Builder::new().name("tensorferry".into()).spawn(move || errand.run(there)).map_err(
-        |error| {
-            Error::new(ErrorKind::OutOfMemory, format!("the system has no thread for a job: {error}"))
-                .with_hint("end some threads, or raise the limit of processes")
-        },
-    )?;
-    Ok(Job(shared))
+    let there = job.clone().unbind();
+    let run = move || errand.run(shared, there);
+    std::thread::Builder::new().name("tensorferry".into()).spawn(run).map_err(|error| {
+        Error::new(ErrorKind::OutOfMemory, format!("the system has no thread for a job: {error}"))
+            .with_hint("end some threads, or raise the limit of processes")
+    })?;
+    Ok(job)
+}
+
+/// Hands the outcome to the `ferry.Job`, which wakes whoever waits for it.
+fn finish(job: &Bound<'_, PyAny>, outcome: Result<Py<PyAny>>) -> PyResult<()> {
+    let py = job.py();
+    let (result, error) = match outcome {
+        Ok(result) => (result, None),
+        Err(failure) => (py.None(), Some(PyErr::from(failure).into_value(py))),
+    };
+    job.call_method1(intern!(py, "_finish"), (result, error)).map(|_| ())
 }
 
 type Moved = tensorferry_core::Result<Option<tensorferry_core::host::HostBlock>>;
 
 impl Errand {
-    /// What the job's thread does.
-    fn run(mut self, shared: Arc<Shared>) {
+    /// What the transfer's thread does.
+    fn run(mut self, shared: Arc<Shared>, job: Py<PyAny>) {
         let mut moved = Vec::new();
         for leaf in &mut self.leaves {
             if let Rest::Moving(moving) = &mut leaf.rest {
@@ -244,35 +263,18 @@ impl Errand {
         }
         let Some(guard) = InterpreterGuard::get() else {
             // Once the interpreter exits, what it would have to let go is left to the system.
-            std::mem::forget((self, moved));
+            std::mem::forget((self, moved, job));
             return;
         };
         guard.attach(|py| {
             let made = catch_unwind(AssertUnwindSafe(|| self.finish(py, moved)));
             // What this thread held until now, the source above all, goes before anybody has the result.
             deferred::drop_deferred();
-            let outcome = made.unwrap_or_else(|_| Err(lost().into())).map_err(PyErr::from);
-            let waiters = {
-                let mut state = shared.state();
-                // Whoever was told that it was called off in time shall find it so.
-                let outcome = match shared.watch.check() {
-                    Err(error) if outcome.is_ok() => Err(PyErr::from(Failure::from(error))),
-                    _ => outcome,
-                };
-                state.outcome = Some(outcome);
-                std::mem::take(&mut state.waiters)
-            };
-            shared.over.notify_all();
-            let job = Bound::new(py, Job(Arc::clone(&shared)));
-            for (event_loop, future) in waiters {
-                // A loop that was closed meanwhile waits for nothing.
-                let told = job.as_ref().map_err(|error| error.clone_ref(py)).and_then(|job| {
-                    let deliver = pyo3::wrap_pyfunction!(deliver, py)?;
-                    event_loop.call_method1(py, "call_soon_threadsafe", (deliver, future, job))
-                });
-                drop(told);
+            let outcome = shared.end(made.unwrap_or_else(|_| Err(lost().into())));
+            let job = job.into_bound(py);
+            if let Err(error) = finish(&job, outcome) {
+                error.write_unraisable(py, Some(&job));
             }
-            drop(job);
         });
     }
 
@@ -313,123 +315,40 @@ impl Errand {
     }
 }
 
-/// Gives a future what a job has come to.
-#[pyfunction]
-fn deliver(future: &Bound<'_, PyAny>, job: &Bound<'_, Job>) -> PyResult<()> {
-    let py = future.py();
-    if future.call_method0("done")?.is_truthy()? {
-        return Ok(());
-    }
-    match job.get().outcome(py) {
-        Some(Ok(result)) => future.call_method1("set_result", (result,))?,
-        Some(Err(error)) => future.call_method1("set_exception", (error.value(py),))?,
-        None => return Ok(()),
-    };
-    Ok(())
-}
-
-impl Job {
-    fn outcome(&self, py: Python<'_>) -> Option<PyResult<Py<PyAny>>> {
-        self.0.state().outcome.as_ref().map(|outcome| match outcome {
-            Ok(result) => Ok(result.clone_ref(py)),
-            Err(error) => Err(error.clone_ref(py)),
-        })
-    }
-}
-
 #[pymethods]
-impl Job {
-    /// Whether it is over: with a result, with an error, or called off.
-    fn done(&self) -> bool {
-        self.0.is_over()
-    }
-
-    /// Bytes that have moved.
-    fn progress(&self) -> usize {
-        if self.0.is_over() && !self.failed() { self.0.total } else { self.0.watch.moved().min(self.0.total) }
-    }
-
-    /// Bytes that move altogether.
+impl Transfer {
+    /// The bytes that have moved.
     #[getter]
-    fn total(&self) -> usize {
+    fn bytes_moved(&self) -> usize {
+        if *self.0.state() == State::Succeeded {
+            self.0.total
+        } else {
+            self.0.watch.moved().min(self.0.total)
+        }
+    }
+
+    /// The bytes that the whole transfer moves.
+    #[getter]
+    fn bytes_total(&self) -> usize {
         self.0.total
     }
 
-    /// Waits for the result and gives it, or raises what went wrong.
-    ///
-    /// Args:
-    ///     timeout: Seconds after which TimedOut is raised, a TimeoutError; None waits as long as it takes.
-    #[pyo3(signature = (timeout=None))]
-    fn result(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
-        // More seconds than can be counted are as good as none given.
-        let time = timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds.max(0.0)).ok());
-        let end = time.and_then(|time| Instant::now().checked_add(time));
-        loop {
-            if let Some(outcome) = self.outcome(py) {
-                return outcome;
-            }
-            if interpreter::exits() {
-                let error = Error::new(ErrorKind::Cancelled, "the interpreter exits, and the job with it");
-                return Err(Failure::from(error.with_hint("wait for jobs before the program ends")).into());
-            }
-            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
-            if left == Some(Duration::ZERO) {
-                let error = Error::new(ErrorKind::TimedOut, "the job is not done within the timeout");
-                return Err(Failure::from(error.with_hint("wait longer, or cancel() it")).into());
-            }
-            let time = left.map_or(LISTEN, |left| left.min(LISTEN));
-            py.detach(|| {
-                let state = self.0.state();
-                let waited = self.0.over.wait_timeout_while(state, time, |state| state.outcome.is_none());
-                drop(waited.unwrap_or_else(PoisonError::into_inner));
-            });
-            py.check_signals()?;
-        }
-    }
-
-    /// Calls it off; whether that was in time. What is on its way arrives, and `result` raises Cancelled.
-    ///
-    /// Cancelling a task that awaits a job does not call the job off.
+    /// Asks for an end; whether that was in time, now or before.
     fn cancel(&self) -> bool {
-        // Under the lock, so that the outcome cannot come in between.
+        // Under the lock, so that the transfer cannot end in between.
         let state = self.0.state();
-        if state.outcome.is_none() {
+        if *state == State::Running {
             self.0.watch.call_off();
         }
-        state.outcome.is_none()
+        *state != State::Succeeded && self.0.watch.check().is_err()
     }
 
-    /// Waits without holding up the loop.
-    fn __await__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        let py = slf.py();
-        let event_loop = py.import("asyncio")?.call_method0("get_running_loop")?;
-        let future = event_loop.call_method0("create_future")?;
-        let waits = {
-            let mut state = slf.get().0.state();
-            let waits = state.outcome.is_none();
-            if waits {
-                state.waiters.push((event_loop.unbind(), future.clone().unbind()));
-            }
-            waits
-        };
-        if !waits {
-            deliver(&future, slf)?;
-        }
-        future.call_method0(intern!(py, "__await__"))
+    /// Whether the interpreter began to exit before the transfer had ended, so that there will be no result.
+    fn is_abandoned(&self) -> bool {
+        *self.0.state() == State::Running && interpreter::exits()
     }
 
     fn __repr__(&self) -> String {
-        let state = match self.0.state().outcome {
-            None => "on its way",
-            Some(Ok(_)) => "done",
-            Some(Err(_)) => "failed",
-        };
-        format!("<Job {state}, {} of {}>", in_words(self.progress()), in_words(self.0.total))
-    }
-}
-
-impl Job {
-    fn failed(&self) -> bool {
-        matches!(self.0.state().outcome, Some(Err(_)))
+        format!("{} of {}", in_words(self.bytes_moved()), in_words(self.0.total))
     }
 }

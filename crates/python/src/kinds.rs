@@ -1,4 +1,4 @@
-//! The kinds of object that there are, and the names of the types that are known.
+//! The kinds of object that there are.
 //!
 //! Readers, the register and the trees all speak of kinds; who decides what an object is, is `recognise`.
 
@@ -96,49 +96,9 @@ pub(crate) fn forget(py: Python<'_>) {
     CONCLUSIONS.clear(py);
 }
 
-/// What a class of this module and name is; `own` when it is the type itself and not a base.
-pub(crate) fn by_name(module: &str, name: &str, own: bool) -> Option<Recognised> {
-    use Recognised::{Refused, Tensor};
-    let form = if own { Form::Plain } else { Form::Subclass };
-    Some(match (module, name) {
-        ("numpy", "ndarray") => Tensor(Builtin::Numpy, form),
-        ("numpy", "generic") => Tensor(Builtin::Numpy, Form::Scalar),
-        ("numpy.ma" | "numpy.ma.core", "MaskedArray") => Refused(Refusal::Masked),
-        ("torch", "Tensor") => Tensor(Builtin::Torch, form),
-        ("torch.nn.parameter", "Parameter" | "Buffer") if own => Tensor(Builtin::Torch, Form::Plain),
-        ("torch.nn.parameter", "UninitializedTensorMixin") => Refused(Refusal::TorchUninitialized),
-        ("torch.distributed.tensor", "DTensor") => Refused(Refusal::TorchDistributed),
-        ("torch._subclasses.fake_tensor", "FakeTensor") => Refused(Refusal::TorchFake),
-        ("torch.utils.dlpack", "ReadOnlyTensorWrapper") => Tensor(Builtin::Torch, Form::ReadOnly),
-        (_, "ArrayImpl") if module.starts_with("jax") => Tensor(Builtin::Jax, Form::Plain),
-        ("jax._src.core", "Tracer") => Refused(Refusal::JaxTracer),
-        ("jax.experimental.sparse._base", "JAXSparse") => Refused(Refusal::JaxSparse),
-        (_, "PRNGKeyArray") if module.starts_with("jax") => Refused(Refusal::JaxKeys),
-        ("tensorflow.python.framework.ops", "EagerTensor") => Tensor(Builtin::TensorFlow, Form::Plain),
-        ("tensorflow.python.framework.tensor", "Tensor") => Refused(Refusal::TensorFlowSymbol),
-        ("tensorflow.python.ops.variables", "Variable") => Tensor(Builtin::TensorFlow, Form::Variable),
-        ("tensorflow.python.ops.ragged.ragged_tensor", "RaggedTensor") => Refused(Refusal::TensorFlowRagged),
-        ("tensorflow.python.framework.sparse_tensor", "SparseTensor") => Refused(Refusal::TensorFlowSparse),
-        ("tensorflow.python.framework.indexed_slices", "IndexedSlices") => Refused(Refusal::TensorFlowSlices),
-        (_, "ndarray") if module == "cupy" || module.starts_with("cupy.") => Tensor(Builtin::CuPy, form),
-        ("paddle", "Tensor") => Tensor(Builtin::Paddle, form),
-        ("mlx.core", "array") => Tensor(Builtin::Mlx, form),
-        ("scipy.sparse._base", "_spbase" | "sparray") | ("scipy.sparse._matrix", "spmatrix") => {
-            Refused(Refusal::ScipySparse)
-        }
-        (_, "spmatrix" | "_spbase") if module.starts_with("cupyx.scipy.sparse") => {
-            Refused(Refusal::CupySparse)
-        }
-        (_, "SparseArray") if module == "sparse" || module.starts_with("sparse.") => {
-            Refused(Refusal::PydataSparse)
-        }
-        _ => return None,
-    })
-}
-
 /// Whether objects of the type of this module and name have a reader, a shape or a meaning of their own here.
 pub(crate) fn is_known(module: &str, name: &str) -> bool {
-    module == "builtins" || by_name(module, name, true).is_some()
+    module == "builtins" || crate::frameworks::register::by_type(module, name, true).is_some()
 }
 
 impl Refusal {
@@ -152,6 +112,16 @@ impl Refusal {
                 | Self::CupySparse
                 | Self::PydataSparse
         )
+    }
+
+    /// What `classify` says of such an object.
+    pub(crate) fn kind(self) -> &'static str {
+        match self {
+            _ if self.is_sparse() => "sparse",
+            Self::JaxTracer | Self::TensorFlowSymbol => "traced",
+            Self::JaxKeys | Self::TorchUninitialized | Self::TorchDistributed | Self::TorchFake => "opaque",
+            _ => "other",
+        }
     }
 
     /// The fact and the hint.

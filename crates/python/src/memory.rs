@@ -5,8 +5,8 @@ use pyo3::prelude::*;
 use tensorferry_core::pool;
 
 /// What tensorferry holds of the host's memory.
-#[pyclass(frozen, get_all, module = "tensorferry", name = "Memory")]
-pub(crate) struct Memory {
+#[pyclass(frozen, get_all, module = "tensorferry", name = "MemoryStats")]
+pub(crate) struct MemoryStats {
     /// Bytes of large blocks that results use.
     used_bytes: usize,
     /// How many such blocks there are.
@@ -28,10 +28,10 @@ pub(crate) struct Memory {
 }
 
 #[pymethods]
-impl Memory {
+impl MemoryStats {
     fn __repr__(&self) -> String {
         format!(
-            "<Memory {} used in {} blocks, {} idle in {} (at most {})>",
+            "<MemoryStats {} used in {} blocks, {} idle in {} (at most {})>",
             crate::report::in_words(self.used_bytes),
             self.used_blocks,
             crate::report::in_words(self.idle_bytes),
@@ -44,12 +44,12 @@ impl Memory {
 /// What tensorferry holds: the large blocks behind results, and those that it keeps for the next ones.
 ///
 /// Large results (from some MiB on) come from a pool, because memory from the system is slow when it is first
-/// touched. `trim` gives the idle blocks back; the environment variable TENSORFERRY_POOL sets how many bytes are
+/// touched. `empty_cache` gives the idle blocks back; the environment variable TENSORFERRY_POOL sets how many bytes are
 /// kept at most ("512M"; "0" keeps none; an eighth of the machine's or container's memory otherwise).
 #[pyfunction]
-pub(crate) fn memory() -> Memory {
+pub(crate) fn memory_stats() -> MemoryStats {
     let now = pool::memory();
-    Memory {
+    MemoryStats {
         used_bytes: now.used_bytes,
         used_blocks: now.used_blocks,
         idle_bytes: now.idle_bytes,
@@ -67,7 +67,7 @@ pub(crate) fn memory() -> Memory {
 /// Returns:
 ///     The number of bytes given back, shared memory not counted.
 #[pyfunction]
-pub(crate) fn trim(py: Python<'_>) -> usize {
+pub(crate) fn empty_cache(py: Python<'_>) -> usize {
     deferred::drop_deferred();
     py.detach(|| {
         tensorferry_share::trim();

@@ -27,7 +27,7 @@ pub(crate) fn is_registered(kind: &Bound<'_, PyType>) -> PyResult<bool> {
 ///
 /// `flatten(node)` gives `(children, rest)`, and `unflatten(rest, children)` gives a node back.
 #[pyfunction]
-pub(crate) fn register_tree(
+pub(crate) fn register_container(
     kind: &Bound<'_, PyType>,
     flatten: &Bound<'_, PyAny>,
     unflatten: &Bound<'_, PyAny>,

@@ -5,7 +5,8 @@
 
 use crate::errors::Result;
 use crate::frameworks;
-use crate::kinds::{CONCLUSIONS, Container, Recognised, by_name};
+use crate::frameworks::register::by_type;
+use crate::kinds::{CONCLUSIONS, Container, Recognised};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFrozenSet, PyList, PySet, PyTuple, PyType};
@@ -18,9 +19,20 @@ pub(crate) fn recognise(object: &Bound<'_, PyAny>) -> Result<Recognised> {
     if let Some(known) = CONCLUSIONS.get(py, kind.cast()) {
         return Ok(known);
     }
-    let kind = object.get_type();
-    let recognised = classify(&kind)?;
-    CONCLUSIONS.put(&kind, recognised);
+    conclude(&object.get_type())
+}
+
+/// What objects of a type are.
+pub(crate) fn recognise_type(kind: &Bound<'_, PyType>) -> Result<Recognised> {
+    match CONCLUSIONS.get(kind.py(), kind.as_ptr()) {
+        Some(known) => Ok(known),
+        None => conclude(kind),
+    }
+}
+
+fn conclude(kind: &Bound<'_, PyType>) -> Result<Recognised> {
+    let recognised = classify(kind)?;
+    CONCLUSIONS.put(kind, recognised);
     Ok(recognised)
 }
 
@@ -46,7 +58,7 @@ fn by_bases(kind: &Bound<'_, PyType>) -> PyResult<Option<Recognised>> {
         if let Some(place) = frameworks::registered::place_of(py, &module, &name) {
             return Ok(Some(Recognised::Registered(place)));
         }
-        match by_name(&module, &name, position == 0) {
+        match by_type(&module, &name, position == 0) {
             // The name alone is not believed: readers look into the C structs of these types.
             Some(Recognised::Tensor(..)) if !is_genuine(&class, &module, &name)? => {}
             Some(recognised) => return Ok(Some(recognised)),

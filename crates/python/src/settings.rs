@@ -13,13 +13,17 @@ use tensorferry_cuda::Lanes;
 struct Settings {
     threads: usize,
     lanes: Lanes,
-    only_public_doors: bool,
+    fast_paths_disabled: bool,
 }
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
 
 fn settings() -> &'static Settings {
-    SETTINGS.get_or_init(|| Settings { threads: cores(), lanes: lanes(None, None), only_public_doors: false })
+    SETTINGS.get_or_init(|| Settings {
+        threads: cores(),
+        lanes: lanes(None, None),
+        fast_paths_disabled: false,
+    })
 }
 
 /// How transfers between a GPU and the host are shared out: `TENSORFERRY_THREADS` and `TENSORFERRY_CHUNK`, or three quarters
@@ -44,9 +48,9 @@ pub(crate) fn threads() -> usize {
     settings().threads
 }
 
-/// Whether `TENSORFERRY_PUBLIC_DOORS` asks for public entry points only, which is how both roads are tested.
-pub(crate) fn only_public_doors() -> bool {
-    settings().only_public_doors
+/// Whether `TENSORFERRY_DISABLE=all` disables the fast paths, so that only public functions of the frameworks are called.
+pub(crate) fn fast_paths_disabled() -> bool {
+    settings().fast_paths_disabled
 }
 
 fn cores() -> usize {
@@ -58,11 +62,10 @@ pub(crate) fn read(py: Python<'_>) -> PyResult<()> {
     let threads = ask(py, "TENSORFERRY_THREADS", "a number of threads", "write 4", |text| {
         text.parse::<NonZero<usize>>().ok()
     })?;
-    let only_public_doors = ask(py, "TENSORFERRY_PUBLIC_DOORS", "0 or 1", "write 1", |text| match text {
-        "0" => Some(false),
-        "1" => Some(true),
-        _ => None,
-    })?;
+    let fast_paths_disabled =
+        ask(py, "TENSORFERRY_DISABLE", "\"all\"", "write all, or leave it out", |text| {
+            (text == "all").then_some(true)
+        })?;
     if let Some(bytes) =
         ask(py, "TENSORFERRY_POOL", "a number of bytes", "write 512M or 2GiB", pool::parse_bytes)?
     {
@@ -74,7 +77,7 @@ pub(crate) fn read(py: Python<'_>) -> PyResult<()> {
     SETTINGS.get_or_init(|| Settings {
         lanes: lanes(threads, chunk),
         threads: threads.map_or_else(cores, NonZero::get),
-        only_public_doors: only_public_doors.unwrap_or(false),
+        fast_paths_disabled: fast_paths_disabled.unwrap_or(false),
     });
     Ok(())
 }

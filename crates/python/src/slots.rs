@@ -6,7 +6,7 @@
 //! convention, the name is looked up as usual.
 
 use crate::call;
-use crate::settings::only_public_doors;
+use crate::settings::fast_paths_disabled;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType};
@@ -51,7 +51,7 @@ impl Function {
         // SAFETY: the calls take any object that is a builtin function, which is asked first; what a function belongs
         // to lives with it.
         let direct = unsafe {
-            let builtin = ffi::PyCFunction_Check(object.as_ptr()) != 0 && !only_public_doors();
+            let builtin = ffi::PyCFunction_Check(object.as_ptr()) != 0 && !fast_paths_disabled();
             let simple = builtin && ffi::PyCFunction_GetFlags(object.as_ptr()) == ffi::METH_NOARGS;
             let function = if simple { ffi::PyCFunction_GetFunction(object.as_ptr()) } else { None };
             function.map(|function| (function, ffi::PyCFunction_GetSelf(object.as_ptr())))
@@ -99,7 +99,7 @@ impl Question {
     /// # Safety
     /// The name is that of a function which takes nothing, answers with a bool and may be called at any time.
     pub(crate) unsafe fn of(library: &CStr, name: &CStr) -> Option<Self> {
-        if only_public_doors() {
+        if fast_paths_disabled() {
             return None;
         }
         // SAFETY: null is no function, and the caller vouches for any other.
@@ -119,7 +119,7 @@ impl Question {
 impl Method {
     /// The method of this name that `kind` itself defines.
     pub(crate) fn of(kind: &Bound<'_, PyType>, name: &CStr) -> PyResult<Self> {
-        if only_public_doors() {
+        if fast_paths_disabled() {
             return Ok(Self { name: text(kind.py(), name)?, function: None });
         }
         // SAFETY: the slot holds null or a table that ends with an entry without a name, and lives as long as the
@@ -168,7 +168,7 @@ impl Method {
 impl Attribute {
     /// The attribute of this name that `kind` itself defines.
     pub(crate) fn of(kind: &Bound<'_, PyType>, name: &CStr) -> PyResult<Self> {
-        if only_public_doors() {
+        if fast_paths_disabled() {
             return Ok(Self { name: text(kind.py(), name)?, getter: None });
         }
         // SAFETY: as in `Method::of`.

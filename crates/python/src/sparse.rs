@@ -11,11 +11,11 @@ mod ordering;
 mod places;
 
 use crate::errors::{Failure, Result, fail};
-use crate::kinds::{Builtin, Recognised};
+use crate::frameworks::register;
+use crate::kinds::Recognised;
 use crate::once::ForkSafeOnce;
 use crate::recognise::recognise;
 use crate::tree;
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use tensorferry_core::ErrorKind;
@@ -54,10 +54,10 @@ pub(crate) fn meant<'py>(keywords: &Bound<'py, PyDict>) -> Result<Option<Bound<'
     Ok(is_meant.then_some(all))
 }
 
-/// Whether a target is called by the name of a package that has sparse tensors and no others that are carried.
+/// Whether the framework holds sparse tensors and no dense ones.
 pub(crate) fn holds_nothing_else(framework: &Bound<'_, PyAny>) -> bool {
-    let name = framework.getattr("__name__").unwrap_or_else(|_| framework.clone());
-    name.extract::<String>().is_ok_and(|name| name == "scipy" || name == "scipy.sparse" || name == "sparse")
+    let name = register::written(framework);
+    name.is_ok_and(|name| register::find(&name).is_some_and(|entry| entry.dense.is_none()))
 }
 
 /// Whether it is a sparse tensor, as far as its type tells; of PyTorch's tensors it does not.
@@ -67,13 +67,8 @@ pub(crate) fn is_known(recognised: Recognised) -> bool {
 
 /// Whether it is a sparse tensor.
 pub(crate) fn is_sparse(x: &Bound<'_, PyAny>) -> Result<bool> {
-    let py = x.py();
-    match recognise(x)? {
-        Recognised::Tensor(Builtin::Torch, _) => {
-            Ok(package(py)?.getattr(intern!(py, "is_sparse"))?.call1((x,))?.is_truthy()?)
-        }
-        recognised => Ok(is_known(recognised)),
-    }
+    let recognised = recognise(x)?;
+    Ok(is_known(recognised) || register::is_sparse_torch(x, recognised)?)
 }
 
 /// The package's module.

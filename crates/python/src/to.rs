@@ -43,11 +43,11 @@ Args:
     dtype: The element type of the result, by name or as a framework's own object. None keeps the type;
         \"default\" takes the target's default width (float32 for float64, and so on).
     copy: None shares when it can and copies when it must, True always copies, False shares or raises
-        CopyRequired.
+        CopyRequiredError.
     writable: True guarantees a result that may be written without harm to anyone; False a read-only one.
     stream: The CUDA stream on which the result will be used, as a handle or a framework's own object; the
         target's current stream if left out. For torch and cupy on a GPU only.
-    budget: The most bytes of extra memory; past it OutOfMemory is raised. With out= only buffers count, and a
+    budget: The most bytes of extra memory; past it OutOfMemoryError is raised. With out= only buffers count, and a
         transfer between a GPU and the host makes do with smaller ones.
     out: An existing array or tensor of the target framework to fill and return, on the host (a memory-mapped
         file too) or on a GPU. After an error its contents mean nothing.
@@ -228,8 +228,12 @@ fn without_target<'py>(
     sparse::carry(x, framework, keywords, &mut |leaf, _| {
         Err(fail(
             ErrorKind::InvalidArgument,
-            format!("{} holds sparse tensors alone, and {} is none", describe(framework), type_name(leaf)),
-            "carry it to a framework that holds dense tensors",
+            format!(
+                "{} holds sparse tensors only, and {} is not sparse",
+                describe(framework),
+                type_name(leaf)
+            ),
+            "name a framework that holds dense tensors, such as \"numpy\"",
         ))
     })
 }

@@ -5,7 +5,8 @@ Nothing here goes through tensorferry: results are read by their own framework's
 
 from typing import Any
 
-from tensorferry import looks, samples
+from tensorferry import looks
+from tensorferry.register import load
 
 
 def fault(found: Any, target: str, device: str, x: Any, source: str, expected: bytes) -> str:
@@ -28,7 +29,7 @@ def fault(found: Any, target: str, device: str, x: Any, source: str, expected: b
 
 
 def _kind(framework: str) -> Any:
-    module = samples.load(framework)
+    module = load(framework)
     kinds = {"numpy": "ndarray", "cupy": "ndarray", "jax": "Array", "mlx": "array"}
     return getattr(module, kinds.get(framework, "Tensor"))
 

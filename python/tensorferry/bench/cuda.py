@@ -8,7 +8,7 @@ _Address = ctypes.c_uint64
 _Handle = ctypes.c_void_p
 
 
-class DriverFailed(RuntimeError):
+class DriverError(RuntimeError):
     """A call of the driver that did not succeed."""
 
 
@@ -38,7 +38,7 @@ class Driver:
     def _call(self, name: str, *arguments: object) -> None:
         status = getattr(self._library, name)(*arguments)
         if status != 0:
-            raise DriverFailed(f"{name} failed with the error {status}")
+            raise DriverError(f"{name} failed with the error {status}")
 
     @contextlib.contextmanager
     def _current(self) -> Iterator[None]:

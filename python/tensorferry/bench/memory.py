@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import tensorferry as ferry
-from tensorferry import samples
+from tensorferry.register import load
 
 LEAST = 1 << 20
 TRIES = 2
@@ -52,10 +52,10 @@ def extra(
 def give_back(frameworks: tuple[str, ...]) -> None:
     """Gives back what lies idle."""
     gc.collect()
-    ferry.trim()
+    ferry.empty_cache()
     for name in frameworks:
         with contextlib.suppress(Exception):  # an allocator that has no such word keeps its memory
-            _TRIMS[name](samples.load(name))
+            _TRIMS[name](load(name))
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
@@ -95,7 +95,7 @@ def _gpu_before(frameworks: tuple[str, ...]) -> dict[str, int]:
     found = {}
     for name in set(frameworks):
         with contextlib.suppress(Exception):  # one without a GPU has no statistics of it
-            found[name] = _used(name, samples.load(name))
+            found[name] = _used(name, load(name))
     return found
 
 
@@ -111,7 +111,7 @@ def _used(name: str, module: Any) -> int:
 
 def _gpu_peak(name: str) -> int:
     """The most that a framework used since; where it does not tell, what it uses now."""
-    module = samples.load(name)
+    module = load(name)
     if name == "torch":
         return int(module.cuda.max_memory_allocated())
     if name == "tensorflow":

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tensorferry import samples
+from tensorferry.register import load
 
 HOST_ONLY = ("numpy", "mlx")
 
@@ -13,7 +13,7 @@ def has_cuda(framework: str) -> bool:
     """Whether a framework that is loaded can use a GPU here."""
     if framework in HOST_ONLY:
         return False
-    module = samples.load(framework)
+    module = load(framework)
     try:
         return _CUDA[framework](module)
     except Exception:  # each has an error of its own for a machine without a GPU
@@ -62,7 +62,7 @@ def default(framework: str, device: str) -> Iterator[None]:
     if not has_cuda(framework):
         yield
         return
-    module = samples.load(framework)
+    module = load(framework)
     if framework == "jax":
         with module.default_device(module.devices(device)[0]):
             yield

@@ -58,7 +58,7 @@ def read(path: Path) -> Result:
     try:
         result = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
     except OSError as error:
-        raise ferry.InvalidArgument(
+        raise ferry.InvalidArgumentError(
             f"{path} cannot be read: {error.strerror}\nhint: give a file that --output has written"
         ) from error
     except (ValueError, RecursionError) as error:
@@ -73,8 +73,8 @@ def _refuse_constant(text: str) -> None:
     raise ValueError(f"{text} is no number")
 
 
-def _invalid(path: Path, fault: str) -> ferry.InvalidArgument:
-    return ferry.InvalidArgument(
+def _invalid(path: Path, fault: str) -> ferry.InvalidArgumentError:
+    return ferry.InvalidArgumentError(
         f"{path} is no result of tensorferry bench: {fault}"
         "\nhint: give a file that `tensorferry bench --output FILE.json` has written"
     )

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 import tensorferry as ferry
-from tensorferry import machine, samples
+from tensorferry import machine
 from tensorferry.bench import limits, places, results
 from tensorferry.bench.cell import Bench, Cell
 from tensorferry.bench.cuda import Driver
 from tensorferry.bench.results import FORMAT, Result, Row
+from tensorferry.register import TENSOR_FRAMEWORKS, load
 
 # Source, results that are compared, and room for what a method needs besides.
 TIMES_THE_SIZE = 5
@@ -155,7 +156,7 @@ def _rows(
 def _fits(settings: Settings) -> None:
     need, free = TIMES_THE_SIZE * max(settings.sizes), machine.free_memory()
     if free and need > free:
-        raise ferry.OutOfMemory(
+        raise ferry.OutOfMemoryError(
             f"{max(settings.sizes)} bytes need about {need >> 20} MiB to be measured, and "
             f"{free >> 20} MiB are free\nhint: write smaller --sizes"
         )
@@ -169,8 +170,8 @@ def _surroundings(settings: Settings) -> Iterator[tuple[dict[str, Any], Path]]:
     with warnings.catch_warnings():
         # What a one-liner warns of, it warns of at every call.
         warnings.simplefilter("ignore")
-        for name in sorted(frameworks, key=samples.FRAMEWORKS.index):
-            module = samples.load(name)
+        for name in sorted(frameworks, key=TENSOR_FRAMEWORKS.index):
+            module = load(name)
             names[{"tensorflow": "tf", "mlx": "mx", "numpy": "np"}.get(name, name)] = module
             if name == "jax":
                 names["jnp"] = module.numpy

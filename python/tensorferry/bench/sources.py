@@ -29,7 +29,7 @@ def make(framework: str, shape: tuple[int, int], *, dtype: str, layout: str, dev
 
 def _unaligned(framework: str, shape: tuple[int, int], dtype: str, device: str) -> Any:
     if framework in ("jax", "tensorflow", "mlx"):
-        raise ferry.UnsupportedLayout(
+        raise ferry.UnsupportedError(
             f"{framework} has no unaligned tensors: what it cuts is a new dense tensor"
             "\nhint: write --layouts dense"
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, NoReturn
 
-from tensorferry._native import InvalidArgument
+from tensorferry._native import InvalidArgumentError
 
 
 class Body(NamedTuple):
@@ -65,4 +65,4 @@ def examine(body: Any, decorator: str) -> Body:
 
 def refuse(fact: str, hint: str) -> NoReturn:
     """Raises what is wrong, and what to do."""
-    raise InvalidArgument(f"{fact}\nhint: {hint}")
+    raise InvalidArgumentError(f"{fact}\nhint: {hint}")

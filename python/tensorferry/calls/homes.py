@@ -11,20 +11,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from operator import attrgetter
-from types import ModuleType, NoneType
+from types import NoneType
 from typing import Any, NamedTuple
 
-from tensorferry._native import FerryError, InvalidArgument, frameworks, plan
+from tensorferry._native import FerryError, InvalidArgumentError, classify, plan
+from tensorferry.register import tensor_framework
 
-BUILTIN = frozenset({"numpy", "cupy", "torch", "jax", "tensorflow", "paddle", "mlx"})
-_ALIASES = {
-    "np": "numpy",
-    "pytorch": "torch",
-    "jnp": "jax",
-    "jax.numpy": "jax",
-    "tf": "tensorflow",
-    "mlx.core": "mlx",
-}
 # Neither tensors nor trees of them, whatever is registered later.
 _PLAIN = frozenset({NoneType, bool, int, float, complex, str, bytes, type})
 
@@ -58,20 +50,6 @@ several_cpus: set[str] = set()
 
 #: What `alike` says of tensors that are in several places, or that it is not sure of.
 APART = object()
-
-
-def called(framework: str | ModuleType) -> str:
-    """A framework's one name, for any of its names or its module; does not import it."""
-    name = framework.__name__ if isinstance(framework, ModuleType) else str(framework)
-    name = _ALIASES.get(name, name)
-    if name in BUILTIN:
-        return name
-    there = [info.name for info in frameworks()]
-    if name not in there:
-        raise InvalidArgument(
-            f"no framework is called {name!r}\nhint: write one of {', '.join(there)}"
-        )
-    return name
 
 
 def framework_of(x: Any) -> str | None:
@@ -210,7 +188,7 @@ def _asked(x: Any) -> tuple[str | None, Home | None]:
         return _without_plan(x)
     for path, one in told:
         name = one.source
-        if name in BUILTIN or name in {info.name for info in frameworks()}:
+        if _is_framework(name):
             if path != "[0]":
                 return None, Home(name, one.source_device)
             home = _home(x, name, one.source_device)
@@ -267,12 +245,26 @@ def _only_host() -> bool:
     return False
 
 
+def _is_framework(source: str) -> bool:
+    """Whether the source of a plan is a framework, and not a buffer or another protocol."""
+    try:
+        return tensor_framework(source) == source
+    except InvalidArgumentError:
+        return False
+
+
 def _traced(x: Any) -> str | None:
-    jax: Any = sys.modules.get("jax")
-    if jax is not None and isinstance(x, jax.core.Tracer):
-        return "jax"
-    tensorflow: Any = sys.modules.get("tensorflow")
-    if tensorflow is None:
+    """The framework that is tracing a value, which has no memory; None for all others."""
+    found = classify(x)
+    if found is None:
         return None
-    in_graph = isinstance(x, tensorflow.Variable) and not tensorflow.executing_eagerly()
-    return "tensorflow" if in_graph or tensorflow.is_symbolic_tensor(x) else None
+    framework, kind = found
+    if kind == "traced":
+        return framework
+    tensorflow: Any = sys.modules.get("tensorflow")
+    in_graph = (
+        framework == "tensorflow"
+        and isinstance(x, tensorflow.Variable)
+        and not tensorflow.executing_eagerly()
+    )
+    return framework if in_graph else None

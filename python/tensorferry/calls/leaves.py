@@ -1,7 +1,7 @@
 """The tensors in a tree, in a list, and the way back: what gradients and traced values need.
 
 `ferry.to` walks trees natively and faster, but it hands out no leaves. The containers are the same,
-with one exception: what only `ferry.register_tree` knows cannot be seen into from here, and is
+with one exception: what only `ferry.register_container` knows cannot be seen into from here, and is
 refused.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from tensorferry._native import InvalidArgument
+from tensorferry._native import InvalidArgumentError
 from tensorferry.calls.homes import first_home, framework_of
 
 DEEPEST = 100
@@ -42,7 +42,7 @@ class _Walker:
 
     def walk(self, x: Any, depth: int) -> Rebuild:
         if depth > DEEPEST:
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"the tree is nested more than {DEEPEST} deep"
                 "\nhint: check that no container holds itself"
             )
@@ -54,9 +54,9 @@ class _Walker:
         parts = _parts(x)
         if parts is None:
             if self.checks and first_home((x,)) is not None:
-                raise InvalidArgument(
+                raise InvalidArgumentError(
                     f"tensors in a {type(x).__qualname__} cannot be seen here, "
-                    "because only ferry.register_tree knows it"
+                    "because only ferry.register_container knows it"
                     "\nhint: register it with jax.tree_util or torch's pytrees, or pass a dict"
                 )
             return lambda _leaves: x

@@ -1,10 +1,10 @@
 """`@ferry.agnostic`: one body for every framework, written against the Array API.
 
 The body's first parameter (after `self` or `cls`) is called `xp`; callers do not pass it. It is
-`ferry.namespace` of the tensors that were passed. Tensors of several frameworks meet in that of
-the first one, in the order of the signature, depth first, and results go back to it. They must be
-on one device: what is elsewhere is not moved unless `device=` asks for it, because a trip through
-the host is nothing to be made in silence.
+`ferry.array_namespace` of the tensors that were passed. Tensors of several frameworks meet in that
+of the first one, in the order of the signature, depth first, and results go back to it. They must
+be on one device: what is elsewhere is not moved unless `device=` asks for it, because a trip
+through the host is nothing to be made in silence.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tensorferry._native import InvalidArgument, NotATensor, Plan, plan, to
+from tensorferry._native import InvalidArgumentError, NotATensorError, Plan, plan, to
 from tensorferry.calls.callables import Body, examine, refuse
 from tensorferry.calls.homes import (
     APART,
@@ -119,10 +119,10 @@ _spaces: dict[type, Any] = {}
 
 
 def _namespace(x: Any) -> Any:
-    """`ferry.namespace`, which is not loaded before it is needed."""
-    from tensorferry.namespace import namespace
+    """`ferry.array_namespace`, which is not loaded before it is needed."""
+    from tensorferry.array_namespace import array_namespace
 
-    space = namespace(x)
+    space = array_namespace(x)
     if known_as(x) is not None:
         _spaces[type(x)] = space
     return space
@@ -135,9 +135,9 @@ def _strange(arguments: tuple[Any, ...], name: str) -> Any:
         if not is_plain(x):
             try:
                 return _namespace(x)
-            except InvalidArgument as error:
+            except InvalidArgumentError as error:
                 why = why or ": " + str(error).partition("\n")[0]
-    raise InvalidArgument(
+    raise InvalidArgumentError(
         f"{name} was passed no tensor{why}"
         "\nhint: pass at least one that is dense, which says whose xp it gets"
     )
@@ -154,7 +154,7 @@ def _met(
     elif device is None:
         try:
             plans = [told for _, told in plan((args, keywords), framework).plans]
-        except NotATensor:
+        except NotATensorError:
             if not all_of(framework, (args, keywords)):
                 raise
             # What torch.func transforms has no memory, and its own framework asks for none.

@@ -12,9 +12,10 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from tensorferry._native import NotATensor, to
+from tensorferry._native import NotATensorError, to
 from tensorferry.calls.callables import Body, examine, refuse
-from tensorferry.calls.homes import Home, called, first_home, known_as, several_cpus
+from tensorferry.calls.homes import Home, first_home, known_as, several_cpus
+from tensorferry.register import tensor_framework
 
 # A framework's name and the wishes for `to`.
 Place = tuple[str, dict[str, Any]]
@@ -25,7 +26,7 @@ WISHES = ("device", "dtype", "copy", "writable", "stream", "format", "dense", "b
 
 def decorator(framework: Any, wished: dict[str, Any], returns: Any, grad: bool) -> Any:
     """What `via` gives; what cannot be is refused here, or when a function is decorated."""
-    name = called(framework)
+    name = tensor_framework(framework)
     wishes = _wishes(**wished)
     fixed, extra = _returns(returns)
     title = f'@ferry.via("{name}")'
@@ -74,7 +75,7 @@ def _returns(returns: Any) -> tuple[str | None, dict[str, Any]]:
             f"returns={returns!r} says nothing about results",
             'write "same", "keep", a framework\'s name or a dict with "framework" and wishes',
         )
-    return called(returns), _wishes(**extra)
+    return tensor_framework(returns), _wishes(**extra)
 
 
 def carried(result: Any, framework: str, wishes: dict[str, Any]) -> Any:
@@ -122,7 +123,7 @@ def _wrapped(body: Body, inside: Place, fixed: str | None, extra: dict[str, Any]
             return *beside_traced(body, inside, args, keywords), home
         try:
             return *carried_in(args, keywords), home
-        except NotATensor:
+        except NotATensorError:
             if wishes or home is None or not all_of(name, (args[skip:], keywords)):
                 raise
             # What torch.func transforms has no memory, and its own framework asks for none.

@@ -41,7 +41,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Says what is wrong, and ends."""
-        Terminal().error(message, hint=f"{self.prog} --help shows what may be written")
+        fact, _, hint = message.partition("\nhint: ")
+        Terminal().error(fact, hint=hint or f"{self.prog} --help shows what may be written")
         raise SystemExit(2)
 
 

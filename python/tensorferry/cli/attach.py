@@ -82,7 +82,7 @@ def _read() -> str:
     """The ticket on standard input; the line is enough, because whoever wrote it may go on."""
     line = sys.stdin.buffer.readline(LONGEST) if sys.stdin is not None else b""
     if not line.strip():
-        raise ferry.InvalidArgument(
+        raise ferry.InvalidArgumentError(
             "there is no ticket on standard input\nhint: see what the command before says"
         )
     return line.decode("ascii", "replace")
@@ -121,7 +121,7 @@ def _list(
     if terminal.json:
         terminal.answer(
             {
-                "process": ticket.process,
+                "pid": ticket.pid,
                 "tensors": [
                     {
                         "name": name,
@@ -138,7 +138,7 @@ def _list(
         return 0
     total = words.size(sum(tensor.nbytes for tensor in tensors.values()))
     number = words.several(len(tensors), "tensor")
-    terminal.print(f"process {ticket.process}: {number}, {total}")
+    terminal.print(f"process {ticket.pid}: {number}, {total}")
     rows = [
         [
             name or "-",
@@ -163,7 +163,7 @@ def _save(
     values: list[tuple[str, Any]],
 ) -> int:
     if not tensors:
-        raise ferry.InvalidArgument(
+        raise ferry.InvalidArgumentError(
             "the ticket leads to no tensor that a file could hold\nhint: list it: leave OUT out"
         )
     specs = {

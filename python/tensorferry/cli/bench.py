@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import tensorferry as ferry
 from tensorferry import samples
 from tensorferry.cli.terminal import Terminal
+from tensorferry.register import TENSOR_FRAMEWORKS, load, tensor_framework
 
 if TYPE_CHECKING:
     from tensorferry.bench.results import Result
@@ -72,7 +73,7 @@ def add(commands: Any) -> argparse.ArgumentParser:
         epilog=EPILOGUE,
     )
     what = command.add_argument_group("what is measured")
-    names = ", ".join(samples.FRAMEWORKS)
+    names = ", ".join(TENSOR_FRAMEWORKS)
     what.add_argument(
         "--from", dest="sources", metavar="NAMES", help=f"sources, of {names} (all installed)"
     )
@@ -119,7 +120,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
         _refuse_contradictions(arguments)
         json_path, html_path = _paths(arguments)
         wishes = None if arguments.compare else Wishes(arguments)
-    except ferry.InvalidArgument as error:
+    except ferry.InvalidArgumentError as error:
         terminal.error(error)
         return 2
     _refuse_unwritable(json_path, html_path)
@@ -160,7 +161,7 @@ def _measured(settings: "Settings", terminal: Terminal) -> "Result":
     terminal.clear_line()
     if not result["rows"]:
         why = result["notes"][0] if result["notes"] else "no pair has a place in common"
-        raise ferry.InvalidArgument(
+        raise ferry.InvalidArgumentError(
             f"nothing can be measured: {why}\nhint: ask for other frameworks, types or layouts"
         )
     return result
@@ -189,7 +190,7 @@ def _refuse_contradictions(arguments: argparse.Namespace) -> None:
     if not arguments.compare:
         return
     if len(arguments.compare) > 2:
-        raise ferry.InvalidArgument(
+        raise ferry.InvalidArgumentError(
             f"--compare takes one file or two, not {len(arguments.compare)}"
             "\nhint: write --compare OLD.json NEW.json"
         )
@@ -197,12 +198,12 @@ def _refuse_contradictions(arguments: argparse.Namespace) -> None:
     given += ["quick"] if arguments.quick else []
     if given:
         option = {"sources": "from", "targets": "to"}.get(given[0], given[0])
-        raise ferry.InvalidArgument(
+        raise ferry.InvalidArgumentError(
             f"--compare takes its settings from the old result, and --{option} was given too"
             f"\nhint: leave out --{option}, or compare two files"
         )
     if len(arguments.compare) == 2 and (arguments.output or arguments.html):
-        raise ferry.InvalidArgument(
+        raise ferry.InvalidArgumentError(
             "--compare with two files measures nothing that could be written"
             "\nhint: leave out --output and --html"
         )
@@ -217,14 +218,14 @@ def _paths(arguments: argparse.Namespace) -> tuple[Path | None, Path | None]:
             html_path = json_path / HTML_NAME
             json_path = json_path / JSON_NAME
         elif json_path.suffix != ".json":
-            raise ferry.InvalidArgument(
+            raise ferry.InvalidArgumentError(
                 f"--output {arguments.output} is neither a folder nor a .json file"
                 "\nhint: write --output FILE.json, and --html FILE.html for the report"
             )
     if arguments.html is not None:
         html_path = Path(arguments.html)
         if html_path.is_dir() or html_path.suffix not in (".html", ".htm"):
-            raise ferry.InvalidArgument(
+            raise ferry.InvalidArgumentError(
                 f"--html {arguments.html} is no .html file\nhint: write --html FILE.html"
             )
     return json_path, html_path
@@ -238,7 +239,7 @@ def _refuse_unwritable(*paths: Path | None) -> None:
             folder = folder.parent  # it will be made
         taken = path.exists() and (path.is_dir() or not os.access(path, os.W_OK))
         if taken or not folder.is_dir() or not os.access(folder, os.W_OK):
-            raise ferry.InvalidArgument(
+            raise ferry.InvalidArgumentError(
                 f"{path} cannot be written\nhint: name a folder that is there and yours"
             )
 
@@ -262,7 +263,7 @@ def words(text: str, kind: str, known: tuple[str, ...]) -> tuple[str, ...]:
     unknown = next((word for word in found if word not in known), None)
     if unknown is not None or not found:
         fact = f"no {kind} is called {unknown!r}" if unknown else f"{text!r} names no {kind}"
-        raise ferry.InvalidArgument(f"{fact}\nhint: write one or more of {','.join(known)}")
+        raise ferry.InvalidArgumentError(f"{fact}\nhint: write one or more of {','.join(known)}")
     return found
 
 
@@ -275,7 +276,7 @@ def size(text: str) -> int:
     except ValueError:
         found = 0.0
     if not 0 < found < 1 << 50 or found % STEP:
-        raise ferry.InvalidArgument(
+        raise ferry.InvalidArgumentError(
             f"{text!r} is no size that can be measured"
             f"\nhint: write multiples of {STEP} bytes, such as 4096, 4K, 1M or 2G"
         )
@@ -289,7 +290,7 @@ def seconds(text: str) -> float:
     except ValueError:
         found = 0.0
     if not 0 < found <= 3600:
-        raise ferry.InvalidArgument(
+        raise ferry.InvalidArgumentError(
             f"{text!r} is no time\nhint: write seconds for each method, such as --seconds 0.2"
         )
     return found
@@ -304,7 +305,9 @@ class Wishes:
         sizes = arguments.sizes or (QUICK_SIZES if arguments.quick else SIZES)
         self.sizes = tuple(sorted({size(word) for word in sizes.split(",") if word.strip()}))
         if not self.sizes:
-            raise ferry.InvalidArgument(f"{sizes!r} names no size\nhint: write --sizes {SIZES}")
+            raise ferry.InvalidArgumentError(
+                f"{sizes!r} names no size\nhint: write --sizes {SIZES}"
+            )
         self.dtypes = words(arguments.dtypes or "float32", "type", samples.DTYPES)
         self.layouts = words(arguments.layouts or "dense", "layout", LAYOUTS)
         self.sources = self._frameworks(arguments.sources)
@@ -315,15 +318,16 @@ class Wishes:
         if self.seconds is None and arguments.quick:
             self.seconds = QUICK_SECONDS
         if self.sources == self.targets and len(self.sources) == 1:
-            raise ferry.InvalidArgument(
+            raise ferry.InvalidArgumentError(
                 f"{self.sources[0]} to itself is no conversion\nhint: name another one with --to"
             )
 
     @staticmethod
     def _frameworks(text: str | None) -> tuple[str, ...]:
         if text is None or text.strip() == "all":
-            return samples.FRAMEWORKS
-        return words(text, "framework", samples.FRAMEWORKS)
+            return TENSOR_FRAMEWORKS
+        names = (tensor_framework(word.strip()) for word in text.split(",") if word.strip())
+        return words(",".join(names), "framework", TENSOR_FRAMEWORKS)
 
     def settings(self, terminal: Terminal) -> "Settings":
         """Loads the frameworks, and says which are left out."""
@@ -357,10 +361,10 @@ def _loaded(frameworks: set[str], terminal: Terminal) -> set[str]:
     """Imports those that can be, in an order that works."""
     here = set()
     logging.getLogger("jax").setLevel(logging.WARNING)
-    for number, name in enumerate(sorted(frameworks, key=samples.FRAMEWORKS.index)):
+    for number, name in enumerate(sorted(frameworks, key=TENSOR_FRAMEWORKS.index)):
         terminal.progress(number, len(frameworks), f"importing {name}")
         try:
-            samples.load(name)
+            load(name)
         except Exception as error:  # an installation that is broken fails in words of its own
             why = " ".join(str(error).partition("\nhint: ")[0].split())
             _note(terminal, why if isinstance(error, ferry.FerryError) else f"{name}: {why}")
@@ -373,12 +377,12 @@ def _refuse_nowhere(pairs: tuple[tuple[str, str], ...], here: set[str], device: 
     from tensorferry.bench import places
 
     if not pairs:
-        raise ferry.FrameworkMissing(
+        raise ferry.FrameworkNotFoundError(
             "no two of these frameworks can be imported here"
             "\nhint: install one more, or name others with --from and --to"
         )
     if device == "cuda" and not any(map(places.has_cuda, here)):
-        raise ferry.UnsupportedDevice(
+        raise ferry.UnsupportedError(
             "none of these frameworks can use a CUDA GPU here\nhint: write --device cpu"
         )
 
@@ -393,7 +397,7 @@ def _settings_of(old: "Result | None", terminal: Terminal) -> "Settings":
     words(",".join(found["dtypes"]), "type", samples.DTYPES)
     words(",".join(found["layouts"]), "layout", LAYOUTS)
     names = {name for pair in found["pairs"] for name in pair}
-    words(",".join(sorted(names)), "framework", samples.FRAMEWORKS)
+    words(",".join(sorted(names)), "framework", TENSOR_FRAMEWORKS)
     here = _loaded(names, terminal)
     pairs = tuple((source, target) for source, target in found["pairs"] if {source, target} <= here)
     _refuse_nowhere(pairs, here, found["device"])

@@ -104,7 +104,7 @@ def compared(old: Result, new: Result, terminal: Terminal) -> int:
         terminal.print(terminal.style(f"measured elsewhere: {clean(difference)}", "yellow"))
     rows = found["rows"]
     if not rows:
-        raise ferry.InvalidArgument(
+        raise ferry.InvalidArgumentError(
             "the two results have no job in common\nhint: compare those of the same pairs"
         )
     changed = [row for row in rows if row["change"] != compare.SAME or _other_memory(row)]

@@ -74,7 +74,7 @@ def describe_target(command: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     """Writes the file."""
     if os.path.realpath(arguments.source) == os.path.realpath(arguments.target):
-        raise ferry.InvalidArgument("IN and OUT are the same file\nhint: name another one")
+        raise ferry.InvalidArgumentError("IN and OUT are the same file\nhint: name another one")
     file, chosen = opened(arguments.source, arguments)
     keeps = saving.format_of(arguments.target, arguments.to_format).startswith("safetensors")
     if file.metadata and not keeps:
@@ -99,7 +99,7 @@ def opened(path: str, arguments: argparse.Namespace) -> tuple[ferry.File, list[f
     known = {tensor.name: tensor for tensor in file.tensors}
     if arguments.names is None and file.skipped:
         name, reason = file.skipped[0]
-        raise ferry.UnsupportedDType(
+        raise ferry.UnsupportedDTypeError(
             f"{name!r} cannot be carried: {reason.splitlines()[0]}\nhint: name others by --names"
         )
     names = named(arguments, known, path, f"tensorferry inspect {path} lists them")
@@ -115,7 +115,7 @@ def named(
         names = list(dict.fromkeys(arguments.names.split(",")))
     for name in names:
         if name not in known:
-            raise ferry.InvalidArgument(f"{what} holds no tensor {name!r}\nhint: {hint}")
+            raise ferry.InvalidArgumentError(f"{what} holds no tensor {name!r}\nhint: {hint}")
     return names
 
 

@@ -6,7 +6,9 @@ from typing import Any
 from tensorferry import samples
 from tensorferry.cli.doctor_text import lines
 from tensorferry.cli.terminal import Terminal
+from tensorferry.cli.words import frameworks
 from tensorferry.doctor.examine import examine
+from tensorferry.register import TENSOR_FRAMEWORKS
 
 EPILOGUE = """\
 Each framework is imported, and tensors are carried, in processes of their own: one that dies or
@@ -56,19 +58,6 @@ def add(commands: Any) -> argparse.ArgumentParser:
     return command
 
 
-def frameworks(text: str) -> tuple[str, ...]:
-    """Names as they are written on the command line, in the order in which they can be imported."""
-    names = {word.strip() for word in text.split(",") if word.strip()}
-    if unknown := names - set(samples.FRAMEWORKS):
-        raise argparse.ArgumentTypeError(
-            f"no framework is called {sorted(unknown)[0]!r}; write some of "
-            + ",".join(samples.FRAMEWORKS)
-        )
-    if not names:
-        raise argparse.ArgumentTypeError("no framework is named; write numpy,torch")
-    return tuple(name for name in samples.FRAMEWORKS if name in names)
-
-
 def seconds(text: str) -> float:
     """A time that something may take."""
     try:
@@ -83,7 +72,7 @@ def seconds(text: str) -> float:
 def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     """Examines, and says what was found."""
     report = examine(
-        arguments.frameworks or samples.FRAMEWORKS,
+        arguments.frameworks or TENSOR_FRAMEWORKS,
         dtype=arguments.dtype,
         timeout=arguments.timeout,
         progress=terminal.progress,

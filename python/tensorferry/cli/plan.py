@@ -6,7 +6,8 @@ from typing import Any
 import tensorferry as ferry
 from tensorferry import samples
 from tensorferry.cli.terminal import Terminal
-from tensorferry.cli.words import shape
+from tensorferry.cli.words import framework, shape
+from tensorferry.register import TENSOR_FRAMEWORKS, load
 
 EPILOGUE = """\
 examples:
@@ -25,12 +26,14 @@ def add(commands: Any) -> argparse.ArgumentParser:
         description="Makes a tensor as described, and says what `ferry.to` would do with it.",
         epilog=EPILOGUE,
     )
-    command.add_argument(
-        "source", metavar="FROM", choices=samples.FRAMEWORKS, help="framework of the source"
-    )
-    command.add_argument(
-        "target", metavar="TO", choices=samples.FRAMEWORKS, help="framework of the result"
-    )
+    for name, metavar, what in (("source", "FROM", "source"), ("target", "TO", "result")):
+        command.add_argument(
+            name,
+            metavar=metavar,
+            type=framework,
+            choices=TENSOR_FRAMEWORKS,
+            help=f"framework of the {what}",
+        )
     command.add_argument(
         "--shape",
         type=shape,
@@ -75,8 +78,8 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     """Makes the source, and prints the plan."""
     if arguments.source != arguments.target:
         # In the order in which they can be imported together.
-        for framework in sorted({arguments.source, arguments.target}, key=samples.FRAMEWORKS.index):
-            samples.load(framework)
+        for name in sorted({arguments.source, arguments.target}, key=TENSOR_FRAMEWORKS.index):
+            load(name)
     device = arguments.from_device or ("cuda" if arguments.source == "cupy" else "cpu")
     x = samples.make(
         arguments.source,

@@ -76,7 +76,7 @@ def add(commands: Any) -> argparse.ArgumentParser:
 def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     """Serves the tensors."""
     if sys.stdout is None:
-        raise ferry.InvalidArgument(
+        raise ferry.InvalidArgumentError(
             "standard output is closed, so that nobody would get the ticket"
             "\nhint: let it go to a file or a pipe"
         )
@@ -100,7 +100,7 @@ def _load(arguments: argparse.Namespace, terminal: Terminal) -> Any:
     tree = {}
     for tensor in chosen:
         source = file.load(tensor.name, "numpy")
-        target = ferry.empty(tensor.shape, arguments.to_dtype or tensor.dtype)
+        target = ferry.empty_shared(tensor.shape, arguments.to_dtype or tensor.dtype)
         # In pieces, so that Ctrl-C need not wait for all of it.
         for piece, place in zip(pieces_of(source), pieces_of(target), strict=True):
             ferry.to(piece, "numpy", dtype=arguments.to_dtype, out=place)
@@ -153,7 +153,7 @@ def _announce(
         sys.stdout.flush()
     except BrokenPipeError:
         _leave_standard_output()
-        raise ferry.InvalidArgument(
+        raise ferry.InvalidArgumentError(
             "nobody reads standard output, so that nobody has the ticket"
             "\nhint: let it go to a file or a pipe"
         ) from None
@@ -176,7 +176,7 @@ def _told(
 ) -> dict[str, Any]:
     return {
         "ticket": str(ticket),
-        "process": ticket.process,
+        "pid": ticket.pid,
         "once": arguments.once,
         "timeout": arguments.timeout,
         "writable": not arguments.read_only,
@@ -216,7 +216,7 @@ def _serve(arguments: argparse.Namespace, terminal: Terminal, ticket: ferry.Tick
     terminal.clear_line()
     ticket.withdraw()
     if arguments.once and not ticket.consumers:
-        raise ferry.TimedOut(
+        raise ferry.DeadlineError(
             f"nobody has attached within {arguments.timeout:g} s\nhint: allow more by --timeout"
         )
     return 0

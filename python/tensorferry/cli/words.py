@@ -1,7 +1,10 @@
-"""Numbers as people read them, and as they write them."""
+"""Numbers and names as people read them, and as they write them."""
 
 import argparse
 import math
+
+from tensorferry import InvalidArgumentError
+from tensorferry.register import TENSOR_FRAMEWORKS, tensor_framework
 
 
 def size(count: int) -> str:
@@ -40,6 +43,22 @@ def seconds(text: str) -> float:
     if not 0 <= number < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is no time; write seconds, such as 0.5")
     return number
+
+
+def framework(text: str) -> str:
+    """A framework as it is written on the command line: one of its names."""
+    try:
+        return tensor_framework(text)
+    except InvalidArgumentError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def frameworks(text: str) -> tuple[str, ...]:
+    """Several of them, with commas between, in an order in which they can be imported."""
+    names = {framework(word.strip()) for word in text.split(",") if word.strip()}
+    if not names:
+        raise argparse.ArgumentTypeError("no framework is named\nhint: write numpy,torch")
+    return tuple(name for name in TENSOR_FRAMEWORKS if name in names)
 
 
 def several(number: int, what: str) -> str:

@@ -13,10 +13,10 @@ PIN = 8 << 20
 LONGEST = 200
 
 # What a framework by its nature does not hold.
-UNSUPPORTED = (ferry.UnsupportedDType, ferry.UnsupportedDevice, ferry.UnsupportedLayout)
+UNSUPPORTED = (ferry.UnsupportedDTypeError, ferry.UnsupportedError, ferry.UnsupportedError)
 
 
-class Wrong(Exception):
+class CheckError(Exception):
     """What the check has found."""
 
 
@@ -26,11 +26,13 @@ def carry(cell: Cell, dtype: str, *, seed: int = 0) -> Result:
     try:
         source = sources.make(cell.source, array, dtype, cell.origin, seed)
         if looks.values(cell.source, source) != array.tobytes():
-            raise Wrong(f"the {cell.source} tensor to carry has other values than it was made from")
+            raise CheckError(
+                f"the {cell.source} tensor to carry has other values than it was made from"
+            )
         return _carry(cell, source, dtype, array.tobytes())
-    except sources.NoSource as error:
+    except sources.NoSourceError as error:
         return Result("impossible", shorten(str(error), LONGEST), "try another --dtype")
-    except Wrong as wrong:
+    except CheckError as wrong:
         return Result("wrong", str(wrong), "please report it, with the output of --json")
     except UNSUPPORTED as error:
         return Result("impossible", *_fact_and_hint(error))
@@ -47,18 +49,18 @@ def _carry(cell: Cell, source: Any, dtype: str, expected: bytes) -> Result:
     with ferry.trace() as trips:
         result = ferry.to(source, cell.target, device=device)
     if looks.values(cell.target, result) != expected:
-        raise Wrong("the values are not those of the source")
+        raise CheckError("the values are not those of the source")
     if looks.values(cell.source, source) != expected:
-        raise Wrong("the values of the source have changed")
+        raise CheckError("the values of the source have changed")
     if (became := (looks.dtype(cell.target, result), tuple(result.shape))) != (dtype, SHAPE):
-        raise Wrong(f"the result is {became[0]} of shape {became[1]}")
+        raise CheckError(f"the result is {became[0]} of shape {became[1]}")
     if (place := looks.place(cell.target, result)) != cell.destination:
-        raise Wrong(f"the result is on {place}")
+        raise CheckError(f"the result is on {place}")
     took = {trip.plan.action for trip in trips}
     if took != {plan.action}:
-        raise Wrong(f"planned was {plan.action}, and traced {', '.join(took) or 'nothing'}")
+        raise CheckError(f"planned was {plan.action}, and traced {', '.join(took) or 'nothing'}")
     if (result is source) != (plan.action == "itself"):
-        raise Wrong(f"planned was {plan.action}, and the result is not so")
+        raise CheckError(f"planned was {plan.action}, and the result is not so")
     if plan.action == "itself":
         return Result("itself", memory="seen")
     memory = _memory(cell, source, result, plan.shares)
@@ -79,9 +81,9 @@ def _memory(cell: Cell, source: Any, result: Any, shares: bool) -> str:
             return f"not seen, because {framework} does not tell the address: {fact}"
     same = places[0] == places[1]
     if shares and not same:
-        raise Wrong("planned was a share, and the result has memory of its own")
+        raise CheckError("planned was a share, and the result has memory of its own")
     if same and not shares:
-        raise Wrong("planned was a copy, and the result is over the memory of the source")
+        raise CheckError("planned was a copy, and the result is over the memory of the source")
     return "seen"
 
 
@@ -92,8 +94,8 @@ def pinned(framework: str, device: str) -> int:
     x = samples.make(framework, shape, device=device)
     for _ in range(2):
         if looks.values("numpy", ferry.to(x, "numpy")) != expected:
-            raise Wrong(f"a download of {PIN >> 20} MiB from {framework} has wrong values")
-    return ferry.memory().pinned_bytes
+            raise CheckError(f"a download of {PIN >> 20} MiB from {framework} has wrong values")
+    return ferry.memory_stats().pinned_bytes
 
 
 def _fact_and_hint(error: BaseException) -> tuple[str, str | None]:

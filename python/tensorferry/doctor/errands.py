@@ -4,9 +4,9 @@ import dataclasses
 import json
 from dataclasses import dataclass, field
 
-from tensorferry import samples
 from tensorferry.doctor.children import Ending, Finding, Job
 from tensorferry.doctor.findings import Cell, Outcome, Result
+from tensorferry.register import FRAMEWORKS
 
 REPORT_IT = "please report it, with the output of --json"
 
@@ -28,7 +28,7 @@ class Errand:
     @property
     def job(self) -> Job:
         """The same, for the child."""
-        modules = json.dumps([(name, samples.MODULES.get(name, name)) for name in self.names])
+        modules = json.dumps([(name, FRAMEWORKS[name].module) for name in self.names])
         if not self.cells:
             return Job("load", (modules,))
         wanted = [dataclasses.astuple(cell) for cell in self.cells]

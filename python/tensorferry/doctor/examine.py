@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import tensorferry as ferry
-from tensorferry import machine, samples
+from tensorferry import machine
 from tensorferry.doctor import children, matrix
 from tensorferry.doctor.children import Ending, Finding, Job
 from tensorferry.doctor.findings import (
-    GPU_FRAMEWORKS,
     Device,
     Driver,
     Framework,
@@ -27,13 +26,14 @@ from tensorferry.doctor.findings import (
 )
 from tensorferry.doctor.report import Report
 from tensorferry.doctor.verify import Progress, Verifier
+from tensorferry.register import FRAMEWORKS, TENSOR_FRAMEWORKS
 
 # Children that import large frameworks side by side want memory as well as cores.
 AT_ONCE = 4
 
 
 def examine(
-    names: Sequence[str] = samples.FRAMEWORKS,
+    names: Sequence[str] = TENSOR_FRAMEWORKS,
     *,
     dtype: str = "float32",
     timeout: float = 120.0,
@@ -71,7 +71,7 @@ def _machine() -> Machine:
         kernel=platform.release().split("-")[0],
         huge_pages=machine.huge_pages(),
         locked_memory_bytes=None if limit == resource.RLIM_INFINITY else limit,
-        pool_limit_bytes=ferry.memory().limit_bytes,
+        pool_limit_bytes=ferry.memory_stats().limit_bytes,
     )
 
 
@@ -80,7 +80,7 @@ def _survey(
 ) -> tuple[Driver, list[Framework]]:
     """The driver, and each framework, in children of their own."""
     jobs = [Job("driver")]
-    jobs += [Job("framework", (name, samples.MODULES.get(name, name))) for name in names]
+    jobs += [Job("framework", (name, FRAMEWORKS[name].module)) for name in names]
     told: dict[Job, dict[str, Finding]] = {job: {} for job in jobs}
 
     def hear(job: Job, finding: Finding) -> None:
@@ -113,7 +113,7 @@ def _framework(name: str, told: dict[str, Finding], ending: Ending) -> Framework
         return Framework(
             name, "works", devices=devices, for_cuda=seen["for_cuda"], note=seen["note"], **known
         )
-    module = samples.MODULES.get(name, name)
+    module = FRAMEWORKS[name].module
     doing = "listing the devices of" if imported else "importing"
     if "failed" in told:
         fact = f"{doing} {name} raised {told['failed']['error']}"
@@ -151,7 +151,7 @@ def _driver(told: dict[str, Finding], ending: Ending) -> Driver:
 
 def _pinned(frameworks: Sequence[Framework], timeout: float, progress: Progress) -> Pinned:
     """Downloads from a GPU, with the first framework that holds memory there."""
-    able = [one for one in frameworks if one.name in GPU_FRAMEWORKS and one.holds("cuda:0")]
+    able = [one for one in frameworks if FRAMEWORKS[one.name].has_cuda and one.holds("cuda:0")]
     if not able:
         return Pinned("absent")
     name = able[0].name
@@ -161,7 +161,7 @@ def _pinned(frameworks: Sequence[Framework], timeout: float, progress: Progress)
         told[finding.pop("kind")] = finding
 
     progress(0, 1, "downloading into pinned memory")
-    modules = json.dumps([(name, samples.MODULES.get(name, name))])
+    modules = json.dumps([(name, FRAMEWORKS[name].module)])
     (ending,) = children.run([Job("pinned", (modules, "cuda:0"))], hear, timeout=timeout, at_once=1)
     if "pinned" in told:
         return Pinned("works", name, told["pinned"]["pinned_bytes"])

@@ -8,9 +8,6 @@ Outcome = Literal["itself", "shared", "copied", "impossible", "failed", "wrong",
 
 FAILURES = frozenset({"failed", "wrong", "crashed", "hung"})
 
-# Those that can hold GPU memory.
-GPU_FRAMEWORKS = ("torch", "cupy", "jax", "tensorflow")
-
 
 @dataclass(frozen=True)
 class Device:

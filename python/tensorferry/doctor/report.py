@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tensorferry.doctor.findings import (
-    GPU_FRAMEWORKS,
     Cell,
     Conflict,
     Driver,
@@ -16,6 +15,7 @@ from tensorferry.doctor.findings import (
     Pinned,
     Result,
 )
+from tensorferry.register import FRAMEWORKS
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Report:
         """Frameworks that see no GPU although the driver does."""
         for framework in self.frameworks:
             sees = any(device.name != "cpu" for device in framework.devices)
-            able = framework.state == "works" and framework.name in GPU_FRAMEWORKS
+            able = framework.state == "works" and FRAMEWORKS[framework.name].has_cuda
             if able and self.driver.gpus and not sees:
                 yield framework
 

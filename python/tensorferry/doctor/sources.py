@@ -13,7 +13,7 @@ import tensorferry as ferry
 from tensorferry import looks, samples
 
 
-class NoSource(Exception):
+class NoSourceError(Exception):
     """Why a framework has no such tensor."""
 
 
@@ -24,11 +24,13 @@ def make(framework: str, array: np.ndarray[Any, Any], dtype: str, device: str, s
     except (AttributeError, TypeError, ValueError) as error:
         if isinstance(error, ferry.FerryError):
             raise
-        raise NoSource(f"{framework} makes no {dtype}: {' '.join(str(error).split())}") from error
+        raise NoSourceError(
+            f"{framework} makes no {dtype}: {' '.join(str(error).split())}"
+        ) from error
     if (made := looks.dtype(framework, x)) != dtype:
-        raise NoSource(f"{framework} makes {made} of {dtype}")
+        raise NoSourceError(f"{framework} makes {made} of {dtype}")
     if (place := looks.place(framework, x)) != device:
-        raise NoSource(f"{framework} keeps {dtype} on {place}")
+        raise NoSourceError(f"{framework} keeps {dtype} on {place}")
     return x
 
 

@@ -9,13 +9,13 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from tensorferry import samples
 from tensorferry._native import _import_orders
 from tensorferry.doctor import children
 from tensorferry.doctor.children import Finding, Job
 from tensorferry.doctor.errands import Errand
 from tensorferry.doctor.findings import Cell, Conflict, ImportOrder, Result, State
 from tensorferry.doctor.probe import is_installed
+from tensorferry.register import TENSOR_FRAMEWORKS
 
 Progress = Callable[[int, int, str], object]
 
@@ -167,4 +167,4 @@ def _tried(errand: Errand, other_way: Errand | None) -> ImportOrder:
 
 
 def _in_order(names: set[str]) -> list[str]:
-    return sorted(names, key=samples.FRAMEWORKS.index)
+    return sorted(names, key=TENSOR_FRAMEWORKS.index)

@@ -11,7 +11,7 @@ import importlib.util
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from tensorferry._native import FrameworkMissing, InvalidArgument, _check_import, to
+from tensorferry._native import FrameworkNotFoundError, InvalidArgumentError, _check_import, to
 from tensorferry.calls.homes import framework_of
 from tensorferry.calls.leaves import Rebuild, flatten
 
@@ -162,14 +162,14 @@ def forms(framework: str, call: Call, leaves: list[Any]) -> tuple[list[Form], Re
     """Shapes and types of the results, for leaves of which some are only (shape, dtype)."""
     try:
         return _FORMS[framework](call, leaves)
-    except InvalidArgument:
+    except InvalidArgumentError:
         raise
     except Exception as error:
         # What no value without memory would raise is the body's own error.
         is_theirs = type(error).__module__.partition(".")[0] == framework
         if not is_theirs and not isinstance(error, _WITHOUT_VALUES):
             raise
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"the shapes of the results are not known before there are values: {error}"
             "\nhint: call it outside jit and vmap, or have no shapes that depend on values"
         ) from error
@@ -180,9 +180,9 @@ def _forms_torch(call: Call, leaves: list[Any]) -> tuple[list[Form], Rebuild]:
     if importlib.util.find_spec("triton") is not None:
         try:
             _check_import("triton")
-        except FrameworkMissing as error:
+        except FrameworkNotFoundError as error:
             fact = str(error).partition("\n")[0]
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"PyTorch loads Triton to find out what the results look like, and {fact}"
                 "\nhint: import triton before tensorflow, or call it outside jit and vmap"
             ) from error

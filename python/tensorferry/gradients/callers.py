@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from tensorferry._native import UnsupportedDType, plan, to
+from tensorferry._native import UnsupportedDTypeError, plan, to
 from tensorferry.calls.callables import refuse
 from tensorferry.calls.homes import is_traced
 from tensorferry.gradients.bodies import forms, is_smooth, unpacked
@@ -182,7 +182,7 @@ def _formed(crossing: Crossing, x: Any) -> Any:
 
 def _struct(jax: Any, shape: Any, dtype: str) -> Any:
     if jax.dtypes.canonicalize_dtype(dtype).name != dtype:
-        raise UnsupportedDType(
+        raise UnsupportedDTypeError(
             f"the body gives {dtype}, which JAX lacks while jax_enable_x64 is off"
             "\nhint: give float32, int32 or complex64, or set JAX_ENABLE_X64=1"
         )

@@ -26,7 +26,7 @@ def write(result: dict[str, Any], path: Path) -> None:
         else:
             ferry.save(path, text, format="raw")
     except OSError as error:
-        raise ferry.InvalidArgument(
+        raise ferry.InvalidArgumentError(
             f"the report cannot be written to {path}: {os.strerror(error.errno or 0)}\n"
             "hint: name a file in a folder that is there and can be written"
         ) from error

@@ -5,17 +5,7 @@ from functools import cached_property
 from itertools import groupby
 
 from tensorferry.bench.results import verdict
-
-NAMES = {
-    "numpy": "NumPy",
-    "torch": "PyTorch",
-    "cupy": "CuPy",
-    "jax": "JAX",
-    "tensorflow": "TensorFlow",
-    "paddle": "Paddle",
-    "mlx": "MLX",
-    "python": "Python",
-}
+from tensorferry.register import title
 
 
 @dataclass(frozen=True)
@@ -200,8 +190,8 @@ def memory(rows: list[Row]) -> str:
 
 
 def framework(name: str) -> str:
-    """A framework as its makers write it."""
-    return NAMES.get(name, name)
+    """A framework as its makers write it; "python" stands for buffers."""
+    return "Python" if name == "python" else title(name)
 
 
 def failures(group: Group) -> list[tuple[str, str, list[int]]]:

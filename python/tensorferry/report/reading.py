@@ -22,7 +22,7 @@ Ends = tuple[str, str, str, str]
 def read(result: Mapping[str, Any]) -> list[Group]:
     """The groups of a result, in the order in which they were measured."""
     if result.get("format") != FORMAT:
-        raise ferry.InvalidArgument(
+        raise ferry.InvalidArgumentError(
             f"the result has the format {result.get('format')!r}, not {FORMAT!r}\n"
             "hint: make it with this version of `tensorferry bench`"
         )
@@ -50,7 +50,7 @@ def read(result: Mapping[str, Any]) -> list[Group]:
 def _row(number: int, raw: Mapping[str, Any]) -> tuple[Way, Row]:
     for name in (*KEYS, "method", "bytes"):
         if name not in raw:
-            raise ferry.InvalidArgument(
+            raise ferry.InvalidArgumentError(
                 f"row {number} of the result has no {name!r}\n"
                 "hint: make the result with `tensorferry bench`"
             )

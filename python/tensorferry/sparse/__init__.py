@@ -13,7 +13,7 @@ would not look.
 from types import ModuleType
 from typing import Any
 
-from tensorferry._native import InvalidArgument
+from tensorferry._native import InvalidArgumentError
 from tensorferry.sparse import plain
 from tensorferry.sparse.dense import Dense
 from tensorferry.sparse.frameworks import owner
@@ -60,7 +60,7 @@ def carry(
         dtype: The element type of the values; indices have the source's type where the target can
             take it.
         copy: None shares each part that can be shared, True copies them all, False raises
-            CopyRequired unless all can be shared.
+            CopyRequiredError unless all can be shared.
         writable: True gives parts that may be written without harm to anyone.
         dense: Whether to make the dense tensor instead: packed once, on the device where it is to
             be, with repeats summed in the source's type.
@@ -132,7 +132,7 @@ def _way(
     if not dense:
         return decide(x, framework, wishes, format=format, blocksize=blocksize)
     if format is not None or blocksize is not None:
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             "a dense tensor has no sparse format"
             "\nhint: leave out format and blocksize, or leave out dense=True"
         )

@@ -8,7 +8,7 @@ by `ferry.to` and by nothing else.
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from tensorferry._native import InvalidTensor, Plan, UnsupportedLayout, plan
+from tensorferry._native import InvalidTensorError, Plan, UnsupportedError, plan
 from tensorferry.sparse.work import DENSE, IN_ORDER, INT32, INT64, UNIQUE
 
 FORMATS = ("coo", "csr", "csc", "bsr")
@@ -113,10 +113,10 @@ def facts_of(array: Any) -> Plan:
     """What tensorferry finds in an array; nothing moves."""
     found = plan(array, "numpy")
     if not isinstance(found, Plan):
-        raise InvalidTensor(f"{array!r} is no array\nhint: look at how the tensor was made")
+        raise InvalidTensorError(f"{array!r} is no array\nhint: look at how the tensor was made")
     return found
 
 
 def refuse(fact: str, hint: str) -> NoReturn:
     """Raises what says that a format cannot hold something."""
-    raise UnsupportedLayout(f"{fact}\nhint: {hint}")
+    raise UnsupportedError(f"{fact}\nhint: {hint}")

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from tensorferry._native import InvalidTensor
+from tensorferry._native import InvalidTensorError
 from tensorferry.sparse.bundle import Bundle, dtype_of, facts_of, refuse
 from tensorferry.sparse.work import (
     BEGINS,
@@ -167,7 +167,7 @@ def _used(bundle: Bundle, found: tuple[int, int, int, int], stored: int, columns
 
 def broken(bundle: Bundle, fact: str) -> NoReturn:
     """Raises what says that a tensor is not well formed."""
-    raise InvalidTensor(
+    raise InvalidTensorError(
         f"the {bundle.framework} {bundle.format} tensor is broken: {fact}"
         "\nhint: look at how it was made; its own framework may have trusted it unseen"
     )

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tensorferry._native import InvalidArgument, UnsupportedDType
+from tensorferry._native import InvalidArgumentError, UnsupportedDTypeError
 from tensorferry.sparse.bundle import NEAREST, Bundle, Rules, refuse
 
 
@@ -17,7 +17,7 @@ def chosen(
         full = [chosen, f"{chosen}_array", f"{chosen}_matrix"]
         known = chosen in offered and (format == chosen or (name == "scipy" and format in full))
         if not known:
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"{target.TITLE} has no sparse format {format!r} that tensorferry knows"
                 f"\nhint: write one of {', '.join(offered)}"
             )
@@ -56,6 +56,6 @@ def can_hold(bundle: Bundle, target: Any, format: str, rules: Rules) -> None:
 def holds_type(dtype: str, rules: Rules, target: Any, format: str) -> None:
     """Refuses values of a type that a format does not hold."""
     if rules.dtypes is not None and dtype not in rules.dtypes:
-        raise UnsupportedDType(
+        raise UnsupportedDTypeError(
             f"{target.TITLE}'s {format} holds no {dtype}\nhint: pass dtype='float32'"
         )

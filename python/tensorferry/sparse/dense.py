@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from tensorferry._native import (
-    CopyRequired,
+    CopyRequiredError,
     _sparse_dense_compressed,
     _sparse_dense_coordinates,
     _sparse_turn_coordinates,
@@ -60,7 +60,7 @@ class Dense:
             moved += count * numpy_dtype(landing.dtype).itemsize
             steps.append(("cast", f"the values become {landing.dtype}"))
         if wishes.copy is False:
-            raise CopyRequired(
+            raise CopyRequiredError(
                 f"{self.bundle.framework} {self.bundle.format} to a dense tensor needs a copy: "
                 "a dense tensor is new memory\nhint: leave out copy=False, or dense=True"
             )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from tensorferry._native import InvalidArgument
+from tensorferry._native import InvalidArgumentError
 from tensorferry.sparse.bundle import Bundle, Rules, axis_names, dtype_of, refuse
 from tensorferry.sparse.check import Structure
 from tensorferry.sparse.words import count_of
@@ -304,7 +304,7 @@ def block_parts(
     work = entries.work
     high, wide = block
     if high < 1 or wide < 1 or shape[0] % high or shape[1] % wide:
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"blocks of {block} do not fill the shape {shape}"
             "\nhint: pass a blocksize that divides it"
         )

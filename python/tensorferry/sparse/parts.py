@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorferry._native import InvalidArgument, UnsupportedDType
+from tensorferry._native import InvalidArgumentError, UnsupportedDTypeError
 from tensorferry.sparse.bundle import Bundle, Rules, dtype_of, facts_of, refuse
 from tensorferry.sparse.check import Structure
 from tensorferry.sparse.entries import (
@@ -65,7 +65,7 @@ def _laid_out(
     entries = entries_of(bundle, found, work)
     if made.format == "bsr":
         if made.blocksize is None or made.dense:
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 "blocks of which size?\nhint: pass blocksize=(rows, columns)"
                 if made.blocksize is None
                 else "elements with dense axes cannot go into blocks\nhint: pass format='csr'"
@@ -162,7 +162,7 @@ def _index_dtype(bundle: Bundle, rules: Rules, count: int, target: Any, have: se
         if name in rules.index_dtypes and room <= MOST[name]:
             return name
     why = f" ({rules.why})" if rules.why.startswith("64-bit") else ""
-    raise UnsupportedDType(
+    raise UnsupportedDTypeError(
         f"the shape {bundle.shape} with {count} elements is beyond "
         f"{' and '.join(rules.index_dtypes)}, the indices of {target.TITLE}{why}"
         "\nhint: take a part of it"

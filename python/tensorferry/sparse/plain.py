@@ -21,6 +21,7 @@ from tensorferry._native import (
     _SparseOrder,
     to,
 )
+from tensorferry.register import load
 from tensorferry.sparse import frameworks
 from tensorferry.sparse.bundle import NEAREST
 from tensorferry.sparse.dense import PAGE, of_coordinates
@@ -78,7 +79,7 @@ def _way(kind: type, framework: Any, format: Any) -> Way:
             return _nothing
         form, opened = opens[kind.__name__]
         return _between(source, form, opened, framework, format, matrix)
-    torch = frameworks.library("torch", "torch")
+    torch = load("torch")
     by_layout: dict[Any, Way] = {
         getattr(torch, name): _between(source, form, opened, framework, format, False)
         for name, (form, opened) in opens.items()

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from tensorferry._native import (
-    CopyRequired,
-    InvalidArgument,
-    NotATensor,
+    CopyRequiredError,
+    InvalidArgumentError,
+    NotATensorError,
     plan,
     to,
 )
@@ -98,7 +98,7 @@ def source_of(x: Any) -> Bundle:
     """Takes a sparse tensor of any framework apart."""
     name = frameworks.owner(x)
     if name is None:
-        raise NotATensor(
+        raise NotATensorError(
             f"{type(x).__module__}.{type(x).__qualname__} is no sparse tensor"
             "\nhint: carry dense tensors by tensorferry.to, without format, dense and blocksize"
         )
@@ -126,9 +126,9 @@ def decide(
     name = frameworks.named(framework)
     if name is None:
         called = getattr(framework, "__name__", framework)
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"{called} has no sparse tensors that tensorferry knows"
-            f"\nhint: write one of {', '.join(frameworks.TABLE)}, or pass dense=True"
+            f"\nhint: write one of {', '.join(frameworks.NAMES)}, or pass dense=True"
         )
     target = frameworks.module_of(name)
     same_blocks = blocksize in (None, bundle.blocksize)
@@ -138,7 +138,7 @@ def decide(
     form, full = chosen(bundle, name, target, offered, format)
     rules = offered[form]
     if blocksize is not None and form != "bsr":
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"{form} has no blocks\nhint: leave blocksize out, or pass format='bsr'"
         )
     if lenient:
@@ -167,7 +167,9 @@ def _blocks(given: Any) -> tuple[int, int]:
             return high, wide
     except (TypeError, ValueError):
         pass
-    raise InvalidArgument(f"{given!r} is no size of blocks\nhint: pass blocksize=(rows, columns)")
+    raise InvalidArgumentError(
+        f"{given!r} is no size of blocks\nhint: pass blocksize=(rows, columns)"
+    )
 
 
 def _is_itself(bundle: Bundle, name: str, target: Any, wishes: Wishes, format: str | None) -> bool:
@@ -297,7 +299,7 @@ def _order_note(made: Bundle) -> str:
 def _copy_required(told: SparsePlan) -> None:
     part = next(part for part in told.parts if not part.shares)
     why = part.steps[0][1] if part.steps else "it is new memory"
-    raise CopyRequired(
+    raise CopyRequiredError(
         f"{told.source} {told.source_format} to {told.target} {told.format} needs a copy of the "
         f"{part.name}: {why}"
         "\nhint: leave out copy=False to allow the copy, or pass a format that both keep alike"

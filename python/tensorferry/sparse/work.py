@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from tensorferry._native import (
-    OutOfMemory,
+    OutOfMemoryError,
     _sparse_expand,
     _sparse_lay,
     _sparse_look_compressed,
@@ -24,7 +24,7 @@ from tensorferry._native import (
     _sparse_turn_compressed,
     _sparse_turn_coordinates,
     _SparseOrder,
-    empty,
+    empty_aligned,
     to,
 )
 
@@ -54,10 +54,10 @@ def aligned(shape: Sequence[int], dtype: np.dtype[Any], *, zero: bool = False) -
     size = math.prod(shape) * dtype.itemsize
     try:
         if not zero:
-            return empty(shape, dtype, shared=False)
+            return empty_aligned(shape, dtype)
         pages = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (MemoryError, ValueError, OverflowError, OSError) as error:
-        raise OutOfMemory(
+        raise OutOfMemoryError(
             f"a tensor of shape {tuple(shape)} takes {size} bytes, which are not to be had"
             "\nhint: leave it sparse, or take a part of it"
         ) from error

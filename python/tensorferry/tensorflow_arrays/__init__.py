@@ -1,7 +1,7 @@
 """The Array API namespace of TensorFlow, which TensorFlow itself does not have.
 
-`xp = ferry.namespace(x)` of a `tf.Tensor` is this module. Its functions follow the standard of
-2024.12, take and give plain `tf.Tensor`, eager or in the graph of a `tf.function`, and are
+`xp = ferry.array_namespace(x)` of a `tf.Tensor` is this module. Its functions follow the standard
+of 2024.12, take and give plain `tf.Tensor`, eager or in the graph of a `tf.function`, and are
 differentiated by `tf.GradientTape` where TensorFlow differentiates what they are made of. It is
 checked function by function against array-api-strict.
 

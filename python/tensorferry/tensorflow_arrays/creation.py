@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tensorferry._native import CopyRequired, to
+from tensorferry._native import CopyRequiredError, to
 from tensorferry.tensorflow_arrays import dtypes
 from tensorferry.tensorflow_arrays.devices import beside, moved, placed
 from tensorferry.tensorflow_arrays.tensors import (
@@ -38,7 +38,7 @@ def asarray(
     wanted = None if dtype is None else dtypes.resolve(dtype)
     if isinstance(obj, (*SCALARS, list, tuple, range)) and not isinstance(obj, _numpy().generic):
         if copy is False:
-            raise CopyRequired(
+            raise CopyRequiredError(
                 "asarray makes a tensor of Python values, which is a copy\n"
                 "hint: leave out copy=False"
             )
@@ -52,7 +52,7 @@ def asarray(
     if x.dtype not in dtypes.ANY.members:
         dtypes.resolve(x.dtype, "asarray")
     if copy is False and wanted not in (None, x.dtype):
-        raise CopyRequired(
+        raise CopyRequiredError(
             f"asarray was asked for {wanted.name} and given {x.dtype.name}, which is a copy\n"
             "hint: leave out copy=False"
         )

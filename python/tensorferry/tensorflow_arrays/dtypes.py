@@ -14,7 +14,7 @@ import importlib
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from tensorferry._native import InvalidArgument, UnsupportedDType
+from tensorferry._native import InvalidArgumentError, UnsupportedDTypeError
 
 tf: Any = importlib.import_module("tensorflow")
 
@@ -91,7 +91,7 @@ def resolve(dtype: DType, name: str = "dtype=") -> DType:
     except TypeError:
         found = None
     if found not in ANY.members:
-        raise UnsupportedDType(
+        raise UnsupportedDTypeError(
             f"{name} was given {dtype!r}, which is no type of the namespace\n"
             "hint: pass one of its own, such as xp.float32"
         )
@@ -123,7 +123,7 @@ def promote(name: str, *given: DType) -> DType:
     for other in given[1:]:
         met = _promote(common, other)
         if met is None:
-            raise UnsupportedDType(
+            raise UnsupportedDTypeError(
                 f"{name} was given {common.name} and {other.name}, whose common type the standard "
                 "leaves undefined\nhint: cast one of them first: xp.astype(x, dtype)"
             )
@@ -142,12 +142,12 @@ def check_scalar(name: str, value: Any, dtype: DType) -> None:
     else:
         allowed = dtype in COMPLEX.members
     if not allowed:
-        raise UnsupportedDType(
+        raise UnsupportedDTypeError(
             f"{name} was given the Python {type(value).__name__} {value!r} for a tensor of "
             f"{dtype.name}\nhint: cast the tensor first: xp.astype(x, dtype)"
         )
     if dtype in INTEGER.members and not dtype.min <= value <= dtype.max:
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"{name} was given {value}, which {dtype.name} cannot hold\n"
             "hint: cast the tensor to a wider type first: xp.astype(x, dtype)"
         )
@@ -158,7 +158,7 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
     scalars = [x for x in arrays_and_dtypes if isinstance(x, builtins.bool | int | float | complex)]
     others = [x for x in arrays_and_dtypes if not isinstance(x, int | float | complex)]
     if not others:
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             "result_type was given no tensor and no type\nhint: pass one of either at least"
         )
     common = promote("result_type", *(_of(x, "result_type") for x in others))
@@ -187,7 +187,7 @@ def isdtype(dtype: DType, kind: Any) -> builtins.bool:
     own = resolve(dtype, "isdtype")
     if isinstance(kind, str):
         if kind not in _KINDS:
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"isdtype was given the kind {kind!r}\n"
                 f"hint: the kinds are {', '.join(map(repr, _KINDS))}"
             )
@@ -221,7 +221,7 @@ def finfo(type: Any, /) -> FloatLimits:
     """The limits of a floating-point type, or of the parts of a complex one."""
     dtype = _of(type, "finfo")
     if dtype not in FLOATING.members:
-        raise UnsupportedDType(
+        raise UnsupportedDTypeError(
             f"finfo takes a floating-point type, not {dtype.name}\nhint: use xp.iinfo"
         )
     part = real_of(dtype)
@@ -240,5 +240,7 @@ def iinfo(type: Any, /) -> IntegerLimits:
     """The limits of an integer type."""
     dtype = _of(type, "iinfo")
     if dtype not in INTEGER.members:
-        raise UnsupportedDType(f"iinfo takes an integer type, not {dtype.name}\nhint: use xp.finfo")
+        raise UnsupportedDTypeError(
+            f"iinfo takes an integer type, not {dtype.name}\nhint: use xp.finfo"
+        )
     return IntegerLimits(bits=bits(dtype), max=int(dtype.max), min=int(dtype.min), dtype=dtype)

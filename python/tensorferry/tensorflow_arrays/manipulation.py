@@ -7,7 +7,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from tensorferry._native import CopyRequired
+from tensorferry._native import CopyRequiredError
 from tensorferry.tensorflow_arrays import dtypes
 from tensorferry.tensorflow_arrays.dtypes import INTEGER
 from tensorferry.tensorflow_arrays.tensors import (
@@ -145,7 +145,7 @@ def reshape(x: Tensor, /, shape: Sequence[int], *, copy: Any = None) -> Tensor:
     x = tensor("reshape", x)
     wanted = [shape] if isinstance(shape, int) else list(shape)
     if copy is False and not tf.executing_eagerly():
-        raise CopyRequired(
+        raise CopyRequiredError(
             "reshape cannot promise in a graph that nothing is copied\nhint: leave out copy=False"
         )
     result = tf.reshape(x, wanted)

@@ -12,7 +12,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeAlias
 
-from tensorferry._native import InvalidArgument, NotATensor, UnsupportedDType
+from tensorferry._native import InvalidArgumentError, NotATensorError, UnsupportedDTypeError
 from tensorferry.tensorflow_arrays import dtypes
 from tensorferry.tensorflow_arrays.dtypes import Kind
 
@@ -27,15 +27,15 @@ Axis: TypeAlias = int | Sequence[int] | None
 SCALARS = (builtins.bool, int, float, complex)
 
 
-def invalid(fact: str, hint: str) -> InvalidArgument:
+def invalid(fact: str, hint: str) -> InvalidArgumentError:
     """The error for a wrong value."""
-    return InvalidArgument(f"{fact}\nhint: {hint}")
+    return InvalidArgumentError(f"{fact}\nhint: {hint}")
 
 
 def refuse_object(name: str, x: object) -> NoReturn:
     """Raises the error for something that is no tensor of TensorFlow."""
     kind = type(x)
-    raise NotATensor(
+    raise NotATensorError(
         f"{name} takes tensors of TensorFlow, not {kind.__module__}.{kind.__qualname__}\n"
         "hint: make it one with xp.asarray(x)"
     )
@@ -72,7 +72,7 @@ def tensor(name: str, x: Tensor, kind: Kind = dtypes.ANY) -> Tensor:
 
 def refuse_dtype(name: str, dtype: DType, kind: Kind) -> NoReturn:
     """Raises the error for a type that the function is not defined for."""
-    raise UnsupportedDType(
+    raise UnsupportedDTypeError(
         f"{name} takes {kind.words} tensors, not {dtype.name}\n"
         "hint: cast it first: xp.astype(x, dtype)"
     )

@@ -102,11 +102,11 @@ impl Reason {
                 format!("allocate the source at a multiple of {needs} bytes").into()
             }
             Reason::AccidentalAlignment { .. } => {
-                "pass copy=False to share the memory if it is aligned, or allocate the source with ferry.empty".into()
+                "pass copy=False to share the memory if it is aligned, or allocate the source with ferry.empty_aligned or ferry.empty_shared".into()
             }
             Reason::Frozen => "pass a source that may be written".into(),
             Reason::WritableAsked => "leave out writable=True".into(),
-            Reason::Private | Reason::Unprotected => "make it with ferry.empty(..., shared=True)".into(),
+            Reason::Private | Reason::Unprotected => "make it with ferry.empty_shared(...)".into(),
             Reason::Exposed { .. } => "pass copy=False to give them all of it".into(),
             Reason::CachedScalar
             | Reason::Pending(_)

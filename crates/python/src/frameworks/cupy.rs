@@ -9,7 +9,7 @@ use crate::errors::{Result, refused};
 use crate::kinds::{Builtin, Form};
 use crate::once::ForkSafeOnce;
 use crate::owner::Owner;
-use crate::settings::only_public_doors;
+use crate::settings::fast_paths_disabled;
 use crate::source::{Source, still_frozen};
 use crate::streams::{Room, Streams};
 use pyo3::intern;
@@ -98,7 +98,7 @@ fn state(py: Python<'_>) -> Result<&'static State> {
             memory_pointer: cuda.getattr("MemoryPointer")?.unbind(),
             device: cuda.getattr("Device")?.unbind(),
             current_stream: cuda.getattr("get_current_stream")?.unbind(),
-            current_handle: if only_public_doors() || Gpu::count().unwrap_or(0) > 1 {
+            current_handle: if fast_paths_disabled() || Gpu::count().unwrap_or(0) > 1 {
                 None
             } else {
                 current_handle(py)
@@ -125,7 +125,7 @@ impl Framework for CuPy {
         let py = object.py();
         let state = state(py)?;
         // The capsules of arrays that run backwards have strides divided as if they were positive (seen up to version 14.2).
-        let by_attributes = (form == Form::Plain && !only_public_doors()) || runs_backwards(object)?;
+        let by_attributes = (form == Form::Plain && !fast_paths_disabled()) || runs_backwards(object)?;
         let tensor = if by_attributes { look(state, object)? } else { None };
         let tensor = match tensor {
             Some(tensor) => tensor,

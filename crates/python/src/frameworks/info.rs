@@ -1,6 +1,7 @@
 //! Which frameworks are here, found without importing any of them.
 
-use super::{Entry, IMPORT_ORDERS, TABLE, check_import, registered};
+use super::register::{Entry, REGISTER};
+use super::{IMPORT_ORDERS, check_import, registered};
 use crate::errors::Result;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
@@ -35,7 +36,11 @@ impl FrameworkInfo {
 /// The frameworks that `to` knows, with what is installed and loaded. Imports none of them.
 #[pyfunction]
 pub(crate) fn frameworks(py: Python<'_>) -> Result<Vec<FrameworkInfo>> {
-    let mut found = TABLE.iter().map(|entry| look(py, entry)).collect::<PyResult<Vec<_>>>()?;
+    let mut found = REGISTER
+        .iter()
+        .filter(|entry| entry.dense.is_some())
+        .map(|entry| look(py, entry))
+        .collect::<PyResult<Vec<_>>>()?;
     registered::load_entry_points(py)?;
     found.extend(registered::names(py).into_iter().map(|name| FrameworkInfo {
         title: name.clone(),
@@ -60,7 +65,7 @@ fn look(py: Python<'_>, entry: &Entry) -> PyResult<FrameworkInfo> {
     })
 }
 
-/// Raises FrameworkMissing if an import of the module would end the process now.
+/// Raises FrameworkNotFoundError if an import of the module would end the process now.
 #[pyfunction]
 pub(crate) fn _check_import(py: Python<'_>, module: &str) -> Result<()> {
     check_import(py, module)
@@ -76,7 +81,7 @@ pub(crate) fn _import_orders() -> Vec<(&'static str, &'static str, &'static str,
 /// The version of the first of its distributions that is installed.
 fn version(py: Python<'_>, entry: &Entry) -> PyResult<Option<String>> {
     let metadata = py.import("importlib.metadata")?;
-    for package in entry.packages {
+    for package in entry.distributions {
         match metadata.call_method1("version", (package,)) {
             Ok(version) => return Ok(Some(version.extract()?)),
             Err(error) if error.is_instance_of::<PyException>(py) => {}

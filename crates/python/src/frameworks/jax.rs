@@ -12,7 +12,7 @@ use crate::errors::{Failure, Result, fail, forget, refused};
 use crate::kinds::{Builtin, Form};
 use crate::once::ForkSafeOnce;
 use crate::owner::{AttachingOwner, Buffer, Owner};
-use crate::settings::only_public_doors;
+use crate::settings::fast_paths_disabled;
 use crate::source::{Memory, Source, still_frozen};
 use crate::streams::{Room, Streams};
 use pyo3::exceptions::PyTypeError;
@@ -80,7 +80,7 @@ fn state(py: Python<'_>) -> Result<&'static State> {
         let quick = py.import("jax._src.config").and_then(|config| config.getattr("enable_x64"));
         let x64 = match quick {
             Ok(flag)
-                if !only_public_doors()
+                if !fast_paths_disabled()
                     && flag.getattr("value").is_ok_and(|v| v.extract::<bool>().is_ok()) =>
             {
                 (flag.unbind(), PyString::intern(py, "value").unbind())
@@ -104,7 +104,7 @@ fn state(py: Python<'_>) -> Result<&'static State> {
             [TargetFacts { wide: false, ..facts }, facts]
         });
         let mut state = State {
-            doors: if only_public_doors() { None } else { doors(py) },
+            doors: if fast_paths_disabled() { None } else { doors(py) },
             from_dlpack: py.import("jax.dlpack")?.getattr("from_dlpack")?.unbind(),
             device_put: jax.getattr("device_put")?.unbind(),
             facts: facts.collect(),
@@ -228,7 +228,7 @@ impl Framework for Jax {
             return Ok(source);
         }
         // The buffer protocol is the quickest door; it has no word for bfloat16 and its like, nor for spread arrays.
-        let tensor = if only_public_doors() { None } else { Buffer::try_export(object) };
+        let tensor = if fast_paths_disabled() { None } else { Buffer::try_export(object) };
         let tensor = match tensor {
             Some(buffer) => from_buffer(buffer),
             None if is_deleted(object) => Err(deleted()),
@@ -476,8 +476,8 @@ fn public<'py>(
         // JAX takes the index in `__dlpack_device__` for that of the device.
         tensor.set_cpu(cpu(device.getattr(intern!(py, "local_hardware_id"))?.extract()?));
     }
-    let parcel = crate::parcel::Parcel::wrap(py, tensor, true)?;
-    call::call1(state.from_dlpack.bind(py), &parcel).map_err(|error| refused(py, "JAX", error))
+    let exported = crate::exported::ExportedTensor::wrap(py, tensor, true)?;
+    call::call1(state.from_dlpack.bind(py), &exported).map_err(|error| refused(py, "JAX", error))
 }
 
 /// Exports by DLPack. A capsule of the array itself would make `x.delete()` abort the process, so jaxlib's function

@@ -1,4 +1,4 @@
-//! The frameworks: one file each, the same functions in each, one line each in the table below.
+//! The frameworks: one file each, the same functions in each, one row each in the register (`register.rs`).
 
 pub(crate) mod cupy;
 pub(crate) mod exchange;
@@ -7,19 +7,21 @@ pub(crate) mod jax;
 pub(crate) mod mlx;
 pub(crate) mod numpy;
 pub(crate) mod paddle;
+pub(crate) mod register;
 pub(crate) mod registered;
 pub(crate) mod tensorflow;
 pub(crate) mod torch;
 
 use crate::cache::Cache;
-use crate::errors::{Failure, Result, describe, fail, foreign, refused};
+use crate::errors::{Failure, Result, fail, foreign, refused};
 use crate::kinds::{Builtin, Form};
 use crate::owner::Owner;
 use crate::source::Source;
 use crate::streams::{Room, Streams};
 use pyo3::exceptions::{PyMemoryError, PyModuleNotFoundError};
 use pyo3::prelude::*;
-use pyo3::types::{PyModule, PyString};
+use pyo3::types::PyModule;
+use register::Entry;
 use tensorferry_core::plan::{Pending, TargetFacts};
 use tensorferry_core::{DType, ErrorKind, Tensor};
 use tensorferry_cuda::{Gpu, Side, Stream};
@@ -77,97 +79,12 @@ fn host_only() -> Failure {
     fail(ErrorKind::UnsupportedDevice, "the framework holds host memory only", "leave device out")
 }
 
-/// One line of the table.
-pub(crate) struct Entry {
-    /// As users write it.
-    pub(crate) name: &'static str,
-    /// As it writes itself.
-    pub(crate) title: &'static str,
-    /// The module to import.
-    pub(crate) module: &'static str,
-    /// The distributions that bring it; the first is the one to install.
-    pub(crate) packages: &'static [&'static str],
-    /// Other names that people write, and modules that people pass.
-    pub(crate) aliases: &'static [&'static str],
-    pub(crate) framework: &'static dyn Framework,
-}
-
-/// The table, in the order of [`Builtin`].
-pub(crate) static TABLE: [Entry; 7] = [
-    Entry {
-        name: "numpy",
-        title: "NumPy",
-        module: "numpy",
-        packages: &["numpy"],
-        aliases: &["np"],
-        framework: &numpy::NumPy,
-    },
-    Entry {
-        name: "torch",
-        title: "PyTorch",
-        module: "torch",
-        packages: &["torch"],
-        aliases: &["pytorch"],
-        framework: &torch::Torch,
-    },
-    Entry {
-        name: "jax",
-        title: "JAX",
-        module: "jax",
-        packages: &["jax"],
-        aliases: &["jax.numpy", "jnp"],
-        framework: &jax::Jax,
-    },
-    Entry {
-        name: "tensorflow",
-        title: "TensorFlow",
-        module: "tensorflow",
-        packages: &["tensorflow", "tensorflow-cpu", "tensorflow-intel", "tf-nightly"],
-        aliases: &["tf"],
-        framework: &tensorflow::TensorFlow,
-    },
-    Entry {
-        name: "cupy",
-        title: "CuPy",
-        module: "cupy",
-        packages: &["cupy-cuda12x", "cupy-cuda13x", "cupy-cuda11x", "cupy"],
-        aliases: &["cp"],
-        framework: &cupy::CuPy,
-    },
-    Entry {
-        name: "paddle",
-        title: "Paddle",
-        module: "paddle",
-        packages: &["paddlepaddle", "paddlepaddle-gpu"],
-        aliases: &[],
-        framework: &paddle::Paddle,
-    },
-    Entry {
-        name: "mlx",
-        title: "MLX",
-        module: "mlx.core",
-        packages: &["mlx", "mlx-cpu", "mlx-cuda"],
-        aliases: &["mlx.core"],
-        framework: &mlx::Mlx,
-    },
-];
-
-impl Builtin {
-    pub(crate) fn entry(self) -> &'static Entry {
-        &TABLE[self as usize]
-    }
-
-    pub(crate) fn framework(self) -> &'static dyn Framework {
-        self.entry().framework
-    }
-}
-
 /// Where a tensor is to go.
 #[derive(Clone, Copy)]
 pub(crate) enum Target {
-    /// A line of the table.
+    /// A framework of the register.
     Builtin(&'static dyn Framework),
-    /// A place in the register.
+    /// A framework that was registered from Python, by its index.
     Registered(usize),
 }
 
@@ -184,36 +101,29 @@ pub(crate) fn target(name: &Bound<'_, PyAny>) -> Result<Target> {
     if let Some(target) = TARGETS.get(py, name.as_ptr()) {
         return Ok(target);
     }
-    let text = if let Ok(text) = name.cast::<PyString>() {
-        text.to_string()
-    } else if let Ok(module) = name.cast::<PyModule>() {
-        module.name()?.to_string()
-    } else {
-        return Err(fail(
-            ErrorKind::InvalidArgument,
-            format!("framework must be a name or a module, not {}", describe(name)),
-            "write ferry.to(x, \"torch\")",
-        ));
-    };
-    let target = find(py, &text)?;
+    let target = find(py, &register::written(name)?)?;
     TARGETS.put(name, target);
     Ok(target)
 }
 
-fn find(py: Python<'_>, text: &str) -> Result<Target> {
-    if let Some(entry) = TABLE.iter().find(|entry| entry.name == text || entry.aliases.contains(&text)) {
-        return Ok(Target::Builtin(entry.framework));
+fn find(py: Python<'_>, name: &str) -> Result<Target> {
+    if let Some(entry) = register::find(name) {
+        let dense = entry.dense.ok_or_else(|| sparse_only(entry))?;
+        return Ok(Target::Builtin(dense.framework()));
     }
-    if let Some(place) = registered::find(py, text)? {
-        return Ok(Target::Registered(place));
+    match registered::find(py, name)? {
+        Some(place) => Ok(Target::Registered(place)),
+        None => Err(register::unknown(py, name)),
     }
-    let mut known: Vec<String> = TABLE.iter().map(|entry| entry.name.to_owned()).collect();
-    known.extend(registered::names(py));
-    Err(fail(
-        ErrorKind::FrameworkMissing,
-        format!("no framework is called \"{text}\""),
-        format!("write one of {}, or register it with tensorferry.register", known.join(", ")),
-    ))
+}
+
+/// Dense tensors cannot go to a framework that holds none.
+pub(crate) fn sparse_only(entry: &Entry) -> Failure {
+    fail(
+        ErrorKind::InvalidArgument,
+        format!("{} holds sparse tensors only", entry.title),
+        "pass a sparse tensor, or name a framework that holds dense ones, such as \"numpy\"",
+    )
 }
 
 /// Does something inside of context managers, and leaves them again.
@@ -353,7 +263,7 @@ pub(crate) fn import<'py>(py: Python<'py>, framework: Builtin) -> Result<Bound<'
             fail(
                 ErrorKind::FrameworkMissing,
                 format!("{} is not installed", entry.title),
-                format!("pip install {}", entry.packages[0]),
+                format!("pip install {}", entry.distributions[0]),
             )
         } else {
             let about = format!("{} is installed and cannot be imported", entry.title);

@@ -12,7 +12,7 @@ use crate::errors::{Failure, Result, fail, refused};
 use crate::kinds::{Builtin, Form};
 use crate::once::ForkSafeOnce;
 use crate::owner::Owner;
-use crate::settings::only_public_doors;
+use crate::settings::fast_paths_disabled;
 use crate::source::Source;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -75,7 +75,7 @@ fn state(py: Python<'_>) -> Result<&'static State> {
         let dtypes = if paddle.hasattr("uint32")? { FACTS.dtypes.with(YOUNG) } else { FACTS.dtypes };
         Ok(State {
             facts: TargetFacts { dtypes, ..FACTS },
-            exchange: if only_public_doors() { None } else { Exchange::of(&paddle.getattr("Tensor")?) },
+            exchange: if fast_paths_disabled() { None } else { Exchange::of(&paddle.getattr("Tensor")?) },
             from_dlpack: dlpack.getattr("from_dlpack")?.unbind(),
             to_dlpack: dlpack.getattr("to_dlpack")?.unbind(),
         })

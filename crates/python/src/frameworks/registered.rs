@@ -2,9 +2,9 @@
 //!
 //! A registration names the tensor types and gives two functions: `read` turns one of its tensors into
 //! anything that tensorferry reads (an object with `__dlpack__`, an array, a buffer), and `write` gets a
-//! parcel with `__dlpack__` that meets the stated facts.
+//! [`ExportedTensor`](crate::exported::ExportedTensor) that meets the stated facts.
 
-use super::{Framework, TABLE, Target};
+use super::{Framework, Target, register};
 use crate::errors::{Failure, Result, describe, fail, foreign};
 use crate::once::ForkSafeOnce;
 use crate::owner::Owner;
@@ -40,7 +40,7 @@ fn at(place: usize) -> Result<&'static Registration> {
         fail(
             ErrorKind::FrameworkMissing,
             "the framework was never registered",
-            "call tensorferry.register first",
+            "call ferry.register_framework first",
         )
     })
 }
@@ -58,6 +58,11 @@ pub(crate) fn find(py: Python<'_>, name: &str) -> Result<Option<usize>> {
     }
     load_entry_points(py)?;
     Ok(search())
+}
+
+/// The name of the registration at this index.
+pub(crate) fn name_at(_py: Python<'_>, place: usize) -> Option<String> {
+    register_list().get(place).map(|entry| entry.facts.framework.to_owned())
 }
 
 /// The names of all registrations.
@@ -167,11 +172,11 @@ pub(crate) fn write<'py>(py: Python<'py>, tensor: Tensor<Owner>, place: usize) -
         return Err(fail(
             ErrorKind::FrameworkMissing,
             format!("{name} was registered without a writer"),
-            "register it with write=, a function that takes a Parcel",
+            "register it with write=, a function that takes an ExportedTensor",
         ));
     };
-    let parcel = crate::parcel::Parcel::wrap(py, tensor, entry.facts.holds == Holds::Immutable)?;
-    write.bind(py).call1((parcel,)).map_err(|error| {
+    let exported = crate::exported::ExportedTensor::wrap(py, tensor, entry.facts.holds == Holds::Immutable)?;
+    write.bind(py).call1((exported,)).map_err(|error| {
         let about = format!("the writer that was registered for {name} failed");
         foreign(py, error, ErrorKind::FrameworkRefused, &about, "mend the function passed as write=")
     })
@@ -184,7 +189,7 @@ pub(crate) fn write<'py>(py: Python<'py>, tensor: Tensor<Owner>, place: usize) -
 ///     types: Its tensor types, as classes or as "module:Class", which imports nothing.
 ///     read: Called with one of its tensors; returns anything that `to` reads, such as an object with
 ///         `__dlpack__`. None if its tensors are not read.
-///     write: Called with a Parcel that has `__dlpack__`; returns one of its tensors over that memory. None if none
+///     write: Called with an ExportedTensor, which has `__dlpack__`; returns one of its tensors over that memory. None if none
 ///         are made.
 ///     dtypes: The element types it holds, by name; all of them if left out.
 ///     strides: What `write` takes: "dense" row-major, "permuted" (no gaps), "forward" (no negative strides)
@@ -197,7 +202,7 @@ pub(crate) fn write<'py>(py: Python<'py>, tensor: Tensor<Owner>, place: usize) -
 #[pyfunction]
 #[pyo3(signature = (name, *, types, read, write, dtypes=None, strides="dense", alignment=64, immutable=false, max_rank=64))]
 #[expect(clippy::too_many_arguments, reason = "the keywords are the public face of a registration")]
-pub(crate) fn register(
+pub(crate) fn register_framework(
     py: Python<'_>,
     name: &str,
     types: Vec<Bound<'_, PyAny>>,
@@ -209,7 +214,7 @@ pub(crate) fn register(
     immutable: bool,
     max_rank: usize,
 ) -> Result<()> {
-    let taken = TABLE.iter().any(|entry| entry.name == name || entry.aliases.contains(&name));
+    let taken = register::find(name).is_some();
     if taken || register_list().iter().any(|entry| entry.facts.framework == name) {
         return Err(fail(
             ErrorKind::InvalidArgument,

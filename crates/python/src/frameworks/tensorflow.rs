@@ -11,7 +11,7 @@ use crate::errors::{Result, fail, forget, refused};
 use crate::kinds::{Builtin, Form, Refusal};
 use crate::once::ForkSafeOnce;
 use crate::owner::Owner;
-use crate::settings::only_public_doors;
+use crate::settings::fast_paths_disabled;
 use crate::slots::{Attribute, Method};
 use crate::source::{Source, still_frozen};
 use crate::streams::{Room, Streams};
@@ -97,7 +97,7 @@ fn state(py: Python<'_>) -> Result<&'static State> {
             .and_then(|ops| Ok(ops.getattr("EagerTensor")?.cast_into::<PyType>()?))
             .ok();
         let quick = match &eager_tensor {
-            Some(kind) if !only_public_doors() && kind.hasattr("_numpy_internal")? => {
+            Some(kind) if !fast_paths_disabled() && kind.hasattr("_numpy_internal")? => {
                 Some((Method::of(kind, c"_numpy_internal")?, Method::of(kind, c"_datatype_enum")?))
             }
             _ => None,
@@ -116,7 +116,7 @@ fn state(py: Python<'_>) -> Result<&'static State> {
             None => None,
         };
         Ok(State {
-            door: if only_public_doors() { None } else { door(py).ok() },
+            door: if fast_paths_disabled() { None } else { door(py).ok() },
             from_dlpack: dlpack.getattr("from_dlpack")?.unbind(),
             to_dlpack: export_door(py, &dlpack)?.unbind(),
             eager_tensor: eager_tensor.map(Bound::unbind),
@@ -132,7 +132,7 @@ fn state(py: Python<'_>) -> Result<&'static State> {
                 .collect(),
             has_gpu,
             backing_device,
-            graphs: if only_public_doors() { None } else { Graphs::of(py).ok() },
+            graphs: if fast_paths_disabled() { None } else { Graphs::of(py).ok() },
         })
     })
 }
@@ -168,7 +168,7 @@ fn export_door<'py>(py: Python<'py>, dlpack: &Bound<'py, PyAny>) -> PyResult<Bou
     let direct =
         py.import("tensorflow.python.pywrap_tfe").and_then(|module| module.getattr("TFE_ToDlpackCapsule"));
     match direct {
-        Ok(door) if !only_public_doors() => Ok(door),
+        Ok(door) if !fast_paths_disabled() => Ok(door),
         _ => dlpack.getattr("to_dlpack"),
     }
 }

@@ -17,7 +17,7 @@ use crate::errors::{Failure, Result, fail, refused};
 use crate::kinds::{Builtin, Form};
 use crate::once::ForkSafeOnce;
 use crate::owner::{AttachingOwner, Owner};
-use crate::settings::only_public_doors;
+use crate::settings::fast_paths_disabled;
 use crate::slots::{Attribute, Function, Method, Question};
 use crate::source::{Memory, Source};
 use crate::streams::{Room, Streams};
@@ -134,7 +134,7 @@ fn state(py: Python<'_>) -> Result<&'static State> {
         }
         Ok(State {
             module: torch.clone().unbind(),
-            exchange: if only_public_doors() { None } else { Exchange::of(&torch.getattr("Tensor")?) },
+            exchange: if fast_paths_disabled() { None } else { Exchange::of(&torch.getattr("Tensor")?) },
             storage: Method::of(&base, c"untyped_storage")?,
             allocator: Allocator::of(&torch)?,
             storage_type: torch

@@ -3,8 +3,8 @@
 
 mod html;
 mod plan;
-mod road;
 mod time;
+mod transfer_path;
 mod tree;
 mod trip;
 

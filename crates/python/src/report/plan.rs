@@ -1,7 +1,7 @@
 //! Plans as Python objects.
 
-use super::road::road;
 use super::time::Work;
+use super::transfer_path::transfer_path;
 use super::{duration_in_words, html, in_words};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict, PyTuple};
@@ -50,7 +50,7 @@ pub(crate) struct PlanReport {
     work: Work,
     /// How bytes cross between a GPU and the host, and why so; None where they do not.
     #[pyo3(get)]
-    road: Option<String>,
+    transfer_path: Option<String>,
     /// What to know about aliases, gradients and snapshots.
     #[pyo3(get)]
     notes: Vec<String>,
@@ -89,7 +89,7 @@ impl PlanReport {
             work: Work::of(source, plan, bytes),
             writable: plan.access == Access::ReadWrite,
             steps: steps.collect(),
-            road: road(source, plan),
+            transfer_path: transfer_path(source, plan),
             notes: plan.notes.iter().map(|note| note.sentence(source, target).into_owned()).collect(),
             advice: advice.map(|advice| advice.join(", and ")).filter(|advice| !advice.is_empty()),
         }
@@ -148,8 +148,8 @@ impl PlanReport {
     /// All that there is to say besides what happens and why, each with its name.
     pub(super) fn lines(&self) -> Vec<(&'static str, String)> {
         let mut lines = Vec::new();
-        if let Some(road) = &self.road {
-            lines.push(("road", road.clone()));
+        if let Some(path) = &self.transfer_path {
+            lines.push(("transfer path", path.clone()));
         }
         if !self.shares() {
             let memory = match self.into {
@@ -228,7 +228,7 @@ impl PlanReport {
         dict.set_item("expected_seconds", self.expected_seconds())?;
         dict.set_item("writable", self.writable)?;
         dict.set_item("steps", steps)?;
-        dict.set_item("road", &self.road)?;
+        dict.set_item("transfer_path", &self.transfer_path)?;
         dict.set_item("notes", &self.notes)?;
         dict.set_item("advice", &self.advice)?;
         Ok(dict)

@@ -1,4 +1,4 @@
-//! `empty`: new memory that can be published without a copy.
+//! `empty_shared`: new memory that can be published without a copy; `empty_aligned`: new private memory.
 
 use super::Room;
 use crate::carry::{self, Journey};
@@ -16,20 +16,68 @@ use tensorferry_core::plan::{Holds, Nature, Where, Wishes};
 use tensorferry_core::{Device, ErrorKind, Layout};
 use tensorferry_cuda::{Gpu, Side};
 
-/// A new tensor whose values are whatever the memory held, in memory that `publish` gives to others without a copy.
+/// A new, uninitialised tensor in shared memory, which `publish` gives to other processes without a copy.
+///
+/// The memory is aligned, so that every framework can share it.
 ///
 /// Args:
 ///     shape: The lengths of its dimensions, or one length.
 ///     dtype: The element type, by name or as a framework's own object.
-///     framework: Whose tensor it is.
-///     device: Where it shall be; the host if left out, or the GPU for a framework that has none there.
-///     shared: Whether others can be given the memory. False takes memory of this process alone.
+///     framework: The framework of the tensor, by name or as its module.
+///     device: The device of the memory. None is the host, or the GPU for a framework that has GPU memory only.
+///
+/// Returns:
+///     A tensor of the framework.
+///
+/// Raises:
+///     InvalidArgumentError: The shape, the type or the framework is not one, or its tensors are immutable.
+///     OutOfMemoryError: There is not so much memory.
 #[pyfunction]
 #[pyo3(
-    signature = (shape, dtype, framework=None, device=None, shared=true),
-    text_signature = "(shape, dtype, framework='numpy', device=None, shared=True)"
+    signature = (shape, dtype, *, framework=None, device=None),
+    text_signature = "(shape, dtype, *, framework='numpy', device=None)"
 )]
-pub(crate) fn empty<'py>(
+pub(crate) fn empty_shared<'py>(
+    shape: &Bound<'py, PyAny>,
+    dtype: &Bound<'py, PyAny>,
+    framework: Option<&Bound<'py, PyAny>>,
+    device: Option<&Bound<'py, PyAny>>,
+) -> Result<Bound<'py, PyAny>> {
+    allocate("empty_shared", shape, dtype, framework, device, true)
+}
+
+/// A new, uninitialised tensor in memory of this process alone.
+///
+/// The memory is aligned to 64 bytes, so that every framework can share it.
+///
+/// Args:
+///     shape: The lengths of its dimensions, or one length.
+///     dtype: The element type, by name or as a framework's own object.
+///     framework: The framework of the tensor, by name or as its module.
+///     device: The device of the memory. None is the host, or the GPU for a framework that has GPU memory only.
+///
+/// Returns:
+///     A tensor of the framework.
+///
+/// Raises:
+///     InvalidArgumentError: The shape, the type or the framework is not one, or its tensors are immutable.
+///     OutOfMemoryError: There is not so much memory.
+#[pyfunction]
+#[pyo3(
+    signature = (shape, dtype, *, framework=None, device=None),
+    text_signature = "(shape, dtype, *, framework='numpy', device=None)"
+)]
+pub(crate) fn empty_aligned<'py>(
+    shape: &Bound<'py, PyAny>,
+    dtype: &Bound<'py, PyAny>,
+    framework: Option<&Bound<'py, PyAny>>,
+    device: Option<&Bound<'py, PyAny>>,
+) -> Result<Bound<'py, PyAny>> {
+    allocate("empty_aligned", shape, dtype, framework, device, false)
+}
+
+fn allocate<'py>(
+    function: &'static str,
     shape: &Bound<'py, PyAny>,
     dtype: &Bound<'py, PyAny>,
     framework: Option<&Bound<'py, PyAny>>,
@@ -60,7 +108,8 @@ pub(crate) fn empty<'py>(
         fail(ErrorKind::OutOfMemory, fact, "make less at a time")
     })?;
     // A framework that would copy it into memory of its own has none to share.
-    let wishes = Wishes { copy: shared.then_some(false), device: place(py, device)?, ..Wishes::NONE };
+    let wishes =
+        Wishes { copy: shared.then_some(false), device: place(py, function, device)?, ..Wishes::NONE };
     let device = match wishes.device {
         Where::At(device) => device,
         Where::Home => facts.home,
@@ -81,10 +130,10 @@ pub(crate) fn empty<'py>(
     carry::planned(py, source, &Journey { wishes, ..Journey::plain(target) }, None)
 }
 
-fn place(py: Python<'_>, device: Option<&Bound<'_, PyAny>>) -> Result<Where> {
+fn place(py: Python<'_>, function: &'static str, device: Option<&Bound<'_, PyAny>>) -> Result<Where> {
     let given = PyDict::new(py);
     given.set_item("device", device)?;
-    let Keywords { wishes, .. } = wishes::parse("empty", &given, false)?;
+    let Keywords { wishes, .. } = wishes::parse(function, &given, false)?;
     Ok(wishes.device)
 }
 

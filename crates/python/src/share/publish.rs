@@ -38,7 +38,7 @@ use tensorferry_share::{Memory, Options, Outgoing, publish_after};
 ///     device: "cpu" brings a GPU tensor into shared host memory, "cuda" the other way round.
 ///     dtype: The element type under which it is published. None keeps the type.
 ///     copy: None copies what others cannot be given, or would be given with far more, True always, False never: it
-///         raises CopyRequired.
+///         raises CopyRequiredError.
 ///     writable: False gives others memory that they cannot write; True guarantees that they can without harm to
 ///         anyone. None follows the memory: if one of the tensors is given as it is and is read-only or immutable, all
 ///         are read-only; copies can be written.

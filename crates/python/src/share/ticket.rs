@@ -78,9 +78,9 @@ impl Ticket {
         self.own().map(Publication::served)
     }
 
-    /// The number of the process that published.
+    /// The process ID of the producer.
     #[getter]
-    fn process(&self) -> u32 {
+    fn pid(&self) -> u32 {
         self.claim.process()
     }
 

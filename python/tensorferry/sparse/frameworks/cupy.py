@@ -6,13 +6,13 @@ Like SciPy's, but of two axes, with int32 indices, and with values of five types
 import contextlib
 from typing import Any
 
-from tensorferry._native import UnsupportedLayout
+from tensorferry._native import UnsupportedError
+from tensorferry.register import load, title
 from tensorferry.sparse.bundle import Bundle, Rules, dtype_of
-from tensorferry.sparse.frameworks import library
 from tensorferry.sparse.gpu import Cupy
 
 ARRAYS = "cupy"
-TITLE = "CuPy"
+TITLE = title("cupy")
 DTYPES = frozenset(("bool", "float32", "float64", "complex64", "complex128"))
 
 
@@ -29,7 +29,7 @@ def read(x: Any) -> Bundle:
     if kind == "coo":
         return Bundle("cupy", "coo", shape, x.data, (x.row, x.col), name=kind)
     if kind not in ("csr", "csc"):
-        raise UnsupportedLayout(
+        raise UnsupportedError(
             f"a CuPy {kind} matrix keeps no arrays that others have\nhint: pass x.tocsr()"
         )
     return Bundle("cupy", kind, shape, x.data, indices=x.indices, indptr=x.indptr, name=kind)
@@ -37,7 +37,7 @@ def read(x: Any) -> Bundle:
 
 def write(bundle: Bundle) -> Any:
     """Puts a tensor together."""
-    sparse = library("cupyx.scipy.sparse", "cupy-cuda12x")
+    sparse = load("cupy", "cupyx.scipy.sparse")
     make = getattr(sparse, f"{bundle.format}_matrix")
     with bundle.values.device:
         if bundle.format == "coo":

@@ -7,13 +7,13 @@ knows: others do not get it.
 
 from typing import Any
 
-from tensorferry._native import UnsupportedLayout
+from tensorferry._native import UnsupportedError, _fast_paths_disabled
+from tensorferry.register import load, title
 from tensorferry.sparse.bundle import Bundle, Rules
-from tensorferry.sparse.frameworks import ONLY_PUBLIC_DOORS, library
 from tensorferry.sparse.work import IN_ORDER, UNIQUE
 
 ARRAYS = "jax"
-TITLE = "JAX"
+TITLE = title("jax")
 BOTH = IN_ORDER | UNIQUE
 
 
@@ -31,7 +31,7 @@ _FORMATS = {wide: _rules(wide) for wide in (False, True)}
 
 def formats() -> dict[str, Rules]:
     """What each format asks for."""
-    return _FORMATS[bool(library("jax", "jax").config.jax_enable_x64)]
+    return _FORMATS[bool(load("jax").config.jax_enable_x64)]
 
 
 def read(x: Any) -> Bundle:
@@ -44,7 +44,7 @@ def read(x: Any) -> Bundle:
         parts = {"indices": x.indices, "indptr": x.indptr}
         made = Bundle("jax", "csr", shape, x.data, **parts, name="csr")
     else:
-        raise UnsupportedLayout(
+        raise UnsupportedError(
             f"JAX's {kind} is no format that JAX keeps up\nhint: make it a BCOO or a BCSR"
         )
     made.batch, made.dense, made.padded = int(x.n_batch), int(x.n_dense), True
@@ -61,19 +61,19 @@ def write(bundle: Bundle) -> Any:
 
 
 def _coo(values: Any, parts: tuple[Any, ...], shape: tuple[int, ...], bits: int) -> Any:
-    sparse = library("jax.experimental.sparse", "jax")
+    sparse = load("jax", "jax.experimental.sparse")
     return _put(sparse.BCOO, (values, parts[0]), shape, bits)
 
 
 def _csr(values: Any, indptr: Any, indices: Any, shape: tuple[int, ...], bits: int) -> Any:
-    sparse = library("jax.experimental.sparse", "jax")
+    sparse = load("jax", "jax.experimental.sparse")
     return _put(sparse.BCSR, (values, indices, indptr), shape, bits)
 
 
 def _put(kind: Any, parts: tuple[Any, ...], shape: tuple[int, ...], bits: int) -> Any:
     """As JAX does it after `jit`: its constructor traces a function to check shapes."""
     flags = {"indices_sorted": bool(bits & IN_ORDER), "unique_indices": bits & BOTH == BOTH}
-    if ONLY_PUBLIC_DOORS or not hasattr(kind, "tree_unflatten"):
+    if _fast_paths_disabled or not hasattr(kind, "tree_unflatten"):
         return kind(parts, shape=tuple(shape), **flags)
     return kind.tree_unflatten({"shape": tuple(shape), **flags}, parts)
 
@@ -96,7 +96,7 @@ OPENS = {"BCOO": ("coo", _open_coo), "BCSR": ("csr", _open_csr)}
 
 def scatter(bundle: Bundle) -> Any:
     """A dense tensor, on the device of the parts."""
-    jax = library("jax", "jax")
+    jax = load("jax")
     values, places = bundle.values, bundle.coordinates[0]
     at = tuple(places[:, axis] for axis in range(places.shape[1]))
     with jax.default_device(next(iter(values.devices()))):

@@ -6,13 +6,13 @@ stored may be other than zero there; nobody else has that, so it is refused.
 
 from typing import Any
 
-from tensorferry._native import UnsupportedLayout
+from tensorferry._native import UnsupportedError
+from tensorferry.register import load, title
 from tensorferry.sparse.bundle import Bundle, Rules
-from tensorferry.sparse.frameworks import library
 from tensorferry.sparse.frameworks.scipy import DTYPES
 
 ARRAYS = "numpy"
-TITLE = "sparse"
+TITLE = title("sparse")
 
 
 _WHY = "sparse.COO keeps each place once, in order"
@@ -32,11 +32,11 @@ def read(x: Any) -> Bundle:
     """Takes a tensor apart."""
     kind = type(x).__name__
     if kind != "COO":
-        raise UnsupportedLayout(
+        raise UnsupportedError(
             f"sparse.{kind} is a format that no other framework has\nhint: pass x.asformat('coo')"
         )
     if x.fill_value != 0:
-        raise UnsupportedLayout(
+        raise UnsupportedError(
             f"what this sparse.COO does not store is {x.fill_value}, and zero everywhere else"
             "\nhint: pass x - x.fill_value, or x.todense()"
         )
@@ -50,7 +50,7 @@ def write(bundle: Bundle) -> Any:
 
 
 def _coo(values: Any, parts: tuple[Any, ...], shape: tuple[int, ...], bits: int) -> Any:
-    sparse = library("sparse", "sparse")
+    sparse = load("sparse")
     made = sparse.COO(parts[0], values, shape=tuple(shape), has_duplicates=False, sorted=True)
     # Of coordinates of no element it makes others, with another type.
     made.coords = parts[0]

@@ -9,13 +9,13 @@ import contextlib
 from functools import partial
 from typing import Any
 
-from tensorferry._native import UnsupportedLayout
+from tensorferry._native import UnsupportedError, _fast_paths_disabled
+from tensorferry.register import load, title
 from tensorferry.sparse.bundle import Bundle, Rules
-from tensorferry.sparse.frameworks import ONLY_PUBLIC_DOORS, library
 from tensorferry.sparse.work import IN_ORDER, UNIQUE
 
 ARRAYS = "numpy"
-TITLE = "SciPy"
+TITLE = title("scipy")
 BOTH = IN_ORDER | UNIQUE
 
 # What its compiled functions were made for; others can be put in, but not worked with.
@@ -51,7 +51,7 @@ def read(x: Any) -> Bundle:
         coordinates = tuple(x.coords) if hasattr(x, "coords") else (x.row, x.col)
         return Bundle("scipy", "coo", shape, x.data, coordinates, name=name)
     if kind not in ("csr", "csc", "bsr"):
-        raise UnsupportedLayout(
+        raise UnsupportedError(
             f"a SciPy {kind} array keeps no arrays that others have"
             "\nhint: pass x.tocsr(), or x.tocoo()"
         )
@@ -85,11 +85,11 @@ def _blank(name: str) -> tuple[Any, dict[str, Any]] | None:
     object with the same attributes, and other arrays, is what that function would make.
     """
     if name not in _BLANKS:
-        kind = getattr(library("scipy.sparse", "scipy"), name)
+        kind = getattr(load("scipy"), name)
         empty = dict(vars(kind((1, 1))))
         own = {"coords"} if name.startswith("coo") else {"indices", "indptr"}
         alike = empty.keys() <= _KNOWN and {"_shape", "data", *own} <= empty.keys()
-        _BLANKS[name] = (kind, empty) if alike and not ONLY_PUBLIC_DOORS else None
+        _BLANKS[name] = (kind, empty) if alike and not _fast_paths_disabled else None
     return _BLANKS[name]
 
 
@@ -105,7 +105,7 @@ def _coo(
         made = blank[0].__new__(blank[0])
         made.__dict__.update(blank[1], _shape=tuple(shape), data=values, coords=parts)
     else:
-        make = getattr(library("scipy.sparse", "scipy"), name)
+        make = getattr(load("scipy"), name)
         made = make((values, parts), shape=shape, copy=False)
         # Older versions make the indices narrower when they can.
         if hasattr(made, "coords"):
@@ -125,7 +125,7 @@ def _compressed(
         arrays = {"data": values, "indices": indices, "indptr": indptr}
         made.__dict__.update(blank[1], _shape=tuple(shape), **arrays)
     else:
-        make = getattr(library("scipy.sparse", "scipy"), name)
+        make = getattr(load("scipy"), name)
         made = make((values, indices, indptr), shape=shape, copy=False)
         made.data, made.indices, made.indptr = values, indices, indptr
     made.has_sorted_indices = bool(bits & IN_ORDER)

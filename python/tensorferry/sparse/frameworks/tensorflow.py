@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from tensorferry._native import to
+from tensorferry.register import load, title
 from tensorferry.sparse.bundle import Bundle, Rules
-from tensorferry.sparse.frameworks import library
 
 ARRAYS = "tensorflow"
-TITLE = "TensorFlow"
+TITLE = title("tensorflow")
 
 
 _WHY = "TensorFlow's operations count on each place once, in order"
@@ -44,7 +44,7 @@ def write(bundle: Bundle) -> Any:
 
 
 def _coo(values: Any, parts: tuple[Any, ...], shape: tuple[int, ...], bits: int) -> Any:
-    tf = library("tensorflow", "tensorflow")
+    tf = load("tensorflow")
     # As a tensor: TensorFlow takes far longer to make one of a tuple.
     lengths = to(np.array(shape, np.int64), "tensorflow", device="cpu")
     return tf.sparse.SparseTensor(parts[0], values, lengths)
@@ -55,7 +55,7 @@ WRITES = {"coo": _coo}
 
 def scatter(bundle: Bundle) -> Any:
     """A dense tensor, on the device of the parts."""
-    tf = library("tensorflow", "tensorflow")
+    tf = load("tensorflow")
     values, places = bundle.values, bundle.coordinates[0]
     with tf.device(values.device):
         shape = tf.constant(bundle.shape, tf.int64)

@@ -9,14 +9,14 @@ carried detached.
 from collections.abc import Callable
 from typing import Any
 
-from tensorferry._native import UnsupportedLayout
+from tensorferry._native import UnsupportedError
+from tensorferry.register import load, title
 from tensorferry.sparse.bundle import Bundle, Rules, dtype_of
-from tensorferry.sparse.frameworks import library
 from tensorferry.sparse.gpu import Torch
 from tensorferry.sparse.work import IN_ORDER, UNIQUE
 
 ARRAYS = "torch"
-TITLE = "PyTorch"
+TITLE = title("torch")
 BOTH = IN_ORDER | UNIQUE
 
 
@@ -60,7 +60,7 @@ def read(x: Any) -> Bundle:
         parts = {"indices": x.row_indices(), "indptr": x.ccol_indices()}
         made = Bundle("torch", kind, shape, x.values(), **parts, name=kind)
     else:
-        raise UnsupportedLayout(
+        raise UnsupportedError(
             "PyTorch's sparse_bsc is a format that no other framework has"
             "\nhint: pass x.to_sparse_coo(), or make it sparse_bsr"
         )
@@ -87,7 +87,7 @@ def write(bundle: Bundle) -> Any:
 
 def _coo(values: Any, parts: tuple[Any, ...], shape: tuple[int, ...], bits: int) -> Any:
     # What it would check has been checked.
-    return library("torch", "torch").sparse_coo_tensor(
+    return load("torch").sparse_coo_tensor(
         parts[0],
         values,
         shape,
@@ -100,7 +100,7 @@ def _compressed(form: str) -> Callable[..., Any]:
     name = f"sparse_{form}"
 
     def write(values: Any, indptr: Any, indices: Any, shape: tuple[int, ...], bits: int) -> Any:
-        torch = library("torch", "torch")
+        torch = load("torch")
         make, layout = torch.sparse_compressed_tensor, getattr(torch, name)
         # What it would check has been checked.
         return make(indptr, indices, values, shape, layout=layout, check_invariants=False)

@@ -8,7 +8,7 @@
 //! Where these words lie is not taken on trust. They are looked for in storages made for the purpose, of the allocator and
 //! of NumPy's memory, and must tell them apart; otherwise `resizable()` is asked.
 
-use crate::settings::only_public_doors;
+use crate::settings::fast_paths_disabled;
 use crate::slots::{Attribute, Method};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -42,7 +42,7 @@ impl Allocator {
             resizable: Method::of(&base, c"resizable")?,
             words: None,
         };
-        if !only_public_doors() {
+        if !fast_paths_disabled() {
             // Modes of the caller's must not see the samples, nor call back from here.
             allocator.words = super::quietly(torch, || allocator.find(torch))?;
         }

@@ -7,7 +7,7 @@
 //! give the right answers there. Otherwise the methods are called.
 
 use crate::errors::Result;
-use crate::settings::only_public_doors;
+use crate::settings::fast_paths_disabled;
 use crate::slots::{Method, symbol};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
@@ -83,7 +83,7 @@ impl Bits {
 
 impl Inside {
     fn of(torch: &Bound<'_, PyModule>, base: &Bound<'_, PyType>, library: &CStr) -> PyResult<Option<Self>> {
-        if only_public_doors() {
+        if fast_paths_disabled() {
             return Ok(None);
         }
         let find = |name| {

@@ -9,8 +9,8 @@ use std::sync::Mutex;
 use tensorferry_core::{Access, ErrorKind, Tensor};
 
 /// Holds one tensor for whoever asks first.
-#[pyclass(frozen, module = "tensorferry", name = "Parcel")]
-pub(crate) struct Parcel {
+#[pyclass(frozen, module = "tensorferry", name = "ExportedTensor")]
+pub(crate) struct ExportedTensor {
     tensor: Mutex<Option<Tensor<Owner>>>,
     /// The tensor once it was asked for.
     offer: Mutex<Option<Offer>>,
@@ -19,8 +19,8 @@ pub(crate) struct Parcel {
     immutable: bool,
 }
 
-impl Parcel {
-    /// A parcel with this tensor in it.
+impl ExportedTensor {
+    /// Exports this tensor.
     pub(crate) fn wrap<'py>(
         py: Python<'py>,
         tensor: Tensor<Owner>,
@@ -36,8 +36,8 @@ impl Parcel {
     }
 }
 
-impl Parcel {
-    /// Keeps the offer until the parcel goes, which the consumer is done with when its call returns.
+impl ExportedTensor {
+    /// Keeps the offer until the exported tensor is dropped, which the consumer is done with when its call returns.
     fn offered<'py>(&self, offered: Offered<'py>) -> Bound<'py, PyAny> {
         let capsule = offered.clone();
         let offer = offered.keep();
@@ -49,7 +49,7 @@ impl Parcel {
 }
 
 #[pymethods]
-impl Parcel {
+impl ExportedTensor {
     /// The tensor as a DLPack capsule; it can be taken once.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
@@ -64,7 +64,7 @@ impl Parcel {
         if dl_device.is_some_and(|device| device.0 != self.device.0) || copy == Some(true) {
             return Err(fail(
                 ErrorKind::InvalidArgument,
-                "a parcel is handed over where it is and as it is",
+                "an exported tensor stays on its device and is not copied",
                 "leave out dl_device and copy",
             ));
         }
@@ -72,7 +72,7 @@ impl Parcel {
         let Some(tensor) = tensor else {
             return Err(fail(
                 ErrorKind::InvalidTensor,
-                "the parcel was taken already",
+                "the exported tensor was consumed already",
                 "carry the tensor again",
             ));
         };

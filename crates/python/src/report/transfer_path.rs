@@ -6,8 +6,8 @@ use tensorferry_core::ByteOrder;
 use tensorferry_core::plan::{Plan, Reason, SourceFacts};
 use tensorferry_cuda::{Landing, Lanes};
 
-/// The road between a GPU and the host, if it is one of those trips, as things stand now.
-pub(super) fn road(source: &SourceFacts<'_>, plan: &Plan) -> Option<String> {
+/// The transfer path between a GPU and the host, if it is one of those trips, as things stand now.
+pub(super) fn transfer_path(source: &SourceFacts<'_>, plan: &Plan) -> Option<String> {
     let bytes = source.layout.count().saturating_mul(plan.dtype.size());
     let Lanes { threads, chunk, .. } = settings::transfer();
     let lanes = |why: &str| {

@@ -1,0 +1,122 @@
+"""`ferry.to_async` and `ferry.Job`: futures that the standard library can wait for."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from support import children
+
+import tensorferry as ferry
+
+COUNT = 8
+
+
+def source(number: int) -> np.ndarray[Any, Any]:
+    return np.full(1 << 18, number, np.float32)
+
+
+def jobs() -> list[ferry.Job]:
+    return [ferry.to_async(source(number), "torch", copy=True) for number in range(COUNT)]
+
+
+def numbers(results: list[Any]) -> list[int]:
+    return [int(result[0]) for result in results]
+
+
+def test_a_job_is_a_future() -> None:
+    job = ferry.to_async(source(3), "torch", copy=True)
+    assert isinstance(job, ferry.Job)
+    assert isinstance(job, concurrent.futures.Future)
+    assert numbers([job.result()]) == [3]
+    assert job.done()
+    assert not job.running()
+    assert not job.cancelled()
+    assert not job.cancel()
+    assert job.exception() is None
+    assert job.bytes_moved == job.bytes_total == 1 << 20
+    assert repr(job) == "<Job finished, 1.0 MiB of 1.0 MiB>"
+
+
+def test_a_share_is_done_at_once() -> None:
+    x = source(3)
+    job = ferry.to_async(x, "torch")
+    assert job.done()
+    assert job.bytes_total == 0
+    x[0] = 5
+    assert job.result()[0] == 5
+
+
+def test_wait() -> None:
+    started = jobs()
+    done, others = concurrent.futures.wait(started)
+    assert done == set(started)
+    assert not others
+    assert numbers([job.result() for job in started]) == list(range(COUNT))
+
+
+def test_as_completed() -> None:
+    started = jobs()
+    found = [int(job.result()[0]) for job in concurrent.futures.as_completed(started)]
+    assert sorted(found) == list(range(COUNT))
+
+
+def test_callbacks() -> None:
+    called, seen = threading.Event(), []
+    job = ferry.to_async(source(3), "torch", copy=True)
+    job.add_done_callback(lambda done: (seen.append(done), called.set()))
+    assert called.wait(children.HANG_SECONDS)
+    assert seen == [job]
+
+
+def test_await_and_wrap_future() -> None:
+    async def one(job: ferry.Job) -> Any:
+        return await job
+
+    async def main() -> tuple[list[Any], list[Any], list[Any]]:
+        return (
+            await asyncio.gather(*map(one, jobs())),
+            await asyncio.gather(*map(asyncio.wrap_future, jobs())),
+            await asyncio.gather(*jobs_as_tasks()),
+        )
+
+    def jobs_as_tasks() -> list[asyncio.Future[Any]]:
+        return [asyncio.ensure_future(job) for job in jobs()]
+
+    for found in asyncio.run(main()):
+        assert numbers(found) == list(range(COUNT))
+
+
+def test_errors_before_the_start_are_raised() -> None:
+    with pytest.raises(ferry.NotATensorError):
+        ferry.to_async(object(), "torch")
+    with pytest.raises(ferry.InvalidArgumentError, match=r"to_async\(\) takes no progress"):
+        ferry.to_async(source(3), "torch", progress=True)
+
+
+def test_the_module_is_imported_by_the_first_job() -> None:
+    children.run(
+        """
+        import array, sys
+        import tensorferry as ferry
+        assert "concurrent.futures" not in sys.modules
+        job = ferry.to_async(array.array("f", [1, 2]), "numpy", copy=True)
+        assert job.result().tolist() == [1, 2] and type(job) is ferry.Job
+        assert (ferry.Job.__module__, ferry.CancelledError.__module__) == ("tensorferry",) * 2
+        """
+    )
+
+
+def test_a_job_that_nobody_waits_for_does_not_hold_up_the_exit() -> None:
+    children.run(
+        """
+        import array
+        import tensorferry as ferry
+        for _ in range(20):
+            ferry.to_async(array.array("f", bytes(4 << 20)), "numpy", copy=True)
+        """
+    )
