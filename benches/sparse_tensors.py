@@ -72,7 +72,7 @@ JOBS = (
     Job(
         "scipy csr -> jax BCOO",
         "jax_sparse.BCOO.from_scipy_sparse(csr)",
-        "ferry.to(csr, 'jax', format='coo')",
+        "ferry.sparse.to(csr, 'jax', format='coo')",
     ),
     Job(
         "scipy csr -> jax BCSR",
@@ -124,16 +124,18 @@ JOBS = (
         "coo_pydata.to_scipy_sparse()",
         "ferry.to(coo_pydata, 'scipy')",
     ),
-    Job("csr -> csc", "csr.tocsc()", "ferry.to(csr, 'scipy', format='csc')"),
-    Job("csc -> csr", "csc.tocsr()", "ferry.to(csc, 'scipy', format='csr')"),
-    Job("csr -> coo", "csr.tocoo()", "ferry.to(csr, 'scipy', format='coo')"),
-    Job("coo -> csr, in order", "coo.tocsr()", "ferry.to(coo, 'scipy', format='csr')"),
-    Job("coo -> csr, in no order", "mixed.tocsr()", "ferry.to(mixed, 'scipy', format='csr')"),
+    Job("csr -> csc", "csr.tocsc()", "ferry.sparse.to(csr, 'scipy', format='csc')"),
+    Job("csc -> csr", "csc.tocsr()", "ferry.sparse.to(csc, 'scipy', format='csr')"),
+    Job("csr -> coo", "csr.tocoo()", "ferry.sparse.to(csr, 'scipy', format='coo')"),
+    Job("coo -> csr, in order", "coo.tocsr()", "ferry.sparse.to(coo, 'scipy', format='csr')"),
+    Job(
+        "coo -> csr, in no order", "mixed.tocsr()", "ferry.sparse.to(mixed, 'scipy', format='csr')"
+    ),
     Job(
         "repeats -> torch csr",
         "torch.sparse_coo_tensor(torch.from_numpy(np.stack(repeats.coords)), "
         "torch.from_numpy(repeats.data), repeats.shape).coalesce().to_sparse_csr()",
-        "ferry.to(repeats, 'torch', format='csr')",
+        "ferry.sparse.to(repeats, 'torch', format='csr')",
     ),
     Job(
         "repeats -> sparse.COO",
@@ -143,19 +145,19 @@ JOBS = (
     Job(
         "csr -> numpy, dense",
         "csr.toarray()",
-        "ferry.to(csr, 'numpy', dense=True)",
+        "ferry.sparse.to_dense(csr, 'numpy')",
         (SMALL, DENSE),
     ),
     Job(
         "csc -> torch, dense",
         "torch.from_numpy(csc.toarray(order='C'))",
-        "ferry.to(csc, 'torch', dense=True)",
+        "ferry.sparse.to_dense(csc, 'torch')",
         (SMALL, DENSE),
     ),
     Job(
         "repeats -> numpy, dense",
         "repeats.toarray()",
-        "ferry.to(repeats, 'numpy', dense=True)",
+        "ferry.sparse.to_dense(repeats, 'numpy')",
         (SMALL, DENSE),
     ),
 )

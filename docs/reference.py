@@ -43,7 +43,7 @@ TOPICS = (
         "files",
         "Files",
         "Tensors in files, mapped and checked.",
-        ("load", "save", "inspect", "File", "FileTensor"),
+        ("load", "load_raw", "save", "inspect", "File", "FileTensor"),
     ),
     (
         "processes",
@@ -66,6 +66,7 @@ TOPICS = (
             *("ExportedTensor", "__version__"),
         ),
     ),
+    ("sparse", "Sparse tensors", "Formats, and dense tensors of sparse ones.", ("sparse",)),
     ("tf1", "TensorFlow 1.x", "Tensors in and out of graphs.", ("tf1",)),
 )
 ERRORS = (

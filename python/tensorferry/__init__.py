@@ -50,10 +50,10 @@ from tensorferry._native import (
 )
 from tensorferry.array_namespace import array_namespace
 from tensorferry.decorators import agnostic, via
-from tensorferry.files import inspect, load, save
+from tensorferry.files import inspect, load, load_raw, save
 
 if TYPE_CHECKING:
-    from tensorferry import tf1
+    from tensorferry import sparse, tf1
     from tensorferry.jobs import CancelledError, Job
 
 __all__ = [
@@ -91,12 +91,14 @@ __all__ = [
     "frameworks",
     "inspect",
     "load",
+    "load_raw",
     "memory_stats",
     "plan",
     "publish",
     "register_container",
     "register_framework",
     "save",
+    "sparse",
     "tf1",
     "to",
     "to_async",
@@ -108,6 +110,7 @@ __all__ = [
 _LAZY = {
     "CancelledError": "tensorferry.jobs",
     "Job": "tensorferry.jobs",
+    "sparse": "tensorferry.sparse",
     "tf1": "tensorferry.tf1",
 }
 

@@ -289,9 +289,6 @@ def to(
     budget: int | None = None,
     out: Any = None,
     progress: bool | Callable[[int, int], object] | None = None,
-    format: str | None = None,
-    dense: bool = False,
-    blocksize: tuple[int, int] | None = None,
 ) -> Any: ...
 def to_async(
     x: Any,
@@ -322,9 +319,6 @@ def plan(
     writable: bool | None = None,
     stream: Any = None,
     budget: int | None = None,
-    format: None = None,
-    dense: Literal[False] = False,
-    blocksize: None = None,
 ) -> TreePlan: ...
 @overload
 def plan(
@@ -337,9 +331,6 @@ def plan(
     writable: bool | None = None,
     stream: Any = None,
     budget: int | None = None,
-    format: None = None,
-    dense: Literal[False] = False,
-    blocksize: None = None,
 ) -> Plan: ...
 @overload
 def plan(
@@ -352,39 +343,6 @@ def plan(
     writable: bool | None = None,
     stream: Any = None,
     budget: int | None = None,
-    format: str,
-    dense: Literal[False] = False,
-    blocksize: tuple[int, int] | None = None,
-) -> SparsePlan: ...
-@overload
-def plan(
-    x: Any,
-    framework: str | ModuleType,
-    *,
-    device: Any = None,
-    dtype: Any = None,
-    copy: bool | None = None,
-    writable: bool | None = None,
-    stream: Any = None,
-    budget: int | None = None,
-    format: None = None,
-    dense: Literal[True],
-    blocksize: None = None,
-) -> SparsePlan: ...
-@overload
-def plan(
-    x: Any,
-    framework: str | ModuleType,
-    *,
-    device: Any = None,
-    dtype: Any = None,
-    copy: bool | None = None,
-    writable: bool | None = None,
-    stream: Any = None,
-    budget: int | None = None,
-    format: str | None = None,
-    dense: bool = False,
-    blocksize: tuple[int, int] | None = None,
 ) -> Plan | SparsePlan: ...
 def publish(
     x: Any,

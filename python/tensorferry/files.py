@@ -17,8 +17,8 @@ from tensorferry._native import (
     InvalidArgumentError,
     NotATensorError,
     Plan,
-    TreePlan,
     UnsupportedDTypeError,
+    classify,
     plan,
 )
 
@@ -30,7 +30,7 @@ def inspect(
     *,
     format: str | None = None,
     dtype: Any = None,
-    shape: Sequence[int] | None = None,
+    shape: int | Sequence[int] | None = None,
     dialect: str | None = None,
     max_decompressed_bytes: int | None = None,
 ) -> File:
@@ -82,47 +82,51 @@ def load(
     mmap: bool = True,
     names: str | Iterable[str] | None = None,
     format: str | None = None,
-    shape: Sequence[int] | None = None,
     dialect: str | None = None,
     max_decompressed_bytes: int | None = None,
     **wishes: Any,
 ) -> Any:
     """Carries tensors from a file to a framework.
 
+        x = ferry.load("x.npy", "torch")
+
     Args:
         path: The file.
-        framework: Whose tensors they become.
-        device: Where they shall be; what is mapped is read while it is uploaded to a GPU.
-        dtype: The element type of the results; of raw bytes, and of .npy files by others whose type
-            has no name there, that of the file.
+        framework: The framework of the results.
+        device: The device of the results; a mapped file is read while it is uploaded to a GPU.
+        dtype: The element type of the results.
         mmap: Whether memory may be a map of the file, which others must not shorten meanwhile.
         names: Which tensors, by name; only these are read. One name gives one tensor.
         format: The file's format; found out if left out.
-        shape: The shape of raw bytes.
         dialect: Whose TensorProto it is, "onnx" or "tensorflow"; found out if left out.
         max_decompressed_bytes: The most bytes that compressed data may become.
         wishes: `copy`, `writable`, `stream` and `budget`, as for `to`.
 
     Returns:
-        One tensor for files that hold one (.npy, TensorProto, raw) and for one name; otherwise a
-        dict of tensors by name.
+        One tensor for files that hold one (.npy, TensorProto) and for one name; otherwise a dict of
+        tensors by name.
+
+    Raises:
+        FileFormatError: The file breaks the rules of its format.
+        InvalidArgumentError: The file holds raw bytes, for which there is `load_raw`.
+        OSError: The system refused the file.
     """
     from tensorferry.saving import format_of  # not above: the import is to be quick
 
-    raw = shape is not None or format_of(path, format) == "raw"
-    told: dict[str, Any] = {
-        "dialect": dialect,
-        "max_decompressed_bytes": max_decompressed_bytes,
-        "shape": shape,
-    }
+    if format_of(path, format) == "raw":
+        raise InvalidArgumentError(
+            f"{os.fsdecode(path)} holds raw bytes, which say neither their type nor their shape"
+            "\nhint: write ferry.load_raw(path, framework, dtype=..., shape=...)"
+        )
+    told: dict[str, Any] = {"dialect": dialect, "max_decompressed_bytes": max_decompressed_bytes}
     try:
-        file = inspect(path, format=format, dtype=dtype if raw else None, **told)
+        file = inspect(path, format=format, **told)
     except UnsupportedDTypeError:
-        if raw or dtype in (None, "default"):
+        if dtype in (None, "default"):
             raise
         # A type that has no name in the file may be the one that is asked for.
         file = inspect(path, format=format, dtype=dtype, **told)
-    wishes |= {"device": device, "dtype": None if raw else dtype}
+    wishes |= {"device": device, "dtype": dtype}
     if file.is_single:
         if names is not None:
             raise InvalidArgumentError(
@@ -139,6 +143,41 @@ def load(
         )
     wanted = [tensor.name for tensor in file.tensors] if names is None else _texts(names)
     return file.load_several(wanted, framework, mmap, **wishes)
+
+
+def load_raw(
+    path: Path,
+    framework: str | ModuleType = "numpy",
+    *,
+    dtype: Any,
+    shape: int | Sequence[int] | None = None,
+    device: Any = None,
+    mmap: bool = True,
+    **wishes: Any,
+) -> Any:
+    """Carries a file of raw bytes to a framework, as one tensor.
+
+        x = ferry.load_raw("x.bin", "torch", dtype="float32", shape=(480, 640))
+
+    Args:
+        path: The file. All of it is the tensor, in row-major order.
+        framework: The framework of the result.
+        dtype: The element type of the bytes, and of the result.
+        shape: The shape of the tensor; one dimension if left out.
+        device: The device of the result; a mapped file is read while it is uploaded to a GPU.
+        mmap: Whether memory may be a map of the file, which others must not shorten meanwhile.
+        wishes: `copy`, `writable`, `stream` and `budget`, as for `to`.
+
+    Returns:
+        A tensor of the framework.
+
+    Raises:
+        FileFormatError: The file has more or fewer bytes than a tensor of that type and shape.
+        InvalidArgumentError: The type or the shape is not one.
+        OSError: The system refused the file.
+    """
+    file = inspect(path, format="raw", dtype=dtype, shape=shape)
+    return file.load(file.tensors[0].name, framework, mmap, device=device, **wishes)
 
 
 def save(
@@ -216,12 +255,13 @@ def _texts(names: Any) -> list[str]:
 
 
 def _planned(name: str, leaf: Any) -> Plan:
-    told: object = plan(leaf, "numpy")
-    if not isinstance(told, Plan | TreePlan):
+    found = classify(leaf)
+    if found is not None and found[1] == "sparse":
         raise NotATensorError(
             f"{name!r} is sparse, and files hold dense tensors"
-            "\nhint: save the arrays that it is made of, or carry it with dense=True"
+            "\nhint: save the arrays that it is made of, or what ferry.sparse.to_dense makes of it"
         )
+    told: object = plan(leaf, "numpy")
     if not isinstance(told, Plan):
         raise InvalidArgumentError(
             f"{name!r} is a tree that has no names to save it by"

@@ -27,13 +27,17 @@ TENSOR_FRAMEWORKS = tuple(name for name, row in FRAMEWORKS.items() if row.has_de
 def tensor_framework(framework: str | ModuleType) -> str:
     """The canonical name of a framework of dense tensors, for any of its names or its module."""
     name = canonical(framework)
-    row = FRAMEWORKS.get(name)
-    if row is not None and not row.has_dense:
+    if is_sparse_only(name):
         raise InvalidArgumentError(
-            f"{row.title} holds sparse tensors only"
+            f"{title(name)} holds sparse tensors only"
             '\nhint: name a framework that holds dense ones, such as "numpy"'
         )
     return name
+
+
+def is_sparse_only(name: str) -> bool:
+    """Whether a framework holds sparse tensors and no dense ones."""
+    return name in FRAMEWORKS and not FRAMEWORKS[name].has_dense
 
 
 def title(name: str) -> str:

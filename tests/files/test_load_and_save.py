@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import zipfile
+from typing import Any
 
 import jax.numpy as jnp
 import ml_dtypes
@@ -37,9 +38,11 @@ def numbers(dtype: str, shape: tuple[int, ...] = (5, 7)) -> np.ndarray:
     return bits.view(kind).reshape(shape)
 
 
-def raw(path: object, dtype: str, shape: tuple[int, ...]) -> dict[str, object]:
-    """What a file of raw bytes does not say."""
-    return {"dtype": dtype, "shape": shape} if str(path).endswith(".raw") else {}
+def loaded(path: Any, framework: str, dtype: str, shape: tuple[int, ...], **options: Any) -> Any:
+    """The tensor of a file; what raw bytes do not say themselves is said here."""
+    if str(path).endswith(".raw"):
+        return ferry.load_raw(path, framework, dtype=dtype, shape=shape, **options)
+    return only(ferry.load(path, framework, **options))
 
 
 def only(loaded: object) -> object:
@@ -61,10 +64,10 @@ def test_every_type_comes_back_bit_for_bit(tmp_path, file, dtype):
     for framework in FRAMEWORKS:
         if not has_dtype(framework, NAMED[dtype]):
             with pytest.raises(ferry.UnsupportedDTypeError, match="hint: "):
-                ferry.load(path, framework, **raw(path, dtype, x.shape))
+                loaded(path, framework, dtype, x.shape)
             continue
         for mmap in (True, False):
-            found = only(ferry.load(path, framework, mmap=mmap, **raw(path, dtype, x.shape)))
+            found = loaded(path, framework, dtype, x.shape, mmap=mmap)
             assert isinstance(found, TYPES[framework])
             assert LOOKS[framework].dtype(found) == dtype
             assert LOOKS[framework].shape(found) == x.shape
@@ -77,7 +80,7 @@ def test_a_file_is_mapped_and_not_read(tmp_path, file, framework):
     x, path = numbers("float32", (64, 64)), tmp_path / file
     ferry.save(path, x)
     with ferry.trace() as trips:
-        found = only(ferry.load(path, framework, **raw(path, "float32", x.shape)))
+        found = loaded(path, framework, "float32", x.shape)
     assert trips[0].plan.source == "file"
     assert (trips[0].shares, trips[0].bytes_moved) == (True, 0), trips[0].plan
     assert bits(found) == x.tobytes()
@@ -108,7 +111,7 @@ def test_a_map_outlives_its_file(tmp_path):
 def test_every_shape(tmp_path, file, shape):
     x, path = numbers("float32", shape), tmp_path / file
     ferry.save(path, x)
-    found = only(ferry.load(path, "torch", **raw(path, "float32", shape)))
+    found = loaded(path, "torch", "float32", shape)
     assert tuple(found.shape) == shape
     assert bits(found) == x.tobytes()
 
@@ -276,11 +279,27 @@ def test_killed_while_saving(tmp_path):
 def test_raw_bytes_by_any_name_of_their_type(tmp_path, dtype):
     x = numbers("float16", (3, 4))
     (tmp_path / "x.raw").write_bytes(x.tobytes())
-    found = ferry.load(tmp_path / "x.raw", "torch", dtype=dtype, shape=(3, 4))
+    found = ferry.load_raw(tmp_path / "x.raw", "torch", dtype=dtype, shape=(3, 4))
     assert found.dtype == torch.float16
     assert bits(found) == x.tobytes()
-    # The name tells that the bytes are raw, so the type is that of the file.
-    assert bits(ferry.load(tmp_path / "x.raw", dtype=dtype)) == x.tobytes()
+    assert bits(ferry.load_raw(tmp_path / "x.raw", dtype=dtype)) == x.tobytes()
+
+
+def test_load_names_the_function_for_raw_bytes(tmp_path):
+    for name, options in (("x.raw", {}), ("x.bin", {}), ("x", {"format": "raw"})):
+        (tmp_path / name).write_bytes(bytes(16))
+        with pytest.raises(ferry.InvalidArgumentError, match="raw bytes") as caught:
+            ferry.load(tmp_path / name, **options)
+        assert "ferry.load_raw" in caught.value.hint
+        assert ferry.load_raw(tmp_path / name, dtype="uint8").tolist() == [0] * 16
+
+
+def test_raw_bytes_of_another_length(tmp_path):
+    (tmp_path / "x.raw").write_bytes(bytes(16))
+    for shape in (3, (2, 3), (1 << 40, 8)):
+        with pytest.raises(ferry.FileFormatError) as caught:
+            ferry.load_raw(tmp_path / "x.raw", dtype="float32", shape=shape)
+        assert caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -297,13 +316,13 @@ def test_raw_bytes_by_any_name_of_their_type(tmp_path, dtype):
 def test_descriptions_of_raw_bytes_that_mean_nothing(tmp_path, given, fact):
     (tmp_path / "x.raw").write_bytes(bytes(16))
     with pytest.raises(ferry.InvalidArgumentError, match=fact) as caught:
-        ferry.load(tmp_path / "x.raw", **{"dtype": "uint8", **given})
+        ferry.load_raw(tmp_path / "x.raw", **{"dtype": "uint8", **given})
     assert caught.value.hint
 
 
 def test_one_number_is_a_shape(tmp_path):
     (tmp_path / "x.raw").write_bytes(bytes(16))
-    assert ferry.load(tmp_path / "x.raw", dtype="uint8", shape=np.int64(16)).shape == (16,)
+    assert ferry.load_raw(tmp_path / "x.raw", dtype="uint8", shape=np.int64(16)).shape == (16,)
 
 
 @pytest.mark.parametrize("names", [3, [3], [b"a"], [None]])
@@ -382,7 +401,7 @@ def test_wishes_of_those_who_load(tmp_path):
 def test_the_other_frameworks(tmp_path, framework, file):
     x, path = numbers("float16"), tmp_path / file
     ferry.save(path, ferry.to(x, framework))
-    found = only(ferry.load(path, framework, **raw(path, "float16", x.shape)))
+    found = loaded(path, framework, "float16", x.shape)
     assert isinstance(found, TYPES[framework])
     assert bits(found) == x.tobytes()
 

@@ -155,7 +155,7 @@ def test_repeats_and_disorder(source, target):
     a = scipy.sparse.coo_array((values, places), shape=(30, 20))
     y = ferry.to(make(source, a), target[0], **options(target))
     agree(y, target[0], a)
-    dense = ferry.to(make(source, a), target[0], dense=True)
+    dense = ferry.sparse.to_dense(make(source, a), target[0])
     assert FRAMES[target[0]].on_gpu(dense)
     np.testing.assert_array_equal(FRAMES[target[0]].host(dense), a.toarray())
 
@@ -166,16 +166,16 @@ def test_between_host_and_gpu(kind):
     up = ferry.to(a.tocsr(), kind[0], device="cuda", **options(kind))
     agree(up, kind[0], a)
     for form in ("csr", "coo", "csc"):
-        down = ferry.to(up, "scipy", format=form)
+        down = ferry.sparse.to(up, "scipy", format=form)
         assert down.format == form
         np.testing.assert_array_equal(down.toarray(), a.toarray())
-    dense = ferry.to(a.tocsr(), kind[0], device="cuda", dense=True)
+    dense = ferry.sparse.to_dense(a.tocsr(), kind[0], device="cuda")
     assert FRAMES[kind[0]].on_gpu(dense)
     np.testing.assert_array_equal(FRAMES[kind[0]].host(dense), a.toarray())
-    there = ferry.to(up, kind[0], dense=True, dtype="float64")
+    there = ferry.sparse.to_dense(up, kind[0], dtype="float64")
     assert FRAMES[kind[0]].on_gpu(there)
     np.testing.assert_array_equal(FRAMES[kind[0]].host(there), a.toarray().astype("float64"))
-    np.testing.assert_array_equal(ferry.to(up, "numpy", dense=True), a.toarray())
+    np.testing.assert_array_equal(ferry.sparse.to_dense(up, "numpy"), a.toarray())
 
 
 @pytest.mark.parametrize("form", FORMATS["torch"])
@@ -200,7 +200,7 @@ def test_empty_and_small(kind):
         a = scipy.sparse.coo_array((np.arange(1.0, 1 + len(order)), coords), shape=shape)
         for target in KINDS:
             agree(ferry.to(make(kind, a), target[0], **options(target)), target[0], a)
-        back = ferry.to(make(kind, a), "scipy", format="csr")
+        back = ferry.sparse.to(make(kind, a), "scipy", format="csr")
         np.testing.assert_array_equal(back.toarray(), a.toarray())
 
 
@@ -210,7 +210,7 @@ def test_what_cupy_has_no_room_for():
     with pytest.raises(ferry.UnsupportedDTypeError, match="bfloat16"):
         ferry.to(x, "cupy")
     with pytest.raises(ferry.InvalidArgumentError, match=r"(?s)'bsr'.*hint: .*coo, csr, csc"):
-        ferry.to(x.to(torch.float32), "cupy", format="bsr")
+        ferry.sparse.to(x.to(torch.float32), "cupy", format="bsr")
     broken = make(("cupy", "csr"), matrix())
     broken.indices[5] = 10_000
     with pytest.raises(ferry.InvalidTensorError, match="10000"):

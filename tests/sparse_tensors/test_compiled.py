@@ -108,4 +108,4 @@ def as_numpy(array):
 def test_no_elements_have_the_type_that_the_plan_says():
     x = cases.make("scipy csr", "empty", "float32", "int32")
     assert sparse.plan(x, "sparse").parts[1].dtype == "int32"
-    assert sparse.carry(x, "sparse").coords.dtype == np.int32
+    assert sparse.to(x, "sparse").coords.dtype == np.int32

@@ -61,7 +61,7 @@ def check_carried(source, target, case, dtype, index):
     framework, form = target.split()
     before = cases.stored(x)
     told = sparse.plan(x, framework, format=form, **options(target))
-    result = sparse.carry(x, framework, format=form, **options(target))
+    result = sparse.to(x, framework, format=form, **options(target))
     assert cases.stored(x) == before
     assert sparse.is_sparse(result)
     assert result.shape == x.shape
@@ -115,7 +115,7 @@ def test_every_type(source, target):
             framework, form = target.split()
             x = cases.make(source, "both", dtype)
             with pytest.raises(ferry.UnsupportedDTypeError, match=f"no {dtype}"):
-                sparse.carry(x, framework, format=form, **options(target))
+                sparse.to(x, framework, format=form, **options(target))
 
 
 @pytest.mark.parametrize("target", cases.TARGETS)
@@ -123,9 +123,9 @@ def test_every_type(source, target):
 def test_there_and_back(source, target):
     x = cases.make(source, "both")
     framework, form = target.split()
-    there = sparse.carry(x, framework, format=form, **options(target))
+    there = sparse.to(x, framework, format=form, **options(target))
     own, own_form = source.split()
-    back = sparse.carry(there, own, format=own_form, **options(source.removesuffix("_matrix")))
+    back = sparse.to(there, own, format=own_form, **options(source.removesuffix("_matrix")))
     assert type(back) is type(x)
     zero = [(place, value) for place, value in cases.stored(back) if value]
     assert cases.summed(zero, "float32") == [
@@ -138,7 +138,7 @@ def test_copies_share_nothing(source):
     x = cases.make(source, "plain")
     for target in cases.TARGETS:
         framework, form = target.split()
-        result = sparse.carry(x, framework, format=form, copy=True, **options(target))
+        result = sparse.to(x, framework, format=form, copy=True, **options(target))
         assert result is not x
         assert not np.shares_memory(cases.arrays(result)[1], cases.arrays(x)[1])
         told = sparse.plan(x, framework, format=form, copy=True, **options(target))
@@ -150,7 +150,7 @@ def test_values_can_be_cast(source):
     x = cases.make(source, "both", "int32")
     for target in cases.TARGETS:
         framework, form = target.split()
-        result = sparse.carry(x, framework, format=form, dtype="float32", **options(target))
+        result = sparse.to(x, framework, format=form, dtype="float32", **options(target))
         assert cases.arrays(result)[1].dtype == np.float32
         assert cases.stored(result) == cases.expected(cases.stored(x), target, "int32")
         told = sparse.plan(x, framework, format=form, dtype="float32", **options(target))

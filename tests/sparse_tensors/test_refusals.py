@@ -15,7 +15,7 @@ from tensorferry import sparse
 
 
 def refused(kind, fact, x, framework="torch", **options):
-    for verb in (sparse.carry, sparse.plan):
+    for verb in (sparse.to, sparse.plan):
         with pytest.raises(kind, match=fact) as caught:
             verb(x, framework, **options)
         assert caught.value.hint
@@ -45,9 +45,9 @@ def test_broken_compressed_formats(fact, changes):
     for framework in ("torch", "jax", "tensorflow", "sparse"):
         refused(ferry.InvalidTensorError, fact, csr(**changes), framework)
     if "do not fit" not in fact:
-        refused(ferry.InvalidTensorError, fact, csr(**changes), "numpy", format="coo")
+        refused(ferry.InvalidTensorError, fact, csr(**changes), "scipy", format="coo")
         with pytest.raises(ferry.InvalidTensorError, match=fact):
-            sparse.carry(csr(**changes), "numpy", dense=True)
+            sparse.to_dense(csr(**changes), "numpy")
 
 
 def test_broken_coordinates():
@@ -78,7 +78,7 @@ def test_padding_of_jax_stays_in_jax():
     places = jnp.asarray(np.array([[0, 1], [1, 0], [2, 3], [2, 3], [2, 3]], "int32"))
     j = jax_sparse.BCOO((values, places), shape=(2, 3))
     for framework in ("scipy", "torch", "tensorflow", "sparse"):
-        made = sparse.carry(j, framework)
+        made = sparse.to(j, framework)
         assert cases.stored(made) == [((0, 1), 1.0), ((1, 0), 2.0)]
         told = sparse.plan(j, framework)
         assert told.parts[0].steps[0] == ("drop", "3 elements of padding, which only JAX has")
@@ -86,14 +86,14 @@ def test_padding_of_jax_stays_in_jax():
     columns, indptr = (np.array(part, "int32") for part in ([1, 0, 3, 3, 3], [0, 1, 2]))
     rows = jax_sparse.BCSR((values, jnp.asarray(columns), jnp.asarray(indptr)), shape=(2, 3))
     for framework in ("scipy", "torch"):
-        assert cases.stored(sparse.carry(rows, framework)) == [((0, 1), 1.0), ((1, 0), 2.0)]
-    assert sparse.carry(j, "numpy", dense=True).tolist() == dense.tolist()
+        assert cases.stored(sparse.to(rows, framework)) == [((0, 1), 1.0), ((1, 0), 2.0)]
+    assert sparse.to_dense(j, "numpy").tolist() == dense.tolist()
 
 
 def test_spare_room_of_scipy_is_left_behind():
     x = csr()
     x.data, x.indices = np.arange(1, 6, dtype="float32"), np.array([0, 1, 2, 77, 77], "int32")
-    t = sparse.carry(x, "torch", copy=False)
+    t = sparse.to(x, "torch", copy=False)
     assert cases.stored(t) == [((0, 0), 1.0), ((1, 1), 2.0), ((2, 2), 3.0)]
     assert any("2 stored elements beyond" in note for note in sparse.plan(x, "torch").notes)
 
@@ -103,30 +103,30 @@ def test_hybrids_are_carried_where_they_can_be():
     t = torch.sparse_coo_tensor([[0, 2, 0]], values, (3, 2), check_invariants=True)
     for framework in ("scipy", "tensorflow", "sparse"):
         refused(ferry.UnsupportedError, r"1 dense axes \(it is hybrid\)", t, framework)
-    j = sparse.carry(t, "jax")
+    j = sparse.to(t, "jax")
     assert j.n_dense == 1
     assert j.todense().tolist() == t.to_dense().tolist()
-    assert sparse.carry(j, "torch").to_dense().tolist() == t.to_dense().tolist()
+    assert sparse.to(j, "torch").to_dense().tolist() == t.to_dense().tolist()
     rows = torch.sparse_csr_tensor(
         [0, 1, 2], [1, 0], torch.ones(2, 3), (2, 2, 3), check_invariants=True
     )
-    back = sparse.carry(sparse.carry(rows, "jax"), "torch")
+    back = sparse.to(sparse.to(rows, "jax"), "torch")
     assert back.dense_dim() == 1
     assert back.values().tolist() == rows.values().tolist()
 
 
 def test_batches_are_carried_where_they_can_be():
     b = torch.stack([torch.eye(3), 2 * torch.eye(3).flip(0)]).to_sparse_csr()
-    j = sparse.carry(b, "jax")
+    j = sparse.to(b, "jax")
     assert j.n_batch == 1
     assert j.todense().tolist() == b.to_dense().tolist()
-    assert sparse.carry(j, "torch").to_dense().tolist() == b.to_dense().tolist()
+    assert sparse.to(j, "torch").to_dense().tolist() == b.to_dense().tolist()
     for framework in ("scipy", "tensorflow", "sparse"):
         refused(ferry.UnsupportedError, "1 batch axes", b, framework)
     refused(ferry.UnsupportedError, "1 batch axes", b, "torch", format="coo")
     many = jax_sparse.BCOO.fromdense(jnp.ones((2, 2, 2)), n_batch=1)
     refused(ferry.UnsupportedError, "1 batch axes", many, "torch")
-    cast = sparse.carry(many, "jax", dtype="float16")
+    cast = sparse.to(many, "jax", dtype="float16")
     assert cast.n_batch == 1
     assert cast.todense().tolist() == many.todense().tolist()
     parts = (jnp.ones((2, 2)), jnp.array([[1, 0], [0, 1]]), jnp.array([[0, 2], [0, 2]]))
@@ -142,17 +142,17 @@ def test_batches_are_carried_where_they_can_be():
 def test_more_axes_than_a_format_has():
     t = torch.zeros(2, 3, 4).index_fill_(0, torch.tensor([1]), 5).to_sparse()
     for framework in ("scipy", "jax", "tensorflow", "sparse"):
-        made = sparse.carry(t, framework)
+        made = sparse.to(t, framework)
         assert cases.stored(made) == cases.stored(t)
     for form in ("csr", "csc", "bsr"):
         refused(ferry.UnsupportedError, "has 3 axes and SciPy's", t, "scipy", format=form)
         refused(ferry.UnsupportedError, "has 3 axes and PyTorch's", t, "torch", format=form)
     one = torch.tensor([0, 3.0, 0]).to_sparse()
-    assert cases.stored(sparse.carry(one, "scipy")) == [((2 - 1,), 3.0)]
+    assert cases.stored(sparse.to(one, "scipy")) == [((2 - 1,), 3.0)]
     refused(ferry.UnsupportedError, "has 1 axes", one, "scipy", format="csr")
     flat = scipy.sparse.csr_array(np.array([0, 3.0, 0]))
-    assert cases.stored(sparse.carry(flat, "torch")) == [((1,), 3.0)]
-    assert sparse.carry(flat, "scipy") is flat
+    assert cases.stored(sparse.to(flat, "torch")) == [((1,), 3.0)]
+    assert sparse.to(flat, "scipy") is flat
 
 
 def test_formats_that_nobody_else_has():
@@ -179,23 +179,23 @@ def test_types_that_cannot_be_carried():
     refused(ferry.UnsupportedDTypeError, "dtype object", x)
     wide = cases.make("scipy csr", "plain", "float64")
     refused(ferry.UnsupportedDTypeError, "JAX holds no float64", wide, "jax")
-    assert sparse.carry(wide, "jax", dtype="default").data.dtype == "float32"
+    assert sparse.to(wide, "jax", dtype="default").data.dtype == "float32"
     half = cases.make("torch coo", "plain", "bfloat16")
     refused(ferry.UnsupportedDTypeError, "SciPy's coo holds no bfloat16", half, "scipy")
-    assert sparse.carry(half, "scipy", dtype="float32").data.dtype == "float32"
+    assert sparse.to(half, "scipy", dtype="float32").data.dtype == "float32"
 
 
 def test_shapes_beyond_the_indices_of_the_target():
     shape, elements = (2**40, 3), [((2**35, 2), 5.0)]
     x = cases.make("scipy coo", (shape, elements), "float32", "int64")
     for framework in ("torch", "tensorflow", "sparse"):
-        assert cases.stored(sparse.carry(x, framework)) == elements
+        assert cases.stored(sparse.to(x, framework)) == elements
     refused(ferry.UnsupportedDTypeError, "beyond int32, the indices of JAX", x, "jax")
     edge = cases.make("scipy coo", ((2**31 - 1, 3), [((2**31 - 2, 2), 5.0)]), "float32", "int64")
-    assert cases.stored(sparse.carry(edge, "jax")) == [((2**31 - 2, 2), 5.0)]
+    assert cases.stored(sparse.to(edge, "jax")) == [((2**31 - 2, 2), 5.0)]
     broad = cases.make("scipy csr", ((3, 2**40), [((1, 2**39), 5.0)]), "float32", "int64")
-    assert cases.stored(sparse.carry(broad, "torch")) == [((1, 2**39), 5.0)]
-    assert cases.stored(sparse.carry(broad, "tensorflow")) == [((1, 2**39), 5.0)]
+    assert cases.stored(sparse.to(broad, "torch")) == [((1, 2**39), 5.0)]
+    assert cases.stored(sparse.to(broad, "tensorflow")) == [((1, 2**39), 5.0)]
 
 
 def test_wrong_arguments():
@@ -208,12 +208,12 @@ def test_wrong_arguments():
     wrong = {"format": "bsr", "blocksize": (2, 2)}
     refused(ferry.InvalidArgumentError, "do not fill the shape", x, "scipy", **wrong)
     refused(ferry.InvalidArgumentError, "csr has no blocks", x, "torch", blocksize=(1, 2))
-    refused(ferry.InvalidArgumentError, "mlx has no sparse tensors", x, "mlx")
-    refused(ferry.InvalidArgumentError, "is no framework", x, 3)
+    refused(ferry.InvalidArgumentError, "MLX has no sparse tensors", x, "mlx")
+    refused(ferry.InvalidArgumentError, "must be a name or a module", x, 3)
     refused(ferry.NotATensorError, "numpy.ndarray is no sparse tensor", np.eye(3))
     refused(ferry.InvalidArgumentError, "names no device", x, "torch", device="nope")
     refused(
-        ferry.FrameworkNotFoundError, "CuPy is not installed|cupy cannot be imported", x, "cupy"
+        ferry.FrameworkNotFoundError, "CuPy is not installed|CuPy cannot be imported", x, "cupy"
     )
 
 
@@ -229,7 +229,7 @@ def test_wrong_arguments():
 def test_share_or_raise(source, target, fact):
     x = cases.make(source, "plain")
     with pytest.raises(ferry.CopyRequiredError, match=fact) as caught:
-        sparse.carry(x, target, copy=False)
+        sparse.to(x, target, copy=False)
     assert "copy=False" in caught.value.hint
 
 
@@ -238,16 +238,46 @@ def test_keywords_of_the_wrong_kind(verb):
     x = scipy.sparse.csr_array(np.eye(3))
     with pytest.raises(ferry.InvalidArgumentError, match="budget is not for sparse tensors"):
         verb(x, "torch", budget=1)
-    with pytest.raises(ferry.InvalidArgumentError, match="no sparse format 3"):
-        verb(x, "torch", format=3)
-    for blocks in (5, (1,), (1, 1, 1), (0, 3), (-1, 3), (1.5, 3), "ab"):
-        with pytest.raises(ferry.InvalidArgumentError, match="is no size of blocks"):
-            verb(x, "torch", format="bsr", blocksize=blocks)
     for wrong in ({"dense": True}, {"format": "csr"}, {"blocksize": (2, 2)}):
-        with pytest.raises(ferry.FerryError, match="sparse") as caught:
-            verb(np.eye(3), "torch", **wrong)
-        assert "format, dense and blocksize" in str(caught.value)
-    assert verb(np.eye(3), "torch", dense=False, format=None, blocksize=None) is not None
+        for source in (x, np.eye(3)):
+            with pytest.raises(TypeError, match="unexpected keyword argument") as caught:
+                verb(source, "torch", **wrong)
+            assert "hint: ferry.sparse.to and ferry.sparse.to_dense" in str(caught.value)
+
+
+def test_options_of_sparse_tensors():
+    x = scipy.sparse.csr_array(np.eye(3))
+    refused(ferry.InvalidArgumentError, "no sparse format 3", x, format=3)
+    for blocks in (5, (1,), (1, 1, 1), (0, 3), (-1, 3), (1.5, 3), "ab"):
+        refused(
+            ferry.InvalidArgumentError, "is no size of blocks", x, format="bsr", blocksize=blocks
+        )
+    with pytest.raises(ferry.InvalidArgumentError, match="a dense tensor has no sparse format"):
+        sparse.plan(x, "torch", dense=True, format="csr")
+
+
+@pytest.mark.parametrize("verb", [ferry.to, ferry.plan, sparse.to, sparse.plan])
+def test_frameworks_without_sparse_tensors(verb):
+    x = scipy.sparse.csr_array(np.eye(3))
+    with pytest.raises(ferry.InvalidArgumentError, match="NumPy has no sparse tensors") as caught:
+        verb(x, "numpy")
+    assert '"scipy"' in caught.value.hint
+    assert 'ferry.sparse.to_dense(x, "numpy")' in caught.value.hint
+    for framework in ("paddle", "mlx"):
+        with pytest.raises(ferry.InvalidArgumentError, match="has no sparse tensors") as caught:
+            verb(x, framework)
+        assert f'ferry.sparse.to_dense(x, "{framework}")' in caught.value.hint
+
+
+def test_dense_tensors_are_not_for_sparse_functions():
+    for verb in (sparse.to, sparse.to_dense, sparse.plan):
+        for x in (np.eye(3), [np.eye(3)], 3, {"a": None}):
+            with pytest.raises(ferry.NotATensorError, match="is no sparse tensor") as caught:
+                verb(x, "torch")
+            assert "ferry.to" in caught.value.hint
+    for framework in ("scipy", "sparse"):
+        with pytest.raises(ferry.InvalidArgumentError, match="holds sparse tensors only"):
+            sparse.to_dense(scipy.sparse.csr_array(np.eye(3)), framework)
 
 
 def test_trees_of_sparse_and_dense_tensors():
@@ -256,16 +286,20 @@ def test_trees_of_sparse_and_dense_tensors():
     assert tree["a"].layout == torch.sparse_csr
     assert tree["b"][1] is tree["a"]
     assert tree["b"][0].tolist() == [1, 1]
-    dense = ferry.to({"a": x, "b": np.ones(2)}, "torch", dense=True, dtype="float32")
+    rows = ferry.sparse.to({"a": x, "b": [np.ones(2), x]}, "torch", format="coo", dtype="float32")
+    assert rows["a"].layout == torch.sparse_coo
+    assert rows["b"][1] is rows["a"]
+    assert rows["b"][0].dtype == rows["a"].dtype == torch.float32
+    dense = ferry.sparse.to_dense({"a": x, "b": np.ones(2)}, "torch", dtype="float32")
     assert dense["a"].tolist() == np.eye(3).tolist()
     assert dense["a"].dtype == dense["b"].dtype == torch.float32
     back = ferry.to([tree["a"]], "scipy")
     assert (back[0] != x).nnz == 0
     with pytest.raises(
-        ferry.InvalidArgumentError, match=r'at \[1\]: "scipy" holds sparse tensors alone'
+        ferry.InvalidArgumentError, match=r'at \[1\]: "scipy" holds sparse tensors only'
     ):
         ferry.to([x, np.ones(2)], "scipy")
-    with pytest.raises(ferry.FrameworkNotFoundError, match="tourch"):
+    with pytest.raises(ferry.InvalidArgumentError, match="tourch"):
         ferry.to([x], "tourch")
     with pytest.raises(ferry.NotATensorError, match="plan of several parts"):
         ferry.plan({"a": x}, "torch")

@@ -32,12 +32,12 @@ def seated_csr(index="int32"):
 @pytest.mark.parametrize("index", ["int32", "int64"])
 def test_compressed_formats_are_one_memory_in_scipy_and_torch(form, index):
     x = cases.make(f"scipy {form}", "plain", "float32", index)
-    t = sparse.carry(x, "torch", copy=False)
+    t = sparse.to(x, "torch", copy=False)
     t.values()[0] = 42
     assert x.data.reshape(-1)[:2].max() == 42
     assert np.shares_memory(x.indices, cases.arrays(t)[2][1])
     assert np.shares_memory(x.indptr, cases.arrays(t)[2][0])
-    back = sparse.carry(t, "scipy", copy=False)
+    back = sparse.to(t, "scipy", copy=False)
     back.data[...] = 7
     assert (x.data == 7).all()
     assert back.indices.dtype == index
@@ -45,33 +45,33 @@ def test_compressed_formats_are_one_memory_in_scipy_and_torch(form, index):
 
 def test_compressed_rows_are_one_memory_in_jax():
     x = seated_csr()
-    j = sparse.carry(x, "jax", copy=False)
+    j = sparse.to(x, "jax", copy=False)
     for made, given in (
         (j.data, x.data),
         (j.indices, x.indices),
         (j.indptr, x.indptr),
     ):
         assert made.unsafe_buffer_pointer() == given.ctypes.data
-    back = sparse.carry(j, "scipy", copy=False)
+    back = sparse.to(j, "scipy", copy=False)
     assert not back.data.flags.writeable
     assert np.shares_memory(back.data, x.data)
 
 
 def test_coordinates_are_one_memory_where_they_lie_alike():
     t = cases.make("torch coo", "plain").coalesce()
-    p = sparse.carry(t, "sparse", copy=False)
+    p = sparse.to(t, "sparse", copy=False)
     assert p.coords.ctypes.data == t.indices().data_ptr()
     p.data[0] = 42
     assert t.values()[0] == 42
-    s = sparse.carry(t, "scipy", copy=False)
+    s = sparse.to(t, "scipy", copy=False)
     assert [axis.ctypes.data for axis in s.coords] == [row.data_ptr() for row in t.indices()]
-    again = sparse.carry(p, "torch", copy=False)
+    again = sparse.to(p, "torch", copy=False)
     assert again.indices().data_ptr() == t.indices().data_ptr()
 
 
 def test_points_are_strided_columns_for_scipy():
     f = cases.make("tensorflow coo", "plain")
-    s = sparse.carry(f, "scipy", copy=False)
+    s = sparse.to(f, "scipy", copy=False)
     assert np.shares_memory(s.coords[1], f.indices._numpy())
     assert s.tocsr().toarray().tolist() == cases.dense(cases.stored(f), (3, 4), "float32").tolist()
 
@@ -81,9 +81,9 @@ def test_jax_and_tensorflow_share_values_and_with_x64_coordinates():
     with enable(True):
         places = jnp.asarray(np.array([[0, 1], [2, 3]], "int64"))
         j = jax_sparse.BCOO((jnp.asarray(np.array([1.0, 2.0])), places), shape=(3, 4))
-        f = sparse.carry(j, "tensorflow", copy=False)
+        f = sparse.to(j, "tensorflow", copy=False)
         assert f.indices._numpy().ctypes.data == places.unsafe_buffer_pointer()
-        back = sparse.carry(f, "jax", copy=False)
+        back = sparse.to(f, "jax", copy=False)
         assert back.indices.unsafe_buffer_pointer() == places.unsafe_buffer_pointer()
         assert back.indices_sorted
         assert back.unique_indices
@@ -91,7 +91,7 @@ def test_jax_and_tensorflow_share_values_and_with_x64_coordinates():
 
 def test_what_is_grouped_by_rows_needs_only_pointers():
     x = cases.make("scipy coo", "duplicates")
-    r = sparse.carry(x, "scipy", format="csr")
+    r = sparse.to(x, "scipy", format="csr")
     assert np.shares_memory(r.data, x.data)
     assert np.shares_memory(r.indices, x.coords[1])
     told = sparse.plan(x, "scipy", format="csr")
@@ -106,7 +106,7 @@ def test_what_is_grouped_by_rows_needs_only_pointers():
 def test_torch_gets_dense_coordinates_in_memory():
     """PyTorch misreads strided ones when it compresses them."""
     x = cases.make("tensorflow coo", "plain")
-    t = sparse.carry(x, "torch")
+    t = sparse.to(x, "torch")
     assert t._indices().is_contiguous()
     assert t.to_sparse_csr().to_dense().tolist() == t.to_dense().tolist()
     strided = pydata.COO(
@@ -119,7 +119,7 @@ def test_torch_gets_dense_coordinates_in_memory():
     if not strided.coords.flags.c_contiguous:
         told = sparse.plan(strided, "torch")
         assert told.parts[1].steps[0][0] == "pack"
-    assert sparse.carry(strided, "torch")._indices().is_contiguous()
+    assert sparse.to(strided, "torch")._indices().is_contiguous()
 
 
 def test_strided_parts_are_packed_for_torch():
@@ -127,59 +127,59 @@ def test_strided_parts_are_packed_for_torch():
     x.data, x.indices = np.repeat(x.data, 2)[::2], np.repeat(x.indices, 2)[::2]
     told = sparse.plan(x, "torch")
     assert [part.name for part in told.parts if not part.shares] == ["values", "indices"]
-    t = sparse.carry(x, "torch")
+    t = sparse.to(x, "torch")
     assert t.values().is_contiguous()
     assert t.col_indices().is_contiguous()
     assert cases.stored(t) == cases.stored(x)
     with pytest.raises(ferry.CopyRequiredError, match="copy of the values: strided"):
-        sparse.carry(x, "torch", copy=False)
+        sparse.to(x, "torch", copy=False)
 
 
 def test_read_only_parts_stay_read_only():
     x = cases.make("scipy csr", "plain")
     x.data.flags.writeable = False
-    assert not sparse.carry(x, "scipy", format="coo").data.flags.writeable
+    assert not sparse.to(x, "scipy", format="coo").data.flags.writeable
     told = sparse.plan(x, "torch")
     assert [part.shares for part in told.parts] == [False, True, True]
-    t = sparse.carry(x, "torch")
+    t = sparse.to(x, "torch")
     t.values()[0] = 42
     assert 42 not in x.data
     with pytest.raises(
         ferry.CopyRequiredError, match="copy of the values: the source is read-only"
     ):
-        sparse.carry(x, "torch", copy=False)
+        sparse.to(x, "torch", copy=False)
 
 
 def test_writable_results_harm_nobody():
     j = cases.make("jax csr", "plain")
-    s = sparse.carry(j, "scipy", writable=True)
+    s = sparse.to(j, "scipy", writable=True)
     s.data[:] = 9
     assert np.asarray(j.data).tolist() == [1, 2, 3, 4]
     with pytest.raises(ferry.InvalidArgumentError, match="immutable"):
-        sparse.carry(s, "jax", writable=True)
+        sparse.to(s, "jax", writable=True)
 
 
 def test_leaves_are_carried_detached_and_other_tensors_are_frozen():
     leaf = cases.make("torch csr", "plain").requires_grad_()
-    s = sparse.carry(leaf, "scipy")
+    s = sparse.to(leaf, "scipy")
     assert s.data.flags.writeable
     told = sparse.plan(leaf, "scipy")
     assert "carried detached: no gradient flows back through it" in told.notes
     result = leaf * 2
     assert result.requires_grad
-    s = sparse.carry(result, "scipy")
+    s = sparse.to(result, "scipy")
     assert np.shares_memory(s.data, result.detach().values().numpy())
     assert not s.data.flags.writeable
-    assert sparse.carry(result, "scipy", writable=True).data.flags.writeable
-    t = sparse.carry(result, "torch", format="coo")
+    assert sparse.to(result, "scipy", writable=True).data.flags.writeable
+    t = sparse.to(result, "torch", format="coo")
     assert not t.requires_grad
     assert t._values().data_ptr() != result.detach().values().data_ptr()
-    assert sparse.carry(result, "torch") is result
+    assert sparse.to(result, "torch") is result
 
 
 def test_results_keep_the_memory_alive():
     def made():
-        return sparse.carry(cases.make("scipy csr", "plain"), "torch")
+        return sparse.to(cases.make("scipy csr", "plain"), "torch")
 
     t = made()
     filler = [np.full(4, 99, "float32") for _ in range(100)]
@@ -191,7 +191,7 @@ def test_every_array_is_a_trip_that_trace_sees():
     x = cases.make("scipy csr", "plain")
     told = sparse.plan(x, "torch")
     with ferry.trace() as trips:
-        sparse.carry(x, "torch")
+        sparse.to(x, "torch")
     to_torch = [trip for trip in trips if trip.plan.target == "torch"]
     assert len(to_torch) == 3
     assert sum(trip.bytes_moved for trip in to_torch) == told.bytes_moved == 0
@@ -207,7 +207,7 @@ def test_nothing_is_imported_to_recognise_a_tensor():
         assert not loaded, loaded
         import scipy.sparse
         assert sparse.is_sparse(scipy.sparse.eye_array(3)) and sparse.is_sparse(scipy.sparse.eye(3))
-        sparse.carry(scipy.sparse.eye_array(3).tocsr(), "scipy", format="coo")
+        sparse.to(scipy.sparse.eye_array(3).tocsr(), "scipy", format="coo")
         loaded = [m for m in ("torch", "jax", "tensorflow", "sparse") if m in sys.modules]
         assert not loaded, loaded
         """

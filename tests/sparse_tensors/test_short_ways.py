@@ -11,14 +11,14 @@ from tensorferry import sparse
 from tensorferry.sparse import plain
 
 
-def both_ways(monkeypatch, x, *target, **options):
+def both_ways(monkeypatch, x, *target, verb=sparse.to, **options):
     """A trip as it is, and without the short ways: what comes out, or the words of the refusal."""
     results = []
     for carry in (plain.carry, lambda *_: None):
         with monkeypatch.context() as patch:
             patch.setattr(plain, "carry", carry)
             try:
-                results.append(sparse.carry(x, *target, **options))
+                results.append(verb(x, *target, **options))
             except ferry.FerryError as error:
                 results.append(f"{type(error).__name__}: {error}")
     return results
@@ -63,7 +63,7 @@ def test_lines_of_a_matrix_are_shared():
     """Those of NumPy are views; JAX and TensorFlow would make copies of them."""
     for source in ("jax coo", "tensorflow coo"):
         x = cases.make(source, "plain")
-        made = sparse.carry(x, "scipy", format="csr")
+        made = sparse.to(x, "scipy", format="csr")
         assert sparse.plan(x, "scipy", format="csr").parts[2].shares
         assert np.shares_memory(made.indices, cases.arrays(x)[2][1])
 
@@ -74,7 +74,7 @@ def without_axes():
 
 
 def test_a_tensor_without_axes_is_the_sum_of_its_elements():
-    assert sparse.carry(without_axes(), "numpy", dense=True) == 7
+    assert sparse.to_dense(without_axes(), "numpy") == 7
 
 
 @pytest.mark.parametrize("form", ["coo", "csr", "csc"])
@@ -90,7 +90,7 @@ def test_values_with_an_axis_too_many_are_broken(form, dense, monkeypatch):
     x = getattr(scipy.sparse, f"{form}_array")(np.eye(3))
     x.data = np.ones((3, 2))
     for target in ("coo", "csr", "csc"):
-        options = {"dense": True} if dense else {"format": target}
+        options = {"verb": sparse.to_dense} if dense else {"format": target}
         short, long = both_ways(monkeypatch, x, "torch", **options)
         assert short == long
         assert short.startswith(f"InvalidTensorError: the scipy {form} tensor is broken")

@@ -289,7 +289,7 @@ def case_files_tickets_and_sparse_tensors():
         s = ferry.to(matrix, "jax", device=f"cpu:{index}")
         assert looks.place("jax", s.data) == looks.place("jax", s.indices) == name(index)
         assert (ferry.to(s, "scipy").toarray() == matrix.toarray()).all()
-        d = ferry.to(matrix, "jax", dense=True, device=f"cpu:{index}")
+        d = ferry.sparse.to_dense(matrix, "jax", device=f"cpu:{index}")
         assert looks.place("jax", d) == name(index)
         assert (np.asarray(d) == matrix.toarray()).all()
 

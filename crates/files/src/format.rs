@@ -158,7 +158,7 @@ pub(crate) fn recognise(
                     "neither its name nor its beginning {} tells its format",
                     quoted(&start.escape_ascii().to_string())
                 ),
-                "pass format=; for raw bytes pass shape= and dtype= too",
+                "pass format=; raw bytes are loaded by load_raw, with dtype= and shape=",
             ),
         }),
     }

@@ -70,7 +70,7 @@ static ALLOCATOR: emergency::Allocator = emergency::Allocator;
 #[pyo3(
     signature = (x, framework, **wishes),
     text_signature = "(x, framework, *, device=None, dtype=None, copy=None, writable=None, stream=None, \
-                      budget=None, format=None, dense=False, blocksize=None)"
+                      budget=None)"
 )]
 fn plan<'py>(
     x: &Bound<'py, PyAny>,
@@ -79,9 +79,6 @@ fn plan<'py>(
 ) -> Result<Bound<'py, PyAny>> {
     let py = x.py();
     emergency::check()?;
-    if let Some(all) = wishes.map_or(Ok(None), sparse::meant)? {
-        return sparse::call("plan", x, framework, Some(&all));
-    }
     let otherwise = |failure| sparse::or_sparse(failure, "plan", x, framework, wishes);
     let target = match frameworks::target(framework) {
         Ok(target) => target,

@@ -34,25 +34,11 @@ pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(filling::_sparse_dense_coordinates, module)?)
 }
 
-/// Keywords that only sparse tensors have, and those that they do not have.
-const OWN: [&str; 3] = ["dense", "format", "blocksize"];
+/// Options of `to` that are not for sparse tensors.
 const OTHERS: [&str; 3] = ["out", "budget", "progress"];
 
-/// Keywords that the package's own function takes.
-const TAKEN: [&str; 8] = ["device", "dtype", "copy", "writable", "dense", "format", "blocksize", "stream"];
-
-/// Takes out what only sparse tensors have. All that was said comes back, if the caller speaks of them.
-pub(crate) fn meant<'py>(keywords: &Bound<'py, PyDict>) -> Result<Option<Bound<'py, PyDict>>> {
-    let all = keywords.copy()?;
-    let mut is_meant = false;
-    for name in OWN {
-        if let Some(value) = keywords.get_item(name)? {
-            is_meant |= value.is_truthy()?;
-            keywords.del_item(name)?;
-        }
-    }
-    Ok(is_meant.then_some(all))
-}
+/// Options of `to` that the package's own function takes.
+const TAKEN: [&str; 5] = ["device", "dtype", "copy", "writable", "stream"];
 
 /// Whether the framework holds sparse tensors and no dense ones.
 pub(crate) fn holds_nothing_else(framework: &Bound<'_, PyAny>) -> bool {
@@ -125,7 +111,7 @@ pub(crate) fn carry<'py>(
 ) -> Result<Bound<'py, PyAny>> {
     let recognised = recognise(x)?;
     let mut one = |x: &Bound<'py, PyAny>, recognised| {
-        if is_sparse(x)? { call("carry", x, framework, keywords) } else { other(x, recognised) }
+        if is_sparse(x)? { call("to", x, framework, keywords) } else { other(x, recognised) }
     };
     match tree::container_of(x, recognised)? {
         Some(container) => tree::walk(x, container, true, &mut |leaf, kind, _| one(leaf, kind)),

@@ -28,7 +28,7 @@ use std::ptr;
 use tensorferry_core::{ErrorKind, emergency};
 
 /// The signature, in the form that `inspect` reads, and the docstring.
-const DOC: &CStr = c"to(x, framework, *, device=None, dtype=None, copy=None, writable=None, stream=None, budget=None, out=None, progress=None, format=None, dense=False, blocksize=None)
+const DOC: &CStr = c"to(x, framework, *, device=None, dtype=None, copy=None, writable=None, stream=None, budget=None, out=None, progress=None)
 --
 
 Carries a tensor, or a tree of tensors, to a framework.
@@ -53,9 +53,6 @@ Args:
         file too) or on a GPU. After an error its contents mean nothing.
     progress: True shows a bar on the terminal while bytes move between a GPU and the host; a function is
         called with the bytes that have moved and their total.
-    format: For a sparse tensor, \"coo\", \"csr\", \"csc\" or \"bsr\"; its own or the nearest if left out.
-    dense: For a sparse tensor, whether to make the dense one.
-    blocksize: The size of the blocks, where bsr is made of another format.
 
 Returns:
     The framework's own tensor; `x` itself where nothing needs to change.
@@ -105,7 +102,7 @@ unsafe extern "C" fn enter(
             unsafe { (Bound::ref_from_ptr(py, &*arguments), Bound::ref_from_ptr(py, &*arguments.add(1))) };
         let recognised = recognise(x);
         if recognised.as_ref().is_ok_and(|&recognised| sparse::is_known(recognised)) {
-            return Python::attach(|py| given_back(py, sparse::call("carry", x, framework, None)));
+            return Python::attach(|py| given_back(py, sparse::call("to", x, framework, None)));
         }
         let begun = match (recognised, frameworks::target(framework)) {
             (Ok(recognised), Ok(target)) => carry::plain(x, recognised, target),
@@ -146,7 +143,7 @@ fn rest<'py>(
         Begun::Done(result) => Ok(result),
         Begun::Read(source) => carry::planned(x.py(), source, &journey()?, None),
         Begun::Failed(failure) => match frameworks::target(framework) {
-            Ok(_) => or_sparse(failure, "carry", x, framework, None),
+            Ok(_) => or_sparse(failure, "to", x, framework, None),
             Err(failure) => without_target(failure, x, framework, None),
         },
         Begun::Nothing => go(x, framework, None, &journey()?, None),
@@ -196,22 +193,14 @@ unsafe fn named<'py>(
     }
     let (x, framework) = (&positional[0], &positional[1]);
     if sparse::is_known(recognise(x)?) && sparse::takes(&keywords) {
-        return sparse::call("carry", x, framework, Some(&keywords));
+        return sparse::call("to", x, framework, Some(&keywords));
     }
-    let meant = sparse::meant(&keywords)?;
-    let all = meant.as_ref().unwrap_or(&keywords);
     let target = match frameworks::target(framework) {
         Ok(target) => target,
-        Err(failure) => return without_target(failure, x, framework, Some(all)),
+        Err(failure) => return without_target(failure, x, framework, Some(&keywords)),
     };
     let Keywords { wishes, stream, out, progress } = wishes::parse("to", &keywords, true)?;
     let journey = Journey { progress, wishes, stream, ..Journey::plain(target) };
-    if meant.is_some() {
-        let is_tree = matches!(recognise(x)?, Recognised::Container(_));
-        return sparse::carry(x, framework, meant.as_ref(), &mut |leaf, recognised| {
-            if is_tree { carry::one(leaf, recognised, &journey) } else { Err(not_sparse()) }
-        });
-    }
     go(x, framework, out.as_ref(), &journey, Some(&keywords))
 }
 
@@ -223,7 +212,7 @@ fn without_target<'py>(
     keywords: Option<&Bound<'py, PyDict>>,
 ) -> Result<Bound<'py, PyAny>> {
     if !sparse::holds_nothing_else(framework) {
-        return or_sparse(failure, "carry", x, framework, keywords);
+        return or_sparse(failure, "to", x, framework, keywords);
     }
     sparse::carry(x, framework, keywords, &mut |leaf, _| {
         Err(fail(
@@ -238,11 +227,6 @@ fn without_target<'py>(
     })
 }
 
-fn not_sparse() -> Failure {
-    let fact = "format, dense and blocksize are for sparse tensors, and this is none";
-    fail(ErrorKind::InvalidArgument, fact, "leave them out")
-}
-
 fn go<'py>(
     x: &Bound<'py, PyAny>,
     framework: &Bound<'py, PyAny>,
@@ -251,8 +235,7 @@ fn go<'py>(
     keywords: Option<&Bound<'py, PyDict>>,
 ) -> Result<Bound<'py, PyAny>> {
     let one = |x: &Bound<'py, PyAny>, recognised| {
-        carry::one(x, recognised, journey)
-            .or_else(|failure| or_sparse(failure, "carry", x, framework, keywords))
+        carry::one(x, recognised, journey).or_else(|failure| or_sparse(failure, "to", x, framework, keywords))
     };
     let recognised = recognise(x)?;
     if let Some(given) = out {

@@ -56,7 +56,10 @@ pub(crate) fn parse<'py>(function: &str, given: &Bound<'py, PyDict>, moves: bool
             "out" if moves => keywords.out = value.cloned(),
             "progress" if moves => keywords.progress = value.map_or(Ok(None), progress::parse)?,
             other => {
-                let text = format!("{function}() got an unexpected keyword argument '{other}'");
+                let mut text = format!("{function}() got an unexpected keyword argument '{other}'");
+                if ["format", "blocksize", "dense"].contains(&other) {
+                    text.push_str("\nhint: ferry.sparse.to and ferry.sparse.to_dense are for sparse tensors");
+                }
                 return Err(PyTypeError::new_err(text).into());
             }
         }

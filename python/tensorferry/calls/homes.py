@@ -28,7 +28,7 @@ class Home(NamedTuple):
     #: None for what is only traced, and has no place, and for what is spread over several devices.
     device: str | None
     traced: bool = False
-    #: Whether the tensor is sparse; SciPy's have their home with NumPy.
+    #: Whether the tensor is sparse.
     sparse: bool = False
 
 

@@ -1,7 +1,7 @@
 """Sparse tensors as arguments: whose they are, and how results go back to those who passed them.
 
 SciPy and the package `sparse` have no dense tensors of their own: what a function makes of theirs
-goes to them if it is sparse, and to NumPy if it is not. NumPy stands for SciPy in both cases.
+goes to them if it is sparse, and to NumPy if it is not.
 """
 
 from typing import Any
@@ -24,12 +24,11 @@ def first_sparse(x: Any) -> tuple[str | None, Home | None]:
     except FerryError:
         # A format that is not carried, a traced one: the trip says it better.
         return None, None
-    framework = "numpy" if name == "scipy" else name
-    return framework, Home(framework, device, sparse=True)
+    return name, Home(name, device, sparse=True)
 
 
-def carried_apart(result: Any, wishes: dict[str, Any]) -> Any:
-    """A result for somebody who has tensors of the package `sparse`."""
+def carried_apart(result: Any, framework: str, wishes: dict[str, Any]) -> Any:
+    """A result for somebody who passed a tensor of a framework that holds sparse ones only."""
     wishes = {name: wish for name, wish in wishes.items() if name != "device"}
     leaves, rebuild = flatten(result)
-    return rebuild([to(x, "sparse" if is_sparse(x) else "numpy", **wishes) for x in leaves])
+    return rebuild([to(x, framework if is_sparse(x) else "numpy", **wishes) for x in leaves])

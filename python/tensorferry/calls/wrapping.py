@@ -12,10 +12,10 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from tensorferry._native import NotATensorError, to
+from tensorferry._native import NotATensorError, canonical, to
 from tensorferry.calls.callables import Body, examine, refuse
 from tensorferry.calls.homes import Home, first_home, known_as, several_cpus
-from tensorferry.register import tensor_framework
+from tensorferry.register import is_sparse_only
 
 # A framework's name and the wishes for `to`.
 Place = tuple[str, dict[str, Any]]
@@ -26,7 +26,7 @@ WISHES = ("device", "dtype", "copy", "writable", "stream", "format", "dense", "b
 
 def decorator(framework: Any, wished: dict[str, Any], returns: Any, grad: bool) -> Any:
     """What `via` gives; what cannot be is refused here, or when a function is decorated."""
-    name = tensor_framework(framework)
+    name = canonical(framework)
     wishes = _wishes(**wished)
     fixed, extra = _returns(returns)
     title = f'@ferry.via("{name}")'
@@ -75,15 +75,11 @@ def _returns(returns: Any) -> tuple[str | None, dict[str, Any]]:
             f"returns={returns!r} says nothing about results",
             'write "same", "keep", a framework\'s name or a dict with "framework" and wishes',
         )
-    return tensor_framework(returns), _wishes(**extra)
+    return canonical(returns), _wishes(**extra)
 
 
 def carried(result: Any, framework: str, wishes: dict[str, Any]) -> Any:
     """A result, carried whether it is a tensor, a tree or neither."""
-    if framework == "sparse":
-        from tensorferry.calls.sparse_homes import carried_apart
-
-        return carried_apart(result, wishes)
     if known_as(result) is not None:
         return to(result, framework, **wishes)
     return None if result is None else to((result,), framework, **wishes)[0]
@@ -94,8 +90,10 @@ def sent_home(result: Any, home: Home) -> Any:
     framework, device, traced, _ = home
     if traced:
         return result
+    if is_sparse_only(framework):
+        return _sent_apart(result, framework, {})
     known = known_as(result)
-    if known is not None and framework != "sparse":
+    if known is not None:
         there = known.homes.get(known.place(result))
         if there is not None and there.device == device:
             if known.framework == framework:
@@ -103,6 +101,12 @@ def sent_home(result: Any, home: Home) -> Any:
             if framework not in several_cpus:
                 return to(result, framework)
     return carried(result, framework, {} if framework == "numpy" else {"device": device})
+
+
+def _sent_apart(result: Any, framework: str, wishes: dict[str, Any]) -> Any:
+    from tensorferry.calls.sparse_homes import carried_apart
+
+    return carried_apart(result, framework, wishes)
 
 
 def _wrapped(body: Body, inside: Place, fixed: str | None, extra: dict[str, Any]) -> Any:
@@ -142,6 +146,8 @@ def _wrapped(body: Body, inside: Place, fixed: str | None, extra: dict[str, Any]
             return result if fixed == "keep" else carried(result, fixed, extra)
         if home is None:
             return result
+        if extra and is_sparse_only(home.framework):
+            return _sent_apart(result, home.framework, extra)
         if extra:
             place = {} if home.framework == "numpy" else {"device": home.device}
             return carried(result, home.framework, place | extra)

@@ -1,18 +1,19 @@
-"""Sparse tensors as bundles of shared arrays.
+"""`ferry.sparse`: sparse tensors of one framework become sparse or dense tensors of another.
 
-`carry(x, "torch")` takes a sparse tensor of SciPy (csr, csc, coo, bsr), PyTorch (coo, csr, csc,
-bsr), CuPy (csr, csc, coo), JAX (BCOO, BCSR), TensorFlow (`tf.sparse.SparseTensor`) or the package
-`sparse` (`sparse.COO`) to any other of them. The arrays that it is made of go by `ferry.to`, one by
-one: they are shared where both formats keep them alike. Where the target asks for another order,
-another index type or each place only once, that is done, and `plan` says so beforehand.
+`ferry.sparse.to(x, "torch", format="csr")` takes a sparse tensor of SciPy (csr, csc, coo, bsr),
+PyTorch (coo, csr, csc, bsr), CuPy (csr, csc, coo), JAX (BCOO, BCSR), TensorFlow
+(`tf.sparse.SparseTensor`) or the package `sparse` (`sparse.COO`) to any other of them; `to_dense`
+makes the dense tensor. Without options, `ferry.to` does the same as `to`. The arrays that a sparse
+tensor is made of are shared where both formats store them alike. Where the target needs another
+order, another index type or each element only once, that is done, and `plan` says so beforehand.
 
-Nothing is trusted: indices are looked through before their memory is handed to a framework that
-would not look.
+Indices are checked before their memory is handed to a framework that would not check them.
 """
 
 from types import ModuleType
 from typing import Any
 
+from tensorferry import _native
 from tensorferry._native import InvalidArgumentError
 from tensorferry.sparse import plain
 from tensorferry.sparse.dense import Dense
@@ -22,66 +23,122 @@ from tensorferry.sparse.words import PartPlan, SparsePlan
 
 NOTHING = (None,) * 6
 
-__all__ = ["PartPlan", "SparsePlan", "carry", "is_sparse", "plan"]
+__all__ = ["PartPlan", "SparsePlan", "is_sparse", "plan", "to", "to_dense"]
 
 
 def is_sparse(x: Any) -> bool:
     """Whether `x` is a sparse tensor of a framework that is known here.
 
     Goes by the type of `x` (and, for PyTorch, by its layout), and imports nothing. It is true for
-    formats that `carry` refuses too, such as SciPy's dia, so that the refusal can name them.
+    formats that `to` refuses too, such as SciPy's dia, so that the refusal can name them.
+
+    Args:
+        x: Any object.
+
+    Returns:
+        True for a sparse tensor.
     """
     return owner(x) is not None
 
 
-def carry(
+def to(
     x: Any,
     framework: str | ModuleType,
     *,
     format: str | None = None,
+    blocksize: tuple[int, int] | None = None,
     device: Any = None,
     dtype: Any = None,
     copy: bool | None = None,
     writable: bool | None = None,
-    dense: bool = False,
-    blocksize: tuple[int, int] | None = None,
     stream: Any = None,
 ) -> Any:
-    """Carries a sparse tensor to a framework.
+    """Carries a sparse tensor, or the sparse tensors of a tree, to a framework.
+
+        t = ferry.sparse.to(s, "torch", format="csr")
 
     Args:
-        x: A sparse tensor.
-        framework: Whose it becomes: "scipy" (or "numpy"), "torch", "cupy", "jax", "tensorflow",
-            "sparse", or one of their modules. With `dense=True`, any framework of `ferry.to`.
+        x: A sparse tensor, or a tree; the dense tensors of a tree go by `ferry.to`.
+        framework: "scipy", "torch", "cupy", "jax", "tensorflow", "sparse", or one of their modules.
         format: "coo", "csr", "csc" or "bsr"; the source's own if left out, or the nearest that the
             target has: coo for csc, csr for bsr. SciPy makes arrays, or matrices if the source is
             one of its matrices or "csr_matrix" is written.
-        device: Where the result shall be, as for `ferry.to`.
+        blocksize: The size of blocks, where bsr is made of another format.
+        device: The device of the result, as for `ferry.to`.
         dtype: The element type of the values; indices have the source's type where the target can
             take it.
-        copy: None shares each part that can be shared, True copies them all, False raises
+        copy: None shares each array that can be shared, True copies them all, False raises
             CopyRequiredError unless all can be shared.
-        writable: True gives parts that may be written without harm to anyone.
-        dense: Whether to make the dense tensor instead: packed once, on the device where it is to
-            be, with repeats summed in the source's type.
-        blocksize: The size of blocks, where bsr is made of another format.
+        writable: True gives arrays that may be written without harm to anyone.
         stream: The stream on which you will use the result, as for `ferry.to`.
 
     Returns:
-        A sparse tensor of the framework. Stored zeros stay; order and repeats stay where the target
-        lets them. Same framework and nothing to change: `x` itself.
+        A sparse tensor of the framework. Stored zeros stay; order and duplicates stay where the
+        target lets them. Same framework and nothing to change: `x` itself.
+
+    Raises:
+        NotATensorError: There is no sparse tensor in `x`.
+        CopyRequiredError: `copy=False` was given, and an array cannot be shared.
+        InvalidArgumentError: The framework has no sparse tensors, or not that format.
+        InvalidTensorError: The indices are out of range or not in order.
     """
     wished = (device, dtype, copy, writable, blocksize, stream)
     if wished == NOTHING:
-        made = None
-        if not dense:
-            made = plain.carry(x, framework, format)
-        elif format is None:
-            made = plain.dense(x, framework)
+        made = plain.carry(x, framework, format)
         if made is not None:
             return made
     wishes = Wishes(device, dtype, copy, writable, stream)
-    return _way(x, framework, format, wishes, dense, blocksize).run()
+    if not is_sparse(x) and (parts := _parts(x)) is not None:
+        leaves, rebuild = parts
+        own: dict[str, Any] = {"format": format, "blocksize": blocksize}
+        return rebuild([_one(leaf, framework, to, own, wishes) for leaf in leaves])
+    return decide(x, framework, wishes, format=format, blocksize=blocksize).run()
+
+
+def to_dense(
+    x: Any,
+    framework: str | ModuleType,
+    *,
+    device: Any = None,
+    dtype: Any = None,
+    copy: bool | None = None,
+    writable: bool | None = None,
+    stream: Any = None,
+) -> Any:
+    """Makes the dense tensor of a sparse tensor, or of the sparse tensors of a tree.
+
+        t = ferry.sparse.to_dense(s, "torch")
+
+    The tensor is packed once, on the device where it is to be; duplicates are summed in the
+    source's type.
+
+    Args:
+        x: A sparse tensor, or a tree; the dense tensors of a tree go by `ferry.to`.
+        framework: Any framework of `ferry.to`.
+        device: The device of the result, as for `ferry.to`.
+        dtype: The element type of the result.
+        copy: False raises CopyRequiredError, because a dense tensor is always new memory.
+        writable: As for `ferry.to`.
+        stream: The stream on which you will use the result, as for `ferry.to`.
+
+    Returns:
+        A dense tensor of the framework.
+
+    Raises:
+        NotATensorError: There is no sparse tensor in `x`.
+        InvalidArgumentError: The framework has no dense tensors.
+        InvalidTensorError: The indices are out of range or not in order.
+        OutOfMemoryError: There is no memory for the dense tensor.
+    """
+    if (device, dtype, copy, writable, stream) == NOTHING[:-1]:
+        made = plain.dense(x, framework)
+        if made is not None:
+            return made
+    wishes = Wishes(device, dtype, copy, writable, stream)
+    if not is_sparse(x) and (parts := _parts(x)) is not None:
+        leaves, rebuild = parts
+        return rebuild([_one(leaf, framework, to_dense, {}, wishes) for leaf in leaves])
+    return Dense(x, framework, wishes).run()
 
 
 def plan(
@@ -89,51 +146,70 @@ def plan(
     framework: str | ModuleType,
     *,
     format: str | None = None,
+    blocksize: tuple[int, int] | None = None,
+    dense: bool = False,
     device: Any = None,
     dtype: Any = None,
     copy: bool | None = None,
     writable: bool | None = None,
-    dense: bool = False,
-    blocksize: tuple[int, int] | None = None,
     stream: Any = None,
 ) -> SparsePlan:
-    """Says what `carry` would do with the same arguments, and why.
+    """Says what `to` or `to_dense` would do with the same arguments, and why.
+
+        print(ferry.sparse.plan(s, "torch", format="csr"))
 
     Nothing moves, but the indices are read: whether they are in order decides what must be done.
 
     Args:
         x: A sparse tensor.
-        framework: Whose it would become.
-        format: As for `carry`.
-        device: As for `carry`.
-        dtype: As for `carry`.
-        copy: As for `carry`.
-        writable: As for `carry`.
-        dense: As for `carry`.
-        blocksize: As for `carry`.
-        stream: As for `carry`.
+        framework: The target, as for `to`.
+        format: As for `to`.
+        blocksize: As for `to`.
+        dense: True plans `to_dense` instead of `to`.
+        device: As for `to`.
+        dtype: As for `to`.
+        copy: As for `to`.
+        writable: As for `to`.
+        stream: As for `to`.
 
     Returns:
-        A SparsePlan, which prints as an explanation: which parts are shared, which are copied and
-        why, and what is brought into order.
+        A plan, which prints as an explanation: which arrays are shared, which are copied and why,
+        and what is brought into order.
+
+    Raises:
+        NotATensorError: `x` is not a sparse tensor.
+        FerryError: What `to` or `to_dense` would raise.
     """
     wishes = Wishes(device, dtype, copy, writable, stream)
-    return _way(x, framework, format, wishes, dense, blocksize).plan
-
-
-def _way(
-    x: Any,
-    framework: str | ModuleType,
-    format: str | None,
-    wishes: Wishes,
-    dense: bool,
-    blocksize: tuple[int, int] | None,
-) -> Route | Dense:
+    way: Route | Dense
     if not dense:
-        return decide(x, framework, wishes, format=format, blocksize=blocksize)
-    if format is not None or blocksize is not None:
+        way = decide(x, framework, wishes, format=format, blocksize=blocksize)
+    elif format is not None or blocksize is not None:
         raise InvalidArgumentError(
             "a dense tensor has no sparse format"
             "\nhint: leave out format and blocksize, or leave out dense=True"
         )
-    return Dense(x, framework, wishes)
+    else:
+        way = Dense(x, framework, wishes)
+    return way.plan
+
+
+def _parts(x: Any) -> tuple[list[Any], Any] | None:
+    """The tensors of a tree that has sparse ones, and what rebuilds it; None for anything else."""
+    from tensorferry.calls.homes import framework_of
+    from tensorferry.calls.leaves import flatten
+
+    if framework_of(x) is not None:
+        return None
+    leaves, rebuild = flatten(x, lambda leaf: is_sparse(leaf) or framework_of(leaf) is not None)
+    return (leaves, rebuild) if any(map(is_sparse, leaves)) else None
+
+
+def _one(leaf: Any, framework: Any, carry: Any, own: dict[str, Any], wishes: Wishes) -> Any:
+    """One tensor of a tree, sparse or dense."""
+    options = vars(wishes)
+    return (
+        carry(leaf, framework, **own, **options)
+        if is_sparse(leaf)
+        else _native.to(leaf, framework, **options)
+    )

@@ -19,6 +19,7 @@ from tensorferry._native import (
     plan,
     to,
 )
+from tensorferry.register import tensor_framework
 from tensorferry.sparse import frameworks
 from tensorferry.sparse.bundle import Bundle, dtype_of, facts_of
 from tensorferry.sparse.check import check
@@ -186,11 +187,8 @@ def room_for(shape: tuple[int, ...], values: Any, count: int) -> Any:
 
 def _arrays_of(framework: str | ModuleType) -> tuple[Any, str | None]:
     """Whose dense tensor it becomes, and whose parts are scattered on a GPU."""
-    name = frameworks.named(framework)
-    if name is None:
-        return framework, None
-    arrays: str = frameworks.module_of(name).ARRAYS
-    return arrays, name if arrays == name else None
+    name = tensor_framework(framework)
+    return name, name if name in frameworks.NAMES else None
 
 
 def _by_source(x: Any, bundle: Bundle) -> Any:

@@ -21,7 +21,7 @@ from tensorferry._native import (
     _SparseOrder,
     to,
 )
-from tensorferry.register import load
+from tensorferry.register import load, tensor_framework
 from tensorferry.sparse import frameworks
 from tensorferry.sparse.bundle import NEAREST
 from tensorferry.sparse.dense import PAGE, of_coordinates
@@ -326,9 +326,8 @@ def _grouped(target: Any, form: str, write: Callable[..., Any]) -> Callable[...,
 
 
 def _dense(form: str, opened: Way, framework: Any) -> Way:
-    name = frameworks.named(framework)
-    arrays = framework if name is None else frameworks.module_of(name).ARRAYS
-    if arrays == "cupy" or not isinstance(arrays, str):
+    arrays = tensor_framework(framework)
+    if arrays == "cupy":
         return _nothing
     turned = form == "csc"
 

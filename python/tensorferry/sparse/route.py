@@ -19,9 +19,11 @@ from tensorferry._native import (
     CopyRequiredError,
     InvalidArgumentError,
     NotATensorError,
+    canonical,
     plan,
     to,
 )
+from tensorferry.register import title
 from tensorferry.sparse import frameworks
 from tensorferry.sparse.bundle import Bundle, Rules, facts_of
 from tensorferry.sparse.check import Structure, check
@@ -100,7 +102,7 @@ def source_of(x: Any) -> Bundle:
     if name is None:
         raise NotATensorError(
             f"{type(x).__module__}.{type(x).__qualname__} is no sparse tensor"
-            "\nhint: carry dense tensors by tensorferry.to, without format, dense and blocksize"
+            "\nhint: carry dense tensors by ferry.to"
         )
     found: Bundle = frameworks.module_of(name).read(x)
     return found
@@ -125,10 +127,11 @@ def decide(
         blocksize = _blocks(blocksize)
     name = frameworks.named(framework)
     if name is None:
-        called = getattr(framework, "__name__", framework)
+        called = canonical(framework)
+        other = '"scipy"' if called == "numpy" else f"one of {', '.join(frameworks.NAMES)}"
         raise InvalidArgumentError(
-            f"{called} has no sparse tensors that tensorferry knows"
-            f"\nhint: write one of {', '.join(frameworks.NAMES)}, or pass dense=True"
+            f"{title(called)} has no sparse tensors"
+            f'\nhint: write {other}, or ferry.sparse.to_dense(x, "{called}") for a dense tensor'
         )
     target = frameworks.module_of(name)
     same_blocks = blocksize in (None, bundle.blocksize)

@@ -47,8 +47,7 @@ def named(framework: str | ModuleType) -> str | None:
         return _NAMES[framework]
     except (KeyError, TypeError):
         name = canonical(framework)
-    # NumPy's users have SciPy's sparse tensors.
-    found = "scipy" if name == "numpy" else name if name in NAMES else None
+    found = name if name in NAMES else None
     _NAMES[framework] = found
     return found
 
