@@ -216,10 +216,10 @@ def test_what_is_not_carried_but_has_a_namespace():
 @pytest.mark.parametrize(
     ("x", "says"),
     [
-        (np.ma.masked_array([1, 2], [0, 1]), "masked array"),
-        (scipy.sparse.eye_array(2), "SciPy sparse array"),
+        (np.ma.masked_array([1, 2], [0, 1]), "numpy.ma.MaskedArray"),
+        (scipy.sparse.eye_array(2), "dia_array"),
         (tf.ragged.constant([[1], [2, 3]]), "ragged"),
-        (tf.sparse.from_dense(tf.eye(2)), "sparse tensor"),
+        (tf.sparse.from_dense(tf.eye(2)), "SparseTensor"),
         ("words", "at least one"),
     ],
     ids=["masked", "scipy", "ragged", "sparse", "words"],

@@ -58,12 +58,13 @@ def _framework(kind: Any) -> str:
     if found is not None and found[1] in ("dense", "traced", "opaque"):
         return found[0]
     name = f"{kind.__module__}.{kind.__qualname__}"
-    if found is not None:
+    has_own = hasattr(kind, "__array_namespace__")
+    if found is not None and not (found[1] == "sparse" and has_own):
         raise InvalidArgumentError(
             f"array_namespace was given {name}, which is not a dense tensor"
             "\nhint: pass a dense tensor"
         )
-    if hasattr(kind, "__array_namespace__"):
+    if has_own:
         return str(kind.__module__).partition(".")[0]
     raise InvalidArgumentError(
         f"array_namespace was given {name}, which is not a tensor\n"

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
+from tensorferry._native import InvalidArgumentError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
@@ -65,6 +67,13 @@ def via(
     """
     from tensorferry.calls.wrapping import decorator  # not above: the import is to be quick
 
+    given: Any = framework
+    if callable(given):
+        name = getattr(given, "__qualname__", repr(given))
+        raise InvalidArgumentError(
+            f"via takes a framework, and was given the function {name}"
+            '\nhint: write @ferry.via("torch") above the function'
+        )
     wishes = {"device": device, "dtype": dtype, "copy": copy, "writable": writable}
     made: Decorator = decorator(framework, wishes, returns, grad)
     return made

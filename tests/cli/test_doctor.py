@@ -451,7 +451,7 @@ def test_colours_on_a_terminal(wish, coloured):
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (("--frameworks", "numpy,caffe"), "no framework is called 'caffe'"),
+        (("--frameworks", "numpy,caffe"), 'no framework is called "caffe"'),
         (("--frameworks", ","), "no framework is named"),
         (("--timeout", "0"), "'0' is no number of seconds"),
         (("--timeout", "soon"), "'soon' is no number of seconds"),

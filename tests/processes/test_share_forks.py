@@ -57,7 +57,7 @@ def test_a_child_publishes_on_its_own() -> None:
 def body():
     assert folders_of(os.getpid()) == set()
     mine = ferry.publish(np.arange(3))
-    assert mine.process == os.getpid() != ticket.pid
+    assert mine.pid == os.getpid() != ticket.pid
     assert ferry.attach(mine).tolist() == [0, 1, 2]
     assert len(folders_of(os.getpid())) == 1
     # The parent's memory can be published by the child too.

@@ -63,7 +63,7 @@ def test_process_and_leases_of_received_tickets(peer: Peer) -> None:
     ticket = ferry.publish(np.arange(3))
     assert ticket.pid == os.getpid()
     assert ticket.leases == 0
-    code = "got = ferry.Ticket(ticket); result = got.process, got.leases"
+    code = "got = ferry.Ticket(ticket); result = got.pid, got.leases"
     assert peer.run(code, ticket=str(ticket)) == (os.getpid(), None)
     with pytest.raises(PeerError) as caught:
         peer.run("got.withdraw()")

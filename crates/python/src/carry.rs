@@ -5,7 +5,7 @@
 use crate::array_method;
 use crate::buffers;
 use crate::errors::{Failure, Result, fail, not_a_tensor};
-use crate::frameworks::{self, Framework, Target, registered};
+use crate::frameworks::{self, Framework, Target, register, registered};
 use crate::gpu;
 use crate::host_copy::{DETACH_FROM, duplicate, job, of_block, packed};
 use crate::kinds::Recognised;
@@ -179,8 +179,21 @@ pub(crate) fn one<'py>(
             Begun::Nothing => {}
         }
     }
+    if stays(object.py(), recognised, journey)? {
+        return Ok(object.clone());
+    }
     let started = trace::is_on().then(Instant::now);
     planned(object.py(), read(object, recognised)?, journey, started)
+}
+
+/// Whether the object belongs to the target already and has no memory to read, such as a JAX tracer on its way to JAX.
+pub(crate) fn stays(py: Python<'_>, recognised: Recognised, journey: &Journey) -> Result<bool> {
+    let Recognised::Refused(refusal) = recognised else { return Ok(false) };
+    if !refusal.stays_home() || journey.wishes != Wishes::NONE || journey.stream.is_some() {
+        return Ok(false);
+    }
+    let home = register::of_refusal(refusal).map(|entry| entry.name);
+    Ok(home == Some(journey.target.facts(py)?.framework))
 }
 
 /// Carries a source that is read, by plan.
@@ -210,6 +223,9 @@ pub(crate) fn begin_one<'py>(
     reported: bool,
 ) -> Result<(moving::Begun<'py>, Option<crate::report::PlanReport>)> {
     let py = object.py();
+    if stays(py, recognised, journey)? {
+        return Ok((moving::Begun::Done(object.clone()), None));
+    }
     let source = read(object, recognised)?;
     let target = journey.target.facts(py)?;
     let facts = source.facts_for(target);
@@ -237,8 +253,11 @@ pub(crate) fn plan_one(
     recognised: Recognised,
     journey: &Journey,
 ) -> Result<crate::report::PlanReport> {
-    let source = read(object, recognised)?;
     let target = journey.target.facts(object.py())?;
+    if stays(object.py(), recognised, journey)? {
+        return Ok(crate::report::PlanReport::of_itself(target.framework));
+    }
+    let source = read(object, recognised)?;
     let facts = source.facts_for(target);
     let plan = plan::decide(&facts, target, &journey.wishes)?;
     check_stream(&facts, &plan, journey)?;

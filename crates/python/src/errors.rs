@@ -144,9 +144,16 @@ pub(crate) fn not_a_tensor(object: &Bound<'_, PyAny>) -> Failure {
     let name = type_name(object);
     let hint = match name.as_str() {
         "int" | "float" | "complex" | "bool" => "make a tensor of it first: numpy.asarray(x)",
+        _ if has_state_dict(object) => "pass x.state_dict(), which is a dict of its tensors",
         _ => "pass a tensor, a buffer, or a dict, list, tuple or dataclass of them",
     };
     fail(ErrorKind::NotATensor, format!("an object of type {name} is no tensor"), hint)
+}
+
+/// Whether it is a module, an optimizer or another object of PyTorch that gives its tensors as a dict.
+fn has_state_dict(object: &Bound<'_, PyAny>) -> bool {
+    let found = object.get_type().getattr_opt("state_dict");
+    found.is_ok_and(|found| found.is_some_and(|method| method.is_callable()))
 }
 
 struct Class {

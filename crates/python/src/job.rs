@@ -304,7 +304,7 @@ impl Errand {
         let Some(container) = tree::container_of(tree, recognise(tree)?)? else {
             return Ok(tree.clone().unbind());
         };
-        let rebuilt = tree::walk(tree, container, true, &mut |leaf, kind, _| {
+        let rebuilt = tree::walk_any(tree, container, true, &mut |leaf, kind, _| {
             match results.iter().find(|(source, _)| source.is(leaf)) {
                 Some((_, result)) => Ok(result.bind(py).clone()),
                 // Put into the tree since the start.

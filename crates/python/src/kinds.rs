@@ -114,6 +114,11 @@ impl Refusal {
         )
     }
 
+    /// Whether it is a tensor that its own framework can work with, although it has no memory that others could read.
+    pub(crate) fn stays_home(self) -> bool {
+        matches!(self.kind(), "traced" | "opaque")
+    }
+
     /// What `classify` says of such an object.
     pub(crate) fn kind(self) -> &'static str {
         match self {
@@ -133,7 +138,8 @@ impl Refusal {
             ),
             Self::JaxTracer => (
                 "a JAX tracer has no memory: the function is being traced by jit, grad or vmap",
-                "carry the tensor outside the traced function",
+                "decorate the function that needs it with @ferry.via(framework, grad=True), or carry the tensor outside the \
+                 traced function",
             ),
             Self::JaxKeys => (
                 "an array of JAX random keys has no plain element type",
@@ -144,7 +150,7 @@ impl Refusal {
             }
             Self::TensorFlowSymbol => (
                 "a symbolic TensorFlow tensor has no memory: it stands for a value in a graph",
-                "carry the tensor outside tf.function, or after session.run",
+                "wrap the call in tf.py_function, or carry the tensor outside tf.function or after session.run",
             ),
             Self::TensorFlowRagged => (
                 "a ragged tensor has rows of different lengths",

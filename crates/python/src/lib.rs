@@ -77,6 +77,21 @@ fn plan<'py>(
     framework: &Bound<'py, PyAny>,
     wishes: Option<&Bound<'py, PyDict>>,
 ) -> Result<Bound<'py, PyAny>> {
+    plan_of(x, framework, wishes, false)
+}
+
+/// As `plan`, for arguments of functions: a tree without tensors has an empty plan.
+#[pyfunction]
+fn _plan_any<'py>(x: &Bound<'py, PyAny>, framework: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+    plan_of(x, framework, None, true)
+}
+
+fn plan_of<'py>(
+    x: &Bound<'py, PyAny>,
+    framework: &Bound<'py, PyAny>,
+    wishes: Option<&Bound<'py, PyDict>>,
+    any: bool,
+) -> Result<Bound<'py, PyAny>> {
     let py = x.py();
     emergency::check()?;
     let otherwise = |failure| sparse::or_sparse(failure, "plan", x, framework, wishes);
@@ -100,7 +115,8 @@ fn plan<'py>(
         };
     };
     let mut plans = Vec::new();
-    tree::walk(x, container, false, &mut |leaf, kind, place| {
+    let walk = if any { tree::walk_any } else { tree::walk };
+    walk(x, container, false, &mut |leaf, kind, place| {
         let report = carry::plan_one(leaf, kind, &journey);
         let report = report.map_err(|failure| sparse::in_a_tree_of_plans(leaf, failure))?;
         push(&mut plans, (place(), report))?;
@@ -145,6 +161,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     to::add(module)?;
     sparse::add(module)?;
     module.add_function(wrap_pyfunction!(plan, module)?)?;
+    module.add_function(wrap_pyfunction!(_plan_any, module)?)?;
     module.add_function(wrap_pyfunction!(job::to_async, module)?)?;
     module.add_function(wrap_pyfunction!(memory::memory_stats, module)?)?;
     module.add_function(wrap_pyfunction!(memory::empty_cache, module)?)?;

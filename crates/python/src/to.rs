@@ -60,25 +60,37 @@ Returns:
 Raises:
     FerryError: Each is also the builtin exception that one would expect, and has a `hint`.";
 
-/// Puts the function into the module.
+/// Puts the function into the module, and a private one for arguments and results of functions, which may have no tensor.
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    static mut DEFINITION: ffi::PyMethodDef = ffi::PyMethodDef {
-        ml_name: c"to".as_ptr(),
-        ml_meth: ffi::PyMethodDefPointer { PyCFunctionFastWithKeywords: enter },
-        ml_flags: ffi::METH_FASTCALL | ffi::METH_KEYWORDS,
-        ml_doc: DOC.as_ptr(),
-    };
+    const fn definition(
+        name: &'static CStr,
+        doc: &'static CStr,
+        function: ffi::PyCFunctionFastWithKeywords,
+    ) -> ffi::PyMethodDef {
+        ffi::PyMethodDef {
+            ml_name: name.as_ptr(),
+            ml_meth: ffi::PyMethodDefPointer { PyCFunctionFastWithKeywords: function },
+            ml_flags: ffi::METH_FASTCALL | ffi::METH_KEYWORDS,
+            ml_doc: doc.as_ptr(),
+        }
+    }
+    static mut TO: ffi::PyMethodDef = definition(c"to", DOC, enter::<false>);
+    static mut TO_ANY: ffi::PyMethodDef =
+        definition(c"_to_any", c"As `to`, and a tree without tensors comes back as it is.", enter::<true>);
     let name = module.name()?;
-    // SAFETY: the definition lives for ever and is written by nobody; the module's name is a live string.
-    let function = unsafe {
-        let function = ffi::PyCFunction_NewEx(&raw mut DEFINITION, ptr::null_mut(), name.as_ptr());
-        Bound::from_owned_ptr_or_err(module.py(), function)?
-    };
-    module.add("to", function)
+    for (own, definition) in [("to", &raw mut TO), ("_to_any", &raw mut TO_ANY)] {
+        // SAFETY: the definitions live for ever and are written by nobody; the module's name is a live string.
+        let function = unsafe {
+            let function = ffi::PyCFunction_NewEx(definition, ptr::null_mut(), name.as_ptr());
+            Bound::from_owned_ptr_or_err(module.py(), function)?
+        };
+        module.add(own, function)?;
+    }
+    Ok(())
 }
 
-/// Called by Python.
-unsafe extern "C" fn enter(
+/// Called by Python. `ANY` lets a tree without tensors pass.
+unsafe extern "C" fn enter<const ANY: bool>(
     _module: *mut ffi::PyObject,
     arguments: *const *mut ffi::PyObject,
     count: ffi::Py_ssize_t,
@@ -94,7 +106,7 @@ unsafe extern "C" fn enter(
         if count != 2 || !names.is_null() {
             return Python::attach(|py| {
                 // SAFETY: Python passes what `named` asks for.
-                given_back(py, unsafe { named(py, arguments, count as usize, names) })
+                given_back(py, unsafe { named::<ANY>(py, arguments, count as usize, names) })
             });
         }
         // SAFETY: two arguments by position, which live as long as this call.
@@ -110,7 +122,7 @@ unsafe extern "C" fn enter(
         };
         match begun {
             Begun::Done(result) => result.into_ptr(),
-            begun => Python::attach(|py| given_back(py, rest(x, framework, begun))),
+            begun => Python::attach(|py| given_back(py, rest::<ANY>(x, framework, begun))),
         }
     };
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
@@ -133,7 +145,7 @@ fn given_back(py: Python<'_>, result: Result<Bound<'_, PyAny>>) -> *mut ffi::PyO
 }
 
 /// What is left to do for two arguments by position.
-fn rest<'py>(
+fn rest<'py, const ANY: bool>(
     x: &Bound<'py, PyAny>,
     framework: &Bound<'py, PyAny>,
     begun: Begun<'py>,
@@ -146,7 +158,7 @@ fn rest<'py>(
             Ok(_) => or_sparse(failure, "to", x, framework, None),
             Err(failure) => without_target(failure, x, framework, None),
         },
-        Begun::Nothing => go(x, framework, None, &journey()?, None),
+        Begun::Nothing => go::<ANY>(x, framework, None, &journey()?, None),
     }
 }
 
@@ -154,7 +166,7 @@ fn rest<'py>(
 ///
 /// # Safety
 /// As Python calls [`enter`].
-unsafe fn named<'py>(
+unsafe fn named<'py, const ANY: bool>(
     py: Python<'py>,
     arguments: *const *mut ffi::PyObject,
     count: usize,
@@ -201,7 +213,7 @@ unsafe fn named<'py>(
     };
     let Keywords { wishes, stream, out, progress } = wishes::parse("to", &keywords, true)?;
     let journey = Journey { progress, wishes, stream, ..Journey::plain(target) };
-    go(x, framework, out.as_ref(), &journey, Some(&keywords))
+    go::<ANY>(x, framework, out.as_ref(), &journey, Some(&keywords))
 }
 
 /// The framework is none of ours: it may hold sparse tensors alone.
@@ -227,7 +239,7 @@ fn without_target<'py>(
     })
 }
 
-fn go<'py>(
+fn go<'py, const ANY: bool>(
     x: &Bound<'py, PyAny>,
     framework: &Bound<'py, PyAny>,
     out: Option<&Bound<'py, PyAny>>,
@@ -249,7 +261,8 @@ fn go<'py>(
         && let Some(container) = tree::container_of(x, recognised)?
     {
         return batch::batched(x.py(), journey, || {
-            tree::walk(x, container, true, &mut |leaf, kind, _| one(leaf, kind))
+            let walk = if ANY { tree::walk_any } else { tree::walk };
+            walk(x, container, true, &mut |leaf, kind, _| one(leaf, kind))
         });
     }
     one(x, recognised)

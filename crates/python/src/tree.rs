@@ -66,18 +66,47 @@ pub(crate) struct Walk<'py, 'a> {
     visit: &'a mut Visit<'py, 'a>,
     /// Whether containers are made anew around the results; a plan only looks.
     rebuild: bool,
+    /// Whether a tensor was found.
+    has_tensor: bool,
+    /// The first leaf that is neither a tensor nor None.
+    other: Option<Bound<'py, PyAny>>,
 }
 
 /// Walks a tree and gives one of the same shape, or the tree itself where nothing is to be rebuilt.
+///
+/// A tree that has leaves and no tensor among them is an error: its caller took numbers for tensors. An empty tree is not.
 pub(crate) fn walk<'py, 'a>(
     object: &Bound<'py, PyAny>,
     container: Container,
     rebuild: bool,
     visit: &'a mut Visit<'py, 'a>,
 ) -> Result<Bound<'py, PyAny>> {
-    let mut walk = Walk { path: Vec::new(), known: HashMap::default(), visit, rebuild };
-    let result = walk.node(object, container);
-    result.map_err(|failure| if walk.path.is_empty() { failure } else { failure.at(&place(&walk.path)) })
+    let mut walk = Walk::new(visit, rebuild);
+    let result = walk.whole(object, container)?;
+    match walk.other {
+        Some(other) if !walk.has_tensor => Err(no_tensor(object, &other)),
+        _ => Ok(result),
+    }
+}
+
+/// As [`walk`], for arguments and results of functions, which may have no tensor.
+pub(crate) fn walk_any<'py, 'a>(
+    object: &Bound<'py, PyAny>,
+    container: Container,
+    rebuild: bool,
+    visit: &'a mut Visit<'py, 'a>,
+) -> Result<Bound<'py, PyAny>> {
+    Walk::new(visit, rebuild).whole(object, container)
+}
+
+fn no_tensor(tree: &Bound<'_, PyAny>, leaf: &Bound<'_, PyAny>) -> Failure {
+    let fact = format!(
+        "there is no tensor in the {}: its first leaf is an object of type {}",
+        type_name(tree),
+        type_name(leaf)
+    );
+    let hint = "make a tensor of it first, such as numpy.asarray(x)";
+    fail(ErrorKind::NotATensor, fact, hint)
 }
 
 /// The way from the root, as one would write it.
@@ -93,7 +122,25 @@ pub(crate) fn place(path: &[Piece<'_>]) -> String {
     text
 }
 
-impl<'py> Walk<'py, '_> {
+impl<'py, 'a> Walk<'py, 'a> {
+    fn new(visit: &'a mut Visit<'py, 'a>, rebuild: bool) -> Self {
+        Self { path: Vec::new(), known: HashMap::default(), visit, rebuild, has_tensor: false, other: None }
+    }
+
+    /// Walks from the root; an error says where it was found.
+    fn whole(&mut self, object: &Bound<'py, PyAny>, container: Container) -> Result<Bound<'py, PyAny>> {
+        let result = self.node(object, container);
+        result.map_err(|failure| if self.path.is_empty() { failure } else { failure.at(&place(&self.path)) })
+    }
+
+    /// Passes through what is not a tensor.
+    fn pass(&mut self, object: &Bound<'py, PyAny>) -> Bound<'py, PyAny> {
+        if self.other.is_none() && !object.is_none() {
+            self.other = Some(object.clone());
+        }
+        object.clone()
+    }
+
     /// Goes one step down and comes back; on failure the path stays, to say where it was.
     fn child(&mut self, piece: Piece<'py>, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
         if self.path.len() > MAX_DEPTH {
@@ -113,7 +160,7 @@ impl<'py> Walk<'py, '_> {
     fn any(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
         let recognised = recognise(object)?;
         if matches!(recognised, Recognised::Leaf | Recognised::Bytes) || is_scalar(recognised) {
-            return Ok(object.clone());
+            return Ok(self.pass(object));
         }
         if let Some((_, known)) = self.known.get(&(object.as_ptr() as usize)) {
             return Ok(known.clone());
@@ -122,9 +169,10 @@ impl<'py> Walk<'py, '_> {
             Recognised::Container(container) => self.node(object, container)?,
             Recognised::Unknown if !speaks(object)? => match self.foreign(object)? {
                 Some(result) => result,
-                None => return Ok(object.clone()),
+                None => return Ok(self.pass(object)),
             },
             _ => {
+                self.has_tensor = true;
                 emergency::spend(TENSOR_OVERHEAD_BYTES)?;
                 let path = &self.path;
                 (self.visit)(object, recognised, &|| place(path))?

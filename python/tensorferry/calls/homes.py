@@ -14,7 +14,7 @@ from operator import attrgetter
 from types import NoneType
 from typing import Any, NamedTuple
 
-from tensorferry._native import FerryError, InvalidArgumentError, classify, plan
+from tensorferry._native import FerryError, InvalidArgumentError, _plan_any, classify, plan
 from tensorferry.register import tensor_framework
 
 # Neither tensors nor trees of them, whatever is registered later.
@@ -182,7 +182,7 @@ def _home(x: Any, framework: str, device: str) -> Home:
 def _asked(x: Any) -> tuple[str | None, Home | None]:
     """What the native module says: whose tensor this is, and which tensor in it is the first."""
     try:
-        told = plan((x,), "numpy").plans
+        told = _plan_any((x,), "numpy").plans
     except FerryError:
         # A tracer deep in a dataclass: the trip says it better.
         return _without_plan(x)

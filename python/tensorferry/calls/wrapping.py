@@ -12,7 +12,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from tensorferry._native import NotATensorError, canonical, to
+from tensorferry._native import NotATensorError, _to_any, canonical, to
 from tensorferry.calls.callables import Body, examine, refuse
 from tensorferry.calls.homes import Home, first_home, known_as, several_cpus
 from tensorferry.register import is_sparse_only
@@ -82,7 +82,7 @@ def carried(result: Any, framework: str, wishes: dict[str, Any]) -> Any:
     """A result, carried whether it is a tensor, a tree or neither."""
     if known_as(result) is not None:
         return to(result, framework, **wishes)
-    return None if result is None else to((result,), framework, **wishes)[0]
+    return None if result is None else _to_any((result,), framework, **wishes)[0]
 
 
 def sent_home(result: Any, home: Home) -> Any:
@@ -135,11 +135,11 @@ def _wrapped(body: Body, inside: Place, fixed: str | None, extra: dict[str, Any]
 
     def carried_in(args: Any, keywords: Any) -> tuple[Any, Any]:
         if keywords:
-            there = to((args[skip:], keywords), name, **wishes)
+            there = _to_any((args[skip:], keywords), name, **wishes)
             return (*args[:skip], *there[0]), there[1]
         if skip:
-            return (*args[:skip], *to(args[skip:], name, **wishes)), keywords
-        return to(args, name, **wishes) if wishes else to(args, name), keywords
+            return (*args[:skip], *_to_any(args[skip:], name, **wishes)), keywords
+        return _to_any(args, name, **wishes) if wishes else _to_any(args, name), keywords
 
     def leave(result: Any, home: Home | None) -> Any:
         if fixed is not None:

@@ -9,6 +9,9 @@ use std::fmt::Write;
 use tensorferry_core::Access;
 use tensorferry_core::plan::{Nature, Plan, Reason, Route, SourceFacts, TargetFacts};
 
+/// The device and the type of a tensor without memory.
+const UNKNOWN: &str = "unknown";
+
 /// What will happen to a tensor, and why.
 #[pyclass(frozen, module = "tensorferry", name = "Plan")]
 #[derive(Clone)]
@@ -92,6 +95,29 @@ impl PlanReport {
             transfer_path: transfer_path(source, plan),
             notes: plan.notes.iter().map(|note| note.sentence(source, target).into_owned()).collect(),
             advice: advice.map(|advice| advice.join(", and ")).filter(|advice| !advice.is_empty()),
+        }
+    }
+
+    /// An object that comes back as it is and has no memory: its device is not known, nor are its type and shape.
+    pub(crate) fn of_itself(framework: &str) -> Self {
+        Self {
+            source: framework.to_owned(),
+            target: framework.to_owned(),
+            source_device: UNKNOWN.to_owned(),
+            device: UNKNOWN.to_owned(),
+            action: "itself",
+            source_dtype: UNKNOWN,
+            dtype: UNKNOWN,
+            shape: Vec::new(),
+            bytes_moved: 0,
+            extra_bytes: 0,
+            into: false,
+            work: Work::Nothing,
+            writable: false,
+            steps: Vec::new(),
+            transfer_path: None,
+            notes: vec!["the source has no memory of its own, and is not read".to_owned()],
+            advice: None,
         }
     }
 
