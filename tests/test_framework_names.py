@@ -13,7 +13,7 @@ import pytest
 import tensorferry as ferry
 from tensorferry import cli
 from tensorferry._native import canonical, classify, classify_type
-from tensorferry.register import FRAMEWORKS, TENSOR_FRAMEWORKS
+from tensorferry.framework_register import FRAMEWORKS, TENSOR_FRAMEWORKS
 
 ROWS = [row for row in FRAMEWORKS.values() if row.has_dense]
 NAMES = [(row.name, name) for row in ROWS for name in (row.name, *row.aliases)]

@@ -31,7 +31,7 @@ def refused(function):
 WAYS = """
 import pathlib, sys, tempfile
 import numpy as np
-from tensorferry import register, samples
+from tensorferry import framework_register, samples
 
 x = np.arange(6, dtype=np.float32)
 file = pathlib.Path(tempfile.mkdtemp()) / "x.npy"
@@ -48,7 +48,7 @@ for way in (
     lambda: ferry.empty_shared((2, 3), "float32", framework="paddle"),
     lambda: ferry.via("paddle")(lambda t: t)(x),
     lambda: ferry.via("numpy", returns="paddle")(lambda a: a)(x),
-    lambda: register.load("paddle"),
+    lambda: framework_register.load("paddle"),
     lambda: samples.make("paddle", (2, 3)),
 ):
     refused(way)

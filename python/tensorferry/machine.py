@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from tensorferry.register import FRAMEWORKS, TENSOR_FRAMEWORKS
+from tensorferry.framework_register import FRAMEWORKS, TENSOR_FRAMEWORKS
 
 
 def facts() -> dict[str, Any]:

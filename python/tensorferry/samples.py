@@ -14,7 +14,7 @@ import numpy as np
 
 import tensorferry as ferry
 from tensorferry import machine
-from tensorferry.register import load
+from tensorferry.framework_register import load
 
 LAYOUTS = ("dense", "transposed", "strided", "sliced", "reversed", "broadcast")
 DTYPES = (

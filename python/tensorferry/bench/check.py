@@ -6,7 +6,7 @@ Nothing here goes through tensorferry: results are read by their own framework's
 from typing import Any
 
 from tensorferry import looks
-from tensorferry.register import load
+from tensorferry.framework_register import load
 
 
 def fault(found: Any, target: str, device: str, x: Any, source: str, expected: bytes) -> str:

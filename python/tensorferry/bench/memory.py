@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import tensorferry as ferry
-from tensorferry.register import load
+from tensorferry.framework_register import load
 
 LEAST = 1 << 20
 TRIES = 2

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tensorferry.register import load
+from tensorferry.framework_register import load
 
 HOST_ONLY = ("numpy", "mlx")
 

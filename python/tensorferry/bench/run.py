@@ -18,7 +18,7 @@ from tensorferry.bench import limits, places, results
 from tensorferry.bench.cell import Bench, Cell
 from tensorferry.bench.cuda import Driver
 from tensorferry.bench.results import FORMAT, Result, Row
-from tensorferry.register import TENSOR_FRAMEWORKS, load
+from tensorferry.framework_register import TENSOR_FRAMEWORKS, load
 
 # Source, results that are compared, and room for what a method needs besides.
 TIMES_THE_SIZE = 5

@@ -15,7 +15,7 @@ from types import NoneType
 from typing import Any, NamedTuple
 
 from tensorferry._native import FerryError, InvalidArgumentError, _plan_any, classify, plan
-from tensorferry.register import tensor_framework
+from tensorferry.framework_register import tensor_framework
 
 # Neither tensors nor trees of them, whatever is registered later.
 _PLAIN = frozenset({NoneType, bool, int, float, complex, str, bytes, type})

@@ -15,7 +15,7 @@ from typing import Any
 from tensorferry._native import NotATensorError, _to_any, canonical, to
 from tensorferry.calls.callables import Body, examine, refuse
 from tensorferry.calls.homes import Home, first_home, known_as, several_cpus
-from tensorferry.register import is_sparse_only
+from tensorferry.framework_register import is_sparse_only
 
 # A framework's name and the wishes for `to`.
 Place = tuple[str, dict[str, Any]]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import tensorferry as ferry
 from tensorferry import samples
 from tensorferry.cli.terminal import Terminal
-from tensorferry.register import TENSOR_FRAMEWORKS, load, tensor_framework
+from tensorferry.framework_register import TENSOR_FRAMEWORKS, load, tensor_framework
 
 if TYPE_CHECKING:
     from tensorferry.bench.results import Result

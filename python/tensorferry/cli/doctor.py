@@ -8,7 +8,7 @@ from tensorferry.cli.doctor_text import lines
 from tensorferry.cli.terminal import Terminal
 from tensorferry.cli.words import frameworks
 from tensorferry.doctor.examine import examine
-from tensorferry.register import TENSOR_FRAMEWORKS
+from tensorferry.framework_register import TENSOR_FRAMEWORKS
 
 EPILOGUE = """\
 Each framework is imported, and tensors are carried, in processes of their own: one that dies or

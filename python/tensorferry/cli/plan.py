@@ -7,7 +7,7 @@ import tensorferry as ferry
 from tensorferry import samples
 from tensorferry.cli.terminal import Terminal
 from tensorferry.cli.words import framework, shape
-from tensorferry.register import TENSOR_FRAMEWORKS, load
+from tensorferry.framework_register import TENSOR_FRAMEWORKS, load
 
 EPILOGUE = """\
 examples:

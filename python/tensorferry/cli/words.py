@@ -4,7 +4,7 @@ import argparse
 import math
 
 from tensorferry import InvalidArgumentError
-from tensorferry.register import TENSOR_FRAMEWORKS, tensor_framework
+from tensorferry.framework_register import TENSOR_FRAMEWORKS, tensor_framework
 
 
 def size(count: int) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from tensorferry.doctor.children import Ending, Finding, Job
 from tensorferry.doctor.findings import Cell, Outcome, Result
-from tensorferry.register import FRAMEWORKS
+from tensorferry.framework_register import FRAMEWORKS
 
 REPORT_IT = "please report it, with the output of --json"
 

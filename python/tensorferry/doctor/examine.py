@@ -26,7 +26,7 @@ from tensorferry.doctor.findings import (
 )
 from tensorferry.doctor.report import Report
 from tensorferry.doctor.verify import Progress, Verifier
-from tensorferry.register import FRAMEWORKS, TENSOR_FRAMEWORKS
+from tensorferry.framework_register import FRAMEWORKS, TENSOR_FRAMEWORKS
 
 # Children that import large frameworks side by side want memory as well as cores.
 AT_ONCE = 4

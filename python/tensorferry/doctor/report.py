@@ -15,7 +15,7 @@ from tensorferry.doctor.findings import (
     Pinned,
     Result,
 )
-from tensorferry.register import FRAMEWORKS
+from tensorferry.framework_register import FRAMEWORKS
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from tensorferry.doctor.children import Finding, Job
 from tensorferry.doctor.errands import Errand
 from tensorferry.doctor.findings import Cell, Conflict, ImportOrder, Result, State
 from tensorferry.doctor.probe import is_installed
-from tensorferry.register import TENSOR_FRAMEWORKS
+from tensorferry.framework_register import TENSOR_FRAMEWORKS
 
 Progress = Callable[[int, int, str], object]
 

@@ -5,7 +5,7 @@ from functools import cached_property
 from itertools import groupby
 
 from tensorferry.bench.results import verdict
-from tensorferry.register import title
+from tensorferry.framework_register import title
 
 
 @dataclass(frozen=True)

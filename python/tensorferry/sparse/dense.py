@@ -19,7 +19,7 @@ from tensorferry._native import (
     plan,
     to,
 )
-from tensorferry.register import tensor_framework
+from tensorferry.framework_register import tensor_framework
 from tensorferry.sparse import frameworks
 from tensorferry.sparse.bundle import Bundle, dtype_of, facts_of
 from tensorferry.sparse.check import check

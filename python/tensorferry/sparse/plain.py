@@ -21,7 +21,7 @@ from tensorferry._native import (
     _SparseOrder,
     to,
 )
-from tensorferry.register import load, tensor_framework
+from tensorferry.framework_register import load, tensor_framework
 from tensorferry.sparse import frameworks
 from tensorferry.sparse.bundle import NEAREST
 from tensorferry.sparse.dense import PAGE, of_coordinates

@@ -23,7 +23,7 @@ from tensorferry._native import (
     plan,
     to,
 )
-from tensorferry.register import title
+from tensorferry.framework_register import title
 from tensorferry.sparse import frameworks
 from tensorferry.sparse.bundle import Bundle, Rules, facts_of
 from tensorferry.sparse.check import Structure, check

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from tensorferry._native import canonical, classify, classify_type
-from tensorferry.register import FRAMEWORKS
+from tensorferry.framework_register import FRAMEWORKS
 
 #: The frameworks that have sparse tensors.
 NAMES = tuple(name for name, row in FRAMEWORKS.items() if row.has_sparse)

@@ -7,7 +7,7 @@ import contextlib
 from typing import Any
 
 from tensorferry._native import UnsupportedError
-from tensorferry.register import load, title
+from tensorferry.framework_register import load, title
 from tensorferry.sparse.bundle import Bundle, Rules, dtype_of
 from tensorferry.sparse.gpu import Cupy
 

@@ -8,7 +8,7 @@ knows: others do not get it.
 from typing import Any
 
 from tensorferry._native import UnsupportedError, _fast_paths_disabled
-from tensorferry.register import load, title
+from tensorferry.framework_register import load, title
 from tensorferry.sparse.bundle import Bundle, Rules
 from tensorferry.sparse.work import IN_ORDER, UNIQUE
 

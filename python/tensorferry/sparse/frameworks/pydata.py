@@ -7,7 +7,7 @@ stored may be other than zero there; nobody else has that, so it is refused.
 from typing import Any
 
 from tensorferry._native import UnsupportedError
-from tensorferry.register import load, title
+from tensorferry.framework_register import load, title
 from tensorferry.sparse.bundle import Bundle, Rules
 from tensorferry.sparse.frameworks.scipy import DTYPES
 

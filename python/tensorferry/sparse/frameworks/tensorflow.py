@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tensorferry._native import to
-from tensorferry.register import load, title
+from tensorferry.framework_register import load, title
 from tensorferry.sparse.bundle import Bundle, Rules
 
 ARRAYS = "tensorflow"
