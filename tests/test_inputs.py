@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from typing import Any
 
 import jax
@@ -134,6 +135,34 @@ def test_via_without_parentheses() -> None:
     error = refused(ferry.InvalidArgumentError, ValueError, lambda: ferry.via(double))
     assert "double" in str(error)
     assert '@ferry.via("torch")' in error.hint
+
+
+@pytest.mark.parametrize(
+    ("framework", "grad"),
+    [
+        *((framework, False) for framework in ("numpy", "torch", "jax", "tensorflow")),
+        *((framework, True) for framework in ("torch", "jax", "tensorflow")),
+    ],
+)
+def test_torch_compile_breaks_the_graph_at_via(framework: str, grad: bool) -> None:
+    """Dynamo does not trace into the body, whose framework it cannot compile."""
+    traced = []
+
+    @ferry.via(framework, grad=grad)
+    def double(x: Any) -> Any:
+        traced.append(torch.compiler.is_compiling())
+        return x * 2
+
+    def function(x: Any) -> Any:
+        return double(x + 1) + 1
+
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend="eager")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            assert compiled(torch.ones(3)).tolist() == [5, 5, 5]
+    assert traced == [False, False]
 
 
 def test_decorated_functions_take_and_return_what_is_not_a_tensor() -> None:

@@ -9,6 +9,7 @@ place may write into the caller's tensor; `copy=True` prevents that.
 
 from __future__ import annotations
 
+import sys
 from types import ModuleType
 from typing import Any
 
@@ -21,7 +22,7 @@ from tensorferry.framework_register import is_sparse_only
 Place = tuple[str, dict[str, Any]]
 
 # What `to` can be asked for, for a result.
-WISHES = ("device", "dtype", "copy", "writable", "stream", "format", "dense", "blocksize")
+WISHES = ("device", "dtype", "copy", "writable", "stream")
 
 
 def decorator(framework: Any, wished: dict[str, Any], returns: Any, grad: bool) -> Any:
@@ -42,10 +43,30 @@ def decorator(framework: Any, wished: dict[str, Any], returns: Any, grad: bool) 
         if grad:
             from tensorferry.gradients import bordered
 
-            return bordered(known, name, wishes)
-        return _wrapped(known, (name, wishes), fixed, extra)
+            return _without_dynamo(bordered(known, name, wishes))
+        made = _wrapped(known, (name, wishes), fixed, extra)
+        return made if known.is_async else _without_dynamo(made)
 
     return decorate
+
+
+def _without_dynamo(function: Any) -> Any:
+    """A function that `torch.compile` does not trace into.
+
+    Dynamo would trace the framework of the body, and exceeds the recursion limit in JAX. It breaks
+    the graph at a function that is disabled. `torch.compiler.disable` imports Dynamo, which takes a
+    second, so it is called where Dynamo is there already.
+    """
+    from functools import wraps
+
+    @wraps(function)
+    def wrapper(*args: Any, **keywords: Any) -> Any:
+        torch: Any = sys.modules.get("torch")
+        if torch is not None and torch.compiler.is_compiling():
+            return torch.compiler.disable(function)(*args, **keywords)
+        return function(*args, **keywords)
+
+    return wrapper
 
 
 def _wishes(**wishes: Any) -> dict[str, Any]:
