@@ -188,7 +188,7 @@ lint-python: $(VENV)/.stamp-packages
 
 .PHONY: lint-wheel
 lint-wheel: $(VENV)/.stamp-wheel
-	$(VENV)/bin/python -m mypy.stubtest tensorferry._native
+	$(VENV)/bin/python -m mypy.stubtest --mypy-config-file pyproject.toml tensorferry._native
 	$(VENV)/bin/abi3audit --strict --summary $(WHEELS)/tensorferry-*.whl
 
 .PHONY: fmt

@@ -7,6 +7,18 @@ from typing import Any, ClassVar, Literal, Protocol, Self, final, overload
 
 from typing_extensions import Buffer
 
+from tensorferry._framework_types import (
+    JaxArray,
+    JaxName,
+    MlxArray,
+    MlxName,
+    NumpyArray,
+    NumpyName,
+    PaddleName,
+    PaddleTensor,
+    TorchName,
+    TorchTensor,
+)
 from tensorferry.jobs import Job
 from tensorferry.sparse.words import SparsePlan
 
@@ -22,6 +34,28 @@ class _Array(Protocol):
     def __array_interface__(self) -> dict[str, Any]: ...
 
 _Dense = _Array | Buffer
+
+class _DLPack(Protocol):
+    def __dlpack__(self) -> Any: ...
+
+class _Convertible(Protocol):
+    def __array__(self) -> Any: ...
+
+# What `to` makes one tensor of, as far as types tell. Other objects may be dataclasses, containers
+# that were registered, or tensors of a framework that was; their results have the type Any.
+_Tensor = _Dense | _DLPack | _Convertible
+
+# Sparse tensors of SciPy, CuPy, JAX and the package `sparse`, and those of TensorFlow. A sparse
+# tensor of PyTorch has the type of a dense one, so a checker expects a dense result of it.
+class _ToDense(Protocol):
+    @property
+    def todense(self) -> Any: ...
+
+class _DenseShape(Protocol):
+    @property
+    def dense_shape(self) -> Any: ...
+
+_Sparse = _ToDense | _DenseShape
 
 class FerryError(Exception):
     @property
@@ -277,6 +311,136 @@ class ExportedTensor:
     ) -> Any: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
 
+# The overloads of `to` and `to_async`: containers first, because their result does not depend on
+# the framework; then sparse tensors; then each framework that has types. An argument of the type
+# Any matches several of them, and the result is Any. The last overload takes everything else.
+@overload
+def to(
+    x: dict[Any, Any],
+    framework: str | ModuleType,
+    *,
+    device: Any = None,
+    dtype: Any = None,
+    copy: bool | None = None,
+    writable: bool | None = None,
+    stream: Any = None,
+    budget: int | None = None,
+    out: Any = None,
+    progress: bool | Callable[[int, int], object] | None = None,
+) -> dict[Any, Any]: ...
+@overload
+def to(
+    x: list[Any],
+    framework: str | ModuleType,
+    *,
+    device: Any = None,
+    dtype: Any = None,
+    copy: bool | None = None,
+    writable: bool | None = None,
+    stream: Any = None,
+    budget: int | None = None,
+    out: Any = None,
+    progress: bool | Callable[[int, int], object] | None = None,
+) -> list[Any]: ...
+@overload
+def to(
+    x: tuple[Any, ...],
+    framework: str | ModuleType,
+    *,
+    device: Any = None,
+    dtype: Any = None,
+    copy: bool | None = None,
+    writable: bool | None = None,
+    stream: Any = None,
+    budget: int | None = None,
+    out: Any = None,
+    progress: bool | Callable[[int, int], object] | None = None,
+) -> tuple[Any, ...]: ...
+@overload
+def to(
+    x: _Sparse,
+    framework: str | ModuleType,
+    *,
+    device: Any = None,
+    dtype: Any = None,
+    copy: bool | None = None,
+    writable: bool | None = None,
+    stream: Any = None,
+    budget: int | None = None,
+    out: Any = None,
+    progress: bool | Callable[[int, int], object] | None = None,
+) -> Any: ...
+@overload
+def to(
+    x: _Tensor,
+    framework: NumpyName,
+    *,
+    device: Any = None,
+    dtype: Any = None,
+    copy: bool | None = None,
+    writable: bool | None = None,
+    stream: Any = None,
+    budget: int | None = None,
+    out: Any = None,
+    progress: bool | Callable[[int, int], object] | None = None,
+) -> NumpyArray: ...
+@overload
+def to(
+    x: _Tensor,
+    framework: TorchName,
+    *,
+    device: Any = None,
+    dtype: Any = None,
+    copy: bool | None = None,
+    writable: bool | None = None,
+    stream: Any = None,
+    budget: int | None = None,
+    out: Any = None,
+    progress: bool | Callable[[int, int], object] | None = None,
+) -> TorchTensor: ...
+@overload
+def to(
+    x: _Tensor,
+    framework: JaxName,
+    *,
+    device: Any = None,
+    dtype: Any = None,
+    copy: bool | None = None,
+    writable: bool | None = None,
+    stream: Any = None,
+    budget: int | None = None,
+    out: Any = None,
+    progress: bool | Callable[[int, int], object] | None = None,
+) -> JaxArray: ...
+@overload
+def to(
+    x: _Tensor,
+    framework: PaddleName,
+    *,
+    device: Any = None,
+    dtype: Any = None,
+    copy: bool | None = None,
+    writable: bool | None = None,
+    stream: Any = None,
+    budget: int | None = None,
+    out: Any = None,
+    progress: bool | Callable[[int, int], object] | None = None,
+) -> PaddleTensor: ...
+@overload
+def to(
+    x: _Tensor,
+    framework: MlxName,
+    *,
+    device: Any = None,
+    dtype: Any = None,
+    copy: bool | None = None,
+    writable: bool | None = None,
+    stream: Any = None,
+    budget: int | None = None,
+    out: Any = None,
+    progress: bool | Callable[[int, int], object] | None = None,
+) -> MlxArray: ...
+@overload
 def to(
     x: Any,
     framework: str | ModuleType,
@@ -292,6 +456,124 @@ def to(
 ) -> Any: ...
 def _to_any(x: Any, framework: str | ModuleType, **wishes: Any) -> Any: ...
 def _plan_any(x: Any, framework: str | ModuleType) -> TreePlan: ...
+@overload
+def to_async(
+    x: dict[Any, Any],
+    framework: str | ModuleType,
+    *,
+    device: Any = None,
+    dtype: Any = None,
+    copy: bool | None = None,
+    writable: bool | None = None,
+    stream: Any = None,
+    budget: int | None = None,
+    out: Any = None,
+) -> Job[dict[Any, Any]]: ...
+@overload
+def to_async(
+    x: list[Any],
+    framework: str | ModuleType,
+    *,
+    device: Any = None,
+    dtype: Any = None,
+    copy: bool | None = None,
+    writable: bool | None = None,
+    stream: Any = None,
+    budget: int | None = None,
+    out: Any = None,
+) -> Job[list[Any]]: ...
+@overload
+def to_async(
+    x: tuple[Any, ...],
+    framework: str | ModuleType,
+    *,
+    device: Any = None,
+    dtype: Any = None,
+    copy: bool | None = None,
+    writable: bool | None = None,
+    stream: Any = None,
+    budget: int | None = None,
+    out: Any = None,
+) -> Job[tuple[Any, ...]]: ...
+@overload
+def to_async(
+    x: _Sparse,
+    framework: str | ModuleType,
+    *,
+    device: Any = None,
+    dtype: Any = None,
+    copy: bool | None = None,
+    writable: bool | None = None,
+    stream: Any = None,
+    budget: int | None = None,
+    out: Any = None,
+) -> Job[Any]: ...
+@overload
+def to_async(
+    x: _Tensor,
+    framework: NumpyName,
+    *,
+    device: Any = None,
+    dtype: Any = None,
+    copy: bool | None = None,
+    writable: bool | None = None,
+    stream: Any = None,
+    budget: int | None = None,
+    out: Any = None,
+) -> Job[NumpyArray]: ...
+@overload
+def to_async(
+    x: _Tensor,
+    framework: TorchName,
+    *,
+    device: Any = None,
+    dtype: Any = None,
+    copy: bool | None = None,
+    writable: bool | None = None,
+    stream: Any = None,
+    budget: int | None = None,
+    out: Any = None,
+) -> Job[TorchTensor]: ...
+@overload
+def to_async(
+    x: _Tensor,
+    framework: JaxName,
+    *,
+    device: Any = None,
+    dtype: Any = None,
+    copy: bool | None = None,
+    writable: bool | None = None,
+    stream: Any = None,
+    budget: int | None = None,
+    out: Any = None,
+) -> Job[JaxArray]: ...
+@overload
+def to_async(
+    x: _Tensor,
+    framework: PaddleName,
+    *,
+    device: Any = None,
+    dtype: Any = None,
+    copy: bool | None = None,
+    writable: bool | None = None,
+    stream: Any = None,
+    budget: int | None = None,
+    out: Any = None,
+) -> Job[PaddleTensor]: ...
+@overload
+def to_async(
+    x: _Tensor,
+    framework: MlxName,
+    *,
+    device: Any = None,
+    dtype: Any = None,
+    copy: bool | None = None,
+    writable: bool | None = None,
+    stream: Any = None,
+    budget: int | None = None,
+    out: Any = None,
+) -> Job[MlxArray]: ...
+@overload
 def to_async(
     x: Any,
     framework: str | ModuleType,
@@ -303,7 +585,7 @@ def to_async(
     stream: Any = None,
     budget: int | None = None,
     out: Any = None,
-) -> Job: ...
+) -> Job[Any]: ...
 @overload
 def plan(
     x: dict[Any, Any]
@@ -357,6 +639,75 @@ def publish(
     once: bool = False,
     timeout: float | None = None,
 ) -> Ticket: ...
+
+# A ticket may lead to a tree, and its type does not say so. The overloads assume one tensor. Who
+# attaches a tree passes the framework's module or a plain str, for which the result is Any.
+@overload
+def attach(
+    ticket: Ticket | str | bytes,
+    framework: NumpyName = "numpy",
+    *,
+    device: Any = None,
+    dtype: Any = None,
+    copy: bool | None = None,
+    writable: bool | None = None,
+    stream: Any = None,
+    budget: int | None = None,
+    timeout: float | None = None,
+) -> NumpyArray: ...
+@overload
+def attach(
+    ticket: Ticket | str | bytes,
+    framework: TorchName,
+    *,
+    device: Any = None,
+    dtype: Any = None,
+    copy: bool | None = None,
+    writable: bool | None = None,
+    stream: Any = None,
+    budget: int | None = None,
+    timeout: float | None = None,
+) -> TorchTensor: ...
+@overload
+def attach(
+    ticket: Ticket | str | bytes,
+    framework: JaxName,
+    *,
+    device: Any = None,
+    dtype: Any = None,
+    copy: bool | None = None,
+    writable: bool | None = None,
+    stream: Any = None,
+    budget: int | None = None,
+    timeout: float | None = None,
+) -> JaxArray: ...
+@overload
+def attach(
+    ticket: Ticket | str | bytes,
+    framework: PaddleName,
+    *,
+    device: Any = None,
+    dtype: Any = None,
+    copy: bool | None = None,
+    writable: bool | None = None,
+    stream: Any = None,
+    budget: int | None = None,
+    timeout: float | None = None,
+) -> PaddleTensor: ...
+@overload
+def attach(
+    ticket: Ticket | str | bytes,
+    framework: MlxName,
+    *,
+    device: Any = None,
+    dtype: Any = None,
+    copy: bool | None = None,
+    writable: bool | None = None,
+    stream: Any = None,
+    budget: int | None = None,
+    timeout: float | None = None,
+) -> MlxArray: ...
+@overload
 def attach(
     ticket: Ticket | str | bytes,
     framework: str | ModuleType = "numpy",
@@ -369,6 +720,47 @@ def attach(
     budget: int | None = None,
     timeout: float | None = None,
 ) -> Any: ...
+@overload
+def empty_shared(
+    shape: int | Sequence[int],
+    dtype: Any,
+    *,
+    framework: NumpyName = "numpy",
+    device: Any = None,
+) -> NumpyArray: ...
+@overload
+def empty_shared(
+    shape: int | Sequence[int],
+    dtype: Any,
+    *,
+    framework: TorchName,
+    device: Any = None,
+) -> TorchTensor: ...
+@overload
+def empty_shared(
+    shape: int | Sequence[int],
+    dtype: Any,
+    *,
+    framework: JaxName,
+    device: Any = None,
+) -> JaxArray: ...
+@overload
+def empty_shared(
+    shape: int | Sequence[int],
+    dtype: Any,
+    *,
+    framework: PaddleName,
+    device: Any = None,
+) -> PaddleTensor: ...
+@overload
+def empty_shared(
+    shape: int | Sequence[int],
+    dtype: Any,
+    *,
+    framework: MlxName,
+    device: Any = None,
+) -> MlxArray: ...
+@overload
 def empty_shared(
     shape: int | Sequence[int],
     dtype: Any,
@@ -376,6 +768,47 @@ def empty_shared(
     framework: str | ModuleType = "numpy",
     device: Any = None,
 ) -> Any: ...
+@overload
+def empty_aligned(
+    shape: int | Sequence[int],
+    dtype: Any,
+    *,
+    framework: NumpyName = "numpy",
+    device: Any = None,
+) -> NumpyArray: ...
+@overload
+def empty_aligned(
+    shape: int | Sequence[int],
+    dtype: Any,
+    *,
+    framework: TorchName,
+    device: Any = None,
+) -> TorchTensor: ...
+@overload
+def empty_aligned(
+    shape: int | Sequence[int],
+    dtype: Any,
+    *,
+    framework: JaxName,
+    device: Any = None,
+) -> JaxArray: ...
+@overload
+def empty_aligned(
+    shape: int | Sequence[int],
+    dtype: Any,
+    *,
+    framework: PaddleName,
+    device: Any = None,
+) -> PaddleTensor: ...
+@overload
+def empty_aligned(
+    shape: int | Sequence[int],
+    dtype: Any,
+    *,
+    framework: MlxName,
+    device: Any = None,
+) -> MlxArray: ...
+@overload
 def empty_aligned(
     shape: int | Sequence[int],
     dtype: Any,

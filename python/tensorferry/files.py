@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import index
 from types import ModuleType
-from typing import Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from tensorferry._native import (
     File,
@@ -21,6 +21,42 @@ from tensorferry._native import (
     classify,
     plan,
 )
+
+if TYPE_CHECKING:
+    from typing import Literal, TypedDict, Unpack, overload
+
+    from tensorferry._framework_types import (
+        JaxArray,
+        JaxName,
+        MlxArray,
+        MlxName,
+        NumpyArray,
+        NumpyName,
+        PaddleName,
+        PaddleTensor,
+        TorchName,
+        TorchTensor,
+    )
+
+    class _Options(TypedDict, total=False):
+        device: Any
+        mmap: bool
+        copy: bool | None
+        writable: bool | None
+        stream: Any
+        budget: int | None
+
+    class _LoadOptions(_Options, total=False):
+        dtype: Any
+        dialect: str | None
+        max_decompressed_bytes: int | None
+
+    # Whether `load` returns one tensor or a dict of them depends on the file. Its type is known
+    # where `names` or `format` says it; otherwise the result is Any. An Iterable of names may be
+    # one str, so only collections that cannot be are taken for several names.
+    _Names = list[str] | tuple[str, ...] | set[str] | frozenset[str]
+    _SingleFormat = Literal["npy", "tensorproto"]
+    _NamedFormat = Literal["npz", "safetensors", "safetensors-index"]
 
 Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
@@ -71,6 +107,127 @@ def _identity(path: str) -> tuple[int, ...] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino, found.st_mtime_ns
+
+
+if TYPE_CHECKING:
+
+    @overload
+    def load(
+        path: Path,
+        framework: NumpyName = "numpy",
+        *,
+        names: str,
+        format: str | None = None,
+        **options: Unpack[_LoadOptions],
+    ) -> NumpyArray: ...
+    @overload
+    def load(
+        path: Path,
+        framework: TorchName,
+        *,
+        names: str,
+        format: str | None = None,
+        **options: Unpack[_LoadOptions],
+    ) -> TorchTensor: ...
+    @overload
+    def load(
+        path: Path,
+        framework: JaxName,
+        *,
+        names: str,
+        format: str | None = None,
+        **options: Unpack[_LoadOptions],
+    ) -> JaxArray: ...
+    @overload
+    def load(
+        path: Path,
+        framework: PaddleName,
+        *,
+        names: str,
+        format: str | None = None,
+        **options: Unpack[_LoadOptions],
+    ) -> PaddleTensor: ...
+    @overload
+    def load(
+        path: Path,
+        framework: MlxName,
+        *,
+        names: str,
+        format: str | None = None,
+        **options: Unpack[_LoadOptions],
+    ) -> MlxArray: ...
+    @overload
+    def load(
+        path: Path,
+        framework: str | ModuleType = "numpy",
+        *,
+        names: _Names,
+        format: str | None = None,
+        **options: Unpack[_LoadOptions],
+    ) -> dict[str, Any]: ...
+    @overload
+    def load(
+        path: Path,
+        framework: NumpyName = "numpy",
+        *,
+        names: None = None,
+        format: _SingleFormat,
+        **options: Unpack[_LoadOptions],
+    ) -> NumpyArray: ...
+    @overload
+    def load(
+        path: Path,
+        framework: TorchName,
+        *,
+        names: None = None,
+        format: _SingleFormat,
+        **options: Unpack[_LoadOptions],
+    ) -> TorchTensor: ...
+    @overload
+    def load(
+        path: Path,
+        framework: JaxName,
+        *,
+        names: None = None,
+        format: _SingleFormat,
+        **options: Unpack[_LoadOptions],
+    ) -> JaxArray: ...
+    @overload
+    def load(
+        path: Path,
+        framework: PaddleName,
+        *,
+        names: None = None,
+        format: _SingleFormat,
+        **options: Unpack[_LoadOptions],
+    ) -> PaddleTensor: ...
+    @overload
+    def load(
+        path: Path,
+        framework: MlxName,
+        *,
+        names: None = None,
+        format: _SingleFormat,
+        **options: Unpack[_LoadOptions],
+    ) -> MlxArray: ...
+    @overload
+    def load(
+        path: Path,
+        framework: str | ModuleType = "numpy",
+        *,
+        names: None = None,
+        format: _NamedFormat,
+        **options: Unpack[_LoadOptions],
+    ) -> dict[str, Any]: ...
+    @overload
+    def load(
+        path: Path,
+        framework: str | ModuleType = "numpy",
+        *,
+        names: str | Iterable[str] | None = None,
+        format: str | None = None,
+        **options: Unpack[_LoadOptions],
+    ) -> Any: ...
 
 
 def load(
@@ -143,6 +300,64 @@ def load(
         )
     wanted = [tensor.name for tensor in file.tensors] if names is None else _texts(names)
     return file.load_several(wanted, framework, mmap, **wishes)
+
+
+if TYPE_CHECKING:
+
+    @overload
+    def load_raw(
+        path: Path,
+        framework: NumpyName = "numpy",
+        *,
+        dtype: Any,
+        shape: int | Sequence[int] | None = None,
+        **options: Unpack[_Options],
+    ) -> NumpyArray: ...
+    @overload
+    def load_raw(
+        path: Path,
+        framework: TorchName,
+        *,
+        dtype: Any,
+        shape: int | Sequence[int] | None = None,
+        **options: Unpack[_Options],
+    ) -> TorchTensor: ...
+    @overload
+    def load_raw(
+        path: Path,
+        framework: JaxName,
+        *,
+        dtype: Any,
+        shape: int | Sequence[int] | None = None,
+        **options: Unpack[_Options],
+    ) -> JaxArray: ...
+    @overload
+    def load_raw(
+        path: Path,
+        framework: PaddleName,
+        *,
+        dtype: Any,
+        shape: int | Sequence[int] | None = None,
+        **options: Unpack[_Options],
+    ) -> PaddleTensor: ...
+    @overload
+    def load_raw(
+        path: Path,
+        framework: MlxName,
+        *,
+        dtype: Any,
+        shape: int | Sequence[int] | None = None,
+        **options: Unpack[_Options],
+    ) -> MlxArray: ...
+    @overload
+    def load_raw(
+        path: Path,
+        framework: str | ModuleType = "numpy",
+        *,
+        dtype: Any,
+        shape: int | Sequence[int] | None = None,
+        **options: Unpack[_Options],
+    ) -> Any: ...
 
 
 def load_raw(

@@ -10,18 +10,20 @@ import asyncio
 import concurrent.futures
 import threading
 from collections.abc import Generator
-from typing import Any
+from typing import Any, TypeVar
 
 from tensorferry._native import DeadlineError, FerryError, _Transfer
 
 __all__ = ["CancelledError", "Job"]
+
+T = TypeVar("T")
 
 
 class CancelledError(FerryError, concurrent.futures.CancelledError):
     """A transfer was cancelled. Also a concurrent.futures.CancelledError."""
 
 
-class Job(concurrent.futures.Future[Any]):
+class Job(concurrent.futures.Future[T]):
     """A transfer whose bytes move while the caller goes on.
 
     A `concurrent.futures.Future`, so `concurrent.futures.wait`, `as_completed` and
@@ -56,7 +58,7 @@ class Job(concurrent.futures.Future[Any]):
         """
         return self._transfer.cancel()
 
-    def result(self, timeout: float | None = None) -> Any:
+    def result(self, timeout: float | None = None) -> T:
         """Waits for the result and returns it.
 
         Args:
@@ -83,7 +85,7 @@ class Job(concurrent.futures.Future[Any]):
         self._wait(timeout)
         return super().exception()
 
-    def __await__(self) -> Generator[Any, None, Any]:
+    def __await__(self) -> Generator[Any, None, T]:
         """Waits without blocking the event loop; cancelling the task cancels the transfer."""
         return asyncio.wrap_future(self).__await__()
 
@@ -104,7 +106,7 @@ class Job(concurrent.futures.Future[Any]):
         if self._cancellation is not None:
             raise self._cancellation
 
-    def _finish(self, result: Any, error: BaseException | None) -> None:
+    def _finish(self, result: T, error: BaseException | None) -> None:
         """Called once, by the native module, when the transfer has ended."""
         if error is None:
             self.set_result(result)
