@@ -11,7 +11,6 @@ import textwrap
 import time
 import traceback
 import typing
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +25,6 @@ import torch
 from jax.experimental import sparse as jax_sparse
 from support.callers import KINDS, is_tensor, quickest, refused, tensor
 from support.children import HANG_SECONDS
-from support.oldest import OLDEST
 from support.share_counts import soon
 
 import tensorferry as ferry
@@ -345,80 +343,3 @@ def test_the_cost_of_a_call():
     decorated(x)
     # By hand takes two calls. Other load only adds to a time: one comparison of many has to hold.
     assert soon(lambda: quickest(lambda: decorated(x)) < 8 * quickest(by_hand))
-
-
-@pytest.mark.skipif(OLDEST, reason="mypy is one of today's tools")
-def test_types(tmp_path: Path):
-    source = tmp_path / "typed.py"
-    source.write_text(
-        textwrap.dedent("""
-        from typing import Any
-        import tensorferry as ferry
-
-        @ferry.via("torch")
-        def f(x: Any, n: int, *, name: str = "") -> float:
-            return 1.0
-
-        class C:
-            @ferry.via("torch", device="cpu")
-            def m(self, x: Any, n: int) -> int:
-                return n
-
-            @ferry.via("torch")
-            @classmethod
-            def c(cls, x: Any) -> int:
-                return 1
-
-            @ferry.via("torch")
-            @staticmethod
-            def s(x: Any) -> str:
-                return ""
-
-        @ferry.via("torch")
-        async def a(x: Any) -> int:
-            return 1
-
-        @ferry.agnostic
-        def g(xp: Any, x: Any, n: int) -> float:
-            return 1.0
-
-        @ferry.agnostic(device="cpu")
-        def h(xp: Any, x: Any) -> float:
-            return 1.0
-
-        class D:
-            @ferry.agnostic
-            def m(self, xp: Any, x: Any) -> int:
-                return 1
-
-        async def use() -> None:
-            reveal_type(f(0, 1, name="x"))
-            reveal_type(C().m(0, 1))
-            reveal_type(C.c(0))
-            reveal_type(C.s(0))
-            reveal_type(await a(0))
-            reveal_type(g(0, 1))
-            reveal_type(h(0))
-            reveal_type(D().m(0))
-            f(0, "no")
-            g(0)
-        """)
-    )
-    package = Path(ferry.__file__).parent.parent
-    # What is installed it finds by itself, and does not want to be told of.
-    path = {} if package.name == "site-packages" else {"MYPYPATH": str(package)}
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--config-file=", str(source)],
-        env={"PATH": "", "MYPY_CACHE_DIR": str(tmp_path / "cache"), **path},
-        capture_output=True,
-        text=True,
-        timeout=HANG_SECONDS,
-        check=False,
-    )
-    types = [line.split('"')[1] for line in done.stdout.splitlines() if "Revealed" in line]
-    expected = ["float", "int", "int", "str", "int", "float", "float", "int"]
-    assert [name.removeprefix("builtins.") for name in types] == expected, done.stdout
-    errors = [line for line in done.stdout.splitlines() if ": error:" in line]
-    assert len(errors) == 2, done.stdout
-    assert "arg-type" in errors[0]
-    assert "call-arg" in errors[1]

@@ -4,9 +4,12 @@ With `via` the body sees one framework; with `agnostic` it is given the namespac
 in. Callers pass and get back their own in both. `calls` has what they do.
 """
 
+# The overloads of `via` overlap on purpose: a literal is also a str.
+# mypy: disable-error-code="overload-overlap"
+
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from tensorferry._native import InvalidArgumentError
 
@@ -14,20 +17,92 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
+    from tensorferry._decorator_types import Decorator, TensorDecorator
+    from tensorferry._framework_types import (
+        JaxArray,
+        JaxName,
+        MlxArray,
+        MlxName,
+        NumpyArray,
+        NumpyName,
+        PaddleName,
+        PaddleTensor,
+        TorchName,
+        TorchTensor,
+    )
+
 P = ParamSpec("P")
 R = TypeVar("R")
-T = TypeVar("T")
 
 
-class Decorator(Protocol):
-    """What `via` gives: it keeps a function's type."""
+if TYPE_CHECKING:
 
     @overload
-    def __call__(self, body: staticmethod[P, R], /) -> staticmethod[P, R]: ...
+    def via(
+        framework: NumpyName,
+        *,
+        device: Any = None,
+        dtype: Any = None,
+        copy: bool | None = None,
+        writable: bool | None = None,
+        returns: str | ModuleType | dict[str, Any] | None = "same",
+        grad: bool = False,
+    ) -> TensorDecorator[NumpyArray]: ...
     @overload
-    def __call__(self, body: classmethod[T, P, R], /) -> classmethod[T, P, R]: ...
+    def via(
+        framework: TorchName,
+        *,
+        device: Any = None,
+        dtype: Any = None,
+        copy: bool | None = None,
+        writable: bool | None = None,
+        returns: str | ModuleType | dict[str, Any] | None = "same",
+        grad: bool = False,
+    ) -> TensorDecorator[TorchTensor]: ...
     @overload
-    def __call__(self, body: Callable[P, R], /) -> Callable[P, R]: ...
+    def via(
+        framework: JaxName,
+        *,
+        device: Any = None,
+        dtype: Any = None,
+        copy: bool | None = None,
+        writable: bool | None = None,
+        returns: str | ModuleType | dict[str, Any] | None = "same",
+        grad: bool = False,
+    ) -> TensorDecorator[JaxArray]: ...
+    @overload
+    def via(
+        framework: PaddleName,
+        *,
+        device: Any = None,
+        dtype: Any = None,
+        copy: bool | None = None,
+        writable: bool | None = None,
+        returns: str | ModuleType | dict[str, Any] | None = "same",
+        grad: bool = False,
+    ) -> TensorDecorator[PaddleTensor]: ...
+    @overload
+    def via(
+        framework: MlxName,
+        *,
+        device: Any = None,
+        dtype: Any = None,
+        copy: bool | None = None,
+        writable: bool | None = None,
+        returns: str | ModuleType | dict[str, Any] | None = "same",
+        grad: bool = False,
+    ) -> TensorDecorator[MlxArray]: ...
+    @overload
+    def via(
+        framework: str | ModuleType,
+        *,
+        device: Any = None,
+        dtype: Any = None,
+        copy: bool | None = None,
+        writable: bool | None = None,
+        returns: str | ModuleType | dict[str, Any] | None = "same",
+        grad: bool = False,
+    ) -> Decorator: ...
 
 
 def via(
@@ -39,7 +114,7 @@ def via(
     writable: bool | None = None,
     returns: str | ModuleType | dict[str, Any] | None = "same",
     grad: bool = False,
-) -> Decorator:
+) -> Any:
     """Has a function see the tensors of one framework, whatever its callers pass.
 
     It is for functions, async functions, methods, class and static methods and any other callable;
@@ -75,8 +150,7 @@ def via(
             '\nhint: write @ferry.via("torch") above the function'
         )
     wishes = {"device": device, "dtype": dtype, "copy": copy, "writable": writable}
-    made: Decorator = decorator(framework, wishes, returns, grad)
-    return made
+    return decorator(framework, wishes, returns, grad)
 
 
 @overload

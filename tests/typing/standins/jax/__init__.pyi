@@ -1,0 +1,4 @@
+from typing import Any
+
+class Array:
+    def __dlpack__(self) -> Any: ...
