@@ -114,7 +114,7 @@ def via(
     writable: bool | None = None,
     returns: str | ModuleType | dict[str, Any] | None = "same",
     grad: bool = False,
-) -> Any:
+) -> Decorator | TensorDecorator[Any]:
     """Has a function see the tensors of one framework, whatever its callers pass.
 
     It is for functions, async functions, methods, class and static methods and any other callable;
@@ -150,7 +150,8 @@ def via(
             '\nhint: write @ferry.via("torch") above the function'
         )
     wishes = {"device": device, "dtype": dtype, "copy": copy, "writable": writable}
-    return decorator(framework, wishes, returns, grad)
+    made: Decorator = decorator(framework, wishes, returns, grad)
+    return made
 
 
 @overload

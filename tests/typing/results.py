@@ -93,7 +93,7 @@ def containers(x: Array, name: str, pair: Pair, q: deque[Array], o: object) -> N
 def sparse(s: scipy.sparse.csr_array) -> None:
     reveal_type(ferry.to(s, "torch"))  # Any
     reveal_type(ferry.to(s, "scipy"))  # Any
-    reveal_type(ferry.to_async(s, "torch"))  # Job[Any]
+    reveal_type(ferry.to_async(s, "torch").result())  # Any
 
 
 def unknown(x: Any) -> None:
