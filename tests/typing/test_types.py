@@ -19,6 +19,7 @@ from support.children import HANG_SECONDS
 from support.oldest import OLDEST
 
 import tensorferry as ferry
+from tensorferry._native import register
 
 HERE = Path(__file__).parent
 WITH_FRAMEWORKS = ("results.py", "decorated.py")
@@ -75,6 +76,18 @@ def test_pyright_without_frameworks(bare: Path, tmp_path: Path):
     # Only the strict mode reports the type Unknown, which the result must not have.
     found = pyright(WITHOUT_FRAMEWORKS, bare, tmp_path, mode="strict")
     assert found == expected(WITHOUT_FRAMEWORKS, "pyright")
+
+
+def test_the_names_are_those_of_the_register():
+    stub = Path(ferry.__file__).parent / "_framework_types" / "__init__.pyi"
+    literals = re.findall(r"Name: TypeAlias = Literal\[(.*)\]", stub.read_text())
+    typed = {names[0]: names for names in (re.findall('"(.+?)"', text) for text in literals)}
+    assert typed == {
+        row.name: [row.name, *(alias for alias in row.aliases if "sparse" not in alias)]
+        for row in register()
+        if row.name in typed
+    }
+    assert sorted(typed) == ["jax", "mlx", "numpy", "paddle", "torch"]
 
 
 def expected(scripts: tuple[str, ...], checker: str) -> Findings:
