@@ -57,10 +57,14 @@ def test_mypy(bare: Path, cache: Path):
 
 @pytest.mark.slow
 def test_mypy_with_the_frameworks(cache: Path):
-    # SciPy has no types of its own, which mypy reports.
-    missing = {("results.py", line("results.py", "import scipy.sparse")): "error"}
+    # SciPy has no types of its own, which mypy reports. A base class of paddle.Tensor is Any to
+    # mypy, so a Paddle tensor matches the overload for sparse tensors too, and its result is Any.
+    known = {
+        ("results.py", line("results.py", "import scipy.sparse")): "error",
+        ("results.py", line("results.py", 'reveal_type(ferry.to(p, "jax"))  # Array')): "Any",
+    }
     found = mypy(WITH_FRAMEWORKS, Path(sys.executable), cache, outside_of_site_packages())
-    assert found == expected(WITH_FRAMEWORKS, "mypy") | missing
+    assert found == expected(WITH_FRAMEWORKS, "mypy") | known
 
 
 def test_mypy_without_frameworks(bare: Path, cache: Path):
@@ -104,7 +108,7 @@ def expected(scripts: tuple[str, ...], checker: str) -> Findings:
 
 
 def line(script: str, text: str) -> int:
-    return next(number for number, found in lines(script) if found == text)
+    return next(number for number, found in lines(script) if found.strip() == text)
 
 
 def lines(script: str) -> Iterator[tuple[int, str]]:
