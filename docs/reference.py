@@ -13,6 +13,7 @@ import inspect
 import io
 import os
 import re
+import textwrap
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -299,10 +300,11 @@ def said(thing: Any) -> str:
 
 
 def rendered(thing: Any) -> str:
-    """A docstring as Markdown: Args, Returns and Raises become lists."""
+    """A docstring as Markdown: Args and Raises become lists, Example a block of code."""
+    text, _, example = said(thing).partition("\nExample:\n")
     lines: list[str] = []
     section = None
-    for line in said(thing).splitlines():
+    for line in text.splitlines():
         found = SECTION.match(line)
         if found:
             section = found[1]
@@ -316,4 +318,6 @@ def rendered(thing: Any) -> str:
             item = re.match(r"^    (\S[^:]*): (.*)$", line)
             names = item and ", ".join(f"`{name.strip()}`" for name in item[1].split(","))
             lines.append(f"- {names}: {item[2]}" if item else f"  {line.strip()}")
+    if example:
+        lines += ["", "**Example**", "", code(textwrap.dedent(example).rstrip(), "pycon")]
     return "\n".join(lines)

@@ -25,14 +25,21 @@ _MODULES = {row.name: row.namespace for row in register() if row.namespace is no
 def array_namespace(*xs: Any) -> Any:
     """The Array API namespace of the tensors among the arguments, all of one framework.
 
-        xp = ferry.array_namespace(x, y)
-        z = xp.exp(x - xp.max(x, axis=-1, keepdims=True))
+    Args:
+        xs: Tensors. Python scalars and None are passed over.
 
-    Python scalars and None are passed over.
+    Returns:
+        The module with the functions of the Array API.
 
     Raises:
         InvalidArgumentError: They are of several frameworks, none of them is a tensor, or their
             framework has no namespace.
+
+    Example:
+        >>> x = np.array([1.0, 2.0])
+        >>> xp = ferry.array_namespace(x)
+        >>> float(xp.sum(x))
+        3.0
     """
     found: str | None = None
     for x in xs:

@@ -139,6 +139,19 @@ def via(
             framework, which is one of the three as well. Results go to the first argument's that is
             of one of them. Gradients are for arguments; what else the body uses gets none. There
             are no second derivatives.
+
+    Returns:
+        A decorator.
+
+    Raises:
+        InvalidArgumentError: An argument has an invalid value, or the function cannot be decorated.
+
+    Example:
+        >>> @ferry.via("torch")
+        ... def double(x):
+        ...     return 2 * x
+        >>> double(np.ones(2)).tolist()
+        [2.0, 2.0]
     """
     from tensorferry.calls.wrapping import decorator  # not above: the import is to be quick
 
@@ -172,6 +185,19 @@ def agnostic(body: Any = None, /, *, device: Any = None) -> Any:
         body: A function, async function, or method whose first parameter (after `self` or `cls`)
             is called `xp`.
         device: Where all tensors shall meet. If left out they must all be on one device.
+
+    Returns:
+        The decorated function, or a decorator if `body` is left out.
+
+    Raises:
+        InvalidArgumentError: The function has no parameter `xp`, or cannot be decorated.
+
+    Example:
+        >>> @ferry.agnostic
+        ... def normalise(xp, x):
+        ...     return x / xp.sum(x)
+        >>> normalise(np.ones(4)).tolist()
+        [0.25, 0.25, 0.25, 0.25]
     """
     from tensorferry.calls.meeting import decorator
 

@@ -86,6 +86,15 @@ def inspect(
     Returns:
         A File: its `format`, `tensors` (name, dtype, shape, bytes), `metadata`, and what is
         `skipped` because it cannot be carried.
+
+    Raises:
+        FileFormatError: The file breaks the rules of its format.
+        OSError: The system refused the file.
+
+    Example:
+        >>> ferry.save(f"{folder}/x.npz", {"a": np.ones(2)})
+        >>> ferry.inspect(f"{folder}/x.npz").format
+        'npz'
     """
     name = os.fsdecode(path)
     told: dict[str, Any] = {"format": format, "dtype": dtype, "shape": _lengths(shape)}
@@ -245,8 +254,6 @@ def load(
 ) -> Any:
     """Carries tensors from a file to a framework.
 
-        x = ferry.load("x.npy", "torch")
-
     Args:
         path: The file.
         framework: The framework of the results.
@@ -267,6 +274,11 @@ def load(
         FileFormatError: The file breaks the rules of its format.
         InvalidArgumentError: The file holds raw bytes, for which there is `load_raw`.
         OSError: The system refused the file.
+
+    Example:
+        >>> ferry.save(f"{folder}/x.npy", np.arange(3))
+        >>> ferry.load(f"{folder}/x.npy", "torch").tolist()
+        [0, 1, 2]
     """
     from tensorferry.saving import format_of  # not above: the import is to be quick
 
@@ -372,8 +384,6 @@ def load_raw(
 ) -> Any:
     """Carries a file of raw bytes to a framework, as one tensor.
 
-        x = ferry.load_raw("x.bin", "torch", dtype="float32", shape=(480, 640))
-
     Args:
         path: The file. All of it is the tensor, in row-major order.
         framework: The framework of the result.
@@ -390,6 +400,11 @@ def load_raw(
         FileFormatError: The file has more or fewer bytes than a tensor of that type and shape.
         InvalidArgumentError: The type or the shape is not one.
         OSError: The system refused the file.
+
+    Example:
+        >>> np.arange(6, dtype="int16").tofile(f"{folder}/x.bin")
+        >>> ferry.load_raw(f"{folder}/x.bin", "torch", dtype="int16", shape=(2, 3)).tolist()
+        [[0, 1, 2], [3, 4, 5]]
     """
     file = inspect(path, format="raw", dtype=dtype, shape=shape)
     return file.load(file.tensors[0].name, framework, mmap, device=device, **wishes)
@@ -425,6 +440,19 @@ def save(
             there: quicker, and safe against a process that ends, but not against a power cut.
         shard_bytes: The most bytes of tensors in each file behind an index, 5 GB if left out; a
             larger tensor has one of its own.
+
+    Returns:
+        None.
+
+    Raises:
+        NotATensorError: There is something in `x` that files do not hold, such as a sparse tensor.
+        UnsupportedDTypeError: The format has no name for an element type.
+        OSError: The system refused the file.
+
+    Example:
+        >>> ferry.save(f"{folder}/model.safetensors", {"w": np.ones((2, 3)), "b": np.zeros(3)})
+        >>> sorted(ferry.load(f"{folder}/model.safetensors", "torch"))
+        ['b', 'w']
     """
     from tensorferry import saving
 

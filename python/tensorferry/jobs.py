@@ -29,6 +29,11 @@ class Job(concurrent.futures.Future[T]):
     A `concurrent.futures.Future`, so `concurrent.futures.wait`, `as_completed` and
     `asyncio.wrap_future` take it, and it can be awaited. The job is done when nothing reads the
     source or writes the result any more. Callbacks run on the thread of the job.
+
+    Example:
+        >>> job = ferry.to_async(np.arange(3), "torch", copy=True)
+        >>> job.result().tolist(), job.bytes_total
+        ([0, 1, 2], 24)
     """
 
     def __init__(self, transfer: _Transfer) -> None:

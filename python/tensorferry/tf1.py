@@ -38,7 +38,18 @@ def _error(fact: str, hint: str) -> InvalidArgumentError:
 
 
 class Inlet:
-    """A tensor in a graph, whose value is what was last bound to it."""
+    """A tensor in a graph, whose value is what was last bound to it.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        ...     inlet = ferry.tf1.inlet((None,), "float32")
+        ...     outlet = ferry.tf1.outlet(2 * inlet.tensor, "torch")
+        ...     inlet.bind(np.ones(2, "float32"))
+        ...     _ = session.run(outlet.op)
+        ...     outlet.take().tolist()
+        [2.0, 2.0]
+    """
 
     def __init__(
         self, shape: Sequence[int | None] | None, dtype: Any, device: str | None, name: str | None
@@ -93,7 +104,18 @@ class Inlet:
 
 
 class Outlet:
-    """A tensor of a graph, handed to another framework after each run."""
+    """A tensor of a graph, handed to another framework after each run.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        ...     inlet = ferry.tf1.inlet((None,), "float32")
+        ...     outlet = ferry.tf1.outlet(2 * inlet.tensor, "torch")
+        ...     inlet.bind(np.ones(2, "float32"))
+        ...     _ = session.run(outlet.op)
+        ...     outlet.take().tolist()
+        [2.0, 2.0]
+    """
 
     def __init__(
         self, tensor: Any, framework: str | ModuleType, device: str | None, name: str | None
@@ -146,6 +168,22 @@ def inlet(
         dtype: Its element type, by name or as TensorFlow's own.
         device: Where the graph has it, such as "/GPU:0"; the GPU if there is one, but for int32.
         name: Its name in the graph.
+
+    Returns:
+        An Inlet, whose `tensor` the graph is built on.
+
+    Raises:
+        TypeError: TensorFlow does not know the type.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        ...     inlet = ferry.tf1.inlet((None,), "float32")
+        ...     outlet = ferry.tf1.outlet(2 * inlet.tensor, "torch")
+        ...     inlet.bind(np.ones(2, "float32"))
+        ...     _ = session.run(outlet.op)
+        ...     outlet.take().tolist()
+        [2.0, 2.0]
     """
     return Inlet(shape, dtype, device, name)
 
@@ -160,5 +198,21 @@ def outlet(
         framework: Whose tensor `take` gives, as in `to`.
         device: Where the tensor is handed over; where it is computed, if left out.
         name: The name of the operation in the graph.
+
+    Returns:
+        An Outlet, whose `op` is run.
+
+    Raises:
+        InvalidArgumentError: `take` was called before a run.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        ...     inlet = ferry.tf1.inlet((None,), "float32")
+        ...     outlet = ferry.tf1.outlet(2 * inlet.tensor, "torch")
+        ...     inlet.bind(np.ones(2, "float32"))
+        ...     _ = session.run(outlet.op)
+        ...     outlet.take().tolist()
+        [2.0, 2.0]
     """
     return Outlet(tensor, framework, device, name)

@@ -9,6 +9,18 @@ use std::sync::Mutex;
 use tensorferry_core::{Access, ErrorKind, Tensor};
 
 /// Holds one tensor for whoever asks first.
+///
+/// Example:
+///     >>> class Crate:
+///     ...     def __init__(self, array):
+///     ...         self.array = array
+///     >>> seen = []
+///     >>> def write(exported):
+///     ...     seen.append(type(exported) is ferry.ExportedTensor)
+///     ...     return Crate(np.from_dlpack(exported))
+///     >>> ferry.register_framework("crate", types=[Crate], read=None, write=write)
+///     >>> ferry.to(np.arange(3), "crate").array.tolist(), seen
+///     ([0, 1, 2], [True])
 #[pyclass(frozen, module = "tensorferry", name = "ExportedTensor")]
 pub(crate) struct ExportedTensor {
     tensor: Mutex<Option<Tensor<Owner>>>,

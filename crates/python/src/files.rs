@@ -25,12 +25,24 @@ use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Tensor};
 use tensorferry_files::{Dialect, Entry, Format, MapKind, Opened, Options, Spec, WriteOptions};
 
 /// A file of tensors whose headers have been read and found right.
+///
+/// Example:
+///     >>> ferry.save(f"{folder}/x.npz", {"a": np.ones(2), "b": np.ones(3)})
+///     >>> file = ferry.inspect(f"{folder}/x.npz")
+///     >>> [tensor.name for tensor in file.tensors]
+///     ['a', 'b']
 #[pyclass(frozen, module = "tensorferry", name = "File")]
 pub(crate) struct File {
     opened: Opened,
 }
 
 /// What a file says about one of its tensors.
+///
+/// Example:
+///     >>> ferry.save(f"{folder}/x.npy", np.ones((2, 3)))
+///     >>> tensor = ferry.inspect(f"{folder}/x.npy").tensors[0]
+///     >>> tensor.dtype, tensor.shape, tensor.bytes
+///     ('float64', (2, 3), 48)
 #[pyclass(frozen, module = "tensorferry", name = "FileTensor")]
 pub(crate) struct FileTensor {
     /// Its name; empty where the format has none.

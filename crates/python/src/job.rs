@@ -120,11 +120,24 @@ struct Errand {
 
 /// Starts a transfer and returns at once; the bytes move meanwhile.
 ///
-/// Takes the arguments of `to` except `progress`. A shared tensor is there at once. The source of a copy must not be written
-/// until the job is done; work that was queued on the source's stream before the call is waited for.
+/// A shared tensor is there at once. The source of a copy must not be written until the job is done; work that was queued on
+/// the source's stream before the call is waited for.
+///
+/// Args:
+///     x: What `to` takes.
+///     framework: The framework of the result, by name or as its module.
+///     device, dtype, copy, writable, stream, budget, out: As for `to`.
 ///
 /// Returns:
 ///     A Job, which is a concurrent.futures.Future and can be awaited.
+///
+/// Raises:
+///     FerryError: What `to` would raise before bytes move. What goes wrong later, `Job.result` raises.
+///
+/// Example:
+///     >>> job = ferry.to_async(np.arange(3), "torch", copy=True)
+///     >>> job.result().tolist()
+///     [0, 1, 2]
 #[pyfunction]
 #[pyo3(
     signature = (x, framework, **wishes),

@@ -64,8 +64,21 @@ static ALLOCATOR: emergency::Allocator = emergency::Allocator;
 /// An object is asked for its `__dlpack__` or `__array__(copy=False)` all the same, to learn what it holds. A Dask
 /// graph is not computed.
 ///
+/// Args:
+///     x: What `to` takes.
+///     framework: The framework of the result, by name or as its module.
+///     device, dtype, copy, writable, stream, budget: As for `to`.
+///
 /// Returns:
 ///     A Plan, a TreePlan for a tree, or a SparsePlan for a sparse tensor; all print as an explanation.
+///
+/// Raises:
+///     FerryError: What `to` would raise.
+///
+/// Example:
+///     >>> plan = ferry.plan(np.arange(3), "torch")
+///     >>> plan.action, plan.bytes_moved
+///     ('share', 0)
 #[pyfunction]
 #[pyo3(
     signature = (x, framework, **wishes),

@@ -5,6 +5,10 @@ use pyo3::prelude::*;
 use tensorferry_core::pool;
 
 /// What tensorferry holds of the host's memory.
+///
+/// Example:
+///     >>> ferry.memory_stats().pinned_bytes >= 0
+///     True
 #[pyclass(frozen, get_all, module = "tensorferry", name = "MemoryStats")]
 pub(crate) struct MemoryStats {
     /// Bytes of large blocks that results use.
@@ -46,6 +50,14 @@ impl MemoryStats {
 /// Large results (from some MiB on) come from a pool, because memory from the system is slow when it is first
 /// touched. `empty_cache` gives the idle blocks back; the environment variable TENSORFERRY_POOL sets how many bytes are
 /// kept at most ("512M"; "0" keeps none; an eighth of the machine's or container's memory otherwise).
+///
+/// Returns:
+///     A MemoryStats.
+///
+/// Example:
+///     >>> stats = ferry.memory_stats()
+///     >>> stats.idle_bytes <= stats.limit_bytes
+///     True
 #[pyfunction]
 pub(crate) fn memory_stats() -> MemoryStats {
     let now = pool::memory();
@@ -66,6 +78,11 @@ pub(crate) fn memory_stats() -> MemoryStats {
 ///
 /// Returns:
 ///     The number of bytes given back, shared memory not counted.
+///
+/// Example:
+///     >>> freed = ferry.empty_cache()
+///     >>> ferry.memory_stats().idle_bytes
+///     0
 #[pyfunction]
 pub(crate) fn empty_cache(py: Python<'_>) -> usize {
     deferred::drop_deferred();

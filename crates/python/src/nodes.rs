@@ -26,6 +26,27 @@ pub(crate) fn is_registered(kind: &Bound<'_, PyType>) -> PyResult<bool> {
 /// Registers a type whose objects are nodes of trees.
 ///
 /// `flatten(node)` gives `(children, rest)`, and `unflatten(rest, children)` gives a node back.
+///
+/// Args:
+///     kind: The type.
+///     flatten: Called with an object of the type; returns its children, and whatever else makes it up.
+///     unflatten: Called with the rest and the new children; returns an object of the type.
+///
+/// Returns:
+///     None.
+///
+/// Raises:
+///     TypeError: `kind` is not a type.
+///
+/// Example:
+///     >>> class Pair:
+///     ...     def __init__(self, first, second):
+///     ...         self.first, self.second = first, second
+///     >>> ferry.register_container(
+///     ...     Pair, lambda pair: ((pair.first, pair.second), None), lambda _, parts: Pair(*parts)
+///     ... )
+///     >>> ferry.to(Pair(np.ones(2), 3), "torch").first.tolist()
+///     [1.0, 1.0]
 #[pyfunction]
 pub(crate) fn register_container(
     kind: &Bound<'_, PyType>,

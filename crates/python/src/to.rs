@@ -58,7 +58,13 @@ Returns:
     The framework's own tensor; `x` itself where nothing needs to change.
 
 Raises:
-    FerryError: Each is also the builtin exception that one would expect, and has a `hint`.";
+    FerryError: Each is also the builtin exception that one would expect, and has a `hint`.
+
+Example:
+    >>> ferry.to(np.arange(3), \"torch\").tolist()
+    [0, 1, 2]
+    >>> ferry.to({\"w\": [np.ones(2)]}, \"torch\")[\"w\"][0].sum().item()
+    2.0";
 
 /// Puts the function into the module, and a private one for arguments and results of functions, which may have no tensor.
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {

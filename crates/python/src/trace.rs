@@ -93,6 +93,15 @@ impl Trace {
 /// Records every trip inside the block: `with trace() as trips:` fills the list `trips` with Trip objects.
 ///
 /// Trips of other threads and asyncio tasks are not recorded, unless they run in a copy of the context.
+///
+/// Returns:
+///     A context manager that gives the list.
+///
+/// Example:
+///     >>> with ferry.trace() as trips:
+///     ...     t = ferry.to(np.arange(3), "torch")
+///     >>> len(trips), trips[0].shares
+///     (1, True)
 #[pyfunction]
 pub(crate) fn trace() -> Trace {
     Trace { token: Mutex::new(None) }

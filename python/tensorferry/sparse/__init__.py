@@ -37,6 +37,11 @@ def is_sparse(x: Any) -> bool:
 
     Returns:
         True for a sparse tensor.
+
+    Example:
+        >>> import scipy.sparse
+        >>> ferry.sparse.is_sparse(scipy.sparse.eye_array(3)), ferry.sparse.is_sparse(np.eye(3))
+        (True, False)
     """
     return owner(x) is not None
 
@@ -54,8 +59,6 @@ def to(
     stream: Any = None,
 ) -> Any:
     """Carries a sparse tensor, or the sparse tensors of a tree, to a framework.
-
-        t = ferry.sparse.to(s, "torch", format="csr")
 
     Args:
         x: A sparse tensor, or a tree; the dense tensors of a tree go by `ferry.to`.
@@ -81,6 +84,12 @@ def to(
         CopyRequiredError: `copy=False` was given, and an array cannot be shared.
         InvalidArgumentError: The framework has no sparse tensors, or not that format.
         InvalidTensorError: The indices are out of range or not in order.
+
+    Example:
+        >>> import scipy.sparse
+        >>> s = scipy.sparse.eye_array(3).tocsr()
+        >>> ferry.sparse.to(s, "torch", format="coo").layout
+        torch.sparse_coo
     """
     wished = (device, dtype, copy, writable, blocksize, stream)
     if wished == NOTHING:
@@ -107,8 +116,6 @@ def to_dense(
 ) -> Any:
     """Makes the dense tensor of a sparse tensor, or of the sparse tensors of a tree.
 
-        t = ferry.sparse.to_dense(s, "torch")
-
     The tensor is packed once, on the device where it is to be; duplicates are summed in the
     source's type.
 
@@ -129,6 +136,12 @@ def to_dense(
         InvalidArgumentError: The framework has no dense tensors.
         InvalidTensorError: The indices are out of range or not in order.
         OutOfMemoryError: There is no memory for the dense tensor.
+
+    Example:
+        >>> import scipy.sparse
+        >>> s = scipy.sparse.eye_array(2).tocsr()
+        >>> ferry.sparse.to_dense(s, "torch").tolist()
+        [[1.0, 0.0], [0.0, 1.0]]
     """
     if (device, dtype, copy, writable, stream) == NOTHING[:-1]:
         made = plain.dense(x, framework)
@@ -156,8 +169,6 @@ def plan(
 ) -> SparsePlan:
     """Says what `to` or `to_dense` would do with the same arguments, and why.
 
-        print(ferry.sparse.plan(s, "torch", format="csr"))
-
     Nothing moves, but the indices are read: whether they are in order decides what must be done.
 
     Args:
@@ -179,6 +190,12 @@ def plan(
     Raises:
         NotATensorError: `x` is not a sparse tensor.
         FerryError: What `to` or `to_dense` would raise.
+
+    Example:
+        >>> import scipy.sparse
+        >>> s = scipy.sparse.eye_array(3).tocsr()
+        >>> ferry.sparse.plan(s, "torch").shares
+        True
     """
     wishes = Wishes(device, dtype, copy, writable, stream)
     way: Route | Dense

@@ -7,6 +7,10 @@ use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 
 /// One framework that `to` knows.
+///
+/// Example:
+///     >>> ferry.frameworks()[0].name
+///     'numpy'
 #[pyclass(frozen, get_all, module = "tensorferry", name = "FrameworkInfo")]
 pub(crate) struct FrameworkInfo {
     /// What to write in `to(x, name)`.
@@ -34,6 +38,13 @@ impl FrameworkInfo {
 }
 
 /// The frameworks that `to` knows, with what is installed and loaded. Imports none of them.
+///
+/// Returns:
+///     A list of FrameworkInfo.
+///
+/// Example:
+///     >>> [info.name for info in ferry.frameworks() if info.loaded and info.name == "numpy"]
+///     ['numpy']
 #[pyfunction]
 pub(crate) fn frameworks(py: Python<'_>) -> Result<Vec<FrameworkInfo>> {
     let mut found = REGISTER

@@ -199,6 +199,24 @@ pub(crate) fn write<'py>(py: Python<'py>, tensor: Tensor<Owner>, place: usize) -
 ///     max_rank: The most dimensions it takes.
 ///
 /// A package can call this from a function named by an entry point in the group `tensorferry.frameworks`.
+///
+/// Returns:
+///     None.
+///
+/// Raises:
+///     InvalidArgumentError: The name is taken, or an argument has an invalid value.
+///
+/// Example:
+///     >>> class Box:
+///     ...     def __init__(self, array):
+///     ...         self.array = array
+///     >>> ferry.register_framework(
+///     ...     "box", types=[Box], read=lambda box: box.array, write=lambda x: Box(np.from_dlpack(x))
+///     ... )
+///     >>> ferry.to(Box(np.arange(3)), "torch").tolist()
+///     [0, 1, 2]
+///     >>> ferry.to(np.arange(3), "box").array.tolist()
+///     [0, 1, 2]
 #[pyfunction]
 #[pyo3(signature = (name, *, types, read, write, dtypes=None, strides="dense", alignment=64, immutable=false, max_rank=64))]
 #[expect(clippy::too_many_arguments, reason = "the keywords are the public face of a registration")]

@@ -13,6 +13,11 @@ use tensorferry_core::plan::{Nature, Plan, Reason, Route, SourceFacts, TargetFac
 const UNKNOWN: &str = "unknown";
 
 /// What will happen to a tensor, and why.
+///
+/// Example:
+///     >>> print(ferry.plan(np.arange(3), "torch"))  # doctest: +ELLIPSIS
+///     numpy -> torch: shared, no byte moves
+///       int64 of shape (3,)...
 #[pyclass(frozen, module = "tensorferry", name = "Plan")]
 #[derive(Clone)]
 pub(crate) struct PlanReport {

@@ -14,6 +14,11 @@ use tensorferry_core::growth::reserve;
 const AS_DICT_BYTES: usize = 4096;
 
 /// The plans of all tensors in a tree, each with its place.
+///
+/// Example:
+///     >>> plan = ferry.plan([np.arange(3), np.ones(2)], "torch")
+///     >>> len(plan), plan.shares
+///     (2, True)
 #[pyclass(frozen, module = "tensorferry", name = "TreePlan")]
 pub(crate) struct TreePlan {
     plans: Vec<(String, PlanReport)>,

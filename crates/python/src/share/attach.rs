@@ -39,6 +39,16 @@ const PATIENCE: Duration = Duration::from_secs(30);
 ///
 /// Returns:
 ///     What was published, in the same containers.
+///
+/// Raises:
+///     TicketError: The ticket was withdrawn, used up or has expired, or its process has ended.
+///     CopyRequiredError: `copy=False` was given, and the framework cannot use the memory.
+///
+/// Example:
+///     >>> with ferry.publish(np.arange(3)) as ticket:
+///     ...     t = ferry.attach(ticket, "torch")
+///     >>> t.tolist()
+///     [0, 1, 2]
 #[pyfunction]
 #[pyo3(
     signature = (ticket, framework=None, *, timeout=None, **wishes),

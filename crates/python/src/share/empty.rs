@@ -32,6 +32,12 @@ use tensorferry_cuda::{Gpu, Side};
 /// Raises:
 ///     InvalidArgumentError: The shape, the type or the framework is not one, or its tensors are immutable.
 ///     OutOfMemoryError: There is not so much memory.
+///
+/// Example:
+///     >>> x = ferry.empty_shared((2, 3), "float32", framework="torch")
+///     >>> x.zero_().shape
+///     torch.Size([2, 3])
+///     >>> ticket = ferry.publish(x, copy=False)
 #[pyfunction]
 #[pyo3(
     signature = (shape, dtype, *, framework=None, device=None),
@@ -62,6 +68,11 @@ pub(crate) fn empty_shared<'py>(
 /// Raises:
 ///     InvalidArgumentError: The shape, the type or the framework is not one, or its tensors are immutable.
 ///     OutOfMemoryError: There is not so much memory.
+///
+/// Example:
+///     >>> x = ferry.empty_aligned(1024, "float32")
+///     >>> ferry.plan(x, "jax").shares
+///     True
 #[pyfunction]
 #[pyo3(
     signature = (shape, dtype, *, framework=None, device=None),

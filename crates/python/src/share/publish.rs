@@ -48,6 +48,16 @@ use tensorferry_share::{Memory, Options, Outgoing, publish_after};
 ///
 /// Returns:
 ///     A Ticket: keep it for as long as others may come.
+///
+/// Raises:
+///     CopyRequiredError: `copy=False` was given, and the memory is of this process alone.
+///     OutOfMemoryError: There is no shared memory left, or `budget` is exceeded.
+///     NotATensorError: There is something in `x` that other processes cannot be given.
+///
+/// Example:
+///     >>> ticket = ferry.publish({"x": np.arange(3)})
+///     >>> ferry.attach(str(ticket), "torch")["x"].tolist()  # usually in another process
+///     [0, 1, 2]
 #[pyfunction]
 #[pyo3(
     signature = (x, *, once=false, timeout=None, **wishes),

@@ -15,6 +15,11 @@ use tensorferry_share::Publication;
 /// `Ticket(text)` reads it back. In the process that published, others can attach for as long as this object lives, or
 /// until `withdraw`; `with` withdraws at the end of its block. A ticket that was pickled (put into a queue of
 /// multiprocessing, say) is good for one consumer also when this object is gone by then, for an hour.
+///
+/// Example:
+///     >>> ticket = ferry.publish(np.arange(3))
+///     >>> ferry.Ticket(str(ticket)).pid == ticket.pid
+///     True
 #[pyclass(frozen, module = "tensorferry", name = "Ticket")]
 pub(crate) struct Ticket {
     claim: tensorferry_share::Ticket,
