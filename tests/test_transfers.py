@@ -384,16 +384,32 @@ def test_a_job_whose_stream_is_the_caller_s():
 
 def test_a_job_is_cancelled():
     run("""
-    import concurrent.futures
+    import concurrent.futures, sys
+    # The exception of a callback that breaks off is not of interest.
+    sys.unraisablehook = lambda _: None
     array = numbers(4 * MIB)
     x = on_gpu(array)
     used = ferry.memory_stats().used_bytes
     cancelled = turns = 0
+
+    def outcome(job):
+        try:
+            return job.exception()
+        except ferry.CancelledError as error:
+            return error
+
+    def break_off(job):
+        if job.cancelled():
+            raise SystemExit("from a callback")
+
     # Some are done before they are cancelled.
     while turns < 20 or not cancelled:
         turns += 1
         # Into fresh memory, then into what is pinned.
-        job = ferry.to_async(x, "numpy")
+        job, seen = ferry.to_async(x, "numpy"), []
+        # Callbacks run before those who wait are notified; one of them asks, one breaks off.
+        job.add_done_callback(lambda job, seen=seen: seen.append(outcome(job)))
+        job.add_done_callback(break_off)
         if job.cancel():
             try:
                 job.result()
@@ -401,6 +417,7 @@ def test_a_job_is_cancelled():
                 assert isinstance(error, concurrent.futures.CancelledError)
                 assert job.cancelled() and job.done() and not job.running() and job.cancel()
                 assert concurrent.futures.wait([job]).done == {job}
+                assert len(seen) == 1 and isinstance(seen[0], ferry.CancelledError), seen
                 cancelled += 1
             else:
                 raise AssertionError("cancelled, and there is a result")

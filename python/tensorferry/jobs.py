@@ -39,7 +39,7 @@ class Job(concurrent.futures.Future[T]):
     def __init__(self, transfer: _Transfer) -> None:
         super().__init__()
         self._transfer = transfer
-        self._cancellation: CancelledError | None = None
+        self._cancellation: str | None = None
 
     @property
     def bytes_moved(self) -> int:
@@ -104,21 +104,24 @@ class Job(concurrent.futures.Future[T]):
                 "\nhint: wait for jobs before the program ends"
             )
         seconds = None if timeout is None else min(timeout, threading.TIMEOUT_MAX)
-        if not concurrent.futures.wait((self,), seconds).done:
+        # A callback of a cancelled job runs before those who wait are notified, and may come here.
+        if not self.done() and not concurrent.futures.wait((self,), seconds).done:
             raise DeadlineError(
                 f"the job is not done within {timeout} seconds\nhint: wait longer, or cancel() it"
             )
         if self._cancellation is not None:
-            raise self._cancellation
+            raise CancelledError(self._cancellation)
 
     def _finish(self, result: T, error: BaseException | None) -> None:
         """Called once, by the native module, when the transfer has ended."""
         if error is None:
             self.set_result(result)
         elif isinstance(error, CancelledError):
-            self._cancellation = error
-            super().cancel()
-            self.set_running_or_notify_cancel()
+            self._cancellation = str(error)
+            try:
+                super().cancel()  # runs the callbacks
+            finally:
+                self.set_running_or_notify_cancel()
         else:
             self.set_exception(error)
 

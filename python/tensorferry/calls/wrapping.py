@@ -61,9 +61,10 @@ def _without_dynamo(function: Any) -> Any:
 
     @wraps(function)
     def wrapper(*args: Any, **keywords: Any) -> Any:
-        torch: Any = sys.modules.get("torch")
-        if torch is not None and torch.compiler.is_compiling():
-            return torch.compiler.disable(function)(*args, **keywords)
+        # Another thread may be importing PyTorch, which has no compiler yet.
+        compiler: Any = getattr(sys.modules.get("torch"), "compiler", None)
+        if compiler is not None and compiler.is_compiling():
+            return compiler.disable(function)(*args, **keywords)
         return function(*args, **keywords)
 
     return wrapper

@@ -143,7 +143,7 @@ def _compressed(bundle: Bundle, work: Host) -> Structure:
             if bundle.batch:
                 refuse(
                     f"one tensor of this batch has {used} elements and another has {stored}",
-                    "pass dense=True, or the tensors of the batch one by one",
+                    "use ferry.sparse.to_dense, or pass the tensors of the batch one by one",
                 )
             made.spare, made.count, made.indices = stored - used, used, indices[:used]
     return made

@@ -36,16 +36,18 @@ def can_hold(bundle: Bundle, target: Any, format: str, rules: Rules) -> None:
     if bundle.batch and not (rules.batch and format == bundle.format):
         refuse(
             f"{what} has {bundle.batch} batch axes and {target.TITLE}'s {format} has none",
-            "pass dense=True, or the tensors of the batch one by one",
+            "use ferry.sparse.to_dense, or pass the tensors of the batch one by one",
         )
     if bundle.dense and not rules.dense:
         refuse(
             f"{what} has {bundle.dense} dense axes (it is hybrid) and {target.TITLE}'s {format} "
             "has none",
-            "pass dense=True, or make every axis sparse where the tensor is made",
+            "use ferry.sparse.to_dense, or make every axis sparse where the tensor is made",
         )
     if axes == 0:
-        refuse(f"{what} has no axis with coordinates", "pass dense=True, or its values")
+        refuse(
+            f"{what} has no axis with coordinates", "use ferry.sparse.to_dense, or pass its values"
+        )
     if not rules.fewest_axes <= axes <= rules.most_axes:
         refuse(
             f"{what} has {axes} axes and {target.TITLE}'s {format} has {rules.most_axes}",

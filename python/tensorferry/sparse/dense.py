@@ -63,7 +63,7 @@ class Dense:
         if wishes.copy is False:
             raise CopyRequiredError(
                 f"{self.bundle.framework} {self.bundle.format} to a dense tensor needs a copy: "
-                "a dense tensor is new memory\nhint: leave out copy=False, or dense=True"
+                "a dense tensor is new memory\nhint: leave out copy=False"
             )
         notes = ["the same place twice is summed in the source's type"]
         if self.bundle.detached:

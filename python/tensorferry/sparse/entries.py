@@ -124,7 +124,7 @@ def entries_of(bundle: Bundle, found: Structure, work: Host) -> Entries:
     if bundle.dense:
         refuse(
             "blocks whose elements have dense axes stay in their format",
-            "pass dense=True, or a tensor without dense axes",
+            "use ferry.sparse.to_dense, or pass a tensor without dense axes",
         )
     assert bundle.blocksize is not None
     high, wide = bundle.blocksize

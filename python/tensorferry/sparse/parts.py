@@ -58,7 +58,7 @@ def _laid_out(
     if bundle.batch:
         refuse(
             f"the elements of this batch cannot stay as they lie: {rules.why or 'other blocks'}",
-            "sort and sum them where the tensor is made, or pass dense=True",
+            "sort and sum them where the tensor is made, or use ferry.sparse.to_dense",
         )
     if (parts := _turned(bundle, found, work, made, rules, index)) is not None:
         return parts

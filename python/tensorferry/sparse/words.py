@@ -46,7 +46,7 @@ class PartPlan:
 
 @dataclass(frozen=True)
 class SparsePlan:
-    """What `carry` will do with the same arguments.
+    """What `ferry.sparse.to` will do with the same arguments.
 
     `action` is "itself", "share" if every part is shared, and otherwise "copy"; `parts` has a
     PartPlan for each array. `format` is None for a dense result. It prints as an explanation.
