@@ -46,7 +46,8 @@ def test_numpy_types_without_numbers(name):
 @pytest.mark.parametrize("scalar", [np.datetime64("2026-01-01"), np.str_("a"), np.longdouble(1)])
 def test_numpy_scalars_without_numbers(scalar):
     refused(ferry.UnsupportedDTypeError, TypeError, lambda: ferry.to(scalar, "torch"))
-    assert ferry.to([scalar], "torch")[0] is scalar, "in a tree a scalar is a leaf"
+    tree = [scalar, np.ones(2)]
+    assert ferry.to(tree, "torch")[0] is scalar, "in a tree a scalar is a leaf"
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,8 @@ def in_transform(transform):
 
     def body(x):
         seen.append(refused(ferry.NotATensorError, TypeError, lambda: ferry.to(x, "numpy")))
-        refused(ferry.NotATensorError, TypeError, lambda: ferry.plan(x, "jax"))
+        refused(ferry.NotATensorError, TypeError, lambda: ferry.plan(x, "torch"))
+        assert ferry.to(x, "jax") is x
         refused(ferry.NotATensorError, TypeError, lambda: ferry.to([x], "tensorflow"))
         return x.sum()
 
@@ -105,7 +107,7 @@ def test_jax_tracers(name):
 
 def test_jax_random_keys():
     for keys in (jax.random.key(0), jax.random.split(jax.random.key(0), 3)):
-        error = refused_everywhere(ferry.NotATensorError, TypeError, keys)
+        error = refused_everywhere(ferry.NotATensorError, TypeError, keys, home="jax")
         assert "key_data" in str(error)
     data = ferry.to(jax.random.key_data(jax.random.key(7)), "numpy")
     assert data.tolist() == [0, 7]
@@ -119,7 +121,7 @@ def refused_everywhere_but_trees(thing):
     """Things that are leaves in a tree, and no tensors when passed alone."""
     for target in ("numpy", "torch", "jax", "tensorflow"):
         refused(ferry.NotATensorError, TypeError, lambda target=target: ferry.to(thing, target))
-    assert ferry.to([thing], "numpy")[0] is thing
+    assert ferry.to([thing, np.ones(2)], "numpy")[0] is thing
 
 
 def test_deleted_jax_arrays():
@@ -221,7 +223,8 @@ def test_tensorflow_symbols(compiled):
     @tf.autograph.experimental.do_not_convert
     def body(x):
         for thing in (x, x + 1, variable):
-            seen.append(refused_everywhere(ferry.NotATensorError, TypeError, thing))
+            home = None if thing is variable else "tensorflow"
+            seen.append(refused_everywhere(ferry.NotATensorError, TypeError, thing, home))
         return x
 
     body(tf.ones(3))
@@ -234,7 +237,9 @@ def test_tensorflow_graph_of_version_1():
         constant = tf.constant([1.0, 2.0])
         resource = tf.compat.v1.get_variable("r", (2,), use_resource=True)
         reference = tf.compat.v1.get_variable("v", (2,), use_resource=False)
-        for thing in (placeholder, constant, resource, reference):
+        for thing in (placeholder, constant):
+            refused_everywhere(ferry.NotATensorError, TypeError, thing, home="tensorflow")
+        for thing in (resource, reference):
             refused_everywhere(ferry.NotATensorError, TypeError, thing)
         with tf.compat.v1.Session() as session:
             value = session.run(constant)

@@ -66,7 +66,8 @@ def test_no_tensor_at_all(thing):
     for target in TARGETS:
         refused(ferry.NotATensorError, TypeError, lambda target=target: ferry.to(thing, target))
     refused(ferry.NotATensorError, TypeError, lambda: ferry.plan(thing, "torch"))
-    assert ferry.to([thing, {"k": thing}], "torch")[1]["k"] is thing, "in a tree it is a leaf"
+    tree = [np.ones(2), {"k": thing}]
+    assert ferry.to(tree, "torch")[1]["k"] is thing, "in a tree it is a leaf"
 
 
 def test_the_fact_names_the_type_and_the_hint_fits():

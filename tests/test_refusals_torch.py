@@ -55,7 +55,8 @@ def test_torch_forms_without_plain_memory(name):
     kinds = (
         (ferry.FerryError, Exception) if name == "wrapper" else (ferry.NotATensorError, TypeError)
     )
-    refused_everywhere(*kinds, TORCH_FORMS[name]())
+    home = "torch" if name.startswith("uninitialised") else None
+    refused_everywhere(*kinds, TORCH_FORMS[name](), home)
 
 
 HIDDEN_TYPES = [

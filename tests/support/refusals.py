@@ -41,9 +41,17 @@ def refused(kind: type[Exception], builtin: type[Exception], call: Callable[[], 
     return error
 
 
-def refused_everywhere(kind: type[Exception], builtin: type[Exception], source: Any) -> Exception:
-    """The same for every target, for the plan, and for the source inside a tree."""
+def refused_everywhere(
+    kind: type[Exception], builtin: type[Exception], source: Any, home: str | None = None
+) -> Exception:
+    """The same for every target, for the plan, and for the source inside a tree.
+
+    `home` is the framework of the source, if the source stays there as it is.
+    """
     for target in TARGETS:
+        if target == home:
+            assert ferry.to(source, home) is source
+            continue
         error = refused(kind, builtin, lambda target=target: ferry.to(source, target))
     refused(kind, builtin, lambda: ferry.plan(source, "numpy"))
     inside = refused(kind, builtin, lambda: ferry.to({"k": [0, source]}, "numpy"))
