@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import faulthandler
 import gc
+import itertools
 import mmap
 import os
 import random
@@ -200,16 +201,31 @@ def gc_loop(counter: Counter) -> None:
         thread.join()
 
 
+# XLA's and TensorFlow's threads do not exist in the child of a fork, so it uses the others.
+FRAMEWORKS_AFTER_FORK = ("numpy", "torch", "paddle")
+
+
 def child_of_fork(rng: random.Random) -> None:
-    """What a child does. XLA's and TensorFlow's threads are gone there, so it uses the others."""
-    names = ("numpy", "torch", "paddle")
+    """What a child does."""
+    names = FRAMEWORKS_AFTER_FORK
     for _ in range(5):
         tensor = MAKERS[rng.choice(names)](rng.choice(SIZES[:2]))
         ferry.to(ferry.to(tensor, rng.choice(names)), rng.choice(names))
 
 
+def use_frameworks_once() -> None:
+    """Runs what a child runs, on this thread.
+
+    Paddle initialises static variables of C++ in the first call of each operator. A fork during
+    that, on another thread, leaves them locked in the child, with or without tensorferry.
+    """
+    for name, target, last in itertools.product(FRAMEWORKS_AFTER_FORK, repeat=3):
+        ferry.to(ferry.to(MAKERS[name](SIZES[0]), target), last)
+
+
 def after_fork(counter: Counter) -> None:
     """Children are forked while other threads release tensors."""
+    use_frameworks_once()
     threads = [worker(counter, 1, trip)]
     for thread in threads:
         thread.start()

@@ -4,9 +4,10 @@
 
 The time is divided between the programs, which run one after the other. A program counts its rounds
 in a file that it shares with this process. A program whose count stands still for `--stall-seconds`
-while its process lives is a hang: its threads are printed (by `faulthandler`, and by gdb where it
-is installed), it is killed, and the exit status is 1. This process is the watchdog because a
-thread of the program would itself wait for the GIL that a hung thread holds.
+while its process lives is a hang: its threads and those of its children are printed (by
+`faulthandler`, and by gdb where it is installed), it is killed, and the exit status is 1. This
+process is the watchdog because a thread of the program would itself wait for the GIL that a hung
+thread holds.
 """
 
 from __future__ import annotations
@@ -42,8 +43,18 @@ class Outcome:
     failure: str | None
 
 
+def descendants(process: int) -> list[int]:
+    """The processes that a process forked, and those that they forked."""
+    found = []
+    for task in Path(f"/proc/{process}/task").iterdir():
+        for child in map(int, (task / "children").read_text().split()):
+            found += [child, *descendants(child)]
+    return found
+
+
 def print_threads(process: int) -> None:
     """Prints the Python stacks of a hung process, then its native ones."""
+    print(f"process {process}", flush=True)
     # `faulthandler` writes them in the signal handler, without the GIL.
     os.kill(process, signal.SIGUSR1)
     time.sleep(POLL_SECONDS)
@@ -79,7 +90,8 @@ def run(program: str, seconds: float, stall_seconds: float) -> Outcome:
             if now - last_change > allowed:
                 failure = f"hung: no round in {allowed:.0f} s after {rounds} rounds"
                 print(f"{program}: {failure}", flush=True)
-                print_threads(child.pid)
+                for process in [child.pid, *descendants(child.pid)]:
+                    print_threads(process)
                 child.kill()
         status = child.wait()
         # Children that the program forked and left behind.
