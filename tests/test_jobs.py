@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 from support import children
 
 import tensorferry as ferry
@@ -94,7 +95,7 @@ def test_await_and_wrap_future() -> None:
 def test_errors_before_the_start_are_raised() -> None:
     with pytest.raises(ferry.NotATensorError):
         ferry.to_async(object(), "torch")
-    with pytest.raises(ferry.InvalidArgumentError, match=r"to_async\(\) takes no progress"):
+    with pytest.raises(ferry.InvalidArgumentError, match=r"to_async\(\) does not take progress"):
         ferry.to_async(source(3), "torch", progress=True)
 
 
@@ -109,6 +110,58 @@ def test_the_module_is_imported_by_the_first_job() -> None:
         assert (ferry.Job.__module__, ferry.CancelledError.__module__) == ("tensorferry",) * 2
         """
     )
+
+
+def test_the_exit_waits_for_callbacks() -> None:
+    """A callback that runs when the interpreter exits ends before it does."""
+    told = children.run(
+        """
+        import array, sys, threading
+        import tensorferry as ferry
+        begun, main = threading.Event(), threading.main_thread()
+
+        def callback(job):
+            begun.set()
+            main.join()  # until the main thread has left its code and runs the functions at exit
+            print("called back", flush=True)
+
+        job = ferry.to_async(array.array("f", bytes(4 << 20)), "numpy", copy=True)
+        job.add_done_callback(callback)
+        assert begun.wait(60)
+        """
+    )
+    assert told == "called back\n"
+
+
+def test_the_child_of_a_fork_does_not_wait_for_callbacks_of_its_parent() -> None:
+    told = children.run(
+        """
+        import array, os, threading
+        import tensorferry as ferry
+        begun, forked = threading.Event(), threading.Event()
+
+        def callback(job):
+            begun.set()
+            forked.wait()
+
+        job = ferry.to_async(array.array("f", bytes(4 << 20)), "numpy", copy=True)
+        job.add_done_callback(callback)
+        assert begun.wait(60)
+        child = os.fork()
+        if child:
+            status = os.waitpid(child, 0)[1]
+            forked.set()
+            print("child ended with", status)
+        """
+    )
+    assert told == "child ended with 0\n"
+
+
+def test_sparse_tensors_are_refused() -> None:
+    for framework in ("scipy", "torch"):
+        with pytest.raises(ferry.InvalidArgumentError, match="does not take sparse") as caught:
+            ferry.to_async(scipy.sparse.eye_array(3).tocsr(), framework)
+        assert "ferry.to" in (caught.value.hint or "")
 
 
 def test_a_job_that_nobody_waits_for_does_not_hold_up_the_exit() -> None:

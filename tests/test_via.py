@@ -324,6 +324,11 @@ def test_sparse_tensors_come_back(body, caller):
         assert result["name"] == "x"
 
 
+def test_functions_for_sparse_tensors_take_and_give_numbers():
+    assert ferry.via("scipy")(lambda n: n)(3) == 3
+    assert ferry.via("numpy", returns="scipy")(lambda n: 2.5)(3) == 2.5
+
+
 def test_inside_jit_of_another_framework():
     body = ferry.via("torch")(lambda x: x)
     with pytest.raises(ferry.NotATensorError, match="tracer"):

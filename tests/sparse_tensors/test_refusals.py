@@ -290,6 +290,17 @@ def test_trees_of_sparse_and_dense_tensors():
     assert rows["a"].layout == torch.sparse_coo
     assert rows["b"][1] is rows["a"]
     assert rows["b"][0].dtype == rows["a"].dtype == torch.float32
+
+    class Box:
+        def __init__(self, *parts):
+            self.parts = parts
+
+    ferry.register_container(Box, lambda box: (box.parts, None), lambda _, parts: Box(*parts))
+    boxed = ferry.sparse.to([Box(x, 3)], "scipy", format="coo")
+    assert boxed[0].parts[0].format == "coo"
+    assert ferry.sparse.to(Box(x), "scipy", format="coo").parts[0].format == "coo"
+    with pytest.raises(ferry.InvalidArgumentError, match=r"JAX has no sparse format 'csc'"):
+        ferry.sparse.to({"a": [x]}, "jax", format="csc")
     dense = ferry.sparse.to_dense({"a": x, "b": np.ones(2)}, "torch", dtype="float32")
     assert dense["a"].tolist() == np.eye(3).tolist()
     assert dense["a"].dtype == dense["b"].dtype == torch.float32

@@ -151,7 +151,7 @@ pub(crate) fn not_a_tensor(object: &Bound<'_, PyAny>) -> Failure {
 }
 
 /// Whether it is a module, an optimizer or another object of PyTorch that gives its tensors as a dict.
-fn has_state_dict(object: &Bound<'_, PyAny>) -> bool {
+pub(crate) fn has_state_dict(object: &Bound<'_, PyAny>) -> bool {
     let found = object.get_type().getattr_opt("state_dict");
     found.is_ok_and(|found| found.is_some_and(|method| method.is_callable()))
 }

@@ -6,6 +6,7 @@
 //! `atexit` on no guard is given out, and the exit waits for those that are held.
 
 use crate::deferred;
+use crate::job;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::cell::Cell;
@@ -78,6 +79,14 @@ pub(crate) fn runs_python_code() -> bool {
     !ATTACHED_BY_US.get()
 }
 
+/// Runs `work`, which calls code of the user's on a thread of ours that is attached.
+pub(crate) fn as_python_code<T>(work: impl FnOnce() -> T) -> T {
+    let before = ATTACHED_BY_US.replace(false);
+    let result = work();
+    ATTACHED_BY_US.set(before);
+    result
+}
+
 /// Whether Python has a state for this thread: Python created it, or it runs Python code. The caller has a guard.
 pub(crate) fn knows_thread() -> bool {
     // SAFETY: may be called from any thread while there is an interpreter.
@@ -142,6 +151,7 @@ fn interpreter_exits(py: Python<'_>) {
 fn child_begins() {
     GUARDS.store(0, Ordering::SeqCst);
     deferred::child_begins();
+    job::child_begins();
 }
 
 /// Asks Python to tell us of its end, and of forks.

@@ -14,6 +14,7 @@ use crate::moving::{Begun, Moving};
 use crate::out;
 use crate::recognise::recognise;
 use crate::report::{PlanReport, in_words};
+use crate::sparse;
 use crate::trace;
 use crate::tree;
 use crate::wishes::{self, Keywords};
@@ -21,6 +22,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tensorferry_core::{Error, ErrorKind, growth};
@@ -33,6 +35,8 @@ pub(crate) struct Transfer(Arc<Shared>);
 /// What the caller and the transfer's thread share.
 struct Shared {
     state: Mutex<State>,
+    /// Whether the job has its outcome and its callbacks have run; changed under the lock of `state`.
+    is_delivered: AtomicBool,
     over: Condvar,
     watch: Watch,
     total: usize,
@@ -62,6 +66,14 @@ impl Shared {
         cancelled?;
         Ok(result)
     }
+
+    /// Says that the job has its outcome and its callbacks have run.
+    fn delivered(&self) {
+        let state = self.state();
+        self.is_delivered.store(true, Ordering::SeqCst);
+        drop(state);
+        self.over.notify_all();
+    }
 }
 
 /// Jobs that may be on their way.
@@ -84,9 +96,20 @@ fn end_jobs(py: Python<'_>) {
         let end = Instant::now() + PATIENCE;
         for job in &jobs {
             let left = end.saturating_duration_since(Instant::now());
-            drop(job.over.wait_timeout_while(job.state(), left, |state| *state == State::Running));
+            let waited = job.over.wait_timeout_while(job.state(), left, |state| *state == State::Running);
+            let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            // Callbacks of a transfer that has ended run on its thread, which must not outlive the interpreter.
+            if *state != State::Running {
+                let waits = |_: &mut State| !job.is_delivered.load(Ordering::SeqCst);
+                drop(job.over.wait_while(state, waits));
+            }
         }
     });
+}
+
+/// Called in the child of a fork, where no job runs: their threads are the parent's.
+pub(crate) fn child_begins() {
+    std::mem::take(&mut *LIVE.lock().unwrap_or_else(PoisonError::into_inner));
 }
 
 /// Asks Python to tell us of its end, before anybody else of ours hears of it.
@@ -150,6 +173,13 @@ pub(crate) fn to_async<'py>(
     wishes: Option<&Bound<'py, PyDict>>,
 ) -> Result<Bound<'py, PyAny>> {
     let py = x.py();
+    if sparse::is_sparse(x)? {
+        return Err(fail(
+            ErrorKind::InvalidArgument,
+            "to_async() does not take sparse tensors",
+            "use ferry.to, or ferry.sparse.to for a format",
+        ));
+    }
     let target = frameworks::target(framework)?;
     let keywords = match wishes {
         None => Keywords::none(),
@@ -158,7 +188,7 @@ pub(crate) fn to_async<'py>(
     if keywords.progress.is_some() {
         return Err(fail(
             ErrorKind::InvalidArgument,
-            "to_async() takes no progress=",
+            "to_async() does not take progress=",
             "read job.bytes_moved and job.bytes_total",
         ));
     }
@@ -222,6 +252,7 @@ fn launch(py: Python<'_>, errand: Errand) -> Result<Bound<'_, PyAny>> {
     let moves = errand.leaves.iter().any(|leaf| matches!(leaf.rest, Rest::Moving(_)));
     let shared = Arc::new(Shared {
         state: Mutex::new(State::Running),
+        is_delivered: AtomicBool::new(false),
         over: Condvar::new(),
         watch: Watch::default(),
         total,
@@ -230,6 +261,7 @@ fn launch(py: Python<'_>, errand: Errand) -> Result<Bound<'_, PyAny>> {
     let job = class.call1((Transfer(Arc::clone(&shared)),))?;
     if !moves {
         finish(&job, shared.end(errand.finish(py, Vec::new())))?;
+        shared.delivered();
         return Ok(job);
     }
     let mut live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -245,7 +277,7 @@ fn launch(py: Python<'_>, errand: Errand) -> Result<Bound<'_, PyAny>> {
     Ok(job)
 }
 
-/// Hands the outcome to the `ferry.Job`, which wakes whoever waits for it.
+/// Hands the outcome to the `ferry.Job`, which wakes the threads that wait for it and runs its callbacks.
 fn finish(job: &Bound<'_, PyAny>, outcome: Result<Py<PyAny>>) -> PyResult<()> {
     let py = job.py();
     let (result, error) = match outcome {
@@ -285,10 +317,12 @@ impl Errand {
             deferred::drop_deferred();
             let outcome = shared.end(made.unwrap_or_else(|_| Err(lost().into())));
             let job = job.into_bound(py);
-            if let Err(error) = finish(&job, outcome) {
+            // Callbacks are code of the user's.
+            if let Err(error) = interpreter::as_python_code(|| finish(&job, outcome)) {
                 error.write_unraisable(py, Some(&job));
             }
         });
+        shared.delivered();
     }
 
     /// Makes the results, and the tree of them.

@@ -175,6 +175,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     sparse::add(module)?;
     module.add_function(wrap_pyfunction!(plan, module)?)?;
     module.add_function(wrap_pyfunction!(_plan_any, module)?)?;
+    module.add_function(wrap_pyfunction!(tree::_map_tensors, module)?)?;
     module.add_function(wrap_pyfunction!(job::to_async, module)?)?;
     module.add_function(wrap_pyfunction!(memory::memory_stats, module)?)?;
     module.add_function(wrap_pyfunction!(memory::empty_cache, module)?)?;

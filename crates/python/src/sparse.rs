@@ -107,6 +107,7 @@ pub(crate) fn carry<'py>(
     x: &Bound<'py, PyAny>,
     framework: &Bound<'py, PyAny>,
     keywords: Option<&Bound<'py, PyDict>>,
+    any: bool,
     other: &mut Other<'py, '_>,
 ) -> Result<Bound<'py, PyAny>> {
     let recognised = recognise(x)?;
@@ -114,7 +115,10 @@ pub(crate) fn carry<'py>(
         if is_sparse(x)? { call("to", x, framework, keywords) } else { other(x, recognised) }
     };
     match tree::container_of(x, recognised)? {
-        Some(container) => tree::walk(x, container, true, &mut |leaf, kind, _| one(leaf, kind)),
+        Some(container) => {
+            let walk = if any { tree::walk_any } else { tree::walk };
+            walk(x, container, true, &mut |leaf, kind, _| one(leaf, kind))
+        }
         None => one(x, recognised),
     }
 }

@@ -162,7 +162,7 @@ fn rest<'py, const ANY: bool>(
         Begun::Read(source) => carry::planned(x.py(), source, &journey()?, None),
         Begun::Failed(failure) => match frameworks::target(framework) {
             Ok(_) => or_sparse(failure, "to", x, framework, None),
-            Err(failure) => without_target(failure, x, framework, None),
+            Err(failure) => without_target::<ANY>(failure, x, framework, None),
         },
         Begun::Nothing => go::<ANY>(x, framework, None, &journey()?, None),
     }
@@ -215,7 +215,7 @@ unsafe fn named<'py, const ANY: bool>(
     }
     let target = match frameworks::target(framework) {
         Ok(target) => target,
-        Err(failure) => return without_target(failure, x, framework, Some(&keywords)),
+        Err(failure) => return without_target::<ANY>(failure, x, framework, Some(&keywords)),
     };
     let Keywords { wishes, stream, out, progress } = wishes::parse("to", &keywords, true)?;
     let journey = Journey { progress, wishes, stream, ..Journey::plain(target) };
@@ -223,7 +223,7 @@ unsafe fn named<'py, const ANY: bool>(
 }
 
 /// The framework is none of ours: it may hold sparse tensors alone.
-fn without_target<'py>(
+fn without_target<'py, const ANY: bool>(
     failure: Failure,
     x: &Bound<'py, PyAny>,
     framework: &Bound<'py, PyAny>,
@@ -232,7 +232,7 @@ fn without_target<'py>(
     if !sparse::holds_nothing_else(framework) {
         return or_sparse(failure, "to", x, framework, keywords);
     }
-    sparse::carry(x, framework, keywords, &mut |leaf, _| {
+    sparse::carry(x, framework, keywords, ANY, &mut |leaf, _| {
         Err(fail(
             ErrorKind::InvalidArgument,
             format!(

@@ -5,7 +5,7 @@
 //! Other nodes are those registered here, with JAX or with PyTorch. An object that appears twice gives one
 //! result.
 
-use crate::errors::{Failure, Result, fail, foreign, type_name};
+use crate::errors::{Failure, Result, fail, foreign, has_state_dict, type_name};
 use crate::kinds::{Container, Form, Recognised};
 use crate::nodes::flatten;
 use crate::once::ForkSafeOnce;
@@ -99,13 +99,29 @@ pub(crate) fn walk_any<'py, 'a>(
     Walk::new(visit, rebuild).whole(object, container)
 }
 
+/// Calls a function with each tensor of a tree, and gives the tree of its results; None for what is not a container.
+#[pyfunction]
+pub(crate) fn _map_tensors<'py>(
+    tree: &Bound<'py, PyAny>,
+    function: &Bound<'py, PyAny>,
+) -> Result<Option<Bound<'py, PyAny>>> {
+    let Some(container) = container_of(tree, recognise(tree)?)? else { return Ok(None) };
+    let mut call =
+        |leaf: &Bound<'py, PyAny>, _: Recognised, _: &dyn Fn() -> String| Ok(function.call1((leaf,))?);
+    walk(tree, container, true, &mut call).map(Some)
+}
+
 fn no_tensor(tree: &Bound<'_, PyAny>, leaf: &Bound<'_, PyAny>) -> Failure {
     let fact = format!(
-        "there is no tensor in the {}: its first leaf is an object of type {}",
+        "the {} holds no tensor: its first leaf is an object of type {}",
         type_name(tree),
         type_name(leaf)
     );
-    let hint = "make a tensor of it first, such as numpy.asarray(x)";
+    let hint = if has_state_dict(leaf) {
+        "pass the state_dict() of each module, which is a dict of its tensors"
+    } else {
+        "make a tensor of it first, such as numpy.asarray(x)"
+    };
     fail(ErrorKind::NotATensor, fact, hint)
 }
 

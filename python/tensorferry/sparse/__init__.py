@@ -10,6 +10,7 @@ order, another index type or each element only once, that is done, and `plan` sa
 Indices are checked before their memory is handed to a framework that would not check them.
 """
 
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -18,7 +19,7 @@ from tensorferry._native import InvalidArgumentError
 from tensorferry.sparse import plain
 from tensorferry.sparse.dense import Dense
 from tensorferry.sparse.frameworks import owner
-from tensorferry.sparse.route import Route, Wishes, decide
+from tensorferry.sparse.route import Route, Wishes, decide, source_of
 from tensorferry.sparse.words import PartPlan, SparsePlan
 
 NOTHING = (None,) * 6
@@ -80,7 +81,7 @@ def to(
         target lets them. Same framework and nothing to change: `x` itself.
 
     Raises:
-        NotATensorError: There is no sparse tensor in `x`.
+        NotATensorError: `x` holds no sparse tensor.
         CopyRequiredError: `copy=False` was given, and an array cannot be shared.
         InvalidArgumentError: The framework has no sparse tensors, or not that format.
         InvalidTensorError: The indices are out of range or not in order.
@@ -97,11 +98,11 @@ def to(
         if made is not None:
             return made
     wishes = Wishes(device, dtype, copy, writable, stream)
-    if not is_sparse(x) and (parts := _parts(x)) is not None:
-        leaves, rebuild = parts
-        own: dict[str, Any] = {"format": format, "blocksize": blocksize}
-        return rebuild([_one(leaf, framework, to, own, wishes) for leaf in leaves])
-    return decide(x, framework, wishes, format=format, blocksize=blocksize).run()
+
+    def carry(leaf: Any) -> Any:
+        return decide(leaf, framework, wishes, format=format, blocksize=blocksize).run()
+
+    return carry(x) if is_sparse(x) else _tree(x, carry, framework, wishes)
 
 
 def to_dense(
@@ -132,10 +133,10 @@ def to_dense(
         A dense tensor of the framework.
 
     Raises:
-        NotATensorError: There is no sparse tensor in `x`.
+        NotATensorError: `x` holds no sparse tensor.
         InvalidArgumentError: The framework has no dense tensors.
         InvalidTensorError: The indices are out of range or not in order.
-        OutOfMemoryError: There is no memory for the dense tensor.
+        OutOfMemoryError: The dense tensor needs more memory than there is.
 
     Example:
         >>> import scipy.sparse
@@ -148,10 +149,11 @@ def to_dense(
         if made is not None:
             return made
     wishes = Wishes(device, dtype, copy, writable, stream)
-    if not is_sparse(x) and (parts := _parts(x)) is not None:
-        leaves, rebuild = parts
-        return rebuild([_one(leaf, framework, to_dense, {}, wishes) for leaf in leaves])
-    return Dense(x, framework, wishes).run()
+
+    def carry(leaf: Any) -> Any:
+        return Dense(leaf, framework, wishes).run()
+
+    return carry(x) if is_sparse(x) else _tree(x, carry, framework, wishes)
 
 
 def plan(
@@ -211,22 +213,18 @@ def plan(
     return way.plan
 
 
-def _parts(x: Any) -> tuple[list[Any], Any] | None:
-    """The tensors of a tree that has sparse ones, and what rebuilds it; None for anything else."""
-    from tensorferry.calls.homes import framework_of
-    from tensorferry.calls.leaves import flatten
+def _tree(x: Any, carry: Callable[[Any], Any], framework: Any, wishes: Wishes) -> Any:
+    """A tree whose sparse tensors are carried by `carry`, the others by `ferry.to`."""
+    has_sparse = False
 
-    if framework_of(x) is not None:
-        return None
-    leaves, rebuild = flatten(x, lambda leaf: is_sparse(leaf) or framework_of(leaf) is not None)
-    return (leaves, rebuild) if any(map(is_sparse, leaves)) else None
+    def one(leaf: Any) -> Any:
+        nonlocal has_sparse
+        if is_sparse(leaf):
+            has_sparse = True
+            return carry(leaf)
+        return _native.to(leaf, framework, **vars(wishes))
 
-
-def _one(leaf: Any, framework: Any, carry: Any, own: dict[str, Any], wishes: Wishes) -> Any:
-    """One tensor of a tree, sparse or dense."""
-    options = vars(wishes)
-    return (
-        carry(leaf, framework, **own, **options)
-        if is_sparse(leaf)
-        else _native.to(leaf, framework, **options)
-    )
+    made = _native._map_tensors(x, one)
+    if not has_sparse:
+        source_of(x)  # raises: there is no sparse tensor
+    return made
