@@ -32,7 +32,7 @@ TOPICS = (
         "plan",
         "Plans and traces",
         "What will happen, and what did.",
-        ("plan", "Plan", "TreePlan", "trace", "Trip"),
+        ("plan", "Plan", "trace", "Trip"),
     ),
     (
         "functions",
@@ -264,7 +264,7 @@ def plain(written: object) -> str:
 
 
 def of_one(kind: str) -> str:
-    """What one would call an object of a class: tree_plan for TreePlan."""
+    """What one would call an object of a class: exported_tensor for ExportedTensor."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.rpartition(".")[2]).lower()
 
 

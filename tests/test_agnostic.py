@@ -94,7 +94,7 @@ def test_devices_that_differ():
     meta = type("Plan", (), {"source": "cupy", "source_device": "cuda:0", "action": "copy"})()
     home = meeting.Home("numpy", "cpu")
     with pytest.MonkeyPatch.context() as patch:
-        tree = type("Tree", (), {"plans": [("[0]", meta)]})()
+        tree = type("Tree", (), {"parts": [meta]})()
         patch.setattr(meeting, "plan", lambda *_: tree)
         patch.setattr(meeting, "all_on", lambda *_: False)
         refused(

@@ -51,8 +51,7 @@ def public() -> dict[str, Any]:
 
 
 PUBLIC = public()
-# Plans of sparse tensors are made by `sparse.plan`, which shows them.
-EXAMPLES = sorted(PUBLIC.keys() - {"sparse.PartPlan", "sparse.SparsePlan"})
+EXAMPLES = sorted(PUBLIC)
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,8 @@ from html.parser import HTMLParser
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
+import scipy.sparse
 import torch
 
 import tensorferry as ferry
@@ -66,10 +68,49 @@ def test_a_plan_for_programs():
     ):
         assert told[name] == getattr(plan, name)
     tree = ferry.plan({"a": np.ones(3), "b": [jnp.ones(2)]}, "torch").as_dict()
-    assert [plan["place"] for plan in json.loads(json.dumps(tree))["plans"]] == [
+    assert [part["name"] for part in json.loads(json.dumps(tree))["parts"]] == [
         "['a']",
         "['b'][0]",
     ]
+
+
+def test_one_class_for_tensors_trees_and_sparse_tensors():
+    tree = {"a": np.ones(3)[::-1], "s": scipy.sparse.eye_array(3).tocsr()}
+    plan = ferry.plan(tree, "torch")
+    tensor, sparse = plan.parts
+    array = sparse.parts[0]
+    for one, kind, name, parts in (
+        (plan, "tree", None, 2),
+        (tensor, "tensor", "['a']", 0),
+        (sparse, "sparse", "['s']", 3),
+        (array, "array", "values", 0),
+        (ferry.plan(np.ones(3), "torch"), "tensor", None, 0),
+    ):
+        assert type(one) is ferry.Plan
+        assert (one.kind, one.name, len(one.parts)) == (kind, name, parts)
+        told = json.loads(json.dumps(one.as_dict()))
+        assert told["kind"] == kind
+        assert [part["name"] for part in told["parts"]] == [part.name for part in one.parts]
+        # A dict has what the plan has, and nothing else.
+        for attribute in dir(ferry.Plan):
+            if not attribute.startswith("_") and attribute != "as_dict":
+                assert hasattr(one, attribute) == (attribute in told), attribute
+    assert (plan.target, plan.action, plan.bytes_moved) == ("torch", "copy", 24)
+    assert (sparse.action, sparse.format, sparse.nnz, sparse.extra_bytes) == ("share", "csr", 3, 0)
+    with pytest.raises(AttributeError, match=r"a tree has no dtype\nhint: .* parts"):
+        _ = plan.dtype
+    text = str(plan)
+    assert "['s']: scipy csr -> torch csr: shared" in text
+    page = Checked(plan._repr_html_()).text
+    assert "values (float64, (3,)): shared" in page
+    assert ferry.to(tree, "torch")["s"].layout == torch.sparse_csr
+
+
+def test_trees_for_frameworks_that_hold_sparse_tensors_only():
+    plan = ferry.plan([torch.eye(3).to_sparse()], "scipy.sparse")
+    assert (plan.target, plan.parts[0].format) == ("scipy", "coo")
+    with pytest.raises(ferry.InvalidArgumentError, match=r"at \[0\].*scipy.* holds sparse"):
+        ferry.plan([np.ones(2)], "scipy")
 
 
 class Checked(HTMLParser):
@@ -114,10 +155,10 @@ def test_trees_and_trips_in_a_notebook():
     tree = {"<b>": np.ones((3, 3)).T, "c": torch.ones(2)}
     plan = ferry.plan(tree, "tensorflow")
     page = Checked(plan._repr_html_())
-    for _, part in plan.plans:
+    for part in plan.parts:
         assert all(note in page.text for note in part.notes)
     assert "memory: 72 bytes for the result" in page.text
-    assert plan.plans[0][1].advice in page.text
+    assert plan.parts[0].advice in page.text
     assert "2 tensors: 1 shared, 1 copied" in page.text
     # What users name their tensors is text and no markup.
     assert "['<b>']" in page.text

@@ -145,7 +145,7 @@ def test_wrapped_dicts_and_lists():
     assert type(result) is collections.UserList
     assert is_leaf(result[0])
     plan = ferry.plan(source, "torch")
-    assert [place for place, _ in plan.plans] == ["['ids']"]
+    assert [part.name for part in plan.parts] == ["['ids']"]
 
 
 def test_wrappers_that_hold_themselves():
@@ -501,10 +501,9 @@ def test_the_plan_of_a_tree():
     x = leaf()
     tree = {"a": x, "b": [np.arange(3.0)[::-1], 7], "c": Point(x, "text")}
     plan = ferry.plan(tree, "torch")
-    assert isinstance(plan, ferry.TreePlan)
-    assert [place for place, _ in plan.plans] == ["['a']", "['b'][0]"], "one line for one tensor"
-    assert len(plan) == 2
-    assert [part.action for _, part in plan.plans] == ["share", "copy"]
+    assert (type(plan), plan.kind, plan.target) == (ferry.Plan, "tree", "torch")
+    assert [part.name for part in plan.parts] == ["['a']", "['b'][0]"], "one line for one tensor"
+    assert [part.action for part in plan.parts] == ["share", "copy"]
     assert (plan.shares, plan.bytes_moved, plan.extra_bytes) == (False, 24, 24)
     assert 0 < plan.expected_seconds < 1
     told = plan.as_dict()
@@ -518,7 +517,7 @@ def test_the_plan_of_a_tree():
     assert "2 tensors" in repr(plan)
     assert ferry.plan([x], "torch").shares
     empty = ferry.plan([], "torch")
-    assert (len(empty), empty.shares, empty.bytes_moved) == (0, True, 0)
+    assert (len(empty.parts), empty.shares, empty.bytes_moved) == (0, True, 0)
     assert (empty.extra_bytes, empty.expected_seconds) == (0, 0)
 
 

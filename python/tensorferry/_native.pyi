@@ -1,9 +1,8 @@
-from collections import UserDict, UserList, deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar, Literal, Protocol, Self, final, overload
+from typing import Any, Literal, Protocol, Self, final, overload
 
 from typing_extensions import Buffer
 
@@ -20,20 +19,13 @@ from tensorferry._framework_types import (
     TorchTensor,
 )
 from tensorferry.jobs import Job
-from tensorferry.sparse.words import SparsePlan
 
 __version__: str
 _fast_paths_disabled: bool
 
-class _Dataclass(Protocol):
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-# What cannot be sparse, as far as types tell: NumPy's arrays, and buffers.
 class _Array(Protocol):
     @property
     def __array_interface__(self) -> dict[str, Any]: ...
-
-_Dense = _Array | Buffer
 
 class _DLPack(Protocol):
     def __dlpack__(self) -> Any: ...
@@ -43,7 +35,7 @@ class _Convertible(Protocol):
 
 # What `to` makes one tensor of, as far as types tell. Other objects may be dataclasses, containers
 # that were registered, or tensors of a framework that was; their results have the type Any.
-_Tensor = _Dense | _DLPack | _Convertible
+_Tensor = _Array | Buffer | _DLPack | _Convertible
 
 # Sparse tensors of SciPy, CuPy, JAX and the package `sparse`, and those of TensorFlow. A sparse
 # tensor of PyTorch has the type of a dense one, so a checker expects a dense result of it.
@@ -207,6 +199,12 @@ class MemoryStats:
 @final
 class Plan:
     @property
+    def kind(self) -> Literal["tensor", "tree", "sparse", "array"]: ...
+    @property
+    def name(self) -> str | None: ...
+    @property
+    def parts(self) -> list[Plan]: ...
+    @property
     def source(self) -> str: ...
     @property
     def target(self) -> str: ...
@@ -240,24 +238,14 @@ class Plan:
     def notes(self) -> list[str]: ...
     @property
     def advice(self) -> str | None: ...
+    @property
+    def source_format(self) -> str: ...
+    @property
+    def format(self) -> str | None: ...
+    @property
+    def nnz(self) -> int: ...
     def as_dict(self) -> dict[str, Any]: ...
     def _repr_html_(self) -> str: ...
-
-@final
-class TreePlan:
-    @property
-    def plans(self) -> list[tuple[str, Plan]]: ...
-    @property
-    def shares(self) -> bool: ...
-    @property
-    def bytes_moved(self) -> int: ...
-    def as_dict(self) -> dict[str, Any]: ...
-    def _repr_html_(self) -> str: ...
-    @property
-    def extra_bytes(self) -> int: ...
-    @property
-    def expected_seconds(self) -> float | None: ...
-    def __len__(self) -> int: ...
 
 @final
 class Trip:
@@ -456,7 +444,34 @@ def to(
 ) -> Any: ...
 def _to_any(x: Any, framework: str | ModuleType, **wishes: Any) -> Any: ...
 def _map_tensors(tree: object, function: Callable[[Any], Any]) -> Any: ...
-def _plan_any(x: Any, framework: str | ModuleType) -> TreePlan: ...
+def _plan_any(x: Any, framework: str | ModuleType) -> Plan: ...
+def _plan_of_sparse(
+    *,
+    source: str,
+    target: str,
+    source_format: str,
+    format: str | None,
+    is_itself: bool,
+    source_dtype: str,
+    dtype: str,
+    shape: Sequence[int],
+    source_device: str,
+    device: str,
+    nnz: int,
+    parts: Sequence[Plan],
+    notes: Sequence[str],
+) -> Plan: ...
+def _plan_of_array(
+    *,
+    name: str,
+    is_shared: bool,
+    dtype: str,
+    shape: Sequence[int],
+    bytes_moved: int,
+    extra_bytes: int,
+    steps: Sequence[tuple[str, str]],
+    notes: Sequence[str],
+) -> Plan: ...
 @overload
 def to_async(
     x: dict[Any, Any],
@@ -587,37 +602,6 @@ def to_async(
     budget: int | None = None,
     out: Any = None,
 ) -> Job[Any]: ...
-@overload
-def plan(
-    x: dict[Any, Any]
-    | list[Any]
-    | tuple[Any, ...]
-    | deque[Any]
-    | UserDict[Any, Any]
-    | UserList[Any]
-    | _Dataclass,
-    framework: str | ModuleType,
-    *,
-    device: Any = None,
-    dtype: Any = None,
-    copy: bool | None = None,
-    writable: bool | None = None,
-    stream: Any = None,
-    budget: int | None = None,
-) -> TreePlan: ...
-@overload
-def plan(
-    x: _Dense,
-    framework: str | ModuleType,
-    *,
-    device: Any = None,
-    dtype: Any = None,
-    copy: bool | None = None,
-    writable: bool | None = None,
-    stream: Any = None,
-    budget: int | None = None,
-) -> Plan: ...
-@overload
 def plan(
     x: Any,
     framework: str | ModuleType,
@@ -628,7 +612,7 @@ def plan(
     writable: bool | None = None,
     stream: Any = None,
     budget: int | None = None,
-) -> Plan | SparsePlan: ...
+) -> Plan: ...
 def publish(
     x: Any,
     *,

@@ -504,8 +504,8 @@ def _planned(name: str, leaf: Any) -> Plan:
             f"{name!r} is sparse, and files hold dense tensors"
             "\nhint: save the arrays that it is made of, or what ferry.sparse.to_dense makes of it"
         )
-    told: object = plan(leaf, "numpy")
-    if not isinstance(told, Plan):
+    told = plan(leaf, "numpy")
+    if told.kind != "tensor":
         raise InvalidArgumentError(
             f"{name!r} is a tree that has no names to save it by"
             "\nhint: pass dicts, lists and tuples of tensors"

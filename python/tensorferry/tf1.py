@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from tensorferry._native import InvalidArgumentError, Plan, plan, to
+from tensorferry._native import InvalidArgumentError, plan, to
 
 __all__ = ["Inlet", "Outlet", "inlet", "outlet"]
 
@@ -73,7 +73,7 @@ class Inlet:
         bind it again after you have.
         """
         report = plan(x, "tensorflow", dtype=self.dtype.name)
-        if not isinstance(report, Plan):
+        if report.kind != "tensor":
             raise _error("an inlet takes one tensor, not a tree of them", "make an inlet for each")
         if report.source_dtype != self.dtype.name:
             raise _error(

@@ -1,5 +1,7 @@
 """What plans say: which parts, what is done to them and why, and which format is the nearest."""
 
+import html
+
 import pytest
 import scipy
 import scipy.sparse
@@ -80,7 +82,7 @@ def test_shared_plans_and_itself():
     told = sparse.plan(x, "torch")
     assert told.action == "share"
     assert told.shares
-    assert repr(told) == "<SparsePlan scipy csr -> torch csr: shared, no byte moves>"
+    assert repr(told) == "<Plan scipy csr -> torch csr: shared, no byte moves>"
     assert "source and result are the same memory" in str(told)
     itself = sparse.plan(x, "scipy")
     assert itself.action == "itself"
@@ -92,15 +94,20 @@ def test_plans_for_programs_and_notebooks():
     told = sparse.plan(cases.make("torch csr", "plain"), "sparse", dtype="float64")
     found = told.as_dict()
     assert found["parts"][0]["name"] == "values"
-    assert found["parts"][0]["steps"][0][0] == "cast"
+    assert found["parts"][0]["steps"][0]["kind"] == "cast"
     assert (found["source_dtype"], found["dtype"]) == ("float32", "float64")
     assert found["bytes_moved"] == sum(part["bytes_moved"] for part in found["parts"]) > 0
     assert found["shape"] == [3, 4]
-    assert "&gt;" in told._repr_html_()
+    page = html.unescape(told._repr_html_())
+    for part in told.parts:
+        assert part.name in page
+        assert all(reason in page for _, reason in part.steps)
+    assert all(note in page for note in told.notes)
+    assert "torch csr → sparse" in page
 
 
 def test_blocks_are_counted_by_element():
-    assert sparse.plan(cases.make("scipy bsr", "plain"), "torch").stored == 8
+    assert sparse.plan(cases.make("scipy bsr", "plain"), "torch").nnz == 8
 
 
 def test_a_plan_moves_nothing():

@@ -125,7 +125,7 @@ def operations(framework: str, count: int) -> dict[str, Callable[[], object]]:
         "print a plan": lambda: str(planned),
         "html of a plan": planned._repr_html_,
         "dict of a plan": planned.as_dict,
-        "plans of a plan": lambda: planned.plans,
+        "parts of a plan": lambda: planned.parts,
         "publish a tree": lambda: ferry.publish(nested),
         "attach a tree": lambda: (ferry.attach(texts[0], "numpy"), tickets),
         "attach a tree to the framework": lambda: ferry.attach(texts[0], framework),

@@ -207,7 +207,7 @@ pub(crate) fn planned<'py>(
     let facts = source.facts_for(target);
     let plan = plan::decide(&facts, target, &journey.wishes)?;
     check_stream(&facts, &plan, journey)?;
-    let report = started.map(|started| (started, crate::report::PlanReport::new(&facts, target, &plan)));
+    let report = started.map(|started| (started, crate::report::TensorReport::new(&facts, target, &plan)));
     let result = run(py, source, target, &plan, journey)?;
     if let Some((started, report)) = report {
         trace::record(py, report, started.elapsed())?;
@@ -221,7 +221,7 @@ pub(crate) fn begin_one<'py>(
     recognised: Recognised,
     journey: &Journey,
     reported: bool,
-) -> Result<(moving::Begun<'py>, Option<crate::report::PlanReport>)> {
+) -> Result<(moving::Begun<'py>, Option<crate::report::TensorReport>)> {
     let py = object.py();
     if stays(py, recognised, journey)? {
         return Ok((moving::Begun::Done(object.clone()), None));
@@ -231,7 +231,7 @@ pub(crate) fn begin_one<'py>(
     let facts = source.facts_for(target);
     let plan = plan::decide(&facts, target, &journey.wishes)?;
     check_stream(&facts, &plan, journey)?;
-    let report = reported.then(|| crate::report::PlanReport::new(&facts, target, &plan));
+    let report = reported.then(|| crate::report::TensorReport::new(&facts, target, &plan));
     Ok((begin(py, source, target, &plan, journey, true)?, report))
 }
 
@@ -252,10 +252,10 @@ pub(crate) fn plan_one(
     object: &Bound<'_, PyAny>,
     recognised: Recognised,
     journey: &Journey,
-) -> Result<crate::report::PlanReport> {
+) -> Result<crate::report::TensorReport> {
     let target = journey.target.facts(object.py())?;
     if stays(object.py(), recognised, journey)? {
-        return Ok(crate::report::PlanReport::of_itself(target.framework));
+        return Ok(crate::report::TensorReport::of_itself(target.framework));
     }
     let source = read(object, recognised)?;
     let facts = source.facts_for(target);
@@ -268,7 +268,7 @@ pub(crate) fn plan_one(
     if plan.device.is_cuda() && journey.stream.is_some() {
         check_named_stream(journey.target.builtin()?, target, journey.stream.as_ref())?;
     }
-    Ok(crate::report::PlanReport::new(&facts, target, &plan))
+    Ok(crate::report::TensorReport::new(&facts, target, &plan))
 }
 
 fn run<'py>(

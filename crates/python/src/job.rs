@@ -13,7 +13,7 @@ use crate::kinds::Recognised;
 use crate::moving::{Begun, Moving};
 use crate::out;
 use crate::recognise::recognise;
-use crate::report::{PlanReport, in_words};
+use crate::report::{TensorReport, in_words};
 use crate::sparse;
 use crate::trace;
 use crate::tree;
@@ -123,7 +123,7 @@ struct Leaf {
     /// The source, which is kept so that its address stays its own.
     source: Py<PyAny>,
     rest: Rest,
-    report: Option<PlanReport>,
+    report: Option<TensorReport>,
 }
 
 enum Rest {

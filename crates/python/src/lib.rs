@@ -52,9 +52,9 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use recognise::recognise;
+use report::{PlanReport, TreeReport};
 use tensorferry_core::emergency;
 use tensorferry_core::growth::push;
-use tensorferry_core::plan::Wishes;
 
 #[global_allocator]
 static ALLOCATOR: emergency::Allocator = emergency::Allocator;
@@ -70,7 +70,7 @@ static ALLOCATOR: emergency::Allocator = emergency::Allocator;
 ///     device, dtype, copy, writable, stream, budget: As for `to`.
 ///
 /// Returns:
-///     A Plan, a TreePlan for a tree, or a SparsePlan for a sparse tensor; all print as an explanation.
+///     A Plan, which prints as an explanation; for a tree and for a sparse tensor it has parts.
 ///
 /// Raises:
 ///     FerryError: What `to` would raise.
@@ -107,35 +107,42 @@ fn plan_of<'py>(
 ) -> Result<Bound<'py, PyAny>> {
     let py = x.py();
     emergency::check()?;
-    let otherwise = |failure| sparse::or_sparse(failure, "plan", x, framework, wishes);
-    let target = match frameworks::target(framework) {
-        Ok(target) => target,
-        Err(failure) => return otherwise(failure),
-    };
-    let (wishes, stream) = match wishes {
-        None => (Wishes::NONE, None),
-        Some(given) => {
-            let keywords = wishes::parse("plan", given, false)?;
-            (keywords.wishes, keywords.stream)
+    let journey = match (frameworks::target(framework), wishes) {
+        (Ok(target), None) => Some(Journey::plain(target)),
+        (Ok(target), Some(given)) => {
+            let wishes::Keywords { wishes, stream, .. } = wishes::parse("plan", given, false)?;
+            Some(Journey { wishes, stream, ..Journey::plain(target) })
         }
+        (Err(_), _) if sparse::sparse_only(framework).is_some() => None,
+        (Err(failure), _) => return sparse::or_sparse(failure, "plan", x, framework, wishes),
     };
-    let journey = Journey { wishes, stream, ..Journey::plain(target) };
+    let one = |leaf: &Bound<'py, PyAny>, kind| -> Result<PlanReport> {
+        let failure = match &journey {
+            None => sparse::is_dense(leaf, framework),
+            Some(journey) => match carry::plan_one(leaf, kind, journey) {
+                Ok(report) => return Ok(report.into()),
+                Err(failure) => failure,
+            },
+        };
+        let plan = sparse::or_sparse(failure, "plan", leaf, framework, wishes)?;
+        Ok(plan.cast::<PlanReport>().map_err(PyErr::from)?.get().clone())
+    };
     let recognised = recognise(x)?;
     let Some(container) = tree::container_of(x, recognised)? else {
-        return match carry::plan_one(x, recognised, &journey) {
-            Ok(report) => Ok(Bound::new(py, report)?.into_any()),
-            Err(failure) => otherwise(failure),
-        };
+        return Ok(Bound::new(py, one(x, recognised)?)?.into_any());
     };
-    let mut plans = Vec::new();
+    let mut parts = Vec::new();
     let walk = if any { tree::walk_any } else { tree::walk };
     walk(x, container, false, &mut |leaf, kind, place| {
-        let report = carry::plan_one(leaf, kind, &journey);
-        let report = report.map_err(|failure| sparse::in_a_tree_of_plans(leaf, failure))?;
-        push(&mut plans, (place(), report))?;
+        push(&mut parts, one(leaf, kind)?.named(place()))?;
         Ok(leaf.clone())
     })?;
-    Ok(Bound::new(py, report::TreePlan::new(plans))?.into_any())
+    let target = match &journey {
+        Some(journey) => journey.target.facts(py)?.framework,
+        None => sparse::sparse_only(framework).unwrap_or_default(),
+    };
+    let tree = TreeReport::new(target.to_owned(), parts);
+    Ok(Bound::new(py, PlanReport::from(tree))?.into_any())
 }
 
 /// What the module keeps (types, functions, caches) belongs to one interpreter.
@@ -162,9 +169,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("_fast_paths_disabled", settings::fast_paths_disabled())?;
     module.add_class::<frameworks::info::FrameworkInfo>()?;
     module.add_class::<memory::MemoryStats>()?;
-    module.add_class::<report::PlanReport>()?;
-    module.add_class::<report::TreePlan>()?;
-    module.add_class::<report::Trip>()?;
+    report::add(module)?;
     module.add_class::<exported::ExportedTensor>()?;
     module.add_class::<job::Transfer>()?;
     module.add_class::<files::File>()?;

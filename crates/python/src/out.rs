@@ -43,7 +43,7 @@ pub(crate) fn begin<'py>(
     journey: &Journey,
     reported: bool,
     later: bool,
-) -> Result<(Begun<'py>, Option<crate::report::PlanReport>)> {
+) -> Result<(Begun<'py>, Option<crate::report::TensorReport>)> {
     let py = object.py();
     let target = journey.target.facts(py)?;
     let mut source = read(object, recognise(object)?)?;
@@ -51,7 +51,7 @@ pub(crate) fn begin<'py>(
     let facts = source.facts();
     let plan = plan_of(&facts, &destination);
     crate::carry::check_stream(&facts, &plan, journey)?;
-    let report = reported.then(|| crate::report::PlanReport::new(&facts, target, &plan));
+    let report = reported.then(|| crate::report::TensorReport::new(&facts, target, &plan));
     let streams = source.take_streams();
     let tensor = match source.memory {
         Memory::Here(tensor) => tensor,

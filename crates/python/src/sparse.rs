@@ -10,7 +10,7 @@ mod making;
 mod ordering;
 mod places;
 
-use crate::errors::{Failure, Result, fail};
+use crate::errors::{Failure, Result, describe, fail, type_name};
 use crate::frameworks::register;
 use crate::kinds::Recognised;
 use crate::once::ForkSafeOnce;
@@ -40,10 +40,10 @@ const OTHERS: [&str; 3] = ["out", "budget", "progress"];
 /// Options of `to` that the package's own function takes.
 const TAKEN: [&str; 5] = ["device", "dtype", "copy", "writable", "stream"];
 
-/// Whether the framework holds sparse tensors and no dense ones.
-pub(crate) fn holds_nothing_else(framework: &Bound<'_, PyAny>) -> bool {
-    let name = register::written(framework);
-    name.is_ok_and(|name| register::find(&name).is_some_and(|entry| entry.dense.is_none()))
+/// The name of the framework, if it holds sparse tensors and no dense ones.
+pub(crate) fn sparse_only(framework: &Bound<'_, PyAny>) -> Option<&'static str> {
+    let entry = register::find(&register::written(framework).ok()?)?;
+    entry.dense.is_none().then_some(entry.name)
 }
 
 /// Whether it is a sparse tensor, as far as its type tells; of PyTorch's tensors it does not.
@@ -123,15 +123,9 @@ pub(crate) fn carry<'py>(
     }
 }
 
-/// Why a tree of plans has none for a sparse tensor; the failure where it is none.
-pub(crate) fn in_a_tree_of_plans(x: &Bound<'_, PyAny>, failure: Failure) -> Failure {
-    match is_sparse(x) {
-        Ok(false) => failure,
-        Ok(true) => fail(
-            ErrorKind::NotATensor,
-            "a sparse tensor has a plan of several parts, for which the plan of a tree has no place",
-            "plan the sparse tensor alone",
-        ),
-        Err(other) => other,
-    }
+/// The error of a dense tensor on its way to a framework that holds sparse tensors only.
+pub(crate) fn is_dense(x: &Bound<'_, PyAny>, framework: &Bound<'_, PyAny>) -> Failure {
+    let fact =
+        format!("{} holds sparse tensors only, and {} is not sparse", describe(framework), type_name(x));
+    fail(ErrorKind::InvalidArgument, fact, "name a framework that holds dense tensors, such as \"numpy\"")
 }

@@ -10,7 +10,7 @@
 use crate::batch;
 use crate::carry::{self, Begun, Journey};
 use crate::deferred::drop_deferred;
-use crate::errors::{Failure, Result, describe, fail, type_name};
+use crate::errors::{Failure, Result, fail};
 use crate::frameworks;
 use crate::kinds::Recognised;
 use crate::out;
@@ -229,20 +229,10 @@ fn without_target<'py, const ANY: bool>(
     framework: &Bound<'py, PyAny>,
     keywords: Option<&Bound<'py, PyDict>>,
 ) -> Result<Bound<'py, PyAny>> {
-    if !sparse::holds_nothing_else(framework) {
+    if sparse::sparse_only(framework).is_none() {
         return or_sparse(failure, "to", x, framework, keywords);
     }
-    sparse::carry(x, framework, keywords, ANY, &mut |leaf, _| {
-        Err(fail(
-            ErrorKind::InvalidArgument,
-            format!(
-                "{} holds sparse tensors only, and {} is not sparse",
-                describe(framework),
-                type_name(leaf)
-            ),
-            "name a framework that holds dense tensors, such as \"numpy\"",
-        ))
-    })
+    sparse::carry(x, framework, keywords, ANY, &mut |leaf, _| Err(sparse::is_dense(leaf, framework)))
 }
 
 fn go<'py, const ANY: bool>(

@@ -5,7 +5,7 @@
 
 use crate::errors::{Result, fail};
 use crate::once::ForkSafeOnce;
-use crate::report::{PlanReport, Trip};
+use crate::report::{TensorReport, Trip};
 use crate::tree::TENSOR_OVERHEAD_BYTES;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
@@ -36,7 +36,7 @@ pub(crate) fn open_lists(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
 }
 
 /// Adds a trip to every trace that is open in this context.
-pub(crate) fn record(py: Python<'_>, plan: PlanReport, elapsed: Duration) -> Result<()> {
+pub(crate) fn record(py: Python<'_>, plan: TensorReport, elapsed: Duration) -> Result<()> {
     record_in(py, &open_lists(py)?, plan, elapsed)
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn record(py: Python<'_>, plan: PlanReport, elapsed: Duration) -> Res
 pub(crate) fn record_in(
     py: Python<'_>,
     lists: &Bound<'_, PyTuple>,
-    plan: PlanReport,
+    plan: TensorReport,
     elapsed: Duration,
 ) -> Result<()> {
     emergency::spend(TENSOR_OVERHEAD_BYTES)?;

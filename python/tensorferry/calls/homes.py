@@ -182,14 +182,14 @@ def _home(x: Any, framework: str, device: str) -> Home:
 def _asked(x: Any) -> tuple[str | None, Home | None]:
     """What the native module says: whose tensor this is, and which tensor in it is the first."""
     try:
-        told = _plan_any((x,), "numpy").plans
+        told = _plan_any((x,), "numpy").parts
     except FerryError:
         # A tracer deep in a dataclass: the trip says it better.
         return _without_plan(x)
-    for path, one in told:
+    for one in told:
         name = one.source
         if _is_framework(name):
-            if path != "[0]":
+            if one.name != "[0]":
                 return None, Home(name, one.source_device)
             home = _home(x, name, one.source_device)
             # A variable has a value while TensorFlow is eager, and in a graph it has none.

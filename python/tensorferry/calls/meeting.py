@@ -153,7 +153,7 @@ def _met(
             return to(args, framework, **_beside(home)), keywords, home
     elif device is None:
         try:
-            plans = [told for _, told in plan((args, keywords), framework).plans]
+            plans = plan((args, keywords), framework).parts
         except NotATensorError:
             if not all_of(framework, (args, keywords)):
                 raise

@@ -99,17 +99,16 @@ class Crossing:
             given: list[Any] = [None] * len(results)
             for n, (gradient, told) in enumerate(zip(gradients, results, strict=True)):
                 if gradient is not None:
-                    place = {"dtype": told.source_dtype, "device": told.source_device}
-                    there = to(gradient, framework, **place)
+                    there = to(
+                        gradient, framework, dtype=told.source_dtype, device=told.source_device
+                    )
                     given[n] = conjugated(framework, there) if differs else there
             found: list[Any] = [None] * count
             for n, gradient in zip(wanted, ran.pull(given), strict=True):
                 if gradient is not None:
                     there = conjugated(framework, gradient) if differs else gradient
-                    place = {"dtype": places[n].source_dtype}
-                    if home != "numpy":
-                        place["device"] = places[n].source_device
-                    found[n] = to(there, home, **place)
+                    device = None if home == "numpy" else places[n].source_device
+                    found[n] = to(there, home, dtype=places[n].source_dtype, device=device)
             return found
 
         return pull

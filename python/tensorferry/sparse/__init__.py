@@ -15,16 +15,15 @@ from types import ModuleType
 from typing import Any
 
 from tensorferry import _native
-from tensorferry._native import InvalidArgumentError
+from tensorferry._native import InvalidArgumentError, Plan
 from tensorferry.sparse import plain
 from tensorferry.sparse.dense import Dense
 from tensorferry.sparse.frameworks import owner
 from tensorferry.sparse.route import Route, Wishes, decide, source_of
-from tensorferry.sparse.words import PartPlan, SparsePlan
 
 NOTHING = (None,) * 6
 
-__all__ = ["PartPlan", "SparsePlan", "is_sparse", "plan", "to", "to_dense"]
+__all__ = ["is_sparse", "plan", "to", "to_dense"]
 
 
 def is_sparse(x: Any) -> bool:
@@ -168,7 +167,7 @@ def plan(
     copy: bool | None = None,
     writable: bool | None = None,
     stream: Any = None,
-) -> SparsePlan:
+) -> Plan:
     """Says what `to` or `to_dense` would do with the same arguments, and why.
 
     Nothing moves, but the indices are read: whether they are in order decides what must be done.
@@ -186,8 +185,8 @@ def plan(
         stream: As for `to`.
 
     Returns:
-        A plan, which prints as an explanation: which arrays are shared, which are copied and why,
-        and what is brought into order.
+        A Plan with a part for each array. It prints as an explanation: which arrays are shared,
+        which are copied and why, and what is brought into order.
 
     Raises:
         NotATensorError: `x` is not a sparse tensor.

@@ -112,8 +112,10 @@ def dtype_of(array: Any) -> str:
 def facts_of(array: Any) -> Plan:
     """What tensorferry finds in an array; nothing moves."""
     found = plan(array, "numpy")
-    if not isinstance(found, Plan):
-        raise InvalidTensorError(f"{array!r} is no array\nhint: look at how the tensor was made")
+    if found.kind != "tensor":
+        raise InvalidTensorError(
+            f"{array!r} is not an array\nhint: look at how the tensor was made"
+        )
     return found
 
 

@@ -13,6 +13,8 @@ from typing import Any
 
 from tensorferry._native import (
     CopyRequiredError,
+    _plan_of_array,
+    _plan_of_sparse,
     _sparse_dense_compressed,
     _sparse_dense_coordinates,
     _sparse_turn_coordinates,
@@ -25,7 +27,6 @@ from tensorferry.sparse.bundle import Bundle, dtype_of, facts_of
 from tensorferry.sparse.check import check
 from tensorferry.sparse.entries import entries_of
 from tensorferry.sparse.route import Wishes, decide, source_of, stored_in
-from tensorferry.sparse.words import PartPlan, SparsePlan
 from tensorferry.sparse.work import (
     GROUPED,
     HOST,
@@ -68,19 +69,28 @@ class Dense:
         notes = ["the same place twice is summed in the source's type"]
         if self.bundle.detached:
             notes.append("carried detached: no gradient flows back through it")
-        part = PartPlan("dense tensor", "copy", landing.dtype, self.bundle.shape, moved, steps, [])
-        self.plan = SparsePlan(
+        part = _plan_of_array(
+            name="dense tensor",
+            is_shared=False,
+            dtype=landing.dtype,
+            shape=self.bundle.shape,
+            bytes_moved=moved,
+            extra_bytes=count * numpy_dtype(landing.dtype).itemsize,
+            steps=steps,
+            notes=[],
+        )
+        self.plan = _plan_of_sparse(
             source=self.bundle.framework,
             target=landing.target,
             source_format=self.bundle.name,
             format=None,
-            action="copy",
+            is_itself=False,
             source_dtype=whole.source_dtype,
             dtype=landing.dtype,
             shape=self.bundle.shape,
             source_device=whole.source_device,
             device=landing.device,
-            stored=stored_in(self.bundle, whole),
+            nnz=stored_in(self.bundle, whole),
             parts=[part],
             notes=notes,
         )

@@ -13,10 +13,14 @@ from typing import Any
 from tensorferry._native import InvalidArgumentError
 from tensorferry.sparse.bundle import Bundle, Rules, axis_names, dtype_of, refuse
 from tensorferry.sparse.check import Structure
-from tensorferry.sparse.words import count_of
 from tensorferry.sparse.work import GROUPED, IN_ORDER, UNIQUE, Host, axes_of
 
 Steps = list[tuple[str, str]]
+
+
+def count_of(number: int, what: str) -> str:
+    """A number of things, in words."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 @dataclass

@@ -19,6 +19,9 @@ from tensorferry._native import (
     CopyRequiredError,
     InvalidArgumentError,
     NotATensorError,
+    Plan,
+    _plan_of_array,
+    _plan_of_sparse,
     canonical,
     plan,
     to,
@@ -30,7 +33,6 @@ from tensorferry.sparse.check import Structure, check
 from tensorferry.sparse.choose import can_hold, chosen, holds_type
 from tensorferry.sparse.entries import Part
 from tensorferry.sparse.parts import cast_words, parts_of
-from tensorferry.sparse.words import PartPlan, SparsePlan
 from tensorferry.sparse.work import HOST, INT32, INT64, Host, numpy_dtype, worker
 
 
@@ -62,7 +64,7 @@ class Route:
     parts: list[Part] = field(default_factory=list)
 
     @cached_property
-    def plan(self) -> SparsePlan:
+    def plan(self) -> Plan:
         """The way in words, which are written when somebody asks for them."""
         return _plan(self)
 
@@ -216,22 +218,37 @@ def _placeholder(part: Part, work: Host) -> Any:
     return work.fresh((1,), part.dtype)
 
 
-def _part_plan(route: Route, part: Part) -> PartPlan:
+def _part_plan(route: Route, part: Part) -> Plan:
     asked = _asked(route, part)
     target, work = route.target, route.work
     if part.make is None:
         told = plan(part.array, target.ARRAYS, **asked)
         steps = [_index_words(part, step, told, target) for step in told.steps]
-        action = "copy" if told.action == "copy" else "share"
-        return PartPlan(
-            part.name, action, told.dtype, part.shape, told.bytes_moved, steps, told.notes
+        return _plan_of_array(
+            name=part.name,
+            is_shared=told.shares,
+            dtype=told.dtype,
+            shape=part.shape,
+            bytes_moved=told.bytes_moved,
+            extra_bytes=told.extra_bytes,
+            steps=steps,
+            notes=told.notes,
         )
     told = plan(_placeholder(part, work), target.ARRAYS, **asked)
     count = math.prod(part.shape)
     size = numpy_dtype(part.dtype).itemsize
     moved = count * (size + told.bytes_moved)
     steps = [*part.steps, *told.steps]
-    return PartPlan(part.name, "copy", told.dtype, part.shape, moved, steps, [])
+    return _plan_of_array(
+        name=part.name,
+        is_shared=False,
+        dtype=told.dtype,
+        shape=part.shape,
+        bytes_moved=moved,
+        extra_bytes=count * numpy_dtype(told.dtype).itemsize,
+        steps=steps,
+        notes=[],
+    )
 
 
 def _index_words(part: Part, step: tuple[str, str], told: Any, target: Any) -> tuple[str, str]:
@@ -244,23 +261,22 @@ def _keeps_frozen(arrays: str, wishes: Wishes) -> bool:
     return arrays in ("numpy", "jax", "tensorflow") and not wishes.writable
 
 
-def _plan(route: Route) -> SparsePlan:
+def _plan(route: Route) -> Plan:
     bundle, landing, made = route.bundle, route.landing, route.made
     parts = [_part_plan(route, part) for part in route.parts]
-    shares = all(part.shares for part in parts)
     itself = made is None
-    return SparsePlan(
+    return _plan_of_sparse(
         source=bundle.framework,
         target=route.name,
         source_format=bundle.name,
         format=bundle.name if made is None else made.name,
-        action="itself" if itself else "share" if shares else "copy",
+        is_itself=itself,
         source_dtype=landing.source_dtype,
         dtype=landing.source_dtype if itself else landing.dtype,
         shape=bundle.shape,
         source_device=landing.source_device,
         device=landing.source_device if itself else landing.device,
-        stored=stored_in(bundle, landing),
+        nnz=stored_in(bundle, landing),
         parts=parts,
         notes=_notes(route, parts),
     )
@@ -272,7 +288,7 @@ def stored_in(bundle: Bundle, whole: Any) -> int:
     return math.prod(whole.shape[:kept])
 
 
-def _notes(route: Route, parts: list[PartPlan]) -> list[str]:
+def _notes(route: Route, parts: list[Plan]) -> list[str]:
     bundle, made, found = route.bundle, route.made, route.found
     notes: list[str] = []
     if made is None or found is None:
@@ -299,7 +315,7 @@ def _order_note(made: Bundle) -> str:
     return "the elements keep an order that is not sorted; duplicates are kept if there are any"
 
 
-def _copy_required(told: SparsePlan) -> None:
+def _copy_required(told: Plan) -> None:
     part = next(part for part in told.parts if not part.shares)
     why = part.steps[0][1] if part.steps else "it is new memory"
     raise CopyRequiredError(

@@ -2,7 +2,9 @@
 //!
 //! Styles are inline and take their colours from the page, so that a notebook's light and dark themes both suit.
 
-use super::{PlanReport, duration_in_words, in_words};
+use super::plan::Content;
+use super::sparse::SparseReport;
+use super::{PlanReport, Steps, TensorReport, duration_in_words, in_words};
 use std::fmt::Write;
 use tensorferry_core::{Error, Result};
 
@@ -29,8 +31,22 @@ pub(super) fn escape(text: &str) -> String {
 }
 
 /// A whole plan.
-pub(super) fn plan(plan: &PlanReport) -> String {
-    let mut page = format!("<div style=\"{CARD}\">{}", headline(plan));
+pub(super) fn plan(plan: &PlanReport) -> Result<String> {
+    match plan.content() {
+        Content::Tensor(tensor) => Ok(card(tensor)),
+        Content::Tree(tree) => {
+            let head = format!("<b>{}</b>", escape(&tree.summary()));
+            table(&head, "tensor", &tree.parts, "")
+        }
+        Content::Sparse(sparse) => sparse_card(sparse),
+        Content::Array(_) => table("", "array", std::slice::from_ref(plan), ""),
+    }
+}
+
+/// The plan of one dense tensor.
+fn card(plan: &TensorReport) -> String {
+    let mut page = format!("<div style=\"{CARD}\">");
+    page += &headline(&plan.from(), &plan.to(), &plan.outcome(), plan.shares());
     let _ = write!(page, "<div style=\"{FADED}\">{}</div>", escape(&plan.what()));
     if !plan.steps.is_empty() {
         page.push_str("<ol style=\"margin:.4em 0;padding-left:1.6em\">");
@@ -39,72 +55,110 @@ pub(super) fn plan(plan: &PlanReport) -> String {
         }
         page.push_str("</ol>");
     }
-    let lines = plan.lines();
-    if !lines.is_empty() {
-        page.push_str(
-            "<dl style=\"margin:.4em 0 0;display:grid;grid-template-columns:max-content 1fr;gap:.15em .8em\">",
-        );
-        for (name, text) in lines {
-            let _ = write!(
-                page,
-                "<dt style=\"{FADED}\">{}</dt><dd style=\"margin:0\">{}</dd>",
-                escape(name),
-                escape(&text)
-            );
-        }
-        page.push_str("</dl>");
-    }
-    page + "</div>"
+    page + &list(&plan.lines()) + "</div>"
 }
 
-fn headline(plan: &PlanReport) -> String {
-    let colour = if plan.shares() { SHARED } else { COPIED };
+/// The plan of a sparse tensor: its arrays, one row each.
+fn sparse_card(plan: &SparseReport) -> Result<String> {
+    let mut head = headline(&plan.from(), &plan.to(), &plan.outcome(), plan.action() != "copy");
+    for line in [Some(plan.what()), plan.way()].into_iter().flatten() {
+        let _ = write!(head, "<div style=\"{FADED}\">{}</div>", escape(&line));
+    }
+    let notes: Vec<_> = plan.notes.iter().map(|note| ("note", note.clone())).collect();
+    table(&head, "array", plan.told_parts(), &list(&notes))
+}
+
+/// Lines with names.
+fn list(lines: &[(&'static str, String)]) -> String {
+    if lines.is_empty() {
+        return String::new();
+    }
+    let mut page =
+        "<dl style=\"margin:.4em 0 0;display:grid;grid-template-columns:max-content 1fr;gap:.15em .8em\">"
+            .to_owned();
+    for (name, text) in lines {
+        let _ = write!(
+            page,
+            "<dt style=\"{FADED}\">{}</dt><dd style=\"margin:0\">{}</dd>",
+            escape(name),
+            escape(text)
+        );
+    }
+    page + "</dl>"
+}
+
+fn headline(from: &str, to: &str, outcome: &str, shares: bool) -> String {
+    let colour = if shares { SHARED } else { COPIED };
     format!(
         "<div><b>{} &rarr; {}</b> <span style=\"color:#fff;background:{colour};border-radius:4px;padding:.05em .5em\">{}</span></div>",
-        escape(&plan.from()),
-        escape(&plan.to()),
-        escape(&plan.outcome())
+        escape(from),
+        escape(to),
+        escape(outcome)
     )
 }
 
-/// The plans of a tree, one row each.
-pub(super) fn tree(plans: &[(String, PlanReport)], summary: &str) -> Result<String> {
-    let mut page = format!("<div style=\"{CARD}\"><b>{}</b>", escape(summary));
-    page.push_str("<div style=\"overflow-x:auto\"><table style=\"border-collapse:collapse;margin-top:.4em\"><thead><tr>");
-    for head in ["tensor", "type and shape", "what happens", "bytes", "why", "besides"] {
-        let _ =
-            write!(page, "<th scope=\"col\" style=\"text-align:left;padding:.1em .8em .1em 0\">{head}</th>");
-    }
-    page.push_str("</tr></thead><tbody>");
-    for (place, plan) in plans {
-        let why: Vec<String> = plan.steps.iter().map(|(kind, reason)| format!("{kind}: {reason}")).collect();
-        let besides: Vec<String> =
-            plan.lines().iter().map(|(name, line)| format!("{name}: {line}")).collect();
-        let cells = [
-            place.clone(),
-            plan.what(),
-            plan.verb().to_owned(),
-            in_words(plan.bytes_moved),
-            why.join("; "),
-            besides.join("; "),
-        ];
-        let mut row = "<tr>".to_owned();
-        for cell in cells {
+/// A card with the parts of a plan, one row each.
+fn table(head: &str, first: &str, parts: &[PlanReport], foot: &str) -> Result<String> {
+    let mut page = format!("<div style=\"{CARD}\">{head}");
+    if !parts.is_empty() {
+        page.push_str("<div style=\"overflow-x:auto\"><table style=\"border-collapse:collapse;margin-top:.4em\"><thead><tr>");
+        for head in [first, "type and shape", "what happens", "bytes", "why", "besides"] {
             let _ = write!(
-                row,
-                "<td style=\"text-align:left;padding:.1em .8em .1em 0;vertical-align:top\">{}</td>",
-                escape(&cell)
+                page,
+                "<th scope=\"col\" style=\"text-align:left;padding:.1em .8em .1em 0\">{head}</th>"
             );
         }
-        row.push_str("</tr>");
-        page.try_reserve(row.len()).map_err(|_| Error::out_of_memory(page.len() + row.len()))?;
-        page.push_str(&row);
+        page.push_str("</tr></thead><tbody>");
+        for part in parts {
+            let mut row = "<tr>".to_owned();
+            for cell in cells(part) {
+                let _ = write!(
+                    row,
+                    "<td style=\"text-align:left;padding:.1em .8em .1em 0;vertical-align:top\">{}</td>",
+                    escape(&cell)
+                );
+            }
+            row.push_str("</tr>");
+            page.try_reserve(row.len()).map_err(|_| Error::out_of_memory(page.len() + row.len()))?;
+            page.push_str(&row);
+        }
+        page.push_str("</tbody></table></div>");
     }
-    Ok(page + "</tbody></table></div></div>")
+    Ok(page + foot + "</div>")
+}
+
+/// The row of a part.
+fn cells(part: &PlanReport) -> [String; 6] {
+    let reasons = |steps: &Steps| {
+        let steps: Vec<String> = steps.iter().map(|(kind, reason)| format!("{kind}: {reason}")).collect();
+        steps.join("; ")
+    };
+    let (what, why, besides) = match part.content() {
+        Content::Tensor(tensor) => {
+            let lines: Vec<String> =
+                tensor.lines().iter().map(|(name, line)| format!("{name}: {line}")).collect();
+            (tensor.what(), reasons(&tensor.steps), lines.join("; "))
+        }
+        Content::Array(array) => (array.what(), reasons(&array.steps), String::new()),
+        Content::Sparse(sparse) => {
+            let arrays = sparse.told_parts().iter().map(|part| match part.content() {
+                Content::Array(array) => array.text(part.part_name()).replace('\n', "; "),
+                _ => String::new(),
+            });
+            (sparse.what(), arrays.collect::<Vec<_>>().join("; "), sparse.notes.join("; "))
+        }
+        Content::Tree(tree) => (tree.summary(), String::new(), String::new()),
+    };
+    let verb = match part.action() {
+        "itself" => "nothing",
+        "share" => "shared",
+        _ => "copied",
+    };
+    [part.part_name().to_owned(), what, verb.to_owned(), in_words(part.bytes_moved()), why, besides]
 }
 
 /// A plan that was carried out.
-pub(super) fn trip(trip: &PlanReport, seconds: f64) -> String {
+pub(super) fn trip(trip: &TensorReport, seconds: f64) -> String {
     let took = format!("<div>it took {}</div>", escape(&duration_in_words(seconds)));
-    plan(trip).replacen("</div>", &format!("</div>{took}"), 1)
+    card(trip).replacen("</div>", &format!("</div>{took}"), 1)
 }

@@ -3,19 +3,47 @@
 
 mod html;
 mod plan;
+mod sparse;
+mod tensor;
 mod time;
 mod transfer_path;
 mod tree;
 mod trip;
 
+use pyo3::prelude::*;
+use std::borrow::Cow;
+
 pub(crate) use plan::PlanReport;
-pub(crate) use tree::TreePlan;
+pub(crate) use tensor::TensorReport;
+pub(crate) use tree::TreeReport;
 pub(crate) use trip::Trip;
+
+/// What is done with a tensor: a word, and the reason.
+type Steps = Vec<(Cow<'static, str>, String)>;
+
+/// Adds the classes, and the functions that make plans for the package.
+pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PlanReport>()?;
+    module.add_class::<Trip>()?;
+    module.add_function(wrap_pyfunction!(sparse::_plan_of_sparse, module)?)?;
+    module.add_function(wrap_pyfunction!(sparse::_plan_of_array, module)?)
+}
+
+/// A number of things.
+fn things(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// A shape as Python writes it.
+fn shape_in_words(shape: &[i64]) -> String {
+    let lengths: Vec<String> = shape.iter().map(i64::to_string).collect();
+    format!("({}{})", lengths.join(", "), if lengths.len() == 1 { "," } else { "" })
+}
 
 pub(crate) fn in_words(bytes: usize) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     if bytes < 1024 {
-        return format!("{bytes} bytes");
+        return things(bytes, "byte");
     }
     let mut amount = bytes as f64 / 1024.0;
     let mut unit = 0;

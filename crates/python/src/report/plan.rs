@@ -1,286 +1,447 @@
-//! Plans as Python objects.
+//! The Python class `Plan`: what will happen to a tensor, a tree of tensors, a sparse tensor, or an array of one.
 
-use super::time::Work;
-use super::transfer_path::transfer_path;
-use super::{duration_in_words, html, in_words};
+use super::sparse::{ArrayReport, SparseReport};
+use super::tree::TreeReport;
+use super::{Steps, TensorReport, html};
+use crate::errors::Result;
+use crate::tree::TENSOR_OVERHEAD_BYTES;
+use pyo3::exceptions::PyAttributeError;
+use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyDict, PyTuple};
-use std::fmt::Write;
-use tensorferry_core::Access;
-use tensorferry_core::plan::{Nature, Plan, Reason, Route, SourceFacts, TargetFacts};
+use pyo3::types::{IntoPyDict, PyDict, PyList, PyString, PyTuple};
+use tensorferry_core::emergency;
 
-/// The device and the type of a tensor without memory.
-const UNKNOWN: &str = "unknown";
+/// Memory that the dict of one plan is taken to need, with its entries.
+const AS_DICT_BYTES: usize = 4096;
 
-/// What will happen to a tensor, and why.
+/// What will happen to a tensor, a tree of tensors or a sparse tensor, and why.
+///
+/// `kind` says what it is a plan of. The plan of a tree has a part for each tensor, the plan of a sparse tensor one
+/// for each of its arrays. An attribute that a kind of plan does not have raises AttributeError: a tree has no dtype.
 ///
 /// Example:
 ///     >>> print(ferry.plan(np.arange(3), "torch"))  # doctest: +ELLIPSIS
 ///     numpy -> torch: shared, no byte moves
 ///       int64 of shape (3,)...
+///     >>> plan = ferry.plan({"a": np.arange(3), "b": np.ones(2)}, "torch")
+///     >>> [(part.name, part.dtype) for part in plan.parts]
+///     [("['a']", 'int64'), ("['b']", 'float64')]
 #[pyclass(frozen, module = "tensorferry", name = "Plan")]
 #[derive(Clone)]
 pub(crate) struct PlanReport {
-    /// The framework of the source.
+    /// The place of a tensor in its tree, or the name of an array of a sparse tensor; None for a whole plan.
     #[pyo3(get)]
-    source: String,
-    /// The framework of the result.
-    #[pyo3(get)]
-    target: String,
-    /// Where the source is.
-    #[pyo3(get)]
-    source_device: String,
-    /// Where the result is.
-    #[pyo3(get)]
-    device: String,
-    /// `"itself"`, `"share"` or `"copy"`.
-    #[pyo3(get)]
-    action: &'static str,
-    /// The element type of the source.
-    #[pyo3(get)]
-    source_dtype: &'static str,
-    /// The element type of the result.
-    #[pyo3(get)]
-    dtype: &'static str,
-    shape: Vec<i64>,
-    /// Bytes that are written.
-    #[pyo3(get)]
-    pub(super) bytes_moved: usize,
-    /// Bytes of new memory for the result.
-    #[pyo3(get)]
-    pub(super) extra_bytes: usize,
-    /// Whether the caller gave a destination.
-    into: bool,
-    /// Whether the result may be written, as far as its framework can say so.
-    #[pyo3(get)]
-    writable: bool,
-    pub(super) steps: Vec<(&'static str, String)>,
-    work: Work,
-    /// How bytes cross between a GPU and the host, and why so; None where they do not.
-    #[pyo3(get)]
-    transfer_path: Option<String>,
-    /// What to know about aliases, gradients and snapshots.
-    #[pyo3(get)]
-    notes: Vec<String>,
-    /// What would make it free of copies; None when it is, or when nothing would.
-    #[pyo3(get)]
-    advice: Option<String>,
+    name: Option<String>,
+    content: Content,
+}
+
+#[derive(Clone)]
+pub(super) enum Content {
+    Tensor(TensorReport),
+    Tree(TreeReport),
+    Sparse(SparseReport),
+    Array(ArrayReport),
+}
+
+use Content::{Array, Sparse, Tensor, Tree};
+
+impl From<TensorReport> for PlanReport {
+    fn from(report: TensorReport) -> Self {
+        Self { name: None, content: Tensor(report) }
+    }
+}
+
+impl From<TreeReport> for PlanReport {
+    fn from(report: TreeReport) -> Self {
+        Self { name: None, content: Tree(report) }
+    }
+}
+
+impl From<SparseReport> for PlanReport {
+    fn from(report: SparseReport) -> Self {
+        Self { name: None, content: Sparse(report) }
+    }
+}
+
+impl From<ArrayReport> for PlanReport {
+    fn from(report: ArrayReport) -> Self {
+        Self { name: None, content: Array(report) }
+    }
 }
 
 impl PlanReport {
-    pub(crate) fn new(source: &SourceFacts<'_>, target: &TargetFacts, plan: &Plan) -> Self {
-        let reasons = plan.reasons();
-        let steps =
-            reasons.iter().map(|reason| (reason.kind(), reason.sentence(source, target).into_owned()));
-        // Advice that leaves another reason standing would be in vain.
-        let advice: Option<Vec<_>> = reasons.iter().map(|reason| reason.advice()).collect();
-        let bytes = source.layout.count().saturating_mul(plan.dtype.size());
-        let bytes_moved = if plan.shares() { 0 } else { bytes };
-        Self {
-            source: source.framework.to_owned(),
-            target: target.framework.to_owned(),
-            source_device: source.device.to_string(),
-            device: plan.device.to_string(),
-            action: match plan.route {
-                // What stands for a variable is its value, another object over the same memory.
-                Route::Itself if source.nature != Nature::Snapshot => "itself",
-                Route::Itself | Route::Share => "share",
-                Route::Copy(_) => "copy",
-            },
-            source_dtype: source.dtype.name(),
-            dtype: plan.dtype.name(),
-            shape: source.layout.shape().to_vec(),
-            bytes_moved,
-            // A destination of the caller's is there already.
-            extra_bytes: if reasons.contains(&Reason::Into) { 0 } else { bytes_moved },
-            into: reasons.contains(&Reason::Into),
-            work: Work::of(source, plan, bytes),
-            writable: plan.access == Access::ReadWrite,
-            steps: steps.collect(),
-            transfer_path: transfer_path(source, plan),
-            notes: plan.notes.iter().map(|note| note.sentence(source, target).into_owned()).collect(),
-            advice: advice.map(|advice| advice.join(", and ")).filter(|advice| !advice.is_empty()),
+    /// The same plan as a part of another.
+    pub(crate) fn named(self, name: String) -> Self {
+        Self { name: Some(name), ..self }
+    }
+
+    /// The name of a part.
+    pub(super) fn part_name(&self) -> &str {
+        self.name.as_deref().unwrap_or_default()
+    }
+
+    pub(super) fn content(&self) -> &Content {
+        &self.content
+    }
+
+    fn parts(&self) -> &[Self] {
+        match &self.content {
+            Tree(tree) => &tree.parts,
+            Sparse(sparse) => &sparse.parts,
+            Tensor(_) | Array(_) => &[],
         }
     }
 
-    /// An object that comes back as it is and has no memory: its device is not known, nor are its type and shape.
-    pub(crate) fn of_itself(framework: &str) -> Self {
-        Self {
-            source: framework.to_owned(),
-            target: framework.to_owned(),
-            source_device: UNKNOWN.to_owned(),
-            device: UNKNOWN.to_owned(),
-            action: "itself",
-            source_dtype: UNKNOWN,
-            dtype: UNKNOWN,
-            shape: Vec::new(),
-            bytes_moved: 0,
-            extra_bytes: 0,
-            into: false,
-            work: Work::Nothing,
-            writable: false,
-            steps: Vec::new(),
-            transfer_path: None,
-            notes: vec!["the source has no memory of its own, and is not read".to_owned()],
-            advice: None,
+    /// The error of an attribute that this kind of plan does not have.
+    fn lacks(&self, attribute: &str) -> PyErr {
+        let hint = match self.content {
+            Tree(_) | Sparse(_) => "see the plans in parts",
+            Tensor(_) => "it is in the plan of a sparse tensor",
+            Array(_) => "see the plan of the sparse tensor",
+        };
+        PyAttributeError::new_err(format!(
+            "the plan of {} has no {attribute}\nhint: {hint}",
+            self.content.described()
+        ))
+    }
+
+    /// The text, which grows with a tree, and for which there may be no memory.
+    pub(super) fn text(&self) -> Result<Vec<u8>> {
+        match &self.content {
+            Tensor(tensor) => Ok(tensor.text().into_bytes()),
+            Tree(tree) => tree.text(),
+            Sparse(sparse) => Ok(sparse.text().into_bytes()),
+            Array(array) => Ok(array.text(self.part_name()).into_bytes()),
         }
     }
 
     /// Whether the host is busy with it until it is done.
     pub(super) fn is_waited_for(&self) -> bool {
-        !self.shares() && self.work != Work::Queued
+        match &self.content {
+            Tensor(tensor) => tensor.is_waited_for(),
+            _ => !self.shares(),
+        }
     }
+}
 
-    /// What happens, in a word.
-    pub(super) fn verb(&self) -> &'static str {
-        match self.action {
-            "itself" => "nothing",
-            "share" => "shared",
-            _ => "copied",
+impl Content {
+    fn kind(&self) -> &'static str {
+        match self {
+            Tensor(_) => "tensor",
+            Tree(_) => "tree",
+            Sparse(_) => "sparse",
+            Array(_) => "array",
         }
     }
 
-    pub(super) fn outcome(&self) -> String {
-        match self.action {
-            "itself" => "nothing to do, the source itself comes back".to_owned(),
-            "share" => "shared, no byte moves".to_owned(),
-            _ => format!("copied, {}", in_words(self.bytes_moved)),
+    fn described(&self) -> &'static str {
+        match self {
+            Tensor(_) => "a dense tensor",
+            Tree(_) => "a tree",
+            Sparse(_) => "a sparse tensor",
+            Array(_) => "an array of a sparse tensor",
         }
-    }
-
-    /// The source's framework, and its device where one of the two is not the host.
-    pub(super) fn from(&self) -> String {
-        self.placed(&self.source, &self.source_device)
-    }
-
-    /// The same of the result.
-    pub(super) fn to(&self) -> String {
-        self.placed(&self.target, &self.device)
-    }
-
-    fn placed(&self, framework: &str, device: &str) -> String {
-        let on_host = self.source_device == "cpu" && self.device == "cpu";
-        if on_host { framework.to_owned() } else { format!("{framework} on {device}") }
-    }
-
-    pub(super) fn headline(&self) -> String {
-        format!("{} -> {}: {}", self.from(), self.to(), self.outcome())
-    }
-
-    /// Type and shape.
-    pub(super) fn what(&self) -> String {
-        let shape: Vec<String> = self.shape.iter().map(i64::to_string).collect();
-        let comma = if shape.len() == 1 { "," } else { "" };
-        let becomes =
-            if self.dtype == self.source_dtype { String::new() } else { format!(", becomes {}", self.dtype) };
-        format!("{} of shape ({}{comma}){becomes}", self.source_dtype, shape.join(", "))
-    }
-
-    /// All that there is to say besides what happens and why, each with its name.
-    pub(super) fn lines(&self) -> Vec<(&'static str, String)> {
-        let mut lines = Vec::new();
-        if let Some(path) = &self.transfer_path {
-            lines.push(("transfer path", path.clone()));
-        }
-        if !self.shares() {
-            let memory = match self.into {
-                true => "none besides the destination".to_owned(),
-                false => format!(
-                    "{} for the result, which shares nothing with the source",
-                    in_words(self.extra_bytes)
-                ),
-            };
-            lines.push(("memory", memory));
-            if let Some((seconds, speed)) = self.work.expected(self.bytes_moved) {
-                lines.push(("time", format!("about {}, {speed}", duration_in_words(seconds))));
-            } else if self.work == Work::Queued {
-                lines.push(("time", "queued on the GPU: the host does not wait for it".to_owned()));
-            } else if matches!(self.work, Work::Cross(_)) {
-                lines.push(("time", "not known before the first transfer of this kind".to_owned()));
-            }
-        }
-        if self.action == "share" && !self.writable && self.notes.is_empty() {
-            lines.push(("note", "the result is read-only: it is memory that must not be written".to_owned()));
-        }
-        lines.extend(self.notes.iter().map(|note| ("note", note.clone())));
-        if let Some(advice) = &self.advice {
-            lines.push(("to avoid the copy", advice.clone()));
-        }
-        lines
     }
 }
 
 #[pymethods]
 impl PlanReport {
-    /// The shape of the tensor.
+    /// What it is a plan of: `"tensor"`, `"tree"`, `"sparse"`, or `"array"`, which is one of the arrays of a sparse tensor.
     #[getter]
-    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, &self.shape)
+    fn kind(&self) -> &'static str {
+        self.content.kind()
+    }
+
+    /// The plans of the tensors in a tree, or of the arrays of a sparse tensor; empty for one dense tensor.
+    #[getter(parts)]
+    fn list_of_parts<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyList>> {
+        let parts = PyList::empty(py);
+        for part in self.parts() {
+            emergency::spend(TENSOR_OVERHEAD_BYTES)?;
+            parts.append(Bound::new(py, part.clone())?)?;
+        }
+        Ok(parts)
+    }
+
+    /// `"itself"`, `"share"` or `"copy"`; of a tree and of a sparse tensor what holds for all parts.
+    #[getter]
+    pub(super) fn action(&self) -> &'static str {
+        match &self.content {
+            Tensor(tensor) => tensor.action,
+            Tree(tree) => tree.action(),
+            Sparse(sparse) => sparse.action(),
+            Array(array) => array.action(),
+        }
     }
 
     /// Whether no byte moves.
     #[getter]
     pub(super) fn shares(&self) -> bool {
-        self.action != "copy"
+        self.action() != "copy"
+    }
+
+    /// Bytes that are written.
+    #[getter]
+    pub(super) fn bytes_moved(&self) -> usize {
+        match &self.content {
+            Tensor(tensor) => tensor.bytes_moved,
+            Array(array) => array.bytes_moved,
+            Tree(_) | Sparse(_) => self.parts().iter().map(Self::bytes_moved).sum(),
+        }
+    }
+
+    /// Bytes of new memory for the result.
+    #[getter]
+    pub(super) fn extra_bytes(&self) -> usize {
+        match &self.content {
+            Tensor(tensor) => tensor.extra_bytes,
+            Array(array) => array.extra_bytes,
+            Tree(_) | Sparse(_) => self.parts().iter().map(Self::extra_bytes).sum(),
+        }
+    }
+
+    /// How long it will take, from what this machine was measured to do; None where no byte moves, the host does not wait,
+    /// nothing has gone that way yet, or a tensor that moves is sparse.
+    #[getter]
+    pub(super) fn expected_seconds(&self) -> Option<f64> {
+        match &self.content {
+            Tensor(tensor) => tensor.expected_seconds(),
+            Tree(tree) => tree.expected_seconds(),
+            Sparse(_) | Array(_) => None,
+        }
+    }
+
+    /// The framework of the source.
+    #[getter]
+    fn source(&self) -> PyResult<&str> {
+        match &self.content {
+            Tensor(tensor) => Ok(&tensor.source),
+            Sparse(sparse) => Ok(&sparse.source),
+            Tree(_) | Array(_) => Err(self.lacks("source")),
+        }
+    }
+
+    /// The framework of the result.
+    #[getter]
+    fn target(&self) -> PyResult<&str> {
+        match &self.content {
+            Tensor(tensor) => Ok(&tensor.target),
+            Tree(tree) => Ok(&tree.target),
+            Sparse(sparse) => Ok(&sparse.target),
+            Array(_) => Err(self.lacks("target")),
+        }
+    }
+
+    /// Where the source is.
+    #[getter]
+    fn source_device(&self) -> PyResult<&str> {
+        match &self.content {
+            Tensor(tensor) => Ok(&tensor.source_device),
+            Sparse(sparse) => Ok(&sparse.source_device),
+            Tree(_) | Array(_) => Err(self.lacks("source_device")),
+        }
+    }
+
+    /// Where the result is.
+    #[getter]
+    fn device(&self) -> PyResult<&str> {
+        match &self.content {
+            Tensor(tensor) => Ok(&tensor.device),
+            Sparse(sparse) => Ok(&sparse.device),
+            Tree(_) | Array(_) => Err(self.lacks("device")),
+        }
+    }
+
+    /// The element type of the source.
+    #[getter]
+    fn source_dtype(&self) -> PyResult<&str> {
+        match &self.content {
+            Tensor(tensor) => Ok(tensor.source_dtype),
+            Sparse(sparse) => Ok(&sparse.source_dtype),
+            Tree(_) | Array(_) => Err(self.lacks("source_dtype")),
+        }
+    }
+
+    /// The element type of the result.
+    #[getter]
+    fn dtype(&self) -> PyResult<&str> {
+        match &self.content {
+            Tensor(tensor) => Ok(tensor.dtype),
+            Sparse(sparse) => Ok(&sparse.dtype),
+            Array(array) => Ok(&array.dtype),
+            Tree(_) => Err(self.lacks("dtype")),
+        }
+    }
+
+    /// The shape of the tensor.
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.lengths().ok_or_else(|| self.lacks("shape"))?)
+    }
+
+    /// Whether the result may be written, as far as its framework can say so.
+    #[getter]
+    fn writable(&self) -> PyResult<bool> {
+        match &self.content {
+            Tensor(tensor) => Ok(tensor.writable),
+            _ => Err(self.lacks("writable")),
+        }
     }
 
     /// What is done, each with its reason; empty when no byte moves.
     #[getter]
-    fn steps(&self) -> Vec<(&'static str, String)> {
-        self.steps.clone()
+    fn steps(&self) -> PyResult<Steps> {
+        self.own_steps().cloned().ok_or_else(|| self.lacks("steps"))
     }
 
-    /// How long it will take, from what this machine was measured to do; None where no byte moves, the host does not wait, or
-    /// nothing has gone that way yet.
+    /// How bytes cross between a GPU and the host, and why so; None where they do not.
     #[getter]
-    pub(super) fn expected_seconds(&self) -> Option<f64> {
-        self.work.expected(self.bytes_moved).map(|(seconds, _)| seconds)
+    fn transfer_path(&self) -> PyResult<Option<&str>> {
+        match &self.content {
+            Tensor(tensor) => Ok(tensor.transfer_path.as_deref()),
+            _ => Err(self.lacks("transfer_path")),
+        }
     }
 
-    /// All of it as a dict of plain values, for JSON.
-    pub(super) fn as_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let steps: Vec<Bound<'py, PyDict>> = self
-            .steps
-            .iter()
-            .map(|(kind, reason)| [("kind", *kind), ("reason", reason.as_str())].into_py_dict(py))
-            .collect::<PyResult<_>>()?;
+    /// What to know about aliases, gradients, snapshots and the order of sparse elements.
+    #[getter]
+    fn notes(&self) -> PyResult<Vec<String>> {
+        match &self.content {
+            Tensor(tensor) => Ok(tensor.notes.clone()),
+            Sparse(sparse) => Ok(sparse.notes.clone()),
+            Array(array) => Ok(array.notes.clone()),
+            Tree(_) => Err(self.lacks("notes")),
+        }
+    }
+
+    /// What would make it free of copies; None when it is, or when nothing would.
+    #[getter]
+    fn advice(&self) -> PyResult<Option<&str>> {
+        match &self.content {
+            Tensor(tensor) => Ok(tensor.advice.as_deref()),
+            _ => Err(self.lacks("advice")),
+        }
+    }
+
+    /// The sparse format of the source.
+    #[getter]
+    fn source_format(&self) -> PyResult<&str> {
+        match &self.content {
+            Sparse(sparse) => Ok(&sparse.source_format),
+            _ => Err(self.lacks("source_format")),
+        }
+    }
+
+    /// The sparse format of the result; None for a dense one.
+    #[getter]
+    fn format(&self) -> PyResult<Option<&str>> {
+        match &self.content {
+            Sparse(sparse) => Ok(sparse.format.as_deref()),
+            _ => Err(self.lacks("format")),
+        }
+    }
+
+    /// How many elements the sparse source stores, explicit zeros among them.
+    #[getter]
+    fn nnz(&self) -> PyResult<usize> {
+        match &self.content {
+            Sparse(sparse) => Ok(sparse.nnz),
+            _ => Err(self.lacks("nnz")),
+        }
+    }
+
+    /// All that this kind of plan has as a dict of plain values, for JSON.
+    fn as_dict<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
+        emergency::spend(AS_DICT_BYTES)?;
         let dict = PyDict::new(py);
-        dict.set_item("source", &self.source)?;
-        dict.set_item("target", &self.target)?;
-        dict.set_item("source_device", &self.source_device)?;
-        dict.set_item("device", &self.device)?;
-        dict.set_item("action", self.action)?;
+        dict.set_item("kind", self.kind())?;
+        dict.set_item("name", &self.name)?;
+        if let Sparse(sparse) = &self.content {
+            dict.set_item("source_format", &sparse.source_format)?;
+            dict.set_item("format", &sparse.format)?;
+            dict.set_item("nnz", sparse.nnz)?;
+        }
+        if let Ok(target) = self.target() {
+            dict.set_item("target", target)?;
+        }
+        if let Ok(source) = self.source() {
+            dict.set_item("source", source)?;
+            dict.set_item("source_device", self.source_device()?)?;
+            dict.set_item("device", self.device()?)?;
+            dict.set_item("source_dtype", self.source_dtype()?)?;
+        }
+        if let Ok(dtype) = self.dtype() {
+            dict.set_item("dtype", dtype)?;
+            dict.set_item("shape", self.lengths())?;
+            dict.set_item("notes", self.notes()?)?;
+        }
+        dict.set_item("action", self.action())?;
         dict.set_item("shares", self.shares())?;
-        dict.set_item("source_dtype", self.source_dtype)?;
-        dict.set_item("dtype", self.dtype)?;
-        dict.set_item("shape", &self.shape)?;
-        dict.set_item("bytes_moved", self.bytes_moved)?;
-        dict.set_item("extra_bytes", self.extra_bytes)?;
+        dict.set_item("bytes_moved", self.bytes_moved())?;
+        dict.set_item("extra_bytes", self.extra_bytes())?;
         dict.set_item("expected_seconds", self.expected_seconds())?;
-        dict.set_item("writable", self.writable)?;
-        dict.set_item("steps", steps)?;
-        dict.set_item("transfer_path", &self.transfer_path)?;
-        dict.set_item("notes", &self.notes)?;
-        dict.set_item("advice", &self.advice)?;
+        if let Some(steps) = self.own_steps() {
+            let steps = steps.iter().map(|(kind, reason)| {
+                [("kind", kind.as_ref()), ("reason", reason.as_str())].into_py_dict(py)
+            });
+            dict.set_item("steps", steps.collect::<PyResult<Vec<_>>>()?)?;
+        }
+        if let Tensor(tensor) = &self.content {
+            dict.set_item("writable", tensor.writable)?;
+            dict.set_item("transfer_path", &tensor.transfer_path)?;
+            dict.set_item("advice", &tensor.advice)?;
+        }
+        let parts = PyList::empty(py);
+        for part in self.parts() {
+            parts.append(part.as_dict(py)?)?;
+        }
+        dict.set_item("parts", parts)?;
         Ok(dict)
     }
 
-    pub(super) fn __str__(&self) -> String {
-        let mut text = format!("{}\n  {}", self.headline(), self.what());
-        for (number, (kind, reason)) in self.steps.iter().enumerate() {
-            let _ = write!(text, "\n  {}. {kind}: {reason}", number + 1);
-        }
-        for (name, line) in self.lines() {
-            let _ = write!(text, "\n  {name}: {line}");
-        }
-        text
+    fn __str__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyString>> {
+        string(py, &self.text()?)
     }
 
     fn __repr__(&self) -> String {
-        format!("<Plan {}>", self.headline())
+        let text = match &self.content {
+            Tensor(tensor) => tensor.headline(),
+            Tree(tree) => tree.headline(),
+            Sparse(sparse) => sparse.headline(),
+            Array(array) => array.headline(self.part_name()),
+        };
+        format!("<Plan {text}>")
     }
 
-    fn _repr_html_(&self) -> String {
-        html::plan(self)
+    fn _repr_html_<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyString>> {
+        string(py, html::plan(self)?.as_bytes())
+    }
+}
+
+impl PlanReport {
+    fn lengths(&self) -> Option<&[i64]> {
+        match &self.content {
+            Tensor(tensor) => Some(&tensor.shape),
+            Sparse(sparse) => Some(&sparse.shape),
+            Array(array) => Some(&array.shape),
+            Tree(_) => None,
+        }
+    }
+
+    fn own_steps(&self) -> Option<&Steps> {
+        match &self.content {
+            Tensor(tensor) => Some(&tensor.steps),
+            Array(array) => Some(&array.steps),
+            Tree(_) | Sparse(_) => None,
+        }
+    }
+}
+
+/// Python's string of a text of ours. PyO3's own constructor panics where there is no memory.
+fn string<'py>(py: Python<'py>, text: &[u8]) -> Result<Bound<'py, PyString>> {
+    // SAFETY: Python copies so many bytes, and checks that they are UTF-8; a null result has an error set.
+    unsafe {
+        let made = ffi::PyUnicode_FromStringAndSize(text.as_ptr().cast(), text.len() as ffi::Py_ssize_t);
+        Ok(Bound::from_owned_ptr_or_err(py, made)?.cast_into_unchecked())
     }
 }

@@ -1,6 +1,6 @@
 //! Trips as Python objects.
 
-use super::{PlanReport, duration_in_words, html};
+use super::{PlanReport, TensorReport, duration_in_words, html};
 use pyo3::prelude::*;
 use std::time::Duration;
 
@@ -14,22 +14,26 @@ use std::time::Duration;
 #[pyclass(frozen, module = "tensorferry", name = "Trip")]
 #[derive(Clone)]
 pub(crate) struct Trip {
-    /// The plan as it was carried out.
-    #[pyo3(get)]
-    plan: PlanReport,
+    plan: TensorReport,
     /// How long it took.
     #[pyo3(get)]
     seconds: f64,
 }
 
 impl Trip {
-    pub(crate) fn new(plan: PlanReport, elapsed: Duration) -> Self {
+    pub(crate) fn new(plan: TensorReport, elapsed: Duration) -> Self {
         Self { plan, seconds: elapsed.as_secs_f64() }
     }
 }
 
 #[pymethods]
 impl Trip {
+    /// The plan as it was carried out.
+    #[getter]
+    fn plan(&self) -> PlanReport {
+        self.plan.clone().into()
+    }
+
     /// Bytes that were written, as they were planned: a trip does what its plan says, or fails.
     #[getter]
     fn bytes_moved(&self) -> usize {

@@ -147,7 +147,8 @@ impl Lot {
             plan.notes.push(Note::Tied);
         }
         let facts = source.facts();
-        let report = started.map(|started| (started, crate::report::PlanReport::new(&facts, &target, &plan)));
+        let report =
+            started.map(|started| (started, crate::report::TensorReport::new(&facts, &target, &plan)));
         let outgoing = match (copied, view) {
             (Some(copied), _) => copied,
             (None, Some(view)) => {
