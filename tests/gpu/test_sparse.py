@@ -127,10 +127,10 @@ def test_every_pair_stays_on_the_gpu(source, target):
     for dtype in DTYPES:
         a = matrix(dtype)
         x = make(source, a)
-        told = ferry.plan(x, target[0], **options(target))
+        told = ferry.sparse.plan(x, target[0], **options(target))
         assert told.device == told.source_device == "cuda:0"
         with ferry.trace() as trips:
-            y = ferry.to(x, target[0], **options(target))
+            y = ferry.sparse.to(x, target[0], **options(target))
         agree(y, target[0], a)
         assert arrays(y)[0] == target[1]
         # Shapes are read by the host, and nothing else is.
@@ -153,7 +153,7 @@ def test_repeats_and_disorder(source, target):
     places = tuple(random.integers(0, side, 5000).astype("int32") for side in (30, 20))
     values = random.integers(-99, 99, 5000).astype("float32")
     a = scipy.sparse.coo_array((values, places), shape=(30, 20))
-    y = ferry.to(make(source, a), target[0], **options(target))
+    y = ferry.sparse.to(make(source, a), target[0], **options(target))
     agree(y, target[0], a)
     dense = ferry.sparse.to_dense(make(source, a), target[0])
     assert FRAMES[target[0]].on_gpu(dense)
@@ -163,7 +163,7 @@ def test_repeats_and_disorder(source, target):
 @pytest.mark.parametrize("kind", KINDS, ids=NAMES)
 def test_between_host_and_gpu(kind):
     a = matrix()
-    up = ferry.to(a.tocsr(), kind[0], device="cuda", **options(kind))
+    up = ferry.sparse.to(a.tocsr(), kind[0], device="cuda", **options(kind))
     agree(up, kind[0], a)
     for form in ("csr", "coo", "csc"):
         down = ferry.sparse.to(up, "scipy", format=form)
@@ -188,7 +188,7 @@ def test_late_values_are_waited_for(form):
         with torch.cuda.stream(torch.cuda.Stream()):
             torch.cuda._sleep(50_000_000)
             (x._values() if form == "coo" else x.values()).mul_(2)
-            y = ferry.to(x, target[0], **options(target))
+            y = ferry.sparse.to(x, target[0], **options(target))
             np.testing.assert_array_equal(on_host(y, target[0]).toarray(), a.toarray() * 2)
 
 
@@ -199,7 +199,7 @@ def test_empty_and_small(kind):
         coords = tuple(np.array(axis, "int32")[order] for axis in places)
         a = scipy.sparse.coo_array((np.arange(1.0, 1 + len(order)), coords), shape=shape)
         for target in KINDS:
-            agree(ferry.to(make(kind, a), target[0], **options(target)), target[0], a)
+            agree(ferry.sparse.to(make(kind, a), target[0], **options(target)), target[0], a)
         back = ferry.sparse.to(make(kind, a), "scipy", format="csr")
         np.testing.assert_array_equal(back.toarray(), a.toarray())
 
