@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 import tensorferry as ferry
 from tensorferry import cli
@@ -33,6 +34,10 @@ def source() -> Any:
     return np.arange(6, dtype=np.float32)
 
 
+def sparse_source() -> Any:
+    return scipy.sparse.csr_array(np.eye(3, dtype=np.float32))
+
+
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     path = tmp_path_factory.mktemp("names") / "x.npy"
@@ -40,7 +45,12 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return path
 
 
-@pytest.fixture(params=["to", "plan", "to_async", "via", "returns", "load", "attach"])
+@pytest.fixture(
+    params=[
+        *("to", "plan", "to_async", "via", "returns", "load", "load_raw", "attach"),
+        "sparse.to_dense",
+    ]
+)
 def call(request: pytest.FixtureRequest, saved: pathlib.Path) -> Callable[[Any], Any]:
     """A call that takes a framework and gives a tensor of it, or its plan."""
     ticket = ferry.publish(source())
@@ -55,7 +65,11 @@ def call(request: pytest.FixtureRequest, saved: pathlib.Path) -> Callable[[Any],
         "via": lambda framework: ferry.via(framework, returns=framework)(body)(source()),
         "returns": lambda framework: ferry.via("numpy", returns=framework)(body)(source()),
         "load": lambda framework: ferry.load(saved, framework),
+        "load_raw": lambda framework: ferry.load_raw(
+            saved, framework, dtype="uint8", shape=(saved.stat().st_size,)
+        ),
         "attach": lambda framework: ferry.attach(ticket, framework),
+        "sparse.to_dense": lambda framework: ferry.sparse.to_dense(sparse_source(), framework),
     }
     return calls[request.param]
 
@@ -129,6 +143,38 @@ def test_frameworks_without_dense_tensors(call: Callable[[Any], Any], written: s
     with pytest.raises(ferry.InvalidArgumentError, match="sparse tensors only") as caught:
         call(written)
     assert caught.value.hint
+
+
+SPARSE_NAMES = [
+    (row.name, name)
+    for row in FRAMEWORKS.values()
+    if row.has_sparse and row.name != "cupy"
+    for name in (row.name, *row.aliases)
+]
+
+
+@pytest.mark.parametrize(("name", "written"), SPARSE_NAMES)
+def test_every_name_for_sparse_tensors(name: str, written: str) -> None:
+    assert classify(ferry.sparse.to(sparse_source(), written)) == (name, "sparse")
+    assert classify(ferry.to(sparse_source(), written)) == (name, "sparse")
+    assert ferry.sparse.plan(sparse_source(), written).target == name
+
+
+@pytest.mark.parametrize("verb", [ferry.sparse.to, ferry.sparse.plan])
+def test_no_framework_of_sparse_tensors_is_called_so(verb: Callable[..., Any]) -> None:
+    for written, meant in {**MISSPELT, "scypi": "scipy", "sprase": "sparse"}.items():
+        with pytest.raises(ferry.InvalidArgumentError, match=f'called "{written}"') as caught:
+            verb(sparse_source(), written)
+        assert caught.value.hint == f'did you mean "{meant}"?'
+    with pytest.raises(ferry.FrameworkNotFoundError):
+        verb(sparse_source(), "cp")
+
+
+def test_the_names_of_distributions_are_known() -> None:
+    for written, meant in {"paddlepaddle": "paddle", "cupy-cuda12x": "cupy"}.items():
+        with pytest.raises(ferry.InvalidArgumentError) as caught:
+            ferry.to(source(), written)
+        assert caught.value.hint == f'did you mean "{meant}"?'
 
 
 # The command line.

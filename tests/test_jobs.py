@@ -40,7 +40,7 @@ def test_a_job_is_a_future() -> None:
     assert not job.cancel()
     assert job.exception() is None
     assert job.bytes_moved == job.bytes_total == 1 << 20
-    assert repr(job) == "<Job finished, 1.0 MiB of 1.0 MiB>"
+    assert repr(job) == "<Job done, 1.0 MiB of 1.0 MiB>"
 
 
 def test_a_share_is_done_at_once() -> None:
@@ -157,10 +157,94 @@ def test_the_child_of_a_fork_does_not_wait_for_callbacks_of_its_parent() -> None
     assert told == "child ended with 0\n"
 
 
+def test_a_job_is_of_the_process_that_started_it() -> None:
+    told = children.run(
+        """
+        import array, os, threading
+        import tensorferry as ferry
+        begun, forked = threading.Event(), threading.Event()
+        source = array.array("f", bytes(4 << 20))
+
+        def callback(job):
+            begun.set()
+            forked.wait()
+
+        # The first job holds its thread in a callback, so that the second is seen while it runs.
+        first = ferry.to_async(source, "numpy", copy=True)
+        first.add_done_callback(callback)
+        job = ferry.to_async(source, "numpy", copy=True)
+        while True:
+            child = os.fork()
+            if not child and not job.done():
+                try:
+                    job.result()
+                except ferry.CancelledError as error:
+                    print(error, job.cancel(), flush=True)
+                os._exit(0)
+            if not child:
+                os._exit(1)
+            if os.waitpid(child, 0)[1] == 0:
+                break
+            job = ferry.to_async(source, "numpy", copy=True)
+        forked.set()
+        """
+    )
+    assert told == (
+        "the job belongs to the process that forked this one"
+        "\nhint: start a job in the process that waits for it False\n"
+    )
+
+
+def test_the_exit_waits_for_jobs_that_callbacks_start() -> None:
+    told = children.run(
+        """
+        import array, threading
+        import tensorferry as ferry
+        source, main = array.array("f", bytes(4 << 20)), threading.main_thread()
+        begun = threading.Event()
+
+        def second(job):
+            print("second", flush=True)
+
+        def first(job):
+            begun.set()
+            main.join()
+            ferry.to_async(source, "numpy", copy=True).add_done_callback(second)
+
+        ferry.to_async(source, "numpy", copy=True).add_done_callback(first)
+        assert begun.wait(60)
+        """
+    )
+    assert told == "second\n"
+
+
+def test_an_interrupt_ends_the_wait_at_exit() -> None:
+    done = children.attempt(
+        """
+        import array, os, signal, threading
+        import tensorferry as ferry
+        begun, main = threading.Event(), threading.main_thread()
+
+        def callback(job):
+            begun.set()
+            main.join()
+            os.kill(os.getpid(), signal.SIGINT)
+            threading.Event().wait()
+
+        ferry.to_async(array.array("f", bytes(4 << 20)), "numpy", copy=True).add_done_callback(
+            callback
+        )
+        assert begun.wait(60)
+        """
+    )
+    assert "KeyboardInterrupt" in done.stderr
+
+
 def test_sparse_tensors_are_refused() -> None:
-    for framework in ("scipy", "torch"):
+    eye = scipy.sparse.eye_array(3).tocsr()
+    for x, framework in ((eye, "scipy"), (eye, "torch"), ([eye], "torch")):
         with pytest.raises(ferry.InvalidArgumentError, match="does not take sparse") as caught:
-            ferry.to_async(scipy.sparse.eye_array(3).tocsr(), framework)
+            ferry.to_async(x, framework)
         assert "ferry.to" in (caught.value.hint or "")
 
 

@@ -6,6 +6,7 @@ import json
 import re
 from html.parser import HTMLParser
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -104,6 +105,22 @@ def test_one_class_for_tensors_trees_and_sparse_tensors():
     page = Checked(plan._repr_html_()).text
     assert "values (float64, (3,)): shared" in page
     assert ferry.to(tree, "torch")["s"].layout == torch.sparse_csr
+
+
+def test_what_is_not_known_is_not_told():
+    assert ferry.plan([np.ones(3)], "torch").expected_seconds is None
+    assert ferry.plan([], "torch").expected_seconds is None
+    plans = []
+    jax.make_jaxpr(lambda x: plans.append(ferry.plan(x, "jax")) or x)(np.ones((2, 3)))
+    assert plans[0].action == "itself"
+    assert "type and shape are not known" in str(plans[0])
+    assert "shape" not in plans[0].as_dict()
+    with pytest.raises(AttributeError, match=r"no shape\nhint: .* ask it for its shape"):
+        _ = plans[0].shape
+    sparse = ferry.plan(scipy.sparse.eye_array(3).tocsr(), "torch")
+    for one in (sparse, sparse.parts[0]):
+        with pytest.raises(AttributeError, match=r"no advice\nhint: the plan of a dense tensor"):
+            _ = one.advice
 
 
 def test_trees_for_frameworks_that_hold_sparse_tensors_only():

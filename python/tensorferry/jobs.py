@@ -91,18 +91,19 @@ class Job(concurrent.futures.Future[T]):
         return super().exception()
 
     def __await__(self) -> Generator[Any, None, T]:
-        """Waits without blocking the event loop; cancelling the task cancels the transfer."""
+        """Waits without blocking the event loop; cancelling the task cancels the transfer.
+
+        The await of a cancelled job raises asyncio.CancelledError, as that of any other future.
+        """
         return asyncio.wrap_future(self).__await__()
 
     def __repr__(self) -> str:
-        return f"<Job {self._state.lower()}, {self._transfer!r}>"
+        state = "cancelled" if self.cancelled() else "done" if self.done() else "running"
+        return f"<Job {state}, {self._transfer!r}>"
 
     def _wait(self, timeout: float | None) -> None:
-        if not self.done() and self._transfer.is_abandoned():
-            raise CancelledError(
-                "the interpreter exits, and the job with it"
-                "\nhint: wait for jobs before the program ends"
-            )
+        if not self.done() and (why := self._transfer.why_abandoned()) is not None:
+            raise CancelledError("{}\nhint: {}".format(*why))
         seconds = None if timeout is None else min(timeout, threading.TIMEOUT_MAX)
         # A callback of a cancelled job runs before those who wait are notified, and may come here.
         if not self.done() and not concurrent.futures.wait((self,), seconds).done:

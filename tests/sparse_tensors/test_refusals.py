@@ -1,5 +1,6 @@
 """What cannot be carried: the fact, and what to do instead. Nothing broken reaches a framework."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -210,7 +211,7 @@ def test_wrong_arguments():
     refused(ferry.InvalidArgumentError, "csr has no blocks", x, "torch", blocksize=(1, 2))
     refused(ferry.InvalidArgumentError, "MLX has no sparse tensors", x, "mlx")
     refused(ferry.InvalidArgumentError, "must be a name or a module", x, 3)
-    refused(ferry.NotATensorError, "numpy.ndarray is no sparse tensor", np.eye(3))
+    refused(ferry.NotATensorError, "numpy.ndarray is not a sparse tensor", np.eye(3))
     refused(ferry.InvalidArgumentError, "names no device", x, "torch", device="nope")
     refused(
         ferry.FrameworkNotFoundError, "CuPy is not installed|CuPy cannot be imported", x, "cupy"
@@ -272,7 +273,9 @@ def test_frameworks_without_sparse_tensors(verb):
 def test_dense_tensors_are_not_for_sparse_functions():
     for verb in (sparse.to, sparse.to_dense, sparse.plan):
         for x in (np.eye(3), [np.eye(3)], 3, {"a": None}):
-            with pytest.raises(ferry.NotATensorError, match="is no sparse tensor") as caught:
+            with pytest.raises(
+                ferry.NotATensorError, match=r"(is not a|holds no) sparse tensor"
+            ) as caught:
                 verb(x, "torch")
             assert "ferry.to" in caught.value.hint
     for framework in ("scipy", "sparse"):
@@ -299,8 +302,15 @@ def test_trees_of_sparse_and_dense_tensors():
     boxed = ferry.sparse.to([Box(x, 3)], "scipy", format="coo")
     assert boxed[0].parts[0].format == "coo"
     assert ferry.sparse.to(Box(x), "scipy", format="coo").parts[0].format == "coo"
-    with pytest.raises(ferry.InvalidArgumentError, match=r"JAX has no sparse format 'csc'"):
+    with pytest.raises(
+        ferry.InvalidArgumentError, match=r"^at \['a'\]\[0\]: JAX has no sparse format 'csc'"
+    ) as caught:
         ferry.sparse.to({"a": [x]}, "jax", format="csc")
+    assert caught.value.hint
+    with pytest.raises(ferry.InvalidArgumentError, match="torhc"):
+        ferry.sparse.to({}, "torhc")
+    with pytest.raises(TypeError, match="bogus"):
+        ferry.to({}, "scipy", bogus=1)
     dense = ferry.sparse.to_dense({"a": x, "b": np.ones(2)}, "torch", dtype="float32")
     assert dense["a"].tolist() == np.eye(3).tolist()
     assert dense["a"].dtype == dense["b"].dtype == torch.float32
@@ -315,3 +325,18 @@ def test_trees_of_sparse_and_dense_tensors():
     assert ferry.plan({"a": x}, "torch").parts[0].kind == "sparse"
     with pytest.raises(ferry.NotATensorError, match="files hold dense tensors"):
         ferry.save("x.npy", x)
+
+
+def test_traced_sparse_tensors_stay_with_their_framework():
+    seen = []
+
+    def body(m):
+        seen.append((ferry.to(m, "jax") is m, ferry.sparse.to(m, "jax") is m))
+        with pytest.raises(ferry.NotATensorError, match="tracer"):
+            ferry.to(m, "torch")
+        with pytest.raises(ferry.NotATensorError, match="tracer"):
+            ferry.sparse.to(m, "jax", dtype="float16")
+        return m
+
+    jax.jit(body)(jax_sparse.BCOO.fromdense(jnp.eye(3)))
+    assert seen == [(True, True)]

@@ -31,7 +31,8 @@ impl Watch {
     /// When it was called off.
     pub fn check(&self) -> Result<()> {
         if self.called_off.load(Ordering::Relaxed) {
-            return Err(Error::new(ErrorKind::Cancelled, "the transfer was called off"));
+            return Err(Error::new(ErrorKind::Cancelled, "the transfer was cancelled")
+                .with_hint("start it again if its result is still wanted"));
         }
         Ok(())
     }

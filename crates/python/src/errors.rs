@@ -72,9 +72,25 @@ impl Failure {
         match self {
             Self::Ferry(error) => Self::Ferry(moved(error)),
             Self::Because(error, cause) => Self::Because(moved(error), cause),
-            Self::Python(error) => Self::Python(error),
+            Self::Python(error) => {
+                Python::attach(|py| {
+                    // What prevents this is less important than the error itself.
+                    let _ = add_place(&error, place, py);
+                });
+                Self::Python(error)
+            }
         }
     }
+}
+
+/// Puts the place inside a tree in front of the message, if it is an error of ours that Python code has raised.
+fn add_place(error: &PyErr, place: &str, py: Python<'_>) -> PyResult<()> {
+    let value = error.value(py);
+    let is_ours = value.is_instance(types(py)?[0].bind(py))?;
+    if let (true, Ok((message,))) = (is_ours, value.getattr("args")?.extract::<(String,)>()) {
+        value.setattr("args", (format!("at {place}: {message}"),))?;
+    }
+    Ok(())
 }
 
 /// Short for an error with a fact and a hint.

@@ -79,7 +79,7 @@ pub(crate) fn runs_python_code() -> bool {
     !ATTACHED_BY_US.get()
 }
 
-/// Runs `work`, which calls code of the user's on a thread of ours that is attached.
+/// Runs `work`, which calls user code, on a thread of ours that is attached.
 pub(crate) fn as_python_code<T>(work: impl FnOnce() -> T) -> T {
     let before = ATTACHED_BY_US.replace(false);
     let result = work();

@@ -6,7 +6,7 @@
 
 use crate::carry::{self, Journey};
 use crate::deferred;
-use crate::errors::{Result, fail};
+use crate::errors::{Failure, Result, fail};
 use crate::frameworks;
 use crate::interpreter::{self, InterpreterGuard};
 use crate::kinds::Recognised;
@@ -37,6 +37,8 @@ struct Shared {
     state: Mutex<State>,
     /// Whether the job has its outcome and its callbacks have run; changed under the lock of `state`.
     is_delivered: AtomicBool,
+    /// The process whose thread moves the bytes. The child of a fork has the job, and not the thread.
+    process: u32,
     over: Condvar,
     watch: Watch,
     total: usize,
@@ -67,6 +69,23 @@ impl Shared {
         Ok(result)
     }
 
+    /// Waits for the callbacks of a transfer that has ended, which run on its thread: the thread must not outlive the
+    /// interpreter. Ctrl-C ends the wait.
+    fn wait_for_callbacks(&self, py: Python<'_>) -> PyResult<()> {
+        loop {
+            let is_over = py.detach(|| {
+                let waits =
+                    |state: &mut State| *state != State::Running && !self.is_delivered.load(Ordering::SeqCst);
+                let waited = self.over.wait_timeout_while(self.state(), SIGNAL_INTERVAL, waits);
+                !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+            });
+            if is_over {
+                return Ok(());
+            }
+            py.check_signals()?;
+        }
+    }
+
     /// Says that the job has its outcome and its callbacks have run.
     fn delivered(&self) {
         let state = self.state();
@@ -82,29 +101,33 @@ static LIVE: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 /// How long the exit waits for jobs that it has called off: what is on its way arrives first.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How often a wait for callbacks looks for signals.
+const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
+
 fn lost() -> Error {
     Error::new(ErrorKind::DeviceFailed, "the thread of a job was lost").with_hint("please report this")
 }
 
 /// Called by `atexit`, while threads may still use the interpreter: calls off what is on its way, and waits for that.
 #[pyfunction]
-fn end_jobs(py: Python<'_>) {
-    let live = std::mem::take(&mut *LIVE.lock().unwrap_or_else(PoisonError::into_inner));
-    let jobs: Vec<Arc<Shared>> = live.iter().filter_map(Weak::upgrade).collect();
-    jobs.iter().for_each(|job| job.watch.call_off());
-    py.detach(|| {
+fn end_jobs(py: Python<'_>) -> PyResult<()> {
+    // Callbacks may start other jobs.
+    loop {
+        let live = std::mem::take(&mut *LIVE.lock().unwrap_or_else(PoisonError::into_inner));
+        let jobs: Vec<Arc<Shared>> = live.iter().filter_map(Weak::upgrade).collect();
+        if jobs.is_empty() {
+            return Ok(());
+        }
+        jobs.iter().for_each(|job| job.watch.call_off());
         let end = Instant::now() + PATIENCE;
         for job in &jobs {
-            let left = end.saturating_duration_since(Instant::now());
-            let waited = job.over.wait_timeout_while(job.state(), left, |state| *state == State::Running);
-            let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-            // Callbacks of a transfer that has ended run on its thread, which must not outlive the interpreter.
-            if *state != State::Running {
-                let waits = |_: &mut State| !job.is_delivered.load(Ordering::SeqCst);
-                drop(job.over.wait_while(state, waits));
-            }
+            py.detach(|| {
+                let left = end.saturating_duration_since(Instant::now());
+                drop(job.over.wait_timeout_while(job.state(), left, |state| *state == State::Running));
+            });
+            job.wait_for_callbacks(py)?;
         }
-    });
+    }
 }
 
 /// Called in the child of a fork, where no job runs: their threads are the parent's.
@@ -147,7 +170,7 @@ struct Errand {
 /// the source's stream before the call is waited for.
 ///
 /// Args:
-///     x: What `to` takes.
+///     x: A dense tensor or a tree of them, as `to` takes it.
 ///     framework: The framework of the result, by name or as its module.
 ///     device, dtype, copy, writable, stream, budget, out: As for `to`.
 ///
@@ -174,11 +197,7 @@ pub(crate) fn to_async<'py>(
 ) -> Result<Bound<'py, PyAny>> {
     let py = x.py();
     if sparse::is_sparse(x)? {
-        return Err(fail(
-            ErrorKind::InvalidArgument,
-            "to_async() does not take sparse tensors",
-            "use ferry.to, or ferry.sparse.to for a format",
-        ));
+        return Err(is_sparse());
     }
     let target = frameworks::target(framework)?;
     let keywords = match wishes {
@@ -236,9 +255,20 @@ impl From<Begun<'_>> for Rest {
     }
 }
 
+fn is_sparse() -> Failure {
+    fail(
+        ErrorKind::InvalidArgument,
+        "to_async() does not take sparse tensors",
+        "use ferry.to, or ferry.sparse.to for a format",
+    )
+}
+
 /// Begins the trip of one tensor.
 fn leaf(object: &Bound<'_, PyAny>, kind: Recognised, journey: &Journey, traced: bool) -> Result<Leaf> {
-    let (begun, report) = carry::begin_one(object, kind, journey, traced)?;
+    let (begun, report) = match carry::begin_one(object, kind, journey, traced) {
+        Err(_) if sparse::is_sparse(object)? => return Err(is_sparse()),
+        begun => begun?,
+    };
     Ok(Leaf { source: object.clone().unbind(), rest: begun.into(), report })
 }
 
@@ -253,6 +283,7 @@ fn launch(py: Python<'_>, errand: Errand) -> Result<Bound<'_, PyAny>> {
     let shared = Arc::new(Shared {
         state: Mutex::new(State::Running),
         is_delivered: AtomicBool::new(false),
+        process: std::process::id(),
         over: Condvar::new(),
         watch: Watch::default(),
         total,
@@ -317,7 +348,7 @@ impl Errand {
             deferred::drop_deferred();
             let outcome = shared.end(made.unwrap_or_else(|_| Err(lost().into())));
             let job = job.into_bound(py);
-            // Callbacks are code of the user's.
+            // Callbacks are user code.
             if let Err(error) = interpreter::as_python_code(|| finish(&job, outcome)) {
                 error.write_unraisable(py, Some(&job));
             }
@@ -362,6 +393,12 @@ impl Errand {
     }
 }
 
+impl Transfer {
+    fn is_inherited(&self) -> bool {
+        self.0.process != std::process::id()
+    }
+}
+
 #[pymethods]
 impl Transfer {
     /// The bytes that have moved.
@@ -385,14 +422,28 @@ impl Transfer {
         // Under the lock, so that the transfer cannot end in between.
         let state = self.0.state();
         if *state == State::Running {
+            if self.is_inherited() {
+                return false;
+            }
             self.0.watch.call_off();
         }
         *state != State::Succeeded && self.0.watch.check().is_err()
     }
 
-    /// Whether the interpreter began to exit before the transfer had ended, so that there will be no result.
-    fn is_abandoned(&self) -> bool {
-        *self.0.state() == State::Running && interpreter::exits()
+    /// Why there will be no result, and what to do; None where there will be one.
+    fn why_abandoned(&self) -> Option<(&'static str, &'static str)> {
+        if *self.0.state() != State::Running {
+            None
+        } else if self.is_inherited() {
+            Some((
+                "the job belongs to the process that forked this one",
+                "start a job in the process that waits for it",
+            ))
+        } else if interpreter::exits() {
+            Some(("the interpreter exits, and the job with it", "wait for jobs before the program ends"))
+        } else {
+            None
+        }
     }
 
     fn __repr__(&self) -> String {

@@ -113,7 +113,10 @@ fn plan_of<'py>(
             let wishes::Keywords { wishes, stream, .. } = wishes::parse("plan", given, false)?;
             Some(Journey { wishes, stream, ..Journey::plain(target) })
         }
-        (Err(_), _) if sparse::sparse_only(framework).is_some() => None,
+        (Err(_), given) if sparse::sparse_only(framework).is_some() => {
+            given.map(|given| wishes::parse("plan", given, false)).transpose()?;
+            None
+        }
         (Err(failure), _) => return sparse::or_sparse(failure, "plan", x, framework, wishes),
     };
     let one = |leaf: &Bound<'py, PyAny>, kind| -> Result<PlanReport> {

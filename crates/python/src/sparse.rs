@@ -23,6 +23,7 @@ use tensorferry_core::ErrorKind;
 /// Puts what the package has done here into the module.
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<ordering::SparseOrder>()?;
+    module.add_function(wrap_pyfunction!(_holds_sparse, module)?)?;
     module.add_function(wrap_pyfunction!(looking::_sparse_look_compressed, module)?)?;
     module.add_function(wrap_pyfunction!(looking::_sparse_look_coordinates, module)?)?;
     module.add_function(wrap_pyfunction!(making::_sparse_expand, module)?)?;
@@ -121,6 +122,18 @@ pub(crate) fn carry<'py>(
         }
         None => one(x, recognised),
     }
+}
+
+/// Whether a tree holds a sparse tensor; None for what is not a container.
+#[pyfunction]
+pub(crate) fn _holds_sparse(tree: &Bound<'_, PyAny>) -> Result<Option<bool>> {
+    let Some(container) = tree::container_of(tree, recognise(tree)?)? else { return Ok(None) };
+    let mut found = false;
+    tree::walk_any(tree, container, false, &mut |leaf, _, _| {
+        found = found || is_sparse(leaf)?;
+        Ok(leaf.clone())
+    })?;
+    Ok(Some(found))
 }
 
 /// The error of a dense tensor on its way to a framework that holds sparse tensors only.

@@ -232,6 +232,9 @@ fn without_target<'py, const ANY: bool>(
     if sparse::sparse_only(framework).is_none() {
         return or_sparse(failure, "to", x, framework, keywords);
     }
+    if let Some(keywords) = keywords {
+        wishes::parse("to", keywords, true)?;
+    }
     sparse::carry(x, framework, keywords, ANY, &mut |leaf, _| Err(sparse::is_dense(leaf, framework)))
 }
 

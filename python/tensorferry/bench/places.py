@@ -4,14 +4,12 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tensorferry.framework_register import load
-
-HOST_ONLY = ("numpy", "mlx")
+from tensorferry.framework_register import FRAMEWORKS, load
 
 
 def has_cuda(framework: str) -> bool:
     """Whether a framework that is loaded can use a GPU here."""
-    if framework in HOST_ONLY:
+    if not FRAMEWORKS[framework].has_cuda:
         return False
     module = load(framework)
     try:

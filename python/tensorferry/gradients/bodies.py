@@ -32,6 +32,11 @@ def run(framework: str, call: Call, leaves: list[Any], wanted: Sequence[int]) ->
     return _RUNS[framework](call, leaves, wanted)
 
 
+def has_gradients(framework: str | None) -> bool:
+    """Whether gradients can cross from and to a framework."""
+    return framework in _RUNS
+
+
 def is_smooth(framework: str, x: Any) -> bool:
     """Whether a tensor can have a gradient: its type is real or complex, not an integer or bool."""
     if framework == "jax":

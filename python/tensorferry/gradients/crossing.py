@@ -8,9 +8,7 @@ from tensorferry._native import plan, to
 from tensorferry.calls.callables import refuse
 from tensorferry.calls.homes import first_home, framework_of, is_sparse, is_traced
 from tensorferry.calls.leaves import Rebuild
-from tensorferry.gradients.bodies import Pull, Ran, conjugated, is_smooth, run
-
-SMOOTH = ("torch", "jax", "tensorflow")
+from tensorferry.gradients.bodies import Pull, Ran, conjugated, has_gradients, is_smooth, run
 
 
 class Crossing:
@@ -25,7 +23,7 @@ class Crossing:
         self.leaves = leaves
         # Sparse tensors are carried like any other, and take no part.
         self.whose = [None if is_sparse(x) else framework_of(x) for x in leaves]
-        self.caller = next((name for name in self.whose if name in SMOOTH), None)
+        self.caller = next((name for name in self.whose if has_gradients(name)), None)
         #: How the last run's result is made of its tensors.
         self.rebuild: Rebuild | None = None
 

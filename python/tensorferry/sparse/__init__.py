@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from tensorferry import _native
-from tensorferry._native import InvalidArgumentError, Plan
+from tensorferry._native import InvalidArgumentError, NotATensorError, Plan, canonical
 from tensorferry.sparse import plain
 from tensorferry.sparse.dense import Dense
 from tensorferry.sparse.frameworks import owner
@@ -99,7 +99,14 @@ def to(
     wishes = Wishes(device, dtype, copy, writable, stream)
 
     def carry(leaf: Any) -> Any:
-        return decide(leaf, framework, wishes, format=format, blocksize=blocksize).run()
+        try:
+            return decide(leaf, framework, wishes, format=format, blocksize=blocksize).run()
+        except NotATensorError:
+            # A traced tensor has no memory, and its own framework asks for none.
+            nothing_asked = wishes == Wishes() and (format, blocksize) == (None, None)
+            if nothing_asked and owner(leaf) == canonical(framework):
+                return leaf
+            raise
 
     return carry(x) if is_sparse(x) else _tree(x, carry, framework, wishes)
 
@@ -214,16 +221,16 @@ def plan(
 
 def _tree(x: Any, carry: Callable[[Any], Any], framework: Any, wishes: Wishes) -> Any:
     """A tree whose sparse tensors are carried by `carry`, the others by `ferry.to`."""
-    has_sparse = False
+    canonical(framework)  # checks the name
+    holds_sparse = _native._holds_sparse(x)
+    if holds_sparse is None:
+        source_of(x)  # raises: `x` is not a sparse tensor
+    if not holds_sparse:
+        raise NotATensorError(
+            f"the {type(x).__name__} holds no sparse tensor\nhint: carry dense tensors by ferry.to"
+        )
 
     def one(leaf: Any) -> Any:
-        nonlocal has_sparse
-        if is_sparse(leaf):
-            has_sparse = True
-            return carry(leaf)
-        return _native.to(leaf, framework, **vars(wishes))
+        return carry(leaf) if is_sparse(leaf) else _native.to(leaf, framework, **vars(wishes))
 
-    made = _native._map_tensors(x, one)
-    if not has_sparse:
-        source_of(x)  # raises: there is no sparse tensor
-    return made
+    return _native._map_tensors(x, one)

@@ -103,8 +103,8 @@ def source_of(x: Any) -> Bundle:
     name = frameworks.owner(x)
     if name is None:
         raise NotATensorError(
-            f"{type(x).__module__}.{type(x).__qualname__} is no sparse tensor"
-            "\nhint: carry dense tensors by ferry.to"
+            f"{type(x).__module__}.{type(x).__qualname__} is not a sparse tensor"
+            "\nhint: ferry.to and ferry.plan take dense tensors and trees"
         )
     found: Bundle = frameworks.module_of(name).read(x)
     return found

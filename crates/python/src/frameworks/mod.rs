@@ -122,7 +122,7 @@ pub(crate) fn sparse_only(entry: &Entry) -> Failure {
     fail(
         ErrorKind::InvalidArgument,
         format!("{} holds sparse tensors only", entry.title),
-        "pass a sparse tensor, or name a framework that holds dense ones, such as \"numpy\"",
+        "name a framework that holds dense tensors, such as \"numpy\"",
     )
 }
 

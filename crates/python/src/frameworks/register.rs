@@ -370,6 +370,8 @@ pub(crate) fn unknown(py: Python<'_>, name: &str) -> Failure {
             *distance <= MAX_TYPING_ERRORS && *distance < known.chars().count().min(lower.chars().count())
         })
         .min_by_key(|(distance, _)| *distance);
+    let installed = REGISTER.iter().find(|entry| entry.distributions.contains(&lower.as_str()));
+    let near = installed.map(|entry| (0, entry.name.to_owned())).or(near);
     let hint = match near {
         Some((_, known)) => format!("did you mean \"{known}\"?"),
         None => format!("write one of {}, or register it with ferry.register_framework", names.join(", ")),

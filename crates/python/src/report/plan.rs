@@ -29,7 +29,7 @@ const AS_DICT_BYTES: usize = 4096;
 #[pyclass(frozen, module = "tensorferry", name = "Plan")]
 #[derive(Clone)]
 pub(crate) struct PlanReport {
-    /// The place of a tensor in its tree, or the name of an array of a sparse tensor; None for a whole plan.
+    /// The path of a tensor in its tree, or the name of an array of a sparse tensor; None for a whole plan.
     #[pyo3(get)]
     name: Option<String>,
     content: Content,
@@ -94,10 +94,14 @@ impl PlanReport {
 
     /// The error of an attribute that this kind of plan does not have.
     fn lacks(&self, attribute: &str) -> PyErr {
-        let hint = match self.content {
-            Tree(_) | Sparse(_) => "see the plans in parts",
-            Tensor(_) => "it is in the plan of a sparse tensor",
-            Array(_) => "see the plan of the sparse tensor",
+        let hint = match (&self.content, attribute) {
+            (Sparse(_) | Array(_), "writable" | "transfer_path" | "advice") => {
+                "the plan of a dense tensor has it"
+            }
+            (Tree(_) | Sparse(_), _) => "see the plans in parts",
+            (Tensor(_), "shape") => "the source has no memory: ask it for its shape",
+            (Tensor(_), _) => "the plan of a sparse tensor has it",
+            (Array(_), _) => "see the plan of the sparse tensor",
         };
         PyAttributeError::new_err(format!(
             "the plan of {} has no {attribute}\nhint: {hint}",
@@ -163,7 +167,7 @@ impl PlanReport {
         Ok(parts)
     }
 
-    /// `"itself"`, `"share"` or `"copy"`; of a tree and of a sparse tensor what holds for all parts.
+    /// `"itself"`, `"share"` or `"copy"`; of a tree and of a sparse tensor `"copy"` if a part is copied.
     #[getter]
     pub(super) fn action(&self) -> &'static str {
         match &self.content {
@@ -372,8 +376,10 @@ impl PlanReport {
         }
         if let Ok(dtype) = self.dtype() {
             dict.set_item("dtype", dtype)?;
-            dict.set_item("shape", self.lengths())?;
             dict.set_item("notes", self.notes()?)?;
+        }
+        if let Some(shape) = self.lengths() {
+            dict.set_item("shape", shape)?;
         }
         dict.set_item("action", self.action())?;
         dict.set_item("shares", self.shares())?;
@@ -421,7 +427,7 @@ impl PlanReport {
 impl PlanReport {
     fn lengths(&self) -> Option<&[i64]> {
         match &self.content {
-            Tensor(tensor) => Some(&tensor.shape),
+            Tensor(tensor) => tensor.shape.as_deref(),
             Sparse(sparse) => Some(&sparse.shape),
             Array(array) => Some(&array.shape),
             Tree(_) => None,
@@ -437,7 +443,7 @@ impl PlanReport {
     }
 }
 
-/// Python's string of a text of ours. PyO3's own constructor panics where there is no memory.
+/// A Python string. PyO3's own constructor panics when memory runs out.
 fn string<'py>(py: Python<'py>, text: &[u8]) -> Result<Bound<'py, PyString>> {
     // SAFETY: Python copies so many bytes, and checks that they are UTF-8; a null result has an error set.
     unsafe {

@@ -27,7 +27,8 @@ pub(crate) struct TensorReport {
     pub(super) source_dtype: &'static str,
     /// The element type of the result.
     pub(super) dtype: &'static str,
-    pub(super) shape: Vec<i64>,
+    /// None where the source has no memory.
+    pub(super) shape: Option<Vec<i64>>,
     /// Bytes that are written.
     pub(super) bytes_moved: usize,
     /// Bytes of new memory for the result.
@@ -68,7 +69,7 @@ impl TensorReport {
             },
             source_dtype: source.dtype.name(),
             dtype: plan.dtype.name(),
-            shape: source.layout.shape().to_vec(),
+            shape: Some(source.layout.shape().to_vec()),
             bytes_moved,
             // A destination of the caller's is there already.
             extra_bytes: if reasons.contains(&Reason::Into) { 0 } else { bytes_moved },
@@ -92,7 +93,7 @@ impl TensorReport {
             action: "itself",
             source_dtype: UNKNOWN,
             dtype: UNKNOWN,
-            shape: Vec::new(),
+            shape: None,
             bytes_moved: 0,
             extra_bytes: 0,
             into: false,
@@ -139,9 +140,10 @@ impl TensorReport {
 
     /// Type and shape.
     pub(super) fn what(&self) -> String {
+        let Some(shape) = &self.shape else { return "type and shape are not known".to_owned() };
         let becomes =
             if self.dtype == self.source_dtype { String::new() } else { format!(", becomes {}", self.dtype) };
-        format!("{} of shape {}{becomes}", self.source_dtype, shape_in_words(&self.shape))
+        format!("{} of shape {}{becomes}", self.source_dtype, shape_in_words(shape))
     }
 
     /// All that there is to say besides what happens and why, each with its name.

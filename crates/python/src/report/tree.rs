@@ -5,7 +5,7 @@ use crate::errors::Result;
 use std::fmt::Write;
 use tensorferry_core::growth::reserve;
 
-/// The plans of the tensors in a tree, dense and sparse; each has its place as its name.
+/// The plans of the tensors in a tree, dense and sparse; the name of each is its path in the tree.
 #[derive(Clone)]
 pub(crate) struct TreeReport {
     pub(super) target: String,
@@ -27,9 +27,10 @@ impl TreeReport {
         }
     }
 
-    /// The time of all tensors that are waited for; None where that of one is not known.
+    /// The time of all tensors that are waited for; None where that of one is not known, and where none is.
     pub(super) fn expected_seconds(&self) -> Option<f64> {
-        self.parts.iter().filter(|part| part.is_waited_for()).map(PlanReport::expected_seconds).sum()
+        let times = self.parts.iter().filter(|part| part.is_waited_for()).map(PlanReport::expected_seconds);
+        times.reduce(|sum, next| Some(sum? + next?)).flatten()
     }
 
     pub(super) fn headline(&self) -> String {
@@ -49,7 +50,7 @@ impl TreeReport {
         if copied > 0 {
             let extra: usize = self.parts.iter().map(PlanReport::extra_bytes).sum();
             let _ = write!(text, ", {} of new memory", in_words(extra));
-            if let Some(seconds) = self.expected_seconds().filter(|seconds| *seconds > 0.0) {
+            if let Some(seconds) = self.expected_seconds() {
                 let _ = write!(text, ", about {}", duration_in_words(seconds));
             }
         }
