@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import textwrap
 import threading
 from typing import Any
 
@@ -112,130 +113,122 @@ def test_the_module_is_imported_by_the_first_job() -> None:
     )
 
 
+SETUP = """
+import array, os, signal, sys, threading
+import tensorferry as ferry
+
+# A job ends with the GIL held. Its thread gets the GIL only where this thread waits.
+sys.setswitchinterval(1000)
+begun, main = threading.Event(), threading.main_thread()
+
+def start(callback):
+    job = ferry.to_async(array.array("f", bytes(4 << 20)), "numpy", copy=True)
+    job.add_done_callback(callback)
+    return job
+"""
+
+
+def program(code: str) -> str:
+    """A program that starts jobs whose callbacks run on the threads of the jobs."""
+    return SETUP + textwrap.dedent(code)
+
+
 def test_the_exit_waits_for_callbacks() -> None:
     """A callback that runs when the interpreter exits ends before it does."""
     told = children.run(
-        """
-        import array, sys, threading
-        import tensorferry as ferry
-        begun, main = threading.Event(), threading.main_thread()
+        program(
+            """
+            def callback(job):
+                begun.set()
+                main.join()  # until the main thread runs the functions at exit
+                print("called back", flush=True)
 
-        def callback(job):
-            begun.set()
-            main.join()  # until the main thread has left its code and runs the functions at exit
-            print("called back", flush=True)
-
-        job = ferry.to_async(array.array("f", bytes(4 << 20)), "numpy", copy=True)
-        job.add_done_callback(callback)
-        assert begun.wait(60)
-        """
+            start(callback)
+            begun.wait()
+            """
+        )
     )
     assert told == "called back\n"
 
 
 def test_the_child_of_a_fork_does_not_wait_for_callbacks_of_its_parent() -> None:
     told = children.run(
-        """
-        import array, os, threading
-        import tensorferry as ferry
-        begun, forked = threading.Event(), threading.Event()
+        program(
+            """
+            forked = threading.Event()
 
-        def callback(job):
-            begun.set()
-            forked.wait()
+            def callback(job):
+                begun.set()
+                forked.wait()
 
-        job = ferry.to_async(array.array("f", bytes(4 << 20)), "numpy", copy=True)
-        job.add_done_callback(callback)
-        assert begun.wait(60)
-        child = os.fork()
-        if child:
-            status = os.waitpid(child, 0)[1]
-            forked.set()
-            print("child ended with", status)
-        """
+            start(callback)
+            begun.wait()
+            child = os.fork()
+            if child:
+                status = os.waitpid(child, 0)[1]
+                forked.set()
+                print("child ended with", status)
+            """
+        )
     )
     assert told == "child ended with 0\n"
 
 
 def test_a_job_is_of_the_process_that_started_it() -> None:
     told = children.run(
-        """
-        import array, os, threading
-        import tensorferry as ferry
-        begun, forked = threading.Event(), threading.Event()
-        source = array.array("f", bytes(4 << 20))
-
-        def callback(job):
-            begun.set()
-            forked.wait()
-
-        # The first job holds its thread in a callback, so that the second is seen while it runs.
-        first = ferry.to_async(source, "numpy", copy=True)
-        first.add_done_callback(callback)
-        job = ferry.to_async(source, "numpy", copy=True)
-        while True:
+        program(
+            """
+            job = start(lambda job: None)
             child = os.fork()
-            if not child and not job.done():
+            if not child:
                 try:
                     job.result()
                 except ferry.CancelledError as error:
-                    print(error, job.cancel(), flush=True)
+                    print(error, job.done(), job.cancel(), flush=True)
                 os._exit(0)
-            if not child:
-                os._exit(1)
-            if os.waitpid(child, 0)[1] == 0:
-                break
-            job = ferry.to_async(source, "numpy", copy=True)
-        forked.set()
-        """
+            assert os.waitpid(child, 0)[1] == 0
+            assert len(job.result()) == 1 << 20
+            """
+        )
     )
     assert told == (
         "the job belongs to the process that forked this one"
-        "\nhint: start a job in the process that waits for it False\n"
+        "\nhint: start a job in the process that waits for it False False\n"
     )
 
 
 def test_the_exit_waits_for_jobs_that_callbacks_start() -> None:
     told = children.run(
-        """
-        import array, threading
-        import tensorferry as ferry
-        source, main = array.array("f", bytes(4 << 20)), threading.main_thread()
-        begun = threading.Event()
+        program(
+            """
+            def callback(job):
+                begun.set()
+                main.join()
+                start(lambda job: print("second", flush=True))
 
-        def second(job):
-            print("second", flush=True)
-
-        def first(job):
-            begun.set()
-            main.join()
-            ferry.to_async(source, "numpy", copy=True).add_done_callback(second)
-
-        ferry.to_async(source, "numpy", copy=True).add_done_callback(first)
-        assert begun.wait(60)
-        """
+            start(callback)
+            begun.wait()
+            """
+        )
     )
     assert told == "second\n"
 
 
 def test_an_interrupt_ends_the_wait_at_exit() -> None:
     done = children.attempt(
-        """
-        import array, os, signal, threading
-        import tensorferry as ferry
-        begun, main = threading.Event(), threading.main_thread()
+        program(
+            """
+            def callback(job):
+                begun.set()
+                main.join()
+                # The first signals may come before the wait.
+                while not threading.Event().wait(0.05):
+                    os.kill(os.getpid(), signal.SIGINT)
 
-        def callback(job):
-            begun.set()
-            main.join()
-            os.kill(os.getpid(), signal.SIGINT)
-            threading.Event().wait()
-
-        ferry.to_async(array.array("f", bytes(4 << 20)), "numpy", copy=True).add_done_callback(
-            callback
+            start(callback)
+            begun.wait()
+            """
         )
-        assert begun.wait(60)
-        """
     )
     assert "KeyboardInterrupt" in done.stderr
 

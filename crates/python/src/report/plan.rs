@@ -445,7 +445,8 @@ impl PlanReport {
 
 /// A Python string. PyO3's own constructor panics when memory runs out.
 fn string<'py>(py: Python<'py>, text: &[u8]) -> Result<Bound<'py, PyString>> {
-    // SAFETY: Python copies so many bytes, and checks that they are UTF-8; a null result has an error set.
+    // SAFETY: pointer and length are those of `text`, which Python copies and checks to be UTF-8. A null result has an
+    // error set.
     unsafe {
         let made = ffi::PyUnicode_FromStringAndSize(text.as_ptr().cast(), text.len() as ffi::Py_ssize_t);
         Ok(Bound::from_owned_ptr_or_err(py, made)?.cast_into_unchecked())
