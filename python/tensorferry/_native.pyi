@@ -443,36 +443,7 @@ def to(
     progress: bool | Callable[[int, int], object] | None = None,
 ) -> Any: ...
 def _to_any(x: Any, framework: str | ModuleType, **wishes: Any) -> Any: ...
-def _holds_sparse(tree: object) -> bool | None: ...
-def _map_tensors(tree: object, function: Callable[[Any], Any]) -> Any: ...
 def _plan_any(x: Any, framework: str | ModuleType) -> Plan: ...
-def _plan_of_sparse(
-    *,
-    source: str,
-    target: str,
-    source_format: str,
-    format: str | None,
-    is_itself: bool,
-    source_dtype: str,
-    dtype: str,
-    shape: Sequence[int],
-    source_device: str,
-    device: str,
-    nnz: int,
-    parts: Sequence[Plan],
-    notes: Sequence[str],
-) -> Plan: ...
-def _plan_of_array(
-    *,
-    name: str,
-    is_shared: bool,
-    dtype: str,
-    shape: Sequence[int],
-    bytes_moved: int,
-    extra_bytes: int,
-    steps: Sequence[tuple[str, str]],
-    notes: Sequence[str],
-) -> Plan: ...
 @overload
 def to_async(
     x: dict[Any, Any],
@@ -823,51 +794,39 @@ def register_container(
     unflatten: Callable[[Any, Sequence[Any]], Any],
 ) -> None: ...
 def frameworks() -> list[FrameworkInfo]: ...
-
-# What `tensorferry.sparse` has done; None where an array is not on the host, or of another type.
-@final
-class _SparseOrder:
-    def __new__(cls, parts: Sequence[Any], laid: str, lengths: Sequence[int], /) -> Self: ...
-    @property
-    def count(self) -> int: ...
-    @property
-    def places(self) -> int: ...
-    def pick(self, array: Any, firsts: bool = False, /) -> Any: ...
-    def sum(self, array: Any, /) -> Any: ...
-    def groups(self) -> Any: ...
-
-def _sparse_look_compressed(
-    values: Any, indptr: Any, indices: Any, rows: int, columns: int, /
-) -> tuple[int, int, int, int] | None: ...
-def _sparse_look_coordinates(
-    values: Any, parts: Sequence[Any], laid: str, lengths: Sequence[int], turned: bool, /
-) -> tuple[int, int, int, int, int] | None: ...
-def _sparse_expand(indptr: Any, count: int, /) -> Any: ...
-def _sparse_pointers(places: Any, rows: int, dtype: str, /) -> Any: ...
-def _sparse_lay(parts: Sequence[Any], laid: str, axes: int, wanted: str, dtype: str, /) -> Any: ...
-def _sparse_turn_compressed(
-    indptr: Any, indices: Any, values: Any, columns: int, dtype: str, /
-) -> tuple[Any, Any, Any] | None: ...
-def _sparse_turn_coordinates(
-    groups: Any, others: Any, values: Any, length: int, dtype: str, /
-) -> tuple[Any, Any, Any] | None: ...
-def _sparse_dense_compressed(
-    indptr: Any,
-    indices: Any,
-    values: Any,
-    shape: Sequence[int],
-    turned: bool,
-    add: bool,
-    into: Any = None,
+def _sparse_to(
+    x: Any,
+    framework: str | ModuleType,
+    format: Any,
+    blocksize: Any,
+    device: Any,
+    dtype: Any,
+    copy: Any,
+    writable: Any,
+    stream: Any,
     /,
 ) -> Any: ...
-def _sparse_dense_coordinates(
-    parts: Sequence[Any],
-    laid: str,
-    axes: int,
-    values: Any,
-    shape: Sequence[int],
-    add: bool,
-    into: Any = None,
+def _sparse_to_dense(
+    x: Any,
+    framework: str | ModuleType,
+    device: Any,
+    dtype: Any,
+    copy: Any,
+    writable: Any,
+    stream: Any,
     /,
 ) -> Any: ...
+def _sparse_plan(
+    x: Any,
+    framework: str | ModuleType,
+    format: Any,
+    blocksize: Any,
+    dense: bool,
+    device: Any,
+    dtype: Any,
+    copy: Any,
+    writable: Any,
+    stream: Any,
+    /,
+) -> Plan: ...
+def _sparse_use_framework_engine(is_on: bool) -> None: ...

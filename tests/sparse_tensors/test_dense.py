@@ -3,16 +3,15 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.sparse
 import torch
 from jax.experimental import sparse as jax_sparse
 from support import sparse_cases as cases
 
 import tensorferry as ferry
 from tensorferry import sparse
-from tensorferry.sparse import dense, frameworks, gpu, route, work
-from tensorferry.sparse.check import check
-from tensorferry.sparse.entries import arrange, entries_of
-from tensorferry.sparse.route import Wishes, decide
+from tensorferry.sparse.frameworks import jax, tensorflow
+from tensorferry.sparse.frameworks import torch as torch_tensors
 
 FRAMEWORKS = ("numpy", "torch", "jax", "tensorflow", "paddle", "mlx")
 
@@ -80,89 +79,69 @@ def test_a_dense_tensor_that_is_too_large_is_refused():
         sparse.to_dense(x, "torch")
 
 
-@pytest.mark.parametrize("framework", ["torch", "jax", "tensorflow"])
+SCATTERS = {"torch": torch_tensors.scatter, "jax": jax.scatter, "tensorflow": tensorflow.scatter}
+
+
+@pytest.mark.parametrize("framework", SCATTERS)
 @pytest.mark.parametrize("dtype", ["float32", "complex64", "int32", "bool", "bfloat16"])
 @pytest.mark.parametrize("case", ["both", "plain", "empty"])
 def test_the_scatters_for_a_gpu(framework, dtype, case):
-    """The same functions fill a tensor wherever its parts are."""
-    for source in ("torch coo", "torch csr", "tensorflow coo"):
-        x = cases.make(source, case, dtype)
-        way = decide(x, framework, Wishes(), format="coo", lenient=True)
-        made = frameworks.module_of(framework).scatter(way.arrive())
+    """The same functions fill a tensor wherever its arrays are."""
+    x = cases.make("scipy coo", case, "float32" if dtype == "bfloat16" else dtype)
+    values = ferry.to(x.data, framework, dtype=dtype)
+    points = np.stack(x.coords).astype("int64" if framework != "jax" else "int32")
+    points = points if framework == "torch" else points.T
+    coordinates = (ferry.to(np.ascontiguousarray(points), framework),)
+    for is_unique in {False, case != "both"}:
+        made = SCATTERS[framework](x.shape, values, coordinates, is_unique)
         found = ferry.to(made, "numpy")
         assert found.dtype == cases.dtype_of(dtype)
         assert found.tolist() == cases.dense(cases.stored(x), (3, 4), dtype).tolist()
 
 
-@pytest.mark.parametrize("source", cases.SOURCES)
-def test_the_worker_for_a_gpu(source, monkeypatch):
-    """PyTorch's worker, which sorts and sums on a GPU, does on the host what NumPy's does."""
-    monkeypatch.setattr(route, "worker", lambda *_: (gpu.Torch("cpu"), None))
-    for target in cases.TARGETS:
-        framework, form = target.split()
-        options = {"blocksize": cases.BLOCK} if form == "bsr" else {}
-        for case in ("both", "plain", "empty", "no rows"):
-            x = cases.make(source, case)
-            result = sparse.to(x, framework, format=form, **options)
-            if source != target:
-                wanted = cases.expected(cases.stored(x), target, "float32")
-                assert cases.stored(result) == wanted
-
-
-def test_booleans_are_summed_by_the_worker_for_a_gpu():
-    workers = (work.Host("cpu"), gpu.Torch("cpu"))
-    x = cases.make("torch coo", "both", "bool")
-    for each in workers:
-        bundle = route.source_of(x)
-        entries = entries_of(bundle, check(bundle, each), each)
-        arrange(entries, "coo", frameworks.module_of("tensorflow").formats()["coo"])
-        assert entries.summed().tolist() == [True, True, True]
-        assert entries.count == 3
-
-
-@pytest.mark.parametrize("most", [1, 5, 2**31 - 1, 2**63 - 1])
-def test_orders_are_stable(most):
-    keys = np.random.default_rng(0).integers(0, most, 999, endpoint=True)
-    keys[500:] = keys[:499]
-    wanted = sorted(range(999), key=lambda place: keys[place])
-    numbers = np.arange(999)
-    given = {work.Host("cpu"): (keys, numbers)}
-    given[gpu.Torch("cpu")] = (torch.from_numpy(keys), torch.from_numpy(numbers))
-    for worker, (places, values) in given.items():
-        found = worker.order([places], "apart", [most + 1 if most < 2**63 - 1 else most])
-        assert found.pick(values).tolist() == wanted
-        assert found.places == len(set(keys.tolist()))
-        firsts = found.pick(places, True).tolist()
-        assert firsts == sorted(set(keys.tolist()))
-        sums = [sum(range(999)[i] for i in range(999) if keys[i] == place) for place in firsts[:9]]
-        assert found.sum(values).tolist()[:9] == sums
-        assert worker.order([places[:0]], "apart", [most]).pick(values[:0]).tolist() == []
-
-
-def test_who_works_on_a_gpu(monkeypatch):
-    assert type(work.worker("cuda:0", "jax", "torch")[0]) is gpu.Torch
-    assert type(work.worker("cuda:0", "jax", "tensorflow")[0]) is gpu.Torch
-    monkeypatch.delitem(work.sys.modules, "torch")
-    found, why = work.worker("cuda:0", "jax", "tensorflow")
-    assert type(found) is work.Host
-    assert "worked on by the host" in why
-
-
 @pytest.mark.parametrize("dtype", ["float32", "int16", "bool", "bfloat16", "complex128"])
-@pytest.mark.parametrize("index", ["int32", "int64", "uint16"])
-def test_large_ones_in_no_order(dtype, index, monkeypatch):
-    """Grouped first or scattered at once, with repeats or without, the sums are the same."""
+@pytest.mark.parametrize("count", [5000, 70_000])
+def test_large_ones_in_no_order(dtype, count):
+    """Grouped first or scattered at once, with duplicates or without, the sums are the same."""
     random = np.random.default_rng(3)
-    places = tuple(random.integers(0, length, 5000).astype(index) for length in (40, 70))
-    values = random.integers(0, 4, 5000).astype(cases.dtype_of(dtype))
+    points = random.integers(0, (40, 70), (count, 2)).T
+    values = random.integers(0, 2, count).astype(cases.dtype_of(dtype))
     wanted = np.zeros((40, 70), values.dtype)
-    np.add.at(wanted, places, values)
-    indices = np.stack(places).astype("int64")
-    given = (indices, ferry.to(values, "torch"), (40, 70))
+    np.add.at(wanted, tuple(points), values)
+    given = (torch.from_numpy(points.copy()), ferry.to(values, "torch"), (40, 70))
     x = torch.sparse_coo_tensor(*given, check_invariants=True)
-    bundle = route.source_of(x)
-    bundle.coordinates, bundle.laid = places, "apart"
-    for many in (1, 10**9):
-        monkeypatch.setattr(dense, "MANY", many)
-        assert dense.scattered_here(bundle).tolist() == wanted.tolist()
-        assert sparse.to_dense(x, "numpy").tolist() == wanted.tolist()
+    assert sparse.to_dense(x, "numpy").tolist() == wanted.tolist()
+
+
+def without_axes():
+    nowhere, values = torch.empty((0, 3), dtype=torch.int64), torch.tensor([1.0, 2.0, 4.0])
+    return torch.sparse_coo_tensor(nowhere, values, (), check_invariants=True)
+
+
+def test_a_tensor_without_axes_is_the_sum_of_its_elements():
+    assert sparse.to_dense(without_axes(), "numpy") == 7
+
+
+@pytest.mark.parametrize("form", ["coo", "csr", "csc"])
+def test_a_tensor_without_axes_is_refused(form):
+    with pytest.raises(ferry.UnsupportedError, match="this torch coo tensor has no axis"):
+        sparse.to(without_axes(), "scipy", format=form)
+
+
+@pytest.mark.parametrize("form", ["coo", "csr", "csc"])
+def test_values_with_an_axis_too_many_are_broken(form):
+    x = getattr(scipy.sparse, f"{form}_array")(np.eye(3))
+    x.data = np.ones((3, 2))
+    for target in ("coo", "csr", "csc"):
+        with pytest.raises(ferry.InvalidTensorError, match=f"the scipy {form} tensor is broken"):
+            sparse.to(x, "torch", format=target)
+    with pytest.raises(ferry.InvalidTensorError, match=f"the scipy {form} tensor is broken"):
+        sparse.to_dense(x, "numpy")
+
+
+def test_a_large_dense_tensor_with_few_elements_needs_little_memory():
+    """Pages that hold no element are never written."""
+    x = cases.make("scipy coo", ((2**15, 2**16), [((5, 6), 1), ((2**15 - 1, 2**16 - 1), 2)]))
+    made = sparse.to_dense(x, "numpy")
+    assert made.nbytes == 2**33
+    assert (made[5, 6], made[-1, -1], made[7, 7]) == (1, 2, 0)

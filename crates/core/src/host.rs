@@ -63,6 +63,20 @@ impl HostBlock {
         Ok(block)
     }
 
+    /// A block of `bytes` zeros. The system gives pages of zeros when they are first used, so that a large block needs memory only
+    /// where it is written.
+    ///
+    /// # Errors
+    /// When the system has no such memory.
+    pub fn zeroed(bytes: usize) -> Result<Self> {
+        let room = bytes.checked_add(ALIGNMENT - MALLOC_ALIGNMENT);
+        let layout = room.and_then(|room| AllocLayout::from_size_align(room, MALLOC_ALIGNMENT).ok());
+        let layout = layout.ok_or_else(|| Error::out_of_memory(bytes))?;
+        // SAFETY: the size is not zero.
+        let data = NonNull::new(unsafe { alloc::alloc_zeroed(layout) });
+        data.map(|data| Self(Memory::Allocated(data, layout))).ok_or_else(|| Error::out_of_memory(bytes))
+    }
+
     /// A block of the pool, as it is.
     pub fn pooled(block: pool::Block) -> Self {
         Self(Memory::Pooled(block))
@@ -100,6 +114,18 @@ mod tests {
             let block = HostBlock::new(bytes).unwrap();
             assert_eq!(block.data() as usize % ALIGNMENT, 0);
         }
+    }
+
+    #[test]
+    fn zeroed_blocks_are_aligned_zeros() {
+        for bytes in [0, 1, 1000, POOLED] {
+            let block = HostBlock::zeroed(bytes).unwrap();
+            assert_eq!(block.data() as usize % ALIGNMENT, 0);
+            // SAFETY: the block has as many bytes.
+            let bytes = unsafe { std::slice::from_raw_parts(block.data(), bytes) };
+            assert!(bytes.iter().all(|&byte| byte == 0));
+        }
+        assert_eq!(HostBlock::zeroed(usize::MAX).unwrap_err().kind(), ErrorKind::OutOfMemory);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::device::{Device, DeviceKind};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::Layout;
+use smallvec::SmallVec;
 
 /// What may be done to the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -201,6 +202,65 @@ impl<O> Tensor<O> {
         self
     }
 
+    /// The first `count` elements along the first axis.
+    ///
+    /// # Errors
+    /// When there are fewer, or the tensor has no axis.
+    pub fn first(mut self, count: usize) -> Result<Self> {
+        let (shape, strides) = (self.layout.shape(), self.layout.strides());
+        match shape.split_first() {
+            Some((&length, rest)) if i64::try_from(count).is_ok_and(|count| count <= length) => {
+                let shape: SmallVec<[i64; 4]> =
+                    std::iter::once(count as i64).chain(rest.iter().copied()).collect();
+                // The extent of fewer elements lies within that of all.
+                self.layout = Layout::strided(self.layout.item(), &shape, strides)?;
+                Ok(self)
+            }
+            _ => Err(Error::invalid_tensor(format!(
+                "a tensor of shape {shape:?} has no first {count} elements"
+            ))),
+        }
+    }
+
+    /// The elements with this index along one axis.
+    ///
+    /// # Errors
+    /// When there is no such axis or index.
+    pub fn select(mut self, axis: usize, index: usize) -> Result<Self> {
+        let (shape, strides) = (self.layout.shape(), self.layout.strides());
+        if shape.get(axis).is_none_or(|&length| i64::try_from(index).is_ok_and(|index| index >= length)) {
+            return Err(Error::invalid_tensor(format!(
+                "shape {shape:?} has no index {index} along axis {axis}"
+            )));
+        }
+        let without = |numbers: &[i64]| -> SmallVec<[i64; 4]> {
+            let others = numbers.iter().enumerate().filter(|&(number, _)| number != axis);
+            others.map(|(_, &number)| number).collect()
+        };
+        let ahead = strides[axis] * index as i64;
+        let layout = Layout::strided(self.layout.item(), &without(shape), &without(strides))?;
+        if !layout.is_empty() {
+            // The index is below the length, so that the address is one of the tensor's own elements.
+            self.data = self.data.wrapping_offset(ahead as isize);
+        }
+        self.layout = layout;
+        Ok(self)
+    }
+
+    /// A dense tensor under another shape with as many elements.
+    ///
+    /// # Errors
+    /// When the tensor is not dense, or the shape has another number of elements.
+    pub fn reshaped(mut self, shape: &[i64]) -> Result<Self> {
+        let layout = Layout::dense(self.layout.item(), shape)?;
+        if !self.layout.is_dense() || layout.count() != self.layout.count() {
+            let from = self.layout.shape();
+            return Err(Error::invalid_tensor(format!("shape {from:?} cannot be seen as {shape:?}")));
+        }
+        self.layout = layout;
+        Ok(self)
+    }
+
     /// The same bytes under the name of another type of the same size.
     ///
     /// # Errors
@@ -233,6 +293,25 @@ mod tests {
         let layout = Layout::dense(4, shape)?;
         // SAFETY: nothing reads through the pointer in these tests.
         unsafe { Tensor::new(data, dtype, layout, Device::CPU, ByteOrder::Native, Access::ReadWrite, ()) }
+    }
+
+    #[test]
+    fn views_stay_within_the_tensor() {
+        let mut memory = [0i32, 1, 2, 3, 4, 5];
+        let start = memory.as_mut_ptr().cast::<u8>();
+        let made = || make(start, &[2, 3], DType::Int32).unwrap();
+        let row = made().select(0, 1).unwrap();
+        assert_eq!((row.data(), row.layout().shape()), (start.wrapping_add(12), &[3][..]));
+        let column = made().select(1, 2).unwrap();
+        assert_eq!((column.data(), column.layout().strides()), (start.wrapping_add(8), &[12][..]));
+        assert!(made().select(0, 2).is_err() && made().select(2, 0).is_err());
+        assert_eq!(made().first(1).unwrap().layout().shape(), [1, 3]);
+        assert!(made().first(3).is_err() && made().first(usize::MAX).is_err());
+        assert_eq!(made().reshaped(&[6]).unwrap().layout().shape(), [6]);
+        assert!(made().reshaped(&[5]).is_err());
+        assert!(made().select(1, 0).unwrap().reshaped(&[2, 1]).is_err());
+        let empty = make(std::ptr::null_mut(), &[2, 0], DType::Int32).unwrap();
+        assert!(empty.select(0, 1).unwrap().data().is_null());
     }
 
     #[test]

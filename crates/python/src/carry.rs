@@ -119,17 +119,26 @@ pub(crate) fn plain<'py>(object: &Bound<'py, PyAny>, recognised: Recognised, tar
         Recognised::Bytes | Recognised::Buffer => buffers::read(object),
         _ => return Begun::Nothing,
     };
-    let facts = match target.facts(object.py()) {
-        Ok(facts) => facts,
-        Err(failure) => return Begun::Failed(failure),
-    };
-    let source = match read {
-        Ok(source) => source,
-        Err(failure) => return Begun::Failed(failure),
-    };
+    match target.facts(object.py()) {
+        Ok(facts) => match read {
+            Ok(source) => plain_read(object.py(), source, target, facts),
+            Err(failure) => Begun::Failed(failure),
+        },
+        Err(failure) => Begun::Failed(failure),
+    }
+}
+
+/// As [`plain`], for a source that has been read.
+#[inline(always)]
+fn plain_read<'py>(
+    py: Python<'py>,
+    source: Source<'py>,
+    target: Target,
+    facts: &'static TargetFacts,
+) -> Begun<'py> {
     let access = match plan::common(&source.facts_for(facts), facts) {
         Some(Common::Share(access)) => access,
-        Some(Common::Snapshot) => return snapshot(object.py(), source, target),
+        Some(Common::Snapshot) => return snapshot(py, source, target),
         None => return Begun::Read(source),
     };
     // Taken apart where it lies: each move of a tensor from here to there costs as much as planning the trip.
@@ -140,15 +149,35 @@ pub(crate) fn plain<'py>(object: &Bound<'py, PyAny>, recognised: Recognised, tar
     flag(&mut tensor, facts, access);
     let written = if tensor.device().is_cuda() {
         let streams = source.streams.map_or_else(Streams::unnamed, |streams| *streams);
-        share_gpu(object.py(), lent(tensor, facts), streams, target, None)
+        share_gpu(py, lent(tensor, facts), streams, target, None)
     } else if is_forgotten(&tensor, facts) {
-        target.write(object.py(), mark(tensor))
+        target.write(py, mark(tensor))
     } else {
-        target.write(object.py(), tensor)
+        target.write(py, tensor)
     };
     match written {
         Ok(result) => Begun::Done(result),
         Err(failure) => Begun::Failed(failure),
+    }
+}
+
+/// Carries a source that has been read.
+pub(crate) fn carry_read<'py>(
+    py: Python<'py>,
+    source: Source<'py>,
+    journey: &Journey,
+) -> Result<Bound<'py, PyAny>> {
+    if trace::is_on() {
+        return planned(py, source, journey, Some(Instant::now()));
+    }
+    if journey.wishes != Wishes::NONE || journey.stream.is_some() {
+        return planned(py, source, journey, None);
+    }
+    match plain_read(py, source, journey.target, journey.target.facts(py)?) {
+        Begun::Done(result) => Ok(result),
+        Begun::Read(source) => planned(py, source, journey, None),
+        Begun::Failed(failure) => Err(failure),
+        Begun::Nothing => Err(not_a_tensor(&py.None().into_bound(py))),
     }
 }
 

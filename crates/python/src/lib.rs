@@ -117,7 +117,7 @@ fn plan_of<'py>(
             given.map(|given| wishes::parse("plan", given, false)).transpose()?;
             None
         }
-        (Err(failure), _) => return sparse::or_sparse(failure, "plan", x, framework, wishes),
+        (Err(failure), _) => return sparse::or_sparse(failure, sparse::Asked::Plan, x, framework, wishes),
     };
     let one = |leaf: &Bound<'py, PyAny>, kind| -> Result<PlanReport> {
         let failure = match &journey {
@@ -127,7 +127,7 @@ fn plan_of<'py>(
                 Err(failure) => failure,
             },
         };
-        let plan = sparse::or_sparse(failure, "plan", leaf, framework, wishes)?;
+        let plan = sparse::or_sparse(failure, sparse::Asked::Plan, leaf, framework, wishes)?;
         Ok(plan.cast::<PlanReport>().map_err(PyErr::from)?.get().clone())
     };
     let recognised = recognise(x)?;
@@ -183,7 +183,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     sparse::add(module)?;
     module.add_function(wrap_pyfunction!(plan, module)?)?;
     module.add_function(wrap_pyfunction!(_plan_any, module)?)?;
-    module.add_function(wrap_pyfunction!(tree::_map_tensors, module)?)?;
     module.add_function(wrap_pyfunction!(job::to_async, module)?)?;
     module.add_function(wrap_pyfunction!(memory::memory_stats, module)?)?;
     module.add_function(wrap_pyfunction!(memory::empty_cache, module)?)?;

@@ -120,7 +120,7 @@ unsafe extern "C" fn enter<const ANY: bool>(
             unsafe { (Bound::ref_from_ptr(py, &*arguments), Bound::ref_from_ptr(py, &*arguments.add(1))) };
         let recognised = recognise(x);
         if recognised.as_ref().is_ok_and(|&recognised| sparse::is_known(recognised)) {
-            return Python::attach(|py| given_back(py, sparse::call("to", x, framework, None)));
+            return Python::attach(|py| given_back(py, sparse::to(x, framework, None)));
         }
         let begun = match (recognised, frameworks::target(framework)) {
             (Ok(recognised), Ok(target)) => carry::plain(x, recognised, target),
@@ -161,7 +161,7 @@ fn rest<'py, const ANY: bool>(
         Begun::Done(result) => Ok(result),
         Begun::Read(source) => carry::planned(x.py(), source, &journey()?, None),
         Begun::Failed(failure) => match frameworks::target(framework) {
-            Ok(_) => or_sparse(failure, "to", x, framework, None),
+            Ok(_) => or_sparse(failure, sparse::Asked::To, x, framework, None),
             Err(failure) => without_target::<ANY>(failure, x, framework, None),
         },
         Begun::Nothing => go::<ANY>(x, framework, None, &journey()?, None),
@@ -211,7 +211,7 @@ unsafe fn named<'py, const ANY: bool>(
     }
     let (x, framework) = (&positional[0], &positional[1]);
     if sparse::is_known(recognise(x)?) && sparse::takes(&keywords) {
-        return sparse::call("to", x, framework, Some(&keywords));
+        return sparse::to(x, framework, Some(&keywords));
     }
     let target = match frameworks::target(framework) {
         Ok(target) => target,
@@ -230,7 +230,7 @@ fn without_target<'py, const ANY: bool>(
     keywords: Option<&Bound<'py, PyDict>>,
 ) -> Result<Bound<'py, PyAny>> {
     if sparse::sparse_only(framework).is_none() {
-        return or_sparse(failure, "to", x, framework, keywords);
+        return or_sparse(failure, sparse::Asked::To, x, framework, keywords);
     }
     if let Some(keywords) = keywords {
         wishes::parse("to", keywords, true)?;
@@ -246,7 +246,8 @@ fn go<'py, const ANY: bool>(
     keywords: Option<&Bound<'py, PyDict>>,
 ) -> Result<Bound<'py, PyAny>> {
     let one = |x: &Bound<'py, PyAny>, recognised| {
-        carry::one(x, recognised, journey).or_else(|failure| or_sparse(failure, "to", x, framework, keywords))
+        carry::one(x, recognised, journey)
+            .or_else(|failure| or_sparse(failure, sparse::Asked::To, x, framework, keywords))
     };
     let recognised = recognise(x)?;
     if let Some(given) = out {

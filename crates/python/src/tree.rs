@@ -99,18 +99,6 @@ pub(crate) fn walk_any<'py, 'a>(
     Walk::new(visit, rebuild).whole(object, container)
 }
 
-/// Calls a function with each tensor of a tree, and gives the tree of its results; None for what is not a container.
-#[pyfunction]
-pub(crate) fn _map_tensors<'py>(
-    tree: &Bound<'py, PyAny>,
-    function: &Bound<'py, PyAny>,
-) -> Result<Option<Bound<'py, PyAny>>> {
-    let Some(container) = container_of(tree, recognise(tree)?)? else { return Ok(None) };
-    let mut call =
-        |leaf: &Bound<'py, PyAny>, _: Recognised, _: &dyn Fn() -> String| Ok(function.call1((leaf,))?);
-    walk(tree, container, true, &mut call).map(Some)
-}
-
 fn no_tensor(tree: &Bound<'_, PyAny>, leaf: &Bound<'_, PyAny>) -> Failure {
     let fact = format!(
         "the {} holds no tensor: its first leaf is an object of type {}",

@@ -67,6 +67,23 @@ pub(crate) fn parse<'py>(function: &str, given: &Bound<'py, PyDict>, moves: bool
     Ok(keywords)
 }
 
+/// The keywords that functions for sparse tensors take too.
+pub(crate) fn common<'py>(
+    device_option: Option<&Bound<'py, PyAny>>,
+    dtype_option: Option<&Bound<'py, PyAny>>,
+    copy: Option<&Bound<'py, PyAny>>,
+    writable: Option<&Bound<'py, PyAny>>,
+    stream_option: Option<&Bound<'py, PyAny>>,
+) -> Result<Keywords<'py>> {
+    let mut keywords = Keywords::none();
+    keywords.wishes.device = device(device_option)?;
+    keywords.wishes.dtype = dtype(dtype_option)?;
+    keywords.wishes.copy = flag("copy", copy)?;
+    keywords.wishes.writable = flag("writable", writable)?;
+    keywords.stream = stream(stream_option)?;
+    Ok(keywords)
+}
+
 /// The element type of something that has one and no other: named in the same ways, without `"default"`.
 pub(crate) fn plain_dtype(given: Option<&Bound<'_, PyAny>>) -> Result<Option<DType>> {
     match (dtype(given)?, given) {

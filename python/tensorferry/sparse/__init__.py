@@ -10,18 +10,11 @@ order, another index type or each element only once, that is done, and `plan` sa
 Indices are checked before their memory is handed to a framework that would not check them.
 """
 
-from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from tensorferry import _native
-from tensorferry._native import InvalidArgumentError, NotATensorError, Plan, canonical
-from tensorferry.sparse import plain
-from tensorferry.sparse.dense import Dense
+from tensorferry._native import Plan, _sparse_plan, _sparse_to, _sparse_to_dense
 from tensorferry.sparse.frameworks import owner
-from tensorferry.sparse.route import Route, Wishes, decide, source_of
-
-NOTHING = (None,) * 6
 
 __all__ = ["is_sparse", "plan", "to", "to_dense"]
 
@@ -91,24 +84,7 @@ def to(
         >>> ferry.sparse.to(s, "torch", format="coo").layout
         torch.sparse_coo
     """
-    wished = (device, dtype, copy, writable, blocksize, stream)
-    if wished == NOTHING:
-        made = plain.carry(x, framework, format)
-        if made is not None:
-            return made
-    wishes = Wishes(device, dtype, copy, writable, stream)
-
-    def carry(leaf: Any) -> Any:
-        try:
-            return decide(leaf, framework, wishes, format=format, blocksize=blocksize).run()
-        except NotATensorError:
-            # A traced tensor has no memory, and its own framework asks for none.
-            nothing_asked = wishes == Wishes() and (format, blocksize) == (None, None)
-            if nothing_asked and owner(leaf) == canonical(framework):
-                return leaf
-            raise
-
-    return carry(x) if is_sparse(x) else _tree(x, carry, framework, wishes)
+    return _sparse_to(x, framework, format, blocksize, device, dtype, copy, writable, stream)
 
 
 def to_dense(
@@ -150,16 +126,7 @@ def to_dense(
         >>> ferry.sparse.to_dense(s, "torch").tolist()
         [[1.0, 0.0], [0.0, 1.0]]
     """
-    if (device, dtype, copy, writable, stream) == NOTHING[:-1]:
-        made = plain.dense(x, framework)
-        if made is not None:
-            return made
-    wishes = Wishes(device, dtype, copy, writable, stream)
-
-    def carry(leaf: Any) -> Any:
-        return Dense(leaf, framework, wishes).run()
-
-    return carry(x) if is_sparse(x) else _tree(x, carry, framework, wishes)
+    return _sparse_to_dense(x, framework, device, dtype, copy, writable, stream)
 
 
 def plan(
@@ -205,32 +172,6 @@ def plan(
         >>> ferry.sparse.plan(s, "torch").shares
         True
     """
-    wishes = Wishes(device, dtype, copy, writable, stream)
-    way: Route | Dense
-    if not dense:
-        way = decide(x, framework, wishes, format=format, blocksize=blocksize)
-    elif format is not None or blocksize is not None:
-        raise InvalidArgumentError(
-            "a dense tensor has no sparse format"
-            "\nhint: leave out format and blocksize, or leave out dense=True"
-        )
-    else:
-        way = Dense(x, framework, wishes)
-    return way.plan
-
-
-def _tree(x: Any, carry: Callable[[Any], Any], framework: Any, wishes: Wishes) -> Any:
-    """A tree whose sparse tensors are carried by `carry`, the others by `ferry.to`."""
-    canonical(framework)  # checks the name
-    holds_sparse = _native._holds_sparse(x)
-    if holds_sparse is None:
-        source_of(x)  # raises: `x` is not a sparse tensor
-    if not holds_sparse:
-        raise NotATensorError(
-            f"the {type(x).__name__} holds no sparse tensor\nhint: carry dense tensors by ferry.to"
-        )
-
-    def one(leaf: Any) -> Any:
-        return carry(leaf) if is_sparse(leaf) else _native.to(leaf, framework, **vars(wishes))
-
-    return _native._map_tensors(x, one)
+    return _sparse_plan(
+        x, framework, format, blocksize, dense, device, dtype, copy, writable, stream
+    )

@@ -1,34 +1,44 @@
-"""The same work as `work.Host` does, on a GPU: by PyTorch or CuPy, whichever is there."""
+"""Work on the arrays of sparse tensors on a GPU, by the functions of PyTorch or CuPy.
+
+The native module decides what is to be done, as it does for the host, and calls `Elements` for it.
+`Torch` and `Cupy` have the few functions that the two frameworks do not have in common.
+"""
 
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from tensorferry.sparse.work import (
-    BEGINS,
-    BEYOND,
-    DENSE,
-    DOES_NOT_FIT,
-    ENDS,
-    FINE,
-    GOES_BACK,
-    GROUPED,
-    IN_ORDER,
-    UNIQUE,
-    Compressed,
-    Coordinates,
-    Host,
-    axes_of,
-    numpy_dtype,
-)
+import ml_dtypes
+import numpy as np
+
+from tensorferry._native import to
+
+#: Whether elements are sorted by all axes; the same, and each coordinate is there once; whether
+#: they are sorted by the first axis.
+ElementOrder = tuple[bool, bool, bool]
 
 
-class Gpu(Host, ABC):
-    """What both have in common; `xp` is the one of them."""
+class Functions(ABC):
+    """What both frameworks have in common; `xp` is the one of them."""
 
-    turns = False
+    framework = ""
     xp: Any = None
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+
+    @abstractmethod
+    def empty(self, shape: Sequence[int], dtype: Any) -> Any:
+        """New memory; the dtype is a name, or one of the framework's."""
+
+    @abstractmethod
+    def zeros(self, shape: Sequence[int], dtype: Any) -> Any:
+        """New memory that is zero."""
+
+    @abstractmethod
+    def is_dense(self, array: Any) -> bool:
+        """Whether an array is dense and row-major."""
 
     @abstractmethod
     def argsort(self, keys: Any) -> Any:
@@ -39,134 +49,493 @@ class Gpu(Host, ABC):
         """Running sums, as int64."""
 
     @abstractmethod
-    def find(self, sorted_ends: Any, places: Any) -> Any:
-        """For each place, how many of the sorted ends are not beyond it."""
+    def find(self, sorted_ends: Any, numbers: Any) -> Any:
+        """For each number, how many of the sorted ends are not beyond it."""
 
-    def ends(self, array: Any) -> tuple[int, int]:
-        """The least and the greatest of some numbers."""
-        return int(array.min()), int(array.max())
+    @abstractmethod
+    def where(self, mask: Any) -> Any:
+        """The indices at which a mask is true."""
 
-    def look_compressed(self, indptr: Any, indices: Any, rows: int, columns: int) -> Compressed:
-        """Looks pointers and indices through."""
-        first, last = int(indptr[0]), int(indptr[-1])
-        if first != 0:
-            return BEGINS, first, 0, 0
-        if bool((indptr[1:] < indptr[:-1]).any()):
-            return GOES_BACK, 0, 0, 0
-        if last > len(indices):
-            return ENDS, last, 0, 0
-        indices = indices[:last]
-        bits = IN_ORDER | UNIQUE | self._dense((indptr, indices))
-        if last:
-            least, most = self.ends(indices)
-            if least < 0 or most >= columns:
-                return BEYOND, least if least < 0 else most, last, 0
-        if last < 2:
-            return FINE, 0, last, bits
-        before, after = indices[:-1], indices[1:]
-        rising, above = before <= after, before < after
-        # Between the last of a row and the first of the next one they may do as they like.
-        ends = indptr[1:-1]
-        ends = self.wide(ends[(ends > 0) & (ends < last)] - 1)
-        rising[ends] = True
-        above[ends] = True
-        if not bool(rising.all()):
-            bits &= ~(IN_ORDER | UNIQUE)
-        elif not bool(above.all()):
-            bits &= ~UNIQUE
-        return FINE, 0, last, bits
+    @abstractmethod
+    def take(self, array: Any, indices: Any) -> Any:
+        """The rows of an array with these indices, as new memory."""
 
-    def look_coordinates(
-        self, parts: Sequence[Any], laid: str, lengths: Sequence[int], turned: bool = False
-    ) -> Coordinates:
-        """Looks coordinates through; `turned` has the last axis first in what is told of order."""
-        axes = axes_of(parts, laid, len(lengths))
-        count = len(axes[0])
-        if any(axis.shape != axes[0].shape for axis in axes):
-            return DOES_NOT_FIT, 0, 0, 0, 0
-        wrong = (FINE, 0, 0)
-        for number, axis in enumerate(axes if count else ()):
-            least, most = self.ends(axis)
-            if least < 0:
-                return BEGINS, least, number, count, 0
-            if most >= lengths[number]:
-                wrong = (BEYOND, most, number)
-        return *wrong, count, self._dense(parts) | order_of(axes[::-1] if turned else axes)
+    @abstractmethod
+    def arange(self, count: int) -> Any:
+        """The numbers from 0 on, as int64."""
 
-    def expand(self, indptr: Any, count: int) -> Any:
-        """The row of each of so many elements."""
-        return self.find(self.wide(indptr)[1:], self.arange(count))
+    @abstractmethod
+    def widen(self, array: Any) -> Any:
+        """Numbers as int64."""
 
-    def pointers(self, places: Any, rows: int, dtype: str) -> Any:
-        """Where each row begins, of elements that are grouped by rows."""
-        made = self.fresh((rows + 1,), dtype, zero=True)
-        if len(places):
-            made[1:] = self.cumsum(self.xp.bincount(self.wide(places), minlength=rows))
+    @abstractmethod
+    def add(self, made: Any, indices: tuple[Any, ...], values: Any) -> None:
+        """Adds values at these indices, which may be there more than once."""
+
+    def fetch(self, array: Any) -> Any:
+        """The array as one of the framework; shared if it is on the device."""
+        return to(array, self.framework, device=self.device)
+
+    def pack(self, array: Any, dtype: Any) -> Any:
+        """A dense copy, of that type."""
+        made = self.empty(array.shape, dtype)
+        made[...] = array
         return made
 
-    def lay(self, parts: Sequence[Any], laid: str, axes: int, wanted: str, dtype: str) -> Any:
-        """Coordinates as one matrix."""
-        given = axes_of(parts, laid, axes)
-        count = len(given[0])
-        whole = self.fresh((axes, count) if wanted == "axes" else (count, axes), dtype)
-        for number, axis in enumerate(given):
-            if wanted == "axes":
+
+class Cupy(Functions):
+    """CuPy."""
+
+    framework = "cupy"
+
+    def __init__(self, device: str) -> None:
+        super().__init__(device)
+        self.xp = sys.modules["cupy"]
+
+    def _here(self) -> Any:
+        return self.xp.cuda.Device(int(self.device.partition(":")[2] or 0))
+
+    def empty(self, shape: Sequence[int], dtype: Any) -> Any:
+        """New memory; the dtype is a name, or one of the framework's."""
+        with self._here():
+            return self.xp.empty(tuple(shape), _numpy_dtype(dtype))
+
+    def zeros(self, shape: Sequence[int], dtype: Any) -> Any:
+        """New memory that is zero."""
+        with self._here():
+            return self.xp.zeros(tuple(shape), _numpy_dtype(dtype))
+
+    def is_dense(self, array: Any) -> bool:
+        """Whether an array is dense and row-major."""
+        return bool(array.flags.c_contiguous)
+
+    def where(self, mask: Any) -> Any:
+        """The indices at which a mask is true."""
+        return self.xp.flatnonzero(mask)
+
+    def cumsum(self, array: Any) -> Any:
+        """Running sums, as int64."""
+        return self.xp.cumsum(array, dtype="int64")
+
+    def find(self, sorted_ends: Any, numbers: Any) -> Any:
+        """For each number, how many of the sorted ends are not beyond it."""
+        return self.xp.searchsorted(sorted_ends, numbers, side="right")
+
+    def take(self, array: Any, indices: Any) -> Any:
+        """The rows of an array with these indices, as new memory."""
+        return array[indices]
+
+    def argsort(self, keys: Any) -> Any:
+        """A stable order of the keys."""
+        return self.xp.argsort(keys, kind="stable")
+
+    def arange(self, count: int) -> Any:
+        """The numbers from 0 on, as int64."""
+        with self._here():
+            return self.xp.arange(count, dtype="int64")
+
+    def widen(self, array: Any) -> Any:
+        """Numbers as int64."""
+        return array.astype("int64", copy=False)
+
+    def add(self, made: Any, indices: tuple[Any, ...], values: Any) -> None:
+        """Adds values at these indices, which may be there more than once."""
+        kind = made.dtype.kind
+        if kind not in "biu":
+            self.xp.add.at(made, indices, values)
+            return
+        # It adds no signed 64-bit and no narrow integers; their sums wrap alike in uint64.
+        sums = made.astype("uint64")
+        self.xp.add.at(sums, indices, values.astype("uint64"))
+        made[...] = sums != 0 if kind == "b" else sums.astype(made.dtype)
+
+
+class Torch(Functions):
+    """PyTorch."""
+
+    framework = "torch"
+
+    def __init__(self, device: str) -> None:
+        super().__init__(device)
+        self.xp = sys.modules["torch"]
+
+    def _dtype(self, dtype: Any) -> Any:
+        return getattr(self.xp, dtype) if isinstance(dtype, str) else dtype
+
+    def empty(self, shape: Sequence[int], dtype: Any) -> Any:
+        """New memory; the dtype is a name, or one of the framework's."""
+        return self.xp.empty(tuple(shape), dtype=self._dtype(dtype), device=self.device)
+
+    def zeros(self, shape: Sequence[int], dtype: Any) -> Any:
+        """New memory that is zero."""
+        return self.xp.zeros(tuple(shape), dtype=self._dtype(dtype), device=self.device)
+
+    def is_dense(self, array: Any) -> bool:
+        """Whether an array is dense and row-major."""
+        return bool(array.is_contiguous())
+
+    def argsort(self, keys: Any) -> Any:
+        """A stable order of the keys."""
+        return self.xp.argsort(keys, stable=True)
+
+    def arange(self, count: int) -> Any:
+        """The numbers from 0 on, as int64."""
+        return self.xp.arange(count, dtype=self.xp.int64, device=self.device)
+
+    def widen(self, array: Any) -> Any:
+        """Numbers as int64."""
+        return array.to(self.xp.int64)
+
+    def cumsum(self, array: Any) -> Any:
+        """Running sums, as int64."""
+        return self.xp.cumsum(array, 0, dtype=self.xp.int64)
+
+    def find(self, sorted_ends: Any, numbers: Any) -> Any:
+        """For each number, how many of the sorted ends are not beyond it."""
+        return self.xp.searchsorted(sorted_ends.contiguous(), numbers, right=True)
+
+    def where(self, mask: Any) -> Any:
+        """The indices at which a mask is true."""
+        return self.xp.nonzero(mask).reshape(-1)
+
+    def take(self, array: Any, indices: Any) -> Any:
+        """The rows of an array with these indices, as new memory."""
+        return array.index_select(0, indices)
+
+    def add(self, made: Any, indices: tuple[Any, ...], values: Any) -> None:
+        """Adds values at these indices, which may be there more than once."""
+        if made.dtype != self.xp.bool:
+            made.index_put_(indices, values, accumulate=True)
+            return
+        sums = made.to(self.xp.int64)
+        made.copy_(sums.index_put_(indices, values.to(sums.dtype), accumulate=True) != 0)
+
+
+def _numpy_dtype(dtype: Any) -> Any:
+    return np.dtype(getattr(ml_dtypes, dtype, dtype) if isinstance(dtype, str) else dtype)
+
+
+FUNCTIONS: dict[str, type[Functions]] = {"torch": Torch, "cupy": Cupy}
+
+
+class Elements:
+    """The elements of one sparse tensor on a GPU."""
+
+    def __init__(
+        self,
+        framework: str,
+        device: str,
+        format: str,
+        layout: str,
+        lengths: tuple[int, ...],
+        blocksize: tuple[int, int] | None,
+        values: Any,
+        arrays: tuple[Any, ...],
+    ) -> None:
+        self.functions = FUNCTIONS[framework](device)
+        self.format, self.layout, self.lengths = format, layout, lengths
+        self.blocksize, self.values, self.arrays = blocksize, values, arrays
+        self.fetched = [self.functions.fetch(array) for array in arrays]
+        self.stored = self._stored()
+        self.count = self.stored
+        self._axes: list[Any] | None = None
+        self._kept: Any = None
+        self._sorted: dict[bool, Sorted] = {}
+        self._grouped: dict[bool, dict[str, Any]] = {}
+        self._blocks: dict[str, Any] | None = None
+
+    def _stored(self) -> int:
+        if self.format != "coo":
+            return int(self.fetched[1].shape[-1])
+        if not self.fetched:
+            return 0
+        return int(self.fetched[0].shape[1 if self.layout == "axes" else 0])
+
+    # Validation.
+
+    def validate_matrix(
+        self, matrix: int, rows: int, columns: int
+    ) -> tuple[str, int, int, bool, bool]:
+        """What is wrong and the number that is, or the elements that are used and their order."""
+        indptr = self.fetched[0].reshape(-1, rows + 1)[matrix]
+        indices = self.fetched[1].reshape(-1, self.stored)[matrix] if self.stored else None
+        first, last = int(indptr[0]), int(indptr[-1])
+        if first != 0:
+            return "begins", first, 0, False, False
+        if bool((indptr[1:] < indptr[:-1]).any()):
+            return "goes back", 0, 0, False, False
+        if last > self.stored:
+            return "ends", last, 0, False, False
+        if indices is None or last == 0:
+            return "", 0, last, True, True
+        indices = indices[:last]
+        least, most = int(indices.min()), int(indices.max())
+        if least < 0 or most >= columns:
+            return "beyond", least if least < 0 else most, last, False, False
+        in_order, unique = self._order_in_rows(indptr, indices)
+        return "", 0, last, in_order, unique
+
+    def _order_in_rows(self, indptr: Any, indices: Any) -> tuple[bool, bool]:
+        if len(indices) < 2:
+            return True, True
+        before, after = indices[:-1], indices[1:]
+        rising, above = before <= after, before < after
+        # The last of a row and the first of the next one may be in any order.
+        ends = indptr[1:-1]
+        ends = self.functions.widen(ends[(ends > 0) & (ends < len(indices))] - 1)
+        rising[ends] = True
+        above[ends] = True
+        in_order = bool(rising.all())
+        return in_order, in_order and bool(above.all())
+
+    def coordinate_range(self) -> tuple[list[tuple[int, int]], ElementOrder]:
+        """The least and the greatest coordinate along each axis, and the order."""
+        axes = self.axes()
+        ends = [(int(axis.min()), int(axis.max())) for axis in axes] if self.count else []
+        return ends, order_of(axes)
+
+    def drop_padding(self) -> tuple[int, ElementOrder]:
+        """Leaves out elements beyond the shape; how many stay, and their order."""
+        within: Any = None
+        for axis, length in zip(self.axes(), self.lengths, strict=True):
+            below = axis < length
+            within = below if within is None else within & below
+        self._kept = self.functions.where(within)
+        self._axes = [self.functions.take(axis, self._kept) for axis in self.axes()]
+        self.count = len(self._kept)
+        return self.count, order_of(self._axes)
+
+    def truncate(self, count: int) -> None:
+        """Leaves out the elements behind the first ones."""
+        self.count = count
+
+    # What the planner asks.
+
+    def axes(self) -> list[Any]:
+        """The coordinates of single elements along each axis."""
+        if self._axes is None:
+            self._axes = self._coordinates() if self.format == "coo" else self._expanded()
+        return self._axes
+
+    def _coordinates(self) -> list[Any]:
+        if self.layout == "separate":
+            return list(self.fetched)
+        (matrix,) = self.fetched
+        axes = range(len(self.lengths))
+        return [matrix[i] if self.layout == "axes" else matrix[:, i] for i in axes]
+
+    def _expanded(self) -> list[Any]:
+        functions = self.functions
+        indptr, indices = self.fetched[0], self.fetched[1][: self.count]
+        rows = functions.find(functions.widen(indptr)[1:], functions.arange(self.count))
+        if self.format != "bsr":
+            return [rows, indices] if self.format == "csr" else [indices, rows]
+        assert self.blocksize is not None
+        high, wide = self.blocksize
+        within = functions.arange(high * wide)
+        down = functions.widen(rows)[:, None] * high + (within // wide)[None, :]
+        right = functions.widen(indices)[:, None] * wide + (within % wide)[None, :]
+        self.count *= high * wide
+        return [down.reshape(-1), right.reshape(-1)]
+
+    def order(self, by_columns: bool) -> ElementOrder:
+        """The order of single elements."""
+        axes = self.axes()
+        return order_of(axes[::-1] if by_columns else axes)
+
+    def distinct(self, by_columns: bool) -> int:
+        """The number of different coordinates."""
+        return len(self._sort(by_columns).starts)
+
+    def order_after_grouping(self, by_columns: bool, dtype: str) -> ElementOrder:
+        """The order within rows or columns after the elements have been grouped by them."""
+        made = self._group(by_columns, dtype)
+        in_order, unique = self._order_in_rows(made["indptr"], made["indices"])
+        return in_order, unique, True
+
+    # Arrays of the source.
+
+    def give(self, role: str, axis: int) -> Any:
+        """The array of the source for a role, or a view of it."""
+        if role == "values":
+            is_whole = self.format == "coo" or self.count == self.stored
+            return self.values if is_whole and self._axes is None else self._given_values()
+        if role in ("axis", "indices") and self.format == "coo":
+            return self.axes()[axis]
+        if role == "axis" or (role == "indices" and self.count < self.stored):
+            return self.fetched[1][: self.count]
+        return self.arrays[1 if role == "indices" else 0]
+
+    def _given_values(self) -> Any:
+        if self.format == "coo":
+            return self.values
+        values = self.functions.fetch(self.values)
+        return values.reshape(-1)[: self.count] if self.format == "bsr" else values[: self.count]
+
+    def is_dense(self, role: str, axis: int) -> bool:
+        """Whether the array of the source for a role is dense."""
+        array = self.give(role, axis)
+        # JAX and TensorFlow have dense arrays alone.
+        if type(array).__module__.split(".")[0] in ("jax", "jaxlib", "tensorflow"):
+            return True
+        return self.functions.is_dense(self.functions.fetch(array))
+
+    def pack(self, role: str, axis: int, dtype: str | None) -> Any:
+        """A dense copy of the array of the source for a role."""
+        array = self.functions.fetch(self.give(role, axis))
+        return self.functions.pack(array, array.dtype if dtype is None else dtype)
+
+    # Arrays that are made.
+
+    def make(
+        self,
+        role: str,
+        axis: int,
+        format: str,
+        layout: str,
+        dtype: str,
+        is_sorted: bool,
+        is_summed: bool,
+    ) -> Any:
+        """Makes an array of single elements, sorted and summed if that is asked for."""
+        order = self._sort(format == "csc") if is_sorted else None
+        if role == "values":
+            values = self._element_values()
+            if order is None:
+                return values
+            return order.sum(values) if is_summed else order.pick(values)
+        axes = self.axes()
+        if order is not None:
+            axes = [order.pick(one, is_summed) for one in axes]
+        if role == "coordinates":
+            return self._matrix(axes, layout, dtype)
+        if role == "indptr":
+            leading = 1 if format == "csc" else 0
+            return self._pointers(axes[leading], self.lengths[leading], dtype)
+        return axes[axis]
+
+    def _matrix(self, axes: list[Any], layout: str, dtype: str) -> Any:
+        shape = (len(axes), len(axes[0]))
+        whole = self.functions.empty(shape if layout == "axes" else shape[::-1], dtype)
+        for number, axis in enumerate(axes):
+            if layout == "axes":
                 whole[number] = axis
             else:
                 whole[:, number] = axis
         return whole
 
-    def order(self, parts: Sequence[Any], laid: str, lengths: Sequence[int]) -> Any:
-        """A stable order by all axes, the first one first."""
-        return GpuOrder(self, axes_of(parts, laid, len(lengths)))
+    def _pointers(self, rows: Any, length: int, dtype: str) -> Any:
+        functions = self.functions
+        made = functions.zeros((length + 1,), dtype)
+        if len(rows):
+            counts = functions.xp.bincount(functions.widen(rows), minlength=length)
+            made[1:] = functions.cumsum(counts)
+        return made
 
-    def _dense(self, arrays: Sequence[Any]) -> int:
-        return DENSE if all(self.contiguous(array) for array in arrays) else 0
+    def _element_values(self) -> Any:
+        """The values of single elements, without padding."""
+        self.axes()
+        values = self.functions.fetch(self.values)
+        if self._kept is not None:
+            return self.functions.take(values, self._kept)
+        return values if self.format == "coo" else self._given_values()
+
+    def _sort(self, by_columns: bool) -> "Sorted":
+        if by_columns not in self._sorted:
+            axes = self.axes()
+            self._sorted[by_columns] = Sorted(self.functions, axes[::-1] if by_columns else axes)
+        return self._sorted[by_columns]
+
+    def _group(self, by_columns: bool, dtype: str) -> dict[str, Any]:
+        if by_columns not in self._grouped:
+            functions, leading = self.functions, 1 if by_columns else 0
+            axes = self.axes()
+            order = functions.argsort(axes[leading])
+            others = functions.take(axes[1 - leading], order)
+            self._grouped[by_columns] = {
+                "indptr": self._pointers(axes[leading], self.lengths[leading], dtype),
+                "indices": functions.pack(others, dtype),
+                "values": functions.take(self._element_values(), order),
+            }
+        return self._grouped[by_columns]
+
+    def make_grouped(self, role: str, by_columns: bool, dtype: str) -> Any:
+        """Makes an array of elements that are grouped by rows, or by columns."""
+        return self._group(by_columns, dtype)[role]
+
+    def block_count(self, block: tuple[int, int]) -> int:
+        """The number of blocks that the elements lie in."""
+        return len(self._gathered(block)["indices"])
+
+    def make_blocks(self, role: str, block: tuple[int, int], dtype: str) -> Any:
+        """Makes an array of elements that go into blocks."""
+        made = self._gathered(block)
+        if role == "indptr":
+            return self._pointers(made["rows"], self.lengths[0] // block[0], dtype)
+        return made[role]
+
+    def _gathered(self, block: tuple[int, int]) -> dict[str, Any]:
+        if self._blocks is None:
+            functions = self.functions
+            high, wide = block
+            row, column = map(functions.widen, self.axes())
+            order = Sorted(functions, [row // high, column // wide])
+            flat = self._element_values()
+            made = functions.zeros((len(order.starts), high, wide), flat.dtype)
+            # The first value of each element is written, so that minus zero stays.
+            places = Sorted(functions, [row, column])
+            blocks = functions.zeros((len(row),), "int64")
+            blocks[order.order] = order.groups
+            firsts = places.order[places.starts]
+            made[blocks[firsts], row[firsts] % high, column[firsts] % wide] = places.sum(flat)
+            self._blocks = {
+                "values": made,
+                "rows": order.pick(row // high, True),
+                "indices": order.pick(column // wide, True),
+            }
+        return self._blocks
 
 
-class GpuOrder:
-    """An order of elements."""
+class Sorted:
+    """A stable order of elements by all axes, the first one first."""
 
-    def __init__(self, work: Gpu, axes: list[Any]) -> None:
-        self._work = work
-        order = work.argsort(axes[-1])
+    def __init__(self, functions: Functions, axes: list[Any]) -> None:
+        self._functions = functions
+        order = functions.argsort(axes[-1])
         for axis in axes[-2::-1]:
-            order = order[work.argsort(axis[order])]
-        self._order = order
-        self.count = len(order)
+            order = order[functions.argsort(axis[order])]
+        #: The numbers of the elements, in order.
+        self.order = order
         fresh: Any = None
         for axis in axes:
             ordered = axis[order]
             differs = ordered[1:] != ordered[:-1]
             fresh = differs if fresh is None else fresh | differs
-        self._groups = work.arange(self.count)
-        self._groups[1:] = work.cumsum(fresh)
-        starts = work.where(fresh) + 1
-        self.places = min(self.count, len(starts) + 1)
-        self._starts = work.arange(self.places)
-        self._starts[1:] = starts
+        #: The number of the coordinates of each element, in order.
+        self.groups = functions.arange(len(order))
+        self.groups[1:] = functions.cumsum(fresh)
+        starts = functions.where(fresh) + 1
+        #: Where in the order each of the coordinates begins.
+        self.starts = functions.arange(min(len(order), len(starts) + 1))
+        self.starts[1:] = starts
 
     def pick(self, array: Any, firsts: bool = False) -> Any:
-        """The elements of an array in the order, or the first of each place."""
-        return self._work.take(array, self._order[self._starts] if firsts else self._order)
-
-    def groups(self) -> Any:
-        """The number of the place of each element, in the order."""
-        return self._groups
+        """The elements of an array in order, or the first of each coordinate."""
+        return self._functions.take(array, self.order[self.starts] if firsts else self.order)
 
     def sum(self, array: Any) -> Any:
-        """The sum of what is at each place, in the array's type."""
-        # To the first of each place, so that what is there once stays what it is: minus zero too.
-        made, groups = self.pick(array, True), self._groups
-        again = self._work.where(groups[1:] == groups[:-1]) + 1
-        self._work.add(made, (groups[again],), self.pick(array)[again])
+        """The sum of the values with the same coordinates, in the array's type."""
+        # To the first of them, so that a value that is there once stays what it is: minus zero too.
+        made, groups = self.pick(array, True), self.groups
+        again = self._functions.where(groups[1:] == groups[:-1]) + 1
+        self._functions.add(made, (groups[again],), self.pick(array)[again])
         return made
 
 
-def order_of(axes: list[Any]) -> int:
-    """What the places are like, the first axis first, in bits."""
+def order_of(axes: list[Any]) -> ElementOrder:
+    """The order of elements, the first axis first."""
     if len(axes[0]) < 2:
-        return IN_ORDER | UNIQUE | GROUPED
+        return True, True, True
     less: Any = None
     equal: Any = None
     grouped = True
@@ -178,116 +547,5 @@ def order_of(axes: list[Any]) -> int:
         less = below if less is None else less | (equal & below)
         equal = same if equal is None else equal & same
     if not bool((less | equal).all()):
-        return GROUPED if grouped else 0
-    return IN_ORDER | GROUPED | (0 if bool(equal.any()) else UNIQUE)
-
-
-class Cupy(Gpu):
-    """CuPy on a GPU."""
-
-    framework = "cupy"
-
-    def __init__(self, device: str) -> None:
-        super().__init__(device)
-        self.xp = sys.modules["cupy"]
-
-    def fresh(self, shape: Sequence[int], dtype: str, *, zero: bool = False) -> Any:
-        """New memory on the GPU."""
-        with self.xp.cuda.Device(int(self.device.partition(":")[2] or 0)):
-            return (self.xp.zeros if zero else self.xp.empty)(tuple(shape), numpy_dtype(dtype))
-
-    def where(self, mask: Any) -> Any:
-        """Where a mask is true."""
-        return self.xp.flatnonzero(mask)
-
-    def cumsum(self, array: Any) -> Any:
-        """Running sums, as int64."""
-        return self.xp.cumsum(array, dtype="int64")
-
-    def find(self, sorted_ends: Any, places: Any) -> Any:
-        """For each place, how many of the sorted ends are not beyond it."""
-        return self.xp.searchsorted(sorted_ends, places, side="right")
-
-    def take(self, array: Any, places: Any) -> Any:
-        """The rows of an array at some places, as new memory."""
-        return array[places]
-
-    def argsort(self, keys: Any) -> Any:
-        """A stable order of the keys."""
-        return self.xp.argsort(keys, kind="stable")
-
-    def arange(self, count: int) -> Any:
-        """The numbers from 0 on."""
-        with self.xp.cuda.Device(int(self.device.partition(":")[2] or 0)):
-            return self.xp.arange(count, dtype="int64")
-
-    def add(self, made: Any, places: tuple[Any, ...], values: Any) -> None:
-        """Adds values at places, the same place as often as it is there."""
-        kind = made.dtype.kind
-        if kind not in "biu":
-            self.xp.add.at(made, places, values)
-            return
-        # It adds no signed 64-bit and no narrow integers; their sums wrap alike in uint64.
-        sums = made.astype("uint64")
-        self.xp.add.at(sums, places, values.astype("uint64"))
-        made[...] = sums != 0 if kind == "b" else sums.astype(made.dtype)
-
-
-class Torch(Gpu):
-    """PyTorch on a GPU."""
-
-    framework = "torch"
-
-    def __init__(self, device: str) -> None:
-        super().__init__(device)
-        self.xp = sys.modules["torch"]
-
-    def fresh(self, shape: Sequence[int], dtype: str, *, zero: bool = False) -> Any:
-        """New memory on the device."""
-        make = self.xp.zeros if zero else self.xp.empty
-        return make(tuple(shape), dtype=getattr(self.xp, dtype), device=self.device)
-
-    def contiguous(self, array: Any) -> bool:
-        """Whether it is dense and row-major."""
-        return bool(array.is_contiguous())
-
-    def pack(self, array: Any, dtype: str) -> Any:
-        """A dense copy, of that type."""
-        made = self.fresh(array.shape, dtype)
-        return made.copy_(array)
-
-    def argsort(self, keys: Any) -> Any:
-        """A stable order of the keys."""
-        return self.xp.argsort(keys, stable=True)
-
-    def arange(self, count: int) -> Any:
-        """The numbers from 0 on."""
-        return self.xp.arange(count, dtype=self.xp.int64, device=self.device)
-
-    def wide(self, array: Any) -> Any:
-        """Numbers as int64."""
-        return array.to(self.xp.int64)
-
-    def cumsum(self, array: Any) -> Any:
-        """Running sums, as int64."""
-        return self.xp.cumsum(array, 0, dtype=self.xp.int64)
-
-    def find(self, sorted_ends: Any, places: Any) -> Any:
-        """For each place, how many of the sorted ends are not beyond it."""
-        return self.xp.searchsorted(sorted_ends.contiguous(), places, right=True)
-
-    def where(self, mask: Any) -> Any:
-        """Where a mask is true."""
-        return self.xp.nonzero(mask).reshape(-1)
-
-    def take(self, array: Any, places: Any) -> Any:
-        """The rows of an array at some places, as new memory."""
-        return array.index_select(0, places)
-
-    def add(self, made: Any, places: tuple[Any, ...], values: Any) -> None:
-        """Adds values at places, the same place as often as it is there."""
-        if made.dtype != self.xp.bool:
-            made.index_put_(places, values, accumulate=True)
-            return
-        sums = made.to(self.xp.int64)
-        made.copy_(sums.index_put_(places, values.to(sums.dtype), accumulate=True) != 0)
+        return False, False, grouped
+    return True, not bool(equal.any()), True

@@ -28,7 +28,7 @@ mod cast;
 mod copy;
 mod elements;
 mod kernel;
-mod number;
+pub(crate) mod number;
 #[cfg(test)]
 mod reference;
 mod state;

@@ -3,17 +3,19 @@
 //! [`facts`] are what the planner is told: about the source, about the target, and what the caller
 //! wishes. [`decide`](decide()) is a pure function from those to a [`Plan`] or an error; it touches no
 //! memory, so every rule of sharing and copying is tested here without any framework. [`words`] turns
-//! plans into sentences. A plan is small and holds no text: the common case, a share, costs a few
+//! plans into sentences. [`sparse`] has the same for sparse tensors. A plan is small and holds no text: the common case, a share, costs a few
 //! comparisons and no allocation.
 
 mod decide;
 pub mod facts;
+pub mod sparse;
 mod words;
 
 pub use decide::{Common, check_budget, common, decide};
 pub use facts::{
     Alignment, Holds, Nature, Pending, Places, SourceFacts, Strides, TargetFacts, Wanted, Where, Wishes,
 };
+pub use words::{shape_in_words, things};
 
 use crate::device::Device;
 use crate::dtype::DType;

@@ -4,6 +4,17 @@ use super::facts::{Pending, SourceFacts, TargetFacts};
 use super::{Note, Reason};
 use std::borrow::Cow;
 
+/// Lengths of axes, as Python writes a tuple.
+pub fn shape_in_words(shape: &[i64]) -> String {
+    let lengths: Vec<String> = shape.iter().map(i64::to_string).collect();
+    format!("({}{})", lengths.join(", "), if lengths.len() == 1 { "," } else { "" })
+}
+
+/// A number of things.
+pub fn things(count: usize, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
+}
+
 impl Reason {
     /// The kind of copy that this reason leads to, in a word.
     pub fn kind(self) -> &'static str {

@@ -1,6 +1,7 @@
 //! Whether indices are within bounds, in order, and each place there once.
 
 use super::{Axis, Index, bound, count_of, worth};
+use crate::growth;
 use crate::workers;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
@@ -254,6 +255,22 @@ pub struct Coordinates {
     pub unique: bool,
     /// Whether they are in order along the first axis.
     pub grouped: bool,
+}
+
+/// The numbers of the elements whose coordinates are all within these lengths.
+///
+/// # Errors
+/// When the system has no memory for them.
+pub fn within_lengths<I: Index>(axes: &[Axis<'_, I>], lengths: &[i64]) -> crate::Result<Vec<usize>> {
+    let mut within = Vec::new();
+    for element in 0..count_of(axes) {
+        // SAFETY: `count_of` is the count of the shortest axis.
+        let is_within = |(axis, &length): (&Axis<'_, I>, &i64)| unsafe { axis.get(element) }.wide() < length;
+        if axes.iter().zip(lengths).all(is_within) {
+            growth::push(&mut within, element)?;
+        }
+    }
+    Ok(within)
 }
 
 /// Looks coordinates through; where axes have different lengths, as far as the shortest.

@@ -1,5 +1,6 @@
 //! What formats are made of: places from pointers, pointers from places, coordinates laid together, elements picked and summed.
 
+use super::add::{Sum, in_its_type};
 use super::order::Order;
 use super::{Axis, Index, Out, bound, worth};
 use crate::dtype::DType;
@@ -88,11 +89,49 @@ pub unsafe fn lay<I: Index, O: Index>(axis: &Axis<'_, I>, to: *mut O, step: usiz
 /// As many elements as were ordered are readable, and there is room for them, or for one of each place.
 pub unsafe fn pick(order: &Order, firsts: bool, from: *const u8, item: usize, to: *mut u8, threads: usize) {
     let (numbers, starts) = (order.order(), order.starts());
-    let count = if firsts { starts.len() } else { numbers.len() };
+    // SAFETY: the caller's contract; an order has numbers of elements that were ordered, and starts below their count.
+    unsafe {
+        if firsts {
+            gather(starts.len(), |place| numbers[starts[place]], from, item, to, threads);
+        } else {
+            gather(numbers.len(), |place| numbers[place], from, item, to, threads);
+        }
+    }
+}
+
+/// Writes the elements of `item` bytes that have these numbers.
+///
+/// # Safety
+/// An element is readable for each of the numbers, and there is room for as many as there are numbers.
+pub unsafe fn take(numbers: &[usize], from: *const u8, item: usize, to: *mut u8, threads: usize) {
+    // SAFETY: the caller's contract.
+    unsafe { gather(numbers.len(), |place| numbers[place], from, item, to, threads) }
+}
+
+/// Writes the numbers of an axis that these elements have.
+///
+/// # Safety
+/// The axis has all of them, and there is room for as many.
+pub unsafe fn take_axis<I: Index>(elements: &[usize], axis: &Axis<'_, I>, to: *mut I) {
+    for (place, &element) in elements.iter().enumerate() {
+        // SAFETY: the caller's contract.
+        unsafe { to.add(place).write(axis.get(element)) };
+    }
+}
+
+/// # Safety
+/// An element is readable for each number that is given for a place below the count, and there is room for as many.
+unsafe fn gather(
+    count: usize,
+    number: impl Fn(usize) -> usize + Sync,
+    from: *const u8,
+    item: usize,
+    to: *mut u8,
+    threads: usize,
+) {
     let (source, target) = (Out(from.cast_mut()), Out(to));
     in_parts(count, threads, |begin, end| {
-        let number = |place: usize| numbers[if firsts { starts[place] } else { place }];
-        // SAFETY: numbers are below the count, and places in this part.
+        // SAFETY: the caller's contract for the number; the place is below the count and in this part.
         let go = |size: usize| unsafe {
             for place in begin..end {
                 let from = source.start().add(number(place) * size);
@@ -110,66 +149,13 @@ pub unsafe fn pick(order: &Order, firsts: bool, from: *const u8, item: usize, to
     });
 }
 
-/// A number that can be added to another.
-pub(super) trait Sum: Copy + Send + Sync {
-    fn plus(self, other: Self) -> Self;
-}
-
-macro_rules! sums {
-    ($($kind:ty => |$left:ident, $right:ident| $sum:expr;)*) => {$(
-        impl Sum for $kind {
-            #[inline(always)]
-            fn plus(self, other: Self) -> Self {
-                let ($left, $right) = (self, other);
-                $sum
-            }
-        }
-    )*};
-}
-
-sums! {
-    u8 => |a, b| a.wrapping_add(b);
-    u16 => |a, b| a.wrapping_add(b);
-    u32 => |a, b| a.wrapping_add(b);
-    u64 => |a, b| a.wrapping_add(b);
-    f32 => |a, b| a + b;
-    f64 => |a, b| a + b;
-    [f32; 2] => |a, b| [a[0] + b[0], a[1] + b[1]];
-    [f64; 2] => |a, b| [a[0] + b[0], a[1] + b[1]];
-}
-
-/// Calls a function for the type in which numbers of a dtype are added; `None` for those that others must add.
-macro_rules! in_its_type {
-    ($dtype:expr, $call:ident($($argument:expr),*)) => {
-        match $dtype {
-            DType::Int8 | DType::UInt8 => Some($call::<u8>($($argument),*)),
-            DType::Int16 | DType::UInt16 => Some($call::<u16>($($argument),*)),
-            DType::Int32 | DType::UInt32 => Some($call::<u32>($($argument),*)),
-            DType::Int64 | DType::UInt64 => Some($call::<u64>($($argument),*)),
-            DType::Float32 => Some($call::<f32>($($argument),*)),
-            DType::Float64 => Some($call::<f64>($($argument),*)),
-            DType::Complex64 => Some($call::<[f32; 2]>($($argument),*)),
-            DType::Complex128 => Some($call::<[f64; 2]>($($argument),*)),
-            _ => None,
-        }
-    };
-}
-pub(super) use in_its_type;
-
-/// Whether [`sum`] and [`scatter`](mod@super::scatter) add numbers of this type.
-pub fn adds(dtype: DType) -> bool {
-    fn known<T: Sum>() {}
-    in_its_type!(dtype, known()).is_some()
-}
-
-/// Writes the sum of what is at each place, in the elements' order; an element is `width` numbers. Nothing is written for types
-/// that are not [added](adds) here.
+/// Writes the sum of what is at each place, in the elements' order; an element is `width` numbers.
 ///
 /// # Safety
 /// As many elements as were ordered are readable and aligned, and there is room for one of each place.
 pub unsafe fn sum(order: &Order, dtype: DType, from: *const u8, width: usize, to: *mut u8, threads: usize) {
     // SAFETY: the caller's contract.
-    let _ = unsafe { in_its_type!(dtype, sum_of(order, from, width, to, threads)) };
+    unsafe { in_its_type!(dtype, sum_of(order, from, width, to, threads)) };
 }
 
 /// # Safety
@@ -271,11 +257,5 @@ mod tests {
         // SAFETY: as above; every second number of three.
         unsafe { lay(&Axis::new(axis.as_ptr(), 2, 2), narrow.as_mut_ptr(), 1, 2) };
         assert_eq!(narrow, [3, 2]);
-    }
-
-    #[test]
-    fn types_that_are_not_added() {
-        assert!(adds(DType::Int8) && adds(DType::Complex128));
-        assert!(!adds(DType::Bool) && !adds(DType::BFloat16));
     }
 }

@@ -7,7 +7,8 @@
 //! - [`turn`](mod@turn) groups elements by one axis in the time that it takes to read and write them, and keeps the order within
 //!   a group. [`order`](mod@order) finds a stable order by several axes, and where each place begins.
 //! - [`make`] has what else a format is made of: places from pointers, pointers from places, coordinates laid together,
-//!   elements picked and summed. [`scatter`](mod@scatter) fills a dense tensor.
+//!   elements picked and summed. [`scatter`](mod@scatter) fills a dense tensor, and [`blocks`] takes
+//!   elements into and out of dense blocks.
 //!
 //! # How
 //!
@@ -20,6 +21,8 @@
 //! Sorting by comparison, but for shapes whose places do not fit in 64 bits with a number for each element: counting is
 //! several times as quick, and stable by nature.
 
+mod add;
+pub mod blocks;
 pub mod look;
 pub mod make;
 pub mod order;
@@ -155,8 +158,14 @@ impl<'a, I: Index> Axis<'a, I> {
         unsafe { self.start.offset(place as isize * self.step).read() }
     }
 
+    /// The first of them, `count` at most.
+    #[must_use]
+    pub fn first(self, count: usize) -> Self {
+        Self { count: self.count.min(count), ..self }
+    }
+
     /// All of them, where they lie side by side.
-    fn slice(&self) -> Option<&'a [I]> {
+    pub fn slice(&self) -> Option<&'a [I]> {
         if self.count == 0 {
             // It may begin nowhere, and a slice may not.
             return Some(&[]);

@@ -4,7 +4,7 @@
 //! have rows, columns or places of their own, so that no two write the same place, however often it is there.
 //! What is out of bounds is left out.
 
-use super::make::{Sum, in_its_type};
+use super::add::{Sum, in_its_type};
 use super::{Axis, Index, bound, worth};
 use crate::dtype::DType;
 use crate::workers;
@@ -21,8 +21,7 @@ pub struct Filling {
     pub width: usize,
     /// Their type.
     pub dtype: DType,
-    /// Whether several elements may have the same place: they are added then, and otherwise written. Only types that are
-    /// [added](super::make::adds) here may ask for it.
+    /// Whether several elements may have the same place: they are added then, and otherwise written.
     pub add: bool,
     /// Where the tensor begins.
     pub dense: *mut u8,
@@ -137,7 +136,7 @@ impl Filling {
         // SAFETY: the caller's contract, in every arm.
         unsafe {
             if self.add {
-                let _ = in_its_type!(self.dtype, adding(self, places, threads));
+                in_its_type!(self.dtype, adding(self, places, threads));
                 return;
             }
             match self.item() {

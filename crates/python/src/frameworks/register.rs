@@ -73,8 +73,11 @@ const fn known(module: Module, names: &'static [&'static str], meaning: Meaning)
     KnownType { module, names, meaning }
 }
 
+/// The number of frameworks.
+pub(crate) const COUNT: usize = 9;
+
 /// The register. The first rows are in the order of [`Builtin`].
-pub(crate) static REGISTER: [Entry; 9] = [
+pub(crate) static REGISTER: [Entry; COUNT] = [
     Entry {
         name: "numpy",
         title: "NumPy",
@@ -297,6 +300,11 @@ impl Entry {
     /// Whether it is called so.
     pub(crate) fn is_called(&self, name: &str) -> bool {
         self.name == name || self.aliases.contains(&name)
+    }
+
+    /// Its number in the register.
+    pub(crate) fn index(&'static self) -> usize {
+        REGISTER.iter().position(|entry| std::ptr::eq(entry, self)).unwrap_or(0)
     }
 
     fn is_refused_as(&self, refusal: Refusal) -> bool {

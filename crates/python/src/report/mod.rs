@@ -12,8 +12,10 @@ mod trip;
 
 use pyo3::prelude::*;
 use std::borrow::Cow;
+use tensorferry_core::plan::{shape_in_words, things};
 
 pub(crate) use plan::PlanReport;
+pub(crate) use sparse::{ArrayReport, SparseReport};
 pub(crate) use tensor::TensorReport;
 pub(crate) use tree::TreeReport;
 pub(crate) use trip::Trip;
@@ -21,23 +23,10 @@ pub(crate) use trip::Trip;
 /// What is done with a tensor: a word, and the reason.
 type Steps = Vec<(Cow<'static, str>, String)>;
 
-/// Adds the classes, and the functions that make plans for the package.
+/// Adds the classes.
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PlanReport>()?;
-    module.add_class::<Trip>()?;
-    module.add_function(wrap_pyfunction!(sparse::_plan_of_sparse, module)?)?;
-    module.add_function(wrap_pyfunction!(sparse::_plan_of_array, module)?)
-}
-
-/// A number of things.
-fn things(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
-}
-
-/// A shape as Python writes it.
-fn shape_in_words(shape: &[i64]) -> String {
-    let lengths: Vec<String> = shape.iter().map(i64::to_string).collect();
-    format!("({}{})", lengths.join(", "), if lengths.len() == 1 { "," } else { "" })
+    module.add_class::<Trip>()
 }
 
 pub(crate) fn in_words(bytes: usize) -> String {

@@ -1,26 +1,25 @@
-//! What will happen to a sparse tensor and to each of its arrays, as the package found out.
+//! What will happen to a sparse tensor and to each of its arrays.
 
-use super::{PlanReport, Steps, in_words, shape_in_words, things};
-use pyo3::prelude::*;
+use super::{PlanReport, Steps, TensorReport, in_words, shape_in_words, things};
 use std::fmt::Write;
 
 /// What will happen to a sparse tensor. The members are those of the Python class `Plan`.
 #[derive(Clone)]
 pub(crate) struct SparseReport {
-    pub(super) source: String,
-    pub(super) target: String,
-    pub(super) source_format: String,
+    pub(crate) source: String,
+    pub(crate) target: String,
+    pub(crate) source_format: String,
     /// None for a dense result.
-    pub(super) format: Option<String>,
-    is_itself: bool,
-    pub(super) source_dtype: String,
-    pub(super) dtype: String,
-    pub(super) shape: Vec<i64>,
-    pub(super) source_device: String,
-    pub(super) device: String,
-    pub(super) nnz: usize,
-    pub(super) parts: Vec<PlanReport>,
-    pub(super) notes: Vec<String>,
+    pub(crate) format: Option<String>,
+    pub(crate) is_itself: bool,
+    pub(crate) source_dtype: String,
+    pub(crate) dtype: String,
+    pub(crate) shape: Vec<i64>,
+    pub(crate) source_device: String,
+    pub(crate) device: String,
+    pub(crate) nnz: usize,
+    pub(crate) parts: Vec<PlanReport>,
+    pub(crate) notes: Vec<String>,
 }
 
 impl SparseReport {
@@ -109,6 +108,53 @@ pub(crate) struct ArrayReport {
 }
 
 impl ArrayReport {
+    /// What happens to an array of the source on its way to the target. A cast of indices has a reason of its own.
+    pub(crate) fn given(told: TensorReport, shape: Vec<i64>, cast_reason: Option<String>) -> Self {
+        let mut steps = told.steps;
+        if let Some(reason) = cast_reason {
+            for (_, own) in steps.iter_mut().filter(|(kind, _)| kind == "cast") {
+                own.clone_from(&reason);
+            }
+        }
+        Self {
+            is_shared: told.action != "copy",
+            dtype: told.dtype.to_owned(),
+            shape,
+            bytes_moved: told.bytes_moved,
+            extra_bytes: told.extra_bytes,
+            steps,
+            notes: told.notes,
+        }
+    }
+
+    /// What happens to an array that is made by these steps, has so many bytes, and then goes to the target.
+    pub(crate) fn made(told: TensorReport, shape: Vec<i64>, bytes: usize, mut steps: Steps) -> Self {
+        let extra_bytes = if told.bytes_moved > 0 { told.bytes_moved } else { bytes };
+        steps.extend(told.steps);
+        Self {
+            is_shared: false,
+            dtype: told.dtype.to_owned(),
+            shape,
+            bytes_moved: bytes + told.bytes_moved,
+            extra_bytes,
+            steps,
+            notes: Vec::new(),
+        }
+    }
+
+    /// The first reason for a copy.
+    pub(crate) fn first_reason(&self) -> &str {
+        self.steps.first().map_or("it is new memory", |(_, reason)| reason)
+    }
+
+    pub(crate) fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    pub(crate) fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
     pub(super) fn action(&self) -> &'static str {
         if self.is_shared { "share" } else { "copy" }
     }
@@ -133,62 +179,4 @@ impl ArrayReport {
         }
         text
     }
-}
-
-/// The plan of a sparse tensor, for the package.
-#[pyfunction]
-#[pyo3(signature = (*, source, target, source_format, format, is_itself, source_dtype, dtype, shape, source_device,
-    device, nnz, parts, notes))]
-#[expect(clippy::too_many_arguments, reason = "called by name, from Python")]
-pub(crate) fn _plan_of_sparse(
-    source: String,
-    target: String,
-    source_format: String,
-    format: Option<String>,
-    is_itself: bool,
-    source_dtype: String,
-    dtype: String,
-    shape: Vec<i64>,
-    source_device: String,
-    device: String,
-    nnz: usize,
-    parts: Vec<PyRef<'_, PlanReport>>,
-    notes: Vec<String>,
-) -> PlanReport {
-    let parts = parts.iter().map(|part| PlanReport::clone(part)).collect();
-    SparseReport {
-        source,
-        target,
-        source_format,
-        format,
-        is_itself,
-        source_dtype,
-        dtype,
-        shape,
-        source_device,
-        device,
-        nnz,
-        parts,
-        notes,
-    }
-    .into()
-}
-
-/// The plan of one of its arrays.
-#[pyfunction]
-#[pyo3(signature = (*, name, is_shared, dtype, shape, bytes_moved, extra_bytes, steps, notes))]
-#[expect(clippy::too_many_arguments, reason = "called by name, from Python")]
-pub(crate) fn _plan_of_array(
-    name: String,
-    is_shared: bool,
-    dtype: String,
-    shape: Vec<i64>,
-    bytes_moved: usize,
-    extra_bytes: usize,
-    steps: Vec<(String, String)>,
-    notes: Vec<String>,
-) -> PlanReport {
-    let steps = steps.into_iter().map(|(kind, reason)| (kind.into(), reason)).collect();
-    PlanReport::from(ArrayReport { is_shared, dtype, shape, bytes_moved, extra_bytes, steps, notes })
-        .named(name)
 }

@@ -1,121 +1,209 @@
 //! The arrays of sparse tensors, as the core takes them: on the host, read in place.
 
-use crate::carry;
+use crate::carry::{self, Journey};
 use crate::errors::{Result, fail};
-use crate::frameworks::numpy;
+use crate::frameworks::Target;
 use crate::host_copy;
+use crate::kinds::{Builtin, Recognised};
 use crate::owner::Owner;
 use crate::recognise::recognise;
-use crate::source::Memory;
+use crate::source::{Memory, Source};
 use pyo3::prelude::*;
-use tensorferry_core::dtype::Kind;
 use tensorferry_core::host::HostBlock;
+use tensorferry_core::plan::{Nature, Where, Wishes};
 use tensorferry_core::sparse::{Axis, Index};
-use tensorferry_core::{ByteOrder, DType, ErrorKind, Layout, Tensor};
+use tensorferry_core::{ByteOrder, DType, Device, ErrorKind, Layout, Tensor};
 
-/// Work on fewer elements keeps other Python threads waiting; for that, letting go costs more.
+/// Work on fewer elements keeps other Python threads waiting: releasing the interpreter would cost more.
 const DETACH_FROM: usize = 16 << 10;
 
-/// An array of any framework, read in place; `None` where it is not on the host, or its framework must do something first.
-pub(super) fn here(object: &Bound<'_, PyAny>) -> Result<Option<Tensor<Owner>>> {
-    match carry::read(object, recognise(object)?)?.memory {
-        Memory::Here(tensor) if tensor.device().is_host() => Ok(Some(tensor)),
-        _ => Ok(None),
+/// An array of the source.
+pub(super) struct Array<'py> {
+    pub(super) object: Bound<'py, PyAny>,
+    /// As its framework holds it.
+    source: Source<'py>,
+    /// Whether nobody may write it.
+    is_read_only: bool,
+    /// The memory on the host that kernels read, where it is not that of the source.
+    ready: Option<Tensor<Owner>>,
+}
+
+impl<'py> Array<'py> {
+    /// Reads an array; `is_read_only` if nobody may write it, although its framework would let them.
+    pub(super) fn read(object: &Bound<'py, PyAny>, is_read_only: bool) -> Result<Self> {
+        let source = read(object, is_read_only)?;
+        Ok(Self { object: object.clone(), source, is_read_only, ready: None })
+    }
+
+    pub(super) fn source(&self) -> &Source<'py> {
+        &self.source
+    }
+
+    /// As it goes to the target.
+    pub(super) fn into_source(self) -> Source<'py> {
+        unless_read_only(self.source, self.is_read_only)
+    }
+
+    pub(super) fn dtype(&self) -> DType {
+        self.source.facts().dtype
+    }
+
+    pub(super) fn shape(&self) -> &[i64] {
+        match &self.source.memory {
+            Memory::Here(tensor) => tensor.layout().shape(),
+            Memory::Later { layout, .. } => layout.shape(),
+        }
+    }
+
+    /// Whether it is dense and row-major.
+    pub(super) fn is_dense(&self) -> bool {
+        match &self.source.memory {
+            Memory::Here(tensor) => tensor.layout().is_dense(),
+            Memory::Later { .. } => true,
+        }
+    }
+
+    /// Whether the elements of a matrix along one axis lie side by side.
+    pub(super) fn is_line_dense(&self, along: usize) -> bool {
+        let facts = self.source.facts();
+        let (shape, strides) = (facts.layout.shape(), facts.layout.strides());
+        shape[along] < 2 || strides[along] == facts.dtype.size() as i64
+    }
+
+    /// The memory on the host that kernels read.
+    pub(super) fn tensor(&self) -> Result<&Tensor<Owner>> {
+        match (&self.ready, &self.source.memory) {
+            (Some(ready), _) => Ok(ready),
+            (None, Memory::Here(tensor)) => Ok(tensor),
+            _ => Err(fail(ErrorKind::InvalidTensor, "the array is not on the host", "report this")),
+        }
+    }
+
+    /// Brings it to the host, if it is not there.
+    pub(super) fn fetch(&mut self) -> Result<()> {
+        if self.ready.is_none()
+            && !matches!(&self.source.memory, Memory::Here(tensor) if tensor.device().is_host())
+        {
+            self.ready = Some(here(self.view()?)?);
+        }
+        Ok(())
+    }
+
+    /// Makes the memory that kernels read int32 or int64, in this machine's byte order, and dense if they ask for it.
+    pub(super) fn prepare_index(&mut self, wanted: Option<DType>, is_dense: bool) -> Result<()> {
+        self.fetch()?;
+        let tensor = self.tensor()?;
+        let own = if tensor.dtype() == DType::Int32 { DType::Int32 } else { DType::Int64 };
+        let dtype = wanted.unwrap_or(own);
+        let size = dtype.size() as i64;
+        let fits = tensor.dtype() == dtype
+            && is_native(tensor)
+            && (tensor.layout().is_dense()
+                || (!is_dense && tensor.layout().strides().iter().all(|stride| stride % size == 0)));
+        if !fits {
+            self.ready = Some(host_copy::packed(self.object.py(), tensor, dtype)?);
+        }
+        Ok(())
+    }
+
+    /// Makes the memory that kernels read dense, in this machine's byte order.
+    pub(super) fn prepare_values(&mut self) -> Result<()> {
+        self.fetch()?;
+        let tensor = self.tensor()?;
+        if !is_native(tensor) || !tensor.layout().is_dense() {
+            self.ready = Some(host_copy::packed(self.object.py(), tensor, tensor.dtype())?);
+        }
+        Ok(())
+    }
+
+    /// The array once more, as its framework holds it.
+    pub(super) fn again(&self) -> Result<Source<'py>> {
+        Ok(unless_read_only(read(&self.object, self.is_read_only)?, self.is_read_only))
+    }
+
+    /// The array once more, on the host, for a view of a part of it.
+    pub(super) fn view(&self) -> Result<Source<'py>> {
+        let source = self.again()?;
+        if matches!(&source.memory, Memory::Here(tensor) if tensor.device().is_host()) {
+            return Ok(source);
+        }
+        let numpy = Target::Builtin(Builtin::Numpy.framework());
+        let wishes = Wishes { device: Where::At(Device::CPU), ..Wishes::NONE };
+        let journey = Journey { wishes, ..Journey::plain(numpy) };
+        let object = carry::one(&self.object, recognise(&self.object)?, &journey)?;
+        read(&object, self.is_read_only)
     }
 }
 
-/// A dense array with its bytes in order, which is the given one if it is that already.
-pub(super) fn dense(py: Python<'_>, tensor: Tensor<Owner>) -> Result<Tensor<Owner>> {
-    let aligned = (tensor.data() as usize).is_multiple_of(tensor.dtype().align());
-    if tensor.layout().is_dense() && tensor.order() == ByteOrder::Native && aligned {
-        return Ok(tensor);
+fn read<'py>(object: &Bound<'py, PyAny>, is_read_only: bool) -> Result<Source<'py>> {
+    let recognised = recognise(object)?;
+    if matches!(recognised, Recognised::Container(_)) {
+        let fact = format!("{} is not an array", object.repr()?);
+        return Err(fail(ErrorKind::InvalidTensor, fact, "look at how the tensor was made"));
     }
-    host_copy::packed(py, &tensor, tensor.dtype())
-}
-
-/// Whole numbers as the core takes them: int32 or int64, or the one that is asked for. `None` for other arrays.
-pub(super) fn numbers(
-    py: Python<'_>,
-    object: &Bound<'_, PyAny>,
-    wanted: Option<DType>,
-) -> Result<Option<Tensor<Owner>>> {
-    let Some(tensor) = here(object)? else { return Ok(None) };
-    if !matches!(tensor.dtype().kind(), Kind::Signed | Kind::Unsigned) {
-        return Ok(None);
+    let mut source = carry::read(object, recognised)?;
+    if let (true, Memory::Here(tensor)) = (is_read_only, &mut source.memory) {
+        tensor.set_read_only();
     }
-    as_index(py, tensor, wanted).map(Some)
+    Ok(source)
 }
 
-/// The same of a tensor that was found to have whole numbers.
-pub(super) fn as_index(
-    py: Python<'_>,
-    tensor: Tensor<Owner>,
-    wanted: Option<DType>,
-) -> Result<Tensor<Owner>> {
-    let own = if tensor.dtype() == DType::Int32 { DType::Int32 } else { DType::Int64 };
-    let dtype = wanted.unwrap_or(own);
-    let size = dtype.size() as i64;
-    let in_place = tensor.dtype() == dtype
-        && tensor.order() == ByteOrder::Native
-        && (tensor.data() as usize).is_multiple_of(dtype.align())
-        && tensor.layout().strides().iter().all(|stride| stride % size == 0);
-    if in_place { Ok(tensor) } else { host_copy::packed(py, &tensor, dtype) }
+/// A source whose object may stand for it, unless nobody may write the memory, which the object does not say.
+fn unless_read_only(source: Source<'_>, is_read_only: bool) -> Source<'_> {
+    Source { framework: if is_read_only { OURS } else { source.framework }, ..source }
 }
 
-/// Index arrays of one type, the widest that they have; `None` where one of them is none, or is elsewhere.
-pub(super) fn alike<const N: usize>(
-    py: Python<'_>,
-    objects: [&Bound<'_, PyAny>; N],
-    wanted: Option<DType>,
-) -> Result<Option<[Tensor<Owner>; N]>> {
-    let mut found = Vec::with_capacity(N);
-    for object in objects {
-        let Some(tensor) = numbers(py, object, wanted)? else { return Ok(None) };
-        found.push(tensor);
-    }
-    same_type(py, found).map(|found| found.try_into().ok())
-}
-
-/// Makes them all int64 if they are not all int32.
-pub(super) fn same_type(py: Python<'_>, arrays: Vec<Tensor<Owner>>) -> Result<Vec<Tensor<Owner>>> {
-    if arrays.windows(2).all(|pair| pair[0].dtype() == pair[1].dtype()) {
-        return Ok(arrays);
-    }
-    arrays.into_iter().map(|array| as_index(py, array, Some(DType::Int64))).collect()
-}
-
-/// How many pointers so many rows have.
-pub(super) fn pointers_of(rows: usize) -> Result<i64> {
-    let rows = i64::try_from(rows).ok();
-    rows.and_then(|rows| rows.checked_add(1)).ok_or_else(|| wrong("there are no shapes of so many rows"))
-}
-
-/// The name of a type of indices.
-pub(super) fn index_type(name: &str) -> Result<DType> {
-    match name {
-        "int32" => Ok(DType::Int32),
-        "int64" => Ok(DType::Int64),
-        _ => Err(wrong(&format!("indices are int32 or int64, and not {name}"))),
+/// The memory of a source that is on the host.
+fn here(source: Source<'_>) -> Result<Tensor<Owner>> {
+    match source.memory {
+        Memory::Here(tensor) if tensor.device().is_host() => Ok(tensor),
+        _ => Err(fail(ErrorKind::InvalidTensor, "the array is not on the host", "report this")),
     }
 }
 
-/// Numbers that lie side by side.
+/// The framework of memory that no object of a framework stands for: the planner never takes the source itself for the result.
+pub(super) const OURS: &str = "tensorferry";
+
+/// A view of a source, for which its object does not stand.
+pub(super) fn changed<'py>(
+    source: Source<'py>,
+    change: impl FnOnce(Tensor<Owner>) -> tensorferry_core::Result<Tensor<Owner>>,
+) -> Result<Source<'py>> {
+    let Source { object, memory, nature, requires_grad, through_array, streams, .. } = source;
+    let memory = match memory {
+        Memory::Here(tensor) => Memory::Here(change(tensor)?),
+        later => later,
+    };
+    Ok(Source { object, framework: OURS, memory, nature, requires_grad, through_array, streams })
+}
+
+/// Memory that was made for the result.
+pub(super) fn made(py: Python<'_>, tensor: Tensor<Owner>) -> Source<'_> {
+    Source::here(py.None().into_bound(py), OURS, tensor).with_nature(Nature::Temporary)
+}
+
+fn is_native(tensor: &Tensor<Owner>) -> bool {
+    let is_aligned = (tensor.data() as usize).is_multiple_of(tensor.dtype().align());
+    tensor.order() == ByteOrder::Native && (is_aligned || tensor.layout().is_empty())
+}
+
+/// The numbers of an index array that is prepared and dense.
 pub(super) fn slice<I: Index>(tensor: &Tensor<Owner>) -> &[I] {
     debug_assert!(tensor.layout().is_dense() && tensor.dtype().size() == size_of::<I>());
     if tensor.layout().is_empty() {
         return &[];
     }
-    // SAFETY: a checked tensor of this type, dense and aligned, which its owner keeps.
+    // SAFETY: `prepare_index` made the tensor dense and aligned, with elements of this type, and its owner keeps them.
     unsafe { std::slice::from_raw_parts(tensor.data().cast(), tensor.layout().count()) }
 }
 
-/// An array of one axis.
+/// The numbers of an index array of one axis that is prepared.
 pub(super) fn axis<I: Index>(tensor: &Tensor<Owner>) -> Axis<'_, I> {
     debug_assert!(tensor.layout().rank() == 1);
     line(tensor, 0, 0, 0)
 }
 
-/// The `number`th line of a matrix, along one of its two axes.
+/// The `number`th line of a matrix that is prepared, along one of its two axes.
 pub(super) fn line_of<I: Index>(tensor: &Tensor<Owner>, number: usize, along: usize) -> Axis<'_, I> {
     debug_assert!(tensor.layout().rank() == 2);
     line(tensor, number, along, tensor.layout().strides()[1 - along])
@@ -123,9 +211,10 @@ pub(super) fn line_of<I: Index>(tensor: &Tensor<Owner>, number: usize, along: us
 
 fn line<I: Index>(tensor: &Tensor<Owner>, number: usize, along: usize, across: i64) -> Axis<'_, I> {
     let (layout, item) = (tensor.layout(), size_of::<I>() as i64);
-    // SAFETY: elements of a checked tensor of this type, aligned, with strides of whole elements; its owner keeps them.
+    // SAFETY: `prepare_index` made the tensor aligned, with elements of this type and strides of whole elements; the line is
+    // one of its own, and its owner keeps it.
     unsafe {
-        // Of a tensor without elements it may lead anywhere: nothing is read there.
+        // The address of a line without elements may be anything: nothing is read there.
         let start = tensor.data().cast::<I>().wrapping_offset((number as i64 * across / item) as isize);
         Axis::new(start, (layout.strides()[along] / item) as isize, layout.shape()[along] as usize)
     }
@@ -148,7 +237,7 @@ impl<T> Clone for Address<T> {
 
 impl<T> Copy for Address<T> {}
 
-// SAFETY: a pointer alone. Reading and writing through it is unsafe, and whoever does it vouches for the memory.
+// SAFETY: it is an address. Reading and writing through it is unsafe, and whoever does it vouches for the memory.
 unsafe impl<T> Send for Address<T> {}
 // SAFETY: as for `Send`.
 unsafe impl<T> Sync for Address<T> {}
@@ -182,15 +271,10 @@ impl Made {
         Address(self.block.data().cast())
     }
 
-    /// As NumPy's array, when everything is written.
-    pub(super) fn array<'py>(self, py: Python<'py>) -> Result<Bound<'py, PyAny>> {
-        numpy::write_array(py, host_copy::of_block(self.block, self.dtype, self.layout)?)
+    /// As a tensor, when everything is written.
+    pub(super) fn tensor(self) -> Result<Tensor<Owner>> {
+        host_copy::of_block(self.block, self.dtype, self.layout)
     }
-}
-
-/// A caller within the package has made a mistake.
-pub(super) fn wrong(fact: &str) -> crate::errors::Failure {
-    fail(ErrorKind::InvalidArgument, fact.to_owned(), "call tensorferry.to, which knows what fits")
 }
 
 /// Runs a body with `$I` as the type of an index array.

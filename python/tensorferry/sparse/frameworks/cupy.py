@@ -1,70 +1,59 @@
-"""CuPy: csr, csc and coo matrices of `cupyx.scipy.sparse`, on a GPU.
-
-Like SciPy's, but of two axes, with int32 indices, and with values of five types.
-"""
+"""CuPy: csr, csc and coo matrices of `cupyx.scipy.sparse`, on a GPU."""
 
 import contextlib
 from typing import Any
 
 from tensorferry._native import UnsupportedError
-from tensorferry.framework_register import load, title
-from tensorferry.sparse.bundle import Bundle, Rules, dtype_of
+from tensorferry.framework_register import load
 from tensorferry.sparse.gpu import Cupy
-
-ARRAYS = "cupy"
-TITLE = title("cupy")
-DTYPES = frozenset(("bool", "float32", "float64", "complex64", "complex128"))
+from tensorferry.sparse.parts import Parts
 
 
-def formats() -> dict[str, Rules]:
-    """What each format asks for."""
-    asked = Rules(("int32",), fewest_axes=2, most_axes=2, dtypes=DTYPES)
-    return {"coo": asked, "csr": asked, "csc": asked}
-
-
-def read(x: Any) -> Bundle:
+def read(x: Any) -> Parts:
     """Takes a tensor apart."""
     kind = x.format
-    shape = tuple(map(int, x.shape))
     if kind == "coo":
-        return Bundle("cupy", "coo", shape, x.data, (x.row, x.col), name=kind)
+        return Parts("coo", kind, x.shape, x.data, (x.row, x.col))
     if kind not in ("csr", "csc"):
         raise UnsupportedError(
             f"a CuPy {kind} matrix keeps no arrays that others have\nhint: pass x.tocsr()"
         )
-    return Bundle("cupy", kind, shape, x.data, indices=x.indices, indptr=x.indptr, name=kind)
+    return Parts(kind, kind, x.shape, x.data, (x.indptr, x.indices))
 
 
-def write(bundle: Bundle) -> Any:
+def write(
+    format: str,
+    shape: tuple[int, ...],
+    values: Any,
+    arrays: tuple[Any, ...],
+    in_order: bool,
+    unique: bool,
+) -> Any:
     """Puts a tensor together."""
-    sparse = load("cupy", "cupyx.scipy.sparse")
-    make = getattr(sparse, f"{bundle.format}_matrix")
-    with bundle.values.device:
-        if bundle.format == "coo":
-            made = make((bundle.values, bundle.coordinates), shape=bundle.shape, copy=False)
+    make = getattr(load("cupy", "cupyx.scipy.sparse"), f"{format}_matrix")
+    with values.device:
+        if format == "coo":
+            made = make((values, arrays), shape=shape, copy=False)
         else:
-            parts = (bundle.values, bundle.indices, bundle.indptr)
-            made = make(parts, shape=bundle.shape, copy=False)
+            indptr, indices = arrays
+            made = make((values, indices, indptr), shape=shape, copy=False)
             with contextlib.suppress(AttributeError):
-                made.has_sorted_indices = bundle.in_order
+                made.has_sorted_indices = in_order
         # It looks for itself where a flag cannot be set.
         with contextlib.suppress(AttributeError):
-            made.has_canonical_format = bundle.in_order and bundle.unique
+            made.has_canonical_format = unique
     return made
 
 
-def scatter(bundle: Bundle) -> Any:
-    """A dense tensor, on the GPU of the parts."""
-    work = Cupy(f"cuda:{bundle.values.device.id}")
-    with bundle.values.device:
-        made = work.fresh(bundle.shape, dtype_of(bundle.values), zero=True)
-        if bundle.in_order and bundle.unique:
-            made[bundle.coordinates] = bundle.values
+def scatter(
+    shape: tuple[int, ...], values: Any, coordinates: tuple[Any, ...], is_unique: bool
+) -> Any:
+    """A dense tensor, on the GPU of the values."""
+    functions = Cupy(f"cuda:{values.device.id}")
+    with values.device:
+        made = functions.xp.zeros(shape, values.dtype)
+        if is_unique:
+            made[coordinates] = values
         else:
-            work.add(made, bundle.coordinates, bundle.values)
+            functions.add(made, coordinates, values)
     return made
-
-
-# The quick way is one of the host's.
-WRITES: dict[str, Any] = {}
-OPENS: dict[str, Any] = {}

@@ -1,0 +1,348 @@
+//! How the arrays of the result are made of those of the source.
+
+use super::{
+    ArrayPlan, Choice, Conversion, CoordinateLayout, ElementOrder, Format, Inspect, Origin, Role,
+    SparseSource, Step, Structure, Work,
+};
+use crate::dtype::{DType, Kind};
+use crate::error::{Error, ErrorKind, Result};
+use crate::plan::words::shape_in_words;
+use smallvec::{SmallVec, smallvec};
+
+type Steps = SmallVec<[Step; 2]>;
+
+/// Decides how a source that was validated becomes the format that was chosen.
+///
+/// # Errors
+/// When the target cannot hold the result, or an inspection fails.
+pub fn convert<I: Inspect + ?Sized>(
+    source: &SparseSource<'_>,
+    structure: &Structure,
+    choice: &Choice,
+    inspect: &mut I,
+) -> Result<Conversion, I::Error> {
+    let capabilities = &choice.capabilities;
+    let index_dtype = index_dtype(source, structure.count, choice)?;
+    let (from, to) = (source.format, capabilities.format);
+    let order = structure.order;
+    let fits = (order.in_order || !capabilities.in_order) && (order.unique || !capabilities.unique);
+    let is_whole = from != Format::Coo || (structure.spare == 0 && source.layout == capabilities.layout);
+    let mut plan = Conversion {
+        format: to,
+        layout: capabilities.layout,
+        index_dtype,
+        work: Work::Keep,
+        in_order: order.in_order,
+        unique: order.unique,
+        count: Some(structure.count),
+        arrays: SmallVec::new(),
+    };
+    if from == to && fits && is_whole && source.block == choice.block {
+        plan.arrays = roles(to, source.layout, source.sparse_shape().len())
+            .map(|role| ArrayPlan { role, origin: Origin::Given })
+            .collect();
+        return Ok(plan);
+    }
+    if source.batch_axes > 0 {
+        return Err(batch_must_stay(capabilities.reason).into());
+    }
+    if from == Format::Bsr && source.dense_axes > 0 {
+        return Err(refusal(
+            ErrorKind::UnsupportedLayout,
+            "blocks whose elements have dense axes stay in their format",
+            "use ferry.sparse.to_dense, or pass a tensor without dense axes",
+        )
+        .into());
+    }
+    let maker = Maker { source, structure, choice, index_dtype };
+    match (from, to) {
+        (_, Format::Bsr) => {
+            let block = maker.block()?;
+            plan =
+                Conversion { work: Work::Blocks(block), in_order: true, unique: true, count: None, ..plan };
+            plan.arrays = maker.block_arrays(block);
+            Ok(plan)
+        }
+        (Format::Csr, Format::Csc) | (Format::Csc, Format::Csr) if order.unique || !capabilities.unique => {
+            // The groups are read in order, so that each group of the result is in order.
+            plan.in_order = true;
+            if !order.in_order {
+                plan.unique = inspect.order_after_grouping(maker.by_columns(), index_dtype)?.unique;
+            }
+            plan.work = Work::Group;
+            plan.arrays = maker.arrays(&smallvec![maker.group()]);
+            Ok(plan)
+        }
+        _ => maker.arrange(plan, inspect),
+    }
+}
+
+/// The arrays of a format, the values first.
+fn roles(format: Format, layout: CoordinateLayout, axes: usize) -> impl Iterator<Item = Role> {
+    let index: SmallVec<[Role; 3]> = match (format, layout) {
+        (Format::Coo, CoordinateLayout::Separate) => (0..axes).map(|axis| Role::Axis(axis, axes)).collect(),
+        (Format::Coo, _) => smallvec![Role::Coordinates],
+        _ => smallvec![Role::Pointers, Role::Indices],
+    };
+    std::iter::once(Role::Values).chain(index)
+}
+
+/// The type of the indices: the source's own, unless the target asks for another.
+fn index_dtype(source: &SparseSource<'_>, count: usize, choice: &Choice) -> Result<DType> {
+    let accepted = choice.capabilities.index_dtypes;
+    let room = source.sparse_shape().iter().copied().max().unwrap_or(0).max(count as i64);
+    let fits = |dtype: DType| room <= if dtype == DType::Int32 { i32::MAX.into() } else { i64::MAX };
+    let own = match source.index_dtypes {
+        [] => Some(DType::Int64),
+        &[own] => Some(own),
+        several => widest(several),
+    };
+    let own = own.filter(|own| accepted.contains(own));
+    if let Some(dtype) = own.into_iter().chain(accepted.iter().copied()).find(|&dtype| fits(dtype)) {
+        return Ok(dtype);
+    }
+    let names: Vec<_> = accepted.iter().map(|dtype| dtype.name()).collect();
+    let is_narrow = choice.capabilities.reason.starts_with("64-bit");
+    let why = if is_narrow { format!(" ({})", choice.capabilities.reason) } else { String::new() };
+    let fact = format!(
+        "the shape {} with {count} elements is beyond {}, the indices of {}{why}",
+        shape_in_words(source.shape),
+        names.join(" and "),
+        choice.target.title
+    );
+    let hint = if is_narrow {
+        "take a part of it, or turn on jax_enable_x64"
+    } else {
+        "take a part of it, or another framework"
+    };
+    Err(refusal(ErrorKind::UnsupportedDType, fact, hint))
+}
+
+/// The type that holds the numbers of several, where it is one of those that indices have.
+fn widest(dtypes: &[DType]) -> Option<DType> {
+    let wide =
+        dtypes.iter().any(|dtype| dtype.size() > 4 || (dtype.kind() == Kind::Unsigned && dtype.size() == 4));
+    let has_unsigned_64 = dtypes.contains(&DType::UInt64);
+    match (has_unsigned_64, wide) {
+        (true, _) => None,
+        (false, true) => Some(DType::Int64),
+        (false, false) => Some(DType::Int32),
+    }
+}
+
+fn refusal(kind: ErrorKind, fact: impl Into<std::borrow::Cow<'static, str>>, hint: &'static str) -> Error {
+    Error::new(kind, fact).with_hint(hint)
+}
+
+fn batch_must_stay(reason: &'static str) -> Error {
+    let why = if reason.is_empty() { "other blocks" } else { reason };
+    refusal(
+        ErrorKind::UnsupportedLayout,
+        format!("the elements of this batch cannot stay as they lie: {why}"),
+        "sort and sum them where the tensor is made, or use ferry.sparse.to_dense",
+    )
+}
+
+/// Decides about arrays that are not all handed on.
+struct Maker<'a> {
+    source: &'a SparseSource<'a>,
+    structure: &'a Structure,
+    choice: &'a Choice,
+    index_dtype: DType,
+}
+
+impl Maker<'_> {
+    fn by_columns(&self) -> bool {
+        self.choice.capabilities.format == Format::Csc
+    }
+
+    fn group(&self) -> Step {
+        Step::Group { by_columns: self.by_columns() }
+    }
+
+    /// The size of blocks of the result.
+    fn block(&self) -> Result<[i64; 2]> {
+        let Some(block) = self.choice.block else {
+            return Err(refusal(
+                ErrorKind::InvalidArgument,
+                "blocks of which size?",
+                "pass blocksize=(rows, columns)",
+            ));
+        };
+        if self.source.dense_axes > 0 {
+            let fact = "elements with dense axes cannot go into blocks";
+            return Err(refusal(ErrorKind::InvalidArgument, fact, "pass format='csr'"));
+        }
+        let shape = self.source.sparse_shape();
+        if shape.iter().zip(&block).any(|(length, &size)| size < 1 || length % size != 0) {
+            let fact = format!(
+                "blocks of {} do not fill the shape {}",
+                shape_in_words(&block),
+                shape_in_words(shape)
+            );
+            return Err(refusal(ErrorKind::InvalidArgument, fact, "pass a blocksize that divides it"));
+        }
+        Ok(block)
+    }
+
+    fn block_arrays(&self, block: [i64; 2]) -> SmallVec<[ArrayPlan; 3]> {
+        let gather: Steps = smallvec![Step::Gather { block }];
+        smallvec![
+            made(Role::Values, gather.clone()),
+            made(Role::Pointers, self.cast(gather.clone())),
+            made(Role::Indices, self.cast(gather)),
+        ]
+    }
+
+    /// Single elements: sorted and summed, or grouped, if the target asks for it.
+    fn arrange<I: Inspect + ?Sized>(
+        &self,
+        mut plan: Conversion,
+        inspect: &mut I,
+    ) -> Result<Conversion, I::Error> {
+        let capabilities = &self.choice.capabilities;
+        let (by_columns, reason) = (self.by_columns(), capabilities.reason);
+        let total = self.elements();
+        let mut order = self.own_order(inspect)?;
+        let (mut sort, mut sum, mut group) = (false, false, false);
+        let mut steps = Steps::new();
+        if self.structure.spare > 0 && self.source.format == Format::Coo {
+            steps.push(Step::Drop { count: self.structure.spare });
+        }
+        plan.count = Some(total);
+        if !order.in_order && (capabilities.in_order || capabilities.unique) {
+            sort = true;
+            steps.push(Step::Sort { reason });
+            let unique = inspect.distinct(by_columns)? == total;
+            order = ElementOrder { in_order: true, unique, grouped: true };
+        } else if plan.format != Format::Coo && !order.grouped {
+            group = true;
+            steps.push(self.group());
+            order = inspect.order_after_grouping(by_columns, self.index_dtype)?;
+        }
+        if capabilities.unique && !order.unique {
+            (sort, sum) = (true, true);
+            let distinct = inspect.distinct(by_columns)?;
+            plan.count = Some(distinct);
+            steps.push(Step::Sum { duplicates: total - distinct, reason });
+            order.unique = true;
+        }
+        plan.work = if group { Work::Group } else { Work::Elements { sort, sum } };
+        (plan.in_order, plan.unique) = (order.in_order, order.unique);
+        plan.arrays = self.arrays(&steps);
+        Ok(plan)
+    }
+
+    /// The arrays of the result, of elements that went through these steps.
+    fn arrays(&self, steps: &Steps) -> SmallVec<[ArrayPlan; 3]> {
+        let axes = self.source.sparse_shape().len();
+        let roles = roles(self.choice.capabilities.format, self.layout(), axes);
+        roles.map(|role| ArrayPlan { role, origin: self.origin(role, steps) }).collect()
+    }
+
+    /// The order of single elements, as the target counts it.
+    fn own_order<I: Inspect + ?Sized>(&self, inspect: &mut I) -> Result<ElementOrder, I::Error> {
+        let order = self.structure.order;
+        match self.source.format {
+            Format::Coo if !self.by_columns() => Ok(order),
+            Format::Csr if !self.by_columns() => Ok(ElementOrder { grouped: true, ..order }),
+            Format::Csc if self.by_columns() => Ok(ElementOrder { grouped: true, ..order }),
+            _ => inspect.order(self.by_columns()),
+        }
+    }
+
+    /// The number of single elements of the source.
+    fn elements(&self) -> usize {
+        let block = if self.source.format == Format::Bsr { self.source.block } else { None };
+        let size = block.map_or(1, |[rows, columns]| (rows * columns) as usize);
+        self.structure.count.saturating_mul(size)
+    }
+
+    fn origin(&self, role: Role, steps: &Steps) -> Origin {
+        let expanded = match (self.source.format, role) {
+            (Format::Bsr, Role::Indices | Role::Axis(..)) => true,
+            (Format::Csr, Role::Axis(axis, _)) => axis == 0,
+            (Format::Csc, Role::Axis(axis, _)) => axis == 1,
+            // The indices of compressed columns are rows, which take the place of pointers.
+            (Format::Csr | Format::Csc, Role::Indices) => {
+                self.source.format != self.choice.capabilities.format
+            }
+            (Format::Csr | Format::Csc | Format::Bsr, Role::Coordinates) => true,
+            _ => false,
+        };
+        let mut made_by = if expanded { self.expand() } else { Steps::new() };
+        match role {
+            Role::Values if steps.is_empty() => return Origin::Given,
+            Role::Values => return Origin::Made(steps.clone()),
+            Role::Pointers => made_by.push(self.count()),
+            Role::Coordinates => {
+                made_by.extend(steps.iter().cloned());
+                let from = self.source.format == Format::Coo && self.source.layout != self.layout();
+                made_by.push(Step::Lay {
+                    from: from.then_some(self.source.layout),
+                    to: self.layout(),
+                    title: self.choice.target.title,
+                });
+            }
+            Role::Indices | Role::Axis(..) => {
+                made_by.extend(steps.iter().cloned());
+                if made_by.is_empty() {
+                    return Origin::Given;
+                }
+            }
+        }
+        Origin::Made(self.cast(made_by))
+    }
+
+    fn layout(&self) -> CoordinateLayout {
+        self.choice.capabilities.layout
+    }
+
+    fn count(&self) -> Step {
+        Step::Count { format: self.choice.capabilities.format }
+    }
+
+    fn expand(&self) -> Steps {
+        match self.source.format {
+            Format::Coo => Steps::new(),
+            from => smallvec![Step::Expand { from }],
+        }
+    }
+
+    /// The steps, with a cast if the indices of the source have another type.
+    fn cast(&self, mut steps: Steps) -> Steps {
+        if self.source.index_dtypes != [self.index_dtype] {
+            let from = SmallVec::from_slice(self.source.index_dtypes);
+            steps.push(Step::Cast { from, to: self.index_dtype, title: self.choice.target.title });
+        }
+        steps
+    }
+}
+
+fn made(role: Role, steps: Steps) -> ArrayPlan {
+    ArrayPlan { role, origin: Origin::Made(steps) }
+}
+
+/// How a dense tensor on the host is filled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fill {
+    /// Row by row, or column by column, from pointers and indices.
+    Compressed,
+    /// Element by element, from coordinates.
+    Coordinates,
+    /// As compressed rows, into which the elements are grouped first: each row is in the cache while it is written.
+    Grouped,
+}
+
+/// Elements from which grouping them before a fill is faster.
+const GROUPING_THRESHOLD_ELEMENTS: usize = 1 << 16;
+
+/// The method that fills a dense tensor on the host with validated elements that have so many axes with coordinates.
+pub fn fill_method(format: Format, axes: usize, structure: &Structure) -> Fill {
+    let grouped = structure.order.grouped || structure.count < GROUPING_THRESHOLD_ELEMENTS;
+    match format {
+        Format::Csr | Format::Csc => Fill::Compressed,
+        Format::Coo if axes == 2 && !grouped => Fill::Grouped,
+        Format::Coo | Format::Bsr => Fill::Coordinates,
+    }
+}

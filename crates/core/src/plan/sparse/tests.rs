@@ -1,0 +1,368 @@
+//! The rules for sparse tensors, without any framework.
+
+use super::*;
+use crate::error::ErrorKind;
+use proptest::prelude::*;
+
+const BOTH: &[DType] = &[DType::Int32, DType::Int64];
+const WIDE: &[DType] = &[DType::Int64];
+const NARROW: &[DType] = &[DType::Int32];
+
+const fn strict(format: Format) -> FormatCapabilities {
+    FormatCapabilities {
+        in_order: true,
+        unique: true,
+        reason: "it is strict",
+        ..FormatCapabilities::any(format, BOTH)
+    }
+}
+
+const fn free(format: Format) -> FormatCapabilities {
+    FormatCapabilities { strided: true, ..FormatCapabilities::any(format, BOTH) }
+}
+
+static FREE: [FormatCapabilities; 4] =
+    [free(Format::Coo), free(Format::Csr), free(Format::Csc), free(Format::Bsr)];
+static STRICT: [FormatCapabilities; 4] =
+    [strict(Format::Coo), strict(Format::Csr), strict(Format::Csc), strict(Format::Bsr)];
+static POINTS: [FormatCapabilities; 1] =
+    [FormatCapabilities { layout: CoordinateLayout::Points, ..FormatCapabilities::any(Format::Coo, WIDE) }];
+static ROWS: [FormatCapabilities; 1] = [FormatCapabilities::any(Format::Csr, NARROW)];
+
+fn target(formats: &'static [FormatCapabilities], has_matrices: bool) -> SparseTarget {
+    SparseTarget { framework: "target", title: "Target", formats, has_matrices }
+}
+
+fn source(format: Format) -> SparseSource<'static> {
+    SparseSource {
+        framework: "source",
+        format,
+        is_matrix: false,
+        layout: CoordinateLayout::Separate,
+        shape: &[6, 8],
+        batch_axes: 0,
+        dense_axes: 0,
+        block: (format == Format::Bsr).then_some([2, 2]),
+        index_dtypes: &[DType::Int32],
+    }
+}
+
+const CANONICAL: ElementOrder = ElementOrder { in_order: true, unique: true, grouped: true };
+const MIXED: ElementOrder = ElementOrder { in_order: false, unique: false, grouped: false };
+
+fn structure(order: ElementOrder) -> Structure {
+    Structure { count: 5, spare: 0, order }
+}
+
+/// Answers that are given, and the questions that were asked.
+struct Told {
+    order: ElementOrder,
+    distinct: usize,
+    after: ElementOrder,
+    asked: Vec<&'static str>,
+}
+
+impl Told {
+    fn of(order: ElementOrder, distinct: usize) -> Self {
+        Self { order, distinct, after: CANONICAL, asked: Vec::new() }
+    }
+}
+
+impl Inspect for Told {
+    type Error = Error;
+
+    fn order(&mut self, _: bool) -> Result<ElementOrder, Error> {
+        self.asked.push("order");
+        Ok(self.order)
+    }
+
+    fn distinct(&mut self, _: bool) -> Result<usize, Error> {
+        self.asked.push("distinct");
+        Ok(self.distinct)
+    }
+
+    fn order_after_grouping(&mut self, _: bool, _: DType) -> Result<ElementOrder, Error> {
+        self.asked.push("after");
+        Ok(self.after)
+    }
+}
+
+fn planned(
+    source: &SparseSource<'_>,
+    structure: Structure,
+    formats: &'static [FormatCapabilities],
+    request: &SparseRequest<'_>,
+    told: &mut Told,
+) -> Result<Conversion, Error> {
+    let choice = choose(source, &target(formats, false), request)?;
+    choice.check_axes(source)?;
+    convert(source, &structure, &choice, told)
+}
+
+fn request(format: &str) -> SparseRequest<'_> {
+    SparseRequest { format: Some(format), block: None }
+}
+
+fn kinds(conversion: &Conversion, number: usize) -> Vec<&'static str> {
+    match &conversion.arrays[number].origin {
+        Origin::Given => vec![],
+        Origin::Made(steps) => steps.iter().map(Step::kind).collect(),
+    }
+}
+
+#[test]
+fn a_missing_format_becomes_the_nearest() {
+    let nearest = |format, formats| {
+        choose(&source(format), &target(formats, false), &SparseRequest::default())
+            .unwrap()
+            .capabilities
+            .format
+    };
+    assert_eq!(nearest(Format::Csc, &POINTS), Format::Coo);
+    assert_eq!(nearest(Format::Bsr, &ROWS), Format::Csr);
+    assert_eq!(nearest(Format::Bsr, &FREE), Format::Bsr);
+    assert_eq!(nearest(Format::Csc, &ROWS), Format::Csr);
+}
+
+#[test]
+fn matrices_stay_matrices_unless_arrays_are_asked_for() {
+    let x = SparseSource { is_matrix: true, ..source(Format::Csr) };
+    let chosen = |format, has_matrices| {
+        let request = SparseRequest { format, block: None };
+        choose(&x, &target(&FREE, has_matrices), &request).map(|choice| choice.is_matrix)
+    };
+    assert_eq!(chosen(None, true), Ok(true));
+    assert_eq!(chosen(Some("csc"), true), Ok(true));
+    assert_eq!(chosen(Some("csr_array"), true), Ok(false));
+    assert_eq!(chosen(Some("csc_matrix"), true), Ok(true));
+    assert_eq!(chosen(None, false), Ok(false));
+    assert!(chosen(Some("csr_matrix"), false).is_err());
+    for wrong in ["csd", "csr_tensor", "", "_matrix"] {
+        let error = chosen(Some(wrong), true).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.hint().unwrap().contains("coo, csr, csc, bsr"));
+    }
+}
+
+#[test]
+fn axes_that_a_format_does_not_have_are_refused() {
+    let check = |x: SparseSource<'_>, format| {
+        choose(&x, &target(&FREE, false), &request(format))
+            .unwrap()
+            .check_axes(&x)
+            .unwrap_err()
+            .fact()
+            .to_owned()
+    };
+    let cube = SparseSource { shape: &[2, 3, 4], ..source(Format::Coo) };
+    assert!(check(cube, "csr").contains("has 3 axes and Target's csr has 2"));
+    assert!(check(SparseSource { batch_axes: 1, ..cube }, "coo").contains("1 batch axes"));
+    assert!(check(SparseSource { dense_axes: 1, ..cube }, "coo").contains("hybrid"));
+    assert!(check(SparseSource { shape: &[], ..cube }, "coo").contains("no axis with coordinates"));
+}
+
+#[test]
+fn what_both_keep_alike_is_handed_on() {
+    for format in Format::ALL {
+        for formats in [&FREE, &STRICT] {
+            let mut told = Told::of(CANONICAL, 5);
+            let plan =
+                planned(&source(format), structure(CANONICAL), formats, &request(format.name()), &mut told)
+                    .unwrap();
+            assert_eq!(plan.work, Work::Keep);
+            assert!(plan.arrays.iter().all(|array| array.origin == Origin::Given));
+            assert_eq!(plan.arrays[0].role, Role::Values);
+            assert_eq!((plan.count, plan.in_order, plan.unique), (Some(5), true, true));
+            assert!(told.asked.is_empty());
+        }
+    }
+}
+
+#[test]
+fn strict_formats_are_sorted_and_summed() {
+    let mut told = Told::of(MIXED, 3);
+    let plan = planned(&source(Format::Coo), structure(MIXED), &STRICT, &request("csr"), &mut told).unwrap();
+    assert_eq!(plan.work, Work::Elements { sort: true, sum: true });
+    assert_eq!((plan.count, plan.in_order, plan.unique), (Some(3), true, true));
+    assert_eq!(kinds(&plan, 0), ["sort", "sum"]);
+    assert_eq!(kinds(&plan, 1), ["count"]);
+    assert_eq!(kinds(&plan, 2), ["sort", "sum"]);
+    let Origin::Made(steps) = &plan.arrays[0].origin else { panic!("it is made") };
+    assert_eq!(steps[1], Step::Sum { duplicates: 2, reason: "it is strict" });
+    let mut told = Told::of(MIXED, 5);
+    let plan = planned(&source(Format::Coo), structure(MIXED), &STRICT, &request("coo"), &mut told).unwrap();
+    assert_eq!(plan.work, Work::Elements { sort: true, sum: false });
+    let flat = ElementOrder { unique: false, ..CANONICAL };
+    let mut told = Told::of(flat, 4);
+    let plan = planned(&source(Format::Csr), structure(flat), &STRICT, &request("csr"), &mut told).unwrap();
+    assert_eq!(plan.work, Work::Elements { sort: true, sum: true });
+    assert_eq!(kinds(&plan, 0), ["sum"]);
+}
+
+#[test]
+fn elements_that_are_grouped_need_only_pointers() {
+    let grouped = ElementOrder { grouped: true, ..MIXED };
+    let mut told = Told::of(grouped, 5);
+    let plan = planned(&source(Format::Coo), structure(grouped), &FREE, &request("csr"), &mut told).unwrap();
+    assert_eq!(plan.work, Work::Elements { sort: false, sum: false });
+    assert_eq!(plan.arrays[0].origin, Origin::Given);
+    assert_eq!(plan.arrays[2].origin, Origin::Given);
+    assert_eq!(kinds(&plan, 1), ["count"]);
+    assert!(told.asked.is_empty());
+    // By columns they are asked about, because the source is in another order.
+    let mut told = Told::of(MIXED, 5);
+    let plan =
+        planned(&source(Format::Coo), structure(CANONICAL), &FREE, &request("csc"), &mut told).unwrap();
+    assert_eq!(plan.work, Work::Group);
+    assert_eq!(told.asked, ["order", "after"]);
+}
+
+#[test]
+fn compressed_rows_and_columns_are_grouped_in_one_pass() {
+    for formats in [&FREE, &STRICT] {
+        let mut told = Told::of(MIXED, 5);
+        let plan =
+            planned(&source(Format::Csr), structure(CANONICAL), formats, &request("csc"), &mut told).unwrap();
+        assert_eq!(plan.work, Work::Group);
+        assert_eq!(kinds(&plan, 2), ["expand", "sort"]);
+        assert!(plan.in_order && plan.unique && told.asked.is_empty());
+    }
+    // Whether coordinates are unique is not known of elements in no order, but grouping sorts them.
+    let mut told = Told::of(MIXED, 5);
+    told.after = ElementOrder { unique: false, ..CANONICAL };
+    let plan = planned(&source(Format::Csr), structure(MIXED), &FREE, &request("csc"), &mut told).unwrap();
+    assert_eq!((plan.work, plan.in_order, plan.unique), (Work::Group, true, false));
+}
+
+#[test]
+fn padding_is_dropped_and_room_is_left_behind() {
+    let spare = Structure { spare: 2, ..structure(CANONICAL) };
+    let mut told = Told::of(CANONICAL, 5);
+    let plan = planned(&source(Format::Coo), spare, &FREE, &request("coo"), &mut told).unwrap();
+    assert_eq!(kinds(&plan, 0), ["drop"]);
+    assert_eq!(kinds(&plan, 1), ["drop"]);
+    let plan = planned(&source(Format::Csr), spare, &FREE, &request("csr"), &mut told).unwrap();
+    assert_eq!((plan.work, plan.count), (Work::Keep, Some(5)));
+}
+
+#[test]
+fn coordinates_change_their_layout_and_type() {
+    let mut told = Told::of(CANONICAL, 5);
+    let plan =
+        planned(&source(Format::Coo), structure(CANONICAL), &POINTS, &request("coo"), &mut told).unwrap();
+    assert_eq!(kinds(&plan, 1), ["lay", "cast"]);
+    assert_eq!(plan.index_dtype, DType::Int64);
+    let Origin::Made(steps) = &plan.arrays[1].origin else { panic!("they are made") };
+    assert!(steps[0].sentence().contains("lie an array for each axis, and Target wants point by point"));
+    assert_eq!(steps[1].sentence(), "Target keeps these indices as int64, and they are int32");
+    let plan =
+        planned(&source(Format::Csr), structure(CANONICAL), &POINTS, &request("coo"), &mut told).unwrap();
+    assert_eq!(kinds(&plan, 1), ["expand", "lay", "cast"]);
+}
+
+#[test]
+fn index_types_hold_the_shape() {
+    let chosen = |shape: &'static [i64], dtypes: &'static [DType], formats| {
+        let x = SparseSource { shape, index_dtypes: dtypes, ..source(Format::Csr) };
+        planned(&x, structure(CANONICAL), formats, &request("csr"), &mut Told::of(CANONICAL, 5))
+            .map(|plan| plan.index_dtype)
+    };
+    let edge: &'static [i64] = &[i32::MAX as i64, 3];
+    let beyond: &'static [i64] = &[1 << 31, 3];
+    assert_eq!(chosen(edge, &[DType::Int32], &FREE), Ok(DType::Int32));
+    assert_eq!(chosen(beyond, &[DType::Int32], &FREE), Ok(DType::Int64));
+    assert_eq!(chosen(&[3, 3], &[DType::Int64], &FREE), Ok(DType::Int64));
+    assert_eq!(chosen(&[3, 3], &[DType::Int32, DType::Int64], &FREE), Ok(DType::Int64));
+    assert_eq!(chosen(&[3, 3], &[DType::UInt8], &FREE), Ok(DType::Int32));
+    assert_eq!(chosen(&[3, 3], &[DType::Int64], &ROWS), Ok(DType::Int32));
+    let error = chosen(beyond, &[DType::Int64], &ROWS).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnsupportedDType);
+    assert!(error.fact().contains("(2147483648, 3) with 5 elements is beyond int32"));
+}
+
+#[test]
+fn blocks_must_fill_the_shape() {
+    let blocks = |block: Option<[i64; 2]>, from| {
+        let request = SparseRequest { format: Some("bsr"), block };
+        planned(&source(from), structure(CANONICAL), &FREE, &request, &mut Told::of(CANONICAL, 5))
+    };
+    assert_eq!(blocks(Some([3, 4]), Format::Csr).unwrap().work, Work::Blocks([3, 4]));
+    assert_eq!(blocks(Some([2, 2]), Format::Bsr).unwrap().work, Work::Keep);
+    assert_eq!(blocks(Some([1, 2]), Format::Bsr).unwrap().work, Work::Blocks([1, 2]));
+    assert!(blocks(None, Format::Csr).unwrap_err().fact().contains("which size"));
+    assert!(
+        blocks(Some([4, 4]), Format::Csr).unwrap_err().fact().contains("(4, 4) do not fill the shape (6, 8)")
+    );
+    let wrong = SparseRequest { format: Some("csr"), block: Some([2, 2]) };
+    assert!(
+        choose(&source(Format::Csr), &target(&FREE, false), &wrong).unwrap_err().fact().contains("no blocks")
+    );
+}
+
+#[test]
+fn batches_stay_as_they_are_or_are_refused() {
+    static BATCHED: [FormatCapabilities; 1] =
+        [FormatCapabilities { batch_axes: true, ..strict(Format::Csr) }];
+    let x = SparseSource { shape: &[2, 6, 8], batch_axes: 1, ..source(Format::Csr) };
+    let plan = |order| planned(&x, structure(order), &BATCHED, &request("csr"), &mut Told::of(order, 5));
+    assert_eq!(plan(CANONICAL).unwrap().work, Work::Keep);
+    assert!(plan(MIXED).unwrap_err().fact().contains("cannot stay as they lie: it is strict"));
+}
+
+#[test]
+fn strided_arrays_are_packed_where_they_must_be_dense() {
+    let packed = |from, to, formats: &'static [FormatCapabilities]| {
+        let (x, mut told) = (source(from), Told::of(CANONICAL, 20));
+        let choice = choose(&x, &target(formats, false), &request(to)).unwrap();
+        let mut plan = convert(&x, &structure(CANONICAL), &choice, &mut told).unwrap();
+        plan.pack_strided::<Error>(&x, &choice.capabilities, |_, _| Ok(false)).unwrap();
+        kinds(&plan, 0)
+    };
+    assert!(packed(Format::Csr, "csr", &FREE).is_empty());
+    assert_eq!(packed(Format::Csr, "csr", &STRICT), ["pack"]);
+    // Blocks are seen as single elements only where they are dense.
+    assert_eq!(packed(Format::Bsr, "coo", &FREE), ["pack"]);
+    assert!(packed(Format::Bsr, "bsr", &FREE).is_empty());
+}
+
+#[test]
+fn dense_tensors_are_filled_by_the_method_for_the_format() {
+    let many = |count, order| Structure { count, spare: 0, order };
+    assert_eq!(fill_method(Format::Csc, 2, &many(9, MIXED)), Fill::Compressed);
+    assert_eq!(fill_method(Format::Coo, 2, &many(9, MIXED)), Fill::Coordinates);
+    assert_eq!(fill_method(Format::Coo, 2, &many(1 << 20, MIXED)), Fill::Grouped);
+    assert_eq!(fill_method(Format::Coo, 2, &many(1 << 20, CANONICAL)), Fill::Coordinates);
+    assert_eq!(fill_method(Format::Coo, 3, &many(1 << 20, MIXED)), Fill::Coordinates);
+}
+
+proptest! {
+    /// Whatever is asked for, the result is in the order that the target asks for, and arrays that are not made are the source's.
+    #[test]
+    fn demands_are_met(
+        from in 0usize..4, to in 0usize..4, is_strict: bool, in_order: bool, unique: bool, grouped: bool, distinct in 1usize..=5,
+    ) {
+        let order = ElementOrder { in_order, unique: in_order && unique, grouped: in_order || grouped };
+        let distinct = if order.unique { 5 } else { distinct };
+        let formats = if is_strict { &STRICT } else { &FREE };
+        let x = SparseSource { block: (from == 3).then_some([1, 1]), ..source(Format::ALL[from]) };
+        let format = Format::ALL[to];
+        let request = SparseRequest { format: Some(format.name()), block: (to == 3).then_some([1, 1]) };
+        let plan = planned(&x, structure(order), formats, &request, &mut Told::of(order, distinct)).unwrap();
+        prop_assert!(!is_strict || (plan.in_order && plan.unique));
+        prop_assert!(!plan.unique || plan.in_order);
+        if plan.work == Work::Keep {
+            prop_assert_eq!(x.format, format);
+        }
+        if let Work::Elements { sort, sum } = plan.work {
+            prop_assert!(sort || !sum);
+            let is_given = plan.arrays[0].origin == Origin::Given;
+            prop_assert_eq!(is_given, !sort);
+        }
+        for array in &plan.arrays {
+            if let Origin::Made(steps) = &array.origin {
+                prop_assert!(!steps.is_empty());
+                prop_assert!(steps.iter().all(|step| !step.sentence().is_empty()));
+            }
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! The dense tensor of a sparse one, packed once, where it is wanted.
+//!
+//! On the host the elements are scattered into new memory, which the target then shares. Where the result is to be on a GPU, the
+//! arrays go there, which are small, and the target's own scatter fills the tensor. Values with the same coordinates are summed in
+//! the source's type; another type that is asked for is made of the sums.
+
+use super::arrays::{Array, made};
+use super::host::HostEngine;
+use super::package;
+use super::parts::Parts;
+use super::request::Request;
+use super::route::{self, DETACHED, Decided, Landing, fresh_memory, stored};
+use super::validate::{check_arrays, validate};
+use crate::carry::{self, Journey};
+use crate::errors::{Result, fail};
+use crate::frameworks;
+use crate::frameworks::register::{self, Entry};
+use crate::recognise::recognise;
+use crate::report::{ArrayReport, PlanReport, SparseReport, TensorReport};
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use smallvec::SmallVec;
+use tensorferry_core::plan::sparse::fill_method;
+use tensorferry_core::plan::{self, Where, Wishes};
+use tensorferry_core::{Device, ErrorKind, Layout};
+
+/// Who fills the dense tensor.
+#[derive(Clone, Copy)]
+enum Filler {
+    /// The source's own framework: only it knows how a batch is laid out.
+    Source,
+    /// The target's framework, on a GPU.
+    Target(&'static Entry),
+    /// The host.
+    Host,
+}
+
+/// The way of a sparse tensor to a dense one.
+pub(super) struct DenseRoute<'py> {
+    x: Bound<'py, PyAny>,
+    parts: Parts<'py>,
+    values: Array<'py>,
+    filler: Filler,
+    landing: Landing,
+    journey: Journey,
+}
+
+impl<'py> DenseRoute<'py> {
+    /// Decides the way.
+    pub(super) fn decide(
+        x: &Bound<'py, PyAny>,
+        source: &'static Entry,
+        framework: &Bound<'py, PyAny>,
+        request: &Request<'py>,
+    ) -> Result<Self> {
+        let py = x.py();
+        let parts = Parts::read(x, source)?;
+        let target = frameworks::target(framework)?;
+        let journey =
+            Journey { wishes: request.wishes, stream: request.stream(py), ..Journey::plain(target) };
+        let values = Array::read(&parts.values, parts.is_read_only)?;
+        let landing = Landing::of(py, &values, &journey)?;
+        if request.wishes.copy == Some(false) {
+            let fact = format!(
+                "{} {} to a dense tensor needs a copy: a dense tensor is new memory",
+                source.name,
+                parts.format.name()
+            );
+            return Err(fail(ErrorKind::CopyRequired, fact, "leave out copy=False"));
+        }
+        let entry = register::find(target.facts(py)?.framework).filter(|entry| entry.has_sparse);
+        let filler = match entry {
+            _ if parts.batch_axes > 0 || parts.sparse_shape().is_empty() => Filler::Source,
+            Some(entry) if landing.device.is_cuda() => Filler::Target(entry),
+            _ => Filler::Host,
+        };
+        Ok(Self { x: x.clone(), parts, values, filler, landing, journey })
+    }
+
+    /// Goes the way.
+    pub(super) fn run(self) -> Result<Bound<'py, PyAny>> {
+        let Self { x, parts, values, filler, landing, mut journey } = self;
+        let py = x.py();
+        let request = Request::for_arrays(landing.device, &journey, py);
+        let Wishes { dtype, writable, device, .. } = journey.wishes;
+        let follows = device == Where::Nearest
+            && landing.device == Device::CPU
+            && landing.source_device == landing.device;
+        let device = if follows { Where::Nearest } else { Where::At(landing.device) };
+        journey.wishes = Wishes { dtype, writable, device, ..Wishes::NONE };
+        let object = match filler {
+            Filler::Source if parts.framework.name == "torch" => {
+                x.call_method0("detach")?.call_method0("to_dense")?
+            }
+            Filler::Source => x.call_method0("todense")?,
+            Filler::Target(entry) => {
+                let Decided::Converted(mut route) =
+                    route::decide(&x, parts.framework, entry, &request, true)?
+                else {
+                    return Err(fail(ErrorKind::InvalidTensor, "the arrays were not carried", "report this"));
+                };
+                let (values, coordinates) = route.arrive()?;
+                let Some(scatter) = &package::functions(py, entry)?.scatter else {
+                    return Err(fail(ErrorKind::UnsupportedDevice, "it fills no GPU memory", "report this"));
+                };
+                let is_unique = route.conversion.unique;
+                let shape = PyTuple::new(py, &parts.shape)?;
+                scatter.bind(py).call1((shape, values, coordinates, is_unique))?
+            }
+            Filler::Host => {
+                let mut arrays: SmallVec<[Array<'py>; 2]> = SmallVec::new();
+                for array in &parts.arrays {
+                    arrays.push(Array::read(array, parts.is_read_only)?);
+                }
+                check_arrays(&parts, &values, &arrays)?;
+                let mut engine = HostEngine::new(&parts, values, arrays)?;
+                let structure = validate(&parts, &mut engine)?;
+                let fill = fill_method(parts.format, parts.sparse_shape().len(), &structure);
+                let tensor = engine.filled(fill, &parts.shape, structure.order.unique)?;
+                return carry::carry_read(py, made(py, tensor), &journey);
+            }
+        };
+        carry::one(&object, recognise(&object)?, &journey)
+    }
+
+    /// The way in words.
+    pub(super) fn report(self) -> Result<SparseReport> {
+        let Self { parts, values, filler, landing, journey, x } = self;
+        let target = journey.target.facts(x.py())?;
+        let (device, by) = match filler {
+            Filler::Source => (landing.source_device, format!(", by {} itself", parts.framework.name)),
+            Filler::Target(entry) => (landing.device, format!(", by {} on the GPU", entry.name)),
+            Filler::Host => (Device::CPU, String::new()),
+        };
+        let layout = Layout::dense(landing.source_dtype.size(), &parts.shape)?;
+        let facts = fresh_memory(landing.source_dtype, &layout, device);
+        let wishes =
+            Wishes { dtype: journey.wishes.dtype, device: Where::At(landing.device), ..Wishes::NONE };
+        let told = TensorReport::new(&facts, target, &plan::decide(&facts, target, &wishes)?);
+        let scatter = format!("each element goes to its place in a dense tensor{by}");
+        let steps = vec![("scatter".into(), scatter)];
+        let array = ArrayReport::made(told, parts.shape.to_vec(), layout.bytes(), steps);
+        let mut notes = vec!["the same place twice is summed in the source's type".to_owned()];
+        if parts.is_detached {
+            notes.push(DETACHED.to_owned());
+        }
+        Ok(SparseReport {
+            source: parts.framework.name.to_owned(),
+            target: target.framework.to_owned(),
+            source_format: parts.name.to_string(),
+            format: None,
+            is_itself: false,
+            source_dtype: landing.source_dtype.name().to_owned(),
+            dtype: landing.dtype.name().to_owned(),
+            shape: parts.shape.to_vec(),
+            source_device: landing.source_device.to_string(),
+            device: landing.device.to_string(),
+            nnz: stored(values.shape(), parts.dense_axes),
+            parts: vec![PlanReport::from(array).named("dense tensor".to_owned())],
+            notes,
+        })
+    }
+}

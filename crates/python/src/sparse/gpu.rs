@@ -1,0 +1,165 @@
+//! The engine for arrays on a GPU: functions of PyTorch or CuPy, in the package's module `sparse.gpu`.
+
+use super::engine::{Arriving, CoordinateRange, Engine};
+use super::parts::Parts;
+use crate::errors::{Failure, Result, fail};
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use tensorferry_core::plan::sparse::{Conversion, ElementOrder, Inspect, Role, Work};
+use tensorferry_core::sparse::look::{Compressed, Fault};
+use tensorferry_core::{DType, Device, ErrorKind};
+
+/// An object of the class `sparse.gpu.Elements`.
+pub(super) struct GpuEngine<'py>(Bound<'py, PyAny>);
+
+impl<'py> GpuEngine<'py> {
+    /// The framework whose functions work on arrays of a GPU: that of the target or of the source, or any that is loaded.
+    pub(super) fn framework(
+        py: Python<'py>,
+        target: &'static str,
+        source: &'static str,
+    ) -> Result<Option<&'static str>> {
+        let loaded = py.import("sys")?.getattr("modules")?;
+        for name in [target, source, "torch", "cupy"] {
+            if ["torch", "cupy"].contains(&name) && loaded.contains(name)? {
+                return Ok(Some(name));
+            }
+        }
+        Ok(None)
+    }
+
+    pub(super) fn new(parts: &Parts<'py>, framework: &'static str, device: Device) -> Result<Self> {
+        let py = parts.values.py();
+        let class = py.import("tensorferry.sparse.gpu")?.getattr("Elements")?;
+        let arrays = PyTuple::new(py, &parts.arrays)?;
+        let lengths = PyTuple::new(py, parts.sparse_shape())?;
+        let block = parts.block.map(|[rows, columns]| (rows, columns));
+        let elements = class.call1((
+            framework,
+            device.to_string(),
+            parts.format.name(),
+            parts.layout.name(),
+            lengths,
+            block,
+            &parts.values,
+            arrays,
+        ))?;
+        Ok(Self(elements))
+    }
+
+    fn call<T>(&self, method: &str, arguments: impl pyo3::call::PyCallArgs<'py>) -> Result<T>
+    where
+        T: for<'a> FromPyObject<'a, 'py, Error = PyErr>,
+    {
+        Ok(self.0.call_method1(method, arguments)?.extract::<T>()?)
+    }
+}
+
+fn order((in_order, unique, grouped): (bool, bool, bool)) -> ElementOrder {
+    ElementOrder { in_order, unique, grouped }
+}
+
+/// The name of a role, and the axis that it holds.
+fn name(conversion: &Conversion, role: Role) -> (&'static str, usize) {
+    match role {
+        Role::Values => ("values", 0),
+        Role::Pointers => ("indptr", 0),
+        Role::Indices => ("indices", 1 - conversion.format.leading_axis()),
+        Role::Coordinates => ("coordinates", 0),
+        Role::Axis(number, _) => ("axis", number),
+    }
+}
+
+impl Inspect for GpuEngine<'_> {
+    type Error = Failure;
+
+    fn order(&mut self, by_columns: bool) -> Result<ElementOrder> {
+        self.call("order", (by_columns,)).map(order)
+    }
+
+    fn distinct(&mut self, by_columns: bool) -> Result<usize> {
+        self.call("distinct", (by_columns,))
+    }
+
+    fn order_after_grouping(&mut self, by_columns: bool, index_dtype: DType) -> Result<ElementOrder> {
+        self.call("order_after_grouping", (by_columns, index_dtype.name())).map(order)
+    }
+}
+
+impl<'py> Engine<'py> for GpuEngine<'py> {
+    fn validate_matrix(
+        &mut self,
+        matrix: usize,
+        rows: usize,
+        columns: i64,
+    ) -> Result<std::result::Result<Compressed, Fault>> {
+        let (fault, number, used, in_order, unique): (String, i64, usize, bool, bool) =
+            self.call("validate_matrix", (matrix, rows, columns))?;
+        Ok(match fault.as_str() {
+            "" => Ok(Compressed { used, in_order, unique }),
+            "begins" => Err(Fault::Begins(number)),
+            "goes back" => Err(Fault::GoesBack),
+            "ends" => Err(Fault::Ends(number)),
+            "beyond" => Err(Fault::Beyond(number)),
+            _ => return Err(fail(ErrorKind::InvalidTensor, "the indices are invalid", "report this")),
+        })
+    }
+
+    fn coordinate_range(&mut self) -> Result<CoordinateRange> {
+        let (ends, found): (Vec<(i64, i64)>, (bool, bool, bool)) = self.call("coordinate_range", ())?;
+        Ok(CoordinateRange { ends: ends.into(), order: order(found) })
+    }
+
+    fn drop_padding(&mut self) -> Result<(usize, ElementOrder)> {
+        let (count, found): (usize, (bool, bool, bool)) = self.call("drop_padding", ())?;
+        Ok((count, order(found)))
+    }
+
+    fn count(&self) -> usize {
+        self.0.getattr("count").and_then(|count| count.extract()).unwrap_or(0)
+    }
+
+    fn truncate(&mut self, count: usize) -> Result<()> {
+        self.0.call_method1("truncate", (count,))?;
+        Ok(())
+    }
+
+    fn is_dense(&self, conversion: &Conversion, role: Role) -> Result<bool> {
+        self.call("is_dense", name(conversion, role))
+    }
+
+    fn give(&mut self, conversion: &Conversion, role: Role) -> Result<Arriving<'py>> {
+        self.peek(conversion, role)
+    }
+
+    fn peek(&self, conversion: &Conversion, role: Role) -> Result<Arriving<'py>> {
+        Ok(Arriving::Object(self.0.call_method1("give", name(conversion, role))?))
+    }
+
+    fn pack(&mut self, conversion: &Conversion, role: Role) -> Result<Arriving<'py>> {
+        let (name, axis) = name(conversion, role);
+        let dtype = (role != Role::Values).then(|| conversion.index_dtype.name());
+        Ok(Arriving::Object(self.0.call_method1("pack", (name, axis, dtype))?))
+    }
+
+    fn make(&mut self, conversion: &Conversion, role: Role) -> Result<Arriving<'py>> {
+        let (name, axis) = name(conversion, role);
+        let (format, dtype) = (conversion.format.name(), conversion.index_dtype.name());
+        let made = match conversion.work {
+            Work::Blocks([rows, columns]) => {
+                self.0.call_method1("make_blocks", (name, (rows, columns), dtype))?
+            }
+            Work::Group => self.0.call_method1("make_grouped", (name, conversion.by_columns(), dtype))?,
+            Work::Elements { sort, sum } => {
+                let layout = conversion.layout.name();
+                self.0.call_method1("make", (name, axis, format, layout, dtype, sort, sum))?
+            }
+            Work::Keep => return self.give(conversion, role),
+        };
+        Ok(Arriving::Object(made))
+    }
+
+    fn block_count(&mut self, [rows, columns]: [i64; 2]) -> Result<usize> {
+        self.call("block_count", ((rows, columns),))
+    }
+}

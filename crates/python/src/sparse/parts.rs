@@ -1,0 +1,93 @@
+//! A sparse tensor as the package's functions `read` take it apart.
+
+use super::package;
+use crate::errors::{Result, fail};
+use crate::frameworks::register::Entry;
+use pyo3::prelude::*;
+use pyo3::types::{PyString, PyTuple};
+use smallvec::SmallVec;
+use tensorferry_core::ErrorKind;
+use tensorferry_core::plan::sparse::{CoordinateLayout, Format, Role};
+
+/// Lengths of axes.
+pub(super) type Shape = SmallVec<[i64; 4]>;
+
+/// The arrays of one sparse tensor, and what its framework says about them. The fields are those of `sparse.parts.Parts`.
+pub(super) struct Parts<'py> {
+    pub(super) framework: &'static Entry,
+    pub(super) format: Format,
+    /// The format as its framework calls it.
+    pub(super) name: Bound<'py, PyString>,
+    /// The lengths of the axes: batch, sparse, dense.
+    pub(super) shape: Shape,
+    pub(super) values: Bound<'py, PyAny>,
+    /// Pointers and indices, or coordinates.
+    pub(super) arrays: SmallVec<[Bound<'py, PyAny>; 2]>,
+    pub(super) layout: CoordinateLayout,
+    pub(super) block: Option<[i64; 2]>,
+    pub(super) batch_axes: usize,
+    pub(super) dense_axes: usize,
+    /// Whether elements beyond the shape are padding.
+    pub(super) is_padded: bool,
+    /// Whether nobody may write the arrays, although their framework would let them.
+    pub(super) is_read_only: bool,
+    /// Whether the tensor required a gradient.
+    pub(super) is_detached: bool,
+    /// What the framework says about the order of a batch, which is not validated.
+    pub(super) says_in_order: bool,
+    pub(super) says_unique: bool,
+}
+
+impl<'py> Parts<'py> {
+    /// Takes a sparse tensor of a framework apart.
+    pub(super) fn read(x: &Bound<'py, PyAny>, framework: &'static Entry) -> Result<Self> {
+        let read = package::functions(x.py(), framework)?.read.bind(x.py());
+        let parts = read.call1((x,))?.cast_into::<PyTuple>().map_err(PyErr::from)?;
+        let item = |index: usize| parts.get_item(index);
+        let format = item(0)?.cast_into::<PyString>().map_err(PyErr::from)?;
+        let layout = item(5)?.cast_into::<PyString>().map_err(PyErr::from)?;
+        let (Some(format), Some(layout)) =
+            (Format::from_name(format.to_str()?), CoordinateLayout::from_name(layout.to_str()?))
+        else {
+            return Err(fail(ErrorKind::InvalidTensor, "the format is not known", "report this"));
+        };
+        let mut shape = Shape::new();
+        for length in item(2)?.cast_into::<PyTuple>().map_err(PyErr::from)?.iter_borrowed() {
+            shape.push(length.extract()?);
+        }
+        let arrays = item(4)?.cast_into::<PyTuple>().map_err(PyErr::from)?;
+        let block: Option<(i64, i64)> = item(6)?.extract()?;
+        Ok(Self {
+            framework,
+            format,
+            name: item(1)?.cast_into().map_err(PyErr::from)?,
+            shape,
+            values: item(3)?,
+            arrays: arrays.iter().collect(),
+            layout,
+            block: block.map(|(rows, columns)| [rows, columns]),
+            batch_axes: item(7)?.extract()?,
+            dense_axes: item(8)?.extract()?,
+            is_padded: item(9)?.is_truthy()?,
+            is_read_only: item(10)?.is_truthy()?,
+            is_detached: item(11)?.is_truthy()?,
+            says_in_order: item(12)?.is_truthy()?,
+            says_unique: item(13)?.is_truthy()?,
+        })
+    }
+
+    /// The lengths of the axes that have coordinates.
+    pub(super) fn sparse_shape(&self) -> &[i64] {
+        &self.shape[self.batch_axes..self.shape.len() - self.dense_axes]
+    }
+
+    /// What an index array holds.
+    pub(super) fn role(&self, array: usize) -> Role {
+        match (self.format, self.layout) {
+            (Format::Coo, CoordinateLayout::Separate) => Role::Axis(array, self.sparse_shape().len()),
+            (Format::Coo, _) => Role::Coordinates,
+            _ if array == 0 => Role::Pointers,
+            _ => Role::Indices,
+        }
+    }
+}

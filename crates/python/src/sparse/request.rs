@@ -1,0 +1,96 @@
+//! What the caller of `ferry.sparse` asks for.
+
+use crate::carry::Journey;
+use crate::errors::{Result, fail};
+use crate::wishes::{Asked, Keywords};
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+use tensorferry_core::plan::sparse::{Format, SparseRequest, SparseTarget, no_such_format};
+use tensorferry_core::plan::{Where, Wishes};
+use tensorferry_core::{Device, ErrorKind};
+
+/// The options of a call.
+pub(super) struct Request<'py> {
+    format: Option<Bound<'py, PyAny>>,
+    blocksize: Option<Bound<'py, PyAny>>,
+    pub(super) wishes: Wishes,
+    stream: Option<Asked>,
+}
+
+impl<'py> Request<'py> {
+    pub(super) fn new(
+        format: Option<&Bound<'py, PyAny>>,
+        blocksize: Option<&Bound<'py, PyAny>>,
+        keywords: Keywords<'py>,
+    ) -> Self {
+        let Keywords { wishes, stream, .. } = keywords;
+        Self { format: format.cloned(), blocksize: blocksize.cloned(), wishes, stream }
+    }
+
+    /// For arrays on their way into a dense tensor on this device.
+    pub(super) fn for_arrays(device: Device, journey: &Journey, py: Python<'py>) -> Self {
+        let wishes = Wishes { device: Where::At(device), ..Wishes::NONE };
+        let format = Some(PyString::new(py, Format::Coo.name()).into_any());
+        let mut request = Self { format, blocksize: None, wishes, stream: None };
+        if let Some(asked) = &journey.stream {
+            request.stream = Some(Asked { stream: asked.stream, object: asked.object.clone_ref(py) });
+        }
+        request
+    }
+
+    /// The stream on which the caller will use the result.
+    pub(super) fn stream(&self, py: Python<'_>) -> Option<Asked> {
+        self.stream.as_ref().map(|asked| Asked { stream: asked.stream, object: asked.object.clone_ref(py) })
+    }
+
+    /// Whether nothing is asked for.
+    pub(super) fn is_empty(&self) -> bool {
+        self.format.is_none()
+            && self.blocksize.is_none()
+            && self.wishes == Wishes::NONE
+            && self.stream.is_none()
+    }
+
+    /// Whether the format that is asked for, if any, is this one.
+    pub(super) fn names(&self, name: &Bound<'py, PyString>) -> Result<bool> {
+        Ok(match &self.format {
+            None => true,
+            Some(format) => format.eq(name)?,
+        })
+    }
+
+    /// The size of blocks that is asked for.
+    pub(super) fn block(&self) -> Result<Option<[i64; 2]>> {
+        let Some(given) = &self.blocksize else { return Ok(None) };
+        let mut sizes = Vec::new();
+        if let Ok(items) = given.try_iter() {
+            for item in items.take(3) {
+                sizes.extend(item?.extract::<i64>().ok().filter(|&size| size > 0));
+            }
+        }
+        match (sizes[..].try_into(), given.len()) {
+            (Ok(block), Ok(2)) => Ok(Some(block)),
+            _ => Err(fail(
+                ErrorKind::InvalidArgument,
+                format!("{} is no size of blocks", given.repr()?),
+                "pass blocksize=(rows, columns)",
+            )),
+        }
+    }
+
+    /// What the planner is asked for.
+    pub(super) fn sparse<'a>(
+        &'a self,
+        target: &SparseTarget,
+        block: Option<[i64; 2]>,
+    ) -> Result<SparseRequest<'a>> {
+        let format = match &self.format {
+            None => None,
+            Some(format) => match format.cast::<PyString>() {
+                Ok(format) => Some(format.to_str()?),
+                Err(_) => return Err(no_such_format(target, format.repr()?).into()),
+            },
+        };
+        Ok(SparseRequest { format, block })
+    }
+}

@@ -1,0 +1,489 @@
+//! The way of one sparse tensor to a framework: decided first, then reported or gone.
+
+use super::arrays::{Array, OURS};
+use super::engine::{Arriving, Engine};
+use super::gpu::GpuEngine;
+use super::host::HostEngine;
+use super::parts::{Parts, Shape};
+use super::request::Request;
+use super::validate::{check_arrays, validate};
+use super::{package, targets};
+use crate::carry::{self, Journey};
+use crate::errors::{Result, fail};
+use crate::frameworks::register::Entry;
+use crate::recognise::recognise;
+use crate::report::{ArrayReport, PlanReport, SparseReport, TensorReport};
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use smallvec::SmallVec;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tensorferry_core::plan::sparse::{
+    ArrayPlan, Choice, Conversion, CoordinateLayout, Format, Origin, Role, SparseSource, Step, Structure,
+    Work, choose, convert,
+};
+use tensorferry_core::plan::{
+    self, Alignment, Nature, Route as DenseRoute, SourceFacts, Wanted, Where, Wishes,
+};
+use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout};
+
+/// Whether tests have the engine for GPUs work on arrays of the host.
+static FRAMEWORK_ENGINE: AtomicBool = AtomicBool::new(false);
+
+/// Has the engine for GPUs work on arrays of the host, for tests.
+#[pyfunction]
+pub(super) fn _sparse_use_framework_engine(is_on: bool) {
+    FRAMEWORK_ENGINE.store(is_on, Ordering::Relaxed);
+}
+
+/// What becomes of the values, which says where everything goes.
+pub(super) struct Landing {
+    pub(super) source_dtype: DType,
+    pub(super) dtype: DType,
+    pub(super) source_device: Device,
+    pub(super) device: Device,
+}
+
+impl Landing {
+    /// Plans the way of the values.
+    pub(super) fn of(py: Python<'_>, values: &Array<'_>, journey: &Journey) -> Result<Self> {
+        let target = journey.target.facts(py)?;
+        let facts = values.source().facts_for(target);
+        let wishes = Wishes { copy: None, writable: None, ..journey.wishes };
+        let plan = plan::decide(&facts, target, &wishes)?;
+        carry::check_stream(&facts, &plan, journey)?;
+        if plan.device.is_cuda() && !matches!(plan.route, DenseRoute::Itself) {
+            carry::gpu_of(target, plan.device)?;
+        }
+        Ok(Self {
+            source_dtype: facts.dtype,
+            dtype: plan.dtype,
+            source_device: facts.device,
+            device: plan.device,
+        })
+    }
+}
+
+/// The way of a sparse tensor that does not stay what it is.
+pub(super) struct Route<'py> {
+    pub(super) parts: Parts<'py>,
+    target: &'static Entry,
+    pub(super) landing: Landing,
+    choice: Choice,
+    structure: Structure,
+    pub(super) conversion: Conversion,
+    engine: Box<dyn Engine<'py> + 'py>,
+    values_shape: Shape,
+    index_dtypes: SmallVec<[DType; 2]>,
+    journey: Journey,
+    request: Wishes,
+    /// Whether the host works on arrays of a GPU.
+    is_on_host_instead: bool,
+}
+
+/// The way of a sparse tensor.
+pub(super) enum Decided<'py> {
+    /// The source itself is the result.
+    Itself(Parts<'py>, Landing, Shape),
+    Converted(Box<Route<'py>>),
+}
+
+/// Decides the way of a sparse tensor. `is_relaxed` arrays only pass through on their way into a dense tensor.
+pub(super) fn decide<'py>(
+    x: &Bound<'py, PyAny>,
+    source: &'static Entry,
+    target: &'static Entry,
+    request: &Request<'py>,
+    is_relaxed: bool,
+) -> Result<Decided<'py>> {
+    let py = x.py();
+    let parts = Parts::read(x, source)?;
+    let block = request.block()?;
+    let values = Array::read(&parts.values, parts.is_read_only)?;
+    let mut arrays: SmallVec<[Array<'py>; 2]> = SmallVec::new();
+    for array in &parts.arrays {
+        arrays.push(Array::read(array, parts.is_read_only)?);
+    }
+    let journey = Journey {
+        wishes: request.wishes,
+        stream: request.stream(py),
+        ..Journey::plain(targets::arrays_of(target))
+    };
+    let values_shape = Shape::from_slice(values.shape());
+    if !is_relaxed
+        && std::ptr::eq(source, target)
+        && request.names(&parts.name)?
+        && (block.is_none() || block == parts.block)
+        && is_itself(py, &values, &arrays, &journey)?
+    {
+        let landing = Landing::of(py, &values, &journey)?;
+        return Ok(Decided::Itself(parts, landing, values_shape));
+    }
+    let mut index_dtypes: SmallVec<[DType; 2]> = arrays.iter().map(Array::dtype).collect();
+    index_dtypes.sort_by_key(|dtype| dtype.name());
+    index_dtypes.dedup();
+    let facts = SparseSource {
+        framework: source.name,
+        format: parts.format,
+        is_matrix: parts.name.to_str()?.ends_with("_matrix"),
+        layout: parts.layout,
+        shape: &parts.shape,
+        batch_axes: parts.batch_axes,
+        dense_axes: parts.dense_axes,
+        block: parts.block,
+        index_dtypes: &index_dtypes,
+    };
+    let capabilities = targets::target_of(py, target)?;
+    let mut choice = choose(&facts, &capabilities, &request.sparse(&capabilities, block)?)?;
+    if is_relaxed {
+        choice = choice.relaxed();
+    }
+    choice.check_axes(&facts)?;
+    let landing = Landing::of(py, &values, &journey)?;
+    choice.check_dtype(landing.dtype)?;
+    check_arrays(&parts, &values, &arrays)?;
+    let (mut engine, is_on_host_instead) = engine(&parts, values, arrays, landing.source_device, target)?;
+    let structure = validate(&parts, &mut *engine)?;
+    let mut conversion = convert(&facts, &structure, &choice, &mut *engine)?;
+    conversion
+        .pack_strided(&facts, &choice.capabilities, |conversion, role| engine.is_dense(conversion, role))?;
+    Ok(Decided::Converted(Box::new(Route {
+        parts,
+        target,
+        landing,
+        choice,
+        structure,
+        conversion,
+        engine,
+        values_shape,
+        index_dtypes,
+        request: journey.wishes,
+        journey,
+        is_on_host_instead,
+    })))
+}
+
+/// Whether nothing has to change.
+fn is_itself(py: Python<'_>, values: &Array<'_>, arrays: &[Array<'_>], journey: &Journey) -> Result<bool> {
+    if journey.wishes.copy == Some(true) {
+        return Ok(false);
+    }
+    let target = journey.target.facts(py)?;
+    let stays = |array: &Array<'_>, dtype: Wanted| -> Result<bool> {
+        let wishes = Wishes { dtype, copy: None, ..journey.wishes };
+        let plan = plan::decide(&array.source().facts_for(target), target, &wishes)?;
+        Ok(matches!(plan.route, DenseRoute::Itself))
+    };
+    if !stays(values, journey.wishes.dtype)? {
+        return Ok(false);
+    }
+    for array in arrays {
+        if !stays(array, Wanted::Same)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The engine for arrays of a device, and whether the host has to do what a GPU should.
+fn engine<'py>(
+    parts: &Parts<'py>,
+    values: Array<'py>,
+    arrays: SmallVec<[Array<'py>; 2]>,
+    device: Device,
+    target: &'static Entry,
+) -> Result<(Box<dyn Engine<'py> + 'py>, bool)> {
+    let py = parts.values.py();
+    if device.is_cuda() || FRAMEWORK_ENGINE.load(Ordering::Relaxed) {
+        if let Some(framework) = GpuEngine::framework(py, target.name, parts.framework.name)? {
+            return Ok((Box::new(GpuEngine::new(parts, framework, device)?), false));
+        }
+        return Ok((Box::new(HostEngine::new(parts, values, arrays)?), true));
+    }
+    Ok((Box::new(HostEngine::new(parts, values, arrays)?), false))
+}
+
+impl<'py> Route<'py> {
+    /// Goes the way, and gives the target's tensor.
+    pub(super) fn run(mut self) -> Result<Bound<'py, PyAny>> {
+        let py = self.parts.values.py();
+        if self.request.copy == Some(false) {
+            self.check_shares()?;
+        }
+        let (values, arrays) = self.arrive()?;
+        let format = self.format_name();
+        let shape = PyTuple::new(py, &self.parts.shape)?;
+        let write = package::functions(py, self.target)?.write.bind(py);
+        let Conversion { in_order, unique, .. } = self.conversion;
+        Ok(write.call1((format, shape, values, arrays, in_order, unique))?)
+    }
+
+    /// Carries the arrays: the values, and those that hold indices.
+    pub(super) fn arrive(&mut self) -> Result<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+        let py = self.parts.values.py();
+        let mut arrived: SmallVec<[Bound<'py, PyAny>; 4]> = SmallVec::new();
+        for number in 0..self.conversion.arrays.len() {
+            let ArrayPlan { role, origin } = &self.conversion.arrays[number];
+            let role = *role;
+            let is_given = *origin == Origin::Given;
+            let array = match origin {
+                Origin::Given => self.engine.give(&self.conversion, role)?,
+                Origin::Made(steps) if steps[..] == [Step::Pack] => {
+                    self.engine.pack(&self.conversion, role)?
+                }
+                Origin::Made(_) => self.engine.make(&self.conversion, role)?,
+            };
+            self.journey.wishes = self.wishes(role, is_given, own_dtype(&array)?);
+            arrived.push(match array {
+                Arriving::Source(source) => carry::carry_read(py, source, &self.journey)?,
+                Arriving::Object(object) => carry::one(&object, recognise(&object)?, &self.journey)?,
+            });
+        }
+        let mut arrays = arrived.into_iter();
+        let Some(values) = arrays.next() else {
+            return Err(fail(ErrorKind::InvalidTensor, "the tensor has no values", "report this"));
+        };
+        let arrays: SmallVec<[Bound<'py, PyAny>; 3]> = arrays.collect();
+        Ok((values, PyTuple::new(py, arrays)?))
+    }
+
+    /// What the planner of dense tensors is asked for, for one array; nothing that follows by itself.
+    fn wishes(&self, role: Role, is_given: bool, own: Option<DType>) -> Wishes {
+        let Landing { source_device, device, .. } = self.landing;
+        let follows =
+            self.request.device == Where::Nearest && device == Device::CPU && source_device == device;
+        let index = self.conversion.index_dtype;
+        Wishes {
+            dtype: match role {
+                Role::Values => self.request.dtype,
+                _ if own == Some(index) => Wanted::Same,
+                _ => Wanted::Type(index),
+            },
+            copy: if is_given { self.request.copy.filter(|&copy| copy) } else { None },
+            writable: self.request.writable,
+            budget: None,
+            device: if follows { Where::Nearest } else { Where::At(device) },
+        }
+    }
+
+    /// The format of the result, as its framework calls it.
+    fn format_name(&self) -> String {
+        let name = self.choice.capabilities.format.name();
+        if self.choice.is_matrix { format!("{name}_matrix") } else { name.to_owned() }
+    }
+
+    /// The shape of one array of the result.
+    fn shape(&mut self, role: Role) -> Result<Vec<i64>> {
+        let (parts, conversion) = (&self.parts, &self.conversion);
+        if conversion.work == Work::Keep && self.structure.spare == 0 {
+            let number = (0..parts.arrays.len()).find(|&number| parts.role(number) == role);
+            return match number {
+                Some(number) => Ok(Array::read(&parts.arrays[number], false)?.shape().to_vec()),
+                None => Ok(self.values_shape.to_vec()),
+            };
+        }
+        let count = match (conversion.count, conversion.work) {
+            (Some(count), _) => count,
+            (None, Work::Blocks(block)) => self.engine.block_count(block)?,
+            _ => 0,
+        } as i64;
+        let lengths = self.parts.sparse_shape();
+        let block = match (self.conversion.work, self.conversion.format) {
+            (Work::Blocks(block), _) => Some(block),
+            (Work::Keep, Format::Bsr) => self.parts.block,
+            _ => None,
+        };
+        Ok(match role {
+            Role::Values => {
+                let dense = &self.parts.shape[self.parts.shape.len() - self.parts.dense_axes..];
+                let block = block.as_ref().map_or(&[][..], |block| &block[..]);
+                [&[count], block, dense].concat()
+            }
+            Role::Pointers => {
+                let leading = self.conversion.format.leading_axis();
+                vec![lengths[leading] / block.map_or(1, |block| block[leading]) + 1]
+            }
+            Role::Indices | Role::Axis(..) => vec![count],
+            Role::Coordinates if self.conversion.layout == CoordinateLayout::Axes => {
+                vec![lengths.len() as i64, count]
+            }
+            Role::Coordinates => vec![count, lengths.len() as i64],
+        })
+    }
+
+    /// What happens to one array.
+    fn array_report(&mut self, number: usize) -> Result<ArrayReport> {
+        let py = self.parts.values.py();
+        let ArrayPlan { role, origin } = self.conversion.arrays[number].clone();
+        let shape = self.shape(role)?;
+        match origin {
+            Origin::Given => {
+                let array = self.engine.peek(&self.conversion, role)?;
+                self.journey.wishes = self.wishes(role, true, own_dtype(&array)?);
+                let told = match &array {
+                    Arriving::Source(source) => {
+                        let target = self.journey.target.facts(py)?;
+                        let facts = source.facts_for(target);
+                        let plan = plan::decide(&facts, target, &self.journey.wishes)?;
+                        TensorReport::new(&facts, target, &plan)
+                    }
+                    Arriving::Object(object) => carry::plan_one(object, recognise(object)?, &self.journey)?,
+                };
+                let cast = (role != Role::Values).then(|| self.cast_reason(own_dtype(&array)));
+                Ok(ArrayReport::given(told, shape, cast.transpose()?))
+            }
+            Origin::Made(steps) => {
+                let values = role == Role::Values;
+                let dtype = if values { self.landing.source_dtype } else { self.conversion.index_dtype };
+                let layout = Layout::dense(dtype.size(), &shape)?;
+                let facts = fresh_memory(dtype, &layout, self.landing.source_device);
+                let target = self.journey.target.facts(py)?;
+                let wishes = self.wishes(role, false, Some(dtype));
+                let plan = plan::decide(&facts, target, &wishes)?;
+                let told = TensorReport::new(&facts, target, &plan);
+                let steps = steps.iter().map(|step| (step.kind().into(), step.sentence().into_owned()));
+                Ok(ArrayReport::made(told, shape, layout.bytes(), steps.collect()))
+            }
+        }
+    }
+
+    fn cast_reason(&self, own: Result<Option<DType>>) -> Result<String> {
+        let from = own?.map_or_else(|| self.index_dtypes.clone(), |own| SmallVec::from_slice(&[own]));
+        let (to, title) = (self.conversion.index_dtype, self.target.title);
+        Ok(Step::Cast { from, to, title }.sentence().into_owned())
+    }
+
+    /// Raises if an array is copied.
+    fn check_shares(&mut self) -> Result<()> {
+        for number in 0..self.conversion.arrays.len() {
+            let report = self.array_report(number)?;
+            if !report.is_shared() {
+                let role = self.conversion.arrays[number].role;
+                let fact = format!(
+                    "{} {} to {} {} needs a copy of the {}: {}",
+                    self.parts.framework.name,
+                    self.parts.name,
+                    self.target.name,
+                    self.format_name(),
+                    role.name(),
+                    report.first_reason()
+                );
+                let hint = "leave out copy=False to allow the copy, or pass a format that both keep alike";
+                return Err(fail(ErrorKind::CopyRequired, fact, hint));
+            }
+        }
+        Ok(())
+    }
+
+    /// The way in words.
+    pub(super) fn report(mut self) -> Result<SparseReport> {
+        if self.request.copy == Some(false) {
+            self.check_shares()?;
+        }
+        let mut arrays = Vec::new();
+        for number in 0..self.conversion.arrays.len() {
+            arrays.push((self.conversion.arrays[number].role, self.array_report(number)?));
+        }
+        let notes = self.notes(&arrays);
+        let parts = arrays
+            .into_iter()
+            .map(|(role, report)| PlanReport::from(report).named(role.name().into_owned()))
+            .collect();
+        Ok(SparseReport {
+            source: self.parts.framework.name.to_owned(),
+            target: self.target.name.to_owned(),
+            source_format: self.parts.name.to_string(),
+            format: Some(self.format_name()),
+            is_itself: false,
+            source_dtype: self.landing.source_dtype.name().to_owned(),
+            dtype: self.landing.dtype.name().to_owned(),
+            shape: self.parts.shape.to_vec(),
+            source_device: self.landing.source_device.to_string(),
+            device: self.landing.device.to_string(),
+            nnz: stored(&self.values_shape, self.parts.dense_axes),
+            parts,
+            notes,
+        })
+    }
+
+    fn notes(&self, arrays: &[(Role, ArrayReport)]) -> Vec<String> {
+        let mut notes = Vec::new();
+        let (from, to) = (self.parts.format, self.conversion.format);
+        if from != to {
+            notes.push(format!("{} becomes {}", from.name(), to.name()));
+        }
+        if self.structure.spare > 0 {
+            let spare = self.structure.spare;
+            notes.push(format!("{spare} stored elements beyond the tensor are left behind"));
+        }
+        notes.push(self.conversion.order_note().to_owned());
+        if self.parts.is_detached {
+            notes.push(DETACHED.to_owned());
+        }
+        if self.is_on_host_instead {
+            notes.push(ON_HOST_INSTEAD.to_owned());
+        }
+        for note in arrays.iter().flat_map(|(_, report)| report.notes()) {
+            if !notes.contains(note) {
+                notes.push(note.clone());
+            }
+        }
+        notes
+    }
+}
+
+/// The note on a tensor that required a gradient.
+pub(super) const DETACHED: &str = "carried detached: no gradient flows back through it";
+
+const ON_HOST_INSTEAD: &str =
+    "the indices are worked on by the host: that takes PyTorch or CuPy on a GPU, and neither is loaded";
+
+/// The report of a tensor that is the result itself.
+pub(super) fn itself_report(parts: &Parts<'_>, landing: &Landing, values_shape: &[i64]) -> SparseReport {
+    SparseReport {
+        source: parts.framework.name.to_owned(),
+        target: parts.framework.name.to_owned(),
+        source_format: parts.name.to_string(),
+        format: Some(parts.name.to_string()),
+        is_itself: true,
+        source_dtype: landing.source_dtype.name().to_owned(),
+        dtype: landing.source_dtype.name().to_owned(),
+        shape: parts.shape.to_vec(),
+        source_device: landing.source_device.to_string(),
+        device: landing.source_device.to_string(),
+        nnz: stored(values_shape, parts.dense_axes),
+        parts: Vec::new(),
+        notes: Vec::new(),
+    }
+}
+
+/// The number of elements that are stored, those of blocks and batches one by one.
+pub(super) fn stored(values_shape: &[i64], dense_axes: usize) -> usize {
+    let kept = values_shape.len().saturating_sub(dense_axes);
+    values_shape[..kept].iter().product::<i64>() as usize
+}
+
+fn own_dtype(array: &Arriving<'_>) -> Result<Option<DType>> {
+    match array {
+        Arriving::Source(source) => Ok(Some(source.facts().dtype)),
+        Arriving::Object(object) => Ok(Some(Array::read(object, false)?.dtype())),
+    }
+}
+
+/// About memory that is made for the result.
+pub(super) fn fresh_memory(dtype: DType, layout: &Layout, device: Device) -> SourceFacts<'_> {
+    SourceFacts {
+        framework: OURS,
+        dtype,
+        layout,
+        device,
+        order: ByteOrder::Native,
+        address: 0,
+        alignment: Alignment::Guaranteed,
+        access: Access::ReadWrite,
+        nature: Nature::Temporary,
+        pending: None,
+        requires_grad: false,
+        through_array: false,
+        drop_lock: false,
+    }
+}
