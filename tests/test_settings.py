@@ -27,7 +27,6 @@ print(ferry.memory_stats().limit_bytes > 0)
         ("TENSORFERRY_THREADS", "-2", "write 4"),
         ("TENSORFERRY_POOL", "1.5G", "write 512M or 2GiB"),
         ("TENSORFERRY_POOL", "-1", "write 512M or 2GiB"),
-        ("TENSORFERRY_DISABLE", "1", "write all, or leave it out"),
     ],
 )
 def test_a_value_that_means_nothing_is_warned_of(name, text, hint):
@@ -46,7 +45,33 @@ def test_a_value_that_means_nothing_is_warned_of(name, text, hint):
         ("TENSORFERRY_POOL", "2gb"),
         ("TENSORFERRY_DISABLE", "all"),
         ("TENSORFERRY_DISABLE", ""),
+        ("TENSORFERRY_DISABLE", "torch.lazy_bits, jax.shards,"),
+        ("TENSORFERRY_DISABLE", "tensorflow"),
     ],
 )
 def test_a_value_that_means_something_is_taken_in_silence(name, text):
     assert children.run(LOOK, **{name: text}) == "True\n"
+
+
+ANY_NAME = "write all, or names that tensorferry doctor lists, with commas between"
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("1", ANY_NAME),
+        ("torch.lazybits", 'did you mean "torch.lazy_bits"?'),
+        ("torhc", 'did you mean "torch"?'),
+        ("al", 'did you mean "all"?'),
+    ],
+)
+def test_a_fast_path_that_is_not_known_is_warned_of_and_the_others_count(name, hint):
+    look = LOOK + "from tensorferry._native import _fast_path_enabled\n"
+    look += 'print(_fast_path_enabled("jax.shards"), _fast_path_enabled("torch.lazy_bits"))\n'
+    first, second, rest = children.run(look, TENSORFERRY_DISABLE=f"jax.shards,{name}").split(
+        "\n", 2
+    )
+    fact = f'TENSORFERRY_DISABLE names "{name}", which is not a fast path: it is ignored'
+    assert first == f"RuntimeWarning {fact}"
+    assert second == f"hint: {hint}"
+    assert rest == "True\nFalse True\n"

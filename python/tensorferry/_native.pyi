@@ -21,7 +21,10 @@ from tensorferry._framework_types import (
 from tensorferry.jobs import Job
 
 __version__: str
-_fast_paths_disabled: bool
+
+def _fast_paths() -> list[dict[str, str | None]]: ...
+def _fast_path_enabled(name: str) -> bool: ...
+def _fast_path_probed(name: str, reason: str | None = None) -> None: ...
 
 class _Array(Protocol):
     @property

@@ -15,6 +15,7 @@ from support.dtypes import NAMED, DType
 from support.looks import has_dtype
 
 import tensorferry as ferry
+from tensorferry._native import _fast_path_enabled
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Target:
     copies: bool = False
     """Whether it keeps tensors in memory of its own only."""
     packs: tuple[str, ...] = ()
-    """Types that it keeps several to a byte."""
+    """Types that it copies: they are kept several to a byte, or no public function shares them."""
     default_is_narrow: bool = False
     """Whether its users get 32-bit floats when they name no width."""
     devices: tuple[str, ...] = ("cpu",)
@@ -116,6 +117,10 @@ TARGETS = {
         default_is_narrow=True,
         devices=BOTH,
         host_only=("int4", "uint4", *SMALL_FLOATS),
+        # The public function copies them.
+        packs=()
+        if _fast_path_enabled("tensorflow.eager_tensor")
+        else ("int4", "uint4", *SMALL_FLOATS),
         drops_on_own_threads=True,
     ),
     # Paddle is as PyTorch in this, and stops at nine dimensions.

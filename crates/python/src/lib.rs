@@ -16,6 +16,7 @@ mod cuda_array;
 mod deferred;
 mod errors;
 mod exported;
+mod fast_paths;
 mod files;
 mod frameworks;
 mod gpu;
@@ -169,7 +170,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     settings::read(module.py())?;
     errors::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    module.add("_fast_paths_disabled", settings::fast_paths_disabled())?;
+    module.add_function(wrap_pyfunction!(fast_paths::_fast_paths, module)?)?;
+    module.add_function(wrap_pyfunction!(fast_paths::_fast_path_enabled, module)?)?;
+    module.add_function(wrap_pyfunction!(fast_paths::_fast_path_probed, module)?)?;
     module.add_class::<frameworks::info::FrameworkInfo>()?;
     module.add_class::<memory::MemoryStats>()?;
     report::add(module)?;

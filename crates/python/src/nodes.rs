@@ -1,9 +1,10 @@
 //! Nodes of trees that are no containers of Python's: those registered here, with JAX or with PyTorch.
 
 use crate::errors::{Failure, Result};
+use crate::fast_paths::{self, FastPath, Probed, check, present};
 use crate::once::ForkSafeOnce;
 use pyo3::prelude::*;
-use pyo3::types::{PyCFunction, PyDict, PyList, PyType};
+use pyo3::types::{IntoPyDict, PyCFunction, PyDict, PyList, PyType};
 use std::sync::atomic::{AtomicBool, Ordering};
 use tensorferry_core::growth::gather;
 
@@ -75,10 +76,35 @@ pub(crate) fn flatten<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Flat<'py
     {
         return Ok(Some(found));
     }
-    if modules.contains("torch.utils._pytree")? {
-        return flatten_with_torch(object, &kind);
+    if modules.contains("torch.utils._pytree")?
+        && let Some(nodes) = torch_nodes(py)
+    {
+        return flatten_with_torch(object, &kind, nodes);
     }
     Ok(None)
+}
+
+/// The nodes that were registered with PyTorch, which has no public function that takes a tree apart.
+fn torch_nodes(py: Python<'_>) -> Option<&Bound<'_, PyAny>> {
+    static NODES: ForkSafeOnce<Option<Py<PyAny>>> = ForkSafeOnce::new();
+    let find = || fast_paths::probe(py, FastPath::TorchPytree, || probe_torch_nodes(py));
+    NODES.get_or_init(py, find).as_ref().map(|nodes| nodes.bind(py))
+}
+
+/// The table of nodes, in which a dict is taken apart and put together.
+fn probe_torch_nodes(py: Python<'_>) -> Probed<Py<PyAny>> {
+    let nodes =
+        present(py.import("torch.utils._pytree").and_then(|module| module.getattr("SUPPORTED_NODES")))?;
+    let sample = [("a", 1), ("b", 2)].into_py_dict(py)?;
+    let node = present(nodes.get_item(sample.get_type()))?;
+    let (children, context) =
+        node.getattr("flatten_fn")?.call1((&sample,))?.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>()?;
+    let children = children.try_iter()?.collect::<PyResult<Vec<_>>>()?;
+    let numbers = children.iter().map(|child| child.extract()).collect::<PyResult<Vec<i64>>>()?;
+    check(numbers == [1, 2], || format!("the children of a dict are {numbers:?}"))?;
+    let whole = node.getattr("unflatten_fn")?.call1((children, context))?;
+    check(whole.eq(&sample)?, || format!("a dict is put together as {whole}"))?;
+    Ok(nodes.unbind())
 }
 
 fn flatten_with_jax<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Flat<'py>>> {
@@ -101,8 +127,8 @@ fn flatten_with_jax<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Flat<'py>>
 fn flatten_with_torch<'py>(
     object: &Bound<'py, PyAny>,
     kind: &Bound<'py, PyType>,
+    nodes: &Bound<'py, PyAny>,
 ) -> Result<Option<Flat<'py>>> {
-    let nodes = object.py().import("torch.utils._pytree")?.getattr("SUPPORTED_NODES")?;
     if !nodes.contains(kind)? {
         return Ok(None);
     }

@@ -18,7 +18,7 @@ use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyType};
 use tensorferry_core::ErrorKind;
 use tensorferry_core::device::{Device, DeviceKind};
-use tensorferry_cuda::{Gpu, Side, Stream};
+use tensorferry_cuda::{Gpu, Side};
 
 /// Whether objects of this type speak DLPack, as far as the type tells.
 pub(crate) fn speaks_dlpack(kind: &Bound<'_, PyType>) -> PyResult<bool> {
@@ -35,15 +35,14 @@ pub(crate) fn speaks_array(kind: &Bound<'_, PyType>) -> PyResult<bool> {
 /// Reads an object through the first protocol that it speaks.
 pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     let kind = object.get_type();
-    if let Some(exchange) = Exchange::of(&kind) {
+    if let Ok(exchange) = Exchange::of(&kind) {
         let tensor = still_frozen(crate::capsule::owned(exchange.export(object)?));
         let device = tensor.device();
         let source = Source::here(object.clone(), "dlpack", tensor);
         if !device.is_cuda() {
             return Ok(source);
         }
-        let stream =
-            exchange.stream(object.py(), Device::cuda(device.index)).unwrap_or(Ok(Stream::LEGACY))?;
+        let stream = exchange.stream(object.py(), Device::cuda(device.index))?;
         return Ok(source.with_streams(Streams::on(stream)));
     }
     let dlpack = object.hasattr(intern!(object.py(), "__dlpack__")).map_err(|error| {

@@ -2,6 +2,7 @@
 //!
 //! A value that means nothing is not passed over in silence: the user who wrote it believes that it counts.
 
+use crate::fast_paths::{self, Disabled};
 use pyo3::exceptions::PyRuntimeWarning;
 use pyo3::prelude::*;
 use std::ffi::CString;
@@ -13,7 +14,7 @@ use tensorferry_cuda::Lanes;
 struct Settings {
     threads: usize,
     lanes: Lanes,
-    fast_paths_disabled: bool,
+    disabled_fast_paths: Disabled,
 }
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
@@ -22,7 +23,7 @@ fn settings() -> &'static Settings {
     SETTINGS.get_or_init(|| Settings {
         threads: cores(),
         lanes: lanes(None, None),
-        fast_paths_disabled: false,
+        disabled_fast_paths: Disabled::NONE,
     })
 }
 
@@ -48,9 +49,9 @@ pub(crate) fn threads() -> usize {
     settings().threads
 }
 
-/// Whether `TENSORFERRY_DISABLE=all` disables the fast paths, so that only public functions of the frameworks are called.
-pub(crate) fn fast_paths_disabled() -> bool {
-    settings().fast_paths_disabled
+/// The fast paths that `TENSORFERRY_DISABLE` turns off; with `all`, only public functions of the frameworks are called.
+pub(crate) fn disabled_fast_paths() -> Disabled {
+    settings().disabled_fast_paths
 }
 
 fn cores() -> usize {
@@ -62,10 +63,18 @@ pub(crate) fn read(py: Python<'_>) -> PyResult<()> {
     let threads = ask(py, "TENSORFERRY_THREADS", "a number of threads", "write 4", |text| {
         text.parse::<NonZero<usize>>().ok()
     })?;
-    let fast_paths_disabled =
-        ask(py, "TENSORFERRY_DISABLE", "\"all\"", "write all, or leave it out", |text| {
-            (text == "all").then_some(true)
-        })?;
+    let (disabled_fast_paths, unknown) = match std::env::var_os("TENSORFERRY_DISABLE") {
+        Some(given) => fast_paths::parse(&given.to_string_lossy()),
+        None => (Disabled::NONE, Vec::new()),
+    };
+    for (name, hint) in unknown {
+        warn(
+            py,
+            format!(
+                "TENSORFERRY_DISABLE names {name:?}, which is not a fast path: it is ignored\nhint: {hint}"
+            ),
+        )?;
+    }
     if let Some(bytes) =
         ask(py, "TENSORFERRY_POOL", "a number of bytes", "write 512M or 2GiB", pool::parse_bytes)?
     {
@@ -77,7 +86,7 @@ pub(crate) fn read(py: Python<'_>) -> PyResult<()> {
     SETTINGS.get_or_init(|| Settings {
         lanes: lanes(threads, chunk),
         threads: threads.map_or_else(cores, NonZero::get),
-        fast_paths_disabled: fast_paths_disabled.unwrap_or(false),
+        disabled_fast_paths,
     });
     Ok(())
 }
@@ -97,9 +106,12 @@ fn ask<T>(
     }
     let value = parse(text.trim());
     if value.is_none() {
-        let message = format!("{name} is {text:?}, which is not {meaning}: it is ignored\nhint: {hint}");
-        let message = CString::new(message)?;
-        PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &message, 1)?;
+        warn(py, format!("{name} is {text:?}, which is not {meaning}: it is ignored\nhint: {hint}"))?;
     }
     Ok(value)
+}
+
+fn warn(py: Python<'_>, message: String) -> PyResult<()> {
+    let message = CString::new(message)?;
+    PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &message, 1)
 }

@@ -3,10 +3,10 @@
 //! `t.requires_grad` costs a look-up of the name and a call protocol before the C function that it ends in.
 //! A type's tables of methods and attributes are part of the stable ABI (`PyType_GetSlot`, `PyMethodDef`,
 //! `PyGetSetDef`), so nothing here depends on a version. Where a type has no such entry, or another calling
-//! convention, the name is looked up as usual.
+//! convention, the name is looked up as usual. Whoever uses these functions has an entry in `fast_paths` for them, whose probe
+//! compares them with the names.
 
 use crate::call;
-use crate::settings::fast_paths_disabled;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType};
@@ -51,7 +51,7 @@ impl Function {
         // SAFETY: the calls take any object that is a builtin function, which is asked first; what a function belongs
         // to lives with it.
         let direct = unsafe {
-            let builtin = ffi::PyCFunction_Check(object.as_ptr()) != 0 && !fast_paths_disabled();
+            let builtin = ffi::PyCFunction_Check(object.as_ptr()) != 0;
             let simple = builtin && ffi::PyCFunction_GetFlags(object.as_ptr()) == ffi::METH_NOARGS;
             let function = if simple { ffi::PyCFunction_GetFunction(object.as_ptr()) } else { None };
             function.map(|function| (function, ffi::PyCFunction_GetSelf(object.as_ptr())))
@@ -99,9 +99,6 @@ impl Question {
     /// # Safety
     /// The name is that of a function which takes nothing, answers with a bool and may be called at any time.
     pub(crate) unsafe fn of(library: &CStr, name: &CStr) -> Option<Self> {
-        if fast_paths_disabled() {
-            return None;
-        }
         // SAFETY: null is no function, and the caller vouches for any other.
         let function: Option<unsafe extern "C" fn() -> bool> =
             unsafe { std::mem::transmute(symbol(library, name)) };
@@ -117,11 +114,18 @@ impl Question {
 }
 
 impl Method {
+    /// The method of this name, looked up at each call.
+    pub(crate) fn by_name(py: Python<'_>, name: &CStr) -> Self {
+        Self { name: text(py, name), function: None }
+    }
+
+    /// Whether the C function was found.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.function.is_some()
+    }
+
     /// The method of this name that `kind` itself defines.
-    pub(crate) fn of(kind: &Bound<'_, PyType>, name: &CStr) -> PyResult<Self> {
-        if fast_paths_disabled() {
-            return Ok(Self { name: text(kind.py(), name)?, function: None });
-        }
+    pub(crate) fn of(kind: &Bound<'_, PyType>, name: &CStr) -> Self {
         // SAFETY: the slot holds null or a table that ends with an entry without a name, and lives as long as the
         // type; the type is one of a framework, which is never unloaded.
         let function = unsafe {
@@ -137,7 +141,7 @@ impl Method {
                 entry = entry.add(1);
             }
         };
-        Ok(Self { name: text(kind.py(), name)?, function })
+        Self { name: text(kind.py(), name), function }
     }
 
     /// Calls the method.
@@ -166,11 +170,18 @@ impl Method {
 }
 
 impl Attribute {
+    /// The attribute of this name, looked up each time it is read.
+    pub(crate) fn by_name(py: Python<'_>, name: &CStr) -> Self {
+        Self { name: text(py, name), getter: None }
+    }
+
+    /// Whether the C function was found.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.getter.is_some()
+    }
+
     /// The attribute of this name that `kind` itself defines.
-    pub(crate) fn of(kind: &Bound<'_, PyType>, name: &CStr) -> PyResult<Self> {
-        if fast_paths_disabled() {
-            return Ok(Self { name: text(kind.py(), name)?, getter: None });
-        }
+    pub(crate) fn of(kind: &Bound<'_, PyType>, name: &CStr) -> Self {
         // SAFETY: as in `Method::of`.
         let getter = unsafe {
             let mut entry =
@@ -185,7 +196,7 @@ impl Attribute {
                 entry = entry.add(1);
             }
         };
-        Ok(Self { name: text(kind.py(), name)?, getter })
+        Self { name: text(kind.py(), name), getter }
     }
 
     /// Reads the attribute.
@@ -223,6 +234,6 @@ fn truth(answer: &Bound<'_, PyAny>) -> PyResult<bool> {
     }
 }
 
-fn text(py: Python<'_>, name: &CStr) -> PyResult<Py<PyString>> {
-    Ok(PyString::intern(py, &name.to_string_lossy()).unbind())
+fn text(py: Python<'_>, name: &CStr) -> Py<PyString> {
+    PyString::intern(py, &name.to_string_lossy()).unbind()
 }

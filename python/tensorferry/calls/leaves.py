@@ -6,13 +6,14 @@ refused.
 """
 
 import copy
+import functools
 import sys
 from collections import UserDict, UserList, deque
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from tensorferry._native import InvalidArgumentError
+from tensorferry._native import InvalidArgumentError, _fast_path_enabled, _fast_path_probed
 from tensorferry.calls.homes import first_home, framework_of
 
 DEEPEST = 100
@@ -121,8 +122,24 @@ def _foreign(x: Any) -> tuple[list[Any], Callable[[list[Any]], Any]] | None:
         if len(children) != 1 or children[0] is not x:
             return children, structure.unflatten
     pytree: Any = sys.modules.get("torch.utils._pytree")
-    if pytree is not None:
+    if pytree is not None and _takes_apart(pytree):
         children, context = pytree.tree_flatten(x, is_leaf=lambda y: y is not x)
         if len(children) != 1 or children[0] is not x:
             return children, lambda new: pytree.tree_unflatten(new, context)
     return None
+
+
+@functools.cache
+def _takes_apart(pytree: Any) -> bool:
+    """Whether PyTorch's private module takes a tree apart and puts it together as expected."""
+    if not _fast_path_enabled("torch.pytree"):
+        return False
+    tree = {"a": 1, "b": 2}
+    try:
+        children, context = pytree.tree_flatten(tree, is_leaf=lambda y: y is not tree)
+        whole = pytree.tree_unflatten(children, context)
+        reason = None if (children, whole) == ([1, 2], tree) else f"a dict is taken for {whole}"
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+    _fast_path_probed("torch.pytree", reason)
+    return reason is None

@@ -6,12 +6,20 @@ how the result is made of them, and a function from gradients of the former to g
 latter, in which None is a gradient that is zero.
 """
 
+import functools
 import importlib
 import importlib.util
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from tensorferry._native import FrameworkNotFoundError, InvalidArgumentError, _check_import, to
+from tensorferry._native import (
+    FrameworkNotFoundError,
+    InvalidArgumentError,
+    _check_import,
+    _fast_path_enabled,
+    _fast_path_probed,
+    to,
+)
 from tensorferry.calls.homes import framework_of
 from tensorferry.calls.leaves import Rebuild, flatten
 
@@ -180,6 +188,33 @@ def forms(framework: str, call: Call, leaves: list[Any]) -> tuple[list[Form], Re
         ) from error
 
 
+def _fake_mode() -> Any:
+    """A mode in which PyTorch computes shapes and types only; None where it is off."""
+    if not _fakes():
+        return None
+    fake = importlib.import_module("torch._subclasses.fake_tensor")
+    return fake.FakeTensorMode(allow_non_fake_inputs=True)
+
+
+@functools.cache
+def _fakes() -> bool:
+    """Whether the private mode gives a product of two tensors its shape and type."""
+    if not _fast_path_enabled("torch.fake_tensor"):
+        return False
+    torch = importlib.import_module("torch")
+    reason = None
+    try:
+        fake = importlib.import_module("torch._subclasses.fake_tensor")
+        with fake.FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+            made = torch.zeros((2, 3), dtype=torch.int8) @ torch.zeros((3, 4), dtype=torch.int8)
+        if (tuple(made.shape), made.dtype) != ((2, 4), torch.int8):
+            reason = f"a product of int8 is {made.dtype} of shape {tuple(made.shape)}"
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+    _fast_path_probed("torch.fake_tensor", reason)
+    return reason is None
+
+
 def _forms_torch(call: Call, leaves: list[Any]) -> tuple[list[Form], Rebuild]:
     torch = importlib.import_module("torch")
     if importlib.util.find_spec("triton") is not None:
@@ -191,12 +226,15 @@ def _forms_torch(call: Call, leaves: list[Any]) -> tuple[list[Form], Rebuild]:
                 f"PyTorch loads Triton to find out what the results look like, and {fact}"
                 "\nhint: import triton before tensorflow, or call it outside jit and vmap"
             ) from error
-    fake = importlib.import_module("torch._subclasses.fake_tensor")
-    with fake.FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+    fake = _fake_mode()
+    # Tensors on the meta device do not mix with others: a function that brings its own is refused.
+    with fake or torch.device("meta"), torch.no_grad():
         given = [
             torch.empty(x[0], dtype=getattr(torch, x[1])) if isinstance(x, tuple) else x
             for x in leaves
         ]
+        if fake is None:
+            given = [x.to("meta") for x in given]
         results, rebuild = unpacked("torch", call(given))
     return [(tuple(x.shape), str(x.dtype).removeprefix("torch.")) for x in results], rebuild
 

@@ -6,10 +6,10 @@
 use super::{Framework, allocation_failed, import, within};
 use crate::call;
 use crate::errors::{Result, refused};
+use crate::fast_paths::{self, FastPath, Probed, Unusable, check, present};
 use crate::kinds::{Builtin, Form};
 use crate::once::ForkSafeOnce;
 use crate::owner::Owner;
-use crate::settings::fast_paths_disabled;
 use crate::source::{Source, still_frozen};
 use crate::streams::{Room, Streams};
 use pyo3::intern;
@@ -69,8 +69,10 @@ struct State {
     memory_pointer: Py<PyAny>,
     device: Py<PyAny>,
     current_stream: Py<PyAny>,
-    /// The handle of the current stream, without an object around it.
-    current_handle: Option<Py<PyAny>>,
+    /// The handle of the current stream, without an object around it; tried when a stream is first asked for.
+    current_handle: ForkSafeOnce<Option<Py<PyAny>>>,
+    /// Whether `_c_contiguous` tells that strides need not be read; tried with the first array.
+    is_contiguity_told: ForkSafeOnce<bool>,
     /// What `__dlpack__` is told when somebody else sees to the streams.
     no_stream: Py<PyDict>,
     /// Its name for each of our types, or None.
@@ -98,11 +100,8 @@ fn state(py: Python<'_>) -> Result<&'static State> {
             memory_pointer: cuda.getattr("MemoryPointer")?.unbind(),
             device: cuda.getattr("Device")?.unbind(),
             current_stream: cuda.getattr("get_current_stream")?.unbind(),
-            current_handle: if fast_paths_disabled() || Gpu::count().unwrap_or(0) > 1 {
-                None
-            } else {
-                current_handle(py)
-            },
+            current_handle: ForkSafeOnce::new(),
+            is_contiguity_told: ForkSafeOnce::new(),
             no_stream: [("stream", -1)].into_py_dict(py)?.unbind(),
             dtypes: dtypes.collect::<Result<_>>()?,
             facts: TargetFacts { dtypes: held, ..FACTS },
@@ -110,10 +109,25 @@ fn state(py: Python<'_>) -> Result<&'static State> {
     })
 }
 
-/// CuPy's own short way to the handle, in the versions that have it.
-fn current_handle(py: Python<'_>) -> Option<Py<PyAny>> {
-    let module = py.import("cupy_backends.cuda.stream").ok()?;
-    Some(module.getattr("get_current_stream_ptr").ok()?.unbind())
+/// CuPy's function for the handle alone, in the versions that have it, compared with the current stream.
+fn current_handle(state: &State, py: Python<'_>, gpu: &Gpu) -> Probed<Py<PyAny>> {
+    if Gpu::count().unwrap_or(0) > 1 {
+        return Err(Unusable::missing("it tells the stream of the current GPU only, and there are several"));
+    }
+    let module = present(py.import("cupy_backends.cuda.stream"))?;
+    let function = present(module.getattr("get_current_stream_ptr"))?;
+    let found: usize = function.call0()?.extract()?;
+    let expected = current_stream(state, py, gpu)?.1;
+    check(found == expected, || format!("it gives the stream {found:#x} instead of {expected:#x}"))?;
+    Ok(function.unbind())
+}
+
+/// The current stream of a GPU, and its handle.
+fn current_stream<'py>(state: &State, py: Python<'py>, gpu: &Gpu) -> Result<(Bound<'py, PyAny>, usize)> {
+    let index = gpu.index().into_pyobject(py).map_err(PyErr::from)?;
+    let stream = call::call1(state.current_stream.bind(py), &index.into_any())?;
+    let handle = stream.getattr(intern!(py, "ptr"))?.extract()?;
+    Ok((stream, handle))
 }
 
 impl Framework for CuPy {
@@ -124,17 +138,9 @@ impl Framework for CuPy {
     fn read<'py>(&self, object: &Bound<'py, PyAny>, form: Form) -> Result<Source<'py>> {
         let py = object.py();
         let state = state(py)?;
-        // The capsules of arrays that run backwards have strides divided as if they were positive (seen up to version 14.2).
-        let by_attributes = (form == Form::Plain && !fast_paths_disabled()) || runs_backwards(object)?;
-        let tensor = if by_attributes { look(state, object)? } else { None };
-        let tensor = match tensor {
+        let tensor = match read_attributes(state, object, form)? {
             Some(tensor) => tensor,
-            None => {
-                let capsule = object
-                    .call_method(intern!(py, "__dlpack__"), (), Some(state.no_stream.bind(py)))
-                    .map_err(|error| refused(py, "CuPy", error))?;
-                crate::capsule::owned(crate::capsule::take(&capsule)?)
-            }
+            None => export(state, object)?,
         };
         let tensor = still_frozen(tensor);
         let streams = self.streams(py, Gpu::get(tensor.device().index)?)?;
@@ -155,14 +161,13 @@ impl Framework for CuPy {
 
     fn streams(&self, py: Python<'_>, gpu: &'static Gpu) -> Result<Streams> {
         let state = state(py)?;
-        if let Some(current) = &state.current_handle
+        let find = || fast_paths::probe(py, FastPath::CupyCurrentHandle, || current_handle(state, py, gpu));
+        if let Some(current) = state.current_handle.get_or_init(py, find)
             && current.bind(py).call0()?.extract::<usize>()? == 0
         {
             return Ok(Streams::on(Stream::LEGACY));
         }
-        let index = gpu.index().into_pyobject(py).map_err(PyErr::from)?;
-        let stream = call::call1(state.current_stream.bind(py), &index.into_any())?;
-        let handle: usize = stream.getattr(intern!(py, "ptr"))?.extract()?;
+        let (stream, handle) = current_stream(state, py, gpu)?;
         // SAFETY: CuPy's current stream. CuPy destroys a stream with its object, but for the default one; the object is kept
         // below.
         let streams = Streams::on(unsafe { Stream::from_handle(handle) });
@@ -208,6 +213,38 @@ fn external(py: Python<'_>, stream: Stream) -> PyResult<Bound<'_, PyAny>> {
     kind.call_method1("from_external", (object,))
 }
 
+/// Reads an array by its attributes. `None` where `__dlpack__` is to be asked: subclasses, unless they run backwards. Those
+/// have capsules with strides divided as if they were positive (seen up to version 14.2).
+fn read_attributes(state: &State, object: &Bound<'_, PyAny>, form: Form) -> Result<Option<Tensor<Owner>>> {
+    if form == Form::Plain || runs_backwards(object)? { look(state, object) } else { Ok(None) }
+}
+
+/// Whether `_c_contiguous` tells a dense array from a transposed one. Both are views of the memory of the first array, which
+/// nothing reads.
+fn check_contiguous(state: &State, object: &Bound<'_, PyAny>) -> Probed<()> {
+    let py = object.py();
+    let memory = object.getattr(intern!(py, "data"))?;
+    let dtype = state.dtypes[DType::Float32 as usize].bind(py);
+    let make = state.ndarray.bind(py);
+    let dense = make.call1(((2, 2), dtype, &memory))?;
+    let transposed = make.call1(((2, 2), dtype, &memory, (4, 8)))?;
+    let is_dense = |array: &Bound<'_, PyAny>| -> Probed<bool> {
+        Ok(present(array.getattr(intern!(py, "_c_contiguous")))?.is_truthy()?)
+    };
+    let (dense, transposed) = (is_dense(&dense)?, is_dense(&transposed)?);
+    check((dense, transposed) == (true, false), || {
+        format!("it is {dense} of a dense array and {transposed} of a transposed one")
+    })
+}
+
+fn export(state: &State, object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
+    let py = object.py();
+    let capsule = object
+        .call_method(intern!(py, "__dlpack__"), (), Some(state.no_stream.bind(py)))
+        .map_err(|error| refused(py, "CuPy", error))?;
+    Ok(crate::capsule::owned(crate::capsule::take(&capsule)?))
+}
+
 /// What an array is, from its attributes. `None` where one of them is not what we know.
 fn look(state: &State, object: &Bound<'_, PyAny>) -> Result<Option<Tensor<Owner>>> {
     let py = object.py();
@@ -219,9 +256,10 @@ fn look(state: &State, object: &Bound<'_, PyAny>) -> Result<Option<Tensor<Owner>
     let address: usize = memory.getattr(intern!(py, "ptr"))?.extract()?;
     let index: i32 = memory.getattr(intern!(py, "device_id"))?.extract()?;
     let shape: SmallVec<[i64; 8]> = numbers(&object.getattr(intern!(py, "shape"))?)?;
-    let dense = object
-        .getattr_opt(intern!(py, "_c_contiguous"))?
-        .is_some_and(|dense| dense.is_truthy().unwrap_or(false));
+    let is_told = *state.is_contiguity_told.get_or_init(py, || {
+        fast_paths::probe(py, FastPath::CupyContiguous, || check_contiguous(state, object)).is_some()
+    });
+    let dense = is_told && object.getattr(intern!(py, "_c_contiguous"))?.is_truthy()?;
     let layout = if dense {
         Layout::dense(kind.size(), &shape)?
     } else {

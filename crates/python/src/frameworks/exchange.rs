@@ -1,6 +1,7 @@
 //! The DLPack C exchange API: a table of C functions on a tensor type, spoken by PyTorch and Paddle.
 
 use crate::errors::Result;
+use crate::fast_paths::{Probed, Unusable, present};
 use crate::owner::Owner;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -23,24 +24,26 @@ pub(crate) struct Exchange {
 
 impl Exchange {
     /// The table of a tensor type, if it has one that we can use.
-    pub(crate) fn of(kind: &Bound<'_, PyAny>) -> Option<Self> {
-        let capsule = kind.getattr("__dlpack_c_exchange_api__").ok()?;
+    pub(crate) fn of(kind: &Bound<'_, PyAny>) -> Probed<Self> {
+        let capsule = present(kind.getattr("__dlpack_c_exchange_api__"))?;
+        let lacks = |what: &str| Unusable::missing(format!("its table of C functions has no {what}"));
         // SAFETY: `IsValid` takes any object; a capsule of that name holds a table that lives as long as its
         // framework, which is never unloaded, and whose header has its place in every version.
         unsafe {
             if ffi::PyCapsule_IsValid(capsule.as_ptr(), EXCHANGE_API_NAME.as_ptr()) != 1 {
-                return None;
+                return Err(Unusable::missing("__dlpack_c_exchange_api__ is not a capsule of that name"));
             }
             let table =
                 ffi::PyCapsule_GetPointer(capsule.as_ptr(), EXCHANGE_API_NAME.as_ptr()).cast::<ExchangeApi>();
-            let table = table.as_ref()?;
-            if table.header.version.major != VERSION.major {
-                return None;
+            let table = table.as_ref().ok_or_else(|| lacks("functions"))?;
+            let major = table.header.version.major;
+            if major != VERSION.major {
+                return Err(Unusable::missing(format!("its table of C functions is of DLPack {major}")));
             }
-            Some(Self {
-                view: table.dltensor_from_py_object_no_sync?,
-                export: table.managed_tensor_from_py_object_no_sync?,
-                import: table.managed_tensor_to_py_object_no_sync?,
+            Ok(Self {
+                view: table.dltensor_from_py_object_no_sync.ok_or_else(|| lacks("view"))?,
+                export: table.managed_tensor_from_py_object_no_sync.ok_or_else(|| lacks("export"))?,
+                import: table.managed_tensor_to_py_object_no_sync.ok_or_else(|| lacks("import"))?,
                 stream: table.current_work_stream,
             })
         }
@@ -65,17 +68,22 @@ impl Exchange {
         Ok(unsafe { dlpack::borrow(&raw, access, false, owner) }?)
     }
 
-    /// The stream on which the calling thread queues work for a device; `None` where the framework does not say.
-    pub(crate) fn stream(&self, py: Python<'_>, device: Device) -> Option<Result<Stream>> {
-        let current = self.stream?;
+    /// Whether the framework tells its current stream.
+    pub(crate) fn has_stream(&self) -> bool {
+        self.stream.is_some()
+    }
+
+    /// The stream on which the calling thread queues work for a device; the default one where the framework does not tell.
+    pub(crate) fn stream(&self, py: Python<'_>, device: Device) -> Result<Stream> {
+        let Some(current) = self.stream else { return Ok(Stream::LEGACY) };
         let mut handle = ptr::null_mut();
         // SAFETY: a device in DLPack's terms, and a place for the answer.
-        Some(match unsafe { current(device.kind as i32, device.index, &raw mut handle) } {
+        match unsafe { current(device.kind as i32, device.index, &raw mut handle) } {
             // SAFETY: the framework's current stream. PyTorch and Paddle never destroy a stream of their own; whoever makes
             // a foreign one current keeps it alive (README, "On a GPU").
             0 => Ok(unsafe { Stream::from_handle(handle as usize) }),
             _ => Err(PyErr::fetch(py).into()),
-        })
+        }
     }
 
     /// Exports a tensor with an owner of the framework's making.

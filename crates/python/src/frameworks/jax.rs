@@ -5,25 +5,27 @@
 //! packed; they go through `device_put`, which copies. 64-bit types exist only while x64 is on, which is
 //! read at each call.
 
+mod private;
+
+use self::private::Private;
 use super::{Framework, allocation_failed, import, within};
 use crate::buffers::from_buffer;
 use crate::call;
 use crate::errors::{Failure, Result, fail, forget, refused};
+use crate::fast_paths::{self, FastPath, on_fresh_thread, samples};
 use crate::kinds::{Builtin, Form};
 use crate::once::ForkSafeOnce;
 use crate::owner::{AttachingOwner, Buffer, Owner};
-use crate::settings::fast_paths_disabled;
 use crate::source::{Memory, Source, still_frozen};
 use crate::streams::{Room, Streams};
-use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyList, PyString};
+use pyo3::types::{IntoPyDict, PyList};
 use tensorferry_core::device::DeviceKind;
 use tensorferry_core::dtype::DTypes;
-use tensorferry_core::host::{ALIGNMENT, HostBlock};
+use tensorferry_core::host::ALIGNMENT;
 use tensorferry_core::plan::{Holds, Nature, Pending, Places, Strides, TargetFacts};
-use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout, Tensor, frozen};
+use tensorferry_core::{DType, Device, ErrorKind, Layout, Tensor, frozen};
 use tensorferry_cuda::{Gpu, Side, Stream};
 
 pub(crate) struct Jax;
@@ -55,8 +57,9 @@ static FACTS: TargetFacts = TargetFacts {
 const YOUNG: [DType; 4] = [DType::Float8E3M4, DType::Float8E4M3, DType::Float8E8M0Fnu, DType::Float4E2M1Fn];
 
 struct State {
-    /// `jaxlib`'s import and export functions.
-    doors: Option<(Py<PyAny>, Py<PyAny>)>,
+    private: Private,
+    /// Whether the devices name the stream for the readiness of what others bring; tried with the first GPU.
+    names_streams: ForkSafeOnce<bool>,
     from_dlpack: Py<PyAny>,
     device_put: Py<PyAny>,
     /// The CPU devices of this process; a device's index is its position.
@@ -64,8 +67,6 @@ struct State {
     /// Its CUDA devices, with the driver's number of each.
     gpus: Vec<(i32, Py<PyAny>)>,
     empty: Py<PyAny>,
-    /// An object and the name of its attribute that says whether 64-bit types are on.
-    x64: (Py<PyAny>, Py<PyString>),
     /// What it accepts while they are off, and while they are on, for each CPU device that may be the default.
     facts: Vec<[TargetFacts; 2]>,
 }
@@ -77,16 +78,6 @@ fn state(py: Python<'_>) -> Result<&'static State> {
         let jax = import(py, Builtin::Jax)?;
         let numpy = py.import("jax.numpy")?;
         let cpus = cpus(&jax)?;
-        let quick = py.import("jax._src.config").and_then(|config| config.getattr("enable_x64"));
-        let x64 = match quick {
-            Ok(flag)
-                if !fast_paths_disabled()
-                    && flag.getattr("value").is_ok_and(|v| v.extract::<bool>().is_ok()) =>
-            {
-                (flag.unbind(), PyString::intern(py, "value").unbind())
-            }
-            _ => (jax.getattr("config")?.unbind(), PyString::intern(py, "jax_enable_x64").unbind()),
-        };
         let mut dtypes = FACTS.dtypes;
         for dtype in YOUNG {
             if !numpy.hasattr(dtype.name())? {
@@ -103,17 +94,20 @@ fn state(py: Python<'_>) -> Result<&'static State> {
             let facts = TargetFacts { default_cpu, home, ..facts };
             [TargetFacts { wide: false, ..facts }, facts]
         });
+        let (module, first) = (jax.clone().unbind(), cpus[0].clone_ref(py));
+        // The caller may be tracing, or have changed settings for this thread.
+        let private = on_fresh_thread(py, |py| Private::of(module.bind(py), first.bind(py)))?;
         let mut state = State {
-            doors: if fast_paths_disabled() { None } else { doors(py) },
+            private,
+            names_streams: ForkSafeOnce::new(),
             from_dlpack: py.import("jax.dlpack")?.getattr("from_dlpack")?.unbind(),
             device_put: jax.getattr("device_put")?.unbind(),
             facts: facts.collect(),
             cpus,
             empty: numpy.getattr("empty")?.unbind(),
             gpus,
-            x64,
         };
-        if !carries_float8(py, &state) {
+        if !on_fresh_thread(py, |py| carries_float8(py, &state)) {
             for facts in state.facts.iter_mut().flatten() {
                 facts.dtypes = facts.dtypes.without(DTypes::FLOAT8);
             }
@@ -182,42 +176,17 @@ fn gpus(jax: &Bound<'_, PyModule>) -> PyResult<Vec<(i32, Py<PyAny>)>> {
     Ok(found)
 }
 
-/// `jaxlib`'s functions, from where this version keeps them.
-fn doors(py: Python<'_>) -> Option<(Py<PyAny>, Py<PyAny>)> {
-    let module = ["jaxlib._jax", "jaxlib.xla_extension"].into_iter().find_map(|name| py.import(name).ok())?;
-    let import = module.getattr("dlpack_managed_tensor_to_buffer").ok()?;
-    let export = module.getattr("buffer_to_dlpack_managed_tensor").ok()?;
-    Some((import.unbind(), export.unbind()))
-}
-
 /// Whether this version takes 8-bit floats by DLPack, found by handing it one.
 fn carries_float8(py: Python<'_>, state: &State) -> bool {
-    let one = || -> Result<Tensor<Owner>> {
-        let block = HostBlock::new(1)?;
-        let data = block.data();
-        // SAFETY: the block has one byte, which is set here, and it is the owner.
-        Ok(unsafe {
-            data.write(0);
-            let layout = Layout::dense(1, &[1])?;
-            let owner = Owner::Block(block);
-            Tensor::new(
-                data,
-                DType::Float8E5M2,
-                layout,
-                Device::CPU,
-                ByteOrder::Native,
-                Access::ReadWrite,
-                owner,
-            )?
-        })
-    };
-    one().and_then(|tensor| import_tensor(py, state, tensor, state.cpus[0].bind(py), None)).is_ok()
+    samples::of(DType::Float8E5M2, &[1])
+        .and_then(|tensor| import_tensor(py, state, tensor, state.cpus[0].bind(py), None))
+        .is_ok()
 }
 
 impl Framework for Jax {
     fn facts(&self, py: Python<'_>) -> Result<&'static TargetFacts> {
         let state = state(py)?;
-        let (holder, name) = &state.x64;
+        let (holder, name) = &state.private.x64;
         let wide = holder.bind(py).getattr(name.bind(py))?.is_truthy()?;
         let default = if state.cpus.len() > 1 { default_cpu(py, state)? } else { 0 };
         Ok(&state.facts[default][usize::from(wide)])
@@ -227,8 +196,9 @@ impl Framework for Jax {
         if let Some(source) = read_gpu_quickly(object)? {
             return Ok(source);
         }
-        // The buffer protocol is the quickest door; it has no word for bfloat16 and its like, nor for spread arrays.
-        let tensor = if fast_paths_disabled() { None } else { Buffer::try_export(object) };
+        // The buffer protocol is the quickest way; it has no word for bfloat16 and its like, nor for spread arrays.
+        let has_buffers = state(object.py())?.private.has_buffers;
+        let tensor = if has_buffers { Buffer::try_export(object) } else { None };
         let tensor = match tensor {
             Some(buffer) => from_buffer(buffer),
             None if is_deleted(object) => Err(deleted()),
@@ -275,7 +245,15 @@ impl Framework for Jax {
 
     fn streams(&self, py: Python<'_>, gpu: &'static Gpu) -> Result<Streams> {
         // JAX keeps a stream for the readiness of what others bring. What it does with it runs elsewhere.
-        let device = device_of(py, gpu)?;
+        let (state, device) = (state(py)?, device_of(py, gpu)?);
+        let names_streams = *state.names_streams.get_or_init(py, || {
+            let public = state.from_dlpack.bind(py);
+            let probe = || private::ready_stream(&device, public, gpu);
+            fast_paths::probe(py, FastPath::JaxReadyStream, probe).is_some()
+        });
+        if !names_streams {
+            return Ok(Streams::unnamed().asking());
+        }
         let handle = call::method(&device, intern!(py, "get_stream_for_external_ready_events"))?;
         let handle = handle.extract()?;
         // SAFETY: a stream that JAX has named, which lives as long as the device's client.
@@ -358,7 +336,11 @@ fn gpu_of(object: &Bound<'_, PyAny>) -> Result<Option<&'static Gpu>> {
 fn read_gpu_quickly<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Source<'py>>> {
     let py = object.py();
     let state = state(py)?;
-    let ([(index, _)], Some((_, door))) = (state.gpus.as_slice(), &state.doors) else { return Ok(None) };
+    let ([(index, _)], Some(function), true) =
+        (state.gpus.as_slice(), &state.private.export, state.private.lists_shards)
+    else {
+        return Ok(None);
+    };
     let Ok(pieces) = object.getattr(intern!(py, "_arrays")) else { return Ok(None) };
     let piece = match pieces.cast::<PyList>() {
         Ok(pieces) if pieces.len() == 1 => pieces.get_item(0)?,
@@ -370,10 +352,10 @@ fn read_gpu_quickly<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Source<'py
     let gpu = Gpu::get(*index)?;
     let ready = is_ready(&piece);
     let exported = if ready {
-        call::call1(door.bind(py), &piece)
+        call::call1(function.bind(py), &piece)
     } else {
         let handle = gpu.meeting()?.handle().into_pyobject(py).map_err(PyErr::from)?;
-        call::call2(door.bind(py), &piece, &handle.into_any())
+        call::call2(function.bind(py), &piece, &handle.into_any())
     };
     let capsule = match exported {
         Ok(capsule) => capsule,
@@ -421,16 +403,16 @@ fn read_gpu<'py>(object: &Bound<'py, PyAny>, gpu: &'static Gpu) -> Result<Source
 fn protect(array: &Bound<'_, PyAny>, stream: Option<&Bound<'_, PyAny>>) -> Result<()> {
     let py = array.py();
     let sibling = array.call_method1(intern!(py, "addressable_data"), (0,))?;
-    let capsule = match (&state(py)?.doors, stream) {
+    let capsule = match (&state(py)?.private.export, stream) {
         (None, _) => call::method(&sibling, intern!(py, "__dlpack__"))?,
-        (Some((_, export)), None) => call::call1(export.bind(py), &sibling)?,
+        (Some(export), None) => call::call1(export.bind(py), &sibling)?,
         // Nobody uses the capsule. With a stream, the export does not wait on the host.
-        (Some((_, export)), Some(stream)) => call::call2(export.bind(py), &sibling, stream)?,
+        (Some(export), Some(stream)) => call::call2(export.bind(py), &sibling, stream)?,
     };
     Ok(array.setattr(intern!(py, "_tensorferry_loan"), capsule)?)
 }
 
-/// Makes an array over the memory of a tensor, by the quickest door there is.
+/// Makes an array over the memory of a tensor, by the quickest function there is.
 fn import_tensor<'py>(
     py: Python<'py>,
     state: &State,
@@ -440,7 +422,7 @@ fn import_tensor<'py>(
 ) -> Result<Bound<'py, PyAny>> {
     let place = tensor.device();
     let capsule = crate::capsule::legacy(py, AttachingOwner::of(tensor))?;
-    // The public door chooses a stream by itself, which nobody has told to wait: the host waits instead.
+    // The public function chooses a stream by itself, which nobody has told to wait: the host waits instead.
     let public = |capsule: &Bound<'py, PyAny>| -> Result<Bound<'py, PyAny>> {
         if let Some(stream) = stream {
             let handle = stream.extract()?;
@@ -452,19 +434,13 @@ fn import_tensor<'py>(
         }
         public(py, state, capsule, device)
     };
-    let Some((door, _)) = &state.doors else { return public(&capsule) };
+    let Some(function) = &state.private.import else { return public(&capsule) };
     let none = py.None();
-    match call::call3(door.bind(py), &capsule, device, stream.unwrap_or(none.bind(py))) {
-        Err(error) if error.is_instance_of::<PyTypeError>(py) => {
-            forget(py, error);
-            public(&capsule)
-        }
-        made => made.map_err(|error| refused(py, "JAX", error)),
-    }
+    call::call3(function.bind(py), &capsule, device, stream.unwrap_or(none.bind(py)))
+        .map_err(|error| refused(py, "JAX", error))
 }
 
-/// The public door, for a jaxlib whose own function takes other arguments than we know. It wants an object with
-/// `__dlpack__`, not a capsule.
+/// The public import, which takes an object with `__dlpack__` and not a capsule.
 fn public<'py>(
     py: Python<'py>,
     state: &State,
@@ -486,14 +462,14 @@ fn public<'py>(
 /// With a stream, that stream waits until the array is ready; without one, the host does.
 fn export(object: &Bound<'_, PyAny>, stream: Option<Stream>) -> Result<Tensor<Owner>> {
     let py = object.py();
-    let capsule = match (&state(py)?.doors, stream) {
-        (Some((_, door)), stream) => {
+    let capsule = match (&state(py)?.private.export, stream) {
+        (Some(function), stream) => {
             let sibling = object.call_method1(intern!(py, "addressable_data"), (0,))?;
             match stream {
-                None => call::call1(door.bind(py), &sibling)?,
+                None => call::call1(function.bind(py), &sibling)?,
                 Some(stream) => {
                     let handle = stream.handle().into_pyobject(py).map_err(PyErr::from)?;
-                    call::call2(door.bind(py), &sibling, &handle.into_any())?
+                    call::call2(function.bind(py), &sibling, &handle.into_any())?
                 }
             }
         }
@@ -509,7 +485,8 @@ fn export(object: &Bound<'_, PyAny>, stream: Option<Stream>) -> Result<Tensor<Ow
 /// Whether the array lies on more than one device. jaxlib would export the first piece as if it were the whole.
 fn is_spread(object: &Bound<'_, PyAny>) -> Result<bool> {
     let py = object.py();
-    if let Ok(pieces) = object.getattr(intern!(py, "_arrays"))
+    if state(py)?.private.lists_shards
+        && let Ok(pieces) = object.getattr(intern!(py, "_arrays"))
         && let Ok(pieces) = pieces.cast::<PyList>()
     {
         return Ok(pieces.len() != 1);

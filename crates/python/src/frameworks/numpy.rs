@@ -3,6 +3,9 @@
 //! Types that NumPy lacks (bfloat16, float8 and narrower) are those of `ml_dtypes`, imported when the
 //! first of them is needed.
 
+mod array_struct;
+
+use self::array_struct::has_weak_references;
 use super::{Framework, import};
 use crate::errors::{Result, fail};
 use crate::kinds::{Builtin, Form};
@@ -122,7 +125,8 @@ pub(crate) fn is_unshared(array: &Bound<'_, PyAny>) -> Result<bool> {
         }
         // SAFETY: an ndarray, as was just checked, whose struct NumPy's ABI fixes.
         let fields = unsafe { &(*next.cast::<PyArrayObject>()).fields };
-        if !fields.weakreflist.is_null() {
+        // SAFETY: `next` is alive, as above.
+        if has_weak_references(unsafe { Bound::ref_from_ptr(py, &next) })? {
             return Ok(false);
         }
         if fields.base.is_null() {
@@ -254,10 +258,8 @@ pub(crate) fn write_array<'py>(py: Python<'py>, tensor: Tensor<Owner>) -> Result
         Bound::from_owned_ptr_or_err(py, array)?
     };
     let base = tensor.into_owner().into_object(py)?;
-    // The field itself, which has its place in every NumPy we support: `PyArray_SetBaseObject` would look for arrays
-    // behind the base to hold instead, and find none, or one that must be held as it is.
-    // SAFETY: the array is new, seen by nobody and without a base; it takes the reference.
-    unsafe { (*array.as_ptr().cast::<PyArrayObject>()).fields.base = base.into_ptr() };
+    // SAFETY: the array is new, seen by nobody and without a base.
+    unsafe { array_struct::set_base(&array, base) }?;
     Ok(array)
 }
 

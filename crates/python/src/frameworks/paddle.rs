@@ -9,10 +9,11 @@ use super::{Framework, import};
 use crate::call;
 use crate::deferred::{drop_deferred, note_paddle_thread};
 use crate::errors::{Failure, Result, fail, refused};
+use crate::fast_paths::samples::{self, Described};
+use crate::fast_paths::{self, FastPath, Probed, check};
 use crate::kinds::{Builtin, Form};
 use crate::once::ForkSafeOnce;
 use crate::owner::Owner;
-use crate::settings::fast_paths_disabled;
 use crate::source::Source;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -75,11 +76,38 @@ fn state(py: Python<'_>) -> Result<&'static State> {
         let dtypes = if paddle.hasattr("uint32")? { FACTS.dtypes.with(YOUNG) } else { FACTS.dtypes };
         Ok(State {
             facts: TargetFacts { dtypes, ..FACTS },
-            exchange: if fast_paths_disabled() { None } else { Exchange::of(&paddle.getattr("Tensor")?) },
+            exchange: fast_paths::probe(py, FastPath::PaddleExchangeApi, || exchange(&paddle, &dlpack)),
             from_dlpack: dlpack.getattr("from_dlpack")?.unbind(),
             to_dlpack: dlpack.getattr("to_dlpack")?.unbind(),
         })
     })
+}
+
+/// The C exchange API, compared with the public functions in both directions. The sample comes by DLPack: `to_tensor` makes a
+/// symbol while a static graph is built.
+fn exchange(paddle: &Bound<'_, PyModule>, dlpack: &Bound<'_, PyModule>) -> Probed<Exchange> {
+    let py = paddle.py();
+    note_paddle_thread();
+    let exchange = Exchange::of(&paddle.getattr("Tensor")?)?;
+    let memory = samples::float32()?;
+    let expected = Described::of(&memory);
+    let made = dlpack.call_method1("from_dlpack", (&*crate::capsule::legacy(py, memory)?,))?;
+    let exported = exchange.export(&made)?;
+    expected.check(&exported)?;
+    // SAFETY: the new owner holds what Paddle handed over.
+    drop(unsafe { exported.map_owner(Owner::paddle) });
+    let memory = samples::float32()?;
+    let expected = Described::of(&memory);
+    let made = exchange.import(py, memory)?;
+    let public = crate::capsule::take(&dlpack.call_method1("to_dlpack", (&made,))?)?;
+    expected.check_made(&made, public.data() as usize)?;
+    let (found, expected) = (public.dtype(), expected.dtype);
+    // SAFETY: as above.
+    drop(unsafe { public.map_owner(Owner::paddle) });
+    check(found == expected, || {
+        format!("the tensor that it makes is of type {found} instead of {expected}")
+    })?;
+    Ok(exchange)
 }
 
 impl Framework for Paddle {

@@ -369,22 +369,30 @@ pub(crate) fn unknown(py: Python<'_>, name: &str) -> Failure {
     names.extend(registered::names(py));
     let aliases = REGISTER.iter().flat_map(|entry| entry.aliases).map(|&alias| alias.to_owned());
     let lower = name.to_lowercase();
-    let near = names
-        .iter()
-        .cloned()
-        .chain(aliases)
-        .map(|known| (strsim::osa_distance(&lower, &known), known))
-        .filter(|(distance, known)| {
-            *distance <= MAX_TYPING_ERRORS && *distance < known.chars().count().min(lower.chars().count())
-        })
-        .min_by_key(|(distance, _)| *distance);
     let installed = REGISTER.iter().find(|entry| entry.distributions.contains(&lower.as_str()));
-    let near = installed.map(|entry| (0, entry.name.to_owned())).or(near);
-    let hint = match near {
-        Some((_, known)) => format!("did you mean \"{known}\"?"),
+    let likely = match installed {
+        Some(entry) => Some(entry.name.to_owned()),
+        None => near(name, names.iter().cloned().chain(aliases)),
+    };
+    let hint = match likely {
+        Some(known) => format!("did you mean \"{known}\"?"),
         None => format!("write one of {}, or register it with ferry.register_framework", names.join(", ")),
     };
     fail(ErrorKind::InvalidArgument, format!("no framework is called \"{name}\""), hint)
+}
+
+/// The known name that a caller most likely meant.
+pub(crate) fn near<S: AsRef<str>>(name: &str, known: impl IntoIterator<Item = S>) -> Option<S> {
+    let lower = name.to_lowercase();
+    known
+        .into_iter()
+        .map(|known| (strsim::osa_distance(&lower, known.as_ref()), known))
+        .filter(|(distance, known)| {
+            let shorter = known.as_ref().chars().count().min(lower.chars().count());
+            *distance <= MAX_TYPING_ERRORS && *distance < shorter
+        })
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, known)| known)
 }
 
 /// The largest edit distance at which another name is suggested.

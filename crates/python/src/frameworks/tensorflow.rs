@@ -5,21 +5,22 @@
 //! scalars, which are therefore copied. A variable gives the value it has at the call: TensorFlow copies
 //! on write while we hold that value.
 
+mod graphs;
+mod private;
+
+use self::private::Private;
 use super::{Framework, allocation_failed, import, within};
 use crate::call;
-use crate::errors::{Result, fail, forget, refused};
+use crate::errors::{Failure, Result, fail, forget, refused};
+use crate::fast_paths::{self, FastPath, on_fresh_thread};
 use crate::kinds::{Builtin, Form, Refusal};
 use crate::once::ForkSafeOnce;
 use crate::owner::Owner;
-use crate::settings::fast_paths_disabled;
-use crate::slots::{Attribute, Method};
 use crate::source::{Source, still_frozen};
 use crate::streams::{Room, Streams};
-use pyo3::exceptions::PyTypeError;
-use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyDict, PyList, PyType};
+use pyo3::types::{IntoPyDict, PyType};
 use tensorferry_core::device::DeviceKind;
 use tensorferry_core::dtype::DTypes;
 use tensorferry_core::host::ALIGNMENT;
@@ -69,80 +70,86 @@ static FACTS: TargetFacts = TargetFacts {
 };
 
 struct State {
-    /// `TFE_FromDlpackCapsule` and the handle of the eager context.
-    door: Option<(Py<PyAny>, Py<PyAny>)>,
+    /// `tensorflow.python.eager.context`.
+    context: Option<Py<PyAny>>,
+    private: Option<Private>,
     from_dlpack: Py<PyAny>,
     to_dlpack: Py<PyAny>,
     eager_tensor: Option<Py<PyType>>,
-    /// Of the eager tensor type: an array over the memory, and the number of the element type.
-    quick: Option<(Method, Method)>,
     /// What it accepts, for each CPU device that may be the default.
     facts: Vec<TargetFacts>,
     /// Whether tensors may be elsewhere than on the host's first device.
     has_gpu: bool,
-    /// Of the eager tensor type: where the memory is.
-    backing_device: Option<Attribute>,
-    graphs: Option<Graphs>,
 }
 
 static STATE: ForkSafeOnce<State> = ForkSafeOnce::new();
 
 fn state(py: Python<'_>) -> Result<&'static State> {
     STATE.get_or_try_init(py, || {
-        let tensorflow = import(py, Builtin::TensorFlow)?;
-        let dlpack = tensorflow.getattr("experimental")?.getattr("dlpack")?;
-        let experimental = tensorflow.getattr("dtypes")?.getattr("experimental")?;
-        let eager_tensor = py
-            .import("tensorflow.python.framework.ops")
-            .and_then(|ops| Ok(ops.getattr("EagerTensor")?.cast_into::<PyType>()?))
-            .ok();
-        let quick = match &eager_tensor {
-            Some(kind) if !fast_paths_disabled() && kind.hasattr("_numpy_internal")? => {
-                Some((Method::of(kind, c"_numpy_internal")?, Method::of(kind, c"_datatype_enum")?))
-            }
-            _ => None,
-        };
-        let mut dtypes = FACTS.dtypes;
-        for dtype in DType::all().filter(|dtype| BY_CONSTRUCTOR.contains(*dtype)) {
-            if eager_tensor.is_none() || !experimental.hasattr(dtype.name())? {
-                dtypes = dtypes.without(DTypes::of(&[dtype]));
-            }
-        }
-        let has_gpu =
-            tensorflow.getattr("config")?.call_method1("list_physical_devices", ("GPU",))?.len()? > 0;
-        let cpu_count = cpu_count(py, &tensorflow)?;
-        let backing_device = match &eager_tensor {
-            Some(kind) => Some(Attribute::of(kind, c"backing_device")?),
-            None => None,
-        };
-        Ok(State {
-            door: if fast_paths_disabled() { None } else { door(py).ok() },
-            from_dlpack: dlpack.getattr("from_dlpack")?.unbind(),
-            to_dlpack: export_door(py, &dlpack)?.unbind(),
-            eager_tensor: eager_tensor.map(Bound::unbind),
-            quick,
-            facts: (0..cpu_count)
-                .map(|default_cpu| {
-                    let facts = TargetFacts { dtypes, cpu_count, default_cpu, ..FACTS };
-                    match has_gpu {
-                        true => TargetFacts { places: Places::Both, home: Device::cuda(0), ..facts },
-                        false => TargetFacts { home: cpu(default_cpu), ..facts },
-                    }
-                })
-                .collect(),
-            has_gpu,
-            backing_device,
-            graphs: if fast_paths_disabled() { None } else { Graphs::of(py).ok() },
-        })
+        let tensorflow = import(py, Builtin::TensorFlow)?.unbind();
+        // Here a graph may be being built. Started in one, TensorFlow would place operations more strictly for the rest of the
+        // process, and samples would be symbols.
+        on_fresh_thread(py, |py| State::new(tensorflow.bind(py)))
     })
 }
 
-/// The number of CPU devices, at least one. The answer starts TensorFlow, outside of any graph: see `door`.
-fn cpu_count(py: Python<'_>, tensorflow: &Bound<'_, PyModule>) -> PyResult<i32> {
-    let eager = py.import("tensorflow.python.eager.context")?.call_method0("eager_mode")?;
-    let config = tensorflow.getattr("config")?;
-    let devices = within(&[eager], || config.call_method1("list_logical_devices", ("CPU",)))?;
-    Ok((devices.len()? as i32).max(1))
+impl State {
+    fn new(tensorflow: &Bound<'_, PyModule>) -> Result<Self> {
+        let py = tensorflow.py();
+        let context = fast_paths::probe(py, FastPath::TensorflowContext, || private::context(tensorflow));
+        let context = context.as_ref().map(|context| context.bind(py));
+        // Eager execution may be off for every thread.
+        let eager = context.map(|context| context.call_method0("eager_mode")).transpose()?;
+        let eager = eager.as_slice();
+        let dlpack = tensorflow.getattr("experimental")?.getattr("dlpack")?;
+        let experimental = tensorflow.getattr("dtypes")?.getattr("experimental")?;
+        let config = tensorflow.getattr("config")?;
+        let has_gpu = config.call_method1("list_physical_devices", ("GPU",))?.len()? > 0;
+        let state = || -> Result<Self> {
+            let cpu_count = (config.call_method1("list_logical_devices", ("CPU",))?.len()? as i32).max(1);
+            let eager_tensor = match tensorflow.call_method0("executing_eagerly")?.is_truthy()? {
+                true => Some(tensorflow.call_method1("constant", (0.0,))?.get_type()),
+                false => None,
+            };
+            let private = eager_tensor.as_ref().map(|kind| Private::of(tensorflow, kind));
+            let has_constructor = private.as_ref().is_some_and(|private| private.has_constructor);
+            let mut facts = FACTS;
+            for dtype in DType::all().filter(|dtype| BY_CONSTRUCTOR.contains(*dtype)) {
+                if eager_tensor.is_none() || !experimental.hasattr(dtype.name())? {
+                    facts.dtypes = facts.dtypes.without(DTypes::of(&[dtype]));
+                }
+            }
+            if !has_constructor {
+                facts.repacked = BY_CONSTRUCTOR;
+            }
+            let facts = (0..cpu_count).map(|default_cpu| {
+                let facts = TargetFacts { cpu_count, default_cpu, ..facts };
+                match has_gpu {
+                    true => TargetFacts { places: Places::Both, home: Device::cuda(0), ..facts },
+                    false => TargetFacts { home: cpu(default_cpu), ..facts },
+                }
+            });
+            Ok(Self {
+                from_dlpack: dlpack.getattr("from_dlpack")?.unbind(),
+                to_dlpack: match private.as_ref().and_then(|private| private.export.as_ref()) {
+                    Some(export) => export.clone_ref(py),
+                    None => dlpack.getattr("to_dlpack")?.unbind(),
+                },
+                context: context.map(|context| context.clone().unbind()),
+                eager_tensor: eager_tensor.map(Bound::unbind),
+                facts: facts.collect(),
+                private,
+                has_gpu,
+            })
+        };
+        within(eager, || state().map_err(PyErr::from)).map_err(Failure::from)
+    }
+
+    /// A fast path, where it works here.
+    #[inline(always)]
+    fn private<'a, T>(&'a self, which: impl FnOnce(&'a Private) -> &'a Option<T>) -> Option<&'a T> {
+        self.private.as_ref().and_then(|private| which(private).as_ref())
+    }
 }
 
 /// The CPU device of this index.
@@ -157,80 +164,26 @@ fn cpu_index(name: &str) -> Option<usize> {
 
 /// The position of the CPU device that `tf.device` names. TensorFlow has several CPU devices here.
 fn default_cpu(py: Python<'_>, state: &State) -> Result<usize> {
-    let context = py.import("tensorflow.python.eager.context")?.call_method0("context")?;
-    let name = context.getattr(intern!(py, "device_name"))?;
+    let name = match &state.context {
+        Some(context) => context.bind(py).call_method0("context")?.getattr(intern!(py, "device_name"))?,
+        None => {
+            let tensorflow = py.import("tensorflow")?;
+            let now = tensorflow.call_method0("init_scope")?;
+            // Where a 1.x graph is being built, a constant would become a part of it; it takes no tensor in any case.
+            let device = || match tensorflow.call_method0("executing_eagerly")?.is_truthy()? {
+                true => tensorflow.call_method1("constant", (0.0,))?.getattr("device"),
+                false => Ok(py.None().into_bound(py)),
+            };
+            within(&[now], device)?
+        }
+    };
     let index = name.extract::<&str>().ok().and_then(cpu_index).unwrap_or(0);
     Ok(if index < state.facts.len() { index } else { 0 })
 }
 
-/// What exports a tensor: TensorFlow's own function, without the Python function in front of it.
-fn export_door<'py>(py: Python<'py>, dlpack: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    let direct =
-        py.import("tensorflow.python.pywrap_tfe").and_then(|module| module.getattr("TFE_ToDlpackCapsule"));
-    match direct {
-        Ok(door) if !fast_paths_disabled() => Ok(door),
-        _ => dlpack.getattr("to_dlpack"),
-    }
-}
-
-/// How to learn that the calling thread builds no graph, in a tenth of the time that TensorFlow's own question takes.
-struct Graphs {
-    /// The graphs that each thread is in: a `threading.local` with a list called `stack`.
-    stacks: Py<PyAny>,
-    /// The names in TensorFlow's module of modes, one of which says what threads begin with, and what it says when they
-    /// begin eagerly.
-    modes: Py<PyDict>,
-    eager: Py<PyAny>,
-}
-
-impl Graphs {
-    fn of(py: Python<'_>) -> PyResult<Self> {
-        let stacks = py.import("tensorflow.python.framework.ops")?.getattr("_default_graph_stack")?;
-        // Python's own kind alone: that of gevent has a dict for each of many greenlets on one thread.
-        let genuine = stacks.get_type().mro().iter().any(|kind| {
-            let is = |name, value: &str| {
-                kind.getattr(name).is_ok_and(|found: Bound<'_, PyAny>| found.to_string() == value)
-            };
-            is("__module__", "_thread") && is("__name__", "_local")
-        });
-        if !genuine {
-            return Err(PyTypeError::new_err("another kind of thread-local data"));
-        }
-        stacks.getattr("__dict__")?.get_item("stack")?.cast_into::<PyList>()?;
-        let modes = py.import("tensorflow.python.eager.context")?.dict();
-        let eager = modes.as_any().get_item("EAGER_MODE")?;
-        modes.as_any().get_item("default_execution_mode")?;
-        Ok(Self { stacks: stacks.unbind(), modes: modes.unbind(), eager: eager.unbind() })
-    }
-
-    /// Whether operations run at once on this thread; no means that TensorFlow must be asked.
-    fn are_none(&self, py: Python<'_>) -> PyResult<bool> {
-        // Python keeps the dict of a `threading.local` with the thread; a reference beside it is found ten times as fast.
-        // SAFETY: the interpreter is attached; null, or the thread's own dict, borrowed.
-        let Some(thread) = (unsafe { Bound::from_borrowed_ptr_or_opt(py, ffi::PyThreadState_GetDict()) })
-        else {
-            return Ok(false);
-        };
-        let thread = thread.cast_into::<PyDict>()?;
-        let name = intern!(py, "tensorferry: TensorFlow's graphs");
-        let own = match thread.get_item(name)? {
-            Some(own) => own,
-            None => {
-                let own = self.stacks.bind(py).getattr("__dict__")?;
-                thread.set_item(name, &own)?;
-                own
-            }
-        };
-        let stack = own.cast::<PyDict>()?.get_item(intern!(py, "stack"))?;
-        let outside = stack.is_some_and(|stack| stack.cast::<PyList>().is_ok_and(|stack| stack.is_empty()));
-        let mode = self.modes.bind(py).get_item(intern!(py, "default_execution_mode"))?;
-        Ok(outside && mode.is_some_and(|mode| mode.is(&self.eager)))
-    }
-}
-
 /// A 1.x graph that is being built takes no tensor that exists: it would fail where the tensor is used, and not say why.
 fn check_eager(py: Python<'_>, state: &State) -> Result<()> {
-    if let Some(graphs) = &state.graphs
+    if let Some(graphs) = state.private(|private| &private.graphs)
         && graphs.are_none(py)?
     {
         return Ok(());
@@ -249,15 +202,6 @@ fn check_eager(py: Python<'_>, state: &State) -> Result<()> {
         "TensorFlow is building a 1.x graph, which takes no tensor that exists already",
         "use tensorferry.tf1.inlet, and bind the tensor to it",
     ))
-}
-
-fn door(py: Python<'_>) -> PyResult<(Py<PyAny>, Py<PyAny>)> {
-    let function = py.import("tensorflow.python.pywrap_tfe")?.getattr("TFE_FromDlpackCapsule")?;
-    let module = py.import("tensorflow.python.eager.context")?;
-    let context = module.call_method0("context")?;
-    // Begun while a graph is being made, TensorFlow would place operations more strictly for the rest of the process.
-    within(&[module.call_method0("eager_mode")?], || context.call_method0("ensure_initialized"))?;
-    Ok((function.unbind(), context.getattr("_handle")?.unbind()))
 }
 
 impl Framework for TensorFlow {
@@ -295,19 +239,15 @@ impl Framework for TensorFlow {
         let state = state(py)?;
         check_eager(py, state)?;
         let place = tensor.device();
-        if BY_CONSTRUCTOR.contains(tensor.dtype())
-            && let Some(constructor) = &state.eager_tensor
-        {
+        if BY_CONSTRUCTOR.contains(tensor.dtype()) {
             let array = super::numpy::write_array(py, tensor)?;
-            let none = py.None();
-            let none = none.bind(py);
-            return call::call3(constructor.bind(py), &array, none, none)
+            return from_array(py, state, &array)
                 .and_then(|made| placed_on(made, place))
                 .map_err(|error| refused(py, "TensorFlow", error));
         }
         let capsule = crate::capsule::legacy(py, tensor)?;
-        let made = match &state.door {
-            Some((door, handle)) => call::call2(door.bind(py), &capsule, handle.bind(py)),
+        let made = match state.private(|private| &private.import) {
+            Some((function, handle)) => call::call2(function.bind(py), &capsule, handle.bind(py)),
             None => call::call1(state.from_dlpack.bind(py), &capsule),
         };
         made.and_then(|made| placed_on(made, place)).map_err(|error| refused(py, "TensorFlow", error))
@@ -359,6 +299,24 @@ impl Framework for TensorFlow {
     }
 }
 
+/// A tensor of an array: over its memory by the constructor of the type, or with a copy by the public function.
+fn from_array<'py>(py: Python<'py>, state: &State, array: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    match &state.eager_tensor {
+        Some(kind) if state.private.as_ref().is_some_and(|private| private.has_constructor) => {
+            let none = py.None();
+            let none = none.bind(py);
+            call::call3(kind.bind(py).as_any(), array, none, none)
+        }
+        _ => {
+            let tensorflow = py.import("tensorflow")?;
+            // Not a part of the graph of a `tf.function`, also where one is being made; types that GPUs lack stay on the host.
+            let scopes =
+                [tensorflow.call_method0("init_scope")?, tensorflow.call_method1("device", ("CPU:0",))?];
+            within(&scopes, || tensorflow.call_method1("constant", (array,)))
+        }
+    }
+}
+
 /// A new tensor on the CPU device that the plan names. TensorFlow imports host memory on the first one; an identity on
 /// another CPU device shares the memory.
 fn placed_on<'py>(made: Bound<'py, PyAny>, place: Device) -> PyResult<Bound<'py, PyAny>> {
@@ -404,7 +362,7 @@ fn read_eager(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     if state.has_gpu && is_on_gpu(state, object)? {
         return by_capsule(object).map(still_frozen).map_err(|failure| refused(py, "TensorFlow", failure));
     }
-    let array = match &state.quick {
+    let array = match state.private(|private| &private.array) {
         Some((array, _)) => {
             // SAFETY: the object is an eager tensor: its type was recognised as genuine.
             unsafe { array.call(object) }.or_else(|error| {
@@ -425,7 +383,7 @@ fn read_eager(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
         return Ok(tensor);
     }
     // SAFETY: memory that TensorFlow allocated, or that we lent it as writable: what we lent as read-only is
-    // covered above. The array says "read-only" on the public road because TensorFlow's tensors are immutable,
+    // covered above. The array says "read-only" by the public function because TensorFlow's tensors are immutable,
     // which is the source's nature and not its memory's.
     unsafe { tensor.set_writable() };
     Ok(tensor)
@@ -453,7 +411,7 @@ fn is_on_gpu(state: &State, object: &Bound<'_, PyAny>) -> Result<bool> {
 
 /// TensorFlow's name of the device whose memory a tensor is in.
 fn backing_device<'py>(state: &State, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    match &state.backing_device {
+    match state.private(|private| &private.backing_device) {
         // SAFETY: an eager tensor, as in `read_eager`.
         Some(attribute) => unsafe { attribute.get(object) },
         None => object.getattr(intern!(object.py(), "backing_device")),
@@ -462,7 +420,7 @@ fn backing_device<'py>(state: &State, object: &Bound<'py, PyAny>) -> PyResult<Bo
 
 /// Strings, handles and quantised numbers are refused before TensorFlow gets to abort on them.
 fn check_type(state: &State, object: &Bound<'_, PyAny>) -> Result<()> {
-    let number: i32 = match &state.quick {
+    let number: i32 = match state.private(|private| &private.array) {
         // SAFETY: an eager tensor, as in `read_eager`.
         Some((_, number)) => unsafe { number.call(object) }?.extract()?,
         None => object.getattr("dtype")?.getattr("as_datatype_enum")?.extract()?,

@@ -6,25 +6,30 @@
 
 mod allocator;
 mod bits;
+mod modes;
+mod slots;
+mod stream;
 
 use self::allocator::Allocator;
 use self::bits::Bits;
+use self::modes::Modes;
+use self::slots::Slots;
 use super::exchange::Exchange;
 use super::{Framework, allocation_failed, import, within};
 use crate::alignment;
 use crate::call;
-use crate::errors::{Failure, Result, fail, refused};
+use crate::errors::{Failure, Result, fail, forget, refused};
+use crate::fast_paths::samples::{self, Described};
+use crate::fast_paths::{self, FastPath, Probed, on_fresh_thread};
 use crate::kinds::{Builtin, Form};
 use crate::once::ForkSafeOnce;
 use crate::owner::{AttachingOwner, Owner};
-use crate::settings::fast_paths_disabled;
-use crate::slots::{Attribute, Function, Method, Question};
 use crate::source::{Memory, Source};
 use crate::streams::{Room, Streams};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict, PyType};
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 use std::sync::{Mutex, PoisonError};
 use tensorferry_core::dtype::DTypes;
 use tensorferry_core::plan::{Holds, Nature, Pending, Places, Strides, TargetFacts};
@@ -66,15 +71,12 @@ static FACTS: TargetFacts = TargetFacts {
 struct State {
     module: Py<PyModule>,
     exchange: Option<Exchange>,
-    /// `untyped_storage`, and the type of what it gives.
-    storage: Method,
+    slots: Slots,
+    /// The type of what `untyped_storage` gives.
     storage_type: Py<PyType>,
     allocator: Allocator,
     modes: Modes,
     bits: Bits,
-    requires_grad: Attribute,
-    is_leaf: Attribute,
-    dtype: Attribute,
     /// `torch.int8` and `torch.uint8`, as which others of one byte travel too.
     plain_bytes: [Py<PyAny>; 2],
     to_capsule: Py<PyAny>,
@@ -85,45 +87,29 @@ struct State {
     facts: TargetFacts,
 }
 
-/// How to learn whether a `__torch_function__` mode is on.
-enum Modes {
-    /// C++ tells, in a few instructions.
-    Asked(Question),
-    /// Python counts them.
-    Counted(Function),
-    /// Nobody tells: it may be.
-    Unknown,
-}
-
-impl Modes {
-    fn of(torch: &Bound<'_, PyModule>, library: &CStr) -> Self {
-        // SAFETY: the name stands for `bool at::impl::torch_function_mode_enabled()`, which looks at a thread's state.
-        let asked = unsafe { Question::of(library, c"_ZN2at4impl27torch_function_mode_enabledEv") };
-        let counted = || Function::of(&torch.getattr("_C").ok()?, "_len_torch_function_stack");
-        asked.map(Self::Asked).or_else(|| counted().map(Self::Counted)).unwrap_or(Self::Unknown)
-    }
-
-    #[inline(always)]
-    fn are_off(&self, py: Python<'_>) -> bool {
-        match self {
-            Self::Asked(question) => !question.ask(),
-            Self::Counted(function) => function.is_zero(py),
-            Self::Unknown => false,
-        }
-    }
-}
-
 static STATE: ForkSafeOnce<State> = ForkSafeOnce::new();
 
 fn state(py: Python<'_>) -> Result<&'static State> {
     STATE.get_or_try_init(py, || {
-        let torch = import(py, Builtin::Torch)?;
+        let torch = import(py, Builtin::Torch)?.unbind();
+        // The probe of the allocator compares with its memory; a module is imported on the caller's thread, which may hold
+        // the locks of others.
+        if let Err(error) = py.import("numpy") {
+            forget(py, error);
+        }
+        py.import("torch.utils.dlpack")?;
+        // A mode may be on here: `torch.device("meta")`, or one of either kind that calls us back.
+        on_fresh_thread(py, |py| State::new(torch.bind(py)))
+    })
+}
+
+impl State {
+    fn new(torch: &Bound<'_, PyModule>) -> Result<Self> {
+        let py = torch.py();
         let dlpack = py.import("torch.utils.dlpack")?;
-        let base =
-            py.import("torch._C")?.getattr("TensorBase")?.cast_into::<PyType>().map_err(PyErr::from)?;
         let folder = torch.getattr("__path__")?.get_item(0)?.to_string();
         let library = CString::new(format!("{folder}/lib/libtorch_cpu.so")).map_err(PyErr::from)?;
-        let carries_float8 = carries_float8(&torch, &dlpack.getattr("to_dlpack")?);
+        let carries_float8 = carries_float8(torch, &dlpack.getattr("to_dlpack")?);
         let mut dtypes = FACTS.dtypes;
         if !carries_float8 {
             dtypes = dtypes.without(DTypes::FLOAT8);
@@ -132,33 +118,50 @@ fn state(py: Python<'_>) -> Result<&'static State> {
         if !torch.hasattr("float8_e8m0fnu")? {
             dtypes = dtypes.without(DTypes::of(&[DType::Float8E8M0Fnu]));
         }
-        Ok(State {
+        let storage_type = torch.getattr("UntypedStorage")?.cast_into::<PyType>().map_err(PyErr::from)?;
+        Ok(Self {
             module: torch.clone().unbind(),
-            exchange: if fast_paths_disabled() { None } else { Exchange::of(&torch.getattr("Tensor")?) },
-            storage: Method::of(&base, c"untyped_storage")?,
-            allocator: Allocator::of(&torch)?,
-            storage_type: torch
-                .getattr("UntypedStorage")?
-                .cast_into::<PyType>()
-                .map_err(PyErr::from)?
-                .unbind(),
-            modes: Modes::of(&torch, &library),
-            bits: Bits::of(&torch, &base, &library)?,
-            requires_grad: Attribute::of(&base, c"requires_grad")?,
-            is_leaf: Attribute::of(&base, c"is_leaf")?,
-            dtype: Attribute::of(&base, c"dtype")?,
+            exchange: fast_paths::probe(py, FastPath::TorchExchangeApi, || exchange(torch)),
+            slots: Slots::of(torch),
+            allocator: Allocator::of(torch),
+            storage_type: storage_type.unbind(),
+            modes: Modes::of(torch, &library),
+            bits: Bits::of(torch, &library),
             plain_bytes: [torch.getattr("int8")?.unbind(), torch.getattr("uint8")?.unbind()],
             to_capsule: dlpack.getattr("to_dlpack")?.unbind(),
             from_capsule: torch.getattr("from_dlpack")?.unbind(),
             empty: torch.getattr("empty")?.unbind(),
             carries_float8,
-            facts: TargetFacts { dtypes, places: places(&torch)?, ..FACTS },
+            facts: TargetFacts { dtypes, places: places(torch)?, ..FACTS },
         })
-    })
+    }
+}
+
+/// The C exchange API, compared with the public functions in both directions.
+fn exchange(torch: &Bound<'_, PyModule>) -> Probed<Exchange> {
+    let py = torch.py();
+    let exchange = Exchange::of(&torch.getattr("Tensor")?)?;
+    let tensor = sample(torch, "float32")?.call_method1("new_empty", ((2, 3),))?.call_method0("t")?;
+    let address = |tensor: &Bound<'_, PyAny>| tensor.call_method0("data_ptr")?.extract::<usize>();
+    let steps: Vec<i64> = tensor.call_method0("stride")?.extract()?;
+    let expected = Described {
+        address: address(&tensor)?,
+        shape: tensor.getattr("shape")?.extract()?,
+        strides: steps.iter().map(|step| step * 4).collect(),
+        dtype: DType::Float32,
+    };
+    let own = || Ok(Owner::object(tensor.call_method0("untyped_storage")?.unbind()));
+    expected.check(&exchange.look(&tensor, Access::ReadOnly, own)?)?;
+    expected.check(&exchange.export(&tensor)?)?;
+    let memory = samples::float32()?;
+    let expected = Described::of(&memory);
+    let made = exchange.import(py, AttachingOwner::of(memory))?;
+    expected.check_made(&made, address(&made)?)?;
+    Ok(exchange)
 }
 
 fn carries_float8(torch: &Bound<'_, PyModule>, to_dlpack: &Bound<'_, PyAny>) -> bool {
-    quietly(torch, || to_dlpack.call1((sample(torch, "float8_e5m2")?,)).map(|_| ())).is_ok()
+    sample(torch, "float8_e5m2").and_then(|sample| to_dlpack.call1((sample,))).is_ok()
 }
 
 /// A tensor to try things with.
@@ -167,15 +170,6 @@ fn sample<'py>(torch: &Bound<'py, PyModule>, dtype: &str) -> PyResult<Bound<'py,
     let place = "cpu".into_pyobject(py)?.into_any();
     let wishes = [("dtype", torch.getattr(dtype)?), ("device", place)].into_py_dict(py)?;
     torch.getattr("empty")?.call((1,), Some(&wishes))
-}
-
-/// Tries something with torch, past any mode that happens to be on: it might be `torch.device("meta")`, or one of either
-/// kind that calls us back.
-fn quietly<T>(torch: &Bound<'_, PyModule>, work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
-    let module = torch.getattr("_C")?;
-    let guards =
-        [module.call_method0("DisableTorchFunction")?, module.call_method0("_DisableTorchDispatch")?];
-    within(&guards, work)
 }
 
 impl Framework for Torch {
@@ -192,8 +186,8 @@ impl Framework for Torch {
         // SAFETY: every object that is read here is a torch tensor, and so a `TensorBase`: its type was recognised
         // as genuine, and `Form::ReadOnly`, which is no tensor, is gone. This holds for all functions below.
         let (requires_grad, lent) = unsafe {
-            let requires_grad = state.requires_grad.is_true(object)?;
-            (requires_grad, requires_grad && !state.is_leaf.is_true(object)?)
+            let requires_grad = state.slots.requires_grad.is_true(object)?;
+            (requires_grad, requires_grad && !state.slots.is_leaf.is_true(object)?)
         };
         let access = if lent { Access::ReadOnly } else { Access::ReadWrite };
         let tensor = look(state, object, access).map_err(|failure| explain(object, failure))?;
@@ -202,7 +196,7 @@ impl Framework for Torch {
         let device = tensor.device();
         let streams = if device.is_cuda() { Some(Box::new(streams(object.py(), device)?)) } else { None };
         // SAFETY: as above.
-        let memory = match unsafe { state.bits.pending(object, tensor.dtype()) }? {
+        let memory = match unsafe { state.bits.pending(&state.slots, object, tensor.dtype()) }? {
             None => Memory::Here(tensor),
             Some(pending) => {
                 let dtype = tensor.dtype();
@@ -300,29 +294,18 @@ fn places(torch: &Bound<'_, PyModule>) -> Result<Places> {
 
 /// The stream that this thread works on.
 fn streams(py: Python<'_>, device: Device) -> Result<Streams> {
-    let stream = match state(py)?
-        .exchange
-        .as_ref()
-        .and_then(|exchange| exchange.stream(py, Device::cuda(device.index)))
-    {
-        Some(stream) => stream.map_err(|failure| refused(py, "PyTorch", failure))?,
-        None => {
-            let module = py.import("torch._C")?;
-            let handle = module.call_method1("_cuda_getCurrentRawStream", (device.index,))?;
-            let handle = handle.extract()?;
-            // SAFETY: PyTorch's current stream. It never destroys a stream of its own; whoever makes a foreign one current
-            // keeps it alive (README, "On a GPU").
-            unsafe { Stream::from_handle(handle) }
-        }
-    };
-    Ok(Streams::on(stream))
+    let state = state(py)?;
+    Ok(Streams::on(stream::current(state.module.bind(py), state.exchange.as_ref(), device)?))
 }
 
 #[inline(always)]
 fn look(state: &State, object: &Bound<'_, PyAny>, access: Access) -> Result<Tensor<Owner>> {
     let py = object.py();
-    // SAFETY: a torch tensor, as in `read`.
-    let own = || -> Result<Owner> { Ok(Owner::object(unsafe { state.storage.call(object) }?.unbind())) };
+    let own = || -> Result<Owner> {
+        // SAFETY: a torch tensor, as in `read`.
+        let storage = unsafe { state.slots.storage.call(object) }?;
+        Ok(Owner::object(storage.unbind()))
+    };
     match &state.exchange {
         Some(exchange) => exchange.look(object, access, own),
         None => {
@@ -365,13 +348,21 @@ fn is_torchs(object: &Bound<'_, PyAny>) -> bool {
     module.is_ok_and(|module| module.to_str().is_ok_and(|name| name.split('.').next() == Some("torch")))
 }
 
-/// torch's own wrapper for read-only export answers nothing but its own table of C functions.
+/// torch's own wrapper for read-only export answers nothing but DLPack's protocols: its own table of C functions, and
+/// `__dlpack__`.
 fn read_only<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
-    let tensor = match Exchange::of(&object.get_type()) {
-        Some(exchange) => exchange.export(object),
-        None => Err(crate::errors::not_a_tensor(object)),
+    let py = object.py();
+    let table = match state(py)?.exchange {
+        Some(_) => Exchange::of(&object.get_type()).ok(),
+        None => None,
     };
-    let mut tensor = tensor.map_err(|failure| refused(object.py(), "PyTorch", failure))?;
+    let tensor = match table {
+        Some(exchange) => exchange.export(object),
+        None => call::method(object, intern!(py, "__dlpack__"))
+            .map_err(Failure::from)
+            .and_then(|capsule| crate::capsule::take(&capsule)),
+    };
+    let mut tensor = tensor.map_err(|failure| refused(py, "PyTorch", failure))?;
     tensor.set_read_only();
     Ok(Source::here(object.clone(), "torch", crate::capsule::owned(tensor)))
 }
@@ -410,7 +401,7 @@ fn check_hidden_type(state: &State, object: &Bound<'_, PyAny>, dtype: DType) -> 
         return Ok(());
     }
     // SAFETY: a torch tensor, as in `read`.
-    let given = unsafe { state.dtype.get(object) }?;
+    let given = unsafe { state.slots.dtype.get(object) }?;
     let plain = state.plain_bytes.iter().any(|plain| given.is(plain.bind(object.py())));
     if plain { Ok(()) } else { Err(no_counterpart(&given.to_string())) }
 }
@@ -472,12 +463,11 @@ fn explain(object: &Bound<'_, PyAny>, failure: Failure) -> Failure {
     fail(ErrorKind::NotATensor, fact, hint)
 }
 
+/// Whether `torch.func` wraps the tensor: only its text tells.
 fn is_functorch(object: &Bound<'_, PyAny>) -> bool {
-    object
-        .py()
-        .import("torch._C")
-        .and_then(|module| module.getattr("_functorch"))
-        .and_then(|module| module.call_method1("is_functorch_wrapped_tensor", (object,)))
-        .and_then(|value| value.is_truthy())
-        .unwrap_or(false)
+    const WRAPPERS: [&str; 3] = ["GradTrackingTensor(", "BatchedTensor(", "FunctionalTensor("];
+    object.repr().is_ok_and(|text| {
+        let text = text.to_string_lossy();
+        WRAPPERS.iter().any(|wrapper| text.starts_with(wrapper))
+    })
 }

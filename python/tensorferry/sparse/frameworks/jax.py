@@ -6,7 +6,7 @@ coordinates are beyond the shape are padding, which only JAX knows: others do no
 
 from typing import Any
 
-from tensorferry._native import UnsupportedError, _fast_paths_disabled
+from tensorferry._native import UnsupportedError, _fast_path_enabled, _fast_path_probed
 from tensorferry.framework_register import load
 from tensorferry.sparse.parts import Parts
 
@@ -62,9 +62,38 @@ def _put(
 ) -> Any:
     """As JAX does it after `jit`: its constructor traces a function to check shapes."""
     flags = {"indices_sorted": in_order, "unique_indices": unique}
-    if _fast_paths_disabled or not hasattr(kind, "tree_unflatten"):
+    if kind not in _UNFLATTENS:
+        _UNFLATTENS[kind] = _fast_path_enabled("jax.tree_unflatten") and _unflattens(kind)
+    if not _UNFLATTENS[kind]:
         return kind(parts, shape=shape, **flags)
     return kind.tree_unflatten({"shape": shape, **flags}, parts)
+
+
+# Whether objects of a class are made by `tree_unflatten`.
+_UNFLATTENS: dict[Any, bool] = {}
+
+
+def _unflattens(kind: Any) -> bool:
+    """Whether it makes the same object as the constructor; the register is told why not."""
+    numpy = load("numpy")
+    names = ("data", "indices") if kind.__name__ == "BCOO" else ("data", "indices", "indptr")
+    indices = numpy.zeros((1, 2) if kind.__name__ == "BCOO" else 1, "int32")
+    parts = (numpy.ones(1, "float32"), indices, numpy.array([0, 1, 1], "int32"))[: len(names)]
+    options = {"shape": (2, 2), "indices_sorted": True, "unique_indices": False}
+    try:
+        # The caller may be tracing, which turns the arrays of the constructor into symbols.
+        with load("jax").ensure_compile_time_eval():
+            found, expected = kind.tree_unflatten(dict(options), parts), kind(parts, **options)
+        same = type(found) is type(expected) and all(
+            numpy.array_equal(getattr(found, name), getattr(expected, name)) for name in names
+        )
+        flags = same and all(getattr(found, name) == options[name] for name in options)
+        rest = flags and vars(found).keys() == vars(expected).keys()
+        reason = None if rest else f"{kind.__name__} has other attributes than by its constructor"
+    except Exception as error:
+        reason = f"{kind.__name__}: {type(error).__name__}: {error}".partition("\n")[0]
+    _fast_path_probed("jax.tree_unflatten", reason)
+    return reason is None
 
 
 def scatter(

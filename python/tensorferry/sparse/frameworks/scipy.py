@@ -7,7 +7,7 @@ flags, which are set here.
 import contextlib
 from typing import Any
 
-from tensorferry._native import UnsupportedError, _fast_paths_disabled
+from tensorferry._native import UnsupportedError, _fast_path_enabled, _fast_path_probed
 from tensorferry.framework_register import load
 from tensorferry.sparse.parts import Parts
 
@@ -59,12 +59,45 @@ def _blank(name: str) -> tuple[Any, dict[str, Any]] | None:
     object with the same attributes, and other arrays, is what that function would make.
     """
     if name not in _BLANKS:
-        kind = getattr(load("scipy"), name)
-        empty = dict(vars(kind((1, 1))))
-        own = {"coords"} if name.startswith("coo") else {"indices", "indptr"}
-        alike = empty.keys() <= _KNOWN and {"_shape", "data", *own} <= empty.keys()
-        _BLANKS[name] = (kind, empty) if alike and not _fast_paths_disabled else None
+        made = None
+        if _fast_path_enabled("scipy.without_constructor"):
+            kind = getattr(load("scipy"), name)
+            empty = dict(vars(kind((1, 1))))
+            reason = _differs(kind, empty)
+            _fast_path_probed("scipy.without_constructor", reason and f"{name}: {reason}")
+            made = (kind, empty) if reason is None else None
+        _BLANKS[name] = made
     return _BLANKS[name]
+
+
+def _differs(kind: Any, empty: dict[str, Any]) -> str | None:
+    """How an object made without the constructor differs from one made by it; None if it does not.
+
+    The two have the same arrays, so that every attribute is the same object or an equal one.
+    """
+    numpy = load("numpy")
+    is_coo = kind.__name__.startswith("coo")
+    own = {"coords"} if is_coo else {"indices", "indptr"}
+    if unknown := empty.keys() - _KNOWN:
+        return f"the object has the attribute {min(unknown)}, which is not known"
+    if missing := {"_shape", "data", *own} - empty.keys():
+        return f"the object does not have the attribute {min(missing)}"
+    values = numpy.ones((1, 1, 1) if kind.__name__.startswith("bsr") else 1)
+    first, pointers = numpy.zeros(1, "int32"), numpy.array([0, 1, 1], "int32")
+    parts = {"coords": (first, first)} if is_coo else {"indices": first, "indptr": pointers}
+    given = (values, (first, first)) if is_coo else (values, first, pointers)
+    by_constructor = vars(kind(given, shape=(2, 2), copy=False))
+    for name, part in {"_shape": (2, 2), "data": values, **parts}.items():
+        found = by_constructor[name]
+        same = all(map(numpy.array_equal, found, part)) and len(found) == len(part)
+        if type(found) is not type(part) or not same:
+            return f"the constructor sets {name} to {found!r} for {part!r}"
+    # The caller sets the flag for each tensor.
+    compared = {"_shape", "data", "has_canonical_format", *parts}
+    for name in (by_constructor.keys() | empty.keys()) - compared:
+        if by_constructor.get(name) != empty.get(name):
+            return f"the attribute {name} depends on the arrays"
+    return None
 
 
 def _coo(

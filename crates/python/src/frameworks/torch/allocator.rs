@@ -6,22 +6,24 @@
 //! argument, which for memory of the allocator is the data pointer again.
 //!
 //! Where these words lie is not taken on trust. They are looked for in storages made for the purpose, of the allocator and
-//! of NumPy's memory, and must tell them apart; otherwise `resizable()` is asked.
+//! of NumPy's memory, and must tell them apart (the fast path `torch.allocator`); otherwise `resizable()` is asked.
 
-use crate::settings::fast_paths_disabled;
-use crate::slots::{Attribute, Method};
+use crate::fast_paths::{self, FastPath, Probed, Unusable, present};
+use crate::slots::Attribute;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyType;
+use pyo3::types::{IntoPyDict, PyString, PyType};
 
 /// How many words of a C++ storage are looked at. The object has more in every version since 2.0.
 const WORDS: usize = 5;
 
-pub(super) struct Allocator {
+/// How to tell: by the words of the C++ storage, or by `resizable`.
+pub(super) struct Allocator(Option<Known>);
+
+struct Known {
     /// The address of the C++ storage.
     address: Attribute,
-    resizable: Method,
-    words: Option<Words>,
+    words: Words,
 }
 
 /// Where the words of a C++ storage lie, and what they are for memory of the allocator.
@@ -35,18 +37,9 @@ struct Words {
 }
 
 impl Allocator {
-    pub(super) fn of(torch: &Bound<'_, PyModule>) -> PyResult<Self> {
-        let base = torch.getattr("_C")?.getattr("StorageBase")?.cast_into::<PyType>()?;
-        let mut allocator = Self {
-            address: Attribute::of(&base, c"_cdata")?,
-            resizable: Method::of(&base, c"resizable")?,
-            words: None,
-        };
-        if !fast_paths_disabled() {
-            // Modes of the caller's must not see the samples, nor call back from here.
-            allocator.words = super::quietly(torch, || allocator.find(torch))?;
-        }
-        Ok(allocator)
+    /// Called on a thread on which no mode is on.
+    pub(super) fn of(torch: &Bound<'_, PyModule>) -> Self {
+        Self(fast_paths::probe(torch.py(), FastPath::TorchAllocator, || Known::find(torch)))
     }
 
     /// Whether memory of this storage is aligned by construction: PyTorch allocated it, or mapped it.
@@ -56,48 +49,58 @@ impl Allocator {
     pub(super) unsafe fn made(&self, storage: &Bound<'_, PyAny>) -> bool {
         // SAFETY: the caller's contract.
         let own = unsafe {
-            match self.words {
-                Some(words) => self.read(storage).is_ok_and(|found| words.fit(&found)),
-                None => self.resizable.is_true(storage).unwrap_or(false),
+            match &self.0 {
+                Some(known) => read(&known.address, storage).is_ok_and(|found| known.words.fit(&found)),
+                None => says(storage, intern!(storage.py(), "resizable")),
             }
         };
-        own || storage
-            .call_method0(intern!(storage.py(), "is_shared"))
-            .and_then(|shared| shared.is_truthy())
-            .unwrap_or(false)
+        own || says(storage, intern!(storage.py(), "is_shared"))
     }
+}
 
-    /// The first words of the C++ storage.
-    ///
-    /// # Safety
-    /// The object is a storage of PyTorch's.
-    unsafe fn read(&self, storage: &Bound<'_, PyAny>) -> PyResult<[usize; WORDS]> {
-        // SAFETY: the object is a storage, so the attribute is one of its type's, and is the address of a live C++ object
-        // that is larger than the words.
-        unsafe {
-            let address = self.address.get(storage)?.extract::<usize>()?;
-            Ok((address as *const [usize; WORDS]).read())
-        }
+/// What a storage answers to a question.
+fn says(storage: &Bound<'_, PyAny>, question: &Bound<'_, PyString>) -> bool {
+    storage.call_method0(question).and_then(|answer| answer.is_truthy()).unwrap_or(false)
+}
+
+/// The first words of the C++ storage.
+///
+/// # Safety
+/// The object is a storage of PyTorch's, and the attribute is `_cdata` of its type.
+unsafe fn read(address: &Attribute, storage: &Bound<'_, PyAny>) -> PyResult<[usize; WORDS]> {
+    // SAFETY: the attribute is the address of a live C++ object that is larger than the words.
+    unsafe {
+        let address = address.get(storage)?.extract::<usize>()?;
+        Ok((address as *const [usize; WORDS]).read())
     }
+}
 
+impl Known {
     /// Finds the words, in storages of both kinds.
-    fn find(&self, torch: &Bound<'_, PyModule>) -> PyResult<Option<Words>> {
-        let storage = |tensor: Bound<'_, PyAny>| -> PyResult<([usize; WORDS], usize)> {
+    fn find(torch: &Bound<'_, PyModule>) -> Probed<Self> {
+        let base = present(torch.getattr("_C")?.getattr("StorageBase"))?;
+        let base = base.cast_into::<PyType>().map_err(PyErr::from)?;
+        let address = Attribute::of(&base, c"_cdata");
+        let storage = |tensor: Bound<'_, PyAny>| -> Probed<([usize; WORDS], usize)> {
             let storage = tensor.call_method0("untyped_storage")?;
-            // SAFETY: a storage, as the method's name says; torch was imported, so this is its own method.
-            Ok((unsafe { self.read(&storage) }?, storage.call_method0("data_ptr")?.extract()?))
+            if !storage.is_instance(&base)? {
+                return Err(Unusable::failed("a storage is not an instance of StorageBase"));
+            }
+            present(storage.getattr("_cdata"))?;
+            // SAFETY: a storage, as was just checked, which has the attribute.
+            Ok((unsafe { read(&address, &storage) }?, storage.call_method0("data_ptr")?.extract()?))
         };
-        let own = [
-            storage(torch.call_method1("empty", (16,))?)?,
-            storage(torch.call_method1("ones", (1000,))?)?,
-            storage(torch.call_method1("arange", (3,))?)?,
-        ];
+        let place = [("device", "cpu")].into_py_dict(torch.py())?;
+        let made = |name: &str, length: i32| torch.call_method(name, (length,), Some(&place));
+        let own = [storage(made("empty", 16)?)?, storage(made("ones", 1000)?)?, storage(made("arange", 3)?)?];
         let array = torch.py().import("numpy")?.call_method1("ones", (16,))?;
         let foreign = [
             storage(torch.call_method1("from_numpy", (&array,))?)?,
             storage(torch.call_method1("from_dlpack", (&array,))?)?,
         ];
-        Ok(Words::of(&own, &foreign))
+        let words = Words::of(&own, &foreign)
+            .ok_or_else(|| Unusable::failed("its words do not tell PyTorch's memory from NumPy's"))?;
+        Ok(Self { address, words })
     }
 }
 

@@ -1,0 +1,60 @@
+//! The register, for Python.
+
+use super::table::{FastPath, ROWS};
+use super::{State, enabled, record, state_of};
+use crate::errors::{Result, fail};
+use pyo3::prelude::*;
+use pyo3::types::{IntoPyDict, PyDict};
+use tensorferry_core::ErrorKind;
+
+/// Every fast path as a dict: its name, its framework, the private API that it calls, the public fallback, how it is
+/// probed, its state in this process ("unused", "active", "disabled", "missing" or "failed"), and the reason where it is off.
+#[pyfunction]
+pub(crate) fn _fast_paths(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
+    let describe = |path: FastPath| match (enabled(path), state_of(py, path)) {
+        (false, _) => ("disabled", Some("TENSORFERRY_DISABLE turns it off".to_owned())),
+        (true, State::Unused) => ("unused", None),
+        (true, State::Active) => ("active", None),
+        (true, State::Missing(reason)) => ("missing", Some(reason)),
+        (true, State::Failed(reason)) => ("failed", Some(reason)),
+    };
+    let rows = ROWS.iter().map(|row| {
+        let (state, reason) = describe(row.path);
+        let texts = [
+            ("name", row.name),
+            ("framework", row.framework()),
+            ("calls", row.calls),
+            ("fallback", row.fallback),
+            ("probe", row.probe),
+            ("state", state),
+        ];
+        let row = texts.into_py_dict(py)?;
+        row.set_item("reason", reason)?;
+        Ok(row)
+    });
+    rows.collect()
+}
+
+/// Whether a fast path that Python code uses is left on.
+#[pyfunction]
+pub(crate) fn _fast_path_enabled(name: &str) -> Result<bool> {
+    Ok(enabled(find(name)?))
+}
+
+/// Notes the outcome of a probe in Python code: a reason where it failed.
+#[pyfunction]
+#[pyo3(signature = (name, reason=None))]
+pub(crate) fn _fast_path_probed(py: Python<'_>, name: &str, reason: Option<String>) -> Result<()> {
+    record(py, find(name)?, reason.map_or(State::Active, State::Failed));
+    Ok(())
+}
+
+fn find(name: &str) -> Result<FastPath> {
+    ROWS.iter().find(|row| row.name == name).map(|row| row.path).ok_or_else(|| {
+        fail(
+            ErrorKind::InvalidArgument,
+            format!("no fast path is called \"{name}\""),
+            "take a name from _native._fast_paths()",
+        )
+    })
+}

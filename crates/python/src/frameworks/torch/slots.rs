@@ -1,0 +1,90 @@
+//! What is read of every tensor by a method or an attribute: their C functions, or their names.
+
+use crate::fast_paths::{self, FastPath, Probed, Unusable, check, present};
+use crate::slots::{Attribute, Method};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+
+pub(super) struct Slots {
+    /// `untyped_storage`.
+    pub(super) storage: Method,
+    pub(super) requires_grad: Attribute,
+    pub(super) is_leaf: Attribute,
+    pub(super) dtype: Attribute,
+    pub(super) is_neg: Method,
+    pub(super) is_conj: Method,
+}
+
+impl Slots {
+    /// Called on a thread on which no mode is on.
+    pub(super) fn of(torch: &Bound<'_, PyModule>) -> Self {
+        let py = torch.py();
+        fast_paths::probe(py, FastPath::TorchTensorBase, || Self::direct(torch)).unwrap_or_else(|| Self {
+            storage: Method::by_name(py, c"untyped_storage"),
+            requires_grad: Attribute::by_name(py, c"requires_grad"),
+            is_leaf: Attribute::by_name(py, c"is_leaf"),
+            dtype: Attribute::by_name(py, c"dtype"),
+            is_neg: Method::by_name(py, c"is_neg"),
+            is_conj: Method::by_name(py, c"is_conj"),
+        })
+    }
+
+    fn direct(torch: &Bound<'_, PyModule>) -> Probed<Self> {
+        let base = present(torch.getattr("_C")?.getattr("TensorBase"))?;
+        let base = base.cast_into::<PyType>().map_err(PyErr::from)?;
+        let slots = Self {
+            storage: Method::of(&base, c"untyped_storage"),
+            requires_grad: Attribute::of(&base, c"requires_grad"),
+            is_leaf: Attribute::of(&base, c"is_leaf"),
+            dtype: Attribute::of(&base, c"dtype"),
+            is_neg: Method::of(&base, c"is_neg"),
+            is_conj: Method::of(&base, c"is_conj"),
+        };
+        let methods = [&slots.storage, &slots.is_neg, &slots.is_conj];
+        let attributes = [&slots.requires_grad, &slots.is_leaf, &slots.dtype];
+        if !methods.iter().any(|method| method.is_direct())
+            && !attributes.iter().any(|attribute| attribute.is_direct())
+        {
+            return Err(Unusable::missing("its tables have none of the functions"));
+        }
+        let leaf = super::sample(torch, "float32")?.call_method1("requires_grad_", (true,))?;
+        let result = leaf.call_method0("clone")?;
+        let plain = super::sample(torch, "complex64")?;
+        let conjugate = plain.call_method0("conj")?;
+        let negative = conjugate.getattr("imag")?;
+        for tensor in [leaf, result, plain, conjugate, negative] {
+            if !tensor.is_instance(&base)? {
+                return Err(Unusable::failed("a tensor is not an instance of TensorBase"));
+            }
+            slots.check(&tensor)?;
+        }
+        Ok(slots)
+    }
+
+    /// Compares what the C functions say about a tensor with its methods and attributes.
+    fn check(&self, tensor: &Bound<'_, PyAny>) -> Probed<()> {
+        let py = tensor.py();
+        let attributes = [
+            (&self.requires_grad, intern!(py, "requires_grad")),
+            (&self.is_leaf, intern!(py, "is_leaf")),
+            (&self.dtype, intern!(py, "dtype")),
+        ];
+        for (attribute, name) in attributes {
+            // SAFETY: the caller has seen that the tensor is an instance of the type that the attribute was found in.
+            let (found, expected) = (unsafe { attribute.get(tensor) }?, tensor.getattr(name)?);
+            check(found.is(&expected), || format!("{name} is {found} instead of {expected}"))?;
+        }
+        for (method, name) in [(&self.is_neg, intern!(py, "is_neg")), (&self.is_conj, intern!(py, "is_conj"))]
+        {
+            // SAFETY: as above.
+            let (found, expected) = (unsafe { method.call(tensor) }?, tensor.call_method0(name)?);
+            check(found.is(&expected), || format!("{name} is {found} instead of {expected}"))?;
+        }
+        let address = |storage: Bound<'_, PyAny>| storage.call_method0("data_ptr")?.extract::<usize>();
+        // SAFETY: as above.
+        let found = address(unsafe { self.storage.call(tensor) }?)?;
+        let expected = address(tensor.call_method0("untyped_storage")?)?;
+        check(found == expected, || format!("the storage is at {found:#x} instead of {expected:#x}"))
+    }
+}

@@ -1,0 +1,94 @@
+//! The stream on which PyTorch queues the work of the calling thread.
+//!
+//! PyTorch never destroys a stream of its own; whoever makes a foreign one current keeps it alive (README, "On a GPU").
+
+use crate::call;
+use crate::errors::{Result, refused};
+use crate::fast_paths::{self, FastPath, Probed, Unusable, check, present};
+use crate::frameworks::exchange::Exchange;
+use crate::once::ForkSafeOnce;
+use pyo3::intern;
+use pyo3::prelude::*;
+use tensorferry_core::Device;
+use tensorferry_cuda::Stream;
+
+/// How to ask for it.
+enum CurrentStream {
+    /// The C exchange API.
+    Exchange(Exchange),
+    /// `torch._C._cuda_getCurrentRawStream`.
+    Raw(Py<PyAny>),
+    /// `torch.cuda.current_stream`.
+    Public(Py<PyAny>),
+}
+
+static CURRENT: ForkSafeOnce<CurrentStream> = ForkSafeOnce::new();
+
+/// The current stream of a GPU.
+pub(super) fn current(
+    torch: &Bound<'_, PyModule>,
+    exchange: Option<&Exchange>,
+    device: Device,
+) -> Result<Stream> {
+    let py = torch.py();
+    let found = match CURRENT.get(py) {
+        Some(found) => found,
+        None => {
+            let cuda = torch.getattr("cuda")?;
+            // A PyTorch that has not started CUDA has queued nothing, and will use the default stream: a question to a public
+            // function would start it.
+            if !cuda.call_method0("is_initialized")?.is_truthy()? {
+                return Ok(Stream::LEGACY);
+            }
+            CURRENT.get_or_try_init(py, || CurrentStream::of(torch, &cuda, exchange, device))?
+        }
+    };
+    found.ask(py, device).map_err(|failure| refused(py, "PyTorch", failure))
+}
+
+impl CurrentStream {
+    fn of(
+        torch: &Bound<'_, PyModule>,
+        cuda: &Bound<'_, PyAny>,
+        exchange: Option<&Exchange>,
+        device: Device,
+    ) -> Result<Self> {
+        let py = torch.py();
+        let public = Self::Public(cuda.getattr("current_stream")?.unbind());
+        let expected = public.ask(py, device)?;
+        let compared = |found: Self| -> Probed<Self> {
+            let stream = found.ask(py, device)?;
+            check(stream == expected, || {
+                let (found, expected) = (stream.handle(), expected.handle());
+                format!("it gives the stream {found:#x} instead of {expected:#x}")
+            })?;
+            Ok(found)
+        };
+        let by_exchange = || -> Probed<Self> {
+            let exchange = exchange.filter(|exchange| exchange.has_stream());
+            let exchange =
+                exchange.ok_or_else(|| Unusable::missing("torch.exchange_api does not offer it"))?;
+            compared(Self::Exchange(*exchange))
+        };
+        let raw = || -> Probed<Self> {
+            let function = present(torch.getattr("_C")?.getattr("_cuda_getCurrentRawStream"))?;
+            compared(Self::Raw(function.unbind()))
+        };
+        Ok(fast_paths::probe(py, FastPath::TorchExchangeStream, by_exchange)
+            .or_else(|| fast_paths::probe(py, FastPath::TorchRawStream, raw))
+            .unwrap_or(public))
+    }
+
+    fn ask(&self, py: Python<'_>, device: Device) -> Result<Stream> {
+        let index = || device.index.into_pyobject(py).map_err(PyErr::from).map(Bound::into_any);
+        let handle = match self {
+            Self::Exchange(exchange) => return exchange.stream(py, Device::cuda(device.index)),
+            Self::Raw(function) => call::call1(function.bind(py), &index()?)?,
+            Self::Public(function) => {
+                call::call1(function.bind(py), &index()?)?.getattr(intern!(py, "cuda_stream"))?
+            }
+        };
+        // SAFETY: PyTorch's current stream, which lives as the module says.
+        Ok(unsafe { Stream::from_handle(handle.extract()?) })
+    }
+}
