@@ -116,6 +116,12 @@ def test_every_cell_is_verified():
     assert outcomes(found) == expected
     assert all(cell["memory"] == "seen" for cell in found["cells"])
     assert found["problems"] == found["conflicts"] == []
+    used = {path["name"] for path in found["fast_paths"] if path["state"] == "active"}
+    assert used >= {
+        *("numpy.array_struct", "torch.exchange_api", "torch.lazy_bits", "torch.pytree"),
+        *("jax.buffer_protocol", "jax.tree_unflatten", "scipy.without_constructor"),
+    }
+    assert {path["framework"] for path in found["fast_paths"]} == {*names, "scipy"}
     machine = found["machine"]
     assert machine["cores"] == len(os.sched_getaffinity(0))
     assert machine["memory_bytes"] > 2**28
@@ -281,6 +287,37 @@ def test_a_conflict_of_more_than_two(tmp_path):
     (conflict,) = found["conflicts"]
     assert conflict["frameworks"] == ["numpy", "mlx", "tensorflow"]
     assert outcomes(found).items() >= MLX_ALONE.items()
+
+
+# ----- fast paths that are off, or fail
+
+LIES_ABOUT_BASES = """
+import numpy
+zeros = numpy.zeros
+class Odd(numpy.ndarray):
+    base = property(lambda self: None)
+numpy.zeros = lambda *given, **more: zeros(*given, **more).view(Odd)
+"""
+
+
+def test_a_fast_path_that_fails_its_probe_is_named(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(LIES_ABOUT_BASES)
+    done = doctor("--frameworks", "numpy,mlx", paths=(tmp_path,))
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    reason = "the field base is not what the attribute base says"
+    said = " ".join(done.stdout.split())
+    assert f"numpy.array_struct FAILED: {reason}" in said
+    better = said.partition(" could be better ")[2]
+    assert f"the fast path numpy.array_struct failed its probe: {reason}" in better
+    assert "`PyArray_SetBaseObject`" in better
+
+
+def test_a_fast_path_that_is_switched_off_is_named():
+    found = report("--frameworks", "numpy,mlx", code=0, TENSORFERRY_DISABLE="numpy.array_struct")
+    assert outcomes(found) == MLX_ALONE
+    (path,) = (one for one in found["fast_paths"] if one["name"] == "numpy.array_struct")
+    assert (path["state"], path["reason"]) == ("disabled", "TENSORFERRY_DISABLE turns it off")
+    assert found["notices"] == [one for one in found["notices"] if "fast path" not in one["fact"]]
 
 
 # ----- conversions that do not do what they should

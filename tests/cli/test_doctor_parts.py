@@ -15,10 +15,12 @@ from tensorferry.cli.doctor_text import lines
 from tensorferry.cli.terminal import Terminal
 from tensorferry.doctor import matrix
 from tensorferry.doctor.carry import carry
+from tensorferry.doctor.fast_paths import merge
 from tensorferry.doctor.findings import (
     Cell,
     Device,
     Driver,
+    FastPath,
     Framework,
     Gpu,
     Machine,
@@ -155,3 +157,44 @@ def test_the_cells_of_two_gpus():
         "cupy on cuda:0 to torch on cuda:0",
     }
     assert not any("numpy on cuda" in str(cell) for cell in found)
+
+
+def path(state: str, reason: str | None = None, name: str = "torch.lazy_bits") -> FastPath:
+    return FastPath(name, name.partition(".")[0], "`private`", "`public`", state, reason)
+
+
+def test_of_several_children_the_one_that_knows_most_counts():
+    used, failed = path("active"), path("failed", "it lies")
+    assert merge([path("unused"), used]) == merge([used, path("unused")]) == [used]
+    assert merge([used, failed]) == merge([failed, used]) == [failed]
+    other = path("unused", name="jax.shards")
+    assert merge([used, other]) == [used, other]
+
+
+def test_fast_paths_are_listed_with_the_reason():
+    found = host(Framework("torch", "works", "2", 1.0, (Device("cpu"),)))
+    found.fast_paths = [
+        path("active", name="torch.allocator"),
+        path("failed", "it is true " + "and true " * 12),
+        path("unused", name="torch.raw_stream"),
+        path("disabled", "TENSORFERRY_DISABLE turns it off", "torch.pytree"),
+        path("missing", "no such function", "torch.tensor_base"),
+        path("unused", name="cupy.contiguous"),
+    ]
+    shown = "\n".join(lines(found, Terminal()))
+    assert "\n  torch.allocator    active\n" in shown
+    assert "\n  torch.lazy_bits    FAILED: it is true and true" in shown
+    assert "\n  torch.raw_stream   not used here\n" in shown
+    assert "\n  torch.pytree       off: TENSORFERRY_DISABLE turns it off\n" in shown
+    assert "\n  torch.tensor_base  not available: no such function\n" in shown
+    # CuPy is not here.
+    assert "cupy.contiguous" not in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    (notice,) = found.notices
+    assert notice.fact.startswith("the fast path torch.lazy_bits failed its probe: it is true")
+    assert "`public`" in notice.hint
+    # What has a fallback is not a problem.
+    assert found.healthy
+    assert [one["state"] for one in found.as_dict()["fast_paths"]] == [
+        one.state for one in found.fast_paths
+    ]

@@ -19,6 +19,14 @@ WORDS = {
 }
 STATES = {"fails": "see below", "crashes": "it dies", "hangs": "it hangs"}
 STATES_OF_ORDERS = {"works": "works", "fails": "fails", "crashes": "dies", "hangs": "hangs"}
+# What is said about a fast path, and how.
+PATHS = {
+    "active": ("active",),
+    "unused": ("not used here", "dim"),
+    "disabled": ("off", "dim"),
+    "missing": ("not available", "dim"),
+    "failed": ("FAILED", "yellow"),
+}
 OUTCOMES = ("shared", "copied", "itself", "impossible", "failed", "wrong", "crashed", "hung")
 STYLES = {"itself": ("dim",), "shared": ("green",), "copied": ("yellow",), "impossible": ("dim",)}
 
@@ -35,6 +43,7 @@ def lines(report: Report, terminal: Terminal) -> Iterator[str]:
         yield ""
         yield terminal.style(title, "bold") + f", {report.dtype}; from each row to each column"
         yield from _matrix(cells, reasons, terminal)
+    yield from _fast_paths(report, terminal)
     sections = {
         "reasons": _reasons(report, reasons),
         "could be better": report.notices,
@@ -124,6 +133,23 @@ def _import_orders(report: Report, terminal: Terminal) -> Iterator[str]:
     rows = [[STATES_OF_ORDERS[order.state], ", ".join(order.modules)] for order in orders]
     for order, line in zip(orders, _indented(table(rows)), strict=True):
         yield line if order.state == "works" else terminal.style(line, "yellow")
+
+
+def _fast_paths(report: Report, terminal: Terminal) -> Iterator[str]:
+    works = {framework.name for framework in report.frameworks if framework.state == "works"}
+    shown = [
+        path for path in report.fast_paths if path.framework in works or path.state != "unused"
+    ]
+    if not shown:
+        return
+    yield ""
+    yield terminal.style("fast paths", "bold") + ", private functions that public ones can replace"
+    width = max(len(path.name) for path in shown)
+    for path in shown:
+        words, *style = PATHS[path.state]
+        text = f"  {path.name:<{width}}  {words}" + (f": {path.reason}" if path.reason else "")
+        for line in textwrap.wrap(text, WIDTH, subsequent_indent=" " * (width + 4)):
+            yield terminal.style(line, *style)
 
 
 def _matrices(report: Report) -> list[tuple[str, dict[Cell, Result]]]:

@@ -5,7 +5,7 @@ import json
 from dataclasses import dataclass, field
 
 from tensorferry.doctor.children import Ending, Finding, Job
-from tensorferry.doctor.findings import Cell, Outcome, Result
+from tensorferry.doctor.findings import Cell, FastPath, Outcome, Result
 from tensorferry.framework_register import FRAMEWORKS
 
 REPORT_IT = "please report it, with the output of --json"
@@ -22,6 +22,7 @@ class Errand:
     """What it was importing when it was last heard of."""
     carrying: Cell | None = None
     done: dict[Cell, Result] = field(default_factory=dict)
+    fast_paths: list[FastPath] = field(default_factory=list)
     error: str | None = None
     ending: Ending = field(default_factory=lambda: Ending("done"))
 
@@ -47,6 +48,8 @@ class Errand:
                 self.carrying = None
                 cell = self.cells[finding.pop("number")]
                 self.done[cell] = Result(**finding)
+            case "fast_paths":
+                self.fast_paths = [FastPath(**path) for path in finding["paths"]]
             case "failed":
                 self.error = finding["error"]
 

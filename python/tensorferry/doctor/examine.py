@@ -54,6 +54,9 @@ def examine(
     verifier = Verifier(dtype, timeout, at_once, progress)
     report.cells = verifier.verify(cells)
     report.conflicts = verifier.conflicts
+    # SciPy's sparse arrays come along with other frameworks.
+    listed = {*names, "scipy"}
+    report.fast_paths = [path for path in verifier.fast_paths if path.framework in listed]
     verifier.try_orders([one.name for one in frameworks if one.state == "works"])
     report.import_orders = verifier.orders
     report.seconds = time.monotonic() - start

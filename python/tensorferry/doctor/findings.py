@@ -140,3 +140,20 @@ class Conflict:
     hint: str
     works_as: tuple[str, ...] | None = None
     """The order in which they can be imported together, where there is one."""
+
+
+PathState = Literal["unused", "active", "disabled", "missing", "failed"]
+
+
+@dataclass(frozen=True)
+class FastPath:
+    """A private API of a framework, and whether it was used when tensors were carried."""
+
+    name: str
+    framework: str
+    calls: str
+    fallback: str
+    """The public functions that do the same."""
+    state: PathState
+    reason: str | None = None
+    """Why it is off."""

@@ -95,6 +95,12 @@ def cells(tell: Tell, modules: str, wanted: str, dtype: str) -> None:
             hint=result.hint,
             memory=result.memory,
         )
+    from tensorferry.doctor import fast_paths
+
+    # Told twice: the child may not live to tell it after what it does next.
+    tell("fast_paths", paths=fast_paths.states())
+    fast_paths.exercise()
+    tell("fast_paths", paths=fast_paths.states())
 
 
 def pinned(tell: Tell, modules: str, device: str) -> None:

@@ -9,6 +9,7 @@ from tensorferry.doctor.findings import (
     Cell,
     Conflict,
     Driver,
+    FastPath,
     Framework,
     ImportOrder,
     Machine,
@@ -39,6 +40,7 @@ class Report:
     cells: dict[Cell, Result] = field(default_factory=dict)
     conflicts: list[Conflict] = field(default_factory=list)
     import_orders: list[ImportOrder] = field(default_factory=list)
+    fast_paths: list[FastPath] = field(default_factory=list)
     seconds: float = 0.0
 
     @property
@@ -80,6 +82,15 @@ class Report:
             self._blindness(framework) for framework in self._blind() if not framework.for_cuda
         ]
         found += [Problem(order.fact, order.hint) for order in self.import_orders if order.fact]
+        found += [
+            Problem(
+                f"the fast path {path.name} failed its probe: {path.reason}",
+                f"tensors are carried by {path.fallback} instead, which is slower; "
+                "please report it, with the output of --json",
+            )
+            for path in self.fast_paths
+            if path.state == "failed"
+        ]
         return found
 
     def _blind(self) -> Iterator[Framework]:
@@ -121,6 +132,7 @@ class Report:
             ],
             "conflicts": [dataclasses.asdict(conflict) for conflict in self.conflicts],
             "import_orders": [dataclasses.asdict(order) for order in self.import_orders],
+            "fast_paths": [dataclasses.asdict(path) for path in self.fast_paths],
             "problems": [dataclasses.asdict(problem) for problem in self.problems],
             "notices": [dataclasses.asdict(notice) for notice in self.notices],
         }

@@ -13,7 +13,8 @@ from tensorferry._native import _import_orders
 from tensorferry.doctor import children
 from tensorferry.doctor.children import Finding, Job
 from tensorferry.doctor.errands import Errand
-from tensorferry.doctor.findings import Cell, Conflict, ImportOrder, Result, State
+from tensorferry.doctor.fast_paths import merge
+from tensorferry.doctor.findings import Cell, Conflict, FastPath, ImportOrder, Result, State
 from tensorferry.doctor.probe import is_installed
 from tensorferry.framework_register import TENSOR_FRAMEWORKS
 
@@ -31,6 +32,7 @@ class Verifier:
     results: dict[Cell, Result] = field(default_factory=dict)
     conflicts: list[Conflict] = field(default_factory=list)
     orders: list[ImportOrder] = field(default_factory=list)
+    fast_paths: list[FastPath] = field(default_factory=list)
     total: int = 0
 
     def verify(self, cells: Sequence[Cell]) -> dict[Cell, Result]:
@@ -118,6 +120,8 @@ class Verifier:
         endings = children.run(jobs, hear, timeout=self.timeout, at_once=self.at_once)
         for job, ending in zip(jobs, endings, strict=True):
             of_job[job].ending = ending
+        told = [path for errand in errands for path in errand.fast_paths]
+        self.fast_paths = merge([*self.fast_paths, *told])
 
     def _keep(self, cell: Cell, result: Result) -> None:
         """Keeps a result; a cell that died among many and is tried once more stays dead."""
