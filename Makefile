@@ -10,6 +10,7 @@ RUNS        ?= 10
 LOADS       ?= 4
 BENCH_ARGS  ?=
 FUZZ_ARGS   ?=
+FAST_PATHS  ?=
 CARGO_FLAGS ?=
 NIGHTLY     ?= nightly
 
@@ -44,7 +45,7 @@ unexport PYTHONPATH VIRTUAL_ENV
 
 .PHONY: help
 help: ## Show this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo "  variables: PYTHON=$(PYTHON)  WORKERS=$(WORKERS) (test processes)  PYTEST_ARGS  BENCH_ARGS  FUZZ_ARGS  CARGO_FLAGS"
 
@@ -86,7 +87,11 @@ test-load: $(VENV)/.stamp-wheel $(DRIVER)/libcuda.so.1 ## Run the Python tests R
 test-public: $(VENV)/.stamp-wheel ## Run the matrix through the frameworks' public functions only
 	TENSORFERRY_DISABLE=all $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS) \
 	    tests/matrix/test_cells.py tests/matrix/test_writes.py tests/matrix/test_lifetimes.py tests/test_front.py \
-	    tests/sparse_tensors/test_matrix.py
+	    tests/sparse_tensors/test_matrix.py tests/test_fast_paths.py::test_each_is_active_after_trips_between_all_or_none_is
+
+.PHONY: test-fast-paths
+test-fast-paths: $(VENV)/.stamp-wheel $(DRIVER)/libcuda.so.1 ## Run the matrix cells of each framework with each of its fast paths off (FAST_PATHS="torch.lazy_bits" for some)
+	$(VENV)/bin/python tests/each_fast_path_off.py $(FAST_PATHS) -- -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 .PHONY: test-browser
 test-browser: $(VENV)/.stamp-wheel browser ## Run the tests of the report in headless Chromium

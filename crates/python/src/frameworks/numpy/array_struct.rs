@@ -6,17 +6,32 @@
 use super::{Result, import};
 use crate::fast_paths::{self, FastPath, Probed, check};
 use crate::kinds::Builtin;
-use crate::once::ForkSafeOnce;
 use numpy::npyffi::{PY_ARRAY_API, PyArrayObject};
 use pyo3::ffi;
 use pyo3::prelude::*;
+use std::sync::atomic::{AtomicU8, Ordering};
 
-static IS_KNOWN: ForkSafeOnce<bool> = ForkSafeOnce::new();
+static FIELDS: AtomicU8 = AtomicU8::new(UNTRIED);
+const UNTRIED: u8 = 0;
+const KNOWN: u8 = 1;
+const OFF: u8 = 2;
 
 /// Whether the fields are where they are expected.
-#[inline]
+#[inline(always)]
 fn is_known(py: Python<'_>) -> bool {
-    *IS_KNOWN.get_or_init(py, || fast_paths::probe(py, FastPath::NumpyArrayStruct, || probe(py)).is_some())
+    match FIELDS.load(Ordering::Relaxed) {
+        KNOWN => true,
+        OFF => false,
+        _ => first(py),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn first(py: Python<'_>) -> bool {
+    let found = fast_paths::probe(py, FastPath::NumpyArrayStruct, || probe(py)).is_some();
+    FIELDS.store(if found { KNOWN } else { OFF }, Ordering::Relaxed);
+    found
 }
 
 /// Makes an array keep an object alive.
@@ -25,12 +40,21 @@ fn is_known(py: Python<'_>) -> bool {
 /// The object is an `ndarray` that is new, seen by nobody and without a base.
 #[inline(always)]
 pub(super) unsafe fn set_base(array: &Bound<'_, PyAny>, base: Py<PyAny>) -> Result<()> {
-    let pointer = array.as_ptr().cast::<PyArrayObject>();
     if is_known(array.py()) {
         // SAFETY: the field is where the probe has seen it; the array takes the reference.
-        unsafe { (*pointer).fields.base = base.into_ptr() };
+        unsafe { (*array.as_ptr().cast::<PyArrayObject>()).fields.base = base.into_ptr() };
         return Ok(());
     }
+    // SAFETY: the caller's contract.
+    unsafe { set_base_by_function(array, base) }
+}
+
+/// # Safety
+/// As [`set_base`].
+#[cold]
+#[inline(never)]
+unsafe fn set_base_by_function(array: &Bound<'_, PyAny>, base: Py<PyAny>) -> Result<()> {
+    let pointer = array.as_ptr().cast::<PyArrayObject>();
     // SAFETY: an ndarray without a base, as the caller vouches; the call takes the reference, also where it fails.
     match unsafe { PY_ARRAY_API.PyArray_SetBaseObject(array.py(), pointer, base.into_ptr()) } {
         0 => Ok(()),

@@ -1,0 +1,116 @@
+"""The fast paths that only a GPU exercises: they are active, and order holds without each."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from gpu.frames import FRAMES
+from support.children import HANG_SECONDS
+
+ROOT = Path(__file__).parent.parent.parent
+
+# Every pair on the GPU, with the values checked; then the states.
+TRIPS = """
+import sys
+sys.path.insert(0, "tests")
+import gpu.conftest
+import json
+import numpy as np
+import tensorferry as ferry
+from gpu.frames import FRAMES
+from tensorferry._native import _fast_paths
+
+expected = np.arange(12, dtype=np.float32).reshape(3, 4)
+for source in FRAMES.values():
+    for target in FRAMES.values():
+        y = ferry.to(source.make(expected), target.name)
+        assert target.on_gpu(y)
+        np.testing.assert_array_equal(target.host(y), expected)
+print(json.dumps({row["name"]: (row["state"], row["reason"]) for row in _fast_paths()}))
+"""
+
+OF_FRAMES = {
+    "torch": ("torch.exchange_stream",),
+    "cupy": ("cupy.contiguous", "cupy.current_handle"),
+    "jax": ("jax.ready_stream", "jax.shards", "jax.dlpack_export", "jax.dlpack_import"),
+    "tensorflow": ("tensorflow.dlpack_import", "tensorflow.dlpack_export"),
+}
+# The tests of the order of work, of which each takes seconds.
+ORDERS = (
+    "test_a_write_that_is_queued_is_seen",
+    "test_memory_is_not_handed_out_while_it_is_read",
+    "test_an_explicit_stream_is_honoured",
+)
+ON_GPU = [name for frame, names in OF_FRAMES.items() if frame in FRAMES for name in names]
+
+
+def told(switch: str) -> dict[str, list]:
+    """The states in a child after trips between all."""
+    done = subprocess.run(
+        [sys.executable, "-c", TRIPS],
+        cwd=ROOT,
+        env={**os.environ, "TENSORFERRY_DISABLE": switch, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+        timeout=HANG_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def has_several_gpus() -> bool:
+    return torch.cuda.device_count() > 1
+
+
+def test_each_is_active_after_trips_on_the_gpu():
+    found = told("")
+    # PyTorch tells its stream in its table of C functions from version 2.9 on.
+    if found["torch.exchange_stream"][0] == "missing":
+        assert found["torch.raw_stream"] == ["active", None]
+    wanted = {name for name in ON_GPU if found[name][0] != "missing"}
+    if not has_several_gpus():
+        assert wanted >= set(ON_GPU) - {"torch.exchange_stream", "cupy.current_handle"}
+    assert {name: found[name] for name in wanted} == {name: ["active", None] for name in wanted}
+    assert not {name: state for name, state in found.items() if state[0] == "failed"}
+
+
+def test_the_raw_stream_takes_the_place_of_the_table():
+    found = told("torch.exchange_stream")
+    assert found["torch.raw_stream"] == ["active", None]
+
+
+def test_none_is_active_where_all_are_off():
+    assert {state for state, _ in told("all").values()} == {"disabled"}
+
+
+@pytest.mark.parametrize(
+    "switch",
+    [
+        "all",
+        "torch.exchange_stream",
+        "torch.exchange_stream,torch.raw_stream",
+        "torch.exchange_api",
+        *(("jax.ready_stream", "jax.ready_stream,jax.dlpack_import") if "jax" in FRAMES else ()),
+        *(("cupy",) if "cupy" in FRAMES else ()),
+    ],
+)
+def test_the_order_of_work_holds_without(switch):
+    """Work that is queued late is seen, and memory is not handed out early."""
+    tests = [f"tests/gpu/test_streams.py::{name}" for name in ORDERS]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--confcutdir=tests/gpu", *tests],
+        cwd=ROOT,
+        env={**os.environ, "TENSORFERRY_DISABLE": switch},
+        capture_output=True,
+        text=True,
+        timeout=HANG_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:]
