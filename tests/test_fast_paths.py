@@ -348,7 +348,7 @@ OWN_NAMES = {
     "_thread",
     "_fields",  # named tuples
     "_make",
-    "_meta",  # Dask documents it
+    "_meta",  # Dask is not a framework here, and its arrays have no other name for it
     "_os_error",
     "_Framework",
     "_Transfer",
