@@ -97,7 +97,7 @@ pub enum Reason {
     CachedScalar,
     /// Values exist only after work that the source's framework has put off.
     Pending(Pending),
-    /// The target stores this type in a form of its own (several elements to a byte).
+    /// The target stores this type in a form of its own, such as several elements to a byte.
     Repacked,
     /// The target keeps tensors only in memory that it allocated.
     OwnMemory,

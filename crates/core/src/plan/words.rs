@@ -90,7 +90,7 @@ impl Reason {
             Reason::Unprotected => "others could not be kept from writing its memory".into(),
             Reason::Into => "the caller gave a destination to fill".into(),
             Reason::Repacked => {
-                format!("{title} keeps {} packed, several elements to a byte", source.dtype).into()
+                format!("{title} keeps {} in a form of its own", source.dtype).into()
             }
         }
     }

@@ -29,6 +29,7 @@ def read(x: Any) -> Parts:
         is_read_only, is_detached = not x.is_leaf, True
         x = x.detach()
     if kind == "coo":
+        # PyTorch documents these two for tensors that are not coalesced.
         values = x._values()
         dense_axes = values.ndim - 1
         arrays = (x._indices(),)
