@@ -215,3 +215,13 @@ def test_what_cupy_has_no_room_for():
     broken.indices[5] = 10_000
     with pytest.raises(ferry.InvalidTensorError, match="10000"):
         ferry.to(broken, "torch")
+
+
+@pytest.mark.skipif("cupy" not in FRAMES, reason="CuPy is not here")
+def test_what_autograd_needs_is_not_lent_to_cupy():
+    """CuPy has no read-only arrays, so that it gets copies of what backward() still needs."""
+    leaf = make(("torch", "csr"), matrix()).requires_grad_()
+    result = leaf * 2
+    made = ferry.to(result, "cupy")
+    assert made.data.data.ptr != result.detach().values().data_ptr()
+    assert ferry.to(leaf, "cupy").data.data.ptr == leaf.detach().values().data_ptr()

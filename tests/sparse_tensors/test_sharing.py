@@ -12,7 +12,7 @@ from support import children
 from support import sparse_cases as cases
 
 import tensorferry as ferry
-from tensorferry import sparse
+from tensorferry import _native, sparse
 
 
 def seated(array):
@@ -177,6 +177,22 @@ def test_leaves_are_carried_detached_and_other_tensors_are_frozen():
     assert sparse.to(result, "torch") is result
 
 
+def test_what_autograd_needs_is_copied_by_the_engine_for_a_gpu():
+    """Arrays of a GPU cannot say that nobody may write them."""
+    result = cases.make("torch csr", "plain").requires_grad_() * 2
+    _native._sparse_use_framework_engine(True)
+    try:
+        told = sparse.plan(result, "torch", format="coo")
+        made = sparse.to(result, "torch", format="coo")
+        leaf = sparse.to(cases.make("torch csr", "plain").requires_grad_(), "torch", format="coo")
+    finally:
+        _native._sparse_use_framework_engine(False)
+    assert not told.parts[0].shares
+    assert made._values().data_ptr() != result.detach().values().data_ptr()
+    assert cases.stored(made) == cases.stored(result.detach())
+    assert not leaf.requires_grad
+
+
 def test_results_keep_the_memory_alive():
     def made():
         return sparse.to(cases.make("scipy csr", "plain"), "torch")
@@ -201,7 +217,7 @@ def test_nothing_is_imported_to_recognise_a_tensor():
     children.run(
         """
         import sys
-        from tensorferry import sparse
+        from tensorferry import _native, sparse
         assert not sparse.is_sparse(3) and not sparse.is_sparse([1]) and not sparse.is_sparse(None)
         loaded = [m for m in ("scipy", "torch", "jax", "tensorflow", "sparse") if m in sys.modules]
         assert not loaded, loaded

@@ -15,14 +15,14 @@ use crate::recognise::recognise;
 use crate::report::{ArrayReport, PlanReport, SparseReport, TensorReport};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use std::sync::atomic::{AtomicBool, Ordering};
 use tensorferry_core::plan::sparse::{
     ArrayPlan, Choice, Conversion, CoordinateLayout, Format, Origin, Role, SparseSource, Step, Structure,
     Work, choose, convert,
 };
 use tensorferry_core::plan::{
-    self, Alignment, Nature, Route as DenseRoute, SourceFacts, Wanted, Where, Wishes,
+    self, Alignment, Holds, Nature, Route as DenseRoute, SourceFacts, Wanted, Where, Wishes,
 };
 use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout};
 
@@ -73,7 +73,6 @@ pub(super) struct Route<'py> {
     pub(super) conversion: Conversion,
     engine: Box<dyn Engine<'py> + 'py>,
     values_shape: Shape,
-    index_dtypes: SmallVec<[DType; 2]>,
     journey: Journey,
     request: Wishes,
     /// Whether the host works on arrays of a GPU.
@@ -155,7 +154,6 @@ pub(super) fn decide<'py>(
         conversion,
         engine,
         values_shape,
-        index_dtypes,
         request: journey.wishes,
         journey,
         is_on_host_instead,
@@ -232,7 +230,7 @@ impl<'py> Route<'py> {
                 }
                 Origin::Made(_) => self.engine.make(&self.conversion, role)?,
             };
-            self.journey.wishes = self.wishes(role, is_given, own_dtype(&array)?);
+            self.journey.wishes = self.wishes(role, is_given, &array)?;
             arrived.push(match array {
                 Arriving::Source(source) => carry::carry_read(py, source, &self.journey)?,
                 Arriving::Object(object) => carry::one(&object, recognise(&object)?, &self.journey)?,
@@ -247,18 +245,32 @@ impl<'py> Route<'py> {
     }
 
     /// What the planner of dense tensors is asked for, for one array; nothing that follows by itself.
-    fn wishes(&self, role: Role, is_given: bool, own: Option<DType>) -> Wishes {
+    fn wishes(&self, role: Role, is_given: bool, array: &Arriving<'py>) -> Result<Wishes> {
+        let index = self.conversion.index_dtype;
+        let dtype = match role {
+            Role::Values => self.request.dtype,
+            _ if own_dtype(array)? == index => Wanted::Same,
+            _ => Wanted::Type(index),
+        };
+        let mut wishes = self.wishes_for(dtype);
+        if is_given {
+            // An array of a GPU does not say that nobody may write it, as memory that we have read does.
+            let is_object = matches!(array, Arriving::Object(_));
+            let facts = self.journey.target.facts(self.parts.values.py())?;
+            let is_lent = is_object && self.parts.is_read_only && facts.holds == Holds::Writable;
+            wishes.copy = if is_lent { Some(true) } else { self.request.copy.filter(|&copy| copy) };
+        }
+        Ok(wishes)
+    }
+
+    /// The same for an array that is made in this type.
+    fn wishes_for(&self, dtype: Wanted) -> Wishes {
         let Landing { source_device, device, .. } = self.landing;
         let follows =
             self.request.device == Where::Nearest && device == Device::CPU && source_device == device;
-        let index = self.conversion.index_dtype;
         Wishes {
-            dtype: match role {
-                Role::Values => self.request.dtype,
-                _ if own == Some(index) => Wanted::Same,
-                _ => Wanted::Type(index),
-            },
-            copy: if is_given { self.request.copy.filter(|&copy| copy) } else { None },
+            dtype,
+            copy: None,
             writable: self.request.writable,
             budget: None,
             device: if follows { Where::Nearest } else { Where::At(device) },
@@ -318,7 +330,7 @@ impl<'py> Route<'py> {
         match origin {
             Origin::Given => {
                 let array = self.engine.peek(&self.conversion, role)?;
-                self.journey.wishes = self.wishes(role, true, own_dtype(&array)?);
+                self.journey.wishes = self.wishes(role, true, &array)?;
                 let told = match &array {
                     Arriving::Source(source) => {
                         let target = self.journey.target.facts(py)?;
@@ -328,8 +340,11 @@ impl<'py> Route<'py> {
                     }
                     Arriving::Object(object) => carry::plan_one(object, recognise(object)?, &self.journey)?,
                 };
-                let cast = (role != Role::Values).then(|| self.cast_reason(own_dtype(&array)));
-                Ok(ArrayReport::given(told, shape, cast.transpose()?))
+                let cast = match role {
+                    Role::Values => None,
+                    _ => Some(self.cast_reason(own_dtype(&array)?)),
+                };
+                Ok(ArrayReport::given(told, shape, cast))
             }
             Origin::Made(steps) => {
                 let values = role == Role::Values;
@@ -337,7 +352,7 @@ impl<'py> Route<'py> {
                 let layout = Layout::dense(dtype.size(), &shape)?;
                 let facts = fresh_memory(dtype, &layout, self.landing.source_device);
                 let target = self.journey.target.facts(py)?;
-                let wishes = self.wishes(role, false, Some(dtype));
+                let wishes = self.wishes_for(if values { self.request.dtype } else { Wanted::Same });
                 let plan = plan::decide(&facts, target, &wishes)?;
                 let told = TensorReport::new(&facts, target, &plan);
                 let steps = steps.iter().map(|step| (step.kind().into(), step.sentence().into_owned()));
@@ -346,10 +361,9 @@ impl<'py> Route<'py> {
         }
     }
 
-    fn cast_reason(&self, own: Result<Option<DType>>) -> Result<String> {
-        let from = own?.map_or_else(|| self.index_dtypes.clone(), |own| SmallVec::from_slice(&[own]));
+    fn cast_reason(&self, from: DType) -> String {
         let (to, title) = (self.conversion.index_dtype, self.target.title);
-        Ok(Step::Cast { from, to, title }.sentence().into_owned())
+        Step::Cast { from: smallvec![from], to, title }.sentence().into_owned()
     }
 
     /// Raises if an array is copied.
@@ -462,10 +476,10 @@ pub(super) fn stored(values_shape: &[i64], dense_axes: usize) -> usize {
     values_shape[..kept].iter().product::<i64>() as usize
 }
 
-fn own_dtype(array: &Arriving<'_>) -> Result<Option<DType>> {
+fn own_dtype(array: &Arriving<'_>) -> Result<DType> {
     match array {
-        Arriving::Source(source) => Ok(Some(source.facts().dtype)),
-        Arriving::Object(object) => Ok(Some(Array::read(object, false)?.dtype())),
+        Arriving::Source(source) => Ok(source.facts().dtype),
+        Arriving::Object(object) => Ok(Array::read(object, false)?.dtype()),
     }
 }
 
