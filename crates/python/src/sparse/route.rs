@@ -123,7 +123,7 @@ pub(super) fn decide<'py>(
     let facts = SparseSource {
         framework: source.name,
         format: parts.format,
-        is_matrix: parts.name.to_str()?.ends_with("_matrix"),
+        is_matrix: parts.name.to_str()?.ends_with("matrix"),
         layout: parts.layout,
         shape: &parts.shape,
         batch_axes: parts.batch_axes,
