@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 from typing import Any
 
@@ -15,6 +16,7 @@ from tensorferry.cli.doctor_text import lines
 from tensorferry.cli.terminal import Terminal
 from tensorferry.doctor import matrix
 from tensorferry.doctor.carry import carry
+from tensorferry.doctor.errands import Errand
 from tensorferry.doctor.fast_paths import merge
 from tensorferry.doctor.findings import (
     Cell,
@@ -198,3 +200,8 @@ def test_fast_paths_are_listed_with_the_reason():
     assert [one["state"] for one in found.as_dict()["fast_paths"]] == [
         one.state for one in found.fast_paths
     ]
+
+
+def test_an_order_of_import_may_name_a_module_that_a_framework_loads():
+    job = Errand(["tensorflow", "triton"]).job
+    assert json.loads(job.arguments[0]) == [["tensorflow", "tensorflow"], ["triton", "triton"]]

@@ -234,3 +234,36 @@ def test_three_axes_in_every_order():
     for framework in ("scipy", "jax", "tensorflow", "sparse"):
         assert sparse.to_dense(sparse.to(t, framework), "numpy").tolist() == wanted
     assert isinstance(sparse.to(t, "sparse"), pydata.COO)
+
+
+@pytest.mark.parametrize("index", ["uint8", "uint16", "uint32"])
+def test_unsigned_indices_of_jax_by_the_engine_for_a_gpu(index, framework_engine):
+    points = jnp.asarray(np.array([[1, 2], [0, 3]], index))
+    x = jax_sparse.BCOO((jnp.asarray([5.0, 6.0]), points), shape=(4, 6))
+    wanted = [((0, 3), 6.0), ((1, 2), 5.0)]
+    assert cases.stored(sparse.to(x, "torch", format="csr")) == wanted
+
+
+def test_a_single_element_by_the_engine_for_a_gpu(framework_engine):
+    x = jax_sparse.BCOO((jnp.asarray([5.0]), jnp.asarray([[1, 2]])), shape=(4, 6))
+    for form in ("csr", "csc"):
+        made = sparse.to(x, "torch", format=form)
+        assert cases.arrays(made)[2][1].strides == (4,)
+        assert cases.stored(made) == [((1, 2), 5.0)]
+
+
+@pytest.mark.parametrize("is_framework", [False, True])
+def test_transposed_blocks_are_packed_as_the_plan_says(is_framework):
+    values = torch.arange(4.0).reshape(1, 2, 2).transpose(1, 2)
+    parts = (torch.tensor([0, 1]), torch.tensor([0]), values)
+    x = torch.sparse_compressed_tensor(*parts, (2, 2), layout=torch.sparse_bsr)
+    _native._sparse_use_framework_engine(is_framework)
+    try:
+        told = sparse.plan(x, "torch", format="csr")
+        made = sparse.to(x, "torch", format="csr")
+        with pytest.raises(ferry.CopyRequiredError, match="copy of the values: strided"):
+            sparse.to(x, "torch", format="csr", copy=False)
+    finally:
+        _native._sparse_use_framework_engine(False)
+    assert [kind for kind, _ in told.parts[0].steps] == ["pack"]
+    assert made.to_dense().tolist() == x.to_dense().tolist()

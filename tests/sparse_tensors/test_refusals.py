@@ -140,6 +140,25 @@ def test_batches_are_carried_where_they_can_be():
     refused(ferry.InvalidTensorError, "an index is 9 where 3 are possible", b, "jax")
 
 
+def test_batches_that_become_dense_are_validated():
+    """PyTorch would read beyond the arrays."""
+    parts = (torch.tensor([[0, 1], [0, 10**8]]), torch.tensor([[0], [0]]), torch.ones(2, 1))
+    for layout, fact in ((parts, f"ends with {10**8}"), (None, f"an index is {10**9}")):
+        if layout is None:
+            parts = (torch.tensor([[0, 1], [0, 1]]), torch.tensor([[0], [10**9]]), parts[2])
+        kind = {"layout": torch.sparse_csr, "check_invariants": False}
+        x = torch.sparse_compressed_tensor(*parts, (2, 1, 3), **kind)
+        with pytest.raises(ferry.InvalidTensorError, match=fact):
+            sparse.to_dense(x, "numpy")
+
+
+def test_spare_room_of_one_axis_is_left_behind():
+    x = scipy.sparse.csr_array(np.array([0, 1.0, 2.0, 3.0]))
+    x.indptr[-1] = 1
+    assert sparse.to_dense(x, "numpy").tolist() == x.toarray().tolist() == [0, 1, 0, 0]
+    assert cases.stored(sparse.to(x, "torch")) == [((1,), 1.0)]
+
+
 def test_more_axes_than_a_format_has():
     t = torch.zeros(2, 3, 4).index_fill_(0, torch.tensor([1]), 5).to_sparse()
     for framework in ("scipy", "jax", "tensorflow", "sparse"):

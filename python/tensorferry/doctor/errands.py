@@ -29,7 +29,10 @@ class Errand:
     @property
     def job(self) -> Job:
         """The same, for the child."""
-        modules = json.dumps([(name, FRAMEWORKS[name].module) for name in self.names])
+        # An order of import may name a module that a framework loads, such as Triton.
+        modules = json.dumps(
+            [(name, FRAMEWORKS[name].module if name in FRAMEWORKS else name) for name in self.names]
+        )
         if not self.cells:
             return Job("load", (modules,))
         wanted = [dataclasses.astuple(cell) for cell in self.cells]

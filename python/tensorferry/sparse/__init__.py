@@ -62,7 +62,7 @@ def to(
         blocksize: The size of blocks, where bsr is made of another format.
         device: The device of the result, as for `ferry.to`.
         dtype: The element type of the values; indices have the source's type where the target can
-            take it.
+            take it. Duplicates that the target does not keep are summed in the source's type.
         copy: None shares each array that can be shared, True copies them all, False raises
             CopyRequiredError unless all can be shared.
         writable: True gives arrays that may be written without harm to anyone.

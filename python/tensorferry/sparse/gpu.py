@@ -235,7 +235,7 @@ class Elements:
         self.functions = FUNCTIONS[framework](device)
         self.format, self.layout, self.lengths = format, layout, lengths
         self.blocksize, self.values, self.arrays = blocksize, values, arrays
-        self.fetched = [self.functions.fetch(array) for array in arrays]
+        self.fetched = [self._index(array) for array in arrays]
         self.stored = self._stored()
         self.count = self.stored
         self._axes: list[Any] | None = None
@@ -243,6 +243,12 @@ class Elements:
         self._sorted: dict[bool, Sorted] = {}
         self._grouped: dict[bool, dict[str, Any]] = {}
         self._blocks: dict[str, Any] | None = None
+
+    def _index(self, array: Any) -> Any:
+        """An index array as the functions take it: PyTorch compares few unsigned numbers."""
+        array = self.functions.fetch(array)
+        is_index = str(array.dtype).removeprefix("torch.") in ("int32", "int64")
+        return array if is_index else self.functions.widen(array)
 
     def _stored(self) -> int:
         if self.format != "coo":
@@ -322,6 +328,10 @@ class Elements:
             return list(self.fetched)
         (matrix,) = self.fetched
         axes = range(len(self.lengths))
+        if self.layout == "points" and len(matrix) == 1:
+            # PyTorch refuses indices with a stride, also where there is one.
+            flat = matrix.reshape(-1)
+            return [flat[i : i + 1] for i in axes]
         return [matrix[i] if self.layout == "axes" else matrix[:, i] for i in axes]
 
     def _expanded(self) -> list[Any]:
@@ -370,11 +380,12 @@ class Elements:
         if self.format == "coo":
             return self.values
         values = self.functions.fetch(self.values)
-        return values.reshape(-1)[: self.count] if self.format == "bsr" else values[: self.count]
+        is_flat = self.format == "bsr" and self._axes is not None
+        return (values.reshape(-1) if is_flat else values)[: self.count]
 
     def is_dense(self, role: str, axis: int) -> bool:
         """Whether the array of the source for a role is dense."""
-        array = self.give(role, axis)
+        array = self.values if role == "values" else self.give(role, axis)
         # JAX and TensorFlow have dense arrays alone.
         if type(array).__module__.split(".")[0] in ("jax", "jaxlib", "tensorflow"):
             return True

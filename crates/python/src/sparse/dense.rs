@@ -19,7 +19,6 @@ use crate::recognise::recognise;
 use crate::report::{ArrayReport, PlanReport, SparseReport, TensorReport};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use smallvec::SmallVec;
 use tensorferry_core::plan::sparse::fill_method;
 use tensorferry_core::plan::{self, Where, Wishes};
 use tensorferry_core::{Device, ErrorKind, Layout};
@@ -90,8 +89,10 @@ impl<'py> DenseRoute<'py> {
         journey.wishes = Wishes { dtype, writable, device, ..Wishes::NONE };
         let object = match filler {
             Filler::Source if parts.framework.name == "torch" => {
+                route::validate_source(&parts, values, landing.source_device)?;
                 x.call_method0("detach")?.call_method0("to_dense")?
             }
+            // JAX leaves out what is beyond the shape.
             Filler::Source => x.call_method0("todense")?,
             Filler::Target(entry) => {
                 let Decided::Converted(mut route) =
@@ -108,10 +109,7 @@ impl<'py> DenseRoute<'py> {
                 scatter.bind(py).call1((shape, values, coordinates, is_unique))?
             }
             Filler::Host => {
-                let mut arrays: SmallVec<[Array<'py>; 2]> = SmallVec::new();
-                for array in &parts.arrays {
-                    arrays.push(Array::read(array, parts.is_read_only)?);
-                }
+                let arrays = parts.index_arrays()?;
                 check_arrays(&parts, &values, &arrays)?;
                 let mut engine = HostEngine::new(&parts, values, arrays)?;
                 let structure = validate(&parts, &mut engine)?;

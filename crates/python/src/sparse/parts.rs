@@ -1,5 +1,6 @@
 //! A sparse tensor as the package's functions `read` take it apart.
 
+use super::arrays::Array;
 use super::package;
 use crate::errors::{Result, fail};
 use crate::frameworks::register::Entry;
@@ -79,6 +80,15 @@ impl<'py> Parts<'py> {
     /// The lengths of the axes that have coordinates.
     pub(super) fn sparse_shape(&self) -> &[i64] {
         &self.shape[self.batch_axes..self.shape.len() - self.dense_axes]
+    }
+
+    /// The index arrays, read.
+    pub(super) fn index_arrays(&self) -> Result<SmallVec<[Array<'py>; 2]>> {
+        let mut arrays = SmallVec::new();
+        for array in &self.arrays {
+            arrays.push(Array::read(array, self.is_read_only)?);
+        }
+        Ok(arrays)
     }
 
     /// What an index array holds.

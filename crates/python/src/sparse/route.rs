@@ -98,10 +98,7 @@ pub(super) fn decide<'py>(
     let parts = Parts::read(x, source)?;
     let block = request.block()?;
     let values = Array::read(&parts.values, parts.is_read_only)?;
-    let mut arrays: SmallVec<[Array<'py>; 2]> = SmallVec::new();
-    for array in &parts.arrays {
-        arrays.push(Array::read(array, parts.is_read_only)?);
-    }
+    let arrays = parts.index_arrays()?;
     let journey = Journey {
         wishes: request.wishes,
         stream: request.stream(py),
@@ -158,6 +155,14 @@ pub(super) fn decide<'py>(
         journey,
         is_on_host_instead,
     })))
+}
+
+/// Validates a tensor of which its own framework makes a dense one.
+pub(super) fn validate_source<'py>(parts: &Parts<'py>, values: Array<'py>, device: Device) -> Result<()> {
+    let arrays = parts.index_arrays()?;
+    check_arrays(parts, &values, &arrays)?;
+    let (mut engine, _) = engine(parts, values, arrays, device, parts.framework)?;
+    validate(parts, &mut *engine).map(drop)
 }
 
 /// Whether nothing has to change.

@@ -58,7 +58,7 @@ const fn jax(format: Format, is_wide: bool) -> FormatCapabilities {
         layout: CoordinateLayout::Points,
         dense_axes: true,
         batch_axes: true,
-        reason: if is_wide { "" } else { "64-bit types are off" },
+        index_reason: if is_wide { "" } else { "64-bit types are off" },
         ..FormatCapabilities::any(format, if is_wide { BOTH } else { NARROW })
     }
 }

@@ -19,7 +19,9 @@ def read(x: Any) -> Parts:
     if kind in ("csr", "csc"):
         shape = x.shape
         if len(shape) == 1:
-            return Parts("coo", name, shape, x.data, (x.indices,))
+            # The arrays may have room for more than belongs to the tensor.
+            used = int(x.indptr[-1])
+            return Parts("coo", name, shape, x.data[:used], (x.indices[:used],))
         return Parts(kind, name, shape, x.data, (x.indptr, x.indices))
     if kind == "coo":
         coordinates = tuple(x.coords) if hasattr(x, "coords") else (x.row, x.col)

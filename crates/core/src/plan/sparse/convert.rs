@@ -22,8 +22,10 @@ pub fn convert<I: Inspect + ?Sized>(
     inspect: &mut I,
 ) -> Result<Conversion, I::Error> {
     let capabilities = &choice.capabilities;
-    let index_dtype = index_dtype(source, structure.count, choice)?;
     let (from, to) = (source.format, capabilities.format);
+    // Pointers count blocks where the result has blocks, and single elements elsewhere.
+    let count = if to == Format::Bsr { structure.count } else { elements(source, structure) };
+    let index_dtype = index_dtype(source, count, choice)?;
     let order = structure.order;
     let fits = (order.in_order || !capabilities.in_order) && (order.unique || !capabilities.unique);
     let is_whole = from != Format::Coo || (structure.spare == 0 && source.layout == capabilities.layout);
@@ -90,7 +92,13 @@ fn roles(format: Format, layout: CoordinateLayout, axes: usize) -> impl Iterator
 /// The type of the indices: the source's own, unless the target asks for another.
 fn index_dtype(source: &SparseSource<'_>, count: usize, choice: &Choice) -> Result<DType> {
     let accepted = choice.capabilities.index_dtypes;
-    let room = source.sparse_shape().iter().copied().max().unwrap_or(0).max(count as i64);
+    let room = source
+        .sparse_shape()
+        .iter()
+        .copied()
+        .max()
+        .unwrap_or(0)
+        .max(i64::try_from(count).unwrap_or(i64::MAX));
     let fits = |dtype: DType| room <= if dtype == DType::Int32 { i32::MAX.into() } else { i64::MAX };
     let own = match source.index_dtypes {
         [] => Some(DType::Int64),
@@ -102,18 +110,18 @@ fn index_dtype(source: &SparseSource<'_>, count: usize, choice: &Choice) -> Resu
         return Ok(dtype);
     }
     let names: Vec<_> = accepted.iter().map(|dtype| dtype.name()).collect();
-    let is_narrow = choice.capabilities.reason.starts_with("64-bit");
-    let why = if is_narrow { format!(" ({})", choice.capabilities.reason) } else { String::new() };
+    let index_reason = choice.capabilities.index_reason;
+    let why = if index_reason.is_empty() { String::new() } else { format!(" ({index_reason})") };
     let fact = format!(
         "the shape {} with {count} elements is beyond {}, the indices of {}{why}",
         shape_in_words(source.shape),
         names.join(" and "),
         choice.target.title
     );
-    let hint = if is_narrow {
-        "take a part of it, or turn on jax_enable_x64"
-    } else {
+    let hint = if index_reason.is_empty() {
         "take a part of it, or another framework"
+    } else {
+        "take a part of it, or turn on jax_enable_x64"
     };
     Err(refusal(ErrorKind::UnsupportedDType, fact, hint))
 }
@@ -202,7 +210,7 @@ impl Maker<'_> {
     ) -> Result<Conversion, I::Error> {
         let capabilities = &self.choice.capabilities;
         let (by_columns, reason) = (self.by_columns(), capabilities.reason);
-        let total = self.elements();
+        let total = elements(self.source, self.structure);
         let mut order = self.own_order(inspect)?;
         let (mut sort, mut sum, mut group) = (false, false, false);
         let mut steps = Steps::new();
@@ -249,13 +257,6 @@ impl Maker<'_> {
             Format::Csc if self.by_columns() => Ok(ElementOrder { grouped: true, ..order }),
             _ => inspect.order(self.by_columns()),
         }
-    }
-
-    /// The number of single elements of the source.
-    fn elements(&self) -> usize {
-        let block = if self.source.format == Format::Bsr { self.source.block } else { None };
-        let size = block.map_or(1, |[rows, columns]| (rows * columns) as usize);
-        self.structure.count.saturating_mul(size)
     }
 
     fn origin(&self, role: Role, steps: &Steps) -> Origin {
@@ -317,6 +318,13 @@ impl Maker<'_> {
         }
         steps
     }
+}
+
+/// The number of single elements of the source.
+fn elements(source: &SparseSource<'_>, structure: &Structure) -> usize {
+    let block = if source.format == Format::Bsr { source.block } else { None };
+    let size = block.map_or(1, |[rows, columns]| (rows as usize).saturating_mul(columns as usize));
+    structure.count.saturating_mul(size)
 }
 
 fn made(role: Role, steps: Steps) -> ArrayPlan {

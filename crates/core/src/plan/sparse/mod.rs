@@ -112,8 +112,10 @@ pub struct FormatCapabilities {
     pub batch_axes: bool,
     /// The types of values; `None` for all that the framework holds.
     pub dtypes: Option<DTypes>,
-    /// Why it asks for order and for unique coordinates, or for narrow indices; a clause.
+    /// Why it asks for order and for unique coordinates; a clause.
     pub reason: &'static str,
+    /// Why its indices are narrow, where a setting of the framework makes them so; a clause.
+    pub index_reason: &'static str,
 }
 
 /// The most axes that any format has.
@@ -134,6 +136,7 @@ impl FormatCapabilities {
             batch_axes: false,
             dtypes: None,
             reason: "",
+            index_reason: "",
         }
     }
 
@@ -143,7 +146,7 @@ impl FormatCapabilities {
         Self {
             layout: self.layout,
             dense_axes: true,
-            strided: false,
+            index_reason: self.index_reason,
             ..Self::any(self.format, self.index_dtypes)
         }
     }

@@ -281,6 +281,18 @@ fn index_types_hold_the_shape() {
 }
 
 #[test]
+fn pointers_of_single_elements_hold_the_elements_of_all_blocks() {
+    let x = SparseSource { shape: &[50_000, 50_000], block: Some([50_000, 50_000]), ..source(Format::Bsr) };
+    let one = Structure { count: 1, ..structure(CANONICAL) };
+    let chosen = |format| {
+        let plan = planned(&x, one, &FREE, &request(format), &mut Told::of(CANONICAL, 5)).unwrap();
+        (plan.index_dtype, plan.count)
+    };
+    assert_eq!(chosen("csr"), (DType::Int64, Some(2_500_000_000)));
+    assert_eq!(chosen("bsr"), (DType::Int32, Some(1)));
+}
+
+#[test]
 fn blocks_must_fill_the_shape() {
     let blocks = |block: Option<[i64; 2]>, from| {
         let request = SparseRequest { format: Some("bsr"), block };
