@@ -24,11 +24,12 @@
 //! - Threads of its own for each call: starting one takes as long as copying 1 MiB.
 //! - Packed types, two elements to a byte: they are refused where memory comes in.
 
+pub(crate) mod add;
 mod cast;
 mod copy;
 mod elements;
 mod kernel;
-pub(crate) mod number;
+mod number;
 #[cfg(test)]
 mod reference;
 mod state;

@@ -12,26 +12,26 @@
 
 /// A floating point format of at most eight bits: sign, exponent, mantissa, from the top.
 #[derive(Clone, Copy)]
-pub(crate) struct Format {
+pub(super) struct Format {
     /// How many bits count.
-    pub(crate) bits: u32,
+    pub(super) bits: u32,
     /// How many of them are mantissa.
-    pub(crate) mantissa: u32,
+    pub(super) mantissa: u32,
     /// What is taken off the exponent field.
-    pub(crate) bias: u32,
+    pub(super) bias: u32,
     /// The code of the largest finite value.
-    pub(crate) largest: u8,
+    pub(super) largest: u8,
     /// The code of what is too large: infinity, NaN, or the largest finite value.
-    pub(crate) overflow: u8,
+    pub(super) overflow: u8,
     /// The code that a NaN becomes.
-    pub(crate) nan: u8,
+    pub(super) nan: u8,
     /// How a negative number is told.
-    pub(crate) sign: Sign,
+    pub(super) sign: Sign,
 }
 
 /// How a format treats the sign.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sign {
+pub(super) enum Sign {
     /// The top bit, on every code.
     Plain,
     /// The top bit, but minus zero is the one NaN (the `fnuz` formats).
@@ -41,7 +41,7 @@ pub(crate) enum Sign {
 }
 
 /// A type that stands for a [`Format`].
-pub(crate) trait Small: Copy {
+pub(super) trait Small: Copy {
     /// The format.
     const FORMAT: Format;
     /// The float32 bits of each code.
@@ -52,7 +52,7 @@ macro_rules! formats {
     ($($name:ident: $bits:literal bits, $mantissa:literal mantissa, bias $bias:literal,
        largest $largest:literal, overflow $overflow:literal, nan $nan:literal, $sign:ident;)*) => {$(
         #[derive(Clone, Copy)]
-        pub(crate) struct $name;
+        pub(super) struct $name;
         impl Small for $name {
             const FORMAT: Format = Format {
                 bits: $bits, mantissa: $mantissa, bias: $bias, largest: $largest, overflow: $overflow, nan: $nan,
@@ -142,7 +142,7 @@ fn round(magnitude: u32, mantissa: u32, bias: u32) -> u32 {
 
 /// A float32, given by its bits, rounded to a small format.
 #[inline(always)]
-pub(crate) fn encode<S: Small>(bits: u32) -> u8 {
+pub(super) fn encode<S: Small>(bits: u32) -> u8 {
     let format = S::FORMAT;
     let magnitude = bits & MAGNITUDE;
     if format.sign == Sign::Unsigned {
@@ -166,7 +166,7 @@ pub(crate) fn encode<S: Small>(bits: u32) -> u8 {
 
 /// A float32, given by its bits, rounded to float16.
 #[inline(always)]
-pub(crate) fn encode_f16(bits: u32) -> u16 {
+pub(super) fn encode_f16(bits: u32) -> u16 {
     let magnitude = bits & MAGNITUDE;
     let code = round(magnitude, 10, 15).min(0x7c00);
     let code = if magnitude > INFINITY { 0x7e00 | (magnitude >> 13 & 0x1ff) } else { code };
@@ -175,7 +175,7 @@ pub(crate) fn encode_f16(bits: u32) -> u16 {
 
 /// A float32, given by its bits, rounded to bfloat16.
 #[inline(always)]
-pub(crate) fn encode_bf16(bits: u32) -> u16 {
+pub(super) fn encode_bf16(bits: u32) -> u16 {
     // The same exponent as float32, so subnormals and overflow to infinity come out of the carry.
     let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
     (if bits & MAGNITUDE > INFINITY { bits >> 16 | 0x40 } else { rounded }) as u16
@@ -183,7 +183,7 @@ pub(crate) fn encode_bf16(bits: u32) -> u16 {
 
 /// The float32 bits of a float16.
 #[inline(always)]
-pub(crate) fn decode_f16(code: u16) -> u32 {
+pub(super) fn decode_f16(code: u16) -> u32 {
     let code = u32::from(code);
     let magnitude = code & 0x7fff;
     let normal = (magnitude << 13) + ((127 - 15) << 23);
@@ -197,7 +197,7 @@ pub(crate) fn decode_f16(code: u16) -> u32 {
 
 /// The float32 bits of a bfloat16.
 #[inline(always)]
-pub(crate) fn decode_bf16(code: u16) -> u32 {
+pub(super) fn decode_bf16(code: u16) -> u32 {
     let bits = u32::from(code) << 16;
     bits | u32::from(bits & MAGNITUDE > INFINITY) << 22
 }
@@ -205,7 +205,7 @@ pub(crate) fn decode_bf16(code: u16) -> u32 {
 /// A float64 rounded to the nearest float32. A NaN keeps its sign and the top of its payload and becomes
 /// quiet: what machines do, but written out, because the language leaves a NaN's bits open.
 #[inline(always)]
-pub(crate) fn narrow(value: f64) -> f32 {
+pub(super) fn narrow(value: f64) -> f32 {
     let bits = value.to_bits();
     let nan = (bits >> 63 << 31) as u32 | QUIET | (bits >> 29) as u32 & 0x003f_ffff;
     if value.is_nan() { f32::from_bits(nan) } else { value as f32 }
@@ -213,7 +213,7 @@ pub(crate) fn narrow(value: f64) -> f32 {
 
 /// A float32 as a float64; a NaN as in [`narrow`].
 #[inline(always)]
-pub(crate) fn widen(value: f32) -> f64 {
+pub(super) fn widen(value: f32) -> f64 {
     let bits = u64::from(value.to_bits());
     let nan = bits >> 31 << 63 | 0x7ff8_0000_0000_0000 | (bits & 0x003f_ffff) << 29;
     if value.is_nan() { f64::from_bits(nan) } else { f64::from(value) }
@@ -221,7 +221,7 @@ pub(crate) fn widen(value: f32) -> f64 {
 
 /// A float64 rounded to odd: the float32 that it is, or else the neighbour of the two whose last bit is set.
 #[inline(always)]
-pub(crate) fn odd_from_f64(value: f64) -> f32 {
+pub(super) fn odd_from_f64(value: f64) -> f32 {
     let nearest = narrow(value);
     let back = f64::from(nearest);
     let bits = nearest.to_bits();
@@ -233,7 +233,7 @@ pub(crate) fn odd_from_f64(value: f64) -> f32 {
 
 /// A 64-bit integer rounded to odd.
 #[inline(always)]
-pub(crate) fn odd_from_i64(value: i64) -> f32 {
+pub(super) fn odd_from_i64(value: i64) -> f32 {
     // What 53 bits cannot hold loses eleven bits, which leaves at least 42: enough, with the lost ones noted
     // in the last.
     let cut = (value >> 11) | i64::from(value & 0x7ff != 0);
@@ -243,7 +243,7 @@ pub(crate) fn odd_from_i64(value: i64) -> f32 {
 
 /// As [`odd_from_i64`].
 #[inline(always)]
-pub(crate) fn odd_from_u64(value: u64) -> f32 {
+pub(super) fn odd_from_u64(value: u64) -> f32 {
     let cut = (value >> 11) | u64::from(value & 0x7ff != 0);
     odd_from_f64(if value >> 53 == 0 { value as i64 as f64 } else { cut as i64 as f64 * 2048.0 })
 }

@@ -1,11 +1,11 @@
 //! Elements of dense blocks: their coordinates, and the way into blocks.
 
-use super::add::{Sum, in_its_type};
 use super::order::{Order, order_by};
 use super::{Axis, Index, Out, count_of};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::growth;
+use crate::pack::add::{Sum, in_its_type};
 
 /// Writes the row and the column of every element of some blocks, block by block and row by row within each.
 ///

@@ -1,9 +1,9 @@
 //! What formats are made of: places from pointers, pointers from places, coordinates laid together, elements picked and summed.
 
-use super::add::{Sum, in_its_type};
 use super::order::Order;
 use super::{Axis, Index, Out, bound, worth};
 use crate::dtype::DType;
+use crate::pack::add::{Sum, in_its_type};
 use crate::workers;
 
 /// Runs a function for the parts of so many elements, on as many threads as they are worth.

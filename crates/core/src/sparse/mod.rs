@@ -21,7 +21,6 @@
 //! Sorting by comparison, but for shapes whose places do not fit in 64 bits with a number for each element: counting is
 //! several times as quick, and stable by nature.
 
-mod add;
 pub mod blocks;
 pub mod look;
 pub mod make;

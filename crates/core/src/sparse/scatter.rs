@@ -4,9 +4,9 @@
 //! have rows, columns or places of their own, so that no two write the same place, however often it is there.
 //! What is out of bounds is left out.
 
-use super::add::{Sum, in_its_type};
 use super::{Axis, Index, bound, worth};
 use crate::dtype::DType;
+use crate::pack::add::{Sum, in_its_type};
 use crate::workers;
 use std::marker::PhantomData;
 

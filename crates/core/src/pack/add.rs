@@ -3,14 +3,13 @@
 //! Integers wrap, and booleans are joined by `or`. Types that the machine does not have are added as float32, and each sum is
 //! rounded to the type, as NumPy and ml_dtypes do.
 
-use crate::pack::number::{
+use super::number::{
     E2M1Fn, E2M3Fn, E3M2Fn, E3M4, E4M3, E4M3B11Fnuz, E4M3Fn, E4M3Fnuz, E5M2, E5M2Fnuz, E8M0Fnu, Small,
     decode_bf16, decode_f16, encode, encode_bf16, encode_f16,
 };
-use std::marker::PhantomData;
 
 /// A number that can be added to another.
-pub(super) trait Sum: Copy + Send + Sync {
+pub(crate) trait Sum: Copy + Send + Sync {
     fn plus(self, other: Self) -> Self;
 }
 
@@ -29,30 +28,25 @@ macro_rules! sums {
 /// True or false, in a byte.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(super) struct Truth(u8);
+pub(crate) struct Truth(u8);
 
 /// An integer of four bits, in a byte.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(super) struct Signed4(i8);
+pub(crate) struct Signed4(i8);
 
 /// A natural number of four bits, in a byte.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(super) struct Unsigned4(u8);
+pub(crate) struct Unsigned4(u8);
 
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(super) struct Half(u16);
+pub(crate) struct Half(u16);
 
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(super) struct Brain(u16);
-
-/// A floating point number of at most eight bits.
-#[derive(Clone, Copy)]
-#[repr(transparent)]
-pub(super) struct SmallFloat<S>(u8, PhantomData<S>);
+pub(crate) struct Brain(u16);
 
 /// The sum of two float32, given by their bits.
 #[inline(always)]
@@ -76,19 +70,11 @@ sums! {
     Brain => |a, b| Self(encode_bf16(sum_of_bits(decode_bf16(a.0), decode_bf16(b.0))));
 }
 
-impl<S: Small + Send + Sync> Sum for SmallFloat<S> {
-    #[inline(always)]
-    fn plus(self, other: Self) -> Self {
-        let value = |code: u8| S::VALUES[usize::from(code)];
-        Self(encode::<S>(sum_of_bits(value(self.0), value(other.0))), PhantomData)
-    }
-}
-
 /// Calls a function for the type in which numbers of a dtype are added.
 macro_rules! in_its_type {
     ($dtype:expr, $call:ident($($argument:expr),*)) => {{
         use $crate::dtype::DType;
-        use $crate::sparse::add;
+        use $crate::pack::add;
         match $dtype {
             DType::Bool => $call::<add::Truth>($($argument),*),
             DType::Int4 => $call::<add::Signed4>($($argument),*),
@@ -117,11 +103,22 @@ macro_rules! in_its_type {
         }
     }};
 }
-pub(super) use in_its_type;
+pub(crate) use in_its_type;
 
+/// Floating point numbers of at most eight bits.
 macro_rules! small_floats {
     ($($name:ident = $format:ident;)*) => {$(
-        pub(super) type $name = SmallFloat<$format>;
+        #[derive(Clone, Copy)]
+        #[repr(transparent)]
+        pub(crate) struct $name(u8);
+
+        impl Sum for $name {
+            #[inline(always)]
+            fn plus(self, other: Self) -> Self {
+                let value = |code: u8| <$format as Small>::VALUES[usize::from(code)];
+                Self(encode::<$format>(sum_of_bits(value(self.0), value(other.0))))
+            }
+        }
     )*};
 }
 
@@ -165,7 +162,7 @@ mod tests {
         let (large, one) = (Brain(0x4380), Brain(0x3f80));
         assert_eq!(large.plus(one).0, 0x4380);
         // 1.5 + 1.5 of float8_e4m3fn.
-        let half = SmallFloat::<E4M3Fn>(0x3c, PhantomData);
+        let half = E4M3FnFloat(0x3c);
         assert_eq!(half.plus(half).0, 0x44);
     }
 }
