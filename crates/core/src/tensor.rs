@@ -225,7 +225,7 @@ impl<O> Tensor<O> {
     /// The elements with this index along one axis.
     ///
     /// # Errors
-    /// When there is no such axis or index.
+    /// When the tensor does not have the axis or the index.
     pub fn select(mut self, axis: usize, index: usize) -> Result<Self> {
         let (shape, strides) = (self.layout.shape(), self.layout.strides());
         if shape.get(axis).is_none_or(|&length| i64::try_from(index).is_ok_and(|index| index >= length)) {

@@ -5,7 +5,7 @@
 use crate::array_method;
 use crate::buffers;
 use crate::errors::{Failure, Result, fail, not_a_tensor};
-use crate::frameworks::{self, Framework, Target, register, registered};
+use crate::frameworks::{self, Target, register, registered};
 use crate::gpu;
 use crate::host_copy::{DETACH_FROM, duplicate, job, of_block, packed};
 use crate::kinds::Recognised;
@@ -15,8 +15,8 @@ use crate::progress::Progress;
 use crate::protocols;
 use crate::recognise::recognise;
 use crate::settings;
-use crate::source::{Memory, Source};
-use crate::streams::{Room, Streams};
+use crate::source::{Memory, Source, fresh_memory};
+use crate::streams::{Room, Streams, check_named_stream};
 use crate::trace;
 use crate::wishes::{self, Asked, Keywords};
 use pyo3::prelude::*;
@@ -410,22 +410,6 @@ fn share_gpu<'py>(
     framework.write_gpu(py, tensor, waits)
 }
 
-/// Sees that a stream is named only for a framework that lets its users choose one.
-pub(crate) fn check_named_stream(
-    framework: &dyn Framework,
-    target: &TargetFacts,
-    stream: Option<&Asked>,
-) -> Result<()> {
-    if stream.is_none() || framework.has_named_streams() {
-        return Ok(());
-    }
-    Err(fail(
-        ErrorKind::InvalidArgument,
-        format!("{} chooses its streams itself, and stream= was given", target.title),
-        "leave stream out: the order is right without it",
-    ))
-}
-
 /// The GPU that a result goes to. Where there is none at all, a framework that holds nothing else cannot help.
 pub(crate) fn gpu_of(target: &TargetFacts, device: Device) -> Result<&'static Gpu> {
     let lost = || target.places == Places::Cuda && Gpu::count().unwrap_or(0) == 0;
@@ -599,21 +583,9 @@ pub(crate) fn materialise(object: &Bound<'_, PyAny>, pending: plan::Pending) -> 
 
 /// Whether memory that nobody else uses meets the target's facts as it is.
 fn fits(tensor: &Tensor<Owner>, target: &TargetFacts, dtype: DType) -> bool {
-    let facts = plan::SourceFacts {
-        framework: "fresh memory",
-        dtype: tensor.dtype(),
-        layout: tensor.layout(),
-        device: tensor.device(),
-        order: tensor.order(),
-        address: tensor.data() as usize,
-        alignment: plan::Alignment::Guaranteed,
-        access: Access::ReadWrite,
-        nature: plan::Nature::Mutable,
-        pending: None,
-        requires_grad: false,
-        through_array: false,
-        drop_lock: false,
-    };
+    let address = tensor.data() as usize;
+    let facts = fresh_memory(tensor.dtype(), tensor.layout(), tensor.device());
+    let facts = plan::SourceFacts { order: tensor.order(), address, ..facts };
     let wishes = Wishes { dtype: Wanted::Type(dtype), ..Wishes::NONE };
     plan::decide(&facts, target, &wishes).is_ok_and(|plan| plan.shares() || plan.target_copies())
 }

@@ -1,6 +1,6 @@
 //! `out=`: memory of the caller's, filled with the values of a tensor.
 
-use crate::carry::{Journey, check_named_stream, in_place, materialise, read};
+use crate::carry::{Journey, in_place, materialise, read};
 use crate::errors::{Failure, Result, fail};
 use crate::gpu;
 use crate::host_copy::{convert, job, packed};
@@ -8,7 +8,7 @@ use crate::moving::{self, Begun, Moving};
 use crate::owner::Owner;
 use crate::recognise::recognise;
 use crate::source::{Memory, Source};
-use crate::streams::Streams;
+use crate::streams::{Streams, check_named_stream};
 use crate::trace;
 use pyo3::prelude::*;
 use smallvec::smallvec;

@@ -131,3 +131,25 @@ pub(crate) fn still_frozen(mut tensor: Tensor<Owner>) -> Tensor<Owner> {
     }
     tensor
 }
+
+/// The framework of memory that no object of a framework stands for: the planner never takes the source itself for the result.
+pub(crate) const OURS: &str = "tensorferry";
+
+/// About memory that was made for the result.
+pub(crate) fn fresh_memory(dtype: DType, layout: &Layout, device: Device) -> SourceFacts<'_> {
+    SourceFacts {
+        framework: OURS,
+        dtype,
+        layout,
+        device,
+        order: ByteOrder::Native,
+        address: 0,
+        alignment: Alignment::Guaranteed,
+        access: Access::ReadWrite,
+        nature: Nature::Temporary,
+        pending: None,
+        requires_grad: false,
+        through_array: false,
+        drop_lock: false,
+    }
+}

@@ -1,7 +1,12 @@
 //! Where the two ends of a trip queue their work on a GPU.
 
+use crate::errors::{Result, fail};
+use crate::frameworks::Framework;
 use crate::owner::Owner;
+use crate::wishes::Asked;
 use pyo3::prelude::*;
+use tensorferry_core::ErrorKind;
+use tensorferry_core::plan::TargetFacts;
 use tensorferry_cuda::{Side, Stream};
 
 /// Where one end of a trip queues its work.
@@ -68,4 +73,20 @@ pub(crate) struct Room<'py> {
     pub(crate) data: *mut u8,
     /// Where the framework queues its work on it.
     pub(crate) streams: Streams,
+}
+
+/// Sees that a stream is named only for a framework that lets its users choose one.
+pub(crate) fn check_named_stream(
+    framework: &dyn Framework,
+    target: &TargetFacts,
+    stream: Option<&Asked>,
+) -> Result<()> {
+    if stream.is_none() || framework.has_named_streams() {
+        return Ok(());
+    }
+    Err(fail(
+        ErrorKind::InvalidArgument,
+        format!("{} chooses its streams itself, and stream= was given", target.title),
+        "leave stream out: the order is right without it",
+    ))
 }

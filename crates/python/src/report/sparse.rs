@@ -127,7 +127,7 @@ impl ArrayReport {
         }
     }
 
-    /// What happens to an array that is made by these steps, has so many bytes, and then goes to the target.
+    /// What happens to an array that is made by these steps in memory of this many bytes and then goes to the target.
     pub(crate) fn made(told: TensorReport, shape: Vec<i64>, bytes: usize, mut steps: Steps) -> Self {
         let extra_bytes = if told.bytes_moved > 0 { told.bytes_moved } else { bytes };
         steps.extend(told.steps);

@@ -7,7 +7,7 @@ use crate::host_copy;
 use crate::kinds::{Builtin, Recognised};
 use crate::owner::Owner;
 use crate::recognise::recognise;
-use crate::source::{Memory, Source};
+use crate::source::{Memory, OURS, Source};
 use pyo3::prelude::*;
 use tensorferry_core::host::HostBlock;
 use tensorferry_core::plan::{Nature, Where, Wishes};
@@ -160,9 +160,6 @@ fn here(source: Source<'_>) -> Result<Tensor<Owner>> {
         _ => Err(fail(ErrorKind::InvalidTensor, "the array is not on the host", "report this")),
     }
 }
-
-/// The framework of memory that no object of a framework stands for: the planner never takes the source itself for the result.
-pub(super) const OURS: &str = "tensorferry";
 
 /// A view of a source, for which its object does not stand.
 pub(super) fn changed<'py>(

@@ -1,6 +1,6 @@
 //! The way of one sparse tensor to a framework: decided first, then reported or gone.
 
-use super::arrays::{Array, OURS};
+use super::arrays::Array;
 use super::engine::{Arriving, Engine};
 use super::gpu::GpuEngine;
 use super::host::HostEngine;
@@ -13,6 +13,7 @@ use crate::errors::{Result, fail};
 use crate::frameworks::register::Entry;
 use crate::recognise::recognise;
 use crate::report::{ArrayReport, PlanReport, SparseReport, TensorReport};
+use crate::source::fresh_memory;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use smallvec::{SmallVec, smallvec};
@@ -21,10 +22,8 @@ use tensorferry_core::plan::sparse::{
     ArrayPlan, Choice, Conversion, CoordinateLayout, Format, Origin, Role, SparseSource, Step, Structure,
     Work, choose, convert,
 };
-use tensorferry_core::plan::{
-    self, Alignment, Holds, Nature, Route as DenseRoute, SourceFacts, Wanted, Where, Wishes,
-};
-use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout};
+use tensorferry_core::plan::{self, Holds, Route as DenseRoute, Wanted, Where, Wishes};
+use tensorferry_core::{DType, Device, ErrorKind, Layout};
 
 /// Whether tests have the engine for GPUs work on arrays of the host.
 static FRAMEWORK_ENGINE: AtomicBool = AtomicBool::new(false);
@@ -485,24 +484,5 @@ fn own_dtype(array: &Arriving<'_>) -> Result<DType> {
     match array {
         Arriving::Source(source) => Ok(source.facts().dtype),
         Arriving::Object(object) => Ok(Array::read(object, false)?.dtype()),
-    }
-}
-
-/// About memory that is made for the result.
-pub(super) fn fresh_memory(dtype: DType, layout: &Layout, device: Device) -> SourceFacts<'_> {
-    SourceFacts {
-        framework: OURS,
-        dtype,
-        layout,
-        device,
-        order: ByteOrder::Native,
-        address: 0,
-        alignment: Alignment::Guaranteed,
-        access: Access::ReadWrite,
-        nature: Nature::Temporary,
-        pending: None,
-        requires_grad: false,
-        through_array: false,
-        drop_lock: false,
     }
 }

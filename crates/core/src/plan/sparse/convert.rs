@@ -345,7 +345,7 @@ pub enum Fill {
 /// Elements from which grouping them before a fill is faster.
 const GROUPING_THRESHOLD_ELEMENTS: usize = 1 << 16;
 
-/// The method that fills a dense tensor on the host with validated elements that have so many axes with coordinates.
+/// The method that fills a dense tensor on the host with validated elements; `axes` counts those that have coordinates.
 pub fn fill_method(format: Format, axes: usize, structure: &Structure) -> Fill {
     let grouped = structure.order.grouped || structure.count < GROUPING_THRESHOLD_ELEMENTS;
     match format {

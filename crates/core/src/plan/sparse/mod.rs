@@ -327,7 +327,7 @@ pub enum Role {
     Indices,
     /// All coordinates in one matrix.
     Coordinates,
-    /// The coordinates along one axis, of so many axes.
+    /// The coordinates along one axis: its number, and the number of axes.
     Axis(usize, usize),
 }
 

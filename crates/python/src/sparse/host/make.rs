@@ -290,7 +290,7 @@ impl HostEngine<'_> {
     }
 }
 
-/// The number of pointers of so many groups.
+/// The number of pointers that this many groups have.
 pub(super) fn pointer_count(groups: usize) -> Result<i64> {
     let groups = i64::try_from(groups).ok();
     groups.and_then(|groups| groups.checked_add(1)).ok_or_else(|| {
