@@ -4,7 +4,7 @@
 //! Python code raised. The first becomes an instance of the class for its kind, each a `FerryError` and the
 //! builtin that people expect.
 
-use crate::once::ForkSafeOnce;
+use crate::interpreter::once::ForkSafeOnce;
 use pyo3::exceptions::{
     PyBufferError, PyConnectionError, PyException, PyImportError, PyMemoryError, PyOSError, PyRuntimeError,
     PyTimeoutError, PyTypeError, PyValueError,

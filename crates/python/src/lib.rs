@@ -4,58 +4,33 @@
 //! cost more than many a trip. From here a tensor goes through [`carry`]; who reads and writes it stands in
 //! [`frameworks`].
 
-mod alignment;
-mod array_method;
-mod batch;
-mod buffers;
-mod cache;
-mod call;
-mod capsule;
-mod carry;
-mod cuda_array;
-mod deferred;
+mod api;
+mod conversion;
 mod errors;
-mod exported;
 mod fast_paths;
-mod files;
 mod frameworks;
-mod gpu;
-mod host_copy;
 mod interpreter;
-mod job;
-mod kinds;
-mod lengths;
-mod memory;
-mod moving;
-mod nodes;
-mod once;
-mod out;
-mod owner;
-mod progress;
 mod protocols;
-mod recognise;
-mod report;
+mod reports;
 mod settings;
 mod share;
-mod slots;
-mod source;
 mod sparse;
-mod streams;
-mod to;
-mod trace;
-mod tree;
-mod wishes;
+mod trees;
 
-use carry::Journey;
+use api::{files, memory_stats, options, to, to_async};
+use conversion::carry::{self, Journey};
+use conversion::recognise::recognise;
 use errors::Result;
+use interpreter::guard;
+use protocols::dlpack_export;
 use pyo3::exceptions::PyImportError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use recognise::recognise;
-use report::{PlanReport, TreeReport};
+use reports::{PlanReport, TreeReport, trace};
 use tensorferry_core::emergency;
 use tensorferry_core::growth::push;
+use trees::{nodes, traverse};
 
 #[global_allocator]
 static ALLOCATOR: emergency::Allocator = emergency::Allocator;
@@ -111,11 +86,11 @@ fn plan_of<'py>(
     let journey = match (frameworks::target(framework), wishes) {
         (Ok(target), None) => Some(Journey::plain(target)),
         (Ok(target), Some(given)) => {
-            let wishes::Keywords { wishes, stream, .. } = wishes::parse("plan", given, false)?;
+            let options::Keywords { wishes, stream, .. } = options::parse("plan", given, false)?;
             Some(Journey { wishes, stream, ..Journey::plain(target) })
         }
         (Err(_), given) if sparse::sparse_only(framework).is_some() => {
-            given.map(|given| wishes::parse("plan", given, false)).transpose()?;
+            given.map(|given| options::parse("plan", given, false)).transpose()?;
             None
         }
         (Err(failure), _) => return sparse::or_sparse(failure, sparse::Asked::Plan, x, framework, wishes),
@@ -132,11 +107,11 @@ fn plan_of<'py>(
         Ok(plan.cast::<PlanReport>().map_err(PyErr::from)?.get().clone())
     };
     let recognised = recognise(x)?;
-    let Some(container) = tree::container_of(x, recognised)? else {
+    let Some(container) = traverse::container_of(x, recognised)? else {
         return Ok(Bound::new(py, one(x, recognised)?)?.into_any());
     };
     let mut parts = Vec::new();
-    let walk = if any { tree::walk_any } else { tree::walk };
+    let walk = if any { traverse::walk_any } else { traverse::walk };
     walk(x, container, false, &mut |leaf, kind, place| {
         push(&mut parts, one(leaf, kind)?.named(place()))?;
         Ok(leaf.clone())
@@ -174,10 +149,10 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(fast_paths::_fast_path_enabled, module)?)?;
     module.add_function(wrap_pyfunction!(fast_paths::_fast_path_probed, module)?)?;
     module.add_class::<frameworks::info::FrameworkInfo>()?;
-    module.add_class::<memory::MemoryStats>()?;
-    report::add(module)?;
-    module.add_class::<exported::ExportedTensor>()?;
-    module.add_class::<job::Transfer>()?;
+    module.add_class::<memory_stats::MemoryStats>()?;
+    reports::add(module)?;
+    module.add_class::<dlpack_export::ExportedTensor>()?;
+    module.add_class::<to_async::Transfer>()?;
     module.add_class::<files::File>()?;
     module.add_class::<files::FileTensor>()?;
     module.add_class::<files::Writer>()?;
@@ -186,9 +161,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     sparse::add(module)?;
     module.add_function(wrap_pyfunction!(plan, module)?)?;
     module.add_function(wrap_pyfunction!(_plan_any, module)?)?;
-    module.add_function(wrap_pyfunction!(job::to_async, module)?)?;
-    module.add_function(wrap_pyfunction!(memory::memory_stats, module)?)?;
-    module.add_function(wrap_pyfunction!(memory::empty_cache, module)?)?;
+    module.add_function(wrap_pyfunction!(to_async::to_async, module)?)?;
+    module.add_function(wrap_pyfunction!(memory_stats::memory_stats, module)?)?;
+    module.add_function(wrap_pyfunction!(memory_stats::empty_cache, module)?)?;
     module.add_function(wrap_pyfunction!(trace::trace, module)?)?;
     module.add_function(wrap_pyfunction!(share::publish::publish, module)?)?;
     module.add_function(wrap_pyfunction!(share::attach::attach, module)?)?;
@@ -206,6 +181,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(frameworks::info::_import_orders, module)?)?;
     // What is public is listed in the package; PyO3's own list would name the private functions too.
     module.delattr("__all__")?;
-    interpreter::watch(module)?;
-    job::watch(module)
+    guard::watch(module)?;
+    to_async::watch(module)
 }

@@ -2,7 +2,7 @@
 
 use super::{Probed, check};
 use crate::errors::Result;
-use crate::owner::Owner;
+use crate::interpreter::owner::Owner;
 use pyo3::prelude::*;
 use tensorferry_core::host::HostBlock;
 use tensorferry_core::{Access, ByteOrder, DType, Device, Layout, Tensor};

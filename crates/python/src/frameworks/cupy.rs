@@ -4,14 +4,14 @@
 //! costs ten times what the array does; `UnownedMemory` takes an address and an object to keep alive.
 
 use super::{Framework, allocation_failed, import, within};
-use crate::call;
+use crate::conversion::kinds::{Builtin, Form};
+use crate::conversion::source::{Source, still_frozen};
+use crate::conversion::streams::{Room, Streams};
 use crate::errors::{Result, refused};
 use crate::fast_paths::{self, FastPath, Probed, Unusable, check, present};
-use crate::kinds::{Builtin, Form};
-use crate::once::ForkSafeOnce;
-use crate::owner::Owner;
-use crate::source::{Source, still_frozen};
-use crate::streams::{Room, Streams};
+use crate::interpreter::call;
+use crate::interpreter::once::ForkSafeOnce;
+use crate::interpreter::owner::Owner;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict, PyTuple};
@@ -242,7 +242,7 @@ fn export(state: &State, object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     let capsule = object
         .call_method(intern!(py, "__dlpack__"), (), Some(state.no_stream.bind(py)))
         .map_err(|error| refused(py, "CuPy", error))?;
-    Ok(crate::capsule::owned(crate::capsule::take(&capsule)?))
+    Ok(crate::protocols::capsule::owned(crate::protocols::capsule::take(&capsule)?))
 }
 
 /// What an array is, from its attributes. `None` where one of them is not what we know.

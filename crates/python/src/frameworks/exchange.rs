@@ -2,7 +2,7 @@
 
 use crate::errors::Result;
 use crate::fast_paths::{Probed, Unusable, present};
-use crate::owner::Owner;
+use crate::interpreter::owner::Owner;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::ptr::{self, NonNull};

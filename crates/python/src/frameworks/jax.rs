@@ -9,15 +9,15 @@ mod private;
 
 use self::private::Private;
 use super::{Framework, allocation_failed, import, within};
-use crate::buffers::from_buffer;
-use crate::call;
+use crate::conversion::kinds::{Builtin, Form};
+use crate::conversion::source::{Memory, Source, still_frozen};
+use crate::conversion::streams::{Room, Streams};
 use crate::errors::{Failure, Result, fail, forget, refused};
 use crate::fast_paths::{self, FastPath, on_fresh_thread, samples};
-use crate::kinds::{Builtin, Form};
-use crate::once::ForkSafeOnce;
-use crate::owner::{AttachingOwner, Buffer, Owner};
-use crate::source::{Memory, Source, still_frozen};
-use crate::streams::{Room, Streams};
+use crate::interpreter::call;
+use crate::interpreter::once::ForkSafeOnce;
+use crate::interpreter::owner::{AttachingOwner, Buffer, Owner};
+use crate::protocols::buffer::from_buffer;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyList};
@@ -365,8 +365,8 @@ fn read_gpu_quickly<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Source<'py
         }
     };
     // Narrow types and others that need a word are read the long way.
-    let Ok(tensor) = crate::capsule::take(&capsule) else { return Ok(None) };
-    let tensor = still_frozen(crate::capsule::owned(tensor));
+    let Ok(tensor) = crate::protocols::capsule::take(&capsule) else { return Ok(None) };
+    let tensor = still_frozen(crate::protocols::capsule::owned(tensor));
     if !tensor.device().is_cuda() {
         return Ok(None);
     }
@@ -421,7 +421,7 @@ fn import_tensor<'py>(
     stream: Option<&Bound<'py, PyAny>>,
 ) -> Result<Bound<'py, PyAny>> {
     let place = tensor.device();
-    let capsule = crate::capsule::legacy(py, AttachingOwner::of(tensor))?;
+    let capsule = crate::protocols::capsule::legacy(py, AttachingOwner::of(tensor))?;
     // The public function chooses a stream by itself, which nobody has told to wait: the host waits instead.
     let public = |capsule: &Bound<'py, PyAny>| -> Result<Bound<'py, PyAny>> {
         if let Some(stream) = stream {
@@ -447,12 +447,12 @@ fn public<'py>(
     capsule: &Bound<'py, PyAny>,
     device: &Bound<'py, PyAny>,
 ) -> Result<Bound<'py, PyAny>> {
-    let mut tensor = crate::capsule::owned(crate::capsule::take(capsule)?);
+    let mut tensor = crate::protocols::capsule::owned(crate::protocols::capsule::take(capsule)?);
     if tensor.device().is_host() && state.cpus.len() > 1 {
         // JAX takes the index in `__dlpack_device__` for that of the device.
         tensor.set_cpu(cpu(device.getattr(intern!(py, "local_hardware_id"))?.extract()?));
     }
-    let exported = crate::exported::ExportedTensor::wrap(py, tensor, true)?;
+    let exported = crate::protocols::dlpack_export::ExportedTensor::wrap(py, tensor, true)?;
     call::call1(state.from_dlpack.bind(py), &exported).map_err(|error| refused(py, "JAX", error))
 }
 
@@ -479,7 +479,7 @@ fn export(object: &Bound<'_, PyAny>, stream: Option<Stream>) -> Result<Tensor<Ow
             object.call_method(intern!(py, "__dlpack__"), (), Some(&wishes))?
         }
     };
-    Ok(crate::capsule::owned(crate::capsule::take(&capsule)?))
+    Ok(crate::protocols::capsule::owned(crate::protocols::capsule::take(&capsule)?))
 }
 
 /// Whether the array lies on more than one device. jaxlib would export the first piece as if it were the whole.

@@ -4,12 +4,12 @@
 //! share counts as a holder (a memoryview does not, and would see the write). So a source is immutable.
 
 use super::{Framework, import};
-use crate::call;
+use crate::conversion::kinds::{Builtin, Form};
+use crate::conversion::source::Source;
 use crate::errors::{Result, fail, refused};
-use crate::kinds::{Builtin, Form};
-use crate::once::ForkSafeOnce;
-use crate::owner::Owner;
-use crate::source::Source;
+use crate::interpreter::call;
+use crate::interpreter::once::ForkSafeOnce;
+use crate::interpreter::owner::Owner;
 use pyo3::intern;
 use pyo3::prelude::*;
 use tensorferry_core::dtype::DTypes;
@@ -126,5 +126,5 @@ fn export(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
         }
         refused(py, "MLX", error)
     })?;
-    Ok(crate::capsule::owned(crate::capsule::take(&capsule)?))
+    Ok(crate::protocols::capsule::owned(crate::protocols::capsule::take(&capsule)?))
 }

@@ -12,12 +12,12 @@ pub(crate) mod registered;
 pub(crate) mod tensorflow;
 pub(crate) mod torch;
 
-use crate::cache::Cache;
+use crate::conversion::kinds::{Builtin, Form};
+use crate::conversion::source::Source;
+use crate::conversion::streams::{Room, Streams};
 use crate::errors::{Failure, Result, fail, foreign, refused};
-use crate::kinds::{Builtin, Form};
-use crate::owner::Owner;
-use crate::source::Source;
-use crate::streams::{Room, Streams};
+use crate::interpreter::owner::Owner;
+use crate::interpreter::type_cache::Cache;
 use pyo3::exceptions::{PyMemoryError, PyModuleNotFoundError};
 use pyo3::prelude::*;
 use pyo3::types::PyModule;

@@ -7,11 +7,11 @@ mod array_struct;
 
 use self::array_struct::has_weak_references;
 use super::{Framework, import};
+use crate::conversion::kinds::{Builtin, Form};
+use crate::conversion::source::Source;
 use crate::errors::{Result, fail};
-use crate::kinds::{Builtin, Form};
-use crate::once::ForkSafeOnce;
-use crate::owner::Owner;
-use crate::source::Source;
+use crate::interpreter::once::ForkSafeOnce;
+use crate::interpreter::owner::Owner;
 use numpy::PyArrayDescr;
 use numpy::npyffi::{
     NPY_ARRAY_OWNDATA, NPY_ARRAY_WRITEABLE, NPY_TYPES, PY_ARRAY_API, PyArray_Descr, PyArrayObject,
@@ -97,7 +97,7 @@ pub(crate) fn as_array<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyA
     let function = AS_ARRAY.get_or_try_init(py, || -> Result<_> {
         Ok(import(py, Builtin::Numpy)?.getattr("asarray")?.unbind())
     })?;
-    Ok(crate::call::call1(function.bind(py), object)?)
+    Ok(crate::interpreter::call::call1(function.bind(py), object)?)
 }
 
 /// Whether the object is an `ndarray` or of a subclass.

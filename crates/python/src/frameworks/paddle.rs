@@ -6,15 +6,15 @@
 
 use super::exchange::Exchange;
 use super::{Framework, import};
-use crate::call;
-use crate::deferred::{drop_deferred, note_paddle_thread};
+use crate::conversion::kinds::{Builtin, Form};
+use crate::conversion::source::Source;
 use crate::errors::{Failure, Result, fail, refused};
 use crate::fast_paths::samples::{self, Described};
 use crate::fast_paths::{self, FastPath, Probed, check};
-use crate::kinds::{Builtin, Form};
-use crate::once::ForkSafeOnce;
-use crate::owner::Owner;
-use crate::source::Source;
+use crate::interpreter::call;
+use crate::interpreter::deferred_drop::{drop_deferred, note_paddle_thread};
+use crate::interpreter::once::ForkSafeOnce;
+use crate::interpreter::owner::Owner;
 use pyo3::intern;
 use pyo3::prelude::*;
 use tensorferry_core::dtype::DTypes;
@@ -91,7 +91,7 @@ fn exchange(paddle: &Bound<'_, PyModule>, dlpack: &Bound<'_, PyModule>) -> Probe
     let exchange = Exchange::of(&paddle.getattr("Tensor")?)?;
     let memory = samples::float32()?;
     let expected = Described::of(&memory);
-    let made = dlpack.call_method1("from_dlpack", (&*crate::capsule::legacy(py, memory)?,))?;
+    let made = dlpack.call_method1("from_dlpack", (&*crate::protocols::capsule::legacy(py, memory)?,))?;
     let exported = exchange.export(&made)?;
     expected.check(&exported)?;
     // SAFETY: the new owner holds what Paddle handed over.
@@ -99,7 +99,7 @@ fn exchange(paddle: &Bound<'_, PyModule>, dlpack: &Bound<'_, PyModule>) -> Probe
     let memory = samples::float32()?;
     let expected = Described::of(&memory);
     let made = exchange.import(py, memory)?;
-    let public = crate::capsule::take(&dlpack.call_method1("to_dlpack", (&made,))?)?;
+    let public = crate::protocols::capsule::take(&dlpack.call_method1("to_dlpack", (&made,))?)?;
     expected.check_made(&made, public.data() as usize)?;
     let (found, expected) = (public.dtype(), expected.dtype);
     // SAFETY: as above.
@@ -142,7 +142,7 @@ impl Framework for Paddle {
         let tensor = unsafe { tensor.map_owner(Owner::deferred) };
         let made = match &state.exchange {
             Some(exchange) => exchange.import(py, tensor),
-            None => call::call1(state.from_dlpack.bind(py), &*crate::capsule::legacy(py, tensor)?)
+            None => call::call1(state.from_dlpack.bind(py), &*crate::protocols::capsule::legacy(py, tensor)?)
                 .map_err(Failure::from),
         };
         made.map_err(|failure| refused(py, "Paddle", failure))
@@ -154,7 +154,7 @@ fn export(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     let state = state(py)?;
     let tensor = match &state.exchange {
         Some(exchange) => exchange.export(object)?,
-        None => crate::capsule::take(&call::call1(state.to_dlpack.bind(py), object)?)?,
+        None => crate::protocols::capsule::take(&call::call1(state.to_dlpack.bind(py), object)?)?,
     };
     // SAFETY: the new owner holds what Paddle handed over.
     Ok(unsafe { tensor.map_owner(Owner::paddle) })

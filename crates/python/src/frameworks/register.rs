@@ -7,9 +7,9 @@
 //! Types are known by module and name, so that nothing is imported to recognise them.
 
 use super::{Framework, cupy, jax, mlx, numpy, paddle, registered, tensorflow, torch};
+use crate::conversion::kinds::{Builtin, Form, Recognised, Refusal};
+use crate::conversion::recognise::{recognise, recognise_type};
 use crate::errors::{Failure, Result, describe, fail};
-use crate::kinds::{Builtin, Form, Recognised, Refusal};
-use crate::recognise::{recognise, recognise_type};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyModule, PyString, PyType};

@@ -2,13 +2,13 @@
 //!
 //! A registration names the tensor types and gives two functions: `read` turns one of its tensors into
 //! anything that tensorferry reads (an object with `__dlpack__`, an array, a buffer), and `write` gets a
-//! [`ExportedTensor`](crate::exported::ExportedTensor) that meets the stated facts.
+//! [`ExportedTensor`](crate::protocols::dlpack_export::ExportedTensor) that meets the stated facts.
 
 use super::{Framework, Target, register};
+use crate::conversion::source::{Memory, Source, still_frozen};
 use crate::errors::{Failure, Result, describe, fail, foreign};
-use crate::once::ForkSafeOnce;
-use crate::owner::Owner;
-use crate::source::{Memory, Source, still_frozen};
+use crate::interpreter::once::ForkSafeOnce;
+use crate::interpreter::owner::Owner;
 use pyo3::exceptions::{PyException, PyRuntimeWarning};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType};
@@ -175,7 +175,11 @@ pub(crate) fn write<'py>(py: Python<'py>, tensor: Tensor<Owner>, place: usize) -
             "register it with write=, a function that takes an ExportedTensor",
         ));
     };
-    let exported = crate::exported::ExportedTensor::wrap(py, tensor, entry.facts.holds == Holds::Immutable)?;
+    let exported = crate::protocols::dlpack_export::ExportedTensor::wrap(
+        py,
+        tensor,
+        entry.facts.holds == Holds::Immutable,
+    )?;
     write.bind(py).call1((exported,)).map_err(|error| {
         let about = format!("the writer that was registered for {name} failed");
         foreign(py, error, ErrorKind::FrameworkRefused, &about, "mend the function passed as write=")
@@ -249,7 +253,7 @@ pub(crate) fn register_framework(
     }
     let types = types.iter().map(type_name).collect::<Result<Vec<_>>>()?;
     for (module, class) in &types {
-        if place_of(py, module, class).is_some() || crate::kinds::is_known(module, class) {
+        if place_of(py, module, class).is_some() || crate::conversion::kinds::is_known(module, class) {
             return Err(fail(
                 ErrorKind::InvalidArgument,
                 format!("objects of type {module}.{class} have their reader already"),
@@ -283,7 +287,7 @@ pub(crate) fn register_framework(
     };
     let entry: &'static Registration = Box::leak(Box::new(Registration { facts, types, read, write }));
     register_list().push(entry);
-    crate::kinds::forget(py);
+    crate::conversion::kinds::forget(py);
     super::forget(py);
     Ok(())
 }

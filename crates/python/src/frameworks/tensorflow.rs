@@ -10,14 +10,14 @@ mod private;
 
 use self::private::Private;
 use super::{Framework, allocation_failed, import, within};
-use crate::call;
+use crate::conversion::kinds::{Builtin, Form, Refusal};
+use crate::conversion::source::{Source, still_frozen};
+use crate::conversion::streams::{Room, Streams};
 use crate::errors::{Failure, Result, fail, forget, refused};
 use crate::fast_paths::{self, FastPath, on_fresh_thread};
-use crate::kinds::{Builtin, Form, Refusal};
-use crate::once::ForkSafeOnce;
-use crate::owner::Owner;
-use crate::source::{Source, still_frozen};
-use crate::streams::{Room, Streams};
+use crate::interpreter::call;
+use crate::interpreter::once::ForkSafeOnce;
+use crate::interpreter::owner::Owner;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyType};
@@ -245,7 +245,7 @@ impl Framework for TensorFlow {
                 .and_then(|made| placed_on(made, place))
                 .map_err(|error| refused(py, "TensorFlow", error));
         }
-        let capsule = crate::capsule::legacy(py, tensor)?;
+        let capsule = crate::protocols::capsule::legacy(py, tensor)?;
         let made = match state.private(|private| &private.import) {
             Some((function, handle)) => call::call2(function.bind(py), &capsule, handle.bind(py)),
             None => call::call1(state.from_dlpack.bind(py), &capsule),
@@ -399,7 +399,7 @@ fn public_array<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
 
 fn by_capsule(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     let capsule = call::call1(state(object.py())?.to_dlpack.bind(object.py()), object)?;
-    Ok(crate::capsule::owned(crate::capsule::take(&capsule)?))
+    Ok(crate::protocols::capsule::owned(crate::protocols::capsule::take(&capsule)?))
 }
 
 /// Whether the memory is a GPU's. (What TensorFlow calls a tensor's device may be a GPU while its memory is the

@@ -16,16 +16,16 @@ use self::modes::Modes;
 use self::slots::Slots;
 use super::exchange::Exchange;
 use super::{Framework, allocation_failed, import, within};
-use crate::alignment;
-use crate::call;
+use crate::conversion::alignment;
+use crate::conversion::kinds::{Builtin, Form};
+use crate::conversion::source::{Memory, Source};
+use crate::conversion::streams::{Room, Streams};
 use crate::errors::{Failure, Result, fail, forget, refused};
 use crate::fast_paths::samples::{self, Described};
 use crate::fast_paths::{self, FastPath, Probed, on_fresh_thread};
-use crate::kinds::{Builtin, Form};
-use crate::once::ForkSafeOnce;
-use crate::owner::{AttachingOwner, Owner};
-use crate::source::{Memory, Source};
-use crate::streams::{Room, Streams};
+use crate::interpreter::call;
+use crate::interpreter::once::ForkSafeOnce;
+use crate::interpreter::owner::{AttachingOwner, Owner};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict, PyType};
@@ -230,7 +230,7 @@ impl Framework for Torch {
         if let Some(exchange) = &state.exchange {
             return exchange.import(py, tensor).map_err(|failure| refused(py, "PyTorch", failure));
         }
-        let capsule = crate::capsule::legacy(py, tensor)?;
+        let capsule = crate::protocols::capsule::legacy(py, tensor)?;
         call::call1(state.from_capsule.bind(py), &capsule).map_err(|error| refused(py, "PyTorch", error))
     }
 
@@ -310,7 +310,7 @@ fn look(state: &State, object: &Bound<'_, PyAny>, access: Access) -> Result<Tens
         Some(exchange) => exchange.look(object, access, own),
         None => {
             let capsule = call::call1(state.to_capsule.bind(py), object)?;
-            let tensor = crate::capsule::take(&capsule)?;
+            let tensor = crate::protocols::capsule::take(&capsule)?;
             let storage = own()?;
             // SAFETY: the storage holds the memory that the capsule describes, also after the tensor has been given another
             // (`t.data = other`). Where a subclass answers with another storage, `check_storage` refuses the tensor before
@@ -360,11 +360,11 @@ fn read_only<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
         Some(exchange) => exchange.export(object),
         None => call::method(object, intern!(py, "__dlpack__"))
             .map_err(Failure::from)
-            .and_then(|capsule| crate::capsule::take(&capsule)),
+            .and_then(|capsule| crate::protocols::capsule::take(&capsule)),
     };
     let mut tensor = tensor.map_err(|failure| refused(py, "PyTorch", failure))?;
     tensor.set_read_only();
-    Ok(Source::here(object.clone(), "torch", crate::capsule::owned(tensor)))
+    Ok(Source::here(object.clone(), "torch", crate::protocols::capsule::owned(tensor)))
 }
 
 /// A subclass, or a mode that is on, may answer for the storage itself (`__torch_function__`); what it gives must

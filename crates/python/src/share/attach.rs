@@ -2,14 +2,14 @@
 
 use super::structure::unfold;
 use super::{NAME, Ticket, seconds};
-use crate::batch;
-use crate::carry::{self, Journey};
+use crate::conversion::batch;
+use crate::conversion::carry::{self, Journey};
+use crate::conversion::source::Source;
+use crate::conversion::streams::Streams;
 use crate::errors::{Failure, Result};
-use crate::interpreter::without_interpreter;
-use crate::owner::{Lend, Owner};
-use crate::source::Source;
-use crate::streams::Streams;
-use crate::trace;
+use crate::interpreter::guard::without_interpreter;
+use crate::interpreter::owner::{Lend, Owner};
+use crate::reports::trace;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use std::cell::RefCell;

@@ -1,14 +1,14 @@
 //! `empty_shared`: new memory that can be published without a copy; `empty_aligned`: new private memory.
 
 use super::Room;
-use crate::carry::{self, Journey};
+use crate::api::options::{self, Keywords};
+use crate::api::shape::Lengths;
+use crate::conversion::carry::{self, Journey};
+use crate::conversion::host_copy;
+use crate::conversion::source::Source;
+use crate::conversion::streams::Streams;
 use crate::errors::{Result, describe, fail};
 use crate::frameworks;
-use crate::host_copy;
-use crate::lengths::Lengths;
-use crate::source::Source;
-use crate::streams::Streams;
-use crate::wishes::{self, Keywords};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use tensorferry_core::host::HostBlock;
@@ -97,7 +97,7 @@ fn allocate<'py>(
 ) -> Result<Bound<'py, PyAny>> {
     let py = shape.py();
     let lengths = lengths(shape)?;
-    let dtype = match wishes::plain_dtype(Some(dtype)) {
+    let dtype = match options::plain_dtype(Some(dtype)) {
         Ok(Some(dtype)) => dtype,
         _ => {
             let fact = format!("dtype is {}, which names no element type", describe(dtype));
@@ -144,7 +144,7 @@ fn allocate<'py>(
 fn place(py: Python<'_>, function: &'static str, device: Option<&Bound<'_, PyAny>>) -> Result<Where> {
     let given = PyDict::new(py);
     given.set_item("device", device)?;
-    let Keywords { wishes, .. } = wishes::parse(function, &given, false)?;
+    let Keywords { wishes, .. } = options::parse(function, &given, false)?;
     Ok(wishes.device)
 }
 

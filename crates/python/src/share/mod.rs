@@ -14,7 +14,7 @@ mod view;
 pub(crate) use ticket::Ticket;
 
 use crate::errors::{Result, fail};
-use crate::owner::{Lend, Owner};
+use crate::interpreter::owner::{Lend, Owner};
 use pyo3::Python;
 use std::sync::Arc;
 use std::time::Duration;

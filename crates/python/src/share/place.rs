@@ -1,8 +1,8 @@
 //! Where a tensor lies that is to be published, and whether others can be given it there.
 
+use crate::conversion::source::{self, Source};
 use crate::errors::{Result, fail};
-use crate::owner::{Lend, Owner};
-use crate::source::{self, Source};
+use crate::interpreter::owner::{Lend, Owner};
 use std::sync::Arc;
 use tensorferry_core::plan::{Reason, SourceFacts, Wishes};
 use tensorferry_core::{Access, ErrorKind, Layout, Tensor};

@@ -4,17 +4,18 @@ use super::place::Place;
 use super::structure::fold;
 use super::view::{self, Copies, View};
 use super::{FACTS, Room, Ticket, seconds};
-use crate::carry::{self, materialise};
+use crate::api::options::{self, Keywords};
+use crate::conversion::carry::{self, materialise};
+use crate::conversion::gpu;
+use crate::conversion::host_copy::convert;
+use crate::conversion::kinds::Recognised;
+use crate::conversion::source::{self, Source};
+use crate::conversion::streams::Streams;
+use crate::conversion::transfer::{self, Moving};
 use crate::errors::Result;
-use crate::gpu;
-use crate::host_copy::convert;
-use crate::kinds::Recognised;
-use crate::moving::{self, Moving};
-use crate::owner::Owner;
-use crate::source::{self, Source};
-use crate::streams::Streams;
-use crate::wishes::{self, Keywords};
-use crate::{settings, trace};
+use crate::interpreter::owner::Owner;
+use crate::reports::trace;
+use crate::settings;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyCFunction, PyDict};
@@ -73,7 +74,7 @@ pub(crate) fn publish(
     emergency::check()?;
     let timeout = timeout.map(|given| seconds("timeout", given)).transpose()?;
     let keywords =
-        wishes.map_or_else(|| Ok(Keywords::none()), |given| wishes::parse("publish", given, false))?;
+        wishes.map_or_else(|| Ok(Keywords::none()), |given| options::parse("publish", given, false))?;
     if keywords.stream.is_some() {
         let text = "publish() got an unexpected keyword argument 'stream'";
         return Err(PyTypeError::new_err(text).into());
@@ -148,7 +149,7 @@ impl Lot {
         }
         let facts = source.facts();
         let report =
-            started.map(|started| (started, crate::report::TensorReport::new(&facts, &target, &plan)));
+            started.map(|started| (started, crate::reports::TensorReport::new(&facts, &target, &plan)));
         let outgoing = match (copied, view) {
             (Some(copied), _) => copied,
             (None, Some(view)) => {
@@ -232,5 +233,5 @@ fn moved(
 ) -> Result<()> {
     let work = Box::new(move |watch: &Watch| work(watch).map(|()| None));
     let moving = Moving { total, work, finish: Box::new(|py, _| Ok(py.None())) };
-    moving::drive(py, moving, None).map(|_| ())
+    transfer::drive(py, moving, None).map(|_| ())
 }

@@ -1,13 +1,13 @@
 //! Python's containers and values as structures that go over a socket, and back.
 
-use crate::carry;
+use crate::conversion::carry;
+use crate::conversion::host_copy;
+use crate::conversion::kinds::{Container, Recognised};
+use crate::conversion::recognise::recognise;
+use crate::conversion::source::Memory;
 use crate::errors::{Failure, Result, fail, type_name};
 use crate::frameworks;
-use crate::host_copy;
-use crate::kinds::{Container, Recognised};
-use crate::recognise::recognise;
-use crate::source::Memory;
-use crate::tree::{self, MAX_DEPTH, Piece, TENSOR_OVERHEAD_BYTES, is_scalar, place, speaks};
+use crate::trees::traverse::{self, MAX_DEPTH, Piece, TENSOR_OVERHEAD_BYTES, is_scalar, place, speaks};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use std::collections::HashMap;
@@ -213,8 +213,8 @@ fn unfold_at<'py>(
         Structure::Text(text) => PyString::new(py, text).into_any(),
         Structure::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
         Structure::Scalar(dtype, bytes) => made_scalar(py, *dtype, bytes)?,
-        Structure::List(items) => tree::list(py, several(items, path)?)?.into_any(),
-        Structure::Tuple(items) => tree::tuple(py, several(items, path)?)?.into_any(),
+        Structure::List(items) => traverse::list(py, several(items, path)?)?.into_any(),
+        Structure::Tuple(items) => traverse::tuple(py, several(items, path)?)?.into_any(),
         Structure::Dict(ordered, items) => {
             let dict = if *ordered {
                 py.import("collections")?.getattr("OrderedDict")?.call0()?
@@ -237,7 +237,7 @@ fn made_scalar<'py>(py: Python<'py>, dtype: DType, bytes: &[u8]) -> Result<Bound
     // SAFETY: the block has so many bytes, and is nobody else's.
     unsafe { block.data().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     let (data, layout) = (block.data(), Layout::dense(dtype.size(), &[])?);
-    let owner = crate::owner::Owner::Block(block);
+    let owner = crate::interpreter::owner::Owner::Block(block);
     // SAFETY: one element, which the block holds.
     let tensor = unsafe {
         Tensor::new(data, dtype, layout, Device::CPU, ByteOrder::Native, Access::ReadWrite, owner)

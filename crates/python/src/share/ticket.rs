@@ -1,7 +1,7 @@
 //! Tickets, as Python passes them on.
 
 use crate::errors::{Result, describe, fail};
-use crate::interpreter;
+use crate::interpreter::guard;
 use pyo3::basic::CompareOp;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
@@ -30,7 +30,7 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         let Some(publication) = self.publication.take() else { return };
         // What it held may be a lot of memory, which takes its time.
-        if !interpreter::exits() {
+        if !guard::exits() {
             Python::attach(|py| py.detach(move || drop(publication)));
         }
     }

@@ -4,8 +4,8 @@
 //! other elements would in general lie nowhere in it.
 
 use super::place::Kept;
-use crate::owner::Owner;
-use crate::source::{Memory, Source};
+use crate::conversion::source::{Memory, Source};
+use crate::interpreter::owner::Owner;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tensorferry_core::plan::{Nature, Plan};

@@ -1,13 +1,13 @@
 //! The arrays of sparse tensors, as the core takes them: on the host, read in place.
 
-use crate::carry::{self, Journey};
+use crate::conversion::carry::{self, Journey};
+use crate::conversion::host_copy;
+use crate::conversion::kinds::{Builtin, Recognised};
+use crate::conversion::recognise::recognise;
+use crate::conversion::source::{Memory, OURS, Source};
 use crate::errors::{Result, fail};
 use crate::frameworks::Target;
-use crate::host_copy;
-use crate::kinds::{Builtin, Recognised};
-use crate::owner::Owner;
-use crate::recognise::recognise;
-use crate::source::{Memory, OURS, Source};
+use crate::interpreter::owner::Owner;
 use pyo3::prelude::*;
 use tensorferry_core::host::HostBlock;
 use tensorferry_core::plan::{Nature, Where, Wishes};

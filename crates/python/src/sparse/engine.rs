@@ -2,8 +2,8 @@
 //!
 //! The planner of the core decides; an engine answers its questions and does what it decided.
 
+use crate::conversion::source::Source;
 use crate::errors::{Failure, Result};
-use crate::source::Source;
 use pyo3::prelude::*;
 use smallvec::SmallVec;
 use tensorferry_core::plan::sparse::{Conversion, ElementOrder, Inspect, Role};

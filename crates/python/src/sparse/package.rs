@@ -2,7 +2,7 @@
 
 use crate::errors::Result;
 use crate::frameworks::register::{self, Entry};
-use crate::once::ForkSafeOnce;
+use crate::interpreter::once::ForkSafeOnce;
 use pyo3::prelude::*;
 
 /// The functions of one module of `tensorferry.sparse.frameworks`.

@@ -1,8 +1,8 @@
 //! What the caller of `ferry.sparse` asks for.
 
-use crate::carry::Journey;
+use crate::api::options::{Asked, Keywords};
+use crate::conversion::carry::Journey;
 use crate::errors::{Result, fail};
-use crate::wishes::{Asked, Keywords};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use tensorferry_core::plan::sparse::{Format, SparseRequest, SparseTarget, no_such_format};

@@ -4,10 +4,10 @@
 //! and its compressed formats are checked for order. JAX's indices are int32 while 64-bit types are off. TensorFlow's operations
 //! count on order and check it seldom.
 
+use crate::conversion::kinds::Builtin;
 use crate::errors::Result;
 use crate::frameworks::Target;
 use crate::frameworks::register::{self, Entry};
-use crate::kinds::Builtin;
 use pyo3::prelude::*;
 use tensorferry_core::plan::sparse::{CoordinateLayout, Format, FormatCapabilities, SparseTarget};
 use tensorferry_core::{DType, dtype::DTypes};

@@ -1,12 +1,12 @@
 //! What is private of JAX, tried once, and the public functions that do the same.
 
-use crate::buffers::from_buffer;
-use crate::call;
 use crate::errors::{Result, forget};
 use crate::fast_paths::samples::{self, Described};
 use crate::fast_paths::{self, FastPath, Probed, Unusable, check, present};
 use crate::frameworks::within;
-use crate::owner::{AttachingOwner, Buffer};
+use crate::interpreter::call;
+use crate::interpreter::owner::{AttachingOwner, Buffer};
+use crate::protocols::buffer::from_buffer;
 use pyo3::exceptions::PyBufferError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -70,7 +70,7 @@ fn import(jax: &Bound<'_, PyModule>, cpu: &Bound<'_, PyAny>) -> Probed<Py<PyAny>
     let function = function(py, "dlpack_managed_tensor_to_buffer")?;
     let memory = samples::float32()?;
     let expected = Described::of(&memory);
-    let capsule = crate::capsule::legacy(py, AttachingOwner::of(memory))?;
+    let capsule = crate::protocols::capsule::legacy(py, AttachingOwner::of(memory))?;
     let none = py.None();
     let made = call::call3(&function, &capsule, cpu, none.bind(py))?;
     let is_array = made.is_instance(&jax.getattr("Array")?)?;
@@ -83,14 +83,16 @@ fn import(jax: &Bound<'_, PyModule>, cpu: &Bound<'_, PyAny>) -> Probed<Py<PyAny>
 
 /// What the public function says about an array.
 fn described(array: &Bound<'_, PyAny>) -> Probed<Described> {
-    let public = crate::capsule::take(&array.call_method0("__dlpack__")?)?;
-    Ok(Described::of(&crate::capsule::owned(public)))
+    let public = crate::protocols::capsule::take(&array.call_method0("__dlpack__")?)?;
+    Ok(Described::of(&crate::protocols::capsule::owned(public)))
 }
 
 fn export(py: Python<'_>, sample: &Bound<'_, PyAny>) -> Probed<Py<PyAny>> {
     let function = function(py, "buffer_to_dlpack_managed_tensor")?;
     let sibling = sample.call_method1("addressable_data", (0,))?;
-    let read = crate::capsule::owned(crate::capsule::take(&call::call1(&function, &sibling)?)?);
+    let read = crate::protocols::capsule::owned(crate::protocols::capsule::take(&call::call1(
+        &function, &sibling,
+    )?)?);
     described(sample)?.check(&read)?;
     Ok(function.unbind())
 }

@@ -4,8 +4,8 @@
 //! memory, so the field is set directly. The list of weak references is not exposed at all in C.
 
 use super::{Result, import};
+use crate::conversion::kinds::Builtin;
 use crate::fast_paths::{self, FastPath, Probed, check};
-use crate::kinds::Builtin;
 use numpy::npyffi::{PY_ARRAY_API, PyArrayObject};
 use pyo3::ffi;
 use pyo3::prelude::*;

@@ -1,12 +1,12 @@
 //! What is private of TensorFlow, tried once, and the public functions that do the same.
 
 use super::graphs::Graphs;
-use crate::call;
 use crate::errors::Result;
 use crate::fast_paths::samples::{self, Described};
 use crate::fast_paths::{self, FastPath, Probed, Unusable, check, present};
 use crate::frameworks::{numpy, within};
-use crate::slots::{Attribute, Method};
+use crate::interpreter::call;
+use crate::interpreter::slots::{Attribute, Method};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
@@ -88,7 +88,7 @@ fn import(tf: &Bound<'_, PyModule>) -> Probed<(Py<PyAny>, Py<PyAny>)> {
     let handle = present(context.call_method0("context")?.getattr("_handle"))?;
     let memory = samples::float32()?;
     let expected = Described::of(&memory);
-    let made = call::call2(&function, &*crate::capsule::legacy(py, memory)?, &handle)?;
+    let made = call::call2(&function, &*crate::protocols::capsule::legacy(py, memory)?, &handle)?;
     expected.check_made(&made, described(&made)?.address)?;
     Ok((function.unbind(), handle.unbind()))
 }
@@ -97,7 +97,8 @@ fn export(tf: &Bound<'_, PyModule>) -> Probed<Py<PyAny>> {
     let module = present(tf.py().import("tensorflow.python.pywrap_tfe"))?;
     let function = present(module.getattr("TFE_ToDlpackCapsule"))?;
     let tensor = sample(tf, "float32")?;
-    let read = crate::capsule::owned(crate::capsule::take(&call::call1(&function, &tensor)?)?);
+    let read =
+        crate::protocols::capsule::owned(crate::protocols::capsule::take(&call::call1(&function, &tensor)?)?);
     described(&tensor)?.check(&read)?;
     Ok(function.unbind())
 }

@@ -9,7 +9,7 @@
 //! of NumPy's memory, and must tell them apart (the fast path `torch.allocator`); otherwise `resizable()` is asked.
 
 use crate::fast_paths::{self, FastPath, Probed, Unusable, present};
-use crate::slots::Attribute;
+use crate::interpreter::slots::Attribute;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyString, PyType};

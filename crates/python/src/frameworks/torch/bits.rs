@@ -9,7 +9,7 @@
 use super::slots::Slots;
 use crate::errors::Result;
 use crate::fast_paths::{self, FastPath, Probed, Unusable, check, present};
-use crate::slots::{Method, symbol};
+use crate::interpreter::slots::{Method, symbol};
 use pyo3::prelude::*;
 use std::ffi::{CStr, c_void};
 use tensorferry_core::DType;

@@ -2,7 +2,7 @@
 
 use crate::fast_paths::{self, FastPath, Probed, Unusable, check};
 use crate::frameworks::within;
-use crate::slots::{Function, Question};
+use crate::interpreter::slots::{Function, Question};
 use pyo3::prelude::*;
 use std::ffi::CStr;
 

@@ -1,7 +1,7 @@
 //! What is read of every tensor by a method or an attribute: their C functions, or their names.
 
 use crate::fast_paths::{self, FastPath, Probed, Unusable, check, present};
-use crate::slots::{Attribute, Method};
+use crate::interpreter::slots::{Attribute, Method};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyType;

@@ -2,11 +2,11 @@
 //!
 //! PyTorch never destroys a stream of its own; whoever makes a foreign one current keeps it alive (README, "On a GPU").
 
-use crate::call;
 use crate::errors::{Result, refused};
 use crate::fast_paths::{self, FastPath, Probed, Unusable, check, present};
 use crate::frameworks::exchange::Exchange;
-use crate::once::ForkSafeOnce;
+use crate::interpreter::call;
+use crate::interpreter::once::ForkSafeOnce;
 use pyo3::intern;
 use pyo3::prelude::*;
 use tensorferry_core::Device;

@@ -3,9 +3,9 @@
 use super::super::arrays::{Address, Made, away, typed};
 use super::make::pointer_count;
 use super::{HostEngine, taken};
+use crate::conversion::host_copy;
 use crate::errors::Result;
-use crate::host_copy;
-use crate::owner::Owner;
+use crate::interpreter::owner::Owner;
 use crate::settings;
 use tensorferry_core::plan::sparse::Role;
 use tensorferry_core::sparse::blocks::Blocks;

@@ -2,9 +2,9 @@
 
 use super::super::arrays::{away, slice, typed};
 use super::{HostEngine, taken};
+use crate::conversion::host_copy;
 use crate::errors::{Result, fail};
-use crate::host_copy;
-use crate::owner::Owner;
+use crate::interpreter::owner::Owner;
 use crate::settings;
 use tensorferry_core::host::HostBlock;
 use tensorferry_core::plan::sparse::{Fill, Format};

@@ -2,10 +2,10 @@
 
 use super::super::arrays::changed;
 use super::{HostEngine, taken};
+use crate::conversion::host_copy;
+use crate::conversion::source::{Memory, Source};
 use crate::errors::Result;
-use crate::host_copy;
-use crate::owner::Owner;
-use crate::source::{Memory, Source};
+use crate::interpreter::owner::Owner;
 use tensorferry_core::plan::sparse::{Conversion, CoordinateLayout, Format, Role};
 use tensorferry_core::{ErrorKind, Tensor};
 

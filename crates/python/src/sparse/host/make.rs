@@ -3,7 +3,7 @@
 use super::super::arrays::{Address, Made, away, axis, slice, typed};
 use super::{ElementAxis, Grouped, HostEngine, taken};
 use crate::errors::{Result, fail};
-use crate::owner::Owner;
+use crate::interpreter::owner::Owner;
 use crate::settings;
 use smallvec::SmallVec;
 use tensorferry_core::plan::sparse::{Conversion, CoordinateLayout, Format, Role, Work};

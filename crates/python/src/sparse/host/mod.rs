@@ -11,7 +11,7 @@ use super::arrays::{Array, Made, away, axis, line_of, made, slice, typed};
 use super::engine::{Arriving, CoordinateRange, Engine};
 use super::parts::{Parts, Shape};
 use crate::errors::{Failure, Result, fail};
-use crate::owner::Owner;
+use crate::interpreter::owner::Owner;
 use crate::settings;
 use pyo3::prelude::*;
 use smallvec::{SmallVec, smallvec};

@@ -1,0 +1,305 @@
+//! The caller's arguments, turned into wishes.
+
+use crate::api::progress::{self, Progress};
+use crate::conversion::streams::stream_of;
+use crate::errors::{Failure, Result, describe, fail, type_name};
+use crate::frameworks;
+use pyo3::exceptions::PyTypeError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyComplex, PyDict, PyFloat, PyInt, PyString, PyType};
+use tensorferry_core::device::DeviceKind;
+use tensorferry_core::plan::{Wanted, Where, Wishes};
+use tensorferry_core::{DType, Device, ErrorKind};
+use tensorferry_cuda::Stream;
+
+/// The keywords of `to` and `plan`.
+pub(crate) struct Keywords<'py> {
+    /// What the caller wishes.
+    pub(crate) wishes: Wishes,
+    /// The stream on which the result will be used.
+    pub(crate) stream: Option<Asked>,
+    /// Where the values shall go.
+    pub(crate) out: Option<Bound<'py, PyAny>>,
+    /// Who wants to see how far it is.
+    pub(crate) progress: Option<Progress>,
+}
+
+impl Keywords<'_> {
+    /// As if nothing was passed.
+    pub(crate) fn none() -> Self {
+        Self { wishes: Wishes::NONE, stream: None, out: None, progress: None }
+    }
+}
+
+/// A stream that the caller named.
+pub(crate) struct Asked {
+    pub(crate) stream: Stream,
+    /// What was passed, which keeps the stream alive if it is a framework's object.
+    pub(crate) object: Py<PyAny>,
+}
+
+/// Reads the keywords; some are only for a function that moves something.
+pub(crate) fn parse<'py>(function: &str, given: &Bound<'py, PyDict>, moves: bool) -> Result<Keywords<'py>> {
+    let mut keywords = Keywords::none();
+    let wishes = &mut keywords.wishes;
+    for (name, value) in given {
+        let name = name.cast_into::<PyString>().map_err(PyErr::from)?;
+        let value = if value.is_none() { None } else { Some(&value) };
+        match name.to_str()? {
+            "device" => wishes.device = device(value)?,
+            "dtype" => wishes.dtype = dtype(value)?,
+            "copy" => wishes.copy = flag("copy", value)?,
+            "writable" => wishes.writable = flag("writable", value)?,
+            "stream" => keywords.stream = stream(value)?,
+            "budget" => wishes.budget = budget(value)?,
+            "out" if moves => keywords.out = value.cloned(),
+            "progress" if moves => keywords.progress = value.map_or(Ok(None), progress::parse)?,
+            other => {
+                let mut text = format!("{function}() got an unexpected keyword argument '{other}'");
+                if ["format", "blocksize", "dense"].contains(&other) {
+                    text.push_str("\nhint: ferry.sparse.to and ferry.sparse.to_dense are for sparse tensors");
+                }
+                return Err(PyTypeError::new_err(text).into());
+            }
+        }
+    }
+    Ok(keywords)
+}
+
+/// The keywords that functions for sparse tensors take too.
+pub(crate) fn common<'py>(
+    device_option: Option<&Bound<'py, PyAny>>,
+    dtype_option: Option<&Bound<'py, PyAny>>,
+    copy: Option<&Bound<'py, PyAny>>,
+    writable: Option<&Bound<'py, PyAny>>,
+    stream_option: Option<&Bound<'py, PyAny>>,
+) -> Result<Keywords<'py>> {
+    let mut keywords = Keywords::none();
+    keywords.wishes.device = device(device_option)?;
+    keywords.wishes.dtype = dtype(dtype_option)?;
+    keywords.wishes.copy = flag("copy", copy)?;
+    keywords.wishes.writable = flag("writable", writable)?;
+    keywords.stream = stream(stream_option)?;
+    Ok(keywords)
+}
+
+/// The element type of something that has one and no other: named in the same ways, without `"default"`.
+pub(crate) fn plain_dtype(given: Option<&Bound<'_, PyAny>>) -> Result<Option<DType>> {
+    match (dtype(given)?, given) {
+        (Wanted::Type(dtype), _) => Ok(Some(dtype)),
+        (Wanted::Default, Some(given)) => Err(unknown(given)),
+        _ => Ok(None),
+    }
+}
+
+/// The element type that the caller named, by a string or by a framework's own object.
+fn dtype(given: Option<&Bound<'_, PyAny>>) -> Result<Wanted> {
+    let Some(given) = given else { return Ok(Wanted::Same) };
+    if let Ok(text) = given.cast::<PyString>() {
+        let text = text.to_string();
+        return match text.as_str() {
+            "default" => Ok(Wanted::Default),
+            name => DType::from_name(name).map(Wanted::Type).ok_or_else(|| unknown(given)),
+        };
+    }
+    if let Ok(class) = given.cast::<PyType>()
+        && let Some(dtype) = builtin_number(class)
+    {
+        return Ok(Wanted::Type(dtype));
+    }
+    named(given).map(Wanted::Type)
+}
+
+fn unknown(given: &Bound<'_, PyAny>) -> Failure {
+    fail(
+        ErrorKind::InvalidArgument,
+        format!("dtype is {}, which names no element type", describe(given)),
+        "write a name such as \"float32\", \"bfloat16\" or \"int64\", or \"default\"",
+    )
+}
+
+/// `bool`, `int`, `float` and `complex` mean what they mean to NumPy.
+fn builtin_number(class: &Bound<'_, PyType>) -> Option<DType> {
+    let py = class.py();
+    [
+        (py.get_type::<PyBool>(), DType::Bool),
+        (py.get_type::<PyInt>(), DType::Int64),
+        (py.get_type::<PyFloat>(), DType::Float64),
+        (py.get_type::<PyComplex>(), DType::Complex128),
+    ]
+    .into_iter()
+    .find_map(|(number, dtype)| class.is(&number).then_some(dtype))
+}
+
+/// `np.float16`, `np.dtype("float16")`, `torch.float16`, `tf.float16`, `jnp.float16`, `mx.float16`.
+fn named(given: &Bound<'_, PyAny>) -> Result<DType> {
+    let py = given.py();
+    if let Ok(order) = given.getattr(intern!(py, "byteorder"))
+        && order
+            .extract::<String>()
+            .is_ok_and(|order| order == if cfg!(target_endian = "little") { ">" } else { "<" })
+    {
+        return Err(fail(
+            ErrorKind::InvalidArgument,
+            format!("{given} is not in this machine's byte order"),
+            "pass the type in native order; the bytes of the source are swapped for you",
+        ));
+    }
+    for attribute in [intern!(py, "name"), intern!(py, "__name__")] {
+        if let Some(name) = given.getattr_opt(attribute)?
+            && let Ok(name) = name.extract::<String>()
+            && let Some(dtype) = DType::from_name(name.strip_suffix('_').unwrap_or(&name))
+        {
+            return Ok(dtype);
+        }
+    }
+    let text = given.to_string();
+    let last = text.rsplit('.').next().unwrap_or_default();
+    if let Some(dtype) = DType::from_name(last.strip_suffix('_').unwrap_or(last)) {
+        return Ok(dtype);
+    }
+    if !given.is_instance_of::<PyType>() {
+        return Err(unknown(given));
+    }
+    // `np.longlong` and its like go by names of C; NumPy knows what they are here.
+    let numpy = py.import("numpy").and_then(|numpy| numpy.getattr("dtype")?.call1((given,)));
+    let name = numpy.and_then(|dtype| dtype.getattr(intern!(py, "name"))?.extract::<String>());
+    name.ok().and_then(|name| DType::from_name(&name)).ok_or_else(|| unknown(given))
+}
+
+/// A flag that is True, False or left out.
+fn flag(name: &str, given: Option<&Bound<'_, PyAny>>) -> Result<Option<bool>> {
+    let Some(given) = given else { return Ok(None) };
+    match given.extract::<bool>() {
+        Ok(value) => Ok(Some(value)),
+        Err(_) => Err(fail(
+            ErrorKind::InvalidArgument,
+            format!("{name} must be True, False or None, not {}", describe(given)),
+            format!("leave {name} out for None"),
+        )),
+    }
+}
+
+/// A number of bytes.
+fn budget(given: Option<&Bound<'_, PyAny>>) -> Result<Option<usize>> {
+    let Some(given) = given else { return Ok(None) };
+    match given.extract::<usize>() {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(_) => Err(fail(
+            ErrorKind::InvalidArgument,
+            match given.cast::<PyInt>() {
+                Ok(number) => {
+                    format!("budget must be a number of bytes that a machine can have, not {number}")
+                }
+                Err(_) => format!("budget must be a number of bytes, not {}", describe(given)),
+            },
+            "leave budget out for no limit",
+        )),
+    }
+}
+
+/// Where the caller wants the result: a name, or a framework's own object for a device.
+fn device(given: Option<&Bound<'_, PyAny>>) -> Result<Where> {
+    let Some(given) = given else { return Ok(Where::Nearest) };
+    if let Some(device) = jax_device(given)? {
+        return Ok(Where::At(device));
+    }
+    let text = device_name(given)?;
+    if text == "default" {
+        return Ok(Where::Home);
+    }
+    match Device::parse(&short_name(&text)) {
+        Some(device) if matches!(device.kind, DeviceKind::Cpu | DeviceKind::Cuda) => Ok(Where::At(device)),
+        Some(device) => Err(fail(
+            ErrorKind::UnsupportedDevice,
+            format!("device {device} is out of reach: only memory of the host and of CUDA GPUs is carried"),
+            "leave device out, or pass device=\"cpu\" or \"cuda:0\"",
+        )),
+        None => Err(fail(
+            ErrorKind::InvalidArgument,
+            format!("device is {}, which names no device", describe(given)),
+            match given.hasattr("device_set")? {
+                true => "a tensor goes to one device: pass one of jax.local_devices()",
+                false => "write \"cpu\", \"cuda:0\" or \"default\"",
+            },
+        )),
+    }
+}
+
+/// The device that a JAX device object stands for, found by identity: the index within a platform is that of all
+/// processes together. `None` for objects of other frameworks.
+fn jax_device(given: &Bound<'_, PyAny>) -> Result<Option<Device>> {
+    let py = given.py();
+    if !type_name(given).starts_with("jaxlib.") || !given.hasattr(intern!(py, "platform"))? {
+        return Ok(None);
+    }
+    let found = frameworks::jax::device_named(given)?;
+    found.map(Some).ok_or_else(|| {
+        fail(
+            ErrorKind::UnsupportedDevice,
+            format!("device is {given}, which is not a CPU or CUDA device of this process"),
+            "pass one of jax.local_devices()",
+        )
+    })
+}
+
+/// What a framework calls its device.
+fn device_name(given: &Bound<'_, PyAny>) -> Result<String> {
+    let py = given.py();
+    if let Ok(text) = given.cast::<PyString>() {
+        return Ok(text.to_string());
+    }
+    // TensorFlow: `LogicalDevice` has a name, and `DeviceSpec` writes one.
+    if type_name(given).starts_with("tensorflow.") {
+        if type_name(given).ends_with(".LogicalDevice") {
+            return Ok(given.getattr(intern!(py, "name"))?.to_string());
+        }
+        if let Some(write) = given.getattr_opt(intern!(py, "to_string"))? {
+            return Ok(write.call0()?.to_string());
+        }
+    }
+    // CuPy: a number alone.
+    if type_name(given).starts_with("cupy.") {
+        return Ok(format!("cuda:{}", given.getattr(intern!(py, "id"))?));
+    }
+    Ok(given.to_string())
+}
+
+/// The bare name in what frameworks write: TensorFlow `/job:localhost/replica:0/task:0/device:CPU:0`, MLX
+/// `Device(cpu, 0)`, Paddle `Place(cpu)`.
+fn short_name(text: &str) -> String {
+    if let Some((_, inner)) = text.strip_suffix(')').and_then(|text| text.split_once('(')) {
+        return inner.replace(", ", ":");
+    }
+    text.rsplit_once("device:").map_or(text, |(_, device)| device).trim_start_matches('/').to_owned()
+}
+
+/// A stream: its handle, or a framework's own object for it. The driver cannot tell whether a handle is that of a live stream, so
+/// the caller vouches for it, as the documentation of `stream=` says.
+fn stream(given: Option<&Bound<'_, PyAny>>) -> Result<Option<Asked>> {
+    let Some(given) = given else { return Ok(None) };
+    let py = given.py();
+    let handle = |value: &Bound<'_, PyAny>| value.extract::<usize>().ok();
+    // The protocol of the CUDA libraries, PyTorch's name for it, CuPy's.
+    let found = match given.getattr_opt(intern!(py, "__cuda_stream__"))? {
+        Some(protocol) => protocol.call0().and_then(|pair| pair.get_item(1)).ok().as_ref().and_then(handle),
+        None => {
+            let named = ["cuda_stream", "ptr"].into_iter().find_map(|name| given.getattr(name).ok());
+            named.as_ref().map_or_else(|| handle(given), handle)
+        }
+    };
+    // SAFETY: the caller of `to` vouches that the stream outlives the result; a framework's object, which may own the stream, is
+    // kept with it.
+    match found.and_then(|handle| unsafe { stream_of(handle) }) {
+        Some(stream) => Ok(Some(Asked { stream, object: given.clone().unbind() })),
+        None => Err(fail(
+            ErrorKind::InvalidArgument,
+            match found {
+                Some(handle) => format!("stream is {handle}, which is the handle of no CUDA stream"),
+                None => format!("stream is {}, which names no CUDA stream", describe(given)),
+            },
+            "pass torch.cuda.current_stream(), cupy.cuda.get_current_stream() or a handle",
+        )),
+    }
+}

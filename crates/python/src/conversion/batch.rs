@@ -1,0 +1,29 @@
+//! Several tensors on one journey, which are waited for together.
+
+use crate::conversion::carry::Journey;
+use crate::errors::Result;
+use pyo3::prelude::*;
+use tensorferry_cuda::Batch;
+
+/// Carries several on one journey, and waits for those that went to a GPU together.
+pub(crate) fn batched<T>(py: Python<'_>, journey: &Journey, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let batch = Batch::begin();
+    journey.batched.set(true);
+    let done = work();
+    journey.batched.set(false);
+    if batch.is_settled() {
+        return done;
+    }
+    // The thread is the same; a batch belongs to it.
+    let batch = Here(batch);
+    let waited = py.detach(|| { batch }.0.finish());
+    let done = done?;
+    waited?;
+    Ok(done)
+}
+
+/// Crosses the border of `detach`, on one thread.
+struct Here(Batch);
+
+// SAFETY: `detach` runs what it is given on the calling thread.
+unsafe impl Send for Here {}

@@ -1,0 +1,13 @@
+//! One tensor from a source to a target: recognise, read, plan, move bytes, write.
+
+pub(crate) mod alignment;
+pub(crate) mod batch;
+pub(crate) mod carry;
+pub(crate) mod gpu;
+pub(crate) mod host_copy;
+pub(crate) mod kinds;
+pub(crate) mod out;
+pub(crate) mod recognise;
+pub(crate) mod source;
+pub(crate) mod streams;
+pub(crate) mod transfer;

@@ -1,0 +1,168 @@
+//! The interpreter as seen by code that is called from anywhere: may it still be entered?
+//!
+//! Frameworks release memory on any thread, with or without the GIL. A thread that asks for the GIL of an
+//! interpreter that is finalising never comes back: CPython 3.11 unwinds it, through frames of C++ and Rust that
+//! cannot be unwound, and the process aborts. So code that may need the interpreter holds an [`InterpreterGuard`]. From
+//! `atexit` on no guard is given out, and the exit waits for those that are held.
+
+use crate::api::to_async;
+use crate::interpreter::deferred_drop;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use std::cell::Cell;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+static EXITING: AtomicBool = AtomicBool::new(false);
+static GUARDS: AtomicUsize = AtomicUsize::new(0);
+
+/// How long the exit waits for guards. A release takes microseconds; a thread that needs longer is stuck elsewhere.
+const EXIT_WAIT: Duration = Duration::from_secs(2);
+
+thread_local! {
+    /// Whether this thread is attached by [`InterpreterGuard::attach`].
+    static ATTACHED_BY_US: Cell<bool> = const { Cell::new(false) };
+}
+
+/// As long as this lives the interpreter does not begin to finalise.
+pub(crate) struct InterpreterGuard(());
+
+impl InterpreterGuard {
+    /// A guard, or nothing once the interpreter exits.
+    ///
+    /// The count goes up before the flag is read, and the exit sets the flag before it reads the count: one of the
+    /// two sees the other.
+    pub(crate) fn get() -> Option<Self> {
+        GUARDS.fetch_add(1, Ordering::SeqCst);
+        let guard = Self(());
+        // SAFETY: the function may be called at any time, from any thread.
+        let gone = exits() || unsafe { ffi::Py_IsInitialized() } == 0;
+        (!gone).then_some(guard)
+    }
+
+    /// Runs `work` with the GIL, for which this thread waits. For threads of ours, which hold no lock then.
+    pub(crate) fn attach(&self, work: impl FnOnce(Python<'_>)) {
+        let before = ATTACHED_BY_US.replace(true);
+        self.attach_again(work);
+        ATTACHED_BY_US.set(before);
+    }
+
+    /// Runs `work` with the GIL, for which this thread waits. For threads of Python's that gave up the GIL and hold no lock.
+    pub(crate) fn attach_again(&self, work: impl FnOnce(Python<'_>)) {
+        // SAFETY: with a guard the interpreter runs and does not finalise, so the thread may attach; the token lives only
+        // inside the pair of calls; `work` does not unwind.
+        unsafe {
+            let state = ffi::PyGILState_Ensure();
+            work(Python::assume_attached());
+            ffi::PyGILState_Release(state);
+        }
+    }
+}
+
+impl Drop for InterpreterGuard {
+    fn drop(&mut self) {
+        // The child of a fork counts from zero, also where the forking thread itself held a guard.
+        if GUARDS.fetch_sub(1, Ordering::SeqCst) == 0 {
+            GUARDS.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Whether the interpreter has begun to exit.
+pub(crate) fn exits() -> bool {
+    EXITING.load(Ordering::SeqCst)
+}
+
+/// Whether this thread, which has the GIL, runs Python code of the user's, and is not a thread of ours that took the GIL.
+pub(crate) fn runs_python_code() -> bool {
+    !ATTACHED_BY_US.get()
+}
+
+/// Runs `work`, which calls user code, on a thread of ours that is attached.
+pub(crate) fn as_python_code<T>(work: impl FnOnce() -> T) -> T {
+    let before = ATTACHED_BY_US.replace(false);
+    let result = work();
+    ATTACHED_BY_US.set(before);
+    result
+}
+
+/// Whether Python has a state for this thread: Python created it, or it runs Python code. The caller has a guard.
+pub(crate) fn knows_thread() -> bool {
+    // SAFETY: may be called from any thread while there is an interpreter.
+    !unsafe { ffi::PyGILState_GetThisThreadState() }.is_null()
+}
+
+/// Runs `work`, which waits for something; if this thread has the interpreter, others may have it meanwhile.
+///
+/// Memory is let go on any thread, with the interpreter or without, and a thread that does not have it must not ask for it
+/// here: a framework may hold a lock of its own, for which a thread waits that has it.
+pub(crate) fn without_interpreter(work: impl FnOnce()) {
+    let Some(_guard) = InterpreterGuard::get().filter(|_| has_gil()) else { return work() };
+    // SAFETY: this thread has the GIL, gives it up here and takes it back below. With a guard the interpreter does not
+    // begin to finalise meanwhile; `work` does not unwind.
+    unsafe {
+        let state = ffi::PyEval_SaveThread();
+        work();
+        ffi::PyEval_RestoreThread(state);
+    }
+}
+
+/// Whether this thread has the GIL, as CPython sees it; false where that cannot be known.
+///
+/// The stable ABI has no function for this. The one that is looked up has existed under one of two names since 3.5; it
+/// returns the state of the thread that has the GIL (of this thread alone since 3.12). PyO3 is not asked, because it counts
+/// its own calls on this thread: JAX gives up the GIL while it destroys an array, perhaps below one of our own functions, and
+/// calls us from there.
+pub(crate) fn has_gil() -> bool {
+    type Current = unsafe extern "C" fn() -> *mut ffi::PyThreadState;
+    static CURRENT: OnceLock<Option<Current>> = OnceLock::new();
+    let current = CURRENT.get_or_init(|| {
+        let names = [c"PyThreadState_GetUnchecked", c"_PyThreadState_UncheckedGet"];
+        // SAFETY: strings, which are looked up in what the process has loaded.
+        let found = names.map(|name| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) });
+        let found = found.into_iter().find(|function| !function.is_null())?;
+        // SAFETY: CPython's function of that name, which takes nothing.
+        Some(unsafe { std::mem::transmute::<*mut std::ffi::c_void, Current>(found) })
+    });
+    let Some(current) = current else { return false };
+    // SAFETY: both may be called from any thread, with or without the interpreter, as long as there is one.
+    unsafe {
+        let own = ffi::PyGILState_GetThisThreadState();
+        !own.is_null() && current() == own
+    }
+}
+
+/// Called by `atexit`, before the interpreter begins to finalise.
+#[pyfunction]
+fn interpreter_exits(py: Python<'_>) {
+    deferred_drop::drop_deferred();
+    EXITING.store(true, Ordering::SeqCst);
+    py.detach(|| {
+        let begin = Instant::now();
+        while GUARDS.load(Ordering::SeqCst) != 0 && begin.elapsed() < EXIT_WAIT {
+            std::thread::yield_now();
+        }
+    });
+}
+
+/// Called in the child of a fork: the threads that held guards do not exist.
+#[pyfunction]
+fn child_begins() {
+    GUARDS.store(0, Ordering::SeqCst);
+    deferred_drop::child_begins();
+    to_async::child_begins();
+}
+
+/// Asks Python to tell us of its end, and of forks.
+pub(crate) fn watch(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    // Looks its function up now: a fork during the first call would leave the cell locked in the child.
+    has_gil();
+    let exits = wrap_pyfunction!(interpreter_exits, module)?;
+    py.import("atexit")?.call_method1("register", (exits,))?;
+    let keywords = pyo3::types::PyDict::new(py);
+    keywords.set_item("after_in_child", wrap_pyfunction!(child_begins, module)?)?;
+    py.import("os")?.call_method("register_at_fork", (), Some(&keywords))?;
+    Ok(())
+}

@@ -1,0 +1,108 @@
+//! A tensor on its way to a framework that only knows `__dlpack__`.
+
+use crate::errors::{Result, fail};
+use crate::interpreter::owner::Owner;
+use crate::protocols::capsule::{Offer, Offered};
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use std::sync::Mutex;
+use tensorferry_core::{Access, ErrorKind, Tensor};
+
+/// Holds one tensor for whoever asks first.
+///
+/// Example:
+///     >>> class Crate:
+///     ...     def __init__(self, array):
+///     ...         self.array = array
+///     >>> seen = []
+///     >>> def write(exported):
+///     ...     seen.append(type(exported) is ferry.ExportedTensor)
+///     ...     return Crate(np.from_dlpack(exported))
+///     >>> ferry.register_framework("crate", types=[Crate], read=None, write=write)
+///     >>> ferry.to(np.arange(3), "crate").array.tolist(), seen
+///     ([0, 1, 2], [True])
+#[pyclass(frozen, module = "tensorferry", name = "ExportedTensor")]
+pub(crate) struct ExportedTensor {
+    tensor: Mutex<Option<Tensor<Owner>>>,
+    /// The tensor once it was asked for.
+    offer: Mutex<Option<Offer>>,
+    device: (i32, i32),
+    /// Whether the receiver's tensors are immutable, so that read-only memory is safe without a flag.
+    immutable: bool,
+}
+
+impl ExportedTensor {
+    /// Exports this tensor.
+    pub(crate) fn wrap<'py>(
+        py: Python<'py>,
+        tensor: Tensor<Owner>,
+        immutable: bool,
+    ) -> Result<Bound<'py, PyAny>> {
+        let device = tensor.device().plain();
+        let device = (device.kind as i32, device.index);
+        Ok(Bound::new(
+            py,
+            Self { tensor: Mutex::new(Some(tensor)), offer: Mutex::new(None), device, immutable },
+        )?
+        .into_any())
+    }
+}
+
+impl ExportedTensor {
+    /// Keeps the offer until the exported tensor is dropped, which the consumer is done with when its call returns.
+    fn offered<'py>(&self, offered: Offered<'py>) -> Bound<'py, PyAny> {
+        let capsule = offered.clone();
+        let offer = offered.keep();
+        if let Ok(mut place) = self.offer.lock() {
+            *place = Some(offer);
+        }
+        capsule
+    }
+}
+
+#[pymethods]
+impl ExportedTensor {
+    /// The tensor as a DLPack capsule; it can be taken once.
+    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<Bound<'py, PyAny>>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(i32, i32)>,
+        copy: Option<bool>,
+    ) -> Result<Bound<'py, PyAny>> {
+        let _ = stream;
+        if dl_device.is_some_and(|device| device.0 != self.device.0) || copy == Some(true) {
+            return Err(fail(
+                ErrorKind::InvalidArgument,
+                "an exported tensor stays on its device and is not copied",
+                "leave out dl_device and copy",
+            ));
+        }
+        let tensor = self.tensor.lock().ok().and_then(|mut tensor| tensor.take());
+        let Some(tensor) = tensor else {
+            return Err(fail(
+                ErrorKind::InvalidTensor,
+                "the exported tensor was consumed already",
+                "carry the tensor again",
+            ));
+        };
+        if max_version.is_some_and(|(major, _)| major >= 1) {
+            return Ok(self.offered(crate::protocols::capsule::versioned(py, tensor)?));
+        }
+        if tensor.access() == Access::ReadOnly && !self.immutable {
+            return Err(fail(
+                ErrorKind::InvalidTensor,
+                "a read-only tensor cannot be handed over without a DLPack version",
+                "call __dlpack__(max_version=(1, 0))",
+            ));
+        }
+        Ok(self.offered(crate::protocols::capsule::legacy(py, tensor)?))
+    }
+
+    /// Where the tensor is.
+    fn __dlpack_device__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, [self.device.0, self.device.1])
+    }
+}

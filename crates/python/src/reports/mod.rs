@@ -1,0 +1,53 @@
+//! What will happen to tensors, and what did, as Python objects that explain themselves: in text, in HTML for notebooks, and as
+//! dicts for programs.
+
+mod html;
+mod plan;
+mod sparse;
+mod tensor;
+mod time;
+pub(crate) mod trace;
+mod transfer_path;
+mod tree;
+mod trip;
+
+use pyo3::prelude::*;
+use std::borrow::Cow;
+use tensorferry_core::plan::{shape_in_words, things};
+
+pub(crate) use plan::PlanReport;
+pub(crate) use sparse::{ArrayReport, SparseReport};
+pub(crate) use tensor::TensorReport;
+pub(crate) use tree::TreeReport;
+pub(crate) use trip::Trip;
+
+/// What is done with a tensor: a word, and the reason.
+type Steps = Vec<(Cow<'static, str>, String)>;
+
+/// Adds the classes.
+pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PlanReport>()?;
+    module.add_class::<Trip>()
+}
+
+pub(crate) fn in_words(bytes: usize) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    if bytes < 1024 {
+        return things(bytes, "byte");
+    }
+    let mut amount = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while amount >= 1024.0 && unit + 1 < UNITS.len() {
+        amount /= 1024.0;
+        unit += 1;
+    }
+    format!("{amount:.1} {}", UNITS[unit])
+}
+
+fn duration_in_words(seconds: f64) -> String {
+    match seconds {
+        s if s < 1e-3 => format!("{:.1} us", s * 1e6),
+        s if s < 1.0 => format!("{:.1} ms", s * 1e3),
+        s => format!("{s:.2} s"),
+    }
+}

@@ -1,0 +1,4 @@
+//! Containers of tensors.
+
+pub(crate) mod nodes;
+pub(crate) mod traverse;

@@ -1,0 +1,141 @@
+//! Nodes of trees that are no containers of Python's: those registered here, with JAX or with PyTorch.
+
+use crate::errors::{Failure, Result};
+use crate::fast_paths::{self, FastPath, Probed, check, present};
+use crate::interpreter::once::ForkSafeOnce;
+use pyo3::prelude::*;
+use pyo3::types::{IntoPyDict, PyCFunction, PyDict, PyList, PyType};
+use std::sync::atomic::{AtomicBool, Ordering};
+use tensorferry_core::growth::gather;
+
+/// Puts a node together again around its new children.
+pub(crate) type Rebuild<'py> = Box<dyn FnOnce(Vec<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> + 'py>;
+
+/// The children of a node, and how to put it together again.
+pub(crate) type Flat<'py> = (Vec<Bound<'py, PyAny>>, Rebuild<'py>);
+
+fn own_nodes(py: Python<'_>) -> &Bound<'_, PyDict> {
+    static NODES: ForkSafeOnce<Py<PyDict>> = ForkSafeOnce::new();
+    NODES.get_or_init(py, || PyDict::new(py).unbind()).bind(py)
+}
+
+/// Whether the type is registered here.
+pub(crate) fn is_registered(kind: &Bound<'_, PyType>) -> PyResult<bool> {
+    own_nodes(kind.py()).contains(kind)
+}
+
+/// Registers a type whose objects are nodes of trees.
+///
+/// `flatten(node)` gives `(children, rest)`, and `unflatten(rest, children)` gives a node back.
+///
+/// Args:
+///     kind: The type.
+///     flatten: Called with an object of the type; returns its children, and whatever else makes it up.
+///     unflatten: Called with the rest and the new children; returns an object of the type.
+///
+/// Returns:
+///     None.
+///
+/// Raises:
+///     TypeError: `kind` is not a type.
+///
+/// Example:
+///     >>> class Pair:
+///     ...     def __init__(self, first, second):
+///     ...         self.first, self.second = first, second
+///     >>> ferry.register_container(
+///     ...     Pair, lambda pair: ((pair.first, pair.second), None), lambda _, parts: Pair(*parts)
+///     ... )
+///     >>> ferry.to(Pair(np.ones(2), 3), "torch").first.tolist()
+///     [1.0, 1.0]
+#[pyfunction]
+pub(crate) fn register_container(
+    kind: &Bound<'_, PyType>,
+    flatten: &Bound<'_, PyAny>,
+    unflatten: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    own_nodes(kind.py()).set_item(kind, (flatten, unflatten))?;
+    crate::conversion::kinds::forget(kind.py());
+    Ok(())
+}
+
+/// The children of a node, and how to put it together again.
+pub(crate) fn flatten<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Flat<'py>>> {
+    let py = object.py();
+    let kind = object.get_type();
+    if let Some(functions) = own_nodes(py).get_item(&kind)? {
+        let (flatten, unflatten) = functions.extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
+        let (children, rest) =
+            flatten.call1((object,))?.extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
+        let children = gather(children.try_iter()?.map(|child| child.map_err(Failure::from)))?;
+        return Ok(Some((children, Box::new(move |results| unflatten.call1((rest, results))))));
+    }
+    let modules = py.import("sys")?.getattr("modules")?;
+    if modules.contains("jax")?
+        && let Some(found) = flatten_with_jax(object)?
+    {
+        return Ok(Some(found));
+    }
+    if modules.contains("torch.utils._pytree")?
+        && let Some(nodes) = torch_nodes(py)
+    {
+        return flatten_with_torch(object, &kind, nodes);
+    }
+    Ok(None)
+}
+
+/// The nodes that were registered with PyTorch, which has no public function that takes a tree apart.
+fn torch_nodes(py: Python<'_>) -> Option<&Bound<'_, PyAny>> {
+    static NODES: ForkSafeOnce<Option<Py<PyAny>>> = ForkSafeOnce::new();
+    let find = || fast_paths::probe(py, FastPath::TorchPytree, || probe_torch_nodes(py));
+    NODES.get_or_init(py, find).as_ref().map(|nodes| nodes.bind(py))
+}
+
+/// The table of nodes, in which a dict is taken apart and put together.
+fn probe_torch_nodes(py: Python<'_>) -> Probed<Py<PyAny>> {
+    let nodes =
+        present(py.import("torch.utils._pytree").and_then(|module| module.getattr("SUPPORTED_NODES")))?;
+    let sample = [("a", 1), ("b", 2)].into_py_dict(py)?;
+    let node = present(nodes.get_item(sample.get_type()))?;
+    let (children, context) =
+        node.getattr("flatten_fn")?.call1((&sample,))?.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>()?;
+    let children = children.try_iter()?.collect::<PyResult<Vec<_>>>()?;
+    let numbers = children.iter().map(|child| child.extract()).collect::<PyResult<Vec<i64>>>()?;
+    check(numbers == [1, 2], || format!("the children of a dict are {numbers:?}"))?;
+    let whole = node.getattr("unflatten_fn")?.call1((children, context))?;
+    check(whole.eq(&sample)?, || format!("a dict is put together as {whole}"))?;
+    Ok(nodes.unbind())
+}
+
+fn flatten_with_jax<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Flat<'py>>> {
+    let py = object.py();
+    let tree_util = py.import("jax.tree_util")?;
+    if tree_util.call_method1("all_leaves", (PyList::new(py, [object])?,))?.is_truthy()? {
+        return Ok(None);
+    }
+    // JAX asks of the node first and of its children next: one level, also where a node holds itself.
+    let asked = AtomicBool::new(false);
+    let is_leaf = PyCFunction::new_closure(py, None, None, move |_, _| asked.swap(true, Ordering::Relaxed))?;
+    let (children, definition) = tree_util
+        .call_method1("tree_flatten", (object, is_leaf))?
+        .extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
+    let children = gather(children.try_iter()?.map(|child| child.map_err(Failure::from)))?;
+    let unflatten = tree_util.getattr("tree_unflatten")?;
+    Ok(Some((children, Box::new(move |results| unflatten.call1((definition, results))))))
+}
+
+fn flatten_with_torch<'py>(
+    object: &Bound<'py, PyAny>,
+    kind: &Bound<'py, PyType>,
+    nodes: &Bound<'py, PyAny>,
+) -> Result<Option<Flat<'py>>> {
+    if !nodes.contains(kind)? {
+        return Ok(None);
+    }
+    let node = nodes.get_item(kind)?;
+    let (children, context) =
+        node.getattr("flatten_fn")?.call1((object,))?.extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
+    let children = gather(children.try_iter()?.map(|child| child.map_err(Failure::from)))?;
+    let unflatten = node.getattr("unflatten_fn")?;
+    Ok(Some((children, Box::new(move |results| unflatten.call1((results, context))))))
+}
