@@ -5,7 +5,7 @@ use std::io::Write;
 use std::mem::MaybeUninit;
 use std::os::fd::FromRawFd;
 use std::path::Path;
-use tensorferry_files::{MapKind, Opened, Options, open_file};
+use tensorferry_files::{MapMode, TensorFile, OpenOptions, open_file};
 
 /// A file in memory.
 pub fn memory(bytes: &[u8]) -> File {
@@ -16,12 +16,12 @@ pub fn memory(bytes: &[u8]) -> File {
 }
 
 /// Opens bytes as a file of this name.
-pub fn open(name: &str, bytes: &[u8], options: &Options) -> Option<Opened> {
+pub fn open(name: &str, bytes: &[u8], options: &OpenOptions) -> Option<TensorFile> {
     open_file(memory(bytes), Path::new(name), options).ok()
 }
 
 /// Reads everything in a file, and compares the ways to do so.
-pub fn read(opened: &Opened) {
+pub fn read(opened: &TensorFile) {
     for entry in opened.entries() {
         let layout = entry.layout().expect("a checked shape");
         assert_eq!(layout.bytes() as u64, entry.bytes());
@@ -37,7 +37,7 @@ pub fn read(opened: &Opened) {
         if entry.bytes() > 0 {
             assert_eq!(whole, streamed.is_ok());
         }
-        for kind in [MapKind::ReadOnly, MapKind::CopyOnWrite] {
+        for kind in [MapMode::ReadOnly, MapMode::CopyOnWrite] {
             let mapped = opened.map(entry, kind);
             assert_eq!(mapped.is_ok(), entry.is_stored());
             if let Ok(mapped) = mapped {

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use tensorferry_core::DType;
-use tensorferry_files::{Format, Options, Spec, WriteOptions, Writer, open_file};
+use tensorferry_files::{FileFormat, OpenOptions, TensorSpec, WriteOptions, FileWriter, open_file};
 
 /// A folder with one file, `1`, that has the tensors `a` and `b`; and an index for its place.
 fn folder() -> &'static PathBuf {
@@ -12,9 +12,9 @@ fn folder() -> &'static PathBuf {
     FOLDER.get_or_init(|| {
         let folder = std::env::temp_dir().join(format!("tensorferry-fuzz-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
-        let specs = [Spec::new("a", DType::UInt8, &[3]), Spec::new("b", DType::Float32, &[2])];
+        let specs = [TensorSpec::new("a", DType::UInt8, &[3]), TensorSpec::new("b", DType::Float32, &[2])];
         let options = WriteOptions { durable: false, ..WriteOptions::default() };
-        let mut writer = Writer::create(folder.join("1"), Format::Safetensors, &specs, options).expect("a writer");
+        let mut writer = FileWriter::create(folder.join("1"), FileFormat::Safetensors, &specs, options).expect("a writer");
         writer.put(0, &[1; 3]).expect("bytes");
         writer.put(1, &[2; 8]).expect("bytes");
         writer.finish().expect("a file");
@@ -24,7 +24,7 @@ fn folder() -> &'static PathBuf {
 }
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let options = Options { format: Some(Format::SafetensorsIndex), ..Options::default() };
+    let options = OpenOptions { format: Some(FileFormat::SafetensorsIndex), ..OpenOptions::default() };
     let path = folder().join("index.json");
     if let Ok(opened) = open_file(tensorferry_fuzz::memory(bytes), &path, &options) {
         assert!(opened.entries().iter().all(|entry| ["a", "b"].contains(&entry.name())));

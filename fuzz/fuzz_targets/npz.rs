@@ -1,10 +1,10 @@
 //! Any bytes as a file of the format.
 #![no_main]
 
-use tensorferry_files::{Format, Options};
+use tensorferry_files::{FileFormat, OpenOptions};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let options = Options { format: Some(Format::Npz), ..Options::default() };
+    let options = OpenOptions { format: Some(FileFormat::Npz), ..OpenOptions::default() };
     if let Some(opened) = tensorferry_fuzz::open("x", bytes, &options) {
         tensorferry_fuzz::read(&opened);
     }

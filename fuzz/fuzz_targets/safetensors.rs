@@ -2,10 +2,10 @@
 #![no_main]
 
 use safetensors::SafeTensors;
-use tensorferry_files::{Format, Options};
+use tensorferry_files::{FileFormat, OpenOptions};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let options = Options { format: Some(Format::Safetensors), as_stored: true, ..Options::default() };
+    let options = OpenOptions { format: Some(FileFormat::Safetensors), as_stored: true, ..OpenOptions::default() };
     if let Some(opened) = tensorferry_fuzz::open("x", bytes, &options) {
         tensorferry_fuzz::read(&opened);
         let theirs = SafeTensors::deserialize(bytes).expect("stricter than the crate");
@@ -18,7 +18,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         }
         assert_eq!(theirs.len(), opened.entries().len() + opened.skipped().len());
     }
-    let options = Options { as_stored: false, ..options };
+    let options = OpenOptions { as_stored: false, ..options };
     if let Some(opened) = tensorferry_fuzz::open("x", bytes, &options) {
         tensorferry_fuzz::read(&opened);
     }

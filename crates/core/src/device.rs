@@ -140,7 +140,7 @@ impl Device {
     }
 
     /// Whether memory on either device is as near as on the other.
-    pub fn is_beside(self, other: Self) -> bool {
+    pub fn is_same_memory_as(self, other: Self) -> bool {
         (self.is_host() && other.is_host())
             || (self.is_cuda() && other.is_cuda() && self.index == other.index)
             || self == other
@@ -188,16 +188,18 @@ mod tests {
     fn neighbours() {
         let pinned = Device { kind: DeviceKind::CudaHost, index: 0 };
         let managed = Device { kind: DeviceKind::CudaManaged, index: 1 };
-        assert!(Device::CPU.is_beside(pinned) && pinned.is_beside(Device::CPU));
-        assert!(Device::cuda(1).is_beside(managed));
+        assert!(Device::CPU.is_same_memory_as(pinned) && pinned.is_same_memory_as(Device::CPU));
+        assert!(Device::cuda(1).is_same_memory_as(managed));
         assert_eq!((pinned.plain(), managed.plain()), (Device::CPU, Device::cuda(1)));
-        assert!(!Device::cuda(0).is_beside(managed) && !Device::cuda(0).is_beside(Device::CPU));
+        assert!(
+            !Device::cuda(0).is_same_memory_as(managed) && !Device::cuda(0).is_same_memory_as(Device::CPU)
+        );
     }
 
     #[test]
     fn cpu_devices_share_the_host() {
         let second = Device { kind: DeviceKind::Cpu, index: 1 };
-        assert!(second.is_beside(Device::CPU) && second != Device::CPU);
+        assert!(second.is_same_memory_as(Device::CPU) && second != Device::CPU);
         assert_eq!((second.plain(), second.physical()), (second, Device::CPU));
         assert_eq!(Device { kind: DeviceKind::CudaHost, index: 1 }.physical(), Device::CPU);
         assert_eq!(Device { kind: DeviceKind::CudaManaged, index: 1 }.physical(), Device::cuda(1));

@@ -43,7 +43,7 @@ pub enum DType {
 
 /// What kind of number a type holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum DTypeKind {
     /// True or false.
     Bool,
     /// Two's complement integers.
@@ -60,7 +60,7 @@ pub enum Kind {
 struct Row {
     dtype: DType,
     name: &'static str,
-    kind: Kind,
+    kind: DTypeKind,
     /// Bits that count; `size` is how many bytes hold them.
     bits: u8,
     size: u8,
@@ -73,7 +73,7 @@ struct Row {
 macro_rules! rows {
     ($($dtype:ident $name:literal $kind:ident $bits:literal/$size:literal dlpack $code:literal, $typestr:expr, $safetensors:expr;)*) => {
         [$(Row {
-            dtype: DType::$dtype, name: $name, kind: Kind::$kind, bits: $bits, size: $size,
+            dtype: DType::$dtype, name: $name, kind: DTypeKind::$kind, bits: $bits, size: $size,
             dlpack: $code, typestr: $typestr, safetensors: $safetensors,
         }),*]
     };
@@ -129,7 +129,7 @@ impl DType {
     }
 
     /// What kind of number it is.
-    pub const fn kind(self) -> Kind {
+    pub const fn kind(self) -> DTypeKind {
         self.row().kind
     }
 
@@ -154,7 +154,7 @@ impl DType {
     /// The size of what a byte swap turns around: an element, or each half of a complex one.
     pub const fn swap_unit(self) -> usize {
         match self.kind() {
-            Kind::Complex => self.size() / 2,
+            DTypeKind::Complex => self.size() / 2,
             _ => self.size(),
         }
     }
@@ -213,7 +213,7 @@ impl DType {
 
     /// Whether it is one of the 8-bit floats.
     pub const fn is_float8(self) -> bool {
-        matches!(self.kind(), Kind::Float) && self.bits() == 8
+        matches!(self.kind(), DTypeKind::Float) && self.bits() == 8
     }
 
     /// The type of half the width that a framework without 64-bit types uses instead.

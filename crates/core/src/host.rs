@@ -1,6 +1,6 @@
 //! Host memory that we made: aligned for every framework, freed by its own drop.
 
-use crate::emergency;
+use crate::emergency_pool;
 use crate::error::{Error, Result};
 use crate::pool;
 use std::alloc::{self, Layout as AllocLayout};
@@ -29,7 +29,7 @@ pub struct HostBlock(Memory);
 enum Memory {
     /// From the allocator: where that starts, with the layout it was asked for.
     Allocated(NonNull<u8>, AllocLayout),
-    Pooled(pool::Block),
+    Pooled(pool::PoolBlock),
 }
 
 // SAFETY: the block is plain memory with one owner; the allocator and the pool take it back from any thread.
@@ -43,8 +43,8 @@ impl HostBlock {
     pub fn new(bytes: usize) -> Result<Self> {
         let out_of_memory = || Error::out_of_memory(bytes);
         if bytes >= POOLED {
-            let block = pool::Block::new(bytes).ok_or_else(out_of_memory)?;
-            emergency::spend(bytes)?;
+            let block = pool::PoolBlock::new(bytes).ok_or_else(out_of_memory)?;
+            emergency_pool::reserve_headroom(bytes)?;
             return Ok(Self(Memory::Pooled(block)));
         }
         // Room to align it ourselves. Asked for aligned memory, glibc cuts it out of a larger piece and gives the
@@ -55,11 +55,11 @@ impl HostBlock {
         // SAFETY: the size is not zero.
         let allocate = || NonNull::new(unsafe { alloc::alloc(layout) });
         // What lies idle in the pool is given back before anybody hears of it.
-        let data = allocate().or_else(|| if pool::trim() > 0 { allocate() } else { None });
+        let data = allocate().or_else(|| if pool::release_idle() > 0 { allocate() } else { None });
         let data = data.ok_or_else(out_of_memory)?;
         let block = Self(Memory::Allocated(data, layout));
         // What the target's framework allocates for the tensor must not be the last there is.
-        emergency::spend(bytes)?;
+        emergency_pool::reserve_headroom(bytes)?;
         Ok(block)
     }
 
@@ -78,7 +78,7 @@ impl HostBlock {
     }
 
     /// A block of the pool, as it is.
-    pub fn pooled(block: pool::Block) -> Self {
+    pub fn pooled(block: pool::PoolBlock) -> Self {
         Self(Memory::Pooled(block))
     }
 

@@ -17,23 +17,24 @@
 //! - [`drop_queue`]: owners that one thread gives up and another thread drops.
 
 pub mod aligned;
+pub mod chunks;
 pub mod device;
 pub mod dlpack;
 pub mod drop_queue;
 pub mod dtype;
-pub mod emergency;
+pub mod emergency_pool;
 pub mod error;
-pub mod frozen;
-pub mod growth;
+pub mod fallible;
+pub mod hints;
 pub mod host;
 pub mod layout;
 pub mod pack;
-pub mod pieces;
 pub mod plan;
 pub mod pool;
+pub mod read_only_loans;
 pub mod sparse;
-pub mod speeds;
 pub mod tensor;
+pub mod throughput;
 pub mod workers;
 
 pub use device::Device;

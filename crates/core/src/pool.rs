@@ -24,7 +24,7 @@
 //!
 //! # Pinned blocks
 //!
-//! A block that a device driver was told of ([`Block::pin`]) is written and read by the device at the full speed of the link. It
+//! A block that a device driver was told of ([`PoolBlock::pin`]) is written and read by the device at the full speed of the link. It
 //! stays pinned while it is idle, since telling the driver costs about as much as the transfer. Only those who ask for one get
 //! one. Results and buffers have each their own: a result that went may still be on its way somewhere, as pinned memory that
 //! somebody copies from without waiting, while a buffer is filled at once. Pinned blocks count as any others, and results among
@@ -59,7 +59,7 @@ const UNKNOWN: usize = usize::MAX;
 /// What the pool holds, and how it has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Memory {
+pub struct PoolStats {
     /// Bytes that are kept and not in use.
     pub idle_bytes: usize,
     /// Blocks that are kept and not in use.
@@ -81,12 +81,12 @@ pub struct Memory {
 /// What the pool holds now.
 ///
 /// Each number is right at some moment; while other threads allocate, not all of them at the same one.
-pub fn memory() -> Memory {
-    POOL.memory()
+pub fn stats() -> PoolStats {
+    POOL.stats()
 }
 
 /// Gives all idle blocks back to the system; how many bytes those were.
-pub fn trim() -> usize {
+pub fn release_idle() -> usize {
     POOL.evict_to(0)
 }
 
@@ -96,7 +96,7 @@ pub fn set_limit(bytes: usize) {
 }
 
 /// Whether a block of at least so many bytes lies idle for a use.
-pub fn has_idle(bytes: usize, of: Use) -> bool {
+pub fn has_idle(bytes: usize, of: BlockUse) -> bool {
     POOL.lock().is_some_and(|mut held| held.find(bytes, of).is_some())
 }
 
@@ -121,7 +121,7 @@ pub(crate) fn touching(bytes: usize) -> Option<std::time::Duration> {
 
 /// What a block is for while it lies idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Use {
+pub enum BlockUse {
     /// Anything on the host.
     Plain,
     /// Results that a device writes by itself.
@@ -138,19 +138,19 @@ static POOL: Pool = Pool::new();
 
 /// A block of whole huge pages, not initialised, that returns to the pool.
 #[derive(Debug)]
-pub struct Block {
+pub struct PoolBlock {
     pool: &'static Pool,
     memory: Mapped,
 }
 
-impl Block {
+impl PoolBlock {
     /// A block of at least so many bytes; `None` if the system has no such memory.
     pub fn new(bytes: usize) -> Option<Self> {
         POOL.block(bytes)
     }
 
     /// An idle block of at least so many bytes for a use, if there is one.
-    pub fn idle(bytes: usize, of: Use) -> Option<Self> {
+    pub fn idle(bytes: usize, of: BlockUse) -> Option<Self> {
         POOL.idle(bytes, of)
     }
 
@@ -173,14 +173,14 @@ impl Block {
     ///
     /// # Safety
     /// `unpin` undoes that, from any thread, and once it has said that the memory may go, nobody but us knows it.
-    pub unsafe fn pin(&mut self, unpin: Unpin, of: Use) {
+    pub unsafe fn pin(&mut self, unpin: Unpin, of: BlockUse) {
         if self.memory.pin.replace((unpin, of)).is_none() {
             self.pool.pinned_bytes.fetch_add(self.memory.bytes, Ordering::Relaxed);
         }
     }
 }
 
-impl Drop for Block {
+impl Drop for PoolBlock {
     fn drop(&mut self) {
         self.pool.keep(Mapped { ..self.memory });
     }
@@ -192,12 +192,12 @@ struct Mapped {
     data: NonNull<u8>,
     bytes: usize,
     /// What has to be done before it goes, and what it is for.
-    pin: Option<(Unpin, Use)>,
+    pin: Option<(Unpin, BlockUse)>,
 }
 
 impl Mapped {
-    fn of(&self) -> Use {
-        self.pin.map_or(Use::Plain, |(_, of)| of)
+    fn of(&self) -> BlockUse {
+        self.pin.map_or(BlockUse::Plain, |(_, of)| of)
     }
 }
 
@@ -248,9 +248,9 @@ impl Pool {
         }
     }
 
-    fn block(&'static self, bytes: usize) -> Option<Block> {
+    fn block(&'static self, bytes: usize) -> Option<PoolBlock> {
         let bytes = bytes.max(1).checked_next_multiple_of(HUGE)?;
-        let recycled = self.lock().and_then(|mut held| held.take(bytes, Use::Plain));
+        let recycled = self.lock().and_then(|mut held| held.take(bytes, BlockUse::Plain));
         let count = if recycled.is_some() { &self.hits } else { &self.misses };
         count.fetch_add(1, Ordering::Relaxed);
         let memory = match recycled {
@@ -263,17 +263,17 @@ impl Pool {
         Some(self.used(memory))
     }
 
-    fn idle(&'static self, bytes: usize, of: Use) -> Option<Block> {
+    fn idle(&'static self, bytes: usize, of: BlockUse) -> Option<PoolBlock> {
         let bytes = bytes.max(1).checked_next_multiple_of(HUGE)?;
         let memory = self.lock().and_then(|mut held| held.take(bytes, of))?;
         self.hits.fetch_add(1, Ordering::Relaxed);
         Some(self.used(memory))
     }
 
-    fn used(&'static self, memory: Mapped) -> Block {
+    fn used(&'static self, memory: Mapped) -> PoolBlock {
         self.used_bytes.fetch_add(memory.bytes, Ordering::Relaxed);
         self.used_blocks.fetch_add(1, Ordering::Relaxed);
-        Block { pool: self, memory }
+        PoolBlock { pool: self, memory }
     }
 
     fn may_pin(&'static self, bytes: usize) -> bool {
@@ -344,11 +344,11 @@ impl Pool {
         self.evict_to(bytes);
     }
 
-    fn memory(&'static self) -> Memory {
+    fn stats(&'static self) -> PoolStats {
         // The child of a fork counts its own idle blocks, not its parent's.
         drop(self.lock());
         let read = |number: &AtomicUsize| number.load(Ordering::Relaxed);
-        Memory {
+        PoolStats {
             idle_bytes: read(&self.idle_bytes),
             idle_blocks: read(&self.idle_blocks),
             used_bytes: read(&self.used_bytes),
@@ -411,12 +411,12 @@ impl Held {
 
     /// The smallest idle block that is large enough and wastes at most a quarter; of several the one that was
     /// used last, which is the likeliest to be in a cache.
-    fn take(&mut self, bytes: usize, of: Use) -> Option<Mapped> {
+    fn take(&mut self, bytes: usize, of: BlockUse) -> Option<Mapped> {
         let index = self.find(bytes, of)?;
         Some(self.list().blocks.remove(index))
     }
 
-    fn find(&mut self, bytes: usize, of: Use) -> Option<usize> {
+    fn find(&mut self, bytes: usize, of: BlockUse) -> Option<usize> {
         let bytes = bytes.max(1).checked_next_multiple_of(HUGE)?;
         let blocks = &mut self.list().blocks;
         let fits =

@@ -282,7 +282,7 @@ fn null_data(layout: &Layout) -> Error {
         ErrorKind::NotATensor,
         format!("the tensor of shape {:?} has no memory behind it", layout.shape()),
     )
-    .with_hint("materialise it first: fake, meta and wrapper tensors have a shape but hold no values")
+    .with_advice("materialise it first: fake, meta and wrapper tensors have a shape but hold no values")
 }
 
 #[cfg(test)]

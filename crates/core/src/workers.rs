@@ -50,7 +50,7 @@ const LOOKS: usize = 16;
 /// When the task does, on whatever thread.
 pub(crate) fn each(count: usize, threads: usize, task: impl Fn(usize) + Sync) {
     let next = AtomicUsize::new(0);
-    together(threads.min(count), || {
+    run_parallel(threads.min(count), || {
         // Relaxed: the number alone matters; what helpers wrote is passed on when their job ends.
         while let part = next.fetch_add(1, Ordering::Relaxed)
             && part < count
@@ -65,7 +65,7 @@ pub(crate) fn each(count: usize, threads: usize, task: impl Fn(usize) + Sync) {
 ///
 /// # Panics
 /// When the work does, on whatever thread.
-pub fn together(threads: usize, work: impl Fn() + Sync) {
+pub fn run_parallel(threads: usize, work: impl Fn() + Sync) {
     let helpers = threads.saturating_sub(1);
     if helpers == 0 {
         return work();

@@ -10,7 +10,7 @@
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use tensorferry_core::workers::together;
+use tensorferry_core::workers::run_parallel;
 
 /// How many threads the parent's calls are for, the caller's own included.
 const THREADS: usize = 3;
@@ -18,7 +18,7 @@ const THREADS: usize = 3;
 /// Parts that wait for each other, so that each needs a thread of its own.
 fn meet(threads: usize) {
     let (taken, arrived) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    together(threads, || {
+    run_parallel(threads, || {
         while taken.fetch_add(1, Ordering::Relaxed) < threads {
             arrived.fetch_add(1, Ordering::Relaxed);
             while arrived.load(Ordering::Relaxed) < threads {
@@ -50,7 +50,7 @@ fn the_child_of_a_fork_has_helpers_of_its_own() {
                 begun.wait();
                 while !stop.load(Ordering::Relaxed) {
                     let parts = AtomicUsize::new(0);
-                    together(THREADS, || while parts.fetch_add(1, Ordering::Relaxed) < 8 {});
+                    run_parallel(THREADS, || while parts.fetch_add(1, Ordering::Relaxed) < 8 {});
                 }
             });
         }

@@ -7,8 +7,10 @@
 
 use std::time::Instant;
 use tensorferry_core::Access;
-use tensorferry_cuda::ipc::{Allocation, Door, Entrance, GpuArena, GpuPiece, ReadyEvent, counts, trim};
-use tensorferry_cuda::{DeviceBlock, Gpu, Side, Stream};
+use tensorferry_cuda::ipc::{
+    Allocation, ExportHandle, GpuArena, GpuArenaBlock, ImportHandle, ReadyEvent, counts, release_idle,
+};
+use tensorferry_cuda::{DeviceBlock, Gpu, Stream, SyncPoint};
 
 fn timed<T>(what: &str, call: impl FnOnce() -> T) -> T {
     let begin = Instant::now();
@@ -23,7 +25,7 @@ fn main() {
     println!("found by that name: {:?}", Gpu::by_uuid(gpu.uuid().unwrap()));
     let plain = DeviceBlock::plain(gpu, 5 << 20, Stream::LEGACY).unwrap();
     let ordered = DeviceBlock::new(gpu, 5 << 20, Stream::LEGACY).unwrap();
-    let small = GpuPiece::new(gpu, 1000).unwrap();
+    let small = GpuArenaBlock::new(gpu, 1000).unwrap();
     for (what, data) in
         [("cuMemAlloc", plain.data()), ("cuMemAllocAsync", ordered.data()), ("ours", small.data())]
     {
@@ -37,14 +39,14 @@ fn main() {
     }
     for bytes in [2 << 20, 64 << 20, 512 << 20] {
         let arena = timed(&format!("{bytes} bytes: made"), || GpuArena::new(gpu, bytes).unwrap());
-        let Door::Descriptor(descriptor) = arena.door() else {
+        let ExportHandle::Descriptor(descriptor) = arena.door() else {
             println!("  it has no handle of its own: {arena:?}");
             continue;
         };
         for (what, id, access) in
             [("read-only", arena.id(), Access::ReadOnly), ("under another name", &[1; 16], Access::ReadWrite)]
         {
-            let entrance = Entrance::Descriptor(std::os::fd::AsFd::as_fd(descriptor));
+            let entrance = ImportHandle::Descriptor(std::os::fd::AsFd::as_fd(descriptor));
             let opened = timed(&format!("  opened {what} in this process"), || {
                 GpuArena::attach(gpu, id, bytes as u64, access, entrance)
             });
@@ -57,12 +59,12 @@ fn main() {
     }
     // SAFETY: no stream is named but the default one.
     let events: Vec<_> = (0..1000)
-        .map(|_| unsafe { ReadyEvent::after(gpu, &[Side::Everything]).unwrap() })
+        .map(|_| unsafe { ReadyEvent::after(gpu, &[SyncPoint::Everything]).unwrap() })
         .take_while(Option::is_some)
         .collect();
     println!("{} of 1000 events were had", events.len());
     drop(events);
     drop((small, plain, ordered));
-    trim();
+    release_idle();
     println!("left: {:?}", counts());
 }

@@ -1,7 +1,7 @@
 //! Several uploads, and one wait for all of them.
 //!
 //! An upload is there when it is back, on whatever stream somebody looks, as people know it from the frameworks. For a tree of
-//! a thousand small tensors that would be a thousand waits; while a [`Batch`] is open on a thread, the small uploads that say
+//! a thousand small tensors that would be a thousand waits; while a [`TransferBatch`] is open on a thread, the small uploads that say
 //! that they belong to it share a [`Stage`] for each GPU, which is waited for when the batch ends. Others on that thread wait for
 //! themselves: they are calls of somebody's code that a tree has come by.
 
@@ -19,14 +19,14 @@ thread_local! {
 /// A time in which some of this thread's small uploads are not waited for one by one.
 #[derive(Debug)]
 #[must_use]
-pub struct Batch {
+pub struct TransferBatch {
     /// Which of the thread's it is.
     depth: usize,
     /// Belongs to its thread.
     thread: PhantomData<*const ()>,
 }
 
-impl Batch {
+impl TransferBatch {
     /// Opens one.
     pub fn begin() -> Self {
         let depth = OPEN.with_borrow_mut(|open| {
@@ -58,7 +58,7 @@ impl Batch {
     }
 }
 
-impl Drop for Batch {
+impl Drop for TransferBatch {
     fn drop(&mut self) {
         // After an error, which somebody else tells; or there is nothing left to do.
         let _ = self.end();

@@ -10,7 +10,7 @@ use tensorferry_core::{ByteOrder, DType, Error, ErrorKind, Layout, Result};
 
 /// What is read.
 #[derive(Clone, Copy)]
-pub struct Source<'a> {
+pub struct DeviceSource<'a> {
     /// Where the first element is.
     pub data: *const u8,
     /// Element type.
@@ -40,7 +40,7 @@ impl Gpu {
     /// live until the stream is past the copy. The source's work is ordered before the stream's.
     pub unsafe fn convert(
         &'static self,
-        source: &Source<'_>,
+        source: &DeviceSource<'_>,
         to: *mut u8,
         dtype: DType,
         stream: Stream,
@@ -91,21 +91,21 @@ impl Gpu {
     /// Casts the source once it is packed.
     unsafe fn cast_packed(
         &self,
-        source: &Source<'_>,
+        source: &DeviceSource<'_>,
         packed: &DeviceBlock,
         to: *mut u8,
         dtype: DType,
         stream: Stream,
     ) -> Result<()> {
         let layout = Layout::dense(source.dtype.size(), source.layout.shape())?;
-        let source = Source { data: packed.data(), layout: &layout, ..*source };
+        let source = DeviceSource { data: packed.data(), layout: &layout, ..*source };
         // SAFETY: the caller's contract; the block holds the source's elements.
         unsafe { self.cast(&source, &layout.runs(), to, dtype, stream) }
     }
 
     unsafe fn gather(
         &self,
-        source: &Source<'_>,
+        source: &DeviceSource<'_>,
         runs: &[(i64, i64)],
         unit: usize,
         to: *mut u8,
@@ -119,7 +119,7 @@ impl Gpu {
 
     unsafe fn cast(
         &self,
-        source: &Source<'_>,
+        source: &DeviceSource<'_>,
         runs: &[(i64, i64)],
         to: *mut u8,
         dtype: DType,
@@ -209,13 +209,13 @@ fn over(count: u64) -> Grid {
 }
 
 /// The largest size, at most an element's, that divides every address of the source: what a kernel may read at once.
-fn unit(source: &Source<'_>, runs: &[(i64, i64)]) -> usize {
+fn unit(source: &DeviceSource<'_>, runs: &[(i64, i64)]) -> usize {
     let bits = runs.iter().fold(source.data as usize, |bits, &(_, step)| bits | step.unsigned_abs() as usize);
     source.dtype.align().min(1 << bits.trailing_zeros().min(4))
 }
 
 /// The largest size, at least an element's and at most sixteen bytes, in which whole runs of the source may be moved.
-fn wide_unit(source: &Source<'_>, runs: &[(i64, i64)], to: *mut u8) -> usize {
+fn wide_unit(source: &DeviceSource<'_>, runs: &[(i64, i64)], to: *mut u8) -> usize {
     let item = source.dtype.size();
     let Some((&(length, step), outer)) = runs.split_last() else { return item };
     if step != item as i64 {
@@ -237,7 +237,7 @@ fn in_units(runs: &[(i64, i64)], item: usize, unit: usize) -> Vec<(i64, i64)> {
     units
 }
 
-fn job(source: &Source<'_>, runs: &[(i64, i64)], to: *mut u8) -> Gather {
+fn job(source: &DeviceSource<'_>, runs: &[(i64, i64)], to: *mut u8) -> Gather {
     let mut job = Gather {
         from: source.data,
         to,
@@ -254,7 +254,7 @@ fn job(source: &Source<'_>, runs: &[(i64, i64)], to: *mut u8) -> Gather {
 }
 
 /// The source as planes to transpose, if it is that: dense along the last dimension but one.
-fn planes(source: &Source<'_>, runs: &[(i64, i64)], to: *mut u8) -> Option<Planes> {
+fn planes(source: &DeviceSource<'_>, runs: &[(i64, i64)], to: *mut u8) -> Option<Planes> {
     let item = source.dtype.size() as i64;
     let (plane, &[(columns, dense), (rows, pitch)]) = match runs {
         [rest @ .., inner, last] => (rest, &[*inner, *last]),

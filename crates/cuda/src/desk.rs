@@ -13,8 +13,8 @@ use crate::gpu::Gpu;
 use crate::kept::{Event, PATIENCE};
 use crate::lanes::Buffers;
 use crate::parts::{Part, Parts};
-use crate::stream::{Side, Stream};
-use crate::watch::Watch;
+use crate::stream::{Stream, SyncPoint};
+use crate::watch::TransferControl;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -96,7 +96,7 @@ pub(crate) struct Desk<'a> {
     woken: Condvar,
     patience: Duration,
     threads: usize,
-    watch: &'a Watch,
+    watch: &'a TransferControl,
 }
 
 // SAFETY: the ring's address is that of the transfer's own block. A slot has one user at a time: from being taken for the GPU
@@ -117,10 +117,10 @@ impl<'a> Desk<'a> {
         way: Way,
         buffers: &'a Buffers,
         parts: &'a Parts,
-        watch: &'a Watch,
+        watch: &'a TransferControl,
     ) -> Self {
-        let threads = buffers.lanes.threads;
-        let slots = buffers.lanes.bytes() / parts.most();
+        let threads = buffers.ring.threads;
+        let slots = buffers.ring.bytes() / parts.most();
         let state = State {
             is_for_gpu: vec![way == Way::Down; slots],
             claimed: 0,
@@ -160,17 +160,17 @@ impl<'a> Desk<'a> {
     /// As [`Gpu::order`] for the side. What `queue` names is there until this is back.
     pub(crate) unsafe fn run(
         &self,
-        after: Side,
+        after: SyncPoint,
         queue: impl Fn(Stretch, Stream) -> Result<()> + Sync,
         work: impl Fn(&Part, *mut u8) -> Result<()> + Sync,
     ) -> Result<()> {
         // SAFETY: the caller's contract, and a stream of ours.
-        unsafe { self.gpu.order(after, Side::Stream(self.stream))? };
+        unsafe { self.gpu.order(after, SyncPoint::Stream(self.stream))? };
         if self.way == Way::Down {
             // What the GPU has to do first may take long: until then others may have the helpers.
             self.at_the_desk(&queue)?;
         }
-        workers::together(self.threads, || self.serve(&queue, &work));
+        workers::run_parallel(self.threads, || self.serve(&queue, &work));
         self.state().failed.take().map_or(Ok(()), Err)
     }
 
@@ -445,7 +445,7 @@ impl Drop for Desk<'_> {
         let clerk = self.clerk.get_mut().unwrap_or_else(PoisonError::into_inner);
         if clerk.is_unsure || !clerk.in_flight.is_empty() {
             // SAFETY: a stream of ours. Where this fails, the device is lost, and uses nothing any more.
-            let _ = unsafe { self.gpu.wait(Side::Stream(self.stream)) };
+            let _ = unsafe { self.gpu.wait(SyncPoint::Stream(self.stream)) };
         }
         let events = clerk.in_flight.drain(..).map(|(_, _, event)| event);
         self.gpu.keep(events.chain(clerk.spare.drain(..)));

@@ -197,7 +197,7 @@ pub fn after_fork() {
 pub(crate) fn needed(name: &str, called: Option<Result<()>>) -> Result<()> {
     called.unwrap_or_else(|| {
         Err(Error::new(ErrorKind::UnsupportedDevice, format!("the CUDA driver is too old: it has no {name}"))
-            .with_hint("update the NVIDIA driver"))
+            .with_advice("update the NVIDIA driver"))
     })
 }
 
@@ -223,7 +223,7 @@ impl Driver {
                 ErrorKind::UnsupportedDevice,
                 "CUDA cannot be used in a forked child of a process that has used it",
             )
-            .with_hint("start the child with multiprocessing's \"spawn\" method"));
+            .with_advice("start the child with multiprocessing's \"spawn\" method"));
         }
         Ok(driver)
     }
@@ -232,7 +232,7 @@ impl Driver {
     fn load(names: &[&str]) -> Result<Self> {
         let missing = |fact: String| {
             Error::new(ErrorKind::UnsupportedDevice, fact)
-                .with_hint("install the NVIDIA driver, or keep the tensor on the CPU")
+                .with_advice("install the NVIDIA driver, or keep the tensor on the CPU")
         };
         // SAFETY: loading the driver runs its initialisers, which is what every CUDA program does.
         let library = names.iter().find_map(|name| unsafe { Library::new(*name) }.ok());

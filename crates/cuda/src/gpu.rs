@@ -106,7 +106,7 @@ impl Gpu {
     ///
     /// # Errors
     /// When the device fails.
-    pub fn meeting(&self) -> Result<Stream> {
+    pub fn sync_stream(&self) -> Result<Stream> {
         /// Does not wait for the default stream, nor that for it.
         const NON_BLOCKING: u32 = 1;
         if let Some(stream) = self.meeting.get() {
@@ -148,7 +148,7 @@ fn absent(index: i32) -> Error {
         Err(error) => return error,
     };
     Error::new(ErrorKind::UnsupportedDevice, format!("there is no GPU cuda:{index}: {seen}"))
-        .with_hint("name one of those, and check CUDA_VISIBLE_DEVICES")
+        .with_advice("name one of those, and check CUDA_VISIBLE_DEVICES")
 }
 
 /// A context that was made current; its predecessor comes back with the drop.

@@ -14,16 +14,16 @@ use crate::gpu::Gpu;
 use crate::kept::Own;
 use crate::parts::{Part, Parts};
 use crate::pinned;
-use crate::stream::{Side, Stream};
-use crate::watch::Watch;
+use crate::stream::{Stream, SyncPoint};
+use crate::watch::TransferControl;
 use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
-use tensorferry_core::pool::{Block, Use, has_idle};
+use tensorferry_core::pool::{BlockUse, PoolBlock, has_idle};
 use tensorferry_core::{ByteOrder, Error, ErrorKind, Result, pack, workers};
 
 /// How a transfer is shared out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lanes {
+pub struct RingOptions {
     /// Threads that move bytes on the host.
     pub threads: usize,
     /// Half of the bytes in the ring for each thread, and the most of a part.
@@ -36,8 +36,8 @@ pub struct Lanes {
 
 /// The pinned memory of a transfer.
 pub(crate) struct Buffers {
-    pub(crate) lanes: Lanes,
-    pub(crate) block: Block,
+    pub(crate) ring: RingOptions,
+    pub(crate) block: PoolBlock,
     pub(crate) own: Own,
 }
 
@@ -51,7 +51,7 @@ const PART: usize = 512 << 10;
 const MANY: usize = 48 << 20;
 const FEW_THREADS: usize = 6;
 
-impl Lanes {
+impl RingOptions {
     /// As many lanes, with buffers as large, as so many bytes hold; these are whole huge pages.
     ///
     /// # Errors
@@ -62,7 +62,7 @@ impl Lanes {
         let room = if room > FEW || room == 0 { room } else { 1 << room.ilog2() };
         if room == 0 {
             let fact = format!("budget is {bytes} bytes, and a transfer needs buffers of {PAGE} bytes");
-            return Err(Error::new(ErrorKind::OutOfMemory, fact).with_hint("raise budget, or leave it out"));
+            return Err(Error::new(ErrorKind::OutOfMemory, fact).with_advice("raise budget, or leave it out"));
         }
         let threads = self.threads.clamp(1, room / (2 * SMALLEST));
         Ok(Self { threads, chunk: self.chunk.min(room / (2 * threads)), spares: true, ..self })
@@ -100,45 +100,45 @@ const FEW: usize = 8 << 20;
 ///
 /// # Errors
 /// When the host has no memory for them, or the device fails.
-pub(crate) fn buffers(gpu: &'static Gpu, lanes: Lanes, bytes: usize) -> Result<Option<Buffers>> {
-    let lanes = lanes.shared_out(bytes);
-    let size = lanes.bytes();
-    if let Some(block) = Block::idle(size, Use::Buffers) {
-        return Ok(Some(Buffers { lanes, block, own: gpu.own_stream()? }));
+pub(crate) fn buffers(gpu: &'static Gpu, ring: RingOptions, bytes: usize) -> Result<Option<Buffers>> {
+    let ring = ring.shared_out(bytes);
+    let size = ring.bytes();
+    if let Some(block) = PoolBlock::idle(size, BlockUse::Buffers) {
+        return Ok(Some(Buffers { ring, block, own: gpu.own_stream()? }));
     }
     let out_of_memory = || {
         Error::new(ErrorKind::OutOfMemory, format!("no memory for {size} bytes of buffers on the host"))
-            .with_hint("free something first, or set TENSORFERRY_THREADS to fewer threads")
+            .with_advice("free something first, or set TENSORFERRY_THREADS to fewer threads")
     };
-    let mut block = Block::new(size).ok_or_else(out_of_memory)?;
-    pinned::touch(&mut block, lanes.threads);
-    if pinned::pin(gpu, &mut block, Use::Buffers).is_err() {
+    let mut block = PoolBlock::new(size).ok_or_else(out_of_memory)?;
+    pinned::touch(&mut block, ring.threads);
+    if pinned::pin(gpu, &mut block, BlockUse::Buffers).is_err() {
         return Ok(None);
     }
-    Ok(Some(Buffers { lanes, block, own: gpu.own_stream()? }))
+    Ok(Some(Buffers { ring, block, own: gpu.own_stream()? }))
 }
 
 /// Has the buffers pinned ahead of a transfer into fresh memory, which is touched while the driver takes its time.
 ///
 /// # Safety
 /// So many bytes of the fresh memory are writable, and nobody else uses them. What is in them is lost.
-pub(crate) unsafe fn prepare(gpu: &'static Gpu, fresh: NonNull<u8>, bytes: usize, lanes: Lanes) {
-    let lanes = lanes.shared_out(bytes);
-    let size = lanes.bytes();
-    if has_idle(size, Use::Buffers) {
+pub(crate) unsafe fn prepare(gpu: &'static Gpu, fresh: NonNull<u8>, bytes: usize, ring: RingOptions) {
+    let ring = ring.shared_out(bytes);
+    let size = ring.bytes();
+    if has_idle(size, BlockUse::Buffers) {
         return;
     }
-    let Some(mut block) = Block::new(size) else { return };
-    pinned::touch(&mut block, lanes.threads);
+    let Some(mut block) = PoolBlock::new(size) else { return };
+    pinned::touch(&mut block, ring.threads);
     // SAFETY: the caller's contract; all threads are done when this is back.
     let touched = unsafe { pinned::Touched::new(fresh, bytes) };
     let job = Mutex::new(Some(&mut block));
-    workers::together(lanes.threads, || {
+    workers::run_parallel(ring.threads, || {
         let first = job.lock().unwrap_or_else(PoisonError::into_inner).take();
         match first {
             Some(block) => {
                 // Where this fails, the transfer that follows goes another way.
-                let _ = pinned::pin(gpu, block, Use::Buffers);
+                let _ = pinned::pin(gpu, block, BlockUse::Buffers);
                 touched.stop();
             }
             None => touched.go_on(),
@@ -155,20 +155,20 @@ pub(crate) unsafe fn download(
     gpu: &'static Gpu,
     from: OnGpu,
     to: OnHost<'_>,
-    after: Side,
+    after: SyncPoint,
     buffers: &Buffers,
-    watch: &Watch,
+    watch: &TransferControl,
 ) -> Result<()> {
     let whole = to.layout.bytes();
-    let parts = Parts::new(to.layout, from, buffers.lanes.part(whole));
+    let parts = Parts::new(to.layout, from, buffers.ring.part(whole));
     let deliver = |part: &Part, slot: *mut u8| {
         let OnHost { data, dtype, .. } = *{ &to };
         let source =
-            pack::Source { data: slot, dtype: from.dtype, layout: &part.dense, order: ByteOrder::Native };
+            pack::CopySource { data: slot, dtype: from.dtype, layout: &part.dense, order: ByteOrder::Native };
         let data = data.wrapping_offset(part.offset as isize);
-        let destination = pack::Destination { data, dtype, layout: &part.host };
+        let destination = pack::CopyDestination { data, dtype, layout: &part.host };
         // SAFETY: a part of the host's memory, which is no other thread's, and a full slot of ours.
-        unsafe { pack::convert_part(&source, &destination, whole) }
+        unsafe { pack::convert_chunk(&source, &destination, whole) }
     };
     let queue = |Stretch { address, slots, bytes }: Stretch, stream: Stream| {
         // SAFETY: the caller's contract; slots of ours that threads have emptied.
@@ -187,22 +187,22 @@ pub(crate) unsafe fn upload(
     gpu: &'static Gpu,
     from: OnHost<'_>,
     to: OnGpu,
-    after: Side,
+    after: SyncPoint,
     buffers: &Buffers,
-    watch: &Watch,
+    watch: &TransferControl,
 ) -> Result<()> {
     // The caches are of use where there is so much to move that parts follow each other closely; in GB/s on an H200's host, by
     // way of the caches and past them: 1 MiB 9 and 12, 16 MiB 21 and 23 to 30, 256 MiB 44 and 34.
     let bytes = from.layout.count() * to.dtype.size();
     let past_caches = if bytes < MANY { usize::MAX } else { 0 };
-    let parts = Parts::new(from.layout, to, buffers.lanes.part(bytes));
+    let parts = Parts::new(from.layout, to, buffers.ring.part(bytes));
     let fetch = |part: &Part, slot: *mut u8| {
         let OnHost { data, dtype, order, .. } = *{ &from };
         let data = data.wrapping_offset(part.offset as isize);
-        let source = pack::Source { data, dtype, layout: &part.host, order };
-        let destination = pack::Destination { data: slot, dtype: to.dtype, layout: &part.dense };
+        let source = pack::CopySource { data, dtype, layout: &part.host, order };
+        let destination = pack::CopyDestination { data: slot, dtype: to.dtype, layout: &part.dense };
         // SAFETY: a part of the host's memory, and a slot of ours that the GPU has read.
-        unsafe { pack::convert_part(&source, &destination, past_caches) }
+        unsafe { pack::convert_chunk(&source, &destination, past_caches) }
     };
     let queue = |Stretch { address, slots, bytes }: Stretch, stream: Stream| {
         // SAFETY: the caller's contract; slots of ours that threads have filled.

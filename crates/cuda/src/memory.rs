@@ -2,7 +2,7 @@
 
 use crate::driver::{Address, Driver};
 use crate::gpu::Gpu;
-use crate::stream::{Side, Stream};
+use crate::stream::{Stream, SyncPoint};
 use std::ffi::{c_int, c_uint, c_void};
 use tensorferry_core::device::{Device, DeviceKind};
 use tensorferry_core::{Error, ErrorKind, Result};
@@ -18,7 +18,7 @@ const TYPE_DEVICE: c_uint = 2;
 ///
 /// # Errors
 /// Where there is no driver.
-pub fn place_of(address: usize) -> Result<Device> {
+pub fn device_of_address(address: usize) -> Result<Device> {
     let (mut kind, mut managed, mut index): (c_uint, c_uint, c_int) = (0, 0, 0);
     let which = [MEMORY_TYPE, IS_MANAGED, DEVICE_ORDINAL];
     let into: [*mut c_void; 3] = [(&raw mut kind).cast(), (&raw mut managed).cast(), (&raw mut index).cast()];
@@ -98,7 +98,7 @@ impl Drop for DeviceBlock {
         unsafe {
             if self.ordered {
                 let _ = self.gpu.driver.free_ordered(self.address, self.stream.raw());
-            } else if self.gpu.wait(Side::Stream(self.stream)).is_ok() {
+            } else if self.gpu.wait(SyncPoint::Stream(self.stream)).is_ok() {
                 let _ = self.gpu.driver.free(self.address);
             }
         }
@@ -112,5 +112,5 @@ pub fn out_of_memory(gpu: &Gpu, bytes: usize) -> Error {
         Err(_) => String::new(),
     };
     Error::new(ErrorKind::OutOfMemory, format!("no memory for {bytes} bytes on cuda:{}{free}", gpu.index()))
-        .with_hint("free something first, or convert a slice at a time")
+        .with_advice("free something first, or convert a slice at a time")
 }

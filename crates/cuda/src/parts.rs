@@ -2,12 +2,12 @@
 
 use crate::driver::Address;
 use crate::ends::OnGpu;
-use tensorferry_core::pieces::Pieces;
+use tensorferry_core::chunks::Chunks;
 use tensorferry_core::{Layout, Result};
 
 /// The parts of a transfer, in the order of the dense tensor on the GPU.
 pub(crate) struct Parts {
-    pieces: Pieces,
+    pieces: Chunks,
     wire: OnGpu,
     /// Bytes of the largest.
     most: usize,
@@ -25,7 +25,7 @@ pub(crate) struct Part {
 impl Parts {
     /// Of a tensor of this layout on the host, of so many bytes each at most.
     pub(crate) fn new(host: &Layout, wire: OnGpu, bytes: usize) -> Self {
-        let pieces = Pieces::new(host, bytes / wire.dtype.size());
+        let pieces = Chunks::new(host, bytes / wire.dtype.size());
         let most = pieces.span(0).1.max(1) * wire.dtype.size();
         Self { pieces, wire, most }
     }

@@ -5,15 +5,15 @@
 
 use crate::driver::Driver;
 use crate::gpu::Gpu;
-use crate::lanes::{self, Lanes};
-use crate::memory::place_of;
-use crate::transfer::{Road, SMALL};
+use crate::lanes::{self, RingOptions};
+use crate::memory::device_of_address;
+use crate::transfer::{SMALL, TransferPath};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tensorferry_core::device::DeviceKind;
 use tensorferry_core::host::HostBlock;
-use tensorferry_core::pool::{self, Block, Use};
+use tensorferry_core::pool::{self, BlockUse, PoolBlock};
 use tensorferry_core::{Result, workers};
 
 /// Known to all contexts.
@@ -37,7 +37,7 @@ static TRUSTED: AtomicUsize = AtomicUsize::new(TRUST);
 
 /// What a result lands in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Landing {
+pub enum DownloadBuffer {
     /// Little memory, which the driver fills in one call.
     Small,
     /// Little memory as well, because what was pinned for such results did not come back, or no more may be pinned.
@@ -52,23 +52,23 @@ pub enum Landing {
 
 /// A block that was used before is likely to be used again, so it is pinned. Fresh memory is not, because that takes longer
 /// than the transfer, and results that are kept would all become memory that the system can neither move nor swap.
-fn choose(bytes: usize, idle: impl Fn(Use) -> bool, may_pin: bool, trusted: bool) -> Landing {
+fn choose(bytes: usize, idle: impl Fn(BlockUse) -> bool, may_pin: bool, trusted: bool) -> DownloadBuffer {
     if bytes < SMALL {
-        return Landing::Small;
+        return DownloadBuffer::Small;
     }
-    if idle(Use::Pinned) {
-        return Landing::Kept;
+    if idle(BlockUse::Pinned) {
+        return DownloadBuffer::Kept;
     }
     match (bytes >= KEPT, may_pin) {
-        (true, true) if idle(Use::Plain) => Landing::Pin,
-        (true, _) => Landing::Fresh,
-        (false, true) if trusted => Landing::Pin,
-        (false, _) => Landing::Unpinned,
+        (true, true) if idle(BlockUse::Plain) => DownloadBuffer::Pin,
+        (true, _) => DownloadBuffer::Fresh,
+        (false, true) if trusted => DownloadBuffer::Pin,
+        (false, _) => DownloadBuffer::Unpinned,
     }
 }
 
 /// What a result of so many bytes would land in now.
-pub fn landing(bytes: usize) -> Landing {
+pub fn choose_download_buffer(bytes: usize) -> DownloadBuffer {
     let trusted = TRUSTED.load(Ordering::Relaxed) > 0;
     choose(bytes, |of| pool::has_idle(bytes, of), may_pin(bytes), trusted)
 }
@@ -82,57 +82,68 @@ impl Gpu {
     ///
     /// # Errors
     /// When the host has no such memory.
-    pub fn land(&'static self, bytes: usize, lanes: Lanes) -> Result<(HostBlock, Road)> {
+    pub fn allocate_download(
+        &'static self,
+        bytes: usize,
+        ring: RingOptions,
+    ) -> Result<(HostBlock, TransferPath)> {
         let _relaxed = self.relaxed()?;
-        let landing = landing(bytes);
-        if let Some((block, road)) = self.recycled(landing, bytes, lanes) {
-            return Ok((HostBlock::pooled(block), road));
+        let buffer = choose_download_buffer(bytes);
+        if let Some((block, transfer_path)) = self.recycled(buffer, bytes, ring) {
+            return Ok((HostBlock::pooled(block), transfer_path));
         }
         let block = HostBlock::new(bytes)?;
         if bytes < KEPT {
-            return Ok((block, Road::Driver));
+            return Ok((block, TransferPath::Driver));
         }
         if let Some(fresh) = NonNull::new(block.data()) {
             // SAFETY: a block of as many bytes, just made, which nobody else has.
-            unsafe { lanes::prepare(self, fresh, bytes, lanes) };
+            unsafe { lanes::prepare(self, fresh, bytes, ring) };
         }
-        Ok((block, Road::Lanes(lanes)))
+        Ok((block, TransferPath::Ring(ring)))
     }
 
     /// A block that is pinned, or is to be.
-    fn recycled(&'static self, landing: Landing, bytes: usize, lanes: Lanes) -> Option<(Block, Road)> {
+    fn recycled(
+        &'static self,
+        buffer: DownloadBuffer,
+        bytes: usize,
+        ring: RingOptions,
+    ) -> Option<(PoolBlock, TransferPath)> {
         let trust = |change: fn(usize) -> Option<usize>| {
             TRUSTED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change).is_ok()
         };
-        let mut block = match landing {
-            Landing::Kept => Block::idle(bytes, Use::Pinned)?,
-            Landing::Pin if bytes >= KEPT => Block::idle(bytes, Use::Plain)?,
-            Landing::Pin if trust(|left| left.checked_sub(1)) => Block::new(bytes)?,
+        let mut block = match buffer {
+            DownloadBuffer::Kept => PoolBlock::idle(bytes, BlockUse::Pinned)?,
+            DownloadBuffer::Pin if bytes >= KEPT => PoolBlock::idle(bytes, BlockUse::Plain)?,
+            DownloadBuffer::Pin if trust(|left| left.checked_sub(1)) => PoolBlock::new(bytes)?,
             _ => return None,
         };
-        if landing == Landing::Kept {
+        if buffer == DownloadBuffer::Kept {
             trust(|left| Some((left + 1).min(TRUST)));
-            return Some((block, Road::Recycled));
+            return Some((block, TransferPath::Recycled));
         }
-        touch(&mut block, lanes.threads);
-        let road = pin(self, &mut block, Use::Pinned).map_or(Road::Lanes(lanes), |()| Road::Pinned);
-        Some((block, road))
+        touch(&mut block, ring.threads);
+        let transfer_path = pin(self, &mut block, BlockUse::Pinned)
+            .map_or(TransferPath::Ring(ring), |()| TransferPath::Pinned);
+        Some((block, transfer_path))
     }
 
     /// The road into memory of somebody else's, or out of it.
-    pub fn road(&'static self, data: *const u8, bytes: usize, lanes: Lanes) -> Road {
+    pub fn transfer_path(&'static self, data: *const u8, bytes: usize, ring: RingOptions) -> TransferPath {
         match bytes {
-            0..SMALL => Road::Driver,
-            _ if is_pinned(data, bytes) => Road::Pinned,
-            _ => Road::Lanes(lanes),
+            0..SMALL => TransferPath::Driver,
+            _ if is_pinned(data, bytes) => TransferPath::Pinned,
+            _ => TransferPath::Ring(ring),
         }
     }
 }
 
 /// Whether the driver knows so many bytes of the host's memory from this address on.
 pub fn is_pinned(data: *const u8, bytes: usize) -> bool {
-    let known =
-        |data: *const u8| place_of(data as usize).is_ok_and(|device| device.kind == DeviceKind::CudaHost);
+    let known = |data: *const u8| {
+        device_of_address(data as usize).is_ok_and(|device| device.kind == DeviceKind::CudaHost)
+    };
     known(data) && known(data.wrapping_add(bytes.saturating_sub(1)))
 }
 
@@ -140,7 +151,7 @@ pub fn is_pinned(data: *const u8, bytes: usize) -> bool {
 ///
 /// # Errors
 /// When the driver refuses; the block is then as it was.
-pub(crate) fn pin(gpu: &'static Gpu, block: &mut Block, of: Use) -> Result<()> {
+pub(crate) fn pin(gpu: &'static Gpu, block: &mut PoolBlock, of: BlockUse) -> Result<()> {
     if block.is_pinned() {
         return Ok(());
     }
@@ -155,11 +166,11 @@ pub(crate) fn pin(gpu: &'static Gpu, block: &mut Block, of: Use) -> Result<()> {
 }
 
 /// Sees that the system has given a block's pages out, on so many threads. What was in them is lost.
-pub(crate) fn touch(block: &mut Block, threads: usize) {
+pub(crate) fn touch(block: &mut PoolBlock, threads: usize) {
     let bytes = block.bytes();
     // SAFETY: a block of as many bytes, borrowed until all threads are done.
     let touched = unsafe { Touched::new(block.data(), bytes) };
-    workers::together(threads.min(bytes / TOUCHED), || touched.go_on());
+    workers::run_parallel(threads.min(bytes / TOUCHED), || touched.go_on());
 }
 
 /// Fresh memory whose pages several threads ask the system for.
@@ -217,20 +228,20 @@ mod tests {
     #[test]
     fn results_land_where_it_pays() {
         let choose = |bytes, pinned: bool, plain: bool, may_pin, trusted| {
-            choose(bytes, |of| if of == Use::Pinned { pinned } else { plain }, may_pin, trusted)
+            choose(bytes, |of| if of == BlockUse::Pinned { pinned } else { plain }, may_pin, trusted)
         };
         // Little is the driver's, whatever lies idle.
-        assert_eq!(choose(SMALL - 1, true, true, true, true), Landing::Small);
+        assert_eq!(choose(SMALL - 1, true, true, true, true), DownloadBuffer::Small);
         for bytes in [SMALL, KEPT - 1, KEPT, 1 << 30] {
-            assert_eq!(choose(bytes, true, true, false, false), Landing::Kept);
+            assert_eq!(choose(bytes, true, true, false, false), DownloadBuffer::Kept);
         }
         // What was used before is pinned, if that is allowed.
-        assert_eq!(choose(KEPT, false, true, true, false), Landing::Pin);
-        assert_eq!(choose(KEPT, false, true, false, true), Landing::Fresh);
-        assert_eq!(choose(KEPT, false, false, true, true), Landing::Fresh);
+        assert_eq!(choose(KEPT, false, true, true, false), DownloadBuffer::Pin);
+        assert_eq!(choose(KEPT, false, true, false, true), DownloadBuffer::Fresh);
+        assert_eq!(choose(KEPT, false, false, true, true), DownloadBuffer::Fresh);
         // What is too small for the pool is pinned on trust.
-        assert_eq!(choose(KEPT - 1, false, true, true, true), Landing::Pin);
-        assert_eq!(choose(KEPT - 1, false, true, true, false), Landing::Unpinned);
-        assert_eq!(choose(KEPT - 1, false, true, false, true), Landing::Unpinned);
+        assert_eq!(choose(KEPT - 1, false, true, true, true), DownloadBuffer::Pin);
+        assert_eq!(choose(KEPT - 1, false, true, true, false), DownloadBuffer::Unpinned);
+        assert_eq!(choose(KEPT - 1, false, true, false, true), DownloadBuffer::Unpinned);
     }
 }

@@ -11,13 +11,13 @@ use crate::gpu::Gpu;
 use crate::kept::{Event, PATIENCE};
 use crate::parts::Parts;
 use crate::pinned;
-use crate::stream::{Side, Stream};
+use crate::stream::{Stream, SyncPoint};
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-use tensorferry_core::pool::{self, Block, Use};
+use tensorferry_core::pool::{self, BlockUse, PoolBlock};
 use tensorferry_core::{Error, ErrorKind, Layout, Result, pack, workers};
 
 /// Bytes of a block, and of the largest upload that is staged: a huge page.
@@ -40,9 +40,9 @@ const PAST_CACHES: usize = 512 << 10;
 pub(crate) struct Stage {
     gpu: &'static Gpu,
     /// The block that is being filled, how much of it is, and the streams on which that is fetched.
-    now: Option<(Block, usize, Vec<Stream>)>,
+    now: Option<(PoolBlock, usize, Vec<Stream>)>,
     /// Blocks that are full, and when each has been fetched.
-    full: VecDeque<(Block, Vec<Event>)>,
+    full: VecDeque<(PoolBlock, Vec<Event>)>,
     /// All streams that were used since somebody waited.
     streams: Vec<Stream>,
 }
@@ -80,11 +80,11 @@ impl Stage {
     ) -> Result<bool> {
         // SAFETY: the caller's contract, for all that follows.
         unsafe {
-            if self.gpu.is_captured(Side::Stream(stream))? {
+            if self.gpu.is_captured(SyncPoint::Stream(stream))? {
                 // The graph would have the address, and not the values.
                 let fact = "bytes of the host's cannot be brought to a stream that is captured";
                 return Err(Error::new(ErrorKind::InvalidArgument, fact)
-                    .with_hint("bring them before the capture begins, and copy them on the GPU inside"));
+                    .with_advice("bring them before the capture begins, and copy them on the GPU inside"));
             }
             let Some(place) = self.place(from.layout.count() * to.dtype.size(), stream)? else {
                 return Ok(false);
@@ -105,7 +105,7 @@ impl Stage {
             .streams
             .drain(..)
             // SAFETY: a `Stream` is alive while a copy of it is used (`Stream::from_handle`), of which this list has one.
-            .map(|stream| unsafe { self.gpu.wait(Side::Stream(stream)) })
+            .map(|stream| unsafe { self.gpu.wait(SyncPoint::Stream(stream)) })
             .fold(Ok(()), Result::and);
         let blocks = self.full.drain(..).chain(self.now.take().map(|(block, ..)| (block, Vec::new())));
         for (block, events) in blocks {
@@ -167,7 +167,7 @@ impl Stage {
     ///
     /// # Safety
     /// The context is entered.
-    unsafe fn next(&mut self) -> Result<Option<Block>> {
+    unsafe fn next(&mut self) -> Result<Option<PoolBlock>> {
         let waits = self.full.len() >= MOST;
         if let Some((_, events)) = self.full.front_mut() {
             while let Some(event) = events.last() {
@@ -198,16 +198,16 @@ impl Drop for Stage {
 }
 
 /// A pinned block of the host's pool.
-fn fresh(gpu: &'static Gpu) -> Option<Block> {
-    if let Some(block) = Block::idle(BLOCK, Use::Buffers) {
+fn fresh(gpu: &'static Gpu) -> Option<PoolBlock> {
+    if let Some(block) = PoolBlock::idle(BLOCK, BlockUse::Buffers) {
         return Some(block);
     }
     if !pool::may_pin(BLOCK) {
         return None;
     }
-    let mut block = Block::new(BLOCK)?;
+    let mut block = PoolBlock::new(BLOCK)?;
     pinned::touch(&mut block, 1);
-    pinned::pin(gpu, &mut block, Use::Buffers).ok().map(|()| block)
+    pinned::pin(gpu, &mut block, BlockUse::Buffers).ok().map(|()| block)
 }
 
 /// Copies into the stage, and queues what lies there.
@@ -233,10 +233,10 @@ unsafe fn lay(
     if bytes <= PART {
         let dense = Layout::dense(to.dtype.size(), from.layout.shape())?;
         let source =
-            pack::Source { data: from.data, dtype: from.dtype, layout: from.layout, order: from.order };
-        let destination = pack::Destination { data: place, dtype: to.dtype, layout: &dense };
+            pack::CopySource { data: from.data, dtype: from.dtype, layout: from.layout, order: from.order };
+        let destination = pack::CopyDestination { data: place, dtype: to.dtype, layout: &dense };
         // SAFETY: the caller's contract; the stage has room.
-        unsafe { pack::convert_part(&source, &destination, 0)? };
+        unsafe { pack::convert_chunk(&source, &destination, 0)? };
         return queue(to.data, bytes);
     }
     let parts = Parts::new(from.layout, to, PART);
@@ -245,10 +245,10 @@ unsafe fn lay(
         let (part, (address, _)) = (parts.get(number)?, parts.stretch(number, number + 1));
         let OnHost { data, dtype, order, .. } = *{ &from };
         let data = data.wrapping_offset(part.offset as isize);
-        let source = pack::Source { data, dtype, layout: &part.host, order };
-        let destination = pack::Destination { data: lies(address), dtype: to.dtype, layout: &part.dense };
+        let source = pack::CopySource { data, dtype, layout: &part.host, order };
+        let destination = pack::CopyDestination { data: lies(address), dtype: to.dtype, layout: &part.dense };
         // SAFETY: a part of the host's memory, and of the stage, which is no other thread's.
-        unsafe { pack::convert_part(&source, &destination, past_caches) }
+        unsafe { pack::convert_chunk(&source, &destination, past_caches) }
     };
     let shared = Shared::new(parts.count());
     let mut queued = 0;
@@ -263,11 +263,11 @@ unsafe fn lay(
         let (address, bytes) = parts.stretch(begin, end);
         queue(address, bytes)
     };
-    together((bytes / EACH).clamp(1, threads.min(THREADS)), &shared, &fill, &mut hand_on)
+    run_parallel((bytes / EACH).clamp(1, threads.min(THREADS)), &shared, &fill, &mut hand_on)
 }
 
 /// Has the caller and helpers fill parts, and the caller hand on what is filled, until all is handed on.
-fn together(
+fn run_parallel(
     threads: usize,
     shared: &Shared,
     fill: &(impl Fn(usize) -> Result<()> + Sync),
@@ -275,7 +275,7 @@ fn together(
 ) -> Result<()> {
     let caller = thread::current().id();
     let hand_on = Mutex::new(hand_on);
-    workers::together(threads, || {
+    workers::run_parallel(threads, || {
         // Taken by the caller alone.
         let mut hand_on = (thread::current().id() == caller)
             .then(|| hand_on.lock().unwrap_or_else(PoisonError::into_inner));

@@ -28,20 +28,20 @@ pub(crate) fn error(symbol: &CStr, status: Status, words: &str) -> Error {
     match status {
         Status::OUT_OF_MEMORY => {
             Error::new(ErrorKind::OutOfMemory, format!("the GPU has no memory left ({words})"))
-                .with_hint("free something first, or convert a slice at a time")
+                .with_advice("free something first, or convert a slice at a time")
         }
         Status::NO_DEVICE => Error::new(ErrorKind::UnsupportedDevice, "this process sees no CUDA GPU")
-            .with_hint("check CUDA_VISIBLE_DEVICES and nvidia-smi, or keep the tensor on the CPU"),
+            .with_advice("check CUDA_VISIBLE_DEVICES and nvidia-smi, or keep the tensor on the CPU"),
         Status::INVALID_DEVICE => {
             Error::new(ErrorKind::UnsupportedDevice, format!("there is no such GPU ({words})"))
-                .with_hint("name one that nvidia-smi lists")
+                .with_advice("name one that nvidia-smi lists")
         }
         Status::NOT_SUPPORTED => {
             Error::new(ErrorKind::UnsupportedDevice, format!("the GPU has no {call} ({words})"))
-                .with_hint("update the NVIDIA driver")
+                .with_advice("update the NVIDIA driver")
         }
         // Kernels fail where somebody next asks; what failed is rarely what was called.
         _ => Error::new(ErrorKind::DeviceFailed, format!("CUDA failed in {call}: {words}"))
-            .with_hint("if an earlier kernel failed, run with CUDA_LAUNCH_BLOCKING=1 to see which"),
+            .with_advice("if an earlier kernel failed, run with CUDA_LAUNCH_BLOCKING=1 to see which"),
     }
 }

@@ -53,7 +53,7 @@ impl Stream {
     ///
     /// # Safety
     /// The handle is that of a default stream (0, 1 or 2), or of a stream of this process that is alive for as long as the result
-    /// is used, or a copy of it: in a [`Side`], a [`DeviceBlock`](crate::DeviceBlock) or an open [`Batch`](crate::Batch).
+    /// is used, or a copy of it: in a [`SyncPoint`], a [`DeviceBlock`](crate::DeviceBlock) or an open [`TransferBatch`](crate::Batch).
     pub unsafe fn from_handle(handle: usize) -> Self {
         Self(if handle == 1 { 0 } else { handle })
     }
@@ -70,7 +70,7 @@ impl Stream {
 
 /// Where work is queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum SyncPoint {
     /// On this stream.
     Stream(Stream),
     /// On streams that we cannot name.
@@ -79,7 +79,7 @@ pub enum Side {
     Nothing,
 }
 
-impl Side {
+impl SyncPoint {
     /// The side as it is to be remembered: the default stream of a thread is another one on every thread.
     #[must_use]
     pub fn lasting(self) -> Self {
@@ -143,10 +143,10 @@ impl Gpu {
     ///
     /// # Safety
     /// The streams are alive, and of this GPU or default ones.
-    pub unsafe fn order(&self, before: Side, after: Side) -> Result<()> {
-        if before == Side::Nothing
-            || after == Side::Nothing
-            || (before == after && before != Side::Everything)
+    pub unsafe fn order(&self, before: SyncPoint, after: SyncPoint) -> Result<()> {
+        if before == SyncPoint::Nothing
+            || after == SyncPoint::Nothing
+            || (before == after && before != SyncPoint::Everything)
         {
             return Ok(());
         }
@@ -161,17 +161,17 @@ impl Gpu {
                         ErrorKind::InvalidArgument,
                         "a stream that is captured cannot wait for work on another that is not",
                     )
-                    .with_hint(
+                    .with_advice(
                         "wait for that work before the capture begins, or queue it on the captured stream",
                     )),
                 };
             }
-            if after == Side::Everything && self.is_captured(before)? {
+            if after == SyncPoint::Everything && self.is_captured(before)? {
                 return Err(Error::new(
                     ErrorKind::InvalidArgument,
                     "work on streams that have no name cannot wait for a stream that is captured",
                 )
-                .with_hint("share with JAX or TensorFlow before the capture begins, or after it"));
+                .with_advice("share with JAX or TensorFlow before the capture begins, or after it"));
             }
             let event = self.events.take(self)?;
             let ordered = self.link(before, &event, after);
@@ -189,7 +189,7 @@ impl Gpu {
     /// The stream is alive, and of this GPU.
     pub(crate) unsafe fn after_all(&self, stream: Stream) -> Result<()> {
         // SAFETY: the caller's contract.
-        unsafe { self.order(Side::Everything, Side::Stream(stream))? };
+        unsafe { self.order(SyncPoint::Everything, SyncPoint::Stream(stream))? };
         for other in Gpu::opened().filter(|other| other.index() != self.index()) {
             let event = {
                 let _there = other.enter()?;
@@ -228,11 +228,11 @@ impl Gpu {
     ///
     /// # Safety
     /// As [`Gpu::order`].
-    pub unsafe fn is_done(&self, side: Side) -> Result<bool> {
+    pub unsafe fn is_done(&self, side: SyncPoint) -> Result<bool> {
         match side {
-            Side::Nothing => Ok(true),
-            Side::Everything => Ok(false),
-            Side::Stream(stream) => {
+            SyncPoint::Nothing => Ok(true),
+            SyncPoint::Everything => Ok(false),
+            SyncPoint::Stream(stream) => {
                 let _entered = self.enter()?;
                 // SAFETY: the caller's contract.
                 unsafe { Ok(!self.is_captured(side)? && self.driver.is_idle(stream.raw())?) }
@@ -242,13 +242,13 @@ impl Gpu {
 
     /// # Safety
     /// As [`Gpu::order`].
-    unsafe fn link(&self, before: Side, event: &Event, after: Side) -> Result<()> {
+    unsafe fn link(&self, before: SyncPoint, event: &Event, after: SyncPoint) -> Result<()> {
         // SAFETY: the caller's contract.
         unsafe {
             let recorded = match before {
-                Side::Stream(stream) => Some(self.driver.event_record(event.0, stream.raw())),
-                Side::Everything => self.driver.record_context(self.context, event.0),
-                Side::Nothing => return Ok(()),
+                SyncPoint::Stream(stream) => Some(self.driver.event_record(event.0, stream.raw())),
+                SyncPoint::Everything => self.driver.record_context(self.context, event.0),
+                SyncPoint::Nothing => return Ok(()),
             };
             match recorded {
                 Some(done) => done?,
@@ -256,12 +256,12 @@ impl Gpu {
                 None => return self.driver.synchronise_context(),
             }
             match after {
-                Side::Stream(stream) => self.driver.stream_wait(stream.raw(), event.0, 0),
-                Side::Everything => match self.driver.wait_context(self.context, event.0) {
+                SyncPoint::Stream(stream) => self.driver.stream_wait(stream.raw(), event.0, 0),
+                SyncPoint::Everything => match self.driver.wait_context(self.context, event.0) {
                     Some(done) => done,
                     None => self.driver.event_synchronise(event.0),
                 },
-                Side::Nothing => Ok(()),
+                SyncPoint::Nothing => Ok(()),
             }
         }
     }
@@ -270,7 +270,7 @@ impl Gpu {
     ///
     /// # Safety
     /// As [`Gpu::order`].
-    unsafe fn is_done_beside_a_capture(&self, side: Side) -> Result<bool> {
+    unsafe fn is_done_beside_a_capture(&self, side: SyncPoint) -> Result<bool> {
         let _relaxed = self.relaxed()?;
         // SAFETY: the caller's contract.
         unsafe { self.is_done(side) }
@@ -283,8 +283,8 @@ impl Gpu {
     ///
     /// # Safety
     /// As [`Gpu::order`].
-    pub unsafe fn is_captured(&self, side: Side) -> Result<bool> {
-        let Side::Stream(stream) = side else { return Ok(false) };
+    pub unsafe fn is_captured(&self, side: SyncPoint) -> Result<bool> {
+        let SyncPoint::Stream(stream) = side else { return Ok(false) };
         let _entered = self.enter()?;
         // SAFETY: the caller's contract.
         unsafe { self.driver.is_captured(stream.raw()) }
@@ -297,14 +297,14 @@ impl Gpu {
     ///
     /// # Safety
     /// As [`Gpu::order`].
-    pub unsafe fn wait(&self, side: Side) -> Result<()> {
+    pub unsafe fn wait(&self, side: SyncPoint) -> Result<()> {
         let _entered = self.enter()?;
         // SAFETY: the caller's contract.
         unsafe {
             match side {
-                Side::Stream(stream) => self.driver.stream_synchronise(stream.raw()),
-                Side::Everything => self.driver.synchronise_context(),
-                Side::Nothing => Ok(()),
+                SyncPoint::Stream(stream) => self.driver.stream_synchronise(stream.raw()),
+                SyncPoint::Everything => self.driver.synchronise_context(),
+                SyncPoint::Nothing => Ok(()),
             }
         }
     }

@@ -11,33 +11,33 @@
 //!
 //! # How
 //!
-//! There are three roads ([`Road`]). Few bytes are one call of the driver's; on the way up, if there are not very few or many
+//! There are three roads ([`TransferPath`]). Few bytes are one call of the driver's; on the way up, if there are not very few or many
 //! tensors come at once, they are laid into pinned memory first ([`stage`]). Where the host's memory is pinned the GPU copies by itself. All else goes through pinned
 //! buffers, on several threads ([`lanes`]).
 
 use crate::batch;
-use crate::convert::Source;
+use crate::convert::DeviceSource;
 use crate::driver::Address;
 use crate::ends::{OnGpu, OnHost};
 use crate::gpu::Gpu;
-use crate::lanes::{self, Lanes};
+use crate::lanes::{self, RingOptions};
 use crate::memory::DeviceBlock;
 use crate::pinned::is_pinned;
 use crate::stage;
-use crate::stream::{Side, Stream};
-use crate::watch::Watch;
+use crate::stream::{Stream, SyncPoint};
+use crate::watch::TransferControl;
 use std::time::Instant;
+use tensorferry_core::chunks::Chunks;
 use tensorferry_core::host::HostBlock;
-use tensorferry_core::pieces::Pieces;
-use tensorferry_core::speeds::{self, Link};
+use tensorferry_core::throughput::{self, TransferKind};
 use tensorferry_core::{ByteOrder, DType, ErrorKind, Layout, Result, pack};
 
 /// Bytes of a download from which the driver's own copy is not the quickest.
 pub(crate) const SMALL: usize = 512 << 10;
 /// Bytes of an upload from which it goes through lanes, and not over a [`stage`].
-pub const SMALL_UPLOAD: usize = stage::BLOCK;
+pub const SMALL_UPLOAD_BYTES: usize = stage::BLOCK;
 /// Bytes of an upload from which the driver's own copy is not the quickest.
-pub const STAGED: usize = 384 << 10;
+pub const STAGING_THRESHOLD_BYTES: usize = 384 << 10;
 /// The smallest slab for which it is worth trying to get scratch memory, and the largest that is asked for. Fresh memory
 /// takes the GPU a quarter of the time that the link takes for as many bytes.
 const SLABS: (usize, usize) = (8 << 20, 32 << 20);
@@ -47,7 +47,7 @@ const SLABS_AHEAD: usize = 8;
 
 /// How bytes cross between a GPU and the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Road {
+pub enum TransferPath {
     /// By one call of the driver's.
     Driver,
     /// By the GPU itself, into or from pinned memory.
@@ -55,12 +55,12 @@ pub enum Road {
     /// The same into memory that was a result before, which others may still copy from.
     Recycled,
     /// Through pinned buffers, on several threads.
-    Lanes(Lanes),
+    Ring(RingOptions),
 }
 
 /// Host memory to fill.
 #[derive(Clone, Copy)]
-pub struct Destination<'a> {
+pub struct HostDestination<'a> {
     /// Where the first element goes.
     pub data: *mut u8,
     /// Element type.
@@ -77,54 +77,54 @@ impl Gpu {
     ///
     /// # Safety
     /// The source is memory of this GPU, the destination is writable, of the same shape, and nobody else's; both live until
-    /// this is back. With [`Road::Pinned`] the driver knows the destination's memory. As [`Gpu::order`] for the side.
+    /// this is back. With [`TransferPath::Pinned`] the driver knows the destination's memory. As [`Gpu::order`] for the side.
     pub unsafe fn fetch(
         &'static self,
-        source: &Source<'_>,
-        to: &Destination<'_>,
-        after: Side,
-        road: Road,
-        watch: &Watch,
+        source: &DeviceSource<'_>,
+        to: &HostDestination<'_>,
+        after: SyncPoint,
+        transfer_path: TransferPath,
+        watch: &TransferControl,
     ) -> Result<()> {
         if source.layout.is_empty() {
             return Ok(());
         }
         let (_entered, _relaxed) = (self.enter()?, self.relaxed()?);
         let (bytes, begin) = (to.layout.bytes(), Instant::now());
-        let buffers = match road {
-            Road::Lanes(lanes) => lanes::buffers(self, lanes, bytes)?,
+        let buffers = match transfer_path {
+            TransferPath::Ring(ring) => lanes::buffers(self, ring, bytes)?,
             _ => None,
         };
         let plain = to.layout.is_dense();
         let mut own = None;
         // SAFETY: the caller's contract, for all that follows.
         unsafe {
-            let stream = match (&buffers, road, after) {
-                (None, Road::Driver, Side::Stream(stream)) => stream,
+            let stream = match (&buffers, transfer_path, after) {
+                (None, TransferPath::Driver, SyncPoint::Stream(stream)) => stream,
                 (Some(buffers), ..) => buffers.own.stream(),
                 _ => own.insert(self.own_stream()?).stream(),
             };
-            self.order(after, Side::Stream(stream))?;
-            if road == Road::Recycled {
+            self.order(after, SyncPoint::Stream(stream))?;
+            if transfer_path == TransferPath::Recycled {
                 // Pinned memory is copied from without our knowing: an array that went, and whose memory this was, may still
                 // be on its way somewhere.
                 self.after_all(stream)?;
             }
-            let bring = |from: Address, to: &Destination<'_>| -> Result<()> {
-                let Destination { data, dtype, layout } = *to;
+            let bring = |from: Address, to: &HostDestination<'_>| -> Result<()> {
+                let HostDestination { data, dtype, layout } = *to;
                 let from = OnGpu { data: from, dtype };
-                match (&buffers, road) {
+                match (&buffers, transfer_path) {
                     (Some(buffers), _) => {
                         let to = OnHost { data, dtype, layout, order: ByteOrder::Native };
-                        lanes::download(self, from, to, Side::Stream(stream), buffers, watch)
+                        lanes::download(self, from, to, SyncPoint::Stream(stream), buffers, watch)
                     }
-                    (None, Road::Pinned | Road::Recycled) if plain => {
+                    (None, TransferPath::Pinned | TransferPath::Recycled) if plain => {
                         self.bring_by_itself(from.data, data, layout.bytes(), stream, watch)
                     }
                     _ if plain => {
                         let queued =
                             self.driver.download(data.cast(), from.data, layout.bytes(), stream.raw());
-                        self.wait(Side::Stream(stream)).and(queued)?;
+                        self.wait(SyncPoint::Stream(stream)).and(queued)?;
                         watch.add(layout.bytes());
                         Ok(())
                     }
@@ -136,17 +136,17 @@ impl Gpu {
             } else {
                 self.bring_in_slabs(source, to, stream, watch, &bring)
             };
-            let by_itself = matches!(road, Road::Pinned | Road::Recycled);
+            let by_itself = matches!(transfer_path, TransferPath::Pinned | TransferPath::Recycled);
             // Whatever was queued before a failure must not write to memory that is given back.
             if by_itself || brought.is_err() {
-                self.wait(Side::Stream(stream)).and(brought)?;
+                self.wait(SyncPoint::Stream(stream)).and(brought)?;
             }
             // Nothing is left on a stream of ours.
             if let Some(own) = own.as_ref().or(buffers.as_ref().map(|buffers| &buffers.own)) {
                 own.settle();
             }
-            let link = if by_itself { Link::Download } else { Link::DownloadThroughBuffers };
-            speeds::learn(link, bytes, begin.elapsed());
+            let link = if by_itself { TransferKind::Download } else { TransferKind::DownloadThroughBuffers };
+            throughput::record(link, bytes, begin.elapsed());
             Ok(())
         }
     }
@@ -162,7 +162,7 @@ impl Gpu {
         to: *mut u8,
         bytes: usize,
         stream: Stream,
-        watch: &Watch,
+        watch: &TransferControl,
     ) -> Result<()> {
         /// So much that the link does not notice that somebody waits.
         const PART: usize = 64 << 20;
@@ -201,11 +201,11 @@ impl Gpu {
     /// As [`Gpu::fetch`].
     unsafe fn bring_in_slabs(
         &'static self,
-        source: &Source<'_>,
-        to: &Destination<'_>,
+        source: &DeviceSource<'_>,
+        to: &HostDestination<'_>,
         stream: Stream,
-        watch: &Watch,
-        bring: &dyn Fn(Address, &Destination<'_>) -> Result<()>,
+        watch: &TransferControl,
+        bring: &dyn Fn(Address, &HostDestination<'_>) -> Result<()>,
     ) -> Result<()> {
         let (least, most) = SLABS;
         let whole = to.layout.bytes();
@@ -215,8 +215,8 @@ impl Gpu {
         {
             // Where both sides have gaps, a slab is a part of one dimension.
             for ((data, layout), (place, room)) in &halves {
-                let source = Source { data: *data, layout, ..*source };
-                let to = Destination { data: *place, layout: room, ..*to };
+                let source = DeviceSource { data: *data, layout, ..*source };
+                let to = HostDestination { data: *place, layout: room, ..*to };
                 // SAFETY: the caller's contract, for a part of both.
                 unsafe { self.bring_in_slabs(&source, &to, stream, watch, bring)? };
             }
@@ -224,16 +224,16 @@ impl Gpu {
         }
         let least = if to.layout.is_dense() { least } else { whole };
         let scratch = self.scratch(whole.min(most.max(least)), least, stream)?;
-        let pieces = Pieces::new(source.layout, scratch.bytes() / to.dtype.size());
+        let pieces = Chunks::new(source.layout, scratch.bytes() / to.dtype.size());
         for number in 0..pieces.count() {
             watch.check()?;
             if number % SLABS_AHEAD == SLABS_AHEAD - 1 {
                 // SAFETY: the caller's contract.
-                unsafe { self.wait(Side::Stream(stream))? };
+                unsafe { self.wait(SyncPoint::Stream(stream))? };
             }
             let piece = pieces.get(number)?;
             let data = source.data.wrapping_offset(piece.offset as isize);
-            let part = Source { data, layout: &piece.layout, ..*source };
+            let part = DeviceSource { data, layout: &piece.layout, ..*source };
             // SAFETY: the caller's contract; the scratch memory has room for a piece.
             unsafe { self.convert(&part, scratch.data(), to.dtype, stream)? };
             if pieces.count() == 1 {
@@ -241,7 +241,7 @@ impl Gpu {
             }
             let layout = Layout::dense(to.dtype.size(), &[piece.layout.count() as i64])?;
             let data = to.data.wrapping_add(piece.first * to.dtype.size());
-            bring(scratch.data() as Address, &Destination { data, dtype: to.dtype, layout: &layout })?;
+            bring(scratch.data() as Address, &HostDestination { data, dtype: to.dtype, layout: &layout })?;
         }
         Ok(())
     }
@@ -266,19 +266,23 @@ impl Gpu {
     unsafe fn bring_by_a_block(
         &self,
         from: OnGpu,
-        to: &Destination<'_>,
+        to: &HostDestination<'_>,
         stream: Stream,
-        watch: &Watch,
+        watch: &TransferControl,
     ) -> Result<()> {
         let layout = Layout::dense(from.dtype.size(), to.layout.shape())?;
         let block = HostBlock::new(layout.bytes())?;
-        let source =
-            pack::Source { data: block.data(), dtype: from.dtype, layout: &layout, order: ByteOrder::Native };
-        let target = pack::Destination { data: to.data, dtype: to.dtype, layout: to.layout };
+        let source = pack::CopySource {
+            data: block.data(),
+            dtype: from.dtype,
+            layout: &layout,
+            order: ByteOrder::Native,
+        };
+        let target = pack::CopyDestination { data: to.data, dtype: to.dtype, layout: to.layout };
         // SAFETY: the caller's contract; the block has room for the elements.
         unsafe {
             let queued = self.driver.download(block.data().cast(), from.data, layout.bytes(), stream.raw());
-            self.wait(Side::Stream(stream)).and(queued)?;
+            self.wait(SyncPoint::Stream(stream)).and(queued)?;
             watch.add(layout.bytes());
             pack::convert(&source, &target, 1)
         }
@@ -292,16 +296,16 @@ impl Gpu {
     ///
     /// # Safety
     /// The source is readable host memory, the target has room for its elements and is nobody else's; both live until this
-    /// is back, and with [`Lanes::batched`] the target until the batch that is open on this thread has ended. The stream is of
+    /// is back, and with [`RingOptions::batched`] the target until the batch that is open on this thread has ended. The stream is of
     /// this GPU.
     pub unsafe fn send(
         &'static self,
-        source: &Source<'_>,
+        source: &DeviceSource<'_>,
         to: *mut u8,
         dtype: DType,
         stream: Stream,
-        lanes: Lanes,
-        watch: &Watch,
+        ring: RingOptions,
+        watch: &TransferControl,
     ) -> Result<()> {
         if source.layout.is_empty() {
             return Ok(());
@@ -309,24 +313,24 @@ impl Gpu {
         let (_entered, _relaxed) = (self.enter()?, self.relaxed()?);
         let begin = Instant::now();
         // A cast on the GPU takes memory there.
-        let wire = if lanes.spares { dtype } else { narrower(source.dtype, dtype, source.order) };
+        let wire = if ring.spares { dtype } else { narrower(source.dtype, dtype, source.order) };
         // SAFETY: the caller's contract; scratch memory has room for the elements as they cross.
         unsafe {
             if wire == dtype {
-                self.bring_here(source, OnGpu { data: to as Address, dtype }, stream, lanes, watch)?;
+                self.bring_here(source, OnGpu { data: to as Address, dtype }, stream, ring, watch)?;
                 let bytes = source.layout.count() * dtype.size();
                 // Fewer may not have been waited for.
-                if bytes >= SMALL_UPLOAD {
-                    speeds::learn(Link::Upload, bytes, begin.elapsed());
+                if bytes >= SMALL_UPLOAD_BYTES {
+                    throughput::record(TransferKind::Upload, bytes, begin.elapsed());
                 }
                 return Ok(());
             }
             let layout = Layout::dense(wire.size(), source.layout.shape())?;
             let scratch = DeviceBlock::new(self, layout.bytes(), stream)?;
             let there = OnGpu { data: scratch.data() as Address, dtype: wire };
-            self.bring_here(source, there, stream, lanes, watch)?;
+            self.bring_here(source, there, stream, ring, watch)?;
             let packed =
-                Source { data: scratch.data(), dtype: wire, layout: &layout, order: ByteOrder::Native };
+                DeviceSource { data: scratch.data(), dtype: wire, layout: &layout, order: ByteOrder::Native };
             self.convert(&packed, to, dtype, stream)
         }
     }
@@ -335,47 +339,49 @@ impl Gpu {
     /// As [`Gpu::send`].
     unsafe fn bring_here(
         &'static self,
-        source: &Source<'_>,
+        source: &DeviceSource<'_>,
         to: OnGpu,
         stream: Stream,
-        lanes: Lanes,
-        watch: &Watch,
+        ring: RingOptions,
+        watch: &TransferControl,
     ) -> Result<()> {
         let bytes = source.layout.count() * to.dtype.size();
-        let lanes = lanes.for_upload(bytes);
-        let Source { data, dtype, layout, order } = *source;
+        let ring = ring.for_upload(bytes);
+        let DeviceSource { data, dtype, layout, order } = *source;
         let plain = source.is_dense_as(to.dtype);
         // SAFETY: the caller's contract; the block has room for the packed source.
         unsafe {
-            if bytes >= SMALL_UPLOAD
+            if bytes >= SMALL_UPLOAD_BYTES
                 && !(plain && is_pinned(data, bytes))
-                && let Some(buffers) = lanes::buffers(self, lanes, bytes)?
+                && let Some(buffers) = lanes::buffers(self, ring, bytes)?
             {
                 let from = OnHost { data: data.cast_mut(), dtype, layout, order };
-                return lanes::upload(self, from, to, Side::Stream(stream), &buffers, watch);
+                return lanes::upload(self, from, to, SyncPoint::Stream(stream), &buffers, watch);
             }
-            let is_staged = bytes < SMALL_UPLOAD && (bytes >= STAGED || lanes.batched);
-            if is_staged && !lanes.spares && !(plain && bytes >= STAGED && is_pinned(data, bytes)) {
+            let is_staged = bytes < SMALL_UPLOAD_BYTES && (bytes >= STAGING_THRESHOLD_BYTES || ring.batched);
+            if is_staged
+                && !ring.spares
+                && !(plain && bytes >= STAGING_THRESHOLD_BYTES && is_pinned(data, bytes))
+            {
                 let from = OnHost { data: data.cast_mut(), dtype, layout, order };
-                if batch::on_stage(self, lanes.batched, |stage| {
-                    stage.upload(from, to, stream, lanes.threads)
-                })? {
+                if batch::on_stage(self, ring.batched, |stage| stage.upload(from, to, stream, ring.threads))?
+                {
                     watch.add(bytes);
                     return Ok(());
                 }
             }
             if plain {
                 let queued = self.driver.upload(to.data, data.cast(), bytes, stream.raw());
-                self.wait(Side::Stream(stream)).and(queued)?;
+                self.wait(SyncPoint::Stream(stream)).and(queued)?;
                 watch.add(bytes);
                 return Ok(());
             }
             let dense = Layout::dense(to.dtype.size(), layout.shape())?;
             let block = HostBlock::new(bytes)?;
-            let target = pack::Destination { data: block.data(), dtype: to.dtype, layout: &dense };
-            pack::convert(&pack::Source { data, dtype, layout, order }, &target, 1)?;
+            let target = pack::CopyDestination { data: block.data(), dtype: to.dtype, layout: &dense };
+            pack::convert(&pack::CopySource { data, dtype, layout, order }, &target, 1)?;
             let queued = self.driver.upload(to.data, block.data().cast(), bytes, stream.raw());
-            self.wait(Side::Stream(stream)).and(queued)?;
+            self.wait(SyncPoint::Stream(stream)).and(queued)?;
             watch.add(bytes);
             Ok(())
         }
@@ -403,7 +409,7 @@ impl Gpu {
     }
 }
 
-impl Source<'_> {
+impl DeviceSource<'_> {
     /// Whether its bytes are, one after the other, those of dense elements of this type.
     pub fn is_dense_as(&self, dtype: DType) -> bool {
         self.dtype == dtype && self.order == ByteOrder::Native && self.layout.is_dense()
@@ -416,8 +422,8 @@ type Place<P> = (P, Layout);
 /// The two halves of a copy, cut through the first dimension that has several; none where there is no such.
 #[expect(clippy::type_complexity, reason = "two of two")]
 fn halves(
-    source: &Source<'_>,
-    to: &Destination<'_>,
+    source: &DeviceSource<'_>,
+    to: &HostDestination<'_>,
 ) -> Result<Option<[(Place<*const u8>, Place<*mut u8>); 2]>> {
     let Some(axis) = source.layout.shape().iter().position(|&length| length > 1) else { return Ok(None) };
     let length = source.layout.shape()[axis];

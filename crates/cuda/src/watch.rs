@@ -5,19 +5,19 @@ use tensorferry_core::{Error, ErrorKind, Result};
 
 /// Seen from both sides: whoever moves the bytes counts them, whoever waits for them may call it off.
 #[derive(Debug, Default)]
-pub struct Watch {
+pub struct TransferControl {
     moved: AtomicUsize,
     called_off: AtomicBool,
 }
 
-impl Watch {
+impl TransferControl {
     /// Bytes that have crossed.
-    pub fn moved(&self) -> usize {
+    pub fn bytes_moved(&self) -> usize {
         self.moved.load(Ordering::Relaxed)
     }
 
     /// Asks for an end. What is on its way arrives; nothing more is sent.
-    pub fn call_off(&self) {
+    pub fn cancel(&self) {
         self.called_off.store(true, Ordering::Relaxed);
     }
 
@@ -32,7 +32,7 @@ impl Watch {
     pub fn check(&self) -> Result<()> {
         if self.called_off.load(Ordering::Relaxed) {
             return Err(Error::new(ErrorKind::Cancelled, "the transfer was cancelled")
-                .with_hint("start it again if its result is still wanted"));
+                .with_advice("start it again if its result is still wanted"));
         }
         Ok(())
     }

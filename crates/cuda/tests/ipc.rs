@@ -10,7 +10,10 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use tensorferry_core::{Access, ByteOrder, DType, ErrorKind, Layout};
 use tensorferry_cuda::ipc::*;
-use tensorferry_cuda::{Destination, DeviceBlock, Gpu, Lanes, Road, Side, Source, Stream, Watch};
+use tensorferry_cuda::{
+    DeviceBlock, DeviceSource, Gpu, HostDestination, RingOptions, Stream, SyncPoint, TransferControl,
+    TransferPath,
+};
 
 /// A function of the driver's that this crate does not call.
 fn function(name: &CStr) -> *mut c_void {
@@ -49,26 +52,34 @@ fn gpu() -> &'static Gpu {
     Gpu::get(0).expect("the stand-in driver: run `make test-rust`")
 }
 
-const LANES: Lanes = Lanes { threads: 2, chunk: 256 << 10, spares: false, batched: false };
+const LANES: RingOptions = RingOptions { threads: 2, chunk: 256 << 10, spares: false, batched: false };
 
 fn write(to: *mut u8, bytes: &[u8]) {
     let layout = Layout::dense(1, &[bytes.len() as i64]).unwrap();
     let source =
-        Source { data: bytes.as_ptr(), dtype: DType::UInt8, layout: &layout, order: ByteOrder::Native };
+        DeviceSource { data: bytes.as_ptr(), dtype: DType::UInt8, layout: &layout, order: ByteOrder::Native };
     // SAFETY: memory that is as long.
     unsafe {
-        gpu().send(&source, to, DType::UInt8, Stream::LEGACY, LANES, &Watch::default()).unwrap();
-        gpu().wait(Side::Everything).unwrap();
+        gpu().send(&source, to, DType::UInt8, Stream::LEGACY, LANES, &TransferControl::default()).unwrap();
+        gpu().wait(SyncPoint::Everything).unwrap();
     }
 }
 
 fn read(from: *const u8, count: usize) -> Vec<u8> {
     let (layout, mut bytes) = (Layout::dense(1, &[count as i64]).unwrap(), vec![0; count]);
-    let source = Source { data: from, dtype: DType::UInt8, layout: &layout, order: ByteOrder::Native };
-    let to = Destination { data: bytes.as_mut_ptr(), dtype: DType::UInt8, layout: &layout };
+    let source = DeviceSource { data: from, dtype: DType::UInt8, layout: &layout, order: ByteOrder::Native };
+    let to = HostDestination { data: bytes.as_mut_ptr(), dtype: DType::UInt8, layout: &layout };
     // SAFETY: memory that is as long.
     unsafe {
-        gpu().fetch(&source, &to, Side::Stream(Stream::LEGACY), Road::Driver, &Watch::default()).unwrap();
+        gpu()
+            .fetch(
+                &source,
+                &to,
+                SyncPoint::Stream(Stream::LEGACY),
+                TransferPath::Driver,
+                &TransferControl::default(),
+            )
+            .unwrap();
     }
     bytes
 }
@@ -91,7 +102,7 @@ fn gpus_by_name() {
     let error = Gpu::by_uuid(Uuid([7; 16])).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnsupportedDevice);
     assert!(
-        error.fact().contains("GPU-07070707-0707-") && error.hint().unwrap().contains("CUDA_VISIBLE_DEVICES")
+        error.fact().contains("GPU-07070707-0707-") && error.to_string().contains("CUDA_VISIBLE_DEVICES")
     );
 }
 
@@ -101,17 +112,17 @@ fn ways() {
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     let plain = DeviceBlock::plain(gpu(), 1000, Stream::LEGACY).unwrap();
     let found = Allocation::of(plain.data().wrapping_add(10)).unwrap();
-    assert_eq!((found.way(), found.bytes(), found.offset()), (Way::Legacy, 1000, 10));
+    assert_eq!((found.way(), found.bytes(), found.offset()), (ExportMethod::Legacy, 1000, 10));
     assert!(!found.can_be_read_only());
     let ordered = DeviceBlock::new(gpu(), 1000, Stream::LEGACY).unwrap();
     let found = Allocation::of(ordered.data()).unwrap();
-    assert_eq!(found.way(), Way::None);
+    assert_eq!(found.way(), ExportMethod::None);
     // SAFETY: it is refused.
     let error = unsafe { found.export(Box::new(())) }.unwrap_err();
-    assert_eq!((error.kind(), error.hint()), (ErrorKind::CopyRequired, Some("publish a copy")));
+    assert_eq!((error.kind(), error.hint().is_some()), (ErrorKind::CopyRequired, true));
     let own = GpuArena::new(gpu(), 5 << 20).unwrap();
     let found = Allocation::of(own.data().wrapping_add(3 << 20)).unwrap();
-    assert_eq!((found.way(), found.bytes(), found.offset()), (Way::Descriptor, 6 << 20, 3 << 20));
+    assert_eq!((found.way(), found.bytes(), found.offset()), (ExportMethod::Descriptor, 6 << 20, 3 << 20));
     assert!(found.can_be_read_only());
     // Two exports of one allocation have one name.
     // SAFETY: the blocks live until the end.
@@ -131,24 +142,24 @@ fn ways() {
 
 fn pieces() {
     let before = open();
-    let first = GpuPiece::new(gpu(), 1000).unwrap();
-    let second = GpuPiece::new(gpu(), 1).unwrap();
+    let first = GpuArenaBlock::new(gpu(), 1000).unwrap();
+    let second = GpuArenaBlock::new(gpu(), 1).unwrap();
     assert!(Arc::ptr_eq(first.arena(), second.arena()) && second.offset() == 1024);
-    let other = GpuPiece::new(Gpu::get(1).unwrap(), 10).unwrap();
+    let other = GpuArenaBlock::new(Gpu::get(1).unwrap(), 10).unwrap();
     assert!(other.arena().gpu().index() == 1 && other.offset() == 0);
-    let large = GpuPiece::new(gpu(), 9 << 20).unwrap();
+    let large = GpuArenaBlock::new(gpu(), 9 << 20).unwrap();
     assert_eq!((large.offset(), large.arena().bytes(), counts().made), (0, 10 << 20, 3));
     let address = first.data();
     drop((first, second));
     // Used again from the beginning, but not when others were handed it.
-    let again = GpuPiece::new(gpu(), 1000).unwrap();
+    let again = GpuArenaBlock::new(gpu(), 1000).unwrap();
     assert_eq!(again.data(), address);
     again.arena().show();
     drop(again);
-    let next = GpuPiece::new(gpu(), 1000).unwrap();
+    let next = GpuArenaBlock::new(gpu(), 1000).unwrap();
     assert_eq!(next.data(), address.wrapping_add(1024));
     drop((next, other, large));
-    trim();
+    release_idle();
     assert_eq!((open(), counts().made), (before, 0));
 }
 
@@ -157,8 +168,9 @@ fn own_memory_comes_back() {
     let own = GpuArena::new(gpu(), 100).unwrap();
     write(own.data(), b"mine");
     let descriptor = own.door().descriptor().unwrap();
-    let attach =
-        |id: &Id, bytes, access| GpuArena::attach(gpu(), id, bytes, access, Entrance::Descriptor(descriptor));
+    let attach = |id: &ArenaId, bytes, access| {
+        GpuArena::attach(gpu(), id, bytes, access, ImportHandle::Descriptor(descriptor))
+    };
     let bytes = own.bytes() as u64;
     assert!(Arc::ptr_eq(&attach(own.id(), bytes, Access::ReadWrite).unwrap(), &own));
     let frozen = attach(own.id(), bytes, Access::ReadOnly).unwrap();
@@ -173,17 +185,17 @@ fn own_memory_comes_back() {
     assert!(fact(attach(&[1; 16], 0, Access::ReadWrite)).contains("of 0 bytes"));
     assert!(fact(attach(&[1; 16], u64::MAX, Access::ReadWrite)).contains("18446744073709551615 bytes"));
     let far = Gpu::get(1).unwrap();
-    let entrance = Entrance::Descriptor(descriptor);
+    let entrance = ImportHandle::Descriptor(descriptor);
     assert!(
         fact(GpuArena::attach(far, &[1; 16], bytes, Access::ReadWrite, entrance)).contains("not on cuda:1")
     );
     let (pipe, _end) = std::io::pipe().unwrap();
-    let entrance = Entrance::Descriptor(pipe.as_fd());
+    let entrance = ImportHandle::Descriptor(pipe.as_fd());
     assert!(
         fact(GpuArena::attach(gpu(), &[1; 16], bytes, Access::ReadWrite, entrance))
             .contains("cannot be opened")
     );
-    let entrance = Entrance::Legacy(&[9; 64]);
+    let entrance = ImportHandle::Legacy(&[9; 64]);
     assert!(
         fact(GpuArena::attach(gpu(), &[1; 16], bytes, Access::ReadWrite, entrance))
             .contains("cannot be opened")
@@ -193,50 +205,60 @@ fn own_memory_comes_back() {
             .contains("cannot be protected")
     );
     drop((own, frozen));
-    assert_eq!((open(), counts()), (before, Counts::default()));
+    assert_eq!((open(), counts()), (before, GpuArenaCounts::default()));
 }
 
 fn events() {
     let before = open();
     // SAFETY: streams that live as long as the process, and blocks that live until they are done.
     unsafe {
-        let (work, reader) = (gpu().meeting().unwrap(), Stream::LEGACY);
-        assert!(ReadyEvent::after(gpu(), &[Side::Nothing]).unwrap().is_none());
-        gpu().wait(Side::Everything).unwrap();
-        assert!(ReadyEvent::after(gpu(), &[Side::Stream(work)]).unwrap().is_none());
+        let (work, reader) = (gpu().sync_stream().unwrap(), Stream::LEGACY);
+        assert!(ReadyEvent::after(gpu(), &[SyncPoint::Nothing]).unwrap().is_none());
+        gpu().wait(SyncPoint::Everything).unwrap();
+        assert!(ReadyEvent::after(gpu(), &[SyncPoint::Stream(work)]).unwrap().is_none());
         let (from, to) =
             (DeviceBlock::new(gpu(), 8, reader).unwrap(), DeviceBlock::new(gpu(), 8, reader).unwrap());
-        for sides in
-            [&[Side::Stream(work)][..], &[Side::Stream(work), Side::Stream(reader)], &[Side::Everything]]
-        {
+        for sides in [
+            &[SyncPoint::Stream(work)][..],
+            &[SyncPoint::Stream(work), SyncPoint::Stream(reader)],
+            &[SyncPoint::Everything],
+        ] {
             write(from.data(), b"new data");
             write(to.data(), b"old data");
             let layout = Layout::dense(8, &[1]).unwrap();
-            let source =
-                Source { data: from.data(), dtype: DType::Int64, layout: &layout, order: ByteOrder::Native };
+            let source = DeviceSource {
+                data: from.data(),
+                dtype: DType::Int64,
+                layout: &layout,
+                order: ByteOrder::Native,
+            };
             gpu().convert(&source, to.data(), DType::Int64, work).unwrap();
             let event = ReadyEvent::after(gpu(), sides).unwrap().unwrap();
             assert_eq!(counts().events, 1);
             // In the process that made it, it is the event itself.
-            let awaited = Awaited::open(gpu(), event.handle()).unwrap();
+            let awaited = RemoteEvent::open(gpu(), event.handle()).unwrap();
             assert_eq!(read(to.data(), 8), b"old data");
-            awaited.order(Side::Stream(reader)).unwrap();
+            awaited.order(SyncPoint::Stream(reader)).unwrap();
             assert_eq!(read(to.data(), 8), b"new data");
             assert!(awaited.is_over().unwrap() && counts().events == 1);
         }
-        let error = Awaited::open(gpu(), &[3; 64]).unwrap_err();
+        let error = RemoteEvent::open(gpu(), &[3; 64]).unwrap_err();
         assert!(error.fact().contains("event cannot be opened"));
         // Without events, the host waits.
         fail(c"cuIpcGetEventHandle", 0, 801);
         let layout = Layout::dense(8, &[1]).unwrap();
-        let source =
-            Source { data: from.data(), dtype: DType::Int64, layout: &layout, order: ByteOrder::Native };
+        let source = DeviceSource {
+            data: from.data(),
+            dtype: DType::Int64,
+            layout: &layout,
+            order: ByteOrder::Native,
+        };
         write(to.data(), b"old data");
         gpu().convert(&source, to.data(), DType::Int64, work).unwrap();
-        assert!(ReadyEvent::after(gpu(), &[Side::Stream(work)]).unwrap().is_none());
+        assert!(ReadyEvent::after(gpu(), &[SyncPoint::Stream(work)]).unwrap().is_none());
         assert_eq!(read(to.data(), 8), b"new data");
     }
-    assert_eq!((open(), counts()), (before, Counts::default()));
+    assert_eq!((open(), counts()), (before, GpuArenaCounts::default()));
 }
 
 /// Every call that can be refused is, once, and nothing stays open.
@@ -252,10 +274,10 @@ fn faults() {
     ] {
         fail(name, 0, 719);
         assert!(GpuArena::new(gpu(), 100).is_err(), "{name:?}");
-        assert_eq!((open(), counts()), (before, Counts::default()), "{name:?}");
+        assert_eq!((open(), counts()), (before, GpuArenaCounts::default()), "{name:?}");
     }
     fail(c"cuMemCreate", 0, 2);
-    let error = GpuPiece::new(gpu(), 100).unwrap_err();
+    let error = GpuArenaBlock::new(gpu(), 100).unwrap_err();
     assert!(error.kind() == ErrorKind::OutOfMemory && error.fact().contains("bytes on cuda:0"), "{error}");
     let own = GpuArena::new(gpu(), 100).unwrap();
     let with_own = (open(), counts());
@@ -268,7 +290,7 @@ fn faults() {
         c"cuMemSetAccess",
     ] {
         fail(name, 0, 801);
-        let entrance = Entrance::Descriptor(descriptor);
+        let entrance = ImportHandle::Descriptor(descriptor);
         let result = GpuArena::attach(gpu(), own.id(), own.bytes() as u64, Access::ReadOnly, entrance);
         let error = result.unwrap_err();
         assert!(name != c"cuMemSetAccess" || error.fact().contains("cannot map GPU memory as read-only"));
@@ -277,7 +299,7 @@ fn faults() {
     // Without memory that has handles of its own, it is plain, and goes the legacy way.
     fail(c"cuDeviceGetAttribute", 0, 1);
     let plain = GpuArena::new(gpu(), 100).unwrap();
-    assert!(matches!(plain.door(), Door::Legacy(_)) && !plain.can_be_read_only());
+    assert!(matches!(plain.door(), ExportHandle::Legacy(_)) && !plain.can_be_read_only());
     fail(c"cuDeviceGetAttribute", 0, 1);
     fail(c"cuIpcGetMemHandle", 0, 1);
     assert!(GpuArena::new(gpu(), 100).is_err());
@@ -286,5 +308,5 @@ fn faults() {
     // What cannot be waited for, because a stream is captured, is left alone.
     fail(c"cuCtxSynchronize", 0, 900);
     drop(own);
-    assert_eq!((counts(), open().0), (Counts::default(), with_own.0.0));
+    assert_eq!((counts(), open().0), (GpuArenaCounts::default(), with_own.0.0));
 }

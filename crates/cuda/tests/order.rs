@@ -6,7 +6,10 @@
 
 use std::ffi::CString;
 use tensorferry_core::{ByteOrder, DType, ErrorKind, Layout};
-use tensorferry_cuda::{Destination, DeviceBlock, Gpu, Lanes, Road, Side, Source, Stream, Watch, place_of};
+use tensorferry_cuda::{
+    DeviceBlock, DeviceSource, Gpu, HostDestination, RingOptions, Stream, SyncPoint, TransferControl,
+    TransferPath, device_of_address,
+};
 
 unsafe extern "C" {
     fn dlopen(name: *const i8, flags: i32) -> *mut std::ffi::c_void;
@@ -30,11 +33,11 @@ fn gpu() -> &'static Gpu {
     Gpu::get(0).expect("the stand-in driver: run `make test-rust`")
 }
 
-const LANES: Lanes = Lanes { threads: 2, chunk: 256 << 10, spares: false, batched: false };
+const LANES: RingOptions = RingOptions { threads: 2, chunk: 256 << 10, spares: false, batched: false };
 
 /// Bytes, as a tensor.
-fn plain(data: *const u8, layout: &Layout) -> Source<'_> {
-    Source { data, dtype: DType::UInt8, layout, order: ByteOrder::Native }
+fn plain(data: *const u8, layout: &Layout) -> DeviceSource<'_> {
+    DeviceSource { data, dtype: DType::UInt8, layout, order: ByteOrder::Native }
 }
 
 unsafe fn upload(
@@ -47,7 +50,7 @@ unsafe fn upload(
     let layout = Layout::dense(1, &[bytes as i64])?;
     let source = plain(from, &layout);
     // SAFETY: the callers of these tests vouch for their memory.
-    unsafe { gpu.send(&source, to, DType::UInt8, stream, LANES, &Watch::default()) }
+    unsafe { gpu.send(&source, to, DType::UInt8, stream, LANES, &TransferControl::default()) }
 }
 
 unsafe fn download(
@@ -59,9 +62,11 @@ unsafe fn download(
 ) -> tensorferry_core::Result<()> {
     let layout = Layout::dense(1, &[bytes as i64])?;
     let source = plain(from, &layout);
-    let to = Destination { data: to, dtype: DType::UInt8, layout: &layout };
+    let to = HostDestination { data: to, dtype: DType::UInt8, layout: &layout };
     // SAFETY: as above.
-    unsafe { gpu.fetch(&source, &to, Side::Stream(stream), Road::Driver, &Watch::default()) }
+    unsafe {
+        gpu.fetch(&source, &to, SyncPoint::Stream(stream), TransferPath::Driver, &TransferControl::default())
+    }
 }
 
 /// A stream of its own for each test: `meeting` is shared.
@@ -69,8 +74,8 @@ fn block(bytes: usize) -> DeviceBlock {
     DeviceBlock::new(gpu(), bytes, Stream::LEGACY).unwrap()
 }
 
-fn source(data: *const u8, layout: &Layout) -> Source<'_> {
-    Source { data, dtype: DType::Float32, layout, order: ByteOrder::Native }
+fn source(data: *const u8, layout: &Layout) -> DeviceSource<'_> {
+    DeviceSource { data, dtype: DType::Float32, layout, order: ByteOrder::Native }
 }
 
 // One after the other in one test: the stand-in's streams and faults are the process's.
@@ -90,13 +95,13 @@ fn absent_devices() {
         assert!(error.fact().contains("cuda:0 to cuda:1"), "{error}");
     }
     let mut here = 0u8;
-    assert!(place_of(&raw mut here as usize).unwrap().is_host());
-    assert!(place_of(block(8).data() as usize).unwrap().is_cuda());
+    assert!(device_of_address(&raw mut here as usize).unwrap().is_host());
+    assert!(device_of_address(block(8).data() as usize).unwrap().is_cuda());
 }
 
 fn work_is_seen_only_in_order() {
     let gpu = gpu();
-    let (work, reader) = (gpu.meeting().unwrap(), Stream::LEGACY);
+    let (work, reader) = (gpu.sync_stream().unwrap(), Stream::LEGACY);
     let layout = Layout::dense(4, &[3]).unwrap();
     let values = [1f32, 2.0, 3.0];
     let device = block(12);
@@ -109,16 +114,17 @@ fn work_is_seen_only_in_order() {
         // A reader that does not wait sees what was there before.
         download(gpu, other.data(), old.as_mut_ptr().cast(), 12, reader).unwrap();
         assert_ne!(old, values);
-        assert!(!gpu.is_done(Side::Stream(work)).unwrap());
-        gpu.order(Side::Stream(work), Side::Stream(reader)).unwrap();
+        assert!(!gpu.is_done(SyncPoint::Stream(work)).unwrap());
+        gpu.order(SyncPoint::Stream(work), SyncPoint::Stream(reader)).unwrap();
         download(gpu, other.data(), new.as_mut_ptr().cast(), 12, reader).unwrap();
         assert_eq!(new, values);
-        assert!(gpu.is_done(Side::Stream(work)).unwrap() && gpu.is_done(Side::Nothing).unwrap());
-        assert!(!gpu.is_done(Side::Everything).unwrap());
+        assert!(gpu.is_done(SyncPoint::Stream(work)).unwrap() && gpu.is_done(SyncPoint::Nothing).unwrap());
+        assert!(!gpu.is_done(SyncPoint::Everything).unwrap());
         // The same where one of the two names no stream.
-        for (before, after) in
-            [(Side::Everything, Side::Stream(reader)), (Side::Stream(work), Side::Everything)]
-        {
+        for (before, after) in [
+            (SyncPoint::Everything, SyncPoint::Stream(reader)),
+            (SyncPoint::Stream(work), SyncPoint::Everything),
+        ] {
             upload(gpu, [0f32; 3].as_ptr().cast(), other.data(), 12, reader).unwrap();
             gpu.convert(&source(device.data(), &layout), other.data(), DType::Float32, work).unwrap();
             gpu.order(before, after).unwrap();

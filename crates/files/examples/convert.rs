@@ -5,7 +5,7 @@
 use std::mem::MaybeUninit;
 use std::path::Path;
 use tensorferry_core::Result;
-use tensorferry_files::{Dialect, Format, Options, Spec, WriteOptions, Writer, open};
+use tensorferry_files::{Dialect, FileFormat, FileWriter, OpenOptions, TensorSpec, WriteOptions, open};
 
 fn main() {
     let paths: Vec<String> = std::env::args().skip(1).collect();
@@ -24,7 +24,7 @@ fn main() {
 }
 
 fn list(path: &str) -> Result<()> {
-    let opened = open(path, &Options::default())?;
+    let opened = open(path, &OpenOptions::default())?;
     for entry in opened.entries() {
         println!("{} {} {:?}", entry.name(), entry.dtype(), entry.shape());
     }
@@ -35,16 +35,16 @@ fn list(path: &str) -> Result<()> {
 }
 
 fn convert(from: &str, to: &str) -> Result<()> {
-    let opened = open(from, &Options::default())?;
-    let specs: Vec<Spec> = opened.entries().iter().map(|entry| entry.spec().clone()).collect();
+    let opened = open(from, &OpenOptions::default())?;
+    let specs: Vec<TensorSpec> = opened.entries().iter().map(|entry| entry.spec().clone()).collect();
     let options = WriteOptions {
         metadata: opened.metadata().to_vec(),
         compression: std::env::var_os("COMPRESS").map(|_| 6),
         dialect: if to.contains("tensorflow") { Dialect::TensorFlow } else { Dialect::Onnx },
         ..WriteOptions::default()
     };
-    let format = Format::from_path(Path::new(to)).unwrap_or(Format::Raw);
-    let mut writer = Writer::create(to, format, &specs, options)?;
+    let format = FileFormat::from_path(Path::new(to)).unwrap_or(FileFormat::Raw);
+    let mut writer = FileWriter::create(to, format, &specs, options)?;
     let mut buffer = vec![MaybeUninit::new(0u8); 1 << 20];
     for (number, entry) in opened.entries().iter().enumerate() {
         writer.begin(number)?;

@@ -1,13 +1,13 @@
 //! One tensor of a file: what it is, and where its bytes are.
 //!
-//! An [`Entry`] is made by a reader that has checked it: the shape does not overflow, the bytes lie within the file, and
+//! An [`FileEntry`] is made by a reader that has checked it: the shape does not overflow, the bytes lie within the file, and
 //! there are as many as the shape asks for. Whoever holds one may do arithmetic with it.
 
 use crate::fault::{bad, of_file, quoted, wrong};
 use tensorferry_core::{ByteOrder, DType, Layout, Result};
 
 /// The most dimensions that a tensor in a file may have; NumPy's own limit.
-pub const MOST_DIMENSIONS: usize = 64;
+pub const MAX_DIMENSIONS: usize = 64;
 
 /// The order of formats that are little-endian by definition, as this machine sees it.
 pub(crate) const LITTLE: ByteOrder =
@@ -18,7 +18,7 @@ pub(crate) const BIG: ByteOrder =
 
 /// What a tensor is, apart from its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spec {
+pub struct TensorSpec {
     /// Its name in the file; formats that hold a single tensor may have none, which is the empty name.
     pub name: String,
     /// The element type.
@@ -31,7 +31,7 @@ pub struct Spec {
     pub fortran: bool,
 }
 
-impl Spec {
+impl TensorSpec {
     /// A row-major tensor in this machine's byte order.
     pub fn new(name: impl Into<String>, dtype: DType, shape: &[i64]) -> Self {
         Self { name: name.into(), dtype, shape: shape.to_vec(), order: ByteOrder::Native, fortran: false }
@@ -40,7 +40,7 @@ impl Spec {
     /// Shape and strides of the bytes as they lie in the file.
     ///
     /// # Errors
-    /// When a dimension is negative or the size overflows; never for an [`Entry`]'s.
+    /// When a dimension is negative or the size overflows; never for an [`FileEntry`]'s.
     pub fn layout(&self) -> Result<Layout> {
         let item = self.dtype.size();
         let dense = Layout::dense(item, &self.shape)?;
@@ -65,8 +65,8 @@ impl Spec {
 
 /// A tensor in a file.
 #[derive(Clone, Debug)]
-pub struct Entry {
-    pub(crate) spec: Spec,
+pub struct FileEntry {
+    pub(crate) spec: TensorSpec,
     pub(crate) bytes: u64,
     pub(crate) place: Place,
 }
@@ -89,9 +89,9 @@ pub(crate) struct Member {
     pub(crate) crc: u32,
 }
 
-impl Entry {
+impl FileEntry {
     /// Checks the shape; says whether the bytes that are there are as many as it asks for.
-    pub(crate) fn new(mut spec: Spec, found: u64, place: Place) -> Result<Self> {
+    pub(crate) fn new(mut spec: TensorSpec, found: u64, place: Place) -> Result<Self> {
         check_rank(spec.shape.len())?;
         let bytes = spec.bytes().map_err(of_file)?;
         if bytes != found {
@@ -137,7 +137,7 @@ impl Entry {
     }
 
     /// All of the above, for a writer.
-    pub fn spec(&self) -> &Spec {
+    pub fn spec(&self) -> &TensorSpec {
         &self.spec
     }
 
@@ -165,9 +165,9 @@ impl Entry {
 
 /// Refuses shapes of more dimensions than anybody has.
 pub(crate) fn check_rank(rank: usize) -> Result<()> {
-    if rank > MOST_DIMENSIONS {
+    if rank > MAX_DIMENSIONS {
         return Err(bad(format!(
-            "a shape of {rank} dimensions; {MOST_DIMENSIONS} is the most that frameworks know"
+            "a shape of {rank} dimensions; {MAX_DIMENSIONS} is the most that frameworks know"
         )));
     }
     Ok(())
@@ -179,12 +179,12 @@ pub(crate) fn dimension(length: u64) -> Result<i64> {
 }
 
 /// What a writer asks of specs, whatever the format.
-pub(crate) fn check_specs(specs: &[Spec]) -> Result<()> {
+pub(crate) fn check_specs(specs: &[TensorSpec]) -> Result<()> {
     for spec in specs {
-        if spec.shape.len() > MOST_DIMENSIONS {
+        if spec.shape.len() > MAX_DIMENSIONS {
             return Err(wrong(
                 format!("{} dimensions are more than a file can hold", spec.shape.len()),
-                format!("reshape it to {MOST_DIMENSIONS} or fewer"),
+                format!("reshape it to {MAX_DIMENSIONS} or fewer"),
             ));
         }
         spec.layout()?;
@@ -193,7 +193,7 @@ pub(crate) fn check_specs(specs: &[Spec]) -> Result<()> {
 }
 
 /// What a writer asks of specs if its format knows one order of bytes and of dimensions.
-pub(crate) fn check_plain(specs: &[Spec], format: &str) -> Result<()> {
+pub(crate) fn check_plain(specs: &[TensorSpec], format: &str) -> Result<()> {
     for spec in specs {
         let (swapped, dense) =
             (spec.order != LITTLE && spec.dtype.swap_unit() > 1, spec.layout()?.is_dense());
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn fortran_order_has_strides_that_rise() {
-        let mut spec = Spec::new("", DType::Float32, &[2, 3, 4]);
+        let mut spec = TensorSpec::new("", DType::Float32, &[2, 3, 4]);
         assert_eq!(spec.layout().unwrap().strides(), [48, 16, 4]);
         spec.fortran = true;
         assert_eq!(spec.layout().unwrap().strides(), [4, 8, 24]);
@@ -225,18 +225,18 @@ mod tests {
     #[test]
     fn too_few_and_too_many_bytes_are_named() {
         let place = Place::Stored { file: 0, offset: 0, member: None };
-        let spec = Spec::new("", DType::Int16, &[3]);
-        let error = Entry::new(spec.clone(), 5, place.clone()).unwrap_err();
+        let spec = TensorSpec::new("", DType::Int16, &[3]);
+        let error = FileEntry::new(spec.clone(), 5, place.clone()).unwrap_err();
         assert_eq!(error.fact(), "int16 of shape [3] takes 6 bytes, and there are 5");
-        assert!(Entry::new(spec.clone(), 7, place.clone()).is_err());
-        assert!(Entry::new(spec, 6, place).is_ok());
+        assert!(FileEntry::new(spec.clone(), 7, place.clone()).is_err());
+        assert!(FileEntry::new(spec, 6, place).is_ok());
     }
 
     #[test]
     fn one_byte_has_no_order() {
-        let mut spec = Spec::new("", DType::Int8, &[3]);
+        let mut spec = TensorSpec::new("", DType::Int8, &[3]);
         spec.order = ByteOrder::Swapped;
-        let entry = Entry::new(spec, 3, Place::Stored { file: 0, offset: 0, member: None }).unwrap();
+        let entry = FileEntry::new(spec, 3, Place::Stored { file: 0, offset: 0, member: None }).unwrap();
         assert_eq!(entry.order(), ByteOrder::Native);
     }
 }

@@ -8,17 +8,17 @@ use tensorferry_core::{Error, ErrorKind};
 
 /// The file breaks the rules of its format.
 pub(crate) fn bad(fact: impl Into<String>) -> Error {
-    Error::new(ErrorKind::BadFile, fact.into())
+    Error::new(ErrorKind::InvalidFile, fact.into())
 }
 
 /// What the file holds is well formed, and nothing that tensorferry carries.
 pub(crate) fn unsupported(fact: impl Into<String>, hint: impl Into<String>) -> Error {
-    Error::new(ErrorKind::UnsupportedDType, fact.into()).with_hint(hint.into())
+    Error::new(ErrorKind::UnsupportedDType, fact.into()).with_advice(hint.into())
 }
 
 /// The caller asked for something that means nothing.
 pub(crate) fn wrong(fact: impl Into<String>, hint: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidArgument, fact.into()).with_hint(hint.into())
+    Error::new(ErrorKind::InvalidArgument, fact.into()).with_advice(hint.into())
 }
 
 /// The system refused, in its own words.
@@ -27,17 +27,17 @@ pub(crate) fn failed(doing: &str, error: &io::Error) -> Error {
     // Rust adds the number in brackets, which the error keeps by itself.
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
-    let made = Error::new(ErrorKind::FileFailed, format!("{doing}: {text}")).with_errno(errno);
+    let made = Error::new(ErrorKind::Io, format!("{doing}: {text}")).with_errno(errno);
     match errno {
-        Some(libc::ENOENT) => made.with_hint("check the path"),
+        Some(libc::ENOENT) => made.with_advice("check the path"),
         Some(libc::EACCES | libc::EPERM | libc::EROFS) => {
-            made.with_hint("check the permissions of the file and its folder")
+            made.with_advice("check the permissions of the file and its folder")
         }
         Some(libc::ENOSPC | libc::EDQUOT) => {
-            made.with_hint("free some space; what was there before is untouched")
+            made.with_advice("free some space; what was there before is untouched")
         }
         Some(libc::EMFILE | libc::ENFILE) => {
-            made.with_hint("close some files, or raise the limit: ulimit -n")
+            made.with_advice("close some files, or raise the limit: ulimit -n")
         }
         _ => made,
     }
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn the_system_keeps_its_number() {
         let error = failed("open x", &io::Error::from_raw_os_error(libc::ENOENT));
-        assert_eq!((error.kind(), error.errno()), (ErrorKind::FileFailed, Some(libc::ENOENT)));
+        assert_eq!((error.kind(), error.errno()), (ErrorKind::Io, Some(libc::ENOENT)));
         assert_eq!(error.fact(), "open x: No such file or directory");
     }
 }

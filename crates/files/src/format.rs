@@ -18,7 +18,7 @@ use tensorferry_core::{Error, Result};
 
 /// A kind of file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Format {
+pub enum FileFormat {
     /// One array of NumPy's.
     Npy,
     /// A zip of .npy files.
@@ -33,15 +33,15 @@ pub enum Format {
     Raw,
 }
 
-impl Format {
+impl FileFormat {
     /// Every format.
-    pub const ALL: [Format; 6] = [
-        Format::Npy,
-        Format::Npz,
-        Format::Safetensors,
-        Format::SafetensorsIndex,
-        Format::TensorProto,
-        Format::Raw,
+    pub const ALL: [FileFormat; 6] = [
+        FileFormat::Npy,
+        FileFormat::Npz,
+        FileFormat::Safetensors,
+        FileFormat::SafetensorsIndex,
+        FileFormat::TensorProto,
+        FileFormat::Raw,
     ];
 
     /// The name that users write and read.
@@ -81,19 +81,19 @@ impl Format {
     }
 }
 
-impl fmt::Display for Format {
+impl fmt::Display for FileFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
 /// The format that a file of this length begins as.
-pub(crate) fn from_content(start: &[u8], length: u64) -> Option<Format> {
+pub(crate) fn from_content(start: &[u8], length: u64) -> Option<FileFormat> {
     if start.starts_with(crate::npy::MAGIC) {
-        return Some(Format::Npy);
+        return Some(FileFormat::Npy);
     }
     if start.starts_with(b"PK\x03\x04") || start.starts_with(b"PK\x05\x06") {
-        return Some(Format::Npz);
+        return Some(FileFormat::Npz);
     }
     if let Some((size, rest)) = start.split_first_chunk::<8>() {
         let size = u64::from_le_bytes(*size);
@@ -101,11 +101,11 @@ pub(crate) fn from_content(start: &[u8], length: u64) -> Option<Format> {
             && size <= crate::safetensors::MOST_HEADER
             && size <= length.saturating_sub(8)
         {
-            return Some(Format::Safetensors);
+            return Some(FileFormat::Safetensors);
         }
     }
     let text = start.trim_ascii_start();
-    (text.first() == Some(&b'{')).then_some(Format::SafetensorsIndex)
+    (text.first() == Some(&b'{')).then_some(FileFormat::SafetensorsIndex)
 }
 
 /// What else a file may be that people try to open, and what to do with it.
@@ -129,30 +129,30 @@ fn stranger(start: &[u8]) -> Option<(&'static str, &'static str)> {
 
 /// The format of a file, from what the caller says, what it begins with, and its name.
 pub(crate) fn recognise(
-    asked: Option<Format>,
+    asked: Option<FileFormat>,
     described: bool,
     path: &Path,
     start: &[u8],
     length: u64,
-) -> Result<Format> {
+) -> Result<FileFormat> {
     if let Some(format) = asked {
         return Ok(format);
     }
-    let (content, name) = (from_content(start, length), Format::from_path(path));
+    let (content, name) = (from_content(start, length), FileFormat::from_path(path));
     match (content, name) {
         // One byte in 256 is a brace: it says too little against a name that allows anything.
-        (Some(Format::SafetensorsIndex), Some(Format::Raw)) => Ok(Format::Raw),
+        (Some(FileFormat::SafetensorsIndex), Some(FileFormat::Raw)) => Ok(FileFormat::Raw),
         (Some(content), Some(name)) if content != name => Err(mismatch(content, name)),
         (Some(content), _) => Ok(content),
         (None, Some(name)) => match stranger(start) {
-            Some((what, hint)) if name != Format::Raw => {
-                Err(bad(format!("its name says {name}, and it is {what}")).with_hint(hint))
+            Some((what, hint)) if name != FileFormat::Raw => {
+                Err(bad(format!("its name says {name}, and it is {what}")).with_advice(hint))
             }
             _ => Ok(name),
         },
-        (None, None) if described => Ok(Format::Raw),
+        (None, None) if described => Ok(FileFormat::Raw),
         (None, None) => Err(match stranger(start) {
-            Some((what, hint)) => bad(format!("it is {what}")).with_hint(hint),
+            Some((what, hint)) => bad(format!("it is {what}")).with_advice(hint),
             None => wrong(
                 format!(
                     "neither its name nor its beginning {} tells its format",
@@ -164,16 +164,16 @@ pub(crate) fn recognise(
     }
 }
 
-fn mismatch(content: Format, name: Format) -> Error {
+fn mismatch(content: FileFormat, name: FileFormat) -> Error {
     bad(format!("its name says {name}, and it begins as {content} does"))
-        .with_hint(format!("pass format=\"{content}\", or give it the right name"))
+        .with_advice(format!("pass format=\"{content}\", or give it the right name"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn of(name: &str, start: &[u8]) -> Result<Format> {
+    fn of(name: &str, start: &[u8]) -> Result<FileFormat> {
         recognise(None, false, Path::new(name), start, start.len() as u64)
     }
 
@@ -181,47 +181,47 @@ mod tests {
 
     #[test]
     fn content_comes_first() {
-        assert_eq!(of("x", b"\x93NUMPY\x01\0").unwrap(), Format::Npy);
-        assert_eq!(of("x.dat", b"PK\x03\x04....").unwrap(), Format::Npz);
-        assert_eq!(of("x", SAFE).unwrap(), Format::Safetensors);
-        assert_eq!(of("x", b" \n{\"weight_map\": {}}").unwrap(), Format::SafetensorsIndex);
-        assert_eq!(of("x.pb", b"\x08\x01").unwrap(), Format::TensorProto);
-        assert_eq!(of("x.BIN", b"\x08\x01").unwrap(), Format::Raw);
+        assert_eq!(of("x", b"\x93NUMPY\x01\0").unwrap(), FileFormat::Npy);
+        assert_eq!(of("x.dat", b"PK\x03\x04....").unwrap(), FileFormat::Npz);
+        assert_eq!(of("x", SAFE).unwrap(), FileFormat::Safetensors);
+        assert_eq!(of("x", b" \n{\"weight_map\": {}}").unwrap(), FileFormat::SafetensorsIndex);
+        assert_eq!(of("x.pb", b"\x08\x01").unwrap(), FileFormat::TensorProto);
+        assert_eq!(of("x.BIN", b"\x08\x01").unwrap(), FileFormat::Raw);
     }
 
     #[test]
     fn content_against_name_is_an_error_with_a_hint() {
         let error = of("x.npy", b"PK\x03\x04").unwrap_err();
         assert_eq!(error.fact(), "its name says npy, and it begins as npz does");
-        assert_eq!(error.hint(), Some("pass format=\"npz\", or give it the right name"));
+        assert!(error.to_string().contains("pass format=\"npz\", or give it the right name"));
         assert!(of("x.bin", b"\x93NUMPY\x01\0").is_err());
         assert!(of("x.json", SAFE).is_err());
     }
 
     #[test]
     fn the_caller_has_the_last_word() {
-        let format = recognise(Some(Format::Raw), false, Path::new("x.npy"), b"PK\x03\x04", 4).unwrap();
-        assert_eq!(format, Format::Raw);
-        assert_eq!(recognise(None, true, Path::new("x"), b"12", 2).unwrap(), Format::Raw);
+        let format = recognise(Some(FileFormat::Raw), false, Path::new("x.npy"), b"PK\x03\x04", 4).unwrap();
+        assert_eq!(format, FileFormat::Raw);
+        assert_eq!(recognise(None, true, Path::new("x"), b"12", 2).unwrap(), FileFormat::Raw);
     }
 
     #[test]
     fn pickles_are_named() {
         for name in ["x.pt", "x.npy", "x.safetensors"] {
             let error = of(name, b"\x80\x02}q").unwrap_err();
-            assert!(error.fact().contains("pickle") && error.hint().unwrap().contains("if you trust it"));
+            assert!(error.fact().contains("pickle") && error.to_string().contains("if you trust it"));
         }
     }
 
     #[test]
     fn what_nothing_tells_is_asked_for() {
-        assert!(of("x", b"hello").unwrap_err().hint().unwrap().contains("format="));
+        assert!(of("x", b"hello").unwrap_err().to_string().contains("format="));
     }
 
     #[test]
     fn every_name_reads_back() {
-        for format in Format::ALL {
-            assert_eq!(Format::from_name(format.name()), Some(format));
+        for format in FileFormat::ALL {
+            assert_eq!(FileFormat::from_name(format.name()), Some(format));
         }
     }
 }

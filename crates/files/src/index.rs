@@ -9,9 +9,9 @@
 
 use crate::fault::{bad, failed, quoted};
 use crate::json::{Pairs, Scalar, broken};
-use crate::open::{Found, Options};
+use crate::open::{Found, OpenOptions};
 use crate::safetensors;
-use crate::source::Source;
+use crate::source::FileSource;
 use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -80,7 +80,7 @@ pub(crate) fn parse(text: &[u8]) -> Result<Index> {
 }
 
 /// Reads an index and the headers of all its files. The first source is the index itself.
-pub(crate) fn open(source: Arc<Source>, options: &Options) -> Result<(Found, Vec<Arc<Source>>)> {
+pub(crate) fn open(source: Arc<FileSource>, options: &OpenOptions) -> Result<(Found, Vec<Arc<FileSource>>)> {
     if source.length() > MOST {
         return Err(bad(format!("an index of {} bytes; {MOST} is the most that is read", source.length())));
     }
@@ -132,7 +132,7 @@ pub(crate) fn open(source: Arc<Source>, options: &Options) -> Result<(Found, Vec
                     quoted(name),
                     quoted(file)
                 ))
-                .with_hint("fetch all files again: they are not of one version"));
+                .with_advice("fetch all files again: they are not of one version"));
             }
         }
     }
@@ -159,14 +159,14 @@ impl Folders {
         Ok(Self { real: [real(&named)?, beside], named })
     }
 
-    fn open(&self, name: &str) -> Result<Source> {
+    fn open(&self, name: &str) -> Result<FileSource> {
         let path = self.named.join(name);
         let real = path.canonicalize().map_err(|error| failed(&path.display().to_string(), &error))?;
         if !self.real.iter().any(|folder| Some(folder.as_path()) == real.parent()) {
             return Err(bad(format!("the index names {}, which is a link out of its folder", quoted(name)))
-                .with_hint("put the file itself beside the index"));
+                .with_advice("put the file itself beside the index"));
         }
         // By its real path, so that what was checked is what is opened.
-        Source::open(&real)
+        FileSource::open(&real)
     }
 }

@@ -4,7 +4,7 @@
 //! more is never inflated. At the end the stream must end too, its input must be used up, and the checksum must be right.
 
 use crate::fault::bad;
-use crate::source::Source;
+use crate::source::FileSource;
 use flate2::{Decompress, FlushDecompress, Status};
 use std::io;
 use std::mem::MaybeUninit;
@@ -16,7 +16,7 @@ const INPUT: u64 = 64 << 10;
 
 /// The state of one member.
 pub(crate) struct Inflate {
-    source: Arc<Source>,
+    source: Arc<FileSource>,
     /// The compressed bytes that are still in the file.
     offset: u64,
     left: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Inflate {
 }
 
 impl Inflate {
-    pub(crate) fn new(source: Arc<Source>, offset: u64, compressed: u64) -> Self {
+    pub(crate) fn new(source: Arc<FileSource>, offset: u64, compressed: u64) -> Self {
         Self {
             source,
             offset,
@@ -100,7 +100,7 @@ impl Inflate {
 pub(crate) fn check(found: crc32fast::Hasher, crc: u32) -> Result<()> {
     if found.finalize() != crc {
         return Err(bad("the checksum of its bytes is not the one that it declares")
-            .with_hint("fetch it again: it is damaged"));
+            .with_advice("fetch it again: it is damaged"));
     }
     Ok(())
 }

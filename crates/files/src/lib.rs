@@ -1,7 +1,7 @@
 //! Tensors in files: checked readers, writers that leave a whole file or none, and memory maps.
 //!
 //! A file is opened ([`open()`]), which reads its headers and checks them, and then its tensors are mapped, read or streamed
-//! one by one ([`Opened`]). Every file is treated as hostile: nothing in it is executed, no length in it is believed before
+//! one by one ([`TensorFile`]). Every file is treated as hostile: nothing in it is executed, no length in it is believed before
 //! it was compared with the file's, and no name in it leads anywhere else. What is wrong is said in one line.
 //!
 //! - [`mod@format`]: which format a file has;
@@ -33,9 +33,9 @@ pub mod write;
 mod writeback;
 
 pub use dialect::Dialect;
-pub use entry::{Entry, Spec};
-pub use format::Format;
-pub use map::{MapKind, Mapped};
-pub use open::{Opened, Options, open, open_file};
-pub use stream::Stream;
-pub use write::{WriteOptions, Writer};
+pub use entry::{FileEntry, TensorSpec};
+pub use format::FileFormat;
+pub use map::{MapMode, MappedTensor};
+pub use open::{OpenOptions, TensorFile, open, open_file};
+pub use stream::TensorReader;
+pub use write::{FileWriter, WriteOptions};

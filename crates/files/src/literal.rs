@@ -16,7 +16,7 @@ use tensorferry_core::Result;
 
 /// What a header says.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Said {
+pub(crate) struct ErrorDetails {
     pub(crate) descr: Descr,
     pub(crate) fortran: bool,
     pub(crate) shape: Vec<i64>,
@@ -41,7 +41,7 @@ struct Text<'a> {
 }
 
 /// Reads a header. `old` is for versions that Python 2 may have written.
-pub(crate) fn parse(text: &[u8], old: bool) -> Result<Said> {
+pub(crate) fn parse(text: &[u8], old: bool) -> Result<ErrorDetails> {
     let mut text = Text { bytes: text, at: 0, old };
     let (mut descr, mut fortran, mut shape) = (None, None, None);
     text.expect(b'{')?;
@@ -51,7 +51,12 @@ pub(crate) fn parse(text: &[u8], old: bool) -> Result<Said> {
         let again = match key.as_str() {
             "descr" if text.peek() == Some(b'[') => {
                 // Nothing after it matters: a structured type is refused.
-                return Ok(Said { descr: Descr::Structured, fortran: false, shape: Vec::new(), note: None });
+                return Ok(ErrorDetails {
+                    descr: Descr::Structured,
+                    fortran: false,
+                    shape: Vec::new(),
+                    note: None,
+                });
             }
             "descr" => descr.replace(Descr::Plain(text.string()?)).is_some(),
             "fortran_order" => fortran.replace(text.truth()?).is_some(),
@@ -73,7 +78,7 @@ pub(crate) fn parse(text: &[u8], old: bool) -> Result<Said> {
     }
     let note = text.note()?;
     let missing = |key: &str| bad(format!("the header has no {}", quoted(key)));
-    Ok(Said {
+    Ok(ErrorDetails {
         descr: descr.ok_or_else(|| missing("descr"))?,
         fortran: fortran.ok_or_else(|| missing("fortran_order"))?,
         shape: shape.ok_or_else(|| missing("shape"))?,

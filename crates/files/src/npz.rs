@@ -8,19 +8,19 @@
 //! Then, in this order: names (none twice; no absolute path, no `..`), members (stored or deflated; not encrypted; no link),
 //! places (without overlap, and without a hole larger than the record that streaming writers leave), sizes (a stored member's
 //! two are equal; a deflated one's is not more than deflate can hold in so many bytes, 1032 to one; all together not more
-//! than [`Options::max_decompressed_bytes`]), and each member's .npy header, whose shape must take exactly what the member declares.
+//! than [`OpenOptions::max_decompressed_bytes`]), and each member's .npy header, whose shape must take exactly what the member declares.
 //! Reading inflates no byte more than declared, and checks the checksum. A map of a stored member does not check it: that
 //! would read everything.
 //!
 //! Members that are no tensor (strings, objects, files that are no .npy) are skipped and said to be.
 
-use crate::entry::{Entry, Member, Place, Spec};
+use crate::entry::{FileEntry, Member, Place, TensorSpec};
 use crate::fault::{bad, quoted, unsupported, wrong};
 use crate::inflate::Inflate;
 use crate::json::twice;
 use crate::npy;
-use crate::open::{Found, Options};
-use crate::source::{Part, Source};
+use crate::open::{Found, OpenOptions};
+use crate::source::{FileSource, Part};
 use std::io::BufReader;
 use std::sync::Arc;
 use tensorferry_core::{Error, ErrorKind, Result};
@@ -44,7 +44,7 @@ struct Listed {
     crc: u32,
 }
 
-pub(crate) fn open(source: &Arc<Source>, options: &Options) -> Result<Found> {
+pub(crate) fn open(source: &Arc<FileSource>, options: &OpenOptions) -> Result<Found> {
     let directory = check_end(source)?;
     let listed = list(source)?;
     check_names(&listed)?;
@@ -64,14 +64,14 @@ pub(crate) fn open(source: &Arc<Source>, options: &Options) -> Result<Found> {
 }
 
 /// Checks the records at the end of the file; where the directory begins.
-fn check_end(source: &Source) -> Result<u64> {
+fn check_end(source: &FileSource) -> Result<u64> {
     const END: u64 = 22;
     const LOCATOR: u64 = 20;
     const END64: u64 = 56;
     let length = source.length();
     let odd = |what: &str| {
         bad(format!("the directory of the zip {what}"))
-            .with_hint("fetch it again, or write it again with numpy.savez")
+            .with_advice("fetch it again, or write it again with numpy.savez")
     };
     if length < END {
         return Err(odd("is not there: the file is too short"));
@@ -125,7 +125,7 @@ fn of_zip(error: ZipError) -> Error {
 }
 
 /// Everything that the directory lists, checked against the members' own headers.
-fn list(source: &Source) -> Result<Vec<Listed>> {
+fn list(source: &FileSource) -> Result<Vec<Listed>> {
     let config = Config { archive_offset: ArchiveOffset::Known(0) };
     let reader = BufReader::new(Part::new(source, 0, source.length()));
     let mut archive = ZipArchive::with_config(config, reader).map_err(of_zip)?;
@@ -139,7 +139,7 @@ fn list(source: &Source) -> Result<Vec<Listed>> {
         let name = member.name().map_err(of_zip)?.into_owned();
         let at = |fact: &str| bad(format!("the member {} {fact}", quoted(&name)));
         if member.encrypted() {
-            return Err(at("is encrypted").with_hint("decrypt it first"));
+            return Err(at("is encrypted").with_advice("decrypt it first"));
         }
         if member.is_symlink() {
             return Err(at("is a link"));
@@ -166,7 +166,7 @@ fn list(source: &Source) -> Result<Vec<Listed>> {
 fn check_names(listed: &[Listed]) -> Result<()> {
     if listed.iter().any(|member| member.name.ends_with("/data.pkl")) {
         return Err(bad("it is a checkpoint of torch.save, with a pickle that can run any code")
-            .with_hint("load it with torch.load(weights_only=True), and save it with safetensors"));
+            .with_advice("load it with torch.load(weights_only=True), and save it with safetensors"));
     }
     let names = listed.iter().map(|member| member.name.strip_suffix(".npy").unwrap_or(&member.name));
     if let Some(name) = twice(names) {
@@ -222,7 +222,7 @@ fn check_places(listed: &[Listed], directory: u64) -> Result<()> {
 }
 
 /// Reads the .npy header of a member.
-fn entry(source: &Arc<Source>, member: Listed, name: &str, options: &Options) -> Result<Entry> {
+fn entry(source: &Arc<FileSource>, member: Listed, name: &str, options: &OpenOptions) -> Result<FileEntry> {
     if !member.name.ends_with(".npy") {
         return Err(unsupported(format!("the member {} is no .npy", quoted(name)), "unpack it with unzip"));
     }
@@ -246,11 +246,11 @@ fn entry(source: &Arc<Source>, member: Listed, name: &str, options: &Options) ->
             member: Some(Member { start: member.data, crc: member.crc }),
         }
     };
-    Entry::new(Spec { name: name.to_owned(), ..header.spec }, member.size - header.length, place)
+    FileEntry::new(TensorSpec { name: name.to_owned(), ..header.spec }, member.size - header.length, place)
 }
 
 /// What a writer asks of names.
-pub(crate) fn check_specs(specs: &[Spec]) -> Result<()> {
+pub(crate) fn check_specs(specs: &[TensorSpec]) -> Result<()> {
     if let Some(name) = twice(specs.iter().map(|spec| spec.name.as_str())) {
         return Err(wrong(format!("two tensors are called {}", quoted(name)), "choose another name"));
     }

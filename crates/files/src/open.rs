@@ -1,6 +1,6 @@
 //! Opening a file: its headers are read and checked, its tensors are listed, its data is left where it is.
 //!
-//! Everything that can be wrong with a file is found here, before memory is taken for a tensor: sizes in an [`Entry`] are of
+//! Everything that can be wrong with a file is found here, before memory is taken for a tensor: sizes in an [`FileEntry`] are of
 //! bytes that are there (or, compressed, of bytes that can be). What opening costs depends on the headers and not on the
 //! data. The file stays open, so that what was checked is what is read, even if another takes its name.
 //!
@@ -8,13 +8,13 @@
 //! reason. A file of one tensor is refused with that reason.
 
 use crate::dialect::Dialect;
-use crate::entry::{Entry, Place};
+use crate::entry::{FileEntry, Place};
 use crate::fault::{bad, quoted, wrong};
-use crate::format::{self, Format};
+use crate::format::{self, FileFormat};
 use crate::inflate::check;
-use crate::map::{self, MapKind, Mapped};
-use crate::source::Source;
-use crate::stream::{Stream, foreign, hash_header};
+use crate::map::{self, MapMode, MappedTensor};
+use crate::source::FileSource;
+use crate::stream::{TensorReader, foreign, hash_header};
 use crate::{index, npy, npz, proto, raw, safetensors};
 use memmap2::MmapRaw;
 use std::fs::File;
@@ -25,9 +25,9 @@ use tensorferry_core::{ByteOrder, DType, Error, ErrorKind, Result};
 
 /// What the caller knows about a file, or wants of it.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct OpenOptions {
     /// Its format; found out if not given.
-    pub format: Option<Format>,
+    pub format: Option<FileFormat>,
     /// The element type, of raw bytes, and of .npy files whose type has no name.
     pub dtype: Option<DType>,
     /// The shape of raw bytes.
@@ -44,7 +44,7 @@ pub struct Options {
     pub max_decompressed_bytes: Option<u64>,
 }
 
-impl Default for Options {
+impl Default for OpenOptions {
     fn default() -> Self {
         Self {
             format: None,
@@ -59,7 +59,7 @@ impl Default for Options {
     }
 }
 
-impl Options {
+impl OpenOptions {
     /// Refuses data that becomes more than the caller allows.
     pub(crate) fn check_inflated(&self, bytes: u128, length: u64) -> Result<()> {
         let most = self.max_decompressed_bytes.unwrap_or_else(|| length.saturating_mul(100).max(4 << 30));
@@ -67,7 +67,7 @@ impl Options {
             return Err(bad(format!(
                 "its {length} bytes declare to become {bytes}, which is more than {most}"
             ))
-            .with_hint(
+            .with_advice(
                 "if you trust the file, pass max_decompressed_bytes= with the bytes that it may become",
             ));
         }
@@ -78,43 +78,43 @@ impl Options {
 /// What a reader finds in a file.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<FileEntry>,
     pub(crate) skipped: Vec<(String, Error)>,
     pub(crate) metadata: Vec<(String, String)>,
 }
 
 /// A file whose headers have been read and found right.
 #[derive(Debug)]
-pub struct Opened {
+pub struct TensorFile {
     path: PathBuf,
-    format: Format,
+    format: FileFormat,
     dialect: Option<Dialect>,
     found: Found,
-    sources: Vec<Arc<Source>>,
+    sources: Vec<Arc<FileSource>>,
     maps: Vec<OnceLock<Arc<MmapRaw>>>,
 }
 
 /// Opens the file at `path`.
 ///
 /// # Errors
-/// [`ErrorKind::FileFailed`] when the system refuses; [`ErrorKind::BadFile`] when the file breaks the rules of its format;
+/// [`ErrorKind::Io`] when the system refuses; [`ErrorKind::InvalidFile`] when the file breaks the rules of its format;
 /// [`ErrorKind::UnsupportedDType`] when its one tensor is of a type that tensorferry does not carry;
 /// [`ErrorKind::InvalidArgument`] when the options do not say enough.
-pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Opened> {
+pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<TensorFile> {
     let path = path.as_ref();
-    opened(Source::open(path)?, path, options).map_err(|error| error.at(path.display()))
+    opened(FileSource::open(path)?, path, options).map_err(|error| error.at(path.display()))
 }
 
 /// As [`open`], for a file that is open already; `path` tells its format, and where the files of an index are.
 ///
 /// # Errors
 /// As [`open`].
-pub fn open_file(file: File, path: impl AsRef<Path>, options: &Options) -> Result<Opened> {
+pub fn open_file(file: File, path: impl AsRef<Path>, options: &OpenOptions) -> Result<TensorFile> {
     let path = path.as_ref();
-    opened(Source::new(file, path)?, path, options).map_err(|error| error.at(path.display()))
+    opened(FileSource::new(file, path)?, path, options).map_err(|error| error.at(path.display()))
 }
 
-fn opened(source: Source, path: &Path, options: &Options) -> Result<Opened> {
+fn opened(source: FileSource, path: &Path, options: &OpenOptions) -> Result<TensorFile> {
     let source = Arc::new(source);
     let start = source.bytes(0, source.length().min(64) as usize)?;
     let described = options.dtype.is_some() && options.shape.is_some();
@@ -123,33 +123,33 @@ fn opened(source: Source, path: &Path, options: &Options) -> Result<Opened> {
     let mut dialect = None;
     let one = |entry| Found { entries: vec![entry], ..Found::default() };
     let found = match format {
-        Format::Npy => one(npy::open(&source, options)?),
-        Format::Npz => npz::open(&source, options)?,
-        Format::Safetensors => safetensors::open(&source, 0, options)?,
-        Format::SafetensorsIndex => {
+        FileFormat::Npy => one(npy::open(&source, options)?),
+        FileFormat::Npz => npz::open(&source, options)?,
+        FileFormat::Safetensors => safetensors::open(&source, 0, options)?,
+        FileFormat::SafetensorsIndex => {
             let (found, all) = index::open(source, options)?;
             sources = all;
             found
         }
-        Format::TensorProto => {
+        FileFormat::TensorProto => {
             let (entry, whose) = proto::open(&source, options)?;
             dialect = Some(whose);
             one(entry)
         }
-        Format::Raw => one(raw::open(&source, options)?),
+        FileFormat::Raw => one(raw::open(&source, options)?),
     };
     let maps = sources.iter().map(|_| OnceLock::new()).collect();
-    Ok(Opened { path: path.to_owned(), format, dialect, found, sources, maps })
+    Ok(TensorFile { path: path.to_owned(), format, dialect, found, sources, maps })
 }
 
-impl Opened {
+impl TensorFile {
     /// Where it was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Its format.
-    pub fn format(&self) -> Format {
+    pub fn format(&self) -> FileFormat {
         self.format
     }
 
@@ -159,7 +159,7 @@ impl Opened {
     }
 
     /// Its tensors, in the order of the file's own list.
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[FileEntry] {
         &self.found.entries
     }
 
@@ -167,7 +167,7 @@ impl Opened {
     ///
     /// # Errors
     /// When there is none, or it was skipped, with the reason.
-    pub fn entry(&self, name: &str) -> Result<&Entry> {
+    pub fn entry(&self, name: &str) -> Result<&FileEntry> {
         if let Some(entry) = self.entries().iter().find(|entry| entry.name() == name) {
             return Ok(entry);
         }
@@ -194,30 +194,30 @@ impl Opened {
     /// Maps a tensor into memory.
     ///
     /// # Errors
-    /// When its bytes do not lie in the file as they are ([`Entry::is_stored`]), or the system refuses.
-    pub fn map(&self, entry: &Entry, kind: MapKind) -> Result<Mapped> {
+    /// When its bytes do not lie in the file as they are ([`FileEntry::is_stored`]), or the system refuses.
+    pub fn map(&self, entry: &FileEntry, kind: MapMode) -> Result<MappedTensor> {
         self.mapped(entry, kind).map_err(|error| error.at(self.path.display()))
     }
 
-    fn mapped(&self, entry: &Entry, kind: MapKind) -> Result<Mapped> {
+    fn mapped(&self, entry: &FileEntry, kind: MapMode) -> Result<MappedTensor> {
         let Place::Stored { file, offset, .. } = entry.place else {
             return Err(Error::new(
                 ErrorKind::CopyRequired,
                 format!("the tensor {} is compressed or encoded, and cannot be mapped", quoted(entry.name())),
             )
-            .with_hint("read it"));
+            .with_advice("read it"));
         };
         let source = self.sources.get(file).ok_or_else(foreign)?;
         if entry.bytes() == 0 {
-            return Ok(Mapped::empty(kind));
+            return Ok(MappedTensor::empty(kind));
         }
         if offset.checked_add(entry.bytes()).is_none_or(|end| end > source.length()) {
             return Err(foreign());
         }
         source.check_length()?;
         match kind {
-            MapKind::CopyOnWrite => Mapped::own(source, offset, entry.bytes() as usize),
-            MapKind::ReadOnly => {
+            MapMode::CopyOnWrite => MappedTensor::own(source, offset, entry.bytes() as usize),
+            MapMode::ReadOnly => {
                 let whole = match self.maps[file].get() {
                     Some(whole) => whole,
                     None => {
@@ -225,7 +225,7 @@ impl Opened {
                         self.maps[file].get_or_init(|| whole)
                     }
                 };
-                Mapped::shared(whole, offset as usize, entry.bytes() as usize).ok_or_else(foreign)
+                MappedTensor::shared(whole, offset as usize, entry.bytes() as usize).ok_or_else(foreign)
             }
         }
     }
@@ -235,11 +235,11 @@ impl Opened {
     /// # Errors
     /// When the size is another, the file cannot be read, or what is read is not what the file declares. `out` is then
     /// filled in part.
-    pub fn read_into(&self, entry: &Entry, out: &mut [MaybeUninit<u8>], threads: usize) -> Result<()> {
+    pub fn read_into(&self, entry: &FileEntry, out: &mut [MaybeUninit<u8>], threads: usize) -> Result<()> {
         self.fill(entry, out, threads).map_err(|error| error.at(self.path.display()))
     }
 
-    fn fill(&self, entry: &Entry, out: &mut [MaybeUninit<u8>], threads: usize) -> Result<()> {
+    fn fill(&self, entry: &FileEntry, out: &mut [MaybeUninit<u8>], threads: usize) -> Result<()> {
         if out.len() as u64 != entry.bytes() {
             return Err(wrong(
                 format!(
@@ -262,15 +262,15 @@ impl Opened {
                 }
                 Ok(())
             }
-            _ => Stream::new(&self.sources, entry)?.read(out),
+            _ => TensorReader::new(&self.sources, entry)?.read(out),
         }
     }
 
     /// Fills `out` with the bytes of a stored tensor from `offset` on; from any thread.
     ///
     /// # Errors
-    /// When the tensor is not [`Entry::is_stored`], has not as many bytes, or the file cannot be read.
-    pub fn read_at(&self, entry: &Entry, offset: u64, out: &mut [MaybeUninit<u8>]) -> Result<()> {
+    /// When the tensor is not [`FileEntry::is_stored`], has not as many bytes, or the file cannot be read.
+    pub fn read_at(&self, entry: &FileEntry, offset: u64, out: &mut [MaybeUninit<u8>]) -> Result<()> {
         let within = offset.checked_add(out.len() as u64).is_some_and(|end| end <= entry.bytes());
         let Place::Stored { file, offset: start, .. } = entry.place else {
             return Err(wrong(
@@ -295,7 +295,7 @@ impl Opened {
     ///
     /// # Errors
     /// When the file cannot be read.
-    pub fn stream(&self, entry: &Entry) -> Result<Stream> {
-        Stream::new(&self.sources, entry).map_err(|error| error.at(self.path.display()))
+    pub fn stream(&self, entry: &FileEntry) -> Result<TensorReader> {
+        TensorReader::new(&self.sources, entry).map_err(|error| error.at(self.path.display()))
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! The bytes as they are (`raw_data`, `tensor_content`), which can be mapped, and the typed fields (`float_data`, `int_val`
 //! and so on), packed or not. Packed floats too lie in the file as they are in memory, and can be mapped. TensorFlow leaves
-//! out values at the end that repeat the last one; they are filled in, up to [`Options::max_decompressed_bytes`].
+//! out values at the end that repeat the last one; they are filled in, up to [`OpenOptions::max_decompressed_bytes`].
 //!
 //! Refused: data in two fields at once or in the field of another type, values that do not fit the type, a field of which
 //! there is one written twice (protobuf would take the last, or merge), shapes that are not known; and with a hint: strings,
@@ -16,14 +16,14 @@
 //! and larger tensors are refused.
 
 use crate::dialect::{Dialect, Written};
-use crate::entry::{Entry, LITTLE, Place, Spec, check_plain, check_rank, dimension};
+use crate::entry::{FileEntry, LITTLE, Place, TensorSpec, check_plain, check_rank, dimension};
 use crate::fault::{bad, quoted, unsupported, wrong};
-use crate::open::Options;
-use crate::source::Source;
+use crate::open::OpenOptions;
+use crate::source::FileSource;
 use crate::wire::{Range, Walker, Wire, put_length, put_number};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
-use tensorferry_core::dtype::Kind;
+use tensorferry_core::dtype::DTypeKind;
 use tensorferry_core::{DType, Result};
 
 /// The largest message that protobuf's parsers take.
@@ -54,7 +54,7 @@ struct Message {
 }
 
 /// The one tensor of a file, and whose it is.
-pub(crate) fn open(source: &Arc<Source>, options: &Options) -> Result<(Entry, Dialect)> {
+pub(crate) fn open(source: &Arc<FileSource>, options: &OpenOptions) -> Result<(FileEntry, Dialect)> {
     let whole = Range { start: 0, length: source.length() };
     let dialect = match options.dialect {
         Some(dialect) => dialect,
@@ -74,13 +74,13 @@ pub(crate) fn open(source: &Arc<Source>, options: &Options) -> Result<(Entry, Di
             format!("read it with {name}"),
         ));
     };
-    let spec = Spec { name: message.name, dtype, shape: message.dims, order: LITTLE, fortran: false };
+    let spec = TensorSpec { name: message.name, dtype, shape: message.dims, order: LITTLE, fortran: false };
     let bytes = spec.bytes().map_err(crate::fault::of_file)?;
     let (field, written) = dialect.values(dtype);
     let stored = |range: Range| Place::Stored { file: 0, offset: range.start, member: None };
     match (message.raw, message.values.as_slice()) {
         (Some(_), [_, ..]) | (None, [_, _, ..]) => Err(bad("it has its values in two fields")),
-        (Some(raw), []) => Ok((Entry::new(spec, raw.length, stored(raw))?, dialect)),
+        (Some(raw), []) => Ok((FileEntry::new(spec, raw.length, stored(raw))?, dialect)),
         (None, [(found, ..)]) if *found != field => {
             Err(bad(format!("it has the values of {dtype} in field {found}")))
         }
@@ -89,29 +89,29 @@ pub(crate) fn open(source: &Arc<Source>, options: &Options) -> Result<(Entry, Di
             if let (1, Some(range), Written::Four | Written::Eight | Written::One) = (pieces, last, written)
                 && range.length == bytes
             {
-                return Ok((Entry::new(spec, bytes, stored(range))?, dialect));
+                return Ok((FileEntry::new(spec, bytes, stored(range))?, dialect));
             }
             let values = Values { message: whole, field, written, count: 0 };
             let count = values.count(source)?;
             let place = Place::Values(Values { count, ..values });
             check_count(count, bytes, &spec, dialect, source.length(), options)?;
-            Ok((Entry::new(spec, bytes, place)?, dialect))
+            Ok((FileEntry::new(spec, bytes, place)?, dialect))
         }
     }
 }
 
 /// How many values make an element.
 fn parts(dtype: DType) -> u64 {
-    if dtype.kind() == Kind::Complex { 2 } else { 1 }
+    if dtype.kind() == DTypeKind::Complex { 2 } else { 1 }
 }
 
 fn check_count(
     count: u64,
     bytes: u64,
-    spec: &Spec,
+    spec: &TensorSpec,
     dialect: Dialect,
     length: u64,
-    options: &Options,
+    options: &OpenOptions,
 ) -> Result<()> {
     let parts = parts(spec.dtype);
     let wanted = bytes / spec.dtype.size() as u64 * parts;
@@ -129,7 +129,7 @@ fn check_count(
 }
 
 /// Whose message it is.
-fn recognise(source: &Arc<Source>, whole: Range) -> Result<Dialect> {
+fn recognise(source: &Arc<FileSource>, whole: Range) -> Result<Dialect> {
     let mut walker = Walker::new(source.clone(), whole);
     while let Some((number, value)) = walker.field()? {
         match (number, value) {
@@ -183,7 +183,7 @@ impl Message {
     }
 }
 
-fn onnx(source: &Arc<Source>, whole: Range) -> Result<Message> {
+fn onnx(source: &Arc<FileSource>, whole: Range) -> Result<Message> {
     let mut message = Message::default();
     let mut named = None;
     let mut walker = Walker::new(source.clone(), whole);
@@ -224,7 +224,7 @@ fn onnx(source: &Arc<Source>, whole: Range) -> Result<Message> {
     Ok(message)
 }
 
-fn tensorflow(source: &Arc<Source>, whole: Range) -> Result<Message> {
+fn tensorflow(source: &Arc<FileSource>, whole: Range) -> Result<Message> {
     let mut message = Message::default();
     let mut walker = Walker::new(source.clone(), whole);
     while let Some((number, value)) = walker.field()? {
@@ -247,7 +247,7 @@ fn tensorflow(source: &Arc<Source>, whole: Range) -> Result<Message> {
 }
 
 /// TensorFlow's shape: a message of messages.
-fn shape(source: &Arc<Source>, range: Range, message: &mut Message) -> Result<()> {
+fn shape(source: &Arc<FileSource>, range: Range, message: &mut Message) -> Result<()> {
     let mut dims = Walker::new(source.clone(), range);
     while let Some((number, value)) = dims.field()? {
         match (number, value) {
@@ -272,7 +272,7 @@ fn shape(source: &Arc<Source>, range: Range, message: &mut Message) -> Result<()
 
 impl Values {
     /// How many values there are.
-    fn count(&self, source: &Arc<Source>) -> Result<u64> {
+    fn count(&self, source: &Arc<FileSource>) -> Result<u64> {
         let mut walker = Walker::new(source.clone(), self.message);
         let mut count = 0;
         while let Some((number, value)) = walker.field()? {
@@ -304,7 +304,7 @@ impl Values {
 
 /// Decodes values, in order, to the bytes of elements.
 pub(crate) struct Decoder {
-    source: Arc<Source>,
+    source: Arc<FileSource>,
     values: Values,
     dtype: DType,
     fields: Walker,
@@ -316,7 +316,7 @@ pub(crate) struct Decoder {
 }
 
 impl Decoder {
-    pub(crate) fn new(source: Arc<Source>, values: Values, dtype: DType) -> Self {
+    pub(crate) fn new(source: Arc<FileSource>, values: Values, dtype: DType) -> Self {
         let fields = Walker::new(source.clone(), values.message);
         Self { source, values, dtype, fields, packed: None, taken: 0, element: [0; 16], left: 0 }
     }
@@ -380,12 +380,12 @@ impl Decoder {
 fn narrow(value: u64, dtype: DType) -> Result<[u8; 8]> {
     let bits = u32::from(dtype.bits());
     let fits = match dtype.kind() {
-        Kind::Bool => value <= 1,
-        Kind::Signed if bits < 64 => {
+        DTypeKind::Bool => value <= 1,
+        DTypeKind::Signed if bits < 64 => {
             let (value, most) = (value as i64, 1i64 << (bits - 1));
             (-most..most).contains(&value)
         }
-        Kind::Signed => true,
+        DTypeKind::Signed => true,
         _ => bits >= 64 || value >> bits == 0,
     };
     if !fits {
@@ -395,7 +395,7 @@ fn narrow(value: u64, dtype: DType) -> Result<[u8; 8]> {
 }
 
 /// The bytes before the data.
-pub(crate) fn write(spec: &Spec, dialect: Dialect) -> Result<Vec<u8>> {
+pub(crate) fn write(spec: &TensorSpec, dialect: Dialect) -> Result<Vec<u8>> {
     check_plain(std::slice::from_ref(spec), "TensorProto")?;
     let Some(code) = dialect.code(spec.dtype) else {
         return Err(unsupported(

@@ -1,13 +1,13 @@
 //! Raw bytes: a file that says nothing about itself. The caller does, and the length must agree to the byte.
 
-use crate::entry::{Entry, Place, Spec};
+use crate::entry::{FileEntry, Place, TensorSpec};
 use crate::fault::{bad, wrong};
-use crate::open::Options;
-use crate::source::Source;
+use crate::open::OpenOptions;
+use crate::source::FileSource;
 use tensorferry_core::Result;
 
 /// The one tensor of a file. Without a shape it has one dimension, with all that is there.
-pub(crate) fn open(source: &Source, options: &Options) -> Result<Entry> {
+pub(crate) fn open(source: &FileSource, options: &OpenOptions) -> Result<FileEntry> {
     let Some(dtype) = options.dtype else {
         return Err(wrong("raw bytes do not say what they are", "pass dtype= and shape="));
     };
@@ -17,11 +17,12 @@ pub(crate) fn open(source: &Source, options: &Options) -> Result<Entry> {
         None if length.is_multiple_of(dtype.size() as u64) => vec![(length / dtype.size() as u64) as i64],
         None => {
             return Err(bad(format!("its {length} bytes are no whole number of {dtype}"))
-                .with_hint("pass the dtype that it was written with"));
+                .with_advice("pass the dtype that it was written with"));
         }
     };
-    let spec = Spec { name: String::new(), dtype, shape, order: options.order, fortran: options.fortran };
+    let spec =
+        TensorSpec { name: String::new(), dtype, shape, order: options.order, fortran: options.fortran };
     spec.layout()?;
-    Entry::new(spec, length, Place::Stored { file: 0, offset: 0, member: None })
-        .map_err(|error| error.with_hint("pass the shape and dtype that it was written with"))
+    FileEntry::new(spec, length, Place::Stored { file: 0, offset: 0, member: None })
+        .map_err(|error| error.with_advice("pass the shape and dtype that it was written with"))
 }

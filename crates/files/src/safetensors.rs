@@ -24,11 +24,11 @@
 //! so the tensors whose size is a multiple of 64 come first, which aligns all of them to 64 bytes; the others follow by the
 //! size of their elements, which keeps them aligned to that. The header lists them in the caller's order.
 
-use crate::entry::{Entry, LITTLE, Place, Spec, check_plain, dimension};
+use crate::entry::{FileEntry, LITTLE, Place, TensorSpec, check_plain, dimension};
 use crate::fault::{bad, quoted, unsupported, wrong};
 use crate::json::{Pairs, broken, twice};
-use crate::open::{Found, Options};
-use crate::source::Source;
+use crate::open::{Found, OpenOptions};
+use crate::source::FileSource;
 use safetensors::tensor::TensorInfo;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use std::fmt;
@@ -74,7 +74,7 @@ impl<'de> Deserialize<'de> for Header {
 }
 
 /// Reads the header of the file with this number.
-pub(crate) fn open(source: &Source, file: usize, options: &Options) -> Result<Found> {
+pub(crate) fn open(source: &FileSource, file: usize, options: &OpenOptions) -> Result<Found> {
     let length = source.length();
     if length < 8 {
         return Err(bad(format!("a file of {length} bytes has no room for a safetensors header")));
@@ -85,7 +85,7 @@ pub(crate) fn open(source: &Source, file: usize, options: &Options) -> Result<Fo
     }
     if size > length - 8 {
         return Err(bad(format!("its header has {size} bytes, and {} follow", length - 8))
-            .with_hint("fetch it again: it was cut off"));
+            .with_advice("fetch it again: it was cut off"));
     }
     let text = source.bytes(8, size as usize)?;
     if text.first() != Some(&b'{') {
@@ -145,7 +145,7 @@ fn check_offsets(tensors: &[(String, TensorInfo)], available: u64) -> Result<()>
         std::cmp::Ordering::Equal => Ok(()),
         std::cmp::Ordering::Greater => {
             Err(bad(format!("its tensors take {last} bytes, and it has {available}"))
-                .with_hint("fetch it again: it was cut off"))
+                .with_advice("fetch it again: it was cut off"))
         }
         std::cmp::Ordering::Less => {
             Err(bad(format!("behind its tensors there are {} bytes that are none", available - last as u64)))
@@ -154,7 +154,7 @@ fn check_offsets(tensors: &[(String, TensorInfo)], available: u64) -> Result<()>
 }
 
 /// One tensor, with the type that it is said to carry.
-fn entry(name: &str, info: &TensorInfo, carries: Option<&str>, place: Place) -> Result<Entry> {
+fn entry(name: &str, info: &TensorInfo, carries: Option<&str>, place: Place) -> Result<FileEntry> {
     let bytes = (info.data_offsets.1 - info.data_offsets.0) as u64;
     crate::entry::check_rank(info.shape.len())?;
     let mut shape =
@@ -175,7 +175,7 @@ fn entry(name: &str, info: &TensorInfo, carries: Option<&str>, place: Place) -> 
     if let Some(word) = carries {
         let unfit = || {
             bad(format!("{CARRIED} calls it {}, and it is {stored} of shape {:?}", quoted(word), info.shape))
-                .with_hint("open it as it is stored")
+                .with_advice("open it as it is stored")
         };
         dtype = DType::from_name(word).ok_or_else(unfit)?;
         match carrier(dtype) {
@@ -186,7 +186,11 @@ fn entry(name: &str, info: &TensorInfo, carries: Option<&str>, place: Place) -> 
             _ => return Err(unfit()),
         }
     }
-    Entry::new(Spec { name: name.to_owned(), dtype, shape, order: LITTLE, fortran: false }, bytes, place)
+    FileEntry::new(
+        TensorSpec { name: name.to_owned(), dtype, shape, order: LITTLE, fortran: false },
+        bytes,
+        place,
+    )
 }
 
 /// The type that stands in for one that the format has no name for.
@@ -199,9 +203,9 @@ fn carrier(dtype: DType) -> Option<DType> {
 }
 
 /// A header, and where each tensor's bytes begin in the file, in the order of `specs`.
-pub(crate) fn write(specs: &[Spec], metadata: &[(String, String)]) -> Result<(Vec<u8>, Vec<u64>)> {
+pub(crate) fn write(specs: &[TensorSpec], metadata: &[(String, String)]) -> Result<(Vec<u8>, Vec<u64>)> {
     check_names(specs, metadata)?;
-    let sizes = specs.iter().map(Spec::bytes).collect::<Result<Vec<u64>>>()?;
+    let sizes = specs.iter().map(TensorSpec::bytes).collect::<Result<Vec<u64>>>()?;
     let mut order: Vec<usize> = (0..specs.len()).collect();
     order.sort_by_key(|&at| (sizes[at] % ALIGN != 0, std::cmp::Reverse(specs[at].dtype.size())));
     let (mut offsets, mut end) = (vec![0; specs.len()], 0u64);
@@ -265,7 +269,7 @@ fn object<'a>(pairs: impl Iterator<Item = (&'a str, String)>) -> String {
     format!("{{{}}}", members.join(","))
 }
 
-fn check_names(specs: &[Spec], metadata: &[(String, String)]) -> Result<()> {
+fn check_names(specs: &[TensorSpec], metadata: &[(String, String)]) -> Result<()> {
     check_plain(specs, "safetensors")?;
     if specs.iter().any(|spec| spec.name == METADATA) {
         return Err(wrong(

@@ -24,13 +24,13 @@ const ALONE: u64 = 4 << 20;
 
 /// A regular file, its length when it was opened, and its name for messages.
 #[derive(Debug)]
-pub(crate) struct Source {
+pub(crate) struct FileSource {
     file: File,
     length: u64,
     path: PathBuf,
 }
 
-impl Source {
+impl FileSource {
     pub(crate) fn open(path: &Path) -> Result<Self> {
         // Opening a pipe would otherwise wait for somebody to write; on a regular file the flag means nothing.
         let file = OpenOptions::new()
@@ -46,9 +46,9 @@ impl Source {
         if !facts.is_file() {
             let errno = facts.is_dir().then_some(libc::EISDIR);
             let what = if facts.is_dir() { "a folder" } else { "no regular file" };
-            return Err(Error::new(ErrorKind::FileFailed, format!("{} is {what}", path.display()))
+            return Err(Error::new(ErrorKind::Io, format!("{} is {what}", path.display()))
                 .with_errno(errno)
-                .with_hint("pass the path of a file"));
+                .with_advice("pass the path of a file"));
         }
         Ok(Self { file, length: facts.len(), path: path.to_owned() })
     }
@@ -73,7 +73,7 @@ impl Source {
 
     fn shortened(&self) -> Error {
         bad("it has become shorter while it was open")
-            .with_hint("whoever writes it must replace it, not overwrite it")
+            .with_advice("whoever writes it must replace it, not overwrite it")
     }
 
     /// Fills `out` with the bytes from `offset` on.
@@ -164,7 +164,7 @@ impl Source {
                 }
             }
         };
-        workers::together(if total < ALONE { 1 } else { threads }, work);
+        workers::run_parallel(if total < ALONE { 1 } else { threads }, work);
         if let Some(error) = failure.into_inner().unwrap_or_default() {
             return Err(error);
         }
@@ -197,19 +197,19 @@ pub(crate) struct Part<S> {
     position: u64,
 }
 
-impl<S: AsRef<Source>> Part<S> {
+impl<S: AsRef<FileSource>> Part<S> {
     pub(crate) fn new(source: S, start: u64, length: u64) -> Self {
         Self { source, start, length, position: 0 }
     }
 }
 
-impl AsRef<Source> for Source {
-    fn as_ref(&self) -> &Source {
+impl AsRef<FileSource> for FileSource {
+    fn as_ref(&self) -> &FileSource {
         self
     }
 }
 
-impl<S: AsRef<Source>> io::Read for Part<S> {
+impl<S: AsRef<FileSource>> io::Read for Part<S> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let count = self.length.saturating_sub(self.position).min(out.len() as u64) as usize;
         if count == 0 {
@@ -223,7 +223,7 @@ impl<S: AsRef<Source>> io::Read for Part<S> {
     }
 }
 
-impl<S: AsRef<Source>> io::Seek for Part<S> {
+impl<S: AsRef<FileSource>> io::Seek for Part<S> {
     fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
         let position = match to {
             io::SeekFrom::Start(offset) => Some(offset),

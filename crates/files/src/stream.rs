@@ -1,33 +1,33 @@
 //! The bytes of a tensor from the first to the last, wherever they come from.
 //!
 //! What is stored as it is can be read from any place, by many threads; deflated members and protobuf values only from the
-//! front. A [`Stream`] is the one way that works for all: whoever sends a tensor somewhere while it is being read asks for
+//! front. A [`TensorReader`] is the one way that works for all: whoever sends a tensor somewhere while it is being read asks for
 //! piece after piece. The last piece is handed out only after the checksum, where there is one, has been found right.
 
-use crate::entry::{Entry, Member, Place};
+use crate::entry::{FileEntry, Member, Place};
 use crate::fault::{bad, failed, wrong};
 use crate::inflate::{Inflate, check};
 use crate::proto::Decoder;
-use crate::source::Source;
+use crate::source::FileSource;
 use std::io;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 use tensorferry_core::{Error, Result};
 
 /// The bytes of one tensor, in order. Keeps its file open by itself.
-pub struct Stream {
+pub struct TensorReader {
     from: From,
     left: u64,
 }
 
 enum From {
-    Stored { source: Arc<Source>, offset: u64, check: Option<(u32, crc32fast::Hasher)> },
+    Stored { source: Arc<FileSource>, offset: u64, check: Option<(u32, crc32fast::Hasher)> },
     Inflate(Box<Inflate>, u32),
     Values(Box<Decoder>),
 }
 
-impl Stream {
-    pub(crate) fn new(sources: &[Arc<Source>], entry: &Entry) -> Result<Self> {
+impl TensorReader {
+    pub(crate) fn new(sources: &[Arc<FileSource>], entry: &FileEntry) -> Result<Self> {
         let from = match &entry.place {
             Place::Stored { file, offset, member } => {
                 let source = sources.get(*file).ok_or_else(foreign)?.clone();
@@ -91,14 +91,14 @@ impl Stream {
     }
 }
 
-impl std::fmt::Debug for Stream {
+impl std::fmt::Debug for TensorReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Stream").field("left", &self.left).finish_non_exhaustive()
     }
 }
 
 /// The checksum of what comes before the data of a stored member.
-pub(crate) fn hash_header(source: &Source, member: Member, offset: u64) -> Result<crc32fast::Hasher> {
+pub(crate) fn hash_header(source: &FileSource, member: Member, offset: u64) -> Result<crc32fast::Hasher> {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&source.bytes(member.start, (offset - member.start) as usize)?);
     Ok(hasher)

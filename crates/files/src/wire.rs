@@ -6,7 +6,7 @@
 //! copies every field; what is left of it then is the varint below.
 
 use crate::fault::bad;
-use crate::source::Source;
+use crate::source::FileSource;
 use std::sync::Arc;
 use tensorferry_core::Result;
 
@@ -33,7 +33,7 @@ pub(crate) struct Range {
 /// Goes through a range of a file.
 #[derive(Debug)]
 pub(crate) struct Walker {
-    source: Arc<Source>,
+    source: Arc<FileSource>,
     at: u64,
     end: u64,
     window: Vec<u8>,
@@ -42,7 +42,7 @@ pub(crate) struct Walker {
 
 impl Walker {
     /// A walker over a range that lies in the file.
-    pub(crate) fn new(source: Arc<Source>, range: Range) -> Self {
+    pub(crate) fn new(source: Arc<FileSource>, range: Range) -> Self {
         let end = range.start.saturating_add(range.length);
         Self { source, at: range.start, end, window: Vec::new(), window_at: 0 }
     }

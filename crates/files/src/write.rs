@@ -1,8 +1,8 @@
 //! Writing files: first what is to come, then the bytes, then a name.
 //!
-//! A [`Writer`] is told all tensors at once, so that headers can be written and places given out before the first byte is
+//! A [`FileWriter`] is told all tensors at once, so that headers can be written and places given out before the first byte is
 //! there. Then each is begun and handed over in pieces of any size, so that a tensor can be written while it is still on its
-//! way from a GPU. Tensors may come in any order. [`Writer::finish`] checks that every byte promised has come; only then does
+//! way from a GPU. Tensors may come in any order. [`FileWriter::finish`] checks that every byte promised has come; only then does
 //! the file appear under its name, and until then the target is what it was. A writer that is dropped before leaves nothing.
 //!
 //! An existing file's permissions are kept; one that may not be written is not replaced. If the target is a symbolic link,
@@ -11,9 +11,9 @@
 
 use crate::atomic::Atomic;
 use crate::dialect::Dialect;
-use crate::entry::{self, Spec};
+use crate::entry::{self, TensorSpec};
 use crate::fault::{failed, quoted, wrong};
-use crate::format::Format;
+use crate::format::FileFormat;
 use crate::writeback::{STRETCH, Writeback};
 use crate::{npy, npz, proto, safetensors};
 use std::fs::File;
@@ -53,9 +53,9 @@ impl Default for WriteOptions {
 
 /// A file that is being written.
 #[derive(Debug)]
-pub struct Writer {
+pub struct FileWriter {
     path: PathBuf,
-    specs: Vec<Spec>,
+    specs: Vec<TensorSpec>,
     sizes: Vec<u64>,
     begun: Vec<bool>,
     /// The tensor that is being written, and how much of it has come.
@@ -70,23 +70,23 @@ enum Body {
     /// Every tensor has its place.
     Placed { file: Atomic, offsets: Vec<u64>, writeback: Option<Writeback> },
     /// The order is that in which they are dropped.
-    Zip { call_off: CallOff, zip: Box<ZipWriter<Tap>>, file: Atomic },
+    Zip { cancel: CallOff, zip: Box<ZipWriter<Tap>>, file: Atomic },
 }
 
-impl Writer {
+impl FileWriter {
     /// Begins a file that is to hold these tensors.
     ///
     /// # Errors
     /// When the format cannot hold them, or the system refuses.
     pub fn create(
         path: impl AsRef<Path>,
-        format: Format,
-        specs: &[Spec],
+        format: FileFormat,
+        specs: &[TensorSpec],
         options: WriteOptions,
     ) -> Result<Self> {
         let path = path.as_ref();
         entry::check_specs(specs)?;
-        let sizes = specs.iter().map(Spec::bytes).collect::<Result<Vec<u64>>>()?;
+        let sizes = specs.iter().map(TensorSpec::bytes).collect::<Result<Vec<u64>>>()?;
         let single = || match specs {
             [spec] => Ok(spec),
             _ => Err(wrong(
@@ -95,18 +95,18 @@ impl Writer {
             )),
         };
         let (header, offsets) = match format {
-            Format::Npy => placed(npy::write(single()?)),
-            Format::TensorProto => placed(proto::write(single()?, options.dialect)?),
-            Format::Raw => {
+            FileFormat::Npy => placed(npy::write(single()?)),
+            FileFormat::TensorProto => placed(proto::write(single()?, options.dialect)?),
+            FileFormat::Raw => {
                 single()?;
                 placed(Vec::new())
             }
-            Format::Safetensors => safetensors::write(specs, &options.metadata)?,
-            Format::Npz => {
+            FileFormat::Safetensors => safetensors::write(specs, &options.metadata)?,
+            FileFormat::Npz => {
                 npz::check_specs(specs)?;
                 (Vec::new(), Vec::new())
             }
-            Format::SafetensorsIndex => {
+            FileFormat::SafetensorsIndex => {
                 return Err(wrong("tensors are not written into an index", "save them as safetensors"));
             }
         };
@@ -114,11 +114,11 @@ impl Writer {
         let fail = |error: io::Error| failed(&path.display().to_string(), &error);
         // Where another file is replaced, ext4 has the new one written at once.
         let writeback = (options.durable || file.replaces()).then(Writeback::default);
-        let body = if format == Format::Npz {
+        let body = if format == FileFormat::Npz {
             let called_off = Arc::new(AtomicBool::new(false));
             let clone = file.file().try_clone().map_err(fail)?;
             let tap = Tap { file: clone, at: 0, writeback, called_off: called_off.clone() };
-            Body::Zip { call_off: CallOff(called_off), zip: Box::new(ZipWriter::new(tap)), file }
+            Body::Zip { cancel: CallOff(called_off), zip: Box::new(ZipWriter::new(tap)), file }
         } else {
             file.file().write_all_at(&header, 0).map_err(fail)?;
             Body::Placed { file, offsets, writeback }
@@ -270,9 +270,9 @@ impl Writer {
         let Self { path, options, body, .. } = self;
         match body {
             Body::Placed { file, .. } => file.commit(options.durable),
-            Body::Zip { file, zip, call_off } => {
+            Body::Zip { file, zip, cancel } => {
                 zip.finish().map_err(|error| of_library(plain(error), &path))?;
-                drop(call_off);
+                drop(cancel);
                 file.commit(options.durable)
             }
         }
@@ -320,7 +320,7 @@ fn write_shared(file: &File, offset: u64, bytes: &[u8], threads: usize) -> io::R
         return file.write_all_at(bytes, offset);
     }
     let (next, failure) = (AtomicUsize::new(0), std::sync::Mutex::new(None));
-    workers::together(threads.min(parts), || {
+    workers::run_parallel(threads.min(parts), || {
         while let part = next.fetch_add(1, Ordering::Relaxed)
             && part < parts
         {

@@ -7,7 +7,7 @@ mod common;
 use common::{Folder, open_bytes, open_bytes_with, read, refused};
 use std::os::unix::fs::symlink;
 use tensorferry_core::{DType, ErrorKind};
-use tensorferry_files::{Format, Options, Spec, WriteOptions, Writer, open};
+use tensorferry_files::{FileFormat, FileWriter, OpenOptions, TensorSpec, WriteOptions, open};
 
 // safetensors
 
@@ -21,7 +21,7 @@ fn tensor(name: &str, dtype: &str, shape: &str, start: u64, end: u64) -> String 
 
 fn unsafe_fact(tensors: &[String], data: &[u8]) -> String {
     let error = refused("x.safetensors", &safe(&format!("{{{}}}", tensors.join(",")), data));
-    assert_eq!(error.kind(), ErrorKind::BadFile);
+    assert_eq!(error.kind(), ErrorKind::InvalidFile);
     error.fact().to_owned()
 }
 
@@ -53,17 +53,17 @@ fn safetensors_with_a_header_of_more_than_100_megabytes() {
 #[test]
 fn safetensors_shorter_than_their_length() {
     for length in 0..8 {
-        assert_eq!(refused("x.safetensors", &[0; 8][..length]).kind(), ErrorKind::BadFile);
+        assert_eq!(refused("x.safetensors", &[0; 8][..length]).kind(), ErrorKind::InvalidFile);
     }
 }
 
 #[test]
 fn safetensors_whose_header_is_no_object() {
     for header in ["[]", " {}", "\"a\"", "", "{", "{}x", "{\"a\":1}", "{\"a\":{}}", "\u{feff}{}", "{}\0"] {
-        assert_eq!(refused("x.safetensors", &safe(header, &[])).kind(), ErrorKind::BadFile, "{header}");
+        assert_eq!(refused("x.safetensors", &safe(header, &[])).kind(), ErrorKind::InvalidFile, "{header}");
     }
     let bytes = [&10u64.to_le_bytes()[..], b"{\"\xff\xff\": {}}"].concat();
-    assert_eq!(refused("x.safetensors", &bytes).kind(), ErrorKind::BadFile);
+    assert_eq!(refused("x.safetensors", &bytes).kind(), ErrorKind::InvalidFile);
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn safetensors_that_claim_to_carry_what_they_cannot() {
         let header = format!("{{{},{}}}", carried(claim), tensor("a", dtype, shape, 0, item * count));
         let bytes = safe(&header, &vec![0; (item * count) as usize]);
         assert!(refused("x.safetensors", &bytes).fact().contains("tensorferry.dtypes"), "{claim}");
-        let options = Options { as_stored: true, ..Options::default() };
+        let options = OpenOptions { as_stored: true, ..OpenOptions::default() };
         assert!(open_bytes_with("x.safetensors", &bytes, &options).is_ok());
     }
     let header = "{\"__metadata__\":{\"tensorferry.dtypes\":\"[]\"}}";
@@ -197,10 +197,10 @@ fn safetensors_that_claim_to_carry_what_they_cannot() {
 // the index
 
 fn shard(folder: &Folder, name: &str, tensor: &str) {
-    let mut writer = Writer::create(
+    let mut writer = FileWriter::create(
         folder.path(name),
-        Format::Safetensors,
-        &[Spec::new(tensor, DType::UInt8, &[3])],
+        FileFormat::Safetensors,
+        &[TensorSpec::new(tensor, DType::UInt8, &[3])],
         WriteOptions { durable: false, ..WriteOptions::default() },
     )
     .unwrap();
@@ -208,8 +208,8 @@ fn shard(folder: &Folder, name: &str, tensor: &str) {
     writer.finish().unwrap();
 }
 
-fn index(folder: &Folder, text: &str) -> tensorferry_core::Result<tensorferry_files::Opened> {
-    open(folder.put("model.safetensors.index.json", text.as_bytes()), &Options::default())
+fn index(folder: &Folder, text: &str) -> tensorferry_core::Result<tensorferry_files::TensorFile> {
+    open(folder.put("model.safetensors.index.json", text.as_bytes()), &OpenOptions::default())
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn index_with_a_link_out_of_its_folder() {
     other.put("index", text.as_bytes());
     std::fs::remove_file(folder.path("model.safetensors.index.json")).unwrap();
     symlink(other.path("index"), folder.path("model.safetensors.index.json")).unwrap();
-    let opened = open(folder.path("model.safetensors.index.json"), &Options::default()).unwrap();
+    let opened = open(folder.path("model.safetensors.index.json"), &OpenOptions::default()).unwrap();
     assert_eq!(common::read_every_way(&opened, &opened.entries()[0]), b"aaa");
 }
 
@@ -270,7 +270,7 @@ fn index_with_a_link_within_its_folder() {
 #[test]
 fn index_of_files_that_are_not_there() {
     let error = index(&Folder::new(), r#"{"weight_map": {"a": "1.safetensors"}}"#).unwrap_err();
-    assert_eq!((error.kind(), error.errno()), (ErrorKind::FileFailed, Some(libc::ENOENT)));
+    assert_eq!((error.kind(), error.errno()), (ErrorKind::Io, Some(libc::ENOENT)));
 }
 
 #[test]
@@ -293,10 +293,10 @@ fn index_that_leaves_a_tensor_out() {
     shard(&folder, "3.safetensors", "a");
     let text = r#"{"weight_map": {"b": "1.safetensors", "a": "3.safetensors"}}"#;
     assert_eq!(index(&folder, text).unwrap().entries().len(), 2);
-    let mut writer = Writer::create(
+    let mut writer = FileWriter::create(
         folder.path("1.safetensors"),
-        Format::Safetensors,
-        &[Spec::new("b", DType::UInt8, &[0]), Spec::new("a", DType::UInt8, &[0])],
+        FileFormat::Safetensors,
+        &[TensorSpec::new("b", DType::UInt8, &[0]), TensorSpec::new("a", DType::UInt8, &[0])],
         WriteOptions::default(),
     )
     .unwrap();
@@ -319,12 +319,12 @@ fn index_that_is_broken() {
         r#"{"weight_map": {}"#,
         r#"{"weight_map": {}} x"#,
     ] {
-        assert_eq!(index(&folder, text).unwrap_err().kind(), ErrorKind::BadFile, "{text}");
+        assert_eq!(index(&folder, text).unwrap_err().kind(), ErrorKind::InvalidFile, "{text}");
     }
     let deep = format!(r#"{{"x": {}"#, "[".repeat(1_000_000));
-    assert_eq!(index(&folder, &deep).unwrap_err().kind(), ErrorKind::BadFile);
+    assert_eq!(index(&folder, &deep).unwrap_err().kind(), ErrorKind::InvalidFile);
     let deep = format!(r#"{{"metadata": {{"a": {}"#, "{\"a\":".repeat(1_000_000));
-    assert_eq!(index(&folder, &deep).unwrap_err().kind(), ErrorKind::BadFile);
+    assert_eq!(index(&folder, &deep).unwrap_err().kind(), ErrorKind::InvalidFile);
     assert!(index(&folder, r#"{"weight_map": {}, "other": [1, {"a": null}]}"#).is_ok());
 }
 
@@ -332,5 +332,5 @@ fn index_that_is_broken() {
 fn index_of_itself() {
     let error =
         index(&Folder::new(), r#"{"weight_map": {"a": "model.safetensors.index.json"}}"#).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::BadFile);
+    assert_eq!(error.kind(), ErrorKind::InvalidFile);
 }

@@ -8,7 +8,7 @@ use common::{plain, read_every_way};
 use serde_json::Value;
 use std::path::PathBuf;
 use tensorferry_core::DType;
-use tensorferry_files::{Options, open};
+use tensorferry_files::{OpenOptions, open};
 
 fn unhex(text: &str) -> Vec<u8> {
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
@@ -24,10 +24,10 @@ fn every_file_of_the_corpus() {
         if file == "versions" {
             continue;
         }
-        let options = Options {
+        let options = OpenOptions {
             dtype: what["dtype"].as_str().and_then(DType::from_name),
             shape: what["shape"].as_array().map(|shape| shape.iter().map(|n| n.as_i64().unwrap()).collect()),
-            ..Options::default()
+            ..OpenOptions::default()
         };
         let opened = open(folder.join(file), &options);
         if let Some(word) = what["refused"].as_str() {

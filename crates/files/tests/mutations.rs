@@ -13,7 +13,9 @@ use std::mem::MaybeUninit;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tensorferry_core::DType;
-use tensorferry_files::{Dialect, Format, MapKind, Options, Spec, WriteOptions, Writer, open_file};
+use tensorferry_files::{
+    Dialect, FileFormat, FileWriter, MapMode, OpenOptions, TensorSpec, WriteOptions, open_file,
+};
 
 /// Counts what one thread takes.
 struct Counting;
@@ -77,7 +79,7 @@ fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
 }
 
 /// Opens, and reads everything that can be.
-fn try_all(name: &str, bytes: &[u8], options: &Options) -> bool {
+fn try_all(name: &str, bytes: &[u8], options: &OpenOptions) -> bool {
     LARGEST.store(0, Ordering::Relaxed);
     let opened = open_file(memory(bytes), Path::new(name), options);
     let largest = LARGEST.load(Ordering::Relaxed);
@@ -89,7 +91,7 @@ fn try_all(name: &str, bytes: &[u8], options: &Options) -> bool {
     let Ok(opened) = opened else { return false };
     for entry in opened.entries() {
         assert!(entry.layout().unwrap().bytes() as u64 == entry.bytes());
-        if entry.is_stored() && opened.format() != Format::SafetensorsIndex {
+        if entry.is_stored() && opened.format() != FileFormat::SafetensorsIndex {
             assert!(entry.offset().unwrap() + entry.bytes() <= bytes.len() as u64);
         }
         if entry.bytes() > 1 << 24 {
@@ -97,7 +99,7 @@ fn try_all(name: &str, bytes: &[u8], options: &Options) -> bool {
         }
         let mut out = vec![MaybeUninit::new(0u8); entry.bytes() as usize];
         let _ = opened.read_into(entry, &mut out, 1);
-        for kind in [MapKind::ReadOnly, MapKind::CopyOnWrite] {
+        for kind in [MapMode::ReadOnly, MapMode::CopyOnWrite] {
             if let Ok(mapped) = opened.map(entry, kind) {
                 // SAFETY: mapped as long as `mapped` lives.
                 let seen = unsafe { std::slice::from_raw_parts(mapped.data(), mapped.length()) };
@@ -109,9 +111,9 @@ fn try_all(name: &str, bytes: &[u8], options: &Options) -> bool {
     true
 }
 
-fn written(format: Format, specs: &[Spec], options: WriteOptions) -> Vec<u8> {
+fn written(format: FileFormat, specs: &[TensorSpec], options: WriteOptions) -> Vec<u8> {
     let folder = Folder::new();
-    let mut writer = Writer::create(folder.path("x"), format, specs, options).unwrap();
+    let mut writer = FileWriter::create(folder.path("x"), format, specs, options).unwrap();
     for (number, spec) in specs.iter().enumerate() {
         writer.put(number, &vec![number as u8; spec.layout().unwrap().bytes()]).unwrap();
     }
@@ -120,7 +122,7 @@ fn written(format: Format, specs: &[Spec], options: WriteOptions) -> Vec<u8> {
 }
 
 /// Two thousand mutations of each seed; how many were still accepted.
-fn batter(name: &str, seeds: &[Vec<u8>], options: &Options) {
+fn batter(name: &str, seeds: &[Vec<u8>], options: &OpenOptions) {
     let mut random = Random(0x7e4507);
     for seed in seeds {
         assert!(try_all(name, seed, options), "the seed itself");
@@ -132,48 +134,53 @@ fn batter(name: &str, seeds: &[Vec<u8>], options: &Options) {
     }
 }
 
-fn several() -> Vec<Spec> {
+fn several() -> Vec<TensorSpec> {
     vec![
-        Spec::new("a", DType::Float32, &[2, 3]),
-        Spec::new("b/c", DType::Complex128, &[2]),
-        Spec::new("d", DType::Int8, &[]),
-        Spec::new("e", DType::BFloat16, &[0, 4]),
+        TensorSpec::new("a", DType::Float32, &[2, 3]),
+        TensorSpec::new("b/c", DType::Complex128, &[2]),
+        TensorSpec::new("d", DType::Int8, &[]),
+        TensorSpec::new("e", DType::BFloat16, &[0, 4]),
     ]
 }
 
-fn options(format: Format) -> Options {
-    Options { format: Some(format), ..Options::default() }
+fn options(format: FileFormat) -> OpenOptions {
+    OpenOptions { format: Some(format), ..OpenOptions::default() }
 }
 
 // One test for all: what the others take would be counted too.
 #[test]
 fn broken_files_break_nothing() {
     let default = WriteOptions::default;
-    let npy: Vec<_> =
-        several().iter().map(|spec| written(Format::Npy, std::slice::from_ref(spec), default())).collect();
-    batter("x.npy", &npy, &options(Format::Npy));
+    let npy: Vec<_> = several()
+        .iter()
+        .map(|spec| written(FileFormat::Npy, std::slice::from_ref(spec), default()))
+        .collect();
+    batter("x.npy", &npy, &options(FileFormat::Npy));
     let deflate = WriteOptions { compression: Some(6), ..default() };
-    let npz = [written(Format::Npz, &several(), default()), written(Format::Npz, &several(), deflate)];
-    batter("x.npz", &npz, &options(Format::Npz));
+    let npz =
+        [written(FileFormat::Npz, &several(), default()), written(FileFormat::Npz, &several(), deflate)];
+    batter("x.npz", &npz, &options(FileFormat::Npz));
     let metadata = WriteOptions { metadata: vec![("k".to_owned(), "v".to_owned())], ..default() };
-    let safetensors =
-        [written(Format::Safetensors, &several(), metadata), written(Format::Safetensors, &[], default())];
-    batter("x.safetensors", &safetensors, &options(Format::Safetensors));
+    let safetensors = [
+        written(FileFormat::Safetensors, &several(), metadata),
+        written(FileFormat::Safetensors, &[], default()),
+    ];
+    batter("x.safetensors", &safetensors, &options(FileFormat::Safetensors));
     let mut protos = vec![
         // TensorFlow: int32 of shape 5 from two values; ONNX: two doubles, not packed.
         b"\x08\x03\x12\x04\x12\x02\x08\x05\x3a\x02\x01\x02".to_vec(),
         b"\x08\x02\x10\x0b\x51\0\0\0\0\0\0\xf0\x3f\x51\0\0\0\0\0\0\xf0\x3f".to_vec(),
     ];
     for dialect in [Dialect::Onnx, Dialect::TensorFlow] {
-        let spec = Spec::new("x", DType::Float32, &[2, 3]);
-        protos.push(written(Format::TensorProto, &[spec], WriteOptions { dialect, ..default() }));
+        let spec = TensorSpec::new("x", DType::Float32, &[2, 3]);
+        protos.push(written(FileFormat::TensorProto, &[spec], WriteOptions { dialect, ..default() }));
     }
-    batter("x.pb", &protos, &options(Format::TensorProto));
+    batter("x.pb", &protos, &options(FileFormat::TensorProto));
 
     let folder = Folder::new();
     folder.put("1.safetensors", &safetensors[0]);
     let path = folder.path("x.json");
     let index = br#"{"metadata": {"total_size": 60}, "weight_map": {"a": "1.safetensors", "d": "1.safetensors", "e": "1.safetensors", "b/c": "1.safetensors"}}"#;
     folder.put("x.json", index);
-    batter(path.to_str().unwrap(), &[index.to_vec()], &options(Format::SafetensorsIndex));
+    batter(path.to_str().unwrap(), &[index.to_vec()], &options(FileFormat::SafetensorsIndex));
 }

@@ -7,7 +7,7 @@ mod common;
 use common::{Folder, read_every_way};
 use proptest::prelude::*;
 use tensorferry_core::{ByteOrder, DType, ErrorKind};
-use tensorferry_files::{Dialect, Format, Options, Spec, WriteOptions, Writer, open};
+use tensorferry_files::{Dialect, FileFormat, FileWriter, OpenOptions, TensorSpec, WriteOptions, open};
 
 fn dtype() -> impl Strategy<Value = DType> {
     proptest::sample::select(DType::all().collect::<Vec<_>>())
@@ -17,22 +17,24 @@ fn shape() -> impl Strategy<Value = Vec<i64>> {
     proptest::collection::vec(0i64..6, 0..5)
 }
 
-fn spec(orders: bool) -> impl Strategy<Value = Spec> {
-    (dtype(), shape(), any::<bool>(), any::<bool>()).prop_map(move |(dtype, shape, swapped, fortran)| Spec {
-        order: if orders && swapped && dtype.swap_unit() > 1 {
-            ByteOrder::Swapped
-        } else {
-            ByteOrder::Native
-        },
-        fortran: orders && fortran,
-        ..Spec::new("", dtype, &shape)
+fn spec(orders: bool) -> impl Strategy<Value = TensorSpec> {
+    (dtype(), shape(), any::<bool>(), any::<bool>()).prop_map(move |(dtype, shape, swapped, fortran)| {
+        TensorSpec {
+            order: if orders && swapped && dtype.swap_unit() > 1 {
+                ByteOrder::Swapped
+            } else {
+                ByteOrder::Native
+            },
+            fortran: orders && fortran,
+            ..TensorSpec::new("", dtype, &shape)
+        }
     })
 }
 
 /// Several, with names that differ.
-fn specs(orders: bool) -> impl Strategy<Value = Vec<Spec>> {
+fn specs(orders: bool) -> impl Strategy<Value = Vec<TensorSpec>> {
     proptest::collection::vec((spec(orders), "[a-z\u{e4}\u{4e2d}\"/ .]{0,8}"), 0..6).prop_map(|specs| {
-        let named = |(number, (spec, name)): (usize, (Spec, String))| Spec {
+        let named = |(number, (spec, name)): (usize, (TensorSpec, String))| TensorSpec {
             name: format!("n{name}{number}").replace("..", "."),
             ..spec
         };
@@ -40,18 +42,18 @@ fn specs(orders: bool) -> impl Strategy<Value = Vec<Spec>> {
     })
 }
 
-fn bytes(spec: &Spec, seed: u8) -> Vec<u8> {
+fn bytes(spec: &TensorSpec, seed: u8) -> Vec<u8> {
     let count = spec.layout().unwrap().bytes();
     (0..count).map(|at| (at as u8).wrapping_mul(31).wrapping_add(seed)).collect()
 }
 
 /// Writes in pieces, last tensor first, and reads back.
-fn there_and_back(format: Format, specs: &[Spec], options: WriteOptions, reading: Options) {
+fn there_and_back(format: FileFormat, specs: &[TensorSpec], options: WriteOptions, reading: OpenOptions) {
     let folder = Folder::new();
     let path =
-        folder.path(&format!("x.{}", if format == Format::TensorProto { "pb" } else { format.name() }));
+        folder.path(&format!("x.{}", if format == FileFormat::TensorProto { "pb" } else { format.name() }));
     let mut writer =
-        Writer::create(&path, format, specs, WriteOptions { durable: false, ..options }).unwrap();
+        FileWriter::create(&path, format, specs, WriteOptions { durable: false, ..options }).unwrap();
     for (number, spec) in specs.iter().enumerate().rev() {
         writer.begin(number).unwrap();
         for piece in bytes(spec, number as u8).chunks(13) {
@@ -76,18 +78,18 @@ proptest! {
 
     #[test]
     fn npy(spec in spec(true)) {
-        there_and_back(Format::Npy, &[spec], WriteOptions::default(), Options::default());
+        there_and_back(FileFormat::Npy, &[spec], WriteOptions::default(), OpenOptions::default());
     }
 
     #[test]
     fn npz(specs in specs(true), level in proptest::option::of(1u8..9)) {
         let options = WriteOptions { compression: level, ..WriteOptions::default() };
-        there_and_back(Format::Npz, &specs, options, Options::default());
+        there_and_back(FileFormat::Npz, &specs, options, OpenOptions::default());
     }
 
     #[test]
     fn safetensors(specs in specs(false)) {
-        there_and_back(Format::Safetensors, &specs, WriteOptions::default(), Options::default());
+        there_and_back(FileFormat::Safetensors, &specs, WriteOptions::default(), OpenOptions::default());
     }
 
     #[test]
@@ -95,38 +97,38 @@ proptest! {
         let dialect = if onnx { Dialect::Onnx } else { Dialect::TensorFlow };
         let options = WriteOptions { dialect, ..WriteOptions::default() };
         let folder = Folder::new();
-        match Writer::create(folder.path("x.pb"), Format::TensorProto, std::slice::from_ref(&spec), options.clone()) {
-            Ok(_) => there_and_back(Format::TensorProto, &[spec], options, Options::default()),
+        match FileWriter::create(folder.path("x.pb"), FileFormat::TensorProto, std::slice::from_ref(&spec), options.clone()) {
+            Ok(_) => there_and_back(FileFormat::TensorProto, &[spec], options, OpenOptions::default()),
             Err(error) => assert_eq!(error.kind(), ErrorKind::UnsupportedDType),
         }
     }
 
     #[test]
     fn raw(spec in spec(true)) {
-        let reading = Options {
+        let reading = OpenOptions {
             dtype: Some(spec.dtype), shape: Some(spec.shape.clone()), order: spec.order, fortran: spec.fortran,
-            ..Options::default()
+            ..OpenOptions::default()
         };
-        there_and_back(Format::Raw, &[spec], WriteOptions::default(), reading);
+        there_and_back(FileFormat::Raw, &[spec], WriteOptions::default(), reading);
     }
 }
 
 #[test]
 fn maps_are_aligned_to_64_bytes_where_the_format_allows() {
     let folder = Folder::new();
-    let mut specs: Vec<Spec> =
-        (0..9).map(|at| Spec::new(format!("t{at}"), DType::Float32, &[16 * (at % 3 + 1)])).collect();
-    specs.push(Spec::new("odd", DType::Int8, &[3]));
-    specs.insert(0, Spec::new("wide", DType::Float64, &[3]));
-    for format in [Format::Npz, Format::Safetensors] {
+    let mut specs: Vec<TensorSpec> =
+        (0..9).map(|at| TensorSpec::new(format!("t{at}"), DType::Float32, &[16 * (at % 3 + 1)])).collect();
+    specs.push(TensorSpec::new("odd", DType::Int8, &[3]));
+    specs.insert(0, TensorSpec::new("wide", DType::Float64, &[3]));
+    for format in [FileFormat::Npz, FileFormat::Safetensors] {
         let path = folder.path(&format!("x.{format}"));
-        let mut writer = Writer::create(&path, format, &specs, WriteOptions::default()).unwrap();
+        let mut writer = FileWriter::create(&path, format, &specs, WriteOptions::default()).unwrap();
         for (number, spec) in specs.iter().enumerate() {
             writer.put(number, &bytes(spec, 1)).unwrap();
         }
         writer.finish().unwrap();
-        for entry in open(&path, &Options::default()).unwrap().entries() {
-            let align = if entry.name().starts_with('t') || format == Format::Npz {
+        for entry in open(&path, &OpenOptions::default()).unwrap().entries() {
+            let align = if entry.name().starts_with('t') || format == FileFormat::Npz {
                 64
             } else {
                 entry.dtype().size()
@@ -141,14 +143,14 @@ fn metadata_is_kept_and_the_convention_is_hidden() {
     let folder = Folder::new();
     let path = folder.path("x.safetensors");
     let metadata = vec![("format".to_owned(), "pt".to_owned()), ("q\"\n".to_owned(), "\u{4e2d}".to_owned())];
-    let specs = [Spec::new("z", DType::Complex128, &[2]), Spec::new("i", DType::Int4, &[3])];
+    let specs = [TensorSpec::new("z", DType::Complex128, &[2]), TensorSpec::new("i", DType::Int4, &[3])];
     let options = WriteOptions { metadata: metadata.clone(), ..WriteOptions::default() };
-    let mut writer = Writer::create(&path, Format::Safetensors, &specs, options).unwrap();
+    let mut writer = FileWriter::create(&path, FileFormat::Safetensors, &specs, options).unwrap();
     writer.put(0, &[1; 32]).unwrap();
     writer.put(1, &[7; 3]).unwrap();
     writer.finish().unwrap();
-    assert_eq!(open(&path, &Options::default()).unwrap().metadata(), metadata);
-    let stored = open(&path, &Options { as_stored: true, ..Options::default() }).unwrap();
+    assert_eq!(open(&path, &OpenOptions::default()).unwrap().metadata(), metadata);
+    let stored = open(&path, &OpenOptions { as_stored: true, ..OpenOptions::default() }).unwrap();
     assert_eq!((stored.entries()[0].dtype(), stored.entries()[0].shape()), (DType::Float64, &[2, 2][..]));
     assert_eq!((stored.entries()[1].dtype(), stored.metadata().len()), (DType::UInt8, 3));
 }
@@ -156,15 +158,15 @@ fn metadata_is_kept_and_the_convention_is_hidden() {
 #[test]
 fn large_tensors_are_read_and_written_by_several_threads() {
     let folder = Folder::new();
-    let spec = Spec::new("x", DType::UInt8, &[(20 << 20) + 5]);
+    let spec = TensorSpec::new("x", DType::UInt8, &[(20 << 20) + 5]);
     let data = bytes(&spec, 3);
-    for format in [Format::Npy, Format::Npz, Format::Safetensors] {
+    for format in [FileFormat::Npy, FileFormat::Npz, FileFormat::Safetensors] {
         let path = folder.path(&format!("x.{format}"));
         let options = WriteOptions { threads: 4, durable: false, ..WriteOptions::default() };
-        let mut writer = Writer::create(&path, format, std::slice::from_ref(&spec), options).unwrap();
+        let mut writer = FileWriter::create(&path, format, std::slice::from_ref(&spec), options).unwrap();
         writer.put(0, &data).unwrap();
         writer.finish().unwrap();
-        let opened = open(&path, &Options::default()).unwrap();
+        let opened = open(&path, &OpenOptions::default()).unwrap();
         assert!(common::read(&opened, &opened.entries()[0], 4).unwrap() == data);
     }
 }

@@ -6,24 +6,24 @@ use common::Folder;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use tensorferry_core::{ByteOrder, DType, ErrorKind, Result};
-use tensorferry_files::{Dialect, Format, Options, Spec, WriteOptions, Writer, open};
+use tensorferry_files::{Dialect, FileFormat, FileWriter, OpenOptions, TensorSpec, WriteOptions, open};
 
-fn spec(name: &str) -> Spec {
-    Spec::new(name, DType::UInt8, &[4])
+fn spec(name: &str) -> TensorSpec {
+    TensorSpec::new(name, DType::UInt8, &[4])
 }
 
-fn writer(path: &Path, format: Format) -> Result<Writer> {
-    Writer::create(path, format, &[spec("a")], WriteOptions::default())
+fn writer(path: &Path, format: FileFormat) -> Result<FileWriter> {
+    FileWriter::create(path, format, &[spec("a")], WriteOptions::default())
 }
 
 fn save(path: &Path, byte: u8) -> Result<()> {
-    let mut writer = writer(path, Format::Raw)?;
+    let mut writer = writer(path, FileFormat::Raw)?;
     writer.put(0, &[byte; 4])?;
     writer.finish()
 }
 
-const WRITTEN: [Format; 5] =
-    [Format::Npy, Format::Npz, Format::Safetensors, Format::TensorProto, Format::Raw];
+const WRITTEN: [FileFormat; 5] =
+    [FileFormat::Npy, FileFormat::Npz, FileFormat::Safetensors, FileFormat::TensorProto, FileFormat::Raw];
 
 #[test]
 fn a_dropped_writer_leaves_nothing() {
@@ -41,7 +41,7 @@ fn a_dropped_writer_leaves_nothing() {
 fn the_old_file_stays_until_the_end() {
     let folder = Folder::new();
     let path = folder.put("x", b"old");
-    let mut writer = writer(&path, Format::Raw).unwrap();
+    let mut writer = writer(&path, FileFormat::Raw).unwrap();
     writer.put(0, &[1; 4]).unwrap();
     assert_eq!(std::fs::read(&path).unwrap(), b"old");
     writer.finish().unwrap();
@@ -54,7 +54,7 @@ fn a_reader_keeps_the_version_that_it_opened() {
     let folder = Folder::new();
     let path = folder.path("x.bin");
     save(&path, 1).unwrap();
-    let options = Options { dtype: Some(DType::UInt8), ..Options::default() };
+    let options = OpenOptions { dtype: Some(DType::UInt8), ..OpenOptions::default() };
     let opened = open(&path, &options).unwrap();
     save(&path, 2).unwrap();
     assert_eq!(common::read_every_way(&opened, &opened.entries()[0]), [1; 4]);
@@ -91,9 +91,9 @@ fn too_many_bytes_are_noticed_and_spoil_the_file() {
 #[test]
 fn tensors_that_never_come_or_come_twice_are_noticed() {
     let folder = Folder::new();
-    for format in [Format::Npz, Format::Safetensors] {
+    for format in [FileFormat::Npz, FileFormat::Safetensors] {
         let make = || {
-            Writer::create(folder.path("x"), format, &[spec("a"), spec("b")], WriteOptions::default())
+            FileWriter::create(folder.path("x"), format, &[spec("a"), spec("b")], WriteOptions::default())
                 .unwrap()
         };
         let mut writer = make();
@@ -150,7 +150,7 @@ fn a_file_that_may_not_be_written_is_not_replaced() {
         });
         attempt.join().unwrap()
     });
-    assert_eq!((error.kind(), error.errno()), (ErrorKind::FileFailed, Some(libc::EACCES)));
+    assert_eq!((error.kind(), error.errno()), (ErrorKind::Io, Some(libc::EACCES)));
     assert_eq!(std::fs::read(&path).unwrap(), b"old");
 }
 
@@ -176,7 +176,7 @@ fn targets_that_are_no_files_are_refused() {
     assert!(save(&folder.0, 1).unwrap_err().fact().contains("no regular file"));
     assert!(save(Path::new("/dev/null"), 1).unwrap_err().fact().contains("no regular file"));
     let error = save(&folder.path("missing/x"), 1).unwrap_err();
-    assert_eq!((error.kind(), error.errno()), (ErrorKind::FileFailed, Some(libc::ENOENT)));
+    assert_eq!((error.kind(), error.errno()), (ErrorKind::Io, Some(libc::ENOENT)));
 }
 
 #[test]
@@ -210,11 +210,11 @@ fn a_full_disk_leaves_the_old_file() {
         assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
     }
     for format in WRITTEN {
-        let large = Spec::new("a", DType::UInt8, &[4 << 20]);
+        let large = TensorSpec::new("a", DType::UInt8, &[4 << 20]);
         let options = WriteOptions { threads: 2, ..WriteOptions::default() };
-        let mut writer = Writer::create(&path, format, &[large], options).unwrap();
+        let mut writer = FileWriter::create(&path, format, &[large], options).unwrap();
         let error = writer.put(0, &vec![1; 4 << 20]).unwrap_err();
-        assert_eq!((error.kind(), error.errno()), (ErrorKind::FileFailed, Some(libc::EFBIG)), "{format}");
+        assert_eq!((error.kind(), error.errno()), (ErrorKind::Io, Some(libc::EFBIG)), "{format}");
         assert!(writer.finish().is_err());
         assert_eq!(std::fs::read(&path).unwrap(), b"old");
         assert_eq!(folder.names(), ["x"]);
@@ -224,7 +224,7 @@ fn a_full_disk_leaves_the_old_file() {
 #[test]
 fn a_killed_process_leaves_the_old_file() {
     if let Some(path) = std::env::var_os("TENSORFERRY_KILLED") {
-        let mut writer = writer(Path::new(&path), Format::Npy).unwrap();
+        let mut writer = writer(Path::new(&path), FileFormat::Npy).unwrap();
         writer.put(0, &[1; 4]).unwrap();
         // SAFETY: ends this process, which is for this test alone.
         unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
@@ -250,9 +250,9 @@ fn readers_see_one_version_while_writers_replace_it() {
     let folder = Folder::new();
     let path = folder.path("x.npy");
     let write = |byte: u8| {
-        let spec = Spec::new("", DType::UInt8, &[70_000]);
+        let spec = TensorSpec::new("", DType::UInt8, &[70_000]);
         let options = WriteOptions { durable: false, ..WriteOptions::default() };
-        let mut writer = Writer::create(&path, Format::Npy, &[spec], options).unwrap();
+        let mut writer = FileWriter::create(&path, FileFormat::Npy, &[spec], options).unwrap();
         writer.put(0, &vec![byte; 70_000]).unwrap();
         writer.finish().unwrap();
     };
@@ -263,7 +263,7 @@ fn readers_see_one_version_while_writers_replace_it() {
             scope.spawn(move || (0..100).for_each(|_| write(byte)));
         }
         for _ in 0..200 {
-            let opened = open(&path, &Options::default()).unwrap();
+            let opened = open(&path, &OpenOptions::default()).unwrap();
             let bytes = common::read(&opened, &opened.entries()[0], 1).unwrap();
             assert!(bytes.iter().all(|&byte| byte == bytes[0]));
         }
@@ -275,38 +275,41 @@ fn readers_see_one_version_while_writers_replace_it() {
 fn what_a_format_cannot_hold_is_refused_before_anything_is_written() {
     let folder = Folder::new();
     let path = folder.path("x");
-    let fails = |format: Format, specs: &[Spec], options: WriteOptions| {
-        let error = Writer::create(&path, format, specs, options).unwrap_err();
+    let fails = |format: FileFormat, specs: &[TensorSpec], options: WriteOptions| {
+        let error = FileWriter::create(&path, format, specs, options).unwrap_err();
         assert!(error.hint().is_some(), "{error}");
         assert_eq!(folder.names(), [""; 0]);
         error
     };
     let default = WriteOptions::default;
-    let big = Spec { order: ByteOrder::Swapped, ..Spec::new("a", DType::Float32, &[2]) };
-    let fortran = Spec { fortran: true, ..Spec::new("a", DType::Float32, &[2, 2]) };
-    for format in [Format::Safetensors, Format::TensorProto] {
+    let big = TensorSpec { order: ByteOrder::Swapped, ..TensorSpec::new("a", DType::Float32, &[2]) };
+    let fortran = TensorSpec { fortran: true, ..TensorSpec::new("a", DType::Float32, &[2, 2]) };
+    for format in [FileFormat::Safetensors, FileFormat::TensorProto] {
         assert!(fails(format, std::slice::from_ref(&big), default()).fact().contains("big-endian"));
         assert!(fails(format, std::slice::from_ref(&fortran), default()).fact().contains("Fortran"));
     }
-    for format in [Format::Npz, Format::Safetensors] {
+    for format in [FileFormat::Npz, FileFormat::Safetensors] {
         assert!(fails(format, &[spec("a"), spec("a")], default()).fact().contains("two tensors"));
     }
-    for format in [Format::Npy, Format::TensorProto, Format::Raw] {
+    for format in [FileFormat::Npy, FileFormat::TensorProto, FileFormat::Raw] {
         assert!(fails(format, &[spec("a"), spec("b")], default()).fact().contains("holds one tensor"));
     }
     for name in ["", "../a", "/a", "a\\b"] {
-        fails(Format::Npz, &[spec(name)], default());
+        fails(FileFormat::Npz, &[spec(name)], default());
     }
-    fails(Format::Safetensors, &[spec("__metadata__")], default());
+    fails(FileFormat::Safetensors, &[spec("__metadata__")], default());
     let twice = vec![("k".to_owned(), "1".to_owned()), ("k".to_owned(), "2".to_owned())];
-    fails(Format::Safetensors, &[spec("a")], WriteOptions { metadata: twice, ..default() });
-    fails(Format::SafetensorsIndex, &[spec("a")], default());
-    fails(Format::Npy, &[Spec::new("", DType::Int8, &[1; 65])], default());
-    fails(Format::TensorProto, &[Spec::new("", DType::Float6E2M3Fn, &[1])], default());
+    fails(FileFormat::Safetensors, &[spec("a")], WriteOptions { metadata: twice, ..default() });
+    fails(FileFormat::SafetensorsIndex, &[spec("a")], default());
+    fails(FileFormat::Npy, &[TensorSpec::new("", DType::Int8, &[1; 65])], default());
+    fails(FileFormat::TensorProto, &[TensorSpec::new("", DType::Float6E2M3Fn, &[1])], default());
     fails(
-        Format::TensorProto,
-        &[Spec::new("", DType::UInt8, &[1 << 31])],
+        FileFormat::TensorProto,
+        &[TensorSpec::new("", DType::UInt8, &[1 << 31])],
         WriteOptions { dialect: Dialect::TensorFlow, ..default() },
     );
-    assert!(Writer::create(&path, Format::Npy, &[Spec::new("", DType::Int8, &[-1])], default()).is_err());
+    assert!(
+        FileWriter::create(&path, FileFormat::Npy, &[TensorSpec::new("", DType::Int8, &[-1])], default())
+            .is_err()
+    );
 }

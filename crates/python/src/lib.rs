@@ -18,7 +18,7 @@ mod sparse;
 mod trees;
 
 use api::{files, memory_stats, options, to, to_async};
-use conversion::carry::{self, Journey};
+use conversion::carry::{self, ConversionRequest};
 use conversion::recognise::recognise;
 use errors::Result;
 use interpreter::guard;
@@ -28,12 +28,12 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use reports::{PlanReport, TreeReport, trace};
-use tensorferry_core::emergency;
-use tensorferry_core::growth::push;
+use tensorferry_core::emergency_pool;
+use tensorferry_core::fallible::try_push;
 use trees::{nodes, traverse};
 
 #[global_allocator]
-static ALLOCATOR: emergency::Allocator = emergency::Allocator;
+static ALLOCATOR: emergency_pool::Allocator = emergency_pool::Allocator;
 
 /// Says what `to` would do with the same arguments (all but `out`), and why, moving nothing.
 ///
@@ -57,16 +57,16 @@ static ALLOCATOR: emergency::Allocator = emergency::Allocator;
 ///     ('share', 0)
 #[pyfunction]
 #[pyo3(
-    signature = (x, framework, **wishes),
+    signature = (x, framework, **options),
     text_signature = "(x, framework, *, device=None, dtype=None, copy=None, writable=None, stream=None, \
                       budget=None)"
 )]
 fn plan<'py>(
     x: &Bound<'py, PyAny>,
     framework: &Bound<'py, PyAny>,
-    wishes: Option<&Bound<'py, PyDict>>,
+    options: Option<&Bound<'py, PyDict>>,
 ) -> Result<Bound<'py, PyAny>> {
-    plan_of(x, framework, wishes, false)
+    plan_of(x, framework, options, false)
 }
 
 /// As `plan`, for arguments of functions: a tree without tensors has an empty plan.
@@ -78,32 +78,32 @@ fn _plan_any<'py>(x: &Bound<'py, PyAny>, framework: &Bound<'py, PyAny>) -> Resul
 fn plan_of<'py>(
     x: &Bound<'py, PyAny>,
     framework: &Bound<'py, PyAny>,
-    wishes: Option<&Bound<'py, PyDict>>,
+    options: Option<&Bound<'py, PyDict>>,
     any: bool,
 ) -> Result<Bound<'py, PyAny>> {
     let py = x.py();
-    emergency::check()?;
-    let journey = match (frameworks::target(framework), wishes) {
-        (Ok(target), None) => Some(Journey::plain(target)),
+    emergency_pool::check_headroom()?;
+    let request = match (frameworks::target(framework), options) {
+        (Ok(target), None) => Some(ConversionRequest::plain(target)),
         (Ok(target), Some(given)) => {
-            let options::Keywords { wishes, stream, .. } = options::parse("plan", given, false)?;
-            Some(Journey { wishes, stream, ..Journey::plain(target) })
+            let options::Keywords { options, stream, .. } = options::parse("plan", given, false)?;
+            Some(ConversionRequest { options, stream, ..ConversionRequest::plain(target) })
         }
         (Err(_), given) if sparse::sparse_only(framework).is_some() => {
             given.map(|given| options::parse("plan", given, false)).transpose()?;
             None
         }
-        (Err(failure), _) => return sparse::or_sparse(failure, sparse::Asked::Plan, x, framework, wishes),
+        (Err(failure), _) => return sparse::or_sparse(failure, sparse::Asked::Plan, x, framework, options),
     };
     let one = |leaf: &Bound<'py, PyAny>, kind| -> Result<PlanReport> {
-        let failure = match &journey {
+        let failure = match &request {
             None => sparse::is_dense(leaf, framework),
-            Some(journey) => match carry::plan_one(leaf, kind, journey) {
+            Some(request) => match carry::plan_one(leaf, kind, request) {
                 Ok(report) => return Ok(report.into()),
                 Err(failure) => failure,
             },
         };
-        let plan = sparse::or_sparse(failure, sparse::Asked::Plan, leaf, framework, wishes)?;
+        let plan = sparse::or_sparse(failure, sparse::Asked::Plan, leaf, framework, options)?;
         Ok(plan.cast::<PlanReport>().map_err(PyErr::from)?.get().clone())
     };
     let recognised = recognise(x)?;
@@ -113,11 +113,11 @@ fn plan_of<'py>(
     let mut parts = Vec::new();
     let walk = if any { traverse::walk_any } else { traverse::walk };
     walk(x, container, false, &mut |leaf, kind, place| {
-        push(&mut parts, one(leaf, kind)?.named(place()))?;
+        try_push(&mut parts, one(leaf, kind)?.named(place()))?;
         Ok(leaf.clone())
     })?;
-    let target = match &journey {
-        Some(journey) => journey.target.facts(py)?.framework,
+    let target = match &request {
+        Some(request) => request.target.facts(py)?.framework,
         None => sparse::sparse_only(framework).unwrap_or_default(),
     };
     let tree = TreeReport::new(target.to_owned(), parts);

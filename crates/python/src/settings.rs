@@ -9,11 +9,11 @@ use std::ffi::CString;
 use std::num::NonZero;
 use std::sync::OnceLock;
 use tensorferry_core::pool;
-use tensorferry_cuda::Lanes;
+use tensorferry_cuda::RingOptions;
 
 struct Settings {
     threads: usize,
-    lanes: Lanes,
+    ring: RingOptions,
     disabled_fast_paths: Disabled,
 }
 
@@ -29,11 +29,11 @@ fn settings() -> &'static Settings {
 
 /// How transfers between a GPU and the host are shared out: `TENSORFERRY_THREADS` and `TENSORFERRY_CHUNK`, or three quarters
 /// of the cores (all of up to four, sixteen at most), the caller's own among them, and 1.5 MiB.
-pub(crate) fn transfer() -> Lanes {
+pub(crate) fn transfer() -> RingOptions {
     settings().lanes
 }
 
-fn lanes(threads: Option<NonZero<usize>>, chunk: Option<usize>) -> Lanes {
+fn lanes(threads: Option<NonZero<usize>>, chunk: Option<usize>) -> RingOptions {
     /// More have not been seen to help, and each has buffers.
     const MOST: usize = 16;
     /// Fewer have the threads wait for slots, more take longer to pin: of 256 MiB on an H200, in milliseconds, the first download
@@ -41,7 +41,7 @@ fn lanes(threads: Option<NonZero<usize>>, chunk: Option<usize>) -> Lanes {
     const CHUNK: usize = 3 << 19;
     let few = |cores: usize| if cores <= 4 { cores } else { cores * 3 / 4 };
     let threads = threads.map_or_else(|| few(cores()), NonZero::get).min(MOST);
-    Lanes { threads, chunk: chunk.unwrap_or(CHUNK), spares: false, batched: false }
+    RingOptions { threads, chunk: chunk.unwrap_or(CHUNK), spares: false, batched: false }
 }
 
 /// The most threads that a copy uses: `TENSORFERRY_THREADS`, or one for each core that the process may use.

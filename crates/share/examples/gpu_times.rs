@@ -7,8 +7,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use tensorferry_core::{DType, Layout};
 use tensorferry_cuda::ipc::{Allocation, GpuArena};
-use tensorferry_cuda::{DeviceBlock, Gpu, Side, Stream};
-use tensorferry_share::{Attached, Options, Outgoing, Ticket, attach, publish_after};
+use tensorferry_cuda::{DeviceBlock, Gpu, Stream, SyncPoint};
+use tensorferry_share::{Attached, PublishOptions, PublishedTensor, Ticket, attach, publish_after};
 
 const ROUNDS: usize = 200;
 
@@ -27,7 +27,7 @@ fn timed<T>(call: impl FnOnce() -> T) -> (T, Duration) {
 fn arrive(ticket: &Ticket) -> Attached {
     let attached = attach(ticket, Duration::from_secs(10)).unwrap();
     // SAFETY: the default stream.
-    unsafe { attached.ready[0].order(Side::Stream(Stream::LEGACY)).unwrap() };
+    unsafe { attached.ready[0].order(SyncPoint::Stream(Stream::LEGACY)).unwrap() };
     attached
 }
 
@@ -72,11 +72,11 @@ fn main() {
                 }
             });
             let layout = Layout::dense(1, &[bytes as i64]).unwrap();
-            let tensors = [Outgoing { memory: arena.into(), offset: 0, dtype: DType::UInt8, layout }];
+            let tensors = [PublishedTensor { memory: arena.into(), offset: 0, dtype: DType::UInt8, layout }];
             let publish = || {
-                let ready = [(gpu, Side::Stream(Stream::LEGACY))];
+                let ready = [(gpu, SyncPoint::Stream(Stream::LEGACY))];
                 // SAFETY: the default stream.
-                unsafe { publish_after(&tensors, b"", &Options::default(), &ready) }.unwrap()
+                unsafe { publish_after(&tensors, b"", &PublishOptions::default(), &ready) }.unwrap()
             };
             let publication = publish();
             let times: Vec<Duration> = (0..ROUNDS).map(|_| timed(publish).1).collect();

@@ -1,51 +1,57 @@
 //! What a consumer is told of memory, and of the GPUs that it is on.
 
 use crate::fault::wrong;
-use crate::memory::Memory;
-use crate::wire::{OneGpu, OneMemory, Place, Way};
+use crate::memory::SharedMemory;
+use crate::wire::{ExportedBy, GpuDescription, MemoryDescription, MemoryLocation};
 use std::sync::Arc;
 use tensorferry_core::Result;
-use tensorferry_cuda::ipc::{Door, ReadyEvent};
-use tensorferry_cuda::{Gpu, Side};
+use tensorferry_cuda::ipc::{ExportHandle, ReadyEvent};
+use tensorferry_cuda::{Gpu, SyncPoint};
 
 /// GPUs, each with what a consumer is told of it.
-type Gpus = Vec<(&'static Gpu, OneGpu)>;
+type Gpus = Vec<(&'static Gpu, GpuDescription)>;
 
 /// The GPUs of these memories, and for each what is to be waited for.
 ///
 /// # Safety
 /// As [`crate::publish_after`].
 pub(crate) unsafe fn gpus_of(
-    memories: &[Memory],
-    ready: &[(&'static Gpu, Side)],
+    memories: &[SharedMemory],
+    ready: &[(&'static Gpu, SyncPoint)],
 ) -> Result<(Gpus, Vec<Arc<ReadyEvent>>)> {
     let (mut gpus, mut events): (Gpus, _) = (Vec::new(), Vec::new());
     for memory in memories {
-        let Memory::Gpu(arena) = memory else { continue };
+        let SharedMemory::Gpu(arena) = memory else { continue };
         let gpu = arena.gpu();
         if gpus.iter().any(|(other, _)| std::ptr::eq(*other, gpu)) {
             continue;
         }
         let sides = ready.iter().filter(|(other, _)| std::ptr::eq(*other, gpu)).map(|(_, side)| *side);
-        let sides: Vec<Side> = sides.collect();
+        let sides: Vec<SyncPoint> = sides.collect();
         // SAFETY: the caller's contract.
         let event = unsafe { ReadyEvent::after(gpu, &sides)? };
-        gpus.push((gpu, OneGpu { uuid: gpu.uuid()?.0, event: event.as_ref().map(|event| *event.handle()) }));
+        gpus.push((
+            gpu,
+            GpuDescription { uuid: gpu.uuid()?.0, event: event.as_ref().map(|event| *event.handle()) },
+        ));
         events.extend(event);
     }
     Ok((gpus, events))
 }
 
 /// What a consumer is told of a memory.
-pub(crate) fn announce(memory: &Memory, gpus: &[(&'static Gpu, OneGpu)]) -> Result<OneMemory> {
+pub(crate) fn announce(
+    memory: &SharedMemory,
+    gpus: &[(&'static Gpu, GpuDescription)],
+) -> Result<MemoryDescription> {
     let bytes = memory.bytes() as u64;
-    let Memory::Gpu(arena) = memory else { return Ok(OneMemory::host(bytes)) };
+    let SharedMemory::Gpu(arena) = memory else { return Ok(MemoryDescription::host(bytes)) };
     arena.show();
     let way = match arena.door() {
-        Door::Descriptor(_) => Way::Descriptor,
-        Door::Legacy(handle) => Way::Legacy(*handle),
+        ExportHandle::Descriptor(_) => ExportedBy::Descriptor,
+        ExportHandle::Legacy(handle) => ExportedBy::Legacy(*handle),
     };
     let gpu = gpus.iter().position(|(gpu, _)| std::ptr::eq(*gpu, arena.gpu()));
     let gpu = gpu.ok_or_else(|| wrong("a memory is on no GPU", "report this"))? as u32;
-    Ok(OneMemory { bytes, place: Place::Gpu { gpu, id: *arena.id(), way } })
+    Ok(MemoryDescription { bytes, place: MemoryLocation::Gpu { gpu, id: *arena.id(), way } })
 }

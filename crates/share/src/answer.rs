@@ -1,11 +1,11 @@
 //! One consumer, as the producer sees it: asking, being answered, holding.
 
-use crate::memory::Memory;
+use crate::memory::SharedMemory;
 use crate::publication::Published;
 use crate::reserve::no_descriptor;
 use crate::socket::{self, MOST_AT_ONCE};
 use crate::system;
-use crate::wire::{HEAD, Kind, REQUEST, Reason, Reply, Request, read_head};
+use crate::wire::{HEADER_BYTES, MessageKind, REQUEST_BYTES, RejectReason, Reply, Request, read_head};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl Drop for Given {
 
 enum Message {
     Refusal(Vec<u8>),
-    HandOver { given: Given, descriptors: Vec<RawFd>, _own: Vec<OwnedFd> },
+    Delivery { given: Given, descriptors: Vec<RawFd>, _own: Vec<OwnedFd> },
 }
 
 struct Answering {
@@ -63,7 +63,7 @@ struct Answering {
 }
 
 enum Stage {
-    Asking { bytes: [u8; REQUEST], filled: usize, deadline: Instant },
+    Asking { bytes: [u8; REQUEST_BYTES], filled: usize, deadline: Instant },
     Answering(Answering),
     Holding(Given),
     Done,
@@ -89,7 +89,7 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) fn new(socket: OwnedFd, now: Instant) -> Self {
-        Self { socket, stage: Stage::Asking { bytes: [0; REQUEST], filled: 0, deadline: now + TO_ASK } }
+        Self { socket, stage: Stage::Asking { bytes: [0; REQUEST_BYTES], filled: 0, deadline: now + TO_ASK } }
     }
 
     pub(crate) fn socket(&self) -> &OwnedFd {
@@ -136,7 +136,7 @@ impl Connection {
     /// Whether it holds memory.
     pub(crate) fn holds(&self) -> bool {
         match &self.stage {
-            Stage::Answering(answering) => matches!(answering.message, Message::HandOver { .. }),
+            Stage::Answering(answering) => matches!(answering.message, Message::Delivery { .. }),
             Stage::Holding(_) => true,
             Stage::Asking { .. } | Stage::Done => false,
         }
@@ -153,13 +153,13 @@ impl Connection {
     /// What was meant for it and did not reach it.
     pub(crate) fn undelivered(&self) -> Option<&Arc<Published>> {
         match &self.stage {
-            Stage::Answering(Answering { message: Message::HandOver { given, .. }, .. }) => Some(&given.0),
+            Stage::Answering(Answering { message: Message::Delivery { given, .. }, .. }) => Some(&given.0),
             _ => None,
         }
     }
 
     /// Begins to answer.
-    pub(crate) fn answer(&mut self, verdict: Result<Given, Reason>, now: Instant) {
+    pub(crate) fn answer(&mut self, verdict: Result<Given, RejectReason>, now: Instant) {
         let message = match verdict.map_err(|reason| (reason, words(reason).to_owned())).and_then(hand_over) {
             Ok(message) => message,
             Err((reason, text)) => Message::Refusal(refusal(reason, &text)),
@@ -181,7 +181,7 @@ impl Connection {
             Stage::Answering(answering) => match answering.send(&self.socket) {
                 Ok(Sent::All) => {
                     let stage = std::mem::replace(&mut self.stage, Stage::Done);
-                    let Stage::Answering(Answering { message: Message::HandOver { given, .. }, .. }) = stage
+                    let Stage::Answering(Answering { message: Message::Delivery { given, .. }, .. }) = stage
                     else {
                         return Outcome::Over;
                     };
@@ -193,7 +193,7 @@ impl Connection {
                 Ok(Sent::Crowded) if answering.tries_again(now) => Outcome::Waits,
                 Ok(Sent::Crowded) => {
                     let published = self.undelivered().cloned();
-                    self.begin(Message::Refusal(refusal(Reason::Crowded, &crowded())), now);
+                    self.begin(Message::Refusal(refusal(RejectReason::Crowded, &crowded())), now);
                     published.map_or(Outcome::Waits, Outcome::Declined)
                 }
                 Err(_) => Outcome::Over,
@@ -205,13 +205,15 @@ impl Connection {
 }
 
 /// What a consumer is told who is not let in.
-fn words(reason: Reason) -> &'static str {
+fn words(reason: RejectReason) -> &'static str {
     match reason {
-        Reason::Unknown => "the ticket was withdrawn, or never given out",
-        Reason::Expired => "the ticket has expired",
-        Reason::Used => "the ticket was used",
-        Reason::Malformed => "the request cannot be read",
-        Reason::Failed | Reason::NoDescriptor | Reason::Crowded => "the producer cannot hand it over",
+        RejectReason::Unknown => "the ticket was withdrawn, or never given out",
+        RejectReason::Expired => "the ticket has expired",
+        RejectReason::Used => "the ticket was used",
+        RejectReason::Malformed => "the request cannot be read",
+        RejectReason::Failed | RejectReason::NoDescriptor | RejectReason::Crowded => {
+            "the producer cannot hand it over"
+        }
     }
 }
 
@@ -221,33 +223,36 @@ fn crowded() -> String {
 }
 
 /// A refusal, as it goes over the socket.
-pub(crate) fn refusal(reason: Reason, text: &str) -> Vec<u8> {
+pub(crate) fn refusal(reason: RejectReason, text: &str) -> Vec<u8> {
     Reply::Refusal { reason, text: text.into() }.write().unwrap_or_default()
 }
 
 /// The message with its descriptors; those of host memory for reading only are opened so, for this consumer. Memory of a
 /// GPU is read-only by how the consumer maps it.
-fn hand_over(given: Given) -> Result<Message, (Reason, String)> {
+fn hand_over(given: Given) -> Result<Message, (RejectReason, String)> {
     let (mut descriptors, mut own) = (Vec::new(), Vec::new());
     for memory in &given.0.memories {
         match memory {
-            Memory::Host(arena) if given.0.access == Access::ReadOnly => {
+            SharedMemory::Host(arena) if given.0.access == Access::ReadOnly => {
                 let opened = system::reopen(arena.descriptor(), Access::ReadOnly).map_err(|error| {
-                    no_descriptor(error.errno()).unwrap_or_else(|| (Reason::Failed, error.fact().to_owned()))
+                    no_descriptor(error.errno())
+                        .unwrap_or_else(|| (RejectReason::Failed, error.fact().to_owned()))
                 })?;
                 // It may be on its way for longer than we hold the memory, or are there.
                 system::mark_used(&opened);
                 descriptors.push(opened.as_raw_fd());
                 own.push(opened);
             }
-            Memory::Host(arena) => descriptors.push(arena.descriptor()),
-            Memory::Gpu(arena) => descriptors.extend(arena.door().descriptor().map(|fd| fd.as_raw_fd())),
+            SharedMemory::Host(arena) => descriptors.push(arena.descriptor()),
+            SharedMemory::Gpu(arena) => {
+                descriptors.extend(arena.door().descriptor().map(|fd| fd.as_raw_fd()))
+            }
         }
     }
-    Ok(Message::HandOver { given, descriptors, _own: own })
+    Ok(Message::Delivery { given, descriptors, _own: own })
 }
 
-fn ask(socket: &OwnedFd, bytes: &mut [u8; REQUEST], filled: &mut usize) -> Outcome {
+fn ask(socket: &OwnedFd, bytes: &mut [u8; REQUEST_BYTES], filled: &mut usize) -> Outcome {
     loop {
         let rest = &mut bytes[*filled..];
         // Without room for them, the system closes descriptors that a consumer has no reason to send.
@@ -264,11 +269,11 @@ fn ask(socket: &OwnedFd, bytes: &mut [u8; REQUEST], filled: &mut usize) -> Outco
                 };
             }
         }
-        let head = bytes[..*filled].first_chunk::<HEAD>();
-        if head.is_some_and(|head| read_head(head, Kind::Request).is_err()) {
+        let head = bytes[..*filled].first_chunk::<HEADER_BYTES>();
+        if head.is_some_and(|head| read_head(head, MessageKind::Request).is_err()) {
             return Outcome::Asks(None);
         }
-        if *filled == REQUEST {
+        if *filled == REQUEST_BYTES {
             return Outcome::Asks(Request::read(bytes).ok());
         }
     }
@@ -288,7 +293,7 @@ impl Answering {
     fn send(&mut self, socket: &OwnedFd) -> io::Result<Sent> {
         let (bytes, descriptors) = match &self.message {
             Message::Refusal(bytes) => (&bytes[..], &[][..]),
-            Message::HandOver { given, descriptors, .. } => (&given.0.message[..], &descriptors[..]),
+            Message::Delivery { given, descriptors, .. } => (&given.0.message[..], &descriptors[..]),
         };
         let most = bytes.len().min(self.sent + AT_A_TURN);
         while self.sent < most {

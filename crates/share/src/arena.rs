@@ -67,7 +67,7 @@ impl Arena {
             .filter(|&bytes| bytes <= isize::MAX as usize)
             .ok_or_else(|| {
                 Error::new(ErrorKind::OutOfMemory, format!("{bytes} bytes are more than memory can have"))
-                    .with_hint("share less at a time")
+                    .with_advice("share less at a time")
             })?;
         let descriptor = make()?;
         // SAFETY: the descriptor is open and ours.
@@ -239,14 +239,14 @@ mod tests {
         let arena = Arena::new(100).unwrap();
         let again = Arena::attach(&arena.descriptor, 4096, Access::ReadWrite).unwrap();
         assert!(Arc::ptr_eq(&arena, &again));
-        let frozen = Arena::attach(&arena.descriptor, 10, Access::ReadOnly).unwrap();
-        assert!(frozen.data() != arena.data() && arena.may_be_used_elsewhere());
+        let read_only = Arena::attach(&arena.descriptor, 10, Access::ReadOnly).unwrap();
+        assert!(read_only.data() != arena.data() && arena.may_be_used_elsewhere());
         // SAFETY: one byte of memory that is mapped twice, in one thread.
         unsafe {
             arena.data().write_volatile(7);
-            assert_eq!(frozen.data().read_volatile(), 7);
+            assert_eq!(read_only.data().read_volatile(), 7);
         }
-        drop(frozen);
+        drop(read_only);
         assert!(!arena.may_be_used_elsewhere());
     }
 
@@ -263,8 +263,8 @@ mod tests {
             assert!(fact(&file(4096, seals), Access::ReadOnly).contains("shortened underneath"));
         }
         assert!(fact(&file(4095, NEEDED), Access::ReadOnly).contains("announced 4096 bytes"));
-        let frozen = system::reopen(file(4096, NEEDED).as_raw_fd(), Access::ReadOnly).unwrap();
-        assert!(fact(&frozen, Access::ReadWrite).contains("may not be accessed"));
+        let read_only = system::reopen(file(4096, NEEDED).as_raw_fd(), Access::ReadOnly).unwrap();
+        assert!(fact(&read_only, Access::ReadWrite).contains("may not be accessed"));
         let sealed = file(4096, NEEDED | libc::F_SEAL_WRITE);
         assert_eq!(Arena::attach(&sealed, 4096, Access::ReadWrite).unwrap_err().errno(), Some(libc::EPERM));
     }

@@ -7,7 +7,7 @@
 //!   was not announced is closed.
 //! - Memory is mapped once in a process, however many tickets lead to it.
 //! - Memory of a GPU is found by the GPU's UUID, and what is not ready yet is waited for by the streams that use it
-//!   ([`Ready`]).
+//!   ([`ReadyState`]).
 //! - Each tensor keeps its memory and the lease. When the last tensor of a ticket is gone, the connection is closed, which
 //!   tells the producer. If the producer goes first, the memory stays valid.
 //!
@@ -15,13 +15,14 @@
 
 use crate::arena::Arena;
 use crate::fault::{broken, failed, foreign, last, late, refused};
-use crate::memory::Memory;
+use crate::memory::SharedMemory;
 use crate::registry::{self, Lease};
 use crate::socket;
 use crate::system;
 use crate::ticket::{Ticket, producer_lives};
 use crate::wire::{
-    HEAD, HandOver, Kind, MOST_MEMORIES, OneMemory, Place, Reason, Reply, Request, Way, read_head,
+    Delivery, ExportedBy, HEADER_BYTES, MAX_MEMORIES, MemoryDescription, MemoryLocation, MessageKind,
+    RejectReason, Reply, Request, read_head,
 };
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -30,10 +31,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 use tensorferry_core::device::Device;
-use tensorferry_core::growth::{gather, reserve};
+use tensorferry_core::fallible::{try_collect, try_reserve};
 use tensorferry_core::{Access, DType, Error, ErrorKind, Layout, Result};
-use tensorferry_cuda::ipc::{Awaited, Entrance, GpuArena, Uuid};
-use tensorferry_cuda::{Gpu, Side};
+use tensorferry_cuda::ipc::{GpuArena, ImportHandle, RemoteEvent, Uuid};
+use tensorferry_cuda::{Gpu, SyncPoint};
 
 /// Bytes that are read at a time, and so the most that is allocated for bytes that never come.
 const CHUNK: usize = 64 << 10;
@@ -52,7 +53,7 @@ pub struct AttachedTensor {
     dtype: DType,
     layout: Layout,
     // Before the lease, which ends when nothing is mapped any more.
-    memory: Memory,
+    memory: SharedMemory,
     lease: Arc<Lease>,
 }
 
@@ -88,7 +89,7 @@ impl AttachedTensor {
     }
 
     /// The memory in which it lies.
-    pub fn memory(&self) -> &Memory {
+    pub fn memory(&self) -> &SharedMemory {
         &self.memory
     }
 
@@ -100,14 +101,14 @@ impl AttachedTensor {
 
 /// When what lies on a GPU is ready.
 #[derive(Debug)]
-pub struct Ready {
+pub struct ReadyState {
     gpu: &'static Gpu,
-    event: Option<Awaited>,
+    event: Option<RemoteEvent>,
     // After the event: the producer destroys its own when the lease is over.
     lease: Arc<Lease>,
 }
 
-impl Ready {
+impl ReadyState {
     /// The GPU.
     pub fn gpu(&self) -> &'static Gpu {
         self.gpu
@@ -118,7 +119,7 @@ impl Ready {
     /// # Errors
     /// When the device fails.
     pub fn is_now(&self) -> Result<bool> {
-        self.event.as_ref().map_or(Ok(true), Awaited::is_over)
+        self.event.as_ref().map_or(Ok(true), RemoteEvent::is_over)
     }
 
     /// Waits on the host until it is ready. Unlike a stream, the host notices when the producer dies before that.
@@ -143,14 +144,14 @@ impl Ready {
     /// Lets what is queued on `after` from now on begin when it is ready.
     ///
     /// A stream that waits for a producer which is then killed in the middle of its work waits for good, and so does whoever
-    /// waits for that stream (H200, driver 580): [`Ready::wait`] does not.
+    /// waits for that stream (H200, driver 580): [`ReadyState::wait`] does not.
     ///
     /// # Errors
     /// When the device fails, or the stream is captured and it is not ready.
     ///
     /// # Safety
     /// The stream is alive, and of this GPU or a default one.
-    pub unsafe fn order(&self, after: Side) -> Result<()> {
+    pub unsafe fn order(&self, after: SyncPoint) -> Result<()> {
         // SAFETY: the caller's contract.
         self.event.as_ref().map_or(Ok(()), |event| unsafe { event.order(after) })
     }
@@ -164,7 +165,7 @@ pub struct Attached {
     /// How they belong together, as the producer wrote it. It comes from another process: check it.
     pub structure: Vec<u8>,
     /// For each GPU on which some of the tensors are, when they are ready: no stream may use them without.
-    pub ready: Vec<Ready>,
+    pub ready: Vec<ReadyState>,
 }
 
 /// The tensors of a ticket, in this process.
@@ -173,14 +174,14 @@ pub struct Attached {
 /// When the ticket is stale, unknown, used or expired, the producer does not answer in time, sends what breaks the rules, or
 /// the system refuses.
 pub fn attach(ticket: &Ticket, timeout: Duration) -> Result<Attached> {
-    attach_unless(ticket, timeout, &|| Ok(()))
+    attach_cancellable(ticket, timeout, &|| Ok(()))
 }
 
 /// As [`attach`], and asks while it waits whether to go on: after every signal, and ten times a second at least.
 ///
 /// # Errors
 /// As [`attach`], and the error with which the question is answered.
-pub fn attach_unless(
+pub fn attach_cancellable(
     ticket: &Ticket,
     timeout: Duration,
     called_off: &dyn Fn() -> Result<()>,
@@ -202,7 +203,7 @@ pub fn attach_unless(
     }
     let mut descriptors = Vec::new();
     let given = match receive(&connection, &mut descriptors, &patience, ticket)? {
-        Reply::HandOver(given) => given,
+        Reply::Delivery(given) => given,
         Reply::Refusal { reason, text } => return Err(refusal(ticket, reason, &text)),
     };
     let expected = given.memories.iter().filter(|memory| memory.has_descriptor()).count();
@@ -216,18 +217,18 @@ pub fn attach_unless(
 }
 
 /// Maps what was sent.
-fn arrive(given: HandOver, descriptors: Vec<OwnedFd>, connection: OwnedFd) -> Result<Attached> {
+fn arrive(given: Delivery, descriptors: Vec<OwnedFd>, connection: OwnedFd) -> Result<Attached> {
     let gpus = given.gpus.iter().map(|gpu| Gpu::by_uuid(Uuid(gpu.uuid))).collect::<Result<Vec<_>>>()?;
     let lease = Lease::new(connection, gpus.clone());
     // Each is let go when it has been opened anew: there may be many, and few are allowed.
     let mut descriptors = descriptors.into_iter();
     let mut memories = Vec::new();
-    reserve(&mut memories, given.memories.len())?;
+    try_reserve(&mut memories, given.memories.len())?;
     for memory in &given.memories {
         let descriptor = if memory.has_descriptor() { descriptors.next() } else { None };
         memories.push(open(memory, descriptor.as_ref(), &gpus, given.access, &lease)?);
     }
-    let place = |tensor: crate::wire::Placed| {
+    let place = |tensor: crate::wire::TensorDescription| {
         let memory = memories.get(tensor.memory as usize).cloned();
         let memory = memory.ok_or_else(|| broken("a tensor lies in no memory"))?;
         // Inside the memory, as the message's reader has checked against the length that the memory has at least.
@@ -235,10 +236,10 @@ fn arrive(given: HandOver, descriptors: Vec<OwnedFd>, connection: OwnedFd) -> Re
         let (dtype, layout, lease) = (tensor.dtype, tensor.layout, lease.clone());
         Ok(AttachedTensor { data, dtype, layout, memory, lease })
     };
-    let tensors = gather(given.tensors.into_iter().map(place))?;
+    let tensors = try_collect(given.tensors.into_iter().map(place))?;
     let ready = gpus.into_iter().zip(&given.gpus).map(|(gpu, announced)| {
-        let event = announced.event.as_ref().map(|handle| Awaited::open(gpu, handle)).transpose()?;
-        Ok(Ready { gpu, event, lease: lease.clone() })
+        let event = announced.event.as_ref().map(|handle| RemoteEvent::open(gpu, handle)).transpose()?;
+        Ok(ReadyState { gpu, event, lease: lease.clone() })
     });
     let ready = ready.collect::<Result<Vec<_>>>()?;
     Ok(Attached { tensors, structure: given.structure, ready })
@@ -246,30 +247,30 @@ fn arrive(given: HandOver, descriptors: Vec<OwnedFd>, connection: OwnedFd) -> Re
 
 /// One of the memories that were sent.
 fn open(
-    memory: &OneMemory,
+    memory: &MemoryDescription,
     descriptor: Option<&OwnedFd>,
     gpus: &[&'static Gpu],
     access: Access,
     lease: &Arc<Lease>,
-) -> Result<Memory> {
+) -> Result<SharedMemory> {
     let sent = || descriptor.ok_or_else(|| broken("a memory came without a descriptor"));
-    let Place::Gpu { gpu, id, way } = &memory.place else {
+    let MemoryLocation::Gpu { gpu, id, way } = &memory.place else {
         let arena = Arena::attach(sent()?, memory.bytes, access)?;
         if !arena.is_own() {
             registry::hold(&arena, lease);
         }
-        return Ok(Memory::Host(arena));
+        return Ok(SharedMemory::Host(arena));
     };
     let entrance = match way {
-        Way::Descriptor => Entrance::Descriptor(sent()?.as_fd()),
-        Way::Legacy(handle) => Entrance::Legacy(handle),
+        ExportedBy::Descriptor => ImportHandle::Descriptor(sent()?.as_fd()),
+        ExportedBy::Legacy(handle) => ImportHandle::Legacy(handle),
     };
     let gpu = gpus.get(*gpu as usize).ok_or_else(|| broken("a memory is on no GPU"))?;
     let arena = GpuArena::attach(gpu, id, memory.bytes, access, entrance)?;
     if !arena.is_own() {
         registry::hold_gpu(&arena, lease);
     }
-    Ok(Memory::Gpu(arena))
+    Ok(SharedMemory::Gpu(arena))
 }
 
 /// How long a consumer waits.
@@ -290,27 +291,30 @@ fn stale(ticket: &Ticket) -> Error {
     refused(format!("{ticket} is stale: that process has ended"))
 }
 
-fn refusal(ticket: &Ticket, reason: Reason, text: &str) -> Error {
+fn refusal(ticket: &Ticket, reason: RejectReason, text: &str) -> Error {
     match reason {
-        Reason::Unknown => Error::new(
-            ErrorKind::TicketRefused,
+        RejectReason::Unknown => Error::new(
+            ErrorKind::TicketRejected,
             format!("{ticket} was withdrawn, its Ticket object is gone, or it was never given out"),
         )
-        .with_hint("keep what publish() gave for as long as others may come, or ask for a new ticket"),
-        Reason::Expired => refused(format!("{ticket} has expired")),
-        Reason::Used => refused(format!("{ticket} was used: it was good for one consumer")),
+        .with_advice("keep what publish() gave for as long as others may come, or ask for a new ticket"),
+        RejectReason::Expired => refused(format!("{ticket} has expired")),
+        RejectReason::Used => refused(format!("{ticket} was used: it was good for one consumer")),
         // The text is not ours: on one line, and short.
-        Reason::Malformed | Reason::Failed | Reason::NoDescriptor | Reason::Crowded => {
+        RejectReason::Malformed
+        | RejectReason::Failed
+        | RejectReason::NoDescriptor
+        | RejectReason::Crowded => {
             let text: String = text.chars().take(80).collect();
-            let error = Error::new(ErrorKind::TicketRefused, format!("{ticket} was refused: {text:?}"));
-            error.with_hint(match reason {
-                Reason::NoDescriptor => {
+            let error = Error::new(ErrorKind::TicketRejected, format!("{ticket} was refused: {text:?}"));
+            error.with_advice(match reason {
+                RejectReason::NoDescriptor => {
                     "raise the producer's limit (ulimit -n) or let it close something, and attach again"
                 }
-                Reason::Crowded => {
+                RejectReason::Crowded => {
                     "end the consumers that are stopped, or raise the producer's limit (ulimit -n), and attach again"
                 }
-                Reason::Failed => "see to that on the producer's side, and attach again",
+                RejectReason::Failed => "see to that on the producer's side, and attach again",
                 _ => "let both processes use the same version of tensorferry",
             })
         }
@@ -444,20 +448,20 @@ fn receive(
                 }
                 Err(error) => return Err(torn(ticket, &error)),
             }
-            if descriptors.len() > MOST_MEMORIES {
+            if descriptors.len() > MAX_MEMORIES {
                 return Err(broken("the producer sent more descriptors than there may be"));
             }
         }
         Ok(())
     };
-    let mut head = [0; HEAD];
+    let mut head = [0; HEADER_BYTES];
     fill(&mut head)?;
-    let length = read_head(&head, Kind::Reply)?;
+    let length = read_head(&head, MessageKind::Reply)?;
     let mut body = Vec::new();
     while body.len() < length {
         let start = body.len();
         let end = length.min(start + CHUNK.max(start));
-        reserve(&mut body, end - start)?;
+        try_reserve(&mut body, end - start)?;
         body.resize(end, 0);
         fill(&mut body[start..])?;
     }

@@ -40,7 +40,7 @@ impl Folder {
             }
         }
         let error = failed("a private folder for the socket cannot be made", &refusal);
-        Err(error.with_hint("see that $XDG_RUNTIME_DIR or /tmp can be written"))
+        Err(error.with_advice("see that $XDG_RUNTIME_DIR or /tmp can be written"))
     }
 
     /// Where the socket lies.

@@ -1,6 +1,6 @@
 //! Tensors between processes: one process's memory in another, without a copy.
 //!
-//! A producer lays tensors into shared memory ([`Piece`]), publishes them ([`publish`]) and passes the [`Ticket`] on in
+//! A producer lays tensors into shared memory ([`ArenaBlock`]), publishes them ([`publish`]) and passes the [`Ticket`] on in
 //! whatever way. A consumer attaches it ([`attach`]) and has the same memory, held for it by an open connection. This crate
 //! knows Linux alone. Memory of GPUs is that of `tensorferry_cuda::ipc`; no driver is loaded where none is involved. It is
 //! read from the bottom up:
@@ -34,18 +34,18 @@ pub mod ticket;
 pub mod wire;
 
 pub use arena::Arena;
-pub use client::{Attached, AttachedTensor, Ready, attach, attach_unless};
-pub use memory::Memory;
-pub use pieces::{Piece, trim};
-pub use publication::{Options, Outgoing, Publication, publish, publish_after};
+pub use client::{Attached, AttachedTensor, ReadyState, attach, attach_cancellable};
+pub use memory::SharedMemory;
+pub use pieces::{ArenaBlock, release_idle};
+pub use publication::{Publication, PublishOptions, PublishedTensor, publish, publish_after};
 pub use registry::{Lease, find};
-pub use server::end;
-pub use structure::Structure;
+pub use server::shut_down;
+pub use structure::TreeStructure;
 pub use ticket::Ticket;
 
 /// What this crate holds in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counts {
+pub struct ShareCounts {
     /// Publications whose ticket can be used.
     pub publications: usize,
     /// Leases that others have on our publications.
@@ -59,13 +59,13 @@ pub struct Counts {
     /// Open descriptors, but for those that are on their way to a consumer, and those of GPU memory.
     pub descriptors: usize,
     /// Memory of GPUs, and events.
-    pub gpu: tensorferry_cuda::ipc::Counts,
+    pub gpu: tensorferry_cuda::ipc::GpuArenaCounts,
 }
 
 /// Counts what this crate holds in this process.
-pub fn counts() -> Counts {
+pub fn counts() -> ShareCounts {
     let (publications, given, descriptors) = server::lock().counts();
     let (held, arenas) = (Lease::count(), registry::count());
     let (descriptors, gpu) = (descriptors + held + arenas, tensorferry_cuda::ipc::counts());
-    Counts { publications, given, held, arenas, bytes: registry::bytes(), descriptors, gpu }
+    ShareCounts { publications, given, held, arenas, bytes: registry::bytes(), descriptors, gpu }
 }

@@ -8,15 +8,15 @@ use tensorferry_cuda::ipc::GpuArena;
 
 /// Memory of this process that others can have, or of another that this one has.
 #[derive(Clone, Debug)]
-pub enum Memory {
+pub enum SharedMemory {
     /// The host's.
     Host(Arc<Arena>),
     /// A GPU's.
     Gpu(Arc<GpuArena>),
 }
 
-impl Memory {
-    /// The first byte; for the GPU, where it is one's. It may be written only if [`Memory::access`] says so.
+impl SharedMemory {
+    /// The first byte; for the GPU, where it is one's. It may be written only if [`SharedMemory::access`] says so.
     pub fn data(&self) -> *mut u8 {
         match self {
             Self::Host(arena) => arena.data(),
@@ -80,13 +80,13 @@ pub(crate) enum Key {
     Gpu([u8; 16]),
 }
 
-impl From<Arc<Arena>> for Memory {
+impl From<Arc<Arena>> for SharedMemory {
     fn from(arena: Arc<Arena>) -> Self {
         Self::Host(arena)
     }
 }
 
-impl From<Arc<GpuArena>> for Memory {
+impl From<Arc<GpuArena>> for SharedMemory {
     fn from(arena: Arc<GpuArena>) -> Self {
         Self::Gpu(arena)
     }

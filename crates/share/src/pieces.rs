@@ -20,13 +20,13 @@ const ALIGN: usize = 64;
 
 /// A part of an arena that is nobody else's. Its content is what was there before: zeros or an earlier tensor.
 #[derive(Clone, Debug)]
-pub struct Piece {
+pub struct ArenaBlock {
     arena: Arc<Arena>,
     offset: usize,
     bytes: usize,
 }
 
-impl Piece {
+impl ArenaBlock {
     /// Memory for that many bytes, aligned to 64 bytes at least, large ones to a page.
     ///
     /// # Errors
@@ -75,7 +75,7 @@ impl Piece {
 }
 
 /// Lets go of the arena that is kept for small pieces, if nothing is in it.
-pub fn trim() {
+pub fn release_idle() {
     let mut registry = registry::lock();
     let idle = registry.allocator.current.as_ref().is_some_and(|now| Arc::strong_count(&now.arena) == 1);
     let old = registry.allocator.retire_if(idle);
@@ -99,7 +99,7 @@ impl Allocator {
     }
 
     /// A piece of the current arena, or none: it is full, or not to be used any more.
-    fn take(&mut self, bytes: usize) -> Option<Piece> {
+    fn take(&mut self, bytes: usize) -> Option<ArenaBlock> {
         let current = self.current.as_mut()?;
         if current.used > 0 && Arc::strong_count(&current.arena) == 1 {
             if current.arena.may_be_used_elsewhere() {
@@ -111,7 +111,7 @@ impl Allocator {
         let offset = current.used.next_multiple_of(align);
         let end = offset.checked_add(bytes.max(1)).filter(|&end| end <= current.arena.bytes())?;
         current.used = end;
-        Some(Piece { arena: current.arena.clone(), offset, bytes })
+        Some(ArenaBlock { arena: current.arena.clone(), offset, bytes })
     }
 
     fn retire_if(&mut self, useless: bool) -> Option<Arc<Arena>> {
@@ -139,9 +139,9 @@ mod tests {
     fn pieces_lie_side_by_side_and_are_aligned() {
         let _alone = ALONE.lock().unwrap();
         // So that the first of them, which is empty, begins an arena.
-        trim();
+        release_idle();
         let sizes = [0, 1, 63, 64, 65, 4096, 65_536, 1 << 20];
-        let pieces: Vec<Piece> = sizes.iter().map(|&bytes| Piece::new(bytes).unwrap()).collect();
+        let pieces: Vec<ArenaBlock> = sizes.iter().map(|&bytes| ArenaBlock::new(bytes).unwrap()).collect();
         for piece in &pieces {
             let align = if piece.bytes() >= PAGED { PAGE } else { ALIGN };
             assert_eq!(piece.data() as usize % align, 0);
@@ -152,37 +152,37 @@ mod tests {
         for pair in pieces.windows(2) {
             assert!(pair[0].offset() + pair[0].bytes().max(1) <= pair[1].offset());
         }
-        let large = Piece::new(OWN).unwrap();
+        let large = ArenaBlock::new(OWN).unwrap();
         assert!(large.offset() == 0 && !Arc::ptr_eq(large.arena(), pieces[0].arena()));
     }
 
     #[test]
     fn an_arena_is_used_again_when_nobody_has_it() {
         let _alone = ALONE.lock().unwrap();
-        let first = Piece::new(1000).unwrap();
-        let (address, second) = (first.arena().data() as usize, Piece::new(1000).unwrap());
+        let first = ArenaBlock::new(1000).unwrap();
+        let (address, second) = (first.arena().data() as usize, ArenaBlock::new(1000).unwrap());
         drop(first);
-        assert!(Piece::new(10).unwrap().offset() > 0);
+        assert!(ArenaBlock::new(10).unwrap().offset() > 0);
         drop(second);
-        let again = Piece::new(10).unwrap();
+        let again = ArenaBlock::new(10).unwrap();
         assert_eq!((again.arena().data() as usize, again.offset()), (address, 0));
         // Somebody else has it, whom no lease of ours speaks for.
         let other = system::reopen(again.arena().descriptor(), Access::ReadOnly).unwrap();
         system::mark_used(&other);
         drop(again);
-        let fresh = Piece::new(10).unwrap();
+        let fresh = ArenaBlock::new(10).unwrap();
         assert_ne!(system::identity(&other).unwrap().0, fresh.arena().key());
     }
 
     #[test]
     fn a_full_arena_is_followed_by_another() {
         let _alone = ALONE.lock().unwrap();
-        let pieces: Vec<Piece> = (0..9).map(|_| Piece::new(OWN - 1).unwrap()).collect();
+        let pieces: Vec<ArenaBlock> = (0..9).map(|_| ArenaBlock::new(OWN - 1).unwrap()).collect();
         let mut arenas: Vec<usize> = pieces.iter().map(|piece| piece.arena().data() as usize).collect();
         arenas.dedup();
         assert!((3..=4).contains(&arenas.len()), "{}", arenas.len());
         drop(pieces);
-        trim();
+        release_idle();
         assert!(registry::lock().allocator.current.is_none());
     }
 

@@ -24,7 +24,7 @@ pub(crate) struct Poll {
 }
 
 /// Who is ready.
-pub(crate) struct Ready(Vec<libc::epoll_event>);
+pub(crate) struct ReadyState(Vec<libc::epoll_event>);
 
 impl Poll {
     /// How many descriptors it takes.
@@ -76,7 +76,7 @@ impl Poll {
         if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// What [`Ready::wait`] takes.
+    /// What [`ReadyState::wait`] takes.
     pub(crate) fn list(&self) -> RawFd {
         self.list.as_raw_fd()
     }
@@ -96,7 +96,7 @@ impl Poll {
     }
 }
 
-impl Ready {
+impl ReadyState {
     pub(crate) fn new() -> Self {
         Self(Vec::with_capacity(MOST))
     }

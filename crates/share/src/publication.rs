@@ -2,20 +2,20 @@
 
 use crate::announce::{announce, gpus_of};
 use crate::fault::wrong;
-use crate::memory::Memory;
+use crate::memory::SharedMemory;
 use crate::registry::{self, Lease};
 use crate::server;
 use crate::system;
 use crate::ticket::Ticket;
-use crate::wire::{HandOver, Placed, Reply};
+use crate::wire::{Delivery, Reply, TensorDescription};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
-use tensorferry_core::growth::{copied, push, reserve};
+use tensorferry_core::fallible::{try_copy, try_push, try_reserve};
 use tensorferry_core::{Access, DType, ErrorKind, Layout, Result};
 use tensorferry_cuda::ipc::ReadyEvent;
-use tensorferry_cuda::{Gpu, Side};
+use tensorferry_cuda::{Gpu, SyncPoint};
 
 /// How long promises are kept when the publication is gone: whoever was to come has died.
 const PROMISED: Duration = Duration::from_secs(3600);
@@ -25,9 +25,9 @@ const LARGE: usize = 64 << 20;
 
 /// A tensor to be published: where in shared memory it lies, and what it is.
 #[derive(Clone, Debug)]
-pub struct Outgoing {
+pub struct PublishedTensor {
     /// The memory, made here or attached from somebody else.
-    pub memory: Memory,
+    pub memory: SharedMemory,
     /// Where in the memory the element with index zero in every dimension begins.
     pub offset: usize,
     /// The element type.
@@ -38,7 +38,7 @@ pub struct Outgoing {
 
 /// How a publication may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct PublishOptions {
     /// Whether the first consumer is the last.
     pub once: bool,
     /// How long the ticket may be used; leases that exist go on.
@@ -47,7 +47,7 @@ pub struct Options {
     pub access: Access,
 }
 
-impl Default for Options {
+impl Default for PublishOptions {
     fn default() -> Self {
         Self { once: false, timeout: None, access: Access::ReadWrite }
     }
@@ -115,10 +115,10 @@ pub(crate) struct Published {
     pub(crate) secret: [u8; 16],
     pub(crate) message: Vec<u8>,
     /// One for each in the message, in its order.
-    pub(crate) memories: Vec<Memory>,
+    pub(crate) memories: Vec<SharedMemory>,
     pub(crate) access: Access,
     /// Further owners of the same memories.
-    _owners: Vec<Memory>,
+    _owners: Vec<SharedMemory>,
     _events: Vec<Arc<ReadyEvent>>,
     _leases: Vec<Arc<Lease>>,
     pub(crate) once: bool,
@@ -159,8 +159,8 @@ impl Published {
     /// gigabytes a second.
     pub(crate) fn takes_time_to_drop(self: &Arc<Self>) -> bool {
         self.memories.iter().any(|memory| match memory {
-            Memory::Gpu(_) => true,
-            Memory::Host(arena) => {
+            SharedMemory::Gpu(_) => true,
+            SharedMemory::Host(arena) => {
                 arena.bytes() >= LARGE && Arc::strong_count(self) == 1 && Arc::strong_count(arena) == 1
             }
         })
@@ -173,15 +173,19 @@ impl Published {
 ///
 /// # Errors
 /// When a tensor does not lie in its memory, memory that was attached as read-only is to be written by others, memory of a
-/// GPU cannot be made read-only as asked ([`Memory::can_be_read_only`]), there is more than a message may hold, or the
+/// GPU cannot be made read-only as asked ([`SharedMemory::can_be_read_only`]), there is more than a message may hold, or the
 /// system or the driver refuses.
-pub fn publish(tensors: &[Outgoing], structure: &[u8], options: &Options) -> Result<Publication> {
-    let mut ready: Vec<(&'static Gpu, Side)> = Vec::new();
+pub fn publish(
+    tensors: &[PublishedTensor],
+    structure: &[u8],
+    options: &PublishOptions,
+) -> Result<Publication> {
+    let mut ready: Vec<(&'static Gpu, SyncPoint)> = Vec::new();
     for tensor in tensors {
-        if let Memory::Gpu(arena) = &tensor.memory
+        if let SharedMemory::Gpu(arena) = &tensor.memory
             && !ready.iter().any(|(gpu, _)| std::ptr::eq(*gpu, arena.gpu()))
         {
-            ready.push((arena.gpu(), Side::Everything));
+            ready.push((arena.gpu(), SyncPoint::Everything));
         }
     }
     // SAFETY: no stream is named.
@@ -197,15 +201,15 @@ pub fn publish(tensors: &[Outgoing], structure: &[u8], options: &Options) -> Res
 /// # Safety
 /// The streams are alive, and of their GPU or default ones.
 pub unsafe fn publish_after(
-    tensors: &[Outgoing],
+    tensors: &[PublishedTensor],
     structure: &[u8],
-    options: &Options,
-    ready: &[(&'static Gpu, Side)],
+    options: &PublishOptions,
+    ready: &[(&'static Gpu, SyncPoint)],
 ) -> Result<Publication> {
-    let (mut memories, mut owners): (Vec<Memory>, Vec<Memory>) = (Vec::new(), Vec::new());
+    let (mut memories, mut owners): (Vec<SharedMemory>, Vec<SharedMemory>) = (Vec::new(), Vec::new());
     let mut indices = BTreeMap::new();
     let mut placed = Vec::new();
-    reserve(&mut placed, tensors.len())?;
+    try_reserve(&mut placed, tensors.len())?;
     for tensor in tensors {
         if options.access == Access::ReadWrite && tensor.memory.access() == Access::ReadOnly {
             return Err(wrong(
@@ -221,23 +225,23 @@ pub unsafe fn publish_after(
         }
         let memory = *indices.entry(tensor.memory.key()).or_insert(memories.len());
         let list = if memory == memories.len() { &mut memories } else { &mut owners };
-        push(list, tensor.memory.clone())?;
+        try_push(list, tensor.memory.clone())?;
         let (dtype, layout) = (tensor.dtype, tensor.layout.clone());
-        placed.push(Placed { memory: memory as u32, offset: tensor.offset as u64, dtype, layout });
+        placed.push(TensorDescription { memory: memory as u32, offset: tensor.offset as u64, dtype, layout });
     }
     // Host memory needs no further owner: it was the same arena.
-    owners.retain(|memory| matches!(memory, Memory::Gpu(_)));
+    owners.retain(|memory| matches!(memory, SharedMemory::Gpu(_)));
     // SAFETY: the caller's contract.
     let (gpus, events) = unsafe { gpus_of(&memories, ready)? };
     let announced = memories.iter().map(|memory| announce(memory, &gpus)).collect::<Result<_>>()?;
-    let given = HandOver {
+    let given = Delivery {
         access: options.access,
         gpus: gpus.into_iter().map(|(_, gpu)| gpu).collect(),
         memories: announced,
         tensors: placed,
-        structure: copied(structure)?,
+        structure: try_copy(structure)?,
     };
-    let message = Reply::HandOver(given).write().map_err(|error| match error.kind() {
+    let message = Reply::Delivery(given).write().map_err(|error| match error.kind() {
         ErrorKind::OutOfMemory => error,
         _ => wrong(
             error.fact().to_owned(),
@@ -248,8 +252,8 @@ pub unsafe fn publish_after(
     let uses = Arc::new(Uses::default());
     let expires = options.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let leases = memories.iter().flat_map(|memory| match memory {
-        Memory::Host(arena) => registry::leases_of(arena),
-        Memory::Gpu(arena) => registry::leases_of_gpu(arena),
+        SharedMemory::Host(arena) => registry::leases_of(arena),
+        SharedMemory::Gpu(arena) => registry::leases_of_gpu(arena),
     });
     let published = Arc::new(Published {
         id,

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tensorferry_core::Access;
 use tensorferry_cuda::Gpu;
-use tensorferry_cuda::ipc::{GpuArena, Id};
+use tensorferry_cuda::ipc::{ArenaId, GpuArena};
 
 static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
     places: BTreeMap::new(),
@@ -121,7 +121,7 @@ pub(crate) struct Registry {
     /// The first address, by file and whether it may be written.
     files: BTreeMap<((u64, u64), bool), usize>,
     /// What holds memory of GPUs for us, where it is another process's.
-    of_gpus: BTreeMap<Id, Leases>,
+    of_gpus: BTreeMap<ArenaId, Leases>,
     /// How many of those there are before they are looked through.
     strike_gpus_at: usize,
     pub(crate) allocator: Allocator,

@@ -5,7 +5,7 @@
 //! turned away, and the place is taken again.
 
 use crate::answer::refusal;
-use crate::wire::Reason;
+use crate::wire::RejectReason;
 use crate::{socket, system};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -68,13 +68,13 @@ pub(crate) enum Coped {
 }
 
 /// Tells a consumer why it is not let in.
-pub(crate) fn turn_away(socket: &OwnedFd, reason: Reason, text: &str) {
+pub(crate) fn turn_away(socket: &OwnedFd, reason: RejectReason, text: &str) {
     // Where it is not taken, nobody listens.
     let _ = socket::send(socket.as_raw_fd(), &refusal(reason, text), &[]);
 }
 
 /// What a consumer is told where the system has no descriptor for it; `None` where that is not what failed.
-pub(crate) fn no_descriptor(cause: Option<i32>) -> Option<(Reason, String)> {
+pub(crate) fn no_descriptor(cause: Option<i32>) -> Option<(RejectReason, String)> {
     let text = match (cause?, system::most_descriptors()) {
         (libc::EMFILE, Some(most)) => {
             format!("the producer has no descriptor left of the {most} that it may have")
@@ -82,7 +82,7 @@ pub(crate) fn no_descriptor(cause: Option<i32>) -> Option<(Reason, String)> {
         (libc::EMFILE | libc::ENFILE, _) => "the producer's system has no descriptor left".into(),
         _ => return None,
     };
-    Some((Reason::NoDescriptor, text))
+    Some((RejectReason::NoDescriptor, text))
 }
 
 /// The next connection in the queue.

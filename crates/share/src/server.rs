@@ -24,12 +24,12 @@ use crate::answer::{Connection, Given, Outcome};
 use crate::crowd::{Crowd, Taken};
 use crate::fault::{failed, last};
 use crate::folder::Folder;
-use crate::poll::{LISTENER, Poll, Ready, WAKE};
+use crate::poll::{LISTENER, Poll, ReadyState, WAKE};
 use crate::publication::Published;
 use crate::reserve::{self, Coped, Reserve};
 use crate::system;
 use crate::ticket::Ticket;
-use crate::wire::{Reason, Request};
+use crate::wire::{RejectReason, Request};
 use std::collections::BTreeMap;
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::net::UnixListener;
@@ -63,7 +63,7 @@ pub(crate) fn lock() -> Guard {
 pub(crate) enum Entry {
     Live(Arc<Published>),
     /// Nobody is let in any more, and why, which is told to those who know the secret.
-    Over(Reason, [u8; 16]),
+    Over(RejectReason, [u8; 16]),
 }
 
 struct Running {
@@ -233,7 +233,7 @@ impl Server {
     }
 
     /// One round: does whatever has become possible. What comes back is to be dropped without the lock.
-    fn turn(&mut self, ready: &Ready) -> (Vec<Connection>, Vec<Entry>) {
+    fn turn(&mut self, ready: &ReadyState) -> (Vec<Connection>, Vec<Entry>) {
         let now = Instant::now();
         let mut entries = self.expire(now);
         if self.paused.is_some_and(|until| until <= now) {
@@ -278,7 +278,7 @@ impl Server {
 
     /// A ticket for one that did not reach its consumer is good for another.
     fn take_back(&mut self, published: &Arc<Published>) {
-        if let Some(entry @ Entry::Over(Reason::Used, _)) = self.publications.get_mut(&published.id) {
+        if let Some(entry @ Entry::Over(RejectReason::Used, _)) = self.publications.get_mut(&published.id) {
             *entry = Entry::Live(published.clone());
             self.expect(published.ends());
         }
@@ -299,20 +299,20 @@ impl Server {
                         published.iter().for_each(|published| self.take_back(published));
                     }
                 }
-                Outcome::Asks(None) => connection.answer(Err(Reason::Malformed), now),
+                Outcome::Asks(None) => connection.answer(Err(RejectReason::Malformed), now),
             }
         }
     }
 
     /// Whether a request is good, and for what.
-    fn judge(&mut self, request: &Request, entries: &mut Vec<Entry>) -> Result<Given, Reason> {
-        let entry = self.publications.get_mut(&request.id).ok_or(Reason::Unknown)?;
+    fn judge(&mut self, request: &Request, entries: &mut Vec<Entry>) -> Result<Given, RejectReason> {
+        let entry = self.publications.get_mut(&request.id).ok_or(RejectReason::Unknown)?;
         let secret = match entry {
             Entry::Over(_, secret) => secret,
             Entry::Live(published) => &published.secret,
         };
         if !system::same(secret, &request.secret) {
-            return Err(Reason::Unknown);
+            return Err(RejectReason::Unknown);
         }
         let published = match entry {
             Entry::Over(reason, _) => return Err(*reason),
@@ -321,7 +321,7 @@ impl Server {
         if published.let_in() {
             entries.extend(self.publications.remove(&request.id));
         } else if published.once {
-            entries.push(std::mem::replace(entry, Entry::Over(Reason::Used, published.secret)));
+            entries.push(std::mem::replace(entry, Entry::Over(RejectReason::Used, published.secret)));
         }
         Ok(Given::new(published))
     }
@@ -337,7 +337,7 @@ impl Server {
             match published.ends() {
                 Some(end) if end <= now => {
                     let (left, secret) = (published.is_left(), published.secret);
-                    entries.push(std::mem::replace(entry, Entry::Over(Reason::Expired, secret)));
+                    entries.push(std::mem::replace(entry, Entry::Over(RejectReason::Expired, secret)));
                     !left
                 }
                 end => {
@@ -369,7 +369,7 @@ impl Server {
             }
             if self.crowd.count() >= MOST_CONNECTIONS {
                 let text = format!("the producer has {MOST_CONNECTIONS} consumers, and takes no more");
-                reserve::turn_away(&socket, Reason::Failed, &text);
+                reserve::turn_away(&socket, RejectReason::Failed, &text);
                 continue;
             }
             match self.crowd.meet(poll, socket, now) {
@@ -377,7 +377,7 @@ impl Server {
                 Ok(taken) => over.extend(self.look_after(taken, now, entries)),
                 Err((socket, error)) => {
                     let text = format!("the producer cannot watch one more connection: {error}");
-                    reserve::turn_away(&socket, Reason::Failed, &text);
+                    reserve::turn_away(&socket, RejectReason::Failed, &text);
                 }
             }
         }
@@ -405,7 +405,7 @@ fn spawn(number: u64) -> Result<()> {
 }
 
 fn serve(number: u64) {
-    let mut ready = Ready::new();
+    let mut ready = ReadyState::new();
     loop {
         // A panic would be a mistake of ours; the next round begins from a state that is whole.
         match catch_unwind(AssertUnwindSafe(|| round(number, &mut ready))) {
@@ -416,7 +416,7 @@ fn serve(number: u64) {
     }
 }
 
-fn round(number: u64, ready: &mut Ready) -> bool {
+fn round(number: u64, ready: &mut ReadyState) -> bool {
     let Some((list, until)) = lock().waits(number) else { return false };
     // It is closed in the child of a fork alone, which does not have this thread.
     ready.wait(list, until);
@@ -442,12 +442,12 @@ fn round(number: u64, ready: &mut Ready) -> bool {
 
 /// Removes the folder when the program ends in good order.
 extern "C" fn at_exit() {
-    end();
+    shut_down();
 }
 
 /// Closes the door: the folder goes, and nobody is let in. For a process that is about to end without telling the system's
 /// functions; one that publishes again afterwards gets a new folder.
-pub fn end() {
+pub fn shut_down() {
     for _ in 0..100 {
         if let Ok(mut server) = SERVER.try_lock() {
             let Some(running) = server.running.take() else { return };

@@ -6,16 +6,16 @@
 //! follow. One structure has one form.
 
 use crate::fault::{broken, wrong};
-use crate::wire::{MOST_STRUCTURE, Reader, bound};
-use tensorferry_core::growth::{copied, gather, push, reserve};
+use crate::wire::{MAX_STRUCTURE_BYTES, Reader, bound};
+use tensorferry_core::fallible::{try_collect, try_copy, try_push, try_reserve};
 use tensorferry_core::{DType, Error, Result};
 
 /// Deeper than this is refused. Reading recurses.
-pub const MOST_DEPTH: usize = 128;
+pub const MAX_DEPTH: usize = 128;
 
 /// A tree of tensors and plain values.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Structure {
+pub enum TreeStructure {
     /// The tensor of this number.
     Tensor(u32),
     /// Nothing.
@@ -35,14 +35,14 @@ pub enum Structure {
     /// A number of one of our types, by its bytes.
     Scalar(DType, Vec<u8>),
     /// Several, in order.
-    List(Vec<Structure>),
+    List(Vec<TreeStructure>),
     /// The same, and immutable.
-    Tuple(Vec<Structure>),
+    Tuple(Vec<TreeStructure>),
     /// Several by keys, in order; the flag tells whether its type makes a point of the order.
-    Dict(bool, Vec<(Structure, Structure)>),
+    Dict(bool, Vec<(TreeStructure, TreeStructure)>),
 }
 
-impl Structure {
+impl TreeStructure {
     /// The structure as bytes.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ impl Structure {
     pub fn write(&self) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.put(&mut bytes, 0)?;
-        if bytes.len() > MOST_STRUCTURE {
+        if bytes.len() > MAX_STRUCTURE_BYTES {
             let fact = format!("the tree around the tensors takes {} bytes", bytes.len());
             return Err(wrong(
                 fact + ", and at most 16 MiB go with a ticket",
@@ -61,13 +61,13 @@ impl Structure {
     }
 
     fn put(&self, bytes: &mut Vec<u8>, depth: usize) -> Result<()> {
-        if depth > MOST_DEPTH {
+        if depth > MAX_DEPTH {
             return Err(wrong("the tree is nested too deep", "check that no container holds itself"));
         }
         // No other node takes more than its tag and 16 bytes.
-        reserve(bytes, 32)?;
+        try_reserve(bytes, 32)?;
         let mut long = |tag: u8, content: &[u8]| -> Result<()> {
-            reserve(bytes, 5 + content.len())?;
+            try_reserve(bytes, 5 + content.len())?;
             bytes.push(tag);
             bytes.extend((content.len() as u32).to_le_bytes());
             bytes.extend(content);
@@ -131,7 +131,7 @@ impl Structure {
     }
 
     fn node(reader: &mut Reader<'_>, tensors: usize, depth: usize) -> Result<Self> {
-        bound("levels of nesting", depth, MOST_DEPTH)?;
+        bound("levels of nesting", depth, MAX_DEPTH)?;
         let tag = reader.u8()?;
         Ok(match tag {
             0 => match reader.u32()? {
@@ -147,13 +147,13 @@ impl Structure {
             4 => Self::Float(reader.u64()?),
             5 => Self::Complex(reader.u64()?, reader.u64()?),
             6 => {
-                let count = reader.count("letters", MOST_STRUCTURE, 1)?;
-                let text = String::from_utf8(copied(reader.take(count)?)?);
+                let count = reader.count("letters", MAX_STRUCTURE_BYTES, 1)?;
+                let text = String::from_utf8(try_copy(reader.take(count)?)?);
                 Self::Text(text.map_err(|_| broken("a text in the tree is none"))?)
             }
             7 => {
-                let count = reader.count("bytes", MOST_STRUCTURE, 1)?;
-                Self::Bytes(copied(reader.take(count)?)?)
+                let count = reader.count("bytes", MAX_STRUCTURE_BYTES, 1)?;
+                Self::Bytes(try_copy(reader.take(count)?)?)
             }
             8 => {
                 let (code, bits) = (reader.u8()?, reader.u8()?);
@@ -162,17 +162,17 @@ impl Structure {
                 Self::Scalar(dtype, reader.take(dtype.size())?.to_vec())
             }
             9 | 10 => {
-                let count = reader.count("items", MOST_STRUCTURE, 1)?;
+                let count = reader.count("items", MAX_STRUCTURE_BYTES, 1)?;
                 let items = (0..count).map(|_| Self::node(reader, tensors, depth + 1));
-                let items = gather::<_, Error>(items)?;
+                let items = try_collect::<_, Error>(items)?;
                 if tag == 9 { Self::List(items) } else { Self::Tuple(items) }
             }
             11 | 12 => {
-                let count = reader.count("items", MOST_STRUCTURE, 2)?;
+                let count = reader.count("items", MAX_STRUCTURE_BYTES, 2)?;
                 let mut items = Vec::new();
                 for _ in 0..count {
                     let key = Self::node(reader, tensors, depth + 1)?;
-                    push(&mut items, (key, Self::node(reader, tensors, depth + 1)?))?;
+                    try_push(&mut items, (key, Self::node(reader, tensors, depth + 1)?))?;
                 }
                 Self::Dict(tag == 12, items)
             }
@@ -186,25 +186,25 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn any_structure() -> impl Strategy<Value = Structure> {
+    fn any_structure() -> impl Strategy<Value = TreeStructure> {
         let leaf = prop_oneof![
-            (0..5u32).prop_map(Structure::Tensor),
-            Just(Structure::None),
-            any::<bool>().prop_map(Structure::Boolean),
-            any::<i128>().prop_map(Structure::Integer),
-            any::<u64>().prop_map(Structure::Float),
-            any::<(u64, u64)>().prop_map(|(real, imaginary)| Structure::Complex(real, imaginary)),
-            ".{0,9}".prop_map(Structure::Text),
-            proptest::collection::vec(any::<u8>(), 0..9).prop_map(Structure::Bytes),
-            any::<[u8; 2]>().prop_map(|bytes| Structure::Scalar(DType::BFloat16, bytes.to_vec())),
+            (0..5u32).prop_map(TreeStructure::Tensor),
+            Just(TreeStructure::None),
+            any::<bool>().prop_map(TreeStructure::Boolean),
+            any::<i128>().prop_map(TreeStructure::Integer),
+            any::<u64>().prop_map(TreeStructure::Float),
+            any::<(u64, u64)>().prop_map(|(real, imaginary)| TreeStructure::Complex(real, imaginary)),
+            ".{0,9}".prop_map(TreeStructure::Text),
+            proptest::collection::vec(any::<u8>(), 0..9).prop_map(TreeStructure::Bytes),
+            any::<[u8; 2]>().prop_map(|bytes| TreeStructure::Scalar(DType::BFloat16, bytes.to_vec())),
         ];
         leaf.prop_recursive(4, 40, 5, |inner| {
             let pair = (inner.clone(), inner.clone());
             prop_oneof![
-                proptest::collection::vec(inner.clone(), 0..5).prop_map(Structure::List),
-                proptest::collection::vec(inner, 0..5).prop_map(Structure::Tuple),
+                proptest::collection::vec(inner.clone(), 0..5).prop_map(TreeStructure::List),
+                proptest::collection::vec(inner, 0..5).prop_map(TreeStructure::Tuple),
                 (any::<bool>(), proptest::collection::vec(pair, 0..5))
-                    .prop_map(|(ordered, items)| Structure::Dict(ordered, items)),
+                    .prop_map(|(ordered, items)| TreeStructure::Dict(ordered, items)),
             ]
         })
     }
@@ -213,9 +213,9 @@ mod tests {
         #[test]
         fn structures_read_back(structure in any_structure()) {
             let bytes = structure.write().unwrap();
-            prop_assert_eq!(&Structure::read(&bytes, 5).unwrap(), &structure);
+            prop_assert_eq!(&TreeStructure::read(&bytes, 5).unwrap(), &structure);
             for length in 0..bytes.len() {
-                prop_assert!(Structure::read(&bytes[..length], 5).is_err());
+                prop_assert!(TreeStructure::read(&bytes[..length], 5).is_err());
             }
         }
 
@@ -228,7 +228,7 @@ mod tests {
             let mut bytes = structure.write().unwrap();
             let place = place.index(bytes.len());
             bytes[place] = byte;
-            if let Ok(read) = Structure::read(&bytes, 5) {
+            if let Ok(read) = TreeStructure::read(&bytes, 5) {
                 prop_assert_eq!(read.write().unwrap(), bytes);
             }
         }
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn nonsense_is_named() {
-        let fact = |bytes: &[u8]| Structure::read(bytes, 2).unwrap_err().fact().to_owned();
+        let fact = |bytes: &[u8]| TreeStructure::read(bytes, 2).unwrap_err().fact().to_owned();
         assert!(fact(&[]).contains("early"));
         assert!(fact(&[13]).contains("unknown kind 13"));
         assert!(fact(&[0, 2, 0, 0, 0]).contains("tensor 2 of 2"));
@@ -251,9 +251,9 @@ mod tests {
 
     #[test]
     fn what_is_too_deep_or_too_long_is_not_written() {
-        let deep = (0..200).fold(Structure::None, |inner, _| Structure::List(vec![inner]));
+        let deep = (0..200).fold(TreeStructure::None, |inner, _| TreeStructure::List(vec![inner]));
         assert!(deep.write().unwrap_err().fact().contains("nested too deep"));
-        let long = Structure::Bytes(vec![0; MOST_STRUCTURE]);
+        let long = TreeStructure::Bytes(vec![0; MAX_STRUCTURE_BYTES]);
         assert!(long.write().unwrap_err().fact().contains("at most 16 MiB"));
     }
 }

@@ -22,7 +22,7 @@ use tensorferry_core::{Error, Result};
 const PREFIX: &str = "tensorferry-ticket:1:";
 const VERSION: u8 = 1;
 /// Bytes in front of the path.
-const HEAD: usize = 1 + 4 + 8 + 16 + 16 + 1;
+const HEADER_BYTES: usize = 1 + 4 + 8 + 16 + 16 + 1;
 /// The longest path that a socket's address holds, with its zero byte left out.
 pub(crate) const LONGEST_PATH: usize = 107;
 
@@ -80,7 +80,7 @@ impl Ticket {
     /// The whole ticket, the secret too.
     pub fn to_bytes(&self) -> Vec<u8> {
         let path = self.path.as_os_str().as_bytes();
-        let mut bytes = Vec::with_capacity(HEAD + path.len());
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + path.len());
         bytes.push(VERSION);
         bytes.extend(self.process.to_le_bytes());
         bytes.extend(self.start.to_le_bytes());
@@ -96,13 +96,13 @@ impl Ticket {
     /// # Errors
     /// When they are not exactly what [`Ticket::to_bytes`] makes.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        let Some((head, path)) = bytes.split_first_chunk::<HEAD>() else {
-            return Err(bad(&format!("it has {} bytes, and the shortest has {HEAD}", bytes.len())));
+        let Some((head, path)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
+            return Err(bad(&format!("it has {} bytes, and the shortest has {HEADER_BYTES}", bytes.len())));
         };
         if head[0] != VERSION {
             return Err(bad(&format!("it is of version {}, and this tensorferry reads {VERSION}", head[0])));
         }
-        if usize::from(head[HEAD - 1]) != path.len() {
+        if usize::from(head[HEADER_BYTES - 1]) != path.len() {
             return Err(bad("it is cut off, or something follows it"));
         }
         let (mut id, mut secret) = ([0; 16], [0; 16]);
@@ -151,7 +151,7 @@ fn encode(bytes: &[u8]) -> String {
 /// nothing is set: one ticket has one text.
 fn decode(text: &str) -> Option<Vec<u8>> {
     // More letters than the longest ticket has are not looked at.
-    if text.len() > (HEAD + LONGEST_PATH).div_ceil(3) * 4 {
+    if text.len() > (HEADER_BYTES + LONGEST_PATH).div_ceil(3) * 4 {
         return None;
     }
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3 + 2);

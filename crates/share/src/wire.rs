@@ -19,7 +19,7 @@
 
 use crate::fault::broken;
 use std::fmt;
-use tensorferry_core::growth::{copied, reserve};
+use tensorferry_core::fallible::{try_copy, try_reserve};
 use tensorferry_core::{Access, DType, Layout, Result};
 
 /// What every message begins with.
@@ -27,26 +27,26 @@ const MAGIC: [u8; 4] = *b"TFSH";
 /// The version of the format.
 const VERSION: u16 = 2;
 /// Bytes of a head.
-pub const HEAD: usize = 12;
+pub const HEADER_BYTES: usize = 12;
 /// Bytes of a request, its head included.
-pub const REQUEST: usize = HEAD + 32;
+pub const REQUEST_BYTES: usize = HEADER_BYTES + 32;
 /// The most GPUs in a reply.
-pub const MOST_GPUS: usize = 64;
+pub const MAX_GPUS: usize = 64;
 /// The most memories in a reply.
-pub const MOST_MEMORIES: usize = 4096;
+pub const MAX_MEMORIES: usize = 4096;
 /// The most tensors in a reply.
-pub const MOST_TENSORS: usize = 1 << 20;
+pub const MAX_TENSORS: usize = 1 << 20;
 /// The most bytes of a structure.
-pub const MOST_STRUCTURE: usize = 16 << 20;
+pub const MAX_STRUCTURE_BYTES: usize = 16 << 20;
 /// The most bytes of a body.
-pub const MOST_BODY: usize = 256 << 20;
+pub const MAX_BODY_BYTES: usize = 256 << 20;
 /// The most dimensions, as the core takes them from DLPack.
-pub const MOST_DIMENSIONS: usize = 1024;
+pub const MAX_DIMENSIONS: usize = 1024;
 const MOST_TEXT: usize = 512;
 
 /// The kinds of message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MessageKind {
     /// From consumer to producer.
     Request = 1,
     /// From producer to consumer.
@@ -70,7 +70,7 @@ impl fmt::Debug for Request {
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum RejectReason {
     /// Withdrawn, or never given out; the secret may be wrong too.
     Unknown = 1,
     /// Its time is over.
@@ -87,7 +87,7 @@ pub enum Reason {
     Crowded = 7,
 }
 
-impl Reason {
+impl RejectReason {
     /// All that there are.
     pub const ALL: [Self; 7] = [
         Self::Unknown,
@@ -106,7 +106,7 @@ impl Reason {
 
 /// A GPU of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OneGpu {
+pub struct GpuDescription {
     /// Which one, in every process.
     pub uuid: [u8; 16],
     /// The event to wait for, where not all is ready.
@@ -115,7 +115,7 @@ pub struct OneGpu {
 
 /// How a consumer comes to a GPU's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum ExportedBy {
     /// By a descriptor.
     Descriptor,
     /// By this handle.
@@ -124,7 +124,7 @@ pub enum Way {
 
 /// Where a memory is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum MemoryLocation {
     /// On the host; a descriptor comes with it.
     Host,
     /// On a GPU.
@@ -134,42 +134,42 @@ pub enum Place {
         /// The name of the allocation.
         id: [u8; 16],
         /// How to come to it.
-        way: Way,
+        way: ExportedBy,
     },
 }
 
 /// A memory of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OneMemory {
+pub struct MemoryDescription {
     /// Its length.
     pub bytes: u64,
     /// Where it is.
-    pub place: Place,
+    pub place: MemoryLocation,
 }
 
-impl OneMemory {
+impl MemoryDescription {
     /// Memory of the host.
     pub fn host(bytes: u64) -> Self {
-        Self { bytes, place: Place::Host }
+        Self { bytes, place: MemoryLocation::Host }
     }
 
     /// Whether a descriptor comes with it.
     pub fn has_descriptor(&self) -> bool {
-        !matches!(self.place, Place::Gpu { way: Way::Legacy(_), .. })
+        !matches!(self.place, MemoryLocation::Gpu { way: ExportedBy::Legacy(_), .. })
     }
 
     fn write(&self, body: &mut Vec<u8>) {
         let kind = match &self.place {
-            Place::Host => 0,
-            Place::Gpu { way: Way::Descriptor, .. } => 1,
-            Place::Gpu { way: Way::Legacy(_), .. } => 2,
+            MemoryLocation::Host => 0,
+            MemoryLocation::Gpu { way: ExportedBy::Descriptor, .. } => 1,
+            MemoryLocation::Gpu { way: ExportedBy::Legacy(_), .. } => 2,
         };
         body.push(kind);
         body.extend(self.bytes.to_le_bytes());
-        if let Place::Gpu { gpu, id, way } = &self.place {
+        if let MemoryLocation::Gpu { gpu, id, way } = &self.place {
             body.extend(gpu.to_le_bytes());
             body.extend(id);
-            if let Way::Legacy(handle) = way {
+            if let ExportedBy::Legacy(handle) = way {
                 body.extend(handle);
             }
         }
@@ -182,19 +182,19 @@ impl OneMemory {
         }
         let (gpu, id) = (reader.u32()?, reader.array()?);
         let way = match kind {
-            1 => Way::Descriptor,
-            2 => Way::Legacy(reader.array()?),
+            1 => ExportedBy::Descriptor,
+            2 => ExportedBy::Legacy(reader.array()?),
             other => return Err(broken(format!("a memory has the unknown kind {other}"))),
         };
-        if access == Access::ReadOnly && way != Way::Descriptor {
+        if access == Access::ReadOnly && way != ExportedBy::Descriptor {
             return Err(broken("the producer sent as read-only what cannot be protected"));
         }
-        Ok(Self { bytes, place: Place::Gpu { gpu, id, way } })
+        Ok(Self { bytes, place: MemoryLocation::Gpu { gpu, id, way } })
     }
 
     fn check(&self, gpus: usize) -> Result<()> {
         match self.place {
-            Place::Gpu { gpu, .. } if gpu as usize >= gpus => {
+            MemoryLocation::Gpu { gpu, .. } if gpu as usize >= gpus => {
                 Err(broken(format!("a memory is on GPU {gpu} of {gpus}")))
             }
             _ => Ok(()),
@@ -204,7 +204,7 @@ impl OneMemory {
 
 /// A tensor of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placed {
+pub struct TensorDescription {
     /// The index of its memory.
     pub memory: u32,
     /// Where in the memory the element with index zero in every dimension begins.
@@ -217,15 +217,15 @@ pub struct Placed {
 
 /// What a consumer is given.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HandOver {
+pub struct Delivery {
     /// What may be done to the memories.
     pub access: Access,
     /// The GPUs on which some of the memories are.
-    pub gpus: Vec<OneGpu>,
+    pub gpus: Vec<GpuDescription>,
     /// The memories.
-    pub memories: Vec<OneMemory>,
+    pub memories: Vec<MemoryDescription>,
     /// The tensors in them.
-    pub tensors: Vec<Placed>,
+    pub tensors: Vec<TensorDescription>,
     /// How the tensors belong together, in the caller's words.
     pub structure: Vec<u8>,
 }
@@ -236,16 +236,16 @@ pub enum Reply {
     /// No, and why.
     Refusal {
         /// Which sort of no.
-        reason: Reason,
+        reason: RejectReason,
         /// The same as text.
         text: String,
     },
     /// The tensors.
-    HandOver(HandOver),
+    Delivery(Delivery),
 }
 
-fn head(kind: Kind, body: usize) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(HEAD);
+fn head(kind: MessageKind, body: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEADER_BYTES);
     bytes.extend(MAGIC);
     bytes.extend(VERSION.to_le_bytes());
     bytes.extend((kind as u16).to_le_bytes());
@@ -257,7 +257,7 @@ fn head(kind: Kind, body: usize) -> Vec<u8> {
 ///
 /// # Errors
 /// When it is no head of that kind, or announces more than there may be.
-pub fn read_head(bytes: &[u8; HEAD], kind: Kind) -> Result<usize> {
+pub fn read_head(bytes: &[u8; HEADER_BYTES], kind: MessageKind) -> Result<usize> {
     let mut reader = Reader(bytes);
     if reader.array::<4>()? != MAGIC {
         return Err(broken("the other process does not speak as tensorferry does"));
@@ -273,8 +273,8 @@ pub fn read_head(bytes: &[u8; HEAD], kind: Kind) -> Result<usize> {
     }
     let length = reader.u32()? as usize;
     let right = match kind {
-        Kind::Request => length == REQUEST - HEAD,
-        Kind::Reply => (1..=MOST_BODY).contains(&length),
+        MessageKind::Request => length == REQUEST_BYTES - HEADER_BYTES,
+        MessageKind::Reply => (1..=MAX_BODY_BYTES).contains(&length),
     };
     if right { Ok(length) } else { Err(broken(format!("a message announces a body of {length} bytes"))) }
 }
@@ -282,7 +282,7 @@ pub fn read_head(bytes: &[u8; HEAD], kind: Kind) -> Result<usize> {
 impl Request {
     /// The message.
     pub fn write(&self) -> Vec<u8> {
-        let mut bytes = head(Kind::Request, REQUEST - HEAD);
+        let mut bytes = head(MessageKind::Request, REQUEST_BYTES - HEADER_BYTES);
         bytes.extend(self.id);
         bytes.extend(self.secret);
         bytes
@@ -292,9 +292,9 @@ impl Request {
     ///
     /// # Errors
     /// When it is none.
-    pub fn read(bytes: &[u8; REQUEST]) -> Result<Self> {
+    pub fn read(bytes: &[u8; REQUEST_BYTES]) -> Result<Self> {
         let mut reader = Reader(bytes);
-        read_head(&reader.array()?, Kind::Request)?;
+        read_head(&reader.array()?, MessageKind::Request)?;
         Ok(Self { id: reader.array()?, secret: reader.array()? })
     }
 }
@@ -314,11 +314,11 @@ impl Reply {
                 body.extend((text.len() as u16).to_le_bytes());
                 body.extend(text);
             }
-            Self::HandOver(given) => given.write(&mut body)?,
+            Self::Delivery(given) => given.write(&mut body)?,
         }
-        bound("bytes in the message", body.len(), MOST_BODY)?;
-        let mut message = head(Kind::Reply, body.len());
-        reserve(&mut message, body.len())?;
+        bound("bytes in the message", body.len(), MAX_BODY_BYTES)?;
+        let mut message = head(MessageKind::Reply, body.len());
+        try_reserve(&mut message, body.len())?;
         message.extend(body);
         Ok(message)
     }
@@ -330,9 +330,9 @@ impl Reply {
     pub fn read(body: &[u8]) -> Result<Self> {
         let mut reader = Reader(body);
         let reply = match reader.u8()? {
-            0 => Self::HandOver(HandOver::read(&mut reader)?),
+            0 => Self::Delivery(Delivery::read(&mut reader)?),
             1 => {
-                let reason = Reason::from_code(reader.u8()?);
+                let reason = RejectReason::from_code(reader.u8()?);
                 let reason = reason.ok_or_else(|| broken("a refusal has an unknown reason"))?;
                 let length = usize::from(reader.u16()?);
                 bound("letters in the refusal", length, MOST_TEXT)?;
@@ -349,12 +349,12 @@ impl Reply {
     }
 }
 
-impl HandOver {
+impl Delivery {
     fn write(&self, body: &mut Vec<u8>) -> Result<()> {
-        bound("GPUs", self.gpus.len(), MOST_GPUS)?;
-        bound("memories", self.memories.len(), MOST_MEMORIES)?;
-        bound("tensors", self.tensors.len(), MOST_TENSORS)?;
-        bound("bytes of structure", self.structure.len(), MOST_STRUCTURE)?;
+        bound("GPUs", self.gpus.len(), MAX_GPUS)?;
+        bound("memories", self.memories.len(), MAX_MEMORIES)?;
+        bound("tensors", self.tensors.len(), MAX_TENSORS)?;
+        bound("bytes of structure", self.structure.len(), MAX_STRUCTURE_BYTES)?;
         body.extend([0, u8::from(self.access == Access::ReadWrite)]);
         body.extend((self.gpus.len() as u32).to_le_bytes());
         for gpu in &self.gpus {
@@ -365,13 +365,13 @@ impl HandOver {
         body.extend((self.memories.len() as u32).to_le_bytes());
         for memory in &self.memories {
             memory.check(self.gpus.len())?;
-            reserve(body, size_of::<OneMemory>())?;
+            try_reserve(body, size_of::<MemoryDescription>())?;
             memory.write(body);
         }
         body.extend((self.tensors.len() as u32).to_le_bytes());
         for tensor in &self.tensors {
             tensor.check(&self.memories)?;
-            reserve(body, 16 + 16 * tensor.layout.rank())?;
+            try_reserve(body, 16 + 16 * tensor.layout.rank())?;
             let (code, bits) = tensor.dtype.dlpack_code();
             body.extend(tensor.memory.to_le_bytes());
             body.extend(tensor.offset.to_le_bytes());
@@ -380,7 +380,7 @@ impl HandOver {
             let numbers = tensor.layout.shape().iter().chain(tensor.layout.strides());
             numbers.for_each(|number| body.extend(number.to_le_bytes()));
         }
-        reserve(body, 4 + self.structure.len())?;
+        try_reserve(body, 4 + self.structure.len())?;
         body.extend((self.structure.len() as u32).to_le_bytes());
         body.extend(&self.structure);
         Ok(())
@@ -392,8 +392,8 @@ impl HandOver {
             1 => Access::ReadWrite,
             other => return Err(broken(format!("a reply has the unknown access {other}"))),
         };
-        let count = reader.count("GPUs", MOST_GPUS, 17)?;
-        let mut gpus: Vec<OneGpu> = Vec::with_capacity(count);
+        let count = reader.count("GPUs", MAX_GPUS, 17)?;
+        let mut gpus: Vec<GpuDescription> = Vec::with_capacity(count);
         for _ in 0..count {
             let uuid = reader.array()?;
             let event = match reader.u8()? {
@@ -404,21 +404,21 @@ impl HandOver {
             if gpus.iter().any(|gpu| gpu.uuid == uuid) {
                 return Err(broken("a reply has a GPU twice"));
             }
-            gpus.push(OneGpu { uuid, event });
+            gpus.push(GpuDescription { uuid, event });
         }
         // One of the host takes 9 bytes.
-        let count = reader.count("memories", MOST_MEMORIES, 9)?;
+        let count = reader.count("memories", MAX_MEMORIES, 9)?;
         let mut memories = Vec::new();
-        reserve(&mut memories, count)?;
+        try_reserve(&mut memories, count)?;
         for _ in 0..count {
-            let memory = OneMemory::read(reader, access)?;
+            let memory = MemoryDescription::read(reader, access)?;
             memory.check(gpus.len())?;
             memories.push(memory);
         }
         // A scalar takes 16 bytes.
-        let count = reader.count("tensors", MOST_TENSORS, 16)?;
+        let count = reader.count("tensors", MAX_TENSORS, 16)?;
         let mut tensors = Vec::new();
-        reserve(&mut tensors, count)?;
+        try_reserve(&mut tensors, count)?;
         let (mut shape, mut strides) = (Vec::new(), Vec::new());
         for _ in 0..count {
             let (memory, offset) = (reader.u32()?, reader.u64()?);
@@ -427,7 +427,7 @@ impl HandOver {
             let dtype = dtype
                 .ok_or_else(|| broken(format!("a tensor has the unknown type {code} of {bits} bits")))?;
             let rank = usize::from(reader.u16()?);
-            bound("dimensions", rank, MOST_DIMENSIONS)?;
+            bound("dimensions", rank, MAX_DIMENSIONS)?;
             for numbers in [&mut shape, &mut strides] {
                 numbers.clear();
                 for bytes in reader.take(rank * 8)?.chunks_exact(8) {
@@ -436,24 +436,24 @@ impl HandOver {
             }
             let layout = Layout::strided(dtype.size(), &shape, &strides);
             let layout = layout.map_err(|error| broken(error.fact().to_owned()))?;
-            let tensor = Placed { memory, offset, dtype, layout };
+            let tensor = TensorDescription { memory, offset, dtype, layout };
             tensor.check(&memories)?;
             tensors.push(tensor);
         }
-        let count = reader.count("bytes of structure", MOST_STRUCTURE, 1)?;
-        let structure = copied(reader.take(count)?)?;
+        let count = reader.count("bytes of structure", MAX_STRUCTURE_BYTES, 1)?;
+        let structure = try_copy(reader.take(count)?)?;
         Ok(Self { access, gpus, memories, tensors, structure })
     }
 }
 
-impl Placed {
+impl TensorDescription {
     /// Whether every element lies in the tensor's memory.
-    fn check(&self, memories: &[OneMemory]) -> Result<()> {
-        bound("dimensions", self.layout.rank(), MOST_DIMENSIONS)?;
+    fn check(&self, memories: &[MemoryDescription]) -> Result<()> {
+        bound("dimensions", self.layout.rank(), MAX_DIMENSIONS)?;
         if self.layout.item() != self.dtype.size() {
             return Err(broken(format!("elements of {} bytes cannot be {}", self.layout.item(), self.dtype)));
         }
-        let Some(&OneMemory { bytes: length, .. }) = memories.get(self.memory as usize) else {
+        let Some(&MemoryDescription { bytes: length, .. }) = memories.get(self.memory as usize) else {
             return Err(broken(format!("a tensor lies in memory {} of {}", self.memory, memories.len())));
         };
         let (low, high) = self.layout.extent();

@@ -6,20 +6,25 @@ use proptest::prelude::*;
 use tensorferry_core::{Access, DType, ErrorKind, Layout};
 use tensorferry_share::wire::*;
 
-fn placed(memory: u32, offset: u64, dtype: DType, shape: &[i64], strides: &[i64]) -> Placed {
-    Placed { memory, offset, dtype, layout: Layout::strided(dtype.size(), shape, strides).unwrap() }
+fn placed(memory: u32, offset: u64, dtype: DType, shape: &[i64], strides: &[i64]) -> TensorDescription {
+    TensorDescription {
+        memory,
+        offset,
+        dtype,
+        layout: Layout::strided(dtype.size(), shape, strides).unwrap(),
+    }
 }
 
-fn reply(memories: &[u64], tensors: Vec<Placed>) -> Reply {
-    let memories = memories.iter().map(|&bytes| OneMemory::host(bytes)).collect();
+fn reply(memories: &[u64], tensors: Vec<TensorDescription>) -> Reply {
+    let memories = memories.iter().map(|&bytes| MemoryDescription::host(bytes)).collect();
     let structure = b"tree".to_vec();
-    Reply::HandOver(HandOver { access: Access::ReadOnly, gpus: vec![], memories, tensors, structure })
+    Reply::Delivery(Delivery { access: Access::ReadOnly, gpus: vec![], memories, tensors, structure })
 }
 
 fn body(reply: &Reply) -> Vec<u8> {
     let message = reply.write().unwrap();
-    let (head, body) = message.split_first_chunk::<HEAD>().unwrap();
-    assert_eq!(read_head(head, Kind::Reply).unwrap(), body.len());
+    let (head, body) = message.split_first_chunk::<HEADER_BYTES>().unwrap();
+    assert_eq!(read_head(head, MessageKind::Reply).unwrap(), body.len());
     body.to_vec()
 }
 
@@ -33,9 +38,9 @@ fn fact(bytes: &[u8]) -> String {
 #[test]
 fn requests_read_back() {
     let request = Request { id: [1; 16], secret: [2; 16] };
-    let bytes: [u8; REQUEST] = request.write().try_into().unwrap();
+    let bytes: [u8; REQUEST_BYTES] = request.write().try_into().unwrap();
     assert_eq!(Request::read(&bytes).unwrap(), request);
-    for index in 0..HEAD {
+    for index in 0..HEADER_BYTES {
         let mut bad = bytes;
         bad[index] ^= 1;
         assert!(Request::read(&bad).is_err(), "{index}");
@@ -45,26 +50,26 @@ fn requests_read_back() {
 #[test]
 fn heads_that_are_wrong() {
     let whole = reply(&[64], vec![]).write().unwrap();
-    let head: [u8; HEAD] = *whole.first_chunk().unwrap();
-    let fact = |change: fn(&mut [u8; HEAD]), kind| {
+    let head: [u8; HEADER_BYTES] = *whole.first_chunk().unwrap();
+    let fact = |change: fn(&mut [u8; HEADER_BYTES]), kind| {
         let mut head = head;
         change(&mut head);
         read_head(&head, kind).unwrap_err().fact().to_owned()
     };
-    assert!(fact(|head| head[0] = b'X', Kind::Reply).contains("does not speak"));
-    assert!(fact(|head| head[4] = 1, Kind::Reply).contains("speaks version 1"));
-    assert!(fact(|_| (), Kind::Request).contains("wrong kind"));
-    assert!(fact(|head| head[8..].fill(0xff), Kind::Reply).contains("body of 4294967295 bytes"));
-    assert!(fact(|head| head[8..].fill(0), Kind::Reply).contains("body of 0 bytes"));
+    assert!(fact(|head| head[0] = b'X', MessageKind::Reply).contains("does not speak"));
+    assert!(fact(|head| head[4] = 1, MessageKind::Reply).contains("speaks version 1"));
+    assert!(fact(|_| (), MessageKind::Request).contains("wrong kind"));
+    assert!(fact(|head| head[8..].fill(0xff), MessageKind::Reply).contains("body of 4294967295 bytes"));
+    assert!(fact(|head| head[8..].fill(0), MessageKind::Reply).contains("body of 0 bytes"));
 }
 
 #[test]
 fn refusals_read_back() {
-    for reason in Reason::ALL {
+    for reason in RejectReason::ALL {
         let refusal = Reply::Refusal { reason, text: "no, weil nein: ä".into() };
         assert_eq!(Reply::read(&body(&refusal)).unwrap(), refusal);
     }
-    let long = Reply::Refusal { reason: Reason::Used, text: "ä".repeat(4000) };
+    let long = Reply::Refusal { reason: RejectReason::Used, text: "ä".repeat(4000) };
     let Reply::Refusal { text, .. } = Reply::read(&body(&long)).unwrap() else { panic!("a refusal") };
     assert_eq!(text, "ä".repeat(256));
     assert!(fact(&[1, 99, 0, 0]).contains("unknown reason"));
@@ -128,37 +133,43 @@ fn numbers_that_are_too_large_take_no_memory() {
     bytes[35] = 99;
     assert!(fact(&bytes).contains("unknown type 99 of 8 bits"));
     let tensors = vec![placed(0, 0, DType::UInt8, &[], &[]); 5];
-    let (access, memories) = (Access::ReadWrite, vec![OneMemory::host(1); 4097]);
-    let many = HandOver { access, gpus: vec![], memories, tensors, structure: vec![] };
-    assert!(Reply::HandOver(many).write().is_err());
-    let gpus = (0..65).map(|index| OneGpu { uuid: [index; 16], event: None }).collect();
-    let many = HandOver { access, gpus, memories: vec![], tensors: vec![], structure: vec![] };
-    assert!(Reply::HandOver(many).write().is_err());
+    let (access, memories) = (Access::ReadWrite, vec![MemoryDescription::host(1); 4097]);
+    let many = Delivery { access, gpus: vec![], memories, tensors, structure: vec![] };
+    assert!(Reply::Delivery(many).write().is_err());
+    let gpus = (0..65).map(|index| GpuDescription { uuid: [index; 16], event: None }).collect();
+    let many = Delivery { access, gpus, memories: vec![], tensors: vec![], structure: vec![] };
+    assert!(Reply::Delivery(many).write().is_err());
 }
 
 /// Two GPUs, one with an event, and a memory of every kind.
-fn of_gpus(access: Access) -> HandOver {
-    let gpus = vec![OneGpu { uuid: [1; 16], event: None }, OneGpu { uuid: [2; 16], event: Some([3; 64]) }];
-    let on = |bytes, gpu, way| OneMemory { bytes, place: Place::Gpu { gpu, id: [bytes as u8; 16], way } };
-    let mut memories = vec![on(64, 1, Way::Descriptor), OneMemory::host(64)];
+fn of_gpus(access: Access) -> Delivery {
+    let gpus = vec![
+        GpuDescription { uuid: [1; 16], event: None },
+        GpuDescription { uuid: [2; 16], event: Some([3; 64]) },
+    ];
+    let on = |bytes, gpu, way| MemoryDescription {
+        bytes,
+        place: MemoryLocation::Gpu { gpu, id: [bytes as u8; 16], way },
+    };
+    let mut memories = vec![on(64, 1, ExportedBy::Descriptor), MemoryDescription::host(64)];
     if access == Access::ReadWrite {
-        memories.extend([on(32, 0, Way::Legacy([4; 64])), on(16, 1, Way::Descriptor)]);
+        memories.extend([on(32, 0, ExportedBy::Legacy([4; 64])), on(16, 1, ExportedBy::Descriptor)]);
     }
     let last = memories.len() as u32 - 1;
     let tensors = vec![placed(last, 4, DType::Float32, &[3], &[4])];
-    HandOver { access, gpus, memories, tensors, structure: vec![] }
+    Delivery { access, gpus, memories, tensors, structure: vec![] }
 }
 
 #[test]
 fn memory_of_gpus() {
     for access in [Access::ReadOnly, Access::ReadWrite] {
         let good = of_gpus(access);
-        let needed: Vec<bool> = good.memories.iter().map(OneMemory::has_descriptor).collect();
+        let needed: Vec<bool> = good.memories.iter().map(MemoryDescription::has_descriptor).collect();
         assert_eq!(needed, [true, true, false, true][..needed.len()]);
-        let good = Reply::HandOver(good);
+        let good = Reply::Delivery(good);
         assert_eq!(Reply::read(&body(&good)).unwrap(), good);
     }
-    let whole = body(&Reply::HandOver(of_gpus(Access::ReadWrite)));
+    let whole = body(&Reply::Delivery(of_gpus(Access::ReadWrite)));
     let fact = |at: usize, value: u8| {
         let mut bytes = whole.clone();
         bytes[at] = value;
@@ -175,13 +186,13 @@ fn memory_of_gpus() {
     assert!(fact(1, 0).contains("read-only what cannot be protected"));
     let mut twice = of_gpus(Access::ReadWrite);
     twice.gpus[0].uuid = [2; 16];
-    assert!(Reply::read(&body(&Reply::HandOver(twice))).unwrap_err().fact().contains("a GPU twice"));
+    assert!(Reply::read(&body(&Reply::Delivery(twice))).unwrap_err().fact().contains("a GPU twice"));
     let mut nowhere = of_gpus(Access::ReadWrite);
     nowhere.gpus.pop();
-    assert!(Reply::HandOver(nowhere).write().unwrap_err().fact().contains("on GPU 1 of 1"));
+    assert!(Reply::Delivery(nowhere).write().unwrap_err().fact().contains("on GPU 1 of 1"));
     let mut outside = of_gpus(Access::ReadWrite);
     outside.tensors[0].offset = 5;
-    assert!(Reply::HandOver(outside).write().unwrap_err().fact().contains("does not fit into memory of 16"));
+    assert!(Reply::Delivery(outside).write().unwrap_err().fact().contains("does not fit into memory of 16"));
 }
 
 fn any_reply() -> impl Strategy<Value = Reply> {
@@ -203,18 +214,18 @@ fn any_reply() -> impl Strategy<Value = Reply> {
             let memories =
                 places.into_iter().zip([4096, 8192, 3000]).map(|((kind, gpu, id, byte), bytes)| {
                     let way = match kind {
-                        0 => return OneMemory::host(bytes),
-                        2 if writable => Way::Legacy([byte; 64]),
-                        _ => Way::Descriptor,
+                        0 => return MemoryDescription::host(bytes),
+                        2 if writable => ExportedBy::Legacy([byte; 64]),
+                        _ => ExportedBy::Descriptor,
                     };
-                    OneMemory { bytes, place: Place::Gpu { gpu, id, way } }
+                    MemoryDescription { bytes, place: MemoryLocation::Gpu { gpu, id, way } }
                 });
             let gpus = vec![
-                OneGpu { uuid: [7; 16], event: events.0.then_some([8; 64]) },
-                OneGpu { uuid: [9; 16], event: events.1.then_some([1; 64]) },
+                GpuDescription { uuid: [7; 16], event: events.0.then_some([8; 64]) },
+                GpuDescription { uuid: [9; 16], event: events.1.then_some([1; 64]) },
             ];
             let (memories, tensors) = (memories.collect(), tensors.collect());
-            Reply::HandOver(HandOver { access, gpus, memories, tensors, structure })
+            Reply::Delivery(Delivery { access, gpus, memories, tensors, structure })
         },
     )
 }
@@ -246,7 +257,7 @@ proptest! {
         }
         if let Ok(read) = Reply::read(&bytes) {
             prop_assert_eq!(body(&read), bytes);
-            if let Reply::HandOver(given) = read {
+            if let Reply::Delivery(given) = read {
                 for tensor in given.tensors {
                     let (low, high) = tensor.layout.extent();
                     let length = i128::from(given.memories[tensor.memory as usize].bytes);

@@ -75,8 +75,8 @@ fn gather(job: Gather, from: DType, order: ByteOrder, to: DType) {
     else {
         return;
     };
-    let source = pack::Source { data: job.from, dtype: from, layout: &source, order };
-    let target = pack::Destination { data: job.to, dtype: to, layout: &target };
+    let source = pack::CopySource { data: job.from, dtype: from, layout: &source, order };
+    let target = pack::CopyDestination { data: job.to, dtype: to, layout: &target };
     // SAFETY: the launcher vouches for both.
     let _ = unsafe { pack::convert(&source, &target, 1) };
 }

@@ -5,7 +5,7 @@
 //!
 //! DLPack does not say who releases a tensor when a consumer fails to import it, and consumers differ. PyTorch leaves the
 //! tensor alone when it fails early, and releases it when it fails late (no memory for its storage object). A producer
-//! that released it in both cases would free it twice, and one that never did would leak. A [`Handover`] therefore owns
+//! that released it in both cases would free it twice, and one that never did would leak. A [`ExportOffer`] therefore owns
 //! the block until the import is over: a release by the consumer drops the owner and leaves a mark in the block.
 
 use super::abi::{
@@ -34,19 +34,19 @@ struct Exported<M, O> {
 
 /// The consumer's release frees the block.
 const CONSUMED: u8 = 0;
-/// A [`Handover`] frees the block.
+/// A [`ExportOffer`] frees the block.
 const LENT: u8 = 1;
-/// A [`Handover`] frees the block, and the consumer has released it already.
+/// A [`ExportOffer`] frees the block, and the consumer has released it already.
 const RELEASED: u8 = 2;
 
 /// An exported tensor during its import by a consumer.
 ///
-/// Dropped, it releases the tensor, unless the consumer has done that. After a successful import, [`Handover::taken`]
+/// Dropped, it releases the tensor, unless the consumer has done that. After a successful import, [`ExportOffer::taken`]
 /// leaves the tensor to the consumer. A consumer whose import fails releases the tensor before the import returns, or never.
 #[derive(Debug)]
-pub struct Handover<M, O>(NonNull<Exported<M, O>>);
+pub struct ExportOffer<M, O>(NonNull<Exported<M, O>>);
 
-impl<M, O> Handover<M, O> {
+impl<M, O> ExportOffer<M, O> {
     /// The struct for the consumer, which may release it once.
     #[inline]
     pub fn managed(&self) -> NonNull<M> {
@@ -74,7 +74,7 @@ impl<M, O> Handover<M, O> {
     }
 }
 
-impl<M, O> Drop for Handover<M, O> {
+impl<M, O> Drop for ExportOffer<M, O> {
     fn drop(&mut self) {
         let block = self.0.as_ptr();
         // SAFETY: the block is alive and ours, because its release leaves it while it is lent; the owner is still there
@@ -90,7 +90,7 @@ impl<M, O> Drop for Handover<M, O> {
 
 // SAFETY: the block has one owner, the hand-over or the consumer, and its parts may be dropped on any thread if the owner
 // may.
-unsafe impl<M, O: Send> Send for Handover<M, O> {}
+unsafe impl<M, O: Send> Send for ExportOffer<M, O> {}
 
 /// Exports with a version: carries the read-only flag, and the padding flag for narrow types.
 ///
@@ -106,10 +106,10 @@ pub fn to_versioned<O: Send + 'static>(tensor: Tensor<O>) -> Result<NonNull<Mana
 /// # Errors
 /// As [`to_versioned`].
 #[inline(always)]
-pub fn hand_over_versioned<O: Send + 'static>(
+pub fn offer_versioned<O: Send + 'static>(
     tensor: Tensor<O>,
-) -> Result<Handover<ManagedTensorVersioned, O>> {
-    versioned(tensor, LENT).map(Handover)
+) -> Result<ExportOffer<ManagedTensorVersioned, O>> {
+    versioned(tensor, LENT).map(ExportOffer)
 }
 
 #[inline(always)]
@@ -145,8 +145,8 @@ pub fn to_legacy<O: Send + 'static>(tensor: Tensor<O>) -> Result<NonNull<Managed
 ///
 /// # Errors
 /// As [`to_legacy`].
-pub fn hand_over_legacy<O: Send + 'static>(tensor: Tensor<O>) -> Result<Handover<ManagedTensor, O>> {
-    legacy(tensor, LENT).map(Handover)
+pub fn offer_legacy<O: Send + 'static>(tensor: Tensor<O>) -> Result<ExportOffer<ManagedTensor, O>> {
+    legacy(tensor, LENT).map(ExportOffer)
 }
 
 fn legacy<O: Send + 'static>(tensor: Tensor<O>, state: u8) -> Result<NonNull<Exported<ManagedTensor, O>>> {
@@ -223,7 +223,7 @@ unsafe fn owned_by<M, O>(block: NonNull<Exported<M, O>>, owner: O) -> NonNull<Ex
     block
 }
 
-/// Drops the owner, and frees the block unless a [`Handover`] does.
+/// Drops the owner, and frees the block unless a [`ExportOffer`] does.
 ///
 /// # Safety
 /// The block is one of [`exported`] with an owner, and is released once.
@@ -316,10 +316,10 @@ mod tests {
         use Consumer::{FailsEarly, FailsLate, Takes, TakesAndReleases};
         for consumer in [Takes, TakesAndReleases, FailsEarly, FailsLate] {
             let (sent, memory) = tensor(DType::Float32, &[2, 3], Access::ReadWrite);
-            let handover = hand_over_versioned(sent).unwrap();
+            let handover = offer_versioned(sent).unwrap();
             let managed = handover.managed();
             if matches!(consumer, TakesAndReleases | FailsLate) {
-                // SAFETY: fresh from `hand_over_versioned`; this drop is the consumer's release.
+                // SAFETY: fresh from `offer_versioned`; this drop is the consumer's release.
                 drop(unsafe { from_versioned(managed) }.unwrap());
                 assert_eq!(Arc::strong_count(&memory), 1, "{consumer:?}: the owner goes at once");
             }
@@ -342,8 +342,8 @@ mod tests {
     fn a_release_on_another_thread_meets_the_end_of_the_handover() {
         for _ in 0..if cfg!(miri) { 20 } else { 2000 } {
             let (sent, memory) = tensor(DType::Float32, &[2], Access::ReadWrite);
-            let handover = hand_over_legacy(sent).unwrap();
-            // SAFETY: fresh from `hand_over_legacy`; the consumer is the other thread.
+            let handover = offer_legacy(sent).unwrap();
+            // SAFETY: fresh from `offer_legacy`; the consumer is the other thread.
             let theirs = unsafe { from_legacy(handover.managed()) }.unwrap();
             std::thread::scope(|scope| {
                 scope.spawn(move || drop(theirs));

@@ -37,7 +37,7 @@ const MAX_RANK: i32 = 1024;
 /// drop(Managed(std::ptr::NonNull::dangling()));
 /// ```
 #[derive(Debug)]
-pub struct Managed(Form);
+pub struct ManagedOwner(Form);
 
 #[derive(Debug)]
 enum Form {
@@ -47,7 +47,7 @@ enum Form {
     Versioned(NonNull<ManagedTensorVersioned>),
 }
 
-impl Managed {
+impl ManagedOwner {
     /// Takes over a struct without a version.
     ///
     /// ```compile_fail,E0133
@@ -76,13 +76,13 @@ impl Managed {
 }
 
 // SAFETY: DLPack asks of producers that the deleter may be called from any thread; the struct has one owner.
-unsafe impl Send for Managed {}
+unsafe impl Send for ManagedOwner {}
 
-impl Drop for Managed {
+impl Drop for ManagedOwner {
     fn drop(&mut self) {
         match self.0 {
             Form::Legacy(managed) => {
-                // SAFETY: we own the struct (the contract of `Managed::legacy`) and drop it once.
+                // SAFETY: we own the struct (the contract of `ManagedOwner::legacy`) and drop it once.
                 unsafe {
                     if let Some(deleter) = managed.as_ref().deleter {
                         deleter(managed.as_ptr());
@@ -90,7 +90,7 @@ impl Drop for Managed {
                 }
             }
             Form::Versioned(managed) => {
-                // SAFETY: we own the struct (the contract of `Managed::versioned`) and drop it once.
+                // SAFETY: we own the struct (the contract of `ManagedOwner::versioned`) and drop it once.
                 unsafe {
                     if let Some(deleter) = managed.as_ref().deleter {
                         deleter(managed.as_ptr());
@@ -108,17 +108,17 @@ impl Drop for Managed {
 ///
 /// # Safety
 /// `managed` is a valid struct that nobody else will release.
-pub unsafe fn from_versioned(managed: NonNull<ManagedTensorVersioned>) -> Result<Tensor<Managed>> {
+pub unsafe fn from_versioned(managed: NonNull<ManagedTensorVersioned>) -> Result<Tensor<ManagedOwner>> {
     // SAFETY: valid by contract; version, deleter and flags keep their places in every version.
     let (version, flags) = unsafe { (managed.as_ref().version, managed.as_ref().flags) };
     // SAFETY: the caller's contract.
-    let owner = unsafe { Managed::versioned(managed) };
+    let owner = unsafe { ManagedOwner::versioned(managed) };
     if version.major != VERSION.major {
         return Err(Error::invalid_tensor(format!(
             "the tensor speaks DLPack {}.{}",
             version.major, version.minor
         ))
-        .with_hint(format!("use a version of the framework that speaks DLPack {}", VERSION.major)));
+        .with_advice(format!("use a version of the framework that speaks DLPack {}", VERSION.major)));
     }
     let access = if flags & FLAG_READ_ONLY != 0 { Access::ReadOnly } else { Access::ReadWrite };
     // SAFETY: valid by contract, and kept alive by `owner`, which the result holds.
@@ -132,9 +132,9 @@ pub unsafe fn from_versioned(managed: NonNull<ManagedTensorVersioned>) -> Result
 ///
 /// # Safety
 /// `managed` is a valid struct that nobody else will release.
-pub unsafe fn from_legacy(managed: NonNull<ManagedTensor>) -> Result<Tensor<Managed>> {
+pub unsafe fn from_legacy(managed: NonNull<ManagedTensor>) -> Result<Tensor<ManagedOwner>> {
     // SAFETY: the caller's contract.
-    let owner = unsafe { Managed::legacy(managed) };
+    let owner = unsafe { ManagedOwner::legacy(managed) };
     // SAFETY: valid by contract, and kept alive by `owner`, which the result holds.
     unsafe { borrow(&managed.as_ref().dl_tensor, Access::ReadWrite, false, owner) }
 }
@@ -204,21 +204,21 @@ fn element_type(raw: &RawTensor, padded: bool) -> Result<DType> {
                 code.lanes, code.code, code.bits
             ),
         )
-        .with_hint("view the tensor as uint8 first"));
+        .with_advice("view the tensor as uint8 first"));
     }
     let Some(dtype) = DType::from_dlpack_code(code.code, code.bits) else {
         return Err(Error::new(
             ErrorKind::UnsupportedDType,
             format!("DLPack type code {} with {} bits is not known here", code.code, code.bits),
         )
-        .with_hint("cast it to a common type, or view it as uint8, first"));
+        .with_advice("cast it to a common type, or view it as uint8, first"));
     };
     if dtype.bits() < 8 && !padded {
         return Err(Error::new(
             ErrorKind::UnsupportedDType,
             format!("{dtype} elements that are packed several to a byte cannot be addressed one by one"),
         )
-        .with_hint("unpack them to one element a byte, or view the tensor as uint8, first"));
+        .with_advice("unpack them to one element a byte, or view the tensor as uint8, first"));
     }
     Ok(dtype)
 }

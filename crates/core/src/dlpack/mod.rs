@@ -12,5 +12,5 @@ pub mod abi;
 pub mod export;
 pub mod import;
 
-pub use export::{Handover, hand_over_legacy, hand_over_versioned, to_legacy, to_versioned};
-pub use import::{Managed, borrow, from_legacy, from_versioned};
+pub use export::{ExportOffer, offer_legacy, offer_versioned, to_legacy, to_versioned};
+pub use import::{ManagedOwner, borrow, from_legacy, from_versioned};

@@ -48,7 +48,7 @@ use super::copy;
 use super::kernel::{self, Kernel};
 use super::stream;
 use super::walk::{Axis, Plane, Sweep};
-use crate::dtype::{DType, Kind};
+use crate::dtype::{DType, DTypeKind};
 use crate::tensor::ByteOrder;
 use std::mem::MaybeUninit;
 
@@ -117,7 +117,7 @@ impl Chain {
             DType::Bool => self.push(kernel::truth(now), to),
             DType::Int4 | DType::UInt4 => {
                 // A float saturates on the way, an integer wraps.
-                let byte = if from.kind() == Kind::Float { DType::Int8 } else { DType::UInt8 };
+                let byte = if from.kind() == DTypeKind::Float { DType::Int8 } else { DType::UInt8 };
                 number(self, byte);
                 self.push(kernel::four_bits(byte, to), to);
             }

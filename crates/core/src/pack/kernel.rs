@@ -12,7 +12,7 @@
 use super::number::{self, Small};
 #[cfg(target_arch = "x86_64")]
 use super::vector;
-use crate::dtype::{DType, Kind};
+use crate::dtype::{DType, DTypeKind};
 use std::marker::PhantomData;
 
 /// Turns `n` elements at the first address into `n` at the second.
@@ -190,8 +190,8 @@ fn kernel<From: Cast<To>, To: Copy>() -> Kernel {
 /// The kernel that turns the bytes of each element around; `None` where an element is one byte.
 pub(super) fn swap(dtype: DType) -> Option<Kernel> {
     Some(match (dtype.swap_unit(), dtype.kind()) {
-        (4, Kind::Complex) => kernel::<Pair<u32>, Swapped<Pair<u32>>>(),
-        (8, Kind::Complex) => kernel::<Pair<u64>, Swapped<Pair<u64>>>(),
+        (4, DTypeKind::Complex) => kernel::<Pair<u32>, Swapped<Pair<u32>>>(),
+        (8, DTypeKind::Complex) => kernel::<Pair<u64>, Swapped<Pair<u64>>>(),
         (2, _) => kernel::<u16, Swapped<u16>>(),
         (4, _) => kernel::<u32, Swapped<u32>>(),
         (8, _) => kernel::<u64, Swapped<u64>>(),
@@ -311,12 +311,13 @@ pub(super) fn pair(from: DType) -> Option<Kernel> {
 /// matters.
 pub(super) fn wide_number(from: DType, to: DType) -> Option<Kernel> {
     let to = match to {
-        DType::Int8 | DType::Int16 | DType::Int32 | DType::Int64 if from.kind() != Kind::Float => {
+        DType::Int8 | DType::Int16 | DType::Int32 | DType::Int64 if from.kind() != DTypeKind::Float => {
             to.bits_type()?
         }
         _ => to,
     };
-    let narrows = from.kind() == Kind::Signed && to.kind() == Kind::Unsigned && to.size() < from.size();
+    let narrows =
+        from.kind() == DTypeKind::Signed && to.kind() == DTypeKind::Unsigned && to.size() < from.size();
     let from = if narrows { from.bits_type()? } else { from };
     #[cfg(target_arch = "x86_64")]
     match (from, to) {

@@ -45,7 +45,7 @@ mod turn;
 mod vector;
 mod walk;
 
-use crate::dtype::{DType, Kind};
+use crate::dtype::{DType, DTypeKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::Layout;
 use crate::tensor::ByteOrder;
@@ -58,7 +58,7 @@ const SMALL: usize = if cfg!(test) { 16 } else { 64 << 10 };
 
 /// What is read.
 #[derive(Clone, Copy, Debug)]
-pub struct Source<'a> {
+pub struct CopySource<'a> {
     /// The element with index zero everywhere.
     pub data: *const u8,
     /// The element type.
@@ -71,7 +71,7 @@ pub struct Source<'a> {
 
 /// What is written, in the machine's own byte order.
 #[derive(Clone, Copy, Debug)]
-pub struct Destination<'a> {
+pub struct CopyDestination<'a> {
     /// The element with index zero everywhere.
     pub data: *mut u8,
     /// The element type.
@@ -91,7 +91,11 @@ pub struct Destination<'a> {
 /// The source is readable and the destination writable over the whole extents of their layouts around their
 /// data pointers, no one else writes to either or reads the destination meanwhile, the two extents do not
 /// overlap, and no two indices of the destination reach the same byte.
-pub unsafe fn convert(source: &Source<'_>, destination: &Destination<'_>, threads: usize) -> Result<()> {
+pub unsafe fn convert(
+    source: &CopySource<'_>,
+    destination: &CopyDestination<'_>,
+    threads: usize,
+) -> Result<()> {
     let whole = destination.layout.bytes();
     // SAFETY: the caller's contract.
     unsafe { convert_within(source, destination, threads, whole) }
@@ -104,7 +108,11 @@ pub unsafe fn convert(source: &Source<'_>, destination: &Destination<'_>, thread
 ///
 /// # Safety
 /// As [`convert`].
-pub unsafe fn convert_part(source: &Source<'_>, destination: &Destination<'_>, whole: usize) -> Result<()> {
+pub unsafe fn convert_chunk(
+    source: &CopySource<'_>,
+    destination: &CopyDestination<'_>,
+    whole: usize,
+) -> Result<()> {
     // SAFETY: the caller's contract.
     unsafe { convert_within(source, destination, 1, whole) }
 }
@@ -112,8 +120,8 @@ pub unsafe fn convert_part(source: &Source<'_>, destination: &Destination<'_>, w
 /// # Safety
 /// As [`convert`].
 unsafe fn convert_within(
-    source: &Source<'_>,
-    destination: &Destination<'_>,
+    source: &CopySource<'_>,
+    destination: &CopyDestination<'_>,
     threads: usize,
     whole: usize,
 ) -> Result<()> {
@@ -167,7 +175,7 @@ unsafe fn convert_within(
 }
 
 /// Whether bytes move from one end to the other, so few of them that preparing more than that costs more.
-fn is_small_and_dense(source: &Source<'_>, destination: &Destination<'_>) -> bool {
+fn is_small_and_dense(source: &CopySource<'_>, destination: &CopyDestination<'_>) -> bool {
     source.dtype == destination.dtype
         && source.order == ByteOrder::Native
         && source.layout.is_dense()
@@ -175,7 +183,7 @@ fn is_small_and_dense(source: &Source<'_>, destination: &Destination<'_>) -> boo
         && source.layout.bytes() <= SMALL
 }
 
-fn check(source: &Source<'_>, destination: &Destination<'_>) -> Result<()> {
+fn check(source: &CopySource<'_>, destination: &CopyDestination<'_>) -> Result<()> {
     let invalid = |fact: String| Err(Error::new(ErrorKind::InvalidArgument, fact));
     let (from, to) = (source.layout, destination.layout);
     if from.shape() != to.shape() {
@@ -218,10 +226,10 @@ fn as_reals(from: DType, to: DType) -> (DType, DType, bool) {
         other => other,
     };
     match (from.kind(), to.kind()) {
-        (Kind::Complex, Kind::Bool) => (from, to, false),
-        (Kind::Complex, Kind::Complex) if from != to => (real(from), real(to), true),
-        (Kind::Complex, Kind::Complex) => (from, to, false),
-        (Kind::Complex, _) => (real(from), to, false),
+        (DTypeKind::Complex, DTypeKind::Bool) => (from, to, false),
+        (DTypeKind::Complex, DTypeKind::Complex) if from != to => (real(from), real(to), true),
+        (DTypeKind::Complex, DTypeKind::Complex) => (from, to, false),
+        (DTypeKind::Complex, _) => (real(from), to, false),
         _ => (from, to, false),
     }
 }

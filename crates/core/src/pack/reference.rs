@@ -3,7 +3,7 @@
 //! Nothing of `number` or `kernel` is used here: a value is a sign, an integer and a power of two, exactly,
 //! and rounding is done on 128-bit integers. Offsets are computed element by element from the layouts.
 
-use crate::dtype::{DType, Kind};
+use crate::dtype::{DType, DTypeKind};
 use crate::layout::Layout;
 
 /// A real number, exactly.
@@ -187,11 +187,11 @@ pub(super) fn decode(dtype: DType, bytes: &[u8]) -> (Value, Value) {
     let bits = dtype.bits();
     let half = bytes.len() / 2;
     match dtype.kind() {
-        Kind::Bool => (whole((bytes[0] != 0).into()), ZERO),
-        Kind::Unsigned => (whole((bits_of(bytes) & (u64::MAX >> (64 - bits))).into()), ZERO),
-        Kind::Signed => (whole(((bits_of(bytes) << (64 - bits)) as i64 >> (64 - bits)).into()), ZERO),
-        Kind::Float => (decode_float(dtype, bits_of(bytes) & (u64::MAX >> (64 - bits))), ZERO),
-        Kind::Complex => {
+        DTypeKind::Bool => (whole((bytes[0] != 0).into()), ZERO),
+        DTypeKind::Unsigned => (whole((bits_of(bytes) & (u64::MAX >> (64 - bits))).into()), ZERO),
+        DTypeKind::Signed => (whole(((bits_of(bytes) << (64 - bits)) as i64 >> (64 - bits)).into()), ZERO),
+        DTypeKind::Float => (decode_float(dtype, bits_of(bytes) & (u64::MAX >> (64 - bits))), ZERO),
+        DTypeKind::Complex => {
             let real = if half == 4 { DType::Float32 } else { DType::Float64 };
             (decode(real, &bytes[..half]).0, decode(real, &bytes[half..]).0)
         }
@@ -217,23 +217,23 @@ pub(super) fn cast(from: DType, to: DType, bytes: &[u8]) -> Vec<u8> {
     let bits = u32::from(to.bits());
     let take = |code: u64| code.to_le_bytes()[..to.size()].to_vec();
     match to.kind() {
-        Kind::Bool => vec![u8::from(!(is_zero(real) && is_zero(imaginary)))],
-        Kind::Unsigned | Kind::Signed => {
+        DTypeKind::Bool => vec![u8::from(!(is_zero(real) && is_zero(imaginary)))],
+        DTypeKind::Unsigned | DTypeKind::Signed => {
             let (low, high) = match to.kind() {
-                Kind::Unsigned => (0, (1i128 << bits) - 1),
+                DTypeKind::Unsigned => (0, (1i128 << bits) - 1),
                 _ => (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1),
             };
-            let is_float = matches!(from.kind(), Kind::Float | Kind::Complex);
+            let is_float = matches!(from.kind(), DTypeKind::Float | DTypeKind::Complex);
             let number =
                 if is_float { integer(real, low, high) } else { integer(real, i128::MIN, i128::MAX) };
             let number = number as u64 & (u64::MAX >> (64 - bits));
             // Four bits are extended in their byte.
             take(if to == DType::Int4 && number > 7 { number | 0xf0 } else { number })
         }
-        Kind::Float => take(encode_float(to, real)),
-        Kind::Complex => {
+        DTypeKind::Float => take(encode_float(to, real)),
+        DTypeKind::Complex => {
             let part = if to == DType::Complex64 { DType::Float32 } else { DType::Float64 };
-            let imaginary = if from.kind() == Kind::Complex { imaginary } else { ZERO };
+            let imaginary = if from.kind() == DTypeKind::Complex { imaginary } else { ZERO };
             let code = |value| encode_float(part, value).to_le_bytes()[..part.size()].to_vec();
             [code(real), code(imaginary)].concat()
         }

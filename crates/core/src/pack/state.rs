@@ -47,7 +47,7 @@ impl Drop for Plain {
 #[cfg(all(test, target_arch = "x86_64", not(miri)))]
 mod tests {
     use super::*;
-    use crate::pack::{Destination, Source, convert};
+    use crate::pack::{CopyDestination, CopySource, convert};
     use crate::{ByteOrder, DType, Layout};
 
     /// Flush to zero, and subnormals as zeros.
@@ -63,13 +63,13 @@ mod tests {
         // SAFETY: both arrays are as long as their layouts.
         let done = unsafe {
             convert(
-                &Source {
+                &CopySource {
                     data: source.as_ptr().cast(),
                     dtype: DType::Float64,
                     layout: &from,
                     order: ByteOrder::Native,
                 },
-                &Destination { data: target.as_mut_ptr().cast(), dtype: DType::Float32, layout: &to },
+                &CopyDestination { data: target.as_mut_ptr().cast(), dtype: DType::Float32, layout: &to },
                 3,
             )
         };

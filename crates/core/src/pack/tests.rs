@@ -1,8 +1,8 @@
 //! The engine against the reference: every pair of types, any layout, any number of threads.
 
 use super::reference::*;
-use super::{Destination, Source, convert};
-use crate::dtype::{DType, Kind};
+use super::{CopyDestination, CopySource, convert};
+use crate::dtype::{DType, DTypeKind};
 use crate::layout::Layout;
 use crate::tensor::ByteOrder;
 use proptest::prelude::*;
@@ -25,13 +25,13 @@ impl Random {
 
     /// An element with bits that make trouble more often than chance would.
     fn element(&mut self, dtype: DType) -> Vec<u8> {
-        if dtype.kind() == Kind::Complex {
+        if dtype.kind() == DTypeKind::Complex {
             let part = if dtype == DType::Complex64 { DType::Float32 } else { DType::Float64 };
             return [self.element(part), self.element(part)].concat();
         }
         let code = match (dtype.kind(), self.below(4)) {
-            (_, 0) | (Kind::Bool, _) => self.next() & if self.below(4) == 0 { 0 } else { u64::MAX },
-            (Kind::Float, _) => encode_float(dtype, self.value()),
+            (_, 0) | (DTypeKind::Bool, _) => self.next() & if self.below(4) == 0 { 0 } else { u64::MAX },
+            (DTypeKind::Float, _) => encode_float(dtype, self.value()),
             // Integers of every length, with ties at every length.
             _ => {
                 let length = 64 - self.below(64) as u32;
@@ -47,7 +47,7 @@ impl Random {
     /// A number near a value, or a tie, of some float format.
     fn value(&mut self) -> Value {
         let floats: Vec<DType> =
-            DType::all().filter(|d| d.kind() == Kind::Float && *d != DType::Float64).collect();
+            DType::all().filter(|d| d.kind() == DTypeKind::Float && *d != DType::Float64).collect();
         let near = floats[self.below(floats.len() as u64) as usize];
         let (_, mantissa, bias, _) = format(near);
         let negative = self.below(2) == 1;
@@ -97,14 +97,17 @@ fn check(from: &Memory, order: ByteOrder, to: &mut Memory, threads: usize) {
     // SAFETY: both memories span their layouts' extents around the pointers, and the target's layout does not
     // overlap itself.
     let result = unsafe {
-        let source = Source {
+        let source = CopySource {
             data: from.bytes.as_ptr().add(from.start),
             dtype: from.dtype,
             layout: &from.layout,
             order,
         };
-        let destination =
-            Destination { data: to.bytes.as_mut_ptr().add(to.start), dtype: to.dtype, layout: &to.layout };
+        let destination = CopyDestination {
+            data: to.bytes.as_mut_ptr().add(to.start),
+            dtype: to.dtype,
+            layout: &to.layout,
+        };
         convert(&source, &destination, threads)
     };
     result.unwrap();
@@ -213,7 +216,7 @@ fn every_narrow_element() {
 /// Values that a wider type holds exactly come back from it: the reference's own test.
 #[test]
 fn exact_values_come_back() {
-    for dtype in DType::all().filter(|d| d.kind() == Kind::Float && d.bits() <= 16) {
+    for dtype in DType::all().filter(|d| d.kind() == DTypeKind::Float && d.bits() <= 16) {
         for code in (0..1u64 << dtype.bits()).step_by(if cfg!(miri) { 977 } else { 1 }) {
             let bytes = &code.to_le_bytes()[..dtype.size()];
             let value = decode(dtype, bytes).0;
@@ -311,8 +314,8 @@ fn shapes_must_agree() {
     let mut to = [0u8; 12];
     let from = [0u8; 12];
     let run = |dtype, from_layout, to_layout, to: &mut [u8]| {
-        let source = Source { data: from.as_ptr(), dtype, layout: from_layout, order: ByteOrder::Native };
-        let destination = Destination { data: to.as_mut_ptr(), dtype: DType::Float32, layout: to_layout };
+        let source = CopySource { data: from.as_ptr(), dtype, layout: from_layout, order: ByteOrder::Native };
+        let destination = CopyDestination { data: to.as_mut_ptr(), dtype: DType::Float32, layout: to_layout };
         // SAFETY: the arrays hold three elements of four bytes; other sizes are refused before anything is
         // read.
         unsafe { convert(&source, &destination, 1) }

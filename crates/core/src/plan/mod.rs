@@ -7,15 +7,16 @@
 //! comparisons and no allocation.
 
 mod decide;
-pub mod facts;
+pub mod inputs;
 pub mod sparse;
-mod words;
+mod text;
 
-pub use decide::{Common, check_budget, common, decide};
-pub use facts::{
-    Alignment, Holds, Nature, Pending, Places, SourceFacts, Strides, TargetFacts, Wanted, Where, Wishes,
+pub use decide::{FastDecision, check_budget, common, decide};
+pub use inputs::{
+    Alignment, ConvertOptions, DTypeRequest, DeviceRequest, Pending, SourceDescription, SourceMutability,
+    Strides, SupportedDevices, TargetCapabilities, TargetMutability,
 };
-pub use words::{shape_in_words, things};
+pub use text::{count_noun, format_shape};
 
 use crate::device::Device;
 use crate::dtype::DType;

@@ -13,7 +13,7 @@ macro_rules! pool {
 }
 
 fn idle(pool: &'static Pool) -> (usize, usize) {
-    let memory = pool.memory();
+    let memory = pool.stats();
     (memory.idle_blocks, memory.idle_bytes / HUGE)
 }
 
@@ -23,18 +23,18 @@ fn a_dropped_block_comes_back() {
     let block = pool.block(3 * HUGE - 5).unwrap();
     let place = block.data();
     assert_eq!(place.as_ptr() as usize % HUGE, 0);
-    assert_eq!((pool.memory().used_blocks, pool.memory().used_bytes), (1, 3 * HUGE));
+    assert_eq!((pool.stats().used_blocks, pool.stats().used_bytes), (1, 3 * HUGE));
     // SAFETY: the last byte that was asked for.
     unsafe { place.add(3 * HUGE - 6).write(7) };
     drop(block);
     assert_eq!(idle(pool), (1, 3));
     let block = pool.block(2 * HUGE + HUGE / 2).unwrap();
     assert_eq!(block.data(), place);
-    assert_eq!((pool.memory().hits, pool.memory().misses), (1, 1));
+    assert_eq!((pool.stats().hits, pool.stats().misses), (1, 1));
     assert_eq!(idle(pool), (0, 0));
     drop(block);
     assert_eq!(pool.evict_to(0), 3 * HUGE);
-    assert_eq!((idle(pool), pool.memory().used_blocks, pool.memory().used_bytes), ((0, 0), 0, 0));
+    assert_eq!((idle(pool), pool.stats().used_blocks, pool.stats().used_bytes), ((0, 0), 0, 0));
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn no_memory_is_no_block() {
         drop(pool.block(HUGE).unwrap());
         assert!(pool.block(isize::MAX as usize - 2 * HUGE).is_none());
         // What was idle was given back for the second try.
-        assert_eq!((idle(pool), pool.memory().used_blocks), ((0, 0), 0));
+        assert_eq!((idle(pool), pool.stats().used_blocks), ((0, 0), 0));
     }
 }
 
@@ -101,8 +101,8 @@ fn many_threads_share_it() {
             });
         }
     });
-    assert!(pool.memory().idle_bytes <= 6 * HUGE);
-    assert_eq!(pool.memory().used_blocks, 0);
+    assert!(pool.stats().idle_bytes <= 6 * HUGE);
+    assert_eq!(pool.stats().used_blocks, 0);
     pool.evict_to(0);
 }
 
@@ -132,14 +132,14 @@ fn the_child_of_a_fork_starts_without_idle_blocks() {
     // SAFETY: the child runs only the pool, and leaves without cleaning up.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        let inherited = pool.memory();
+        let inherited = pool.stats();
         let fresh = pool.block(2 * HUGE);
         let right = (inherited.idle_blocks, inherited.used_blocks) == (0, 1)
             && fresh.is_some()
-            && pool.memory().hits == 0;
+            && pool.stats().hits == 0;
         drop(fresh);
         drop(used);
-        let right = right && pool.memory().idle_blocks == 2 && pool.memory().used_blocks == 0;
+        let right = right && pool.stats().idle_blocks == 2 && pool.stats().used_blocks == 0;
         // SAFETY: ends the child at once.
         unsafe { libc::_exit(if right { 7 } else { 1 }) };
     }
@@ -156,7 +156,7 @@ fn the_child_of_a_fork_starts_without_idle_blocks() {
 fn a_full_list_lets_the_oldest_go() {
     let pool = pool!(usize::MAX);
     let blocks: Vec<_> = (0..MOST + 2).map(|_| pool.block(HUGE).unwrap()).collect();
-    let places: Vec<_> = blocks.iter().map(Block::data).collect();
+    let places: Vec<_> = blocks.iter().map(PoolBlock::data).collect();
     drop(blocks);
     assert_eq!(idle(pool).0, MOST);
     assert_eq!(pool.block(HUGE).unwrap().data(), places[MOST + 1]);
@@ -189,41 +189,43 @@ unsafe fn unpin(_: NonNull<u8>, bytes: usize) -> bool {
 #[test]
 fn pinned_blocks_stay_pinned_and_are_unpinned_before_they_go() {
     let pool = pool!(4 * HUGE);
-    assert!(pool.idle(HUGE, Use::Pinned).is_none());
+    assert!(pool.idle(HUGE, BlockUse::Pinned).is_none());
     let mut block = pool.block(3 * HUGE).unwrap();
     assert!(!block.is_pinned() && pool.may_pin(4 * HUGE));
     // SAFETY: nobody else knows the block.
     unsafe {
-        block.pin(unpin, Use::Pinned);
-        block.pin(unpin, Use::Pinned);
+        block.pin(unpin, BlockUse::Pinned);
+        block.pin(unpin, BlockUse::Pinned);
     }
     assert_eq!(
-        (pool.memory().pinned_bytes, pool.may_pin(HUGE), pool.may_pin(2 * HUGE)),
+        (pool.stats().pinned_bytes, pool.may_pin(HUGE), pool.may_pin(2 * HUGE)),
         (3 * HUGE, true, false)
     );
     let place = block.data();
     drop(block);
     // Those who did not ask, or for something else, get another.
-    assert!(pool.idle(3 * HUGE, Use::Buffers).is_none() && pool.idle(3 * HUGE, Use::Plain).is_none());
+    assert!(
+        pool.idle(3 * HUGE, BlockUse::Buffers).is_none() && pool.idle(3 * HUGE, BlockUse::Plain).is_none()
+    );
     let plain = pool.block(3 * HUGE).unwrap();
     assert!(plain.data() != place && !plain.is_pinned());
-    let block = pool.idle(3 * HUGE, Use::Pinned).unwrap();
+    let block = pool.idle(3 * HUGE, BlockUse::Pinned).unwrap();
     assert!(block.data() == place && block.is_pinned());
     drop(block);
     assert_eq!(UNPINNED.load(Ordering::Relaxed), 0);
     assert_eq!(pool.evict_to(0), 3 * HUGE);
-    assert_eq!((UNPINNED.load(Ordering::Relaxed), pool.memory().pinned_bytes), (3, 0));
+    assert_eq!((UNPINNED.load(Ordering::Relaxed), pool.stats().pinned_bytes), (3, 0));
     // What the driver does not let go stays where it is, and counts as pinned for good.
     REFUSES.store(1, Ordering::Relaxed);
     let mut block = pool.block(HUGE).unwrap();
     // SAFETY: as above.
-    unsafe { block.pin(unpin, Use::Pinned) };
+    unsafe { block.pin(unpin, BlockUse::Pinned) };
     let place = block.data();
     drop(block);
     pool.evict_to(0);
     // SAFETY: still mapped, which is what this is about.
     unsafe { place.write(1) };
-    assert_eq!(pool.memory().pinned_bytes, HUGE);
+    assert_eq!(pool.stats().pinned_bytes, HUGE);
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! Elements of dense blocks: their coordinates, and the way into blocks.
 
-use super::order::{Order, order_by};
+use super::order::{SortedOrder, sort_by_axes};
 use super::{Axis, Index, Out, count_of};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::growth;
+use crate::fallible;
 use crate::pack::add::{Sum, in_its_type};
 
 /// Writes the row and the column of every element of some blocks, block by block and row by row within each.
@@ -38,7 +38,7 @@ pub unsafe fn expand<I: Index>(
 /// The blocks that some elements of a matrix lie in, in order.
 #[derive(Debug)]
 pub struct Blocks {
-    order: Order,
+    order: SortedOrder,
     size: [usize; 2],
 }
 
@@ -56,13 +56,13 @@ impl Blocks {
         let count = count_of(axes);
         let mut places = [Vec::new(), Vec::new()];
         for ((places, axis), size) in places.iter_mut().zip(axes).zip(size) {
-            growth::reserve(places, count)?;
+            fallible::try_reserve(places, count)?;
             // SAFETY: `count_of` is the count of the shortest axis.
             places.extend((0..count).map(|element| unsafe { axis.get(element) }.wide() / size as i64));
         }
         let [rows, columns] = &places;
         let lengths = [shape[0] / size[0] as i64, shape[1] / size[1] as i64];
-        let order = order_by(&[Axis::from(&rows[..]), Axis::from(&columns[..])], &lengths, threads)?;
+        let order = sort_by_axes(&[Axis::from(&rows[..]), Axis::from(&columns[..])], &lengths, threads)?;
         Ok(Self { order, size })
     }
 
@@ -120,7 +120,7 @@ unsafe fn gather_of<T: Sum>(
     unsafe { made.write_bytes(0, room * size_of::<T>()) };
     // The first value at a place is written and not added: minus zero plus zero is zero.
     let mut is_written = Vec::new();
-    growth::reserve(&mut is_written, room)?;
+    fallible::try_reserve(&mut is_written, room)?;
     is_written.resize(room, false);
     let (order, starts) = (blocks.order.order(), blocks.order.starts());
     let (values, made) = (values.cast::<T>(), Out(made.cast::<T>()));

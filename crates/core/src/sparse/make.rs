@@ -1,6 +1,6 @@
 //! What formats are made of: places from pointers, pointers from places, coordinates laid together, elements picked and summed.
 
-use super::order::Order;
+use super::order::SortedOrder;
 use super::{Axis, Index, Out, bound, worth};
 use crate::dtype::DType;
 use crate::pack::add::{Sum, in_its_type};
@@ -65,7 +65,7 @@ pub unsafe fn pointers<I: Index>(axis: &Axis<'_, I>, rows: usize, indptr: *mut I
 ///
 /// # Safety
 /// There is room for them.
-pub unsafe fn lay<I: Index, O: Index>(axis: &Axis<'_, I>, to: *mut O, step: usize, threads: usize) {
+pub unsafe fn write_axis<I: Index, O: Index>(axis: &Axis<'_, I>, to: *mut O, step: usize, threads: usize) {
     let out = Out(to);
     in_parts(axis.count(), threads, |from, to| match (axis.slice(), step) {
         (Some(slice), 1) => {
@@ -87,7 +87,14 @@ pub unsafe fn lay<I: Index, O: Index>(axis: &Axis<'_, I>, to: *mut O, step: usiz
 ///
 /// # Safety
 /// As many elements as were ordered are readable, and there is room for them, or for one of each place.
-pub unsafe fn pick(order: &Order, firsts: bool, from: *const u8, item: usize, to: *mut u8, threads: usize) {
+pub unsafe fn pick(
+    order: &SortedOrder,
+    firsts: bool,
+    from: *const u8,
+    item: usize,
+    to: *mut u8,
+    threads: usize,
+) {
     let (numbers, starts) = (order.order(), order.starts());
     // SAFETY: the caller's contract; an order has numbers of elements that were ordered, and starts below their count.
     unsafe {
@@ -153,14 +160,21 @@ unsafe fn gather(
 ///
 /// # Safety
 /// As many elements as were ordered are readable and aligned, and there is room for one of each place.
-pub unsafe fn sum(order: &Order, dtype: DType, from: *const u8, width: usize, to: *mut u8, threads: usize) {
+pub unsafe fn sum(
+    order: &SortedOrder,
+    dtype: DType,
+    from: *const u8,
+    width: usize,
+    to: *mut u8,
+    threads: usize,
+) {
     // SAFETY: the caller's contract.
     unsafe { in_its_type!(dtype, sum_of(order, from, width, to, threads)) };
 }
 
 /// # Safety
 /// As [`sum`].
-unsafe fn sum_of<T: Sum>(order: &Order, from: *const u8, width: usize, to: *mut u8, threads: usize) {
+unsafe fn sum_of<T: Sum>(order: &SortedOrder, from: *const u8, width: usize, to: *mut u8, threads: usize) {
     let (numbers, starts) = (order.order(), order.starts());
     let (source, target) = (Out(from.cast::<T>().cast_mut()), Out(to.cast::<T>()));
     in_parts(starts.len(), threads, |begin, end| {
@@ -183,7 +197,7 @@ unsafe fn sum_of<T: Sum>(order: &Order, from: *const u8, width: usize, to: *mut 
 
 #[cfg(test)]
 mod tests {
-    use super::super::order::order_by;
+    use super::super::order::sort_by_axes;
     use super::*;
     use proptest::prelude::*;
 
@@ -209,7 +223,7 @@ mod tests {
 
         #[test]
         fn sums_and_picks(places in prop::collection::vec(0i32..30, 0..200), width in 1usize..3) {
-            let order = order_by(&[Axis::from(&places[..])], &[30], 3).unwrap();
+            let order = sort_by_axes(&[Axis::from(&places[..])], &[30], 3).unwrap();
             let values: Vec<f64> = (0..places.len() * width).map(|number| number as f64).collect();
             let mut summed = vec![0.0; order.starts().len() * width];
             let mut picked = vec![0.0f64; values.len()];
@@ -239,7 +253,7 @@ mod tests {
     #[test]
     fn minus_zero_stays() {
         let (places, values) = ([2i32, 0, 1, 0, 1], [-0.0f64, 1.0, -0.0, 2.0, -0.0]);
-        let order = order_by(&[Axis::from(&places[..])], &[3], 1).unwrap();
+        let order = sort_by_axes(&[Axis::from(&places[..])], &[3], 1).unwrap();
         let mut summed = [9.0f64; 3];
         // SAFETY: there is room for one of each place.
         unsafe { sum(&order, DType::Float64, values.as_ptr().cast(), 1, summed.as_mut_ptr().cast(), 1) };
@@ -251,11 +265,11 @@ mod tests {
         let axis = [3i32, 1, 2];
         let mut made = [0i64; 6];
         // SAFETY: there is room.
-        unsafe { lay(&Axis::from(&axis[..]), made.as_mut_ptr().add(1), 2, 2) };
+        unsafe { write_axis(&Axis::from(&axis[..]), made.as_mut_ptr().add(1), 2, 2) };
         assert_eq!(made, [0, 3, 0, 1, 0, 2]);
         let mut narrow = [0i32; 2];
         // SAFETY: as above; every second number of three.
-        unsafe { lay(&Axis::new(axis.as_ptr(), 2, 2), narrow.as_mut_ptr(), 1, 2) };
+        unsafe { write_axis(&Axis::new(axis.as_ptr(), 2, 2), narrow.as_mut_ptr(), 1, 2) };
         assert_eq!(narrow, [3, 2]);
     }
 }

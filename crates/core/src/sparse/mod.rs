@@ -22,11 +22,11 @@
 //! several times as quick, and stable by nature.
 
 pub mod blocks;
-pub mod look;
+pub mod group;
 pub mod make;
 pub mod order;
 pub mod scatter;
-pub mod turn;
+pub mod validate;
 
 use std::marker::PhantomData;
 
@@ -272,18 +272,18 @@ mod tests {
         // SAFETY: every second number of an array.
         let axes = unsafe { [Axis::new(long.as_ptr(), 2, 3), Axis::new(short.as_ptr(), 2, 2)] };
         for axes in [axes, [axes[1], axes[0]]] {
-            let seen = look::coordinates(&axes, 1);
+            let seen = validate::summarise_coordinates(&axes, 1);
             assert!(seen.in_order && seen.unique);
             let mut ends = seen.ends.to_vec();
             ends.sort_unstable();
             assert_eq!(ends, [(0, 1), (3, 4)]);
             for lengths in [[5, 5], [i64::MAX, i64::MAX]] {
-                assert_eq!(order::order_by(&axes, &lengths, 1).unwrap().order(), [0, 1]);
+                assert_eq!(order::sort_by_axes(&axes, &lengths, 1).unwrap().order(), [0, 1]);
             }
-            let pairs = turn::Pairs { groups: axes[0], others: axes[1] };
-            assert_eq!(turn::Elements::count(&pairs), 2);
+            let pairs = group::Pairs { groups: axes[0], others: axes[1] };
+            assert_eq!(group::Elements::count(&pairs), 2);
             let mut visited = Vec::new();
-            turn::Elements::visit(&pairs, 0, usize::MAX, |place, _, _| visited.push(place));
+            group::Elements::visit(&pairs, 0, usize::MAX, |place, _, _| visited.push(place));
             assert_eq!(visited, [0, 1]);
         }
     }
@@ -293,7 +293,7 @@ mod tests {
         let number = 7i64;
         // SAFETY: one number, however often it counts.
         let axis = unsafe { Axis::new(&raw const number, 0, usize::MAX / 8 + 1) };
-        let error = order::order_by(&[axis], &[8], 1).unwrap_err();
+        let error = order::sort_by_axes(&[axis], &[8], 1).unwrap_err();
         assert_eq!(error.kind(), crate::ErrorKind::OutOfMemory);
     }
 

@@ -5,7 +5,7 @@
 
 use super::{Axis, Index, Out, bound, count_of, worth};
 use crate::error::{Error, ErrorKind, Result};
-use crate::growth;
+use crate::fallible;
 use crate::host::HostBlock;
 use crate::workers;
 use std::cmp::Ordering;
@@ -15,19 +15,19 @@ const DIGIT: u32 = 11;
 
 /// A stable order of elements.
 #[derive(Debug)]
-pub struct Order {
+pub struct SortedOrder {
     count: usize,
     order: HostBlock,
     starts: Vec<usize>,
 }
 
 // SAFETY: the block is memory that nobody writes any more.
-unsafe impl Sync for Order {}
+unsafe impl Sync for SortedOrder {}
 
-impl Order {
+impl SortedOrder {
     /// The numbers of the elements, in order; each is below the count.
     pub fn order(&self) -> &[usize] {
-        // SAFETY: `order_by` has written as many.
+        // SAFETY: `sort_by_axes` has written as many.
         unsafe { std::slice::from_raw_parts(self.order.data().cast(), self.count) }
     }
 
@@ -42,7 +42,7 @@ impl Order {
 ///
 /// # Errors
 /// When the system has no memory for it.
-pub fn order_by<I: Index>(axes: &[Axis<'_, I>], lengths: &[i64], threads: usize) -> Result<Order> {
+pub fn sort_by_axes<I: Index>(axes: &[Axis<'_, I>], lengths: &[i64], threads: usize) -> Result<SortedOrder> {
     let count = count_of(axes);
     // An axis of step zero may be longer than memory.
     let bytes = count.saturating_mul(size_of::<u64>());
@@ -63,7 +63,7 @@ pub fn order_by<I: Index>(axes: &[Axis<'_, I>], lengths: &[i64], threads: usize)
         low += width;
     }
     let starts = finish(&from, count, numbers, parts)?;
-    Ok(Order { count, order: from, starts })
+    Ok(SortedOrder { count, order: from, starts })
 }
 
 /// How many bits the numbers below a length have.
@@ -137,7 +137,9 @@ fn finish(block: &HostBlock, count: usize, numbers: u32, parts: usize) -> Result
     let sorted = || unsafe { std::slice::from_raw_parts(out.start(), count) };
     let place = |number: u64| number.unbounded_shr(numbers);
     let range = |part: usize| bound(count, parts, part)..bound(count, parts, part + 1);
-    let begins = |place_of: &[u64], at: usize| at == 0 || place(place_of[at]) != place(place_of[at - 1]);
+    let begins = |device_of_address: &[u64], at: usize| {
+        at == 0 || place(device_of_address[at]) != place(device_of_address[at - 1])
+    };
     let mut found = vec![0usize; parts];
     let counts = Out(found.as_mut_ptr());
     workers::each(parts, parts, |part| {
@@ -150,7 +152,7 @@ fn finish(block: &HostBlock, count: usize, numbers: u32, parts: usize) -> Result
     let mut starts: Vec<usize> = Vec::new();
     starts.try_reserve_exact(places).map_err(|_| {
         Error::new(ErrorKind::OutOfMemory, format!("no memory for the order of {places} places"))
-            .with_hint("free something first, or convert a slice at a time")
+            .with_advice("free something first, or convert a slice at a time")
     })?;
     let room = Out(starts.as_mut_ptr());
     let before: Vec<usize> = (0..parts).map(|part| found[..part].iter().sum()).collect();
@@ -175,7 +177,7 @@ fn finish(block: &HostBlock, count: usize, numbers: u32, parts: usize) -> Result
 }
 
 /// The same by comparison, for places that are too wide. Sorts within the block, which has room for as many numbers.
-fn compared<I: Index>(axes: &[Axis<'_, I>], count: usize, block: HostBlock) -> Result<Order> {
+fn compared<I: Index>(axes: &[Axis<'_, I>], count: usize, block: HostBlock) -> Result<SortedOrder> {
     // SAFETY: numbers are below the count, which `count_of` has found on every axis.
     let along = |axis: &Axis<'_, I>, number: usize| unsafe { axis.get(number) };
     let by_place = |left: usize, right: usize| {
@@ -191,10 +193,10 @@ fn compared<I: Index>(axes: &[Axis<'_, I>], count: usize, block: HostBlock) -> R
     let mut starts = Vec::new();
     for at in 0..count {
         if at == 0 || by_place(order[at], order[at - 1]) != Ordering::Equal {
-            growth::push(&mut starts, at)?;
+            fallible::try_push(&mut starts, at)?;
         }
     }
-    Ok(Order { count, order: block, starts })
+    Ok(SortedOrder { count, order: block, starts })
 }
 
 const _: () = assert!(size_of::<usize>() == size_of::<u64>());
@@ -208,7 +210,7 @@ mod tests {
         let memory: Vec<Vec<i64>> =
             (0..lengths.len()).map(|axis| places.iter().map(|place| place[axis]).collect()).collect();
         let axes: Vec<Axis<'_, i64>> = memory.iter().map(|axis| axis[..].into()).collect();
-        let found = order_by(&axes, lengths, 3).unwrap();
+        let found = sort_by_axes(&axes, lengths, 3).unwrap();
         let mut wanted: Vec<usize> = (0..places.len()).collect();
         wanted.sort_by_key(|&number| &places[number]);
         assert_eq!(found.order(), wanted);

@@ -12,7 +12,7 @@ use std::marker::PhantomData;
 
 /// The values, and the dense tensor that they go into.
 #[derive(Clone, Copy, Debug)]
-pub struct Filling {
+pub struct DenseFill {
     /// The first element.
     pub values: *const u8,
     /// How many elements there are.
@@ -32,13 +32,13 @@ pub struct Filling {
 }
 
 // SAFETY: pointers alone; who uses them vouches for them.
-unsafe impl Sync for Filling {}
+unsafe impl Sync for DenseFill {}
 
 /// Puts an element to its place.
 trait Put: Sync {
     /// # Safety
     /// Both are within bounds, values that are added are aligned, and nobody else writes the place now.
-    unsafe fn put(filling: &Filling, element: usize, place: usize);
+    unsafe fn put(filling: &DenseFill, element: usize, place: usize);
 }
 
 struct Adding<T>(PhantomData<fn(T)>);
@@ -47,7 +47,7 @@ struct WritingAny;
 
 impl<T: Sum> Put for Adding<T> {
     #[inline(always)]
-    unsafe fn put(filling: &Filling, element: usize, place: usize) {
+    unsafe fn put(filling: &DenseFill, element: usize, place: usize) {
         let add = |from: usize, to: usize| {
             // SAFETY: the caller's contract; the tensor is aligned.
             unsafe {
@@ -66,7 +66,7 @@ impl<T: Sum> Put for Adding<T> {
 
 impl<const N: usize> Put for Writing<N> {
     #[inline(always)]
-    unsafe fn put(filling: &Filling, element: usize, place: usize) {
+    unsafe fn put(filling: &DenseFill, element: usize, place: usize) {
         // SAFETY: the caller's contract; an array of bytes needs no alignment.
         unsafe {
             let from = filling.values.add(element * N).cast::<[u8; N]>();
@@ -77,7 +77,7 @@ impl<const N: usize> Put for Writing<N> {
 
 impl Put for WritingAny {
     #[inline(always)]
-    unsafe fn put(filling: &Filling, element: usize, place: usize) {
+    unsafe fn put(filling: &DenseFill, element: usize, place: usize) {
         let item = filling.item();
         // SAFETY: the caller's contract.
         unsafe {
@@ -88,15 +88,15 @@ impl Put for WritingAny {
 }
 
 /// Elements that say themselves where they go.
-trait Places: Sync {
+trait SupportedDevices: Sync {
     /// Fills the tensor.
     ///
     /// # Safety
     /// The filling's pointers are good for as many elements as it says.
-    unsafe fn fill<P: Put>(&self, filling: &Filling, threads: usize);
+    unsafe fn fill<P: Put>(&self, filling: &DenseFill, threads: usize);
 }
 
-impl Filling {
+impl DenseFill {
     fn item(&self) -> usize {
         self.width * self.dtype.size()
     }
@@ -125,11 +125,11 @@ impl Filling {
     }
 
     /// # Safety
-    /// As [`Places::fill`].
-    unsafe fn run(&self, places: &impl Places, threads: usize) {
+    /// As [`SupportedDevices::fill`].
+    unsafe fn run(&self, places: &impl SupportedDevices, threads: usize) {
         /// # Safety
-        /// As [`Places::fill`].
-        unsafe fn adding<T: Sum>(filling: &Filling, places: &impl Places, threads: usize) {
+        /// As [`SupportedDevices::fill`].
+        unsafe fn adding<T: Sum>(filling: &DenseFill, places: &impl SupportedDevices, threads: usize) {
             // SAFETY: the caller's contract.
             unsafe { places.fill::<Adding<T>>(filling, threads) }
         }
@@ -151,15 +151,15 @@ impl Filling {
     }
 }
 
-struct Compressed<'a, I> {
+struct CompressedSummary<'a, I> {
     indptr: &'a [I],
     indices: &'a [I],
     columns: usize,
     turned: bool,
 }
 
-impl<I: Index> Places for Compressed<'_, I> {
-    unsafe fn fill<P: Put>(&self, filling: &Filling, threads: usize) {
+impl<I: Index> SupportedDevices for CompressedSummary<'_, I> {
+    unsafe fn fill<P: Put>(&self, filling: &DenseFill, threads: usize) {
         let rows = self.indptr.len().saturating_sub(1);
         let clearing = if filling.cleared { 0 } else { filling.room / 8 };
         let threads = worth(self.indices.len().max(clearing), threads);
@@ -197,7 +197,7 @@ impl<I: Index> Places for Compressed<'_, I> {
 /// Values are readable for as many elements as there are indices, and aligned if they are added; the tensor is writable for its
 /// room, which is rows times columns, and aligned to its type.
 pub unsafe fn compressed<I: Index>(
-    filling: &Filling,
+    filling: &DenseFill,
     indptr: &[I],
     indices: &[I],
     columns: usize,
@@ -207,16 +207,16 @@ pub unsafe fn compressed<I: Index>(
     let rows = indptr.len().saturating_sub(1);
     debug_assert!(rows * columns <= filling.room && indices.len() <= filling.count);
     // SAFETY: the caller's contract.
-    unsafe { filling.run(&Compressed { indptr, indices, columns, turned }, threads) }
+    unsafe { filling.run(&CompressedSummary { indptr, indices, columns, turned }, threads) }
 }
 
-struct Coordinates<'a, I> {
+struct CoordinateSummary<'a, I> {
     axes: &'a [Axis<'a, I>],
     lengths: &'a [i64],
 }
 
-impl<I: Index> Places for Coordinates<'_, I> {
-    unsafe fn fill<P: Put>(&self, filling: &Filling, threads: usize) {
+impl<I: Index> SupportedDevices for CoordinateSummary<'_, I> {
+    unsafe fn fill<P: Put>(&self, filling: &DenseFill, threads: usize) {
         let clearing = if filling.cleared { 0 } else { filling.room / 8 };
         let threads = worth(filling.count.max(clearing), threads);
         // SAFETY: the caller's contract.
@@ -251,7 +251,7 @@ impl<I: Index> Places for Coordinates<'_, I> {
     }
 }
 
-impl<I: Index> Coordinates<'_, I> {
+impl<I: Index> CoordinateSummary<'_, I> {
     /// Where an element goes; beyond every tensor where it has no place.
     ///
     /// # Safety
@@ -276,14 +276,14 @@ impl<I: Index> Coordinates<'_, I> {
 /// As [`compressed`], with as many elements as each axis has numbers; the room is the product of the lengths. Where elements
 /// are not added, no two have the same place.
 pub unsafe fn coordinates<I: Index>(
-    filling: &Filling,
+    filling: &DenseFill,
     axes: &[Axis<'_, I>],
     lengths: &[i64],
     threads: usize,
 ) {
     debug_assert!(axes.iter().all(|axis| axis.count() >= filling.count));
     // SAFETY: the caller's contract.
-    unsafe { filling.run(&Coordinates { axes, lengths }, threads) }
+    unsafe { filling.run(&CoordinateSummary { axes, lengths }, threads) }
 }
 
 #[cfg(test)]
@@ -292,8 +292,8 @@ mod tests {
     use proptest::prelude::*;
 
     /// A filling is good for one call: whoever borrows the buffer again, to read or to reset it, ends its pointer.
-    fn filling(values: &[f32], width: usize, add: bool, dense: &mut [f32]) -> Filling {
-        Filling {
+    fn filling(values: &[f32], width: usize, add: bool, dense: &mut [f32]) -> DenseFill {
+        DenseFill {
             values: values.as_ptr().cast(),
             count: values.len() / width,
             width,
@@ -357,7 +357,7 @@ mod tests {
             coordinates(&whole, &[Axis::from(&rows[..]), Axis::from(&columns[..])], &[2, 2], 1);
         }
         assert_eq!(dense, [0.0, 1.0, 0.0, 0.0]);
-        let kept = Filling { cleared: true, ..filling(&values, 1, false, &mut dense) };
+        let kept = DenseFill { cleared: true, ..filling(&values, 1, false, &mut dense) };
         // SAFETY: as for `coordinates`, with a new filling.
         unsafe { compressed(&kept, &[0, 1, 1], &[0], 2, false, 1) };
         assert_eq!(dense, [1.0, 1.0, 0.0, 0.0]);

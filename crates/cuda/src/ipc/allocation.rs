@@ -1,12 +1,12 @@
 //! What an address belongs to, and whether that can be handed to another process.
 
 use super::abi::{BUFFER, DESCRIPTOR, HANDLES, IS_LEGACY, MAPPING_BYTES, MAPPING_START, POOL};
-use super::arena::{Door, GpuArena, Hold, Name, legacy};
+use super::arena::{ExportHandle, GpuArena, Hold, Name, legacy};
 use super::physical::Physical;
 use super::registry;
 use crate::driver::{Address, needed};
 use crate::gpu::Gpu;
-use crate::memory::place_of;
+use crate::memory::device_of_address;
 use std::any::Any;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tensorferry_core::{Access, Error, ErrorKind, Result};
 
 /// How an allocation can be handed to another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum ExportMethod {
     /// By a descriptor of its own; the only way on which it can be read-only there.
     Descriptor,
     /// By a legacy handle.
@@ -31,7 +31,7 @@ pub struct Allocation {
     base: Address,
     bytes: usize,
     offset: usize,
-    way: Way,
+    way: ExportMethod,
     buffer: u64,
 }
 
@@ -41,13 +41,13 @@ impl Allocation {
     /// # Errors
     /// When it is not memory of a GPU alone, or there is no driver.
     pub fn of(address: *const u8) -> Result<Self> {
-        let place = place_of(address as usize)?;
+        let place = device_of_address(address as usize)?;
         if place.kind != DeviceKind::Cuda {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
                 format!("the address is memory of {place}, and only that of a GPU can be exported"),
             )
-            .with_hint("move the tensor to the GPU first, or publish it from the CPU"));
+            .with_advice("move the tensor to the GPU first, or publish it from the CPU"));
         }
         let gpu = Gpu::get(place.index)?;
         let _entered = gpu.enter()?;
@@ -66,12 +66,12 @@ impl Allocation {
         let maps = start <= address && address - start < length;
         let way = match (pool != 0, exports, is_legacy & 0xff != 0) {
             // Of a pool: see the essay.
-            (true, ..) => Way::None,
-            (false, true, _) if maps => Way::Descriptor,
-            (false, _, true) => Way::Legacy,
-            _ => Way::None,
+            (true, ..) => ExportMethod::None,
+            (false, true, _) if maps => ExportMethod::Descriptor,
+            (false, _, true) => ExportMethod::Legacy,
+            _ => ExportMethod::None,
         };
-        if way == Way::Descriptor {
+        if way == ExportMethod::Descriptor {
             (base, bytes) = (start, length as usize);
         }
         let offset = address.wrapping_sub(base) as usize;
@@ -94,13 +94,13 @@ impl Allocation {
     }
 
     /// How it can be handed over.
-    pub fn way(&self) -> Way {
+    pub fn way(&self) -> ExportMethod {
         self.way
     }
 
     /// Whether others can be handed it so that they cannot write.
     pub fn can_be_read_only(&self) -> bool {
-        self.way == Way::Descriptor
+        self.way == ExportMethod::Descriptor
     }
 
     /// Exports it. What comes back can be published; it keeps `owner` for as long as anybody has it.
@@ -120,15 +120,17 @@ impl Allocation {
         Ok(registry::keep(GpuArena::assemble(self.gpu, place, Access::ReadWrite, name, hold, false)))
     }
 
-    fn door(&self) -> Result<Door> {
+    fn door(&self) -> Result<ExportHandle> {
         match self.way {
-            Way::Descriptor => Ok(Door::Descriptor(Physical::behind(self.gpu, self.base)?.export()?)),
-            Way::Legacy => legacy(self.gpu, self.base),
-            Way::None => Err(Error::new(
+            ExportMethod::Descriptor => {
+                Ok(ExportHandle::Descriptor(Physical::behind(self.gpu, self.base)?.export()?))
+            }
+            ExportMethod::Legacy => legacy(self.gpu, self.base),
+            ExportMethod::None => Err(Error::new(
                 ErrorKind::CopyRequired,
                 "the allocation cannot be handed to another process: its framework did not make it for that",
             )
-            .with_hint("publish a copy")),
+            .with_advice("publish a copy")),
         }
     }
 }

@@ -14,18 +14,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tensorferry_core::{Access, ErrorKind, Result};
 
 /// What an allocation is called in every process: sixteen random bytes, made when it is first exported.
-pub type Id = [u8; 16];
+pub type ArenaId = [u8; 16];
 
 /// How another process comes to an allocation.
 #[derive(Debug)]
-pub enum Door {
+pub enum ExportHandle {
     /// By a descriptor of the memory.
     Descriptor(OwnedFd),
     /// By these bytes.
     Legacy([u8; 64]),
 }
 
-impl Door {
+impl ExportHandle {
     /// The descriptor that must be sent along.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self {
@@ -37,8 +37,8 @@ impl Door {
 
 /// An allocation's name and door, which all who export or open it share.
 pub(crate) struct Name {
-    pub(crate) id: Id,
-    pub(crate) door: Door,
+    pub(crate) id: ArenaId,
+    pub(crate) door: ExportHandle,
 }
 
 /// What is to be done when nobody needs it any more.
@@ -89,7 +89,7 @@ impl GpuArena {
         let id = super::random()?;
         if physical::is_supported(gpu) {
             let mapping = Mapping::new(gpu, bytes)?;
-            let name = Arc::new(Name { id, door: Door::Descriptor(mapping.export()?) });
+            let name = Arc::new(Name { id, door: ExportHandle::Descriptor(mapping.export()?) });
             let place = (mapping.address(), mapping.bytes());
             let hold = Hold::Mapped(mapping);
             return Ok(registry::keep(Self::assemble(gpu, place, Access::ReadWrite, name, hold, false)));
@@ -130,12 +130,12 @@ impl GpuArena {
     }
 
     /// Its name in every process.
-    pub fn id(&self) -> &Id {
+    pub fn id(&self) -> &ArenaId {
         &self.name.id
     }
 
     /// How another process comes to it.
-    pub fn door(&self) -> &Door {
+    pub fn door(&self) -> &ExportHandle {
         &self.name.door
     }
 
@@ -146,7 +146,7 @@ impl GpuArena {
 
     /// Whether others can be handed it so that they cannot write: memory with a handle of its own.
     pub fn can_be_read_only(&self) -> bool {
-        matches!(self.name.door, Door::Descriptor(_))
+        matches!(self.name.door, ExportHandle::Descriptor(_))
     }
 
     /// Notes that others were handed it. Nothing is laid over it from then on: one who has it from somebody whose lease
@@ -169,11 +169,11 @@ impl GpuArena {
 }
 
 /// The legacy handle of an allocation, by its first address. The context is entered.
-pub(crate) fn legacy(gpu: &Gpu, base: Address) -> Result<Door> {
+pub(crate) fn legacy(gpu: &Gpu, base: Address) -> Result<ExportHandle> {
     let mut handle = Opaque([0; 64]);
     // SAFETY: a place for the handle.
     needed("cuIpcGetMemHandle", unsafe { gpu.driver.legacy_export(&raw mut handle, base) })?;
-    Ok(Door::Legacy(handle.0))
+    Ok(ExportHandle::Legacy(handle.0))
 }
 
 impl Drop for GpuArena {

@@ -5,14 +5,14 @@
 //! with an event before the maker destroys it, which is what its lease is for.
 //!
 //! A stream that waits for an event whose maker is killed in the middle of its work waits for good, and recording the event
-//! here does not help it (tried on an H200 with driver 580). [`Awaited::is_over`] never waits: who must not hang asks it,
+//! here does not help it (tried on an H200 with driver 580). [`RemoteEvent::is_over`] never waits: who must not hang asks it,
 //! and looks whether the maker lives.
 
 use super::abi::Opaque;
 use super::registry;
 use crate::driver::{EventHandle, needed};
 use crate::gpu::Gpu;
-use crate::stream::Side;
+use crate::stream::SyncPoint;
 use std::collections::HashMap;
 use std::fmt;
 use std::ptr;
@@ -47,7 +47,7 @@ impl ReadyEvent {
     ///
     /// # Safety
     /// The streams are alive, and of this GPU or default ones.
-    pub unsafe fn after(gpu: &'static Gpu, sides: &[Side]) -> Result<Option<Arc<Self>>> {
+    pub unsafe fn after(gpu: &'static Gpu, sides: &[SyncPoint]) -> Result<Option<Arc<Self>>> {
         let _entered = gpu.enter()?;
         let mut left = Vec::new();
         for &side in sides {
@@ -58,7 +58,7 @@ impl ReadyEvent {
                         ErrorKind::InvalidArgument,
                         "work on a stream that is captured has not happened, and nobody can wait for it",
                     )
-                    .with_hint("publish after the capture has ended"));
+                    .with_advice("publish after the capture has ended"));
                 }
                 if !left.contains(&side) && !gpu.is_done(side)? {
                     left.push(side);
@@ -79,7 +79,7 @@ impl ReadyEvent {
 
     /// # Safety
     /// As [`ReadyEvent::after`]; the context is entered.
-    unsafe fn record(gpu: &'static Gpu, sides: &[Side]) -> Result<Arc<Self>> {
+    unsafe fn record(gpu: &'static Gpu, sides: &[SyncPoint]) -> Result<Arc<Self>> {
         /// No times are taken, and other processes may wait.
         const FLAGS: u32 = 0x2 | 0x4;
         let mut event = ptr::null_mut();
@@ -91,11 +91,11 @@ impl ReadyEvent {
         // SAFETY: an event of ours, and the caller's streams.
         unsafe {
             match sides {
-                [Side::Stream(stream)] => gpu.driver.event_record(event, stream.raw())?,
+                [SyncPoint::Stream(stream)] => gpu.driver.event_record(event, stream.raw())?,
                 sides => {
                     let meeting = gpu.own_stream()?;
                     for &side in sides {
-                        gpu.order(side, Side::Stream(meeting.stream()))?;
+                        gpu.order(side, SyncPoint::Stream(meeting.stream()))?;
                     }
                     gpu.driver.event_record(event, meeting.stream().raw())?;
                 }
@@ -142,17 +142,17 @@ enum Whose {
 }
 
 /// An event of another process, or of this one, that streams of this one wait for.
-pub struct Awaited {
+pub struct RemoteEvent {
     gpu: &'static Gpu,
     whose: Whose,
 }
 
 // SAFETY: a handle that the driver takes from any thread.
-unsafe impl Send for Awaited {}
+unsafe impl Send for RemoteEvent {}
 // SAFETY: as above; nothing here changes through a shared reference.
-unsafe impl Sync for Awaited {}
+unsafe impl Sync for RemoteEvent {}
 
-impl Awaited {
+impl RemoteEvent {
     /// The event behind a handle.
     ///
     /// # Errors
@@ -198,7 +198,7 @@ impl Awaited {
     ///
     /// # Safety
     /// The stream is alive, and of this GPU or a default one.
-    pub unsafe fn order(&self, after: Side) -> Result<()> {
+    pub unsafe fn order(&self, after: SyncPoint) -> Result<()> {
         let _entered = self.gpu.enter()?;
         // SAFETY: the caller's contract, and an event that is alive.
         unsafe {
@@ -210,13 +210,13 @@ impl Awaited {
                         ErrorKind::InvalidArgument,
                         "a stream that is captured cannot wait for another process",
                     )
-                    .with_hint("attach before the capture begins")),
+                    .with_advice("attach before the capture begins")),
                 };
             }
             match after {
-                Side::Nothing => Ok(()),
-                Side::Stream(stream) => self.gpu.driver.stream_wait(stream.raw(), self.event(), 0),
-                Side::Everything => match self.gpu.driver.wait_context(self.gpu.context, self.event()) {
+                SyncPoint::Nothing => Ok(()),
+                SyncPoint::Stream(stream) => self.gpu.driver.stream_wait(stream.raw(), self.event(), 0),
+                SyncPoint::Everything => match self.gpu.driver.wait_context(self.gpu.context, self.event()) {
                     Some(done) => done,
                     None => self.gpu.driver.event_synchronise(self.event()),
                 },
@@ -225,7 +225,7 @@ impl Awaited {
     }
 }
 
-impl Drop for Awaited {
+impl Drop for RemoteEvent {
     fn drop(&mut self) {
         if let Whose::Theirs(event) = self.whose {
             registry::EVENTS.remove();
@@ -240,7 +240,7 @@ impl fmt::Debug for ReadyEvent {
     }
 }
 
-impl fmt::Debug for Awaited {
+impl fmt::Debug for RemoteEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Awaited").field("gpu", &self.gpu).finish_non_exhaustive()
     }

@@ -48,12 +48,12 @@ mod pieces;
 mod registry;
 mod uuid;
 
-pub use allocation::{Allocation, Way};
-pub use arena::{Door, GpuArena, Id};
-pub use event::{Awaited, ReadyEvent};
-pub use open::Entrance;
-pub use pieces::{GpuPiece, trim};
-pub use registry::{Counts, counts, find};
+pub use allocation::{Allocation, ExportMethod};
+pub use arena::{ArenaId, ExportHandle, GpuArena};
+pub use event::{ReadyEvent, RemoteEvent};
+pub use open::ImportHandle;
+pub use pieces::{GpuArenaBlock, release_idle};
+pub use registry::{GpuArenaCounts, counts, find};
 pub use uuid::Uuid;
 
 use crate::driver::Driver;
@@ -87,7 +87,7 @@ unsafe fn take_descriptor(descriptor: RawFd) -> OwnedFd {
 /// What another process sent is not what it said.
 fn broken(fact: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidTensor, fact.into())
-        .with_hint("let both processes use the same version of tensorferry")
+        .with_advice("let both processes use the same version of tensorferry")
 }
 
 /// Bytes that name an allocation.
@@ -98,6 +98,6 @@ fn random() -> Result<[u8; 16]> {
     if got == 16 {
         return Ok(bytes);
     }
-    Err(Error::new(ErrorKind::FileFailed, "random bytes cannot be had")
+    Err(Error::new(ErrorKind::Io, "random bytes cannot be had")
         .with_errno(std::io::Error::last_os_error().raw_os_error()))
 }

@@ -1,7 +1,7 @@
 //! Opening what another process exported.
 
 use super::abi::Opaque;
-use super::arena::{Door, GpuArena, Hold, Id, Name};
+use super::arena::{ArenaId, ExportHandle, GpuArena, Hold, Name};
 use super::physical::Mapping;
 use super::{broken, registry};
 use crate::driver::needed;
@@ -12,7 +12,7 @@ use tensorferry_core::{Access, Error, ErrorKind, Result};
 
 /// What another process sent so that we come to its memory.
 #[derive(Clone, Copy, Debug)]
-pub enum Entrance<'a> {
+pub enum ImportHandle<'a> {
     /// A descriptor of the memory.
     Descriptor(BorrowedFd<'a>),
     /// A legacy handle.
@@ -27,17 +27,17 @@ impl GpuArena {
     /// When it is not what was announced, cannot be protected as announced, or the driver refuses.
     pub fn attach(
         gpu: &'static Gpu,
-        id: &Id,
+        id: &ArenaId,
         announced: u64,
         access: Access,
-        entrance: Entrance<'_>,
+        entrance: ImportHandle<'_>,
     ) -> Result<Arc<Self>> {
         let _entered = gpu.enter()?;
         let bytes =
             usize::try_from(announced).ok().filter(|&bytes| (1..=isize::MAX as usize).contains(&bytes));
         let bytes =
             bytes.ok_or_else(|| broken(format!("the producer announced GPU memory of {announced} bytes")))?;
-        if access == Access::ReadOnly && !matches!(entrance, Entrance::Descriptor(_)) {
+        if access == Access::ReadOnly && !matches!(entrance, ImportHandle::Descriptor(_)) {
             return Err(broken("the producer sent as read-only what cannot be protected"));
         }
         let check = |known: Arc<Self>| match known.bytes() >= bytes && std::ptr::eq(known.gpu(), gpu) {
@@ -54,18 +54,18 @@ impl GpuArena {
             return check(known);
         }
         let (place, door, hold) = match entrance {
-            Entrance::Descriptor(descriptor) => {
+            ImportHandle::Descriptor(descriptor) => {
                 let mapping = Mapping::import(gpu, descriptor, bytes, access)?;
-                let door = Door::Descriptor(own(descriptor)?);
+                let door = ExportHandle::Descriptor(own(descriptor)?);
                 ((mapping.address(), mapping.bytes()), door, Hold::Mapped(mapping))
             }
-            Entrance::Legacy(handle) => {
+            ImportHandle::Legacy(handle) => {
                 const LAZY_PEERS: u32 = 1;
                 let mut address = 0;
                 // SAFETY: a place for the address. Bytes that are no handle are refused.
                 let opened = unsafe { gpu.driver.legacy_open(&raw mut address, Opaque(*handle), LAZY_PEERS) };
                 needed("cuIpcOpenMemHandle", opened).map_err(refused)?;
-                ((address, bytes), Door::Legacy(*handle), Hold::Opened)
+                ((address, bytes), ExportHandle::Legacy(*handle), Hold::Opened)
             }
         };
         let is_mapped = matches!(hold, Hold::Mapped(_));
@@ -93,9 +93,9 @@ impl GpuArena {
 
 fn own(descriptor: BorrowedFd<'_>) -> Result<std::os::fd::OwnedFd> {
     descriptor.try_clone_to_owned().map_err(|error| {
-        Error::new(ErrorKind::FileFailed, "there is no descriptor left for the producer's GPU memory")
+        Error::new(ErrorKind::Io, "there is no descriptor left for the producer's GPU memory")
             .with_errno(error.raw_os_error())
-            .with_hint("let go of some shared tensors, or raise the limit: ulimit -n")
+            .with_advice("let go of some shared tensors, or raise the limit: ulimit -n")
     })
 }
 
@@ -106,5 +106,5 @@ fn refused(error: Error) -> Error {
         _ => ErrorKind::InvalidTensor,
     };
     Error::new(kind, format!("the producer's GPU memory cannot be opened ({})", error.fact()))
-        .with_hint("see whether the producer still runs, and whether both see the same GPU")
+        .with_advice("see whether the producer still runs, and whether both see the same GPU")
 }

@@ -158,7 +158,7 @@ impl Mapping {
                 ErrorKind::UnsupportedDevice,
                 format!("this driver cannot map GPU memory as read-only ({})", error.fact()),
             )
-            .with_hint("update the NVIDIA driver, or publish for writing"),
+            .with_advice("update the NVIDIA driver, or publish for writing"),
         })?;
         Ok(mapping)
     }

@@ -21,7 +21,7 @@ const ALIGN: usize = 512;
 
 /// A part of an allocation that is nobody else's. Its content is whatever was there.
 #[derive(Clone, Debug)]
-pub struct GpuPiece {
+pub struct GpuArenaBlock {
     arena: Arc<GpuArena>,
     offset: usize,
     bytes: usize,
@@ -35,7 +35,7 @@ struct Current {
 /// For each GPU, that which small pieces are laid into.
 static CURRENT: Mutex<Vec<Current>> = Mutex::new(Vec::new());
 
-impl GpuPiece {
+impl GpuArenaBlock {
     /// Memory for that many bytes, aligned to 512.
     ///
     /// # Errors
@@ -81,7 +81,7 @@ impl GpuPiece {
 }
 
 impl Current {
-    fn take(&mut self, bytes: usize) -> Option<GpuPiece> {
+    fn take(&mut self, bytes: usize) -> Option<GpuArenaBlock> {
         let is_idle = self.used > 0 && Arc::strong_count(&self.arena) == 1;
         if is_idle && !self.arena.is_shown() && self.arena.gpu().settle() {
             self.used = 0;
@@ -89,12 +89,12 @@ impl Current {
         let offset = self.used.next_multiple_of(ALIGN);
         let end = offset.checked_add(bytes.max(1)).filter(|&end| end <= self.arena.bytes())?;
         self.used = end;
-        Some(GpuPiece { arena: self.arena.clone(), offset, bytes })
+        Some(GpuArenaBlock { arena: self.arena.clone(), offset, bytes })
     }
 }
 
 /// Lets go of allocations that are kept for small pieces, where nothing is in them.
-pub fn trim() {
+pub fn release_idle() {
     if super::counts().made == 0 || Driver::get().is_err() {
         return;
     }

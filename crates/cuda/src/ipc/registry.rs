@@ -2,7 +2,7 @@
 //!
 //! Whoever holds the lock drops no arena: that takes the lock too.
 
-use super::arena::{GpuArena, Id, Name};
+use super::arena::{ArenaId, GpuArena, Name};
 use crate::driver::Driver;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,7 +33,7 @@ impl Counter {
 
 /// What this process has to do with GPU memory of others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct GpuArenaCounts {
     /// Allocations of ours that can be exported.
     pub made: usize,
     /// Memory of frameworks that is kept for others.
@@ -45,14 +45,14 @@ pub struct Counts {
 }
 
 /// Counts it. No driver is needed, nor loaded.
-pub fn counts() -> Counts {
-    Counts { made: MADE.get(), exports: EXPORTS.get(), imports: IMPORTS.get(), events: EVENTS.get() }
+pub fn counts() -> GpuArenaCounts {
+    GpuArenaCounts { made: MADE.get(), exports: EXPORTS.get(), imports: IMPORTS.get(), events: EVENTS.get() }
 }
 
 #[derive(Default)]
 struct Registry {
     /// By name, and whether it may be written: several where a framework's memory was exported several times.
-    named: HashMap<Id, Vec<(bool, Weak<GpuArena>)>>,
+    named: HashMap<ArenaId, Vec<(bool, Weak<GpuArena>)>>,
     /// By the first address, with the end: what we made and what we opened.
     places: BTreeMap<usize, (usize, Weak<GpuArena>)>,
     /// Names of frameworks' allocations: by the driver's number of it, its first address and its size.
@@ -66,7 +66,7 @@ fn lock() -> MutexGuard<'static, Option<Registry>> {
 }
 
 impl Registry {
-    fn known(&self, id: &Id, access: Access) -> Option<Arc<GpuArena>> {
+    fn known(&self, id: &ArenaId, access: Access) -> Option<Arc<GpuArena>> {
         let wanted = access == Access::ReadWrite;
         self.named
             .get(id)?
@@ -84,7 +84,7 @@ pub(crate) fn turn() -> MutexGuard<'static, ()> {
 }
 
 /// Memory that this process has by that name, to be used so.
-pub(crate) fn known(id: &Id, access: Access) -> Option<Arc<GpuArena>> {
+pub(crate) fn known(id: &ArenaId, access: Access) -> Option<Arc<GpuArena>> {
     lock().as_ref()?.known(id, access)
 }
 

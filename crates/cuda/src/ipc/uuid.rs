@@ -65,7 +65,7 @@ impl Gpu {
                 ErrorKind::UnsupportedDevice,
                 format!("the memory is on {uuid}, which this process does not see"),
             )
-            .with_hint("let CUDA_VISIBLE_DEVICES name that GPU here too; nvidia-smi -L lists them")),
+            .with_advice("let CUDA_VISIBLE_DEVICES name that GPU here too; nvidia-smi -L lists them")),
         }
     }
 }

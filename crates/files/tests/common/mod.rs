@@ -13,7 +13,7 @@ use std::os::fd::FromRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tensorferry_core::{ByteOrder, Error, Result};
-use tensorferry_files::{Entry, MapKind, Opened, Options, open_file};
+use tensorferry_files::{FileEntry, MapMode, OpenOptions, TensorFile, open_file};
 
 /// A folder that goes when it is dropped.
 pub(crate) struct Folder(pub(crate) PathBuf);
@@ -62,11 +62,11 @@ pub(crate) fn memory(bytes: &[u8]) -> File {
 }
 
 /// Opens bytes as if they were a file of this name.
-pub(crate) fn open_bytes(name: &str, bytes: &[u8]) -> Result<Opened> {
-    open_bytes_with(name, bytes, &Options::default())
+pub(crate) fn open_bytes(name: &str, bytes: &[u8]) -> Result<TensorFile> {
+    open_bytes_with(name, bytes, &OpenOptions::default())
 }
 
-pub(crate) fn open_bytes_with(name: &str, bytes: &[u8], options: &Options) -> Result<Opened> {
+pub(crate) fn open_bytes_with(name: &str, bytes: &[u8], options: &OpenOptions) -> Result<TensorFile> {
     open_file(memory(bytes), Path::new(name), options)
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn refused(name: &str, bytes: &[u8]) -> Error {
     open_bytes(name, bytes).err().unwrap_or_else(|| panic!("{name} was accepted"))
 }
 
-pub(crate) fn read(opened: &Opened, entry: &Entry, threads: usize) -> Result<Vec<u8>> {
+pub(crate) fn read(opened: &TensorFile, entry: &FileEntry, threads: usize) -> Result<Vec<u8>> {
     let mut out = vec![MaybeUninit::new(0xAA); entry.bytes() as usize];
     opened.read_into(entry, &mut out, threads)?;
     // SAFETY: initialised from the beginning.
@@ -83,7 +83,7 @@ pub(crate) fn read(opened: &Opened, entry: &Entry, threads: usize) -> Result<Vec
 }
 
 /// The bytes by every way there is to come by them, which must all agree.
-pub(crate) fn read_every_way(opened: &Opened, entry: &Entry) -> Vec<u8> {
+pub(crate) fn read_every_way(opened: &TensorFile, entry: &FileEntry) -> Vec<u8> {
     let bytes = read(opened, entry, 1).unwrap();
     assert_eq!(read(opened, entry, 3).unwrap(), bytes);
     let mut stream = opened.stream(entry).unwrap();
@@ -98,7 +98,7 @@ pub(crate) fn read_every_way(opened: &Opened, entry: &Entry) -> Vec<u8> {
         }
     }
     assert_eq!(streamed, bytes);
-    for kind in [MapKind::ReadOnly, MapKind::CopyOnWrite] {
+    for kind in [MapMode::ReadOnly, MapMode::CopyOnWrite] {
         let mapped = opened.map(entry, kind);
         assert_eq!(mapped.is_ok(), entry.is_stored());
         if let Ok(mapped) = mapped {
@@ -118,7 +118,7 @@ pub(crate) fn read_every_way(opened: &Opened, entry: &Entry) -> Vec<u8> {
 }
 
 /// The elements in row-major order and this machine's byte order.
-pub(crate) fn plain(entry: &Entry, bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn plain(entry: &FileEntry, bytes: &[u8]) -> Vec<u8> {
     let layout = entry.layout().unwrap();
     let mut offsets = vec![0i64];
     for (length, stride) in layout.shape().iter().zip(layout.strides()) {

@@ -7,7 +7,7 @@
 use crate::api::options;
 use crate::api::shape::Lengths;
 use crate::conversion::batch;
-use crate::conversion::carry::{self, Journey};
+use crate::conversion::carry::{self, ConversionRequest};
 use crate::conversion::host_copy;
 use crate::conversion::recognise::recognise;
 use crate::conversion::source::{Memory, Source};
@@ -22,9 +22,9 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 use tensorferry_core::host::HostBlock;
-use tensorferry_core::plan::{Nature, Where};
+use tensorferry_core::plan::{DeviceRequest, SourceMutability};
 use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Tensor};
-use tensorferry_files::{Dialect, Entry, Format, MapKind, Opened, Options, Spec, WriteOptions};
+use tensorferry_files::{Dialect, Entry, Format, MapMode, Opened, Options, Spec, WriteOptions};
 
 /// A file of tensors whose headers have been read and found right.
 ///
@@ -33,7 +33,7 @@ use tensorferry_files::{Dialect, Entry, Format, MapKind, Opened, Options, Spec, 
 ///     >>> file = ferry.inspect(f"{folder}/x.npz")
 ///     >>> [tensor.name for tensor in file.tensors]
 ///     ['a', 'b']
-#[pyclass(frozen, module = "tensorferry", name = "File")]
+#[pyclass(read_only_loans, module = "tensorferry", name = "File")]
 pub(crate) struct File {
     opened: Opened,
 }
@@ -45,7 +45,7 @@ pub(crate) struct File {
 ///     >>> tensor = ferry.inspect(f"{folder}/x.npy").tensors[0]
 ///     >>> tensor.dtype, tensor.shape, tensor.bytes
 ///     ('float64', (2, 3), 48)
-#[pyclass(frozen, module = "tensorferry", name = "FileTensor")]
+#[pyclass(read_only_loans, module = "tensorferry", name = "FileTensor")]
 pub(crate) struct FileTensor {
     /// Its name; empty where the format has none.
     #[pyo3(get)]
@@ -161,31 +161,31 @@ impl File {
     }
 
     /// Carries a tensor of the file to a framework.
-    #[pyo3(signature = (name, framework, mmap=true, **wishes))]
+    #[pyo3(signature = (name, framework, mmap=true, **options))]
     fn load<'py>(
         this: &Bound<'py, Self>,
         name: &str,
         framework: &Bound<'py, PyAny>,
         mmap: bool,
-        wishes: Option<&Bound<'py, PyDict>>,
+        options: Option<&Bound<'py, PyDict>>,
     ) -> Result<Bound<'py, PyAny>> {
-        carried(this, name, mmap, &Journey::asked("load", framework, wishes)?)
+        carried(this, name, mmap, &ConversionRequest::asked("load", framework, options)?)
     }
 
     /// Carries several to a framework, as a dict by their names.
-    #[pyo3(signature = (names, framework, mmap=true, **wishes))]
+    #[pyo3(signature = (names, framework, mmap=true, **options))]
     fn load_several<'py>(
         this: &Bound<'py, Self>,
         names: Vec<String>,
         framework: &Bound<'py, PyAny>,
         mmap: bool,
-        wishes: Option<&Bound<'py, PyDict>>,
+        options: Option<&Bound<'py, PyDict>>,
     ) -> Result<Bound<'py, PyDict>> {
-        let journey = Journey::asked("load", framework, wishes)?;
-        batch::batched(this.py(), &journey, || {
+        let request = ConversionRequest::asked("load", framework, options)?;
+        batch::batched(this.py(), &request, || {
             let results = PyDict::new(this.py());
             for name in names {
-                results.set_item(&name, carried(this, &name, mmap, &journey)?)?;
+                results.set_item(&name, carried(this, &name, mmap, &request)?)?;
             }
             Ok(results)
         })
@@ -206,28 +206,29 @@ fn carried<'py>(
     file: &Bound<'py, File>,
     name: &str,
     mmap: bool,
-    journey: &Journey,
+    request: &ConversionRequest,
 ) -> Result<Bound<'py, PyAny>> {
     let started = trace::is_on().then(Instant::now);
     let opened = &file.get().opened;
     let entry = opened.entry(name)?;
     let tensor = if mmap && entry.is_stored() {
         // What goes to a GPU does not keep its map, so that one serves all.
-        let leaves = matches!(journey.wishes.device, Where::At(device) if device.is_cuda());
-        mapped(opened, entry, if leaves { MapKind::ReadOnly } else { MapKind::CopyOnWrite })?
+        let leaves = matches!(request.options.device, DeviceRequest::At(device) if device.is_cuda());
+        mapped(opened, entry, if leaves { MapMode::ReadOnly } else { MapMode::CopyOnWrite })?
     } else {
         read(file.py(), opened, entry)?
     };
-    let source = Source::here(file.clone().into_any(), "file", tensor).with_nature(Nature::Temporary);
-    carry::planned(file.py(), source, journey, started)
+    let source =
+        Source::here(file.clone().into_any(), "file", tensor).with_nature(SourceMutability::Temporary);
+    carry::planned(file.py(), source, request, started)
 }
 
 /// A tensor over the file itself. What is written to it stays in this process.
-fn mapped(opened: &Opened, entry: &Entry, kind: MapKind) -> Result<Tensor<Owner>> {
+fn mapped(opened: &Opened, entry: &Entry, kind: MapMode) -> Result<Tensor<Owner>> {
     let map = opened.map(entry, kind)?;
     let data = map.data();
     // SAFETY: the map has as many bytes as the entry says, and the owner is the map.
-    unsafe { of_entry(entry, data, kind.access(), Owner::Mapped(map)) }
+    unsafe { of_entry(entry, data, kind.access(), Owner::MappedTensor(map)) }
 }
 
 /// A tensor in a block of our own.
@@ -295,7 +296,7 @@ fn dtype_of(name: &str) -> Result<DType> {
 }
 
 /// A file that is being written; it appears under its name when it is finished.
-#[pyclass(frozen, module = "tensorferry", name = "Writer")]
+#[pyclass(read_only_loans, module = "tensorferry", name = "Writer")]
 pub(crate) struct Writer {
     writer: Mutex<Option<tensorferry_files::Writer>>,
 }

@@ -9,7 +9,7 @@ use tensorferry_core::pool;
 /// Example:
 ///     >>> ferry.memory_stats().pinned_bytes >= 0
 ///     True
-#[pyclass(frozen, get_all, module = "tensorferry", name = "MemoryStats")]
+#[pyclass(read_only_loans, get_all, module = "tensorferry", name = "MemoryStats")]
 pub(crate) struct MemoryStats {
     /// Bytes of large blocks that results use.
     used_bytes: usize,
@@ -60,7 +60,7 @@ impl MemoryStats {
 ///     True
 #[pyfunction]
 pub(crate) fn memory_stats() -> MemoryStats {
-    let now = pool::memory();
+    let now = pool::stats();
     MemoryStats {
         used_bytes: now.used_bytes,
         used_blocks: now.used_blocks,
@@ -87,8 +87,8 @@ pub(crate) fn memory_stats() -> MemoryStats {
 pub(crate) fn empty_cache(py: Python<'_>) -> usize {
     deferred_drop::drop_deferred();
     py.detach(|| {
-        tensorferry_share::trim();
-        tensorferry_cuda::ipc::trim();
-        pool::trim()
+        tensorferry_share::release_idle();
+        tensorferry_cuda::ipc::release_idle();
+        pool::release_idle()
     })
 }

@@ -9,14 +9,14 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyComplex, PyDict, PyFloat, PyInt, PyString, PyType};
 use tensorferry_core::device::DeviceKind;
-use tensorferry_core::plan::{Wanted, Where, Wishes};
+use tensorferry_core::plan::{ConvertOptions, DTypeRequest, DeviceRequest};
 use tensorferry_core::{DType, Device, ErrorKind};
 use tensorferry_cuda::Stream;
 
 /// The keywords of `to` and `plan`.
 pub(crate) struct Keywords<'py> {
     /// What the caller wishes.
-    pub(crate) wishes: Wishes,
+    pub(crate) options: ConvertOptions,
     /// The stream on which the result will be used.
     pub(crate) stream: Option<Asked>,
     /// Where the values shall go.
@@ -28,7 +28,7 @@ pub(crate) struct Keywords<'py> {
 impl Keywords<'_> {
     /// As if nothing was passed.
     pub(crate) fn none() -> Self {
-        Self { wishes: Wishes::NONE, stream: None, out: None, progress: None }
+        Self { options: ConvertOptions::NONE, stream: None, out: None, progress: None }
     }
 }
 
@@ -42,17 +42,17 @@ pub(crate) struct Asked {
 /// Reads the keywords; some are only for a function that moves something.
 pub(crate) fn parse<'py>(function: &str, given: &Bound<'py, PyDict>, moves: bool) -> Result<Keywords<'py>> {
     let mut keywords = Keywords::none();
-    let wishes = &mut keywords.wishes;
+    let options = &mut keywords.options;
     for (name, value) in given {
         let name = name.cast_into::<PyString>().map_err(PyErr::from)?;
         let value = if value.is_none() { None } else { Some(&value) };
         match name.to_str()? {
-            "device" => wishes.device = device(value)?,
-            "dtype" => wishes.dtype = dtype(value)?,
-            "copy" => wishes.copy = flag("copy", value)?,
-            "writable" => wishes.writable = flag("writable", value)?,
+            "device" => options.device = device(value)?,
+            "dtype" => options.dtype = dtype(value)?,
+            "copy" => options.copy = flag("copy", value)?,
+            "writable" => options.writable = flag("writable", value)?,
             "stream" => keywords.stream = stream(value)?,
-            "budget" => wishes.budget = budget(value)?,
+            "budget" => options.budget = budget(value)?,
             "out" if moves => keywords.out = value.cloned(),
             "progress" if moves => keywords.progress = value.map_or(Ok(None), progress::parse)?,
             other => {
@@ -76,10 +76,10 @@ pub(crate) fn common<'py>(
     stream_option: Option<&Bound<'py, PyAny>>,
 ) -> Result<Keywords<'py>> {
     let mut keywords = Keywords::none();
-    keywords.wishes.device = device(device_option)?;
-    keywords.wishes.dtype = dtype(dtype_option)?;
-    keywords.wishes.copy = flag("copy", copy)?;
-    keywords.wishes.writable = flag("writable", writable)?;
+    keywords.options.device = device(device_option)?;
+    keywords.options.dtype = dtype(dtype_option)?;
+    keywords.options.copy = flag("copy", copy)?;
+    keywords.options.writable = flag("writable", writable)?;
     keywords.stream = stream(stream_option)?;
     Ok(keywords)
 }
@@ -87,28 +87,28 @@ pub(crate) fn common<'py>(
 /// The element type of something that has one and no other: named in the same ways, without `"default"`.
 pub(crate) fn plain_dtype(given: Option<&Bound<'_, PyAny>>) -> Result<Option<DType>> {
     match (dtype(given)?, given) {
-        (Wanted::Type(dtype), _) => Ok(Some(dtype)),
-        (Wanted::Default, Some(given)) => Err(unknown(given)),
+        (DTypeRequest::Type(dtype), _) => Ok(Some(dtype)),
+        (DTypeRequest::Default, Some(given)) => Err(unknown(given)),
         _ => Ok(None),
     }
 }
 
 /// The element type that the caller named, by a string or by a framework's own object.
-fn dtype(given: Option<&Bound<'_, PyAny>>) -> Result<Wanted> {
-    let Some(given) = given else { return Ok(Wanted::Same) };
+fn dtype(given: Option<&Bound<'_, PyAny>>) -> Result<DTypeRequest> {
+    let Some(given) = given else { return Ok(DTypeRequest::Same) };
     if let Ok(text) = given.cast::<PyString>() {
         let text = text.to_string();
         return match text.as_str() {
-            "default" => Ok(Wanted::Default),
-            name => DType::from_name(name).map(Wanted::Type).ok_or_else(|| unknown(given)),
+            "default" => Ok(DTypeRequest::Default),
+            name => DType::from_name(name).map(DTypeRequest::Type).ok_or_else(|| unknown(given)),
         };
     }
     if let Ok(class) = given.cast::<PyType>()
         && let Some(dtype) = builtin_number(class)
     {
-        return Ok(Wanted::Type(dtype));
+        return Ok(DTypeRequest::Type(dtype));
     }
-    named(given).map(Wanted::Type)
+    named(given).map(DTypeRequest::Type)
 }
 
 fn unknown(given: &Bound<'_, PyAny>) -> Failure {
@@ -200,17 +200,19 @@ fn budget(given: Option<&Bound<'_, PyAny>>) -> Result<Option<usize>> {
 }
 
 /// Where the caller wants the result: a name, or a framework's own object for a device.
-fn device(given: Option<&Bound<'_, PyAny>>) -> Result<Where> {
-    let Some(given) = given else { return Ok(Where::Nearest) };
+fn device(given: Option<&Bound<'_, PyAny>>) -> Result<DeviceRequest> {
+    let Some(given) = given else { return Ok(DeviceRequest::Nearest) };
     if let Some(device) = jax_device(given)? {
-        return Ok(Where::At(device));
+        return Ok(DeviceRequest::At(device));
     }
     let text = device_name(given)?;
     if text == "default" {
-        return Ok(Where::Home);
+        return Ok(DeviceRequest::Home);
     }
     match Device::parse(&short_name(&text)) {
-        Some(device) if matches!(device.kind, DeviceKind::Cpu | DeviceKind::Cuda) => Ok(Where::At(device)),
+        Some(device) if matches!(device.kind, DeviceKind::Cpu | DeviceKind::Cuda) => {
+            Ok(DeviceRequest::At(device))
+        }
         Some(device) => Err(fail(
             ErrorKind::UnsupportedDevice,
             format!("device {device} is out of reach: only memory of the host and of CUDA GPUs is carried"),

@@ -9,7 +9,7 @@
 
 use crate::api::options::{self, Keywords};
 use crate::conversion::batch;
-use crate::conversion::carry::{self, Begun, Journey};
+use crate::conversion::carry::{self, Begun, ConversionRequest};
 use crate::conversion::kinds::Recognised;
 use crate::conversion::out;
 use crate::conversion::recognise::recognise;
@@ -25,7 +25,7 @@ use pyo3::types::{PyDict, PyTuple};
 use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
-use tensorferry_core::{ErrorKind, emergency};
+use tensorferry_core::{ErrorKind, emergency_pool};
 
 /// The signature, in the form that `inspect` reads, and the docstring.
 const DOC: &CStr = c"to(x, framework, *, device=None, dtype=None, copy=None, writable=None, stream=None, budget=None, out=None, progress=None)
@@ -106,7 +106,7 @@ unsafe extern "C" fn enter<const ANY: bool>(
         // SAFETY: Python calls with the GIL held.
         let py = unsafe { Python::assume_attached() };
         drop_deferred();
-        if let Err(error) = emergency::check() {
+        if let Err(error) = emergency_pool::check_headroom() {
             return Python::attach(|py| given_back(py, Err(error.into())));
         }
         if count != 2 || !names.is_null() {
@@ -156,15 +156,16 @@ fn rest<'py, const ANY: bool>(
     framework: &Bound<'py, PyAny>,
     begun: Begun<'py>,
 ) -> Result<Bound<'py, PyAny>> {
-    let journey = || -> Result<Journey> { Ok(Journey::plain(frameworks::target(framework)?)) };
+    let request =
+        || -> Result<ConversionRequest> { Ok(ConversionRequest::plain(frameworks::target(framework)?)) };
     match begun {
         Begun::Done(result) => Ok(result),
-        Begun::Read(source) => carry::planned(x.py(), source, &journey()?, None),
+        Begun::Read(source) => carry::planned(x.py(), source, &request()?, None),
         Begun::Failed(failure) => match frameworks::target(framework) {
             Ok(_) => or_sparse(failure, sparse::Asked::To, x, framework, None),
             Err(failure) => without_target::<ANY>(failure, x, framework, None),
         },
-        Begun::Nothing => go::<ANY>(x, framework, None, &journey()?, None),
+        Begun::Nothing => go::<ANY>(x, framework, None, &request()?, None),
     }
 }
 
@@ -217,9 +218,9 @@ unsafe fn named<'py, const ANY: bool>(
         Ok(target) => target,
         Err(failure) => return without_target::<ANY>(failure, x, framework, Some(&keywords)),
     };
-    let Keywords { wishes, stream, out, progress } = options::parse("to", &keywords, true)?;
-    let journey = Journey { progress, wishes, stream, ..Journey::plain(target) };
-    go::<ANY>(x, framework, out.as_ref(), &journey, Some(&keywords))
+    let Keywords { options, stream, out, progress } = options::parse("to", &keywords, true)?;
+    let request = ConversionRequest { progress, options, stream, ..ConversionRequest::plain(target) };
+    go::<ANY>(x, framework, out.as_ref(), &request, Some(&keywords))
 }
 
 /// The framework is none of ours: it may hold sparse tensors alone.
@@ -242,11 +243,11 @@ fn go<'py, const ANY: bool>(
     x: &Bound<'py, PyAny>,
     framework: &Bound<'py, PyAny>,
     out: Option<&Bound<'py, PyAny>>,
-    journey: &Journey,
+    request: &ConversionRequest,
     keywords: Option<&Bound<'py, PyDict>>,
 ) -> Result<Bound<'py, PyAny>> {
     let one = |x: &Bound<'py, PyAny>, recognised| {
-        carry::one(x, recognised, journey)
+        carry::one(x, recognised, request)
             .or_else(|failure| or_sparse(failure, sparse::Asked::To, x, framework, keywords))
     };
     let recognised = recognise(x)?;
@@ -255,12 +256,12 @@ fn go<'py, const ANY: bool>(
             let hint = "fill one tensor at a time, or leave out out=";
             return Err(fail(ErrorKind::InvalidArgument, "out takes one tensor and x is a tree", hint));
         }
-        return out::fill(x, given, journey);
+        return out::fill(x, given, request);
     }
     if matches!(recognised, Recognised::Container(_) | Recognised::Unknown)
         && let Some(container) = traverse::container_of(x, recognised)?
     {
-        return batch::batched(x.py(), journey, || {
+        return batch::batched(x.py(), request, || {
             let walk = if ANY { traverse::walk_any } else { traverse::walk };
             walk(x, container, true, &mut |leaf, kind, _| one(leaf, kind))
         });

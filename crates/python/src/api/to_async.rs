@@ -5,7 +5,7 @@
 //! the caller's `ferry.Job`, a `concurrent.futures.Future` that wraps the [`Transfer`] of this module.
 
 use crate::api::options::{self, Keywords};
-use crate::conversion::carry::{self, Journey};
+use crate::conversion::carry::{self, ConversionRequest};
 use crate::conversion::kinds::Recognised;
 use crate::conversion::out;
 use crate::conversion::recognise::recognise;
@@ -25,11 +25,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
-use tensorferry_core::{Error, ErrorKind, growth};
-use tensorferry_cuda::Watch;
+use tensorferry_core::{Error, ErrorKind, fallible};
+use tensorferry_cuda::TransferControl;
 
 /// The native part of a `ferry.Job`: counts bytes, and takes the request to cancel.
-#[pyclass(frozen, module = "tensorferry._native", name = "_Transfer")]
+#[pyclass(read_only_loans, module = "tensorferry._native", name = "_Transfer")]
 pub(crate) struct Transfer(Arc<Shared>);
 
 /// What the caller and the transfer's thread share.
@@ -40,7 +40,7 @@ struct Shared {
     /// The process whose thread moves the bytes. The child of a fork has the job, and not the thread.
     process: u32,
     over: Condvar,
-    watch: Watch,
+    watch: TransferControl,
     total: usize,
 }
 
@@ -105,7 +105,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
 
 fn lost() -> Error {
-    Error::new(ErrorKind::DeviceFailed, "the thread of a job was lost").with_hint("please report this")
+    Error::new(ErrorKind::DeviceFailed, "the thread of a job was lost").with_advice("please report this")
 }
 
 /// Called by `atexit`, while threads may still use the interpreter: calls off what is on its way, and waits for that.
@@ -118,7 +118,7 @@ fn end_jobs(py: Python<'_>) -> PyResult<()> {
         if jobs.is_empty() {
             return Ok(());
         }
-        jobs.iter().for_each(|job| job.watch.call_off());
+        jobs.iter().for_each(|job| job.watch.cancel());
         let end = Instant::now() + PATIENCE;
         for job in &jobs {
             py.detach(|| {
@@ -158,7 +158,7 @@ enum Rest {
 struct Errand {
     leaves: Vec<Leaf>,
     /// The tree that the leaves are of, and where it goes; none for one tensor.
-    tree: Option<(Py<PyAny>, Journey)>,
+    tree: Option<(Py<PyAny>, ConversionRequest)>,
     /// The traces that were open at the start.
     traces: Option<Py<PyTuple>>,
     begin: Instant,
@@ -186,21 +186,21 @@ struct Errand {
 ///     [0, 1, 2]
 #[pyfunction]
 #[pyo3(
-    signature = (x, framework, **wishes),
+    signature = (x, framework, **options),
     text_signature = "(x, framework, *, device=None, dtype=None, copy=None, writable=None, stream=None, \
                       budget=None, out=None)"
 )]
 pub(crate) fn to_async<'py>(
     x: &Bound<'py, PyAny>,
     framework: &Bound<'py, PyAny>,
-    wishes: Option<&Bound<'py, PyDict>>,
+    options: Option<&Bound<'py, PyDict>>,
 ) -> Result<Bound<'py, PyAny>> {
     let py = x.py();
     if sparse::is_sparse(x)? {
         return Err(is_sparse());
     }
     let target = frameworks::target(framework)?;
-    let keywords = match wishes {
+    let keywords = match options {
         None => Keywords::none(),
         Some(given) => options::parse("to_async", given, true)?,
     };
@@ -211,8 +211,8 @@ pub(crate) fn to_async<'py>(
             "read job.bytes_moved and job.bytes_total",
         ));
     }
-    let Keywords { wishes, stream, out, .. } = keywords;
-    let journey = Journey { wishes, stream, ..Journey::plain(target) };
+    let Keywords { options, stream, out, .. } = keywords;
+    let request = ConversionRequest { options, stream, ..ConversionRequest::plain(target) };
     let (begin, traced) = (Instant::now(), trace::is_on());
     let traces = if traced { Some(trace::open_lists(py)?.unbind()) } else { None };
     let recognised = recognise(x)?;
@@ -224,22 +224,22 @@ pub(crate) fn to_async<'py>(
         (Some(container), _) => {
             let mut leaves = Vec::new();
             traverse::walk(x, container, false, &mut |leaf, kind, _| {
-                growth::push(&mut leaves, self::leaf(leaf, kind, &journey, traced)?)?;
+                fallible::try_push(&mut leaves, self::leaf(leaf, kind, &request, traced)?)?;
                 Ok(leaf.clone())
             })?;
-            Errand { leaves, tree: Some((x.clone().unbind(), journey)), traces, begin }
+            Errand { leaves, tree: Some((x.clone().unbind(), request)), traces, begin }
         }
         (None, Some(out)) => {
             if matches!(recognised, Recognised::Container(_)) {
                 let hint = "fill one tensor at a time, or leave out out=";
                 return Err(fail(ErrorKind::InvalidArgument, "out takes one tensor and x is a tree", hint));
             }
-            let (begun, report) = out::begin(x, &out, &journey, traced, true)?;
+            let (begun, report) = out::begin(x, &out, &request, traced, true)?;
             let leaf = Leaf { source: x.clone().unbind(), rest: begun.into(), report };
             Errand { leaves: vec![leaf], tree: None, traces, begin }
         }
         (None, None) => {
-            let leaves = vec![leaf(x, recognised, &journey, traced)?];
+            let leaves = vec![leaf(x, recognised, &request, traced)?];
             Errand { leaves, tree: None, traces, begin }
         }
     };
@@ -264,8 +264,13 @@ fn is_sparse() -> Failure {
 }
 
 /// Begins the trip of one tensor.
-fn leaf(object: &Bound<'_, PyAny>, kind: Recognised, journey: &Journey, traced: bool) -> Result<Leaf> {
-    let (begun, report) = match carry::begin_one(object, kind, journey, traced) {
+fn leaf(
+    object: &Bound<'_, PyAny>,
+    kind: Recognised,
+    request: &ConversionRequest,
+    traced: bool,
+) -> Result<Leaf> {
+    let (begun, report) = match carry::begin_one(object, kind, request, traced) {
         Err(_) if sparse::is_sparse(object)? => return Err(is_sparse()),
         begun => begun?,
     };
@@ -285,7 +290,7 @@ fn launch(py: Python<'_>, errand: Errand) -> Result<Bound<'_, PyAny>> {
         is_delivered: AtomicBool::new(false),
         process: std::process::id(),
         over: Condvar::new(),
-        watch: Watch::default(),
+        watch: TransferControl::default(),
         total,
     });
     let class = py.import(intern!(py, "tensorferry.jobs"))?.getattr(intern!(py, "Job"))?;
@@ -303,7 +308,7 @@ fn launch(py: Python<'_>, errand: Errand) -> Result<Bound<'_, PyAny>> {
     let run = move || errand.run(shared, there);
     std::thread::Builder::new().name("tensorferry".into()).spawn(run).map_err(|error| {
         Error::new(ErrorKind::OutOfMemory, format!("the system has no thread for a job: {error}"))
-            .with_hint("end some threads, or raise the limit of processes")
+            .with_advice("end some threads, or raise the limit of processes")
     })?;
     Ok(job)
 }
@@ -326,7 +331,7 @@ impl Errand {
         let mut moved = Vec::new();
         for leaf in &mut self.leaves {
             if let Rest::Moving(moving) = &mut leaf.rest {
-                let nothing: Box<dyn FnOnce(&Watch) -> Moved + Send> = Box::new(|_| Ok(None));
+                let nothing: Box<dyn FnOnce(&TransferControl) -> Moved + Send> = Box::new(|_| Ok(None));
                 let work = std::mem::replace(&mut moving.work, nothing);
                 let result = catch_unwind(AssertUnwindSafe(|| work(&shared.watch)));
                 let result = result.unwrap_or_else(|_| Err(lost()));
@@ -361,7 +366,7 @@ impl Errand {
         let Self { leaves, tree, traces, begin } = self;
         let mut moved = moved.into_iter();
         let mut results = Vec::new();
-        growth::reserve(&mut results, leaves.len())?;
+        fallible::try_reserve(&mut results, leaves.len())?;
         for Leaf { source, rest, report } in leaves {
             let result = match rest {
                 Rest::Done(result) => result,
@@ -375,7 +380,7 @@ impl Errand {
             }
             results.push((source, result));
         }
-        let Some((tree, journey)) = tree else {
+        let Some((tree, request)) = tree else {
             return results.pop().map(|(_, result)| result).ok_or_else(|| lost().into());
         };
         let tree = tree.bind(py);
@@ -386,7 +391,7 @@ impl Errand {
             match results.iter().find(|(source, _)| source.is(leaf)) {
                 Some((_, result)) => Ok(result.bind(py).clone()),
                 // Put into the tree since the start.
-                None => carry::one(leaf, kind, &journey),
+                None => carry::one(leaf, kind, &request),
             }
         })?;
         Ok(rebuilt.unbind())
@@ -407,7 +412,7 @@ impl Transfer {
         if *self.0.state() == State::Succeeded {
             self.0.total
         } else {
-            self.0.watch.moved().min(self.0.total)
+            self.0.watch.bytes_moved().min(self.0.total)
         }
     }
 
@@ -425,7 +430,7 @@ impl Transfer {
             if self.is_inherited() {
                 return false;
             }
-            self.0.watch.call_off();
+            self.0.watch.cancel();
         }
         *state != State::Succeeded && self.0.watch.check().is_err()
     }

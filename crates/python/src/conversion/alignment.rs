@@ -15,14 +15,14 @@ use crate::interpreter::owner::{self, Buffer, Owner};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyMemoryView, PyType};
-use tensorferry_core::plan::{Alignment, Nature};
+use tensorferry_core::plan::{Alignment, SourceMutability};
 use tensorferry_core::{Access, Tensor, aligned};
 
 /// What is guaranteed about the address of this source. Asked only for targets to which it matters.
 #[inline]
 pub(crate) fn of(source: &Source<'_>) -> Alignment {
     let Memory::Here(tensor) = &source.memory else { return Alignment::Guaranteed };
-    if source.nature != Nature::Mutable || tensor.device().is_cuda() {
+    if source.mutability != SourceMutability::Mutable || tensor.device().is_cuda() {
         return Alignment::Guaranteed;
     }
     let guaranteed = of_memory(source.object.py(), tensor);
@@ -71,9 +71,9 @@ fn unless(writable: bool) -> Alignment {
 /// Memory that is not a Python object's.
 fn of_owner(owner: &Owner, writable: bool) -> Alignment {
     match owner {
-        Owner::Block(_) | Owner::Mapped(_) | Owner::Shared(_) => Alignment::Guaranteed,
+        Owner::Block(_) | Owner::MappedTensor(_) | Owner::Shared(_) => Alignment::Guaranteed,
         // A producer that says "read-only" may have got the memory from an object that can be written.
-        Owner::Managed(_) | Owner::Paddle(_) => Alignment::Accidental,
+        Owner::ManagedOwner(_) | Owner::Paddle(_) => Alignment::Accidental,
         _ => unless(writable),
     }
 }

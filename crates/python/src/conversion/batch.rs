@@ -1,16 +1,20 @@
 //! Several tensors on one journey, which are waited for together.
 
-use crate::conversion::carry::Journey;
+use crate::conversion::carry::ConversionRequest;
 use crate::errors::Result;
 use pyo3::prelude::*;
 use tensorferry_cuda::Batch;
 
 /// Carries several on one journey, and waits for those that went to a GPU together.
-pub(crate) fn batched<T>(py: Python<'_>, journey: &Journey, work: impl FnOnce() -> Result<T>) -> Result<T> {
+pub(crate) fn batched<T>(
+    py: Python<'_>,
+    request: &ConversionRequest,
+    work: impl FnOnce() -> Result<T>,
+) -> Result<T> {
     let batch = Batch::begin();
-    journey.batched.set(true);
+    request.batched.set(true);
     let done = work();
-    journey.batched.set(false);
+    request.batched.set(false);
     if batch.is_settled() {
         return done;
     }

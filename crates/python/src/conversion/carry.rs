@@ -24,14 +24,17 @@ use pyo3::types::PyDict;
 use std::cell::Cell;
 use std::time::Instant;
 use tensorferry_core::host::HostBlock;
-use tensorferry_core::plan::{self, Common, Holds, Places, Plan, Route, TargetFacts, Wanted, Wishes};
-use tensorferry_core::{Access, DType, Device, ErrorKind, Layout, Tensor, frozen};
-use tensorferry_cuda::{Gpu, Lanes, Side, Watch};
+use tensorferry_core::plan::{
+    self, ConvertOptions, DTypeRequest, FastDecision, Plan, Route, SupportedDevices, TargetCapabilities,
+    TargetMutability,
+};
+use tensorferry_core::{Access, DType, Device, ErrorKind, Layout, Tensor, read_only_loans};
+use tensorferry_cuda::{Gpu, RingOptions, SyncPoint, TransferControl};
 
 /// Where to, and how.
-pub(crate) struct Journey {
+pub(crate) struct ConversionRequest {
     pub(crate) target: Target,
-    pub(crate) wishes: Wishes,
+    pub(crate) options: ConvertOptions,
     /// The stream on which the caller will use the result.
     pub(crate) stream: Option<Asked>,
     /// Who wants to see how far it is.
@@ -40,10 +43,16 @@ pub(crate) struct Journey {
     pub(crate) batched: Cell<bool>,
 }
 
-impl Journey {
+impl ConversionRequest {
     /// Without wishes.
     pub(crate) fn plain(target: Target) -> Self {
-        Self { target, wishes: Wishes::NONE, stream: None, progress: None, batched: Cell::new(false) }
+        Self {
+            target,
+            options: ConvertOptions::NONE,
+            stream: None,
+            progress: None,
+            batched: Cell::new(false),
+        }
     }
 
     /// With the wishes that a function was passed by keyword.
@@ -55,13 +64,13 @@ impl Journey {
         let keywords =
             given.map_or_else(|| Ok(Keywords::none()), |given| options::parse(function, given, false))?;
         let plain = Self::plain(frameworks::target(framework)?);
-        Ok(Self { wishes: keywords.wishes, stream: keywords.stream, ..plain })
+        Ok(Self { options: keywords.options, stream: keywords.stream, ..plain })
     }
 
     /// How bytes are shared out that cross between a GPU and memory that is there already.
-    pub(crate) fn lanes(&self) -> Result<Lanes> {
+    pub(crate) fn lanes(&self) -> Result<RingOptions> {
         let lanes = settings::transfer();
-        Ok(self.wishes.budget.map_or(Ok(lanes), |budget| lanes.within(budget))?)
+        Ok(self.options.budget.map_or(Ok(lanes), |budget| lanes.within(budget))?)
     }
 }
 
@@ -134,11 +143,11 @@ fn plain_read<'py>(
     py: Python<'py>,
     source: Source<'py>,
     target: Target,
-    facts: &'static TargetFacts,
+    facts: &'static TargetCapabilities,
 ) -> Begun<'py> {
     let access = match plan::common(&source.facts_for(facts), facts) {
-        Some(Common::Share(access)) => access,
-        Some(Common::Snapshot) => return snapshot(py, source, target),
+        Some(FastDecision::Share(access)) => access,
+        Some(FastDecision::Snapshot) => return snapshot(py, source, target),
         None => return Begun::Read(source),
     };
     // Taken apart where it lies: each move of a tensor from here to there costs as much as planning the trip.
@@ -165,17 +174,17 @@ fn plain_read<'py>(
 pub(crate) fn carry_read<'py>(
     py: Python<'py>,
     source: Source<'py>,
-    journey: &Journey,
+    request: &ConversionRequest,
 ) -> Result<Bound<'py, PyAny>> {
     if trace::is_on() {
-        return planned(py, source, journey, Some(Instant::now()));
+        return planned(py, source, request, Some(Instant::now()));
     }
-    if journey.wishes != Wishes::NONE || journey.stream.is_some() {
-        return planned(py, source, journey, None);
+    if request.options != ConvertOptions::NONE || request.stream.is_some() {
+        return planned(py, source, request, None);
     }
-    match plain_read(py, source, journey.target, journey.target.facts(py)?) {
+    match plain_read(py, source, request.target, request.target.facts(py)?) {
         Begun::Done(result) => Ok(result),
-        Begun::Read(source) => planned(py, source, journey, None),
+        Begun::Read(source) => planned(py, source, request, None),
         Begun::Failed(failure) => Err(failure),
         Begun::Nothing => Err(not_a_tensor(&py.None().into_bound(py))),
     }
@@ -198,46 +207,46 @@ fn snapshot<'py>(py: Python<'py>, source: Source<'py>, target: Target) -> Begun<
 pub(crate) fn one<'py>(
     object: &Bound<'py, PyAny>,
     recognised: Recognised,
-    journey: &Journey,
+    request: &ConversionRequest,
 ) -> Result<Bound<'py, PyAny>> {
-    if journey.wishes == Wishes::NONE && journey.stream.is_none() {
-        match plain(object, recognised, journey.target) {
+    if request.options == ConvertOptions::NONE && request.stream.is_none() {
+        match plain(object, recognised, request.target) {
             Begun::Done(result) => return Ok(result),
-            Begun::Read(source) => return planned(object.py(), source, journey, None),
+            Begun::Read(source) => return planned(object.py(), source, request, None),
             Begun::Failed(failure) => return Err(failure),
             Begun::Nothing => {}
         }
     }
-    if stays(object.py(), recognised, journey)? {
+    if stays(object.py(), recognised, request)? {
         return Ok(object.clone());
     }
     let started = trace::is_on().then(Instant::now);
-    planned(object.py(), read(object, recognised)?, journey, started)
+    planned(object.py(), read(object, recognised)?, request, started)
 }
 
 /// Whether the object belongs to the target already and has no memory to read, such as a JAX tracer on its way to JAX.
-pub(crate) fn stays(py: Python<'_>, recognised: Recognised, journey: &Journey) -> Result<bool> {
+pub(crate) fn stays(py: Python<'_>, recognised: Recognised, request: &ConversionRequest) -> Result<bool> {
     let Recognised::Refused(refusal) = recognised else { return Ok(false) };
-    if !refusal.stays_home() || journey.wishes != Wishes::NONE || journey.stream.is_some() {
+    if !refusal.stays_home() || request.options != ConvertOptions::NONE || request.stream.is_some() {
         return Ok(false);
     }
     let home = register::of_refusal(refusal).map(|entry| entry.name);
-    Ok(home == Some(journey.target.facts(py)?.framework))
+    Ok(home == Some(request.target.facts(py)?.framework))
 }
 
 /// Carries a source that is read, by plan.
 pub(crate) fn planned<'py>(
     py: Python<'py>,
     source: Source<'py>,
-    journey: &Journey,
+    request: &ConversionRequest,
     started: Option<Instant>,
 ) -> Result<Bound<'py, PyAny>> {
-    let target = journey.target.facts(py)?;
+    let target = request.target.facts(py)?;
     let facts = source.facts_for(target);
-    let plan = plan::decide(&facts, target, &journey.wishes)?;
-    check_stream(&facts, &plan, journey)?;
+    let plan = plan::decide(&facts, target, &request.options)?;
+    check_stream(&facts, &plan, request)?;
     let report = started.map(|started| (started, crate::reports::TensorReport::new(&facts, target, &plan)));
-    let result = run(py, source, target, &plan, journey)?;
+    let result = run(py, source, target, &plan, request)?;
     if let Some((started, report)) = report {
         trace::record(py, report, started.elapsed())?;
     }
@@ -248,25 +257,29 @@ pub(crate) fn planned<'py>(
 pub(crate) fn begin_one<'py>(
     object: &Bound<'py, PyAny>,
     recognised: Recognised,
-    journey: &Journey,
+    request: &ConversionRequest,
     reported: bool,
 ) -> Result<(transfer::Begun<'py>, Option<crate::reports::TensorReport>)> {
     let py = object.py();
-    if stays(py, recognised, journey)? {
+    if stays(py, recognised, request)? {
         return Ok((transfer::Begun::Done(object.clone()), None));
     }
     let source = read(object, recognised)?;
-    let target = journey.target.facts(py)?;
+    let target = request.target.facts(py)?;
     let facts = source.facts_for(target);
-    let plan = plan::decide(&facts, target, &journey.wishes)?;
-    check_stream(&facts, &plan, journey)?;
+    let plan = plan::decide(&facts, target, &request.options)?;
+    check_stream(&facts, &plan, request)?;
     let report = reported.then(|| crate::reports::TensorReport::new(&facts, target, &plan));
-    Ok((begin(py, source, target, &plan, journey, true)?, report))
+    Ok((begin(py, source, target, &plan, request, true)?, report))
 }
 
 /// Sees that a stream is named only where there is one: work on the host is finished when a call returns.
-pub(crate) fn check_stream(source: &plan::SourceFacts<'_>, plan: &Plan, journey: &Journey) -> Result<()> {
-    if journey.stream.is_none() || source.device.is_cuda() || plan.device.is_cuda() {
+pub(crate) fn check_stream(
+    source: &plan::SourceDescription<'_>,
+    plan: &Plan,
+    request: &ConversionRequest,
+) -> Result<()> {
+    if request.stream.is_none() || source.device.is_cuda() || plan.device.is_cuda() {
         return Ok(());
     }
     Err(fail(
@@ -280,22 +293,22 @@ pub(crate) fn check_stream(source: &plan::SourceFacts<'_>, plan: &Plan, journey:
 pub(crate) fn plan_one(
     object: &Bound<'_, PyAny>,
     recognised: Recognised,
-    journey: &Journey,
+    request: &ConversionRequest,
 ) -> Result<crate::reports::TensorReport> {
-    let target = journey.target.facts(object.py())?;
-    if stays(object.py(), recognised, journey)? {
+    let target = request.target.facts(object.py())?;
+    if stays(object.py(), recognised, request)? {
         return Ok(crate::reports::TensorReport::of_itself(target.framework));
     }
     let source = read(object, recognised)?;
     let facts = source.facts_for(target);
-    let plan = plan::decide(&facts, target, &journey.wishes)?;
-    check_stream(&facts, &plan, journey)?;
+    let plan = plan::decide(&facts, target, &request.options)?;
+    check_stream(&facts, &plan, request)?;
     // What the trip would say when it gets there.
     if plan.device.is_cuda() && !matches!(plan.route, Route::Itself) {
         gpu_of(target, plan.device)?;
     }
-    if plan.device.is_cuda() && journey.stream.is_some() {
-        check_named_stream(journey.target.builtin()?, target, journey.stream.as_ref())?;
+    if plan.device.is_cuda() && request.stream.is_some() {
+        check_named_stream(request.target.builtin()?, target, request.stream.as_ref())?;
     }
     Ok(crate::reports::TensorReport::new(&facts, target, &plan))
 }
@@ -303,13 +316,13 @@ pub(crate) fn plan_one(
 fn run<'py>(
     py: Python<'py>,
     source: Source<'py>,
-    target: &TargetFacts,
+    target: &TargetCapabilities,
     plan: &Plan,
-    journey: &Journey,
+    request: &ConversionRequest,
 ) -> Result<Bound<'py, PyAny>> {
-    match begin(py, source, target, plan, journey, false)? {
+    match begin(py, source, target, plan, request, false)? {
         transfer::Begun::Done(result) => Ok(result),
-        transfer::Begun::Moving(moving) => transfer::drive(py, moving, journey.progress.as_ref()),
+        transfer::Begun::Moving(moving) => transfer::drive(py, moving, request.progress.as_ref()),
     }
 }
 
@@ -318,13 +331,13 @@ fn run<'py>(
 pub(crate) fn begin<'py>(
     py: Python<'py>,
     source: Source<'py>,
-    target: &TargetFacts,
+    target: &TargetCapabilities,
     plan: &Plan,
-    journey: &Journey,
+    request: &ConversionRequest,
     later: bool,
 ) -> Result<transfer::Begun<'py>> {
     let tensor = match &plan.route {
-        Route::Itself => return itself(py, source, target, journey).map(transfer::Begun::Done),
+        Route::Itself => return itself(py, source, target, request).map(transfer::Begun::Done),
         Route::Share => {
             let mut source = source;
             let streams = source.take_streams();
@@ -332,12 +345,12 @@ pub(crate) fn begin<'py>(
             prepare(&mut tensor, target, plan.device, plan.access);
             let tensor = lent(tensor, target);
             if let Some(streams) = streams {
-                return share_gpu(py, tensor, streams, journey.target, journey.stream.as_ref())
+                return share_gpu(py, tensor, streams, request.target, request.stream.as_ref())
                     .map(transfer::Begun::Done);
             }
             tensor
         }
-        Route::Copy(_) if plan.device.is_cuda() => return copy_to_gpu(py, source, target, plan, journey),
+        Route::Copy(_) if plan.device.is_cuda() => return copy_to_gpu(py, source, target, plan, request),
         Route::Copy(_) if plan.target_copies() => {
             let mut tensor = in_place(source)?;
             prepare(&mut tensor, target, plan.device, plan.access);
@@ -349,11 +362,11 @@ pub(crate) fn begin<'py>(
                 tensor
             }
             Copied::Later(total, work) => {
-                return Ok(transfer::Begun::Moving(delivered(total, work, plan, journey.target)));
+                return Ok(transfer::Begun::Moving(delivered(total, work, plan, request.target)));
             }
         },
     };
-    journey.target.write(py, tensor).map(transfer::Begun::Done)
+    request.target.write(py, tensor).map(transfer::Begun::Done)
 }
 
 /// Moves bytes into a block, and then makes the target's tensor of that.
@@ -375,17 +388,19 @@ fn delivered(total: usize, (work, shape): (Fetch, Vec<i64>), plan: &Plan, target
 fn itself<'py>(
     py: Python<'py>,
     mut source: Source<'py>,
-    target: &TargetFacts,
-    journey: &Journey,
+    target: &TargetCapabilities,
+    request: &ConversionRequest,
 ) -> Result<Bound<'py, PyAny>> {
-    if let Some(asked) = &journey.stream {
-        check_named_stream(journey.target.builtin()?, target, Some(asked))?;
+    if let Some(asked) = &request.stream {
+        check_named_stream(request.target.builtin()?, target, Some(asked))?;
         let place = source.facts().device;
         if let Some(streams) = source.take_streams()
             && place.is_cuda()
         {
             // SAFETY: streams that the framework and the caller have just named.
-            py.detach(|| unsafe { Gpu::get(place.index)?.order(streams.gives, Side::Stream(asked.stream)) })?;
+            py.detach(|| unsafe {
+                Gpu::get(place.index)?.order(streams.gives, SyncPoint::Stream(asked.stream))
+            })?;
         }
     }
     Ok(source.object)
@@ -411,8 +426,8 @@ fn share_gpu<'py>(
 }
 
 /// The GPU that a result goes to. Where there is none at all, a framework that holds nothing else cannot help.
-pub(crate) fn gpu_of(target: &TargetFacts, device: Device) -> Result<&'static Gpu> {
-    let lost = || target.places == Places::Cuda && Gpu::count().unwrap_or(0) == 0;
+pub(crate) fn gpu_of(target: &TargetCapabilities, device: Device) -> Result<&'static Gpu> {
+    let lost = || target.devices == SupportedDevices::Cuda && Gpu::count().unwrap_or(0) == 0;
     Gpu::get(device.index).map_err(|error| match error.kind() {
         ErrorKind::UnsupportedDevice if lost() => fail(
             ErrorKind::UnsupportedDevice,
@@ -427,23 +442,23 @@ pub(crate) fn gpu_of(target: &TargetFacts, device: Device) -> Result<&'static Gp
 fn copy_to_gpu<'py>(
     py: Python<'py>,
     source: Source<'py>,
-    target: &TargetFacts,
+    target: &TargetCapabilities,
     plan: &Plan,
-    journey: &Journey,
+    request: &ConversionRequest,
 ) -> Result<transfer::Begun<'py>> {
-    let framework = journey.target.builtin()?;
-    check_named_stream(framework, target, journey.stream.as_ref())?;
+    let framework = request.target.builtin()?;
+    check_named_stream(framework, target, request.stream.as_ref())?;
     let mut source = source;
     let streams = source.take_streams();
     let tensor = match source.memory {
         Memory::Here(tensor) => tensor,
         Memory::Later { pending, .. } => {
             let tensor = materialise(&source.object, pending)?;
-            if tensor.device().is_beside(plan.device)
+            if tensor.device().is_same_memory_as(plan.device)
                 && fits(&tensor, target, plan.dtype)
                 && let Some(streams) = streams
             {
-                return share_gpu(py, tensor, streams, journey.target, journey.stream.as_ref())
+                return share_gpu(py, tensor, streams, request.target, request.stream.as_ref())
                     .map(transfer::Begun::Done);
             }
             tensor
@@ -452,12 +467,12 @@ fn copy_to_gpu<'py>(
     let streams = if tensor.device().is_host() { None } else { streams };
     let near = gpu_of(target, plan.device)?;
     // On the stream where it will be used: its allocator hands it out again in the order of that one.
-    let stream = journey.stream.as_ref().map(|asked| asked.stream);
+    let stream = request.stream.as_ref().map(|asked| asked.stream);
     let room = framework.allocate(py, plan.dtype, tensor.layout().shape(), near, stream)?;
     let Room { object, data, streams: theirs } = room;
     let total = tensor.layout().count() * plan.dtype.size();
     let filled = gpu::Target { data, dtype: plan.dtype, device: plan.device, streams: theirs, owner: None };
-    let lanes = Lanes { batched: journey.batched.get(), ..settings::transfer() };
+    let lanes = RingOptions { batched: request.batched.get(), ..settings::transfer() };
     let work = gpu::fill(tensor, streams, filled, lanes);
     let result = object.unbind();
     Ok(transfer::Begun::Moving(Moving {
@@ -468,15 +483,15 @@ fn copy_to_gpu<'py>(
 }
 
 /// Assigns a tensor to the target's CPU device that the plan names, and flags it.
-fn prepare(tensor: &mut Tensor<Owner>, target: &TargetFacts, device: Device, access: Access) {
+fn prepare(tensor: &mut Tensor<Owner>, target: &TargetCapabilities, device: Device, access: Access) {
     tensor.set_cpu(device);
     flag(tensor, target, access);
 }
 
 /// Says to a target that listens that the memory is only to be read.
 #[inline(always)]
-fn flag(tensor: &mut Tensor<Owner>, target: &TargetFacts, access: Access) {
-    if target.holds == Holds::Flagged && access == Access::ReadOnly {
+fn flag(tensor: &mut Tensor<Owner>, target: &TargetCapabilities, access: Access) {
+    if target.mutability == TargetMutability::Flagged && access == Access::ReadOnly {
         tensor.set_read_only();
     }
 }
@@ -496,12 +511,12 @@ pub(crate) fn in_place(source: Source<'_>) -> Result<Tensor<Owner>> {
 
 /// Whether it is read-only memory that goes to a framework which will forget that it is.
 #[inline(always)]
-fn is_forgotten(tensor: &Tensor<Owner>, target: &TargetFacts) -> bool {
-    tensor.access() == Access::ReadOnly && target.holds == Holds::Immutable
+fn is_forgotten(tensor: &Tensor<Owner>, target: &TargetCapabilities) -> bool {
+    tensor.access() == Access::ReadOnly && target.mutability == TargetMutability::Immutable
 }
 
 /// The memory of a source as the target is to share it: what would be forgotten gets a mark.
-fn lent(tensor: Tensor<Owner>, target: &TargetFacts) -> Tensor<Owner> {
+fn lent(tensor: Tensor<Owner>, target: &TargetCapabilities) -> Tensor<Owner> {
     if is_forgotten(&tensor, target) { mark(tensor) } else { tensor }
 }
 
@@ -512,13 +527,13 @@ fn mark(tensor: Tensor<Owner>) -> Tensor<Owner> {
     }
     let (low, high) = tensor.layout().extent();
     let start = (tensor.data() as usize).wrapping_add_signed(low as isize);
-    let mark = frozen::mark(start, start + (high - low) as usize);
+    let mark = read_only_loans::lend(start, start + (high - low) as usize);
     // SAFETY: a frozen owner holds the first one until its own drop.
     unsafe { tensor.map_owner(|owner| owner.frozen(mark)) }
 }
 
 /// Brings values into a block.
-type Fetch = Box<dyn FnOnce(&Watch) -> tensorferry_core::Result<HostBlock> + Send>;
+type Fetch = Box<dyn FnOnce(&TransferControl) -> tensorferry_core::Result<HostBlock> + Send>;
 
 /// A copy in host memory of our own.
 enum Copied {
@@ -532,7 +547,7 @@ enum Copied {
 fn copy(
     py: Python<'_>,
     source: Source<'_>,
-    target: &TargetFacts,
+    target: &TargetCapabilities,
     plan: &Plan,
     later: bool,
 ) -> Result<Copied> {
@@ -560,7 +575,7 @@ fn copy(
         }
         _ if later => {
             let held = gpu::Held::new(tensor, [None, None]);
-            let work = move |_: &Watch| {
+            let work = move |_: &TransferControl| {
                 let tensor = &{ &held }.tensor;
                 let layout = Layout::dense(dtype.size(), tensor.layout().shape())?;
                 let block = HostBlock::new(layout.bytes())?;
@@ -582,10 +597,10 @@ pub(crate) fn materialise(object: &Bound<'_, PyAny>, pending: plan::Pending) -> 
 }
 
 /// Whether memory that nobody else uses meets the target's facts as it is.
-fn fits(tensor: &Tensor<Owner>, target: &TargetFacts, dtype: DType) -> bool {
+fn fits(tensor: &Tensor<Owner>, target: &TargetCapabilities, dtype: DType) -> bool {
     let address = tensor.data() as usize;
     let facts = fresh_memory(tensor.dtype(), tensor.layout(), tensor.device());
-    let facts = plan::SourceFacts { order: tensor.order(), address, ..facts };
-    let wishes = Wishes { dtype: Wanted::Type(dtype), ..Wishes::NONE };
-    plan::decide(&facts, target, &wishes).is_ok_and(|plan| plan.shares() || plan.target_copies())
+    let facts = plan::SourceDescription { order: tensor.order(), address, ..facts };
+    let options = ConvertOptions { dtype: DTypeRequest::Type(dtype), ..ConvertOptions::NONE };
+    plan::decide(&facts, target, &options).is_ok_and(|plan| plan.shares() || plan.target_copies())
 }

@@ -10,7 +10,9 @@ use crate::errors::Result;
 use crate::interpreter::owner::Owner;
 use tensorferry_core::host::HostBlock;
 use tensorferry_core::{DType, Device, Layout, Tensor};
-use tensorferry_cuda::{Destination, DeviceBlock, Gpu, Lanes, Road, Side, Source, Stream, Watch};
+use tensorferry_cuda::{
+    Destination, DeviceBlock, Gpu, RingOptions, Source, Stream, SyncPoint, TransferControl, TransferPath,
+};
 
 /// Hands memory from one end to the other, in order. Names the side of the other end that was told to wait, unless the
 /// memory is known to be ready.
@@ -18,18 +20,18 @@ pub(crate) fn hand_over(
     tensor: Tensor<Owner>,
     from: Streams,
     to: Streams,
-) -> Result<(Tensor<Owner>, Option<Side>)> {
+) -> Result<(Tensor<Owner>, Option<SyncPoint>)> {
     let gpu = Gpu::get(tensor.device().index)?;
     // SAFETY: streams that the frameworks have just named, or ours.
     let waits = unsafe {
-        if from.gives == Side::Nothing || (to.asks && gpu.is_done(from.gives)?) {
+        if from.gives == SyncPoint::Nothing || (to.asks && gpu.is_done(from.gives)?) {
             None
         } else {
             gpu.order(from.gives, to.takes)?;
             Some(to.takes)
         }
     };
-    if from.takes == to.gives && from.takes.lasting() != Side::Everything {
+    if from.takes == to.gives && from.takes.lasting() != SyncPoint::Everything {
         return Ok((tensor, waits));
     }
     let keepers = [from.keeper, to.keeper];
@@ -61,17 +63,17 @@ pub(crate) fn download(
     source: Tensor<Owner>,
     streams: Streams,
     dtype: DType,
-    lanes: Lanes,
-) -> impl FnOnce(&Watch) -> tensorferry_core::Result<HostBlock> + Send {
+    ring: RingOptions,
+) -> impl FnOnce(&TransferControl) -> tensorferry_core::Result<HostBlock> + Send {
     let (after, source) = (streams.gives.lasting(), Held::new(source, [streams.keeper, None]));
     move |watch| {
         let gpu = Gpu::get(source.tensor.device().index)?;
         let layout = Layout::dense(dtype.size(), source.tensor.layout().shape())?;
-        let (block, road) = gpu.land(layout.bytes(), lanes)?;
+        let (block, transfer_path) = gpu.allocate_download(layout.bytes(), lanes)?;
         let to = Destination { data: block.data(), dtype, layout: &layout };
         // SAFETY: the source is a checked tensor whose owner is held until this is done, and the target is a block of
         // ours with room for the result.
-        unsafe { gpu.fetch(&source.view(), &to, after, road, watch)? };
+        unsafe { gpu.fetch(&source.view(), &to, after, transfer_path, watch)? };
         Ok(block)
     }
 }
@@ -81,8 +83,8 @@ pub(crate) fn download_into(
     source: Tensor<Owner>,
     streams: Streams,
     out: Tensor<Owner>,
-    lanes: Lanes,
-) -> impl FnOnce(&Watch) -> tensorferry_core::Result<()> + Send {
+    ring: RingOptions,
+) -> impl FnOnce(&TransferControl) -> tensorferry_core::Result<()> + Send {
     let after = streams.gives.lasting();
     let (source, out) = (Held::new(source, [streams.keeper, None]), Held::new(out, [None, None]));
     move |watch| {
@@ -90,12 +92,12 @@ pub(crate) fn download_into(
         let to = &out.tensor;
         let to = Destination { data: to.data(), dtype: to.dtype(), layout: to.layout() };
         let dense = to.layout.is_dense();
-        let road = match gpu.road(to.data, to.layout.bytes(), lanes) {
-            Road::Pinned if !dense => Road::Lanes(lanes),
-            road => road,
+        let transfer_path = match gpu.transfer_path(to.data, to.layout.bytes(), lanes) {
+            TransferPath::Pinned if !dense => TransferPath::Ring(lanes),
+            transfer_path => transfer_path,
         };
         // SAFETY: as in `download`; the caller has checked the target, and its owner is held.
-        unsafe { gpu.fetch(&source.view(), &to, after, road, watch) }
+        unsafe { gpu.fetch(&source.view(), &to, after, transfer_path, watch) }
     }
 }
 
@@ -103,13 +105,13 @@ pub(crate) fn download_into(
 ///
 /// # Safety
 /// As [`Gpu::order`].
-unsafe fn meet(gpu: &'static Gpu, side: Side) -> tensorferry_core::Result<Stream> {
+unsafe fn meet(gpu: &'static Gpu, side: SyncPoint) -> tensorferry_core::Result<Stream> {
     match side {
-        Side::Stream(stream) => Ok(stream),
+        SyncPoint::Stream(stream) => Ok(stream),
         side => {
-            let meeting = gpu.meeting()?;
+            let meeting = gpu.sync_stream()?;
             // SAFETY: the caller's contract, and a stream of ours.
-            unsafe { gpu.order(side, Side::Stream(meeting))? };
+            unsafe { gpu.order(side, SyncPoint::Stream(meeting))? };
             Ok(meeting)
         }
     }
@@ -131,8 +133,8 @@ pub(crate) fn fill(
     source: Tensor<Owner>,
     streams: Option<Streams>,
     target: Target,
-    lanes: Lanes,
-) -> impl FnOnce(&Watch) -> tensorferry_core::Result<()> + Send {
+    ring: RingOptions,
+) -> impl FnOnce(&TransferControl) -> tensorferry_core::Result<()> + Send {
     let ends = streams.as_ref().map(|streams| (streams.gives.lasting(), streams.takes.lasting()));
     let source = Held::new(source, [streams.and_then(|streams| streams.keeper), None]);
     let target = Sent(target);
@@ -167,14 +169,14 @@ struct Fill<'a> {
     source: Source<'a>,
     from: Device,
     /// Where the source's work is queued, before and after; none for host memory.
-    ends: Option<(Side, Side)>,
+    ends: Option<(SyncPoint, SyncPoint)>,
     to: *mut u8,
     /// The same for the target.
-    room: (Side, Side),
+    room: (SyncPoint, SyncPoint),
     dtype: DType,
     layout: Layout,
-    lanes: Lanes,
-    watch: &'a Watch,
+    ring: RingOptions,
+    watch: &'a TransferControl,
 }
 
 impl Fill<'_> {
@@ -189,15 +191,15 @@ impl Fill<'_> {
             let filled = match self.ends {
                 None => self.gpu.send(&self.source, self.to, self.dtype, stream, self.lanes, self.watch),
                 Some((gives, takes)) if self.from.index == self.gpu.index() => {
-                    self.gpu.order(gives, Side::Stream(stream))?;
+                    self.gpu.order(gives, SyncPoint::Stream(stream))?;
                     let copied = self.gpu.convert(&self.source, self.to, self.dtype, stream);
                     // The source may be written, or go, as soon as this is over, also where only a part was queued.
-                    self.gpu.order(Side::Stream(stream), takes).and(copied)
+                    self.gpu.order(SyncPoint::Stream(stream), takes).and(copied)
                 }
                 Some((gives, _)) => self.copy_from_peer(gives, stream),
             };
             // So may the target, if it goes because of an error.
-            self.gpu.order(Side::Stream(stream), self.room.1).and(filled)
+            self.gpu.order(SyncPoint::Stream(stream), self.room.1).and(filled)
         }
     }
 
@@ -205,7 +207,7 @@ impl Fill<'_> {
     ///
     /// # Safety
     /// As in `run`.
-    unsafe fn copy_from_peer(&self, gives: Side, stream: Stream) -> tensorferry_core::Result<()> {
+    unsafe fn copy_from_peer(&self, gives: SyncPoint, stream: Stream) -> tensorferry_core::Result<()> {
         let far = Gpu::get(self.from.index)?;
         let bytes = self.layout.bytes();
         // SAFETY: as in `run`.
@@ -219,9 +221,9 @@ impl Fill<'_> {
                 far.convert(&self.source, packed, self.dtype, there)?;
                 packed.cast_const()
             };
-            self.gpu.wait(Side::Stream(stream))?;
+            self.gpu.wait(SyncPoint::Stream(stream))?;
             let queued = far.copy_to(self.gpu, from, self.to, bytes, there);
-            far.wait(Side::Stream(there)).and(queued)
+            far.wait(SyncPoint::Stream(there)).and(queued)
         }
     }
 }

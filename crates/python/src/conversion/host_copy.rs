@@ -40,7 +40,7 @@ pub(crate) fn of_block(block: HostBlock, dtype: DType, layout: Layout) -> Result
 }
 
 /// A copy that is still to be done.
-pub(crate) struct Job<'a>(pack::Source<'a>, pack::Destination<'a>);
+pub(crate) struct Job<'a>(pack::CopySource<'a>, pack::CopyDestination<'a>);
 
 // SAFETY: the job is run by the thread that made it; it only has to cross the border of `detach`.
 unsafe impl Send for Job<'_> {}
@@ -55,13 +55,13 @@ impl Job<'_> {
 
 /// The copy of a tensor to a place that has room for the layout.
 pub(crate) fn job<'a>(source: &'a Tensor<Owner>, data: *mut u8, dtype: DType, layout: &'a Layout) -> Job<'a> {
-    let from = pack::Source {
+    let from = pack::CopySource {
         data: source.data(),
         dtype: source.dtype(),
         layout: source.layout(),
         order: source.order(),
     };
-    Job(from, pack::Destination { data, dtype, layout })
+    Job(from, pack::CopyDestination { data, dtype, layout })
 }
 
 /// Copies a tensor to a place that has room for the layout.

@@ -1,6 +1,6 @@
 //! `out=`: memory of the caller's, filled with the values of a tensor.
 
-use crate::conversion::carry::{Journey, in_place, materialise, read};
+use crate::conversion::carry::{ConversionRequest, in_place, materialise, read};
 use crate::conversion::gpu;
 use crate::conversion::host_copy::{convert, job, packed};
 use crate::conversion::recognise::recognise;
@@ -13,22 +13,25 @@ use crate::reports::trace;
 use pyo3::prelude::*;
 use smallvec::smallvec;
 use std::time::Instant;
-use tensorferry_core::plan::{self, Holds, Plan, Reason, Route, TargetFacts, Wanted, Where, Wishes};
+use tensorferry_core::plan::{
+    self, ConvertOptions, DTypeRequest, DeviceRequest, Plan, Reason, Route, TargetCapabilities,
+    TargetMutability,
+};
 use tensorferry_core::{Access, ByteOrder, ErrorKind, Tensor};
-use tensorferry_cuda::{Gpu, Side};
+use tensorferry_cuda::{Gpu, SyncPoint};
 
 /// Fills `out` with the values of `object`, cast to its type.
 pub(crate) fn fill<'py>(
     object: &Bound<'py, PyAny>,
     out: &Bound<'py, PyAny>,
-    journey: &Journey,
+    request: &ConversionRequest,
 ) -> Result<Bound<'py, PyAny>> {
     let py = object.py();
     let started = trace::is_on().then(Instant::now);
-    let (begun, report) = begin(object, out, journey, started.is_some(), false)?;
+    let (begun, report) = begin(object, out, request, started.is_some(), false)?;
     let result = match begun {
         Begun::Done(result) => result,
-        Begun::Moving(moving) => transfer::drive(py, moving, journey.progress.as_ref())?,
+        Begun::Moving(moving) => transfer::drive(py, moving, request.progress.as_ref())?,
     };
     if let (Some(started), Some(report)) = (started, report) {
         trace::record(py, report, started.elapsed())?;
@@ -40,30 +43,30 @@ pub(crate) fn fill<'py>(
 pub(crate) fn begin<'py>(
     object: &Bound<'py, PyAny>,
     out: &Bound<'py, PyAny>,
-    journey: &Journey,
+    request: &ConversionRequest,
     reported: bool,
     later: bool,
 ) -> Result<(Begun<'py>, Option<crate::reports::TensorReport>)> {
     let py = object.py();
-    let target = journey.target.facts(py)?;
+    let target = request.target.facts(py)?;
     let mut source = read(object, recognise(object)?)?;
-    let (destination, room) = destination(out, &source, target, &journey.wishes)?;
+    let (destination, room) = destination(out, &source, target, &request.options)?;
     let facts = source.facts();
     let plan = plan_of(&facts, &destination);
-    crate::conversion::carry::check_stream(&facts, &plan, journey)?;
+    crate::conversion::carry::check_stream(&facts, &plan, request)?;
     let report = reported.then(|| crate::reports::TensorReport::new(&facts, target, &plan));
     let streams = source.take_streams();
     let tensor = match source.memory {
         Memory::Here(tensor) => tensor,
         Memory::Later { pending, ref layout, .. } => {
-            plan::check_budget(layout.bytes(), &journey.wishes)?;
+            plan::check_budget(layout.bytes(), &request.options)?;
             materialise(&source.object, pending)?
         }
     };
     if tensor.device().is_host() && destination.device().is_host() {
         // A source that lies under the destination is read whole before the first byte is written.
         let tensor = if overlap(&tensor, &destination) {
-            plan::check_budget(tensor.layout().bytes(), &journey.wishes)?;
+            plan::check_budget(tensor.layout().bytes(), &request.options)?;
             packed(py, &tensor, tensor.dtype())?
         } else {
             tensor
@@ -77,14 +80,14 @@ pub(crate) fn begin<'py>(
     let total = destination.layout().bytes();
     let result = out.clone().unbind();
     let finish = Box::new(move |_: Python<'_>, _| Ok(result));
-    let lanes = journey.lanes()?;
+    let lanes = request.lanes()?;
     if destination.device().is_host() {
         let streams = streams.unwrap_or_else(Streams::unnamed);
         let work = gpu::download_into(tensor, streams, destination, lanes);
         let work = Box::new(move |watch: &_| work(watch).map(|()| None));
         return Ok((Begun::Moving(Moving { total, work, finish }), report));
     }
-    if tensor.device().is_beside(destination.device()) && overlap(&tensor, &destination) {
+    if tensor.device().is_same_memory_as(destination.device()) && overlap(&tensor, &destination) {
         return Err(fail(
             ErrorKind::InvalidArgument,
             "the source and out share memory on a GPU",
@@ -92,11 +95,11 @@ pub(crate) fn begin<'py>(
         ));
     }
     let mut room = room.unwrap_or_else(Streams::unnamed);
-    if let Some(asked) = &journey.stream {
-        check_named_stream(journey.target.builtin()?, target, Some(asked))?;
+    if let Some(asked) = &request.stream {
+        check_named_stream(request.target.builtin()?, target, Some(asked))?;
         let (gpu, gives) = (Gpu::get(destination.device().index)?, room.gives);
         // SAFETY: streams that the framework and the caller have just named.
-        py.detach(|| unsafe { gpu.order(gives, Side::Stream(asked.stream)) })?;
+        py.detach(|| unsafe { gpu.order(gives, SyncPoint::Stream(asked.stream)) })?;
         room = Streams::on(asked.stream).kept_by(asked.object.bind(py).clone());
     }
     let streams = if tensor.device().is_host() { None } else { streams };
@@ -124,7 +127,7 @@ fn packed_later(tensor: Tensor<Owner>, destination: Tensor<Owner>, result: Py<Py
     Moving { total, work: Box::new(work), finish: Box::new(move |_, _| Ok(result)) }
 }
 
-fn plan_of(facts: &plan::SourceFacts<'_>, destination: &Tensor<Owner>) -> Plan {
+fn plan_of(facts: &plan::SourceDescription<'_>, destination: &Tensor<Owner>) -> Plan {
     let mut reasons: smallvec::SmallVec<[Reason; 2]> = smallvec![Reason::Into];
     if facts.dtype != destination.dtype() {
         reasons.push(Reason::Cast { from: facts.dtype, to: destination.dtype() });
@@ -141,8 +144,8 @@ fn plan_of(facts: &plan::SourceFacts<'_>, destination: &Tensor<Owner>) -> Plan {
 fn destination(
     out: &Bound<'_, PyAny>,
     source: &Source<'_>,
-    target: &TargetFacts,
-    wishes: &Wishes,
+    target: &TargetCapabilities,
+    options: &ConvertOptions,
 ) -> Result<(Tensor<Owner>, Option<Streams>)> {
     let mut given = read(out, recognise(out)?).map_err(|failure| match failure {
         Failure::Ferry(error) | Failure::Because(error, _) => fail(
@@ -157,14 +160,14 @@ fn destination(
         let fact = format!("out is a {} tensor and the target is {}", given.framework, target.framework);
         return bad(fact, "name the framework of out, or pass an out of the target");
     }
-    if wishes.copy == Some(false) {
+    if options.copy == Some(false) {
         return bad("out is filled by copying, and copy=False was given".into(), "leave out one of the two");
     }
-    if wishes.writable == Some(false) {
+    if options.writable == Some(false) {
         return bad("out is written, and writable=False was given".into(), "leave out one of the two");
     }
     let facts = given.facts();
-    if let Where::At(device) = wishes.device
+    if let DeviceRequest::At(device) = options.device
         && facts.device.plain() != device
     {
         let fact = format!("out is on {}, and device={device} was asked for", facts.device);
@@ -176,7 +179,9 @@ fn destination(
     if facts.pending.is_some() {
         return bad("out is a view whose memory holds other values".into(), "pass an out without a lazy bit");
     }
-    if facts.access == Access::ReadOnly || !facts.nature.allows_writing() || target.holds == Holds::Immutable
+    if facts.access == Access::ReadOnly
+        || !facts.mutability.allows_writing()
+        || target.mutability == TargetMutability::Immutable
     {
         return bad("out must not be written".into(), "pass a writable array or tensor");
     }
@@ -193,10 +198,11 @@ fn destination(
             "pass an out of the source's shape",
         );
     }
-    let wishes_of_type = Wishes { copy: Some(true), budget: None, device: Where::Nearest, ..*wishes };
+    let wishes_of_type =
+        ConvertOptions { copy: Some(true), budget: None, device: DeviceRequest::Nearest, ..*options };
     let wanted = plan::decide(&source.facts(), target, &wishes_of_type)?.dtype;
     if wanted != facts.dtype {
-        let hint = if wishes.dtype == Wanted::Same {
+        let hint = if options.dtype == DTypeRequest::Same {
             "pass dtype= to allow the cast"
         } else {
             "pass the dtype of out"

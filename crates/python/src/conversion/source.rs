@@ -4,8 +4,8 @@ use crate::conversion::alignment;
 use crate::conversion::streams::Streams;
 use crate::interpreter::owner::Owner;
 use pyo3::prelude::*;
-use tensorferry_core::plan::{Alignment, Nature, Pending, SourceFacts, TargetFacts};
-use tensorferry_core::{Access, ByteOrder, DType, Device, Layout, Tensor, frozen};
+use tensorferry_core::plan::{Alignment, Pending, SourceDescription, SourceMutability, TargetCapabilities};
+use tensorferry_core::{Access, ByteOrder, DType, Device, Layout, Tensor, read_only_loans};
 
 /// What a reader learned about an object.
 pub(crate) struct Source<'py> {
@@ -16,7 +16,7 @@ pub(crate) struct Source<'py> {
     /// Its memory, or why it cannot be read in place.
     pub(crate) memory: Memory,
     /// Whether others rely on the values.
-    pub(crate) nature: Nature,
+    pub(crate) mutability: SourceMutability,
     /// Whether it requires a gradient.
     pub(crate) requires_grad: bool,
     /// Whether the memory came through `__array__(copy=False)`.
@@ -50,7 +50,7 @@ impl<'py> Source<'py> {
             object,
             framework,
             memory: Memory::Here(tensor),
-            nature: Nature::Mutable,
+            mutability: SourceMutability::Mutable,
             requires_grad: false,
             through_array: false,
             streams: None,
@@ -74,16 +74,16 @@ impl<'py> Source<'py> {
     }
 
     /// The same with another nature.
-    pub(crate) fn with_nature(mut self, nature: Nature) -> Self {
-        self.nature = nature;
+    pub(crate) fn with_nature(mut self, mutability: SourceMutability) -> Self {
+        self.mutability = nature;
         self
     }
 
     /// What the planner wants to know for this target.
     #[inline(always)]
-    pub(crate) fn facts_for(&self, target: &TargetFacts) -> SourceFacts<'_> {
+    pub(crate) fn facts_for(&self, target: &TargetCapabilities) -> SourceDescription<'_> {
         let mut facts = self.facts();
-        if target.asks_for_alignment() {
+        if target.relies_on_alignment() {
             facts.alignment = alignment::of(self);
         }
         facts
@@ -91,7 +91,7 @@ impl<'py> Source<'py> {
 
     /// What the planner wants to know for a target that does not ask what the source's allocator guarantees.
     #[inline(always)]
-    pub(crate) fn facts(&self) -> SourceFacts<'_> {
+    pub(crate) fn facts(&self) -> SourceDescription<'_> {
         let (dtype, layout, device, order, address, access, pending) = match &self.memory {
             Memory::Here(tensor) => (
                 tensor.dtype(),
@@ -106,7 +106,7 @@ impl<'py> Source<'py> {
                 (*dtype, layout, *device, ByteOrder::Native, 0, Access::ReadWrite, Some(*pending))
             }
         };
-        SourceFacts {
+        SourceDescription {
             framework: self.framework,
             dtype,
             layout,
@@ -115,7 +115,7 @@ impl<'py> Source<'py> {
             address,
             alignment: Alignment::Guaranteed,
             access,
-            nature: self.nature,
+            mutability: self.mutability,
             pending,
             requires_grad: self.requires_grad,
             through_array: self.through_array,
@@ -126,7 +126,7 @@ impl<'py> Source<'py> {
 
 /// Memory that we lent to a framework as read-only may come back through a wrapper that does not know.
 pub(crate) fn still_frozen(mut tensor: Tensor<Owner>) -> Tensor<Owner> {
-    if frozen::covers(tensor.data() as usize) {
+    if read_only_loans::is_on_loan(tensor.data() as usize) {
         tensor.set_read_only();
     }
     tensor
@@ -136,8 +136,8 @@ pub(crate) fn still_frozen(mut tensor: Tensor<Owner>) -> Tensor<Owner> {
 pub(crate) const OURS: &str = "tensorferry";
 
 /// About memory that was made for the result.
-pub(crate) fn fresh_memory(dtype: DType, layout: &Layout, device: Device) -> SourceFacts<'_> {
-    SourceFacts {
+pub(crate) fn fresh_memory(dtype: DType, layout: &Layout, device: Device) -> SourceDescription<'_> {
+    SourceDescription {
         framework: OURS,
         dtype,
         layout,
@@ -146,7 +146,7 @@ pub(crate) fn fresh_memory(dtype: DType, layout: &Layout, device: Device) -> Sou
         address: 0,
         alignment: Alignment::Guaranteed,
         access: Access::ReadWrite,
-        nature: Nature::Temporary,
+        mutability: SourceMutability::Temporary,
         pending: None,
         requires_grad: false,
         through_array: false,

@@ -6,15 +6,15 @@ use crate::frameworks::Framework;
 use crate::interpreter::owner::Owner;
 use pyo3::prelude::*;
 use tensorferry_core::ErrorKind;
-use tensorferry_core::plan::TargetFacts;
-use tensorferry_cuda::{Side, Stream};
+use tensorferry_core::plan::TargetCapabilities;
+use tensorferry_cuda::{Stream, SyncPoint};
 
 /// Where one end of a trip queues its work.
 pub(crate) struct Streams {
     /// What must be done before somebody else uses the memory.
-    pub(crate) gives: Side,
+    pub(crate) gives: SyncPoint,
     /// What must wait until somebody else is done with it.
-    pub(crate) takes: Side,
+    pub(crate) takes: SyncPoint,
     /// What keeps the stream alive: a framework may destroy it with the object that stands for it, while the result of a
     /// share still refers to it.
     pub(crate) keeper: Option<Owner>,
@@ -25,16 +25,16 @@ pub(crate) struct Streams {
 impl Streams {
     /// On streams that the framework does not name.
     pub(crate) fn unnamed() -> Self {
-        Self::between(Side::Everything, Side::Everything)
+        Self::between(SyncPoint::Everything, SyncPoint::Everything)
     }
 
     /// On one stream, which lives as long as its framework.
     pub(crate) fn on(stream: Stream) -> Self {
-        Self::between(Side::Stream(stream), Side::Stream(stream))
+        Self::between(SyncPoint::Stream(stream), SyncPoint::Stream(stream))
     }
 
     /// Ready on one side, taken back on another.
-    pub(crate) fn between(gives: Side, takes: Side) -> Self {
+    pub(crate) fn between(gives: SyncPoint, takes: SyncPoint) -> Self {
         Self { gives, takes, keeper: None, asks: false }
     }
 
@@ -78,7 +78,7 @@ pub(crate) struct Room<'py> {
 /// Sees that a stream is named only for a framework that lets its users choose one.
 pub(crate) fn check_named_stream(
     framework: &dyn Framework,
-    target: &TargetFacts,
+    target: &TargetCapabilities,
     stream: Option<&Asked>,
 ) -> Result<()> {
     if stream.is_none() || framework.has_named_streams() {

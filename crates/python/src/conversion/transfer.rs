@@ -14,10 +14,10 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tensorferry_core::host::HostBlock;
 use tensorferry_core::{Error, ErrorKind};
-use tensorferry_cuda::Watch;
+use tensorferry_cuda::TransferControl;
 
 /// Moves the bytes; a block comes back where the result is to be made of one.
-type Work = Box<dyn FnOnce(&Watch) -> tensorferry_core::Result<Option<HostBlock>> + Send>;
+type Work = Box<dyn FnOnce(&TransferControl) -> tensorferry_core::Result<Option<HostBlock>> + Send>;
 /// Makes the result.
 type Finish = Box<dyn FnOnce(Python<'_>, Option<HostBlock>) -> Result<Py<PyAny>> + Send>;
 
@@ -50,7 +50,7 @@ pub(crate) fn drive<'py>(
 ) -> Result<Bound<'py, PyAny>> {
     let Moving { total, work, finish } = moving;
     let block = if total < LONG && progress.is_none() {
-        py.detach(|| work(&Watch::default()))?
+        py.detach(|| work(&TransferControl::default()))?
     } else {
         watched(py, total, work, progress)?
     };
@@ -61,7 +61,7 @@ pub(crate) fn drive<'py>(
 struct Place {
     result: Mutex<Option<tensorferry_core::Result<Option<HostBlock>>>>,
     left: Condvar,
-    watch: Watch,
+    watch: TransferControl,
 }
 
 /// Does the work on another thread, while this one hears signals and shows the progress.
@@ -71,7 +71,8 @@ fn watched(
     work: Work,
     progress: Option<&Progress>,
 ) -> Result<Option<HostBlock>> {
-    let place = Arc::new(Place { result: Mutex::new(None), left: Condvar::new(), watch: Watch::default() });
+    let place =
+        Arc::new(Place { result: Mutex::new(None), left: Condvar::new(), watch: TransferControl::default() });
     let there = Arc::clone(&place);
     let started = std::thread::Builder::new().name("tensorferry".into()).spawn(move || {
         let result = work(&there.watch);
@@ -80,7 +81,7 @@ fn watched(
     });
     let thread = started.map_err(|error| {
         Error::new(ErrorKind::OutOfMemory, format!("the system has no thread for a transfer: {error}"))
-            .with_hint("end some threads, or raise the limit of processes")
+            .with_advice("end some threads, or raise the limit of processes")
     })?;
     let begin = Instant::now();
     let mut stopped: Option<Failure> = None;
@@ -99,11 +100,11 @@ fn watched(
         }
         // Whoever stops it hears of it when nothing is under way any more.
         let shown =
-            || progress.map_or(Ok(()), |progress| progress.show(py, place.watch.moved(), total, begin));
+            || progress.map_or(Ok(()), |progress| progress.show(py, place.watch.bytes_moved(), total, begin));
         if stopped.is_none()
             && let Err(error) = py.check_signals().and_then(|()| shown())
         {
-            place.watch.call_off();
+            place.watch.cancel();
             stopped = Some(error.into());
         }
     };
@@ -121,5 +122,5 @@ fn watched(
 
 fn lost() -> tensorferry_core::Result<Option<HostBlock>> {
     Err(Error::new(ErrorKind::DeviceFailed, "the thread of a transfer was lost")
-        .with_hint("please report this"))
+        .with_advice("please report this"))
 }

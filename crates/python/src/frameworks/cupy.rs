@@ -17,7 +17,7 @@ use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict, PyTuple};
 use smallvec::SmallVec;
 use tensorferry_core::dtype::DTypes;
-use tensorferry_core::plan::{Holds, Pending, Places, Strides, TargetFacts};
+use tensorferry_core::plan::{Pending, Strides, SupportedDevices, TargetCapabilities, TargetMutability};
 use tensorferry_core::{Access, ByteOrder, DType, Device, Layout, Tensor};
 use tensorferry_cuda::{Gpu, Stream};
 
@@ -41,22 +41,22 @@ const DTYPES: DTypes = DTypes::of(&[
     DType::Complex128,
 ]);
 
-static FACTS: TargetFacts = TargetFacts {
+static FACTS: TargetCapabilities = TargetCapabilities {
     framework: "cupy",
     title: "CuPy",
     dtypes: DTYPES,
     repacked: DTypes::NONE,
     host_only: DTypes::NONE,
     own_memory: None,
-    wide: true,
+    keeps_64_bit: true,
     narrow_by_default: false,
-    swapped: false,
+    accepts_swapped_bytes: false,
     strides: Strides::Elements,
     alignment: 1,
     max_rank: 32,
-    holds: Holds::Writable,
-    places: Places::Cuda,
-    home: Device::cuda(0),
+    mutability: TargetMutability::Writable,
+    devices: SupportedDevices::Cuda,
+    default_device: Device::cuda(0),
     cpu_count: 0,
     default_cpu: 0,
     drops_on_own_threads: false,
@@ -77,7 +77,7 @@ struct State {
     no_stream: Py<PyDict>,
     /// Its name for each of our types, or None.
     dtypes: Vec<Py<PyAny>>,
-    facts: TargetFacts,
+    facts: TargetCapabilities,
 }
 
 static STATE: ForkSafeOnce<State> = ForkSafeOnce::new();
@@ -104,7 +104,7 @@ fn state(py: Python<'_>) -> Result<&'static State> {
             is_contiguity_told: ForkSafeOnce::new(),
             no_stream: [("stream", -1)].into_py_dict(py)?.unbind(),
             dtypes: dtypes.collect::<Result<_>>()?,
-            facts: TargetFacts { dtypes: held, ..FACTS },
+            facts: TargetCapabilities { dtypes: held, ..FACTS },
         })
     })
 }
@@ -131,7 +131,7 @@ fn current_stream<'py>(state: &State, py: Python<'py>, gpu: &Gpu) -> Result<(Bou
 }
 
 impl Framework for CuPy {
-    fn facts(&self, py: Python<'_>) -> Result<&'static TargetFacts> {
+    fn facts(&self, py: Python<'_>) -> Result<&'static TargetCapabilities> {
         Ok(&state(py)?.facts)
     }
 

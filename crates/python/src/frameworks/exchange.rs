@@ -9,7 +9,7 @@ use std::ptr::{self, NonNull};
 use tensorferry_core::dlpack::abi::{
     EXCHANGE_API_NAME, ExchangeApi, ManagedTensorVersioned, RawTensor, VERSION,
 };
-use tensorferry_core::dlpack::{self, Managed};
+use tensorferry_core::dlpack::{self, ManagedOwner};
 use tensorferry_core::{Access, Device, Tensor};
 use tensorferry_cuda::Stream;
 
@@ -87,7 +87,7 @@ impl Exchange {
     }
 
     /// Exports a tensor with an owner of the framework's making.
-    pub(crate) fn export(&self, object: &Bound<'_, PyAny>) -> Result<Tensor<Managed>> {
+    pub(crate) fn export(&self, object: &Bound<'_, PyAny>) -> Result<Tensor<ManagedOwner>> {
         let mut managed = ptr::null_mut();
         // SAFETY: the object is one of the framework's tensors; on success the struct is ours to release.
         unsafe {
@@ -108,7 +108,7 @@ impl Exchange {
         tensor: Tensor<O>,
     ) -> Result<Bound<'py, PyAny>> {
         let dense = tensor.layout().is_dense();
-        let handover = dlpack::hand_over_versioned(tensor)?;
+        let handover = dlpack::offer_versioned(tensor)?;
         let mut managed = handover.managed();
         if dense {
             // Frameworks build a dense tensor quicker when they need not look at its strides. From version 1.2 on

@@ -24,30 +24,32 @@ use pyo3::types::{IntoPyDict, PyList};
 use tensorferry_core::device::DeviceKind;
 use tensorferry_core::dtype::DTypes;
 use tensorferry_core::host::ALIGNMENT;
-use tensorferry_core::plan::{Holds, Nature, Pending, Places, Strides, TargetFacts};
-use tensorferry_core::{DType, Device, ErrorKind, Layout, Tensor, frozen};
-use tensorferry_cuda::{Gpu, Side, Stream};
+use tensorferry_core::plan::{
+    Pending, SourceMutability, Strides, SupportedDevices, TargetCapabilities, TargetMutability,
+};
+use tensorferry_core::{DType, Device, ErrorKind, Layout, Tensor, read_only_loans};
+use tensorferry_cuda::{Gpu, Stream, SyncPoint};
 
 pub(crate) struct Jax;
 
 const PACKED: DTypes = DTypes::of(&[DType::Int4, DType::UInt4, DType::Float4E2M1Fn]);
 
-static FACTS: TargetFacts = TargetFacts {
+static FACTS: TargetCapabilities = TargetCapabilities {
     framework: "jax",
     title: "JAX",
     dtypes: DTypes::ALL.without(DTypes::of(&[DType::Float6E2M3Fn, DType::Float6E3M2Fn])),
     repacked: PACKED,
     host_only: PACKED,
     own_memory: None,
-    wide: true,
+    keeps_64_bit: true,
     narrow_by_default: false,
-    swapped: false,
+    accepts_swapped_bytes: false,
     strides: Strides::Permuted,
     alignment: ALIGNMENT,
     max_rank: 64,
-    holds: Holds::Immutable,
-    places: Places::Host,
-    home: Device::CPU,
+    mutability: TargetMutability::Immutable,
+    devices: SupportedDevices::Host,
+    default_device: Device::CPU,
     cpu_count: 1,
     default_cpu: 0,
     drops_on_own_threads: true,
@@ -68,7 +70,7 @@ struct State {
     gpus: Vec<(i32, Py<PyAny>)>,
     empty: Py<PyAny>,
     /// What it accepts while they are off, and while they are on, for each CPU device that may be the default.
-    facts: Vec<[TargetFacts; 2]>,
+    facts: Vec<[TargetCapabilities; 2]>,
 }
 
 static STATE: ForkSafeOnce<State> = ForkSafeOnce::new();
@@ -85,14 +87,18 @@ fn state(py: Python<'_>) -> Result<&'static State> {
             }
         }
         let gpus = gpus(&jax)?;
-        let mut facts = TargetFacts { dtypes, cpu_count: cpus.len() as i32, ..FACTS };
+        let mut facts = TargetCapabilities { dtypes, cpu_count: cpus.len() as i32, ..FACTS };
         if let Some((index, _)) = gpus.first() {
-            facts = TargetFacts { places: Places::Both, home: Device::cuda(*index), ..facts };
+            facts = TargetCapabilities {
+                devices: SupportedDevices::Both,
+                default_device: Device::cuda(*index),
+                ..facts
+            };
         }
         let facts = (0..facts.cpu_count).map(|default_cpu| {
-            let home = if gpus.is_empty() { cpu(default_cpu) } else { facts.home };
-            let facts = TargetFacts { default_cpu, home, ..facts };
-            [TargetFacts { wide: false, ..facts }, facts]
+            let home = if gpus.is_empty() { cpu(default_cpu) } else { facts.default_device };
+            let facts = TargetCapabilities { default_cpu, home, ..facts };
+            [TargetCapabilities { keeps_64_bit: false, ..facts }, facts]
         });
         let (module, first) = (jax.clone().unbind(), cpus[0].clone_ref(py));
         // The caller may be tracing, or have changed settings for this thread.
@@ -118,8 +124,8 @@ fn state(py: Python<'_>) -> Result<&'static State> {
 
 /// The CPU devices of this process, at least one.
 fn cpus(jax: &Bound<'_, PyModule>) -> PyResult<Vec<Py<PyAny>>> {
-    let wishes = [("backend", "cpu")].into_py_dict(jax.py())?;
-    let devices = jax.call_method("local_devices", (), Some(&wishes))?;
+    let options = [("backend", "cpu")].into_py_dict(jax.py())?;
+    let devices = jax.call_method("local_devices", (), Some(&options))?;
     devices.get_item(0)?;
     devices.try_iter()?.map(|device| device.map(Bound::unbind)).collect()
 }
@@ -184,7 +190,7 @@ fn carries_float8(py: Python<'_>, state: &State) -> bool {
 }
 
 impl Framework for Jax {
-    fn facts(&self, py: Python<'_>) -> Result<&'static TargetFacts> {
+    fn facts(&self, py: Python<'_>) -> Result<&'static TargetCapabilities> {
         let state = state(py)?;
         let (holder, name) = &state.private.x64;
         let wide = holder.bind(py).getattr(name.bind(py))?.is_truthy()?;
@@ -212,7 +218,7 @@ impl Framework for Jax {
             Ok(tensor) => tensor,
             Err(failure) => return explain(object, failure),
         };
-        if frozen::covers(tensor.data() as usize) {
+        if read_only_loans::is_on_loan(tensor.data() as usize) {
             tensor.set_read_only();
         } else {
             // SAFETY: memory that JAX allocated, or that we lent it as writable: what we lent as read-only is covered
@@ -220,7 +226,7 @@ impl Framework for Jax {
             unsafe { tensor.set_writable() };
         }
         assign_cpu(state(object.py())?, object, &mut tensor)?;
-        Ok(Source::here(object.clone(), "jax", tensor).with_nature(Nature::Immutable))
+        Ok(Source::here(object.clone(), "jax", tensor).with_nature(SourceMutability::Immutable))
     }
 
     fn materialise(&self, object: &Bound<'_, PyAny>, _pending: Pending) -> Result<Tensor<Owner>> {
@@ -257,15 +263,15 @@ impl Framework for Jax {
         let handle = call::method(&device, intern!(py, "get_stream_for_external_ready_events"))?;
         let handle = handle.extract()?;
         // SAFETY: a stream that JAX has named, which lives as long as the device's client.
-        let takes = Side::Stream(unsafe { Stream::from_handle(handle) });
-        Ok(Streams::between(Side::Everything, takes).asking())
+        let takes = SyncPoint::Stream(unsafe { Stream::from_handle(handle) });
+        Ok(Streams::between(SyncPoint::Everything, takes).asking())
     }
 
     fn write_gpu<'py>(
         &self,
         py: Python<'py>,
         tensor: Tensor<Owner>,
-        waits: Option<Side>,
+        waits: Option<SyncPoint>,
     ) -> Result<Bound<'py, PyAny>> {
         let state = state(py)?;
         let place = tensor.device().index;
@@ -273,7 +279,7 @@ impl Framework for Jax {
         // JAX has several such streams, and must be told which one waits. Without one it takes the memory as ready, in
         // half the time.
         let stream = match waits {
-            Some(Side::Stream(stream)) => {
+            Some(SyncPoint::Stream(stream)) => {
                 Some(stream.handle().into_pyobject(py).map_err(PyErr::from)?.into_any())
             }
             _ => None,
@@ -292,12 +298,12 @@ impl Framework for Jax {
         _stream: Option<Stream>,
     ) -> Result<Room<'py>> {
         let state = state(py)?;
-        let wishes =
+        let options =
             [("dtype", py.import("jax.numpy")?.getattr(dtype.name())?), ("device", device_of(py, gpu)?)];
-        let wishes = wishes.into_py_dict(py)?;
+        let options = options.into_py_dict(py)?;
         // Not a tracer, also where somebody is tracing.
         let now = py.import("jax")?.call_method0("ensure_compile_time_eval")?;
-        let made = within(&[now], || state.empty.bind(py).call((shape.to_vec(),), Some(&wishes)));
+        let made = within(&[now], || state.empty.bind(py).call((shape.to_vec(),), Some(&options)));
         let object = made.map_err(|error| allocation_failed(py, "JAX", error, gpu, dtype, shape))?;
         let source = read_gpu(&object, gpu).map_err(|failure| refused(py, "JAX", failure))?;
         let (Memory::Here(tensor), Some(streams)) = (source.memory, source.streams) else {
@@ -354,7 +360,7 @@ fn read_gpu_quickly<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Source<'py
     let exported = if ready {
         call::call1(function.bind(py), &piece)
     } else {
-        let handle = gpu.meeting()?.handle().into_pyobject(py).map_err(PyErr::from)?;
+        let handle = gpu.sync_stream()?.handle().into_pyobject(py).map_err(PyErr::from)?;
         call::call2(function.bind(py), &piece, &handle.into_any())
     };
     let capsule = match exported {
@@ -370,9 +376,9 @@ fn read_gpu_quickly<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Source<'py
     if !tensor.device().is_cuda() {
         return Ok(None);
     }
-    let gives = if ready { Side::Nothing } else { Side::Stream(gpu.meeting()?) };
-    let source = Source::here(object.clone(), "jax", tensor).with_nature(Nature::Immutable);
-    Ok(Some(source.with_streams(Streams::between(gives, Side::Everything))))
+    let gives = if ready { SyncPoint::Nothing } else { SyncPoint::Stream(gpu.sync_stream()?) };
+    let source = Source::here(object.clone(), "jax", tensor).with_nature(SourceMutability::Immutable);
+    Ok(Some(source.with_streams(Streams::between(gives, SyncPoint::Everything))))
 }
 
 /// Whether an array has its values already. They do not change any more, so there is nothing to order then, and the
@@ -390,10 +396,12 @@ fn is_ready(array: &Bound<'_, PyAny>) -> bool {
 
 /// Reads an array on a GPU. A stream of ours waits for it, so that neither the host nor a framework's stream has to.
 fn read_gpu<'py>(object: &Bound<'py, PyAny>, gpu: &'static Gpu) -> Result<Source<'py>> {
-    let meeting = gpu.meeting()?;
+    let meeting = gpu.sync_stream()?;
     let tensor = still_frozen(export(object, Some(meeting))?);
-    let streams = Streams::between(Side::Stream(meeting), Side::Everything);
-    Ok(Source::here(object.clone(), "jax", tensor).with_nature(Nature::Immutable).with_streams(streams))
+    let streams = Streams::between(SyncPoint::Stream(meeting), SyncPoint::Everything);
+    Ok(Source::here(object.clone(), "jax", tensor)
+        .with_nature(SourceMutability::Immutable)
+        .with_streams(streams))
 }
 
 /// Keeps JAX from donating the memory to a computation, which would write the result into the source: a capsule of a
@@ -428,7 +436,7 @@ fn import_tensor<'py>(
             let handle = stream.extract()?;
             // SAFETY: a stream that JAX has just named, which lives as long as the device's client.
             py.detach(|| unsafe {
-                let side = Side::Stream(Stream::from_handle(handle));
+                let side = SyncPoint::Stream(Stream::from_handle(handle));
                 Gpu::get(place.index)?.wait(side)
             })?;
         }
@@ -475,8 +483,8 @@ fn export(object: &Bound<'_, PyAny>, stream: Option<Stream>) -> Result<Tensor<Ow
         }
         (None, None) => call::method(object, intern!(py, "__dlpack__"))?,
         (None, Some(stream)) => {
-            let wishes = [("stream", stream.handle())].into_py_dict(py)?;
-            object.call_method(intern!(py, "__dlpack__"), (), Some(&wishes))?
+            let options = [("stream", stream.handle())].into_py_dict(py)?;
+            object.call_method(intern!(py, "__dlpack__"), (), Some(&options))?
         }
     };
     Ok(crate::protocols::capsule::owned(crate::protocols::capsule::take(&capsule)?))
@@ -505,7 +513,7 @@ fn later<'py>(object: &Bound<'py, PyAny>, pending: Pending) -> Result<Source<'py
         object: object.clone(),
         framework: "jax",
         memory: Memory::Later { pending, device, dtype, layout },
-        nature: Nature::Immutable,
+        mutability: SourceMutability::Immutable,
         requires_grad: false,
         through_array: false,
         streams: None,

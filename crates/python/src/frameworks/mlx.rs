@@ -13,12 +13,14 @@ use crate::interpreter::owner::Owner;
 use pyo3::intern;
 use pyo3::prelude::*;
 use tensorferry_core::dtype::DTypes;
-use tensorferry_core::plan::{Holds, Nature, Pending, Places, Reason, Strides, TargetFacts};
+use tensorferry_core::plan::{
+    Pending, Reason, SourceMutability, Strides, SupportedDevices, TargetCapabilities, TargetMutability,
+};
 use tensorferry_core::{DType, Device, ErrorKind, Tensor};
 
 pub(crate) struct Mlx;
 
-static FACTS: TargetFacts = TargetFacts {
+static FACTS: TargetCapabilities = TargetCapabilities {
     framework: "mlx",
     title: "MLX",
     dtypes: DTypes::of(&[
@@ -40,15 +42,15 @@ static FACTS: TargetFacts = TargetFacts {
     repacked: DTypes::NONE,
     host_only: DTypes::NONE,
     own_memory: Some(Reason::OwnMemory),
-    wide: true,
+    keeps_64_bit: true,
     narrow_by_default: true,
-    swapped: false,
+    accepts_swapped_bytes: false,
     strides: Strides::Forward,
     alignment: 1,
     max_rank: 64,
-    holds: Holds::Immutable,
-    places: Places::Host,
-    home: Device::CPU,
+    mutability: TargetMutability::Immutable,
+    devices: SupportedDevices::Host,
+    default_device: Device::CPU,
     cpu_count: 1,
     default_cpu: 0,
     drops_on_own_threads: false,
@@ -77,7 +79,7 @@ fn module(py: Python<'_>) -> Result<&Bound<'_, PyAny>> {
 }
 
 impl Framework for Mlx {
-    fn facts(&self, py: Python<'_>) -> Result<&'static TargetFacts> {
+    fn facts(&self, py: Python<'_>) -> Result<&'static TargetCapabilities> {
         module(py)?;
         Ok(&FACTS)
     }
@@ -85,7 +87,7 @@ impl Framework for Mlx {
     fn read<'py>(&self, object: &Bound<'py, PyAny>, _form: Form) -> Result<Source<'py>> {
         module(object.py())?;
         let tensor = export(object)?;
-        Ok(Source::here(object.clone(), "mlx", tensor).with_nature(Nature::Immutable))
+        Ok(Source::here(object.clone(), "mlx", tensor).with_nature(SourceMutability::Immutable))
     }
 
     fn materialise(&self, object: &Bound<'_, PyAny>, _pending: Pending) -> Result<Tensor<Owner>> {

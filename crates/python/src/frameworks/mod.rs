@@ -15,21 +15,21 @@ pub(crate) mod torch;
 use crate::conversion::kinds::{Builtin, Form};
 use crate::conversion::source::Source;
 use crate::conversion::streams::{Room, Streams};
-use crate::errors::{Failure, Result, fail, foreign, refused};
+use crate::errors::{Failure, Result, advice, fail, foreign, refused};
 use crate::interpreter::owner::Owner;
 use crate::interpreter::type_cache::Cache;
 use pyo3::exceptions::{PyMemoryError, PyModuleNotFoundError};
 use pyo3::prelude::*;
 use pyo3::types::PyModule;
 use register::Entry;
-use tensorferry_core::plan::{Pending, TargetFacts};
+use tensorferry_core::plan::{Pending, TargetCapabilities};
 use tensorferry_core::{DType, ErrorKind, Tensor};
-use tensorferry_cuda::{Gpu, Side, Stream};
+use tensorferry_cuda::{Gpu, Stream, SyncPoint};
 
 /// What every framework's file provides.
 pub(crate) trait Framework: Sync {
     /// What it accepts, right now. Imports the framework if the caller asked for it by name.
-    fn facts(&self, py: Python<'_>) -> Result<&'static TargetFacts>;
+    fn facts(&self, py: Python<'_>) -> Result<&'static TargetCapabilities>;
 
     /// Reads one of its tensors.
     fn read<'py>(&self, object: &Bound<'py, PyAny>, form: Form) -> Result<Source<'py>>;
@@ -56,7 +56,7 @@ pub(crate) trait Framework: Sync {
         &self,
         py: Python<'py>,
         tensor: Tensor<Owner>,
-        _waits: Option<Side>,
+        _waits: Option<SyncPoint>,
     ) -> Result<Bound<'py, PyAny>> {
         self.write(py, tensor)
     }
@@ -157,12 +157,10 @@ pub(crate) fn allocation_failed(
     }
     let count = shape.iter().fold(1usize, |count, &length| count.saturating_mul(length.max(0) as usize));
     let stated = tensorferry_cuda::out_of_memory(gpu, count.saturating_mul(dtype.size()));
-    let stated = match (hoarder(py), stated.hint()) {
-        (Some(hoarder), Some(hint)) => {
-            let hint = format!("{hint}; {hoarder}");
-            stated.with_hint(hint)
-        }
-        _ => stated,
+    let extended = hoarder(py).zip(advice(&stated)).map(|(hoarder, advice)| format!("{advice}; {hoarder}"));
+    let stated = match extended {
+        Some(advice) => stated.with_advice(advice),
+        None => stated,
     };
     Failure::Because(stated, Box::new(error))
 }

@@ -21,34 +21,36 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 use std::sync::Mutex;
 use tensorferry_core::dtype::DTypes;
-use tensorferry_core::plan::{Holds, Nature, Pending, Places, Strides, TargetFacts};
+use tensorferry_core::plan::{
+    Pending, SourceMutability, Strides, SupportedDevices, TargetCapabilities, TargetMutability,
+};
 use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout, Tensor};
 
 pub(crate) struct NumPy;
 
-static FACTS: TargetFacts = TargetFacts {
+static FACTS: TargetCapabilities = TargetCapabilities {
     framework: "numpy",
     title: "NumPy",
     dtypes: DTypes::ALL,
     repacked: DTypes::NONE,
     host_only: DTypes::NONE,
     own_memory: None,
-    wide: true,
+    keeps_64_bit: true,
     narrow_by_default: false,
-    swapped: true,
+    accepts_swapped_bytes: true,
     strides: Strides::Bytes,
     alignment: 1,
     max_rank: 64,
-    holds: Holds::Flagged,
-    places: Places::Host,
-    home: Device::CPU,
+    mutability: TargetMutability::Flagged,
+    devices: SupportedDevices::Host,
+    default_device: Device::CPU,
     cpu_count: 1,
     default_cpu: 0,
     drops_on_own_threads: false,
 };
 
 impl Framework for NumPy {
-    fn facts(&self, py: Python<'_>) -> Result<&'static TargetFacts> {
+    fn facts(&self, py: Python<'_>) -> Result<&'static TargetCapabilities> {
         array_type(py)?;
         Ok(&FACTS)
     }
@@ -58,7 +60,7 @@ impl Framework for NumPy {
         Ok(match form {
             // The array of a scalar is made for us and seen by nobody else.
             Form::Scalar => {
-                Source::here(object.clone(), "numpy scalar", tensor).with_nature(Nature::Temporary)
+                Source::here(object.clone(), "numpy scalar", tensor).with_nature(SourceMutability::Temporary)
             }
             _ => Source::here(object.clone(), "numpy", tensor),
         })

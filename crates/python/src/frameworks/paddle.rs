@@ -18,12 +18,12 @@ use crate::interpreter::owner::Owner;
 use pyo3::intern;
 use pyo3::prelude::*;
 use tensorferry_core::dtype::DTypes;
-use tensorferry_core::plan::{Holds, Pending, Places, Strides, TargetFacts};
+use tensorferry_core::plan::{Pending, Strides, SupportedDevices, TargetCapabilities, TargetMutability};
 use tensorferry_core::{DType, Device, ErrorKind, Tensor};
 
 pub(crate) struct Paddle;
 
-static FACTS: TargetFacts = TargetFacts {
+static FACTS: TargetCapabilities = TargetCapabilities {
     framework: "paddle",
     title: "Paddle",
     dtypes: DTypes::of(&[
@@ -43,15 +43,15 @@ static FACTS: TargetFacts = TargetFacts {
     repacked: DTypes::NONE,
     host_only: DTypes::NONE,
     own_memory: None,
-    wide: true,
+    keeps_64_bit: true,
     narrow_by_default: true,
-    swapped: false,
+    accepts_swapped_bytes: false,
     strides: Strides::Forward,
     alignment: 1,
     max_rank: 9,
-    holds: Holds::Writable,
-    places: Places::Host,
-    home: Device::CPU,
+    mutability: TargetMutability::Writable,
+    devices: SupportedDevices::Host,
+    default_device: Device::CPU,
     cpu_count: 1,
     default_cpu: 0,
     drops_on_own_threads: false,
@@ -62,7 +62,7 @@ const YOUNG: DTypes = DTypes::of(&[DType::UInt32, DType::UInt64, DType::Float8E4
 
 struct State {
     exchange: Option<Exchange>,
-    facts: TargetFacts,
+    facts: TargetCapabilities,
     from_dlpack: Py<PyAny>,
     to_dlpack: Py<PyAny>,
 }
@@ -75,7 +75,7 @@ fn state(py: Python<'_>) -> Result<&'static State> {
         let dlpack = py.import("paddle.utils.dlpack")?;
         let dtypes = if paddle.hasattr("uint32")? { FACTS.dtypes.with(YOUNG) } else { FACTS.dtypes };
         Ok(State {
-            facts: TargetFacts { dtypes, ..FACTS },
+            facts: TargetCapabilities { dtypes, ..FACTS },
             exchange: fast_paths::probe(py, FastPath::PaddleExchangeApi, || exchange(&paddle, &dlpack)),
             from_dlpack: dlpack.getattr("from_dlpack")?.unbind(),
             to_dlpack: dlpack.getattr("to_dlpack")?.unbind(),
@@ -111,7 +111,7 @@ fn exchange(paddle: &Bound<'_, PyModule>, dlpack: &Bound<'_, PyModule>) -> Probe
 }
 
 impl Framework for Paddle {
-    fn facts(&self, py: Python<'_>) -> Result<&'static TargetFacts> {
+    fn facts(&self, py: Python<'_>) -> Result<&'static TargetCapabilities> {
         Ok(&state(py)?.facts)
     }
 

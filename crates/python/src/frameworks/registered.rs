@@ -16,11 +16,13 @@ use std::ffi::CString;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tensorferry_core::device::DeviceKind;
 use tensorferry_core::dtype::DTypes;
-use tensorferry_core::plan::{Holds, Nature, Places, Strides, TargetFacts};
+use tensorferry_core::plan::{
+    SourceMutability, Strides, SupportedDevices, TargetCapabilities, TargetMutability,
+};
 use tensorferry_core::{DType, Device, ErrorKind, Tensor};
 
 struct Registration {
-    facts: TargetFacts,
+    facts: TargetCapabilities,
     /// Module and qualified name of each tensor type.
     types: Vec<(String, String)>,
     read: Option<Py<PyAny>>,
@@ -46,7 +48,7 @@ fn at(place: usize) -> Result<&'static Registration> {
 }
 
 /// The place of the registration that claims this type.
-pub(crate) fn place_of(_py: Python<'_>, module: &str, name: &str) -> Option<usize> {
+pub(crate) fn device_of_address(_py: Python<'_>, module: &str, name: &str) -> Option<usize> {
     register_list().iter().position(|entry| entry.types.iter().any(|(m, n)| m == module && n == name))
 }
 
@@ -104,7 +106,7 @@ fn warn(point: &Bound<'_, PyAny>, error: &PyErr) -> PyResult<()> {
 }
 
 /// What a registered framework accepts.
-pub(crate) fn facts(place: usize) -> Result<&'static TargetFacts> {
+pub(crate) fn facts(place: usize) -> Result<&'static TargetCapabilities> {
     Ok(&at(place)?.facts)
 }
 
@@ -121,7 +123,7 @@ pub(crate) fn open<'py>(object: &Bound<'py, PyAny>, place: usize) -> Result<Boun
     };
     read.bind(py).call1((object,)).map_err(|error| {
         let about = format!("the reader that was registered for {name} failed");
-        foreign(py, error, ErrorKind::FrameworkRefused, &about, "mend the function passed as read=")
+        foreign(py, error, ErrorKind::FrameworkFailed, &about, "mend the function passed as read=")
     })
 }
 
@@ -158,8 +160,9 @@ pub(crate) fn claim<'py>(
     };
     source.framework = entry.facts.framework;
     source.object = object.clone();
-    if entry.facts.holds == Holds::Immutable && source.nature == Nature::Mutable {
-        source.nature = Nature::Immutable;
+    if entry.facts.mutability == TargetMutability::Immutable && source.mutability == SourceMutability::Mutable
+    {
+        source.mutability = SourceMutability::Immutable;
     }
     Ok(source)
 }
@@ -178,11 +181,11 @@ pub(crate) fn write<'py>(py: Python<'py>, tensor: Tensor<Owner>, place: usize) -
     let exported = crate::protocols::dlpack_export::ExportedTensor::wrap(
         py,
         tensor,
-        entry.facts.holds == Holds::Immutable,
+        entry.facts.mutability == TargetMutability::Immutable,
     )?;
     write.bind(py).call1((exported,)).map_err(|error| {
         let about = format!("the writer that was registered for {name} failed");
-        foreign(py, error, ErrorKind::FrameworkRefused, &about, "mend the function passed as write=")
+        foreign(py, error, ErrorKind::FrameworkFailed, &about, "mend the function passed as write=")
     })
 }
 
@@ -253,7 +256,8 @@ pub(crate) fn register_framework(
     }
     let types = types.iter().map(type_name).collect::<Result<Vec<_>>>()?;
     for (module, class) in &types {
-        if place_of(py, module, class).is_some() || crate::conversion::kinds::is_known(module, class) {
+        if device_of_address(py, module, class).is_some() || crate::conversion::kinds::is_known(module, class)
+        {
             return Err(fail(
                 ErrorKind::InvalidArgument,
                 format!("objects of type {module}.{class} have their reader already"),
@@ -264,22 +268,22 @@ pub(crate) fn register_framework(
     let read = callable("read", read)?;
     let write = callable("write", write)?;
     let name: &'static str = Box::leak(name.to_owned().into_boxed_str());
-    let facts = TargetFacts {
+    let facts = TargetCapabilities {
         framework: name,
         title: name,
         dtypes: parse_types(dtypes)?,
         repacked: DTypes::NONE,
         host_only: DTypes::NONE,
         own_memory: None,
-        wide: true,
+        keeps_64_bit: true,
         narrow_by_default: false,
-        swapped: false,
+        accepts_swapped_bytes: false,
         strides: parse_strides(strides)?,
         alignment,
         max_rank,
-        holds: if immutable { Holds::Immutable } else { Holds::Writable },
-        places: Places::Host,
-        home: Device::CPU,
+        mutability: if immutable { TargetMutability::Immutable } else { TargetMutability::Writable },
+        devices: SupportedDevices::Host,
+        default_device: Device::CPU,
         cpu_count: 1,
         default_cpu: 0,
         // Unknown, so the worse is assumed.
@@ -352,7 +356,7 @@ fn type_name(given: &Bound<'_, PyAny>) -> Result<(String, String)> {
 
 impl Target {
     /// What the target accepts.
-    pub(crate) fn facts(self, py: Python<'_>) -> Result<&'static TargetFacts> {
+    pub(crate) fn facts(self, py: Python<'_>) -> Result<&'static TargetCapabilities> {
         match self {
             Self::Builtin(framework) => framework.facts(py),
             Self::Registered(place) => facts(place),

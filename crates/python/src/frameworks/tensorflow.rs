@@ -24,9 +24,11 @@ use pyo3::types::{IntoPyDict, PyType};
 use tensorferry_core::device::DeviceKind;
 use tensorferry_core::dtype::DTypes;
 use tensorferry_core::host::ALIGNMENT;
-use tensorferry_core::plan::{Holds, Nature, Pending, Places, Strides, TargetFacts};
-use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout, Tensor, frozen};
-use tensorferry_cuda::{Gpu, Side, Stream};
+use tensorferry_core::plan::{
+    Pending, SourceMutability, Strides, SupportedDevices, TargetCapabilities, TargetMutability,
+};
+use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout, Tensor, read_only_loans};
+use tensorferry_cuda::{Gpu, Stream, SyncPoint};
 
 pub(crate) struct TensorFlow;
 
@@ -42,7 +44,7 @@ const BY_CONSTRUCTOR: DTypes = DTypes::of(&[
     DType::Float4E2M1Fn,
 ]);
 
-static FACTS: TargetFacts = TargetFacts {
+static FACTS: TargetCapabilities = TargetCapabilities {
     framework: "tensorflow",
     title: "TensorFlow",
     dtypes: DTypes::ALL.without(DTypes::of(&[
@@ -55,15 +57,15 @@ static FACTS: TargetFacts = TargetFacts {
     repacked: DTypes::NONE,
     host_only: BY_CONSTRUCTOR,
     own_memory: None,
-    wide: true,
+    keeps_64_bit: true,
     narrow_by_default: true,
-    swapped: false,
+    accepts_swapped_bytes: false,
     strides: Strides::Dense,
     alignment: ALIGNMENT,
     max_rank: 254,
-    holds: Holds::Immutable,
-    places: Places::Host,
-    home: Device::CPU,
+    mutability: TargetMutability::Immutable,
+    devices: SupportedDevices::Host,
+    default_device: Device::CPU,
     cpu_count: 1,
     default_cpu: 0,
     drops_on_own_threads: true,
@@ -77,7 +79,7 @@ struct State {
     to_dlpack: Py<PyAny>,
     eager_tensor: Option<Py<PyType>>,
     /// What it accepts, for each CPU device that may be the default.
-    facts: Vec<TargetFacts>,
+    facts: Vec<TargetCapabilities>,
     /// Whether tensors may be elsewhere than on the host's first device.
     has_gpu: bool,
 }
@@ -123,10 +125,14 @@ impl State {
                 facts.repacked = BY_CONSTRUCTOR;
             }
             let facts = (0..cpu_count).map(|default_cpu| {
-                let facts = TargetFacts { cpu_count, default_cpu, ..facts };
+                let facts = TargetCapabilities { cpu_count, default_cpu, ..facts };
                 match has_gpu {
-                    true => TargetFacts { places: Places::Both, home: Device::cuda(0), ..facts },
-                    false => TargetFacts { home: cpu(default_cpu), ..facts },
+                    true => TargetCapabilities {
+                        devices: SupportedDevices::Both,
+                        default_device: Device::cuda(0),
+                        ..facts
+                    },
+                    false => TargetCapabilities { default_device: cpu(default_cpu), ..facts },
                 }
             });
             Ok(Self {
@@ -205,7 +211,7 @@ fn check_eager(py: Python<'_>, state: &State) -> Result<()> {
 }
 
 impl Framework for TensorFlow {
-    fn facts(&self, py: Python<'_>) -> Result<&'static TargetFacts> {
+    fn facts(&self, py: Python<'_>) -> Result<&'static TargetCapabilities> {
         let state = state(py)?;
         let default = if state.facts.len() > 1 { default_cpu(py, state)? } else { 0 };
         Ok(&state.facts[default])
@@ -223,11 +229,14 @@ impl Framework for TensorFlow {
             let mut tensor = read_eager(&value)?;
             assign_cpu(&value, &mut tensor)?;
             tensor.set_read_only();
-            return Ok(placed(Source::here(value, "tensorflow", tensor).with_nature(Nature::Snapshot)));
+            return Ok(placed(
+                Source::here(value, "tensorflow", tensor).with_nature(SourceMutability::Snapshot),
+            ));
         }
         let mut tensor = read_eager(object)?;
         assign_cpu(object, &mut tensor)?;
-        let nature = if tensor.layout().rank() == 0 { Nature::Cached } else { Nature::Immutable };
+        let nature =
+            if tensor.layout().rank() == 0 { SourceMutability::Cached } else { SourceMutability::Immutable };
         Ok(placed(Source::here(object.clone(), "tensorflow", tensor).with_nature(nature)))
     }
 
@@ -257,7 +266,7 @@ impl Framework for TensorFlow {
         &self,
         py: Python<'py>,
         tensor: Tensor<Owner>,
-        _waits: Option<Side>,
+        _waits: Option<SyncPoint>,
     ) -> Result<Bound<'py, PyAny>> {
         self.write(py, tensor)
     }
@@ -281,13 +290,13 @@ impl Framework for TensorFlow {
         let tensorflow = py.import("tensorflow")?;
         let place = tensorflow.call_method1("device", (format!("GPU:{}", gpu.index()),))?;
         let kind = tensorflow.getattr("float32")?;
-        let wishes =
+        let options =
             [("shape", vec![words].into_pyobject(py)?.into_any()), ("dtype", kind)].into_py_dict(py)?;
-        wishes.set_item("init", false)?;
+        options.set_item("init", false)?;
         let operations = tensorflow.getattr("raw_ops")?;
         // Not a part of the graph of a `tf.function`, also where one is being made.
         let now = tensorflow.call_method0("init_scope")?;
-        let made = within(&[now, place], || operations.call_method("Empty", (), Some(&wishes)));
+        let made = within(&[now, place], || operations.call_method("Empty", (), Some(&options)));
         let made = made.map_err(|error| allocation_failed(py, "TensorFlow", error, gpu, dtype, shape))?;
         let room = by_capsule(&made)?;
         let (data, device, order) = (room.data(), room.device(), ByteOrder::Native);
@@ -350,7 +359,7 @@ fn placed(source: Source<'_>) -> Source<'_> {
 }
 
 fn exported() -> Streams {
-    Streams::between(Side::Nothing, Side::Everything)
+    Streams::between(SyncPoint::Nothing, SyncPoint::Everything)
 }
 
 /// Reads an eager tensor through the array that TensorFlow makes over its memory.
@@ -378,7 +387,7 @@ fn read_eager(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
         Err(failure) => return by_capsule(object).map_err(|_| refused(py, "TensorFlow", failure)),
     };
     let mut tensor = super::numpy::read_base(&array).map_err(|failure| refused(py, "TensorFlow", failure))?;
-    if frozen::covers(tensor.data() as usize) {
+    if read_only_loans::is_on_loan(tensor.data() as usize) {
         tensor.set_read_only();
         return Ok(tensor);
     }

@@ -32,13 +32,15 @@ use pyo3::types::{IntoPyDict, PyDict, PyType};
 use std::ffi::CString;
 use std::sync::{Mutex, PoisonError};
 use tensorferry_core::dtype::DTypes;
-use tensorferry_core::plan::{Holds, Nature, Pending, Places, Strides, TargetFacts};
+use tensorferry_core::plan::{
+    Pending, SourceMutability, Strides, SupportedDevices, TargetCapabilities, TargetMutability,
+};
 use tensorferry_core::{Access, DType, Device, ErrorKind, Layout, Tensor};
 use tensorferry_cuda::{Gpu, Stream};
 
 pub(crate) struct Torch;
 
-static FACTS: TargetFacts = TargetFacts {
+static FACTS: TargetCapabilities = TargetCapabilities {
     framework: "torch",
     title: "PyTorch",
     dtypes: DTypes::ALL.without(DTypes::of(&[
@@ -54,15 +56,15 @@ static FACTS: TargetFacts = TargetFacts {
     repacked: DTypes::NONE,
     host_only: DTypes::NONE,
     own_memory: None,
-    wide: true,
+    keeps_64_bit: true,
     narrow_by_default: true,
-    swapped: false,
+    accepts_swapped_bytes: false,
     strides: Strides::Forward,
     alignment: 1,
     max_rank: 64,
-    holds: Holds::Writable,
-    places: Places::Host,
-    home: Device::CPU,
+    mutability: TargetMutability::Writable,
+    devices: SupportedDevices::Host,
+    default_device: Device::CPU,
     cpu_count: 1,
     default_cpu: 0,
     drops_on_own_threads: false,
@@ -84,7 +86,7 @@ struct State {
     empty: Py<PyAny>,
     /// Whether DLPack carries the 8-bit floats there.
     carries_float8: bool,
-    facts: TargetFacts,
+    facts: TargetCapabilities,
 }
 
 static STATE: ForkSafeOnce<State> = ForkSafeOnce::new();
@@ -132,7 +134,7 @@ impl State {
             from_capsule: torch.getattr("from_dlpack")?.unbind(),
             empty: torch.getattr("empty")?.unbind(),
             carries_float8,
-            facts: TargetFacts { dtypes, places: places(torch)?, ..FACTS },
+            facts: TargetCapabilities { dtypes, places: places(torch)?, ..FACTS },
         })
     }
 }
@@ -168,12 +170,12 @@ fn carries_float8(torch: &Bound<'_, PyModule>, to_dlpack: &Bound<'_, PyAny>) -> 
 fn sample<'py>(torch: &Bound<'py, PyModule>, dtype: &str) -> PyResult<Bound<'py, PyAny>> {
     let py = torch.py();
     let place = "cpu".into_pyobject(py)?.into_any();
-    let wishes = [("dtype", torch.getattr(dtype)?), ("device", place)].into_py_dict(py)?;
-    torch.getattr("empty")?.call((1,), Some(&wishes))
+    let options = [("dtype", torch.getattr(dtype)?), ("device", place)].into_py_dict(py)?;
+    torch.getattr("empty")?.call((1,), Some(&options))
 }
 
 impl Framework for Torch {
-    fn facts(&self, py: Python<'_>) -> Result<&'static TargetFacts> {
+    fn facts(&self, py: Python<'_>) -> Result<&'static TargetCapabilities> {
         Ok(&state(py)?.facts)
     }
 
@@ -204,7 +206,7 @@ impl Framework for Torch {
                 Memory::Later { pending, device, dtype, layout }
             }
         };
-        let nature = Nature::Mutable;
+        let nature = SourceMutability::Mutable;
         Ok(Source {
             object: object.clone(),
             framework: "torch",
@@ -251,7 +253,7 @@ impl Framework for Torch {
         stream: Option<Stream>,
     ) -> Result<Room<'py>> {
         let torch = state(py)?.module.bind(py);
-        let wishes = room_wishes(py, torch, dtype, gpu)?;
+        let options = room_wishes(py, torch, dtype, gpu)?;
         let mut managers = Vec::new();
         if let Some(stream) = stream {
             let cuda = torch.getattr("cuda")?;
@@ -259,7 +261,7 @@ impl Framework for Torch {
             managers.push(cuda.call_method1("stream", (external,))?);
         }
         let empty = state(py)?.empty.bind(py);
-        let made = within(&managers, || empty.call((shape.to_vec(),), Some(&wishes)));
+        let made = within(&managers, || empty.call((shape.to_vec(),), Some(&options)));
         let object = made.map_err(|error| allocation_failed(py, "PyTorch", error, gpu, dtype, shape))?;
         let data: usize = object.call_method0("data_ptr")?.extract()?;
         let streams = stream.map_or_else(|| self.streams(py, gpu), |stream| Ok(Streams::on(stream)))?;
@@ -277,19 +279,23 @@ fn room_wishes<'py>(
     static KNOWN: Mutex<Vec<(DType, i32, Py<PyDict>)>> = Mutex::new(Vec::new());
     // Not held while Python runs.
     let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((.., wishes)) = known().iter().find(|entry| (entry.0, entry.1) == (dtype, gpu.index())) {
-        return Ok(wishes.bind(py).clone());
+    if let Some((.., options)) = known().iter().find(|entry| (entry.0, entry.1) == (dtype, gpu.index())) {
+        return Ok(options.bind(py).clone());
     }
     let device = torch.getattr("device")?.call1((format!("cuda:{}", gpu.index()),))?;
-    let wishes = [("dtype", torch.getattr(dtype.name())?), ("device", device)].into_py_dict(py)?;
-    known().push((dtype, gpu.index(), wishes.clone().unbind()));
-    Ok(wishes)
+    let options = [("dtype", torch.getattr(dtype.name())?), ("device", device)].into_py_dict(py)?;
+    known().push((dtype, gpu.index(), options.clone().unbind()));
+    Ok(options)
 }
 
 /// Whether this build of torch knows CUDA. Whether there is a GPU shows when one is asked for.
-fn places(torch: &Bound<'_, PyModule>) -> Result<Places> {
+fn places(torch: &Bound<'_, PyModule>) -> Result<SupportedDevices> {
     let cuda = torch.getattr("version")?.getattr_opt("cuda")?;
-    Ok(if cuda.is_some_and(|version| !version.is_none()) { Places::Both } else { Places::Host })
+    Ok(if cuda.is_some_and(|version| !version.is_none()) {
+        SupportedDevices::Both
+    } else {
+        SupportedDevices::Host
+    })
 }
 
 /// The stream that this thread works on.

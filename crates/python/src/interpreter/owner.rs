@@ -14,11 +14,11 @@ use pyo3::prelude::*;
 use std::mem::ManuallyDrop;
 use tensorferry_core::Tensor;
 use tensorferry_core::aligned;
-use tensorferry_core::dlpack::Managed;
-use tensorferry_core::frozen::Mark;
+use tensorferry_core::dlpack::ManagedOwner;
 use tensorferry_core::host::HostBlock;
-use tensorferry_cuda::{Gpu, Side};
-use tensorferry_files::Mapped;
+use tensorferry_core::read_only_loans::ReadOnlyLoan;
+use tensorferry_cuda::{Gpu, SyncPoint};
+use tensorferry_files::MappedTensor;
 
 /// Keeps the memory of one tensor alive.
 pub(crate) enum Owner {
@@ -27,13 +27,13 @@ pub(crate) enum Owner {
     /// An exported Python buffer.
     Buffer(Buffer),
     /// What a framework handed over by DLPack.
-    Managed(#[expect(dead_code, reason = "held for its drop")] Foreign),
+    ManagedOwner(#[expect(dead_code, reason = "held for its drop")] Foreign),
     /// A managed tensor of Paddle.
     Paddle(#[expect(dead_code, reason = "held for its drop")] PaddleTensor),
     /// Memory that other processes have too, or may have.
     Shared(#[expect(dead_code, reason = "held for its drop")] Lent),
     /// A part of a file.
-    Mapped(#[expect(dead_code, reason = "held for its drop")] Mapped),
+    MappedTensor(#[expect(dead_code, reason = "held for its drop")] MappedTensor),
     /// A block of our own.
     Block(#[expect(dead_code, reason = "held for its drop")] HostBlock),
     /// Another owner, whose drop is deferred.
@@ -82,9 +82,9 @@ pub(crate) struct Borrowed {
     owner: Option<Owner>,
     gpu: &'static Gpu,
     /// The borrower's work, which must be done first.
-    gives: Side,
+    gives: SyncPoint,
     /// The lender's, which waits.
-    takes: Side,
+    takes: SyncPoint,
     /// What keeps their streams alive.
     _keepers: [Option<Owner>; 2],
 }
@@ -115,12 +115,12 @@ impl Owner {
     }
 
     /// Keeps what a framework handed over.
-    pub(crate) fn managed(managed: Managed) -> Self {
-        Self::Managed(Foreign(ManuallyDrop::new(managed)))
+    pub(crate) fn managed(managed: ManagedOwner) -> Self {
+        Self::ManagedOwner(Foreign(ManuallyDrop::new(managed)))
     }
 
     /// Keeps what Paddle handed over.
-    pub(crate) fn paddle(managed: Managed) -> Self {
+    pub(crate) fn paddle(managed: ManagedOwner) -> Self {
         Self::Paddle(PaddleTensor(ManuallyDrop::new(managed)))
     }
 
@@ -143,8 +143,8 @@ impl Owner {
     pub(crate) fn borrowed(
         self,
         gpu: &'static Gpu,
-        gives: Side,
-        takes: Side,
+        gives: SyncPoint,
+        takes: SyncPoint,
         keepers: [Option<Owner>; 2],
     ) -> Self {
         Self::Borrowed(Box::new(Borrowed { owner: Some(self), gpu, gives, takes, _keepers: keepers }))
@@ -159,7 +159,7 @@ impl Owner {
     /// Whether the system alone releases the memory.
     fn needs_no_gil(&self) -> bool {
         match self {
-            Self::Block(_) | Self::Mapped(_) => true,
+            Self::Block(_) | Self::MappedTensor(_) => true,
             Self::Aligned(inner) => inner.1.needs_no_gil(),
             _ => false,
         }
@@ -185,17 +185,17 @@ impl Owner {
 
 /// A managed tensor that a framework handed over. Its deleter may take a lock of the framework's and then want the GIL, so it
 /// runs with the GIL, as when the framework's own tensors die.
-pub(crate) struct Foreign(ManuallyDrop<Managed>);
+pub(crate) struct Foreign(ManuallyDrop<ManagedOwner>);
 
 impl Drop for Foreign {
     fn drop(&mut self) {
         let now = |managed, _: Python<'_>| drop(managed);
-        drop_with_gil(&mut self.0, now, |managed| Owner::Managed(Self(ManuallyDrop::new(managed))));
+        drop_with_gil(&mut self.0, now, |managed| Owner::ManagedOwner(Self(ManuallyDrop::new(managed))));
     }
 }
 
 /// A managed tensor of Paddle. Its deleter may take the lock of Paddle's table of deleters, which threads of ours must not.
-pub(crate) struct PaddleTensor(ManuallyDrop<Managed>);
+pub(crate) struct PaddleTensor(ManuallyDrop<ManagedOwner>);
 
 impl Drop for PaddleTensor {
     fn drop(&mut self) {

@@ -24,7 +24,7 @@ use crate::interpreter::owner::Owner;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::IntoPyDict;
-use tensorferry_core::plan::{Nature, Pending};
+use tensorferry_core::plan::{Pending, SourceMutability};
 use tensorferry_core::{DType, Device, ErrorKind, Layout, Tensor};
 
 /// What tables and arrays with nulls have.
@@ -81,7 +81,7 @@ fn call<'py>(object: &Bound<'py, PyAny>, copy: Option<bool>) -> Result<Bound<'py
     .map_err(|error| failed(object, "__array__", error))?;
     if !numpy::is_array(&array)? {
         return Err(fail(
-            ErrorKind::FrameworkRefused,
+            ErrorKind::FrameworkFailed,
             format!(
                 "the __array__ of {} returned an object of type {}",
                 type_name(object),
@@ -99,7 +99,7 @@ fn call<'py>(object: &Bound<'py, PyAny>, copy: Option<bool>) -> Result<Bound<'py
 
 fn failed(object: &Bound<'_, PyAny>, name: &str, error: PyErr) -> Failure {
     let about = format!("the {name} of {} failed", type_name(object));
-    foreign(object.py(), error, ErrorKind::FrameworkRefused, &about, "make a NumPy array of it first")
+    foreign(object.py(), error, ErrorKind::FrameworkFailed, &about, "make a NumPy array of it first")
 }
 
 /// An attribute of the object; `None` where it does not have it.
@@ -199,7 +199,7 @@ fn later<'py>(object: Bound<'py, PyAny>, dtype: DType, shape: &[i64]) -> Result<
         object,
         framework: "array",
         memory: Memory::Later { pending: Pending::Convert, device: Device::CPU, dtype, layout },
-        nature: Nature::Mutable,
+        mutability: SourceMutability::Mutable,
         requires_grad: false,
         through_array: false,
         streams: None,
@@ -238,7 +238,7 @@ fn check_stated(object: &Bound<'_, PyAny>, stated: Option<DType>, tensor: &Tenso
         && *shape != *tensor.layout().shape()
     {
         return Err(fail(
-            ErrorKind::FrameworkRefused,
+            ErrorKind::FrameworkFailed,
             format!(
                 "{} has the shape {:?}, and its __array__ returns the shape {:?}",
                 type_name(object),

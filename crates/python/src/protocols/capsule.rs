@@ -8,11 +8,11 @@ use std::ffi::CStr;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::NonNull;
-use tensorferry_core::dlpack::{self, Handover, Managed, abi};
+use tensorferry_core::dlpack::{self, ExportOffer, ManagedOwner, abi};
 use tensorferry_core::{ErrorKind, Tensor};
 
 /// Takes the tensor out of a capsule of either form.
-pub(crate) fn take(capsule: &Bound<'_, PyAny>) -> Result<Tensor<Managed>> {
+pub(crate) fn take(capsule: &Bound<'_, PyAny>) -> Result<Tensor<ManagedOwner>> {
     let pointer = capsule.as_ptr();
     // SAFETY: the calls take any object; `IsValid` says whether it is a capsule of that name.
     unsafe {
@@ -34,7 +34,7 @@ pub(crate) fn take(capsule: &Bound<'_, PyAny>) -> Result<Tensor<Managed>> {
 
 /// The tensor under an owner of this crate, which holds what the framework handed over.
 #[inline]
-pub(crate) fn owned(tensor: Tensor<Managed>) -> Tensor<Owner> {
+pub(crate) fn owned(tensor: Tensor<ManagedOwner>) -> Tensor<Owner> {
     // SAFETY: `Owner::managed` holds the managed tensor, and calls its deleter no sooner than in its own drop.
     unsafe { tensor.map_owner(Owner::managed) }
 }
@@ -58,8 +58,8 @@ fn claim(
 
 /// A tensor on its way to a consumer.
 enum Sent<O> {
-    Legacy(Handover<abi::ManagedTensor, O>),
-    Versioned(Handover<abi::ManagedTensorVersioned, O>),
+    Legacy(ExportOffer<abi::ManagedTensor, O>),
+    Versioned(ExportOffer<abi::ManagedTensorVersioned, O>),
 }
 
 /// A tensor in a capsule, until its consumer has imported it or failed to.
@@ -112,7 +112,7 @@ impl<O> Drop for Offer<O> {
 /// Ends a hand-over: the tensor is the consumer's now, or the capsule's, or gone.
 fn settle<M, O>(
     capsule: &Py<PyAny>,
-    handover: Handover<M, O>,
+    handover: ExportOffer<M, O>,
     name: &'static CStr,
     used: &'static CStr,
     free: unsafe extern "C" fn(*mut ffi::PyObject),
@@ -153,13 +153,13 @@ impl<'py, O> Deref for Offered<'py, O> {
 
 /// Offers a tensor in a capsule of the form without a version.
 pub(crate) fn legacy<O: Send + 'static>(py: Python<'_>, tensor: Tensor<O>) -> Result<Offered<'_, O>> {
-    let sent = Sent::Legacy(dlpack::hand_over_legacy(tensor)?);
+    let sent = Sent::Legacy(dlpack::offer_legacy(tensor)?);
     Ok(Offered { offer: Offer::new(py, sent)?, py })
 }
 
 /// Offers a tensor in a capsule of the form with a version.
 pub(crate) fn versioned<O: Send + 'static>(py: Python<'_>, tensor: Tensor<O>) -> Result<Offered<'_, O>> {
-    let sent = Sent::Versioned(dlpack::hand_over_versioned(tensor)?);
+    let sent = Sent::Versioned(dlpack::offer_versioned(tensor)?);
     Ok(Offered { offer: Offer::new(py, sent)?, py })
 }
 
@@ -169,7 +169,7 @@ unsafe extern "C" fn free_legacy(capsule: *mut ffi::PyObject) {
         if ffi::PyCapsule_IsValid(capsule, abi::LEGACY_NAME.as_ptr()) == 1
             && let Some(managed) = NonNull::new(ffi::PyCapsule_GetPointer(capsule, abi::LEGACY_NAME.as_ptr()))
         {
-            drop(Managed::legacy(managed.cast()));
+            drop(ManagedOwner::legacy(managed.cast()));
         }
     }
 }
@@ -181,7 +181,7 @@ unsafe extern "C" fn free_versioned(capsule: *mut ffi::PyObject) {
             && let Some(managed) =
                 NonNull::new(ffi::PyCapsule_GetPointer(capsule, abi::VERSIONED_NAME.as_ptr()))
         {
-            drop(Managed::versioned(managed.cast()));
+            drop(ManagedOwner::versioned(managed.cast()));
         }
     }
 }

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use tensorferry_core::device::Device;
 use tensorferry_core::{Access, ByteOrder, DType, ErrorKind, Layout, Tensor};
-use tensorferry_cuda::{Side, Stream, place_of};
+use tensorferry_cuda::{Stream, SyncPoint, device_of_address};
 
 /// Reads an object through the interface that it gave.
 pub(crate) fn read<'py>(object: &Bound<'py, PyAny>, interface: &Bound<'py, PyAny>) -> Result<Source<'py>> {
@@ -56,7 +56,7 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>, interface: &Bound<'py, PyAny
         }
     };
     // An empty array has no address to ask about.
-    let device = if address == 0 { Device::cuda(0) } else { place_of(address)? };
+    let device = if address == 0 { Device::cuda(0) } else { device_of_address(address)? };
     if !device.is_cuda() {
         return Err(wrong("gives an address that is no GPU's"));
     }
@@ -75,7 +75,7 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>, interface: &Bound<'py, PyAny
     // SAFETY: the interface promises that the memory is there, and as large as it says, while the object lives; the
     // driver has said whose it is.
     let tensor = unsafe { Tensor::new(data, dtype, layout, device, order, access, owner) }?;
-    let streams = Streams::between(Side::Stream(stream), Side::Stream(stream));
+    let streams = Streams::between(SyncPoint::Stream(stream), SyncPoint::Stream(stream));
     Ok(Source::here(object.clone(), "cuda_array", still_frozen(tensor)).with_streams(streams))
 }
 

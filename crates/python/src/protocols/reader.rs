@@ -18,7 +18,7 @@ use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyType};
 use tensorferry_core::ErrorKind;
 use tensorferry_core::device::{Device, DeviceKind};
-use tensorferry_cuda::{Gpu, Side};
+use tensorferry_cuda::{Gpu, SyncPoint};
 
 /// Whether objects of this type speak DLPack, as far as the type tells.
 pub(crate) fn speaks_dlpack(kind: &Bound<'_, PyType>) -> PyResult<bool> {
@@ -50,7 +50,7 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
         foreign(
             object.py(),
             error,
-            ErrorKind::FrameworkRefused,
+            ErrorKind::FrameworkFailed,
             &about,
             "make a plain dense tensor of it first",
         )
@@ -70,7 +70,7 @@ fn from_dlpack<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     let about = format!("the __dlpack__ of {} failed", type_name(object));
     let ours = |error: PyErr| {
         let hint = array_method::table_hint(object).unwrap_or("make a plain dense tensor of it first");
-        foreign(py, error, ErrorKind::FrameworkRefused, &about, hint)
+        foreign(py, error, ErrorKind::FrameworkFailed, &about, hint)
     };
     let device = object.call_method0(intern!(py, "__dlpack_device__")).map_err(ours)?;
     let number =
@@ -80,9 +80,9 @@ fn from_dlpack<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     let streams = match number(0).ok().map(|code| DeviceKind::from_code(code).ok_or(code)) {
         Some(Ok(kind @ (DeviceKind::Cuda | DeviceKind::CudaManaged))) => {
             let place = Device { kind, index: number(1).unwrap_or(0) };
-            let meeting = Gpu::get(place.index)?.meeting()?;
+            let meeting = Gpu::get(place.index)?.sync_stream()?;
             keywords.set_item("stream", meeting.handle())?;
-            Some(Streams::between(Side::Stream(meeting), Side::Everything))
+            Some(Streams::between(SyncPoint::Stream(meeting), SyncPoint::Everything))
         }
         Some(Ok(DeviceKind::Cpu | DeviceKind::CudaHost)) | None => None,
         Some(other) => {
@@ -124,7 +124,7 @@ fn from_array<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     let py = object.py();
     let about = format!("the array of {} could not be had", type_name(object));
     let ours = |failure: Failure| {
-        foreign(py, failure, ErrorKind::FrameworkRefused, &about, "make a NumPy array of it first")
+        foreign(py, failure, ErrorKind::FrameworkFailed, &about, "make a NumPy array of it first")
     };
     if !object.is_instance_of::<PyType>()
         && let Some(interface) =

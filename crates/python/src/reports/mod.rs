@@ -13,7 +13,7 @@ mod trip;
 
 use pyo3::prelude::*;
 use std::borrow::Cow;
-use tensorferry_core::plan::{shape_in_words, things};
+use tensorferry_core::plan::{count_noun, format_shape};
 
 pub(crate) use plan::PlanReport;
 pub(crate) use sparse::{ArrayReport, SparseReport};
@@ -33,7 +33,7 @@ pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
 pub(crate) fn in_words(bytes: usize) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     if bytes < 1024 {
-        return things(bytes, "byte");
+        return count_noun(bytes, "byte");
     }
     let mut amount = bytes as f64 / 1024.0;
     let mut unit = 0;

@@ -9,7 +9,7 @@ use pyo3::exceptions::PyAttributeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict, PyList, PyString, PyTuple};
-use tensorferry_core::emergency;
+use tensorferry_core::emergency_pool;
 
 /// Memory that the dict of one plan is taken to need, with its entries.
 const AS_DICT_BYTES: usize = 4096;
@@ -26,7 +26,7 @@ const AS_DICT_BYTES: usize = 4096;
 ///     >>> plan = ferry.plan({"a": np.arange(3), "b": np.ones(2)}, "torch")
 ///     >>> [(part.name, part.dtype) for part in plan.parts]
 ///     [("['a']", 'int64'), ("['b']", 'float64')]
-#[pyclass(frozen, module = "tensorferry", name = "Plan")]
+#[pyclass(read_only_loans, module = "tensorferry", name = "Plan")]
 #[derive(Clone)]
 pub(crate) struct PlanReport {
     /// The path of a tensor in its tree, or the name of an array of a sparse tensor; None for a whole plan.
@@ -161,7 +161,7 @@ impl PlanReport {
     fn list_of_parts<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyList>> {
         let parts = PyList::empty(py);
         for part in self.parts() {
-            emergency::spend(TENSOR_OVERHEAD_BYTES)?;
+            emergency_pool::reserve_headroom(TENSOR_OVERHEAD_BYTES)?;
             parts.append(Bound::new(py, part.clone())?)?;
         }
         Ok(parts)
@@ -356,7 +356,7 @@ impl PlanReport {
 
     /// All that this kind of plan has as a dict of plain values, for JSON.
     fn as_dict<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
-        emergency::spend(AS_DICT_BYTES)?;
+        emergency_pool::reserve_headroom(AS_DICT_BYTES)?;
         let dict = PyDict::new(py);
         dict.set_item("kind", self.kind())?;
         dict.set_item("name", &self.name)?;

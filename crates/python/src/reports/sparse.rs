@@ -1,6 +1,6 @@
 //! What will happen to a sparse tensor and to each of its arrays.
 
-use super::{PlanReport, Steps, TensorReport, in_words, shape_in_words, things};
+use super::{PlanReport, Steps, TensorReport, count_noun, format_shape, in_words};
 use std::fmt::Write;
 
 /// What will happen to a sparse tensor. The members are those of the Python class `Plan`.
@@ -62,8 +62,8 @@ impl SparseReport {
     pub(super) fn what(&self) -> String {
         let becomes =
             if self.dtype == self.source_dtype { String::new() } else { format!(", becomes {}", self.dtype) };
-        let shape = shape_in_words(&self.shape);
-        let stored = things(self.nnz, "stored element");
+        let shape = format_shape(&self.shape);
+        let stored = count_noun(self.nnz, "stored element");
         format!("{} of shape {shape}, {stored}{becomes}", self.source_dtype)
     }
 
@@ -169,7 +169,7 @@ impl ArrayReport {
 
     /// Type and shape.
     pub(super) fn what(&self) -> String {
-        format!("{}, {}", self.dtype, shape_in_words(&self.shape))
+        format!("{}, {}", self.dtype, format_shape(&self.shape))
     }
 
     pub(super) fn text(&self, name: &str) -> String {

@@ -2,10 +2,10 @@
 
 use super::time::Work;
 use super::transfer_path::transfer_path;
-use super::{Steps, duration_in_words, in_words, shape_in_words};
+use super::{Steps, duration_in_words, format_shape, in_words};
 use std::fmt::Write;
 use tensorferry_core::Access;
-use tensorferry_core::plan::{Nature, Plan, Reason, Route, SourceFacts, TargetFacts};
+use tensorferry_core::plan::{Plan, Reason, Route, SourceDescription, SourceMutability, TargetCapabilities};
 
 /// The device and the type of a tensor without memory.
 const UNKNOWN: &str = "unknown";
@@ -48,7 +48,7 @@ pub(crate) struct TensorReport {
 }
 
 impl TensorReport {
-    pub(crate) fn new(source: &SourceFacts<'_>, target: &TargetFacts, plan: &Plan) -> Self {
+    pub(crate) fn new(source: &SourceDescription<'_>, target: &TargetCapabilities, plan: &Plan) -> Self {
         let reasons = plan.reasons();
         let steps =
             reasons.iter().map(|reason| (reason.kind().into(), reason.sentence(source, target).into_owned()));
@@ -63,7 +63,7 @@ impl TensorReport {
             device: plan.device.to_string(),
             action: match plan.route {
                 // What stands for a variable is its value, another object over the same memory.
-                Route::Itself if source.nature != Nature::Snapshot => "itself",
+                Route::Itself if source.mutability != SourceMutability::Snapshot => "itself",
                 Route::Itself | Route::Share => "share",
                 Route::Copy(_) => "copy",
             },
@@ -143,7 +143,7 @@ impl TensorReport {
         let Some(shape) = &self.shape else { return "type and shape are not known".to_owned() };
         let becomes =
             if self.dtype == self.source_dtype { String::new() } else { format!(", becomes {}", self.dtype) };
-        format!("{} of shape {}{becomes}", self.source_dtype, shape_in_words(shape))
+        format!("{} of shape {}{becomes}", self.source_dtype, format_shape(shape))
     }
 
     /// All that there is to say besides what happens and why, each with its name.

@@ -1,10 +1,10 @@
 //! How long a trip will take, from what this machine was measured to do.
 
 use crate::settings;
-use tensorferry_core::plan::{Plan, Reason, SourceFacts};
+use tensorferry_core::plan::{Plan, Reason, SourceDescription};
 use tensorferry_core::pool::{self, Use};
-use tensorferry_core::speeds::{self, Link};
-use tensorferry_cuda::Landing;
+use tensorferry_core::throughput::{self, TransferKind};
+use tensorferry_cuda::DownloadBuffer;
 
 /// What is done with the bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub(super) enum Work {
     Dense,
     Pack,
     Cast,
-    Cross(Link),
+    Cross(TransferKind),
     /// Queued on a GPU, which nobody waits for.
     Queued,
 }
@@ -25,16 +25,16 @@ const START: f64 = 2e-6;
 const POOLED: usize = 4 << 20;
 
 impl Work {
-    pub(super) fn of(source: &SourceFacts<'_>, plan: &Plan, bytes: usize) -> Self {
+    pub(super) fn of(source: &SourceDescription<'_>, plan: &Plan, bytes: usize) -> Self {
         if plan.shares() {
             return Self::Nothing;
         }
         match (source.device.is_cuda(), plan.device.is_cuda()) {
             (true, true) => Self::Queued,
-            (false, true) => Self::Cross(Link::Upload),
-            (true, false) => match tensorferry_cuda::landing(bytes) {
-                Landing::Kept | Landing::Pin => Self::Cross(Link::Download),
-                _ => Self::Cross(Link::DownloadThroughBuffers),
+            (false, true) => Self::Cross(TransferKind::Upload),
+            (true, false) => match tensorferry_cuda::choose_download_buffer(bytes) {
+                DownloadBuffer::Kept | DownloadBuffer::Pin => Self::Cross(TransferKind::Download),
+                _ => Self::Cross(TransferKind::DownloadThroughBuffers),
             },
             (false, false) => {
                 let has = |any: fn(&Reason) -> bool| plan.reasons().iter().any(any);
@@ -53,10 +53,10 @@ impl Work {
     pub(super) fn expected(self, bytes: usize) -> Option<(f64, String)> {
         let at = |speed: f64, what: &str| format!("at the {:.1} GB/s {what}", speed / 1e9);
         if let Self::Cross(link) = self {
-            let speed = speeds::known(link)?;
+            let speed = throughput::bytes_per_second(link)?;
             return Some((START + bytes as f64 / speed, at(speed, "of earlier transfers")));
         }
-        let host = || speeds::host(settings::threads());
+        let host = || throughput::measure_host(settings::threads());
         let (speed, what) = match self {
             Self::Dense => (host()?.dense, "measured here for copies"),
             Self::Pack => (host()?.packed, "measured here for packing"),

@@ -12,7 +12,7 @@ use pyo3::types::{PyList, PyTuple};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tensorferry_core::{ErrorKind, emergency};
+use tensorferry_core::{ErrorKind, emergency_pool};
 
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
@@ -47,7 +47,7 @@ pub(crate) fn record_in(
     plan: TensorReport,
     elapsed: Duration,
 ) -> Result<()> {
-    emergency::spend(TENSOR_OVERHEAD_BYTES)?;
+    emergency_pool::reserve_headroom(TENSOR_OVERHEAD_BYTES)?;
     let trip = Bound::new(py, Trip::new(plan, elapsed))?;
     for list in lists {
         list.cast_into::<PyList>().map_err(PyErr::from)?.append(&trip)?;
@@ -56,7 +56,7 @@ pub(crate) fn record_in(
 }
 
 /// `with trace() as trips:` fills the list `trips`.
-#[pyclass(frozen, module = "tensorferry", name = "_Trace")]
+#[pyclass(read_only_loans, module = "tensorferry", name = "_Trace")]
 pub(crate) struct Trace {
     token: Mutex<Option<Py<PyAny>>>,
 }

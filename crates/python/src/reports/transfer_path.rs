@@ -3,13 +3,13 @@
 use super::in_words;
 use crate::settings;
 use tensorferry_core::ByteOrder;
-use tensorferry_core::plan::{Plan, Reason, SourceFacts};
-use tensorferry_cuda::{Landing, Lanes};
+use tensorferry_core::plan::{Plan, Reason, SourceDescription};
+use tensorferry_cuda::{DownloadBuffer, RingOptions};
 
 /// The transfer path between a GPU and the host, if it is one of those trips, as things stand now.
-pub(super) fn transfer_path(source: &SourceFacts<'_>, plan: &Plan) -> Option<String> {
+pub(super) fn transfer_path(source: &SourceDescription<'_>, plan: &Plan) -> Option<String> {
     let bytes = source.layout.count().saturating_mul(plan.dtype.size());
-    let Lanes { threads, chunk, .. } = settings::transfer();
+    let RingOptions { threads, chunk, .. } = settings::transfer();
     let lanes = |why: &str| {
         format!(
             "through pinned buffers of up to {} on up to {threads} threads: {why}",
@@ -18,24 +18,26 @@ pub(super) fn transfer_path(source: &SourceFacts<'_>, plan: &Plan) -> Option<Str
     };
     let small = || "by one call of the driver's: it is small".to_owned();
     let words = match (source.device.is_cuda(), plan.device.is_cuda()) {
-        (true, false) => match tensorferry_cuda::landing(bytes) {
-            Landing::Small => small(),
-            Landing::Unpinned => {
+        (true, false) => match tensorferry_cuda::choose_download_buffer(bytes) {
+            DownloadBuffer::Small => small(),
+            DownloadBuffer::Unpinned => {
                 "by one call of the driver's: it is not large, and its memory is not pinned".to_owned()
             }
-            Landing::Kept => "by the GPU itself, into pinned memory that an earlier result left".to_owned(),
-            Landing::Pin => {
+            DownloadBuffer::Kept => {
+                "by the GPU itself, into pinned memory that an earlier result left".to_owned()
+            }
+            DownloadBuffer::Pin => {
                 "by the GPU itself, into memory that is pinned for this and later results".to_owned()
             }
-            Landing::Fresh => lanes("the result's memory is fresh"),
+            DownloadBuffer::Fresh => lanes("the result's memory is fresh"),
         },
         (false, true) => {
             let as_it_is =
                 source.layout.is_dense() && source.dtype == plan.dtype && source.order == ByteOrder::Native;
-            if bytes < tensorferry_cuda::STAGED {
+            if bytes < tensorferry_cuda::STAGING_THRESHOLD_BYTES {
                 "by one call of the driver's: it is small; with others in a tree by way of pinned memory"
                     .to_owned()
-            } else if bytes < tensorferry_cuda::SMALL_UPLOAD {
+            } else if bytes < tensorferry_cuda::SMALL_UPLOAD_BYTES {
                 "by way of pinned memory of ours, from which the GPU fetches it: it is not large".to_owned()
             } else if as_it_is
                 && tensorferry_cuda::is_pinned(std::ptr::with_exposed_provenance(source.address), bytes)

@@ -1,9 +1,9 @@
 //! What will happen to the tensors of a tree.
 
-use super::{PlanReport, duration_in_words, in_words, things};
+use super::{PlanReport, count_noun, duration_in_words, in_words};
 use crate::errors::Result;
 use std::fmt::Write;
-use tensorferry_core::growth::reserve;
+use tensorferry_core::fallible::try_reserve;
 
 /// The plans of the tensors in a tree, dense and sparse; the name of each is its path in the tree.
 #[derive(Clone)]
@@ -35,7 +35,7 @@ impl TreeReport {
 
     pub(super) fn headline(&self) -> String {
         let moved: usize = self.parts.iter().map(PlanReport::bytes_moved).sum();
-        format!("of {}, {} moved", things(self.parts.len(), "tensor"), in_words(moved))
+        format!("of {}, {} moved", count_noun(self.parts.len(), "tensor"), in_words(moved))
     }
 
     pub(super) fn summary(&self) -> String {
@@ -43,7 +43,7 @@ impl TreeReport {
         let moved: usize = self.parts.iter().map(PlanReport::bytes_moved).sum();
         let mut text = format!(
             "{}: {} shared, {copied} copied ({})",
-            things(self.parts.len(), "tensor"),
+            count_noun(self.parts.len(), "tensor"),
             self.parts.len() - copied,
             in_words(moved)
         );
@@ -61,7 +61,7 @@ impl TreeReport {
         let mut text = self.summary().into_bytes();
         for plan in &self.parts {
             for part in ["\n".as_bytes(), plan.part_name().as_bytes(), b": ", &plan.text()?] {
-                reserve(&mut text, part.len())?;
+                try_reserve(&mut text, part.len())?;
                 text.extend_from_slice(part);
             }
         }

@@ -3,7 +3,7 @@
 use super::structure::unfold;
 use super::{NAME, Ticket, seconds};
 use crate::conversion::batch;
-use crate::conversion::carry::{self, Journey};
+use crate::conversion::carry::{self, ConversionRequest};
 use crate::conversion::source::Source;
 use crate::conversion::streams::Streams;
 use crate::errors::{Failure, Result};
@@ -17,11 +17,15 @@ use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tensorferry_core::growth::gather;
-use tensorferry_core::plan::{self, Alignment, Nature, SourceFacts, TargetFacts, Wishes};
-use tensorferry_core::{Access, ByteOrder, DType, Device, Error, ErrorKind, Layout, Tensor, emergency};
-use tensorferry_cuda::{Gpu, Side};
-use tensorferry_share::{Attached, AttachedTensor, Memory, Ready, Structure, attach_unless};
+use tensorferry_core::fallible::try_collect;
+use tensorferry_core::plan::{
+    self, Alignment, ConvertOptions, SourceDescription, SourceMutability, TargetCapabilities,
+};
+use tensorferry_core::{Access, ByteOrder, DType, Device, Error, ErrorKind, Layout, Tensor, emergency_pool};
+use tensorferry_cuda::{Gpu, SyncPoint};
+use tensorferry_share::{
+    Attached, AttachedTensor, ReadyState, SharedMemory, TreeStructure, attach_cancellable,
+};
 
 /// How long a producer may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -51,7 +55,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 ///     [0, 1, 2]
 #[pyfunction]
 #[pyo3(
-    signature = (ticket, framework=None, *, timeout=None, **wishes),
+    signature = (ticket, framework=None, *, timeout=None, **options),
     text_signature = "(ticket, framework='numpy', *, device=None, dtype=None, copy=None, writable=None, \
                       stream=None, budget=None, timeout=None)"
 )]
@@ -59,20 +63,20 @@ pub(crate) fn attach<'py>(
     ticket: &Bound<'py, PyAny>,
     framework: Option<&Bound<'py, PyAny>>,
     timeout: Option<f64>,
-    wishes: Option<&Bound<'py, PyDict>>,
+    options: Option<&Bound<'py, PyDict>>,
 ) -> Result<Bound<'py, PyAny>> {
     let py = ticket.py();
-    emergency::check()?;
+    emergency_pool::check_headroom()?;
     let claim = Ticket::claim_of(ticket)?;
     let timeout = timeout.map_or(Ok(PATIENCE), |given| seconds("timeout", given))?;
     let numpy = PyString::intern(py, "numpy").into_any();
-    let journey = Journey::asked("attach", framework.unwrap_or(&numpy), wishes)?;
-    check(journey.target.facts(py)?, &journey.wishes)?;
+    let request = ConversionRequest::asked("attach", framework.unwrap_or(&numpy), options)?;
+    check(request.target.facts(py)?, &request.options)?;
     let attached = fetched(py, &claim, timeout)?;
-    let structure = Structure::read(&attached.structure, attached.tensors.len())?;
+    let structure = TreeStructure::read(&attached.structure, attached.tensors.len())?;
     let nothing = attached.tensors.iter().map(|_| Ok::<_, Failure>(None));
-    let mut results: Vec<Option<Bound<'py, PyAny>>> = gather(nothing)?;
-    batch::batched(py, &journey, || {
+    let mut results: Vec<Option<Bound<'py, PyAny>>> = try_collect(nothing)?;
+    batch::batched(py, &request, || {
         unfold(py, &structure, &mut |number| {
             let place = &mut results[number as usize];
             if let Some(known) = place {
@@ -81,19 +85,19 @@ pub(crate) fn attach<'py>(
             let started = trace::is_on().then(Instant::now);
             let tensor = &attached.tensors[number as usize];
             let mut source = Source::here(ticket.clone(), NAME, of_attached(tensor)?);
-            if let Memory::Gpu(arena) = tensor.memory() {
+            if let SharedMemory::Gpu(arena) = tensor.memory() {
                 source = source.with_streams(streams_of(arena.gpu(), &attached.ready)?);
             }
-            let result = carry::planned(py, source, &journey, started)?;
+            let result = carry::planned(py, source, &request, started)?;
             Ok(place.insert(result).clone())
         })
     })
 }
 
 /// Sees that the wishes can be met by somebody, before a ticket that is good once is used.
-fn check(target: &TargetFacts, wishes: &Wishes) -> Result<()> {
+fn check(target: &TargetCapabilities, options: &ConvertOptions) -> Result<()> {
     let layout = Layout::dense(4, &[1])?;
-    let sample = SourceFacts {
+    let sample = SourceDescription {
         framework: NAME,
         dtype: DType::Float32,
         layout: &layout,
@@ -102,19 +106,19 @@ fn check(target: &TargetFacts, wishes: &Wishes) -> Result<()> {
         address: 0,
         alignment: Alignment::Guaranteed,
         access: Access::ReadWrite,
-        nature: Nature::Mutable,
+        mutability: SourceMutability::Mutable,
         pending: None,
         requires_grad: false,
         through_array: false,
         drop_lock: false,
     };
-    let plain = Wishes { device: wishes.device, writable: wishes.writable, ..Wishes::NONE };
+    let plain = ConvertOptions { device: options.device, writable: options.writable, ..ConvertOptions::NONE };
     let device = plan::decide(&sample, target, &plain)?.device;
     if device.is_cuda() {
         carry::gpu_of(target, device)?;
     }
-    if target.own_memory.is_some() && wishes.copy == Some(false) {
-        plan::decide(&sample, target, &Wishes { copy: Some(false), ..Wishes::NONE })?;
+    if target.own_memory.is_some() && options.copy == Some(false) {
+        plan::decide(&sample, target, &ConvertOptions { copy: Some(false), ..ConvertOptions::NONE })?;
     }
     Ok(())
 }
@@ -123,7 +127,7 @@ fn check(target: &TargetFacts, wishes: &Wishes) -> Result<()> {
 fn fetched(py: Python<'_>, claim: &tensorferry_share::Ticket, timeout: Duration) -> Result<Fetched> {
     let (attached, raised) = py.detach(|| {
         let raised = RefCell::new(None);
-        let attached = attach_unless(claim, timeout, &|| {
+        let attached = attach_cancellable(claim, timeout, &|| {
             Python::attach(|py| py.check_signals()).map_err(|error| {
                 raised.replace(Some(error));
                 Error::new(ErrorKind::Cancelled, "the call was interrupted")
@@ -161,22 +165,22 @@ impl Drop for Fetched {
 
 impl Lend for AttachedTensor {
     fn waits(&self) -> bool {
-        let Memory::Gpu(arena) = self.memory() else { return false };
+        let SharedMemory::Gpu(arena) = self.memory() else { return false };
         Arc::strong_count(self.lease()) == 1 || Arc::strong_count(arena) == 1
     }
 }
 
 /// Where what another process has queued on a tensor can be waited for. Nobody waits when it is let go: the lease does.
-fn streams_of(gpu: &'static Gpu, ready: &[Ready]) -> Result<Streams> {
+fn streams_of(gpu: &'static Gpu, ready: &[ReadyState]) -> Result<Streams> {
     for ready in ready.iter().filter(|ready| std::ptr::eq(ready.gpu(), gpu)) {
         if !ready.is_now()? {
-            let meeting = Side::Stream(gpu.meeting()?);
+            let meeting = SyncPoint::Stream(gpu.sync_stream()?);
             // SAFETY: a stream of ours.
             unsafe { ready.order(meeting)? };
-            return Ok(Streams::between(meeting, Side::Nothing));
+            return Ok(Streams::between(meeting, SyncPoint::Nothing));
         }
     }
-    Ok(Streams::between(Side::Nothing, Side::Nothing))
+    Ok(Streams::between(SyncPoint::Nothing, SyncPoint::Nothing))
 }
 
 fn of_attached(attached: &AttachedTensor) -> Result<Tensor<Owner>> {

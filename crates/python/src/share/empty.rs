@@ -3,7 +3,7 @@
 use super::Room;
 use crate::api::options::{self, Keywords};
 use crate::api::shape::Lengths;
-use crate::conversion::carry::{self, Journey};
+use crate::conversion::carry::{self, ConversionRequest};
 use crate::conversion::host_copy;
 use crate::conversion::source::Source;
 use crate::conversion::streams::Streams;
@@ -12,9 +12,9 @@ use crate::frameworks;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use tensorferry_core::host::HostBlock;
-use tensorferry_core::plan::{Holds, Nature, Where, Wishes};
+use tensorferry_core::plan::{ConvertOptions, DeviceRequest, SourceMutability, TargetMutability};
 use tensorferry_core::{Device, ErrorKind, Layout};
-use tensorferry_cuda::{Gpu, Side};
+use tensorferry_cuda::{Gpu, SyncPoint};
 
 /// A new, uninitialised tensor in shared memory, which `publish` gives to other processes without a copy.
 ///
@@ -107,7 +107,7 @@ fn allocate<'py>(
     let numpy = PyString::intern(py, "numpy").into_any();
     let target = frameworks::target(framework.unwrap_or(&numpy))?;
     let facts = target.facts(py)?;
-    if facts.holds == Holds::Immutable {
+    if facts.mutability == TargetMutability::Immutable {
         return Err(fail(
             ErrorKind::InvalidArgument,
             format!("a new {} tensor could never be filled", facts.title),
@@ -119,12 +119,15 @@ fn allocate<'py>(
         fail(ErrorKind::OutOfMemory, fact, "make less at a time")
     })?;
     // A framework that would copy it into memory of its own has none to share.
-    let wishes =
-        Wishes { copy: shared.then_some(false), device: place(py, function, device)?, ..Wishes::NONE };
-    let device = match wishes.device {
-        Where::At(device) => device,
-        Where::Home => facts.home,
-        Where::Nearest => facts.nearest(Device::CPU),
+    let options = ConvertOptions {
+        copy: shared.then_some(false),
+        device: place(py, function, device)?,
+        ..ConvertOptions::NONE
+    };
+    let device = match options.device {
+        DeviceRequest::At(device) => device,
+        DeviceRequest::Home => facts.default_device,
+        DeviceRequest::Nearest => facts.nearest_device(Device::CPU),
     };
     if !shared && device.is_cuda() {
         return Ok(target.builtin()?.allocate(py, dtype, &lengths, Gpu::get(device.index)?, None)?.object);
@@ -134,18 +137,19 @@ fn allocate<'py>(
     } else {
         host_copy::of_block(HostBlock::new(layout.bytes())?, dtype, layout)?
     };
-    let mut source = Source::here(shape.clone(), "new memory", tensor).with_nature(Nature::Temporary);
+    let mut source =
+        Source::here(shape.clone(), "new memory", tensor).with_nature(SourceMutability::Temporary);
     if device.is_cuda() {
-        source = source.with_streams(Streams::between(Side::Nothing, Side::Nothing));
+        source = source.with_streams(Streams::between(SyncPoint::Nothing, SyncPoint::Nothing));
     }
-    carry::planned(py, source, &Journey { wishes, ..Journey::plain(target) }, None)
+    carry::planned(py, source, &ConversionRequest { options, ..ConversionRequest::plain(target) }, None)
 }
 
-fn place(py: Python<'_>, function: &'static str, device: Option<&Bound<'_, PyAny>>) -> Result<Where> {
+fn place(py: Python<'_>, function: &'static str, device: Option<&Bound<'_, PyAny>>) -> Result<DeviceRequest> {
     let given = PyDict::new(py);
     given.set_item("device", device)?;
-    let Keywords { wishes, .. } = options::parse(function, &given, false)?;
-    Ok(wishes.device)
+    let Keywords { options, .. } = options::parse(function, &given, false)?;
+    Ok(options.device)
 }
 
 fn lengths(shape: &Bound<'_, PyAny>) -> Result<Vec<i64>> {

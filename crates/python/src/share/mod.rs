@@ -19,29 +19,29 @@ use pyo3::Python;
 use std::sync::Arc;
 use std::time::Duration;
 use tensorferry_core::dtype::DTypes;
-use tensorferry_core::plan::{Holds, Places, Strides, TargetFacts};
+use tensorferry_core::plan::{Strides, SupportedDevices, TargetCapabilities, TargetMutability};
 use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout, Tensor};
 use tensorferry_cuda::Gpu;
-use tensorferry_cuda::ipc::GpuPiece;
-use tensorferry_share::{Memory, Outgoing, Piece};
+use tensorferry_cuda::ipc::GpuArenaBlock;
+use tensorferry_share::{ArenaBlock, PublishedTensor, SharedMemory};
 
 /// Shared memory as a place where tensors go to; whether a source is there already, nobody knows before it is read.
-const FACTS: TargetFacts = TargetFacts {
+const FACTS: TargetCapabilities = TargetCapabilities {
     framework: NAME,
     title: "shared memory",
     dtypes: DTypes::ALL,
     repacked: DTypes::NONE,
     host_only: DTypes::NONE,
     own_memory: None,
-    wide: true,
+    keeps_64_bit: true,
     narrow_by_default: false,
-    swapped: false,
+    accepts_swapped_bytes: false,
     strides: Strides::Bytes,
     alignment: 1,
     max_rank: 64,
-    holds: Holds::Flagged,
-    places: Places::Both,
-    home: Device::CPU,
+    mutability: TargetMutability::Flagged,
+    devices: SupportedDevices::Both,
+    default_device: Device::CPU,
     cpu_count: 1,
     default_cpu: 0,
     drops_on_own_threads: false,
@@ -53,18 +53,18 @@ const NAME: &str = "shared memory";
 /// New shared memory for one tensor.
 #[derive(Clone)]
 enum Room {
-    Host(Piece),
-    Gpu(GpuPiece),
+    Host(ArenaBlock),
+    Gpu(GpuArenaBlock),
 }
 
 impl Room {
     fn new(py: Python<'_>, device: Device, bytes: usize) -> Result<Self> {
         if !device.is_cuda() {
-            return Ok(Self::Host(Piece::new(bytes)?));
+            return Ok(Self::Host(ArenaBlock::new(bytes)?));
         }
         let gpu = Gpu::get(device.index)?;
         // Before memory is used again, the work on it is waited for.
-        Ok(Self::Gpu(py.detach(|| GpuPiece::new(gpu, bytes))?))
+        Ok(Self::Gpu(py.detach(|| GpuArenaBlock::new(gpu, bytes))?))
     }
 
     fn data(&self) -> *mut u8 {
@@ -75,12 +75,12 @@ impl Room {
     }
 
     /// What lies there, for others.
-    fn outgoing(&self, dtype: DType, layout: Layout) -> Outgoing {
+    fn outgoing(&self, dtype: DType, layout: Layout) -> PublishedTensor {
         let (memory, offset) = match self {
-            Self::Host(piece) => (Memory::Host(piece.arena().clone()), piece.offset()),
-            Self::Gpu(piece) => (Memory::Gpu(piece.arena().clone()), piece.offset()),
+            Self::Host(piece) => (SharedMemory::Host(piece.arena().clone()), piece.offset()),
+            Self::Gpu(piece) => (SharedMemory::Gpu(piece.arena().clone()), piece.offset()),
         };
-        Outgoing { memory, offset, dtype, layout }
+        PublishedTensor { memory, offset, dtype, layout }
     }
 
     /// What lies there, for this process: a dense tensor, for which there must be room.

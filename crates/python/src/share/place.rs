@@ -4,10 +4,10 @@ use crate::conversion::source::{self, Source};
 use crate::errors::{Result, fail};
 use crate::interpreter::owner::{Lend, Owner};
 use std::sync::Arc;
-use tensorferry_core::plan::{Reason, SourceFacts, Wishes};
+use tensorferry_core::plan::{ConvertOptions, Reason, SourceDescription};
 use tensorferry_core::{Access, ErrorKind, Layout, Tensor};
-use tensorferry_cuda::ipc::{self, Allocation, Way};
-use tensorferry_share::{Memory, Outgoing, Piece, find};
+use tensorferry_cuda::ipc::{self, Allocation, ExportMethod};
+use tensorferry_share::{ArenaBlock, PublishedTensor, SharedMemory, find};
 
 /// An allocation of a GPU up to this size is handed over with any tensor in it. (PyTorch lays small ones into 2 MiB, others
 /// into 20; ours lie in 32, and in 64 on the host.)
@@ -18,7 +18,7 @@ const PART: usize = 2;
 /// Where a source lies.
 pub(super) enum Place {
     /// In shared memory, its first byte so far from the beginning.
-    Shared(Memory, usize),
+    Shared(SharedMemory, usize),
     /// In memory of its framework that can be handed over.
     Exportable(Allocation),
     /// It has no elements, and lies nowhere.
@@ -36,9 +36,9 @@ impl Place {
         let (low, high) = tensor.layout().extent();
         let (first, bytes) = (tensor.data().wrapping_offset(low as isize), (high - low) as usize);
         let found = if tensor.device().is_host() {
-            find(first, bytes).map(|(arena, offset)| (Memory::Host(arena), offset))
+            find(first, bytes).map(|(arena, offset)| (SharedMemory::Host(arena), offset))
         } else {
-            ipc::find(first, bytes).map(|(arena, offset)| (Memory::Gpu(arena), offset))
+            ipc::find(first, bytes).map(|(arena, offset)| (SharedMemory::Gpu(arena), offset))
         };
         if let Some((memory, offset)) = found {
             if memory.access() == Access::ReadOnly {
@@ -52,7 +52,7 @@ impl Place {
         // What the driver cannot place (managed memory, a foreign pool) is copied.
         let Ok(allocation) = Allocation::of(first) else { return Ok(Self::Private) };
         let is_whole = allocation.offset().checked_add(bytes).is_some_and(|end| end <= allocation.bytes());
-        Ok(if allocation.way() != Way::None && is_whole {
+        Ok(if allocation.way() != ExportMethod::None && is_whole {
             Self::Exportable(allocation)
         } else {
             Self::Private
@@ -60,10 +60,10 @@ impl Place {
     }
 
     /// Why a copy is handed over instead.
-    pub(super) fn reason(&self, facts: &SourceFacts<'_>, wishes: &Wishes) -> Option<Reason> {
-        let is_read_only = wishes.writable == Some(false)
+    pub(super) fn reason(&self, facts: &SourceDescription<'_>, options: &ConvertOptions) -> Option<Reason> {
+        let is_read_only = options.writable == Some(false)
             || facts.access == Access::ReadOnly
-            || !facts.nature.allows_writing();
+            || !facts.mutability.allows_writing();
         match self {
             Self::Nowhere => None,
             Self::Private => Some(Reason::Private),
@@ -79,13 +79,13 @@ impl Place {
                 let most = FREELY.max(((high - low) as usize).saturating_mul(PART));
                 let bytes = allocation.bytes();
                 // Who wants no copy takes that upon them.
-                (bytes > most && wishes.copy != Some(false)).then_some(Reason::Exposed { bytes })
+                (bytes > most && options.copy != Some(false)).then_some(Reason::Exposed { bytes })
             }
         }
     }
 
     /// The tensor there, for others. The memory keeps it.
-    pub(super) fn outgoing(self, tensor: Tensor<Owner>) -> Result<Outgoing> {
+    pub(super) fn outgoing(self, tensor: Tensor<Owner>) -> Result<PublishedTensor> {
         let (dtype, layout) = (tensor.dtype(), tensor.layout().clone());
         let (low, _) = layout.extent();
         let (memory, first) = match self {
@@ -93,19 +93,24 @@ impl Place {
             Self::Exportable(allocation) => {
                 // SAFETY: memory that the tensor's owner keeps where it is.
                 let arena = unsafe { allocation.export(Box::new(Kept(tensor.into_owner()))) }?;
-                (Memory::Gpu(arena), allocation.offset())
+                (SharedMemory::Gpu(arena), allocation.offset())
             }
             Self::Nowhere => {
-                let (piece, layout) = (Piece::new(0)?, Layout::dense(dtype.size(), layout.shape())?);
-                let memory = Memory::Host(piece.arena().clone());
-                return Ok(Outgoing { memory, offset: piece.offset(), dtype, layout });
+                let (piece, layout) = (ArenaBlock::new(0)?, Layout::dense(dtype.size(), layout.shape())?);
+                let memory = SharedMemory::Host(piece.arena().clone());
+                return Ok(PublishedTensor { memory, offset: piece.offset(), dtype, layout });
             }
             Self::Private => {
                 let fact = "the tensor cannot be published where it is";
                 return Err(fail(ErrorKind::CopyRequired, fact, "leave out copy=False"));
             }
         };
-        Ok(Outgoing { memory, offset: first.wrapping_add_signed(low.wrapping_neg() as isize), dtype, layout })
+        Ok(PublishedTensor {
+            memory,
+            offset: first.wrapping_add_signed(low.wrapping_neg() as isize),
+            dtype,
+            layout,
+        })
     }
 }
 

@@ -21,11 +21,11 @@ use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyCFunction, PyDict};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
-use tensorferry_core::growth::push;
-use tensorferry_core::plan::{self, Note, Plan, Route, TargetFacts, Wishes};
-use tensorferry_core::{Access, Layout, emergency};
-use tensorferry_cuda::{Gpu, Side, Watch};
-use tensorferry_share::{Memory, Options, Outgoing, publish_after};
+use tensorferry_core::fallible::try_push;
+use tensorferry_core::plan::{self, ConvertOptions, Note, Plan, Route, TargetCapabilities};
+use tensorferry_core::{Access, Layout, emergency_pool};
+use tensorferry_cuda::{Gpu, SyncPoint, TransferControl};
+use tensorferry_share::{PublishOptions, PublishedTensor, SharedMemory, publish_after};
 
 /// Lets other processes of this user attach a tensor, or a tree of tensors.
 ///
@@ -61,27 +61,27 @@ use tensorferry_share::{Memory, Options, Outgoing, publish_after};
 ///     [0, 1, 2]
 #[pyfunction]
 #[pyo3(
-    signature = (x, *, once=false, timeout=None, **wishes),
+    signature = (x, *, once=false, timeout=None, **options),
     text_signature = "(x, *, device=None, dtype=None, copy=None, writable=None, budget=None, once=False, timeout=None)"
 )]
 pub(crate) fn publish(
     x: &Bound<'_, PyAny>,
     once: bool,
     timeout: Option<f64>,
-    wishes: Option<&Bound<'_, PyDict>>,
+    options: Option<&Bound<'_, PyDict>>,
 ) -> Result<Ticket> {
     let py = x.py();
-    emergency::check()?;
+    emergency_pool::check_headroom()?;
     let timeout = timeout.map(|given| seconds("timeout", given)).transpose()?;
     let keywords =
-        wishes.map_or_else(|| Ok(Keywords::none()), |given| options::parse("publish", given, false))?;
+        options.map_or_else(|| Ok(Keywords::none()), |given| options::parse("publish", given, false))?;
     if keywords.stream.is_some() {
         let text = "publish() got an unexpected keyword argument 'stream'";
         return Err(PyTypeError::new_err(text).into());
     }
-    let mut lot = Lot::new(keywords.wishes);
+    let mut lot = Lot::new(keywords.options);
     let structure = fold(x, &mut |leaf, recognised| lot.lay(leaf, recognised))?.write()?;
-    let options = Options { once, timeout, access: lot.access };
+    let options = PublishOptions { once, timeout, access: lot.access };
     let Lot { tensors, ready, keepers, .. } = lot;
     // SAFETY: streams that frameworks have named just now and that are kept, or ours.
     let published = py.detach(|| unsafe { publish_after(&tensors, &structure, &options, &ready) });
@@ -100,7 +100,7 @@ fn end_with_multiprocessing(py: Python<'_>) -> PyResult<()> {
     }
     let modules = py.import("sys")?.getattr("modules")?;
     if let Ok(util) = modules.get_item("multiprocessing.util") {
-        let end = PyCFunction::new_closure(py, None, None, |_, _| tensorferry_share::end())?;
+        let end = PyCFunction::new_closure(py, None, None, |_, _| tensorferry_share::shut_down())?;
         let last = [("exitpriority", -1000)].into_py_dict(py)?;
         util.getattr("Finalize")?.call((py.None(), end), Some(&last))?;
         ASKED.store(process, Ordering::Relaxed);
@@ -110,24 +110,24 @@ fn end_with_multiprocessing(py: Python<'_>) -> PyResult<()> {
 
 /// What goes with one ticket.
 struct Lot {
-    tensors: Vec<Outgoing>,
+    tensors: Vec<PublishedTensor>,
     /// What was copied, so that the same memory is copied once.
     copies: Copies,
     access: Access,
-    wishes: Wishes,
+    options: ConvertOptions,
     /// What consumers have to wait for.
-    ready: Vec<(&'static Gpu, Side)>,
+    ready: Vec<(&'static Gpu, SyncPoint)>,
     /// What keeps the streams alive.
     keepers: Vec<Owner>,
 }
 
 impl Lot {
-    fn new(wishes: Wishes) -> Self {
+    fn new(options: ConvertOptions) -> Self {
         Self {
             tensors: Vec::new(),
             copies: Copies::default(),
             access: Access::ReadWrite,
-            wishes,
+            options,
             ready: Vec::new(),
             keepers: Vec::new(),
         }
@@ -139,8 +139,8 @@ impl Lot {
         let started = trace::is_on().then(Instant::now);
         let mut source = carry::read(object, recognised)?;
         let place = Place::of(&mut source)?;
-        let target = TargetFacts { own_memory: place.reason(&source.facts(), &self.wishes), ..FACTS };
-        let mut plan = plan::decide(&source.facts(), &target, &self.wishes)?;
+        let target = TargetCapabilities { own_memory: place.reason(&source.facts(), &self.options), ..FACTS };
+        let mut plan = plan::decide(&source.facts(), &target, &self.options)?;
         let view = if plan.shares() { None } else { View::of(&source, &plan) };
         let copied = view.as_ref().and_then(|view| self.copies.find(view));
         if copied.is_some() {
@@ -167,34 +167,34 @@ impl Lot {
         if let Some((started, report)) = report {
             trace::record(py, report, started.elapsed())?;
         }
-        push(&mut self.tensors, outgoing)?;
+        try_push(&mut self.tensors, outgoing)?;
         Ok(self.tensors.len() as u32 - 1)
     }
 
     /// A tensor where it lies.
-    fn as_it_is(&mut self, mut source: Source<'_>, place: Place) -> Result<Outgoing> {
+    fn as_it_is(&mut self, mut source: Source<'_>, place: Place) -> Result<PublishedTensor> {
         let streams = source.take_streams();
         let outgoing = place.outgoing(carry::in_place(source)?)?;
-        if let (Memory::Gpu(arena), Some(streams)) = (&outgoing.memory, streams) {
+        if let (SharedMemory::Gpu(arena), Some(streams)) = (&outgoing.memory, streams) {
             self.wait_for(arena.gpu(), streams.gives);
             self.keepers.extend(streams.keeper);
         }
         Ok(outgoing)
     }
 
-    fn wait_for(&mut self, gpu: &'static Gpu, side: Side) {
+    fn wait_for(&mut self, gpu: &'static Gpu, side: SyncPoint) {
         if !self.ready.iter().any(|(known, last)| std::ptr::eq(*known, gpu) && *last == side) {
             self.ready.push((gpu, side));
         }
     }
 
     /// A copy in shared memory, in the type that the plan names.
-    fn copied(&mut self, py: Python<'_>, mut source: Source<'_>, plan: &Plan) -> Result<Outgoing> {
+    fn copied(&mut self, py: Python<'_>, mut source: Source<'_>, plan: &Plan) -> Result<PublishedTensor> {
         let streams = source.take_streams();
         let tensor = match source.memory {
             source::Memory::Here(tensor) => tensor,
             source::Memory::Later { pending, ref layout, .. } => {
-                plan::check_budget(layout.bytes(), &self.wishes)?;
+                plan::check_budget(layout.bytes(), &self.options)?;
                 materialise(&source.object, pending)?
             }
         };
@@ -204,7 +204,7 @@ impl Lot {
         let streams = if tensor.device().is_host() { None } else { streams };
         if plan.device.is_cuda() {
             let gpu = Gpu::get(plan.device.index)?;
-            let stream = gpu.meeting()?;
+            let stream = gpu.sync_stream()?;
             let filled = gpu::Target {
                 data: room.data(),
                 dtype,
@@ -213,7 +213,7 @@ impl Lot {
                 owner: Some(Owner::shared(room)),
             };
             moved(py, layout.bytes(), gpu::fill(tensor, streams, filled, settings::transfer()))?;
-            self.wait_for(gpu, Side::Stream(stream));
+            self.wait_for(gpu, SyncPoint::Stream(stream));
         } else if tensor.device().is_host() {
             convert(py, &tensor, room.data(), dtype, &layout)?;
         } else {
@@ -226,12 +226,12 @@ impl Lot {
 }
 
 /// Has bytes move, without the interpreter; Ctrl-C ends it.
-fn moved(
+fn bytes_moved(
     py: Python<'_>,
     total: usize,
-    work: impl FnOnce(&Watch) -> tensorferry_core::Result<()> + Send + 'static,
+    work: impl FnOnce(&TransferControl) -> tensorferry_core::Result<()> + Send + 'static,
 ) -> Result<()> {
-    let work = Box::new(move |watch: &Watch| work(watch).map(|()| None));
+    let work = Box::new(move |watch: &TransferControl| work(watch).map(|()| None));
     let moving = Moving { total, work, finish: Box::new(|py, _| Ok(py.None())) };
     transfer::drive(py, moving, None).map(|_| ())
 }

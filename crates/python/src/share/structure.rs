@@ -7,33 +7,36 @@ use crate::conversion::recognise::recognise;
 use crate::conversion::source::Memory;
 use crate::errors::{Failure, Result, fail, type_name};
 use crate::frameworks;
-use crate::trees::traverse::{self, MAX_DEPTH, Piece, TENSOR_OVERHEAD_BYTES, is_scalar, place, speaks};
+use crate::trees::traverse::{self, ArenaBlock, MAX_DEPTH, TENSOR_OVERHEAD_BYTES, is_scalar, place, speaks};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use std::collections::HashMap;
-use tensorferry_core::growth::{copied, gather};
+use tensorferry_core::fallible::{try_collect, try_copy};
 use tensorferry_core::host::HostBlock;
-use tensorferry_core::{Access, ByteOrder, DType, Device, Error, ErrorKind, Layout, Tensor, emergency};
-use tensorferry_share::Structure;
+use tensorferry_core::{Access, ByteOrder, DType, Device, Error, ErrorKind, Layout, Tensor, emergency_pool};
+use tensorferry_share::TreeStructure;
 
 /// What is done at each tensor: it gets a number.
 type Visit<'py, 'a> = dyn FnMut(&Bound<'py, PyAny>, Recognised) -> Result<u32> + 'a;
 
 /// Takes a tree apart.
 struct Folding<'py, 'a> {
-    path: Vec<Piece<'py>>,
+    path: Vec<ArenaBlock<'py>>,
     /// Numbers by the address of their source, which is kept alive so that the address stays its own.
     known: HashMap<usize, (Bound<'py, PyAny>, u32)>,
     visit: &'a mut Visit<'py, 'a>,
 }
 
 /// The structure of a tree, or of one tensor.
-pub(super) fn fold<'py, 'a>(object: &Bound<'py, PyAny>, visit: &'a mut Visit<'py, 'a>) -> Result<Structure> {
+pub(super) fn fold<'py, 'a>(
+    object: &Bound<'py, PyAny>,
+    visit: &'a mut Visit<'py, 'a>,
+) -> Result<TreeStructure> {
     let recognised = recognise(object)?;
     let is_tree = matches!(recognised, Recognised::Container(_) | Recognised::Leaf)
         || (matches!(recognised, Recognised::Unknown) && !speaks(object)?);
     if !is_tree {
-        return visit(object, recognised).map(Structure::Tensor);
+        return visit(object, recognised).map(TreeStructure::Tensor);
     }
     let mut folding = Folding { path: Vec::new(), known: HashMap::new(), visit };
     let result = folding.node(object, recognised);
@@ -42,7 +45,7 @@ pub(super) fn fold<'py, 'a>(object: &Bound<'py, PyAny>, visit: &'a mut Visit<'py
 }
 
 impl<'py> Folding<'py, '_> {
-    fn child(&mut self, piece: Piece<'py>, object: &Bound<'py, PyAny>) -> Result<Structure> {
+    fn child(&mut self, piece: ArenaBlock<'py>, object: &Bound<'py, PyAny>) -> Result<TreeStructure> {
         if self.path.len() > MAX_DEPTH {
             self.path.clear();
             return Err(fail(
@@ -57,7 +60,7 @@ impl<'py> Folding<'py, '_> {
         Ok(result)
     }
 
-    fn node(&mut self, object: &Bound<'py, PyAny>, recognised: Recognised) -> Result<Structure> {
+    fn node(&mut self, object: &Bound<'py, PyAny>, recognised: Recognised) -> Result<TreeStructure> {
         match recognised {
             Recognised::Container(container) => self.container(object, container),
             Recognised::Leaf | Recognised::Bytes => value(object),
@@ -65,75 +68,75 @@ impl<'py> Folding<'py, '_> {
             recognised if is_scalar(recognised) => scalar(object, recognised),
             recognised => {
                 if let Some((_, number)) = self.known.get(&(object.as_ptr() as usize)) {
-                    return Ok(Structure::Tensor(*number));
+                    return Ok(TreeStructure::Tensor(*number));
                 }
-                emergency::spend(TENSOR_OVERHEAD_BYTES)?;
+                emergency_pool::reserve_headroom(TENSOR_OVERHEAD_BYTES)?;
                 let number = (self.visit)(object, recognised)?;
                 let bytes =
                     (self.known.len() + 1).saturating_mul(size_of::<(usize, Bound<'_, PyAny>, u32)>());
                 self.known.try_reserve(1).map_err(|_| Error::out_of_memory(bytes))?;
                 self.known.insert(object.as_ptr() as usize, (object.clone(), number));
-                Ok(Structure::Tensor(number))
+                Ok(TreeStructure::Tensor(number))
             }
         }
     }
 
-    fn container(&mut self, object: &Bound<'py, PyAny>, container: Container) -> Result<Structure> {
+    fn container(&mut self, object: &Bound<'py, PyAny>, container: Container) -> Result<TreeStructure> {
         let ordered = container == Container::Dict
             && object.get_type().is(&object.py().import("collections")?.getattr("OrderedDict")?);
         match container {
             Container::Dict if ordered || object.is_exact_instance_of::<PyDict>() => {
                 let items = object.cast::<PyDict>().map_err(PyErr::from)?.iter();
-                let items = gather(items.map(Ok::<_, Failure>))?;
+                let items = try_collect(items.map(Ok::<_, Failure>))?;
                 let pairs = items.into_iter().map(|(name, item)| {
                     let key = key(&name)?;
-                    Ok::<_, Failure>((key, self.child(Piece::Key(name), &item)?))
+                    Ok::<_, Failure>((key, self.child(ArenaBlock::Key(name), &item)?))
                 });
-                Ok(Structure::Dict(ordered, gather(pairs)?))
+                Ok(TreeStructure::Dict(ordered, try_collect(pairs)?))
             }
             Container::List if object.is_exact_instance_of::<PyList>() => {
-                Ok(Structure::List(self.items(object)?))
+                Ok(TreeStructure::List(self.items(object)?))
             }
             Container::Tuple if object.is_exact_instance_of::<PyTuple>() => {
-                Ok(Structure::Tuple(self.items(object)?))
+                Ok(TreeStructure::Tuple(self.items(object)?))
             }
             _ => Err(stranger(object)),
         }
     }
 
-    fn items(&mut self, object: &Bound<'py, PyAny>) -> Result<Vec<Structure>> {
-        let items = gather(object.try_iter()?.map(|item| item.map_err(Failure::from)))?;
-        gather(items.iter().enumerate().map(|(index, item)| self.child(Piece::Index(index), item)))
+    fn items(&mut self, object: &Bound<'py, PyAny>) -> Result<Vec<TreeStructure>> {
+        let items = try_collect(object.try_iter()?.map(|item| item.map_err(Failure::from)))?;
+        try_collect(items.iter().enumerate().map(|(index, item)| self.child(ArenaBlock::Index(index), item)))
     }
 }
 
 /// What can be no key of a dict in another process is none here.
-fn key(object: &Bound<'_, PyAny>) -> Result<Structure> {
+fn key(object: &Bound<'_, PyAny>) -> Result<TreeStructure> {
     if let Ok(items) = object.cast_exact::<PyTuple>() {
-        return Ok(Structure::Tuple(items.iter().map(|item| key(&item)).collect::<Result<_>>()?));
+        return Ok(TreeStructure::Tuple(items.iter().map(|item| key(&item)).collect::<Result<_>>()?));
     }
     value(object)
 }
 
-fn value(object: &Bound<'_, PyAny>) -> Result<Structure> {
+fn value(object: &Bound<'_, PyAny>) -> Result<TreeStructure> {
     if object.is_none() {
-        return Ok(Structure::None);
+        return Ok(TreeStructure::None);
     }
     if let Ok(value) = object.cast_exact::<PyBool>() {
-        return Ok(Structure::Boolean(value.is_true()));
+        return Ok(TreeStructure::Boolean(value.is_true()));
     }
     if let Ok(value) = object.cast_exact::<PyInt>() {
         let number = value.extract().map_err(|_| {
             let fact = "a whole number of more than 128 bits cannot be sent";
             fail(ErrorKind::InvalidArgument, fact, "send it as text")
         })?;
-        return Ok(Structure::Integer(number));
+        return Ok(TreeStructure::Integer(number));
     }
     if let Ok(value) = object.cast_exact::<PyFloat>() {
-        return Ok(Structure::Float(value.value().to_bits()));
+        return Ok(TreeStructure::Float(value.value().to_bits()));
     }
     if let Ok(value) = object.cast_exact::<PyComplex>() {
-        return Ok(Structure::Complex(value.real().to_bits(), value.imag().to_bits()));
+        return Ok(TreeStructure::Complex(value.real().to_bits(), value.imag().to_bits()));
     }
     if let Ok(value) = object.cast_exact::<PyString>() {
         let text = value.to_str().map_err(|_| {
@@ -141,11 +144,11 @@ fn value(object: &Bound<'_, PyAny>) -> Result<Structure> {
             fail(ErrorKind::InvalidArgument, fact, "encode it, and send bytes")
         })?;
         // The bytes are those of a text.
-        let text = String::from_utf8(copied(text.as_bytes())?).unwrap_or_default();
-        return Ok(Structure::Text(text));
+        let text = String::from_utf8(try_copy(text.as_bytes())?).unwrap_or_default();
+        return Ok(TreeStructure::Text(text));
     }
     if let Ok(value) = object.cast_exact::<PyBytes>() {
-        return Ok(Structure::Bytes(copied(value.as_bytes())?));
+        return Ok(TreeStructure::Bytes(try_copy(value.as_bytes())?));
     }
     Err(stranger(object))
 }
@@ -159,14 +162,14 @@ fn stranger(object: &Bound<'_, PyAny>) -> Failure {
 }
 
 /// A NumPy scalar, which is a number and no tensor.
-fn scalar(object: &Bound<'_, PyAny>, recognised: Recognised) -> Result<Structure> {
+fn scalar(object: &Bound<'_, PyAny>, recognised: Recognised) -> Result<TreeStructure> {
     let source = carry::read(object, recognised)?;
-    let Memory::Here(tensor) = source.memory else { return Err(stranger(object)) };
+    let SharedMemory::Here(tensor) = source.memory else { return Err(stranger(object)) };
     let tensor = host_copy::packed(object.py(), &tensor, tensor.dtype())?;
     let size = tensor.dtype().size();
     // SAFETY: one element, dense, which the tensor keeps.
     let bytes = unsafe { std::slice::from_raw_parts(tensor.data(), size) };
-    Ok(Structure::Scalar(tensor.dtype(), bytes.to_vec()))
+    Ok(TreeStructure::Scalar(tensor.dtype(), bytes.to_vec()))
 }
 
 /// Makes the tensor of a number.
@@ -175,7 +178,7 @@ type Give<'py, 'a> = dyn FnMut(u32) -> Result<Bound<'py, PyAny>> + 'a;
 /// Puts a tree together around tensors.
 pub(super) fn unfold<'py, 'a>(
     py: Python<'py>,
-    structure: &Structure,
+    structure: &TreeStructure,
     give: &'a mut Give<'py, 'a>,
 ) -> Result<Bound<'py, PyAny>> {
     let mut path = Vec::new();
@@ -186,36 +189,36 @@ pub(super) fn unfold<'py, 'a>(
 /// On failure the path stays, to say where it was.
 fn unfold_at<'py>(
     py: Python<'py>,
-    structure: &Structure,
+    structure: &TreeStructure,
     give: &mut Give<'py, '_>,
-    path: &mut Vec<Piece<'py>>,
+    path: &mut Vec<ArenaBlock<'py>>,
 ) -> Result<Bound<'py, PyAny>> {
-    let mut several = |items: &[Structure], path: &mut Vec<Piece<'py>>| {
-        gather(items.iter().enumerate().map(|(index, item)| {
-            path.push(Piece::Index(index));
+    let mut several = |items: &[TreeStructure], path: &mut Vec<ArenaBlock<'py>>| {
+        try_collect(items.iter().enumerate().map(|(index, item)| {
+            path.push(ArenaBlock::Index(index));
             let made = unfold_at(py, item, give, path)?;
             path.pop();
             Ok::<_, Failure>(made)
         }))
     };
     Ok(match structure {
-        Structure::Tensor(number) => {
-            emergency::spend(TENSOR_OVERHEAD_BYTES)?;
+        TreeStructure::Tensor(number) => {
+            emergency_pool::reserve_headroom(TENSOR_OVERHEAD_BYTES)?;
             give(*number)?
         }
-        Structure::None => py.None().into_bound(py),
-        Structure::Boolean(value) => PyBool::new(py, *value).to_owned().into_any(),
-        Structure::Integer(value) => value.into_pyobject(py).map_err(PyErr::from)?.into_any(),
-        Structure::Float(bits) => PyFloat::new(py, f64::from_bits(*bits)).into_any(),
-        Structure::Complex(real, imaginary) => {
+        TreeStructure::None => py.None().into_bound(py),
+        TreeStructure::Boolean(value) => PyBool::new(py, *value).to_owned().into_any(),
+        TreeStructure::Integer(value) => value.into_pyobject(py).map_err(PyErr::from)?.into_any(),
+        TreeStructure::Float(bits) => PyFloat::new(py, f64::from_bits(*bits)).into_any(),
+        TreeStructure::Complex(real, imaginary) => {
             PyComplex::from_doubles(py, f64::from_bits(*real), f64::from_bits(*imaginary)).into_any()
         }
-        Structure::Text(text) => PyString::new(py, text).into_any(),
-        Structure::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
-        Structure::Scalar(dtype, bytes) => made_scalar(py, *dtype, bytes)?,
-        Structure::List(items) => traverse::list(py, several(items, path)?)?.into_any(),
-        Structure::Tuple(items) => traverse::tuple(py, several(items, path)?)?.into_any(),
-        Structure::Dict(ordered, items) => {
+        TreeStructure::Text(text) => PyString::new(py, text).into_any(),
+        TreeStructure::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
+        TreeStructure::Scalar(dtype, bytes) => made_scalar(py, *dtype, bytes)?,
+        TreeStructure::List(items) => traverse::list(py, several(items, path)?)?.into_any(),
+        TreeStructure::Tuple(items) => traverse::tuple(py, several(items, path)?)?.into_any(),
+        TreeStructure::Dict(ordered, items) => {
             let dict = if *ordered {
                 py.import("collections")?.getattr("OrderedDict")?.call0()?
             } else {
@@ -223,7 +226,7 @@ fn unfold_at<'py>(
             };
             for (key, item) in items {
                 let key = unfold_at(py, key, give, path)?;
-                path.push(Piece::Key(key.clone()));
+                path.push(ArenaBlock::Key(key.clone()));
                 dict.set_item(key, unfold_at(py, item, give, path)?)?;
                 path.pop();
             }

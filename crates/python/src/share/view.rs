@@ -4,14 +4,14 @@
 //! other elements would in general lie nowhere in it.
 
 use super::place::Kept;
-use crate::conversion::source::{Memory, Source};
+use crate::conversion::source::{SharedMemory, Source};
 use crate::interpreter::owner::Owner;
 use std::collections::HashMap;
 use std::sync::Arc;
-use tensorferry_core::plan::{Nature, Plan};
+use tensorferry_core::plan::{Plan, SourceMutability};
 use tensorferry_core::{Access, ByteOrder, DType, Device, Layout};
-use tensorferry_cuda::Side;
-use tensorferry_share::Outgoing;
+use tensorferry_cuda::SyncPoint;
+use tensorferry_share::PublishedTensor;
 
 /// A view of memory, and what becomes of it.
 #[derive(PartialEq)]
@@ -22,7 +22,7 @@ pub(super) struct View {
     order: ByteOrder,
     device: Device,
     /// What must be done before the memory holds what is meant, on a GPU: the copy has waited for that and nothing else.
-    gives: Option<Side>,
+    gives: Option<SyncPoint>,
     /// Of the copy.
     result: (DType, Device, Access),
 }
@@ -30,8 +30,8 @@ pub(super) struct View {
 impl View {
     /// The view that a source is; `None` where its memory is its own, and may be gone after the copy.
     pub(super) fn of(source: &Source<'_>, plan: &Plan) -> Option<Self> {
-        let Memory::Here(tensor) = &source.memory else { return None };
-        if source.nature == Nature::Temporary || tensor.layout().is_empty() {
+        let SharedMemory::Here(tensor) = &source.memory else { return None };
+        if source.mutability == SourceMutability::Temporary || tensor.layout().is_empty() {
             return None;
         }
         let gives = source.streams.as_ref().map(|streams| streams.gives);
@@ -55,13 +55,13 @@ pub(super) fn keep<'py>(source: Source<'py>) -> (Source<'py>, Option<Arc<Kept>>)
     let mut kept = None;
     let memory = match source.memory {
         // SAFETY: the new owner holds a reference to what holds the first one.
-        Memory::Here(tensor) => Memory::Here(unsafe {
+        SharedMemory::Here(tensor) => SharedMemory::Here(unsafe {
             tensor.map_owner(|owner| {
                 let shared = kept.insert(Arc::new(Kept(owner)));
                 Owner::shared(shared.clone())
             })
         }),
-        later @ Memory::Later { .. } => later,
+        later @ SharedMemory::Later { .. } => later,
     };
     (Source { memory, ..source }, kept)
 }
@@ -74,18 +74,18 @@ pub(super) struct Copies {
 
 struct Copied {
     view: View,
-    outgoing: Outgoing,
+    outgoing: PublishedTensor,
     _kept: Option<Arc<Kept>>,
 }
 
 impl Copies {
     /// The copy of the same view.
-    pub(super) fn find(&self, view: &View) -> Option<Outgoing> {
+    pub(super) fn find(&self, view: &View) -> Option<PublishedTensor> {
         let copies = self.by_address.get(&view.address)?;
         copies.iter().find(|copied| copied.view == *view).map(|copied| copied.outgoing.clone())
     }
 
-    pub(super) fn add(&mut self, view: View, outgoing: Outgoing, kept: Option<Arc<Kept>>) {
+    pub(super) fn add(&mut self, view: View, outgoing: PublishedTensor, kept: Option<Arc<Kept>>) {
         self.by_address.entry(view.address).or_default().push(Copied { view, outgoing, _kept: kept });
     }
 }

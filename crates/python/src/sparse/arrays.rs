@@ -1,6 +1,6 @@
 //! The arrays of sparse tensors, as the core takes them: on the host, read in place.
 
-use crate::conversion::carry::{self, Journey};
+use crate::conversion::carry::{self, ConversionRequest};
 use crate::conversion::host_copy;
 use crate::conversion::kinds::{Builtin, Recognised};
 use crate::conversion::recognise::recognise;
@@ -10,7 +10,7 @@ use crate::frameworks::Target;
 use crate::interpreter::owner::Owner;
 use pyo3::prelude::*;
 use tensorferry_core::host::HostBlock;
-use tensorferry_core::plan::{Nature, Where, Wishes};
+use tensorferry_core::plan::{ConvertOptions, DeviceRequest, SourceMutability};
 use tensorferry_core::sparse::{Axis, Index};
 use tensorferry_core::{ByteOrder, DType, Device, ErrorKind, Layout, Tensor};
 
@@ -128,9 +128,9 @@ impl<'py> Array<'py> {
             return Ok(source);
         }
         let numpy = Target::Builtin(Builtin::Numpy.framework());
-        let wishes = Wishes { device: Where::At(Device::CPU), ..Wishes::NONE };
-        let journey = Journey { wishes, ..Journey::plain(numpy) };
-        let object = carry::one(&self.object, recognise(&self.object)?, &journey)?;
+        let options = ConvertOptions { device: DeviceRequest::At(Device::CPU), ..ConvertOptions::NONE };
+        let request = ConversionRequest { options, ..ConversionRequest::plain(numpy) };
+        let object = carry::one(&self.object, recognise(&self.object)?, &request)?;
         read(&object, self.is_read_only)
     }
 }
@@ -176,7 +176,7 @@ pub(super) fn changed<'py>(
 
 /// Memory that was made for the result.
 pub(super) fn made(py: Python<'_>, tensor: Tensor<Owner>) -> Source<'_> {
-    Source::here(py.None().into_bound(py), OURS, tensor).with_nature(Nature::Temporary)
+    Source::here(py.None().into_bound(py), OURS, tensor).with_nature(SourceMutability::Temporary)
 }
 
 fn is_native(tensor: &Tensor<Owner>) -> bool {

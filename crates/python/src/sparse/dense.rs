@@ -9,9 +9,9 @@ use super::host::HostEngine;
 use super::package;
 use super::parts::Parts;
 use super::request::Request;
-use super::route::{self, DETACHED, Decided, Landing, stored};
+use super::route::{self, DETACHED, Decided, DownloadBuffer, stored};
 use super::validate::{check_arrays, validate};
-use crate::conversion::carry::{self, Journey};
+use crate::conversion::carry::{self, ConversionRequest};
 use crate::conversion::recognise::recognise;
 use crate::conversion::source::fresh_memory;
 use crate::errors::{Result, fail};
@@ -21,7 +21,7 @@ use crate::reports::{ArrayReport, PlanReport, SparseReport, TensorReport};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use tensorferry_core::plan::sparse::fill_method;
-use tensorferry_core::plan::{self, Where, Wishes};
+use tensorferry_core::plan::{self, ConvertOptions, DeviceRequest};
 use tensorferry_core::{Device, ErrorKind, Layout};
 
 /// Who fills the dense tensor.
@@ -41,8 +41,8 @@ pub(super) struct DenseRoute<'py> {
     parts: Parts<'py>,
     values: Array<'py>,
     filler: Filler,
-    landing: Landing,
-    journey: Journey,
+    landing: DownloadBuffer,
+    request: ConversionRequest,
 }
 
 impl<'py> DenseRoute<'py> {
@@ -56,11 +56,14 @@ impl<'py> DenseRoute<'py> {
         let py = x.py();
         let parts = Parts::read(x, source)?;
         let target = frameworks::target(framework)?;
-        let journey =
-            Journey { wishes: request.wishes, stream: request.stream(py), ..Journey::plain(target) };
+        let request = ConversionRequest {
+            options: request.options,
+            stream: request.stream(py),
+            ..ConversionRequest::plain(target)
+        };
         let values = Array::read(&parts.values, parts.is_read_only)?;
-        let landing = Landing::of(py, &values, &journey)?;
-        if request.wishes.copy == Some(false) {
+        let landing = DownloadBuffer::of(py, &values, &request)?;
+        if request.options.copy == Some(false) {
             let fact = format!(
                 "{} {} to a dense tensor needs a copy: a dense tensor is new memory",
                 source.name,
@@ -74,20 +77,20 @@ impl<'py> DenseRoute<'py> {
             Some(entry) if landing.device.is_cuda() => Filler::Target(entry),
             _ => Filler::Host,
         };
-        Ok(Self { x: x.clone(), parts, values, filler, landing, journey })
+        Ok(Self { x: x.clone(), parts, values, filler, landing, request })
     }
 
     /// Goes the way.
     pub(super) fn run(self) -> Result<Bound<'py, PyAny>> {
-        let Self { x, parts, values, filler, landing, mut journey } = self;
+        let Self { x, parts, values, filler, landing, mut request } = self;
         let py = x.py();
-        let request = Request::for_arrays(landing.device, &journey, py);
-        let Wishes { dtype, writable, device, .. } = journey.wishes;
-        let follows = device == Where::Nearest
+        let request = Request::for_arrays(landing.device, &request, py);
+        let ConvertOptions { dtype, writable, device, .. } = request.options;
+        let follows = device == DeviceRequest::Nearest
             && landing.device == Device::CPU
             && landing.source_device == landing.device;
-        let device = if follows { Where::Nearest } else { Where::At(landing.device) };
-        journey.wishes = Wishes { dtype, writable, device, ..Wishes::NONE };
+        let device = if follows { DeviceRequest::Nearest } else { DeviceRequest::At(landing.device) };
+        request.options = ConvertOptions { dtype, writable, device, ..ConvertOptions::NONE };
         let object = match filler {
             Filler::Source if parts.framework.name == "torch" => {
                 route::validate_source(&parts, values, landing.source_device)?;
@@ -116,16 +119,16 @@ impl<'py> DenseRoute<'py> {
                 let structure = validate(&parts, &mut engine)?;
                 let fill = fill_method(parts.format, parts.sparse_shape().len(), &structure);
                 let tensor = engine.filled(fill, &parts.shape, structure.order.unique)?;
-                return carry::carry_read(py, made(py, tensor), &journey);
+                return carry::carry_read(py, made(py, tensor), &request);
             }
         };
-        carry::one(&object, recognise(&object)?, &journey)
+        carry::one(&object, recognise(&object)?, &request)
     }
 
     /// The way in words.
     pub(super) fn report(self) -> Result<SparseReport> {
-        let Self { parts, values, filler, landing, journey, x } = self;
-        let target = journey.target.facts(x.py())?;
+        let Self { parts, values, filler, landing, request, x } = self;
+        let target = request.target.facts(x.py())?;
         let (device, by) = match filler {
             Filler::Source => (landing.source_device, format!(", by {} itself", parts.framework.name)),
             Filler::Target(entry) => (landing.device, format!(", by {} on the GPU", entry.name)),
@@ -133,9 +136,12 @@ impl<'py> DenseRoute<'py> {
         };
         let layout = Layout::dense(landing.source_dtype.size(), &parts.shape)?;
         let facts = fresh_memory(landing.source_dtype, &layout, device);
-        let wishes =
-            Wishes { dtype: journey.wishes.dtype, device: Where::At(landing.device), ..Wishes::NONE };
-        let told = TensorReport::new(&facts, target, &plan::decide(&facts, target, &wishes)?);
+        let options = ConvertOptions {
+            dtype: request.options.dtype,
+            device: DeviceRequest::At(landing.device),
+            ..ConvertOptions::NONE
+        };
+        let told = TensorReport::new(&facts, target, &plan::decide(&facts, target, &options)?);
         let scatter = format!("each element goes to its place in a dense tensor{by}");
         let steps = vec![("scatter".into(), scatter)];
         let array = ArrayReport::made(told, parts.shape.to_vec(), layout.bytes(), steps);

@@ -6,8 +6,8 @@ use crate::conversion::source::Source;
 use crate::errors::{Failure, Result};
 use pyo3::prelude::*;
 use smallvec::SmallVec;
-use tensorferry_core::plan::sparse::{Conversion, ElementOrder, Inspect, Role};
-use tensorferry_core::sparse::look::{Compressed, Fault};
+use tensorferry_core::plan::sparse::{ArrayRole, ElementOrder, Inspect, SparseConversion};
+use tensorferry_core::sparse::validate::{CompressedSummary, IndexFault};
 
 /// An array of the result on its way to the target.
 pub(super) enum Arriving<'py> {
@@ -32,7 +32,7 @@ pub(super) trait Engine<'py>: Inspect<Error = Failure> {
         matrix: usize,
         rows: usize,
         columns: i64,
-    ) -> Result<std::result::Result<Compressed, Fault>>;
+    ) -> Result<std::result::Result<CompressedSummary, IndexFault>>;
 
     /// The range of the coordinates, and their order.
     fn coordinate_range(&mut self) -> Result<CoordinateRange>;
@@ -47,19 +47,19 @@ pub(super) trait Engine<'py>: Inspect<Error = Failure> {
     fn truncate(&mut self, count: usize) -> Result<()>;
 
     /// Whether the array of the source for this role is dense.
-    fn is_dense(&self, conversion: &Conversion, role: Role) -> Result<bool>;
+    fn is_dense(&self, conversion: &SparseConversion, role: ArrayRole) -> Result<bool>;
 
     /// The array of the source for this role, or a view of it.
-    fn give(&mut self, conversion: &Conversion, role: Role) -> Result<Arriving<'py>>;
+    fn give(&mut self, conversion: &SparseConversion, role: ArrayRole) -> Result<Arriving<'py>>;
 
     /// The same, for a plan: the source can still be handed on.
-    fn peek(&self, conversion: &Conversion, role: Role) -> Result<Arriving<'py>>;
+    fn peek(&self, conversion: &SparseConversion, role: ArrayRole) -> Result<Arriving<'py>>;
 
     /// The array of the source for this role, packed.
-    fn pack(&mut self, conversion: &Conversion, role: Role) -> Result<Arriving<'py>>;
+    fn pack(&mut self, conversion: &SparseConversion, role: ArrayRole) -> Result<Arriving<'py>>;
 
     /// Makes the array for this role, as the conversion says.
-    fn make(&mut self, conversion: &Conversion, role: Role) -> Result<Arriving<'py>>;
+    fn make(&mut self, conversion: &SparseConversion, role: ArrayRole) -> Result<Arriving<'py>>;
 
     /// The number of blocks of this size that the elements lie in.
     fn block_count(&mut self, block: [i64; 2]) -> Result<usize>;

@@ -5,8 +5,8 @@ use super::parts::Parts;
 use crate::errors::{Failure, Result, fail};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use tensorferry_core::plan::sparse::{Conversion, ElementOrder, Inspect, Role, Work};
-use tensorferry_core::sparse::look::{Compressed, Fault};
+use tensorferry_core::plan::sparse::{ArrayRole, ElementOrder, ElementWork, Inspect, SparseConversion};
+use tensorferry_core::sparse::validate::{CompressedSummary, IndexFault};
 use tensorferry_core::{DType, Device, ErrorKind};
 
 /// An object of the class `sparse.gpu.Elements`.
@@ -60,13 +60,13 @@ fn order((in_order, unique, grouped): (bool, bool, bool)) -> ElementOrder {
 }
 
 /// The name of a role, and the axis that it holds.
-fn name(conversion: &Conversion, role: Role) -> (&'static str, usize) {
+fn name(conversion: &SparseConversion, role: ArrayRole) -> (&'static str, usize) {
     match role {
-        Role::Values => ("values", 0),
-        Role::Pointers => ("indptr", 0),
-        Role::Indices => ("indices", 1 - conversion.format.leading_axis()),
-        Role::Coordinates => ("coordinates", 0),
-        Role::Axis(number, _) => ("axis", number),
+        ArrayRole::Values => ("values", 0),
+        ArrayRole::Pointers => ("indptr", 0),
+        ArrayRole::Indices => ("indices", 1 - conversion.format.leading_axis()),
+        ArrayRole::Coordinates => ("coordinates", 0),
+        ArrayRole::Axis(number, _) => ("axis", number),
     }
 }
 
@@ -92,15 +92,15 @@ impl<'py> Engine<'py> for GpuEngine<'py> {
         matrix: usize,
         rows: usize,
         columns: i64,
-    ) -> Result<std::result::Result<Compressed, Fault>> {
+    ) -> Result<std::result::Result<CompressedSummary, IndexFault>> {
         let (fault, number, used, in_order, unique): (String, i64, usize, bool, bool) =
             self.call("validate_matrix", (matrix, rows, columns))?;
         Ok(match fault.as_str() {
-            "" => Ok(Compressed { used, in_order, unique }),
-            "begins" => Err(Fault::Begins(number)),
-            "goes back" => Err(Fault::GoesBack),
-            "ends" => Err(Fault::Ends(number)),
-            "beyond" => Err(Fault::Beyond(number)),
+            "" => Ok(CompressedSummary { used, in_order, unique }),
+            "begins" => Err(IndexFault::Begins(number)),
+            "goes back" => Err(IndexFault::GoesBack),
+            "ends" => Err(IndexFault::Ends(number)),
+            "beyond" => Err(IndexFault::Beyond(number)),
             _ => return Err(fail(ErrorKind::InvalidTensor, "the indices are invalid", "report this")),
         })
     }
@@ -124,37 +124,39 @@ impl<'py> Engine<'py> for GpuEngine<'py> {
         Ok(())
     }
 
-    fn is_dense(&self, conversion: &Conversion, role: Role) -> Result<bool> {
+    fn is_dense(&self, conversion: &SparseConversion, role: ArrayRole) -> Result<bool> {
         self.call("is_dense", name(conversion, role))
     }
 
-    fn give(&mut self, conversion: &Conversion, role: Role) -> Result<Arriving<'py>> {
+    fn give(&mut self, conversion: &SparseConversion, role: ArrayRole) -> Result<Arriving<'py>> {
         self.peek(conversion, role)
     }
 
-    fn peek(&self, conversion: &Conversion, role: Role) -> Result<Arriving<'py>> {
+    fn peek(&self, conversion: &SparseConversion, role: ArrayRole) -> Result<Arriving<'py>> {
         Ok(Arriving::Object(self.0.call_method1("give", name(conversion, role))?))
     }
 
-    fn pack(&mut self, conversion: &Conversion, role: Role) -> Result<Arriving<'py>> {
+    fn pack(&mut self, conversion: &SparseConversion, role: ArrayRole) -> Result<Arriving<'py>> {
         let (name, axis) = name(conversion, role);
-        let dtype = (role != Role::Values).then(|| conversion.index_dtype.name());
+        let dtype = (role != ArrayRole::Values).then(|| conversion.index_dtype.name());
         Ok(Arriving::Object(self.0.call_method1("pack", (name, axis, dtype))?))
     }
 
-    fn make(&mut self, conversion: &Conversion, role: Role) -> Result<Arriving<'py>> {
+    fn make(&mut self, conversion: &SparseConversion, role: ArrayRole) -> Result<Arriving<'py>> {
         let (name, axis) = name(conversion, role);
         let (format, dtype) = (conversion.format.name(), conversion.index_dtype.name());
         let made = match conversion.work {
-            Work::Blocks([rows, columns]) => {
+            ElementWork::Blocks([rows, columns]) => {
                 self.0.call_method1("make_blocks", (name, (rows, columns), dtype))?
             }
-            Work::Group => self.0.call_method1("make_grouped", (name, conversion.by_columns(), dtype))?,
-            Work::Elements { sort, sum } => {
+            ElementWork::Group => {
+                self.0.call_method1("make_grouped", (name, conversion.by_columns(), dtype))?
+            }
+            ElementWork::Elements { sort, sum } => {
                 let layout = conversion.layout.name();
                 self.0.call_method1("make", (name, axis, format, layout, dtype, sort, sum))?
             }
-            Work::Keep => return self.give(conversion, role),
+            ElementWork::Keep => return self.give(conversion, role),
         };
         Ok(Arriving::Object(made))
     }

@@ -18,7 +18,7 @@ mod targets;
 mod validate;
 
 use crate::api::options;
-use crate::conversion::carry::{self, Journey};
+use crate::conversion::carry::{self, ConversionRequest};
 use crate::conversion::kinds::{Builtin, Recognised};
 use crate::conversion::recognise::recognise;
 use crate::errors::{Failure, Result, describe, fail, type_name};
@@ -168,12 +168,12 @@ fn each<'py>(
         Some(source) => one(leaf, source),
         None => {
             let target = frameworks::target(framework).map_err(|_| is_dense(leaf, framework))?;
-            let journey = Journey {
-                wishes: request.wishes,
+            let request = ConversionRequest {
+                options: request.options,
                 stream: request.stream(leaf.py()),
-                ..Journey::plain(target)
+                ..ConversionRequest::plain(target)
             };
-            carry::one(leaf, recognised, &journey)
+            carry::one(leaf, recognised, &request)
         }
     })
 }

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 use smallvec::SmallVec;
 use tensorferry_core::ErrorKind;
-use tensorferry_core::plan::sparse::{CoordinateLayout, Format, Role};
+use tensorferry_core::plan::sparse::{ArrayRole, CoordinateLayout, SparseFormat};
 
 /// Lengths of axes.
 pub(super) type Shape = SmallVec<[i64; 4]>;
@@ -16,7 +16,7 @@ pub(super) type Shape = SmallVec<[i64; 4]>;
 /// The arrays of one sparse tensor, and what its framework says about them. The fields are those of `sparse.parts.Parts`.
 pub(super) struct Parts<'py> {
     pub(super) framework: &'static Entry,
-    pub(super) format: Format,
+    pub(super) format: SparseFormat,
     /// The format as its framework calls it.
     pub(super) name: Bound<'py, PyString>,
     /// The lengths of the axes: batch, sparse, dense.
@@ -48,7 +48,7 @@ impl<'py> Parts<'py> {
         let format = item(0)?.cast_into::<PyString>().map_err(PyErr::from)?;
         let layout = item(5)?.cast_into::<PyString>().map_err(PyErr::from)?;
         let (Some(format), Some(layout)) =
-            (Format::from_name(format.to_str()?), CoordinateLayout::from_name(layout.to_str()?))
+            (SparseFormat::from_name(format.to_str()?), CoordinateLayout::from_name(layout.to_str()?))
         else {
             return Err(fail(ErrorKind::InvalidTensor, "the format is not known", "report this"));
         };
@@ -92,12 +92,14 @@ impl<'py> Parts<'py> {
     }
 
     /// What an index array holds.
-    pub(super) fn role(&self, array: usize) -> Role {
+    pub(super) fn role(&self, array: usize) -> ArrayRole {
         match (self.format, self.layout) {
-            (Format::Coo, CoordinateLayout::Separate) => Role::Axis(array, self.sparse_shape().len()),
-            (Format::Coo, _) => Role::Coordinates,
-            _ if array == 0 => Role::Pointers,
-            _ => Role::Indices,
+            (SparseFormat::Coo, CoordinateLayout::Separate) => {
+                ArrayRole::Axis(array, self.sparse_shape().len())
+            }
+            (SparseFormat::Coo, _) => ArrayRole::Coordinates,
+            _ if array == 0 => ArrayRole::Pointers,
+            _ => ArrayRole::Indices,
         }
     }
 }

@@ -1,19 +1,19 @@
 //! What the caller of `ferry.sparse` asks for.
 
 use crate::api::options::{Asked, Keywords};
-use crate::conversion::carry::Journey;
+use crate::conversion::carry::ConversionRequest;
 use crate::errors::{Result, fail};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
-use tensorferry_core::plan::sparse::{Format, SparseRequest, SparseTarget, no_such_format};
-use tensorferry_core::plan::{Where, Wishes};
+use tensorferry_core::plan::sparse::{SparseFormat, SparseRequest, SparseTarget, no_such_format};
+use tensorferry_core::plan::{ConvertOptions, DeviceRequest};
 use tensorferry_core::{Device, ErrorKind};
 
 /// The options of a call.
 pub(super) struct Request<'py> {
     format: Option<Bound<'py, PyAny>>,
     blocksize: Option<Bound<'py, PyAny>>,
-    pub(super) wishes: Wishes,
+    pub(super) options: ConvertOptions,
     stream: Option<Asked>,
 }
 
@@ -23,16 +23,16 @@ impl<'py> Request<'py> {
         blocksize: Option<&Bound<'py, PyAny>>,
         keywords: Keywords<'py>,
     ) -> Self {
-        let Keywords { wishes, stream, .. } = keywords;
-        Self { format: format.cloned(), blocksize: blocksize.cloned(), wishes, stream }
+        let Keywords { options, stream, .. } = keywords;
+        Self { format: format.cloned(), blocksize: blocksize.cloned(), options, stream }
     }
 
     /// For arrays on their way into a dense tensor on this device.
-    pub(super) fn for_arrays(device: Device, journey: &Journey, py: Python<'py>) -> Self {
-        let wishes = Wishes { device: Where::At(device), ..Wishes::NONE };
-        let format = Some(PyString::new(py, Format::Coo.name()).into_any());
-        let mut request = Self { format, blocksize: None, wishes, stream: None };
-        if let Some(asked) = &journey.stream {
+    pub(super) fn for_arrays(device: Device, request: &ConversionRequest, py: Python<'py>) -> Self {
+        let options = ConvertOptions { device: DeviceRequest::At(device), ..ConvertOptions::NONE };
+        let format = Some(PyString::new(py, SparseFormat::Coo.name()).into_any());
+        let mut request = Self { format, blocksize: None, options, stream: None };
+        if let Some(asked) = &request.stream {
             request.stream = Some(Asked { stream: asked.stream, object: asked.object.clone_ref(py) });
         }
         request
@@ -47,7 +47,7 @@ impl<'py> Request<'py> {
     pub(super) fn is_empty(&self) -> bool {
         self.format.is_none()
             && self.blocksize.is_none()
-            && self.wishes == Wishes::NONE
+            && self.options == ConvertOptions::NONE
             && self.stream.is_none()
     }
 

@@ -8,7 +8,7 @@ use super::parts::{Parts, Shape};
 use super::request::Request;
 use super::validate::{check_arrays, validate};
 use super::{package, targets};
-use crate::conversion::carry::{self, Journey};
+use crate::conversion::carry::{self, ConversionRequest};
 use crate::conversion::recognise::recognise;
 use crate::conversion::source::fresh_memory;
 use crate::errors::{Result, fail};
@@ -19,10 +19,12 @@ use pyo3::types::PyTuple;
 use smallvec::{SmallVec, smallvec};
 use std::sync::atomic::{AtomicBool, Ordering};
 use tensorferry_core::plan::sparse::{
-    ArrayPlan, Choice, Conversion, CoordinateLayout, Format, Origin, Role, SparseSource, Step, Structure,
-    Work, choose, convert,
+    ArrayPlan, ArrayRole, CoordinateLayout, ElementWork, FormatChoice, Origin, SparseConversion,
+    SparseFormat, SparseSource, SparseStructure, Step, choose, convert,
 };
-use tensorferry_core::plan::{self, Holds, Route as DenseRoute, Wanted, Where, Wishes};
+use tensorferry_core::plan::{
+    self, ConvertOptions, DTypeRequest, DeviceRequest, Route as DenseRoute, TargetMutability,
+};
 use tensorferry_core::{DType, Device, ErrorKind, Layout};
 
 /// Whether tests have the engine for GPUs work on arrays of the host.
@@ -35,21 +37,21 @@ pub(super) fn _sparse_use_framework_engine(is_on: bool) {
 }
 
 /// What becomes of the values, which says where everything goes.
-pub(super) struct Landing {
+pub(super) struct DownloadBuffer {
     pub(super) source_dtype: DType,
     pub(super) dtype: DType,
     pub(super) source_device: Device,
     pub(super) device: Device,
 }
 
-impl Landing {
+impl DownloadBuffer {
     /// Plans the way of the values.
-    pub(super) fn of(py: Python<'_>, values: &Array<'_>, journey: &Journey) -> Result<Self> {
-        let target = journey.target.facts(py)?;
+    pub(super) fn of(py: Python<'_>, values: &Array<'_>, request: &ConversionRequest) -> Result<Self> {
+        let target = request.target.facts(py)?;
         let facts = values.source().facts_for(target);
-        let wishes = Wishes { copy: None, writable: None, ..journey.wishes };
-        let plan = plan::decide(&facts, target, &wishes)?;
-        carry::check_stream(&facts, &plan, journey)?;
+        let options = ConvertOptions { copy: None, writable: None, ..request.options };
+        let plan = plan::decide(&facts, target, &options)?;
+        carry::check_stream(&facts, &plan, request)?;
         if plan.device.is_cuda() && !matches!(plan.route, DenseRoute::Itself) {
             carry::gpu_of(target, plan.device)?;
         }
@@ -66,14 +68,14 @@ impl Landing {
 pub(super) struct Route<'py> {
     pub(super) parts: Parts<'py>,
     target: &'static Entry,
-    pub(super) landing: Landing,
-    choice: Choice,
-    structure: Structure,
-    pub(super) conversion: Conversion,
+    pub(super) landing: DownloadBuffer,
+    choice: FormatChoice,
+    structure: SparseStructure,
+    pub(super) conversion: SparseConversion,
     engine: Box<dyn Engine<'py> + 'py>,
     values_shape: Shape,
-    journey: Journey,
-    request: Wishes,
+    request: ConversionRequest,
+    request: ConvertOptions,
     /// Whether the host works on arrays of a GPU.
     is_on_host_instead: bool,
 }
@@ -81,7 +83,7 @@ pub(super) struct Route<'py> {
 /// The way of a sparse tensor.
 pub(super) enum Decided<'py> {
     /// The source itself is the result.
-    Itself(Parts<'py>, Landing, Shape),
+    Itself(Parts<'py>, DownloadBuffer, Shape),
     Converted(Box<Route<'py>>),
 }
 
@@ -98,19 +100,19 @@ pub(super) fn decide<'py>(
     let block = request.block()?;
     let values = Array::read(&parts.values, parts.is_read_only)?;
     let arrays = parts.index_arrays()?;
-    let journey = Journey {
-        wishes: request.wishes,
+    let request = ConversionRequest {
+        options: request.options,
         stream: request.stream(py),
-        ..Journey::plain(targets::arrays_of(target))
+        ..ConversionRequest::plain(targets::arrays_of(target))
     };
     let values_shape = Shape::from_slice(values.shape());
     if !is_relaxed
         && std::ptr::eq(source, target)
         && request.names(&parts.name)?
         && (block.is_none() || block == parts.block)
-        && is_itself(py, &values, &arrays, &journey)?
+        && is_itself(py, &values, &arrays, &request)?
     {
-        let landing = Landing::of(py, &values, &journey)?;
+        let landing = DownloadBuffer::of(py, &values, &request)?;
         return Ok(Decided::Itself(parts, landing, values_shape));
     }
     let mut index_dtypes: SmallVec<[DType; 2]> = arrays.iter().map(Array::dtype).collect();
@@ -133,7 +135,7 @@ pub(super) fn decide<'py>(
         choice = choice.relaxed();
     }
     choice.check_axes(&facts)?;
-    let landing = Landing::of(py, &values, &journey)?;
+    let landing = DownloadBuffer::of(py, &values, &request)?;
     choice.check_dtype(landing.dtype)?;
     check_arrays(&parts, &values, &arrays)?;
     let (mut engine, is_on_host_instead) = engine(&parts, values, arrays, landing.source_device, target)?;
@@ -150,8 +152,8 @@ pub(super) fn decide<'py>(
         conversion,
         engine,
         values_shape,
-        request: journey.wishes,
-        journey,
+        request: request.options,
+        request,
         is_on_host_instead,
     })))
 }
@@ -165,21 +167,26 @@ pub(super) fn validate_source<'py>(parts: &Parts<'py>, values: Array<'py>, devic
 }
 
 /// Whether nothing has to change.
-fn is_itself(py: Python<'_>, values: &Array<'_>, arrays: &[Array<'_>], journey: &Journey) -> Result<bool> {
-    if journey.wishes.copy == Some(true) {
+fn is_itself(
+    py: Python<'_>,
+    values: &Array<'_>,
+    arrays: &[Array<'_>],
+    request: &ConversionRequest,
+) -> Result<bool> {
+    if request.options.copy == Some(true) {
         return Ok(false);
     }
-    let target = journey.target.facts(py)?;
-    let stays = |array: &Array<'_>, dtype: Wanted| -> Result<bool> {
-        let wishes = Wishes { dtype, copy: None, ..journey.wishes };
-        let plan = plan::decide(&array.source().facts_for(target), target, &wishes)?;
+    let target = request.target.facts(py)?;
+    let stays = |array: &Array<'_>, dtype: DTypeRequest| -> Result<bool> {
+        let options = ConvertOptions { dtype, copy: None, ..request.options };
+        let plan = plan::decide(&array.source().facts_for(target), target, &options)?;
         Ok(matches!(plan.route, DenseRoute::Itself))
     };
-    if !stays(values, journey.wishes.dtype)? {
+    if !stays(values, request.options.dtype)? {
         return Ok(false);
     }
     for array in arrays {
-        if !stays(array, Wanted::Same)? {
+        if !stays(array, DTypeRequest::Same)? {
             return Ok(false);
         }
     }
@@ -215,7 +222,7 @@ impl<'py> Route<'py> {
         let format = self.format_name();
         let shape = PyTuple::new(py, &self.parts.shape)?;
         let write = package::functions(py, self.target)?.write.bind(py);
-        let Conversion { in_order, unique, .. } = self.conversion;
+        let SparseConversion { in_order, unique, .. } = self.conversion;
         Ok(write.call1((format, shape, values, arrays, in_order, unique))?)
     }
 
@@ -234,10 +241,10 @@ impl<'py> Route<'py> {
                 }
                 Origin::Made(_) => self.engine.make(&self.conversion, role)?,
             };
-            self.journey.wishes = self.wishes(role, is_given, &array)?;
+            self.request.options = self.options(role, is_given, &array)?;
             arrived.push(match array {
-                Arriving::Source(source) => carry::carry_read(py, source, &self.journey)?,
-                Arriving::Object(object) => carry::one(&object, recognise(&object)?, &self.journey)?,
+                Arriving::Source(source) => carry::carry_read(py, source, &self.request)?,
+                Arriving::Object(object) => carry::one(&object, recognise(&object)?, &self.request)?,
             });
         }
         let mut arrays = arrived.into_iter();
@@ -249,35 +256,36 @@ impl<'py> Route<'py> {
     }
 
     /// What the planner of dense tensors is asked for, for one array; nothing that follows by itself.
-    fn wishes(&self, role: Role, is_given: bool, array: &Arriving<'py>) -> Result<Wishes> {
+    fn options(&self, role: ArrayRole, is_given: bool, array: &Arriving<'py>) -> Result<ConvertOptions> {
         let index = self.conversion.index_dtype;
         let dtype = match role {
-            Role::Values => self.request.dtype,
-            _ if own_dtype(array)? == index => Wanted::Same,
-            _ => Wanted::Type(index),
+            ArrayRole::Values => self.request.dtype,
+            _ if own_dtype(array)? == index => DTypeRequest::Same,
+            _ => DTypeRequest::Type(index),
         };
-        let mut wishes = self.wishes_for(dtype);
+        let mut options = self.wishes_for(dtype);
         if is_given {
             // An array of a GPU does not say that nobody may write it, as memory that we have read does.
             let is_object = matches!(array, Arriving::Object(_));
-            let facts = self.journey.target.facts(self.parts.values.py())?;
-            let is_lent = is_object && self.parts.is_read_only && facts.holds == Holds::Writable;
-            wishes.copy = if is_lent { Some(true) } else { self.request.copy.filter(|&copy| copy) };
+            let facts = self.request.target.facts(self.parts.values.py())?;
+            let is_lent =
+                is_object && self.parts.is_read_only && facts.mutability == TargetMutability::Writable;
+            options.copy = if is_lent { Some(true) } else { self.request.copy.filter(|&copy| copy) };
         }
-        Ok(wishes)
+        Ok(options)
     }
 
     /// The same for an array that is made in this type.
-    fn wishes_for(&self, dtype: Wanted) -> Wishes {
-        let Landing { source_device, device, .. } = self.landing;
+    fn wishes_for(&self, dtype: DTypeRequest) -> ConvertOptions {
+        let DownloadBuffer { source_device, device, .. } = self.landing;
         let follows =
-            self.request.device == Where::Nearest && device == Device::CPU && source_device == device;
-        Wishes {
+            self.request.device == DeviceRequest::Nearest && device == Device::CPU && source_device == device;
+        ConvertOptions {
             dtype,
             copy: None,
             writable: self.request.writable,
             budget: None,
-            device: if follows { Where::Nearest } else { Where::At(device) },
+            device: if follows { DeviceRequest::Nearest } else { DeviceRequest::At(device) },
         }
     }
 
@@ -288,9 +296,9 @@ impl<'py> Route<'py> {
     }
 
     /// The shape of one array of the result.
-    fn shape(&mut self, role: Role) -> Result<Vec<i64>> {
+    fn shape(&mut self, role: ArrayRole) -> Result<Vec<i64>> {
         let (parts, conversion) = (&self.parts, &self.conversion);
-        if conversion.work == Work::Keep && self.structure.spare == 0 {
+        if conversion.work == ElementWork::Keep && self.structure.spare == 0 {
             let number = (0..parts.arrays.len()).find(|&number| parts.role(number) == role);
             return match number {
                 Some(number) => Ok(Array::read(&parts.arrays[number], false)?.shape().to_vec()),
@@ -299,30 +307,30 @@ impl<'py> Route<'py> {
         }
         let count = match (conversion.count, conversion.work) {
             (Some(count), _) => count,
-            (None, Work::Blocks(block)) => self.engine.block_count(block)?,
+            (None, ElementWork::Blocks(block)) => self.engine.block_count(block)?,
             _ => 0,
         } as i64;
         let lengths = self.parts.sparse_shape();
         let block = match (self.conversion.work, self.conversion.format) {
-            (Work::Blocks(block), _) => Some(block),
-            (Work::Keep, Format::Bsr) => self.parts.block,
+            (ElementWork::Blocks(block), _) => Some(block),
+            (ElementWork::Keep, SparseFormat::Bsr) => self.parts.block,
             _ => None,
         };
         Ok(match role {
-            Role::Values => {
+            ArrayRole::Values => {
                 let dense = &self.parts.shape[self.parts.shape.len() - self.parts.dense_axes..];
                 let block = block.as_ref().map_or(&[][..], |block| &block[..]);
                 [&[count], block, dense].concat()
             }
-            Role::Pointers => {
+            ArrayRole::Pointers => {
                 let leading = self.conversion.format.leading_axis();
                 vec![lengths[leading] / block.map_or(1, |block| block[leading]) + 1]
             }
-            Role::Indices | Role::Axis(..) => vec![count],
-            Role::Coordinates if self.conversion.layout == CoordinateLayout::Axes => {
+            ArrayRole::Indices | ArrayRole::Axis(..) => vec![count],
+            ArrayRole::Coordinates if self.conversion.layout == CoordinateLayout::Axes => {
                 vec![lengths.len() as i64, count]
             }
-            Role::Coordinates => vec![count, lengths.len() as i64],
+            ArrayRole::Coordinates => vec![count, lengths.len() as i64],
         })
     }
 
@@ -334,30 +342,30 @@ impl<'py> Route<'py> {
         match origin {
             Origin::Given => {
                 let array = self.engine.peek(&self.conversion, role)?;
-                self.journey.wishes = self.wishes(role, true, &array)?;
+                self.request.options = self.options(role, true, &array)?;
                 let told = match &array {
                     Arriving::Source(source) => {
-                        let target = self.journey.target.facts(py)?;
+                        let target = self.request.target.facts(py)?;
                         let facts = source.facts_for(target);
-                        let plan = plan::decide(&facts, target, &self.journey.wishes)?;
+                        let plan = plan::decide(&facts, target, &self.request.options)?;
                         TensorReport::new(&facts, target, &plan)
                     }
-                    Arriving::Object(object) => carry::plan_one(object, recognise(object)?, &self.journey)?,
+                    Arriving::Object(object) => carry::plan_one(object, recognise(object)?, &self.request)?,
                 };
                 let cast = match role {
-                    Role::Values => None,
+                    ArrayRole::Values => None,
                     _ => Some(self.cast_reason(own_dtype(&array)?)),
                 };
                 Ok(ArrayReport::given(told, shape, cast))
             }
             Origin::Made(steps) => {
-                let values = role == Role::Values;
+                let values = role == ArrayRole::Values;
                 let dtype = if values { self.landing.source_dtype } else { self.conversion.index_dtype };
                 let layout = Layout::dense(dtype.size(), &shape)?;
                 let facts = fresh_memory(dtype, &layout, self.landing.source_device);
-                let target = self.journey.target.facts(py)?;
-                let wishes = self.wishes_for(if values { self.request.dtype } else { Wanted::Same });
-                let plan = plan::decide(&facts, target, &wishes)?;
+                let target = self.request.target.facts(py)?;
+                let options = self.wishes_for(if values { self.request.dtype } else { DTypeRequest::Same });
+                let plan = plan::decide(&facts, target, &options)?;
                 let told = TensorReport::new(&facts, target, &plan);
                 let steps = steps.iter().map(|step| (step.kind().into(), step.sentence().into_owned()));
                 Ok(ArrayReport::made(told, shape, layout.bytes(), steps.collect()))
@@ -423,7 +431,7 @@ impl<'py> Route<'py> {
         })
     }
 
-    fn notes(&self, arrays: &[(Role, ArrayReport)]) -> Vec<String> {
+    fn notes(&self, arrays: &[(ArrayRole, ArrayReport)]) -> Vec<String> {
         let mut notes = Vec::new();
         let (from, to) = (self.parts.format, self.conversion.format);
         if from != to {
@@ -456,7 +464,11 @@ const ON_HOST_INSTEAD: &str =
     "the indices are worked on by the host: that takes PyTorch or CuPy on a GPU, and neither is loaded";
 
 /// The report of a tensor that is the result itself.
-pub(super) fn itself_report(parts: &Parts<'_>, landing: &Landing, values_shape: &[i64]) -> SparseReport {
+pub(super) fn itself_report(
+    parts: &Parts<'_>,
+    landing: &DownloadBuffer,
+    values_shape: &[i64],
+) -> SparseReport {
     SparseReport {
         source: parts.framework.name.to_owned(),
         target: parts.framework.name.to_owned(),

@@ -9,7 +9,7 @@ use crate::errors::Result;
 use crate::frameworks::Target;
 use crate::frameworks::register::{self, Entry};
 use pyo3::prelude::*;
-use tensorferry_core::plan::sparse::{CoordinateLayout, Format, FormatCapabilities, SparseTarget};
+use tensorferry_core::plan::sparse::{CoordinateLayout, FormatCapabilities, SparseFormat, SparseTarget};
 use tensorferry_core::{DType, dtype::DTypes};
 
 const NARROW: &[DType] = &[DType::Int32];
@@ -34,15 +34,15 @@ const SCIPY_DTYPES: DTypes = DTypes::of(&[
 const CUPY_DTYPES: DTypes =
     DTypes::of(&[DType::Bool, DType::Float32, DType::Float64, DType::Complex64, DType::Complex128]);
 
-const fn scipy(format: Format) -> FormatCapabilities {
+const fn scipy(format: SparseFormat) -> FormatCapabilities {
     FormatCapabilities { strided: true, dtypes: Some(SCIPY_DTYPES), ..FormatCapabilities::any(format, BOTH) }
 }
 
-const fn cupy(format: Format) -> FormatCapabilities {
+const fn cupy(format: SparseFormat) -> FormatCapabilities {
     FormatCapabilities { axes: (2, 2), dtypes: Some(CUPY_DTYPES), ..FormatCapabilities::any(format, NARROW) }
 }
 
-const fn torch(format: Format) -> FormatCapabilities {
+const fn torch(format: SparseFormat) -> FormatCapabilities {
     FormatCapabilities {
         in_order: true,
         unique: true,
@@ -53,7 +53,7 @@ const fn torch(format: Format) -> FormatCapabilities {
     }
 }
 
-const fn jax(format: Format, is_wide: bool) -> FormatCapabilities {
+const fn jax(format: SparseFormat, is_wide: bool) -> FormatCapabilities {
     FormatCapabilities {
         layout: CoordinateLayout::Points,
         dense_axes: true,
@@ -64,26 +64,27 @@ const fn jax(format: Format, is_wide: bool) -> FormatCapabilities {
 }
 
 static SCIPY: [FormatCapabilities; 4] =
-    [scipy(Format::Coo), scipy(Format::Csr), scipy(Format::Csc), scipy(Format::Bsr)];
-static CUPY: [FormatCapabilities; 3] = [cupy(Format::Coo), cupy(Format::Csr), cupy(Format::Csc)];
+    [scipy(SparseFormat::Coo), scipy(SparseFormat::Csr), scipy(SparseFormat::Csc), scipy(SparseFormat::Bsr)];
+static CUPY: [FormatCapabilities; 3] =
+    [cupy(SparseFormat::Coo), cupy(SparseFormat::Csr), cupy(SparseFormat::Csc)];
 static TORCH: [FormatCapabilities; 4] = [
     FormatCapabilities {
         layout: CoordinateLayout::Axes,
         dense_axes: true,
-        ..FormatCapabilities::any(Format::Coo, WIDE)
+        ..FormatCapabilities::any(SparseFormat::Coo, WIDE)
     },
-    torch(Format::Csr),
-    torch(Format::Csc),
-    torch(Format::Bsr),
+    torch(SparseFormat::Csr),
+    torch(SparseFormat::Csc),
+    torch(SparseFormat::Bsr),
 ];
-static JAX_NARROW: [FormatCapabilities; 2] = [jax(Format::Coo, false), jax(Format::Csr, false)];
-static JAX_WIDE: [FormatCapabilities; 2] = [jax(Format::Coo, true), jax(Format::Csr, true)];
+static JAX_NARROW: [FormatCapabilities; 2] = [jax(SparseFormat::Coo, false), jax(SparseFormat::Csr, false)];
+static JAX_WIDE: [FormatCapabilities; 2] = [jax(SparseFormat::Coo, true), jax(SparseFormat::Csr, true)];
 static TENSORFLOW: [FormatCapabilities; 1] = [FormatCapabilities {
     layout: CoordinateLayout::Points,
     in_order: true,
     unique: true,
     reason: "TensorFlow's operations count on each place once, in order",
-    ..FormatCapabilities::any(Format::Coo, WIDE)
+    ..FormatCapabilities::any(SparseFormat::Coo, WIDE)
 }];
 static PYDATA: [FormatCapabilities; 1] = [FormatCapabilities {
     layout: CoordinateLayout::Axes,
@@ -91,7 +92,7 @@ static PYDATA: [FormatCapabilities; 1] = [FormatCapabilities {
     unique: true,
     dtypes: Some(SCIPY_DTYPES),
     reason: "sparse.COO keeps each place once, in order",
-    ..FormatCapabilities::any(Format::Coo, BOTH)
+    ..FormatCapabilities::any(SparseFormat::Coo, BOTH)
 }];
 
 /// The framework whose dense arrays the sparse tensors of a framework are made of.
@@ -104,7 +105,7 @@ pub(super) fn target_of(py: Python<'_>, entry: &'static Entry) -> Result<SparseT
     let formats: &'static [FormatCapabilities] = match entry.dense {
         Some(Builtin::Torch) => &TORCH,
         Some(Builtin::CuPy) => &CUPY,
-        Some(Builtin::Jax) if arrays_of(entry).facts(py)?.wide => &JAX_WIDE,
+        Some(Builtin::Jax) if arrays_of(entry).facts(py)?.keeps_64_bit => &JAX_WIDE,
         Some(Builtin::Jax) => &JAX_NARROW,
         Some(Builtin::TensorFlow) => &TENSORFLOW,
         None if entry.name == "scipy" => &SCIPY,

@@ -9,10 +9,10 @@ use super::engine::Engine;
 use super::parts::Parts;
 use crate::errors::{Failure, Result, fail};
 use tensorferry_core::ErrorKind;
-use tensorferry_core::dtype::Kind;
-use tensorferry_core::plan::shape_in_words;
-use tensorferry_core::plan::sparse::{CoordinateLayout, ElementOrder, Format, Structure};
-use tensorferry_core::sparse::look::{Compressed, Fault};
+use tensorferry_core::dtype::DTypeKind;
+use tensorferry_core::plan::format_shape;
+use tensorferry_core::plan::sparse::{CoordinateLayout, ElementOrder, SparseFormat, SparseStructure};
+use tensorferry_core::sparse::validate::{CompressedSummary, IndexFault};
 
 /// The error of a tensor that is not well formed.
 fn invalid(parts: &Parts<'_>, fact: impl std::fmt::Display) -> Failure {
@@ -26,14 +26,14 @@ fn invalid(parts: &Parts<'_>, fact: impl std::fmt::Display) -> Failure {
 /// Checks the types and shapes of the arrays, before an engine works on them.
 pub(super) fn check_arrays(parts: &Parts<'_>, values: &Array<'_>, arrays: &[Array<'_>]) -> Result<()> {
     for (number, array) in arrays.iter().enumerate() {
-        if !matches!(array.dtype().kind(), Kind::Signed | Kind::Unsigned) {
+        if !matches!(array.dtype().kind(), DTypeKind::Signed | DTypeKind::Unsigned) {
             let name = parts.role(number).name();
             return Err(invalid(parts, format_args!("{name} are {}, and not whole numbers", array.dtype())));
         }
     }
     match parts.format {
-        Format::Coo if parts.batch_axes > 0 => Ok(()),
-        Format::Coo => check_coordinate_shapes(parts, values, arrays),
+        SparseFormat::Coo if parts.batch_axes > 0 => Ok(()),
+        SparseFormat::Coo => check_coordinate_shapes(parts, values, arrays),
         _ => check_compressed_shapes(parts, values, arrays),
     }
 }
@@ -54,8 +54,8 @@ fn check_coordinate_shapes(parts: &Parts<'_>, values: &Array<'_>, arrays: &[Arra
     if fits && rest == &parts.shape[axes..] {
         return Ok(());
     }
-    let found: Vec<_> = arrays.iter().map(|array| shape_in_words(array.shape())).collect();
-    let values = shape_in_words(values.shape());
+    let found: Vec<_> = arrays.iter().map(|array| format_shape(array.shape())).collect();
+    let values = format_shape(values.shape());
     Err(invalid(
         parts,
         format_args!("coordinates of shapes [{}] do not fit values of shape {values}", found.join(", ")),
@@ -67,12 +67,12 @@ fn extent(parts: &Parts<'_>) -> Result<(i64, i64)> {
     let &[mut rows, mut columns] = parts.sparse_shape() else {
         return Err(invalid(parts, "compressed formats have two axes with indices"));
     };
-    if parts.format == Format::Csc {
+    if parts.format == SparseFormat::Csc {
         (rows, columns) = (columns, rows);
     }
     if let Some([high, wide]) = parts.block {
         if high < 1 || wide < 1 || rows % high != 0 || columns % wide != 0 {
-            let whole = shape_in_words(&parts.shape);
+            let whole = format_shape(&parts.shape);
             return Err(invalid(
                 parts,
                 format_args!("blocks of ({high}, {wide}) do not fill the shape {whole}"),
@@ -98,7 +98,7 @@ fn check_compressed_shapes(parts: &Parts<'_>, values: &Array<'_>, arrays: &[Arra
     if fits {
         return Ok(());
     }
-    let [pointers, indices, values] = [pointers, indices, values].map(|array| shape_in_words(array.shape()));
+    let [pointers, indices, values] = [pointers, indices, values].map(|array| format_shape(array.shape()));
     Err(invalid(
         parts,
         format_args!(
@@ -108,27 +108,27 @@ fn check_compressed_shapes(parts: &Parts<'_>, values: &Array<'_>, arrays: &[Arra
 }
 
 /// Validates the indices; the arrays were checked before.
-pub(super) fn validate<'py>(parts: &Parts<'py>, engine: &mut dyn Engine<'py>) -> Result<Structure> {
+pub(super) fn validate<'py>(parts: &Parts<'py>, engine: &mut dyn Engine<'py>) -> Result<SparseStructure> {
     match parts.format {
-        Format::Coo if parts.batch_axes > 0 => {
+        SparseFormat::Coo if parts.batch_axes > 0 => {
             let order = ElementOrder {
                 in_order: parts.says_in_order,
                 unique: parts.says_unique,
                 grouped: parts.says_in_order,
             };
-            Ok(Structure { count: 0, spare: 0, order })
+            Ok(SparseStructure { count: 0, spare: 0, order })
         }
-        Format::Coo => validate_coordinates(parts, engine),
+        SparseFormat::Coo => validate_coordinates(parts, engine),
         _ => validate_compressed(parts, engine),
     }
 }
 
-fn validate_coordinates<'py>(parts: &Parts<'py>, engine: &mut dyn Engine<'py>) -> Result<Structure> {
+fn validate_coordinates<'py>(parts: &Parts<'py>, engine: &mut dyn Engine<'py>) -> Result<SparseStructure> {
     let lengths = parts.sparse_shape();
     if lengths.is_empty() {
         // A tensor without axes with coordinates becomes dense by its own framework, or is refused.
         let order = ElementOrder { in_order: false, unique: false, grouped: false };
-        return Ok(Structure { count: 0, spare: 0, order });
+        return Ok(SparseStructure { count: 0, spare: 0, order });
     }
     let range = engine.coordinate_range()?;
     let outside = |number: i64, axis: usize| {
@@ -145,20 +145,20 @@ fn validate_coordinates<'py>(parts: &Parts<'py>, engine: &mut dyn Engine<'py>) -
     }
     let count = engine.count();
     match beyond {
-        None => Ok(Structure { count, spare: 0, order: range.order }),
+        None => Ok(SparseStructure { count, spare: 0, order: range.order }),
         Some((number, axis)) if !parts.is_padded => Err(outside(number, axis)),
         Some(_) => {
             let (kept, order) = engine.drop_padding()?;
-            Ok(Structure { count: kept, spare: count - kept, order })
+            Ok(SparseStructure { count: kept, spare: count - kept, order })
         }
     }
 }
 
-fn validate_compressed<'py>(parts: &Parts<'py>, engine: &mut dyn Engine<'py>) -> Result<Structure> {
+fn validate_compressed<'py>(parts: &Parts<'py>, engine: &mut dyn Engine<'py>) -> Result<SparseStructure> {
     let (rows, columns) = extent(parts)?;
     let stored = engine.count();
     let matrices: i64 = parts.shape[..parts.batch_axes].iter().product();
-    let mut structure = Structure {
+    let mut structure = SparseStructure {
         count: stored,
         spare: 0,
         order: ElementOrder { in_order: true, unique: true, grouped: true },
@@ -168,14 +168,14 @@ fn validate_compressed<'py>(parts: &Parts<'py>, engine: &mut dyn Engine<'py>) ->
             Ok(found) => found,
             Err(fault) => return Err(invalid_compressed(parts, fault, stored, columns)),
         };
-        let Compressed { used, in_order, unique } = found;
+        let CompressedSummary { used, in_order, unique } = found;
         structure.order.in_order &= in_order;
         structure.order.unique &= unique;
         if used == stored {
             continue;
         }
         if parts.framework.name == "torch" {
-            return Err(invalid_compressed(parts, Fault::Ends(used as i64), stored, columns));
+            return Err(invalid_compressed(parts, IndexFault::Ends(used as i64), stored, columns));
         }
         if parts.batch_axes > 0 {
             return Err(fail(
@@ -190,14 +190,16 @@ fn validate_compressed<'py>(parts: &Parts<'py>, engine: &mut dyn Engine<'py>) ->
     Ok(structure)
 }
 
-fn invalid_compressed(parts: &Parts<'_>, fault: Fault, stored: usize, columns: i64) -> Failure {
+fn invalid_compressed(parts: &Parts<'_>, fault: IndexFault, stored: usize, columns: i64) -> Failure {
     match fault {
-        Fault::Begins(number) => invalid(parts, format_args!("indptr begins with {number}, and not with 0")),
-        Fault::GoesBack => invalid(parts, "indptr goes back"),
-        Fault::Ends(number) => {
+        IndexFault::Begins(number) => {
+            invalid(parts, format_args!("indptr begins with {number}, and not with 0"))
+        }
+        IndexFault::GoesBack => invalid(parts, "indptr goes back"),
+        IndexFault::Ends(number) => {
             invalid(parts, format_args!("indptr ends with {number}, and there are {stored} elements"))
         }
-        Fault::Beyond(number) => {
+        IndexFault::Beyond(number) => {
             invalid(parts, format_args!("an index is {number} where {columns} are possible"))
         }
     }

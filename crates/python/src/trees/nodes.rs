@@ -6,7 +6,7 @@ use crate::interpreter::once::ForkSafeOnce;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyCFunction, PyDict, PyList, PyType};
 use std::sync::atomic::{AtomicBool, Ordering};
-use tensorferry_core::growth::gather;
+use tensorferry_core::fallible::try_collect;
 
 /// Puts a node together again around its new children.
 pub(crate) type Rebuild<'py> = Box<dyn FnOnce(Vec<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> + 'py>;
@@ -67,7 +67,7 @@ pub(crate) fn flatten<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Flat<'py
         let (flatten, unflatten) = functions.extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
         let (children, rest) =
             flatten.call1((object,))?.extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
-        let children = gather(children.try_iter()?.map(|child| child.map_err(Failure::from)))?;
+        let children = try_collect(children.try_iter()?.map(|child| child.map_err(Failure::from)))?;
         return Ok(Some((children, Box::new(move |results| unflatten.call1((rest, results))))));
     }
     let modules = py.import("sys")?.getattr("modules")?;
@@ -119,7 +119,7 @@ fn flatten_with_jax<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Flat<'py>>
     let (children, definition) = tree_util
         .call_method1("tree_flatten", (object, is_leaf))?
         .extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
-    let children = gather(children.try_iter()?.map(|child| child.map_err(Failure::from)))?;
+    let children = try_collect(children.try_iter()?.map(|child| child.map_err(Failure::from)))?;
     let unflatten = tree_util.getattr("tree_unflatten")?;
     Ok(Some((children, Box::new(move |results| unflatten.call1((definition, results))))))
 }
@@ -135,7 +135,7 @@ fn flatten_with_torch<'py>(
     let node = nodes.get_item(kind)?;
     let (children, context) =
         node.getattr("flatten_fn")?.call1((object,))?.extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
-    let children = gather(children.try_iter()?.map(|child| child.map_err(Failure::from)))?;
+    let children = try_collect(children.try_iter()?.map(|child| child.map_err(Failure::from)))?;
     let unflatten = node.getattr("unflatten_fn")?;
     Ok(Some((children, Box::new(move |results| unflatten.call1((results, context))))))
 }

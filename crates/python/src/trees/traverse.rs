@@ -17,8 +17,8 @@ use pyo3::types::{PyDict, PyList, PyTuple, PyType};
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::hash::{BuildHasherDefault, Hasher};
-use tensorferry_core::growth::{gather, push};
-use tensorferry_core::{Error, ErrorKind, emergency};
+use tensorferry_core::fallible::{try_collect, try_push};
+use tensorferry_core::{Error, ErrorKind, emergency_pool};
 
 /// Deeper than this is a tree that contains itself, or might as well be. The walk recurses, also on small stacks.
 pub(crate) const MAX_DEPTH: usize = 100;
@@ -177,7 +177,7 @@ impl<'py, 'a> Walk<'py, 'a> {
             },
             _ => {
                 self.has_tensor = true;
-                emergency::spend(TENSOR_OVERHEAD_BYTES)?;
+                emergency_pool::reserve_headroom(TENSOR_OVERHEAD_BYTES)?;
                 let path = &self.path;
                 (self.visit)(object, recognised, &|| place(path))?
             }
@@ -215,13 +215,13 @@ impl<'py, 'a> Walk<'py, 'a> {
 
     fn dict(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
         let py = object.py();
-        let items = gather(object.cast::<PyDict>().map_err(PyErr::from)?.iter().map(Ok::<_, Failure>))?;
+        let items = try_collect(object.cast::<PyDict>().map_err(PyErr::from)?.iter().map(Ok::<_, Failure>))?;
         self.expect(items.len())?;
         let pairs = items.into_iter().map(|(key, value)| {
             let value = self.child(Piece::Key(key.clone()), &value)?;
             Ok::<_, Failure>((key, value))
         });
-        let results = gather(pairs)?;
+        let results = try_collect(pairs)?;
         if !self.rebuild {
             return Ok(object.clone());
         }
@@ -234,12 +234,12 @@ impl<'py, 'a> Walk<'py, 'a> {
     }
 
     fn children(&mut self, items: impl Iterator<Item = Bound<'py, PyAny>>) -> Result<Vec<Bound<'py, PyAny>>> {
-        gather(items.enumerate().map(|(index, item)| self.child(Piece::Index(index), &item)))
+        try_collect(items.enumerate().map(|(index, item)| self.child(Piece::Index(index), &item)))
     }
 
     fn list(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
         let py = object.py();
-        let items = gather(object.cast::<PyList>().map_err(PyErr::from)?.iter().map(Ok::<_, Failure>))?;
+        let items = try_collect(object.cast::<PyList>().map_err(PyErr::from)?.iter().map(Ok::<_, Failure>))?;
         self.expect(items.len())?;
         let results = self.children(items.into_iter())?;
         if !self.rebuild {
@@ -255,7 +255,7 @@ impl<'py, 'a> Walk<'py, 'a> {
     }
 
     fn deque(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
-        let items = gather(object.try_iter()?.map(|item| item.map_err(Failure::from)))?;
+        let items = try_collect(object.try_iter()?.map(|item| item.map_err(Failure::from)))?;
         let results = list(object.py(), self.children(items.into_iter())?)?;
         if !self.rebuild {
             return Ok(object.clone());
@@ -285,11 +285,11 @@ impl<'py, 'a> Walk<'py, 'a> {
 
     fn tuple(&mut self, object: &Bound<'py, PyAny>, container: Container) -> Result<Bound<'py, PyAny>> {
         let py = object.py();
-        let items = gather(object.cast::<PyTuple>().map_err(PyErr::from)?.iter().map(Ok::<_, Failure>))?;
+        let items = try_collect(object.cast::<PyTuple>().map_err(PyErr::from)?.iter().map(Ok::<_, Failure>))?;
         let results = if container == Container::NamedTuple {
             let names: Vec<String> = object.getattr("_fields")?.extract()?;
             let pairs = items.iter().zip(names);
-            gather(pairs.map(|(item, name)| self.child(Piece::Field(name), item)))?
+            try_collect(pairs.map(|(item, name)| self.child(Piece::Field(name), item)))?
         } else {
             self.children(items.iter().cloned())?
         };
@@ -321,7 +321,7 @@ impl<'py, 'a> Walk<'py, 'a> {
             let name: String = field?.getattr("name")?.extract()?;
             if let Some(value) = object.getattr_opt(name.as_str())? {
                 let value = self.child(Piece::Field(name.clone()), &value)?;
-                push(&mut results, (name, value))?;
+                try_push(&mut results, (name, value))?;
             }
         }
         if !self.rebuild {
@@ -384,7 +384,7 @@ pub(crate) fn speaks(object: &Bound<'_, PyAny>) -> Result<bool> {
         let has = object.hasattr(name).map_err(|error| {
             let about = format!("the attributes of {} cannot be asked for", type_name(object));
             let hint = "leave the object out of the tree, or mend its __getattr__";
-            foreign(object.py(), error, ErrorKind::FrameworkRefused, &about, hint)
+            foreign(object.py(), error, ErrorKind::FrameworkFailed, &about, hint)
         })?;
         if has {
             return Ok(true);
@@ -398,7 +398,7 @@ fn shallow_copy<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
     py.import("copy")?.call_method1("copy", (object,)).map_err(|error| {
         let about = format!("a copy of {} could not be made", type_name(object));
         let hint = "mend its __copy__, or pass a plain dict or list";
-        foreign(py, error, ErrorKind::FrameworkRefused, &about, hint)
+        foreign(py, error, ErrorKind::FrameworkFailed, &about, hint)
     })
 }
 

@@ -5,9 +5,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 use tensorferry_core::{ByteOrder, DType, Layout, Result};
-use tensorferry_cuda::ipc::{Allocation, GpuArena, GpuPiece};
-use tensorferry_cuda::{Destination, DeviceBlock, Gpu, Lanes, Road, Side, Source, Stream, Watch};
-use tensorferry_share::{Attached, AttachedTensor, Counts, Memory, Outgoing, Ticket, attach, counts};
+use tensorferry_cuda::ipc::{Allocation, GpuArena, GpuArenaBlock};
+use tensorferry_cuda::{
+    DeviceBlock, DeviceSource, Gpu, HostDestination, RingOptions, Stream, SyncPoint, TransferControl,
+    TransferPath,
+};
+use tensorferry_share::{
+    Attached, AttachedTensor, PublishedTensor, ShareCounts, SharedMemory, Ticket, attach, counts,
+};
 
 /// Counts are of the process, so that the tests go one by one.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
@@ -19,27 +24,35 @@ pub(crate) fn gpu() -> &'static Gpu {
     Gpu::get(0).unwrap()
 }
 
-const LANES: Lanes = Lanes { threads: 2, chunk: 256 << 10, spares: false, batched: false };
+const LANES: RingOptions = RingOptions { threads: 2, chunk: 256 << 10, spares: false, batched: false };
 
 /// Writes to a GPU's memory, and waits until that is done.
 pub(crate) fn write(gpu: &'static Gpu, to: *mut u8, bytes: &[u8]) -> Result<()> {
     let layout = Layout::dense(1, &[bytes.len() as i64])?;
     let source =
-        Source { data: bytes.as_ptr(), dtype: DType::UInt8, layout: &layout, order: ByteOrder::Native };
+        DeviceSource { data: bytes.as_ptr(), dtype: DType::UInt8, layout: &layout, order: ByteOrder::Native };
     // SAFETY: memory that is as long.
     unsafe {
-        gpu.send(&source, to, DType::UInt8, Stream::LEGACY, LANES, &Watch::default())?;
-        gpu.wait(Side::Everything)
+        gpu.send(&source, to, DType::UInt8, Stream::LEGACY, LANES, &TransferControl::default())?;
+        gpu.wait(SyncPoint::Everything)
     }
 }
 
 /// What is in a GPU's memory for one who waits for nothing but the copy.
 pub(crate) fn look(gpu: &'static Gpu, from: *const u8, count: usize) -> Result<Vec<u8>> {
     let (layout, mut bytes) = (Layout::dense(1, &[count as i64])?, vec![0; count]);
-    let source = Source { data: from, dtype: DType::UInt8, layout: &layout, order: ByteOrder::Native };
-    let to = Destination { data: bytes.as_mut_ptr(), dtype: DType::UInt8, layout: &layout };
+    let source = DeviceSource { data: from, dtype: DType::UInt8, layout: &layout, order: ByteOrder::Native };
+    let to = HostDestination { data: bytes.as_mut_ptr(), dtype: DType::UInt8, layout: &layout };
     // SAFETY: memory that is as long; a stream of ours that waits for no other.
-    unsafe { gpu.fetch(&source, &to, Side::Stream(gpu.meeting()?), Road::Driver, &Watch::default())? };
+    unsafe {
+        gpu.fetch(
+            &source,
+            &to,
+            SyncPoint::Stream(gpu.sync_stream()?),
+            TransferPath::Driver,
+            &TransferControl::default(),
+        )?
+    };
     Ok(bytes)
 }
 
@@ -50,12 +63,12 @@ pub(crate) const KINDS: [&str; 3] = ["own", "plain", "theirs"];
 pub(crate) const OFFSET: usize = 1536;
 
 /// A tensor of bytes in memory of this kind, not at its beginning.
-pub(crate) fn tensor(kind: &str, text: &[u8]) -> Outgoing {
+pub(crate) fn tensor(kind: &str, text: &[u8]) -> PublishedTensor {
     tensors(kind, &[text]).remove(0)
 }
 
 /// Several in one allocation, each exported by itself, as a framework's would be.
-pub(crate) fn tensors(kind: &str, texts: &[&[u8]]) -> Vec<Outgoing> {
+pub(crate) fn tensors(kind: &str, texts: &[&[u8]]) -> Vec<PublishedTensor> {
     let gpu = gpu();
     let bytes = OFFSET * (texts.len() + 1) + 100;
     let export = |data: *mut u8, owner: Box<dyn std::any::Any + Send + Sync>| {
@@ -65,7 +78,7 @@ pub(crate) fn tensors(kind: &str, texts: &[&[u8]]) -> Vec<Outgoing> {
     let mut made = Vec::new();
     match kind {
         "own" => {
-            let first = GpuPiece::new(gpu, bytes).unwrap();
+            let first = GpuArenaBlock::new(gpu, bytes).unwrap();
             made.extend(texts.iter().map(|_| (first.arena().clone(), first.offset())));
         }
         "plain" => {
@@ -86,13 +99,13 @@ pub(crate) fn tensors(kind: &str, texts: &[&[u8]]) -> Vec<Outgoing> {
     made.into_iter().enumerate().map(place).collect()
 }
 
-pub(crate) fn outgoing(memory: Memory, offset: usize, bytes: usize) -> Outgoing {
+pub(crate) fn outgoing(memory: SharedMemory, offset: usize, bytes: usize) -> PublishedTensor {
     let layout = Layout::dense(1, &[bytes as i64]).unwrap();
-    Outgoing { memory, offset, dtype: DType::UInt8, layout }
+    PublishedTensor { memory, offset, dtype: DType::UInt8, layout }
 }
 
 /// A tensor that was attached, to be published again.
-pub(crate) fn again(tensor: &AttachedTensor) -> Outgoing {
+pub(crate) fn again(tensor: &AttachedTensor) -> PublishedTensor {
     let bytes = tensor.layout().bytes();
     let (memory, offset) = tensorferry_cuda::ipc::find(tensor.data(), bytes).unwrap();
     outgoing(memory.into(), offset, bytes)
@@ -115,7 +128,7 @@ pub(crate) fn take_ready(ticket: &Ticket) -> Result<Attached> {
     let attached = take(ticket)?;
     for ready in &attached.ready {
         // SAFETY: a stream of ours.
-        unsafe { ready.order(Side::Stream(ready.gpu().meeting()?))? };
+        unsafe { ready.order(SyncPoint::Stream(ready.gpu().sync_stream()?))? };
     }
     Ok(attached)
 }
@@ -134,15 +147,15 @@ fn descriptors() -> usize {
 }
 
 /// What there is when nothing is shared, with the server running and the driver loaded.
-pub(crate) struct Baseline(Counts, usize, [usize; 3]);
+pub(crate) struct Baseline(ShareCounts, usize, [usize; 3]);
 
 pub(crate) fn baseline() -> Baseline {
     // The stand-in keeps a descriptor from its first plain memory on.
     drop(tensor("plain", b"x"));
     drop(tensorferry_share::publish(&[tensor("own", b"x")], b"", &Default::default()).unwrap());
-    let none = tensorferry_cuda::ipc::Counts::default();
+    let none = tensorferry_cuda::ipc::GpuArenaCounts::default();
     until("a quiet beginning", || {
-        tensorferry_cuda::ipc::trim();
+        tensorferry_cuda::ipc::release_idle();
         counts().gpu == none && counts().held + counts().given == 0
     });
     Baseline(counts(), descriptors(), open())
@@ -152,7 +165,7 @@ impl Baseline {
     /// Waits until everything is as it was.
     pub(crate) fn settle(&self) {
         until("everything let go", || {
-            tensorferry_cuda::ipc::trim();
+            tensorferry_cuda::ipc::release_idle();
             counts() == self.0 && descriptors() == self.1 && open() == self.2
         });
     }

@@ -6,10 +6,10 @@ use crate::common::{
 use crate::driver::{Pooled, is_stand_in};
 use crate::other::Other;
 use tensorferry_core::{Access, ErrorKind};
-use tensorferry_cuda::ipc::{Allocation, Way};
-use tensorferry_share::{Options, counts, publish};
+use tensorferry_cuda::ipc::{Allocation, ExportMethod};
+use tensorferry_share::{PublishOptions, counts, publish};
 
-const READ_ONLY: Options = Options { once: false, timeout: None, access: Access::ReadOnly };
+const READ_ONLY: PublishOptions = PublishOptions { once: false, timeout: None, access: Access::ReadOnly };
 
 #[test]
 fn memory_of_every_kind() {
@@ -63,7 +63,7 @@ fn a_tree_has_one_memory_for_each_allocation() {
     let before = baseline();
     let mut outgoing = tensors("own", &[b"a", b"b", b"c"]);
     outgoing.extend(tensors("plain", &[b"d", b"e"]));
-    let publication = publish(&outgoing, b"tree", &Options::default()).unwrap();
+    let publication = publish(&outgoing, b"tree", &PublishOptions::default()).unwrap();
     drop(outgoing);
     let mut other = Other::start();
     assert_eq!(other.attach(publication.ticket()), "a,b,c,d,e");
@@ -81,7 +81,7 @@ fn what_is_ours_comes_back_as_it_is() {
     let before = baseline();
     for kind in KINDS {
         let source = tensor(kind, b"own");
-        let publication = publish(std::slice::from_ref(&source), b"", &Options::default()).unwrap();
+        let publication = publish(std::slice::from_ref(&source), b"", &PublishOptions::default()).unwrap();
         let attached = take(publication.ticket()).unwrap();
         assert!(attached.tensors[0].memory().is_same(&source.memory), "{kind}");
         assert_eq!((read(&attached.tensors[0]).unwrap(), counts().gpu.imports), (b"own".to_vec(), 0));
@@ -98,7 +98,7 @@ fn received_memory_is_published_again() {
         let mut first = Other::start();
         let tickets = first.publish(&format!("publish read-write {kind} around"));
         let attached = take_ready(&tickets[0]).unwrap();
-        let publication = publish(&[again(&attached.tensors[0])], b"", &Options::default()).unwrap();
+        let publication = publish(&[again(&attached.tensors[0])], b"", &PublishOptions::default()).unwrap();
         // The lease goes on with the publication.
         drop(attached);
         let mut third = Other::start();
@@ -160,7 +160,7 @@ fn memory_of_pools_is_not_exported() {
     let _alone = alone();
     let pooled = Pooled::new(gpu(), 1000);
     let found = Allocation::of(pooled.data()).unwrap();
-    assert_eq!((found.way(), found.bytes()), (Way::None, 1000));
+    assert_eq!((found.way(), found.bytes()), (ExportMethod::None, 1000));
     // SAFETY: it is refused.
     let error = unsafe { found.export(Box::new(())) }.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::CopyRequired);
@@ -182,7 +182,9 @@ fn streams_wait_for_another_process() {
     println!("without waiting: {early:?}, ready: {is_now}");
     assert!(early == b"old!" && !is_now || !is_stand_in());
     // SAFETY: a stream of ours.
-    unsafe { attached.ready[0].order(tensorferry_cuda::Side::Stream(gpu().meeting().unwrap())).unwrap() };
+    unsafe {
+        attached.ready[0].order(tensorferry_cuda::SyncPoint::Stream(gpu().sync_stream().unwrap())).unwrap()
+    };
     other.say("finish");
     assert_eq!(read(&attached.tensors[0]).unwrap(), b"new!");
     assert_eq!(other.hear().unwrap(), "ok");

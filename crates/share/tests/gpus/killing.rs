@@ -4,7 +4,7 @@ use crate::common::{KINDS, alone, baseline, read, take_ready, tensor, until};
 use crate::other::{Other, Random};
 use std::thread;
 use std::time::Duration;
-use tensorferry_share::{Options, counts, publish};
+use tensorferry_share::{PublishOptions, counts, publish};
 
 const ROUNDS: u64 = 40;
 
@@ -18,7 +18,7 @@ fn nothing_is_lost() {
         let mut other = Other::start();
         if random.below(2) == 0 {
             // A consumer, in the middle of whatever it does.
-            let publication = publish(&[tensor(kind, b"kept")], b"", &Options::default()).unwrap();
+            let publication = publish(&[tensor(kind, b"kept")], b"", &PublishOptions::default()).unwrap();
             other.say(&format!("attach {}", publication.ticket().to_text()));
             thread::sleep(Duration::from_micros(random.below(6000)));
             other.kill();

@@ -4,14 +4,14 @@ use crate::common::{HANG, KINDS, alone, baseline, fact, read, take, take_ready, 
 use crate::driver::is_stand_in;
 use crate::other::Other;
 use std::time::Duration;
-use tensorferry_share::{Options, counts, publish};
+use tensorferry_share::{PublishOptions, counts, publish};
 
 #[test]
 fn a_consumer_that_is_killed() {
     let _alone = alone();
     let before = baseline();
     for kind in KINDS {
-        let publication = publish(&[tensor(kind, b"kept")], b"", &Options::default()).unwrap();
+        let publication = publish(&[tensor(kind, b"kept")], b"", &PublishOptions::default()).unwrap();
         let mut other = Other::start();
         assert_eq!((other.attach(publication.ticket()), publication.leases()), ("kept".into(), 1));
         other.kill();
@@ -96,7 +96,7 @@ fn forks() {
     let _alone = alone();
     let before = baseline();
     for kind in KINDS {
-        let publication = publish(&[tensor(kind, b"parent")], b"", &Options::default()).unwrap();
+        let publication = publish(&[tensor(kind, b"parent")], b"", &PublishOptions::default()).unwrap();
         // To a search for leaks in the child, all that the parent's other threads hold is one.
         let mut other = Other::start_with(&[("LSAN_OPTIONS", "detect_leaks=0")]);
         let ticket = other.publish(&format!("publish read-write {kind} child")).remove(0);
@@ -123,13 +123,16 @@ fn a_ticket_that_expires_lets_go_of_the_memory() {
     // One that is over before it is counted is made again with more time.
     let publication = (1..)
         .find_map(|tens| {
-            let options = Options { timeout: Some(Duration::from_millis(50 * tens)), ..Options::default() };
+            let options = PublishOptions {
+                timeout: Some(Duration::from_millis(50 * tens)),
+                ..PublishOptions::default()
+            };
             let publication = publish(&[tensor("own", b"soon")], b"", &options).unwrap();
             (counts().gpu.made == 1).then_some(publication)
         })
         .unwrap();
     until("it is let go", || {
-        tensorferry_cuda::ipc::trim();
+        tensorferry_cuda::ipc::release_idle();
         counts().gpu.made == 0
     });
     drop(publication);

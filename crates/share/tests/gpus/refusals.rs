@@ -7,8 +7,10 @@ use crate::other::Other;
 use std::os::fd::{AsRawFd, RawFd};
 use tensorferry_core::{Access, DType, Layout};
 use tensorferry_cuda::ipc::GpuArena;
-use tensorferry_share::wire::{HandOver, OneGpu, OneMemory, Place, Placed, Reply, Way};
-use tensorferry_share::{Options, counts, publish};
+use tensorferry_share::wire::{
+    Delivery, ExportedBy, GpuDescription, MemoryDescription, MemoryLocation, Reply, TensorDescription,
+};
+use tensorferry_share::{PublishOptions, counts, publish};
 
 const DEVICES: &str = "TENSORFERRY_TESTDRIVER_DEVICES";
 
@@ -20,7 +22,7 @@ fn gpus_go_by_their_names() {
         return;
     }
     for kind in KINDS {
-        let publication = publish(&[tensor(kind, b"here")], b"", &Options::default()).unwrap();
+        let publication = publish(&[tensor(kind, b"here")], b"", &PublishOptions::default()).unwrap();
         // The same GPU has another number there.
         let mut turned = Other::start_with(&[(DEVICES, "1,0")]);
         assert_eq!((turned.attach(publication.ticket()), turned.ask("device")), ("here".into(), "1".into()));
@@ -36,17 +38,17 @@ fn gpus_go_by_their_names() {
 }
 
 /// A message about one memory, with ten bytes in it.
-fn message(bytes: u64, way: Way, access: Access, event: Option<[u8; 64]>) -> Vec<u8> {
+fn message(bytes: u64, way: ExportedBy, access: Access, event: Option<[u8; 64]>) -> Vec<u8> {
     let uuid = crate::common::gpu().uuid().unwrap().0;
     let layout = Layout::dense(1, &[10]).unwrap();
-    let given = HandOver {
+    let given = Delivery {
         access,
-        gpus: vec![OneGpu { uuid, event }],
-        memories: vec![OneMemory { bytes, place: Place::Gpu { gpu: 0, id: [1; 16], way } }],
-        tensors: vec![Placed { memory: 0, offset: 0, dtype: DType::UInt8, layout }],
+        gpus: vec![GpuDescription { uuid, event }],
+        memories: vec![MemoryDescription { bytes, place: MemoryLocation::Gpu { gpu: 0, id: [1; 16], way } }],
+        tensors: vec![TensorDescription { memory: 0, offset: 0, dtype: DType::UInt8, layout }],
         structure: vec![],
     };
-    Reply::HandOver(given).write().unwrap()
+    Reply::Delivery(given).write().unwrap()
 }
 
 #[test]
@@ -61,7 +63,7 @@ fn producers_that_lie_about_gpus() {
     let file = tempfile();
     let told = |whole: Vec<u8>, descriptors: &[RawFd]| against(|stream| send(&stream, &whole, descriptors));
     let rw = Access::ReadWrite;
-    let plain = |bytes| message(bytes, Way::Descriptor, rw, None);
+    let plain = |bytes| message(bytes, ExportedBy::Descriptor, rw, None);
     // The right one, under another name.
     let attached = told(plain(bytes), &[good]).unwrap();
     assert_eq!(counts().gpu.imports, 1);
@@ -76,10 +78,10 @@ fn producers_that_lie_about_gpus() {
     let error = told(plain(1 << 50), &[good]).unwrap_err();
     println!("memory of a petabyte: {error}");
     for junk in [[0; 64], [0xff; 64]] {
-        let legacy = message(bytes, Way::Legacy(junk), rw, None);
+        let legacy = message(bytes, ExportedBy::Legacy(junk), rw, None);
         assert!(fact(told(legacy.clone(), &[])).contains("cannot be opened"));
         assert!(fact(told(legacy, &[good])).contains("announced 0 memories with descriptors and sent 1"));
-        let event = message(bytes, Way::Descriptor, rw, Some(junk));
+        let event = message(bytes, ExportedBy::Descriptor, rw, Some(junk));
         assert!(fact(told(event, &[good])).contains("event cannot be opened"));
     }
     drop((arena, null, pipe, _end, file));
@@ -107,9 +109,11 @@ fn memory_that_is_shorter_than_announced() {
     let mut other = Other::start();
     let ticket = other.publish("publish read-write plain short").remove(0);
     let attached = take(&ticket).unwrap();
-    let tensorferry_share::Memory::Gpu(arena) = attached.tensors[0].memory() else { panic!("of a GPU") };
-    let tensorferry_cuda::ipc::Door::Legacy(handle) = arena.door() else { panic!("legacy") };
-    let long = message(arena.bytes() as u64 + 1, Way::Legacy(*handle), Access::ReadWrite, None);
+    let tensorferry_share::SharedMemory::Gpu(arena) = attached.tensors[0].memory() else {
+        panic!("of a GPU")
+    };
+    let tensorferry_cuda::ipc::ExportHandle::Legacy(handle) = arena.door() else { panic!("legacy") };
+    let long = message(arena.bytes() as u64 + 1, ExportedBy::Legacy(*handle), Access::ReadWrite, None);
     assert!(fact(against(|stream| send(&stream, &long, &[]))).contains("bytes and sent memory of"));
     drop(attached);
     other.end();

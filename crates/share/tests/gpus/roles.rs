@@ -5,9 +5,10 @@ use crate::other::{self, Other};
 use std::os::unix::process::ExitStatusExt;
 use tensorferry_core::{Access, ByteOrder, DType, Layout};
 use tensorferry_cuda::ipc::GpuArena;
-use tensorferry_cuda::{DeviceBlock, Side, Source, Stream};
+use tensorferry_cuda::{DeviceBlock, DeviceSource, Stream, SyncPoint};
 use tensorferry_share::{
-    Attached, AttachedTensor, Options, Outgoing, Publication, Ticket, counts, publish, publish_after,
+    Attached, AttachedTensor, Publication, PublishOptions, PublishedTensor, Ticket, counts, publish,
+    publish_after,
 };
 
 impl Other {
@@ -41,7 +42,7 @@ impl Other {
 #[derive(Default)]
 struct Role {
     publications: Vec<Publication>,
-    made: Vec<Outgoing>,
+    made: Vec<PublishedTensor>,
     attached: Vec<Attached>,
     kept: Vec<DeviceBlock>,
 }
@@ -68,7 +69,7 @@ impl Role {
             // Waits until all that is queued here is done, which has the stand-in do it.
             ["finish"] => {
                 // SAFETY: no stream is named.
-                unsafe { gpu().wait(Side::Everything).unwrap() };
+                unsafe { gpu().wait(SyncPoint::Everything).unwrap() };
                 "ok".into()
             }
             ["attach", text] => match take_ready(&Ticket::from_text(text).unwrap()) {
@@ -82,7 +83,7 @@ impl Role {
             ["device"] => self.attached[0].tensors[0].device().index.to_string(),
             // What is in the memory that was made here.
             ["look"] => {
-                let look = |one: &Outgoing| {
+                let look = |one: &PublishedTensor| {
                     let data = one.memory.data().wrapping_add(one.offset);
                     String::from_utf8(look(gpu(), data, one.layout.bytes()).unwrap()).unwrap()
                 };
@@ -98,7 +99,7 @@ impl Role {
                 }
             }
             ["again", access] => {
-                let tensors: Vec<Outgoing> = self.tensors().map(again).collect();
+                let tensors: Vec<PublishedTensor> = self.tensors().map(again).collect();
                 self.publish(&tensors, access)
             }
             ["leases"] => {
@@ -127,9 +128,9 @@ impl Role {
         self.attached.iter().flat_map(|attached| &attached.tensors)
     }
 
-    fn publish(&mut self, tensors: &[Outgoing], access: &str) -> String {
+    fn publish(&mut self, tensors: &[PublishedTensor], access: &str) -> String {
         let access = if access == "read-only" { Access::ReadOnly } else { Access::ReadWrite };
-        let options = Options { access, ..Options::default() };
+        let options = PublishOptions { access, ..PublishOptions::default() };
         let result = match tensors {
             // Nothing is queued: what was written was waited for.
             // SAFETY: no stream is named.
@@ -149,7 +150,7 @@ impl Role {
     /// Publishes while a copy is queued, behind so many others of 256 MiB that it takes a while.
     fn late(&mut self, repeats: usize, old: &str, new: &str) -> String {
         let gpu = gpu();
-        let work = gpu.meeting().unwrap();
+        let work = gpu.sync_stream().unwrap();
         let arena = GpuArena::new(gpu, 4096).unwrap();
         let bytes = if repeats > 0 { 256 << 20 } else { 4096 };
         let from = DeviceBlock::plain(gpu, bytes, Stream::LEGACY).unwrap();
@@ -158,8 +159,12 @@ impl Role {
         write(gpu, from.data(), new.as_bytes()).unwrap();
         let copy = |target: *mut u8, count: usize| {
             let layout = Layout::dense(1, &[count as i64]).unwrap();
-            let source =
-                Source { data: from.data(), dtype: DType::UInt8, layout: &layout, order: ByteOrder::Native };
+            let source = DeviceSource {
+                data: from.data(),
+                dtype: DType::UInt8,
+                layout: &layout,
+                order: ByteOrder::Native,
+            };
             // SAFETY: blocks of that length, which are kept.
             unsafe { gpu.convert(&source, target, DType::UInt8, work).unwrap() };
         };
@@ -167,9 +172,10 @@ impl Role {
         copy(arena.data(), new.len());
         let tensors = [outgoing(arena.into(), 0, new.len())];
         // SAFETY: a stream that lives as long as the process.
-        let publication =
-            unsafe { publish_after(&tensors, b"", &Options::default(), &[(gpu, Side::Stream(work))]) }
-                .unwrap();
+        let publication = unsafe {
+            publish_after(&tensors, b"", &PublishOptions::default(), &[(gpu, SyncPoint::Stream(work))])
+        }
+        .unwrap();
         self.made.extend(tensors);
         self.kept.extend([from, to]);
         let text = publication.ticket().to_text();

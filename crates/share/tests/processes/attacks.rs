@@ -8,10 +8,12 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Duration;
 use tensorferry_core::{Access, DType, ErrorKind, Layout};
-use tensorferry_share::wire::{HEAD, HandOver, OneMemory, Placed, REQUEST, Reason, Reply, Request};
-use tensorferry_share::{Arena, Options, Outgoing, Ticket, counts, publish};
+use tensorferry_share::wire::{
+    Delivery, HEADER_BYTES, MemoryDescription, REQUEST_BYTES, RejectReason, Reply, Request, TensorDescription,
+};
+use tensorferry_share::{Arena, PublishOptions, PublishedTensor, Ticket, counts, publish};
 
-const READ_ONLY: Options = Options { once: false, timeout: None, access: Access::ReadOnly };
+const READ_ONLY: PublishOptions = PublishOptions { once: false, timeout: None, access: Access::ReadOnly };
 
 /// What a consumer with this ticket says.
 pub(crate) fn request(ticket: &Ticket) -> Vec<u8> {
@@ -20,16 +22,16 @@ pub(crate) fn request(ticket: &Ticket) -> Vec<u8> {
 }
 
 /// What the producer answers to some bytes: a refusal's reason, or `None` where it just hangs up.
-fn answer(ticket: &Ticket, bytes: &[u8]) -> Option<Reason> {
+fn answer(ticket: &Ticket, bytes: &[u8]) -> Option<RejectReason> {
     let mut stream = UnixStream::connect(ticket.path()).unwrap();
     stream.set_read_timeout(Some(HANG)).unwrap();
     // It may hang up before it has heard all.
     let _ = stream.write_all(bytes);
     let mut message = Vec::new();
     let _ = stream.read_to_end(&mut message);
-    match Reply::read(message.get(HEAD..)?).unwrap() {
+    match Reply::read(message.get(HEADER_BYTES..)?).unwrap() {
         Reply::Refusal { reason, .. } => Some(reason),
-        Reply::HandOver(_) => panic!("it was let in"),
+        Reply::Delivery(_) => panic!("it was let in"),
     }
 }
 
@@ -37,23 +39,23 @@ fn answer(ticket: &Ticket, bytes: &[u8]) -> Option<Reason> {
 fn requests_that_are_nonsense() {
     let _alone = alone();
     let before = baseline();
-    let publication = publish_bytes(b"safe", Options::default());
+    let publication = publish_bytes(b"safe", PublishOptions::default());
     let ticket = publication.ticket();
     let good = request(ticket);
-    for index in 0..HEAD {
+    for index in 0..HEADER_BYTES {
         let mut bad = good.clone();
         bad[index] ^= 0x40;
-        assert_eq!(answer(ticket, &bad), Some(Reason::Malformed), "{index}");
+        assert_eq!(answer(ticket, &bad), Some(RejectReason::Malformed), "{index}");
     }
-    for index in HEAD..REQUEST {
+    for index in HEADER_BYTES..REQUEST_BYTES {
         let mut bad = good.clone();
         bad[index] ^= 1;
-        assert_eq!(answer(ticket, &bad), Some(Reason::Unknown), "{index}");
+        assert_eq!(answer(ticket, &bad), Some(RejectReason::Unknown), "{index}");
     }
     // Oversized: it is refused, or hung up on because nobody reads the rest.
-    assert!(matches!(answer(ticket, &vec![0xff; 100_000]), None | Some(Reason::Malformed)));
+    assert!(matches!(answer(ticket, &vec![0xff; 100_000]), None | Some(RejectReason::Malformed)));
     // Cut off anywhere, and then gone.
-    for length in 0..REQUEST {
+    for length in 0..REQUEST_BYTES {
         UnixStream::connect(ticket.path()).unwrap().write_all(&good[..length]).unwrap();
     }
     assert_eq!(read(&take(ticket).unwrap().tensors[0]), b"safe");
@@ -65,19 +67,19 @@ fn requests_that_are_nonsense() {
 fn a_request_in_single_bytes_and_a_replay() {
     let _alone = alone();
     let before = baseline();
-    let publication = publish_bytes(b"slow", Options { once: true, ..Options::default() });
+    let publication = publish_bytes(b"slow", PublishOptions { once: true, ..PublishOptions::default() });
     let good = request(publication.ticket());
     let mut stream = UnixStream::connect(publication.ticket().path()).unwrap();
     for byte in &good {
         stream.write_all(&[*byte]).unwrap();
         thread::sleep(Duration::from_micros(200));
     }
-    let mut head = [0; HEAD];
+    let mut head = [0; HEADER_BYTES];
     stream.read_exact(&mut head).unwrap();
     // Whatever it says now is not heard.
     stream.write_all(&good).unwrap();
     assert_eq!(publication.leases(), 1);
-    assert_eq!(answer(publication.ticket(), &good), Some(Reason::Used));
+    assert_eq!(answer(publication.ticket(), &good), Some(RejectReason::Used));
     drop(stream);
     until("the lease is over", || publication.leases() == 0);
     drop(publication);
@@ -88,7 +90,7 @@ fn a_request_in_single_bytes_and_a_replay() {
 fn consumers_that_say_nothing() {
     let _alone = alone();
     let before = baseline();
-    let publication = publish_bytes(b"prompt", Options::default());
+    let publication = publish_bytes(b"prompt", PublishOptions::default());
     let silent: Vec<UnixStream> =
         (0..200).map(|_| UnixStream::connect(publication.ticket().path()).unwrap()).collect();
     let prompt = within(Duration::from_secs(2), || take(publication.ticket()).unwrap());
@@ -106,7 +108,7 @@ fn consumers_that_do_not_read() {
     let _alone = alone();
     let before = baseline();
     let tensors = [crate::common::tensor(b"big")];
-    let publication = publish(&tensors, &vec![1; 8 << 20], &Options::default()).unwrap();
+    let publication = publish(&tensors, &vec![1; 8 << 20], &PublishOptions::default()).unwrap();
     let mut streams = Vec::new();
     for _ in 0..20 {
         let mut stream = UnixStream::connect(publication.ticket().path()).unwrap();
@@ -125,7 +127,7 @@ fn consumers_that_do_not_read() {
 fn consumers_that_send_descriptors() {
     let _alone = alone();
     let before = baseline();
-    let publication = publish_bytes(b"kept", Options::default());
+    let publication = publish_bytes(b"kept", PublishOptions::default());
     let (reader, writer) = std::io::pipe().unwrap();
     let stream = UnixStream::connect(publication.ticket().path()).unwrap();
     send(&stream, &request(publication.ticket()), &[writer.as_raw_fd(); 10]);
@@ -145,7 +147,7 @@ fn another_user_is_not_let_in() {
         return;
     }
     let before = baseline();
-    let publication = publish_bytes(b"mine", Options::default());
+    let publication = publish_bytes(b"mine", PublishOptions::default());
     let ticket = publication.ticket();
     let fork = |then: &dyn Fn() -> bool| {
         // SAFETY: the child does what is made for forks, and leaves without unwinding.
@@ -163,7 +165,7 @@ fn another_user_is_not_let_in() {
         status
     };
     // The folder keeps it out.
-    assert_eq!(fork(&|| take(ticket).is_err_and(|error| error.kind() == ErrorKind::TicketRefused)), 0);
+    assert_eq!(fork(&|| take(ticket).is_err_and(|error| error.kind() == ErrorKind::TicketRejected)), 0);
     // And were the folder open, the producer hangs up on it without a word, and it would not believe the producer.
     let folder = ticket.path().parent().unwrap();
     for path in [folder, ticket.path()] {
@@ -206,7 +208,7 @@ fn what_is_sent_for_reading_cannot_be_mapped_for_writing() {
     let _alone = alone();
     let before = baseline();
     for (access, may_write) in [(Access::ReadOnly, false), (Access::ReadWrite, true)] {
-        let publication = publish_bytes(b"frozen", Options { access, ..Options::default() });
+        let publication = publish_bytes(b"frozen", PublishOptions { access, ..PublishOptions::default() });
         let descriptor = received(publication.ticket());
         let map = |protection| {
             // SAFETY: a new mapping touches nothing that exists, and is gone again at once.
@@ -233,9 +235,9 @@ fn a_consumer_without_descriptors_is_told() {
     let before = baseline();
     let arenas: Vec<_> = (0..20).map(|_| Arena::new(4096).unwrap()).collect();
     let layout = Layout::dense(1, &[1]).unwrap();
-    let tensors: Vec<Outgoing> = arenas
+    let tensors: Vec<PublishedTensor> = arenas
         .iter()
-        .map(|arena| Outgoing {
+        .map(|arena| PublishedTensor {
             memory: arena.clone().into(),
             offset: 0,
             dtype: DType::UInt8,
@@ -271,10 +273,10 @@ fn a_consumer_without_descriptors_is_told() {
 
 fn message(memories: &[u64], access: Access) -> Vec<u8> {
     let layout = Layout::dense(1, &[10]).unwrap();
-    let tensors = vec![Placed { memory: 0, offset: 0, dtype: DType::UInt8, layout }];
-    let memories = memories.iter().map(|&bytes| OneMemory::host(bytes)).collect();
-    let given = HandOver { access, gpus: vec![], memories, tensors, structure: vec![] };
-    Reply::HandOver(given).write().unwrap()
+    let tensors = vec![TensorDescription { memory: 0, offset: 0, dtype: DType::UInt8, layout }];
+    let memories = memories.iter().map(|&bytes| MemoryDescription::host(bytes)).collect();
+    let given = Delivery { access, gpus: vec![], memories, tensors, structure: vec![] };
+    Reply::Delivery(given).write().unwrap()
 }
 
 fn memory(bytes: i64, seals: i32) -> OwnedFd {
@@ -295,7 +297,7 @@ fn replies_that_are_nonsense() {
     let whole = message(&[4096], Access::ReadOnly);
     assert!(fact(against(drop)).contains("closed the connection"));
     assert!(fact(against(|stream| send(&stream, &[0x55; 4096], &[]))).contains("does not speak"));
-    for length in [1, HEAD - 1, HEAD, HEAD + 1, whole.len() - 1] {
+    for length in [1, HEADER_BYTES - 1, HEADER_BYTES, HEADER_BYTES + 1, whole.len() - 1] {
         let cut = &whole[..length];
         assert!(fact(against(move |stream| send(&stream, cut, &[]))).contains("closed the connection"));
     }
@@ -309,7 +311,7 @@ fn replies_that_are_nonsense() {
     let silent = against_for(Duration::from_millis(100), move |stream| keep.send(stream).unwrap());
     assert_eq!(silent.unwrap_err().kind(), ErrorKind::TimedOut);
     drop(kept);
-    let refusal = Reply::Refusal { reason: Reason::Failed, text: "a\nb".repeat(100) }.write().unwrap();
+    let refusal = Reply::Refusal { reason: RejectReason::Failed, text: "a\nb".repeat(100) }.write().unwrap();
     assert!(fact(against(|stream| send(&stream, &refusal, &[]))).contains("was refused: \"a\\nba"));
     before.settle();
 }

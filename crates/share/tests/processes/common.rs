@@ -5,8 +5,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tensorferry_core::{DType, Layout};
 use tensorferry_share::{
-    Attached, AttachedTensor, Counts, Options, Outgoing, Piece, Publication, Ticket, attach, counts, publish,
-    trim,
+    ArenaBlock, Attached, AttachedTensor, Publication, PublishOptions, PublishedTensor, ShareCounts, Ticket,
+    attach, counts, publish, release_idle,
 };
 
 /// Counts are of the process, so that tests which look at them go one by one.
@@ -16,16 +16,21 @@ pub(crate) fn alone() -> MutexGuard<'static, ()> {
 }
 
 /// A tensor of bytes in shared memory.
-pub(crate) fn tensor(bytes: &[u8]) -> Outgoing {
-    let piece = Piece::new(bytes.len()).unwrap();
+pub(crate) fn tensor(bytes: &[u8]) -> PublishedTensor {
+    let piece = ArenaBlock::new(bytes.len()).unwrap();
     // SAFETY: the piece is ours alone, and as long.
     unsafe { piece.data().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     placed(&piece, bytes.len())
 }
 
-pub(crate) fn placed(piece: &Piece, bytes: usize) -> Outgoing {
+pub(crate) fn placed(piece: &ArenaBlock, bytes: usize) -> PublishedTensor {
     let layout = Layout::dense(1, &[bytes as i64]).unwrap();
-    Outgoing { memory: piece.arena().clone().into(), offset: piece.offset(), dtype: DType::UInt8, layout }
+    PublishedTensor {
+        memory: piece.arena().clone().into(),
+        offset: piece.offset(),
+        dtype: DType::UInt8,
+        layout,
+    }
 }
 
 /// The bytes of a tensor of bytes.
@@ -35,7 +40,7 @@ pub(crate) fn read(tensor: &AttachedTensor) -> Vec<u8> {
     (0..tensor.layout().bytes()).map(|at| unsafe { tensor.data().add(at).read_volatile() }).collect()
 }
 
-pub(crate) fn publish_bytes(bytes: &[u8], options: Options) -> Publication {
+pub(crate) fn publish_bytes(bytes: &[u8], options: PublishOptions) -> Publication {
     publish(&[tensor(bytes)], b"", &options).unwrap()
 }
 
@@ -66,7 +71,8 @@ pub(crate) fn publish_briefly<T>(
 ) -> (Publication, T) {
     let mut timeout = Duration::from_millis(50);
     loop {
-        let publication = publish_bytes(bytes, Options { timeout: Some(timeout), ..Options::default() });
+        let publication =
+            publish_bytes(bytes, PublishOptions { timeout: Some(timeout), ..PublishOptions::default() });
         if let Some(result) = before(&publication) {
             return (publication, result);
         }
@@ -102,12 +108,12 @@ pub(crate) fn limit(most: u64) -> u64 {
 }
 
 /// What there is when nothing is shared, with the server running.
-pub(crate) struct Baseline(Counts, usize);
+pub(crate) struct Baseline(ShareCounts, usize);
 
 pub(crate) fn baseline() -> Baseline {
-    drop(publish_bytes(b"x", Options::default()));
+    drop(publish_bytes(b"x", PublishOptions::default()));
     until("a quiet beginning", || {
-        trim();
+        release_idle();
         let now = counts();
         (now.publications, now.given, now.held, now.arenas) == (0, 0, 0, 0) && now.descriptors == 4
     });
@@ -118,7 +124,7 @@ impl Baseline {
     /// Waits until everything is as it was.
     pub(crate) fn settle(&self) {
         until("everything let go", || {
-            trim();
+            release_idle();
             counts() == self.0 && descriptors() == self.1
         });
     }

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 use tensorferry_core::Result;
-use tensorferry_share::wire::REQUEST;
-use tensorferry_share::{Attached, Options, Ticket, attach, publish};
+use tensorferry_share::wire::REQUEST_BYTES;
+use tensorferry_share::{Attached, PublishOptions, Ticket, attach, publish};
 
 /// Sends bytes and descriptors.
 pub(crate) fn send(stream: &UnixStream, bytes: &[u8], descriptors: &[RawFd]) {
@@ -43,7 +43,7 @@ pub(crate) fn against(then: impl FnOnce(UnixStream) + Send) -> Result<Attached> 
 
 /// The same, for a consumer that waits this long.
 pub(crate) fn against_for(timeout: Duration, then: impl FnOnce(UnixStream) + Send) -> Result<Attached> {
-    let publication = publish(&[], b"", &Options::default()).unwrap();
+    let publication = publish(&[], b"", &PublishOptions::default()).unwrap();
     let real = publication.ticket();
     let path = PathBuf::from(format!("{}x", real.path().display()));
     let listener = UnixListener::bind(&path).unwrap();
@@ -51,7 +51,7 @@ pub(crate) fn against_for(timeout: Duration, then: impl FnOnce(UnixStream) + Sen
     let result = thread::scope(|scope| {
         scope.spawn(|| {
             let (mut stream, _) = listener.accept().unwrap();
-            stream.read_exact(&mut [0; REQUEST]).unwrap();
+            stream.read_exact(&mut [0; REQUEST_BYTES]).unwrap();
             then(stream);
         });
         attach(&fake, timeout)

@@ -4,7 +4,7 @@ use crate::common::{alone, baseline, publish_bytes, read, take, tensor, until};
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use tensorferry_share::{Options, Piece, Ticket, counts, publish};
+use tensorferry_share::{ArenaBlock, PublishOptions, Ticket, counts, publish};
 
 /// Forks, and gives what the child wrote, and its number.
 fn fork(child: impl FnOnce(std::io::PipeWriter)) -> (std::io::PipeReader, i32) {
@@ -34,7 +34,7 @@ fn both_have_memory_of_their_own_afterwards() {
     let shared = tensor(b"before");
     let address = shared.memory.data().wrapping_add(shared.offset);
     let (_, child) = fork(|_| {
-        let own = Piece::new(64).unwrap();
+        let own = ArenaBlock::new(64).unwrap();
         assert!(own.arena().data() != shared.memory.data());
         // SAFETY: shared memory, which the parent reads later.
         unsafe { address.write_volatile(b'B') };
@@ -44,7 +44,7 @@ fn both_have_memory_of_their_own_afterwards() {
     assert_eq!(unsafe { address.read_volatile() }, b'B');
     // What was there at the fork is not laid over: the next piece lies in new memory, which is zeros.
     drop(shared);
-    let next = Piece::new(6).unwrap();
+    let next = ArenaBlock::new(6).unwrap();
     // SAFETY: memory of ours.
     assert_eq!((next.offset(), unsafe { next.data().read_volatile() }), (0, 0));
     drop(next);
@@ -55,7 +55,7 @@ fn both_have_memory_of_their_own_afterwards() {
 fn a_producer_that_forks() {
     let _alone = alone();
     let before = baseline();
-    let publication = publish_bytes(b"parent", Options::default());
+    let publication = publish_bytes(b"parent", PublishOptions::default());
     let held = take(publication.ticket()).unwrap();
     let path = publication.ticket().path().to_owned();
     let (gate, opener) = std::io::pipe().unwrap();
@@ -65,7 +65,7 @@ fn a_producer_that_forks() {
             (counts().publications, counts().given, counts().descriptors),
             (0, 0, counts().arenas + 1)
         );
-        let own = publish_bytes(b"child", Options::default());
+        let own = publish_bytes(b"child", PublishOptions::default());
         assert!(own.ticket().path() != path);
         publication.withdraw();
         writer.write_all(own.ticket().to_text().as_bytes()).unwrap();
@@ -114,7 +114,7 @@ fn a_consumer_that_forks() {
         assert_eq!(read(&attached.tensors[0]), b"lent");
         // What the child inherited it can hand on.
         let tensors = [crate::roles::outgoing(&attached.tensors[0])];
-        let again = publish(&tensors, b"", &Options::default()).unwrap();
+        let again = publish(&tensors, b"", &PublishOptions::default()).unwrap();
         assert_eq!(read(&take(again.ticket()).unwrap().tensors[0]), b"lent");
     });
     // The lease is the child's as well.
@@ -142,7 +142,7 @@ fn forks_while_other_threads_share() {
             let over = &over;
             scope.spawn(move || {
                 while !over.load(Ordering::Relaxed) {
-                    let publication = publish_bytes(&[index; 100], Options::default());
+                    let publication = publish_bytes(&[index; 100], PublishOptions::default());
                     assert_eq!(read(&take(publication.ticket()).unwrap().tensors[0]), [index; 100]);
                 }
             });
@@ -152,7 +152,7 @@ fn forks_while_other_threads_share() {
                 let (reader, child) = fork(|_| {
                     // SAFETY: a child that waits for a lock for good is ended by a signal.
                     unsafe { libc::alarm(10) };
-                    let publication = publish_bytes(b"child", Options::default());
+                    let publication = publish_bytes(b"child", PublishOptions::default());
                     assert_eq!(read(&take(publication.ticket()).unwrap().tensors[0]), b"child");
                 });
                 drop(reader);

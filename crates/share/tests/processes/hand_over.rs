@@ -5,9 +5,9 @@ use crate::other::Other;
 use crate::roles::outgoing;
 use std::sync::Arc;
 use tensorferry_core::{Access, DType, ErrorKind, Layout};
-use tensorferry_share::{Arena, Options, Outgoing, Piece, publish};
+use tensorferry_share::{Arena, ArenaBlock, PublishOptions, PublishedTensor, publish};
 
-const READ_ONLY: Options = Options { once: false, timeout: None, access: Access::ReadOnly };
+const READ_ONLY: PublishOptions = PublishOptions { once: false, timeout: None, access: Access::ReadOnly };
 
 #[test]
 fn a_tensor_of_another_process_is_the_same_memory() {
@@ -51,7 +51,9 @@ fn read_only_memory_cannot_be_written() {
     assert_eq!((status, std::io::Error::last_os_error().raw_os_error()), (-1, Some(libc::EACCES)));
     // It can be handed on, as read-only and not otherwise.
     let again = [outgoing(tensor)];
-    assert!(fact(publish(&again, b"", &Options::default())).contains("cannot be handed on for writing"));
+    assert!(
+        fact(publish(&again, b"", &PublishOptions::default())).contains("cannot be handed on for writing")
+    );
     let publication = publish(&again, b"", &READ_ONLY).unwrap();
     let mut third = Other::start();
     assert_eq!(third.ask(&format!("attach {}", publication.ticket().to_text())), "frozen");
@@ -66,7 +68,7 @@ fn one_arena_serves_many_tensors() {
     let _alone = alone();
     let before = baseline();
     let words: Vec<String> = (0..1000).map(|index| format!("tensor {index}")).collect();
-    let tensors: Vec<Outgoing> = words.iter().map(|word| tensor(word.as_bytes())).collect();
+    let tensors: Vec<PublishedTensor> = words.iter().map(|word| tensor(word.as_bytes())).collect();
     let publication = publish(&tensors, b"a tree", &READ_ONLY).unwrap();
     let attached = take(publication.ticket()).unwrap();
     assert_eq!(attached.structure, b"a tree");
@@ -91,7 +93,7 @@ fn what_is_ours_is_attached_as_it_is() {
     let _alone = alone();
     let before = baseline();
     let source = tensor(b"own");
-    let publication = publish(std::slice::from_ref(&source), b"", &Options::default()).unwrap();
+    let publication = publish(std::slice::from_ref(&source), b"", &PublishOptions::default()).unwrap();
     let attached = take(publication.ticket()).unwrap();
     assert!(attached.tensors[0].memory().is_same(&source.memory));
     drop((attached, publication, source));
@@ -107,10 +109,15 @@ fn more_memories_than_go_at_once() {
     let tensors = arenas.iter().enumerate().map(|(index, arena)| {
         // SAFETY: new memory, which is aligned and nobody else's.
         unsafe { arena.data().cast::<u32>().write(index as u32) };
-        Outgoing { memory: arena.clone().into(), offset: 0, dtype: DType::UInt32, layout: layout.clone() }
+        PublishedTensor {
+            memory: arena.clone().into(),
+            offset: 0,
+            dtype: DType::UInt32,
+            layout: layout.clone(),
+        }
     });
-    let tensors: Vec<Outgoing> = tensors.collect();
-    for options in [READ_ONLY, Options::default()] {
+    let tensors: Vec<PublishedTensor> = tensors.collect();
+    for options in [READ_ONLY, PublishOptions::default()] {
         let publication = publish(&tensors, b"", &options).unwrap();
         let attached = take(publication.ticket()).unwrap();
         for (index, tensor) in attached.tensors.iter().enumerate() {
@@ -127,7 +134,7 @@ fn large_structures_and_odd_layouts() {
     let _alone = alone();
     let before = baseline();
     let structure: Vec<u8> = (0..16 << 20).map(|index| index as u8).collect();
-    let piece = Piece::new(4096).unwrap();
+    let piece = ArenaBlock::new(4096).unwrap();
     let layouts = [
         Layout::strided(8, &[4, 3], &[-24, 8]).unwrap(),
         Layout::strided(8, &[], &[]).unwrap(),
@@ -135,23 +142,23 @@ fn large_structures_and_odd_layouts() {
         Layout::strided(8, &[5], &[0]).unwrap(),
         Layout::strided(8, &[1; 64], &[8; 64]).unwrap(),
     ];
-    let tensors = layouts.clone().map(|layout| Outgoing {
+    let tensors = layouts.clone().map(|layout| PublishedTensor {
         memory: piece.arena().clone().into(),
         offset: piece.offset() + 96,
         dtype: DType::Float64,
         layout,
     });
-    let publication = publish(&tensors, &structure, &Options::default()).unwrap();
+    let publication = publish(&tensors, &structure, &PublishOptions::default()).unwrap();
     let attached = take(publication.ticket()).unwrap();
     assert!(attached.structure == structure);
     for (tensor, layout) in attached.tensors.iter().zip(&layouts) {
         assert!(tensor.layout() == layout && tensor.data() == piece.data().wrapping_add(96));
     }
     let longer = vec![0; (16 << 20) + 1];
-    assert!(fact(publish(&tensors, &longer, &Options::default())).contains("bytes of structure"));
+    assert!(fact(publish(&tensors, &longer, &PublishOptions::default())).contains("bytes of structure"));
     let mut outside = placed(&piece, 10);
     outside.offset = outside.memory.bytes() - 9;
-    assert!(fact(publish(&[outside], b"", &Options::default())).contains("does not fit"));
+    assert!(fact(publish(&[outside], b"", &PublishOptions::default())).contains("does not fit"));
     drop((publication, attached, tensors, piece));
     before.settle();
 }
@@ -159,7 +166,7 @@ fn large_structures_and_odd_layouts() {
 #[test]
 fn nothing_at_all_can_be_published() {
     let _alone = alone();
-    let publication = publish(&[], b"", &Options::default()).unwrap();
+    let publication = publish(&[], b"", &PublishOptions::default()).unwrap();
     let attached = take(publication.ticket()).unwrap();
     assert!(attached.tensors.is_empty() && attached.structure.is_empty());
 }
@@ -193,7 +200,7 @@ fn what_was_received_is_published_again() {
 #[test]
 fn tickets_of_another_kind_of_process() {
     let _alone = alone();
-    let publication = publish_bytes(b"x", Options::default());
+    let publication = publish_bytes(b"x", PublishOptions::default());
     let ticket = publication.ticket();
     let error = take(
         &tensorferry_share::Ticket::new(
@@ -206,6 +213,6 @@ fn tickets_of_another_kind_of_process() {
         .unwrap(),
     )
     .unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::TicketRefused);
+    assert_eq!(error.kind(), ErrorKind::TicketRejected);
     assert!(error.fact().contains("leads nowhere"));
 }

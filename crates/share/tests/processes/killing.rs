@@ -4,7 +4,7 @@ use crate::common::{alone, baseline, publish_bytes, read, take};
 use crate::other::{Other, Random};
 use std::thread;
 use std::time::Duration;
-use tensorferry_share::Options;
+use tensorferry_share::PublishOptions;
 
 const ROUNDS: u64 = 200;
 
@@ -19,7 +19,7 @@ fn nothing_is_lost() {
     let _alone = alone();
     let before = baseline();
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
-    let ours = publish_bytes(b"ours", Options::default());
+    let ours = publish_bytes(b"ours", PublishOptions::default());
     let mut folders = Vec::new();
     for _ in 0..ROUNDS {
         let (mut producer, mut consumer) = (Other::start(), Other::start());

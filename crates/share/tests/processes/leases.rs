@@ -6,24 +6,24 @@ use std::os::unix::fs::PermissionsExt;
 use std::thread;
 use std::time::{Duration, Instant};
 use tensorferry_core::{Access, Error, ErrorKind};
-use tensorferry_share::{Options, Ticket, attach, attach_unless, counts};
+use tensorferry_share::{PublishOptions, Ticket, attach, attach_cancellable, counts};
 
 #[test]
 fn a_ticket_for_one() {
     let _alone = alone();
     let before = baseline();
-    let publication = publish_bytes(b"single", Options { once: true, ..Options::default() });
+    let publication = publish_bytes(b"single", PublishOptions { once: true, ..PublishOptions::default() });
     let attached = take(publication.ticket()).unwrap();
     assert_eq!(read(&attached.tensors[0]), b"single");
     let error = take(publication.ticket()).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::TicketRefused);
+    assert_eq!(error.kind(), ErrorKind::TicketRejected);
     assert!(error.fact().contains("was used"), "{error}");
     assert_eq!((publication.leases(), counts().publications), (1, 0));
     drop(attached);
     // The memory is let go with the lease, although the publication is still there.
-    tensorferry_share::trim();
+    tensorferry_share::release_idle();
     until("the memory is let go", || {
-        tensorferry_share::trim();
+        tensorferry_share::release_idle();
         counts().arenas == 0
     });
     assert!(fact(take(publication.ticket())).contains("was used"));
@@ -44,7 +44,7 @@ fn a_ticket_with_a_time() {
     assert_eq!((publication.leases(), read(&attached.tensors[0])), (1, b"brief".to_vec()));
     drop(attached);
     until("the memory is let go", || {
-        tensorferry_share::trim();
+        tensorferry_share::release_idle();
         counts().arenas == 0
     });
     drop(publication);
@@ -55,7 +55,7 @@ fn a_ticket_with_a_time() {
 fn promises_outlive_the_publication() {
     let _alone = alone();
     let before = baseline();
-    let publication = publish_bytes(b"sent", Options::default());
+    let publication = publish_bytes(b"sent", PublishOptions::default());
     let ticket = publication.ticket().clone();
     publication.promise();
     publication.promise();
@@ -65,7 +65,7 @@ fn promises_outlive_the_publication() {
     }
     assert!(fact(take(&ticket)).contains("was withdrawn"));
     // One that was kept already keeps nothing.
-    let publication = publish_bytes(b"kept", Options::default());
+    let publication = publish_bytes(b"kept", PublishOptions::default());
     publication.promise();
     let ticket = publication.ticket().clone();
     assert_eq!(read(&take(&ticket).unwrap().tensors[0]), b"kept");
@@ -79,14 +79,14 @@ fn promises_outlive_the_publication() {
     drop(publication);
     until("its time is over", || counts().publications == 0);
     assert!(fact(take(&ticket)).contains("was withdrawn"));
-    let publication = publish_bytes(b"once", Options { once: true, ..Options::default() });
+    let publication = publish_bytes(b"once", PublishOptions { once: true, ..PublishOptions::default() });
     publication.promise();
     publication.promise();
     let ticket = publication.ticket().clone();
     drop(publication);
     drop(take(&ticket).unwrap());
     assert!(fact(take(&ticket)).contains("was withdrawn"));
-    let publication = publish_bytes(b"back", Options::default());
+    let publication = publish_bytes(b"back", PublishOptions::default());
     publication.promise();
     publication.withdraw();
     assert!(fact(take(publication.ticket())).contains("was withdrawn"));
@@ -97,7 +97,7 @@ fn promises_outlive_the_publication() {
 #[test]
 fn who_has_come_is_counted() {
     let _alone = alone();
-    let publication = publish_bytes(b"seen", Options::default());
+    let publication = publish_bytes(b"seen", PublishOptions::default());
     assert_eq!((publication.served(), publication.leases()), (0, 0));
     let attached = take(publication.ticket()).unwrap();
     drop(take(publication.ticket()).unwrap());
@@ -110,7 +110,7 @@ fn a_ticket_for_one_that_did_not_arrive_is_good_for_another() {
     let _alone = alone();
     // More than a socket takes at once, so that the answer is not sent to the end.
     let large = vec![7; 8 << 20];
-    let options = Options { once: true, ..Options::default() };
+    let options = PublishOptions { once: true, ..PublishOptions::default() };
     let publication = tensorferry_share::publish(&[], &large, &options).unwrap();
     let mut stream = std::os::unix::net::UnixStream::connect(publication.ticket().path()).unwrap();
     std::io::Write::write_all(&mut stream, &crate::attacks::request(publication.ticket())).unwrap();
@@ -127,11 +127,11 @@ fn a_ticket_for_one_that_did_not_arrive_is_good_for_another() {
 #[test]
 fn a_folder_that_was_cleared_away_is_made_again() {
     let _alone = alone();
-    let lost = publish_bytes(b"lost", Options::default());
+    let lost = publish_bytes(b"lost", PublishOptions::default());
     let held = take(lost.ticket()).unwrap();
     std::fs::remove_dir_all(lost.ticket().path().parent().unwrap()).unwrap();
     assert!(fact(take(lost.ticket())).contains("leads nowhere"));
-    let again = publish_bytes(b"again", Options::default());
+    let again = publish_bytes(b"again", PublishOptions::default());
     assert_eq!(read(&take(again.ticket()).unwrap().tensors[0]), b"again");
     assert_eq!((read(&held.tensors[0]), lost.leases()), (b"lost".to_vec(), 1));
     drop(held);
@@ -141,7 +141,7 @@ fn a_folder_that_was_cleared_away_is_made_again() {
 #[test]
 fn a_wrong_secret_learns_nothing() {
     let _alone = alone();
-    let publication = publish_bytes(b"x", Options { once: true, ..Options::default() });
+    let publication = publish_bytes(b"x", PublishOptions { once: true, ..PublishOptions::default() });
     drop(take(publication.ticket()).unwrap());
     let mut bytes = publication.ticket().to_bytes();
     bytes[29] ^= 1;
@@ -153,7 +153,7 @@ fn a_wrong_secret_learns_nothing() {
 fn a_ticket_that_is_withdrawn() {
     let _alone = alone();
     let before = baseline();
-    let publication = publish_bytes(b"gone", Options::default());
+    let publication = publish_bytes(b"gone", PublishOptions::default());
     let ticket = publication.ticket().clone();
     let attached = take(&ticket).unwrap();
     publication.withdraw();
@@ -170,7 +170,7 @@ fn a_ticket_that_is_withdrawn() {
 #[test]
 fn a_wrong_secret() {
     let _alone = alone();
-    let publication = publish_bytes(b"secret", Options { once: true, ..Options::default() });
+    let publication = publish_bytes(b"secret", PublishOptions { once: true, ..PublishOptions::default() });
     let ticket = publication.ticket();
     let guessed =
         Ticket::new(ticket.path().into(), *ticket.id(), [7; 16], ticket.process(), ticket.start()).unwrap();
@@ -182,7 +182,7 @@ fn a_wrong_secret() {
 #[test]
 fn a_process_number_that_is_another_process_by_now() {
     let _alone = alone();
-    let publication = publish_bytes(b"now", Options::default());
+    let publication = publish_bytes(b"now", PublishOptions::default());
     let ticket = publication.ticket();
     let mut bytes = ticket.to_bytes();
     bytes[5] ^= 1;
@@ -206,12 +206,12 @@ fn a_producer_that_is_dead() {
     let attached = take(&ticket).unwrap();
     other.kill();
     let error = take(&ticket).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::TicketRefused);
+    assert_eq!(error.kind(), ErrorKind::TicketRejected);
     assert!(error.fact().ends_with("is stale: that process has ended"), "{error}");
     // What was attached stays, and can be handed on.
     assert_eq!(read(&attached.tensors[0]), b"legacy");
     let tensors: Vec<_> = attached.tensors.iter().map(crate::roles::outgoing).collect();
-    let again = tensorferry_share::publish(&tensors, b"", &Options::default()).unwrap();
+    let again = tensorferry_share::publish(&tensors, b"", &PublishOptions::default()).unwrap();
     let mut third = Other::start();
     assert_eq!(third.ask(&format!("attach {}", again.ticket().to_text())), "legacy");
     third.end();
@@ -230,7 +230,8 @@ fn a_producer_that_is_dead() {
 fn a_consumer_that_is_killed() {
     let _alone = alone();
     let before = baseline();
-    let publication = publish_bytes(b"lent", Options { access: Access::ReadOnly, ..Options::default() });
+    let publication =
+        publish_bytes(b"lent", PublishOptions { access: Access::ReadOnly, ..PublishOptions::default() });
     let mut others: Vec<Other> = (0..3).map(|_| Other::start()).collect();
     for other in &mut others {
         assert_eq!(other.ask(&format!("attach {}", publication.ticket().to_text())), "lent");
@@ -267,7 +268,7 @@ fn a_producer_that_is_stopped() {
     assert!(begin.elapsed() >= time);
     // Whoever waits is asked whether to go on, without any signal too.
     let asked = std::cell::Cell::new(0);
-    let error = attach_unless(&ticket, HANG, &|| {
+    let error = attach_cancellable(&ticket, HANG, &|| {
         asked.set(asked.get() + 1);
         if asked.get() < 3 { Ok(()) } else { Err(Error::new(ErrorKind::Cancelled, "that is enough")) }
     });
@@ -287,7 +288,7 @@ fn many_threads_at_once() {
         for index in 0..8u8 {
             scope.spawn(move || {
                 for round in 0..50u8 {
-                    let publication = publish_bytes(&[index, round], Options::default());
+                    let publication = publish_bytes(&[index, round], PublishOptions::default());
                     let attached = take(publication.ticket()).unwrap();
                     drop(publication);
                     assert_eq!(read(&attached.tensors[0]), [index, round]);
@@ -301,7 +302,7 @@ fn many_threads_at_once() {
 #[test]
 fn the_thread_takes_no_signals() {
     let _alone = alone();
-    let _publication = publish_bytes(b"x", Options::default());
+    let _publication = publish_bytes(b"x", PublishOptions::default());
     let threads = std::fs::read_dir("/proc/self/task")
         .unwrap()
         .flatten()

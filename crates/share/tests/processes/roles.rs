@@ -8,7 +8,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 use tensorferry_core::Access;
-use tensorferry_share::{AttachedTensor, Options, Outgoing, Piece, Publication, Ticket, publish};
+use tensorferry_share::{
+    ArenaBlock, AttachedTensor, Publication, PublishOptions, PublishedTensor, Ticket, publish,
+};
 
 impl Other {
     pub(crate) fn id(&self) -> u32 {
@@ -37,7 +39,7 @@ impl Role {
     fn follow(&mut self, words: &[&str]) -> String {
         match words {
             ["publish", text, rest @ ..] => {
-                let mut options = Options::default();
+                let mut options = PublishOptions::default();
                 for word in rest {
                     match *word {
                         "once" => options.once = true,
@@ -63,9 +65,9 @@ impl Role {
                 "ok".into()
             }
             ["again", access] => {
-                let tensors: Vec<Outgoing> = self.tensors.iter().map(outgoing).collect();
+                let tensors: Vec<PublishedTensor> = self.tensors.iter().map(outgoing).collect();
                 let access = if *access == "read-only" { Access::ReadOnly } else { Access::ReadWrite };
-                match publish(&tensors, b"again", &Options { access, ..Options::default() }) {
+                match publish(&tensors, b"again", &PublishOptions { access, ..PublishOptions::default() }) {
                     Ok(publication) => self.keep(publication),
                     Err(error) => error.fact().to_owned(),
                 }
@@ -82,9 +84,9 @@ impl Role {
             }
             ["publish-large", count] => {
                 // From so many bytes on each has memory of its own, which takes no room before it is touched.
-                let large = |_| placed(&Piece::new(16 << 20).unwrap(), 16 << 20);
-                let tensors: Vec<Outgoing> = (0..count.parse().unwrap()).map(large).collect();
-                self.keep(publish(&tensors, b"large", &Options::default()).unwrap())
+                let large = |_| placed(&ArenaBlock::new(16 << 20).unwrap(), 16 << 20);
+                let tensors: Vec<PublishedTensor> = (0..count.parse().unwrap()).map(large).collect();
+                self.keep(publish(&tensors, b"large", &PublishOptions::default()).unwrap())
             }
             ["idle", count, text] => {
                 let ticket = Ticket::from_text(text).unwrap();
@@ -155,7 +157,7 @@ fn become_nobody() {
 }
 
 /// A tensor that was attached, to be published again.
-pub(crate) fn outgoing(tensor: &AttachedTensor) -> Outgoing {
+pub(crate) fn outgoing(tensor: &AttachedTensor) -> PublishedTensor {
     let (memory, offset) = tensorferry_share::find(tensor.data(), tensor.layout().bytes()).unwrap();
-    Outgoing { memory: memory.into(), offset, dtype: tensor.dtype(), layout: tensor.layout().clone() }
+    PublishedTensor { memory: memory.into(), offset, dtype: tensor.dtype(), layout: tensor.layout().clone() }
 }

@@ -1,67 +1,67 @@
 //! What the planner decides, case by case.
 
-use super::super::facts::Pending;
+use super::super::inputs::Pending;
 use super::*;
 use crate::device::{Device, DeviceKind};
 use crate::dtype::DTypes;
 use crate::layout::Layout;
 use proptest::prelude::*;
 
-const NUMPY: TargetFacts = TargetFacts {
+const NUMPY: TargetCapabilities = TargetCapabilities {
     framework: "numpy",
     title: "NumPy",
     dtypes: DTypes::ALL,
     repacked: DTypes::NONE,
     host_only: DTypes::NONE,
     own_memory: None,
-    wide: true,
+    keeps_64_bit: true,
     narrow_by_default: false,
-    swapped: true,
+    accepts_swapped_bytes: true,
     strides: Strides::Bytes,
     alignment: 1,
     max_rank: 64,
-    holds: Holds::Flagged,
-    places: Places::Host,
-    home: Device::CPU,
+    mutability: TargetMutability::Flagged,
+    devices: SupportedDevices::Host,
+    default_device: Device::CPU,
     cpu_count: 1,
     default_cpu: 0,
     drops_on_own_threads: false,
 };
-const TORCH: TargetFacts = TargetFacts {
+const TORCH: TargetCapabilities = TargetCapabilities {
     framework: "torch",
     title: "PyTorch",
     dtypes: DTypes::ALL.without(DTypes::of(&[DType::Int4])),
     narrow_by_default: true,
-    swapped: false,
+    accepts_swapped_bytes: false,
     strides: Strides::Forward,
-    holds: Holds::Writable,
-    places: Places::Both,
+    mutability: TargetMutability::Writable,
+    devices: SupportedDevices::Both,
     ..NUMPY
 };
-const CUPY: TargetFacts = TargetFacts {
+const CUPY: TargetCapabilities = TargetCapabilities {
     framework: "cupy",
     title: "CuPy",
     strides: Strides::Elements,
-    places: Places::Cuda,
-    home: Device::cuda(1),
+    devices: SupportedDevices::Cuda,
+    default_device: Device::cuda(1),
     cpu_count: 0,
     ..TORCH
 };
-const TENSORFLOW: TargetFacts = TargetFacts {
+const TENSORFLOW: TargetCapabilities = TargetCapabilities {
     framework: "tensorflow",
     title: "TensorFlow",
     strides: Strides::Dense,
     alignment: 64,
     max_rank: 254,
-    holds: Holds::Immutable,
+    mutability: TargetMutability::Immutable,
     host_only: DTypes::of(&[DType::Float8E5M2]),
     drops_on_own_threads: true,
     ..TORCH
 };
-const JAX_NARROW: TargetFacts = TargetFacts {
+const JAX_NARROW: TargetCapabilities = TargetCapabilities {
     framework: "jax",
     title: "JAX",
-    wide: false,
+    keeps_64_bit: false,
     strides: Strides::Permuted,
     repacked: DTypes::of(&[DType::Int4]),
     host_only: DTypes::of(&[DType::Int4]),
@@ -69,8 +69,8 @@ const JAX_NARROW: TargetFacts = TargetFacts {
     ..TENSORFLOW
 };
 
-fn source(layout: &Layout, dtype: DType) -> SourceFacts<'_> {
-    SourceFacts {
+fn source(layout: &Layout, dtype: DType) -> SourceDescription<'_> {
+    SourceDescription {
         framework: "somewhere",
         dtype,
         layout,
@@ -79,7 +79,7 @@ fn source(layout: &Layout, dtype: DType) -> SourceFacts<'_> {
         address: 4096,
         alignment: Alignment::Guaranteed,
         access: Access::ReadWrite,
-        nature: Nature::Mutable,
+        mutability: SourceMutability::Mutable,
         pending: None,
         requires_grad: false,
         through_array: false,
@@ -91,22 +91,22 @@ fn float_layout() -> Layout {
     Layout::dense(4, &[3, 4]).unwrap()
 }
 
-fn reasons(source: &SourceFacts<'_>, target: &TargetFacts) -> Vec<Reason> {
-    decide(source, target, &Wishes::NONE).unwrap().reasons().to_vec()
+fn reasons(source: &SourceDescription<'_>, target: &TargetCapabilities) -> Vec<Reason> {
+    decide(source, target, &ConvertOptions::NONE).unwrap().reasons().to_vec()
 }
 
 #[test]
 fn memory_released_under_a_lock_is_copied_where_it_is_dropped_on_other_threads() {
     let layout = Layout::dense(4, &[2]).unwrap();
-    let facts = SourceFacts { framework: "paddle", drop_lock: true, ..source(&layout, DType::Float32) };
+    let facts = SourceDescription { framework: "paddle", drop_lock: true, ..source(&layout, DType::Float32) };
     for target in [NUMPY, TORCH] {
-        assert_eq!(decide(&facts, &target, &Wishes::NONE).unwrap().route, Route::Share);
+        assert_eq!(decide(&facts, &target, &ConvertOptions::NONE).unwrap().route, Route::Share);
         assert!(common(&facts, &target).is_some());
     }
-    let plan = decide(&facts, &TENSORFLOW, &Wishes::NONE).unwrap();
+    let plan = decide(&facts, &TENSORFLOW, &ConvertOptions::NONE).unwrap();
     assert_eq!(plan.reasons(), [Reason::DropLock]);
     assert_eq!(common(&facts, &TENSORFLOW), None);
-    let share_or_fail = Wishes { copy: Some(false), ..Wishes::NONE };
+    let share_or_fail = ConvertOptions { copy: Some(false), ..ConvertOptions::NONE };
     assert_eq!(decide(&facts, &TENSORFLOW, &share_or_fail).unwrap_err().kind(), ErrorKind::CopyRequired);
 }
 
@@ -115,7 +115,7 @@ fn dense_aligned_writable_memory_is_shared_with_everyone() {
     let layout = float_layout();
     for target in [NUMPY, TORCH, TENSORFLOW, JAX_NARROW] {
         assert_eq!(
-            decide(&source(&layout, DType::Float32), &target, &Wishes::NONE).unwrap().route,
+            decide(&source(&layout, DType::Float32), &target, &ConvertOptions::NONE).unwrap().route,
             Route::Share
         );
     }
@@ -141,10 +141,10 @@ fn each_target_has_its_own_idea_of_strides() {
 #[test]
 fn alignment_is_asked_where_it_matters() {
     let layout = float_layout();
-    let facts = SourceFacts { address: 4096 + 16, ..source(&layout, DType::Float32) };
+    let facts = SourceDescription { address: 4096 + 16, ..source(&layout, DType::Float32) };
     assert_eq!(reasons(&facts, &TORCH), []);
     assert_eq!(reasons(&facts, &TENSORFLOW), [Reason::Unaligned { needs: 64 }]);
-    let facts = SourceFacts { address: 4097, ..facts };
+    let facts = SourceDescription { address: 4097, ..facts };
     assert_eq!(reasons(&facts, &NUMPY), []);
     assert_eq!(reasons(&facts, &TORCH), [Reason::Unaligned { needs: 4 }]);
 }
@@ -154,50 +154,56 @@ fn accidental_alignment_is_not_relied_on() {
     let layout = float_layout();
     for address in [4096, 4096 + 16] {
         let alignment = Alignment::Accidental;
-        let facts = SourceFacts { address, alignment, ..source(&layout, DType::Float32) };
+        let facts = SourceDescription { address, alignment, ..source(&layout, DType::Float32) };
         for target in [TENSORFLOW, JAX_NARROW] {
             assert_eq!(reasons(&facts, &target), [Reason::AccidentalAlignment { needs: 64 }]);
-            assert_eq!(common(&facts, &target), Some(Common::Snapshot));
+            assert_eq!(common(&facts, &target), Some(FastDecision::Snapshot));
             // The caller may ask for the share, and gets it where the address fits.
-            let shared = decide(&facts, &target, &Wishes { copy: Some(false), ..Wishes::NONE });
+            let shared =
+                decide(&facts, &target, &ConvertOptions { copy: Some(false), ..ConvertOptions::NONE });
             assert_eq!(shared.is_ok_and(|plan| plan.route == Route::Share), address == 4096);
             // Another reason stands alone.
-            let copied = decide(&facts, &target, &Wishes { copy: Some(true), ..Wishes::NONE }).unwrap();
+            let copied =
+                decide(&facts, &target, &ConvertOptions { copy: Some(true), ..ConvertOptions::NONE })
+                    .unwrap();
             assert_eq!(copied.reasons(), [Reason::Asked]);
-            let dtype = Wanted::Type(DType::Float16);
-            let cast = decide(&facts, &target, &Wishes { dtype, ..Wishes::NONE }).unwrap();
+            let dtype = DTypeRequest::Type(DType::Float16);
+            let cast = decide(&facts, &target, &ConvertOptions { dtype, ..ConvertOptions::NONE }).unwrap();
             assert_eq!(cast.reasons().len(), 1);
         }
         for target in [NUMPY, TORCH] {
             assert_eq!(reasons(&facts, &target), []);
         }
         let nothing = Layout::dense(4, &[0, 4]).unwrap();
-        assert_eq!(reasons(&SourceFacts { layout: &nothing, ..facts }, &TENSORFLOW), []);
+        assert_eq!(reasons(&SourceDescription { layout: &nothing, ..facts }, &TENSORFLOW), []);
     }
 }
 
 #[test]
 fn frozen_memory_is_never_handed_to_a_writer() {
     let layout = float_layout();
-    let facts = SourceFacts { access: Access::ReadOnly, ..source(&layout, DType::Float32) };
+    let facts = SourceDescription { access: Access::ReadOnly, ..source(&layout, DType::Float32) };
     assert_eq!(reasons(&facts, &TORCH), [Reason::Frozen]);
-    let plan = decide(&facts, &NUMPY, &Wishes::NONE).unwrap();
+    let plan = decide(&facts, &NUMPY, &ConvertOptions::NONE).unwrap();
     assert_eq!((plan.route, plan.access), (Route::Share, Access::ReadOnly));
-    assert!(decide(&facts, &JAX_NARROW, &Wishes::NONE).unwrap().shares());
-    let plan = decide(&facts, &NUMPY, &Wishes { writable: Some(true), ..Wishes::NONE }).unwrap();
+    assert!(decide(&facts, &JAX_NARROW, &ConvertOptions::NONE).unwrap().shares());
+    let plan =
+        decide(&facts, &NUMPY, &ConvertOptions { writable: Some(true), ..ConvertOptions::NONE }).unwrap();
     assert_eq!((plan.reasons(), plan.access), (&[Reason::WritableAsked][..], Access::ReadWrite));
 }
 
 #[test]
 fn immutable_sources_are_read_only_in_numpy_and_noted_elsewhere() {
     let layout = float_layout();
-    let facts = SourceFacts { nature: Nature::Immutable, ..source(&layout, DType::Float32) };
-    assert_eq!(decide(&facts, &NUMPY, &Wishes::NONE).unwrap().access, Access::ReadOnly);
-    let plan = decide(&facts, &TORCH, &Wishes::NONE).unwrap();
+    let facts =
+        SourceDescription { mutability: SourceMutability::Immutable, ..source(&layout, DType::Float32) };
+    assert_eq!(decide(&facts, &NUMPY, &ConvertOptions::NONE).unwrap().access, Access::ReadOnly);
+    let plan = decide(&facts, &TORCH, &ConvertOptions::NONE).unwrap();
     assert!(plan.shares() && plan.notes.contains(&Note::AliasesImmutable));
-    let plan = decide(&facts, &TORCH, &Wishes { writable: Some(true), ..Wishes::NONE }).unwrap();
+    let plan =
+        decide(&facts, &TORCH, &ConvertOptions { writable: Some(true), ..ConvertOptions::NONE }).unwrap();
     assert_eq!(plan.reasons(), [Reason::WritableAsked]);
-    let cached = SourceFacts { nature: Nature::Cached, ..facts };
+    let cached = SourceDescription { mutability: SourceMutability::Cached, ..facts };
     for target in [NUMPY, TORCH, JAX_NARROW] {
         assert_eq!(reasons(&cached, &target), [Reason::CachedScalar]);
     }
@@ -207,41 +213,52 @@ fn immutable_sources_are_read_only_in_numpy_and_noted_elsewhere() {
 fn wide_types_bound_for_a_narrow_target_raise() {
     let layout = Layout::dense(8, &[2]).unwrap();
     let facts = source(&layout, DType::Int64);
-    let error = decide(&facts, &JAX_NARROW, &Wishes::NONE).unwrap_err();
+    let error = decide(&facts, &JAX_NARROW, &ConvertOptions::NONE).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnsupportedDType);
-    assert!(error.hint().unwrap().contains("dtype=\"default\""));
-    let plan = decide(&facts, &JAX_NARROW, &Wishes { dtype: Wanted::Default, ..Wishes::NONE }).unwrap();
+    assert!(error.to_string().contains("dtype=\"default\""));
+    let plan =
+        decide(&facts, &JAX_NARROW, &ConvertOptions { dtype: DTypeRequest::Default, ..ConvertOptions::NONE })
+            .unwrap();
     assert_eq!(plan.dtype, DType::Int32);
-    let plan = decide(&facts, &TORCH, &Wishes { dtype: Wanted::Default, ..Wishes::NONE }).unwrap();
+    let plan =
+        decide(&facts, &TORCH, &ConvertOptions { dtype: DTypeRequest::Default, ..ConvertOptions::NONE })
+            .unwrap();
     assert_eq!((plan.dtype, plan.route), (DType::Int64, Route::Share));
 }
 
 #[test]
 fn a_missing_type_is_an_error_with_a_way_out() {
     let layout = Layout::dense(1, &[2]).unwrap();
-    let error = decide(&source(&layout, DType::Int4), &TORCH, &Wishes::NONE).unwrap_err();
+    let error = decide(&source(&layout, DType::Int4), &TORCH, &ConvertOptions::NONE).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnsupportedDType);
-    assert!(error.hint().unwrap().contains("dtype="));
+    assert!(error.to_string().contains("dtype="));
     assert_eq!(reasons(&source(&layout, DType::Int4), &JAX_NARROW), [Reason::Repacked]);
 }
 
 #[test]
 fn the_same_framework_gives_the_object_itself() {
     let layout = float_layout();
-    let facts = SourceFacts { framework: "torch", ..source(&layout, DType::Float32) };
-    let route = |wishes| decide(&facts, &TORCH, &wishes).unwrap().route;
-    assert_eq!(route(Wishes::NONE), Route::Itself);
-    assert_eq!(route(Wishes { copy: Some(false), ..Wishes::NONE }), Route::Itself);
-    assert!(matches!(route(Wishes { copy: Some(true), ..Wishes::NONE }), Route::Copy(_)));
-    assert!(matches!(route(Wishes { dtype: Wanted::Type(DType::Float16), ..Wishes::NONE }), Route::Copy(_)));
+    let facts = SourceDescription { framework: "torch", ..source(&layout, DType::Float32) };
+    let route = |options| decide(&facts, &TORCH, &options).unwrap().route;
+    assert_eq!(route(ConvertOptions::NONE), Route::Itself);
+    assert_eq!(route(ConvertOptions { copy: Some(false), ..ConvertOptions::NONE }), Route::Itself);
+    assert!(matches!(route(ConvertOptions { copy: Some(true), ..ConvertOptions::NONE }), Route::Copy(_)));
+    assert!(matches!(
+        route(ConvertOptions { dtype: DTypeRequest::Type(DType::Float16), ..ConvertOptions::NONE }),
+        Route::Copy(_)
+    ));
 }
 
 #[test]
 fn a_framework_keeps_what_it_would_not_take() {
     let layout = Layout::dense(8, &[2]).unwrap();
-    let facts = SourceFacts { framework: "jax", nature: Nature::Immutable, ..source(&layout, DType::Int64) };
-    assert_eq!(decide(&facts, &JAX_NARROW, &Wishes::NONE).unwrap().route, Route::Itself);
-    let copied = decide(&facts, &JAX_NARROW, &Wishes { copy: Some(true), ..Wishes::NONE });
+    let facts = SourceDescription {
+        framework: "jax",
+        mutability: SourceMutability::Immutable,
+        ..source(&layout, DType::Int64)
+    };
+    assert_eq!(decide(&facts, &JAX_NARROW, &ConvertOptions::NONE).unwrap().route, Route::Itself);
+    let copied = decide(&facts, &JAX_NARROW, &ConvertOptions { copy: Some(true), ..ConvertOptions::NONE });
     assert_eq!(copied.unwrap_err().kind(), ErrorKind::UnsupportedDType);
 }
 
@@ -249,13 +266,13 @@ fn a_framework_keeps_what_it_would_not_take() {
 fn what_is_out_of_reach_may_stay_where_it_is() {
     let layout = Layout::dense(4, &[1; 65]).unwrap();
     let device = Device { kind: DeviceKind::Rocm, index: 0 };
-    let facts = SourceFacts { framework: "torch", device, ..source(&layout, DType::Float32) };
-    assert_eq!(decide(&facts, &TORCH, &Wishes::NONE).unwrap().route, Route::Itself);
-    let on_host = Wishes { device: Where::At(Device::CPU), ..Wishes::NONE };
-    for wishes in [on_host, Wishes { copy: Some(true), ..Wishes::NONE }] {
-        assert_eq!(decide(&facts, &TORCH, &wishes).unwrap_err().kind(), ErrorKind::UnsupportedDevice);
+    let facts = SourceDescription { framework: "torch", device, ..source(&layout, DType::Float32) };
+    assert_eq!(decide(&facts, &TORCH, &ConvertOptions::NONE).unwrap().route, Route::Itself);
+    let on_host = ConvertOptions { device: DeviceRequest::At(Device::CPU), ..ConvertOptions::NONE };
+    for options in [on_host, ConvertOptions { copy: Some(true), ..ConvertOptions::NONE }] {
+        assert_eq!(decide(&facts, &TORCH, &options).unwrap_err().kind(), ErrorKind::UnsupportedDevice);
     }
-    let error = decide(&facts, &NUMPY, &Wishes::NONE).unwrap_err();
+    let error = decide(&facts, &NUMPY, &ConvertOptions::NONE).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnsupportedDevice);
 }
 
@@ -263,10 +280,14 @@ fn what_is_out_of_reach_may_stay_where_it_is() {
 fn memory_stays_where_the_target_holds_it() {
     let layout = float_layout();
     let host = source(&layout, DType::Float32);
-    let gpu = SourceFacts { device: Device::cuda(0), ..host.clone() };
-    let pinned = SourceFacts { device: Device { kind: DeviceKind::CudaHost, index: 0 }, ..host.clone() };
-    let managed = SourceFacts { device: Device { kind: DeviceKind::CudaManaged, index: 1 }, ..host.clone() };
-    let go = |facts: &SourceFacts<'_>, target: &TargetFacts| decide(facts, target, &Wishes::NONE).unwrap();
+    let gpu = SourceDescription { device: Device::cuda(0), ..host.clone() };
+    let pinned =
+        SourceDescription { device: Device { kind: DeviceKind::CudaHost, index: 0 }, ..host.clone() };
+    let managed =
+        SourceDescription { device: Device { kind: DeviceKind::CudaManaged, index: 1 }, ..host.clone() };
+    let go = |facts: &SourceDescription<'_>, target: &TargetCapabilities| {
+        decide(facts, target, &ConvertOptions::NONE).unwrap()
+    };
     assert_eq!(go(&gpu, &TORCH).route, Route::Share);
     assert_eq!(go(&gpu, &CUPY).route, Route::Share);
     assert_eq!(go(&pinned, &NUMPY).route, Route::Share);
@@ -278,8 +299,8 @@ fn memory_stays_where_the_target_holds_it() {
     let up = go(&host, &CUPY);
     assert_eq!((up.reasons()[0].kind(), up.device), ("upload", Device::cuda(1)));
     // TensorFlow checks its alignment on a GPU too, and aborts.
-    let odd = SourceFacts { address: 4096 + 4, device: Device::cuda(0), ..host.clone() };
-    let both = TargetFacts { places: Places::Both, ..TENSORFLOW };
+    let odd = SourceDescription { address: 4096 + 4, device: Device::cuda(0), ..host.clone() };
+    let both = TargetCapabilities { devices: SupportedDevices::Both, ..TENSORFLOW };
     assert_eq!(go(&odd, &both).reasons(), [Reason::Unaligned { needs: 64 }]);
 }
 
@@ -287,17 +308,17 @@ fn memory_stays_where_the_target_holds_it() {
 fn devices_are_honoured_or_refused() {
     let layout = float_layout();
     let host = source(&layout, DType::Float32);
-    let gpu = SourceFacts { framework: "torch", device: Device::cuda(0), ..host.clone() };
-    let at = |device| Wishes { device: Where::At(device), ..Wishes::NONE };
+    let gpu = SourceDescription { framework: "torch", device: Device::cuda(0), ..host.clone() };
+    let at = |device| ConvertOptions { device: DeviceRequest::At(device), ..ConvertOptions::NONE };
     let error = decide(&host, &NUMPY, &at(Device::cuda(0))).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnsupportedDevice);
     assert!(error.fact().contains("NumPy holds host memory only"), "{}", error.fact());
     assert_eq!(decide(&gpu, &TORCH, &at(Device::cuda(0))).unwrap().route, Route::Itself);
     assert_eq!(decide(&gpu, &TORCH, &at(Device::cuda(1))).unwrap().reasons()[0].kind(), "peer copy");
     assert_eq!(decide(&gpu, &TORCH, &at(Device::CPU)).unwrap().device, Device::CPU);
-    let home = Wishes { device: Where::Home, ..Wishes::NONE };
+    let home = ConvertOptions { device: DeviceRequest::Home, ..ConvertOptions::NONE };
     assert_eq!(decide(&gpu, &TORCH, &home).unwrap().device, Device::CPU);
-    let never = Wishes { copy: Some(false), ..Wishes::NONE };
+    let never = ConvertOptions { copy: Some(false), ..ConvertOptions::NONE };
     let error = decide(&gpu, &NUMPY, &never).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::CopyRequired);
     assert!(error.fact().contains("the source is on cuda:0"), "{}", error.fact());
@@ -308,12 +329,12 @@ fn cpu_devices_are_honoured_or_refused() {
     let layout = float_layout();
     let host = source(&layout, DType::Float32);
     let cpu = |index| Device { kind: DeviceKind::Cpu, index };
-    let at = |device| Wishes { device: Where::At(device), ..Wishes::NONE };
-    let jax = TargetFacts { cpu_count: 4, ..JAX_NARROW };
+    let at = |device| ConvertOptions { device: DeviceRequest::At(device), ..ConvertOptions::NONE };
+    let jax = TargetCapabilities { cpu_count: 4, ..JAX_NARROW };
     for index in 0..4 {
         let plan = decide(&host, &jax, &at(cpu(index))).unwrap();
         assert_eq!((plan.route, plan.device), (Route::Share, cpu(index)));
-        let copied = decide(&host, &jax, &Wishes { copy: Some(true), ..at(cpu(index)) }).unwrap();
+        let copied = decide(&host, &jax, &ConvertOptions { copy: Some(true), ..at(cpu(index)) }).unwrap();
         assert_eq!(copied.device, cpu(index));
     }
     let error = decide(&host, &jax, &at(cpu(4))).unwrap_err();
@@ -323,33 +344,44 @@ fn cpu_devices_are_honoured_or_refused() {
         let error = decide(&host, &target, &at(cpu(1))).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::UnsupportedDevice);
         assert!(error.fact().contains("has one CPU device"), "{}", error.fact());
-        assert!(error.hint().unwrap().contains("device=\"cpu\""));
+        assert!(error.to_string().contains("device=\"cpu\""));
     }
     assert!(decide(&host, &CUPY, &at(cpu(1))).unwrap_err().fact().contains("CuPy holds GPU memory only"));
     // The framework's own tensor stays on its device, moves when that is asked for, and stays there when it is copied.
-    let own = SourceFacts { framework: "jax", device: cpu(1), nature: Nature::Immutable, ..host.clone() };
-    let stays = decide(&own, &jax, &Wishes::NONE).unwrap();
+    let own = SourceDescription {
+        framework: "jax",
+        device: cpu(1),
+        mutability: SourceMutability::Immutable,
+        ..host.clone()
+    };
+    let stays = decide(&own, &jax, &ConvertOptions::NONE).unwrap();
     assert_eq!((stays.route, stays.device), (Route::Itself, cpu(1)));
     assert_eq!(decide(&own, &jax, &at(cpu(1))).unwrap().route, Route::Itself);
     let moved = decide(&own, &jax, &at(cpu(0))).unwrap();
     assert_eq!((moved.route, moved.device), (Route::Share, cpu(0)));
-    let copied = decide(&own, &jax, &Wishes { copy: Some(true), ..Wishes::NONE }).unwrap();
+    let copied = decide(&own, &jax, &ConvertOptions { copy: Some(true), ..ConvertOptions::NONE }).unwrap();
     assert_eq!(copied.device, cpu(1));
     // Another framework's device says nothing about the target's.
-    let second = TargetFacts { default_cpu: 2, home: cpu(2), ..jax };
+    let second = TargetCapabilities { default_cpu: 2, default_device: cpu(2), ..jax };
     for (facts, target, device) in [(&own, &TORCH, 0), (&host, &second, 2), (&own, &NUMPY, 0)] {
-        let plan = decide(facts, target, &Wishes::NONE).unwrap();
+        let plan = decide(facts, target, &ConvertOptions::NONE).unwrap();
         assert_eq!((plan.route, plan.device), (Route::Share, cpu(device)));
         assert_eq!(common(facts, target), None);
     }
-    let pinned = SourceFacts { device: Device { kind: DeviceKind::CudaHost, index: 0 }, ..host.clone() };
+    let pinned =
+        SourceDescription { device: Device { kind: DeviceKind::CudaHost, index: 0 }, ..host.clone() };
     assert_eq!(decide(&pinned, &jax, &at(cpu(3))).unwrap().device, cpu(3));
-    assert_eq!(decide(&pinned, &second, &Wishes::NONE).unwrap().device, cpu(2));
-    assert_eq!(decide(&pinned, &jax, &Wishes::NONE).unwrap().device, pinned.device);
-    let home = Wishes { device: Where::Home, ..Wishes::NONE };
+    assert_eq!(decide(&pinned, &second, &ConvertOptions::NONE).unwrap().device, cpu(2));
+    assert_eq!(decide(&pinned, &jax, &ConvertOptions::NONE).unwrap().device, pinned.device);
+    let home = ConvertOptions { device: DeviceRequest::Home, ..ConvertOptions::NONE };
     assert_eq!(decide(&host, &second, &home).unwrap().device, cpu(2));
-    let gpu = SourceFacts { device: Device::cuda(0), ..host.clone() };
-    let down = decide(&gpu, &TargetFacts { places: Places::Host, ..second }, &Wishes::NONE).unwrap();
+    let gpu = SourceDescription { device: Device::cuda(0), ..host.clone() };
+    let down = decide(
+        &gpu,
+        &TargetCapabilities { devices: SupportedDevices::Host, ..second },
+        &ConvertOptions::NONE,
+    )
+    .unwrap();
     assert_eq!(down.device, cpu(2));
 }
 
@@ -357,9 +389,9 @@ fn cpu_devices_are_honoured_or_refused() {
 fn parts_on_several_devices_are_gathered_on_the_one_that_is_named() {
     let layout = float_layout();
     let pending = Some(Pending::Gather);
-    let spread = SourceFacts { framework: "jax", pending, ..source(&layout, DType::Float32) };
-    assert_eq!(decide(&spread, &JAX_NARROW, &Wishes::NONE).unwrap().route, Route::Itself);
-    let named = Wishes { device: Where::At(Device::CPU), ..Wishes::NONE };
+    let spread = SourceDescription { framework: "jax", pending, ..source(&layout, DType::Float32) };
+    assert_eq!(decide(&spread, &JAX_NARROW, &ConvertOptions::NONE).unwrap().route, Route::Itself);
+    let named = ConvertOptions { device: DeviceRequest::At(Device::CPU), ..ConvertOptions::NONE };
     assert_eq!(decide(&spread, &JAX_NARROW, &named).unwrap().reasons(), [Reason::Pending(Pending::Gather)]);
 }
 
@@ -367,15 +399,15 @@ fn parts_on_several_devices_are_gathered_on_the_one_that_is_named() {
 fn a_type_of_the_host_alone_is_refused_on_a_gpu() {
     let layout = Layout::dense(1, &[3, 4]).unwrap();
     let here = source(&layout, DType::Float8E5M2);
-    let there = SourceFacts { device: Device::cuda(0), ..here };
+    let there = SourceDescription { device: Device::cuda(0), ..here };
     assert_eq!(reasons(&here, &TENSORFLOW), []);
     assert_eq!(common(&there, &TENSORFLOW), None);
-    let error = decide(&there, &TENSORFLOW, &Wishes::NONE).unwrap_err();
+    let error = decide(&there, &TENSORFLOW, &ConvertOptions::NONE).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnsupportedDType);
-    assert!(error.hint().unwrap().contains("device=\"cpu\""));
-    let home = Wishes { device: Where::At(Device::CPU), ..Wishes::NONE };
+    assert!(error.to_string().contains("device=\"cpu\""));
+    let home = ConvertOptions { device: DeviceRequest::At(Device::CPU), ..ConvertOptions::NONE };
     assert!(decide(&there, &TENSORFLOW, &home).is_ok());
-    assert!(decide(&there, &TORCH, &Wishes::NONE).unwrap().shares());
+    assert!(decide(&there, &TORCH, &ConvertOptions::NONE).unwrap().shares());
 }
 
 #[test]
@@ -384,7 +416,8 @@ fn contradictions_are_named() {
     let facts = source(&layout, DType::Float32);
     for (target, writable) in [(TENSORFLOW, true), (TORCH, false)] {
         let error =
-            decide(&facts, &target, &Wishes { writable: Some(writable), ..Wishes::NONE }).unwrap_err();
+            decide(&facts, &target, &ConvertOptions { writable: Some(writable), ..ConvertOptions::NONE })
+                .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     }
 }
@@ -393,20 +426,20 @@ fn contradictions_are_named() {
 fn budget_and_rank_hold() {
     let layout = float_layout();
     let facts = source(&layout, DType::Float32);
-    let wishes = Wishes { copy: Some(true), budget: Some(47), ..Wishes::NONE };
-    assert_eq!(decide(&facts, &NUMPY, &wishes).unwrap_err().kind(), ErrorKind::OutOfMemory);
-    assert!(decide(&facts, &NUMPY, &Wishes { budget: Some(48), ..wishes }).is_ok());
-    assert!(decide(&facts, &NUMPY, &Wishes { budget: Some(0), ..Wishes::NONE }).is_ok());
+    let options = ConvertOptions { copy: Some(true), budget: Some(47), ..ConvertOptions::NONE };
+    assert_eq!(decide(&facts, &NUMPY, &options).unwrap_err().kind(), ErrorKind::OutOfMemory);
+    assert!(decide(&facts, &NUMPY, &ConvertOptions { budget: Some(48), ..options }).is_ok());
+    assert!(decide(&facts, &NUMPY, &ConvertOptions { budget: Some(0), ..ConvertOptions::NONE }).is_ok());
     let deep = Layout::dense(4, &[1; 65]).unwrap();
-    let error = decide(&source(&deep, DType::Float32), &NUMPY, &Wishes::NONE).unwrap_err();
+    let error = decide(&source(&deep, DType::Float32), &NUMPY, &ConvertOptions::NONE).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnsupportedLayout);
 }
 
 /// [`common`] has no rule of its own.
-fn agrees(facts: &SourceFacts<'_>, target: &TargetFacts) -> bool {
-    match (common(facts, target), decide(facts, target, &Wishes::NONE)) {
-        (Some(Common::Share(access)), Ok(plan)) => plan.route == Route::Share && plan.access == access,
-        (Some(Common::Snapshot), Ok(plan)) => {
+fn agrees(facts: &SourceDescription<'_>, target: &TargetCapabilities) -> bool {
+    match (common(facts, target), decide(facts, target, &ConvertOptions::NONE)) {
+        (Some(FastDecision::Share(access)), Ok(plan)) => plan.route == Route::Share && plan.access == access,
+        (Some(FastDecision::Snapshot), Ok(plan)) => {
             matches!(plan.reasons(), [Reason::AccidentalAlignment { .. }])
                 && plan.dtype == facts.dtype
                 && facts.layout.is_dense()
@@ -428,49 +461,54 @@ fn any_facts() -> impl Strategy<Value = (Vec<i64>, usize, bool, usize, u8, usize
     )
 }
 
-const NATURES: [Nature; 5] =
-    [Nature::Mutable, Nature::Temporary, Nature::Immutable, Nature::Cached, Nature::Snapshot];
+const NATURES: [SourceMutability; 5] = [
+    SourceMutability::Mutable,
+    SourceMutability::Temporary,
+    SourceMutability::Immutable,
+    SourceMutability::Cached,
+    SourceMutability::Snapshot,
+];
 
 proptest! {
     /// Whatever the facts: a plan never lets read-only memory be written, `copy=False` never copies,
     /// and a copy always says why.
     #[test]
     fn the_promises_hold(
-        (strides, offset, frozen, nature, pending, dtype) in any_facts(),
+        (strides, offset, read_only, nature, pending, dtype) in any_facts(),
         target in 0usize..4, copy in proptest::option::of(any::<bool>()), writable in proptest::option::of(any::<bool>()),
     ) {
         let dtype = DType::all().nth(dtype).unwrap();
         let shape = vec![2; strides.len()];
         let layout = Layout::strided(dtype.size(), &shape, &strides).unwrap();
-        let facts = SourceFacts {
+        let facts = SourceDescription {
             address: 4096 + offset,
-            access: if frozen { Access::ReadOnly } else { Access::ReadWrite },
-            nature: NATURES[nature],
+            access: if read_only { Access::ReadOnly } else { Access::ReadWrite },
+            mutability: NATURES[nature],
             pending: [None, None, Some(Pending::Negate), Some(Pending::Unpack)][pending as usize],
             ..source(&layout, dtype)
         };
         let target = [NUMPY, TORCH, TENSORFLOW, JAX_NARROW][target];
-        let wishes = Wishes { copy, writable, ..Wishes::NONE };
+        let options = ConvertOptions { copy, writable, ..ConvertOptions::NONE };
         prop_assert!(agrees(&facts, &target));
-        let swapped = SourceFacts { order: ByteOrder::Swapped, ..facts.clone() };
+        let swapped = SourceDescription { order: ByteOrder::Swapped, ..facts.clone() };
         prop_assert!(agrees(&swapped, &target));
-        let same = SourceFacts { framework: target.framework, ..facts.clone() };
+        let same = SourceDescription { framework: target.framework, ..facts.clone() };
         prop_assert!(agrees(&same, &target));
-        let accidental = SourceFacts { alignment: Alignment::Accidental, ..facts.clone() };
+        let accidental = SourceDescription { alignment: Alignment::Accidental, ..facts.clone() };
         prop_assert!(agrees(&accidental, &target));
-        if target.asks_for_alignment() && copy != Some(false) {
+        if target.relies_on_alignment() && copy != Some(false) {
             // The address decides nothing.
-            let elsewhere = SourceFacts { address: 4096, ..accidental.clone() };
-            let routes = [&accidental, &elsewhere].map(|facts| decide(facts, &target, &wishes).map(|plan| plan.route));
+            let elsewhere = SourceDescription { address: 4096, ..accidental.clone() };
+            let routes = [&accidental, &elsewhere].map(|facts| decide(facts, &target, &options).map(|plan| plan.route));
             prop_assert_eq!(routes[0].as_ref().ok(), routes[1].as_ref().ok());
         }
-        match decide(&facts, &target, &wishes) {
+        match decide(&facts, &target, &options) {
             Ok(plan) => {
                 if copy == Some(false) { prop_assert!(plan.shares()); }
                 if copy == Some(true) { prop_assert!(!plan.shares()); }
                 if plan.shares() {
-                    if frozen { prop_assert!(target.holds != Holds::Writable && plan.access == Access::ReadOnly); }
-                    prop_assert!(facts.pending.is_none() && facts.nature != Nature::Cached);
+                    if read_only { prop_assert!(target.mutability != TargetMutability::Writable && plan.access == Access::ReadOnly); }
+                    prop_assert!(facts.pending.is_none() && facts.mutability != SourceMutability::Cached);
                     if target.alignment == 64 { prop_assert_eq!(offset % 64, 0); }
                     if target.strides == Strides::Dense { prop_assert!(layout.is_dense()); }
                 } else {
@@ -478,7 +516,7 @@ proptest! {
                 }
                 if writable == Some(true) {
                     prop_assert_eq!(plan.access, Access::ReadWrite);
-                    if plan.shares() { prop_assert!(!frozen && facts.nature.allows_writing()); }
+                    if plan.shares() { prop_assert!(!read_only && facts.mutability.allows_writing()); }
                 }
             }
             Err(error) => {

@@ -1,6 +1,6 @@
 //! The format of the result, and what a format cannot hold.
 
-use super::{Format, FormatCapabilities, SparseSource, SparseTarget};
+use super::{FormatCapabilities, SparseFormat, SparseSource, SparseTarget};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use std::fmt;
@@ -16,7 +16,7 @@ pub struct SparseRequest<'a> {
 
 /// The format of the result.
 #[derive(Clone, Copy, Debug)]
-pub struct Choice {
+pub struct FormatChoice {
     /// The framework.
     pub target: SparseTarget,
     /// What it accepts in the format.
@@ -27,7 +27,7 @@ pub struct Choice {
     pub block: Option<[i64; 2]>,
 }
 
-impl Choice {
+impl FormatChoice {
     /// The same for arrays on their way into a dense tensor.
     #[must_use]
     pub fn relaxed(self) -> Self {
@@ -37,17 +37,17 @@ impl Choice {
 
 /// The formats that take the place of one that a framework lacks, best first. Compressed columns become coordinates, which keep
 /// their order. Blocks become compressed rows, because they are stored by rows.
-fn nearest(format: Format) -> &'static [Format] {
+fn nearest(format: SparseFormat) -> &'static [SparseFormat] {
     match format {
-        Format::Coo => &[Format::Coo],
-        Format::Csr => &[Format::Csr, Format::Coo],
-        Format::Csc => &[Format::Csc, Format::Coo, Format::Csr],
-        Format::Bsr => &[Format::Bsr, Format::Csr, Format::Coo],
+        SparseFormat::Coo => &[SparseFormat::Coo],
+        SparseFormat::Csr => &[SparseFormat::Csr, SparseFormat::Coo],
+        SparseFormat::Csc => &[SparseFormat::Csc, SparseFormat::Coo, SparseFormat::Csr],
+        SparseFormat::Bsr => &[SparseFormat::Bsr, SparseFormat::Csr, SparseFormat::Coo],
     }
 }
 
 impl SparseTarget {
-    fn capabilities(&self, format: Format) -> Option<FormatCapabilities> {
+    fn capabilities(&self, format: SparseFormat) -> Option<FormatCapabilities> {
         self.formats.iter().find(|capabilities| capabilities.format == format).copied()
     }
 }
@@ -60,7 +60,7 @@ pub fn choose(
     source: &SparseSource<'_>,
     target: &SparseTarget,
     request: &SparseRequest<'_>,
-) -> Result<Choice> {
+) -> Result<FormatChoice> {
     let mut is_matrix = target.has_matrices && source.is_matrix;
     let capabilities = match request.format {
         None => nearest(source.format).iter().find_map(|&format| target.capabilities(format)),
@@ -72,27 +72,27 @@ pub fn choose(
             {
                 (name, is_matrix) = (stem, class == "matrix");
             }
-            Format::from_name(name).and_then(|format| target.capabilities(format))
+            SparseFormat::from_name(name).and_then(|format| target.capabilities(format))
         }
     };
     let capabilities = capabilities
         .ok_or_else(|| no_such_format(target, format_args!("'{}'", request.format.unwrap_or_default())))?;
-    if request.block.is_some() && capabilities.format != Format::Bsr {
+    if request.block.is_some() && capabilities.format != SparseFormat::Bsr {
         let fact = format!("{} has no blocks", capabilities.format.name());
         return Err(Error::new(ErrorKind::InvalidArgument, fact)
-            .with_hint("leave blocksize out, or pass format='bsr'"));
+            .with_advice("leave blocksize out, or pass format='bsr'"));
     }
-    Ok(Choice { target: *target, capabilities, is_matrix, block: request.block.or(source.block) })
+    Ok(FormatChoice { target: *target, capabilities, is_matrix, block: request.block.or(source.block) })
 }
 
 /// The error of a format that a framework does not have.
 pub fn no_such_format(target: &SparseTarget, written: impl fmt::Display) -> Error {
     let names: Vec<_> = target.formats.iter().map(|known| known.format.name()).collect();
     let fact = format!("{} has no sparse format {written} that tensorferry knows", target.title);
-    Error::new(ErrorKind::InvalidArgument, fact).with_hint(format!("write one of {}", names.join(", ")))
+    Error::new(ErrorKind::InvalidArgument, fact).with_advice(format!("write one of {}", names.join(", ")))
 }
 
-impl Choice {
+impl FormatChoice {
     /// Refuses a source that the format cannot hold.
     ///
     /// # Errors
@@ -125,7 +125,7 @@ impl Choice {
         } else {
             return Ok(());
         };
-        Err(Error::new(ErrorKind::UnsupportedLayout, fact).with_hint(hint))
+        Err(Error::new(ErrorKind::UnsupportedLayout, fact).with_advice(hint))
     }
 
     /// Refuses values of a type that the format does not hold.
@@ -138,6 +138,6 @@ impl Choice {
         }
         let format = self.capabilities.format.name();
         let fact = format!("{}'s {format} holds no {dtype}", self.target.title);
-        Err(Error::new(ErrorKind::UnsupportedDType, fact).with_hint("pass dtype='float32'"))
+        Err(Error::new(ErrorKind::UnsupportedDType, fact).with_advice("pass dtype='float32'"))
     }
 }

@@ -1,12 +1,12 @@
 //! How the arrays of the result are made of those of the source.
 
 use super::{
-    ArrayPlan, Choice, Conversion, CoordinateLayout, ElementOrder, Format, Inspect, Origin, Role,
-    SparseSource, Step, Structure, Work,
+    ArrayPlan, ArrayRole, CoordinateLayout, ElementOrder, ElementWork, FormatChoice, Inspect, Origin,
+    SparseConversion, SparseFormat, SparseSource, SparseStructure, Step,
 };
-use crate::dtype::{DType, Kind};
+use crate::dtype::{DType, DTypeKind};
 use crate::error::{Error, ErrorKind, Result};
-use crate::plan::words::shape_in_words;
+use crate::plan::text::format_shape;
 use smallvec::{SmallVec, smallvec};
 
 type Steps = SmallVec<[Step; 2]>;
@@ -17,23 +17,24 @@ type Steps = SmallVec<[Step; 2]>;
 /// When the target cannot hold the result, or an inspection fails.
 pub fn convert<I: Inspect + ?Sized>(
     source: &SparseSource<'_>,
-    structure: &Structure,
-    choice: &Choice,
+    structure: &SparseStructure,
+    choice: &FormatChoice,
     inspect: &mut I,
-) -> Result<Conversion, I::Error> {
+) -> Result<SparseConversion, I::Error> {
     let capabilities = &choice.capabilities;
     let (from, to) = (source.format, capabilities.format);
     // Pointers count blocks where the result has blocks, and single elements elsewhere.
-    let count = if to == Format::Bsr { structure.count } else { elements(source, structure) };
+    let count = if to == SparseFormat::Bsr { structure.count } else { elements(source, structure) };
     let index_dtype = index_dtype(source, count, choice)?;
     let order = structure.order;
     let fits = (order.in_order || !capabilities.in_order) && (order.unique || !capabilities.unique);
-    let is_whole = from != Format::Coo || (structure.spare == 0 && source.layout == capabilities.layout);
-    let mut plan = Conversion {
+    let is_whole =
+        from != SparseFormat::Coo || (structure.spare == 0 && source.layout == capabilities.layout);
+    let mut plan = SparseConversion {
         format: to,
         layout: capabilities.layout,
         index_dtype,
-        work: Work::Keep,
+        work: ElementWork::Keep,
         in_order: order.in_order,
         unique: order.unique,
         count: Some(structure.count),
@@ -48,7 +49,7 @@ pub fn convert<I: Inspect + ?Sized>(
     if source.batch_axes > 0 {
         return Err(batch_must_stay(capabilities.reason).into());
     }
-    if from == Format::Bsr && source.dense_axes > 0 {
+    if from == SparseFormat::Bsr && source.dense_axes > 0 {
         return Err(refusal(
             ErrorKind::UnsupportedLayout,
             "blocks whose elements have dense axes stay in their format",
@@ -58,20 +59,27 @@ pub fn convert<I: Inspect + ?Sized>(
     }
     let maker = Maker { source, structure, choice, index_dtype };
     match (from, to) {
-        (_, Format::Bsr) => {
+        (_, SparseFormat::Bsr) => {
             let block = maker.block()?;
-            plan =
-                Conversion { work: Work::Blocks(block), in_order: true, unique: true, count: None, ..plan };
+            plan = SparseConversion {
+                work: ElementWork::Blocks(block),
+                in_order: true,
+                unique: true,
+                count: None,
+                ..plan
+            };
             plan.arrays = maker.block_arrays(block);
             Ok(plan)
         }
-        (Format::Csr, Format::Csc) | (Format::Csc, Format::Csr) if order.unique || !capabilities.unique => {
+        (SparseFormat::Csr, SparseFormat::Csc) | (SparseFormat::Csc, SparseFormat::Csr)
+            if order.unique || !capabilities.unique =>
+        {
             // The groups are read in order, so that each group of the result is in order.
             plan.in_order = true;
             if !order.in_order {
                 plan.unique = inspect.order_after_grouping(maker.by_columns(), index_dtype)?.unique;
             }
-            plan.work = Work::Group;
+            plan.work = ElementWork::Group;
             plan.arrays = maker.arrays(&smallvec![maker.group()]);
             Ok(plan)
         }
@@ -80,17 +88,19 @@ pub fn convert<I: Inspect + ?Sized>(
 }
 
 /// The arrays of a format, the values first.
-fn roles(format: Format, layout: CoordinateLayout, axes: usize) -> impl Iterator<Item = Role> {
-    let index: SmallVec<[Role; 3]> = match (format, layout) {
-        (Format::Coo, CoordinateLayout::Separate) => (0..axes).map(|axis| Role::Axis(axis, axes)).collect(),
-        (Format::Coo, _) => smallvec![Role::Coordinates],
-        _ => smallvec![Role::Pointers, Role::Indices],
+fn roles(format: SparseFormat, layout: CoordinateLayout, axes: usize) -> impl Iterator<Item = ArrayRole> {
+    let index: SmallVec<[ArrayRole; 3]> = match (format, layout) {
+        (SparseFormat::Coo, CoordinateLayout::Separate) => {
+            (0..axes).map(|axis| ArrayRole::Axis(axis, axes)).collect()
+        }
+        (SparseFormat::Coo, _) => smallvec![ArrayRole::Coordinates],
+        _ => smallvec![ArrayRole::Pointers, ArrayRole::Indices],
     };
-    std::iter::once(Role::Values).chain(index)
+    std::iter::once(ArrayRole::Values).chain(index)
 }
 
 /// The type of the indices: the source's own, unless the target asks for another.
-fn index_dtype(source: &SparseSource<'_>, count: usize, choice: &Choice) -> Result<DType> {
+fn index_dtype(source: &SparseSource<'_>, count: usize, choice: &FormatChoice) -> Result<DType> {
     let accepted = choice.capabilities.index_dtypes;
     let room = source
         .sparse_shape()
@@ -114,7 +124,7 @@ fn index_dtype(source: &SparseSource<'_>, count: usize, choice: &Choice) -> Resu
     let why = if index_reason.is_empty() { String::new() } else { format!(" ({index_reason})") };
     let fact = format!(
         "the shape {} with {count} elements is beyond {}, the indices of {}{why}",
-        shape_in_words(source.shape),
+        format_shape(source.shape),
         names.join(" and "),
         choice.target.title
     );
@@ -128,8 +138,9 @@ fn index_dtype(source: &SparseSource<'_>, count: usize, choice: &Choice) -> Resu
 
 /// The type that holds the numbers of several, where it is one of those that indices have.
 fn widest(dtypes: &[DType]) -> Option<DType> {
-    let wide =
-        dtypes.iter().any(|dtype| dtype.size() > 4 || (dtype.kind() == Kind::Unsigned && dtype.size() == 4));
+    let wide = dtypes
+        .iter()
+        .any(|dtype| dtype.size() > 4 || (dtype.kind() == DTypeKind::Unsigned && dtype.size() == 4));
     let has_unsigned_64 = dtypes.contains(&DType::UInt64);
     match (has_unsigned_64, wide) {
         (true, _) => None,
@@ -139,7 +150,7 @@ fn widest(dtypes: &[DType]) -> Option<DType> {
 }
 
 fn refusal(kind: ErrorKind, fact: impl Into<std::borrow::Cow<'static, str>>, hint: &'static str) -> Error {
-    Error::new(kind, fact).with_hint(hint)
+    Error::new(kind, fact).with_advice(hint)
 }
 
 fn batch_must_stay(reason: &'static str) -> Error {
@@ -154,14 +165,14 @@ fn batch_must_stay(reason: &'static str) -> Error {
 /// Decides about arrays that are not all handed on.
 struct Maker<'a> {
     source: &'a SparseSource<'a>,
-    structure: &'a Structure,
-    choice: &'a Choice,
+    structure: &'a SparseStructure,
+    choice: &'a FormatChoice,
     index_dtype: DType,
 }
 
 impl Maker<'_> {
     fn by_columns(&self) -> bool {
-        self.choice.capabilities.format == Format::Csc
+        self.choice.capabilities.format == SparseFormat::Csc
     }
 
     fn group(&self) -> Step {
@@ -183,11 +194,8 @@ impl Maker<'_> {
         }
         let shape = self.source.sparse_shape();
         if shape.iter().zip(&block).any(|(length, &size)| size < 1 || length % size != 0) {
-            let fact = format!(
-                "blocks of {} do not fill the shape {}",
-                shape_in_words(&block),
-                shape_in_words(shape)
-            );
+            let fact =
+                format!("blocks of {} do not fill the shape {}", format_shape(&block), format_shape(shape));
             return Err(refusal(ErrorKind::InvalidArgument, fact, "pass a blocksize that divides it"));
         }
         Ok(block)
@@ -196,25 +204,25 @@ impl Maker<'_> {
     fn block_arrays(&self, block: [i64; 2]) -> SmallVec<[ArrayPlan; 3]> {
         let gather: Steps = smallvec![Step::Gather { block }];
         smallvec![
-            made(Role::Values, gather.clone()),
-            made(Role::Pointers, self.cast(gather.clone())),
-            made(Role::Indices, self.cast(gather)),
+            made(ArrayRole::Values, gather.clone()),
+            made(ArrayRole::Pointers, self.cast(gather.clone())),
+            made(ArrayRole::Indices, self.cast(gather)),
         ]
     }
 
     /// Single elements: sorted and summed, or grouped, if the target asks for it.
     fn arrange<I: Inspect + ?Sized>(
         &self,
-        mut plan: Conversion,
+        mut plan: SparseConversion,
         inspect: &mut I,
-    ) -> Result<Conversion, I::Error> {
+    ) -> Result<SparseConversion, I::Error> {
         let capabilities = &self.choice.capabilities;
         let (by_columns, reason) = (self.by_columns(), capabilities.reason);
         let total = elements(self.source, self.structure);
         let mut order = self.own_order(inspect)?;
         let (mut sort, mut sum, mut group) = (false, false, false);
         let mut steps = Steps::new();
-        if self.structure.spare > 0 && self.source.format == Format::Coo {
+        if self.structure.spare > 0 && self.source.format == SparseFormat::Coo {
             steps.push(Step::Drop { count: self.structure.spare });
         }
         plan.count = Some(total);
@@ -223,7 +231,7 @@ impl Maker<'_> {
             steps.push(Step::Sort { reason });
             let unique = inspect.distinct(by_columns)? == total;
             order = ElementOrder { in_order: true, unique, grouped: true };
-        } else if plan.format != Format::Coo && !order.grouped {
+        } else if plan.format != SparseFormat::Coo && !order.grouped {
             group = true;
             steps.push(self.group());
             order = inspect.order_after_grouping(by_columns, self.index_dtype)?;
@@ -235,7 +243,7 @@ impl Maker<'_> {
             steps.push(Step::Sum { duplicates: total - distinct, reason });
             order.unique = true;
         }
-        plan.work = if group { Work::Group } else { Work::Elements { sort, sum } };
+        plan.work = if group { ElementWork::Group } else { ElementWork::Elements { sort, sum } };
         (plan.in_order, plan.unique) = (order.in_order, order.unique);
         plan.arrays = self.arrays(&steps);
         Ok(plan)
@@ -252,40 +260,40 @@ impl Maker<'_> {
     fn own_order<I: Inspect + ?Sized>(&self, inspect: &mut I) -> Result<ElementOrder, I::Error> {
         let order = self.structure.order;
         match self.source.format {
-            Format::Coo if !self.by_columns() => Ok(order),
-            Format::Csr if !self.by_columns() => Ok(ElementOrder { grouped: true, ..order }),
-            Format::Csc if self.by_columns() => Ok(ElementOrder { grouped: true, ..order }),
+            SparseFormat::Coo if !self.by_columns() => Ok(order),
+            SparseFormat::Csr if !self.by_columns() => Ok(ElementOrder { grouped: true, ..order }),
+            SparseFormat::Csc if self.by_columns() => Ok(ElementOrder { grouped: true, ..order }),
             _ => inspect.order(self.by_columns()),
         }
     }
 
-    fn origin(&self, role: Role, steps: &Steps) -> Origin {
+    fn origin(&self, role: ArrayRole, steps: &Steps) -> Origin {
         let expanded = match (self.source.format, role) {
-            (Format::Bsr, Role::Indices | Role::Axis(..)) => true,
-            (Format::Csr, Role::Axis(axis, _)) => axis == 0,
-            (Format::Csc, Role::Axis(axis, _)) => axis == 1,
+            (SparseFormat::Bsr, ArrayRole::Indices | ArrayRole::Axis(..)) => true,
+            (SparseFormat::Csr, ArrayRole::Axis(axis, _)) => axis == 0,
+            (SparseFormat::Csc, ArrayRole::Axis(axis, _)) => axis == 1,
             // The indices of compressed columns are rows, which take the place of pointers.
-            (Format::Csr | Format::Csc, Role::Indices) => {
+            (SparseFormat::Csr | SparseFormat::Csc, ArrayRole::Indices) => {
                 self.source.format != self.choice.capabilities.format
             }
-            (Format::Csr | Format::Csc | Format::Bsr, Role::Coordinates) => true,
+            (SparseFormat::Csr | SparseFormat::Csc | SparseFormat::Bsr, ArrayRole::Coordinates) => true,
             _ => false,
         };
         let mut made_by = if expanded { self.expand() } else { Steps::new() };
         match role {
-            Role::Values if steps.is_empty() => return Origin::Given,
-            Role::Values => return Origin::Made(steps.clone()),
-            Role::Pointers => made_by.push(self.count()),
-            Role::Coordinates => {
+            ArrayRole::Values if steps.is_empty() => return Origin::Given,
+            ArrayRole::Values => return Origin::Made(steps.clone()),
+            ArrayRole::Pointers => made_by.push(self.count()),
+            ArrayRole::Coordinates => {
                 made_by.extend(steps.iter().cloned());
-                let from = self.source.format == Format::Coo && self.source.layout != self.layout();
+                let from = self.source.format == SparseFormat::Coo && self.source.layout != self.layout();
                 made_by.push(Step::Lay {
                     from: from.then_some(self.source.layout),
                     to: self.layout(),
                     title: self.choice.target.title,
                 });
             }
-            Role::Indices | Role::Axis(..) => {
+            ArrayRole::Indices | ArrayRole::Axis(..) => {
                 made_by.extend(steps.iter().cloned());
                 if made_by.is_empty() {
                     return Origin::Given;
@@ -305,7 +313,7 @@ impl Maker<'_> {
 
     fn expand(&self) -> Steps {
         match self.source.format {
-            Format::Coo => Steps::new(),
+            SparseFormat::Coo => Steps::new(),
             from => smallvec![Step::Expand { from }],
         }
     }
@@ -321,19 +329,19 @@ impl Maker<'_> {
 }
 
 /// The number of single elements of the source.
-fn elements(source: &SparseSource<'_>, structure: &Structure) -> usize {
-    let block = if source.format == Format::Bsr { source.block } else { None };
+fn elements(source: &SparseSource<'_>, structure: &SparseStructure) -> usize {
+    let block = if source.format == SparseFormat::Bsr { source.block } else { None };
     let size = block.map_or(1, |[rows, columns]| (rows as usize).saturating_mul(columns as usize));
     structure.count.saturating_mul(size)
 }
 
-fn made(role: Role, steps: Steps) -> ArrayPlan {
+fn made(role: ArrayRole, steps: Steps) -> ArrayPlan {
     ArrayPlan { role, origin: Origin::Made(steps) }
 }
 
 /// How a dense tensor on the host is filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fill {
+pub enum FillMethod {
     /// Row by row, or column by column, from pointers and indices.
     Compressed,
     /// Element by element, from coordinates.
@@ -346,11 +354,11 @@ pub enum Fill {
 const GROUPING_THRESHOLD_ELEMENTS: usize = 1 << 16;
 
 /// The method that fills a dense tensor on the host with validated elements; `axes` counts those that have coordinates.
-pub fn fill_method(format: Format, axes: usize, structure: &Structure) -> Fill {
+pub fn fill_method(format: SparseFormat, axes: usize, structure: &SparseStructure) -> FillMethod {
     let grouped = structure.order.grouped || structure.count < GROUPING_THRESHOLD_ELEMENTS;
     match format {
-        Format::Csr | Format::Csc => Fill::Compressed,
-        Format::Coo if axes == 2 && !grouped => Fill::Grouped,
-        Format::Coo | Format::Bsr => Fill::Coordinates,
+        SparseFormat::Csr | SparseFormat::Csc => FillMethod::Compressed,
+        SparseFormat::Coo if axes == 2 && !grouped => FillMethod::Grouped,
+        SparseFormat::Coo | SparseFormat::Bsr => FillMethod::Coordinates,
     }
 }

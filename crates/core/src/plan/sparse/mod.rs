@@ -5,15 +5,15 @@
 //! goes its own way by the planner of dense tensors, [`decide`](super::decide()).
 //!
 //! [`choose`](choose()) picks the format and refuses what it cannot hold. [`convert`](convert()) decides the rest from the
-//! [`Structure`] that validation found. Both are pure functions: where a decision depends on the order of the elements, they ask
+//! [`SparseStructure`] that validation found. Both are pure functions: where a decision depends on the order of the elements, they ask
 //! an [`Inspect`], which the caller implements over memory of the host or of a GPU. So the same plan holds for both.
 
 mod choose;
 mod convert;
-mod words;
+mod text;
 
-pub use choose::{Choice, SparseRequest, choose, no_such_format};
-pub use convert::{Fill, convert, fill_method};
+pub use choose::{FormatChoice, SparseRequest, choose, no_such_format};
+pub use convert::{FillMethod, convert, fill_method};
 
 use crate::dtype::{DType, DTypes};
 use crate::error::Error;
@@ -21,7 +21,7 @@ use smallvec::{SmallVec, smallvec};
 
 /// How a sparse tensor stores the coordinates of its elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum SparseFormat {
     /// The coordinates of each element.
     Coo,
     /// Compressed rows: a pointer for each row, a column for each element.
@@ -32,7 +32,7 @@ pub enum Format {
     Bsr,
 }
 
-impl Format {
+impl SparseFormat {
     /// Every format.
     pub const ALL: [Self; 4] = [Self::Coo, Self::Csr, Self::Csc, Self::Bsr];
 
@@ -93,7 +93,7 @@ impl CoordinateLayout {
 #[derive(Clone, Copy, Debug)]
 pub struct FormatCapabilities {
     /// The format.
-    pub format: Format,
+    pub format: SparseFormat,
     /// The types that indices may have, the preferred one first.
     pub index_dtypes: &'static [DType],
     /// How coordinates lie.
@@ -123,7 +123,7 @@ pub const MAX_AXES: usize = 64;
 
 impl FormatCapabilities {
     /// The format without any demand beyond its own.
-    pub const fn any(format: Format, index_dtypes: &'static [DType]) -> Self {
+    pub const fn any(format: SparseFormat, index_dtypes: &'static [DType]) -> Self {
         Self {
             format,
             index_dtypes,
@@ -131,7 +131,7 @@ impl FormatCapabilities {
             in_order: false,
             unique: false,
             strided: false,
-            axes: if matches!(format, Format::Coo) { (1, MAX_AXES) } else { (2, 2) },
+            axes: if matches!(format, SparseFormat::Coo) { (1, MAX_AXES) } else { (2, 2) },
             dense_axes: false,
             batch_axes: false,
             dtypes: None,
@@ -171,7 +171,7 @@ pub struct SparseSource<'a> {
     /// Whose tensor it is, as users name the framework.
     pub framework: &'a str,
     /// Its format.
-    pub format: Format,
+    pub format: SparseFormat,
     /// Whether it is of a class of matrices.
     pub is_matrix: bool,
     /// How its coordinates lie, if the format is coo.
@@ -208,7 +208,7 @@ pub struct ElementOrder {
 
 /// What validation found in the source. The order is that of the format: by columns for csc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Structure {
+pub struct SparseStructure {
     /// The number of elements, or of blocks.
     pub count: usize,
     /// The number of stored elements that do not belong to the tensor: padding, or spare room.
@@ -247,15 +247,15 @@ pub trait Inspect {
 
 /// How the arrays of the result are made.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Conversion {
+pub struct SparseConversion {
     /// The format of the result.
-    pub format: Format,
+    pub format: SparseFormat,
     /// How its coordinates lie, if the format is coo.
     pub layout: CoordinateLayout,
     /// The type of its indices.
     pub index_dtype: DType,
     /// The work on the elements.
-    pub work: Work,
+    pub work: ElementWork,
     /// Whether the elements of the result are in order.
     pub in_order: bool,
     /// Whether they are in order and each coordinate is there once.
@@ -266,7 +266,7 @@ pub struct Conversion {
     pub arrays: SmallVec<[ArrayPlan; 3]>,
 }
 
-impl Conversion {
+impl SparseConversion {
     /// Packs arrays of the source that are strided, for a format whose functions count on dense memory, and for the values of
     /// blocks, which can be seen as single elements only where they are dense.
     ///
@@ -276,12 +276,13 @@ impl Conversion {
         &mut self,
         source: &SparseSource<'_>,
         capabilities: &FormatCapabilities,
-        is_dense: impl Fn(&Self, Role) -> Result<bool, E>,
+        is_dense: impl Fn(&Self, ArrayRole) -> Result<bool, E>,
     ) -> Result<(), E> {
         for number in 0..self.arrays.len() {
             let role = self.arrays[number].role;
-            let is_flattened =
-                role == Role::Values && source.format == Format::Bsr && self.format != Format::Bsr;
+            let is_flattened = role == ArrayRole::Values
+                && source.format == SparseFormat::Bsr
+                && self.format != SparseFormat::Bsr;
             if (!capabilities.strided || is_flattened)
                 && self.arrays[number].origin == Origin::Given
                 && !is_dense(self, role)?
@@ -294,13 +295,13 @@ impl Conversion {
 
     /// Whether elements are sorted or grouped with the last axis first.
     pub fn by_columns(&self) -> bool {
-        self.format == Format::Csc
+        self.format == SparseFormat::Csc
     }
 }
 
 /// The work on the elements of a sparse tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
+pub enum ElementWork {
     /// The arrays stay what they are.
     Keep,
     /// The elements are grouped by rows or columns in one pass, which keeps the order within each group.
@@ -318,7 +319,7 @@ pub enum Work {
 
 /// What one array holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum ArrayRole {
     /// The values.
     Values,
     /// Where each row or column begins.
@@ -335,7 +336,7 @@ pub enum Role {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ArrayPlan {
     /// What it holds.
-    pub role: Role,
+    pub role: ArrayRole,
     /// Where it comes from.
     pub origin: Origin,
 }
@@ -360,7 +361,7 @@ pub enum Step {
     /// Pointers become a row or column for each element.
     Expand {
         /// The format that has the pointers.
-        from: Format,
+        from: SparseFormat,
     },
     /// Elements are sorted by all axes.
     Sort {
@@ -382,7 +383,7 @@ pub enum Step {
     /// The elements of each row or column are counted.
     Count {
         /// The format that keeps pointers.
-        format: Format,
+        format: SparseFormat,
     },
     /// Coordinates are brought into another layout.
     Lay {

@@ -8,7 +8,7 @@ const BOTH: &[DType] = &[DType::Int32, DType::Int64];
 const WIDE: &[DType] = &[DType::Int64];
 const NARROW: &[DType] = &[DType::Int32];
 
-const fn strict(format: Format) -> FormatCapabilities {
+const fn strict(format: SparseFormat) -> FormatCapabilities {
     FormatCapabilities {
         in_order: true,
         unique: true,
@@ -17,23 +17,29 @@ const fn strict(format: Format) -> FormatCapabilities {
     }
 }
 
-const fn free(format: Format) -> FormatCapabilities {
+const fn free(format: SparseFormat) -> FormatCapabilities {
     FormatCapabilities { strided: true, ..FormatCapabilities::any(format, BOTH) }
 }
 
 static FREE: [FormatCapabilities; 4] =
-    [free(Format::Coo), free(Format::Csr), free(Format::Csc), free(Format::Bsr)];
-static STRICT: [FormatCapabilities; 4] =
-    [strict(Format::Coo), strict(Format::Csr), strict(Format::Csc), strict(Format::Bsr)];
-static POINTS: [FormatCapabilities; 1] =
-    [FormatCapabilities { layout: CoordinateLayout::Points, ..FormatCapabilities::any(Format::Coo, WIDE) }];
-static ROWS: [FormatCapabilities; 1] = [FormatCapabilities::any(Format::Csr, NARROW)];
+    [free(SparseFormat::Coo), free(SparseFormat::Csr), free(SparseFormat::Csc), free(SparseFormat::Bsr)];
+static STRICT: [FormatCapabilities; 4] = [
+    strict(SparseFormat::Coo),
+    strict(SparseFormat::Csr),
+    strict(SparseFormat::Csc),
+    strict(SparseFormat::Bsr),
+];
+static POINTS: [FormatCapabilities; 1] = [FormatCapabilities {
+    layout: CoordinateLayout::Points,
+    ..FormatCapabilities::any(SparseFormat::Coo, WIDE)
+}];
+static ROWS: [FormatCapabilities; 1] = [FormatCapabilities::any(SparseFormat::Csr, NARROW)];
 
 fn target(formats: &'static [FormatCapabilities], has_matrices: bool) -> SparseTarget {
     SparseTarget { framework: "target", title: "Target", formats, has_matrices }
 }
 
-fn source(format: Format) -> SparseSource<'static> {
+fn source(format: SparseFormat) -> SparseSource<'static> {
     SparseSource {
         framework: "source",
         format,
@@ -42,7 +48,7 @@ fn source(format: Format) -> SparseSource<'static> {
         shape: &[6, 8],
         batch_axes: 0,
         dense_axes: 0,
-        block: (format == Format::Bsr).then_some([2, 2]),
+        block: (format == SparseFormat::Bsr).then_some([2, 2]),
         index_dtypes: &[DType::Int32],
     }
 }
@@ -50,8 +56,8 @@ fn source(format: Format) -> SparseSource<'static> {
 const CANONICAL: ElementOrder = ElementOrder { in_order: true, unique: true, grouped: true };
 const MIXED: ElementOrder = ElementOrder { in_order: false, unique: false, grouped: false };
 
-fn structure(order: ElementOrder) -> Structure {
-    Structure { count: 5, spare: 0, order }
+fn structure(order: ElementOrder) -> SparseStructure {
+    SparseStructure { count: 5, spare: 0, order }
 }
 
 /// Answers that are given, and the questions that were asked.
@@ -89,11 +95,11 @@ impl Inspect for Told {
 
 fn planned(
     source: &SparseSource<'_>,
-    structure: Structure,
+    structure: SparseStructure,
     formats: &'static [FormatCapabilities],
     request: &SparseRequest<'_>,
     told: &mut Told,
-) -> Result<Conversion, Error> {
+) -> Result<SparseConversion, Error> {
     let choice = choose(source, &target(formats, false), request)?;
     choice.check_axes(source)?;
     convert(source, &structure, &choice, told)
@@ -103,7 +109,7 @@ fn request(format: &str) -> SparseRequest<'_> {
     SparseRequest { format: Some(format), block: None }
 }
 
-fn kinds(conversion: &Conversion, number: usize) -> Vec<&'static str> {
+fn kinds(conversion: &SparseConversion, number: usize) -> Vec<&'static str> {
     match &conversion.arrays[number].origin {
         Origin::Given => vec![],
         Origin::Made(steps) => steps.iter().map(Step::kind).collect(),
@@ -118,15 +124,15 @@ fn a_missing_format_becomes_the_nearest() {
             .capabilities
             .format
     };
-    assert_eq!(nearest(Format::Csc, &POINTS), Format::Coo);
-    assert_eq!(nearest(Format::Bsr, &ROWS), Format::Csr);
-    assert_eq!(nearest(Format::Bsr, &FREE), Format::Bsr);
-    assert_eq!(nearest(Format::Csc, &ROWS), Format::Csr);
+    assert_eq!(nearest(SparseFormat::Csc, &POINTS), SparseFormat::Coo);
+    assert_eq!(nearest(SparseFormat::Bsr, &ROWS), SparseFormat::Csr);
+    assert_eq!(nearest(SparseFormat::Bsr, &FREE), SparseFormat::Bsr);
+    assert_eq!(nearest(SparseFormat::Csc, &ROWS), SparseFormat::Csr);
 }
 
 #[test]
 fn matrices_stay_matrices_unless_arrays_are_asked_for() {
-    let x = SparseSource { is_matrix: true, ..source(Format::Csr) };
+    let x = SparseSource { is_matrix: true, ..source(SparseFormat::Csr) };
     let chosen = |format, has_matrices| {
         let request = SparseRequest { format, block: None };
         choose(&x, &target(&FREE, has_matrices), &request).map(|choice| choice.is_matrix)
@@ -140,7 +146,7 @@ fn matrices_stay_matrices_unless_arrays_are_asked_for() {
     for wrong in ["csd", "csr_tensor", "", "_matrix"] {
         let error = chosen(Some(wrong), true).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-        assert!(error.hint().unwrap().contains("coo, csr, csc, bsr"));
+        assert!(error.to_string().contains("coo, csr, csc, bsr"));
     }
 }
 
@@ -154,7 +160,7 @@ fn axes_that_a_format_does_not_have_are_refused() {
             .fact()
             .to_owned()
     };
-    let cube = SparseSource { shape: &[2, 3, 4], ..source(Format::Coo) };
+    let cube = SparseSource { shape: &[2, 3, 4], ..source(SparseFormat::Coo) };
     assert!(check(cube, "csr").contains("has 3 axes and Target's csr has 2"));
     assert!(check(SparseSource { batch_axes: 1, ..cube }, "coo").contains("1 batch axes"));
     assert!(check(SparseSource { dense_axes: 1, ..cube }, "coo").contains("hybrid"));
@@ -163,15 +169,15 @@ fn axes_that_a_format_does_not_have_are_refused() {
 
 #[test]
 fn what_both_keep_alike_is_handed_on() {
-    for format in Format::ALL {
+    for format in SparseFormat::ALL {
         for formats in [&FREE, &STRICT] {
             let mut told = Told::of(CANONICAL, 5);
             let plan =
                 planned(&source(format), structure(CANONICAL), formats, &request(format.name()), &mut told)
                     .unwrap();
-            assert_eq!(plan.work, Work::Keep);
+            assert_eq!(plan.work, ElementWork::Keep);
             assert!(plan.arrays.iter().all(|array| array.origin == Origin::Given));
-            assert_eq!(plan.arrays[0].role, Role::Values);
+            assert_eq!(plan.arrays[0].role, ArrayRole::Values);
             assert_eq!((plan.count, plan.in_order, plan.unique), (Some(5), true, true));
             assert!(told.asked.is_empty());
         }
@@ -181,8 +187,9 @@ fn what_both_keep_alike_is_handed_on() {
 #[test]
 fn strict_formats_are_sorted_and_summed() {
     let mut told = Told::of(MIXED, 3);
-    let plan = planned(&source(Format::Coo), structure(MIXED), &STRICT, &request("csr"), &mut told).unwrap();
-    assert_eq!(plan.work, Work::Elements { sort: true, sum: true });
+    let plan =
+        planned(&source(SparseFormat::Coo), structure(MIXED), &STRICT, &request("csr"), &mut told).unwrap();
+    assert_eq!(plan.work, ElementWork::Elements { sort: true, sum: true });
     assert_eq!((plan.count, plan.in_order, plan.unique), (Some(3), true, true));
     assert_eq!(kinds(&plan, 0), ["sort", "sum"]);
     assert_eq!(kinds(&plan, 1), ["count"]);
@@ -190,12 +197,14 @@ fn strict_formats_are_sorted_and_summed() {
     let Origin::Made(steps) = &plan.arrays[0].origin else { panic!("it is made") };
     assert_eq!(steps[1], Step::Sum { duplicates: 2, reason: "it is strict" });
     let mut told = Told::of(MIXED, 5);
-    let plan = planned(&source(Format::Coo), structure(MIXED), &STRICT, &request("coo"), &mut told).unwrap();
-    assert_eq!(plan.work, Work::Elements { sort: true, sum: false });
+    let plan =
+        planned(&source(SparseFormat::Coo), structure(MIXED), &STRICT, &request("coo"), &mut told).unwrap();
+    assert_eq!(plan.work, ElementWork::Elements { sort: true, sum: false });
     let flat = ElementOrder { unique: false, ..CANONICAL };
     let mut told = Told::of(flat, 4);
-    let plan = planned(&source(Format::Csr), structure(flat), &STRICT, &request("csr"), &mut told).unwrap();
-    assert_eq!(plan.work, Work::Elements { sort: true, sum: true });
+    let plan =
+        planned(&source(SparseFormat::Csr), structure(flat), &STRICT, &request("csr"), &mut told).unwrap();
+    assert_eq!(plan.work, ElementWork::Elements { sort: true, sum: true });
     assert_eq!(kinds(&plan, 0), ["sum"]);
 }
 
@@ -203,8 +212,9 @@ fn strict_formats_are_sorted_and_summed() {
 fn elements_that_are_grouped_need_only_pointers() {
     let grouped = ElementOrder { grouped: true, ..MIXED };
     let mut told = Told::of(grouped, 5);
-    let plan = planned(&source(Format::Coo), structure(grouped), &FREE, &request("csr"), &mut told).unwrap();
-    assert_eq!(plan.work, Work::Elements { sort: false, sum: false });
+    let plan =
+        planned(&source(SparseFormat::Coo), structure(grouped), &FREE, &request("csr"), &mut told).unwrap();
+    assert_eq!(plan.work, ElementWork::Elements { sort: false, sum: false });
     assert_eq!(plan.arrays[0].origin, Origin::Given);
     assert_eq!(plan.arrays[2].origin, Origin::Given);
     assert_eq!(kinds(&plan, 1), ["count"]);
@@ -212,8 +222,8 @@ fn elements_that_are_grouped_need_only_pointers() {
     // By columns they are asked about, because the source is in another order.
     let mut told = Told::of(MIXED, 5);
     let plan =
-        planned(&source(Format::Coo), structure(CANONICAL), &FREE, &request("csc"), &mut told).unwrap();
-    assert_eq!(plan.work, Work::Group);
+        planned(&source(SparseFormat::Coo), structure(CANONICAL), &FREE, &request("csc"), &mut told).unwrap();
+    assert_eq!(plan.work, ElementWork::Group);
     assert_eq!(told.asked, ["order", "after"]);
 }
 
@@ -222,48 +232,50 @@ fn compressed_rows_and_columns_are_grouped_in_one_pass() {
     for formats in [&FREE, &STRICT] {
         let mut told = Told::of(MIXED, 5);
         let plan =
-            planned(&source(Format::Csr), structure(CANONICAL), formats, &request("csc"), &mut told).unwrap();
-        assert_eq!(plan.work, Work::Group);
+            planned(&source(SparseFormat::Csr), structure(CANONICAL), formats, &request("csc"), &mut told)
+                .unwrap();
+        assert_eq!(plan.work, ElementWork::Group);
         assert_eq!(kinds(&plan, 2), ["expand", "sort"]);
         assert!(plan.in_order && plan.unique && told.asked.is_empty());
     }
     // Whether coordinates are unique is not known of elements in no order, but grouping sorts them.
     let mut told = Told::of(MIXED, 5);
     told.after = ElementOrder { unique: false, ..CANONICAL };
-    let plan = planned(&source(Format::Csr), structure(MIXED), &FREE, &request("csc"), &mut told).unwrap();
-    assert_eq!((plan.work, plan.in_order, plan.unique), (Work::Group, true, false));
+    let plan =
+        planned(&source(SparseFormat::Csr), structure(MIXED), &FREE, &request("csc"), &mut told).unwrap();
+    assert_eq!((plan.work, plan.in_order, plan.unique), (ElementWork::Group, true, false));
 }
 
 #[test]
 fn padding_is_dropped_and_room_is_left_behind() {
-    let spare = Structure { spare: 2, ..structure(CANONICAL) };
+    let spare = SparseStructure { spare: 2, ..structure(CANONICAL) };
     let mut told = Told::of(CANONICAL, 5);
-    let plan = planned(&source(Format::Coo), spare, &FREE, &request("coo"), &mut told).unwrap();
+    let plan = planned(&source(SparseFormat::Coo), spare, &FREE, &request("coo"), &mut told).unwrap();
     assert_eq!(kinds(&plan, 0), ["drop"]);
     assert_eq!(kinds(&plan, 1), ["drop"]);
-    let plan = planned(&source(Format::Csr), spare, &FREE, &request("csr"), &mut told).unwrap();
-    assert_eq!((plan.work, plan.count), (Work::Keep, Some(5)));
+    let plan = planned(&source(SparseFormat::Csr), spare, &FREE, &request("csr"), &mut told).unwrap();
+    assert_eq!((plan.work, plan.count), (ElementWork::Keep, Some(5)));
 }
 
 #[test]
 fn coordinates_change_their_layout_and_type() {
     let mut told = Told::of(CANONICAL, 5);
-    let plan =
-        planned(&source(Format::Coo), structure(CANONICAL), &POINTS, &request("coo"), &mut told).unwrap();
+    let plan = planned(&source(SparseFormat::Coo), structure(CANONICAL), &POINTS, &request("coo"), &mut told)
+        .unwrap();
     assert_eq!(kinds(&plan, 1), ["lay", "cast"]);
     assert_eq!(plan.index_dtype, DType::Int64);
     let Origin::Made(steps) = &plan.arrays[1].origin else { panic!("they are made") };
     assert!(steps[0].sentence().contains("lie an array for each axis, and Target wants point by point"));
     assert_eq!(steps[1].sentence(), "Target keeps these indices as int64, and they are int32");
-    let plan =
-        planned(&source(Format::Csr), structure(CANONICAL), &POINTS, &request("coo"), &mut told).unwrap();
+    let plan = planned(&source(SparseFormat::Csr), structure(CANONICAL), &POINTS, &request("coo"), &mut told)
+        .unwrap();
     assert_eq!(kinds(&plan, 1), ["expand", "lay", "cast"]);
 }
 
 #[test]
 fn index_types_hold_the_shape() {
     let chosen = |shape: &'static [i64], dtypes: &'static [DType], formats| {
-        let x = SparseSource { shape, index_dtypes: dtypes, ..source(Format::Csr) };
+        let x = SparseSource { shape, index_dtypes: dtypes, ..source(SparseFormat::Csr) };
         planned(&x, structure(CANONICAL), formats, &request("csr"), &mut Told::of(CANONICAL, 5))
             .map(|plan| plan.index_dtype)
     };
@@ -282,8 +294,9 @@ fn index_types_hold_the_shape() {
 
 #[test]
 fn pointers_of_single_elements_hold_the_elements_of_all_blocks() {
-    let x = SparseSource { shape: &[50_000, 50_000], block: Some([50_000, 50_000]), ..source(Format::Bsr) };
-    let one = Structure { count: 1, ..structure(CANONICAL) };
+    let x =
+        SparseSource { shape: &[50_000, 50_000], block: Some([50_000, 50_000]), ..source(SparseFormat::Bsr) };
+    let one = SparseStructure { count: 1, ..structure(CANONICAL) };
     let chosen = |format| {
         let plan = planned(&x, one, &FREE, &request(format), &mut Told::of(CANONICAL, 5)).unwrap();
         (plan.index_dtype, plan.count)
@@ -298,26 +311,32 @@ fn blocks_must_fill_the_shape() {
         let request = SparseRequest { format: Some("bsr"), block };
         planned(&source(from), structure(CANONICAL), &FREE, &request, &mut Told::of(CANONICAL, 5))
     };
-    assert_eq!(blocks(Some([3, 4]), Format::Csr).unwrap().work, Work::Blocks([3, 4]));
-    assert_eq!(blocks(Some([2, 2]), Format::Bsr).unwrap().work, Work::Keep);
-    assert_eq!(blocks(Some([1, 2]), Format::Bsr).unwrap().work, Work::Blocks([1, 2]));
-    assert!(blocks(None, Format::Csr).unwrap_err().fact().contains("which size"));
+    assert_eq!(blocks(Some([3, 4]), SparseFormat::Csr).unwrap().work, ElementWork::Blocks([3, 4]));
+    assert_eq!(blocks(Some([2, 2]), SparseFormat::Bsr).unwrap().work, ElementWork::Keep);
+    assert_eq!(blocks(Some([1, 2]), SparseFormat::Bsr).unwrap().work, ElementWork::Blocks([1, 2]));
+    assert!(blocks(None, SparseFormat::Csr).unwrap_err().fact().contains("which size"));
     assert!(
-        blocks(Some([4, 4]), Format::Csr).unwrap_err().fact().contains("(4, 4) do not fill the shape (6, 8)")
+        blocks(Some([4, 4]), SparseFormat::Csr)
+            .unwrap_err()
+            .fact()
+            .contains("(4, 4) do not fill the shape (6, 8)")
     );
     let wrong = SparseRequest { format: Some("csr"), block: Some([2, 2]) };
     assert!(
-        choose(&source(Format::Csr), &target(&FREE, false), &wrong).unwrap_err().fact().contains("no blocks")
+        choose(&source(SparseFormat::Csr), &target(&FREE, false), &wrong)
+            .unwrap_err()
+            .fact()
+            .contains("no blocks")
     );
 }
 
 #[test]
 fn batches_stay_as_they_are_or_are_refused() {
     static BATCHED: [FormatCapabilities; 1] =
-        [FormatCapabilities { batch_axes: true, ..strict(Format::Csr) }];
-    let x = SparseSource { shape: &[2, 6, 8], batch_axes: 1, ..source(Format::Csr) };
+        [FormatCapabilities { batch_axes: true, ..strict(SparseFormat::Csr) }];
+    let x = SparseSource { shape: &[2, 6, 8], batch_axes: 1, ..source(SparseFormat::Csr) };
     let plan = |order| planned(&x, structure(order), &BATCHED, &request("csr"), &mut Told::of(order, 5));
-    assert_eq!(plan(CANONICAL).unwrap().work, Work::Keep);
+    assert_eq!(plan(CANONICAL).unwrap().work, ElementWork::Keep);
     assert!(plan(MIXED).unwrap_err().fact().contains("cannot stay as they lie: it is strict"));
 }
 
@@ -330,21 +349,21 @@ fn strided_arrays_are_packed_where_they_must_be_dense() {
         plan.pack_strided::<Error>(&x, &choice.capabilities, |_, _| Ok(false)).unwrap();
         kinds(&plan, 0)
     };
-    assert!(packed(Format::Csr, "csr", &FREE).is_empty());
-    assert_eq!(packed(Format::Csr, "csr", &STRICT), ["pack"]);
+    assert!(packed(SparseFormat::Csr, "csr", &FREE).is_empty());
+    assert_eq!(packed(SparseFormat::Csr, "csr", &STRICT), ["pack"]);
     // Blocks are seen as single elements only where they are dense.
-    assert_eq!(packed(Format::Bsr, "coo", &FREE), ["pack"]);
-    assert!(packed(Format::Bsr, "bsr", &FREE).is_empty());
+    assert_eq!(packed(SparseFormat::Bsr, "coo", &FREE), ["pack"]);
+    assert!(packed(SparseFormat::Bsr, "bsr", &FREE).is_empty());
 }
 
 #[test]
 fn dense_tensors_are_filled_by_the_method_for_the_format() {
-    let many = |count, order| Structure { count, spare: 0, order };
-    assert_eq!(fill_method(Format::Csc, 2, &many(9, MIXED)), Fill::Compressed);
-    assert_eq!(fill_method(Format::Coo, 2, &many(9, MIXED)), Fill::Coordinates);
-    assert_eq!(fill_method(Format::Coo, 2, &many(1 << 20, MIXED)), Fill::Grouped);
-    assert_eq!(fill_method(Format::Coo, 2, &many(1 << 20, CANONICAL)), Fill::Coordinates);
-    assert_eq!(fill_method(Format::Coo, 3, &many(1 << 20, MIXED)), Fill::Coordinates);
+    let many = |count, order| SparseStructure { count, spare: 0, order };
+    assert_eq!(fill_method(SparseFormat::Csc, 2, &many(9, MIXED)), FillMethod::Compressed);
+    assert_eq!(fill_method(SparseFormat::Coo, 2, &many(9, MIXED)), FillMethod::Coordinates);
+    assert_eq!(fill_method(SparseFormat::Coo, 2, &many(1 << 20, MIXED)), FillMethod::Grouped);
+    assert_eq!(fill_method(SparseFormat::Coo, 2, &many(1 << 20, CANONICAL)), FillMethod::Coordinates);
+    assert_eq!(fill_method(SparseFormat::Coo, 3, &many(1 << 20, MIXED)), FillMethod::Coordinates);
 }
 
 proptest! {
@@ -356,16 +375,16 @@ proptest! {
         let order = ElementOrder { in_order, unique: in_order && unique, grouped: in_order || grouped };
         let distinct = if order.unique { 5 } else { distinct };
         let formats = if is_strict { &STRICT } else { &FREE };
-        let x = SparseSource { block: (from == 3).then_some([1, 1]), ..source(Format::ALL[from]) };
-        let format = Format::ALL[to];
+        let x = SparseSource { block: (from == 3).then_some([1, 1]), ..source(SparseFormat::ALL[from]) };
+        let format = SparseFormat::ALL[to];
         let request = SparseRequest { format: Some(format.name()), block: (to == 3).then_some([1, 1]) };
         let plan = planned(&x, structure(order), formats, &request, &mut Told::of(order, distinct)).unwrap();
         prop_assert!(!is_strict || (plan.in_order && plan.unique));
         prop_assert!(!plan.unique || plan.in_order);
-        if plan.work == Work::Keep {
+        if plan.work == ElementWork::Keep {
             prop_assert_eq!(x.format, format);
         }
-        if let Work::Elements { sort, sum } = plan.work {
+        if let ElementWork::Elements { sort, sum } = plan.work {
             prop_assert!(sort || !sum);
             let is_given = plan.arrays[0].origin == Origin::Given;
             prop_assert_eq!(is_given, !sort);

@@ -152,8 +152,8 @@ pub(super) fn ready_stream(
     let named = Arc::new(AtomicUsize::new(usize::MAX));
     let heard = named.clone();
     // Refuses to export, once it has heard the stream.
-    let refuse = move |_: &Bound<'_, PyTuple>, wishes: Option<&Bound<'_, PyDict>>| -> PyResult<()> {
-        let stream = wishes.and_then(|wishes| wishes.get_item("stream").ok().flatten());
+    let refuse = move |_: &Bound<'_, PyTuple>, options: Option<&Bound<'_, PyDict>>| -> PyResult<()> {
+        let stream = options.and_then(|options| options.get_item("stream").ok().flatten());
         if let Some(stream) = stream.and_then(|stream| stream.extract().ok()) {
             heard.store(stream, Ordering::Relaxed);
         }

@@ -13,7 +13,7 @@ use crate::interpreter::slots::{Method, symbol};
 use pyo3::prelude::*;
 use std::ffi::{CStr, c_void};
 use tensorferry_core::DType;
-use tensorferry_core::dtype::Kind;
+use tensorferry_core::dtype::DTypeKind;
 use tensorferry_core::plan::Pending;
 
 pub(super) struct Bits(Option<Inside>);
@@ -50,7 +50,9 @@ impl Bits {
     ) -> Result<Option<Pending>> {
         // SAFETY: the caller's contract.
         unsafe {
-            if dtype.kind() == Kind::Complex && self.ask(object, |inside| inside.is_conj, &slots.is_conj)? {
+            if dtype.kind() == DTypeKind::Complex
+                && self.ask(object, |inside| inside.is_conj, &slots.is_conj)?
+            {
                 return Ok(Some(Pending::Conjugate));
             }
             if dtype != DType::Bool && self.ask(object, |inside| inside.is_neg, &slots.is_neg)? {

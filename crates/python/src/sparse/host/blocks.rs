@@ -7,7 +7,7 @@ use crate::conversion::host_copy;
 use crate::errors::Result;
 use crate::interpreter::owner::Owner;
 use crate::settings;
-use tensorferry_core::plan::sparse::Role;
+use tensorferry_core::plan::sparse::ArrayRole;
 use tensorferry_core::sparse::blocks::Blocks;
 use tensorferry_core::sparse::{Axis, make};
 use tensorferry_core::{DType, Tensor};
@@ -27,15 +27,20 @@ impl HostEngine<'_> {
         self.blocks.as_ref().ok_or_else(taken)
     }
 
-    pub(super) fn make_blocks(&mut self, block: [i64; 2], role: Role, dtype: DType) -> Result<Tensor<Owner>> {
+    pub(super) fn make_blocks(
+        &mut self,
+        block: [i64; 2],
+        role: ArrayRole,
+        dtype: DType,
+    ) -> Result<Tensor<Owner>> {
         let numbers = self.find_blocks(block)?.count();
-        let kept = if role == Role::Values { self.element_values()? } else { None };
+        let kept = if role == ArrayRole::Values { self.element_values()? } else { None };
         let blocks = self.blocks.as_ref().ok_or_else(taken)?;
         let rows = self.lengths[0] / block[0];
         typed!(self.coordinate_dtype, I => {
             let axes = self.axes::<I>(false)?;
             let axes = [axes[0], axes[1]];
-            if role == Role::Values {
+            if role == ArrayRole::Values {
                 let values = match &kept {
                     Some(values) => values,
                     None => self.values()?.tensor()?,
@@ -49,15 +54,15 @@ impl HostEngine<'_> {
                 })?;
                 return gathered.tensor();
             }
-            let column = usize::from(role == Role::Indices);
+            let column = usize::from(role == ArrayRole::Indices);
             let places: Vec<i64> = blocks.coordinates(&axes).map(|place| place[column]).collect();
-            let length = if role == Role::Indices { numbers as i64 } else { pointer_count(rows as usize)? };
+            let length = if role == ArrayRole::Indices { numbers as i64 } else { pointer_count(rows as usize)? };
             let array = Made::new(DType::Int64, &[length])?;
             let (places, to) = (Axis::from(&places[..]), array.data::<i64>());
             // SAFETY: there is room for a column of each block, or for `rows + 1` pointers; blocks are in order.
             unsafe {
-                if role == Role::Indices {
-                    make::lay(&places, to.get(), 1, settings::threads());
+                if role == ArrayRole::Indices {
+                    make::write_axis(&places, to.get(), 1, settings::threads());
                 } else {
                     make::pointers(&places, rows as usize, to.get(), settings::threads());
                 }

@@ -7,8 +7,8 @@ use crate::errors::{Result, fail};
 use crate::interpreter::owner::Owner;
 use crate::settings;
 use tensorferry_core::host::HostBlock;
-use tensorferry_core::plan::sparse::{Fill, Format};
-use tensorferry_core::sparse::scatter::{self, Filling};
+use tensorferry_core::plan::sparse::{FillMethod, SparseFormat};
+use tensorferry_core::sparse::scatter::{self, DenseFill};
 use tensorferry_core::{DType, ErrorKind, Layout, Tensor};
 
 /// The number of elements of a memory page, about. A dense tensor with fewer stored elements than pages stays mostly untouched.
@@ -19,19 +19,24 @@ const MIN_ELEMENTS: usize = 16;
 
 impl HostEngine<'_> {
     /// Fills a dense tensor of this shape. Values with the same coordinates are summed, unless each is there once.
-    pub(crate) fn filled(&mut self, fill: Fill, shape: &[i64], is_unique: bool) -> Result<Tensor<Owner>> {
+    pub(crate) fn filled(
+        &mut self,
+        fill: FillMethod,
+        shape: &[i64],
+        is_unique: bool,
+    ) -> Result<Tensor<Owner>> {
         let kept = self.element_values()?;
         if fill == Fill::Grouped {
             let dtype = self.index_dtype();
             self.group(false, dtype)?;
-        } else if self.format == Format::Bsr {
+        } else if self.format == SparseFormat::Bsr {
             self.expand()?;
         }
         let dtype = self.values()?.dtype();
         let (block, layout, is_cleared) = room(dtype, shape, self.count)?;
         let is_empty = layout.is_empty();
         let count_of = |axes: &[i64]| if is_empty { 0 } else { axes.iter().product::<i64>() as usize };
-        let mut filling = Filling {
+        let mut filling = DenseFill {
             values: match &kept {
                 Some(values) => values.data(),
                 None => self.values()?.tensor()?.data(),
@@ -51,7 +56,7 @@ impl HostEngine<'_> {
         match fill {
             Fill::Compressed => typed!(self.index_dtype(), I => {
                 let (pointers, indices) = (slice::<I>(self.index(0)?), slice::<I>(self.index(1)?));
-                let by_columns = self.format == Format::Csc;
+                let by_columns = self.format == SparseFormat::Csc;
                 let columns = self.lengths[usize::from(!by_columns)] as usize;
                 let indices = &indices[..self.count];
                 // SAFETY: there is a dense, aligned value for each index, and the tensor is new and has room for its shape.

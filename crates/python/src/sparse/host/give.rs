@@ -6,7 +6,7 @@ use crate::conversion::host_copy;
 use crate::conversion::source::{Memory, Source};
 use crate::errors::Result;
 use crate::interpreter::owner::Owner;
-use tensorferry_core::plan::sparse::{Conversion, CoordinateLayout, Format, Role};
+use tensorferry_core::plan::sparse::{ArrayRole, CoordinateLayout, SparseConversion, SparseFormat};
 use tensorferry_core::{ErrorKind, Tensor};
 
 /// How an array of the result lies in an array of the source.
@@ -24,25 +24,27 @@ enum View {
 
 impl<'py> HostEngine<'py> {
     /// The index array of the source in which a role of the result lies, and how; None for the values.
-    fn view_of(&self, conversion: &Conversion, role: Role) -> (Option<usize>, View) {
+    fn view_of(&self, conversion: &SparseConversion, role: ArrayRole) -> (Option<usize>, View) {
         let axis = match role {
-            Role::Axis(number, _) => number,
+            ArrayRole::Axis(number, _) => number,
             _ => 1 - conversion.format.leading_axis(),
         };
         match (self.format, self.layout, role) {
-            (Format::Coo, _, Role::Values) => (None, View::Whole),
-            (Format::Coo, _, Role::Coordinates | Role::Pointers) => (Some(0), View::Whole),
-            (Format::Coo, CoordinateLayout::Separate, _) => (Some(axis), View::Whole),
-            (Format::Coo, CoordinateLayout::Axes, _) => (Some(0), View::Line(axis, 0)),
-            (Format::Coo, CoordinateLayout::Points, _) => (Some(0), View::Line(axis, 1)),
-            (_, _, Role::Pointers) => (Some(0), View::Whole),
-            (Format::Bsr, _, Role::Values) if conversion.format != Format::Bsr => (None, View::Flat),
-            (_, _, Role::Values) => (None, if self.has_spare { View::First } else { View::Whole }),
+            (SparseFormat::Coo, _, ArrayRole::Values) => (None, View::Whole),
+            (SparseFormat::Coo, _, ArrayRole::Coordinates | ArrayRole::Pointers) => (Some(0), View::Whole),
+            (SparseFormat::Coo, CoordinateLayout::Separate, _) => (Some(axis), View::Whole),
+            (SparseFormat::Coo, CoordinateLayout::Axes, _) => (Some(0), View::Line(axis, 0)),
+            (SparseFormat::Coo, CoordinateLayout::Points, _) => (Some(0), View::Line(axis, 1)),
+            (_, _, ArrayRole::Pointers) => (Some(0), View::Whole),
+            (SparseFormat::Bsr, _, ArrayRole::Values) if conversion.format != SparseFormat::Bsr => {
+                (None, View::Flat)
+            }
+            (_, _, ArrayRole::Values) => (None, if self.has_spare { View::First } else { View::Whole }),
             _ => (Some(1), if self.has_spare { View::First } else { View::Whole }),
         }
     }
 
-    pub(super) fn is_given_dense(&self, conversion: &Conversion, role: Role) -> Result<bool> {
+    pub(super) fn is_given_dense(&self, conversion: &SparseConversion, role: ArrayRole) -> Result<bool> {
         let (number, view) = self.view_of(conversion, role);
         let array = match number {
             Some(number) => self.array(number)?,
@@ -55,7 +57,7 @@ impl<'py> HostEngine<'py> {
     }
 
     /// The view of an array of the source that has this role in the result.
-    pub(super) fn given(&mut self, conversion: &Conversion, role: Role) -> Result<Source<'py>> {
+    pub(super) fn given(&mut self, conversion: &SparseConversion, role: ArrayRole) -> Result<Source<'py>> {
         let (number, view) = self.view_of(conversion, role);
         if view != View::Whole {
             return self.peeked(conversion, role);
@@ -68,7 +70,7 @@ impl<'py> HostEngine<'py> {
     }
 
     /// The same, and the array can still be handed on.
-    pub(super) fn peeked(&self, conversion: &Conversion, role: Role) -> Result<Source<'py>> {
+    pub(super) fn peeked(&self, conversion: &SparseConversion, role: ArrayRole) -> Result<Source<'py>> {
         let (number, view) = self.view_of(conversion, role);
         let array = match number {
             Some(number) => self.array(number)?,
@@ -87,8 +89,8 @@ impl<'py> HostEngine<'py> {
     }
 
     /// The same, packed.
-    pub(super) fn packed(&mut self, conversion: &Conversion, role: Role) -> Result<Tensor<Owner>> {
-        if role == Role::Values && self.view_of(conversion, role).1 == View::Flat {
+    pub(super) fn packed(&mut self, conversion: &SparseConversion, role: ArrayRole) -> Result<Tensor<Owner>> {
+        if role == ArrayRole::Values && self.view_of(conversion, role).1 == View::Flat {
             self.dense_values()?;
             let py = self.py;
             let values = host_copy::packed(py, self.values()?.tensor()?, self.values()?.dtype())?;
@@ -96,7 +98,7 @@ impl<'py> HostEngine<'py> {
             return Ok(values.reshaped(&[total])?.first(self.count)?);
         }
         let source = self.given(conversion, role)?;
-        let dtype = if role == Role::Values { source.facts().dtype } else { conversion.index_dtype };
+        let dtype = if role == ArrayRole::Values { source.facts().dtype } else { conversion.index_dtype };
         match &source.memory {
             Memory::Here(tensor) => host_copy::packed(self.py, tensor, dtype),
             Memory::Later { .. } => {

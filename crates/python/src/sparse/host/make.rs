@@ -6,23 +6,25 @@ use crate::errors::{Result, fail};
 use crate::interpreter::owner::Owner;
 use crate::settings;
 use smallvec::SmallVec;
-use tensorferry_core::plan::sparse::{Conversion, CoordinateLayout, Format, Role, Work};
-use tensorferry_core::sparse::order::{Order, order_by};
-use tensorferry_core::sparse::turn::{Elements, Pairs, Rows, turn};
+use tensorferry_core::plan::sparse::{
+    ArrayRole, CoordinateLayout, ElementWork, SparseConversion, SparseFormat,
+};
+use tensorferry_core::sparse::group::{Elements, Pairs, Rows, group_by_axis};
+use tensorferry_core::sparse::order::{SortedOrder, sort_by_axes};
 use tensorferry_core::sparse::{Axis, Index, make};
 use tensorferry_core::{DType, ErrorKind, Tensor};
 
 /// Whether elements are sorted, and summed.
-fn sorted_and_summed(work: Work) -> (bool, bool) {
+fn sorted_and_summed(work: ElementWork) -> (bool, bool) {
     match work {
-        Work::Elements { sort, sum } => (sort, sum),
+        ElementWork::Elements { sort, sum } => (sort, sum),
         _ => (false, false),
     }
 }
 
 impl HostEngine<'_> {
     /// Sorts the elements by all axes.
-    pub(super) fn sort(&mut self, by_columns: bool) -> Result<&Order> {
+    pub(super) fn sort(&mut self, by_columns: bool) -> Result<&SortedOrder> {
         if self.sorted.as_ref().is_none_or(|(known, _)| *known != by_columns) {
             self.expand()?;
             let mut lengths = self.lengths.clone();
@@ -31,19 +33,24 @@ impl HostEngine<'_> {
             }
             let order = typed!(self.coordinate_dtype, I => {
                 let axes = self.axes::<I>(by_columns)?;
-                away(self.py, self.count, || order_by(&axes, &lengths, settings::threads()))?
+                away(self.py, self.count, || sort_by_axes(&axes, &lengths, settings::threads()))?
             });
             self.sorted = Some((by_columns, order));
         }
         self.order()
     }
 
-    fn order(&self) -> Result<&Order> {
+    fn order(&self) -> Result<&SortedOrder> {
         self.sorted.as_ref().map(|(_, order)| order).ok_or_else(taken)
     }
 
     /// The coordinates along one axis, for a role that nothing reads again.
-    pub(super) fn take_axis(&mut self, number: usize, work: Work, dtype: DType) -> Result<Tensor<Owner>> {
+    pub(super) fn take_axis(
+        &mut self,
+        number: usize,
+        work: ElementWork,
+        dtype: DType,
+    ) -> Result<Tensor<Owner>> {
         if !sorted_and_summed(work).0
             && self.coordinate_dtype == dtype
             && let Some(axes) = &mut self.coordinates
@@ -55,7 +62,7 @@ impl HostEngine<'_> {
     }
 
     /// The coordinates along one axis, sorted and without duplicates if that is the work.
-    fn picked_axis(&self, number: usize, work: Work, dtype: DType) -> Result<Tensor<Owner>> {
+    fn picked_axis(&self, number: usize, work: ElementWork, dtype: DType) -> Result<Tensor<Owner>> {
         let (sort, firsts) = sorted_and_summed(work);
         let dense = self.cast_axis(number, dtype)?;
         if sort { self.picked(self.order()?, &dense, &[], firsts) } else { Ok(dense) }
@@ -67,7 +74,7 @@ impl HostEngine<'_> {
         typed!(self.coordinate_dtype, I => typed!(dtype, O => {
             let (axis, to) = (self.axis::<I>(number)?, array.data::<O>());
             // SAFETY: `array` has room for `count` numbers, and the axis has no more.
-            away(self.py, self.count, || unsafe { make::lay(&axis, to.get(), 1, settings::threads()) });
+            away(self.py, self.count, || unsafe { make::write_axis(&axis, to.get(), 1, settings::threads()) });
         }));
         array.tensor()
     }
@@ -75,7 +82,7 @@ impl HostEngine<'_> {
     /// The elements of an array in order, or the first of each coordinate. The array is dense.
     fn picked(
         &self,
-        order: &Order,
+        order: &SortedOrder,
         array: &Tensor<Owner>,
         rest: &[i64],
         firsts: bool,
@@ -108,7 +115,7 @@ impl HostEngine<'_> {
     }
 
     /// The values, sorted and summed.
-    pub(super) fn made_values(&mut self, work: Work) -> Result<Tensor<Owner>> {
+    pub(super) fn made_values(&mut self, work: ElementWork) -> Result<Tensor<Owner>> {
         let kept = self.element_values()?;
         let rest = self.dense_lengths.clone();
         let (sort, sum) = sorted_and_summed(work);
@@ -140,7 +147,7 @@ impl HostEngine<'_> {
             let kept = self.element_values()?;
             let leading = usize::from(by_columns);
             let groups = self.lengths[leading] as usize;
-            let is_compressed = matches!(self.format, Format::Csr | Format::Csc);
+            let is_compressed = matches!(self.format, SparseFormat::Csr | SparseFormat::Csc);
             let arrays = if is_compressed && self.coordinates.is_none() {
                 for array in self.arrays.iter_mut().flatten() {
                     array.prepare_index(Some(dtype), true)?;
@@ -193,7 +200,7 @@ impl HostEngine<'_> {
         // SAFETY: there is room for `groups + 1` pointers and for `count` others and values, and a value for each element.
         let total = away(self.py, count, || unsafe {
             let carry = carrier(from.get(), to.get(), item);
-            turn(elements, groups, first.get(), second.get(), settings::threads(), carry)
+            group_by_axis(elements, groups, first.get(), second.get(), settings::threads(), carry)
         })?;
         if total != count {
             // They were validated, so that somebody has changed them meanwhile.
@@ -204,7 +211,7 @@ impl HostEngine<'_> {
     }
 
     /// Where each group begins, of elements that are grouped.
-    pub(super) fn pointers(&mut self, conversion: &Conversion) -> Result<Tensor<Owner>> {
+    pub(super) fn pointers(&mut self, conversion: &SparseConversion) -> Result<Tensor<Owner>> {
         let leading = conversion.format.leading_axis();
         let groups = self.lengths[leading] as usize;
         let dtype = conversion.index_dtype;
@@ -230,7 +237,7 @@ impl HostEngine<'_> {
     }
 
     /// All coordinates in one matrix.
-    pub(super) fn coordinate_matrix(&mut self, conversion: &Conversion) -> Result<Tensor<Owner>> {
+    pub(super) fn coordinate_matrix(&mut self, conversion: &SparseConversion) -> Result<Tensor<Owner>> {
         let dtype = conversion.index_dtype;
         let axes = self.lengths.len();
         let (is_sorted, _) = sorted_and_summed(conversion.work);
@@ -252,40 +259,44 @@ impl HostEngine<'_> {
             away(self.py, count, || for (number, axis) in given.iter().enumerate() {
                 let (ahead, step) = if by_axis { (number * count, 1) } else { (number, axes) };
                 // SAFETY: a line of the matrix, which has room for `count` numbers.
-                unsafe { make::lay(axis, start.get().add(ahead), step, settings::threads()) };
+                unsafe { make::write_axis(axis, start.get().add(ahead), step, settings::threads()) };
             });
         }));
         matrix.tensor()
     }
 
     /// Makes an array as the conversion says.
-    pub(super) fn made_array(&mut self, conversion: &Conversion, role: Role) -> Result<Tensor<Owner>> {
+    pub(super) fn made_array(
+        &mut self,
+        conversion: &SparseConversion,
+        role: ArrayRole,
+    ) -> Result<Tensor<Owner>> {
         let (work, dtype) = (conversion.work, conversion.index_dtype);
         match work {
-            Work::Blocks(block) => return self.make_blocks(block, role, dtype),
-            Work::Group => {
+            ElementWork::Blocks(block) => return self.make_blocks(block, role, dtype),
+            ElementWork::Group => {
                 let grouped = self.group(conversion.by_columns(), dtype)?;
                 let number = match role {
-                    Role::Pointers => 0,
-                    Role::Values => 2,
+                    ArrayRole::Pointers => 0,
+                    ArrayRole::Values => 2,
                     _ => 1,
                 };
                 return grouped.arrays[number].take().ok_or_else(taken);
             }
-            Work::Elements { sort, .. } => {
+            ElementWork::Elements { sort, .. } => {
                 self.expand()?;
                 if sort {
                     self.sort(conversion.by_columns())?;
                 }
             }
-            Work::Keep => {}
+            ElementWork::Keep => {}
         }
         match role {
-            Role::Values => self.made_values(work),
-            Role::Pointers => self.pointers(conversion),
-            Role::Indices => self.take_axis(1 - conversion.format.leading_axis(), work, dtype),
-            Role::Axis(number, _) => self.take_axis(number, work, dtype),
-            Role::Coordinates => self.coordinate_matrix(conversion),
+            ArrayRole::Values => self.made_values(work),
+            ArrayRole::Pointers => self.pointers(conversion),
+            ArrayRole::Indices => self.take_axis(1 - conversion.format.leading_axis(), work, dtype),
+            ArrayRole::Axis(number, _) => self.take_axis(number, work, dtype),
+            ArrayRole::Coordinates => self.coordinate_matrix(conversion),
         }
     }
 }

@@ -15,17 +15,19 @@ use crate::interpreter::owner::Owner;
 use crate::settings;
 use pyo3::prelude::*;
 use smallvec::{SmallVec, smallvec};
-use tensorferry_core::plan::sparse::{Conversion, CoordinateLayout, ElementOrder, Format, Inspect, Role};
+use tensorferry_core::plan::sparse::{
+    ArrayRole, CoordinateLayout, ElementOrder, Inspect, SparseConversion, SparseFormat,
+};
 use tensorferry_core::sparse::blocks::{self as block_kernels, Blocks};
-use tensorferry_core::sparse::look::{self, Compressed, Fault};
-use tensorferry_core::sparse::order::Order;
+use tensorferry_core::sparse::order::SortedOrder;
+use tensorferry_core::sparse::validate::{self, CompressedSummary, IndexFault};
 use tensorferry_core::sparse::{Axis, Index, make as make_kernels};
 use tensorferry_core::{DType, ErrorKind, Tensor};
 
 /// The arrays of a sparse tensor on the host, and what was found out about them.
 pub(super) struct HostEngine<'py> {
     py: Python<'py>,
-    format: Format,
+    format: SparseFormat,
     layout: CoordinateLayout,
     /// The lengths of the axes that have coordinates.
     pub(super) lengths: Shape,
@@ -47,7 +49,7 @@ pub(super) struct HostEngine<'py> {
     /// The elements that stay when padding is left out.
     kept: Option<Vec<usize>>,
     /// An order by all axes, with the last axis first or not.
-    sorted: Option<(bool, Order)>,
+    sorted: Option<(bool, SortedOrder)>,
     /// Elements grouped by rows, or by columns.
     grouped: Option<Grouped>,
     blocks: Option<Blocks>,
@@ -74,7 +76,7 @@ impl<'py> HostEngine<'py> {
         values: Array<'py>,
         mut arrays: SmallVec<[Array<'py>; 2]>,
     ) -> Result<Self> {
-        let is_compressed = parts.format != Format::Coo;
+        let is_compressed = parts.format != SparseFormat::Coo;
         for array in &mut arrays {
             array.prepare_index(None, is_compressed)?;
         }
@@ -94,8 +96,8 @@ impl<'py> HostEngine<'py> {
         }
         let shape = &parts.shape;
         let count = match (parts.format, parts.layout) {
-            (Format::Coo, CoordinateLayout::Axes) => arrays[0].shape().get(1).copied(),
-            (Format::Coo, _) => arrays.first().and_then(|array| array.shape().first().copied()),
+            (SparseFormat::Coo, CoordinateLayout::Axes) => arrays[0].shape().get(1).copied(),
+            (SparseFormat::Coo, _) => arrays.first().and_then(|array| array.shape().first().copied()),
             _ => arrays[1].shape().last().copied(),
         };
         Ok(Self {
@@ -149,7 +151,7 @@ impl<'py> HostEngine<'py> {
 
     /// Gives each element coordinates, if the source has none for it.
     fn expand(&mut self) -> Result<()> {
-        if self.format == Format::Coo || self.coordinates.is_some() {
+        if self.format == SparseFormat::Coo || self.coordinates.is_some() {
             return Ok(());
         }
         let (pointers, count) = (self.index(0)?, self.count);
@@ -160,7 +162,7 @@ impl<'py> HostEngine<'py> {
             away(self.py, count, || unsafe { make_kernels::expand(pointers, count, rows.get(), settings::threads()) });
         });
         let rows = rows.tensor()?;
-        if let (Format::Bsr, Some([high, wide])) = (self.format, self.block) {
+        if let (SparseFormat::Bsr, Some([high, wide])) = (self.format, self.block) {
             let size = [high as usize, wide as usize];
             let total = count as i64 * high * wide;
             let (down, right) = (Made::new(DType::Int64, &[total])?, Made::new(DType::Int64, &[total])?);
@@ -218,9 +220,9 @@ impl<'py> HostEngine<'py> {
     fn range(&self, by_columns: bool) -> Result<CoordinateRange> {
         let found = typed!(self.coordinate_dtype, I => {
             let axes = self.axes::<I>(by_columns)?;
-            away(self.py, self.count, || look::coordinates(&axes, settings::threads()))
+            away(self.py, self.count, || validate::summarise_coordinates(&axes, settings::threads()))
         });
-        let look::Coordinates { ends, in_order, unique, grouped } = found;
+        let validate::CoordinateSummary { ends, in_order, unique, grouped } = found;
         Ok(CoordinateRange { ends, order: ElementOrder { in_order, unique, grouped } })
     }
 }
@@ -246,11 +248,13 @@ impl Inspect for HostEngine<'_> {
         let found = typed!(index_dtype, I => {
             let (indptr, indices) = (slice::<I>(indptr), slice::<I>(indices));
             away(py, indices.len().max(indptr.len()), || {
-                look::compressed(indptr, indices, length, settings::threads())
+                validate::validate_compressed(indptr, indices, length, settings::threads())
             })
         });
         match found {
-            Ok(Compressed { in_order, unique, .. }) => Ok(ElementOrder { in_order, unique, grouped: true }),
+            Ok(CompressedSummary { in_order, unique, .. }) => {
+                Ok(ElementOrder { in_order, unique, grouped: true })
+            }
             // They were validated, so that somebody has changed them meanwhile.
             Err(_) => Err(fail(
                 ErrorKind::InvalidTensor,
@@ -267,13 +271,13 @@ impl<'py> Engine<'py> for HostEngine<'py> {
         matrix: usize,
         rows: usize,
         columns: i64,
-    ) -> Result<std::result::Result<Compressed, Fault>> {
+    ) -> Result<std::result::Result<CompressedSummary, IndexFault>> {
         let (indptr, indices, stored) = (self.index(0)?, self.index(1)?, self.count);
         Ok(typed!(self.dtype, I => {
             let indptr = &slice::<I>(indptr)[matrix * (rows + 1)..][..rows + 1];
             let indices = &slice::<I>(indices)[matrix * stored..][..stored];
             away(self.py, stored.max(rows), || {
-                look::compressed(indptr, indices, columns, settings::threads())
+                validate::validate_compressed(indptr, indices, columns, settings::threads())
             })
         }))
     }
@@ -286,7 +290,7 @@ impl<'py> Engine<'py> for HostEngine<'py> {
         let lengths = self.lengths.clone();
         let (kept, axes) = typed!(self.coordinate_dtype, I => {
             let axes = self.axes::<I>(false)?;
-            let kept = look::within_lengths(&axes, &lengths)?;
+            let kept = look::validate_coordinates(&axes, &lengths)?;
             let mut made = SmallVec::new();
             for axis in &axes {
                 let array = Made::new(self.coordinate_dtype, &[kept.len() as i64])?;
@@ -312,24 +316,24 @@ impl<'py> Engine<'py> for HostEngine<'py> {
         Ok(())
     }
 
-    fn is_dense(&self, conversion: &Conversion, role: Role) -> Result<bool> {
+    fn is_dense(&self, conversion: &SparseConversion, role: ArrayRole) -> Result<bool> {
         self.is_given_dense(conversion, role)
     }
 
-    fn give(&mut self, conversion: &Conversion, role: Role) -> Result<Arriving<'py>> {
+    fn give(&mut self, conversion: &SparseConversion, role: ArrayRole) -> Result<Arriving<'py>> {
         self.given(conversion, role).map(Arriving::Source)
     }
 
-    fn peek(&self, conversion: &Conversion, role: Role) -> Result<Arriving<'py>> {
+    fn peek(&self, conversion: &SparseConversion, role: ArrayRole) -> Result<Arriving<'py>> {
         self.peeked(conversion, role).map(Arriving::Source)
     }
 
-    fn pack(&mut self, conversion: &Conversion, role: Role) -> Result<Arriving<'py>> {
+    fn pack(&mut self, conversion: &SparseConversion, role: ArrayRole) -> Result<Arriving<'py>> {
         let tensor = self.packed(conversion, role)?;
         Ok(Arriving::Source(made(self.py, tensor)))
     }
 
-    fn make(&mut self, conversion: &Conversion, role: Role) -> Result<Arriving<'py>> {
+    fn make(&mut self, conversion: &SparseConversion, role: ArrayRole) -> Result<Arriving<'py>> {
         let tensor = self.made_array(conversion, role)?;
         Ok(Arriving::Source(made(self.py, tensor)))
     }

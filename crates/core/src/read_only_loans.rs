@@ -2,7 +2,7 @@
 //!
 //! Frameworks with immutable tensors take read-only memory gladly and then forget that it was: a read-only
 //! map that went to JAX comes back as an ordinary tensor. So whoever lends frozen memory to such a
-//! framework leaves a [`Mark`] here for as long as the loan lasts, and readers of those frameworks ask
+//! framework leaves a [`ReadOnlyLoan`] here for as long as the loan lasts, and readers of those frameworks ask
 //! [`covers`]. While nothing is on loan the question costs one atomic load.
 
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ struct Ranges {
 
 /// A range of addresses that counts as frozen until this drops.
 #[derive(Debug)]
-pub struct Mark {
+pub struct ReadOnlyLoan {
     range: (usize, usize),
 }
 
@@ -30,15 +30,15 @@ fn ranges() -> MutexGuard<'static, Ranges> {
 }
 
 /// Marks the addresses from `start` up to `end`.
-pub fn mark(start: usize, end: usize) -> Mark {
+pub fn lend(start: usize, end: usize) -> ReadOnlyLoan {
     let mut ranges = ranges();
     *ranges.counts.entry((start, end)).or_insert(0) += 1;
     ranges.longest = ranges.longest.max(end.saturating_sub(start));
     ON_LOAN.fetch_add(1, Ordering::Release);
-    Mark { range: (start, end) }
+    ReadOnlyLoan { range: (start, end) }
 }
 
-impl Drop for Mark {
+impl Drop for ReadOnlyLoan {
     fn drop(&mut self) {
         let mut ranges = ranges();
         if let Some(count) = ranges.counts.get_mut(&self.range) {
@@ -55,7 +55,7 @@ impl Drop for Mark {
 }
 
 /// Whether `address` lies in memory that is on loan as read-only.
-pub fn covers(address: usize) -> bool {
+pub fn is_on_loan(address: usize) -> bool {
     if ON_LOAN.load(Ordering::Acquire) == 0 {
         return false;
     }
@@ -73,16 +73,16 @@ mod tests {
 
     #[test]
     fn marks_nest_overlap_and_end() {
-        let outer = mark(0x1000, 0x9000);
-        let inner = mark(0x2000, 0x2010);
-        let twice = mark(0x2000, 0x2010);
-        assert!(covers(0x1000) && covers(0x200f) && covers(0x2010) && covers(0x8fff));
-        assert!(!covers(0x9000) && !covers(0xfff));
+        let outer = lend(0x1000, 0x9000);
+        let inner = lend(0x2000, 0x2010);
+        let twice = lend(0x2000, 0x2010);
+        assert!(is_on_loan(0x1000) && is_on_loan(0x200f) && is_on_loan(0x2010) && is_on_loan(0x8fff));
+        assert!(!is_on_loan(0x9000) && !is_on_loan(0xfff));
         drop(outer);
-        assert!(covers(0x2000) && !covers(0x2010));
+        assert!(is_on_loan(0x2000) && !is_on_loan(0x2010));
         drop(inner);
-        assert!(covers(0x2000));
+        assert!(is_on_loan(0x2000));
         drop(twice);
-        assert!(!covers(0x2000));
+        assert!(!is_on_loan(0x2000));
     }
 }

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 /// # Errors
 /// When there is no memory.
 #[inline]
-pub fn reserve<T>(list: &mut Vec<T>, more: usize) -> Result<()> {
+pub fn try_reserve<T>(list: &mut Vec<T>, more: usize) -> Result<()> {
     list.try_reserve(more).map_err(|_| {
         let items = list.len().saturating_add(more);
         Error::out_of_memory(items.saturating_mul(size_of::<T>()))
@@ -20,8 +20,8 @@ pub fn reserve<T>(list: &mut Vec<T>, more: usize) -> Result<()> {
 /// # Errors
 /// When there is no memory.
 #[inline]
-pub fn push<T>(list: &mut Vec<T>, item: T) -> Result<()> {
-    reserve(list, 1)?;
+pub fn try_push<T>(list: &mut Vec<T>, item: T) -> Result<()> {
+    try_reserve(list, 1)?;
     list.push(item);
     Ok(())
 }
@@ -30,9 +30,9 @@ pub fn push<T>(list: &mut Vec<T>, item: T) -> Result<()> {
 ///
 /// # Errors
 /// When there is no memory.
-pub fn copied<T: Copy>(items: &[T]) -> Result<Vec<T>> {
+pub fn try_copy<T: Copy>(items: &[T]) -> Result<Vec<T>> {
     let mut list = Vec::new();
-    reserve(&mut list, items.len())?;
+    try_reserve(&mut list, items.len())?;
     list.extend_from_slice(items);
     Ok(list)
 }
@@ -41,11 +41,11 @@ pub fn copied<T: Copy>(items: &[T]) -> Result<Vec<T>> {
 ///
 /// # Errors
 /// The first error of an item, or that there is no memory.
-pub fn gather<T, E: From<Error>>(items: impl Iterator<Item = Result<T, E>>) -> Result<Vec<T>, E> {
+pub fn try_collect<T, E: From<Error>>(items: impl Iterator<Item = Result<T, E>>) -> Result<Vec<T>, E> {
     let mut list = Vec::new();
-    reserve(&mut list, items.size_hint().0)?;
+    try_reserve(&mut list, items.size_hint().0)?;
     for item in items {
-        push(&mut list, item?)?;
+        try_push(&mut list, item?)?;
     }
     Ok(list)
 }
@@ -57,18 +57,18 @@ mod tests {
 
     #[test]
     fn items_are_collected_in_order_until_one_is_an_error() {
-        assert_eq!(gather((0..5).map(Ok::<_, Error>)).unwrap(), [0, 1, 2, 3, 4]);
-        assert_eq!(gather("abc".chars().filter(|c| *c != 'b').map(Ok::<_, Error>)).unwrap(), ['a', 'c']);
+        assert_eq!(try_collect((0..5).map(Ok::<_, Error>)).unwrap(), [0, 1, 2, 3, 4]);
+        assert_eq!(try_collect("abc".chars().filter(|c| *c != 'b').map(Ok::<_, Error>)).unwrap(), ['a', 'c']);
         let wrong = || Error::new(ErrorKind::InvalidArgument, "wrong");
         let items = (0..5).map(|item| if item == 3 { Err(wrong()) } else { Ok(item) });
-        assert_eq!(gather(items).unwrap_err(), wrong());
-        assert_eq!(copied(&[1u8, 2]).unwrap(), [1, 2]);
+        assert_eq!(try_collect(items).unwrap_err(), wrong());
+        assert_eq!(try_copy(&[1u8, 2]).unwrap(), [1, 2]);
     }
 
     #[test]
     fn more_than_there_can_be_is_an_error() {
         let mut list = vec![0u64];
-        let error = reserve(&mut list, usize::MAX / 8).unwrap_err();
+        let error = try_reserve(&mut list, usize::MAX / 8).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::OutOfMemory);
         assert!(error.hint().is_some());
         assert_eq!(list, [0]);

@@ -4,6 +4,10 @@
 //! Python code raised. The first becomes an instance of the class for its kind, each a `FerryError` and the
 //! builtin that people expect.
 
+mod hints;
+
+pub(crate) use hints::advice;
+
 use crate::interpreter::once::ForkSafeOnce;
 use pyo3::exceptions::{
     PyBufferError, PyConnectionError, PyException, PyImportError, PyMemoryError, PyOSError, PyRuntimeError,
@@ -11,7 +15,7 @@ use pyo3::exceptions::{
 };
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyCFunction, PyDict, PyString, PyTuple, PyType};
-use tensorferry_core::{Error, ErrorKind};
+use tensorferry_core::error::{Error, ErrorKind, Hint};
 
 /// What went wrong.
 #[derive(Debug)]
@@ -51,7 +55,7 @@ impl From<Failure> for PyErr {
                     return *error;
                 }
                 let fact = "Python has no memory left for one of its objects";
-                let raised = raise(py, &Error::new(ErrorKind::OutOfMemory, fact).with_hint(NO_MEMORY_HINT));
+                let raised = raise(py, &Error::new(ErrorKind::OutOfMemory, fact).with_advice(NO_MEMORY_HINT));
                 raised.set_cause(py, Some(*error));
                 raised
             }),
@@ -95,13 +99,13 @@ fn add_place(error: &PyErr, place: &str, py: Python<'_>) -> PyResult<()> {
 
 /// Short for an error with a fact and a hint.
 pub(crate) fn fail(kind: ErrorKind, fact: impl Into<String>, hint: impl Into<String>) -> Failure {
-    Failure::Ferry(Error::new(kind, fact.into()).with_hint(hint.into()))
+    Failure::Ferry(Error::new(kind, fact.into()).with_advice(hint.into()))
 }
 
 /// Says that a framework refused a tensor that its documentation accepts, with its own first line.
 pub(crate) fn refused(py: Python<'_>, framework: &str, failure: impl Into<Failure>) -> Failure {
     let hint = format!("check that the installed version of {framework} is one that tensorferry supports");
-    foreign(py, failure, ErrorKind::FrameworkRefused, &format!("{framework} refused the tensor"), &hint)
+    foreign(py, failure, ErrorKind::FrameworkFailed, &format!("{framework} refused the tensor"), &hint)
 }
 
 /// Turns an exception of somebody else's code into one of ours: what it was about, and its first line. The
@@ -132,7 +136,7 @@ pub(crate) fn foreign(
         _ if no_memory => (ErrorKind::OutOfMemory, NO_MEMORY_HINT),
         _ => (kind, hint),
     };
-    let stated = Error::new(kind, format!("{about}: {name}: {line}")).with_hint(hint.to_owned());
+    let stated = Error::new(kind, format!("{about}: {name}: {line}")).with_advice(hint.to_owned());
     Failure::Because(stated, error)
 }
 
@@ -223,7 +227,7 @@ const CLASSES: [Class; 13] = [
         doc: "An argument has an invalid value. Also a ValueError.",
     },
     Class {
-        kinds: &[ErrorKind::FrameworkRefused, ErrorKind::DeviceFailed],
+        kinds: &[ErrorKind::FrameworkFailed, ErrorKind::DeviceFailed],
         name: "FrameworkError",
         doc: "A framework, a device or its driver failed. Also a RuntimeError.",
     },
@@ -233,12 +237,12 @@ const CLASSES: [Class; 13] = [
         doc: "A result did not arrive within the timeout. Also a TimeoutError.",
     },
     Class {
-        kinds: &[ErrorKind::BadFile],
+        kinds: &[ErrorKind::InvalidFile],
         name: "FileFormatError",
         doc: "A file breaks the rules of its format. Also a ValueError.",
     },
     Class {
-        kinds: &[ErrorKind::TicketRefused],
+        kinds: &[ErrorKind::TicketRejected],
         name: "TicketError",
         doc: "A ticket cannot be used: withdrawn, used up, expired, or its process has ended. Also a ConnectionError.",
     },
@@ -270,16 +274,16 @@ fn builtins(py: Python<'_>, kind: ErrorKind) -> Vec<Bound<'_, PyType>> {
         ErrorKind::UnsupportedDevice
         | ErrorKind::UnsupportedLayout
         | ErrorKind::InvalidArgument
-        | ErrorKind::BadFile => vec![py.get_type::<PyValueError>()],
+        | ErrorKind::InvalidFile => vec![py.get_type::<PyValueError>()],
         ErrorKind::CopyRequired => vec![py.get_type::<PyBufferError>(), py.get_type::<PyValueError>()],
         ErrorKind::OutOfMemory => vec![py.get_type::<PyMemoryError>()],
         ErrorKind::TimedOut => vec![py.get_type::<PyTimeoutError>()],
         ErrorKind::FrameworkMissing => vec![py.get_type::<PyImportError>()],
         ErrorKind::InvalidTensor => vec![py.get_type::<PyBufferError>()],
-        ErrorKind::TicketRefused => vec![py.get_type::<PyConnectionError>()],
-        ErrorKind::FrameworkRefused | ErrorKind::DeviceFailed => vec![py.get_type::<PyRuntimeError>()],
+        ErrorKind::TicketRejected => vec![py.get_type::<PyConnectionError>()],
+        ErrorKind::FrameworkFailed | ErrorKind::DeviceFailed => vec![py.get_type::<PyRuntimeError>()],
         // Their classes are made elsewhere.
-        ErrorKind::Cancelled | ErrorKind::FileFailed => Vec::new(),
+        ErrorKind::Cancelled | ErrorKind::Io => Vec::new(),
     }
 }
 
@@ -318,9 +322,12 @@ fn os_error<'py>(py: Python<'py>, errno: Option<i32>, message: &str) -> PyResult
 
 /// The exception for an error of the core.
 fn instance<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>> {
-    let message = error.to_string();
+    let message = match advice(error) {
+        Some(advice) => format!("{}\nhint: {advice}", error.fact()),
+        None => error.fact().to_owned(),
+    };
     let class = match error.kind() {
-        ErrorKind::FileFailed => return os_error(py, error.errno(), &message),
+        ErrorKind::Io => os_error_class(py, error.errno())?.into_any(),
         ErrorKind::Cancelled => py.import("tensorferry.jobs")?.getattr("CancelledError")?,
         kind => {
             let position = CLASSES.iter().position(|class| class.kinds.contains(&kind)).unwrap_or(0);
@@ -328,8 +335,13 @@ fn instance<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>> 
         }
     };
     let instance = class.call1((message,))?;
-    if let Some(errno) = error.errno() {
-        instance.setattr("errno", errno)?;
+    // The command line has advice of its own for some keys.
+    if let Some(Hint::Key(key, value)) = error.hint() {
+        instance.setattr("_hint_key", key.name())?;
+        instance.setattr("_hint_value", value.as_deref())?;
+    }
+    if error.kind() == ErrorKind::Io || error.errno().is_some() {
+        instance.setattr("errno", error.errno())?;
     }
     Ok(instance)
 }

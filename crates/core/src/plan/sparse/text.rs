@@ -1,7 +1,7 @@
 //! Plans of sparse tensors in sentences.
 
-use super::{Conversion, CoordinateLayout, Role, Step};
-use crate::plan::words::{shape_in_words, things};
+use super::{ArrayRole, CoordinateLayout, SparseConversion, Step};
+use crate::plan::text::{count_noun, format_shape};
 use std::borrow::Cow;
 
 impl CoordinateLayout {
@@ -14,7 +14,7 @@ impl CoordinateLayout {
     }
 }
 
-impl Role {
+impl ArrayRole {
     /// The name of the array.
     pub fn name(self) -> Cow<'static, str> {
         match self {
@@ -49,7 +49,7 @@ impl Step {
     pub fn sentence(&self) -> Cow<'static, str> {
         match self {
             Self::Drop { count } => {
-                format!("{} of padding, which only JAX has", things(*count, "element")).into()
+                format!("{} of padding, which only JAX has", count_noun(*count, "element")).into()
             }
             Self::Expand { from } => {
                 format!("{} keeps pointers, and no place for each element", from.name()).into()
@@ -58,7 +58,7 @@ impl Step {
             Self::Group { by_columns: false } => "the elements are not grouped by rows".into(),
             Self::Group { by_columns: true } => "the elements are not grouped by columns".into(),
             Self::Sum { duplicates, reason } => {
-                let duplicates = things(*duplicates, "duplicate");
+                let duplicates = count_noun(*duplicates, "duplicate");
                 format!("{duplicates} summed in the source's type; {reason}").into()
             }
             Self::Count { format } => {
@@ -72,7 +72,7 @@ impl Step {
                 format!("the coordinates are to lie together, {}", to.words()).into()
             }
             Self::Gather { block } => {
-                format!("the elements go into blocks of {}", shape_in_words(block)).into()
+                format!("the elements go into blocks of {}", format_shape(block)).into()
             }
             Self::Cast { from, to, title } => {
                 let names: Vec<_> = from.iter().map(|dtype| dtype.name()).collect();
@@ -83,7 +83,7 @@ impl Step {
     }
 }
 
-impl Conversion {
+impl SparseConversion {
     /// What to know about the order of the elements of the result.
     pub fn order_note(&self) -> &'static str {
         match (self.in_order, self.unique) {

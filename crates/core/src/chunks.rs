@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 /// How a tensor is cut.
 #[derive(Clone, Debug)]
-pub struct Pieces {
+pub struct Chunks {
     item: usize,
     runs: SmallVec<[(i64, i64); 8]>,
     /// The loop that is cut, and how many of its steps are a piece.
@@ -24,7 +24,7 @@ pub struct Pieces {
 
 /// One piece.
 #[derive(Clone, Debug)]
-pub struct Piece {
+pub struct Chunk {
     /// Bytes from the tensor's first element to the piece's.
     pub offset: i64,
     /// Its layout, with the tensor's strides.
@@ -33,7 +33,7 @@ pub struct Piece {
     pub first: usize,
 }
 
-impl Pieces {
+impl Chunks {
     /// Cuts a tensor into pieces of at most so many elements, and at least one.
     pub fn new(layout: &Layout, elements: usize) -> Self {
         let mut runs = layout.runs();
@@ -72,7 +72,7 @@ impl Pieces {
     ///
     /// # Errors
     /// None for a layout that was made by a constructor.
-    pub fn get(&self, number: usize) -> Result<Piece> {
+    pub fn get(&self, number: usize) -> Result<Chunk> {
         let number = number as i64;
         let each = self.each.max(1);
         let (mut time, part) = (number / each, number % each);
@@ -88,7 +88,7 @@ impl Pieces {
         let rest = &self.runs[self.axis + 1..];
         let shape: SmallVec<[i64; 8]> = [steps].into_iter().chain(rest.iter().map(|run| run.0)).collect();
         let strides: SmallVec<[i64; 8]> = [stride].into_iter().chain(rest.iter().map(|run| run.1)).collect();
-        Ok(Piece { offset, layout: Layout::strided(self.item, &shape, &strides)?, first: first as usize })
+        Ok(Chunk { offset, layout: Layout::strided(self.item, &shape, &strides)?, first: first as usize })
     }
 }
 
@@ -119,7 +119,7 @@ mod tests {
         ];
         for layout in &layouts {
             for most in [1, 2, 3, 10, 100, 143, 144, 100_000, usize::MAX] {
-                let pieces = Pieces::new(layout, most);
+                let pieces = Chunks::new(layout, most);
                 let mut found = Vec::new();
                 for number in 0..pieces.count() {
                     let piece = pieces.get(number).unwrap();
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn pieces_are_not_much_smaller_than_asked_for() {
         let layout = Layout::strided(4, &[1000, 300, 700], &[4, 4_000, 1_200_000]).unwrap();
-        let pieces = Pieces::new(&layout, 500_000);
+        let pieces = Chunks::new(&layout, 500_000);
         // Two steps of 210,000 elements each.
         assert_eq!((pieces.count(), pieces.get(0).unwrap().layout.count()), (500, 420_000));
     }

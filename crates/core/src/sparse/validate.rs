@@ -1,14 +1,14 @@
 //! Whether indices are within bounds, in order, and each place there once.
 
 use super::{Axis, Index, bound, count_of, worth};
-use crate::growth;
+use crate::fallible;
 use crate::workers;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 
 /// What a compressed format's indices are like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Compressed {
+pub struct CompressedSummary {
     /// How many elements the pointers lead to.
     pub used: usize,
     /// Whether the indices rise within each row, or stay.
@@ -19,7 +19,7 @@ pub struct Compressed {
 
 /// What is wrong with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum IndexFault {
     /// The first pointer is this, and not zero.
     Begins(i64),
     /// A pointer is below the one before it.
@@ -34,33 +34,33 @@ pub enum Fault {
 ///
 /// # Errors
 /// What is wrong first.
-pub fn compressed<I: Index>(
+pub fn validate_compressed<I: Index>(
     indptr: &[I],
     indices: &[I],
     columns: i64,
     threads: usize,
-) -> Result<Compressed, Fault> {
+) -> Result<CompressedSummary, IndexFault> {
     let (first, last) = match indptr {
         [first, .., last] => (first.wide(), last.wide()),
         [only] => (only.wide(), only.wide()),
         [] => (0, 0),
     };
     if first != 0 {
-        return Err(Fault::Begins(first));
+        return Err(IndexFault::Begins(first));
     }
     if within(indptr, threads).falls > 0 {
-        return Err(Fault::GoesBack);
+        return Err(IndexFault::GoesBack);
     }
     // It is not negative, unless somebody has changed the pointers meanwhile.
     let Some(used) = usize::try_from(last).ok().filter(|&used| used <= indices.len()) else {
-        return Err(Fault::Ends(last));
+        return Err(IndexFault::Ends(last));
     };
     let found = within(&indices[..used], threads);
     if used > 0 && found.least < 0 {
-        return Err(Fault::Beyond(found.least));
+        return Err(IndexFault::Beyond(found.least));
     }
     if used > 0 && found.most >= columns {
-        return Err(Fault::Beyond(found.most));
+        return Err(IndexFault::Beyond(found.most));
     }
     // Between the last of a row and the first of the next one they may do as they like.
     let mut allowed = (0, 0);
@@ -68,7 +68,7 @@ pub fn compressed<I: Index>(
         allowed = between(indptr, &indices[..used], threads);
     }
     let in_order = found.falls == allowed.0;
-    Ok(Compressed { used, in_order, unique: in_order && found.flats == allowed.1 })
+    Ok(CompressedSummary { used, in_order, unique: in_order && found.flats == allowed.1 })
 }
 
 /// What neighbours are to each other, and the ends.
@@ -246,7 +246,7 @@ fn between<I: Index>(indptr: &[I], indices: &[I], threads: usize) -> (usize, usi
 
 /// What coordinates are like.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Coordinates {
+pub struct CoordinateSummary {
     /// The least and the greatest along each axis; none where there are no elements.
     pub ends: SmallVec<[(i64, i64); 4]>,
     /// Whether the places are in order, the first axis first.
@@ -261,20 +261,20 @@ pub struct Coordinates {
 ///
 /// # Errors
 /// When the system has no memory for them.
-pub fn within_lengths<I: Index>(axes: &[Axis<'_, I>], lengths: &[i64]) -> crate::Result<Vec<usize>> {
+pub fn validate_coordinates<I: Index>(axes: &[Axis<'_, I>], lengths: &[i64]) -> crate::Result<Vec<usize>> {
     let mut within = Vec::new();
     for element in 0..count_of(axes) {
         // SAFETY: `count_of` is the count of the shortest axis.
         let is_within = |(axis, &length): (&Axis<'_, I>, &i64)| unsafe { axis.get(element) }.wide() < length;
         if axes.iter().zip(lengths).all(is_within) {
-            growth::push(&mut within, element)?;
+            fallible::try_push(&mut within, element)?;
         }
     }
     Ok(within)
 }
 
 /// Looks coordinates through; where axes have different lengths, as far as the shortest.
-pub fn coordinates<I: Index>(axes: &[Axis<'_, I>], threads: usize) -> Coordinates {
+pub fn summarise_coordinates<I: Index>(axes: &[Axis<'_, I>], threads: usize) -> CoordinateSummary {
     let count = count_of(axes);
     let found: SmallVec<[Shared; 4]> = axes.iter().map(|_| Shared::new()).collect();
     let (falls, flats) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -328,7 +328,7 @@ pub fn coordinates<I: Index>(axes: &[Axis<'_, I>], threads: usize) -> Coordinate
     });
     let in_order = !falls.into_inner();
     let found: SmallVec<[Neighbours; 4]> = found.into_iter().map(Shared::found).collect();
-    Coordinates {
+    CoordinateSummary {
         grouped: found.first().is_none_or(|first| first.falls == 0),
         ends: if count == 0 {
             SmallVec::new()
@@ -359,15 +359,15 @@ mod tests {
 
     #[test]
     fn faults_are_told() {
-        let look = |indptr: &[i32], indices: &[i32]| compressed(indptr, indices, 4, 2);
-        assert_eq!(look(&[1, 1], &[0]), Err(Fault::Begins(1)));
-        assert_eq!(look(&[0, 2, 1, 3], &[0, 1, 2]), Err(Fault::GoesBack));
-        assert_eq!(look(&[0, 9], &[0, 1, 2]), Err(Fault::Ends(9)));
-        assert_eq!(look(&[0, 2], &[0, 4]), Err(Fault::Beyond(4)));
-        assert_eq!(look(&[0, 2], &[-1, 0]), Err(Fault::Beyond(-1)));
-        assert_eq!(look(&[0, 1], &[0, 7]), Ok(Compressed { used: 1, in_order: true, unique: true }));
-        assert_eq!(look(&[0], &[]), Ok(Compressed { used: 0, in_order: true, unique: true }));
-        assert_eq!(look(&[], &[]), Ok(Compressed { used: 0, in_order: true, unique: true }));
+        let look = |indptr: &[i32], indices: &[i32]| validate_compressed(indptr, indices, 4, 2);
+        assert_eq!(look(&[1, 1], &[0]), Err(IndexFault::Begins(1)));
+        assert_eq!(look(&[0, 2, 1, 3], &[0, 1, 2]), Err(IndexFault::GoesBack));
+        assert_eq!(look(&[0, 9], &[0, 1, 2]), Err(IndexFault::Ends(9)));
+        assert_eq!(look(&[0, 2], &[0, 4]), Err(IndexFault::Beyond(4)));
+        assert_eq!(look(&[0, 2], &[-1, 0]), Err(IndexFault::Beyond(-1)));
+        assert_eq!(look(&[0, 1], &[0, 7]), Ok(CompressedSummary { used: 1, in_order: true, unique: true }));
+        assert_eq!(look(&[0], &[]), Ok(CompressedSummary { used: 0, in_order: true, unique: true }));
+        assert_eq!(look(&[], &[]), Ok(CompressedSummary { used: 0, in_order: true, unique: true }));
     }
 
     proptest! {
@@ -380,8 +380,8 @@ mod tests {
             }
             let in_order = rows.iter().all(|row| row.is_sorted());
             let unique = rows.iter().all(|row| row.is_sorted_by(|a, b| a < b));
-            let found = compressed(&indptr, &indices, 6, 3);
-            prop_assert_eq!(found, Ok(Compressed { used: indices.len(), in_order, unique }));
+            let found = validate_compressed(&indptr, &indices, 6, 3);
+            prop_assert_eq!(found, Ok(CompressedSummary { used: indices.len(), in_order, unique }));
         }
 
         #[test]
@@ -401,7 +401,7 @@ mod tests {
             // SAFETY: every number is there `step` times.
             let given: Vec<_> =
                 memory.iter().map(|axis| unsafe { Axis::new(axis.as_ptr(), step as isize, places.len()) }).collect();
-            let found = coordinates(&given, 3);
+            let found = summarise_coordinates(&given, 3);
             prop_assert_eq!(found.in_order, places.is_sorted());
             prop_assert_eq!(found.unique, places.is_sorted_by(|a, b| a < b));
             prop_assert_eq!(found.grouped, places.is_sorted_by_key(|place| place[0]));

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// Bytes per second that the host writes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Host {
+pub struct HostThroughput {
     /// Dense elements as they are.
     pub dense: f64,
     /// Elements that are brought into row-major order.
@@ -34,13 +34,13 @@ const PROBE: usize = 8 << 20;
 const TIMES: usize = 3;
 
 /// The host's speeds, measured once with so many threads; `None` where there was no memory for it.
-pub fn host(threads: usize) -> Option<Host> {
+pub fn measure_host(threads: usize) -> Option<HostThroughput> {
     // No thread waits for another that measures, which the child of a fork would do for ever.
-    static HOST: OnceBox<Option<Host>> = OnceBox::new();
+    static HOST: OnceBox<Option<HostThroughput>> = OnceBox::new();
     *HOST.get_or_init(|| Box::new(measure(threads).ok()))
 }
 
-fn measure(threads: usize) -> Result<Host> {
+fn measure(threads: usize) -> Result<HostThroughput> {
     const SIDE: i64 = 1448;
     let elements = PROBE as i64 / 4;
     let (from, to) = (HostBlock::new(PROBE)?, HostBlock::new(PROBE)?);
@@ -51,8 +51,8 @@ fn measure(threads: usize) -> Result<Host> {
     let speed = |layout: &Layout, dtype: DType| -> Result<f64> {
         let dense = Layout::dense(dtype.size(), layout.shape())?;
         let source =
-            pack::Source { data: from.data(), dtype: DType::Float32, layout, order: ByteOrder::Native };
-        let target = pack::Destination { data: to.data(), dtype, layout: &dense };
+            pack::CopySource { data: from.data(), dtype: DType::Float32, layout, order: ByteOrder::Native };
+        let target = pack::CopyDestination { data: to.data(), dtype, layout: &dense };
         let mut best = Duration::MAX;
         for _ in 0..TIMES {
             let begin = Instant::now();
@@ -62,7 +62,7 @@ fn measure(threads: usize) -> Result<Host> {
         }
         Ok(per_second(dense.bytes(), best))
     };
-    Ok(Host {
+    Ok(HostThroughput {
         dense: speed(&Layout::dense(4, &[elements])?, DType::Float32)?,
         packed: speed(&Layout::strided(4, &[SIDE, SIDE], &[4, 4 * SIDE])?, DType::Float32)?,
         cast: speed(&Layout::dense(4, &[elements])?, DType::Float16)?,
@@ -76,7 +76,7 @@ fn per_second(bytes: usize, took: Duration) -> f64 {
 
 /// A way between a GPU and the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Link {
+pub enum TransferKind {
     /// Into memory that the GPU writes by itself.
     Download,
     /// Into other memory, through buffers.
@@ -92,18 +92,18 @@ static LINKS: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 const TELLING: usize = 1 << 20;
 
 /// Notes how long a transfer took. What was before counts as well, because a single one may have had to wait.
-pub fn learn(link: Link, bytes: usize, took: Duration) {
+pub fn record(link: TransferKind, bytes: usize, took: Duration) {
     if bytes < TELLING {
         return;
     }
     let now = per_second(bytes, took);
-    let speed = known(link).map_or(now, |before| before * 0.5 + now * 0.5);
+    let speed = bytes_per_second(link).map_or(now, |before| before * 0.5 + now * 0.5);
     // Relaxed: two that come at the same time are both as good as the other.
     LINKS[link as usize].store(speed.to_bits(), Ordering::Relaxed);
 }
 
 /// Bytes per second by this way, if anything has gone it.
-pub fn known(link: Link) -> Option<f64> {
+pub fn bytes_per_second(link: TransferKind) -> Option<f64> {
     let bits = LINKS[link as usize].load(Ordering::Relaxed);
     (bits != 0).then(|| f64::from_bits(bits))
 }
@@ -114,23 +114,23 @@ mod tests {
 
     #[test]
     fn the_host_is_measured_once() {
-        let first = host(2).unwrap();
+        let first = measure_host(2).unwrap();
         for speed in [first.dense, first.packed, first.cast, first.fresh] {
             // From a slow interpreter to faster than any memory.
             assert!(speed > 1e3 && (speed < 1e13 || speed.is_infinite()), "{first:?}");
         }
-        assert_eq!(host(1), Some(first));
+        assert_eq!(measure_host(1), Some(first));
     }
 
     #[test]
     fn links_are_learnt_from_what_went_by_them() {
-        assert_eq!(known(Link::Upload), None);
-        learn(Link::Upload, TELLING - 1, Duration::from_millis(1));
-        assert_eq!(known(Link::Upload), None);
-        learn(Link::Upload, 2_000_000, Duration::from_millis(1));
-        assert_eq!(known(Link::Upload), Some(2e9));
-        learn(Link::Upload, 4_000_000, Duration::from_millis(1));
-        assert_eq!(known(Link::Upload), Some(3e9));
-        assert_eq!(known(Link::Download), None);
+        assert_eq!(bytes_per_second(TransferKind::Upload), None);
+        record(TransferKind::Upload, TELLING - 1, Duration::from_millis(1));
+        assert_eq!(bytes_per_second(TransferKind::Upload), None);
+        record(TransferKind::Upload, 2_000_000, Duration::from_millis(1));
+        assert_eq!(bytes_per_second(TransferKind::Upload), Some(2e9));
+        record(TransferKind::Upload, 4_000_000, Duration::from_millis(1));
+        assert_eq!(bytes_per_second(TransferKind::Upload), Some(3e9));
+        assert_eq!(bytes_per_second(TransferKind::Download), None);
     }
 }

@@ -1,17 +1,17 @@
 //! Plans in sentences.
 
-use super::facts::{Pending, SourceFacts, TargetFacts};
+use super::inputs::{Pending, SourceDescription, TargetCapabilities};
 use super::{Note, Reason};
 use std::borrow::Cow;
 
 /// Lengths of axes, as Python writes a tuple.
-pub fn shape_in_words(shape: &[i64]) -> String {
+pub fn format_shape(shape: &[i64]) -> String {
     let lengths: Vec<String> = shape.iter().map(i64::to_string).collect();
     format!("({}{})", lengths.join(", "), if lengths.len() == 1 { "," } else { "" })
 }
 
 /// A number of things.
-pub fn things(count: usize, thing: &str) -> String {
+pub fn count_noun(count: usize, thing: &str) -> String {
     format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 
@@ -35,7 +35,7 @@ impl Reason {
     }
 
     /// The fact behind the reason, as one clause.
-    pub fn sentence(self, source: &SourceFacts<'_>, target: &TargetFacts) -> Cow<'static, str> {
+    pub fn sentence(self, source: &SourceDescription<'_>, target: &TargetCapabilities) -> Cow<'static, str> {
         let title = target.title;
         match self {
             Reason::Asked => "copy=True was asked for".into(),
@@ -131,7 +131,7 @@ impl Reason {
 
 impl Note {
     /// The note as one sentence.
-    pub fn sentence(self, source: &SourceFacts<'_>, target: &TargetFacts) -> Cow<'static, str> {
+    pub fn sentence(self, source: &SourceDescription<'_>, target: &TargetCapabilities) -> Cow<'static, str> {
         match self {
             Note::AliasesImmutable => "aliases an immutable source: do not write in place".into(),
             Note::SourceMustRest => format!(

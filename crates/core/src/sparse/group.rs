@@ -92,7 +92,7 @@ impl<I: Index> Elements<I> for Pairs<'_, I> {
 /// There is room for `groups + 1` pointers and for as many others as there are elements, whose number an `I` can hold. The
 /// elements are the same each time that they are visited. `carry` is called with places below their number alone, the target's
 /// each at most once.
-pub unsafe fn turn<I: Index, E: Elements<I>>(
+pub unsafe fn group_by_axis<I: Index, E: Elements<I>>(
     elements: &E,
     groups: usize,
     indptr: *mut I,
@@ -166,7 +166,9 @@ mod tests {
         let out = Out(places.as_mut_ptr());
         // SAFETY: there is room; each place is written once.
         let total = unsafe {
-            turn(elements, groups, indptr.as_mut_ptr(), others.as_mut_ptr(), 3, |from, to| out.put(to, from))
+            group_by_axis(elements, groups, indptr.as_mut_ptr(), others.as_mut_ptr(), 3, |from, to| {
+                out.put(to, from)
+            })
         };
         assert_eq!(total.unwrap() as i32, indptr[groups]);
         (indptr, others, places)
@@ -216,7 +218,7 @@ mod tests {
         for many in [usize::MAX, if cfg!(miri) { usize::MAX } else { usize::MAX >> 5 }] {
             let nowhere = std::ptr::null_mut();
             // SAFETY: nothing is written where there is no memory to count in.
-            assert!(unsafe { turn(&pairs, many, nowhere, nowhere, 1, |_, _| ()) }.is_err());
+            assert!(unsafe { group_by_axis(&pairs, many, nowhere, nowhere, 1, |_, _| ()) }.is_err());
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::tensor::{Access, ByteOrder};
 
 /// About the source.
 #[derive(Clone, Debug)]
-pub struct SourceFacts<'a> {
+pub struct SourceDescription<'a> {
     /// Whose tensor it is, as users name the framework.
     pub framework: &'a str,
     /// Element type.
@@ -27,7 +27,7 @@ pub struct SourceFacts<'a> {
     /// Whether the memory may be written.
     pub access: Access,
     /// Whether others rely on the values.
-    pub nature: Nature,
+    pub mutability: SourceMutability,
     /// Work that the framework has put off, if any.
     pub pending: Option<Pending>,
     /// Whether the tensor requires a gradient.
@@ -54,7 +54,7 @@ pub enum Alignment {
 
 /// Whether others rely on the values staying as they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Nature {
+pub enum SourceMutability {
     /// Values may change; whoever shares sees it.
     Mutable,
     /// The memory was made for this trip, and nobody else sees it (a NumPy scalar as an array).
@@ -67,7 +67,7 @@ pub enum Nature {
     Snapshot,
 }
 
-impl Nature {
+impl SourceMutability {
     /// Whether a write to the memory breaks no promise.
     pub fn allows_writing(self) -> bool {
         matches!(self, Self::Mutable | Self::Temporary)
@@ -91,7 +91,7 @@ pub enum Pending {
 
 /// About the target.
 #[derive(Clone, Copy, Debug)]
-pub struct TargetFacts {
+pub struct TargetCapabilities {
     /// The framework, as users name it.
     pub framework: &'static str,
     /// The same with its own capitals, for sentences.
@@ -105,11 +105,11 @@ pub struct TargetFacts {
     /// Why whatever it is given is copied into memory of its own; `None` where it takes what it is given.
     pub own_memory: Option<Reason>,
     /// Whether 64-bit types survive there right now (JAX with x64 off: no).
-    pub wide: bool,
+    pub keeps_64_bit: bool,
     /// What `dtype="default"` does to 64-bit floats and complex numbers.
     pub narrow_by_default: bool,
     /// Whether it holds elements of the other byte order.
-    pub swapped: bool,
+    pub accepts_swapped_bytes: bool,
     /// The strides it takes.
     pub strides: Strides,
     /// The alignment it needs: at least this many bytes, and at least an element's own.
@@ -117,11 +117,11 @@ pub struct TargetFacts {
     /// The most dimensions it takes.
     pub max_rank: usize,
     /// What it lets its users do with the memory.
-    pub holds: Holds,
+    pub mutability: TargetMutability,
     /// Where it holds memory.
-    pub places: Places,
+    pub devices: SupportedDevices,
     /// Where it puts a tensor when nobody says where.
-    pub home: Device,
+    pub default_device: Device,
     /// The number of its CPU devices; all of them are host memory.
     pub cpu_count: i32,
     /// The index of the CPU device that takes host memory when the caller names no device.
@@ -130,21 +130,21 @@ pub struct TargetFacts {
     pub drops_on_own_threads: bool,
 }
 
-impl TargetFacts {
+impl TargetCapabilities {
     /// Whether it matters to this target what the source's allocator guarantees: it needs more than `malloc`
     /// gives, and its users rely on tensors that do not change.
     #[inline]
-    pub fn asks_for_alignment(&self) -> bool {
-        self.holds == Holds::Immutable && self.alignment > MALLOC_ALIGNMENT
+    pub fn relies_on_alignment(&self) -> bool {
+        self.mutability == TargetMutability::Immutable && self.alignment > MALLOC_ALIGNMENT
     }
 
     /// Where a tensor of this device goes that nobody sends elsewhere.
-    pub fn nearest(&self, device: Device) -> Device {
-        match self.places {
-            _ if self.keeps(device) => device,
-            Places::Both if device.is_host() => self.cpu(),
-            Places::Host => self.cpu(),
-            _ => self.home,
+    pub fn nearest_device(&self, device: Device) -> Device {
+        match self.devices {
+            _ if self.keeps_device(device) => device,
+            SupportedDevices::Both if device.is_host() => self.cpu(),
+            SupportedDevices::Host => self.cpu(),
+            _ => self.default_device,
         }
     }
 
@@ -156,25 +156,25 @@ impl TargetFacts {
     /// Whether a tensor of another framework on this device stays there when the caller names no device. CPU devices
     /// belong to their framework: host memory goes to the target's own default.
     #[inline]
-    pub fn keeps(&self, device: Device) -> bool {
+    pub fn keeps_device(&self, device: Device) -> bool {
         let index = if device.kind == DeviceKind::Cpu { device.index } else { 0 };
-        self.reaches(device) && (!device.is_host() || index == self.default_cpu)
+        self.supports_device(device) && (!device.is_host() || index == self.default_cpu)
     }
 
     /// Whether it holds memory on this device.
     #[inline]
-    pub fn reaches(&self, device: Device) -> bool {
-        match self.places {
-            Places::Host => device.is_host(),
-            Places::Cuda => device.is_cuda(),
-            Places::Both => device.is_host() || device.is_cuda(),
+    pub fn supports_device(&self, device: Device) -> bool {
+        match self.devices {
+            SupportedDevices::Host => device.is_host(),
+            SupportedDevices::Cuda => device.is_cuda(),
+            SupportedDevices::Both => device.is_host() || device.is_cuda(),
         }
     }
 }
 
 /// Where a framework holds memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Places {
+pub enum SupportedDevices {
     /// On the host alone.
     Host,
     /// On CUDA GPUs alone.
@@ -200,7 +200,7 @@ pub enum Strides {
 
 /// What a framework lets its users do with memory it was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holds {
+pub enum TargetMutability {
     /// Read, and write unless the array is marked read-only.
     Flagged,
     /// Read only: its tensors are immutable.
@@ -211,7 +211,7 @@ pub enum Holds {
 
 /// The element type that the caller wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum DTypeRequest {
     /// The source's own.
     Same,
     /// The target's default width.
@@ -222,7 +222,7 @@ pub enum Wanted {
 
 /// Where the caller wants the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Where {
+pub enum DeviceRequest {
     /// Where the source is, or as near as the target gets.
     Nearest,
     /// Where the target puts a tensor when nobody says where.
@@ -233,9 +233,9 @@ pub enum Where {
 
 /// What the caller wishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wishes {
+pub struct ConvertOptions {
     /// The element type of the result.
-    pub dtype: Wanted,
+    pub dtype: DTypeRequest,
     /// `Some(true)`: always copy. `Some(false)`: share or fail.
     pub copy: Option<bool>,
     /// `Some(true)`: the result may be written without harm. `Some(false)`: it must not be writable.
@@ -243,11 +243,16 @@ pub struct Wishes {
     /// The most extra memory in bytes.
     pub budget: Option<usize>,
     /// Where the result is to be.
-    pub device: Where,
+    pub device: DeviceRequest,
 }
 
-impl Wishes {
+impl ConvertOptions {
     /// No wish at all.
-    pub const NONE: Self =
-        Self { dtype: Wanted::Same, copy: None, writable: None, budget: None, device: Where::Nearest };
+    pub const NONE: Self = Self {
+        dtype: DTypeRequest::Same,
+        copy: None,
+        writable: None,
+        budget: None,
+        device: DeviceRequest::Nearest,
+    };
 }

@@ -178,7 +178,7 @@ unsafe impl GlobalAlloc for Allocator {
 /// # Errors
 /// When the system still has none.
 #[inline]
-pub fn check() -> Result<()> {
+pub fn check_headroom() -> Result<()> {
     if RESERVE.allocations.load(Ordering::Relaxed) == 0 { Ok(()) } else { look(MAX_RESERVE_ALLOCATION_BYTES) }
 }
 
@@ -187,13 +187,13 @@ pub fn check() -> Result<()> {
 /// # Errors
 /// When there is not.
 #[inline]
-pub fn spend(bytes: usize) -> Result<()> {
+pub fn reserve_headroom(bytes: usize) -> Result<()> {
     static SPENT_BYTES: AtomicUsize = AtomicUsize::new(0);
     // Not one atomic operation: a part that is lost between two threads does not matter.
     let spent = SPENT_BYTES.load(Ordering::Relaxed).saturating_add(bytes);
     if spent < CHECK_INTERVAL_BYTES {
         SPENT_BYTES.store(spent, Ordering::Relaxed);
-        return check();
+        return check_headroom();
     }
     SPENT_BYTES.store(0, Ordering::Relaxed);
     look(HEADROOM_BYTES)
@@ -217,11 +217,11 @@ fn look(bytes: usize) -> Result<()> {
         return Ok(());
     }
     // What lies idle in the pool is given back before anybody hears of it.
-    if pool::trim() > 0 {
+    if pool::release_idle() > 0 {
         return look(bytes);
     }
     Err(Error::new(ErrorKind::OutOfMemory, format!("less than {bytes} bytes of memory are left on the host"))
-        .with_hint("free something first, or carry fewer tensors at a time"))
+        .with_advice("free something first, or carry fewer tensors at a time"))
 }
 
 #[cfg(test)]
@@ -294,7 +294,7 @@ mod tests {
     #[test]
     fn spending_little_is_no_error() {
         for _ in 0..3000 {
-            spend(4096).unwrap();
+            reserve_headroom(4096).unwrap();
         }
     }
 
