@@ -22,7 +22,7 @@ static SETTINGS: OnceLock<Settings> = OnceLock::new();
 fn settings() -> &'static Settings {
     SETTINGS.get_or_init(|| Settings {
         threads: cores(),
-        lanes: lanes(None, None),
+        ring: ring(None, None),
         disabled_fast_paths: Disabled::NONE,
     })
 }
@@ -30,10 +30,10 @@ fn settings() -> &'static Settings {
 /// How transfers between a GPU and the host are shared out: `TENSORFERRY_THREADS` and `TENSORFERRY_CHUNK`, or three quarters
 /// of the cores (all of up to four, sixteen at most), the caller's own among them, and 1.5 MiB.
 pub(crate) fn transfer() -> RingOptions {
-    settings().lanes
+    settings().ring
 }
 
-fn lanes(threads: Option<NonZero<usize>>, chunk: Option<usize>) -> RingOptions {
+fn ring(threads: Option<NonZero<usize>>, chunk: Option<usize>) -> RingOptions {
     /// More have not been seen to help, and each has buffers.
     const MOST: usize = 16;
     /// Fewer have the threads wait for slots, more take longer to pin: of 256 MiB on an H200, in milliseconds, the first download
@@ -84,7 +84,7 @@ pub(crate) fn read(py: Python<'_>) -> PyResult<()> {
         pool::parse_bytes(text).filter(|bytes| (64 << 10..=1 << 30).contains(bytes))
     })?;
     SETTINGS.get_or_init(|| Settings {
-        lanes: lanes(threads, chunk),
+        ring: ring(threads, chunk),
         threads: threads.map_or_else(cores, NonZero::get),
         disabled_fast_paths,
     });

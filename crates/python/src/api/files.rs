@@ -24,7 +24,9 @@ use std::time::Instant;
 use tensorferry_core::host::HostBlock;
 use tensorferry_core::plan::{DeviceRequest, SourceMutability};
 use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Tensor};
-use tensorferry_files::{Dialect, Entry, Format, MapMode, Opened, Options, Spec, WriteOptions};
+use tensorferry_files::{
+    Dialect, FileEntry, FileFormat, MapMode, OpenOptions, TensorFile, TensorSpec, WriteOptions,
+};
 
 /// A file of tensors whose headers have been read and found right.
 ///
@@ -33,9 +35,9 @@ use tensorferry_files::{Dialect, Entry, Format, MapMode, Opened, Options, Spec, 
 ///     >>> file = ferry.inspect(f"{folder}/x.npz")
 ///     >>> [tensor.name for tensor in file.tensors]
 ///     ['a', 'b']
-#[pyclass(read_only_loans, module = "tensorferry", name = "File")]
+#[pyclass(frozen, module = "tensorferry", name = "File")]
 pub(crate) struct File {
-    opened: Opened,
+    opened: TensorFile,
 }
 
 /// What a file says about one of its tensors.
@@ -45,7 +47,7 @@ pub(crate) struct File {
 ///     >>> tensor = ferry.inspect(f"{folder}/x.npy").tensors[0]
 ///     >>> tensor.dtype, tensor.shape, tensor.bytes
 ///     ('float64', (2, 3), 48)
-#[pyclass(read_only_loans, module = "tensorferry", name = "FileTensor")]
+#[pyclass(frozen, module = "tensorferry", name = "FileTensor")]
 pub(crate) struct FileTensor {
     /// Its name; empty where the format has none.
     #[pyo3(get)]
@@ -82,7 +84,7 @@ impl FileTensor {
 }
 
 impl FileTensor {
-    fn of(entry: &Entry) -> Self {
+    fn of(entry: &FileEntry) -> Self {
         Self {
             name: entry.name().to_owned(),
             dtype: entry.dtype().name(),
@@ -109,13 +111,13 @@ impl File {
         dialect: Option<&str>,
         max_decompressed_bytes: Option<u64>,
     ) -> Result<Self> {
-        let options = Options {
+        let options = OpenOptions {
             format: format.map(format_of).transpose()?,
             dtype: options::plain_dtype(dtype)?,
             shape: shape.map(Lengths::into_vec),
             dialect: dialect.map(dialect_of).transpose()?,
             max_decompressed_bytes,
-            ..Options::default()
+            ..OpenOptions::default()
         };
         Ok(Self { opened: py.detach(|| tensorferry_files::open(&path, &options))? })
     }
@@ -219,12 +221,12 @@ fn carried<'py>(
         read(file.py(), opened, entry)?
     };
     let source =
-        Source::here(file.clone().into_any(), "file", tensor).with_nature(SourceMutability::Temporary);
+        Source::here(file.clone().into_any(), "file", tensor).with_mutability(SourceMutability::Temporary);
     carry::planned(file.py(), source, request, started)
 }
 
 /// A tensor over the file itself. What is written to it stays in this process.
-fn mapped(opened: &Opened, entry: &Entry, kind: MapMode) -> Result<Tensor<Owner>> {
+fn mapped(opened: &TensorFile, entry: &FileEntry, kind: MapMode) -> Result<Tensor<Owner>> {
     let map = opened.map(entry, kind)?;
     let data = map.data();
     // SAFETY: the map has as many bytes as the entry says, and the owner is the map.
@@ -232,7 +234,7 @@ fn mapped(opened: &Opened, entry: &Entry, kind: MapMode) -> Result<Tensor<Owner>
 }
 
 /// A tensor in a block of our own.
-fn read(py: Python<'_>, opened: &Opened, entry: &Entry) -> Result<Tensor<Owner>> {
+fn read(py: Python<'_>, opened: &TensorFile, entry: &FileEntry) -> Result<Tensor<Owner>> {
     let bytes = entry.bytes() as usize;
     let block = HostBlock::new(bytes)?;
     let room = Shown(block.data());
@@ -249,7 +251,7 @@ fn read(py: Python<'_>, opened: &Opened, entry: &Entry) -> Result<Tensor<Owner>>
 
 /// # Safety
 /// As many bytes as the entry says lie there, for as long as the owner lives.
-unsafe fn of_entry(entry: &Entry, data: *mut u8, access: Access, owner: Owner) -> Result<Tensor<Owner>> {
+unsafe fn of_entry(entry: &FileEntry, data: *mut u8, access: Access, owner: Owner) -> Result<Tensor<Owner>> {
     let (dtype, layout, order) = (entry.dtype(), entry.layout()?, entry.order());
     // SAFETY: the caller's contract.
     Ok(unsafe { Tensor::new(data, dtype, layout, Device::CPU, order, access, owner) }?)
@@ -263,9 +265,9 @@ unsafe impl Send for Shown {}
 // SAFETY: as above.
 unsafe impl Sync for Shown {}
 
-fn format_of(name: &str) -> Result<Format> {
-    Format::from_name(name).ok_or_else(|| {
-        let known: Vec<&str> = Format::ALL.iter().map(|format| format.name()).collect();
+fn format_of(name: &str) -> Result<FileFormat> {
+    FileFormat::from_name(name).ok_or_else(|| {
+        let known: Vec<&str> = FileFormat::ALL.iter().map(|format| format.name()).collect();
         fail(
             ErrorKind::InvalidArgument,
             format!("no format is called {name:?}"),
@@ -296,9 +298,9 @@ fn dtype_of(name: &str) -> Result<DType> {
 }
 
 /// A file that is being written; it appears under its name when it is finished.
-#[pyclass(read_only_loans, module = "tensorferry", name = "Writer")]
+#[pyclass(frozen, module = "tensorferry", name = "Writer")]
 pub(crate) struct Writer {
-    writer: Mutex<Option<tensorferry_files::Writer>>,
+    writer: Mutex<Option<tensorferry_files::FileWriter>>,
 }
 
 #[pymethods]
@@ -319,7 +321,7 @@ impl Writer {
     ) -> Result<Self> {
         let format = match format {
             Some(name) => format_of(name)?,
-            None => Format::from_path(&path).ok_or_else(|| {
+            None => FileFormat::from_path(&path).ok_or_else(|| {
                 fail(
                     ErrorKind::InvalidArgument,
                     format!("the name {:?} does not tell the format", path.display().to_string()),
@@ -328,11 +330,11 @@ impl Writer {
             })?,
         };
         // What would have no effect is a mistake.
-        if compression.is_some() && format != Format::Npz {
+        if compression.is_some() && format != FileFormat::Npz {
             let fact = format!("a file of the format {format} is not compressed");
             return Err(fail(ErrorKind::InvalidArgument, fact, "leave compression out, or save as .npz"));
         }
-        if !metadata.is_empty() && format != Format::Safetensors {
+        if !metadata.is_empty() && format != FileFormat::Safetensors {
             let fact = format!("a file of the format {format} says nothing about itself");
             return Err(fail(ErrorKind::InvalidArgument, fact, "leave metadata out, or save as safetensors"));
         }
@@ -347,10 +349,10 @@ impl Writer {
         let dialect = dialect_of(dialect)?;
         let specs = tensors
             .iter()
-            .map(|(name, dtype, shape)| Ok(Spec::new(name, dtype_of(dtype)?, shape)))
-            .collect::<Result<Vec<Spec>>>()?;
+            .map(|(name, dtype, shape)| Ok(TensorSpec::new(name, dtype_of(dtype)?, shape)))
+            .collect::<Result<Vec<TensorSpec>>>()?;
         let options = WriteOptions { metadata, compression, dialect, threads: settings::threads(), durable };
-        let writer = py.detach(|| tensorferry_files::Writer::create(&path, format, &specs, options))?;
+        let writer = py.detach(|| tensorferry_files::FileWriter::create(&path, format, &specs, options))?;
         Ok(Self { writer: Mutex::new(Some(writer)) })
     }
 
@@ -397,7 +399,7 @@ impl Writer {
     fn with(
         &self,
         py: Python<'_>,
-        work: impl FnOnce(&mut tensorferry_files::Writer) -> tensorferry_core::Result<()> + Send,
+        work: impl FnOnce(&mut tensorferry_files::FileWriter) -> tensorferry_core::Result<()> + Send,
     ) -> Result<()> {
         py.detach(|| {
             let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);

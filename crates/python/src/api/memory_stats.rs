@@ -9,7 +9,7 @@ use tensorferry_core::pool;
 /// Example:
 ///     >>> ferry.memory_stats().pinned_bytes >= 0
 ///     True
-#[pyclass(read_only_loans, get_all, module = "tensorferry", name = "MemoryStats")]
+#[pyclass(frozen, get_all, module = "tensorferry", name = "MemoryStats")]
 pub(crate) struct MemoryStats {
     /// Bytes of large blocks that results use.
     used_bytes: usize,

@@ -29,7 +29,7 @@ use tensorferry_core::{Error, ErrorKind, fallible};
 use tensorferry_cuda::TransferControl;
 
 /// The native part of a `ferry.Job`: counts bytes, and takes the request to cancel.
-#[pyclass(read_only_loans, module = "tensorferry._native", name = "_Transfer")]
+#[pyclass(frozen, module = "tensorferry._native", name = "_Transfer")]
 pub(crate) struct Transfer(Arc<Shared>);
 
 /// What the caller and the transfer's thread share.

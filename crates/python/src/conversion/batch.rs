@@ -3,7 +3,7 @@
 use crate::conversion::carry::ConversionRequest;
 use crate::errors::Result;
 use pyo3::prelude::*;
-use tensorferry_cuda::Batch;
+use tensorferry_cuda::TransferBatch;
 
 /// Carries several on one journey, and waits for those that went to a GPU together.
 pub(crate) fn batched<T>(
@@ -11,7 +11,7 @@ pub(crate) fn batched<T>(
     request: &ConversionRequest,
     work: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
-    let batch = Batch::begin();
+    let batch = TransferBatch::begin();
     request.batched.set(true);
     let done = work();
     request.batched.set(false);
@@ -27,7 +27,7 @@ pub(crate) fn batched<T>(
 }
 
 /// Crosses the border of `detach`, on one thread.
-struct Here(Batch);
+struct Here(TransferBatch);
 
 // SAFETY: `detach` runs what it is given on the calling thread.
 unsafe impl Send for Here {}

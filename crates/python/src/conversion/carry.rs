@@ -68,9 +68,9 @@ impl ConversionRequest {
     }
 
     /// How bytes are shared out that cross between a GPU and memory that is there already.
-    pub(crate) fn lanes(&self) -> Result<RingOptions> {
-        let lanes = settings::transfer();
-        Ok(self.options.budget.map_or(Ok(lanes), |budget| lanes.within(budget))?)
+    pub(crate) fn ring(&self) -> Result<RingOptions> {
+        let ring = settings::transfer();
+        Ok(self.options.budget.map_or(Ok(ring), |budget| ring.within(budget))?)
     }
 }
 
@@ -472,8 +472,8 @@ fn copy_to_gpu<'py>(
     let Room { object, data, streams: theirs } = room;
     let total = tensor.layout().count() * plan.dtype.size();
     let filled = gpu::Target { data, dtype: plan.dtype, device: plan.device, streams: theirs, owner: None };
-    let lanes = RingOptions { batched: request.batched.get(), ..settings::transfer() };
-    let work = gpu::fill(tensor, streams, filled, lanes);
+    let ring = RingOptions { batched: request.batched.get(), ..settings::transfer() };
+    let work = gpu::fill(tensor, streams, filled, ring);
     let result = object.unbind();
     Ok(transfer::Begun::Moving(Moving {
         total,

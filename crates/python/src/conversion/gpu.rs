@@ -11,7 +11,8 @@ use crate::interpreter::owner::Owner;
 use tensorferry_core::host::HostBlock;
 use tensorferry_core::{DType, Device, Layout, Tensor};
 use tensorferry_cuda::{
-    Destination, DeviceBlock, Gpu, RingOptions, Source, Stream, SyncPoint, TransferControl, TransferPath,
+    DeviceBlock, DeviceSource, Gpu, HostDestination, RingOptions, Stream, SyncPoint, TransferControl,
+    TransferPath,
 };
 
 /// Hands memory from one end to the other, in order. Names the side of the other end that was told to wait, unless the
@@ -52,9 +53,14 @@ impl Held {
         Self { tensor, _keepers: keepers }
     }
 
-    fn view(&self) -> Source<'_> {
+    fn view(&self) -> DeviceSource<'_> {
         let tensor = &self.tensor;
-        Source { data: tensor.data(), dtype: tensor.dtype(), layout: tensor.layout(), order: tensor.order() }
+        DeviceSource {
+            data: tensor.data(),
+            dtype: tensor.dtype(),
+            layout: tensor.layout(),
+            order: tensor.order(),
+        }
     }
 }
 
@@ -69,8 +75,8 @@ pub(crate) fn download(
     move |watch| {
         let gpu = Gpu::get(source.tensor.device().index)?;
         let layout = Layout::dense(dtype.size(), source.tensor.layout().shape())?;
-        let (block, transfer_path) = gpu.allocate_download(layout.bytes(), lanes)?;
-        let to = Destination { data: block.data(), dtype, layout: &layout };
+        let (block, transfer_path) = gpu.allocate_download(layout.bytes(), ring)?;
+        let to = HostDestination { data: block.data(), dtype, layout: &layout };
         // SAFETY: the source is a checked tensor whose owner is held until this is done, and the target is a block of
         // ours with room for the result.
         unsafe { gpu.fetch(&source.view(), &to, after, transfer_path, watch)? };
@@ -90,10 +96,10 @@ pub(crate) fn download_into(
     move |watch| {
         let gpu = Gpu::get(source.tensor.device().index)?;
         let to = &out.tensor;
-        let to = Destination { data: to.data(), dtype: to.dtype(), layout: to.layout() };
+        let to = HostDestination { data: to.data(), dtype: to.dtype(), layout: to.layout() };
         let dense = to.layout.is_dense();
-        let transfer_path = match gpu.transfer_path(to.data, to.layout.bytes(), lanes) {
-            TransferPath::Pinned if !dense => TransferPath::Ring(lanes),
+        let transfer_path = match gpu.transfer_path(to.data, to.layout.bytes(), ring) {
+            TransferPath::Pinned if !dense => TransferPath::Ring(ring),
             transfer_path => transfer_path,
         };
         // SAFETY: as in `download`; the caller has checked the target, and its owner is held.
@@ -150,7 +156,7 @@ pub(crate) fn fill(
             to: *data,
             room: (gives, takes),
             dtype: *dtype,
-            lanes,
+            ring,
             watch,
         };
         job.run()
@@ -166,7 +172,7 @@ unsafe impl Send for Sent<Target> {}
 /// Brings a tensor into memory on a GPU.
 struct Fill<'a> {
     gpu: &'static Gpu,
-    source: Source<'a>,
+    source: DeviceSource<'a>,
     from: Device,
     /// Where the source's work is queued, before and after; none for host memory.
     ends: Option<(SyncPoint, SyncPoint)>,
@@ -189,7 +195,7 @@ impl Fill<'_> {
         unsafe {
             let stream = meet(self.gpu, self.room.0)?;
             let filled = match self.ends {
-                None => self.gpu.send(&self.source, self.to, self.dtype, stream, self.lanes, self.watch),
+                None => self.gpu.send(&self.source, self.to, self.dtype, stream, self.ring, self.watch),
                 Some((gives, takes)) if self.from.index == self.gpu.index() => {
                     self.gpu.order(gives, SyncPoint::Stream(stream))?;
                     let copied = self.gpu.convert(&self.source, self.to, self.dtype, stream);

@@ -80,7 +80,7 @@ pub(crate) fn begin<'py>(
     let total = destination.layout().bytes();
     let result = out.clone().unbind();
     let finish = Box::new(move |_: Python<'_>, _| Ok(result));
-    let lanes = request.lanes()?;
+    let lanes = request.ring()?;
     if destination.device().is_host() {
         let streams = streams.unwrap_or_else(Streams::unnamed);
         let work = gpu::download_into(tensor, streams, destination, lanes);

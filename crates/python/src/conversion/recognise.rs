@@ -55,7 +55,7 @@ fn by_bases(kind: &Bound<'_, PyType>) -> PyResult<Option<Recognised>> {
         let class = class.cast_into::<PyType>()?;
         let (module, name) = (class.getattr("__module__")?, class.getattr("__qualname__")?);
         let (Ok(module), Ok(name)) = (module.extract::<String>(), name.extract::<String>()) else { continue };
-        if let Some(place) = frameworks::registered::device_of_address(py, &module, &name) {
+        if let Some(place) = frameworks::registered::index_of_type(py, &module, &name) {
             return Ok(Some(Recognised::Registered(place)));
         }
         match by_type(&module, &name, position == 0) {

@@ -74,8 +74,8 @@ impl<'py> Source<'py> {
     }
 
     /// The same with another nature.
-    pub(crate) fn with_nature(mut self, mutability: SourceMutability) -> Self {
-        self.mutability = nature;
+    pub(crate) fn with_mutability(mut self, mutability: SourceMutability) -> Self {
+        self.mutability = mutability;
         self
     }
 

@@ -87,7 +87,7 @@ pub(crate) fn present<T>(found: PyResult<T>) -> Probed<T> {
 }
 
 /// Fails the probe unless what the fast path says holds.
-pub(crate) fn check(mutability: bool, reason: impl FnOnce() -> String) -> Probed<()> {
+pub(crate) fn check(holds: bool, reason: impl FnOnce() -> String) -> Probed<()> {
     if holds { Ok(()) } else { Err(Unusable::Failed(reason())) }
 }
 

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 /// Example:
 ///     >>> ferry.frameworks()[0].name
 ///     'numpy'
-#[pyclass(read_only_loans, get_all, module = "tensorferry", name = "FrameworkInfo")]
+#[pyclass(frozen, get_all, module = "tensorferry", name = "FrameworkInfo")]
 pub(crate) struct FrameworkInfo {
     /// What to write in `to(x, name)`.
     name: String,

@@ -96,8 +96,8 @@ fn state(py: Python<'_>) -> Result<&'static State> {
             };
         }
         let facts = (0..facts.cpu_count).map(|default_cpu| {
-            let home = if gpus.is_empty() { cpu(default_cpu) } else { facts.default_device };
-            let facts = TargetCapabilities { default_cpu, home, ..facts };
+            let default_device = if gpus.is_empty() { cpu(default_cpu) } else { facts.default_device };
+            let facts = TargetCapabilities { default_cpu, default_device, ..facts };
             [TargetCapabilities { keeps_64_bit: false, ..facts }, facts]
         });
         let (module, first) = (jax.clone().unbind(), cpus[0].clone_ref(py));
@@ -226,7 +226,7 @@ impl Framework for Jax {
             unsafe { tensor.set_writable() };
         }
         assign_cpu(state(object.py())?, object, &mut tensor)?;
-        Ok(Source::here(object.clone(), "jax", tensor).with_nature(SourceMutability::Immutable))
+        Ok(Source::here(object.clone(), "jax", tensor).with_mutability(SourceMutability::Immutable))
     }
 
     fn materialise(&self, object: &Bound<'_, PyAny>, _pending: Pending) -> Result<Tensor<Owner>> {
@@ -377,7 +377,7 @@ fn read_gpu_quickly<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Source<'py
         return Ok(None);
     }
     let gives = if ready { SyncPoint::Nothing } else { SyncPoint::Stream(gpu.sync_stream()?) };
-    let source = Source::here(object.clone(), "jax", tensor).with_nature(SourceMutability::Immutable);
+    let source = Source::here(object.clone(), "jax", tensor).with_mutability(SourceMutability::Immutable);
     Ok(Some(source.with_streams(Streams::between(gives, SyncPoint::Everything))))
 }
 
@@ -400,7 +400,7 @@ fn read_gpu<'py>(object: &Bound<'py, PyAny>, gpu: &'static Gpu) -> Result<Source
     let tensor = still_frozen(export(object, Some(meeting))?);
     let streams = Streams::between(SyncPoint::Stream(meeting), SyncPoint::Everything);
     Ok(Source::here(object.clone(), "jax", tensor)
-        .with_nature(SourceMutability::Immutable)
+        .with_mutability(SourceMutability::Immutable)
         .with_streams(streams))
 }
 

@@ -87,7 +87,7 @@ impl Framework for Mlx {
     fn read<'py>(&self, object: &Bound<'py, PyAny>, _form: Form) -> Result<Source<'py>> {
         module(object.py())?;
         let tensor = export(object)?;
-        Ok(Source::here(object.clone(), "mlx", tensor).with_nature(SourceMutability::Immutable))
+        Ok(Source::here(object.clone(), "mlx", tensor).with_mutability(SourceMutability::Immutable))
     }
 
     fn materialise(&self, object: &Bound<'_, PyAny>, _pending: Pending) -> Result<Tensor<Owner>> {

@@ -59,9 +59,8 @@ impl Framework for NumPy {
         let tensor = read_array(object)?;
         Ok(match form {
             // The array of a scalar is made for us and seen by nobody else.
-            Form::Scalar => {
-                Source::here(object.clone(), "numpy scalar", tensor).with_nature(SourceMutability::Temporary)
-            }
+            Form::Scalar => Source::here(object.clone(), "numpy scalar", tensor)
+                .with_mutability(SourceMutability::Temporary),
             _ => Source::here(object.clone(), "numpy", tensor),
         })
     }

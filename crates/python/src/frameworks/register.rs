@@ -399,7 +399,7 @@ pub(crate) fn near<S: AsRef<str>>(name: &str, known: impl IntoIterator<Item = S>
 const MAX_TYPING_ERRORS: usize = 2;
 
 /// A row of the register, for Python.
-#[pyclass(read_only_loans, get_all, module = "tensorferry._native", name = "_Framework")]
+#[pyclass(frozen, get_all, module = "tensorferry._native", name = "_Framework")]
 pub(crate) struct Row {
     name: &'static str,
     title: &'static str,

@@ -48,7 +48,7 @@ fn at(place: usize) -> Result<&'static Registration> {
 }
 
 /// The place of the registration that claims this type.
-pub(crate) fn device_of_address(_py: Python<'_>, module: &str, name: &str) -> Option<usize> {
+pub(crate) fn index_of_type(_py: Python<'_>, module: &str, name: &str) -> Option<usize> {
     register_list().iter().position(|entry| entry.types.iter().any(|(m, n)| m == module && n == name))
 }
 
@@ -256,8 +256,7 @@ pub(crate) fn register_framework(
     }
     let types = types.iter().map(type_name).collect::<Result<Vec<_>>>()?;
     for (module, class) in &types {
-        if device_of_address(py, module, class).is_some() || crate::conversion::kinds::is_known(module, class)
-        {
+        if index_of_type(py, module, class).is_some() || crate::conversion::kinds::is_known(module, class) {
             return Err(fail(
                 ErrorKind::InvalidArgument,
                 format!("objects of type {module}.{class} have their reader already"),

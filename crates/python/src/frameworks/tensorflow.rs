@@ -230,14 +230,14 @@ impl Framework for TensorFlow {
             assign_cpu(&value, &mut tensor)?;
             tensor.set_read_only();
             return Ok(placed(
-                Source::here(value, "tensorflow", tensor).with_nature(SourceMutability::Snapshot),
+                Source::here(value, "tensorflow", tensor).with_mutability(SourceMutability::Snapshot),
             ));
         }
         let mut tensor = read_eager(object)?;
         assign_cpu(object, &mut tensor)?;
-        let nature =
+        let mutability =
             if tensor.layout().rank() == 0 { SourceMutability::Cached } else { SourceMutability::Immutable };
-        Ok(placed(Source::here(object.clone(), "tensorflow", tensor).with_nature(nature)))
+        Ok(placed(Source::here(object.clone(), "tensorflow", tensor).with_mutability(mutability)))
     }
 
     fn materialise(&self, object: &Bound<'_, PyAny>, _pending: Pending) -> Result<Tensor<Owner>> {

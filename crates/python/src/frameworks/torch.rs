@@ -134,7 +134,7 @@ impl State {
             from_capsule: torch.getattr("from_dlpack")?.unbind(),
             empty: torch.getattr("empty")?.unbind(),
             carries_float8,
-            facts: TargetCapabilities { dtypes, places: places(torch)?, ..FACTS },
+            facts: TargetCapabilities { dtypes, devices: devices(torch)?, ..FACTS },
         })
     }
 }
@@ -206,12 +206,12 @@ impl Framework for Torch {
                 Memory::Later { pending, device, dtype, layout }
             }
         };
-        let nature = SourceMutability::Mutable;
+        let mutability = SourceMutability::Mutable;
         Ok(Source {
             object: object.clone(),
             framework: "torch",
             memory,
-            nature,
+            mutability,
             requires_grad,
             through_array: false,
             streams,
@@ -289,7 +289,7 @@ fn room_wishes<'py>(
 }
 
 /// Whether this build of torch knows CUDA. Whether there is a GPU shows when one is asked for.
-fn places(torch: &Bound<'_, PyModule>) -> Result<SupportedDevices> {
+fn devices(torch: &Bound<'_, PyModule>) -> Result<SupportedDevices> {
     let cuda = torch.getattr("version")?.getattr_opt("cuda")?;
     Ok(if cuda.is_some_and(|version| !version.is_none()) {
         SupportedDevices::Both

@@ -64,7 +64,7 @@ impl Drop for Lent {
 }
 
 /// An owner and the mark that its memory is frozen. The mark goes first.
-pub(crate) struct Loan(ManuallyDrop<(Mark, Owner)>);
+pub(crate) struct Loan(ManuallyDrop<(ReadOnlyLoan, Owner)>);
 
 impl Drop for Loan {
     fn drop(&mut self) {
@@ -130,7 +130,7 @@ impl Owner {
     }
 
     /// The same owner, with its memory marked as frozen for as long as it lives.
-    pub(crate) fn frozen(self, mark: Mark) -> Self {
+    pub(crate) fn frozen(self, mark: ReadOnlyLoan) -> Self {
         Self::Frozen(Box::new(Loan(ManuallyDrop::new((mark, self)))))
     }
 

@@ -32,7 +32,7 @@ impl<V: Copy> Cache<V> {
     /// The value kept for this object.
     pub(crate) fn get(&self, _py: Python<'_>, key: *mut ffi::PyObject) -> Option<V> {
         // SAFETY: see the `Sync` impl.
-        match unsafe { (*self.devices.get())[Self::place(key)] } {
+        match unsafe { (*self.places.get())[Self::place(key)] } {
             Some((known, value)) if known == key as usize => Some(value),
             _ => None,
         }
@@ -42,7 +42,7 @@ impl<V: Copy> Cache<V> {
     pub(crate) fn put(&self, key: &Bound<'_, PyAny>, value: V) {
         let address = key.clone().into_ptr();
         // SAFETY: see the `Sync` impl; the old key is released after the table is whole again.
-        let old = unsafe { (*self.devices.get())[Self::place(address)].replace((address as usize, value)) };
+        let old = unsafe { (*self.places.get())[Self::place(address)].replace((address as usize, value)) };
         if let Some((old, _)) = old {
             // SAFETY: the table owned one reference to its key.
             drop(unsafe { Bound::from_owned_ptr(key.py(), old as *mut ffi::PyObject) });
@@ -53,7 +53,7 @@ impl<V: Copy> Cache<V> {
     pub(crate) fn clear(&self, py: Python<'_>) {
         for place in 0..PLACES {
             // SAFETY: as in `put`.
-            let old = unsafe { (*self.devices.get())[place].take() };
+            let old = unsafe { (*self.places.get())[place].take() };
             if let Some((old, _)) = old {
                 // SAFETY: the table owned one reference to its key.
                 drop(unsafe { Bound::from_owned_ptr(py, old as *mut ffi::PyObject) });

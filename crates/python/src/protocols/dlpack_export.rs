@@ -21,7 +21,7 @@ use tensorferry_core::{Access, ErrorKind, Tensor};
 ///     >>> ferry.register_framework("crate", types=[Crate], read=None, write=write)
 ///     >>> ferry.to(np.arange(3), "crate").array.tolist(), seen
 ///     ([0, 1, 2], [True])
-#[pyclass(read_only_loans, module = "tensorferry", name = "ExportedTensor")]
+#[pyclass(frozen, module = "tensorferry", name = "ExportedTensor")]
 pub(crate) struct ExportedTensor {
     tensor: Mutex<Option<Tensor<Owner>>>,
     /// The tensor once it was asked for.

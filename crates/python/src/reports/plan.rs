@@ -26,7 +26,7 @@ const AS_DICT_BYTES: usize = 4096;
 ///     >>> plan = ferry.plan({"a": np.arange(3), "b": np.ones(2)}, "torch")
 ///     >>> [(part.name, part.dtype) for part in plan.parts]
 ///     [("['a']", 'int64'), ("['b']", 'float64')]
-#[pyclass(read_only_loans, module = "tensorferry", name = "Plan")]
+#[pyclass(frozen, module = "tensorferry", name = "Plan")]
 #[derive(Clone)]
 pub(crate) struct PlanReport {
     /// The path of a tensor in its tree, or the name of an array of a sparse tensor; None for a whole plan.

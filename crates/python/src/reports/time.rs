@@ -2,7 +2,7 @@
 
 use crate::settings;
 use tensorferry_core::plan::{Plan, Reason, SourceDescription};
-use tensorferry_core::pool::{self, Use};
+use tensorferry_core::pool::{self, BlockUse};
 use tensorferry_core::throughput::{self, TransferKind};
 use tensorferry_cuda::DownloadBuffer;
 
@@ -65,7 +65,7 @@ impl Work {
         };
         let mut seconds = START + bytes as f64 / speed;
         let mut words = at(speed, what);
-        if bytes >= POOLED && !pool::has_idle(bytes, Use::Plain) {
+        if bytes >= POOLED && !pool::has_idle(bytes, BlockUse::Plain) {
             let fresh = host()?.fresh;
             seconds += bytes as f64 / fresh;
             words += &format!(", and {:.1} GB/s for fresh memory", fresh / 1e9);

@@ -56,7 +56,7 @@ pub(crate) fn record_in(
 }
 
 /// `with trace() as trips:` fills the list `trips`.
-#[pyclass(read_only_loans, module = "tensorferry", name = "_Trace")]
+#[pyclass(frozen, module = "tensorferry", name = "_Trace")]
 pub(crate) struct Trace {
     token: Mutex<Option<Py<PyAny>>>,
 }

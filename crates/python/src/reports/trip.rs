@@ -11,7 +11,7 @@ use std::time::Duration;
 ///     ...     t = ferry.to(np.arange(3), "torch", copy=True)
 ///     >>> trips[0].bytes_moved
 ///     24
-#[pyclass(read_only_loans, module = "tensorferry", name = "Trip")]
+#[pyclass(frozen, module = "tensorferry", name = "Trip")]
 #[derive(Clone)]
 pub(crate) struct Trip {
     plan: TensorReport,

@@ -138,7 +138,7 @@ fn allocate<'py>(
         host_copy::of_block(HostBlock::new(layout.bytes())?, dtype, layout)?
     };
     let mut source =
-        Source::here(shape.clone(), "new memory", tensor).with_nature(SourceMutability::Temporary);
+        Source::here(shape.clone(), "new memory", tensor).with_mutability(SourceMutability::Temporary);
     if device.is_cuda() {
         source = source.with_streams(Streams::between(SyncPoint::Nothing, SyncPoint::Nothing));
     }

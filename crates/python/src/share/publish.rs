@@ -226,7 +226,7 @@ impl Lot {
 }
 
 /// Has bytes move, without the interpreter; Ctrl-C ends it.
-fn bytes_moved(
+fn moved(
     py: Python<'_>,
     total: usize,
     work: impl FnOnce(&TransferControl) -> tensorferry_core::Result<()> + Send + 'static,

@@ -7,7 +7,7 @@ use crate::conversion::recognise::recognise;
 use crate::conversion::source::Memory;
 use crate::errors::{Failure, Result, fail, type_name};
 use crate::frameworks;
-use crate::trees::traverse::{self, ArenaBlock, MAX_DEPTH, TENSOR_OVERHEAD_BYTES, is_scalar, place, speaks};
+use crate::trees::traverse::{self, MAX_DEPTH, Piece, TENSOR_OVERHEAD_BYTES, is_scalar, place, speaks};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ type Visit<'py, 'a> = dyn FnMut(&Bound<'py, PyAny>, Recognised) -> Result<u32> +
 
 /// Takes a tree apart.
 struct Folding<'py, 'a> {
-    path: Vec<ArenaBlock<'py>>,
+    path: Vec<Piece<'py>>,
     /// Numbers by the address of their source, which is kept alive so that the address stays its own.
     known: HashMap<usize, (Bound<'py, PyAny>, u32)>,
     visit: &'a mut Visit<'py, 'a>,
@@ -45,7 +45,7 @@ pub(super) fn fold<'py, 'a>(
 }
 
 impl<'py> Folding<'py, '_> {
-    fn child(&mut self, piece: ArenaBlock<'py>, object: &Bound<'py, PyAny>) -> Result<TreeStructure> {
+    fn child(&mut self, piece: Piece<'py>, object: &Bound<'py, PyAny>) -> Result<TreeStructure> {
         if self.path.len() > MAX_DEPTH {
             self.path.clear();
             return Err(fail(
@@ -90,7 +90,7 @@ impl<'py> Folding<'py, '_> {
                 let items = try_collect(items.map(Ok::<_, Failure>))?;
                 let pairs = items.into_iter().map(|(name, item)| {
                     let key = key(&name)?;
-                    Ok::<_, Failure>((key, self.child(ArenaBlock::Key(name), &item)?))
+                    Ok::<_, Failure>((key, self.child(Piece::Key(name), &item)?))
                 });
                 Ok(TreeStructure::Dict(ordered, try_collect(pairs)?))
             }
@@ -106,7 +106,7 @@ impl<'py> Folding<'py, '_> {
 
     fn items(&mut self, object: &Bound<'py, PyAny>) -> Result<Vec<TreeStructure>> {
         let items = try_collect(object.try_iter()?.map(|item| item.map_err(Failure::from)))?;
-        try_collect(items.iter().enumerate().map(|(index, item)| self.child(ArenaBlock::Index(index), item)))
+        try_collect(items.iter().enumerate().map(|(index, item)| self.child(Piece::Index(index), item)))
     }
 }
 
@@ -164,7 +164,7 @@ fn stranger(object: &Bound<'_, PyAny>) -> Failure {
 /// A NumPy scalar, which is a number and no tensor.
 fn scalar(object: &Bound<'_, PyAny>, recognised: Recognised) -> Result<TreeStructure> {
     let source = carry::read(object, recognised)?;
-    let SharedMemory::Here(tensor) = source.memory else { return Err(stranger(object)) };
+    let Memory::Here(tensor) = source.memory else { return Err(stranger(object)) };
     let tensor = host_copy::packed(object.py(), &tensor, tensor.dtype())?;
     let size = tensor.dtype().size();
     // SAFETY: one element, dense, which the tensor keeps.
@@ -191,11 +191,11 @@ fn unfold_at<'py>(
     py: Python<'py>,
     structure: &TreeStructure,
     give: &mut Give<'py, '_>,
-    path: &mut Vec<ArenaBlock<'py>>,
+    path: &mut Vec<Piece<'py>>,
 ) -> Result<Bound<'py, PyAny>> {
-    let mut several = |items: &[TreeStructure], path: &mut Vec<ArenaBlock<'py>>| {
+    let mut several = |items: &[TreeStructure], path: &mut Vec<Piece<'py>>| {
         try_collect(items.iter().enumerate().map(|(index, item)| {
-            path.push(ArenaBlock::Index(index));
+            path.push(Piece::Index(index));
             let made = unfold_at(py, item, give, path)?;
             path.pop();
             Ok::<_, Failure>(made)
@@ -226,7 +226,7 @@ fn unfold_at<'py>(
             };
             for (key, item) in items {
                 let key = unfold_at(py, key, give, path)?;
-                path.push(ArenaBlock::Key(key.clone()));
+                path.push(Piece::Key(key.clone()));
                 dict.set_item(key, unfold_at(py, item, give, path)?)?;
                 path.pop();
             }

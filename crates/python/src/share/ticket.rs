@@ -20,7 +20,7 @@ use tensorferry_share::Publication;
 ///     >>> ticket = ferry.publish(np.arange(3))
 ///     >>> ferry.Ticket(str(ticket)).pid == ticket.pid
 ///     True
-#[pyclass(read_only_loans, module = "tensorferry", name = "Ticket")]
+#[pyclass(frozen, module = "tensorferry", name = "Ticket")]
 pub(crate) struct Ticket {
     claim: tensorferry_share::Ticket,
     publication: Option<Publication>,

@@ -4,7 +4,7 @@
 //! other elements would in general lie nowhere in it.
 
 use super::place::Kept;
-use crate::conversion::source::{SharedMemory, Source};
+use crate::conversion::source::{Memory, Source};
 use crate::interpreter::owner::Owner;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(super) struct View {
 impl View {
     /// The view that a source is; `None` where its memory is its own, and may be gone after the copy.
     pub(super) fn of(source: &Source<'_>, plan: &Plan) -> Option<Self> {
-        let SharedMemory::Here(tensor) = &source.memory else { return None };
+        let Memory::Here(tensor) = &source.memory else { return None };
         if source.mutability == SourceMutability::Temporary || tensor.layout().is_empty() {
             return None;
         }
@@ -55,13 +55,13 @@ pub(super) fn keep<'py>(source: Source<'py>) -> (Source<'py>, Option<Arc<Kept>>)
     let mut kept = None;
     let memory = match source.memory {
         // SAFETY: the new owner holds a reference to what holds the first one.
-        SharedMemory::Here(tensor) => SharedMemory::Here(unsafe {
+        Memory::Here(tensor) => Memory::Here(unsafe {
             tensor.map_owner(|owner| {
                 let shared = kept.insert(Arc::new(Kept(owner)));
                 Owner::shared(shared.clone())
             })
         }),
-        later @ SharedMemory::Later { .. } => later,
+        later @ Memory::Later { .. } => later,
     };
     (Source { memory, ..source }, kept)
 }

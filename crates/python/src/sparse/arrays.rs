@@ -166,17 +166,17 @@ pub(super) fn changed<'py>(
     source: Source<'py>,
     change: impl FnOnce(Tensor<Owner>) -> tensorferry_core::Result<Tensor<Owner>>,
 ) -> Result<Source<'py>> {
-    let Source { object, memory, nature, requires_grad, through_array, streams, .. } = source;
+    let Source { object, memory, mutability, requires_grad, through_array, streams, .. } = source;
     let memory = match memory {
         Memory::Here(tensor) => Memory::Here(change(tensor)?),
         later => later,
     };
-    Ok(Source { object, framework: OURS, memory, nature, requires_grad, through_array, streams })
+    Ok(Source { object, framework: OURS, memory, mutability, requires_grad, through_array, streams })
 }
 
 /// Memory that was made for the result.
 pub(super) fn made(py: Python<'_>, tensor: Tensor<Owner>) -> Source<'_> {
-    Source::here(py.None().into_bound(py), OURS, tensor).with_nature(SourceMutability::Temporary)
+    Source::here(py.None().into_bound(py), OURS, tensor).with_mutability(SourceMutability::Temporary)
 }
 
 fn is_native(tensor: &Tensor<Owner>) -> bool {

@@ -9,7 +9,7 @@ use super::host::HostEngine;
 use super::package;
 use super::parts::Parts;
 use super::request::Request;
-use super::route::{self, DETACHED, Decided, DownloadBuffer, stored};
+use super::route::{self, DETACHED, Decided, ValuePlacement, stored};
 use super::validate::{check_arrays, validate};
 use crate::conversion::carry::{self, ConversionRequest};
 use crate::conversion::recognise::recognise;
@@ -41,8 +41,8 @@ pub(super) struct DenseRoute<'py> {
     parts: Parts<'py>,
     values: Array<'py>,
     filler: Filler,
-    landing: DownloadBuffer,
-    request: ConversionRequest,
+    placement: ValuePlacement,
+    array_request: ConversionRequest,
 }
 
 impl<'py> DenseRoute<'py> {
@@ -56,13 +56,13 @@ impl<'py> DenseRoute<'py> {
         let py = x.py();
         let parts = Parts::read(x, source)?;
         let target = frameworks::target(framework)?;
-        let request = ConversionRequest {
+        let array_request = ConversionRequest {
             options: request.options,
             stream: request.stream(py),
             ..ConversionRequest::plain(target)
         };
         let values = Array::read(&parts.values, parts.is_read_only)?;
-        let landing = DownloadBuffer::of(py, &values, &request)?;
+        let placement = ValuePlacement::of(py, &values, &array_request)?;
         if request.options.copy == Some(false) {
             let fact = format!(
                 "{} {} to a dense tensor needs a copy: a dense tensor is new memory",
@@ -74,26 +74,26 @@ impl<'py> DenseRoute<'py> {
         let entry = register::find(target.facts(py)?.framework).filter(|entry| entry.has_sparse);
         let filler = match entry {
             _ if parts.batch_axes > 0 || parts.sparse_shape().is_empty() => Filler::Source,
-            Some(entry) if landing.device.is_cuda() => Filler::Target(entry),
+            Some(entry) if placement.device.is_cuda() => Filler::Target(entry),
             _ => Filler::Host,
         };
-        Ok(Self { x: x.clone(), parts, values, filler, landing, request })
+        Ok(Self { x: x.clone(), parts, values, filler, placement, array_request })
     }
 
     /// Goes the way.
     pub(super) fn run(self) -> Result<Bound<'py, PyAny>> {
-        let Self { x, parts, values, filler, landing, mut request } = self;
+        let Self { x, parts, values, filler, placement, mut array_request } = self;
         let py = x.py();
-        let request = Request::for_arrays(landing.device, &request, py);
-        let ConvertOptions { dtype, writable, device, .. } = request.options;
+        let request = Request::for_arrays(placement.device, &array_request, py);
+        let ConvertOptions { dtype, writable, device, .. } = array_request.options;
         let follows = device == DeviceRequest::Nearest
-            && landing.device == Device::CPU
-            && landing.source_device == landing.device;
-        let device = if follows { DeviceRequest::Nearest } else { DeviceRequest::At(landing.device) };
-        request.options = ConvertOptions { dtype, writable, device, ..ConvertOptions::NONE };
+            && placement.device == Device::CPU
+            && placement.source_device == placement.device;
+        let device = if follows { DeviceRequest::Nearest } else { DeviceRequest::At(placement.device) };
+        array_request.options = ConvertOptions { dtype, writable, device, ..ConvertOptions::NONE };
         let object = match filler {
             Filler::Source if parts.framework.name == "torch" => {
-                route::validate_source(&parts, values, landing.source_device)?;
+                route::validate_source(&parts, values, placement.source_device)?;
                 x.call_method0("detach")?.call_method0("to_dense")?
             }
             // JAX leaves out what is beyond the shape.
@@ -119,26 +119,26 @@ impl<'py> DenseRoute<'py> {
                 let structure = validate(&parts, &mut engine)?;
                 let fill = fill_method(parts.format, parts.sparse_shape().len(), &structure);
                 let tensor = engine.filled(fill, &parts.shape, structure.order.unique)?;
-                return carry::carry_read(py, made(py, tensor), &request);
+                return carry::carry_read(py, made(py, tensor), &array_request);
             }
         };
-        carry::one(&object, recognise(&object)?, &request)
+        carry::one(&object, recognise(&object)?, &array_request)
     }
 
     /// The way in words.
     pub(super) fn report(self) -> Result<SparseReport> {
-        let Self { parts, values, filler, landing, request, x } = self;
-        let target = request.target.facts(x.py())?;
+        let Self { parts, values, filler, placement, array_request, x } = self;
+        let target = array_request.target.facts(x.py())?;
         let (device, by) = match filler {
-            Filler::Source => (landing.source_device, format!(", by {} itself", parts.framework.name)),
-            Filler::Target(entry) => (landing.device, format!(", by {} on the GPU", entry.name)),
+            Filler::Source => (placement.source_device, format!(", by {} itself", parts.framework.name)),
+            Filler::Target(entry) => (placement.device, format!(", by {} on the GPU", entry.name)),
             Filler::Host => (Device::CPU, String::new()),
         };
-        let layout = Layout::dense(landing.source_dtype.size(), &parts.shape)?;
-        let facts = fresh_memory(landing.source_dtype, &layout, device);
+        let layout = Layout::dense(placement.source_dtype.size(), &parts.shape)?;
+        let facts = fresh_memory(placement.source_dtype, &layout, device);
         let options = ConvertOptions {
-            dtype: request.options.dtype,
-            device: DeviceRequest::At(landing.device),
+            dtype: array_request.options.dtype,
+            device: DeviceRequest::At(placement.device),
             ..ConvertOptions::NONE
         };
         let told = TensorReport::new(&facts, target, &plan::decide(&facts, target, &options)?);
@@ -155,11 +155,11 @@ impl<'py> DenseRoute<'py> {
             source_format: parts.name.to_string(),
             format: None,
             is_itself: false,
-            source_dtype: landing.source_dtype.name().to_owned(),
-            dtype: landing.dtype.name().to_owned(),
+            source_dtype: placement.source_dtype.name().to_owned(),
+            dtype: placement.dtype.name().to_owned(),
             shape: parts.shape.to_vec(),
-            source_device: landing.source_device.to_string(),
-            device: landing.device.to_string(),
+            source_device: placement.source_device.to_string(),
+            device: placement.device.to_string(),
             nnz: stored(values.shape(), parts.dense_axes),
             parts: vec![PlanReport::from(array).named("dense tensor".to_owned())],
             notes,

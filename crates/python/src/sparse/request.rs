@@ -28,11 +28,11 @@ impl<'py> Request<'py> {
     }
 
     /// For arrays on their way into a dense tensor on this device.
-    pub(super) fn for_arrays(device: Device, request: &ConversionRequest, py: Python<'py>) -> Self {
+    pub(super) fn for_arrays(device: Device, conversion: &ConversionRequest, py: Python<'py>) -> Self {
         let options = ConvertOptions { device: DeviceRequest::At(device), ..ConvertOptions::NONE };
         let format = Some(PyString::new(py, SparseFormat::Coo.name()).into_any());
         let mut request = Self { format, blocksize: None, options, stream: None };
-        if let Some(asked) = &request.stream {
+        if let Some(asked) = &conversion.stream {
             request.stream = Some(Asked { stream: asked.stream, object: asked.object.clone_ref(py) });
         }
         request

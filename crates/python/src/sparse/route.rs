@@ -37,21 +37,21 @@ pub(super) fn _sparse_use_framework_engine(is_on: bool) {
 }
 
 /// What becomes of the values, which says where everything goes.
-pub(super) struct DownloadBuffer {
+pub(super) struct ValuePlacement {
     pub(super) source_dtype: DType,
     pub(super) dtype: DType,
     pub(super) source_device: Device,
     pub(super) device: Device,
 }
 
-impl DownloadBuffer {
+impl ValuePlacement {
     /// Plans the way of the values.
-    pub(super) fn of(py: Python<'_>, values: &Array<'_>, request: &ConversionRequest) -> Result<Self> {
-        let target = request.target.facts(py)?;
+    pub(super) fn of(py: Python<'_>, values: &Array<'_>, array_request: &ConversionRequest) -> Result<Self> {
+        let target = array_request.target.facts(py)?;
         let facts = values.source().facts_for(target);
-        let options = ConvertOptions { copy: None, writable: None, ..request.options };
+        let options = ConvertOptions { copy: None, writable: None, ..array_request.options };
         let plan = plan::decide(&facts, target, &options)?;
-        carry::check_stream(&facts, &plan, request)?;
+        carry::check_stream(&facts, &plan, array_request)?;
         if plan.device.is_cuda() && !matches!(plan.route, DenseRoute::Itself) {
             carry::gpu_of(target, plan.device)?;
         }
@@ -68,13 +68,13 @@ impl DownloadBuffer {
 pub(super) struct Route<'py> {
     pub(super) parts: Parts<'py>,
     target: &'static Entry,
-    pub(super) landing: DownloadBuffer,
+    pub(super) placement: ValuePlacement,
     choice: FormatChoice,
     structure: SparseStructure,
     pub(super) conversion: SparseConversion,
     engine: Box<dyn Engine<'py> + 'py>,
     values_shape: Shape,
-    request: ConversionRequest,
+    array_request: ConversionRequest,
     request: ConvertOptions,
     /// Whether the host works on arrays of a GPU.
     is_on_host_instead: bool,
@@ -83,7 +83,7 @@ pub(super) struct Route<'py> {
 /// The way of a sparse tensor.
 pub(super) enum Decided<'py> {
     /// The source itself is the result.
-    Itself(Parts<'py>, DownloadBuffer, Shape),
+    Itself(Parts<'py>, ValuePlacement, Shape),
     Converted(Box<Route<'py>>),
 }
 
@@ -100,7 +100,7 @@ pub(super) fn decide<'py>(
     let block = request.block()?;
     let values = Array::read(&parts.values, parts.is_read_only)?;
     let arrays = parts.index_arrays()?;
-    let request = ConversionRequest {
+    let array_request = ConversionRequest {
         options: request.options,
         stream: request.stream(py),
         ..ConversionRequest::plain(targets::arrays_of(target))
@@ -110,10 +110,10 @@ pub(super) fn decide<'py>(
         && std::ptr::eq(source, target)
         && request.names(&parts.name)?
         && (block.is_none() || block == parts.block)
-        && is_itself(py, &values, &arrays, &request)?
+        && is_itself(py, &values, &arrays, &array_request)?
     {
-        let landing = DownloadBuffer::of(py, &values, &request)?;
-        return Ok(Decided::Itself(parts, landing, values_shape));
+        let placement = ValuePlacement::of(py, &values, &array_request)?;
+        return Ok(Decided::Itself(parts, placement, values_shape));
     }
     let mut index_dtypes: SmallVec<[DType; 2]> = arrays.iter().map(Array::dtype).collect();
     index_dtypes.sort_by_key(|dtype| dtype.name());
@@ -135,10 +135,10 @@ pub(super) fn decide<'py>(
         choice = choice.relaxed();
     }
     choice.check_axes(&facts)?;
-    let landing = DownloadBuffer::of(py, &values, &request)?;
-    choice.check_dtype(landing.dtype)?;
+    let placement = ValuePlacement::of(py, &values, &array_request)?;
+    choice.check_dtype(placement.dtype)?;
     check_arrays(&parts, &values, &arrays)?;
-    let (mut engine, is_on_host_instead) = engine(&parts, values, arrays, landing.source_device, target)?;
+    let (mut engine, is_on_host_instead) = engine(&parts, values, arrays, placement.source_device, target)?;
     let structure = validate(&parts, &mut *engine)?;
     let mut conversion = convert(&facts, &structure, &choice, &mut *engine)?;
     conversion
@@ -146,14 +146,14 @@ pub(super) fn decide<'py>(
     Ok(Decided::Converted(Box::new(Route {
         parts,
         target,
-        landing,
+        placement,
         choice,
         structure,
         conversion,
         engine,
         values_shape,
-        request: request.options,
-        request,
+        request: array_request.options,
+        array_request,
         is_on_host_instead,
     })))
 }
@@ -171,18 +171,18 @@ fn is_itself(
     py: Python<'_>,
     values: &Array<'_>,
     arrays: &[Array<'_>],
-    request: &ConversionRequest,
+    array_request: &ConversionRequest,
 ) -> Result<bool> {
-    if request.options.copy == Some(true) {
+    if array_request.options.copy == Some(true) {
         return Ok(false);
     }
-    let target = request.target.facts(py)?;
+    let target = array_request.target.facts(py)?;
     let stays = |array: &Array<'_>, dtype: DTypeRequest| -> Result<bool> {
-        let options = ConvertOptions { dtype, copy: None, ..request.options };
+        let options = ConvertOptions { dtype, copy: None, ..array_request.options };
         let plan = plan::decide(&array.source().facts_for(target), target, &options)?;
         Ok(matches!(plan.route, DenseRoute::Itself))
     };
-    if !stays(values, request.options.dtype)? {
+    if !stays(values, array_request.options.dtype)? {
         return Ok(false);
     }
     for array in arrays {
@@ -241,10 +241,10 @@ impl<'py> Route<'py> {
                 }
                 Origin::Made(_) => self.engine.make(&self.conversion, role)?,
             };
-            self.request.options = self.options(role, is_given, &array)?;
+            self.array_request.options = self.options(role, is_given, &array)?;
             arrived.push(match array {
-                Arriving::Source(source) => carry::carry_read(py, source, &self.request)?,
-                Arriving::Object(object) => carry::one(&object, recognise(&object)?, &self.request)?,
+                Arriving::Source(source) => carry::carry_read(py, source, &self.array_request)?,
+                Arriving::Object(object) => carry::one(&object, recognise(&object)?, &self.array_request)?,
             });
         }
         let mut arrays = arrived.into_iter();
@@ -267,7 +267,7 @@ impl<'py> Route<'py> {
         if is_given {
             // An array of a GPU does not say that nobody may write it, as memory that we have read does.
             let is_object = matches!(array, Arriving::Object(_));
-            let facts = self.request.target.facts(self.parts.values.py())?;
+            let facts = self.array_request.target.facts(self.parts.values.py())?;
             let is_lent =
                 is_object && self.parts.is_read_only && facts.mutability == TargetMutability::Writable;
             options.copy = if is_lent { Some(true) } else { self.request.copy.filter(|&copy| copy) };
@@ -277,7 +277,7 @@ impl<'py> Route<'py> {
 
     /// The same for an array that is made in this type.
     fn wishes_for(&self, dtype: DTypeRequest) -> ConvertOptions {
-        let DownloadBuffer { source_device, device, .. } = self.landing;
+        let ValuePlacement { source_device, device, .. } = self.placement;
         let follows =
             self.request.device == DeviceRequest::Nearest && device == Device::CPU && source_device == device;
         ConvertOptions {
@@ -342,15 +342,17 @@ impl<'py> Route<'py> {
         match origin {
             Origin::Given => {
                 let array = self.engine.peek(&self.conversion, role)?;
-                self.request.options = self.options(role, true, &array)?;
+                self.array_request.options = self.options(role, true, &array)?;
                 let told = match &array {
                     Arriving::Source(source) => {
-                        let target = self.request.target.facts(py)?;
+                        let target = self.array_request.target.facts(py)?;
                         let facts = source.facts_for(target);
-                        let plan = plan::decide(&facts, target, &self.request.options)?;
+                        let plan = plan::decide(&facts, target, &self.array_request.options)?;
                         TensorReport::new(&facts, target, &plan)
                     }
-                    Arriving::Object(object) => carry::plan_one(object, recognise(object)?, &self.request)?,
+                    Arriving::Object(object) => {
+                        carry::plan_one(object, recognise(object)?, &self.array_request)?
+                    }
                 };
                 let cast = match role {
                     ArrayRole::Values => None,
@@ -360,10 +362,10 @@ impl<'py> Route<'py> {
             }
             Origin::Made(steps) => {
                 let values = role == ArrayRole::Values;
-                let dtype = if values { self.landing.source_dtype } else { self.conversion.index_dtype };
+                let dtype = if values { self.placement.source_dtype } else { self.conversion.index_dtype };
                 let layout = Layout::dense(dtype.size(), &shape)?;
-                let facts = fresh_memory(dtype, &layout, self.landing.source_device);
-                let target = self.request.target.facts(py)?;
+                let facts = fresh_memory(dtype, &layout, self.placement.source_device);
+                let target = self.array_request.target.facts(py)?;
                 let options = self.wishes_for(if values { self.request.dtype } else { DTypeRequest::Same });
                 let plan = plan::decide(&facts, target, &options)?;
                 let told = TensorReport::new(&facts, target, &plan);
@@ -420,11 +422,11 @@ impl<'py> Route<'py> {
             source_format: self.parts.name.to_string(),
             format: Some(self.format_name()),
             is_itself: false,
-            source_dtype: self.landing.source_dtype.name().to_owned(),
-            dtype: self.landing.dtype.name().to_owned(),
+            source_dtype: self.placement.source_dtype.name().to_owned(),
+            dtype: self.placement.dtype.name().to_owned(),
             shape: self.parts.shape.to_vec(),
-            source_device: self.landing.source_device.to_string(),
-            device: self.landing.device.to_string(),
+            source_device: self.placement.source_device.to_string(),
+            device: self.placement.device.to_string(),
             nnz: stored(&self.values_shape, self.parts.dense_axes),
             parts,
             notes,
@@ -466,7 +468,7 @@ const ON_HOST_INSTEAD: &str =
 /// The report of a tensor that is the result itself.
 pub(super) fn itself_report(
     parts: &Parts<'_>,
-    landing: &DownloadBuffer,
+    placement: &ValuePlacement,
     values_shape: &[i64],
 ) -> SparseReport {
     SparseReport {
@@ -475,11 +477,11 @@ pub(super) fn itself_report(
         source_format: parts.name.to_string(),
         format: Some(parts.name.to_string()),
         is_itself: true,
-        source_dtype: landing.source_dtype.name().to_owned(),
-        dtype: landing.source_dtype.name().to_owned(),
+        source_dtype: placement.source_dtype.name().to_owned(),
+        dtype: placement.source_dtype.name().to_owned(),
         shape: parts.shape.to_vec(),
-        source_device: landing.source_device.to_string(),
-        device: landing.source_device.to_string(),
+        source_device: placement.source_device.to_string(),
+        device: placement.source_device.to_string(),
         nnz: stored(values_shape, parts.dense_axes),
         parts: Vec::new(),
         notes: Vec::new(),

@@ -26,7 +26,7 @@ impl HostEngine<'_> {
         is_unique: bool,
     ) -> Result<Tensor<Owner>> {
         let kept = self.element_values()?;
-        if fill == Fill::Grouped {
+        if fill == FillMethod::Grouped {
             let dtype = self.index_dtype();
             self.group(false, dtype)?;
         } else if self.format == SparseFormat::Bsr {
@@ -54,7 +54,7 @@ impl HostEngine<'_> {
         }
         let (py, work, threads) = (self.py, self.count.max(filling.room), settings::threads());
         match fill {
-            Fill::Compressed => typed!(self.index_dtype(), I => {
+            FillMethod::Compressed => typed!(self.index_dtype(), I => {
                 let (pointers, indices) = (slice::<I>(self.index(0)?), slice::<I>(self.index(1)?));
                 let by_columns = self.format == SparseFormat::Csc;
                 let columns = self.lengths[usize::from(!by_columns)] as usize;
@@ -64,7 +64,7 @@ impl HostEngine<'_> {
                     scatter::compressed(&filling, pointers, indices, columns, by_columns, threads);
                 });
             }),
-            Fill::Grouped => {
+            FillMethod::Grouped => {
                 let Some([Some(pointers), Some(indices), Some(values)]) =
                     self.grouped.as_ref().map(|grouped| &grouped.arrays)
                 else {
@@ -80,7 +80,7 @@ impl HostEngine<'_> {
                     });
                 });
             }
-            Fill::Coordinates => typed!(self.coordinate_dtype, I => {
+            FillMethod::Coordinates => typed!(self.coordinate_dtype, I => {
                 let axes = self.axes::<I>(false)?;
                 let lengths = &self.lengths[..];
                 // SAFETY: each axis has as many numbers as there are values, and the tensor is new and has room for its shape.

@@ -290,7 +290,7 @@ impl<'py> Engine<'py> for HostEngine<'py> {
         let lengths = self.lengths.clone();
         let (kept, axes) = typed!(self.coordinate_dtype, I => {
             let axes = self.axes::<I>(false)?;
-            let kept = look::validate_coordinates(&axes, &lengths)?;
+            let kept = validate::validate_coordinates(&axes, &lengths)?;
             let mut made = SmallVec::new();
             for axis in &axes {
                 let array = Made::new(self.coordinate_dtype, &[kept.len() as i64])?;
