@@ -15,13 +15,13 @@ mod reports;
 mod settings;
 mod share;
 mod sparse;
+mod text;
 mod trees;
 
-use api::{files, memory_stats, options, to, to_async};
+use api::{files, lifecycle, memory_stats, options, to, to_async};
 use conversion::carry::{self, ConversionRequest};
 use conversion::recognise::recognise;
 use errors::Result;
-use interpreter::guard;
 use protocols::dlpack_export;
 use pyo3::exceptions::PyImportError;
 use pyo3::ffi;
@@ -150,7 +150,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(fast_paths::_fast_path_probed, module)?)?;
     module.add_class::<frameworks::info::FrameworkInfo>()?;
     module.add_class::<memory_stats::MemoryStats>()?;
-    reports::add(module)?;
+    module.add_class::<PlanReport>()?;
+    module.add_class::<reports::Trip>()?;
     module.add_class::<dlpack_export::ExportedTensor>()?;
     module.add_class::<to_async::Transfer>()?;
     module.add_class::<files::File>()?;
@@ -170,17 +171,16 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(share::empty::empty_shared, module)?)?;
     module.add_function(wrap_pyfunction!(share::empty::empty_aligned, module)?)?;
     module.add_function(wrap_pyfunction!(nodes::register_container, module)?)?;
-    module.add_function(wrap_pyfunction!(frameworks::registered::register_framework, module)?)?;
-    module.add_class::<frameworks::register::Row>()?;
-    module.add_function(wrap_pyfunction!(frameworks::register::register, module)?)?;
-    module.add_function(wrap_pyfunction!(frameworks::register::canonical, module)?)?;
-    module.add_function(wrap_pyfunction!(frameworks::register::classify, module)?)?;
-    module.add_function(wrap_pyfunction!(frameworks::register::classify_type, module)?)?;
+    module.add_function(wrap_pyfunction!(frameworks::registration::register_framework, module)?)?;
+    module.add_class::<frameworks::names::Row>()?;
+    module.add_function(wrap_pyfunction!(frameworks::names::register, module)?)?;
+    module.add_function(wrap_pyfunction!(frameworks::names::canonical, module)?)?;
+    module.add_function(wrap_pyfunction!(frameworks::classify::classify, module)?)?;
+    module.add_function(wrap_pyfunction!(frameworks::classify::classify_type, module)?)?;
     module.add_function(wrap_pyfunction!(frameworks::info::frameworks, module)?)?;
     module.add_function(wrap_pyfunction!(frameworks::info::_check_import, module)?)?;
     module.add_function(wrap_pyfunction!(frameworks::info::_import_orders, module)?)?;
     // What is public is listed in the package; PyO3's own list would name the private functions too.
     module.delattr("__all__")?;
-    guard::watch(module)?;
-    to_async::watch(module)
+    lifecycle::register(module)
 }

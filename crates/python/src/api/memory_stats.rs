@@ -1,6 +1,6 @@
 //! What tensorferry holds, as Python sees it.
 
-use crate::interpreter::deferred_drop;
+use crate::interpreter::owner;
 use pyo3::prelude::*;
 use tensorferry_core::pool;
 
@@ -36,11 +36,11 @@ impl MemoryStats {
     fn __repr__(&self) -> String {
         format!(
             "<MemoryStats {} used in {} blocks, {} idle in {} (at most {})>",
-            crate::reports::in_words(self.used_bytes),
+            crate::text::format_bytes(self.used_bytes),
             self.used_blocks,
-            crate::reports::in_words(self.idle_bytes),
+            crate::text::format_bytes(self.idle_bytes),
             self.idle_blocks,
-            crate::reports::in_words(self.limit_bytes)
+            crate::text::format_bytes(self.limit_bytes)
         )
     }
 }
@@ -85,7 +85,7 @@ pub(crate) fn memory_stats() -> MemoryStats {
 ///     0
 #[pyfunction]
 pub(crate) fn empty_cache(py: Python<'_>) -> usize {
-    deferred_drop::drop_deferred();
+    owner::drop_deferred();
     py.detach(|| {
         tensorferry_share::release_idle();
         tensorferry_cuda::ipc::release_idle();

@@ -1,7 +1,7 @@
 //! The caller's arguments, turned into wishes.
 
-use crate::api::progress::{self, Progress};
-use crate::conversion::streams::stream_of;
+use crate::conversion::progress::{self, Progress};
+use crate::conversion::streams::{NamedStream, stream_of};
 use crate::errors::{Failure, Result, describe, fail, type_name};
 use crate::frameworks;
 use pyo3::exceptions::PyTypeError;
@@ -11,14 +11,13 @@ use pyo3::types::{PyBool, PyComplex, PyDict, PyFloat, PyInt, PyString, PyType};
 use tensorferry_core::device::DeviceKind;
 use tensorferry_core::plan::{ConvertOptions, DTypeRequest, DeviceRequest};
 use tensorferry_core::{DType, Device, ErrorKind};
-use tensorferry_cuda::Stream;
 
 /// The keywords of `to` and `plan`.
 pub(crate) struct Keywords<'py> {
     /// What the caller wishes.
     pub(crate) options: ConvertOptions,
     /// The stream on which the result will be used.
-    pub(crate) stream: Option<Asked>,
+    pub(crate) stream: Option<NamedStream>,
     /// Where the values shall go.
     pub(crate) out: Option<Bound<'py, PyAny>>,
     /// Who wants to see how far it is.
@@ -30,13 +29,6 @@ impl Keywords<'_> {
     pub(crate) fn none() -> Self {
         Self { options: ConvertOptions::NONE, stream: None, out: None, progress: None }
     }
-}
-
-/// A stream that the caller named.
-pub(crate) struct Asked {
-    pub(crate) stream: Stream,
-    /// What was passed, which keeps the stream alive if it is a framework's object.
-    pub(crate) object: Py<PyAny>,
 }
 
 /// Reads the keywords; some are only for a function that moves something.
@@ -279,7 +271,7 @@ fn short_name(text: &str) -> String {
 
 /// A stream: its handle, or a framework's own object for it. The driver cannot tell whether a handle is that of a live stream, so
 /// the caller vouches for it, as the documentation of `stream=` says.
-fn stream(given: Option<&Bound<'_, PyAny>>) -> Result<Option<Asked>> {
+fn stream(given: Option<&Bound<'_, PyAny>>) -> Result<Option<NamedStream>> {
     let Some(given) = given else { return Ok(None) };
     let py = given.py();
     let handle = |value: &Bound<'_, PyAny>| value.extract::<usize>().ok();
@@ -294,7 +286,7 @@ fn stream(given: Option<&Bound<'_, PyAny>>) -> Result<Option<Asked>> {
     // SAFETY: the caller of `to` vouches that the stream outlives the result; a framework's object, which may own the stream, is
     // kept with it.
     match found.and_then(|handle| unsafe { stream_of(handle) }) {
-        Some(stream) => Ok(Some(Asked { stream, object: given.clone().unbind() })),
+        Some(stream) => Ok(Some(NamedStream { stream, object: given.clone().unbind() })),
         None => Err(fail(
             ErrorKind::InvalidArgument,
             match found {

@@ -15,7 +15,7 @@ use crate::conversion::out;
 use crate::conversion::recognise::recognise;
 use crate::errors::{Failure, Result, fail};
 use crate::frameworks;
-use crate::interpreter::deferred_drop::drop_deferred;
+use crate::interpreter::owner::drop_deferred;
 use crate::sparse::{self, or_sparse};
 use crate::trees::traverse;
 use pyo3::exceptions::PyTypeError;

@@ -12,11 +12,12 @@ use crate::conversion::recognise::recognise;
 use crate::conversion::transfer::{Begun, Moving};
 use crate::errors::{Failure, Result, fail};
 use crate::frameworks;
-use crate::interpreter::deferred_drop;
 use crate::interpreter::guard::{self, InterpreterGuard};
+use crate::interpreter::owner;
+use crate::reports::TensorReport;
 use crate::reports::trace;
-use crate::reports::{TensorReport, in_words};
 use crate::sparse;
+use crate::text::format_bytes;
 use crate::trees::traverse;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -110,7 +111,7 @@ fn lost() -> Error {
 
 /// Called by `atexit`, while threads may still use the interpreter: calls off what is on its way, and waits for that.
 #[pyfunction]
-fn end_jobs(py: Python<'_>) -> PyResult<()> {
+pub(crate) fn end_jobs(py: Python<'_>) -> PyResult<()> {
     // Callbacks may start other jobs.
     loop {
         let live = std::mem::take(&mut *LIVE.lock().unwrap_or_else(PoisonError::into_inner));
@@ -131,14 +132,8 @@ fn end_jobs(py: Python<'_>) -> PyResult<()> {
 }
 
 /// Called in the child of a fork, where no job runs: their threads are the parent's.
-pub(crate) fn child_begins() {
+pub(crate) fn after_fork_in_child() {
     std::mem::take(&mut *LIVE.lock().unwrap_or_else(PoisonError::into_inner));
-}
-
-/// Asks Python to tell us of its end, before anybody else of ours hears of it.
-pub(crate) fn watch(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    let ends = wrap_pyfunction!(end_jobs, module)?;
-    module.py().import("atexit")?.call_method1("register", (ends,)).map(|_| ())
 }
 
 /// One tensor of a job.
@@ -350,7 +345,7 @@ impl Errand {
         guard.attach(|py| {
             let made = catch_unwind(AssertUnwindSafe(|| self.finish(py, moved)));
             // What this thread held until now, the source above all, goes before anybody has the result.
-            deferred_drop::drop_deferred();
+            owner::drop_deferred();
             let outcome = shared.end(made.unwrap_or_else(|_| Err(lost().into())));
             let job = job.into_bound(py);
             // Callbacks are user code.
@@ -452,6 +447,6 @@ impl Transfer {
     }
 
     fn __repr__(&self) -> String {
-        format!("{} of {}", in_words(self.bytes_moved()), in_words(self.0.total))
+        format!("{} of {}", format_bytes(self.bytes_moved()), format_bytes(self.0.total))
     }
 }

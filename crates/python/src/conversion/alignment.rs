@@ -15,8 +15,20 @@ use crate::interpreter::owner::{self, Buffer, Owner};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyMemoryView, PyType};
-use tensorferry_core::plan::{Alignment, SourceMutability};
+use tensorferry_core::plan::{Alignment, SourceDescription, SourceMutability, TargetCapabilities};
 use tensorferry_core::{Access, Tensor, aligned};
+
+impl Source<'_> {
+    /// What the planner wants to know for this target.
+    #[inline(always)]
+    pub(crate) fn facts_for(&self, target: &TargetCapabilities) -> SourceDescription<'_> {
+        let mut facts = self.facts();
+        if target.relies_on_alignment() {
+            facts.alignment = of(self);
+        }
+        facts
+    }
+}
 
 /// What is guaranteed about the address of this source. Asked only for targets to which it matters.
 #[inline]

@@ -2,14 +2,14 @@
 //!
 //! Bytes are copied in `host_copy`.
 
-use crate::api::options::{self, Asked, Keywords};
-use crate::api::progress::Progress;
+use crate::api::options::{self, Keywords};
 use crate::conversion::gpu;
 use crate::conversion::host_copy::{DETACH_FROM, duplicate, job, of_block, packed};
 use crate::conversion::kinds::Recognised;
+use crate::conversion::progress::Progress;
 use crate::conversion::recognise::recognise;
 use crate::conversion::source::{Memory, Source, fresh_memory};
-use crate::conversion::streams::{Room, Streams, check_named_stream};
+use crate::conversion::streams::{NamedStream, Room, Streams, check_named_stream};
 use crate::conversion::transfer::{self, Moving};
 use crate::errors::{Failure, Result, fail, not_a_tensor};
 use crate::frameworks::{self, Target, register, registered};
@@ -36,7 +36,7 @@ pub(crate) struct ConversionRequest {
     pub(crate) target: Target,
     pub(crate) options: ConvertOptions,
     /// The stream on which the caller will use the result.
-    pub(crate) stream: Option<Asked>,
+    pub(crate) stream: Option<NamedStream>,
     /// Who wants to see how far it is.
     pub(crate) progress: Option<Progress>,
     /// Whether it is one of several, which are waited for together.
@@ -308,7 +308,7 @@ pub(crate) fn plan_one(
         gpu_of(target, plan.device)?;
     }
     if plan.device.is_cuda() && request.stream.is_some() {
-        check_named_stream(request.target.builtin()?, target, request.stream.as_ref())?;
+        check_named_stream(request.target.builtin()?.has_named_streams(), target, request.stream.as_ref())?;
     }
     Ok(crate::reports::TensorReport::new(&facts, target, &plan))
 }
@@ -392,7 +392,7 @@ fn itself<'py>(
     request: &ConversionRequest,
 ) -> Result<Bound<'py, PyAny>> {
     if let Some(asked) = &request.stream {
-        check_named_stream(request.target.builtin()?, target, Some(asked))?;
+        check_named_stream(request.target.builtin()?.has_named_streams(), target, Some(asked))?;
         let place = source.facts().device;
         if let Some(streams) = source.take_streams()
             && place.is_cuda()
@@ -413,10 +413,10 @@ fn share_gpu<'py>(
     tensor: Tensor<Owner>,
     from: Streams,
     target: Target,
-    stream: Option<&Asked>,
+    stream: Option<&NamedStream>,
 ) -> Result<Bound<'py, PyAny>> {
     let framework = target.builtin()?;
-    check_named_stream(framework, target.facts(py)?, stream)?;
+    check_named_stream(framework.has_named_streams(), target.facts(py)?, stream)?;
     let to = match stream {
         Some(asked) => Streams::on(asked.stream).kept_by(asked.object.bind(py).clone()),
         None => framework.streams(py, Gpu::get(tensor.device().index)?)?,
@@ -447,7 +447,7 @@ fn copy_to_gpu<'py>(
     request: &ConversionRequest,
 ) -> Result<transfer::Begun<'py>> {
     let framework = request.target.builtin()?;
-    check_named_stream(framework, target, request.stream.as_ref())?;
+    check_named_stream(framework.has_named_streams(), target, request.stream.as_ref())?;
     let mut source = source;
     let streams = source.take_streams();
     let tensor = match source.memory {

@@ -96,11 +96,6 @@ pub(crate) fn forget(py: Python<'_>) {
     CONCLUSIONS.clear(py);
 }
 
-/// Whether objects of the type of this module and name have a reader, a shape or a meaning of their own here.
-pub(crate) fn is_known(module: &str, name: &str) -> bool {
-    module == "builtins" || crate::frameworks::register::by_type(module, name, true).is_some()
-}
-
 impl Refusal {
     /// Whether it is a sparse tensor, whose parts can be carried one by one.
     pub(crate) fn is_sparse(self) -> bool {

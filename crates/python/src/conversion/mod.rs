@@ -7,6 +7,7 @@ pub(crate) mod gpu;
 pub(crate) mod host_copy;
 pub(crate) mod kinds;
 pub(crate) mod out;
+pub(crate) mod progress;
 pub(crate) mod recognise;
 pub(crate) mod source;
 pub(crate) mod streams;

@@ -96,7 +96,7 @@ pub(crate) fn begin<'py>(
     }
     let mut room = room.unwrap_or_else(Streams::unnamed);
     if let Some(asked) = &request.stream {
-        check_named_stream(request.target.builtin()?, target, Some(asked))?;
+        check_named_stream(request.target.builtin()?.has_named_streams(), target, Some(asked))?;
         let (gpu, gives) = (Gpu::get(destination.device().index)?, room.gives);
         // SAFETY: streams that the framework and the caller have just named.
         py.detach(|| unsafe { gpu.order(gives, SyncPoint::Stream(asked.stream)) })?;

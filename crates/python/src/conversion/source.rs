@@ -1,10 +1,9 @@
 //! A tensor as a reader found it.
 
-use crate::conversion::alignment;
 use crate::conversion::streams::Streams;
 use crate::interpreter::owner::Owner;
 use pyo3::prelude::*;
-use tensorferry_core::plan::{Alignment, Pending, SourceDescription, SourceMutability, TargetCapabilities};
+use tensorferry_core::plan::{Alignment, Pending, SourceDescription, SourceMutability};
 use tensorferry_core::{Access, ByteOrder, DType, Device, Layout, Tensor, read_only_loans};
 
 /// What a reader learned about an object.
@@ -77,16 +76,6 @@ impl<'py> Source<'py> {
     pub(crate) fn with_mutability(mut self, mutability: SourceMutability) -> Self {
         self.mutability = mutability;
         self
-    }
-
-    /// What the planner wants to know for this target.
-    #[inline(always)]
-    pub(crate) fn facts_for(&self, target: &TargetCapabilities) -> SourceDescription<'_> {
-        let mut facts = self.facts();
-        if target.relies_on_alignment() {
-            facts.alignment = alignment::of(self);
-        }
-        facts
     }
 
     /// What the planner wants to know for a target that does not ask what the source's allocator guarantees.

@@ -1,8 +1,6 @@
 //! Where the two ends of a trip queue their work on a GPU.
 
-use crate::api::options::Asked;
 use crate::errors::{Result, fail};
-use crate::frameworks::Framework;
 use crate::interpreter::owner::Owner;
 use pyo3::prelude::*;
 use tensorferry_core::ErrorKind;
@@ -75,13 +73,20 @@ pub(crate) struct Room<'py> {
     pub(crate) streams: Streams,
 }
 
+/// A stream that the caller named.
+pub(crate) struct NamedStream {
+    pub(crate) stream: Stream,
+    /// What was passed, which keeps the stream alive if it is a framework's object.
+    pub(crate) object: Py<PyAny>,
+}
+
 /// Sees that a stream is named only for a framework that lets its users choose one.
 pub(crate) fn check_named_stream(
-    framework: &dyn Framework,
+    has_named_streams: bool,
     target: &TargetCapabilities,
-    stream: Option<&Asked>,
+    stream: Option<&NamedStream>,
 ) -> Result<()> {
-    if stream.is_none() || framework.has_named_streams() {
+    if stream.is_none() || has_named_streams {
         return Ok(());
     }
     Err(fail(

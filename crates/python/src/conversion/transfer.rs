@@ -6,9 +6,9 @@
 //!
 //! [`job`]: crate::api::to_async
 
-use crate::api::progress::Progress;
+use crate::conversion::progress::Progress;
 use crate::errors::{Failure, Result};
-use crate::interpreter::deferred_drop;
+use crate::interpreter::owner;
 use pyo3::prelude::*;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -110,7 +110,7 @@ fn watched(
     };
     let _ = py.detach(|| thread.join());
     // What the thread held, the source above all, goes before the caller has its result.
-    deferred_drop::drop_deferred();
+    owner::drop_deferred();
     if let Some(failure) = stopped {
         progress.map_or(Ok(()), |progress| progress.end(py, None, begin))?;
         return Err(failure);

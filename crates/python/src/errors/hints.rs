@@ -1,12 +1,12 @@
 //! Advice for Python users, by the hint keys of the crates below.
 
 use std::borrow::Cow;
-use tensorferry_core::error::{Error, Hint, HintKey};
-
-/// Advice by key. `{}` stands for the value that the error carries.
-type Advice = (HintKey, &'static str);
+use tensorferry_core::error::{Error, Hint};
 
 mod core;
+mod row;
+
+use row::Advice;
 
 /// The advice of an error, in terms of Python's arguments and functions.
 pub(crate) fn advice(error: &Error) -> Option<Cow<'_, str>> {

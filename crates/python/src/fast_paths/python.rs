@@ -1,7 +1,7 @@
 //! The register, for Python.
 
+use super::register::{State, enabled, record, state_of};
 use super::table::{FastPath, ROWS};
-use super::{State, enabled, record, state_of};
 use crate::errors::{Result, fail};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};

@@ -1,6 +1,6 @@
 //! Memory of our own for probes, and comparisons with it.
 
-use super::{Probed, check};
+use super::register::{Probed, check};
 use crate::errors::Result;
 use crate::interpreter::owner::Owner;
 use pyo3::prelude::*;

@@ -1,7 +1,7 @@
 //! `TENSORFERRY_DISABLE`: names of fast paths, names of frameworks, or `all`.
 
 use super::table::{FastPath, ROWS};
-use crate::frameworks::register::near;
+use crate::text::closest_name;
 
 /// The fast paths that are switched off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub(crate) fn parse(text: &str) -> (Disabled, Vec<(String, String)>) {
 
 fn hint(name: &str) -> String {
     let known = ROWS.iter().flat_map(|row| [row.name, row.framework()]).chain(["all"]);
-    match near(name, known) {
+    match closest_name(name, known) {
         Some(known) => format!("did you mean \"{known}\"?"),
         None => "write all, or names that tensorferry doctor lists, with commas between".to_owned(),
     }

@@ -6,15 +6,7 @@
 //!
 //! Types are known by module and name, so that nothing is imported to recognise them.
 
-use super::{Framework, cupy, jax, mlx, numpy, paddle, registered, tensorflow, torch};
 use crate::conversion::kinds::{Builtin, Form, Recognised, Refusal};
-use crate::conversion::recognise::{recognise, recognise_type};
-use crate::errors::{Failure, Result, describe, fail};
-use pyo3::intern;
-use pyo3::prelude::*;
-use pyo3::types::{PyModule, PyString, PyType};
-use std::borrow::Cow;
-use tensorferry_core::ErrorKind;
 
 /// One framework.
 pub(crate) struct Entry {
@@ -274,25 +266,9 @@ pub(crate) static REGISTER: [Entry; COUNT] = [
     },
 ];
 
-/// The order in which one process can import all of them; see `IMPORT_ORDERS`.
-const IMPORT_ORDER: [&str; 9] =
-    ["numpy", "torch", "paddle", "cupy", "jax", "mlx", "tensorflow", "scipy", "sparse"];
-
 impl Builtin {
     pub(crate) fn entry(self) -> &'static Entry {
         &REGISTER[self as usize]
-    }
-
-    pub(crate) fn framework(self) -> &'static dyn Framework {
-        match self {
-            Self::Numpy => &numpy::NumPy,
-            Self::Torch => &torch::Torch,
-            Self::Jax => &jax::Jax,
-            Self::TensorFlow => &tensorflow::TensorFlow,
-            Self::CuPy => &cupy::CuPy,
-            Self::Paddle => &paddle::Paddle,
-            Self::Mlx => &mlx::Mlx,
-        }
     }
 }
 
@@ -348,141 +324,7 @@ pub(crate) fn find(name: &str) -> Option<&'static Entry> {
     REGISTER.iter().find(|entry| entry.is_called(name))
 }
 
-/// The name that a caller wrote: a string, or a module, which is called by its own name.
-pub(crate) fn written(framework: &Bound<'_, PyAny>) -> Result<String> {
-    if let Ok(text) = framework.cast::<PyString>() {
-        return Ok(text.to_string());
-    }
-    if let Ok(module) = framework.cast::<PyModule>() {
-        return Ok(module.name()?.to_string());
-    }
-    Err(fail(
-        ErrorKind::InvalidArgument,
-        format!("framework must be a name or a module, not {}", describe(framework)),
-        "write a name such as \"torch\"",
-    ))
-}
-
-/// No framework is called so.
-pub(crate) fn unknown(py: Python<'_>, name: &str) -> Failure {
-    let mut names: Vec<String> = REGISTER.iter().map(|entry| entry.name.to_owned()).collect();
-    names.extend(registered::names(py));
-    let aliases = REGISTER.iter().flat_map(|entry| entry.aliases).map(|&alias| alias.to_owned());
-    let lower = name.to_lowercase();
-    let installed = REGISTER.iter().find(|entry| entry.distributions.contains(&lower.as_str()));
-    let likely = match installed {
-        Some(entry) => Some(entry.name.to_owned()),
-        None => near(name, names.iter().cloned().chain(aliases)),
-    };
-    let hint = match likely {
-        Some(known) => format!("did you mean \"{known}\"?"),
-        None => format!("write one of {}, or register it with ferry.register_framework", names.join(", ")),
-    };
-    fail(ErrorKind::InvalidArgument, format!("no framework is called \"{name}\""), hint)
-}
-
-/// The known name that a caller most likely meant.
-pub(crate) fn near<S: AsRef<str>>(name: &str, known: impl IntoIterator<Item = S>) -> Option<S> {
-    let lower = name.to_lowercase();
-    known
-        .into_iter()
-        .map(|known| (strsim::osa_distance(&lower, known.as_ref()), known))
-        .filter(|(distance, known)| {
-            let shorter = known.as_ref().chars().count().min(lower.chars().count());
-            *distance <= MAX_TYPING_ERRORS && *distance < shorter
-        })
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, known)| known)
-}
-
-/// The largest edit distance at which another name is suggested.
-const MAX_TYPING_ERRORS: usize = 2;
-
-/// A row of the register, for Python.
-#[pyclass(frozen, get_all, module = "tensorferry._native", name = "_Framework")]
-pub(crate) struct Row {
-    name: &'static str,
-    title: &'static str,
-    module: &'static str,
-    distributions: Vec<&'static str>,
-    aliases: Vec<&'static str>,
-    has_dense: bool,
-    has_sparse: bool,
-    has_cuda: bool,
-    namespace: Option<&'static str>,
-}
-
-/// The frameworks that tensorferry itself knows, in an order in which one process can import them.
-#[pyfunction]
-pub(crate) fn register() -> Vec<Row> {
-    let rows = IMPORT_ORDER.iter().filter_map(|&name| find(name));
-    rows.map(|entry| Row {
-        name: entry.name,
-        title: entry.title,
-        module: entry.module,
-        distributions: entry.distributions.to_vec(),
-        aliases: entry.aliases.to_vec(),
-        has_dense: entry.dense.is_some(),
-        has_sparse: entry.has_sparse,
-        has_cuda: entry.has_cuda,
-        namespace: entry.namespace,
-    })
-    .collect()
-}
-
-/// The canonical name of a framework, for any of its names or its module. Imports nothing.
-///
-/// Raises InvalidArgumentError if no framework is called so.
-#[pyfunction]
-pub(crate) fn canonical(framework: &Bound<'_, PyAny>) -> Result<String> {
-    let (py, name) = (framework.py(), written(framework)?);
-    if let Some(entry) = find(&name) {
-        return Ok(entry.name.to_owned());
-    }
-    match registered::find(py, &name)? {
-        Some(_) => Ok(name),
-        None => Err(unknown(py, &name)),
-    }
-}
-
-/// The framework of an object and what kind of object it is: "dense", "sparse", "traced" (a value without memory, in a
-/// function that is being traced), "opaque" (another tensor without plain memory) or "other" (an object of a framework that
-/// is not a tensor in the sense of the Array API). None for objects of no framework. Imports nothing.
-#[pyfunction]
-pub(crate) fn classify<'py>(x: &Bound<'py, PyAny>) -> Result<Option<(Bound<'py, PyString>, &'static str)>> {
-    let py = x.py();
-    let recognised = recognise(x)?;
-    let (name, kind) = match described(py, recognised) {
-        Some((name, "dense")) if is_sparse_torch(x, recognised)? => (name, "sparse"),
-        Some(found) => found,
-        None => return Ok(None),
-    };
-    Ok(Some((PyString::new(py, &name), kind)))
-}
-
-/// As [`classify`], for a type. PyTorch's types do not tell whether a tensor is sparse.
-#[pyfunction]
-pub(crate) fn classify_type<'py>(
-    kind: &Bound<'py, PyType>,
-) -> Result<Option<(Bound<'py, PyString>, &'static str)>> {
-    let py = kind.py();
-    Ok(described(py, recognise_type(kind)?).map(|(name, kind)| (PyString::new(py, &name), kind)))
-}
-
-fn described(py: Python<'_>, recognised: Recognised) -> Option<(Cow<'static, str>, &'static str)> {
-    match recognised {
-        Recognised::Tensor(framework, _) => Some((framework.entry().name.into(), "dense")),
-        Recognised::Registered(place) => Some((registered::name_at(py, place)?.into(), "dense")),
-        Recognised::Refused(refusal) => Some((of_refusal(refusal)?.name.into(), refusal.kind())),
-        _ => None,
-    }
-}
-
-/// Whether it is a sparse tensor of PyTorch, which its type does not tell.
-pub(crate) fn is_sparse_torch(x: &Bound<'_, PyAny>, recognised: Recognised) -> Result<bool> {
-    if !matches!(recognised, Recognised::Tensor(Builtin::Torch, _)) {
-        return Ok(false);
-    }
-    let layout = x.getattr(intern!(x.py(), "layout"))?.str()?;
-    Ok(layout.to_str()?.starts_with("torch.sparse_"))
+/// Whether objects of the type of this module and name have a reader, a shape or a meaning of their own here.
+pub(crate) fn is_known(module: &str, name: &str) -> bool {
+    module == "builtins" || by_type(module, name, true).is_some()
 }

@@ -4,36 +4,31 @@
 //! anything that tensorferry reads (an object with `__dlpack__`, an array, a buffer), and `write` gets a
 //! [`ExportedTensor`](crate::protocols::dlpack_export::ExportedTensor) that meets the stated facts.
 
-use super::{Framework, Target, register};
 use crate::conversion::source::{Memory, Source, still_frozen};
-use crate::errors::{Failure, Result, describe, fail, foreign};
+use crate::errors::{Failure, Result, fail, foreign};
 use crate::interpreter::once::ForkSafeOnce;
 use crate::interpreter::owner::Owner;
 use pyo3::exceptions::{PyException, PyRuntimeWarning};
 use pyo3::prelude::*;
-use pyo3::types::{PyString, PyType};
 use std::ffi::CString;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tensorferry_core::device::DeviceKind;
-use tensorferry_core::dtype::DTypes;
-use tensorferry_core::plan::{
-    SourceMutability, Strides, SupportedDevices, TargetCapabilities, TargetMutability,
-};
-use tensorferry_core::{DType, Device, ErrorKind, Tensor};
+use tensorferry_core::plan::{SourceMutability, TargetCapabilities, TargetMutability};
+use tensorferry_core::{Device, ErrorKind, Tensor};
 
-struct Registration {
-    facts: TargetCapabilities,
+pub(super) struct Registration {
+    pub(super) facts: TargetCapabilities,
     /// Module and qualified name of each tensor type.
-    types: Vec<(String, String)>,
-    read: Option<Py<PyAny>>,
-    write: Option<Py<PyAny>>,
+    pub(super) types: Vec<(String, String)>,
+    pub(super) read: Option<Py<PyAny>>,
+    pub(super) write: Option<Py<PyAny>>,
 }
 
 /// Registrations are never taken back, so references to them live for ever. The lock is only held by threads that
 /// hold the interpreter, and never while Python code runs.
 static REGISTER: Mutex<Vec<&'static Registration>> = Mutex::new(Vec::new());
 
-fn register_list() -> MutexGuard<'static, Vec<&'static Registration>> {
+pub(super) fn register_list() -> MutexGuard<'static, Vec<&'static Registration>> {
     REGISTER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -187,194 +182,4 @@ pub(crate) fn write<'py>(py: Python<'py>, tensor: Tensor<Owner>, place: usize) -
         let about = format!("the writer that was registered for {name} failed");
         foreign(py, error, ErrorKind::FrameworkFailed, &about, "mend the function passed as write=")
     })
-}
-
-/// Adds a framework, so that `to` reads its tensors and makes new ones.
-///
-/// Args:
-///     name: What users write in `to(x, name)`.
-///     types: Its tensor types, as classes or as "module:Class", which imports nothing.
-///     read: Called with one of its tensors; returns anything that `to` reads, such as an object with
-///         `__dlpack__`. None if its tensors are not read.
-///     write: Called with an ExportedTensor, which has `__dlpack__`; returns one of its tensors over that memory. None if none
-///         are made.
-///     dtypes: The element types it holds, by name; all of them if left out.
-///     strides: What `write` takes: "dense" row-major, "permuted" (no gaps), "forward" (no negative strides)
-///         or "any".
-///     alignment: The alignment in bytes that it needs.
-///     immutable: Whether its tensors are immutable.
-///     max_rank: The most dimensions it takes.
-///
-/// A package can call this from a function named by an entry point in the group `tensorferry.frameworks`.
-///
-/// Returns:
-///     None.
-///
-/// Raises:
-///     InvalidArgumentError: The name is taken, or an argument has an invalid value.
-///
-/// Example:
-///     >>> class Box:
-///     ...     def __init__(self, array):
-///     ...         self.array = array
-///     >>> ferry.register_framework(
-///     ...     "box", types=[Box], read=lambda box: box.array, write=lambda x: Box(np.from_dlpack(x))
-///     ... )
-///     >>> ferry.to(Box(np.arange(3)), "torch").tolist()
-///     [0, 1, 2]
-///     >>> ferry.to(np.arange(3), "box").array.tolist()
-///     [0, 1, 2]
-#[pyfunction]
-#[pyo3(signature = (name, *, types, read, write, dtypes=None, strides="dense", alignment=64, immutable=false, max_rank=64))]
-#[expect(clippy::too_many_arguments, reason = "the keywords are the public face of a registration")]
-pub(crate) fn register_framework(
-    py: Python<'_>,
-    name: &str,
-    types: Vec<Bound<'_, PyAny>>,
-    read: Option<Bound<'_, PyAny>>,
-    write: Option<Bound<'_, PyAny>>,
-    dtypes: Option<Vec<String>>,
-    strides: &str,
-    alignment: usize,
-    immutable: bool,
-    max_rank: usize,
-) -> Result<()> {
-    let taken = register::find(name).is_some();
-    if taken || register_list().iter().any(|entry| entry.facts.framework == name) {
-        return Err(fail(
-            ErrorKind::InvalidArgument,
-            format!("a framework called \"{name}\" is there already"),
-            "choose another name",
-        ));
-    }
-    if !alignment.is_power_of_two() || alignment > 64 {
-        return Err(fail(
-            ErrorKind::InvalidArgument,
-            format!("alignment must be a power of two up to 64, not {alignment}"),
-            "leave it out for 64",
-        ));
-    }
-    let types = types.iter().map(type_name).collect::<Result<Vec<_>>>()?;
-    for (module, class) in &types {
-        if index_of_type(py, module, class).is_some() || crate::conversion::kinds::is_known(module, class) {
-            return Err(fail(
-                ErrorKind::InvalidArgument,
-                format!("objects of type {module}.{class} have their reader already"),
-                "register a type of your own",
-            ));
-        }
-    }
-    let read = callable("read", read)?;
-    let write = callable("write", write)?;
-    let name: &'static str = Box::leak(name.to_owned().into_boxed_str());
-    let facts = TargetCapabilities {
-        framework: name,
-        title: name,
-        dtypes: parse_types(dtypes)?,
-        repacked: DTypes::NONE,
-        host_only: DTypes::NONE,
-        own_memory: None,
-        keeps_64_bit: true,
-        narrow_by_default: false,
-        accepts_swapped_bytes: false,
-        strides: parse_strides(strides)?,
-        alignment,
-        max_rank,
-        mutability: if immutable { TargetMutability::Immutable } else { TargetMutability::Writable },
-        devices: SupportedDevices::Host,
-        default_device: Device::CPU,
-        cpu_count: 1,
-        default_cpu: 0,
-        // Unknown, so the worse is assumed.
-        drops_on_own_threads: true,
-    };
-    let entry: &'static Registration = Box::leak(Box::new(Registration { facts, types, read, write }));
-    register_list().push(entry);
-    crate::conversion::kinds::forget(py);
-    super::forget(py);
-    Ok(())
-}
-
-fn callable(name: &str, given: Option<Bound<'_, PyAny>>) -> Result<Option<Py<PyAny>>> {
-    match given {
-        Some(given) if !given.is_callable() => Err(fail(
-            ErrorKind::InvalidArgument,
-            format!("{name} must be a function or None, not {}", describe(&given)),
-            "pass a function of one argument",
-        )),
-        other => Ok(other.map(Bound::unbind)),
-    }
-}
-
-fn parse_types(names: Option<Vec<String>>) -> Result<DTypes> {
-    let Some(names) = names else { return Ok(DTypes::ALL) };
-    let mut set = DTypes::NONE;
-    for name in names {
-        let dtype = DType::from_name(&name).ok_or_else(|| {
-            fail(
-                ErrorKind::InvalidArgument,
-                format!("no element type is called \"{name}\""),
-                "write \"float32\"",
-            )
-        })?;
-        set = set.with(DTypes::of(&[dtype]));
-    }
-    Ok(set)
-}
-
-fn parse_strides(text: &str) -> Result<Strides> {
-    Ok(match text {
-        "dense" => Strides::Dense,
-        "permuted" => Strides::Permuted,
-        "forward" => Strides::Forward,
-        "any" => Strides::Elements,
-        _ => {
-            return Err(fail(
-                ErrorKind::InvalidArgument,
-                format!("strides must be dense, permuted, forward or any, not \"{text}\""),
-                "leave it out for dense, which every framework takes",
-            ));
-        }
-    })
-}
-
-fn type_name(given: &Bound<'_, PyAny>) -> Result<(String, String)> {
-    if let Ok(class) = given.cast::<PyType>() {
-        return Ok((class.getattr("__module__")?.to_string(), class.getattr("__qualname__")?.to_string()));
-    }
-    let text = given.cast::<PyString>().map(|text| text.to_string()).unwrap_or_default();
-    match text.split_once(':') {
-        Some((module, name)) => Ok((module.to_owned(), name.to_owned())),
-        None => Err(fail(
-            ErrorKind::InvalidArgument,
-            "each of types must be a class or a string \"module:Class\"",
-            "write types=[\"mylib.core:Array\"]",
-        )),
-    }
-}
-
-impl Target {
-    /// What the target accepts.
-    pub(crate) fn facts(self, py: Python<'_>) -> Result<&'static TargetCapabilities> {
-        match self {
-            Self::Builtin(framework) => framework.facts(py),
-            Self::Registered(place) => facts(place),
-        }
-    }
-
-    /// Makes one of the target's tensors.
-    pub(crate) fn write<'py>(self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
-        match self {
-            Self::Builtin(framework) => framework.write(py, tensor),
-            Self::Registered(place) => write(py, tensor, place),
-        }
-    }
-
-    /// The framework behind it, if it has a file here: only those hold GPU memory.
-    pub(crate) fn builtin(self) -> Result<&'static dyn Framework> {
-        match self {
-            Self::Builtin(framework) => Ok(framework),
-            Self::Registered(_) => Err(super::host_only()),
-        }
-    }
 }

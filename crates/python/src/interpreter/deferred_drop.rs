@@ -14,8 +14,8 @@
 //!
 //! | queue | holds | is emptied by |
 //! |---|---|---|
-//! | `ANY_THREAD` | owners of every kind | the drop thread, the main loop, any call of ours |
-//! | `PADDLE_THREADS` | managed tensors of Paddle | the main loop and any call of ours, on a Python thread that uses Paddle |
+//! | `owner::ANY_THREAD` | owners of every kind | the drop thread, the main loop, any call of ours |
+//! | `owner::PADDLE_THREADS` | managed tensors of Paddle | the main loop and any call of ours, on a Python thread that uses Paddle |
 //!
 //! # Lock order
 //!
@@ -48,16 +48,14 @@
 //! child of a fork, which leaves the parent's owners to the parent.
 
 use crate::interpreter::guard::{self, InterpreterGuard};
-use crate::interpreter::owner::Owner;
 use pyo3::ffi;
-use pyo3::prelude::*;
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
-use tensorferry_core::drop_queue::{DropQueue, Request, WakeUp};
+use tensorferry_core::drop_queue::{Request, WakeUp};
 
 /// How long the drop thread lets owners gather, so that it takes the GIL from others once for all of them.
 const GATHER_TIME: Duration = Duration::from_millis(1);
@@ -65,13 +63,20 @@ const GATHER_TIME: Duration = Duration::from_millis(1);
 /// When the drop thread asks the main loop again, whose list of 32 requests was full.
 const RETRY_TIME: Duration = Duration::from_millis(10);
 
-static ANY_THREAD: DropQueue<Owner> = DropQueue::new();
-static PADDLE_THREADS: DropQueue<Owner> = DropQueue::new();
+/// The queues, as the drop thread and the main loop use them. `owner` has them, because they hold its type.
+pub(super) struct Queues {
+    /// Whether both are empty.
+    pub(super) are_empty: fn() -> bool,
+    /// Whether owners are left that only a Python thread that uses Paddle may drop.
+    pub(super) wait_for_paddle_thread: fn() -> bool,
+    /// Drops the owners that this thread may drop, with the GIL held.
+    pub(super) drop_deferred: fn(),
+}
 
 /// Whether the main loop was asked to empty the queues and has not begun to.
 static MAIN_LOOP: Request = Request::new();
 
-/// The drop thread of this process. [`child_begins`] forgets the parent's.
+/// The drop thread of this process. [`after_fork_in_child`] forgets the parent's.
 static DROP_THREAD: AtomicPtr<DropThread> = AtomicPtr::new(ptr::null_mut());
 
 /// How many Python threads that live have carried tensors from or to Paddle.
@@ -115,68 +120,48 @@ pub(crate) fn may_drop_paddle_tensors() -> bool {
     guard::runs_python_code() && !DROPS_FOR_OTHERS.get()
 }
 
-/// Defers the drop of an owner. The caller has an interpreter guard; its thread may hold any lock but ours.
-pub(crate) fn defer(owner: Owner) {
-    ANY_THREAD.push(owner);
+/// Has the queues emptied, after an owner was pushed. The caller has an interpreter guard; its thread may hold any lock
+/// but ours.
+pub(super) fn schedule(queues: &'static Queues) {
     // The main thread with the GIL is about to run Python code. Without it, it may be in a long call.
-    let main_loop_comes = is_main_thread() && request_main_loop() && guard::has_gil();
+    let main_loop_comes = is_main_thread() && request_main_loop(queues) && guard::has_gil();
     if !main_loop_comes {
-        wake_drop_thread();
+        wake_drop_thread(queues);
     }
 }
 
-/// Defers the drop of an owner to a Python thread that uses Paddle. The caller has an interpreter guard.
-pub(crate) fn defer_to_paddle_threads(owner: Owner) {
-    PADDLE_THREADS.push(owner);
-    wake_drop_thread();
-}
-
-/// Drops the deferred owners that this thread may drop. Called with the GIL held.
-#[inline]
-pub(crate) fn drop_deferred() {
-    // Nearly always both are empty.
-    if !(ANY_THREAD.is_empty() && PADDLE_THREADS.is_empty()) {
-        drop_deferred_now();
-    }
-}
-
-#[cold]
-fn drop_deferred_now() {
-    // SAFETY: the callers have the GIL: Python called them, or they attached this thread.
-    let py = unsafe { Python::assume_attached() };
+/// Runs `work`, which drops owners that other threads gave up; it is told whether this thread may drop Paddle's tensors.
+pub(super) fn drop_for_others(work: impl FnOnce(bool)) {
     let uses_paddle = USES_PADDLE.get() || PADDLE_THREAD_COUNT.load(Ordering::Relaxed) == 0;
     let before = DROPS_FOR_OTHERS.replace(!uses_paddle);
-    ANY_THREAD.take().for_each(|owner| owner.release(py));
-    if may_drop_paddle_tensors() {
-        PADDLE_THREADS.take().for_each(|owner| owner.release(py));
-    }
+    work(may_drop_paddle_tensors());
     DROPS_FOR_OTHERS.set(before);
 }
 
-/// Called in the child of a fork. The queued owners belong to the parent.
-pub(crate) fn child_begins() {
-    ANY_THREAD.abandon();
-    PADDLE_THREADS.abandon();
+/// Called in the child of a fork. The other threads do not exist there.
+pub(super) fn after_fork_in_child() {
     MAIN_LOOP.take();
-    // The other threads do not exist here. The parent's drop thread is leaked: something may still point to it.
+    // The parent's drop thread is leaked: something may still point to it.
     DROP_THREAD.store(ptr::null_mut(), Ordering::Release);
     PADDLE_THREAD_COUNT.store(usize::from(USES_PADDLE.get()), Ordering::Relaxed);
 }
 
 /// Asks the interpreter's main loop to empty the queues; whether it will. The thread is known to Python.
-fn request_main_loop() -> bool {
-    extern "C" fn turn(_: *mut c_void) -> c_int {
+fn request_main_loop(queues: &'static Queues) -> bool {
+    extern "C" fn pending_call(queues: *mut c_void) -> c_int {
         MAIN_LOOP.take();
         if !guard::exits() {
-            drop_deferred();
+            // SAFETY: the address of the static that was passed below.
+            unsafe { ((*queues.cast::<Queues>()).drop_deferred)() };
         }
         0
     }
     if !MAIN_LOOP.raise() {
         return true;
     }
-    // SAFETY: the interpreter runs, since the caller has a guard; Python keeps the function pointer, which is static.
-    let added = unsafe { ffi::Py_AddPendingCall(Some(turn), ptr::null_mut()) } == 0;
+    // SAFETY: the interpreter runs, since the caller has a guard; Python keeps both pointers, which are to statics.
+    let added =
+        unsafe { ffi::Py_AddPendingCall(Some(pending_call), ptr::from_ref(queues).cast_mut().cast()) } == 0;
     if !added {
         MAIN_LOOP.take();
     }
@@ -201,22 +186,23 @@ fn is_main_thread() -> bool {
 
 struct DropThread {
     wake_up: WakeUp,
+    queues: &'static Queues,
 }
 
 /// Wakes the drop thread of this process, which is started if there is none. If the system refuses a thread, the next call of
 /// ours drops what is deferred.
-fn wake_drop_thread() {
+pub(super) fn wake_drop_thread(queues: &'static Queues) {
     let found = DROP_THREAD.load(Ordering::Acquire);
     // SAFETY: null, or leaked by `start`.
     let running = unsafe { found.as_ref() };
-    if let Some(drop_thread) = running.or_else(start) {
+    if let Some(drop_thread) = running.or_else(|| start(queues)) {
         drop_thread.wake_up.call();
     }
 }
 
 /// Starts the drop thread of this process, unless another thread does.
-fn start() -> Option<&'static DropThread> {
-    let new = Box::into_raw(Box::new(DropThread { wake_up: WakeUp::new() }));
+fn start(queues: &'static Queues) -> Option<&'static DropThread> {
+    let new = Box::into_raw(Box::new(DropThread { wake_up: WakeUp::new(), queues }));
     match DROP_THREAD.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => {
             // SAFETY: leaked above; nothing frees it.
@@ -242,14 +228,14 @@ impl DropThread {
         loop {
             self.wake_up.wait();
             thread::sleep(GATHER_TIME);
-            if ANY_THREAD.is_empty() && PADDLE_THREADS.is_empty() {
+            if (self.queues.are_empty)() {
                 continue;
             }
             let Some(guard) = InterpreterGuard::get() else { continue };
             let mut refused = false;
             guard.attach(|_| {
-                drop_deferred();
-                refused = !PADDLE_THREADS.is_empty() && !request_main_loop();
+                (self.queues.drop_deferred)();
+                refused = (self.queues.wait_for_paddle_thread)() && !request_main_loop(self.queues);
             });
             drop(guard);
             if refused {

@@ -5,8 +5,6 @@
 //! cannot be unwound, and the process aborts. So code that may need the interpreter holds an [`InterpreterGuard`]. From
 //! `atexit` on no guard is given out, and the exit waits for those that are held.
 
-use crate::api::to_async;
-use crate::interpreter::deferred_drop;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::cell::Cell;
@@ -133,10 +131,8 @@ pub(crate) fn has_gil() -> bool {
     }
 }
 
-/// Called by `atexit`, before the interpreter begins to finalise.
-#[pyfunction]
-fn interpreter_exits(py: Python<'_>) {
-    deferred_drop::drop_deferred();
+/// Gives out no more guards, and waits for those that are held.
+pub(crate) fn begin_exit(py: Python<'_>) {
     EXITING.store(true, Ordering::SeqCst);
     py.detach(|| {
         let begin = Instant::now();
@@ -147,22 +143,6 @@ fn interpreter_exits(py: Python<'_>) {
 }
 
 /// Called in the child of a fork: the threads that held guards do not exist.
-#[pyfunction]
-fn child_begins() {
+pub(crate) fn after_fork_in_child() {
     GUARDS.store(0, Ordering::SeqCst);
-    deferred_drop::child_begins();
-    to_async::child_begins();
-}
-
-/// Asks Python to tell us of its end, and of forks.
-pub(crate) fn watch(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    let py = module.py();
-    // Looks its function up now: a fork during the first call would leave the cell locked in the child.
-    has_gil();
-    let exits = wrap_pyfunction!(interpreter_exits, module)?;
-    py.import("atexit")?.call_method1("register", (exits,))?;
-    let keywords = pyo3::types::PyDict::new(py);
-    keywords.set_item("after_in_child", wrap_pyfunction!(child_begins, module)?)?;
-    py.import("os")?.call_method("register_at_fork", (), Some(&keywords))?;
-    Ok(())
 }

@@ -4,10 +4,10 @@
 //! some of them after the interpreter has gone. What may need the interpreter is therefore given back only
 //! while it runs; from the moment it begins to exit, what is still held is left to the system.
 //!
-//! A drop on a thread that does not have the GIL is deferred (see `deferred`). Frameworks that hold no lock then get an
+//! A drop on a thread that does not have the GIL is deferred (see `deferred_drop`). Frameworks that hold no lock then get an
 //! [`AttachingOwner`].
 
-use crate::interpreter::deferred_drop::{defer, defer_to_paddle_threads, may_drop_paddle_tensors};
+use crate::interpreter::deferred_drop::{self, Queues, may_drop_paddle_tensors};
 use crate::interpreter::guard::{self, InterpreterGuard};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -15,10 +15,63 @@ use std::mem::ManuallyDrop;
 use tensorferry_core::Tensor;
 use tensorferry_core::aligned;
 use tensorferry_core::dlpack::ManagedOwner;
+use tensorferry_core::drop_queue::DropQueue;
 use tensorferry_core::host::HostBlock;
 use tensorferry_core::read_only_loans::ReadOnlyLoan;
 use tensorferry_cuda::{Gpu, SyncPoint};
 use tensorferry_files::MappedTensor;
+
+/// Deferred drops of owners of every kind.
+static ANY_THREAD: DropQueue<Owner> = DropQueue::new();
+
+/// Deferred drops of managed tensors of Paddle, for Python threads that use Paddle.
+static PADDLE_THREADS: DropQueue<Owner> = DropQueue::new();
+
+static QUEUES: Queues = Queues {
+    are_empty: || ANY_THREAD.is_empty() && PADDLE_THREADS.is_empty(),
+    wait_for_paddle_thread: || !PADDLE_THREADS.is_empty(),
+    drop_deferred,
+};
+
+/// Defers the drop of an owner. The caller has an interpreter guard; its thread may hold any lock but ours.
+fn defer(owner: Owner) {
+    ANY_THREAD.push(owner);
+    deferred_drop::schedule(&QUEUES);
+}
+
+/// Defers the drop of an owner to a Python thread that uses Paddle. The caller has an interpreter guard.
+fn defer_to_paddle_threads(owner: Owner) {
+    PADDLE_THREADS.push(owner);
+    deferred_drop::wake_drop_thread(&QUEUES);
+}
+
+/// Drops the deferred owners that this thread may drop. Called with the GIL held.
+#[inline]
+pub(crate) fn drop_deferred() {
+    // Nearly always both are empty.
+    if !(ANY_THREAD.is_empty() && PADDLE_THREADS.is_empty()) {
+        drop_deferred_now();
+    }
+}
+
+#[cold]
+fn drop_deferred_now() {
+    // SAFETY: the callers have the GIL: Python called them, or they attached this thread.
+    let py = unsafe { Python::assume_attached() };
+    deferred_drop::drop_for_others(|may_drop_paddle_tensors| {
+        ANY_THREAD.take().for_each(|owner| owner.release(py));
+        if may_drop_paddle_tensors {
+            PADDLE_THREADS.take().for_each(|owner| owner.release(py));
+        }
+    });
+}
+
+/// Called in the child of a fork. The queued owners belong to the parent.
+pub(crate) fn after_fork_in_child() {
+    ANY_THREAD.abandon();
+    PADDLE_THREADS.abandon();
+    deferred_drop::after_fork_in_child();
+}
 
 /// Keeps the memory of one tensor alive.
 pub(crate) enum Owner {

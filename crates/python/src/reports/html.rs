@@ -2,9 +2,9 @@
 //!
 //! Styles are inline and take their colours from the page, so that a notebook's light and dark themes both suit.
 
-use super::plan::Content;
-use super::sparse::SparseReport;
-use super::{PlanReport, Steps, TensorReport, duration_in_words, in_words};
+use super::content::{Content, PlanReport, SparseReport};
+use super::tensor::{Steps, TensorReport};
+use crate::text::{format_bytes, format_duration};
 use std::fmt::Write;
 use tensorferry_core::{Error, Result};
 
@@ -154,11 +154,11 @@ fn cells(part: &PlanReport) -> [String; 6] {
         "share" => "shared",
         _ => "copied",
     };
-    [part.part_name().to_owned(), what, verb.to_owned(), in_words(part.bytes_moved()), why, besides]
+    [part.part_name().to_owned(), what, verb.to_owned(), format_bytes(part.bytes_moved()), why, besides]
 }
 
 /// A plan that was carried out.
 pub(super) fn trip(trip: &TensorReport, seconds: f64) -> String {
-    let took = format!("<div>it took {}</div>", escape(&duration_in_words(seconds)));
+    let took = format!("<div>it took {}</div>", escape(&format_duration(seconds)));
     card(trip).replacen("</div>", &format!("</div>{took}"), 1)
 }

@@ -1,8 +1,8 @@
 //! The Python class `Plan`: what will happen to a tensor, a tree of tensors, a sparse tensor, or an array of one.
 
-use super::sparse::{ArrayReport, SparseReport};
-use super::tree::TreeReport;
-use super::{Steps, TensorReport, html};
+use super::content::{ArrayReport, Content, PlanReport, SparseReport, TreeReport};
+use super::html;
+use super::tensor::{Steps, TensorReport};
 use crate::errors::Result;
 use crate::trees::traverse::TENSOR_OVERHEAD_BYTES;
 use pyo3::exceptions::PyAttributeError;
@@ -13,35 +13,6 @@ use tensorferry_core::emergency_pool;
 
 /// Memory that the dict of one plan is taken to need, with its entries.
 const AS_DICT_BYTES: usize = 4096;
-
-/// What will happen to a tensor, a tree of tensors or a sparse tensor, and why.
-///
-/// `kind` says what it is a plan of. The plan of a tree has a part for each tensor, the plan of a sparse tensor one
-/// for each of its arrays. An attribute that a kind of plan does not have raises AttributeError: a tree has no dtype.
-///
-/// Example:
-///     >>> print(ferry.plan(np.arange(3), "torch"))  # doctest: +ELLIPSIS
-///     numpy -> torch: shared, no byte moves
-///       int64 of shape (3,)...
-///     >>> plan = ferry.plan({"a": np.arange(3), "b": np.ones(2)}, "torch")
-///     >>> [(part.name, part.dtype) for part in plan.parts]
-///     [("['a']", 'int64'), ("['b']", 'float64')]
-#[pyclass(frozen, module = "tensorferry", name = "Plan")]
-#[derive(Clone)]
-pub(crate) struct PlanReport {
-    /// The path of a tensor in its tree, or the name of an array of a sparse tensor; None for a whole plan.
-    #[pyo3(get)]
-    name: Option<String>,
-    content: Content,
-}
-
-#[derive(Clone)]
-pub(super) enum Content {
-    Tensor(TensorReport),
-    Tree(TreeReport),
-    Sparse(SparseReport),
-    Array(ArrayReport),
-}
 
 use Content::{Array, Sparse, Tensor, Tree};
 

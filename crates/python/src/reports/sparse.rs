@@ -1,26 +1,10 @@
 //! What will happen to a sparse tensor and to each of its arrays.
 
-use super::{PlanReport, Steps, TensorReport, count_noun, format_shape, in_words};
+use super::content::{ArrayReport, Content, PlanReport, SparseReport};
+use super::tensor::{Steps, TensorReport};
+use crate::text::format_bytes;
 use std::fmt::Write;
-
-/// What will happen to a sparse tensor. The members are those of the Python class `Plan`.
-#[derive(Clone)]
-pub(crate) struct SparseReport {
-    pub(crate) source: String,
-    pub(crate) target: String,
-    pub(crate) source_format: String,
-    /// None for a dense result.
-    pub(crate) format: Option<String>,
-    pub(crate) is_itself: bool,
-    pub(crate) source_dtype: String,
-    pub(crate) dtype: String,
-    pub(crate) shape: Vec<i64>,
-    pub(crate) source_device: String,
-    pub(crate) device: String,
-    pub(crate) nnz: usize,
-    pub(crate) parts: Vec<PlanReport>,
-    pub(crate) notes: Vec<String>,
-}
+use tensorferry_core::plan::{count_noun, format_shape};
 
 impl SparseReport {
     pub(super) fn action(&self) -> &'static str {
@@ -45,7 +29,7 @@ impl SparseReport {
 
     pub(super) fn outcome(&self) -> String {
         let shared = self.parts.iter().filter(|part| part.shares()).count();
-        let moved = in_words(self.parts.iter().map(PlanReport::bytes_moved).sum());
+        let moved = format_bytes(self.parts.iter().map(PlanReport::bytes_moved).sum());
         match self.action() {
             "itself" => "nothing to do, the source itself comes back".to_owned(),
             "share" => "shared, no byte moves".to_owned(),
@@ -84,7 +68,7 @@ impl SparseReport {
             let _ = write!(text, "\n  {way}");
         }
         for part in self.told_parts() {
-            if let super::plan::Content::Array(array) = part.content() {
+            if let Content::Array(array) = part.content() {
                 let _ = write!(text, "\n  {}", array.text(part.part_name()).replace('\n', "\n  "));
             }
         }
@@ -93,18 +77,6 @@ impl SparseReport {
         }
         text
     }
-}
-
-/// What will happen to one of the arrays of a sparse tensor: values, coordinates, indices, indptr.
-#[derive(Clone)]
-pub(crate) struct ArrayReport {
-    is_shared: bool,
-    pub(super) dtype: String,
-    pub(super) shape: Vec<i64>,
-    pub(super) bytes_moved: usize,
-    pub(super) extra_bytes: usize,
-    pub(super) steps: Steps,
-    pub(super) notes: Vec<String>,
 }
 
 impl ArrayReport {
@@ -162,7 +134,7 @@ impl ArrayReport {
     pub(super) fn headline(&self, name: &str) -> String {
         let outcome = match self.is_shared {
             true => "shared, no byte moves".to_owned(),
-            false => format!("copied, {}", in_words(self.bytes_moved)),
+            false => format!("copied, {}", format_bytes(self.bytes_moved)),
         };
         format!("{name} ({}): {outcome}", self.what())
     }

@@ -2,10 +2,16 @@
 
 use super::time::Work;
 use super::transfer_path::transfer_path;
-use super::{Steps, duration_in_words, format_shape, in_words};
+use crate::text::{format_bytes, format_duration};
+use std::borrow::Cow;
 use std::fmt::Write;
 use tensorferry_core::Access;
-use tensorferry_core::plan::{Plan, Reason, Route, SourceDescription, SourceMutability, TargetCapabilities};
+use tensorferry_core::plan::{
+    Plan, Reason, Route, SourceDescription, SourceMutability, TargetCapabilities, format_shape,
+};
+
+/// What is done with a tensor: the kind of step, and the reason.
+pub(crate) type Steps = Vec<(Cow<'static, str>, String)>;
 
 /// The device and the type of a tensor without memory.
 const UNKNOWN: &str = "unknown";
@@ -115,7 +121,7 @@ impl TensorReport {
         match self.action {
             "itself" => "nothing to do, the source itself comes back".to_owned(),
             "share" => "shared, no byte moves".to_owned(),
-            _ => format!("copied, {}", in_words(self.bytes_moved)),
+            _ => format!("copied, {}", format_bytes(self.bytes_moved)),
         }
     }
 
@@ -157,12 +163,12 @@ impl TensorReport {
                 true => "none besides the destination".to_owned(),
                 false => format!(
                     "{} for the result, which shares nothing with the source",
-                    in_words(self.extra_bytes)
+                    format_bytes(self.extra_bytes)
                 ),
             };
             lines.push(("memory", memory));
             if let Some((seconds, speed)) = self.work.expected(self.bytes_moved) {
-                lines.push(("time", format!("about {}, {speed}", duration_in_words(seconds))));
+                lines.push(("time", format!("about {}, {speed}", format_duration(seconds))));
             } else if self.work == Work::Queued {
                 lines.push(("time", "queued on the GPU: the host does not wait for it".to_owned()));
             } else if matches!(self.work, Work::Cross(_)) {

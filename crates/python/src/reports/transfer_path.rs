@@ -1,7 +1,7 @@
 //! How bytes cross between a GPU and the host, in words.
 
-use super::in_words;
 use crate::settings;
+use crate::text::format_bytes;
 use tensorferry_core::ByteOrder;
 use tensorferry_core::plan::{Plan, Reason, SourceDescription};
 use tensorferry_cuda::{DownloadBuffer, RingOptions};
@@ -13,7 +13,7 @@ pub(super) fn transfer_path(source: &SourceDescription<'_>, plan: &Plan) -> Opti
     let lanes = |why: &str| {
         format!(
             "through pinned buffers of up to {} on up to {threads} threads: {why}",
-            in_words(2 * threads * chunk)
+            format_bytes(2 * threads * chunk)
         )
     };
     let small = || "by one call of the driver's: it is small".to_owned();

@@ -1,16 +1,11 @@
 //! What will happen to the tensors of a tree.
 
-use super::{PlanReport, count_noun, duration_in_words, in_words};
+use super::content::{PlanReport, TreeReport};
 use crate::errors::Result;
+use crate::text::{format_bytes, format_duration};
 use std::fmt::Write;
 use tensorferry_core::fallible::try_reserve;
-
-/// The plans of the tensors in a tree, dense and sparse; the name of each is its path in the tree.
-#[derive(Clone)]
-pub(crate) struct TreeReport {
-    pub(super) target: String,
-    pub(super) parts: Vec<PlanReport>,
-}
+use tensorferry_core::plan::count_noun;
 
 impl TreeReport {
     pub(crate) fn new(target: String, parts: Vec<PlanReport>) -> Self {
@@ -35,7 +30,7 @@ impl TreeReport {
 
     pub(super) fn headline(&self) -> String {
         let moved: usize = self.parts.iter().map(PlanReport::bytes_moved).sum();
-        format!("of {}, {} moved", count_noun(self.parts.len(), "tensor"), in_words(moved))
+        format!("of {}, {} moved", count_noun(self.parts.len(), "tensor"), format_bytes(moved))
     }
 
     pub(super) fn summary(&self) -> String {
@@ -45,13 +40,13 @@ impl TreeReport {
             "{}: {} shared, {copied} copied ({})",
             count_noun(self.parts.len(), "tensor"),
             self.parts.len() - copied,
-            in_words(moved)
+            format_bytes(moved)
         );
         if copied > 0 {
             let extra: usize = self.parts.iter().map(PlanReport::extra_bytes).sum();
-            let _ = write!(text, ", {} of new memory", in_words(extra));
+            let _ = write!(text, ", {} of new memory", format_bytes(extra));
             if let Some(seconds) = self.expected_seconds() {
-                let _ = write!(text, ", about {}", duration_in_words(seconds));
+                let _ = write!(text, ", about {}", format_duration(seconds));
             }
         }
         text

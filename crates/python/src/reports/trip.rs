@@ -1,6 +1,9 @@
 //! Trips as Python objects.
 
-use super::{PlanReport, TensorReport, duration_in_words, html};
+use super::content::PlanReport;
+use super::html;
+use super::tensor::TensorReport;
+use crate::text::format_duration;
 use pyo3::prelude::*;
 use std::time::Duration;
 
@@ -47,7 +50,7 @@ impl Trip {
     }
 
     fn __str__(&self) -> String {
-        format!("{}, {}", self.plan.headline(), duration_in_words(self.seconds))
+        format!("{}, {}", self.plan.headline(), format_duration(self.seconds))
     }
 
     fn __repr__(&self) -> String {

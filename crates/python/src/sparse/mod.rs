@@ -24,6 +24,7 @@ use crate::conversion::recognise::recognise;
 use crate::errors::{Failure, Result, describe, fail, type_name};
 use crate::frameworks;
 use crate::frameworks::register::{self, Entry};
+use crate::frameworks::{classify, names};
 use crate::interpreter::type_cache::Cache;
 use crate::reports::PlanReport;
 use crate::trees::traverse;
@@ -50,7 +51,7 @@ const TAKEN: [&str; 5] = ["device", "dtype", "copy", "writable", "stream"];
 
 /// The name of the framework, if it holds sparse tensors and no dense ones.
 pub(crate) fn sparse_only(framework: &Bound<'_, PyAny>) -> Option<&'static str> {
-    let entry = register::find(&register::written(framework).ok()?)?;
+    let entry = register::find(&names::written(framework).ok()?)?;
     entry.dense.is_none().then_some(entry.name)
 }
 
@@ -62,14 +63,14 @@ pub(crate) fn is_known(recognised: Recognised) -> bool {
 /// Whether it is a sparse tensor.
 pub(crate) fn is_sparse(x: &Bound<'_, PyAny>) -> Result<bool> {
     let recognised = recognise(x)?;
-    Ok(is_known(recognised) || register::is_sparse_torch(x, recognised)?)
+    Ok(is_known(recognised) || classify::is_sparse_torch(x, recognised)?)
 }
 
 /// The framework of a sparse tensor; None for anything else.
 fn owner(x: &Bound<'_, PyAny>) -> Result<Option<&'static Entry>> {
     Ok(match recognise(x)? {
         Recognised::Refused(refusal) if refusal.is_sparse() => register::of_refusal(refusal),
-        recognised if register::is_sparse_torch(x, recognised)? => Some(Builtin::Torch.entry()),
+        recognised if classify::is_sparse_torch(x, recognised)? => Some(Builtin::Torch.entry()),
         _ => None,
     })
 }
@@ -81,7 +82,7 @@ fn target(framework: &Bound<'_, PyAny>) -> Result<&'static Entry> {
     if let Some(entry) = TARGETS.get(py, framework.as_ptr()) {
         return Ok(entry);
     }
-    let name = register::canonical(framework)?;
+    let name = names::canonical(framework)?;
     match register::find(&name) {
         Some(entry) if entry.has_sparse => {
             TARGETS.put(framework, entry);
@@ -158,7 +159,7 @@ fn each<'py>(
     if let Some(source) = owner(x)? {
         return one(x, source);
     }
-    register::canonical(framework)?; // checks the name
+    names::canonical(framework)?; // checks the name
     let Some(container) = traverse::container_of(x, recognise(x)?)? else { return Err(not_sparse(x)) };
     if !holds_sparse(x, container)? {
         let fact = format!("the {} holds no sparse tensor", x.get_type().name()?);

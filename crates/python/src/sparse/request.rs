@@ -1,7 +1,8 @@
 //! What the caller of `ferry.sparse` asks for.
 
-use crate::api::options::{Asked, Keywords};
+use crate::api::options::Keywords;
 use crate::conversion::carry::ConversionRequest;
+use crate::conversion::streams::NamedStream;
 use crate::errors::{Result, fail};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -14,7 +15,7 @@ pub(super) struct Request<'py> {
     format: Option<Bound<'py, PyAny>>,
     blocksize: Option<Bound<'py, PyAny>>,
     pub(super) options: ConvertOptions,
-    stream: Option<Asked>,
+    stream: Option<NamedStream>,
 }
 
 impl<'py> Request<'py> {
@@ -33,14 +34,16 @@ impl<'py> Request<'py> {
         let format = Some(PyString::new(py, SparseFormat::Coo.name()).into_any());
         let mut request = Self { format, blocksize: None, options, stream: None };
         if let Some(asked) = &conversion.stream {
-            request.stream = Some(Asked { stream: asked.stream, object: asked.object.clone_ref(py) });
+            request.stream = Some(NamedStream { stream: asked.stream, object: asked.object.clone_ref(py) });
         }
         request
     }
 
     /// The stream on which the caller will use the result.
-    pub(super) fn stream(&self, py: Python<'_>) -> Option<Asked> {
-        self.stream.as_ref().map(|asked| Asked { stream: asked.stream, object: asked.object.clone_ref(py) })
+    pub(super) fn stream(&self, py: Python<'_>) -> Option<NamedStream> {
+        self.stream
+            .as_ref()
+            .map(|asked| NamedStream { stream: asked.stream, object: asked.object.clone_ref(py) })
     }
 
     /// Whether nothing is asked for.

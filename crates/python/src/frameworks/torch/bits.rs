@@ -92,8 +92,8 @@ impl Inside {
         let (Some(is_neg), Some(is_conj)) = (is_neg, is_conj) else {
             return Err(Unusable::missing("libtorch_cpu.so does not export the functions"));
         };
-        let plain = super::sample(torch, "float32")?;
-        let conjugate = super::sample(torch, "complex64")?.call_method0("conj")?;
+        let plain = super::sample::sample(torch, "float32")?;
+        let conjugate = super::sample::sample(torch, "complex64")?.call_method0("conj")?;
         let negated = conjugate.getattr("imag")?;
         let tensors = [&plain, &negated, &conjugate];
         // Every tensor has at least this size: a subclass only adds to it.

@@ -48,9 +48,9 @@ impl Slots {
         {
             return Err(Unusable::missing("its tables have none of the functions"));
         }
-        let leaf = super::sample(torch, "float32")?.call_method1("requires_grad_", (true,))?;
+        let leaf = super::sample::sample(torch, "float32")?.call_method1("requires_grad_", (true,))?;
         let result = leaf.call_method0("clone")?;
-        let plain = super::sample(torch, "complex64")?;
+        let plain = super::sample::sample(torch, "complex64")?;
         let conjugate = plain.call_method0("conj")?;
         let negative = conjugate.getattr("imag")?;
         for tensor in [leaf, result, plain, conjugate, negative] {

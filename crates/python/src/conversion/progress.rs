@@ -1,7 +1,7 @@
 //! How far a transfer is, for people and for programs.
 
 use crate::errors::{Result, describe, fail};
-use crate::reports::in_words;
+use crate::text::format_bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
 use std::fmt::Write;
@@ -64,8 +64,8 @@ fn bar(moved: usize, total: usize, begin: Instant) -> String {
         "#".repeat(full),
         " ".repeat(WIDTH - full.min(WIDTH)),
         100.0 * share,
-        in_words(moved),
-        in_words(total),
+        format_bytes(moved),
+        format_bytes(total),
         moved as f64 / seconds / 1e9,
     );
     text

@@ -1,0 +1,53 @@
+//! What kind of object something is, for Python code: dense, sparse, traced, opaque or other.
+
+use super::register::of_refusal;
+use super::registered;
+use crate::conversion::kinds::{Builtin, Recognised};
+use crate::conversion::recognise::{recognise, recognise_type};
+use crate::errors::Result;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyString, PyType};
+use std::borrow::Cow;
+
+/// The framework of an object and what kind of object it is: "dense", "sparse", "traced" (a value without memory, in a
+/// function that is being traced), "opaque" (another tensor without plain memory) or "other" (an object of a framework that
+/// is not a tensor in the sense of the Array API). None for objects of no framework. Imports nothing.
+#[pyfunction]
+pub(crate) fn classify<'py>(x: &Bound<'py, PyAny>) -> Result<Option<(Bound<'py, PyString>, &'static str)>> {
+    let py = x.py();
+    let recognised = recognise(x)?;
+    let (name, kind) = match described(py, recognised) {
+        Some((name, "dense")) if is_sparse_torch(x, recognised)? => (name, "sparse"),
+        Some(found) => found,
+        None => return Ok(None),
+    };
+    Ok(Some((PyString::new(py, &name), kind)))
+}
+
+/// As [`classify`], for a type. PyTorch's types do not tell whether a tensor is sparse.
+#[pyfunction]
+pub(crate) fn classify_type<'py>(
+    kind: &Bound<'py, PyType>,
+) -> Result<Option<(Bound<'py, PyString>, &'static str)>> {
+    let py = kind.py();
+    Ok(described(py, recognise_type(kind)?).map(|(name, kind)| (PyString::new(py, &name), kind)))
+}
+
+fn described(py: Python<'_>, recognised: Recognised) -> Option<(Cow<'static, str>, &'static str)> {
+    match recognised {
+        Recognised::Tensor(framework, _) => Some((framework.entry().name.into(), "dense")),
+        Recognised::Registered(place) => Some((registered::name_at(py, place)?.into(), "dense")),
+        Recognised::Refused(refusal) => Some((of_refusal(refusal)?.name.into(), refusal.kind())),
+        _ => None,
+    }
+}
+
+/// Whether it is a sparse tensor of PyTorch, which its type does not tell.
+pub(crate) fn is_sparse_torch(x: &Bound<'_, PyAny>, recognised: Recognised) -> Result<bool> {
+    if !matches!(recognised, Recognised::Tensor(Builtin::Torch, _)) {
+        return Ok(false);
+    }
+    let layout = x.getattr(intern!(x.py(), "layout"))?.str()?;
+    Ok(layout.to_str()?.starts_with("torch.sparse_"))
+}

@@ -1,0 +1,94 @@
+//! Importing frameworks, in an order that does not end the process.
+
+use crate::conversion::kinds::Builtin;
+use crate::errors::{Result, fail, foreign};
+use pyo3::exceptions::PyModuleNotFoundError;
+use pyo3::prelude::*;
+use pyo3::types::PyModule;
+use tensorferry_core::ErrorKind;
+
+/// Does something inside of context managers, and leaves them again.
+pub(crate) fn within<'py, T>(
+    managers: &[Bound<'py, PyAny>],
+    work: impl FnOnce() -> PyResult<T>,
+) -> PyResult<T> {
+    let Some((outer, inner)) = managers.split_first() else { return work() };
+    outer.call_method0("__enter__")?;
+    let done = within(inner, work);
+    let none = outer.py().None();
+    outer.call_method1("__exit__", (&none, &none, &none))?;
+    done
+}
+
+/// Two modules that live in one process in one order of import only; in the other, the second import ends the process.
+pub(crate) struct ImportOrder {
+    /// The module that must be imported first.
+    pub(crate) first: &'static str,
+    /// The module that may be imported after it, and not before.
+    pub(crate) second: &'static str,
+    /// The framework that imports `first`: itself, or one that loads it when it is needed.
+    pub(crate) framework: &'static str,
+    /// How the process ended, and with which versions.
+    pub(crate) seen: &'static str,
+}
+
+/// The orders of import that end the process, as seen on Linux. `tensorferry doctor` tries them on the user's machine.
+pub(crate) const IMPORT_ORDERS: [ImportOrder; 2] = [
+    ImportOrder {
+        first: "paddle",
+        second: "tensorflow",
+        framework: "paddle",
+        seen: "SIGSEGV with Paddle 3.3 and TensorFlow 2.21",
+    },
+    ImportOrder {
+        first: "triton",
+        second: "tensorflow",
+        framework: "torch",
+        seen: "SIGABRT with Triton 3.9 and TensorFlow 2.21",
+    },
+];
+
+/// Refuses to import a module if that would end the process. A module that is loaded already is never refused.
+pub(crate) fn check_import(py: Python<'_>, module: &str) -> Result<()> {
+    let top = module.split('.').next().unwrap_or(module);
+    let modules = py.import("sys")?.getattr("modules")?;
+    // `sys.modules[name] = None` blocks an import.
+    let is_loaded =
+        |name: &str| -> PyResult<bool> { Ok(modules.contains(name)? && !modules.get_item(name)?.is_none()) };
+    if is_loaded(top)? {
+        return Ok(());
+    }
+    for ImportOrder { first, second, seen, .. } in &IMPORT_ORDERS {
+        if *first == top && is_loaded(second)? {
+            return Err(fail(
+                ErrorKind::FrameworkMissing,
+                format!("{first} is not imported after {second}, which would end the process ({seen})"),
+                format!("write \"import {first}\" before \"import {second}\", where the program starts"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Imports a framework's module, or says that it is not there.
+pub(crate) fn import<'py>(py: Python<'py>, framework: Builtin) -> Result<Bound<'py, PyModule>> {
+    let entry = framework.entry();
+    check_import(py, entry.module)?;
+    py.import(entry.module).map_err(|error| {
+        let top = entry.module.split('.').next().unwrap_or(entry.module);
+        let name =
+            error.value(py).getattr("name").and_then(|name| name.extract::<String>()).unwrap_or_default();
+        let missing =
+            error.is_instance_of::<PyModuleNotFoundError>(py) && name.split('.').next() == Some(top);
+        if missing {
+            fail(
+                ErrorKind::FrameworkMissing,
+                format!("{} is not installed", entry.title),
+                format!("pip install {}", entry.distributions[0]),
+            )
+        } else {
+            let about = format!("{} is installed and cannot be imported", entry.title);
+            foreign(py, error, ErrorKind::FrameworkMissing, &about, "mend its installation")
+        }
+    })
+}

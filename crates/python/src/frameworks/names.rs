@@ -1,0 +1,93 @@
+//! Names of frameworks, as callers write them, and the rows of the register for Python.
+
+use super::register::{REGISTER, find};
+use super::registered;
+use crate::errors::{Failure, Result, describe, fail};
+use crate::text::closest_name;
+use pyo3::prelude::*;
+use pyo3::types::{PyModule, PyString};
+use tensorferry_core::ErrorKind;
+
+/// The name that a caller wrote: a string, or a module, which is called by its own name.
+pub(crate) fn written(framework: &Bound<'_, PyAny>) -> Result<String> {
+    if let Ok(text) = framework.cast::<PyString>() {
+        return Ok(text.to_string());
+    }
+    if let Ok(module) = framework.cast::<PyModule>() {
+        return Ok(module.name()?.to_string());
+    }
+    Err(fail(
+        ErrorKind::InvalidArgument,
+        format!("framework must be a name or a module, not {}", describe(framework)),
+        "write a name such as \"torch\"",
+    ))
+}
+
+/// No framework is called so.
+pub(crate) fn unknown(py: Python<'_>, name: &str) -> Failure {
+    let mut names: Vec<String> = REGISTER.iter().map(|entry| entry.name.to_owned()).collect();
+    names.extend(registered::names(py));
+    let aliases = REGISTER.iter().flat_map(|entry| entry.aliases).map(|&alias| alias.to_owned());
+    let lower = name.to_lowercase();
+    let installed = REGISTER.iter().find(|entry| entry.distributions.contains(&lower.as_str()));
+    let likely = match installed {
+        Some(entry) => Some(entry.name.to_owned()),
+        None => closest_name(name, names.iter().cloned().chain(aliases)),
+    };
+    let hint = match likely {
+        Some(known) => format!("did you mean \"{known}\"?"),
+        None => format!("write one of {}, or register it with ferry.register_framework", names.join(", ")),
+    };
+    fail(ErrorKind::InvalidArgument, format!("no framework is called \"{name}\""), hint)
+}
+
+/// The order in which one process can import all of them; see `IMPORT_ORDERS`.
+const IMPORT_ORDER: [&str; 9] =
+    ["numpy", "torch", "paddle", "cupy", "jax", "mlx", "tensorflow", "scipy", "sparse"];
+
+/// A row of the register, for Python.
+#[pyclass(frozen, get_all, module = "tensorferry._native", name = "_Framework")]
+pub(crate) struct Row {
+    name: &'static str,
+    title: &'static str,
+    module: &'static str,
+    distributions: Vec<&'static str>,
+    aliases: Vec<&'static str>,
+    has_dense: bool,
+    has_sparse: bool,
+    has_cuda: bool,
+    namespace: Option<&'static str>,
+}
+
+/// The frameworks that tensorferry itself knows, in an order in which one process can import them.
+#[pyfunction]
+pub(crate) fn register() -> Vec<Row> {
+    let rows = IMPORT_ORDER.iter().filter_map(|&name| find(name));
+    rows.map(|entry| Row {
+        name: entry.name,
+        title: entry.title,
+        module: entry.module,
+        distributions: entry.distributions.to_vec(),
+        aliases: entry.aliases.to_vec(),
+        has_dense: entry.dense.is_some(),
+        has_sparse: entry.has_sparse,
+        has_cuda: entry.has_cuda,
+        namespace: entry.namespace,
+    })
+    .collect()
+}
+
+/// The canonical name of a framework, for any of its names or its module. Imports nothing.
+///
+/// Raises InvalidArgumentError if no framework is called so.
+#[pyfunction]
+pub(crate) fn canonical(framework: &Bound<'_, PyAny>) -> Result<String> {
+    let (py, name) = (framework.py(), written(framework)?);
+    if let Some(entry) = find(&name) {
+        return Ok(entry.name.to_owned());
+    }
+    match registered::find(py, &name)? {
+        Some(_) => Ok(name),
+        None => Err(unknown(py, &name)),
+    }
+}

@@ -1,0 +1,182 @@
+//! What is looked up in PyTorch once: functions, types, fast paths and capabilities.
+
+use super::allocator::Allocator;
+use super::bits::Bits;
+use super::modes::Modes;
+use super::sample::sample;
+use super::slots::Slots;
+use crate::conversion::kinds::Builtin;
+use crate::errors::{Result, forget};
+use crate::fast_paths::samples::{self, Described};
+use crate::fast_paths::{self, FastPath, Probed, on_fresh_thread};
+use crate::frameworks::exchange::Exchange;
+use crate::frameworks::import;
+use crate::interpreter::once::ForkSafeOnce;
+use crate::interpreter::owner::{AttachingOwner, Owner};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+use std::ffi::CString;
+use tensorferry_core::dtype::DTypes;
+use tensorferry_core::plan::{Strides, SupportedDevices, TargetCapabilities, TargetMutability};
+use tensorferry_core::{Access, DType, Device};
+
+static FACTS: TargetCapabilities = TargetCapabilities {
+    framework: "torch",
+    title: "PyTorch",
+    dtypes: DTypes::ALL.without(DTypes::of(&[
+        DType::Int4,
+        DType::UInt4,
+        DType::Float8E3M4,
+        DType::Float8E4M3,
+        DType::Float8E4M3B11Fnuz,
+        DType::Float6E2M3Fn,
+        DType::Float6E3M2Fn,
+        DType::Float4E2M1Fn,
+    ])),
+    repacked: DTypes::NONE,
+    host_only: DTypes::NONE,
+    own_memory: None,
+    keeps_64_bit: true,
+    narrow_by_default: true,
+    accepts_swapped_bytes: false,
+    strides: Strides::Forward,
+    alignment: 1,
+    max_rank: 64,
+    mutability: TargetMutability::Writable,
+    devices: SupportedDevices::Host,
+    default_device: Device::CPU,
+    cpu_count: 1,
+    default_cpu: 0,
+    drops_on_own_threads: false,
+};
+
+pub(super) struct State {
+    pub(super) module: Py<PyModule>,
+    pub(super) exchange: Option<Exchange>,
+    pub(super) slots: Slots,
+    /// The type of what `untyped_storage` gives.
+    pub(super) storage_type: Py<PyType>,
+    pub(super) allocator: Allocator,
+    pub(super) modes: Modes,
+    pub(super) bits: Bits,
+    /// `torch.int8` and `torch.uint8`, as which others of one byte travel too.
+    pub(super) plain_bytes: [Py<PyAny>; 2],
+    pub(super) to_capsule: Py<PyAny>,
+    pub(super) from_capsule: Py<PyAny>,
+    pub(super) empty: Py<PyAny>,
+    /// Whether DLPack carries the 8-bit floats there.
+    pub(super) carries_float8: bool,
+    pub(super) facts: TargetCapabilities,
+}
+
+pub(super) static STATE: ForkSafeOnce<State> = ForkSafeOnce::new();
+
+pub(super) fn state(py: Python<'_>) -> Result<&'static State> {
+    STATE.get_or_try_init(py, || {
+        let torch = import(py, Builtin::Torch)?.unbind();
+        // The probe of the allocator compares with its memory; a module is imported on the caller's thread, which may hold
+        // the locks of others.
+        if let Err(error) = py.import("numpy") {
+            forget(py, error);
+        }
+        py.import("torch.utils.dlpack")?;
+        // A mode may be on here: `torch.device("meta")`, or one of either kind that calls us back.
+        on_fresh_thread(py, |py| State::new(torch.bind(py)))
+    })
+}
+
+impl State {
+    fn new(torch: &Bound<'_, PyModule>) -> Result<Self> {
+        let py = torch.py();
+        let dlpack = py.import("torch.utils.dlpack")?;
+        let folder = torch.getattr("__path__")?.get_item(0)?.to_string();
+        let library = CString::new(format!("{folder}/lib/libtorch_cpu.so")).map_err(PyErr::from)?;
+        let carries_float8 = carries_float8(torch, &dlpack.getattr("to_dlpack")?);
+        let mut dtypes = FACTS.dtypes;
+        if !carries_float8 {
+            dtypes = dtypes.without(DTypes::FLOAT8);
+        }
+        // From torch 2.7 on.
+        if !torch.hasattr("float8_e8m0fnu")? {
+            dtypes = dtypes.without(DTypes::of(&[DType::Float8E8M0Fnu]));
+        }
+        let storage_type = torch.getattr("UntypedStorage")?.cast_into::<PyType>().map_err(PyErr::from)?;
+        Ok(Self {
+            module: torch.clone().unbind(),
+            exchange: fast_paths::probe(py, FastPath::TorchExchangeApi, || exchange(torch)),
+            slots: Slots::of(torch),
+            allocator: Allocator::of(torch),
+            storage_type: storage_type.unbind(),
+            modes: Modes::of(torch, &library),
+            bits: Bits::of(torch, &library),
+            plain_bytes: [torch.getattr("int8")?.unbind(), torch.getattr("uint8")?.unbind()],
+            to_capsule: dlpack.getattr("to_dlpack")?.unbind(),
+            from_capsule: torch.getattr("from_dlpack")?.unbind(),
+            empty: torch.getattr("empty")?.unbind(),
+            carries_float8,
+            facts: TargetCapabilities { dtypes, devices: devices(torch)?, ..FACTS },
+        })
+    }
+}
+
+/// The C exchange API, compared with the public functions in both directions.
+fn exchange(torch: &Bound<'_, PyModule>) -> Probed<Exchange> {
+    let py = torch.py();
+    let exchange = Exchange::of(&torch.getattr("Tensor")?)?;
+    let tensor = sample(torch, "float32")?.call_method1("new_empty", ((2, 3),))?.call_method0("t")?;
+    let address = |tensor: &Bound<'_, PyAny>| tensor.call_method0("data_ptr")?.extract::<usize>();
+    let steps: Vec<i64> = tensor.call_method0("stride")?.extract()?;
+    let expected = Described {
+        address: address(&tensor)?,
+        shape: tensor.getattr("shape")?.extract()?,
+        strides: steps.iter().map(|step| step * 4).collect(),
+        dtype: DType::Float32,
+    };
+    let own = || Ok(Owner::object(tensor.call_method0("untyped_storage")?.unbind()));
+    expected.check(&exchange.look(&tensor, Access::ReadOnly, own)?)?;
+    expected.check(&exchange.export(&tensor)?)?;
+    let memory = samples::float32()?;
+    let expected = Described::of(&memory);
+    let made = exchange.import(py, AttachingOwner::of(memory))?;
+    expected.check_made(&made, address(&made)?)?;
+    Ok(exchange)
+}
+
+fn carries_float8(torch: &Bound<'_, PyModule>, to_dlpack: &Bound<'_, PyAny>) -> bool {
+    sample(torch, "float8_e5m2").and_then(|sample| to_dlpack.call1((sample,))).is_ok()
+}
+
+/// Whether this build of torch knows CUDA. Whether there is a GPU shows when one is asked for.
+fn devices(torch: &Bound<'_, PyModule>) -> Result<SupportedDevices> {
+    let cuda = torch.getattr("version")?.getattr_opt("cuda")?;
+    Ok(if cuda.is_some_and(|version| !version.is_none()) {
+        SupportedDevices::Both
+    } else {
+        SupportedDevices::Host
+    })
+}
+
+/// Whether the memory of a storage, or of a tensor, is aligned by construction; `None` if the object is neither.
+pub(crate) fn is_aligned_by_construction(object: &Bound<'_, PyAny>) -> Option<bool> {
+    let py = object.py();
+    let state = match STATE.get(py) {
+        Some(state) => state,
+        None if is_torchs(object) => state(py).ok()?,
+        None => return None,
+    };
+    let of_storage = |storage: &Bound<'_, PyAny>| {
+        // SAFETY: the type was compared with that of PyTorch's storages.
+        storage.get_type().is(&state.storage_type).then(|| unsafe { state.allocator.made(storage) })
+    };
+    of_storage(object).or_else(|| {
+        let storage = is_torchs(object).then(|| object.call_method0(intern!(py, "untyped_storage")))?;
+        of_storage(&storage.ok()?)
+    })
+}
+
+/// Whether the class of the object is one of PyTorch's, as far as its module tells.
+fn is_torchs(object: &Bound<'_, PyAny>) -> bool {
+    let module = object.get_type().module();
+    module.is_ok_and(|module| module.to_str().is_ok_and(|name| name.split('.').next() == Some("torch")))
+}
