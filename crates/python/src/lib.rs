@@ -19,8 +19,9 @@ mod text;
 mod trees;
 
 use api::{files, lifecycle, memory_stats, options, to, to_async};
-use conversion::carry::{self, ConversionRequest};
+use conversion::convert;
 use conversion::recognise::recognise;
+use conversion::request::ConversionRequest;
 use errors::Result;
 use protocols::dlpack_export;
 use pyo3::exceptions::PyImportError;
@@ -84,10 +85,10 @@ fn plan_of<'py>(
     let py = x.py();
     emergency_pool::check_headroom()?;
     let request = match (frameworks::target(framework), options) {
-        (Ok(target), None) => Some(ConversionRequest::plain(target)),
+        (Ok(target), None) => Some(ConversionRequest::new(target)),
         (Ok(target), Some(given)) => {
             let options::Keywords { options, stream, .. } = options::parse("plan", given, false)?;
-            Some(ConversionRequest { options, stream, ..ConversionRequest::plain(target) })
+            Some(ConversionRequest { options, stream, ..ConversionRequest::new(target) })
         }
         (Err(_), given) if sparse::sparse_only(framework).is_some() => {
             given.map(|given| options::parse("plan", given, false)).transpose()?;
@@ -98,7 +99,7 @@ fn plan_of<'py>(
     let one = |leaf: &Bound<'py, PyAny>, kind| -> Result<PlanReport> {
         let failure = match &request {
             None => sparse::is_dense(leaf, framework),
-            Some(request) => match carry::plan_one(leaf, kind, request) {
+            Some(request) => match convert::plan_object(leaf, kind, request) {
                 Ok(report) => return Ok(report.into()),
                 Err(failure) => failure,
             },

@@ -7,9 +7,10 @@
 use crate::api::options;
 use crate::api::shape::Lengths;
 use crate::conversion::batch;
-use crate::conversion::carry::{self, ConversionRequest};
+use crate::conversion::convert;
 use crate::conversion::host_copy;
 use crate::conversion::recognise::recognise;
+use crate::conversion::request::ConversionRequest;
 use crate::conversion::source::{Memory, Source};
 use crate::errors::{Result, fail};
 use crate::interpreter::owner::Owner;
@@ -171,7 +172,7 @@ impl File {
         mmap: bool,
         options: Option<&Bound<'py, PyDict>>,
     ) -> Result<Bound<'py, PyAny>> {
-        carried(this, name, mmap, &ConversionRequest::asked("load", framework, options)?)
+        carried(this, name, mmap, &ConversionRequest::from_keywords("load", framework, options)?)
     }
 
     /// Carries several to a framework, as a dict by their names.
@@ -183,7 +184,7 @@ impl File {
         mmap: bool,
         options: Option<&Bound<'py, PyDict>>,
     ) -> Result<Bound<'py, PyDict>> {
-        let request = ConversionRequest::asked("load", framework, options)?;
+        let request = ConversionRequest::from_keywords("load", framework, options)?;
         batch::batched(this.py(), &request, || {
             let results = PyDict::new(this.py());
             for name in names {
@@ -222,7 +223,7 @@ fn carried<'py>(
     };
     let source =
         Source::here(file.clone().into_any(), "file", tensor).with_mutability(SourceMutability::Temporary);
-    carry::planned(file.py(), source, request, started)
+    convert::convert_by_plan(file.py(), source, request, started)
 }
 
 /// A tensor over the file itself. What is written to it stays in this process.
@@ -364,7 +365,7 @@ impl Writer {
     /// Writes the elements of a host tensor behind what was written of the tensor that is begun.
     fn write(&self, x: &Bound<'_, PyAny>) -> Result<()> {
         let py = x.py();
-        let source = carry::read(x, recognise(x)?)?;
+        let source = crate::conversion::reading::read(x, recognise(x)?)?;
         let Memory::Here(tensor) = source.memory else { return Err(crate::errors::not_a_tensor(x)) };
         if !tensor.device().is_host() {
             return Err(fail(

@@ -9,10 +9,12 @@
 
 use crate::api::options::{self, Keywords};
 use crate::conversion::batch;
-use crate::conversion::carry::{self, Begun, ConversionRequest};
+use crate::conversion::convert;
+use crate::conversion::fast_path::{self, Outcome};
 use crate::conversion::kinds::Recognised;
 use crate::conversion::out;
 use crate::conversion::recognise::recognise;
+use crate::conversion::request::ConversionRequest;
 use crate::errors::{Failure, Result, fail};
 use crate::frameworks;
 use crate::interpreter::owner::drop_deferred;
@@ -123,11 +125,11 @@ unsafe extern "C" fn enter<const ANY: bool>(
             return Python::attach(|py| given_back(py, sparse::to(x, framework, None)));
         }
         let begun = match (recognised, frameworks::target(framework)) {
-            (Ok(recognised), Ok(target)) => carry::plain(x, recognised, target),
-            (Err(failure), _) | (_, Err(failure)) => Begun::Failed(failure),
+            (Ok(recognised), Ok(target)) => fast_path::convert_object(x, recognised, target),
+            (Err(failure), _) | (_, Err(failure)) => Outcome::Failed(failure),
         };
         match begun {
-            Begun::Done(result) => result.into_ptr(),
+            Outcome::Done(result) => result.into_ptr(),
             begun => Python::attach(|py| given_back(py, rest::<ANY>(x, framework, begun))),
         }
     };
@@ -154,18 +156,18 @@ fn given_back(py: Python<'_>, result: Result<Bound<'_, PyAny>>) -> *mut ffi::PyO
 fn rest<'py, const ANY: bool>(
     x: &Bound<'py, PyAny>,
     framework: &Bound<'py, PyAny>,
-    begun: Begun<'py>,
+    outcome: Outcome<'py>,
 ) -> Result<Bound<'py, PyAny>> {
     let request =
-        || -> Result<ConversionRequest> { Ok(ConversionRequest::plain(frameworks::target(framework)?)) };
-    match begun {
-        Begun::Done(result) => Ok(result),
-        Begun::Read(source) => carry::planned(x.py(), source, &request()?, None),
-        Begun::Failed(failure) => match frameworks::target(framework) {
+        || -> Result<ConversionRequest> { Ok(ConversionRequest::new(frameworks::target(framework)?)) };
+    match outcome {
+        Outcome::Done(result) => Ok(result),
+        Outcome::NeedsPlan(source) => convert::convert_by_plan(x.py(), source, &request()?, None),
+        Outcome::Failed(failure) => match frameworks::target(framework) {
             Ok(_) => or_sparse(failure, sparse::Asked::To, x, framework, None),
             Err(failure) => without_target::<ANY>(failure, x, framework, None),
         },
-        Begun::Nothing => go::<ANY>(x, framework, None, &request()?, None),
+        Outcome::NotApplicable => go::<ANY>(x, framework, None, &request()?, None),
     }
 }
 
@@ -219,7 +221,7 @@ unsafe fn named<'py, const ANY: bool>(
         Err(failure) => return without_target::<ANY>(failure, x, framework, Some(&keywords)),
     };
     let Keywords { options, stream, out, progress } = options::parse("to", &keywords, true)?;
-    let request = ConversionRequest { progress, options, stream, ..ConversionRequest::plain(target) };
+    let request = ConversionRequest { progress, options, stream, ..ConversionRequest::new(target) };
     go::<ANY>(x, framework, out.as_ref(), &request, Some(&keywords))
 }
 
@@ -247,7 +249,7 @@ fn go<'py, const ANY: bool>(
     keywords: Option<&Bound<'py, PyDict>>,
 ) -> Result<Bound<'py, PyAny>> {
     let one = |x: &Bound<'py, PyAny>, recognised| {
-        carry::one(x, recognised, request)
+        convert::convert_object(x, recognised, request)
             .or_else(|failure| or_sparse(failure, sparse::Asked::To, x, framework, keywords))
     };
     let recognised = recognise(x)?;

@@ -5,11 +5,12 @@
 //! the caller's `ferry.Job`, a `concurrent.futures.Future` that wraps the [`Transfer`] of this module.
 
 use crate::api::options::{self, Keywords};
-use crate::conversion::carry::{self, ConversionRequest};
+use crate::conversion::convert;
 use crate::conversion::kinds::Recognised;
 use crate::conversion::out;
 use crate::conversion::recognise::recognise;
-use crate::conversion::transfer::{Begun, Moving};
+use crate::conversion::request::ConversionRequest;
+use crate::conversion::transfer::{PendingTransfer, Started};
 use crate::errors::{Failure, Result, fail};
 use crate::frameworks;
 use crate::interpreter::guard::{self, InterpreterGuard};
@@ -146,7 +147,7 @@ struct Leaf {
 
 enum Rest {
     Done(Py<PyAny>),
-    Moving(Moving),
+    Transfer(PendingTransfer),
 }
 
 /// What a job's thread has to do.
@@ -207,7 +208,7 @@ pub(crate) fn to_async<'py>(
         ));
     }
     let Keywords { options, stream, out, .. } = keywords;
-    let request = ConversionRequest { options, stream, ..ConversionRequest::plain(target) };
+    let request = ConversionRequest { options, stream, ..ConversionRequest::new(target) };
     let (begin, traced) = (Instant::now(), trace::is_on());
     let traces = if traced { Some(trace::open_lists(py)?.unbind()) } else { None };
     let recognised = recognise(x)?;
@@ -241,11 +242,11 @@ pub(crate) fn to_async<'py>(
     launch(py, errand)
 }
 
-impl From<Begun<'_>> for Rest {
-    fn from(begun: Begun<'_>) -> Self {
+impl From<Started<'_>> for Rest {
+    fn from(begun: Started<'_>) -> Self {
         match begun {
-            Begun::Done(result) => Self::Done(result.unbind()),
-            Begun::Moving(moving) => Self::Moving(moving),
+            Started::Done(result) => Self::Done(result.unbind()),
+            Started::Transfer(moving) => Self::Transfer(moving),
         }
     }
 }
@@ -265,7 +266,7 @@ fn leaf(
     request: &ConversionRequest,
     traced: bool,
 ) -> Result<Leaf> {
-    let (begun, report) = match carry::begin_one(object, kind, request, traced) {
+    let (begun, report) = match convert::start_object(object, kind, request, traced) {
         Err(_) if sparse::is_sparse(object)? => return Err(is_sparse()),
         begun => begun?,
     };
@@ -277,9 +278,9 @@ fn launch(py: Python<'_>, errand: Errand) -> Result<Bound<'_, PyAny>> {
     let total = errand
         .leaves
         .iter()
-        .map(|leaf| if let Rest::Moving(moving) = &leaf.rest { moving.total } else { 0 })
+        .map(|leaf| if let Rest::Transfer(moving) = &leaf.rest { moving.total } else { 0 })
         .sum();
-    let moves = errand.leaves.iter().any(|leaf| matches!(leaf.rest, Rest::Moving(_)));
+    let moves = errand.leaves.iter().any(|leaf| matches!(leaf.rest, Rest::Transfer(_)));
     let shared = Arc::new(Shared {
         state: Mutex::new(State::Running),
         is_delivered: AtomicBool::new(false),
@@ -325,7 +326,7 @@ impl Errand {
     fn run(mut self, shared: Arc<Shared>, job: Py<PyAny>) {
         let mut moved = Vec::new();
         for leaf in &mut self.leaves {
-            if let Rest::Moving(moving) = &mut leaf.rest {
+            if let Rest::Transfer(moving) = &mut leaf.rest {
                 let nothing: Box<dyn FnOnce(&TransferControl) -> Moved + Send> = Box::new(|_| Ok(None));
                 let work = std::mem::replace(&mut moving.work, nothing);
                 let result = catch_unwind(AssertUnwindSafe(|| work(&shared.watch)));
@@ -365,7 +366,7 @@ impl Errand {
         for Leaf { source, rest, report } in leaves {
             let result = match rest {
                 Rest::Done(result) => result,
-                Rest::Moving(moving) => {
+                Rest::Transfer(moving) => {
                     let block = moved.next().unwrap_or(Ok(None))?;
                     (moving.finish)(py, block)?
                 }
@@ -386,7 +387,7 @@ impl Errand {
             match results.iter().find(|(source, _)| source.is(leaf)) {
                 Some((_, result)) => Ok(result.bind(py).clone()),
                 // Put into the tree since the start.
-                None => carry::one(leaf, kind, &request),
+                None => convert::convert_object(leaf, kind, &request),
             }
         })?;
         Ok(rebuilt.unbind())

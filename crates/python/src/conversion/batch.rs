@@ -1,6 +1,6 @@
 //! Several tensors on one journey, which are waited for together.
 
-use crate::conversion::carry::ConversionRequest;
+use crate::conversion::request::ConversionRequest;
 use crate::errors::Result;
 use pyo3::prelude::*;
 use tensorferry_cuda::TransferBatch;

@@ -17,7 +17,7 @@ use tensorferry_cuda::{
 
 /// Hands memory from one end to the other, in order. Names the side of the other end that was told to wait, unless the
 /// memory is known to be ready.
-pub(crate) fn hand_over(
+pub(crate) fn share(
     tensor: Tensor<Owner>,
     from: Streams,
     to: Streams,

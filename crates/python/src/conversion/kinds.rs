@@ -110,7 +110,7 @@ impl Refusal {
     }
 
     /// Whether it is a tensor that its own framework can work with, although it has no memory that others could read.
-    pub(crate) fn stays_home(self) -> bool {
+    pub(crate) fn is_usable_by_own_framework(self) -> bool {
         matches!(self.kind(), "traced" | "opaque")
     }
 

@@ -2,13 +2,19 @@
 
 pub(crate) mod alignment;
 pub(crate) mod batch;
-pub(crate) mod carry;
+pub(crate) mod convert;
+pub(crate) mod fast_path;
 pub(crate) mod gpu;
 pub(crate) mod host_copy;
 pub(crate) mod kinds;
 pub(crate) mod out;
 pub(crate) mod progress;
+pub(crate) mod read_only;
+pub(crate) mod reading;
 pub(crate) mod recognise;
+pub(crate) mod request;
 pub(crate) mod source;
 pub(crate) mod streams;
+pub(crate) mod to_gpu;
+pub(crate) mod to_host;
 pub(crate) mod transfer;

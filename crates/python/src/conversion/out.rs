@@ -1,12 +1,13 @@
 //! `out=`: memory of the caller's, filled with the values of a tensor.
 
-use crate::conversion::carry::{ConversionRequest, in_place, materialise, read};
 use crate::conversion::gpu;
 use crate::conversion::host_copy::{convert, job, packed};
+use crate::conversion::reading::{in_place, materialise, read};
 use crate::conversion::recognise::recognise;
+use crate::conversion::request::{ConversionRequest, check_stream};
 use crate::conversion::source::{Memory, Source};
 use crate::conversion::streams::{Streams, check_named_stream};
-use crate::conversion::transfer::{self, Begun, Moving};
+use crate::conversion::transfer::{self, PendingTransfer, Started};
 use crate::errors::{Failure, Result, fail};
 use crate::interpreter::owner::Owner;
 use crate::reports::trace;
@@ -30,8 +31,8 @@ pub(crate) fn fill<'py>(
     let started = trace::is_on().then(Instant::now);
     let (begun, report) = begin(object, out, request, started.is_some(), false)?;
     let result = match begun {
-        Begun::Done(result) => result,
-        Begun::Moving(moving) => transfer::drive(py, moving, request.progress.as_ref())?,
+        Started::Done(result) => result,
+        Started::Transfer(moving) => transfer::run(py, moving, request.progress.as_ref())?,
     };
     if let (Some(started), Some(report)) = (started, report) {
         trace::record(py, report, started.elapsed())?;
@@ -46,14 +47,14 @@ pub(crate) fn begin<'py>(
     request: &ConversionRequest,
     reported: bool,
     later: bool,
-) -> Result<(Begun<'py>, Option<crate::reports::TensorReport>)> {
+) -> Result<(Started<'py>, Option<crate::reports::TensorReport>)> {
     let py = object.py();
     let target = request.target.facts(py)?;
     let mut source = read(object, recognise(object)?)?;
     let (destination, room) = destination(out, &source, target, &request.options)?;
     let facts = source.facts();
     let plan = plan_of(&facts, &destination);
-    crate::conversion::carry::check_stream(&facts, &plan, request)?;
+    check_stream(&facts, &plan, request)?;
     let report = reported.then(|| crate::reports::TensorReport::new(&facts, target, &plan));
     let streams = source.take_streams();
     let tensor = match source.memory {
@@ -73,9 +74,9 @@ pub(crate) fn begin<'py>(
         };
         if !later {
             convert(py, &tensor, destination.data(), destination.dtype(), destination.layout())?;
-            return Ok((Begun::Done(out.clone()), report));
+            return Ok((Started::Done(out.clone()), report));
         }
-        return Ok((Begun::Moving(packed_later(tensor, destination, out.clone().unbind())), report));
+        return Ok((Started::Transfer(packed_later(tensor, destination, out.clone().unbind())), report));
     }
     let total = destination.layout().bytes();
     let result = out.clone().unbind();
@@ -85,7 +86,7 @@ pub(crate) fn begin<'py>(
         let streams = streams.unwrap_or_else(Streams::unnamed);
         let work = gpu::download_into(tensor, streams, destination, lanes);
         let work = Box::new(move |watch: &_| work(watch).map(|()| None));
-        return Ok((Begun::Moving(Moving { total, work, finish }), report));
+        return Ok((Started::Transfer(PendingTransfer { total, work, finish }), report));
     }
     if tensor.device().is_same_memory_as(destination.device()) && overlap(&tensor, &destination) {
         return Err(fail(
@@ -112,11 +113,11 @@ pub(crate) fn begin<'py>(
     };
     let work = gpu::fill(tensor, streams, filled, lanes);
     let work = Box::new(move |watch: &_| work(watch).map(|()| None));
-    Ok((Begun::Moving(Moving { total, work, finish }), report))
+    Ok((Started::Transfer(PendingTransfer { total, work, finish }), report))
 }
 
 /// Between two places on the host, on some other thread.
-fn packed_later(tensor: Tensor<Owner>, destination: Tensor<Owner>, result: Py<PyAny>) -> Moving {
+fn packed_later(tensor: Tensor<Owner>, destination: Tensor<Owner>, result: Py<PyAny>) -> PendingTransfer {
     let total = destination.layout().bytes();
     let (from, to) = (gpu::Held::new(tensor, [None, None]), gpu::Held::new(destination, [None, None]));
     let work = move |_: &_| {
@@ -124,7 +125,7 @@ fn packed_later(tensor: Tensor<Owner>, destination: Tensor<Owner>, result: Py<Py
         let to = &to.tensor;
         job(&from.tensor, to.data(), to.dtype(), to.layout()).run().map(|()| None)
     };
-    Moving { total, work: Box::new(work), finish: Box::new(move |_, _| Ok(result)) }
+    PendingTransfer { total, work: Box::new(work), finish: Box::new(move |_, _| Ok(result)) }
 }
 
 fn plan_of(facts: &plan::SourceDescription<'_>, destination: &Tensor<Owner>) -> Plan {

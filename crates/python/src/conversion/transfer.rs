@@ -1,10 +1,8 @@
-//! Bytes on their way: what is left of a trip when all that needs the interpreter beforehand is done.
+//! Transfers: the part of a conversion that moves bytes without the interpreter.
 //!
-//! A trip that moves bytes to or from a GPU begins on the caller's thread, which knows the current streams; then bytes move,
-//! on any thread and without the interpreter; then the result is wrapped. [`drive`] does the rest here and now, [`job`]
-//! elsewhere and later.
-//!
-//! [`job`]: crate::api::to_async
+//! A conversion to or from a GPU starts on the caller's thread, which knows the current streams. Then bytes move, on any
+//! thread and without the GIL. Then the result is wrapped. [`run`] does both on the caller's thread; `to_async` does them
+//! on another one.
 
 use crate::conversion::progress::Progress;
 use crate::errors::{Failure, Result};
@@ -16,68 +14,71 @@ use tensorferry_core::host::HostBlock;
 use tensorferry_core::{Error, ErrorKind};
 use tensorferry_cuda::TransferControl;
 
-/// Moves the bytes; a block comes back where the result is to be made of one.
+/// Moves the bytes; returns a block where the result is made of one.
 type Work = Box<dyn FnOnce(&TransferControl) -> tensorferry_core::Result<Option<HostBlock>> + Send>;
-/// Makes the result.
+/// Wraps the result.
 type Finish = Box<dyn FnOnce(Python<'_>, Option<HostBlock>) -> Result<Py<PyAny>> + Send>;
 
-/// The rest of a trip.
-pub(crate) struct Moving {
+/// A transfer that has not run yet.
+pub(crate) struct PendingTransfer {
     /// Bytes that will move.
     pub(crate) total: usize,
     pub(crate) work: Work,
     pub(crate) finish: Finish,
 }
 
-/// How far a trip came.
-pub(crate) enum Begun<'py> {
-    /// To its end.
+/// A conversion whose part with the interpreter is done.
+pub(crate) enum Started<'py> {
+    /// The result exists.
     Done(Bound<'py, PyAny>),
-    /// To where bytes have to move.
-    Moving(Moving),
+    /// Bytes still have to move.
+    Transfer(PendingTransfer),
 }
 
-/// Bytes from which a transfer is watched: it lasts long enough to be interrupted.
-const LONG: usize = 512 << 20;
-/// How often somebody looks.
-const LOOK: Duration = Duration::from_millis(50);
+/// Transfers of at least this many bytes last long enough to be interrupted by a signal.
+const WATCHED_TRANSFER_BYTES: usize = 512 << 20;
+/// How often the caller's thread checks for signals and reports progress.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Does the rest, and shows how far it is to whoever asked.
-pub(crate) fn drive<'py>(
+/// Runs a transfer and reports its progress.
+pub(crate) fn run<'py>(
     py: Python<'py>,
-    moving: Moving,
+    pending: PendingTransfer,
     progress: Option<&Progress>,
 ) -> Result<Bound<'py, PyAny>> {
-    let Moving { total, work, finish } = moving;
-    let block = if total < LONG && progress.is_none() {
+    let PendingTransfer { total, work, finish } = pending;
+    let block = if total < WATCHED_TRANSFER_BYTES && progress.is_none() {
         py.detach(|| work(&TransferControl::default()))?
     } else {
-        watched(py, total, work, progress)?
+        run_watched(py, total, work, progress)?
     };
     Ok(finish(py, block)?.into_bound(py))
 }
 
-/// What a thread leaves for another.
-struct Place {
+/// The result of the worker thread, and the control of its transfer.
+struct SharedResult {
     result: Mutex<Option<tensorferry_core::Result<Option<HostBlock>>>>,
     left: Condvar,
-    watch: TransferControl,
+    control: TransferControl,
 }
 
-/// Does the work on another thread, while this one hears signals and shows the progress.
-fn watched(
+/// Runs the work on another thread, while this one handles signals and reports progress.
+fn run_watched(
     py: Python<'_>,
     total: usize,
     work: Work,
     progress: Option<&Progress>,
 ) -> Result<Option<HostBlock>> {
-    let place =
-        Arc::new(Place { result: Mutex::new(None), left: Condvar::new(), watch: TransferControl::default() });
-    let there = Arc::clone(&place);
+    let shared = Arc::new(SharedResult {
+        result: Mutex::new(None),
+        left: Condvar::new(),
+        control: TransferControl::default(),
+    });
+    let worker = Arc::clone(&shared);
     let started = std::thread::Builder::new().name("tensorferry".into()).spawn(move || {
-        let result = work(&there.watch);
-        *there.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
-        there.left.notify_all();
+        let result = work(&worker.control);
+        *worker.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        worker.left.notify_all();
     });
     let thread = started.map_err(|error| {
         Error::new(ErrorKind::OutOfMemory, format!("the system has no thread for a transfer: {error}"))
@@ -86,30 +87,31 @@ fn watched(
     let begin = Instant::now();
     let mut stopped: Option<Failure> = None;
     let result = loop {
-        let look = || {
-            let result = place.result.lock().unwrap_or_else(PoisonError::into_inner);
-            let (mut result, _) = place
+        let poll = || {
+            let result = shared.result.lock().unwrap_or_else(PoisonError::into_inner);
+            let (mut result, _) = shared
                 .left
-                .wait_timeout_while(result, LOOK, |result| result.is_none())
+                .wait_timeout_while(result, POLL_INTERVAL, |result| result.is_none())
                 .unwrap_or_else(PoisonError::into_inner);
-            // A thread that panicked leaves nothing.
-            result.take().or_else(|| thread.is_finished().then(lost))
+            // A thread that panicked stores no result.
+            result.take().or_else(|| thread.is_finished().then(thread_lost))
         };
-        if let Some(result) = py.detach(look) {
+        if let Some(result) = py.detach(poll) {
             break result;
         }
-        // Whoever stops it hears of it when nothing is under way any more.
-        let shown =
-            || progress.map_or(Ok(()), |progress| progress.show(py, place.watch.bytes_moved(), total, begin));
+        // An error is raised after the transfer has ended, so that no byte moves then.
+        let shown = || {
+            progress.map_or(Ok(()), |progress| progress.show(py, shared.control.bytes_moved(), total, begin))
+        };
         if stopped.is_none()
             && let Err(error) = py.check_signals().and_then(|()| shown())
         {
-            place.watch.cancel();
+            shared.control.cancel();
             stopped = Some(error.into());
         }
     };
     let _ = py.detach(|| thread.join());
-    // What the thread held, the source above all, goes before the caller has its result.
+    // What the thread held, such as the source, is released before the caller gets the result.
     owner::drop_deferred();
     if let Some(failure) = stopped {
         progress.map_or(Ok(()), |progress| progress.end(py, None, begin))?;
@@ -120,7 +122,7 @@ fn watched(
     Ok(result?)
 }
 
-fn lost() -> tensorferry_core::Result<Option<HostBlock>> {
-    Err(Error::new(ErrorKind::DeviceFailed, "the thread of a transfer was lost")
+fn thread_lost() -> tensorferry_core::Result<Option<HostBlock>> {
+    Err(Error::new(ErrorKind::DeviceFailed, "the thread of a transfer ended without a result")
         .with_advice("please report this"))
 }

@@ -183,7 +183,7 @@ impl Owner {
     }
 
     /// The same owner, with its memory marked as frozen for as long as it lives.
-    pub(crate) fn frozen(self, mark: ReadOnlyLoan) -> Self {
+    pub(crate) fn read_only(self, mark: ReadOnlyLoan) -> Self {
         Self::Frozen(Box::new(Loan(ManuallyDrop::new((mark, self)))))
     }
 

@@ -3,7 +3,8 @@
 use super::structure::unfold;
 use super::{NAME, Ticket, seconds};
 use crate::conversion::batch;
-use crate::conversion::carry::{self, ConversionRequest};
+use crate::conversion::convert;
+use crate::conversion::request::ConversionRequest;
 use crate::conversion::source::Source;
 use crate::conversion::streams::Streams;
 use crate::errors::{Failure, Result};
@@ -70,7 +71,7 @@ pub(crate) fn attach<'py>(
     let claim = Ticket::claim_of(ticket)?;
     let timeout = timeout.map_or(Ok(PATIENCE), |given| seconds("timeout", given))?;
     let numpy = PyString::intern(py, "numpy").into_any();
-    let request = ConversionRequest::asked("attach", framework.unwrap_or(&numpy), options)?;
+    let request = ConversionRequest::from_keywords("attach", framework.unwrap_or(&numpy), options)?;
     check(request.target.facts(py)?, &request.options)?;
     let attached = fetched(py, &claim, timeout)?;
     let structure = TreeStructure::read(&attached.structure, attached.tensors.len())?;
@@ -88,7 +89,7 @@ pub(crate) fn attach<'py>(
             if let SharedMemory::Gpu(arena) = tensor.memory() {
                 source = source.with_streams(streams_of(arena.gpu(), &attached.ready)?);
             }
-            let result = carry::planned(py, source, &request, started)?;
+            let result = convert::convert_by_plan(py, source, &request, started)?;
             Ok(place.insert(result).clone())
         })
     })
@@ -115,7 +116,7 @@ fn check(target: &TargetCapabilities, options: &ConvertOptions) -> Result<()> {
     let plain = ConvertOptions { device: options.device, writable: options.writable, ..ConvertOptions::NONE };
     let device = plan::decide(&sample, target, &plain)?.device;
     if device.is_cuda() {
-        carry::gpu_of(target, device)?;
+        crate::conversion::to_gpu::gpu_of(target, device)?;
     }
     if target.own_memory.is_some() && options.copy == Some(false) {
         plan::decide(&sample, target, &ConvertOptions { copy: Some(false), ..ConvertOptions::NONE })?;

@@ -3,8 +3,9 @@
 use super::Room;
 use crate::api::options::{self, Keywords};
 use crate::api::shape::Lengths;
-use crate::conversion::carry::{self, ConversionRequest};
+use crate::conversion::convert;
 use crate::conversion::host_copy;
+use crate::conversion::request::ConversionRequest;
 use crate::conversion::source::Source;
 use crate::conversion::streams::Streams;
 use crate::errors::{Result, describe, fail};
@@ -142,7 +143,12 @@ fn allocate<'py>(
     if device.is_cuda() {
         source = source.with_streams(Streams::between(SyncPoint::Nothing, SyncPoint::Nothing));
     }
-    carry::planned(py, source, &ConversionRequest { options, ..ConversionRequest::plain(target) }, None)
+    convert::convert_by_plan(
+        py,
+        source,
+        &ConversionRequest { options, ..ConversionRequest::new(target) },
+        None,
+    )
 }
 
 fn place(py: Python<'_>, function: &'static str, device: Option<&Bound<'_, PyAny>>) -> Result<DeviceRequest> {

@@ -5,13 +5,13 @@ use super::structure::fold;
 use super::view::{self, Copies, View};
 use super::{FACTS, Room, Ticket, seconds};
 use crate::api::options::{self, Keywords};
-use crate::conversion::carry::{self, materialise};
 use crate::conversion::gpu;
 use crate::conversion::host_copy::convert;
 use crate::conversion::kinds::Recognised;
+use crate::conversion::reading::materialise;
 use crate::conversion::source::{self, Source};
 use crate::conversion::streams::Streams;
-use crate::conversion::transfer::{self, Moving};
+use crate::conversion::transfer::{self, PendingTransfer};
 use crate::errors::Result;
 use crate::interpreter::owner::Owner;
 use crate::reports::trace;
@@ -137,7 +137,7 @@ impl Lot {
     fn lay(&mut self, object: &Bound<'_, PyAny>, recognised: Recognised) -> Result<u32> {
         let py = object.py();
         let started = trace::is_on().then(Instant::now);
-        let mut source = carry::read(object, recognised)?;
+        let mut source = crate::conversion::reading::read(object, recognised)?;
         let place = Place::of(&mut source)?;
         let target = TargetCapabilities { own_memory: place.reason(&source.facts(), &self.options), ..FACTS };
         let mut plan = plan::decide(&source.facts(), &target, &self.options)?;
@@ -174,7 +174,7 @@ impl Lot {
     /// A tensor where it lies.
     fn as_it_is(&mut self, mut source: Source<'_>, place: Place) -> Result<PublishedTensor> {
         let streams = source.take_streams();
-        let outgoing = place.outgoing(carry::in_place(source)?)?;
+        let outgoing = place.outgoing(crate::conversion::reading::in_place(source)?)?;
         if let (SharedMemory::Gpu(arena), Some(streams)) = (&outgoing.memory, streams) {
             self.wait_for(arena.gpu(), streams.gives);
             self.keepers.extend(streams.keeper);
@@ -232,6 +232,6 @@ fn moved(
     work: impl FnOnce(&TransferControl) -> tensorferry_core::Result<()> + Send + 'static,
 ) -> Result<()> {
     let work = Box::new(move |watch: &TransferControl| work(watch).map(|()| None));
-    let moving = Moving { total, work, finish: Box::new(|py, _| Ok(py.None())) };
-    transfer::drive(py, moving, None).map(|_| ())
+    let moving = PendingTransfer { total, work, finish: Box::new(|py, _| Ok(py.None())) };
+    transfer::run(py, moving, None).map(|_| ())
 }

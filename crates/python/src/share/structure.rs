@@ -1,6 +1,5 @@
 //! Python's containers and values as structures that go over a socket, and back.
 
-use crate::conversion::carry;
 use crate::conversion::host_copy;
 use crate::conversion::kinds::{Container, Recognised};
 use crate::conversion::recognise::recognise;
@@ -163,7 +162,7 @@ fn stranger(object: &Bound<'_, PyAny>) -> Failure {
 
 /// A NumPy scalar, which is a number and no tensor.
 fn scalar(object: &Bound<'_, PyAny>, recognised: Recognised) -> Result<TreeStructure> {
-    let source = carry::read(object, recognised)?;
+    let source = crate::conversion::reading::read(object, recognised)?;
     let Memory::Here(tensor) = source.memory else { return Err(stranger(object)) };
     let tensor = host_copy::packed(object.py(), &tensor, tensor.dtype())?;
     let size = tensor.dtype().size();

@@ -1,9 +1,10 @@
 //! The arrays of sparse tensors, as the core takes them: on the host, read in place.
 
-use crate::conversion::carry::{self, ConversionRequest};
+use crate::conversion::convert;
 use crate::conversion::host_copy;
 use crate::conversion::kinds::{Builtin, Recognised};
 use crate::conversion::recognise::recognise;
+use crate::conversion::request::ConversionRequest;
 use crate::conversion::source::{Memory, OURS, Source};
 use crate::errors::{Result, fail};
 use crate::frameworks::Target;
@@ -129,8 +130,8 @@ impl<'py> Array<'py> {
         }
         let numpy = Target::Builtin(Builtin::Numpy.framework());
         let options = ConvertOptions { device: DeviceRequest::At(Device::CPU), ..ConvertOptions::NONE };
-        let request = ConversionRequest { options, ..ConversionRequest::plain(numpy) };
-        let object = carry::one(&self.object, recognise(&self.object)?, &request)?;
+        let request = ConversionRequest { options, ..ConversionRequest::new(numpy) };
+        let object = convert::convert_object(&self.object, recognise(&self.object)?, &request)?;
         read(&object, self.is_read_only)
     }
 }
@@ -141,7 +142,7 @@ fn read<'py>(object: &Bound<'py, PyAny>, is_read_only: bool) -> Result<Source<'p
         let fact = format!("{} is not an array", object.repr()?);
         return Err(fail(ErrorKind::InvalidTensor, fact, "look at how the tensor was made"));
     }
-    let mut source = carry::read(object, recognised)?;
+    let mut source = crate::conversion::reading::read(object, recognised)?;
     if let (true, Memory::Here(tensor)) = (is_read_only, &mut source.memory) {
         tensor.set_read_only();
     }

@@ -11,8 +11,9 @@ use super::parts::Parts;
 use super::request::Request;
 use super::route::{self, DETACHED, Decided, ValuePlacement, stored};
 use super::validate::{check_arrays, validate};
-use crate::conversion::carry::{self, ConversionRequest};
+use crate::conversion::convert;
 use crate::conversion::recognise::recognise;
+use crate::conversion::request::ConversionRequest;
 use crate::conversion::source::fresh_memory;
 use crate::errors::{Result, fail};
 use crate::frameworks;
@@ -59,7 +60,7 @@ impl<'py> DenseRoute<'py> {
         let array_request = ConversionRequest {
             options: request.options,
             stream: request.stream(py),
-            ..ConversionRequest::plain(target)
+            ..ConversionRequest::new(target)
         };
         let values = Array::read(&parts.values, parts.is_read_only)?;
         let placement = ValuePlacement::of(py, &values, &array_request)?;
@@ -119,10 +120,10 @@ impl<'py> DenseRoute<'py> {
                 let structure = validate(&parts, &mut engine)?;
                 let fill = fill_method(parts.format, parts.sparse_shape().len(), &structure);
                 let tensor = engine.filled(fill, &parts.shape, structure.order.unique)?;
-                return carry::carry_read(py, made(py, tensor), &array_request);
+                return convert::convert_source(py, made(py, tensor), &array_request);
             }
         };
-        carry::one(&object, recognise(&object)?, &array_request)
+        convert::convert_object(&object, recognise(&object)?, &array_request)
     }
 
     /// The way in words.

@@ -18,9 +18,10 @@ mod targets;
 mod validate;
 
 use crate::api::options;
-use crate::conversion::carry::{self, ConversionRequest};
+use crate::conversion::convert;
 use crate::conversion::kinds::{Builtin, Recognised};
 use crate::conversion::recognise::recognise;
+use crate::conversion::request::ConversionRequest;
 use crate::errors::{Failure, Result, describe, fail, type_name};
 use crate::frameworks;
 use crate::frameworks::register::{self, Entry};
@@ -172,9 +173,9 @@ fn each<'py>(
             let request = ConversionRequest {
                 options: request.options,
                 stream: request.stream(leaf.py()),
-                ..ConversionRequest::plain(target)
+                ..ConversionRequest::new(target)
             };
-            carry::one(leaf, recognised, &request)
+            convert::convert_object(leaf, recognised, &request)
         }
     })
 }

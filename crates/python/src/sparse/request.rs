@@ -1,7 +1,7 @@
 //! What the caller of `ferry.sparse` asks for.
 
 use crate::api::options::Keywords;
-use crate::conversion::carry::ConversionRequest;
+use crate::conversion::request::ConversionRequest;
 use crate::conversion::streams::NamedStream;
 use crate::errors::{Result, fail};
 use pyo3::prelude::*;

@@ -8,8 +8,9 @@ use super::parts::{Parts, Shape};
 use super::request::Request;
 use super::validate::{check_arrays, validate};
 use super::{package, targets};
-use crate::conversion::carry::{self, ConversionRequest};
+use crate::conversion::convert;
 use crate::conversion::recognise::recognise;
+use crate::conversion::request::ConversionRequest;
 use crate::conversion::source::fresh_memory;
 use crate::errors::{Result, fail};
 use crate::frameworks::register::Entry;
@@ -51,9 +52,9 @@ impl ValuePlacement {
         let facts = values.source().facts_for(target);
         let options = ConvertOptions { copy: None, writable: None, ..array_request.options };
         let plan = plan::decide(&facts, target, &options)?;
-        carry::check_stream(&facts, &plan, array_request)?;
+        crate::conversion::request::check_stream(&facts, &plan, array_request)?;
         if plan.device.is_cuda() && !matches!(plan.route, DenseRoute::Itself) {
-            carry::gpu_of(target, plan.device)?;
+            crate::conversion::to_gpu::gpu_of(target, plan.device)?;
         }
         Ok(Self {
             source_dtype: facts.dtype,
@@ -103,7 +104,7 @@ pub(super) fn decide<'py>(
     let array_request = ConversionRequest {
         options: request.options,
         stream: request.stream(py),
-        ..ConversionRequest::plain(targets::arrays_of(target))
+        ..ConversionRequest::new(targets::arrays_of(target))
     };
     let values_shape = Shape::from_slice(values.shape());
     if !is_relaxed
@@ -243,8 +244,10 @@ impl<'py> Route<'py> {
             };
             self.array_request.options = self.options(role, is_given, &array)?;
             arrived.push(match array {
-                Arriving::Source(source) => carry::carry_read(py, source, &self.array_request)?,
-                Arriving::Object(object) => carry::one(&object, recognise(&object)?, &self.array_request)?,
+                Arriving::Source(source) => convert::convert_source(py, source, &self.array_request)?,
+                Arriving::Object(object) => {
+                    convert::convert_object(&object, recognise(&object)?, &self.array_request)?
+                }
             });
         }
         let mut arrays = arrived.into_iter();
@@ -351,7 +354,7 @@ impl<'py> Route<'py> {
                         TensorReport::new(&facts, target, &plan)
                     }
                     Arriving::Object(object) => {
-                        carry::plan_one(object, recognise(object)?, &self.array_request)?
+                        convert::plan_object(object, recognise(object)?, &self.array_request)?
                     }
                 };
                 let cast = match role {

@@ -1,0 +1,218 @@
+//! Conversions: read, plan, run the steps, write.
+
+use crate::conversion::fast_path::{self, Outcome};
+use crate::conversion::kinds::Recognised;
+use crate::conversion::read_only::{lend_read_only, prepare};
+use crate::conversion::reading::{in_place, read};
+use crate::conversion::request::{ConversionRequest, check_stream};
+use crate::conversion::source::Source;
+use crate::conversion::streams::check_named_stream;
+use crate::conversion::to_gpu::{copy_to_gpu, gpu_of, share_gpu};
+use crate::conversion::to_host::{Copied, copy, deliver};
+use crate::conversion::transfer::{self, Started};
+use crate::errors::{Result, not_a_tensor};
+use crate::frameworks::register;
+use crate::reports::{TensorReport, trace};
+use pyo3::prelude::*;
+use std::time::Instant;
+use tensorferry_core::plan::{self, ConvertOptions, Plan, Route, TargetCapabilities};
+use tensorferry_cuda::{Gpu, SyncPoint};
+
+/// Converts a source that has been read.
+pub(crate) fn convert_source<'py>(
+    py: Python<'py>,
+    source: Source<'py>,
+    request: &ConversionRequest,
+) -> Result<Bound<'py, PyAny>> {
+    if trace::is_on() {
+        return convert_by_plan(py, source, request, Some(Instant::now()));
+    }
+    if request.options != ConvertOptions::NONE || request.stream.is_some() {
+        return convert_by_plan(py, source, request, None);
+    }
+    match fast_path::convert_source(py, source, request.target, request.target.facts(py)?) {
+        Outcome::Done(result) => Ok(result),
+        Outcome::NeedsPlan(source) => convert_by_plan(py, source, request, None),
+        Outcome::Failed(failure) => Err(failure),
+        Outcome::NotApplicable => Err(not_a_tensor(&py.None().into_bound(py))),
+    }
+}
+
+/// Converts one tensor.
+pub(crate) fn convert_object<'py>(
+    object: &Bound<'py, PyAny>,
+    recognised: Recognised,
+    request: &ConversionRequest,
+) -> Result<Bound<'py, PyAny>> {
+    if request.options == ConvertOptions::NONE && request.stream.is_none() {
+        match fast_path::convert_object(object, recognised, request.target) {
+            Outcome::Done(result) => return Ok(result),
+            Outcome::NeedsPlan(source) => return convert_by_plan(object.py(), source, request, None),
+            Outcome::Failed(failure) => return Err(failure),
+            Outcome::NotApplicable => {}
+        }
+    }
+    if stays_with_target(object.py(), recognised, request)? {
+        return Ok(object.clone());
+    }
+    let started = trace::is_on().then(Instant::now);
+    convert_by_plan(object.py(), read(object, recognised)?, request, started)
+}
+
+/// Whether the object belongs to the target already and has no memory to read, such as a JAX tracer on its way to JAX.
+pub(crate) fn stays_with_target(
+    py: Python<'_>,
+    recognised: Recognised,
+    request: &ConversionRequest,
+) -> Result<bool> {
+    let Recognised::Refused(refusal) = recognised else { return Ok(false) };
+    if !refusal.is_usable_by_own_framework()
+        || request.options != ConvertOptions::NONE
+        || request.stream.is_some()
+    {
+        return Ok(false);
+    }
+    let framework = register::of_refusal(refusal).map(|entry| entry.name);
+    Ok(framework == Some(request.target.facts(py)?.framework))
+}
+
+/// Converts a source that has been read, by a plan.
+pub(crate) fn convert_by_plan<'py>(
+    py: Python<'py>,
+    source: Source<'py>,
+    request: &ConversionRequest,
+    started: Option<Instant>,
+) -> Result<Bound<'py, PyAny>> {
+    let target = request.target.facts(py)?;
+    let facts = source.facts_for(target);
+    let plan = plan::decide(&facts, target, &request.options)?;
+    check_stream(&facts, &plan, request)?;
+    let report = started.map(|started| (started, TensorReport::new(&facts, target, &plan)));
+    let result = run(py, source, target, &plan, request)?;
+    if let Some((started, report)) = report {
+        trace::record(py, report, started.elapsed())?;
+    }
+    Ok(result)
+}
+
+/// Starts the conversion of one tensor, with a report if one is requested.
+pub(crate) fn start_object<'py>(
+    object: &Bound<'py, PyAny>,
+    recognised: Recognised,
+    request: &ConversionRequest,
+    reported: bool,
+) -> Result<(Started<'py>, Option<TensorReport>)> {
+    let py = object.py();
+    if stays_with_target(py, recognised, request)? {
+        return Ok((Started::Done(object.clone()), None));
+    }
+    let source = read(object, recognised)?;
+    let target = request.target.facts(py)?;
+    let facts = source.facts_for(target);
+    let plan = plan::decide(&facts, target, &request.options)?;
+    check_stream(&facts, &plan, request)?;
+    let report = reported.then(|| TensorReport::new(&facts, target, &plan));
+    Ok((start(py, source, target, &plan, request, true)?, report))
+}
+
+/// Plans the conversion of one tensor, moving nothing.
+pub(crate) fn plan_object(
+    object: &Bound<'_, PyAny>,
+    recognised: Recognised,
+    request: &ConversionRequest,
+) -> Result<TensorReport> {
+    let target = request.target.facts(object.py())?;
+    if stays_with_target(object.py(), recognised, request)? {
+        return Ok(TensorReport::of_itself(target.framework));
+    }
+    let source = read(object, recognised)?;
+    let facts = source.facts_for(target);
+    let plan = plan::decide(&facts, target, &request.options)?;
+    check_stream(&facts, &plan, request)?;
+    // The errors that the conversion would raise later.
+    if plan.device.is_cuda() && !matches!(plan.route, Route::Itself) {
+        gpu_of(target, plan.device)?;
+    }
+    if plan.device.is_cuda() && request.stream.is_some() {
+        check_named_stream(request.target.builtin()?.has_named_streams(), target, request.stream.as_ref())?;
+    }
+    Ok(TensorReport::new(&facts, target, &plan))
+}
+
+fn run<'py>(
+    py: Python<'py>,
+    source: Source<'py>,
+    target: &TargetCapabilities,
+    plan: &Plan,
+    request: &ConversionRequest,
+) -> Result<Bound<'py, PyAny>> {
+    match start(py, source, target, plan, request, false)? {
+        Started::Done(result) => Ok(result),
+        Started::Transfer(pending) => transfer::run(py, pending, request.progress.as_ref()),
+    }
+}
+
+/// Does the part that needs the interpreter. Copies between a GPU and the host are returned as transfers, and so are all
+/// others with `is_deferred`.
+pub(crate) fn start<'py>(
+    py: Python<'py>,
+    source: Source<'py>,
+    target: &TargetCapabilities,
+    plan: &Plan,
+    request: &ConversionRequest,
+    is_deferred: bool,
+) -> Result<Started<'py>> {
+    let tensor = match &plan.route {
+        Route::Itself => return itself(py, source, target, request).map(Started::Done),
+        Route::Share => {
+            let mut source = source;
+            let streams = source.take_streams();
+            let mut tensor = in_place(source)?;
+            prepare(&mut tensor, target, plan.device, plan.access);
+            let tensor = lend_read_only(tensor, target);
+            if let Some(streams) = streams {
+                return share_gpu(py, tensor, streams, request.target, request.stream.as_ref())
+                    .map(Started::Done);
+            }
+            tensor
+        }
+        Route::Copy(_) if plan.device.is_cuda() => return copy_to_gpu(py, source, target, plan, request),
+        Route::Copy(_) if plan.target_copies() => {
+            let mut tensor = in_place(source)?;
+            prepare(&mut tensor, target, plan.device, plan.access);
+            tensor
+        }
+        Route::Copy(_) => match copy(py, source, target, plan, is_deferred)? {
+            Copied::Done(mut tensor) => {
+                prepare(&mut tensor, target, plan.device, plan.access);
+                tensor
+            }
+            Copied::Pending(total, work) => {
+                return Ok(Started::Transfer(deliver(total, work, plan, request.target)));
+            }
+        },
+    };
+    request.target.write(py, tensor).map(Started::Done)
+}
+
+/// Returns the source; a stream that the caller named waits for what is queued on the source.
+fn itself<'py>(
+    py: Python<'py>,
+    mut source: Source<'py>,
+    target: &TargetCapabilities,
+    request: &ConversionRequest,
+) -> Result<Bound<'py, PyAny>> {
+    if let Some(named) = &request.stream {
+        check_named_stream(request.target.builtin()?.has_named_streams(), target, Some(named))?;
+        let device = source.facts().device;
+        if let Some(streams) = source.take_streams()
+            && device.is_cuda()
+        {
+            // SAFETY: streams that the framework and the caller have just named.
+            py.detach(|| unsafe {
+                Gpu::get(device.index)?.order(streams.gives, SyncPoint::Stream(named.stream))
+            })?;
+        }
+    }
+    Ok(source.object)
+}

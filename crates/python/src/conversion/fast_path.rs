@@ -1,0 +1,98 @@
+//! The fast path of the common case: a framework's own tensor, or a buffer, without options and without a trace.
+//!
+//! The planner answers one question (share, copy, or decide by plan), and no plan is allocated.
+
+use crate::conversion::host_copy::{DETACH_FROM, duplicate};
+use crate::conversion::kinds::Recognised;
+use crate::conversion::read_only::{flag_read_only, forgets_read_only, lend_read_only, record_loan};
+use crate::conversion::source::{Memory, Source};
+use crate::conversion::streams::Streams;
+use crate::conversion::to_gpu::share_gpu;
+use crate::errors::Failure;
+use crate::frameworks::Target;
+use crate::protocols::buffer;
+use crate::reports::trace;
+use pyo3::prelude::*;
+use tensorferry_core::plan::{self, FastDecision, TargetCapabilities};
+
+/// The result of the fast path.
+pub(crate) enum Outcome<'py> {
+    /// The conversion is done.
+    Done(Bound<'py, PyAny>),
+    /// The source is read, and the conversion needs a plan.
+    NeedsPlan(Source<'py>),
+    /// The conversion failed.
+    Failed(Failure),
+    /// The fast path does not apply, and nothing was read.
+    NotApplicable,
+}
+
+/// Converts an object by the fast path, if it applies.
+#[inline]
+pub(crate) fn convert_object<'py>(
+    object: &Bound<'py, PyAny>,
+    recognised: Recognised,
+    target: Target,
+) -> Outcome<'py> {
+    if trace::is_on() {
+        return Outcome::NotApplicable;
+    }
+    let read = match recognised {
+        Recognised::Tensor(framework, form) => framework.framework().read(object, form),
+        Recognised::Bytes | Recognised::Buffer => buffer::read(object),
+        _ => return Outcome::NotApplicable,
+    };
+    match target.facts(object.py()) {
+        Ok(facts) => match read {
+            Ok(source) => convert_source(object.py(), source, target, facts),
+            Err(failure) => Outcome::Failed(failure),
+        },
+        Err(failure) => Outcome::Failed(failure),
+    }
+}
+
+/// As [`convert_object`], for a source that has been read.
+#[inline(always)]
+pub(crate) fn convert_source<'py>(
+    py: Python<'py>,
+    source: Source<'py>,
+    target: Target,
+    facts: &'static TargetCapabilities,
+) -> Outcome<'py> {
+    let access = match plan::common(&source.facts_for(facts), facts) {
+        Some(FastDecision::Share(access)) => access,
+        Some(FastDecision::Snapshot) => return snapshot(py, source, target),
+        None => return Outcome::NeedsPlan(source),
+    };
+    // The source is taken apart in place: each move of a tensor on the stack costs as much as planning.
+    let mut tensor = match source.memory {
+        Memory::Here(tensor) => tensor,
+        Memory::Later { .. } => return Outcome::NeedsPlan(source),
+    };
+    flag_read_only(&mut tensor, facts, access);
+    let written = if tensor.device().is_cuda() {
+        let streams = source.streams.map_or_else(Streams::unnamed, |streams| *streams);
+        share_gpu(py, lend_read_only(tensor, facts), streams, target, None)
+    } else if forgets_read_only(&tensor, facts) {
+        target.write(py, record_loan(tensor))
+    } else {
+        target.write(py, tensor)
+    };
+    match written {
+        Ok(result) => Outcome::Done(result),
+        Err(failure) => Outcome::Failed(failure),
+    }
+}
+
+/// Copies dense memory whose alignment is accidental. Large tensors are converted by plan, which releases the GIL.
+#[inline]
+fn snapshot<'py>(py: Python<'py>, source: Source<'py>, target: Target) -> Outcome<'py> {
+    let tensor = match &source.memory {
+        Memory::Here(tensor) if tensor.layout().bytes() < DETACH_FROM => tensor,
+        _ => return Outcome::NeedsPlan(source),
+    };
+    match duplicate(tensor).and_then(|tensor| target.write(py, tensor)) {
+        Ok(result) => Outcome::Done(result),
+        Err(failure) => Outcome::Failed(failure),
+    }
+}

@@ -1,0 +1,48 @@
+//! Read-only memory on its way to a framework: flags, and loans for frameworks that forget the flag.
+
+use crate::interpreter::owner::Owner;
+use tensorferry_core::plan::{TargetCapabilities, TargetMutability};
+use tensorferry_core::{Access, Device, Tensor, read_only_loans};
+
+/// Assigns a tensor to the target's CPU device that the plan names, and sets its read-only flag.
+pub(crate) fn prepare(
+    tensor: &mut Tensor<Owner>,
+    target: &TargetCapabilities,
+    device: Device,
+    access: Access,
+) {
+    tensor.set_cpu(device);
+    flag_read_only(tensor, target, access);
+}
+
+/// Sets the read-only flag, for a target that observes it.
+#[inline(always)]
+pub(crate) fn flag_read_only(tensor: &mut Tensor<Owner>, target: &TargetCapabilities, access: Access) {
+    if target.mutability == TargetMutability::Flagged && access == Access::ReadOnly {
+        tensor.set_read_only();
+    }
+}
+
+/// Whether read-only memory goes to a framework that has no flag for it.
+#[inline(always)]
+pub(crate) fn forgets_read_only(tensor: &Tensor<Owner>, target: &TargetCapabilities) -> bool {
+    tensor.access() == Access::ReadOnly && target.mutability == TargetMutability::Immutable
+}
+
+/// The memory of a source as the target shares it: a read-only loan is recorded where the target has no flag.
+pub(crate) fn lend_read_only(tensor: Tensor<Owner>, target: &TargetCapabilities) -> Tensor<Owner> {
+    if forgets_read_only(&tensor, target) { record_loan(tensor) } else { tensor }
+}
+
+/// Records a read-only loan that lasts as long as the owner.
+#[cold]
+pub(crate) fn record_loan(tensor: Tensor<Owner>) -> Tensor<Owner> {
+    if tensor.layout().is_empty() {
+        return tensor;
+    }
+    let (low, high) = tensor.layout().extent();
+    let start = (tensor.data() as usize).wrapping_add_signed(low as isize);
+    let loan = read_only_loans::lend(start, start + (high - low) as usize);
+    // SAFETY: a read-only owner holds the first one until its own drop.
+    unsafe { tensor.map_owner(|owner| owner.read_only(loan)) }
+}

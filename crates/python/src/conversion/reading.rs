@@ -1,0 +1,66 @@
+//! Reading any object that is a tensor, by its framework, a registered reader or a protocol.
+
+use crate::conversion::kinds::Recognised;
+use crate::conversion::recognise::recognise;
+use crate::conversion::source::{Memory, Source};
+use crate::errors::{Result, fail, not_a_tensor};
+use crate::frameworks::registered;
+use crate::interpreter::owner::Owner;
+use crate::protocols::array_method;
+use crate::protocols::buffer;
+use crate::protocols::reader;
+use pyo3::prelude::*;
+use tensorferry_core::plan::Pending;
+use tensorferry_core::{ErrorKind, Tensor};
+
+/// Reads any object that is a tensor.
+#[inline]
+pub(crate) fn read<'py>(object: &Bound<'py, PyAny>, recognised: Recognised) -> Result<Source<'py>> {
+    match recognised {
+        Recognised::Tensor(framework, form) => framework.framework().read(object, form),
+        Recognised::Registered(index) => read_registered(object, index),
+        Recognised::Protocol | Recognised::Unknown => reader::read(object),
+        Recognised::Bytes | Recognised::Buffer => buffer::read(object),
+        Recognised::Refused(refusal) => {
+            let (fact, hint) = refusal.words();
+            Err(fail(ErrorKind::NotATensor, fact, hint))
+        }
+        Recognised::Leaf | Recognised::Container(_) => Err(not_a_tensor(object)),
+    }
+}
+
+/// Reads a tensor of a registered framework, whose reader returns another object to read.
+fn read_registered<'py>(object: &Bound<'py, PyAny>, index: usize) -> Result<Source<'py>> {
+    let given = registered::open(object, index)?;
+    let source = if given.is(object) {
+        reader::read(object)?
+    } else {
+        match recognise(&given)? {
+            Recognised::Registered(_) => return Err(registered::gave_another(index)?),
+            recognised => read(&given, recognised)?,
+        }
+    };
+    registered::claim(source, object, index)
+}
+
+/// The memory of a source that needs no work before it is read.
+#[inline(always)]
+pub(crate) fn in_place(source: Source<'_>) -> Result<Tensor<Owner>> {
+    match source.memory {
+        Memory::Here(tensor) => Ok(tensor),
+        Memory::Later { .. } => Err(fail(
+            ErrorKind::NotATensor,
+            format!("the values of the {} tensor are not in memory yet", source.framework),
+            "leave out copy=False to allow the copy",
+        )),
+    }
+}
+
+/// The values of a source whose framework has work pending, such as a conjugation or a gather from several devices.
+pub(crate) fn materialise(object: &Bound<'_, PyAny>, pending: Pending) -> Result<Tensor<Owner>> {
+    match recognise(object)? {
+        Recognised::Tensor(framework, _) => framework.framework().materialise(object, pending),
+        _ if pending == Pending::Convert => array_method::convert(object),
+        _ => Err(not_a_tensor(object)),
+    }
+}

@@ -1,0 +1,73 @@
+//! One conversion as its caller requests it: target, options, stream and progress.
+
+use crate::api::options::{self, Keywords};
+use crate::conversion::progress::Progress;
+use crate::conversion::streams::NamedStream;
+use crate::errors::{Result, fail};
+use crate::frameworks::{self, Target};
+use crate::settings;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::cell::Cell;
+use tensorferry_core::ErrorKind;
+use tensorferry_core::plan::{ConvertOptions, Plan, SourceDescription};
+use tensorferry_cuda::RingOptions;
+
+/// The target of a conversion, and its options.
+pub(crate) struct ConversionRequest {
+    pub(crate) target: Target,
+    pub(crate) options: ConvertOptions,
+    /// The stream on which the caller will use the result.
+    pub(crate) stream: Option<NamedStream>,
+    /// Where progress is reported.
+    pub(crate) progress: Option<Progress>,
+    /// Whether the transfer is one of a batch, which is waited for as a whole.
+    pub(crate) batched: Cell<bool>,
+}
+
+impl ConversionRequest {
+    /// A request without options.
+    pub(crate) fn new(target: Target) -> Self {
+        Self {
+            target,
+            options: ConvertOptions::NONE,
+            stream: None,
+            progress: None,
+            batched: Cell::new(false),
+        }
+    }
+
+    /// A request with the options that `function` got by keyword.
+    pub(crate) fn from_keywords(
+        function: &str,
+        framework: &Bound<'_, PyAny>,
+        given: Option<&Bound<'_, PyDict>>,
+    ) -> Result<Self> {
+        let keywords =
+            given.map_or_else(|| Ok(Keywords::none()), |given| options::parse(function, given, false))?;
+        let request = Self::new(frameworks::target(framework)?);
+        Ok(Self { options: keywords.options, stream: keywords.stream, ..request })
+    }
+
+    /// The ring for a transfer between a GPU and memory that exists already.
+    pub(crate) fn ring(&self) -> Result<RingOptions> {
+        let ring = settings::transfer();
+        Ok(self.options.budget.map_or(Ok(ring), |budget| ring.within(budget))?)
+    }
+}
+
+/// Raises if a stream is named and no GPU is involved: work on the host is complete when a call returns.
+pub(crate) fn check_stream(
+    source: &SourceDescription<'_>,
+    plan: &Plan,
+    request: &ConversionRequest,
+) -> Result<()> {
+    if request.stream.is_none() || source.device.is_cuda() || plan.device.is_cuda() {
+        return Ok(());
+    }
+    Err(fail(
+        ErrorKind::InvalidArgument,
+        "stream= orders work on a GPU, and this conversion stays on the host",
+        "leave stream out",
+    ))
+}
