@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Refuses words that GLOSSARY.md replaces in the names of files, modules, types, functions and constants.
+"""Refuses names with words that GLOSSARY.md replaces.
 
-The words, what to use instead, and the exceptions are in discouraged_names.toml. Names are split at `_` and at the
-borders of CamelCase; words are compared whole, so that `backend` does not contain `end`.
+Checked are the names of files, modules, types, functions and constants. The words, what to use
+instead, and the exceptions are in discouraged_names.toml. Names are split at `_` and at the borders
+of CamelCase; words are compared whole, so that `backend` does not contain `end`.
 
-usage: discouraged_names.py [ROOT] [--under FOLDER]...
+usage: discouraged_names.py [ROOT] [--under FOLDER]... [--words FILE]
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase as fnmatch
 from pathlib import Path
+from typing import Any
 
-from rust_source import TEST, tokens_of
+from rust_source import tokens_of
 
-CONFIG = Path(__file__).with_suffix(".toml")
+WORDS_FILE = Path(__file__).with_suffix(".toml")
 FOLDERS = ("crates", "python", "tests", "benches", "docs", "fuzz", "lints")
 FIXTURES = ("tests/lints/",)
 KINDS = {
@@ -32,6 +34,7 @@ KINDS = {
     **dict.fromkeys(("struct", "enum", "union", "trait", "type"), "type"),
 }
 QUALIFIERS = ("fn", "unsafe", "extern", "async")
+FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 TEST_PREFIXES = ("test_", "case_")
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
@@ -69,14 +72,13 @@ def count(words: tuple[str, ...], within: tuple[str, ...]) -> int:
 
 
 def names_in_rust(file: str, text: str) -> Iterator[Name]:
-    """The items that a file defines, those in functions and implementations included; not the test functions."""
+    """The items of a file, those inside functions and implementations included; not its tests."""
     tokens = list(tokens_of(text))
     is_test = False
     for at, token in enumerate(tokens[:-1]):
         following, before = tokens[at + 1], tokens[at - 1].text if at else ""
         if token.text == "#" and following.text == "[":
-            attribute = "".join(token.text for token in tokens[at + 2 : at + 8])
-            is_test = is_test or bool(TEST.match(attribute.split("]")[0]))
+            is_test = is_test or [token.text for token in tokens[at + 2 : at + 4]] == ["test", "]"]
         elif token.text == "const" and (before in ("*", "<", ",") or following.text in QUALIFIERS):
             continue  # a pointer, a parameter of a type, a function
         elif token.text in KINDS and following.kind == "word":
@@ -92,9 +94,8 @@ def names_in_python(file: str, text: str) -> Iterator[Name]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
             yield Name("type", node.name, file, node.lineno)
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            if not node.name.startswith(TEST_PREFIXES):
-                yield Name("function", node.name, file, node.lineno)
+        elif isinstance(node, FUNCTIONS) and not node.name.startswith(TEST_PREFIXES):
+            yield Name("function", node.name, file, node.lineno)
         if isinstance(node, ast.Module | ast.ClassDef):
             for statement in node.body:
                 yield from assigned_constants(file, statement)
@@ -118,7 +119,11 @@ def names_under(root: Path, folders: Iterable[str]) -> Iterator[Name]:
         for path in sorted((root / folder).rglob("*")):
             relative = path.relative_to(root)
             file = str(relative)
-            if path.suffix not in (".rs", ".py", ".pyi") or file.startswith(FIXTURES) or "target" in relative.parts:
+            if (
+                path.suffix not in (".rs", ".py", ".pyi")
+                or file.startswith(FIXTURES)
+                or "target" in relative.parts
+            ):
                 continue
             for parent in relative.parents:
                 if parent.name and parent not in seen:
@@ -133,14 +138,9 @@ def excepts(exception: dict[str, str], name: Name) -> bool:
     return fnmatch(name.text, exception["name"]) and fnmatch(name.file, exception.get("file", "*"))
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Refuses names with words that the glossary replaces.")
-    parser.add_argument("root", nargs="?", type=Path, default=Path(), help="the project's root (default: here)")
-    parser.add_argument("--under", action="append", help="check this folder only (no unused exceptions then)")
-    options = parser.parse_args()
-    config = tomllib.loads(CONFIG.read_text(encoding="utf-8"))
+def read_rules(config: dict[str, Any]) -> list[Rule]:
     every = frozenset({*KINDS.values(), "file"})
-    rules = [
+    return [
         Rule(
             tuple(words.split("_")),
             entry["use"],
@@ -150,27 +150,43 @@ def main() -> int:
         for entry in config["words"]
         for words in entry["words"]
     ]
+
+
+def problems_of(
+    names: Iterable[Name], rules: list[Rule], exceptions: list[dict[str, str]], unused: set[int]
+) -> Iterator[str]:
+    """A line for each name that is refused; the exceptions that apply leave `unused`."""
+    for name in names:
+        for rule in rules:
+            if not rule.matches(name):
+                continue
+            applying = {at for at, each in enumerate(exceptions) if excepts(each, name)}
+            unused -= applying
+            if not applying:
+                advice = f"uses the discouraged word `{'_'.join(rule.words)}`: use {rule.use}"
+                yield f"{name.file}:{name.line}: {name.kind} `{name.text}` {advice}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Refuses names with words of the glossary.")
+    parser.add_argument("root", nargs="?", type=Path, default=Path(), help="the project's root")
+    parser.add_argument("--under", action="append", help="check this folder only")
+    parser.add_argument("--words", type=Path, default=WORDS_FILE, help="the words and exceptions")
+    options = parser.parse_args()
+    config = tomllib.loads(options.words.read_text(encoding="utf-8"))
     exceptions = config.get("exception", [])
-    unused = dict(enumerate(exceptions))
-    problems = 0
-    for name in names_under(options.root, options.under or FOLDERS):
-        for rule in filter(lambda rule, name=name: rule.matches(name), rules):
-            matching = {at for at, exception in enumerate(exceptions) if excepts(exception, name)}
-            for at in matching:
-                unused.pop(at, None)
-            if not matching:
-                problems += 1
-                word = "_".join(rule.words)
-                advice = f"uses the discouraged word `{word}`: use {rule.use}"
-                print(f"{name.file}:{name.line}: {name.kind} `{name.text}` {advice}")
-    if not options.under:
-        for exception in unused.values():
-            problems += 1
-            where = f" in {exception['file']}" if "file" in exception else ""
-            print(f"{CONFIG.name}: the exception `{exception['name']}`{where} matches nothing: remove it")
+    unused = set(range(len(exceptions)))
+    names = names_under(options.root, options.under or FOLDERS)
+    problems = list(problems_of(names, read_rules(config), exceptions, unused))
+    for at in [] if options.under else sorted(unused):
+        where = f" in {exceptions[at]['file']}" if "file" in exceptions[at] else ""
+        exception = f"the exception `{exceptions[at]['name']}`{where}"
+        problems.append(f"{options.words.name}: {exception} matches nothing: remove it")
+    for problem in problems:
+        print(problem)
     if problems:
-        print(f"{problems} problems; the words are in lints/{CONFIG.name}")
-    return problems > 0
+        print(f"{len(problems)} problems; the words are in {options.words}")
+    return bool(problems)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Proves that no two Rust source files of a crate import each other, directly or through others.
 
-File A depends on file B if A names an item that B defines: in a `use`, or by a path in an expression or a type. Names
-are resolved as the compiler does it, through imports and re-exports, to the file that defines the item.
+File A depends on file B if A names an item that B defines: in a `use`, or by a path in an
+expression or a type. Names are resolved as the compiler does it, through imports and re-exports, to
+the file that defines the item.
 
 - A file that only declares modules and re-exports items defines nothing, so nothing depends on it.
-- Naming only a module (`use crate::pool;`) is not a dependency; naming an item of it (`pool::take()`) is.
+- Naming only a module (`use crate::pool;`) is not a dependency; naming an item of it
+  (`pool::take()`) is.
 - A path through a type (`Error::new`, `Kind::Dense`) depends on the file that defines the type.
 - Items under `#[cfg(test)]` and `#[test]`, attributes, comments and strings are ignored.
 
@@ -76,14 +78,16 @@ class Crate:
             modules = [target for target in targets if isinstance(target, Module)]
             if not modules:
                 break  # a variant or a function of a type
-            targets = [target for inside in modules for target in self.member(inside, segment, seen)]
+            targets = [
+                target for inside in modules for target in self.member(inside, segment, seen)
+            ]
         return targets
 
     def member(self, module: Module, name: str, seen: Seen) -> list[Target]:
         """What a name means after the path of a module."""
         if found := self.lookup(module, module.scope, name, seen):
             return found
-        # Neither defined nor imported by name: a macro made it, or it comes from another crate's `*`.
+        # Neither defined nor imported by name: a macro made it, or another crate's `*`.
         globs = [glob.path for glob in module.scope.globs]
         foreign = any(None in self.resolve(module, module.scope, path, seen) for path in globs)
         return [None if foreign and name not in module.macro_words else module.file]
@@ -156,7 +160,9 @@ def main() -> int:
                 continue
             for files in cycles(edges):
                 count += 1
-                print(f"{crate}: {len(files)} files import each other: {', '.join(map(str, files))}")
+                print(
+                    f"{crate}: {len(files)} files import each other: {', '.join(map(str, files))}"
+                )
                 for file in files:
                     for target, (line, path) in sorted(edges[file].items()):
                         if target in files:

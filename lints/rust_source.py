@@ -1,7 +1,7 @@
 """Reads Rust source files for the lints: tokens, modules, what they define and what they name.
 
-This is not a parser of the language. It knows items, blocks, paths, `use` and attributes, which is all that the lints
-need, and expects files that compile.
+This is not a parser of the language. It knows items, blocks, paths, `use` and attributes, which is
+all that the lints need, and expects files that compile.
 """
 
 from __future__ import annotations
@@ -195,7 +195,11 @@ class Parser:
         """A function, type, constant, implementation or macro, up to its end."""
         self.source.defining.add(module.file)
         start, to_semicolon, macro = self.at, False, False
-        while (text := self.text()) in MODIFIERS or text == "extern" or self.tokens[self.at].kind == "string":
+        while (
+            (text := self.text()) in MODIFIERS
+            or text == "extern"
+            or self.tokens[self.at].kind == "string"
+        ):
             self.at += 1
         if text == "const" and self.text(1) in {"fn", "extern"} | MODIFIERS:
             self.at += 1

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Refuses two public types with one name.
 
-Rust types that are `pub` in the library crates have names of their own across the workspace; so have the public Python
-classes, those that the extension module defines included. A Python class may have the name of the Rust type that it
-wraps. Every crate may have its `Error` and `Result`.
+Rust types that are `pub` in the library crates have names of their own across the workspace. So
+have the public Python classes, those of the extension module included. A Python class may have the
+name of the Rust type that it wraps. Every crate may have its `Error` and `Result`.
 
 usage: unique_types.py [ROOT]
 """
@@ -41,7 +41,9 @@ def public_python_classes(text: str) -> Iterator[tuple[str, int]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Refuses two public types with one name.")
-    parser.add_argument("root", nargs="?", type=Path, default=Path(), help="the project's root (default: here)")
+    parser.add_argument(
+        "root", nargs="?", type=Path, default=Path(), help="the project's root (default: here)"
+    )
     root: Path = parser.parse_args().root
     definitions: dict[tuple[str, str], list[str]] = defaultdict(list)
     for file in sorted(root.glob("crates/*/src/**/*.rs")):
@@ -53,7 +55,9 @@ def main() -> int:
         if not any(part.startswith("_") for part in file.relative_to(root / "python").parts[:-1]):
             for name, line in public_python_classes(file.read_text(encoding="utf-8")):
                 definitions["Python", name].append(f"{file.relative_to(root)}:{line}")
-    shared = {key: found for key, found in definitions.items() if len(found) > 1 and key[1] not in COMMON}
+    shared = {
+        key: found for key, found in definitions.items() if len(found) > 1 and key[1] not in COMMON
+    }
     for (_, name), found in sorted(shared.items()):
         print(f"{found[0]}: public type `{name}` is also defined in {', '.join(found[1:])}")
     if shared:
