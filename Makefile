@@ -173,7 +173,16 @@ kernels: ## Compile the GPU kernels to crates/cuda/src/kernels.ptx (needs the ni
 ##### check
 
 .PHONY: lint
-lint: lint-rust lint-kernels lint-python lint-wheel ## Check format, lints, types, stubs and the stable ABI
+lint: lint-structure lint-names lint-rust lint-kernels lint-python lint-wheel ## Check format, names, import cycles, lints, types, stubs and the stable ABI
+
+.PHONY: lint-structure
+lint-structure: $(VENV)/.stamp-uv
+	$(VENV)/bin/python lints/module_cycles.py $(wildcard crates/*)
+	$(VENV)/bin/python lints/unique_types.py
+
+.PHONY: lint-names
+lint-names: $(VENV)/.stamp-uv
+	$(VENV)/bin/python lints/discouraged_names.py
 
 .PHONY: lint-rust
 lint-rust: $(VENV)/.stamp-uv
@@ -217,7 +226,7 @@ lock: $(VENV)/.stamp-uv ## Compile requirements/*.in to the locks (UPGRADE=1 tak
 .PHONY: clean
 clean: ## Remove what was built; the environments stay
 	rm -rf target .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	find crates python tests examples benches docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find crates python tests examples benches docs lints -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 .PHONY: distclean
 distclean: clean ## Remove the environments too

@@ -1,0 +1,3 @@
+pub fn check(circle: &super::Circle) {
+    let _ = crate::Shape::area(circle);
+}

@@ -1,0 +1,5 @@
+use crate::Engine;
+
+pub fn start() -> Engine {
+    Engine
+}

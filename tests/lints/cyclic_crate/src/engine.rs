@@ -1,0 +1,7 @@
+pub struct Engine;
+
+impl Engine {
+    pub fn restart() -> Self {
+        crate::api::start()
+    }
+}

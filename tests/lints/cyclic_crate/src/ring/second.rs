@@ -1,0 +1,5 @@
+use super::third::*;
+
+pub fn go() -> Alias {
+    third_value()
+}

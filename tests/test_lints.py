@@ -1,0 +1,185 @@
+"""The project's own lints, run on crates and trees whose problems are known."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FIXTURES = ROOT / "tests" / "lints"
+
+
+def run_lint(name: str, *arguments: str | Path, folder: Path = FIXTURES) -> tuple[int, list[str]]:
+    command = [sys.executable, "-B", str(ROOT / "lints" / name), *map(str, arguments)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert not done.stderr
+    return done.returncode, done.stdout.splitlines()
+
+
+def test_cycles_are_found_through_re_exports_parents_and_globs():
+    api, engine = "cyclic_crate/src/api.rs", "cyclic_crate/src/engine.rs"
+    parent, child = "cyclic_crate/src/parent.rs", "cyclic_crate/src/parent/child.rs"
+    first, second, third = (f"cyclic_crate/src/ring/{n}.rs" for n in ("first", "second", "third"))
+    assert run_lint("module_cycles.py", "cyclic_crate") == (
+        1,
+        [
+            f"cyclic_crate: 2 files import each other: {api}, {engine}",
+            f"  {api}:1 names crate::Engine ({engine})",
+            f"  {engine}:5 names crate::api::start ({api})",
+            f"cyclic_crate: 2 files import each other: {child}, {parent}",
+            f"  {child}:1 names super::Shared ({parent})",
+            f"  {parent}:6 names child::run ({child})",
+            f"cyclic_crate: 3 files import each other: {first}, {second}, {third}",
+            f"  {first}:8 names next::go ({second})",
+            f"  {second}:1 names super::third::* ({third})",
+            f"  {third}:3 names crate::ring::first::Kind ({first})",
+            "3 import cycles: move what both sides need into a file of its own",
+        ],
+    )
+
+
+def test_tests_comments_strings_and_declarations_are_not_dependencies():
+    assert run_lint("module_cycles.py", "acyclic_crate") == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("fmt.rs", ["text.rs: line 3 names crate::text::quote"]),
+        ("text.rs", []),
+        ("units.rs", []),
+        ("shapes/mod.rs", []),
+        ("shapes/shape.rs", ["units.rs: line 1 names crate::units::Metres"]),
+        (
+            "shapes/circle.rs",
+            [
+                "shapes/shape.rs: line 1 names super::Shape",
+                "units.rs: line 2 names crate::units::Metres",
+            ],
+        ),
+    ],
+)
+def test_edges_of_a_file_lead_to_the_files_that_define_the_items(file, expected):
+    source = "acyclic_crate/src"
+    arguments = ("acyclic_crate", "--edges", f"{source}/{file}")
+    expected = [f"{source}/{line}" for line in expected]
+    assert run_lint("module_cycles.py", *arguments) == (0, expected)
+
+
+def test_a_folder_that_is_not_a_crate_is_refused(tmp_path):
+    command = [sys.executable, "-B", str(ROOT / "lints" / "module_cycles.py"), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "has no src/lib.rs" in done.stderr
+
+
+WORDS = """
+[[words]]
+words = ["desk", "let_go"]
+use = "transfer scheduler"
+allowed = ["desk_lamp"]
+
+[[words]]
+words = ["most"]
+use = "a noun and a unit"
+kinds = ["constant"]
+
+[[exception]]
+name = "Desk"
+file = "python/legacy.py"
+reason = "a test"
+"""
+
+RUST = """
+mod desk;
+pub struct FrontDesk { desk: u8 }
+pub const MOST: usize = 1;
+const fn at_most<const MOST: usize>(_: *const desk) {}
+fn let_go_of() {}
+fn desktop(desk_lamp: u8) { let desk = 1; }
+fn desk_lamp() {}
+// fn desk() {}
+#[test]
+fn a_desk_is_a_desk() {}
+#[cfg(test)]
+fn helper_desk() {}
+"""
+
+PYTHON = """
+MOST = desk = 1
+
+class Desk:
+    MOST_BYTES: int = 2
+
+    def let_go(self):
+        pass
+
+def test_of_the_desk():
+    pass
+"""
+
+
+def write_tree(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+def test_discouraged_names_are_refused_by_kind_and_word(tmp_path):
+    write_tree(
+        tmp_path,
+        {
+            "words.toml": WORDS,
+            "crates/core/src/lib.rs": RUST,
+            "python/desk/__init__.py": "",
+            "python/legacy.py": PYTHON,
+        },
+    )
+    scheduler, noun = "use transfer scheduler", "use a noun and a unit"
+    expected = [
+        f"crates/core/src/lib.rs:2: module `desk` uses the discouraged word `desk`: {scheduler}",
+        f"crates/core/src/lib.rs:3: type `FrontDesk` uses the discouraged word `desk`: {scheduler}",
+        f"crates/core/src/lib.rs:4: constant `MOST` uses the discouraged word `most`: {noun}",
+        f"crates/core/src/lib.rs:6: function `let_go_of` uses the discouraged word `let_go`: "
+        f"{scheduler}",
+        f"crates/core/src/lib.rs:13: function `helper_desk` uses the discouraged word `desk`: "
+        f"{scheduler}",
+        f"python/desk:1: module `desk` uses the discouraged word `desk`: {scheduler}",
+        f"python/legacy.py:2: constant `MOST` uses the discouraged word `most`: {noun}",
+        f"python/legacy.py:5: constant `MOST_BYTES` uses the discouraged word `most`: {noun}",
+        f"python/legacy.py:7: function `let_go` uses the discouraged word `let_go`: {scheduler}",
+    ]
+    status, lines = run_lint("discouraged_names.py", ".", "--words", "words.toml", folder=tmp_path)
+    assert (status, sorted(lines[:-1])) == (1, sorted(expected))
+    assert lines[-1] == "9 problems; the words are in words.toml"
+
+
+def test_an_exception_that_matches_nothing_is_a_problem(tmp_path):
+    write_tree(tmp_path, {"words.toml": WORDS, "python/legacy.py": "class Table:\n    pass\n"})
+    assert run_lint("discouraged_names.py", ".", "--words", "words.toml", folder=tmp_path) == (
+        1,
+        [
+            "words.toml: the exception `Desk` in python/legacy.py matches nothing: remove it",
+            "1 problems; the words are in words.toml",
+        ],
+    )
+
+
+def test_public_types_of_one_name_are_refused(tmp_path):
+    write_tree(
+        tmp_path,
+        {
+            "crates/core/src/lib.rs": "pub struct Plan;\npub struct Kind;\npub enum Error {}",
+            "crates/core/src/own.rs": "pub(crate) enum Own {}",
+            "crates/cuda/src/lib.rs": "pub unsafe trait Kind {}\npub enum Own {}\npub enum Error;",
+            "crates/python/src/lib.rs": "pub struct Plan;\n",
+            "python/package/plans.py": "class Kind:\n    pass\n",
+            "python/package/_tools/plans.py": "class Kind:\n    pass\n",
+        },
+    )
+    kind = "public type `Kind` is also defined in crates/cuda/src/lib.rs:1"
+    assert run_lint("unique_types.py", ".", folder=tmp_path) == (
+        1,
+        [f"crates/core/src/lib.rs:2: {kind}", "1 names of public types are used more than once"],
+    )
