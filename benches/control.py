@@ -16,7 +16,7 @@ from measure import Samples, Timed, interleave, ratio, variation
 
 SIZE = 256 << 20
 LEAST_SCALING = 1.4
-MOST_VARIATION = 0.25
+MAX_VARIATION = 0.25
 
 
 def warm_buffers(size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -78,9 +78,9 @@ def judge(one: Samples, two: Samples, available: int) -> dict[str, Any]:
     failures = []
     if available >= 2 and scaling < LEAST_SCALING:
         failures.append(f"two threads copy {scaling:.2f} times as fast as one, not {LEAST_SCALING}")
-    if varies > MOST_VARIATION:
+    if varies > MAX_VARIATION:
         failures.append(
-            f"one thread's memcpy varies by {varies:.0%}, more than {MOST_VARIATION:.0%}"
+            f"one thread's memcpy varies by {varies:.0%}, more than {MAX_VARIATION:.0%}"
         )
     return {
         "GB/s, one thread": SIZE / one.median / 1e9,

@@ -34,11 +34,11 @@ import tensorferry as ferry
 MIB = 1 << 20
 SIZES = (1, 64, 1024)
 FIRST_CALLS = 3
-PLACES = 3
+FRESH_PROCESSES = 3
 # Jobs that touch every byte that they read and write once, in order: a memcpy can be held against
 # those.
 STREAMING = {job.name for job in JOBS} - {"transposed", "every second"}
-MOST_MEMORY = 0.7
+MAX_MEMORY_BYTES = 0.7
 MEMCPY_LIMIT = 256 * MIB  # longer ones are no faster: what they take follows from the length
 
 
@@ -107,7 +107,7 @@ def measure(job: Job, mib: int, threads: int, quick: bool) -> dict[str, Any]:
         for name in candidates if turn % 2 == 0 else reversed(candidates):
             firsts[name].append(child.forked(partial(first, name)))
     # Where memory happens to lie matters most for what just fits in a cache: several processes.
-    found = [child.forked(warm) for _ in range(PLACES if mib == 1 else 1)]
+    found = [child.forked(warm) for _ in range(FRESH_PROCESSES if mib == 1 else 1)]
     figures = {"first": firsts}
     for way in found[0]:
         figures[way] = {
@@ -151,10 +151,10 @@ def with_threads(threads: int, quick: bool) -> dict[str, Any]:
     rows, left_out = [], []
     for job, mib in _jobs(quick):
         memory = mib * MIB * (job.base + 3 * job.result) + 2 * MEMCPY_LIMIT
-        if memory > free_memory() * MOST_MEMORY:
+        if memory > free_memory() * MAX_MEMORY_BYTES:
             left_out.append(
                 f"Not measured: {job.name} of {mib} MiB needs {memory / 2**30:.1f} GiB, "
-                f"more than {MOST_MEMORY:.0%} of the free memory."
+                f"more than {MAX_MEMORY_BYTES:.0%} of the free memory."
             )
             continue
         row = measure(job, mib, threads, quick)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from processes import KIB, MIB, measure, row, section
 
-WAYS = ["ours, gpu", "torch queue, gpu"]
+METHODS = ["ours, gpu", "torch queue, gpu"]
 
 
 def run(quick: bool) -> dict[str, Any]:
@@ -19,10 +19,10 @@ def run(quick: bool) -> dict[str, Any]:
     result = section("To another process, GPU memory, float32", ["torch queue, gpu"])
     sizes = [(4 * KIB, "4 KiB"), (1 * MIB, "1 MiB"), (256 * MIB, "256 MiB"), (2048 * MIB, "2 GiB")]
     for size, title in sizes[: 2 if quick else 4]:
-        first = measure(WAYS, size, 0, 1 if quick else 3, fresh=True)
+        first = measure(METHODS, size, 0, 1 if quick else 3, fresh=True)
         result.rows.append(row(f"first, {title}", first, None))
-        repeated = measure(WAYS, size, 0, 5 if quick else 10, keep=True)
+        repeated = measure(METHODS, size, 0, 5 if quick else 10, keep=True)
         result.rows.append(row(f"repeated, {title}", repeated, 100e-6))
-    found = measure(WAYS, 64 * KIB, 1000, 2, keep=True)
+    found = measure(METHODS, 64 * KIB, 1000, 2, keep=True)
     result.rows.append(row("a dict of 1,000 tensors of 64 KiB, repeated", found, 10e-3))
     return asdict(result)

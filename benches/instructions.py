@@ -27,14 +27,14 @@ from pairs import CANDIDATES, namespace, source
 from table import Section
 
 CALLS = 1000
-TURNS = 3
+ROUNDS = 3
 WARM_UP = 200
 OWN_OBJECT = "/tensorferry/_native"
-MOST_DIFFERENCE = 0.01
+MAX_DIFFERENCE = 0.01
 SWITCH = Path(__file__).with_name("callgrind_switch.c")
 
 
-def wanted_pairs(quick: bool) -> list[tuple[str, str]]:
+def selected_pairs(quick: bool) -> list[tuple[str, str]]:
     """All of them, or those without JAX and TensorFlow, which take minutes to start here."""
     slow = {"jax", "tensorflow"}
     return [pair for pair in CANDIDATES if not (quick and slow & set(pair))]
@@ -52,7 +52,7 @@ def count(library: str, quick: bool) -> None:
     """Runs all loops; called under callgrind, which writes what it counts into files."""
     warnings.simplefilter("ignore")
     switch = ctypes.CDLL(library)
-    wanted = wanted_pairs(quick)
+    wanted = selected_pairs(quick)
     names = namespace({name for pair in wanted for name in pair})
     jobs = {"nothing": loop(names, "pass")}
     for kind, target in wanted:
@@ -60,7 +60,7 @@ def count(library: str, quick: bool) -> None:
         jobs[f"{kind} {target}"] = loop(scope, f'ferry.to(x, "{target}")')
     for name, job in jobs.items():
         job(WARM_UP)
-        for _ in range(TURNS):
+        for _ in range(ROUNDS):
             switch.counting_on()
             job(CALLS)
             switch.counting_off()
@@ -157,8 +157,8 @@ def run(quick: bool) -> dict[str, Any]:
                 "added": min(totals) / before[name] - 1 if name in before else None,
             }
         )
-        if difference > MOST_DIFFERENCE:
-            section.notes.append(f"{kind} to {target} differs by more than {MOST_DIFFERENCE:.0%}.")
+        if difference > MAX_DIFFERENCE:
+            section.notes.append(f"{kind} to {target} differs by more than {MAX_DIFFERENCE:.0%}.")
     if quick:
         section.notes.append("Not measured in a quick run: the pairs with JAX and TensorFlow.")
     return asdict(section)

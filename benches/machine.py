@@ -12,12 +12,12 @@ import numpy as np
 from tensorferry import machine
 from tensorferry.machine import cores, free_memory, gpu
 
-__all__ = ["back_free_memory", "cores", "facts", "free_memory", "gpu", "name"]
+__all__ = ["back_free_memory", "cores", "description", "free_memory", "gpu", "name"]
 
 ROOT = Path(__file__).parent.parent
 
 
-def facts() -> dict[str, Any]:
+def description() -> dict[str, Any]:
     """Machine, versions, date and commit."""
     return {**machine.facts(), "commit": _commit()}
 

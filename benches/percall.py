@@ -30,7 +30,7 @@ def limit(pair: tuple[str, str]) -> float:
     return 1.05
 
 
-def _wrong(result: Any, target: str, expected: np.ndarray) -> str | None:
+def _mismatch(result: Any, target: str, expected: np.ndarray) -> str | None:
     """What is wrong with a result, if anything is."""
     # "jax" begins the name of jaxlib too, where the class of JAX's arrays lives.
     if not type(result).__module__.startswith(target):
@@ -59,7 +59,7 @@ def measure(pair: tuple[str, str], names: dict[str, Any], rounds: int) -> dict[s
                 raise
             refused[candidate] = type(error).__name__
             continue
-        if wrong := _wrong(result, target, expected):
+        if wrong := _mismatch(result, target, expected):
             refused[candidate] = wrong
         else:
             shares[candidate] = address(result) == address(x)
@@ -74,7 +74,7 @@ def measure(pair: tuple[str, str], names: dict[str, Any], rounds: int) -> dict[s
         batch=0.001,
         budget=10,
     )
-    if wrong := _wrong(eval(ours, names), target, expected):
+    if wrong := _mismatch(eval(ours, names), target, expected):
         raise AssertionError(f"{ours} of {kind}, after many calls: {wrong}")
     best = quickest({name: figures for name, figures in samples.items() if name != ours})
     figure = ratio(samples[ours], samples[best])

@@ -2,7 +2,7 @@
 
 A figure is the time that the producer takes to make the message plus the time that the consumer
 takes from having the message to having read the first element; the pipe between them is left out.
-The tensor is where each way can share it, and is handed over again and again, so that all is warm.
+The tensor is where each method can share it, and is transferred repeatedly, so that everything is warm.
 Every result is checked at its ends and at places between, and once as a whole.
 """
 
@@ -13,27 +13,27 @@ from dataclasses import asdict
 from multiprocessing.connection import Connection
 from typing import Any
 
-import process_ways
-from process_ways import Way, values
+import process_methods
+from process_methods import Method, values
 from table import Section
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-# Hand-overs of one way before it is another's turn.
+# Transfers by one method before the next method has its turn.
 IN_A_ROW = 4
 
 
 def produce(connection: Connection, name: str, size: int, count: int, fresh: bool) -> None:
     """What the other process does: a message whenever asked for one, of new memory if fresh."""
-    way: Way = process_ways.WAYS[name]()
-    source = way.make(size, count)
+    method: Method = process_methods.METHODS[name]()
+    source = method.make(size, count)
     connection.send("ready")
     while connection.recv():
         if fresh:
             del source
-            way.forget()
-            source = way.make(size, count)
+            method.forget()
+            source = method.make(size, count)
         start = time.perf_counter()
-        message, kept = way.send(source)
+        message, kept = method.send(source)
         took = time.perf_counter() - start
         connection.send((took, message))
         connection.recv()
@@ -44,7 +44,7 @@ class Other:
     """A producer in another process, and this one as its consumer."""
 
     def __init__(self, name: str, size: int, count: int, fresh: bool) -> None:
-        self.way: Way = process_ways.WAYS[name]()
+        self.method: Method = process_methods.METHODS[name]()
         self.expected = values(size)
         self.kept: Any = None
         context = multiprocessing.get_context("spawn")
@@ -56,21 +56,21 @@ class Other:
         if self.connection.recv() != "ready":
             raise AssertionError("the producer is not ready")
 
-    def hand_over(self, whole: bool = False, keep: bool = False) -> tuple[float, float]:
+    def transfer(self, whole: bool = False, keep: bool = False) -> tuple[float, float]:
         """Seconds of the producer, and of the consumer, which may keep what it got."""
         self.connection.send(True)
         sending, message = self.connection.recv()
         start = time.perf_counter()
-        taken = self.way.take(message)
-        first = self.way.first(taken)
+        taken = self.method.take(message)
+        first = self.method.first(taken)
         taking = time.perf_counter() - start
         if first != self.expected[0]:
             raise AssertionError("another first element")
-        self.way.check(taken, self.expected, whole)
+        self.method.check(taken, self.expected, whole)
         if keep:
             self.kept = taken
         else:
-            self.way.drop(taken)
+            self.method.drop(taken)
             del taken
         self.connection.send(None)
         return sending, taking
@@ -84,17 +84,17 @@ class Other:
 def measure(
     names: list[str], size: int, count: int, rounds: int, *, fresh: bool = False, keep: bool = False
 ) -> dict[str, tuple[float, ...]]:
-    """Medians of both parts and of their sum, for each way, in turns."""
+    """Medians of both parts and of their sum, for each method, in turns."""
     others = {name: Other(name, size, count, fresh) for name in names}
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     for other in others.values():
-        other.hand_over(whole=True)
-        other.hand_over(keep=keep)
+        other.transfer(whole=True)
+        other.transfer(keep=keep)
     for turn in range(rounds):
         for name in names if turn % 2 == 0 else reversed(names):
             # The ways before it have left nothing in the caches that is of use to this one.
-            others[name].hand_over()
-            found[name] += [others[name].hand_over() for _ in range(IN_A_ROW)]
+            others[name].transfer()
+            found[name] += [others[name].transfer() for _ in range(IN_A_ROW)]
     for other in others.values():
         other.end()
     return {

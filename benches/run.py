@@ -77,7 +77,7 @@ def measured(name: str, quick: bool, controlled: bool) -> tuple[Section, dict[st
 
 def main() -> int:
     options = arguments()
-    facts = machine.facts()
+    facts = machine.description()
     print(record.machine_line(facts), flush=True)
     controls: dict[str, Any] = {}
     sections: dict[str, Section] = {}

@@ -14,7 +14,7 @@ from table import Section
 
 LIMIT = 1.05
 # A side and a number of elements: a tenth is stored of what becomes dense, little of the others.
-SMALL, LARGE, DENSE = (100, 500), (10_000, 1_000_000), (3_000, 900_000)
+SMALL_SIZE, LARGE_SIZE, DENSE_SIZE = (100, 500), (10_000, 1_000_000), (3_000, 900_000)
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Job:
     name: str
     native: str
     ours: str
-    sizes: tuple[tuple[int, int], ...] = (SMALL, LARGE)
+    sizes: tuple[tuple[int, int], ...] = (SMALL_SIZE, LARGE_SIZE)
     # A native way that looks at no index, and so has nothing to do, is shown without a target.
     looks: bool = True
 
@@ -146,19 +146,19 @@ JOBS = (
         "csr -> numpy, dense",
         "csr.toarray()",
         "ferry.sparse.to_dense(csr, 'numpy')",
-        (SMALL, DENSE),
+        (SMALL_SIZE, DENSE_SIZE),
     ),
     Job(
         "csc -> torch, dense",
         "torch.from_numpy(csc.toarray(order='C'))",
         "ferry.sparse.to_dense(csc, 'torch')",
-        (SMALL, DENSE),
+        (SMALL_SIZE, DENSE_SIZE),
     ),
     Job(
         "repeats -> numpy, dense",
         "repeats.toarray()",
         "ferry.sparse.to_dense(repeats, 'numpy')",
-        (SMALL, DENSE),
+        (SMALL_SIZE, DENSE_SIZE),
     ),
 )
 
@@ -283,13 +283,13 @@ def run(quick: bool) -> dict[str, Any]:
             "rows and sums repeats; ours keeps both where the target may have them."
         ],
     )
-    for size in (SMALL,) if quick else (SMALL, LARGE, DENSE):
+    for size in (SMALL_SIZE,) if quick else (SMALL_SIZE, LARGE_SIZE, DENSE_SIZE):
         names = sources(*size)
         for job in JOBS:
             if size in job.sizes:
                 section.rows.append(measure(job, size, names, quick))
     order = [job.name for job in JOBS]
-    section.rows.sort(key=lambda row: (row["elements"] > SMALL[1], order.index(row["job"])))
+    section.rows.sort(key=lambda row: (row["elements"] > SMALL_SIZE[1], order.index(row["job"])))
     return asdict(section)
 
 

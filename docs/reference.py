@@ -243,18 +243,18 @@ def signature(thing: Any) -> str:
         result = f" -> {ast.unparse(stub.returns)}" if stub.returns else ""
     else:
         found = inspect.signature(thing)
-        given = [plain(part) for part in found.parameters.values() if part.name != "self"]
+        given = [annotation_text(part) for part in found.parameters.values() if part.name != "self"]
         given = with_star(found, given)
         returns = found.return_annotation
         shown = returns if isinstance(returns, str) else inspect.formatannotation(returns)
-        result = "" if returns is inspect.Signature.empty else f" -> {plain(shown)}"
+        result = "" if returns is inspect.Signature.empty else f" -> {annotation_text(shown)}"
     short = f"({', '.join(given)}){result}"
     if len(short) <= 70:
         return short
     return "(\n" + "".join(f"    {part},\n" for part in given) + f"){result}"
 
 
-def plain(written: object) -> str:
+def annotation_text(written: object) -> str:
     """A type as one would write it, without the modules that it comes from."""
     text = re.sub(
         r"\b(collections\.abc|typing|tensorferry(\.\w+)*|os)\.(?=[A-Z])", "", str(written)

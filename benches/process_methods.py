@@ -25,12 +25,12 @@ def filled(array: Any, size: int) -> Any:
     return array
 
 
-class Way(ABC):
+class Method(ABC):
     """One of them. A count of zero is one tensor, any other a dict of so many."""
 
     @abstractmethod
     def make(self, size: int, count: int) -> Any:
-        """The source, in memory that this way can share."""
+        """The source, in memory that this method can share."""
 
     @abstractmethod
     def send(self, source: Any) -> tuple[Any, Any]:
@@ -65,7 +65,7 @@ class Way(ABC):
         """Gives back memory that is kept for the next tensor."""
 
 
-class Ours(Way):
+class Ours(Method):
     framework = "numpy"
 
     def make(self, size: int, count: int) -> Any:
@@ -86,7 +86,7 @@ class Ours(Way):
         return ferry.attach(message, self.framework, copy=False)
 
 
-class SharedMemory(Way):
+class SharedMemory(Method):
     def make(self, size: int, count: int) -> Any:
         memory = shared_memory.SharedMemory(create=True, size=size)
         filled(np.ndarray(size // 4, "float32", memory.buf), size)
@@ -110,7 +110,7 @@ class SharedMemory(Way):
         taken.pop().close()
 
 
-class TorchQueue(Way):
+class TorchQueue(Method):
     def make(self, size: int, count: int) -> Any:
         import torch.multiprocessing
 
@@ -172,7 +172,7 @@ class TorchQueueOnGpu(TorchQueue):
         return taken.cpu().numpy()
 
 
-class Pickle(Way):
+class Pickle(Method):
     def make(self, size: int, count: int) -> Any:
         one = lambda: filled(np.empty(size // 4, "float32"), size)  # noqa: E731
         return {str(number): one() for number in range(count)} if count else one()
@@ -184,7 +184,7 @@ class Pickle(Way):
         return pickle.loads(message)
 
 
-WAYS: dict[str, Callable[[], Way]] = {
+METHODS: dict[str, Callable[[], Method]] = {
     "ours": Ours,
     "shared_memory": SharedMemory,
     "torch queue": TorchQueue,
