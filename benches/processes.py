@@ -2,7 +2,7 @@
 
 A figure is the time that the producer takes to make the message plus the time that the consumer
 takes from having the message to having read the first element; the pipe between them is left out.
-The tensor is where each method can share it, and is transferred repeatedly, so that everything is warm.
+The tensor is where each method can share it, and is transferred repeatedly, so that all is warm.
 Every result is checked at its ends and at places between, and once as a whole.
 """
 

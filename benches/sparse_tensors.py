@@ -14,7 +14,7 @@ from table import Section
 
 LIMIT = 1.05
 # A side and a number of elements: a tenth is stored of what becomes dense, little of the others.
-SMALL_SIZE, LARGE_SIZE, DENSE_SIZE = (100, 500), (10_000, 1_000_000), (3_000, 900_000)
+SMALL_SIZE, BIG_SIZE, DENSE_SIZE = (100, 500), (10_000, 1_000_000), (3_000, 900_000)
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Job:
     name: str
     native: str
     ours: str
-    sizes: tuple[tuple[int, int], ...] = (SMALL_SIZE, LARGE_SIZE)
+    sizes: tuple[tuple[int, int], ...] = (SMALL_SIZE, BIG_SIZE)
     # A native way that looks at no index, and so has nothing to do, is shown without a target.
     looks: bool = True
 
@@ -283,7 +283,7 @@ def run(quick: bool) -> dict[str, Any]:
             "rows and sums repeats; ours keeps both where the target may have them."
         ],
     )
-    for size in (SMALL_SIZE,) if quick else (SMALL_SIZE, LARGE_SIZE, DENSE_SIZE):
+    for size in (SMALL_SIZE,) if quick else (SMALL_SIZE, BIG_SIZE, DENSE_SIZE):
         names = sources(*size)
         for job in JOBS:
             if size in job.sizes:
