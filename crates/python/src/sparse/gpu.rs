@@ -1,7 +1,7 @@
 //! The engine for arrays on a GPU: functions of PyTorch or CuPy, in the package's module `sparse.gpu`.
 
+use super::components::Parts;
 use super::engine::{Arriving, CoordinateRange, Engine};
-use super::parts::Parts;
 use crate::errors::{Failure, Result, fail};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;

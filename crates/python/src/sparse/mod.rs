@@ -6,15 +6,15 @@
 //! elements, which is `host` or `gpu`. `dense` makes dense tensors.
 
 mod arrays;
-mod dense;
+mod call_options;
+mod capabilities;
+mod components;
+mod convert;
 mod engine;
+mod framework_functions;
 mod gpu;
 mod host;
-mod package;
-mod parts;
-mod request;
-mod route;
-mod targets;
+mod to_dense;
 mod validate;
 
 use crate::api::options;
@@ -27,19 +27,19 @@ use crate::frameworks::register::{self, Entry};
 use crate::interpreter::type_cache::Cache;
 use crate::reports::PlanReport;
 use crate::trees::traverse;
-use dense::DenseRoute;
+use call_options::Request;
+use convert::Decided;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
-use request::Request;
-use route::Decided;
 use tensorferry_core::ErrorKind;
+use to_dense::DenseRoute;
 
 /// Adds the functions that the package calls.
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(_sparse_to, module)?)?;
     module.add_function(wrap_pyfunction!(_sparse_to_dense, module)?)?;
     module.add_function(wrap_pyfunction!(_sparse_plan, module)?)?;
-    module.add_function(wrap_pyfunction!(route::_sparse_use_framework_engine, module)?)
+    module.add_function(wrap_pyfunction!(convert::_sparse_use_framework_engine, module)?)
 }
 
 /// Options of `to` that are not for sparse tensors.
@@ -91,7 +91,7 @@ fn target(framework: &Bound<'_, PyAny>) -> Result<&'static Entry> {
             let title = entry.map_or(name.as_str(), |entry| entry.title);
             let other = match name.as_str() {
                 "numpy" => "\"scipy\"".to_owned(),
-                _ => format!("one of {}", targets::names().join(", ")),
+                _ => format!("one of {}", capabilities::names().join(", ")),
             };
             Err(fail(
                 ErrorKind::InvalidArgument,
@@ -110,7 +110,7 @@ fn carry_one<'py>(
     request: &Request<'py>,
 ) -> Result<Bound<'py, PyAny>> {
     let target = target(framework)?;
-    match route::decide(x, source, target, request, false) {
+    match convert::decide(x, source, target, request, false) {
         Ok(Decided::Itself(..)) => Ok(x.clone()),
         Ok(Decided::Converted(route)) => route.run(),
         // A traced tensor has no memory, and its own framework asks for none.
@@ -132,8 +132,8 @@ fn plan_one<'py>(
     framework: &Bound<'py, PyAny>,
     request: &Request<'py>,
 ) -> Result<PlanReport> {
-    let report = match route::decide(x, source, target(framework)?, request, false)? {
-        Decided::Itself(parts, landing, shape) => route::itself_report(&parts, &landing, &shape),
+    let report = match convert::decide(x, source, target(framework)?, request, false)? {
+        Decided::Itself(parts, landing, shape) => convert::itself_report(&parts, &landing, &shape),
         Decided::Converted(route) => route.report()?,
     };
     Ok(report.into())

@@ -5,8 +5,8 @@
 //! elements is not believed either, but for batches.
 
 use super::arrays::Array;
+use super::components::Parts;
 use super::engine::Engine;
-use super::parts::Parts;
 use crate::errors::{Failure, Result, fail};
 use tensorferry_core::ErrorKind;
 use tensorferry_core::dtype::DTypeKind;

@@ -1,7 +1,7 @@
 //! Elements of the host that go into dense blocks.
 
 use super::super::arrays::{Address, Made, away, typed};
-use super::make::pointer_count;
+use super::reorder::pointer_count;
 use super::{HostEngine, taken};
 use crate::conversion::host_copy;
 use crate::errors::Result;

@@ -3,13 +3,13 @@
 //! Memory that is made here begins at a multiple of 64 bytes, so that every framework can share it and nothing is copied twice.
 
 mod blocks;
-mod fill;
-mod give;
-mod make;
+mod dense;
+mod reorder;
+mod views;
 
 use super::arrays::{Array, Made, away, axis, line_of, made, slice, typed};
+use super::components::{Parts, Shape};
 use super::engine::{Arriving, CoordinateRange, Engine};
-use super::parts::{Parts, Shape};
 use crate::errors::{Failure, Result, fail};
 use crate::interpreter::owner::Owner;
 use crate::settings;

@@ -5,11 +5,11 @@
 //! the source's type; another type that is asked for is made of the sums.
 
 use super::arrays::{Array, made};
+use super::call_options::Request;
+use super::components::Parts;
+use super::convert::{self, DETACHED, Decided, ValuePlacement, stored};
+use super::framework_functions;
 use super::host::HostEngine;
-use super::package;
-use super::parts::Parts;
-use super::request::Request;
-use super::route::{self, DETACHED, Decided, ValuePlacement, stored};
 use super::validate::{check_arrays, validate};
 use crate::conversion::carry::{self, ConversionRequest};
 use crate::conversion::recognise::recognise;
@@ -93,19 +93,19 @@ impl<'py> DenseRoute<'py> {
         array_request.options = ConvertOptions { dtype, writable, device, ..ConvertOptions::NONE };
         let object = match filler {
             Filler::Source if parts.framework.name == "torch" => {
-                route::validate_source(&parts, values, placement.source_device)?;
+                convert::validate_source(&parts, values, placement.source_device)?;
                 x.call_method0("detach")?.call_method0("to_dense")?
             }
             // JAX leaves out what is beyond the shape.
             Filler::Source => x.call_method0("todense")?,
             Filler::Target(entry) => {
                 let Decided::Converted(mut route) =
-                    route::decide(&x, parts.framework, entry, &request, true)?
+                    convert::decide(&x, parts.framework, entry, &request, true)?
                 else {
                     return Err(fail(ErrorKind::InvalidTensor, "the arrays were not carried", "report this"));
                 };
                 let (values, coordinates) = route.arrive()?;
-                let Some(scatter) = &package::functions(py, entry)?.scatter else {
+                let Some(scatter) = &framework_functions::functions(py, entry)?.scatter else {
                     return Err(fail(ErrorKind::UnsupportedDevice, "it fills no GPU memory", "report this"));
                 };
                 let is_unique = route.conversion.unique;

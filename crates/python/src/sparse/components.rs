@@ -1,7 +1,7 @@
 //! A sparse tensor as the package's functions `read` take it apart.
 
 use super::arrays::Array;
-use super::package;
+use super::framework_functions;
 use crate::errors::{Result, fail};
 use crate::frameworks::register::Entry;
 use pyo3::prelude::*;
@@ -42,7 +42,7 @@ pub(super) struct Parts<'py> {
 impl<'py> Parts<'py> {
     /// Takes a sparse tensor of a framework apart.
     pub(super) fn read(x: &Bound<'py, PyAny>, framework: &'static Entry) -> Result<Self> {
-        let read = package::functions(x.py(), framework)?.read.bind(x.py());
+        let read = framework_functions::functions(x.py(), framework)?.read.bind(x.py());
         let parts = read.call1((x,))?.cast_into::<PyTuple>().map_err(PyErr::from)?;
         let item = |index: usize| parts.get_item(index);
         let format = item(0)?.cast_into::<PyString>().map_err(PyErr::from)?;

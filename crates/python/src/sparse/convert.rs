@@ -1,13 +1,13 @@
 //! The way of one sparse tensor to a framework: decided first, then reported or gone.
 
 use super::arrays::Array;
+use super::call_options::Request;
+use super::components::{Parts, Shape};
 use super::engine::{Arriving, Engine};
 use super::gpu::GpuEngine;
 use super::host::HostEngine;
-use super::parts::{Parts, Shape};
-use super::request::Request;
 use super::validate::{check_arrays, validate};
-use super::{package, targets};
+use super::{capabilities, framework_functions};
 use crate::conversion::carry::{self, ConversionRequest};
 use crate::conversion::recognise::recognise;
 use crate::conversion::source::fresh_memory;
@@ -103,7 +103,7 @@ pub(super) fn decide<'py>(
     let array_request = ConversionRequest {
         options: request.options,
         stream: request.stream(py),
-        ..ConversionRequest::plain(targets::arrays_of(target))
+        ..ConversionRequest::plain(capabilities::arrays_of(target))
     };
     let values_shape = Shape::from_slice(values.shape());
     if !is_relaxed
@@ -129,7 +129,7 @@ pub(super) fn decide<'py>(
         block: parts.block,
         index_dtypes: &index_dtypes,
     };
-    let capabilities = targets::target_of(py, target)?;
+    let capabilities = capabilities::target_of(py, target)?;
     let mut choice = choose(&facts, &capabilities, &request.sparse(&capabilities, block)?)?;
     if is_relaxed {
         choice = choice.relaxed();
@@ -221,7 +221,7 @@ impl<'py> Route<'py> {
         let (values, arrays) = self.arrive()?;
         let format = self.format_name();
         let shape = PyTuple::new(py, &self.parts.shape)?;
-        let write = package::functions(py, self.target)?.write.bind(py);
+        let write = framework_functions::functions(py, self.target)?.write.bind(py);
         let SparseConversion { in_order, unique, .. } = self.conversion;
         Ok(write.call1((format, shape, values, arrays, in_order, unique))?)
     }
