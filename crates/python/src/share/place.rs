@@ -1,4 +1,4 @@
-//! Where a tensor lies that is to be published, and whether others can be given it there.
+//! The memory of a tensor that is published, and whether other processes can share it in place.
 
 use crate::conversion::source::{self, Source};
 use crate::errors::{Result, fail};
@@ -9,29 +9,29 @@ use tensorferry_core::{Access, ErrorKind, Layout, Tensor};
 use tensorferry_cuda::ipc::{self, Allocation, ExportMethod};
 use tensorferry_share::{ArenaBlock, PublishedTensor, SharedMemory, find};
 
-/// An allocation of a GPU up to this size is handed over with any tensor in it. (PyTorch lays small ones into 2 MiB, others
-/// into 20; ours lie in 32, and in 64 on the host.)
-const FREELY: usize = 64 << 20;
-/// A larger one is, if the tensor takes at least this part of it.
-const PART: usize = 2;
+/// A GPU allocation up to this size is exported for any tensor in it. PyTorch's allocator uses segments of 2 and 20 MiB; arenas have
+/// 32 MiB on a GPU and 64 MiB on the host.
+const MAX_EXPORT_BYTES: usize = 64 << 20;
+/// A larger allocation is exported if it has at most this many times the bytes of the tensor.
+const MAX_EXPORT_RATIO: usize = 2;
 
-/// Where a source lies.
-pub(super) enum Place {
-    /// In shared memory, its first byte so far from the beginning.
+/// The memory that holds a source.
+pub(super) enum Location {
+    /// Shared memory, and the offset of the first byte of the source.
     Shared(SharedMemory, usize),
-    /// In memory of its framework that can be handed over.
+    /// Memory of its framework that other processes can import.
     Exportable(Allocation),
-    /// It has no elements, and lies nowhere.
-    Nowhere,
-    /// In memory that cannot be handed over, or is not there yet.
+    /// None: the source has no elements.
+    Empty,
+    /// Memory that other processes cannot import, or that is not allocated yet.
     Private,
 }
 
-impl Place {
+impl Location {
     pub(super) fn of(source: &mut Source<'_>) -> Result<Self> {
         let source::Memory::Here(tensor) = &mut source.memory else { return Ok(Self::Private) };
         if tensor.layout().is_empty() {
-            return Ok(Self::Nowhere);
+            return Ok(Self::Empty);
         }
         let (low, high) = tensor.layout().extent();
         let (first, bytes) = (tensor.data().wrapping_offset(low as isize), (high - low) as usize);
@@ -49,23 +49,27 @@ impl Place {
         if !tensor.device().is_cuda() {
             return Ok(Self::Private);
         }
-        // What the driver cannot place (managed memory, a foreign pool) is copied.
+        // Memory that the driver cannot attribute to an allocation (managed memory, a foreign pool) is copied.
         let Ok(allocation) = Allocation::of(first) else { return Ok(Self::Private) };
-        let is_whole = allocation.offset().checked_add(bytes).is_some_and(|end| end <= allocation.bytes());
-        Ok(if allocation.way() != ExportMethod::None && is_whole {
+        let is_inside = allocation.offset().checked_add(bytes).is_some_and(|end| end <= allocation.bytes());
+        Ok(if allocation.way() != ExportMethod::None && is_inside {
             Self::Exportable(allocation)
         } else {
             Self::Private
         })
     }
 
-    /// Why a copy is handed over instead.
-    pub(super) fn reason(&self, facts: &SourceDescription<'_>, options: &ConvertOptions) -> Option<Reason> {
+    /// The reason to publish a copy instead; None if the memory can be shared.
+    pub(super) fn copy_reason(
+        &self,
+        source: &SourceDescription<'_>,
+        options: &ConvertOptions,
+    ) -> Option<Reason> {
         let is_read_only = options.writable == Some(false)
-            || facts.access == Access::ReadOnly
-            || !facts.mutability.allows_writing();
+            || source.access == Access::ReadOnly
+            || !source.mutability.allows_writing();
         match self {
-            Self::Nowhere => None,
+            Self::Empty => None,
             Self::Private => Some(Reason::Private),
             Self::Shared(memory, _) if is_read_only && !memory.can_be_read_only() => {
                 Some(Reason::Unprotected)
@@ -75,34 +79,35 @@ impl Place {
                 Some(Reason::Unprotected)
             }
             Self::Exportable(allocation) => {
-                let (low, high) = facts.layout.extent();
-                let most = FREELY.max(((high - low) as usize).saturating_mul(PART));
+                let (low, high) = source.layout.extent();
+                let max_bytes =
+                    MAX_EXPORT_BYTES.max(((high - low) as usize).saturating_mul(MAX_EXPORT_RATIO));
                 let bytes = allocation.bytes();
-                // Who wants no copy takes that upon them.
-                (bytes > most && options.copy != Some(false)).then_some(Reason::Exposed { bytes })
+                // With `copy=False`, the caller accepts that the rest of the allocation is visible too.
+                (bytes > max_bytes && options.copy != Some(false)).then_some(Reason::Exposed { bytes })
             }
         }
     }
 
-    /// The tensor there, for others. The memory keeps it.
-    pub(super) fn outgoing(self, tensor: Tensor<Owner>) -> Result<PublishedTensor> {
+    /// Publishes the tensor in place. An exported allocation keeps the owner of the tensor alive.
+    pub(super) fn publish(self, tensor: Tensor<Owner>) -> Result<PublishedTensor> {
         let (dtype, layout) = (tensor.dtype(), tensor.layout().clone());
         let (low, _) = layout.extent();
         let (memory, first) = match self {
             Self::Shared(memory, first) => (memory, first),
             Self::Exportable(allocation) => {
-                // SAFETY: memory that the tensor's owner keeps where it is.
-                let arena = unsafe { allocation.export(Box::new(Kept(tensor.into_owner()))) }?;
+                // SAFETY: the owner of the tensor, which the export holds, keeps the memory at its address.
+                let arena = unsafe { allocation.export(Box::new(HeldOwner(tensor.into_owner()))) }?;
                 (SharedMemory::Gpu(arena), allocation.offset())
             }
-            Self::Nowhere => {
-                let (piece, layout) = (ArenaBlock::new(0)?, Layout::dense(dtype.size(), layout.shape())?);
-                let memory = SharedMemory::Host(piece.arena().clone());
-                return Ok(PublishedTensor { memory, offset: piece.offset(), dtype, layout });
+            Self::Empty => {
+                let (block, layout) = (ArenaBlock::new(0)?, Layout::dense(dtype.size(), layout.shape())?);
+                let memory = SharedMemory::Host(block.arena().clone());
+                return Ok(PublishedTensor { memory, offset: block.offset(), dtype, layout });
             }
             Self::Private => {
-                let fact = "the tensor cannot be published where it is";
-                return Err(fail(ErrorKind::CopyRequired, fact, "leave out copy=False"));
+                let fact = "other processes cannot import the memory of the tensor";
+                return Err(fail(ErrorKind::CopyRequired, fact, "omit copy=False"));
             }
         };
         Ok(PublishedTensor {
@@ -114,14 +119,14 @@ impl Place {
     }
 }
 
-/// Keeps a framework's memory for others.
-pub(super) struct Kept(#[expect(dead_code, reason = "held for its drop")] pub(super) Owner);
+/// Keeps a framework's memory alive for other processes.
+pub(super) struct HeldOwner(#[expect(dead_code, reason = "held for its drop")] pub(super) Owner);
 
-// SAFETY: nothing can be done to it but to drop it.
-unsafe impl Sync for Kept {}
+// SAFETY: no code accesses the field through a shared reference; it is only dropped.
+unsafe impl Sync for HeldOwner {}
 
-impl Lend for Arc<Kept> {
-    /// The owner inside sees to that.
+impl Lend for Arc<HeldOwner> {
+    /// The inner owner waits in its own drop.
     fn waits(&self) -> bool {
         false
     }
