@@ -307,7 +307,7 @@ def test_dense_tensors_are_not_for_sparse_functions():
                 verb(x, "torch")
             assert "ferry.to" in caught.value.hint
     for framework in ("scipy", "sparse"):
-        with pytest.raises(ferry.InvalidArgumentError, match="has only sparse tensors"):
+        with pytest.raises(ferry.InvalidArgumentError, match="has sparse tensors only"):
             sparse.to_dense(scipy.sparse.csr_array(np.eye(3)), framework)
 
 
@@ -345,7 +345,7 @@ def test_trees_of_sparse_and_dense_tensors():
     back = ferry.to([tree["a"]], "scipy")
     assert (back[0] != x).nnz == 0
     with pytest.raises(
-        ferry.InvalidArgumentError, match=r'at \[1\]: "scipy" has only sparse tensors'
+        ferry.InvalidArgumentError, match=r'at \[1\]: "scipy" has sparse tensors only'
     ):
         ferry.to([x, np.ones(2)], "scipy")
     with pytest.raises(ferry.InvalidArgumentError, match="tourch"):

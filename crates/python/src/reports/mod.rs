@@ -1,5 +1,4 @@
-//! What will happen to tensors, and what did, as Python objects that explain themselves: in text, in HTML for notebooks, and as
-//! dicts for programs.
+//! Reports about planned and finished conversions: the Python classes `Plan` and `Trip`, as text, as HTML and as dicts.
 
 mod html;
 mod plan;
@@ -21,7 +20,7 @@ pub(crate) use tensor::TensorReport;
 pub(crate) use tree::TreeReport;
 pub(crate) use trip::Trip;
 
-/// What is done with a tensor: a word, and the reason.
+/// The steps of a conversion: the kind of each, and its reason.
 type Steps = Vec<(Cow<'static, str>, String)>;
 
 /// Adds the classes.
@@ -30,6 +29,7 @@ pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Trip>()
 }
 
+/// A number of bytes with a unit, such as `1.5 MiB`.
 pub(crate) fn in_words(bytes: usize) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     if bytes < 1024 {
@@ -44,7 +44,8 @@ pub(crate) fn in_words(bytes: usize) -> String {
     format!("{amount:.1} {}", UNITS[unit])
 }
 
-fn duration_in_words(seconds: f64) -> String {
+/// A duration with a unit, such as `3.2 ms`.
+fn format_duration(seconds: f64) -> String {
     match seconds {
         s if s < 1e-3 => format!("{:.1} us", s * 1e6),
         s if s < 1.0 => format!("{:.1} ms", s * 1e3),

@@ -1,6 +1,6 @@
-//! What will happen to the tensors of a tree.
+//! Reports about planned conversions of trees of tensors.
 
-use super::{PlanReport, count_noun, duration_in_words, in_words};
+use super::{PlanReport, count_noun, format_duration, in_words};
 use crate::errors::Result;
 use std::fmt::Write;
 use tensorferry_core::fallible::try_reserve;
@@ -27,9 +27,9 @@ impl TreeReport {
         }
     }
 
-    /// The time of all tensors that are waited for; None where that of one is not known, and where none is.
+    /// The expected duration of all copies that the host waits for. None if there is none, or if one duration is not known.
     pub(super) fn expected_seconds(&self) -> Option<f64> {
-        let times = self.parts.iter().filter(|part| part.is_waited_for()).map(PlanReport::expected_seconds);
+        let times = self.parts.iter().filter(|part| part.blocks_host()).map(PlanReport::expected_seconds);
         times.reduce(|sum, next| Some(sum? + next?)).flatten()
     }
 
@@ -51,7 +51,7 @@ impl TreeReport {
             let extra: usize = self.parts.iter().map(PlanReport::extra_bytes).sum();
             let _ = write!(text, ", {} of new memory", in_words(extra));
             if let Some(seconds) = self.expected_seconds() {
-                let _ = write!(text, ", about {}", duration_in_words(seconds));
+                let _ = write!(text, ", about {}", format_duration(seconds));
             }
         }
         text

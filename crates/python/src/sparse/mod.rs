@@ -365,6 +365,6 @@ fn contains_sparse(tree: &Bound<'_, PyAny>, container: crate::conversion::kinds:
 
 /// The error of a dense tensor for a framework that has only sparse tensors.
 pub(crate) fn is_dense(x: &Bound<'_, PyAny>, framework: &Bound<'_, PyAny>) -> Failure {
-    let fact = format!("{} has only sparse tensors, and {} is not sparse", describe(framework), type_name(x));
+    let fact = format!("{} has sparse tensors only, and {} is not sparse", describe(framework), type_name(x));
     fail(ErrorKind::InvalidArgument, fact, "pass a framework that has dense tensors, such as \"numpy\"")
 }
