@@ -65,7 +65,7 @@ fn sparse_card(plan: &SparseReport) -> Result<String> {
         let _ = write!(head, "<div style=\"{FADED_STYLE}\">{}</div>", escape(&line));
     }
     let notes: Vec<_> = plan.notes.iter().map(|note| ("note", note.clone())).collect();
-    table(&head, "array", plan.reported_parts(), &detail_list(&notes))
+    table(&head, "array", plan.reported_arrays(), &detail_list(&notes))
 }
 
 /// A list of named lines.
@@ -141,8 +141,8 @@ fn row_cells(part: &PlanReport) -> [String; 6] {
         }
         PlanContent::Array(array) => (array.type_and_shape(), reasons(&array.steps), String::new()),
         PlanContent::Sparse(sparse) => {
-            let arrays = sparse.reported_parts().iter().map(|part| match part.content() {
-                PlanContent::Array(array) => array.text(part.part_name()).replace('\n', "; "),
+            let arrays = sparse.reported_arrays().iter().map(|part| match part.content() {
+                PlanContent::Array(array) => array.text(part.display_name()).replace('\n', "; "),
                 _ => String::new(),
             });
             (sparse.type_and_shape(), arrays.collect::<Vec<_>>().join("; "), sparse.notes.join("; "))
@@ -155,7 +155,7 @@ fn row_cells(part: &PlanReport) -> [String; 6] {
         _ => "copied",
     };
     [
-        part.part_name().to_owned(),
+        part.display_name().to_owned(),
         type_and_shape,
         verb.to_owned(),
         in_words(part.bytes_moved()),
@@ -165,7 +165,7 @@ fn row_cells(part: &PlanReport) -> [String; 6] {
 }
 
 /// The HTML of a finished conversion.
-pub(super) fn trip_html(trip: &TensorReport, seconds: f64) -> String {
+pub(super) fn trip_html(plan: &TensorReport, seconds: f64) -> String {
     let duration = format!("<div>it took {}</div>", escape(&format_duration(seconds)));
-    tensor_card(trip).replacen("</div>", &format!("</div>{duration}"), 1)
+    tensor_card(plan).replacen("</div>", &format!("</div>{duration}"), 1)
 }

@@ -75,8 +75,8 @@ impl PlanReport {
         Self { name: Some(name), ..self }
     }
 
-    /// The name of a part.
-    pub(super) fn part_name(&self) -> &str {
+    /// The name of a part; empty for a plan that is not a part.
+    pub(super) fn display_name(&self) -> &str {
         self.name.as_deref().unwrap_or_default()
     }
 
@@ -84,7 +84,7 @@ impl PlanReport {
         &self.content
     }
 
-    fn parts(&self) -> &[Self] {
+    fn child_plans(&self) -> &[Self] {
         match &self.content {
             Tree(tree) => &tree.parts,
             Sparse(sparse) => &sparse.parts,
@@ -115,7 +115,7 @@ impl PlanReport {
             Tensor(tensor) => Ok(tensor.text().into_bytes()),
             Tree(tree) => tree.text(),
             Sparse(sparse) => Ok(sparse.text().into_bytes()),
-            Array(array) => Ok(array.text(self.part_name()).into_bytes()),
+            Array(array) => Ok(array.text(self.display_name()).into_bytes()),
         }
     }
 
@@ -158,9 +158,9 @@ impl PlanReport {
 
     /// The plans of the tensors in a tree, or of the arrays of a sparse tensor; empty for one dense tensor.
     #[getter(parts)]
-    fn list_of_parts<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyList>> {
+    fn list_child_plans<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyList>> {
         let parts = PyList::empty(py);
-        for part in self.parts() {
+        for part in self.child_plans() {
             emergency_pool::reserve_headroom(TENSOR_OVERHEAD_BYTES)?;
             parts.append(Bound::new(py, part.clone())?)?;
         }
@@ -190,7 +190,7 @@ impl PlanReport {
         match &self.content {
             Tensor(tensor) => tensor.bytes_moved,
             Array(array) => array.bytes_moved,
-            Tree(_) | Sparse(_) => self.parts().iter().map(Self::bytes_moved).sum(),
+            Tree(_) | Sparse(_) => self.child_plans().iter().map(Self::bytes_moved).sum(),
         }
     }
 
@@ -200,7 +200,7 @@ impl PlanReport {
         match &self.content {
             Tensor(tensor) => tensor.extra_bytes,
             Array(array) => array.extra_bytes,
-            Tree(_) | Sparse(_) => self.parts().iter().map(Self::extra_bytes).sum(),
+            Tree(_) | Sparse(_) => self.child_plans().iter().map(Self::extra_bytes).sum(),
         }
     }
 
@@ -398,7 +398,7 @@ impl PlanReport {
             dict.set_item("advice", &tensor.advice)?;
         }
         let parts = PyList::empty(py);
-        for part in self.parts() {
+        for part in self.child_plans() {
             parts.append(part.as_dict(py)?)?;
         }
         dict.set_item("parts", parts)?;
@@ -414,7 +414,7 @@ impl PlanReport {
             Tensor(tensor) => tensor.headline(),
             Tree(tree) => tree.headline(),
             Sparse(sparse) => sparse.headline(),
-            Array(array) => array.headline(self.part_name()),
+            Array(array) => array.headline(self.display_name()),
         };
         format!("<Plan {text}>")
     }

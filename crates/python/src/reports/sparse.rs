@@ -74,7 +74,7 @@ impl SparseReport {
     }
 
     /// The reports about the arrays; empty if the source itself is the result.
-    pub(super) fn reported_parts(&self) -> &[PlanReport] {
+    pub(super) fn reported_arrays(&self) -> &[PlanReport] {
         if self.is_itself { &[] } else { &self.parts }
     }
 
@@ -83,9 +83,9 @@ impl SparseReport {
         if let Some(line) = self.device_line() {
             let _ = write!(text, "\n  {line}");
         }
-        for part in self.reported_parts() {
+        for part in self.reported_arrays() {
             if let super::plan::PlanContent::Array(array) = part.content() {
-                let _ = write!(text, "\n  {}", array.text(part.part_name()).replace('\n', "\n  "));
+                let _ = write!(text, "\n  {}", array.text(part.display_name()).replace('\n', "\n  "));
             }
         }
         for note in &self.notes {
@@ -109,7 +109,11 @@ pub(crate) struct ArrayReport {
 
 impl ArrayReport {
     /// The report about a source array. `cast_reason` replaces the reason of a cast of indices.
-    pub(crate) fn given(report: TensorReport, shape: Vec<i64>, cast_reason: Option<String>) -> Self {
+    pub(crate) fn for_source_array(
+        report: TensorReport,
+        shape: Vec<i64>,
+        cast_reason: Option<String>,
+    ) -> Self {
         let mut steps = report.steps;
         if let Some(reason) = cast_reason {
             for (_, own) in steps.iter_mut().filter(|(kind, _)| kind == "cast") {
@@ -128,7 +132,12 @@ impl ArrayReport {
     }
 
     /// The report about a new array of this many bytes, which these steps make and which is then converted for the target.
-    pub(crate) fn made(report: TensorReport, shape: Vec<i64>, bytes: usize, mut steps: Steps) -> Self {
+    pub(crate) fn for_new_array(
+        report: TensorReport,
+        shape: Vec<i64>,
+        bytes: usize,
+        mut steps: Steps,
+    ) -> Self {
         let extra_bytes = if report.bytes_moved > 0 { report.bytes_moved } else { bytes };
         steps.extend(report.steps);
         Self {

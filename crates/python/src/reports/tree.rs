@@ -60,7 +60,7 @@ impl TreeReport {
     pub(super) fn text(&self) -> Result<Vec<u8>> {
         let mut text = self.summary().into_bytes();
         for plan in &self.parts {
-            for part in ["\n".as_bytes(), plan.part_name().as_bytes(), b": ", &plan.text()?] {
+            for part in ["\n".as_bytes(), plan.display_name().as_bytes(), b": ", &plan.text()?] {
                 try_reserve(&mut text, part.len())?;
                 text.extend_from_slice(part);
             }

@@ -150,9 +150,9 @@ fn parse_device(
     function: &'static str,
     device: Option<&Bound<'_, PyAny>>,
 ) -> Result<DeviceRequest> {
-    let given = PyDict::new(py);
-    given.set_item("device", device)?;
-    let Keywords { options, .. } = options::parse(function, &given, false)?;
+    let keywords = PyDict::new(py);
+    keywords.set_item("device", device)?;
+    let Keywords { options, .. } = options::parse(function, &keywords, false)?;
     Ok(options.device)
 }
 

@@ -102,13 +102,13 @@ impl Lend for SharedBlock {
 }
 
 /// Parses a duration in seconds; infinity is the longest duration.
-fn parse_seconds(name: &str, given: f64) -> Result<Duration> {
-    if given == f64::INFINITY {
+fn parse_seconds(name: &str, value: f64) -> Result<Duration> {
+    if value == f64::INFINITY {
         return Ok(Duration::MAX);
     }
-    Duration::try_from_secs_f64(given).map_err(|_| {
-        let given = if given.abs() < 1e15 { given.to_string() } else { format!("{given:e}") };
-        let fact = format!("{name} is {given}, not a valid number of seconds");
+    Duration::try_from_secs_f64(value).map_err(|_| {
+        let value = if value.abs() < 1e15 { value.to_string() } else { format!("{value:e}") };
+        let fact = format!("{name} is {value}, not a valid number of seconds");
         fail(ErrorKind::InvalidArgument, fact, format!("pass a number of seconds from 0, or omit {name}"))
     })
 }

@@ -53,7 +53,8 @@ use tensorferry_share::{PublishOptions, PublishedTensor, SharedMemory, publish_a
 /// Raises:
 ///     CopyRequiredError: `copy=False` was given, and the memory cannot be shared.
 ///     OutOfMemoryError: Shared memory cannot be allocated, or `budget` is exceeded.
-///     NotATensorError: `x` contains an object that cannot be published.
+///     InvalidArgumentError: `x` contains an object that cannot be published.
+///     NotATensorError: `x` contains a tensor without memory.
 ///
 /// Example:
 ///     >>> ticket = ferry.publish({"x": np.arange(3)})

@@ -48,18 +48,18 @@ impl Ticket {
     }
 
     /// The claim of a ticket, or of its text or bytes.
-    pub(super) fn claim_of(given: &Bound<'_, PyAny>) -> Result<tensorferry_share::Ticket> {
-        if let Ok(ticket) = given.cast::<Self>() {
+    pub(super) fn claim_of(value: &Bound<'_, PyAny>) -> Result<tensorferry_share::Ticket> {
+        if let Ok(ticket) = value.cast::<Self>() {
             return Ok(ticket.get().claim.clone());
         }
-        if let Ok(text) = given.cast::<PyString>() {
+        if let Ok(text) = value.cast::<PyString>() {
             // A shell or a file may add whitespace.
             return Ok(tensorferry_share::Ticket::from_text(text.to_string_lossy().trim())?);
         }
-        if let Ok(bytes) = given.cast::<PyBytes>() {
+        if let Ok(bytes) = value.cast::<PyBytes>() {
             return Ok(tensorferry_share::Ticket::from_bytes(bytes.as_bytes())?);
         }
-        let fact = format!("{} is not a ticket", describe(given));
+        let fact = format!("{} is not a ticket", describe(value));
         Err(fail(
             ErrorKind::InvalidArgument,
             fact,

@@ -64,18 +64,18 @@ impl<'py> SparseCallOptions<'py> {
 
     /// The requested block size.
     pub(super) fn block_size(&self) -> Result<Option<[i64; 2]>> {
-        let Some(given) = &self.blocksize else { return Ok(None) };
+        let Some(blocksize) = &self.blocksize else { return Ok(None) };
         let mut sizes = Vec::new();
-        if let Ok(items) = given.try_iter() {
+        if let Ok(items) = blocksize.try_iter() {
             for item in items.take(3) {
                 sizes.extend(item?.extract::<i64>().ok().filter(|&size| size > 0));
             }
         }
-        match (sizes[..].try_into(), given.len()) {
+        match (sizes[..].try_into(), blocksize.len()) {
             (Ok(block), Ok(2)) => Ok(Some(block)),
             _ => Err(fail(
                 ErrorKind::InvalidArgument,
-                format!("blocksize is {}, not two positive integers", given.repr()?),
+                format!("blocksize is {}, not two positive integers", blocksize.repr()?),
                 "pass blocksize=(rows, columns)",
             )),
         }

@@ -92,7 +92,7 @@ pub(super) enum ConversionDecision<'py> {
     Convert(Box<PlannedConversion<'py>>),
 }
 
-/// Plans the conversion of a sparse tensor. `is_relaxed` drops the target's demands on the order: the arrays are only scattered into a
+/// Plans the conversion of a sparse tensor. With `is_relaxed`, order and duplicates do not matter: the arrays are scattered into a
 /// dense tensor.
 pub(super) fn decide<'py>(
     x: &Bound<'py, PyAny>,
@@ -378,7 +378,7 @@ impl<'py> PlannedConversion<'py> {
                     ArrayRole::Values => None,
                     _ => Some(self.cast_reason(array_dtype(&array)?)),
                 };
-                Ok(ArrayReport::given(report, shape, cast))
+                Ok(ArrayReport::for_source_array(report, shape, cast))
             }
             Origin::Made(steps) => {
                 let values = role == ArrayRole::Values;
@@ -391,7 +391,7 @@ impl<'py> PlannedConversion<'py> {
                 let plan = plan::decide(&description, target, &options)?;
                 let report = TensorReport::new(&description, target, &plan);
                 let steps = steps.iter().map(|step| (step.kind().into(), step.sentence().into_owned()));
-                Ok(ArrayReport::made(report, shape, layout.bytes(), steps.collect()))
+                Ok(ArrayReport::for_new_array(report, shape, layout.bytes(), steps.collect()))
             }
         }
     }

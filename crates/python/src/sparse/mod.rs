@@ -341,7 +341,7 @@ pub(crate) fn carry<'py>(
     let recognised = recognise(x)?;
     let mut one = |x: &Bound<'py, PyAny>, recognised| match handle_sparse(Asked::To, x, framework, keywords)?
     {
-        Some(carried) => Ok(carried),
+        Some(converted) => Ok(converted),
         None => other(x, recognised),
     };
     match traverse::container_of(x, recognised)? {

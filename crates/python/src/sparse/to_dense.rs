@@ -152,7 +152,7 @@ impl<'py> DenseConversion<'py> {
         let report = TensorReport::new(&description, target, &plan::decide(&description, target, &options)?);
         let scatter = format!("the elements are scattered into a dense tensor{by}");
         let steps = vec![("scatter".into(), scatter)];
-        let array = ArrayReport::made(report, components.shape.to_vec(), layout.bytes(), steps);
+        let array = ArrayReport::for_new_array(report, components.shape.to_vec(), layout.bytes(), steps);
         let mut notes = vec!["values with equal coordinates are summed in the source's type".to_owned()];
         if components.is_detached {
             notes.push(DETACHED_NOTE.to_owned());
