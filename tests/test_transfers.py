@@ -473,8 +473,8 @@ def test_progress_and_interruption():
 def test_the_plan_names_the_road():
     run("""
     for size, roads in (
-        (KIB, ("one call", "one call")),
-        (3 * MIB, ("memory is fresh", "pinned for this and later", "an earlier result left")),
+        (KIB, ("one driver call", "one driver call")),
+        (3 * MIB, ("memory is fresh", "pinned for this and later", "of an earlier result")),
     ):
         x = on_gpu(numbers(size))
         for road in roads:
@@ -486,11 +486,11 @@ def test_the_plan_names_the_road():
     assert plan.expected_seconds
     pinned = ferry.to(x, "numpy")
     for source, road in (
-        (numbers(KIB), "one call"),
-        (numbers(MIB // 4), "from which the GPU fetches it"),
+        (numbers(KIB), "one driver call"),
+        (numbers(MIB // 4), "through a pinned staging buffer"),
         (numbers(3 * MIB), "is not pinned"),
         (numbers(3 * MIB)[::-1], "packed or cast"),
-        (pinned, "out of pinned memory"),
+        (pinned, "from pinned memory"),
     ):
         assert road in ferry.plan(source, "cupy").transfer_path
     assert ferry.plan(x, "cupy").transfer_path is None

@@ -60,15 +60,15 @@ def test_a_plan_in_words():
             "scipy coo -> tensorflow coo: copied, 60 bytes",
             "  float32 of shape (3, 4), 5 stored elements",
             "  values (float32, (3,)): copied, 12 bytes",
-            "    1. sort: the elements are not in order; TensorFlow's operations count on each "
-            "place once, in order",
-            "    2. sum: 2 duplicates summed in the source's type; TensorFlow's operations count "
-            "on each place once, in order",
+            "    1. sort: the elements are not in order; TensorFlow's operations need sorted, "
+            "unique coordinates",
+            "    2. sum: 2 duplicates summed in the source's type; TensorFlow's operations need "
+            "sorted, unique coordinates",
             "  coordinates (int64, (3, 2)): copied, 48 bytes",
-            "    1. sort: the elements are not in order; TensorFlow's operations count on each "
-            "place once, in order",
-            "    2. sum: 2 duplicates summed in the source's type; TensorFlow's operations count "
-            "on each place once, in order",
+            "    1. sort: the elements are not in order; TensorFlow's operations need sorted, "
+            "unique coordinates",
+            "    2. sum: 2 duplicates summed in the source's type; TensorFlow's operations need "
+            "sorted, unique coordinates",
             "    3. lay: the coordinates lie an array for each axis, and TensorFlow wants point "
             "by point",
             "    4. cast: TensorFlow keeps these indices as int64, and they are int32",

@@ -3,10 +3,10 @@
 use super::tensor::{Steps, TensorReport};
 use pyo3::prelude::*;
 
-/// What will happen to a tensor, a tree of tensors or a sparse tensor, and why.
+/// The planned conversion of a tensor, a tree of tensors or a sparse tensor, with the reasons.
 ///
-/// `kind` says what it is a plan of. The plan of a tree has a part for each tensor, the plan of a sparse tensor one
-/// for each of its arrays. An attribute that a kind of plan does not have raises AttributeError: a tree has no dtype.
+/// `kind` is the kind of object. The plan of a tree has a part for each tensor, the plan of a sparse tensor a part for each
+/// of its arrays. An attribute that a kind does not have raises AttributeError: a tree has no dtype.
 ///
 /// Example:
 ///     >>> print(ferry.plan(np.arange(3), "torch"))  # doctest: +ELLIPSIS
@@ -18,14 +18,14 @@ use pyo3::prelude::*;
 #[pyclass(frozen, module = "tensorferry", name = "Plan")]
 #[derive(Clone)]
 pub(crate) struct PlanReport {
-    /// The path of a tensor in its tree, or the name of an array of a sparse tensor; None for a whole plan.
+    /// The path of a tensor in its tree, or the name of an array of a sparse tensor; None for a plan that is not a part.
     #[pyo3(get)]
     pub(super) name: Option<String>,
-    pub(super) content: Content,
+    pub(super) content: PlanContent,
 }
 
 #[derive(Clone)]
-pub(super) enum Content {
+pub(super) enum PlanContent {
     Tensor(TensorReport),
     Tree(TreeReport),
     Sparse(SparseReport),
@@ -39,7 +39,7 @@ pub(crate) struct TreeReport {
     pub(super) parts: Vec<PlanReport>,
 }
 
-/// What will happen to a sparse tensor. The members are those of the Python class `Plan`.
+/// The planned conversion of a sparse tensor. The fields are attributes of the Python class `Plan`.
 #[derive(Clone)]
 pub(crate) struct SparseReport {
     pub(crate) source: String,
@@ -58,7 +58,7 @@ pub(crate) struct SparseReport {
     pub(crate) notes: Vec<String>,
 }
 
-/// What will happen to one of the arrays of a sparse tensor: values, coordinates, indices, indptr.
+/// The planned conversion of one array of a sparse tensor: values, coordinates, indices or indptr.
 #[derive(Clone)]
 pub(crate) struct ArrayReport {
     pub(super) is_shared: bool,

@@ -1,6 +1,6 @@
-//! The Python class `Plan`: what will happen to a tensor, a tree of tensors, a sparse tensor, or an array of one.
+//! The Python class `Plan`: the planned conversion of a tensor, a tree, a sparse tensor, or an array of a sparse tensor.
 
-use super::content::{ArrayReport, Content, PlanReport, SparseReport, TreeReport};
+use super::content::{ArrayReport, PlanContent, PlanReport, SparseReport, TreeReport};
 use super::html;
 use super::tensor::{Steps, TensorReport};
 use crate::errors::Result;
@@ -11,10 +11,10 @@ use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict, PyList, PyString, PyTuple};
 use tensorferry_core::emergency_pool;
 
-/// Memory that the dict of one plan is taken to need, with its entries.
-const AS_DICT_BYTES: usize = 4096;
+/// An estimate of the memory for the dict of one plan, with its entries.
+const DICT_OVERHEAD_BYTES: usize = 4096;
 
-use Content::{Array, Sparse, Tensor, Tree};
+use PlanContent::{Array, Sparse, Tensor, Tree};
 
 impl From<TensorReport> for PlanReport {
     fn from(report: TensorReport) -> Self {
@@ -41,21 +41,21 @@ impl From<ArrayReport> for PlanReport {
 }
 
 impl PlanReport {
-    /// The same plan as a part of another.
+    /// The plan as a named part of another plan.
     pub(crate) fn named(self, name: String) -> Self {
         Self { name: Some(name), ..self }
     }
 
-    /// The name of a part.
-    pub(super) fn part_name(&self) -> &str {
+    /// The name of a part; empty for a plan that is not a part.
+    pub(super) fn display_name(&self) -> &str {
         self.name.as_deref().unwrap_or_default()
     }
 
-    pub(super) fn content(&self) -> &Content {
+    pub(super) fn content(&self) -> &PlanContent {
         &self.content
     }
 
-    fn parts(&self) -> &[Self] {
+    fn child_plans(&self) -> &[Self] {
         match &self.content {
             Tree(tree) => &tree.parts,
             Sparse(sparse) => &sparse.parts,
@@ -64,42 +64,42 @@ impl PlanReport {
     }
 
     /// The error of an attribute that this kind of plan does not have.
-    fn lacks(&self, attribute: &str) -> PyErr {
+    fn missing_attribute(&self, attribute: &str) -> PyErr {
         let hint = match (&self.content, attribute) {
             (Sparse(_) | Array(_), "writable" | "transfer_path" | "advice") => {
-                "the plan of a dense tensor has it"
+                "only the plan of a dense tensor has it"
             }
             (Tree(_) | Sparse(_), _) => "see the plans in parts",
-            (Tensor(_), "shape") => "the source has no memory: ask it for its shape",
-            (Tensor(_), _) => "the plan of a sparse tensor has it",
+            (Tensor(_), "shape") => "read the shape of the source itself: it has no memory",
+            (Tensor(_), _) => "only the plan of a sparse tensor has it",
             (Array(_), _) => "see the plan of the sparse tensor",
         };
         PyAttributeError::new_err(format!(
             "the plan of {} has no {attribute}\nhint: {hint}",
-            self.content.described()
+            self.content.description()
         ))
     }
 
-    /// The text, which grows with a tree, and for which there may be no memory.
+    /// The text of the plan. Its length grows with the tree, so the allocation can fail.
     pub(super) fn text(&self) -> Result<Vec<u8>> {
         match &self.content {
             Tensor(tensor) => Ok(tensor.text().into_bytes()),
             Tree(tree) => tree.text(),
             Sparse(sparse) => Ok(sparse.text().into_bytes()),
-            Array(array) => Ok(array.text(self.part_name()).into_bytes()),
+            Array(array) => Ok(array.text(self.display_name()).into_bytes()),
         }
     }
 
-    /// Whether the host is busy with it until it is done.
-    pub(super) fn is_waited_for(&self) -> bool {
+    /// Whether the host waits for the conversion.
+    pub(super) fn blocks_host(&self) -> bool {
         match &self.content {
-            Tensor(tensor) => tensor.is_waited_for(),
+            Tensor(tensor) => tensor.blocks_host(),
             _ => !self.shares(),
         }
     }
 }
 
-impl Content {
+impl PlanContent {
     fn kind(&self) -> &'static str {
         match self {
             Tensor(_) => "tensor",
@@ -109,7 +109,7 @@ impl Content {
         }
     }
 
-    fn described(&self) -> &'static str {
+    fn description(&self) -> &'static str {
         match self {
             Tensor(_) => "a dense tensor",
             Tree(_) => "a tree",
@@ -121,7 +121,7 @@ impl Content {
 
 #[pymethods]
 impl PlanReport {
-    /// What it is a plan of: `"tensor"`, `"tree"`, `"sparse"`, or `"array"`, which is one of the arrays of a sparse tensor.
+    /// The kind of object: `"tensor"`, `"tree"`, `"sparse"`, or `"array"`, which is an array of a sparse tensor.
     #[getter]
     fn kind(&self) -> &'static str {
         self.content.kind()
@@ -129,16 +129,16 @@ impl PlanReport {
 
     /// The plans of the tensors in a tree, or of the arrays of a sparse tensor; empty for one dense tensor.
     #[getter(parts)]
-    fn list_of_parts<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyList>> {
+    fn list_child_plans<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyList>> {
         let parts = PyList::empty(py);
-        for part in self.parts() {
+        for part in self.child_plans() {
             emergency_pool::reserve_headroom(TENSOR_OVERHEAD_BYTES)?;
             parts.append(Bound::new(py, part.clone())?)?;
         }
         Ok(parts)
     }
 
-    /// `"itself"`, `"share"` or `"copy"`; of a tree and of a sparse tensor `"copy"` if a part is copied.
+    /// `"itself"`, `"share"` or `"copy"`. A tree or a sparse tensor has `"copy"` if any part is copied.
     #[getter]
     pub(super) fn action(&self) -> &'static str {
         match &self.content {
@@ -149,34 +149,34 @@ impl PlanReport {
         }
     }
 
-    /// Whether no byte moves.
+    /// Whether the result shares the memory of the source.
     #[getter]
     pub(super) fn shares(&self) -> bool {
         self.action() != "copy"
     }
 
-    /// Bytes that are written.
+    /// The number of bytes that are written.
     #[getter]
     pub(super) fn bytes_moved(&self) -> usize {
         match &self.content {
             Tensor(tensor) => tensor.bytes_moved,
             Array(array) => array.bytes_moved,
-            Tree(_) | Sparse(_) => self.parts().iter().map(Self::bytes_moved).sum(),
+            Tree(_) | Sparse(_) => self.child_plans().iter().map(Self::bytes_moved).sum(),
         }
     }
 
-    /// Bytes of new memory for the result.
+    /// The number of bytes of new memory for the result.
     #[getter]
     pub(super) fn extra_bytes(&self) -> usize {
         match &self.content {
             Tensor(tensor) => tensor.extra_bytes,
             Array(array) => array.extra_bytes,
-            Tree(_) | Sparse(_) => self.parts().iter().map(Self::extra_bytes).sum(),
+            Tree(_) | Sparse(_) => self.child_plans().iter().map(Self::extra_bytes).sum(),
         }
     }
 
-    /// How long it will take, from what this machine was measured to do; None where no byte moves, the host does not wait,
-    /// nothing has gone that way yet, or a tensor that moves is sparse.
+    /// The expected duration, from throughput measured on this machine. None if nothing is copied, the host does not wait,
+    /// no transfer of this kind has run yet, or a sparse tensor is copied.
     #[getter]
     pub(super) fn expected_seconds(&self) -> Option<f64> {
         match &self.content {
@@ -192,7 +192,7 @@ impl PlanReport {
         match &self.content {
             Tensor(tensor) => Ok(&tensor.source),
             Sparse(sparse) => Ok(&sparse.source),
-            Tree(_) | Array(_) => Err(self.lacks("source")),
+            Tree(_) | Array(_) => Err(self.missing_attribute("source")),
         }
     }
 
@@ -203,27 +203,27 @@ impl PlanReport {
             Tensor(tensor) => Ok(&tensor.target),
             Tree(tree) => Ok(&tree.target),
             Sparse(sparse) => Ok(&sparse.target),
-            Array(_) => Err(self.lacks("target")),
+            Array(_) => Err(self.missing_attribute("target")),
         }
     }
 
-    /// Where the source is.
+    /// The device of the source.
     #[getter]
     fn source_device(&self) -> PyResult<&str> {
         match &self.content {
             Tensor(tensor) => Ok(&tensor.source_device),
             Sparse(sparse) => Ok(&sparse.source_device),
-            Tree(_) | Array(_) => Err(self.lacks("source_device")),
+            Tree(_) | Array(_) => Err(self.missing_attribute("source_device")),
         }
     }
 
-    /// Where the result is.
+    /// The device of the result.
     #[getter]
     fn device(&self) -> PyResult<&str> {
         match &self.content {
             Tensor(tensor) => Ok(&tensor.device),
             Sparse(sparse) => Ok(&sparse.device),
-            Tree(_) | Array(_) => Err(self.lacks("device")),
+            Tree(_) | Array(_) => Err(self.missing_attribute("device")),
         }
     }
 
@@ -233,7 +233,7 @@ impl PlanReport {
         match &self.content {
             Tensor(tensor) => Ok(tensor.source_dtype),
             Sparse(sparse) => Ok(&sparse.source_dtype),
-            Tree(_) | Array(_) => Err(self.lacks("source_dtype")),
+            Tree(_) | Array(_) => Err(self.missing_attribute("source_dtype")),
         }
     }
 
@@ -244,57 +244,57 @@ impl PlanReport {
             Tensor(tensor) => Ok(tensor.dtype),
             Sparse(sparse) => Ok(&sparse.dtype),
             Array(array) => Ok(&array.dtype),
-            Tree(_) => Err(self.lacks("dtype")),
+            Tree(_) => Err(self.missing_attribute("dtype")),
         }
     }
 
     /// The shape of the tensor.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, self.lengths().ok_or_else(|| self.lacks("shape"))?)
+        PyTuple::new(py, self.shape_lengths().ok_or_else(|| self.missing_attribute("shape"))?)
     }
 
-    /// Whether the result may be written, as far as its framework can say so.
+    /// Whether the result may be written, as far as its framework can express it.
     #[getter]
     fn writable(&self) -> PyResult<bool> {
         match &self.content {
             Tensor(tensor) => Ok(tensor.writable),
-            _ => Err(self.lacks("writable")),
+            _ => Err(self.missing_attribute("writable")),
         }
     }
 
-    /// What is done, each with its reason; empty when no byte moves.
+    /// The steps of the copy, each with its reason; empty if the result shares memory.
     #[getter]
     fn steps(&self) -> PyResult<Steps> {
-        self.own_steps().cloned().ok_or_else(|| self.lacks("steps"))
+        self.own_steps().cloned().ok_or_else(|| self.missing_attribute("steps"))
     }
 
-    /// How bytes cross between a GPU and the host, and why so; None where they do not.
+    /// The transfer path between a GPU and the host, and its reason; None without such a transfer.
     #[getter]
     fn transfer_path(&self) -> PyResult<Option<&str>> {
         match &self.content {
             Tensor(tensor) => Ok(tensor.transfer_path.as_deref()),
-            _ => Err(self.lacks("transfer_path")),
+            _ => Err(self.missing_attribute("transfer_path")),
         }
     }
 
-    /// What to know about aliases, gradients, snapshots and the order of sparse elements.
+    /// Notes on aliasing, gradients, snapshots and the order of sparse elements.
     #[getter]
     fn notes(&self) -> PyResult<Vec<String>> {
         match &self.content {
             Tensor(tensor) => Ok(tensor.notes.clone()),
             Sparse(sparse) => Ok(sparse.notes.clone()),
             Array(array) => Ok(array.notes.clone()),
-            Tree(_) => Err(self.lacks("notes")),
+            Tree(_) => Err(self.missing_attribute("notes")),
         }
     }
 
-    /// What would make it free of copies; None when it is, or when nothing would.
+    /// How to avoid the copy; None if there is none, or if it cannot be avoided.
     #[getter]
     fn advice(&self) -> PyResult<Option<&str>> {
         match &self.content {
             Tensor(tensor) => Ok(tensor.advice.as_deref()),
-            _ => Err(self.lacks("advice")),
+            _ => Err(self.missing_attribute("advice")),
         }
     }
 
@@ -303,7 +303,7 @@ impl PlanReport {
     fn source_format(&self) -> PyResult<&str> {
         match &self.content {
             Sparse(sparse) => Ok(&sparse.source_format),
-            _ => Err(self.lacks("source_format")),
+            _ => Err(self.missing_attribute("source_format")),
         }
     }
 
@@ -312,22 +312,22 @@ impl PlanReport {
     fn format(&self) -> PyResult<Option<&str>> {
         match &self.content {
             Sparse(sparse) => Ok(sparse.format.as_deref()),
-            _ => Err(self.lacks("format")),
+            _ => Err(self.missing_attribute("format")),
         }
     }
 
-    /// How many elements the sparse source stores, explicit zeros among them.
+    /// The number of elements that the sparse source stores, including explicit zeros.
     #[getter]
     fn nnz(&self) -> PyResult<usize> {
         match &self.content {
             Sparse(sparse) => Ok(sparse.nnz),
-            _ => Err(self.lacks("nnz")),
+            _ => Err(self.missing_attribute("nnz")),
         }
     }
 
-    /// All that this kind of plan has as a dict of plain values, for JSON.
+    /// The attributes of this kind of plan as a dict of plain values, for JSON.
     fn as_dict<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
-        emergency_pool::reserve_headroom(AS_DICT_BYTES)?;
+        emergency_pool::reserve_headroom(DICT_OVERHEAD_BYTES)?;
         let dict = PyDict::new(py);
         dict.set_item("kind", self.kind())?;
         dict.set_item("name", &self.name)?;
@@ -349,7 +349,7 @@ impl PlanReport {
             dict.set_item("dtype", dtype)?;
             dict.set_item("notes", self.notes()?)?;
         }
-        if let Some(shape) = self.lengths() {
+        if let Some(shape) = self.shape_lengths() {
             dict.set_item("shape", shape)?;
         }
         dict.set_item("action", self.action())?;
@@ -369,7 +369,7 @@ impl PlanReport {
             dict.set_item("advice", &tensor.advice)?;
         }
         let parts = PyList::empty(py);
-        for part in self.parts() {
+        for part in self.child_plans() {
             parts.append(part.as_dict(py)?)?;
         }
         dict.set_item("parts", parts)?;
@@ -377,7 +377,7 @@ impl PlanReport {
     }
 
     fn __str__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyString>> {
-        string(py, &self.text()?)
+        try_python_string(py, &self.text()?)
     }
 
     fn __repr__(&self) -> String {
@@ -385,18 +385,18 @@ impl PlanReport {
             Tensor(tensor) => tensor.headline(),
             Tree(tree) => tree.headline(),
             Sparse(sparse) => sparse.headline(),
-            Array(array) => array.headline(self.part_name()),
+            Array(array) => array.headline(self.display_name()),
         };
         format!("<Plan {text}>")
     }
 
     fn _repr_html_<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyString>> {
-        string(py, html::plan(self)?.as_bytes())
+        try_python_string(py, html::plan_html(self)?.as_bytes())
     }
 }
 
 impl PlanReport {
-    fn lengths(&self) -> Option<&[i64]> {
+    fn shape_lengths(&self) -> Option<&[i64]> {
         match &self.content {
             Tensor(tensor) => tensor.shape.as_deref(),
             Sparse(sparse) => Some(&sparse.shape),
@@ -414,8 +414,8 @@ impl PlanReport {
     }
 }
 
-/// A Python string. PyO3's own constructor panics when memory runs out.
-fn string<'py>(py: Python<'py>, text: &[u8]) -> Result<Bound<'py, PyString>> {
+/// Makes a Python string, or fails: PyO3's own constructor panics if the allocation fails.
+fn try_python_string<'py>(py: Python<'py>, text: &[u8]) -> Result<Bound<'py, PyString>> {
     // SAFETY: pointer and length are those of `text`, which Python copies and checks to be UTF-8. A null result has an
     // error set.
     unsafe {

@@ -1,6 +1,6 @@
-//! What will happen to a sparse tensor and to each of its arrays.
+//! Reports about planned conversions of sparse tensors and of their arrays.
 
-use super::content::{ArrayReport, Content, PlanReport, SparseReport};
+use super::content::{ArrayReport, PlanContent, PlanReport, SparseReport};
 use super::tensor::{Steps, TensorReport};
 use crate::text::format_bytes;
 use std::fmt::Write;
@@ -22,7 +22,7 @@ impl SparseReport {
         format!("{} {}", self.source, self.source_format)
     }
 
-    /// The same of the result.
+    /// Framework and format of the result.
     pub(super) fn to(&self) -> String {
         format!("{} {}", self.target, self.format.as_deref().unwrap_or("dense"))
     }
@@ -31,7 +31,7 @@ impl SparseReport {
         let shared = self.parts.iter().filter(|part| part.shares()).count();
         let moved = format_bytes(self.parts.iter().map(PlanReport::bytes_moved).sum());
         match self.action() {
-            "itself" => "nothing to do, the source itself comes back".to_owned(),
+            "itself" => "nothing to do, the source itself is returned".to_owned(),
             "share" => "shared, no byte moves".to_owned(),
             _ if shared > 0 => format!("{shared} of {} arrays shared, {moved} copied", self.parts.len()),
             _ => format!("copied, {moved}"),
@@ -43,33 +43,33 @@ impl SparseReport {
     }
 
     /// Type, shape and number of elements.
-    pub(super) fn what(&self) -> String {
-        let becomes =
+    pub(super) fn type_and_shape(&self) -> String {
+        let dtype_change =
             if self.dtype == self.source_dtype { String::new() } else { format!(", becomes {}", self.dtype) };
         let shape = format_shape(&self.shape);
         let stored = count_noun(self.nnz, "stored element");
-        format!("{} of shape {shape}, {stored}{becomes}", self.source_dtype)
+        format!("{} of shape {shape}, {stored}{dtype_change}", self.source_dtype)
     }
 
-    /// Where it goes, if it does not stay.
-    pub(super) fn way(&self) -> Option<String> {
+    /// The devices of source and result, if they differ.
+    pub(super) fn device_line(&self) -> Option<String> {
         let moves = self.source_device != self.device;
         moves.then(|| format!("from {} to {}", self.source_device, self.device))
     }
 
-    /// The arrays, unless nothing is done with them.
-    pub(super) fn told_parts(&self) -> &[PlanReport] {
+    /// The reports about the arrays; empty if the source itself is the result.
+    pub(super) fn reported_arrays(&self) -> &[PlanReport] {
         if self.is_itself { &[] } else { &self.parts }
     }
 
     pub(super) fn text(&self) -> String {
-        let mut text = format!("{}\n  {}", self.headline(), self.what());
-        if let Some(way) = self.way() {
-            let _ = write!(text, "\n  {way}");
+        let mut text = format!("{}\n  {}", self.headline(), self.type_and_shape());
+        if let Some(line) = self.device_line() {
+            let _ = write!(text, "\n  {line}");
         }
-        for part in self.told_parts() {
-            if let Content::Array(array) = part.content() {
-                let _ = write!(text, "\n  {}", array.text(part.part_name()).replace('\n', "\n  "));
+        for part in self.reported_arrays() {
+            if let PlanContent::Array(array) = part.content() {
+                let _ = write!(text, "\n  {}", array.text(part.display_name()).replace('\n', "\n  "));
             }
         }
         for note in &self.notes {
@@ -80,34 +80,43 @@ impl SparseReport {
 }
 
 impl ArrayReport {
-    /// What happens to an array of the source on its way to the target. A cast of indices has a reason of its own.
-    pub(crate) fn given(told: TensorReport, shape: Vec<i64>, cast_reason: Option<String>) -> Self {
-        let mut steps = told.steps;
+    /// The report about a source array. `cast_reason` replaces the reason of a cast of indices.
+    pub(crate) fn for_source_array(
+        report: TensorReport,
+        shape: Vec<i64>,
+        cast_reason: Option<String>,
+    ) -> Self {
+        let mut steps = report.steps;
         if let Some(reason) = cast_reason {
             for (_, own) in steps.iter_mut().filter(|(kind, _)| kind == "cast") {
                 own.clone_from(&reason);
             }
         }
         Self {
-            is_shared: told.action != "copy",
-            dtype: told.dtype.to_owned(),
+            is_shared: report.action != "copy",
+            dtype: report.dtype.to_owned(),
             shape,
-            bytes_moved: told.bytes_moved,
-            extra_bytes: told.extra_bytes,
+            bytes_moved: report.bytes_moved,
+            extra_bytes: report.extra_bytes,
             steps,
-            notes: told.notes,
+            notes: report.notes,
         }
     }
 
-    /// What happens to an array that is made by these steps in memory of this many bytes and then goes to the target.
-    pub(crate) fn made(told: TensorReport, shape: Vec<i64>, bytes: usize, mut steps: Steps) -> Self {
-        let extra_bytes = if told.bytes_moved > 0 { told.bytes_moved } else { bytes };
-        steps.extend(told.steps);
+    /// The report about a new array of this many bytes, which these steps make and which is then converted for the target.
+    pub(crate) fn for_new_array(
+        report: TensorReport,
+        shape: Vec<i64>,
+        bytes: usize,
+        mut steps: Steps,
+    ) -> Self {
+        let extra_bytes = if report.bytes_moved > 0 { report.bytes_moved } else { bytes };
+        steps.extend(report.steps);
         Self {
             is_shared: false,
-            dtype: told.dtype.to_owned(),
+            dtype: report.dtype.to_owned(),
             shape,
-            bytes_moved: bytes + told.bytes_moved,
+            bytes_moved: bytes + report.bytes_moved,
             extra_bytes,
             steps,
             notes: Vec::new(),
@@ -116,7 +125,7 @@ impl ArrayReport {
 
     /// The first reason for a copy.
     pub(crate) fn first_reason(&self) -> &str {
-        self.steps.first().map_or("it is new memory", |(_, reason)| reason)
+        self.steps.first().map_or("the array is new memory", |(_, reason)| reason)
     }
 
     pub(crate) fn is_shared(&self) -> bool {
@@ -136,11 +145,11 @@ impl ArrayReport {
             true => "shared, no byte moves".to_owned(),
             false => format!("copied, {}", format_bytes(self.bytes_moved)),
         };
-        format!("{name} ({}): {outcome}", self.what())
+        format!("{name} ({}): {outcome}", self.type_and_shape())
     }
 
     /// Type and shape.
-    pub(super) fn what(&self) -> String {
+    pub(super) fn type_and_shape(&self) -> String {
         format!("{}, {}", self.dtype, format_shape(&self.shape))
     }
 

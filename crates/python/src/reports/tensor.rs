@@ -1,6 +1,6 @@
-//! What will happen to one dense tensor.
+//! Reports about planned conversions of dense tensors.
 
-use super::time::Work;
+use super::time::ByteWork;
 use super::transfer_path::transfer_path;
 use crate::text::{format_bytes, format_duration};
 use std::borrow::Cow;
@@ -13,19 +13,19 @@ use tensorferry_core::plan::{
 /// What is done with a tensor: the kind of step, and the reason.
 pub(crate) type Steps = Vec<(Cow<'static, str>, String)>;
 
-/// The device and the type of a tensor without memory.
+/// The device and dtype of a tensor without memory.
 const UNKNOWN: &str = "unknown";
 
-/// What will happen to one dense tensor, and why. The members are those of the Python class `Plan`.
+/// The planned conversion of one dense tensor. The fields are attributes of the Python class `Plan`.
 #[derive(Clone)]
 pub(crate) struct TensorReport {
     /// The framework of the source.
     pub(super) source: String,
     /// The framework of the result.
     pub(super) target: String,
-    /// Where the source is.
+    /// The device of the source.
     pub(super) source_device: String,
-    /// Where the result is.
+    /// The device of the result.
     pub(super) device: String,
     /// `"itself"`, `"share"` or `"copy"`.
     pub(super) action: &'static str,
@@ -33,23 +33,23 @@ pub(crate) struct TensorReport {
     pub(super) source_dtype: &'static str,
     /// The element type of the result.
     pub(super) dtype: &'static str,
-    /// None where the source has no memory.
+    /// None if the source has no memory.
     pub(super) shape: Option<Vec<i64>>,
     /// Bytes that are written.
     pub(super) bytes_moved: usize,
     /// Bytes of new memory for the result.
     pub(super) extra_bytes: usize,
-    /// Whether the caller gave a destination.
-    into: bool,
-    /// Whether the result may be written, as far as its framework can say so.
+    /// Whether the caller passed a destination.
+    has_destination: bool,
+    /// Whether the result may be written, as far as its framework can express it.
     pub(super) writable: bool,
     pub(super) steps: Steps,
-    work: Work,
-    /// How bytes cross between a GPU and the host, and why so; None where they do not.
+    work: ByteWork,
+    /// The transfer path between a GPU and the host, and its reason; None without such a transfer.
     pub(super) transfer_path: Option<String>,
-    /// What to know about aliases, gradients and snapshots.
+    /// Notes on aliasing, gradients and snapshots.
     pub(super) notes: Vec<String>,
-    /// What would make it free of copies; None when it is, or when nothing would.
+    /// How to avoid the copy; None if there is none, or if it cannot be avoided.
     pub(super) advice: Option<String>,
 }
 
@@ -58,7 +58,7 @@ impl TensorReport {
         let reasons = plan.reasons();
         let steps =
             reasons.iter().map(|reason| (reason.kind().into(), reason.sentence(source, target).into_owned()));
-        // Advice that leaves another reason standing would be in vain.
+        // Advice helps only if it removes every reason for the copy.
         let advice: Option<Vec<_>> = reasons.iter().map(|reason| reason.advice()).collect();
         let bytes = source.layout.count().saturating_mul(plan.dtype.size());
         let bytes_moved = if plan.shares() { 0 } else { bytes };
@@ -68,7 +68,7 @@ impl TensorReport {
             source_device: source.device.to_string(),
             device: plan.device.to_string(),
             action: match plan.route {
-                // What stands for a variable is its value, another object over the same memory.
+                // A variable is represented by its value, another object over the same memory.
                 Route::Itself if source.mutability != SourceMutability::Snapshot => "itself",
                 Route::Itself | Route::Share => "share",
                 Route::Copy(_) => "copy",
@@ -77,10 +77,10 @@ impl TensorReport {
             dtype: plan.dtype.name(),
             shape: Some(source.layout.shape().to_vec()),
             bytes_moved,
-            // A destination of the caller's is there already.
+            // The caller's destination is not new memory.
             extra_bytes: if reasons.contains(&Reason::Into) { 0 } else { bytes_moved },
-            into: reasons.contains(&Reason::Into),
-            work: Work::of(source, plan, bytes),
+            has_destination: reasons.contains(&Reason::Into),
+            work: ByteWork::of(source, plan, bytes),
             writable: plan.access == Access::ReadWrite,
             steps: steps.collect(),
             transfer_path: transfer_path(source, plan),
@@ -89,7 +89,7 @@ impl TensorReport {
         }
     }
 
-    /// An object that comes back as it is and has no memory: its device is not known, nor are its type and shape.
+    /// The report about an object without memory, which is returned as it is. Its device, dtype and shape are not known.
     pub(crate) fn of_itself(framework: &str) -> Self {
         Self {
             source: framework.to_owned(),
@@ -102,8 +102,8 @@ impl TensorReport {
             shape: None,
             bytes_moved: 0,
             extra_bytes: 0,
-            into: false,
-            work: Work::Nothing,
+            has_destination: false,
+            work: ByteWork::NoCopy,
             writable: false,
             steps: Vec::new(),
             transfer_path: None,
@@ -112,14 +112,14 @@ impl TensorReport {
         }
     }
 
-    /// Whether the host is busy with it until it is done.
-    pub(super) fn is_waited_for(&self) -> bool {
-        !self.shares() && self.work != Work::Queued
+    /// Whether the host waits for the conversion.
+    pub(super) fn blocks_host(&self) -> bool {
+        !self.shares() && self.work != ByteWork::Queued
     }
 
     pub(super) fn outcome(&self) -> String {
         match self.action {
-            "itself" => "nothing to do, the source itself comes back".to_owned(),
+            "itself" => "nothing to do, the source itself is returned".to_owned(),
             "share" => "shared, no byte moves".to_owned(),
             _ => format!("copied, {}", format_bytes(self.bytes_moved)),
         }
@@ -127,17 +127,17 @@ impl TensorReport {
 
     /// The source's framework, and its device where one of the two is not the host.
     pub(super) fn from(&self) -> String {
-        self.placed(&self.source, &self.source_device)
+        self.with_device(&self.source, &self.source_device)
     }
 
-    /// The same of the result.
+    /// The target framework, and its device where one of the two is not the host.
     pub(super) fn to(&self) -> String {
-        self.placed(&self.target, &self.device)
+        self.with_device(&self.target, &self.device)
     }
 
-    fn placed(&self, framework: &str, device: &str) -> String {
-        let on_host = self.source_device == "cpu" && self.device == "cpu";
-        if on_host { framework.to_owned() } else { format!("{framework} on {device}") }
+    fn with_device(&self, framework: &str, device: &str) -> String {
+        let is_on_host = self.source_device == "cpu" && self.device == "cpu";
+        if is_on_host { framework.to_owned() } else { format!("{framework} on {device}") }
     }
 
     pub(super) fn headline(&self) -> String {
@@ -145,38 +145,38 @@ impl TensorReport {
     }
 
     /// Type and shape.
-    pub(super) fn what(&self) -> String {
+    pub(super) fn type_and_shape(&self) -> String {
         let Some(shape) = &self.shape else { return "type and shape are not known".to_owned() };
-        let becomes =
+        let dtype_change =
             if self.dtype == self.source_dtype { String::new() } else { format!(", becomes {}", self.dtype) };
-        format!("{} of shape {}{becomes}", self.source_dtype, format_shape(shape))
+        format!("{} of shape {}{dtype_change}", self.source_dtype, format_shape(shape))
     }
 
-    /// All that there is to say besides what happens and why, each with its name.
-    pub(super) fn lines(&self) -> Vec<(&'static str, String)> {
+    /// The details of the report besides the steps, each with its name.
+    pub(super) fn detail_lines(&self) -> Vec<(&'static str, String)> {
         let mut lines = Vec::new();
         if let Some(path) = &self.transfer_path {
             lines.push(("transfer path", path.clone()));
         }
         if !self.shares() {
-            let memory = match self.into {
-                true => "none besides the destination".to_owned(),
+            let memory = match self.has_destination {
+                true => "only the destination".to_owned(),
                 false => format!(
                     "{} for the result, which shares nothing with the source",
                     format_bytes(self.extra_bytes)
                 ),
             };
             lines.push(("memory", memory));
-            if let Some((seconds, speed)) = self.work.expected(self.bytes_moved) {
-                lines.push(("time", format!("about {}, {speed}", format_duration(seconds))));
-            } else if self.work == Work::Queued {
-                lines.push(("time", "queued on the GPU: the host does not wait for it".to_owned()));
-            } else if matches!(self.work, Work::Cross(_)) {
+            if let Some((seconds, basis)) = self.work.expected_time(self.bytes_moved) {
+                lines.push(("time", format!("about {}, {basis}", format_duration(seconds))));
+            } else if self.work == ByteWork::Queued {
+                lines.push(("time", "queued on the GPU: the host does not wait".to_owned()));
+            } else if matches!(self.work, ByteWork::Transfer(_)) {
                 lines.push(("time", "not known before the first transfer of this kind".to_owned()));
             }
         }
         if self.action == "share" && !self.writable && self.notes.is_empty() {
-            lines.push(("note", "the result is read-only: it is memory that must not be written".to_owned()));
+            lines.push(("note", "the result is read-only: its memory must not be written".to_owned()));
         }
         lines.extend(self.notes.iter().map(|note| ("note", note.clone())));
         if let Some(advice) = &self.advice {
@@ -185,22 +185,22 @@ impl TensorReport {
         lines
     }
 
-    /// Whether no byte moves.
+    /// Whether the result shares the memory of the source.
     pub(super) fn shares(&self) -> bool {
         self.action != "copy"
     }
 
-    /// How long it will take; None where no byte moves, the host does not wait, or nothing has gone that way yet.
+    /// The expected duration. None if nothing is copied, the host does not wait, or no transfer of this kind has run yet.
     pub(super) fn expected_seconds(&self) -> Option<f64> {
-        self.work.expected(self.bytes_moved).map(|(seconds, _)| seconds)
+        self.work.expected_time(self.bytes_moved).map(|(seconds, _)| seconds)
     }
 
     pub(super) fn text(&self) -> String {
-        let mut text = format!("{}\n  {}", self.headline(), self.what());
+        let mut text = format!("{}\n  {}", self.headline(), self.type_and_shape());
         for (number, (kind, reason)) in self.steps.iter().enumerate() {
             let _ = write!(text, "\n  {}. {kind}: {reason}", number + 1);
         }
-        for (name, line) in self.lines() {
+        for (name, line) in self.detail_lines() {
             let _ = write!(text, "\n  {name}: {line}");
         }
         text

@@ -1,4 +1,4 @@
-//! How long a trip will take, from what this machine was measured to do.
+//! Expected durations of conversions, from throughput measured on this machine.
 
 use crate::settings;
 use tensorferry_core::plan::{Plan, Reason, SourceDescription};
@@ -6,35 +6,35 @@ use tensorferry_core::pool::{self, BlockUse};
 use tensorferry_core::throughput::{self, TransferKind};
 use tensorferry_cuda::DownloadBuffer;
 
-/// What is done with the bytes.
+/// The work that determines the duration of a conversion.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Work {
-    /// Nothing: none moves.
-    Nothing,
+pub(super) enum ByteWork {
+    /// The result shares memory.
+    NoCopy,
     Dense,
     Pack,
     Cast,
-    Cross(TransferKind),
-    /// Queued on a GPU, which nobody waits for.
+    Transfer(TransferKind),
+    /// A copy that is queued on a GPU, without a wait of the host.
     Queued,
 }
 
-/// Seconds that a trip takes besides its bytes: about what a small copy is measured at.
-const START: f64 = 2e-6;
-/// Bytes from which a result comes from the pool, and may have to be given out by the system.
-const POOLED: usize = 4 << 20;
+/// The duration of a conversion apart from its bytes, as measured for small copies.
+const CONVERSION_OVERHEAD_SECONDS: f64 = 2e-6;
+/// Results of at least this size come from the pool, and may need fresh pages from the system.
+const POOL_THRESHOLD_BYTES: usize = 4 << 20;
 
-impl Work {
+impl ByteWork {
     pub(super) fn of(source: &SourceDescription<'_>, plan: &Plan, bytes: usize) -> Self {
         if plan.shares() {
-            return Self::Nothing;
+            return Self::NoCopy;
         }
         match (source.device.is_cuda(), plan.device.is_cuda()) {
             (true, true) => Self::Queued,
-            (false, true) => Self::Cross(TransferKind::Upload),
+            (false, true) => Self::Transfer(TransferKind::Upload),
             (true, false) => match tensorferry_cuda::choose_download_buffer(bytes) {
-                DownloadBuffer::Kept | DownloadBuffer::Pin => Self::Cross(TransferKind::Download),
-                _ => Self::Cross(TransferKind::DownloadThroughBuffers),
+                DownloadBuffer::Kept | DownloadBuffer::Pin => Self::Transfer(TransferKind::Download),
+                _ => Self::Transfer(TransferKind::DownloadThroughBuffers),
             },
             (false, false) => {
                 let has = |any: fn(&Reason) -> bool| plan.reasons().iter().any(any);
@@ -49,27 +49,30 @@ impl Work {
         }
     }
 
-    /// The seconds for so many bytes, and the speed behind it in words; `None` where it is not known.
-    pub(super) fn expected(self, bytes: usize) -> Option<(f64, String)> {
-        let at = |speed: f64, what: &str| format!("at the {:.1} GB/s {what}", speed / 1e9);
-        if let Self::Cross(link) = self {
-            let speed = throughput::bytes_per_second(link)?;
-            return Some((START + bytes as f64 / speed, at(speed, "of earlier transfers")));
+    /// The expected seconds for a number of bytes, and a description of the rate behind them; `None` if the rate is not known.
+    pub(super) fn expected_time(self, bytes: usize) -> Option<(f64, String)> {
+        let format_rate = |rate: f64, what: &str| format!("at the {:.1} GB/s {what}", rate / 1e9);
+        if let Self::Transfer(kind) = self {
+            let rate = throughput::bytes_per_second(kind)?;
+            return Some((
+                CONVERSION_OVERHEAD_SECONDS + bytes as f64 / rate,
+                format_rate(rate, "of earlier transfers"),
+            ));
         }
         let host = || throughput::measure_host(settings::threads());
-        let (speed, what) = match self {
+        let (rate, what) = match self {
             Self::Dense => (host()?.dense, "measured here for copies"),
             Self::Pack => (host()?.packed, "measured here for packing"),
             Self::Cast => (host()?.cast, "measured here for casts"),
             _ => return None,
         };
-        let mut seconds = START + bytes as f64 / speed;
-        let mut words = at(speed, what);
-        if bytes >= POOLED && !pool::has_idle(bytes, BlockUse::Plain) {
+        let mut seconds = CONVERSION_OVERHEAD_SECONDS + bytes as f64 / rate;
+        let mut basis = format_rate(rate, what);
+        if bytes >= POOL_THRESHOLD_BYTES && !pool::has_idle(bytes, BlockUse::Plain) {
             let fresh = host()?.fresh;
             seconds += bytes as f64 / fresh;
-            words += &format!(", and {:.1} GB/s for fresh memory", fresh / 1e9);
+            basis += &format!(", and {:.1} GB/s for fresh memory", fresh / 1e9);
         }
-        Some((seconds, words))
+        Some((seconds, basis))
     }
 }

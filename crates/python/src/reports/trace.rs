@@ -1,7 +1,7 @@
-//! Recording trips. While no trace is open anywhere, a call pays one atomic load.
+//! The context manager `trace`, which records conversions. While no trace is open, a call costs one atomic load.
 //!
-//! A trace belongs to its context, as `contextvars` defines it: trips of other threads and of other
-//! asyncio tasks are not in it unless they run in a copy of the context.
+//! A trace belongs to a context of `contextvars`: conversions of other threads and of other asyncio tasks are not
+//! recorded, unless they run in a copy of the context.
 
 use crate::errors::{Result, fail};
 use crate::interpreter::once::ForkSafeOnce;
@@ -14,15 +14,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tensorferry_core::{ErrorKind, emergency_pool};
 
-static OPEN: AtomicUsize = AtomicUsize::new(0);
+/// The number of open traces in all contexts.
+static OPEN_TRACES: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether some trace is open.
+/// Whether a trace is open in any context.
 pub(crate) fn is_on() -> bool {
-    OPEN.load(Ordering::Relaxed) != 0
+    OPEN_TRACES.load(Ordering::Relaxed) != 0
 }
 
-/// The context variable; its value is a tuple of the lists to fill, the innermost last.
-fn variable(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
+/// The context variable. Its value is a tuple of the lists to fill, the innermost last.
+fn trace_variable(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
     static VARIABLE: ForkSafeOnce<Py<PyAny>> = ForkSafeOnce::new();
     let variable = VARIABLE.get_or_try_init(py, || -> PyResult<_> {
         Ok(py.import("contextvars")?.getattr("ContextVar")?.call1(("tensorferry.trace",))?.unbind())
@@ -32,15 +33,15 @@ fn variable(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
 
 /// The lists of the traces that are open in this context.
 pub(crate) fn open_lists(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
-    Ok(variable(py)?.call_method1("get", (PyTuple::empty(py),))?.cast_into()?)
+    Ok(trace_variable(py)?.call_method1("get", (PyTuple::empty(py),))?.cast_into()?)
 }
 
-/// Adds a trip to every trace that is open in this context.
+/// Records a conversion in every trace that is open in this context.
 pub(crate) fn record(py: Python<'_>, plan: TensorReport, elapsed: Duration) -> Result<()> {
     record_in(py, &open_lists(py)?, plan, elapsed)
 }
 
-/// Adds a trip to these.
+/// Records a conversion in these lists.
 pub(crate) fn record_in(
     py: Python<'_>,
     lists: &Bound<'_, PyTuple>,
@@ -64,38 +65,38 @@ pub(crate) struct Trace {
 #[pymethods]
 impl Trace {
     fn __enter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        if self.token.lock().is_ok_and(|place| place.is_some()) {
+        if self.token.lock().is_ok_and(|slot| slot.is_some()) {
             let hint = "call trace() again for a second block";
-            return Err(fail(ErrorKind::InvalidArgument, "this trace is open already", hint).into());
+            return Err(fail(ErrorKind::InvalidArgument, "this trace is already open", hint).into());
         }
         let trips = PyList::empty(py);
         let mut lists: Vec<Bound<'py, PyAny>> = open_lists(py)?.iter().collect();
         lists.push(trips.clone().into_any());
-        let token = variable(py)?.call_method1("set", (PyTuple::new(py, lists)?,))?;
-        let previous = self.token.lock().map(|mut place| place.replace(token.unbind()));
+        let token = trace_variable(py)?.call_method1("set", (PyTuple::new(py, lists)?,))?;
+        let previous = self.token.lock().map(|mut slot| slot.replace(token.unbind()));
         if matches!(previous, Ok(None)) {
-            OPEN.fetch_add(1, Ordering::Relaxed);
+            OPEN_TRACES.fetch_add(1, Ordering::Relaxed);
         }
         Ok(trips)
     }
 
     #[pyo3(signature = (*_error))]
     fn __exit__(&self, py: Python<'_>, _error: &Bound<'_, PyTuple>) -> PyResult<()> {
-        let token = self.token.lock().ok().and_then(|mut place| place.take());
+        let token = self.token.lock().ok().and_then(|mut slot| slot.take());
         if let Some(token) = token {
-            OPEN.fetch_sub(1, Ordering::Relaxed);
-            variable(py)?.call_method1("reset", (token,))?;
+            OPEN_TRACES.fetch_sub(1, Ordering::Relaxed);
+            trace_variable(py)?.call_method1("reset", (token,))?;
         }
         Ok(())
     }
 }
 
-/// Records every trip inside the block: `with trace() as trips:` fills the list `trips` with Trip objects.
+/// Records every conversion inside the block: `with trace() as trips:` fills the list `trips` with Trip objects.
 ///
-/// Trips of other threads and asyncio tasks are not recorded, unless they run in a copy of the context.
+/// Conversions of other threads and asyncio tasks are not recorded, unless they run in a copy of the context.
 ///
 /// Returns:
-///     A context manager that gives the list.
+///     A context manager that returns the list.
 ///
 /// Example:
 ///     >>> with ferry.trace() as trips:

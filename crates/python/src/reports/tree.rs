@@ -1,4 +1,4 @@
-//! What will happen to the tensors of a tree.
+//! Reports about planned conversions of trees of tensors.
 
 use super::content::{PlanReport, TreeReport};
 use crate::errors::Result;
@@ -22,9 +22,9 @@ impl TreeReport {
         }
     }
 
-    /// The time of all tensors that are waited for; None where that of one is not known, and where none is.
+    /// The expected duration of all copies that the host waits for. None if there is none, or if one duration is not known.
     pub(super) fn expected_seconds(&self) -> Option<f64> {
-        let times = self.parts.iter().filter(|part| part.is_waited_for()).map(PlanReport::expected_seconds);
+        let times = self.parts.iter().filter(|part| part.blocks_host()).map(PlanReport::expected_seconds);
         times.reduce(|sum, next| Some(sum? + next?)).flatten()
     }
 
@@ -55,7 +55,7 @@ impl TreeReport {
     pub(super) fn text(&self) -> Result<Vec<u8>> {
         let mut text = self.summary().into_bytes();
         for plan in &self.parts {
-            for part in ["\n".as_bytes(), plan.part_name().as_bytes(), b": ", &plan.text()?] {
+            for part in ["\n".as_bytes(), plan.display_name().as_bytes(), b": ", &plan.text()?] {
                 try_reserve(&mut text, part.len())?;
                 text.extend_from_slice(part);
             }

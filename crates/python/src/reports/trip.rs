@@ -1,4 +1,4 @@
-//! Trips as Python objects.
+//! The Python class `Trip`: a finished conversion, as `trace` records it.
 
 use super::content::PlanReport;
 use super::html;
@@ -7,7 +7,7 @@ use crate::text::format_duration;
 use pyo3::prelude::*;
 use std::time::Duration;
 
-/// What did happen to a tensor.
+/// A finished conversion of a tensor.
 ///
 /// Example:
 ///     >>> with ferry.trace() as trips:
@@ -18,7 +18,7 @@ use std::time::Duration;
 #[derive(Clone)]
 pub(crate) struct Trip {
     plan: TensorReport,
-    /// How long it took.
+    /// The duration in seconds.
     #[pyo3(get)]
     seconds: f64,
 }
@@ -31,19 +31,19 @@ impl Trip {
 
 #[pymethods]
 impl Trip {
-    /// The plan as it was carried out.
+    /// The plan that was executed.
     #[getter]
     fn plan(&self) -> PlanReport {
         self.plan.clone().into()
     }
 
-    /// Bytes that were written, as they were planned: a trip does what its plan says, or fails.
+    /// The number of bytes that were written. It is the planned number: a conversion follows its plan, or fails.
     #[getter]
     fn bytes_moved(&self) -> usize {
         self.plan.bytes_moved
     }
 
-    /// Whether no byte moved.
+    /// Whether the result shares the memory of the source.
     #[getter]
     fn shares(&self) -> bool {
         self.plan.shares()
@@ -58,6 +58,6 @@ impl Trip {
     }
 
     fn _repr_html_(&self) -> String {
-        html::trip(&self.plan, self.seconds)
+        html::trip_html(&self.plan, self.seconds)
     }
 }

@@ -1,7 +1,7 @@
-//! `attach`: tensors that another process has published.
+//! The Python function `attach`: conversion of tensors that another process has published.
 
-use super::structure::unfold;
-use super::{NAME, Ticket, seconds};
+use super::structure::decode_tree;
+use super::{FRAMEWORK_NAME, Ticket, parse_seconds};
 use crate::conversion::batch;
 use crate::conversion::convert;
 use crate::conversion::request::ConversionRequest;
@@ -28,22 +28,22 @@ use tensorferry_share::{
     Attached, AttachedTensor, ReadyState, SharedMemory, TreeStructure, attach_cancellable,
 };
 
-/// How long a producer may take to answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The default time to wait for the producer.
+const ATTACH_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Carries what another process has published to a framework: the same memory, where the framework can use it.
+/// Attaches tensors that another process has published, sharing the memory where the framework can use it.
 ///
-/// Host memory that is attached stays valid when the producer ends. It is held for this process until the last tensor is
-/// gone; the last tensor on a GPU waits for the work that is queued there when it goes, and other threads go on meanwhile.
+/// Attached host memory stays valid when the producer ends. This process holds a lease until its last tensor is released;
+/// releasing the last tensor on a GPU waits for the work that is queued there, while other Python threads run.
 ///
 /// Args:
 ///     ticket: A Ticket, or its text or bytes.
-///     framework: Whose tensors they become.
+///     framework: The framework of the result, by name or as its module.
 ///     device, dtype, copy, writable, stream, budget: As for `to`.
-///     timeout: For how many seconds to wait for the producer; 30 if left out.
+///     timeout: Seconds to wait for the producer; 30 by default.
 ///
 /// Returns:
-///     What was published, in the same containers.
+///     The published tensors, in the same containers.
 ///
 /// Raises:
 ///     TicketError: The ticket was withdrawn, used up or has expired, or its process has ended.
@@ -69,37 +69,37 @@ pub(crate) fn attach<'py>(
     let py = ticket.py();
     emergency_pool::check_headroom()?;
     let claim = Ticket::claim_of(ticket)?;
-    let timeout = timeout.map_or(Ok(PATIENCE), |given| seconds("timeout", given))?;
+    let timeout = timeout.map_or(Ok(ATTACH_TIMEOUT), |given| parse_seconds("timeout", given))?;
     let numpy = PyString::intern(py, "numpy").into_any();
     let request = ConversionRequest::from_keywords("attach", framework.unwrap_or(&numpy), options)?;
-    check(request.target.facts(py)?, &request.options)?;
-    let attached = fetched(py, &claim, timeout)?;
+    check_options(request.target.facts(py)?, &request.options)?;
+    let attached = fetch(py, &claim, timeout)?;
     let structure = TreeStructure::read(&attached.structure, attached.tensors.len())?;
-    let nothing = attached.tensors.iter().map(|_| Ok::<_, Failure>(None));
-    let mut results: Vec<Option<Bound<'py, PyAny>>> = try_collect(nothing)?;
+    let empty = attached.tensors.iter().map(|_| Ok::<_, Failure>(None));
+    let mut results: Vec<Option<Bound<'py, PyAny>>> = try_collect(empty)?;
     batch::batched(py, &request, || {
-        unfold(py, &structure, &mut |number| {
-            let place = &mut results[number as usize];
-            if let Some(known) = place {
+        decode_tree(py, &structure, &mut |number| {
+            let result = &mut results[number as usize];
+            if let Some(known) = result {
                 return Ok(known.clone());
             }
             let started = trace::is_on().then(Instant::now);
             let tensor = &attached.tensors[number as usize];
-            let mut source = Source::here(ticket.clone(), NAME, of_attached(tensor)?);
+            let mut source = Source::here(ticket.clone(), FRAMEWORK_NAME, tensor_of(tensor)?);
             if let SharedMemory::Gpu(arena) = tensor.memory() {
                 source = source.with_streams(streams_of(arena.gpu(), &attached.ready)?);
             }
-            let result = convert::convert_by_plan(py, source, &request, started)?;
-            Ok(place.insert(result).clone())
+            let converted = convert::convert_by_plan(py, source, &request, started)?;
+            Ok(result.insert(converted).clone())
         })
     })
 }
 
-/// Sees that the wishes can be met by somebody, before a ticket that is good once is used.
-fn check(target: &TargetCapabilities, options: &ConvertOptions) -> Result<()> {
+/// Checks the options before the attach uses up a ticket that is valid once.
+fn check_options(target: &TargetCapabilities, options: &ConvertOptions) -> Result<()> {
     let layout = Layout::dense(4, &[1])?;
     let sample = SourceDescription {
-        framework: NAME,
+        framework: FRAMEWORK_NAME,
         dtype: DType::Float32,
         layout: &layout,
         device: Device::CPU,
@@ -113,8 +113,9 @@ fn check(target: &TargetCapabilities, options: &ConvertOptions) -> Result<()> {
         through_array: false,
         drop_lock: false,
     };
-    let plain = ConvertOptions { device: options.device, writable: options.writable, ..ConvertOptions::NONE };
-    let device = plan::decide(&sample, target, &plain)?.device;
+    let device_options =
+        ConvertOptions { device: options.device, writable: options.writable, ..ConvertOptions::NONE };
+    let device = plan::decide(&sample, target, &device_options)?.device;
     if device.is_cuda() {
         crate::conversion::to_gpu::gpu_of(target, device)?;
     }
@@ -124,8 +125,8 @@ fn check(target: &TargetCapabilities, options: &ConvertOptions) -> Result<()> {
     Ok(())
 }
 
-/// Asks the producer, without the interpreter; Ctrl-C ends it.
-fn fetched(py: Python<'_>, claim: &tensorferry_share::Ticket, timeout: Duration) -> Result<Fetched> {
+/// Attaches with the GIL released; Ctrl-C cancels the wait.
+fn fetch(py: Python<'_>, claim: &tensorferry_share::Ticket, timeout: Duration) -> Result<AttachedTree> {
     let (attached, raised) = py.detach(|| {
         let raised = RefCell::new(None);
         let attached = attach_cancellable(claim, timeout, &|| {
@@ -138,14 +139,14 @@ fn fetched(py: Python<'_>, claim: &tensorferry_share::Ticket, timeout: Duration)
     });
     match raised {
         Some(error) => Err(Failure::from(error)),
-        None => Ok(Fetched(ManuallyDrop::new(attached?))),
+        None => Ok(AttachedTree(ManuallyDrop::new(attached?))),
     }
 }
 
-/// What was attached, for as long as results are made of it.
-struct Fetched(ManuallyDrop<Attached>);
+/// The attached tensors, while their results are made.
+struct AttachedTree(ManuallyDrop<Attached>);
 
-impl Deref for Fetched {
+impl Deref for AttachedTree {
     type Target = Attached;
 
     fn deref(&self) -> &Attached {
@@ -153,11 +154,11 @@ impl Deref for Fetched {
     }
 }
 
-impl Drop for Fetched {
+impl Drop for AttachedTree {
     fn drop(&mut self) {
-        // SAFETY: taken once, and not used again.
+        // SAFETY: `drop` runs once, and the field is not used after it.
         let attached = unsafe { ManuallyDrop::take(&mut self.0) };
-        // What became of none of the results is waited for, on the GPUs that it is on.
+        // Dropping a tensor without a result waits for GPU work.
         if !attached.ready.is_empty() {
             without_interpreter(move || drop(attached));
         }
@@ -171,23 +172,23 @@ impl Lend for AttachedTensor {
     }
 }
 
-/// Where what another process has queued on a tensor can be waited for. Nobody waits when it is let go: the lease does.
+/// The streams of an attached tensor: ready after the producer's work. The release waits for nothing here, because the lease does.
 fn streams_of(gpu: &'static Gpu, ready: &[ReadyState]) -> Result<Streams> {
     for ready in ready.iter().filter(|ready| std::ptr::eq(ready.gpu(), gpu)) {
         if !ready.is_now()? {
-            let meeting = SyncPoint::Stream(gpu.sync_stream()?);
-            // SAFETY: a stream of ours.
-            unsafe { ready.order(meeting)? };
-            return Ok(Streams::between(meeting, SyncPoint::Nothing));
+            let sync_point = SyncPoint::Stream(gpu.sync_stream()?);
+            // SAFETY: the stream belongs to tensorferry and stays alive.
+            unsafe { ready.order(sync_point)? };
+            return Ok(Streams::between(sync_point, SyncPoint::Nothing));
         }
     }
     Ok(Streams::between(SyncPoint::Nothing, SyncPoint::Nothing))
 }
 
-fn of_attached(attached: &AttachedTensor) -> Result<Tensor<Owner>> {
+fn tensor_of(attached: &AttachedTensor) -> Result<Tensor<Owner>> {
     let (data, access) = (attached.data(), attached.access());
     let (dtype, layout, device) = (attached.dtype(), attached.layout().clone(), attached.device());
     let owner = Owner::shared(attached.clone());
-    // SAFETY: the message's reader has seen that every element lies in the mapping, which the owner keeps.
+    // SAFETY: the reader of the message checked that every element is inside the mapping, which the owner keeps alive.
     Ok(unsafe { Tensor::new(data, dtype, layout, device, ByteOrder::Native, access, owner) }?)
 }

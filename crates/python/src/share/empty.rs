@@ -1,6 +1,6 @@
-//! `empty_shared`: new memory that can be published without a copy; `empty_aligned`: new private memory.
+//! The Python functions `empty_shared` and `empty_aligned`: allocation of shared memory, and of aligned private memory.
 
-use super::Room;
+use super::SharedBlock;
 use crate::api::options::{self, Keywords};
 use crate::api::shape::Lengths;
 use crate::conversion::convert;
@@ -17,7 +17,7 @@ use tensorferry_core::plan::{ConvertOptions, DeviceRequest, SourceMutability, Ta
 use tensorferry_core::{Device, ErrorKind, Layout};
 use tensorferry_cuda::{Gpu, SyncPoint};
 
-/// A new, uninitialised tensor in shared memory, which `publish` gives to other processes without a copy.
+/// A new, uninitialised tensor in shared memory, which `publish` shares without a copy.
 ///
 /// The memory is aligned, so that every framework can share it.
 ///
@@ -25,14 +25,14 @@ use tensorferry_cuda::{Gpu, SyncPoint};
 ///     shape: The lengths of its dimensions, or one length.
 ///     dtype: The element type, by name or as a framework's own object.
 ///     framework: The framework of the tensor, by name or as its module.
-///     device: The device of the memory. None is the host, or the GPU for a framework that has GPU memory only.
+///     device: The device of the memory. None is the host, or the GPU for a framework that has only GPU memory.
 ///
 /// Returns:
 ///     A tensor of the framework.
 ///
 /// Raises:
-///     InvalidArgumentError: The shape, the type or the framework is not one, or its tensors are immutable.
-///     OutOfMemoryError: There is not so much memory.
+///     InvalidArgumentError: The shape, dtype or framework is invalid, or the framework's tensors are immutable.
+///     OutOfMemoryError: The memory cannot be allocated.
 ///
 /// Example:
 ///     >>> x = ferry.empty_shared((2, 3), "float32", framework="torch")
@@ -53,7 +53,7 @@ pub(crate) fn empty_shared<'py>(
     allocate("empty_shared", shape, dtype, framework, device, true)
 }
 
-/// A new, uninitialised tensor in memory of this process alone.
+/// A new, uninitialised tensor in private memory of this process.
 ///
 /// The memory is aligned to 64 bytes, so that every framework can share it.
 ///
@@ -61,14 +61,14 @@ pub(crate) fn empty_shared<'py>(
 ///     shape: The lengths of its dimensions, or one length.
 ///     dtype: The element type, by name or as a framework's own object.
 ///     framework: The framework of the tensor, by name or as its module.
-///     device: The device of the memory. None is the host, or the GPU for a framework that has GPU memory only.
+///     device: The device of the memory. None is the host, or the GPU for a framework that has only GPU memory.
 ///
 /// Returns:
 ///     A tensor of the framework.
 ///
 /// Raises:
-///     InvalidArgumentError: The shape, the type or the framework is not one, or its tensors are immutable.
-///     OutOfMemoryError: There is not so much memory.
+///     InvalidArgumentError: The shape, dtype or framework is invalid, or the framework's tensors are immutable.
+///     OutOfMemoryError: The memory cannot be allocated.
 ///
 /// Example:
 ///     >>> x = ferry.empty_aligned(1024, "float32")
@@ -94,47 +94,47 @@ fn allocate<'py>(
     dtype: &Bound<'py, PyAny>,
     framework: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
-    shared: bool,
+    is_shared: bool,
 ) -> Result<Bound<'py, PyAny>> {
     let py = shape.py();
-    let lengths = lengths(shape)?;
+    let lengths = parse_shape(shape)?;
     let dtype = match options::plain_dtype(Some(dtype)) {
         Ok(Some(dtype)) => dtype,
         _ => {
-            let fact = format!("dtype is {}, which names no element type", describe(dtype));
-            return Err(fail(ErrorKind::InvalidArgument, fact, "write a name such as \"float32\""));
+            let fact = format!("dtype is {}, not an element type", describe(dtype));
+            return Err(fail(ErrorKind::InvalidArgument, fact, "pass a name such as \"float32\""));
         }
     };
     let numpy = PyString::intern(py, "numpy").into_any();
     let target = frameworks::target(framework.unwrap_or(&numpy))?;
-    let facts = target.facts(py)?;
-    if facts.mutability == TargetMutability::Immutable {
+    let capabilities = target.facts(py)?;
+    if capabilities.mutability == TargetMutability::Immutable {
         return Err(fail(
             ErrorKind::InvalidArgument,
-            format!("a new {} tensor could never be filled", facts.title),
-            "make it with numpy or torch, fill it, and carry it over: that shares it",
+            format!("{} tensors are immutable: a new one cannot be filled", capabilities.title),
+            "allocate it with numpy or torch, fill it, and convert it: that shares the memory",
         ));
     }
     let layout = Layout::dense(dtype.size(), &lengths).map_err(|_| {
-        let fact = format!("no memory holds {dtype} of shape {lengths:?}");
-        fail(ErrorKind::OutOfMemory, fact, "make less at a time")
+        let fact = format!("a {dtype} tensor of shape {lengths:?} is larger than the address space");
+        fail(ErrorKind::OutOfMemory, fact, "allocate a smaller tensor")
     })?;
-    // A framework that would copy it into memory of its own has none to share.
+    // A framework that copies into its own memory cannot use shared memory: the conversion must fail.
     let options = ConvertOptions {
-        copy: shared.then_some(false),
-        device: place(py, function, device)?,
+        copy: is_shared.then_some(false),
+        device: parse_device(py, function, device)?,
         ..ConvertOptions::NONE
     };
     let device = match options.device {
         DeviceRequest::At(device) => device,
-        DeviceRequest::Home => facts.default_device,
-        DeviceRequest::Nearest => facts.nearest_device(Device::CPU),
+        DeviceRequest::Home => capabilities.default_device,
+        DeviceRequest::Nearest => capabilities.nearest_device(Device::CPU),
     };
-    if !shared && device.is_cuda() {
+    if !is_shared && device.is_cuda() {
         return Ok(target.builtin()?.allocate(py, dtype, &lengths, Gpu::get(device.index)?, None)?.object);
     }
-    let tensor = if shared {
-        Room::new(py, device, layout.bytes())?.tensor(dtype, layout)?
+    let tensor = if is_shared {
+        SharedBlock::new(py, device, layout.bytes())?.tensor(dtype, layout)?
     } else {
         host_copy::of_block(HostBlock::new(layout.bytes())?, dtype, layout)?
     };
@@ -151,19 +151,23 @@ fn allocate<'py>(
     )
 }
 
-fn place(py: Python<'_>, function: &'static str, device: Option<&Bound<'_, PyAny>>) -> Result<DeviceRequest> {
-    let given = PyDict::new(py);
-    given.set_item("device", device)?;
-    let Keywords { options, .. } = options::parse(function, &given, false)?;
+fn parse_device(
+    py: Python<'_>,
+    function: &'static str,
+    device: Option<&Bound<'_, PyAny>>,
+) -> Result<DeviceRequest> {
+    let keywords = PyDict::new(py);
+    keywords.set_item("device", device)?;
+    let Keywords { options, .. } = options::parse(function, &keywords, false)?;
     Ok(options.device)
 }
 
-fn lengths(shape: &Bound<'_, PyAny>) -> Result<Vec<i64>> {
+fn parse_shape(shape: &Bound<'_, PyAny>) -> Result<Vec<i64>> {
     let lengths = shape.extract::<i64>().map(|length| vec![length]);
     let lengths = lengths.or_else(|_| shape.extract().map(Lengths::into_vec));
     lengths.ok().filter(|lengths| lengths.iter().all(|&length| length >= 0)).ok_or_else(|| {
         let text = shape.repr().map_or_else(|_| describe(shape), |text| text.to_string());
-        let fact = format!("{text} is no shape");
-        fail(ErrorKind::InvalidArgument, fact, "write lengths, such as (480, 640)")
+        let fact = format!("shape is {text}, not a length or a sequence of lengths");
+        fail(ErrorKind::InvalidArgument, fact, "pass lengths, such as (480, 640)")
     })
 }

@@ -1,11 +1,11 @@
-//! Tensors for other processes, and from them.
+//! Sharing of tensors between processes: `publish`, `attach`, and allocation of shared memory.
 //!
-//! Publishing is a trip to shared memory, and attaching one from there: the planner decides about both, so that plans,
-//! traces, copies and refusals are those of every other trip.
+//! Publishing is a conversion whose target is shared memory, and attaching one whose source is shared memory. The planner decides
+//! about both, so that plans, traces, copies and errors are those of every other conversion.
 
 pub(crate) mod attach;
 pub(crate) mod empty;
-mod place;
+mod location;
 pub(crate) mod publish;
 mod structure;
 mod ticket;
@@ -25,9 +25,9 @@ use tensorferry_cuda::Gpu;
 use tensorferry_cuda::ipc::GpuArenaBlock;
 use tensorferry_share::{ArenaBlock, PublishedTensor, SharedMemory};
 
-/// Shared memory as a place where tensors go to; whether a source is there already, nobody knows before it is read.
-const FACTS: TargetCapabilities = TargetCapabilities {
-    framework: NAME,
+/// The capabilities of shared memory as a conversion target. `publish` sets `own_memory` for each source, after reading it.
+const SHARED_MEMORY: TargetCapabilities = TargetCapabilities {
+    framework: FRAMEWORK_NAME,
     title: "shared memory",
     dtypes: DTypes::ALL,
     repacked: DTypes::NONE,
@@ -47,68 +47,68 @@ const FACTS: TargetCapabilities = TargetCapabilities {
     drops_on_own_threads: false,
 };
 
-/// What plans call it.
-const NAME: &str = "shared memory";
+/// The name of shared memory in plans.
+const FRAMEWORK_NAME: &str = "shared memory";
 
-/// New shared memory for one tensor.
+/// A block of new shared memory for one tensor.
 #[derive(Clone)]
-enum Room {
+enum SharedBlock {
     Host(ArenaBlock),
     Gpu(GpuArenaBlock),
 }
 
-impl Room {
+impl SharedBlock {
     fn new(py: Python<'_>, device: Device, bytes: usize) -> Result<Self> {
         if !device.is_cuda() {
             return Ok(Self::Host(ArenaBlock::new(bytes)?));
         }
         let gpu = Gpu::get(device.index)?;
-        // Before memory is used again, the work on it is waited for.
+        // The allocation waits for GPU work on memory that it reuses.
         Ok(Self::Gpu(py.detach(|| GpuArenaBlock::new(gpu, bytes))?))
     }
 
     fn data(&self) -> *mut u8 {
         match self {
-            Self::Host(piece) => piece.data(),
-            Self::Gpu(piece) => piece.data(),
+            Self::Host(block) => block.data(),
+            Self::Gpu(block) => block.data(),
         }
     }
 
-    /// What lies there, for others.
-    fn outgoing(&self, dtype: DType, layout: Layout) -> PublishedTensor {
+    /// The tensor in this block, as a publication describes it.
+    fn published(&self, dtype: DType, layout: Layout) -> PublishedTensor {
         let (memory, offset) = match self {
-            Self::Host(piece) => (SharedMemory::Host(piece.arena().clone()), piece.offset()),
-            Self::Gpu(piece) => (SharedMemory::Gpu(piece.arena().clone()), piece.offset()),
+            Self::Host(block) => (SharedMemory::Host(block.arena().clone()), block.offset()),
+            Self::Gpu(block) => (SharedMemory::Gpu(block.arena().clone()), block.offset()),
         };
         PublishedTensor { memory, offset, dtype, layout }
     }
 
-    /// What lies there, for this process: a dense tensor, for which there must be room.
+    /// A dense tensor over this block, which must be large enough.
     fn tensor(self, dtype: DType, layout: Layout) -> Result<Tensor<Owner>> {
         let (data, device) = match &self {
-            Self::Host(piece) => (piece.data(), Device::CPU),
-            Self::Gpu(piece) => (piece.data(), Device::cuda(piece.arena().gpu().index())),
+            Self::Host(block) => (block.data(), Device::CPU),
+            Self::Gpu(block) => (block.data(), Device::cuda(block.arena().gpu().index())),
         };
         let owner = Owner::shared(self);
-        // SAFETY: the piece has as many bytes as the layout, is aligned for every type, and is the owner.
+        // SAFETY: the block has as many bytes as the layout, is aligned for every dtype, and the owner keeps it alive.
         Ok(unsafe { Tensor::new(data, dtype, layout, device, ByteOrder::Native, Access::ReadWrite, owner) }?)
     }
 }
 
-impl Lend for Room {
+impl Lend for SharedBlock {
     fn waits(&self) -> bool {
-        matches!(self, Self::Gpu(piece) if Arc::strong_count(piece.arena()) == 1)
+        matches!(self, Self::Gpu(block) if Arc::strong_count(block.arena()) == 1)
     }
 }
 
-/// A time in seconds.
-fn seconds(name: &str, given: f64) -> Result<Duration> {
-    if given == f64::INFINITY {
+/// Parses a duration in seconds; infinity is the longest duration.
+fn parse_seconds(name: &str, value: f64) -> Result<Duration> {
+    if value == f64::INFINITY {
         return Ok(Duration::MAX);
     }
-    Duration::try_from_secs_f64(given).map_err(|_| {
-        let given = if given.abs() < 1e15 { given.to_string() } else { format!("{given:e}") };
-        let fact = format!("{name} is {given}, which is no time to wait");
-        fail(ErrorKind::InvalidArgument, fact, "write a number of seconds, or leave it out")
+    Duration::try_from_secs_f64(value).map_err(|_| {
+        let value = if value.abs() < 1e15 { value.to_string() } else { format!("{value:e}") };
+        let fact = format!("{name} is {value}, not a valid number of seconds");
+        fail(ErrorKind::InvalidArgument, fact, format!("pass a number of seconds from 0, or omit {name}"))
     })
 }

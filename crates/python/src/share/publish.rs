@@ -1,9 +1,9 @@
-//! `publish`: tensors that other processes may attach.
+//! The Python function `publish`: tensors that other processes can attach.
 
-use super::place::Place;
-use super::structure::fold;
-use super::view::{self, Copies, View};
-use super::{FACTS, Room, Ticket, seconds};
+use super::place::Location;
+use super::structure::encode_tree;
+use super::view::{self, Copies, MemoryView};
+use super::{SHARED_MEMORY, SharedBlock, Ticket, parse_seconds};
 use crate::api::options::{self, Keywords};
 use crate::conversion::gpu;
 use crate::conversion::host_copy::convert;
@@ -29,31 +29,32 @@ use tensorferry_share::{PublishOptions, PublishedTensor, SharedMemory, publish_a
 
 /// Lets other processes of this user attach a tensor, or a tree of tensors.
 ///
-/// Memory that others can be given (made by `empty`, or attached; most of what is on a GPU) is published as it is: whoever
-/// attaches it sees later writes. Anything else is copied once into shared memory; tensors of a tree that are the same view of
-/// the same memory (tied weights) are one copy, and alias each other there as they do here. Work that is queued on a GPU tensor
-/// is waited for by the consumer's stream, and by no host.
+/// Shareable memory (from `empty_shared`, attached, or most GPU memory) is published in place: consumers see later writes.
+/// Other memory is copied once into shared memory. Tensors of a tree that are the same view of the same memory (tied
+/// weights) become one copy, and alias each other in it. The consumer's stream waits for work that is queued on a GPU tensor;
+/// the host does not.
 ///
 /// Args:
-///     x: A tensor of any framework; or a dict, list or tuple of such, of numbers and of text, nested as you like.
-///     device: "cpu" brings a GPU tensor into shared host memory, "cuda" the other way round.
+///     x: A tensor of any framework; or a nested dict, list or tuple of tensors, numbers and text.
+///     device: "cpu" publishes a GPU tensor in shared host memory, "cuda" a host tensor in GPU memory.
 ///     dtype: The element type under which it is published. None keeps the type.
-///     copy: None copies what others cannot be given, or would be given with far more, True always, False never: it
-///         raises CopyRequiredError.
-///     writable: False gives others memory that they cannot write; True guarantees that they can without harm to
-///         anyone. None follows the memory: if one of the tensors is given as it is and is read-only or immutable, all
-///         are read-only; copies can be written.
-///     budget: The most bytes of shared memory for each copy.
-///     once: Whether the first consumer is the last.
-///     timeout: For how many seconds the ticket may be used; None for as long as it lives.
+///     copy: None copies memory that cannot be shared, or that is a small part of a large allocation. True always copies.
+///         False never copies, and raises CopyRequiredError instead.
+///     writable: False publishes read-only memory; True guarantees that consumers can write without side effects. None
+///         follows the memory: if a tensor that is published in place is read-only or immutable, all tensors are
+///         read-only; copies are writable.
+///     budget: The maximum number of bytes of shared memory for each copy.
+///     once: Whether only one consumer can attach.
+///     timeout: Seconds for which the ticket is valid; None for as long as it lives.
 ///
 /// Returns:
-///     A Ticket: keep it for as long as others may come.
+///     A Ticket. Consumers can attach for as long as it lives.
 ///
 /// Raises:
-///     CopyRequiredError: `copy=False` was given, and the memory is of this process alone.
-///     OutOfMemoryError: There is no shared memory left, or `budget` is exceeded.
-///     NotATensorError: There is something in `x` that other processes cannot be given.
+///     CopyRequiredError: `copy=False` was given, and the memory cannot be shared.
+///     OutOfMemoryError: Shared memory cannot be allocated, or `budget` is exceeded.
+///     InvalidArgumentError: `x` contains an object that cannot be published.
+///     NotATensorError: `x` contains a tensor without memory.
 ///
 /// Example:
 ///     >>> ticket = ferry.publish({"x": np.arange(3)})
@@ -72,56 +73,56 @@ pub(crate) fn publish(
 ) -> Result<Ticket> {
     let py = x.py();
     emergency_pool::check_headroom()?;
-    let timeout = timeout.map(|given| seconds("timeout", given)).transpose()?;
+    let timeout = timeout.map(|given| parse_seconds("timeout", given)).transpose()?;
     let keywords =
         options.map_or_else(|| Ok(Keywords::none()), |given| options::parse("publish", given, false))?;
     if keywords.stream.is_some() {
         let text = "publish() got an unexpected keyword argument 'stream'";
         return Err(PyTypeError::new_err(text).into());
     }
-    let mut lot = Lot::new(keywords.options);
-    let structure = fold(x, &mut |leaf, recognised| lot.lay(leaf, recognised))?.write()?;
-    let options = PublishOptions { once, timeout, access: lot.access };
-    let Lot { tensors, ready, keepers, .. } = lot;
-    // SAFETY: streams that frameworks have named just now and that are kept, or ours.
+    let mut builder = PublicationBuilder::new(keywords.options);
+    let structure = encode_tree(x, &mut |leaf, recognised| builder.add_tensor(leaf, recognised))?.write()?;
+    let options = PublishOptions { once, timeout, access: builder.access };
+    let PublicationBuilder { tensors, ready, stream_owners, .. } = builder;
+    // SAFETY: the streams belong to tensorferry, or frameworks have just named them and `stream_owners` keeps them alive.
     let published = py.detach(|| unsafe { publish_after(&tensors, &structure, &options, &ready) });
-    drop(keepers);
-    let ticket = Ticket::of(published?);
-    end_with_multiprocessing(py)?;
+    drop(stream_owners);
+    let ticket = Ticket::new_published(published?);
+    register_multiprocessing_exit(py)?;
     Ok(ticket)
 }
 
-/// Children of multiprocessing end without the system's knowledge, by `_exit`: there, it is asked to call us.
-fn end_with_multiprocessing(py: Python<'_>) -> PyResult<()> {
-    static ASKED: AtomicU32 = AtomicU32::new(0);
+/// Registers the shutdown with multiprocessing, whose children end by `_exit` and run no exit handlers of the system.
+fn register_multiprocessing_exit(py: Python<'_>) -> PyResult<()> {
+    static REGISTERED_PROCESS: AtomicU32 = AtomicU32::new(0);
     let process = std::process::id();
-    if ASKED.load(Ordering::Relaxed) == process {
+    if REGISTERED_PROCESS.load(Ordering::Relaxed) == process {
         return Ok(());
     }
     let modules = py.import("sys")?.getattr("modules")?;
     if let Ok(util) = modules.get_item("multiprocessing.util") {
-        let end = PyCFunction::new_closure(py, None, None, |_, _| tensorferry_share::shut_down())?;
-        let last = [("exitpriority", -1000)].into_py_dict(py)?;
-        util.getattr("Finalize")?.call((py.None(), end), Some(&last))?;
-        ASKED.store(process, Ordering::Relaxed);
+        let shut_down = PyCFunction::new_closure(py, None, None, |_, _| tensorferry_share::shut_down())?;
+        let priority = [("exitpriority", -1000)].into_py_dict(py)?;
+        util.getattr("Finalize")?.call((py.None(), shut_down), Some(&priority))?;
+        REGISTERED_PROCESS.store(process, Ordering::Relaxed);
     }
     Ok(())
 }
 
-/// What goes with one ticket.
-struct Lot {
+/// Collects the tensors of one publication.
+struct PublicationBuilder {
     tensors: Vec<PublishedTensor>,
-    /// What was copied, so that the same memory is copied once.
+    /// The copies so far, so that the same memory is copied once.
     copies: Copies,
     access: Access,
     options: ConvertOptions,
-    /// What consumers have to wait for.
+    /// The GPU work that consumers must wait for.
     ready: Vec<(&'static Gpu, SyncPoint)>,
-    /// What keeps the streams alive.
-    keepers: Vec<Owner>,
+    /// Keeps the streams alive until the tensors are published.
+    stream_owners: Vec<Owner>,
 }
 
-impl Lot {
+impl PublicationBuilder {
     fn new(options: ConvertOptions) -> Self {
         Self {
             tensors: Vec::new(),
@@ -129,37 +130,40 @@ impl Lot {
             access: Access::ReadWrite,
             options,
             ready: Vec::new(),
-            keepers: Vec::new(),
+            stream_owners: Vec::new(),
         }
     }
 
-    /// Lays a tensor into shared memory, if it is not there.
-    fn lay(&mut self, object: &Bound<'_, PyAny>, recognised: Recognised) -> Result<u32> {
+    /// Adds a tensor, in place or as a copy, and returns its index.
+    fn add_tensor(&mut self, object: &Bound<'_, PyAny>, recognised: Recognised) -> Result<u32> {
         let py = object.py();
         let started = trace::is_on().then(Instant::now);
         let mut source = crate::conversion::reading::read(object, recognised)?;
-        let place = Place::of(&mut source)?;
-        let target = TargetCapabilities { own_memory: place.reason(&source.facts(), &self.options), ..FACTS };
+        let location = Location::of(&mut source)?;
+        let target = TargetCapabilities {
+            own_memory: location.copy_reason(&source.facts(), &self.options),
+            ..SHARED_MEMORY
+        };
         let mut plan = plan::decide(&source.facts(), &target, &self.options)?;
-        let view = if plan.shares() { None } else { View::of(&source, &plan) };
-        let copied = view.as_ref().and_then(|view| self.copies.find(view));
-        if copied.is_some() {
+        let view = if plan.shares() { None } else { MemoryView::of(&source, &plan) };
+        let known_copy = view.as_ref().and_then(|view| self.copies.find(view));
+        if known_copy.is_some() {
             plan.route = Route::Share;
             plan.notes.push(Note::Tied);
         }
-        let facts = source.facts();
+        let description = source.facts();
         let report =
-            started.map(|started| (started, crate::reports::TensorReport::new(&facts, &target, &plan)));
-        let outgoing = match (copied, view) {
-            (Some(copied), _) => copied,
+            started.map(|started| (started, crate::reports::TensorReport::new(&description, &target, &plan)));
+        let published_tensor = match (known_copy, view) {
+            (Some(known_copy), _) => known_copy,
             (None, Some(view)) => {
-                let (source, kept) = view::keep(source);
-                let outgoing = self.copied(py, source, &plan)?;
-                self.copies.add(view, outgoing.clone(), kept);
-                outgoing
+                let (source, held) = view::hold(source);
+                let published_tensor = self.publish_copy(py, source, &plan)?;
+                self.copies.add(view, published_tensor.clone(), held);
+                published_tensor
             }
-            (None, None) if plan.shares() => self.as_it_is(source, place)?,
-            (None, None) => self.copied(py, source, &plan)?,
+            (None, None) if plan.shares() => self.publish_in_place(source, location)?,
+            (None, None) => self.publish_copy(py, source, &plan)?,
         };
         if plan.access == Access::ReadOnly {
             self.access = Access::ReadOnly;
@@ -167,29 +171,34 @@ impl Lot {
         if let Some((started, report)) = report {
             trace::record(py, report, started.elapsed())?;
         }
-        try_push(&mut self.tensors, outgoing)?;
+        try_push(&mut self.tensors, published_tensor)?;
         Ok(self.tensors.len() as u32 - 1)
     }
 
-    /// A tensor where it lies.
-    fn as_it_is(&mut self, mut source: Source<'_>, place: Place) -> Result<PublishedTensor> {
+    /// Publishes a tensor in place.
+    fn publish_in_place(&mut self, mut source: Source<'_>, location: Location) -> Result<PublishedTensor> {
         let streams = source.take_streams();
-        let outgoing = place.outgoing(crate::conversion::reading::in_place(source)?)?;
-        if let (SharedMemory::Gpu(arena), Some(streams)) = (&outgoing.memory, streams) {
-            self.wait_for(arena.gpu(), streams.gives);
-            self.keepers.extend(streams.keeper);
+        let published_tensor = location.publish(crate::conversion::reading::in_place(source)?)?;
+        if let (SharedMemory::Gpu(arena), Some(streams)) = (&published_tensor.memory, streams) {
+            self.add_sync_point(arena.gpu(), streams.gives);
+            self.stream_owners.extend(streams.keeper);
         }
-        Ok(outgoing)
+        Ok(published_tensor)
     }
 
-    fn wait_for(&mut self, gpu: &'static Gpu, side: SyncPoint) {
-        if !self.ready.iter().any(|(known, last)| std::ptr::eq(*known, gpu) && *last == side) {
-            self.ready.push((gpu, side));
+    fn add_sync_point(&mut self, gpu: &'static Gpu, sync_point: SyncPoint) {
+        if !self.ready.iter().any(|(known, last)| std::ptr::eq(*known, gpu) && *last == sync_point) {
+            self.ready.push((gpu, sync_point));
         }
     }
 
-    /// A copy in shared memory, in the type that the plan names.
-    fn copied(&mut self, py: Python<'_>, mut source: Source<'_>, plan: &Plan) -> Result<PublishedTensor> {
+    /// Publishes a copy in shared memory, with the dtype and device of the plan.
+    fn publish_copy(
+        &mut self,
+        py: Python<'_>,
+        mut source: Source<'_>,
+        plan: &Plan,
+    ) -> Result<PublishedTensor> {
         let streams = source.take_streams();
         let tensor = match source.memory {
             source::Memory::Here(tensor) => tensor,
@@ -199,39 +208,39 @@ impl Lot {
             }
         };
         let (dtype, layout) = (plan.dtype, Layout::dense(plan.dtype.size(), tensor.layout().shape())?);
-        let room = Room::new(py, plan.device, layout.bytes())?;
-        let outgoing = room.outgoing(dtype, layout.clone());
+        let block = SharedBlock::new(py, plan.device, layout.bytes())?;
+        let published_tensor = block.published(dtype, layout.clone());
         let streams = if tensor.device().is_host() { None } else { streams };
         if plan.device.is_cuda() {
             let gpu = Gpu::get(plan.device.index)?;
             let stream = gpu.sync_stream()?;
-            let filled = gpu::Target {
-                data: room.data(),
+            let target = gpu::Target {
+                data: block.data(),
                 dtype,
                 device: plan.device,
                 streams: Streams::on(stream),
-                owner: Some(Owner::shared(room)),
+                owner: Some(Owner::shared(block)),
             };
-            moved(py, layout.bytes(), gpu::fill(tensor, streams, filled, settings::transfer()))?;
-            self.wait_for(gpu, SyncPoint::Stream(stream));
+            run_transfer(py, layout.bytes(), gpu::fill(tensor, streams, target, settings::transfer()))?;
+            self.add_sync_point(gpu, SyncPoint::Stream(stream));
         } else if tensor.device().is_host() {
-            convert(py, &tensor, room.data(), dtype, &layout)?;
+            convert(py, &tensor, block.data(), dtype, &layout)?;
         } else {
-            let out = room.tensor(dtype, layout.clone())?;
+            let out = block.tensor(dtype, layout.clone())?;
             let streams = streams.unwrap_or_else(Streams::unnamed);
-            moved(py, layout.bytes(), gpu::download_into(tensor, streams, out, settings::transfer()))?;
+            run_transfer(py, layout.bytes(), gpu::download_into(tensor, streams, out, settings::transfer()))?;
         }
-        Ok(outgoing)
+        Ok(published_tensor)
     }
 }
 
-/// Has bytes move, without the interpreter; Ctrl-C ends it.
-fn moved(
+/// Runs a transfer with the GIL released; Ctrl-C cancels it.
+fn run_transfer(
     py: Python<'_>,
     total: usize,
     work: impl FnOnce(&TransferControl) -> tensorferry_core::Result<()> + Send + 'static,
 ) -> Result<()> {
-    let work = Box::new(move |watch: &TransferControl| work(watch).map(|()| None));
+    let work = Box::new(move |control: &TransferControl| work(control).map(|()| None));
     let moving = PendingTransfer { total, work, finish: Box::new(|py, _| Ok(py.None())) };
     transfer::run(py, moving, None).map(|_| ())
 }

@@ -1,4 +1,4 @@
-//! Python's containers and values as structures that go over a socket, and back.
+//! Encoding of Python trees as `TreeStructure`, which a producer sends to consumers, and decoding.
 
 use crate::conversion::host_copy;
 use crate::conversion::kinds::{Container, Recognised};
@@ -15,36 +15,36 @@ use tensorferry_core::host::HostBlock;
 use tensorferry_core::{Access, ByteOrder, DType, Device, Error, ErrorKind, Layout, Tensor, emergency_pool};
 use tensorferry_share::TreeStructure;
 
-/// What is done at each tensor: it gets a number.
-type Visit<'py, 'a> = dyn FnMut(&Bound<'py, PyAny>, Recognised) -> Result<u32> + 'a;
+/// Publishes one tensor and returns its index.
+type PublishTensor<'py, 'a> = dyn FnMut(&Bound<'py, PyAny>, Recognised) -> Result<u32> + 'a;
 
-/// Takes a tree apart.
-struct Folding<'py, 'a> {
+/// Encodes a tree.
+struct TreeEncoder<'py, 'a> {
     path: Vec<Piece<'py>>,
-    /// Numbers by the address of their source, which is kept alive so that the address stays its own.
+    /// Tensor indices by the address of the source object, which is kept alive so that its address is not reused.
     known: HashMap<usize, (Bound<'py, PyAny>, u32)>,
-    visit: &'a mut Visit<'py, 'a>,
+    publish_tensor: &'a mut PublishTensor<'py, 'a>,
 }
 
 /// The structure of a tree, or of one tensor.
-pub(super) fn fold<'py, 'a>(
+pub(super) fn encode_tree<'py, 'a>(
     object: &Bound<'py, PyAny>,
-    visit: &'a mut Visit<'py, 'a>,
+    publish_tensor: &'a mut PublishTensor<'py, 'a>,
 ) -> Result<TreeStructure> {
     let recognised = recognise(object)?;
     let is_tree = matches!(recognised, Recognised::Container(_) | Recognised::Leaf)
         || (matches!(recognised, Recognised::Unknown) && !speaks(object)?);
     if !is_tree {
-        return visit(object, recognised).map(TreeStructure::Tensor);
+        return publish_tensor(object, recognised).map(TreeStructure::Tensor);
     }
-    let mut folding = Folding { path: Vec::new(), known: HashMap::new(), visit };
-    let result = folding.node(object, recognised);
+    let mut encoder = TreeEncoder { path: Vec::new(), known: HashMap::new(), publish_tensor };
+    let result = encoder.encode_node(object, recognised);
     result
-        .map_err(|failure| if folding.path.is_empty() { failure } else { failure.at(&place(&folding.path)) })
+        .map_err(|failure| if encoder.path.is_empty() { failure } else { failure.at(&place(&encoder.path)) })
 }
 
-impl<'py> Folding<'py, '_> {
-    fn child(&mut self, piece: Piece<'py>, object: &Bound<'py, PyAny>) -> Result<TreeStructure> {
+impl<'py> TreeEncoder<'py, '_> {
+    fn encode_child(&mut self, step: Piece<'py>, object: &Bound<'py, PyAny>) -> Result<TreeStructure> {
         if self.path.len() > MAX_DEPTH {
             self.path.clear();
             return Err(fail(
@@ -53,24 +53,24 @@ impl<'py> Folding<'py, '_> {
                 "check that no container holds itself",
             ));
         }
-        self.path.push(piece);
-        let result = self.node(object, recognise(object)?)?;
+        self.path.push(step);
+        let result = self.encode_node(object, recognise(object)?)?;
         self.path.pop();
         Ok(result)
     }
 
-    fn node(&mut self, object: &Bound<'py, PyAny>, recognised: Recognised) -> Result<TreeStructure> {
+    fn encode_node(&mut self, object: &Bound<'py, PyAny>, recognised: Recognised) -> Result<TreeStructure> {
         match recognised {
-            Recognised::Container(container) => self.container(object, container),
-            Recognised::Leaf | Recognised::Bytes => value(object),
-            Recognised::Unknown if !speaks(object)? => value(object),
-            recognised if is_scalar(recognised) => scalar(object, recognised),
+            Recognised::Container(container) => self.encode_container(object, container),
+            Recognised::Leaf | Recognised::Bytes => encode_value(object),
+            Recognised::Unknown if !speaks(object)? => encode_value(object),
+            recognised if is_scalar(recognised) => encode_scalar(object, recognised),
             recognised => {
                 if let Some((_, number)) = self.known.get(&(object.as_ptr() as usize)) {
                     return Ok(TreeStructure::Tensor(*number));
                 }
                 emergency_pool::reserve_headroom(TENSOR_OVERHEAD_BYTES)?;
-                let number = (self.visit)(object, recognised)?;
+                let number = (self.publish_tensor)(object, recognised)?;
                 let bytes =
                     (self.known.len() + 1).saturating_mul(size_of::<(usize, Bound<'_, PyAny>, u32)>());
                 self.known.try_reserve(1).map_err(|_| Error::out_of_memory(bytes))?;
@@ -80,7 +80,11 @@ impl<'py> Folding<'py, '_> {
         }
     }
 
-    fn container(&mut self, object: &Bound<'py, PyAny>, container: Container) -> Result<TreeStructure> {
+    fn encode_container(
+        &mut self,
+        object: &Bound<'py, PyAny>,
+        container: Container,
+    ) -> Result<TreeStructure> {
         let ordered = container == Container::Dict
             && object.get_type().is(&object.py().import("collections")?.getattr("OrderedDict")?);
         match container {
@@ -88,36 +92,38 @@ impl<'py> Folding<'py, '_> {
                 let items = object.cast::<PyDict>().map_err(PyErr::from)?.iter();
                 let items = try_collect(items.map(Ok::<_, Failure>))?;
                 let pairs = items.into_iter().map(|(name, item)| {
-                    let key = key(&name)?;
-                    Ok::<_, Failure>((key, self.child(Piece::Key(name), &item)?))
+                    let key = encode_key(&name)?;
+                    Ok::<_, Failure>((key, self.encode_child(Piece::Key(name), &item)?))
                 });
                 Ok(TreeStructure::Dict(ordered, try_collect(pairs)?))
             }
             Container::List if object.is_exact_instance_of::<PyList>() => {
-                Ok(TreeStructure::List(self.items(object)?))
+                Ok(TreeStructure::List(self.encode_items(object)?))
             }
             Container::Tuple if object.is_exact_instance_of::<PyTuple>() => {
-                Ok(TreeStructure::Tuple(self.items(object)?))
+                Ok(TreeStructure::Tuple(self.encode_items(object)?))
             }
-            _ => Err(stranger(object)),
+            _ => Err(unsupported_object(object)),
         }
     }
 
-    fn items(&mut self, object: &Bound<'py, PyAny>) -> Result<Vec<TreeStructure>> {
+    fn encode_items(&mut self, object: &Bound<'py, PyAny>) -> Result<Vec<TreeStructure>> {
         let items = try_collect(object.try_iter()?.map(|item| item.map_err(Failure::from)))?;
-        try_collect(items.iter().enumerate().map(|(index, item)| self.child(Piece::Index(index), item)))
+        try_collect(
+            items.iter().enumerate().map(|(index, item)| self.encode_child(Piece::Index(index), item)),
+        )
     }
 }
 
-/// What can be no key of a dict in another process is none here.
-fn key(object: &Bound<'_, PyAny>) -> Result<TreeStructure> {
+/// Encodes a key of a dict: a value, or a tuple of keys.
+fn encode_key(object: &Bound<'_, PyAny>) -> Result<TreeStructure> {
     if let Ok(items) = object.cast_exact::<PyTuple>() {
-        return Ok(TreeStructure::Tuple(items.iter().map(|item| key(&item)).collect::<Result<_>>()?));
+        return Ok(TreeStructure::Tuple(items.iter().map(|item| encode_key(&item)).collect::<Result<_>>()?));
     }
-    value(object)
+    encode_value(object)
 }
 
-fn value(object: &Bound<'_, PyAny>) -> Result<TreeStructure> {
+fn encode_value(object: &Bound<'_, PyAny>) -> Result<TreeStructure> {
     if object.is_none() {
         return Ok(TreeStructure::None);
     }
@@ -126,8 +132,8 @@ fn value(object: &Bound<'_, PyAny>) -> Result<TreeStructure> {
     }
     if let Ok(value) = object.cast_exact::<PyInt>() {
         let number = value.extract().map_err(|_| {
-            let fact = "a whole number of more than 128 bits cannot be sent";
-            fail(ErrorKind::InvalidArgument, fact, "send it as text")
+            let fact = "an integer of more than 128 bits cannot be published";
+            fail(ErrorKind::InvalidArgument, fact, "publish it as text")
         })?;
         return Ok(TreeStructure::Integer(number));
     }
@@ -139,63 +145,63 @@ fn value(object: &Bound<'_, PyAny>) -> Result<TreeStructure> {
     }
     if let Ok(value) = object.cast_exact::<PyString>() {
         let text = value.to_str().map_err(|_| {
-            let fact = "a text with half of a character in it cannot be sent";
-            fail(ErrorKind::InvalidArgument, fact, "encode it, and send bytes")
+            let fact = "a string with a lone surrogate cannot be published";
+            fail(ErrorKind::InvalidArgument, fact, "encode it, and publish bytes")
         })?;
-        // The bytes are those of a text.
+        // The bytes are valid UTF-8, so the default is never used.
         let text = String::from_utf8(try_copy(text.as_bytes())?).unwrap_or_default();
         return Ok(TreeStructure::Text(text));
     }
     if let Ok(value) = object.cast_exact::<PyBytes>() {
         return Ok(TreeStructure::Bytes(try_copy(value.as_bytes())?));
     }
-    Err(stranger(object))
+    Err(unsupported_object(object))
 }
 
-fn stranger(object: &Bound<'_, PyAny>) -> Failure {
+fn unsupported_object(object: &Bound<'_, PyAny>) -> Failure {
     fail(
         ErrorKind::InvalidArgument,
-        format!("an object of type {} cannot be made again in another process", type_name(object)),
+        format!("an object of type {} cannot be published", type_name(object)),
         "publish dicts, lists and tuples of tensors, numbers and text",
     )
 }
 
-/// A NumPy scalar, which is a number and no tensor.
-fn scalar(object: &Bound<'_, PyAny>, recognised: Recognised) -> Result<TreeStructure> {
+/// Encodes a NumPy scalar, which is a value and not a tensor.
+fn encode_scalar(object: &Bound<'_, PyAny>, recognised: Recognised) -> Result<TreeStructure> {
     let source = crate::conversion::reading::read(object, recognised)?;
-    let Memory::Here(tensor) = source.memory else { return Err(stranger(object)) };
+    let Memory::Here(tensor) = source.memory else { return Err(unsupported_object(object)) };
     let tensor = host_copy::packed(object.py(), &tensor, tensor.dtype())?;
     let size = tensor.dtype().size();
-    // SAFETY: one element, dense, which the tensor keeps.
+    // SAFETY: a packed scalar has one element of `size` bytes, which the tensor keeps alive.
     let bytes = unsafe { std::slice::from_raw_parts(tensor.data(), size) };
     Ok(TreeStructure::Scalar(tensor.dtype(), bytes.to_vec()))
 }
 
-/// Makes the tensor of a number.
-type Give<'py, 'a> = dyn FnMut(u32) -> Result<Bound<'py, PyAny>> + 'a;
+/// Returns the tensor with an index.
+type MakeTensor<'py, 'a> = dyn FnMut(u32) -> Result<Bound<'py, PyAny>> + 'a;
 
-/// Puts a tree together around tensors.
-pub(super) fn unfold<'py, 'a>(
+/// Decodes a tree.
+pub(super) fn decode_tree<'py, 'a>(
     py: Python<'py>,
     structure: &TreeStructure,
-    give: &'a mut Give<'py, 'a>,
+    make_tensor: &'a mut MakeTensor<'py, 'a>,
 ) -> Result<Bound<'py, PyAny>> {
     let mut path = Vec::new();
-    let result = unfold_at(py, structure, give, &mut path);
+    let result = decode_node(py, structure, make_tensor, &mut path);
     result.map_err(|failure| if path.is_empty() { failure } else { failure.at(&place(&path)) })
 }
 
-/// On failure the path stays, to say where it was.
-fn unfold_at<'py>(
+/// On failure, `path` is the path of the failed node.
+fn decode_node<'py>(
     py: Python<'py>,
     structure: &TreeStructure,
-    give: &mut Give<'py, '_>,
+    make_tensor: &mut MakeTensor<'py, '_>,
     path: &mut Vec<Piece<'py>>,
 ) -> Result<Bound<'py, PyAny>> {
-    let mut several = |items: &[TreeStructure], path: &mut Vec<Piece<'py>>| {
+    let mut decode_items = |items: &[TreeStructure], path: &mut Vec<Piece<'py>>| {
         try_collect(items.iter().enumerate().map(|(index, item)| {
             path.push(Piece::Index(index));
-            let made = unfold_at(py, item, give, path)?;
+            let made = decode_node(py, item, make_tensor, path)?;
             path.pop();
             Ok::<_, Failure>(made)
         }))
@@ -203,7 +209,7 @@ fn unfold_at<'py>(
     Ok(match structure {
         TreeStructure::Tensor(number) => {
             emergency_pool::reserve_headroom(TENSOR_OVERHEAD_BYTES)?;
-            give(*number)?
+            make_tensor(*number)?
         }
         TreeStructure::None => py.None().into_bound(py),
         TreeStructure::Boolean(value) => PyBool::new(py, *value).to_owned().into_any(),
@@ -214,9 +220,9 @@ fn unfold_at<'py>(
         }
         TreeStructure::Text(text) => PyString::new(py, text).into_any(),
         TreeStructure::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
-        TreeStructure::Scalar(dtype, bytes) => made_scalar(py, *dtype, bytes)?,
-        TreeStructure::List(items) => traverse::list(py, several(items, path)?)?.into_any(),
-        TreeStructure::Tuple(items) => traverse::tuple(py, several(items, path)?)?.into_any(),
+        TreeStructure::Scalar(dtype, bytes) => decode_scalar(py, *dtype, bytes)?,
+        TreeStructure::List(items) => traverse::list(py, decode_items(items, path)?)?.into_any(),
+        TreeStructure::Tuple(items) => traverse::tuple(py, decode_items(items, path)?)?.into_any(),
         TreeStructure::Dict(ordered, items) => {
             let dict = if *ordered {
                 py.import("collections")?.getattr("OrderedDict")?.call0()?
@@ -224,9 +230,9 @@ fn unfold_at<'py>(
                 PyDict::new(py).into_any()
             };
             for (key, item) in items {
-                let key = unfold_at(py, key, give, path)?;
+                let key = decode_node(py, key, make_tensor, path)?;
                 path.push(Piece::Key(key.clone()));
-                dict.set_item(key, unfold_at(py, item, give, path)?)?;
+                dict.set_item(key, decode_node(py, item, make_tensor, path)?)?;
                 path.pop();
             }
             dict
@@ -234,13 +240,13 @@ fn unfold_at<'py>(
     })
 }
 
-fn made_scalar<'py>(py: Python<'py>, dtype: DType, bytes: &[u8]) -> Result<Bound<'py, PyAny>> {
+fn decode_scalar<'py>(py: Python<'py>, dtype: DType, bytes: &[u8]) -> Result<Bound<'py, PyAny>> {
     let block = HostBlock::new(bytes.len())?;
-    // SAFETY: the block has so many bytes, and is nobody else's.
+    // SAFETY: the new block has `bytes.len()` bytes, and nothing else refers to it.
     unsafe { block.data().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     let (data, layout) = (block.data(), Layout::dense(dtype.size(), &[])?);
     let owner = crate::interpreter::owner::Owner::Block(block);
-    // SAFETY: one element, which the block holds.
+    // SAFETY: the block holds the one element, and the owner keeps it alive.
     let tensor = unsafe {
         Tensor::new(data, dtype, layout, Device::CPU, ByteOrder::Native, Access::ReadWrite, owner)
     }?;

@@ -1,4 +1,4 @@
-//! Tickets, as Python passes them on.
+//! The Python class `Ticket`, a claim on published tensors that can be sent to other processes.
 
 use crate::errors::{Result, describe, fail};
 use crate::interpreter::guard;
@@ -9,12 +9,12 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use tensorferry_core::ErrorKind;
 use tensorferry_share::Publication;
 
-/// A claim on tensors that a process has published: what `publish` gives, and what `attach` takes.
+/// A claim on tensors that a process has published: returned by `publish`, and accepted by `attach`.
 ///
-/// `str(ticket)` and `bytes(ticket)` are the whole claim, for an environment variable, a command line or a pipe;
-/// `Ticket(text)` reads it back. In the process that published, others can attach for as long as this object lives, or
-/// until `withdraw`; `with` withdraws at the end of its block. A ticket that was pickled (put into a queue of
-/// multiprocessing, say) is good for one consumer also when this object is gone by then, for an hour.
+/// `str(ticket)` and `bytes(ticket)` contain the complete claim, for an environment variable, a command line or a pipe;
+/// `Ticket(text)` parses it. Other processes can attach while the ticket object of the producer lives, or until `withdraw`;
+/// a `with` block withdraws at its end. Pickling the ticket (for example in a queue of multiprocessing) reserves one attach
+/// for one hour, which stays valid after the object is gone.
 ///
 /// Example:
 ///     >>> ticket = ferry.publish(np.arange(3))
@@ -29,7 +29,7 @@ pub(crate) struct Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         let Some(publication) = self.publication.take() else { return };
-        // What it held may be a lot of memory, which takes its time.
+        // Freeing much memory takes time: other Python threads run meanwhile.
         if !guard::exits() {
             Python::attach(|py| py.detach(move || drop(publication)));
         }
@@ -37,30 +37,34 @@ impl Drop for Ticket {
 }
 
 impl Ticket {
-    /// The ticket of a publication of our own.
-    pub(super) fn of(publication: Publication) -> Self {
+    /// The ticket of a new publication.
+    pub(super) fn new_published(publication: Publication) -> Self {
         Self { claim: publication.ticket().clone(), publication: Some(publication) }
     }
 
-    /// The publication, in the process that has made it: the child of a fork has the object too.
-    fn own(&self) -> Option<&Publication> {
+    /// The publication, in the process that made it. A forked child has a copy of the object, but not the publication.
+    fn own_publication(&self) -> Option<&Publication> {
         self.publication.as_ref().filter(|_| self.claim.process() == std::process::id())
     }
 
-    /// The claim in whatever form it was passed.
-    pub(super) fn claim_of(given: &Bound<'_, PyAny>) -> Result<tensorferry_share::Ticket> {
-        if let Ok(ticket) = given.cast::<Self>() {
+    /// The claim of a ticket, or of its text or bytes.
+    pub(super) fn claim_of(value: &Bound<'_, PyAny>) -> Result<tensorferry_share::Ticket> {
+        if let Ok(ticket) = value.cast::<Self>() {
             return Ok(ticket.get().claim.clone());
         }
-        if let Ok(text) = given.cast::<PyString>() {
-            // What a shell or a file adds around a word.
+        if let Ok(text) = value.cast::<PyString>() {
+            // A shell or a file may add whitespace.
             return Ok(tensorferry_share::Ticket::from_text(text.to_string_lossy().trim())?);
         }
-        if let Ok(bytes) = given.cast::<PyBytes>() {
+        if let Ok(bytes) = value.cast::<PyBytes>() {
             return Ok(tensorferry_share::Ticket::from_bytes(bytes.as_bytes())?);
         }
-        let fact = format!("{} is no ticket", describe(given));
-        Err(fail(ErrorKind::InvalidArgument, fact, "pass what publish() gave, or its text or bytes"))
+        let fact = format!("{} is not a ticket", describe(value));
+        Err(fail(
+            ErrorKind::InvalidArgument,
+            fact,
+            "pass the ticket that publish() returned, or its text or bytes",
+        ))
     }
 }
 
@@ -71,16 +75,16 @@ impl Ticket {
         Ok(Self { claim: Self::claim_of(claim)?, publication: None })
     }
 
-    /// How many consumers hold the tensors now; None where the ticket is another process's.
+    /// The number of consumers that hold the tensors now; None for a ticket of another process.
     #[getter]
     fn leases(&self) -> Option<usize> {
-        self.own().map(Publication::leases)
+        self.own_publication().map(Publication::leases)
     }
 
-    /// How many consumers have come, those included that have gone; None where the ticket is another process's.
+    /// The number of consumers that have attached so far; None for a ticket of another process.
     #[getter]
     fn consumers(&self) -> Option<usize> {
-        self.own().map(Publication::served)
+        self.own_publication().map(Publication::served)
     }
 
     /// The process ID of the producer.
@@ -89,11 +93,15 @@ impl Ticket {
         self.claim.process()
     }
 
-    /// Lets nobody in any more. Those who are in keep what they have.
+    /// Rejects new consumers. Consumers that have attached keep their tensors.
     fn withdraw(&self, py: Python<'_>) -> Result<()> {
-        let Some(publication) = self.own() else {
-            let fact = format!("{} was received, and is not ours to withdraw", self.claim);
-            return Err(fail(ErrorKind::InvalidArgument, fact, "withdraw it where it was published"));
+        let Some(publication) = self.own_publication() else {
+            let fact = format!("{} was not published by this process", self.claim);
+            return Err(fail(
+                ErrorKind::InvalidArgument,
+                fact,
+                "withdraw it in the process that published it",
+            ));
         };
         py.detach(|| publication.withdraw());
         Ok(())
@@ -105,7 +113,7 @@ impl Ticket {
 
     #[pyo3(signature = (*_error))]
     fn __exit__(&self, py: Python<'_>, _error: &Bound<'_, PyTuple>) -> Result<()> {
-        if self.own().is_some() { self.withdraw(py) } else { Ok(()) }
+        if self.own_publication().is_some() { self.withdraw(py) } else { Ok(()) }
     }
 
     fn __bytes__<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
@@ -116,7 +124,7 @@ impl Ticket {
         self.claim.to_text()
     }
 
-    /// Without the secret: a log is no place for it.
+    /// Omits the secret, which must not appear in logs.
     fn __repr__(&self) -> String {
         match self.leases() {
             Some(leases) => format!("<Ticket: {}, {leases} leases>", self.claim),
@@ -127,10 +135,12 @@ impl Ticket {
     fn __richcmp__(&self, other: &Bound<'_, PyAny>, operation: CompareOp) -> Py<PyAny> {
         let py = other.py();
         let Ok(other) = other.cast::<Self>() else { return py.NotImplemented() };
-        let same = self.claim == other.get().claim;
+        let is_equal = self.claim == other.get().claim;
         match operation {
-            CompareOp::Eq => same.into_pyobject(py).map(|answer| answer.to_owned().into_any().unbind()),
-            CompareOp::Ne => (!same).into_pyobject(py).map(|answer| answer.to_owned().into_any().unbind()),
+            CompareOp::Eq => is_equal.into_pyobject(py).map(|answer| answer.to_owned().into_any().unbind()),
+            CompareOp::Ne => {
+                (!is_equal).into_pyobject(py).map(|answer| answer.to_owned().into_any().unbind())
+            }
             _ => return py.NotImplemented(),
         }
         .unwrap_or_else(|_| py.NotImplemented())
@@ -142,10 +152,10 @@ impl Ticket {
         hasher.finish()
     }
 
-    /// For pickles: the claim travels, and one more consumer is promised to be let in.
+    /// Pickles the claim, and reserves one attach for the consumer that receives it.
     fn __reduce__<'py>(this: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {
         let py = this.py();
-        if let Some(publication) = this.get().own() {
+        if let Some(publication) = this.get().own_publication() {
             publication.promise();
         }
         let bytes = this.get().__bytes__(py);

@@ -1,9 +1,9 @@
-//! Which tensors of a tree are the same memory, so that it is copied once and they alias each other in the copy too.
+//! Detection of tensors in a tree that are the same view of the same memory, so that they are copied once and alias each other.
 //!
-//! Tied weights are several tensors over one storage. Only the same view of it counts: a copy is dense, and a view of
-//! other elements would in general lie nowhere in it.
+//! Tied weights are several tensors over one storage. Only identical views share a copy: a copy is contiguous, and in general does
+//! not contain the elements of another view.
 
-use super::place::Kept;
+use super::place::HeldOwner;
 use crate::conversion::source::{Memory, Source};
 use crate::interpreter::owner::Owner;
 use std::collections::HashMap;
@@ -13,29 +13,29 @@ use tensorferry_core::{Access, ByteOrder, DType, Device, Layout};
 use tensorferry_cuda::SyncPoint;
 use tensorferry_share::PublishedTensor;
 
-/// A view of memory, and what becomes of it.
+/// A view of memory, and the properties of its copy.
 #[derive(PartialEq)]
-pub(super) struct View {
+pub(super) struct MemoryView {
     address: usize,
     dtype: DType,
     layout: Layout,
     order: ByteOrder,
     device: Device,
-    /// What must be done before the memory holds what is meant, on a GPU: the copy has waited for that and nothing else.
-    gives: Option<SyncPoint>,
-    /// Of the copy.
+    /// The GPU work that must be done before the memory is valid. The copy waited for this work only.
+    ready_after: Option<SyncPoint>,
+    /// Dtype, device and access of the copy.
     result: (DType, Device, Access),
 }
 
-impl View {
-    /// The view that a source is; `None` where its memory is its own, and may be gone after the copy.
+impl MemoryView {
+    /// The view of a source; `None` for temporary memory, whose address may be reused after the copy.
     pub(super) fn of(source: &Source<'_>, plan: &Plan) -> Option<Self> {
         let Memory::Here(tensor) = &source.memory else { return None };
         if source.mutability == SourceMutability::Temporary || tensor.layout().is_empty() {
             return None;
         }
-        let gives = source.streams.as_ref().map(|streams| streams.gives);
-        if tensor.device().is_cuda() && gives.is_none() {
+        let ready_after = source.streams.as_ref().map(|streams| streams.gives);
+        if tensor.device().is_cuda() && ready_after.is_none() {
             return None;
         }
         Some(Self {
@@ -44,48 +44,48 @@ impl View {
             layout: tensor.layout().normalised(),
             order: tensor.order(),
             device: tensor.device(),
-            gives,
+            ready_after,
             result: (plan.dtype, plan.device, plan.access),
         })
     }
 }
 
-/// Keeps a source's memory beyond its copy: an address that is let go may become another tensor's.
-pub(super) fn keep<'py>(source: Source<'py>) -> (Source<'py>, Option<Arc<Kept>>) {
-    let mut kept = None;
+/// Keeps a source's memory alive after its copy, so that its address is not reused for another tensor.
+pub(super) fn hold<'py>(source: Source<'py>) -> (Source<'py>, Option<Arc<HeldOwner>>) {
+    let mut held = None;
     let memory = match source.memory {
-        // SAFETY: the new owner holds a reference to what holds the first one.
+        // SAFETY: the new owner holds a reference to the `Arc` that holds the first owner.
         Memory::Here(tensor) => Memory::Here(unsafe {
             tensor.map_owner(|owner| {
-                let shared = kept.insert(Arc::new(Kept(owner)));
+                let shared = held.insert(Arc::new(HeldOwner(owner)));
                 Owner::shared(shared.clone())
             })
         }),
         later @ Memory::Later { .. } => later,
     };
-    (Source { memory, ..source }, kept)
+    (Source { memory, ..source }, held)
 }
 
-/// What was copied for one ticket.
+/// The copies made for one ticket.
 #[derive(Default)]
 pub(super) struct Copies {
     by_address: HashMap<usize, Vec<Copied>>,
 }
 
 struct Copied {
-    view: View,
-    outgoing: PublishedTensor,
-    _kept: Option<Arc<Kept>>,
+    view: MemoryView,
+    published: PublishedTensor,
+    _held: Option<Arc<HeldOwner>>,
 }
 
 impl Copies {
-    /// The copy of the same view.
-    pub(super) fn find(&self, view: &View) -> Option<PublishedTensor> {
+    /// The copy of an identical view.
+    pub(super) fn find(&self, view: &MemoryView) -> Option<PublishedTensor> {
         let copies = self.by_address.get(&view.address)?;
-        copies.iter().find(|copied| copied.view == *view).map(|copied| copied.outgoing.clone())
+        copies.iter().find(|copied| copied.view == *view).map(|copied| copied.published.clone())
     }
 
-    pub(super) fn add(&mut self, view: View, outgoing: PublishedTensor, kept: Option<Arc<Kept>>) {
-        self.by_address.entry(view.address).or_default().push(Copied { view, outgoing, _kept: kept });
+    pub(super) fn add(&mut self, view: MemoryView, published: PublishedTensor, held: Option<Arc<HeldOwner>>) {
+        self.by_address.entry(view.address).or_default().push(Copied { view, published, _held: held });
     }
 }

@@ -1,4 +1,4 @@
-//! The arrays of sparse tensors, as the core takes them: on the host, read in place.
+//! Arrays of sparse tensors in host memory, in the form that the kernels of the core read and write.
 
 use crate::conversion::convert;
 use crate::conversion::host_copy;
@@ -15,34 +15,34 @@ use tensorferry_core::plan::{ConvertOptions, DeviceRequest, SourceMutability};
 use tensorferry_core::sparse::{Axis, Index};
 use tensorferry_core::{ByteOrder, DType, Device, ErrorKind, Layout, Tensor};
 
-/// Work on fewer elements keeps other Python threads waiting: releasing the interpreter would cost more.
-const DETACH_FROM: usize = 16 << 10;
+/// Work on fewer elements keeps the GIL: releasing it would cost more than the work.
+const DETACH_THRESHOLD_ELEMENTS: usize = 16 << 10;
 
-/// An array of the source.
-pub(super) struct Array<'py> {
+/// An array of the source tensor.
+pub(super) struct SourceArray<'py> {
     pub(super) object: Bound<'py, PyAny>,
-    /// As its framework holds it.
+    /// The memory as the source framework stores it.
     source: Source<'py>,
-    /// Whether nobody may write it.
+    /// Whether the memory must not be written, although its framework allows it.
     is_read_only: bool,
-    /// The memory on the host that kernels read, where it is not that of the source.
-    ready: Option<Tensor<Owner>>,
+    /// The host memory that kernels read, where it is a copy.
+    prepared: Option<Tensor<Owner>>,
 }
 
-impl<'py> Array<'py> {
-    /// Reads an array; `is_read_only` if nobody may write it, although its framework would let them.
+impl<'py> SourceArray<'py> {
+    /// Reads an array. `is_read_only` marks memory that must not be written, although its framework allows it.
     pub(super) fn read(object: &Bound<'py, PyAny>, is_read_only: bool) -> Result<Self> {
         let source = read(object, is_read_only)?;
-        Ok(Self { object: object.clone(), source, is_read_only, ready: None })
+        Ok(Self { object: object.clone(), source, is_read_only, prepared: None })
     }
 
     pub(super) fn source(&self) -> &Source<'py> {
         &self.source
     }
 
-    /// As it goes to the target.
+    /// The source that is converted for the target.
     pub(super) fn into_source(self) -> Source<'py> {
-        unless_read_only(self.source, self.is_read_only)
+        hide_object_if_read_only(self.source, self.is_read_only)
     }
 
     pub(super) fn dtype(&self) -> DType {
@@ -64,35 +64,35 @@ impl<'py> Array<'py> {
         }
     }
 
-    /// Whether the elements of a matrix along one axis lie side by side.
+    /// Whether the elements of a matrix along one axis are contiguous.
     pub(super) fn is_line_dense(&self, along: usize) -> bool {
-        let facts = self.source.facts();
-        let (shape, strides) = (facts.layout.shape(), facts.layout.strides());
-        shape[along] < 2 || strides[along] == facts.dtype.size() as i64
+        let description = self.source.facts();
+        let (shape, strides) = (description.layout.shape(), description.layout.strides());
+        shape[along] < 2 || strides[along] == description.dtype.size() as i64
     }
 
-    /// The memory on the host that kernels read.
+    /// The host memory that kernels read.
     pub(super) fn tensor(&self) -> Result<&Tensor<Owner>> {
-        match (&self.ready, &self.source.memory) {
-            (Some(ready), _) => Ok(ready),
+        match (&self.prepared, &self.source.memory) {
+            (Some(prepared), _) => Ok(prepared),
             (None, Memory::Here(tensor)) => Ok(tensor),
             _ => Err(fail(ErrorKind::InvalidTensor, "the array is not on the host", "report this")),
         }
     }
 
-    /// Brings it to the host, if it is not there.
-    pub(super) fn fetch(&mut self) -> Result<()> {
-        if self.ready.is_none()
+    /// Copies the array to the host, unless it is there.
+    pub(super) fn download_to_host(&mut self) -> Result<()> {
+        if self.prepared.is_none()
             && !matches!(&self.source.memory, Memory::Here(tensor) if tensor.device().is_host())
         {
-            self.ready = Some(here(self.view()?)?);
+            self.prepared = Some(host_tensor(self.host_view()?)?);
         }
         Ok(())
     }
 
-    /// Makes the memory that kernels read int32 or int64, in this machine's byte order, and dense if they ask for it.
+    /// Makes the memory that kernels read int32 or int64, in native byte order, and contiguous if `is_dense`.
     pub(super) fn prepare_index(&mut self, wanted: Option<DType>, is_dense: bool) -> Result<()> {
-        self.fetch()?;
+        self.download_to_host()?;
         let tensor = self.tensor()?;
         let own = if tensor.dtype() == DType::Int32 { DType::Int32 } else { DType::Int64 };
         let dtype = wanted.unwrap_or(own);
@@ -102,29 +102,29 @@ impl<'py> Array<'py> {
             && (tensor.layout().is_dense()
                 || (!is_dense && tensor.layout().strides().iter().all(|stride| stride % size == 0)));
         if !fits {
-            self.ready = Some(host_copy::packed(self.object.py(), tensor, dtype)?);
+            self.prepared = Some(host_copy::packed(self.object.py(), tensor, dtype)?);
         }
         Ok(())
     }
 
-    /// Makes the memory that kernels read dense, in this machine's byte order.
+    /// Makes the memory that kernels read contiguous, in native byte order.
     pub(super) fn prepare_values(&mut self) -> Result<()> {
-        self.fetch()?;
+        self.download_to_host()?;
         let tensor = self.tensor()?;
         if !is_native(tensor) || !tensor.layout().is_dense() {
-            self.ready = Some(host_copy::packed(self.object.py(), tensor, tensor.dtype())?);
+            self.prepared = Some(host_copy::packed(self.object.py(), tensor, tensor.dtype())?);
         }
         Ok(())
     }
 
-    /// The array once more, as its framework holds it.
-    pub(super) fn again(&self) -> Result<Source<'py>> {
-        Ok(unless_read_only(read(&self.object, self.is_read_only)?, self.is_read_only))
+    /// Reads the array again, as its framework stores it.
+    pub(super) fn reread(&self) -> Result<Source<'py>> {
+        Ok(hide_object_if_read_only(read(&self.object, self.is_read_only)?, self.is_read_only))
     }
 
-    /// The array once more, on the host, for a view of a part of it.
-    pub(super) fn view(&self) -> Result<Source<'py>> {
-        let source = self.again()?;
+    /// Reads the array again, on the host, as the base of a view.
+    pub(super) fn host_view(&self) -> Result<Source<'py>> {
+        let source = self.reread()?;
         if matches!(&source.memory, Memory::Here(tensor) if tensor.device().is_host()) {
             return Ok(source);
         }
@@ -140,7 +140,7 @@ fn read<'py>(object: &Bound<'py, PyAny>, is_read_only: bool) -> Result<Source<'p
     let recognised = recognise(object)?;
     if matches!(recognised, Recognised::Container(_)) {
         let fact = format!("{} is not an array", object.repr()?);
-        return Err(fail(ErrorKind::InvalidTensor, fact, "look at how the tensor was made"));
+        return Err(fail(ErrorKind::InvalidTensor, fact, "check how the tensor was constructed"));
     }
     let mut source = crate::conversion::reading::read(object, recognised)?;
     if let (true, Memory::Here(tensor)) = (is_read_only, &mut source.memory) {
@@ -149,21 +149,21 @@ fn read<'py>(object: &Bound<'py, PyAny>, is_read_only: bool) -> Result<Source<'p
     Ok(source)
 }
 
-/// A source whose object may stand for it, unless nobody may write the memory, which the object does not say.
-fn unless_read_only(source: Source<'_>, is_read_only: bool) -> Source<'_> {
+/// Keeps the target from returning the source object itself where the memory is read-only, which the object does not express.
+fn hide_object_if_read_only(source: Source<'_>, is_read_only: bool) -> Source<'_> {
     Source { framework: if is_read_only { OURS } else { source.framework }, ..source }
 }
 
-/// The memory of a source that is on the host.
-fn here(source: Source<'_>) -> Result<Tensor<Owner>> {
+/// The memory of a source on the host.
+fn host_tensor(source: Source<'_>) -> Result<Tensor<Owner>> {
     match source.memory {
         Memory::Here(tensor) if tensor.device().is_host() => Ok(tensor),
         _ => Err(fail(ErrorKind::InvalidTensor, "the array is not on the host", "report this")),
     }
 }
 
-/// A view of a source, for which its object does not stand.
-pub(super) fn changed<'py>(
+/// A source over a view of the memory. Its object is not a valid result any more.
+pub(super) fn map_tensor<'py>(
     source: Source<'py>,
     change: impl FnOnce(Tensor<Owner>) -> tensorferry_core::Result<Tensor<Owner>>,
 ) -> Result<Source<'py>> {
@@ -175,8 +175,8 @@ pub(super) fn changed<'py>(
     Ok(Source { object, framework: OURS, memory, mutability, requires_grad, through_array, streams })
 }
 
-/// Memory that was made for the result.
-pub(super) fn made(py: Python<'_>, tensor: Tensor<Owner>) -> Source<'_> {
+/// A source over new memory that only the result uses.
+pub(super) fn new_array_source(py: Python<'_>, tensor: Tensor<Owner>) -> Source<'_> {
     Source::here(py.None().into_bound(py), OURS, tensor).with_mutability(SourceMutability::Temporary)
 }
 
@@ -185,98 +185,98 @@ fn is_native(tensor: &Tensor<Owner>) -> bool {
     tensor.order() == ByteOrder::Native && (is_aligned || tensor.layout().is_empty())
 }
 
-/// The numbers of an index array that is prepared and dense.
-pub(super) fn slice<I: Index>(tensor: &Tensor<Owner>) -> &[I] {
+/// The elements of a prepared, contiguous index array.
+pub(super) fn index_slice<I: Index>(tensor: &Tensor<Owner>) -> &[I] {
     debug_assert!(tensor.layout().is_dense() && tensor.dtype().size() == size_of::<I>());
     if tensor.layout().is_empty() {
         return &[];
     }
-    // SAFETY: `prepare_index` made the tensor dense and aligned, with elements of this type, and its owner keeps them.
+    // SAFETY: `prepare_index` made the tensor contiguous and aligned, with elements of this type, and its owner keeps them alive.
     unsafe { std::slice::from_raw_parts(tensor.data().cast(), tensor.layout().count()) }
 }
 
-/// The numbers of an index array of one axis that is prepared.
+/// The elements of a prepared index array with one axis.
 pub(super) fn axis<I: Index>(tensor: &Tensor<Owner>) -> Axis<'_, I> {
     debug_assert!(tensor.layout().rank() == 1);
     line(tensor, 0, 0, 0)
 }
 
-/// The `number`th line of a matrix that is prepared, along one of its two axes.
-pub(super) fn line_of<I: Index>(tensor: &Tensor<Owner>, number: usize, along: usize) -> Axis<'_, I> {
+/// The row or column `number` of a prepared index matrix; `along` is the axis that it follows.
+pub(super) fn matrix_line<I: Index>(tensor: &Tensor<Owner>, number: usize, along: usize) -> Axis<'_, I> {
     debug_assert!(tensor.layout().rank() == 2);
     line(tensor, number, along, tensor.layout().strides()[1 - along])
 }
 
 fn line<I: Index>(tensor: &Tensor<Owner>, number: usize, along: usize, across: i64) -> Axis<'_, I> {
     let (layout, item) = (tensor.layout(), size_of::<I>() as i64);
-    // SAFETY: `prepare_index` made the tensor aligned, with elements of this type and strides of whole elements; the line is
-    // one of its own, and its owner keeps it.
+    // SAFETY: `prepare_index` made the tensor aligned, with elements of this type and strides that are multiples of the
+    // element size; the line is inside the matrix, and the owner of the tensor keeps it alive.
     unsafe {
-        // The address of a line without elements may be anything: nothing is read there.
+        // The address of a line without elements may be invalid: nothing is read from it.
         let start = tensor.data().cast::<I>().wrapping_offset((number as i64 * across / item) as isize);
         Axis::new(start, (layout.strides()[along] / item) as isize, layout.shape()[along] as usize)
     }
 }
 
-/// Does work on so many elements, and lets other Python threads run meanwhile if they are many. `Send` keeps Python objects out of
-/// the work.
-pub(super) fn away<T: Send>(py: Python<'_>, count: usize, work: impl FnOnce() -> T + Send) -> T {
-    if count < DETACH_FROM { work() } else { py.detach(work) }
+/// Runs work on `count` elements, and releases the GIL meanwhile if there are many. The bound `Send` keeps Python objects out of the
+/// closure.
+pub(super) fn detach_if_large<T: Send>(py: Python<'_>, count: usize, work: impl FnOnce() -> T + Send) -> T {
+    if count < DETACH_THRESHOLD_ELEMENTS { work() } else { py.detach(work) }
 }
 
-/// An address that work may take along when the interpreter is released.
-pub(super) struct Address<T>(*mut T);
+/// A pointer that a closure may capture while the GIL is released.
+pub(super) struct SendPtr<T>(*mut T);
 
-impl<T> Clone for Address<T> {
+impl<T> Clone for SendPtr<T> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T> Copy for Address<T> {}
+impl<T> Copy for SendPtr<T> {}
 
-// SAFETY: it is an address. Reading and writing through it is unsafe, and whoever does it vouches for the memory.
-unsafe impl<T> Send for Address<T> {}
+// SAFETY: the type is only an address. Reading and writing through it is unsafe, and the caller guarantees the memory.
+unsafe impl<T> Send for SendPtr<T> {}
 // SAFETY: as for `Send`.
-unsafe impl<T> Sync for Address<T> {}
+unsafe impl<T> Sync for SendPtr<T> {}
 
-impl<T> Address<T> {
-    /// Where the elements of a tensor begin.
+impl<T> SendPtr<T> {
+    /// The address of the first element of a tensor.
     pub(super) fn of(tensor: &Tensor<Owner>) -> Self {
         Self(tensor.data().cast())
     }
 
-    /// The pointer; asked for by a method, so that closures capture the address and not its field.
+    /// The pointer. A method, so that closures capture the `Send` type and not its field.
     pub(super) fn get(self) -> *mut T {
         self.0
     }
 }
 
-/// Memory for a result.
-pub(super) struct Made {
+/// A new array of the result in host memory.
+pub(super) struct NewArray {
     block: HostBlock,
     dtype: DType,
     layout: Layout,
 }
 
-impl Made {
+impl NewArray {
     pub(super) fn new(dtype: DType, shape: &[i64]) -> Result<Self> {
         let layout = Layout::dense(dtype.size(), shape)?;
         Ok(Self { block: HostBlock::new(layout.bytes())?, dtype, layout })
     }
 
-    pub(super) fn data<T>(&self) -> Address<T> {
-        Address(self.block.data().cast())
+    pub(super) fn data<T>(&self) -> SendPtr<T> {
+        SendPtr(self.block.data().cast())
     }
 
-    /// As a tensor, when everything is written.
+    /// The array as a tensor, after every element is written.
     pub(super) fn tensor(self) -> Result<Tensor<Owner>> {
         host_copy::of_block(self.block, self.dtype, self.layout)
     }
 }
 
-/// Runs a body with `$I` as the type of an index array.
-macro_rules! typed {
+/// Runs a body with `$I` as the Rust type of an index dtype: `i32` or `i64`.
+macro_rules! with_index_type {
     ($dtype:expr, $I:ident => $body:expr) => {
         if $dtype == tensorferry_core::DType::Int32 {
             type $I = i32;
@@ -287,4 +287,4 @@ macro_rules! typed {
         }
     };
 }
-pub(super) use typed;
+pub(super) use with_index_type;

@@ -1,7 +1,7 @@
-//! The engine for arrays on a GPU: functions of PyTorch or CuPy, in the package's module `sparse.gpu`.
+//! The engine for arrays on a GPU: functions of PyTorch or CuPy, through the Python module `tensorferry.sparse.gpu`.
 
-use super::engine::{Arriving, CoordinateRange, Engine};
-use super::parts::Parts;
+use super::components::SparseComponents;
+use super::engine::{CoordinateRange, Engine, ResultArray};
 use crate::errors::{Failure, Result, fail};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -13,7 +13,7 @@ use tensorferry_core::{DType, Device, ErrorKind};
 pub(super) struct GpuEngine<'py>(Bound<'py, PyAny>);
 
 impl<'py> GpuEngine<'py> {
-    /// The framework whose functions work on arrays of a GPU: that of the target or of the source, or any that is loaded.
+    /// The framework whose functions process arrays on a GPU: the target, the source, or another that is imported.
     pub(super) fn framework(
         py: Python<'py>,
         target: &'static str,
@@ -28,20 +28,24 @@ impl<'py> GpuEngine<'py> {
         Ok(None)
     }
 
-    pub(super) fn new(parts: &Parts<'py>, framework: &'static str, device: Device) -> Result<Self> {
-        let py = parts.values.py();
+    pub(super) fn new(
+        components: &SparseComponents<'py>,
+        framework: &'static str,
+        device: Device,
+    ) -> Result<Self> {
+        let py = components.values.py();
         let class = py.import("tensorferry.sparse.gpu")?.getattr("Elements")?;
-        let arrays = PyTuple::new(py, &parts.arrays)?;
-        let lengths = PyTuple::new(py, parts.sparse_shape())?;
-        let block = parts.block.map(|[rows, columns]| (rows, columns));
+        let arrays = PyTuple::new(py, &components.arrays)?;
+        let lengths = PyTuple::new(py, components.sparse_shape())?;
+        let block = components.block.map(|[rows, columns]| (rows, columns));
         let elements = class.call1((
             framework,
             device.to_string(),
-            parts.format.name(),
-            parts.layout.name(),
+            components.format.name(),
+            components.layout.name(),
             lengths,
             block,
-            &parts.values,
+            &components.values,
             arrays,
         ))?;
         Ok(Self(elements))
@@ -93,21 +97,27 @@ impl<'py> Engine<'py> for GpuEngine<'py> {
         rows: usize,
         columns: i64,
     ) -> Result<std::result::Result<CompressedSummary, IndexFault>> {
-        let (fault, number, used, in_order, unique): (String, i64, usize, bool, bool) =
+        let (error, number, used, in_order, unique): (String, i64, usize, bool, bool) =
             self.call("validate_matrix", (matrix, rows, columns))?;
-        Ok(match fault.as_str() {
+        Ok(match error.as_str() {
             "" => Ok(CompressedSummary { used, in_order, unique }),
             "begins" => Err(IndexFault::Begins(number)),
             "goes back" => Err(IndexFault::GoesBack),
             "ends" => Err(IndexFault::Ends(number)),
             "beyond" => Err(IndexFault::Beyond(number)),
-            _ => return Err(fail(ErrorKind::InvalidTensor, "the indices are invalid", "report this")),
+            _ => {
+                return Err(fail(
+                    ErrorKind::InvalidTensor,
+                    "the GPU engine returned an unknown validation error",
+                    "report this",
+                ));
+            }
         })
     }
 
     fn coordinate_range(&mut self) -> Result<CoordinateRange> {
-        let (ends, found): (Vec<(i64, i64)>, (bool, bool, bool)) = self.call("coordinate_range", ())?;
-        Ok(CoordinateRange { ends: ends.into(), order: order(found) })
+        let (bounds, found): (Vec<(i64, i64)>, (bool, bool, bool)) = self.call("coordinate_range", ())?;
+        Ok(CoordinateRange { bounds: bounds.into(), order: order(found) })
     }
 
     fn drop_padding(&mut self) -> Result<(usize, ElementOrder)> {
@@ -128,21 +138,25 @@ impl<'py> Engine<'py> for GpuEngine<'py> {
         self.call("is_dense", name(conversion, role))
     }
 
-    fn give(&mut self, conversion: &SparseConversion, role: ArrayRole) -> Result<Arriving<'py>> {
-        self.peek(conversion, role)
+    fn take_source_array(
+        &mut self,
+        conversion: &SparseConversion,
+        role: ArrayRole,
+    ) -> Result<ResultArray<'py>> {
+        self.peek_source_array(conversion, role)
     }
 
-    fn peek(&self, conversion: &SparseConversion, role: ArrayRole) -> Result<Arriving<'py>> {
-        Ok(Arriving::Object(self.0.call_method1("give", name(conversion, role))?))
+    fn peek_source_array(&self, conversion: &SparseConversion, role: ArrayRole) -> Result<ResultArray<'py>> {
+        Ok(ResultArray::Object(self.0.call_method1("give", name(conversion, role))?))
     }
 
-    fn pack(&mut self, conversion: &SparseConversion, role: ArrayRole) -> Result<Arriving<'py>> {
+    fn pack_array(&mut self, conversion: &SparseConversion, role: ArrayRole) -> Result<ResultArray<'py>> {
         let (name, axis) = name(conversion, role);
         let dtype = (role != ArrayRole::Values).then(|| conversion.index_dtype.name());
-        Ok(Arriving::Object(self.0.call_method1("pack", (name, axis, dtype))?))
+        Ok(ResultArray::Object(self.0.call_method1("pack", (name, axis, dtype))?))
     }
 
-    fn make(&mut self, conversion: &SparseConversion, role: ArrayRole) -> Result<Arriving<'py>> {
+    fn make_array(&mut self, conversion: &SparseConversion, role: ArrayRole) -> Result<ResultArray<'py>> {
         let (name, axis) = name(conversion, role);
         let (format, dtype) = (conversion.format.name(), conversion.index_dtype.name());
         let made = match conversion.work {
@@ -156,9 +170,9 @@ impl<'py> Engine<'py> for GpuEngine<'py> {
                 let layout = conversion.layout.name();
                 self.0.call_method1("make", (name, axis, format, layout, dtype, sort, sum))?
             }
-            ElementWork::Keep => return self.give(conversion, role),
+            ElementWork::Keep => return self.take_source_array(conversion, role),
         };
-        Ok(Arriving::Object(made))
+        Ok(ResultArray::Object(made))
     }
 
     fn block_count(&mut self, [rows, columns]: [i64; 2]) -> Result<usize> {

@@ -1,24 +1,26 @@
-//! Sparse tensors: what no framework's reader takes may be one, and then its arrays are carried.
+//! Conversion of sparse tensors between frameworks and formats, and to dense tensors.
 //!
-//! Most are recognised by their type. PyTorch's are looked for where a trip has failed, or where a caller speaks of them, so that no
-//! other trip pays for them. The package's modules take a tensor apart (`read`) and put one together (`write`). Everything between
-//! is here: `route` decides by the planner of the core and carries the arrays, `validate` checks them, and an `engine` works on their
-//! elements, which is `host` or `gpu`. `dense` makes dense tensors.
+//! Most sparse tensors are recognised by their type. PyTorch's share the type of dense tensors, so they are tested for only after a
+//! dense conversion has failed, or in calls of `ferry.sparse`: other conversions do not pay for the test.
+//!
+//! Python functions of each framework read the components of a tensor (`framework_functions`, `components`) and build the result.
+//! `convert` plans with the core and converts the arrays, `validate` checks them, and an `engine` (`host` or `gpu`) processes their
+//! elements. `to_dense` makes dense tensors.
 
 mod arrays;
-mod dense;
+mod call_options;
+mod capabilities;
+mod components;
+mod convert;
 mod engine;
+mod framework_functions;
 mod gpu;
 mod host;
-mod package;
-mod parts;
-mod request;
-mod route;
-mod targets;
+mod to_dense;
 mod validate;
 
 use crate::api::options;
-use crate::conversion::convert;
+use crate::conversion::convert as dense_conversion;
 use crate::conversion::kinds::{Builtin, Recognised};
 use crate::conversion::recognise::recognise;
 use crate::conversion::request::ConversionRequest;
@@ -29,46 +31,46 @@ use crate::frameworks::{classify, names};
 use crate::interpreter::type_cache::Cache;
 use crate::reports::PlanReport;
 use crate::trees::traverse;
-use dense::DenseRoute;
+use call_options::SparseCallOptions;
+use convert::ConversionDecision;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
-use request::Request;
-use route::Decided;
 use tensorferry_core::ErrorKind;
+use to_dense::DenseConversion;
 
-/// Adds the functions that the package calls.
+/// Adds the functions that the Python package calls.
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(_sparse_to, module)?)?;
     module.add_function(wrap_pyfunction!(_sparse_to_dense, module)?)?;
     module.add_function(wrap_pyfunction!(_sparse_plan, module)?)?;
-    module.add_function(wrap_pyfunction!(route::_sparse_use_framework_engine, module)?)
+    module.add_function(wrap_pyfunction!(convert::_sparse_use_framework_engine, module)?)
 }
 
-/// Options of `to` that are not for sparse tensors.
-const OTHERS: [&str; 3] = ["out", "budget", "progress"];
+/// Options of `to` that sparse tensors do not support.
+const DENSE_ONLY_OPTIONS: [&str; 3] = ["out", "budget", "progress"];
 
-/// Options of `to` that the package's own function takes.
-const TAKEN: [&str; 5] = ["device", "dtype", "copy", "writable", "stream"];
+/// Options of `to` that sparse tensors support.
+const FORWARDED_OPTIONS: [&str; 5] = ["device", "dtype", "copy", "writable", "stream"];
 
-/// The name of the framework, if it holds sparse tensors and no dense ones.
+/// The name of the framework, if it has only sparse tensors.
 pub(crate) fn sparse_only(framework: &Bound<'_, PyAny>) -> Option<&'static str> {
     let entry = register::find(&names::written(framework).ok()?)?;
     entry.dense.is_none().then_some(entry.name)
 }
 
-/// Whether it is a sparse tensor, as far as its type tells; of PyTorch's tensors it does not.
+/// Whether the type is that of a sparse tensor. False for PyTorch's, whose type does not tell.
 pub(crate) fn is_known(recognised: Recognised) -> bool {
     matches!(recognised, Recognised::Refused(refusal) if refusal.is_sparse())
 }
 
-/// Whether it is a sparse tensor.
+/// Whether the object is a sparse tensor.
 pub(crate) fn is_sparse(x: &Bound<'_, PyAny>) -> Result<bool> {
     let recognised = recognise(x)?;
     Ok(is_known(recognised) || classify::is_sparse_torch(x, recognised)?)
 }
 
 /// The framework of a sparse tensor; None for anything else.
-fn owner(x: &Bound<'_, PyAny>) -> Result<Option<&'static Entry>> {
+fn source_framework(x: &Bound<'_, PyAny>) -> Result<Option<&'static Entry>> {
     Ok(match recognise(x)? {
         Recognised::Refused(refusal) if refusal.is_sparse() => register::of_refusal(refusal),
         recognised if classify::is_sparse_torch(x, recognised)? => Some(Builtin::Torch.entry()),
@@ -76,8 +78,8 @@ fn owner(x: &Bound<'_, PyAny>) -> Result<Option<&'static Entry>> {
     })
 }
 
-/// The framework of sparse tensors that the caller named.
-fn target(framework: &Bound<'_, PyAny>) -> Result<&'static Entry> {
+/// The framework that the caller named, if it has sparse tensors.
+fn sparse_target(framework: &Bound<'_, PyAny>) -> Result<&'static Entry> {
     static TARGETS: Cache<&'static Entry> = Cache::new();
     let py = framework.py();
     if let Some(entry) = TARGETS.get(py, framework.as_ptr()) {
@@ -93,32 +95,32 @@ fn target(framework: &Bound<'_, PyAny>) -> Result<&'static Entry> {
             let title = entry.map_or(name.as_str(), |entry| entry.title);
             let other = match name.as_str() {
                 "numpy" => "\"scipy\"".to_owned(),
-                _ => format!("one of {}", targets::names().join(", ")),
+                _ => format!("one of {}", capabilities::sparse_framework_names().join(", ")),
             };
             Err(fail(
                 ErrorKind::InvalidArgument,
                 format!("{title} has no sparse tensors"),
-                format!("write {other}, or ferry.sparse.to_dense(x, \"{name}\") for a dense tensor"),
+                format!("pass {other}, or call ferry.sparse.to_dense(x, \"{name}\") for a dense tensor"),
             ))
         }
     }
 }
 
-/// Carries one sparse tensor.
-fn carry_one<'py>(
+/// Converts one sparse tensor.
+fn convert_one<'py>(
     x: &Bound<'py, PyAny>,
     source: &'static Entry,
     framework: &Bound<'py, PyAny>,
-    request: &Request<'py>,
+    call_options: &SparseCallOptions<'py>,
 ) -> Result<Bound<'py, PyAny>> {
-    let target = target(framework)?;
-    match route::decide(x, source, target, request, false) {
-        Ok(Decided::Itself(..)) => Ok(x.clone()),
-        Ok(Decided::Converted(route)) => route.run(),
-        // A traced tensor has no memory, and its own framework asks for none.
+    let target = sparse_target(framework)?;
+    match convert::decide(x, source, target, call_options, false) {
+        Ok(ConversionDecision::Itself(..)) => Ok(x.clone()),
+        Ok(ConversionDecision::Convert(conversion)) => conversion.run(),
+        // A traced tensor has no memory; its own framework gets it back as it is.
         Err(Failure::Ferry(error))
             if error.kind() == ErrorKind::NotATensor
-                && request.is_empty()
+                && call_options.is_default()
                 && std::ptr::eq(source, target) =>
         {
             Ok(x.clone())
@@ -132,11 +134,13 @@ fn plan_one<'py>(
     x: &Bound<'py, PyAny>,
     source: &'static Entry,
     framework: &Bound<'py, PyAny>,
-    request: &Request<'py>,
+    call_options: &SparseCallOptions<'py>,
 ) -> Result<PlanReport> {
-    let report = match route::decide(x, source, target(framework)?, request, false)? {
-        Decided::Itself(parts, landing, shape) => route::itself_report(&parts, &landing, &shape),
-        Decided::Converted(route) => route.report()?,
+    let report = match convert::decide(x, source, sparse_target(framework)?, call_options, false)? {
+        ConversionDecision::Itself(components, placement, shape) => {
+            convert::unchanged_report(&components, &placement, &shape)
+        }
+        ConversionDecision::Convert(conversion) => conversion.report()?,
     };
     Ok(report.into())
 }
@@ -144,43 +148,44 @@ fn plan_one<'py>(
 /// The error of an object that is not a sparse tensor.
 fn not_sparse(x: &Bound<'_, PyAny>) -> Failure {
     let fact = format!("{} is not a sparse tensor", type_name(x));
-    fail(ErrorKind::NotATensor, fact, "ferry.to and ferry.plan take dense tensors and trees")
+    fail(ErrorKind::NotATensor, fact, "use ferry.to or ferry.plan for dense tensors and trees")
 }
 
-/// What is done with one sparse tensor of a framework.
-type EachSparse<'py, 'a> = dyn Fn(&Bound<'py, PyAny>, &'static Entry) -> Result<Bound<'py, PyAny>> + 'a;
+/// A function of a sparse tensor and its framework.
+type SparseVisitor<'py, 'a> = dyn Fn(&Bound<'py, PyAny>, &'static Entry) -> Result<Bound<'py, PyAny>> + 'a;
 
-/// Does something with a sparse tensor, or with the sparse tensors of a tree, whose dense tensors go by `to`.
-fn each<'py>(
+/// Applies a function to a sparse tensor, or to the sparse tensors of a tree. Dense tensors of the tree are converted as by `to`.
+fn for_each_sparse<'py>(
     x: &Bound<'py, PyAny>,
     framework: &Bound<'py, PyAny>,
-    request: &Request<'py>,
-    one: &EachSparse<'py, '_>,
+    call_options: &SparseCallOptions<'py>,
+    one: &SparseVisitor<'py, '_>,
 ) -> Result<Bound<'py, PyAny>> {
-    if let Some(source) = owner(x)? {
+    if let Some(source) = source_framework(x)? {
         return one(x, source);
     }
-    names::canonical(framework)?; // checks the name
+    // An unknown name is reported before the tree is traversed.
+    names::canonical(framework)?;
     let Some(container) = traverse::container_of(x, recognise(x)?)? else { return Err(not_sparse(x)) };
-    if !holds_sparse(x, container)? {
-        let fact = format!("the {} holds no sparse tensor", x.get_type().name()?);
-        return Err(fail(ErrorKind::NotATensor, fact, "carry dense tensors by ferry.to"));
+    if !contains_sparse(x, container)? {
+        let fact = format!("the {} contains no sparse tensor", x.get_type().name()?);
+        return Err(fail(ErrorKind::NotATensor, fact, "use ferry.to for dense tensors"));
     }
-    traverse::walk_any(x, container, true, &mut |leaf, recognised, _| match owner(leaf)? {
+    traverse::walk_any(x, container, true, &mut |leaf, recognised, _| match source_framework(leaf)? {
         Some(source) => one(leaf, source),
         None => {
             let target = frameworks::target(framework).map_err(|_| is_dense(leaf, framework))?;
             let request = ConversionRequest {
-                options: request.options,
-                stream: request.stream(leaf.py()),
+                options: call_options.options,
+                stream: call_options.stream(leaf.py()),
                 ..ConversionRequest::new(target)
             };
-            convert::convert_object(leaf, recognised, &request)
+            dense_conversion::convert_object(leaf, recognised, &request)
         }
     })
 }
 
-/// Carries a sparse tensor, or the sparse tensors of a tree.
+/// Converts a sparse tensor, or the sparse tensors of a tree.
 #[pyfunction]
 #[pyo3(signature = (x, framework, format, blocksize, device, dtype, copy, writable, stream, /))]
 #[expect(clippy::too_many_arguments, reason = "the options of ferry.sparse.to, by position")]
@@ -196,11 +201,13 @@ fn _sparse_to<'py>(
     stream: Option<&Bound<'py, PyAny>>,
 ) -> Result<Bound<'py, PyAny>> {
     let keywords = options::common(device, dtype, copy, writable, stream)?;
-    let request = Request::new(format, blocksize, keywords);
-    each(x, framework, &request, &|leaf, source| carry_one(leaf, source, framework, &request))
+    let call_options = SparseCallOptions::new(format, blocksize, keywords);
+    for_each_sparse(x, framework, &call_options, &|leaf, source| {
+        convert_one(leaf, source, framework, &call_options)
+    })
 }
 
-/// Makes the dense tensor of a sparse one, or of the sparse tensors of a tree.
+/// Converts a sparse tensor, or the sparse tensors of a tree, to dense tensors.
 #[pyfunction]
 #[pyo3(signature = (x, framework, device, dtype, copy, writable, stream, /))]
 fn _sparse_to_dense<'py>(
@@ -212,11 +219,14 @@ fn _sparse_to_dense<'py>(
     writable: Option<&Bound<'py, PyAny>>,
     stream: Option<&Bound<'py, PyAny>>,
 ) -> Result<Bound<'py, PyAny>> {
-    let request = Request::new(None, None, options::common(device, dtype, copy, writable, stream)?);
-    each(x, framework, &request, &|leaf, source| DenseRoute::decide(leaf, source, framework, &request)?.run())
+    let call_options =
+        SparseCallOptions::new(None, None, options::common(device, dtype, copy, writable, stream)?);
+    for_each_sparse(x, framework, &call_options, &|leaf, source| {
+        DenseConversion::decide(leaf, source, framework, &call_options)?.run()
+    })
 }
 
-/// Says what `_sparse_to`, or `_sparse_to_dense`, would do.
+/// Plans `_sparse_to`, or `_sparse_to_dense`.
 #[pyfunction]
 #[pyo3(signature = (x, framework, format, blocksize, dense, device, dtype, copy, writable, stream, /))]
 #[expect(clippy::too_many_arguments, reason = "the options of ferry.sparse.plan, by position")]
@@ -232,76 +242,83 @@ fn _sparse_plan<'py>(
     writable: Option<&Bound<'py, PyAny>>,
     stream: Option<&Bound<'py, PyAny>>,
 ) -> Result<PlanReport> {
-    let Some(source) = owner(x)? else { return Err(not_sparse(x)) };
-    let request = Request::new(format, blocksize, options::common(device, dtype, copy, writable, stream)?);
+    let Some(source) = source_framework(x)? else { return Err(not_sparse(x)) };
+    let call_options =
+        SparseCallOptions::new(format, blocksize, options::common(device, dtype, copy, writable, stream)?);
     if !dense {
-        return plan_one(x, source, framework, &request);
+        return plan_one(x, source, framework, &call_options);
     }
     if format.is_some() || blocksize.is_some() {
         return Err(fail(
             ErrorKind::InvalidArgument,
             "a dense tensor has no sparse format",
-            "leave out format and blocksize, or leave out dense=True",
+            "omit format and blocksize, or omit dense=True",
         ));
     }
-    Ok(DenseRoute::decide(x, source, framework, &request)?.report()?.into())
+    Ok(DenseConversion::decide(x, source, framework, &call_options)?.report()?.into())
 }
 
-/// Whether a call can be handed on to the package's function as it is.
+/// Whether sparse tensors support every option of the call.
 pub(crate) fn takes(keywords: &Bound<'_, PyDict>) -> bool {
     keywords.keys().iter().all(|name| {
-        name.cast::<PyString>().is_ok_and(|name| name.to_str().is_ok_and(|name| TAKEN.contains(&name)))
+        name.cast::<PyString>()
+            .is_ok_and(|name| name.to_str().is_ok_and(|name| FORWARDED_OPTIONS.contains(&name)))
     })
 }
 
-/// The request of a caller of `to` or `plan`.
-fn request<'py>(function: &str, keywords: Option<&Bound<'py, PyDict>>) -> Result<Request<'py>> {
-    let Some(keywords) = keywords else { return Ok(Request::new(None, None, options::Keywords::none())) };
-    for name in OTHERS {
+/// Parses the options of `to` or `plan`.
+fn parse_call_options<'py>(
+    function: &str,
+    keywords: Option<&Bound<'py, PyDict>>,
+) -> Result<SparseCallOptions<'py>> {
+    let Some(keywords) = keywords else {
+        return Ok(SparseCallOptions::new(None, None, options::Keywords::none()));
+    };
+    for name in DENSE_ONLY_OPTIONS {
         if keywords.get_item(name)?.is_some_and(|given| !given.is_none()) {
-            let fact = format!("{name} is not for sparse tensors");
-            return Err(fail(ErrorKind::InvalidArgument, fact, format!("leave {name} out")));
+            let fact = format!("{name} is not supported for sparse tensors");
+            return Err(fail(ErrorKind::InvalidArgument, fact, format!("omit {name}")));
         }
     }
-    Ok(Request::new(None, None, options::parse(function, keywords, true)?))
+    Ok(SparseCallOptions::new(None, None, options::parse(function, keywords, true)?))
 }
 
-/// What a caller wants to know of a sparse tensor, or to be done with it.
+/// Which function was called with a sparse tensor.
 #[derive(Clone, Copy)]
 pub(crate) enum Asked {
-    /// The tensor of the target.
+    /// `to`: the result is a tensor of the target.
     To,
-    /// The plan.
+    /// `plan`: the result is a plan.
     Plan,
 }
 
-/// Carries a sparse tensor, or plans it; None for anything else.
-fn asked<'py>(
-    asked: Asked,
+/// Converts a sparse tensor, or plans that; None for any other object.
+fn handle_sparse<'py>(
+    call: Asked,
     x: &Bound<'py, PyAny>,
     framework: &Bound<'py, PyAny>,
     keywords: Option<&Bound<'py, PyDict>>,
 ) -> Result<Option<Bound<'py, PyAny>>> {
-    let Some(source) = owner(x)? else { return Ok(None) };
-    Ok(Some(match asked {
-        Asked::To => carry_one(x, source, framework, &request("to", keywords)?)?,
+    let Some(source) = source_framework(x)? else { return Ok(None) };
+    Ok(Some(match call {
+        Asked::To => convert_one(x, source, framework, &parse_call_options("to", keywords)?)?,
         Asked::Plan => {
-            let plan = plan_one(x, source, framework, &request("plan", keywords)?)?;
+            let plan = plan_one(x, source, framework, &parse_call_options("plan", keywords)?)?;
             Bound::new(x.py(), plan)?.into_any()
         }
     }))
 }
 
-/// Carries a sparse tensor.
+/// Converts a sparse tensor.
 pub(crate) fn to<'py>(
     x: &Bound<'py, PyAny>,
     framework: &Bound<'py, PyAny>,
     keywords: Option<&Bound<'py, PyDict>>,
 ) -> Result<Bound<'py, PyAny>> {
-    asked(Asked::To, x, framework, keywords)?.ok_or_else(|| not_sparse(x))
+    handle_sparse(Asked::To, x, framework, keywords)?.ok_or_else(|| not_sparse(x))
 }
 
-/// The same for an object with which a trip has failed, if it is a sparse tensor; the failure otherwise.
+/// Retries a failed conversion or plan if the object is a sparse tensor; returns the failure otherwise.
 pub(crate) fn or_sparse<'py>(
     failure: Failure,
     what: Asked,
@@ -309,23 +326,24 @@ pub(crate) fn or_sparse<'py>(
     framework: &Bound<'py, PyAny>,
     keywords: Option<&Bound<'py, PyDict>>,
 ) -> Result<Bound<'py, PyAny>> {
-    asked(what, x, framework, keywords)?.ok_or(failure)
+    handle_sparse(what, x, framework, keywords)?.ok_or(failure)
 }
 
-/// Carries what is not sparse.
-type Other<'py, 'a> = dyn FnMut(&Bound<'py, PyAny>, Recognised) -> Result<Bound<'py, PyAny>> + 'a;
+/// Converts an object that is not a sparse tensor.
+type DenseVisitor<'py, 'a> = dyn FnMut(&Bound<'py, PyAny>, Recognised) -> Result<Bound<'py, PyAny>> + 'a;
 
-/// Carries a sparse tensor, or a tree in which `other` carries whatever else there is.
+/// Converts a sparse tensor, or a tree in which `other` converts everything else.
 pub(crate) fn carry<'py>(
     x: &Bound<'py, PyAny>,
     framework: &Bound<'py, PyAny>,
     keywords: Option<&Bound<'py, PyDict>>,
     any: bool,
-    other: &mut Other<'py, '_>,
+    other: &mut DenseVisitor<'py, '_>,
 ) -> Result<Bound<'py, PyAny>> {
     let recognised = recognise(x)?;
-    let mut one = |x: &Bound<'py, PyAny>, recognised| match asked(Asked::To, x, framework, keywords)? {
-        Some(carried) => Ok(carried),
+    let mut one = |x: &Bound<'py, PyAny>, recognised| match handle_sparse(Asked::To, x, framework, keywords)?
+    {
+        Some(converted) => Ok(converted),
         None => other(x, recognised),
     };
     match traverse::container_of(x, recognised)? {
@@ -337,8 +355,8 @@ pub(crate) fn carry<'py>(
     }
 }
 
-/// Whether a tree holds a sparse tensor.
-fn holds_sparse(tree: &Bound<'_, PyAny>, container: crate::conversion::kinds::Container) -> Result<bool> {
+/// Whether a tree contains a sparse tensor.
+fn contains_sparse(tree: &Bound<'_, PyAny>, container: crate::conversion::kinds::Container) -> Result<bool> {
     let mut found = false;
     traverse::walk_any(tree, container, false, &mut |leaf, _, _| {
         found = found || is_sparse(leaf)?;
@@ -347,9 +365,8 @@ fn holds_sparse(tree: &Bound<'_, PyAny>, container: crate::conversion::kinds::Co
     Ok(found)
 }
 
-/// The error of a dense tensor on its way to a framework that holds sparse tensors only.
+/// The error of a dense tensor for a framework that has only sparse tensors.
 pub(crate) fn is_dense(x: &Bound<'_, PyAny>, framework: &Bound<'_, PyAny>) -> Failure {
-    let fact =
-        format!("{} holds sparse tensors only, and {} is not sparse", describe(framework), type_name(x));
-    fail(ErrorKind::InvalidArgument, fact, "name a framework that holds dense tensors, such as \"numpy\"")
+    let fact = format!("{} has sparse tensors only, and {} is not sparse", describe(framework), type_name(x));
+    fail(ErrorKind::InvalidArgument, fact, "pass a framework that has dense tensors, such as \"numpy\"")
 }

@@ -1,8 +1,8 @@
-//! Elements of the host that go into dense blocks.
+//! Conversion to block formats on the host: finding the blocks, and gathering elements into them.
 
-use super::super::arrays::{Address, Made, away, typed};
-use super::make::pointer_count;
-use super::{HostEngine, taken};
+use super::super::arrays::{NewArray, SendPtr, detach_if_large, with_index_type};
+use super::reorder::pointer_count;
+use super::{HostEngine, already_taken};
 use crate::conversion::host_copy;
 use crate::errors::Result;
 use crate::interpreter::owner::Owner;
@@ -13,18 +13,19 @@ use tensorferry_core::sparse::{Axis, make};
 use tensorferry_core::{DType, Tensor};
 
 impl HostEngine<'_> {
-    pub(super) fn find_blocks(&mut self, [high, wide]: [i64; 2]) -> Result<&Blocks> {
+    pub(super) fn find_blocks(&mut self, [block_rows, block_columns]: [i64; 2]) -> Result<&Blocks> {
         if self.blocks.is_none() {
             self.expand()?;
-            let (shape, size) = ([self.lengths[0], self.lengths[1]], [high as usize, wide as usize]);
-            let blocks = typed!(self.coordinate_dtype, I => {
+            let (shape, size) =
+                ([self.lengths[0], self.lengths[1]], [block_rows as usize, block_columns as usize]);
+            let blocks = with_index_type!(self.coordinate_dtype, I => {
                 let axes = self.axes::<I>(false)?;
                 let axes = [axes[0], axes[1]];
-                away(self.py, self.count, || Blocks::of(&axes, shape, size, settings::threads()))?
+                detach_if_large(self.py, self.count, || Blocks::of(&axes, shape, size, settings::threads()))?
             });
             self.blocks = Some(blocks);
         }
-        self.blocks.as_ref().ok_or_else(taken)
+        self.blocks.as_ref().ok_or_else(already_taken)
     }
 
     pub(super) fn make_blocks(
@@ -33,38 +34,38 @@ impl HostEngine<'_> {
         role: ArrayRole,
         dtype: DType,
     ) -> Result<Tensor<Owner>> {
-        let numbers = self.find_blocks(block)?.count();
-        let kept = if role == ArrayRole::Values { self.element_values()? } else { None };
-        let blocks = self.blocks.as_ref().ok_or_else(taken)?;
+        let block_count = self.find_blocks(block)?.count();
+        let unpadded = if role == ArrayRole::Values { self.element_values()? } else { None };
+        let blocks = self.blocks.as_ref().ok_or_else(already_taken)?;
         let rows = self.lengths[0] / block[0];
-        typed!(self.coordinate_dtype, I => {
+        with_index_type!(self.coordinate_dtype, I => {
             let axes = self.axes::<I>(false)?;
             let axes = [axes[0], axes[1]];
             if role == ArrayRole::Values {
-                let values = match &kept {
+                let values = match &unpadded {
                     Some(values) => values,
                     None => self.values()?.tensor()?,
                 };
                 let value_dtype = values.dtype();
-                let gathered = Made::new(value_dtype, &[numbers as i64, block[0], block[1]])?;
-                let (from, to) = (Address::of(values), gathered.data());
-                // SAFETY: there is a dense and aligned value for each element, and room for all blocks.
-                away(self.py, self.count, || unsafe {
+                let gathered = NewArray::new(value_dtype, &[block_count as i64, block[0], block[1]])?;
+                let (from, to) = (SendPtr::of(values), gathered.data());
+                // SAFETY: the values are contiguous and aligned, one per element, and `gathered` has room for all blocks.
+                detach_if_large(self.py, self.count, || unsafe {
                     blocks.gather(&axes, value_dtype, from.get(), to.get())
                 })?;
                 return gathered.tensor();
             }
             let column = usize::from(role == ArrayRole::Indices);
-            let places: Vec<i64> = blocks.coordinates(&axes).map(|place| place[column]).collect();
-            let length = if role == ArrayRole::Indices { numbers as i64 } else { pointer_count(rows as usize)? };
-            let array = Made::new(DType::Int64, &[length])?;
-            let (places, to) = (Axis::from(&places[..]), array.data::<i64>());
-            // SAFETY: there is room for a column of each block, or for `rows + 1` pointers; blocks are in order.
+            let coordinates: Vec<i64> = blocks.coordinates(&axes).map(|coordinate| coordinate[column]).collect();
+            let length = if role == ArrayRole::Indices { block_count as i64 } else { pointer_count(rows as usize)? };
+            let array = NewArray::new(DType::Int64, &[length])?;
+            let (coordinates, to) = (Axis::from(&coordinates[..]), array.data::<i64>());
+            // SAFETY: `array` has room for a column per block, or for `rows + 1` pointers; the blocks are sorted.
             unsafe {
                 if role == ArrayRole::Indices {
-                    make::write_axis(&places, to.get(), 1, settings::threads());
+                    make::write_axis(&coordinates, to.get(), 1, settings::threads());
                 } else {
-                    make::pointers(&places, rows as usize, to.get(), settings::threads());
+                    make::pointers(&coordinates, rows as usize, to.get(), settings::threads());
                 }
             }
             let array = array.tensor()?;

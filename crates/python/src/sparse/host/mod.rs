@@ -1,15 +1,17 @@
-//! The engine for arrays on the host: compiled kernels, which divide large arrays among threads.
+//! The engine for arrays on the host: kernels of the core, which divide large arrays among threads.
 //!
-//! Memory that is made here begins at a multiple of 64 bytes, so that every framework can share it and nothing is copied twice.
+//! New arrays are aligned to 64 bytes, so that every framework can share them and nothing is copied twice.
 
 mod blocks;
-mod fill;
-mod give;
-mod make;
+mod dense;
+mod reorder;
+mod views;
 
-use super::arrays::{Array, Made, away, axis, line_of, made, slice, typed};
-use super::engine::{Arriving, CoordinateRange, Engine};
-use super::parts::{Parts, Shape};
+use super::arrays::{
+    NewArray, SourceArray, axis, detach_if_large, index_slice, matrix_line, new_array_source, with_index_type,
+};
+use super::components::{Shape, SparseComponents};
+use super::engine::{CoordinateRange, Engine, ResultArray};
 use crate::errors::{Failure, Result, fail};
 use crate::interpreter::owner::Owner;
 use crate::settings;
@@ -24,59 +26,59 @@ use tensorferry_core::sparse::validate::{self, CompressedSummary, IndexFault};
 use tensorferry_core::sparse::{Axis, Index, make as make_kernels};
 use tensorferry_core::{DType, ErrorKind, Tensor};
 
-/// The arrays of a sparse tensor on the host, and what was found out about them.
+/// The arrays of a sparse tensor on the host, and intermediate results that several arrays of the result use.
 pub(super) struct HostEngine<'py> {
     py: Python<'py>,
     format: SparseFormat,
     layout: CoordinateLayout,
-    /// The lengths of the axes that have coordinates.
+    /// The lengths of the sparse axes.
     pub(super) lengths: Shape,
     /// The lengths of the dense axes.
     pub(super) dense_lengths: Shape,
     block: Option<[i64; 2]>,
-    values: Option<Array<'py>>,
-    arrays: SmallVec<[Option<Array<'py>>; 2]>,
-    /// The type of the index arrays that kernels read.
+    values: Option<SourceArray<'py>>,
+    arrays: SmallVec<[Option<SourceArray<'py>>; 2]>,
+    /// The dtype of the index arrays that kernels read.
     dtype: DType,
     /// The number of stored elements, or of blocks.
     count: usize,
-    /// Whether the arrays have room for more.
+    /// Whether the arrays are longer than `count`.
     has_spare: bool,
-    /// The coordinates of single elements, where the source has none, or padding was left out.
+    /// The coordinates of single elements, where the source stores none, or padding was dropped.
     coordinates: Option<SmallVec<[ElementAxis; 2]>>,
-    /// The type of the coordinates of single elements.
+    /// The dtype of the coordinates of single elements.
     coordinate_dtype: DType,
-    /// The elements that stay when padding is left out.
-    kept: Option<Vec<usize>>,
-    /// An order by all axes, with the last axis first or not.
+    /// The indices of the elements that are not padding.
+    kept_elements: Option<Vec<usize>>,
+    /// The elements sorted by all axes; true sorts by the last axis first.
     sorted: Option<(bool, SortedOrder)>,
-    /// Elements grouped by rows, or by columns.
-    grouped: Option<Grouped>,
+    /// The elements grouped by rows, or by columns.
+    grouped: Option<GroupedArrays>,
     blocks: Option<Blocks>,
 }
 
 /// The coordinates of single elements along one axis.
 enum ElementAxis {
     /// An index array of the source.
-    Given(usize),
-    /// Until the result takes it.
-    Made(Option<Tensor<Owner>>),
+    Source(usize),
+    /// A new array, until the result takes it.
+    New(Option<Tensor<Owner>>),
 }
 
-/// Pointers, indices and values, until each is taken.
-struct Grouped {
+/// Pointers, indices and values, until the result takes each.
+struct GroupedArrays {
     by_columns: bool,
     arrays: [Option<Tensor<Owner>>; 3],
 }
 
 impl<'py> HostEngine<'py> {
-    /// Prepares the index arrays, whose shapes and types were validated, for kernels.
+    /// Prepares the index arrays for kernels. `check_arrays` has accepted their shapes and dtypes.
     pub(super) fn new(
-        parts: &Parts<'py>,
-        values: Array<'py>,
-        mut arrays: SmallVec<[Array<'py>; 2]>,
+        components: &SparseComponents<'py>,
+        values: SourceArray<'py>,
+        mut arrays: SmallVec<[SourceArray<'py>; 2]>,
     ) -> Result<Self> {
-        let is_compressed = parts.format != SparseFormat::Coo;
+        let is_compressed = components.format != SparseFormat::Coo;
         for array in &mut arrays {
             array.prepare_index(None, is_compressed)?;
         }
@@ -94,19 +96,19 @@ impl<'py> HostEngine<'py> {
                 }
             }
         }
-        let shape = &parts.shape;
-        let count = match (parts.format, parts.layout) {
+        let shape = &components.shape;
+        let count = match (components.format, components.layout) {
             (SparseFormat::Coo, CoordinateLayout::Axes) => arrays[0].shape().get(1).copied(),
             (SparseFormat::Coo, _) => arrays.first().and_then(|array| array.shape().first().copied()),
             _ => arrays[1].shape().last().copied(),
         };
         Ok(Self {
-            py: parts.values.py(),
-            format: parts.format,
-            layout: parts.layout,
-            lengths: Shape::from_slice(parts.sparse_shape()),
-            dense_lengths: Shape::from_slice(&shape[shape.len() - parts.dense_axes..]),
-            block: parts.block,
+            py: components.values.py(),
+            format: components.format,
+            layout: components.layout,
+            lengths: Shape::from_slice(components.sparse_shape()),
+            dense_lengths: Shape::from_slice(&shape[shape.len() - components.dense_axes..]),
+            block: components.block,
             values: Some(values),
             arrays: arrays.into_iter().map(Some).collect(),
             dtype,
@@ -114,16 +116,16 @@ impl<'py> HostEngine<'py> {
             has_spare: false,
             coordinates: None,
             coordinate_dtype: dtype,
-            kept: None,
+            kept_elements: None,
             sorted: None,
             grouped: None,
             blocks: None,
         })
     }
 
-    /// An index array of the source.
-    fn array(&self, number: usize) -> Result<&Array<'py>> {
-        self.arrays.get(number).and_then(Option::as_ref).ok_or_else(taken)
+    /// The index array `number` of the source.
+    fn array(&self, number: usize) -> Result<&SourceArray<'py>> {
+        self.arrays.get(number).and_then(Option::as_ref).ok_or_else(already_taken)
     }
 
     pub(super) fn index(&self, number: usize) -> Result<&Tensor<Owner>> {
@@ -134,56 +136,57 @@ impl<'py> HostEngine<'py> {
         self.dtype
     }
 
-    fn values(&self) -> Result<&Array<'py>> {
-        self.values.as_ref().ok_or_else(taken)
+    fn values(&self) -> Result<&SourceArray<'py>> {
+        self.values.as_ref().ok_or_else(already_taken)
     }
 
-    /// The values that kernels read: dense, in this machine's byte order. Those of blocks lie one by one.
+    /// The values that kernels read: contiguous, in native byte order. Values of blocks follow each other.
     pub(super) fn dense_values(&mut self) -> Result<&Tensor<Owner>> {
-        self.values.as_mut().ok_or_else(taken)?.prepare_values()?;
+        self.values.as_mut().ok_or_else(already_taken)?.prepare_values()?;
         self.values()?.tensor()
     }
 
-    /// The axis of single elements that holds the pointers of a compressed format.
+    /// The axis that the pointers of a compressed format count.
     fn pointer_axis(&self) -> usize {
         self.format.leading_axis()
     }
 
-    /// Gives each element coordinates, if the source has none for it.
+    /// Computes the coordinates of each element, if the source stores none.
     fn expand(&mut self) -> Result<()> {
         if self.format == SparseFormat::Coo || self.coordinates.is_some() {
             return Ok(());
         }
         let (pointers, count) = (self.index(0)?, self.count);
-        let rows = Made::new(self.dtype, &[count as i64])?;
-        typed!(self.dtype, I => {
-            let (pointers, rows) = (slice::<I>(pointers), rows.data::<I>());
+        let rows = NewArray::new(self.dtype, &[count as i64])?;
+        with_index_type!(self.dtype, I => {
+            let (pointers, rows) = (index_slice::<I>(pointers), rows.data::<I>());
             // SAFETY: `rows` has room for `count` numbers.
-            away(self.py, count, || unsafe { make_kernels::expand(pointers, count, rows.get(), settings::threads()) });
+            detach_if_large(self.py, count, || unsafe { make_kernels::expand(pointers, count, rows.get(), settings::threads()) });
         });
         let rows = rows.tensor()?;
-        if let (SparseFormat::Bsr, Some([high, wide])) = (self.format, self.block) {
-            let size = [high as usize, wide as usize];
-            let total = count as i64 * high * wide;
-            let (down, right) = (Made::new(DType::Int64, &[total])?, Made::new(DType::Int64, &[total])?);
+        if let (SparseFormat::Bsr, Some([block_rows, block_columns])) = (self.format, self.block) {
+            let size = [block_rows as usize, block_columns as usize];
+            let total = count as i64 * block_rows * block_columns;
+            let (element_rows, element_columns) =
+                (NewArray::new(DType::Int64, &[total])?, NewArray::new(DType::Int64, &[total])?);
             let columns = self.index(1)?;
-            typed!(self.dtype, I => {
-                let (rows, columns) = (slice::<I>(&rows), &slice::<I>(columns)[..count]);
-                let (down, right) = (down.data::<i64>(), right.data::<i64>());
+            with_index_type!(self.dtype, I => {
+                let (rows, columns) = (index_slice::<I>(&rows), &index_slice::<I>(columns)[..count]);
+                let (element_rows, element_columns) = (element_rows.data::<i64>(), element_columns.data::<i64>());
                 // SAFETY: both have room for the elements of `count` blocks.
-                away(self.py, total as usize, || unsafe {
-                    block_kernels::expand(rows, columns, size, down.get(), right.get());
+                detach_if_large(self.py, total as usize, || unsafe {
+                    block_kernels::expand(rows, columns, size, element_rows.get(), element_columns.get());
                 });
             });
             self.coordinates = Some(smallvec![
-                ElementAxis::Made(Some(down.tensor()?)),
-                ElementAxis::Made(Some(right.tensor()?))
+                ElementAxis::New(Some(element_rows.tensor()?)),
+                ElementAxis::New(Some(element_columns.tensor()?))
             ]);
             self.coordinate_dtype = DType::Int64;
             self.count = total as usize;
             return Ok(());
         }
-        let mut axes = smallvec![ElementAxis::Made(Some(rows)), ElementAxis::Given(1)];
+        let mut axes = smallvec![ElementAxis::New(Some(rows)), ElementAxis::Source(1)];
         if self.pointer_axis() == 1 {
             axes.reverse();
         }
@@ -195,16 +198,16 @@ impl<'py> HostEngine<'py> {
     fn axis<I: Index>(&self, number: usize) -> Result<Axis<'_, I>> {
         match (&self.coordinates, self.layout) {
             (Some(made), _) => match &made[number] {
-                ElementAxis::Given(array) => Ok(axis(self.index(*array)?).first(self.count)),
-                ElementAxis::Made(tensor) => Ok(axis(tensor.as_ref().ok_or_else(taken)?)),
+                ElementAxis::Source(array) => Ok(axis(self.index(*array)?).first(self.count)),
+                ElementAxis::New(tensor) => Ok(axis(tensor.as_ref().ok_or_else(already_taken)?)),
             },
             (None, CoordinateLayout::Separate) => Ok(axis(self.index(number)?)),
-            (None, CoordinateLayout::Axes) => Ok(line_of(self.index(0)?, number, 1)),
-            (None, CoordinateLayout::Points) => Ok(line_of(self.index(0)?, number, 0)),
+            (None, CoordinateLayout::Axes) => Ok(matrix_line(self.index(0)?, number, 1)),
+            (None, CoordinateLayout::Points) => Ok(matrix_line(self.index(0)?, number, 0)),
         }
     }
 
-    /// The coordinates of single elements along each axis, the last axis first if it is `by_columns`.
+    /// The coordinates of single elements along each axis; the last axis comes first if `by_columns`.
     fn axes<I: Index>(&self, by_columns: bool) -> Result<SmallVec<[Axis<'_, I>; 4]>> {
         let mut axes = SmallVec::new();
         for number in 0..self.lengths.len() {
@@ -216,14 +219,14 @@ impl<'py> HostEngine<'py> {
         Ok(axes)
     }
 
-    /// The range and the order of the coordinates of single elements.
+    /// The bounds and the order of the coordinates of single elements.
     fn range(&self, by_columns: bool) -> Result<CoordinateRange> {
-        let found = typed!(self.coordinate_dtype, I => {
+        let found = with_index_type!(self.coordinate_dtype, I => {
             let axes = self.axes::<I>(by_columns)?;
-            away(self.py, self.count, || validate::summarise_coordinates(&axes, settings::threads()))
+            detach_if_large(self.py, self.count, || validate::summarise_coordinates(&axes, settings::threads()))
         });
         let validate::CoordinateSummary { ends, in_order, unique, grouped } = found;
-        Ok(CoordinateRange { ends, order: ElementOrder { in_order, unique, grouped } })
+        Ok(CoordinateRange { bounds: ends, order: ElementOrder { in_order, unique, grouped } })
     }
 }
 
@@ -244,10 +247,10 @@ impl Inspect for HostEngine<'_> {
         let length = self.lengths[usize::from(!by_columns)];
         let py = self.py;
         let grouped = self.group(by_columns, index_dtype)?;
-        let [Some(indptr), Some(indices), _] = &grouped.arrays else { return Err(taken()) };
-        let found = typed!(index_dtype, I => {
-            let (indptr, indices) = (slice::<I>(indptr), slice::<I>(indices));
-            away(py, indices.len().max(indptr.len()), || {
+        let [Some(indptr), Some(indices), _] = &grouped.arrays else { return Err(already_taken()) };
+        let found = with_index_type!(index_dtype, I => {
+            let (indptr, indices) = (index_slice::<I>(indptr), index_slice::<I>(indices));
+            detach_if_large(py, indices.len().max(indptr.len()), || {
                 validate::validate_compressed(indptr, indices, length, settings::threads())
             })
         });
@@ -255,11 +258,11 @@ impl Inspect for HostEngine<'_> {
             Ok(CompressedSummary { in_order, unique, .. }) => {
                 Ok(ElementOrder { in_order, unique, grouped: true })
             }
-            // They were validated, so that somebody has changed them meanwhile.
+            // The indices were validated before, so another thread has written them since.
             Err(_) => Err(fail(
                 ErrorKind::InvalidTensor,
-                "an index is out of bounds",
-                "leave the tensor alone while it is carried",
+                "an index changed during the conversion and is out of bounds",
+                "do not write the tensor during the conversion",
             )),
         }
     }
@@ -273,10 +276,10 @@ impl<'py> Engine<'py> for HostEngine<'py> {
         columns: i64,
     ) -> Result<std::result::Result<CompressedSummary, IndexFault>> {
         let (indptr, indices, stored) = (self.index(0)?, self.index(1)?, self.count);
-        Ok(typed!(self.dtype, I => {
-            let indptr = &slice::<I>(indptr)[matrix * (rows + 1)..][..rows + 1];
-            let indices = &slice::<I>(indices)[matrix * stored..][..stored];
-            away(self.py, stored.max(rows), || {
+        Ok(with_index_type!(self.dtype, I => {
+            let indptr = &index_slice::<I>(indptr)[matrix * (rows + 1)..][..rows + 1];
+            let indices = &index_slice::<I>(indices)[matrix * stored..][..stored];
+            detach_if_large(self.py, stored.max(rows), || {
                 validate::validate_compressed(indptr, indices, columns, settings::threads())
             })
         }))
@@ -288,20 +291,20 @@ impl<'py> Engine<'py> for HostEngine<'py> {
 
     fn drop_padding(&mut self) -> Result<(usize, ElementOrder)> {
         let lengths = self.lengths.clone();
-        let (kept, axes) = typed!(self.coordinate_dtype, I => {
+        let (kept, axes) = with_index_type!(self.coordinate_dtype, I => {
             let axes = self.axes::<I>(false)?;
             let kept = validate::validate_coordinates(&axes, &lengths)?;
             let mut made = SmallVec::new();
             for axis in &axes {
-                let array = Made::new(self.coordinate_dtype, &[kept.len() as i64])?;
-                // SAFETY: `array` has room for a number of each element that stays, and those are numbers of elements.
+                let array = NewArray::new(self.coordinate_dtype, &[kept.len() as i64])?;
+                // SAFETY: `array` has room for one number per kept element, and `kept` holds indices of elements.
                 unsafe { make_kernels::take_axis(&kept, axis, array.data::<I>().get()) };
-                made.push(ElementAxis::Made(Some(array.tensor()?)));
+                made.push(ElementAxis::New(Some(array.tensor()?)));
             }
             (kept, made)
         });
         self.count = kept.len();
-        self.kept = Some(kept);
+        self.kept_elements = Some(kept);
         self.coordinates = Some(axes);
         Ok((self.count, self.range(false)?.order))
     }
@@ -317,25 +320,29 @@ impl<'py> Engine<'py> for HostEngine<'py> {
     }
 
     fn is_dense(&self, conversion: &SparseConversion, role: ArrayRole) -> Result<bool> {
-        self.is_given_dense(conversion, role)
+        self.is_source_dense(conversion, role)
     }
 
-    fn give(&mut self, conversion: &SparseConversion, role: ArrayRole) -> Result<Arriving<'py>> {
-        self.given(conversion, role).map(Arriving::Source)
+    fn take_source_array(
+        &mut self,
+        conversion: &SparseConversion,
+        role: ArrayRole,
+    ) -> Result<ResultArray<'py>> {
+        self.take_source(conversion, role).map(ResultArray::Source)
     }
 
-    fn peek(&self, conversion: &SparseConversion, role: ArrayRole) -> Result<Arriving<'py>> {
-        self.peeked(conversion, role).map(Arriving::Source)
+    fn peek_source_array(&self, conversion: &SparseConversion, role: ArrayRole) -> Result<ResultArray<'py>> {
+        self.peek_source(conversion, role).map(ResultArray::Source)
     }
 
-    fn pack(&mut self, conversion: &SparseConversion, role: ArrayRole) -> Result<Arriving<'py>> {
-        let tensor = self.packed(conversion, role)?;
-        Ok(Arriving::Source(made(self.py, tensor)))
+    fn pack_array(&mut self, conversion: &SparseConversion, role: ArrayRole) -> Result<ResultArray<'py>> {
+        let tensor = self.pack_source(conversion, role)?;
+        Ok(ResultArray::Source(new_array_source(self.py, tensor)))
     }
 
-    fn make(&mut self, conversion: &SparseConversion, role: ArrayRole) -> Result<Arriving<'py>> {
-        let tensor = self.made_array(conversion, role)?;
-        Ok(Arriving::Source(made(self.py, tensor)))
+    fn make_array(&mut self, conversion: &SparseConversion, role: ArrayRole) -> Result<ResultArray<'py>> {
+        let tensor = self.make_tensor(conversion, role)?;
+        Ok(ResultArray::Source(new_array_source(self.py, tensor)))
     }
 
     fn block_count(&mut self, block: [i64; 2]) -> Result<usize> {
@@ -343,7 +350,7 @@ impl<'py> Engine<'py> for HostEngine<'py> {
     }
 }
 
-/// An array of the source was handed on, and is asked for again: a mistake of ours.
-fn taken() -> Failure {
-    fail(ErrorKind::InvalidTensor, "an array was handed on twice", "report this")
+/// The internal error of an array that is taken a second time.
+fn already_taken() -> Failure {
+    fail(ErrorKind::InvalidTensor, "an array was used twice", "report this")
 }

@@ -1,4 +1,4 @@
-//! The package's functions for the sparse tensors of each framework: `read`, `write` and `scatter`.
+//! The Python functions `read`, `write` and `scatter` that `tensorferry.sparse.frameworks` has for each framework.
 
 use crate::errors::Result;
 use crate::frameworks::register::{self, Entry};
@@ -7,11 +7,11 @@ use pyo3::prelude::*;
 
 /// The functions of one module of `tensorferry.sparse.frameworks`.
 pub(super) struct Functions {
-    /// Takes a tensor apart.
+    /// Returns the components of a sparse tensor.
     pub(super) read: Py<PyAny>,
-    /// Puts a tensor together.
+    /// Builds a sparse tensor from its components.
     pub(super) write: Py<PyAny>,
-    /// Fills a dense tensor on a GPU; None where the framework holds no GPU memory.
+    /// Fills a dense tensor on a GPU; None where the framework has no GPU memory.
     pub(super) scatter: Option<Py<PyAny>>,
 }
 
@@ -20,7 +20,7 @@ pub(super) fn functions(py: Python<'_>, framework: &'static Entry) -> Result<&'s
     static FUNCTIONS: [ForkSafeOnce<Functions>; register::COUNT] =
         [const { ForkSafeOnce::new() }; register::COUNT];
     FUNCTIONS[framework.index()].get_or_try_init(py, || {
-        // A file `sparse.py` would shadow the package.
+        // A module named `sparse` would shadow the package `sparse`.
         let file = if framework.name == "sparse" { "pydata" } else { framework.name };
         let module = py.import(format!("tensorferry.sparse.frameworks.{file}"))?;
         Ok(Functions {

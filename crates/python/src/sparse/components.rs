@@ -1,7 +1,7 @@
-//! A sparse tensor as the package's functions `read` take it apart.
+//! The components of a sparse tensor: its arrays and metadata, as the Python function `read` of its framework returns them.
 
-use super::arrays::Array;
-use super::package;
+use super::arrays::SourceArray;
+use super::framework_functions;
 use crate::errors::{Result, fail};
 use crate::frameworks::register::Entry;
 use pyo3::prelude::*;
@@ -10,16 +10,16 @@ use smallvec::SmallVec;
 use tensorferry_core::ErrorKind;
 use tensorferry_core::plan::sparse::{ArrayRole, CoordinateLayout, SparseFormat};
 
-/// Lengths of axes.
+/// Axis lengths.
 pub(super) type Shape = SmallVec<[i64; 4]>;
 
-/// The arrays of one sparse tensor, and what its framework says about them. The fields are those of `sparse.parts.Parts`.
-pub(super) struct Parts<'py> {
+/// The arrays of one sparse tensor, and what its framework declares about them. The fields follow the Python class `Parts`.
+pub(super) struct SparseComponents<'py> {
     pub(super) framework: &'static Entry,
     pub(super) format: SparseFormat,
-    /// The format as its framework calls it.
+    /// The name of the format in its framework.
     pub(super) name: Bound<'py, PyString>,
-    /// The lengths of the axes: batch, sparse, dense.
+    /// The axis lengths, in the order batch, sparse, dense.
     pub(super) shape: Shape,
     pub(super) values: Bound<'py, PyAny>,
     /// Pointers and indices, or coordinates.
@@ -28,29 +28,33 @@ pub(super) struct Parts<'py> {
     pub(super) block: Option<[i64; 2]>,
     pub(super) batch_axes: usize,
     pub(super) dense_axes: usize,
-    /// Whether elements beyond the shape are padding.
+    /// Whether elements with coordinates outside the shape are padding.
     pub(super) is_padded: bool,
-    /// Whether nobody may write the arrays, although their framework would let them.
+    /// Whether the arrays must not be written, although their framework allows it.
     pub(super) is_read_only: bool,
     /// Whether the tensor required a gradient.
     pub(super) is_detached: bool,
-    /// What the framework says about the order of a batch, which is not validated.
-    pub(super) says_in_order: bool,
-    pub(super) says_unique: bool,
+    /// The order that the framework declares for a batch, which is not validated.
+    pub(super) is_declared_sorted: bool,
+    pub(super) is_declared_unique: bool,
 }
 
-impl<'py> Parts<'py> {
-    /// Takes a sparse tensor of a framework apart.
+impl<'py> SparseComponents<'py> {
+    /// Reads the components of a sparse tensor of a framework.
     pub(super) fn read(x: &Bound<'py, PyAny>, framework: &'static Entry) -> Result<Self> {
-        let read = package::functions(x.py(), framework)?.read.bind(x.py());
-        let parts = read.call1((x,))?.cast_into::<PyTuple>().map_err(PyErr::from)?;
-        let item = |index: usize| parts.get_item(index);
+        let read = framework_functions::functions(x.py(), framework)?.read.bind(x.py());
+        let fields = read.call1((x,))?.cast_into::<PyTuple>().map_err(PyErr::from)?;
+        let item = |index: usize| fields.get_item(index);
         let format = item(0)?.cast_into::<PyString>().map_err(PyErr::from)?;
         let layout = item(5)?.cast_into::<PyString>().map_err(PyErr::from)?;
         let (Some(format), Some(layout)) =
             (SparseFormat::from_name(format.to_str()?), CoordinateLayout::from_name(layout.to_str()?))
         else {
-            return Err(fail(ErrorKind::InvalidTensor, "the format is not known", "report this"));
+            return Err(fail(
+                ErrorKind::InvalidTensor,
+                "the source framework returned an unknown sparse format",
+                "report this",
+            ));
         };
         let mut shape = Shape::new();
         for length in item(2)?.cast_into::<PyTuple>().map_err(PyErr::from)?.iter_borrowed() {
@@ -72,26 +76,26 @@ impl<'py> Parts<'py> {
             is_padded: item(9)?.is_truthy()?,
             is_read_only: item(10)?.is_truthy()?,
             is_detached: item(11)?.is_truthy()?,
-            says_in_order: item(12)?.is_truthy()?,
-            says_unique: item(13)?.is_truthy()?,
+            is_declared_sorted: item(12)?.is_truthy()?,
+            is_declared_unique: item(13)?.is_truthy()?,
         })
     }
 
-    /// The lengths of the axes that have coordinates.
+    /// The lengths of the sparse axes.
     pub(super) fn sparse_shape(&self) -> &[i64] {
         &self.shape[self.batch_axes..self.shape.len() - self.dense_axes]
     }
 
-    /// The index arrays, read.
-    pub(super) fn index_arrays(&self) -> Result<SmallVec<[Array<'py>; 2]>> {
+    /// Reads the index arrays.
+    pub(super) fn index_arrays(&self) -> Result<SmallVec<[SourceArray<'py>; 2]>> {
         let mut arrays = SmallVec::new();
         for array in &self.arrays {
-            arrays.push(Array::read(array, self.is_read_only)?);
+            arrays.push(SourceArray::read(array, self.is_read_only)?);
         }
         Ok(arrays)
     }
 
-    /// What an index array holds.
+    /// The role of an index array.
     pub(super) fn role(&self, array: usize) -> ArrayRole {
         match (self.format, self.layout) {
             (SparseFormat::Coo, CoordinateLayout::Separate) => {

@@ -1,4 +1,4 @@
-//! What the caller of `ferry.sparse` asks for.
+//! The options of one call of `ferry.sparse`.
 
 use crate::api::options::Keywords;
 use crate::conversion::request::ConversionRequest;
@@ -10,15 +10,15 @@ use tensorferry_core::plan::sparse::{SparseFormat, SparseRequest, SparseTarget, 
 use tensorferry_core::plan::{ConvertOptions, DeviceRequest};
 use tensorferry_core::{Device, ErrorKind};
 
-/// The options of a call.
-pub(super) struct Request<'py> {
+/// The options of a call: format, block size, the options of dense tensors, and the stream.
+pub(super) struct SparseCallOptions<'py> {
     format: Option<Bound<'py, PyAny>>,
     blocksize: Option<Bound<'py, PyAny>>,
     pub(super) options: ConvertOptions,
     stream: Option<NamedStream>,
 }
 
-impl<'py> Request<'py> {
+impl<'py> SparseCallOptions<'py> {
     pub(super) fn new(
         format: Option<&Bound<'py, PyAny>>,
         blocksize: Option<&Bound<'py, PyAny>>,
@@ -28,61 +28,62 @@ impl<'py> Request<'py> {
         Self { format: format.cloned(), blocksize: blocksize.cloned(), options, stream }
     }
 
-    /// For arrays on their way into a dense tensor on this device.
+    /// The options for arrays that a GPU scatters into a dense tensor on this device.
     pub(super) fn for_arrays(device: Device, conversion: &ConversionRequest, py: Python<'py>) -> Self {
         let options = ConvertOptions { device: DeviceRequest::At(device), ..ConvertOptions::NONE };
         let format = Some(PyString::new(py, SparseFormat::Coo.name()).into_any());
-        let mut request = Self { format, blocksize: None, options, stream: None };
-        if let Some(asked) = &conversion.stream {
-            request.stream = Some(NamedStream { stream: asked.stream, object: asked.object.clone_ref(py) });
+        let mut call_options = Self { format, blocksize: None, options, stream: None };
+        if let Some(requested) = &conversion.stream {
+            call_options.stream =
+                Some(NamedStream { stream: requested.stream, object: requested.object.clone_ref(py) });
         }
-        request
+        call_options
     }
 
-    /// The stream on which the caller will use the result.
+    /// The stream on which the caller uses the result.
     pub(super) fn stream(&self, py: Python<'_>) -> Option<NamedStream> {
         self.stream
             .as_ref()
-            .map(|asked| NamedStream { stream: asked.stream, object: asked.object.clone_ref(py) })
+            .map(|requested| NamedStream { stream: requested.stream, object: requested.object.clone_ref(py) })
     }
 
-    /// Whether nothing is asked for.
-    pub(super) fn is_empty(&self) -> bool {
+    /// Whether the call has no options.
+    pub(super) fn is_default(&self) -> bool {
         self.format.is_none()
             && self.blocksize.is_none()
             && self.options == ConvertOptions::NONE
             && self.stream.is_none()
     }
 
-    /// Whether the format that is asked for, if any, is this one.
-    pub(super) fn names(&self, name: &Bound<'py, PyString>) -> Result<bool> {
+    /// Whether the call names this format, or none.
+    pub(super) fn matches_format(&self, name: &Bound<'py, PyString>) -> Result<bool> {
         Ok(match &self.format {
             None => true,
             Some(format) => format.eq(name)?,
         })
     }
 
-    /// The size of blocks that is asked for.
-    pub(super) fn block(&self) -> Result<Option<[i64; 2]>> {
-        let Some(given) = &self.blocksize else { return Ok(None) };
+    /// The requested block size.
+    pub(super) fn block_size(&self) -> Result<Option<[i64; 2]>> {
+        let Some(blocksize) = &self.blocksize else { return Ok(None) };
         let mut sizes = Vec::new();
-        if let Ok(items) = given.try_iter() {
+        if let Ok(items) = blocksize.try_iter() {
             for item in items.take(3) {
                 sizes.extend(item?.extract::<i64>().ok().filter(|&size| size > 0));
             }
         }
-        match (sizes[..].try_into(), given.len()) {
+        match (sizes[..].try_into(), blocksize.len()) {
             (Ok(block), Ok(2)) => Ok(Some(block)),
             _ => Err(fail(
                 ErrorKind::InvalidArgument,
-                format!("{} is no size of blocks", given.repr()?),
+                format!("blocksize is {}, not two positive integers", blocksize.repr()?),
                 "pass blocksize=(rows, columns)",
             )),
         }
     }
 
-    /// What the planner is asked for.
-    pub(super) fn sparse<'a>(
+    /// The request for the planner of the core.
+    pub(super) fn planner_request<'a>(
         &'a self,
         target: &SparseTarget,
         block: Option<[i64; 2]>,

@@ -1,7 +1,7 @@
-//! Sorting, summing, grouping and laying out elements on the host.
+//! Sorting, summing and grouping of elements on the host, and the arrays that result.
 
-use super::super::arrays::{Address, Made, away, axis, slice, typed};
-use super::{ElementAxis, Grouped, HostEngine, taken};
+use super::super::arrays::{NewArray, SendPtr, axis, detach_if_large, index_slice, with_index_type};
+use super::{ElementAxis, GroupedArrays, HostEngine, already_taken};
 use crate::errors::{Result, fail};
 use crate::interpreter::owner::Owner;
 use crate::settings;
@@ -14,7 +14,7 @@ use tensorferry_core::sparse::order::{SortedOrder, sort_by_axes};
 use tensorferry_core::sparse::{Axis, Index, make};
 use tensorferry_core::{DType, ErrorKind, Tensor};
 
-/// Whether elements are sorted, and summed.
+/// Whether the work sorts the elements, and whether it sums duplicates.
 fn sorted_and_summed(work: ElementWork) -> (bool, bool) {
     match work {
         ElementWork::Elements { sort, sum } => (sort, sum),
@@ -31,9 +31,9 @@ impl HostEngine<'_> {
             if by_columns {
                 lengths.reverse();
             }
-            let order = typed!(self.coordinate_dtype, I => {
+            let order = with_index_type!(self.coordinate_dtype, I => {
                 let axes = self.axes::<I>(by_columns)?;
-                away(self.py, self.count, || sort_by_axes(&axes, &lengths, settings::threads()))?
+                detach_if_large(self.py, self.count, || sort_by_axes(&axes, &lengths, settings::threads()))?
             });
             self.sorted = Some((by_columns, order));
         }
@@ -41,10 +41,10 @@ impl HostEngine<'_> {
     }
 
     fn order(&self) -> Result<&SortedOrder> {
-        self.sorted.as_ref().map(|(_, order)| order).ok_or_else(taken)
+        self.sorted.as_ref().map(|(_, order)| order).ok_or_else(already_taken)
     }
 
-    /// The coordinates along one axis, for a role that nothing reads again.
+    /// The coordinates along one axis. The engine gives up its array where it can.
     pub(super) fn take_axis(
         &mut self,
         number: usize,
@@ -54,33 +54,33 @@ impl HostEngine<'_> {
         if !sorted_and_summed(work).0
             && self.coordinate_dtype == dtype
             && let Some(axes) = &mut self.coordinates
-            && let ElementAxis::Made(tensor) = &mut axes[number]
+            && let ElementAxis::New(tensor) = &mut axes[number]
         {
-            return tensor.take().ok_or_else(taken);
+            return tensor.take().ok_or_else(already_taken);
         }
-        self.picked_axis(number, work, dtype)
+        self.pick_axis(number, work, dtype)
     }
 
-    /// The coordinates along one axis, sorted and without duplicates if that is the work.
-    fn picked_axis(&self, number: usize, work: ElementWork, dtype: DType) -> Result<Tensor<Owner>> {
+    /// The coordinates along one axis, sorted and without duplicates as the work demands.
+    fn pick_axis(&self, number: usize, work: ElementWork, dtype: DType) -> Result<Tensor<Owner>> {
         let (sort, firsts) = sorted_and_summed(work);
         let dense = self.cast_axis(number, dtype)?;
-        if sort { self.picked(self.order()?, &dense, &[], firsts) } else { Ok(dense) }
+        if sort { self.pick_elements(self.order()?, &dense, &[], firsts) } else { Ok(dense) }
     }
 
-    /// The coordinates along one axis as a dense array of this type.
+    /// The coordinates along one axis as a contiguous array of this dtype.
     fn cast_axis(&self, number: usize, dtype: DType) -> Result<Tensor<Owner>> {
-        let array = Made::new(dtype, &[self.count as i64])?;
-        typed!(self.coordinate_dtype, I => typed!(dtype, O => {
+        let array = NewArray::new(dtype, &[self.count as i64])?;
+        with_index_type!(self.coordinate_dtype, I => with_index_type!(dtype, O => {
             let (axis, to) = (self.axis::<I>(number)?, array.data::<O>());
-            // SAFETY: `array` has room for `count` numbers, and the axis has no more.
-            away(self.py, self.count, || unsafe { make::write_axis(&axis, to.get(), 1, settings::threads()) });
+            // SAFETY: `array` has room for `count` coordinates, and the axis has no more.
+            detach_if_large(self.py, self.count, || unsafe { make::write_axis(&axis, to.get(), 1, settings::threads()) });
         }));
         array.tensor()
     }
 
-    /// The elements of an array in order, or the first of each coordinate. The array is dense.
-    fn picked(
+    /// The elements of a contiguous array in sorted order; with `firsts`, only the first of each coordinate.
+    fn pick_elements(
         &self,
         order: &SortedOrder,
         array: &Tensor<Owner>,
@@ -88,11 +88,11 @@ impl HostEngine<'_> {
         firsts: bool,
     ) -> Result<Tensor<Owner>> {
         let count = if firsts { order.starts().len() } else { order.order().len() };
-        let picked = Made::new(array.dtype(), &[&[count as i64], rest].concat())?;
+        let picked = NewArray::new(array.dtype(), &[&[count as i64], rest].concat())?;
         let item = array.dtype().size() * rest.iter().product::<i64>() as usize;
-        let (from, to) = (Address::of(array), picked.data());
-        // SAFETY: the array has an element of `item` bytes for each that was ordered, and there is room for those that are picked.
-        away(self.py, count, || unsafe {
+        let (from, to) = (SendPtr::of(array), picked.data());
+        // SAFETY: the array has `item` bytes for each sorted element, and `picked` has room for `count` of them.
+        detach_if_large(self.py, count, || unsafe {
             make::pick(order, firsts, from.get(), item, to.get(), settings::threads());
         });
         picked.tensor()
@@ -101,50 +101,50 @@ impl HostEngine<'_> {
     /// The values of the elements, without padding.
     pub(super) fn element_values(&mut self) -> Result<Option<Tensor<Owner>>> {
         self.dense_values()?;
-        let Some(kept) = &self.kept else { return Ok(None) };
+        let Some(kept_elements) = &self.kept_elements else { return Ok(None) };
         let values = self.values()?.tensor()?;
         let rest = &self.dense_lengths[..];
         let item = values.dtype().size() * rest.iter().product::<i64>() as usize;
-        let taken = Made::new(values.dtype(), &[&[kept.len() as i64], rest].concat())?;
-        let (from, to) = (Address::of(values), taken.data());
-        // SAFETY: `drop_padding` kept numbers of elements, and `validate` saw a value for each; there is room for all of them.
-        away(self.py, kept.len(), || unsafe {
-            make::take(kept, from.get(), item, to.get(), settings::threads());
+        let kept_values = NewArray::new(values.dtype(), &[&[kept_elements.len() as i64], rest].concat())?;
+        let (from, to) = (SendPtr::of(values), kept_values.data());
+        // SAFETY: `drop_padding` kept indices of elements, `check_arrays` saw a value for each, and `kept_values` has room for them.
+        detach_if_large(self.py, kept_elements.len(), || unsafe {
+            make::take(kept_elements, from.get(), item, to.get(), settings::threads());
         });
-        taken.tensor().map(Some)
+        kept_values.tensor().map(Some)
     }
 
     /// The values, sorted and summed.
-    pub(super) fn made_values(&mut self, work: ElementWork) -> Result<Tensor<Owner>> {
-        let kept = self.element_values()?;
+    pub(super) fn make_values(&mut self, work: ElementWork) -> Result<Tensor<Owner>> {
+        let unpadded = self.element_values()?;
         let rest = self.dense_lengths.clone();
         let (sort, sum) = sorted_and_summed(work);
         if !sort {
-            return kept.ok_or_else(taken);
+            return unpadded.ok_or_else(already_taken);
         }
-        let values = match &kept {
+        let values = match &unpadded {
             Some(values) => values,
             None => self.values()?.tensor()?,
         };
         let order = self.order()?;
         if !sum {
-            return self.picked(order, values, &rest, false);
+            return self.pick_elements(order, values, &rest, false);
         }
         let dtype = values.dtype();
-        let summed = Made::new(dtype, &[&[order.starts().len() as i64], &rest[..]].concat())?;
-        let (from, to) = (Address::of(values), summed.data());
+        let summed = NewArray::new(dtype, &[&[order.starts().len() as i64], &rest[..]].concat())?;
+        let (from, to) = (SendPtr::of(values), summed.data());
         let width = rest.iter().product::<i64>() as usize;
-        // SAFETY: there are as many dense and aligned values as elements were ordered, and room for one of each coordinate.
-        away(self.py, self.count, || unsafe {
+        // SAFETY: the values are contiguous and aligned, one per sorted element, and `summed` has room for one per coordinate.
+        detach_if_large(self.py, self.count, || unsafe {
             make::sum(order, dtype, from.get(), width, to.get(), settings::threads());
         });
         summed.tensor()
     }
 
     /// Groups the elements by rows, or by columns.
-    pub(super) fn group(&mut self, by_columns: bool, dtype: DType) -> Result<&mut Grouped> {
+    pub(super) fn group(&mut self, by_columns: bool, dtype: DType) -> Result<&mut GroupedArrays> {
         if self.grouped.as_ref().is_none_or(|grouped| grouped.by_columns != by_columns) {
-            let kept = self.element_values()?;
+            let unpadded = self.element_values()?;
             let leading = usize::from(by_columns);
             let groups = self.lengths[leading] as usize;
             let is_compressed = matches!(self.format, SparseFormat::Csr | SparseFormat::Csc);
@@ -154,9 +154,9 @@ impl HostEngine<'_> {
                 }
                 self.dtype = dtype;
                 self.coordinate_dtype = dtype;
-                typed!(dtype, I => {
-                    let (indptr, indices) = (slice::<I>(self.index(0)?), slice::<I>(self.index(1)?));
-                    self.grouped_elements(&Rows { indptr, indices: &indices[..self.count] }, groups, None)?
+                with_index_type!(dtype, I => {
+                    let (indptr, indices) = (index_slice::<I>(self.index(0)?), index_slice::<I>(self.index(1)?));
+                    self.group_elements(&Rows { indptr, indices: &indices[..self.count] }, groups, None)?
                 })
             } else {
                 self.expand()?;
@@ -164,79 +164,83 @@ impl HostEngine<'_> {
                     true => None,
                     false => Some([self.cast_axis(0, dtype)?, self.cast_axis(1, dtype)?]),
                 };
-                typed!(dtype, I => {
+                with_index_type!(dtype, I => {
                     let axes: SmallVec<[Axis<'_, I>; 4]> = match &axes {
                         Some(axes) => axes.iter().map(axis).collect(),
                         None => self.axes(false)?,
                     };
                     let pairs = Pairs { groups: axes[leading], others: axes[1 - leading] };
-                    self.grouped_elements(&pairs, groups, kept.as_ref())?
+                    self.group_elements(&pairs, groups, unpadded.as_ref())?
                 })
             };
-            self.grouped = Some(Grouped { by_columns, arrays: arrays.map(Some) });
+            self.grouped = Some(GroupedArrays { by_columns, arrays: arrays.map(Some) });
         }
-        self.grouped.as_mut().ok_or_else(taken)
+        self.grouped.as_mut().ok_or_else(already_taken)
     }
 
-    /// Groups elements; gives pointers, the other coordinates and the values.
-    fn grouped_elements<I: Index>(
+    /// Groups elements; returns pointers, the other coordinates and the values.
+    fn group_elements<I: Index>(
         &self,
         elements: &impl Elements<I>,
         groups: usize,
-        kept: Option<&Tensor<Owner>>,
+        unpadded: Option<&Tensor<Owner>>,
     ) -> Result<[Tensor<Owner>; 3]> {
         let count = elements.count();
-        let values = match kept {
+        let values = match unpadded {
             Some(values) => values,
             None => self.values()?.tensor()?,
         };
         let dtype = if size_of::<I>() == 4 { DType::Int32 } else { DType::Int64 };
-        let indptr = Made::new(dtype, &[pointer_count(groups)?])?;
-        let others = Made::new(dtype, &[count as i64])?;
-        let grouped = Made::new(values.dtype(), &[&[count as i64], &self.dense_lengths[..]].concat())?;
+        let indptr = NewArray::new(dtype, &[pointer_count(groups)?])?;
+        let others = NewArray::new(dtype, &[count as i64])?;
+        let grouped = NewArray::new(values.dtype(), &[&[count as i64], &self.dense_lengths[..]].concat())?;
         let item = values.dtype().size() * self.dense_lengths.iter().product::<i64>() as usize;
         let (first, second) = (indptr.data::<I>(), others.data::<I>());
-        let (from, to) = (Address::of(values), grouped.data());
-        // SAFETY: there is room for `groups + 1` pointers and for `count` others and values, and a value for each element.
-        let total = away(self.py, count, || unsafe {
-            let carry = carrier(from.get(), to.get(), item);
-            group_by_axis(elements, groups, first.get(), second.get(), settings::threads(), carry)
+        let (from, to) = (SendPtr::of(values), grouped.data());
+        // SAFETY: the arrays have room for `groups + 1` pointers and `count` coordinates and values; each element has a value.
+        let total = detach_if_large(self.py, count, || unsafe {
+            let copy_element = element_copier(from.get(), to.get(), item);
+            group_by_axis(elements, groups, first.get(), second.get(), settings::threads(), copy_element)
         })?;
         if total != count {
-            // They were validated, so that somebody has changed them meanwhile.
-            let hint = "leave the tensor alone while it is carried";
-            return Err(fail(ErrorKind::InvalidTensor, "an index is out of bounds", hint));
+            // The indices were validated before, so another thread has written them since.
+            let hint = "do not write the tensor during the conversion";
+            return Err(fail(
+                ErrorKind::InvalidTensor,
+                "an index changed during the conversion and is out of bounds",
+                hint,
+            ));
         }
         Ok([indptr.tensor()?, others.tensor()?, grouped.tensor()?])
     }
 
-    /// Where each group begins, of elements that are grouped.
+    /// The pointers to the first element of each group, for grouped elements.
     pub(super) fn pointers(&mut self, conversion: &SparseConversion) -> Result<Tensor<Owner>> {
         let leading = conversion.format.leading_axis();
         let groups = self.lengths[leading] as usize;
         let dtype = conversion.index_dtype;
-        let indptr = Made::new(dtype, &[pointer_count(groups)?])?;
+        let indptr = NewArray::new(dtype, &[pointer_count(groups)?])?;
         let (is_sorted, _) = sorted_and_summed(conversion.work);
         let picked = if is_sorted || self.coordinate_dtype != dtype {
-            Some(self.picked_axis(leading, conversion.work, dtype)?)
+            Some(self.pick_axis(leading, conversion.work, dtype)?)
         } else {
             None
         };
-        typed!(dtype, I => {
-            let places = match &picked {
+        with_index_type!(dtype, I => {
+            let coordinates = match &picked {
                 Some(picked) => axis::<I>(picked),
                 None => self.axis::<I>(leading)?,
             };
             let to = indptr.data::<I>();
-            // SAFETY: there is room for `groups + 1` pointers; the elements are in order along this axis, as the planner saw.
-            away(self.py, places.count().max(groups), || unsafe {
-                make::pointers(&places, groups, to.get(), settings::threads());
+            // SAFETY: `indptr` has room for `groups + 1` pointers; the planner saw that the elements are sorted along this axis.
+            detach_if_large(self.py, coordinates.count().max(groups), || unsafe {
+                make::pointers(&coordinates, groups, to.get(), settings::threads());
             });
         });
         indptr.tensor()
     }
 
-    /// All coordinates in one matrix.
+    /// The matrix of all coordinates.
     pub(super) fn coordinate_matrix(&mut self, conversion: &SparseConversion) -> Result<Tensor<Owner>> {
         let dtype = conversion.index_dtype;
         let axes = self.lengths.len();
@@ -244,29 +248,29 @@ impl HostEngine<'_> {
         let mut picked: SmallVec<[Tensor<Owner>; 4]> = SmallVec::new();
         if is_sorted {
             for number in 0..axes {
-                picked.push(self.picked_axis(number, conversion.work, dtype)?);
+                picked.push(self.pick_axis(number, conversion.work, dtype)?);
             }
         }
         let count = picked.first().map_or(self.count, |axis| axis.layout().count());
         let by_axis = conversion.layout == CoordinateLayout::Axes;
         let shape = if by_axis { [axes as i64, count as i64] } else { [count as i64, axes as i64] };
-        let matrix = Made::new(dtype, &shape)?;
+        let matrix = NewArray::new(dtype, &shape)?;
         let from = if is_sorted { dtype } else { self.coordinate_dtype };
-        typed!(from, I => typed!(dtype, O => {
-            let given: SmallVec<[Axis<'_, I>; 4]> =
+        with_index_type!(from, I => with_index_type!(dtype, O => {
+            let axes_to_write: SmallVec<[Axis<'_, I>; 4]> =
                 if is_sorted { picked.iter().map(axis).collect() } else { self.axes(false)? };
             let start = matrix.data::<O>();
-            away(self.py, count, || for (number, axis) in given.iter().enumerate() {
-                let (ahead, step) = if by_axis { (number * count, 1) } else { (number, axes) };
-                // SAFETY: a line of the matrix, which has room for `count` numbers.
-                unsafe { make::write_axis(axis, start.get().add(ahead), step, settings::threads()) };
+            detach_if_large(self.py, count, || for (number, axis) in axes_to_write.iter().enumerate() {
+                let (offset, step) = if by_axis { (number * count, 1) } else { (number, axes) };
+                // SAFETY: this row or column of the matrix has room for `count` coordinates.
+                unsafe { make::write_axis(axis, start.get().add(offset), step, settings::threads()) };
             });
         }));
         matrix.tensor()
     }
 
-    /// Makes an array as the conversion says.
-    pub(super) fn made_array(
+    /// Makes an array by the steps of the conversion.
+    pub(super) fn make_tensor(
         &mut self,
         conversion: &SparseConversion,
         role: ArrayRole,
@@ -281,7 +285,7 @@ impl HostEngine<'_> {
                     ArrayRole::Values => 2,
                     _ => 1,
                 };
-                return grouped.arrays[number].take().ok_or_else(taken);
+                return grouped.arrays[number].take().ok_or_else(already_taken);
             }
             ElementWork::Elements { sort, .. } => {
                 self.expand()?;
@@ -292,7 +296,7 @@ impl HostEngine<'_> {
             ElementWork::Keep => {}
         }
         match role {
-            ArrayRole::Values => self.made_values(work),
+            ArrayRole::Values => self.make_values(work),
             ArrayRole::Pointers => self.pointers(conversion),
             ArrayRole::Indices => self.take_axis(1 - conversion.format.leading_axis(), work, dtype),
             ArrayRole::Axis(number, _) => self.take_axis(number, work, dtype),
@@ -301,33 +305,37 @@ impl HostEngine<'_> {
     }
 }
 
-/// The number of pointers that this many groups have.
+/// The length of the pointer array for this many groups.
 pub(super) fn pointer_count(groups: usize) -> Result<i64> {
     let groups = i64::try_from(groups).ok();
     groups.and_then(|groups| groups.checked_add(1)).ok_or_else(|| {
-        fail(ErrorKind::OutOfMemory, "the shape has too many rows or columns", "take a part of the tensor")
+        fail(
+            ErrorKind::OutOfMemory,
+            "the shape has too many rows or columns",
+            "convert a slice of the tensor",
+        )
     })
 }
 
 /// A function that copies elements of `item` bytes between two arrays.
 ///
 /// # Safety
-/// It is called with numbers of elements that both arrays have.
-unsafe fn carrier(from: *const u8, to: *mut u8, item: usize) -> impl Fn(usize, usize) + Sync {
-    struct Ends(*const u8, *mut u8);
-    // SAFETY: these are addresses; whoever calls `copy` vouches for the elements.
-    unsafe impl Sync for Ends {}
-    impl Ends {
+/// The function is called only with indices of elements that both arrays have.
+unsafe fn element_copier(from: *const u8, to: *mut u8, item: usize) -> impl Fn(usize, usize) + Sync {
+    struct CopyPointers(*const u8, *mut u8);
+    // SAFETY: the fields are only addresses; the contract of `element_copier` covers every access.
+    unsafe impl Sync for CopyPointers {}
+    impl CopyPointers {
         #[inline(always)]
         fn copy(&self, item: usize, source: usize, target: usize) {
-            // SAFETY: the contract of `carrier`.
+            // SAFETY: the contract of `element_copier`.
             unsafe { self.1.add(target * item).copy_from_nonoverlapping(self.0.add(source * item), item) }
         }
     }
-    let ends = Ends(from, to);
+    let pointers = CopyPointers(from, to);
     move |source, target| match item {
-        4 => ends.copy(4, source, target),
-        8 => ends.copy(8, source, target),
-        _ => ends.copy(item, source, target),
+        4 => pointers.copy(4, source, target),
+        8 => pointers.copy(8, source, target),
+        _ => pointers.copy(item, source, target),
     }
 }

@@ -1,7 +1,7 @@
-//! Dense tensors of the host, filled with the elements of a sparse one.
+//! Conversion to dense tensors on the host: allocating the tensor, and scattering the elements into it.
 
-use super::super::arrays::{away, slice, typed};
-use super::{HostEngine, taken};
+use super::super::arrays::{detach_if_large, index_slice, with_index_type};
+use super::{HostEngine, already_taken};
 use crate::conversion::host_copy;
 use crate::errors::{Result, fail};
 use crate::interpreter::owner::Owner;
@@ -11,21 +11,21 @@ use tensorferry_core::plan::sparse::{FillMethod, SparseFormat};
 use tensorferry_core::sparse::scatter::{self, DenseFill};
 use tensorferry_core::{DType, ErrorKind, Layout, Tensor};
 
-/// The number of elements of a memory page, about. A dense tensor with fewer stored elements than pages stays mostly untouched.
+/// The approximate number of elements in a memory page. Most pages of a tensor with fewer stored elements than pages stay zero.
 const PAGE_ELEMENTS: usize = 1024;
 
-/// The fewest elements that a tensor is taken to have when its pages are counted.
+/// A lower bound on the stored elements in the comparison with pages.
 const MIN_ELEMENTS: usize = 16;
 
 impl HostEngine<'_> {
-    /// Fills a dense tensor of this shape. Values with the same coordinates are summed, unless each is there once.
-    pub(crate) fn filled(
+    /// Fills a dense tensor of this shape. Values with equal coordinates are summed, unless `is_unique`.
+    pub(crate) fn fill_dense(
         &mut self,
         fill: FillMethod,
         shape: &[i64],
         is_unique: bool,
     ) -> Result<Tensor<Owner>> {
-        let kept = self.element_values()?;
+        let unpadded = self.element_values()?;
         if fill == FillMethod::Grouped {
             let dtype = self.index_dtype();
             self.group(false, dtype)?;
@@ -33,11 +33,11 @@ impl HostEngine<'_> {
             self.expand()?;
         }
         let dtype = self.values()?.dtype();
-        let (block, layout, is_cleared) = room(dtype, shape, self.count)?;
+        let (block, layout, is_cleared) = allocate_dense(dtype, shape, self.count)?;
         let is_empty = layout.is_empty();
         let count_of = |axes: &[i64]| if is_empty { 0 } else { axes.iter().product::<i64>() as usize };
         let mut filling = DenseFill {
-            values: match &kept {
+            values: match &unpadded {
                 Some(values) => values.data(),
                 None => self.values()?.tensor()?.data(),
             },
@@ -54,13 +54,13 @@ impl HostEngine<'_> {
         }
         let (py, work, threads) = (self.py, self.count.max(filling.room), settings::threads());
         match fill {
-            FillMethod::Compressed => typed!(self.index_dtype(), I => {
-                let (pointers, indices) = (slice::<I>(self.index(0)?), slice::<I>(self.index(1)?));
+            FillMethod::Compressed => with_index_type!(self.index_dtype(), I => {
+                let (pointers, indices) = (index_slice::<I>(self.index(0)?), index_slice::<I>(self.index(1)?));
                 let by_columns = self.format == SparseFormat::Csc;
                 let columns = self.lengths[usize::from(!by_columns)] as usize;
                 let indices = &indices[..self.count];
-                // SAFETY: there is a dense, aligned value for each index, and the tensor is new and has room for its shape.
-                away(py, work, || unsafe {
+                // SAFETY: the values are contiguous and aligned, one per index, and the new tensor has room for its shape.
+                detach_if_large(py, work, || unsafe {
                     scatter::compressed(&filling, pointers, indices, columns, by_columns, threads);
                 });
             }),
@@ -68,41 +68,41 @@ impl HostEngine<'_> {
                 let Some([Some(pointers), Some(indices), Some(values)]) =
                     self.grouped.as_ref().map(|grouped| &grouped.arrays)
                 else {
-                    return Err(taken());
+                    return Err(already_taken());
                 };
                 filling.values = values.data();
                 let columns = self.lengths[1] as usize;
-                typed!(pointers.dtype(), I => {
-                    let (pointers, indices) = (slice::<I>(pointers), slice::<I>(indices));
-                    // SAFETY: there is a dense, aligned value for each index, and the tensor is new and has room for its shape.
-                    away(py, work, || unsafe {
+                with_index_type!(pointers.dtype(), I => {
+                    let (pointers, indices) = (index_slice::<I>(pointers), index_slice::<I>(indices));
+                    // SAFETY: the values are contiguous and aligned, one per index, and the new tensor has room for its shape.
+                    detach_if_large(py, work, || unsafe {
                         scatter::compressed(&filling, pointers, indices, columns, false, threads);
                     });
                 });
             }
-            FillMethod::Coordinates => typed!(self.coordinate_dtype, I => {
+            FillMethod::Coordinates => with_index_type!(self.coordinate_dtype, I => {
                 let axes = self.axes::<I>(false)?;
                 let lengths = &self.lengths[..];
-                // SAFETY: each axis has as many numbers as there are values, and the tensor is new and has room for its shape.
-                away(py, work, || unsafe { scatter::coordinates(&filling, &axes, lengths, threads) });
+                // SAFETY: each axis has one coordinate per value, and the new tensor has room for its shape.
+                detach_if_large(py, work, || unsafe { scatter::coordinates(&filling, &axes, lengths, threads) });
             }),
         }
-        drop(kept);
+        drop(unpadded);
         host_copy::of_block(block, dtype, layout)
     }
 }
 
-/// Memory for a dense tensor, and whether it is zero. Where most pages stay untouched, the system's pages of zeros need no memory.
-fn room(dtype: DType, shape: &[i64], count: usize) -> Result<(HostBlock, Layout, bool)> {
+/// Memory for a dense tensor, and whether it is zeroed. Where most pages stay zero, zero pages of the system need no memory.
+fn allocate_dense(dtype: DType, shape: &[i64], count: usize) -> Result<(HostBlock, Layout, bool)> {
     let bytes =
         shape.iter().fold(dtype.size() as u128, |bytes, &length| bytes.saturating_mul(length as u128));
     let too_large = || {
         let lengths: Vec<_> = shape.iter().map(i64::to_string).collect();
         let fact = format!(
-            "a tensor of shape ({}) takes {bytes} bytes, which are not to be had",
+            "a dense tensor of shape ({}) needs {bytes} bytes, which cannot be allocated",
             lengths.join(", ")
         );
-        fail(ErrorKind::OutOfMemory, fact, "leave it sparse, or take a part of it")
+        fail(ErrorKind::OutOfMemory, fact, "keep the tensor sparse, or convert a slice of it")
     };
     let layout = Layout::dense(dtype.size(), shape).map_err(|_| too_large())?;
     let is_mostly_empty = layout.count() > PAGE_ELEMENTS.saturating_mul(count.max(MIN_ELEMENTS));

@@ -1,8 +1,8 @@
-//! What each framework accepts as a sparse tensor.
+//! Capabilities of each framework for sparse tensors: formats, dtypes, index dtypes, and the order that elements must have.
 //!
-//! SciPy and CuPy hold only the types that their compiled functions were made for. PyTorch's kernels misread transposed coordinates,
-//! and its compressed formats are checked for order. JAX's indices are int32 while 64-bit types are off. TensorFlow's operations
-//! count on order and check it seldom.
+//! SciPy and CuPy support only the dtypes that their compiled functions have. PyTorch's kernels misread transposed coordinates, and
+//! its compressed formats check the order. JAX's indices are int32 while 64-bit types are disabled. TensorFlow's operations rely on
+//! sorted elements and rarely check.
 
 use crate::conversion::kinds::Builtin;
 use crate::errors::Result;
@@ -12,9 +12,9 @@ use pyo3::prelude::*;
 use tensorferry_core::plan::sparse::{CoordinateLayout, FormatCapabilities, SparseFormat, SparseTarget};
 use tensorferry_core::{DType, dtype::DTypes};
 
-const NARROW: &[DType] = &[DType::Int32];
-const WIDE: &[DType] = &[DType::Int64];
-const BOTH: &[DType] = &[DType::Int32, DType::Int64];
+const INT32_ONLY: &[DType] = &[DType::Int32];
+const INT64_ONLY: &[DType] = &[DType::Int64];
+const INT32_OR_INT64: &[DType] = &[DType::Int32, DType::Int64];
 
 const SCIPY_DTYPES: DTypes = DTypes::of(&[
     DType::Bool,
@@ -35,11 +35,19 @@ const CUPY_DTYPES: DTypes =
     DTypes::of(&[DType::Bool, DType::Float32, DType::Float64, DType::Complex64, DType::Complex128]);
 
 const fn scipy(format: SparseFormat) -> FormatCapabilities {
-    FormatCapabilities { strided: true, dtypes: Some(SCIPY_DTYPES), ..FormatCapabilities::any(format, BOTH) }
+    FormatCapabilities {
+        strided: true,
+        dtypes: Some(SCIPY_DTYPES),
+        ..FormatCapabilities::any(format, INT32_OR_INT64)
+    }
 }
 
 const fn cupy(format: SparseFormat) -> FormatCapabilities {
-    FormatCapabilities { axes: (2, 2), dtypes: Some(CUPY_DTYPES), ..FormatCapabilities::any(format, NARROW) }
+    FormatCapabilities {
+        axes: (2, 2),
+        dtypes: Some(CUPY_DTYPES),
+        ..FormatCapabilities::any(format, INT32_ONLY)
+    }
 }
 
 const fn torch(format: SparseFormat) -> FormatCapabilities {
@@ -48,18 +56,18 @@ const fn torch(format: SparseFormat) -> FormatCapabilities {
         unique: true,
         dense_axes: true,
         batch_axes: true,
-        reason: "PyTorch's compressed formats have each place once, in order",
-        ..FormatCapabilities::any(format, BOTH)
+        reason: "PyTorch's compressed formats need sorted, unique indices",
+        ..FormatCapabilities::any(format, INT32_OR_INT64)
     }
 }
 
-const fn jax(format: SparseFormat, is_wide: bool) -> FormatCapabilities {
+const fn jax(format: SparseFormat, keeps_64_bit: bool) -> FormatCapabilities {
     FormatCapabilities {
         layout: CoordinateLayout::Points,
         dense_axes: true,
         batch_axes: true,
-        index_reason: if is_wide { "" } else { "64-bit types are off" },
-        ..FormatCapabilities::any(format, if is_wide { BOTH } else { NARROW })
+        index_reason: if keeps_64_bit { "" } else { "64-bit types are disabled" },
+        ..FormatCapabilities::any(format, if keeps_64_bit { INT32_OR_INT64 } else { INT32_ONLY })
     }
 }
 
@@ -71,42 +79,42 @@ static TORCH: [FormatCapabilities; 4] = [
     FormatCapabilities {
         layout: CoordinateLayout::Axes,
         dense_axes: true,
-        ..FormatCapabilities::any(SparseFormat::Coo, WIDE)
+        ..FormatCapabilities::any(SparseFormat::Coo, INT64_ONLY)
     },
     torch(SparseFormat::Csr),
     torch(SparseFormat::Csc),
     torch(SparseFormat::Bsr),
 ];
-static JAX_NARROW: [FormatCapabilities; 2] = [jax(SparseFormat::Coo, false), jax(SparseFormat::Csr, false)];
-static JAX_WIDE: [FormatCapabilities; 2] = [jax(SparseFormat::Coo, true), jax(SparseFormat::Csr, true)];
+static JAX_INT32: [FormatCapabilities; 2] = [jax(SparseFormat::Coo, false), jax(SparseFormat::Csr, false)];
+static JAX_INT64: [FormatCapabilities; 2] = [jax(SparseFormat::Coo, true), jax(SparseFormat::Csr, true)];
 static TENSORFLOW: [FormatCapabilities; 1] = [FormatCapabilities {
     layout: CoordinateLayout::Points,
     in_order: true,
     unique: true,
-    reason: "TensorFlow's operations count on each place once, in order",
-    ..FormatCapabilities::any(SparseFormat::Coo, WIDE)
+    reason: "TensorFlow's operations need sorted, unique coordinates",
+    ..FormatCapabilities::any(SparseFormat::Coo, INT64_ONLY)
 }];
 static PYDATA: [FormatCapabilities; 1] = [FormatCapabilities {
     layout: CoordinateLayout::Axes,
     in_order: true,
     unique: true,
     dtypes: Some(SCIPY_DTYPES),
-    reason: "sparse.COO keeps each place once, in order",
-    ..FormatCapabilities::any(SparseFormat::Coo, BOTH)
+    reason: "sparse.COO needs sorted, unique coordinates",
+    ..FormatCapabilities::any(SparseFormat::Coo, INT32_OR_INT64)
 }];
 
-/// The framework whose dense arrays the sparse tensors of a framework are made of.
-pub(super) fn arrays_of(entry: &Entry) -> Target {
+/// The dense target for the component arrays of a framework's sparse tensors.
+pub(super) fn array_target(entry: &Entry) -> Target {
     Target::Builtin(entry.dense.unwrap_or(Builtin::Numpy).framework())
 }
 
-/// What a framework accepts right now.
-pub(super) fn target_of(py: Python<'_>, entry: &'static Entry) -> Result<SparseTarget> {
+/// The capabilities of a framework at this moment: JAX's depend on its settings.
+pub(super) fn sparse_capabilities(py: Python<'_>, entry: &'static Entry) -> Result<SparseTarget> {
     let formats: &'static [FormatCapabilities] = match entry.dense {
         Some(Builtin::Torch) => &TORCH,
         Some(Builtin::CuPy) => &CUPY,
-        Some(Builtin::Jax) if arrays_of(entry).facts(py)?.keeps_64_bit => &JAX_WIDE,
-        Some(Builtin::Jax) => &JAX_NARROW,
+        Some(Builtin::Jax) if array_target(entry).facts(py)?.keeps_64_bit => &JAX_INT64,
+        Some(Builtin::Jax) => &JAX_INT32,
         Some(Builtin::TensorFlow) => &TENSORFLOW,
         None if entry.name == "scipy" => &SCIPY,
         None => &PYDATA,
@@ -120,7 +128,7 @@ pub(super) fn target_of(py: Python<'_>, entry: &'static Entry) -> Result<SparseT
     })
 }
 
-/// The frameworks that hold sparse tensors.
-pub(super) fn names() -> Vec<&'static str> {
+/// The names of the frameworks with sparse tensors.
+pub(super) fn sparse_framework_names() -> Vec<&'static str> {
     register::REGISTER.iter().filter(|entry| entry.has_sparse).map(|entry| entry.name).collect()
 }
