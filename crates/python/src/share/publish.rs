@@ -1,6 +1,6 @@
 //! The Python function `publish`: tensors that other processes can attach.
 
-use super::place::Location;
+use super::location::Location;
 use super::structure::encode_tree;
 use super::view::{self, Copies, MemoryView};
 use super::{SHARED_MEMORY, SharedBlock, Ticket, parse_seconds};

@@ -3,7 +3,7 @@
 //! Tied weights are several tensors over one storage. Only identical views share a copy: a copy is contiguous, and in general does
 //! not contain the elements of another view.
 
-use super::place::HeldOwner;
+use super::location::HeldOwner;
 use crate::conversion::source::{Memory, Source};
 use crate::interpreter::owner::Owner;
 use std::collections::HashMap;
