@@ -16,6 +16,7 @@
 //! when memory runs out, because any other thread can take it first.
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::hints;
 use crate::pool;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
@@ -221,7 +222,7 @@ fn look(bytes: usize) -> Result<()> {
         return look(bytes);
     }
     Err(Error::new(ErrorKind::OutOfMemory, format!("less than {bytes} bytes of memory are left on the host"))
-        .with_advice("free something first, or carry fewer tensors at a time"))
+        .with_hint(hints::CONVERT_FEWER_TENSORS))
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ pub mod dtype;
 pub mod emergency_pool;
 pub mod error;
 pub mod fallible;
+mod hint_key;
 pub mod hints;
 pub mod host;
 pub mod layout;

@@ -11,6 +11,7 @@
 use crate::device::{Device, DeviceKind};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
+use crate::hints;
 use crate::layout::Layout;
 use smallvec::SmallVec;
 
@@ -280,9 +281,9 @@ impl<O> Tensor<O> {
 fn null_data(layout: &Layout) -> Error {
     Error::new(
         ErrorKind::NotATensor,
-        format!("the tensor of shape {:?} has no memory behind it", layout.shape()),
+        format!("the tensor of shape {:?} has a null data pointer", layout.shape()),
     )
-    .with_advice("materialise it first: fake, meta and wrapper tensors have a shape but hold no values")
+    .with_hint(hints::MATERIALISE)
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use super::abi::{
 use crate::device::{Device, DeviceKind};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
+use crate::hints;
 use crate::layout::Layout;
 use crate::tensor::{Access, ByteOrder, Tensor};
 use std::ptr::NonNull;
@@ -115,10 +116,10 @@ pub unsafe fn from_versioned(managed: NonNull<ManagedTensorVersioned>) -> Result
     let owner = unsafe { ManagedOwner::versioned(managed) };
     if version.major != VERSION.major {
         return Err(Error::invalid_tensor(format!(
-            "the tensor speaks DLPack {}.{}",
+            "the tensor has DLPack version {}.{}",
             version.major, version.minor
         ))
-        .with_advice(format!("use a version of the framework that speaks DLPack {}", VERSION.major)));
+        .with_hint_value(hints::UPDATE_DLPACK, VERSION.major.to_string()));
     }
     let access = if flags & FLAG_READ_ONLY != 0 { Access::ReadOnly } else { Access::ReadWrite };
     // SAFETY: valid by contract, and kept alive by `owner`, which the result holds.
@@ -200,25 +201,25 @@ fn element_type(raw: &RawTensor, padded: bool) -> Result<DType> {
         return Err(Error::new(
             ErrorKind::UnsupportedDType,
             format!(
-                "elements of {} lanes (DLPack type code {}, {} bits) have no counterpart",
+                "elements of {} lanes (DLPack type code {}, {} bits) are not supported",
                 code.lanes, code.code, code.bits
             ),
         )
-        .with_advice("view the tensor as uint8 first"));
+        .with_hint(hints::VIEW_AS_BYTES));
     }
     let Some(dtype) = DType::from_dlpack_code(code.code, code.bits) else {
         return Err(Error::new(
             ErrorKind::UnsupportedDType,
-            format!("DLPack type code {} with {} bits is not known here", code.code, code.bits),
+            format!("DLPack type code {} with {} bits is not supported", code.code, code.bits),
         )
-        .with_advice("cast it to a common type, or view it as uint8, first"));
+        .with_hint(hints::CAST_OR_VIEW_AS_BYTES));
     };
     if dtype.bits() < 8 && !padded {
         return Err(Error::new(
             ErrorKind::UnsupportedDType,
-            format!("{dtype} elements that are packed several to a byte cannot be addressed one by one"),
+            format!("{dtype} elements that are packed several per byte are not supported"),
         )
-        .with_advice("unpack them to one element a byte, or view the tensor as uint8, first"));
+        .with_hint(hints::UNPACK_OR_VIEW_AS_BYTES));
     }
     Ok(dtype)
 }

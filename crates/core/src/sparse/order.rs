@@ -6,6 +6,7 @@
 use super::{Axis, Index, Out, bound, count_of, worth};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fallible;
+use crate::hints;
 use crate::host::HostBlock;
 use crate::workers;
 use std::cmp::Ordering;
@@ -152,7 +153,7 @@ fn finish(block: &HostBlock, count: usize, numbers: u32, parts: usize) -> Result
     let mut starts: Vec<usize> = Vec::new();
     starts.try_reserve_exact(places).map_err(|_| {
         Error::new(ErrorKind::OutOfMemory, format!("no memory for the order of {places} places"))
-            .with_advice("free something first, or convert a slice at a time")
+            .with_hint(hints::FREE_MEMORY)
     })?;
     let room = Out(starts.as_mut_ptr());
     let before: Vec<usize> = (0..parts).map(|part| found[..part].iter().sum()).collect();

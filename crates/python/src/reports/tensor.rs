@@ -3,6 +3,7 @@
 use super::time::Work;
 use super::transfer_path::transfer_path;
 use super::{Steps, duration_in_words, format_shape, in_words};
+use crate::errors::advice_of_hint;
 use std::fmt::Write;
 use tensorferry_core::Access;
 use tensorferry_core::plan::{Plan, Reason, Route, SourceDescription, SourceMutability, TargetCapabilities};
@@ -52,8 +53,12 @@ impl TensorReport {
         let reasons = plan.reasons();
         let steps =
             reasons.iter().map(|reason| (reason.kind().into(), reason.sentence(source, target).into_owned()));
-        // Advice that leaves another reason standing would be in vain.
-        let advice: Option<Vec<_>> = reasons.iter().map(|reason| reason.advice()).collect();
+        // Advice that avoids only some of the reasons would not avoid the copy.
+        let hints: Option<Vec<_>> = reasons.iter().map(|reason| reason.hint()).collect();
+        let advice = hints.and_then(|hints| {
+            let advice: Option<Vec<_>> = hints.iter().map(advice_of_hint).collect();
+            advice.map(|advice| advice.join(", and "))
+        });
         let bytes = source.layout.count().saturating_mul(plan.dtype.size());
         let bytes_moved = if plan.shares() { 0 } else { bytes };
         Self {
@@ -79,7 +84,7 @@ impl TensorReport {
             steps: steps.collect(),
             transfer_path: transfer_path(source, plan),
             notes: plan.notes.iter().map(|note| note.sentence(source, target).into_owned()).collect(),
-            advice: advice.map(|advice| advice.join(", and ")).filter(|advice| !advice.is_empty()),
+            advice: advice.filter(|advice| !advice.is_empty()),
         }
     }
 
