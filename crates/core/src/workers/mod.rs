@@ -1,0 +1,5 @@
+//! Helper threads.
+
+mod helper_threads;
+
+pub use helper_threads::*;
