@@ -1,150 +1,160 @@
-//! Writing past the caches.
+//! Copies with non-temporal stores, which bypass the caches.
 //!
-//! A target that is larger than the caches is not in them, and will not be when somebody reads it. An ordinary
-//! store would first fetch the line that it is about to overwrite, and push out a line that is still needed.
-//! Stores past the caches do neither, as long as they fill whole lines. Where elements are gathered or cast
-//! they are therefore put together in a small buffer first, and the buffer is written in lines; that one step
-//! more costs less than the fetch that it saves.
+//! A target that is larger than the caches is not cached, neither now nor when it is read. An ordinary store first fetches
+//! the cache line that it overwrites, and evicts another. Non-temporal stores do neither, as long as they fill whole lines.
+//! Elements that are gathered or cast are therefore collected in a small buffer, which is then written in lines. That step
+//! costs less than the fetch that it saves.
 //!
-//! Below the size of the caches ordinary stores win: the next reader finds the data there.
+//! Below the size of the caches ordinary stores are faster, because the next reader finds the data in the cache.
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-use super::kernel;
+use super::cpu_features;
 
-/// Bytes of a cache line.
-pub(super) const LINE: usize = 64;
+/// The size of a cache line.
+pub(super) const LINE_BYTES: usize = 64;
 
-/// Bytes of a target from which it is written past the caches: twice what a core has to itself on current
-/// machines. In tests small tensors are written so too.
-const FROM: usize = if cfg!(test) { 2 << 10 } else { 4 << 20 };
+/// The size of a target from which stores bypass the caches: twice the private cache of a core on current machines. It is
+/// small in tests.
+const THRESHOLD_BYTES: usize = if cfg!(test) { 2 << 10 } else { 4 << 20 };
 
-/// Whether a target of so many bytes is written past the caches.
-pub(super) fn is_worth(bytes: usize) -> bool {
-    // Miri knows no such stores.
-    bytes >= FROM && cfg!(all(target_arch = "x86_64", not(miri)))
+/// Whether a target of this size is written with non-temporal stores.
+pub(super) fn should_use(bytes: usize) -> bool {
+    // Miri does not support them.
+    bytes >= THRESHOLD_BYTES && cfg!(all(target_arch = "x86_64", not(miri)))
 }
 
-/// Copies bytes, writing whole lines past the caches.
+/// Copies bytes with non-temporal stores for whole lines.
 ///
 /// # Safety
-/// The source is readable and the target writable for so many bytes, and they do not overlap; [`finish`]
-/// follows before another thread looks.
+/// The source is readable and the target writable for `bytes` bytes, and they do not overlap; [`fence`] follows before
+/// another thread reads the target.
 pub(super) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
-    let head = to.align_offset(LINE).min(bytes);
-    let lines = (bytes - head) / LINE;
-    let tail = head + lines * LINE;
-    // SAFETY: three pieces of what the caller vouches for; the one in the middle starts at a line of the
-    // target.
+    let head = to.align_offset(LINE_BYTES).min(bytes);
+    let lines = (bytes - head) / LINE_BYTES;
+    let tail = head + lines * LINE_BYTES;
+    // SAFETY: three ranges within those of the caller; the middle one starts at a line of the target.
     unsafe {
         from.copy_to_nonoverlapping(to, head);
-        whole_lines(from.add(head), to.add(head), lines);
+        copy_lines(from.add(head), to.add(head), lines);
         from.add(tail).copy_to_nonoverlapping(to.add(tail), bytes - tail);
     }
 }
 
-/// How many places are read in turn: the machine reads ahead within a page, and with one place at a time it waits at
-/// the start of each. In GB/s of 64 MiB in rows of 4 KiB with gaps, in a loop of its own that also asks for the next
-/// rows, on a Xeon whose memcpy reaches 8.6: one row at a time 6.5, two 7.6, four 9.1, eight 9.3.
-pub(super) const LANES: usize = 4;
+/// The number of runs that are copied in alternation. The hardware prefetcher works within a page, so a single run stalls at
+/// the start of each page. In GB/s for 64 MiB in rows of 4 KiB with gaps, in a benchmark that also prefetches the next rows, on a Xeon whose
+/// memcpy reaches 8.6: one row at a time 6.5, two 7.6, four 9.1, eight 9.3.
+pub(super) const INTERLEAVED_RUNS: usize = 4;
 
-/// Copies bytes from several places, as [`copy`] does, all at a time.
+/// Copies several runs of the same length as [`copy`] does, in alternation.
 ///
 /// # Safety
 /// As [`copy`], for each.
-pub(super) unsafe fn copy_lanes(from: [*const u8; LANES], to: [*mut u8; LANES], bytes: usize) {
-    let heads = to.map(|to| to.align_offset(LINE).min(bytes));
-    let lines = heads.map(|head| (bytes - head) / LINE).into_iter().min().unwrap_or(0);
-    // SAFETY: for each place three pieces of what the caller vouches for; the one in the middle starts at a line of
-    // the target and is as long as all of them allow.
+pub(super) unsafe fn copy_interleaved(
+    from: [*const u8; INTERLEAVED_RUNS],
+    to: [*mut u8; INTERLEAVED_RUNS],
+    bytes: usize,
+) {
+    let heads = to.map(|to| to.align_offset(LINE_BYTES).min(bytes));
+    let lines = heads.map(|head| (bytes - head) / LINE_BYTES).into_iter().min().unwrap_or(0);
+    // SAFETY: for each run three ranges within those of the caller; the middle one starts at a line of the target and is
+    // as long as the shortest of them.
     unsafe {
         let (mut sources, mut targets) = (from, to);
-        for lane in 0..LANES {
-            let head = heads[lane];
-            from[lane].copy_to_nonoverlapping(to[lane], head);
-            (sources[lane], targets[lane]) = (from[lane].add(head), to[lane].add(head));
+        for run in 0..INTERLEAVED_RUNS {
+            let head = heads[run];
+            from[run].copy_to_nonoverlapping(to[run], head);
+            (sources[run], targets[run]) = (from[run].add(head), to[run].add(head));
         }
-        lines_of_lanes(sources, targets, lines);
-        for lane in 0..LANES {
-            let done = heads[lane] + lines * LINE;
-            copy(from[lane].add(done), to[lane].add(done), bytes - done);
+        copy_interleaved_lines(sources, targets, lines);
+        for run in 0..INTERLEAVED_RUNS {
+            let done = heads[run] + lines * LINE_BYTES;
+            copy(from[run].add(done), to[run].add(done), bytes - done);
         }
     }
 }
 
-/// Copies lines from several places, one of each in turn.
+/// Copies lines of several runs, one of each in turn.
 ///
 /// # Safety
 /// As [`copy`], for each, and the targets start at lines.
-unsafe fn lines_of_lanes(from: [*const u8; LANES], to: [*mut u8; LANES], lines: usize) {
-    // SAFETY: the caller's contract, and the machine was asked for its features.
+unsafe fn copy_interleaved_lines(
+    from: [*const u8; INTERLEAVED_RUNS],
+    to: [*mut u8; INTERLEAVED_RUNS],
+    lines: usize,
+) {
+    // SAFETY: the caller's contract, and the features were detected.
     unsafe {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if kernel::is_wide() {
-            return wide_lanes(from, to, lines);
+        if cpu_features::has_avx2() {
+            return copy_interleaved_lines_avx2(from, to, lines);
         }
-        in_turn(from, to, lines, |from, to| line(from, to));
+        interleave_lines(from, to, lines, |from, to| copy_line(from, to));
     }
 }
 
-/// [`lines_of_lanes`] in halves of lines.
+/// [`copy_interleaved_lines`] with 32-byte stores.
 ///
 /// # Safety
-/// As [`lines_of_lanes`], and the machine has AVX2.
+/// As [`copy_interleaved_lines`], and the machine has AVX2.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[target_feature(enable = "avx2")]
-unsafe fn wide_lanes(from: [*const u8; LANES], to: [*mut u8; LANES], lines: usize) {
+unsafe fn copy_interleaved_lines_avx2(
+    from: [*const u8; INTERLEAVED_RUNS],
+    to: [*mut u8; INTERLEAVED_RUNS],
+    lines: usize,
+) {
     // SAFETY: the caller's contract.
-    unsafe { in_turn(from, to, lines, |from, to| wide_lines(from, to, 1)) }
+    unsafe { interleave_lines(from, to, lines, |from, to| copy_lines_avx2(from, to, 1)) }
 }
 
-/// The loop of [`lines_of_lanes`]. What comes soon is asked for, but nothing past the end: there is a gap.
+/// The loop of [`copy_interleaved_lines`]. It prefetches within the runs only, because a gap follows each.
 ///
 /// # Safety
-/// As [`lines_of_lanes`]; `one` copies a line.
+/// As [`copy_interleaved_lines`]; `one` copies a line.
 #[inline(always)]
-unsafe fn in_turn(
-    from: [*const u8; LANES],
-    to: [*mut u8; LANES],
+unsafe fn interleave_lines(
+    from: [*const u8; INTERLEAVED_RUNS],
+    to: [*mut u8; INTERLEAVED_RUNS],
     lines: usize,
     one: impl Fn(*const u8, *mut u8),
 ) {
-    const AHEAD: usize = 8;
+    const PREFETCH_LINES: usize = 8;
     for number in 0..lines {
         for (from, to) in from.iter().zip(to) {
-            // SAFETY: line `number` of the place, which the caller vouches for.
+            // SAFETY: line `number` of the run, for which the caller vouches.
             unsafe {
-                let from = from.add(number * LINE);
-                if number + AHEAD < lines {
-                    prefetch(from.add(AHEAD * LINE), 1);
+                let from = from.add(number * LINE_BYTES);
+                if number + PREFETCH_LINES < lines {
+                    prefetch(from.add(PREFETCH_LINES * LINE_BYTES), 1);
                 }
-                one(from, to.add(number * LINE));
+                one(from, to.add(number * LINE_BYTES));
             }
         }
     }
 }
 
-/// Copies one line. For callers that make single lines: it is not worth asking for the machine's features.
+/// Copies one line. It uses SSE2 only, because feature detection costs more than a line.
 ///
 /// # Safety
 /// As [`copy`], and the target is a line.
 #[inline(always)]
-pub(super) unsafe fn line(from: *const u8, to: *mut u8) {
+pub(super) unsafe fn copy_line(from: *const u8, to: *mut u8) {
     // SAFETY: the caller's contract.
     unsafe {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        narrow_lines(from, to, 1);
+        copy_lines_sse2(from, to, 1);
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        from.copy_to_nonoverlapping(to, LINE);
+        from.copy_to_nonoverlapping(to, LINE_BYTES);
     }
 }
 
-/// Asks for memory that will be read soon: while lines are written, the machine sees no reads to run ahead of.
+/// Prefetches memory that will be read soon, since the hardware prefetcher is idle while lines are written.
 ///
-/// Any address will do, also past the end of what there is.
+/// Any address is allowed, also past the end of the memory.
 pub(super) fn prefetch(from: *const u8, bytes: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    for offset in (0..bytes).step_by(LINE) {
-        // SAFETY: a hint, which reads nothing and does not fault.
+    for offset in (0..bytes).step_by(LINE_BYTES) {
+        // SAFETY: a hint, which does not access memory and does not fault.
         unsafe {
             std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
                 from.wrapping_add(offset).cast(),
@@ -155,9 +165,9 @@ pub(super) fn prefetch(from: *const u8, bytes: usize) {
     let _ = (from, bytes);
 }
 
-/// Asks for a line that will be written soon. Any address will do.
+/// Prefetches a line that will be written soon. Any address is allowed.
 pub(super) fn prefetch_to_write(to: *const u8) {
-    // SAFETY: a hint, which reads and writes nothing and does not fault.
+    // SAFETY: a hint, which does not access memory and does not fault.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(to.cast());
@@ -170,27 +180,27 @@ pub(super) fn prefetch_to_write(to: *const u8) {
 ///
 /// # Safety
 /// As [`copy`], and the target starts at a line.
-unsafe fn whole_lines(from: *const u8, to: *mut u8, lines: usize) {
-    // SAFETY: the caller's contract, and the machine was asked for its features.
+unsafe fn copy_lines(from: *const u8, to: *mut u8, lines: usize) {
+    // SAFETY: the caller's contract, and the features were detected.
     unsafe {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if kernel::is_wide() {
-            wide_lines(from, to, lines)
+        if cpu_features::has_avx2() {
+            copy_lines_avx2(from, to, lines)
         } else {
-            narrow_lines(from, to, lines)
+            copy_lines_sse2(from, to, lines)
         }
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        from.copy_to_nonoverlapping(to, lines * LINE);
+        from.copy_to_nonoverlapping(to, lines * LINE_BYTES);
     }
 }
 
-/// [`whole_lines`] in halves.
+/// [`copy_lines`] with 32-byte stores.
 ///
 /// # Safety
-/// As [`whole_lines`], and the machine has AVX2.
+/// As [`copy_lines`], and the machine has AVX2.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[target_feature(enable = "avx2")]
-unsafe fn wide_lines(from: *const u8, to: *mut u8, lines: usize) {
+unsafe fn copy_lines_avx2(from: *const u8, to: *mut u8, lines: usize) {
     use std::arch::x86_64::*;
     let (from, to) = (from.cast::<__m256i>(), to.cast::<__m256i>());
     for i in 0..lines {
@@ -205,13 +215,13 @@ unsafe fn wide_lines(from: *const u8, to: *mut u8, lines: usize) {
     }
 }
 
-/// [`whole_lines`] in quarters, for any machine.
+/// [`copy_lines`] with 16-byte stores, which every x86-64 has.
 ///
 /// # Safety
-/// As [`whole_lines`].
+/// As [`copy_lines`].
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
-unsafe fn narrow_lines(from: *const u8, to: *mut u8, lines: usize) {
+unsafe fn copy_lines_sse2(from: *const u8, to: *mut u8, lines: usize) {
     use std::arch::x86_64::*;
     let (from, to) = (from.cast::<__m128i>(), to.cast::<__m128i>());
     for i in 0..4 * lines {
@@ -221,8 +231,8 @@ unsafe fn narrow_lines(from: *const u8, to: *mut u8, lines: usize) {
     }
 }
 
-/// Makes what was streamed visible to other threads in the order of the program.
-pub(super) fn finish() {
+/// Orders the non-temporal stores before later stores, as other threads see them.
+pub(super) fn fence() {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: SSE is part of x86-64.
     unsafe {
@@ -240,9 +250,9 @@ mod tests {
         for start in [0, 1, 16, 63, 64] {
             for bytes in (0..400).step_by(if cfg!(miri) { 67 } else { 1 }) {
                 let mut to = vec![0u8; 600];
-                // SAFETY: both have room for 64 bytes and so many more.
+                // SAFETY: both have room for `bytes` bytes after 64.
                 unsafe { copy(from.as_ptr().add(3), to.as_mut_ptr().add(start), bytes) };
-                finish();
+                fence();
                 let expected =
                     |i: usize| if (start..start + bytes).contains(&i) { from[i - start + 3] } else { 0 };
                 assert!((0..600).all(|i| to[i] == expected(i)), "{bytes} bytes at {start}");
@@ -251,23 +261,23 @@ mod tests {
     }
 
     #[test]
-    fn lanes_of_every_length_and_alignment() {
-        const ROOM: usize = 512;
-        let from: Vec<u8> = (0..LANES * ROOM).map(|i| (i * 7 + i / 250) as u8).collect();
+    fn interleaved_runs_of_every_length_and_alignment() {
+        const RUN_BYTES: usize = 512;
+        let from: Vec<u8> = (0..INTERLEAVED_RUNS * RUN_BYTES).map(|i| (i * 7 + i / 250) as u8).collect();
         for shift in [0, 1, 40] {
             for bytes in (0..400).step_by(if cfg!(miri) { 67 } else { 1 }) {
-                let mut to = vec![0u8; LANES * ROOM];
-                let place = |lane: usize| lane * ROOM + lane * shift % 64;
-                // SAFETY: each lane has room for 64 bytes and so many more.
+                let mut to = vec![0u8; INTERLEAVED_RUNS * RUN_BYTES];
+                let offset = |run: usize| run * RUN_BYTES + run * shift % 64;
+                // SAFETY: each run has room for `bytes` bytes after 64.
                 unsafe {
-                    let sources = std::array::from_fn(|lane| from.as_ptr().add(lane * ROOM + 3));
-                    let targets = std::array::from_fn(|lane| to.as_mut_ptr().add(place(lane)));
-                    copy_lanes(sources, targets, bytes);
+                    let sources = std::array::from_fn(|run| from.as_ptr().add(run * RUN_BYTES + 3));
+                    let targets = std::array::from_fn(|run| to.as_mut_ptr().add(offset(run)));
+                    copy_interleaved(sources, targets, bytes);
                 }
-                finish();
-                let mut expected = vec![0u8; LANES * ROOM];
-                for lane in 0..LANES {
-                    expected[place(lane)..][..bytes].copy_from_slice(&from[lane * ROOM + 3..][..bytes]);
+                fence();
+                let mut expected = vec![0u8; INTERLEAVED_RUNS * RUN_BYTES];
+                for run in 0..INTERLEAVED_RUNS {
+                    expected[offset(run)..][..bytes].copy_from_slice(&from[run * RUN_BYTES + 3..][..bytes]);
                 }
                 assert!(to == expected, "{bytes} bytes, {shift} apart");
             }
@@ -278,18 +288,18 @@ mod tests {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     fn both_widths_agree() {
         #[repr(align(64))]
-        struct Lines([u8; 5 * LINE]);
-        let from: Vec<u8> = (0..=5 * LINE).map(|i| (i * 3) as u8).collect();
-        let mut to = Lines([0; 5 * LINE]);
+        struct Lines([u8; 5 * LINE_BYTES]);
+        let from: Vec<u8> = (0..=5 * LINE_BYTES).map(|i| (i * 3) as u8).collect();
+        let mut to = Lines([0; 5 * LINE_BYTES]);
         // SAFETY: five lines from the second byte on, and five aligned ones.
-        unsafe { narrow_lines(from.as_ptr().add(1), to.0.as_mut_ptr(), 5) };
-        finish();
+        unsafe { copy_lines_sse2(from.as_ptr().add(1), to.0.as_mut_ptr(), 5) };
+        fence();
         assert_eq!(to.0, from[1..]);
-        if kernel::is_wide() {
+        if cpu_features::has_avx2() {
             to.0.fill(0);
             // SAFETY: as above, and the machine has AVX2.
-            unsafe { wide_lines(from.as_ptr().add(1), to.0.as_mut_ptr(), 5) };
-            finish();
+            unsafe { copy_lines_avx2(from.as_ptr().add(1), to.0.as_mut_ptr(), 5) };
+            fence();
             assert_eq!(to.0, from[1..]);
         }
     }

@@ -1,6 +1,6 @@
 //! The engine once more, slow and by the book, for the tests to hold the quick one against.
 //!
-//! Nothing of `number` or `kernel` is used here: a value is a sign, an integer and a power of two, exactly,
+//! Nothing of `number` or `cast_kernels` is used here: a value is a sign, an integer and a power of two, exactly,
 //! and rounding is done on 128-bit integers. Offsets are computed element by element from the layouts.
 
 use crate::dtype::{DType, DTypeKind};

@@ -1,180 +1,125 @@
-//! Large host blocks, kept for the next tensor of about the same size.
-//!
-//! # What it promises
-//!
-//! Fresh memory is slow: the system clears every page when it is first touched, which costs more than the copy
-//! that follows. A large block that is dropped therefore stays mapped, as long as all idle blocks together
-//! keep within a limit, and the next request of about its size gets it, not cleared. Beyond the limit, what
-//! was used least recently is given back to the system first.
-//!
-//! The limit is an eighth of the memory that the machine has, or that its container may use; or what
-//! [`set_limit`] said last. When the system refuses memory for a block of ours, idle ones are given back before anybody
-//! hears of it. When a very large block comes back while the machine, or the container, is short of memory, it and all idle
-//! ones are given back instead of kept.
-//!
-//! # How
-//!
-//! Blocks are mapped in whole huge pages ([`HUGE`]), where the system has them: they are cleared at twice the
-//! speed of small ones. The list of idle blocks has a lock that is held for some instructions, never while
-//! the system maps memory. It must not hang the child of a `fork()`, whose parent's thread may have held it at
-//! that moment. So it says which process holds it: a child that finds the lock of another process takes it,
-//! and forgets the list, which may be half changed. If nobody held it, the child gives the blocks that it
-//! inherited back, since its first write to each page would copy what nobody needs. A block that was in the
-//! hands of a thread that is not in the child counts as used there for good, which is the truth.
-//!
-//! # Pinned blocks
-//!
-//! A block that a device driver was told of ([`PoolBlock::pin`]) is written and read by the device at the full speed of the link. It
-//! stays pinned while it is idle, since telling the driver costs about as much as the transfer. Only those who ask for one get
-//! one. Results and buffers have each their own: a result that went may still be on its way somewhere, as pinned memory that
-//! somebody copies from without waiting, while a buffer is filled at once. Pinned blocks count as any others, and results among
-//! them, used or idle, are pinned only while all that is pinned keeps within the limit ([`may_pin`]), because the system can
-//! neither move nor swap it.
-//!
-//! # What it knowingly rejects
-//!
-//! - Small blocks: the allocator keeps those well enough, and a huge page for 1 MiB is cleared in vain.
-//! - Handlers at fork (`pthread_atfork`): registering them exactly once needs a lock that lives through forks.
-//! - Blocks that are much larger than the request: they would be missing where they are needed.
+//! The pool itself: a lock-protected list of idle blocks with counters.
 
-mod pages;
-
+use super::pages::{self, HUGE_PAGE_BYTES};
+use super::system_memory::{available_memory, physical_memory};
 use std::cell::UnsafeCell;
 use std::process;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::thread;
 
-/// Bytes of a huge page; every block starts at one and is some of them long.
-const HUGE: usize = 2 << 20;
-/// The most idle blocks: looking through them stays quicker than mapping a new one.
-const MOST: usize = 256;
-/// How often the lock is tried before going without the pool: far longer than anybody holds it.
-const TRIES: usize = 10_000;
-/// Bytes of a block that is worth asking the system how much memory is left.
-const VERY_LARGE: usize = 64 << 20;
-/// A limit that nobody has set or looked up.
-const UNKNOWN: usize = usize::MAX;
+/// The maximum number of idle blocks. Searching that many is faster than mapping a new one.
+const MAX_IDLE_BLOCKS: usize = 256;
+/// The attempts to take the lock before an operation bypasses the pool; the lock is never held that long.
+const MAX_LOCK_ATTEMPTS: usize = 10_000;
+/// The block size from which a freed block is kept only if the system is not short of memory.
+const PRESSURE_CHECK_THRESHOLD_BYTES: usize = 64 << 20;
+/// Marks a limit that has neither been set nor computed.
+const UNKNOWN_LIMIT: usize = usize::MAX;
 
-/// What the pool holds, and how it has done.
+/// Statistics of the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolStats {
-    /// Bytes that are kept and not in use.
+    /// Bytes of idle blocks.
     pub idle_bytes: usize,
-    /// Blocks that are kept and not in use.
+    /// The number of idle blocks.
     pub idle_blocks: usize,
-    /// Bytes of large blocks that are in use.
+    /// Bytes of blocks in use.
     pub used_bytes: usize,
-    /// Large blocks that are in use.
+    /// The number of blocks in use.
     pub used_blocks: usize,
-    /// Bytes of large blocks that are pinned, whether in use or not.
+    /// Bytes of pinned blocks, idle or in use.
     pub pinned_bytes: usize,
-    /// The most idle bytes that are kept, and the most that are pinned.
+    /// The limit in bytes on idle blocks and on pinned blocks.
     pub limit: usize,
-    /// Requests that an idle block served.
+    /// The number of requests served by an idle block.
     pub hits: usize,
-    /// Requests that needed memory from the system.
+    /// The number of requests that mapped new memory.
     pub misses: usize,
 }
 
-/// What the pool holds now.
-///
-/// Each number is right at some moment; while other threads allocate, not all of them at the same one.
+/// The statistics of the pool. While other threads allocate, the numbers are not a consistent snapshot.
 pub fn stats() -> PoolStats {
     POOL.stats()
 }
 
-/// Gives all idle blocks back to the system; how many bytes those were.
+/// Unmaps all idle blocks; returns their size in bytes.
 pub fn release_idle() -> usize {
     POOL.evict_to(0)
 }
 
-/// Keeps at most so many idle bytes from now on, and gives back what is over; zero keeps none.
+/// Sets the limit on idle blocks and unmaps those above it. A limit of zero keeps none.
 pub fn set_limit(bytes: usize) {
     POOL.set_limit(bytes);
 }
 
-/// Whether a block of at least so many bytes lies idle for a use.
-pub fn has_idle(bytes: usize, of: BlockUse) -> bool {
-    POOL.lock().is_some_and(|mut held| held.find(bytes, of).is_some())
+/// Whether a block of at least this size is idle for a use.
+pub fn has_idle(bytes: usize, usage: BlockUse) -> bool {
+    POOL.lock().is_some_and(|mut guard| guard.find(bytes, usage).is_some())
 }
 
-/// Whether so many bytes more may be pinned.
+/// Whether this many more bytes may be pinned.
 pub fn may_pin(bytes: usize) -> bool {
     POOL.may_pin(bytes)
 }
 
-/// How long it takes to touch so many bytes that the system has just given out; `None` where it gives none.
-pub(crate) fn touching(bytes: usize) -> Option<std::time::Duration> {
-    let bytes = bytes.next_multiple_of(HUGE);
-    let data = pages::map(bytes)?;
-    let begin = std::time::Instant::now();
-    // SAFETY: memory of so many bytes, which is nobody else's, and is given back once.
-    unsafe {
-        data.as_ptr().write_bytes(1, bytes);
-        let took = begin.elapsed();
-        pages::unmap(data, bytes);
-        Some(took)
-    }
-}
-
-/// What a block is for while it lies idle.
+/// The use that an idle block is reserved for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockUse {
-    /// Anything on the host.
+    /// Pageable memory for any use.
     Plain,
-    /// Results that a device writes by itself.
+    /// Pinned memory of results, which a device writes directly.
     Pinned,
-    /// Buffers of transfers, which nobody else ever sees.
+    /// Pinned staging buffers, which are never handed out as results.
     Buffers,
 }
 
-/// Tells a device driver that memory is about to go; whether it may. Called with the start and the size of a block.
+/// Unregisters a block from a device driver, by its start and size; returns whether it may be unmapped.
 pub type Unpin = unsafe fn(NonNull<u8>, usize) -> bool;
 
-/// The process's pool.
+/// The pool of the process.
 static POOL: Pool = Pool::new();
 
-/// A block of whole huge pages, not initialised, that returns to the pool.
+/// An uninitialised block of huge pages, which returns to the pool when it is dropped.
 #[derive(Debug)]
 pub struct PoolBlock {
     pool: &'static Pool,
-    memory: Mapped,
+    memory: Mapping,
 }
 
 impl PoolBlock {
-    /// A block of at least so many bytes; `None` if the system has no such memory.
+    /// A block of at least this size; `None` if the system has no memory.
     pub fn new(bytes: usize) -> Option<Self> {
         POOL.block(bytes)
     }
 
-    /// An idle block of at least so many bytes for a use, if there is one.
-    pub fn idle(bytes: usize, of: BlockUse) -> Option<Self> {
-        POOL.idle(bytes, of)
+    /// An idle block of at least this size for a use; `None` if there is none.
+    pub fn idle(bytes: usize, usage: BlockUse) -> Option<Self> {
+        POOL.idle(bytes, usage)
     }
 
-    /// Where the block starts.
+    /// The start of the block.
     pub fn data(&self) -> NonNull<u8> {
         self.memory.data
     }
 
-    /// Its size.
+    /// The size of the block.
     pub fn bytes(&self) -> usize {
         self.memory.bytes
     }
 
-    /// Whether a device driver knows it.
+    /// Whether the block is pinned.
     pub fn is_pinned(&self) -> bool {
         self.memory.pin.is_some()
     }
 
-    /// Notes that a device driver was told of the block, and what it is for from now on.
+    /// Records that a device driver has pinned the block, and its use from now on.
     ///
     /// # Safety
-    /// `unpin` undoes that, from any thread, and once it has said that the memory may go, nobody but us knows it.
-    pub unsafe fn pin(&mut self, unpin: Unpin, of: BlockUse) {
-        if self.memory.pin.replace((unpin, of)).is_none() {
+    /// `unpin` undoes the pinning from any thread. Once it returns true, the driver does not access the memory any more.
+    pub unsafe fn pin(&mut self, unpin: Unpin, usage: BlockUse) {
+        if self.memory.pin.replace((unpin, usage)).is_none() {
             self.pool.pinned_bytes.fetch_add(self.memory.bytes, Ordering::Relaxed);
         }
     }
@@ -182,36 +127,36 @@ impl PoolBlock {
 
 impl Drop for PoolBlock {
     fn drop(&mut self) {
-        self.pool.keep(Mapped { ..self.memory });
+        self.pool.recycle(Mapping { ..self.memory });
     }
 }
 
-/// Memory from the system. Whoever has it last unmaps it.
+/// A mapping of huge pages. It has no `Drop`: its last holder unmaps it.
 #[derive(Debug)]
-struct Mapped {
+struct Mapping {
     data: NonNull<u8>,
     bytes: usize,
-    /// What has to be done before it goes, and what it is for.
+    /// How to unpin it before it is unmapped, and its use.
     pin: Option<(Unpin, BlockUse)>,
 }
 
-impl Mapped {
-    fn of(&self) -> BlockUse {
-        self.pin.map_or(BlockUse::Plain, |(_, of)| of)
+impl Mapping {
+    fn usage(&self) -> BlockUse {
+        self.pin.map_or(BlockUse::Plain, |(_, usage)| usage)
     }
 }
 
-// SAFETY: plain memory with one owner; the system unmaps it from any thread.
-unsafe impl Send for Mapped {}
-// SAFETY: a shared reference gives an address and a size away, no more.
-unsafe impl Sync for Mapped {}
+// SAFETY: memory with one owner, which may be unmapped from any thread.
+unsafe impl Send for Mapping {}
+// SAFETY: a shared reference gives access to an address and a size only.
+unsafe impl Sync for Mapping {}
 
-/// Idle blocks behind a lock, and numbers beside it.
+/// Idle blocks behind a lock, with counters that are read without it.
 #[derive(Debug)]
 struct Pool {
-    /// The process of which a thread holds the lock; zero if nobody does.
+    /// The process whose thread holds the lock; zero if it is free.
     holder: AtomicU32,
-    list: UnsafeCell<List>,
+    idle: UnsafeCell<IdleList>,
     limit: AtomicUsize,
     idle_bytes: AtomicUsize,
     idle_blocks: AtomicUsize,
@@ -222,22 +167,22 @@ struct Pool {
     misses: AtomicUsize,
 }
 
-// SAFETY: the list is reached through the lock alone.
+// SAFETY: the list is accessed only through the lock.
 unsafe impl Sync for Pool {}
 
-/// The idle blocks, least recently used first, and the process whose they are.
+/// The idle blocks, least recently used first, and the process that they belong to.
 #[derive(Debug)]
-struct List {
+struct IdleList {
     process: u32,
-    blocks: Vec<Mapped>,
+    blocks: Vec<Mapping>,
 }
 
 impl Pool {
     const fn new() -> Self {
         Self {
             holder: AtomicU32::new(0),
-            list: UnsafeCell::new(List { process: 0, blocks: Vec::new() }),
-            limit: AtomicUsize::new(UNKNOWN),
+            idle: UnsafeCell::new(IdleList { process: 0, blocks: Vec::new() }),
+            limit: AtomicUsize::new(UNKNOWN_LIMIT),
             idle_bytes: AtomicUsize::new(0),
             idle_blocks: AtomicUsize::new(0),
             used_bytes: AtomicUsize::new(0),
@@ -249,28 +194,28 @@ impl Pool {
     }
 
     fn block(&'static self, bytes: usize) -> Option<PoolBlock> {
-        let bytes = bytes.max(1).checked_next_multiple_of(HUGE)?;
-        let recycled = self.lock().and_then(|mut held| held.take(bytes, BlockUse::Plain));
+        let bytes = bytes.max(1).checked_next_multiple_of(HUGE_PAGE_BYTES)?;
+        let recycled = self.lock().and_then(|mut guard| guard.take(bytes, BlockUse::Plain));
         let count = if recycled.is_some() { &self.hits } else { &self.misses };
         count.fetch_add(1, Ordering::Relaxed);
         let memory = match recycled {
             Some(memory) => memory,
             None => {
-                let map = || pages::map(bytes).map(|data| Mapped { data, bytes, pin: None });
+                let map = || pages::map(bytes).map(|data| Mapping { data, bytes, pin: None });
                 map().or_else(|| if self.evict_to(0) > 0 { map() } else { None })?
             }
         };
-        Some(self.used(memory))
+        Some(self.block_in_use(memory))
     }
 
-    fn idle(&'static self, bytes: usize, of: BlockUse) -> Option<PoolBlock> {
-        let bytes = bytes.max(1).checked_next_multiple_of(HUGE)?;
-        let memory = self.lock().and_then(|mut held| held.take(bytes, of))?;
+    fn idle(&'static self, bytes: usize, usage: BlockUse) -> Option<PoolBlock> {
+        let bytes = bytes.max(1).checked_next_multiple_of(HUGE_PAGE_BYTES)?;
+        let memory = self.lock().and_then(|mut guard| guard.take(bytes, usage))?;
         self.hits.fetch_add(1, Ordering::Relaxed);
-        Some(self.used(memory))
+        Some(self.block_in_use(memory))
     }
 
-    fn used(&'static self, memory: Mapped) -> PoolBlock {
+    fn block_in_use(&'static self, memory: Mapping) -> PoolBlock {
         self.used_bytes.fetch_add(memory.bytes, Ordering::Relaxed);
         self.used_blocks.fetch_add(1, Ordering::Relaxed);
         PoolBlock { pool: self, memory }
@@ -280,48 +225,48 @@ impl Pool {
         self.pinned_bytes.load(Ordering::Relaxed).saturating_add(bytes) <= self.limit()
     }
 
-    /// Gives a block back to the system.
-    fn unmap(&self, memory: Mapped) {
-        let Mapped { data, bytes, pin } = memory;
+    /// Unpins and unmaps a block.
+    fn unmap(&self, memory: Mapping) {
+        let Mapping { data, bytes, pin } = memory;
         if let Some((unpin, _)) = pin {
-            // SAFETY: whoever pinned the block named this function for it, and nobody uses it any more.
+            // SAFETY: `pin` stored this function for this block, and nothing uses the block any more.
             if !unsafe { unpin(data, bytes) } {
-                // A driver that still writes to the memory must not write to somebody else's.
+                // Leak the memory: a driver that still writes to it must not write to another allocation.
                 return;
             }
             self.pinned_bytes.fetch_sub(bytes, Ordering::Relaxed);
         }
-        // SAFETY: mapped with this size, and given up by whoever had it: values are moved, never copied, but
-        // in the drop of a block, which ends there.
+        // SAFETY: mapped with this size, and this is the last holder: mappings are moved, never copied, except in the
+        // drop of a block, which ends there.
         unsafe { pages::unmap(data, bytes) }
     }
 
-    /// Keeps a block that is used no more, or gives it back to the system.
-    fn keep(&'static self, memory: Mapped) {
+    /// Adds a freed block to the idle list, or unmaps it.
+    fn recycle(&'static self, memory: Mapping) {
         self.used_bytes.fetch_sub(memory.bytes, Ordering::Relaxed);
         self.used_blocks.fetch_sub(1, Ordering::Relaxed);
-        // The system takes some microseconds to say how much memory there is, and milliseconds to clear a large block.
-        let asks = memory.bytes >= VERY_LARGE;
-        let short = asks && is_short(pages::available_memory(), pages::physical_memory());
-        let limit = if short { 0 } else { self.limit() };
+        // The query takes microseconds; clearing a block of this size takes milliseconds.
+        let is_under_pressure =
+            memory.bytes >= PRESSURE_CHECK_THRESHOLD_BYTES && is_short(available_memory(), physical_memory());
+        let limit = if is_under_pressure { 0 } else { self.limit() };
         if memory.bytes > limit {
             return self.unmap(memory);
         }
-        let refused = match self.lock() {
-            Some(mut held) => held.put(memory),
+        let evicted = match self.lock() {
+            Some(mut guard) => guard.put(memory),
             None => Some(memory),
         };
-        if let Some(memory) = refused {
+        if let Some(memory) = evicted {
             self.unmap(memory);
         }
         self.evict_to(limit);
     }
 
-    /// Gives the least recently used blocks back until so many bytes are left; how many were given back.
+    /// Unmaps the least recently used blocks until at most `limit` bytes are idle; returns the bytes unmapped.
     fn evict_to(&'static self, limit: usize) -> usize {
         let mut freed = 0;
-        // One at a time, because the system takes its time and others may want the lock.
-        while let Some(memory) = self.lock().and_then(|mut held| held.oldest_over(limit)) {
+        // One at a time, because unmapping is slow and other threads may need the lock.
+        while let Some(memory) = self.lock().and_then(|mut guard| guard.oldest_over(limit)) {
             freed += memory.bytes;
             self.unmap(memory);
         }
@@ -330,22 +275,22 @@ impl Pool {
 
     fn limit(&self) -> usize {
         let limit = self.limit.load(Ordering::Relaxed);
-        if limit != UNKNOWN {
+        if limit != UNKNOWN_LIMIT {
             return limit;
         }
-        let limit = pages::physical_memory() / 8;
-        // Unless somebody has said something meanwhile.
-        let set = self.limit.compare_exchange(UNKNOWN, limit, Ordering::Relaxed, Ordering::Relaxed);
+        let limit = physical_memory() / 8;
+        // Unless another thread has set a limit meanwhile.
+        let set = self.limit.compare_exchange(UNKNOWN_LIMIT, limit, Ordering::Relaxed, Ordering::Relaxed);
         set.err().unwrap_or(limit)
     }
 
     fn set_limit(&'static self, bytes: usize) {
-        self.limit.store(bytes.min(UNKNOWN - 1), Ordering::Relaxed);
+        self.limit.store(bytes.min(UNKNOWN_LIMIT - 1), Ordering::Relaxed);
         self.evict_to(bytes);
     }
 
     fn stats(&'static self) -> PoolStats {
-        // The child of a fork counts its own idle blocks, not its parent's.
+        // Taking the lock discards the parent's idle blocks in the child of a fork.
         drop(self.lock());
         let read = |number: &AtomicUsize| number.load(Ordering::Relaxed);
         PoolStats {
@@ -360,92 +305,91 @@ impl Pool {
         }
     }
 
-    /// Takes the lock. `None` after trying for long: the caller then does without the pool, which is slower
-    /// and never wrong.
-    fn lock(&'static self) -> Option<Held> {
+    /// Takes the lock; `None` after too many attempts. The caller then bypasses the pool, which is slower but correct.
+    fn lock(&'static self) -> Option<PoolGuard> {
         let process = process::id();
-        let mut held = None;
-        for _ in 0..TRIES {
+        let mut guard = None;
+        for _ in 0..MAX_LOCK_ATTEMPTS {
             match self.holder.compare_exchange(0, process, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => {
-                    held = Some(Held { pool: self });
+                    guard = Some(PoolGuard { pool: self });
                     break;
                 }
                 Err(holder) if holder != process => {
                     let stolen =
                         self.holder.compare_exchange(holder, process, Ordering::Acquire, Ordering::Relaxed);
                     if stolen.is_ok() {
-                        let held = Held { pool: self };
-                        // SAFETY: the lock is ours, and the thread that held it is not in this process. What
-                        // it was changing is not looked at, only written over.
-                        unsafe { ptr::write(self.list.get(), List { process, blocks: Vec::new() }) };
-                        return Some(held);
+                        let guard = PoolGuard { pool: self };
+                        // SAFETY: the lock is ours, and the thread that held it is not in this process. The list it
+                        // was changing is overwritten without being read.
+                        unsafe { ptr::write(self.idle.get(), IdleList { process, blocks: Vec::new() }) };
+                        return Some(guard);
                     }
                 }
                 Err(_) => thread::yield_now(),
             }
         }
-        let mut held = held?;
-        let list = held.list();
+        let mut guard = guard?;
+        let list = guard.list();
         if list.process != process {
             list.process = process;
             let inherited = std::mem::take(&mut list.blocks);
-            drop(held);
+            drop(guard);
             inherited.into_iter().for_each(|memory| self.unmap(memory));
             return self.lock();
         }
-        Some(held)
+        Some(guard)
     }
 }
 
-/// The lock of a pool, taken.
-struct Held {
+/// The held lock of a pool.
+struct PoolGuard {
     pool: &'static Pool,
 }
 
-impl Held {
-    fn list(&mut self) -> &mut List {
-        // SAFETY: there is one `Held` at a time, and it is borrowed for as long as the list.
-        unsafe { &mut *self.pool.list.get() }
+impl PoolGuard {
+    fn list(&mut self) -> &mut IdleList {
+        // SAFETY: there is one `PoolGuard` at a time, and it is borrowed for as long as the list.
+        unsafe { &mut *self.pool.idle.get() }
     }
 
-    /// The smallest idle block that is large enough and wastes at most a quarter; of several the one that was
-    /// used last, which is the likeliest to be in a cache.
-    fn take(&mut self, bytes: usize, of: BlockUse) -> Option<Mapped> {
-        let index = self.find(bytes, of)?;
+    /// Takes the smallest idle block that is large enough and wastes at most a quarter. Of several equal blocks it takes the
+    /// most recently used, which is the most likely to be cached.
+    fn take(&mut self, bytes: usize, usage: BlockUse) -> Option<Mapping> {
+        let index = self.find(bytes, usage)?;
         Some(self.list().blocks.remove(index))
     }
 
-    fn find(&mut self, bytes: usize, of: BlockUse) -> Option<usize> {
-        let bytes = bytes.max(1).checked_next_multiple_of(HUGE)?;
+    fn find(&mut self, bytes: usize, usage: BlockUse) -> Option<usize> {
+        let bytes = bytes.max(1).checked_next_multiple_of(HUGE_PAGE_BYTES)?;
         let blocks = &mut self.list().blocks;
-        let fits =
-            |memory: &Mapped| memory.of() == of && memory.bytes >= bytes && memory.bytes - bytes <= bytes / 4;
+        let fits = |memory: &Mapping| {
+            memory.usage() == usage && memory.bytes >= bytes && memory.bytes - bytes <= bytes / 4
+        };
         let candidates = blocks.iter().enumerate().rev().filter(|(_, memory)| fits(memory));
         candidates.min_by_key(|(_, memory)| memory.bytes).map(|(index, _)| index)
     }
 
-    /// Adds a block as the one used last. Back comes what there is no room for in the list: the one that was used
-    /// least recently.
-    fn put(&mut self, memory: Mapped) -> Option<Mapped> {
+    /// Adds a block as the most recently used. Returns the block that has no room in the list: the least recently used.
+    fn put(&mut self, memory: Mapping) -> Option<Mapping> {
         let blocks = &mut self.list().blocks;
         if blocks.try_reserve(1).is_err() {
             return Some(memory);
         }
-        let oldest = (blocks.len() >= MOST).then(|| blocks.remove(0));
+        let oldest = (blocks.len() >= MAX_IDLE_BLOCKS).then(|| blocks.remove(0));
         blocks.push(memory);
         oldest
     }
 
-    /// The block that was used least recently, if there are more than so many bytes.
-    fn oldest_over(&mut self, limit: usize) -> Option<Mapped> {
+    /// Takes the least recently used block if more than `limit` bytes are idle.
+    fn oldest_over(&mut self, limit: usize) -> Option<Mapping> {
         let blocks = &mut self.list().blocks;
         let bytes: usize = blocks.iter().map(|memory| memory.bytes).sum();
         (bytes > limit).then(|| blocks.remove(0))
     }
 }
 
-impl Drop for Held {
+impl Drop for PoolGuard {
     fn drop(&mut self) {
         let pool = self.pool;
         let blocks = &self.list().blocks;
@@ -456,24 +400,9 @@ impl Drop for Held {
     }
 }
 
-/// Whether so little memory is left that none should lie idle: less than a sixteenth.
+/// Whether less than a sixteenth of the memory is available, so that no block should stay idle.
 fn is_short(available: Option<usize>, physical: usize) -> bool {
     available.is_some_and(|available| available < physical / 16)
-}
-
-/// A number of bytes as people write it: digits, then perhaps K, M, G or T, and B or iB after those.
-pub fn parse_bytes(text: &str) -> Option<usize> {
-    let text = text.trim().to_ascii_lowercase();
-    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let shift = match &text[digits.len()..] {
-        "" | "b" => 0,
-        "k" | "kb" | "kib" => 10,
-        "m" | "mb" | "mib" => 20,
-        "g" | "gb" | "gib" => 30,
-        "t" | "tb" | "tib" => 40,
-        _ => return None,
-    };
-    digits.trim_end().parse::<usize>().ok()?.checked_mul(1 << shift)
 }
 
 #[cfg(test)]

@@ -1,32 +1,4 @@
-//! Threads that stay: helpers that are started once, wait between calls, and are woken within microseconds.
-//!
-//! # What it promises
-//!
-//! - `each` runs a task for every part, on the calling thread and on at most `threads - 1` helpers, and is
-//!   back when all parts are done. The caller always works itself; with no helper at all it does everything.
-//! - A helper that is late or busy delays a call by one part at most: parts are taken from a counter, and an
-//!   invitation that nobody took up is withdrawn.
-//! - Callers do not wait for each other, and share the threads: of two at the same time, the second takes half of
-//!   what it was given, because the first is at work on the other cores.
-//! - After a `fork()` the child works and starts helpers of its own, whatever the parent's threads were doing.
-//!
-//! # How
-//!
-//! A helper has a slot with one word in it: vacant, idle, taken, or the address of a job on some caller's
-//! stack. Every step is one atomic exchange of that word. The caller puts its job into idle slots, works until
-//! no part is left, takes its job out of the slots where it still lies, and waits for the helpers that took it.
-//! There is no lock, so none can be held by a thread that a `fork()` left behind; and since a helper that does
-//! not exist takes up nothing, even a child that believed in its parent's helpers would only be slower. It
-//! does not: the team is marked with the process that made it, and another process makes its own.
-//!
-//! An idle helper looks at its slot for a moment before it goes to sleep, because calls come in rows and
-//! waking a sleeper costs more than copying a few hundred kilobytes.
-//!
-//! # What it knowingly rejects
-//!
-//! - Threads for each call (`std::thread::scope`): 50 microseconds, as long as a copy of 1 MiB takes.
-//! - rayon and its like: their pools hang in the child of a `fork()`.
-//! - Helpers that end when idle: a sleeping thread costs a few kilobytes, starting one costs time.
+//! The helper threads and the slots through which callers post jobs to them.
 
 use std::mem::ManuallyDrop;
 use std::panic::{self, AssertUnwindSafe};
@@ -37,65 +9,65 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-/// The most helpers that a process has.
-const MOST: usize = 127;
-/// How long a helper looks for the next job before it sleeps, and a caller for the end of its own.
-const SPIN: Duration = Duration::from_micros(50);
-/// Looks between two looks at the clock, which costs about as much as they do.
-const LOOKS: usize = 16;
+/// The maximum number of helpers of a process.
+const MAX_HELPER_THREADS: usize = 127;
+/// How long an idle helper spins before it sleeps, and a caller before it waits for its helpers.
+const SPIN_TIME: Duration = Duration::from_micros(50);
+/// The checks of a condition between two reads of the clock, which costs about as much as they do.
+const CHECKS_PER_CLOCK_READ: usize = 16;
 
-/// Runs the task for the numbers from zero to `count`, each once, on at most `threads` threads.
+/// Runs the task once for each number below `count`, on at most `threads` threads.
 ///
 /// # Panics
-/// When the task does, on whatever thread.
-pub(crate) fn each(count: usize, threads: usize, task: impl Fn(usize) + Sync) {
+/// When the task panics on any thread.
+pub(crate) fn for_each_parallel(count: usize, threads: usize, task: impl Fn(usize) + Sync) {
     let next = AtomicUsize::new(0);
     run_parallel(threads.min(count), || {
-        // Relaxed: the number alone matters; what helpers wrote is passed on when their job ends.
-        while let part = next.fetch_add(1, Ordering::Relaxed)
-            && part < count
+        // Relaxed: only the number matters; the end of a job publishes what its helpers wrote.
+        while let number = next.fetch_add(1, Ordering::Relaxed)
+            && number < count
         {
-            task(part);
+            task(number);
         }
     });
 }
 
-/// Does the work on the calling thread and, at the same time, on at most `threads - 1` helpers, which all take parts of it
-/// until there are none. There may be fewer helpers, or none: the caller's own work must be enough.
+/// Runs the work on the calling thread and concurrently on at most `threads - 1` helpers. There may be fewer helpers or
+/// none, so the work must complete on the calling thread alone.
 ///
 /// # Panics
-/// When the work does, on whatever thread.
+/// When the work panics on any thread.
 pub fn run_parallel(threads: usize, work: impl Fn() + Sync) {
     let helpers = threads.saturating_sub(1);
     if helpers == 0 {
         return work();
     }
-    // Miri wants every thread to have ended by the end of the program.
+    // Miri requires that every thread has ended by the end of the program.
     #[cfg(miri)]
-    Team::new().run(helpers, &work);
+    HelperThreads::new().run(helpers, &work);
     #[cfg(not(miri))]
-    team().run(helpers, &work);
+    process_helpers().run(helpers, &work);
 }
 
-/// This process's team.
+/// The helpers of this process.
 #[cfg(not(miri))]
-fn team() -> &'static Team {
-    static TEAM: AtomicPtr<Team> = AtomicPtr::new(ptr::null_mut());
-    let now = TEAM.load(Ordering::Acquire);
-    // SAFETY: null, or a team that was leaked below.
-    if let Some(team) = unsafe { now.as_ref() }
-        && team.process == process::id()
+fn process_helpers() -> &'static HelperThreads {
+    static HELPERS: AtomicPtr<HelperThreads> = AtomicPtr::new(ptr::null_mut());
+    let current = HELPERS.load(Ordering::Acquire);
+    // SAFETY: null, or leaked below.
+    if let Some(helpers) = unsafe { current.as_ref() }
+        && helpers.process == process::id()
     {
-        return team;
+        return helpers;
     }
-    // A parent's team is left as it is: in the parent it is alive.
-    let new = Box::into_raw(Box::new(Team::new()));
-    match TEAM.compare_exchange(now, new, Ordering::AcqRel, Ordering::Acquire) {
-        // SAFETY: leaked just now; nobody frees it.
+    // The parent's helpers are not freed, because they are alive in the parent.
+    let new = Box::into_raw(Box::new(HelperThreads::new()));
+    match HELPERS.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire) {
+        // SAFETY: leaked just now, and never freed.
         Ok(_) => unsafe { &*new },
         Err(other) => {
-            // SAFETY: made above, and shown to nobody. The other was leaked by the thread that came first,
-            // which is one of this process: `now` was read in this process.
+            // SAFETY: allocated above and not shared. The other was leaked by a thread of this process, because
+            // `current` was read in this process.
             unsafe {
                 drop(Box::from_raw(new));
                 &*other
@@ -104,36 +76,36 @@ fn team() -> &'static Team {
     }
 }
 
-/// What helpers are invited to.
+/// Work that helpers join.
 #[repr(align(64))]
 struct Job<'a> {
-    /// Takes parts until there are none.
+    /// Runs until all work is done.
     work: &'a (dyn Fn() + Sync),
-    /// Slots that hold this job, and helpers that are at it.
+    /// The number of slots with this job and of helpers that run it.
     pending: AtomicUsize,
     panicked: AtomicBool,
     caller: Thread,
 }
 
 /// The helpers of one process.
-struct Team {
+struct HelperThreads {
     slots: Box<[Slot]>,
-    /// How many callers are at work now.
+    /// The number of callers with running work.
     callers: AtomicUsize,
-    #[cfg_attr(miri, expect(dead_code, reason = "Miri has no team that outlives a call"))]
+    #[cfg_attr(miri, expect(dead_code, reason = "under Miri no helpers outlive a call"))]
     process: u32,
 }
 
-/// The place where one helper finds its jobs, apart from its neighbours' so that they do not fight for a line.
+/// The slot through which one helper receives jobs. Its alignment avoids false sharing with its neighbours.
 #[repr(align(128))]
 struct Slot {
-    /// [`VACANT`], [`IDLE`], [`TAKEN`], [`LEAVE`] or a job.
+    /// [`VACANT`], [`IDLE`], [`BUSY`], [`STOP`] or a job.
     word: AtomicPtr<Job<'static>>,
     /// Whether the helper must be woken.
     asleep: AtomicBool,
-    /// The core that the last job came from.
+    /// The core of the caller of the last job.
     caller_core: AtomicUsize,
-    /// Taken out, without exclusive access, when the team ends.
+    /// Taken, without exclusive access, when the helpers are dropped.
     helper: OnceLock<ManuallyDrop<JoinHandle<()>>>,
 }
 
@@ -141,16 +113,16 @@ struct Slot {
 const VACANT: *mut Job<'static> = ptr::without_provenance_mut(1);
 /// The helper waits for a job.
 const IDLE: *mut Job<'static> = ptr::null_mut();
-/// The helper is at a job.
-const TAKEN: *mut Job<'static> = ptr::without_provenance_mut(2);
-/// The helper is to end.
-const LEAVE: *mut Job<'static> = ptr::without_provenance_mut(3);
+/// The helper runs a job.
+const BUSY: *mut Job<'static> = ptr::without_provenance_mut(2);
+/// The helper has to end.
+const STOP: *mut Job<'static> = ptr::without_provenance_mut(3);
 
 fn is_job(word: *mut Job<'static>) -> bool {
-    ![VACANT, IDLE, TAKEN, LEAVE].contains(&word)
+    ![VACANT, IDLE, BUSY, STOP].contains(&word)
 }
 
-impl Team {
+impl HelperThreads {
     fn new() -> Self {
         let slot = || Slot {
             word: AtomicPtr::new(VACANT),
@@ -159,15 +131,15 @@ impl Team {
             helper: OnceLock::new(),
         };
         Self {
-            slots: (0..MOST).map(|_| slot()).collect(),
+            slots: (0..MAX_HELPER_THREADS).map(|_| slot()).collect(),
             callers: AtomicUsize::new(0),
             process: process::id(),
         }
     }
 
-    /// Does the work here and on helpers: so many, or this caller's share of them.
+    /// Runs the work on this thread and on at most this caller's share of `helpers` helpers.
     fn run(&self, helpers: usize, work: &(dyn Fn() + Sync)) {
-        let caller = Caller::of(&self.callers);
+        let caller = ActiveCaller::register(&self.callers);
         let helpers = ((helpers + 1) / caller.number).saturating_sub(1);
         if helpers == 0 {
             return work();
@@ -178,53 +150,52 @@ impl Team {
             panicked: AtomicBool::new(false),
             caller: thread::current(),
         };
-        let invitation =
-            Invitation { slots: &self.slots, job: &job, word: (&raw const job).cast_mut().cast() };
-        invitation.send(helpers);
+        let posted = PostedJob { slots: &self.slots, job: &job, word: (&raw const job).cast_mut().cast() };
+        posted.post(helpers);
         work();
-        drop(invitation);
+        drop(posted);
         if job.panicked.into_inner() {
-            panic::resume_unwind(Box::new("a helper's part of the work panicked"));
+            panic::resume_unwind(Box::new("the work panicked on a helper thread"));
         }
     }
 }
 
-/// A caller that is at work.
-struct Caller<'a> {
+/// A caller with running work.
+struct ActiveCaller<'a> {
     callers: &'a AtomicUsize,
-    /// The how manieth it is.
+    /// The number of active callers, including this one, when it registered.
     number: usize,
 }
 
-impl<'a> Caller<'a> {
-    fn of(callers: &'a AtomicUsize) -> Self {
-        // Relaxed: a number that is a moment old makes a call slower and not wrong.
+impl<'a> ActiveCaller<'a> {
+    fn register(callers: &'a AtomicUsize) -> Self {
+        // Relaxed: an outdated number makes a call slower but not incorrect.
         Self { callers, number: callers.fetch_add(1, Ordering::Relaxed) + 1 }
     }
 }
 
-impl Drop for Caller<'_> {
+impl Drop for ActiveCaller<'_> {
     fn drop(&mut self) {
         self.callers.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// A job that lies in slots; dropped, it lies in none and nobody is at it, also when the caller's own work
-/// panicked.
-struct Invitation<'a> {
+/// A job that is posted to slots. Its drop withdraws it from the slots and waits for the helpers that run it, also if the
+/// caller's own work panics.
+struct PostedJob<'a> {
     slots: &'a [Slot],
     job: &'a Job<'a>,
-    /// The job's address as slots hold it.
+    /// The address of the job, as slots store it.
     word: *mut Job<'static>,
 }
 
-impl Invitation<'_> {
-    /// Puts the job into as many slots of idle helpers, and starts helpers in the first so many slots.
-    fn send(&self, helpers: usize) {
+impl PostedJob<'_> {
+    /// Posts the job to this many idle helpers, and starts helpers in vacant slots among the first `helpers`.
+    fn post(&self, helpers: usize) {
         let mut left = helpers;
         for (index, slot) in self.slots.iter().enumerate() {
             let word = slot.word.load(Ordering::Relaxed);
-            // Slots fill from the front: behind a vacant one that is not ours to fill there is nobody.
+            // Slots are filled from the front, so all slots after a vacant one are vacant.
             if left == 0 || (word == VACANT && index >= helpers) {
                 return;
             }
@@ -232,7 +203,7 @@ impl Invitation<'_> {
                 continue;
             }
             if word == VACANT && !slot.start() {
-                // The system has no thread for us.
+                // The system refused a thread.
                 self.job.pending.fetch_sub(1, Ordering::Relaxed);
                 slot.word.store(VACANT, Ordering::Relaxed);
                 return;
@@ -241,15 +212,15 @@ impl Invitation<'_> {
         }
     }
 
-    /// Puts the job into a slot where nothing else has come in between, and wakes its helper.
+    /// Stores the job in a slot if its word is still the expected one, and wakes the helper.
     fn put(&self, slot: &Slot, word: *mut Job<'static>) -> bool {
         self.job.pending.fetch_add(1, Ordering::Relaxed);
-        // In one order with the helper's note that it sleeps and its last look: one sees the other.
+        // SeqCst orders this with the helper's store to `asleep` and its last check of the word: one sees the other.
         if slot.word.compare_exchange(word, self.word, Ordering::SeqCst, Ordering::Relaxed).is_err() {
             self.job.pending.fetch_sub(1, Ordering::Relaxed);
             return false;
         }
-        slot.caller_core.store(core(), Ordering::Relaxed);
+        slot.caller_core.store(current_core(), Ordering::Relaxed);
         if slot.asleep.load(Ordering::SeqCst)
             && let Some(helper) = slot.helper.get()
         {
@@ -259,7 +230,7 @@ impl Invitation<'_> {
     }
 }
 
-impl Drop for Invitation<'_> {
+impl Drop for PostedJob<'_> {
     fn drop(&mut self) {
         let is_over = || self.job.pending.load(Ordering::Acquire) == 0;
         for slot in self.slots {
@@ -273,25 +244,25 @@ impl Drop for Invitation<'_> {
             }
         }
         while !spin_until(is_over, || false) {
-            // The last helper wakes us. Being woken for nothing is no harm.
+            // The last helper unparks this thread. A spurious wake-up is harmless.
             thread::park();
         }
     }
 }
 
 impl Slot {
-    /// Starts a helper for this slot; whether the system let us.
+    /// Starts a helper for this slot; returns whether the system could start a thread.
     fn start(&self) -> bool {
-        // SAFETY: the slot outlives the helper: the slots of the process's team are leaked, and any other
-        // team waits for its helpers when it is dropped.
+        // SAFETY: the slot outlives the helper: the slots of the process are leaked, and any other `HelperThreads`
+        // joins its helpers when it is dropped.
         let slot = unsafe { &*ptr::from_ref(self) };
-        let started = thread::Builder::new().name("tensorferry".into()).spawn(|| slot.help());
-        // Only the caller that filled the vacant slot comes here, so the cell is empty.
+        let started = thread::Builder::new().name("tensorferry".into()).spawn(|| slot.run_jobs());
+        // Only the caller that filled the vacant slot calls this, so the cell is empty.
         started.map(|helper| self.helper.set(ManuallyDrop::new(helper))).is_ok()
     }
 
-    /// What a helper does all its life.
-    fn help(&self) {
+    /// The main loop of a helper.
+    fn run_jobs(&self) {
         while let Some(job) = self.next() {
             // SAFETY: while the job counts this helper as pending, its caller keeps it; the reference ends
             // before that.
@@ -301,9 +272,9 @@ impl Slot {
                 // SAFETY: as above.
                 unsafe { (*panicked).store(true, Ordering::Relaxed) };
             }
-            // Idle before the caller hears of it, so that its next call finds this helper.
+            // Idle before the caller is notified, so that its next call finds this helper.
             self.word.store(IDLE, Ordering::Release);
-            // SAFETY: as above; this is the helper's last look at the job.
+            // SAFETY: as above; this is the helper's last access to the job.
             let before = unsafe { (*job).pending.fetch_sub(1, Ordering::Release) };
             if before == 1 {
                 caller.unpark();
@@ -311,30 +282,30 @@ impl Slot {
         }
     }
 
-    /// Waits for a job and takes it; `None` when there will be none.
+    /// Waits for a job and takes it; `None` if the helper has to end.
     fn next(&self) -> Option<*mut Job<'static>> {
         loop {
             let word = self.word.load(Ordering::Relaxed);
-            if word == LEAVE {
+            if word == STOP {
                 return None;
             }
             if is_job(word) {
                 let taken =
-                    self.word.compare_exchange(word, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok();
+                    self.word.compare_exchange(word, BUSY, Ordering::Acquire, Ordering::Relaxed).is_ok();
                 if taken {
                     return Some(word);
                 }
                 continue;
             }
-            let is_called = || self.word.load(Ordering::SeqCst) != IDLE;
-            // On the core of whoever calls, looking on would keep the call itself waiting.
-            let in_the_way = || self.caller_core.load(Ordering::Relaxed) == core();
-            // Whoever would wake this helper must be able to find it.
-            if spin_until(is_called, in_the_way) || self.helper.get().is_none() {
+            let has_work = || self.word.load(Ordering::SeqCst) != IDLE;
+            // On the caller's core, spinning would delay the call itself.
+            let shares_core = || self.caller_core.load(Ordering::Relaxed) == current_core();
+            // Sleeping is safe only once `helper` is set, through which callers wake this thread.
+            if spin_until(has_work, shares_core) || self.helper.get().is_none() {
                 continue;
             }
             self.asleep.store(true, Ordering::SeqCst);
-            if !is_called() {
+            if !has_work() {
                 thread::park();
             }
             self.asleep.store(false, Ordering::Relaxed);
@@ -342,26 +313,26 @@ impl Slot {
     }
 }
 
-/// The core that this thread is on; the same for all where the system is not asked, so that nobody spins.
-fn core() -> usize {
+/// The core of this thread; the same for all threads where the system has no query, so that none spins.
+fn current_core() -> usize {
     #[cfg(all(target_os = "linux", not(miri)))]
-    // SAFETY: only asks.
+    // SAFETY: the call has no preconditions.
     return unsafe { libc::sched_getcpu() } as usize;
     #[cfg(not(all(target_os = "linux", not(miri))))]
     return 0;
 }
 
-/// Looks for a moment; whether the condition came about.
+/// Spins until the condition holds; returns whether it did before [`SPIN_TIME`] passed or `give_up` held.
 fn spin_until(condition: impl Fn() -> bool, give_up: impl Fn() -> bool) -> bool {
     let start = Instant::now();
     loop {
-        for _ in 0..LOOKS {
+        for _ in 0..CHECKS_PER_CLOCK_READ {
             if condition() {
                 return true;
             }
             std::hint::spin_loop();
         }
-        if start.elapsed() >= SPIN {
+        if start.elapsed() >= SPIN_TIME {
             return false;
         }
         if give_up() {
@@ -370,18 +341,18 @@ fn spin_until(condition: impl Fn() -> bool, give_up: impl Fn() -> bool) -> bool 
     }
 }
 
-/// Teams end in tests only; the process's own is never dropped once it has helpers.
-impl Drop for Team {
+/// Only tests drop helpers; those of the process are never dropped once they have threads.
+impl Drop for HelperThreads {
     fn drop(&mut self) {
-        // Through shared references: until it has ended, a helper looks at its slot.
+        // Through shared references: a helper accesses its slot until it has ended.
         for slot in &self.slots {
             if let Some(helper) = slot.helper.get() {
                 // No call is in progress, so the helper is idle or about to be.
-                slot.word.store(LEAVE, Ordering::SeqCst);
+                slot.word.store(STOP, Ordering::SeqCst);
                 helper.thread().unpark();
-                // SAFETY: the cell does not drop the handle, and nobody uses it after this.
+                // SAFETY: the cell does not drop the handle, and nothing uses it after this.
                 let helper = unsafe { ptr::read(&raw const **helper) };
-                // A helper catches what its work throws.
+                // A helper catches the panics of its work.
                 let _ = helper.join();
             }
         }
@@ -389,135 +360,4 @@ impl Drop for Team {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::HashSet;
-    use std::sync::{Barrier, Mutex};
-
-    /// Runs as many parts and asserts that each was done once.
-    fn check(team: &Team, count: usize, threads: usize) {
-        let parts: Vec<AtomicUsize> = (0..count).map(|_| AtomicUsize::new(0)).collect();
-        let next = AtomicUsize::new(0);
-        let work = || {
-            while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
-                part.fetch_add(1, Ordering::Relaxed);
-            }
-        };
-        team.run(threads - 1, &work);
-        assert!(parts.iter().all(|part| part.load(Ordering::Relaxed) == 1));
-    }
-
-    fn helpers(team: &Team) -> usize {
-        team.slots.iter().filter(|slot| slot.helper.get().is_some()).count()
-    }
-
-    #[test]
-    fn every_part_is_done_once() {
-        for count in 0..5 {
-            for threads in 0..4 {
-                let parts: Vec<AtomicUsize> = (0..count).map(|_| AtomicUsize::new(0)).collect();
-                each(count, threads, |part| {
-                    parts[part].fetch_add(1, Ordering::Relaxed);
-                });
-                assert!(parts.iter().all(|part| part.load(Ordering::Relaxed) == 1));
-            }
-        }
-    }
-
-    #[test]
-    fn a_second_caller_has_its_share_and_no_more() {
-        let team = Team::new();
-        // Four threads' worth of helpers, idle.
-        check(&team, 64, 4);
-        let (inside, leave) = (Barrier::new(2), Barrier::new(2));
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                let caller = Caller::of(&team.callers);
-                assert_eq!(caller.number, 1);
-                inside.wait();
-                leave.wait();
-            });
-            inside.wait();
-            let seen = Mutex::new(HashSet::new());
-            let parts = AtomicUsize::new(0);
-            // Each part lasts until all that were invited must have come.
-            team.run(3, &|| {
-                while parts.fetch_add(1, Ordering::Relaxed) < 64 {
-                    seen.lock().unwrap().insert(thread::current().id());
-                    thread::sleep(Duration::from_micros(if cfg!(miri) { 1 } else { 200 }));
-                }
-            });
-            assert!(seen.lock().unwrap().len() <= 2, "more than half of four threads");
-            leave.wait();
-        });
-        assert_eq!(team.callers.load(Ordering::Relaxed), 0);
-    }
-
-    #[test]
-    fn helpers_stay_and_are_no_more_than_asked_for() {
-        let team = Team::new();
-        for _ in 0..if cfg!(miri) { 3 } else { 2000 } {
-            check(&team, 7, 3);
-        }
-        assert_eq!(helpers(&team), 2);
-        check(&team, 7, 2);
-        assert_eq!(helpers(&team), 2);
-        check(&team, 7, 4);
-        assert_eq!(helpers(&team), 3);
-    }
-
-    #[test]
-    fn helpers_that_fell_asleep_are_woken() {
-        let team = Team::new();
-        for _ in 0..if cfg!(miri) { 2 } else { 20 } {
-            // Every part waits for the other, so each needs a thread of its own.
-            let barrier = Barrier::new(2);
-            let next = AtomicUsize::new(0);
-            team.run(1, &|| {
-                while next.fetch_add(1, Ordering::Relaxed) < 2 {
-                    barrier.wait();
-                }
-            });
-            while !team.slots[0].asleep.load(Ordering::SeqCst) {
-                thread::yield_now();
-            }
-        }
-        assert_eq!(helpers(&team), 1);
-    }
-
-    #[test]
-    fn many_callers_at_once() {
-        let team = Team::new();
-        thread::scope(|scope| {
-            for threads in 2..if cfg!(miri) { 4 } else { 10 } {
-                let team = &team;
-                scope.spawn(move || {
-                    for count in 0..if cfg!(miri) { 3 } else { 500 } {
-                        check(team, count % 20, 2 + threads % 3);
-                    }
-                });
-            }
-        });
-        assert!(helpers(&team) <= 3);
-    }
-
-    #[test]
-    fn a_panic_reaches_the_caller_and_harms_no_helper() {
-        let team = Team::new();
-        for on_caller in [true, false] {
-            let caller = thread::current().id();
-            let barrier = Barrier::new(2);
-            let result = panic::catch_unwind(AssertUnwindSafe(|| {
-                team.run(1, &|| {
-                    barrier.wait();
-                    if (thread::current().id() == caller) == on_caller {
-                        panic::resume_unwind(Box::new("on purpose"));
-                    }
-                });
-            }));
-            assert!(result.is_err());
-        }
-        check(&team, 9, 2);
-        assert_eq!(helpers(&team), 1);
-    }
-}
+mod tests;
