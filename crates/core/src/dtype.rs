@@ -1,8 +1,7 @@
-//! The element types, and their names everywhere, in one table.
+//! The element types with their names in every protocol, in one table.
 //!
-//! A [`DType`] is what one element means and how many bits of it count. Elements narrower than a
-//! byte (4-bit integers, float6, float4) are held one to a byte, as NumPy, JAX and TensorFlow hold
-//! them on the host; packed forms (two to a byte) are refused where memory comes in, never guessed.
+//! A [`DType`] is the format of one element. Elements narrower than a byte (4-bit integers, float6, float4) are stored one per
+//! byte, as NumPy, JAX and TensorFlow do on the host. Imports reject packed formats with several elements per byte.
 
 use std::fmt;
 
@@ -41,7 +40,7 @@ pub enum DType {
     Complex128,
 }
 
-/// What kind of number a type holds.
+/// The kind of number of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DTypeKind {
     /// True or false.
@@ -61,11 +60,11 @@ struct Row {
     dtype: DType,
     name: &'static str,
     kind: DTypeKind,
-    /// Bits that count; `size` is how many bytes hold them.
+    /// The significant bits.
     bits: u8,
     size: u8,
     dlpack: u8,
-    /// The array interface's type string without its byte order; `None` where NumPy needs `ml_dtypes`.
+    /// The type string of the array interface without its byte order; `None` if NumPy needs `ml_dtypes`.
     typestr: Option<&'static str>,
     safetensors: Option<&'static str>,
 }
@@ -111,7 +110,7 @@ const ROWS: [Row; DType::COUNT] = rows! {
 };
 
 impl DType {
-    /// How many types there are.
+    /// The number of types.
     pub const COUNT: usize = 28;
 
     /// Every type, in table order.
@@ -128,7 +127,7 @@ impl DType {
         self.row().name
     }
 
-    /// What kind of number it is.
+    /// The kind of number.
     pub const fn kind(self) -> DTypeKind {
         self.row().kind
     }
@@ -169,7 +168,7 @@ impl DType {
         ROWS.iter().find(|row| row.dlpack == code && row.bits == bits).map(|row| row.dtype)
     }
 
-    /// NumPy's type string without the byte order (`"f4"`), or `None` where NumPy has no such type of its own.
+    /// NumPy's type string without the byte order (`"f4"`), or `None` if the type is not built into NumPy.
     pub const fn typestr(self) -> Option<&'static str> {
         self.row().typestr
     }

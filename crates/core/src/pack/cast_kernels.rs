@@ -362,7 +362,7 @@ mod tests {
         // One short of the whole, from one byte on: neither aligned nor a multiple of a vector.
         let n = patterns.len() / from - 1;
         let (mut first, mut second) = (vec![0u8; n * to], vec![1u8; n * to]);
-        // SAFETY: `n` elements from the second byte on lie within the patterns, and the results hold `n`. The
+        // SAFETY: `n` elements from the second byte on are within the patterns, and the results hold `n`. The
         // features were checked by the callers.
         unsafe {
             one(patterns.as_ptr().add(1), first.as_mut_ptr(), n);

@@ -95,7 +95,7 @@ unsafe fn copy_interleaved_lines(
 /// [`copy_interleaved_lines`] with 32-byte stores.
 ///
 /// # Safety
-/// As [`copy_interleaved_lines`], and the machine has AVX2.
+/// As [`copy_interleaved_lines`], and the processor has AVX2.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[target_feature(enable = "avx2")]
 unsafe fn copy_interleaved_lines_avx2(
@@ -197,7 +197,7 @@ unsafe fn copy_lines(from: *const u8, to: *mut u8, lines: usize) {
 /// [`copy_lines`] with 32-byte stores.
 ///
 /// # Safety
-/// As [`copy_lines`], and the machine has AVX2.
+/// As [`copy_lines`], and the processor has AVX2.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[target_feature(enable = "avx2")]
 unsafe fn copy_lines_avx2(from: *const u8, to: *mut u8, lines: usize) {
@@ -297,7 +297,7 @@ mod tests {
         assert_eq!(to.0, from[1..]);
         if cpu_features::has_avx2() {
             to.0.fill(0);
-            // SAFETY: as above, and the machine has AVX2.
+            // SAFETY: as above, and the processor has AVX2.
             unsafe { copy_lines_avx2(from.as_ptr().add(1), to.0.as_mut_ptr(), 5) };
             fence();
             assert_eq!(to.0, from[1..]);

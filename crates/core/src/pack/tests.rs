@@ -135,7 +135,7 @@ fn fill(memory: &mut OwnedTensor, random: &mut Random) {
     }
 }
 
-/// Strides that do not overlap: some order of the dimensions, with gaps, some backwards.
+/// Strides without overlap: a permutation of the dimensions, with gaps, and some negative.
 fn spread(item: usize, shape: &[i64], random: &mut Random) -> Layout {
     let mut order: Vec<usize> = (0..shape.len()).rev().collect();
     if random.below(2) == 0 {
@@ -155,7 +155,7 @@ fn spread(item: usize, shape: &[i64], random: &mut Random) -> Layout {
     Layout::strided(item, shape, &strides).unwrap()
 }
 
-/// Any strides at all.
+/// Arbitrary strides.
 fn any_strides(item: usize, shape: &[i64], random: &mut Random) -> Layout {
     let strides: Vec<i64> = shape.iter().map(|_| random.below(81) as i64 - 40).collect();
     Layout::strided(item, shape, &strides).unwrap()
@@ -175,7 +175,7 @@ fn every_pair_of_types() {
     let n = if cfg!(miri) { 5 } else { 1500 };
     for from in DType::all() {
         for to in DType::all() {
-            // Under Miri an eighth of the pairs, in which each type has its turn on both sides.
+            // Under Miri an eighth of the pairs, with each type on both sides.
             if cfg!(miri) && !(from as usize + to as usize).is_multiple_of(8) {
                 continue;
             }
@@ -212,7 +212,7 @@ fn every_narrow_element() {
     }
 }
 
-/// Values that a wider type holds exactly come back from it: the reference's own test.
+/// Tests the reference: values that a wider type represents exactly survive a round trip.
 #[test]
 fn exact_values_come_back() {
     for dtype in DType::all().filter(|d| d.kind() == DTypeKind::Float && d.bits() <= 16) {
@@ -236,12 +236,12 @@ fn one(from: DType, to: DType, bytes: &[u8]) -> Vec<u8> {
     target.bytes[1..].to_vec()
 }
 
-/// The reference itself, held against numbers worked out by hand.
+/// Tests the reference with numbers computed by hand.
 #[test]
 fn known_numbers() {
     let f64s = |to, value: f64| bits_of(&one(DType::Float64, to, &value.to_le_bytes()));
     let power = |exponent: i64| f64::from_bits(((exponent + 1023) as u64) << 52);
-    // Just above a tie, by less than float32 can see: rounding twice gives 1.
+    // Above a tie by less than the precision of float32: rounding twice gives 1.
     assert_eq!(f64s(DType::Float16, 1.0 + power(-11) + power(-40)), 0x3c01);
     assert_eq!(f64s(DType::Float16, 1.0 + power(-11)), 0x3c00);
     assert_eq!(f64s(DType::Float16, 1.0 + 3.0 * power(-11)), 0x3c02);
@@ -274,7 +274,7 @@ fn known_numbers() {
     assert_eq!(f64s(DType::Bool, f64::NAN), 1);
     assert_eq!(f64s(DType::Bool, -0.0), 0);
     let u64s = |to, value: u64| bits_of(&one(DType::UInt64, to, &value.to_le_bytes()));
-    // 2^63 + 2^39 is a tie in float32; one more is not, and float64 cannot see it.
+    // 2^63 + 2^39 is a tie in float32; one more is not, and float64 cannot represent it.
     assert_eq!(u64s(DType::Float32, (1 << 63) + (1 << 39)), 0x5f00_0000);
     assert_eq!(u64s(DType::Float32, (1 << 63) + (1 << 39) + 1), 0x5f00_0001);
     assert_eq!(u64s(DType::BFloat16, (1 << 63) + (1 << 55) + 1), 0x5f01);
@@ -287,7 +287,7 @@ fn known_numbers() {
     assert_eq!(one(DType::Bool, DType::Float8E8M0Fnu, &[0]), [0xff]);
 }
 
-/// The kept crate for float16 and bfloat16 says the same.
+/// The `half` crate agrees for float16 and bfloat16.
 #[test]
 fn agrees_with_half() {
     let mut random = Random(7);
@@ -315,7 +315,7 @@ fn shapes_must_agree() {
     let run = |dtype, from_layout, to_layout, to: &mut [u8]| {
         let source = CopySource { data: from.as_ptr(), dtype, layout: from_layout, order: ByteOrder::Native };
         let destination = CopyDestination { data: to.as_mut_ptr(), dtype: DType::Float32, layout: to_layout };
-        // SAFETY: the arrays hold three elements of four bytes; other sizes are refused before anything is
+        // SAFETY: the arrays hold three elements of four bytes; other sizes are rejected before anything is
         // read.
         unsafe { convert(&source, &destination, 1) }
     };
@@ -349,7 +349,7 @@ fn empty_and_scalar_and_64_dimensions() {
 }
 
 /// Planes larger than the buffers: transposed, strided, with every thread count.
-/// Long enough that several places are read in turn, with ends that do not divide.
+/// Long enough for interleaved runs, with partial lines at both ends.
 #[test]
 fn long_rows() {
     if cfg!(miri) {

@@ -1,6 +1,6 @@
-//! The fast path of the planner: plain shares and snapshots with default options.
+//! The fast path of the planner: shares and snapshots with default options.
 //!
-//! It has no rules of its own: the tests of the planner check that it agrees with [`decide`](super::decide()).
+//! It only combines the rules of [`decide`](super::decide()): the tests check that both agree.
 
 use super::decide::{is_alignment_accidental, shared_access, stride_reason};
 use super::inputs::{

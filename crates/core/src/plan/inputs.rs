@@ -22,7 +22,7 @@ pub struct SourceDescription<'a> {
     pub order: ByteOrder,
     /// The data pointer, for its alignment.
     pub address: usize,
-    /// Whether the allocator of the memory guarantees the alignment that targets ask for.
+    /// Whether the allocator of the memory guarantees the alignment that targets need.
     pub alignment: Alignment,
     /// Whether the memory may be written.
     pub access: Access,

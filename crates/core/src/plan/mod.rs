@@ -2,7 +2,7 @@
 //!
 //! [`inputs`] describes the source, the capabilities of the target and the options of the caller. [`decide`](decide()) is
 //! a pure function from those to a [`Plan`] or an error. It reads no memory, so the tests here cover every rule of sharing
-//! and copying without any framework. [`fast_path`] answers the common cases without building a plan. [`text`] formats
+//! and copying without any framework. `fast_path` answers the common cases without building a plan. `text` formats
 //! plans as sentences. [`sparse`] plans conversions of sparse tensors.
 
 mod decide;

@@ -43,7 +43,7 @@ pub enum Note {
     SourceMustRest,
     /// The tensor requires a gradient, and the result is detached.
     Detached,
-    /// The result holds the variable's value at the call.
+    /// The result is a snapshot of a variable.
     Snapshot,
     /// The memory was obtained from the object's `__array__(copy=False)`.
     ThroughArray,

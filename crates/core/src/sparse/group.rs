@@ -216,7 +216,7 @@ mod tests {
     fn more_groups_than_memory_are_an_error() {
         let coordinates: [i64; 1] = [0];
         let pairs = Pairs { groups: coordinates[..].into(), others: coordinates[..].into() };
-        // Miri ends the program instead of refusing.
+        // Miri aborts instead of failing the allocation.
         for groups in [usize::MAX, if cfg!(miri) { usize::MAX } else { usize::MAX >> 5 }] {
             let null = std::ptr::null_mut();
             // SAFETY: nothing is written without memory for the counters.

@@ -75,7 +75,7 @@ fn the_least_recently_used_block_is_evicted_first() {
 fn without_memory_there_is_no_block() {
     let pool = pool!(LIMIT);
     assert!(pool.block(usize::MAX).is_none());
-    // Miri ends the program instead of refusing.
+    // Miri aborts instead of failing the allocation.
     if !cfg!(miri) {
         drop(pool.block(HUGE_PAGE_BYTES).unwrap());
         assert!(pool.block(isize::MAX as usize - 2 * HUGE_PAGE_BYTES).is_none());
@@ -144,7 +144,7 @@ fn the_child_of_a_fork_starts_without_idle_blocks() {
         unsafe { libc::_exit(if right { 7 } else { 1 }) };
     }
     let mut status = 0;
-    // SAFETY: a child of ours, and an address for its status.
+    // SAFETY: our child process, and an address for its status.
     let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
     assert!(waited == child && libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7);
     assert_eq!(idle(pool), (1, 2));
@@ -178,7 +178,7 @@ fn pinned_blocks_stay_pinned_until_they_are_unmapped() {
     assert!(pool.idle(HUGE_PAGE_BYTES, BlockUse::Pinned).is_none());
     let mut block = pool.block(3 * HUGE_PAGE_BYTES).unwrap();
     assert!(!block.is_pinned() && pool.may_pin(4 * HUGE_PAGE_BYTES));
-    // SAFETY: nobody else knows the block.
+    // SAFETY: nothing else refers to the block.
     unsafe {
         block.pin(unpin, BlockUse::Pinned);
         block.pin(unpin, BlockUse::Pinned);
