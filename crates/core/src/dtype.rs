@@ -132,25 +132,25 @@ impl DType {
         self.row().kind
     }
 
-    /// How many bits of an element count.
+    /// The number of significant bits of an element.
     pub const fn bits(self) -> u8 {
         self.row().bits
     }
 
-    /// How many bytes one element takes in memory.
+    /// The size of an element in memory, in bytes.
     pub const fn size(self) -> usize {
         self.row().size as usize
     }
 
     /// The alignment that the frameworks' C++ expects of a pointer to this type.
     ///
-    /// Complex numbers too are aligned to their whole size: PyTorch's and Paddle's are declared so, and their
-    /// compiled code faults on less.
+    /// Complex numbers are aligned to their whole size: PyTorch and Paddle declare them so, and their compiled code faults on
+    /// less.
     pub const fn align(self) -> usize {
         self.size()
     }
 
-    /// The size of what a byte swap turns around: an element, or each half of a complex one.
+    /// The unit of a byte swap: an element, or each half of a complex one.
     pub const fn swap_unit(self) -> usize {
         match self.kind() {
             DTypeKind::Complex => self.size() / 2,
@@ -158,7 +158,7 @@ impl DType {
         }
     }
 
-    /// The type code and bits that DLPack gives it.
+    /// The type code and the bits in DLPack.
     pub const fn dlpack_code(self) -> (u8, u8) {
         (self.row().dlpack, self.row().bits)
     }
@@ -175,7 +175,7 @@ impl DType {
 
     /// The type with NumPy's kind letter and item size.
     pub fn from_typestr(kind: u8, size: usize) -> Option<Self> {
-        // Asked for every buffer: a jump, where a search through the table would be a loop.
+        // Called for every buffer: a jump table is faster than a search of the table.
         Some(match (kind, size) {
             (b'b', 1) => Self::Bool,
             (b'i', 1) => Self::Int8,
@@ -215,7 +215,7 @@ impl DType {
         matches!(self.kind(), DTypeKind::Float) && self.bits() == 8
     }
 
-    /// The type of half the width that a framework without 64-bit types uses instead.
+    /// The type of half the width, which a framework without 64-bit types uses instead.
     pub const fn narrowed(self) -> Self {
         match self {
             DType::Int64 => DType::Int32,
@@ -226,7 +226,7 @@ impl DType {
         }
     }
 
-    /// An unsigned integer of the same size: what carries the bits where the type itself has no name.
+    /// An unsigned integer of the same size, for protocols that do not have the type.
     pub const fn bits_type(self) -> Option<Self> {
         match self.size() {
             1 => Some(DType::UInt8),
@@ -284,13 +284,13 @@ impl DTypes {
         self.0 >> dtype as u64 & 1 == 1
     }
 
-    /// Both sets together.
+    /// The union of the sets.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// This set less the other.
+    /// The difference of the sets.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)

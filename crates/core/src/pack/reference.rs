@@ -139,7 +139,7 @@ pub(super) fn encode_float(dtype: DType, value: Value) -> u64 {
             }
             let lowest = 1 - bias;
             let unit = top.max(lowest) - mantissa as i32;
-            // The leading one of a normal number counts as one more exponent.
+            // The implicit leading one of a normal number increments the exponent.
             let code =
                 (((top.max(lowest) - lowest) as i128) << mantissa) + round(magnitude, exponent, unit) as i128;
             let largest = match family {
@@ -240,7 +240,7 @@ pub(super) fn cast(from: DType, to: DType, bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Turns the bytes of each unit round.
+/// Reverses the bytes of each unit.
 pub(super) fn swapped(dtype: DType, bytes: &[u8]) -> Vec<u8> {
     bytes.chunks(dtype.swap_unit()).flat_map(|unit| unit.iter().rev().copied()).collect()
 }

@@ -31,9 +31,10 @@ pub unsafe fn expand<I: Index>(indptr: &[I], count: usize, rows: *mut I, threads
 pub unsafe fn pointers<I: Index>(axis: &Axis<'_, I>, rows: usize, indptr: *mut I, threads: usize) {
     let (out, count) = (SharedOutput(indptr), axis.count());
     // The first row whose pointer is not determined by the elements before this one.
-    // SAFETY: callers pass elements up to the count, so the one before is below it.
-    let next = |element: usize| {
-        if element == 0 { 0 } else { unsafe { axis.get(element - 1) }.to_usize().min(rows) + 1 }
+    let next = |element: usize| match element.checked_sub(1) {
+        None => 0,
+        // SAFETY: callers pass elements up to the count, so the one before is below it.
+        Some(previous) => unsafe { axis.get(previous) }.to_usize().min(rows) + 1,
     };
     for_each_range(count, threads, |from, to| {
         let mut pending = next(from).min(rows + 1);
