@@ -101,7 +101,7 @@ def test_another_cpu_is_refused(verb, is_tree, target, device):
         verb(source, target, device=OTHERS[device], dtype="float32")
     check_words(caught.value)
     index = 9 if "9" in device else 1
-    fact = f"{ONE_CPU[target]} has one CPU device, cpu, and device=cpu:{index} was asked for"
+    fact = f"{ONE_CPU[target]} has one CPU device, cpu, and cpu:{index} was requested"
     assert str(caught.value).partition("\n")[0] == ("at ['a'][0]: " if is_tree else "") + fact
     assert 'device="cpu"' in caught.value.hint
 

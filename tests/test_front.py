@@ -455,7 +455,7 @@ def test_every_error_is_ours_and_a_builtin():
 def test_a_copy_that_is_not_allowed_says_why():
     cases = {
         "cast": (source(), "torch", {"dtype": "float16"}),
-        "backwards": (source()[::-1], "torch", {}),
+        "negative": (source()[::-1], "torch", {}),
         "dense": (aligned().T, "tensorflow", {}),
         "gaps": (aligned()[:, ::2], "jax", {}),
         "read-only": (np.frombuffer(bytes(24), np.float32), "torch", {}),
@@ -463,8 +463,8 @@ def test_a_copy_that_is_not_allowed_says_why():
         "byte order": (np.ones(3, ">f4"), "torch", {}),
         "scalars": (tf.constant(1.0), "numpy", {}),
         "conjugation": (torch.ones(3, dtype=torch.complex64).conj(), "numpy", {}),
-        "memory of its own": (source(), "mlx", {}),
-        "writable=True": (jnp.ones(3), "torch", {"writable": True}),
+        "memory that it allocated": (source(), "mlx", {}),
+        "writable result": (jnp.ones(3), "torch", {"writable": True}),
     }
     for word, (x, target, wishes) in cases.items():
         error = refused(

@@ -141,7 +141,7 @@ def test_the_matrix_is_shown():
         ["numpy", "itself", "copied", "1"],
         ["mlx", "shared", "itself"],
     ]
-    assert "  1 MLX keeps tensors only in memory of its own" in lines
+    assert "  1 MLX supports only memory that it allocated" in lines
     assert lines[-1].startswith("all is well: 1 shared, 1 copied, 2 itself; 4 cells in ")
     assert max(map(len, lines)) <= 80
     # The columns are aligned.

@@ -135,7 +135,7 @@ def test_batches_are_carried_where_they_can_be():
     assert cast.todense().tolist() == many.todense().tolist()
     parts = (jnp.ones((2, 2)), jnp.array([[1, 0], [0, 1]]), jnp.array([[0, 2], [0, 2]]))
     unsorted = jax_sparse.BCSR(parts, shape=(2, 1, 2))
-    refused(ferry.UnsupportedError, "elements of this batch cannot stay", unsorted)
+    refused(ferry.UnsupportedError, "elements of a batch cannot be rearranged", unsorted)
     parts = (jnp.ones((2, 2)), jnp.array([[0, 1], [0, 1]]), jnp.array([[0, 2], [0, 1]]))
     uneven = jax_sparse.BCSR(parts, shape=(2, 1, 2))
     refused(ferry.UnsupportedError, "has 1 elements and another has 2", uneven)
@@ -201,10 +201,10 @@ def test_types_that_cannot_be_carried():
     x.data = np.array([None, 3], object)
     refused(ferry.UnsupportedDTypeError, "dtype object", x)
     wide = cases.make("scipy csr", "plain", "float64")
-    refused(ferry.UnsupportedDTypeError, "JAX holds no float64", wide, "jax")
+    refused(ferry.UnsupportedDTypeError, "JAX has no float64", wide, "jax")
     assert sparse.to(wide, "jax", dtype="default").data.dtype == "float32"
     half = cases.make("torch coo", "plain", "bfloat16")
-    refused(ferry.UnsupportedDTypeError, "SciPy's coo holds no bfloat16", half, "scipy")
+    refused(ferry.UnsupportedDTypeError, "SciPy's coo does not support bfloat16", half, "scipy")
     assert sparse.to(half, "scipy", dtype="float32").data.dtype == "float32"
 
 
@@ -227,9 +227,9 @@ def test_wrong_arguments():
     refused(
         ferry.InvalidArgumentError, "no sparse format 'csr_matrix'", x, "torch", format="csr_matrix"
     )
-    refused(ferry.InvalidArgumentError, "blocks of which size", x, "scipy", format="bsr")
+    refused(ferry.InvalidArgumentError, "bsr needs a block size", x, "scipy", format="bsr")
     wrong = {"format": "bsr", "blocksize": (2, 2)}
-    refused(ferry.InvalidArgumentError, "do not fill the shape", x, "scipy", **wrong)
+    refused(ferry.InvalidArgumentError, "do not divide the shape", x, "scipy", **wrong)
     refused(ferry.InvalidArgumentError, "csr has no blocks", x, "torch", blocksize=(1, 2))
     refused(ferry.InvalidArgumentError, "MLX has no sparse tensors", x, "mlx")
     refused(ferry.InvalidArgumentError, "must be a name or a module", x, 3)
@@ -243,9 +243,9 @@ def test_wrong_arguments():
 @pytest.mark.parametrize(
     ("source", "target", "fact"),
     [
-        ("tensorflow coo", "torch", "coordinates: the coordinates lie point by point"),
-        ("scipy coo", "torch", "coordinates: the coordinates lie an array for each axis"),
-        ("scipy csr", "sparse", "coordinates: csr keeps pointers"),
+        ("tensorflow coo", "torch", "coordinates: the coordinates are stored point by point"),
+        ("scipy coo", "torch", "coordinates: the coordinates are stored as one array per axis"),
+        ("scipy csr", "sparse", "coordinates: csr stores pointers"),
         ("sparse coo", "torch", "coordinates: PyTorch keeps these indices as int64"),
     ],
 )

@@ -60,19 +60,20 @@ def test_a_plan_in_words():
             "scipy coo -> tensorflow coo: copied, 60 bytes",
             "  float32 of shape (3, 4), 5 stored elements",
             "  values (float32, (3,)): copied, 12 bytes",
-            "    1. sort: the elements are not in order; TensorFlow's operations need sorted, "
+            "    1. sort: the elements are not sorted; TensorFlow's operations need sorted, "
             "unique coordinates",
             "    2. sum: 2 duplicates summed in the source's type; TensorFlow's operations need "
             "sorted, unique coordinates",
             "  coordinates (int64, (3, 2)): copied, 48 bytes",
-            "    1. sort: the elements are not in order; TensorFlow's operations need sorted, "
+            "    1. sort: the elements are not sorted; TensorFlow's operations need sorted, "
             "unique coordinates",
             "    2. sum: 2 duplicates summed in the source's type; TensorFlow's operations need "
             "sorted, unique coordinates",
-            "    3. lay: the coordinates lie an array for each axis, and TensorFlow wants point "
-            "by point",
-            "    4. cast: TensorFlow keeps these indices as int64, and they are int32",
-            "  note: the elements are in order and each place is there once; the result says so",
+            "    3. arrange: the coordinates are stored as one array per axis, and TensorFlow needs "
+            "them point by point",
+            "    4. cast: TensorFlow stores these indices as int64, and they are int32",
+            "  note: the elements are sorted and their coordinates unique, and the result is flagged "
+            "so",
         )
     )
 

@@ -105,7 +105,7 @@ def case_every_cpu_device_of_jax_and_tensorflow():
                     fact = refused(partial(verb, x, target, device=f"cpu:{count}"))
                     said = f"{count} CPU devices, cpu:0 to cpu:{count - 1}"
                     said = "one CPU device, cpu" if count == 1 else said
-                    assert f"has {said}, and device=cpu:{count} was asked for" in fact, fact
+                    assert f"has {said}, and cpu:{count} was requested" in fact, fact
     assert ferry.plan(TORCH, "jax", device="cpu:1", copy=False).shares
     assert ferry.plan(TORCH, "tensorflow", device="cpu:1", copy=False).shares
     assert ferry.plan(made("jax", 0), "jax", device="cpu:1", copy=False).action == "share"

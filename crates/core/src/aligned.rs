@@ -1,11 +1,11 @@
-//! Which addresses are aligned by construction, although the framework that holds them cannot say so.
+//! A table of address ranges that are aligned by construction, although the framework of the tensor cannot tell.
 //!
-//! A PyTorch tensor over a block of ours looks like one over any other foreign memory. Whoever hands such a block to a
-//! framework leaves a [`Mark`] with its owner, and the planner's caller asks [`covers`].
+//! A PyTorch tensor over a host block of the core looks like one over any foreign memory. Code that gives such a block to a
+//! framework stores a [`Mark`] with its owner, and the caller of the planner queries [`covers`].
 //!
-//! The table is locked only by [`mark`] and [`covers`], whose callers hold the Python interpreter, so that the child of a
-//! `fork` never inherits it locked. Owners are dropped on any thread: dropping a mark is one atomic operation, and the entry
-//! is removed by a later call of [`mark`].
+//! Only [`mark`] and [`covers`] lock the table, and their callers hold the GIL, so the child of a `fork` never inherits it
+//! locked. Owners are dropped on any thread: dropping a mark is one atomic operation, and a later call of [`mark`] removes
+//! the entry.
 
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
@@ -13,15 +13,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 static TABLE: Mutex<Table> = Mutex::new(Table { ranges: BTreeMap::new(), sweep_at: MIN_SWEEP_ENTRIES });
 
-/// The table is not searched for dead entries while it has fewer entries than this.
+/// The table is not swept for dead entries while it has fewer entries than this.
 const MIN_SWEEP_ENTRIES: usize = 64;
 
-/// What the marks of one range hold: one count for all of them, unless ranges became one.
-type Holders = SmallVec<[Weak<()>; 1]>;
+/// The reference counts of the marks of one range: one count, unless ranges were merged.
+type ReferenceCounts = SmallVec<[Weak<()>; 1]>;
 
 struct Table {
-    /// Ranges that do not overlap: the first address, one past the last, and what the marks of the range hold.
-    ranges: BTreeMap<usize, (usize, Holders)>,
+    /// Disjoint ranges: the first address, one past the last, and the counts of the marks.
+    ranges: BTreeMap<usize, (usize, ReferenceCounts)>,
     /// The number of entries at which dead ones are removed.
     sweep_at: usize,
 }
@@ -36,41 +36,41 @@ fn table() -> MutexGuard<'static, Table> {
     TABLE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn is_alive(holders: &Holders) -> bool {
-    holders.iter().any(|holder| holder.strong_count() > 0)
+fn is_alive(counts: &ReferenceCounts) -> bool {
+    counts.iter().any(|count| count.strong_count() > 0)
 }
 
 /// Marks the addresses from `start` up to `end`, which belong to one allocation.
 pub fn mark(mut start: usize, mut end: usize) -> Mark {
     let mut table = table();
     if table.ranges.len() >= table.sweep_at {
-        table.ranges.retain(|_, (_, holders)| is_alive(holders));
+        table.ranges.retain(|_, (_, counts)| is_alive(counts));
         table.sweep_at = MIN_SWEEP_ENTRIES.max(2 * table.ranges.len());
     }
-    let mut living: SmallVec<[Arc<()>; 1]> = SmallVec::new();
+    let mut alive: SmallVec<[Arc<()>; 1]> = SmallVec::new();
     while let Some((&first, _)) = table.ranges.range(..end).next_back().filter(|(_, (last, _))| *last > start)
     {
-        let Some((last, holders)) = table.ranges.remove(&first) else { break };
-        // A range that is still marked is part of the same allocation, which lives as long as one of the marks. Any other
-        // is gone: the allocator has given out the memory again.
-        let before = living.len();
-        living.extend(holders.iter().filter_map(Weak::upgrade));
-        if living.len() > before {
+        let Some((last, counts)) = table.ranges.remove(&first) else { break };
+        // A range that is still marked belongs to the same allocation, which exists as long as one of the marks. Any other
+        // range is stale: the allocator has reused the memory.
+        let before = alive.len();
+        alive.extend(counts.iter().filter_map(Weak::upgrade));
+        if alive.len() > before {
             (start, end) = (start.min(first), end.max(last));
         }
     }
-    if living.is_empty() {
-        living.push(Arc::new(()));
+    if alive.is_empty() {
+        alive.push(Arc::new(()));
     }
-    table.ranges.insert(start, (end, living.iter().map(Arc::downgrade).collect()));
-    Mark { _range: living.swap_remove(0) }
+    table.ranges.insert(start, (end, alive.iter().map(Arc::downgrade).collect()));
+    Mark { _range: alive.swap_remove(0) }
 }
 
-/// Whether `address` lies in marked memory.
+/// Whether `address` is in marked memory.
 pub fn covers(address: usize) -> bool {
     let table = table();
     let nearest = table.ranges.range(..=address).next_back();
-    nearest.is_some_and(|(_, (end, holders))| address < *end && is_alive(holders))
+    nearest.is_some_and(|(_, (end, counts))| address < *end && is_alive(counts))
 }
 
 #[cfg(test)]
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_given_out_again_has_the_new_mark() {
+    fn reused_memory_has_the_new_mark() {
         let old = [mark(0x11000, 0x11100), mark(0x11100, 0x11200), mark(0x11200, 0x12000)];
         drop(old);
         let new = mark(0x11080, 0x11300);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_marked_twice_is_marked_until_both_are_gone() {
+    fn memory_that_is_marked_twice_is_marked_until_both_marks_are_dropped() {
         let same = ((0x21000, 0x22000), (0x21000, 0x22000));
         let overlapping = ((0x23000, 0x24000), (0x23800, 0x24800));
         for (first, second) in [same, overlapping] {
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_become_one_are_marked_until_all_are_gone() {
+    fn merged_ranges_are_marked_until_all_marks_are_dropped() {
         for last in 0..3 {
             let ranges = [(0x31000, 0x31100), (0x31200, 0x31300), (0x31080, 0x31280)];
             let mut marks = ranges.map(|(start, end)| Some(mark(start, end)));

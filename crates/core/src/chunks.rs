@@ -1,89 +1,96 @@
-//! A tensor in pieces of about the same size, each of which is one run of the dense tensor that it becomes.
+//! Divides a tensor into chunks of about the same size, each of which is a contiguous run of the dense result.
 //!
-//! Transfers go piece by piece: while one is on its way, the next is packed. A piece is a range of one loop of the
-//! tensor, for one index of the loops around it and all of those within.
+//! A transfer packs the next chunk while it copies the previous one. A chunk is a range of one loop of the tensor, for one
+//! index of the outer loops and all indices of the inner ones.
 
 use crate::error::Result;
 use crate::layout::Layout;
 use smallvec::SmallVec;
 
-/// How a tensor is cut.
+/// The division of a tensor into chunks.
 #[derive(Clone, Debug)]
 pub struct Chunks {
     item: usize,
     runs: SmallVec<[(i64, i64); 8]>,
-    /// The loop that is cut, and how many of its steps are a piece.
+    /// The loop that is divided.
     axis: usize,
+    /// The steps of that loop in a chunk.
     steps: i64,
-    /// Elements in one step of that loop.
-    within: i64,
-    /// Pieces of that loop, and how often it is run through.
-    each: i64,
-    times: i64,
+    /// The elements in one step of that loop.
+    step_elements: i64,
+    /// The chunks in one run of that loop.
+    chunks_per_loop: i64,
+    /// The number of runs of that loop.
+    loops: i64,
 }
 
-/// One piece.
+/// One chunk of a tensor.
 #[derive(Clone, Debug)]
 pub struct Chunk {
-    /// Bytes from the tensor's first element to the piece's.
+    /// The offset of its first element from that of the tensor, in bytes.
     pub offset: i64,
-    /// Its layout, with the tensor's strides.
+    /// Its layout, with the strides of the tensor.
     pub layout: Layout,
-    /// Elements of the tensor before it.
+    /// The number of elements of the tensor before it.
     pub first: usize,
 }
 
 impl Chunks {
-    /// Cuts a tensor into pieces of at most so many elements, and at least one.
-    pub fn new(layout: &Layout, elements: usize) -> Self {
+    /// Divides a tensor into chunks of at most `max_elements` elements, and at least one.
+    pub fn new(layout: &Layout, max_elements: usize) -> Self {
         let mut runs = layout.runs();
         if runs.is_empty() {
             runs.push((1, layout.item() as i64));
         }
-        let most = i64::try_from(elements).unwrap_or(i64::MAX).max(1);
+        let max_elements = i64::try_from(max_elements).unwrap_or(i64::MAX).max(1);
         let inner = |axis: usize| runs[axis + 1..].iter().map(|run| run.0).product::<i64>();
-        // The outermost loop of which a single step is small enough; the last one's always is.
-        let axis = (0..runs.len()).find(|&axis| inner(axis) <= most).unwrap_or(runs.len() - 1);
-        let within = inner(axis).max(1);
-        let steps = (most / within).max(1);
-        let each = if layout.is_empty() { 0 } else { (runs[axis].0 as u64).div_ceil(steps as u64) as i64 };
-        // All about the same, rather than full ones and a small rest.
-        let steps = if each == 0 { steps } else { (runs[axis].0 as u64).div_ceil(each as u64) as i64 };
-        let times = runs[..axis].iter().map(|run| run.0).product();
-        Self { item: layout.item(), axis, steps, within, each, times, runs }
+        // The outermost loop of which a single step is small enough. A step of the innermost loop is one element.
+        let axis = (0..runs.len()).find(|&axis| inner(axis) <= max_elements).unwrap_or(runs.len() - 1);
+        let step_elements = inner(axis).max(1);
+        let steps = (max_elements / step_elements).max(1);
+        let chunks_per_loop =
+            if layout.is_empty() { 0 } else { (runs[axis].0 as u64).div_ceil(steps as u64) as i64 };
+        // Chunks of about equal size instead of full ones and a small rest.
+        let steps = if chunks_per_loop == 0 {
+            steps
+        } else {
+            (runs[axis].0 as u64).div_ceil(chunks_per_loop as u64) as i64
+        };
+        let loops = runs[..axis].iter().map(|run| run.0).product();
+        Self { item: layout.item(), axis, steps, step_elements, chunks_per_loop, loops, runs }
     }
 
-    /// How many there are.
+    /// The number of chunks.
     pub fn count(&self) -> usize {
-        (self.each * self.times) as usize
+        (self.chunks_per_loop * self.loops) as usize
     }
 
-    /// Elements of the tensor before the piece of this number, and in it.
+    /// The number of elements before the chunk of this number, and in it.
     pub fn span(&self, number: usize) -> (usize, usize) {
         let number = number as i64;
-        let each = self.each.max(1);
+        let per_loop = self.chunks_per_loop.max(1);
         let length = self.runs[self.axis].0;
-        let start = number % each * self.steps;
-        let first = (number / each * length + start) * self.within;
-        (first as usize, (self.steps.min(length - start) * self.within) as usize)
+        let start = number % per_loop * self.steps;
+        let first = (number / per_loop * length + start) * self.step_elements;
+        (first as usize, (self.steps.min(length - start) * self.step_elements) as usize)
     }
 
-    /// The piece of this number; they follow each other as in the dense tensor.
+    /// The chunk of this number, in the order of the dense tensor.
     ///
     /// # Errors
-    /// None for a layout that was made by a constructor.
+    /// Never for a layout that a constructor has checked.
     pub fn get(&self, number: usize) -> Result<Chunk> {
         let number = number as i64;
-        let each = self.each.max(1);
-        let (mut time, part) = (number / each, number % each);
+        let per_loop = self.chunks_per_loop.max(1);
+        let (mut run, chunk) = (number / per_loop, number % per_loop);
         let (length, stride) = self.runs[self.axis];
-        let start = part * self.steps;
+        let start = chunk * self.steps;
         let steps = self.steps.min(length - start);
-        let first = (time * length + start) * self.within;
+        let first = (run * length + start) * self.step_elements;
         let mut offset = start * stride;
         for &(length, stride) in self.runs[..self.axis].iter().rev() {
-            offset += time % length * stride;
-            time /= length;
+            offset += run % length * stride;
+            run /= length;
         }
         let rest = &self.runs[self.axis + 1..];
         let shape: SmallVec<[i64; 8]> = [steps].into_iter().chain(rest.iter().map(|run| run.0)).collect();
@@ -106,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_the_tensor_in_order() {
+    fn chunks_cover_the_tensor_in_order() {
         let layouts = [
             Layout::dense(4, &[1000]).unwrap(),
             Layout::dense(4, &[7, 11, 13]).unwrap(),
@@ -118,26 +125,26 @@ mod tests {
             Layout::strided(4, &[1, 1], &[99, 99]).unwrap(),
         ];
         for layout in &layouts {
-            for most in [1, 2, 3, 10, 100, 143, 144, 100_000, usize::MAX] {
-                let pieces = Chunks::new(layout, most);
+            for max_elements in [1, 2, 3, 10, 100, 143, 144, 100_000, usize::MAX] {
+                let chunks = Chunks::new(layout, max_elements);
                 let mut found = Vec::new();
-                for number in 0..pieces.count() {
-                    let piece = pieces.get(number).unwrap();
-                    assert_eq!(pieces.span(number), (piece.first, piece.layout.count()));
-                    assert_eq!(piece.first, found.len(), "{layout:?} {most}");
-                    assert!(piece.layout.count() <= most && piece.layout.count() > 0);
-                    found.extend(offsets(&piece.layout).iter().map(|offset| piece.offset + offset));
+                for number in 0..chunks.count() {
+                    let chunk = chunks.get(number).unwrap();
+                    assert_eq!(chunks.span(number), (chunk.first, chunk.layout.count()));
+                    assert_eq!(chunk.first, found.len(), "{layout:?} {max_elements}");
+                    assert!(chunk.layout.count() <= max_elements && chunk.layout.count() > 0);
+                    found.extend(offsets(&chunk.layout).iter().map(|offset| chunk.offset + offset));
                 }
-                assert_eq!(found, offsets(layout), "{layout:?} {most}");
+                assert_eq!(found, offsets(layout), "{layout:?} {max_elements}");
             }
         }
     }
 
     #[test]
-    fn pieces_are_not_much_smaller_than_asked_for() {
+    fn chunks_are_not_much_smaller_than_the_limit() {
         let layout = Layout::strided(4, &[1000, 300, 700], &[4, 4_000, 1_200_000]).unwrap();
-        let pieces = Chunks::new(&layout, 500_000);
+        let chunks = Chunks::new(&layout, 500_000);
         // Two steps of 210,000 elements each.
-        assert_eq!((pieces.count(), pieces.get(0).unwrap().layout.count()), (500, 420_000));
+        assert_eq!((chunks.count(), chunks.get(0).unwrap().layout.count()), (500, 420_000));
     }
 }

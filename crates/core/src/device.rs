@@ -1,16 +1,15 @@
-//! Where memory is.
+//! Devices, by the kinds of DLPack.
 
 use std::fmt;
 
-/// A place that holds memory, in DLPack's terms.
+/// A device that has memory, in DLPack's terms.
 ///
-/// The core carries every device it is told about; which of them can be reached is for the
-/// planner (a target's facts) and the crates above to say.
+/// The core represents every device. The planner and the crates above decide which of them are supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Device {
-    /// What kind of device.
+    /// The kind of the device.
     pub kind: DeviceKind,
-    /// Which one of its kind. A framework may divide the host into several CPU devices (JAX, TensorFlow).
+    /// The index among the devices of its kind. A framework may divide the host into several CPU devices (JAX, TensorFlow).
     pub index: i32,
 }
 
@@ -108,24 +107,24 @@ impl Device {
     /// Ordinary host memory.
     pub const CPU: Device = Device { kind: DeviceKind::Cpu, index: 0 };
 
-    /// The CUDA GPU of this number.
+    /// The CUDA GPU with this index.
     pub const fn cuda(index: i32) -> Device {
         Device { kind: DeviceKind::Cuda, index }
     }
 
-    /// Whether the host reads the memory as its own: ordinary memory, or pinned.
+    /// Whether it is host memory, ordinary or pinned.
     #[inline]
     pub fn is_host(self) -> bool {
         matches!(self.kind, DeviceKind::Cpu | DeviceKind::CudaHost)
     }
 
-    /// Whether the memory is a CUDA GPU's: its own, or managed.
+    /// Whether it is memory of a CUDA GPU, ordinary or managed.
     #[inline]
     pub fn is_cuda(self) -> bool {
         matches!(self.kind, DeviceKind::Cuda | DeviceKind::CudaManaged)
     }
 
-    /// The device as one that every framework knows: pinned memory is the host's, managed memory the GPU's.
+    /// The device without the kind of allocation: pinned memory is on the CPU, and managed memory on the GPU.
     pub fn plain(self) -> Self {
         match self.kind {
             DeviceKind::CudaHost => Self::CPU,
@@ -134,19 +133,19 @@ impl Device {
         }
     }
 
-    /// Where the memory lies, as DLPack states it: the host is one device, also for a framework with several CPU devices.
+    /// The device as DLPack states it: the host is one device, also for a framework with several CPU devices.
     pub fn physical(self) -> Self {
         if self.is_host() { Self::CPU } else { self.plain() }
     }
 
-    /// Whether memory on either device is as near as on the other.
+    /// Whether both devices use the same physical memory.
     pub fn is_same_memory_as(self, other: Self) -> bool {
         (self.is_host() && other.is_host())
             || (self.is_cuda() && other.is_cuda() && self.index == other.index)
             || self == other
     }
 
-    /// Reads `"cpu"`, `"cuda"`, `"cuda:1"`.
+    /// Parses `"cpu"`, `"cuda"`, `"cuda:1"`.
     pub fn parse(text: &str) -> Option<Self> {
         let (name, index) = match text.split_once(':') {
             Some((name, index)) if !index.is_empty() && index.bytes().all(|b| b.is_ascii_digit()) => {
@@ -185,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours() {
+    fn pinned_and_managed_memory() {
         let pinned = Device { kind: DeviceKind::CudaHost, index: 0 };
         let managed = Device { kind: DeviceKind::CudaManaged, index: 1 };
         assert!(Device::CPU.is_same_memory_as(pinned) && pinned.is_same_memory_as(Device::CPU));
@@ -212,8 +211,8 @@ mod tests {
         assert_eq!(Device::parse("cuda:1"), Some(Device { kind: DeviceKind::Cuda, index: 1 }));
         assert_eq!(Device::parse("GPU"), Some(Device { kind: DeviceKind::Cuda, index: 0 }));
         assert_eq!(Device::parse("cpu:0"), Some(Device::CPU));
-        for wrong in ["", "cuda:", "cuda:-1", "cuda:x", "tpu", "cuda:99999999999"] {
-            assert_eq!(Device::parse(wrong), None, "{wrong}");
+        for invalid in ["", "cuda:", "cuda:-1", "cuda:x", "tpu", "cuda:99999999999"] {
+            assert_eq!(Device::parse(invalid), None, "{invalid}");
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Drop queue: a lock-free list of items that one thread gives up and another thread drops, with the two signals that
-//! bring the other thread.
+//! Deferred drops: a lock-free queue of items that one thread releases and another thread drops, and two signals to that
+//! thread.
 //!
 //! Frameworks release memory on threads that must not wait for the GIL. Such a thread pushes the owner here and goes on.
-//! Pushing takes no lock, so a fork never copies a held one. The module knows nothing of Python, so that `make loom` tries
-//! every interleaving of the protocol and Miri runs its tests.
+//! Pushing takes no lock, so a fork never copies a held one. The module is independent of Python, so that `make loom` can test
+//! every interleaving of the protocol and Miri can run its tests.
 //!
 //! Protocol: a producer pushes first and signals second; a consumer takes the signal first and the items second. A push
 //! whose signal finds one already raised is therefore seen by the consumer of that signal.
@@ -44,7 +44,7 @@ impl<T> DropQueue<T> {
         Self { head: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// An empty queue. Loom's atomics cannot be made in constants.
+    /// An empty queue. Loom's atomics have no const constructors.
     #[cfg(loom)]
     #[expect(clippy::new_without_default, reason = "for statics")]
     pub fn new() -> Self {
@@ -121,7 +121,7 @@ impl<T> Drop for Taken<T> {
     }
 }
 
-/// A request that is made once until it is taken.
+/// A flag that requests a drain of the queue. Further requests are merged until it is taken.
 pub struct Request(AtomicBool);
 
 impl Request {
@@ -132,17 +132,17 @@ impl Request {
         Self(AtomicBool::new(false))
     }
 
-    /// No request. Loom's atomics cannot be made in constants.
+    /// No request. Loom's atomics have no const constructors.
     #[cfg(loom)]
     #[expect(clippy::new_without_default, reason = "for statics")]
     pub fn new() -> Self {
         Self(AtomicBool::new(false))
     }
 
-    /// Makes the request; whether nobody had made it.
+    /// Raises the request; returns whether it was not raised before.
     ///
-    /// Both sides exchange the flag: where this returns false, the exchange that takes the request reads this one, and so
-    /// sees what this thread pushed before.
+    /// Both sides swap the flag. If this returns false, the swap that takes the request reads this one, and so sees the
+    /// items that this thread pushed before.
     #[must_use]
     pub fn raise(&self) -> bool {
         !self.0.swap(true, Ordering::AcqRel)
@@ -154,14 +154,14 @@ impl Request {
     }
 }
 
-/// Wakes one thread that waits. Its lock is a leaf: no other lock is taken while it is held.
+/// Wakes one waiting thread. Its lock is a leaf: no other lock is taken while it is held.
 pub struct WakeUp {
     called: Mutex<bool>,
     changed: Condvar,
 }
 
 impl WakeUp {
-    /// Nobody has called.
+    /// A signal that has not been raised.
     #[expect(clippy::new_without_default, reason = "as the others")]
     pub fn new() -> Self {
         Self { called: Mutex::new(false), changed: Condvar::new() }

@@ -1,8 +1,7 @@
-//! The element types, and their names everywhere, in one table.
+//! The element types with their names in every protocol, in one table.
 //!
-//! A [`DType`] is what one element means and how many bits of it count. Elements narrower than a
-//! byte (4-bit integers, float6, float4) are held one to a byte, as NumPy, JAX and TensorFlow hold
-//! them on the host; packed forms (two to a byte) are refused where memory comes in, never guessed.
+//! A [`DType`] is the format of one element. Elements narrower than a byte (4-bit integers, float6, float4) are stored one per
+//! byte, as NumPy, JAX and TensorFlow do on the host. Imports reject packed formats with several elements per byte.
 
 use std::fmt;
 
@@ -41,7 +40,7 @@ pub enum DType {
     Complex128,
 }
 
-/// What kind of number a type holds.
+/// The kind of number of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DTypeKind {
     /// True or false.
@@ -61,11 +60,11 @@ struct Row {
     dtype: DType,
     name: &'static str,
     kind: DTypeKind,
-    /// Bits that count; `size` is how many bytes hold them.
+    /// The significant bits.
     bits: u8,
     size: u8,
     dlpack: u8,
-    /// The array interface's type string without its byte order; `None` where NumPy needs `ml_dtypes`.
+    /// The type string of the array interface without its byte order; `None` if NumPy needs `ml_dtypes`.
     typestr: Option<&'static str>,
     safetensors: Option<&'static str>,
 }
@@ -111,7 +110,7 @@ const ROWS: [Row; DType::COUNT] = rows! {
 };
 
 impl DType {
-    /// How many types there are.
+    /// The number of types.
     pub const COUNT: usize = 28;
 
     /// Every type, in table order.
@@ -128,30 +127,30 @@ impl DType {
         self.row().name
     }
 
-    /// What kind of number it is.
+    /// The kind of number.
     pub const fn kind(self) -> DTypeKind {
         self.row().kind
     }
 
-    /// How many bits of an element count.
+    /// The number of significant bits of an element.
     pub const fn bits(self) -> u8 {
         self.row().bits
     }
 
-    /// How many bytes one element takes in memory.
+    /// The size of an element in memory, in bytes.
     pub const fn size(self) -> usize {
         self.row().size as usize
     }
 
     /// The alignment that the frameworks' C++ expects of a pointer to this type.
     ///
-    /// Complex numbers too are aligned to their whole size: PyTorch's and Paddle's are declared so, and their
-    /// compiled code faults on less.
+    /// Complex numbers are aligned to their whole size: PyTorch and Paddle declare them so, and their compiled code faults on
+    /// less.
     pub const fn align(self) -> usize {
         self.size()
     }
 
-    /// The size of what a byte swap turns around: an element, or each half of a complex one.
+    /// The unit of a byte swap: an element, or each half of a complex one.
     pub const fn swap_unit(self) -> usize {
         match self.kind() {
             DTypeKind::Complex => self.size() / 2,
@@ -159,7 +158,7 @@ impl DType {
         }
     }
 
-    /// The type code and bits that DLPack gives it.
+    /// The type code and the bits in DLPack.
     pub const fn dlpack_code(self) -> (u8, u8) {
         (self.row().dlpack, self.row().bits)
     }
@@ -169,14 +168,14 @@ impl DType {
         ROWS.iter().find(|row| row.dlpack == code && row.bits == bits).map(|row| row.dtype)
     }
 
-    /// NumPy's type string without the byte order (`"f4"`), or `None` where NumPy has no such type of its own.
+    /// NumPy's type string without the byte order (`"f4"`), or `None` if the type is not built into NumPy.
     pub const fn typestr(self) -> Option<&'static str> {
         self.row().typestr
     }
 
     /// The type with NumPy's kind letter and item size.
     pub fn from_typestr(kind: u8, size: usize) -> Option<Self> {
-        // Asked for every buffer: a jump, where a search through the table would be a loop.
+        // Called for every buffer: a jump table is faster than a search of the table.
         Some(match (kind, size) {
             (b'b', 1) => Self::Bool,
             (b'i', 1) => Self::Int8,
@@ -216,7 +215,7 @@ impl DType {
         matches!(self.kind(), DTypeKind::Float) && self.bits() == 8
     }
 
-    /// The type of half the width that a framework without 64-bit types uses instead.
+    /// The type of half the width, which a framework without 64-bit types uses instead.
     pub const fn narrowed(self) -> Self {
         match self {
             DType::Int64 => DType::Int32,
@@ -227,7 +226,7 @@ impl DType {
         }
     }
 
-    /// An unsigned integer of the same size: what carries the bits where the type itself has no name.
+    /// An unsigned integer of the same size, for protocols that do not have the type.
     pub const fn bits_type(self) -> Option<Self> {
         match self.size() {
             1 => Some(DType::UInt8),
@@ -285,13 +284,13 @@ impl DTypes {
         self.0 >> dtype as u64 & 1 == 1
     }
 
-    /// Both sets together.
+    /// The union of the sets.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// This set less the other.
+    /// The difference of the sets.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)

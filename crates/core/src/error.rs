@@ -4,6 +4,7 @@
 //! front ends know neither Python's arguments nor the options of the command line, so they attach a [`HintKey`], and each
 //! front end turns the key into advice in its own terms.
 
+pub use crate::hint_key::HintKey;
 use crate::hints;
 use std::borrow::Cow;
 use std::fmt;
@@ -11,62 +12,46 @@ use std::fmt;
 /// The result of a fallible call in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What sort of thing went wrong; each becomes one exception class in Python.
+/// The class of an error. Each kind becomes one exception class in Python.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// The object is no tensor, or a kind of tensor that has no plain memory.
+    /// The object is not a tensor, or its values are not in memory that can be addressed.
     NotATensor,
-    /// The element type has no counterpart at the target.
+    /// The target framework does not have the element type.
     UnsupportedDType,
-    /// The target framework cannot hold memory on that device.
+    /// The target framework does not support memory on that device.
     UnsupportedDevice,
-    /// The layout cannot be expressed at the target, even by copying.
+    /// The target framework cannot represent the layout, even after a copy.
     UnsupportedLayout,
-    /// Sharing was demanded and a fact forbids it.
+    /// Sharing was requested, and the conversion needs a copy.
     CopyRequired,
-    /// The trip needs more memory than there is, or than the caller allowed.
+    /// The conversion needs more memory than is available or than the caller allowed.
     OutOfMemory,
-    /// The framework is not installed, or not known.
+    /// The framework is not installed or not supported.
     FrameworkMissing,
-    /// Memory given to us from outside breaks its own contract.
+    /// A tensor of another library violates its own contract.
     InvalidTensor,
-    /// An argument has a value that means nothing here.
+    /// An argument has an invalid value.
     InvalidArgument,
-    /// A framework refused what its own documentation accepts.
+    /// A framework rejected a call that its documentation allows.
     FrameworkFailed,
-    /// A device failed, or its driver did.
+    /// A device or its driver failed.
     DeviceFailed,
-    /// The caller called it off.
+    /// The caller cancelled the operation.
     Cancelled,
-    /// It takes longer than the caller would wait.
+    /// The operation did not finish within the caller's timeout.
     TimedOut,
-    /// A file breaks the rules of its format.
+    /// A file violates its format.
     InvalidFile,
-    /// The system refused a file, or failed over one; [`Error::errno`] says how.
+    /// A system call on a file failed; [`Error::errno`] has its number.
     Io,
-    /// A ticket for another process's tensor is stale, used up or unknown there.
+    /// A ticket for another process's tensor is expired, used up or unknown to the producer.
     TicketRejected,
 }
 
-/// One fact and, where there is something to do, one hint. Small, because every result has room for one.
+/// A fact and an optional hint. One pointer wide, because every `Result` has room for one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error(Box<ErrorDetails>);
-
-/// Identifies one piece of advice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct HintKey(&'static str);
-
-impl HintKey {
-    /// A key with this name. Use [`hint_keys!`](crate::hint_keys), which also lists the keys for the front ends' tests.
-    pub const fn new(name: &'static str) -> Self {
-        Self(name)
-    }
-
-    /// The name by which front ends look up their advice.
-    pub const fn name(self) -> &'static str {
-        self.0
-    }
-}
 
 /// What the caller can do about an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,17 +60,6 @@ pub enum Hint {
     Key(HintKey, Option<String>),
     /// Advice in the words of a front end.
     Text(Cow<'static, str>),
-}
-
-/// Defines the hint keys of a crate, and `ALL`, which lists them.
-#[macro_export]
-macro_rules! hint_keys {
-    ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
-        $($(#[$doc])* pub const $name: $crate::error::HintKey = $crate::error::HintKey::new($text);)*
-
-        /// Every key above.
-        pub const ALL: &[$crate::error::HintKey] = &[$($name),*];
-    };
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,12 +76,12 @@ impl Error {
         Self(Box::new(ErrorDetails { kind, fact: fact.into(), hint: None, errno: None }))
     }
 
-    /// An error about memory from outside that breaks its own contract.
+    /// An error about another library's tensor that violates its own contract.
     pub(crate) fn invalid_tensor(fact: impl Into<Cow<'static, str>>) -> Self {
         Self::new(ErrorKind::InvalidTensor, fact).with_hint(hints::REPORT_INVALID_TENSOR)
     }
 
-    /// An error that says that the host has no memory for an allocation.
+    /// An error about a failed allocation of host memory.
     #[cold]
     pub fn out_of_memory(bytes: usize) -> Self {
         Self::new(ErrorKind::OutOfMemory, format!("no memory for {bytes} bytes on the host"))
@@ -135,26 +109,26 @@ impl Error {
         self
     }
 
-    /// The same error with the number by which the system calls it.
+    /// Attaches the `errno` of a failed system call.
     #[must_use]
     pub fn with_errno(mut self, errno: Option<i32>) -> Self {
         self.0.errno = errno;
         self
     }
 
-    /// The same error, with where it was found in front of its fact.
+    /// Prefixes the fact with a context, such as the file or the tensor that the error is about.
     #[must_use]
-    pub fn at(mut self, place: impl fmt::Display) -> Self {
-        self.0.fact = format!("{place}: {}", self.0.fact).into();
+    pub fn at(mut self, context: impl fmt::Display) -> Self {
+        self.0.fact = format!("{context}: {}", self.0.fact).into();
         self
     }
 
-    /// Which sort of error this is.
+    /// The class of the error.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// What is the case, in one line.
+    /// The fact, in one line.
     pub fn fact(&self) -> &str {
         &self.0.fact
     }
@@ -164,7 +138,7 @@ impl Error {
         self.0.hint.as_ref()
     }
 
-    /// The number by which the system calls what went wrong, where the system said so.
+    /// The `errno` of the failed system call, if a system call failed.
     pub fn errno(&self) -> Option<i32> {
         self.0.errno
     }
@@ -187,24 +161,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hint_stands_on_its_own_line() {
+    fn advice_is_on_its_own_line() {
         let error =
             Error::new(ErrorKind::CopyRequired, "the source is strided").with_advice("pass copy=None");
         assert_eq!(error.to_string(), "the source is strided\nhint: pass copy=None");
     }
 
     #[test]
-    fn a_place_goes_in_front_and_the_rest_stays() {
-        let error = Error::new(ErrorKind::Io, "it is not there").with_advice("look").with_errno(Some(2));
+    fn context_precedes_the_fact_and_keeps_the_rest() {
+        let error =
+            Error::new(ErrorKind::Io, "file not found").with_advice("check the path").with_errno(Some(2));
         let error = error.at("x.npy");
         assert_eq!(
             (error.fact(), error.hint(), error.errno()),
-            ("x.npy: it is not there", Some(&Hint::Text("look".into())), Some(2))
+            ("x.npy: file not found", Some(&Hint::Text("check the path".into())), Some(2))
         );
     }
 
     #[test]
-    fn no_hint_no_second_line() {
+    fn an_error_without_a_hint_is_one_line() {
         assert_eq!(
             Error::new(ErrorKind::InvalidTensor, "shape dimension 2 is negative: -5").to_string(),
             "shape dimension 2 is negative: -5"

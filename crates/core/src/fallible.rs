@@ -1,9 +1,10 @@
-//! Lists that grow with the caller's input: where there is no memory for them, that is an error and not the end of the
-//! process. See [`emergency`](crate::emergency).
+//! Fallible growth of vectors: running out of memory is an error instead of an abort.
+//!
+//! See [`emergency_pool`](crate::emergency_pool).
 
 use crate::error::{Error, Result};
 
-/// Makes room for more items.
+/// Reserves capacity for more items.
 ///
 /// # Errors
 /// When there is no memory.
@@ -37,7 +38,7 @@ pub fn try_copy<T: Copy>(items: &[T]) -> Result<Vec<T>> {
     Ok(list)
 }
 
-/// Collects items until one is an error.
+/// Collects items until the first error.
 ///
 /// # Errors
 /// The first error of an item, or that there is no memory.
@@ -59,14 +60,14 @@ mod tests {
     fn items_are_collected_in_order_until_one_is_an_error() {
         assert_eq!(try_collect((0..5).map(Ok::<_, Error>)).unwrap(), [0, 1, 2, 3, 4]);
         assert_eq!(try_collect("abc".chars().filter(|c| *c != 'b').map(Ok::<_, Error>)).unwrap(), ['a', 'c']);
-        let wrong = || Error::new(ErrorKind::InvalidArgument, "wrong");
-        let items = (0..5).map(|item| if item == 3 { Err(wrong()) } else { Ok(item) });
-        assert_eq!(try_collect(items).unwrap_err(), wrong());
+        let failure = || Error::new(ErrorKind::InvalidArgument, "failure");
+        let items = (0..5).map(|item| if item == 3 { Err(failure()) } else { Ok(item) });
+        assert_eq!(try_collect(items).unwrap_err(), failure());
         assert_eq!(try_copy(&[1u8, 2]).unwrap(), [1, 2]);
     }
 
     #[test]
-    fn more_than_there_can_be_is_an_error() {
+    fn impossible_capacity_is_an_error() {
         let mut list = vec![0u64];
         let error = try_reserve(&mut list, usize::MAX / 8).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::OutOfMemory);

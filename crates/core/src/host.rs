@@ -1,4 +1,4 @@
-//! Host memory that we made: aligned for every framework, freed by its own drop.
+//! Owned host memory, aligned for every framework.
 
 use crate::emergency_pool;
 use crate::error::{Error, Result};
@@ -6,15 +6,15 @@ use crate::pool;
 use std::alloc::{self, Layout as AllocLayout};
 use std::ptr::NonNull;
 
-/// The alignment of every block, in bytes: TensorFlow and JAX use memory in place only from here on.
+/// The alignment of every block in bytes, which TensorFlow and JAX require to share memory.
 pub const ALIGNMENT: usize = 64;
 
-/// Bytes from which a block comes from the pool.
+/// The size from which a block comes from the pool.
 ///
-/// In microseconds for a copy into fresh memory on a Xeon: 1 MiB takes 76 in what the allocator has at hand and 230
-/// in a huge page, 4 MiB 350 and 600, 64 MiB 59,000 and 27,000: the allocator keeps the small ones itself, and
-/// gives the large ones back each time. From 4 MiB on, rounding up to huge pages wastes a third at most.
-const POOLED: usize = 4 << 20;
+/// A copy into new memory on a Xeon takes, in microseconds with the allocator and with huge pages: 76 and 230 for 1 MiB, 350
+/// and 600 for 4 MiB, 59,000 and 27,000 for 64 MiB. The allocator caches small blocks, and unmaps large ones each time. From
+/// 4 MiB on, rounding up to huge pages wastes at most a third.
+const POOL_THRESHOLD_BYTES: usize = 4 << 20;
 
 /// The alignment that `malloc` guarantees, in bytes. NumPy and CPython allocate with it.
 pub const MALLOC_ALIGNMENT: usize = 16;
@@ -23,81 +23,82 @@ pub const MALLOC_ALIGNMENT: usize = 16;
 ///
 /// Large blocks come from the [`pool`] and return to it.
 #[derive(Debug)]
-pub struct HostBlock(Memory);
+pub struct HostBlock(Storage);
 
 #[derive(Debug)]
-enum Memory {
-    /// From the allocator: where that starts, with the layout it was asked for.
+enum Storage {
+    /// Storage of the allocator: its start, and the layout that it was allocated with.
     Allocated(NonNull<u8>, AllocLayout),
+    /// Storage of the pool.
     Pooled(pool::PoolBlock),
 }
 
-// SAFETY: the block is plain memory with one owner; the allocator and the pool take it back from any thread.
+// SAFETY: the block is memory with one owner, and the allocator and the pool may free it on any thread.
 unsafe impl Send for HostBlock {}
 
 impl HostBlock {
     /// A block of `bytes` bytes, not initialised.
     ///
     /// # Errors
-    /// When the system has no such memory.
+    /// When the system has no memory.
     pub fn new(bytes: usize) -> Result<Self> {
         let out_of_memory = || Error::out_of_memory(bytes);
-        if bytes >= POOLED {
+        if bytes >= POOL_THRESHOLD_BYTES {
             let block = pool::PoolBlock::new(bytes).ok_or_else(out_of_memory)?;
             emergency_pool::reserve_headroom(bytes)?;
-            return Ok(Self(Memory::Pooled(block)));
+            return Ok(Self(Storage::Pooled(block)));
         }
-        // Room to align it ourselves. Asked for aligned memory, glibc cuts it out of a larger piece and gives the
-        // rest back; of 1 MiB, on two threads, half the time then went into page faults. The room also gives a
-        // zero-sized tensor an address of its own.
-        let room = bytes + (ALIGNMENT - MALLOC_ALIGNMENT);
-        let layout = AllocLayout::from_size_align(room, MALLOC_ALIGNMENT).map_err(|_| out_of_memory())?;
+        // Padding to align the block here. For an aligned allocation glibc splits a larger chunk and frees the rest: with
+        // 1 MiB on two threads, page faults then took half of the time. The padding also gives an empty tensor its own
+        // address.
+        let padded = bytes + (ALIGNMENT - MALLOC_ALIGNMENT);
+        let layout = AllocLayout::from_size_align(padded, MALLOC_ALIGNMENT).map_err(|_| out_of_memory())?;
         // SAFETY: the size is not zero.
         let allocate = || NonNull::new(unsafe { alloc::alloc(layout) });
-        // What lies idle in the pool is given back before anybody hears of it.
+        // Idle blocks of the pool are unmapped before the call fails.
         let data = allocate().or_else(|| if pool::release_idle() > 0 { allocate() } else { None });
         let data = data.ok_or_else(out_of_memory)?;
-        let block = Self(Memory::Allocated(data, layout));
-        // What the target's framework allocates for the tensor must not be the last there is.
+        let block = Self(Storage::Allocated(data, layout));
+        // Leave memory for the allocations that the target's framework makes for the tensor.
         emergency_pool::reserve_headroom(bytes)?;
         Ok(block)
     }
 
-    /// A block of `bytes` zeros. The system gives pages of zeros when they are first used, so that a large block needs memory only
-    /// where it is written.
+    /// A block of `bytes` zeros. The system provides zero pages at the first touch, so a large block uses memory only where it
+    /// is written.
     ///
     /// # Errors
-    /// When the system has no such memory.
+    /// When the system has no memory.
     pub fn zeroed(bytes: usize) -> Result<Self> {
-        let room = bytes.checked_add(ALIGNMENT - MALLOC_ALIGNMENT);
-        let layout = room.and_then(|room| AllocLayout::from_size_align(room, MALLOC_ALIGNMENT).ok());
+        let padded = bytes.checked_add(ALIGNMENT - MALLOC_ALIGNMENT);
+        let layout = padded.and_then(|padded| AllocLayout::from_size_align(padded, MALLOC_ALIGNMENT).ok());
         let layout = layout.ok_or_else(|| Error::out_of_memory(bytes))?;
         // SAFETY: the size is not zero.
         let data = NonNull::new(unsafe { alloc::alloc_zeroed(layout) });
-        data.map(|data| Self(Memory::Allocated(data, layout))).ok_or_else(|| Error::out_of_memory(bytes))
+        data.map(|data| Self(Storage::Allocated(data, layout))).ok_or_else(|| Error::out_of_memory(bytes))
     }
 
-    /// A block of the pool, as it is.
+    /// Wraps a block of the pool.
     pub fn pooled(block: pool::PoolBlock) -> Self {
-        Self(Memory::Pooled(block))
+        Self(Storage::Pooled(block))
     }
 
-    /// Where the block starts.
+    /// The start of the block.
     pub fn data(&self) -> *mut u8 {
         match &self.0 {
-            Memory::Allocated(start, _) => {
+            Storage::Allocated(start, _) => {
                 start.as_ptr().map_addr(|address| address.next_multiple_of(ALIGNMENT))
             }
-            Memory::Pooled(block) => block.data().as_ptr(),
+            Storage::Pooled(block) => block.data().as_ptr(),
         }
     }
 }
 
 impl Drop for HostBlock {
     fn drop(&mut self) {
-        // A block of the pool has a drop of its own.
-        if let Memory::Allocated(start, layout) = self.0 {
-            // SAFETY: allocated in `new` with this very layout, and dropped once.
+        // A block of the pool has its own `Drop`.
+        if let Storage::Allocated(start, layout) = self.0 {
+            // SAFETY: allocated in `new` or `zeroed` with this layout, and dropped once.
             unsafe { alloc::dealloc(start.as_ptr(), layout) }
         }
     }
@@ -110,7 +111,7 @@ mod tests {
 
     #[test]
     fn blocks_are_aligned_even_when_empty() {
-        for bytes in [0, 1, 63, 64, 1 << 20, POOLED - 1, POOLED] {
+        for bytes in [0, 1, 63, 64, 1 << 20, POOL_THRESHOLD_BYTES - 1, POOL_THRESHOLD_BYTES] {
             let block = HostBlock::new(bytes).unwrap();
             assert_eq!(block.data() as usize % ALIGNMENT, 0);
         }
@@ -118,7 +119,7 @@ mod tests {
 
     #[test]
     fn zeroed_blocks_are_aligned_zeros() {
-        for bytes in [0, 1, 1000, POOLED] {
+        for bytes in [0, 1, 1000, POOL_THRESHOLD_BYTES] {
             let block = HostBlock::zeroed(bytes).unwrap();
             assert_eq!(block.data() as usize % ALIGNMENT, 0);
             // SAFETY: the block has as many bytes.
@@ -131,7 +132,7 @@ mod tests {
     #[test]
     fn an_impossible_size_is_an_error() {
         assert_eq!(HostBlock::new(usize::MAX).unwrap_err().kind(), ErrorKind::OutOfMemory);
-        // Miri ends the program instead of refusing.
+        // Miri aborts instead of failing the allocation.
         if !cfg!(miri) {
             let size = isize::MAX as usize - (4 << 20);
             assert_eq!(HostBlock::new(size).unwrap_err().kind(), ErrorKind::OutOfMemory);

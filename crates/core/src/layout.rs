@@ -1,25 +1,24 @@
-//! Shape and strides, with arithmetic that cannot overflow.
+//! Shapes and strides, with arithmetic that cannot overflow.
 //!
-//! Strides are in **bytes**, so that fields of records (a float32 every 5 bytes) have a layout too.
-//! A [`Layout`] can only be made by a constructor that has checked it: every dimension is at least
-//! zero, the number of bytes and every offset that an index can reach fit in an `i64`. Code that
-//! holds a `Layout` may therefore add and multiply without looking.
+//! Strides are in **bytes**, so that fields of records (a float32 every 5 bytes) have a layout too. Every constructor of
+//! [`Layout`] checks that no dimension is negative, and that the number of bytes and every offset fit in an `i64`. Code with a
+//! `Layout` may therefore add and multiply without checks.
 
 use crate::error::{Error, Result};
 use smallvec::SmallVec;
 
-/// A few numbers, two for each dimension: up to four dimensions stay off the heap.
+/// Two numbers for each dimension. Up to four dimensions need no heap allocation.
 pub type Numbers = SmallVec<[i64; 8]>;
 
-/// The shape of a tensor and the distance in bytes between neighbours along each dimension.
+/// The shape of a tensor and its strides in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// The lengths of all dimensions, then the distances.
+    /// The lengths of all dimensions, then the strides.
     numbers: Numbers,
     item: usize,
 }
 
-/// Zeros, two for each dimension. Up to four dimensions take no path through the allocator.
+/// Two zeros for each dimension. Up to four dimensions need no heap allocation.
 #[inline]
 fn zeros(rank: usize) -> Numbers {
     match rank {
@@ -131,13 +130,13 @@ impl Layout {
         &self.numbers[..self.rank()]
     }
 
-    /// The distances in bytes.
+    /// The strides in bytes.
     #[inline]
     pub fn strides(&self) -> &[i64] {
         &self.numbers[self.rank()..]
     }
 
-    /// Length and distance of each dimension.
+    /// The length and the stride of each dimension.
     #[inline]
     fn axes(&self) -> impl DoubleEndedIterator<Item = (i64, i64)> + ExactSizeIterator + '_ {
         self.shape().iter().copied().zip(self.strides().iter().copied())
@@ -148,29 +147,29 @@ impl Layout {
         self.item
     }
 
-    /// How many dimensions.
+    /// The number of dimensions.
     #[inline]
     pub fn rank(&self) -> usize {
         self.numbers.len() / 2
     }
 
-    /// How many elements.
+    /// The number of elements.
     pub fn count(&self) -> usize {
         if self.is_empty() { 0 } else { self.shape().iter().product::<i64>() as usize }
     }
 
-    /// How many bytes the elements take, each counted once for every index that reaches it.
+    /// The size of the elements in bytes, where elements of broadcast dimensions count repeatedly.
     pub fn bytes(&self) -> usize {
         self.count() * self.item
     }
 
-    /// Whether there is no element.
+    /// Whether there are no elements.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.shape().contains(&0)
     }
 
-    /// The lowest and one past the highest byte that an index can reach, from the data pointer.
+    /// The lowest byte and one past the highest byte of all elements, relative to the data pointer.
     pub fn extent(&self) -> (i64, i64) {
         if self.is_empty() {
             return (0, 0);
@@ -183,9 +182,9 @@ impl Layout {
         (low, high)
     }
 
-    /// Whether the elements lie one after the other in row-major order.
+    /// Whether the elements are contiguous in row-major order.
     ///
-    /// Strides of dimensions of length one, and all strides of an empty tensor, do not count.
+    /// Strides of dimensions of length one, and all strides of an empty tensor, are irrelevant.
     #[inline]
     pub fn is_dense(&self) -> bool {
         let mut step = self.item as i64;
@@ -219,20 +218,20 @@ impl Layout {
         })
     }
 
-    /// Whether some stride runs backwards over more than one element.
+    /// Whether a dimension of more than one element has a negative stride.
     pub fn has_negative_stride(&self) -> bool {
         !self.is_empty() && self.axes().any(|(dim, stride)| dim > 1 && stride < 0)
     }
 
-    /// Whether two indices reach the same bytes through a stride of zero.
+    /// Whether a dimension of more than one element has a stride of zero.
     pub fn is_broadcast(&self) -> bool {
         !self.is_empty() && self.axes().any(|(dim, stride)| dim > 1 && stride == 0)
     }
 
-    /// Whether two different indices may reach the same byte.
+    /// Whether elements with different indices may overlap.
     ///
-    /// Exact for the layouts that slicing, transposing and broadcasting make; a stranger layout
-    /// (a sliding window, say) may be called overlapping when it is not, never the other way round.
+    /// The result is exact for layouts of slices, transposes and broadcasts. For others, such as sliding windows, it may be
+    /// true although no elements overlap, but it is never false if they do.
     pub fn may_overlap(&self) -> bool {
         if self.is_empty() {
             return false;
@@ -251,14 +250,14 @@ impl Layout {
         })
     }
 
-    /// Whether every stride that matters is a whole number of elements.
+    /// Whether every relevant stride is a multiple of the element size.
     pub fn strides_are_whole(&self) -> bool {
         let item = self.item as i64;
         item == 1 || self.is_empty() || self.axes().all(|(dim, stride)| dim <= 1 || stride % item == 0)
     }
 
-    /// Lengths and strides of the fewest loops that visit the elements in row-major order, outermost first: dimensions
-    /// of one are gone, and neighbours that run on are one. A scalar has none.
+    /// The lengths and strides of the fewest loops over the elements in row-major order, outermost first: without dimensions
+    /// of length one, and with contiguous neighbours merged. A scalar has none.
     pub fn runs(&self) -> SmallVec<[(i64, i64); 8]> {
         let mut runs: SmallVec<[(i64, i64); 8]> = SmallVec::new();
         for (length, stride) in self.axes().filter(|&(length, _)| length != 1) {
@@ -272,9 +271,8 @@ impl Layout {
         runs
     }
 
-    /// The same layout, with the strides that mean nothing (those of dimensions of length one or zero) as
-    /// they would be in a row-major tensor: consumers that compare strides literally then see a dense
-    /// tensor as dense.
+    /// The same layout, with the irrelevant strides (of dimensions of length one or zero) of a row-major tensor. Consumers
+    /// that compare strides literally then recognise a dense tensor.
     #[must_use]
     pub fn normalised(&self) -> Self {
         let mut normalised = self.clone();
@@ -291,13 +289,13 @@ impl Layout {
         normalised
     }
 
-    /// The lengths, then the normalised strides in elements, for DLPack; `None` where a stride is no whole number
-    /// of elements.
+    /// The lengths, then the normalised strides in elements, for DLPack; `None` if a stride is not a multiple
+    /// of the element size.
     pub fn in_elements(&self) -> Option<Numbers> {
         let (empty, rank) = (self.is_empty(), self.rank());
         let mut numbers = zeros(rank);
         let (lengths, steps) = numbers.split_at_mut(rank);
-        // Sizes of elements are powers of two, which is a shift and no division.
+        // Element sizes are powers of two, so a shift replaces the division.
         let (shift, rest) = (self.item.trailing_zeros(), self.item as i64 - 1);
         let mut run = 1i64;
         for ((length, step), (dim, stride)) in lengths.iter_mut().zip(steps).zip(self.axes()).rev() {

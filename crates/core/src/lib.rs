@@ -1,20 +1,21 @@
-//! The ground floor of tensorferry: what a tensor is, and what may happen to one.
+//! The core of tensorferry: tensors, conversion plans and host copies, independent of Python and CUDA.
 //!
-//! This crate knows nothing of Python and nothing of CUDA. It is read from the bottom up:
+//! From the bottom up:
 //!
-//! - [`dtype`], [`device`], [`layout`]: the facts about memory;
-//! - [`tensor`], [`host`]: memory plus those facts plus an owner that keeps it alive;
-//! - [`pool`]: large host blocks, kept for the next tensor;
-//! - [`frozen`]: which memory is on loan as read-only;
-//! - [`emergency`], [`growth`]: what keeps a process alive when memory runs out;
-//! - [`error`]: what goes wrong, as one fact and one hint;
-//! - [`dlpack`]: the ABI that frameworks speak, checked on the way in, owned on the way out;
-//! - [`plan`]: pure functions from facts and wishes to steps with reasons;
-//! - [`pack`]: the host copy engine, the only place here that moves bytes, on the threads of [`workers`];
-//! - [`pieces`]: a tensor cut for a transfer;
-//! - [`sparse`]: index arrays of sparse tensors, looked through and brought into order;
-//! - [`speeds`]: how quick all that is on this machine;
-//! - [`drop_queue`]: owners that one thread gives up and another thread drops.
+//! - [`error`], [`hints`]: errors with a kind, a fact and a hint key;
+//! - [`dtype`], [`device`], [`layout`]: the description of memory;
+//! - [`tensor`], [`host`]: memory with its description and an owner;
+//! - [`pool`]: reuse of large host blocks;
+//! - [`emergency_pool`], [`fallible`]: errors instead of aborts when memory runs out;
+//! - [`read_only_loans`], [`aligned`]: properties of memory that frameworks do not record;
+//! - [`dlpack`]: import and export of tensors;
+//! - [`plan`]: pure functions from descriptions and options to plans with reasons;
+//! - [`workers`]: helper threads for parallel work;
+//! - [`pack`]: copies and casts on the host;
+//! - [`chunks`]: the division of a tensor for a transfer;
+//! - [`sparse`]: validation and conversion of the arrays of sparse tensors;
+//! - [`throughput`]: measured speeds, for the estimates in plans;
+//! - [`drop_queue`]: deferred drops on another thread.
 
 pub mod aligned;
 pub mod chunks;
@@ -25,6 +26,7 @@ pub mod dtype;
 pub mod emergency_pool;
 pub mod error;
 pub mod fallible;
+mod hint_key;
 pub mod hints;
 pub mod host;
 pub mod layout;

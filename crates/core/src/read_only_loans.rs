@@ -1,40 +1,39 @@
-//! Which addresses are on loan as read-only.
+//! Read-only loans: a table of read-only memory that was shared with frameworks of immutable tensors.
 //!
-//! Frameworks with immutable tensors take read-only memory gladly and then forget that it was: a read-only
-//! map that went to JAX comes back as an ordinary tensor. So whoever lends frozen memory to such a
-//! framework leaves a [`ReadOnlyLoan`] here for as long as the loan lasts, and readers of those frameworks ask
-//! [`covers`]. While nothing is on loan the question costs one atomic load.
+//! Such frameworks accept read-only memory but do not record that it is: a read-only mapping that JAX has imported is
+//! exported as an ordinary tensor. Code that shares read-only memory with such a framework therefore keeps a
+//! [`ReadOnlyLoan`], and readers of those frameworks query [`is_on_loan`]. Without any loan the query is one atomic load.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-static ON_LOAN: AtomicUsize = AtomicUsize::new(0);
-static RANGES: Mutex<Ranges> = Mutex::new(Ranges { counts: BTreeMap::new(), longest: 0 });
+static LOAN_COUNT: AtomicUsize = AtomicUsize::new(0);
+static LOANS: Mutex<Ranges> = Mutex::new(Ranges { counts: BTreeMap::new(), longest: 0 });
 
 struct Ranges {
-    /// How often each range, from its first byte to one past its last, is on loan.
+    /// The number of loans of each range, from its first byte to one past its last.
     counts: BTreeMap<(usize, usize), usize>,
-    /// No range is longer than this, so a search can stop.
+    /// The length of the longest range, which bounds a search.
     longest: usize,
 }
 
-/// A range of addresses that counts as frozen until this drops.
+/// A range of addresses that counts as read-only until this is dropped.
 #[derive(Debug)]
 pub struct ReadOnlyLoan {
     range: (usize, usize),
 }
 
 fn ranges() -> MutexGuard<'static, Ranges> {
-    RANGES.lock().unwrap_or_else(PoisonError::into_inner)
+    LOANS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Marks the addresses from `start` up to `end`.
+/// Records the addresses from `start` up to `end` as read-only.
 pub fn lend(start: usize, end: usize) -> ReadOnlyLoan {
     let mut ranges = ranges();
     *ranges.counts.entry((start, end)).or_insert(0) += 1;
     ranges.longest = ranges.longest.max(end.saturating_sub(start));
-    ON_LOAN.fetch_add(1, Ordering::Release);
+    LOAN_COUNT.fetch_add(1, Ordering::Release);
     ReadOnlyLoan { range: (start, end) }
 }
 
@@ -50,13 +49,13 @@ impl Drop for ReadOnlyLoan {
         if ranges.counts.is_empty() {
             ranges.longest = 0;
         }
-        ON_LOAN.fetch_sub(1, Ordering::Release);
+        LOAN_COUNT.fetch_sub(1, Ordering::Release);
     }
 }
 
-/// Whether `address` lies in memory that is on loan as read-only.
+/// Whether `address` is in memory that is lent as read-only.
 pub fn is_on_loan(address: usize) -> bool {
-    if ON_LOAN.load(Ordering::Acquire) == 0 {
+    if LOAN_COUNT.load(Ordering::Acquire) == 0 {
         return false;
     }
     let ranges = ranges();
@@ -72,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_nest_overlap_and_end() {
+    fn loans_nest_overlap_and_end() {
         let outer = lend(0x1000, 0x9000);
         let inner = lend(0x2000, 0x2010);
         let twice = lend(0x2000, 0x2010);

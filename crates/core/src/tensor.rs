@@ -1,34 +1,34 @@
-//! A tensor: memory, what is known about it, and an owner that keeps it alive.
+//! Tensors: memory with a type and a layout, and an owner that keeps it alive.
 //!
-//! There are two ways to come by a [`Tensor`]. Memory that we made is a [`HostBlock`](crate::host::HostBlock)
-//! and is right by construction. Memory that we were given arrives through [`crate::dlpack::import`] or
-//! through a reader in a crate above, and [`Tensor::new`] is the one gate it must pass: from there on the
-//! layout is known not to overflow and the data pointer not to be null.
+//! New memory is a [`HostBlock`](crate::host::HostBlock), which is valid by construction. Memory of other libraries comes from
+//! [`crate::dlpack::import`] or from a reader in a crate above. [`Tensor::new`] validates it: the layout then does not
+//! overflow, and the data pointer is not null.
 //!
-//! The owner is a type parameter, so that a share costs no allocation for it: a Python reference, a foreign
-//! managed tensor or a block of our own travels inside.
+//! The owner is a type parameter, so that a share allocates nothing for it: it is a Python reference, an imported DLPack
+//! tensor or a host block.
 
 use crate::device::{Device, DeviceKind};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
+use crate::hints;
 use crate::layout::Layout;
 use smallvec::SmallVec;
 
-/// What may be done to the memory.
+/// The permitted accesses to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
-    /// It may be read and written.
+    /// Reads and writes.
     ReadWrite,
-    /// It may only be read: writing would harm somebody, or crash.
+    /// Reads only: a write would break a guarantee to another owner, or crash.
     ReadOnly,
 }
 
-/// Which end of an element comes first.
+/// The byte order of elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ByteOrder {
-    /// As this machine has it.
+    /// The byte order of the processor.
     Native,
-    /// The other way round.
+    /// The opposite byte order.
     Swapped,
 }
 
@@ -44,15 +44,15 @@ pub struct Tensor<O> {
     owner: O,
 }
 
-// SAFETY: the pointer is only an address here; everything that reads or writes through it is an unsafe
-// function whose contract covers other threads. The owner decides whether it may be moved.
+// SAFETY: the pointer is only an address here; every access through it is in an unsafe function whose contract covers other
+// threads. The owner determines whether it may be sent.
 unsafe impl<O: Send> Send for Tensor<O> {}
 
 impl<O> Tensor<O> {
     /// A tensor over memory that `owner` keeps alive.
     ///
     /// # Errors
-    /// When the data pointer is null although there are elements, or the layout is of another item size.
+    /// When the data pointer is null although there are elements, or the layout has another item size.
     ///
     /// # Safety
     /// As long as `owner` lives, every byte of the layout's extent around `data` is readable on `device`,
@@ -80,7 +80,7 @@ impl<O> Tensor<O> {
         Ok(Self { data, dtype, layout, device, order, access, owner })
     }
 
-    /// The address of the element with index zero in every dimension; dangling when there is none.
+    /// The address of the element with index zero in every dimension; dangling if there are no elements.
     #[inline]
     pub fn data(&self) -> *mut u8 {
         self.data
@@ -98,37 +98,37 @@ impl<O> Tensor<O> {
         &self.layout
     }
 
-    /// Where the memory is.
+    /// The device of the memory.
     #[inline]
     pub fn device(&self) -> Device {
         self.device
     }
 
-    /// Which end of an element comes first.
+    /// The byte order of the elements.
     #[inline]
     pub fn order(&self) -> ByteOrder {
         self.order
     }
 
-    /// What may be done to the memory.
+    /// The permitted accesses to the memory.
     #[inline]
     pub fn access(&self) -> Access {
         self.access
     }
 
-    /// What keeps the memory alive.
+    /// The owner, which keeps the memory alive.
     #[inline]
     pub fn owner(&self) -> &O {
         &self.owner
     }
 
-    /// The owner alone; the memory is no longer described.
+    /// The owner, without the description of the memory.
     #[inline(always)]
     pub fn into_owner(self) -> O {
         self.owner
     }
 
-    /// The same tensor with another owner, made from the first.
+    /// The same tensor with another owner, created from the first.
     ///
     /// ```
     /// # use tensorferry_core::{Tensor, host::HostBlock};
@@ -138,7 +138,7 @@ impl<O> Tensor<O> {
     /// }
     /// ```
     ///
-    /// Safe code cannot exchange the owner, because it could drop the one that keeps the memory:
+    /// The function is unsafe, because safe code could drop the owner that keeps the memory alive:
     ///
     /// ```compile_fail,E0133
     /// # use tensorferry_core::{Tensor, host::HostBlock};
@@ -148,7 +148,7 @@ impl<O> Tensor<O> {
     /// ```
     ///
     /// # Safety
-    /// What `change` returns keeps the memory valid for as long as it lives, as the first owner did.
+    /// The result of `change` keeps the memory valid for as long as it exists, as the first owner did.
     #[inline]
     pub unsafe fn map_owner<P>(self, change: impl FnOnce(O) -> P) -> Tensor<P> {
         Tensor {
@@ -162,13 +162,13 @@ impl<O> Tensor<O> {
         }
     }
 
-    /// Makes the tensor one that is only to be read.
+    /// Makes the tensor read-only.
     #[inline]
     pub fn set_read_only(&mut self) {
         self.access = Access::ReadOnly;
     }
 
-    /// Makes the tensor one that may be written: for a reader that knows better than the view it looked through.
+    /// Makes the tensor writable, for a reader that knows more than the view through which it got the memory.
     ///
     /// # Safety
     /// The memory is writable as long as the owner lives.
@@ -186,7 +186,7 @@ impl<O> Tensor<O> {
         }
     }
 
-    /// Puts the memory under another owner, and gives the first one back.
+    /// Replaces the owner, and returns the previous one.
     ///
     /// # Safety
     /// The new owner keeps the memory alive as the first one did.
@@ -195,7 +195,7 @@ impl<O> Tensor<O> {
         std::mem::replace(&mut self.owner, owner)
     }
 
-    /// The same tensor with strides that mean nothing set to what a row-major tensor has.
+    /// The same tensor with the irrelevant strides of a row-major tensor; see [`Layout::normalised`].
     #[must_use]
     pub fn normalised(mut self) -> Self {
         self.layout = self.layout.normalised();
@@ -212,7 +212,7 @@ impl<O> Tensor<O> {
             Some((&length, rest)) if i64::try_from(count).is_ok_and(|count| count <= length) => {
                 let shape: SmallVec<[i64; 4]> =
                     std::iter::once(count as i64).chain(rest.iter().copied()).collect();
-                // The extent of fewer elements lies within that of all.
+                // The extent of fewer elements is within that of all.
                 self.layout = Layout::strided(self.layout.item(), &shape, strides)?;
                 Ok(self)
             }
@@ -237,11 +237,11 @@ impl<O> Tensor<O> {
             let others = numbers.iter().enumerate().filter(|&(number, _)| number != axis);
             others.map(|(_, &number)| number).collect()
         };
-        let ahead = strides[axis] * index as i64;
+        let offset = strides[axis] * index as i64;
         let layout = Layout::strided(self.layout.item(), &without(shape), &without(strides))?;
         if !layout.is_empty() {
-            // The index is below the length, so that the address is one of the tensor's own elements.
-            self.data = self.data.wrapping_offset(ahead as isize);
+            // The index is below the length, so the address is that of an element of the tensor.
+            self.data = self.data.wrapping_offset(offset as isize);
         }
         self.layout = layout;
         Ok(self)
@@ -255,13 +255,13 @@ impl<O> Tensor<O> {
         let layout = Layout::dense(self.layout.item(), shape)?;
         if !self.layout.is_dense() || layout.count() != self.layout.count() {
             let from = self.layout.shape();
-            return Err(Error::invalid_tensor(format!("shape {from:?} cannot be seen as {shape:?}")));
+            return Err(Error::invalid_tensor(format!("shape {from:?} cannot be viewed as {shape:?}")));
         }
         self.layout = layout;
         Ok(self)
     }
 
-    /// The same bytes under the name of another type of the same size.
+    /// The same bytes as another type of the same size.
     ///
     /// # Errors
     /// When the sizes differ.
@@ -280,9 +280,9 @@ impl<O> Tensor<O> {
 fn null_data(layout: &Layout) -> Error {
     Error::new(
         ErrorKind::NotATensor,
-        format!("the tensor of shape {:?} has no memory behind it", layout.shape()),
+        format!("the tensor of shape {:?} has a null data pointer", layout.shape()),
     )
-    .with_advice("materialise it first: fake, meta and wrapper tensors have a shape but hold no values")
+    .with_hint(hints::MATERIALISE)
 }
 
 #[cfg(test)]
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn null_data_is_refused_unless_empty() {
+    fn null_data_is_rejected_unless_empty() {
         let error = make(std::ptr::null_mut(), &[2], DType::Float32).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotATensor);
         assert!(make(std::ptr::null_mut(), &[0, 2], DType::Float32).is_ok());

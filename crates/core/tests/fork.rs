@@ -1,8 +1,8 @@
-//! The child of a fork has none of its parent's threads, of which some are in the middle of a call.
+//! Tests that the child of a fork starts its own helper threads, while threads of the parent are in the middle of calls.
 //!
-//! Alone in its program, and no thread is being started while it forks: a program of Rust's own takes a lock for each
-//! thread that starts, and the child of a fork in that moment would start none. (A library that Python loads takes no
-//! such lock; and a helper that does not come is never waited for.)
+//! The test has its own program, in which no thread is started during a fork: a Rust program takes a lock for each thread that
+//! starts, and a child that is forked at that moment could start none. (A library that Python loads takes no such lock, and
+//! calls never wait for a helper that does not start.)
 
 #![cfg(unix)]
 #![cfg_attr(miri, expect(unused, reason = "Miri cannot fork"))]
@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use tensorferry_core::workers::run_parallel;
 
-/// How many threads the parent's calls are for, the caller's own included.
+/// The threads of the parent's calls, including the calling thread.
 const THREADS: usize = 3;
 
-/// Parts that wait for each other, so that each needs a thread of its own.
-fn meet(threads: usize) {
+/// Runs tasks that wait for each other, so that each needs its own thread.
+fn run_barrier(threads: usize) {
     let (taken, arrived) = (AtomicUsize::new(0), AtomicUsize::new(0));
     run_parallel(threads, || {
         while taken.fetch_add(1, Ordering::Relaxed) < threads {
@@ -28,10 +28,10 @@ fn meet(threads: usize) {
     });
 }
 
-/// Also when the test fails, which would else never end.
-struct Stops<'a>(&'a AtomicBool);
+/// Stops the threads also if the test fails, which would otherwise not end.
+struct StopOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Stops<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -39,36 +39,36 @@ impl Drop for Stops<'_> {
 
 #[test]
 #[cfg_attr(miri, ignore = "Miri cannot fork")]
-fn the_child_of_a_fork_has_helpers_of_its_own() {
-    // Now they have started.
-    meet(THREADS);
-    let (stop, begun) = (AtomicBool::new(false), Barrier::new(THREADS + 1));
+fn the_child_of_a_fork_starts_its_own_helpers() {
+    // Starts the helpers.
+    run_barrier(THREADS);
+    let (stop, started) = (AtomicBool::new(false), Barrier::new(THREADS + 1));
     thread::scope(|scope| {
-        let _stops = Stops(&stop);
+        let _stop = StopOnDrop(&stop);
         for _ in 0..THREADS {
             scope.spawn(|| {
-                begun.wait();
+                started.wait();
                 while !stop.load(Ordering::Relaxed) {
-                    let parts = AtomicUsize::new(0);
-                    run_parallel(THREADS, || while parts.fetch_add(1, Ordering::Relaxed) < 8 {});
+                    let tasks = AtomicUsize::new(0);
+                    run_parallel(THREADS, || while tasks.fetch_add(1, Ordering::Relaxed) < 8 {});
                 }
             });
         }
-        begun.wait();
+        started.wait();
         for _ in 0..50 {
-            // SAFETY: the child runs only `together`, which takes no lock, and leaves without cleaning up.
-            // (Starting a thread allocates; glibc sees to its allocator in the child of a fork.)
+            // SAFETY: the child runs only `run_barrier`, which takes no lock, and exits without cleaning up. (Starting a
+            // thread allocates; glibc keeps its allocator usable in the child of a fork.)
             let child = unsafe { libc::fork() };
             if child == 0 {
-                // A child that has no helper is ended by the alarm.
+                // The alarm ends a child without helpers.
                 // SAFETY: no handler is set: the signal ends the child.
                 unsafe { libc::alarm(20) };
-                meet(2);
+                run_barrier(2);
                 // SAFETY: ends the child at once.
                 unsafe { libc::_exit(7) };
             }
             let mut status = 0;
-            // SAFETY: a child of ours, and a place for its status.
+            // SAFETY: our child process, and an address for its status.
             let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
             assert_eq!(waited, child);
             assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "the status is {status:#x}");

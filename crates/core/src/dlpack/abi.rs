@@ -1,24 +1,24 @@
-//! The C structs of DLPack 1.3, and the legacy one that JAX and TensorFlow still speak.
+//! The C structs of DLPack 1.3, and the unversioned one that JAX and TensorFlow still use.
 
 use std::ffi::{c_char, c_int, c_void};
 
-/// The version that our own exports carry.
+/// The version of exported structs.
 pub const VERSION: Version = Version { major: 1, minor: 3 };
 
 /// The memory must not be written.
 pub const FLAG_READ_ONLY: u64 = 1 << 0;
 /// The producer made a copy for this export.
 pub const FLAG_IS_COPIED: u64 = 1 << 1;
-/// Elements narrower than a byte lie one to a byte.
+/// Elements narrower than a byte are stored one per byte.
 pub const FLAG_SUBBYTE_PADDED: u64 = 1 << 2;
 
-/// The name of a capsule that holds a [`ManagedTensor`] nobody has taken yet.
+/// The name of a capsule with a [`ManagedTensor`] that has not been imported.
 pub const LEGACY_NAME: &std::ffi::CStr = c"dltensor";
-/// The name after it was taken.
+/// The name after the import.
 pub const LEGACY_USED_NAME: &std::ffi::CStr = c"used_dltensor";
-/// The name of a capsule that holds a [`ManagedTensorVersioned`] nobody has taken yet.
+/// The name of a capsule with a [`ManagedTensorVersioned`] that has not been imported.
 pub const VERSIONED_NAME: &std::ffi::CStr = c"dltensor_versioned";
-/// The name after it was taken.
+/// The name after the import.
 pub const VERSIONED_USED_NAME: &std::ffi::CStr = c"used_dltensor_versioned";
 /// The name of the capsule in `__dlpack_c_exchange_api__`.
 pub const EXCHANGE_API_NAME: &std::ffi::CStr = c"dlpack_exchange_api";
@@ -37,9 +37,9 @@ pub struct Version {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawDevice {
-    /// A `DLDeviceType`; a plain integer, since it comes from outside.
+    /// A `DLDeviceType`, as an integer because it is not validated.
     pub device_type: i32,
-    /// Which of its kind.
+    /// The index of the device.
     pub device_id: i32,
 }
 
@@ -49,9 +49,9 @@ pub struct RawDevice {
 pub struct RawDType {
     /// A `DLDataTypeCode`.
     pub code: u8,
-    /// Bits of one lane.
+    /// The bits of one lane.
     pub bits: u8,
-    /// Lanes of a vector type; one for everything we carry.
+    /// The lanes of a vector type; only one is supported.
     pub lanes: u16,
 }
 
@@ -61,7 +61,7 @@ pub struct RawDType {
 pub struct RawTensor {
     /// Start of the memory.
     pub data: *mut c_void,
-    /// Where it is.
+    /// The device of the memory.
     pub device: RawDevice,
     /// Number of dimensions.
     pub ndim: i32,
@@ -81,9 +81,9 @@ pub struct RawTensor {
 pub struct ManagedTensor {
     /// The tensor.
     pub dl_tensor: RawTensor,
-    /// The producer's own.
+    /// Private data of the producer.
     pub manager_ctx: *mut c_void,
-    /// Called once by whoever holds the struct last.
+    /// Called once by the last holder of the struct.
     pub deleter: Option<unsafe extern "C" fn(*mut ManagedTensor)>,
 }
 
@@ -91,11 +91,11 @@ pub struct ManagedTensor {
 #[repr(C)]
 #[derive(Debug)]
 pub struct ManagedTensorVersioned {
-    /// Which DLPack the producer speaks.
+    /// The DLPack version of the producer.
     pub version: Version,
-    /// The producer's own.
+    /// Private data of the producer.
     pub manager_ctx: *mut c_void,
-    /// Called once by whoever holds the struct last.
+    /// Called once by the last holder of the struct.
     pub deleter: Option<unsafe extern "C" fn(*mut ManagedTensorVersioned)>,
     /// `FLAG_...` bits.
     pub flags: u64,
@@ -107,9 +107,9 @@ pub struct ManagedTensorVersioned {
 #[repr(C)]
 #[derive(Debug)]
 pub struct ExchangeApiHeader {
-    /// Which DLPack the producer speaks.
+    /// The DLPack version of the producer.
     pub version: Version,
-    /// An older table, if there is one.
+    /// An older table, or null.
     pub prev_api: *mut ExchangeApiHeader,
 }
 
@@ -131,17 +131,17 @@ pub struct ExchangeApi {
     /// Exports a Python tensor with an owner.
     pub managed_tensor_from_py_object_no_sync:
         Option<unsafe extern "C" fn(*mut c_void, *mut *mut ManagedTensorVersioned) -> c_int>,
-    /// Takes a managed tensor and makes a Python tensor of it.
+    /// Imports a managed tensor as a Python tensor.
     pub managed_tensor_to_py_object_no_sync:
         Option<unsafe extern "C" fn(*mut ManagedTensorVersioned, *mut *mut c_void) -> c_int>,
-    /// Looks at a Python tensor without owning it; shape and strides live as long as the tensor.
+    /// Describes a Python tensor without owning it; shape and strides are valid as long as the tensor.
     pub dltensor_from_py_object_no_sync: Option<unsafe extern "C" fn(*mut c_void, *mut RawTensor) -> c_int>,
-    /// The stream that the framework works on now.
+    /// The current stream of the framework.
     pub current_work_stream: Option<unsafe extern "C" fn(i32, i32, *mut *mut c_void) -> c_int>,
 }
 
 impl RawTensor {
-    /// A tensor with nothing in it, for a C function to fill.
+    /// An empty struct for a C function to fill.
     pub const fn empty() -> Self {
         Self {
             data: std::ptr::null_mut(),

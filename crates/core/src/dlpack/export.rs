@@ -1,12 +1,12 @@
-//! Our tensors out: one heap block with the struct, the shape, the strides and the owner.
+//! Exports tensors by DLPack: one heap block with the struct, the shape, the strides and the owner.
 //!
-//! Pinned memory goes out as the host's and managed memory as the GPU's: that is what they are to whoever uses them, and
-//! no framework takes the other names from strangers.
+//! Pinned memory is exported as host memory and managed memory as GPU memory, because consumers use them so, and no framework
+//! imports the other device types of another library.
 //!
 //! DLPack does not say who releases a tensor when a consumer fails to import it, and consumers differ. PyTorch leaves the
 //! tensor alone when it fails early, and releases it when it fails late (no memory for its storage object). A producer
-//! that released it in both cases would free it twice, and one that never did would leak. A [`ExportOffer`] therefore owns
-//! the block until the import is over: a release by the consumer drops the owner and leaves a mark in the block.
+//! that released it in both cases would free it twice, and one that never did would leak. An [`ExportOffer`] therefore owns
+//! the block until the import is over: a release by the consumer drops the owner and sets the state of the block.
 
 use super::abi::{
     FLAG_READ_ONLY, FLAG_SUBBYTE_PADDED, ManagedTensor, ManagedTensorVersioned, RawDType, RawDevice,
@@ -20,29 +20,29 @@ use std::mem::{self, ManuallyDrop};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// What an exported struct points into, with the struct itself in front.
+/// The heap block of an exported tensor, which starts with the struct.
 #[repr(C)]
 struct Exported<M, O> {
     managed: M,
     /// Shape, then strides.
     numbers: Numbers,
-    /// Dropped by the release, once.
+    /// Dropped once, by the release.
     owner: ManuallyDrop<O>,
-    /// `CONSUMED`, `LENT` or `RELEASED`.
+    /// `CONSUMED`, `OFFERED` or `RELEASED`.
     state: AtomicU8,
 }
 
 /// The consumer's release frees the block.
 const CONSUMED: u8 = 0;
-/// A [`ExportOffer`] frees the block.
-const LENT: u8 = 1;
+/// An [`ExportOffer`] frees the block.
+const OFFERED: u8 = 1;
 /// A [`ExportOffer`] frees the block, and the consumer has released it already.
 const RELEASED: u8 = 2;
 
 /// An exported tensor during its import by a consumer.
 ///
-/// Dropped, it releases the tensor, unless the consumer has done that. After a successful import, [`ExportOffer::taken`]
-/// leaves the tensor to the consumer. A consumer whose import fails releases the tensor before the import returns, or never.
+/// Its drop releases the tensor, unless the consumer has done that. After a successful import, [`ExportOffer::taken`] gives
+/// the tensor to the consumer. A consumer whose import fails releases the tensor before the import returns, or never.
 #[derive(Debug)]
 pub struct ExportOffer<M, O>(NonNull<Exported<M, O>>);
 
@@ -55,16 +55,16 @@ impl<M, O> ExportOffer<M, O> {
 
     /// Whether the consumer has released the tensor.
     pub fn is_released(&self) -> bool {
-        // SAFETY: the block is alive, because its release leaves it while it is lent.
+        // SAFETY: the block is alive, because a release does not free it while it is offered.
         unsafe { (*self.0.as_ptr()).state.load(Ordering::Acquire) == RELEASED }
     }
 
-    /// Leaves the tensor to the consumer.
+    /// Gives the tensor to the consumer.
     #[inline]
     pub fn taken(self) {
         let block = self.0.as_ptr();
         mem::forget(self);
-        // SAFETY: the block is alive, because its release leaves it while it is lent. After the swap the consumer frees
+        // SAFETY: the block is alive, because a release does not free it while it is offered. After the swap the consumer frees
         // it, unless the consumer has released it already.
         unsafe {
             if (*block).state.swap(CONSUMED, Ordering::AcqRel) == RELEASED {
@@ -77,10 +77,10 @@ impl<M, O> ExportOffer<M, O> {
 impl<M, O> Drop for ExportOffer<M, O> {
     fn drop(&mut self) {
         let block = self.0.as_ptr();
-        // SAFETY: the block is alive and ours, because its release leaves it while it is lent; the owner is still there
-        // unless the block is marked as released.
+        // SAFETY: the block is alive and ours, because a release does not free it while it is offered; the owner is still
+        // there unless the state is `RELEASED`.
         unsafe {
-            if (*block).state.load(Ordering::Acquire) == LENT {
+            if (*block).state.load(Ordering::Acquire) == OFFERED {
                 ManuallyDrop::drop(&mut (*block).owner);
             }
             drop(Box::from_raw(block));
@@ -88,14 +88,13 @@ impl<M, O> Drop for ExportOffer<M, O> {
     }
 }
 
-// SAFETY: the block has one owner, the hand-over or the consumer, and its parts may be dropped on any thread if the owner
-// may.
+// SAFETY: the block has one owner, the offer or the consumer, and its fields may be dropped on any thread if the owner may.
 unsafe impl<M, O: Send> Send for ExportOffer<M, O> {}
 
-/// Exports with a version: carries the read-only flag, and the padding flag for narrow types.
+/// Exports with a version, with the read-only flag, and with the padding flag for types narrower than a byte.
 ///
 /// # Errors
-/// When DLPack has no words for the tensor: a stride that is no whole number of elements, swapped bytes.
+/// When DLPack cannot express the tensor: a stride that is not a multiple of the element size, or swapped bytes.
 #[inline(always)]
 pub fn to_versioned<O: Send + 'static>(tensor: Tensor<O>) -> Result<NonNull<ManagedTensorVersioned>> {
     versioned(tensor, CONSUMED).map(NonNull::cast)
@@ -109,7 +108,7 @@ pub fn to_versioned<O: Send + 'static>(tensor: Tensor<O>) -> Result<NonNull<Mana
 pub fn offer_versioned<O: Send + 'static>(
     tensor: Tensor<O>,
 ) -> Result<ExportOffer<ManagedTensorVersioned, O>> {
-    versioned(tensor, LENT).map(ExportOffer)
+    versioned(tensor, OFFERED).map(ExportOffer)
 }
 
 #[inline(always)]
@@ -132,8 +131,8 @@ fn versioned<O: Send + 'static>(
     Ok(unsafe { owned_by(block, tensor.into_owner()) })
 }
 
-/// Exports without a version, for consumers that know no other form. It cannot say "read-only": the
-/// planner gives it only to frameworks that do not write.
+/// Exports without a version, for consumers that do not support versions. It has no read-only flag: the planner uses it
+/// only for frameworks that do not write.
 ///
 /// # Errors
 /// As [`to_versioned`], and for types narrower than a byte, whose padding it cannot express.
@@ -146,14 +145,14 @@ pub fn to_legacy<O: Send + 'static>(tensor: Tensor<O>) -> Result<NonNull<Managed
 /// # Errors
 /// As [`to_legacy`].
 pub fn offer_legacy<O: Send + 'static>(tensor: Tensor<O>) -> Result<ExportOffer<ManagedTensor, O>> {
-    legacy(tensor, LENT).map(ExportOffer)
+    legacy(tensor, OFFERED).map(ExportOffer)
 }
 
 fn legacy<O: Send + 'static>(tensor: Tensor<O>, state: u8) -> Result<NonNull<Exported<ManagedTensor, O>>> {
     if tensor.dtype().bits() < 8 {
         return Err(Error::new(
             ErrorKind::UnsupportedDType,
-            format!("a DLPack capsule without a version cannot carry {}", tensor.dtype()),
+            format!("a DLPack capsule without a version cannot contain {}", tensor.dtype()),
         ));
     }
     let block = exported(&tensor, state, |dl_tensor, block| ManagedTensor {
@@ -165,7 +164,7 @@ fn legacy<O: Send + 'static>(tensor: Tensor<O>, state: u8) -> Result<NonNull<Exp
     Ok(unsafe { owned_by(block, tensor.into_owner()) })
 }
 
-/// Makes the block, each part where it stays; all but the owner, so that the tensor is not moved about.
+/// Allocates the block and writes all fields but the owner, in place, so that the tensor is not moved.
 #[inline(always)]
 fn exported<M, O>(
     tensor: &Tensor<O>,
@@ -174,12 +173,15 @@ fn exported<M, O>(
 ) -> Result<NonNull<Exported<M, O>>> {
     let layout = tensor.layout();
     if tensor.order() != ByteOrder::Native {
-        return Err(Error::new(ErrorKind::UnsupportedLayout, "DLPack has no byte-swapped types"));
+        return Err(Error::new(
+            ErrorKind::UnsupportedLayout,
+            "the tensor is byte-swapped, which DLPack cannot express",
+        ));
     }
     let Some(numbers) = layout.in_elements() else {
         return Err(Error::new(
             ErrorKind::UnsupportedLayout,
-            "a stride is no whole number of elements, which DLPack cannot express",
+            "a stride is not a multiple of the element size, which DLPack cannot express",
         ));
     };
     let (code, bits) = tensor.dtype().dlpack_code();
@@ -194,8 +196,8 @@ fn exported<M, O>(
         strides: ptr::null_mut(),
         byte_offset: 0,
     };
-    // SAFETY: the block has a size; each of its parts is written once before anybody reads it, and the numbers do not move
-    // any more, so pointers into them hold.
+    // SAFETY: the size is not zero; each field is written once before it is read, and the numbers do not move any more, so
+    // pointers into them stay valid.
     unsafe {
         let block = alloc::alloc(alloc::Layout::new::<Exported<M, O>>()).cast::<Exported<M, O>>();
         if block.is_null() {
@@ -212,28 +214,28 @@ fn exported<M, O>(
     }
 }
 
-/// Puts the owner into a block.
+/// Writes the owner into a block.
 ///
 /// # Safety
 /// The block is fresh from [`exported`], and has no owner yet.
 #[inline(always)]
 unsafe fn owned_by<M, O>(block: NonNull<Exported<M, O>>, owner: O) -> NonNull<Exported<M, O>> {
-    // SAFETY: the caller's contract: the place is ours, and nothing is written over.
+    // SAFETY: the caller's contract: the field is uninitialised and accessible.
     unsafe { (&raw mut (*block.as_ptr()).owner).write(ManuallyDrop::new(owner)) };
     block
 }
 
-/// Drops the owner, and frees the block unless a [`ExportOffer`] does.
+/// Drops the owner, and frees the block unless an [`ExportOffer`] does.
 ///
 /// # Safety
-/// The block is one of [`exported`] with an owner, and is released once.
+/// The block comes from [`exported`], has an owner, and is released once.
 #[inline(always)]
 unsafe fn release<M, O>(block: *mut Exported<M, O>) {
-    // SAFETY: the caller's contract. A block that is lent stays: the hand-over sees the mark and frees it.
+    // SAFETY: the caller's contract. An offered block is not freed here: the offer sees the state and frees it.
     unsafe {
         ManuallyDrop::drop(&mut (*block).owner);
         let state = &(*block).state;
-        if state.load(Ordering::Acquire) == LENT && state.swap(RELEASED, Ordering::AcqRel) == LENT {
+        if state.load(Ordering::Acquire) == OFFERED && state.swap(RELEASED, Ordering::AcqRel) == OFFERED {
             return;
         }
         drop(Box::from_raw(block));
@@ -276,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn there_and_back_keeps_everything_and_frees_it() {
+    fn a_round_trip_preserves_the_tensor_and_frees_it() {
         for dtype in DType::all() {
             let (sent, memory) = tensor(dtype, &[2, 1, 3], Access::ReadOnly);
             let address = sent.data();
@@ -293,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn legacy_there_and_back_on_another_thread() {
+    fn a_legacy_round_trip_ends_on_another_thread() {
         let (sent, memory) = tensor(DType::Float64, &[5], Access::ReadWrite);
         let managed = to_legacy(sent).unwrap();
         // SAFETY: fresh from `to_legacy`.
@@ -302,7 +304,7 @@ mod tests {
         assert_eq!(Arc::strong_count(&memory), 1);
     }
 
-    /// What a consumer does with a tensor that is handed over to it.
+    /// What a consumer does with an offered tensor.
     #[derive(Clone, Copy, Debug, PartialEq)]
     enum Consumer {
         Takes,
@@ -312,54 +314,54 @@ mod tests {
     }
 
     #[test]
-    fn a_tensor_that_is_handed_over_is_released_once() {
+    fn an_offered_tensor_is_released_once() {
         use Consumer::{FailsEarly, FailsLate, Takes, TakesAndReleases};
         for consumer in [Takes, TakesAndReleases, FailsEarly, FailsLate] {
             let (sent, memory) = tensor(DType::Float32, &[2, 3], Access::ReadWrite);
-            let handover = offer_versioned(sent).unwrap();
-            let managed = handover.managed();
+            let offer = offer_versioned(sent).unwrap();
+            let managed = offer.managed();
             if matches!(consumer, TakesAndReleases | FailsLate) {
                 // SAFETY: fresh from `offer_versioned`; this drop is the consumer's release.
                 drop(unsafe { from_versioned(managed) }.unwrap());
-                assert_eq!(Arc::strong_count(&memory), 1, "{consumer:?}: the owner goes at once");
+                assert_eq!(Arc::strong_count(&memory), 1, "{consumer:?}: the owner is dropped at once");
             }
-            assert_eq!(handover.is_released(), matches!(consumer, TakesAndReleases | FailsLate));
+            assert_eq!(offer.is_released(), matches!(consumer, TakesAndReleases | FailsLate));
             match consumer {
                 Takes => {
-                    handover.taken();
+                    offer.taken();
                     assert_eq!(Arc::strong_count(&memory), 2);
                     // SAFETY: taken, and released here once.
                     drop(unsafe { from_versioned(managed) }.unwrap());
                 }
-                TakesAndReleases => handover.taken(),
-                FailsEarly | FailsLate => drop(handover),
+                TakesAndReleases => offer.taken(),
+                FailsEarly | FailsLate => drop(offer),
             }
             assert_eq!(Arc::strong_count(&memory), 1, "{consumer:?}");
         }
     }
 
     #[test]
-    fn a_release_on_another_thread_meets_the_end_of_the_handover() {
+    fn a_release_on_another_thread_races_with_the_end_of_the_offer() {
         for _ in 0..if cfg!(miri) { 20 } else { 2000 } {
             let (sent, memory) = tensor(DType::Float32, &[2], Access::ReadWrite);
-            let handover = offer_legacy(sent).unwrap();
+            let offer = offer_legacy(sent).unwrap();
             // SAFETY: fresh from `offer_legacy`; the consumer is the other thread.
-            let theirs = unsafe { from_legacy(handover.managed()) }.unwrap();
+            let theirs = unsafe { from_legacy(offer.managed()) }.unwrap();
             std::thread::scope(|scope| {
                 scope.spawn(move || drop(theirs));
-                handover.taken();
+                offer.taken();
             });
             assert_eq!(Arc::strong_count(&memory), 1);
         }
     }
 
     #[test]
-    fn legacy_refuses_narrow_types() {
+    fn legacy_exports_reject_narrow_types() {
         assert!(to_legacy(tensor(DType::Int4, &[2], Access::ReadWrite).0).is_err());
     }
 
     #[test]
-    fn empty_tensors_travel_with_null_data() {
+    fn empty_tensors_are_exported_with_null_data() {
         let managed = to_versioned(tensor(DType::Int16, &[0, 3], Access::ReadWrite).0).unwrap();
         // SAFETY: fresh from `to_versioned`; read before it is taken back.
         assert!(unsafe { managed.as_ref() }.dl_tensor.data.is_null());
@@ -368,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_stride_has_no_words() {
+    fn a_stride_that_is_not_a_multiple_of_the_element_is_rejected() {
         let layout = Layout::strided(4, &[3], &[5]).unwrap();
         let memory = [0u8; 14];
         let data = memory.as_ptr().cast_mut();
@@ -381,7 +383,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_rank_travels(shape in proptest::collection::vec(0i64..3, 0..12)) {
+        fn any_rank_is_exported(shape in proptest::collection::vec(0i64..3, 0..12)) {
             let (sent, memory) = tensor(DType::Int16, &shape, Access::ReadWrite);
             // SAFETY: fresh from `to_versioned`.
             let back = unsafe { from_versioned(to_versioned(sent).unwrap()) }.unwrap();

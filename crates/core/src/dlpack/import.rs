@@ -1,8 +1,8 @@
-//! Foreign tensors in: looked at once, believed from then on.
+//! Imports DLPack tensors of other libraries, and validates them once.
 //!
-//! The checks run in a fixed order, each with its own message and test: version, device, rank, shape and
-//! strides pointers, element type, packing, layout arithmetic, offset, null data. What cannot be checked
-//! (that the pointer really leads to so much memory) is the producer's promise and the `unsafe` contract.
+//! The checks run in a fixed order, each with its own message and test: version, device, rank, shape and strides pointers,
+//! element type, packing, layout arithmetic, offset, null data. What cannot be checked, such as the size of the memory, is
+//! part of the `unsafe` contract.
 
 use super::abi::{
     FLAG_READ_ONLY, FLAG_SUBBYTE_PADDED, ManagedTensor, ManagedTensorVersioned, RawTensor, VERSION,
@@ -10,37 +10,38 @@ use super::abi::{
 use crate::device::{Device, DeviceKind};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
+use crate::hints;
 use crate::layout::Layout;
 use crate::tensor::{Access, ByteOrder, Tensor};
 use std::ptr::NonNull;
 
-/// More dimensions than any framework has; a larger number is garbage.
+/// The maximum number of dimensions: more than any framework has.
 const MAX_RANK: i32 = 1024;
 
-/// The owner of a tensor that a framework handed over: its deleter runs once, when this drops.
+/// The owner of an imported tensor: its deleter runs once, when this is dropped.
 ///
 /// ```
 /// # use std::ptr::NonNull;
-/// # use tensorferry_core::dlpack::{Managed, abi::{ManagedTensor, ManagedTensorVersioned}};
+/// # use tensorferry_core::dlpack::{ManagedOwner, abi::{ManagedTensor, ManagedTensorVersioned}};
 /// /// # Safety
-/// /// Both are valid, and nobody else releases them.
+/// /// Both are valid, and nothing else releases them.
 /// unsafe fn release(old: NonNull<ManagedTensor>, new: NonNull<ManagedTensorVersioned>) {
 ///     // SAFETY: the caller's contract.
-///     drop(unsafe { (Managed::legacy(old), Managed::versioned(new)) });
+///     drop(unsafe { (ManagedOwner::legacy(old), ManagedOwner::versioned(new)) });
 /// }
 /// ```
 ///
-/// The pointer is private, because dropping this calls a function that it leads to:
+/// The pointer is private, because the drop calls a function of the struct:
 ///
 /// ```compile_fail,E0423
-/// # use tensorferry_core::dlpack::Managed;
-/// drop(Managed(std::ptr::NonNull::dangling()));
+/// # use tensorferry_core::dlpack::ManagedOwner;
+/// drop(ManagedOwner(std::ptr::NonNull::dangling()));
 /// ```
 #[derive(Debug)]
-pub struct ManagedOwner(Form);
+pub struct ManagedOwner(ManagedPointer);
 
 #[derive(Debug)]
-enum Form {
+enum ManagedPointer {
     /// From a capsule without a version.
     Legacy(NonNull<ManagedTensor>),
     /// From a capsule with a version, or from the C exchange API.
@@ -48,40 +49,40 @@ enum Form {
 }
 
 impl ManagedOwner {
-    /// Takes over a struct without a version.
+    /// Takes ownership of a struct without a version.
     ///
     /// ```compile_fail,E0133
-    /// # use tensorferry_core::dlpack::Managed;
-    /// drop(Managed::legacy(std::ptr::NonNull::dangling()));
+    /// # use tensorferry_core::dlpack::ManagedOwner;
+    /// drop(ManagedOwner::legacy(std::ptr::NonNull::dangling()));
     /// ```
     ///
     /// # Safety
-    /// `managed` is a valid struct that nobody else will release.
+    /// `managed` is a valid struct that nothing else releases.
     pub unsafe fn legacy(managed: NonNull<ManagedTensor>) -> Self {
-        Self(Form::Legacy(managed))
+        Self(ManagedPointer::Legacy(managed))
     }
 
-    /// Takes over a struct with a version.
+    /// Takes ownership of a struct with a version.
     ///
     /// ```compile_fail,E0133
-    /// # use tensorferry_core::dlpack::Managed;
-    /// drop(Managed::versioned(std::ptr::NonNull::dangling()));
+    /// # use tensorferry_core::dlpack::ManagedOwner;
+    /// drop(ManagedOwner::versioned(std::ptr::NonNull::dangling()));
     /// ```
     ///
     /// # Safety
-    /// `managed` is a valid struct that nobody else will release.
+    /// `managed` is a valid struct that nothing else releases.
     pub unsafe fn versioned(managed: NonNull<ManagedTensorVersioned>) -> Self {
-        Self(Form::Versioned(managed))
+        Self(ManagedPointer::Versioned(managed))
     }
 }
 
-// SAFETY: DLPack asks of producers that the deleter may be called from any thread; the struct has one owner.
+// SAFETY: DLPack requires that the deleter may be called from any thread; the struct has one owner.
 unsafe impl Send for ManagedOwner {}
 
 impl Drop for ManagedOwner {
     fn drop(&mut self) {
         match self.0 {
-            Form::Legacy(managed) => {
+            ManagedPointer::Legacy(managed) => {
                 // SAFETY: we own the struct (the contract of `ManagedOwner::legacy`) and drop it once.
                 unsafe {
                     if let Some(deleter) = managed.as_ref().deleter {
@@ -89,7 +90,7 @@ impl Drop for ManagedOwner {
                     }
                 }
             }
-            Form::Versioned(managed) => {
+            ManagedPointer::Versioned(managed) => {
                 // SAFETY: we own the struct (the contract of `ManagedOwner::versioned`) and drop it once.
                 unsafe {
                     if let Some(deleter) = managed.as_ref().deleter {
@@ -101,37 +102,37 @@ impl Drop for ManagedOwner {
     }
 }
 
-/// Takes a managed tensor with a version.
+/// Imports a managed tensor with a version.
 ///
 /// # Errors
-/// When a check fails; the tensor has then been given back to its producer.
+/// When a check fails; the tensor has then been released.
 ///
 /// # Safety
-/// `managed` is a valid struct that nobody else will release.
+/// `managed` is a valid struct that nothing else releases.
 pub unsafe fn from_versioned(managed: NonNull<ManagedTensorVersioned>) -> Result<Tensor<ManagedOwner>> {
-    // SAFETY: valid by contract; version, deleter and flags keep their places in every version.
+    // SAFETY: valid by contract; version, deleter and flags have the same offsets in every version.
     let (version, flags) = unsafe { (managed.as_ref().version, managed.as_ref().flags) };
     // SAFETY: the caller's contract.
     let owner = unsafe { ManagedOwner::versioned(managed) };
     if version.major != VERSION.major {
         return Err(Error::invalid_tensor(format!(
-            "the tensor speaks DLPack {}.{}",
+            "the tensor has DLPack version {}.{}",
             version.major, version.minor
         ))
-        .with_advice(format!("use a version of the framework that speaks DLPack {}", VERSION.major)));
+        .with_hint_value(hints::UPDATE_DLPACK, VERSION.major.to_string()));
     }
     let access = if flags & FLAG_READ_ONLY != 0 { Access::ReadOnly } else { Access::ReadWrite };
     // SAFETY: valid by contract, and kept alive by `owner`, which the result holds.
     unsafe { borrow(&managed.as_ref().dl_tensor, access, flags & FLAG_SUBBYTE_PADDED != 0, owner) }
 }
 
-/// Takes a managed tensor without a version.
+/// Imports a managed tensor without a version.
 ///
 /// # Errors
-/// When a check fails; the tensor has then been given back to its producer.
+/// When a check fails; the tensor has then been released.
 ///
 /// # Safety
-/// `managed` is a valid struct that nobody else will release.
+/// `managed` is a valid struct that nothing else releases.
 pub unsafe fn from_legacy(managed: NonNull<ManagedTensor>) -> Result<Tensor<ManagedOwner>> {
     // SAFETY: the caller's contract.
     let owner = unsafe { ManagedOwner::legacy(managed) };
@@ -139,15 +140,14 @@ pub unsafe fn from_legacy(managed: NonNull<ManagedTensor>) -> Result<Tensor<Mana
     unsafe { borrow(&managed.as_ref().dl_tensor, Access::ReadWrite, false, owner) }
 }
 
-/// Checks a foreign tensor and puts it under `owner`. Shape and strides are copied out.
+/// Validates a DLPack tensor that `owner` keeps alive. Shape and strides are copied.
 ///
 /// # Errors
 /// When a check fails; `owner` is dropped.
 ///
 /// # Safety
-/// The shape and strides pointers, where not null, lead to `ndim` numbers for the length of this call;
-/// the memory that the tensor describes stays valid while `owner` lives, for writing too unless `access`
-/// says otherwise.
+/// The shape and strides pointers, unless null, point to `ndim` numbers during this call. The memory of the tensor is valid
+/// while `owner` exists, also for writing if `access` allows it.
 #[inline(always)]
 pub unsafe fn borrow<O>(raw: &RawTensor, access: Access, padded: bool, owner: O) -> Result<Tensor<O>> {
     let Some(kind) = DeviceKind::from_code(raw.device.device_type) else {
@@ -157,24 +157,27 @@ pub unsafe fn borrow<O>(raw: &RawTensor, access: Access, padded: bool, owner: O)
         )));
     };
     let device = match kind {
-        // Frameworks number their CPU devices differently; it is one memory.
+        // Frameworks number their CPU devices differently, but all are host memory.
         DeviceKind::Cpu => Device::CPU,
         kind => Device { kind, index: raw.device.device_id },
     };
     if !(0..=MAX_RANK).contains(&raw.ndim) {
-        return Err(Error::invalid_tensor(format!("the tensor claims {} dimensions", raw.ndim)));
+        return Err(Error::invalid_tensor(format!(
+            "the tensor has an invalid number of dimensions: {}",
+            raw.ndim
+        )));
     }
     let rank = raw.ndim as usize;
     if rank > 0 && raw.shape.is_null() {
         return Err(Error::invalid_tensor(format!("the tensor has {rank} dimensions and no shape")));
     }
-    // SAFETY: the caller vouches for `ndim` numbers behind a shape that is not null.
+    // SAFETY: the caller vouches for `ndim` numbers at a shape pointer that is not null.
     let shape = if rank == 0 { &[][..] } else { unsafe { std::slice::from_raw_parts(raw.shape, rank) } };
     let dtype = element_type(raw, padded)?;
     let layout = if rank == 0 || raw.strides.is_null() {
         Layout::dense(dtype.size(), shape)?
     } else {
-        // SAFETY: the caller vouches for `ndim` numbers behind strides that are not null.
+        // SAFETY: the caller vouches for `ndim` numbers at a strides pointer that is not null.
         let strides = unsafe { std::slice::from_raw_parts(raw.strides, rank) };
         Layout::strided_by_element(dtype.size(), shape, strides)?
     };
@@ -190,7 +193,7 @@ pub unsafe fn borrow<O>(raw: &RawTensor, access: Access, padded: bool, owner: O)
             )));
         }
     };
-    // SAFETY: the caller vouches for the memory while `owner` lives.
+    // SAFETY: the caller vouches for the memory while `owner` exists.
     unsafe { Tensor::new(data, dtype, layout, device, ByteOrder::Native, access, owner) }
 }
 
@@ -200,25 +203,25 @@ fn element_type(raw: &RawTensor, padded: bool) -> Result<DType> {
         return Err(Error::new(
             ErrorKind::UnsupportedDType,
             format!(
-                "elements of {} lanes (DLPack type code {}, {} bits) have no counterpart",
+                "elements of {} lanes (DLPack type code {}, {} bits) are not supported",
                 code.lanes, code.code, code.bits
             ),
         )
-        .with_advice("view the tensor as uint8 first"));
+        .with_hint(hints::VIEW_AS_BYTES));
     }
     let Some(dtype) = DType::from_dlpack_code(code.code, code.bits) else {
         return Err(Error::new(
             ErrorKind::UnsupportedDType,
-            format!("DLPack type code {} with {} bits is not known here", code.code, code.bits),
+            format!("DLPack type code {} with {} bits is not supported", code.code, code.bits),
         )
-        .with_advice("cast it to a common type, or view it as uint8, first"));
+        .with_hint(hints::CAST_OR_VIEW_AS_BYTES));
     };
     if dtype.bits() < 8 && !padded {
         return Err(Error::new(
             ErrorKind::UnsupportedDType,
-            format!("{dtype} elements that are packed several to a byte cannot be addressed one by one"),
+            format!("{dtype} elements that are packed several per byte are not supported"),
         )
-        .with_advice("unpack them to one element a byte, or view the tensor as uint8, first"));
+        .with_hint(hints::UNPACK_OR_VIEW_AS_BYTES));
     }
     Ok(dtype)
 }

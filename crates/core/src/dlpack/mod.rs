@@ -1,12 +1,11 @@
-//! DLPack: the ABI that the frameworks speak, checked on the way in and owned on the way out.
+//! Import and export of tensors by DLPack.
 //!
-//! [`abi`] is the C header in Rust. [`import`] turns what a framework hands over into a checked
-//! [`Tensor`](crate::Tensor); nothing of a foreign struct is believed before it has been looked at once.
-//! [`export`] puts one of our tensors into a single heap block that any framework can hold and let go of.
+//! [`abi`] is the C header in Rust. [`import`] validates a struct of a framework and converts it to a
+//! [`Tensor`](crate::Tensor). [`export`] puts a tensor into a single heap block that any framework can hold and release.
 //!
-//! The ABI is our own and not a crate's because the hot path needs three things together: importing a
-//! borrowed `DLTensor` (the C exchange API) under an owner of our choice, exporting with an owner that
-//! is a type parameter (one allocation), and elements narrower than a byte told apart by the padding flag.
+//! The module does not use a crate for the ABI because the fast path needs three features together: importing a borrowed
+//! `DLTensor` (the C exchange API) under any owner, exporting with an owner that is a type parameter (one allocation), and
+//! elements narrower than a byte with the padding flag.
 
 pub mod abi;
 pub mod export;

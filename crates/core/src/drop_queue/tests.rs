@@ -29,7 +29,7 @@ mod interleavings {
         queue: DropQueue<Item>,
         wake_up: WakeUp,
         request: Request,
-        /// How many requests stand in the main loop's own list.
+        /// The number of requests in the list of the main loop.
         pending: AtomicUsize,
     }
 
@@ -69,8 +69,8 @@ mod interleavings {
         });
     }
 
-    /// Two threads push and ask the main loop once; a call of another thread takes items meanwhile. When the main loop has
-    /// served every request, nothing waits.
+    /// Two threads push and raise one request, while another thread takes items. When the main loop has served every
+    /// request, the queue is empty.
     #[test]
     fn the_main_loop_leaves_nothing_behind() {
         loom::model(|| {
@@ -84,7 +84,7 @@ mod interleavings {
                     }
                 })
             });
-            // The main loop turns once while the others push, and again when they are done.
+            // The main loop runs once while the others push, and again when they are done.
             let turn = || {
                 while state.pending.load(Ordering::Acquire) > 0 {
                     state.pending.fetch_sub(1, Ordering::AcqRel);
@@ -164,13 +164,13 @@ mod threads {
     #[test]
     fn a_child_of_a_fork_drops_nothing() {
         let queue = DropQueue::new();
-        // Static, so that the forgotten node is no leak to a checker of leaks.
+        // Static, so that leak checkers do not report the abandoned node.
         static ITEM: u8 = 1;
         queue.push(&ITEM);
         let node = queue.head.load(Ordering::Relaxed);
         queue.abandon();
         assert!(queue.is_empty());
-        // SAFETY: the node came from `push`, and the queue has forgotten it.
+        // SAFETY: the node came from `push`, and the queue has abandoned it.
         drop(unsafe { Box::from_raw(node) });
     }
 

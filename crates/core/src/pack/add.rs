@@ -1,6 +1,6 @@
 //! Addition in every element type.
 //!
-//! Integers wrap, and booleans are joined by `or`. Types that the machine does not have are added as float32, and each sum is
+//! Integers wrap, and booleans are combined by `or`. Types without native arithmetic are added as float32, and each sum is
 //! rounded to the type, as NumPy and ml_dtypes do.
 
 use super::number::{
@@ -8,7 +8,7 @@ use super::number::{
     decode_bf16, decode_f16, encode, encode_bf16, encode_f16,
 };
 
-/// A number that can be added to another.
+/// An element type with addition.
 pub(crate) trait Sum: Copy + Send + Sync {
     fn plus(self, other: Self) -> Self;
 }
@@ -25,30 +25,30 @@ macro_rules! sums {
     )*};
 }
 
-/// True or false, in a byte.
+/// A bool in a byte.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(crate) struct Truth(u8);
+pub(crate) struct Boolean(u8);
 
-/// An integer of four bits, in a byte.
+/// A signed integer of four bits in a byte.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Signed4(i8);
 
-/// A natural number of four bits, in a byte.
+/// An unsigned integer of four bits in a byte.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Unsigned4(u8);
 
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(crate) struct Half(u16);
+pub(crate) struct Float16(u16);
 
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(crate) struct Brain(u16);
+pub(crate) struct BFloat16(u16);
 
-/// The sum of two float32, given by their bits.
+/// The bits of the sum of two float32, which are given by their bits.
 #[inline(always)]
 fn sum_of_bits(left: u32, right: u32) -> u32 {
     (f32::from_bits(left) + f32::from_bits(right)).to_bits()
@@ -63,28 +63,28 @@ sums! {
     f64 => |a, b| a + b;
     [f32; 2] => |a, b| [a[0] + b[0], a[1] + b[1]];
     [f64; 2] => |a, b| [a[0] + b[0], a[1] + b[1]];
-    Truth => |a, b| Self(u8::from(a.0 != 0 || b.0 != 0));
+    Boolean => |a, b| Self(u8::from(a.0 != 0 || b.0 != 0));
     Signed4 => |a, b| Self(a.0.wrapping_add(b.0) << 4 >> 4);
     Unsigned4 => |a, b| Self(a.0.wrapping_add(b.0) & 0xf);
-    Half => |a, b| Self(encode_f16(sum_of_bits(decode_f16(a.0), decode_f16(b.0))));
-    Brain => |a, b| Self(encode_bf16(sum_of_bits(decode_bf16(a.0), decode_bf16(b.0))));
+    Float16 => |a, b| Self(encode_f16(sum_of_bits(decode_f16(a.0), decode_f16(b.0))));
+    BFloat16 => |a, b| Self(encode_bf16(sum_of_bits(decode_bf16(a.0), decode_bf16(b.0))));
 }
 
-/// Calls a function for the type in which numbers of a dtype are added.
-macro_rules! in_its_type {
+/// Calls a generic function with the [`Sum`] type of a dtype.
+macro_rules! dispatch_sum {
     ($dtype:expr, $call:ident($($argument:expr),*)) => {{
         use $crate::dtype::DType;
         use $crate::pack::add;
         match $dtype {
-            DType::Bool => $call::<add::Truth>($($argument),*),
+            DType::Bool => $call::<add::Boolean>($($argument),*),
             DType::Int4 => $call::<add::Signed4>($($argument),*),
             DType::UInt4 => $call::<add::Unsigned4>($($argument),*),
             DType::Int8 | DType::UInt8 => $call::<u8>($($argument),*),
             DType::Int16 | DType::UInt16 => $call::<u16>($($argument),*),
             DType::Int32 | DType::UInt32 => $call::<u32>($($argument),*),
             DType::Int64 | DType::UInt64 => $call::<u64>($($argument),*),
-            DType::Float16 => $call::<add::Half>($($argument),*),
-            DType::BFloat16 => $call::<add::Brain>($($argument),*),
+            DType::Float16 => $call::<add::Float16>($($argument),*),
+            DType::BFloat16 => $call::<add::BFloat16>($($argument),*),
             DType::Float32 => $call::<f32>($($argument),*),
             DType::Float64 => $call::<f64>($($argument),*),
             DType::Complex64 => $call::<[f32; 2]>($($argument),*),
@@ -103,9 +103,9 @@ macro_rules! in_its_type {
         }
     }};
 }
-pub(crate) use in_its_type;
+pub(crate) use dispatch_sum;
 
-/// Floating point numbers of at most eight bits.
+/// Defines the sums of floats of at most eight bits.
 macro_rules! small_floats {
     ($($name:ident = $format:ident;)*) => {$(
         #[derive(Clone, Copy)]
@@ -148,18 +148,18 @@ mod tests {
     }
 
     #[test]
-    fn truth_is_joined() {
+    fn booleans_are_combined_by_or() {
         for (left, right) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
-            assert_eq!(Truth(left).plus(Truth(right)).0, left | right);
+            assert_eq!(Boolean(left).plus(Boolean(right)).0, left | right);
         }
     }
 
     #[test]
     fn each_sum_is_rounded_to_the_type() {
         // 2048 is the first float16 whose successor is two away.
-        let (large, one) = (Half(0x6800), Half(0x3c00));
+        let (large, one) = (Float16(0x6800), Float16(0x3c00));
         assert_eq!(large.plus(one).plus(one).0, 0x6800);
-        let (large, one) = (Brain(0x4380), Brain(0x3f80));
+        let (large, one) = (BFloat16(0x4380), BFloat16(0x3f80));
         assert_eq!(large.plus(one).0, 0x4380);
         // 1.5 + 1.5 of float8_e4m3fn.
         let half = E4M3FnFloat(0x3c);

@@ -1,19 +1,19 @@
-//! From one type to another: which kernels, in which order, over which elements.
+//! Casts elements from one type to another by chains of kernels.
 //!
-//! # What a cast gives
+//! # Results
 //!
 //! | from | to | result |
 //! |---|---|---|
-//! | a type | itself, or the complex type that it is a part of | the same bytes: NaN payloads, odd bytes in a bool, stray bits above a 4-bit number |
+//! | a type | itself, or the complex type that it is a part of | the same bytes, including NaN payloads, any byte of a bool and unused bits of a 4-bit number |
 //! | integer, bool | integer | wraps modulo 2^bits; `int4` is stored sign-extended in its byte, `uint4` zero-extended |
-//! | integer, bool | float | the nearest value, ties to even; past the range as for floats |
-//! | float | integer | cut toward zero; past the range the end of the range (`int4`: -8 and 7, `uint4`: 0 and 15); NaN is 0 |
+//! | integer, bool | float | the nearest value, ties to even; out of range as for floats |
+//! | float | integer | truncated toward zero; out of range the nearest bound (`int4`: -8 and 7, `uint4`: 0 and 15); NaN is 0 |
 //! | float | float | the nearest value, ties to even, rounded once from the exact source; subnormals are kept |
 //! | anything | bool | whether it is not zero: NaN is true, -0.0 is false, a complex number is true if either part is |
-//! | complex | real | the real part, then as above (bool looks at both) |
+//! | complex | real | the real part, then as above (bool considers both parts) |
 //! | real | complex | the real part as above, the imaginary part +0 |
 //!
-//! What floats do at their ends, by target:
+//! Special values of floats, by target:
 //!
 //! | target | too large, infinity | NaN | -0.0 |
 //! |---|---|---|---|
@@ -24,66 +24,64 @@
 //! | `float8_e8m0fnu` (powers of two; no sign, no zero) | NaN | NaN | NaN, as every zero and every negative number |
 //! | `float6_e2m3fn`, `float6_e3m2fn`, `float4_e2m1fn` | the largest finite value, with the sign | zero, of the other sign | -0.0 |
 //!
-//! `float8_e8m0fnu` takes positive numbers below its smallest, 2^-127, as that one; halfway between two
-//! powers of two it goes up, since of the significands one and two, two is even.
-//! From float16, bfloat16 and float32 to every type of eight bits or fewer this is `ml_dtypes` 0.6 bit for bit,
-//! but for one slip there: just above 2^-127 it takes 2^-126 for the nearest power. From float64 `ml_dtypes`
-//! rounds twice, and differs near ties; its NaNs of 16 bits have no payload.
+//! Positive numbers below the smallest `float8_e8m0fnu`, 2^-127, become that value. Halfway between two powers of two it
+//! rounds up, because of the significands one and two, two is even.
+//! From float16, bfloat16 and float32 to every type of eight bits or fewer the results are those of `ml_dtypes` 0.6 bit for
+//! bit, except for an error there: just above 2^-127 it takes 2^-126 for the nearest power. From float64 `ml_dtypes` rounds
+//! twice, and differs near ties; its NaNs of 16 bits have no payload.
 //!
-//! Coming in, a bool is true if its byte is not zero, and of 4 and 6-bit types only the low 4 or 6 bits
-//! count.
+//! A source bool is true if its byte is not zero. Of source types with 4 and 6 bits only the low 4 or 6 bits count.
 //!
-//! # How
+//! # Implementation
 //!
-//! A cast is a chain of at most four kernels over dense elements: turn the bytes round, decode to a type that
-//! the machine has, convert, encode. Elements that are not dense are gathered into a buffer first and
-//! scattered from one afterwards, a few kilobytes at a time, so the arithmetic never sees a stride, an
-//! alignment or a thread: **the same value gives the same result wherever it lies.** Kernels for about a
-//! hundred steps serve all 784 pairs.
+//! A cast is a chain of at most four kernels over dense elements: swap bytes, decode to a native type, convert, encode.
+//! Elements that are not dense are gathered into a buffer and scattered from one afterwards, a few kilobytes at a time. The
+//! kernels therefore do not depend on strides, alignment or threads: **the same value always gives the same result.** About a
+//! hundred kernels serve all 784 pairs.
 //!
-//! Rejected: a loop for each pair and each kind of stride (two megabytes of code, and as many chances for two
-//! loops to differ); going through float64 (64-bit integers do not fit, and rounding twice is wrong).
+//! Rejected: a loop for each pair and each kind of stride (two megabytes of code, and loops that may differ); conversion
+//! through float64 (64-bit integers do not fit, and rounding twice is incorrect).
 
-use super::copy;
-use super::kernel::{self, Kernel};
-use super::stream;
-use super::walk::{Axis, Plane, Sweep};
+use super::cast_kernels::{self, Kernel};
+use super::loop_nest::{Axis, Plane, Planes};
+use super::{copy, non_temporal};
 use crate::dtype::{DType, DTypeKind};
 use crate::tensor::ByteOrder;
 use std::mem::MaybeUninit;
 
-/// Bytes of one buffer. Four of them share the nearest cache with what they are filled from.
-const BUFFER: usize = 8 << 10;
+/// The size of a buffer. Four of them and the source fit in the first-level cache.
+const BUFFER_BYTES: usize = 8 << 10;
 
-/// Bytes, of the larger type, that are cast before they are written past the caches.
+/// The bytes, of the larger type, that are cast before they are written with non-temporal stores.
 ///
-/// These are taken from [`LANES`] places in turn, each of which is left after [`LANE`] bytes: the machine reads ahead
-/// within a page, and with one place at a time it waits at the start of each. In GB/s of 64 MiB float32 to bfloat16,
-/// in a loop of its own on a Xeon whose memcpy reaches 9.9: one lane 7.8, four lanes of 4 KiB 9.9, of 16 KiB 12.1, and
-/// of 16 KiB with 2 KiB at once 9.1. In the engine the gain is smaller.
-const STREAMED: usize = 512;
-const LANES: usize = 4;
-const LANE: usize = 16 << 10;
+/// Batches alternate between [`INTERLEAVED_RUNS`] runs of [`RUN_BYTES`] each. The hardware prefetcher works within a page, so
+/// a single run stalls at the start of each page. In GB/s for 64 MiB float32 to bfloat16, in a benchmark on a Xeon whose
+/// memcpy reaches 9.9: one run 7.8, four runs of 4 KiB 9.9, of 16 KiB 12.1, and of 16 KiB in batches of 2 KiB 9.1. In the
+/// engine the gain is smaller.
+const NON_TEMPORAL_BATCH_BYTES: usize = 512;
+const INTERLEAVED_RUNS: usize = 4;
+const RUN_BYTES: usize = 16 << 10;
 
-/// The kernels that turn one type into another, in order.
+/// The kernels that convert one type to another, in order.
 #[derive(Clone, Copy)]
-pub(super) struct Chain {
+pub(super) struct CastChain {
     steps: [Option<Kernel>; 4],
-    /// Bytes of an element going in, coming out, and at its largest.
+    /// The element size of the source in bytes.
     from: usize,
+    /// The element size of the target in bytes.
     to: usize,
+    /// The largest element size of all steps in bytes.
     largest: usize,
 }
 
-impl Chain {
-    /// The chain from one type to another; `None` where the bytes are right as they are.
+impl CastChain {
+    /// The chain from one type to another; `None` if the bytes need no change.
     ///
-    /// Complex types go only to themselves and to bool: a complex tensor seen as real is another layout, not
-    /// another value.
+    /// Complex types are converted only to bool: other conversions view a complex tensor as a real one with another layout.
     pub(super) fn new(from: DType, order: ByteOrder, to: DType) -> Option<Self> {
         let mut chain = Self { steps: [None; 4], from: from.size(), to: from.size(), largest: from.size() };
         if order == ByteOrder::Swapped {
-            chain.push(kernel::swap(from), from);
+            chain.push(cast_kernels::swap_bytes(from), from);
         }
         if from != to {
             chain.convert(from, to);
@@ -101,37 +99,37 @@ impl Chain {
     }
 
     fn convert(&mut self, from: DType, to: DType) {
-        let mut now = from;
-        if let Some((kernel, decoded)) = kernel::decode(from) {
+        let mut current = from;
+        if let Some((kernel, decoded)) = cast_kernels::decode(from) {
             self.push(Some(kernel), decoded);
-            now = decoded;
+            current = decoded;
         }
-        if now == to {
+        if current == to {
             return;
         }
-        let mut number = |chain: &mut Self, to: DType| {
-            chain.push(kernel::wide_number(now, to), to);
-            now = to;
+        let mut convert_number = |chain: &mut Self, to: DType| {
+            chain.push(cast_kernels::convert_number(current, to), to);
+            current = to;
         };
         match to {
-            DType::Bool => self.push(kernel::truth(now), to),
+            DType::Bool => self.push(cast_kernels::to_bool(current), to),
             DType::Int4 | DType::UInt4 => {
-                // A float saturates on the way, an integer wraps.
+                // A float saturates in this step, an integer wraps.
                 let byte = if from.kind() == DTypeKind::Float { DType::Int8 } else { DType::UInt8 };
-                number(self, byte);
-                self.push(kernel::four_bits(byte, to), to);
+                convert_number(self, byte);
+                self.push(cast_kernels::to_four_bits(byte, to), to);
             }
             DType::Complex64 | DType::Complex128 => {
                 let real = if to == DType::Complex64 { DType::Float32 } else { DType::Float64 };
-                number(self, real);
-                self.push(kernel::pair(real), to);
+                convert_number(self, real);
+                self.push(cast_kernels::to_complex(real), to);
             }
-            _ => match kernel::encode(to) {
+            _ => match cast_kernels::encode(to) {
                 Some(encode) => {
-                    self.push(kernel::odd(now), DType::Float32);
+                    self.push(cast_kernels::round_to_odd(current), DType::Float32);
                     self.push(Some(encode), to);
                 }
-                None => number(self, to),
+                None => convert_number(self, to),
             },
         }
     }
@@ -141,14 +139,14 @@ impl Chain {
     /// # Safety
     /// `from` is readable and `to` writable for `n` elements, they do not overlap, and `n` elements fit in a
     /// buffer unless the chain has one step.
-    unsafe fn run(&self, from: *const u8, to: *mut u8, n: usize, between: &mut [Buffer; 2]) {
+    unsafe fn run(&self, from: *const u8, to: *mut u8, n: usize, intermediate: &mut [Buffer; 2]) {
         let mut input = from;
         for (index, kernel) in self.steps.iter().flatten().enumerate() {
-            let last = self.steps.get(index + 1).is_none_or(Option::is_none);
-            let output = if last { to } else { between[index % 2].start() };
-            // SAFETY: the first input and the last output are the caller's; between them lie the two buffers
-            // in turn, which are not the caller's, hold `n` elements by the caller's word, and are never read
-            // and written by one step.
+            let is_last = self.steps.get(index + 1).is_none_or(Option::is_none);
+            let output = if is_last { to } else { intermediate[index % 2].start() };
+            // SAFETY: the first input and the last output are the caller's; the steps between them alternate between the
+            // two buffers, which are distinct from those, hold `n` elements by the caller's contract, and are never read
+            // and written by the same step.
             unsafe { kernel(input, output, n) };
             input = output;
         }
@@ -159,9 +157,9 @@ impl Chain {
     }
 }
 
-/// Memory for elements on their way.
+/// A buffer for elements between two steps.
 #[repr(align(64))]
-struct Buffer(MaybeUninit<[u8; BUFFER]>);
+struct Buffer(MaybeUninit<[u8; BUFFER_BYTES]>);
 
 impl Buffer {
     fn new() -> Self {
@@ -173,129 +171,136 @@ impl Buffer {
     }
 }
 
-/// Casts every element of a sweep.
+/// Casts every element of the planes.
 ///
 /// # Safety
-/// Every element of the sweep is readable in the source, of the type that the chain takes, and writable in
-/// the target; the two do not overlap, and no two elements of the target do.
-pub(super) unsafe fn sweep(chain: &Chain, sweep: &Sweep, from: *const u8, to: *mut u8, stream: bool) {
-    let mut work = Work {
+/// Every element of the planes is readable in the source, has the source type of the chain, and is writable in the target; the two do not overlap, and no two elements of the target do.
+pub(super) unsafe fn cast_planes(
+    chain: &CastChain,
+    planes: &Planes,
+    from: *const u8,
+    to: *mut u8,
+    non_temporal: bool,
+) {
+    let mut caster = Caster {
         chain,
-        stream,
+        non_temporal,
         gathered: Buffer::new(),
-        between: [Buffer::new(), Buffer::new()],
-        done: Buffer::new(),
+        intermediate: [Buffer::new(), Buffer::new()],
+        results: Buffer::new(),
     };
-    let room = BUFFER / chain.largest;
-    if sweep.plane.count() * 2 <= room {
+    let capacity = BUFFER_BYTES / chain.largest;
+    if planes.plane.count() * 2 <= capacity {
         // SAFETY: the caller's contract, and the planes are small.
-        unsafe { work.small_planes(sweep, room, from, to) }
+        unsafe { caster.cast_small_planes(planes, capacity, from, to) }
     } else {
-        for (from_start, to_start) in sweep.starts() {
-            // SAFETY: the caller's contract: each plane of the sweep is a part of it.
-            unsafe { work.large_plane(&sweep.plane, room, from.offset(from_start), to.offset(to_start)) }
+        for (from_start, to_start) in planes.offsets() {
+            // SAFETY: the caller's contract, for one of the planes.
+            unsafe {
+                caster.cast_large_plane(&planes.plane, capacity, from.offset(from_start), to.offset(to_start))
+            }
         }
     }
 }
 
-struct Work<'a> {
-    chain: &'a Chain,
-    /// Whether what is dense in the target is written past the caches.
-    stream: bool,
+/// A chain with the buffers that it needs.
+struct Caster<'a> {
+    chain: &'a CastChain,
+    /// Whether dense runs of the target are written with non-temporal stores.
+    non_temporal: bool,
     gathered: Buffer,
-    between: [Buffer; 2],
-    done: Buffer,
+    intermediate: [Buffer; 2],
+    results: Buffer,
 }
 
-impl Work<'_> {
-    /// Runs the chain over elements that are dense, from the source where it is given and else from `gathered`,
-    /// into the target where it is given and else into `done`.
+impl Caster<'_> {
+    /// Runs the chain over dense elements, from the source if it is given and otherwise from `gathered`, into the target if
+    /// it is given and otherwise into `results`.
     ///
     /// # Safety
-    /// As [`Chain::run`], and `n` elements fit in a buffer unless the target is given and not streamed.
+    /// As [`CastChain::run`], and `n` elements fit in a buffer unless the target is given and stores are ordinary.
     unsafe fn run(&mut self, from: Option<*const u8>, to: Option<*mut u8>, n: usize) {
         let chain = self.chain;
-        let done = self.done.start();
+        let results = self.results.start();
         let from = from.unwrap_or_else(|| self.gathered.start().cast_const());
-        // SAFETY: the caller's contract; `done` holds what a buffer does, and is no other buffer.
+        // SAFETY: the caller's contract; `results` has the capacity of a buffer and is distinct from the others.
         unsafe {
             match to {
-                Some(to) if self.stream => {
-                    chain.run(from, done, n, &mut self.between);
-                    stream::prefetch(from.wrapping_add(n * chain.from), n * chain.from);
-                    stream::copy(done, to, n * chain.to);
+                Some(to) if self.non_temporal => {
+                    chain.run(from, results, n, &mut self.intermediate);
+                    non_temporal::prefetch(from.wrapping_add(n * chain.from), n * chain.from);
+                    non_temporal::copy(results, to, n * chain.to);
                 }
-                Some(to) => chain.run(from, to, n, &mut self.between),
-                None => chain.run(from, done, n, &mut self.between),
+                Some(to) => chain.run(from, to, n, &mut self.intermediate),
+                None => chain.run(from, results, n, &mut self.intermediate),
             }
         }
     }
 
-    /// Casts elements that are dense on both sides, past the caches.
+    /// Casts elements that are dense on both sides, with non-temporal stores.
     ///
     /// # Safety
-    /// As [`sweep`] for these elements.
-    unsafe fn streamed(&mut self, from: *const u8, to: *mut u8, n: usize) {
+    /// As [`cast_planes`] for these elements.
+    unsafe fn cast_run(&mut self, from: *const u8, to: *mut u8, n: usize) {
         let chain = self.chain;
-        let (at_once, lane) = (STREAMED / chain.largest, LANE / chain.largest);
-        // Up to the first whole line of the target, so that all that follows is whole lines.
-        let lead = (to.align_offset(stream::LINE) / chain.to).min(n);
-        let together = (n - lead) / (LANES * lane) * (LANES * lane);
-        let mut part = |start: usize, n: usize| {
-            // SAFETY: a part of what the caller vouches for, no more than a buffer holds.
+        let (batch, run) = (NON_TEMPORAL_BATCH_BYTES / chain.largest, RUN_BYTES / chain.largest);
+        // The elements before the first whole line of the target, so that the rest fills whole lines.
+        let lead = (to.align_offset(non_temporal::LINE_BYTES) / chain.to).min(n);
+        let interleaved = (n - lead) / (INTERLEAVED_RUNS * run) * (INTERLEAVED_RUNS * run);
+        let mut cast = |start: usize, n: usize| {
+            // SAFETY: some of the elements for which the caller vouches, at most the capacity of a buffer.
             unsafe { self.run(Some(from.add(start * chain.from)), Some(to.add(start * chain.to)), n) }
         };
-        part(0, lead);
-        for block in (lead..lead + together).step_by(LANES * lane) {
-            for start in (block..block + lane).step_by(at_once) {
-                (0..LANES).for_each(|place| part(start + place * lane, at_once));
+        cast(0, lead);
+        for block in (lead..lead + interleaved).step_by(INTERLEAVED_RUNS * run) {
+            for start in (block..block + run).step_by(batch) {
+                (0..INTERLEAVED_RUNS).for_each(|index| cast(start + index * run, batch));
             }
         }
-        for start in (lead + together..n).step_by(at_once) {
-            part(start, at_once.min(n - start));
+        for start in (lead + interleaved..n).step_by(batch) {
+            cast(start, batch.min(n - start));
         }
     }
 
-    /// Casts planes of which several fit in a buffer, as many at a time as do.
+    /// Casts planes of which several fit in a buffer, as many as fit at a time.
     ///
     /// # Safety
-    /// As [`sweep`], and `room`, the elements that a buffer holds, is no less than a plane has.
-    unsafe fn small_planes(&mut self, sweep: &Sweep, room: usize, from: *const u8, to: *mut u8) {
+    /// As [`cast_planes`], and `capacity`, the elements that a buffer holds, is at least the count of a plane.
+    unsafe fn cast_small_planes(&mut self, planes: &Planes, capacity: usize, from: *const u8, to: *mut u8) {
         let chain = self.chain;
-        let count = sweep.plane.count();
-        let at_once = room / count;
-        let (direct_in, direct_out) = (sweep.is_dense_from(chain.from), sweep.is_dense_to(chain.to));
+        let count = planes.plane.count();
+        let batch_planes = capacity / count;
+        let (direct_in, direct_out) = (planes.is_source_dense(chain.from), planes.is_target_dense(chain.to));
         let (gather, scatter) =
-            (sweep.plane.with_dense_target(chain.from), sweep.plane.with_dense_source(chain.to));
-        let mut starts = sweep.starts();
+            (planes.plane.with_dense_target(chain.from), planes.plane.with_dense_source(chain.to));
+        let mut offsets = planes.offsets();
         loop {
-            let batch = starts.clone();
-            let mut planes = 0;
-            for (from_start, _) in starts.by_ref().take(at_once) {
+            let batch = offsets.clone();
+            let mut gathered_planes = 0;
+            for (from_start, _) in offsets.by_ref().take(batch_planes) {
                 if !direct_in {
-                    // SAFETY: a plane of the sweep, and a place in the buffer, which has room for `at_once`
-                    // planes.
+                    // SAFETY: one of the planes, and a range of the buffer, which has room for `batch_planes` planes.
                     unsafe {
-                        let place = self.gathered.start().add(planes * count * chain.from);
-                        copy::plane(chain.from, &gather, from.offset(from_start), place, false);
+                        let target = self.gathered.start().add(gathered_planes * count * chain.from);
+                        copy::copy_plane(chain.from, &gather, from.offset(from_start), target, false);
                     }
                 }
-                planes += 1;
+                gathered_planes += 1;
             }
             let Some((from_start, to_start)) = batch.clone().next() else { return };
-            // SAFETY: where the sweep is dense, its planes lie one after the other from the first of the
-            // batch; where not, the buffers hold them so.
+            // SAFETY: if the planes are dense, they are contiguous from the first of the batch on; otherwise they are
+            // contiguous in the buffers.
             unsafe {
                 let input = direct_in.then(|| from.offset(from_start));
                 let output = direct_out.then(|| to.offset(to_start));
-                self.run(input, output, planes * count);
+                self.run(input, output, gathered_planes * count);
             }
             if !direct_out {
-                for (index, (_, to_start)) in batch.take(planes).enumerate() {
-                    // SAFETY: the plane that was gathered at this place in the batch.
+                for (index, (_, to_start)) in batch.take(gathered_planes).enumerate() {
+                    // SAFETY: the plane with this index in the batch.
                     unsafe {
-                        let place = self.done.start().add(index * count * chain.to);
-                        copy::plane(chain.to, &scatter, place, to.offset(to_start), false);
+                        let source = self.results.start().add(index * count * chain.to);
+                        copy::copy_plane(chain.to, &scatter, source, to.offset(to_start), false);
                     }
                 }
             }
@@ -305,20 +310,21 @@ impl Work<'_> {
     /// Casts a plane in tiles that fit in a buffer.
     ///
     /// # Safety
-    /// As [`sweep`] for one plane, which starts at `from` and `to`; `room` is what a buffer holds.
-    unsafe fn large_plane(&mut self, plane: &Plane, room: usize, from: *const u8, to: *mut u8) {
+    /// As [`cast_planes`] for one plane, which starts at `from` and `to`; `capacity` is the number of elements that a buffer
+    /// holds.
+    unsafe fn cast_large_plane(&mut self, plane: &Plane, capacity: usize, from: *const u8, to: *mut u8) {
         let chain = self.chain;
         let Plane { rows, cols } = *plane;
         let rows_dense_in = cols.from == chain.from as isize || cols.n == 1;
         let rows_dense_out = cols.to == chain.to as isize || cols.n == 1;
-        if rows_dense_in && rows_dense_out && cols.n >= 64 && (self.stream || chain.is_single()) {
+        if rows_dense_in && rows_dense_out && cols.n >= 64 && (self.non_temporal || chain.is_single()) {
             for row in 0..rows.n as isize {
-                // SAFETY: a row of the plane, dense on both sides; without streaming the chain has one kernel, which
+                // SAFETY: a row of the plane, dense on both sides; with ordinary stores the chain has one kernel, which
                 // needs no buffer.
                 unsafe {
                     let (from, to) = (from.offset(row * rows.from), to.offset(row * rows.to));
-                    if self.stream {
-                        self.streamed(from, to, cols.n);
+                    if self.non_temporal {
+                        self.cast_run(from, to, cols.n);
                     } else {
                         self.run(Some(from), Some(to), cols.n);
                     }
@@ -326,11 +332,10 @@ impl Work<'_> {
             }
             return;
         }
-        // A transposed tile is as high as a cache line of the source is long, or somewhat more; others are as
-        // wide as can be.
-        let high = if plane.is_transposed() { (64 / chain.from).max(16).min(rows.n) } else { 1 };
-        let width = (room / high).min(cols.n);
-        let height = (room / width).min(rows.n);
+        // A transposed tile covers at least a cache line of the source down the rows; others are as wide as possible.
+        let min_height = if plane.is_transposed() { (64 / chain.from).max(16).min(rows.n) } else { 1 };
+        let width = (capacity / min_height).min(cols.n);
+        let height = (capacity / width).min(rows.n);
         for top in (0..rows.n).step_by(height) {
             for left in (0..cols.n).step_by(width) {
                 let tile = Plane {
@@ -342,13 +347,13 @@ impl Work<'_> {
                 let direct_out = rows_dense_out
                     && (tile.rows.n == 1 || tile.rows.to == tile.cols.n as isize * chain.to as isize);
                 let (top, left) = (top as isize, left as isize);
-                // SAFETY: the tile is a part of the plane, and its elements fit in a buffer: height times
-                // width is at most `room`. Where it is dense it is used in place.
+                // SAFETY: the tile is part of the plane, and its elements fit in a buffer: height times width is at
+                // most `capacity`. Where it is dense it is used in place.
                 unsafe {
                     let from = from.offset(top * rows.from + left * cols.from);
                     let to = to.offset(top * rows.to + left * cols.to);
                     if !direct_in {
-                        copy::plane(
+                        copy::copy_plane(
                             chain.from,
                             &tile.with_dense_target(chain.from),
                             from,
@@ -359,8 +364,8 @@ impl Work<'_> {
                     let input = direct_in.then_some(from);
                     self.run(input, direct_out.then_some(to), tile.count());
                     if !direct_out {
-                        let done = self.done.start();
-                        copy::plane(chain.to, &tile.with_dense_source(chain.to), done, to, false);
+                        let results = self.results.start();
+                        copy::copy_plane(chain.to, &tile.with_dense_source(chain.to), results, to, false);
                     }
                 }
             }

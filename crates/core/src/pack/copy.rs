@@ -1,63 +1,73 @@
-//! Bytes from one plane to another, unchanged: what is left of a copy when no type changes.
+//! Copies planes of elements without a type change.
 //!
-//! Three shapes of plane matter. Rows that lie dense on both sides are moved whole. A transpose (dense down
-//! the rows in the source, along the rows in the target) goes in blocks of 64 by 64 bytes, `transpose`, so
-//! that every cache line is touched once: the naive loop fetches a line for each element. Everything else is
-//! a loop over `elements`.
+//! Rows that are dense on both sides are copied as runs. A transpose (dense down the rows in the source, along the rows in
+//! the target) is copied in blocks of 64 by 64 bytes by `transpose`, so that every cache line is accessed once; the naive
+//! loop fetches a line for each element. Everything else is a loop over `elements`.
 
-use super::walk::{Axis, Plane};
-use super::{elements, stream, transpose};
+use super::loop_nest::{Axis, Plane};
+use super::non_temporal::{INTERLEAVED_RUNS, LINE_BYTES};
+use super::{elements, non_temporal, transpose};
 use std::mem::MaybeUninit;
 
-/// Bytes that are gathered before they are written past the caches.
-const GATHERED: usize = 2 << 10;
+/// The size of the buffer in which elements are gathered before non-temporal stores.
+const GATHER_BUFFER_BYTES: usize = 2 << 10;
 
-/// Bytes of a row from which it is worth writing past the caches: its two ends are not whole lines.
-const STREAMED_ROW: usize = 1 << 10;
-/// Bytes of a run from which it is cut into lanes. In GB/s of 64 MiB on a Xeon: the C library's copy 10 with one thread; line
-/// after line past the caches 9.4 with one and 14 with two; in four lanes 12 and 20.
-const LONG_RUN: usize = if cfg!(test) { 1 << 10 } else { 64 << 10 };
+/// The row length from which non-temporal stores pay off: both ends of a row are partial lines.
+const NON_TEMPORAL_ROW_BYTES: usize = 1 << 10;
+/// The length from which a run is copied as several interleaved runs. In GB/s for 64 MiB on a Xeon: the C library's copy 10
+/// with one thread; sequential non-temporal stores 9.4 with one and 14 with two; four interleaved runs 12 and 20.
+const INTERLEAVE_THRESHOLD_BYTES: usize = if cfg!(test) { 1 << 10 } else { 64 << 10 };
 
-/// Memory for elements on their way.
+/// A buffer for gathered elements.
 #[repr(align(64))]
-struct Buffer(MaybeUninit<[u8; GATHERED]>);
+struct Buffer(MaybeUninit<[u8; GATHER_BUFFER_BYTES]>);
 
-/// Copies a plane of elements of `item` bytes, past the caches if asked to and possible; `stream::finish` then
-/// follows.
+/// Copies a plane of elements of `item` bytes, with non-temporal stores if requested and possible. The caller then calls
+/// `non_temporal::fence`.
 ///
 /// # Safety
 /// Every element of the plane is readable in the source and writable in the target, and the two do not
 /// overlap.
-pub(super) unsafe fn plane(item: usize, plane: &Plane, from: *const u8, to: *mut u8, stream: bool) {
+pub(super) unsafe fn copy_plane(
+    item: usize,
+    plane: &Plane,
+    from: *const u8,
+    to: *mut u8,
+    non_temporal: bool,
+) {
     let Plane { rows, cols } = *plane;
     let step = item as isize;
     if (cols.from == step && cols.to == step) || cols.n == 1 {
-        // SAFETY: the caller's contract; the elements of a row are neighbours on both sides.
-        unsafe { dense_rows(item * cols.n, rows, from, to, stream) }
+        // SAFETY: the caller's contract; the elements of a row are contiguous on both sides.
+        unsafe { copy_rows(item * cols.n, rows, from, to, non_temporal) }
     } else if rows.from == step && cols.to == step {
-        // SAFETY: the caller's contract, and the steps that `transpose` asks for.
-        unsafe { transpose::plane(item, plane, from, to, stream) }
-    } else if stream && cols.to == step && cols.n * item >= GATHERED && !plane.is_transposed() {
+        // SAFETY: the caller's contract, and the strides that `transpose` requires.
+        unsafe { transpose::transpose_plane(item, plane, from, to, non_temporal) }
+    } else if non_temporal
+        && cols.to == step
+        && cols.n * item >= GATHER_BUFFER_BYTES
+        && !plane.is_transposed()
+    {
         // SAFETY: the caller's contract, and the target's rows are dense.
-        unsafe { gathered(item, plane, from, to) }
+        unsafe { copy_through_buffer(item, plane, from, to) }
     } else {
         // SAFETY: the caller's contract.
-        unsafe { elements::plane(item, plane, from, to) }
+        unsafe { elements::copy_plane(item, plane, from, to) }
     }
 }
 
 /// Copies `rows` runs of `bytes` bytes.
 ///
 /// # Safety
-/// As [`plane`].
-unsafe fn dense_rows(bytes: usize, rows: Axis, from: *const u8, to: *mut u8, stream: bool) {
-    // Runs as short as an element are elements: no call for each.
-    macro_rules! short {
+/// As [`copy_plane`].
+unsafe fn copy_rows(bytes: usize, rows: Axis, from: *const u8, to: *mut u8, non_temporal: bool) {
+    // Short runs are copied like elements, without a call for each.
+    macro_rules! copy_short {
         ($($n:literal)*) => {
             match bytes {
                 $($n => {
                     // SAFETY: the caller's contract.
-                    unsafe { elements::line::<$n>(rows, from, to) }
+                    unsafe { elements::copy_line::<$n>(rows, from, to) }
                     return;
                 })*
                 _ => {}
@@ -65,72 +75,80 @@ unsafe fn dense_rows(bytes: usize, rows: Axis, from: *const u8, to: *mut u8, str
         };
     }
     if rows.n > 1 {
-        short!(1 2 3 4 6 8 12 16 24 32);
+        copy_short!(1 2 3 4 6 8 12 16 24 32);
     }
-    let stream = stream && bytes >= STREAMED_ROW;
-    let place = |row: usize| (row as isize * rows.from, row as isize * rows.to);
-    let together = if stream { rows.n - rows.n % stream::LANES } else { 0 };
-    for row in (0..together).step_by(stream::LANES) {
-        let places: [_; stream::LANES] = std::array::from_fn(|lane| place(row + lane));
+    let non_temporal = non_temporal && bytes >= NON_TEMPORAL_ROW_BYTES;
+    let offsets = |row: usize| (row as isize * rows.from, row as isize * rows.to);
+    let interleaved = if non_temporal { rows.n - rows.n % INTERLEAVED_RUNS } else { 0 };
+    for row in (0..interleaved).step_by(INTERLEAVED_RUNS) {
+        let starts: [_; INTERLEAVED_RUNS] = std::array::from_fn(|run| offsets(row + run));
         // SAFETY: the caller vouches for every row of the plane, and that the two do not overlap.
         unsafe {
-            stream::copy_lanes(
-                places.map(|(at, _)| from.offset(at)),
-                places.map(|(_, at)| to.offset(at)),
+            non_temporal::copy_interleaved(
+                starts.map(|(start, _)| from.offset(start)),
+                starts.map(|(_, start)| to.offset(start)),
                 bytes,
             )
         }
     }
-    for row in together..rows.n {
+    for row in interleaved..rows.n {
         // SAFETY: the caller vouches for every row of the plane, and that the two do not overlap.
         unsafe {
-            let (from, to) = (from.offset(place(row).0), to.offset(place(row).1));
-            if stream { run(from, to, bytes) } else { from.copy_to_nonoverlapping(to, bytes) }
+            let (from, to) = (from.offset(offsets(row).0), to.offset(offsets(row).1));
+            if non_temporal { copy_run(from, to, bytes) } else { from.copy_to_nonoverlapping(to, bytes) }
         }
     }
 }
 
-/// Copies one run past the caches; a long one in as many pieces at a time as there are lanes.
+/// Copies one run with non-temporal stores, a long one as several interleaved runs.
 ///
 /// # Safety
-/// As [`stream::copy`].
-unsafe fn run(from: *const u8, to: *mut u8, bytes: usize) {
-    let piece = if bytes < LONG_RUN { 0 } else { bytes / stream::LANES / stream::LINE * stream::LINE };
-    let places: [usize; stream::LANES] = std::array::from_fn(|lane| lane * piece);
-    let done = stream::LANES * piece;
-    // SAFETY: pieces of what the caller vouches for.
+/// As [`non_temporal::copy`].
+unsafe fn copy_run(from: *const u8, to: *mut u8, bytes: usize) {
+    let run_bytes = if bytes < INTERLEAVE_THRESHOLD_BYTES {
+        0
+    } else {
+        bytes / INTERLEAVED_RUNS / LINE_BYTES * LINE_BYTES
+    };
+    let starts: [usize; INTERLEAVED_RUNS] = std::array::from_fn(|run| run * run_bytes);
+    let copied = INTERLEAVED_RUNS * run_bytes;
+    // SAFETY: ranges within those of the caller.
     unsafe {
-        if piece > 0 {
-            stream::copy_lanes(places.map(|at| from.add(at)), places.map(|at| to.add(at)), piece);
+        if run_bytes > 0 {
+            non_temporal::copy_interleaved(
+                starts.map(|start| from.add(start)),
+                starts.map(|start| to.add(start)),
+                run_bytes,
+            );
         }
-        stream::copy(from.add(done), to.add(done), bytes - done);
+        non_temporal::copy(from.add(copied), to.add(copied), bytes - copied);
     }
 }
 
-/// Copies elements whose target is dense, a few kilobytes at a time, past the caches.
+/// Copies elements to a dense target through a buffer, with non-temporal stores.
 ///
 /// # Safety
-/// As [`plane`], and `plane.cols.to` is `item`.
-unsafe fn gathered(item: usize, plane: &Plane, from: *const u8, to: *mut u8) {
+/// As [`copy_plane`], and `plane.cols.to` is `item`.
+unsafe fn copy_through_buffer(item: usize, plane: &Plane, from: *const u8, to: *mut u8) {
     let Plane { rows, cols } = *plane;
     let mut buffer = Buffer(MaybeUninit::uninit());
     let buffer = buffer.0.as_mut_ptr().cast::<u8>();
-    let at_once = GATHERED / item;
-    // Where elements lie far apart, asking for all that lies between would be wrong.
-    let ahead = at_once * cols.from.unsigned_abs();
+    let batch = GATHER_BUFFER_BYTES / item;
+    // Elements that are far apart are not prefetched, because most of the memory between them is not needed.
+    let batch_extent = batch * cols.from.unsigned_abs();
     for row in 0..rows.n as isize {
-        for left in (0..cols.n).step_by(at_once) {
+        for left in (0..cols.n).step_by(batch) {
             let part =
-                Plane { rows: Axis { n: 1, ..rows }, cols: Axis { n: at_once.min(cols.n - left), ..cols } };
-            // SAFETY: a part of a row, for which the caller vouches, and a buffer that holds it.
+                Plane { rows: Axis { n: 1, ..rows }, cols: Axis { n: batch.min(cols.n - left), ..cols } };
+            // SAFETY: part of a row, for which the caller vouches, and a buffer with room for it.
             unsafe {
                 let start = left as isize;
                 let from = from.offset(row * rows.from + start * cols.from);
-                elements::plane(item, &part, from, buffer);
-                if ahead <= 4 * GATHERED {
-                    stream::prefetch(from.wrapping_add(ahead), ahead);
+                elements::copy_plane(item, &part, from, buffer);
+                if batch_extent <= 4 * GATHER_BUFFER_BYTES {
+                    non_temporal::prefetch(from.wrapping_add(batch_extent), batch_extent);
                 }
-                stream::copy(buffer, to.offset(row * rows.to + start * cols.to), part.cols.n * item);
+                non_temporal::copy(buffer, to.offset(row * rows.to + start * cols.to), part.cols.n * item);
             }
         }
     }
@@ -140,31 +158,31 @@ unsafe fn gathered(item: usize, plane: &Plane, from: *const u8, to: *mut u8) {
 mod tests {
     use super::*;
 
-    /// A plane over fresh memory, checked against the formula.
+    /// Copies a plane and compares it with a loop over indices.
     fn check(
         item: usize,
         (rows, cols): (usize, usize),
         from_steps: (isize, isize),
         to_steps: (isize, isize),
     ) {
-        let place = |(row_step, col_step): (isize, isize), row: usize, col: usize| {
+        let offset = |(row_step, col_step): (isize, isize), row: usize, col: usize| {
             row as isize * row_step + col as isize * col_step
         };
         let extent = |steps| {
-            let corners =
-                [(0, 0), (rows - 1, 0), (0, cols - 1), (rows - 1, cols - 1)].map(|(r, c)| place(steps, r, c));
+            let corners = [(0, 0), (rows - 1, 0), (0, cols - 1), (rows - 1, cols - 1)]
+                .map(|(r, c)| offset(steps, r, c));
             let (low, high) = (*corners.iter().min().unwrap(), *corners.iter().max().unwrap());
             (low, (high - low) as usize + item)
         };
         let ((from_low, from_size), (to_low, to_size)) = (extent(from_steps), extent(to_steps));
-        // One byte more in front: nothing is aligned.
+        // One additional byte in front, so that nothing is aligned.
         let from: Vec<u8> = (0..from_size + 1).map(|i| (i * 7 + i / 251) as u8).collect();
         let mut to = vec![0xee; to_size + 1];
         let mut expected = to.clone();
         for row in 0..rows {
             for col in 0..cols {
-                let f = (place(from_steps, row, col) - from_low) as usize + 1;
-                let t = (place(to_steps, row, col) - to_low) as usize + 1;
+                let f = (offset(from_steps, row, col) - from_low) as usize + 1;
+                let t = (offset(to_steps, row, col) - to_low) as usize + 1;
                 expected[t..t + item].copy_from_slice(&from[f..f + item]);
             }
         }
@@ -172,18 +190,18 @@ mod tests {
             rows: Axis { n: rows, from: from_steps.0, to: to_steps.0 },
             cols: Axis { n: cols, from: from_steps.1, to: to_steps.1 },
         };
-        // Miri knows no stores past the caches.
-        for stream in [false, true].into_iter().take(if cfg!(miri) { 1 } else { 2 }) {
+        // Miri does not support non-temporal stores.
+        for non_temporal in [false, true].into_iter().take(if cfg!(miri) { 1 } else { 2 }) {
             to.fill(0xee);
             // SAFETY: the vectors were made to span the plane, from its lowest corner.
             unsafe {
                 let (from, to) = (from.as_ptr().offset(1 - from_low), to.as_mut_ptr().offset(1 - to_low));
-                plane(item, &axes, from, to, stream);
+                copy_plane(item, &axes, from, to, non_temporal);
             }
-            stream::finish();
+            non_temporal::fence();
             assert!(
                 to == expected,
-                "{item} bytes, {rows} x {cols}, {from_steps:?} to {to_steps:?}, past the caches: {stream}"
+                "{item} bytes, {rows} x {cols}, {from_steps:?} to {to_steps:?}, non-temporal: {non_temporal}"
             );
         }
     }
@@ -226,7 +244,7 @@ mod tests {
         }
     }
 
-    /// Large enough to be written past the caches, with edges that do not divide.
+    /// Large enough for non-temporal stores, with partial blocks at the edges.
     #[test]
     fn a_large_transpose() {
         if cfg!(miri) {
@@ -243,12 +261,12 @@ mod tests {
         };
         // SAFETY: the source has `cols` lines of `rows` elements, the target `rows` lines of `pitch` bytes
         // after the start.
-        unsafe { plane(4, &axes, from.as_ptr().cast(), to.as_mut_ptr().add(start), true) };
-        stream::finish();
+        unsafe { copy_plane(4, &axes, from.as_ptr().cast(), to.as_mut_ptr().add(start), true) };
+        non_temporal::fence();
         for row in 0..rows {
             for col in 0..cols {
-                let place = start + row * pitch + col * 4;
-                assert_eq!(to[place..place + 4], ((col * rows + row) as u32).to_ne_bytes(), "{row} {col}");
+                let at = start + row * pitch + col * 4;
+                assert_eq!(to[at..at + 4], ((col * rows + row) as u32).to_ne_bytes(), "{row} {col}");
             }
         }
     }

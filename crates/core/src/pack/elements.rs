@@ -1,48 +1,51 @@
-//! Elements one by one, from anywhere to anywhere: what is left when no better way fits.
+//! Copies planes element by element, for layouts without a faster loop.
 //!
-//! They are arrays of bytes, `[u8; N]`: any alignment is right, and the compiler still moves each in one go. Where
-//! the source is closer together down the rows than along them, the plane goes in tiles.
+//! Elements are byte arrays, `[u8; N]`, which have no alignment and which the compiler still copies with one instruction. A
+//! plane whose source has a smaller stride down the rows than along them is copied in tiles.
 
+use super::loop_nest::{Axis, Plane};
 use super::strided;
-use super::walk::{Axis, Plane};
 
-/// Elements along each side of a tile, where a plane is transposed but not dense.
-const TILE: usize = 32;
+/// The side of a tile in elements, for transposed planes that are not dense.
+const TILE_ELEMENTS: usize = 32;
 
 /// Copies elements of `item` bytes one by one.
 ///
 /// # Safety
 /// Every element of the plane is readable in the source and writable in the target, and the two do not overlap.
-pub(super) unsafe fn plane(item: usize, plane: &Plane, from: *const u8, to: *mut u8) {
+pub(super) unsafe fn copy_plane(item: usize, plane: &Plane, from: *const u8, to: *mut u8) {
     // SAFETY: the caller's contract, in every arm.
     unsafe {
         match item {
-            1 => plane_of::<1>(plane, from, to),
-            2 => plane_of::<2>(plane, from, to),
-            4 => plane_of::<4>(plane, from, to),
-            8 => plane_of::<8>(plane, from, to),
-            _ => plane_of::<16>(plane, from, to),
+            1 => copy_plane_of::<1>(plane, from, to),
+            2 => copy_plane_of::<2>(plane, from, to),
+            4 => copy_plane_of::<4>(plane, from, to),
+            8 => copy_plane_of::<8>(plane, from, to),
+            _ => copy_plane_of::<16>(plane, from, to),
         }
     }
 }
 
-/// [`plane`] for elements of `N` bytes.
+/// [`copy_plane`] for elements of `N` bytes.
 ///
 /// # Safety
-/// As [`plane`].
-unsafe fn plane_of<const N: usize>(plane: &Plane, from: *const u8, to: *mut u8) {
+/// As [`copy_plane`].
+unsafe fn copy_plane_of<const N: usize>(plane: &Plane, from: *const u8, to: *mut u8) {
     let Plane { rows, cols } = *plane;
     if cols.to == N as isize && cols.from % N as isize == 0 && !plane.is_transposed() {
         let step = cols.from / N as isize;
-        let done = (0..rows.n as isize).all(|row| {
+        let is_done = (0..rows.n as isize).all(|row| {
             // SAFETY: a row of the plane, for which the caller vouches; its target is dense.
-            unsafe { strided::line(N, step, from.offset(row * rows.from), to.offset(row * rows.to), cols.n) }
+            unsafe {
+                strided::copy_line(N, step, from.offset(row * rows.from), to.offset(row * rows.to), cols.n)
+            }
         });
-        if done {
+        if is_done {
             return;
         }
     }
-    let (tile_rows, tile_cols) = if plane.is_transposed() { (TILE, TILE) } else { (rows.n, cols.n) };
+    let (tile_rows, tile_cols) =
+        if plane.is_transposed() { (TILE_ELEMENTS, TILE_ELEMENTS) } else { (rows.n, cols.n) };
     for top in (0..rows.n).step_by(tile_rows) {
         for left in (0..cols.n).step_by(tile_cols) {
             let height = tile_rows.min(rows.n - top);
@@ -54,12 +57,12 @@ unsafe fn plane_of<const N: usize>(plane: &Plane, from: *const u8, to: *mut u8) 
                 (Axis { n: width, ..cols }, Axis { n: height, ..rows })
             };
             let (top, left) = (top as isize, left as isize);
-            // SAFETY: the tile lies within the plane, for which the caller vouches.
+            // SAFETY: the tile is within the plane, for which the caller vouches.
             unsafe {
                 let from = from.offset(top * rows.from + left * cols.from);
                 let to = to.offset(top * rows.to + left * cols.to);
-                for turn in 0..outer.n as isize {
-                    line::<N>(inner, from.offset(turn * outer.from), to.offset(turn * outer.to));
+                for index in 0..outer.n as isize {
+                    copy_line::<N>(inner, from.offset(index * outer.from), to.offset(index * outer.to));
                 }
             }
         }
@@ -72,7 +75,7 @@ unsafe fn plane_of<const N: usize>(plane: &Plane, from: *const u8, to: *mut u8) 
 /// Every element of the line is readable in the source and writable in the target, and the two do not
 /// overlap.
 #[inline(always)]
-pub(super) unsafe fn line<const N: usize>(axis: Axis, from: *const u8, to: *mut u8) {
+pub(super) unsafe fn copy_line<const N: usize>(axis: Axis, from: *const u8, to: *mut u8) {
     for i in 0..axis.n as isize {
         // SAFETY: element `i` is one that the caller vouches for; byte arrays have no alignment.
         unsafe {

@@ -1,7 +1,7 @@
-//! The engine once more, slow and by the book, for the tests to hold the quick one against.
+//! A slow reference implementation of casts and copies, for the tests of the engine.
 //!
-//! Nothing of `number` or `kernel` is used here: a value is a sign, an integer and a power of two, exactly,
-//! and rounding is done on 128-bit integers. Offsets are computed element by element from the layouts.
+//! Nothing of `number` or `cast_kernels` is used here: a value is exactly a sign, an integer and a power of two, and
+//! rounding uses 128-bit integers. Offsets are computed element by element from the layouts.
 
 use crate::dtype::{DType, DTypeKind};
 use crate::layout::Layout;
@@ -57,7 +57,7 @@ pub(super) fn format(dtype: DType) -> (u32, u32, i32, Family) {
         DType::Float6E2M3Fn => (2, 3, 1, Family::Finite),
         DType::Float6E3M2Fn => (3, 2, 3, Family::Finite),
         DType::Float4E2M1Fn => (2, 1, 1, Family::Finite),
-        _ => unreachable!("{dtype} is no float"),
+        _ => unreachable!("{dtype} is not a float"),
     }
 }
 
@@ -139,7 +139,7 @@ pub(super) fn encode_float(dtype: DType, value: Value) -> u64 {
             }
             let lowest = 1 - bias;
             let unit = top.max(lowest) - mantissa as i32;
-            // The leading one of a normal number counts as one more exponent.
+            // The implicit leading one of a normal number increments the exponent.
             let code =
                 (((top.max(lowest) - lowest) as i128) << mantissa) + round(magnitude, exponent, unit) as i128;
             let largest = match family {
@@ -240,7 +240,7 @@ pub(super) fn cast(from: DType, to: DType, bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Turns the bytes of each unit round.
+/// Reverses the bytes of each unit.
 pub(super) fn swapped(dtype: DType, bytes: &[u8]) -> Vec<u8> {
     bytes.chunks(dtype.swap_unit()).flat_map(|unit| unit.iter().rev().copied()).collect()
 }

@@ -1,4 +1,4 @@
-//! The engine against the reference: every pair of types, any layout, any number of threads.
+//! Compares the engine with the reference implementation: every pair of types, any layout, any number of threads.
 
 use super::reference::*;
 use super::{CopyDestination, CopySource, convert};
@@ -7,7 +7,7 @@ use crate::layout::Layout;
 use crate::tensor::ByteOrder;
 use proptest::prelude::*;
 
-/// Numbers without end, the same for a seed.
+/// A pseudo-random generator (SplitMix64).
 struct Random(u64);
 
 impl Random {
@@ -23,7 +23,7 @@ impl Random {
         self.next() % n
     }
 
-    /// An element with bits that make trouble more often than chance would.
+    /// An element, with special bit patterns more often than by chance.
     fn element(&mut self, dtype: DType) -> Vec<u8> {
         if dtype.kind() == DTypeKind::Complex {
             let part = if dtype == DType::Complex64 { DType::Float32 } else { DType::Float64 };
@@ -57,8 +57,7 @@ impl Random {
             2 => return Value::Finite { negative, magnitude: 0, exponent: 0 },
             _ => {}
         }
-        // A bit more than the format has: a tie half of the time; and then a trace of something to either
-        // side.
+        // One bit more than the format has gives ties half of the time; a small amount is then added on either side.
         let head = u128::from(self.below(2 << mantissa) | 1 << mantissa) * 2 + u128::from(self.below(2));
         let low = 1 - bias - mantissa as i32 - 3;
         let exponent = low + self.below((2 * bias + 6) as u64) as i32;
@@ -68,28 +67,28 @@ impl Random {
     }
 }
 
-/// A tensor in memory of its own, with an odd address where that can be.
-struct Memory {
+/// A tensor with its own memory, at an odd address.
+struct OwnedTensor {
     bytes: Vec<u8>,
     start: usize,
     layout: Layout,
     dtype: DType,
 }
 
-impl Memory {
+impl OwnedTensor {
     fn new(dtype: DType, layout: Layout) -> Self {
         let (low, high) = layout.extent();
         Self { bytes: vec![0xa5; (high - low) as usize + 1], start: (1 - low) as usize, layout, dtype }
     }
 
-    fn places(&self) -> Vec<usize> {
+    fn element_offsets(&self) -> Vec<usize> {
         offsets(&self.layout).into_iter().map(|offset| (self.start as i64 + offset) as usize).collect()
     }
 }
 
-fn check(from: &Memory, order: ByteOrder, to: &mut Memory, threads: usize) {
+fn check(from: &OwnedTensor, order: ByteOrder, to: &mut OwnedTensor, threads: usize) {
     let mut expected = to.bytes.clone();
-    for (f, t) in from.places().into_iter().zip(to.places()) {
+    for (f, t) in from.element_offsets().into_iter().zip(to.element_offsets()) {
         let bytes = &from.bytes[f..f + from.dtype.size()];
         let native = if order == ByteOrder::Swapped { swapped(from.dtype, bytes) } else { bytes.to_vec() };
         expected[t..t + to.dtype.size()].copy_from_slice(&cast(from.dtype, to.dtype, &native));
@@ -112,7 +111,7 @@ fn check(from: &Memory, order: ByteOrder, to: &mut Memory, threads: usize) {
     };
     result.unwrap();
     if to.bytes != expected {
-        for (f, t) in from.places().into_iter().zip(to.places()) {
+        for (f, t) in from.element_offsets().into_iter().zip(to.element_offsets()) {
             let size = to.dtype.size();
             assert_eq!(
                 to.bytes[t..t + size],
@@ -129,14 +128,14 @@ fn check(from: &Memory, order: ByteOrder, to: &mut Memory, threads: usize) {
     }
 }
 
-fn fill(memory: &mut Memory, random: &mut Random) {
-    for place in memory.places() {
+fn fill(memory: &mut OwnedTensor, random: &mut Random) {
+    for place in memory.element_offsets() {
         let element = random.element(memory.dtype);
         memory.bytes[place..place + element.len()].copy_from_slice(&element);
     }
 }
 
-/// Strides that do not overlap: some order of the dimensions, with gaps, some backwards.
+/// Strides without overlap: a permutation of the dimensions, with gaps, and some negative.
 fn spread(item: usize, shape: &[i64], random: &mut Random) -> Layout {
     let mut order: Vec<usize> = (0..shape.len()).rev().collect();
     if random.below(2) == 0 {
@@ -156,7 +155,7 @@ fn spread(item: usize, shape: &[i64], random: &mut Random) -> Layout {
     Layout::strided(item, shape, &strides).unwrap()
 }
 
-/// Any strides at all.
+/// Arbitrary strides.
 fn any_strides(item: usize, shape: &[i64], random: &mut Random) -> Layout {
     let strides: Vec<i64> = shape.iter().map(|_| random.below(81) as i64 - 40).collect();
     Layout::strided(item, shape, &strides).unwrap()
@@ -176,12 +175,12 @@ fn every_pair_of_types() {
     let n = if cfg!(miri) { 5 } else { 1500 };
     for from in DType::all() {
         for to in DType::all() {
-            // Under Miri an eighth of the pairs, in which each type has its turn on both sides.
+            // Under Miri an eighth of the pairs, with each type on both sides.
             if cfg!(miri) && !(from as usize + to as usize).is_multiple_of(8) {
                 continue;
             }
-            let mut source = Memory::new(from, Layout::dense(from.size(), &[n]).unwrap());
-            let mut target = Memory::new(to, Layout::dense(to.size(), &[n]).unwrap());
+            let mut source = OwnedTensor::new(from, Layout::dense(from.size(), &[n]).unwrap());
+            let mut target = OwnedTensor::new(to, Layout::dense(to.size(), &[n]).unwrap());
             fill(&mut source, &mut random);
             check(&source, ByteOrder::Native, &mut target, 1);
             if from.swap_unit() > 1 && !cfg!(miri) {
@@ -196,8 +195,8 @@ fn every_pair_of_types() {
 fn every_narrow_element() {
     for from in DType::all().filter(|dtype| dtype.size() <= 2) {
         let n = if cfg!(miri) { 32 } else { 1i64 << (8 * from.size()) };
-        let mut source = Memory::new(from, Layout::dense(from.size(), &[n]).unwrap());
-        for (code, place) in source.places().into_iter().enumerate() {
+        let mut source = OwnedTensor::new(from, Layout::dense(from.size(), &[n]).unwrap());
+        for (code, place) in source.element_offsets().into_iter().enumerate() {
             let code = if cfg!(miri) { code * 2055 } else { code };
             source.bytes[place..place + from.size()].copy_from_slice(&code.to_le_bytes()[..from.size()]);
         }
@@ -206,14 +205,14 @@ fn every_narrow_element() {
             check(
                 &source,
                 ByteOrder::Native,
-                &mut Memory::new(to, Layout::dense(to.size(), &[n]).unwrap()),
+                &mut OwnedTensor::new(to, Layout::dense(to.size(), &[n]).unwrap()),
                 1,
             );
         }
     }
 }
 
-/// Values that a wider type holds exactly come back from it: the reference's own test.
+/// Tests the reference: values that a wider type represents exactly survive a round trip.
 #[test]
 fn exact_values_come_back() {
     for dtype in DType::all().filter(|d| d.kind() == DTypeKind::Float && d.bits() <= 16) {
@@ -230,19 +229,19 @@ fn exact_values_come_back() {
 }
 
 fn one(from: DType, to: DType, bytes: &[u8]) -> Vec<u8> {
-    let mut source = Memory::new(from, Layout::dense(from.size(), &[]).unwrap());
-    let mut target = Memory::new(to, Layout::dense(to.size(), &[]).unwrap());
+    let mut source = OwnedTensor::new(from, Layout::dense(from.size(), &[]).unwrap());
+    let mut target = OwnedTensor::new(to, Layout::dense(to.size(), &[]).unwrap());
     source.bytes[1..].copy_from_slice(bytes);
     check(&source, ByteOrder::Native, &mut target, 1);
     target.bytes[1..].to_vec()
 }
 
-/// The reference itself, held against numbers worked out by hand.
+/// Tests the reference with numbers computed by hand.
 #[test]
 fn known_numbers() {
     let f64s = |to, value: f64| bits_of(&one(DType::Float64, to, &value.to_le_bytes()));
     let power = |exponent: i64| f64::from_bits(((exponent + 1023) as u64) << 52);
-    // Just above a tie, by less than float32 can see: rounding twice gives 1.
+    // Above a tie by less than the precision of float32: rounding twice gives 1.
     assert_eq!(f64s(DType::Float16, 1.0 + power(-11) + power(-40)), 0x3c01);
     assert_eq!(f64s(DType::Float16, 1.0 + power(-11)), 0x3c00);
     assert_eq!(f64s(DType::Float16, 1.0 + 3.0 * power(-11)), 0x3c02);
@@ -275,7 +274,7 @@ fn known_numbers() {
     assert_eq!(f64s(DType::Bool, f64::NAN), 1);
     assert_eq!(f64s(DType::Bool, -0.0), 0);
     let u64s = |to, value: u64| bits_of(&one(DType::UInt64, to, &value.to_le_bytes()));
-    // 2^63 + 2^39 is a tie in float32; one more is not, and float64 cannot see it.
+    // 2^63 + 2^39 is a tie in float32; one more is not, and float64 cannot represent it.
     assert_eq!(u64s(DType::Float32, (1 << 63) + (1 << 39)), 0x5f00_0000);
     assert_eq!(u64s(DType::Float32, (1 << 63) + (1 << 39) + 1), 0x5f00_0001);
     assert_eq!(u64s(DType::BFloat16, (1 << 63) + (1 << 55) + 1), 0x5f01);
@@ -288,7 +287,7 @@ fn known_numbers() {
     assert_eq!(one(DType::Bool, DType::Float8E8M0Fnu, &[0]), [0xff]);
 }
 
-/// The kept crate for float16 and bfloat16 says the same.
+/// The `half` crate agrees for float16 and bfloat16.
 #[test]
 fn agrees_with_half() {
     let mut random = Random(7);
@@ -316,7 +315,7 @@ fn shapes_must_agree() {
     let run = |dtype, from_layout, to_layout, to: &mut [u8]| {
         let source = CopySource { data: from.as_ptr(), dtype, layout: from_layout, order: ByteOrder::Native };
         let destination = CopyDestination { data: to.as_mut_ptr(), dtype: DType::Float32, layout: to_layout };
-        // SAFETY: the arrays hold three elements of four bytes; other sizes are refused before anything is
+        // SAFETY: the arrays hold three elements of four bytes; other sizes are rejected before anything is
         // read.
         unsafe { convert(&source, &destination, 1) }
     };
@@ -336,21 +335,21 @@ fn empty_and_scalar_and_64_dimensions() {
             long[60] = 5;
             long.clone()
         }] {
-            let mut source = Memory::new(from, spread(from.size(), &shape, &mut random));
+            let mut source = OwnedTensor::new(from, spread(from.size(), &shape, &mut random));
             fill(&mut source, &mut random);
-            let mut target = Memory::new(to, spread(to.size(), &shape, &mut random));
+            let mut target = OwnedTensor::new(to, spread(to.size(), &shape, &mut random));
             check(&source, ByteOrder::Native, &mut target, 2);
         }
     }
     let binary = vec![2i64; if cfg!(miri) { 6 } else { 11 }];
-    let mut source = Memory::new(DType::Float16, spread(2, &binary, &mut random));
+    let mut source = OwnedTensor::new(DType::Float16, spread(2, &binary, &mut random));
     fill(&mut source, &mut random);
-    let mut target = Memory::new(DType::Float64, spread(8, &binary, &mut random));
+    let mut target = OwnedTensor::new(DType::Float64, spread(8, &binary, &mut random));
     check(&source, ByteOrder::Swapped, &mut target, 3);
 }
 
 /// Planes larger than the buffers: transposed, strided, with every thread count.
-/// Long enough that several places are read in turn, with ends that do not divide.
+/// Long enough for interleaved runs, with partial lines at both ends.
 #[test]
 fn long_rows() {
     if cfg!(miri) {
@@ -364,10 +363,10 @@ fn long_rows() {
         (DType::Float32, DType::Float32, ByteOrder::Swapped),
     ] {
         for count in [65_536 / 4, 70_001, 140_000] {
-            let mut source = Memory::new(from, Layout::dense(from.size(), &[count]).unwrap());
+            let mut source = OwnedTensor::new(from, Layout::dense(from.size(), &[count]).unwrap());
             fill(&mut source, &mut random);
             for threads in [1, 3] {
-                let mut target = Memory::new(to, Layout::dense(to.size(), &[count]).unwrap());
+                let mut target = OwnedTensor::new(to, Layout::dense(to.size(), &[count]).unwrap());
                 check(&source, order, &mut target, threads);
             }
         }
@@ -391,8 +390,8 @@ fn large_planes() {
     for (from, to) in pairs.into_iter().take(if cfg!(miri) { 3 } else { 7 }) {
         for shape in shapes {
             for round in 0..if cfg!(miri) { 1 } else { 6 } {
-                let mut source = Memory::new(from, spread(from.size(), shape, &mut random));
-                let mut target = Memory::new(to, spread(to.size(), shape, &mut random));
+                let mut source = OwnedTensor::new(from, spread(from.size(), shape, &mut random));
+                let mut target = OwnedTensor::new(to, spread(to.size(), shape, &mut random));
                 fill(&mut source, &mut random);
                 check(&source, swaps(from, round % 2 == 0), &mut target, 1 + round % 4);
             }
@@ -418,9 +417,9 @@ proptest! {
         let (from, to) = (types(from), types(to));
         let mut random = Random(seed);
         let layout = if strange { any_strides } else { spread };
-        let mut source = Memory::new(from, layout(from.size(), &shape, &mut random));
+        let mut source = OwnedTensor::new(from, layout(from.size(), &shape, &mut random));
         fill(&mut source, &mut random);
-        let mut target = Memory::new(to, spread(to.size(), &shape, &mut random));
+        let mut target = OwnedTensor::new(to, spread(to.size(), &shape, &mut random));
         check(&source, swaps(from, swap), &mut target, threads);
     }
 
@@ -433,9 +432,9 @@ proptest! {
     ) {
         let dtype = types(dtype);
         let mut random = Random(seed);
-        let mut source = Memory::new(dtype, spread(dtype.size(), &shape, &mut random));
+        let mut source = OwnedTensor::new(dtype, spread(dtype.size(), &shape, &mut random));
         fill(&mut source, &mut random);
-        let mut target = Memory::new(dtype, spread(dtype.size(), &shape, &mut random));
+        let mut target = OwnedTensor::new(dtype, spread(dtype.size(), &shape, &mut random));
         check(&source, ByteOrder::Native, &mut target, threads);
     }
 }

@@ -1,144 +1,129 @@
-//! What the planner is told.
+//! The inputs of the planner: the source, the capabilities of the target, and the options of the caller.
 
-use super::Reason;
+use super::reason::{Pending, Reason};
 use crate::device::{Device, DeviceKind};
 use crate::dtype::{DType, DTypes};
 use crate::host::MALLOC_ALIGNMENT;
 use crate::layout::Layout;
 use crate::tensor::{Access, ByteOrder};
 
-/// About the source.
+/// The properties of a source tensor that the planner needs.
 #[derive(Clone, Debug)]
 pub struct SourceDescription<'a> {
-    /// Whose tensor it is, as users name the framework.
+    /// The framework of the tensor, by the name that users write.
     pub framework: &'a str,
     /// Element type.
     pub dtype: DType,
     /// Shape and strides.
     pub layout: &'a Layout,
-    /// Where the memory is.
+    /// The device of the memory.
     pub device: Device,
-    /// Which end of an element comes first.
+    /// The byte order of the elements.
     pub order: ByteOrder,
-    /// The data pointer as a number, for its alignment.
+    /// The data pointer, for its alignment.
     pub address: usize,
-    /// Whether the allocator of the memory guarantees the alignment that targets ask for.
+    /// Whether the allocator of the memory guarantees the alignment that targets need.
     pub alignment: Alignment,
     /// Whether the memory may be written.
     pub access: Access,
-    /// Whether others rely on the values.
+    /// Whether the values may change.
     pub mutability: SourceMutability,
-    /// Work that the framework has put off, if any.
+    /// The operation that the framework has deferred, if any.
     pub pending: Option<Pending>,
     /// Whether the tensor requires a gradient.
     pub requires_grad: bool,
-    /// Whether the memory came through the object's own `__array__(copy=False)`.
+    /// Whether the memory was obtained from the object's `__array__(copy=False)`.
     pub through_array: bool,
-    /// Whether its framework may hold a lock while it releases the memory, under which others wait for the GIL.
+    /// Whether its framework releases the memory under a lock that other threads hold while they wait for the GIL.
     pub drop_lock: bool,
 }
 
-/// What the source's allocator promises about the address of its memory.
+/// What the source's allocator guarantees about the address of its memory.
 ///
 /// A target that needs 64-byte alignment and treats tensors as immutable can share memory of either kind, if the address
-/// fits. Whether a later write to the source then changes the result would depend on where `malloc` put the source, so
-/// accidental alignment is not relied on unless the caller asks for a share.
+/// is aligned. Whether a later write to the source changes the result would then depend on the address that `malloc`
+/// returned. The planner therefore does not rely on accidental alignment unless the caller requests a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alignment {
-    /// The address follows from how the memory was allocated (PyTorch's allocator, blocks of ours, memory maps), or
-    /// nobody can write the memory, so that a share cannot be told from a copy.
+    /// The allocator guarantees the alignment (PyTorch's allocator, the core's host blocks, memory maps), or the memory
+    /// cannot be written, so that a share is indistinguishable from a copy.
     Guaranteed,
-    /// The allocator promises less than the target needs (NumPy's arrays, bytearrays), or is not known.
+    /// The allocator guarantees less than the target needs (NumPy arrays, bytearrays), or is unknown.
     Accidental,
 }
 
-/// Whether others rely on the values staying as they are.
+/// Whether the values of a source may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceMutability {
-    /// Values may change; whoever shares sees it.
+    /// Values may change, and a share sees the change.
     Mutable,
-    /// The memory was made for this trip, and nobody else sees it (a NumPy scalar as an array).
+    /// The memory was allocated for this conversion, and nothing else refers to it (a NumPy scalar as an array).
     Temporary,
-    /// The framework promises its users that values never change.
+    /// The framework guarantees that values never change.
     Immutable,
-    /// Immutable, and the framework hands the same memory to others later (TensorFlow's scalars).
+    /// Immutable, and the framework reuses the memory for other tensors (TensorFlow's scalars).
     Cached,
     /// The value of a variable at the call: it does not change, and must not be written.
     Snapshot,
 }
 
 impl SourceMutability {
-    /// Whether a write to the memory breaks no promise.
+    /// Whether the memory may be written.
     pub fn allows_writing(self) -> bool {
         matches!(self, Self::Mutable | Self::Temporary)
     }
 }
 
-/// Work that the source's framework has put off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pending {
-    /// A conjugation.
-    Conjugate,
-    /// A negation.
-    Negate,
-    /// Unpacking several elements from a byte.
-    Unpack,
-    /// Gathering pieces from several devices.
-    Gather,
-    /// The object's own conversion to an array, through `__array__`.
-    Convert,
-}
-
-/// About the target.
+/// What a target framework accepts.
 #[derive(Clone, Copy, Debug)]
 pub struct TargetCapabilities {
-    /// The framework, as users name it.
+    /// The framework, by the name that users write.
     pub framework: &'static str,
-    /// The same with its own capitals, for sentences.
+    /// The proper name of the framework, for sentences.
     pub title: &'static str,
-    /// The types it holds.
+    /// The element types that it has.
     pub dtypes: DTypes,
-    /// The types it holds in a packed form of its own.
+    /// The types that it stores in its own packed format.
     pub repacked: DTypes,
-    /// The types it holds in host memory alone.
+    /// The types that it supports only in host memory.
     pub host_only: DTypes,
-    /// Why whatever it is given is copied into memory of its own; `None` where it takes what it is given.
+    /// Why it copies all imported memory; `None` if it shares.
     pub own_memory: Option<Reason>,
-    /// Whether 64-bit types survive there right now (JAX with x64 off: no).
+    /// Whether it currently has 64-bit types (JAX with x64 off does not).
     pub keeps_64_bit: bool,
-    /// What `dtype="default"` does to 64-bit floats and complex numbers.
+    /// Whether [`DTypeRequest::Default`] narrows 64-bit floats and complex numbers.
     pub narrow_by_default: bool,
-    /// Whether it holds elements of the other byte order.
+    /// Whether it supports elements in non-native byte order.
     pub accepts_swapped_bytes: bool,
-    /// The strides it takes.
+    /// The strides that it supports.
     pub strides: Strides,
-    /// The alignment it needs: at least this many bytes, and at least an element's own.
+    /// The alignment that it needs in bytes, in addition to the alignment of the element type.
     pub alignment: usize,
-    /// The most dimensions it takes.
+    /// The maximum number of dimensions.
     pub max_rank: usize,
-    /// What it lets its users do with the memory.
+    /// Whether its users may write imported memory.
     pub mutability: TargetMutability,
-    /// Where it holds memory.
+    /// The devices that it supports.
     pub devices: SupportedDevices,
-    /// Where it puts a tensor when nobody says where.
+    /// The device of a new tensor if the user names none.
     pub default_device: Device,
-    /// The number of its CPU devices; all of them are host memory.
+    /// The number of its CPU devices, all of which use host memory.
     pub cpu_count: i32,
-    /// The index of the CPU device that takes host memory when the caller names no device.
+    /// The index of the CPU device for host memory if the caller names no device.
     pub default_cpu: i32,
     /// Whether it may drop tensors on threads that Python did not create.
     pub drops_on_own_threads: bool,
 }
 
 impl TargetCapabilities {
-    /// Whether it matters to this target what the source's allocator guarantees: it needs more than `malloc`
-    /// gives, and its users rely on tensors that do not change.
+    /// Whether the guarantee of the source's allocator matters: the target needs more alignment than `malloc` provides, and
+    /// its tensors are immutable.
     #[inline]
     pub fn relies_on_alignment(&self) -> bool {
         self.mutability == TargetMutability::Immutable && self.alignment > MALLOC_ALIGNMENT
     }
 
-    /// Where a tensor of this device goes that nobody sends elsewhere.
+    /// The device of the result for a source on `device` if the caller names none.
     pub fn nearest_device(&self, device: Device) -> Device {
         match self.devices {
             _ if self.keeps_device(device) => device,
@@ -148,20 +133,20 @@ impl TargetCapabilities {
         }
     }
 
-    /// The CPU device that takes host memory when the caller names no device.
+    /// The CPU device for host memory if the caller names no device.
     fn cpu(&self) -> Device {
         Device { kind: DeviceKind::Cpu, index: self.default_cpu }
     }
 
-    /// Whether a tensor of another framework on this device stays there when the caller names no device. CPU devices
-    /// belong to their framework: host memory goes to the target's own default.
+    /// Whether a tensor of another framework on this device stays there if the caller names no device. CPU devices are
+    /// per framework, so host memory goes to the target's default CPU device.
     #[inline]
     pub fn keeps_device(&self, device: Device) -> bool {
         let index = if device.kind == DeviceKind::Cpu { device.index } else { 0 };
         self.supports_device(device) && (!device.is_host() || index == self.default_cpu)
     }
 
-    /// Whether it holds memory on this device.
+    /// Whether it supports memory on this device.
     #[inline]
     pub fn supports_device(&self, device: Device) -> bool {
         match self.devices {
@@ -172,25 +157,25 @@ impl TargetCapabilities {
     }
 }
 
-/// Where a framework holds memory.
+/// The devices that a framework supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SupportedDevices {
-    /// On the host alone.
+    /// Only the host.
     Host,
-    /// On CUDA GPUs alone.
+    /// Only CUDA GPUs.
     Cuda,
-    /// On both.
+    /// The host and CUDA GPUs.
     Both,
 }
 
-/// The strides that a framework takes.
+/// The strides that a framework supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strides {
     /// Any number of bytes (NumPy).
     Bytes,
-    /// Whole elements, any sign.
+    /// Multiples of the element size, of either sign.
     Elements,
-    /// Whole elements, zero or more (PyTorch).
+    /// Multiples of the element size, not negative (PyTorch).
     Forward,
     /// No gaps, in any order of the dimensions (JAX).
     Permuted,
@@ -198,56 +183,57 @@ pub enum Strides {
     Dense,
 }
 
-/// What a framework lets its users do with memory it was given.
+/// Whether the users of a framework may write imported memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetMutability {
-    /// Read, and write unless the array is marked read-only.
+    /// Each array has a read-only flag.
     Flagged,
-    /// Read only: its tensors are immutable.
+    /// All tensors are immutable.
     Immutable,
-    /// Read and write, always.
+    /// All tensors are writable.
     Writable,
 }
 
-/// The element type that the caller wants.
+/// The element type that the caller requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DTypeRequest {
-    /// The source's own.
+    /// The type of the source.
     Same,
     /// The target's default width.
     Default,
-    /// This one.
+    /// This type.
     Type(DType),
 }
 
-/// Where the caller wants the result.
+/// The device that the caller requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceRequest {
-    /// Where the source is, or as near as the target gets.
+    /// The device of the source, or the nearest one that the target supports.
     Nearest,
-    /// Where the target puts a tensor when nobody says where.
+    /// The target's default device.
     Home,
-    /// There.
+    /// This device.
     At(Device),
 }
 
-/// What the caller wishes.
+/// The options of a conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConvertOptions {
     /// The element type of the result.
     pub dtype: DTypeRequest,
     /// `Some(true)`: always copy. `Some(false)`: share or fail.
     pub copy: Option<bool>,
-    /// `Some(true)`: the result may be written without harm. `Some(false)`: it must not be writable.
+    /// `Some(true)`: writes to the result must not affect an immutable or read-only source. `Some(false)`: the result must
+    /// be read-only.
     pub writable: Option<bool>,
-    /// The most extra memory in bytes.
+    /// The limit on new memory, in bytes.
     pub budget: Option<usize>,
-    /// Where the result is to be.
+    /// The device of the result.
     pub device: DeviceRequest,
 }
 
 impl ConvertOptions {
-    /// No wish at all.
+    /// The defaults.
     pub const NONE: Self = Self {
         dtype: DTypeRequest::Same,
         copy: None,

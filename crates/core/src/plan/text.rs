@@ -1,22 +1,23 @@
-//! Plans in sentences.
+//! Formats plans as text: kinds of steps, reasons and notes.
 
-use super::inputs::{Pending, SourceDescription, TargetCapabilities};
-use super::{Note, Reason};
+use super::inputs::{SourceDescription, TargetCapabilities};
+use super::outcome::Note;
+use super::reason::{Pending, Reason};
 use std::borrow::Cow;
 
-/// Lengths of axes, as Python writes a tuple.
+/// Formats a shape as a tuple: `(2, 3)`, `(2,)`.
 pub fn format_shape(shape: &[i64]) -> String {
     let lengths: Vec<String> = shape.iter().map(i64::to_string).collect();
     format!("({}{})", lengths.join(", "), if lengths.len() == 1 { "," } else { "" })
 }
 
-/// A number of things.
+/// Formats a count with its noun: `1 tensor`, `2 tensors`.
 pub fn count_noun(count: usize, thing: &str) -> String {
     format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 
 impl Reason {
-    /// The kind of copy that this reason leads to, in a word.
+    /// The step that this reason leads to, in a word or two.
     pub fn kind(self) -> &'static str {
         match self {
             Reason::Cast { .. } => "cast",
@@ -34,33 +35,34 @@ impl Reason {
         }
     }
 
-    /// The fact behind the reason, as one clause.
+    /// The reason, as one clause.
     pub fn sentence(self, source: &SourceDescription<'_>, target: &TargetCapabilities) -> Cow<'static, str> {
         let title = target.title;
         match self {
-            Reason::Asked => "copy=True was asked for".into(),
-            Reason::Cast { from, to } => format!("the values become {to} from {from}").into(),
+            Reason::Asked => "a copy was requested".into(),
+            Reason::Cast { from, to } => format!("the values are converted from {from} to {to}").into(),
             Reason::Moved { from, to, asked: true } => {
-                format!("the source is on {from} and the result is wanted on {to}").into()
+                format!("the source is on {from} and the result was requested on {to}").into()
             }
             Reason::Moved { from, to, asked: false } => {
-                let holds = if to.is_host() { "host" } else { "GPU" };
-                format!("the source is on {from} and {title} holds {holds} memory only").into()
+                let supported = if to.is_host() { "host" } else { "GPU" };
+                format!("the source is on {from} and {title} holds {supported} memory only").into()
             }
             Reason::Swapped => {
-                format!("the source is in the other byte order; {title} holds only the machine's own").into()
+                format!("the source is not in native byte order, and {title} supports no other").into()
             }
-            Reason::NotDense => format!("strided; {title} takes only dense row-major memory").into(),
-            Reason::Gaps => format!("strided; {title} takes only memory without gaps").into(),
+            Reason::NotDense => format!("strided; {title} accepts only dense row-major memory").into(),
+            Reason::Gaps => format!("strided; {title} accepts only memory without gaps").into(),
             Reason::NegativeStride => {
-                format!("a stride runs backwards; {title} takes no negative strides").into()
+                format!("a stride is negative, which {title} does not support").into()
             }
             Reason::BrokenStride => {
-                format!("a stride is no whole number of elements, which {title} cannot express").into()
+                format!("a stride is not a multiple of the element size, which {title} cannot express").into()
             }
             Reason::Unaligned { needs } => {
-                let off = source.address % needs;
-                format!("unaligned; {title} needs an address that is a multiple of {needs} and this one is {off} past").into()
+                let excess = source.address % needs;
+                format!("unaligned; {title} needs an address that is a multiple of {needs}, and this one is {excess} bytes past one")
+                    .into()
             }
             Reason::AccidentalAlignment { needs } => format!(
                 "{title} shares only memory aligned to {needs} bytes, which the source's allocator does not guarantee; \
@@ -68,64 +70,31 @@ impl Reason {
             )
             .into(),
             Reason::Frozen => format!("the source is read-only; {title} would let it be written").into(),
-            Reason::WritableAsked => "writable=True was asked for and the source must not be written".into(),
+            Reason::WritableAsked => "a writable result was requested, and the source must not be written".into(),
             Reason::CachedScalar => "TensorFlow reuses the memory of its scalars".into(),
-            Reason::Pending(Pending::Conjugate) => "PyTorch has put off a conjugation".into(),
-            Reason::Pending(Pending::Negate) => "PyTorch has put off a negation".into(),
+            Reason::Pending(Pending::Conjugate) => "PyTorch has deferred a conjugation".into(),
+            Reason::Pending(Pending::Negate) => "PyTorch has deferred a negation".into(),
             Reason::Pending(Pending::Unpack) => {
-                format!("the source keeps {} packed, several elements to a byte", source.dtype).into()
+                format!("the source stores {} packed, several elements per byte", source.dtype).into()
             }
             Reason::Pending(Pending::Gather) => "the source is spread over several devices".into(),
             Reason::Pending(Pending::Convert) => "converted by the object (__array__)".into(),
-            Reason::OwnMemory => format!("{title} keeps tensors only in memory of its own").into(),
+            Reason::OwnMemory => format!("{title} supports only memory that it allocated").into(),
             Reason::DropLock => {
-                format!("Paddle releases memory under a lock and {title} does so on threads of its own: a share could hang")
+                format!("Paddle releases memory under a lock, and {title} releases it on its own threads: a share could deadlock")
                     .into()
             }
-            Reason::Private => "the source lies in memory that other processes cannot be given".into(),
+            Reason::Private => "the source is in memory that cannot be shared with other processes".into(),
             Reason::Exposed { bytes } => {
                 let mib = bytes >> 20;
-                format!("others would be given all of its allocation, {mib} MiB").into()
+                format!("sharing would expose its whole allocation of {mib} MiB to other processes").into()
             }
-            Reason::Unprotected => "others could not be kept from writing its memory".into(),
-            Reason::Into => "the caller gave a destination to fill".into(),
+            Reason::Unprotected => "its memory cannot be shared read-only".into(),
+            Reason::Into => "the caller passed a destination".into(),
             Reason::Repacked => {
-                format!("{title} keeps {} in a form of its own", source.dtype).into()
+                format!("{title} stores {} in its own packed format", source.dtype).into()
             }
         }
-    }
-
-    /// What would make this reason go away; `None` where nothing would.
-    pub fn advice(self) -> Option<Cow<'static, str>> {
-        Some(match self {
-            Reason::Asked => "leave out copy=True".into(),
-            Reason::Cast { .. } => "leave out dtype".into(),
-            Reason::Moved { asked: true, .. } => "leave out device".into(),
-            Reason::Moved { from, asked: false, .. } if from.is_host() => {
-                "carry it to a framework that holds host memory".into()
-            }
-            Reason::Moved { asked: false, .. } => "carry it to a framework that holds GPU memory".into(),
-            Reason::Swapped => "keep the source in the machine's byte order".into(),
-            Reason::NotDense | Reason::Gaps | Reason::NegativeStride | Reason::BrokenStride => {
-                "make the source contiguous where it is made".into()
-            }
-            Reason::Unaligned { needs } => {
-                format!("allocate the source at a multiple of {needs} bytes").into()
-            }
-            Reason::AccidentalAlignment { .. } => {
-                "pass copy=False to share the memory if it is aligned, or allocate the source with ferry.empty_aligned or ferry.empty_shared".into()
-            }
-            Reason::Frozen => "pass a source that may be written".into(),
-            Reason::WritableAsked => "leave out writable=True".into(),
-            Reason::Private | Reason::Unprotected => "make it with ferry.empty_shared(...)".into(),
-            Reason::Exposed { .. } => "pass copy=False to give them all of it".into(),
-            Reason::CachedScalar
-            | Reason::Pending(_)
-            | Reason::Repacked
-            | Reason::OwnMemory
-            | Reason::DropLock
-            | Reason::Into => return None,
-        })
     }
 }
 
@@ -135,18 +104,18 @@ impl Note {
         match self {
             Note::AliasesImmutable => "aliases an immutable source: do not write in place".into(),
             Note::SourceMustRest => format!(
-                "do not write the source while the result, or work queued on it, lives: {} takes it as immutable \
-                 (copy=True takes a snapshot)",
+                "do not write the source while the result, or work queued on it, exists: {} treats it as immutable \
+                 (a copy is a snapshot)",
                 target.title
             )
             .into(),
-            Note::Detached => "carried detached: no gradient flows back through it".into(),
+            Note::Detached => "detached: no gradient flows back through it".into(),
             Note::Snapshot => "a snapshot of the variable's value at the call".into(),
             Note::ThroughArray => "the memory is what the source's __array__(copy=False) returned".into(),
-            Note::DropsImaginary => format!("the imaginary part of {} is dropped", source.dtype).into(),
+            Note::DropsImaginary => format!("the cast from {} discards the imaginary part", source.dtype).into(),
             Note::Aliases => "source and result are the same memory: a write to one is seen in the other".into(),
-            Note::Tied => "the same memory as another tensor of the tree: one copy is both, and a write to one is seen in \
-                           the other"
+            Note::Tied => "the same memory as another tensor of the tree: both results are one copy, and a write to one is \
+                           seen in the other"
                 .into(),
         }
     }

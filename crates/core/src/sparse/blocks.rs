@@ -1,33 +1,34 @@
-//! Elements of dense blocks: their coordinates, and the way into blocks.
+//! Gathers elements into dense blocks, and expands blocks to the coordinates of their elements.
 
+use super::index::{Axis, Index, common_count};
 use super::order::{SortedOrder, sort_by_axes};
-use super::{Axis, Index, Out, count_of};
+use super::parallel::SharedOutput;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::fallible;
-use crate::pack::add::{Sum, in_its_type};
+use crate::pack::add::{Sum, dispatch_sum};
 
-/// Writes the row and the column of every element of some blocks, block by block and row by row within each.
+/// Writes the row and the column of every element of the blocks, block by block and row by row within each.
 ///
 /// # Safety
-/// `rows` and `columns` have room for `high * wide` numbers for each block.
+/// `rows` and `columns` have room for `height * width` numbers for each block.
 pub unsafe fn expand<I: Index>(
     block_rows: &[I],
     block_columns: &[I],
-    [high, wide]: [usize; 2],
+    [height, width]: [usize; 2],
     rows: *mut i64,
     columns: *mut i64,
 ) {
-    let (rows, columns) = (Out(rows), Out(columns));
+    let (rows, columns) = (SharedOutput(rows), SharedOutput(columns));
     let mut element = 0;
     for (row, column) in block_rows.iter().zip(block_columns) {
-        let (top, left) = (row.wide() * high as i64, column.wide() * wide as i64);
-        for down in 0..high as i64 {
-            for right in 0..wide as i64 {
-                // SAFETY: one of the `high * wide` elements of a block for which the caller has room.
+        let (top, left) = (row.to_i64() * height as i64, column.to_i64() * width as i64);
+        for down in 0..height as i64 {
+            for right in 0..width as i64 {
+                // SAFETY: one of the `height * width` elements of a block for which the caller has room.
                 unsafe {
-                    rows.put(element, top + down);
-                    columns.put(element, left + right);
+                    rows.write(element, top + down);
+                    columns.write(element, left + right);
                 }
                 element += 1;
             }
@@ -35,7 +36,7 @@ pub unsafe fn expand<I: Index>(
     }
 }
 
-/// The blocks that some elements of a matrix lie in, in order.
+/// The blocks that contain the elements of a matrix, sorted.
 #[derive(Debug)]
 pub struct Blocks {
     order: SortedOrder,
@@ -46,21 +47,21 @@ impl Blocks {
     /// Finds the blocks of elements whose coordinates are within the shape.
     ///
     /// # Errors
-    /// When the system has no memory for it.
+    /// When there is no memory for it.
     pub fn of<I: Index>(
         axes: &[Axis<'_, I>; 2],
         shape: [i64; 2],
         size: [usize; 2],
         threads: usize,
     ) -> Result<Self> {
-        let count = count_of(axes);
-        let mut places = [Vec::new(), Vec::new()];
-        for ((places, axis), size) in places.iter_mut().zip(axes).zip(size) {
-            fallible::try_reserve(places, count)?;
-            // SAFETY: `count_of` is the count of the shortest axis.
-            places.extend((0..count).map(|element| unsafe { axis.get(element) }.wide() / size as i64));
+        let count = common_count(axes);
+        let mut block_coordinates = [Vec::new(), Vec::new()];
+        for ((coordinates, axis), size) in block_coordinates.iter_mut().zip(axes).zip(size) {
+            fallible::try_reserve(coordinates, count)?;
+            // SAFETY: `common_count` is the count of the shortest axis.
+            coordinates.extend((0..count).map(|element| unsafe { axis.get(element) }.to_i64() / size as i64));
         }
-        let [rows, columns] = &places;
+        let [rows, columns] = &block_coordinates;
         let lengths = [shape[0] / size[0] as i64, shape[1] / size[1] as i64];
         let order = sort_by_axes(&[Axis::from(&rows[..]), Axis::from(&columns[..])], &lengths, threads)?;
         Ok(Self { order, size })
@@ -78,28 +79,29 @@ impl Blocks {
     ) -> impl Iterator<Item = [i64; 2]> + 'a {
         self.order.starts().iter().map(move |&start| {
             let element = self.order.order()[start];
-            // SAFETY: the order holds numbers of elements below the count of both axes.
-            let place = |axis: usize| unsafe { axes[axis].get(element) }.wide() / self.size[axis] as i64;
-            [place(0), place(1)]
+            // SAFETY: the order contains numbers of elements below the count of both axes.
+            let coordinate =
+                |axis: usize| unsafe { axes[axis].get(element) }.to_i64() / self.size[axis] as i64;
+            [coordinate(0), coordinate(1)]
         })
     }
 
     /// Writes the elements into their blocks, which are zero elsewhere. Values with the same coordinates are summed.
     ///
     /// # Errors
-    /// When the system has no memory for it.
+    /// When there is no memory for it.
     ///
     /// # Safety
-    /// `values` has as many aligned elements as were ordered, and `made` has room for all blocks.
+    /// `values` has an aligned value for each element, and `output` has room for all blocks.
     pub unsafe fn gather<I: Index>(
         &self,
         axes: &[Axis<'_, I>; 2],
         dtype: DType,
         values: *const u8,
-        made: *mut u8,
+        output: *mut u8,
     ) -> Result<()> {
         // SAFETY: the caller's contract.
-        unsafe { in_its_type!(dtype, gather_of(self, axes, values, made)) }
+        unsafe { dispatch_sum!(dtype, gather_of(self, axes, values, output)) }
     }
 }
 
@@ -109,35 +111,35 @@ unsafe fn gather_of<T: Sum>(
     blocks: &Blocks,
     axes: &[Axis<'_, impl Index>; 2],
     values: *const u8,
-    made: *mut u8,
+    output: *mut u8,
 ) -> Result<()> {
-    let [high, wide] = blocks.size;
-    let room = high
-        .checked_mul(wide)
+    let [height, width] = blocks.size;
+    let capacity = height
+        .checked_mul(width)
         .and_then(|size| size.checked_mul(blocks.count()))
         .ok_or_else(|| Error::out_of_memory(usize::MAX))?;
-    // SAFETY: the caller has room for all blocks. Zero bits are zero in every type.
-    unsafe { made.write_bytes(0, room * size_of::<T>()) };
-    // The first value at a place is written and not added: minus zero plus zero is zero.
+    // SAFETY: the output has room for all blocks. Zero bytes are zero in every type.
+    unsafe { output.write_bytes(0, capacity * size_of::<T>()) };
+    // The first value at an index is written and not added, because -0.0 + 0.0 is 0.0.
     let mut is_written = Vec::new();
-    fallible::try_reserve(&mut is_written, room)?;
-    is_written.resize(room, false);
+    fallible::try_reserve(&mut is_written, capacity)?;
+    is_written.resize(capacity, false);
     let (order, starts) = (blocks.order.order(), blocks.order.starts());
-    let (values, made) = (values.cast::<T>(), Out(made.cast::<T>()));
+    let (values, output) = (values.cast::<T>(), SharedOutput(output.cast::<T>()));
     for (block, &start) in starts.iter().enumerate() {
         let end = starts.get(block + 1).copied().unwrap_or(order.len());
         for &element in &order[start..end] {
-            // SAFETY: the order holds numbers of elements, for which there are coordinates and values.
+            // SAFETY: the order contains numbers of elements, which have coordinates and values.
             let (row, column, value) =
                 unsafe { (axes[0].get(element), axes[1].get(element), values.add(element).read()) };
-            let place = (block * high + row.at() % high) * wide + column.at() % wide;
-            // SAFETY: the place is below the room: a block below their number, and a row and a column within its size.
+            let index = (block * height + row.to_usize() % height) * width + column.to_usize() % width;
+            // SAFETY: the index is below the capacity: a block below their number, and a row and a column within its size.
             unsafe {
                 let value =
-                    if is_written[place] { made.start().add(place).read().plus(value) } else { value };
-                made.put(place, value);
+                    if is_written[index] { output.start().add(index).read().plus(value) } else { value };
+                output.write(index, value);
             }
-            is_written[place] = true;
+            is_written[index] = true;
         }
     }
     Ok(())
@@ -148,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn elements_come_back_out_of_their_blocks() {
+    fn elements_are_gathered_and_expanded() {
         let (rows, columns) = ([3i32, 0, 3, 1], [0i32, 5, 0, 4]);
         let values = [1.0f32, -0.0, 2.0, 4.0];
         let axes = [Axis::from(&rows[..]), Axis::from(&columns[..])];

@@ -1,17 +1,19 @@
-//! The order of elements by all their coordinates, and where each place begins in it.
+//! Sorts elements by all their coordinates, and finds where each distinct coordinate starts.
 //!
-//! A place and the element's number go into one 64-bit number where they fit, which is sorted digit by digit: three passes for
-//! a million elements of a 10,000 x 10,000 matrix.
+//! The coordinates and the number of an element are combined into one 64-bit key if they fit, and the keys are radix sorted:
+//! three passes for a million elements of a 10,000 x 10,000 matrix.
 
-use super::{Axis, Index, Out, bound, count_of, worth};
+use super::index::{Axis, Index, common_count};
+use super::parallel::{SharedOutput, block_start, choose_threads};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fallible;
+use crate::hints;
 use crate::host::HostBlock;
 use crate::workers;
 use std::cmp::Ordering;
 
-/// The most bits of a digit: its counters lie in the first cache.
-const DIGIT: u32 = 11;
+/// The maximum width of a radix digit: its counters fit in the first-level cache.
+const MAX_DIGIT_BITS: u32 = 11;
 
 /// A stable order of elements.
 #[derive(Debug)]
@@ -21,178 +23,184 @@ pub struct SortedOrder {
     starts: Vec<usize>,
 }
 
-// SAFETY: the block is memory that nobody writes any more.
+// SAFETY: the block is not written any more.
 unsafe impl Sync for SortedOrder {}
 
 impl SortedOrder {
-    /// The numbers of the elements, in order; each is below the count.
+    /// The numbers of the elements in sorted order; each is below the count.
     pub fn order(&self) -> &[usize] {
-        // SAFETY: `sort_by_axes` has written as many.
+        // SAFETY: `sort_by_axes` has written this many numbers.
         unsafe { std::slice::from_raw_parts(self.order.data().cast(), self.count) }
     }
 
-    /// Where in the order each place begins.
+    /// The position in the order at which each distinct coordinate starts.
     pub fn starts(&self) -> &[usize] {
         &self.starts
     }
 }
 
-/// Finds the order by all axes, the first one first; what is along an axis is below its length. Where axes have different
-/// lengths, elements count as far as the shortest.
+/// Sorts elements by all axes, the first axis first. The coordinates along an axis are below its length. If axes have
+/// different counts, the shortest determines the number of elements.
 ///
 /// # Errors
-/// When the system has no memory for it.
+/// When there is no memory for it.
 pub fn sort_by_axes<I: Index>(axes: &[Axis<'_, I>], lengths: &[i64], threads: usize) -> Result<SortedOrder> {
-    let count = count_of(axes);
-    // An axis of step zero may be longer than memory.
+    let count = common_count(axes);
+    // Saturating: an axis with a stride of zero may be longer than memory.
     let bytes = count.saturating_mul(size_of::<u64>());
     let mut from = HostBlock::new(bytes)?;
-    let (numbers, key) = (bits(count as i64), lengths.iter().map(|&length| bits(length)).sum::<u32>());
-    if key + numbers > u64::BITS {
-        return compared(axes, count, from);
+    let (number_bits, key_bits) =
+        (bits(count as i64), lengths.iter().map(|&length| bits(length)).sum::<u32>());
+    if key_bits + number_bits > u64::BITS {
+        return sort_by_comparison(axes, count, from);
     }
     let mut to = HostBlock::new(bytes)?;
-    let parts = worth(count, threads);
-    pack(axes, lengths, numbers, &from, parts);
-    let digits = key.div_ceil(DIGIT).max(1);
-    let mut low = numbers;
+    let blocks = choose_threads(count, threads);
+    write_keys(axes, lengths, number_bits, &from, blocks);
+    let digits = key_bits.div_ceil(MAX_DIGIT_BITS).max(1);
+    let mut shift = number_bits;
     for digit in 0..digits {
-        let width = (key * (digit + 1) / digits) - (key * digit / digits);
-        pass(&from, &to, count, low, width, parts);
+        let width = (key_bits * (digit + 1) / digits) - (key_bits * digit / digits);
+        sort_by_digit(&from, &to, count, shift, width, blocks);
         std::mem::swap(&mut from, &mut to);
-        low += width;
+        shift += width;
     }
-    let starts = finish(&from, count, numbers, parts)?;
+    let starts = extract_order(&from, count, number_bits, blocks)?;
     Ok(SortedOrder { count, order: from, starts })
 }
 
-/// How many bits the numbers below a length have.
+/// The number of bits of the numbers below a length.
 fn bits(length: i64) -> u32 {
     u64::BITS - (length.max(1) as u64 - 1).leading_zeros()
 }
 
-/// Lays places and numbers together.
-fn pack<I: Index>(axes: &[Axis<'_, I>], lengths: &[i64], numbers: u32, into: &HostBlock, parts: usize) {
-    let count = count_of(axes);
-    let out = Out(into.data().cast::<u64>());
+/// Combines the coordinates and the number of each element into a key.
+fn write_keys<I: Index>(
+    axes: &[Axis<'_, I>],
+    lengths: &[i64],
+    number_bits: u32,
+    into: &HostBlock,
+    blocks: usize,
+) {
+    let count = common_count(axes);
+    let out = SharedOutput(into.data().cast::<u64>());
     let widths: Vec<u32> = lengths.iter().map(|&length| bits(length)).collect();
-    workers::each(parts, parts, |part| {
-        for number in bound(count, parts, part)..bound(count, parts, part + 1) {
+    workers::for_each_parallel(blocks, blocks, |block| {
+        for number in block_start(count, blocks, block)..block_start(count, blocks, block + 1) {
             let mut key = 0u64;
             for (axis, &width) in axes.iter().zip(&widths) {
-                // SAFETY: below the count, which `count_of` has found on every axis.
+                // SAFETY: below the count, which every axis has.
                 let found = unsafe { axis.get(number) };
-                // Only as many bits as were counted, whatever the number has become meanwhile.
-                let place = found.wide() as u64 & !(u64::MAX.checked_shl(width).unwrap_or(0));
-                key = key.unbounded_shl(width) | place;
+                // Masked, because another thread may have changed the number since validation.
+                let coordinate = found.to_i64() as u64 & !(u64::MAX.checked_shl(width).unwrap_or(0));
+                key = key.unbounded_shl(width) | coordinate;
             }
-            // SAFETY: the block has room for as many; each part writes its own.
-            unsafe { out.put(number, key.unbounded_shl(numbers) | number as u64) };
+            // SAFETY: the block has room for all keys; each thread writes its own range.
+            unsafe { out.write(number, key.unbounded_shl(number_bits) | number as u64) };
         }
     });
 }
 
-/// One digit: counted, then written.
-fn pass(from: &HostBlock, to: &HostBlock, count: usize, low: u32, width: u32, parts: usize) {
-    // SAFETY: `pack` or the last pass has written as many.
+/// One pass of the radix sort: counts the values of a digit, then writes the keys in their order.
+fn sort_by_digit(from: &HostBlock, to: &HostBlock, count: usize, shift: u32, width: u32, blocks: usize) {
+    // SAFETY: `write_keys` or the previous pass has written all keys.
     let source = unsafe { std::slice::from_raw_parts(from.data().cast::<u64>(), count) };
-    let out = Out(to.data().cast::<u64>());
+    let out = SharedOutput(to.data().cast::<u64>());
     let values = 1usize << width;
-    let digit = |number: u64| (number.unbounded_shr(low) as usize) & (values - 1);
-    let mut next = vec![0usize; values * parts];
-    let counters = Out(next.as_mut_ptr());
-    // SAFETY: the counters of one part, which no other part uses.
-    let own =
-        |part: usize| unsafe { std::slice::from_raw_parts_mut(counters.start().add(values * part), values) };
-    let range = |part: usize| bound(count, parts, part)..bound(count, parts, part + 1);
-    workers::each(parts, parts, |part| {
-        let own = own(part);
-        for &number in &source[range(part)] {
+    let digit = |number: u64| (number.unbounded_shr(shift) as usize) & (values - 1);
+    let mut next = vec![0usize; values * blocks];
+    let counters = SharedOutput(next.as_mut_ptr());
+    // SAFETY: the counters of one block, which no other thread uses.
+    let own = |block: usize| unsafe {
+        std::slice::from_raw_parts_mut(counters.start().add(values * block), values)
+    };
+    let range = |block: usize| block_start(count, blocks, block)..block_start(count, blocks, block + 1);
+    workers::for_each_parallel(blocks, blocks, |block| {
+        let own = own(block);
+        for &number in &source[range(block)] {
             own[digit(number)] += 1;
         }
     });
     let mut total = 0;
     for value in 0..values {
-        for part in 0..parts {
-            // SAFETY: nobody else is at work on the counters now.
-            let counter = unsafe { &mut *counters.start().add(values * part + value) };
+        for block in 0..blocks {
+            // SAFETY: no other thread uses the counters now.
+            let counter = unsafe { &mut *counters.start().add(values * block + value) };
             total += std::mem::replace(counter, total);
         }
     }
-    workers::each(parts, parts, |part| {
-        let own = own(part);
-        for &number in &source[range(part)] {
+    workers::for_each_parallel(blocks, blocks, |block| {
+        let own = own(block);
+        for &number in &source[range(block)] {
             let target = &mut own[digit(number)];
-            // SAFETY: all counts together are the count, and each part has places of its own.
-            unsafe { out.put(*target, number) };
+            // SAFETY: the counters add up to the count, and each block has its own range.
+            unsafe { out.write(*target, number) };
             *target += 1;
         }
     });
 }
 
-/// Leaves the numbers of the elements alone, and says where places begin.
-fn finish(block: &HostBlock, count: usize, numbers: u32, parts: usize) -> Result<Vec<usize>> {
-    let out = Out(block.data().cast::<u64>());
-    // SAFETY: as many were written; nobody writes while they are read.
+/// Reduces the keys to element numbers, and returns where each distinct coordinate starts.
+fn extract_order(block: &HostBlock, count: usize, number_bits: u32, blocks: usize) -> Result<Vec<usize>> {
+    let out = SharedOutput(block.data().cast::<u64>());
+    // SAFETY: all keys were written, and none is written while they are read.
     let sorted = || unsafe { std::slice::from_raw_parts(out.start(), count) };
-    let place = |number: u64| number.unbounded_shr(numbers);
-    let range = |part: usize| bound(count, parts, part)..bound(count, parts, part + 1);
-    let begins = |device_of_address: &[u64], at: usize| {
-        at == 0 || place(device_of_address[at]) != place(device_of_address[at - 1])
-    };
-    let mut found = vec![0usize; parts];
-    let counts = Out(found.as_mut_ptr());
-    workers::each(parts, parts, |part| {
+    let coordinate = |key: u64| key.unbounded_shr(number_bits);
+    let range = |index: usize| block_start(count, blocks, index)..block_start(count, blocks, index + 1);
+    let is_start = |keys: &[u64], at: usize| at == 0 || coordinate(keys[at]) != coordinate(keys[at - 1]);
+    let mut start_counts = vec![0usize; blocks];
+    let counts = SharedOutput(start_counts.as_mut_ptr());
+    workers::for_each_parallel(blocks, blocks, |block_index| {
         let sorted = sorted();
-        let there = range(part).filter(|&at| begins(sorted, at)).count();
-        // SAFETY: one place for each part.
-        unsafe { counts.put(part, there) };
+        let in_block = range(block_index).filter(|&at| is_start(sorted, at)).count();
+        // SAFETY: each block has its own counter.
+        unsafe { counts.write(block_index, in_block) };
     });
-    let places = found.iter().sum();
+    let distinct = start_counts.iter().sum();
     let mut starts: Vec<usize> = Vec::new();
-    starts.try_reserve_exact(places).map_err(|_| {
-        Error::new(ErrorKind::OutOfMemory, format!("no memory for the order of {places} places"))
-            .with_advice("free something first, or convert a slice at a time")
+    starts.try_reserve_exact(distinct).map_err(|_| {
+        Error::new(ErrorKind::OutOfMemory, format!("no memory for the order of {distinct} coordinates"))
+            .with_hint(hints::FREE_MEMORY)
     })?;
-    let room = Out(starts.as_mut_ptr());
-    let before: Vec<usize> = (0..parts).map(|part| found[..part].iter().sum()).collect();
-    workers::each(parts, parts, |part| {
+    let output = SharedOutput(starts.as_mut_ptr());
+    let first: Vec<usize> = (0..blocks).map(|block| start_counts[..block].iter().sum()).collect();
+    workers::for_each_parallel(blocks, blocks, |block_index| {
         let sorted = sorted();
-        let begins = range(part).filter(|&at| begins(sorted, at));
-        for (ahead, at) in begins.enumerate() {
-            // SAFETY: there is room for all that were counted, and each part writes behind those before it.
-            unsafe { room.put(before[part] + ahead, at) };
+        let in_block = range(block_index).filter(|&at| is_start(sorted, at));
+        for (index, at) in in_block.enumerate() {
+            // SAFETY: the vector has room for all starts that were counted, and each block writes after those before it.
+            unsafe { output.write(first[block_index] + index, at) };
         }
     });
     // SAFETY: all of them have been written.
-    unsafe { starts.set_len(places) };
-    let mask = !u64::MAX.checked_shl(numbers).unwrap_or(0);
-    workers::each(parts, parts, |part| {
-        for at in range(part) {
-            // SAFETY: within the block; each part changes its own.
+    unsafe { starts.set_len(distinct) };
+    let mask = !u64::MAX.checked_shl(number_bits).unwrap_or(0);
+    workers::for_each_parallel(blocks, blocks, |block_index| {
+        for at in range(block_index) {
+            // SAFETY: within the keys; each thread changes its own range.
             unsafe { *out.start().add(at) &= mask };
         }
     });
     Ok(starts)
 }
 
-/// The same by comparison, for places that are too wide. Sorts within the block, which has room for as many numbers.
-fn compared<I: Index>(axes: &[Axis<'_, I>], count: usize, block: HostBlock) -> Result<SortedOrder> {
-    // SAFETY: numbers are below the count, which `count_of` has found on every axis.
+/// Sorts by comparison, for coordinates that do not fit in a key. The block has room for one number per element.
+fn sort_by_comparison<I: Index>(axes: &[Axis<'_, I>], count: usize, block: HostBlock) -> Result<SortedOrder> {
+    // SAFETY: numbers are below the count, which every axis has.
     let along = |axis: &Axis<'_, I>, number: usize| unsafe { axis.get(number) };
-    let by_place = |left: usize, right: usize| {
+    let by_coordinates = |left: usize, right: usize| {
         let by_axis = axes.iter().map(|axis| along(axis, left).cmp(&along(axis, right)));
         by_axis.fold(Ordering::Equal, Ordering::then)
     };
-    // SAFETY: the block has room for as many numbers, is aligned for them, and all of them are written here.
+    // SAFETY: the block has room for the numbers, is aligned for them, and all of them are written here.
     let order = unsafe {
         (0..count).for_each(|at| block.data().cast::<usize>().add(at).write(at));
         std::slice::from_raw_parts_mut(block.data().cast::<usize>(), count)
     };
-    order.sort_unstable_by(|&left, &right| by_place(left, right).then(left.cmp(&right)));
+    order.sort_unstable_by(|&left, &right| by_coordinates(left, right).then(left.cmp(&right)));
     let mut starts = Vec::new();
     for at in 0..count {
-        if at == 0 || by_place(order[at], order[at - 1]) != Ordering::Equal {
+        if at == 0 || by_coordinates(order[at], order[at - 1]) != Ordering::Equal {
             fallible::try_push(&mut starts, at)?;
         }
     }
@@ -206,30 +214,32 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn check(places: &[Vec<i64>], lengths: &[i64]) {
-        let memory: Vec<Vec<i64>> =
-            (0..lengths.len()).map(|axis| places.iter().map(|place| place[axis]).collect()).collect();
+    fn check(coordinates: &[Vec<i64>], lengths: &[i64]) {
+        let memory: Vec<Vec<i64>> = (0..lengths.len())
+            .map(|axis| coordinates.iter().map(|coordinate| coordinate[axis]).collect())
+            .collect();
         let axes: Vec<Axis<'_, i64>> = memory.iter().map(|axis| axis[..].into()).collect();
         let found = sort_by_axes(&axes, lengths, 3).unwrap();
-        let mut wanted: Vec<usize> = (0..places.len()).collect();
-        wanted.sort_by_key(|&number| &places[number]);
-        assert_eq!(found.order(), wanted);
-        let starts: Vec<usize> =
-            (0..wanted.len()).filter(|&at| at == 0 || places[wanted[at]] != places[wanted[at - 1]]).collect();
+        let mut expected: Vec<usize> = (0..coordinates.len()).collect();
+        expected.sort_by_key(|&number| &coordinates[number]);
+        assert_eq!(found.order(), expected);
+        let starts: Vec<usize> = (0..expected.len())
+            .filter(|&at| at == 0 || coordinates[expected[at]] != coordinates[expected[at - 1]])
+            .collect();
         assert_eq!(found.starts(), starts);
     }
 
     proptest! {
         #[test]
-        fn orders_are_stable(places in prop::collection::vec(prop::collection::vec(0i64..9, 3), 0..200)) {
-            check(&places, &[9, 9, 9]);
-            check(&places, &[i64::MAX, i64::MAX, 9]);
-            check(&places, &[1 << 20, 9, 1 << 31]);
+        fn orders_are_stable(coordinates in prop::collection::vec(prop::collection::vec(0i64..9, 3), 0..200)) {
+            check(&coordinates, &[9, 9, 9]);
+            check(&coordinates, &[i64::MAX, i64::MAX, 9]);
+            check(&coordinates, &[1 << 20, 9, 1 << 31]);
         }
     }
 
     #[test]
-    fn one_place_and_none() {
+    fn one_coordinate_and_none() {
         check(&[], &[5, 5]);
         check(&[vec![0, 0]], &[1, 1]);
         check(&vec![vec![0, 0]; 50], &[1, 1]);

@@ -1,99 +1,101 @@
-//! A dense tensor, filled with the elements of a sparse one.
+//! Fills a dense tensor with the elements of a sparse one.
 //!
-//! It is cleared and filled at once, row by row, where the elements are compressed rows: each row is in the cache then. Threads
-//! have rows, columns or places of their own, so that no two write the same place, however often it is there.
-//! What is out of bounds is left out.
+//! Compressed rows are cleared and filled row by row, while each row is in the cache. Threads have their own rows, columns or
+//! elements, so that no two write to the same index. Indices out of bounds are skipped.
 
-use super::{Axis, Index, bound, worth};
+use super::index::{Axis, Index};
+use super::parallel::{block_start, choose_threads};
 use crate::dtype::DType;
-use crate::pack::add::{Sum, in_its_type};
+use crate::pack::add::{Sum, dispatch_sum};
 use crate::workers;
 use std::marker::PhantomData;
 
-/// The values, and the dense tensor that they go into.
+/// The values of a sparse tensor, and the dense tensor that they fill.
 #[derive(Clone, Copy, Debug)]
 pub struct DenseFill {
-    /// The first element.
+    /// The address of the first element.
     pub values: *const u8,
-    /// How many elements there are.
+    /// The number of elements.
     pub count: usize,
-    /// How many numbers an element has.
+    /// The number of values of an element.
     pub width: usize,
-    /// Their type.
+    /// The type of the values.
     pub dtype: DType,
-    /// Whether several elements may have the same place: they are added then, and otherwise written.
+    /// Whether coordinates may be duplicate: elements are then added, and otherwise written.
     pub add: bool,
-    /// Where the tensor begins.
+    /// The address of the dense tensor.
     pub dense: *mut u8,
-    /// How many elements it has room for.
+    /// The number of elements that it has room for.
     pub room: usize,
-    /// Whether it is all zeros already.
+    /// Whether it is already zero.
     pub cleared: bool,
 }
 
-// SAFETY: pointers alone; who uses them vouches for them.
+// SAFETY: only pointers; every use is unsafe.
 unsafe impl Sync for DenseFill {}
 
-/// Puts an element to its place.
-trait Put: Sync {
+/// How an element is stored in the dense tensor.
+trait Store: Sync {
+    /// Stores an element at an index.
+    ///
     /// # Safety
-    /// Both are within bounds, values that are added are aligned, and nobody else writes the place now.
-    unsafe fn put(filling: &DenseFill, element: usize, place: usize);
+    /// Both are within bounds, values that are added are aligned, and no other thread writes the index now.
+    unsafe fn store(fill: &DenseFill, element: usize, index: usize);
 }
 
-struct Adding<T>(PhantomData<fn(T)>);
-struct Writing<const N: usize>;
-struct WritingAny;
+struct AddValues<T>(PhantomData<fn(T)>);
+struct WriteBytes<const N: usize>;
+struct WriteAnySize;
 
-impl<T: Sum> Put for Adding<T> {
+impl<T: Sum> Store for AddValues<T> {
     #[inline(always)]
-    unsafe fn put(filling: &DenseFill, element: usize, place: usize) {
+    unsafe fn store(fill: &DenseFill, element: usize, index: usize) {
         let add = |from: usize, to: usize| {
             // SAFETY: the caller's contract; the tensor is aligned.
             unsafe {
-                let target = filling.dense.cast::<T>().add(to);
-                target.write(target.read().plus(filling.values.cast::<T>().add(from).read()));
+                let target = fill.dense.cast::<T>().add(to);
+                target.write(target.read().plus(fill.values.cast::<T>().add(from).read()));
             }
         };
-        if filling.width == 1 {
-            return add(element, place);
+        if fill.width == 1 {
+            return add(element, index);
         }
-        for within in 0..filling.width {
-            add(element * filling.width + within, place * filling.width + within);
+        for within in 0..fill.width {
+            add(element * fill.width + within, index * fill.width + within);
         }
     }
 }
 
-impl<const N: usize> Put for Writing<N> {
+impl<const N: usize> Store for WriteBytes<N> {
     #[inline(always)]
-    unsafe fn put(filling: &DenseFill, element: usize, place: usize) {
-        // SAFETY: the caller's contract; an array of bytes needs no alignment.
+    unsafe fn store(fill: &DenseFill, element: usize, index: usize) {
+        // SAFETY: the caller's contract; byte arrays have no alignment.
         unsafe {
-            let from = filling.values.add(element * N).cast::<[u8; N]>();
-            filling.dense.add(place * N).cast::<[u8; N]>().write(from.read());
+            let from = fill.values.add(element * N).cast::<[u8; N]>();
+            fill.dense.add(index * N).cast::<[u8; N]>().write(from.read());
         }
     }
 }
 
-impl Put for WritingAny {
+impl Store for WriteAnySize {
     #[inline(always)]
-    unsafe fn put(filling: &DenseFill, element: usize, place: usize) {
-        let item = filling.item();
+    unsafe fn store(fill: &DenseFill, element: usize, index: usize) {
+        let item = fill.item();
         // SAFETY: the caller's contract.
         unsafe {
-            let from = filling.values.add(element * item);
-            filling.dense.add(place * item).copy_from_nonoverlapping(from, item);
+            let from = fill.values.add(element * item);
+            fill.dense.add(index * item).copy_from_nonoverlapping(from, item);
         }
     }
 }
 
-/// Elements that say themselves where they go.
-trait SupportedDevices: Sync {
+/// Elements with their indices in the dense tensor.
+trait IndexedElements: Sync {
     /// Fills the tensor.
     ///
     /// # Safety
-    /// The filling's pointers are good for as many elements as it says.
-    unsafe fn fill<P: Put>(&self, filling: &DenseFill, threads: usize);
+    /// The pointers of `fill` are valid for the numbers of elements that it states.
+    unsafe fn fill<S: Store>(&self, fill: &DenseFill, threads: usize);
 }
 
 impl DenseFill {
@@ -101,10 +103,10 @@ impl DenseFill {
         self.width * self.dtype.size()
     }
 
-    /// Clears elements.
+    /// Clears a range of elements.
     ///
     /// # Safety
-    /// They are within the tensor, and nobody else writes them now.
+    /// They are within the tensor, and no other thread writes them now.
     unsafe fn clear(&self, from: usize, to: usize) {
         if !self.cleared {
             // SAFETY: the caller's contract.
@@ -112,78 +114,80 @@ impl DenseFill {
         }
     }
 
-    /// Clears it all.
+    /// Clears the whole tensor.
     ///
     /// # Safety
-    /// The tensor is writable, and nobody else writes it now.
+    /// The tensor is writable, and no other thread writes it now.
     unsafe fn clear_all(&self, threads: usize) {
-        let parts = worth(self.room, threads);
-        workers::each(parts, parts, |part| {
-            // SAFETY: a part of the tensor.
-            unsafe { self.clear(bound(self.room, parts, part), bound(self.room, parts, part + 1)) };
+        let blocks = choose_threads(self.room, threads);
+        workers::for_each_parallel(blocks, blocks, |block| {
+            // SAFETY: part of the tensor.
+            unsafe {
+                self.clear(block_start(self.room, blocks, block), block_start(self.room, blocks, block + 1))
+            };
         });
     }
 
     /// # Safety
-    /// As [`SupportedDevices::fill`].
-    unsafe fn run(&self, places: &impl SupportedDevices, threads: usize) {
+    /// As [`IndexedElements::fill`].
+    unsafe fn run(&self, elements: &impl IndexedElements, threads: usize) {
         /// # Safety
-        /// As [`SupportedDevices::fill`].
-        unsafe fn adding<T: Sum>(filling: &DenseFill, places: &impl SupportedDevices, threads: usize) {
+        /// As [`IndexedElements::fill`].
+        unsafe fn fill_by_adding<T: Sum>(fill: &DenseFill, elements: &impl IndexedElements, threads: usize) {
             // SAFETY: the caller's contract.
-            unsafe { places.fill::<Adding<T>>(filling, threads) }
+            unsafe { elements.fill::<AddValues<T>>(fill, threads) }
         }
         // SAFETY: the caller's contract, in every arm.
         unsafe {
             if self.add {
-                in_its_type!(self.dtype, adding(self, places, threads));
+                dispatch_sum!(self.dtype, fill_by_adding(self, elements, threads));
                 return;
             }
             match self.item() {
-                1 => places.fill::<Writing<1>>(self, threads),
-                2 => places.fill::<Writing<2>>(self, threads),
-                4 => places.fill::<Writing<4>>(self, threads),
-                8 => places.fill::<Writing<8>>(self, threads),
-                16 => places.fill::<Writing<16>>(self, threads),
-                _ => places.fill::<WritingAny>(self, threads),
+                1 => elements.fill::<WriteBytes<1>>(self, threads),
+                2 => elements.fill::<WriteBytes<2>>(self, threads),
+                4 => elements.fill::<WriteBytes<4>>(self, threads),
+                8 => elements.fill::<WriteBytes<8>>(self, threads),
+                16 => elements.fill::<WriteBytes<16>>(self, threads),
+                _ => elements.fill::<WriteAnySize>(self, threads),
             }
         }
     }
 }
 
-struct CompressedSummary<'a, I> {
+struct CompressedElements<'a, I> {
     indptr: &'a [I],
     indices: &'a [I],
     columns: usize,
-    turned: bool,
+    by_columns: bool,
 }
 
-impl<I: Index> SupportedDevices for CompressedSummary<'_, I> {
-    unsafe fn fill<P: Put>(&self, filling: &DenseFill, threads: usize) {
+impl<I: Index> IndexedElements for CompressedElements<'_, I> {
+    unsafe fn fill<S: Store>(&self, fill: &DenseFill, threads: usize) {
         let rows = self.indptr.len().saturating_sub(1);
-        let clearing = if filling.cleared { 0 } else { filling.room / 8 };
-        let threads = worth(self.indices.len().max(clearing), threads);
-        let parts = if threads == 1 { 1 } else { (threads * 4).min(rows.max(1)) };
-        if self.turned || rows * self.columns != filling.room {
+        let clearing = if fill.cleared { 0 } else { fill.room / 8 };
+        let threads = choose_threads(self.indices.len().max(clearing), threads);
+        let blocks = if threads == 1 { 1 } else { (threads * 4).min(rows.max(1)) };
+        if self.by_columns || rows * self.columns != fill.room {
             // SAFETY: the caller's contract.
-            unsafe { filling.clear_all(threads) };
+            unsafe { fill.clear_all(threads) };
         }
-        workers::each(parts, threads, |part| {
-            for row in bound(rows, parts, part)..bound(rows, parts, part + 1) {
-                if !self.turned {
-                    // SAFETY: a row of this part; all rows together are within the room.
-                    unsafe { filling.clear(row * self.columns, (row + 1) * self.columns) };
+        workers::for_each_parallel(blocks, threads, |block| {
+            for row in block_start(rows, blocks, block)..block_start(rows, blocks, block + 1) {
+                if !self.by_columns {
+                    // SAFETY: a row of this block; all rows together are within the tensor.
+                    unsafe { fill.clear(row * self.columns, (row + 1) * self.columns) };
                 }
-                let (from, to) = (self.indptr[row].at(), self.indptr[row + 1].at());
+                let (from, to) = (self.indptr[row].to_usize(), self.indptr[row + 1].to_usize());
                 let Some(columns) = self.indices.get(from..to) else { continue };
-                for (ahead, column) in columns.iter().enumerate() {
-                    let column = column.at();
+                for (offset, column) in columns.iter().enumerate() {
+                    let column = column.to_usize();
                     if column < self.columns {
-                        let place =
-                            if self.turned { column * rows + row } else { row * self.columns + column };
-                        // SAFETY: an element that is there, to a row of its own, or a column where they are turned; the place
-                        // is below rows times columns.
-                        unsafe { P::put(filling, from + ahead, place) };
+                        let index =
+                            if self.by_columns { column * rows + row } else { row * self.columns + column };
+                        // SAFETY: an existing element, and an index below rows times columns in a row of this block, or a
+                        // column if `by_columns`.
+                        unsafe { S::store(fill, from + offset, index) };
                     }
                 }
             }
@@ -191,99 +195,96 @@ impl<I: Index> SupportedDevices for CompressedSummary<'_, I> {
     }
 }
 
-/// Fills a tensor with compressed rows, or with compressed columns where they are `turned`.
+/// Fills a tensor with compressed rows, or with compressed columns if `by_columns`.
 ///
 /// # Safety
-/// Values are readable for as many elements as there are indices, and aligned if they are added; the tensor is writable for its
-/// room, which is rows times columns, and aligned to its type.
+/// Values are readable for as many elements as there are indices, and aligned if they are added; the tensor is writable for
+/// `fill.room` elements, which is rows times columns, and aligned to its type.
 pub unsafe fn compressed<I: Index>(
-    filling: &DenseFill,
+    fill: &DenseFill,
     indptr: &[I],
     indices: &[I],
     columns: usize,
-    turned: bool,
+    by_columns: bool,
     threads: usize,
 ) {
     let rows = indptr.len().saturating_sub(1);
-    debug_assert!(rows * columns <= filling.room && indices.len() <= filling.count);
+    debug_assert!(rows * columns <= fill.room && indices.len() <= fill.count);
     // SAFETY: the caller's contract.
-    unsafe { filling.run(&CompressedSummary { indptr, indices, columns, turned }, threads) }
+    unsafe { fill.run(&CompressedElements { indptr, indices, columns, by_columns }, threads) }
 }
 
-struct CoordinateSummary<'a, I> {
+struct CoordinateElements<'a, I> {
     axes: &'a [Axis<'a, I>],
     lengths: &'a [i64],
 }
 
-impl<I: Index> SupportedDevices for CoordinateSummary<'_, I> {
-    unsafe fn fill<P: Put>(&self, filling: &DenseFill, threads: usize) {
-        let clearing = if filling.cleared { 0 } else { filling.room / 8 };
-        let threads = worth(filling.count.max(clearing), threads);
+impl<I: Index> IndexedElements for CoordinateElements<'_, I> {
+    unsafe fn fill<S: Store>(&self, fill: &DenseFill, threads: usize) {
+        let clearing = if fill.cleared { 0 } else { fill.room / 8 };
+        let threads = choose_threads(fill.count.max(clearing), threads);
         // SAFETY: the caller's contract.
-        unsafe { filling.clear_all(threads) };
-        // What is there once is shared out by elements. What is added is left to one thread: two would each have to look at all
-        // of them, and wait for each other.
-        let threads = if filling.add { 1 } else { threads };
-        let own = 0..filling.room;
-        workers::each(threads, threads, |part| {
-            let elements = bound(filling.count, threads, part)..bound(filling.count, threads, part + 1);
-            // SAFETY: the place is within the tensor and nobody else's, and the elements are there.
-            let put = |element: usize, place: usize| unsafe {
-                if own.contains(&place) {
-                    P::put(filling, element, place);
+        unsafe { fill.clear_all(threads) };
+        // Unique elements are divided among threads. Elements that are added stay on one thread, because several would have
+        // to read all of them or synchronise.
+        let threads = if fill.add { 1 } else { threads };
+        let bounds = 0..fill.room;
+        workers::for_each_parallel(threads, threads, |block| {
+            let elements =
+                block_start(fill.count, threads, block)..block_start(fill.count, threads, block + 1);
+            // SAFETY: the index is within the tensor, no other thread writes it, and the elements exist.
+            let store = |element: usize, index: usize| unsafe {
+                if bounds.contains(&index) {
+                    S::store(fill, element, index);
                 }
             };
             match (self.axes, self.lengths) {
-                ([rows, columns], &[high, wide]) => {
-                    let (high, wide) = (high as usize, wide as usize);
+                ([rows, columns], &[height, width]) => {
+                    let (height, width) = (height as usize, width as usize);
                     for element in elements {
-                        // SAFETY: each axis has as many numbers as there are elements (the caller's contract).
-                        let (row, column) = unsafe { (rows.get(element).at(), columns.get(element).at()) };
-                        if row < high && column < wide {
-                            put(element, row * wide + column);
+                        // SAFETY: each axis has a coordinate for every element (the caller's contract).
+                        let (row, column) =
+                            unsafe { (rows.get(element).to_usize(), columns.get(element).to_usize()) };
+                        if row < height && column < width {
+                            store(element, row * width + column);
                         }
                     }
                 }
-                // SAFETY: each axis has as many numbers as there are elements (the caller's contract).
-                _ => elements.for_each(|element| put(element, unsafe { self.place(element) })),
+                // SAFETY: each axis has a coordinate for every element (the caller's contract).
+                _ => elements.for_each(|element| store(element, unsafe { self.flat_index(element) })),
             }
         });
     }
 }
 
-impl<I: Index> CoordinateSummary<'_, I> {
-    /// Where an element goes; beyond every tensor where it has no place.
+impl<I: Index> CoordinateElements<'_, I> {
+    /// The index of an element in the dense tensor; `usize::MAX` if a coordinate is out of bounds.
     ///
     /// # Safety
-    /// Each axis has a number for the element.
-    unsafe fn place(&self, element: usize) -> usize {
-        let mut place = 0;
+    /// Each axis has a coordinate for the element.
+    unsafe fn flat_index(&self, element: usize) -> usize {
+        let mut index = 0;
         for (axis, &length) in self.axes.iter().zip(self.lengths) {
             // SAFETY: the caller's contract.
-            let at = unsafe { axis.get(element) }.at();
-            if at >= length as usize {
+            let coordinate = unsafe { axis.get(element) }.to_usize();
+            if coordinate >= length as usize {
                 return usize::MAX;
             }
-            place = place * length as usize + at;
+            index = index * length as usize + coordinate;
         }
-        place
+        index
     }
 }
 
-/// Fills a tensor with elements that have coordinates.
+/// Fills a tensor with elements in coordinate format.
 ///
 /// # Safety
-/// As [`compressed`], with as many elements as each axis has numbers; the room is the product of the lengths. Where elements
-/// are not added, no two have the same place.
-pub unsafe fn coordinates<I: Index>(
-    filling: &DenseFill,
-    axes: &[Axis<'_, I>],
-    lengths: &[i64],
-    threads: usize,
-) {
-    debug_assert!(axes.iter().all(|axis| axis.count() >= filling.count));
+/// As [`compressed`]; each axis has a coordinate for every element, and `fill.room` is the product of the lengths. If elements
+/// are not added, their coordinates are unique.
+pub unsafe fn coordinates<I: Index>(fill: &DenseFill, axes: &[Axis<'_, I>], lengths: &[i64], threads: usize) {
+    debug_assert!(axes.iter().all(|axis| axis.count() >= fill.count));
     // SAFETY: the caller's contract.
-    unsafe { filling.run(&CoordinateSummary { axes, lengths }, threads) }
+    unsafe { fill.run(&CoordinateElements { axes, lengths }, threads) }
 }
 
 #[cfg(test)]
@@ -291,8 +292,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A filling is good for one call: whoever borrows the buffer again, to read or to reset it, ends its pointer.
-    fn filling(values: &[f32], width: usize, add: bool, dense: &mut [f32]) -> DenseFill {
+    /// The result is valid for one call: borrowing the buffer again invalidates its pointer.
+    fn dense_fill(values: &[f32], width: usize, add: bool, dense: &mut [f32]) -> DenseFill {
         DenseFill {
             values: values.as_ptr().cast(),
             count: values.len() / width,
@@ -308,62 +309,62 @@ mod tests {
     proptest! {
         #[test]
         fn dense_is_the_sum_of_its_elements(
-            mut places in prop::collection::vec((0i32..7, 0i32..5), 0..150), width in 1usize..4, alone: bool,
+            mut coordinate_pairs in prop::collection::vec((0i32..7, 0i32..5), 0..150), width in 1usize..4, is_unique: bool,
         ) {
-            places.sort();
-            if alone {
-                places.dedup();
+            coordinate_pairs.sort();
+            if is_unique {
+                coordinate_pairs.dedup();
             }
-            let values: Vec<f32> = (0..places.len() * width).map(|number| number as f32).collect();
-            let mut wanted = vec![0.0; 35 * width];
-            for (element, &(row, column)) in places.iter().enumerate() {
+            let values: Vec<f32> = (0..coordinate_pairs.len() * width).map(|number| number as f32).collect();
+            let mut expected = vec![0.0; 35 * width];
+            for (element, &(row, column)) in coordinate_pairs.iter().enumerate() {
                 for within in 0..width {
-                    wanted[(row * 5 + column) as usize * width + within] += values[element * width + within];
+                    expected[(row * 5 + column) as usize * width + within] += values[element * width + within];
                 }
             }
-            let (rows, columns): (Vec<i32>, Vec<i32>) = places.iter().copied().unzip();
+            let (rows, columns): (Vec<i32>, Vec<i32>) = coordinate_pairs.iter().copied().unzip();
             let indptr: Vec<i32> = (0..8).map(|row| rows.partition_point(|&found| found < row) as i32).collect();
             let axes = [Axis::from(&rows[..]), Axis::from(&columns[..])];
             let mut dense = vec![-1.0; 35 * width];
-            let whole = filling(&values, width, !alone, &mut dense);
-            // SAFETY: both vectors have as many elements as the filling says, and are not borrowed until it is done.
-            unsafe { coordinates(&whole, &axes, &[7, 5], 3) };
-            prop_assert_eq!(&dense, &wanted);
+            let fill = dense_fill(&values, width, !is_unique, &mut dense);
+            // SAFETY: both vectors have as many elements as `fill` states, and are not borrowed during the call.
+            unsafe { coordinates(&fill, &axes, &[7, 5], 3) };
+            prop_assert_eq!(&dense, &expected);
             dense.fill(-1.0);
-            let whole = filling(&values, width, !alone, &mut dense);
-            // SAFETY: as for `coordinates`, with a new filling.
-            unsafe { compressed(&whole, &indptr, &columns, 5, false, 3) };
-            prop_assert_eq!(&dense, &wanted);
+            let fill = dense_fill(&values, width, !is_unique, &mut dense);
+            // SAFETY: as for `coordinates`, with a new `DenseFill`.
+            unsafe { compressed(&fill, &indptr, &columns, 5, false, 3) };
+            prop_assert_eq!(&dense, &expected);
             dense.fill(-1.0);
-            let whole = filling(&values, width, !alone, &mut dense);
-            // SAFETY: as for `coordinates`, with a new filling.
-            unsafe { compressed(&whole, &indptr, &columns, 5, true, 3) };
+            let fill = dense_fill(&values, width, !is_unique, &mut dense);
+            // SAFETY: as for `coordinates`, with a new `DenseFill`.
+            unsafe { compressed(&fill, &indptr, &columns, 5, true, 3) };
             for row in 0..7 {
                 for column in 0..5 {
-                    let (turned, straight) = ((column * 7 + row) * width, (row * 5 + column) * width);
-                    prop_assert_eq!(&dense[turned..][..width], &wanted[straight..][..width]);
+                    let (transposed, original) = ((column * 7 + row) * width, (row * 5 + column) * width);
+                    prop_assert_eq!(&dense[transposed..][..width], &expected[original..][..width]);
                 }
             }
         }
     }
 
     #[test]
-    fn what_is_out_of_bounds_is_left_out() {
+    fn indices_out_of_bounds_are_skipped() {
         let (values, mut dense) = ([1.0f32, 2.0, 3.0], [9.0f32; 4]);
         let (rows, columns) = ([0, 9, 1], [1, 0, -1]);
-        let whole = filling(&values, 1, false, &mut dense);
-        // SAFETY: both arrays have as many elements as the filling says, and are not borrowed until it is done.
+        let fill = dense_fill(&values, 1, false, &mut dense);
+        // SAFETY: both arrays have as many elements as `fill` states, and are not borrowed during the call.
         unsafe {
-            coordinates(&whole, &[Axis::from(&rows[..]), Axis::from(&columns[..])], &[2, 2], 1);
+            coordinates(&fill, &[Axis::from(&rows[..]), Axis::from(&columns[..])], &[2, 2], 1);
         }
         assert_eq!(dense, [0.0, 1.0, 0.0, 0.0]);
-        let kept = DenseFill { cleared: true, ..filling(&values, 1, false, &mut dense) };
-        // SAFETY: as for `coordinates`, with a new filling.
+        let kept = DenseFill { cleared: true, ..dense_fill(&values, 1, false, &mut dense) };
+        // SAFETY: as for `coordinates`, with a new `DenseFill`.
         unsafe { compressed(&kept, &[0, 1, 1], &[0], 2, false, 1) };
         assert_eq!(dense, [1.0, 1.0, 0.0, 0.0]);
-        let whole = filling(&values, 1, false, &mut dense);
-        // SAFETY: as for `coordinates`, with a new filling.
-        unsafe { compressed(&whole, &[0, 9, 1], &columns, 2, false, 1) };
+        let fill = dense_fill(&values, 1, false, &mut dense);
+        // SAFETY: as for `coordinates`, with a new `DenseFill`.
+        unsafe { compressed(&fill, &[0, 9, 1], &columns, 2, false, 1) };
         assert_eq!(dense, [0.0; 4]);
     }
 }

@@ -1,39 +1,40 @@
-//! Whether indices are within bounds, in order, and each place there once.
+//! Validates index arrays: whether indices are within bounds, sorted and unique.
 
-use super::{Axis, Index, bound, count_of, worth};
+use super::index::{Axis, Index, common_count};
+use super::parallel::{block_start, choose_threads};
 use crate::fallible;
 use crate::workers;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 
-/// What a compressed format's indices are like.
+/// The properties of the indices of a compressed format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompressedSummary {
-    /// How many elements the pointers lead to.
+    /// The number of elements that the pointers cover.
     pub used: usize,
-    /// Whether the indices rise within each row, or stay.
+    /// Whether the indices are sorted within each row.
     pub in_order: bool,
-    /// Whether they rise within each row.
+    /// Whether they are sorted and unique within each row.
     pub unique: bool,
 }
 
-/// What is wrong with them.
+/// Why pointers or indices are invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IndexFault {
-    /// The first pointer is this, and not zero.
+    /// The first pointer, which is not zero.
     Begins(i64),
-    /// A pointer is below the one before it.
+    /// A pointer is less than the one before it.
     GoesBack,
-    /// The last pointer is this, and beyond the indices.
+    /// The last pointer, which exceeds the number of indices.
     Ends(i64),
-    /// This index is out of bounds.
+    /// An index that is out of bounds.
     Beyond(i64),
 }
 
-/// Looks pointers and indices through.
+/// Validates pointers and indices.
 ///
 /// # Errors
-/// What is wrong first.
+/// The first problem that is found.
 pub fn validate_compressed<I: Index>(
     indptr: &[I],
     indices: &[I],
@@ -41,231 +42,234 @@ pub fn validate_compressed<I: Index>(
     threads: usize,
 ) -> Result<CompressedSummary, IndexFault> {
     let (first, last) = match indptr {
-        [first, .., last] => (first.wide(), last.wide()),
-        [only] => (only.wide(), only.wide()),
+        [first, .., last] => (first.to_i64(), last.to_i64()),
+        [only] => (only.to_i64(), only.to_i64()),
         [] => (0, 0),
     };
     if first != 0 {
         return Err(IndexFault::Begins(first));
     }
-    if within(indptr, threads).falls > 0 {
+    if compare_neighbours(indptr, threads).descents > 0 {
         return Err(IndexFault::GoesBack);
     }
-    // It is not negative, unless somebody has changed the pointers meanwhile.
+    // It is not negative, unless another thread has changed the pointers meanwhile.
     let Some(used) = usize::try_from(last).ok().filter(|&used| used <= indices.len()) else {
         return Err(IndexFault::Ends(last));
     };
-    let found = within(&indices[..used], threads);
-    if used > 0 && found.least < 0 {
-        return Err(IndexFault::Beyond(found.least));
+    let found = compare_neighbours(&indices[..used], threads);
+    if used > 0 && found.min < 0 {
+        return Err(IndexFault::Beyond(found.min));
     }
-    if used > 0 && found.most >= columns {
-        return Err(IndexFault::Beyond(found.most));
+    if used > 0 && found.max >= columns {
+        return Err(IndexFault::Beyond(found.max));
     }
-    // Between the last of a row and the first of the next one they may do as they like.
+    // Indices may descend or repeat from the last of a row to the first of the next.
     let mut allowed = (0, 0);
-    if found.falls > 0 || found.flats > 0 {
-        allowed = between(indptr, &indices[..used], threads);
+    if found.descents > 0 || found.repeats > 0 {
+        allowed = compare_across_rows(indptr, &indices[..used], threads);
     }
-    let in_order = found.falls == allowed.0;
-    Ok(CompressedSummary { used, in_order, unique: in_order && found.flats == allowed.1 })
+    let in_order = found.descents == allowed.0;
+    Ok(CompressedSummary { used, in_order, unique: in_order && found.repeats == allowed.1 })
 }
 
-/// What neighbours are to each other, and the ends.
+/// The bounds of some numbers, and comparisons of neighbours.
 #[derive(Clone, Copy, Debug)]
-struct Neighbours {
-    least: i64,
-    most: i64,
-    /// How often a number is above the next one.
-    falls: usize,
-    /// How often it is the next one.
-    flats: usize,
+struct NeighbourSummary {
+    min: i64,
+    max: i64,
+    /// How often a number is greater than the next.
+    descents: usize,
+    /// How often a number equals the next.
+    repeats: usize,
 }
 
-fn within<I: Index>(numbers: &[I], threads: usize) -> Neighbours {
-    let whole = Shared::new();
-    let threads = worth(numbers.len(), threads);
-    let parts = if threads == 1 { 1 } else { threads * 4 };
-    workers::each(parts, threads, |part| {
-        let (from, to) = (bound(numbers.len(), parts, part), bound(numbers.len(), parts, part + 1));
-        // With the first of the next part, so that no pair of neighbours is left out.
-        whole.add(stretch(&numbers[from..numbers.len().min(to + 1)]));
+/// Compares all neighbours, on several threads.
+fn compare_neighbours<I: Index>(numbers: &[I], threads: usize) -> NeighbourSummary {
+    let shared = SharedSummary::new();
+    let threads = choose_threads(numbers.len(), threads);
+    let blocks = if threads == 1 { 1 } else { threads * 4 };
+    workers::for_each_parallel(blocks, threads, |block| {
+        let (from, to) =
+            (block_start(numbers.len(), blocks, block), block_start(numbers.len(), blocks, block + 1));
+        // Including the first number of the next block, so that every pair of neighbours is compared.
+        shared.add(summarise_block(&numbers[from..numbers.len().min(to + 1)]));
     });
-    whole.found()
+    shared.into_summary()
 }
 
-/// What several threads find.
-struct Shared {
-    least: AtomicI64,
-    most: AtomicI64,
-    falls: AtomicUsize,
-    flats: AtomicUsize,
+/// A summary that several threads update.
+struct SharedSummary {
+    min: AtomicI64,
+    max: AtomicI64,
+    descents: AtomicUsize,
+    repeats: AtomicUsize,
 }
 
-impl Shared {
+impl SharedSummary {
     fn new() -> Self {
         Self {
-            least: AtomicI64::new(i64::MAX),
-            most: AtomicI64::new(i64::MIN),
-            falls: AtomicUsize::new(0),
-            flats: AtomicUsize::new(0),
+            min: AtomicI64::new(i64::MAX),
+            max: AtomicI64::new(i64::MIN),
+            descents: AtomicUsize::new(0),
+            repeats: AtomicUsize::new(0),
         }
     }
 
-    // Relaxed: the end of `each` passes on what was found.
-    fn add(&self, found: Neighbours) {
-        self.least.fetch_min(found.least, Ordering::Relaxed);
-        self.most.fetch_max(found.most, Ordering::Relaxed);
-        self.falls.fetch_add(found.falls, Ordering::Relaxed);
-        self.flats.fetch_add(found.flats, Ordering::Relaxed);
+    // Relaxed: the end of the parallel loop orders these updates before the reads.
+    fn add(&self, found: NeighbourSummary) {
+        self.min.fetch_min(found.min, Ordering::Relaxed);
+        self.max.fetch_max(found.max, Ordering::Relaxed);
+        self.descents.fetch_add(found.descents, Ordering::Relaxed);
+        self.repeats.fetch_add(found.repeats, Ordering::Relaxed);
     }
 
-    fn found(self) -> Neighbours {
-        Neighbours {
-            least: self.least.into_inner(),
-            most: self.most.into_inner(),
-            falls: self.falls.into_inner(),
-            flats: self.flats.into_inner(),
+    fn into_summary(self) -> NeighbourSummary {
+        NeighbourSummary {
+            min: self.min.into_inner(),
+            max: self.max.into_inner(),
+            descents: self.descents.into_inner(),
+            repeats: self.repeats.into_inner(),
         }
     }
 }
 
-/// Runs a loop with the machine's widest vectors, and as it is where there are none.
-macro_rules! widened {
-    ($name:ident, $plain:ident, $wide:ident, ($($argument:ident: $kind:ty),*) -> $result:ty) => {
+/// Defines a function that runs a loop compiled for AVX2 if the processor has it, and the portable loop otherwise.
+macro_rules! vectorised {
+    ($name:ident, $portable:ident, $avx2:ident, ($($argument:ident: $kind:ty),*) -> $result:ty) => {
         fn $name<I: Index>($($argument: $kind),*) -> $result {
             #[cfg(all(target_arch = "x86_64", not(miri)))]
             if std::arch::is_x86_feature_detected!("avx2") {
-                // SAFETY: the machine has AVX2.
-                return unsafe { $wide($($argument),*) };
+                // SAFETY: the processor has AVX2.
+                return unsafe { $avx2($($argument),*) };
             }
-            $plain($($argument),*)
+            $portable($($argument),*)
         }
 
         /// # Safety
-        /// The machine has AVX2.
+        /// The processor has AVX2.
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         #[target_feature(enable = "avx2")]
-        unsafe fn $wide<I: Index>($($argument: $kind),*) -> $result {
-            $plain($($argument),*)
+        unsafe fn $avx2<I: Index>($($argument: $kind),*) -> $result {
+            $portable($($argument),*)
         }
     };
 }
 
-widened!(stretch, stretch_plain, stretch_wide, (numbers: &[I]) -> Neighbours);
-widened!(pairs, pairs_plain, pairs_wide, (first: &[I], second: &[I]) -> (bool, bool));
+vectorised!(summarise_block, summarise_block_portable, summarise_block_avx2, (numbers: &[I]) -> NeighbourSummary);
+vectorised!(compare_pairs, compare_pairs_portable, compare_pairs_avx2, (first: &[I], second: &[I]) -> (bool, bool));
 
-/// Numbers that are compared side by side.
-const LANES: usize = 16;
-/// Numbers between two looks at the counters, which must not overflow.
-const BLOCK: usize = 1 << 12;
+/// The numbers that are compared at once.
+const SIMD_LANES: usize = 16;
+/// The numbers after which lane counters are added up, before they can overflow.
+const BLOCK_ELEMENTS: usize = 1 << 12;
 
 #[inline(always)]
-fn stretch_plain<I: Index>(numbers: &[I]) -> Neighbours {
+fn summarise_block_portable<I: Index>(numbers: &[I]) -> NeighbourSummary {
     let Some(&first) = numbers.first() else {
-        return Neighbours { least: i64::MAX, most: i64::MIN, falls: 0, flats: 0 };
+        return NeighbourSummary { min: i64::MAX, max: i64::MIN, descents: 0, repeats: 0 };
     };
-    let zero = I::bit(false);
-    let (mut least, mut most) = ([first; LANES], [first; LANES]);
-    let (mut falls, mut flats) = (0, 0);
+    let zero = I::from_bool(false);
+    let (mut min, mut max) = ([first; SIMD_LANES], [first; SIMD_LANES]);
+    let (mut descents, mut repeats) = (0, 0);
     let (before, after) = (&numbers[..numbers.len() - 1], &numbers[1..]);
-    for (before, after) in before.chunks(BLOCK).zip(after.chunks(BLOCK)) {
-        let (mut fell, mut stayed) = ([zero; LANES], [zero; LANES]);
+    for (before, after) in before.chunks(BLOCK_ELEMENTS).zip(after.chunks(BLOCK_ELEMENTS)) {
+        let (mut descended, mut repeated) = ([zero; SIMD_LANES], [zero; SIMD_LANES]);
         let mut compare = |lane: usize, before: I, after: I| {
-            fell[lane] = fell[lane].plus(I::bit(before > after));
-            stayed[lane] = stayed[lane].plus(I::bit(before == after));
-            least[lane] = if after < least[lane] { after } else { least[lane] };
-            most[lane] = if after > most[lane] { after } else { most[lane] };
+            descended[lane] = descended[lane].increase(I::from_bool(before > after));
+            repeated[lane] = repeated[lane].increase(I::from_bool(before == after));
+            min[lane] = if after < min[lane] { after } else { min[lane] };
+            max[lane] = if after > max[lane] { after } else { max[lane] };
         };
-        let (before, rest_before) = before.as_chunks::<LANES>();
-        let (after, rest_after) = after.as_chunks::<LANES>();
+        let (before, rest_before) = before.as_chunks::<SIMD_LANES>();
+        let (after, rest_after) = after.as_chunks::<SIMD_LANES>();
         for (before, after) in before.iter().zip(after) {
-            for lane in 0..LANES {
+            for lane in 0..SIMD_LANES {
                 compare(lane, before[lane], after[lane]);
             }
         }
         for (&before, &after) in rest_before.iter().zip(rest_after) {
             compare(0, before, after);
         }
-        falls += fell.iter().map(|count| count.at()).sum::<usize>();
-        flats += stayed.iter().map(|count| count.at()).sum::<usize>();
+        descents += descended.iter().map(|count| count.to_usize()).sum::<usize>();
+        repeats += repeated.iter().map(|count| count.to_usize()).sum::<usize>();
     }
-    let least = least.iter().min().map_or(i64::MAX, |least| least.wide());
-    let most = most.iter().max().map_or(i64::MIN, |most| most.wide());
-    Neighbours { least, most, falls, flats }
+    let min = min.iter().min().map_or(i64::MAX, |min| min.to_i64());
+    let max = max.iter().max().map_or(i64::MIN, |max| max.to_i64());
+    NeighbourSummary { min, max, descents, repeats }
 }
 
-/// Of places with two coordinates: whether one comes before the one in front of it, and whether it is the same one.
+/// Compares neighbours with two coordinates: whether any is less than its predecessor, and whether any equals it.
 #[inline(always)]
-fn pairs_plain<I: Index>(first: &[I], second: &[I]) -> (bool, bool) {
+fn compare_pairs_portable<I: Index>(first: &[I], second: &[I]) -> (bool, bool) {
     if first.len() < 2 || second.len() < first.len() {
         return (false, false);
     }
-    let zero = I::bit(false);
-    let (mut fell, mut stayed) = ([zero; LANES], [zero; LANES]);
+    let zero = I::from_bool(false);
+    let (mut descended, mut repeated) = ([zero; SIMD_LANES], [zero; SIMD_LANES]);
     let mut compare = |lane: usize, (a, b): (I, I), (c, d): (I, I)| {
         let same = a == c;
-        let falls = (a > c) | (same & (b > d));
-        fell[lane] = if falls { I::bit(true) } else { fell[lane] };
-        stayed[lane] = if same & (b == d) { I::bit(true) } else { stayed[lane] };
+        let descents = (a > c) | (same & (b > d));
+        descended[lane] = if descents { I::from_bool(true) } else { descended[lane] };
+        repeated[lane] = if same & (b == d) { I::from_bool(true) } else { repeated[lane] };
     };
     let pairs = first.len() - 1;
-    for from in (0..pairs / LANES).map(|block| block * LANES) {
-        let (a, c) = (&first[from..from + LANES], &first[from + 1..from + 1 + LANES]);
-        let (b, d) = (&second[from..from + LANES], &second[from + 1..from + 1 + LANES]);
-        for lane in 0..LANES {
+    for from in (0..pairs / SIMD_LANES).map(|block| block * SIMD_LANES) {
+        let (a, c) = (&first[from..from + SIMD_LANES], &first[from + 1..from + 1 + SIMD_LANES]);
+        let (b, d) = (&second[from..from + SIMD_LANES], &second[from + 1..from + 1 + SIMD_LANES]);
+        for lane in 0..SIMD_LANES {
             compare(lane, (a[lane], b[lane]), (c[lane], d[lane]));
         }
     }
-    for from in pairs / LANES * LANES..pairs {
+    for from in pairs / SIMD_LANES * SIMD_LANES..pairs {
         compare(0, (first[from], second[from]), (first[from + 1], second[from + 1]));
     }
-    (fell.iter().any(|&found| found > zero), stayed.iter().any(|&found| found > zero))
+    (descended.iter().any(|&found| found > zero), repeated.iter().any(|&found| found > zero))
 }
 
-/// How often indices fall, and how often they stay, from a row to the next one that has any.
-fn between<I: Index>(indptr: &[I], indices: &[I], threads: usize) -> (usize, usize) {
-    let (falls, flats) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let threads = worth(indptr.len(), threads);
-    workers::each(threads, threads, |part| {
-        let (mut fell, mut stayed) = (0, 0);
-        let from = bound(indptr.len(), threads, part).max(1);
-        for row in from..bound(indptr.len(), threads, part + 1) {
-            let begin = indptr[row].at();
-            // A row without elements begins where the next one does: the last of them counts, and no row begins at the end.
-            if begin > indptr[row - 1].at() && begin < indices.len() {
-                fell += usize::from(indices[begin - 1] > indices[begin]);
-                stayed += usize::from(indices[begin - 1] == indices[begin]);
+/// Counts how often indices descend, and how often they repeat, from a row to the next row with elements.
+fn compare_across_rows<I: Index>(indptr: &[I], indices: &[I], threads: usize) -> (usize, usize) {
+    let (descents, repeats) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let threads = choose_threads(indptr.len(), threads);
+    workers::for_each_parallel(threads, threads, |block| {
+        let (mut descended, mut repeated) = (0, 0);
+        let from = block_start(indptr.len(), threads, block).max(1);
+        for row in from..block_start(indptr.len(), threads, block + 1) {
+            let begin = indptr[row].to_usize();
+            // An empty row starts where the next one does, so only the last of them counts; empty rows at the end do not.
+            if begin > indptr[row - 1].to_usize() && begin < indices.len() {
+                descended += usize::from(indices[begin - 1] > indices[begin]);
+                repeated += usize::from(indices[begin - 1] == indices[begin]);
             }
         }
-        falls.fetch_add(fell, Ordering::Relaxed);
-        flats.fetch_add(stayed, Ordering::Relaxed);
+        descents.fetch_add(descended, Ordering::Relaxed);
+        repeats.fetch_add(repeated, Ordering::Relaxed);
     });
-    (falls.into_inner(), flats.into_inner())
+    (descents.into_inner(), repeats.into_inner())
 }
 
-/// What coordinates are like.
+/// The properties of coordinates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CoordinateSummary {
-    /// The least and the greatest along each axis; none where there are no elements.
+    /// The minimum and maximum along each axis; empty if there are no elements.
     pub ends: SmallVec<[(i64, i64); 4]>,
-    /// Whether the places are in order, the first axis first.
+    /// Whether they are sorted, by the first axis first.
     pub in_order: bool,
-    /// Whether they are in order and each is there once.
+    /// Whether they are sorted and unique.
     pub unique: bool,
-    /// Whether they are in order along the first axis.
+    /// Whether they are sorted by the first axis.
     pub grouped: bool,
 }
 
-/// The numbers of the elements whose coordinates are all within these lengths.
+/// The numbers of the elements whose coordinates are all below these lengths.
 ///
 /// # Errors
-/// When the system has no memory for them.
+/// When there is no memory for them.
 pub fn validate_coordinates<I: Index>(axes: &[Axis<'_, I>], lengths: &[i64]) -> crate::Result<Vec<usize>> {
     let mut within = Vec::new();
-    for element in 0..count_of(axes) {
-        // SAFETY: `count_of` is the count of the shortest axis.
-        let is_within = |(axis, &length): (&Axis<'_, I>, &i64)| unsafe { axis.get(element) }.wide() < length;
+    for element in 0..common_count(axes) {
+        // SAFETY: `common_count` is the count of the shortest axis.
+        let is_within =
+            |(axis, &length): (&Axis<'_, I>, &i64)| unsafe { axis.get(element) }.to_i64() < length;
         if axes.iter().zip(lengths).all(is_within) {
             fallible::try_push(&mut within, element)?;
         }
@@ -273,26 +277,27 @@ pub fn validate_coordinates<I: Index>(axes: &[Axis<'_, I>], lengths: &[i64]) -> 
     Ok(within)
 }
 
-/// Looks coordinates through; where axes have different lengths, as far as the shortest.
+/// Summarises coordinates. If axes have different counts, the shortest determines the number of elements.
 pub fn summarise_coordinates<I: Index>(axes: &[Axis<'_, I>], threads: usize) -> CoordinateSummary {
-    let count = count_of(axes);
-    let found: SmallVec<[Shared; 4]> = axes.iter().map(|_| Shared::new()).collect();
-    let (falls, flats) = (AtomicBool::new(false), AtomicBool::new(false));
-    let threads = worth(count, threads);
-    let parts = if threads == 1 { 1 } else { threads * 4 };
-    workers::each(parts, threads, |part| {
-        let end = count.min(bound(count, parts, part + 1) + 1);
-        let mut from = bound(count, parts, part);
-        let mut seen: SmallVec<[Neighbours; 4]> = SmallVec::from_elem(stretch::<I>(&[]), axes.len());
-        let mut room = Vec::new();
+    let count = common_count(axes);
+    let found: SmallVec<[SharedSummary; 4]> = axes.iter().map(|_| SharedSummary::new()).collect();
+    let (descents, repeats) = (AtomicBool::new(false), AtomicBool::new(false));
+    let threads = choose_threads(count, threads);
+    let blocks = if threads == 1 { 1 } else { threads * 4 };
+    workers::for_each_parallel(blocks, threads, |block| {
+        let end = count.min(block_start(count, blocks, block + 1) + 1);
+        let mut from = block_start(count, blocks, block);
+        let mut seen: SmallVec<[NeighbourSummary; 4]> =
+            SmallVec::from_elem(summarise_block::<I>(&[]), axes.len());
+        let mut buffer = Vec::new();
         while from < end {
-            // Blocks that are still in the cache when the axes are looked at together; what lies apart is gathered first.
-            let to = end.min(from + BLOCK + 1);
-            let apart = axes.iter().filter(|axis| axis.slice().is_none());
-            room.clear();
-            // SAFETY: `to` is at most the count, which `count_of` has found on every axis.
-            apart.for_each(|axis| room.extend((from..to).map(|place| unsafe { axis.get(place) })));
-            let mut gathered = room.chunks_exact(to - from);
+            // Blocks stay in the cache while the axes are compared together; strided axes are gathered first.
+            let to = end.min(from + BLOCK_ELEMENTS + 1);
+            let strided = axes.iter().filter(|axis| axis.slice().is_none());
+            buffer.clear();
+            // SAFETY: `to` is at max the count, which every axis has.
+            strided.for_each(|axis| buffer.extend((from..to).map(|element| unsafe { axis.get(element) })));
+            let mut gathered = buffer.chunks_exact(to - from);
             let block: SmallVec<[&[I]; 4]> = axes
                 .iter()
                 .map(|axis| match axis.slice() {
@@ -301,55 +306,55 @@ pub fn summarise_coordinates<I: Index>(axes: &[Axis<'_, I>], threads: usize) -> 
                 })
                 .collect();
             for (block, seen) in block.iter().zip(&mut seen) {
-                let found = stretch(block);
-                seen.least = seen.least.min(found.least);
-                seen.most = seen.most.max(found.most);
-                seen.falls += found.falls;
-                seen.flats += found.flats;
+                let found = summarise_block(block);
+                seen.min = seen.min.min(found.min);
+                seen.max = seen.max.max(found.max);
+                seen.descents += found.descents;
+                seen.repeats += found.repeats;
             }
-            if !falls.load(Ordering::Relaxed) {
-                let (fell, stayed) = match block[..] {
-                    [_] => (seen[0].falls > 0, seen[0].flats > 0),
-                    [first, second] => pairs(first, second),
-                    _ => together(&block),
+            if !descents.load(Ordering::Relaxed) {
+                let (descended, repeated) = match block[..] {
+                    [_] => (seen[0].descents > 0, seen[0].repeats > 0),
+                    [first, second] => compare_pairs(first, second),
+                    _ => compare_elements(&block),
                 };
-                if fell {
-                    falls.store(true, Ordering::Relaxed);
+                if descended {
+                    descents.store(true, Ordering::Relaxed);
                 }
-                if stayed {
-                    flats.store(true, Ordering::Relaxed);
+                if repeated {
+                    repeats.store(true, Ordering::Relaxed);
                 }
             }
             from = if to == end { end } else { to - 1 };
         }
-        for (whole, seen) in found.iter().zip(seen) {
-            whole.add(seen);
+        for (shared, seen) in found.iter().zip(seen) {
+            shared.add(seen);
         }
     });
-    let in_order = !falls.into_inner();
-    let found: SmallVec<[Neighbours; 4]> = found.into_iter().map(Shared::found).collect();
+    let in_order = !descents.into_inner();
+    let found: SmallVec<[NeighbourSummary; 4]> = found.into_iter().map(SharedSummary::into_summary).collect();
     CoordinateSummary {
-        grouped: found.first().is_none_or(|first| first.falls == 0),
+        grouped: found.first().is_none_or(|first| first.descents == 0),
         ends: if count == 0 {
             SmallVec::new()
         } else {
-            found.iter().map(|axis| (axis.least, axis.most)).collect()
+            found.iter().map(|axis| (axis.min, axis.max)).collect()
         },
         in_order,
-        unique: in_order && !flats.into_inner(),
+        unique: in_order && !repeats.into_inner(),
     }
 }
 
-/// The same as [`pairs`] for any number of axes.
-fn together<I: Index>(axes: &[&[I]]) -> (bool, bool) {
-    let (mut fell, mut stayed) = (false, false);
-    for place in 1..axes.first().map_or(0, |axis| axis.len()) {
-        let compare = |axis: &&[I]| axis[place - 1].cmp(&axis[place]);
+/// The same as [`compare_pairs`] for any number of axes.
+fn compare_elements<I: Index>(axes: &[&[I]]) -> (bool, bool) {
+    let (mut descended, mut repeated) = (false, false);
+    for element in 1..axes.first().map_or(0, |axis| axis.len()) {
+        let compare = |axis: &&[I]| axis[element - 1].cmp(&axis[element]);
         let differs = axes.iter().map(compare).find(|found| found.is_ne());
-        fell |= differs.is_some_and(|found| found.is_gt());
-        stayed |= differs.is_none();
+        descended |= differs.is_some_and(|found| found.is_gt());
+        repeated |= differs.is_none();
     }
-    (fell, stayed)
+    (descended, repeated)
 }
 
 #[cfg(test)]
@@ -358,21 +363,24 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn faults_are_told() {
-        let look = |indptr: &[i32], indices: &[i32]| validate_compressed(indptr, indices, 4, 2);
-        assert_eq!(look(&[1, 1], &[0]), Err(IndexFault::Begins(1)));
-        assert_eq!(look(&[0, 2, 1, 3], &[0, 1, 2]), Err(IndexFault::GoesBack));
-        assert_eq!(look(&[0, 9], &[0, 1, 2]), Err(IndexFault::Ends(9)));
-        assert_eq!(look(&[0, 2], &[0, 4]), Err(IndexFault::Beyond(4)));
-        assert_eq!(look(&[0, 2], &[-1, 0]), Err(IndexFault::Beyond(-1)));
-        assert_eq!(look(&[0, 1], &[0, 7]), Ok(CompressedSummary { used: 1, in_order: true, unique: true }));
-        assert_eq!(look(&[0], &[]), Ok(CompressedSummary { used: 0, in_order: true, unique: true }));
-        assert_eq!(look(&[], &[]), Ok(CompressedSummary { used: 0, in_order: true, unique: true }));
+    fn invalid_indices_are_reported() {
+        let validate = |indptr: &[i32], indices: &[i32]| validate_compressed(indptr, indices, 4, 2);
+        assert_eq!(validate(&[1, 1], &[0]), Err(IndexFault::Begins(1)));
+        assert_eq!(validate(&[0, 2, 1, 3], &[0, 1, 2]), Err(IndexFault::GoesBack));
+        assert_eq!(validate(&[0, 9], &[0, 1, 2]), Err(IndexFault::Ends(9)));
+        assert_eq!(validate(&[0, 2], &[0, 4]), Err(IndexFault::Beyond(4)));
+        assert_eq!(validate(&[0, 2], &[-1, 0]), Err(IndexFault::Beyond(-1)));
+        assert_eq!(
+            validate(&[0, 1], &[0, 7]),
+            Ok(CompressedSummary { used: 1, in_order: true, unique: true })
+        );
+        assert_eq!(validate(&[0], &[]), Ok(CompressedSummary { used: 0, in_order: true, unique: true }));
+        assert_eq!(validate(&[], &[]), Ok(CompressedSummary { used: 0, in_order: true, unique: true }));
     }
 
     proptest! {
         #[test]
-        fn compressed_is_what_its_rows_are(rows in prop::collection::vec(prop::collection::vec(0i64..6, 0..6), 0..40)) {
+        fn compressed_indices_are_summarised(rows in prop::collection::vec(prop::collection::vec(0i64..6, 0..6), 0..40)) {
             let indices: Vec<i64> = rows.concat();
             let mut indptr = vec![0i64];
             for row in &rows {
@@ -385,31 +393,31 @@ mod tests {
         }
 
         #[test]
-        fn coordinates_are_what_their_places_are(
-            mut places in prop::collection::vec(prop::collection::vec(0i32..4, 3), 0..80),
+        fn coordinates_are_summarised(
+            mut coordinates in prop::collection::vec(prop::collection::vec(0i32..4, 3), 0..80),
             sort: bool, axes in 1usize..4, step in 1usize..3,
         ) {
-            for place in &mut places {
-                place.truncate(axes);
+            for coordinate in &mut coordinates {
+                coordinate.truncate(axes);
             }
             if sort {
-                places.sort();
+                coordinates.sort();
             }
             let memory: Vec<Vec<i32>> = (0..axes)
-                .map(|axis| places.iter().flat_map(|place| std::iter::repeat_n(place[axis], step)).collect())
+                .map(|axis| coordinates.iter().flat_map(|coordinate| std::iter::repeat_n(coordinate[axis], step)).collect())
                 .collect();
-            // SAFETY: every number is there `step` times.
+            // SAFETY: every number is stored `step` times.
             let given: Vec<_> =
-                memory.iter().map(|axis| unsafe { Axis::new(axis.as_ptr(), step as isize, places.len()) }).collect();
+                memory.iter().map(|axis| unsafe { Axis::new(axis.as_ptr(), step as isize, coordinates.len()) }).collect();
             let found = summarise_coordinates(&given, 3);
-            prop_assert_eq!(found.in_order, places.is_sorted());
-            prop_assert_eq!(found.unique, places.is_sorted_by(|a, b| a < b));
-            prop_assert_eq!(found.grouped, places.is_sorted_by_key(|place| place[0]));
-            for (axis, &(least, most)) in found.ends.iter().enumerate() {
-                let numbers = || places.iter().map(|place| i64::from(place[axis]));
-                prop_assert_eq!((Some(least), Some(most)), (numbers().min(), numbers().max()));
+            prop_assert_eq!(found.in_order, coordinates.is_sorted());
+            prop_assert_eq!(found.unique, coordinates.is_sorted_by(|a, b| a < b));
+            prop_assert_eq!(found.grouped, coordinates.is_sorted_by_key(|coordinate| coordinate[0]));
+            for (axis, &(min, max)) in found.ends.iter().enumerate() {
+                let numbers = || coordinates.iter().map(|coordinate| i64::from(coordinate[axis]));
+                prop_assert_eq!((Some(min), Some(max)), (numbers().min(), numbers().max()));
             }
-            prop_assert_eq!(found.ends.len(), if places.is_empty() { 0 } else { axes });
+            prop_assert_eq!(found.ends.len(), if coordinates.is_empty() { 0 } else { axes });
         }
     }
 }

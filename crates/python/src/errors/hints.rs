@@ -10,7 +10,16 @@ use row::Advice;
 
 /// The advice of an error, in terms of Python's arguments and functions.
 pub(crate) fn advice(error: &Error) -> Option<Cow<'_, str>> {
-    match error.hint()? {
+    let hint = error.hint()?;
+    let advice = advice_of_hint(hint)?;
+    let avoids_copy =
+        matches!(hint, Hint::Key(key, _) if core::COPY_ADVICE.iter().any(|(known, _)| known == key));
+    Some(if avoids_copy { format!("{}, or {advice}", core::ALLOW_COPY).into() } else { advice })
+}
+
+/// The advice of a hint on its own, as plans show it.
+pub(crate) fn advice_of_hint(hint: &Hint) -> Option<Cow<'_, str>> {
+    match hint {
         Hint::Text(text) => Some(Cow::Borrowed(text)),
         Hint::Key(key, value) => {
             let (_, text) = tables().find(|(known, _)| known == key)?;
@@ -23,7 +32,7 @@ pub(crate) fn advice(error: &Error) -> Option<Cow<'_, str>> {
 }
 
 fn tables() -> impl Iterator<Item = &'static Advice> {
-    core::ADVICE.iter()
+    core::ADVICE.iter().chain(core::COPY_ADVICE)
 }
 
 #[cfg(test)]

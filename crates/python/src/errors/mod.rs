@@ -6,7 +6,7 @@
 
 mod hints;
 
-pub(crate) use hints::advice;
+pub(crate) use hints::{advice, advice_of_hint};
 
 use crate::interpreter::once::ForkSafeOnce;
 use pyo3::exceptions::{

@@ -2,6 +2,7 @@
 
 use super::time::ByteWork;
 use super::transfer_path::transfer_path;
+use crate::errors::advice_of_hint;
 use crate::text::{format_bytes, format_duration};
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -58,8 +59,12 @@ impl TensorReport {
         let reasons = plan.reasons();
         let steps =
             reasons.iter().map(|reason| (reason.kind().into(), reason.sentence(source, target).into_owned()));
-        // Advice helps only if it removes every reason for the copy.
-        let advice: Option<Vec<_>> = reasons.iter().map(|reason| reason.advice()).collect();
+        // Advice that avoids only some of the reasons would not avoid the copy.
+        let hints: Option<Vec<_>> = reasons.iter().map(|reason| reason.hint()).collect();
+        let advice = hints.and_then(|hints| {
+            let advice: Option<Vec<_>> = hints.iter().map(advice_of_hint).collect();
+            advice.map(|advice| advice.join(", and "))
+        });
         let bytes = source.layout.count().saturating_mul(plan.dtype.size());
         let bytes_moved = if plan.shares() { 0 } else { bytes };
         Self {
@@ -85,7 +90,7 @@ impl TensorReport {
             steps: steps.collect(),
             transfer_path: transfer_path(source, plan),
             notes: plan.notes.iter().map(|note| note.sentence(source, target).into_owned()).collect(),
-            advice: advice.map(|advice| advice.join(", and ")).filter(|advice| !advice.is_empty()),
+            advice: advice.filter(|advice| !advice.is_empty()),
         }
     }
 

@@ -1,14 +1,16 @@
-//! The format of the result, and what a format cannot hold.
+//! Chooses the format of the result, and rejects tensors that the format cannot represent.
 
-use super::{FormatCapabilities, SparseFormat, SparseSource, SparseTarget};
+use super::format::SparseFormat;
+use super::inputs::{FormatCapabilities, SparseSource, SparseTarget};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
+use crate::hints;
 use std::fmt;
 
-/// What the caller asks for.
+/// The options of the caller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SparseRequest<'a> {
-    /// The format, as it was written.
+    /// The name of the format, as the caller wrote it.
     pub format: Option<&'a str>,
     /// The size of blocks.
     pub block: Option<[i64; 2]>,
@@ -21,21 +23,21 @@ pub struct FormatChoice {
     pub target: SparseTarget,
     /// What it accepts in the format.
     pub capabilities: FormatCapabilities,
-    /// Whether the result is of a class of matrices.
+    /// Whether the class of the result is a matrix class.
     pub is_matrix: bool,
-    /// The size of blocks, where the result has them.
+    /// The size of blocks, if the result has blocks.
     pub block: Option<[i64; 2]>,
 }
 
 impl FormatChoice {
-    /// The same for arrays on their way into a dense tensor.
+    /// The same for an intermediate step towards a dense tensor.
     #[must_use]
     pub fn relaxed(self) -> Self {
         Self { capabilities: self.capabilities.relaxed(), ..self }
     }
 }
 
-/// The formats that take the place of one that a framework lacks, best first. Compressed columns become coordinates, which keep
+/// The substitutes for a format that a framework does not have, best first. Compressed columns become coordinates, which keep
 /// their order. Blocks become compressed rows, because they are stored by rows.
 fn nearest(format: SparseFormat) -> &'static [SparseFormat] {
     match format {
@@ -55,7 +57,7 @@ impl SparseTarget {
 /// Chooses the format of the result.
 ///
 /// # Errors
-/// When the framework has no such format, or blocks are asked for that it does not have.
+/// When the framework does not have the format, or a block size is given for a format without blocks.
 pub fn choose(
     source: &SparseSource<'_>,
     target: &SparseTarget,
@@ -64,10 +66,10 @@ pub fn choose(
     let mut is_matrix = target.has_matrices && source.is_matrix;
     let capabilities = match request.format {
         None => nearest(source.format).iter().find_map(|&format| target.capabilities(format)),
-        Some(written) => {
-            let mut name = written;
+        Some(requested) => {
+            let mut name = requested;
             if target.has_matrices
-                && let Some((stem, class)) = written.rsplit_once('_')
+                && let Some((stem, class)) = requested.rsplit_once('_')
                 && ["array", "matrix"].contains(&class)
             {
                 (name, is_matrix) = (stem, class == "matrix");
@@ -78,66 +80,64 @@ pub fn choose(
     let capabilities = capabilities
         .ok_or_else(|| no_such_format(target, format_args!("'{}'", request.format.unwrap_or_default())))?;
     if request.block.is_some() && capabilities.format != SparseFormat::Bsr {
-        let fact = format!("{} has no blocks", capabilities.format.name());
-        return Err(Error::new(ErrorKind::InvalidArgument, fact)
-            .with_advice("leave blocksize out, or pass format='bsr'"));
+        let fact = format!("a block size was given, and {} has no blocks", capabilities.format.name());
+        return Err(Error::new(ErrorKind::InvalidArgument, fact).with_hint(hints::OMIT_BLOCK_SIZE));
     }
     Ok(FormatChoice { target: *target, capabilities, is_matrix, block: request.block.or(source.block) })
 }
 
-/// The error of a format that a framework does not have.
-pub fn no_such_format(target: &SparseTarget, written: impl fmt::Display) -> Error {
+/// The error for a format that a framework does not have.
+pub fn no_such_format(target: &SparseTarget, name: impl fmt::Display) -> Error {
     let names: Vec<_> = target.formats.iter().map(|known| known.format.name()).collect();
-    let fact = format!("{} has no sparse format {written} that tensorferry knows", target.title);
-    Error::new(ErrorKind::InvalidArgument, fact).with_advice(format!("write one of {}", names.join(", ")))
+    let fact = format!("{} has no sparse format {name}", target.title);
+    Error::new(ErrorKind::InvalidArgument, fact)
+        .with_hint_value(hints::CHOOSE_SPARSE_FORMAT, names.join(", "))
 }
 
 impl FormatChoice {
-    /// Refuses a source that the format cannot hold.
+    /// Rejects a source that the format cannot represent.
     ///
     /// # Errors
     /// When the source has batch axes, dense axes or a number of axes that the format does not have.
     pub fn check_axes(&self, source: &SparseSource<'_>) -> Result<()> {
         let Self { target, capabilities, .. } = self;
-        let what = format_args!("this {} {} tensor", source.framework, source.format.name());
-        let whose = format_args!("{}'s {}", target.title, capabilities.format.name());
+        let tensor = format_args!("this {} {} tensor", source.framework, source.format.name());
+        let format = format_args!("{}'s {}", target.title, capabilities.format.name());
         let axes = source.sparse_shape().len();
-        let (fewest, most) = capabilities.axes;
+        let (min_axes, max_axes) = capabilities.axes;
         let (fact, hint) = if source.batch_axes > 0
             && !(capabilities.batch_axes && capabilities.format == source.format)
         {
             (
-                format!("{what} has {} batch axes and {whose} has none", source.batch_axes),
-                "use ferry.sparse.to_dense, or pass the tensors of the batch one by one",
+                format!("{tensor} has {} batch axes and {format} has none", source.batch_axes),
+                hints::SPLIT_BATCH,
             )
         } else if source.dense_axes > 0 && !capabilities.dense_axes {
             (
-                format!("{what} has {} dense axes (it is hybrid) and {whose} has none", source.dense_axes),
-                "use ferry.sparse.to_dense, or make every axis sparse where the tensor is made",
+                format!("{tensor} has {} dense axes (it is hybrid) and {format} has none", source.dense_axes),
+                hints::MAKE_AXES_SPARSE,
             )
         } else if axes == 0 {
-            (format!("{what} has no axis with coordinates"), "use ferry.sparse.to_dense, or pass its values")
-        } else if axes < fewest || axes > most {
-            (
-                format!("{what} has {axes} axes and {whose} has {most}"),
-                "reshape it to two axes first, or pass format='coo' where the target has more",
-            )
+            (format!("{tensor} has no sparse axis"), hints::USE_SPARSE_VALUES)
+        } else if axes < min_axes || axes > max_axes {
+            (format!("{tensor} has {axes} axes and {format} has {max_axes}"), hints::RESHAPE_TO_TWO_AXES)
         } else {
             return Ok(());
         };
-        Err(Error::new(ErrorKind::UnsupportedLayout, fact).with_advice(hint))
+        Err(Error::new(ErrorKind::UnsupportedLayout, fact).with_hint(hint))
     }
 
-    /// Refuses values of a type that the format does not hold.
+    /// Rejects values of a type that the format does not have.
     ///
     /// # Errors
-    /// When it does not hold them.
+    /// When it does not have the type.
     pub fn check_dtype(&self, dtype: DType) -> Result<()> {
         if self.capabilities.dtypes.is_none_or(|dtypes| dtypes.contains(dtype)) {
             return Ok(());
         }
         let format = self.capabilities.format.name();
-        let fact = format!("{}'s {format} holds no {dtype}", self.target.title);
-        Err(Error::new(ErrorKind::UnsupportedDType, fact).with_advice("pass dtype='float32'"))
+        let fact = format!("{}'s {format} does not support {dtype}", self.target.title);
+        Err(Error::new(ErrorKind::UnsupportedDType, fact)
+            .with_hint_value(hints::CAST_TO_SUPPORTED_DTYPE, DType::Float32.name()))
     }
 }

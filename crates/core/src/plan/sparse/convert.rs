@@ -1,20 +1,21 @@
-//! How the arrays of the result are made of those of the source.
+//! Decides how the arrays of the result are computed from those of the source.
 
-use super::{
-    ArrayPlan, ArrayRole, CoordinateLayout, ElementOrder, ElementWork, FormatChoice, Inspect, Origin,
-    SparseConversion, SparseFormat, SparseSource, SparseStructure, Step,
-};
+use super::choose::FormatChoice;
+use super::conversion::{ArrayPlan, ArrayRole, ElementWork, Origin, SparseConversion, Step};
+use super::format::{CoordinateLayout, SparseFormat};
+use super::inputs::{ElementOrder, Inspect, SparseSource, SparseStructure};
 use crate::dtype::{DType, DTypeKind};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, HintKey, Result};
+use crate::hints;
 use crate::plan::text::format_shape;
 use smallvec::{SmallVec, smallvec};
 
 type Steps = SmallVec<[Step; 2]>;
 
-/// Decides how a source that was validated becomes the format that was chosen.
+/// Decides how a validated source is converted to the chosen format.
 ///
 /// # Errors
-/// When the target cannot hold the result, or an inspection fails.
+/// When the target cannot represent the result, or an inspection fails.
 pub fn convert<I: Inspect + ?Sized>(
     source: &SparseSource<'_>,
     structure: &SparseStructure,
@@ -23,12 +24,12 @@ pub fn convert<I: Inspect + ?Sized>(
 ) -> Result<SparseConversion, I::Error> {
     let capabilities = &choice.capabilities;
     let (from, to) = (source.format, capabilities.format);
-    // Pointers count blocks where the result has blocks, and single elements elsewhere.
+    // Pointers count blocks if the result has blocks, and single elements otherwise.
     let count = if to == SparseFormat::Bsr { structure.count } else { elements(source, structure) };
     let index_dtype = index_dtype(source, count, choice)?;
     let order = structure.order;
     let fits = (order.in_order || !capabilities.in_order) && (order.unique || !capabilities.unique);
-    let is_whole =
+    let is_exact =
         from != SparseFormat::Coo || (structure.spare == 0 && source.layout == capabilities.layout);
     let mut plan = SparseConversion {
         format: to,
@@ -40,27 +41,27 @@ pub fn convert<I: Inspect + ?Sized>(
         count: Some(structure.count),
         arrays: SmallVec::new(),
     };
-    if from == to && fits && is_whole && source.block == choice.block {
+    if from == to && fits && is_exact && source.block == choice.block {
         plan.arrays = roles(to, source.layout, source.sparse_shape().len())
             .map(|role| ArrayPlan { role, origin: Origin::Given })
             .collect();
         return Ok(plan);
     }
     if source.batch_axes > 0 {
-        return Err(batch_must_stay(capabilities.reason).into());
+        return Err(batch_error(capabilities.reason).into());
     }
     if from == SparseFormat::Bsr && source.dense_axes > 0 {
-        return Err(refusal(
+        return Err(rejection(
             ErrorKind::UnsupportedLayout,
-            "blocks whose elements have dense axes stay in their format",
-            "use ferry.sparse.to_dense, or pass a tensor without dense axes",
+            "blocks whose elements have dense axes cannot be converted to another format",
+            hints::REMOVE_DENSE_AXES,
         )
         .into());
     }
-    let maker = Maker { source, structure, choice, index_dtype };
+    let planner = ArrayPlanner { source, structure, choice, index_dtype };
     match (from, to) {
         (_, SparseFormat::Bsr) => {
-            let block = maker.block()?;
+            let block = planner.block()?;
             plan = SparseConversion {
                 work: ElementWork::Blocks(block),
                 in_order: true,
@@ -68,22 +69,22 @@ pub fn convert<I: Inspect + ?Sized>(
                 count: None,
                 ..plan
             };
-            plan.arrays = maker.block_arrays(block);
+            plan.arrays = planner.block_arrays(block);
             Ok(plan)
         }
         (SparseFormat::Csr, SparseFormat::Csc) | (SparseFormat::Csc, SparseFormat::Csr)
             if order.unique || !capabilities.unique =>
         {
-            // The groups are read in order, so that each group of the result is in order.
+            // The groups are read in order, so each group of the result is sorted.
             plan.in_order = true;
             if !order.in_order {
-                plan.unique = inspect.order_after_grouping(maker.by_columns(), index_dtype)?.unique;
+                plan.unique = inspect.order_after_grouping(planner.by_columns(), index_dtype)?.unique;
             }
             plan.work = ElementWork::Group;
-            plan.arrays = maker.arrays(&smallvec![maker.group()]);
+            plan.arrays = planner.arrays(&smallvec![planner.group()]);
             Ok(plan)
         }
-        _ => maker.arrange(plan, inspect),
+        _ => planner.arrange(plan, inspect),
     }
 }
 
@@ -99,17 +100,17 @@ fn roles(format: SparseFormat, layout: CoordinateLayout, axes: usize) -> impl It
     std::iter::once(ArrayRole::Values).chain(index)
 }
 
-/// The type of the indices: the source's own, unless the target asks for another.
+/// The type of the indices: that of the source, unless the target needs another.
 fn index_dtype(source: &SparseSource<'_>, count: usize, choice: &FormatChoice) -> Result<DType> {
     let accepted = choice.capabilities.index_dtypes;
-    let room = source
+    let max_index = source
         .sparse_shape()
         .iter()
         .copied()
         .max()
         .unwrap_or(0)
         .max(i64::try_from(count).unwrap_or(i64::MAX));
-    let fits = |dtype: DType| room <= if dtype == DType::Int32 { i32::MAX.into() } else { i64::MAX };
+    let fits = |dtype: DType| max_index <= if dtype == DType::Int32 { i32::MAX.into() } else { i64::MAX };
     let own = match source.index_dtypes {
         [] => Some(DType::Int64),
         &[own] => Some(own),
@@ -123,20 +124,20 @@ fn index_dtype(source: &SparseSource<'_>, count: usize, choice: &FormatChoice) -
     let index_reason = choice.capabilities.index_reason;
     let why = if index_reason.is_empty() { String::new() } else { format!(" ({index_reason})") };
     let fact = format!(
-        "the shape {} with {count} elements is beyond {}, the indices of {}{why}",
+        "the shape {} with {count} elements exceeds {}, the index types of {}{why}",
         format_shape(source.shape),
         names.join(" and "),
         choice.target.title
     );
     let hint = if index_reason.is_empty() {
-        "take a part of it, or another framework"
+        hints::USE_PART_OR_OTHER_FRAMEWORK
     } else {
-        "take a part of it, or turn on jax_enable_x64"
+        hints::USE_PART_OR_ENABLE_64_BIT
     };
-    Err(refusal(ErrorKind::UnsupportedDType, fact, hint))
+    Err(rejection(ErrorKind::UnsupportedDType, fact, hint))
 }
 
-/// The type that holds the numbers of several, where it is one of those that indices have.
+/// The smallest index type that can represent the values of all these types; `None` if there is none.
 fn widest(dtypes: &[DType]) -> Option<DType> {
     let wide = dtypes
         .iter()
@@ -149,28 +150,28 @@ fn widest(dtypes: &[DType]) -> Option<DType> {
     }
 }
 
-fn refusal(kind: ErrorKind, fact: impl Into<std::borrow::Cow<'static, str>>, hint: &'static str) -> Error {
-    Error::new(kind, fact).with_advice(hint)
+fn rejection(kind: ErrorKind, fact: impl Into<std::borrow::Cow<'static, str>>, hint: HintKey) -> Error {
+    Error::new(kind, fact).with_hint(hint)
 }
 
-fn batch_must_stay(reason: &'static str) -> Error {
-    let why = if reason.is_empty() { "other blocks" } else { reason };
-    refusal(
+fn batch_error(reason: &'static str) -> Error {
+    let why = if reason.is_empty() { "the result has other blocks" } else { reason };
+    rejection(
         ErrorKind::UnsupportedLayout,
-        format!("the elements of this batch cannot stay as they lie: {why}"),
-        "sort and sum them where the tensor is made, or use ferry.sparse.to_dense",
+        format!("the elements of a batch cannot be rearranged: {why}"),
+        hints::SORT_BATCH_AT_SOURCE,
     )
 }
 
-/// Decides about arrays that are not all handed on.
-struct Maker<'a> {
+/// Decides the origin of each array if some of them have to be computed.
+struct ArrayPlanner<'a> {
     source: &'a SparseSource<'a>,
     structure: &'a SparseStructure,
     choice: &'a FormatChoice,
     index_dtype: DType,
 }
 
-impl Maker<'_> {
+impl ArrayPlanner<'_> {
     fn by_columns(&self) -> bool {
         self.choice.capabilities.format == SparseFormat::Csc
     }
@@ -182,21 +183,21 @@ impl Maker<'_> {
     /// The size of blocks of the result.
     fn block(&self) -> Result<[i64; 2]> {
         let Some(block) = self.choice.block else {
-            return Err(refusal(
+            return Err(rejection(
                 ErrorKind::InvalidArgument,
-                "blocks of which size?",
-                "pass blocksize=(rows, columns)",
+                "the format bsr needs a block size",
+                hints::GIVE_BLOCK_SIZE,
             ));
         };
         if self.source.dense_axes > 0 {
-            let fact = "elements with dense axes cannot go into blocks";
-            return Err(refusal(ErrorKind::InvalidArgument, fact, "pass format='csr'"));
+            let fact = "elements with dense axes cannot be gathered into blocks";
+            return Err(rejection(ErrorKind::InvalidArgument, fact, hints::USE_CSR));
         }
         let shape = self.source.sparse_shape();
         if shape.iter().zip(&block).any(|(length, &size)| size < 1 || length % size != 0) {
             let fact =
-                format!("blocks of {} do not fill the shape {}", format_shape(&block), format_shape(shape));
-            return Err(refusal(ErrorKind::InvalidArgument, fact, "pass a blocksize that divides it"));
+                format!("blocks of {} do not divide the shape {}", format_shape(&block), format_shape(shape));
+            return Err(rejection(ErrorKind::InvalidArgument, fact, hints::DIVIDE_SHAPE));
         }
         Ok(block)
     }
@@ -204,13 +205,13 @@ impl Maker<'_> {
     fn block_arrays(&self, block: [i64; 2]) -> SmallVec<[ArrayPlan; 3]> {
         let gather: Steps = smallvec![Step::Gather { block }];
         smallvec![
-            made(ArrayRole::Values, gather.clone()),
-            made(ArrayRole::Pointers, self.cast(gather.clone())),
-            made(ArrayRole::Indices, self.cast(gather)),
+            computed(ArrayRole::Values, gather.clone()),
+            computed(ArrayRole::Pointers, self.cast(gather.clone())),
+            computed(ArrayRole::Indices, self.cast(gather)),
         ]
     }
 
-    /// Single elements: sorted and summed, or grouped, if the target asks for it.
+    /// Plans single elements: sorted and summed, or grouped, if the target needs it.
     fn arrange<I: Inspect + ?Sized>(
         &self,
         mut plan: SparseConversion,
@@ -219,7 +220,7 @@ impl Maker<'_> {
         let capabilities = &self.choice.capabilities;
         let (by_columns, reason) = (self.by_columns(), capabilities.reason);
         let total = elements(self.source, self.structure);
-        let mut order = self.own_order(inspect)?;
+        let mut order = self.element_order(inspect)?;
         let (mut sort, mut sum, mut group) = (false, false, false);
         let mut steps = Steps::new();
         if self.structure.spare > 0 && self.source.format == SparseFormat::Coo {
@@ -249,15 +250,15 @@ impl Maker<'_> {
         Ok(plan)
     }
 
-    /// The arrays of the result, of elements that went through these steps.
+    /// The arrays of the result, computed by these steps on the elements.
     fn arrays(&self, steps: &Steps) -> SmallVec<[ArrayPlan; 3]> {
         let axes = self.source.sparse_shape().len();
         let roles = roles(self.choice.capabilities.format, self.layout(), axes);
         roles.map(|role| ArrayPlan { role, origin: self.origin(role, steps) }).collect()
     }
 
-    /// The order of single elements, as the target counts it.
-    fn own_order<I: Inspect + ?Sized>(&self, inspect: &mut I) -> Result<ElementOrder, I::Error> {
+    /// The order of single elements by the target's axes.
+    fn element_order<I: Inspect + ?Sized>(&self, inspect: &mut I) -> Result<ElementOrder, I::Error> {
         let order = self.structure.order;
         match self.source.format {
             SparseFormat::Coo if !self.by_columns() => Ok(order),
@@ -272,35 +273,35 @@ impl Maker<'_> {
             (SparseFormat::Bsr, ArrayRole::Indices | ArrayRole::Axis(..)) => true,
             (SparseFormat::Csr, ArrayRole::Axis(axis, _)) => axis == 0,
             (SparseFormat::Csc, ArrayRole::Axis(axis, _)) => axis == 1,
-            // The indices of compressed columns are rows, which take the place of pointers.
+            // The indices of compressed columns are rows, so columns come from expanded pointers.
             (SparseFormat::Csr | SparseFormat::Csc, ArrayRole::Indices) => {
                 self.source.format != self.choice.capabilities.format
             }
             (SparseFormat::Csr | SparseFormat::Csc | SparseFormat::Bsr, ArrayRole::Coordinates) => true,
             _ => false,
         };
-        let mut made_by = if expanded { self.expand() } else { Steps::new() };
+        let mut computed_by = if expanded { self.expand() } else { Steps::new() };
         match role {
             ArrayRole::Values if steps.is_empty() => return Origin::Given,
             ArrayRole::Values => return Origin::Made(steps.clone()),
-            ArrayRole::Pointers => made_by.push(self.count()),
+            ArrayRole::Pointers => computed_by.push(self.count()),
             ArrayRole::Coordinates => {
-                made_by.extend(steps.iter().cloned());
+                computed_by.extend(steps.iter().cloned());
                 let from = self.source.format == SparseFormat::Coo && self.source.layout != self.layout();
-                made_by.push(Step::Lay {
+                computed_by.push(Step::Arrange {
                     from: from.then_some(self.source.layout),
                     to: self.layout(),
                     title: self.choice.target.title,
                 });
             }
             ArrayRole::Indices | ArrayRole::Axis(..) => {
-                made_by.extend(steps.iter().cloned());
-                if made_by.is_empty() {
+                computed_by.extend(steps.iter().cloned());
+                if computed_by.is_empty() {
                     return Origin::Given;
                 }
             }
         }
-        Origin::Made(self.cast(made_by))
+        Origin::Made(self.cast(computed_by))
     }
 
     fn layout(&self) -> CoordinateLayout {
@@ -318,7 +319,7 @@ impl Maker<'_> {
         }
     }
 
-    /// The steps, with a cast if the indices of the source have another type.
+    /// Appends a cast if the indices of the source have another type.
     fn cast(&self, mut steps: Steps) -> Steps {
         if self.source.index_dtypes != [self.index_dtype] {
             let from = SmallVec::from_slice(self.source.index_dtypes);
@@ -335,25 +336,25 @@ fn elements(source: &SparseSource<'_>, structure: &SparseStructure) -> usize {
     structure.count.saturating_mul(size)
 }
 
-fn made(role: ArrayRole, steps: Steps) -> ArrayPlan {
+fn computed(role: ArrayRole, steps: Steps) -> ArrayPlan {
     ArrayPlan { role, origin: Origin::Made(steps) }
 }
 
-/// How a dense tensor on the host is filled.
+/// How a dense tensor on the host is filled from a sparse one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FillMethod {
     /// Row by row, or column by column, from pointers and indices.
     Compressed,
     /// Element by element, from coordinates.
     Coordinates,
-    /// As compressed rows, into which the elements are grouped first: each row is in the cache while it is written.
+    /// Grouped into compressed rows first, so that each row is in the cache while it is written.
     Grouped,
 }
 
-/// Elements from which grouping them before a fill is faster.
+/// The number of elements from which grouping them before a fill is faster.
 const GROUPING_THRESHOLD_ELEMENTS: usize = 1 << 16;
 
-/// The method that fills a dense tensor on the host with validated elements; `axes` counts those that have coordinates.
+/// The method that fills a dense tensor on the host with validated elements of this many sparse axes.
 pub fn fill_method(format: SparseFormat, axes: usize, structure: &SparseStructure) -> FillMethod {
     let grouped = structure.order.grouped || structure.count < GROUPING_THRESHOLD_ELEMENTS;
     match format {

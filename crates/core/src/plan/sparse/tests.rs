@@ -1,12 +1,14 @@
-//! The rules for sparse tensors, without any framework.
+//! Tests of the planner of sparse tensors.
 
 use super::*;
-use crate::error::ErrorKind;
+use crate::dtype::DType;
+use crate::error::{Error, ErrorKind, Hint};
+use crate::hints;
 use proptest::prelude::*;
 
 const BOTH: &[DType] = &[DType::Int32, DType::Int64];
-const WIDE: &[DType] = &[DType::Int64];
-const NARROW: &[DType] = &[DType::Int32];
+const ONLY_INT64: &[DType] = &[DType::Int64];
+const ONLY_INT32: &[DType] = &[DType::Int32];
 
 const fn strict(format: SparseFormat) -> FormatCapabilities {
     FormatCapabilities {
@@ -31,9 +33,9 @@ static STRICT: [FormatCapabilities; 4] = [
 ];
 static POINTS: [FormatCapabilities; 1] = [FormatCapabilities {
     layout: CoordinateLayout::Points,
-    ..FormatCapabilities::any(SparseFormat::Coo, WIDE)
+    ..FormatCapabilities::any(SparseFormat::Coo, ONLY_INT64)
 }];
-static ROWS: [FormatCapabilities; 1] = [FormatCapabilities::any(SparseFormat::Csr, NARROW)];
+static ROWS: [FormatCapabilities; 1] = [FormatCapabilities::any(SparseFormat::Csr, ONLY_INT32)];
 
 fn target(formats: &'static [FormatCapabilities], has_matrices: bool) -> SparseTarget {
     SparseTarget { framework: "target", title: "Target", formats, has_matrices }
@@ -60,35 +62,35 @@ fn structure(order: ElementOrder) -> SparseStructure {
     SparseStructure { count: 5, spare: 0, order }
 }
 
-/// Answers that are given, and the questions that were asked.
-struct Told {
+/// An inspection with fixed answers, which records the queries.
+struct FixedInspection {
     order: ElementOrder,
     distinct: usize,
     after: ElementOrder,
-    asked: Vec<&'static str>,
+    queries: Vec<&'static str>,
 }
 
-impl Told {
+impl FixedInspection {
     fn of(order: ElementOrder, distinct: usize) -> Self {
-        Self { order, distinct, after: CANONICAL, asked: Vec::new() }
+        Self { order, distinct, after: CANONICAL, queries: Vec::new() }
     }
 }
 
-impl Inspect for Told {
+impl Inspect for FixedInspection {
     type Error = Error;
 
     fn order(&mut self, _: bool) -> Result<ElementOrder, Error> {
-        self.asked.push("order");
+        self.queries.push("order");
         Ok(self.order)
     }
 
     fn distinct(&mut self, _: bool) -> Result<usize, Error> {
-        self.asked.push("distinct");
+        self.queries.push("distinct");
         Ok(self.distinct)
     }
 
     fn order_after_grouping(&mut self, _: bool, _: DType) -> Result<ElementOrder, Error> {
-        self.asked.push("after");
+        self.queries.push("after");
         Ok(self.after)
     }
 }
@@ -98,11 +100,11 @@ fn planned(
     structure: SparseStructure,
     formats: &'static [FormatCapabilities],
     request: &SparseRequest<'_>,
-    told: &mut Told,
+    inspection: &mut FixedInspection,
 ) -> Result<SparseConversion, Error> {
     let choice = choose(source, &target(formats, false), request)?;
     choice.check_axes(source)?;
-    convert(source, &structure, &choice, told)
+    convert(source, &structure, &choice, inspection)
 }
 
 fn request(format: &str) -> SparseRequest<'_> {
@@ -131,7 +133,7 @@ fn a_missing_format_becomes_the_nearest() {
 }
 
 #[test]
-fn matrices_stay_matrices_unless_arrays_are_asked_for() {
+fn matrices_stay_matrices_unless_arrays_are_requested() {
     let x = SparseSource { is_matrix: true, ..source(SparseFormat::Csr) };
     let chosen = |format, has_matrices| {
         let request = SparseRequest { format, block: None };
@@ -146,12 +148,15 @@ fn matrices_stay_matrices_unless_arrays_are_asked_for() {
     for wrong in ["csd", "csr_tensor", "", "_matrix"] {
         let error = chosen(Some(wrong), true).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-        assert!(error.to_string().contains("coo, csr, csc, bsr"));
+        assert_eq!(
+            error.hint(),
+            Some(&Hint::Key(hints::CHOOSE_SPARSE_FORMAT, Some("coo, csr, csc, bsr".into())))
+        );
     }
 }
 
 #[test]
-fn axes_that_a_format_does_not_have_are_refused() {
+fn axes_that_a_format_does_not_have_are_rejected() {
     let check = |x: SparseSource<'_>, format| {
         choose(&x, &target(&FREE, false), &request(format))
             .unwrap()
@@ -164,46 +169,54 @@ fn axes_that_a_format_does_not_have_are_refused() {
     assert!(check(cube, "csr").contains("has 3 axes and Target's csr has 2"));
     assert!(check(SparseSource { batch_axes: 1, ..cube }, "coo").contains("1 batch axes"));
     assert!(check(SparseSource { dense_axes: 1, ..cube }, "coo").contains("hybrid"));
-    assert!(check(SparseSource { shape: &[], ..cube }, "coo").contains("no axis with coordinates"));
+    assert!(check(SparseSource { shape: &[], ..cube }, "coo").contains("no sparse axis"));
 }
 
 #[test]
-fn what_both_keep_alike_is_handed_on() {
+fn arrays_in_the_same_format_are_reused() {
     for format in SparseFormat::ALL {
         for formats in [&FREE, &STRICT] {
-            let mut told = Told::of(CANONICAL, 5);
-            let plan =
-                planned(&source(format), structure(CANONICAL), formats, &request(format.name()), &mut told)
-                    .unwrap();
+            let mut inspection = FixedInspection::of(CANONICAL, 5);
+            let plan = planned(
+                &source(format),
+                structure(CANONICAL),
+                formats,
+                &request(format.name()),
+                &mut inspection,
+            )
+            .unwrap();
             assert_eq!(plan.work, ElementWork::Keep);
             assert!(plan.arrays.iter().all(|array| array.origin == Origin::Given));
             assert_eq!(plan.arrays[0].role, ArrayRole::Values);
             assert_eq!((plan.count, plan.in_order, plan.unique), (Some(5), true, true));
-            assert!(told.asked.is_empty());
+            assert!(inspection.queries.is_empty());
         }
     }
 }
 
 #[test]
 fn strict_formats_are_sorted_and_summed() {
-    let mut told = Told::of(MIXED, 3);
+    let mut inspection = FixedInspection::of(MIXED, 3);
     let plan =
-        planned(&source(SparseFormat::Coo), structure(MIXED), &STRICT, &request("csr"), &mut told).unwrap();
+        planned(&source(SparseFormat::Coo), structure(MIXED), &STRICT, &request("csr"), &mut inspection)
+            .unwrap();
     assert_eq!(plan.work, ElementWork::Elements { sort: true, sum: true });
     assert_eq!((plan.count, plan.in_order, plan.unique), (Some(3), true, true));
     assert_eq!(kinds(&plan, 0), ["sort", "sum"]);
     assert_eq!(kinds(&plan, 1), ["count"]);
     assert_eq!(kinds(&plan, 2), ["sort", "sum"]);
-    let Origin::Made(steps) = &plan.arrays[0].origin else { panic!("it is made") };
+    let Origin::Made(steps) = &plan.arrays[0].origin else { panic!("expected steps") };
     assert_eq!(steps[1], Step::Sum { duplicates: 2, reason: "it is strict" });
-    let mut told = Told::of(MIXED, 5);
+    let mut inspection = FixedInspection::of(MIXED, 5);
     let plan =
-        planned(&source(SparseFormat::Coo), structure(MIXED), &STRICT, &request("coo"), &mut told).unwrap();
+        planned(&source(SparseFormat::Coo), structure(MIXED), &STRICT, &request("coo"), &mut inspection)
+            .unwrap();
     assert_eq!(plan.work, ElementWork::Elements { sort: true, sum: false });
     let flat = ElementOrder { unique: false, ..CANONICAL };
-    let mut told = Told::of(flat, 4);
+    let mut inspection = FixedInspection::of(flat, 4);
     let plan =
-        planned(&source(SparseFormat::Csr), structure(flat), &STRICT, &request("csr"), &mut told).unwrap();
+        planned(&source(SparseFormat::Csr), structure(flat), &STRICT, &request("csr"), &mut inspection)
+            .unwrap();
     assert_eq!(plan.work, ElementWork::Elements { sort: true, sum: true });
     assert_eq!(kinds(&plan, 0), ["sum"]);
 }
@@ -211,72 +224,83 @@ fn strict_formats_are_sorted_and_summed() {
 #[test]
 fn elements_that_are_grouped_need_only_pointers() {
     let grouped = ElementOrder { grouped: true, ..MIXED };
-    let mut told = Told::of(grouped, 5);
+    let mut inspection = FixedInspection::of(grouped, 5);
     let plan =
-        planned(&source(SparseFormat::Coo), structure(grouped), &FREE, &request("csr"), &mut told).unwrap();
+        planned(&source(SparseFormat::Coo), structure(grouped), &FREE, &request("csr"), &mut inspection)
+            .unwrap();
     assert_eq!(plan.work, ElementWork::Elements { sort: false, sum: false });
     assert_eq!(plan.arrays[0].origin, Origin::Given);
     assert_eq!(plan.arrays[2].origin, Origin::Given);
     assert_eq!(kinds(&plan, 1), ["count"]);
-    assert!(told.asked.is_empty());
-    // By columns they are asked about, because the source is in another order.
-    let mut told = Told::of(MIXED, 5);
+    assert!(inspection.queries.is_empty());
+    // The order by columns has to be queried, because the source is sorted by rows.
+    let mut inspection = FixedInspection::of(MIXED, 5);
     let plan =
-        planned(&source(SparseFormat::Coo), structure(CANONICAL), &FREE, &request("csc"), &mut told).unwrap();
+        planned(&source(SparseFormat::Coo), structure(CANONICAL), &FREE, &request("csc"), &mut inspection)
+            .unwrap();
     assert_eq!(plan.work, ElementWork::Group);
-    assert_eq!(told.asked, ["order", "after"]);
+    assert_eq!(inspection.queries, ["order", "after"]);
 }
 
 #[test]
 fn compressed_rows_and_columns_are_grouped_in_one_pass() {
     for formats in [&FREE, &STRICT] {
-        let mut told = Told::of(MIXED, 5);
-        let plan =
-            planned(&source(SparseFormat::Csr), structure(CANONICAL), formats, &request("csc"), &mut told)
-                .unwrap();
+        let mut inspection = FixedInspection::of(MIXED, 5);
+        let plan = planned(
+            &source(SparseFormat::Csr),
+            structure(CANONICAL),
+            formats,
+            &request("csc"),
+            &mut inspection,
+        )
+        .unwrap();
         assert_eq!(plan.work, ElementWork::Group);
         assert_eq!(kinds(&plan, 2), ["expand", "sort"]);
-        assert!(plan.in_order && plan.unique && told.asked.is_empty());
+        assert!(plan.in_order && plan.unique && inspection.queries.is_empty());
     }
-    // Whether coordinates are unique is not known of elements in no order, but grouping sorts them.
-    let mut told = Told::of(MIXED, 5);
-    told.after = ElementOrder { unique: false, ..CANONICAL };
-    let plan =
-        planned(&source(SparseFormat::Csr), structure(MIXED), &FREE, &request("csc"), &mut told).unwrap();
+    // Uniqueness of unsorted elements is unknown, but grouping sorts them.
+    let mut inspection = FixedInspection::of(MIXED, 5);
+    inspection.after = ElementOrder { unique: false, ..CANONICAL };
+    let plan = planned(&source(SparseFormat::Csr), structure(MIXED), &FREE, &request("csc"), &mut inspection)
+        .unwrap();
     assert_eq!((plan.work, plan.in_order, plan.unique), (ElementWork::Group, true, false));
 }
 
 #[test]
-fn padding_is_dropped_and_room_is_left_behind() {
+fn padding_is_dropped_and_unused_capacity_is_ignored() {
     let spare = SparseStructure { spare: 2, ..structure(CANONICAL) };
-    let mut told = Told::of(CANONICAL, 5);
-    let plan = planned(&source(SparseFormat::Coo), spare, &FREE, &request("coo"), &mut told).unwrap();
+    let mut inspection = FixedInspection::of(CANONICAL, 5);
+    let plan = planned(&source(SparseFormat::Coo), spare, &FREE, &request("coo"), &mut inspection).unwrap();
     assert_eq!(kinds(&plan, 0), ["drop"]);
     assert_eq!(kinds(&plan, 1), ["drop"]);
-    let plan = planned(&source(SparseFormat::Csr), spare, &FREE, &request("csr"), &mut told).unwrap();
+    let plan = planned(&source(SparseFormat::Csr), spare, &FREE, &request("csr"), &mut inspection).unwrap();
     assert_eq!((plan.work, plan.count), (ElementWork::Keep, Some(5)));
 }
 
 #[test]
 fn coordinates_change_their_layout_and_type() {
-    let mut told = Told::of(CANONICAL, 5);
-    let plan = planned(&source(SparseFormat::Coo), structure(CANONICAL), &POINTS, &request("coo"), &mut told)
-        .unwrap();
-    assert_eq!(kinds(&plan, 1), ["lay", "cast"]);
+    let mut inspection = FixedInspection::of(CANONICAL, 5);
+    let plan =
+        planned(&source(SparseFormat::Coo), structure(CANONICAL), &POINTS, &request("coo"), &mut inspection)
+            .unwrap();
+    assert_eq!(kinds(&plan, 1), ["arrange", "cast"]);
     assert_eq!(plan.index_dtype, DType::Int64);
-    let Origin::Made(steps) = &plan.arrays[1].origin else { panic!("they are made") };
-    assert!(steps[0].sentence().contains("lie an array for each axis, and Target wants point by point"));
-    assert_eq!(steps[1].sentence(), "Target keeps these indices as int64, and they are int32");
-    let plan = planned(&source(SparseFormat::Csr), structure(CANONICAL), &POINTS, &request("coo"), &mut told)
-        .unwrap();
-    assert_eq!(kinds(&plan, 1), ["expand", "lay", "cast"]);
+    let Origin::Made(steps) = &plan.arrays[1].origin else { panic!("expected steps") };
+    assert!(
+        steps[0].sentence().contains("stored as one array per axis, and Target needs them point by point")
+    );
+    assert_eq!(steps[1].sentence(), "Target stores these indices as int64, and they are int32");
+    let plan =
+        planned(&source(SparseFormat::Csr), structure(CANONICAL), &POINTS, &request("coo"), &mut inspection)
+            .unwrap();
+    assert_eq!(kinds(&plan, 1), ["expand", "arrange", "cast"]);
 }
 
 #[test]
 fn index_types_hold_the_shape() {
     let chosen = |shape: &'static [i64], dtypes: &'static [DType], formats| {
         let x = SparseSource { shape, index_dtypes: dtypes, ..source(SparseFormat::Csr) };
-        planned(&x, structure(CANONICAL), formats, &request("csr"), &mut Told::of(CANONICAL, 5))
+        planned(&x, structure(CANONICAL), formats, &request("csr"), &mut FixedInspection::of(CANONICAL, 5))
             .map(|plan| plan.index_dtype)
     };
     let edge: &'static [i64] = &[i32::MAX as i64, 3];
@@ -289,7 +313,7 @@ fn index_types_hold_the_shape() {
     assert_eq!(chosen(&[3, 3], &[DType::Int64], &ROWS), Ok(DType::Int32));
     let error = chosen(beyond, &[DType::Int64], &ROWS).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnsupportedDType);
-    assert!(error.fact().contains("(2147483648, 3) with 5 elements is beyond int32"));
+    assert!(error.fact().contains("(2147483648, 3) with 5 elements exceeds int32"));
 }
 
 #[test]
@@ -298,7 +322,7 @@ fn pointers_of_single_elements_hold_the_elements_of_all_blocks() {
         SparseSource { shape: &[50_000, 50_000], block: Some([50_000, 50_000]), ..source(SparseFormat::Bsr) };
     let one = SparseStructure { count: 1, ..structure(CANONICAL) };
     let chosen = |format| {
-        let plan = planned(&x, one, &FREE, &request(format), &mut Told::of(CANONICAL, 5)).unwrap();
+        let plan = planned(&x, one, &FREE, &request(format), &mut FixedInspection::of(CANONICAL, 5)).unwrap();
         (plan.index_dtype, plan.count)
     };
     assert_eq!(chosen("csr"), (DType::Int64, Some(2_500_000_000)));
@@ -306,20 +330,20 @@ fn pointers_of_single_elements_hold_the_elements_of_all_blocks() {
 }
 
 #[test]
-fn blocks_must_fill_the_shape() {
+fn blocks_must_divide_the_shape() {
     let blocks = |block: Option<[i64; 2]>, from| {
         let request = SparseRequest { format: Some("bsr"), block };
-        planned(&source(from), structure(CANONICAL), &FREE, &request, &mut Told::of(CANONICAL, 5))
+        planned(&source(from), structure(CANONICAL), &FREE, &request, &mut FixedInspection::of(CANONICAL, 5))
     };
     assert_eq!(blocks(Some([3, 4]), SparseFormat::Csr).unwrap().work, ElementWork::Blocks([3, 4]));
     assert_eq!(blocks(Some([2, 2]), SparseFormat::Bsr).unwrap().work, ElementWork::Keep);
     assert_eq!(blocks(Some([1, 2]), SparseFormat::Bsr).unwrap().work, ElementWork::Blocks([1, 2]));
-    assert!(blocks(None, SparseFormat::Csr).unwrap_err().fact().contains("which size"));
+    assert!(blocks(None, SparseFormat::Csr).unwrap_err().fact().contains("needs a block size"));
     assert!(
         blocks(Some([4, 4]), SparseFormat::Csr)
             .unwrap_err()
             .fact()
-            .contains("(4, 4) do not fill the shape (6, 8)")
+            .contains("(4, 4) do not divide the shape (6, 8)")
     );
     let wrong = SparseRequest { format: Some("csr"), block: Some([2, 2]) };
     assert!(
@@ -331,27 +355,28 @@ fn blocks_must_fill_the_shape() {
 }
 
 #[test]
-fn batches_stay_as_they_are_or_are_refused() {
+fn batches_are_unchanged_or_rejected() {
     static BATCHED: [FormatCapabilities; 1] =
         [FormatCapabilities { batch_axes: true, ..strict(SparseFormat::Csr) }];
     let x = SparseSource { shape: &[2, 6, 8], batch_axes: 1, ..source(SparseFormat::Csr) };
-    let plan = |order| planned(&x, structure(order), &BATCHED, &request("csr"), &mut Told::of(order, 5));
+    let plan =
+        |order| planned(&x, structure(order), &BATCHED, &request("csr"), &mut FixedInspection::of(order, 5));
     assert_eq!(plan(CANONICAL).unwrap().work, ElementWork::Keep);
-    assert!(plan(MIXED).unwrap_err().fact().contains("cannot stay as they lie: it is strict"));
+    assert!(plan(MIXED).unwrap_err().fact().contains("cannot be rearranged: it is strict"));
 }
 
 #[test]
 fn strided_arrays_are_packed_where_they_must_be_dense() {
     let packed = |from, to, formats: &'static [FormatCapabilities]| {
-        let (x, mut told) = (source(from), Told::of(CANONICAL, 20));
+        let (x, mut inspection) = (source(from), FixedInspection::of(CANONICAL, 20));
         let choice = choose(&x, &target(formats, false), &request(to)).unwrap();
-        let mut plan = convert(&x, &structure(CANONICAL), &choice, &mut told).unwrap();
+        let mut plan = convert(&x, &structure(CANONICAL), &choice, &mut inspection).unwrap();
         plan.pack_strided::<Error>(&x, &choice.capabilities, |_, _| Ok(false)).unwrap();
         kinds(&plan, 0)
     };
     assert!(packed(SparseFormat::Csr, "csr", &FREE).is_empty());
     assert_eq!(packed(SparseFormat::Csr, "csr", &STRICT), ["pack"]);
-    // Blocks are seen as single elements only where they are dense.
+    // A view of blocks as single elements needs dense memory.
     assert_eq!(packed(SparseFormat::Bsr, "coo", &FREE), ["pack"]);
     assert!(packed(SparseFormat::Bsr, "bsr", &FREE).is_empty());
 }
@@ -367,9 +392,9 @@ fn dense_tensors_are_filled_by_the_method_for_the_format() {
 }
 
 proptest! {
-    /// Whatever is asked for, the result is in the order that the target asks for, and arrays that are not made are the source's.
+    /// The result always has the order that the target needs, and arrays that are not computed are those of the source.
     #[test]
-    fn demands_are_met(
+    fn capabilities_are_respected(
         from in 0usize..4, to in 0usize..4, is_strict: bool, in_order: bool, unique: bool, grouped: bool, distinct in 1usize..=5,
     ) {
         let order = ElementOrder { in_order, unique: in_order && unique, grouped: in_order || grouped };
@@ -378,7 +403,7 @@ proptest! {
         let x = SparseSource { block: (from == 3).then_some([1, 1]), ..source(SparseFormat::ALL[from]) };
         let format = SparseFormat::ALL[to];
         let request = SparseRequest { format: Some(format.name()), block: (to == 3).then_some([1, 1]) };
-        let plan = planned(&x, structure(order), formats, &request, &mut Told::of(order, distinct)).unwrap();
+        let plan = planned(&x, structure(order), formats, &request, &mut FixedInspection::of(order, distinct)).unwrap();
         prop_assert!(!is_strict || (plan.in_order && plan.unique));
         prop_assert!(!plan.unique || plan.in_order);
         if plan.work == ElementWork::Keep {

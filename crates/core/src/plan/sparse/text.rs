@@ -1,15 +1,16 @@
-//! Plans of sparse tensors in sentences.
+//! Formats plans of sparse tensors as text.
 
-use super::{ArrayRole, CoordinateLayout, SparseConversion, Step};
+use super::conversion::{ArrayRole, SparseConversion, Step};
+use super::format::CoordinateLayout;
 use crate::plan::text::{count_noun, format_shape};
 use std::borrow::Cow;
 
 impl CoordinateLayout {
-    fn words(self) -> &'static str {
+    fn description(self) -> &'static str {
         match self {
             Self::Axes => "axis by axis",
             Self::Points => "point by point",
-            Self::Separate => "an array for each axis",
+            Self::Separate => "as one array per axis",
         }
     }
 }
@@ -30,7 +31,7 @@ impl ArrayRole {
 }
 
 impl Step {
-    /// The step, in a word.
+    /// The kind of the step, in a word.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Drop { .. } => "drop",
@@ -38,23 +39,23 @@ impl Step {
             Self::Sort { .. } | Self::Group { .. } => "sort",
             Self::Sum { .. } => "sum",
             Self::Count { .. } => "count",
-            Self::Lay { .. } => "lay",
+            Self::Arrange { .. } => "arrange",
             Self::Gather { .. } => "gather",
             Self::Cast { .. } => "cast",
             Self::Pack => "pack",
         }
     }
 
-    /// Why the step is taken, as one clause.
+    /// Why the step is needed, as one clause.
     pub fn sentence(&self) -> Cow<'static, str> {
         match self {
             Self::Drop { count } => {
                 format!("{} of padding, which only JAX has", count_noun(*count, "element")).into()
             }
             Self::Expand { from } => {
-                format!("{} keeps pointers, and no place for each element", from.name()).into()
+                format!("{} stores pointers instead of one coordinate per element", from.name()).into()
             }
-            Self::Sort { reason } => format!("the elements are not in order; {reason}").into(),
+            Self::Sort { reason } => format!("the elements are not sorted; {reason}").into(),
             Self::Group { by_columns: false } => "the elements are not grouped by rows".into(),
             Self::Group { by_columns: true } => "the elements are not grouped by columns".into(),
             Self::Sum { duplicates, reason } => {
@@ -63,33 +64,38 @@ impl Step {
             }
             Self::Count { format } => {
                 let what = if format.leading_axis() == 0 { "row" } else { "column" };
-                format!("{} keeps where each {what} begins", format.name()).into()
+                format!("{} stores the start of each {what}", format.name()).into()
             }
-            Self::Lay { from: Some(from), to, title } => {
-                format!("the coordinates lie {}, and {title} wants {}", from.words(), to.words()).into()
-            }
-            Self::Lay { from: None, to, .. } => {
-                format!("the coordinates are to lie together, {}", to.words()).into()
+            Self::Arrange { from: Some(from), to, title } => format!(
+                "the coordinates are stored {}, and {title} needs them {}",
+                from.description(),
+                to.description()
+            )
+            .into(),
+            Self::Arrange { from: None, to, .. } => {
+                format!("the coordinates are combined {}", to.description()).into()
             }
             Self::Gather { block } => {
-                format!("the elements go into blocks of {}", format_shape(block)).into()
+                format!("the elements are gathered into blocks of {}", format_shape(block)).into()
             }
             Self::Cast { from, to, title } => {
                 let names: Vec<_> = from.iter().map(|dtype| dtype.name()).collect();
-                format!("{title} keeps these indices as {to}, and they are {}", names.join(" and ")).into()
+                format!("{title} stores these indices as {to}, and they are {}", names.join(" and ")).into()
             }
-            Self::Pack => "strided; functions of the target count on dense memory".into(),
+            Self::Pack => "strided; functions of the target require dense memory".into(),
         }
     }
 }
 
 impl SparseConversion {
-    /// What to know about the order of the elements of the result.
+    /// A note on the order of the elements of the result.
     pub fn order_note(&self) -> &'static str {
         match (self.in_order, self.unique) {
-            (true, true) => "the elements are in order and each place is there once; the result says so",
-            (true, false) => "the elements are in order, with duplicates, which are kept",
-            _ => "the elements keep an order that is not sorted; duplicates are kept if there are any",
+            (true, true) => {
+                "the elements are sorted and their coordinates unique, and the result is flagged so"
+            }
+            (true, false) => "the elements are sorted, and duplicates are kept",
+            _ => "the elements keep their unsorted order, and any duplicates are kept",
         }
     }
 }

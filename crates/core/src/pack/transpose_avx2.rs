@@ -1,28 +1,35 @@
-//! A block of 16 by 16 elements of four bytes, turned in registers of 32 bytes.
+//! Transposes blocks of 16 by 16 elements of four bytes in AVX2 registers.
 //!
-//! Four bytes are what most tensors have. Eight lines of eight elements fit in eight registers, and two such
-//! squares side by side are eight whole lines of the target, so nothing goes through a buffer. Half of the
-//! exchanges between the halves of a register are done by the loads.
+//! Four bytes is the most common element size. A square of 8 by 8 elements fits in eight registers, and two squares side by
+//! side are eight cache lines of the target, so no buffer is needed. The loads do half of the exchanges between the halves of
+//! the registers.
 
 use std::arch::x86_64::*;
 
-/// Copies one block, transposed.
+/// Transposes one block.
 ///
 /// # Safety
 /// Sixteen lines of 64 bytes are readable every `from_step` bytes and writable every `to_step` bytes; those are
-/// aligned to 64 bytes if they are to be streamed, and `stream::finish` follows. The machine has AVX2.
+/// aligned to 64 bytes if `non_temporal`, and `non_temporal::fence` follows. The processor has AVX2.
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn block(from: *const u8, from_step: isize, to: *mut u8, to_step: isize, stream: bool) {
+pub(super) unsafe fn transpose_block(
+    from: *const u8,
+    from_step: isize,
+    to: *mut u8,
+    to_step: isize,
+    non_temporal: bool,
+) {
     for half in 0..2 {
         // SAFETY: half a line each of the first eight source lines and of the others, and eight target lines,
         // for all of which the caller vouches.
         unsafe {
             let from = from.offset(32 * half);
-            let (left, right) = (square(from, from_step), square(from.offset(8 * from_step), from_step));
+            let (left, right) =
+                (transpose_square(from, from_step), transpose_square(from.offset(8 * from_step), from_step));
             let to = to.offset(8 * half * to_step);
             for (line, (&left, &right)) in left.iter().zip(&right).enumerate() {
                 let to = to.offset(line as isize * to_step).cast::<f32>();
-                if stream && cfg!(not(miri)) {
+                if non_temporal && cfg!(not(miri)) {
                     _mm256_stream_ps(to, left);
                     _mm256_stream_ps(to.add(8), right);
                 } else {
@@ -34,13 +41,13 @@ pub(super) unsafe fn block(from: *const u8, from_step: isize, to: *mut u8, to_st
     }
 }
 
-/// Eight elements of each of eight lines, transposed.
+/// Loads eight elements of each of eight lines, transposed.
 ///
 /// # Safety
-/// 32 bytes are readable every `step` bytes, eight times. The machine has AVX2.
+/// 32 bytes are readable every `step` bytes, eight times. The processor has AVX2.
 #[target_feature(enable = "avx2")]
 #[inline]
-unsafe fn square(from: *const u8, step: isize) -> [__m256; 8] {
+unsafe fn transpose_square(from: *const u8, step: isize) -> [__m256; 8] {
     // The first four elements of lines `i` and `i + 4`, or the last four of both.
     let pair = |i: isize, quarter: isize| {
         // SAFETY: sixteen bytes each of two lines that the caller vouches for; the loads need no alignment.
@@ -50,38 +57,40 @@ unsafe fn square(from: *const u8, step: isize) -> [__m256; 8] {
             _mm256_insertf128_ps::<1>(_mm256_castps128_ps256(first), second)
         }
     };
-    let mut turned = [_mm256_setzero_ps(); 8];
-    for (quarter, turned) in turned.chunks_exact_mut(4).enumerate() {
+    let mut transposed = [_mm256_setzero_ps(); 8];
+    for (quarter, transposed) in transposed.chunks_exact_mut(4).enumerate() {
         let [a, b, c, d] = [0, 1, 2, 3].map(|i| pair(i, quarter as isize));
         // Four by four in each half: interleave twice.
         let (ab_low, ab_high) = (_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
         let (cd_low, cd_high) = (_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d));
-        turned[0] = _mm256_shuffle_ps::<0x44>(ab_low, cd_low);
-        turned[1] = _mm256_shuffle_ps::<0xee>(ab_low, cd_low);
-        turned[2] = _mm256_shuffle_ps::<0x44>(ab_high, cd_high);
-        turned[3] = _mm256_shuffle_ps::<0xee>(ab_high, cd_high);
+        transposed[0] = _mm256_shuffle_ps::<0x44>(ab_low, cd_low);
+        transposed[1] = _mm256_shuffle_ps::<0xee>(ab_low, cd_low);
+        transposed[2] = _mm256_shuffle_ps::<0x44>(ab_high, cd_high);
+        transposed[3] = _mm256_shuffle_ps::<0xee>(ab_high, cd_high);
     }
-    turned
+    transposed
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pack::{kernel, stream};
+    use crate::pack::{cpu_features, non_temporal};
 
     #[test]
-    fn a_block_is_turned() {
-        if !kernel::is_wide() {
+    fn a_block_is_transposed() {
+        if !cpu_features::has_avx2() {
             return;
         }
         #[repr(align(64))]
         struct Lines([[u32; 16]; 16]);
         let from: Vec<u32> = (0..16u32 * 20).map(|i| i.wrapping_mul(0x0101_0101) ^ i).collect();
-        for streamed in [false, true] {
+        for is_non_temporal in [false, true] {
             let mut to = Lines([[0; 16]; 16]);
-            // SAFETY: sixteen lines every eighty bytes, and sixteen aligned ones; the machine was asked.
-            unsafe { block(from.as_ptr().cast(), 80, to.0.as_mut_ptr().cast(), 64, streamed) };
-            stream::finish();
+            // SAFETY: sixteen lines every eighty bytes, and sixteen aligned ones; the features were detected.
+            unsafe {
+                transpose_block(from.as_ptr().cast(), 80, to.0.as_mut_ptr().cast(), 64, is_non_temporal)
+            };
+            non_temporal::fence();
             for (row, line) in to.0.iter().enumerate() {
                 for (col, &element) in line.iter().enumerate() {
                     assert_eq!(element, from[col * 20 + row]);

@@ -1,15 +1,14 @@
-//! The order in which a copy visits its elements: pure arithmetic on shapes and strides, no memory.
+//! The loop nest of a copy: pure arithmetic on shapes and strides, without memory accesses.
 //!
-//! A [`Nest`] is the loop nest of a copy after everything that does not matter is gone: dimensions of one are
-//! dropped, the target is walked upwards, its smallest step is innermost, and neighbours that run on in both
-//! tensors are one dimension. A dense copy of any rank is then one loop. A nest can be cut into parts for
-//! threads, and is walked as a [`Sweep`]: planes of two dimensions, inside outer loops. One of the two is the
-//! target's innermost; the other is the one along which the source is closest together where that is a
-//! different one, so that whoever handles a plane sees a transpose as what it is.
+//! A [`LoopNest`] is normalised: dimensions of length one are dropped, the strides of the target are positive, its smallest
+//! stride is innermost, and adjacent dimensions that are contiguous in both tensors are merged. A dense copy of any rank is
+//! then a single loop. A nest can be divided into blocks for threads, and is traversed as [`Planes`] of two dimensions inside
+//! outer loops. One dimension of a plane is the innermost of the target. The other is the one with the smallest stride of
+//! the source, so that a transpose is visible within the plane.
 
 use smallvec::SmallVec;
 
-/// One loop: how often, and how far each turn moves in the source and in the target, in bytes.
+/// One loop: its length, and its strides in the source and in the target, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Axis {
     pub(super) n: usize,
@@ -18,22 +17,22 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// A loop that runs once.
-    const ONCE: Self = Self { n: 1, from: 0, to: 0 };
+    /// A loop of one iteration.
+    const SINGLE: Self = Self { n: 1, from: 0, to: 0 };
 }
 
 type Axes = SmallVec<[Axis; 8]>;
 
-/// Loops, outermost first, and where they start.
+/// Loops, outermost first, and the offsets at which they start.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Nest {
+pub(super) struct LoopNest {
     axes: Axes,
     from: isize,
     to: isize,
 }
 
-impl Nest {
-    /// The nest over `shape` with these strides; the three are equally long and no dimension is zero.
+impl LoopNest {
+    /// The nest over these axes, none of which has length zero.
     pub(super) fn new(axes: impl Iterator<Item = Axis>) -> Self {
         let mut nest = Self { axes: Axes::new(), from: 0, to: 0 };
         for mut axis in axes {
@@ -44,7 +43,7 @@ impl Nest {
                 let last = axis.n as isize - 1;
                 nest.from += last * axis.from;
                 nest.to += last * axis.to;
-                // Within a layout's extent, which fits; the lowest number there is would not.
+                // Wrapping, because `isize::MIN` has no negation; strides within an extent never have that value.
                 axis.from = axis.from.wrapping_neg();
                 axis.to = axis.to.wrapping_neg();
             }
@@ -55,7 +54,7 @@ impl Nest {
         nest
     }
 
-    /// Makes one loop of neighbours that run on in both tensors.
+    /// Merges adjacent loops that are contiguous in both tensors.
     fn merge(&mut self) {
         let mut merged = Axes::new();
         for &inner in &self.axes {
@@ -71,76 +70,74 @@ impl Nest {
         self.axes = merged;
     }
 
-    /// How many elements there are.
+    /// The number of elements.
     pub(super) fn count(&self) -> usize {
         self.axes.iter().map(|axis| axis.n).product()
     }
 
-    /// Where to cut the nest into at most `parts` parts of about the same size.
+    /// Divides the nest into at most `blocks` blocks of about the same size.
     ///
-    /// It is cut along the outermost loop that is long enough to come out even, or else along the longest. A
-    /// cut through the innermost loop falls on a multiple of 64, so that two threads do not write the same
-    /// cache line more than once; one through a long outer loop does too, so that the blocks of a transpose
-    /// are whole.
-    pub(super) fn cuts(&self, parts: usize) -> Cuts {
-        let even = self.axes.iter().position(|axis| axis.n >= parts.saturating_mul(8));
+    /// The outermost loop that is long enough for equal blocks is divided, or else the longest. The innermost loop is divided
+    /// at multiples of 64, so that two threads share at most one cache line. Long outer loops are too, so that the tiles of a
+    /// transpose are complete.
+    pub(super) fn partition(&self, blocks: usize) -> Partition {
+        let even = self.axes.iter().position(|axis| axis.n >= blocks.saturating_mul(8));
         let longest = || (0..self.axes.len()).max_by_key(|&i| self.axes[i].n);
-        let Some(axis) = even.or_else(longest).filter(|_| parts > 1) else {
-            return Cuts { axis: 0, parts: 1, grain: 1 };
+        let Some(axis) = even.or_else(longest).filter(|_| blocks > 1) else {
+            return Partition { axis: 0, blocks: 1, granularity: 1 };
         };
-        // In a transpose, so that each part reads lines of the source from end to end.
+        // In a transpose, each block reads contiguous runs of the source.
         let last = self.axes.len() - 1;
         let far = |axis: usize| self.axes[axis].from.unsigned_abs();
-        let axis = if far(last) > far(axis) && self.axes[last].n / 64 >= parts { last } else { axis };
+        let axis = if far(last) > far(axis) && self.axes[last].n / 64 >= blocks { last } else { axis };
         let n = self.axes[axis].n;
-        let innermost = axis + 1 == self.axes.len();
-        let grain = if innermost || n / 64 >= parts { 64 } else { 1 };
-        Cuts { axis, parts, grain }
+        let is_innermost = axis + 1 == self.axes.len();
+        let granularity = if is_innermost || n / 64 >= blocks { 64 } else { 1 };
+        Partition { axis, blocks, granularity }
     }
 
-    /// One part of the nest; parts have no element in common, and none is missing from all of them. `None`
-    /// where a part is empty.
-    pub(super) fn part(&self, cuts: Cuts, part: usize) -> Option<Self> {
-        let Cuts { axis, parts, grain } = cuts;
+    /// One block of the nest; `None` if it is empty. Blocks are disjoint and together cover the nest.
+    pub(super) fn block(&self, partition: Partition, index: usize) -> Option<Self> {
+        let Partition { axis, blocks, granularity } = partition;
         let mut nest = self.clone();
-        let Some(axis) = nest.axes.get_mut(axis).filter(|_| parts > 1) else { return Some(nest) };
+        let Some(axis) = nest.axes.get_mut(axis).filter(|_| blocks > 1) else { return Some(nest) };
         let n = axis.n;
-        let bound = |part: usize| {
-            // `n * part` in 128 bits: a long axis and many threads do not fit in 64.
-            let even = (n as u128 * part as u128 / parts as u128) as usize;
-            if part == parts { n } else { even - even % grain }
+        let bound = |index: usize| {
+            // In 128 bits, because `n * index` may overflow 64.
+            let even = (n as u128 * index as u128 / blocks as u128) as usize;
+            if index == blocks { n } else { even - even % granularity }
         };
-        let (start, end) = (bound(part), bound(part + 1));
+        let (start, end) = (bound(index), bound(index + 1));
         nest.from += start as isize * axis.from;
         nest.to += start as isize * axis.to;
         axis.n = end - start;
         (start < end).then_some(nest)
     }
 
-    /// The nest as planes.
-    pub(super) fn sweep(&self) -> Sweep {
+    /// The nest as planes inside outer loops.
+    pub(super) fn planes(&self) -> Planes {
         let mut outer = self.axes.clone();
-        let cols = outer.pop().unwrap_or(Axis::ONCE);
+        let cols = outer.pop().unwrap_or(Axis::SINGLE);
         let closer = (0..outer.len())
             .filter(|&i| outer[i].from != 0 && outer[i].from.unsigned_abs() < cols.from.unsigned_abs())
             .min_by_key(|&i| outer[i].from.unsigned_abs());
         let rows = match closer {
             Some(i) => outer.remove(i),
-            None => outer.pop().unwrap_or(Axis::ONCE),
+            None => outer.pop().unwrap_or(Axis::SINGLE),
         };
-        Sweep { outer, plane: Plane { rows, cols }, from: self.from, to: self.to }
+        Planes { outer, plane: Plane { rows, cols }, from: self.from, to: self.to }
     }
 }
 
-/// How a nest is cut: along which loop, into how many parts, at multiples of what.
+/// A division of a nest: the divided loop, the number of blocks, and the unit of their bounds.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cuts {
+pub(super) struct Partition {
     axis: usize,
-    pub(super) parts: usize,
-    grain: usize,
+    pub(super) blocks: usize,
+    granularity: usize,
 }
 
-/// Two loops, the inner one along the target's smallest step.
+/// Two loops, the inner one along the smallest stride of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Plane {
     pub(super) rows: Axis,
@@ -148,19 +145,19 @@ pub(super) struct Plane {
 }
 
 impl Plane {
-    /// How many elements there are.
+    /// The number of elements.
     pub(super) fn count(&self) -> usize {
         self.rows.n * self.cols.n
     }
 
-    /// Whether the source is closer together down the rows than along them.
+    /// Whether the source has a smaller stride down the rows than along them.
     pub(super) fn is_transposed(&self) -> bool {
         self.rows.n > 1
             && self.rows.from != 0
             && self.rows.from.unsigned_abs() < self.cols.from.unsigned_abs()
     }
 
-    /// The same plane with a dense target, as a buffer is.
+    /// The same plane with a dense target, such as a buffer.
     pub(super) fn with_dense_target(mut self, item: usize) -> Self {
         self.cols.to = item as isize;
         self.rows.to = (item * self.cols.n) as isize;
@@ -175,35 +172,35 @@ impl Plane {
     }
 }
 
-/// A plane at every turn of the outer loops.
+/// A plane for each iteration of the outer loops.
 #[derive(Clone, Debug)]
-pub(super) struct Sweep {
+pub(super) struct Planes {
     outer: Axes,
     pub(super) plane: Plane,
     from: isize,
     to: isize,
 }
 
-impl Sweep {
-    /// Where each plane starts, in bytes from the data pointers.
-    pub(super) fn starts(&self) -> Starts<'_> {
-        let left = self.outer.iter().map(|axis| axis.n).product();
-        Starts {
+impl Planes {
+    /// The offsets of the planes in source and target, in bytes from the data pointers.
+    pub(super) fn offsets(&self) -> PlaneOffsets<'_> {
+        let remaining = self.outer.iter().map(|axis| axis.n).product();
+        PlaneOffsets {
             outer: &self.outer,
-            turns: SmallVec::from_elem(0, self.outer.len()),
+            indices: SmallVec::from_elem(0, self.outer.len()),
             from: self.from,
             to: self.to,
-            left,
+            remaining,
         }
     }
 
-    /// Whether visiting the planes one after the other, row by row, goes through the source without a gap.
-    pub(super) fn is_dense_from(&self, item: usize) -> bool {
+    /// Whether the planes traverse the source contiguously, row by row.
+    pub(super) fn is_source_dense(&self, item: usize) -> bool {
         self.is_dense(item, |axis| axis.from)
     }
 
-    /// Whether it goes through the target without a gap.
-    pub(super) fn is_dense_to(&self, item: usize) -> bool {
+    /// Whether the planes traverse the target contiguously.
+    pub(super) fn is_target_dense(&self, item: usize) -> bool {
         self.is_dense(item, |axis| axis.to)
     }
 
@@ -217,36 +214,36 @@ impl Sweep {
     }
 }
 
-/// The places that [`Sweep::starts`] goes through; the state is small, so a clone remembers a place.
+/// The iterator of [`Planes::offsets`]. A clone is cheap and continues from the same plane.
 #[derive(Clone, Debug)]
-pub(super) struct Starts<'a> {
+pub(super) struct PlaneOffsets<'a> {
     outer: &'a [Axis],
-    turns: SmallVec<[usize; 8]>,
+    indices: SmallVec<[usize; 8]>,
     from: isize,
     to: isize,
-    left: usize,
+    remaining: usize,
 }
 
-impl Iterator for Starts<'_> {
+impl Iterator for PlaneOffsets<'_> {
     type Item = (isize, isize);
 
     fn next(&mut self) -> Option<(isize, isize)> {
-        self.left = self.left.checked_sub(1)?;
-        let place = (self.from, self.to);
-        for (axis, turn) in self.outer.iter().zip(&mut self.turns).rev() {
-            *turn += 1;
-            if *turn < axis.n {
+        self.remaining = self.remaining.checked_sub(1)?;
+        let offsets = (self.from, self.to);
+        for (axis, index) in self.outer.iter().zip(&mut self.indices).rev() {
+            *index += 1;
+            if *index < axis.n {
                 self.from += axis.from;
                 self.to += axis.to;
                 break;
             }
-            // The last turn is over: back to the start of this loop, and one step of the next.
-            *turn = 0;
+            // This loop is complete: return to its start, and advance the next outer loop.
+            *index = 0;
             let back = axis.n as isize - 1;
             self.from -= back * axis.from;
             self.to -= back * axis.to;
         }
-        Some(place)
+        Some(offsets)
     }
 }
 
@@ -259,8 +256,8 @@ mod tests {
         list.iter().map(|&(n, from, to)| Axis { n, from, to }).collect()
     }
 
-    fn nest(list: &[(usize, isize, isize)]) -> Nest {
-        Nest::new(axes(list).into_iter())
+    fn nest(list: &[(usize, isize, isize)]) -> LoopNest {
+        LoopNest::new(axes(list).into_iter())
     }
 
     /// Every pair of offsets that the loops reach, sorted.
@@ -276,16 +273,16 @@ mod tests {
         all
     }
 
-    fn split(nest: &Nest, parts: usize) -> Vec<Nest> {
-        let cuts = nest.cuts(parts);
-        (0..cuts.parts).filter_map(|part| nest.part(cuts, part)).collect()
+    fn split(nest: &LoopNest, blocks: usize) -> Vec<LoopNest> {
+        let partition = nest.partition(blocks);
+        (0..partition.blocks).filter_map(|index| nest.block(partition, index)).collect()
     }
 
-    fn visited(nest: &Nest) -> Vec<(isize, isize)> {
-        let sweep = nest.sweep();
-        let Plane { rows, cols } = sweep.plane;
-        sweep
-            .starts()
+    fn visited(nest: &LoopNest) -> Vec<(isize, isize)> {
+        let planes = nest.planes();
+        let Plane { rows, cols } = planes.plane;
+        planes
+            .offsets()
             .flat_map(|(f, t)| {
                 offsets(&[rows, cols])
                     .into_iter()
@@ -299,14 +296,14 @@ mod tests {
     fn a_dense_copy_is_one_loop() {
         let dense = nest(&[(2, 48, 48), (3, 16, 16), (1, 7, -9), (4, 4, 4)]);
         assert_eq!(dense.axes.as_slice(), axes(&[(24, 4, 4)]));
-        // The same order in both, whatever it is.
+        // Any order that is the same in both.
         assert_eq!(nest(&[(4, 4, 4), (3, 16, 16), (2, 48, 48)]), dense);
-        let sweep = dense.sweep();
-        assert!(sweep.is_dense_from(4) && sweep.is_dense_to(4) && !sweep.is_dense_to(8));
+        let planes = dense.planes();
+        assert!(planes.is_source_dense(4) && planes.is_target_dense(4) && !planes.is_target_dense(8));
     }
 
     #[test]
-    fn both_backwards_is_forwards() {
+    fn negative_strides_in_both_become_positive() {
         let nest = nest(&[(5, -4, -4)]);
         assert_eq!(nest.axes.as_slice(), axes(&[(5, 4, 4)]));
         assert_eq!((nest.from, nest.to), (-16, -16));
@@ -314,17 +311,16 @@ mod tests {
 
     #[test]
     fn a_transpose_shows_in_its_plane() {
-        // (n, h, w, c) to (n, c, h, w): height and width run on in both, channels are close together in the
-        // source.
-        let sweep = nest(&[(10, 2400, 2400), (20, 120, 40), (10, 12, 4), (3, 4, 800)]).sweep();
-        assert_eq!(sweep.plane.cols, Axis { n: 200, from: 12, to: 4 });
-        assert_eq!(sweep.plane.rows, Axis { n: 3, from: 4, to: 800 });
-        assert!(sweep.plane.is_transposed() && !sweep.is_dense_from(4) && sweep.is_dense_to(4));
-        assert_eq!(sweep.starts().count(), 10);
+        // (n, h, w, c) to (n, c, h, w): height and width are contiguous in both, channels are contiguous in the source.
+        let planes = nest(&[(10, 2400, 2400), (20, 120, 40), (10, 12, 4), (3, 4, 800)]).planes();
+        assert_eq!(planes.plane.cols, Axis { n: 200, from: 12, to: 4 });
+        assert_eq!(planes.plane.rows, Axis { n: 3, from: 4, to: 800 });
+        assert!(planes.plane.is_transposed() && !planes.is_source_dense(4) && planes.is_target_dense(4));
+        assert_eq!(planes.offsets().count(), 10);
     }
 
     #[test]
-    fn no_dimensions_is_one_element() {
+    fn a_scalar_is_one_element() {
         let nest = nest(&[]);
         assert_eq!((nest.count(), split(&nest, 4).len()), (1, 1));
         assert_eq!(visited(&nest), [(0, 0)]);
@@ -334,9 +330,9 @@ mod tests {
     fn the_largest_numbers_do_not_overflow() {
         let nest = nest(&[(2, isize::MAX, isize::MAX), (2, isize::MIN + 1, 1)]);
         assert_eq!(nest.count(), 4);
-        let long = Nest::new([Axis { n: isize::MAX as usize, from: 0, to: 1 }].into_iter());
-        let parts = split(&long, 1000);
-        assert_eq!(parts.iter().map(Nest::count).sum::<usize>(), isize::MAX as usize);
+        let long = LoopNest::new([Axis { n: isize::MAX as usize, from: 0, to: 1 }].into_iter());
+        let blocks = split(&long, 1000);
+        assert_eq!(blocks.iter().map(LoopNest::count).sum::<usize>(), isize::MAX as usize);
     }
 
     proptest! {
@@ -347,7 +343,7 @@ mod tests {
         #[test]
         fn every_element_is_visited_once(
             list in proptest::collection::vec((1usize..5, -40isize..40, -40isize..40), 0..6),
-            parts in 1usize..6,
+            blocks in 1usize..6,
         ) {
             let expected = offsets(&axes(&list));
             let whole = nest(&list);
@@ -355,8 +351,8 @@ mod tests {
             let mut seen = visited(&whole);
             seen.sort_unstable();
             prop_assert_eq!(&seen, &expected);
-            let split = split(&whole, parts);
-            prop_assert!(split.len() <= parts);
+            let split = split(&whole, blocks);
+            prop_assert!(split.len() <= blocks);
             let mut seen: Vec<_> = split.iter().flat_map(visited).collect();
             seen.sort_unstable();
             prop_assert_eq!(seen, expected);
@@ -371,17 +367,17 @@ mod tests {
                 step = step * n as isize + if i == 1 { gap } else { 0 };
             }
             let nest = nest(&list);
-            let mut places = visited(&nest).into_iter().enumerate();
-            let consecutive = places.all(|(i, place)| place.0 - nest.from == 4 * i as isize);
-            prop_assert_eq!(nest.sweep().is_dense_from(4), consecutive);
+            let mut all_offsets = visited(&nest).into_iter().enumerate();
+            let consecutive = all_offsets.all(|(i, offsets)| offsets.0 - nest.from == 4 * i as isize);
+            prop_assert_eq!(nest.planes().is_source_dense(4), consecutive);
         }
 
         #[test]
-        fn long_loops_are_cut_at_lines(n in 1usize..100_000, parts in 1usize..20) {
+        fn long_loops_are_divided_at_cache_lines(n in 1usize..100_000, blocks in 1usize..20) {
             let whole = nest(&[(n, 1, 1)]);
-            let split = split(&whole, parts);
-            prop_assert!(split.iter().all(|part| part.to % 64 == 0 && part.to == part.from));
-            prop_assert_eq!(split.iter().map(Nest::count).sum::<usize>(), n);
+            let split = split(&whole, blocks);
+            prop_assert!(split.iter().all(|block| block.to % 64 == 0 && block.to == block.from));
+            prop_assert_eq!(split.iter().map(LoopNest::count).sum::<usize>(), n);
         }
     }
 }

@@ -1,46 +1,45 @@
-//! The processor's floating point state, as the casts need it.
+//! The floating-point environment of casts: round to nearest even, subnormals enabled, exceptions masked.
 //!
-//! A thread may have told its processor to flush subnormals or to round otherwise (TensorFlow's threads do the
-//! first), and a thread that it starts inherits that. A cast must not depend on it, so each part of the work runs
-//! in the state that every program begins with.
+//! A thread may flush subnormals or round differently, and threads that it starts inherit that (TensorFlow's threads flush
+//! subnormals). Casts must not depend on it, so each block of work runs in the default environment.
 
-/// While this lives, this thread's state is the plain one; then it is again what it was.
-pub(super) struct Plain {
+/// A guard that sets the default environment on this thread and restores the previous one when it is dropped.
+pub(super) struct DefaultFpEnvironment {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    before: u32,
+    previous: u32,
 }
 
-/// Nearest even, subnormals kept, no trap.
+/// The MXCSR value of the default environment.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-const PLAIN: u32 = 0x1f80;
+const DEFAULT_MXCSR: u32 = 0x1f80;
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-fn set(state: u32) {
+fn set_mxcsr(value: u32) {
     // SAFETY: loads the control word from memory that lives through the instruction; the value is one that was read
     // from there, or the one that the language assumes.
-    unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const state, options(nostack, readonly)) }
+    unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const value, options(nostack, readonly)) }
 }
 
-impl Plain {
-    /// Sets the plain state.
-    pub(super) fn set() -> Self {
+impl DefaultFpEnvironment {
+    /// Sets the default environment.
+    pub(super) fn enter() -> Self {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         {
-            let mut before = 0u32;
-            // SAFETY: stores the control word into memory of ours.
-            unsafe { std::arch::asm!("stmxcsr [{}]", in(reg) &raw mut before, options(nostack)) };
-            set(PLAIN);
-            Self { before }
+            let mut previous = 0u32;
+            // SAFETY: stores the control word into a local variable.
+            unsafe { std::arch::asm!("stmxcsr [{}]", in(reg) &raw mut previous, options(nostack)) };
+            set_mxcsr(DEFAULT_MXCSR);
+            Self { previous }
         }
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
         Self {}
     }
 }
 
-impl Drop for Plain {
+impl Drop for DefaultFpEnvironment {
     fn drop(&mut self) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        set(self.before);
+        set_mxcsr(self.previous);
     }
 }
 
@@ -51,15 +50,15 @@ mod tests {
     use crate::{ByteOrder, DType, Layout};
 
     /// Flush to zero, and subnormals as zeros.
-    const FLUSH: u32 = PLAIN | 0x8040;
+    const FLUSH: u32 = DEFAULT_MXCSR | 0x8040;
 
     #[test]
-    fn subnormals_are_kept_whatever_the_thread_was_told() {
+    fn subnormals_are_kept_in_any_environment() {
         let source = [1e-40f64; 999];
         let mut target = [0f32; 999];
         let (from, to) = (Layout::dense(8, &[999]).unwrap(), Layout::dense(4, &[999]).unwrap());
-        let before = Plain::set();
-        set(FLUSH);
+        let environment = DefaultFpEnvironment::enter();
+        set_mxcsr(FLUSH);
         // SAFETY: both arrays are as long as their layouts.
         let done = unsafe {
             convert(
@@ -74,11 +73,11 @@ mod tests {
             )
         };
         let mut after = 0u32;
-        // SAFETY: stores the control word into memory of ours.
+        // SAFETY: stores the control word into a local variable.
         unsafe { std::arch::asm!("stmxcsr [{}]", in(reg) &raw mut after, options(nostack)) };
-        drop(before);
+        drop(environment);
         done.unwrap();
-        assert_eq!(after & FLUSH, FLUSH, "the caller has its state back");
+        assert_eq!(after & FLUSH, FLUSH, "the previous environment is restored");
         assert!(target.iter().all(|&value| value.to_bits() == (1e-40f64 as f32).to_bits()));
     }
 }

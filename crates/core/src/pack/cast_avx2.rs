@@ -1,36 +1,34 @@
-//! The few kernels in which the machine's own instructions beat what the compiler makes of the plain loop.
+//! Cast kernels with explicit AVX2 and F16C instructions, where they beat the compiled portable loop.
 //!
-//! They are float32 to and from float16, float64 and bfloat16. The conversions of the machine round to nearest
-//! even (the mode that the language assumes, or asked for in the instruction), keep subnormals, and make a NaN
-//! quiet with its sign and the top of its payload: the same bits as the functions of [`number`], which finish
-//! what the vectors do not divide. The compiler may not use them for those functions, because the language
-//! leaves the bits of a NaN open.
+//! They convert float32 to and from float16, float64 and bfloat16. The instructions round to nearest even, keep subnormals,
+//! and quieten a NaN with its sign and the top of its payload. The functions of [`number`], which process the elements after
+//! the last whole vector, give the same bits. The compiler cannot use these instructions for them, because Rust does not
+//! specify the bits of a NaN.
 
 use super::number;
 use std::arch::x86_64::*;
 
-/// A kernel of whole vectors of eight elements, and one element at a time for the rest.
+/// Defines kernels that process vectors of eight elements, and single elements for the rest.
 ///
-/// The body gets the places of eight elements, source and target.
+/// The body gets the addresses of eight elements in source and target.
 macro_rules! kernels {
     ($($(#[$doc:meta])* $name:ident: $from:ty => $to:ty, |$source:ident, $target:ident| $body:block, $one:expr;)*) => {$(
         $(#[$doc])*
         ///
         /// # Safety
-        /// As a [`Kernel`](super::kernel::Kernel), and the machine must have AVX2 and F16C.
+        /// As a [`Kernel`](super::cast_kernels::Kernel), and the processor must have AVX2 and F16C.
         #[target_feature(enable = "avx2,f16c")]
         pub(super) unsafe fn $name(from: *const u8, to: *mut u8, n: usize) {
             let (from, to) = (from.cast::<$from>(), to.cast::<$to>());
-            let whole = n - n % 8;
-            for i in (0..whole).step_by(8) {
-                // SAFETY: elements `i..i + 8` are within the `n` that the caller vouches for; the operations
-                // are unaligned ones.
+            let in_vectors = n - n % 8;
+            for i in (0..in_vectors).step_by(8) {
+                // SAFETY: elements `i..i + 8` are within the `n` for which the caller vouches; the accesses are unaligned.
                 unsafe {
                     let ($source, $target) = (from.add(i), to.add(i));
                     $body
                 }
             }
-            for i in whole..n {
+            for i in in_vectors..n {
                 // SAFETY: as above, one element.
                 unsafe { to.add(i).write_unaligned($one(from.add(i).read_unaligned())) }
             }
@@ -39,16 +37,16 @@ macro_rules! kernels {
 }
 
 kernels! {
-    /// Float32 to float16.
+    /// Converts float32 to float16.
     encode_f16: u32 => u16, |from, to| {
         let codes = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm256_loadu_ps(from.cast()));
         _mm_storeu_si128(to.cast(), codes);
     }, number::encode_f16;
-    /// Float16 to float32.
+    /// Converts float16 to float32.
     decode_f16: u16 => u32, |from, to| {
         _mm256_storeu_ps(to.cast(), _mm256_cvtph_ps(_mm_loadu_si128(from.cast())));
     }, number::decode_f16;
-    /// Float32 to bfloat16, as [`number::encode_bf16`] does it.
+    /// Converts float32 to bfloat16, as [`number::encode_bf16`] does.
     encode_bf16: u32 => u16, |from, to| {
         let bits = _mm256_loadu_si256(from.cast());
         let high = _mm256_srli_epi32::<16>(bits);
@@ -58,16 +56,16 @@ kernels! {
         let value = _mm256_castsi256_ps(bits);
         let is_nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(value, value));
         let codes = _mm256_blendv_epi8(_mm256_srli_epi32::<16>(rounded), quiet, is_nan);
-        // The halves of the eight, each packed to the low sixteen bits of its elements, which is all they have.
+        // Packs the low sixteen bits of the eight elements; the high bits are zero.
         let packed = _mm_packus_epi32(_mm256_castsi256_si128(codes), _mm256_extracti128_si256::<1>(codes));
         _mm_storeu_si128(to.cast(), packed);
     }, number::encode_bf16;
-    /// Float64 to float32.
+    /// Converts float64 to float32.
     narrow: f64 => f32, |from, to| {
         _mm_storeu_ps(to, _mm256_cvtpd_ps(_mm256_loadu_pd(from)));
         _mm_storeu_ps(to.add(4), _mm256_cvtpd_ps(_mm256_loadu_pd(from.add(4))));
     }, number::narrow;
-    /// Float32 to float64.
+    /// Converts float32 to float64.
     widen: f32 => f64, |from, to| {
         _mm256_storeu_pd(to, _mm256_cvtps_pd(_mm_loadu_ps(from)));
         _mm256_storeu_pd(to.add(4), _mm256_cvtps_pd(_mm_loadu_ps(from.add(4))));

@@ -1,40 +1,38 @@
-//! The inner loops: `n` elements that lie one after the other, from one type to another.
+//! The inner loops of casts, over contiguous elements.
 //!
-//! A kernel is one trivial loop over [`Cast::cast`], compiled twice: for the machine that every build runs
-//! on, and for one with AVX2 and F16C, chosen when a kernel is asked for. Both are the same source, integer
-//! operations and single IEEE operations that the compiler may not reorder or fuse, so their results are the
-//! same bits. The exceptions, conversions between floats by the machine's instructions, have a file of their
-//! own, `vector`, and tests over every float16 and millions of others.
+//! A kernel is a loop over [`Cast::cast`], compiled twice: for every processor of the target, and for one with AVX2. The
+//! kernel is selected at run time. Both have the same source of integer operations and single IEEE operations, which the
+//! compiler may not reorder or fuse, so their results are identical. The exceptions are conversions between floats by
+//! vector instructions in `cast_avx2`, which are tested over every float16 and millions of others.
 //!
-//! There is a kernel where a type is really turned into another, not for each of the 784 pairs: `cast` chains
-//! them.
+//! There are kernels only for the steps of a cast, not for each of the 784 pairs: `cast` chains them.
 
 use super::number::{self, Small};
 #[cfg(target_arch = "x86_64")]
-use super::vector;
+use super::{cast_avx2, cpu_features};
 use crate::dtype::{DType, DTypeKind};
 use std::marker::PhantomData;
 
-/// Turns `n` elements at the first address into `n` at the second.
+/// Converts `n` elements at the first address to `n` elements at the second.
 ///
-/// Calling one is unsafe: the two must be valid for `n` elements of their types, and must not overlap. They
-/// need not be aligned.
+/// Calling one is unsafe: both addresses must be valid for `n` elements of their types and must not overlap. They need not
+/// be aligned.
 pub(super) type Kernel = unsafe fn(*const u8, *mut u8, usize);
 
-/// One element turned into another type.
+/// The conversion of one element to another type.
 trait Cast<To>: Copy {
     fn cast(self) -> To;
 }
 
-/// A truth value: zero or one going out, anything but zero counting as one coming in.
+/// A bool: zero or one as a result, and any byte but zero is true as a source.
 #[derive(Clone, Copy)]
-struct Truth(u8);
+struct Boolean(u8);
 /// A float16.
 #[derive(Clone, Copy)]
-struct Half(u16);
+struct Float16(u16);
 /// A bfloat16.
 #[derive(Clone, Copy)]
-struct Brain(u16);
+struct BFloat16(u16);
 /// A float of at most eight bits.
 #[derive(Clone, Copy)]
 struct Code<S>(u8, PhantomData<S>);
@@ -51,7 +49,7 @@ struct Int4(#[expect(dead_code, reason = "written to memory whole")] i8);
 /// The low four bits of a byte.
 #[derive(Clone, Copy)]
 struct UInt4(#[expect(dead_code, reason = "written to memory whole")] u8);
-/// Bytes the other way round.
+/// An element with its bytes reversed.
 #[derive(Clone, Copy)]
 struct Swapped<T>(T);
 
@@ -67,13 +65,13 @@ macro_rules! casts {
     )*};
 }
 
-/// Where the language's own conversion is the right one: integers wrap, floats are cut and saturate, NaN
-/// becomes zero, and integers become the nearest float.
-macro_rules! plain_casts {
+/// Casts by Rust's `as`: integers wrap, floats truncate and saturate, NaN becomes zero, and integers become the nearest
+/// float.
+macro_rules! as_casts {
     ($($from:ty => $($to:ty)*;)*) => {$($(casts! { $from => $to, value: value as $to; })*)*};
 }
 
-plain_casts! {
+as_casts! {
     u8 => u16 u32 u64 f32 f64;
     i8 => u16 u32 u64 f32 f64;
     u16 => u8 u32 u64 f32 f64;
@@ -94,22 +92,22 @@ casts! {
     u64 => Odd, value: Odd(number::odd_from_u64(value));
     i64 => Odd, value: Odd(number::odd_from_i64(value));
     f64 => Odd, value: Odd(number::odd_from_f64(value));
-    f32 => Half, value: Half(number::encode_f16(value.to_bits()));
-    f32 => Brain, value: Brain(number::encode_bf16(value.to_bits()));
-    Half => f32, value: f32::from_bits(number::decode_f16(value.0));
-    Brain => f32, value: f32::from_bits(number::decode_bf16(value.0));
-    Truth => u8, value: u8::from(value.0 != 0);
-    u8 => Truth, value: Truth(u8::from(value != 0));
-    u16 => Truth, value: Truth(u8::from(value != 0));
-    u32 => Truth, value: Truth(u8::from(value != 0));
-    u64 => Truth, value: Truth(u8::from(value != 0));
-    f32 => Truth, value: Truth(u8::from(value != 0.0));
-    f64 => Truth, value: Truth(u8::from(value != 0.0));
-    Pair<f32> => Truth, value: Truth(u8::from(value.0 != 0.0 || value.1 != 0.0));
-    Pair<f64> => Truth, value: Truth(u8::from(value.0 != 0.0 || value.1 != 0.0));
+    f32 => Float16, value: Float16(number::encode_f16(value.to_bits()));
+    f32 => BFloat16, value: BFloat16(number::encode_bf16(value.to_bits()));
+    Float16 => f32, value: f32::from_bits(number::decode_f16(value.0));
+    BFloat16 => f32, value: f32::from_bits(number::decode_bf16(value.0));
+    Boolean => u8, value: u8::from(value.0 != 0);
+    u8 => Boolean, value: Boolean(u8::from(value != 0));
+    u16 => Boolean, value: Boolean(u8::from(value != 0));
+    u32 => Boolean, value: Boolean(u8::from(value != 0));
+    u64 => Boolean, value: Boolean(u8::from(value != 0));
+    f32 => Boolean, value: Boolean(u8::from(value != 0.0));
+    f64 => Boolean, value: Boolean(u8::from(value != 0.0));
+    Pair<f32> => Boolean, value: Boolean(u8::from(value.0 != 0.0 || value.1 != 0.0));
+    Pair<f64> => Boolean, value: Boolean(u8::from(value.0 != 0.0 || value.1 != 0.0));
     f32 => Pair<f32>, value: Pair(value, 0.0);
     f64 => Pair<f64>, value: Pair(value, 0.0);
-    // From a byte that an integer wrapped to, or that may have stray bits above the four.
+    // From a byte that an integer wrapped to, or whose upper four bits are unused.
     u8 => Int4, value: Int4((value << 4) as i8 >> 4);
     u8 => UInt4, value: UInt4(value & 15);
     // From a byte that a float saturated to.
@@ -137,64 +135,56 @@ impl<S: Small> Cast<f32> for Code<S> {
     }
 }
 
-/// The loop itself.
+/// The loop of all kernels.
 ///
 /// # Safety
 /// As [`Kernel`].
 #[inline(always)]
-unsafe fn each<From: Cast<To>, To: Copy>(from: *const u8, to: *mut u8, n: usize) {
+unsafe fn cast_each<From: Cast<To>, To: Copy>(from: *const u8, to: *mut u8, n: usize) {
     let (from, to) = (from.cast::<From>(), to.cast::<To>());
     for i in 0..n {
-        // SAFETY: the caller vouches for `n` elements at both addresses; unaligned reads and writes ask no
-        // more.
+        // SAFETY: the caller vouches for `n` elements at both addresses; the accesses are unaligned.
         unsafe { to.add(i).write_unaligned(from.add(i).read_unaligned().cast()) }
     }
 }
 
-/// [`each`] for any machine.
+/// [`cast_each`] for every processor.
 ///
 /// # Safety
 /// As [`Kernel`].
-unsafe fn plain<From: Cast<To>, To: Copy>(from: *const u8, to: *mut u8, n: usize) {
+unsafe fn cast_portable<From: Cast<To>, To: Copy>(from: *const u8, to: *mut u8, n: usize) {
     // SAFETY: the caller's contract is the same.
-    unsafe { each::<From, To>(from, to, n) }
+    unsafe { cast_each::<From, To>(from, to, n) }
 }
 
-/// [`each`] with the vector instructions of the last ten years.
+/// [`cast_each`] compiled for AVX2.
 ///
 /// # Safety
-/// As [`Kernel`], and the machine must have these features.
+/// As [`Kernel`], and the processor must have these features.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-unsafe fn wide<From: Cast<To>, To: Copy>(from: *const u8, to: *mut u8, n: usize) {
+unsafe fn cast_avx2<From: Cast<To>, To: Copy>(from: *const u8, to: *mut u8, n: usize) {
     // SAFETY: the caller's contract is the same.
-    unsafe { each::<From, To>(from, to, n) }
+    unsafe { cast_each::<From, To>(from, to, n) }
 }
 
-/// Whether the machine has what [`wide`] and `vector` need.
-#[cfg(target_arch = "x86_64")]
-pub(super) fn is_wide() -> bool {
-    use std::arch::is_x86_feature_detected as has;
-    has!("avx2") && has!("f16c") && has!("bmi1") && has!("bmi2") && has!("lzcnt") && has!("popcnt")
-}
-
-/// The kernel from one type to another for this machine.
-fn kernel<From: Cast<To>, To: Copy>() -> Kernel {
+/// Selects the kernel from one type to another for this processor.
+fn select<From: Cast<To>, To: Copy>() -> Kernel {
     #[cfg(target_arch = "x86_64")]
-    if is_wide() {
-        return wide::<From, To>;
+    if cpu_features::has_avx2() {
+        return cast_avx2::<From, To>;
     }
-    plain::<From, To>
+    cast_portable::<From, To>
 }
 
-/// The kernel that turns the bytes of each element around; `None` where an element is one byte.
-pub(super) fn swap(dtype: DType) -> Option<Kernel> {
+/// Reverses the bytes of each element; `None` if an element is one byte.
+pub(super) fn swap_bytes(dtype: DType) -> Option<Kernel> {
     Some(match (dtype.swap_unit(), dtype.kind()) {
-        (4, DTypeKind::Complex) => kernel::<Pair<u32>, Swapped<Pair<u32>>>(),
-        (8, DTypeKind::Complex) => kernel::<Pair<u64>, Swapped<Pair<u64>>>(),
-        (2, _) => kernel::<u16, Swapped<u16>>(),
-        (4, _) => kernel::<u32, Swapped<u32>>(),
-        (8, _) => kernel::<u64, Swapped<u64>>(),
+        (4, DTypeKind::Complex) => select::<Pair<u32>, Swapped<Pair<u32>>>(),
+        (8, DTypeKind::Complex) => select::<Pair<u64>, Swapped<Pair<u64>>>(),
+        (2, _) => select::<u16, Swapped<u16>>(),
+        (4, _) => select::<u32, Swapped<u32>>(),
+        (8, _) => select::<u64, Swapped<u64>>(),
         _ => return None,
     })
 }
@@ -218,98 +208,96 @@ macro_rules! small_formats {
     };
 }
 
-/// From a type that the machine cannot compute with to the one that holds its values exactly, with that
-/// type's name.
+/// Decodes a type without native arithmetic to a native type that represents its values exactly; returns that type too.
 pub(super) fn decode(from: DType) -> Option<(Kernel, DType)> {
     macro_rules! small {
         ($format:ty) => {
-            kernel::<Code<$format>, f32>()
+            select::<Code<$format>, f32>()
         };
     }
     Some(match from {
-        DType::Bool => (kernel::<Truth, u8>(), DType::UInt8),
-        DType::Int4 => (kernel::<u8, Int4>(), DType::Int8),
-        DType::UInt4 => (kernel::<u8, UInt4>(), DType::UInt8),
+        DType::Bool => (select::<Boolean, u8>(), DType::UInt8),
+        DType::Int4 => (select::<u8, Int4>(), DType::Int8),
+        DType::UInt4 => (select::<u8, UInt4>(), DType::UInt8),
         #[cfg(target_arch = "x86_64")]
-        DType::Float16 if is_wide() => (vector::decode_f16, DType::Float32),
-        DType::Float16 => (kernel::<Half, f32>(), DType::Float32),
-        DType::BFloat16 => (kernel::<Brain, f32>(), DType::Float32),
+        DType::Float16 if cpu_features::has_avx2() => (cast_avx2::decode_f16, DType::Float32),
+        DType::Float16 => (select::<Float16, f32>(), DType::Float32),
+        DType::BFloat16 => (select::<BFloat16, f32>(), DType::Float32),
         _ => (small_formats!(from, small), DType::Float32),
     })
 }
 
-/// From float32, exact or rounded to odd, to a narrower float.
+/// Encodes float32, exact or rounded to odd, as a narrower float.
 pub(super) fn encode(to: DType) -> Option<Kernel> {
     macro_rules! small {
         ($format:ty) => {
-            kernel::<f32, Code<$format>>()
+            select::<f32, Code<$format>>()
         };
     }
     Some(match to {
         #[cfg(target_arch = "x86_64")]
-        DType::Float16 if is_wide() => vector::encode_f16,
+        DType::Float16 if cpu_features::has_avx2() => cast_avx2::encode_f16,
         #[cfg(target_arch = "x86_64")]
-        DType::BFloat16 if is_wide() => vector::encode_bf16,
-        DType::Float16 => kernel::<f32, Half>(),
-        DType::BFloat16 => kernel::<f32, Brain>(),
+        DType::BFloat16 if cpu_features::has_avx2() => cast_avx2::encode_bf16,
+        DType::Float16 => select::<f32, Float16>(),
+        DType::BFloat16 => select::<f32, BFloat16>(),
         _ => small_formats!(to, small),
     })
 }
 
-/// To float32 with a last bit that says whether anything was lost.
-pub(super) fn odd(from: DType) -> Option<Kernel> {
+/// Converts to float32 with rounding to odd: the last bit is set if the conversion is inexact.
+pub(super) fn round_to_odd(from: DType) -> Option<Kernel> {
     Some(match from {
-        DType::UInt32 => kernel::<u32, Odd>(),
-        DType::Int32 => kernel::<i32, Odd>(),
-        DType::UInt64 => kernel::<u64, Odd>(),
-        DType::Int64 => kernel::<i64, Odd>(),
-        DType::Float64 => kernel::<f64, Odd>(),
-        // The others fit in a float32.
-        _ => return wide_number(from, DType::Float32),
+        DType::UInt32 => select::<u32, Odd>(),
+        DType::Int32 => select::<i32, Odd>(),
+        DType::UInt64 => select::<u64, Odd>(),
+        DType::Int64 => select::<i64, Odd>(),
+        DType::Float64 => select::<f64, Odd>(),
+        // Float32 represents the others exactly.
+        _ => return convert_number(from, DType::Float32),
     })
 }
 
-/// From the low bits of an integer (`UInt8`), or from a saturated float (`Int8`), to four bits.
-pub(super) fn four_bits(from: DType, to: DType) -> Option<Kernel> {
+/// Converts the low bits of an integer (`UInt8`) or a saturated float (`Int8`) to four bits.
+pub(super) fn to_four_bits(from: DType, to: DType) -> Option<Kernel> {
     Some(match (from, to) {
-        (DType::UInt8, DType::Int4) => kernel::<u8, Int4>(),
-        (DType::UInt8, DType::UInt4) => kernel::<u8, UInt4>(),
-        (DType::Int8, DType::Int4) => kernel::<i8, Int4>(),
-        (DType::Int8, DType::UInt4) => kernel::<i8, UInt4>(),
+        (DType::UInt8, DType::Int4) => select::<u8, Int4>(),
+        (DType::UInt8, DType::UInt4) => select::<u8, UInt4>(),
+        (DType::Int8, DType::Int4) => select::<i8, Int4>(),
+        (DType::Int8, DType::UInt4) => select::<i8, UInt4>(),
         _ => return None,
     })
 }
 
-/// Whether an element is anything but zero.
-pub(super) fn truth(from: DType) -> Option<Kernel> {
+/// Converts to bool: whether an element is not zero.
+pub(super) fn to_bool(from: DType) -> Option<Kernel> {
     Some(match from {
-        DType::Float32 => kernel::<f32, Truth>(),
-        DType::Float64 => kernel::<f64, Truth>(),
-        DType::Complex64 => kernel::<Pair<f32>, Truth>(),
-        DType::Complex128 => kernel::<Pair<f64>, Truth>(),
+        DType::Float32 => select::<f32, Boolean>(),
+        DType::Float64 => select::<f64, Boolean>(),
+        DType::Complex64 => select::<Pair<f32>, Boolean>(),
+        DType::Complex128 => select::<Pair<f64>, Boolean>(),
         _ => match from.size() {
-            1 => kernel::<u8, Truth>(),
-            2 => kernel::<u16, Truth>(),
-            4 => kernel::<u32, Truth>(),
-            _ => kernel::<u64, Truth>(),
+            1 => select::<u8, Boolean>(),
+            2 => select::<u16, Boolean>(),
+            4 => select::<u32, Boolean>(),
+            _ => select::<u64, Boolean>(),
         },
     })
 }
 
-/// From a real float to the complex type of the same width.
-pub(super) fn pair(from: DType) -> Option<Kernel> {
+/// Converts a real float to the complex type of the same precision.
+pub(super) fn to_complex(from: DType) -> Option<Kernel> {
     match from {
-        DType::Float32 => Some(kernel::<f32, Pair<f32>>()),
-        DType::Float64 => Some(kernel::<f64, Pair<f64>>()),
+        DType::Float32 => Some(select::<f32, Pair<f32>>()),
+        DType::Float64 => Some(select::<f64, Pair<f64>>()),
         _ => None,
     }
 }
 
-/// Between the integers and floats that the machine has; `None` where the bytes are the same already.
+/// Converts between native integers and floats; `None` if the bytes are the same already.
 ///
-/// Integers wrap, so a signed target takes the same bytes as an unsigned one and only the source's sign
-/// matters.
-pub(super) fn wide_number(from: DType, to: DType) -> Option<Kernel> {
+/// Integers wrap, so a signed target gets the same bytes as an unsigned one, and only the sign of the source matters.
+pub(super) fn convert_number(from: DType, to: DType) -> Option<Kernel> {
     let to = match to {
         DType::Int8 | DType::Int16 | DType::Int32 | DType::Int64 if from.kind() != DTypeKind::Float => {
             to.bits_type()?
@@ -321,14 +309,14 @@ pub(super) fn wide_number(from: DType, to: DType) -> Option<Kernel> {
     let from = if narrows { from.bits_type()? } else { from };
     #[cfg(target_arch = "x86_64")]
     match (from, to) {
-        (DType::Float64, DType::Float32) if is_wide() => return Some(vector::narrow),
-        (DType::Float32, DType::Float64) if is_wide() => return Some(vector::widen),
+        (DType::Float64, DType::Float32) if cpu_features::has_avx2() => return Some(cast_avx2::narrow),
+        (DType::Float32, DType::Float64) if cpu_features::has_avx2() => return Some(cast_avx2::widen),
         _ => {}
     }
     macro_rules! kernels {
         ($($from:ident $source:ty => $($to:ident $target:ty)*;)*) => {
             match (from, to) {
-                $($((DType::$from, DType::$to) => kernel::<$source, $target>(),)*)*
+                $($((DType::$from, DType::$to) => select::<$source, $target>(),)*)*
                 _ => return None,
             }
         };
@@ -374,67 +362,73 @@ mod tests {
         // One short of the whole, from one byte on: neither aligned nor a multiple of a vector.
         let n = patterns.len() / from - 1;
         let (mut first, mut second) = (vec![0u8; n * to], vec![1u8; n * to]);
-        // SAFETY: `n` elements from the second byte on lie within the patterns, and the results hold `n`. The
+        // SAFETY: `n` elements from the second byte on are within the patterns, and the results hold `n`. The
         // features were checked by the callers.
         unsafe {
             one(patterns.as_ptr().add(1), first.as_mut_ptr(), n);
             other(patterns.as_ptr().add(1), second.as_mut_ptr(), n);
         }
-        let place = first.iter().zip(&second).position(|(a, b)| a != b).map(|byte| byte / to);
-        if let Some(i) = place {
+        let difference = first.iter().zip(&second).position(|(a, b)| a != b).map(|byte| byte / to);
+        if let Some(i) = difference {
             let bytes = &patterns[1 + i * from..1 + (i + 1) * from];
             panic!("{name}: {bytes:x?} is {:x?} and {:x?}", &first[i * to..][..to], &second[i * to..][..to]);
         }
     }
 
-    fn alike<From: Cast<To>, To: Copy>(patterns: &[u8]) {
+    fn check_agreement<From: Cast<To>, To: Copy>(patterns: &[u8]) {
         let sizes = (size_of::<From>(), size_of::<To>());
-        compare(std::any::type_name::<(From, To)>(), sizes, patterns, plain::<From, To>, wide::<From, To>);
+        compare(
+            std::any::type_name::<(From, To)>(),
+            sizes,
+            patterns,
+            cast_portable::<From, To>,
+            cast_avx2::<From, To>,
+        );
     }
 
     #[test]
-    fn vectors_change_no_bit() {
-        if !is_wide() {
+    fn vectorised_kernels_are_exact() {
+        if !cpu_features::has_avx2() {
             return;
         }
         let patterns = patterns();
         macro_rules! all {
-            ($($from:ty => $($to:ty)*;)*) => {$($(alike::<$from, $to>(&patterns);)*)*};
+            ($($from:ty => $($to:ty)*;)*) => {$($(check_agreement::<$from, $to>(&patterns);)*)*};
         }
         all! {
-            u8 => u16 u32 u64 f32 f64 Truth Int4 UInt4;
+            u8 => u16 u32 u64 f32 f64 Boolean Int4 UInt4;
             i8 => u16 u32 u64 f32 f64 Int4 UInt4;
-            u16 => u8 u32 u64 f32 f64 Truth Swapped<u16>;
+            u16 => u8 u32 u64 f32 f64 Boolean Swapped<u16>;
             i16 => u32 u64 f32 f64;
-            u32 => u8 u16 u64 f32 f64 Odd Truth Swapped<u32>;
+            u32 => u8 u16 u64 f32 f64 Odd Boolean Swapped<u32>;
             i32 => u64 f32 f64 Odd;
-            u64 => u8 u16 u32 f32 f64 Odd Truth Swapped<u64>;
+            u64 => u8 u16 u32 f32 f64 Odd Boolean Swapped<u64>;
             i64 => f32 f64 Odd;
-            f32 => u8 i8 u16 i16 u32 i32 u64 i64 f64 Truth Half Brain Pair<f32>;
-            f64 => u8 i8 u16 i16 u32 i32 u64 i64 f32 Odd Truth Pair<f64>;
+            f32 => u8 i8 u16 i16 u32 i32 u64 i64 f64 Boolean Float16 BFloat16 Pair<f32>;
+            f64 => u8 i8 u16 i16 u32 i32 u64 i64 f32 Odd Boolean Pair<f64>;
             f32 => Code<number::E3M4> Code<number::E4M3> Code<number::E4M3B11Fnuz> Code<number::E4M3Fn>;
             f32 => Code<number::E4M3Fnuz> Code<number::E5M2> Code<number::E5M2Fnuz> Code<number::E8M0Fnu>;
             f32 => Code<number::E2M3Fn> Code<number::E3M2Fn> Code<number::E2M1Fn>;
-            Half => f32;
-            Brain => f32;
-            Truth => u8;
-            Pair<f32> => Truth;
-            Pair<f64> => Truth;
+            Float16 => f32;
+            BFloat16 => f32;
+            Boolean => u8;
+            Pair<f32> => Boolean;
+            Pair<f64> => Boolean;
             Pair<u32> => Swapped<Pair<u32>>;
             Pair<u64> => Swapped<Pair<u64>>;
         }
     }
 
     #[test]
-    fn the_machines_conversions_change_no_bit() {
-        if !is_wide() {
+    fn vector_instructions_are_exact() {
+        if !cpu_features::has_avx2() {
             return;
         }
         let patterns = patterns();
-        compare("float16", (4, 2), &patterns, vector::encode_f16, plain::<f32, Half>);
-        compare("from float16", (2, 4), &patterns, vector::decode_f16, plain::<Half, f32>);
-        compare("bfloat16", (4, 2), &patterns, vector::encode_bf16, plain::<f32, Brain>);
-        compare("narrow", (8, 4), &patterns, vector::narrow, plain::<f64, f32>);
-        compare("widen", (4, 8), &patterns, vector::widen, plain::<f32, f64>);
+        compare("float16", (4, 2), &patterns, cast_avx2::encode_f16, cast_portable::<f32, Float16>);
+        compare("from float16", (2, 4), &patterns, cast_avx2::decode_f16, cast_portable::<Float16, f32>);
+        compare("bfloat16", (4, 2), &patterns, cast_avx2::encode_bf16, cast_portable::<f32, BFloat16>);
+        compare("narrow", (8, 4), &patterns, cast_avx2::narrow, cast_portable::<f64, f32>);
+        compare("widen", (4, 8), &patterns, cast_avx2::widen, cast_portable::<f32, f64>);
     }
 }

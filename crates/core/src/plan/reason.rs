@@ -1,0 +1,123 @@
+//! The reasons for which a conversion copies, each with the hint that avoids it.
+
+use crate::device::Device;
+use crate::dtype::DType;
+use crate::error::Hint;
+use crate::hints;
+
+/// Why a copy is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The caller requested a copy.
+    Asked,
+    /// The element type changes.
+    Cast {
+        /// The type of the source.
+        from: DType,
+        /// The type of the result.
+        to: DType,
+    },
+    /// The result is on another device.
+    Moved {
+        /// The device of the source.
+        from: Device,
+        /// The device of the result.
+        to: Device,
+        /// Whether the caller requested it. Otherwise the target does not support the source's device.
+        asked: bool,
+    },
+    /// The source is not in native byte order.
+    Swapped,
+    /// The target supports only dense row-major memory.
+    NotDense,
+    /// The target supports only memory without gaps, in any order of the dimensions.
+    Gaps,
+    /// A stride is negative.
+    NegativeStride,
+    /// A stride is not a multiple of the element size.
+    BrokenStride,
+    /// The data pointer does not have the target's alignment.
+    Unaligned {
+        /// The alignment that the target needs, in bytes.
+        needs: usize,
+    },
+    /// The source's allocator does not guarantee the target's alignment, and the source is mutable: whether a share is
+    /// possible would depend on the address.
+    AccidentalAlignment {
+        /// The alignment that the target needs, in bytes.
+        needs: usize,
+    },
+    /// The memory is read-only, and the target has only writable tensors.
+    Frozen,
+    /// The caller requested a writable result, and the source must not be written.
+    WritableAsked,
+    /// TensorFlow caches and reuses scalars.
+    CachedScalar,
+    /// The source's framework has deferred an operation on the values.
+    Pending(Pending),
+    /// The target stores this type in its own packed format, such as several elements per byte.
+    Repacked,
+    /// The target supports only memory that it allocated.
+    OwnMemory,
+    /// The source's framework releases memory under a lock, and the target releases it on its own threads: a share could
+    /// deadlock.
+    DropLock,
+    /// The source's memory cannot be shared with other processes.
+    Private,
+    /// Sharing the source's memory would expose a much larger allocation to other processes.
+    Exposed {
+        /// The size of the allocation.
+        bytes: usize,
+    },
+    /// The source's memory cannot be shared read-only with other processes.
+    Unprotected,
+    /// The caller passed a destination tensor.
+    Into,
+}
+
+/// An operation on the values that the source's framework has deferred.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pending {
+    /// A conjugation.
+    Conjugate,
+    /// A negation.
+    Negate,
+    /// Unpacking several elements per byte.
+    Unpack,
+    /// Gathering shards from several devices.
+    Gather,
+    /// The object's own conversion to an array, through `__array__`.
+    Convert,
+}
+
+impl Reason {
+    /// The hint that names what would avoid the copy; `None` where nothing would.
+    pub fn hint(self) -> Option<Hint> {
+        let key = match self {
+            Reason::Asked => hints::OMIT_COPY,
+            Reason::Cast { .. } => hints::OMIT_DTYPE,
+            Reason::Moved { asked: true, .. } => hints::OMIT_DEVICE,
+            Reason::Moved { from, asked: false, .. } if from.is_host() => hints::CHOOSE_HOST_FRAMEWORK,
+            Reason::Moved { asked: false, .. } => hints::CHOOSE_GPU_FRAMEWORK,
+            Reason::Swapped => hints::USE_NATIVE_BYTE_ORDER,
+            Reason::NotDense | Reason::Gaps | Reason::NegativeStride | Reason::BrokenStride => {
+                hints::MAKE_CONTIGUOUS
+            }
+            Reason::Unaligned { needs } => {
+                return Some(Hint::Key(hints::ALIGN_SOURCE, Some(needs.to_string())));
+            }
+            Reason::AccidentalAlignment { .. } => hints::REQUEST_SHARE_OR_ALIGN,
+            Reason::Frozen => hints::USE_WRITABLE_SOURCE,
+            Reason::WritableAsked => hints::OMIT_WRITABLE,
+            Reason::Private | Reason::Unprotected => hints::USE_SHARED_MEMORY,
+            Reason::Exposed { .. } => hints::EXPOSE_ALLOCATION,
+            Reason::CachedScalar
+            | Reason::Pending(_)
+            | Reason::Repacked
+            | Reason::OwnMemory
+            | Reason::DropLock
+            | Reason::Into => return None,
+        };
+        Some(Hint::Key(key, None))
+    }
+}
