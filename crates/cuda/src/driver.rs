@@ -13,7 +13,7 @@
 //!   so that no test can put another in its place. Of its six hundred functions we call sixty.
 //! - Linking to the driver: the wheel must import where there is none.
 
-use crate::ipc::abi::{Opaque, Properties, Rights};
+use crate::abi::{Opaque, Properties, Rights};
 use crate::status::{self, Status};
 use libloading::Library;
 use once_cell::race::OnceBox;

@@ -1,9 +1,9 @@
 //! A GPU, through its primary context: the one that every framework uses.
 
 use crate::driver::{ContextHandle, Driver};
-use crate::kept::Kept;
 use crate::kernels::Kernels;
 use crate::stream::{Events, Stream};
+use crate::stream_pool::Kept;
 use std::ptr;
 use std::sync::OnceLock;
 use tensorferry_core::{Error, ErrorKind, Result};

@@ -1,7 +1,7 @@
 //! The kernels, as plain loops: what each one is asked to do, read from its arguments.
 
 use crate::jobs::{Dense, Gather, MOST, Planes};
-use crate::world::Work;
+use crate::timeline::Work;
 use std::ffi::c_void;
 use tensorferry_core::{ByteOrder, DType, Layout, pack};
 

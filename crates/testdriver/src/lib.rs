@@ -1,28 +1,28 @@
 //! A library with the names of the CUDA driver, over host memory, for machines without a GPU.
 //!
-//! There are two devices ([`devices`] says how a test has others). Streams do their work only when somebody waits for it ([`world`]), so that a missing wait
+//! There are two devices ([`devices`] says how a test has others). Streams do their work only when somebody waits for it ([`timeline`]), so that a missing wait
 //! shows as a wrong value. Every call is counted ([`testdriver_calls`]), any can be made to fail
 //! ([`testdriver_fail`]), and waits for everything can be held up ([`testdriver_hold`]), devices can be lost and streams captured. Memory and events go to other processes as with the
-//! real driver ([`between`]), and what that refuses is refused. It is for tests alone and goes into no wheel.
+//! real driver ([`ipc`]), and what that refuses is refused. It is for tests alone and goes into no wheel.
 
 #![expect(clippy::missing_safety_doc, reason = "the contracts are those of the CUDA driver's documentation")]
 
-mod backing;
+mod ipc_event;
 #[path = "../../cuda/src/jobs.rs"]
 mod jobs;
 mod kernels;
-mod physical;
-mod signal;
-mod world;
+mod memfd;
+mod timeline;
+mod virtual_memory;
 
-use physical::Physical;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use world::World;
+use timeline::World;
+use virtual_memory::Physical;
 
 const SUCCESS: c_int = 0;
 const INVALID_VALUE: c_int = 1;
@@ -57,7 +57,7 @@ const CONTEXT: usize = 0xc000;
 struct Driver {
     world: World,
     physical: Physical,
-    between: between::State,
+    between: ipc::State,
     calls: HashMap<String, u64>,
     /// What every call answers, once the device is lost.
     lost: Option<c_int>,
@@ -255,7 +255,7 @@ macro_rules! functions {
 }
 
 /// Memory and events for other processes, and theirs here.
-pub mod between;
+pub mod ipc;
 
 functions! {
     cuInit(_flags: c_uint) |driver| { SUCCESS }
@@ -349,7 +349,7 @@ functions! {
         // For other processes, and then without times.
         if flags & 4 != 0 {
             if flags & 2 == 0 { return INVALID_VALUE; }
-            let Some(signal) = signal::Signal::new() else { return OUT_OF_MEMORY };
+            let Some(signal) = ipc_event::Signal::new() else { return OUT_OF_MEMORY };
             driver.world.signal(handle, signal);
         }
         *event = std::ptr::without_provenance_mut(handle);
@@ -358,7 +358,7 @@ functions! {
     cuEventRecord(event: *mut c_void, stream: *mut c_void) |driver| {
         if driver.world.is_opened(event as usize) { return INVALID_HANDLE; }
         driver.world.record(event as usize, stream as usize);
-        if driver.world.signal_of(event as usize).is_some() { between::do_soon(event as usize); }
+        if driver.world.signal_of(event as usize).is_some() { ipc::do_soon(event as usize); }
         SUCCESS
     }
     cuEventQuery(event: *mut c_void) |driver| {

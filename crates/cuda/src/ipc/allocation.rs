@@ -1,9 +1,9 @@
 //! What an address belongs to, and whether that can be handed to another process.
 
-use super::abi::{BUFFER, DESCRIPTOR, HANDLES, IS_LEGACY, MAPPING_BYTES, MAPPING_START, POOL};
 use super::arena::{ExportHandle, GpuArena, Hold, Name, legacy};
 use super::physical::Physical;
 use super::registry;
+use crate::abi::{BUFFER, DESCRIPTOR, HANDLES, IS_LEGACY, MAPPING_BYTES, MAPPING_START, POOL};
 use crate::driver::{Address, needed};
 use crate::gpu::Gpu;
 use crate::memory::device_of_address;

@@ -1,8 +1,8 @@
 //! GPU memory that other processes can be handed, or that came from one.
 
-use super::abi::Opaque;
 use super::physical::{self, Mapping};
 use super::registry;
+use crate::abi::Opaque;
 use crate::driver::{Address, needed};
 use crate::gpu::Gpu;
 use crate::memory::out_of_memory;

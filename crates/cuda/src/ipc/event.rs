@@ -8,8 +8,8 @@
 //! here does not help it (tried on an H200 with driver 580). [`RemoteEvent::is_over`] never waits: who must not hang asks it,
 //! and looks whether the maker lives.
 
-use super::abi::Opaque;
 use super::registry;
+use crate::abi::Opaque;
 use crate::driver::{EventHandle, needed};
 use crate::gpu::Gpu;
 use crate::stream::SyncPoint;

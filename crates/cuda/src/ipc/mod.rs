@@ -38,21 +38,20 @@
 //!   is, to the end of the process.
 //! - Neighbours in one allocation can be read by whoever is handed one of them. All are of one user.
 
-pub(crate) mod abi;
 mod allocation;
 mod arena;
+mod arena_block;
+mod attach;
 mod event;
-mod open;
 mod physical;
-mod pieces;
 mod registry;
 mod uuid;
 
 pub use allocation::{Allocation, ExportMethod};
 pub use arena::{ArenaId, ExportHandle, GpuArena};
+pub use arena_block::{GpuArenaBlock, release_idle};
+pub use attach::ImportHandle;
 pub use event::{ReadyEvent, RemoteEvent};
-pub use open::ImportHandle;
-pub use pieces::{GpuArenaBlock, release_idle};
 pub use registry::{GpuArenaCounts, counts, find};
 pub use uuid::Uuid;
 

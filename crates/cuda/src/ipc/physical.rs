@@ -1,7 +1,7 @@
 //! Memory that has a handle of its own, apart from the addresses at which it is mapped.
 
-use super::abi::{DESCRIPTOR, HAS_DESCRIPTORS, Properties, Rights};
 use super::{broken, take_descriptor};
+use crate::abi::{DESCRIPTOR, HAS_DESCRIPTORS, Properties, Rights};
 use crate::driver::{Address, needed};
 use crate::gpu::Gpu;
 use crate::memory::out_of_memory;
@@ -149,7 +149,7 @@ impl Mapping {
             Access::ReadOnly => Rights::READ,
             Access::ReadWrite => Rights::READ_WRITE,
         };
-        let rights = Rights { location: super::abi::Location::of(gpu.index()), flags };
+        let rights = Rights { location: crate::abi::Location::of(gpu.index()), flags };
         // SAFETY: exactly the mapping, and one struct that lives through the call.
         let allowed = unsafe { gpu.driver.set_access(address, bytes, &raw const rights, 1) };
         needed("cuMemSetAccess", allowed).map_err(|error| match access {

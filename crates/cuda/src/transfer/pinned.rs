@@ -5,9 +5,9 @@
 
 use crate::driver::Driver;
 use crate::gpu::Gpu;
-use crate::lanes::{self, RingOptions};
 use crate::memory::device_of_address;
-use crate::transfer::{SMALL, TransferPath};
+use crate::transfer::download::{SMALL, TransferPath};
+use crate::transfer::ring_buffer::{self, RingOptions};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -98,7 +98,7 @@ impl Gpu {
         }
         if let Some(fresh) = NonNull::new(block.data()) {
             // SAFETY: a block of as many bytes, just made, which nobody else has.
-            unsafe { lanes::prepare(self, fresh, bytes, ring) };
+            unsafe { ring_buffer::prepare(self, fresh, bytes, ring) };
         }
         Ok((block, TransferPath::Ring(ring)))
     }

@@ -3,8 +3,8 @@
 //! Work on a stream is put down and not done: it runs when somebody waits for it, on the host or from another stream,
 //! and never earlier. A reader that forgot to wait therefore finds old values, every time.
 
-use crate::backing::{Backing, Stretch};
-use crate::signal::Signal;
+use crate::ipc_event::Signal;
+use crate::memfd::{Backing, Stretch};
 use std::collections::{BTreeMap, HashMap};
 
 /// What is in new memory, and what is left in memory that was given back.

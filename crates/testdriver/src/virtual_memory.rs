@@ -1,7 +1,7 @@
 //! Memory apart from its address (CUDA's virtual memory management): a handle is a file without a name, and mapping it is
 //! mapping that file.
 
-use crate::backing;
+use crate::memfd;
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -38,7 +38,7 @@ pub(crate) struct Physical {
 
 impl Physical {
     pub(crate) fn create(&mut self, bytes: usize, device: usize, exportable: bool) -> Option<u64> {
-        let file = backing::make(&format!("{NAME}{device}"))?;
+        let file = memfd::make(&format!("{NAME}{device}"))?;
         // SAFETY: the descriptor is open.
         if unsafe { libc::ftruncate(file.as_raw_fd(), bytes as i64) } != 0 {
             return None;

@@ -8,14 +8,14 @@
 //! The ring is one block of the host's pool, pinned, which goes back there after each transfer. (A block for each
 //! thread would have each of them wait for the driver, which takes most of a millisecond for any.)
 
-use crate::desk::{Desk, Stretch, Way};
-use crate::ends::{OnGpu, OnHost};
 use crate::gpu::Gpu;
-use crate::kept::Own;
-use crate::parts::{Part, Parts};
-use crate::pinned;
 use crate::stream::{Stream, SyncPoint};
-use crate::watch::TransferControl;
+use crate::stream_pool::Own;
+use crate::transfer::chunks::{Part, Parts};
+use crate::transfer::control::TransferControl;
+use crate::transfer::endpoints::{OnGpu, OnHost};
+use crate::transfer::pinned;
+use crate::transfer::scheduler::{Desk, Stretch, Way};
 use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 use tensorferry_core::pool::{BlockUse, PoolBlock, has_idle};

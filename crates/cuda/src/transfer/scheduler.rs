@@ -10,11 +10,11 @@
 
 use crate::driver::Address;
 use crate::gpu::Gpu;
-use crate::kept::{Event, PATIENCE};
-use crate::lanes::Buffers;
-use crate::parts::{Part, Parts};
 use crate::stream::{Stream, SyncPoint};
-use crate::watch::TransferControl;
+use crate::stream_pool::{Event, PATIENCE};
+use crate::transfer::chunks::{Part, Parts};
+use crate::transfer::control::TransferControl;
+use crate::transfer::ring_buffer::Buffers;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -2,12 +2,12 @@
 //!
 //! A legacy handle and that of an event say which process has the memory, under which descriptor and where in the file;
 //! who opens one looks into that process's `/proc`. The process that made a handle cannot open it. Memory with a handle of
-//! its own ([`crate::physical`]) goes by descriptor. Pools are there to be refused.
+//! its own ([`crate::virtual_memory`]) goes by descriptor. Pools are there to be refused.
 
-use crate::backing::{self, Backing, PAGE};
-use crate::physical::GRANULARITY;
-use crate::signal::{DELAY, Signal};
-use crate::world::Origin;
+use crate::ipc_event::{DELAY, Signal};
+use crate::memfd::{self, Backing, PAGE};
+use crate::timeline::Origin;
+use crate::virtual_memory::GRANULARITY;
 use crate::{
     Driver, INVALID_CONTEXT, INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, TOTAL,
     current_device, devices, driver, enter,
@@ -253,11 +253,11 @@ functions! {
             return SUCCESS;
         }
         let Some(device) = seen(inside.device as usize) else { return INVALID_DEVICE };
-        let Some(file) = backing::of_process(inside.process, inside.descriptor) else { return INVALID_VALUE };
+        let Some(file) = memfd::of_process(inside.process, inside.descriptor) else { return INVALID_VALUE };
         let length = (inside.bytes as usize).next_multiple_of(PAGE);
         let size = file.metadata().map_or(0, |known| known.len());
         if inside.bytes == 0 || inside.offset + inside.bytes > size { return INVALID_VALUE; }
-        let Some(stretch) = backing::map(file.as_raw_fd(), inside.offset as usize, length) else {
+        let Some(stretch) = memfd::map(file.as_raw_fd(), inside.offset as usize, length) else {
             return OUT_OF_MEMORY;
         };
         let start = driver.world.enter(stretch, inside.bytes as usize, Some(device), Origin::Opened);

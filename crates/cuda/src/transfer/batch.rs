@@ -6,7 +6,7 @@
 //! themselves: they are calls of somebody's code that a tree has come by.
 
 use crate::gpu::Gpu;
-use crate::stage::Stage;
+use crate::transfer::staging::Stage;
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use tensorferry_core::Result;

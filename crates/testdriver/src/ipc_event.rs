@@ -4,8 +4,8 @@
 //! of such an event has its own process do the work after a while. Until then a reader that forgot to wait finds old
 //! values, as everywhere here.
 
-use crate::backing::{self, PAGE, Stretch};
-use crate::world::Work;
+use crate::memfd::{self, PAGE, Stretch};
+use crate::timeline::Work;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -21,21 +21,21 @@ pub(crate) struct Signal {
 
 impl Signal {
     pub(crate) fn new() -> Option<Self> {
-        let file = backing::make("testdriver-event")?;
+        let file = memfd::make("testdriver-event")?;
         // SAFETY: the descriptor is open.
         if unsafe { libc::ftruncate(file.as_raw_fd(), PAGE as i64) } != 0 {
             return None;
         }
-        Some(Self { page: backing::map(file.as_raw_fd(), 0, PAGE)?, file: Some(file) })
+        Some(Self { page: memfd::map(file.as_raw_fd(), 0, PAGE)?, file: Some(file) })
     }
 
     /// One of another process's.
     pub(crate) fn open(process: u32, number: i32) -> Option<Self> {
-        let file = backing::of_process(process, number)?;
+        let file = memfd::of_process(process, number)?;
         if file.metadata().ok()?.len() != PAGE as u64 {
             return None;
         }
-        Some(Self { page: backing::map(file.as_raw_fd(), 0, PAGE)?, file: None })
+        Some(Self { page: memfd::map(file.as_raw_fd(), 0, PAGE)?, file: None })
     }
 
     pub(crate) fn is_opened(&self) -> bool {

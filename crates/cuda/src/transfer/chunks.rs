@@ -1,7 +1,7 @@
 //! A transfer cut into parts, each of which fits into a slot of its buffers.
 
 use crate::driver::Address;
-use crate::ends::OnGpu;
+use crate::transfer::endpoints::OnGpu;
 use tensorferry_core::chunks::Chunks;
 use tensorferry_core::{Layout, Result};
 

@@ -1,9 +1,9 @@
 //! Opening what another process exported.
 
-use super::abi::Opaque;
 use super::arena::{ArenaId, ExportHandle, GpuArena, Hold, Name};
 use super::physical::Mapping;
 use super::{broken, registry};
+use crate::abi::Opaque;
 use crate::driver::needed;
 use crate::gpu::Gpu;
 use std::os::fd::BorrowedFd;

@@ -6,12 +6,12 @@
 //! the driver.
 
 use crate::driver::Address;
-use crate::ends::{OnGpu, OnHost};
 use crate::gpu::Gpu;
-use crate::kept::{Event, PATIENCE};
-use crate::parts::Parts;
-use crate::pinned;
 use crate::stream::{Stream, SyncPoint};
+use crate::stream_pool::{Event, PATIENCE};
+use crate::transfer::chunks::Parts;
+use crate::transfer::endpoints::{OnGpu, OnHost};
+use crate::transfer::pinned;
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -12,20 +12,20 @@
 //! # How
 //!
 //! There are three roads ([`TransferPath`]). Few bytes are one call of the driver's; on the way up, if there are not very few or many
-//! tensors come at once, they are laid into pinned memory first ([`stage`]). Where the host's memory is pinned the GPU copies by itself. All else goes through pinned
-//! buffers, on several threads ([`lanes`]).
+//! tensors come at once, they are laid into pinned memory first ([`staging`]). Where the host's memory is pinned the GPU copies by itself. All else goes through pinned
+//! buffers, on several threads ([`ring_buffer`]).
 
-use crate::batch;
 use crate::convert::DeviceSource;
 use crate::driver::Address;
-use crate::ends::{OnGpu, OnHost};
 use crate::gpu::Gpu;
-use crate::lanes::{self, RingOptions};
 use crate::memory::DeviceBlock;
-use crate::pinned::is_pinned;
-use crate::stage;
 use crate::stream::{Stream, SyncPoint};
-use crate::watch::TransferControl;
+use crate::transfer::batch;
+use crate::transfer::control::TransferControl;
+use crate::transfer::endpoints::{OnGpu, OnHost};
+use crate::transfer::pinned::is_pinned;
+use crate::transfer::ring_buffer::{self, RingOptions};
+use crate::transfer::staging;
 use std::time::Instant;
 use tensorferry_core::chunks::Chunks;
 use tensorferry_core::host::HostBlock;
@@ -34,8 +34,8 @@ use tensorferry_core::{ByteOrder, DType, ErrorKind, Layout, Result, pack};
 
 /// Bytes of a download from which the driver's own copy is not the quickest.
 pub(crate) const SMALL: usize = 512 << 10;
-/// Bytes of an upload from which it goes through lanes, and not over a [`stage`].
-pub const SMALL_UPLOAD_BYTES: usize = stage::BLOCK;
+/// Bytes of an upload from which it goes through lanes, and not over a [`staging`].
+pub const SMALL_UPLOAD_BYTES: usize = staging::BLOCK;
 /// Bytes of an upload from which the driver's own copy is not the quickest.
 pub const STAGING_THRESHOLD_BYTES: usize = 384 << 10;
 /// The smallest slab for which it is worth trying to get scratch memory, and the largest that is asked for. Fresh memory
@@ -92,7 +92,7 @@ impl Gpu {
         let (_entered, _relaxed) = (self.enter()?, self.relaxed()?);
         let (bytes, begin) = (to.layout.bytes(), Instant::now());
         let buffers = match transfer_path {
-            TransferPath::Ring(ring) => lanes::buffers(self, ring, bytes)?,
+            TransferPath::Ring(ring) => ring_buffer::buffers(self, ring, bytes)?,
             _ => None,
         };
         let plain = to.layout.is_dense();
@@ -116,7 +116,7 @@ impl Gpu {
                 match (&buffers, transfer_path) {
                     (Some(buffers), _) => {
                         let to = OnHost { data, dtype, layout, order: ByteOrder::Native };
-                        lanes::download(self, from, to, SyncPoint::Stream(stream), buffers, watch)
+                        ring_buffer::download(self, from, to, SyncPoint::Stream(stream), buffers, watch)
                     }
                     (None, TransferPath::Pinned | TransferPath::Recycled) if plain => {
                         self.bring_by_itself(from.data, data, layout.bytes(), stream, watch)
@@ -353,10 +353,10 @@ impl Gpu {
         unsafe {
             if bytes >= SMALL_UPLOAD_BYTES
                 && !(plain && is_pinned(data, bytes))
-                && let Some(buffers) = lanes::buffers(self, ring, bytes)?
+                && let Some(buffers) = ring_buffer::buffers(self, ring, bytes)?
             {
                 let from = OnHost { data: data.cast_mut(), dtype, layout, order };
-                return lanes::upload(self, from, to, SyncPoint::Stream(stream), &buffers, watch);
+                return ring_buffer::upload(self, from, to, SyncPoint::Stream(stream), &buffers, watch);
             }
             let is_staged = bytes < SMALL_UPLOAD_BYTES && (bytes >= STAGING_THRESHOLD_BYTES || ring.batched);
             if is_staged

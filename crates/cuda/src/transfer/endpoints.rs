@@ -19,6 +19,6 @@ pub(crate) struct OnHost<'a> {
     pub(crate) order: ByteOrder,
 }
 
-// SAFETY: nothing here reads or writes through the address. `lanes::download`, `lanes::upload` and `Stage::upload`, which do, are
+// SAFETY: nothing here reads or writes through the address. `ring_buffer::download`, `ring_buffer::upload` and `Stage::upload`, which do, are
 // unsafe functions whose callers vouch for the memory, and each of their threads has a part of its own.
 unsafe impl Sync for OnHost<'_> {}
