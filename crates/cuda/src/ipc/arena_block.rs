@@ -1,25 +1,27 @@
-//! Pieces of exportable GPU memory, one for each tensor, so that a tensor can be handed on without a copy.
+//! Blocks of exportable GPU memory, one for each tensor, so that a tensor can be shared without a copy.
 //!
-//! Small pieces are laid one behind the other into an allocation of 32 MiB, and large ones have one each: one handle then
-//! serves many tensors. Unlike on the host, the memory is taken from the GPU at once. A piece that is let go leaves a gap.
-//! When all that is in an allocation has been let go, it is filled from the beginning again, after the work on the GPU has
-//! been waited for; but not if others were ever handed it. They may have passed it on, and who has it then keeps the
-//! memory by having it mapped, after we have let go of it too.
+//! Small blocks are appended to an arena of 32 MiB, so that one handle serves many tensors; large ones have an arena each.
+//! Unlike on the host, the GPU allocates all of an arena at once.
+//!
+//! A block that is released leaves a gap. When all blocks of an arena are released, the arena is filled from the beginning
+//! again, after waiting for the work on the GPU. An arena that another process was ever given is not reused: that process
+//! may have passed it on, and the next consumer's mapping outlives ours.
 
 use super::arena::GpuArena;
+use super::counters::counts;
 use crate::driver::Driver;
 use crate::gpu::Gpu;
 use std::sync::{Arc, Mutex, PoisonError};
 use tensorferry_core::Result;
 
-/// Bytes of an allocation for small pieces.
-const ARENA: usize = 32 << 20;
-/// Pieces from here on have an allocation each.
-const OWN: usize = 8 << 20;
-/// As the frameworks align.
-const ALIGN: usize = 512;
+/// Bytes of an arena for small blocks.
+const ARENA_BYTES: usize = 32 << 20;
+/// Blocks from this size on have an arena each.
+const OWN_ARENA_BYTES: usize = 8 << 20;
+/// The alignment that the frameworks use.
+const ALIGNMENT_BYTES: usize = 512;
 
-/// A part of an allocation that is nobody else's. Its content is whatever was there.
+/// A range of an arena with one owner, uninitialised.
 #[derive(Clone, Debug)]
 pub struct GpuArenaBlock {
     arena: Arc<GpuArena>,
@@ -27,77 +29,78 @@ pub struct GpuArenaBlock {
     bytes: usize,
 }
 
-struct Current {
+/// An arena to which small blocks are appended.
+struct CurrentArena {
     arena: Arc<GpuArena>,
     used: usize,
 }
 
-/// For each GPU, that which small pieces are laid into.
-static CURRENT: Mutex<Vec<Current>> = Mutex::new(Vec::new());
+/// For each GPU, the arena to which small blocks are appended.
+static CURRENT_ARENAS: Mutex<Vec<CurrentArena>> = Mutex::new(Vec::new());
 
 impl GpuArenaBlock {
-    /// Memory for that many bytes, aligned to 512.
+    /// A block of this size, aligned to 512 bytes.
     ///
     /// # Errors
-    /// When the device has no such memory.
+    /// If the device is out of memory.
     pub fn new(gpu: &'static Gpu, bytes: usize) -> Result<Self> {
-        // Not in the child of a fork, where the lock may be another thread's for good.
+        // Fails in a forked child, where another thread may have held the lock at the time of the fork.
         Driver::get()?;
-        if bytes >= OWN {
+        if bytes >= OWN_ARENA_BYTES {
             return Ok(Self { arena: GpuArena::new(gpu, bytes)?, offset: 0, bytes });
         }
-        let mut all = CURRENT.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = CURRENT_ARENAS.lock().unwrap_or_else(PoisonError::into_inner);
         let found = all.iter().position(|current| std::ptr::eq(current.arena.gpu(), gpu));
         if let Some(index) = found {
-            if let Some(piece) = all[index].take(bytes) {
-                return Ok(piece);
+            if let Some(block) = all[index].take(bytes) {
+                return Ok(block);
             }
             all.swap_remove(index);
         }
-        let arena = GpuArena::new(gpu, ARENA)?;
-        all.push(Current { arena: arena.clone(), used: bytes });
+        let arena = GpuArena::new(gpu, ARENA_BYTES)?;
+        all.push(CurrentArena { arena: arena.clone(), used: bytes });
         Ok(Self { arena, offset: 0, bytes })
     }
 
-    /// The allocation in which it lies.
+    /// The arena that contains it.
     pub fn arena(&self) -> &Arc<GpuArena> {
         &self.arena
     }
 
-    /// How far from the beginning of the allocation.
+    /// Its offset in the arena.
     pub fn offset(&self) -> usize {
         self.offset
     }
 
-    /// How many bytes.
+    /// Its size.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The first byte, for the GPU.
+    /// The first byte, as a device address.
     pub fn data(&self) -> *mut u8 {
         self.arena.data().wrapping_add(self.offset)
     }
 }
 
-impl Current {
+impl CurrentArena {
     fn take(&mut self, bytes: usize) -> Option<GpuArenaBlock> {
         let is_idle = self.used > 0 && Arc::strong_count(&self.arena) == 1;
-        if is_idle && !self.arena.is_shown() && self.arena.gpu().settle() {
+        if is_idle && !self.arena.was_shared() && self.arena.gpu().settle() {
             self.used = 0;
         }
-        let offset = self.used.next_multiple_of(ALIGN);
+        let offset = self.used.next_multiple_of(ALIGNMENT_BYTES);
         let end = offset.checked_add(bytes.max(1)).filter(|&end| end <= self.arena.bytes())?;
         self.used = end;
         Some(GpuArenaBlock { arena: self.arena.clone(), offset, bytes })
     }
 }
 
-/// Lets go of allocations that are kept for small pieces, where nothing is in them.
+/// Releases the arenas for small blocks that contain none.
 pub fn release_idle() {
-    if super::counts().made == 0 || Driver::get().is_err() {
+    if counts().made == 0 || Driver::get().is_err() {
         return;
     }
-    let mut all = CURRENT.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut all = CURRENT_ARENAS.lock().unwrap_or_else(PoisonError::into_inner);
     all.retain(|current| Arc::strong_count(&current.arena) > 1);
 }

@@ -1,110 +1,117 @@
-//! Opening what another process exported.
+//! Attaching: opening GPU memory that another process exported.
 
-use super::arena::{ArenaId, ExportHandle, GpuArena, Hold, Name};
+use super::arena::{ArenaMemory, GpuArena, lock_imports};
+use super::error::protocol_error;
+use super::identity::{ArenaId, ArenaIdentity, ExportHandle};
 use super::physical::Mapping;
-use super::{broken, registry};
-use crate::abi::Opaque;
-use crate::driver::needed;
+use crate::abi::IpcHandle;
+use crate::driver::require;
 use crate::gpu::Gpu;
+use crate::hints;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use tensorferry_core::{Access, Error, ErrorKind, Result};
 
-/// What another process sent so that we come to its memory.
+/// The handle that another process sent for its memory.
 #[derive(Clone, Copy, Debug)]
 pub enum ImportHandle<'a> {
-    /// A descriptor of the memory.
+    /// A file descriptor of the memory.
     Descriptor(BorrowedFd<'a>),
-    /// A legacy handle.
+    /// A legacy IPC handle.
     Legacy(&'a [u8; 64]),
 }
 
 impl GpuArena {
-    /// Memory that another process handed over, at least so many bytes of it. Where this process has it already, because it
-    /// came before or was made here, that is given back.
+    /// Opens memory of another process, of which at least `announced` bytes were promised. If this process has the memory
+    /// already, because it attached or made it, returns that arena.
     ///
     /// # Errors
-    /// When it is not what was announced, cannot be protected as announced, or the driver refuses.
+    /// If the memory is not what was announced, cannot be protected as announced, or the driver refuses.
     pub fn attach(
         gpu: &'static Gpu,
         id: &ArenaId,
         announced: u64,
         access: Access,
-        entrance: ImportHandle<'_>,
+        handle: ImportHandle<'_>,
     ) -> Result<Arc<Self>> {
         let _entered = gpu.enter()?;
         let bytes =
             usize::try_from(announced).ok().filter(|&bytes| (1..=isize::MAX as usize).contains(&bytes));
-        let bytes =
-            bytes.ok_or_else(|| broken(format!("the producer announced GPU memory of {announced} bytes")))?;
-        if access == Access::ReadOnly && !matches!(entrance, ImportHandle::Descriptor(_)) {
-            return Err(broken("the producer sent as read-only what cannot be protected"));
+        let bytes = bytes.ok_or_else(|| {
+            protocol_error(format!("the producer announced {announced} bytes of GPU memory"))
+        })?;
+        if access == Access::ReadOnly && !matches!(handle, ImportHandle::Descriptor(_)) {
+            return Err(protocol_error(
+                "the producer sent a legacy handle as read-only, and such memory cannot be protected",
+            ));
         }
         let check = |known: Arc<Self>| match known.bytes() >= bytes && std::ptr::eq(known.gpu(), gpu) {
             true => Ok(known),
-            false => Err(broken("the producer sent other memory under the name of what is here already")),
+            false => Err(protocol_error("the producer sent other memory under the id of an attached arena")),
         };
-        if let Some(known) = registry::known(id, access) {
+        if let Some(known) = Self::find_known(id, access) {
             return check(known);
         }
-        // Not while another thread opens or closes the same.
-        let turn = registry::turn();
-        if let Some(known) = registry::known(id, access) {
-            drop(turn);
+        // Another thread may be opening or closing the same memory.
+        let imports = lock_imports();
+        if let Some(known) = Self::find_known(id, access) {
+            drop(imports);
             return check(known);
         }
-        let (place, door, hold) = match entrance {
+        let (range, export_handle, memory) = match handle {
             ImportHandle::Descriptor(descriptor) => {
                 let mapping = Mapping::import(gpu, descriptor, bytes, access)?;
-                let door = ExportHandle::Descriptor(own(descriptor)?);
-                ((mapping.address(), mapping.bytes()), door, Hold::Mapped(mapping))
+                let export_handle = ExportHandle::Descriptor(duplicate(descriptor)?);
+                ((mapping.address(), mapping.bytes()), export_handle, ArenaMemory::Mapped(mapping))
             }
             ImportHandle::Legacy(handle) => {
-                const LAZY_PEERS: u32 = 1;
+                /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`.
+                const LAZY_PEER_ACCESS: u32 = 1;
                 let mut address = 0;
-                // SAFETY: a place for the address. Bytes that are no handle are refused.
-                let opened = unsafe { gpu.driver.legacy_open(&raw mut address, Opaque(*handle), LAZY_PEERS) };
-                needed("cuIpcOpenMemHandle", opened).map_err(refused)?;
-                ((address, bytes), ExportHandle::Legacy(*handle), Hold::Opened)
+                // SAFETY: a place for the address. The driver rejects bytes that are not a handle.
+                let opened =
+                    unsafe { gpu.driver.legacy_open(&raw mut address, IpcHandle(*handle), LAZY_PEER_ACCESS) };
+                require("cuIpcOpenMemHandle", opened).map_err(open_error)?;
+                ((address, bytes), ExportHandle::Legacy(*handle), ArenaMemory::LegacyImport)
             }
         };
-        let is_mapped = matches!(hold, Hold::Mapped(_));
-        let name = Arc::new(Name { id: *id, door });
-        let arena = Self::assemble(gpu, place, access, name, hold, true);
+        let is_mapped = matches!(memory, ArenaMemory::Mapped(_));
+        let identity = Arc::new(ArenaIdentity { id: *id, handle: export_handle });
+        let arena = Self::assemble(gpu, range, access, identity, memory, true);
         let (mut base, mut length) = (arena.address, bytes);
-        let asked = match is_mapped {
+        let queried = match is_mapped {
             true => Ok(()),
-            // SAFETY: places for the answers.
-            false => needed("cuMemGetAddressRange", unsafe {
+            // SAFETY: places for the results.
+            false => require("cuMemGetAddressRange", unsafe {
                 gpu.driver.address_range(&raw mut base, &raw mut length, arena.address)
             }),
         };
-        if asked.is_err() || base != arena.address || length < bytes {
-            // The arena closes what was opened, when it is its turn.
-            drop(turn);
-            asked?;
-            return Err(broken(format!(
-                "the producer announced GPU memory of {bytes} bytes and sent memory of {length}"
+        if queried.is_err() || base != arena.address || length < bytes {
+            // The arena takes the lock when it closes the memory.
+            drop(imports);
+            queried?;
+            return Err(protocol_error(format!(
+                "the producer announced {bytes} bytes of GPU memory and sent {length} bytes"
             )));
         }
-        Ok(registry::keep(arena))
+        Ok(arena.register())
     }
 }
 
-fn own(descriptor: BorrowedFd<'_>) -> Result<std::os::fd::OwnedFd> {
+fn duplicate(descriptor: BorrowedFd<'_>) -> Result<std::os::fd::OwnedFd> {
     descriptor.try_clone_to_owned().map_err(|error| {
-        Error::new(ErrorKind::Io, "there is no descriptor left for the producer's GPU memory")
+        Error::new(ErrorKind::Io, "the file descriptor of the producer's GPU memory cannot be duplicated")
             .with_errno(error.raw_os_error())
-            .with_advice("let go of some shared tensors, or raise the limit: ulimit -n")
+            .with_hint(hints::RAISE_DESCRIPTOR_LIMIT)
     })
 }
 
-/// The driver does not open what was sent. It says why in general words; the usual reason stands in the hint.
-fn refused(error: Error) -> Error {
+/// The error for a handle that the driver does not open. The driver's reason is vague; the hint names the usual ones.
+fn open_error(error: Error) -> Error {
     let kind = match error.kind() {
         kind @ (ErrorKind::OutOfMemory | ErrorKind::UnsupportedDevice) => kind,
         _ => ErrorKind::InvalidTensor,
     };
     Error::new(kind, format!("the producer's GPU memory cannot be opened ({})", error.fact()))
-        .with_advice("see whether the producer still runs, and whether both see the same GPU")
+        .with_hint(hints::CHECK_PRODUCER)
 }

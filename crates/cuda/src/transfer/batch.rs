@@ -1,49 +1,49 @@
-//! Several uploads, and one wait for all of them.
+//! Batches of small uploads that are waited for once.
 //!
-//! An upload is there when it is back, on whatever stream somebody looks, as people know it from the frameworks. For a tree of
-//! a thousand small tensors that would be a thousand waits; while a [`TransferBatch`] is open on a thread, the small uploads that say
-//! that they belong to it share a [`Stage`] for each GPU, which is waited for when the batch ends. Others on that thread wait for
-//! themselves: they are calls of somebody's code that a tree has come by.
+//! An upload returns when its values are visible on every stream, as users of the frameworks expect. A tree of a thousand
+//! small tensors would need a thousand waits. While a [`TransferBatch`] is open on a thread, the small uploads that belong
+//! to it share one [`StagingBuffer`] for each GPU, and the batch waits for it at its end. Other uploads of that thread,
+//! which user code starts in between, wait for themselves.
 
+use super::staging::StagingBuffer;
 use crate::gpu::Gpu;
-use crate::transfer::staging::Stage;
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use tensorferry_core::Result;
 
 thread_local! {
-    /// The stages of the batches that are open, the innermost last.
-    static OPEN: RefCell<Vec<Vec<Stage>>> = const { RefCell::new(Vec::new()) };
+    /// The staging buffers of the open batches, the innermost batch last.
+    static OPEN_BATCHES: RefCell<Vec<Vec<StagingBuffer>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A time in which some of this thread's small uploads are not waited for one by one.
+/// While it lives, small uploads of this thread that belong to it are not waited for one by one.
 #[derive(Debug)]
 #[must_use]
 pub struct TransferBatch {
-    /// Which of the thread's it is.
+    /// Its position among the thread's open batches, from 1.
     depth: usize,
-    /// Belongs to its thread.
+    /// Makes the type stay on its thread.
     thread: PhantomData<*const ()>,
 }
 
 impl TransferBatch {
-    /// Opens one.
+    /// Opens a batch on this thread.
     pub fn begin() -> Self {
-        let depth = OPEN.with_borrow_mut(|open| {
+        let depth = OPEN_BATCHES.with_borrow_mut(|open| {
             open.push(Vec::new());
             open.len()
         });
         Self { depth, thread: PhantomData }
     }
 
-    /// Whether there is nothing to wait for.
+    /// Whether no upload is to be waited for.
     pub fn is_settled(&self) -> bool {
-        OPEN.with_borrow(|open| {
-            open.get(self.depth - 1).is_none_or(|stages| stages.iter().all(Stage::is_settled))
+        OPEN_BATCHES.with_borrow(|open| {
+            open.get(self.depth - 1).is_none_or(|buffers| buffers.iter().all(StagingBuffer::is_settled))
         })
     }
 
-    /// Waits for what was uploaded.
+    /// Waits for the uploads.
     ///
     /// # Errors
     /// When a device fails.
@@ -52,39 +52,40 @@ impl TransferBatch {
     }
 
     fn end(&self) -> Result<()> {
-        // Those inside have ended, or will never.
-        let ended = OPEN.with_borrow_mut(|open| open.split_off((self.depth - 1).min(open.len())));
-        ended.into_iter().flatten().map(|mut stage| stage.settle()).fold(Ok(()), Result::and)
+        // Batches inside this one have ended, or were leaked.
+        let ended = OPEN_BATCHES.with_borrow_mut(|open| open.split_off((self.depth - 1).min(open.len())));
+        ended.into_iter().flatten().map(|mut buffer| buffer.settle()).fold(Ok(()), Result::and)
     }
 }
 
 impl Drop for TransferBatch {
     fn drop(&mut self) {
-        // After an error, which somebody else tells; or there is nothing left to do.
+        // The caller reports an earlier error; after `finish` nothing is left to wait for.
         let _ = self.end();
     }
 }
 
-/// Does something on the stage of the batch that is open, if it belongs to that, or on one that is settled at once.
+/// Runs `work` with the staging buffer of the open batch, if the upload belongs to it, or else with a new one that is
+/// waited for at once.
 ///
 /// # Errors
-/// Of what is done, or when the device fails.
-pub(crate) fn on_stage<T>(
+/// Those of `work`, or when the device fails.
+pub(crate) fn with_staging_buffer<T>(
     gpu: &'static Gpu,
     batched: bool,
-    work: impl FnOnce(&mut Stage) -> Result<T>,
+    work: impl FnOnce(&mut StagingBuffer) -> Result<T>,
 ) -> Result<T> {
-    OPEN.with_borrow_mut(|open| {
-        let Some(stages) = open.last_mut().filter(|_| batched) else {
-            let mut stage = Stage::new(gpu);
-            let done = work(&mut stage)?;
-            return stage.settle().map(|()| done);
+    OPEN_BATCHES.with_borrow_mut(|open| {
+        let Some(buffers) = open.last_mut().filter(|_| batched) else {
+            let mut buffer = StagingBuffer::new(gpu);
+            let done = work(&mut buffer)?;
+            return buffer.settle().map(|()| done);
         };
-        let known = stages.iter().position(|stage| stage.gpu().index() == gpu.index());
-        let number = known.unwrap_or_else(|| {
-            stages.push(Stage::new(gpu));
-            stages.len() - 1
+        let known = buffers.iter().position(|buffer| buffer.gpu().index() == gpu.index());
+        let index = known.unwrap_or_else(|| {
+            buffers.push(StagingBuffer::new(gpu));
+            buffers.len() - 1
         });
-        work(&mut stages[number])
+        work(&mut buffers[index])
     })
 }

@@ -1,61 +1,60 @@
-//! A transfer cut into parts, each of which fits into a slot of its buffers.
+//! The chunks of a transfer, each of which fits into one slot of the ring buffer.
 
+use super::endpoints::GpuEndpoint;
 use crate::driver::Address;
-use crate::transfer::endpoints::OnGpu;
 use tensorferry_core::chunks::Chunks;
 use tensorferry_core::{Layout, Result};
 
-/// The parts of a transfer, in the order of the dense tensor on the GPU.
-pub(crate) struct Parts {
-    pieces: Chunks,
-    wire: OnGpu,
-    /// Bytes of the largest.
-    most: usize,
+/// All chunks of a transfer, in the order of the dense tensor on the GPU.
+pub(crate) struct TransferChunks {
+    chunks: Chunks,
+    gpu: GpuEndpoint,
+    max_bytes: usize,
 }
 
-/// One part.
-pub(crate) struct Part {
-    /// Where it is on the host, from the first element, and its layout there.
+/// One chunk.
+pub(crate) struct TransferChunk {
+    /// Bytes from the first element on the host to the chunk's first element.
     pub(crate) offset: i64,
+    /// The layout on the host.
     pub(crate) host: Layout,
-    /// Its layout in the slot.
+    /// The layout in the slot.
     pub(crate) dense: Layout,
 }
 
-impl Parts {
-    /// Of a tensor of this layout on the host, of so many bytes each at most.
-    pub(crate) fn new(host: &Layout, wire: OnGpu, bytes: usize) -> Self {
-        let pieces = Chunks::new(host, bytes / wire.dtype.size());
-        let most = pieces.span(0).1.max(1) * wire.dtype.size();
-        Self { pieces, wire, most }
+impl TransferChunks {
+    /// Splits a tensor with this layout on the host into chunks of at most `bytes`.
+    pub(crate) fn new(host: &Layout, gpu: GpuEndpoint, bytes: usize) -> Self {
+        let chunks = Chunks::new(host, bytes / gpu.dtype.size());
+        let max_bytes = chunks.span(0).1.max(1) * gpu.dtype.size();
+        Self { chunks, gpu, max_bytes }
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.pieces.count()
+        self.chunks.count()
     }
 
-    /// Bytes of the largest, which is the first: they are all alike, but for the last of each loop around them.
-    pub(crate) fn most(&self) -> usize {
-        self.most
+    /// Bytes of the largest chunk, which is the first: only the last chunk of each surrounding loop is smaller.
+    pub(crate) fn max_bytes(&self) -> usize {
+        self.max_bytes
     }
 
-    /// The part of this number.
-    pub(crate) fn get(&self, number: usize) -> Result<Part> {
-        let piece = self.pieces.get(number)?;
-        let dense = Layout::dense(self.wire.dtype.size(), piece.layout.shape())?;
-        Ok(Part { offset: piece.offset, host: piece.layout, dense })
+    pub(crate) fn get(&self, index: usize) -> Result<TransferChunk> {
+        let chunk = self.chunks.get(index)?;
+        let dense = Layout::dense(self.gpu.dtype.size(), chunk.layout.shape())?;
+        Ok(TransferChunk { offset: chunk.offset, host: chunk.layout, dense })
     }
 
-    /// Where the parts from one number up to another are on the GPU, and how many bytes they have.
-    pub(crate) fn stretch(&self, from: usize, to: usize) -> (Address, usize) {
-        let size = self.wire.dtype.size();
-        let (begin, _) = self.pieces.span(from);
-        let (last, count) = self.pieces.span(to - 1);
-        (self.wire.data + (begin * size) as Address, (last + count - begin) * size)
+    /// The address on the GPU and the bytes of the chunks `begin..end`.
+    pub(crate) fn gpu_range(&self, begin: usize, end: usize) -> (Address, usize) {
+        let size = self.gpu.dtype.size();
+        let (first, _) = self.chunks.span(begin);
+        let (last, count) = self.chunks.span(end - 1);
+        (self.gpu.data + (first * size) as Address, (last + count - first) * size)
     }
 
-    /// Whether a part fills its slot, so that the next one follows it there as it does on the GPU.
-    pub(crate) fn is_full(&self, number: usize) -> bool {
-        self.pieces.span(number).1 * self.wire.dtype.size() == self.most
+    /// Whether a chunk fills its slot, so that the next chunk is adjacent in the ring as it is on the GPU.
+    pub(crate) fn fills_slot(&self, index: usize) -> bool {
+        self.chunks.span(index).1 * self.gpu.dtype.size() == self.max_bytes
     }
 }

@@ -1,38 +1,39 @@
-//! How far a transfer is, and whether it is still wanted.
+//! Progress and cancellation of a transfer.
 
+use crate::hints;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tensorferry_core::{Error, ErrorKind, Result};
 
-/// Seen from both sides: whoever moves the bytes counts them, whoever waits for them may call it off.
+/// Shared by the threads that move the bytes, which count them, and the caller, which may cancel the transfer.
 #[derive(Debug, Default)]
 pub struct TransferControl {
-    moved: AtomicUsize,
-    called_off: AtomicBool,
+    bytes_moved: AtomicUsize,
+    is_cancelled: AtomicBool,
 }
 
 impl TransferControl {
     /// Bytes that have crossed.
     pub fn bytes_moved(&self) -> usize {
-        self.moved.load(Ordering::Relaxed)
+        self.bytes_moved.load(Ordering::Relaxed)
     }
 
-    /// Asks for an end. What is on its way arrives; nothing more is sent.
+    /// Requests cancellation. Copies in flight complete, and no further copy is queued.
     pub fn cancel(&self) {
-        self.called_off.store(true, Ordering::Relaxed);
+        self.is_cancelled.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn add(&self, bytes: usize) {
-        self.moved.fetch_add(bytes, Ordering::Relaxed);
+        self.bytes_moved.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Whether it may go on.
+    /// Returns an error once the transfer was cancelled.
     ///
     /// # Errors
-    /// When it was called off.
+    /// When it was cancelled.
     pub fn check(&self) -> Result<()> {
-        if self.called_off.load(Ordering::Relaxed) {
+        if self.is_cancelled.load(Ordering::Relaxed) {
             return Err(Error::new(ErrorKind::Cancelled, "the transfer was cancelled")
-                .with_advice("start it again if its result is still wanted"));
+                .with_hint(hints::RESTART_TRANSFER));
         }
         Ok(())
     }

@@ -1,20 +1,22 @@
-//! Where the threads of a transfer meet: parts go from hand to hand, and one thread at a time speaks to the driver.
+//! The transfer scheduler: shares the chunks of a transfer between the threads and the GPU.
 //!
-//! The pinned buffer is a ring of slots, and each part has its slot. A thread works on one part at a time; the GPU takes as
-//! many at once as lie there one after the other. So threads have parts that are small enough to be soon done, and the link has
-//! copies that are large enough to be worth their start: an H200 rests for some microseconds between two copies, and the driver
-//! takes as long to queue one, which is half of the time in which 512 KiB cross. The busier the link, the larger the copies.
+//! The ring buffer has slots, and chunk `n` uses slot `n % slots`. A thread copies one chunk at a time; the GPU copies as
+//! many adjacent chunks as are ready in one link copy. So chunks are small enough that a thread soon finishes one, and link
+//! copies are large enough to be worth their start. An H200 idles for some microseconds between two copies, and the driver
+//! needs as long to queue one, which is half of the time in which 512 KiB cross. The busier the link, the larger the copies.
 //!
-//! Whoever comes by with a part, and finds nobody at the desk, queues what lies there and looks what has arrived; the others go
-//! on. The driver's lock is not fair, and would have some of many threads wait for milliseconds.
+//! One thread at a time calls the driver: a thread that finishes a chunk, and finds the link lock free, queues the ready
+//! chunks and polls the copies in flight, while the others go on copying. The driver's own lock is not fair, and would make
+//! some of many threads wait for milliseconds.
 
+use super::chunks::{TransferChunk, TransferChunks};
+use super::control::TransferControl;
+use super::pinned::HUGE_PAGE_BYTES;
+use super::ring_buffer::RingBuffer;
 use crate::driver::Address;
+use crate::event_pool::{EVENT_SPIN_TIME, Event};
 use crate::gpu::Gpu;
 use crate::stream::{Stream, SyncPoint};
-use crate::stream_pool::{Event, PATIENCE};
-use crate::transfer::chunks::{Part, Parts};
-use crate::transfer::control::TransferControl;
-use crate::transfer::ring_buffer::Buffers;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,176 +25,183 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tensorferry_core::{Error, ErrorKind, Result, workers};
 
-/// How long a thread stays awake where there are few cores, and somebody else has work for this one.
-const LITTLE_PATIENCE: Duration = Duration::from_micros(20);
+/// How long a thread spins in transfers of few threads, where another thread may need the core.
+const SHORT_SPIN_TIME: Duration = Duration::from_micros(20);
+/// Transfers with fewer threads use [`SHORT_SPIN_TIME`].
+const LONG_SPIN_MIN_THREADS: usize = 4;
 
-/// Copies that are with the GPU at a time: one on the link, and one that follows it.
-const IN_FLIGHT: usize = 2;
-/// Bytes of a copy that is large enough: more would only keep slots from the threads.
-const LARGE: usize = 8 << 20;
-const HUGE_PAGE: usize = 2 << 20;
+/// Spin-loop hints between two looks at the change counter.
+const SPINS_PER_CHECK: usize = 20;
 
-/// Which way the bytes go.
+/// Link copies that the GPU has at a time: one in progress, and one that follows it.
+const MAX_COPIES_IN_FLIGHT: usize = 2;
+/// A larger link copy would not be faster, and would keep slots from the threads.
+const MAX_LINK_COPY_BYTES: usize = 8 << 20;
+
+/// The direction of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Direction {
     /// The GPU fills a slot, a thread empties it.
-    Down,
+    Download,
     /// A thread fills a slot, the GPU empties it.
-    Up,
+    Upload,
 }
 
-/// Parts as the GPU takes them: where they are there, where in the ring, and how many bytes.
-pub(crate) struct Stretch {
+/// Adjacent chunks that the GPU copies at once.
+pub(crate) struct LinkCopy {
+    /// The first byte on the GPU.
     pub(crate) address: Address,
+    /// The first byte in the ring.
     pub(crate) slots: *mut u8,
     pub(crate) bytes: usize,
 }
 
-/// How far the parts are. All are taken in order, by threads and by the GPU.
-struct State {
-    /// For each slot, whether it is the GPU's turn: filled on the way up, emptied on the way down.
-    is_for_gpu: Vec<bool>,
-    /// Parts that threads have claimed.
+/// The progress of all chunks. Threads and GPU process chunks in order, so counters suffice.
+struct Progress {
+    /// For each slot, whether the GPU uses it next: after a thread filled it (upload) or emptied it (download).
+    is_gpu_turn: Vec<bool>,
+    /// Chunks that threads have claimed.
     claimed: usize,
-    /// Parts that are with the GPU, or were.
-    queued: usize,
-    /// Parts that the GPU is done with.
-    landed: usize,
-    /// Threads that are at a part.
-    at_work: usize,
+    /// Chunks that were submitted to the GPU.
+    submitted: usize,
+    /// Chunks that the GPU has copied.
+    completed: usize,
+    /// Threads that are copying a chunk.
+    working_threads: usize,
     /// Threads that sleep until something changes.
-    asleep: usize,
-    failed: Option<Error>,
+    sleeping_threads: usize,
+    error: Option<Error>,
 }
 
-/// What whoever is at the desk knows.
+/// The copies that the GPU has. Only the thread that holds the lock calls the driver.
 #[derive(Default)]
-struct Clerk {
-    /// Up to which part a copy goes, its bytes, and when it is over.
+struct Link {
+    /// For each copy the end of its chunks, its bytes, and its event.
     in_flight: VecDeque<(usize, usize, Event)>,
-    /// Events that stand for nothing now.
-    spare: Vec<Event>,
-    /// Whether something may be queued that no event stands for.
-    is_unsure: bool,
+    spare_events: Vec<Event>,
+    /// Whether a copy may be queued that has no event.
+    has_untracked_copy: bool,
 }
 
-/// A transfer's meeting place.
-pub(crate) struct Desk<'a> {
+/// Schedules the chunks of one transfer.
+pub(crate) struct TransferScheduler<'a> {
     gpu: &'static Gpu,
-    way: Way,
+    direction: Direction,
     stream: Stream,
-    parts: &'a Parts,
+    chunks: &'a TransferChunks,
     ring: *mut u8,
     slots: usize,
-    /// The most parts of a copy.
-    at_once: usize,
-    /// Parts of a huge page, which one thread should fill: where it is fresh, the system gives it out at the first touch, and
-    /// whoever else touches it waits.
-    on_a_page: usize,
-    state: Mutex<State>,
-    clerk: Mutex<Clerk>,
-    /// Grows with each change that somebody may wait for.
+    max_link_copy_chunks: usize,
+    /// Chunks of a huge page, which one thread should fill: the system allocates a fresh page at the first touch, and other
+    /// threads that touch it wait.
+    chunks_per_page: usize,
+    progress: Mutex<Progress>,
+    link: Mutex<Link>,
+    /// Grows with each change that a thread may wait for.
     changes: AtomicUsize,
-    woken: Condvar,
-    patience: Duration,
+    changed: Condvar,
+    spin_time: Duration,
     threads: usize,
-    watch: &'a TransferControl,
+    control: &'a TransferControl,
 }
 
 // SAFETY: the ring's address is that of the transfer's own block. A slot has one user at a time: from being taken for the GPU
-// until its part has landed that is the GPU, from being claimed until it is the GPU's turn a thread; and claims follow landings.
-unsafe impl Sync for Desk<'_> {}
+// until its chunk is complete that is the GPU, from being claimed until it is the GPU's turn a thread; and a thread claims a
+// chunk only after the GPU has completed the one before it in that slot.
+unsafe impl Sync for TransferScheduler<'_> {}
 
 /// What a thread does next.
-enum Next {
-    Desk,
-    Parts(Range<usize>),
+enum Task {
+    DriveLink,
+    Copy(Range<usize>),
     Wait,
     Leave,
 }
 
-impl<'a> Desk<'a> {
+impl<'a> TransferScheduler<'a> {
     pub(crate) fn new(
         gpu: &'static Gpu,
-        way: Way,
-        buffers: &'a Buffers,
-        parts: &'a Parts,
-        watch: &'a TransferControl,
+        direction: Direction,
+        ring: &'a RingBuffer,
+        chunks: &'a TransferChunks,
+        control: &'a TransferControl,
     ) -> Self {
-        let threads = buffers.ring.threads;
-        let slots = buffers.ring.bytes() / parts.most();
-        let state = State {
-            is_for_gpu: vec![way == Way::Down; slots],
+        let threads = ring.options.threads;
+        let slots = ring.options.ring_bytes() / chunks.max_bytes();
+        let progress = Progress {
+            is_gpu_turn: vec![direction == Direction::Download; slots],
             claimed: 0,
-            queued: 0,
-            landed: 0,
-            at_work: 0,
-            asleep: 0,
-            failed: None,
+            submitted: 0,
+            completed: 0,
+            working_threads: 0,
+            sleeping_threads: 0,
+            error: None,
         };
         Self {
             gpu,
-            way,
-            stream: buffers.own.stream(),
-            parts,
-            ring: buffers.block.data().as_ptr(),
+            direction,
+            stream: ring.stream.stream(),
+            chunks,
+            ring: ring.block.data().as_ptr(),
             slots,
-            // Where there are few, all threads should have some.
-            on_a_page: (HUGE_PAGE / parts.most()).min(parts.count() / (2 * threads)).max(1),
-            at_once: (LARGE / parts.most()).clamp(1, slots.div_ceil(3)),
-            state: Mutex::new(state),
-            clerk: Mutex::default(),
+            // Each thread gets two runs of chunks or more, even in small transfers.
+            chunks_per_page: (HUGE_PAGE_BYTES / chunks.max_bytes())
+                .min(chunks.count() / (2 * threads))
+                .max(1),
+            max_link_copy_chunks: (MAX_LINK_COPY_BYTES / chunks.max_bytes()).clamp(1, slots.div_ceil(3)),
+            progress: Mutex::new(progress),
+            link: Mutex::default(),
             changes: AtomicUsize::new(0),
-            woken: Condvar::new(),
-            patience: if threads < 4 { LITTLE_PATIENCE } else { PATIENCE },
+            changed: Condvar::new(),
+            spin_time: if threads < LONG_SPIN_MIN_THREADS { SHORT_SPIN_TIME } else { EVENT_SPIN_TIME },
             threads,
-            watch,
+            control,
         }
     }
 
-    /// Brings all parts across, after what is queued on a side: `queue` hands a copy to the GPU, `work` is the host's share of a
-    /// part.
+    /// Transfers all chunks, after the work that is queued at `after`. `submit` queues a link copy, and `copy` does the
+    /// host's share of a chunk.
     ///
     /// # Errors
-    /// When one of them fails, the device does, or the transfer is called off.
+    /// When one of them or the device fails, or the transfer is cancelled.
     ///
     /// # Safety
-    /// As [`Gpu::order`] for the side. What `queue` names is there until this is back.
+    /// As [`Gpu::order`] for `after`. The memory that `submit` uses lives until this returns.
     pub(crate) unsafe fn run(
         &self,
         after: SyncPoint,
-        queue: impl Fn(Stretch, Stream) -> Result<()> + Sync,
-        work: impl Fn(&Part, *mut u8) -> Result<()> + Sync,
+        submit: impl Fn(LinkCopy, Stream) -> Result<()> + Sync,
+        copy: impl Fn(&TransferChunk, *mut u8) -> Result<()> + Sync,
     ) -> Result<()> {
         // SAFETY: the caller's contract, and a stream of ours.
         unsafe { self.gpu.order(after, SyncPoint::Stream(self.stream))? };
-        if self.way == Way::Down {
-            // What the GPU has to do first may take long: until then others may have the helpers.
-            self.at_the_desk(&queue)?;
+        if self.direction == Direction::Download {
+            // The source's work may take long. Until it is complete, other transfers may use the helper threads.
+            self.drive_link(&submit)?;
         }
-        workers::run_parallel(self.threads, || self.serve(&queue, &work));
-        self.state().failed.take().map_or(Ok(()), Err)
+        workers::run_parallel(self.threads, || self.run_thread(&submit, &copy));
+        self.progress().error.take().map_or(Ok(()), Err)
     }
 
-    /// What every thread does until there is nothing left.
-    fn serve(
+    /// The loop of every thread, until all chunks are done.
+    fn run_thread(
         &self,
-        queue: &impl Fn(Stretch, Stream) -> Result<()>,
-        work: &impl Fn(&Part, *mut u8) -> Result<()>,
+        submit: &impl Fn(LinkCopy, Stream) -> Result<()>,
+        copy: &impl Fn(&TransferChunk, *mut u8) -> Result<()>,
     ) {
-        let mut was_at_the_desk = false;
+        let mut has_just_driven = false;
         loop {
             let seen = self.changes.load(Ordering::Acquire);
-            let next = self.next(was_at_the_desk);
-            was_at_the_desk = matches!(next, Next::Desk);
-            let done = match next {
-                Next::Desk => self.at_the_desk(queue),
-                Next::Parts(parts) => self.at_work(parts, work),
-                Next::Wait => {
+            let task = self.next_task(has_just_driven);
+            has_just_driven = matches!(task, Task::DriveLink);
+            let done = match task {
+                Task::DriveLink => self.drive_link(submit),
+                Task::Copy(chunks) => self.copy_chunks(chunks, copy),
+                Task::Wait => {
                     self.wait(seen);
                     Ok(())
                 }
-                Next::Leave => return,
+                Task::Leave => return,
             };
             if let Err(error) = done {
                 self.fail(error);
@@ -200,254 +209,273 @@ impl<'a> Desk<'a> {
         }
     }
 
-    /// The link comes first, but for those who were just there: they would stay, and copy nothing.
-    fn next(&self, was_at_the_desk: bool) -> Next {
-        let mut state = self.state();
-        let count = self.parts.count();
-        let is_done = match self.way {
-            Way::Up => state.landed == count,
-            Way::Down => state.claimed == count && state.at_work == 0,
+    /// Driving the link has priority, except for a thread that has just done it: it would go on doing so, and copy nothing.
+    fn next_task(&self, has_just_driven: bool) -> Task {
+        let mut progress = self.progress();
+        let count = self.chunks.count();
+        let is_done = match self.direction {
+            Direction::Upload => progress.completed == count,
+            Direction::Download => progress.claimed == count && progress.working_threads == 0,
         };
-        if state.failed.is_some() || is_done {
-            return Next::Leave;
+        if progress.error.is_some() || is_done {
+            return Task::Leave;
         }
-        // Taken for a moment, with the state locked: so whoever finds it taken finds somebody there, who tells when they leave.
-        let is_free = || !matches!(self.clerk.try_lock(), Err(TryLockError::WouldBlock));
-        if !was_at_the_desk && self.can_queue(&state) && is_free() {
-            Next::Desk
-        } else if self.can_claim(&state) {
-            let begin = state.claimed;
-            state.claimed = match self.way {
-                Way::Up => begin + 1,
-                Way::Down => state.landed.min((begin + 1).next_multiple_of(self.on_a_page)),
+        // The link lock is tried with `progress` locked. So if it is held, its holder will still notify when it releases it.
+        let is_link_free = || !matches!(self.link.try_lock(), Err(TryLockError::WouldBlock));
+        if !has_just_driven && self.can_submit(&progress) && is_link_free() {
+            Task::DriveLink
+        } else if self.can_claim(&progress) {
+            let begin = progress.claimed;
+            progress.claimed = match self.direction {
+                Direction::Upload => begin + 1,
+                Direction::Download => {
+                    progress.completed.min((begin + 1).next_multiple_of(self.chunks_per_page))
+                }
             };
-            state.at_work += 1;
-            Next::Parts(begin..state.claimed)
-        } else if (self.can_queue(&state) || state.landed < state.queued) && is_free() {
-            Next::Desk
+            progress.working_threads += 1;
+            Task::Copy(begin..progress.claimed)
+        } else if (self.can_submit(&progress) || progress.completed < progress.submitted) && is_link_free() {
+            Task::DriveLink
         } else {
-            Next::Wait
+            Task::Wait
         }
     }
 
-    /// Whether there is a part for a thread.
-    fn can_claim(&self, state: &State) -> bool {
-        match self.way {
-            Way::Up => state.claimed < self.parts.count().min(state.landed + self.slots),
-            Way::Down => state.claimed < state.landed,
+    /// Whether a thread can copy the next chunk.
+    fn can_claim(&self, progress: &Progress) -> bool {
+        match self.direction {
+            Direction::Upload => progress.claimed < self.chunks.count().min(progress.completed + self.slots),
+            Direction::Download => progress.claimed < progress.completed,
         }
     }
 
-    /// Whether there is a part for the GPU.
-    fn can_queue(&self, state: &State) -> bool {
-        state.queued < self.parts.count() && state.is_for_gpu[state.queued % self.slots]
+    /// Whether the GPU can copy the next chunk.
+    fn can_submit(&self, progress: &Progress) -> bool {
+        progress.submitted < self.chunks.count() && progress.is_gpu_turn[progress.submitted % self.slots]
     }
 
-    /// Queues what lies there and hands on what has arrived, and stays while there is nothing better to do.
-    fn at_the_desk(&self, queue: &impl Fn(Stretch, Stream) -> Result<()>) -> Result<()> {
-        let mut clerk = match self.clerk.try_lock() {
-            Ok(clerk) => clerk,
-            Err(TryLockError::Poisoned(clerk)) => clerk.into_inner(),
-            // Somebody else was quicker.
+    /// Submits the chunks that are ready and polls the copies in flight, until this thread can copy a chunk instead.
+    fn drive_link(&self, submit: &impl Fn(LinkCopy, Stream) -> Result<()>) -> Result<()> {
+        let mut link = match self.link.try_lock() {
+            Ok(link) => link,
+            Err(TryLockError::Poisoned(link)) => link.into_inner(),
+            // Another thread drives the link.
             Err(TryLockError::WouldBlock) => return Ok(()),
         };
-        let _panics = Panics { desk: self };
-        let done = self.mind_the_link(&mut clerk, queue);
+        let _panic_guard = PanicGuard { scheduler: self };
+        let done = self.submit_and_poll(&mut link, submit);
         if let Err(error) = &done {
-            // Before anybody else is at the desk, who would go on behind what is missing.
+            // Before another thread gets the link lock: it would submit the chunks after the missing one.
             self.fail(error.clone());
         }
-        drop(clerk);
-        // Somebody may wait for the desk.
-        self.change(|_| ());
+        drop(link);
+        // A thread may wait for the link lock.
+        self.update(|_| ());
         done
     }
 
-    fn mind_the_link(&self, clerk: &mut Clerk, queue: &impl Fn(Stretch, Stream) -> Result<()>) -> Result<()> {
-        let (_entered, _relaxed) = (self.gpu.enter()?, self.gpu.relaxed()?);
+    fn submit_and_poll(
+        &self,
+        link: &mut Link,
+        submit: &impl Fn(LinkCopy, Stream) -> Result<()>,
+    ) -> Result<()> {
+        let (_entered, _relaxed) = (self.gpu.enter()?, self.gpu.relax_capture_mode()?);
+        let driver = self.gpu.driver;
         loop {
             let seen = self.changes.load(Ordering::Acquire);
-            // SAFETY: an event that was recorded when it was put there, in the context that was entered.
-            while self.hand_on(clerk, |event| unsafe { self.gpu.is_over(event) })? {}
-            while clerk.in_flight.len() < IN_FLIGHT
-                && let Some(parts) = self.take_for_gpu()?
+            // SAFETY: `submit_chunks` records an event before it adds it; the context is entered.
+            while self.complete_oldest(link, |event| unsafe { event.is_complete(driver) })? {}
+            while link.in_flight.len() < MAX_COPIES_IN_FLIGHT
+                && let Some(chunks) = self.claim_for_gpu()?
             {
-                self.send(clerk, parts, queue)?;
+                self.submit_chunks(link, chunks, submit)?;
             }
             // A thread that copies is worth more than one that waits.
-            if clerk.in_flight.is_empty() || self.can_claim(&self.state()) {
+            if link.in_flight.is_empty() || self.can_claim(&self.progress()) {
                 return Ok(());
             }
-            let has_room = clerk.in_flight.len() < IN_FLIGHT;
-            let is_wanted = || has_room && self.changes.load(Ordering::Relaxed) != seen;
-            // SAFETY: as above.
-            self.hand_on(clerk, |event| unsafe { self.gpu.wait_for(event, self.patience, is_wanted) })?;
+            let has_room = link.in_flight.len() < MAX_COPIES_IN_FLIGHT;
+            let is_interrupted = || has_room && self.changes.load(Ordering::Relaxed) != seen;
+            // SAFETY: `submit_chunks` records an event before it adds it; the context is entered.
+            self.complete_oldest(link, |event| unsafe {
+                event.wait(driver, self.spin_time, is_interrupted)
+            })?;
         }
     }
 
-    /// As many parts for the GPU as lie one after the other.
-    fn take_for_gpu(&self) -> Result<Option<Range<usize>>> {
-        let mut state = self.state();
-        if state.failed.is_some() || !self.can_queue(&state) {
+    /// Adjacent chunks for one link copy.
+    fn claim_for_gpu(&self) -> Result<Option<Range<usize>>> {
+        let mut progress = self.progress();
+        if progress.error.is_some() || !self.can_submit(&progress) {
             return Ok(None);
         }
-        self.watch.check()?;
-        let begin = state.queued;
-        // Few at first, so that the threads soon have something, and few at last, so that they end together.
-        let most = self.at_once.min(begin.max(1)).min((self.parts.count() - begin).div_ceil(2));
-        while state.queued - begin < most && self.can_queue(&state) {
-            let number = state.queued;
-            let slot = number % self.slots;
-            state.is_for_gpu[slot] = false;
-            state.queued += 1;
-            // What follows in the tensor does not follow here.
-            if slot + 1 == self.slots || !self.parts.is_full(number) {
+        self.control.check()?;
+        let begin = progress.submitted;
+        // Small copies at the start give the threads work early; small copies at the end let all threads finish together.
+        let remaining = self.chunks.count() - begin;
+        let max_chunks = self.max_link_copy_chunks.min(begin.max(1)).min(remaining.div_ceil(2));
+        while progress.submitted - begin < max_chunks && self.can_submit(&progress) {
+            let index = progress.submitted;
+            let slot = index % self.slots;
+            progress.is_gpu_turn[slot] = false;
+            progress.submitted += 1;
+            // The next chunk of the tensor is not adjacent in the ring.
+            if slot + 1 == self.slots || !self.chunks.fills_slot(index) {
                 break;
             }
         }
-        Ok(Some(begin..state.queued))
+        Ok(Some(begin..progress.submitted))
     }
 
-    fn send(
+    fn submit_chunks(
         &self,
-        clerk: &mut Clerk,
-        parts: Range<usize>,
-        queue: &impl Fn(Stretch, Stream) -> Result<()>,
+        link: &mut Link,
+        chunks: Range<usize>,
+        submit: &impl Fn(LinkCopy, Stream) -> Result<()>,
     ) -> Result<()> {
-        let event = clerk.spare.pop().map_or_else(|| self.gpu.event(), Ok)?;
-        let (address, bytes) = self.parts.stretch(parts.start, parts.end);
-        clerk.is_unsure = true;
-        let queued = queue(Stretch { address, slots: self.slot(parts.start), bytes }, self.stream)
+        let event = link.spare_events.pop().map_or_else(|| self.gpu.events.take(self.gpu.driver), Ok)?;
+        let (address, bytes) = self.chunks.gpu_range(chunks.start, chunks.end);
+        link.has_untracked_copy = true;
+        let submitted = submit(LinkCopy { address, slots: self.slot(chunks.start), bytes }, self.stream)
             // SAFETY: a stream of ours, in the context that was entered.
-            .and_then(|()| unsafe { self.gpu.record(&event, self.stream) });
-        if queued.is_err() {
-            clerk.spare.push(event);
-            return queued;
+            .and_then(|()| unsafe { event.record(self.gpu.driver, self.stream) });
+        if submitted.is_err() {
+            link.spare_events.push(event);
+            return submitted;
         }
-        clerk.is_unsure = false;
-        clerk.in_flight.push_back((parts.end, bytes, event));
+        link.has_untracked_copy = false;
+        link.in_flight.push_back((chunks.end, bytes, event));
         Ok(())
     }
 
-    /// Hands on the parts of the oldest copy, if it is over; whether it was.
-    fn hand_on(&self, clerk: &mut Clerk, is_over: impl FnOnce(&Event) -> Result<bool>) -> Result<bool> {
-        let Some((end, bytes, event)) = clerk.in_flight.front() else { return Ok(false) };
-        if !is_over(event)? {
+    /// Passes the chunks of the oldest copy to the threads, if that copy is complete. Returns whether it was.
+    fn complete_oldest(
+        &self,
+        link: &mut Link,
+        is_complete: impl FnOnce(&Event) -> Result<bool>,
+    ) -> Result<bool> {
+        let Some((end, bytes, event)) = link.in_flight.front() else { return Ok(false) };
+        if !is_complete(event)? {
             return Ok(false);
         }
-        if self.way == Way::Up {
-            self.watch.add(*bytes);
+        if self.direction == Direction::Upload {
+            self.control.add(*bytes);
         }
-        self.change(|state| state.landed = *end);
-        clerk.spare.extend(clerk.in_flight.pop_front().map(|(_, _, event)| event));
+        self.update(|progress| progress.completed = *end);
+        link.spare_events.extend(link.in_flight.pop_front().map(|(_, _, event)| event));
         Ok(true)
     }
 
-    /// The host's share of some parts.
-    fn at_work(&self, parts: Range<usize>, work: &impl Fn(&Part, *mut u8) -> Result<()>) -> Result<()> {
-        let _panics = Panics { desk: self };
-        let _leaves = Leaves { desk: self };
-        for number in parts {
-            self.watch.check()?;
-            let part = self.parts.get(number)?;
-            work(&part, self.slot(number))?;
-            if self.way == Way::Down {
-                self.watch.add(part.dense.bytes());
+    /// Does the host's share of some chunks.
+    fn copy_chunks(
+        &self,
+        chunks: Range<usize>,
+        copy: &impl Fn(&TransferChunk, *mut u8) -> Result<()>,
+    ) -> Result<()> {
+        let _panic_guard = PanicGuard { scheduler: self };
+        let _work_guard = WorkGuard { scheduler: self };
+        for index in chunks {
+            self.control.check()?;
+            let chunk = self.chunks.get(index)?;
+            copy(&chunk, self.slot(index))?;
+            if self.direction == Direction::Download {
+                self.control.add(chunk.dense.bytes());
             }
-            let mut state = self.state();
-            state.is_for_gpu[number % self.slots] = true;
-            if self.can_queue(&state) {
-                self.tell(&state);
+            let mut progress = self.progress();
+            progress.is_gpu_turn[index % self.slots] = true;
+            if self.can_submit(&progress) {
+                self.notify(&progress);
             }
         }
         Ok(())
     }
 
-    fn slot(&self, number: usize) -> *mut u8 {
-        self.ring.wrapping_add(number % self.slots * self.parts.most())
+    /// The slot of a chunk.
+    fn slot(&self, index: usize) -> *mut u8 {
+        self.ring.wrapping_add(index % self.slots * self.chunks.max_bytes())
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes something that others may wait for.
-    fn change(&self, how: impl FnOnce(&mut State)) {
-        let mut state = self.state();
-        how(&mut state);
-        self.tell(&state);
+    /// Changes the progress, and notifies the threads that wait.
+    fn update(&self, change: impl FnOnce(&mut Progress)) {
+        let mut progress = self.progress();
+        change(&mut progress);
+        self.notify(&progress);
     }
 
     fn fail(&self, error: Error) {
-        self.change(|state| {
-            state.failed.get_or_insert(error);
+        self.update(|progress| {
+            progress.error.get_or_insert(error);
         });
     }
 
-    fn tell(&self, state: &State) {
+    fn notify(&self, progress: &Progress) {
         self.changes.fetch_add(1, Ordering::AcqRel);
-        if state.asleep > 0 {
-            self.woken.notify_all();
+        if progress.sleeping_threads > 0 {
+            self.changed.notify_all();
         }
     }
 
-    /// Waits until something has changed: for a moment awake, then asleep.
+    /// Waits until the change counter differs from `seen`: spins first, then sleeps.
     fn wait(&self, seen: usize) {
-        let is_same = || self.changes.load(Ordering::Acquire) == seen;
+        let is_unchanged = || self.changes.load(Ordering::Acquire) == seen;
         let start = Instant::now();
-        while is_same() {
-            if start.elapsed() < self.patience {
-                (0..20).for_each(|_| std::hint::spin_loop());
+        while is_unchanged() {
+            if start.elapsed() < self.spin_time {
+                (0..SPINS_PER_CHECK).for_each(|_| std::hint::spin_loop());
                 continue;
             }
-            let mut state = self.state();
-            state.asleep += 1;
-            while is_same() {
-                state = self.woken.wait(state).unwrap_or_else(PoisonError::into_inner);
+            let mut progress = self.progress();
+            progress.sleeping_threads += 1;
+            while is_unchanged() {
+                progress = self.changed.wait(progress).unwrap_or_else(PoisonError::into_inner);
             }
-            state.asleep -= 1;
+            progress.sleeping_threads -= 1;
         }
     }
 }
 
-/// A thread that leaves its parts, done or not.
-struct Leaves<'a, 'b> {
-    desk: &'a Desk<'b>,
+/// Ends a thread's work on its chunks when it is dropped, whether they are done or not.
+struct WorkGuard<'a, 'b> {
+    scheduler: &'a TransferScheduler<'b>,
 }
 
-impl Drop for Leaves<'_, '_> {
+impl Drop for WorkGuard<'_, '_> {
     fn drop(&mut self) {
-        let mut state = self.desk.state();
-        state.at_work -= 1;
-        // On the way down, all wait for the last.
-        if state.at_work == 0 && state.claimed == self.desk.parts.count() {
-            self.desk.tell(&state);
+        let mut progress = self.scheduler.progress();
+        progress.working_threads -= 1;
+        // A download ends when the last thread has finished.
+        if progress.working_threads == 0 && progress.claimed == self.scheduler.chunks.count() {
+            self.scheduler.notify(&progress);
         }
     }
 }
 
-/// A thread that may panic: the others are told, so that they do not wait for it. The caller sees the panic.
-struct Panics<'a, 'b> {
-    desk: &'a Desk<'b>,
+/// Stops the transfer if its thread panics, so that other threads do not wait for it. The caller sees the panic.
+struct PanicGuard<'a, 'b> {
+    scheduler: &'a TransferScheduler<'b>,
 }
 
-impl Drop for Panics<'_, '_> {
+impl Drop for PanicGuard<'_, '_> {
     fn drop(&mut self) {
         if thread::panicking() {
-            self.desk.fail(Error::new(ErrorKind::DeviceFailed, "a thread of the transfer panicked"));
+            self.scheduler.fail(Error::new(ErrorKind::DeviceFailed, "a thread of the transfer panicked"));
         }
     }
 }
 
-/// Whatever happened, nothing may still use the buffers or the caller's memory.
-impl Drop for Desk<'_> {
+impl Drop for TransferScheduler<'_> {
+    /// Waits for copies in flight: after an error as well, nothing may still use the ring or the caller's memory.
     fn drop(&mut self) {
-        let clerk = self.clerk.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if clerk.is_unsure || !clerk.in_flight.is_empty() {
-            // SAFETY: a stream of ours. Where this fails, the device is lost, and uses nothing any more.
+        let link = self.link.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if link.has_untracked_copy || !link.in_flight.is_empty() {
+            // SAFETY: a stream of ours. Where this fails, the device is lost, and accesses no memory any more.
             let _ = unsafe { self.gpu.wait(SyncPoint::Stream(self.stream)) };
         }
-        let events = clerk.in_flight.drain(..).map(|(_, _, event)| event);
-        self.gpu.keep(events.chain(clerk.spare.drain(..)));
+        let events = link.in_flight.drain(..).map(|(_, _, event)| event);
+        self.gpu.events.put(events.chain(link.spare_events.drain(..)));
     }
 }

@@ -1,365 +1,282 @@
-//! Small uploads: copied into pinned memory of ours, from which the GPU fetches them in its own time.
+//! Staging buffers: small uploads are copied into pinned memory, from which the GPU reads them asynchronously.
 //!
-//! The driver's own way is the same, on one thread and with a wait for each. A [`Stage`] has blocks of the host's pool, into
-//! which uploads are laid one behind the other until somebody waits for all of them; a block that is full is used again when
-//! the GPU has fetched it. Uploads of some hundred KiB are cut into parts, which helpers copy too; the caller alone speaks to
-//! the driver.
+//! The driver stages pageable memory too, but on one thread and with a wait for each upload. A [`StagingBuffer`] appends
+//! uploads to blocks of the host pool until a caller waits for all of them. A full block is reused once the GPU has read
+//! it. Uploads of some hundred KiB are split into chunks that helper threads copy too; only the caller calls the driver.
 
+use super::chunks::TransferChunks;
+use super::endpoints::{GpuEndpoint, HostEndpoint};
+use super::parallel_fill::{FillProgress, fill_and_submit};
+use super::path::SMALL_UPLOAD_BYTES;
+use super::pinned;
 use crate::driver::Address;
+use crate::event_pool::{EVENT_SPIN_TIME, Event};
 use crate::gpu::Gpu;
+use crate::hints;
 use crate::stream::{Stream, SyncPoint};
-use crate::stream_pool::{Event, PATIENCE};
-use crate::transfer::chunks::Parts;
-use crate::transfer::endpoints::{OnGpu, OnHost};
-use crate::transfer::pinned;
 use std::collections::VecDeque;
 use std::mem;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::thread;
 use tensorferry_core::pool::{self, BlockUse, PoolBlock};
-use tensorferry_core::{Error, ErrorKind, Layout, Result, pack, workers};
+use tensorferry_core::{Error, ErrorKind, Layout, Result, pack};
 
-/// Bytes of a block, and of the largest upload that is staged: a huge page.
-pub(crate) const BLOCK: usize = 2 << 20;
-/// Full blocks of a stage that may be with the GPU; then the next upload waits for the first.
-const MOST: usize = 4;
-/// Uploads begin on cache lines of their own.
-const APART: usize = 64;
-/// Bytes of a part.
-const PART: usize = 128 << 10;
-/// Bytes for each thread, and the most threads: waking more costs more than it helps.
-const EACH: usize = 256 << 10;
-const THREADS: usize = 4;
-/// How many times the driver is spoken to for an upload in parts, about: each takes as long as 64 KiB to copy.
-const TIMES: usize = 3;
-/// Bytes of an upload from which it is written past the caches.
-const PAST_CACHES: usize = 512 << 10;
+/// Bytes of a block: every staged upload fits into one.
+const BLOCK_BYTES: usize = SMALL_UPLOAD_BYTES;
+/// Full blocks that the GPU may still read; then the next upload waits for the oldest.
+const MAX_FULL_BLOCKS: usize = 4;
+/// Each upload begins on a cache line of its own.
+const UPLOAD_ALIGNMENT_BYTES: usize = 64;
+/// Bytes of a chunk.
+const CHUNK_BYTES: usize = 128 << 10;
+/// Bytes for each thread, and the limit on threads: waking more costs more than it gains.
+const BYTES_PER_THREAD: usize = 256 << 10;
+const MAX_THREADS: usize = 4;
+/// About how many copies are submitted for an upload in chunks: submitting one takes as long as copying 64 KiB.
+const COPIES_PER_UPLOAD: usize = 3;
+/// Uploads from this size on are written past the caches.
+const NON_TEMPORAL_THRESHOLD_BYTES: usize = 512 << 10;
 
-/// Where small uploads to a GPU lie until it has fetched them.
-pub(crate) struct Stage {
+/// Pinned memory that holds small uploads to one GPU until the GPU has read them.
+pub(crate) struct StagingBuffer {
     gpu: &'static Gpu,
-    /// The block that is being filled, how much of it is, and the streams on which that is fetched.
-    now: Option<(PoolBlock, usize, Vec<Stream>)>,
-    /// Blocks that are full, and when each has been fetched.
+    current: Option<CurrentBlock>,
+    /// Full blocks, with events that complete when the GPU has read them.
     full: VecDeque<(PoolBlock, Vec<Event>)>,
-    /// All streams that were used since somebody waited.
+    /// All streams that were used since the last wait.
     streams: Vec<Stream>,
 }
 
-impl Stage {
+/// The block to which uploads are appended.
+struct CurrentBlock {
+    block: PoolBlock,
+    used_bytes: usize,
+    /// The streams that read from it.
+    streams: Vec<Stream>,
+}
+
+impl StagingBuffer {
     pub(crate) fn new(gpu: &'static Gpu) -> Self {
-        Self { gpu, now: None, full: VecDeque::new(), streams: Vec::new() }
+        Self { gpu, current: None, full: VecDeque::new(), streams: Vec::new() }
     }
 
-    /// The GPU that it is for.
     pub(crate) fn gpu(&self) -> &'static Gpu {
         self.gpu
     }
 
-    /// Whether nothing is to be waited for.
+    /// Whether no upload is to be waited for.
     pub(crate) fn is_settled(&self) -> bool {
         self.streams.is_empty()
     }
 
-    /// Brings at most [`BLOCK`] bytes to dense memory of the GPU, packed and cast on the way. They are read when this is back, and
-    /// the stream has them before whatever it does next. `false` where the driver pins nothing, and nothing was done.
+    /// Uploads at most [`BLOCK_BYTES`] to dense GPU memory, packed and cast on the host. When this returns, the source has
+    /// been read, and work that the stream is given next sees the values. Returns false, with nothing done, where the
+    /// driver cannot pin memory.
     ///
     /// # Errors
     /// When the device fails, or the stream is being captured.
     ///
     /// # Safety
-    /// The host's memory is readable; the GPU's has room for its elements, and is nobody else's before the stream is past this.
-    /// The stream is of the context, which is entered.
+    /// The host's memory is readable. The GPU's memory has room for the elements, and nobody else uses it until the stream
+    /// has passed this. The stream belongs to the context, which is entered.
     pub(crate) unsafe fn upload(
         &mut self,
-        from: OnHost<'_>,
-        to: OnGpu,
+        from: HostEndpoint<'_>,
+        to: GpuEndpoint,
         stream: Stream,
         threads: usize,
     ) -> Result<bool> {
-        // SAFETY: the caller's contract, for all that follows.
+        // SAFETY: the caller's contract, for every call below.
         unsafe {
             if self.gpu.is_captured(SyncPoint::Stream(stream))? {
-                // The graph would have the address, and not the values.
-                let fact = "bytes of the host's cannot be brought to a stream that is captured";
-                return Err(Error::new(ErrorKind::InvalidArgument, fact)
-                    .with_advice("bring them before the capture begins, and copy them on the GPU inside"));
+                // The graph would record the address of the staging buffer, and not the values.
+                let fact = "host memory cannot be uploaded on a captured stream";
+                return Err(
+                    Error::new(ErrorKind::InvalidArgument, fact).with_hint(hints::UPLOAD_BEFORE_CAPTURE)
+                );
             }
-            let Some(place) = self.place(from.layout.count() * to.dtype.size(), stream)? else {
+            let Some(staged) = self.allocate(from.layout.count() * to.dtype.size(), stream)? else {
                 return Ok(false);
             };
-            lay(self.gpu, from, to, stream, threads, place)?;
+            copy_and_submit(self.gpu, from, to, stream, threads, staged)?;
             Ok(true)
         }
     }
 
-    /// Waits until the GPU has fetched all of it.
+    /// Waits until the GPU has read all uploads.
     ///
     /// # Errors
     /// When the device fails.
     pub(crate) fn settle(&mut self) -> Result<()> {
-        // A capture elsewhere is no business of this wait.
-        let _relaxed = self.gpu.relaxed();
+        // A capture on another stream must not forbid this wait.
+        let _relaxed = self.gpu.relax_capture_mode();
         let settled = self
             .streams
             .drain(..)
             // SAFETY: a `Stream` is alive while a copy of it is used (`Stream::from_handle`), of which this list has one.
             .map(|stream| unsafe { self.gpu.wait(SyncPoint::Stream(stream)) })
             .fold(Ok(()), Result::and);
-        let blocks = self.full.drain(..).chain(self.now.take().map(|(block, ..)| (block, Vec::new())));
-        for (block, events) in blocks {
+        let current = self.current.take().map(|current| (current.block, Vec::new()));
+        for (block, events) in self.full.drain(..).chain(current) {
             if settled.is_err() {
-                // Nobody knows whether the GPU still fetches something: the memory is nobody's any more.
+                // The GPU may still read the block, so it is leaked.
                 mem::forget(block);
             }
-            self.gpu.keep(events);
+            self.gpu.events.put(events);
         }
         settled
     }
 
-    /// A place for so many bytes that a stream will fetch; `None` where the driver pins nothing.
+    /// Memory for an upload on this stream; `None` where the driver cannot pin memory.
     ///
     /// # Safety
     /// The context is entered, and the streams that were used are alive.
-    unsafe fn place(&mut self, bytes: usize, stream: Stream) -> Result<Option<*mut u8>> {
+    unsafe fn allocate(&mut self, bytes: usize, stream: Stream) -> Result<Option<*mut u8>> {
         // SAFETY: the caller's contract.
         unsafe {
-            if let Some((_, used, _)) = self.now
-                && used + bytes > BLOCK
-            {
-                self.turn_over()?;
+            if self.current.as_ref().is_some_and(|current| current.used_bytes + bytes > BLOCK_BYTES) {
+                self.retire_block()?;
             }
-            if self.now.is_none() {
-                let Some(block) = self.next()? else { return Ok(None) };
-                self.now = Some((block, 0, Vec::new()));
+            if self.current.is_none() {
+                let Some(block) = self.next_block()? else { return Ok(None) };
+                self.current = Some(CurrentBlock { block, used_bytes: 0, streams: Vec::new() });
             }
         }
-        let Some((block, used, streams)) = &mut self.now else { return Ok(None) };
-        let place = block.data().as_ptr().wrapping_add(*used);
-        *used += bytes.next_multiple_of(APART);
+        let Some(CurrentBlock { block, used_bytes, streams }) = &mut self.current else { return Ok(None) };
+        let staged = block.data().as_ptr().wrapping_add(*used_bytes);
+        *used_bytes += bytes.next_multiple_of(UPLOAD_ALIGNMENT_BYTES);
         for known in [streams, &mut self.streams] {
             if !known.contains(&stream) {
                 known.push(stream);
             }
         }
-        Ok(Some(place))
+        Ok(Some(staged))
     }
 
-    /// Puts the block away that is full.
+    /// Moves the current block to the full ones.
     ///
     /// # Safety
-    /// As [`Self::place`].
-    unsafe fn turn_over(&mut self) -> Result<()> {
-        let Some((_, _, streams)) = &self.now else { return Ok(()) };
+    /// As [`Self::allocate`].
+    unsafe fn retire_block(&mut self) -> Result<()> {
+        let Some(current) = &self.current else { return Ok(()) };
         let mut events = Vec::new();
-        for stream in streams {
-            let event = self.gpu.event()?;
+        for stream in &current.streams {
+            let event = self.gpu.events.take(self.gpu.driver)?;
             // SAFETY: the caller's contract.
-            unsafe { self.gpu.record(&event, *stream)? };
+            unsafe { event.record(self.gpu.driver, *stream)? };
             events.push(event);
         }
-        self.full.extend(self.now.take().map(|(block, ..)| (block, events)));
+        self.full.extend(self.current.take().map(|current| (current.block, events)));
         Ok(())
     }
 
-    /// A block that nobody uses: the first of those that were full, if it has been fetched, or is the last that there may be.
+    /// An unused block: the oldest full one, if the GPU has read it or the limit on full blocks is reached, or a new one.
     ///
     /// # Safety
     /// The context is entered.
-    unsafe fn next(&mut self) -> Result<Option<PoolBlock>> {
-        let waits = self.full.len() >= MOST;
+    unsafe fn next_block(&mut self) -> Result<Option<PoolBlock>> {
+        let must_wait = self.full.len() >= MAX_FULL_BLOCKS;
+        let driver = self.gpu.driver;
         if let Some((_, events)) = self.full.front_mut() {
             while let Some(event) = events.last() {
                 // SAFETY: the caller's contract; an event that was recorded.
-                let over = unsafe {
-                    if waits {
-                        self.gpu.wait_for(event, PATIENCE, || false)?
+                let is_complete = unsafe {
+                    if must_wait {
+                        event.wait(driver, EVENT_SPIN_TIME, || false)?
                     } else {
-                        self.gpu.is_over(event)?
+                        event.is_complete(driver)?
                     }
                 };
-                if !over {
-                    return Ok(fresh(self.gpu));
+                if !is_complete {
+                    return Ok(pinned_block(self.gpu));
                 }
-                self.gpu.keep(events.pop());
+                self.gpu.events.put(events.pop());
             }
             return Ok(self.full.pop_front().map(|(block, _)| block));
         }
-        Ok(fresh(self.gpu))
+        Ok(pinned_block(self.gpu))
     }
 }
 
-impl Drop for Stage {
+impl Drop for StagingBuffer {
     fn drop(&mut self) {
-        // After an error, which somebody else tells.
+        // Reached with work queued only after an error, which the caller reports.
         let _ = self.settle();
     }
 }
 
-/// A pinned block of the host's pool.
-fn fresh(gpu: &'static Gpu) -> Option<PoolBlock> {
-    if let Some(block) = PoolBlock::idle(BLOCK, BlockUse::Buffers) {
+/// A pinned block of the host pool; `None` where no more memory may or can be pinned.
+fn pinned_block(gpu: &'static Gpu) -> Option<PoolBlock> {
+    if let Some(block) = PoolBlock::idle(BLOCK_BYTES, BlockUse::Buffers) {
         return Some(block);
     }
-    if !pool::may_pin(BLOCK) {
+    if !pool::may_pin(BLOCK_BYTES) {
         return None;
     }
-    let mut block = PoolBlock::new(BLOCK)?;
-    pinned::touch(&mut block, 1);
+    let mut block = PoolBlock::new(BLOCK_BYTES)?;
+    pinned::prefault(&mut block, 1);
     pinned::pin(gpu, &mut block, BlockUse::Buffers).ok().map(|()| block)
 }
 
-/// Copies into the stage, and queues what lies there.
+/// Copies into the staging memory, and submits the copies from there to the GPU.
 ///
 /// # Safety
-/// As [`Stage::upload`], and the place has room.
-unsafe fn lay(
+/// As [`StagingBuffer::upload`], and `staged` has room.
+unsafe fn copy_and_submit(
     gpu: &'static Gpu,
-    from: OnHost<'_>,
-    to: OnGpu,
+    from: HostEndpoint<'_>,
+    to: GpuEndpoint,
     stream: Stream,
     threads: usize,
-    place: *mut u8,
+    staged: *mut u8,
 ) -> Result<()> {
     let bytes = from.layout.count() * to.dtype.size();
-    // As on the GPU, one behind the other.
-    let stage = Shown(place);
-    let lies = |address: Address| { &stage }.0.wrapping_add((address - to.data) as usize);
-    let queue = |address: Address, bytes: usize| {
-        // SAFETY: the caller's contract; a part of the stage that is filled.
-        unsafe { gpu.driver.upload(address, lies(address).cast(), bytes, stream.raw()) }
+    // Staged bytes are adjacent, as they are on the GPU.
+    let staging = SharedPointer(staged);
+    let staged_at = |address: Address| { &staging }.0.wrapping_add((address - to.data) as usize);
+    let submit = |address: Address, bytes: usize| {
+        // SAFETY: the caller's contract; a range of the staging memory that is filled.
+        unsafe { gpu.driver.upload(address, staged_at(address).cast(), bytes, stream.raw()) }
     };
-    if bytes <= PART {
+    if bytes <= CHUNK_BYTES {
         let dense = Layout::dense(to.dtype.size(), from.layout.shape())?;
         let source =
             pack::CopySource { data: from.data, dtype: from.dtype, layout: from.layout, order: from.order };
-        let destination = pack::CopyDestination { data: place, dtype: to.dtype, layout: &dense };
-        // SAFETY: the caller's contract; the stage has room.
+        let destination = pack::CopyDestination { data: staged, dtype: to.dtype, layout: &dense };
+        // SAFETY: the caller's contract; `staged` has room.
         unsafe { pack::convert_chunk(&source, &destination, 0)? };
-        return queue(to.data, bytes);
+        return submit(to.data, bytes);
     }
-    let parts = Parts::new(from.layout, to, PART);
-    let past_caches = if bytes >= PAST_CACHES { usize::MAX } else { 0 };
-    let fill = |number: usize| -> Result<()> {
-        let (part, (address, _)) = (parts.get(number)?, parts.stretch(number, number + 1));
-        let OnHost { data, dtype, order, .. } = *{ &from };
-        let data = data.wrapping_offset(part.offset as isize);
-        let source = pack::CopySource { data, dtype, layout: &part.host, order };
-        let destination = pack::CopyDestination { data: lies(address), dtype: to.dtype, layout: &part.dense };
-        // SAFETY: a part of the host's memory, and of the stage, which is no other thread's.
-        unsafe { pack::convert_chunk(&source, &destination, past_caches) }
+    let chunks = TransferChunks::new(from.layout, to, CHUNK_BYTES);
+    // `convert_chunk` writes past the caches if the total is large.
+    let total_bytes = if bytes >= NON_TEMPORAL_THRESHOLD_BYTES { usize::MAX } else { 0 };
+    let fill = |index: usize| -> Result<()> {
+        let (chunk, (address, _)) = (chunks.get(index)?, chunks.gpu_range(index, index + 1));
+        let HostEndpoint { data, dtype, order, .. } = *{ &from };
+        let data = data.wrapping_offset(chunk.offset as isize);
+        let source = pack::CopySource { data, dtype, layout: &chunk.host, order };
+        let destination =
+            pack::CopyDestination { data: staged_at(address), dtype: to.dtype, layout: &chunk.dense };
+        // SAFETY: a chunk of the host's memory, and of the staging memory, which no other thread has.
+        unsafe { pack::convert_chunk(&source, &destination, total_bytes) }
     };
-    let shared = Shared::new(parts.count());
-    let mut queued = 0;
-    let least = parts.count().div_ceil(TIMES);
-    let mut hand_on = || {
-        let (begin, end) = (queued, shared.filled_from(queued));
-        if end < parts.count() && end - begin < least {
+    let progress = FillProgress::new(chunks.count());
+    let mut submitted = 0;
+    let min_chunks = chunks.count().div_ceil(COPIES_PER_UPLOAD);
+    let mut submit_filled = || {
+        let (begin, end) = (submitted, progress.filled_from(submitted));
+        if end < chunks.count() && end - begin < min_chunks {
             return Ok(());
         }
-        queued = end;
-        shared.handed_on.store(end, Ordering::Relaxed);
-        let (address, bytes) = parts.stretch(begin, end);
-        queue(address, bytes)
+        submitted = end;
+        progress.set_submitted(end);
+        let (address, bytes) = chunks.gpu_range(begin, end);
+        submit(address, bytes)
     };
-    run_parallel((bytes / EACH).clamp(1, threads.min(THREADS)), &shared, &fill, &mut hand_on)
+    let threads = (bytes / BYTES_PER_THREAD).clamp(1, threads.min(MAX_THREADS));
+    fill_and_submit(threads, &progress, &fill, &mut submit_filled)
 }
 
-/// Has the caller and helpers fill parts, and the caller hand on what is filled, until all is handed on.
-fn run_parallel(
-    threads: usize,
-    shared: &Shared,
-    fill: &(impl Fn(usize) -> Result<()> + Sync),
-    hand_on: &mut (impl FnMut() -> Result<()> + Send),
-) -> Result<()> {
-    let caller = thread::current().id();
-    let hand_on = Mutex::new(hand_on);
-    workers::run_parallel(threads, || {
-        // Taken by the caller alone.
-        let mut hand_on = (thread::current().id() == caller)
-            .then(|| hand_on.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut go_on = || -> Result<()> {
-            while let Some(number) = shared.claim() {
-                fill(number)?;
-                shared.filled[number].store(true, Ordering::Release);
-                if let Some(hand_on) = &mut hand_on {
-                    hand_on()?;
-                }
-            }
-            while let Some(hand_on) = &mut hand_on
-                && shared.is_going()
-            {
-                hand_on()?;
-                // Whoever has the last part may want this core.
-                thread::yield_now();
-            }
-            Ok(())
-        };
-        let _panics = Panics(shared);
-        if let Err(error) = go_on() {
-            shared.fail(error);
-        }
-    });
-    shared.failed.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), Err)
-}
+/// The staging memory of one upload, which several threads write.
+struct SharedPointer(*mut u8);
 
-/// What threads that fill parts know of each other.
-struct Shared {
-    next: AtomicUsize,
-    filled: Vec<AtomicBool>,
-    /// Parts that the caller has handed on.
-    handed_on: AtomicUsize,
-    has_failed: AtomicBool,
-    failed: Mutex<Option<Error>>,
-}
-
-impl Shared {
-    fn new(parts: usize) -> Self {
-        Self {
-            next: AtomicUsize::new(0),
-            filled: (0..parts).map(|_| AtomicBool::new(false)).collect(),
-            handed_on: AtomicUsize::new(0),
-            has_failed: AtomicBool::new(false),
-            failed: Mutex::new(None),
-        }
-    }
-
-    /// A part that nobody has.
-    fn claim(&self) -> Option<usize> {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        (number < self.filled.len() && !self.has_failed.load(Ordering::Relaxed)).then_some(number)
-    }
-
-    /// Up to which part all are filled, from one that is looked at next.
-    fn filled_from(&self, begin: usize) -> usize {
-        begin + self.filled[begin..].iter().take_while(|filled| filled.load(Ordering::Acquire)).count()
-    }
-
-    /// Whether there are parts that the caller has not handed on.
-    fn is_going(&self) -> bool {
-        self.handed_on.load(Ordering::Relaxed) < self.filled.len() && !self.has_failed.load(Ordering::Relaxed)
-    }
-
-    fn fail(&self, error: Error) {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-        self.has_failed.store(true, Ordering::Relaxed);
-    }
-}
-
-/// A thread that may panic: the caller is not to wait for its part, and sees the panic.
-struct Panics<'a>(&'a Shared);
-
-impl Drop for Panics<'_> {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            self.0.fail(Error::new(ErrorKind::DeviceFailed, "a thread of the upload panicked"));
-        }
-    }
-}
-
-/// The stage, as several threads write it.
-struct Shown(*mut u8);
-
-// SAFETY: each thread writes parts of its own.
-unsafe impl Sync for Shown {}
+// SAFETY: each thread writes chunks of its own.
+unsafe impl Sync for SharedPointer {}
