@@ -1,79 +1,84 @@
-//! Events between processes: two numbers in shared memory, how often the event was recorded and how often that was reached.
+//! Interprocess events: two counters in shared memory, of records and of the records that were reached.
 //!
-//! Streams of the stand-in do nothing before somebody waits for them, and another process cannot make them. So a record
-//! of such an event has its own process do the work after a while. Until then a reader that forgot to wait finds old
-//! values, as everywhere here.
+//! Streams of the test driver run only when something waits for them, and another process cannot make them run. So the
+//! process that records such an event completes it after a delay. Until then a reader that does not wait finds old values,
+//! as with any other missing wait.
 
-use crate::memfd::{self, PAGE, Stretch};
-use crate::timeline::Work;
+use crate::memfd::{self, FileMapping, PAGE_BYTES};
+use crate::work::Work;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long another process's work takes at least.
-pub(crate) const DELAY: Duration = Duration::from_millis(150);
+/// How long the work of another process takes at least.
+pub(crate) const COMPLETION_DELAY: Duration = Duration::from_millis(150);
 
-pub(crate) struct Signal {
-    page: Stretch,
-    /// The file, where it is ours.
+/// Waits for longer than this are hangs, and end.
+pub(crate) const HANG_TIMEOUT: Duration = Duration::from_secs(120);
+
+const POLL_INTERVAL: Duration = Duration::from_micros(200);
+
+pub(crate) struct IpcEvent {
+    page: FileMapping,
+    /// The file, if this process made the event.
     file: Option<OwnedFd>,
 }
 
-impl Signal {
+impl IpcEvent {
     pub(crate) fn new() -> Option<Self> {
-        let file = memfd::make("testdriver-event")?;
+        let file = memfd::create("testdriver-event")?;
         // SAFETY: the descriptor is open.
-        if unsafe { libc::ftruncate(file.as_raw_fd(), PAGE as i64) } != 0 {
+        if unsafe { libc::ftruncate(file.as_raw_fd(), PAGE_BYTES as i64) } != 0 {
             return None;
         }
-        Some(Self { page: memfd::map(file.as_raw_fd(), 0, PAGE)?, file: Some(file) })
+        Some(Self { page: memfd::map(file.as_raw_fd(), 0, PAGE_BYTES)?, file: Some(file) })
     }
 
-    /// One of another process's.
-    pub(crate) fn open(process: u32, number: i32) -> Option<Self> {
-        let file = memfd::of_process(process, number)?;
-        if file.metadata().ok()?.len() != PAGE as u64 {
+    /// Opens an event of another process.
+    pub(crate) fn open(process: u32, descriptor: i32) -> Option<Self> {
+        let file = memfd::open_in_process(process, descriptor)?;
+        if file.metadata().ok()?.len() != PAGE_BYTES as u64 {
             return None;
         }
-        Some(Self { page: memfd::map(file.as_raw_fd(), 0, PAGE)?, file: None })
+        Some(Self { page: memfd::map(file.as_raw_fd(), 0, PAGE_BYTES)?, file: None })
     }
 
-    pub(crate) fn is_opened(&self) -> bool {
+    pub(crate) fn is_imported(&self) -> bool {
         self.file.is_none()
     }
 
-    /// The number under which others find it.
-    pub(crate) fn number(&self) -> Option<i32> {
+    /// The descriptor by which other processes open it.
+    pub(crate) fn descriptor(&self) -> Option<i32> {
         self.file.as_ref().map(AsRawFd::as_raw_fd)
     }
 
-    /// Notes a record; what comes back says that it was reached.
+    /// Counts a record. The returned work announces that the record was reached.
     pub(crate) fn record(&mut self) -> Option<Work> {
         self.file.as_ref()?;
         let start = self.page.start;
-        let number = counter(start, 0).fetch_add(1, Ordering::AcqRel) + 1;
-        // The page stays mapped for good: work that is late would write to memory of somebody else.
+        let record = counter(start, 0).fetch_add(1, Ordering::AcqRel) + 1;
+        // The page is never unmapped: late work would write to memory that another owner got.
         Some(Box::new(move || {
-            counter(start, 1).fetch_max(number, Ordering::AcqRel);
+            counter(start, 1).fetch_max(record, Ordering::AcqRel);
         }))
     }
 
-    /// Waits until all that was recorded so far is reached.
+    /// Work that waits until all records so far are reached; `None` for an event of this process.
     pub(crate) fn wait(&self) -> Option<Work> {
-        if !self.is_opened() {
+        if !self.is_imported() {
             return None;
         }
         let start = self.page.start;
-        let number = counter(start, 0).load(Ordering::Acquire);
+        let record = counter(start, 0).load(Ordering::Acquire);
         Some(Box::new(move || {
             let begin = Instant::now();
-            while counter(start, 1).load(Ordering::Acquire) < number && begin.elapsed() < crate::HANG {
-                std::thread::sleep(Duration::from_micros(200));
+            while counter(start, 1).load(Ordering::Acquire) < record && begin.elapsed() < HANG_TIMEOUT {
+                std::thread::sleep(POLL_INTERVAL);
             }
         }))
     }
 
-    pub(crate) fn is_over(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         counter(self.page.start, 1).load(Ordering::Acquire)
             >= counter(self.page.start, 0).load(Ordering::Acquire)
     }

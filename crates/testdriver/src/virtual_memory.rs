@@ -1,5 +1,4 @@
-//! Memory apart from its address (CUDA's virtual memory management): a handle is a file without a name, and mapping it is
-//! mapping that file.
+//! The state of virtual memory management: physical memory is an anonymous file, and mapping it maps that file.
 
 use crate::memfd;
 use std::collections::{BTreeMap, HashMap};
@@ -7,94 +6,101 @@ use std::fs;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
-/// What sizes must be a multiple of.
-pub(crate) const GRANULARITY: usize = 2 << 20;
-/// What a file is called that holds such memory; the true number of its device follows.
-const NAME: &str = "testdriver-physical-";
+/// Sizes are multiples of this.
+pub(crate) const GRANULARITY_BYTES: usize = 2 << 20;
+/// The prefix of the files' names; the physical index of the device follows.
+const FILE_NAME_PREFIX: &str = "testdriver-physical-";
 
-pub(crate) struct Handle {
+/// Physical memory.
+pub(crate) struct PhysicalMemory {
     file: OwnedFd,
     pub(crate) bytes: usize,
-    /// The true number of its device.
+    /// The physical index of its device.
     pub(crate) device: usize,
-    pub(crate) exportable: bool,
-    own: bool,
+    pub(crate) is_exportable: bool,
+    /// Whether this process created it.
+    is_own: bool,
+    /// Open handles; mappings are counted apart.
     references: usize,
 }
 
+/// Physical memory at an address.
 pub(crate) struct Mapping {
     pub(crate) start: usize,
     pub(crate) bytes: usize,
     pub(crate) handle: u64,
 }
 
+/// All physical memory, address reservations and mappings.
 #[derive(Default)]
-pub(crate) struct Physical {
-    handles: HashMap<u64, Handle>,
+pub(crate) struct VirtualMemory {
+    memory: HashMap<u64, PhysicalMemory>,
     reserved: BTreeMap<usize, usize>,
     mappings: BTreeMap<usize, Mapping>,
     next: u64,
 }
 
-impl Physical {
-    pub(crate) fn create(&mut self, bytes: usize, device: usize, exportable: bool) -> Option<u64> {
-        let file = memfd::make(&format!("{NAME}{device}"))?;
+impl VirtualMemory {
+    pub(crate) fn create(&mut self, bytes: usize, device: usize, is_exportable: bool) -> Option<u64> {
+        let file = memfd::create(&format!("{FILE_NAME_PREFIX}{device}"))?;
         // SAFETY: the descriptor is open.
         if unsafe { libc::ftruncate(file.as_raw_fd(), bytes as i64) } != 0 {
             return None;
         }
-        Some(self.keep(Handle { file, bytes, device, exportable, own: true, references: 1 }))
+        Some(self.insert(PhysicalMemory { file, bytes, device, is_exportable, is_own: true, references: 1 }))
     }
 
-    fn keep(&mut self, handle: Handle) -> u64 {
+    fn insert(&mut self, memory: PhysicalMemory) -> u64 {
         self.next += 1;
-        self.handles.insert(self.next, handle);
+        self.memory.insert(self.next, memory);
         self.next
     }
 
-    /// Memory of a descriptor that [`Physical::export`] made, here or in another process.
+    /// Imports a descriptor that [`VirtualMemory::export`] made, here or in another process.
     pub(crate) fn import(&mut self, descriptor: RawFd) -> Option<u64> {
         let link = fs::read_link(format!("/proc/self/fd/{descriptor}")).ok()?;
-        let name = link.to_str()?.strip_prefix("/memfd:")?.strip_prefix(NAME)?;
+        let name = link.to_str()?.strip_prefix("/memfd:")?.strip_prefix(FILE_NAME_PREFIX)?;
         let device = name.split(' ').next()?.parse().ok()?;
         let file = duplicate(descriptor)?;
         let bytes = fs::metadata(format!("/proc/self/fd/{descriptor}")).ok()?.len() as usize;
-        Some(self.keep(Handle { file, bytes, device, exportable: true, own: false, references: 1 }))
+        let is_exportable = true;
+        Some(self.insert(PhysicalMemory { file, bytes, device, is_exportable, is_own: false, references: 1 }))
     }
 
     pub(crate) fn export(&self, handle: u64) -> Option<OwnedFd> {
-        let handle = self.handles.get(&handle).filter(|handle| handle.exportable)?;
-        duplicate(handle.file.as_raw_fd())
+        let memory = self.memory.get(&handle).filter(|memory| memory.is_exportable)?;
+        duplicate(memory.file.as_raw_fd())
     }
 
-    pub(crate) fn handle(&self, handle: u64) -> Option<&Handle> {
-        self.handles.get(&handle).filter(|handle| handle.references > 0)
+    /// The memory of an open handle.
+    pub(crate) fn memory(&self, handle: u64) -> Option<&PhysicalMemory> {
+        self.memory.get(&handle).filter(|memory| memory.references > 0)
     }
 
     pub(crate) fn retain(&mut self, address: usize) -> Option<u64> {
-        let number = self.mapping(address)?.handle;
-        self.handles.get_mut(&number)?.references += 1;
-        Some(number)
+        let handle = self.mapping_of(address)?.handle;
+        self.memory.get_mut(&handle)?.references += 1;
+        Some(handle)
     }
 
     pub(crate) fn release(&mut self, handle: u64) -> bool {
-        let Some(found) = self.handles.get_mut(&handle).filter(|handle| handle.references > 0) else {
+        let Some(found) = self.memory.get_mut(&handle).filter(|memory| memory.references > 0) else {
             return false;
         };
         found.references -= 1;
-        self.sweep(handle);
+        self.remove_if_unused(handle);
         true
     }
 
-    /// Memory is gone with its last handle and its last mapping.
-    fn sweep(&mut self, handle: u64) {
-        let mapped = self.mappings.values().any(|mapping| mapping.handle == handle);
-        if !mapped && self.handles.get(&handle).is_some_and(|handle| handle.references == 0) {
-            self.handles.remove(&handle);
+    /// Removes memory that has neither a handle nor a mapping.
+    fn remove_if_unused(&mut self, handle: u64) {
+        let is_mapped = self.mappings.values().any(|mapping| mapping.handle == handle);
+        if !is_mapped && self.memory.get(&handle).is_some_and(|memory| memory.references == 0) {
+            self.memory.remove(&handle);
         }
     }
 
-    pub(crate) fn reserve(&mut self, bytes: usize) -> Option<usize> {
+    pub(crate) fn reserve_address(&mut self, bytes: usize) -> Option<usize> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new mapping at an address of the system's choice touches nothing that exists.
         let address = unsafe { libc::mmap(ptr::null_mut(), bytes, libc::PROT_NONE, flags, -1, 0) };
@@ -106,8 +112,8 @@ impl Physical {
         Some(start)
     }
 
-    /// Refused while something is mapped in it.
-    pub(crate) fn unreserve(&mut self, start: usize, bytes: usize) -> bool {
+    /// Frees a reservation. Returns false while something is mapped in it.
+    pub(crate) fn free_address(&mut self, start: usize, bytes: usize) -> bool {
         if self.reserved.get(&start) != Some(&bytes)
             || self.mappings.range(start..start + bytes).next().is_some()
         {
@@ -119,29 +125,29 @@ impl Physical {
         true
     }
 
-    /// The reservation in which an address lies.
-    pub(crate) fn range(&self, address: usize) -> Option<(usize, usize)> {
+    /// The reservation that contains an address: start and size.
+    pub(crate) fn reservation_of(&self, address: usize) -> Option<(usize, usize)> {
         let (&start, &bytes) = self.reserved.range(..=address).next_back()?;
         (address < start + bytes).then_some((start, bytes))
     }
 
     pub(crate) fn map(&mut self, start: usize, bytes: usize, handle: u64) -> bool {
-        let Some(found) = self.handle(handle) else { return false };
-        let Some((first, length)) = self.range(start) else { return false };
-        let taken = self.mappings.range(..start + bytes).next_back();
-        let taken = taken.is_some_and(|(other, mapping)| other + mapping.bytes > start);
-        if taken
+        let Some(found) = self.memory(handle) else { return false };
+        let Some((reserved_start, reserved_bytes)) = self.reservation_of(start) else { return false };
+        let before = self.mappings.range(..start + bytes).next_back();
+        let overlaps = before.is_some_and(|(other, mapping)| other + mapping.bytes > start);
+        if overlaps
             || bytes == 0
-            || !bytes.is_multiple_of(GRANULARITY)
+            || !bytes.is_multiple_of(GRANULARITY_BYTES)
             || bytes > found.bytes
-            || start + bytes > first + length
+            || start + bytes > reserved_start + reserved_bytes
         {
             return false;
         }
         let flags = libc::MAP_SHARED | libc::MAP_FIXED;
-        let at = ptr::with_exposed_provenance_mut(start);
+        let pointer = ptr::with_exposed_provenance_mut(start);
         // SAFETY: inside address space that was reserved for this, where nothing is mapped.
-        let mapped = unsafe { libc::mmap(at, bytes, libc::PROT_NONE, flags, found.file.as_raw_fd(), 0) };
+        let mapped = unsafe { libc::mmap(pointer, bytes, libc::PROT_NONE, flags, found.file.as_raw_fd(), 0) };
         if mapped == libc::MAP_FAILED {
             return false;
         }
@@ -155,48 +161,49 @@ impl Physical {
         };
         let handle = mapping.handle;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
-        let at = ptr::with_exposed_provenance_mut(start);
-        // SAFETY: exactly the mapping, in whose place comes address space that nobody may touch.
-        unsafe { libc::mmap(at, bytes, libc::PROT_NONE, flags, -1, 0) };
+        let pointer = ptr::with_exposed_provenance_mut(start);
+        // SAFETY: replaces exactly the mapping with address space that nothing may access.
+        unsafe { libc::mmap(pointer, bytes, libc::PROT_NONE, flags, -1, 0) };
         self.mappings.remove(&start);
-        self.sweep(handle);
+        self.remove_if_unused(handle);
         true
     }
 
-    /// Lets a mapping be read, and written; not what is not mapped.
-    pub(crate) fn protect(&mut self, start: usize, bytes: usize, write: bool) -> bool {
+    /// Makes a mapping readable, or writable too. Returns false if the range is not a mapping.
+    pub(crate) fn protect(&mut self, start: usize, bytes: usize, is_writable: bool) -> bool {
         if self.mappings.get(&start).is_none_or(|mapping| mapping.bytes != bytes) {
             return false;
         }
-        let protection = if write { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
+        let protection = if is_writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
         // SAFETY: a mapping of ours, as a whole.
         unsafe { libc::mprotect(ptr::with_exposed_provenance_mut(start), bytes, protection) == 0 }
     }
 
-    pub(crate) fn mapping(&self, address: usize) -> Option<&Mapping> {
+    /// The mapping that contains an address.
+    pub(crate) fn mapping_of(&self, address: usize) -> Option<&Mapping> {
         let (start, mapping) = self.mappings.range(..=address).next_back()?;
         (address < start + mapping.bytes).then_some(mapping)
     }
 
-    /// The true number of the device that an address belongs to, and whether it can be exported.
-    pub(crate) fn place(&self, address: usize) -> Option<(usize, bool)> {
-        let handle = self.handles.get(&self.mapping(address)?.handle)?;
-        Some((handle.device, handle.exportable))
+    /// The physical index of the device of an address, and whether its memory can be exported.
+    pub(crate) fn device_of(&self, address: usize) -> Option<(usize, bool)> {
+        let memory = self.memory.get(&self.mapping_of(address)?.handle)?;
+        Some((memory.device, memory.is_exportable))
     }
 
-    /// Bytes of memory that was made here.
-    pub(crate) fn used(&self) -> usize {
-        self.handles.values().filter(|handle| handle.own).map(|handle| handle.bytes).sum()
+    /// Bytes of memory that this process created.
+    pub(crate) fn used_bytes(&self) -> usize {
+        self.memory.values().filter(|memory| memory.is_own).map(|memory| memory.bytes).sum()
     }
 
-    /// Handles, reservations and mappings.
+    /// The number of handles, reservations and mappings.
     pub(crate) fn count(&self) -> usize {
-        self.handles.len() + self.reserved.len() + self.mappings.len()
+        self.memory.len() + self.reserved.len() + self.mappings.len()
     }
 }
 
 fn duplicate(descriptor: RawFd) -> Option<OwnedFd> {
-    // SAFETY: a number; where it is no descriptor, the call fails.
+    // SAFETY: the call fails if the number is not a descriptor.
     let copy = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 0) };
     // SAFETY: just made, and nobody else's.
     (copy >= 0).then(|| unsafe { OwnedFd::from_raw_fd(copy) })
