@@ -1,9 +1,8 @@
-//! What memory for other processes is like on this machine: run it on a new GPU or driver before the tests.
+//! Prints how GPU memory can be exported on this machine, with times. Run it on a new GPU or driver before the tests.
 //!
-//! It prints what it finds, with times; nothing is promised by it. `crates/share/tests/gpus` has what two processes do, and
-//! runs on a GPU as well.
+//! It checks nothing. The tests in `crates/share/tests/gpus` cover two processes, and run on a GPU as well.
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a check for people")]
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a program that prints its results")]
 
 use std::time::Instant;
 use tensorferry_core::Access;
@@ -22,17 +21,17 @@ fn timed<T>(what: &str, call: impl FnOnce() -> T) -> T {
 fn main() {
     let gpu = Gpu::get(0).unwrap();
     println!("cuda:0 is {}", gpu.uuid().unwrap());
-    println!("found by that name: {:?}", Gpu::by_uuid(gpu.uuid().unwrap()));
+    println!("found by UUID: {:?}", Gpu::by_uuid(gpu.uuid().unwrap()));
     let plain = DeviceBlock::plain(gpu, 5 << 20, Stream::LEGACY).unwrap();
     let ordered = DeviceBlock::new(gpu, 5 << 20, Stream::LEGACY).unwrap();
     let small = GpuArenaBlock::new(gpu, 1000).unwrap();
     for (what, data) in
-        [("cuMemAlloc", plain.data()), ("cuMemAllocAsync", ordered.data()), ("ours", small.data())]
+        [("cuMemAlloc", plain.data()), ("cuMemAllocAsync", ordered.data()), ("arena block", small.data())]
     {
-        let found = timed("asking", || Allocation::of(data.wrapping_add(100)).unwrap());
+        let found = timed("queried", || Allocation::of(data.wrapping_add(100)).unwrap());
         println!("{what}: {:?}, {} bytes, offset {}", found.way(), found.bytes(), found.offset());
         // SAFETY: the memory lives until the end.
-        match timed("exporting", || unsafe { found.export(Box::new(())) }) {
+        match timed("exported", || unsafe { found.export(Box::new(())) }) {
             Ok(arena) => println!("  exported: {arena:?}"),
             Err(error) => println!("  not exported: {error}"),
         }
@@ -40,31 +39,31 @@ fn main() {
     for bytes in [2 << 20, 64 << 20, 512 << 20] {
         let arena = timed(&format!("{bytes} bytes: made"), || GpuArena::new(gpu, bytes).unwrap());
         let ExportHandle::Descriptor(descriptor) = arena.door() else {
-            println!("  it has no handle of its own: {arena:?}");
+            println!("  not exported by a file descriptor: {arena:?}");
             continue;
         };
         for (what, id, access) in
-            [("read-only", arena.id(), Access::ReadOnly), ("under another name", &[1; 16], Access::ReadWrite)]
+            [("read-only", arena.id(), Access::ReadOnly), ("under another id", &[1; 16], Access::ReadWrite)]
         {
-            let entrance = ImportHandle::Descriptor(std::os::fd::AsFd::as_fd(descriptor));
+            let handle = ImportHandle::Descriptor(std::os::fd::AsFd::as_fd(descriptor));
             let opened = timed(&format!("  opened {what} in this process"), || {
-                GpuArena::attach(gpu, id, bytes as u64, access, entrance)
+                GpuArena::attach(gpu, id, bytes as u64, access, handle)
             });
             match opened {
                 Ok(opened) => timed("  closed", || drop(opened)),
                 Err(error) => println!("  refused: {error}"),
             }
         }
-        timed("  let go", || drop(arena));
+        timed("  released", || drop(arena));
     }
-    // SAFETY: no stream is named but the default one.
+    // SAFETY: the sync point names no stream.
     let events: Vec<_> = (0..1000)
         .map(|_| unsafe { ReadyEvent::after(gpu, &[SyncPoint::Everything]).unwrap() })
         .take_while(Option::is_some)
         .collect();
-    println!("{} of 1000 events were had", events.len());
+    println!("{} of 1000 interprocess events were created", events.len());
     drop(events);
     drop((small, plain, ordered));
     release_idle();
-    println!("left: {:?}", counts());
+    println!("still open: {:?}", counts());
 }

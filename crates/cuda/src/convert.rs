@@ -1,43 +1,46 @@
-//! Copies within one GPU: dense memory by the driver, everything else by our kernels.
+//! Copies on GPUs: packing and casting within one GPU, and byte copies between two.
+//!
+//! The driver copies dense memory. The kernels of this crate gather, transpose and cast.
 
 use crate::driver::Address;
 use crate::gpu::Gpu;
-use crate::jobs::{Dense, Gather, MOST, Planes};
-use crate::kernels::{Function, Grid, Kernel};
+use crate::jobs::{Dense, Gather, MOST as MAX_GATHER_DIMENSIONS, Planes};
+use crate::kernels::{Grid, Kernel, KernelFunction};
 use crate::memory::DeviceBlock;
 use crate::stream::Stream;
 use tensorferry_core::{ByteOrder, DType, Error, ErrorKind, Layout, Result};
 
-/// What is read.
+/// A tensor that is read, on the GPU or, for uploads, on the host.
 #[derive(Clone, Copy)]
 pub struct DeviceSource<'a> {
-    /// Where the first element is.
+    /// The first element.
     pub data: *const u8,
     /// Element type.
     pub dtype: DType,
     /// Shape and strides.
     pub layout: &'a Layout,
-    /// Which end of an element comes first.
+    /// Byte order of the elements.
     pub order: ByteOrder,
 }
 
-/// Threads of a block, in a row.
-const THREADS: u32 = 256;
-/// The most blocks of a grid over elements: each does several. Sixteen for each of the multiprocessors of a large GPU.
-const BLOCKS: u64 = 16 * 160;
-/// The most blocks of a grid in its second and third dimension, and half of the most in its first.
-const BLOCKS_ACROSS: u64 = 65_535;
-const BLOCKS_DOWN: u64 = 1 << 30;
+/// Threads of a block in the kernels that loop over elements.
+const BLOCK_THREADS: u32 = 256;
+/// Blocks of a grid that loops over elements: sixteen for each multiprocessor of a large GPU. Threads loop.
+const MAX_LOOP_BLOCKS: u64 = 16 * 160;
+/// CUDA's limit on the blocks of a grid in its second and third dimension.
+const MAX_GRID_YZ_BLOCKS: u64 = 65_535;
+/// Half of CUDA's limit on the blocks of a grid in its first dimension.
+const MAX_GRID_X_BLOCK_PAIRS: u64 = 1 << 30;
 
 impl Gpu {
-    /// Queues a copy of the source into dense row-major memory, as another type where it is one.
+    /// Queues a copy of the source into dense row-major memory, cast to `dtype`.
     ///
     /// # Errors
-    /// When the device fails, or an element is of a size for which there is no kernel.
+    /// When the device fails, or elements have a size that no kernel supports.
     ///
     /// # Safety
-    /// Both are memory that this GPU reaches, the target has room for the elements and is aligned for them, and both
-    /// live until the stream is past the copy. The source's work is ordered before the stream's.
+    /// This GPU can access both. The target has room for the elements and is aligned for them. Both live until the stream
+    /// has passed the copy. The work that fills the source is ordered before the stream's.
     pub unsafe fn convert(
         &'static self,
         source: &DeviceSource<'_>,
@@ -51,28 +54,28 @@ impl Gpu {
         }
         let _entered = self.enter()?;
         let runs = layout.runs();
-        let same = source.dtype == dtype && source.order == ByteOrder::Native;
+        let is_same_type = source.dtype == dtype && source.order == ByteOrder::Native;
         let unit = unit(source, &runs);
-        // SAFETY: the caller's contract, for all that follows.
+        // SAFETY: the caller's contract, for every call below.
         unsafe {
-            if unit < item && same {
+            if unit < item && is_same_type {
                 return self.gather(source, &in_units(&runs, item, unit), unit, to, stream);
             }
             if unit < item {
-                // The cast wants its elements aligned: they are packed first.
+                // The cast kernel needs aligned elements, so they are packed first.
                 let packed = DeviceBlock::new(self, layout.bytes(), stream)?;
                 self.gather(source, &in_units(&runs, item, unit), unit, packed.data(), stream)?;
                 return self.cast_packed(source, &packed, to, dtype, stream);
             }
-            if !same {
+            if !is_same_type {
                 if source.order == ByteOrder::Native
-                    && self.kernel(Kernel::Dense(source.dtype, dtype))?.is_some()
+                    && self.kernels.get(self.driver, Kernel::Dense(source.dtype, dtype))?.is_some()
                     && planes(source, &runs, to).is_some()
                     && let Ok(packed) = DeviceBlock::new(self, layout.bytes(), stream)
                     && let Some(planes) = planes(source, &runs, packed.data())
                 {
-                    // Two passes that go along the memory are quicker than one that does not.
-                    self.turn(planes, &runs, source.dtype, stream)?;
+                    // Two passes with coalesced access are faster than one without.
+                    self.transpose(planes, &runs, source.dtype, stream)?;
                     return self.cast_packed(source, &packed, to, dtype, stream);
                 }
                 return self.cast(source, &runs, to, dtype, stream);
@@ -81,14 +84,14 @@ impl Gpu {
                 return self.driver.copy(to as Address, source.data as Address, layout.bytes(), stream.raw());
             }
             if let Some(planes) = planes(source, &runs, to) {
-                return self.turn(planes, &runs, dtype, stream);
+                return self.transpose(planes, &runs, dtype, stream);
             }
-            let unit = wide_unit(source, &runs, to);
+            let unit = vector_unit(source, &runs, to);
             self.gather(source, &in_units(&runs, item, unit), unit, to, stream)
         }
     }
 
-    /// Casts the source once it is packed.
+    /// Casts the source after it was packed.
     unsafe fn cast_packed(
         &self,
         source: &DeviceSource<'_>,
@@ -111,10 +114,10 @@ impl Gpu {
         to: *mut u8,
         stream: Stream,
     ) -> Result<()> {
-        let mut job = job(source, runs, to);
-        let kernel = self.need(Kernel::Gather(unit), source.dtype)?;
-        // SAFETY: the caller's contract; the kernel takes one job.
-        unsafe { self.launch(kernel, over(job.count), stream, [(&raw mut job).cast()]) }
+        let mut job = gather_job(source, runs, to);
+        let kernel = self.require_kernel(Kernel::Gather(unit), source.dtype)?;
+        // SAFETY: the caller's contract; the kernel's argument is one job.
+        unsafe { kernel.launch(self.driver, loop_grid(job.count), stream, [(&raw mut job).cast()]) }
     }
 
     unsafe fn cast(
@@ -127,17 +130,18 @@ impl Gpu {
     ) -> Result<()> {
         if source.layout.is_dense()
             && source.order == ByteOrder::Native
-            && let Some(kernel) = self.kernel(Kernel::Dense(source.dtype, dtype))?
+            && let Some(kernel) = self.kernels.get(self.driver, Kernel::Dense(source.dtype, dtype))?
         {
             let mut job = Dense { from: source.data, to, count: source.layout.count() as u64 };
-            let four = |address: usize, dtype: DType| address.is_multiple_of((4 * dtype.size()).min(16));
-            let mut whole = u32::from(four(source.data as usize, source.dtype) && four(to as usize, dtype));
-            let grid = over(job.count.div_ceil(4));
-            let arguments = [(&raw mut job).cast(), (&raw mut whole).cast()];
-            // SAFETY: the caller's contract; the kernel takes a job and a number.
-            return unsafe { self.launch(kernel, grid, stream, arguments) };
+            let fits_four = |address: usize, dtype: DType| address.is_multiple_of((4 * dtype.size()).min(16));
+            let mut is_aligned =
+                u32::from(fits_four(source.data as usize, source.dtype) && fits_four(to as usize, dtype));
+            let grid = loop_grid(job.count.div_ceil(4));
+            let arguments = [(&raw mut job).cast(), (&raw mut is_aligned).cast()];
+            // SAFETY: the caller's contract; the kernel's arguments are a job and a flag.
+            return unsafe { kernel.launch(self.driver, grid, stream, arguments) };
         }
-        let mut job = job(source, runs, to);
+        let mut job = gather_job(source, runs, to);
         let mut from = source.dtype as u32;
         let mut swapped = u32::from(source.order == ByteOrder::Swapped);
         let (mut code, mut size) = (dtype as u32, dtype.size() as u32);
@@ -148,11 +152,12 @@ impl Gpu {
             (&raw mut code).cast(),
             (&raw mut size).cast(),
         ];
-        // SAFETY: the caller's contract; the kernel takes a job and four numbers.
-        unsafe { self.launch(self.need(Kernel::Cast, source.dtype)?, over(job.count), stream, arguments) }
+        let kernel = self.require_kernel(Kernel::Cast, source.dtype)?;
+        // SAFETY: the caller's contract; the kernel's arguments are a job and four numbers.
+        unsafe { kernel.launch(self.driver, loop_grid(job.count), stream, arguments) }
     }
 
-    unsafe fn turn(
+    unsafe fn transpose(
         &self,
         mut planes: Planes,
         runs: &[(i64, i64)],
@@ -161,61 +166,90 @@ impl Gpu {
     ) -> Result<()> {
         let item = dtype.size();
         let batch = if runs.len() == 3 { runs[0].0 as u32 } else { 1 };
-        let whole = [planes.from as i64, planes.to as i64, planes.from_pitch, planes.to_pitch]
+        let is_aligned = [planes.from as i64, planes.to as i64, planes.from_pitch, planes.to_pitch]
             .into_iter()
             .chain([planes.from_plane, planes.to_plane])
             .all(|number| number % 16 == 0);
-        let mut whole = u32::from(whole);
-        let (across, down, threads) = tile(item);
-        let kernel = self.need(Kernel::Transpose(item), dtype)?;
-        // Down the source in pairs of columns of blocks, as many at a time as a grid has.
-        let mut left = planes.columns;
-        while left > 0 {
-            planes.columns = left.min(BLOCKS_ACROSS * 2 * across);
-            left -= planes.columns;
-            let pairs = planes.columns.div_ceil(2 * across) as u32;
-            let blocks = (2 * planes.rows.div_ceil(down) as u32, pairs, batch);
+        let mut is_aligned = u32::from(is_aligned);
+        let (tile_columns, tile_rows, threads) = tile(item);
+        let kernel = self.require_kernel(Kernel::Transpose(item), dtype)?;
+        // Each launch covers as many pairs of block columns as a grid allows.
+        let mut remaining = planes.columns;
+        while remaining > 0 {
+            planes.columns = remaining.min(MAX_GRID_YZ_BLOCKS * 2 * tile_columns);
+            remaining -= planes.columns;
+            let pairs = planes.columns.div_ceil(2 * tile_columns) as u32;
+            let blocks = (2 * planes.rows.div_ceil(tile_rows) as u32, pairs, batch);
             let grid = Grid { blocks, threads };
-            let arguments = [(&raw mut planes).cast(), (&raw mut whole).cast()];
-            // SAFETY: the caller's contract; the kernel takes planes and a number.
-            unsafe { self.launch(kernel, grid, stream, arguments)? };
+            let arguments = [(&raw mut planes).cast(), (&raw mut is_aligned).cast()];
+            // SAFETY: the caller's contract; the kernel's arguments are planes and a flag.
+            unsafe { kernel.launch(self.driver, grid, stream, arguments)? };
             planes.from = planes.from.wrapping_add(planes.columns as usize * item);
             planes.to = planes.to.wrapping_offset((planes.columns as i64 * planes.to_pitch) as isize);
         }
         Ok(())
     }
-}
 
-impl Gpu {
-    fn need(&self, kernel: Kernel, dtype: DType) -> Result<Function> {
-        let missing =
-            || Error::new(ErrorKind::UnsupportedDType, format!("no kernel moves elements of {dtype}"));
-        self.kernel(kernel)?.ok_or_else(missing)
+    fn require_kernel(&self, kernel: Kernel, dtype: DType) -> Result<KernelFunction> {
+        let missing = || {
+            Error::new(ErrorKind::UnsupportedDType, format!("no CUDA kernel copies elements of type {dtype}"))
+        };
+        self.kernels.get(self.driver, kernel)?.ok_or_else(missing)
+    }
+
+    /// Queues a copy of bytes from this GPU to another, or to itself.
+    ///
+    /// # Errors
+    /// When a device fails.
+    ///
+    /// # Safety
+    /// `bytes` are readable here and writable there. Both live until the stream, one of this GPU, has passed the copy.
+    pub unsafe fn copy_to(
+        &self,
+        other: &Gpu,
+        from: *const u8,
+        to: *mut u8,
+        bytes: usize,
+        stream: Stream,
+    ) -> Result<()> {
+        let _entered = self.enter()?;
+        let (from, to) = (from as Address, to as Address);
+        // SAFETY: the caller's contract.
+        unsafe { self.driver.copy_to_peer(to, other.context, from, self.context, bytes, stream.raw()) }
     }
 }
 
-/// What a block of a transposing kernel does: elements along a row of the source, rows, and the threads for it.
+impl DeviceSource<'_> {
+    /// Whether its bytes are those of a dense tensor of this type.
+    pub fn is_dense_as(&self, dtype: DType) -> bool {
+        self.dtype == dtype && self.order == ByteOrder::Native && self.layout.is_dense()
+    }
+}
+
+/// The tile of one block of a transpose kernel: columns and rows of the source, and the threads of the block.
 fn tile(item: usize) -> (u64, u64, (u32, u32)) {
-    // Each thread has a square of sixteen bytes by as many rows as elements in them.
+    // Each thread transposes a square: sixteen bytes of a row, by as many rows as those bytes have elements.
     let square = (16 / item) as u64;
-    // Squares of bytes take many registers and much shared memory.
-    let wide = if item == 1 { 8 } else { 16 };
-    (u64::from(wide) * square, 16 * square, (wide, 16))
+    // Squares of one-byte elements need many registers and much shared memory.
+    let threads_x = if item == 1 { 8 } else { 16 };
+    (u64::from(threads_x) * square, 16 * square, (threads_x, 16))
 }
 
-fn over(count: u64) -> Grid {
-    let blocks = count.div_ceil(u64::from(THREADS)).min(BLOCKS) as u32;
-    Grid { blocks: (blocks, 1, 1), threads: (THREADS, 1) }
+/// The grid of a kernel that loops over elements.
+fn loop_grid(count: u64) -> Grid {
+    let blocks = count.div_ceil(u64::from(BLOCK_THREADS)).min(MAX_LOOP_BLOCKS) as u32;
+    Grid { blocks: (blocks, 1, 1), threads: (BLOCK_THREADS, 1) }
 }
 
-/// The largest size, at most an element's, that divides every address of the source: what a kernel may read at once.
+/// The bytes that a kernel may read at once: the largest size, at most an element's, that divides every address of the
+/// source.
 fn unit(source: &DeviceSource<'_>, runs: &[(i64, i64)]) -> usize {
     let bits = runs.iter().fold(source.data as usize, |bits, &(_, step)| bits | step.unsigned_abs() as usize);
     source.dtype.align().min(1 << bits.trailing_zeros().min(4))
 }
 
-/// The largest size, at least an element's and at most sixteen bytes, in which whole runs of the source may be moved.
-fn wide_unit(source: &DeviceSource<'_>, runs: &[(i64, i64)], to: *mut u8) -> usize {
+/// The bytes that a kernel may copy at once along whole runs of the source: at least an element's, at most sixteen.
+fn vector_unit(source: &DeviceSource<'_>, runs: &[(i64, i64)], to: *mut u8) -> usize {
     let item = source.dtype.size();
     let Some((&(length, step), outer)) = runs.split_last() else { return item };
     if step != item as i64 {
@@ -226,7 +260,7 @@ fn wide_unit(source: &DeviceSource<'_>, runs: &[(i64, i64)], to: *mut u8) -> usi
     item.max(1 << bits.trailing_zeros().min(4))
 }
 
-/// The loops over elements as loops over units, which are parts of them or several in a run.
+/// The loops over elements as loops over units, each a fraction of an element or several elements of a run.
 fn in_units(runs: &[(i64, i64)], item: usize, unit: usize) -> Vec<(i64, i64)> {
     let mut units = runs.to_vec();
     match units.last_mut() {
@@ -237,40 +271,41 @@ fn in_units(runs: &[(i64, i64)], item: usize, unit: usize) -> Vec<(i64, i64)> {
     units
 }
 
-fn job(source: &DeviceSource<'_>, runs: &[(i64, i64)], to: *mut u8) -> Gather {
+fn gather_job(source: &DeviceSource<'_>, runs: &[(i64, i64)], to: *mut u8) -> Gather {
     let mut job = Gather {
         from: source.data,
         to,
         count: runs.iter().map(|&(length, _)| length as u64).product(),
         rank: runs.len() as u64,
-        lengths: [1; MOST],
-        steps: [0; MOST],
+        lengths: [1; MAX_GATHER_DIMENSIONS],
+        steps: [0; MAX_GATHER_DIMENSIONS],
     };
-    for (place, &(length, step)) in runs.iter().enumerate().take(MOST) {
-        job.lengths[place] = length as u64;
-        job.steps[place] = step;
+    for (axis, &(length, step)) in runs.iter().enumerate().take(MAX_GATHER_DIMENSIONS) {
+        job.lengths[axis] = length as u64;
+        job.steps[axis] = step;
     }
     job
 }
 
-/// The source as planes to transpose, if it is that: dense along the last dimension but one.
+/// The source as planes to transpose, if its last dimension but one is dense and the transpose kernel is faster than a
+/// gather.
 fn planes(source: &DeviceSource<'_>, runs: &[(i64, i64)], to: *mut u8) -> Option<Planes> {
     let item = source.dtype.size() as i64;
-    let (plane, &[(columns, dense), (rows, pitch)]) = match runs {
-        [rest @ .., inner, last] => (rest, &[*inner, *last]),
+    let (outer, &[(columns, column_step), (rows, pitch)]) = match runs {
+        [outer @ .., inner, last] => (outer, &[*inner, *last]),
         _ => return None,
     };
-    let (batch, from_plane) = match plane {
+    let (batch, from_plane) = match outer {
         [] => (1, 0),
         &[(batch, step)] => (batch, step),
         _ => return None,
     };
-    // Planes of few columns that are not aligned are gathered as quickly.
+    // Narrow planes that are not aligned are gathered as fast.
     let narrow = rows.min(columns);
     let fits = (16 % item == 0)
-        && dense == item
-        && batch as u64 <= BLOCKS_ACROSS
-        && (rows as u64).div_ceil(tile(item as usize).1) <= BLOCKS_DOWN
+        && column_step == item
+        && batch as u64 <= MAX_GRID_YZ_BLOCKS
+        && (rows as u64).div_ceil(tile(item as usize).1) <= MAX_GRID_X_BLOCK_PAIRS
         && narrow * item >= 16
         && (narrow >= 16
             || [source.data as i64, to as i64, pitch, rows * item].iter().all(|number| number % 16 == 0));

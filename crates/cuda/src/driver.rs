@@ -1,19 +1,18 @@
-//! The ground floor: the driver's functions, found at run time, each returning a `Result`.
+//! The CUDA driver: its functions, loaded at run time, each returning a `Result`.
 //!
-//! # What it promises
+//! - A machine without CUDA is an ordinary machine: [`Driver::get`] returns an error with a hint, and nothing panics.
+//! - A function that only newer drivers have is optional. Its method returns `None` where the driver lacks it.
+//! - Every status other than success becomes an [`Error`] that quotes the driver's own description.
 //!
-//! A machine without CUDA is an ordinary machine: [`Driver::get`] returns an error with a hint, and nothing panics. A
-//! function that only newer drivers have is optional, and its absence is seen by who wants to call it. Every status
-//! that is not success becomes an [`Error`] in the driver's own words.
+//! # Rejected
 //!
-//! # What it knowingly rejects
-//!
-//! - cudarc, the field's crate: it panics where a library or a symbol is missing; its statuses are a Rust enum, which
-//!   a newer driver's status is no member of, and reading that is undefined; and its library is one for the process,
-//!   so that no test can put another in its place. Of its six hundred functions we call sixty.
-//! - Linking to the driver: the wheel must import where there is none.
+//! - cudarc, the usual crate for this. It panics where a library or a symbol is missing. Its statuses are a Rust enum, so
+//!   reading an unknown status of a newer driver is undefined behaviour. Its library is a process-wide global, so a test
+//!   cannot replace it. Of its six hundred functions this crate needs sixty.
+//! - Linking to the driver: the wheel must import on machines that have none.
 
-use crate::ipc::abi::{Opaque, Properties, Rights};
+use crate::abi::{AccessDescription, AllocationProperties, IpcHandle};
+use crate::hints;
 use crate::status::{self, Status};
 use libloading::Library;
 use once_cell::race::OnceBox;
@@ -21,45 +20,46 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use tensorferry_core::{Error, ErrorKind, Result};
 
-/// A device, by the driver's number.
-pub(crate) type DeviceNumber = c_int;
-/// A context.
+/// `CUdevice`: the ordinal of a device.
+pub(crate) type DeviceOrdinal = c_int;
+/// `CUcontext`.
 pub(crate) type ContextHandle = *mut c_void;
-/// A stream; null is the default one.
+/// `CUstream`; null is the default stream.
 pub(crate) type StreamHandle = *mut c_void;
-/// An event.
+/// `CUevent`.
 pub(crate) type EventHandle = *mut c_void;
-/// A loaded module.
+/// `CUmodule`.
 pub(crate) type ModuleHandle = *mut c_void;
-/// A kernel.
+/// `CUfunction`: a kernel.
 pub(crate) type FunctionHandle = *mut c_void;
-/// An address on a device.
+/// `CUdeviceptr`.
 pub(crate) type Address = u64;
 
-/// Declares the table: the symbol, and the method that calls it and turns its status into a result.
+/// Declares the function table: for each symbol its signature, and the method that calls it and turns its status into a
+/// result. The functions under `queries` have no such method, because a status other than success may be their result.
 macro_rules! functions {
     (
-        answers { $($raw:ident = $raw_symbol:literal ($($raw_kind:ty),*);)* }
+        queries { $($raw:ident = $raw_symbol:literal ($($raw_kind:ty),*);)* }
         required { $($name:ident = $symbol:literal ($($argument:ident: $kind:ty),*);)* }
-        optional { $($late:ident = $late_symbol:literal ($($late_argument:ident: $late_kind:ty),*);)* }
+        optional { $($optional:ident = $optional_symbol:literal ($($optional_argument:ident: $optional_kind:ty),*);)* }
     ) => {
         struct Table {
             $($raw: unsafe extern "C" fn($($raw_kind),*) -> c_int,)*
             $($name: unsafe extern "C" fn($($kind),*) -> c_int,)*
-            $($late: Option<unsafe extern "C" fn($($late_kind),*) -> c_int>,)*
+            $($optional: Option<unsafe extern "C" fn($($optional_kind),*) -> c_int>,)*
         }
 
         impl Table {
             /// # Safety
             /// The library is the CUDA driver, or one that keeps its contract.
             unsafe fn find(library: &Library) -> Result<Self, &'static CStr> {
-                // SAFETY: the caller vouches that the symbols are functions of these types. The table is used only
-                // while the library is loaded: they stand in one struct.
+                // SAFETY: the caller vouches that the symbols are functions of these types. `Driver` owns the
+                // library beside the table, so the library stays loaded while the table is used.
                 unsafe {
                     Ok(Self {
                         $($raw: *library.get($raw_symbol.to_bytes()).map_err(|_| $raw_symbol)?,)*
                         $($name: *library.get($symbol.to_bytes()).map_err(|_| $symbol)?,)*
-                        $($late: library.get($late_symbol.to_bytes()).ok().map(|symbol| *symbol),)*
+                        $($optional: library.get($optional_symbol.to_bytes()).ok().map(|symbol| *symbol),)*
                     })
                 }
             }
@@ -71,21 +71,21 @@ macro_rules! functions {
                 ///
                 /// # Safety
                 /// What the driver's documentation asks of the arguments.
-                #[allow(clippy::too_many_arguments, clippy::allow_attributes, reason = "the driver's own")]
+                #[allow(clippy::too_many_arguments, clippy::allow_attributes, reason = "the signature is the driver's")]
                 pub(crate) unsafe fn $name(&self, $($argument: $kind),*) -> Result<()> {
                     // SAFETY: the caller's contract.
                     self.check($symbol, unsafe { (self.table.$name)($($argument),*) })
                 }
             )*
             $(
-                #[doc = concat!("Calls `", stringify!($late_symbol), "`; `None` where the driver has no such function.")]
+                #[doc = concat!("Calls `", stringify!($optional_symbol), "`; `None` where the driver lacks the function.")]
                 ///
                 /// # Safety
                 /// What the driver's documentation asks of the arguments.
-                pub(crate) unsafe fn $late(&self, $($late_argument: $late_kind),*) -> Option<Result<()>> {
-                    let function = self.table.$late?;
+                pub(crate) unsafe fn $optional(&self, $($optional_argument: $optional_kind),*) -> Option<Result<()>> {
+                    let function = self.table.$optional?;
                     // SAFETY: the caller's contract.
-                    Some(self.check($late_symbol, unsafe { function($($late_argument),*) }))
+                    Some(self.check($optional_symbol, unsafe { function($($optional_argument),*) }))
                 }
             )*
         }
@@ -93,20 +93,19 @@ macro_rules! functions {
 }
 
 functions! {
-    // Whose status is an answer.
-    answers {
+    queries {
         error_name = c"cuGetErrorName"(c_int, *mut *const c_char);
         error_text = c"cuGetErrorString"(c_int, *mut *const c_char);
         stream_query = c"cuStreamQuery"(StreamHandle);
         event_query = c"cuEventQuery"(EventHandle);
         stream_capture = c"cuStreamIsCapturing"(StreamHandle, *mut c_int);
-        settle_context = c"cuCtxSynchronize"();
+        context_synchronise = c"cuCtxSynchronize"();
     }
     required {
         init = c"cuInit"(flags: c_uint);
         device_count = c"cuDeviceGetCount"(count: *mut c_int);
-        device = c"cuDeviceGet"(device: *mut DeviceNumber, index: c_int);
-        retain_context = c"cuDevicePrimaryCtxRetain"(context: *mut ContextHandle, device: DeviceNumber);
+        device = c"cuDeviceGet"(device: *mut DeviceOrdinal, index: c_int);
+        retain_context = c"cuDevicePrimaryCtxRetain"(context: *mut ContextHandle, device: DeviceOrdinal);
         push_context = c"cuCtxPushCurrent_v2"(context: ContextHandle);
         pop_context = c"cuCtxPopCurrent_v2"(context: *mut ContextHandle);
         current_context = c"cuCtxGetCurrent"(context: *mut ContextHandle);
@@ -143,41 +142,41 @@ functions! {
         );
     }
     optional {
-        // Where the device has pools of memory.
+        // Stream-ordered allocation, for devices with memory pools.
         allocate_ordered = c"cuMemAllocAsync"(address: *mut Address, bytes: usize, stream: StreamHandle);
         free_ordered = c"cuMemFreeAsync"(address: Address, stream: StreamHandle);
-        // From CUDA 12.5 on.
+        // CUDA 12.5 and later.
         record_context = c"cuCtxRecordEvent"(context: ContextHandle, event: EventHandle);
         wait_context = c"cuCtxWaitEvent"(context: ContextHandle, event: EventHandle);
-        // For memory that goes to other processes.
-        uuid = c"cuDeviceGetUuid_v2"(uuid: *mut [u8; 16], device: DeviceNumber);
-        uuid_of_old = c"cuDeviceGetUuid"(uuid: *mut [u8; 16], device: DeviceNumber);
-        device_attribute = c"cuDeviceGetAttribute"(answer: *mut c_int, which: c_int, device: DeviceNumber);
+        // Memory and events that several processes use.
+        uuid = c"cuDeviceGetUuid_v2"(uuid: *mut [u8; 16], device: DeviceOrdinal);
+        legacy_uuid = c"cuDeviceGetUuid"(uuid: *mut [u8; 16], device: DeviceOrdinal);
+        device_attribute = c"cuDeviceGetAttribute"(value: *mut c_int, which: c_int, device: DeviceOrdinal);
         address_range = c"cuMemGetAddressRange_v2"(base: *mut Address, bytes: *mut usize, address: Address);
-        legacy_export = c"cuIpcGetMemHandle"(handle: *mut Opaque, address: Address);
-        legacy_open = c"cuIpcOpenMemHandle_v2"(address: *mut Address, handle: Opaque, flags: c_uint);
+        legacy_export = c"cuIpcGetMemHandle"(handle: *mut IpcHandle, address: Address);
+        legacy_open = c"cuIpcOpenMemHandle_v2"(address: *mut Address, handle: IpcHandle, flags: c_uint);
         legacy_close = c"cuIpcCloseMemHandle"(address: Address);
-        event_export = c"cuIpcGetEventHandle"(handle: *mut Opaque, event: EventHandle);
-        event_open = c"cuIpcOpenEventHandle"(event: *mut EventHandle, handle: Opaque);
-        granularity = c"cuMemGetAllocationGranularity"(bytes: *mut usize, wanted: *const Properties, which: c_int);
-        create = c"cuMemCreate"(handle: *mut u64, bytes: usize, wanted: *const Properties, flags: u64);
-        release = c"cuMemRelease"(handle: u64);
-        reserve = c"cuMemAddressReserve"(
-            address: *mut Address, bytes: usize, alignment: usize, wanted: Address, flags: u64
+        event_export = c"cuIpcGetEventHandle"(handle: *mut IpcHandle, event: EventHandle);
+        event_open = c"cuIpcOpenEventHandle"(event: *mut EventHandle, handle: IpcHandle);
+        allocation_granularity = c"cuMemGetAllocationGranularity"(bytes: *mut usize, properties: *const AllocationProperties, which: c_int);
+        create_memory = c"cuMemCreate"(handle: *mut u64, bytes: usize, properties: *const AllocationProperties, flags: u64);
+        release_memory = c"cuMemRelease"(handle: u64);
+        reserve_address = c"cuMemAddressReserve"(
+            address: *mut Address, bytes: usize, alignment: usize, hint: Address, flags: u64
         );
-        unreserve = c"cuMemAddressFree"(address: Address, bytes: usize);
-        map = c"cuMemMap"(address: Address, bytes: usize, offset: usize, handle: u64, flags: u64);
-        unmap = c"cuMemUnmap"(address: Address, bytes: usize);
-        set_access = c"cuMemSetAccess"(address: Address, bytes: usize, rights: *const Rights, count: usize);
-        retain = c"cuMemRetainAllocationHandle"(handle: *mut u64, address: *mut c_void);
-        properties = c"cuMemGetAllocationPropertiesFromHandle"(into: *mut Properties, handle: u64);
-        export = c"cuMemExportToShareableHandle"(into: *mut c_int, handle: u64, kind: c_int, flags: u64);
-        import = c"cuMemImportFromShareableHandle"(handle: *mut u64, descriptor: *mut c_void, kind: c_int);
+        free_address = c"cuMemAddressFree"(address: Address, bytes: usize);
+        map_memory = c"cuMemMap"(address: Address, bytes: usize, offset: usize, handle: u64, flags: u64);
+        unmap_memory = c"cuMemUnmap"(address: Address, bytes: usize);
+        set_access = c"cuMemSetAccess"(address: Address, bytes: usize, access: *const AccessDescription, count: usize);
+        retain_memory = c"cuMemRetainAllocationHandle"(handle: *mut u64, address: *mut c_void);
+        memory_properties = c"cuMemGetAllocationPropertiesFromHandle"(into: *mut AllocationProperties, handle: u64);
+        export_memory = c"cuMemExportToShareableHandle"(into: *mut c_int, handle: u64, kind: c_int, flags: u64);
+        import_memory = c"cuMemImportFromShareableHandle"(handle: *mut u64, descriptor: *mut c_void, kind: c_int);
     }
 }
 
-/// Whether this process is a child of one that loaded the driver: CUDA does not live through a fork. Noted when it
-/// happens, because asking for the process's number is a system call, for every share.
+/// Whether this process is a forked child of one that loaded the driver: CUDA does not survive a fork. An `atfork` handler
+/// sets the flag, because comparing process ids would cost a system call for every share.
 static FORKED: AtomicBool = AtomicBool::new(false);
 static LOADED: AtomicBool = AtomicBool::new(false);
 
@@ -185,36 +184,39 @@ extern "C" fn note_fork() {
     FORKED.store(true, Ordering::Relaxed);
 }
 
-/// For who is called in the child of a fork, perhaps before this crate is, and lets go of what holds memory of a GPU: from
-/// here on the driver is left alone, if it was used before the fork.
+/// Stops all use of the driver in a forked child, if the driver was used before the fork. For `atfork` handlers of other
+/// crates that release GPU memory: they may run before the handler of this crate.
 pub fn after_fork() {
     if LOADED.load(Ordering::Relaxed) {
         note_fork();
     }
 }
 
-/// What comes of a call of a function that this driver may not have.
-pub(crate) fn needed(name: &str, called: Option<Result<()>>) -> Result<()> {
+/// The result of a call of an optional function, or an error where the driver lacks it.
+pub(crate) fn require(name: &str, called: Option<Result<()>>) -> Result<()> {
     called.unwrap_or_else(|| {
-        Err(Error::new(ErrorKind::UnsupportedDevice, format!("the CUDA driver is too old: it has no {name}"))
-            .with_advice("update the NVIDIA driver"))
+        Err(Error::new(
+            ErrorKind::UnsupportedDevice,
+            format!("the CUDA driver is too old: {name} is missing"),
+        )
+        .with_hint(hints::UPDATE_DRIVER))
     })
 }
 
 /// The driver, loaded and initialised.
 pub struct Driver {
     table: Table,
-    /// What the functions of the table belong to.
+    /// Keeps the functions of the table loaded.
     _library: Library,
 }
 
 impl Driver {
-    /// The machine's driver.
+    /// The driver of this machine, loaded by the first call.
     ///
     /// # Errors
-    /// Where there is none, where it cannot be initialised, and in the child of a process that used it.
+    /// Where the driver is missing or cannot be initialised, and in a forked child of a process that used it.
     pub fn get() -> Result<&'static Self> {
-        // No thread waits for another that loads the driver, which the child of a fork would do for ever.
+        // `OnceBox` never blocks. A blocking cell would hang a child that is forked while another thread loads.
         static DRIVER: OnceBox<Result<Driver>> = OnceBox::new();
         let driver = DRIVER.get_or_init(|| Box::new(Self::load(&["libcuda.so.1", "libcuda.so"])));
         let driver = driver.as_ref().map_err(Error::clone)?;
@@ -223,39 +225,38 @@ impl Driver {
                 ErrorKind::UnsupportedDevice,
                 "CUDA cannot be used in a forked child of a process that has used it",
             )
-            .with_advice("start the child with multiprocessing's \"spawn\" method"));
+            .with_hint(hints::SPAWN_CHILD));
         }
         Ok(driver)
     }
 
     /// The driver in the first of these libraries that can be loaded.
     fn load(names: &[&str]) -> Result<Self> {
-        let missing = |fact: String| {
-            Error::new(ErrorKind::UnsupportedDevice, fact)
-                .with_advice("install the NVIDIA driver, or keep the tensor on the CPU")
-        };
+        let missing =
+            |fact: String| Error::new(ErrorKind::UnsupportedDevice, fact).with_hint(hints::INSTALL_DRIVER);
         // SAFETY: loading the driver runs its initialisers, which is what every CUDA program does.
         let library = names.iter().find_map(|name| unsafe { Library::new(*name) }.ok());
-        let library = library.ok_or_else(|| missing("there is no CUDA driver on this machine".into()))?;
-        // SAFETY: a library of that name is the driver.
+        let library = library.ok_or_else(|| missing("this machine has no CUDA driver".into()))?;
+        // SAFETY: a library with this name is the driver.
         let table = unsafe { Table::find(&library) }.map_err(|symbol| {
-            missing(format!("the CUDA driver is too old: it has no {}", symbol.to_string_lossy()))
+            missing(format!("the CUDA driver is too old: {} is missing", symbol.to_string_lossy()))
         })?;
         let driver = Self { table, _library: library };
         LOADED.store(true, Ordering::Relaxed);
-        // SAFETY: a function that only sets a flag, which a child may do.
+        // SAFETY: the handler only stores to an atomic, which is async-signal-safe.
         unsafe { libc::pthread_atfork(None, None, Some(note_fork)) };
-        // SAFETY: the first call of any program.
-        unsafe { driver.init(0) }
-            .map_err(|error| missing(format!("CUDA cannot be used on this machine: {}", error.fact())))?;
+        // SAFETY: `cuInit` may be called at any time; its flags must be 0.
+        unsafe { driver.init(0) }.map_err(|error| {
+            missing(format!("CUDA cannot be initialised on this machine: {}", error.fact()))
+        })?;
         Ok(driver)
     }
 
-    /// Whether everything queued on a stream is done.
+    /// Whether all work queued on a stream is complete.
     ///
     /// # Safety
     /// The stream is alive, and of the current context or a default one.
-    pub(crate) unsafe fn is_idle(&self, stream: StreamHandle) -> Result<bool> {
+    pub(crate) unsafe fn is_stream_idle(&self, stream: StreamHandle) -> Result<bool> {
         // SAFETY: the caller's contract.
         match Status(unsafe { (self.table.stream_query)(stream) }) {
             Status::NOT_READY => Ok(false),
@@ -263,11 +264,11 @@ impl Driver {
         }
     }
 
-    /// Whether what an event was recorded after is done.
+    /// Whether the work that an event recorded is complete.
     ///
     /// # Safety
     /// The event is alive, and of the current context.
-    pub(crate) unsafe fn is_over(&self, event: EventHandle) -> Result<bool> {
+    pub(crate) unsafe fn is_event_complete(&self, event: EventHandle) -> Result<bool> {
         // SAFETY: the caller's contract.
         match Status(unsafe { (self.table.event_query)(event) }) {
             Status::NOT_READY => Ok(false),
@@ -275,12 +276,12 @@ impl Driver {
         }
     }
 
-    /// Whether a stream is being captured into a graph. The default stream is not, also while a capture on another keeps it
-    /// from being asked.
+    /// Whether a stream is being captured into a graph. The default stream never is, even while a capture on another
+    /// stream forbids the query.
     ///
     /// # Safety
-    /// As [`Driver::is_idle`].
-    pub(crate) unsafe fn is_captured(&self, stream: StreamHandle) -> Result<bool> {
+    /// As [`Driver::is_stream_idle`].
+    pub(crate) unsafe fn is_stream_captured(&self, stream: StreamHandle) -> Result<bool> {
         let mut state = 0;
         // SAFETY: the caller's contract, and a place for the answer.
         match Status(unsafe { (self.table.stream_capture)(stream, &raw mut state) }) {
@@ -289,22 +290,22 @@ impl Driver {
         }
     }
 
-    /// Waits until all that this process has queued in the current context is done, or will never be. Not while a stream
-    /// is captured, where that cannot be known.
-    pub(crate) fn is_settled(&self) -> bool {
-        // SAFETY: takes nothing.
-        !Status(unsafe { (self.table.settle_context)() }).is_of_a_capture()
+    /// Waits until all work that this process has queued in the current context is complete or has failed. Returns false if
+    /// a captured stream forbids the wait.
+    pub(crate) fn settle_context(&self) -> bool {
+        // SAFETY: the function has no arguments; the caller has entered a context.
+        !Status(unsafe { (self.table.context_synchronise)() }).is_capture_error()
     }
 
     fn check(&self, symbol: &'static CStr, status: c_int) -> Result<()> {
         match Status(status) {
             Status::SUCCESS => Ok(()),
-            status => Err(status::error(symbol, status, &self.words(status))),
+            status => Err(status::error(symbol, status, &self.describe(status))),
         }
     }
 
-    /// What the driver says about a status.
-    fn words(&self, Status(status): Status) -> String {
+    /// The driver's name and description of a status.
+    fn describe(&self, Status(status): Status) -> String {
         let ask = |function: unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int| {
             let mut text = std::ptr::null();
             // SAFETY: the driver writes the address of a constant string, or nothing.

@@ -1,39 +1,41 @@
-//! A GPU, through its primary context: the one that every framework uses.
+//! One GPU: its primary context, which the frameworks use too, and the pools that belong to it.
 
 use crate::driver::{ContextHandle, Driver};
-use crate::kept::Kept;
-use crate::kernels::Kernels;
-use crate::stream::{Events, Stream};
+use crate::event_pool::EventPool;
+use crate::hints;
+use crate::kernels::KernelCache;
+use crate::stream::Stream;
+use crate::stream_pool::{PooledStream, StreamPool, create_stream};
 use std::ptr;
 use std::sync::OnceLock;
 use tensorferry_core::{Error, ErrorKind, Result};
 
-/// The most GPUs that a process sees.
-const MOST: usize = 64;
+/// GPUs with higher ordinals are not supported.
+const MAX_GPUS: usize = 64;
 
-static GPUS: [OnceLock<Gpu>; MOST] = [const { OnceLock::new() }; MOST];
+static GPUS: [OnceLock<Gpu>; MAX_GPUS] = [const { OnceLock::new() }; MAX_GPUS];
 
-/// One GPU. Its primary context is kept for as long as the process lives, as the frameworks keep it.
+/// One GPU. Its primary context is retained until the process ends, as the frameworks retain it.
 pub struct Gpu {
     pub(crate) driver: &'static Driver,
     pub(crate) context: ContextHandle,
-    pub(crate) events: Events,
-    pub(crate) kernels: Kernels,
-    pub(crate) kept: Kept,
-    meeting: OnceLock<Stream>,
+    pub(crate) events: EventPool,
+    pub(crate) kernels: KernelCache,
+    streams: StreamPool,
+    sync_stream: OnceLock<Stream>,
     index: i32,
 }
 
 // SAFETY: the driver's functions may be called from any thread; a context is made current by the thread that needs it.
 unsafe impl Send for Gpu {}
-// SAFETY: as above; what changes lies behind locks of its own.
+// SAFETY: as above; every field that changes has a lock of its own.
 unsafe impl Sync for Gpu {}
 
 impl Gpu {
-    /// How many GPUs this process sees.
+    /// The number of GPUs that this process sees.
     ///
     /// # Errors
-    /// Where there is no driver.
+    /// If the driver is missing.
     pub fn count() -> Result<usize> {
         let mut count = 0;
         // SAFETY: a place for the number.
@@ -41,10 +43,10 @@ impl Gpu {
         Ok(count.max(0) as usize)
     }
 
-    /// The GPU of this number, as CUDA counts them in this process.
+    /// The GPU with this ordinal in this process.
     ///
     /// # Errors
-    /// Where there is no such GPU, or no driver.
+    /// If the GPU does not exist, or the driver is missing.
     pub fn get(index: i32) -> Result<&'static Self> {
         let driver = Driver::get()?;
         let slot =
@@ -53,84 +55,83 @@ impl Gpu {
             return Ok(gpu);
         }
         let gpu = Self::open(driver, index)?;
-        // Another thread may have come first; retaining a primary context twice is no harm.
+        // Another thread may have been first; retaining a primary context twice is harmless.
         Ok(slot.get_or_init(|| gpu))
     }
 
-    /// The GPUs that were got so far.
+    /// The GPUs that this process has used so far.
     pub(crate) fn opened() -> impl Iterator<Item = &'static Self> {
         GPUS.iter().filter_map(OnceLock::get)
     }
 
     fn open(driver: &'static Driver, index: i32) -> Result<Self> {
-        let (mut number, mut context) = (0, ptr::null_mut());
-        // SAFETY: places for the answers, and a device that the driver has just named.
+        let (mut ordinal, mut context) = (0, ptr::null_mut());
+        // SAFETY: places for the results, and a device that the driver has just returned.
         unsafe {
-            driver.device(&raw mut number, index).map_err(|_| absent(index))?;
-            driver.retain_context(&raw mut context, number)?;
+            driver.device(&raw mut ordinal, index).map_err(|_| absent(index))?;
+            driver.retain_context(&raw mut context, ordinal)?;
         }
         Ok(Self {
             driver,
             context,
-            events: Events::new(),
-            kernels: Kernels::default(),
-            kept: Kept::default(),
-            meeting: OnceLock::new(),
+            events: EventPool::default(),
+            kernels: KernelCache::default(),
+            streams: StreamPool::default(),
+            sync_stream: OnceLock::new(),
             index,
         })
     }
 
-    /// Its number.
+    /// Its ordinal in this process.
     pub fn index(&self) -> i32 {
         self.index
     }
 
-    /// Makes its context the calling thread's, until the guard goes.
-    pub(crate) fn enter(&self) -> Result<Entered> {
-        // Not in the child of a fork.
+    /// Makes its context current on the calling thread, until the guard is dropped.
+    pub(crate) fn enter(&self) -> Result<ContextGuard> {
+        // Fails in a forked child.
         Driver::get()?;
         let mut current = ptr::null_mut();
-        // SAFETY: a place for the answer, and a context that is never released.
+        // SAFETY: a place for the result, and a context that is never released.
         unsafe {
             self.driver.current_context(&raw mut current)?;
             if current == self.context {
-                return Ok(Entered(None));
+                return Ok(ContextGuard(None));
             }
             self.driver.push_context(self.context)?;
         }
-        Ok(Entered(Some(self.driver)))
+        Ok(ContextGuard(Some(self.driver)))
     }
 
-    /// A stream of ours: it waits for a framework that can name no stream of its own, so that others can wait for it.
-    /// Copies from such a framework run on it.
+    /// The stream of this crate that waits for frameworks that do not name a stream of their own, so that other streams
+    /// can wait for it. Copies from such frameworks run on it.
     ///
     /// # Errors
     /// When the device fails.
     pub fn sync_stream(&self) -> Result<Stream> {
-        /// Does not wait for the default stream, nor that for it.
-        const NON_BLOCKING: u32 = 1;
-        if let Some(stream) = self.meeting.get() {
+        if let Some(stream) = self.sync_stream.get() {
             return Ok(*stream);
         }
         let _entered = self.enter()?;
-        let mut handle = ptr::null_mut();
-        // SAFETY: a place for the handle; the context is entered.
-        unsafe { self.driver.stream_create(&raw mut handle, NON_BLOCKING)? };
-        // SAFETY: the driver has just made it, and nobody destroys it.
-        let stream = unsafe { Stream::from_handle(handle.expose_provenance()) };
-        Ok(*self.meeting.get_or_init(|| stream))
+        let stream = create_stream(self.driver)?;
+        Ok(*self.sync_stream.get_or_init(|| stream))
     }
 
-    /// Free and total bytes, as the driver sees them: memory that a framework keeps for later counts as used.
+    /// Free and total bytes according to the driver. Memory that a framework caches counts as used.
     ///
     /// # Errors
     /// When the device fails.
     pub fn memory(&self) -> Result<(usize, usize)> {
         let _entered = self.enter()?;
         let (mut free, mut total) = (0, 0);
-        // SAFETY: places for the answers.
+        // SAFETY: places for the results.
         unsafe { self.driver.memory_info(&raw mut free, &raw mut total)? };
         Ok((free, total))
+    }
+
+    /// A stream for one transfer. The caller has entered the context.
+    pub(crate) fn take_stream(&'static self) -> Result<PooledStream> {
+        self.streams.take(self.driver)
     }
 }
 
@@ -142,24 +143,24 @@ impl std::fmt::Debug for Gpu {
 
 fn absent(index: i32) -> Error {
     let seen = match Gpu::count() {
-        Ok(0) => "this process sees none".to_owned(),
-        Ok(1) => "this process sees one, cuda:0".to_owned(),
-        Ok(count) => format!("this process sees {count}, cuda:0 to cuda:{}", count - 1),
+        Ok(0) => "this process sees no GPU".to_owned(),
+        Ok(1) => "this process sees one GPU, cuda:0".to_owned(),
+        Ok(count) => format!("this process sees {count} GPUs, cuda:0 to cuda:{}", count - 1),
         Err(error) => return error,
     };
-    Error::new(ErrorKind::UnsupportedDevice, format!("there is no GPU cuda:{index}: {seen}"))
-        .with_advice("name one of those, and check CUDA_VISIBLE_DEVICES")
+    Error::new(ErrorKind::UnsupportedDevice, format!("cuda:{index} does not exist: {seen}"))
+        .with_hint(hints::CHOOSE_VISIBLE_DEVICE)
 }
 
-/// A context that was made current; its predecessor comes back with the drop.
-pub(crate) struct Entered(Option<&'static Driver>);
+/// Restores the context that was current before [`Gpu::enter`] when it is dropped.
+pub(crate) struct ContextGuard(Option<&'static Driver>);
 
-impl Drop for Entered {
+impl Drop for ContextGuard {
     fn drop(&mut self) {
         if let Some(driver) = self.0 {
             let mut context = ptr::null_mut();
-            // SAFETY: pushed by this thread; whoever pushed more in between has popped it. A failure leaves a context
-            // current that works.
+            // SAFETY: this thread pushed the context, and whoever pushed others since has popped them. If this fails, a
+            // context stays current that works.
             let _ = unsafe { driver.pop_context(&raw mut context) };
         }
     }

@@ -1,32 +1,31 @@
-//! Our kernels on one GPU, each compiled by its driver when it is first needed.
+//! The conversion kernels of one GPU, each compiled by the driver on first use.
 //!
-//! The driver compiles a text as a whole, at a second for all of them, and keeps the result on disk; so it is given what
-//! belongs to one kernel at a time.
+//! The driver compiles a PTX module as a whole, which takes a second for all kernels, and caches the result on disk. So
+//! each kernel is loaded as a module of its own.
 
-use crate::driver::{FunctionHandle, ModuleHandle};
-use crate::gpu::Gpu;
+use crate::driver::{Driver, FunctionHandle, ModuleHandle};
 use crate::stream::Stream;
 use std::ffi::{CString, c_void};
 use std::ptr;
 use std::sync::{Mutex, PoisonError};
 use tensorferry_core::{DType, Error, ErrorKind, Result};
 
-/// The kernels as text, made from `kernels/` by `make kernels`.
+/// The PTX of all kernels, compiled from `kernels/` by `make kernels`.
 const PTX: &str = include_str!("kernels.ptx");
 
-/// Where a kernel begins in the text.
+/// Begins the definition of each kernel in [`PTX`].
 const ENTRY: &str = ".visible .entry ";
 
-/// A kernel, by what it does.
+/// A kernel, by its operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kernel {
-    /// Gathers units of so many bytes.
+    /// Gathers units of this many bytes.
     Gather(usize),
-    /// Transposes planes of elements of so many bytes.
+    /// Transposes planes of elements of this many bytes.
     Transpose(usize),
-    /// Gathers and casts elements of any type to any other.
+    /// Gathers elements of any type and casts them to any other.
     Cast,
-    /// Casts dense elements of the one type to the other.
+    /// Casts dense elements of the first type to the second.
     Dense(DType, DType),
 }
 
@@ -40,8 +39,8 @@ impl Kernel {
         }
     }
 
-    /// The text of this kernel alone, if there is such a kernel.
-    fn text(self) -> Option<String> {
+    /// The PTX of this kernel alone; `None` if the kernel does not exist.
+    fn ptx(self) -> Option<String> {
         let start = PTX.find(&format!("{ENTRY}{}(", self.name()))?;
         let end = PTX[start + 1..].find(ENTRY).map_or(PTX.len(), |length| start + 1 + length);
         let head = &PTX[..PTX.find(ENTRY)?];
@@ -49,72 +48,75 @@ impl Kernel {
     }
 }
 
-/// The kernels that one GPU was given so far.
+/// The kernels that one GPU has loaded so far; `None` for those that do not exist.
 #[derive(Default)]
-pub(crate) struct Kernels(Mutex<Vec<(Kernel, Option<Function>)>>);
+pub(crate) struct KernelCache(Mutex<Vec<(Kernel, Option<KernelFunction>)>>);
 
-/// A kernel as the driver knows it, for good.
+/// A loaded kernel. Its module is never unloaded.
 #[derive(Clone, Copy)]
-pub(crate) struct Function(FunctionHandle);
+pub(crate) struct KernelFunction(FunctionHandle);
 
-// SAFETY: a handle that the driver takes from any thread.
-unsafe impl Send for Function {}
+// SAFETY: a handle that the driver accepts from any thread.
+unsafe impl Send for KernelFunction {}
 
-/// How many blocks of how many threads.
+/// The dimensions of a launch.
 #[derive(Clone, Copy)]
 pub(crate) struct Grid {
     pub(crate) blocks: (u32, u32, u32),
     pub(crate) threads: (u32, u32),
 }
 
-impl Gpu {
-    /// A kernel of this GPU, if there is one that does this. The caller has entered its context.
-    pub(crate) fn kernel(&self, kernel: Kernel) -> Result<Option<Function>> {
-        let mut known = self.kernels.0.lock().unwrap_or_else(PoisonError::into_inner);
+impl KernelCache {
+    /// A kernel, if it exists. The caller has entered the context.
+    pub(crate) fn get(&self, driver: &Driver, kernel: Kernel) -> Result<Option<KernelFunction>> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(&(_, function)) = known.iter().find(|(name, _)| *name == kernel) {
             return Ok(function);
         }
-        let function = match kernel.text() {
-            Some(text) => Some(self.compile(&kernel.name(), text)?),
+        let function = match kernel.ptx() {
+            Some(ptx) => Some(compile(driver, &kernel.name(), ptx)?),
             None => None,
         };
         known.push((kernel, function));
         Ok(function)
     }
+}
 
-    fn compile(&self, name: &str, text: String) -> Result<Function> {
-        let no_text = |_| Error::new(ErrorKind::DeviceFailed, "the kernels are no text");
-        let (text, name) = (CString::new(text).map_err(no_text)?, CString::new(name).map_err(no_text)?);
-        let (mut module, mut function): (ModuleHandle, FunctionHandle) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: places for the answers, texts that end with a zero, and a module that is never unloaded.
-        unsafe {
-            self.driver.load_module(&raw mut module, text.as_ptr().cast())?;
-            self.driver.function(&raw mut function, module, name.as_ptr())?;
-        }
-        Ok(Function(function))
+fn compile(driver: &Driver, name: &str, ptx: String) -> Result<KernelFunction> {
+    let has_nul = |_| Error::new(ErrorKind::DeviceFailed, "the PTX of a kernel contains a NUL byte");
+    let (ptx, name) = (CString::new(ptx).map_err(has_nul)?, CString::new(name).map_err(has_nul)?);
+    let (mut module, mut function): (ModuleHandle, FunctionHandle) = (ptr::null_mut(), ptr::null_mut());
+    // SAFETY: places for the results, texts that end with a zero, and a module that is never unloaded.
+    unsafe {
+        driver.load_module(&raw mut module, ptx.as_ptr().cast())?;
+        driver.function(&raw mut function, module, name.as_ptr())?;
     }
+    Ok(KernelFunction(function))
+}
 
-    /// Queues a kernel.
+impl KernelFunction {
+    /// Queues the kernel.
     ///
     /// # Safety
-    /// The arguments are what the kernel takes, and what they describe lives until the stream is past it.
+    /// The context is entered. The arguments match the kernel's signature, and the memory that they describe lives until
+    /// the stream has passed the kernel.
     pub(crate) unsafe fn launch<const N: usize>(
-        &self,
-        Function(function): Function,
+        self,
+        driver: &Driver,
         grid: Grid,
         stream: Stream,
         mut arguments: [*mut c_void; N],
     ) -> Result<()> {
-        let Grid { blocks: (x, y, z), threads: (wide, high) } = grid;
+        let Grid { blocks: (grid_x, grid_y, grid_z), threads: (block_x, block_y) } = grid;
         // SAFETY: the caller's contract; the driver reads the arguments before it returns.
         unsafe {
-            self.driver.launch(
-                function,
-                x,
-                y,
-                z,
-                wide,
-                high,
+            driver.launch(
+                self.0,
+                grid_x,
+                grid_y,
+                grid_z,
+                block_x,
+                block_y,
                 1,
                 0,
                 stream.raw(),
@@ -130,25 +132,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_of_a_kernel_holds_it_and_no_other() {
+    fn the_ptx_of_a_kernel_defines_only_that_kernel() {
         for kernel in
             [Kernel::Gather(4), Kernel::Transpose(16), Kernel::Dense(DType::Float32, DType::Float16)]
         {
-            let text = kernel.text().unwrap();
-            assert_eq!(text.matches(ENTRY).count(), 1, "{kernel:?}");
-            assert!(text.contains(&format!("{ENTRY}{}(", kernel.name())));
-            assert!(text.contains(".version") && text.contains(".target"));
-            assert_eq!(text.matches('{').count(), text.matches('}').count());
+            let ptx = kernel.ptx().unwrap();
+            assert_eq!(ptx.matches(ENTRY).count(), 1, "{kernel:?}");
+            assert!(ptx.contains(&format!("{ENTRY}{}(", kernel.name())));
+            assert!(ptx.contains(".version") && ptx.contains(".target"));
+            assert_eq!(ptx.matches('{').count(), ptx.matches('}').count());
         }
-        assert!(Kernel::Gather(3).text().is_none());
-        assert!(Kernel::Dense(DType::Int4, DType::Int8).text().is_none());
+        assert!(Kernel::Gather(3).ptx().is_none());
+        assert!(Kernel::Dense(DType::Int4, DType::Int8).ptx().is_none());
     }
 
     #[test]
-    fn every_size_has_its_kernels() {
+    fn every_element_size_has_kernels() {
         for size in [1, 2, 4, 8, 16] {
-            assert!(Kernel::Gather(size).text().is_some() && Kernel::Transpose(size).text().is_some());
+            assert!(Kernel::Gather(size).ptx().is_some() && Kernel::Transpose(size).ptx().is_some());
         }
-        assert!(Kernel::Cast.text().is_some());
+        assert!(Kernel::Cast.ptx().is_some());
     }
 }

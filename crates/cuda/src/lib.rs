@@ -1,39 +1,36 @@
-//! CUDA for tensorferry: the driver, loaded at run time, and what tensors need of it.
+//! CUDA for tensorferry: the driver, loaded at run time, and the GPU operations that tensors need.
 //!
-//! Three floors. [`driver`] finds the driver's functions and turns statuses into results. [`Gpu`], [`Stream`] and
-//! [`DeviceBlock`] own what they stand for. On them stand the order of work ([`Gpu::order`]), copies within a GPU
-//! ([`Gpu::convert`]) and transfers.
+//! The crate has three layers:
 //!
-//! Everything happens in primary contexts, which the frameworks use too; a context is current only for the time of a
-//! call.
+//! 1. [`driver`] loads the driver's functions and turns statuses into results.
+//! 2. [`Gpu`] owns a primary context with its stream pool, event pool and kernels; [`DeviceBlock`] owns memory.
+//! 3. On these build the order of work ([`Gpu::order`]), copies within a GPU ([`Gpu::convert`]), transfers between GPU and
+//!    host ([`Gpu::fetch`], [`Gpu::send`]), and memory that several processes use ([`ipc`]).
+//!
+//! All work happens in primary contexts, which the frameworks use too. A context is current only during a call.
 
-mod batch;
+mod abi;
 mod convert;
-mod desk;
 pub mod driver;
-mod ends;
+mod event_pool;
 mod gpu;
+pub mod hints;
 pub mod ipc;
 mod jobs;
-mod kept;
 mod kernels;
-mod lanes;
 mod memory;
-mod parts;
-mod pinned;
-mod stage;
+mod order;
 mod status;
 mod stream;
+mod stream_pool;
 mod transfer;
-mod watch;
 
-pub use batch::TransferBatch;
 pub use convert::DeviceSource;
 pub use driver::Driver;
 pub use gpu::Gpu;
-pub use lanes::RingOptions;
 pub use memory::{DeviceBlock, device_of_address, out_of_memory};
-pub use pinned::{DownloadBuffer, choose_download_buffer, is_pinned};
 pub use stream::{Stream, SyncPoint};
-pub use transfer::{HostDestination, SMALL_UPLOAD_BYTES, STAGING_THRESHOLD_BYTES, TransferPath};
-pub use watch::TransferControl;
+pub use transfer::{
+    DownloadBuffer, HostDestination, RingOptions, SMALL_UPLOAD_BYTES, STAGING_THRESHOLD_BYTES, TransferBatch,
+    TransferControl, TransferPath, choose_download_buffer, is_pinned,
+};

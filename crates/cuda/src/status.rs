@@ -1,9 +1,10 @@
-//! What the driver answers, and which of our errors that is.
+//! The driver's status codes, and the errors that they become.
 
+use crate::hints;
 use std::ffi::{CStr, c_int};
-use tensorferry_core::{Error, ErrorKind};
+use tensorferry_core::{Error, ErrorKind, hints as core_hints};
 
-/// A `CUresult`. A number, because a newer driver has more of them than any list.
+/// `CUresult`. An integer, because newer drivers have codes that an enum would not list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Status(pub(crate) c_int);
 
@@ -16,32 +17,33 @@ impl Status {
     pub(crate) const NOT_SUPPORTED: Self = Self(801);
     pub(crate) const CAPTURE_IMPLICIT: Self = Self(906);
 
-    /// Whether it says that a stream is being captured.
-    pub(crate) fn is_of_a_capture(self) -> bool {
+    /// Whether a stream capture forbids the call.
+    pub(crate) fn is_capture_error(self) -> bool {
         (900..=908).contains(&self.0)
     }
 }
 
-/// The error behind a status.
-pub(crate) fn error(symbol: &CStr, status: Status, words: &str) -> Error {
-    let call = symbol.to_string_lossy();
+/// The error for a status of a driver function. `description` is the driver's own.
+pub(crate) fn error(symbol: &CStr, status: Status, description: &str) -> Error {
+    let function = symbol.to_string_lossy();
     match status {
         Status::OUT_OF_MEMORY => {
-            Error::new(ErrorKind::OutOfMemory, format!("the GPU has no memory left ({words})"))
-                .with_advice("free something first, or convert a slice at a time")
+            Error::new(ErrorKind::OutOfMemory, format!("the GPU is out of memory ({description})"))
+                .with_hint(core_hints::FREE_MEMORY)
         }
         Status::NO_DEVICE => Error::new(ErrorKind::UnsupportedDevice, "this process sees no CUDA GPU")
-            .with_advice("check CUDA_VISIBLE_DEVICES and nvidia-smi, or keep the tensor on the CPU"),
+            .with_hint(hints::CHECK_VISIBLE_DEVICES),
         Status::INVALID_DEVICE => {
-            Error::new(ErrorKind::UnsupportedDevice, format!("there is no such GPU ({words})"))
-                .with_advice("name one that nvidia-smi lists")
+            Error::new(ErrorKind::UnsupportedDevice, format!("the GPU does not exist ({description})"))
+                .with_hint(hints::CHOOSE_VISIBLE_DEVICE)
         }
-        Status::NOT_SUPPORTED => {
-            Error::new(ErrorKind::UnsupportedDevice, format!("the GPU has no {call} ({words})"))
-                .with_advice("update the NVIDIA driver")
-        }
-        // Kernels fail where somebody next asks; what failed is rarely what was called.
-        _ => Error::new(ErrorKind::DeviceFailed, format!("CUDA failed in {call}: {words}"))
-            .with_advice("if an earlier kernel failed, run with CUDA_LAUNCH_BLOCKING=1 to see which"),
+        Status::NOT_SUPPORTED => Error::new(
+            ErrorKind::UnsupportedDevice,
+            format!("the GPU does not support {function} ({description})"),
+        )
+        .with_hint(hints::UPDATE_DRIVER),
+        // The error of a kernel surfaces in a later call, which is rarely the one that caused it.
+        _ => Error::new(ErrorKind::DeviceFailed, format!("CUDA failed in {function}: {description}"))
+            .with_hint(hints::FIND_FAILED_KERNEL),
     }
 }

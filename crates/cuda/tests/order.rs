@@ -1,8 +1,8 @@
-//! Order, copies and failures against the stand-in driver, which does no work before somebody waits for it.
+//! Tests of ordering, copies and errors against the test driver, which runs queued work only when something waits for it.
 //!
-//! `make test-rust` puts it where the driver is looked for.
+//! `make test-rust` puts the test driver on the library path.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "what fails here is a failed test")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a panic is a failed test")]
 
 use std::ffi::CString;
 use tensorferry_core::{ByteOrder, DType, ErrorKind, Layout};
@@ -16,27 +16,27 @@ unsafe extern "C" {
     fn dlsym(library: *mut std::ffi::c_void, name: *const i8) -> *mut std::ffi::c_void;
 }
 
-/// Makes the call after so many more of a function fail.
+/// Makes one call of a driver function fail: the next one, or a later one.
 fn fail(name: &str, after: u64, status: i32) {
     let name = CString::new(name).unwrap();
-    // SAFETY: the stand-in has this function; without it there is no sense in going on.
+    // SAFETY: the test driver has this function, of this type; the assertion checks that it is loaded.
     unsafe {
         let library = dlopen(c"libcuda.so.1".as_ptr(), 2);
         let function = dlsym(library, c"testdriver_fail".as_ptr());
-        assert!(!function.is_null(), "not the stand-in driver: run `make test-rust`");
+        assert!(!function.is_null(), "libcuda.so.1 is not the test driver: run `make test-rust`");
         let function: extern "C" fn(*const i8, u64, i32) = std::mem::transmute(function);
         function(name.as_ptr(), after, status);
     }
 }
 
 fn gpu() -> &'static Gpu {
-    Gpu::get(0).expect("the stand-in driver: run `make test-rust`")
+    Gpu::get(0).expect("the test driver: run `make test-rust`")
 }
 
-const LANES: RingOptions = RingOptions { threads: 2, chunk: 256 << 10, spares: false, batched: false };
+const RING: RingOptions = RingOptions { threads: 2, chunk: 256 << 10, spares: false, batched: false };
 
-/// Bytes, as a tensor.
-fn plain(data: *const u8, layout: &Layout) -> DeviceSource<'_> {
+/// Bytes as a tensor.
+fn byte_source(data: *const u8, layout: &Layout) -> DeviceSource<'_> {
     DeviceSource { data, dtype: DType::UInt8, layout, order: ByteOrder::Native }
 }
 
@@ -48,9 +48,9 @@ unsafe fn upload(
     stream: Stream,
 ) -> tensorferry_core::Result<()> {
     let layout = Layout::dense(1, &[bytes as i64])?;
-    let source = plain(from, &layout);
+    let source = byte_source(from, &layout);
     // SAFETY: the callers of these tests vouch for their memory.
-    unsafe { gpu.send(&source, to, DType::UInt8, stream, LANES, &TransferControl::default()) }
+    unsafe { gpu.send(&source, to, DType::UInt8, stream, RING, &TransferControl::default()) }
 }
 
 unsafe fn download(
@@ -61,15 +61,15 @@ unsafe fn download(
     stream: Stream,
 ) -> tensorferry_core::Result<()> {
     let layout = Layout::dense(1, &[bytes as i64])?;
-    let source = plain(from, &layout);
+    let source = byte_source(from, &layout);
     let to = HostDestination { data: to, dtype: DType::UInt8, layout: &layout };
-    // SAFETY: as above.
+    // SAFETY: the callers of these tests vouch for their memory.
     unsafe {
         gpu.fetch(&source, &to, SyncPoint::Stream(stream), TransferPath::Driver, &TransferControl::default())
     }
 }
 
-/// A stream of its own for each test: `meeting` is shared.
+/// Device memory for work on the default stream.
 fn block(bytes: usize) -> DeviceBlock {
     DeviceBlock::new(gpu(), bytes, Stream::LEGACY).unwrap()
 }
@@ -78,16 +78,16 @@ fn source(data: *const u8, layout: &Layout) -> DeviceSource<'_> {
     DeviceSource { data, dtype: DType::Float32, layout, order: ByteOrder::Native }
 }
 
-// One after the other in one test: the stand-in's streams and faults are the process's.
+// One test runs all of them in order: the streams and injected errors of the test driver belong to the process.
 #[test]
-fn the_whole_floor() {
-    absent_devices();
-    work_is_seen_only_in_order();
+fn one_process() {
+    missing_devices();
+    ordered_work_is_visible();
     packing_and_casting();
-    failures_are_told();
+    driver_errors();
 }
 
-fn absent_devices() {
+fn missing_devices() {
     assert_eq!(Gpu::count().unwrap(), 2);
     for index in [2, 63, 64, -1] {
         let error = Gpu::get(index).err().unwrap();
@@ -99,7 +99,7 @@ fn absent_devices() {
     assert!(device_of_address(block(8).data() as usize).unwrap().is_cuda());
 }
 
-fn work_is_seen_only_in_order() {
+fn ordered_work_is_visible() {
     let gpu = gpu();
     let (work, reader) = (gpu.sync_stream().unwrap(), Stream::LEGACY);
     let layout = Layout::dense(4, &[3]).unwrap();
@@ -111,7 +111,7 @@ fn work_is_seen_only_in_order() {
     unsafe {
         upload(gpu, values.as_ptr().cast(), device.data(), 12, reader).unwrap();
         gpu.convert(&source(device.data(), &layout), other.data(), DType::Float32, work).unwrap();
-        // A reader that does not wait sees what was there before.
+        // A reader that does not wait sees the old values.
         download(gpu, other.data(), old.as_mut_ptr().cast(), 12, reader).unwrap();
         assert_ne!(old, values);
         assert!(!gpu.is_done(SyncPoint::Stream(work)).unwrap());
@@ -120,7 +120,7 @@ fn work_is_seen_only_in_order() {
         assert_eq!(new, values);
         assert!(gpu.is_done(SyncPoint::Stream(work)).unwrap() && gpu.is_done(SyncPoint::Nothing).unwrap());
         assert!(!gpu.is_done(SyncPoint::Everything).unwrap());
-        // The same where one of the two names no stream.
+        // The same with a sync point that is all streams.
         for (before, after) in [
             (SyncPoint::Everything, SyncPoint::Stream(reader)),
             (SyncPoint::Stream(work), SyncPoint::Everything),
@@ -171,7 +171,7 @@ fn packing_and_casting() {
             download(gpu, packed.data(), found.as_mut_ptr().cast(), count * 8, Stream::LEGACY).unwrap();
             assert!(found.iter().zip(&expected).all(|(f, e)| *f == f64::from(*e)));
         }
-        // To the other GPU.
+        // A copy to the other GPU.
         let far = DeviceBlock::new(Gpu::get(1).unwrap(), 8, Stream::LEGACY).unwrap();
         gpu.copy_to(Gpu::get(1).unwrap(), device.data(), far.data(), 8, Stream::LEGACY).unwrap();
         let mut found = [0f32; 2];
@@ -180,7 +180,7 @@ fn packing_and_casting() {
     }
 }
 
-fn failures_are_told() {
+fn driver_errors() {
     let gpu = gpu();
     let error = DeviceBlock::new(gpu, 1 << 40, Stream::LEGACY).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
@@ -199,7 +199,7 @@ fn failures_are_told() {
         fail("cuMemcpyDtoHAsync_v2", 0, 12_345);
         let error = download(gpu, device.data(), found.as_mut_ptr(), 16, Stream::LEGACY).unwrap_err();
         assert!(error.fact().contains("error 12345"), "{error}");
-        // And then all is well again.
+        // Later calls succeed.
         download(gpu, device.data(), found.as_mut_ptr(), 16, Stream::LEGACY).unwrap();
     }
 }

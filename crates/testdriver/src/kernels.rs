@@ -1,32 +1,34 @@
-//! The kernels, as plain loops: what each one is asked to do, read from its arguments.
+//! The kernels as loops on the host. A kernel's name and arguments say what it does.
 
-use crate::jobs::{Dense, Gather, MOST, Planes};
-use crate::world::Work;
+use crate::jobs::{Dense, Gather, MOST as MAX_GATHER_DIMENSIONS, Planes};
+use crate::work::Work;
 use std::ffi::c_void;
 use tensorferry_core::{ByteOrder, DType, Layout, pack};
 
-struct Sent<T>(T);
+/// A job that work on another thread uses.
+struct SendJob<T>(T);
 
 // SAFETY: addresses that the caller of the driver keeps alive; one thread runs the work.
-unsafe impl<T> Send for Sent<T> {}
+unsafe impl<T> Send for SendJob<T> {}
 
+/// Whether a kernel with this name exists.
 pub(crate) fn is_known(name: &str) -> bool {
-    name == "cast" || item(name).is_some() || pair(name).is_some()
+    name == "cast" || element_size(name).is_some() || cast_types(name).is_some()
 }
 
-/// The types in the name of a kernel that casts one to the other.
-fn pair(name: &str) -> Option<(DType, DType)> {
+/// The types of a kernel that casts dense elements.
+fn cast_types(name: &str) -> Option<(DType, DType)> {
     let (from, to) = name.split_once("_to_")?;
     Some((DType::from_name(from)?, DType::from_name(to)?))
 }
 
-/// The size of an element in a kernel's name.
-fn item(name: &str) -> Option<usize> {
+/// The element size of a gather or transpose kernel.
+fn element_size(name: &str) -> Option<usize> {
     let (kind, size) = name.split_once('_')?;
     ["gather", "transpose"].contains(&kind).then(|| size.parse().ok()).flatten()
 }
 
-/// What a kernel does, with a grid so many planes deep.
+/// The work of a kernel launch whose grid has `planes` blocks in its third dimension.
 ///
 /// # Safety
 /// The arguments are those of the kernel.
@@ -34,30 +36,30 @@ pub(crate) unsafe fn work(name: &str, planes: u32, arguments: *mut *mut c_void) 
     // SAFETY: the caller's contract.
     unsafe {
         let first = *arguments;
-        let number = |place: usize| *(*arguments.add(place)).cast::<u32>();
-        if let Some((from, to)) = pair(name) {
-            let job = Sent(*first.cast::<Dense>());
+        let number = |index: usize| *(*arguments.add(index)).cast::<u32>();
+        if let Some((from, to)) = cast_types(name) {
+            let job = SendJob(*first.cast::<Dense>());
             return Box::new(move || {
                 let Dense { from: data, to: target, count } = { &job }.0;
-                let (mut lengths, mut steps) = ([1; MOST], [0; MOST]);
+                let (mut lengths, mut steps) = ([1; MAX_GATHER_DIMENSIONS], [0; MAX_GATHER_DIMENSIONS]);
                 (lengths[0], steps[0]) = (count, from.size() as i64);
                 let job = Gather { from: data, to: target, count, rank: 1, lengths, steps };
                 gather(job, from, ByteOrder::Native, to);
             });
         }
-        match item(name) {
+        match element_size(name) {
             Some(item) if name.starts_with("transpose") => {
-                let job = Sent(*first.cast::<Planes>());
+                let job = SendJob(*first.cast::<Planes>());
                 Box::new(move || (0..i64::from(planes)).for_each(|plane| transpose({ &job }.0, plane, item)))
             }
             Some(item) => {
-                let job = Sent(*first.cast::<Gather>());
+                let job = SendJob(*first.cast::<Gather>());
                 let dtype = [DType::UInt8, DType::UInt16, DType::UInt32, DType::UInt64, DType::Complex128]
                     [item.trailing_zeros() as usize];
                 Box::new(move || gather({ &job }.0, dtype, ByteOrder::Native, dtype))
             }
             None => {
-                let job = Sent(*first.cast::<Gather>());
+                let job = SendJob(*first.cast::<Gather>());
                 let dtype = |code: u32| DType::all().nth(code as usize).unwrap_or(DType::UInt8);
                 let (from, to) = (dtype(number(1)), dtype(number(3)));
                 let order = if number(2) == 0 { ByteOrder::Native } else { ByteOrder::Swapped };

@@ -1,11 +1,15 @@
-//! What an address belongs to, and whether that can be handed to another process.
+//! The allocation behind an address, and whether it can be exported to another process.
 
-use super::abi::{BUFFER, DESCRIPTOR, HANDLES, IS_LEGACY, MAPPING_BYTES, MAPPING_START, POOL};
-use super::arena::{ExportHandle, GpuArena, Hold, Name, legacy};
-use super::physical::Physical;
-use super::registry;
-use crate::driver::{Address, needed};
+use super::arena::{ArenaMemory, GpuArena};
+use super::identity::{ArenaIdentity, ExportHandle, random_id};
+use super::physical::PhysicalMemory;
+use crate::abi::{
+    ALLOWED_HANDLE_TYPES, BUFFER_ID, FILE_DESCRIPTOR_HANDLE, IS_LEGACY_IPC_CAPABLE, MAPPING_BASE_ADDRESS,
+    MAPPING_SIZE, MEMPOOL_HANDLE,
+};
+use crate::driver::{Address, require};
 use crate::gpu::Gpu;
+use crate::hints;
 use crate::memory::device_of_address;
 use std::any::Any;
 use std::ffi::{c_int, c_void};
@@ -13,69 +17,71 @@ use std::sync::Arc;
 use tensorferry_core::device::DeviceKind;
 use tensorferry_core::{Access, Error, ErrorKind, Result};
 
-/// How an allocation can be handed to another process.
+/// How an allocation can be exported to another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExportMethod {
-    /// By a descriptor of its own; the only way on which it can be read-only there.
+    /// By a file descriptor, the only method that allows read-only access.
     Descriptor,
-    /// By a legacy handle.
+    /// By a legacy IPC handle.
     Legacy,
     /// Not at all.
     None,
 }
 
-/// The allocation that an address lies in.
+/// The allocation that contains an address.
 #[derive(Clone, Copy, Debug)]
 pub struct Allocation {
     gpu: &'static Gpu,
     base: Address,
     bytes: usize,
     offset: usize,
-    way: ExportMethod,
-    buffer: u64,
+    export_method: ExportMethod,
+    buffer_id: u64,
 }
 
 impl Allocation {
-    /// What the driver knows of the allocation at an address of a GPU. Nothing is tried, so that nothing fails.
+    /// Queries the driver about the allocation at an address of a GPU. No export is tried, because a failed export leaves
+    /// some drivers in an error state.
     ///
     /// # Errors
-    /// When it is not memory of a GPU alone, or there is no driver.
+    /// If the address is not GPU memory, or the driver is missing.
     pub fn of(address: *const u8) -> Result<Self> {
-        let place = device_of_address(address as usize)?;
-        if place.kind != DeviceKind::Cuda {
+        let device = device_of_address(address as usize)?;
+        if device.kind != DeviceKind::Cuda {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
-                format!("the address is memory of {place}, and only that of a GPU can be exported"),
+                format!("the memory is on {device}, and only GPU memory can be exported"),
             )
-            .with_advice("move the tensor to the GPU first, or publish it from the CPU"));
+            .with_hint(hints::MOVE_TO_GPU));
         }
-        let gpu = Gpu::get(place.index)?;
+        let gpu = Gpu::get(device.index)?;
         let _entered = gpu.enter()?;
         let address = address as Address;
         let (mut base, mut bytes) = (0, 0);
-        // SAFETY: places for the answers.
-        needed("cuMemGetAddressRange", unsafe {
+        // SAFETY: places for the results.
+        require("cuMemGetAddressRange", unsafe {
             gpu.driver.address_range(&raw mut base, &raw mut bytes, address)
         })?;
-        // An old driver does not know all of these questions: what it cannot answer is not exported.
-        let [is_legacy, handles, pool, buffer] =
-            ask(gpu, [IS_LEGACY, HANDLES, POOL, BUFFER], address).unwrap_or_default();
-        let [start, length] = ask(gpu, [MAPPING_START, MAPPING_BYTES], address).unwrap_or_default();
-        let exports = handles & DESCRIPTOR as u64 != 0;
-        // A handle covers one mapping, of perhaps many in the range of addresses.
-        let maps = start <= address && address - start < length;
-        let way = match (pool != 0, exports, is_legacy & 0xff != 0) {
-            // Of a pool: see the essay.
+        // An old driver lacks some of these attributes. Allocations that it cannot describe are not exported.
+        let [is_legacy, handle_types, pool, buffer_id] =
+            query(gpu, [IS_LEGACY_IPC_CAPABLE, ALLOWED_HANDLE_TYPES, MEMPOOL_HANDLE, BUFFER_ID], address)
+                .unwrap_or_default();
+        let [start, length] = query(gpu, [MAPPING_BASE_ADDRESS, MAPPING_SIZE], address).unwrap_or_default();
+        let has_descriptor = handle_types & FILE_DESCRIPTOR_HANDLE as u64 != 0;
+        // A handle covers one mapping, of perhaps many in the address range.
+        let is_in_mapping = start <= address && address - start < length;
+        let export_method = match (pool != 0, has_descriptor, is_legacy & 0xff != 0) {
+            // Memory pools are not supported: see the module documentation of `ipc`.
             (true, ..) => ExportMethod::None,
-            (false, true, _) if maps => ExportMethod::Descriptor,
+            (false, true, _) if is_in_mapping => ExportMethod::Descriptor,
             (false, _, true) => ExportMethod::Legacy,
             _ => ExportMethod::None,
         };
-        if way == ExportMethod::Descriptor {
+        if export_method == ExportMethod::Descriptor {
             (base, bytes) = (start, length as usize);
         }
         let offset = address.wrapping_sub(base) as usize;
-        Ok(Self { gpu, base, bytes, offset, way, buffer })
+        Ok(Self { gpu, base, bytes, offset, export_method, buffer_id })
     }
 
     /// The GPU.
@@ -83,64 +89,69 @@ impl Allocation {
         self.gpu
     }
 
-    /// How many bytes another process would see.
+    /// The bytes that another process would see.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// How far from the beginning of the allocation the address is.
+    /// The offset of the address in the allocation.
     pub fn offset(&self) -> usize {
         self.offset
     }
 
-    /// How it can be handed over.
+    /// How it can be exported.
     pub fn way(&self) -> ExportMethod {
-        self.way
+        self.export_method
     }
 
-    /// Whether others can be handed it so that they cannot write.
+    /// Whether other processes can be given read-only access.
     pub fn can_be_read_only(&self) -> bool {
-        self.way == ExportMethod::Descriptor
+        self.export_method == ExportMethod::Descriptor
     }
 
-    /// Exports it. What comes back can be published; it keeps `owner` for as long as anybody has it.
+    /// Exports it as an arena that can be published. The arena keeps `owner` alive.
     ///
     /// # Errors
-    /// When there is no way, or the driver refuses.
+    /// If the allocation cannot be exported, or the driver refuses.
     ///
     /// # Safety
     /// The allocation stays where it is and as it is for as long as `owner` lives.
     pub unsafe fn export(&self, owner: Box<dyn Any + Send + Sync>) -> Result<Arc<GpuArena>> {
         let _entered = self.gpu.enter()?;
-        let name = registry::name((self.buffer, self.base, self.bytes), || {
-            Ok(Name { id: super::random()?, door: self.door()? })
+        let identity = ArenaIdentity::of_allocation((self.buffer_id, self.base, self.bytes), || {
+            Ok(ArenaIdentity { id: random_id()?, handle: self.export_handle()? })
         })?;
-        let place = (self.base, self.bytes);
-        let hold = Hold::Kept(owner);
-        Ok(registry::keep(GpuArena::assemble(self.gpu, place, Access::ReadWrite, name, hold, false)))
+        let range = (self.base, self.bytes);
+        let memory = ArenaMemory::Borrowed(owner);
+        Ok(GpuArena::assemble(self.gpu, range, Access::ReadWrite, identity, memory, false).register())
     }
 
-    fn door(&self) -> Result<ExportHandle> {
-        match self.way {
+    fn export_handle(&self) -> Result<ExportHandle> {
+        match self.export_method {
             ExportMethod::Descriptor => {
-                Ok(ExportHandle::Descriptor(Physical::behind(self.gpu, self.base)?.export()?))
+                Ok(ExportHandle::Descriptor(PhysicalMemory::mapped_at(self.gpu, self.base)?.export()?))
             }
-            ExportMethod::Legacy => legacy(self.gpu, self.base),
+            ExportMethod::Legacy => ExportHandle::legacy(self.gpu, self.base),
             ExportMethod::None => Err(Error::new(
                 ErrorKind::CopyRequired,
-                "the allocation cannot be handed to another process: its framework did not make it for that",
+                "the allocation cannot be exported to another process: its framework did not allocate it for that",
             )
-            .with_advice("publish a copy")),
+            .with_hint(hints::PUBLISH_COPY)),
         }
     }
 }
 
-/// Answers about an address, all or none.
-fn ask<const COUNT: usize>(gpu: &Gpu, which: [c_int; COUNT], address: Address) -> Option<[u64; COUNT]> {
-    // Some answers are shorter than eight bytes; the rest stays zero.
-    let mut answers = [0u64; COUNT];
-    let into: [*mut c_void; COUNT] = std::array::from_fn(|at| (&raw mut answers[at]).cast());
-    // SAFETY: as many questions as places, each large enough for any answer.
-    unsafe { gpu.driver.pointer_attributes(COUNT as u32, which.as_ptr(), into.as_ptr(), address) }.ok()?;
-    Some(answers)
+/// The values of some pointer attributes; `None` if the driver lacks one of them.
+fn query<const COUNT: usize>(
+    gpu: &Gpu,
+    attributes: [c_int; COUNT],
+    address: Address,
+) -> Option<[u64; COUNT]> {
+    // Some attributes are shorter than eight bytes; the other bytes stay zero.
+    let mut values = [0u64; COUNT];
+    let into: [*mut c_void; COUNT] = std::array::from_fn(|index| (&raw mut values[index]).cast());
+    // SAFETY: as many attributes as places, each large enough for any value.
+    unsafe { gpu.driver.pointer_attributes(COUNT as u32, attributes.as_ptr(), into.as_ptr(), address) }
+        .ok()?;
+    Some(values)
 }

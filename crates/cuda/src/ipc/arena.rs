@@ -1,69 +1,63 @@
-//! GPU memory that other processes can be handed, or that came from one.
+//! Arenas: GPU memory that other processes can open, or that another process exported.
 
-use super::abi::Opaque;
+use super::counters::{self, Counter, counts};
+use super::identity::{ArenaId, ArenaIdentity, ExportHandle, random_id};
 use super::physical::{self, Mapping};
-use super::registry;
-use crate::driver::{Address, needed};
+use super::registry::Registry;
+use crate::driver::{Address, Driver};
 use crate::gpu::Gpu;
 use crate::memory::out_of_memory;
 use std::any::Any;
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tensorferry_core::{Access, ErrorKind, Result};
 
-/// What an allocation is called in every process: sixteen random bytes, made when it is first exported.
-pub type ArenaId = [u8; 16];
-
-/// How another process comes to an allocation.
-#[derive(Debug)]
-pub enum ExportHandle {
-    /// By a descriptor of the memory.
-    Descriptor(OwnedFd),
-    /// By these bytes.
-    Legacy([u8; 64]),
-}
-
-impl ExportHandle {
-    /// The descriptor that must be sent along.
-    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        match self {
-            Self::Descriptor(descriptor) => Some(descriptor.as_fd()),
-            Self::Legacy(_) => None,
-        }
-    }
-}
-
-/// An allocation's name and door, which all who export or open it share.
-pub(crate) struct Name {
-    pub(crate) id: ArenaId,
-    pub(crate) door: ExportHandle,
-}
-
-/// What is to be done when nobody needs it any more.
-pub(crate) enum Hold {
-    /// Memory of ours, or another process's, that has a handle of its own.
+/// What an arena's memory consists of, which decides how it is released.
+pub(crate) enum ArenaMemory {
+    /// Virtual memory management: memory of this or another process, mapped here.
     Mapped(#[expect(dead_code, reason = "held for its drop")] Mapping),
-    /// Plain memory of ours.
+    /// Memory that this process allocated with `cuMemAlloc`.
     Allocated,
-    /// Memory of another process, by a legacy handle.
-    Opened,
-    /// Memory that somebody else in this process made and this keeps alive.
-    Kept(#[expect(dead_code, reason = "held for its drop")] Box<dyn Any + Send + Sync>),
+    /// Memory of another process, opened by a legacy handle.
+    LegacyImport,
+    /// A framework's memory, with the owner that keeps it alive.
+    Borrowed(#[expect(dead_code, reason = "held for its drop")] Box<dyn Any + Send + Sync>),
 }
 
-/// GPU memory that other processes can be handed, made here, exported here or attached from another.
+/// GPU memory that other processes can open: made here, exported here, or attached from another process.
 pub struct GpuArena {
     pub(crate) gpu: &'static Gpu,
     pub(crate) address: Address,
     pub(crate) bytes: usize,
     pub(crate) access: Access,
-    pub(crate) name: Arc<Name>,
-    pub(crate) hold: Hold,
-    /// Whether it is another process's.
-    pub(crate) foreign: bool,
-    shown: AtomicBool,
+    pub(crate) identity: Arc<ArenaIdentity>,
+    pub(crate) memory: ArenaMemory,
+    /// Whether another process exported it.
+    pub(crate) is_imported: bool,
+    was_shared: AtomicBool,
+}
+
+/// All arenas of this process. An arena takes this lock when it is dropped, so no arena may be dropped under it.
+fn arenas() -> MutexGuard<'static, Option<Registry<GpuArena>>> {
+    static ARENAS: Mutex<Option<Registry<GpuArena>>> = Mutex::new(None);
+    ARENAS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Lets one thread at a time open or close memory of other processes: drivers give two imports of one allocation the same
+/// address, and close it for both.
+pub(crate) fn lock_imports() -> MutexGuard<'static, ()> {
+    static IMPORTS: Mutex<()> = Mutex::new(());
+    IMPORTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The arena that contains a range of addresses, and the offset of the range in it; `None` for memory of a framework.
+pub fn find(address: *const u8, bytes: usize) -> Option<(Arc<GpuArena>, usize)> {
+    let counts = counts();
+    if counts.made + counts.imports == 0 || Driver::get().is_err() {
+        return None;
+    }
+    arenas().as_ref()?.find_range(address as usize, bytes)
 }
 
 impl GpuArena {
@@ -71,28 +65,31 @@ impl GpuArena {
         gpu: &'static Gpu,
         (address, bytes): (Address, usize),
         access: Access,
-        name: Arc<Name>,
-        hold: Hold,
-        foreign: bool,
+        identity: Arc<ArenaIdentity>,
+        memory: ArenaMemory,
+        is_imported: bool,
     ) -> Arc<Self> {
-        let made = Self { gpu, address, bytes, access, name, hold, foreign, shown: AtomicBool::new(false) };
-        made.counter().add();
-        Arc::new(made)
+        let was_shared = AtomicBool::new(false);
+        let arena = Self { gpu, address, bytes, access, identity, memory, is_imported, was_shared };
+        arena.counter().add();
+        Arc::new(arena)
     }
 
-    /// New memory of at least that many bytes, not initialised. It has a handle of its own where the GPU knows such memory.
+    /// New uninitialised memory of at least `bytes`. Where the GPU supports virtual memory management, it is exported by a
+    /// file descriptor.
     ///
     /// # Errors
-    /// When the device has no such memory.
+    /// If the device is out of memory.
     pub fn new(gpu: &'static Gpu, bytes: usize) -> Result<Arc<Self>> {
         let _entered = gpu.enter()?;
-        let id = super::random()?;
+        let id = random_id()?;
         if physical::is_supported(gpu) {
             let mapping = Mapping::new(gpu, bytes)?;
-            let name = Arc::new(Name { id, door: ExportHandle::Descriptor(mapping.export()?) });
-            let place = (mapping.address(), mapping.bytes());
-            let hold = Hold::Mapped(mapping);
-            return Ok(registry::keep(Self::assemble(gpu, place, Access::ReadWrite, name, hold, false)));
+            let handle = ExportHandle::Descriptor(mapping.export()?);
+            let identity = Arc::new(ArenaIdentity { id, handle });
+            let range = (mapping.address(), mapping.bytes());
+            let memory = ArenaMemory::Mapped(mapping);
+            return Ok(Self::assemble(gpu, range, Access::ReadWrite, identity, memory, false).register());
         }
         let (mut address, bytes) = (0, bytes.max(1));
         // SAFETY: a place for the address; the context is entered.
@@ -100,101 +97,122 @@ impl GpuArena {
             ErrorKind::OutOfMemory => out_of_memory(gpu, bytes),
             _ => error,
         })?;
-        let door = legacy(gpu, address).inspect_err(|_| {
-            // SAFETY: just made, and not used.
+        let handle = ExportHandle::legacy(gpu, address).inspect_err(|_| {
+            // SAFETY: just allocated, and not used.
             let _ = unsafe { gpu.driver.free(address) };
         })?;
-        let name = Arc::new(Name { id, door });
-        let made = Self::assemble(gpu, (address, bytes), Access::ReadWrite, name, Hold::Allocated, false);
-        Ok(registry::keep(made))
+        let (identity, range) = (Arc::new(ArenaIdentity { id, handle }), (address, bytes));
+        let memory = ArenaMemory::Allocated;
+        Ok(Self::assemble(gpu, range, Access::ReadWrite, identity, memory, false).register())
     }
 
-    /// The GPU that it belongs to.
+    /// The arena of this process with this id and access.
+    pub(crate) fn find_known(id: &ArenaId, access: Access) -> Option<Arc<Self>> {
+        arenas().as_ref()?.find_id(id, access)
+    }
+
+    /// Adds the arena to the registry. If another thread has meanwhile imported the same allocation, returns that arena.
+    pub(crate) fn register(self: Arc<Self>) -> Arc<Self> {
+        let mut guard = arenas();
+        let registry = guard.get_or_insert_default();
+        if self.is_imported
+            && let Some(known) = registry.find_id(self.id(), self.access())
+        {
+            drop(guard);
+            return known;
+        }
+        let start = self.address as usize;
+        let is_borrowed = matches!(self.memory, ArenaMemory::Borrowed(_));
+        let addresses = (!is_borrowed).then(|| start..start + self.bytes);
+        registry.insert(&self, self.id(), self.access(), addresses);
+        drop(guard);
+        self
+    }
+
+    fn unregister(&self) {
+        if let Some(registry) = arenas().as_mut() {
+            registry.remove(self, self.id(), self.address as usize);
+        }
+    }
+
+    /// The GPU that the memory belongs to.
     pub fn gpu(&self) -> &'static Gpu {
         self.gpu
     }
 
-    /// The first byte, for the GPU. It may be written only if [`GpuArena::access`] says so.
+    /// The first byte, as a device address. It may be written only if [`GpuArena::access`] allows it.
     pub fn data(&self) -> *mut u8 {
         std::ptr::with_exposed_provenance_mut(self.address as usize)
     }
 
-    /// How many bytes there are.
+    /// Its size.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// What may be done to it here.
+    /// Whether this process may write to it.
     pub fn access(&self) -> Access {
         self.access
     }
 
-    /// Its name in every process.
+    /// Its id in every process.
     pub fn id(&self) -> &ArenaId {
-        &self.name.id
+        &self.identity.id
     }
 
-    /// How another process comes to it.
+    /// The handle by which another process opens it.
     pub fn door(&self) -> &ExportHandle {
-        &self.name.door
+        &self.identity.handle
     }
 
-    /// Whether this process made it, or somebody else in this process did.
+    /// Whether this process allocated the memory.
     pub fn is_own(&self) -> bool {
-        !self.foreign
+        !self.is_imported
     }
 
-    /// Whether others can be handed it so that they cannot write: memory with a handle of its own.
+    /// Whether other processes can be given read-only access, which needs a file descriptor.
     pub fn can_be_read_only(&self) -> bool {
-        matches!(self.name.door, ExportHandle::Descriptor(_))
+        matches!(self.identity.handle, ExportHandle::Descriptor(_))
     }
 
-    /// Notes that others were handed it. Nothing is laid over it from then on: one who has it from somebody whose lease
-    /// has ended is not known here, and keeps memory with a handle of its own by having it mapped.
+    /// Records that another process was given the memory, so it is not reused from then on. A consumer may pass the memory
+    /// on. This process does not know the next consumer, whose mapping keeps the memory alive.
     pub fn show(&self) {
-        self.shown.store(true, Ordering::Relaxed);
+        self.was_shared.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn is_shown(&self) -> bool {
-        self.shown.load(Ordering::Relaxed)
+    pub(crate) fn was_shared(&self) -> bool {
+        self.was_shared.load(Ordering::Relaxed)
     }
 
-    fn counter(&self) -> &'static registry::Counter {
-        match self.hold {
-            Hold::Kept(_) => &registry::EXPORTS,
-            _ if self.foreign => &registry::IMPORTS,
-            _ => &registry::MADE,
+    fn counter(&self) -> &'static Counter {
+        match self.memory {
+            ArenaMemory::Borrowed(_) => &counters::EXPORTS,
+            _ if self.is_imported => &counters::IMPORTS,
+            _ => &counters::MADE,
         }
     }
-}
-
-/// The legacy handle of an allocation, by its first address. The context is entered.
-pub(crate) fn legacy(gpu: &Gpu, base: Address) -> Result<ExportHandle> {
-    let mut handle = Opaque([0; 64]);
-    // SAFETY: a place for the handle.
-    needed("cuIpcGetMemHandle", unsafe { gpu.driver.legacy_export(&raw mut handle, base) })?;
-    Ok(ExportHandle::Legacy(handle.0))
 }
 
 impl Drop for GpuArena {
     fn drop(&mut self) {
         self.counter().remove();
-        // Not in the child of a fork, where a lock may be another thread's for good.
+        // In a forked child another thread may have held a lock for good at the time of the fork.
         let Ok(_entered) = self.gpu.enter() else { return };
-        if !matches!(self.hold, Hold::Allocated | Hold::Opened) {
-            return registry::forget(self);
+        if !matches!(self.memory, ArenaMemory::Allocated | ArenaMemory::LegacyImport) {
+            return self.unregister();
         }
         let is_settled = self.gpu.settle();
-        // Waited for without the turn; closed in it.
-        let _turn = self.foreign.then(registry::turn);
-        registry::forget(self);
+        // Taken after the wait, which may be long.
+        let _imports = self.is_imported.then(lock_imports);
+        self.unregister();
         if !is_settled {
             return;
         }
         // SAFETY: ours, and nothing uses it any more. A failure is one of the device, which the next call reports.
         unsafe {
-            match self.hold {
-                Hold::Opened => drop(self.gpu.driver.legacy_close(self.address)),
+            match self.memory {
+                ArenaMemory::LegacyImport => drop(self.gpu.driver.legacy_close(self.address)),
                 _ => drop(self.gpu.driver.free(self.address)),
             }
         }
@@ -208,7 +226,7 @@ impl fmt::Debug for GpuArena {
             .field("address", &self.address)
             .field("bytes", &self.bytes)
             .field("access", &self.access)
-            .field("is_own", &!self.foreign)
+            .field("is_own", &self.is_own())
             .finish_non_exhaustive()
     }
 }

@@ -1,17 +1,19 @@
-//! When memory is ready, told to other processes, so that their streams wait and no host does.
+//! Events between processes, so that a consumer's streams wait for the producer's work and no host does.
 //!
-//! An event is made when there is work to wait for, one for each GPU of a publication, and destroyed with the publication:
-//! a GPU has some 22,000 for other processes. Where none can be had, the host waits instead. The consumer must be done
-//! with an event before the maker destroys it, which is what its lease is for.
+//! The producer creates one event for each GPU of a publication that still has work queued, and destroys it with the
+//! publication: a GPU has some 22,000 interprocess events. If none is left, the producer's host waits instead. The
+//! consumer's lease keeps the event alive until the consumer no longer needs it.
 //!
-//! A stream that waits for an event whose maker is killed in the middle of its work waits for good, and recording the event
-//! here does not help it (tried on an H200 with driver 580). [`RemoteEvent::is_over`] never waits: who must not hang asks it,
-//! and looks whether the maker lives.
+//! If the producer is killed before its work is complete, a stream that waits for the event waits for ever. Recording the
+//! event in the consumer does not end the wait (tried on an H200 with driver 580). [`RemoteEvent::is_over`] never waits: a
+//! caller that must not hang polls it, and checks that the producer is alive.
 
-use super::abi::Opaque;
-use super::registry;
-use crate::driver::{EventHandle, needed};
+use super::counters;
+use super::error::protocol_error;
+use crate::abi::IpcHandle;
+use crate::driver::{EventHandle, require};
 use crate::gpu::Gpu;
+use crate::hints;
 use crate::stream::SyncPoint;
 use std::collections::HashMap;
 use std::fmt;
@@ -19,104 +21,104 @@ use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tensorferry_core::{Error, ErrorKind, Result};
 
-/// Says to other processes when work of this one is done.
+/// An event by which other processes wait for work of this one.
 pub struct ReadyEvent {
     gpu: &'static Gpu,
     event: EventHandle,
     handle: [u8; 64],
 }
 
-// SAFETY: handles that the driver takes from any thread.
+// SAFETY: handles that the driver accepts from any thread.
 unsafe impl Send for ReadyEvent {}
 // SAFETY: as above; nothing here changes through a shared reference.
 unsafe impl Sync for ReadyEvent {}
 
-type Made = HashMap<[u8; 64], Weak<ReadyEvent>>;
+type OwnEvents = HashMap<[u8; 64], Weak<ReadyEvent>>;
 
-/// Events of this process: one that attaches what it published itself cannot open them.
-fn made() -> MutexGuard<'static, Option<Made>> {
-    static MADE: Mutex<Option<Made>> = Mutex::new(None);
-    MADE.lock().unwrap_or_else(PoisonError::into_inner)
+/// Events of this process by handle: a process that attaches what it published itself cannot open them.
+fn own_events() -> MutexGuard<'static, Option<OwnEvents>> {
+    static OWN_EVENTS: Mutex<Option<OwnEvents>> = Mutex::new(None);
+    OWN_EVENTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl ReadyEvent {
-    /// An event for all that is queued on these sides now; `None` where it is done, or was waited for.
+    /// An event for all work that is queued at these sync points; `None` if the work is complete or the host waited for it.
     ///
     /// # Errors
     /// When the device fails, or one of the streams is being captured.
     ///
     /// # Safety
     /// The streams are alive, and of this GPU or default ones.
-    pub unsafe fn after(gpu: &'static Gpu, sides: &[SyncPoint]) -> Result<Option<Arc<Self>>> {
+    pub unsafe fn after(gpu: &'static Gpu, points: &[SyncPoint]) -> Result<Option<Arc<Self>>> {
         let _entered = gpu.enter()?;
-        let mut left = Vec::new();
-        for &side in sides {
+        let mut pending = Vec::new();
+        for &point in points {
             // SAFETY: the caller's contract.
             unsafe {
-                if gpu.is_captured(side)? {
+                if gpu.is_captured(point)? {
                     return Err(Error::new(
                         ErrorKind::InvalidArgument,
-                        "work on a stream that is captured has not happened, and nobody can wait for it",
+                        "work on a captured stream is not executed, so no process can wait for it",
                     )
-                    .with_advice("publish after the capture has ended"));
+                    .with_hint(hints::PUBLISH_AFTER_CAPTURE));
                 }
-                if !left.contains(&side) && !gpu.is_done(side)? {
-                    left.push(side);
+                if !pending.contains(&point) && !gpu.is_done(point)? {
+                    pending.push(point);
                 }
             }
         }
-        if left.is_empty() {
+        if pending.is_empty() {
             return Ok(None);
         }
         // SAFETY: the caller's contract.
-        if let Ok(event) = unsafe { Self::record(gpu, &left) } {
+        if let Ok(event) = unsafe { Self::record(gpu, &pending) } {
             return Ok(Some(event));
         }
-        // There are no more events, or this GPU has none for others.
-        // SAFETY: as above.
-        left.into_iter().try_for_each(|side| unsafe { gpu.wait(side) }).map(|()| None)
+        // The GPU has no interprocess events, or none left.
+        // SAFETY: the caller's contract.
+        pending.into_iter().try_for_each(|point| unsafe { gpu.wait(point) }).map(|()| None)
     }
 
     /// # Safety
     /// As [`ReadyEvent::after`]; the context is entered.
-    unsafe fn record(gpu: &'static Gpu, sides: &[SyncPoint]) -> Result<Arc<Self>> {
-        /// No times are taken, and other processes may wait.
+    unsafe fn record(gpu: &'static Gpu, points: &[SyncPoint]) -> Result<Arc<Self>> {
+        /// `CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS`.
         const FLAGS: u32 = 0x2 | 0x4;
         let mut event = ptr::null_mut();
         // SAFETY: a place for the handle.
         unsafe { gpu.driver.event_create(&raw mut event, FLAGS)? };
-        registry::EVENTS.add();
+        counters::EVENTS.add();
         let mut ready = Self { gpu, event, handle: [0; 64] };
-        let mut handle = Opaque([0; 64]);
+        let mut handle = IpcHandle([0; 64]);
         // SAFETY: an event of ours, and the caller's streams.
         unsafe {
-            match sides {
+            match points {
                 [SyncPoint::Stream(stream)] => gpu.driver.event_record(event, stream.raw())?,
-                sides => {
-                    let meeting = gpu.own_stream()?;
-                    for &side in sides {
-                        gpu.order(side, SyncPoint::Stream(meeting.stream()))?;
+                points => {
+                    let pooled = gpu.take_stream()?;
+                    for &point in points {
+                        gpu.order(point, SyncPoint::Stream(pooled.stream()))?;
                     }
-                    gpu.driver.event_record(event, meeting.stream().raw())?;
+                    gpu.driver.event_record(event, pooled.stream().raw())?;
                 }
             }
-            needed("cuIpcGetEventHandle", gpu.driver.event_export(&raw mut handle, event))?;
+            require("cuIpcGetEventHandle", gpu.driver.event_export(&raw mut handle, event))?;
         }
         ready.handle = handle.0;
         let ready = Arc::new(ready);
-        let mut made = made();
-        let made = made.get_or_insert_default();
-        made.retain(|_, event| event.strong_count() > 0);
-        made.insert(ready.handle, Arc::downgrade(&ready));
+        let mut guard = own_events();
+        let own_events = guard.get_or_insert_default();
+        own_events.retain(|_, event| event.strong_count() > 0);
+        own_events.insert(ready.handle, Arc::downgrade(&ready));
         Ok(ready)
     }
 
-    /// The GPU.
+    /// The GPU that it belongs to.
     pub fn gpu(&self) -> &'static Gpu {
         self.gpu
     }
 
-    /// What another process opens it by.
+    /// The handle by which another process opens it.
     pub fn handle(&self) -> &[u8; 64] {
         &self.handle
     }
@@ -124,77 +126,77 @@ impl ReadyEvent {
 
 impl Drop for ReadyEvent {
     fn drop(&mut self) {
-        registry::EVENTS.remove();
+        counters::EVENTS.remove();
         destroy(self.gpu, self.event);
     }
 }
 
-/// Waits that are queued refer to what was recorded.
+/// Destroys an event. Queued waits refer to what was recorded, and stay valid.
 fn destroy(gpu: &Gpu, event: EventHandle) {
     let Ok(_entered) = gpu.enter() else { return };
-    // SAFETY: an event of ours that nobody has any more.
+    // SAFETY: an event of ours that nobody else uses.
     let _ = unsafe { gpu.driver.event_destroy(event) };
 }
 
-enum Whose {
-    Ours(Arc<ReadyEvent>),
-    Theirs(EventHandle),
+enum EventOrigin {
+    ThisProcess(Arc<ReadyEvent>),
+    OtherProcess(EventHandle),
 }
 
-/// An event of another process, or of this one, that streams of this one wait for.
+/// An event, usually of another process, that streams of this process wait for.
 pub struct RemoteEvent {
     gpu: &'static Gpu,
-    whose: Whose,
+    origin: EventOrigin,
 }
 
-// SAFETY: a handle that the driver takes from any thread.
+// SAFETY: a handle that the driver accepts from any thread.
 unsafe impl Send for RemoteEvent {}
 // SAFETY: as above; nothing here changes through a shared reference.
 unsafe impl Sync for RemoteEvent {}
 
 impl RemoteEvent {
-    /// The event behind a handle.
+    /// Opens the event with this handle.
     ///
     /// # Errors
-    /// When it is none, or its maker is gone.
+    /// If the handle is invalid, or the producer is gone.
     pub fn open(gpu: &'static Gpu, handle: &[u8; 64]) -> Result<Self> {
         let _entered = gpu.enter()?;
-        let own = made().as_ref().and_then(|made| made.get(handle)?.upgrade());
+        let own = own_events().as_ref().and_then(|events| events.get(handle)?.upgrade());
         if let Some(event) = own {
-            return Ok(Self { gpu, whose: Whose::Ours(event) });
+            return Ok(Self { gpu, origin: EventOrigin::ThisProcess(event) });
         }
         let mut event = ptr::null_mut();
-        // SAFETY: a place for the event. Bytes that are no handle are refused.
-        let opened = unsafe { gpu.driver.event_open(&raw mut event, Opaque(*handle)) };
-        needed("cuIpcOpenEventHandle", opened).map_err(|error| match error.kind() {
+        // SAFETY: a place for the event. The driver rejects bytes that are not a handle.
+        let opened = unsafe { gpu.driver.event_open(&raw mut event, IpcHandle(*handle)) };
+        require("cuIpcOpenEventHandle", opened).map_err(|error| match error.kind() {
             ErrorKind::OutOfMemory | ErrorKind::UnsupportedDevice => error,
-            _ => super::broken(format!("the producer's event cannot be opened ({})", error.fact())),
+            _ => protocol_error(format!("the producer's event cannot be opened ({})", error.fact())),
         })?;
-        registry::EVENTS.add();
-        Ok(Self { gpu, whose: Whose::Theirs(event) })
+        counters::EVENTS.add();
+        Ok(Self { gpu, origin: EventOrigin::OtherProcess(event) })
     }
 
     fn event(&self) -> EventHandle {
-        match &self.whose {
-            Whose::Ours(event) => event.event,
-            Whose::Theirs(event) => *event,
+        match &self.origin {
+            EventOrigin::ThisProcess(event) => event.event,
+            EventOrigin::OtherProcess(event) => *event,
         }
     }
 
-    /// Whether what it stands for is done.
+    /// Whether the recorded work is complete.
     ///
     /// # Errors
     /// When the device fails.
     pub fn is_over(&self) -> Result<bool> {
         let _entered = self.gpu.enter()?;
         // SAFETY: an event that is alive.
-        unsafe { self.gpu.driver.is_over(self.event()) }
+        unsafe { self.gpu.driver.is_event_complete(self.event()) }
     }
 
-    /// Lets what is queued on `after` from now on begin when the event is over.
+    /// Lets work that is queued at `after` from now on begin when the event is complete.
     ///
     /// # Errors
-    /// When the device fails, or the stream is captured and the event is not over.
+    /// When the device fails, or the stream is captured and the event is not complete.
     ///
     /// # Safety
     /// The stream is alive, and of this GPU or a default one.
@@ -203,14 +205,14 @@ impl RemoteEvent {
         // SAFETY: the caller's contract, and an event that is alive.
         unsafe {
             if self.gpu.is_captured(after)? {
-                let _relaxed = self.gpu.relaxed()?;
-                return match self.gpu.driver.is_over(self.event())? {
+                let _relaxed = self.gpu.relax_capture_mode()?;
+                return match self.gpu.driver.is_event_complete(self.event())? {
                     true => Ok(()),
                     false => Err(Error::new(
                         ErrorKind::InvalidArgument,
-                        "a stream that is captured cannot wait for another process",
+                        "a captured stream cannot wait for another process",
                     )
-                    .with_advice("attach before the capture begins")),
+                    .with_hint(hints::ATTACH_BEFORE_CAPTURE)),
                 };
             }
             match after {
@@ -227,8 +229,8 @@ impl RemoteEvent {
 
 impl Drop for RemoteEvent {
     fn drop(&mut self) {
-        if let Whose::Theirs(event) = self.whose {
-            registry::EVENTS.remove();
+        if let EventOrigin::OtherProcess(event) = self.origin {
+            counters::EVENTS.remove();
             destroy(self.gpu, event);
         }
     }
@@ -242,6 +244,6 @@ impl fmt::Debug for ReadyEvent {
 
 impl fmt::Debug for RemoteEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Awaited").field("gpu", &self.gpu).finish_non_exhaustive()
+        f.debug_struct("RemoteEvent").field("gpu", &self.gpu).finish_non_exhaustive()
     }
 }

@@ -1,12 +1,20 @@
 //! Advice for Python users, by the hint keys of the crates below.
 
+mod core;
+mod cuda;
+mod files;
+mod row;
+mod share;
+
+use row::{Advice, covers};
 use std::borrow::Cow;
 use tensorferry_core::error::{Error, Hint};
 
-mod core;
-mod row;
-
-use row::Advice;
+// A key without advice, or with two, does not compile.
+const _: () = assert!(covers(&[core::ADVICE, core::COPY_ADVICE], tensorferry_core::hints::ALL));
+const _: () = assert!(covers(&[cuda::ADVICE], tensorferry_cuda::hints::ALL));
+const _: () = assert!(covers(&[files::ADVICE], tensorferry_files::hints::ALL));
+const _: () = assert!(covers(&[share::ADVICE], tensorferry_share::hints::ALL));
 
 /// The advice of an error, in terms of Python's arguments and functions.
 pub(crate) fn advice(error: &Error) -> Option<Cow<'_, str>> {
@@ -32,18 +40,6 @@ pub(crate) fn advice_of_hint(hint: &Hint) -> Option<Cow<'_, str>> {
 }
 
 fn tables() -> impl Iterator<Item = &'static Advice> {
-    core::ADVICE.iter().chain(core::COPY_ADVICE)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_key_has_one_advice() {
-        let keys = tensorferry_core::hints::ALL.iter();
-        for key in keys {
-            assert_eq!(tables().filter(|(known, _)| known == key).count(), 1, "{}", key.name());
-        }
-    }
+    let tables = [core::ADVICE, core::COPY_ADVICE, cuda::ADVICE, files::ADVICE, share::ADVICE];
+    tables.into_iter().flatten()
 }

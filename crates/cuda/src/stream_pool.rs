@@ -1,0 +1,76 @@
+//! A pool of streams for transfers.
+//!
+//! Each transfer has a stream of its own, so that one that waits for its source does not delay another. Streams are
+//! reused, because creating one takes longer than a transfer of some MiB.
+
+use crate::driver::Driver;
+use crate::stream::Stream;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use tensorferry_core::Result;
+
+/// Streams of one GPU that no transfer uses.
+#[derive(Default)]
+pub(crate) struct StreamPool {
+    idle: Mutex<Vec<Stream>>,
+    /// Streams of failed transfers, which may still have work queued.
+    unsettled: Mutex<Vec<Stream>>,
+}
+
+/// A stream for one transfer, which returns to the pool when this is dropped.
+pub(crate) struct PooledStream {
+    pool: &'static StreamPool,
+    stream: Stream,
+    is_idle: AtomicBool,
+}
+
+impl StreamPool {
+    /// An idle stream, or a new one. The caller has entered the context.
+    pub(crate) fn take(&'static self, driver: &Driver) -> Result<PooledStream> {
+        if let Some(stream) = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop() {
+            return Ok(PooledStream::new(self, stream));
+        }
+        let mut unsettled = self.unsettled.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: a stream of this pool. A stream whose query fails stays in the list.
+        let is_idle = |stream: &Stream| unsafe { driver.is_stream_idle(stream.raw()) }.unwrap_or(false);
+        if let Some(found) = unsettled.iter().position(is_idle) {
+            return Ok(PooledStream::new(self, unsettled.swap_remove(found)));
+        }
+        drop(unsettled);
+        Ok(PooledStream::new(self, create_stream(driver)?))
+    }
+}
+
+impl PooledStream {
+    fn new(pool: &'static StreamPool, stream: Stream) -> Self {
+        Self { pool, stream, is_idle: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn stream(&self) -> Stream {
+        self.stream
+    }
+
+    /// States that no work is queued on the stream, so that the next transfer can use it without a query.
+    pub(crate) fn set_idle(&self) {
+        self.is_idle.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for PooledStream {
+    fn drop(&mut self) {
+        let list = if self.is_idle.load(Ordering::Relaxed) { &self.pool.idle } else { &self.pool.unsettled };
+        list.lock().unwrap_or_else(PoisonError::into_inner).push(self.stream);
+    }
+}
+
+/// Creates a stream that is never destroyed. The caller has entered the context.
+pub(crate) fn create_stream(driver: &Driver) -> Result<Stream> {
+    /// `CU_STREAM_NON_BLOCKING`: no implicit order with the default stream.
+    const NON_BLOCKING: u32 = 1;
+    let mut handle = ptr::null_mut();
+    // SAFETY: a place for the handle; the caller has entered the context.
+    unsafe { driver.stream_create(&raw mut handle, NON_BLOCKING)? };
+    // SAFETY: the driver has just created it, and nothing destroys it.
+    Ok(unsafe { Stream::from_handle(handle.expose_provenance()) })
+}

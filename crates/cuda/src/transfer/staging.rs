@@ -1,0 +1,282 @@
+//! Staging buffers: small uploads are copied into pinned memory, from which the GPU reads them asynchronously.
+//!
+//! The driver stages pageable memory too, but on one thread and with a wait for each upload. A [`StagingBuffer`] appends
+//! uploads to blocks of the host pool until a caller waits for all of them. A full block is reused once the GPU has read
+//! it. Uploads of some hundred KiB are split into chunks that helper threads copy too; only the caller calls the driver.
+
+use super::chunks::TransferChunks;
+use super::endpoints::{GpuEndpoint, HostEndpoint};
+use super::parallel_fill::{FillProgress, fill_and_submit};
+use super::path::SMALL_UPLOAD_BYTES;
+use super::pinned;
+use crate::driver::Address;
+use crate::event_pool::{EVENT_SPIN_TIME, Event};
+use crate::gpu::Gpu;
+use crate::hints;
+use crate::stream::{Stream, SyncPoint};
+use std::collections::VecDeque;
+use std::mem;
+use tensorferry_core::pool::{self, BlockUse, PoolBlock};
+use tensorferry_core::{Error, ErrorKind, Layout, Result, pack};
+
+/// Bytes of a block: every staged upload fits into one.
+const BLOCK_BYTES: usize = SMALL_UPLOAD_BYTES;
+/// Full blocks that the GPU may still read; then the next upload waits for the oldest.
+const MAX_FULL_BLOCKS: usize = 4;
+/// Each upload begins on a cache line of its own.
+const UPLOAD_ALIGNMENT_BYTES: usize = 64;
+/// Bytes of a chunk.
+const CHUNK_BYTES: usize = 128 << 10;
+/// Bytes for each thread, and the limit on threads: waking more costs more than it gains.
+const BYTES_PER_THREAD: usize = 256 << 10;
+const MAX_THREADS: usize = 4;
+/// About how many copies are submitted for an upload in chunks: submitting one takes as long as copying 64 KiB.
+const COPIES_PER_UPLOAD: usize = 3;
+/// Uploads from this size on are written past the caches.
+const NON_TEMPORAL_THRESHOLD_BYTES: usize = 512 << 10;
+
+/// Pinned memory that holds small uploads to one GPU until the GPU has read them.
+pub(crate) struct StagingBuffer {
+    gpu: &'static Gpu,
+    current: Option<CurrentBlock>,
+    /// Full blocks, with events that complete when the GPU has read them.
+    full: VecDeque<(PoolBlock, Vec<Event>)>,
+    /// All streams that were used since the last wait.
+    streams: Vec<Stream>,
+}
+
+/// The block to which uploads are appended.
+struct CurrentBlock {
+    block: PoolBlock,
+    used_bytes: usize,
+    /// The streams that read from it.
+    streams: Vec<Stream>,
+}
+
+impl StagingBuffer {
+    pub(crate) fn new(gpu: &'static Gpu) -> Self {
+        Self { gpu, current: None, full: VecDeque::new(), streams: Vec::new() }
+    }
+
+    pub(crate) fn gpu(&self) -> &'static Gpu {
+        self.gpu
+    }
+
+    /// Whether no upload is to be waited for.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.streams.is_empty()
+    }
+
+    /// Uploads at most [`BLOCK_BYTES`] to dense GPU memory, packed and cast on the host. When this returns, the source has
+    /// been read, and work that the stream is given next sees the values. Returns false, with nothing done, where the
+    /// driver cannot pin memory.
+    ///
+    /// # Errors
+    /// When the device fails, or the stream is being captured.
+    ///
+    /// # Safety
+    /// The host's memory is readable. The GPU's memory has room for the elements, and nobody else uses it until the stream
+    /// has passed this. The stream belongs to the context, which is entered.
+    pub(crate) unsafe fn upload(
+        &mut self,
+        from: HostEndpoint<'_>,
+        to: GpuEndpoint,
+        stream: Stream,
+        threads: usize,
+    ) -> Result<bool> {
+        // SAFETY: the caller's contract, for every call below.
+        unsafe {
+            if self.gpu.is_captured(SyncPoint::Stream(stream))? {
+                // The graph would record the address of the staging buffer, and not the values.
+                let fact = "host memory cannot be uploaded on a captured stream";
+                return Err(
+                    Error::new(ErrorKind::InvalidArgument, fact).with_hint(hints::UPLOAD_BEFORE_CAPTURE)
+                );
+            }
+            let Some(staged) = self.allocate(from.layout.count() * to.dtype.size(), stream)? else {
+                return Ok(false);
+            };
+            copy_and_submit(self.gpu, from, to, stream, threads, staged)?;
+            Ok(true)
+        }
+    }
+
+    /// Waits until the GPU has read all uploads.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub(crate) fn settle(&mut self) -> Result<()> {
+        // A capture on another stream must not forbid this wait.
+        let _relaxed = self.gpu.relax_capture_mode();
+        let settled = self
+            .streams
+            .drain(..)
+            // SAFETY: a `Stream` is alive while a copy of it is used (`Stream::from_handle`), of which this list has one.
+            .map(|stream| unsafe { self.gpu.wait(SyncPoint::Stream(stream)) })
+            .fold(Ok(()), Result::and);
+        let current = self.current.take().map(|current| (current.block, Vec::new()));
+        for (block, events) in self.full.drain(..).chain(current) {
+            if settled.is_err() {
+                // The GPU may still read the block, so it is leaked.
+                mem::forget(block);
+            }
+            self.gpu.events.put(events);
+        }
+        settled
+    }
+
+    /// Memory for an upload on this stream; `None` where the driver cannot pin memory.
+    ///
+    /// # Safety
+    /// The context is entered, and the streams that were used are alive.
+    unsafe fn allocate(&mut self, bytes: usize, stream: Stream) -> Result<Option<*mut u8>> {
+        // SAFETY: the caller's contract.
+        unsafe {
+            if self.current.as_ref().is_some_and(|current| current.used_bytes + bytes > BLOCK_BYTES) {
+                self.retire_block()?;
+            }
+            if self.current.is_none() {
+                let Some(block) = self.next_block()? else { return Ok(None) };
+                self.current = Some(CurrentBlock { block, used_bytes: 0, streams: Vec::new() });
+            }
+        }
+        let Some(CurrentBlock { block, used_bytes, streams }) = &mut self.current else { return Ok(None) };
+        let staged = block.data().as_ptr().wrapping_add(*used_bytes);
+        *used_bytes += bytes.next_multiple_of(UPLOAD_ALIGNMENT_BYTES);
+        for known in [streams, &mut self.streams] {
+            if !known.contains(&stream) {
+                known.push(stream);
+            }
+        }
+        Ok(Some(staged))
+    }
+
+    /// Moves the current block to the full ones.
+    ///
+    /// # Safety
+    /// As [`Self::allocate`].
+    unsafe fn retire_block(&mut self) -> Result<()> {
+        let Some(current) = &self.current else { return Ok(()) };
+        let mut events = Vec::new();
+        for stream in &current.streams {
+            let event = self.gpu.events.take(self.gpu.driver)?;
+            // SAFETY: the caller's contract.
+            unsafe { event.record(self.gpu.driver, *stream)? };
+            events.push(event);
+        }
+        self.full.extend(self.current.take().map(|current| (current.block, events)));
+        Ok(())
+    }
+
+    /// An unused block: the oldest full one, if the GPU has read it or the limit on full blocks is reached, or a new one.
+    ///
+    /// # Safety
+    /// The context is entered.
+    unsafe fn next_block(&mut self) -> Result<Option<PoolBlock>> {
+        let must_wait = self.full.len() >= MAX_FULL_BLOCKS;
+        let driver = self.gpu.driver;
+        if let Some((_, events)) = self.full.front_mut() {
+            while let Some(event) = events.last() {
+                // SAFETY: the caller's contract; an event that was recorded.
+                let is_complete = unsafe {
+                    if must_wait {
+                        event.wait(driver, EVENT_SPIN_TIME, || false)?
+                    } else {
+                        event.is_complete(driver)?
+                    }
+                };
+                if !is_complete {
+                    return Ok(pinned_block(self.gpu));
+                }
+                self.gpu.events.put(events.pop());
+            }
+            return Ok(self.full.pop_front().map(|(block, _)| block));
+        }
+        Ok(pinned_block(self.gpu))
+    }
+}
+
+impl Drop for StagingBuffer {
+    fn drop(&mut self) {
+        // Reached with work queued only after an error, which the caller reports.
+        let _ = self.settle();
+    }
+}
+
+/// A pinned block of the host pool; `None` where no more memory may or can be pinned.
+fn pinned_block(gpu: &'static Gpu) -> Option<PoolBlock> {
+    if let Some(block) = PoolBlock::idle(BLOCK_BYTES, BlockUse::Buffers) {
+        return Some(block);
+    }
+    if !pool::may_pin(BLOCK_BYTES) {
+        return None;
+    }
+    let mut block = PoolBlock::new(BLOCK_BYTES)?;
+    pinned::prefault(&mut block, 1);
+    pinned::pin(gpu, &mut block, BlockUse::Buffers).ok().map(|()| block)
+}
+
+/// Copies into the staging memory, and submits the copies from there to the GPU.
+///
+/// # Safety
+/// As [`StagingBuffer::upload`], and `staged` has room.
+unsafe fn copy_and_submit(
+    gpu: &'static Gpu,
+    from: HostEndpoint<'_>,
+    to: GpuEndpoint,
+    stream: Stream,
+    threads: usize,
+    staged: *mut u8,
+) -> Result<()> {
+    let bytes = from.layout.count() * to.dtype.size();
+    // Staged bytes are adjacent, as they are on the GPU.
+    let staging = SharedPointer(staged);
+    let staged_at = |address: Address| { &staging }.0.wrapping_add((address - to.data) as usize);
+    let submit = |address: Address, bytes: usize| {
+        // SAFETY: the caller's contract; a range of the staging memory that is filled.
+        unsafe { gpu.driver.upload(address, staged_at(address).cast(), bytes, stream.raw()) }
+    };
+    if bytes <= CHUNK_BYTES {
+        let dense = Layout::dense(to.dtype.size(), from.layout.shape())?;
+        let source =
+            pack::CopySource { data: from.data, dtype: from.dtype, layout: from.layout, order: from.order };
+        let destination = pack::CopyDestination { data: staged, dtype: to.dtype, layout: &dense };
+        // SAFETY: the caller's contract; `staged` has room.
+        unsafe { pack::convert_chunk(&source, &destination, 0)? };
+        return submit(to.data, bytes);
+    }
+    let chunks = TransferChunks::new(from.layout, to, CHUNK_BYTES);
+    // `convert_chunk` writes past the caches if the total is large.
+    let total_bytes = if bytes >= NON_TEMPORAL_THRESHOLD_BYTES { usize::MAX } else { 0 };
+    let fill = |index: usize| -> Result<()> {
+        let (chunk, (address, _)) = (chunks.get(index)?, chunks.gpu_range(index, index + 1));
+        let HostEndpoint { data, dtype, order, .. } = *{ &from };
+        let data = data.wrapping_offset(chunk.offset as isize);
+        let source = pack::CopySource { data, dtype, layout: &chunk.host, order };
+        let destination =
+            pack::CopyDestination { data: staged_at(address), dtype: to.dtype, layout: &chunk.dense };
+        // SAFETY: a chunk of the host's memory, and of the staging memory, which no other thread has.
+        unsafe { pack::convert_chunk(&source, &destination, total_bytes) }
+    };
+    let progress = FillProgress::new(chunks.count());
+    let mut submitted = 0;
+    let min_chunks = chunks.count().div_ceil(COPIES_PER_UPLOAD);
+    let mut submit_filled = || {
+        let (begin, end) = (submitted, progress.filled_from(submitted));
+        if end < chunks.count() && end - begin < min_chunks {
+            return Ok(());
+        }
+        submitted = end;
+        progress.set_submitted(end);
+        let (address, bytes) = chunks.gpu_range(begin, end);
+        submit(address, bytes)
+    };
+    let threads = (bytes / BYTES_PER_THREAD).clamp(1, threads.min(MAX_THREADS));
+    fill_and_submit(threads, &progress, &fill, &mut submit_filled)
+}
+
+/// The staging memory of one upload, which several threads write.
+struct SharedPointer(*mut u8);
+
+// SAFETY: each thread writes chunks of its own.
+unsafe impl Sync for SharedPointer {}
