@@ -13,35 +13,27 @@
 //! - [`publication`] (with announce): what is handed over; [`server`] (with crowd, answer, poll, reserve and folder): the
 //!   producer's side; [`client`]: the consumer's.
 
-mod announce;
-mod answer;
-pub mod arena;
-pub mod client;
-mod crowd;
-mod fault;
-mod folder;
-pub mod memory;
-pub mod pieces;
-mod poll;
-pub mod publication;
-pub mod registry;
-mod reserve;
-pub mod server;
+mod consumer;
+mod errors;
+mod memory;
+mod producer;
+pub mod protocol;
 mod socket;
-pub mod structure;
 mod system;
-pub mod ticket;
-pub mod wire;
+mod ticket;
 
-pub use arena::Arena;
-pub use client::{Attached, AttachedTensor, ReadyState, attach, attach_cancellable};
-pub use memory::SharedMemory;
-pub use pieces::{ArenaBlock, release_idle};
-pub use publication::{Publication, PublishOptions, PublishedTensor, publish, publish_after};
-pub use registry::{Lease, find};
-pub use server::shut_down;
-pub use structure::TreeStructure;
+pub use consumer::attach::{Attached, AttachedTensor, ReadyState, attach, attach_cancellable};
+pub use memory::arena::Arena;
+pub use memory::arena_block::{ArenaBlock, release_idle};
+pub use memory::registry::{Lease, find};
+pub use memory::shared_memory::SharedMemory;
+pub use producer::publication::{Publication, PublishOptions, PublishedTensor, publish, publish_after};
+pub use producer::server::shut_down;
+pub use protocol::TreeStructure;
 pub use ticket::Ticket;
+
+use memory::registry;
+use producer::server;
 
 /// What this crate holds in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! What this crate asks of the system, each call with a result.
 
-use crate::fault::{failed, last};
+use crate::errors::{failed, last};
 use std::ffi::CString;
 use std::fs;
 use std::io;

@@ -10,7 +10,7 @@
 //! As bytes: version (1), process (4), start (8), id (16), secret (16), length of the path (1), path. As text: a name, the
 //! version, and the bytes in the alphabet of base64 that needs no quoting in a shell.
 
-use crate::fault::wrong;
+use crate::errors::wrong;
 use crate::system;
 use std::ffi::OsStr;
 use std::fmt;

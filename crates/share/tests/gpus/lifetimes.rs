@@ -2,7 +2,7 @@
 
 use crate::common::{HANG, KINDS, alone, baseline, fact, read, take, take_ready, tensor, until};
 use crate::driver::is_stand_in;
-use crate::other::Other;
+use crate::peer_process::Other;
 use std::time::Duration;
 use tensorferry_share::{PublishOptions, counts, publish};
 

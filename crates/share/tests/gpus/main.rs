@@ -4,24 +4,24 @@
 //! can also be carried to a machine that has one, and run there: memory is only touched by way of the driver. What needs
 //! the stand-in (refused calls, other GPUs) is left out there.
 //!
-//! The other processes are this program again, told by a variable which role to play; see `roles`.
+//! The other processes are this program again, told by a variable which role to play; see `peer_commands`.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 mod common;
+mod delivery;
 mod driver;
-#[path = "../processes/fake.rs"]
-mod fake;
-mod hand_over;
-mod killing;
+#[path = "../processes/fake_producer.rs"]
+mod fake_producer;
 mod lifetimes;
-#[path = "../support/other.rs"]
-mod other;
-mod refusals;
-mod roles;
+mod peer_commands;
+#[path = "../support/peer_process.rs"]
+mod peer_process;
+mod random_kills;
+mod rejections;
 
 /// Not a test, but where the other processes begin.
 #[test]
 fn role() {
-    roles::play();
+    peer_commands::play();
 }

@@ -93,7 +93,7 @@ fn a_producer_that_forks() {
 fn a_child_that_ends_leaves_the_folder_of_its_parent() {
     let _alone = alone();
     // To a search for leaks in the child, all that the parent's other threads hold is one.
-    let mut other = crate::other::Other::start_with(&[("LSAN_OPTIONS", "detect_leaks=0")]);
+    let mut other = crate::peer_process::Other::start_with(&[("LSAN_OPTIONS", "detect_leaks=0")]);
     let ticket = other.publish("publish parent");
     assert_eq!(other.ask("fork"), "0");
     assert_eq!(read(&take(&ticket).unwrap().tensors[0]), b"parent");
@@ -104,7 +104,7 @@ fn a_child_that_ends_leaves_the_folder_of_its_parent() {
 #[test]
 fn a_consumer_that_forks() {
     let _alone = alone();
-    let mut other = crate::other::Other::start();
+    let mut other = crate::peer_process::Other::start();
     let ticket = other.publish("publish lent");
     let before = baseline();
     let attached = take(&ticket).unwrap();
@@ -113,7 +113,7 @@ fn a_consumer_that_forks() {
         (&gate).read_exact(&mut [0]).unwrap();
         assert_eq!(read(&attached.tensors[0]), b"lent");
         // What the child inherited it can hand on.
-        let tensors = [crate::roles::outgoing(&attached.tensors[0])];
+        let tensors = [crate::peer_commands::outgoing(&attached.tensors[0])];
         let again = publish(&tensors, b"", &PublishOptions::default()).unwrap();
         assert_eq!(read(&take(again.ticket()).unwrap().tensors[0]), b"lent");
     });

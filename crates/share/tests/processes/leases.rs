@@ -1,7 +1,7 @@
 //! Who may attach and until when, and when the memory is let go.
 
 use crate::common::{HANG, alone, baseline, fact, publish_briefly, publish_bytes, read, take, until, within};
-use crate::other::Other;
+use crate::peer_process::Other;
 use std::os::unix::fs::PermissionsExt;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -113,7 +113,8 @@ fn a_ticket_for_one_that_did_not_arrive_is_good_for_another() {
     let options = PublishOptions { once: true, ..PublishOptions::default() };
     let publication = tensorferry_share::publish(&[], &large, &options).unwrap();
     let mut stream = std::os::unix::net::UnixStream::connect(publication.ticket().path()).unwrap();
-    std::io::Write::write_all(&mut stream, &crate::attacks::request(publication.ticket())).unwrap();
+    std::io::Write::write_all(&mut stream, &crate::malicious_consumers::request(publication.ticket()))
+        .unwrap();
     until("it is being answered", || publication.leases() == 1);
     assert!(fact(take(publication.ticket())).contains("was used"));
     drop(stream);
@@ -210,7 +211,7 @@ fn a_producer_that_is_dead() {
     assert!(error.fact().ends_with("is stale: that process has ended"), "{error}");
     // What was attached stays, and can be handed on.
     assert_eq!(read(&attached.tensors[0]), b"legacy");
-    let tensors: Vec<_> = attached.tensors.iter().map(crate::roles::outgoing).collect();
+    let tensors: Vec<_> = attached.tensors.iter().map(crate::peer_commands::outgoing).collect();
     let again = tensorferry_share::publish(&tensors, b"", &PublishOptions::default()).unwrap();
     let mut third = Other::start();
     assert_eq!(third.ask(&format!("attach {}", again.ticket().to_text())), "legacy");

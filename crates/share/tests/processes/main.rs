@@ -1,23 +1,23 @@
 //! Two processes and more: hand-overs, refusals, forks, attacks, and what is left when somebody is killed.
 //!
-//! The other processes are this program again, told by a variable which role to play; see `roles`.
+//! The other processes are this program again, told by a variable which role to play; see `peer_commands`.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
-mod attacks;
 mod common;
-mod fake;
+mod delivery;
+mod fake_producer;
 mod forks;
-mod hand_over;
-mod killing;
 mod leases;
-#[path = "../support/other.rs"]
-mod other;
-mod roles;
-mod shortages;
+mod malicious_consumers;
+mod peer_commands;
+#[path = "../support/peer_process.rs"]
+mod peer_process;
+mod random_kills;
+mod resource_limits;
 
 /// Not a test, but where the other processes begin.
 #[test]
 fn role() {
-    roles::play();
+    peer_commands::play();
 }

@@ -4,7 +4,7 @@ use crate::common::{
     KINDS, again, alone, baseline, fact, gpu, read, take, take_ready, tensor, tensors, until, write,
 };
 use crate::driver::{Pooled, is_stand_in};
-use crate::other::Other;
+use crate::peer_process::Other;
 use tensorferry_core::{Access, ErrorKind};
 use tensorferry_cuda::ipc::{Allocation, ExportMethod};
 use tensorferry_share::{PublishOptions, counts, publish};

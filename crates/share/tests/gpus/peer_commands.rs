@@ -1,7 +1,7 @@
 //! What the other processes do.
 
 use crate::common::{again, gpu, look, outgoing, read, take, take_ready, tensors, write};
-use crate::other::{self, Other};
+use crate::peer_process::{self, Other};
 use std::os::unix::process::ExitStatusExt;
 use tensorferry_core::{Access, ByteOrder, DType, Layout};
 use tensorferry_cuda::ipc::GpuArena;
@@ -50,7 +50,7 @@ struct Role {
 /// Plays a role, if this process has one, and ends.
 pub(crate) fn play() {
     let mut role = Role::default();
-    other::play(|words| role.follow(words));
+    peer_process::play(|words| role.follow(words));
 }
 
 impl Role {

@@ -9,9 +9,9 @@
 //! the thread that forks takes both locks of this crate first (server, then registry) and lets go of them on both sides
 //! afterwards: the child finds everything whole. Whoever holds the registry's lock takes no other and drops no arena.
 
-use crate::arena::Arena;
-use crate::pieces::Allocator;
-use crate::server;
+use crate::memory::arena::Arena;
+use crate::memory::arena_block::Allocator;
+use crate::producer::server;
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};

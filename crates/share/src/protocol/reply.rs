@@ -17,7 +17,7 @@
 //! anything is allocated for it; every element of every tensor must lie in its memory. What the structure means is for the
 //! caller to check. One message has one form: whatever reads as valid is written the same again.
 
-use crate::fault::broken;
+use crate::errors::broken;
 use std::fmt;
 use tensorferry_core::fallible::{try_copy, try_reserve};
 use tensorferry_core::{Access, DType, Layout, Result};

@@ -1,14 +1,14 @@
 //! Peers that lie, say nothing, or say too much.
 
 use crate::common::{HANG, alone, baseline, fact, publish_bytes, read, take, until, within};
-use crate::fake::{against, against_for, send};
+use crate::fake_producer::{against, against_for, send};
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Duration;
 use tensorferry_core::{Access, DType, ErrorKind, Layout};
-use tensorferry_share::wire::{
+use tensorferry_share::protocol::{
     Delivery, HEADER_BYTES, MemoryDescription, REQUEST_BYTES, RejectReason, Reply, Request, TensorDescription,
 };
 use tensorferry_share::{Arena, PublishOptions, PublishedTensor, Ticket, counts, publish};

@@ -1,8 +1,8 @@
 //! What arrives is what was published, and it is the same memory.
 
 use crate::common::{alone, baseline, fact, placed, publish_bytes, read, same_memory, take, tensor, until};
-use crate::other::Other;
-use crate::roles::outgoing;
+use crate::peer_commands::outgoing;
+use crate::peer_process::Other;
 use std::sync::Arc;
 use tensorferry_core::{Access, DType, ErrorKind, Layout};
 use tensorferry_share::{Arena, ArenaBlock, PublishOptions, PublishedTensor, publish};

@@ -4,8 +4,8 @@
 //! its time. So one is held that does nothing: it is closed, the connection takes its place, the consumer is told why it is
 //! turned away, and the place is taken again.
 
-use crate::answer::refusal;
-use crate::wire::RejectReason;
+use crate::producer::connection::refusal;
+use crate::protocol::RejectReason;
 use crate::{socket, system};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

@@ -1,7 +1,7 @@
 //! Producers and consumers killed at random moments; then nothing is lost.
 
 use crate::common::{alone, baseline, publish_bytes, read, take};
-use crate::other::{Other, Random};
+use crate::peer_process::{Other, Random};
 use std::thread;
 use std::time::Duration;
 use tensorferry_share::PublishOptions;

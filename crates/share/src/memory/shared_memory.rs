@@ -1,6 +1,6 @@
 //! Memory that can be published, on the host or on a GPU.
 
-use crate::arena::Arena;
+use crate::memory::arena::Arena;
 use std::sync::Arc;
 use tensorferry_core::Access;
 use tensorferry_core::device::{Device, DeviceKind};

@@ -5,8 +5,8 @@
 //! here. So there are only nodes that every Python knows. Numbers are little-endian; a container says how many nodes
 //! follow. One structure has one form.
 
-use crate::fault::{broken, wrong};
-use crate::wire::{MAX_STRUCTURE_BYTES, Reader, bound};
+use crate::errors::{broken, wrong};
+use crate::protocol::{MAX_STRUCTURE_BYTES, Reader, bound};
 use tensorferry_core::fallible::{try_collect, try_copy, try_push, try_reserve};
 use tensorferry_core::{DType, Error, Result};
 

@@ -3,8 +3,8 @@
 //! Most of them hold memory and say nothing, and may be thousands. So nothing here looks at all of them: a consumer that
 //! comes costs the same whether there is one or there are many.
 
-use crate::answer::Connection;
-use crate::poll::Poll;
+use crate::producer::connection::Connection;
+use crate::producer::epoll::Poll;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::OwnedFd;

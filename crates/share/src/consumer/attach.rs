@@ -3,7 +3,7 @@
 //! # What it promises
 //!
 //! - Nothing is believed. The process at the other end must be the one that the ticket names, and of our user; the reply is
-//!   bounded and checked ([`crate::wire`]); every descriptor must be sealed memory of the size that was announced; what
+//!   bounded and checked ([`crate::protocol`]); every descriptor must be sealed memory of the size that was announced; what
 //!   was not announced is closed.
 //! - Memory is mapped once in a process, however many tickets lead to it.
 //! - Memory of a GPU is found by the GPU's UUID, and what is not ready yet is waited for by the streams that use it
@@ -13,17 +13,17 @@
 //!
 //! Producer and consumer must see each other's process numbers: two containers with namespaces of their own do not.
 
-use crate::arena::Arena;
-use crate::fault::{broken, failed, foreign, last, late, refused};
-use crate::memory::SharedMemory;
-use crate::registry::{self, Lease};
-use crate::socket;
-use crate::system;
-use crate::ticket::{Ticket, producer_lives};
-use crate::wire::{
+use crate::errors::{broken, failed, foreign, last, late, refused};
+use crate::memory::arena::Arena;
+use crate::memory::registry::{self, Lease};
+use crate::memory::shared_memory::SharedMemory;
+use crate::protocol::{
     Delivery, ExportedBy, HEADER_BYTES, MAX_MEMORIES, MemoryDescription, MemoryLocation, MessageKind,
     RejectReason, Reply, Request, read_head,
 };
+use crate::socket;
+use crate::system;
+use crate::ticket::{Ticket, producer_lives};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -228,7 +228,7 @@ fn arrive(given: Delivery, descriptors: Vec<OwnedFd>, connection: OwnedFd) -> Re
         let descriptor = if memory.has_descriptor() { descriptors.next() } else { None };
         memories.push(open(memory, descriptor.as_ref(), &gpus, given.access, &lease)?);
     }
-    let place = |tensor: crate::wire::TensorDescription| {
+    let place = |tensor: crate::protocol::TensorDescription| {
         let memory = memories.get(tensor.memory as usize).cloned();
         let memory = memory.ok_or_else(|| broken("a tensor lies in no memory"))?;
         // Inside the memory, as the message's reader has checked against the length that the memory has at least.

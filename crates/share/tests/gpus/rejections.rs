@@ -2,12 +2,12 @@
 
 use crate::common::{KINDS, alone, baseline, fact, read, take, tensor};
 use crate::driver::{fail, is_stand_in};
-use crate::fake::{against, send};
-use crate::other::Other;
+use crate::fake_producer::{against, send};
+use crate::peer_process::Other;
 use std::os::fd::{AsRawFd, RawFd};
 use tensorferry_core::{Access, DType, Layout};
 use tensorferry_cuda::ipc::GpuArena;
-use tensorferry_share::wire::{
+use tensorferry_share::protocol::{
     Delivery, ExportedBy, GpuDescription, MemoryDescription, MemoryLocation, Reply, TensorDescription,
 };
 use tensorferry_share::{PublishOptions, counts, publish};

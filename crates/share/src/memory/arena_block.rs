@@ -5,8 +5,8 @@
 //! the beginning again, whose pages are warm by then. Other processes count as long as a lease of theirs is open, and,
 //! should they have it from somebody whose lease has ended, as long as they have it mapped (a lock on the file tells).
 
-use crate::arena::{Arena, PAGE};
-use crate::registry;
+use crate::memory::arena::{Arena, PAGE};
+use crate::memory::registry;
 use std::sync::Arc;
 use tensorferry_core::Result;
 
@@ -127,7 +127,7 @@ impl Allocator {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::find;
+    use crate::memory::registry::find;
     use crate::system;
     use std::sync::Mutex;
     use tensorferry_core::Access;

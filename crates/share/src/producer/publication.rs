@@ -1,13 +1,13 @@
 //! Tensors that others may attach: what they are told, what is held for them, and for how long.
 
-use crate::announce::{announce, gpus_of};
-use crate::fault::wrong;
-use crate::memory::SharedMemory;
-use crate::registry::{self, Lease};
-use crate::server;
+use crate::errors::wrong;
+use crate::memory::registry::{self, Lease};
+use crate::memory::shared_memory::SharedMemory;
+use crate::producer::descriptions::{announce, gpus_of};
+use crate::producer::server;
+use crate::protocol::{Delivery, Reply, TensorDescription};
 use crate::system;
 use crate::ticket::Ticket;
-use crate::wire::{Delivery, Reply, TensorDescription};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};

@@ -1,8 +1,8 @@
 //! What a consumer is told of memory, and of the GPUs that it is on.
 
-use crate::fault::wrong;
-use crate::memory::SharedMemory;
-use crate::wire::{ExportedBy, GpuDescription, MemoryDescription, MemoryLocation};
+use crate::errors::wrong;
+use crate::memory::shared_memory::SharedMemory;
+use crate::protocol::{ExportedBy, GpuDescription, MemoryDescription, MemoryLocation};
 use std::sync::Arc;
 use tensorferry_core::Result;
 use tensorferry_cuda::ipc::{ExportHandle, ReadyEvent};

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 use tensorferry_core::Result;
-use tensorferry_share::wire::REQUEST_BYTES;
+use tensorferry_share::protocol::REQUEST_BYTES;
 use tensorferry_share::{Attached, PublishOptions, Ticket, attach, publish};
 
 /// Sends bytes and descriptors.

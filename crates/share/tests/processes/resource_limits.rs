@@ -1,7 +1,7 @@
 //! When there are many consumers, or few descriptors.
 
 use crate::common::{alone, baseline, limit, read, take, until, within};
-use crate::other::Other;
+use crate::peer_process::Other;
 use std::time::{Duration, Instant};
 use tensorferry_core::ErrorKind;
 use tensorferry_share::Ticket;

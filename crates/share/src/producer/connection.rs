@@ -1,11 +1,11 @@
 //! One consumer, as the producer sees it: asking, being answered, holding.
 
-use crate::memory::SharedMemory;
-use crate::publication::Published;
-use crate::reserve::no_descriptor;
+use crate::memory::shared_memory::SharedMemory;
+use crate::producer::fd_reserve::no_descriptor;
+use crate::producer::publication::Published;
+use crate::protocol::{HEADER_BYTES, MessageKind, REQUEST_BYTES, RejectReason, Reply, Request, read_head};
 use crate::socket::{self, MOST_AT_ONCE};
 use crate::system;
-use crate::wire::{HEADER_BYTES, MessageKind, REQUEST_BYTES, RejectReason, Reply, Request, read_head};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;

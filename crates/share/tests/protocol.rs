@@ -4,7 +4,7 @@
 
 use proptest::prelude::*;
 use tensorferry_core::{Access, DType, ErrorKind, Layout};
-use tensorferry_share::wire::*;
+use tensorferry_share::protocol::*;
 
 fn placed(memory: u32, offset: u64, dtype: DType, shape: &[i64], strides: &[i64]) -> TensorDescription {
     TensorDescription {

@@ -4,7 +4,7 @@
 //! known for what it is: the next producer removes the folders whose process is dead. Numbers of processes mean something
 //! only within one namespace of them (a container has its own), so that others' folders are left alone.
 
-use crate::fault::failed;
+use crate::errors::failed;
 use crate::system;
 use crate::ticket::LONGEST_PATH;
 use std::fs::{self, DirBuilder};

@@ -6,13 +6,13 @@
 //!   publication; when the consumer closes it, exits or is killed, the system closes it and the lease is over.
 //! - A consumer of another user is sent away without a word. Who comes with a wrong id or secret, too late, or second to a
 //!   ticket for one, is told why.
-//! - Who comes when this process has no descriptor left is told so at once ([`crate::reserve`]).
+//! - Who comes when this process has no descriptor left is told so at once ([`crate::producer::fd_reserve`]).
 //! - Consumers that say nothing, or nonsense, or do not read, cost a descriptor for some seconds and nothing else: the
 //!   thread waits for nobody, and the longest silent one makes room for the next. One that reads quickly does not have the
 //!   thread to itself either.
 //! - Where the system lets this user have no more descriptors on their way, it is tried again, and after a while the
 //!   consumer is told.
-//! - However many hold leases, the next one is let in as quickly ([`crate::crowd`]).
+//! - However many hold leases, the next one is let in as quickly ([`crate::producer::connection_table`]).
 //! - The thread takes no signals, and begins with the first publication.
 //!
 //! # After a fork
@@ -20,16 +20,16 @@
 //! The child has no such thread, and no business with the parent's: it closes what it inherited (before `fork` is back),
 //! leaves socket and folder alone, and begins anew, with a folder of its own, when it publishes something.
 
-use crate::answer::{Connection, Given, Outcome};
-use crate::crowd::{Crowd, Taken};
-use crate::fault::{failed, last};
-use crate::folder::Folder;
-use crate::poll::{LISTENER, Poll, ReadyState, WAKE};
-use crate::publication::Published;
-use crate::reserve::{self, Coped, Reserve};
+use crate::errors::{failed, last};
+use crate::producer::connection::{Connection, Given, Outcome};
+use crate::producer::connection_table::{Crowd, Taken};
+use crate::producer::epoll::{LISTENER, Poll, ReadyState, WAKE};
+use crate::producer::fd_reserve::{self, Coped, Reserve};
+use crate::producer::publication::Published;
+use crate::producer::socket_dir::Folder;
+use crate::protocol::{RejectReason, Request};
 use crate::system;
 use crate::ticket::Ticket;
-use crate::wire::{RejectReason, Request};
 use std::collections::BTreeMap;
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::net::UnixListener;
@@ -353,7 +353,7 @@ impl Server {
         self.reserve.fill();
         for _ in 0..MOST_SILENT {
             let (Some(running), Some(poll)) = (&self.running, &self.poll) else { return };
-            let socket = match reserve::accept(&running.listener) {
+            let socket = match fd_reserve::accept(&running.listener) {
                 Ok(socket) => socket,
                 Err(error) => match self.reserve.cope(&running.listener, &error) {
                     Coped::TurnedAway => continue,
@@ -364,12 +364,12 @@ impl Server {
                     }
                 },
             };
-            if !reserve::is_ours(&socket) {
+            if !fd_reserve::is_ours(&socket) {
                 continue;
             }
             if self.crowd.count() >= MOST_CONNECTIONS {
                 let text = format!("the producer has {MOST_CONNECTIONS} consumers, and takes no more");
-                reserve::turn_away(&socket, RejectReason::Failed, &text);
+                fd_reserve::turn_away(&socket, RejectReason::Failed, &text);
                 continue;
             }
             match self.crowd.meet(poll, socket, now) {
@@ -377,7 +377,7 @@ impl Server {
                 Ok(taken) => over.extend(self.look_after(taken, now, entries)),
                 Err((socket, error)) => {
                     let text = format!("the producer cannot watch one more connection: {error}");
-                    reserve::turn_away(&socket, RejectReason::Failed, &text);
+                    fd_reserve::turn_away(&socket, RejectReason::Failed, &text);
                 }
             }
         }

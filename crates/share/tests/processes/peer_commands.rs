@@ -1,7 +1,7 @@
 //! What the other processes do.
 
 use crate::common::{placed, publish_bytes, read, take};
-use crate::other::{self, Other};
+use crate::peer_process::{self, Other};
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::OwnedFd;
@@ -32,7 +32,7 @@ struct Role {
 /// Plays a role, if this process has one, and ends.
 pub(crate) fn play() {
     let mut role = Role::default();
-    other::play(|words| role.follow(words));
+    peer_process::play(|words| role.follow(words));
 }
 
 impl Role {
@@ -92,7 +92,7 @@ impl Role {
                 let ticket = Ticket::from_text(text).unwrap();
                 for _ in 0..count.parse().unwrap() {
                     let mut stream = UnixStream::connect(ticket.path()).unwrap();
-                    stream.write_all(&crate::attacks::request(&ticket)).unwrap();
+                    stream.write_all(&crate::malicious_consumers::request(&ticket)).unwrap();
                     self.files.push(File::from(OwnedFd::from(stream)));
                 }
                 "ok".into()

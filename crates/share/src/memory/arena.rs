@@ -20,10 +20,10 @@
 //!
 //! Arenas are shared memory in the child as well: what either writes, both see, where ordinary memory would have become
 //! two copies. Neither lays new tensors over what the other may still use: the child begins with an arena of its own, and
-//! the parent never uses again what was there at the fork ([`crate::pieces`]).
+//! the parent never uses again what was there at the fork ([`crate::memory::arena_block`]).
 
-use crate::fault::{broken, last};
-use crate::registry;
+use crate::errors::{broken, last};
+use crate::memory::registry;
 use crate::system;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::{self, NonNull};

@@ -1,7 +1,7 @@
 //! Producers and consumers killed at random moments, and threads that come all at once; then nothing is lost.
 
 use crate::common::{KINDS, alone, baseline, read, take_ready, tensor, until};
-use crate::other::{Other, Random};
+use crate::peer_process::{Other, Random};
 use std::thread;
 use std::time::Duration;
 use tensorferry_share::{PublishOptions, counts, publish};

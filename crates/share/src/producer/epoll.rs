@@ -4,7 +4,7 @@
 //! copy which a forked child has would keep a closed one in the list: whatever is closed is taken off the list first. A
 //! child has the parent's list, and must change nothing in it.
 
-use crate::fault::last;
+use crate::errors::last;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};

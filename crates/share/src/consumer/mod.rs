@@ -1,0 +1,3 @@
+//! The consumer: from a ticket to tensors in this process.
+
+pub(crate) mod attach;
