@@ -1,54 +1,53 @@
-//! How this crate says what is wrong.
+//! Constructors for the errors of this crate.
 
+use crate::hints;
 use std::io;
+use std::time::Duration;
+use tensorferry_core::error::HintKey;
 use tensorferry_core::{Error, ErrorKind};
 
-/// The system refused, in its own words.
-pub(crate) fn failed(doing: &str, error: &io::Error) -> Error {
+/// A system call failed. The fact ends with the system's own description.
+pub(crate) fn system_error(action: &str, error: &io::Error) -> Error {
     let errno = error.raw_os_error();
-    // Rust adds the number in brackets, which the error keeps by itself.
+    // The error keeps the number in a field of its own.
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
     let kind = if errno == Some(libc::ENOMEM) { ErrorKind::OutOfMemory } else { ErrorKind::Io };
-    let made = Error::new(kind, format!("{doing}: {text}")).with_errno(errno);
+    let made = Error::new(kind, format!("{action}: {text}")).with_errno(errno);
     match errno {
-        Some(libc::EMFILE | libc::ENFILE) => {
-            made.with_advice("let go of some shared tensors, or raise the limit: ulimit -n")
-        }
-        Some(libc::ENOMEM) => made.with_advice("free some memory, or share less at a time"),
+        Some(libc::EMFILE | libc::ENFILE) => made.with_hint(hints::RELEASE_DESCRIPTORS),
+        Some(libc::ENOMEM) => made.with_hint(hints::SHARE_LESS),
         _ => made,
     }
 }
 
-/// The last call failed, in the system's words.
-pub(crate) fn last(doing: &str) -> Error {
-    failed(doing, &io::Error::last_os_error())
+/// The last system call of this thread failed.
+pub(crate) fn last_system_error(action: &str) -> Error {
+    system_error(action, &io::Error::last_os_error())
 }
 
-/// The ticket is of no use.
-pub(crate) fn refused(fact: impl Into<String>) -> Error {
-    Error::new(ErrorKind::TicketRejected, fact.into()).with_advice("ask the producer for a new ticket")
+/// The ticket cannot be used any more.
+pub(crate) fn ticket_rejected(fact: impl Into<String>) -> Error {
+    Error::new(ErrorKind::TicketRejected, fact.into()).with_hint(hints::REQUEST_NEW_TICKET)
 }
 
-/// The ticket is for somebody else.
-pub(crate) fn foreign(fact: impl Into<String>) -> Error {
-    Error::new(ErrorKind::TicketRejected, fact.into())
-        .with_advice("run both processes as the same user: others are never let in")
+/// The producer runs as another user.
+pub(crate) fn other_user(fact: impl Into<String>) -> Error {
+    Error::new(ErrorKind::TicketRejected, fact.into()).with_hint(hints::RUN_AS_SAME_USER)
 }
 
-/// What the other process sent breaks the rules.
-pub(crate) fn broken(fact: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidTensor, fact.into())
-        .with_advice("let both processes use the same version of tensorferry")
+/// The peer sent something that breaks the protocol.
+pub(crate) fn protocol_error(fact: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidTensor, fact.into()).with_hint(hints::MATCH_VERSIONS)
 }
 
-/// The caller asked for something that means nothing.
-pub(crate) fn wrong(fact: impl Into<String>, hint: &'static str) -> Error {
-    Error::new(ErrorKind::InvalidArgument, fact.into()).with_advice(hint)
+/// An argument of the caller is invalid.
+pub(crate) fn invalid_argument(fact: impl Into<String>, hint: HintKey) -> Error {
+    Error::new(ErrorKind::InvalidArgument, fact.into()).with_hint(hint)
 }
 
-/// It took longer than the caller would wait.
-pub(crate) fn late() -> Error {
-    Error::new(ErrorKind::TimedOut, "the producer did not answer in time")
-        .with_advice("see whether the producer is stopped, or pass a longer timeout")
+/// The producer took longer than the caller's timeout.
+pub(crate) fn producer_timed_out(timeout: Duration) -> Error {
+    Error::new(ErrorKind::TimedOut, format!("the producer did not reply within {timeout:?}"))
+        .with_hint(hints::CHECK_PRODUCER)
 }

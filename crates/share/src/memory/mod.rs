@@ -2,5 +2,8 @@
 
 pub(crate) mod arena;
 pub(crate) mod arena_block;
+mod arena_constructors;
+mod block_allocator;
+mod mapping;
 pub(crate) mod registry;
 pub(crate) mod shared_memory;

@@ -1,22 +1,23 @@
-//! Memory that can be published, on the host or on a GPU.
+//! Shared memory on the host or on a GPU, behind one type.
 
-use crate::memory::arena::Arena;
+use super::arena::Arena;
 use std::sync::Arc;
 use tensorferry_core::Access;
 use tensorferry_core::device::{Device, DeviceKind};
 use tensorferry_cuda::ipc::GpuArena;
 
-/// Memory of this process that others can have, or of another that this one has.
+/// Memory that can be published: created by this process, or attached from another.
 #[derive(Clone, Debug)]
 pub enum SharedMemory {
-    /// The host's.
+    /// Host memory.
     Host(Arc<Arena>),
-    /// A GPU's.
+    /// GPU memory.
     Gpu(Arc<GpuArena>),
 }
 
 impl SharedMemory {
-    /// The first byte; for the GPU, where it is one's. It may be written only if [`SharedMemory::access`] says so.
+    /// The address of the first byte, a device address for GPU memory. It may be written only if
+    /// [`SharedMemory::access`] permits it.
     pub fn data(&self) -> *mut u8 {
         match self {
             Self::Host(arena) => arena.data(),
@@ -24,7 +25,7 @@ impl SharedMemory {
         }
     }
 
-    /// How many bytes there are.
+    /// The length in bytes.
     pub fn bytes(&self) -> usize {
         match self {
             Self::Host(arena) => arena.bytes(),
@@ -32,7 +33,7 @@ impl SharedMemory {
         }
     }
 
-    /// What may be done to it here.
+    /// The access that the mapping permits.
     pub fn access(&self) -> Access {
         match self {
             Self::Host(arena) => arena.access(),
@@ -40,7 +41,7 @@ impl SharedMemory {
         }
     }
 
-    /// Where it is, as this process counts GPUs.
+    /// The device, with the index that the GPU has in this process.
     pub fn device(&self) -> Device {
         match self {
             Self::Host(_) => Device::CPU,
@@ -48,7 +49,7 @@ impl SharedMemory {
         }
     }
 
-    /// Whether it can be published as read-only: memory of a GPU only if it has a handle of its own.
+    /// Whether it can be published as read-only. Legacy GPU memory, which has no shareable handle, cannot.
     pub fn can_be_read_only(&self) -> bool {
         match self {
             Self::Host(_) => true,
@@ -56,7 +57,7 @@ impl SharedMemory {
         }
     }
 
-    /// Whether both are one mapping.
+    /// Whether both are the same mapping.
     pub fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Host(left), Self::Host(right)) => Arc::ptr_eq(left, right),
@@ -65,17 +66,18 @@ impl SharedMemory {
         }
     }
 
-    /// The same for all that name one memory.
-    pub(crate) fn key(&self) -> Key {
+    /// Equal for all values that refer to one memory.
+    pub(crate) fn key(&self) -> MemoryKey {
         match self {
-            Self::Host(arena) => Key::Host(Arc::as_ptr(arena) as usize),
-            Self::Gpu(arena) => Key::Gpu(*arena.id()),
+            Self::Host(arena) => MemoryKey::Host(Arc::as_ptr(arena) as usize),
+            Self::Gpu(arena) => MemoryKey::Gpu(*arena.id()),
         }
     }
 }
 
+/// Identifies a memory within this process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Key {
+pub(crate) enum MemoryKey {
     Host(usize),
     Gpu([u8; 16]),
 }

@@ -1,121 +1,127 @@
-//! All consumers that are connected: who is ready, whose time is over, and who has been silent for longest.
+//! The connection table: all consumers, by what they are waiting for.
 //!
-//! Most of them hold memory and say nothing, and may be thousands. So nothing here looks at all of them: a consumer that
-//! comes costs the same whether there is one or there are many.
+//! Most connections are leases on which nothing happens, and there may be thousands. No operation on the path of a
+//! request iterates over all of them: a new consumer costs the same with one lease or with many.
 
-use crate::producer::connection::Connection;
-use crate::producer::epoll::Poll;
+use super::connection::Connection;
+use super::epoll::Epoll;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-/// A consumer and the events that the system was asked for.
-struct Member {
+/// A connection and the events for which it is registered.
+struct TableEntry {
     connection: Connection,
     events: i32,
 }
 
-pub(crate) struct Crowd {
-    /// By number, in the order in which they came.
-    members: BTreeMap<u64, Member>,
-    /// Who is to be looked at again when.
-    deadlines: BTreeSet<(Instant, u64)>,
-    /// Who has not said yet what it wants.
-    silent: BTreeSet<u64>,
-    next: u64,
+pub(crate) struct ConnectionTable {
+    /// By token, in the order of arrival.
+    entries: BTreeMap<u64, TableEntry>,
+    /// When which connection has its next step.
+    next_steps: BTreeSet<(Instant, u64)>,
+    /// Connections whose request has not arrived.
+    awaiting_request: BTreeSet<u64>,
+    next_token: u64,
 }
 
-/// A consumer that was taken out, to be looked at.
-pub(crate) struct Taken {
-    number: u64,
-    member: Member,
+/// A connection that was taken out of the table for a step.
+pub(super) struct TakenConnection {
+    token: u64,
+    entry: TableEntry,
 }
 
-impl Taken {
-    pub(crate) fn connection(&mut self) -> &mut Connection {
-        &mut self.member.connection
+impl TakenConnection {
+    pub(super) fn connection(&mut self) -> &mut Connection {
+        &mut self.entry.connection
     }
 }
 
-impl Crowd {
-    pub(crate) const fn new() -> Self {
-        Self { members: BTreeMap::new(), deadlines: BTreeSet::new(), silent: BTreeSet::new(), next: 0 }
+impl ConnectionTable {
+    pub(super) const fn new() -> Self {
+        Self {
+            entries: BTreeMap::new(),
+            next_steps: BTreeSet::new(),
+            awaiting_request: BTreeSet::new(),
+            next_token: 0,
+        }
     }
 
-    /// How many there are.
-    pub(crate) fn count(&self) -> usize {
-        self.members.len()
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
     }
 
-    /// How many have been given something.
-    pub(crate) fn given(&self) -> usize {
-        self.members.values().filter(|member| member.connection.holds()).count()
+    /// The number of connections that hold a lease. It iterates over all of them.
+    pub(super) fn lease_count(&self) -> usize {
+        self.entries.values().filter(|entry| entry.connection.leased().is_some()).count()
     }
 
-    /// When the first of them is to be looked at again.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.deadlines.first().map(|(deadline, _)| *deadline)
+    /// When the next step of any connection is due.
+    pub(super) fn next_step(&self) -> Option<Instant> {
+        self.next_steps.first().map(|(next_step, _)| *next_step)
     }
 
-    /// A consumer that has just come; the socket comes back where the system cannot watch it.
-    pub(crate) fn meet(
+    /// Registers a new connection with epoll. On an error the socket is returned.
+    pub(super) fn register(
         &mut self,
-        poll: &Poll,
+        epoll: &Epoll,
         socket: OwnedFd,
         now: Instant,
-    ) -> Result<Taken, (OwnedFd, io::Error)> {
-        let number = self.next;
+    ) -> Result<TakenConnection, (OwnedFd, io::Error)> {
+        let token = self.next_token;
         let connection = Connection::new(socket, now);
         let events = connection.events();
-        // Before it is answered: one whose end nobody notices would hold its memory for good.
-        if let Err(error) = poll.add(connection.socket(), events, number) {
+        // Before the first reply: a consumer whose end goes unnoticed would hold its memory forever.
+        if let Err(error) = epoll.add(connection.socket(), events, token) {
             return Err((connection.into_socket(), error));
         }
-        self.next += 1;
-        Ok(Taken { number, member: Member { connection, events } })
+        self.next_token += 1;
+        Ok(TakenConnection { token, entry: TableEntry { connection, events } })
     }
 
-    /// Takes one out. It goes back with [`Crowd::put`], or out with [`Crowd::see_off`].
-    pub(crate) fn take(&mut self, number: u64) -> Option<Taken> {
-        let member = self.members.remove(&number)?;
-        if let Some(deadline) = member.connection.deadline() {
-            self.deadlines.remove(&(deadline, number));
+    /// Takes a connection out. It returns with [`ConnectionTable::insert`] or ends with
+    /// [`ConnectionTable::unregister`].
+    pub(super) fn take(&mut self, token: u64) -> Option<TakenConnection> {
+        let entry = self.entries.remove(&token)?;
+        if let Some(next_step) = entry.connection.next_step() {
+            self.next_steps.remove(&(next_step, token));
         }
-        self.silent.remove(&number);
-        Some(Taken { number, member })
+        self.awaiting_request.remove(&token);
+        Some(TakenConnection { token, entry })
     }
 
-    /// Puts one back that goes on.
-    pub(crate) fn put(&mut self, poll: &Poll, taken: Taken) {
-        let Taken { number, mut member } = taken;
-        let events = member.connection.events();
-        if events != member.events {
-            poll.change(member.connection.socket(), events, number);
-            member.events = events;
+    /// Inserts a connection after a step.
+    pub(super) fn insert(&mut self, epoll: &Epoll, taken: TakenConnection) {
+        let TakenConnection { token, mut entry } = taken;
+        let events = entry.connection.events();
+        if events != entry.events {
+            epoll.modify(entry.connection.socket(), events, token);
+            entry.events = events;
         }
-        self.deadlines.extend(member.connection.deadline().map(|deadline| (deadline, number)));
-        if member.connection.is_silent() {
-            self.silent.insert(number);
+        self.next_steps.extend(entry.connection.next_step().map(|next_step| (next_step, token)));
+        if entry.connection.awaits_request() {
+            self.awaiting_request.insert(token);
         }
-        self.members.insert(number, member);
+        self.entries.insert(token, entry);
     }
 
-    /// One that is over, to be dropped.
-    pub(crate) fn see_off(poll: &Poll, taken: Taken) -> Connection {
-        poll.remove(taken.member.connection.socket());
-        taken.member.connection
+    /// Unregisters a connection that has ended, and returns it to be dropped.
+    pub(super) fn unregister(epoll: &Epoll, taken: TakenConnection) -> Connection {
+        epoll.remove(taken.entry.connection.socket());
+        taken.entry.connection
     }
 
-    /// One that is to be looked at again by now, or whose time is over, if there is one.
-    pub(crate) fn due(&mut self, now: Instant) -> Option<Taken> {
-        let number = self.deadlines.first().filter(|(deadline, _)| *deadline <= now)?.1;
-        self.take(number)
+    /// Takes out a connection whose next step is due.
+    pub(super) fn take_due(&mut self, now: Instant) -> Option<TakenConnection> {
+        let token = self.next_steps.first().filter(|(next_step, _)| *next_step <= now)?.1;
+        self.take(token)
     }
 
-    /// The one that has been silent for longest, if more than so many are.
-    pub(crate) fn most_silent(&mut self, most: usize) -> Option<Taken> {
-        let number = self.silent.first().copied().filter(|_| self.silent.len() > most)?;
-        self.take(number)
+    /// Takes out the oldest connection without a request, if there are more than `max_count`.
+    pub(super) fn take_oldest_without_request(&mut self, max_count: usize) -> Option<TakenConnection> {
+        let token = self.awaiting_request.first().copied();
+        let token = token.filter(|_| self.awaiting_request.len() > max_count)?;
+        self.take(token)
     }
 }

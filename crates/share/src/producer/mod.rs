@@ -1,10 +1,19 @@
-//! The producer: publications, and the server that delivers them to consumers.
+//! The producer: publications, and the server thread that delivers them to consumers.
 
-pub(crate) mod connection;
-pub(crate) mod connection_table;
-pub(crate) mod descriptions;
-pub(crate) mod epoll;
-pub(crate) mod fd_reserve;
+mod accept;
+mod connection;
+mod connection_table;
+mod epoll;
+mod fd_reserve;
+mod lease_grant;
+mod listener;
+mod memory_descriptions;
 pub(crate) mod publication;
+mod publication_table;
+pub(crate) mod publish_options;
+mod published;
+mod rejection;
+mod reply_sender;
 pub(crate) mod server;
-pub(crate) mod socket_dir;
+pub(crate) mod server_thread;
+mod socket_dir;

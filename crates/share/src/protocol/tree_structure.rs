@@ -1,72 +1,73 @@
-//! How published tensors belong together: containers, and the plain values beside the tensors.
+//! Tree structures: the containers around published tensors, and the values beside them.
 //!
-//! A structure goes over the socket as bytes in a form of its own, one tag for each node, because both ends may be programs
-//! of different versions and frameworks, and because nothing that comes from another process may decide what is executed
-//! here. So there are only nodes that every Python knows. Numbers are little-endian; a container says how many nodes
-//! follow. One structure has one form.
+//! A tree is encoded in a format of its own, one tag for each node. Both ends may run different versions and
+//! frameworks, and nothing that another process sends may decide what is executed here, so pickles are not used. The
+//! nodes are those that every Python knows. Numbers are little-endian, a container begins with its length, and each
+//! tree has exactly one encoding.
 
-use crate::errors::{broken, wrong};
-use crate::protocol::{MAX_STRUCTURE_BYTES, Reader, bound};
+use super::limits::{MAX_STRUCTURE_BYTES, MAX_TREE_DEPTH};
+use super::reader::{Reader, check_limit};
+use crate::errors::{invalid_argument, protocol_error};
+use crate::hints;
 use tensorferry_core::fallible::{try_collect, try_copy, try_push, try_reserve};
 use tensorferry_core::{DType, Error, Result};
 
-/// Deeper than this is refused. Reading recurses.
-pub const MAX_DEPTH: usize = 128;
-
-/// A tree of tensors and plain values.
+/// A tree of tensors and values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TreeStructure {
-    /// The tensor of this number.
+    /// The tensor with this index.
     Tensor(u32),
-    /// Nothing.
+    /// `None`.
     None,
-    /// True or false.
+    /// A boolean.
     Boolean(bool),
-    /// A whole number.
+    /// An integer.
     Integer(i128),
-    /// The bits of a number, so that every NaN stays itself.
+    /// The bits of a float, so that NaN payloads survive.
     Float(u64),
-    /// The bits of both parts of a number.
+    /// The bits of the real and the imaginary part.
     Complex(u64, u64),
     /// Text.
     Text(String),
     /// Bytes.
     Bytes(Vec<u8>),
-    /// A number of one of our types, by its bytes.
+    /// A scalar of a tensor element type, by its bytes.
     Scalar(DType, Vec<u8>),
-    /// Several, in order.
+    /// A list.
     List(Vec<TreeStructure>),
-    /// The same, and immutable.
+    /// A tuple.
     Tuple(Vec<TreeStructure>),
-    /// Several by keys, in order; the flag tells whether its type makes a point of the order.
+    /// Keys and values in order; the flag tells an ordered dictionary from an ordinary one.
     Dict(bool, Vec<(TreeStructure, TreeStructure)>),
 }
 
 impl TreeStructure {
-    /// The structure as bytes.
+    /// Encodes the tree.
     ///
     /// # Errors
-    /// When it is deeper or larger than may be.
+    /// The tree is deeper than [`MAX_TREE_DEPTH`] levels or larger than [`MAX_STRUCTURE_BYTES`] bytes.
     pub fn write(&self) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        self.put(&mut bytes, 0)?;
+        self.write_node(&mut bytes, 0)?;
         if bytes.len() > MAX_STRUCTURE_BYTES {
-            let fact = format!("the tree around the tensors takes {} bytes", bytes.len());
-            return Err(wrong(
-                fact + ", and at most 16 MiB go with a ticket",
-                "pass long texts and bytes as tensors",
-            ));
+            let fact = format!(
+                "the tree around the tensors takes {} bytes, the limit is {} MiB",
+                bytes.len(),
+                MAX_STRUCTURE_BYTES >> 20
+            );
+            return Err(invalid_argument(fact, hints::PASS_LONG_VALUES_AS_TENSORS));
         }
         Ok(bytes)
     }
 
-    fn put(&self, bytes: &mut Vec<u8>, depth: usize) -> Result<()> {
-        if depth > MAX_DEPTH {
-            return Err(wrong("the tree is nested too deep", "check that no container holds itself"));
+    fn write_node(&self, bytes: &mut Vec<u8>, depth: usize) -> Result<()> {
+        if depth > MAX_TREE_DEPTH {
+            let fact = format!("the tree is nested deeper than {MAX_TREE_DEPTH} levels");
+            return Err(invalid_argument(fact, hints::CHECK_CONTAINER_CYCLES));
         }
-        // No other node takes more than its tag and 16 bytes.
+        // Except for text and bytes, no node takes more than its tag and 16 bytes.
         try_reserve(bytes, 32)?;
-        let mut long = |tag: u8, content: &[u8]| -> Result<()> {
+        let mut write_long = |tag: u8, content: &[u8]| -> Result<()> {
             try_reserve(bytes, 5 + content.len())?;
             bytes.push(tag);
             bytes.extend((content.len() as u32).to_le_bytes());
@@ -93,8 +94,8 @@ impl TreeStructure {
                 bytes.extend(real.to_le_bytes());
                 bytes.extend(imaginary.to_le_bytes());
             }
-            Self::Text(text) => long(6, text.as_bytes())?,
-            Self::Bytes(content) => long(7, content)?,
+            Self::Text(text) => write_long(6, text.as_bytes())?,
+            Self::Bytes(content) => write_long(7, content)?,
             Self::Scalar(dtype, content) => {
                 let (code, bits) = dtype.dlpack_code();
                 bytes.extend([8, code, bits]);
@@ -103,53 +104,54 @@ impl TreeStructure {
             Self::List(items) | Self::Tuple(items) => {
                 bytes.push(if matches!(self, Self::List(_)) { 9 } else { 10 });
                 bytes.extend((items.len() as u32).to_le_bytes());
-                items.iter().try_for_each(|item| item.put(bytes, depth + 1))?;
+                items.iter().try_for_each(|item| item.write_node(bytes, depth + 1))?;
             }
             Self::Dict(ordered, items) => {
                 bytes.push(if *ordered { 12 } else { 11 });
                 bytes.extend((items.len() as u32).to_le_bytes());
                 for (key, value) in items {
-                    key.put(bytes, depth + 1)?;
-                    value.put(bytes, depth + 1)?;
+                    key.write_node(bytes, depth + 1)?;
+                    value.write_node(bytes, depth + 1)?;
                 }
             }
         }
         Ok(())
     }
 
-    /// A structure around so many tensors, out of its bytes.
+    /// Decodes a tree around `tensors` tensors.
     ///
     /// # Errors
-    /// When it is none.
+    /// The bytes are not exactly one tree.
     pub fn read(bytes: &[u8], tensors: usize) -> Result<Self> {
         let mut reader = Reader(bytes);
-        let structure = Self::node(&mut reader, tensors, 0)?;
-        if reader.0.is_empty() {
-            return Ok(structure);
-        }
-        Err(broken(format!("{} bytes follow the structure of the tensors", reader.0.len())))
+        let structure = Self::read_node(&mut reader, tensors, 0)?;
+        reader.finish("tree structure")?;
+        Ok(structure)
     }
 
-    fn node(reader: &mut Reader<'_>, tensors: usize, depth: usize) -> Result<Self> {
-        bound("levels of nesting", depth, MAX_DEPTH)?;
+    fn read_node(reader: &mut Reader<'_>, tensors: usize, depth: usize) -> Result<Self> {
+        check_limit("levels of nesting", depth, MAX_TREE_DEPTH)?;
         let tag = reader.u8()?;
         Ok(match tag {
             0 => match reader.u32()? {
                 number if (number as usize) < tensors => Self::Tensor(number),
-                number => return Err(broken(format!("a tree names tensor {number} of {tensors}"))),
+                number => {
+                    let fact = format!("a tree refers to tensor {number}, but there are {tensors} tensors");
+                    return Err(protocol_error(fact));
+                }
             },
             1 => Self::None,
             2 => match reader.u8()? {
                 value @ (0 | 1) => Self::Boolean(value == 1),
-                other => return Err(broken(format!("{other} is neither true nor false"))),
+                other => return Err(protocol_error(format!("{other} is not a boolean"))),
             },
             3 => Self::Integer(i128::from_le_bytes(reader.array()?)),
             4 => Self::Float(reader.u64()?),
             5 => Self::Complex(reader.u64()?, reader.u64()?),
             6 => {
-                let count = reader.count("letters", MAX_STRUCTURE_BYTES, 1)?;
+                let count = reader.count("bytes of text", MAX_STRUCTURE_BYTES, 1)?;
                 let text = String::from_utf8(try_copy(reader.take(count)?)?);
-                Self::Text(text.map_err(|_| broken("a text in the tree is none"))?)
+                Self::Text(text.map_err(|_| protocol_error("a text in the tree is not UTF-8"))?)
             }
             7 => {
                 let count = reader.count("bytes", MAX_STRUCTURE_BYTES, 1)?;
@@ -158,12 +160,13 @@ impl TreeStructure {
             8 => {
                 let (code, bits) = (reader.u8()?, reader.u8()?);
                 let dtype = DType::from_dlpack_code(code, bits);
-                let dtype = dtype.ok_or_else(|| broken("a number in the tree is of an unknown type"))?;
+                let dtype =
+                    dtype.ok_or_else(|| protocol_error("a scalar in the tree has an unknown type"))?;
                 Self::Scalar(dtype, reader.take(dtype.size())?.to_vec())
             }
             9 | 10 => {
                 let count = reader.count("items", MAX_STRUCTURE_BYTES, 1)?;
-                let items = (0..count).map(|_| Self::node(reader, tensors, depth + 1));
+                let items = (0..count).map(|_| Self::read_node(reader, tensors, depth + 1));
                 let items = try_collect::<_, Error>(items)?;
                 if tag == 9 { Self::List(items) } else { Self::Tuple(items) }
             }
@@ -171,12 +174,12 @@ impl TreeStructure {
                 let count = reader.count("items", MAX_STRUCTURE_BYTES, 2)?;
                 let mut items = Vec::new();
                 for _ in 0..count {
-                    let key = Self::node(reader, tensors, depth + 1)?;
-                    try_push(&mut items, (key, Self::node(reader, tensors, depth + 1)?))?;
+                    let key = Self::read_node(reader, tensors, depth + 1)?;
+                    try_push(&mut items, (key, Self::read_node(reader, tensors, depth + 1)?))?;
                 }
                 Self::Dict(tag == 12, items)
             }
-            other => return Err(broken(format!("a tree has a node of the unknown kind {other}"))),
+            other => return Err(protocol_error(format!("a tree contains the unknown node kind {other}"))),
         })
     }
 }
@@ -222,12 +225,12 @@ mod tests {
         #[test]
         fn any_bytes_are_a_structure_or_an_error(
             structure in any_structure(),
-            place in any::<prop::sample::Index>(),
+            index in any::<prop::sample::Index>(),
             byte in any::<u8>(),
         ) {
             let mut bytes = structure.write().unwrap();
-            let place = place.index(bytes.len());
-            bytes[place] = byte;
+            let index = index.index(bytes.len());
+            bytes[index] = byte;
             if let Ok(read) = TreeStructure::read(&bytes, 5) {
                 prop_assert_eq!(read.write().unwrap(), bytes);
             }
@@ -235,25 +238,25 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_named() {
+    fn malformed_trees_are_explained() {
         let fact = |bytes: &[u8]| TreeStructure::read(bytes, 2).unwrap_err().fact().to_owned();
-        assert!(fact(&[]).contains("early"));
-        assert!(fact(&[13]).contains("unknown kind 13"));
-        assert!(fact(&[0, 2, 0, 0, 0]).contains("tensor 2 of 2"));
-        assert!(fact(&[2, 7]).contains("neither"));
-        assert!(fact(&[1, 1]).contains("1 bytes follow"));
-        assert!(fact(&[9, 255, 255, 255, 127]).contains("more than"));
-        assert!(fact(&[6, 1, 0, 0, 0, 255]).contains("is none"));
+        assert!(fact(&[]).contains("truncated"));
+        assert!(fact(&[13]).contains("unknown node kind 13"));
+        assert!(fact(&[0, 2, 0, 0, 0]).contains("tensor 2, but there are 2"));
+        assert!(fact(&[2, 7]).contains("7 is not a boolean"));
+        assert!(fact(&[1, 1]).contains("1 trailing bytes"));
+        assert!(fact(&[9, 255, 255, 255, 127]).contains("exceed the limit"));
+        assert!(fact(&[6, 1, 0, 0, 0, 255]).contains("is not UTF-8"));
         assert!(fact(&[8, 200, 3]).contains("unknown type"));
         let deep: Vec<u8> = [9, 1, 0, 0, 0].into_iter().cycle().take(5 * 1000).collect();
         assert!(fact(&deep).contains("levels of nesting"));
     }
 
     #[test]
-    fn what_is_too_deep_or_too_long_is_not_written() {
+    fn deep_and_large_trees_are_not_encoded() {
         let deep = (0..200).fold(TreeStructure::None, |inner, _| TreeStructure::List(vec![inner]));
-        assert!(deep.write().unwrap_err().fact().contains("nested too deep"));
+        assert!(deep.write().unwrap_err().fact().contains("deeper than 128 levels"));
         let long = TreeStructure::Bytes(vec![0; MAX_STRUCTURE_BYTES]);
-        assert!(long.write().unwrap_err().fact().contains("at most 16 MiB"));
+        assert!(long.write().unwrap_err().fact().contains("the limit is 16 MiB"));
     }
 }

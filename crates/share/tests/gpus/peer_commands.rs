@@ -1,9 +1,11 @@
-//! What the other processes do.
+//! The commands that a peer process executes.
 
-use crate::common::{again, gpu, look, outgoing, read, take, take_ready, tensors, write};
-use crate::peer_process::{self, Other};
+use crate::common::{
+    attach_ready, attach_ticket, gpu, read, read_gpu, republished, tensor_in, tensors, write,
+};
+use crate::peer_process::{self, PeerProcess};
 use std::os::unix::process::ExitStatusExt;
-use tensorferry_core::{Access, ByteOrder, DType, Layout};
+use tensorferry_core::{Access, ByteOrder, DType, ErrorKind, Layout};
 use tensorferry_cuda::ipc::GpuArena;
 use tensorferry_cuda::{DeviceBlock, DeviceSource, Stream, SyncPoint};
 use tensorferry_share::{
@@ -11,95 +13,97 @@ use tensorferry_share::{
     publish_after,
 };
 
-impl Other {
-    /// Says a line and waits for the answer; `None` where the process ended instead.
-    pub(crate) fn try_ask(&mut self, line: &str) -> Option<String> {
-        self.say(line);
-        self.hear()
+impl PeerProcess {
+    /// Sends a command and waits for the reply; `None` if the process ended.
+    pub(crate) fn try_request(&mut self, line: &str) -> Option<String> {
+        self.send_line(line);
+        self.read_reply()
     }
 
-    /// Has it publish, and gives the tickets.
+    /// Makes it publish, and returns the tickets.
     pub(crate) fn publish(&mut self, line: &str) -> Vec<Ticket> {
-        let answer = self.ask(line);
-        answer
+        let reply = self.request(line);
+        reply
             .split(' ')
-            .map(|text| Ticket::from_text(text).unwrap_or_else(|_| panic!("no ticket: {answer}")))
+            .map(|text| Ticket::from_text(text).unwrap_or_else(|_| panic!("not a ticket: {reply}")))
             .collect()
     }
 
-    /// Has it attach.
+    /// Makes it attach.
     pub(crate) fn attach(&mut self, ticket: &Ticket) -> String {
-        self.ask(&format!("attach {}", ticket.to_text()))
+        self.request(&format!("attach {}", ticket.to_text()))
     }
 
-    /// Whether it ended by touching memory that it may not touch; under AddressSanitizer that is an exit with a report.
-    pub(crate) fn crashed(mut self) -> bool {
+    /// Whether it ended with SIGSEGV; under AddressSanitizer that is an exit with a report.
+    pub(crate) fn has_crashed(mut self) -> bool {
         let status = self.child.wait().unwrap();
         status.signal() == Some(libc::SIGSEGV) || status.code() == Some(1)
     }
 }
 
 #[derive(Default)]
-struct Role {
+struct Peer {
     publications: Vec<Publication>,
-    made: Vec<PublishedTensor>,
+    created: Vec<PublishedTensor>,
     attached: Vec<Attached>,
-    kept: Vec<DeviceBlock>,
+    blocks: Vec<DeviceBlock>,
 }
 
-/// Plays a role, if this process has one, and ends.
-pub(crate) fn play() {
-    let mut role = Role::default();
-    peer_process::play(|words| role.follow(words));
+/// Executes commands and exits, if this process is a peer.
+pub(crate) fn run_commands() {
+    let mut peer = Peer::default();
+    peer_process::run_commands(|words| peer.execute(words));
 }
 
-impl Role {
-    fn follow(&mut self, words: &[&str]) -> String {
+impl Peer {
+    fn execute(&mut self, words: &[&str]) -> String {
         match words {
             // A ticket for each word, all in one allocation.
             ["publish", access @ ("read-only" | "read-write"), kind, texts @ ..] => {
                 let texts: Vec<&[u8]> = texts.iter().map(|text| text.as_bytes()).collect();
-                let made = tensors(kind, &texts);
-                let answers: Vec<String> =
-                    made.iter().map(|one| self.publish(std::slice::from_ref(one), access)).collect();
-                self.made.extend(made);
-                answers.join(" ")
+                let created = tensors(kind, &texts);
+                let tickets: Vec<String> =
+                    created.iter().map(|one| self.publish(std::slice::from_ref(one), access)).collect();
+                self.created.extend(created);
+                tickets.join(" ")
             }
-            ["late", repeats, old, new] => self.late(repeats.parse().unwrap(), old, new),
-            // Waits until all that is queued here is done, which has the stand-in do it.
+            ["publish-pending", repeats, old, new] => {
+                self.publish_pending(repeats.parse().unwrap(), old, new)
+            }
+            // Waits for all queued work, which makes the test driver execute it.
             ["finish"] => {
                 // SAFETY: no stream is named.
                 unsafe { gpu().wait(SyncPoint::Everything).unwrap() };
                 "ok".into()
             }
-            ["attach", text] => match take_ready(&Ticket::from_text(text).unwrap()) {
+            ["attach", text] => match attach_ready(&Ticket::from_text(text).unwrap()) {
                 Ok(attached) => {
                     self.attached.push(attached);
-                    self.words()
+                    self.contents()
                 }
                 Err(error) => format!("{:?}: {}", error.kind(), error.fact()),
             },
-            ["read"] => self.words(),
+            ["read"] => self.contents(),
             ["device"] => self.attached[0].tensors[0].device().index.to_string(),
-            // What is in the memory that was made here.
-            ["look"] => {
-                let look = |one: &PublishedTensor| {
+            // Reads the memory that was created here.
+            ["read-own"] => {
+                let read_own = |one: &PublishedTensor| {
                     let data = one.memory.data().wrapping_add(one.offset);
-                    String::from_utf8(look(gpu(), data, one.layout.bytes()).unwrap()).unwrap()
+                    String::from_utf8(read_gpu(gpu(), data, one.layout.bytes()).unwrap()).unwrap()
                 };
-                self.made.iter().map(look).collect::<Vec<_>>().join(",")
+                self.created.iter().map(read_own).collect::<Vec<_>>().join(",")
             }
             ["write", text] => {
                 let tensor = &self.attached[0].tensors[0];
-                let place = tensor.device().index;
-                let gpu = tensorferry_cuda::Gpu::get(place).unwrap();
+                let index = tensor.device().index;
+                let gpu = tensorferry_cuda::Gpu::get(index).unwrap();
                 match write(gpu, tensor.data(), text.as_bytes()) {
                     Ok(()) => "ok".into(),
                     Err(error) => format!("{:?}: {}", error.kind(), error.fact()),
                 }
             }
-            ["again", access] => {
-                let tensors: Vec<PublishedTensor> = self.tensors().map(again).collect();
+            ["republish", access] => {
+                let tensors: Vec<PublishedTensor> = self.tensors().map(republished).collect();
                 self.publish(&tensors, access)
             }
             ["leases"] => {
@@ -111,8 +115,8 @@ impl Role {
             }
             ["withdraw"] => {
                 self.publications.clear();
-                self.made.clear();
-                self.kept.clear();
+                self.created.clear();
+                self.blocks.clear();
                 "ok".into()
             }
             ["drop"] => {
@@ -120,7 +124,7 @@ impl Role {
                 "ok".into()
             }
             ["fork", ticket] => self.fork(&Ticket::from_text(ticket).unwrap()),
-            _ => panic!("unknown words"),
+            _ => panic!("unknown command"),
         }
     }
 
@@ -132,7 +136,7 @@ impl Role {
         let access = if access == "read-only" { Access::ReadOnly } else { Access::ReadWrite };
         let options = PublishOptions { access, ..PublishOptions::default() };
         let result = match tensors {
-            // Nothing is queued: what was written was waited for.
+            // Nothing is queued: writes were waited for.
             // SAFETY: no stream is named.
             [_] => unsafe { publish_after(tensors, b"", &options, &[]) },
             _ => publish(tensors, b"", &options),
@@ -147,8 +151,8 @@ impl Role {
         }
     }
 
-    /// Publishes while a copy is queued, behind so many others of 256 MiB that it takes a while.
-    fn late(&mut self, repeats: usize, old: &str, new: &str) -> String {
+    /// Publishes while a copy is queued behind `repeats` copies of 256 MiB.
+    fn publish_pending(&mut self, repeats: usize, old: &str, new: &str) -> String {
         let gpu = gpu();
         let work = gpu.sync_stream().unwrap();
         let arena = GpuArena::new(gpu, 4096).unwrap();
@@ -170,29 +174,30 @@ impl Role {
         };
         (0..repeats).for_each(|_| copy(to.data(), bytes));
         copy(arena.data(), new.len());
-        let tensors = [outgoing(arena.into(), 0, new.len())];
+        let tensors = [tensor_in(arena.into(), 0, new.len())];
         // SAFETY: a stream that lives as long as the process.
         let publication = unsafe {
             publish_after(&tensors, b"", &PublishOptions::default(), &[(gpu, SyncPoint::Stream(work))])
         }
         .unwrap();
-        self.made.extend(tensors);
-        self.kept.extend([from, to]);
+        self.created.extend(tensors);
+        self.blocks.extend([from, to]);
         let text = publication.ticket().to_text();
         self.publications.push(publication);
         text
     }
 
-    /// A child that lets go of all that it has, cannot attach, and ends in good order.
+    /// Forks a child that drops everything, cannot attach, and exits.
     fn fork(&mut self, ticket: &Ticket) -> String {
         // SAFETY: the child does what is made for forks, and the parent waits for it.
         unsafe {
             let child = libc::fork();
             if child == 0 {
-                let refused = take(ticket).is_err_and(|error| error.fact().contains("forked child"));
-                let none = tensorferry_cuda::ipc::find(std::ptr::dangling(), 1).is_none();
-                *self = Role::default();
-                libc::exit(i32::from(!(refused && none)));
+                let is_rejected =
+                    attach_ticket(ticket).is_err_and(|error| error.kind() == ErrorKind::UnsupportedDevice);
+                let is_unknown = tensorferry_cuda::ipc::find(std::ptr::dangling(), 1).is_none();
+                *self = Peer::default();
+                libc::exit(i32::from(!(is_rejected && is_unknown)));
             }
             let mut status = -1;
             libc::waitpid(child, &raw mut status, 0);
@@ -200,11 +205,11 @@ impl Role {
         }
     }
 
-    fn words(&self) -> String {
-        let word = |one: &AttachedTensor| match read(one) {
+    fn contents(&self) -> String {
+        let content = |one: &AttachedTensor| match read(one) {
             Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
             Err(error) => format!("{:?}: {}", error.kind(), error.fact()),
         };
-        self.tensors().map(word).collect::<Vec<_>>().join(",")
+        self.tensors().map(content).collect::<Vec<_>>().join(",")
     }
 }

@@ -1,6 +1,6 @@
-//! Producers that are not what they seem.
+//! Fake producers, which send arbitrary replies.
 
-use crate::common::HANG;
+use crate::common::HANG_TIMEOUT;
 use std::io::Read;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -36,13 +36,16 @@ pub(crate) fn send(stream: &UnixStream, bytes: &[u8], descriptors: &[RawFd]) {
     }
 }
 
-/// What a consumer makes of a producer that does this after the request.
-pub(crate) fn against(then: impl FnOnce(UnixStream) + Send) -> Result<Attached> {
-    against_for(HANG, then)
+/// Attaches to a fake producer that executes `then` after the request.
+pub(crate) fn attach_to_fake(then: impl FnOnce(UnixStream) + Send) -> Result<Attached> {
+    attach_to_fake_for(HANG_TIMEOUT, then)
 }
 
-/// The same, for a consumer that waits this long.
-pub(crate) fn against_for(timeout: Duration, then: impl FnOnce(UnixStream) + Send) -> Result<Attached> {
+/// As [`attach_to_fake`], with a timeout.
+pub(crate) fn attach_to_fake_for(
+    timeout: Duration,
+    then: impl FnOnce(UnixStream) + Send,
+) -> Result<Attached> {
     let publication = publish(&[], b"", &PublishOptions::default()).unwrap();
     let real = publication.ticket();
     let path = PathBuf::from(format!("{}x", real.path().display()));

@@ -1,29 +1,31 @@
-//! Other processes, which are this program again: told what to do line by line, they answer each line with one that has
-//! an `@`.
+//! Peer processes: this test program, started again, executes commands from its standard input.
+//!
+//! It replies to each line with one line that begins with `@`, which tells replies from the output of the test harness.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-const VARIABLE: &str = "TENSORFERRY_SHARE_ROLE";
+/// The variable that makes the program a peer.
+const PEER_VARIABLE: &str = "TENSORFERRY_SHARE_PEER";
 
-/// Another process that plays a role.
-pub(crate) struct Other {
+/// A process that executes commands.
+pub(crate) struct PeerProcess {
     pub(crate) child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
 }
 
-impl Other {
+impl PeerProcess {
     pub(crate) fn start() -> Self {
         Self::start_with::<&str>(&[])
     }
 
-    /// With these variables in its environment.
+    /// Starts it with these environment variables.
     pub(crate) fn start_with<Value: AsRef<OsStr>>(variables: &[(&str, Value)]) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["role", "--exact", "--nocapture", "--test-threads=1"])
-            .env(VARIABLE, "other")
+            .args(["peer_process", "--exact", "--nocapture", "--test-threads=1"])
+            .env(PEER_VARIABLE, "1")
             .envs(variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -34,58 +36,58 @@ impl Other {
         Self { child, input, output }
     }
 
-    /// Says a line without waiting for an answer.
-    pub(crate) fn say(&mut self, line: &str) {
+    /// Sends a command without waiting for the reply.
+    pub(crate) fn send_line(&mut self, line: &str) {
         writeln!(self.input.as_ref().unwrap(), "{line}").unwrap();
     }
 
-    /// Waits for an answer; `None` where the process ended instead.
-    pub(crate) fn hear(&mut self) -> Option<String> {
+    /// Waits for a reply; `None` if the process ended.
+    pub(crate) fn read_reply(&mut self) -> Option<String> {
         loop {
             let mut line = String::new();
             if self.output.read_line(&mut line).unwrap() == 0 {
                 return None;
             }
-            if let Some((_, answer)) = line.split_once('@') {
-                return Some(answer.trim_end().to_owned());
+            if let Some((_, reply)) = line.split_once('@') {
+                return Some(reply.trim_end().to_owned());
             }
         }
     }
 
-    /// Says a line and waits for the answer.
-    pub(crate) fn ask(&mut self, line: &str) -> String {
-        self.say(line);
-        self.hear().unwrap_or_else(|| panic!("no answer to {line}"))
+    /// Sends a command and waits for the reply.
+    pub(crate) fn request(&mut self, line: &str) -> String {
+        self.send_line(line);
+        self.read_reply().unwrap_or_else(|| panic!("no reply to {line}"))
     }
 
-    /// Kills it at once.
+    /// Kills the process.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Lets it end in good order.
-    pub(crate) fn end(mut self) {
+    /// Closes the standard input, so that the process exits.
+    pub(crate) fn finish(mut self) {
         self.input = None;
         assert!(self.child.wait().unwrap().success());
     }
 }
 
-/// Plays a role, if this process has one, and ends.
-pub(crate) fn play(mut follow: impl FnMut(&[&str]) -> String) {
-    if std::env::var_os(VARIABLE).is_none() {
+/// Executes commands and exits, if this process is a peer.
+pub(crate) fn run_commands(mut execute: impl FnMut(&[&str]) -> String) {
+    if std::env::var_os(PEER_VARIABLE).is_none() {
         return;
     }
     for line in std::io::stdin().lines() {
         let line = line.unwrap();
-        let answer = follow(&line.split(' ').collect::<Vec<_>>());
-        println!("@{answer}");
+        let reply = execute(&line.split(' ').collect::<Vec<_>>());
+        println!("@{reply}");
         std::io::stdout().flush().unwrap();
     }
     std::process::exit(0);
 }
 
-/// Numbers without a pattern, the same in every run.
+/// A pseudo-random generator (xorshift) with a fixed seed.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
