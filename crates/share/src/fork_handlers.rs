@@ -27,7 +27,7 @@ unsafe impl Sync for ForkGuards {}
 /// process, is not handled.
 pub(crate) fn install() {
     if !INSTALLED.swap(true, Ordering::AcqRel) {
-        // SAFETY: the functions live as long as the program, and are made for this.
+        // SAFETY: the functions are static, and are made to run at a fork.
         unsafe { libc::pthread_atfork(Some(before_fork), Some(after_in_parent), Some(after_in_child)) };
     }
 }

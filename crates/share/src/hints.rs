@@ -13,7 +13,7 @@ tensorferry_core::hint_keys! {
     REQUEST_NEW_TICKET = "share.request_new_ticket";
     /// The publication of the ticket is gone.
     KEEP_PUBLICATION = "share.keep_publication";
-    /// The text or the bytes of a ticket were changed on the way.
+    /// The text or the bytes of a ticket were modified.
     PASS_TICKET_UNCHANGED = "share.pass_ticket_unchanged";
     /// Producer and consumer run as different users.
     RUN_AS_SAME_USER = "share.run_as_same_user";

@@ -29,7 +29,7 @@ impl Lease {
     pub(crate) fn is_disconnected(&self) -> bool {
         let Some(connection) = &self.connection else { return true };
         let mut poll = libc::pollfd { fd: connection.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
-        // SAFETY: one struct, which lives through the call.
+        // SAFETY: one struct, which lives until the call returns.
         unsafe { libc::poll(&raw mut poll, 1, 0) > 0 }
     }
 

@@ -23,7 +23,7 @@ impl Control {
 }
 
 fn header(vector: &mut libc::iovec) -> libc::msghdr {
-    // SAFETY: plain numbers and pointers, for which zeros are values.
+    // SAFETY: all fields are integers or pointers, for which zero is valid.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     header.msg_iov = vector;
     header.msg_iovlen = 1;
@@ -46,7 +46,7 @@ pub(crate) fn send(socket: RawFd, bytes: &[u8], descriptors: &[RawFd]) -> io::Re
         control.0.fill(MaybeUninit::new(0));
         // The last borrow of the buffer: another one would invalidate this pointer.
         header.msg_control = control.0.as_mut_ptr().cast();
-        // SAFETY: arithmetic only.
+        // SAFETY: the macro only computes a size.
         header.msg_controllen = unsafe { libc::CMSG_SPACE(length) } as _;
         // SAFETY: the control buffer is aligned and has room for this one message, which 253 descriptors fit into.
         unsafe {
@@ -61,7 +61,7 @@ pub(crate) fn send(socket: RawFd, bytes: &[u8], descriptors: &[RawFd]) -> io::Re
             );
         }
     }
-    // SAFETY: the header points to buffers that live through the call.
+    // SAFETY: the header points to buffers that live until the call returns.
     let sent = unsafe { libc::sendmsg(socket, &raw const header, libc::MSG_NOSIGNAL) };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
 }
@@ -73,7 +73,7 @@ pub(crate) fn receive(socket: RawFd, bytes: &mut [u8], descriptors: &mut Vec<Own
     let mut control = Control::new();
     header.msg_controllen = control.0.len() as _;
     header.msg_control = control.0.as_mut_ptr().cast();
-    // SAFETY: the header points to buffers that live through the call and may be written.
+    // SAFETY: the header points to buffers that live until the call returns and may be written.
     let got = unsafe { libc::recvmsg(socket, &raw mut header, libc::MSG_CMSG_CLOEXEC) };
     if got < 0 {
         return Err(io::Error::last_os_error());

@@ -14,7 +14,7 @@ pub(crate) fn process_id() -> u32 {
 
 /// The effective user id of this process.
 pub(crate) fn user_id() -> u32 {
-    // SAFETY: takes nothing and cannot fail.
+    // SAFETY: the call has no arguments and cannot fail.
     unsafe { libc::geteuid() }
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn random_bytes<const COUNT: usize>() -> Result<[u8; COUNT]> {
     let mut filled = 0;
     while filled < COUNT {
         let rest = &mut bytes[filled..];
-        // SAFETY: as many bytes as there are may be written.
+        // SAFETY: the pointer and the length describe `rest`, which may be written.
         let got = unsafe { libc::getrandom(rest.as_mut_ptr().cast(), rest.len(), 0) };
         if got > 0 {
             filled += got as usize;
@@ -64,7 +64,7 @@ pub(crate) struct PeerCredentials {
 pub(crate) fn peer_credentials(socket: RawFd) -> Result<PeerCredentials> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: both point to memory of the right size that lives through the call.
+    // SAFETY: both point to memory of the right size that lives until the call returns.
     let status = unsafe {
         libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut peer).cast(), &raw mut length)
     };
@@ -77,7 +77,7 @@ pub(crate) fn peer_credentials(socket: RawFd) -> Result<PeerCredentials> {
 /// The number of descriptors that this process may open (`RLIMIT_NOFILE`).
 pub(crate) fn descriptor_limit() -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the struct lives through the call.
+    // SAFETY: the struct lives until the call returns.
     let status = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
     (status == 0).then_some(limit.rlim_cur)
 }
@@ -90,12 +90,12 @@ pub(crate) fn reopen(descriptor: RawFd, access: Access) -> Result<OwnedFd> {
         Access::ReadOnly => libc::O_RDONLY,
         Access::ReadWrite => libc::O_RDWR,
     };
-    // SAFETY: the path ends with a zero byte and lives through the call.
+    // SAFETY: the path ends with a zero byte and lives until the call returns.
     let opened = unsafe { libc::open(path.as_ptr(), mode | libc::O_CLOEXEC) };
     if opened < 0 {
         return Err(last_system_error("cannot reopen shared memory (is /proc mounted?)"));
     }
-    // SAFETY: just opened, and nobody else's.
+    // SAFETY: the call just opened the descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(opened) })
 }
 
@@ -110,9 +110,9 @@ pub(crate) struct FileInfo {
 }
 
 pub(crate) fn file_info(descriptor: &OwnedFd) -> Result<FileInfo> {
-    // SAFETY: plain numbers, for which zeros are values.
+    // SAFETY: all fields are integers, for which zero is valid.
     let mut status: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: the struct lives through the call, and the descriptor is open.
+    // SAFETY: the struct lives until the call returns, and the descriptor is open.
     if unsafe { libc::fstat(descriptor.as_raw_fd(), &raw mut status) } != 0 {
         return Err(last_system_error("cannot inspect shared memory"));
     }
@@ -124,7 +124,7 @@ pub(crate) fn file_info(descriptor: &OwnedFd) -> Result<FileInfo> {
 }
 
 fn whole_file_lock(kind: i32) -> libc::flock {
-    // SAFETY: plain numbers, for which zeros are values: from the first byte to the last.
+    // SAFETY: all fields are integers, for which zero is valid; zero offsets and lengths mean the whole file.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     lock.l_type = kind as i16;
     lock.l_whence = libc::SEEK_SET as i16;
@@ -137,14 +137,14 @@ fn whole_file_lock(kind: i32) -> libc::flock {
 /// A system without such locks is not an error: leases are what counts, and the lock only covers what they miss.
 pub(crate) fn lock_shared(descriptor: &OwnedFd) {
     let lock = whole_file_lock(libc::F_RDLCK);
-    // SAFETY: the struct lives through the call.
+    // SAFETY: the struct lives until the call returns.
     unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
 }
 
 /// Whether another open file description holds a lock, or the system does not tell.
 pub(crate) fn is_locked_elsewhere(descriptor: &OwnedFd) -> bool {
     let mut lock = whole_file_lock(libc::F_WRLCK);
-    // SAFETY: the struct lives through the call, and the system may write it.
+    // SAFETY: the struct lives until the call returns, and the system may write it.
     let status = unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
     status != 0 || i32::from(lock.l_type) != libc::F_UNLCK
 }

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use tensorferry_core::Result;
 use tensorferry_core::fallible::try_reserve;
 
-/// Bytes that are read first, and so the most that is allocated for bytes that never arrive.
+/// The first allocation for the body. Later ones double, so a peer that announces more than it sends wastes little
+/// memory.
 const FIRST_READ_BYTES: usize = 64 << 10;
 /// How long a consumer yields instead of sleeping while it waits for the reply.
 const YIELD_TIME: Duration = Duration::from_micros(200);
@@ -50,14 +51,14 @@ impl<'a> Deadline<'a> {
 /// Connects to the producer of a ticket.
 pub(super) fn connect(ticket: &Ticket, deadline: &Deadline<'_>) -> Result<OwnedFd> {
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: makes a descriptor and touches nothing.
+    // SAFETY: the call creates a descriptor and accesses no memory.
     let socket = unsafe { libc::socket(libc::AF_UNIX, kind, 0) };
     if socket < 0 {
         return Err(last_system_error("cannot create a socket"));
     }
-    // SAFETY: just made, and nobody else's.
+    // SAFETY: the call just created the descriptor, and nothing else owns it.
     let socket = unsafe { OwnedFd::from_raw_fd(socket) };
-    // SAFETY: plain numbers, for which zeros are values.
+    // SAFETY: all fields are integers, for which zero is valid.
     let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
     address.sun_family = libc::AF_UNIX as libc::sa_family_t;
     // The path of a ticket is shorter than this array, whose last byte stays zero.
@@ -66,7 +67,7 @@ pub(super) fn connect(ticket: &Ticket, deadline: &Deadline<'_>) -> Result<OwnedF
     }
     let length = size_of::<libc::sockaddr_un>() as libc::socklen_t;
     loop {
-        // SAFETY: the address lives through the call, and has that length.
+        // SAFETY: the address lives until the call returns, and has that length.
         let status = unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), length) };
         if status == 0 {
             return Ok(socket);
@@ -103,7 +104,7 @@ fn wait(connection: &OwnedFd, events: i16, deadline: &Deadline<'_>) -> Result<()
         let remaining = deadline.remaining()?.unwrap_or(CANCEL_CHECK_INTERVAL).min(CANCEL_CHECK_INTERVAL);
         let milliseconds = i32::try_from(remaining.as_millis() + 1).unwrap_or(i32::MAX);
         let mut poll = libc::pollfd { fd: connection.as_raw_fd(), events, revents: 0 };
-        // SAFETY: one struct, which lives through the call.
+        // SAFETY: one struct, which lives until the call returns.
         let status = unsafe { libc::poll(&raw mut poll, 1, milliseconds) };
         if status > 0 {
             return Ok(());

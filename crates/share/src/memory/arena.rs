@@ -5,9 +5,9 @@
 //! - An arena never moves and never changes its size, whichever processes map it ([`super::mapping`]).
 //! - The mapping is valid for as long as its `Arena` lives, even after the process that created it has ended. The
 //!   kernel frees the memory with the last descriptor and the last mapping.
-//! - An arena that was attached as read-only cannot be written here: both the mapping and the descriptor refuse. This
-//!   guards against mistakes, not against attacks: a program of the same user can reopen the memory for writing
-//!   through `/proc`.
+//! - An arena that was attached as read-only cannot be written here: both the mapping and the descriptor are
+//!   read-only. This guards against mistakes, not against attacks: a program of the same user can reopen the memory
+//!   for writing through `/proc`.
 //!
 //! # Visibility
 //!

@@ -25,7 +25,7 @@ impl Arena {
     /// mapped again.
     ///
     /// # Errors
-    /// The descriptor is not a sealed memfd, is too short, or does not permit the access; or the system refuses.
+    /// The descriptor is not a sealed memfd, is too short, or does not permit the access; or the system call fails.
     pub(crate) fn attach(received: &OwnedFd, announced: u64, access: Access) -> Result<Arc<Self>> {
         let received = ReceivedMemfd::validate(received, announced, access)?;
         if let Some(known) = registry::find_file(received.file_id(), access) {

@@ -27,8 +27,8 @@ pub(crate) struct Mapping {
     file_id: FileId,
 }
 
-// SAFETY: an address and what keeps it mapped. Reading and writing through it is for whoever holds the address, as with
-// any tensor's memory; unmapping may happen on any thread.
+// SAFETY: an address and what keeps it mapped. The holders of the address synchronise reads and writes, as for any
+// tensor's memory; any thread may unmap it.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; nothing here changes through a shared reference.
 unsafe impl Sync for Mapping {}
@@ -48,7 +48,7 @@ impl Mapping {
                     .with_hint(hints::SHARE_LESS)
             })?;
         let descriptor = create_memfd()?;
-        // SAFETY: the descriptor is open and ours.
+        // SAFETY: the descriptor is open, and this function owns it.
         if unsafe { libc::ftruncate(descriptor.as_raw_fd(), bytes as libc::off_t) } != 0 {
             return Err(last_system_error(&format!("cannot create shared memory of {bytes} bytes")));
         }
@@ -66,7 +66,7 @@ impl Mapping {
             Access::ReadOnly => libc::PROT_READ,
             Access::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
         };
-        // SAFETY: a new mapping at an address of the system's choice touches nothing that exists.
+        // SAFETY: the kernel chooses the address, so the call affects no existing mapping.
         let address = unsafe {
             libc::mmap(ptr::null_mut(), bytes, protection, libc::MAP_SHARED, descriptor.as_raw_fd(), 0)
         };
@@ -74,7 +74,7 @@ impl Mapping {
         let address =
             mapped.ok_or_else(|| last_system_error(&format!("cannot map shared memory of {bytes} bytes")))?;
         if bytes >= HUGE_PAGE_BYTES {
-            // SAFETY: exactly the new mapping. It is advice: a system that has no huge pages for this refuses.
+            // SAFETY: the range is exactly the new mapping. The advice may fail, which changes nothing.
             unsafe { libc::madvise(address.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE) };
         }
         Ok(Self { descriptor, address, bytes, access, file_id })
@@ -103,7 +103,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped by us with this length, and nobody has the mapping any more.
+        // SAFETY: `map` created the mapping with this length, and its only owner is being dropped.
         unsafe { libc::munmap(self.address.as_ptr().cast(), self.bytes) };
     }
 }
@@ -123,7 +123,7 @@ impl<'a> ReceivedMemfd<'a> {
     /// It is not a sealed memfd, is shorter than `announced` bytes, or does not permit the access.
     pub(crate) fn validate(received: &'a OwnedFd, announced: u64, access: Access) -> Result<Self> {
         let file = system::file_info(received)?;
-        // SAFETY: the descriptor is open. For what has no seals the answer is an error.
+        // SAFETY: the descriptor is open. The call fails for files without seals.
         let seals = unsafe { libc::fcntl(received.as_raw_fd(), libc::F_GET_SEALS) };
         if !file.is_regular || seals < 0 {
             return Err(protocol_error("the producer sent a descriptor that is not shared memory"));
@@ -166,7 +166,7 @@ fn create_memfd() -> Result<OwnedFd> {
         unsafe { libc::memfd_create(c"tensorferry".as_ptr(), flags) }
     };
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-    // Some systems refuse executable memory; older ones do not know the flag.
+    // Some systems reject executable memory, and older ones reject the flag.
     let mut descriptor = create(flags | libc::MFD_NOEXEC_SEAL);
     if descriptor < 0 {
         descriptor = create(flags);
@@ -174,7 +174,7 @@ fn create_memfd() -> Result<OwnedFd> {
     if descriptor < 0 {
         return Err(last_system_error("cannot create shared memory"));
     }
-    // SAFETY: just made, and nobody else's.
+    // SAFETY: the call just created the descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
@@ -197,7 +197,7 @@ mod tests {
     fn mappings_are_sealed_zeros() {
         let mapping = Mapping::create(5000).unwrap();
         assert_eq!((mapping.bytes(), mapping.access()), (8192, Access::ReadWrite));
-        // SAFETY: the memory is mapped, and nobody writes it.
+        // SAFETY: the memory is mapped, and nothing writes it.
         assert!(unsafe { std::slice::from_raw_parts(mapping.data(), 8192) }.iter().all(|&byte| byte == 0));
         for bytes in [0, 4096, 16384] {
             // SAFETY: the descriptor is open.

@@ -69,7 +69,7 @@ pub(super) fn insert(arena: Arc<Arena>) -> Arc<Arena> {
     arena
 }
 
-/// Here and not beside the type, because the registry depends on `Arena` and not the other way round.
+/// Defined here because the registry depends on `Arena`, which must not depend on the registry.
 impl Drop for Arena {
     fn drop(&mut self) {
         let mut registry = lock();

@@ -10,11 +10,11 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 pub(super) fn accept(listener: &OwnedFd) -> io::Result<OwnedFd> {
     let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     loop {
-        // SAFETY: the listener is open; no address is asked for.
+        // SAFETY: the listener is open, and null pointers mean that no address is returned.
         let socket =
             unsafe { libc::accept4(listener.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut(), flags) };
         if socket >= 0 {
-            // SAFETY: just made, and nobody else's.
+            // SAFETY: the call just created the descriptor, and nothing else owns it.
             return Ok(unsafe { OwnedFd::from_raw_fd(socket) });
         }
         let error = io::Error::last_os_error();

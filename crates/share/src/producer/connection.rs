@@ -26,7 +26,7 @@ pub(super) enum Progress {
     Waiting,
     /// The request has arrived; `None` if it is malformed.
     Requested(Option<AttachRequest>),
-    /// The publication cannot be delivered, and the consumer is told so instead.
+    /// The publication cannot be delivered, and a rejection is sent instead.
     Undeliverable(Arc<Published>),
     /// The connection has ended.
     Closed,
@@ -147,7 +147,7 @@ fn receive_request(socket: &OwnedFd, bytes: &mut [u8; REQUEST_BYTES], filled: &m
     loop {
         let rest = &mut bytes[*filled..];
         // `recv` has no control buffer: the kernel closes descriptors that a consumer has no reason to send.
-        // SAFETY: as many bytes as there are may be written.
+        // SAFETY: the pointer and the length describe `rest`, which may be written.
         let got = unsafe { libc::recv(socket.as_raw_fd(), rest.as_mut_ptr().cast(), rest.len(), 0) };
         match got {
             0 => return Progress::Closed,

@@ -32,19 +32,19 @@ impl Epoll {
 
     pub(super) fn new() -> Result<Self> {
         let failed = || last_system_error("cannot create the epoll instance of the server");
-        // SAFETY: makes a descriptor and touches nothing.
+        // SAFETY: the call creates a descriptor and accesses no memory.
         let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         if epoll < 0 {
             return Err(failed());
         }
-        // SAFETY: just made, and nobody else's.
+        // SAFETY: the call just created the descriptor, and nothing else owns it.
         let epoll = unsafe { OwnedFd::from_raw_fd(epoll) };
-        // SAFETY: makes a descriptor and touches nothing.
+        // SAFETY: the call creates a descriptor and accesses no memory.
         let wake = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         if wake < 0 {
             return Err(failed());
         }
-        // SAFETY: just made, and nobody else's.
+        // SAFETY: the call just created the descriptor, and nothing else owns it.
         let wake = unsafe { OwnedFd::from_raw_fd(wake) };
         let epoll = Self { epoll, wake };
         epoll.add(&epoll.wake, libc::EPOLLIN, WAKE_TOKEN).map_err(|_| failed())?;
@@ -70,7 +70,7 @@ impl Epoll {
 
     fn control(&self, operation: i32, descriptor: &OwnedFd, events: i32, token: u64) -> io::Result<()> {
         let mut event = libc::epoll_event { events: events as u32, u64: token };
-        // SAFETY: both are open, and the struct lives through the call.
+        // SAFETY: both are open, and the struct lives until the call returns.
         let status = unsafe {
             libc::epoll_ctl(self.epoll.as_raw_fd(), operation, descriptor.as_raw_fd(), &raw mut event)
         };
@@ -85,14 +85,14 @@ impl Epoll {
     /// Wakes the thread, so that it computes its deadline again.
     pub(super) fn wake(&self) {
         let one = 1u64.to_ne_bytes();
-        // SAFETY: eight bytes, which is what this descriptor takes.
+        // SAFETY: an eventfd reads exactly the eight bytes of `one`.
         unsafe { libc::write(self.wake.as_raw_fd(), one.as_ptr().cast(), 8) };
     }
 
     /// Resets the eventfd.
     pub(super) fn clear_wake(&self) {
         let mut count = [0u8; 8];
-        // SAFETY: eight bytes, which is what this descriptor gives.
+        // SAFETY: an eventfd writes at most the eight bytes of `count`.
         unsafe { libc::read(self.wake.as_raw_fd(), count.as_mut_ptr().cast(), 8) };
     }
 }

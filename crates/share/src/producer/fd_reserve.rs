@@ -1,7 +1,7 @@
 //! The fd reserve: a spare descriptor, with which a process that has no other left can still reject consumers.
 //!
 //! Without a free descriptor `accept` fails, and the consumer would wait until its timeout. The reserve is closed, the
-//! connection takes its descriptor, the consumer is told the reason, and the reserve is opened again.
+//! connection takes its descriptor, the consumer receives a rejection, and the reserve is opened again.
 
 use super::accept::{accept, is_same_user, reject};
 use super::rejection;
@@ -28,9 +28,9 @@ impl FdReserve {
     /// Opens the spare descriptor, if the system has one left.
     pub(super) fn refill(&mut self) {
         if self.0.is_none() {
-            // SAFETY: makes a descriptor and touches nothing.
+            // SAFETY: the call creates a descriptor and accesses no memory.
             let made = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
-            // SAFETY: just made, and nobody else's.
+            // SAFETY: the call just created the descriptor, and nothing else owns it.
             self.0 = (made >= 0).then(|| unsafe { OwnedFd::from_raw_fd(made) });
         }
     }

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 pub(crate) enum TableEntry {
     Live(Arc<Published>),
-    /// The ticket is invalid. Consumers that know the secret are told the reason.
+    /// The ticket is invalid. Consumers that know the secret receive the reason.
     Invalid {
         reason: RejectReason,
         secret: [u8; 16],

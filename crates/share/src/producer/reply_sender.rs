@@ -13,7 +13,7 @@ use tensorferry_core::Access;
 
 /// How long a consumer may take to read the reply.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long sending is retried while too many descriptors are in flight, before the consumer is told.
+/// How long sending is retried while too many descriptors are in flight, before the consumer is rejected.
 const IN_FLIGHT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pauses between retries double from the first to the last: the kernel does not signal when descriptors have arrived.
 const MIN_RETRY_PAUSE: Duration = Duration::from_millis(1);
@@ -144,7 +144,7 @@ impl ReplySender {
         Ok(if self.sent_bytes == bytes.len() { SendProgress::Complete } else { SendProgress::Partial })
     }
 
-    /// Schedules a retry. Returns false if the consumer is to be told instead, which is possible only before the
+    /// Schedules a retry. Returns false if the consumer is to be rejected instead, which is possible only before the
     /// first byte.
     pub(super) fn schedule_retry(&mut self, now: Instant) -> bool {
         let (since, pause) = self

@@ -6,7 +6,7 @@
 //!   of the publication. The lease ends when the consumer closes the connection, exits or is killed.
 //! - A consumer of another user is disconnected without a reply. A consumer with an unknown id, an invalid secret, or
 //!   an expired or used ticket receives the reason.
-//! - A consumer that connects when this process has no descriptor left is told so at once ([`super::fd_reserve`]).
+//! - A consumer that connects when this process has no descriptor left is rejected at once ([`super::fd_reserve`]).
 //! - A consumer that sends nothing, sends garbage or does not read costs a descriptor for some seconds and nothing
 //!   else. The event loop never blocks on a consumer, and the oldest connection without a request makes room for the
 //!   next.
@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 const MAX_CONNECTIONS: usize = 16 << 10;
 /// Connections at a time whose request has not arrived.
 const MAX_CONNECTIONS_WITHOUT_REQUEST: usize = 64;
-/// How long no connection is accepted after `accept` failed and the consumer could not be told.
+/// How long no connection is accepted after `accept` failed and the consumer could not be rejected.
 pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 static SERVER: Mutex<Server> = Mutex::new(Server::new());

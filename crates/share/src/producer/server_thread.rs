@@ -56,7 +56,7 @@ impl Server {
                 let thread_number = NEXT_THREAD_NUMBER.fetch_add(1, Ordering::Relaxed);
                 spawn(thread_number).inspect_err(|_| epoll.remove(&listener.socket))?;
                 if !EXIT_HANDLER_INSTALLED.swap(true, Ordering::AcqRel) {
-                    // SAFETY: the function lives as long as the program.
+                    // SAFETY: the function is static.
                     unsafe { libc::atexit(on_exit) };
                 }
                 self.fd_reserve.refill();
@@ -80,16 +80,16 @@ fn restart_if_removed(running: &mut RunningServer, epoll: &Epoll) -> Result<()> 
 
 /// Starts the thread, which inherits a mask that blocks all signals.
 fn spawn(thread_number: u64) -> Result<()> {
-    // SAFETY: plain bits, for which zeros are values.
+    // SAFETY: a set of bits, for which zero is valid.
     let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { std::mem::zeroed() };
-    // SAFETY: both live through the calls.
+    // SAFETY: both live until the calls return.
     unsafe {
         libc::sigfillset(&raw mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
     }
     let builder = thread::Builder::new().name("tensorferry-share".into()).stack_size(STACK_BYTES);
     let spawned = builder.spawn(move || run(thread_number));
-    // SAFETY: what was before lives through the call.
+    // SAFETY: `before` lives until the call returns.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
     spawned.map(drop).map_err(|error| system_error("cannot start the server thread", &error))
 }

@@ -17,8 +17,8 @@ fn memory_of_every_kind() {
     let _serial = serialize_tests();
     let before = record_baseline();
     for kind in MEMORY_KINDS {
-        let mut other = PeerProcess::start();
-        let tickets = other.publish(&format!("publish read-write {kind} hello"));
+        let mut peer = PeerProcess::start();
+        let tickets = peer.publish(&format!("publish read-write {kind} hello"));
         let attached = attach_ready(&tickets[0]).unwrap();
         let tensor = &attached.tensors[0];
         assert!(tensor.device().is_cuda() && tensor.access() == Access::ReadWrite, "{kind}");
@@ -26,10 +26,10 @@ fn memory_of_every_kind() {
         assert_eq!((counts().gpu.imports, attached.ready.len()), (1, 1));
         assert!(attached.ready[0].is_now().unwrap());
         write(gpu(), tensor.data(), b"jelly").unwrap();
-        assert_eq!(other.request("read-own"), "jelly", "{kind}");
+        assert_eq!(peer.request("read-own"), "jelly", "{kind}");
         drop(attached);
-        wait_until("the lease has ended", || other.request("leases") == "0");
-        other.finish();
+        wait_until("the lease has ended", || peer.request("leases") == "0");
+        peer.finish();
         before.wait_until_restored();
     }
 }
@@ -39,8 +39,8 @@ fn an_allocation_is_opened_once() {
     let _serial = serialize_tests();
     let before = record_baseline();
     for kind in MEMORY_KINDS {
-        let mut other = PeerProcess::start();
-        let tickets = other.publish(&format!("publish read-write {kind} one two three"));
+        let mut peer = PeerProcess::start();
+        let tickets = peer.publish(&format!("publish read-write {kind} one two three"));
         let all: Vec<_> = tickets.iter().map(|ticket| attach_ready(ticket).unwrap()).collect();
         let words: Vec<_> = all.iter().map(|one| read(&one.tensors[0]).unwrap()).collect();
         assert_eq!(words, [&b"one"[..], b"two", b"three"], "{kind}");
@@ -49,10 +49,10 @@ fn an_allocation_is_opened_once() {
         // Each ticket is a lease of its own.
         let mut all = all.into_iter();
         drop(all.next());
-        wait_until("one lease has ended", || other.request("leases") == "0,1,1");
+        wait_until("one lease has ended", || peer.request("leases") == "0,1,1");
         assert_eq!(read(&all.as_slice()[1].tensors[0]).unwrap(), b"three");
         drop(all);
-        other.finish();
+        peer.finish();
         before.wait_until_restored();
     }
 }
@@ -65,13 +65,13 @@ fn a_tree_has_one_memory_for_each_allocation() {
     published.extend(tensors("legacy", &[b"d", b"e"]));
     let publication = publish(&published, b"tree", &PublishOptions::default()).unwrap();
     drop(published);
-    let mut other = PeerProcess::start();
-    assert_eq!(other.attach(publication.ticket()), "a,b,c,d,e");
+    let mut peer = PeerProcess::start();
+    assert_eq!(peer.attach(publication.ticket()), "a,b,c,d,e");
     // Two allocations, and one event for all of them.
-    assert_eq!(other.request("counts"), "0 0 2 1");
+    assert_eq!(peer.request("counts"), "0 0 2 1");
     drop(publication);
-    assert_eq!(other.request("read"), "a,b,c,d,e");
-    other.finish();
+    assert_eq!(peer.request("read"), "a,b,c,d,e");
+    peer.finish();
     before.wait_until_restored();
 }
 
@@ -126,23 +126,23 @@ fn read_only_memory_cannot_be_written() {
     for kind in ["own", "foreign"] {
         let source = tensor(kind, b"fixed");
         let publication = publish(std::slice::from_ref(&source), b"", &READ_ONLY).unwrap();
-        let mut other = PeerProcess::start();
-        assert_eq!(other.attach(publication.ticket()), "fixed");
-        assert!(other.request("republish read-write").contains("cannot be published as writable"));
+        let mut peer = PeerProcess::start();
+        assert_eq!(peer.attach(publication.ticket()), "fixed");
+        assert!(peer.request("republish read-write").contains("cannot be published as writable"));
         // The producer itself attaches it as read-only too.
         let attached = attach_ready(publication.ticket()).unwrap();
         assert_eq!(attached.tensors[0].access(), Access::ReadOnly);
         assert_eq!(read(&attached.tensors[0]).unwrap(), b"fixed");
         // With the test driver the process gets SIGSEGV. A real GPU reports an error, after which its context is
         // unusable.
-        let reply = other.try_request("write melted");
+        let reply = peer.try_request("write melted");
         if is_test_driver() {
-            assert!(reply.is_none() && other.has_crashed());
+            assert!(reply.is_none() && peer.has_crashed());
         } else {
             let reply = reply.unwrap();
             println!("writing to read-only memory: {reply}");
             assert!(reply.contains("Failed"), "{reply}");
-            other.kill();
+            peer.kill();
         }
         assert_eq!(read(&attached.tensors[0]).unwrap(), b"fixed");
         drop((attached, publication, source));
@@ -173,9 +173,9 @@ fn streams_wait_for_another_process() {
     let _serial = serialize_tests();
     let before = record_baseline();
     // The test driver executes queued work only when something waits for it.
-    let mut other = PeerProcess::start_with(&[("TENSORFERRY_TESTDRIVER_STALLED", "1")]);
+    let mut peer = PeerProcess::start_with(&[("TENSORFERRY_TESTDRIVER_STALLED", "1")]);
     let repeats = if is_test_driver() { 0 } else { 400 };
-    let ticket = other.publish(&format!("publish-pending {repeats} old! new!")).remove(0);
+    let ticket = peer.publish(&format!("publish-pending {repeats} old! new!")).remove(0);
     let attached = attach_ticket(&ticket).unwrap();
     assert_eq!(counts().gpu.events, 1);
     // A consumer that does not wait reads the old value.
@@ -187,13 +187,13 @@ fn streams_wait_for_another_process() {
     unsafe {
         attached.ready[0].order(tensorferry_cuda::SyncPoint::Stream(gpu().sync_stream().unwrap())).unwrap()
     };
-    other.send_line("finish");
+    peer.send_line("finish");
     assert_eq!(read(&attached.tensors[0]).unwrap(), b"new!");
-    assert_eq!(other.read_reply().unwrap(), "ok");
+    assert_eq!(peer.read_reply().unwrap(), "ok");
     assert!(attached.ready[0].is_now().unwrap());
     drop(attached);
-    assert_eq!(other.request("withdraw"), "ok");
-    wait_until("the event is returned", || other.request("counts") == "0 0 0 0");
-    other.finish();
+    assert_eq!(peer.request("withdraw"), "ok");
+    wait_until("the event is returned", || peer.request("counts") == "0 0 0 0");
+    peer.finish();
     before.wait_until_restored();
 }

@@ -15,9 +15,9 @@ fn a_killed_consumer() {
     let before = record_baseline();
     for kind in MEMORY_KINDS {
         let publication = publish(&[tensor(kind, b"kept")], b"", &PublishOptions::default()).unwrap();
-        let mut other = PeerProcess::start();
-        assert_eq!((other.attach(publication.ticket()), publication.leases()), ("kept".into(), 1));
-        other.kill();
+        let mut peer = PeerProcess::start();
+        assert_eq!((peer.attach(publication.ticket()), publication.leases()), ("kept".into(), 1));
+        peer.kill();
         wait_until("the lease has ended", || publication.leases() == 0);
         drop(publication);
         before.wait_until_restored();
@@ -29,11 +29,11 @@ fn a_killed_producer() {
     let _serial = serialize_tests();
     let before = record_baseline();
     for kind in MEMORY_KINDS {
-        let mut other = PeerProcess::start();
-        let ticket = other.publish(&format!("publish read-write {kind} left")).remove(0);
+        let mut peer = PeerProcess::start();
+        let ticket = peer.publish(&format!("publish read-write {kind} left")).remove(0);
         let attached = attach_ready(&ticket).unwrap();
         assert_eq!(read(&attached.tensors[0]).unwrap(), b"left");
-        other.kill();
+        peer.kill();
         assert!(fact(attach_ticket(&ticket)).contains("stale"));
         // The driver keeps memory with a shareable handle. The content of legacy memory is undefined, but dropping it
         // must succeed.
@@ -51,13 +51,13 @@ fn a_killed_producer() {
 fn a_producer_that_is_killed_before_its_work_is_done() {
     let _serial = serialize_tests();
     let before = record_baseline();
-    let mut other = PeerProcess::start_with(&[("TENSORFERRY_TESTDRIVER_STALLED", "1")]);
+    let mut peer = PeerProcess::start_with(&[("TENSORFERRY_TESTDRIVER_STALLED", "1")]);
     let repeats = if is_test_driver() { 0 } else { 4000 };
-    let ticket = other.publish(&format!("publish-pending {repeats} old! new!")).remove(0);
+    let ticket = peer.publish(&format!("publish-pending {repeats} old! new!")).remove(0);
     let attached = attach_ticket(&ticket).unwrap();
     let ready = &attached.ready[0];
     assert_eq!(ready.wait(Duration::ZERO).unwrap_err().kind(), tensorferry_core::ErrorKind::TimedOut);
-    other.kill();
+    peer.kill();
     assert!(fact(ready.wait(HANG_TIMEOUT)).contains("died before"));
     // No stream waits for the event, so the memory can be read and released.
     assert_eq!(read(&attached.tensors[0]).unwrap(), b"old!");
@@ -69,14 +69,14 @@ fn a_producer_that_is_killed_before_its_work_is_done() {
 fn the_host_waits_for_pending_work() {
     let _serial = serialize_tests();
     let before = record_baseline();
-    let mut other = PeerProcess::start();
+    let mut peer = PeerProcess::start();
     let repeats = if is_test_driver() { 0 } else { 400 };
-    let ticket = other.publish(&format!("publish-pending {repeats} old! new!")).remove(0);
+    let ticket = peer.publish(&format!("publish-pending {repeats} old! new!")).remove(0);
     let attached = attach_ticket(&ticket).unwrap();
     attached.ready[0].wait(HANG_TIMEOUT).unwrap();
     assert_eq!(read(&attached.tensors[0]).unwrap(), b"new!");
     drop(attached);
-    other.finish();
+    peer.finish();
     before.wait_until_restored();
 }
 
@@ -84,10 +84,10 @@ fn the_host_waits_for_pending_work() {
 fn a_producer_that_exits() {
     let _serial = serialize_tests();
     let before = record_baseline();
-    let mut other = PeerProcess::start();
-    let ticket = other.publish("publish read-write own left").remove(0);
+    let mut peer = PeerProcess::start();
+    let ticket = peer.publish("publish read-write own left").remove(0);
     let attached = attach_ready(&ticket).unwrap();
-    other.finish();
+    peer.finish();
     assert_eq!(read(&attached.tensors[0]).unwrap(), b"left");
     drop(attached);
     before.wait_until_restored();
@@ -100,18 +100,18 @@ fn forks() {
     for kind in MEMORY_KINDS {
         let publication = publish(&[tensor(kind, b"parent")], b"", &PublishOptions::default()).unwrap();
         // The leak checker would report everything that other threads of the parent hold.
-        let mut other = PeerProcess::start_with(&[("LSAN_OPTIONS", "detect_leaks=0")]);
-        let ticket = other.publish(&format!("publish read-write {kind} child")).remove(0);
-        assert_eq!(other.attach(publication.ticket()), "parent");
-        let pending = if is_test_driver() { Some(other.publish("publish-pending 0 old new")) } else { None };
+        let mut peer = PeerProcess::start_with(&[("LSAN_OPTIONS", "detect_leaks=0")]);
+        let ticket = peer.publish(&format!("publish read-write {kind} child")).remove(0);
+        assert_eq!(peer.attach(publication.ticket()), "parent");
+        let pending = if is_test_driver() { Some(peer.publish("publish-pending 0 old new")) } else { None };
         // The child inherits and drops all of that.
-        assert_eq!(other.request(&format!("fork {}", ticket.to_text())), "0", "{kind}");
+        assert_eq!(peer.request(&format!("fork {}", ticket.to_text())), "0", "{kind}");
         // The parent is not affected.
-        assert_eq!(other.request("read"), "parent");
+        assert_eq!(peer.request("read"), "parent");
         let attached = attach_ready(&ticket).unwrap();
         assert_eq!(read(&attached.tensors[0]).unwrap(), b"child");
         drop((attached, pending));
-        other.finish();
+        peer.finish();
         wait_until("the lease has ended", || publication.leases() == 0);
         drop(publication);
         before.wait_until_restored();

@@ -189,7 +189,7 @@ impl Peer {
 
     /// Forks a child that drops everything, cannot attach, and exits.
     fn fork(&mut self, ticket: &Ticket) -> String {
-        // SAFETY: the child does what is made for forks, and the parent waits for it.
+        // SAFETY: the child uses only what works after a fork, and the parent waits for it.
         unsafe {
             let child = libc::fork();
             if child == 0 {

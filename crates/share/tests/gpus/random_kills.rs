@@ -15,21 +15,21 @@ fn nothing_is_leaked() {
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     for round in 0..ROUNDS {
         let kind = MEMORY_KINDS[round as usize % MEMORY_KINDS.len()];
-        let mut other = PeerProcess::start();
+        let mut peer = PeerProcess::start();
         if random.below(2) == 0 {
             // A consumer, while it attaches.
             let publication = publish(&[tensor(kind, b"kept")], b"", &PublishOptions::default()).unwrap();
-            other.send_line(&format!("attach {}", publication.ticket().to_text()));
+            peer.send_line(&format!("attach {}", publication.ticket().to_text()));
             thread::sleep(Duration::from_micros(random.below(6000)));
-            other.kill();
+            peer.kill();
             wait_until("the lease has ended", || publication.leases() == 0);
         } else {
             // A producer, while its memory is attached and read.
-            let ticket = other.publish(&format!("publish read-write {kind} left")).remove(0);
+            let ticket = peer.publish(&format!("publish read-write {kind} left")).remove(0);
             thread::scope(|scope| {
                 let attaching = scope.spawn(|| attach_ready(&ticket).map(|one| read(&one.tensors[0])));
                 thread::sleep(Duration::from_micros(random.below(1500)));
-                other.kill();
+                peer.kill();
                 // Attaching succeeds or fails, depending on the time of the kill.
                 if let Ok(Ok(bytes)) = attaching.join().unwrap() {
                     assert!(bytes == b"left" || kind == "legacy", "{kind}: {bytes:?}");
@@ -49,8 +49,8 @@ fn nothing_is_leaked() {
 fn threads_at_once(kind: &str) {
     let _serial = serialize_tests();
     let before = record_baseline();
-    let mut other = PeerProcess::start();
-    let tickets = other.publish(&format!("publish read-write {kind} one two"));
+    let mut peer = PeerProcess::start();
+    let tickets = peer.publish(&format!("publish read-write {kind} one two"));
     thread::scope(|scope| {
         for index in 0..16 {
             let ticket = &tickets[index % 2];
@@ -63,8 +63,8 @@ fn threads_at_once(kind: &str) {
             });
         }
     });
-    wait_until("the leases have ended", || other.request("leases") == "0,0");
-    other.finish();
+    wait_until("the leases have ended", || peer.request("leases") == "0,0");
+    peer.finish();
     before.wait_until_restored();
 }
 

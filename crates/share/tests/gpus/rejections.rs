@@ -98,7 +98,7 @@ fn malicious_producers() {
 
 /// A file that is not GPU memory.
 fn host_memfd() -> std::os::fd::OwnedFd {
-    // SAFETY: makes a descriptor, which is nobody else's.
+    // SAFETY: creates a descriptor that nothing else owns.
     unsafe {
         let made = libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC);
         assert_eq!(libc::ftruncate(made, 4 << 20), 0);
@@ -113,8 +113,8 @@ fn memory_that_is_shorter_than_announced() {
     if !is_test_driver() {
         return;
     }
-    let mut other = PeerProcess::start();
-    let ticket = other.publish("publish read-write legacy short").remove(0);
+    let mut peer = PeerProcess::start();
+    let ticket = peer.publish("publish read-write legacy short").remove(0);
     let attached = attach_ticket(&ticket).unwrap();
     let tensorferry_share::SharedMemory::Gpu(arena) = attached.tensors[0].memory() else {
         panic!("not on a GPU")
@@ -125,14 +125,14 @@ fn memory_that_is_shorter_than_announced() {
     let error = attach_to_fake(|stream| send(&stream, &long, &[])).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidTensor, "{error}");
     drop(attached);
-    other.finish();
+    peer.finish();
     before.wait_until_restored();
 }
 
 #[test]
 fn failed_calls_leak_nothing() {
     let _serial = serialize_tests();
-    let mut other = PeerProcess::start();
+    let mut peer = PeerProcess::start();
     let before = record_baseline();
     if !is_test_driver() {
         return;
@@ -152,7 +152,7 @@ fn failed_calls_leak_nothing() {
         ("legacy", &[c"cuIpcOpenMemHandle_v2", c"cuMemGetAddressRange_v2"]),
     ];
     for (kind, names) in calls {
-        let ticket = other.publish(&format!("publish read-write {kind} safe")).remove(0);
+        let ticket = peer.publish(&format!("publish read-write {kind} safe")).remove(0);
         for name in names {
             fail_call(name, 0, 719);
             assert!(attach_ticket(&ticket).is_err(), "{name:?}");
@@ -163,17 +163,17 @@ fn failed_calls_leak_nothing() {
         drop(attached);
         before.wait_until_restored();
     }
-    let ticket = other.publish("publish-pending 0 old new").remove(0);
+    let ticket = peer.publish("publish-pending 0 old new").remove(0);
     fail_call(c"cuIpcOpenEventHandle", 0, 719);
     assert!(attach_ticket(&ticket).is_err());
     before.wait_until_restored();
     // If closing fails, the mapping is leaked, but the lease ends.
     for (kind, name) in [("legacy", c"cuIpcCloseMemHandle"), ("own", c"cuMemUnmap")] {
-        let ticket = other.publish(&format!("publish read-write {kind} safe")).remove(0);
+        let ticket = peer.publish(&format!("publish read-write {kind} safe")).remove(0);
         let attached = attach_ticket(&ticket).unwrap();
         fail_call(name, 0, 719);
         drop(attached);
         assert_eq!((counts().held_leases, counts().gpu.imports), (0, 0));
     }
-    other.finish();
+    peer.finish();
 }

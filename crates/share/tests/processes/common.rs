@@ -96,9 +96,9 @@ pub(crate) fn descriptor_count() -> usize {
 
 /// Sets the descriptor limit of this process, as far as it may, and returns it.
 pub(crate) fn set_descriptor_limit(limit: u64) -> u64 {
-    // SAFETY: plain numbers, for which zeros are values.
+    // SAFETY: all fields are integers, for which zero is valid.
     let mut now: libc::rlimit = unsafe { std::mem::zeroed() };
-    // SAFETY: the struct lives through the calls.
+    // SAFETY: the struct lives until the calls return.
     unsafe {
         assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut now), 0);
         now.rlim_cur = limit.min(now.rlim_max);

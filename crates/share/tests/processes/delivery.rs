@@ -43,7 +43,7 @@ fn read_only_memory_cannot_be_written() {
     let tensor = &attached.tensors[0];
     assert_eq!((read(tensor), tensor.access()), (b"fixed".to_vec(), Access::ReadOnly));
     // The access mode of the descriptor keeps the mapping from becoming writable.
-    // SAFETY: a change that is refused changes nothing.
+    // SAFETY: a call that fails changes nothing.
     let status = unsafe {
         libc::mprotect(
             tensor.memory().data().cast(),
@@ -110,7 +110,7 @@ fn more_memories_than_descriptors_per_send() {
     let arenas: Vec<Arc<Arena>> = (0..300).map(|_| Arena::new(4096).unwrap()).collect();
     let layout = Layout::dense(4, &[1]).unwrap();
     let tensors = arenas.iter().enumerate().map(|(index, arena)| {
-        // SAFETY: new memory, which is aligned and nobody else's.
+        // SAFETY: new memory, which is aligned and not shared.
         unsafe { arena.data().cast::<u32>().write(index as u32) };
         PublishedTensor {
             memory: arena.clone().into(),
@@ -124,7 +124,7 @@ fn more_memories_than_descriptors_per_send() {
         let publication = publish(&tensors, b"", &options).unwrap();
         let attached = attach_ticket(publication.ticket()).unwrap();
         for (index, tensor) in attached.tensors.iter().enumerate() {
-            // SAFETY: aligned, mapped, and written by nobody now.
+            // SAFETY: aligned, mapped, and nothing writes it.
             assert_eq!(unsafe { tensor.data().cast::<u32>().read() }, index as u32);
         }
     }

@@ -15,7 +15,7 @@ use tensorferry_share::{Attached, PublishOptions, Ticket, attach, publish};
 pub(crate) fn send(stream: &UnixStream, bytes: &[u8], descriptors: &[RawFd]) {
     let mut control = [0u64; 64];
     let mut vector = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-    // SAFETY: the header points to buffers that live through the calls and are large enough for a few descriptors.
+    // SAFETY: the header points to buffers that live until the calls return and are large enough for a few descriptors.
     unsafe {
         let mut header: libc::msghdr = std::mem::zeroed();
         (header.msg_iov, header.msg_iovlen) = (&raw mut vector, 1);

@@ -24,7 +24,7 @@ fn fork(child: impl FnOnce(std::io::PipeWriter)) -> (std::io::PipeReader, i32) {
 
 fn wait(process: i32) -> i32 {
     let mut status = 0;
-    // SAFETY: the child is ours, and the number lives through the call.
+    // SAFETY: the process is a child of this one, and the status lives until the call returns.
     assert_eq!(unsafe { libc::waitpid(process, &raw mut status, 0) }, process);
     status
 }
@@ -95,19 +95,19 @@ fn a_producer_that_forks() {
 fn a_child_that_exits_keeps_the_directory_of_its_parent() {
     let _serial = serialize_tests();
     // The leak checker would report everything that other threads of the parent hold.
-    let mut other = crate::peer_process::PeerProcess::start_with(&[("LSAN_OPTIONS", "detect_leaks=0")]);
-    let ticket = other.publish("publish parent");
-    assert_eq!(other.request("fork"), "0");
+    let mut peer = crate::peer_process::PeerProcess::start_with(&[("LSAN_OPTIONS", "detect_leaks=0")]);
+    let ticket = peer.publish("publish parent");
+    assert_eq!(peer.request("fork"), "0");
     assert_eq!(read(&attach_ticket(&ticket).unwrap().tensors[0]), b"parent");
-    other.finish();
+    peer.finish();
     assert!(!ticket.path().exists());
 }
 
 #[test]
 fn a_consumer_that_forks() {
     let _serial = serialize_tests();
-    let mut other = crate::peer_process::PeerProcess::start();
-    let ticket = other.publish("publish lent");
+    let mut peer = crate::peer_process::PeerProcess::start();
+    let ticket = peer.publish("publish lent");
     let before = record_baseline();
     let attached = attach_ticket(&ticket).unwrap();
     let (gate, opener) = std::io::pipe().unwrap();
@@ -122,16 +122,16 @@ fn a_consumer_that_forks() {
     // The child inherited the lease.
     drop(attached);
     // The producer handles ended leases in order: when this one has ended, the first would have as well.
-    let marker = other.publish("publish marker");
+    let marker = peer.publish("publish marker");
     drop(attach_ticket(&marker).unwrap());
-    wait_until("the second lease has ended", || other.request("leases") == "0");
-    assert_eq!(other.request("leases-of 0"), "1");
+    wait_until("the second lease has ended", || peer.request("leases") == "0");
+    assert_eq!(peer.request("leases-of 0"), "1");
     (&opener).write_all(b"x").unwrap();
     assert_eq!(wait(child), 0);
-    wait_until("the lease has ended", || other.request("leases-of 0") == "0");
+    wait_until("the lease has ended", || peer.request("leases-of 0") == "0");
     drop((reader, gate, opener));
     before.wait_until_restored();
-    other.finish();
+    peer.finish();
 }
 
 #[test]

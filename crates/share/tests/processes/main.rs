@@ -16,6 +16,7 @@ mod peer_commands;
 mod peer_process;
 mod random_kills;
 mod resource_limits;
+mod tickets;
 
 /// Not a test, but the entry point of the peer processes.
 #[test]

@@ -143,7 +143,7 @@ fn consumers_that_send_descriptors() {
 #[test]
 fn another_user_is_rejected() {
     let _serial = serialize_tests();
-    // SAFETY: takes nothing and cannot fail.
+    // SAFETY: the call has no arguments and cannot fail.
     if unsafe { libc::geteuid() } != 0 {
         return;
     }
@@ -151,17 +151,17 @@ fn another_user_is_rejected() {
     let publication = publish_bytes(b"mine", PublishOptions::default());
     let ticket = publication.ticket();
     let fork = |then: &dyn Fn() -> bool| {
-        // SAFETY: the child does what is made for forks, and leaves without unwinding.
+        // SAFETY: the child uses only what works after a fork, and exits without unwinding.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            // SAFETY: changes the child serialize_tests, and ends it.
+            // SAFETY: affects only the child, which exits.
             unsafe {
                 let changed = libc::setresuid(65534, 65534, 65534) == 0;
                 libc::_exit(i32::from(!(changed && then())));
             }
         }
         let mut status = 0;
-        // SAFETY: the child is ours, and the number lives through the call.
+        // SAFETY: the process is a child of this one, and the status lives until the call returns.
         unsafe { libc::waitpid(child, &raw mut status, 0) };
         status
     };
@@ -194,7 +194,7 @@ fn receive_descriptor(ticket: &Ticket) -> OwnedFd {
     stream.write_all(&encoded_request(ticket)).unwrap();
     let (mut control, mut bytes) = ([0u64; 64], [0u8; 64]);
     let mut vector = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-    // SAFETY: the header points to buffers that live through the calls; the descriptor is new and ours.
+    // SAFETY: the header points to buffers that live until the calls return; the descriptor is new and ours.
     unsafe {
         let mut header: libc::msghdr = std::mem::zeroed();
         (header.msg_iov, header.msg_iovlen) = (&raw mut vector, 1);
@@ -215,7 +215,7 @@ fn read_only_descriptors_cannot_be_mapped_as_writable() {
         let publication = publish_bytes(b"fixed", PublishOptions { access, ..PublishOptions::default() });
         let descriptor = receive_descriptor(publication.ticket());
         let map = |protection| {
-            // SAFETY: a new mapping touches nothing that exists, and is gone again at once.
+            // SAFETY: the new mapping affects no existing one, and is removed at once.
             unsafe {
                 let fd = descriptor.as_raw_fd();
                 let address = libc::mmap(std::ptr::null_mut(), 4096, protection, libc::MAP_SHARED, fd, 0);
@@ -226,7 +226,7 @@ fn read_only_descriptors_cannot_be_mapped_as_writable() {
         assert_eq!(map(libc::PROT_READ), Some(0));
         let writing = map(libc::PROT_READ | libc::PROT_WRITE);
         assert_eq!(writing, Some(if may_write { 0 } else { libc::EACCES }));
-        // SAFETY: one byte of memory that lives through the call.
+        // SAFETY: one byte of memory that lives until the call returns.
         let written = unsafe { libc::pwrite(descriptor.as_raw_fd(), b"x".as_ptr().cast(), 1, 0) };
         assert_eq!(written == 1, may_write);
     }
@@ -249,10 +249,10 @@ fn a_consumer_without_descriptors_gets_an_error() {
         })
         .collect();
     let publication = publish(&tensors, b"", &READ_ONLY).unwrap();
-    // SAFETY: the child does what is made for forks, and leaves without unwinding.
+    // SAFETY: the child uses only what works after a fork, and exits without unwinding.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: changes the child serialize_tests, and ends it.
+        // SAFETY: affects only the child, which exits.
         unsafe {
             let next = libc::dup(0) as u64;
             let limit = libc::rlimit { rlim_cur: next + 5, rlim_max: next + 5 };
@@ -266,7 +266,7 @@ fn a_consumer_without_descriptors_gets_an_error() {
         }
     }
     let mut status = 0;
-    // SAFETY: the child is ours, and the number lives through the call.
+    // SAFETY: the process is a child of this one, and the status lives until the call returns.
     unsafe { libc::waitpid(child, &raw mut status, 0) };
     assert_eq!(status, 0);
     wait_until("the lease has ended", || publication.leases() == 0);

@@ -18,7 +18,7 @@ fn encoded_reply(memories: &[u64], access: Access) -> Vec<u8> {
 }
 
 fn memfd(bytes: i64, seals: i32) -> OwnedFd {
-    // SAFETY: makes a descriptor, which is nobody else's, and changes it alone.
+    // SAFETY: creates a descriptor that nothing else owns, and changes only that.
     unsafe {
         let made = libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
         assert!(libc::ftruncate(made, bytes) == 0 && libc::fcntl(made, libc::F_ADD_SEALS, seals) == 0);

@@ -13,15 +13,15 @@ use tensorferry_share::{Ticket, hints};
 fn a_producer_without_descriptors_rejects_at_once() {
     let _serial = serialize_tests();
     let before = record_baseline();
-    let mut other = PeerProcess::start();
-    let ticket = other.publish("publish short");
+    let mut peer = PeerProcess::start();
+    let ticket = peer.publish("publish short");
     let held = attach_ticket(&ticket).unwrap();
-    other.request("limit 64");
-    let open = other.request("descriptors");
+    peer.request("limit 64");
+    let open = peer.request("descriptors");
     for _ in 0..3 {
         // A consumer that has ended would leave a descriptor for the next.
-        wait_until("the last consumer has ended", || other.request("descriptors") == open);
-        assert_ne!(other.request("exhaust-descriptors"), "0");
+        wait_until("the last consumer has ended", || peer.request("descriptors") == open);
+        assert_ne!(peer.request("exhaust-descriptors"), "0");
         // More than one, so that the fd reserve must be refilled.
         retry_within(Duration::from_secs(2), || {
             for _ in 0..5 {
@@ -33,12 +33,12 @@ fn a_producer_without_descriptors_rejects_at_once() {
             }
         });
         // Existing leases are not affected.
-        assert_eq!((read(&held.tensors[0]), other.request("leases")), (b"short".to_vec(), "1".into()));
-        other.request("release-descriptors");
+        assert_eq!((read(&held.tensors[0]), peer.request("leases")), (b"short".to_vec(), "1".into()));
+        peer.request("release-descriptors");
         assert_eq!(read(&attach_ticket(&ticket).unwrap().tensors[0]), b"short");
     }
     drop(held);
-    other.finish();
+    peer.finish();
     before.wait_until_restored();
 }
 
@@ -62,13 +62,13 @@ fn the_time_of_an_attach_does_not_depend_on_the_leases() {
     let _serial = serialize_tests();
     let before = record_baseline();
     let limit = set_descriptor_limit(8192);
-    let mut other = PeerProcess::start();
-    let ticket = other.publish("publish busy");
+    let mut peer = PeerProcess::start();
+    let ticket = peer.publish("publish busy");
     let mut held = vec![attach_ticket(&ticket).unwrap()];
     let single = attach_time(&ticket);
     let count = 3000.min(limit as usize / 2);
     held.extend((1..count).map(|_| attach_ticket(&ticket).unwrap()));
-    wait_until("only the held leases are left", || other.request("leases") == count.to_string());
+    wait_until("only the held leases are left", || peer.request("leases") == count.to_string());
     // Iterating over all leases made it ten times slower and more; a factor of three allows for noise. Load on the
     // machine only adds to a time, so one fast measurement is enough.
     let times: Vec<f64> = (0..100)
@@ -80,10 +80,10 @@ fn the_time_of_an_attach_does_not_depend_on_the_leases() {
     assert!(times[times.len() - 1] < 3.0 * single, "{times:?}");
     // The end of one lease among many is noticed.
     drop(held.remove(held.len() / 2));
-    wait_until("one lease has ended", || other.request("leases") == held.len().to_string());
+    wait_until("one lease has ended", || peer.request("leases") == held.len().to_string());
     drop(held);
-    wait_until("all leases have ended", || other.request("leases") == "0");
-    other.finish();
+    wait_until("all leases have ended", || peer.request("leases") == "0");
+    peer.finish();
     before.wait_until_restored();
 }
 
@@ -96,18 +96,18 @@ fn a_producer_with_the_maximum_of_consumers_rejects() {
         // The system does not allow that many connections.
         return;
     }
-    let mut other = PeerProcess::start();
-    let ticket = other.publish("publish full");
+    let mut peer = PeerProcess::start();
+    let ticket = peer.publish("publish full");
     let mut held: Vec<_> = (0..MAX_CONSUMERS).map(|_| attach_ticket(&ticket).unwrap()).collect();
     let error = retry_within(Duration::from_secs(2), || attach_ticket(&ticket).unwrap_err());
     assert_eq!(error.kind(), ErrorKind::TicketRejected, "{error}");
     assert!(error.fact().contains("limit of 16384 consumers"), "{error}");
     drop(held.pop());
-    wait_until("one lease has ended", || other.request("leases") == (MAX_CONSUMERS - 1).to_string());
+    wait_until("one lease has ended", || peer.request("leases") == (MAX_CONSUMERS - 1).to_string());
     assert_eq!(read(&attach_ticket(&ticket).unwrap().tensors[0]), b"full");
     drop(held);
-    wait_until("all leases have ended", || other.request("leases") == "0");
-    other.finish();
+    wait_until("all leases have ended", || peer.request("leases") == "0");
+    peer.finish();
     before.wait_until_restored();
 }
 
@@ -117,12 +117,12 @@ fn a_producer_with_the_maximum_of_consumers_rejects() {
 fn consumers_that_do_not_read_exhaust_the_descriptors_in_flight() {
     let _serial = serialize_tests();
     let [mut producer, mut idle, mut consumer] = [(); 3].map(|()| PeerProcess::start());
-    for other in [&mut producer, &mut idle, &mut consumer] {
-        assert_eq!(other.request("drop-privileges"), "ok");
+    for peer in [&mut producer, &mut idle, &mut consumer] {
+        assert_eq!(peer.request("drop-privileges"), "ok");
     }
     producer.request("limit 64");
     let ticket = producer.publish("publish-large 8").to_text();
-    let other = producer.publish("publish small").to_text();
+    let small = producer.publish("publish small").to_text();
     let attach = format!("count {ticket}");
     assert_eq!(consumer.request(&attach), "8");
     // Nine times eight are more than 64.
@@ -139,7 +139,7 @@ fn consumers_that_do_not_read_exhaust_the_descriptors_in_flight() {
         consumer.send_line(&attach);
         // While one consumer waits for descriptors, the others are served.
         retry_within(Duration::from_secs(1), || {
-            assert!(quick.request(&format!("count {other}")).contains("was withdrawn"));
+            assert!(quick.request(&format!("count {small}")).contains("was withdrawn"));
         });
         // The waiting consumer is served as soon as fewer descriptors are in flight.
         assert_eq!(idle.request("release-descriptors"), "ok");
