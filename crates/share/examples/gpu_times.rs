@@ -1,5 +1,5 @@
-//! How long it takes to hand GPU memory to another process: publishing, attaching for the first time, attaching again while
-//! the allocation is open, and letting go. For people, on a machine with a GPU; it checks nothing.
+//! Measures sharing of GPU memory: publishing, the first attach, further attaches while the allocation is open, and
+//! releasing. It needs a GPU and checks nothing.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement for people")]
 
@@ -24,7 +24,7 @@ fn timed<T>(call: impl FnOnce() -> T) -> (T, Duration) {
     (result, begin.elapsed())
 }
 
-fn arrive(ticket: &Ticket) -> Attached {
+fn attach_ready(ticket: &Ticket) -> Attached {
     let attached = attach(ticket, Duration::from_secs(10)).unwrap();
     // SAFETY: the default stream.
     unsafe { attached.ready[0].order(SyncPoint::Stream(Stream::LEGACY)).unwrap() };
@@ -32,20 +32,20 @@ fn arrive(ticket: &Ticket) -> Attached {
 }
 
 fn consume(text: &str) {
-    // The context is there before, as in a program that uses the GPU.
+    // Creates the context first, as a program that uses the GPU does.
     Gpu::get(0).unwrap().memory().unwrap();
     let ticket = Ticket::from_text(text).unwrap();
-    let (first, opening) = timed(|| arrive(&ticket));
+    let (first, opening) = timed(|| attach_ready(&ticket));
     let mut again = Vec::new();
     for _ in 0..ROUNDS {
-        let (attached, time) = timed(|| arrive(&ticket));
+        let (attached, time) = timed(|| attach_ready(&ticket));
         again.push(time);
         drop(attached);
     }
     let ((), closing) = timed(|| drop(first));
-    let fresh: Vec<Duration> = (0..ROUNDS).map(|_| timed(|| arrive(&ticket)).1).collect();
+    let fresh: Vec<Duration> = (0..ROUNDS).map(|_| timed(|| attach_ready(&ticket)).1).collect();
     println!(
-        "  first {:.0} us, again {:.0} us, closing {:.0} us, opened anew {:.0} us",
+        "  first {:.0} us, again {:.0} us, release {:.0} us, reopened {:.0} us",
         opening.as_secs_f64() * 1e6,
         median(again),
         closing.as_secs_f64() * 1e6,
@@ -59,11 +59,11 @@ fn main() {
     }
     let gpu = Gpu::get(0).unwrap();
     for bytes in [2usize << 20, 256 << 20, 4 << 30] {
-        for kind in ["own", "plain"] {
+        for kind in ["own", "legacy"] {
             if gpu.memory().unwrap().0 < bytes * 2 {
                 continue;
             }
-            let (arena, made) = timed(|| match kind {
+            let (arena, creation) = timed(|| match kind {
                 "own" => GpuArena::new(gpu, bytes).unwrap(),
                 _ => {
                     let block = DeviceBlock::plain(gpu, bytes, Stream::LEGACY).unwrap();
@@ -81,9 +81,9 @@ fn main() {
             let publication = publish();
             let times: Vec<Duration> = (0..ROUNDS).map(|_| timed(publish).1).collect();
             println!(
-                "{kind}, {} MiB: made and exported {:.0} us, published {:.0} us",
+                "{kind}, {} MiB: created and exported {:.0} us, published {:.0} us",
                 bytes >> 20,
-                made.as_secs_f64() * 1e6,
+                creation.as_secs_f64() * 1e6,
                 median(times)
             );
             let text = publication.ticket().to_text();

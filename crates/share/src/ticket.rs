@@ -1,16 +1,17 @@
-//! A claim on tensors that another process has, small enough for a command line.
+//! Tickets: what a consumer needs to attach a publication, small enough for a command line.
 //!
-//! A ticket says where the producer listens, who it is, and which publication is meant. Whoever has it and runs as the
-//! same user may attach, so it is a secret like a password: `Debug` and `Display` leave the secret out, and the whole is
-//! given out only where it is asked for by name ([`Ticket::to_text`], [`Ticket::to_bytes`]).
+//! A ticket contains the path of the producer's socket, the identity of the producer, and the id and the secret of the
+//! publication. Whoever has it and runs as the same user may attach, so it is as confidential as a password. `Debug`
+//! and `Display` leave the secret out; only [`Ticket::to_text`] and [`Ticket::to_bytes`] contain it.
 //!
-//! A process number is used again by another process some day. The time at which the producer began stands beside it, and
-//! the two together name one process of a machine between two starts of it.
+//! The kernel reuses process ids. Process id and start time together identify one process since boot.
 //!
-//! As bytes: version (1), process (4), start (8), id (16), secret (16), length of the path (1), path. As text: a name, the
-//! version, and the bytes in the alphabet of base64 that needs no quoting in a shell.
+//! As bytes: version (1), process id (4), start time (8), id (16), secret (16), length of the path (1), path. As
+//! text: a prefix with the version, and the bytes in base64.
 
-use crate::fault::wrong;
+use crate::base64;
+use crate::errors::invalid_argument;
+use crate::hints;
 use crate::system;
 use std::ffi::OsStr;
 use std::fmt;
@@ -18,17 +19,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use tensorferry_core::{Error, Result};
 
-/// What every ticket's text begins with.
-const PREFIX: &str = "tensorferry-ticket:1:";
+const TEXT_PREFIX: &str = "tensorferry-ticket:1:";
 const VERSION: u8 = 1;
-/// Bytes in front of the path.
+/// Bytes before the path.
 const HEADER_BYTES: usize = 1 + 4 + 8 + 16 + 16 + 1;
-/// The longest path that a socket's address holds, with its zero byte left out.
-pub(crate) const LONGEST_PATH: usize = 107;
+/// The longest path that fits into a socket address with its terminating zero.
+pub(crate) const MAX_PATH_BYTES: usize = 107;
 
-const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-
-/// A claim on tensors of another process.
+/// Identifies a publication of another process and proves the right to attach it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Ticket {
     path: PathBuf,
@@ -39,45 +37,45 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// A ticket of its parts: where the producer listens, which publication, the secret that goes with it, and the
-    /// producer's process number and time of start (field 22 of `/proc/PID/stat`).
+    /// Creates a ticket from the path of the producer's socket, the id and the secret of the publication, and the
+    /// producer's process id and start time (field 22 of `/proc/PID/stat`).
     ///
     /// # Errors
-    /// When the path is relative, holds a zero byte, or is longer than a socket's address may be.
+    /// The path is relative, contains a zero byte, or is longer than a socket address allows.
     pub fn new(path: PathBuf, id: [u8; 16], secret: [u8; 16], process: u32, start: u64) -> Result<Self> {
         let bytes = path.as_os_str().as_bytes();
-        if !path.is_absolute() || bytes.len() > LONGEST_PATH || bytes.contains(&0) {
-            return Err(bad("it names no socket"));
+        if !path.is_absolute() || bytes.len() > MAX_PATH_BYTES || bytes.contains(&0) {
+            return Err(invalid_ticket("ticket has an invalid socket path"));
         }
         Ok(Self { path, id, secret, process, start })
     }
 
-    /// Where the producer listens.
+    /// The path of the producer's socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Which publication is meant.
+    /// The id of the publication.
     pub fn id(&self) -> &[u8; 16] {
         &self.id
     }
 
-    /// What proves the right to it.
+    /// The secret of the publication.
     pub(crate) fn secret(&self) -> &[u8; 16] {
         &self.secret
     }
 
-    /// The producer's process number.
+    /// The process id of the producer.
     pub fn process(&self) -> u32 {
         self.process
     }
 
-    /// When the producer began, in the system's ticks.
+    /// The start time of the producer, in clock ticks since boot.
     pub fn start(&self) -> u64 {
         self.start
     }
 
-    /// The whole ticket, the secret too.
+    /// The whole ticket as bytes, secret included.
     pub fn to_bytes(&self) -> Vec<u8> {
         let path = self.path.as_os_str().as_bytes();
         let mut bytes = Vec::with_capacity(HEADER_BYTES + path.len());
@@ -91,86 +89,55 @@ impl Ticket {
         bytes
     }
 
-    /// A ticket out of its bytes.
+    /// Parses the bytes of a ticket.
     ///
     /// # Errors
-    /// When they are not exactly what [`Ticket::to_bytes`] makes.
+    /// The bytes are not exactly what [`Ticket::to_bytes`] returns.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        let Some((head, path)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
-            return Err(bad(&format!("it has {} bytes, and the shortest has {HEADER_BYTES}", bytes.len())));
+        let Some((header, path)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
+            return Err(invalid_ticket(format!(
+                "ticket has {} bytes, expected at least {HEADER_BYTES}",
+                bytes.len()
+            )));
         };
-        if head[0] != VERSION {
-            return Err(bad(&format!("it is of version {}, and this tensorferry reads {VERSION}", head[0])));
+        if header[0] != VERSION {
+            return Err(invalid_ticket(format!(
+                "ticket has version {}, expected version {VERSION}",
+                header[0]
+            )));
         }
-        if usize::from(head[HEADER_BYTES - 1]) != path.len() {
-            return Err(bad("it is cut off, or something follows it"));
+        if usize::from(header[HEADER_BYTES - 1]) != path.len() {
+            return Err(invalid_ticket("ticket is truncated or has trailing bytes"));
         }
         let (mut id, mut secret) = ([0; 16], [0; 16]);
-        id.copy_from_slice(&head[13..29]);
-        secret.copy_from_slice(&head[29..45]);
-        let process = head[1..5].iter().rev().fold(0, |all, &byte| all << 8 | u32::from(byte));
-        let start = head[5..13].iter().rev().fold(0, |all, &byte| all << 8 | u64::from(byte));
+        id.copy_from_slice(&header[13..29]);
+        secret.copy_from_slice(&header[29..45]);
+        let process = header[1..5].iter().rev().fold(0, |all, &byte| all << 8 | u32::from(byte));
+        let start = header[5..13].iter().rev().fold(0, |all, &byte| all << 8 | u64::from(byte));
         Self::new(PathBuf::from(OsStr::from_bytes(path)), id, secret, process, start)
     }
 
-    /// The whole ticket as text, the secret too: one word, without anything that a shell would read.
+    /// The whole ticket as text, secret included: one word that needs no quoting in a shell.
     pub fn to_text(&self) -> String {
-        format!("{PREFIX}{}", encode(&self.to_bytes()))
+        format!("{TEXT_PREFIX}{}", base64::encode(&self.to_bytes()))
     }
 
-    /// A ticket out of its text.
+    /// Parses the text of a ticket.
     ///
     /// # Errors
-    /// When it is not exactly what [`Ticket::to_text`] makes.
+    /// The text is not exactly what [`Ticket::to_text`] returns.
     pub fn from_text(text: &str) -> Result<Self> {
-        let Some(rest) = text.strip_prefix(PREFIX) else {
-            return Err(bad(&format!("its text does not begin with {PREFIX}")));
+        let Some(rest) = text.strip_prefix(TEXT_PREFIX) else {
+            return Err(invalid_ticket(format!("ticket text does not begin with {TEXT_PREFIX}")));
         };
-        let bytes = decode(rest).ok_or_else(|| bad("its text is cut off, or has letters that none has"))?;
+        let bytes = base64::decode(rest, HEADER_BYTES + MAX_PATH_BYTES)
+            .ok_or_else(|| invalid_ticket("ticket is truncated or contains invalid characters"))?;
         Self::from_bytes(&bytes)
     }
 }
 
-fn bad(why: &str) -> Error {
-    wrong(format!("this is no ticket: {why}"), "pass a ticket exactly as the producer gave it")
-}
-
-/// Six bits to a letter; what is left over at the end are zeros.
-fn encode(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let whole = (0..3).fold(0u32, |all, at| all << 8 | u32::from(chunk.get(at).copied().unwrap_or(0)));
-        for place in 0..=chunk.len() {
-            text.push(char::from(ALPHABET[(whole >> (18 - 6 * place) & 63) as usize]));
-        }
-    }
-    text
-}
-
-/// `None` for letters that are not in the alphabet, for a length that no bytes have, and where a bit that stands for
-/// nothing is set: one ticket has one text.
-fn decode(text: &str) -> Option<Vec<u8>> {
-    // More letters than the longest ticket has are not looked at.
-    if text.len() > (HEADER_BYTES + LONGEST_PATH).div_ceil(3) * 4 {
-        return None;
-    }
-    let mut bytes = Vec::with_capacity(text.len() / 4 * 3 + 2);
-    for chunk in text.as_bytes().chunks(4) {
-        let mut whole = 0u32;
-        for at in 0..4 {
-            let value = match chunk.get(at) {
-                Some(letter) => ALPHABET.iter().position(|known| known == letter)? as u32,
-                None => 0,
-            };
-            whole = whole << 6 | value;
-        }
-        let count = chunk.len().checked_sub(1).filter(|&count| count > 0)?;
-        if whole & ((1 << (24 - 8 * count)) - 1) != 0 && count < 3 {
-            return None;
-        }
-        bytes.extend(&whole.to_be_bytes()[1..=count]);
-    }
-    Some(bytes)
+fn invalid_ticket(fact: impl Into<String>) -> Error {
+    invalid_argument(fact, hints::PASS_TICKET_UNCHANGED)
 }
 
 impl fmt::Debug for Ticket {
@@ -184,7 +151,7 @@ impl fmt::Debug for Ticket {
     }
 }
 
-/// Says whose ticket it is, and is no ticket: the secret is left out.
+/// Names the ticket in messages. The secret is left out, so that the text cannot be used to attach.
 impl fmt::Display for Ticket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let id = u128::from_be_bytes(self.id) >> 96;
@@ -192,8 +159,8 @@ impl fmt::Display for Ticket {
     }
 }
 
-/// Whether the process that made a ticket is still the one that has its number.
-pub(crate) fn producer_lives(ticket: &Ticket) -> bool {
+/// Whether the process that issued the ticket is still running.
+pub(crate) fn is_producer_alive(ticket: &Ticket) -> bool {
     system::start_time(ticket.process) == Some(ticket.start)
 }
 
@@ -218,7 +185,7 @@ mod tests {
     #[test]
     fn the_secret_is_not_shown() {
         let ticket = sample();
-        let hidden = encode(ticket.secret());
+        let hidden = base64::encode(ticket.secret());
         for shown in [format!("{ticket:?}"), format!("{ticket}")] {
             assert!(!shown.contains("deadly") && !shown.contains(&hidden[..10]), "{shown}");
             assert!(!shown.contains("97, 32") && !shown.contains("6120646561"), "{shown}");
@@ -227,24 +194,12 @@ mod tests {
     }
 
     #[test]
-    fn base64_is_that_of_the_standard() {
-        for (bytes, text) in [("", ""), ("f", "Zg"), ("fo", "Zm8"), ("foo", "Zm9v"), ("foob", "Zm9vYg")] {
-            assert_eq!(encode(bytes.as_bytes()), text);
-            assert_eq!(decode(text).unwrap(), bytes.as_bytes());
-        }
-        assert_eq!(encode(&[0xfb, 0xff]), "-_8");
-        for text in ["Z", "Zh", "Zm9", "Zm9v=", "Zm 9", "Zm+v", "ä"] {
-            assert!(decode(text).is_none(), "{text}");
-        }
-    }
-
-    #[test]
-    fn bad_tickets_are_named() {
+    fn invalid_tickets_are_explained() {
         let ticket = sample();
         let fact = |text: &str| Ticket::from_text(text).unwrap_err().fact().to_owned();
         assert!(fact("hello").contains("does not begin with tensorferry-ticket:1:"));
         assert!(fact(&ticket.to_text().replace(":1:", ":2:")).contains("does not begin"));
-        assert!(fact(&format!("{} ", ticket.to_text())).contains("letters that none has"));
+        assert!(fact(&format!("{} ", ticket.to_text())).contains("invalid characters"));
         let mut bytes = ticket.to_bytes();
         for length in 0..bytes.len() {
             assert!(Ticket::from_bytes(&bytes[..length]).is_err(), "{length}");
@@ -258,7 +213,6 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_a_ticket_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            prop_assert_eq!(decode(&encode(&bytes)).filter(|_| bytes.len() < 153), Some(bytes.clone()).filter(|_| bytes.len() < 153));
             if let Ok(ticket) = Ticket::from_bytes(&bytes) {
                 prop_assert_eq!(ticket.to_bytes(), bytes);
             }
@@ -266,8 +220,8 @@ mod tests {
 
         #[test]
         fn any_text_is_a_ticket_or_an_error(text in "[A-Za-z0-9_=-]{0,200}") {
-            if let Ok(ticket) = Ticket::from_text(&format!("{PREFIX}{text}")) {
-                prop_assert_eq!(ticket.to_text(), format!("{PREFIX}{text}"));
+            if let Ok(ticket) = Ticket::from_text(&format!("{TEXT_PREFIX}{text}")) {
+                prop_assert_eq!(ticket.to_text(), format!("{TEXT_PREFIX}{text}"));
             }
         }
     }

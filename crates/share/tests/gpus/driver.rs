@@ -1,4 +1,4 @@
-//! What the tests ask of the driver itself: pools, and of the stand-in that calls fail.
+//! Direct calls of the driver: memory pools, and the controls of the test driver.
 
 use std::ffi::{CStr, c_int, c_void};
 use tensorferry_cuda::Gpu;
@@ -8,14 +8,14 @@ fn function(name: &CStr) -> *mut c_void {
     unsafe { libc::dlsym(libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW), name.as_ptr()) }
 }
 
-/// Whether this is the stand-in, and not a GPU.
-pub(crate) fn is_stand_in() -> bool {
+/// Whether this is the test driver, and not a GPU.
+pub(crate) fn is_test_driver() -> bool {
     !function(c"testdriver_fail").is_null()
 }
 
-/// Makes the call after so many more of a function fail.
-pub(crate) fn fail(name: &CStr, after: u64, status: c_int) {
-    // SAFETY: the stand-in has this function, of this type.
+/// Makes a call of a function fail, after `after` more that succeed.
+pub(crate) fn fail_call(name: &CStr, after: u64, status: c_int) {
+    // SAFETY: the test driver has this function, of this type.
     unsafe {
         let fail: extern "C" fn(*const std::ffi::c_char, u64, c_int) =
             std::mem::transmute(function(c"testdriver_fail"));
@@ -23,31 +23,31 @@ pub(crate) fn fail(name: &CStr, after: u64, status: c_int) {
     }
 }
 
-/// All that is open in the stand-in: mappings and such, events, bytes; zeros on a GPU.
-pub(crate) fn open() -> [usize; 3] {
-    if !is_stand_in() {
+/// The mappings, events and bytes of the test driver; zeros on a GPU.
+pub(crate) fn open_resources() -> [usize; 3] {
+    if !is_test_driver() {
         return [0; 3];
     }
     [c"testdriver_mappings", c"testdriver_events", c"testdriver_used"].map(|name| {
-        // SAFETY: the stand-in's functions that count take nothing.
+        // SAFETY: the counting functions of the test driver have no arguments.
         let count: extern "C" fn() -> usize = unsafe { std::mem::transmute(function(name)) };
         count()
     })
 }
 
-/// Memory out of a pool that was made for other processes.
-pub(crate) struct Pooled {
+/// Memory of a pool that supports sharing.
+pub(crate) struct PooledMemory {
     pool: *mut c_void,
     address: u64,
 }
 
 // SAFETY: handles that the driver takes from any thread.
-unsafe impl Send for Pooled {}
+unsafe impl Send for PooledMemory {}
 // SAFETY: as above.
-unsafe impl Sync for Pooled {}
+unsafe impl Sync for PooledMemory {}
 
-/// Has the GPU's context current for a call.
-fn within<T>(gpu: &Gpu, call: impl FnOnce() -> T) -> T {
+/// Runs a call with the GPU's context current.
+fn with_context<T>(gpu: &Gpu, call: impl FnOnce() -> T) -> T {
     let mut context: *mut c_void = std::ptr::null_mut();
     // SAFETY: functions of the driver, of these types.
     unsafe {
@@ -63,10 +63,10 @@ fn within<T>(gpu: &Gpu, call: impl FnOnce() -> T) -> T {
     }
 }
 
-impl Pooled {
+impl PooledMemory {
     pub(crate) fn new(gpu: &Gpu, bytes: usize) -> Self {
         let mut properties = [0u64; 16];
-        // Pinned, with descriptors; of a device, of this number.
+        // Pinned memory with descriptors, on the device with this index.
         properties[0] = 1 | 1 << 32;
         properties[1] = 1 | (gpu.index() as u64) << 32;
         let (mut pool, mut address): (*mut c_void, u64) = (std::ptr::null_mut(), 0);
@@ -76,8 +76,11 @@ impl Pooled {
                 std::mem::transmute(function(c"cuMemPoolCreate"));
             let allocate: extern "C" fn(*mut u64, usize, *mut c_void, *mut c_void) -> c_int =
                 std::mem::transmute(function(c"cuMemAllocFromPoolAsync"));
-            assert_eq!(within(gpu, || create(&raw mut pool, properties.as_ptr())), 0);
-            assert_eq!(within(gpu, || allocate(&raw mut address, bytes, pool, std::ptr::null_mut())), 0);
+            assert_eq!(with_context(gpu, || create(&raw mut pool, properties.as_ptr())), 0);
+            assert_eq!(
+                with_context(gpu, || allocate(&raw mut address, bytes, pool, std::ptr::null_mut())),
+                0
+            );
         }
         Self { pool, address }
     }
@@ -87,14 +90,14 @@ impl Pooled {
     }
 }
 
-impl Drop for Pooled {
+impl Drop for PooledMemory {
     fn drop(&mut self) {
         // SAFETY: functions of the driver, of these types; the memory and the pool are ours.
         unsafe {
             let free: extern "C" fn(u64) -> c_int = std::mem::transmute(function(c"cuMemFree_v2"));
             let destroy: extern "C" fn(*mut c_void) -> c_int =
                 std::mem::transmute(function(c"cuMemPoolDestroy"));
-            within(Gpu::get(0).unwrap(), || (free(self.address), destroy(self.pool)));
+            with_context(Gpu::get(0).unwrap(), || (free(self.address), destroy(self.pool)));
         }
     }
 }

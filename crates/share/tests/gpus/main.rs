@@ -1,27 +1,27 @@
-//! GPU memory between two processes and more.
+//! Sharing GPU memory between processes.
 //!
-//! Without a GPU this runs on the stand-in driver, which `make test-rust` puts where the driver is looked for. The program
-//! can also be carried to a machine that has one, and run there: memory is only touched by way of the driver. What needs
-//! the stand-in (refused calls, other GPUs) is left out there.
+//! Without a GPU the tests run on the test driver, which `make test-rust` puts on the library path. The program also
+//! runs on a machine with a GPU, because it accesses memory only through the driver. Tests that need the test driver
+//! (failing calls, further GPUs) are skipped there.
 //!
-//! The other processes are this program again, told by a variable which role to play; see `roles`.
+//! The peers are this program again; an environment variable makes them execute commands (`peer_commands`).
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 mod common;
+mod delivery;
 mod driver;
-#[path = "../processes/fake.rs"]
-mod fake;
-mod hand_over;
-mod killing;
+#[path = "../processes/fake_producer.rs"]
+mod fake_producer;
 mod lifetimes;
-#[path = "../support/other.rs"]
-mod other;
-mod refusals;
-mod roles;
+mod peer_commands;
+#[path = "../support/peer_process.rs"]
+mod peer_process;
+mod random_kills;
+mod rejections;
 
-/// Not a test, but where the other processes begin.
+/// Not a test, but the entry point of the peer processes.
 #[test]
-fn role() {
-    roles::play();
+fn peer_process() {
+    peer_commands::run_commands();
 }

@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Helpers of the tests.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -9,25 +9,25 @@ use tensorferry_share::{
     attach, counts, publish, release_idle,
 };
 
-/// Counts are of the process, so that tests which look at them go one by one.
-pub(crate) fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+/// Runs tests one at a time, because the counts are global to the process.
+pub(crate) fn serialize_tests() -> MutexGuard<'static, ()> {
+    static SERIAL: Mutex<()> = Mutex::new(());
+    SERIAL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A tensor of bytes in shared memory.
 pub(crate) fn tensor(bytes: &[u8]) -> PublishedTensor {
-    let piece = ArenaBlock::new(bytes.len()).unwrap();
-    // SAFETY: the piece is ours alone, and as long.
-    unsafe { piece.data().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-    placed(&piece, bytes.len())
+    let block = ArenaBlock::new(bytes.len()).unwrap();
+    // SAFETY: the block is ours alone, and as long.
+    unsafe { block.data().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    tensor_in(&block, bytes.len())
 }
 
-pub(crate) fn placed(piece: &ArenaBlock, bytes: usize) -> PublishedTensor {
+pub(crate) fn tensor_in(block: &ArenaBlock, bytes: usize) -> PublishedTensor {
     let layout = Layout::dense(1, &[bytes as i64]).unwrap();
     PublishedTensor {
-        memory: piece.arena().clone().into(),
-        offset: piece.offset(),
+        memory: block.arena().clone().into(),
+        offset: block.offset(),
         dtype: DType::UInt8,
         layout,
     }
@@ -44,16 +44,16 @@ pub(crate) fn publish_bytes(bytes: &[u8], options: PublishOptions) -> Publicatio
     publish(&[tensor(bytes)], b"", &options).unwrap()
 }
 
-/// How long a test waits for what must happen; only a hang takes longer.
-pub(crate) const HANG: Duration = Duration::from_secs(300);
+/// Only a hang takes longer.
+pub(crate) const HANG_TIMEOUT: Duration = Duration::from_secs(300);
 
-pub(crate) fn take(ticket: &Ticket) -> tensorferry_core::Result<Attached> {
-    attach(ticket, HANG)
+pub(crate) fn attach_ticket(ticket: &Ticket) -> tensorferry_core::Result<Attached> {
+    attach(ticket, HANG_TIMEOUT)
 }
 
-/// Repeats an attempt until one takes less than this. Other load on the machine only adds to a time: one attempt of many
-/// has to be quick.
-pub(crate) fn within<T>(limit: Duration, mut attempt: impl FnMut() -> T) -> T {
+/// Repeats an attempt until one takes less than this. Load on the machine only adds to a time, so one fast attempt is
+/// enough.
+pub(crate) fn retry_within<T>(limit: Duration, mut attempt: impl FnMut() -> T) -> T {
     for _ in 0..50 {
         let begin = Instant::now();
         let result = attempt();
@@ -64,7 +64,7 @@ pub(crate) fn within<T>(limit: Duration, mut attempt: impl FnMut() -> T) -> T {
     panic!("no attempt took less than {limit:?}");
 }
 
-/// Publishes bytes with a time that is long enough for `before`, which says whether it came in time.
+/// Publishes bytes with a timeout that is long enough for `before`, which returns `None` if it was too late.
 pub(crate) fn publish_briefly<T>(
     bytes: &[u8],
     mut before: impl FnMut(&Publication) -> Option<T>,
@@ -80,61 +80,62 @@ pub(crate) fn publish_briefly<T>(
     }
 }
 
-/// Waits until something is so, which it is to become soon.
-pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+/// Waits for a condition.
+pub(crate) fn wait_until(what: &str, mut is_met: impl FnMut() -> bool) {
     let begin = Instant::now();
-    while !is_so() {
-        assert!(begin.elapsed() < HANG, "{what}: {:?}", counts());
+    while !is_met() {
+        assert!(begin.elapsed() < HANG_TIMEOUT, "{what}: {:?}", counts());
         thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// Open descriptors of this process.
-pub(crate) fn descriptors() -> usize {
+/// The number of open descriptors of this process.
+pub(crate) fn descriptor_count() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Lets this process have so many descriptors, or as many of them as it may, and says how many that is.
-pub(crate) fn limit(most: u64) -> u64 {
-    // SAFETY: plain numbers, for which zeros are values.
+/// Sets the descriptor limit of this process, as far as it may, and returns it.
+pub(crate) fn set_descriptor_limit(limit: u64) -> u64 {
+    // SAFETY: all fields are integers, for which zero is valid.
     let mut now: libc::rlimit = unsafe { std::mem::zeroed() };
-    // SAFETY: the struct lives through the calls.
+    // SAFETY: the struct lives until the calls return.
     unsafe {
         assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut now), 0);
-        now.rlim_cur = most.min(now.rlim_max);
+        now.rlim_cur = limit.min(now.rlim_max);
         assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const now), 0);
     }
     now.rlim_cur
 }
 
-/// What there is when nothing is shared, with the server running.
+/// The counts when nothing is shared and the server is running.
 pub(crate) struct Baseline(ShareCounts, usize);
 
-pub(crate) fn baseline() -> Baseline {
+pub(crate) fn record_baseline() -> Baseline {
     drop(publish_bytes(b"x", PublishOptions::default()));
-    until("a quiet beginning", || {
+    wait_until("nothing is shared", || {
         release_idle();
         let now = counts();
-        (now.publications, now.given, now.held, now.arenas) == (0, 0, 0, 0) && now.descriptors == 4
+        (now.publications, now.granted_leases, now.held_leases, now.arenas) == (0, 0, 0, 0)
+            && now.descriptors == 4
     });
-    Baseline(counts(), descriptors())
+    Baseline(counts(), descriptor_count())
 }
 
 impl Baseline {
-    /// Waits until everything is as it was.
-    pub(crate) fn settle(&self) {
-        until("everything let go", || {
+    /// Waits until the counts are as before.
+    pub(crate) fn wait_until_restored(&self) {
+        wait_until("everything is released", || {
             release_idle();
-            counts() == self.0 && descriptors() == self.1
+            counts() == self.0 && descriptor_count() == self.1
         });
     }
 }
 
-/// A fact in an error.
+/// The fact of an error.
 #[track_caller]
 pub(crate) fn fact<T>(result: tensorferry_core::Result<T>) -> String {
     match result {
-        Ok(_) => panic!("it should have been refused"),
+        Ok(_) => panic!("the call succeeded"),
         Err(error) => {
             assert!(!error.fact().contains('\n'));
             error.fact().to_owned()

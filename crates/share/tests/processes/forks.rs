@@ -1,12 +1,14 @@
-//! Forks: of a producer, of a consumer, and of whoever has shared memory.
+//! Forks of producers, of consumers, and of processes with shared memory.
 
-use crate::common::{alone, baseline, publish_bytes, read, take, tensor, until};
+use crate::common::{
+    attach_ticket, publish_bytes, read, record_baseline, serialize_tests, tensor, wait_until,
+};
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use tensorferry_share::{ArenaBlock, PublishOptions, Ticket, counts, publish};
 
-/// Forks, and gives what the child wrote, and its number.
+/// Forks. Returns a pipe from the child, and its process id.
 fn fork(child: impl FnOnce(std::io::PipeWriter)) -> (std::io::PipeReader, i32) {
     let (reader, writer) = std::io::pipe().unwrap();
     // SAFETY: the child does what the crate promises to work after a fork, and leaves without unwinding.
@@ -22,15 +24,15 @@ fn fork(child: impl FnOnce(std::io::PipeWriter)) -> (std::io::PipeReader, i32) {
 
 fn wait(process: i32) -> i32 {
     let mut status = 0;
-    // SAFETY: the child is ours, and the number lives through the call.
+    // SAFETY: the process is a child of this one, and the status lives until the call returns.
     assert_eq!(unsafe { libc::waitpid(process, &raw mut status, 0) }, process);
     status
 }
 
 #[test]
-fn both_have_memory_of_their_own_afterwards() {
-    let _alone = alone();
-    let before = baseline();
+fn both_processes_allocate_new_memory_after_a_fork() {
+    let _serial = serialize_tests();
+    let before = record_baseline();
     let shared = tensor(b"before");
     let address = shared.memory.data().wrapping_add(shared.offset);
     let (_, child) = fork(|_| {
@@ -42,27 +44,27 @@ fn both_have_memory_of_their_own_afterwards() {
     assert_eq!(wait(child), 0);
     // SAFETY: the child is gone.
     assert_eq!(unsafe { address.read_volatile() }, b'B');
-    // What was there at the fork is not laid over: the next piece lies in new memory, which is zeros.
+    // Memory that existed at the fork is not reused: the next block is in a new arena, which is zeros.
     drop(shared);
     let next = ArenaBlock::new(6).unwrap();
     // SAFETY: memory of ours.
     assert_eq!((next.offset(), unsafe { next.data().read_volatile() }), (0, 0));
     drop(next);
-    before.settle();
+    before.wait_until_restored();
 }
 
 #[test]
 fn a_producer_that_forks() {
-    let _alone = alone();
-    let before = baseline();
+    let _serial = serialize_tests();
+    let before = record_baseline();
     let publication = publish_bytes(b"parent", PublishOptions::default());
-    let held = take(publication.ticket()).unwrap();
+    let held = attach_ticket(publication.ticket()).unwrap();
     let path = publication.ticket().path().to_owned();
     let (gate, opener) = std::io::pipe().unwrap();
     let (mut reader, child) = fork(|mut writer| {
-        // Nothing of the parent's server is open or answered for here.
+        // The child has closed the parent's server.
         assert_eq!(
-            (counts().publications, counts().given, counts().descriptors),
+            (counts().publications, counts().granted_leases, counts().descriptors),
             (0, 0, counts().arenas + 1)
         );
         let own = publish_bytes(b"child", PublishOptions::default());
@@ -71,71 +73,71 @@ fn a_producer_that_forks() {
         writer.write_all(own.ticket().to_text().as_bytes()).unwrap();
         drop(writer);
         (&gate).read_exact(&mut [0]).unwrap();
-        until("the parent has let go", || own.leases() == 0);
-        // The parent still answers.
-        assert_eq!(read(&take(publication.ticket()).unwrap().tensors[0]), b"parent");
+        wait_until("the lease of the parent has ended", || own.leases() == 0);
+        // The server of the parent still replies.
+        assert_eq!(read(&attach_ticket(publication.ticket()).unwrap().tensors[0]), b"parent");
     });
     let mut text = String::new();
     reader.read_to_string(&mut text).unwrap();
     let ticket = Ticket::from_text(&text).unwrap();
-    let attached = take(&ticket).unwrap();
+    let attached = attach_ticket(&ticket).unwrap();
     assert_eq!((read(&attached.tensors[0]), ticket.process()), (b"child".to_vec(), child as u32));
     drop(attached);
     (&opener).write_all(b"x").unwrap();
     assert_eq!(wait(child), 0);
     assert!(path.exists());
-    assert_eq!(read(&take(publication.ticket()).unwrap().tensors[0]), b"parent");
+    assert_eq!(read(&attach_ticket(publication.ticket()).unwrap().tensors[0]), b"parent");
     drop((publication, held, reader, gate, opener));
-    before.settle();
+    before.wait_until_restored();
 }
 
 #[test]
-fn a_child_that_ends_leaves_the_folder_of_its_parent() {
-    let _alone = alone();
-    // To a search for leaks in the child, all that the parent's other threads hold is one.
-    let mut other = crate::other::Other::start_with(&[("LSAN_OPTIONS", "detect_leaks=0")]);
-    let ticket = other.publish("publish parent");
-    assert_eq!(other.ask("fork"), "0");
-    assert_eq!(read(&take(&ticket).unwrap().tensors[0]), b"parent");
-    other.end();
+fn a_child_that_exits_keeps_the_directory_of_its_parent() {
+    let _serial = serialize_tests();
+    // The leak checker would report everything that other threads of the parent hold.
+    let mut peer = crate::peer_process::PeerProcess::start_with(&[("LSAN_OPTIONS", "detect_leaks=0")]);
+    let ticket = peer.publish("publish parent");
+    assert_eq!(peer.request("fork"), "0");
+    assert_eq!(read(&attach_ticket(&ticket).unwrap().tensors[0]), b"parent");
+    peer.finish();
     assert!(!ticket.path().exists());
 }
 
 #[test]
 fn a_consumer_that_forks() {
-    let _alone = alone();
-    let mut other = crate::other::Other::start();
-    let ticket = other.publish("publish lent");
-    let before = baseline();
-    let attached = take(&ticket).unwrap();
+    let _serial = serialize_tests();
+    let mut peer = crate::peer_process::PeerProcess::start();
+    let ticket = peer.publish("publish lent");
+    let before = record_baseline();
+    let attached = attach_ticket(&ticket).unwrap();
     let (gate, opener) = std::io::pipe().unwrap();
     let (reader, child) = fork(|_| {
         (&gate).read_exact(&mut [0]).unwrap();
         assert_eq!(read(&attached.tensors[0]), b"lent");
-        // What the child inherited it can hand on.
-        let tensors = [crate::roles::outgoing(&attached.tensors[0])];
+        // The child can publish what it inherited.
+        let tensors = [crate::peer_commands::republished(&attached.tensors[0])];
         let again = publish(&tensors, b"", &PublishOptions::default()).unwrap();
-        assert_eq!(read(&take(again.ticket()).unwrap().tensors[0]), b"lent");
+        assert_eq!(read(&attach_ticket(again.ticket()).unwrap().tensors[0]), b"lent");
     });
-    // The lease is the child's as well.
+    // The child inherited the lease.
     drop(attached);
-    // The producer notices what ends in its order: this would be noticed after the other lease.
-    let marker = other.publish("publish marker");
-    drop(take(&marker).unwrap());
-    until("the second lease is over", || other.ask("leases") == "0");
-    assert_eq!(other.ask("leases-of 0"), "1");
+    // The producer handles ended leases in order: when this one has ended, the first would have as well.
+    let marker = peer.publish("publish marker");
+    drop(attach_ticket(&marker).unwrap());
+    wait_until("the second lease has ended", || peer.request("leases") == "0");
+    assert_eq!(peer.request("leases-of 0"), "1");
     (&opener).write_all(b"x").unwrap();
     assert_eq!(wait(child), 0);
-    until("the lease is over", || other.ask("leases-of 0") == "0");
+    wait_until("the lease has ended", || peer.request("leases-of 0") == "0");
     drop((reader, gate, opener));
-    before.settle();
-    other.end();
+    before.wait_until_restored();
+    peer.finish();
 }
 
 #[test]
 fn forks_while_other_threads_share() {
-    let _alone = alone();
-    let before = baseline();
+    let _serial = serialize_tests();
+    let before = record_baseline();
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         for index in 0..3u8 {
@@ -143,17 +145,17 @@ fn forks_while_other_threads_share() {
             scope.spawn(move || {
                 while !over.load(Ordering::Relaxed) {
                     let publication = publish_bytes(&[index; 100], PublishOptions::default());
-                    assert_eq!(read(&take(publication.ticket()).unwrap().tensors[0]), [index; 100]);
+                    assert_eq!(read(&attach_ticket(publication.ticket()).unwrap().tensors[0]), [index; 100]);
                 }
             });
         }
         let statuses: Vec<i32> = (0..40)
             .map(|_| {
                 let (reader, child) = fork(|_| {
-                    // SAFETY: a child that waits for a lock for good is ended by a signal.
+                    // SAFETY: a signal ends a child that waits for a lock forever.
                     unsafe { libc::alarm(10) };
                     let publication = publish_bytes(b"child", PublishOptions::default());
-                    assert_eq!(read(&take(publication.ticket()).unwrap().tensors[0]), b"child");
+                    assert_eq!(read(&attach_ticket(publication.ticket()).unwrap().tensors[0]), b"child");
                 });
                 drop(reader);
                 wait(child)
@@ -162,5 +164,5 @@ fn forks_while_other_threads_share() {
         over.store(true, Ordering::Relaxed);
         assert_eq!(statuses, [0; 40]);
     });
-    before.settle();
+    before.wait_until_restored();
 }

@@ -1,23 +1,25 @@
-//! Two processes and more: hand-overs, refusals, forks, attacks, and what is left when somebody is killed.
+//! Sharing host memory between processes: delivery, leases, forks, limits, malicious peers and killed processes.
 //!
-//! The other processes are this program again, told by a variable which role to play; see `roles`.
+//! The peers are this program again; an environment variable makes them execute commands (`peer_commands`).
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
-mod attacks;
 mod common;
-mod fake;
+mod delivery;
+mod fake_producer;
 mod forks;
-mod hand_over;
-mod killing;
 mod leases;
-#[path = "../support/other.rs"]
-mod other;
-mod roles;
-mod shortages;
+mod malicious_consumers;
+mod malicious_producers;
+mod peer_commands;
+#[path = "../support/peer_process.rs"]
+mod peer_process;
+mod random_kills;
+mod resource_limits;
+mod tickets;
 
-/// Not a test, but where the other processes begin.
+/// Not a test, but the entry point of the peer processes.
 #[test]
-fn role() {
-    roles::play();
+fn peer_process() {
+    peer_commands::run_commands();
 }

@@ -1,0 +1,40 @@
+//! The hint keys of this crate. A front end words the advice for each.
+
+tensorferry_core::hint_keys! {
+    /// This process has no file descriptor left.
+    RELEASE_DESCRIPTORS = "share.release_descriptors";
+    /// The producer has no file descriptor left.
+    RAISE_PRODUCER_FD_LIMIT = "share.raise_producer_fd_limit";
+    /// Consumers that do not read use up the descriptors that may be in flight.
+    STOP_IDLE_CONSUMERS = "share.stop_idle_consumers";
+    /// Shared memory ran out.
+    SHARE_LESS = "share.share_less";
+    /// The ticket is stale, used or expired.
+    REQUEST_NEW_TICKET = "share.request_new_ticket";
+    /// The publication of the ticket is gone.
+    KEEP_PUBLICATION = "share.keep_publication";
+    /// The text or the bytes of a ticket were modified.
+    PASS_TICKET_UNCHANGED = "share.pass_ticket_unchanged";
+    /// Producer and consumer run as different users.
+    RUN_AS_SAME_USER = "share.run_as_same_user";
+    /// The peer breaks the protocol.
+    MATCH_VERSIONS = "share.match_versions";
+    /// The producer does not reply in time.
+    CHECK_PRODUCER = "share.check_producer";
+    /// The producer failed; the fact says why.
+    FIX_PRODUCER = "share.fix_producer";
+    /// No directory for the socket can be created.
+    MAKE_SOCKET_DIR_WRITABLE = "share.make_socket_dir_writable";
+    /// Read-only memory was to be published as writable.
+    PUBLISH_READ_ONLY = "share.publish_read_only";
+    /// Memory that cannot be protected was to be published as read-only.
+    PUBLISH_COPY = "share.publish_copy";
+    /// The tensors of one ticket exceed a limit, or one of them exceeds its memory.
+    PUBLISH_FEWER_TENSORS = "share.publish_fewer_tensors";
+    /// The tree around the tensors is too large.
+    PASS_LONG_VALUES_AS_TENSORS = "share.pass_long_values_as_tensors";
+    /// The tree around the tensors is too deep.
+    CHECK_CONTAINER_CYCLES = "share.check_container_cycles";
+    /// An internal invariant does not hold.
+    REPORT_BUG = "share.report_bug";
+}

@@ -1,0 +1,181 @@
+//! Sends a reply with its descriptors in steps that never block.
+
+use super::lease_grant::LeaseGrant;
+use super::rejection::{self, Rejection};
+use crate::memory::shared_memory::SharedMemory;
+use crate::protocol::RejectReason;
+use crate::socket::{self, MAX_DESCRIPTORS_PER_SEND};
+use crate::system;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
+use tensorferry_core::Access;
+
+/// How long a consumer may take to read the reply.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long sending is retried while too many descriptors are in flight, before the consumer is rejected.
+const IN_FLIGHT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Pauses between retries double from the first to the last: the kernel does not signal when descriptors have arrived.
+const MIN_RETRY_PAUSE: Duration = Duration::from_millis(1);
+const MAX_RETRY_PAUSE: Duration = Duration::from_millis(50);
+/// Bytes that are sent to one consumer before the next one is served. Otherwise a consumer that reads as fast as the
+/// thread writes would occupy the thread until a long reply is complete.
+const MAX_BYTES_PER_STEP: usize = 512 << 10;
+
+enum OutgoingReply {
+    Rejection(Vec<u8>),
+    Delivery {
+        grant: LeaseGrant,
+        descriptors: Vec<RawFd>,
+        /// Descriptors that were opened for this consumer.
+        _reopened: Vec<OwnedFd>,
+    },
+}
+
+/// Retries after `ETOOMANYREFS`.
+#[derive(Clone, Copy)]
+struct Retry {
+    since: Instant,
+    pause: Duration,
+    next: Instant,
+}
+
+/// A reply that is being sent.
+pub(super) struct ReplySender {
+    reply: OutgoingReply,
+    sent_bytes: usize,
+    sent_descriptors: usize,
+    deadline: Instant,
+    retry: Option<Retry>,
+}
+
+/// The result of one step.
+pub(super) enum SendProgress {
+    Complete,
+    /// The consumer has to read first, or other consumers are served first.
+    Partial,
+    /// The user of this process has too many descriptors in flight, to any process.
+    TooManyInFlight,
+}
+
+impl ReplySender {
+    /// Starts a delivery, or a rejection if the grant is an error or descriptors run out.
+    pub(super) fn new(grant: Result<LeaseGrant, RejectReason>, now: Instant) -> Self {
+        let grant = grant.map_err(|reason| (reason, rejection::default_text(reason).to_owned()));
+        match grant.and_then(prepare_delivery) {
+            Ok(reply) => Self::start(reply, now),
+            Err(rejection) => Self::reject(rejection, now),
+        }
+    }
+
+    /// Starts a rejection.
+    pub(super) fn reject((reason, text): Rejection, now: Instant) -> Self {
+        Self::start(OutgoingReply::Rejection(rejection::encode(reason, &text)), now)
+    }
+
+    fn start(reply: OutgoingReply, now: Instant) -> Self {
+        Self { reply, sent_bytes: 0, sent_descriptors: 0, deadline: now + READ_TIMEOUT, retry: None }
+    }
+
+    /// The lease that is being delivered; `None` for a rejection.
+    pub(super) fn grant(&self) -> Option<&LeaseGrant> {
+        match &self.reply {
+            OutgoingReply::Delivery { grant, .. } => Some(grant),
+            OutgoingReply::Rejection(_) => None,
+        }
+    }
+
+    /// As [`ReplySender::grant`], for a reply that is complete.
+    pub(super) fn into_grant(self) -> Option<LeaseGrant> {
+        match self.reply {
+            OutgoingReply::Delivery { grant, .. } => Some(grant),
+            OutgoingReply::Rejection(_) => None,
+        }
+    }
+
+    /// When the consumer must have read the reply.
+    pub(super) fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// When the next step is due even if the socket reports nothing.
+    pub(super) fn next_step(&self) -> Instant {
+        self.retry.map_or(self.deadline, |retry| retry.next.min(self.deadline))
+    }
+
+    /// Whether sending pauses because too many descriptors are in flight.
+    pub(super) fn is_paused(&self) -> bool {
+        self.retry.is_some()
+    }
+
+    /// Whether the pause is not over yet.
+    pub(super) fn is_paused_at(&self, now: Instant) -> bool {
+        self.retry.is_some_and(|retry| retry.next > now)
+    }
+
+    /// Sends as much as the socket accepts, up to [`MAX_BYTES_PER_STEP`].
+    pub(super) fn send(&mut self, socket: &OwnedFd) -> io::Result<SendProgress> {
+        let (bytes, descriptors) = match &self.reply {
+            OutgoingReply::Rejection(bytes) => (&bytes[..], &[][..]),
+            OutgoingReply::Delivery { grant, descriptors, .. } => {
+                (&grant.published().encoded_reply[..], &descriptors[..])
+            }
+        };
+        let step_end = bytes.len().min(self.sent_bytes + MAX_BYTES_PER_STEP);
+        while self.sent_bytes < step_end {
+            let rest = &descriptors[self.sent_descriptors..];
+            let batch = &rest[..rest.len().min(MAX_DESCRIPTORS_PER_SEND)];
+            // Each batch except the last goes with one byte. The description of a memory has more than one.
+            let end = if rest.len() > batch.len() { self.sent_bytes + 1 } else { step_end };
+            match socket::send(socket.as_raw_fd(), &bytes[self.sent_bytes..end], batch) {
+                Ok(count) => {
+                    self.sent_bytes += count;
+                    self.sent_descriptors += batch.len();
+                    self.retry = None;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(SendProgress::Partial),
+                Err(error) if error.raw_os_error() == Some(libc::ETOOMANYREFS) => {
+                    return Ok(SendProgress::TooManyInFlight);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(if self.sent_bytes == bytes.len() { SendProgress::Complete } else { SendProgress::Partial })
+    }
+
+    /// Schedules a retry. Returns false if the consumer is to be rejected instead, which is possible only before the
+    /// first byte.
+    pub(super) fn schedule_retry(&mut self, now: Instant) -> bool {
+        let (since, pause) = self
+            .retry
+            .map_or((now, MIN_RETRY_PAUSE), |retry| (retry.since, MAX_RETRY_PAUSE.min(2 * retry.pause)));
+        self.retry = Some(Retry { since, pause, next: now + pause });
+        self.sent_bytes > 0 || now < since + IN_FLIGHT_TIMEOUT
+    }
+}
+
+/// Collects the descriptors of a delivery. Read-only host memory is reopened as read-only for this consumer;
+/// read-only GPU memory is mapped as such by the consumer.
+fn prepare_delivery(grant: LeaseGrant) -> Result<OutgoingReply, Rejection> {
+    let (mut descriptors, mut reopened) = (Vec::new(), Vec::new());
+    for memory in &grant.published().memories {
+        match memory {
+            SharedMemory::Host(arena) if grant.published().access == Access::ReadOnly => {
+                let opened = system::reopen(arena.descriptor(), Access::ReadOnly).map_err(|error| {
+                    rejection::no_descriptor(error.errno())
+                        .unwrap_or_else(|| (RejectReason::Failed, error.fact().to_owned()))
+                })?;
+                // The descriptor may be in flight for longer than this process holds the memory, or lives.
+                system::lock_shared(&opened);
+                descriptors.push(opened.as_raw_fd());
+                reopened.push(opened);
+            }
+            SharedMemory::Host(arena) => descriptors.push(arena.descriptor()),
+            SharedMemory::Gpu(arena) => {
+                descriptors.extend(arena.door().descriptor().map(|fd| fd.as_raw_fd()))
+            }
+        }
+    }
+    Ok(OutgoingReply::Delivery { grant, descriptors, _reopened: reopened })
+}

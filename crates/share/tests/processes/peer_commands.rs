@@ -1,0 +1,167 @@
+//! The commands that a peer process executes.
+
+use crate::common::{attach_ticket, publish_bytes, read, tensor_in};
+use crate::peer_process::{self, PeerProcess};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+use tensorferry_core::Access;
+use tensorferry_share::{
+    ArenaBlock, AttachedTensor, Publication, PublishOptions, PublishedTensor, Ticket, publish,
+};
+
+impl PeerProcess {
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn publish(&mut self, line: &str) -> Ticket {
+        Ticket::from_text(&self.request(line)).unwrap()
+    }
+}
+
+#[derive(Default)]
+struct Peer {
+    publications: Vec<Publication>,
+    tensors: Vec<AttachedTensor>,
+    files: Vec<File>,
+}
+
+/// Executes commands and exits, if this process is a peer.
+pub(crate) fn run_commands() {
+    let mut peer = Peer::default();
+    peer_process::run_commands(|words| peer.execute(words));
+}
+
+impl Peer {
+    fn execute(&mut self, words: &[&str]) -> String {
+        match words {
+            ["publish", text, rest @ ..] => {
+                let mut options = PublishOptions::default();
+                for word in rest {
+                    match *word {
+                        "once" => options.once = true,
+                        "read-only" => options.access = Access::ReadOnly,
+                        number => options.timeout = Some(Duration::from_millis(number.parse().unwrap())),
+                    }
+                }
+                self.add(publish_bytes(text.as_bytes(), options))
+            }
+            ["attach", text] => match attach_ticket(&Ticket::from_text(text).unwrap()) {
+                Ok(attached) => {
+                    self.tensors.extend(attached.tensors);
+                    self.contents()
+                }
+                Err(error) => format!("{:?}: {}", error.kind(), error.fact()),
+            },
+            ["read"] => self.contents(),
+            ["write", letter] => {
+                // SAFETY: memory that was published as writable, while the other side waits.
+                self.tensors
+                    .iter()
+                    .for_each(|one| unsafe { one.data().write_volatile(letter.as_bytes()[0]) });
+                "ok".into()
+            }
+            ["republish", access] => {
+                let tensors: Vec<PublishedTensor> = self.tensors.iter().map(republished).collect();
+                let access = if *access == "read-only" { Access::ReadOnly } else { Access::ReadWrite };
+                match publish(
+                    &tensors,
+                    b"republished",
+                    &PublishOptions { access, ..PublishOptions::default() },
+                ) {
+                    Ok(publication) => self.add(publication),
+                    Err(error) => error.fact().to_owned(),
+                }
+            }
+            ["leases"] => self.publications.last().unwrap().leases().to_string(),
+            ["leases-of", index] => self.publications[index.parse::<usize>().unwrap()].leases().to_string(),
+            ["withdraw"] => {
+                self.publications.last().unwrap().withdraw();
+                "ok".into()
+            }
+            ["drop"] => {
+                self.tensors.clear();
+                "ok".into()
+            }
+            ["publish-large", count] => {
+                // Each has an arena of its own, whose pages are not touched.
+                let large = |_| tensor_in(&ArenaBlock::new(16 << 20).unwrap(), 16 << 20);
+                let tensors: Vec<PublishedTensor> = (0..count.parse().unwrap()).map(large).collect();
+                self.add(publish(&tensors, b"large", &PublishOptions::default()).unwrap())
+            }
+            ["connect-idle", count, text] => {
+                let ticket = Ticket::from_text(text).unwrap();
+                for _ in 0..count.parse().unwrap() {
+                    let mut stream = UnixStream::connect(ticket.path()).unwrap();
+                    stream.write_all(&crate::malicious_consumers::encoded_request(&ticket)).unwrap();
+                    self.files.push(File::from(OwnedFd::from(stream)));
+                }
+                "ok".into()
+            }
+            ["drop-privileges"] => {
+                drop_privileges();
+                "ok".into()
+            }
+            ["count", text] => match attach_ticket(&Ticket::from_text(text).unwrap()) {
+                Ok(attached) => attached.tensors.len().to_string(),
+                Err(error) => format!("{:?}: {}", error.kind(), error.fact()),
+            },
+            ["limit", limit] => crate::common::set_descriptor_limit(limit.parse().unwrap()).to_string(),
+            ["descriptors"] => crate::common::descriptor_count().to_string(),
+            ["exhaust-descriptors"] => {
+                self.files.extend(std::iter::from_fn(|| File::open("/dev/null").ok()));
+                self.files.len().to_string()
+            }
+            ["release-descriptors"] => {
+                self.files.clear();
+                "ok".into()
+            }
+            ["fork"] => {
+                // SAFETY: the child exits with its exit handlers, and the parent waits for it.
+                unsafe {
+                    let child = libc::fork();
+                    if child == 0 {
+                        libc::exit(0);
+                    }
+                    let mut status = -1;
+                    libc::waitpid(child, &raw mut status, 0);
+                    status.to_string()
+                }
+            }
+            _ => panic!("unknown command"),
+        }
+    }
+
+    fn add(&mut self, publication: Publication) -> String {
+        let text = publication.ticket().to_text();
+        self.publications.push(publication);
+        text
+    }
+
+    fn contents(&self) -> String {
+        self.tensors.iter().map(|one| String::from_utf8(read(one)).unwrap()).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// Makes this process an ordinary user if it runs as root: some limits do not apply to root.
+fn drop_privileges() {
+    const NOBODY: u32 = 65534;
+    // SAFETY: numbers alone. The C library sees to all threads.
+    unsafe {
+        if libc::geteuid() == 0 {
+            assert_eq!(libc::setgroups(0, std::ptr::null()), 0);
+            assert_eq!((libc::setgid(NOBODY), libc::setuid(NOBODY)), (0, 0));
+            // A process that has changed its user cannot read its own /proc entries, unless it is dumpable.
+            assert_eq!(libc::prctl(libc::PR_SET_DUMPABLE, 1), 0);
+        }
+    }
+}
+
+/// An attached tensor, to be published again.
+pub(crate) fn republished(tensor: &AttachedTensor) -> PublishedTensor {
+    let (memory, offset) = tensorferry_share::find(tensor.data(), tensor.layout().bytes()).unwrap();
+    PublishedTensor { memory: memory.into(), offset, dtype: tensor.dtype(), layout: tensor.layout().clone() }
+}
