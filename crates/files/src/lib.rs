@@ -4,33 +4,25 @@
 //! one by one ([`TensorFile`]). Every file is treated as hostile: nothing in it is executed, no length in it is believed before
 //! it was compared with the file's, and no name in it leads anywhere else. What is wrong is said in one line.
 //!
-//! - [`mod@format`]: which format a file has;
+//! - `format`: which format a file has;
 //! - one file for each: npy (with literal, its header's text), npz (with inflate), safetensors (with json), index,
 //!   proto (with wire and dialect), raw;
-//! - [`entry`]: what a tensor in a file is; [`mod@open`], [`map`], [`stream`]: how to come by its bytes;
-//! - [`write`](mod@write), over atomic: how files come about.
+//! - `entry`: what a tensor in a file is; `reading`: how to come by its bytes;
+//! - `writing`: how files come about.
 
-mod atomic;
-pub mod dialect;
 pub mod entry;
-mod fault;
+mod errors;
 pub mod format;
-mod index;
-mod inflate;
-mod json;
-mod literal;
-pub mod map;
-mod npy;
-mod npz;
-pub mod open;
-mod proto;
-mod raw;
-mod safetensors;
-mod source;
-pub mod stream;
-mod wire;
-pub mod write;
-mod writeback;
+mod formats;
+mod reading;
+mod writing;
+
+use errors as fault;
+use formats::npy::{dict_literal as literal, header as npy};
+use formats::protobuf::{dialect, message as proto, wire};
+use formats::{json, npz, raw, safetensors, safetensors_index as index};
+use reading::{file_source as source, inflate, map, open, tensor_reader as stream};
+use writing::{atomic_file as atomic, file_writer as write, writeback};
 
 pub use dialect::Dialect;
 pub use entry::{FileEntry, TensorSpec};

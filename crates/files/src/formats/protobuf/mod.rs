@@ -1,0 +1,5 @@
+//! TensorProto: one tensor as a protobuf message of ONNX or TensorFlow.
+
+pub(crate) mod dialect;
+pub(crate) mod message;
+pub(crate) mod wire;

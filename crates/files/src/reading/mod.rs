@@ -1,0 +1,7 @@
+//! Opening files, and mapping, reading or streaming the tensors in them.
+
+pub(crate) mod file_source;
+pub(crate) mod inflate;
+pub(crate) mod map;
+pub(crate) mod open;
+pub(crate) mod tensor_reader;
