@@ -1,57 +1,74 @@
-//! How this crate says what is wrong with a file.
+//! Constructors of this crate's errors.
 //!
-//! Names and texts that come out of a file are quoted and cut short: a hostile file does not get to write lines of its
-//! own into a message.
+//! Text that comes from a file is quoted and truncated with [`quoted`], so that a hostile file cannot add lines to a message.
+//! Facts do not name the file: [`crate::open()`] and the writer put the path in front.
 
+use crate::hints;
 use std::io;
+use tensorferry_core::error::HintKey;
 use tensorferry_core::{Error, ErrorKind};
 
+/// Characters of a quoted text in a message.
+const MAX_QUOTED_CHARS: usize = 80;
+
 /// The file breaks the rules of its format.
-pub(crate) fn bad(fact: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidFile, fact.into())
+pub(crate) fn invalid_file(fact: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidFile, fact.into()).with_hint(hints::RECREATE_FILE)
 }
 
-/// What the file holds is well formed, and nothing that tensorferry carries.
-pub(crate) fn unsupported(fact: impl Into<String>, hint: impl Into<String>) -> Error {
-    Error::new(ErrorKind::UnsupportedDType, fact.into()).with_advice(hint.into())
+/// The file is well formed, and its element type has no counterpart in tensorferry.
+pub(crate) fn unsupported_dtype(fact: impl Into<String>, hint: HintKey) -> Error {
+    Error::new(ErrorKind::UnsupportedDType, fact.into()).with_hint(hint)
 }
 
-/// The caller asked for something that means nothing.
-pub(crate) fn wrong(fact: impl Into<String>, hint: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidArgument, fact.into()).with_advice(hint.into())
+/// An argument of the caller is invalid.
+pub(crate) fn invalid_argument(fact: impl Into<String>, hint: HintKey) -> Error {
+    Error::new(ErrorKind::InvalidArgument, fact.into()).with_hint(hint)
 }
 
-/// The system refused, in its own words.
-pub(crate) fn failed(doing: &str, error: &io::Error) -> Error {
+/// A system call failed. `context` is the path, or the operation.
+pub(crate) fn io_error(context: &str, error: &io::Error) -> Error {
     let errno = error.raw_os_error();
-    // Rust adds the number in brackets, which the error keeps by itself.
+    // Rust appends the number in parentheses; the error keeps it separately.
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
-    let made = Error::new(ErrorKind::Io, format!("{doing}: {text}")).with_errno(errno);
+    let error = Error::new(ErrorKind::Io, format!("{context}: {text}")).with_errno(errno);
     match errno {
-        Some(libc::ENOENT) => made.with_advice("check the path"),
-        Some(libc::EACCES | libc::EPERM | libc::EROFS) => {
-            made.with_advice("check the permissions of the file and its folder")
-        }
-        Some(libc::ENOSPC | libc::EDQUOT) => {
-            made.with_advice("free some space; what was there before is untouched")
-        }
-        Some(libc::EMFILE | libc::ENFILE) => {
-            made.with_advice("close some files, or raise the limit: ulimit -n")
-        }
-        _ => made,
+        Some(libc::ENOENT) => error.with_hint(hints::CHECK_PATH),
+        Some(libc::EACCES | libc::EPERM | libc::EROFS) => error.with_hint(hints::CHECK_PERMISSIONS),
+        Some(libc::ENOSPC | libc::EDQUOT) => error.with_hint(hints::FREE_DISK_SPACE),
+        Some(libc::EMFILE | libc::ENFILE) => error.with_hint(hints::CLOSE_FILES),
+        _ => error,
     }
 }
 
-/// An error of the core about a shape from a file, as one about the file.
-pub(crate) fn of_file(error: Error) -> Error {
-    bad(error.fact().to_owned())
+/// Restores an error of this crate that passed through a library as an [`io::Error`].
+pub(crate) fn from_library_io(error: io::Error) -> Error {
+    let kind = error.kind();
+    if error.get_ref().is_some_and(|inner| inner.is::<Error>())
+        && let Some(inner) = error.into_inner().and_then(|inner| inner.downcast::<Error>().ok())
+    {
+        return *inner;
+    }
+    match kind {
+        io::ErrorKind::UnexpectedEof => invalid_file("the file ends before the data that it declares"),
+        kind => io_error("cannot read the file", &io::Error::from(kind)),
+    }
 }
 
-/// A text out of a file, as it may stand in a message.
+/// The core's error about a shape, as an error about the file that declares it.
+pub(crate) fn invalid_shape_in_file(error: Error) -> Error {
+    invalid_file(error.fact().to_owned())
+}
+
+/// The caller passed an entry of another file.
+pub(crate) fn entry_of_another_file() -> Error {
+    invalid_argument("the entry belongs to another file", hints::PASS_ENTRY_OF_FILE)
+}
+
+/// Text from a file, quoted and truncated for a message.
 pub(crate) fn quoted(text: &str) -> String {
-    const MOST: usize = 80;
-    match text.char_indices().nth(MOST) {
+    match text.char_indices().nth(MAX_QUOTED_CHARS) {
         Some((end, _)) => format!("{:?}...", &text[..end]),
         None => format!("{text:?}"),
     }
@@ -62,14 +79,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_of_files_stay_short_and_on_one_line() {
+    fn quoted_text_is_short_and_on_one_line() {
         assert_eq!(quoted("a\nb"), "\"a\\nb\"");
         assert!(quoted(&"ä".repeat(1000)).chars().count() < 90);
     }
 
     #[test]
-    fn the_system_keeps_its_number() {
-        let error = failed("open x", &io::Error::from_raw_os_error(libc::ENOENT));
+    fn io_errors_keep_errno() {
+        let error = io_error("open x", &io::Error::from_raw_os_error(libc::ENOENT));
         assert_eq!((error.kind(), error.errno()), (ErrorKind::Io, Some(libc::ENOENT)));
         assert_eq!(error.fact(), "open x: No such file or directory");
     }

@@ -1,62 +1,56 @@
-//! JSON objects as a list of pairs, in their order, each name once.
+//! JSON objects as lists of members, in file order and without duplicates.
 //!
-//! serde's maps keep the last of two equal names and say nothing. Here two equal names are an error: which of two tensors of
-//! one name is meant must not depend on who reads the file. How deep the text nests is limited by serde_json.
+//! serde's maps silently keep the last of two equal names. Here a duplicate is an error, because two readers of one file must
+//! not disagree on which tensor a name means. serde_json limits the nesting depth.
 
-use crate::fault::{bad, quoted};
+use crate::errors::{invalid_file, quoted};
+use crate::formats::names::find_duplicate;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 use std::marker::PhantomData;
 use tensorferry_core::{Error, Result};
 
-/// The members of an object, in their order.
-pub(crate) struct Pairs<T>(pub(crate) Vec<(String, T)>);
+/// The members of a JSON object, in file order.
+pub(crate) struct Members<T>(pub(crate) Vec<(String, T)>);
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Pairs<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Members<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Members<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Members<T> {
-            type Value = Pairs<T>;
+        struct ObjectVisitor<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+            type Value = Members<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Pairs<T>, A::Error> {
-                let mut pairs = Vec::new();
-                while let Some(pair) = map.next_entry()? {
-                    pairs.push(pair);
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<T>, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
                 }
-                Pairs::unique(pairs).map_err(serde::de::Error::custom)
+                Members::unique(members).map_err(serde::de::Error::custom)
             }
         }
-        deserializer.deserialize_map(Members(PhantomData))
+        deserializer.deserialize_map(ObjectVisitor(PhantomData))
     }
 }
 
-impl<T> Pairs<T> {
-    fn unique(pairs: Vec<(String, T)>) -> Result<Self, String> {
-        match twice(pairs.iter().map(|pair| pair.0.as_str())) {
-            Some(name) => Err(format!("the name {} stands there twice", quoted(name))),
-            None => Ok(Self(pairs)),
+impl<T> Members<T> {
+    fn unique(members: Vec<(String, T)>) -> Result<Self, String> {
+        match find_duplicate(members.iter().map(|member| member.0.as_str())) {
+            Some(name) => Err(format!("duplicate name {}", quoted(name))),
+            None => Ok(Self(members)),
         }
     }
 }
 
-/// A name that is there more than once.
-pub(crate) fn twice<'a>(names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let mut names: Vec<&str> = names.collect();
-    names.sort_unstable();
-    names.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
-}
-
-/// A text, number or truth value as text; `None` for what has members of its own, which is passed over.
+/// A string, number or boolean as text; `None` for null, arrays and objects, which are skipped.
 pub(crate) struct Scalar(pub(crate) Option<String>);
 
 impl<'de> Deserialize<'de> for Scalar {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Any;
-        impl<'de> Visitor<'de> for Any {
+        struct ScalarVisitor;
+        impl<'de> Visitor<'de> for ScalarVisitor {
             type Value = Scalar;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -97,43 +91,43 @@ impl<'de> Deserialize<'de> for Scalar {
                 Ok(Scalar(None))
             }
         }
-        deserializer.deserialize_any(Any)
+        deserializer.deserialize_any(ScalarVisitor)
     }
 }
 
-/// Says what is wrong with a JSON text.
-pub(crate) fn broken(what: &str, error: &serde_json::Error) -> Error {
-    // The message may quote the file, newlines and all.
+/// An error of the JSON parser. `subject` names the text.
+pub(crate) fn invalid_json(subject: &str, error: &serde_json::Error) -> Error {
+    // serde's message can quote the file, newlines included.
     let text = quoted(&error.to_string());
-    bad(format!("{what} is not what it should be: {}", text.trim_matches('"')))
+    invalid_file(format!("{subject} is invalid: {}", text.trim_matches('"')))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn pairs(text: &str) -> std::result::Result<Vec<(String, u32)>, String> {
-        serde_json::from_str::<Pairs<u32>>(text).map(|pairs| pairs.0).map_err(|error| error.to_string())
+    fn members_of(text: &str) -> std::result::Result<Vec<(String, u32)>, String> {
+        serde_json::from_str::<Members<u32>>(text).map(|members| members.0).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn order_is_kept_and_duplicates_are_refused() {
-        assert_eq!(pairs(r#"{"b": 1, "a": 2}"#).unwrap(), [("b".into(), 1), ("a".into(), 2)]);
-        assert!(pairs(r#"{"b": 1, "a": 2, "b": 1}"#).unwrap_err().contains("twice"));
-        // An escape does not make it another name.
-        assert!(pairs(r#"{"a": 1, "\u0061": 2}"#).unwrap_err().contains("twice"));
+    fn order_is_kept_and_duplicates_are_rejected() {
+        assert_eq!(members_of(r#"{"b": 1, "a": 2}"#).unwrap(), [("b".into(), 1), ("a".into(), 2)]);
+        assert!(members_of(r#"{"b": 1, "a": 2, "b": 1}"#).unwrap_err().contains("duplicate"));
+        // An escape does not make a different name.
+        assert!(members_of(r#"{"a": 1, "\u0061": 2}"#).unwrap_err().contains("duplicate"));
     }
 
     #[test]
-    fn deep_nesting_ends() {
+    fn deep_nesting_is_rejected() {
         let text = format!("{{\"a\": {}", "[".repeat(1_000_000));
-        assert!(serde_json::from_str::<Pairs<Scalar>>(&text).is_err());
+        assert!(serde_json::from_str::<Members<Scalar>>(&text).is_err());
     }
 
     #[test]
-    fn scalars_are_texts() {
+    fn scalars_become_text() {
         let text = r#"{"a": 1, "b": "x", "c": [1, {}], "d": true, "e": null, "f": {"g": 1}, "h": -1}"#;
-        let found: Vec<_> = serde_json::from_str::<Pairs<Scalar>>(text).unwrap().0;
+        let found: Vec<_> = serde_json::from_str::<Members<Scalar>>(text).unwrap().0;
         let found: Vec<_> = found.into_iter().map(|(_, value)| value.0).collect();
         let text = |text: &str| Some(text.to_owned());
         assert_eq!(found, [text("1"), text("x"), None, text("true"), None, None, text("-1")]);

@@ -1,6 +1,8 @@
-//! The file formats: one module reads and writes the headers of each.
+//! The file formats: one module parses and writes the headers of each, and [`detect`] tells them apart.
 
+pub(crate) mod detect;
 pub(crate) mod json;
+pub(crate) mod names;
 pub(crate) mod npy;
 pub(crate) mod npz;
 pub(crate) mod protobuf;

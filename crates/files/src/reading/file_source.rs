@@ -1,12 +1,12 @@
-//! A file that is being read: never past its end, never through its position, and from several threads at once.
+//! A regular file that is open for reading, by offset and from several threads.
 //!
-//! Every read names its offset (`pread`), so that readers on several threads do not know of each other, and is checked
-//! against the length that the file had when it was opened. A file that has become shorter since is an error and no panic.
-//! Errors call the file "it": whoever knows what the caller calls it puts that in front.
+//! Every read names its offset (`pread`), so that threads share no file position. Every read is checked against the size
+//! that the file had when it was opened. A file that was truncated since then causes an error, not a panic.
 //!
-//! Only regular files are taken: a pipe would block, a device has no length.
+//! Pipes and devices are rejected: a pipe would block, and a device has no size.
 
-use crate::fault::{bad, failed};
+use crate::errors::{invalid_file, io_error};
+use crate::hints;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::mem::MaybeUninit;
@@ -17,40 +17,49 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tensorferry_core::{Error, ErrorKind, Result, workers};
 
-/// Bytes that one thread reads at a time: small enough to be in its cache when it is hashed.
-const PART: u64 = 1 << 20;
-/// Below this, one thread is as quick as several.
-const ALONE: u64 = 4 << 20;
+/// The size of one read. A chunk stays in the cache of its thread while it is hashed.
+const CHUNK_BYTES: u64 = 1 << 20;
+/// The smallest read that uses several threads. Below it one thread is as fast.
+const PARALLEL_THRESHOLD_BYTES: u64 = 4 << 20;
+/// The limit on one system call, below that of the kernel.
+const MAX_PREAD_BYTES: usize = 1 << 30;
 
-/// A regular file, its length when it was opened, and its name for messages.
+/// A range of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ByteRange {
+    pub(crate) start: u64,
+    pub(crate) length: u64,
+}
+
+/// A regular file, its size when it was opened, and its path for messages.
 #[derive(Debug)]
 pub(crate) struct FileSource {
     file: File,
-    length: u64,
+    size: u64,
     path: PathBuf,
 }
 
 impl FileSource {
     pub(crate) fn open(path: &Path) -> Result<Self> {
-        // Opening a pipe would otherwise wait for somebody to write; on a regular file the flag means nothing.
+        // O_NONBLOCK: opening a pipe would otherwise wait for a writer. It has no effect on regular files.
         let file = OpenOptions::new()
             .read(true)
             .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC | libc::O_NOCTTY)
             .open(path)
-            .map_err(|error| failed(&path.display().to_string(), &error))?;
+            .map_err(|error| io_error(&path.display().to_string(), &error))?;
         Self::new(file, path)
     }
 
     pub(crate) fn new(file: File, path: &Path) -> Result<Self> {
-        let facts = file.metadata().map_err(|error| failed(&path.display().to_string(), &error))?;
-        if !facts.is_file() {
-            let errno = facts.is_dir().then_some(libc::EISDIR);
-            let what = if facts.is_dir() { "a folder" } else { "no regular file" };
-            return Err(Error::new(ErrorKind::Io, format!("{} is {what}", path.display()))
+        let metadata = file.metadata().map_err(|error| io_error(&path.display().to_string(), &error))?;
+        if !metadata.is_file() {
+            let errno = metadata.is_dir().then_some(libc::EISDIR);
+            let found = if metadata.is_dir() { "a directory" } else { "not a regular file" };
+            return Err(Error::new(ErrorKind::Io, format!("{} is {found}", path.display()))
                 .with_errno(errno)
-                .with_advice("pass the path of a file"));
+                .with_hint(hints::PASS_REGULAR_FILE));
         }
-        Ok(Self { file, length: facts.len(), path: path.to_owned() })
+        Ok(Self { file, size: metadata.len(), path: path.to_owned() })
     }
 
     pub(crate) fn file(&self) -> &File {
@@ -61,26 +70,26 @@ impl FileSource {
         &self.path
     }
 
-    pub(crate) fn length(&self) -> u64 {
-        self.length
+    /// The size in bytes when the file was opened.
+    pub(crate) fn size(&self) -> u64 {
+        self.size
     }
 
-    /// Says that the file has become shorter, if it has.
-    pub(crate) fn check_length(&self) -> Result<()> {
-        let now = self.file.metadata().map_err(|error| failed("it cannot be looked at", &error))?.len();
-        if now < self.length { Err(self.shortened()) } else { Ok(()) }
+    /// Returns an error if the file was truncated since it was opened.
+    pub(crate) fn check_not_truncated(&self) -> Result<()> {
+        let metadata = self.file.metadata().map_err(|error| io_error("cannot stat the file", &error))?;
+        if metadata.len() < self.size { Err(truncated()) } else { Ok(()) }
     }
 
-    fn shortened(&self) -> Error {
-        bad("it has become shorter while it was open")
-            .with_advice("whoever writes it must replace it, not overwrite it")
-    }
-
-    /// Fills `out` with the bytes from `offset` on.
-    pub(crate) fn read(&self, offset: u64, out: &mut [MaybeUninit<u8>]) -> Result<()> {
+    /// Fills `out` with the bytes at `offset`.
+    pub(crate) fn read_at(&self, offset: u64, out: &mut [MaybeUninit<u8>]) -> Result<()> {
         let end = offset.checked_add(out.len() as u64);
-        if end.is_none_or(|end| end > self.length) {
-            return Err(bad(format!("it ends at byte {}, before what it should hold", self.length)));
+        if end.is_none_or(|end| end > self.size) {
+            return Err(invalid_file(format!(
+                "{} bytes at byte {offset} extend past the end of the file at byte {}",
+                out.len(),
+                self.size
+            )));
         }
         let mut done = 0;
         while done < out.len() {
@@ -91,17 +100,17 @@ impl FileSource {
                 libc::pread(
                     self.file.as_raw_fd(),
                     rest.as_mut_ptr().cast(),
-                    rest.len().min(1 << 30),
+                    rest.len().min(MAX_PREAD_BYTES),
                     (offset + done as u64) as libc::off_t,
                 )
             };
             match count {
-                0 => return Err(self.shortened()),
+                0 => return Err(truncated()),
                 1.. => done += count as usize,
                 _ => {
                     let error = io::Error::last_os_error();
                     if error.kind() != io::ErrorKind::Interrupted {
-                        return Err(failed("it cannot be read", &error));
+                        return Err(io_error("cannot read the file", &error));
                     }
                 }
             }
@@ -109,20 +118,20 @@ impl FileSource {
         Ok(())
     }
 
-    /// The bytes from `offset` on, as many as `count`: the caller has compared it with the file's length.
-    pub(crate) fn bytes(&self, offset: u64, count: usize) -> Result<Vec<u8>> {
-        if (count as u64) > self.length {
-            return Err(bad(format!("it is shorter than {count} bytes")));
+    /// Reads `count` bytes at `offset`. The check below keeps a hostile count from causing a huge allocation.
+    pub(crate) fn read_to_vec(&self, offset: u64, count: usize) -> Result<Vec<u8>> {
+        if (count as u64) > self.size {
+            return Err(invalid_file(format!("the file has {} bytes, fewer than {count}", self.size)));
         }
         let mut bytes = Vec::with_capacity(count);
-        self.read(offset, &mut bytes.spare_capacity_mut()[..count])?;
-        // SAFETY: `read` has filled the first `count` bytes.
+        self.read_at(offset, &mut bytes.spare_capacity_mut()[..count])?;
+        // SAFETY: `read_at` has filled the first `count` bytes.
         unsafe { bytes.set_len(count) };
         Ok(bytes)
     }
 
-    /// As [`Self::read`], by several threads where there is enough to do. With `hash`, the CRC-32 of the bytes comes back.
-    pub(crate) fn read_shared(
+    /// As [`Self::read_at`], with several threads for large reads. With `hash`, returns the CRC-32 state of the bytes.
+    pub(crate) fn read_parallel(
         &self,
         offset: u64,
         out: &mut [MaybeUninit<u8>],
@@ -130,27 +139,28 @@ impl FileSource {
         hash: bool,
     ) -> Result<crc32fast::Hasher> {
         let total = out.len() as u64;
-        if offset.checked_add(total).is_none_or(|end| end > self.length) {
-            self.read(offset, out)?;
+        if offset.checked_add(total).is_none_or(|end| end > self.size) {
+            // Fails, with the message for a read past the end.
+            self.read_at(offset, out)?;
         }
-        let parts = total.div_ceil(PART);
-        let base = Target(out.as_mut_ptr());
+        let chunks = total.div_ceil(CHUNK_BYTES);
+        let base = SharedBuffer(out.as_mut_ptr());
         let (next, failure) = (AtomicU64::new(0), Mutex::new(None));
         let hashes: Vec<Mutex<crc32fast::Hasher>> =
-            (0..if hash { parts } else { 0 }).map(|_| Mutex::new(crc32fast::Hasher::new())).collect();
+            (0..if hash { chunks } else { 0 }).map(|_| Mutex::new(crc32fast::Hasher::new())).collect();
         let work = || {
-            while let part = next.fetch_add(1, Ordering::Relaxed)
-                && part < parts
+            while let chunk = next.fetch_add(1, Ordering::Relaxed)
+                && chunk < chunks
             {
-                let start = part * PART;
-                let count = PART.min(total - start) as usize;
-                // SAFETY: part of `out`, and no other thread's: each number is handed out once.
-                let piece = unsafe { std::slice::from_raw_parts_mut(base.at(start as usize), count) };
-                match self.read(offset + start, piece) {
+                let start = chunk * CHUNK_BYTES;
+                let count = CHUNK_BYTES.min(total - start) as usize;
+                // SAFETY: the chunk lies in `out`, and no other thread has it: `next` returns each number once.
+                let slice = unsafe { std::slice::from_raw_parts_mut(base.at(start as usize), count) };
+                match self.read_at(offset + start, slice) {
                     Ok(()) if hash => {
-                        // SAFETY: `read` has filled it.
-                        let bytes = unsafe { std::slice::from_raw_parts(piece.as_ptr().cast(), count) };
-                        if let Ok(mut hasher) = hashes[part as usize].lock() {
+                        // SAFETY: `read_at` has filled it.
+                        let bytes = unsafe { std::slice::from_raw_parts(slice.as_ptr().cast(), count) };
+                        if let Ok(mut hasher) = hashes[chunk as usize].lock() {
                             hasher.update(bytes);
                         }
                     }
@@ -159,12 +169,12 @@ impl FileSource {
                         if let Ok(mut slot) = failure.lock() {
                             *slot = Some(error);
                         }
-                        next.store(parts, Ordering::Relaxed);
+                        next.store(chunks, Ordering::Relaxed);
                     }
                 }
             }
         };
-        workers::run_parallel(if total < ALONE { 1 } else { threads }, work);
+        workers::run_parallel(if total < PARALLEL_THRESHOLD_BYTES { 1 } else { threads }, work);
         if let Some(error) = failure.into_inner().unwrap_or_default() {
             return Err(error);
         }
@@ -176,28 +186,32 @@ impl FileSource {
     }
 }
 
-/// Where parts go, for threads that each have their own.
-struct Target(*mut MaybeUninit<u8>);
+fn truncated() -> Error {
+    invalid_file("the file was truncated while it was open").with_hint(hints::REPLACE_INSTEAD_OF_OVERWRITING)
+}
 
-// SAFETY: only an address; whoever writes through it has a part that is nobody else's.
-unsafe impl Sync for Target {}
+/// The address of a buffer whose disjoint chunks several threads write.
+struct SharedBuffer(*mut MaybeUninit<u8>);
 
-impl Target {
+// SAFETY: only an address. Each thread writes through it to a chunk that no other thread has.
+unsafe impl Sync for SharedBuffer {}
+
+impl SharedBuffer {
     fn at(&self, offset: usize) -> *mut MaybeUninit<u8> {
         self.0.wrapping_add(offset)
     }
 }
 
-/// A part of a source, read from its beginning to its end or by seeking, as libraries want it.
+/// A range of a source as [`io::Read`] and [`io::Seek`], for libraries.
 #[derive(Clone, Debug)]
-pub(crate) struct Part<S> {
+pub(crate) struct RangeReader<S> {
     source: S,
     start: u64,
     length: u64,
     position: u64,
 }
 
-impl<S: AsRef<FileSource>> Part<S> {
+impl<S: AsRef<FileSource>> RangeReader<S> {
     pub(crate) fn new(source: S, start: u64, length: u64) -> Self {
         Self { source, start, length, position: 0 }
     }
@@ -209,21 +223,21 @@ impl AsRef<FileSource> for FileSource {
     }
 }
 
-impl<S: AsRef<FileSource>> io::Read for Part<S> {
+impl<S: AsRef<FileSource>> io::Read for RangeReader<S> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let count = self.length.saturating_sub(self.position).min(out.len() as u64) as usize;
         if count == 0 {
             return Ok(0);
         }
-        // SAFETY: initialised bytes are bytes that may be uninitialised, and `read` writes only bytes that are initialised.
+        // SAFETY: initialised bytes are bytes that may be uninitialised, and `read_at` writes only bytes that are initialised.
         let out = unsafe { &mut *(&raw mut out[..count] as *mut [MaybeUninit<u8>]) };
-        self.source.as_ref().read(self.start + self.position, out).map_err(io::Error::other)?;
+        self.source.as_ref().read_at(self.start + self.position, out).map_err(io::Error::other)?;
         self.position += count as u64;
         Ok(count)
     }
 }
 
-impl<S: AsRef<FileSource>> io::Seek for Part<S> {
+impl<S: AsRef<FileSource>> io::Seek for RangeReader<S> {
     fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
         let position = match to {
             io::SeekFrom::Start(offset) => Some(offset),

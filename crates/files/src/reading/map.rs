@@ -1,31 +1,31 @@
-//! Memory maps of tensors in files: no byte is read before somebody looks.
+//! Memory maps of stored tensors.
 //!
-//! A [`MappedTensor`] keeps its memory by itself; the file may be closed, and replaced by another of its name. Read-only maps of
-//! one opened file share one mapping of the whole file, so that a model of thousands of tensors is one mapping. Copy-on-write
-//! maps each have their own, because what is written into one must not be seen in another.
+//! A [`MappedTensor`] owns its mapping: the file may be closed, or replaced by another of its name. The read-only maps of an
+//! open file share one mapping of the whole file, so that a model of thousands of tensors needs one mapping. Copy-on-write
+//! maps have one mapping each, because a write to one must not be visible in another.
 //!
-//! A map cannot be protected from a file that is overwritten in place: its bytes change below the reader, and if the file
-//! becomes shorter, touching what is gone ends the process with SIGBUS. Files that tensorferry writes are replaced as a
-//! whole, and a map keeps what it had. Where files are overwritten in place, read them instead.
+//! A map is not protected from a file that is overwritten in place: its bytes change under the reader. If the file is
+//! truncated, an access past its end kills the process with SIGBUS. tensorferry replaces files as a whole, and a map keeps
+//! the old contents. Files that others overwrite in place should be read instead.
 
-use crate::fault::{bad, failed};
-use crate::source::FileSource;
+use super::file_source::FileSource;
+use crate::errors::{invalid_file, io_error};
 use memmap2::{MmapOptions, MmapRaw};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use tensorferry_core::{Access, Result};
 
-/// What may be done to a map.
+/// The access that a map allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MapMode {
-    /// It may be read. Writing ends the process.
+    /// Reads only. A write kills the process.
     ReadOnly,
-    /// It may be written, which changes this map alone and never the file.
+    /// Reads and writes. Writes change this map only, never the file.
     CopyOnWrite,
 }
 
 impl MapMode {
-    /// The same in the words of tensors.
+    /// The corresponding access of a tensor.
     pub fn access(self) -> Access {
         match self {
             Self::ReadOnly => Access::ReadOnly,
@@ -34,82 +34,83 @@ impl MapMode {
     }
 }
 
-/// What an empty tensor's data points to: aligned, not null, never read.
+/// The target of an empty tensor's data pointer: aligned, not null, never read.
 #[repr(align(64))]
-struct Nothing;
-static NOTHING: Nothing = Nothing;
+struct EmptyData;
+static EMPTY_DATA: EmptyData = EmptyData;
 
 #[derive(Debug)]
-enum Keep {
-    Shared(#[expect(dead_code, reason = "held for its drop")] Arc<MmapRaw>),
-    Own(#[expect(dead_code, reason = "held for its drop")] MmapRaw),
-    Nothing,
+enum Mapping {
+    OfFile(#[expect(dead_code, reason = "held for its drop")] Arc<MmapRaw>),
+    OfTensor(#[expect(dead_code, reason = "held for its drop")] MmapRaw),
+    Empty,
 }
 
-/// A tensor's bytes in memory, for as long as this or a clone of it lives.
+/// The mapped bytes of a tensor. They stay mapped while this or a clone lives.
 #[derive(Clone, Debug)]
 pub struct MappedTensor {
     data: NonNull<u8>,
     length: usize,
     kind: MapMode,
-    _keep: Arc<Keep>,
+    _mapping: Arc<Mapping>,
 }
 
-// SAFETY: an address and what keeps it mapped. Reading and writing through it is for whoever holds the address, as with
-// any tensor's memory; unmapping may happen on any thread.
+// SAFETY: an address and the owner of its mapping. Code that uses the address synchronises its accesses, as with any
+// tensor's memory. Unmapping may happen on any thread.
 unsafe impl Send for MappedTensor {}
 // SAFETY: as above; nothing here changes through a shared reference.
 unsafe impl Sync for MappedTensor {}
 
 impl MappedTensor {
-    pub(crate) fn empty(kind: MapMode) -> Self {
-        Self { data: NonNull::from(&NOTHING).cast(), length: 0, kind, _keep: Arc::new(Keep::Nothing) }
+    pub(super) fn empty(kind: MapMode) -> Self {
+        Self { data: NonNull::from(&EMPTY_DATA).cast(), length: 0, kind, _mapping: Arc::new(Mapping::Empty) }
     }
 
-    /// A part of a mapping of the whole file.
-    pub(crate) fn shared(map: &Arc<MmapRaw>, offset: usize, length: usize) -> Option<Self> {
+    /// A range of a mapping of the whole file.
+    pub(super) fn within(map: &Arc<MmapRaw>, offset: usize, length: usize) -> Option<Self> {
         let end = offset.checked_add(length).filter(|&end| end <= map.len())?;
         Some(Self {
             data: NonNull::new(map.as_mut_ptr().wrapping_add(end - length))?,
             length,
             kind: MapMode::ReadOnly,
-            _keep: Arc::new(Keep::Shared(map.clone())),
+            _mapping: Arc::new(Mapping::OfFile(map.clone())),
         })
     }
 
-    /// A mapping of its own.
-    pub(crate) fn own(source: &FileSource, offset: u64, length: usize) -> Result<Self> {
+    /// A private copy-on-write mapping of a range of the file.
+    pub(super) fn copy_on_write(source: &FileSource, offset: u64, length: usize) -> Result<Self> {
         let mut options = MmapOptions::new();
         options.offset(offset).len(length);
-        // SAFETY: private to this process, so no write of ours reaches the file. Others may write to the file, so the map
-        // becomes a raw one at once: no reference to the bytes is made.
+        // SAFETY: the mapping is private, so no write of ours reaches the file. Others may write to the file, so the mapping
+        // becomes a raw one at once: no reference to the bytes exists.
         let map = unsafe { options.map_copy(source.file()) };
-        let map = MmapRaw::from(map.map_err(|error| failed("it cannot be mapped", &error))?);
-        let data = NonNull::new(map.as_mut_ptr()).ok_or_else(|| bad("its map has no address"))?;
-        Ok(Self { data, length, kind: MapMode::CopyOnWrite, _keep: Arc::new(Keep::Own(map)) })
+        let map = MmapRaw::from(map.map_err(|error| io_error("cannot map the file", &error))?);
+        let data =
+            NonNull::new(map.as_mut_ptr()).ok_or_else(|| invalid_file("the mapping has no address"))?;
+        Ok(Self { data, length, kind: MapMode::CopyOnWrite, _mapping: Arc::new(Mapping::OfTensor(map)) })
     }
 
-    /// The first byte. It may be written only if the map is copy-on-write; an empty tensor's is not null.
+    /// The address of the first byte. It may be written only if the map is copy-on-write. It is never null.
     pub fn data(&self) -> *mut u8 {
         self.data.as_ptr()
     }
 
-    /// How many bytes there are.
+    /// The number of bytes.
     pub fn length(&self) -> usize {
         self.length
     }
 
-    /// What may be done to it.
+    /// The access that the map allows.
     pub fn kind(&self) -> MapMode {
         self.kind
     }
 }
 
 /// A read-only mapping of a whole file.
-pub(crate) fn whole(source: &FileSource) -> Result<Arc<MmapRaw>> {
+pub(super) fn map_whole_file(source: &FileSource) -> Result<Arc<MmapRaw>> {
     let mut options = MmapOptions::new();
-    options.len(source.length() as usize);
-    // A raw map: others may write to the file, so no reference to the bytes is made.
+    options.len(source.size() as usize);
+    // A raw mapping: others may write to the file, so no reference to the bytes may exist.
     let map = options.map_raw_read_only(source.file());
-    Ok(Arc::new(map.map_err(|error| failed("it cannot be mapped", &error))?))
+    Ok(Arc::new(map.map_err(|error| io_error("cannot map the file", &error))?))
 }

@@ -1,5 +1,7 @@
 //! Writing files that appear complete or not at all.
 
-pub(crate) mod atomic_file;
+mod atomic_file;
 pub(crate) mod file_writer;
-pub(crate) mod writeback;
+mod parallel;
+mod writeback;
+mod zip_output;

@@ -1,31 +1,31 @@
-//! Having the disk work while there is more to write.
+//! Early writeback: starts writing to the disk while more data arrives.
 //!
-//! The system keeps what is written in memory until somebody asks for it to be on the disk, and then everything waits. Asked
-//! from time to time to begin, it has little left to do at the end.
+//! The kernel keeps written data in memory until it is flushed, and then `fsync` waits for all of it. Requests to start
+//! writeback in between leave little for the `fsync` at the end.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
-/// Bytes for which it is worth asking: with fewer, the disk is given more and smaller jobs.
-pub(crate) const STRETCH: usize = 32 << 20;
+/// The contiguous bytes after which writeback is requested. Smaller requests would cause more, smaller disk operations.
+pub(super) const WRITEBACK_INTERVAL_BYTES: usize = 32 << 20;
 
-/// What was written to a file since the disk was last asked to begin.
+/// The contiguous range that was written since writeback was last requested.
 #[derive(Debug, Default)]
-pub(crate) struct Writeback {
+pub(super) struct Writeback {
     from: u64,
     to: u64,
 }
 
 impl Writeback {
-    /// Notes what was written, and asks the disk to begin where enough has come in a row.
-    pub(crate) fn wrote(&mut self, file: &File, offset: u64, length: u64) {
+    /// Records a write, and requests writeback when the contiguous range is large enough.
+    pub(super) fn record_write(&mut self, file: &File, offset: u64, length: u64) {
         if offset != self.to {
             self.from = offset;
         }
         self.to = offset + length;
-        if self.to - self.from >= STRETCH as u64 {
-            // SAFETY: numbers only. It is a request: where it is refused, the later fsync does all of it, and finds what went
-            // wrong too.
+        if self.to - self.from >= WRITEBACK_INTERVAL_BYTES as u64 {
+            // SAFETY: the call takes numbers only. It is a request: if it fails, the later fsync does all the work and reports
+            // the errors.
             unsafe {
                 libc::sync_file_range(
                     file.as_raw_fd(),

@@ -1,103 +1,98 @@
-//! The header of a .npy as text: a Python dict literal, of which exactly one shape is accepted.
+//! A parser for the text of a .npy header, which is a Python dict literal.
 //!
-//! NumPy hands this text to `ast.literal_eval`. This parser knows only what a header may say: the three keys `descr`,
-//! `fortran_order` and `shape`, each once, in any order; a string without escapes, `True` or `False`, and a tuple of
-//! whole numbers. Anything else that Python would accept (nested containers, concatenated strings, signs, underscores,
-//! hexadecimal) is refused, with one exception: `3L`, which Python 2 wrote into versions 1.0 and 2.0.
+//! NumPy passes this text to `ast.literal_eval`. This parser accepts only what a header may contain: the keys `descr`,
+//! `fortran_order` and `shape`, each once, in any order. Their values are a string without escapes, `True` or `False`, and
+//! a tuple of non-negative integers. Everything else that Python would accept is rejected: nested containers, concatenated
+//! strings, signs, underscores, hexadecimal. The exception is `3L`, which Python 2 wrote into versions 1.0 and 2.0.
 //!
-//! A list under `descr` is a structured type. It is recognised, to be refused for what it is, and not read further.
+//! A list under `descr` is a structured type. The parser recognises it and stops there, because the reader rejects it.
 //!
-//! Behind the dict there may be spaces, a newline, and the note of [`crate::npy`]'s convention, which to Python is a
-//! comment.
+//! After the dict there may be blanks, a newline, and the type comment of [`super::header`].
 
-use crate::entry::check_rank;
-use crate::fault::{bad, quoted};
-use tensorferry_core::Result;
+use crate::errors::{invalid_file, quoted};
+use crate::spec::check_rank;
+use tensorferry_core::{Error, Result};
 
-/// What a header says.
+/// The fields of a header.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct ErrorDetails {
+pub(crate) struct HeaderFields {
     pub(crate) descr: Descr,
     pub(crate) fortran: bool,
     pub(crate) shape: Vec<i64>,
-    /// The text of the note, if there is one.
-    pub(crate) note: Option<String>,
+    /// The type that the type comment names.
+    pub(crate) type_comment: Option<String>,
 }
 
-/// The type, as it is written.
+/// The value of `descr`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Descr {
-    Plain(String),
+    TypeString(String),
     Structured,
 }
 
-/// What a note begins with.
-pub(crate) const NOTE: &str = "# tensorferry: ";
+/// The start of a type comment.
+pub(crate) const TYPE_COMMENT_PREFIX: &str = "# tensorferry: ";
 
-struct Text<'a> {
+struct Parser<'a> {
     bytes: &'a [u8],
-    at: usize,
-    old: bool,
+    position: usize,
+    allows_long_suffix: bool,
 }
 
-/// Reads a header. `old` is for versions that Python 2 may have written.
-pub(crate) fn parse(text: &[u8], old: bool) -> Result<ErrorDetails> {
-    let mut text = Text { bytes: text, at: 0, old };
+/// Parses a header. `allows_long_suffix` accepts `3L`, for versions that Python 2 may have written.
+pub(crate) fn parse(text: &[u8], allows_long_suffix: bool) -> Result<HeaderFields> {
+    let mut parser = Parser { bytes: text, position: 0, allows_long_suffix };
     let (mut descr, mut fortran, mut shape) = (None, None, None);
-    text.expect(b'{')?;
-    while !text.take(b'}') {
-        let key = text.string()?;
-        text.expect(b':')?;
-        let again = match key.as_str() {
-            "descr" if text.peek() == Some(b'[') => {
-                // Nothing after it matters: a structured type is refused.
-                return Ok(ErrorDetails {
+    parser.expect(b'{')?;
+    while !parser.take(b'}') {
+        let key = parser.string()?;
+        parser.expect(b':')?;
+        let is_duplicate = match key.as_str() {
+            "descr" if parser.peek() == Some(b'[') => {
+                return Ok(HeaderFields {
                     descr: Descr::Structured,
                     fortran: false,
                     shape: Vec::new(),
-                    note: None,
+                    type_comment: None,
                 });
             }
-            "descr" => descr.replace(Descr::Plain(text.string()?)).is_some(),
-            "fortran_order" => fortran.replace(text.truth()?).is_some(),
-            "shape" => shape.replace(text.tuple()?).is_some(),
+            "descr" => descr.replace(Descr::TypeString(parser.string()?)).is_some(),
+            "fortran_order" => fortran.replace(parser.boolean()?).is_some(),
+            "shape" => shape.replace(parser.tuple()?).is_some(),
             _ => {
-                return Err(bad(format!(
-                    "the header has the key {}, which .npy does not know",
-                    quoted(&key)
-                )));
+                return Err(invalid_file(format!("unknown key {} in the .npy header", quoted(&key))));
             }
         };
-        if again {
-            return Err(bad(format!("the header has the key {} twice", quoted(&key))));
+        if is_duplicate {
+            return Err(invalid_file(format!("duplicate key {} in the .npy header", quoted(&key))));
         }
-        if !text.take(b',') {
-            text.expect(b'}')?;
+        if !parser.take(b',') {
+            parser.expect(b'}')?;
             break;
         }
     }
-    let note = text.note()?;
-    let missing = |key: &str| bad(format!("the header has no {}", quoted(key)));
-    Ok(ErrorDetails {
+    let type_comment = parser.type_comment()?;
+    let missing = |key: &str| invalid_file(format!("missing key {} in the .npy header", quoted(key)));
+    Ok(HeaderFields {
         descr: descr.ok_or_else(|| missing("descr"))?,
         fortran: fortran.ok_or_else(|| missing("fortran_order"))?,
         shape: shape.ok_or_else(|| missing("shape"))?,
-        note,
+        type_comment,
     })
 }
 
-impl Text<'_> {
-    /// The next byte that is not blank.
+impl Parser<'_> {
+    /// Skips blanks and returns the next byte.
     fn peek(&mut self) -> Option<u8> {
-        while matches!(self.bytes.get(self.at), Some(b' ' | b'\t' | b'\n' | b'\r')) {
-            self.at += 1;
+        while matches!(self.bytes.get(self.position), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+            self.position += 1;
         }
-        self.bytes.get(self.at).copied()
+        self.bytes.get(self.position).copied()
     }
 
     fn take(&mut self, byte: u8) -> bool {
         let found = self.peek() == Some(byte);
-        self.at += usize::from(found);
+        self.position += usize::from(found);
         found
     }
 
@@ -105,14 +100,14 @@ impl Text<'_> {
         if self.take(byte) { Ok(()) } else { Err(self.unexpected(&format!("'{}'", byte as char))) }
     }
 
-    fn unexpected(&self, wanted: &str) -> tensorferry_core::Error {
-        match self.bytes.get(self.at) {
-            Some(byte) => bad(format!(
-                "byte {} of the header is '{}', where {wanted} belongs",
-                self.at,
+    fn unexpected(&self, expected: &str) -> Error {
+        match self.bytes.get(self.position) {
+            Some(byte) => invalid_file(format!(
+                "byte {} of the .npy header is '{}', expected {expected}",
+                self.position,
                 byte.escape_ascii()
             )),
-            None => bad(format!("the header ends where {wanted} belongs")),
+            None => invalid_file(format!("the .npy header ends, expected {expected}")),
         }
     }
 
@@ -120,22 +115,22 @@ impl Text<'_> {
         let Some(quote @ (b'\'' | b'"')) = self.peek() else {
             return Err(self.unexpected("a string"));
         };
-        let start = self.at + 1;
+        let start = self.position + 1;
         let length = self.bytes[start..]
             .iter()
             .position(|&byte| byte == quote || byte == b'\\' || !(b' '..=b'~').contains(&byte));
         let Some(end) = length.map(|length| start + length).filter(|&end| self.bytes[end] == quote) else {
-            return Err(bad("the header has a string that does not end, or with escapes in it"));
+            return Err(invalid_file("a string in the .npy header is unterminated or contains escapes"));
         };
-        self.at = end + 1;
+        self.position = end + 1;
         Ok(String::from_utf8_lossy(&self.bytes[start..end]).into_owned())
     }
 
-    fn truth(&mut self) -> Result<bool> {
+    fn boolean(&mut self) -> Result<bool> {
         self.peek();
         for (word, value) in [(&b"True"[..], true), (b"False", false)] {
-            if self.bytes[self.at..].starts_with(word) {
-                self.at += word.len();
+            if self.bytes[self.position..].starts_with(word) {
+                self.position += word.len();
                 return Ok(value);
             }
         }
@@ -147,7 +142,7 @@ impl Text<'_> {
         let mut shape = Vec::new();
         let mut commas = 0;
         while !self.take(b')') {
-            shape.push(self.number()?);
+            shape.push(self.dimension()?);
             check_rank(shape.len())?;
             if !self.take(b',') {
                 self.expect(b')')?;
@@ -156,36 +151,37 @@ impl Text<'_> {
             commas += 1;
         }
         if shape.len() == 1 && commas == 0 {
-            return Err(bad(format!("the shape ({}) is a number and no tuple", shape[0])));
+            return Err(invalid_file(format!("the shape ({}) is a number, not a tuple", shape[0])));
         }
         Ok(shape)
     }
 
-    fn number(&mut self) -> Result<i64> {
+    fn dimension(&mut self) -> Result<i64> {
         if self.peek() == Some(b'-') {
-            return Err(bad("the header has a dimension of negative length"));
+            return Err(invalid_file("a dimension in the .npy header is negative"));
         }
-        let digits = self.bytes[self.at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
-        let text = &self.bytes[self.at..self.at + digits];
+        let digits = self.bytes[self.position..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let text = &self.bytes[self.position..self.position + digits];
         if digits == 0 || (digits > 1 && text[0] == b'0') {
             return Err(self.unexpected("the length of a dimension"));
         }
         let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
-        let number = number.ok_or_else(|| bad("the length of a dimension overflows"))?;
-        self.at += digits;
-        if self.old && self.bytes.get(self.at) == Some(&b'L') {
-            self.at += 1;
+        let number = number.ok_or_else(|| invalid_file("the length of a dimension overflows"))?;
+        self.position += digits;
+        if self.allows_long_suffix && self.bytes.get(self.position) == Some(&b'L') {
+            self.position += 1;
         }
         Ok(number)
     }
 
-    /// What follows the dict: blanks, and perhaps a note.
-    fn note(&mut self) -> Result<Option<String>> {
+    /// Parses what follows the dict: blanks, and an optional type comment.
+    fn type_comment(&mut self) -> Result<Option<String>> {
         if self.peek().is_none() {
             return Ok(None);
         }
-        let rest = &self.bytes[self.at..];
-        let line = rest.strip_prefix(NOTE.as_bytes()).and_then(|rest| std::str::from_utf8(rest).ok());
+        let rest = &self.bytes[self.position..];
+        let line =
+            rest.strip_prefix(TYPE_COMMENT_PREFIX.as_bytes()).and_then(|rest| std::str::from_utf8(rest).ok());
         let word = line.map(str::trim_end).filter(|word| {
             !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
         });
@@ -205,26 +201,29 @@ mod tests {
     }
 
     #[test]
-    fn what_numpy_writes() {
-        let said =
+    fn headers_of_numpy_are_parsed() {
+        let fields =
             parse(b"{'descr': '<f8', 'fortran_order': False, 'shape': (3, 4), }          \n", false).unwrap();
-        assert_eq!(said.descr, Descr::Plain("<f8".into()));
-        assert_eq!((said.fortran, said.shape.as_slice(), said.note), (false, &[3, 4][..], None));
-        let said = parse(b"{\"shape\":(),'descr':'|b1','fortran_order':True}", false).unwrap();
-        assert_eq!((said.fortran, said.shape.len()), (true, 0));
+        assert_eq!(fields.descr, Descr::TypeString("<f8".into()));
+        assert_eq!(
+            (fields.fortran, fields.shape.as_slice(), fields.type_comment),
+            (false, &[3, 4][..], None)
+        );
+        let fields = parse(b"{\"shape\":(),'descr':'|b1','fortran_order':True}", false).unwrap();
+        assert_eq!((fields.fortran, fields.shape.len()), (true, 0));
     }
 
     #[test]
-    fn python_2_wrote_long_integers() {
+    fn long_integers_of_python_2_are_accepted() {
         let text = b"{'descr': '<f8', 'fortran_order': False, 'shape': (3L,), }\n";
         assert_eq!(parse(text, true).unwrap().shape, [3]);
         assert!(parse(text, false).is_err());
     }
 
     #[test]
-    fn a_note_is_kept() {
+    fn a_type_comment_is_kept() {
         let text = b"{'descr': '<V2', 'fortran_order': False, 'shape': (3,), } # tensorferry: bfloat16    \n";
-        assert_eq!(parse(text, false).unwrap().note.as_deref(), Some("bfloat16"));
+        assert_eq!(parse(text, false).unwrap().type_comment.as_deref(), Some("bfloat16"));
         assert!(
             fact("{'descr': '<V2', 'fortran_order': False, 'shape': (3,), } # hello")
                 .contains("end of the header")
@@ -236,44 +235,42 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_exactly_three() {
-        assert!(fact("{'descr': '<f8', 'fortran_order': False}").contains("has no \"shape\""));
-        assert!(fact("{'descr': '<f8', 'descr': '<f8', 'shape': ()}").contains("twice"));
-        assert!(
-            fact("{'descr': '<f8', 'fortran_order': False, 'shape': (), 'x': 1}").contains("does not know")
-        );
+    fn exactly_three_keys_are_accepted() {
+        assert!(fact("{'descr': '<f8', 'fortran_order': False}").contains("\"shape\""));
+        assert!(fact("{'descr': '<f8', 'descr': '<f8', 'shape': ()}").contains("duplicate"));
+        assert!(fact("{'descr': '<f8', 'fortran_order': False, 'shape': (), 'x': 1}").contains("unknown"));
         assert!(fact("{}").contains("descr"));
     }
 
     #[test]
-    fn shapes_that_are_none() {
+    fn invalid_shapes_are_rejected() {
         let shape =
             |shape: &str| fact(&format!("{{'shape': {shape}, 'descr': '<f8', 'fortran_order': False}}"));
         assert!(shape("(-1,)").contains("negative"));
-        assert!(shape("(3)").contains("no tuple"));
+        assert!(shape("(3)").contains("tuple"));
         assert!(shape("(99999999999999999999,)").contains("overflows"));
-        for wrong in
+        for invalid in
             ["(03,)", "(1_0,)", "(0x1,)", "(+1,)", "(,)", "(1,,)", "[1]", "(1.0,)", "(1;)", "3", "((1,),)"]
         {
-            assert!(!shape(wrong).is_empty(), "{wrong}");
+            assert!(!shape(invalid).is_empty(), "{invalid}");
         }
         let many = format!("({})", "1,".repeat(65));
         assert!(shape(&many).contains("65 dimensions"));
     }
 
     #[test]
-    fn strings_have_no_escapes() {
-        for wrong in ["'\\x3cf8'", "'<f8", "'<f\u{e4}'", "b'<f8'", "'''<f8'''", "'<' 'f8'", "<f8", "None"] {
-            let text = format!("{{'descr': {wrong}, 'fortran_order': False, 'shape': ()}}");
-            assert!(parse(text.as_bytes(), true).is_err(), "{wrong}");
+    fn invalid_strings_are_rejected() {
+        for invalid in ["'\\x3cf8'", "'<f8", "'<f\u{e4}'", "b'<f8'", "'''<f8'''", "'<' 'f8'", "<f8", "None"] {
+            let text = format!("{{'descr': {invalid}, 'fortran_order': False, 'shape': ()}}");
+            assert!(parse(text.as_bytes(), true).is_err(), "{invalid}");
         }
     }
 
     #[test]
-    fn truth_is_true_or_false() {
-        for wrong in ["true", "1", "0", "None", "Truely"] {
-            let text = format!("{{'fortran_order': {wrong}, 'descr': '<f8', 'shape': ()}}");
-            assert!(parse(text.as_bytes(), true).is_err(), "{wrong}");
+    fn invalid_booleans_are_rejected() {
+        for invalid in ["true", "1", "0", "None", "Truely"] {
+            let text = format!("{{'fortran_order': {invalid}, 'descr': '<f8', 'shape': ()}}");
+            assert!(parse(text.as_bytes(), true).is_err(), "{invalid}");
         }
     }
 

@@ -1,11 +1,11 @@
-//! The two messages called TensorProto: which numbers their fields and types have.
+//! The two messages named TensorProto: their field numbers and type numbers.
 //!
-//! ONNX's and TensorFlow's have nothing in common but the name. Field 2 tells them apart: ONNX's is the type, a number,
-//! and TensorFlow's the shape, a message.
+//! ONNX's and TensorFlow's messages share only the name. Field 2 distinguishes them: it is the type (a varint) in ONNX, and
+//! the shape (a message) in TensorFlow.
 
 use tensorferry_core::DType;
 
-/// Whose TensorProto it is.
+/// The library that defines a TensorProto.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dialect {
     /// `onnx.TensorProto`.
@@ -14,22 +14,22 @@ pub enum Dialect {
     TensorFlow,
 }
 
-/// How the values of a typed field are written.
+/// The encoding of the values in a typed field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Written {
-    /// As varints; small types sign-extended, or as their bits.
+pub(crate) enum ValueEncoding {
+    /// Varints. Small types are sign-extended, or stored as their bits.
     Varint,
-    /// As four bytes each.
-    Four,
-    /// As eight bytes each.
-    Eight,
-    /// As one byte each, in one field of bytes.
-    One,
+    /// Four bytes each.
+    Fixed32,
+    /// Eight bytes each.
+    Fixed64,
+    /// One byte each, in a bytes field.
+    Bytes,
 }
 
 use DType::*;
 
-const ONNX: [(u64, DType); 20] = [
+const ONNX_TYPES: [(u64, DType); 20] = [
     (1, Float32),
     (2, UInt8),
     (3, Int8),
@@ -52,7 +52,7 @@ const ONNX: [(u64, DType); 20] = [
     (24, Float8E8M0Fnu),
 ];
 
-const TENSORFLOW: [(u64, DType); 22] = [
+const TENSORFLOW_TYPES: [(u64, DType); 22] = [
     (1, Float32),
     (2, Float64),
     (3, Int32),
@@ -78,7 +78,7 @@ const TENSORFLOW: [(u64, DType); 22] = [
 ];
 
 impl Dialect {
-    /// The name that users write and read.
+    /// The name in arguments and messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Onnx => "onnx",
@@ -86,58 +86,58 @@ impl Dialect {
         }
     }
 
-    fn types(self) -> &'static [(u64, DType)] {
+    fn type_numbers(self) -> &'static [(u64, DType)] {
         match self {
-            Self::Onnx => &ONNX,
-            Self::TensorFlow => &TENSORFLOW,
+            Self::Onnx => &ONNX_TYPES,
+            Self::TensorFlow => &TENSORFLOW_TYPES,
         }
     }
 
-    /// The type with this number.
-    pub(crate) fn dtype(self, code: u64) -> Option<DType> {
-        self.types().iter().find(|row| row.0 == code).map(|row| row.1)
+    /// The element type with this number.
+    pub(super) fn dtype(self, number: u64) -> Option<DType> {
+        self.type_numbers().iter().find(|row| row.0 == number).map(|row| row.1)
     }
 
-    /// The number of a type; `None` where the message has none, or packs its elements.
-    pub(crate) fn code(self, dtype: DType) -> Option<u64> {
-        self.types().iter().find(|row| row.1 == dtype).map(|row| row.0)
+    /// The number of an element type; `None` where the message lacks the type or packs its elements.
+    pub(super) fn type_number(self, dtype: DType) -> Option<u64> {
+        self.type_numbers().iter().find(|row| row.1 == dtype).map(|row| row.0)
     }
 
-    /// The field of the bytes as they are.
-    pub(crate) fn raw(self) -> u32 {
+    /// The field of the raw little-endian bytes: `raw_data` or `tensor_content`.
+    pub(super) fn raw_field(self) -> u32 {
         match self {
             Self::Onnx => 9,
             Self::TensorFlow => 4,
         }
     }
 
-    /// The fields that may hold values.
-    pub(crate) fn value_fields(self) -> &'static [u32] {
+    /// The typed fields: `float_data`, `int_val` and so on.
+    pub(super) fn value_fields(self) -> &'static [u32] {
         match self {
             Self::Onnx => &[4, 5, 6, 7, 10, 11],
             Self::TensorFlow => &[5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18],
         }
     }
 
-    /// The field for the values of a type, and how they are written there.
-    pub(crate) fn values(self, dtype: DType) -> (u32, Written) {
+    /// The typed field for an element type, and its encoding.
+    pub(super) fn value_field(self, dtype: DType) -> (u32, ValueEncoding) {
         match (self, dtype) {
-            (Self::Onnx, Float32 | Complex64) => (4, Written::Four),
-            (Self::Onnx, Float64 | Complex128) => (10, Written::Eight),
-            (Self::Onnx, Int64) => (7, Written::Varint),
-            (Self::Onnx, UInt32 | UInt64) => (11, Written::Varint),
-            (Self::Onnx, _) => (5, Written::Varint),
-            (Self::TensorFlow, Float32) => (5, Written::Four),
-            (Self::TensorFlow, Float64) => (6, Written::Eight),
-            (Self::TensorFlow, Complex64) => (9, Written::Four),
-            (Self::TensorFlow, Complex128) => (12, Written::Eight),
-            (Self::TensorFlow, Int64) => (10, Written::Varint),
-            (Self::TensorFlow, Bool) => (11, Written::Varint),
-            (Self::TensorFlow, Float16 | BFloat16) => (13, Written::Varint),
-            (Self::TensorFlow, UInt32) => (16, Written::Varint),
-            (Self::TensorFlow, UInt64) => (17, Written::Varint),
-            (Self::TensorFlow, dtype) if dtype.is_float8() => (18, Written::One),
-            (Self::TensorFlow, _) => (7, Written::Varint),
+            (Self::Onnx, Float32 | Complex64) => (4, ValueEncoding::Fixed32),
+            (Self::Onnx, Float64 | Complex128) => (10, ValueEncoding::Fixed64),
+            (Self::Onnx, Int64) => (7, ValueEncoding::Varint),
+            (Self::Onnx, UInt32 | UInt64) => (11, ValueEncoding::Varint),
+            (Self::Onnx, _) => (5, ValueEncoding::Varint),
+            (Self::TensorFlow, Float32) => (5, ValueEncoding::Fixed32),
+            (Self::TensorFlow, Float64) => (6, ValueEncoding::Fixed64),
+            (Self::TensorFlow, Complex64) => (9, ValueEncoding::Fixed32),
+            (Self::TensorFlow, Complex128) => (12, ValueEncoding::Fixed64),
+            (Self::TensorFlow, Int64) => (10, ValueEncoding::Varint),
+            (Self::TensorFlow, Bool) => (11, ValueEncoding::Varint),
+            (Self::TensorFlow, Float16 | BFloat16) => (13, ValueEncoding::Varint),
+            (Self::TensorFlow, UInt32) => (16, ValueEncoding::Varint),
+            (Self::TensorFlow, UInt64) => (17, ValueEncoding::Varint),
+            (Self::TensorFlow, dtype) if dtype.is_float8() => (18, ValueEncoding::Bytes),
+            (Self::TensorFlow, _) => (7, ValueEncoding::Varint),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! TensorProto: one tensor as a protobuf message of ONNX or TensorFlow.
 
 pub(crate) mod dialect;
+pub(crate) mod encode;
 pub(crate) mod message;
-pub(crate) mod wire;
+pub(crate) mod values;
+mod wire;

@@ -1,74 +1,68 @@
-//! Protobuf's wire format, walked in a file without reading what is not needed.
+//! Protobuf's wire format: a reader over a range of a file, and encoders of fields.
 //!
-//! A message is fields, each a key (number and wire type) and a value: a varint, four or eight bytes, or a length and that
-//! many bytes. The walker reads through a small window and steps over the bytes of long fields, so that a tensor of a
-//! gigabyte costs a few reads, and where its bytes are is known for a map. That is why this is not prost, whose decoder
-//! copies every field; what is left of it then is the varint below.
+//! A message is a sequence of fields. Each is a key (field number and wire type) and a value: a varint, four or eight bytes,
+//! or a length and that many bytes.
+//!
+//! [`WireReader`] reads through a small window and skips the bytes of long fields. A tensor of a gigabyte costs a few reads,
+//! and the offset of its bytes is known for mapping. This is why prost is not used: its decoder copies every field.
 
-use crate::fault::bad;
-use crate::source::FileSource;
+use crate::errors::invalid_file;
+use crate::reading::file_source::{ByteRange, FileSource};
 use std::sync::Arc;
 use tensorferry_core::Result;
 
-/// Bytes that are read at a time.
-const WINDOW: u64 = 8 << 10;
+/// The size of one read.
+const WINDOW_BYTES: u64 = 8 << 10;
 
 /// The value of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wire {
+pub(super) enum WireValue {
     Varint(u64),
     Fixed32(u32),
     Fixed64(u64),
-    /// Where in the file its bytes are.
-    Bytes(Range),
+    /// The range of the file that holds the bytes.
+    Bytes(ByteRange),
 }
 
-/// Some bytes of the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Range {
-    pub(crate) start: u64,
-    pub(crate) length: u64,
-}
-
-/// Goes through a range of a file.
+/// Reads fields and values from a range of a file.
 #[derive(Debug)]
-pub(crate) struct Walker {
+pub(super) struct WireReader {
     source: Arc<FileSource>,
-    at: u64,
+    position: u64,
     end: u64,
     window: Vec<u8>,
-    window_at: u64,
+    window_start: u64,
 }
 
-impl Walker {
-    /// A walker over a range that lies in the file.
-    pub(crate) fn new(source: Arc<FileSource>, range: Range) -> Self {
+impl WireReader {
+    /// A reader over a range that lies within the file.
+    pub(super) fn new(source: Arc<FileSource>, range: ByteRange) -> Self {
         let end = range.start.saturating_add(range.length);
-        Self { source, at: range.start, end, window: Vec::new(), window_at: 0 }
+        Self { source, position: range.start, end, window: Vec::new(), window_start: 0 }
     }
 
-    pub(crate) fn is_done(&self) -> bool {
-        self.at == self.end
+    pub(super) fn is_at_end(&self) -> bool {
+        self.position == self.end
     }
 
-    fn byte(&mut self) -> Result<u8> {
-        if self.at >= self.end {
-            return Err(bad("a field of the message ends before its value does"));
+    fn read_byte(&mut self) -> Result<u8> {
+        if self.position >= self.end {
+            return Err(invalid_file("the message ends inside a field"));
         }
-        if self.at.wrapping_sub(self.window_at) >= self.window.len() as u64 {
-            let count = (self.end - self.at).min(WINDOW);
-            self.window = self.source.bytes(self.at, count as usize)?;
-            self.window_at = self.at;
+        if self.position.wrapping_sub(self.window_start) >= self.window.len() as u64 {
+            let count = (self.end - self.position).min(WINDOW_BYTES);
+            self.window = self.source.read_to_vec(self.position, count as usize)?;
+            self.window_start = self.position;
         }
-        let byte = self.window[(self.at - self.window_at) as usize];
-        self.at += 1;
+        let byte = self.window[(self.position - self.window_start) as usize];
+        self.position += 1;
         Ok(byte)
     }
 
-    pub(crate) fn varint(&mut self) -> Result<u64> {
+    pub(super) fn read_varint(&mut self) -> Result<u64> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
+            let byte = self.read_byte()?;
             if shift == 63 && byte > 1 {
                 break;
             }
@@ -77,54 +71,51 @@ impl Walker {
                 return Ok(value);
             }
         }
-        Err(bad("a number of the message has more than 64 bits"))
+        Err(invalid_file("a varint of the message has more than 64 bits"))
     }
 
-    pub(crate) fn fixed<const N: usize>(&mut self) -> Result<[u8; N]> {
+    pub(super) fn read_fixed<const N: usize>(&mut self) -> Result<[u8; N]> {
         let mut bytes = [0; N];
         for byte in &mut bytes {
-            *byte = self.byte()?;
+            *byte = self.read_byte()?;
         }
         Ok(bytes)
     }
 
-    /// The next field's number and value; `None` at the end.
-    pub(crate) fn field(&mut self) -> Result<Option<(u32, Wire)>> {
-        if self.is_done() {
+    /// The number and value of the next field; `None` at the end.
+    pub(super) fn read_field(&mut self) -> Result<Option<(u32, WireValue)>> {
+        if self.is_at_end() {
             return Ok(None);
         }
-        let key = self.varint()?;
+        let key = self.read_varint()?;
         let number = u32::try_from(key >> 3).ok().filter(|number| (1..1 << 29).contains(number));
         let number =
-            number.ok_or_else(|| bad(format!("the message has a field of the number {}", key >> 3)))?;
+            number.ok_or_else(|| invalid_file(format!("{} is not a valid field number", key >> 3)))?;
         let value = match key & 7 {
-            0 => Wire::Varint(self.varint()?),
-            1 => Wire::Fixed64(u64::from_le_bytes(self.fixed()?)),
+            0 => WireValue::Varint(self.read_varint()?),
+            1 => WireValue::Fixed64(u64::from_le_bytes(self.read_fixed()?)),
             2 => {
-                let length = self.varint()?;
-                let start = self.at;
-                if length > self.end - start {
-                    return Err(bad(format!(
-                        "field {number} of the message has {length} bytes, and {} are left",
-                        self.end - start
+                let length = self.read_varint()?;
+                let start = self.position;
+                let left = self.end - start;
+                if length > left {
+                    return Err(invalid_file(format!(
+                        "field {number} declares {length} bytes, and {left} are left"
                     )));
                 }
-                self.at += length;
-                Wire::Bytes(Range { start, length })
+                self.position += length;
+                WireValue::Bytes(ByteRange { start, length })
             }
-            5 => Wire::Fixed32(u32::from_le_bytes(self.fixed()?)),
-            kind => {
-                return Err(bad(format!(
-                    "field {number} of the message has the wire type {kind}, which is none"
-                )));
+            5 => WireValue::Fixed32(u32::from_le_bytes(self.read_fixed()?)),
+            wire_type => {
+                return Err(invalid_file(format!("field {number} has the unknown wire type {wire_type}")));
             }
         };
         Ok(Some((number, value)))
     }
 }
 
-/// Appends a varint.
-pub(crate) fn put_varint(bytes: &mut Vec<u8>, mut value: u64) {
+fn write_varint(bytes: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         bytes.push(value as u8 | 0x80);
         value >>= 7;
@@ -132,14 +123,14 @@ pub(crate) fn put_varint(bytes: &mut Vec<u8>, mut value: u64) {
     bytes.push(value as u8);
 }
 
-/// Appends a field that is a number.
-pub(crate) fn put_number(bytes: &mut Vec<u8>, number: u32, value: u64) {
-    put_varint(bytes, u64::from(number) << 3);
-    put_varint(bytes, value);
+/// Appends a varint field.
+pub(super) fn write_varint_field(bytes: &mut Vec<u8>, number: u32, value: u64) {
+    write_varint(bytes, u64::from(number) << 3);
+    write_varint(bytes, value);
 }
 
-/// Appends the beginning of a field that is bytes.
-pub(crate) fn put_length(bytes: &mut Vec<u8>, number: u32, length: u64) {
-    put_varint(bytes, u64::from(number) << 3 | 2);
-    put_varint(bytes, length);
+/// Appends the key and length of a bytes field.
+pub(super) fn write_bytes_key(bytes: &mut Vec<u8>, number: u32, length: u64) {
+    write_varint(bytes, u64::from(number) << 3 | 2);
+    write_varint(bytes, length);
 }
