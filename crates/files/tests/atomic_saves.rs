@@ -1,12 +1,14 @@
-//! Saving is all or nothing.
+//! Saves are atomic: the target is complete or unchanged.
 
 mod common;
 
-use common::Folder;
+use common::{Folder, assert_numbers, hint_of};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use tensorferry_core::{ByteOrder, DType, ErrorKind, Result};
-use tensorferry_files::{Dialect, FileFormat, FileWriter, OpenOptions, TensorSpec, WriteOptions, open};
+use tensorferry_files::{
+    Dialect, FileFormat, FileWriter, OpenOptions, TensorSpec, WriteOptions, hints, open,
+};
 
 fn spec(name: &str) -> TensorSpec {
     TensorSpec::new(name, DType::UInt8, &[4])
@@ -22,13 +24,13 @@ fn save(path: &Path, byte: u8) -> Result<()> {
     writer.finish()
 }
 
-const WRITTEN: [FileFormat; 5] =
+const WRITABLE_FORMATS: [FileFormat; 5] =
     [FileFormat::Npy, FileFormat::Npz, FileFormat::Safetensors, FileFormat::TensorProto, FileFormat::Raw];
 
 #[test]
 fn a_dropped_writer_leaves_nothing() {
     let folder = Folder::new();
-    for format in WRITTEN {
+    for format in WRITABLE_FORMATS {
         let mut writer = writer(&folder.path("x"), format).unwrap();
         writer.begin(0).unwrap();
         writer.write(&[1, 2]).unwrap();
@@ -57,39 +59,40 @@ fn a_reader_keeps_the_version_that_it_opened() {
     let options = OpenOptions { dtype: Some(DType::UInt8), ..OpenOptions::default() };
     let opened = open(&path, &options).unwrap();
     save(&path, 2).unwrap();
-    assert_eq!(common::read_every_way(&opened, &opened.entries()[0]), [1; 4]);
+    assert_eq!(common::read_by_all_methods(&opened, &opened.entries()[0]), [1; 4]);
     let opened = open(&path, &options).unwrap();
-    assert_eq!(common::read_every_way(&opened, &opened.entries()[0]), [2; 4]);
+    assert_eq!(common::read_by_all_methods(&opened, &opened.entries()[0]), [2; 4]);
 }
 
 #[test]
-fn too_few_bytes_are_noticed() {
+fn too_few_bytes_are_an_error() {
     let folder = Folder::new();
-    for format in WRITTEN {
+    for format in WRITABLE_FORMATS {
         let mut writer = writer(&folder.path("x"), format).unwrap();
         writer.begin(0).unwrap();
         writer.write(&[1; 3]).unwrap();
         let error = writer.finish().unwrap_err();
-        assert!(error.fact().contains("3 bytes have come, and 4 were promised"), "{error}");
+        assert_eq!(hint_of(&error), hints::WRITE_TENSOR_SIZE);
+        assert_numbers(&error, &[3, 4]);
         assert_eq!(folder.names(), [""; 0], "{format}");
     }
 }
 
 #[test]
-fn too_many_bytes_are_noticed_and_spoil_the_file() {
+fn too_many_bytes_are_an_error_and_prevent_the_save() {
     let folder = Folder::new();
-    for format in WRITTEN {
+    for format in WRITABLE_FORMATS {
         let mut writer = writer(&folder.path("x"), format).unwrap();
         writer.begin(0).unwrap();
         writer.write(&[1; 4]).unwrap();
-        assert!(writer.write(&[1]).unwrap_err().fact().contains("5 bytes have come"));
+        assert_numbers(&writer.write(&[1]).unwrap_err(), &[5, 4]);
         assert!(writer.finish().is_err());
         assert_eq!(folder.names(), [""; 0], "{format}");
     }
 }
 
 #[test]
-fn tensors_that_never_come_or_come_twice_are_noticed() {
+fn missing_and_repeated_tensors_are_errors() {
     let folder = Folder::new();
     for format in [FileFormat::Npz, FileFormat::Safetensors] {
         let make = || {
@@ -97,14 +100,14 @@ fn tensors_that_never_come_or_come_twice_are_noticed() {
                 .unwrap()
         };
         let mut writer = make();
-        assert!(writer.write(&[1]).unwrap_err().fact().contains("no tensor was begun"));
+        assert_eq!(hint_of(&writer.write(&[1]).unwrap_err()), hints::BEGIN_EACH_TENSOR_ONCE);
         writer.put(1, &[1; 4]).unwrap();
-        assert!(writer.begin(1).unwrap_err().fact().contains("begun before"));
-        assert!(writer.begin(2).unwrap_err().fact().contains("no tensor 2"));
-        assert!(writer.finish().unwrap_err().fact().contains("\"a\" was announced"));
+        assert_eq!(hint_of(&writer.begin(1).unwrap_err()), hints::BEGIN_EACH_TENSOR_ONCE);
+        assert_numbers(&writer.begin(2).unwrap_err(), &[2]);
+        assert_eq!(hint_of(&writer.finish().unwrap_err()), hints::WRITE_ALL_TENSORS);
         let mut writer = make();
         writer.begin(0).unwrap();
-        assert!(writer.begin(1).unwrap_err().fact().contains("0 bytes have come"));
+        assert_numbers(&writer.begin(1).unwrap_err(), &[0, 4]);
     }
     assert_eq!(folder.names(), [""; 0]);
 }
@@ -135,16 +138,16 @@ fn a_file_that_may_not_be_written_is_not_replaced() {
     std::fs::set_permissions(folder.path("."), std::fs::Permissions::from_mode(0o777)).unwrap();
     let error = std::thread::scope(|scope| {
         let attempt = scope.spawn(|| {
-            // Root may write anything, so this thread is somebody else. The system's own call changes the thread alone, and
-            // does nothing for those who are nobody special already.
-            const NOBODY: libc::c_long = 65_534;
-            // SAFETY: two calls that take numbers.
+            // Root may write any file, so this thread becomes an unprivileged user. The raw system call changes this thread
+            // only, unlike the C library's function.
+            const NOBODY_UID: libc::c_long = 65_534;
+            // SAFETY: both calls take numbers only.
             unsafe {
                 if libc::geteuid() == 0 {
-                    assert_eq!(libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY), 0);
+                    assert_eq!(libc::syscall(libc::SYS_setresuid, NOBODY_UID, NOBODY_UID, NOBODY_UID), 0);
                 }
             }
-            // The folder is open to this thread.
+            // The user may write to the folder.
             save(&folder.path("another"), 1).unwrap();
             save(&path, 1).unwrap_err()
         });
@@ -155,13 +158,13 @@ fn a_file_that_may_not_be_written_is_not_replaced() {
 }
 
 #[test]
-fn what_a_link_points_to_is_replaced() {
+fn the_target_of_a_link_is_replaced() {
     let folder = Folder::new();
     std::fs::create_dir(folder.path("sub")).unwrap();
     symlink("sub/target", folder.path("one")).unwrap();
     symlink("one", folder.path("two")).unwrap();
     for byte in [1, 2] {
-        // The first time it points to nothing.
+        // The first target does not exist.
         save(&folder.path("two"), byte).unwrap();
         assert_eq!(std::fs::read(folder.path("sub/target")).unwrap(), [byte; 4]);
         assert!(std::fs::symlink_metadata(folder.path("two")).unwrap().is_symlink());
@@ -171,10 +174,10 @@ fn what_a_link_points_to_is_replaced() {
 }
 
 #[test]
-fn targets_that_are_no_files_are_refused() {
+fn targets_that_are_not_regular_files_are_rejected() {
     let folder = Folder::new();
-    assert!(save(&folder.0, 1).unwrap_err().fact().contains("no regular file"));
-    assert!(save(Path::new("/dev/null"), 1).unwrap_err().fact().contains("no regular file"));
+    assert_eq!(hint_of(&save(&folder.0, 1).unwrap_err()), hints::PASS_REGULAR_FILE);
+    assert_eq!(hint_of(&save(Path::new("/dev/null"), 1).unwrap_err()), hints::PASS_REGULAR_FILE);
     let error = save(&folder.path("missing/x"), 1).unwrap_err();
     assert_eq!((error.kind(), error.errno()), (ErrorKind::Io, Some(libc::ENOENT)));
 }
@@ -190,7 +193,7 @@ fn the_longest_name_can_be_saved() {
 
 #[test]
 fn a_full_disk_leaves_the_old_file() {
-    // A limit on the size of files stands in for the disk; it is for a process of its own.
+    // A limit on the size of files replaces a full disk. It applies to a child process.
     if std::env::var_os("TENSORFERRY_FULL").is_none() {
         let status = std::process::Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "a_full_disk_leaves_the_old_file"])
@@ -204,12 +207,12 @@ fn a_full_disk_leaves_the_old_file() {
     let folder = Folder::new();
     let path = folder.put("x", b"old");
     let limit = libc::rlimit { rlim_cur: 1 << 20, rlim_max: 1 << 20 };
-    // SAFETY: this process is for this test alone; past the limit it wants an error and no signal.
+    // SAFETY: this process runs this test only; past the limit it needs an error instead of a signal.
     unsafe {
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
         assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
     }
-    for format in WRITTEN {
+    for format in WRITABLE_FORMATS {
         let large = TensorSpec::new("a", DType::UInt8, &[4 << 20]);
         let options = WriteOptions { threads: 2, ..WriteOptions::default() };
         let mut writer = FileWriter::create(&path, format, &[large], options).unwrap();
@@ -226,7 +229,7 @@ fn a_killed_process_leaves_the_old_file() {
     if let Some(path) = std::env::var_os("TENSORFERRY_KILLED") {
         let mut writer = writer(Path::new(&path), FileFormat::Npy).unwrap();
         writer.put(0, &[1; 4]).unwrap();
-        // SAFETY: ends this process, which is for this test alone.
+        // SAFETY: ends this process, which runs this test only.
         unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
     }
     let folder = Folder::new();
@@ -239,7 +242,7 @@ fn a_killed_process_leaves_the_old_file() {
     assert!(!status.status.success());
     assert_eq!(std::fs::read(&path).unwrap(), b"old");
     let names = folder.names();
-    // File systems without nameless files keep the hidden one.
+    // File systems without O_TMPFILE keep the hidden file.
     assert!(
         names == ["x.npy"] || names.iter().all(|name| name == "x.npy" || name.starts_with(".tensorferry-"))
     );
@@ -272,27 +275,26 @@ fn readers_see_one_version_while_writers_replace_it() {
 }
 
 #[test]
-fn what_a_format_cannot_hold_is_refused_before_anything_is_written() {
+fn unsupported_tensors_are_rejected_before_anything_is_written() {
     let folder = Folder::new();
     let path = folder.path("x");
     let fails = |format: FileFormat, specs: &[TensorSpec], options: WriteOptions| {
         let error = FileWriter::create(&path, format, specs, options).unwrap_err();
-        assert!(error.hint().is_some(), "{error}");
         assert_eq!(folder.names(), [""; 0]);
-        error
+        hint_of(&error)
     };
     let default = WriteOptions::default;
     let big = TensorSpec { order: ByteOrder::Swapped, ..TensorSpec::new("a", DType::Float32, &[2]) };
     let fortran = TensorSpec { fortran: true, ..TensorSpec::new("a", DType::Float32, &[2, 2]) };
     for format in [FileFormat::Safetensors, FileFormat::TensorProto] {
-        assert!(fails(format, std::slice::from_ref(&big), default()).fact().contains("big-endian"));
-        assert!(fails(format, std::slice::from_ref(&fortran), default()).fact().contains("Fortran"));
+        assert_eq!(fails(format, std::slice::from_ref(&big), default()), hints::CONVERT_ORDER_FIRST);
+        assert_eq!(fails(format, std::slice::from_ref(&fortran), default()), hints::CONVERT_ORDER_FIRST);
     }
     for format in [FileFormat::Npz, FileFormat::Safetensors] {
-        assert!(fails(format, &[spec("a"), spec("a")], default()).fact().contains("two tensors"));
+        assert_eq!(fails(format, &[spec("a"), spec("a")], default()), hints::RENAME_TENSOR);
     }
     for format in [FileFormat::Npy, FileFormat::TensorProto, FileFormat::Raw] {
-        assert!(fails(format, &[spec("a"), spec("b")], default()).fact().contains("holds one tensor"));
+        assert_eq!(fails(format, &[spec("a"), spec("b")], default()), hints::SAVE_AS_ARCHIVE);
     }
     for name in ["", "../a", "/a", "a\\b"] {
         fails(FileFormat::Npz, &[spec(name)], default());
