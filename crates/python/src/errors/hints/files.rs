@@ -1,6 +1,6 @@
 //! Advice for the hint keys of `tensorferry_files`.
 
-use super::row::Advice;
+use super::Advice;
 use tensorferry_files::hints;
 
 pub(super) const ADVICE: &[Advice] = &[
