@@ -5,8 +5,8 @@ Run by hand, in an environment with numpy, ml_dtypes, torch, jax, tensorflow, sa
     python tests/files/make_corpus.py
 
 `expected.json` has for every file its tensors: name, dtype, shape, and the bytes in row-major order
-and little-endian, in hexadecimal; or, for a file that must be refused, a word of the reason. The
-Rust test `crates/files/tests/corpus.rs` reads all of it.
+and little-endian, in hexadecimal; or, for a file that must be rejected, the key of the error's hint
+(`crates/files/src/hints.rs`). The Rust test `crates/files/tests/corpus.rs` reads all of it.
 """
 
 import io
@@ -91,7 +91,7 @@ def numpy_files():
     array = values("float32").astype(ml_dtypes.float8_e4m3fn)
     np.save(CORPUS / "numpy-float8.npy", array)
     keep("numpy-float8.npy", {"": array}, dtype="float8_e4m3fn")
-    refused = {
+    rejected = {
         "object": np.array([{}, None], dtype=object),
         "structured": np.zeros(2, dtype=[("a", "<f4"), ("\u00e4\u4e2d", "<i4")]),
         "string": np.array(["a", "bc"]),
@@ -99,10 +99,17 @@ def numpy_files():
         "date": np.array(["2024-01-01"], dtype="datetime64[D]"),
         "longdouble": np.zeros(2, dtype=np.longdouble),
     }
-    words = ["pickle", "structured", "strings", "strings", "date", "64 bits"]
-    for (name, array), word in zip(refused.items(), words, strict=True):
+    hints = {
+        "object": "load_object_array",
+        "structured": "save_fields_separately",
+        "string": "load_with_numpy",
+        "bytes": "load_with_numpy",
+        "date": "save_dates_as_int64",
+        "longdouble": "convert_to_float64",
+    }
+    for name, array in rejected.items():
         np.save(CORPUS / f"numpy-{name}.npy", array)
-        EXPECTED[f"numpy-{name}.npy"] = {"refused": word}
+        EXPECTED[f"numpy-{name}.npy"] = {"hint": f"files.{hints[name]}"}
 
 
 class Unseekable(io.RawIOBase):
@@ -151,7 +158,7 @@ def npz_files():
     stream = io.BytesIO()
     torch.save({"w": torch.ones(2)}, stream)
     (CORPUS / "torch-checkpoint.npz").write_bytes(stream.getvalue())
-    EXPECTED["torch-checkpoint.npz"] = {"refused": "torch.save"}
+    EXPECTED["torch-checkpoint.npz"] = {"hint": "files.load_torch_checkpoint"}
 
 
 def safetensors_files():
@@ -233,7 +240,7 @@ def tensorflow_files():
     message = tf.make_tensor_proto(3, dtype=tf.int16, shape=(3, 4))
     put("tensorflow-fill.pb", message.SerializeToString(), {"": np.full((3, 4), 3, "int16")})
     put("tensorflow-string.pb", tf.make_tensor_proto("hello").SerializeToString(), {})
-    EXPECTED["tensorflow-string.pb"] = {"refused": "no tensor type"}
+    EXPECTED["tensorflow-string.pb"] = {"hint": "files.load_with_library"}
 
 
 def onnx_files():
@@ -266,14 +273,14 @@ def onnx_files():
     message.data_location = onnx.TensorProto.EXTERNAL
     message.external_data.add(key="location", value="/etc/passwd")
     (CORPUS / "onnx-external.pb").write_bytes(message.SerializeToString())
-    EXPECTED["onnx-external.pb"] = {"refused": "another file"}
+    EXPECTED["onnx-external.pb"] = {"hint": "files.embed_onnx_data"}
     message = helper.make_tensor("x", onnx.TensorProto.INT4, (3,), [1, 2, 3])
     (CORPUS / "onnx-int4.pb").write_bytes(message.SerializeToString())
-    EXPECTED["onnx-int4.pb"] = {"refused": "share bytes"}
+    EXPECTED["onnx-int4.pb"] = {"hint": "files.load_with_library"}
     (CORPUS / "onnx-string.pb").write_bytes(
         helper.make_tensor("x", onnx.TensorProto.STRING, (1,), [b"a"]).SerializeToString()
     )
-    EXPECTED["onnx-string.pb"] = {"refused": "no tensor type"}
+    EXPECTED["onnx-string.pb"] = {"hint": "files.load_with_library"}
 
 
 def raw_files():

@@ -1,6 +1,6 @@
-//! Converts a file of tensors into another format, piece by piece: `cargo run --example convert -- x.npz x.safetensors`.
+//! Converts a file of tensors to another format, chunk by chunk: `cargo run --example convert -- x.npz x.safetensors`.
 //!
-//! With no second path, lists what is in the first.
+//! Without a second path, it lists the tensors of the first.
 
 use std::mem::MaybeUninit;
 use std::path::Path;
@@ -9,7 +9,7 @@ use tensorferry_files::{Dialect, FileFormat, FileWriter, OpenOptions, TensorSpec
 
 fn main() {
     let paths: Vec<String> = std::env::args().skip(1).collect();
-    let done = match paths.as_slice() {
+    let result = match paths.as_slice() {
         [path] => list(path),
         [from, to] => convert(from, to),
         _ => {
@@ -17,28 +17,28 @@ fn main() {
             return;
         }
     };
-    if let Err(error) = done {
+    if let Err(error) = result {
         eprintln!("{error}");
         std::process::exit(1);
     }
 }
 
 fn list(path: &str) -> Result<()> {
-    let opened = open(path, &OpenOptions::default())?;
-    for entry in opened.entries() {
+    let file = open(path, &OpenOptions::default())?;
+    for entry in file.entries() {
         println!("{} {} {:?}", entry.name(), entry.dtype(), entry.shape());
     }
-    for (name, why) in opened.skipped() {
-        println!("{name}: {why}");
+    for (name, reason) in file.skipped() {
+        println!("{name}: {reason}");
     }
     Ok(())
 }
 
 fn convert(from: &str, to: &str) -> Result<()> {
-    let opened = open(from, &OpenOptions::default())?;
-    let specs: Vec<TensorSpec> = opened.entries().iter().map(|entry| entry.spec().clone()).collect();
+    let file = open(from, &OpenOptions::default())?;
+    let specs: Vec<TensorSpec> = file.entries().iter().map(|entry| entry.spec().clone()).collect();
     let options = WriteOptions {
-        metadata: opened.metadata().to_vec(),
+        metadata: file.metadata().to_vec(),
         compression: std::env::var_os("COMPRESS").map(|_| 6),
         dialect: if to.contains("tensorflow") { Dialect::TensorFlow } else { Dialect::Onnx },
         ..WriteOptions::default()
@@ -46,14 +46,14 @@ fn convert(from: &str, to: &str) -> Result<()> {
     let format = FileFormat::from_path(Path::new(to)).unwrap_or(FileFormat::Raw);
     let mut writer = FileWriter::create(to, format, &specs, options)?;
     let mut buffer = vec![MaybeUninit::new(0u8); 1 << 20];
-    for (number, entry) in opened.entries().iter().enumerate() {
-        writer.begin(number)?;
-        let mut stream = opened.stream(entry)?;
+    for (index, entry) in file.entries().iter().enumerate() {
+        writer.begin(index)?;
+        let mut stream = file.stream(entry)?;
         while stream.left() > 0 {
-            let piece = stream.left().min(buffer.len() as u64) as usize;
-            stream.read(&mut buffer[..piece])?;
-            // SAFETY: the stream has filled it.
-            writer.write(unsafe { std::slice::from_raw_parts(buffer.as_ptr().cast(), piece) })?;
+            let count = stream.left().min(buffer.len() as u64) as usize;
+            stream.read(&mut buffer[..count])?;
+            // SAFETY: `read` has filled the first `count` bytes.
+            writer.write(unsafe { std::slice::from_raw_parts(buffer.as_ptr().cast(), count) })?;
         }
     }
     writer.finish()

@@ -1,41 +1,32 @@
-//! Tensors in files: checked readers, writers that leave a whole file or none, and memory maps.
+//! Tensors in files: validating readers, atomic writers and memory maps.
 //!
-//! A file is opened ([`open()`]), which reads its headers and checks them, and then its tensors are mapped, read or streamed
-//! one by one ([`TensorFile`]). Every file is treated as hostile: nothing in it is executed, no length in it is believed before
-//! it was compared with the file's, and no name in it leads anywhere else. What is wrong is said in one line.
+//! [`open()`] reads and validates a file's headers. A [`TensorFile`] then maps, reads or streams its tensors one by one.
+//! A [`FileWriter`] writes a file that appears complete or not at all.
 //!
-//! - [`mod@format`]: which format a file has;
-//! - one file for each: npy (with literal, its header's text), npz (with inflate), safetensors (with json), index,
-//!   proto (with wire and dialect), raw;
-//! - [`entry`]: what a tensor in a file is; [`mod@open`], [`map`], [`stream`]: how to come by its bytes;
-//! - [`write`](mod@write), over atomic: how files come about.
+//! Every file is treated as hostile. Nothing in a file is executed, no length is used before it was compared with the
+//! file's size, and no name in a file leads to a path outside its folder.
+//!
+//! - `formats` parses and writes the headers of each format, and detects the format of a file.
+//! - `reading` opens files and gives access to the bytes of their tensors.
+//! - `writing` creates files.
 
-mod atomic;
-pub mod dialect;
-pub mod entry;
-mod fault;
-pub mod format;
-mod index;
-mod inflate;
-mod json;
-mod literal;
-pub mod map;
-mod npy;
-mod npz;
-pub mod open;
-mod proto;
-mod raw;
-mod safetensors;
-mod source;
-pub mod stream;
-mod wire;
-pub mod write;
-mod writeback;
+mod entry;
+mod errors;
+mod format;
+mod formats;
+pub mod hints;
+mod options;
+mod reading;
+mod spec;
+mod writing;
 
-pub use dialect::Dialect;
-pub use entry::{FileEntry, TensorSpec};
+pub use entry::FileEntry;
 pub use format::FileFormat;
-pub use map::{MapMode, MappedTensor};
-pub use open::{OpenOptions, TensorFile, open, open_file};
-pub use stream::TensorReader;
-pub use write::{FileWriter, WriteOptions};
+pub use formats::protobuf::dialect::Dialect;
+pub use options::{OpenOptions, WriteOptions};
+pub use reading::map::{MapMode, MappedTensor};
+pub use reading::open::{open, open_file};
+pub use reading::tensor_file::TensorFile;
+pub use reading::tensor_reader::TensorReader;
+pub use spec::{MAX_DIMENSIONS, TensorSpec};
+pub use writing::file_writer::FileWriter;

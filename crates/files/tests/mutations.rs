@@ -1,13 +1,13 @@
-//! Thousands of broken files, made from right ones: none may make a reader panic, read out of bounds, or take memory that
-//! has nothing to do with the size of the file. The seeds are fixed, so that a failure can be repeated.
+//! Thousands of mutated files: none may make a reader panic, read out of bounds, or allocate memory out of proportion to the
+//! size of the file. The seeds are fixed, so that a failure can be repeated.
 //!
-//! The fuzz targets in `fuzz/` do the same for longer, and look where they are going.
+//! The fuzz targets in `fuzz/` do the same for longer, guided by coverage.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod common;
 
-use common::{Folder, memory};
+use common::{Folder, memory_file};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::mem::MaybeUninit;
 use std::path::Path;
@@ -17,35 +17,35 @@ use tensorferry_files::{
     Dialect, FileFormat, FileWriter, MapMode, OpenOptions, TensorSpec, WriteOptions, open_file,
 };
 
-/// Counts what one thread takes.
-struct Counting;
+/// Records the largest allocation.
+struct RecordingAllocator;
 
-static LARGEST: AtomicUsize = AtomicUsize::new(0);
+static LARGEST_ALLOCATION_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: the system's allocator, with a look at the sizes.
-unsafe impl GlobalAlloc for Counting {
+// SAFETY: forwards to the system's allocator.
+unsafe impl GlobalAlloc for RecordingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        LARGEST.fetch_max(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promise.
+        LARGEST_ALLOCATION_BYTES.fetch_max(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller upholds the contract of `GlobalAlloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc`.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: RecordingAllocator = RecordingAllocator;
 
-/// Numbers that look random.
+/// A pseudo-random number generator.
 struct Random(u64);
 
 impl Random {
-    fn below(&mut self, most: usize) -> usize {
+    fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        ((self.0 >> 33) as usize) % most.max(1)
+        ((self.0 >> 33) as usize) % bound.max(1)
     }
 }
 
@@ -65,10 +65,10 @@ fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
             }
             6 => {
                 let (from, count) = (random.below(bytes.len()), random.below(40));
-                let piece = bytes[from..bytes.len().min(from + count)].to_vec();
-                bytes.splice(at..at, piece);
+                let copied = bytes[from..bytes.len().min(from + count)].to_vec();
+                bytes.splice(at..at, copied);
             }
-            // Digits become other digits, which keeps headers readable.
+            // Replacing digits by digits keeps headers parseable.
             _ => {
                 if let Some(digit) = bytes[at..].iter().position(u8::is_ascii_digit) {
                     bytes[at + digit] = b'0' + random.below(10) as u8;
@@ -78,11 +78,11 @@ fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
     }
 }
 
-/// Opens, and reads everything that can be.
-fn try_all(name: &str, bytes: &[u8], options: &OpenOptions) -> bool {
-    LARGEST.store(0, Ordering::Relaxed);
-    let opened = open_file(memory(bytes), Path::new(name), options);
-    let largest = LARGEST.load(Ordering::Relaxed);
+/// Opens the bytes and reads every tensor. Returns whether they were accepted.
+fn open_and_read(name: &str, bytes: &[u8], options: &OpenOptions) -> bool {
+    LARGEST_ALLOCATION_BYTES.store(0, Ordering::Relaxed);
+    let opened = open_file(memory_file(bytes), Path::new(name), options);
+    let largest = LARGEST_ALLOCATION_BYTES.load(Ordering::Relaxed);
     assert!(
         largest <= (1 << 20).max(bytes.len() * 16),
         "{largest} bytes at once for a file of {}",
@@ -121,20 +121,20 @@ fn written(format: FileFormat, specs: &[TensorSpec], options: WriteOptions) -> V
     std::fs::read(folder.path("x")).unwrap()
 }
 
-/// Two thousand mutations of each seed; how many were still accepted.
-fn batter(name: &str, seeds: &[Vec<u8>], options: &OpenOptions) {
+/// Opens two thousand mutations of each seed.
+fn check_mutations(name: &str, seeds: &[Vec<u8>], options: &OpenOptions) {
     let mut random = Random(0x7e4507);
     for seed in seeds {
-        assert!(try_all(name, seed, options), "the seed itself");
+        assert!(open_and_read(name, seed, options), "the seed itself");
         for _ in 0..2000 {
             let mut bytes = seed.clone();
             mutate(&mut bytes, &mut random);
-            try_all(name, &bytes, options);
+            open_and_read(name, &bytes, options);
         }
     }
 }
 
-fn several() -> Vec<TensorSpec> {
+fn several_specs() -> Vec<TensorSpec> {
     vec![
         TensorSpec::new("a", DType::Float32, &[2, 3]),
         TensorSpec::new("b/c", DType::Complex128, &[2]),
@@ -147,25 +147,27 @@ fn options(format: FileFormat) -> OpenOptions {
     OpenOptions { format: Some(format), ..OpenOptions::default() }
 }
 
-// One test for all: what the others take would be counted too.
+// One test for all formats, because allocations of concurrent tests would be recorded too.
 #[test]
-fn broken_files_break_nothing() {
+fn mutated_files_are_read_safely() {
     let default = WriteOptions::default;
-    let npy: Vec<_> = several()
+    let npy: Vec<_> = several_specs()
         .iter()
         .map(|spec| written(FileFormat::Npy, std::slice::from_ref(spec), default()))
         .collect();
-    batter("x.npy", &npy, &options(FileFormat::Npy));
+    check_mutations("x.npy", &npy, &options(FileFormat::Npy));
     let deflate = WriteOptions { compression: Some(6), ..default() };
-    let npz =
-        [written(FileFormat::Npz, &several(), default()), written(FileFormat::Npz, &several(), deflate)];
-    batter("x.npz", &npz, &options(FileFormat::Npz));
+    let npz = [
+        written(FileFormat::Npz, &several_specs(), default()),
+        written(FileFormat::Npz, &several_specs(), deflate),
+    ];
+    check_mutations("x.npz", &npz, &options(FileFormat::Npz));
     let metadata = WriteOptions { metadata: vec![("k".to_owned(), "v".to_owned())], ..default() };
     let safetensors = [
-        written(FileFormat::Safetensors, &several(), metadata),
+        written(FileFormat::Safetensors, &several_specs(), metadata),
         written(FileFormat::Safetensors, &[], default()),
     ];
-    batter("x.safetensors", &safetensors, &options(FileFormat::Safetensors));
+    check_mutations("x.safetensors", &safetensors, &options(FileFormat::Safetensors));
     let mut protos = vec![
         // TensorFlow: int32 of shape 5 from two values; ONNX: two doubles, not packed.
         b"\x08\x03\x12\x04\x12\x02\x08\x05\x3a\x02\x01\x02".to_vec(),
@@ -175,12 +177,12 @@ fn broken_files_break_nothing() {
         let spec = TensorSpec::new("x", DType::Float32, &[2, 3]);
         protos.push(written(FileFormat::TensorProto, &[spec], WriteOptions { dialect, ..default() }));
     }
-    batter("x.pb", &protos, &options(FileFormat::TensorProto));
+    check_mutations("x.pb", &protos, &options(FileFormat::TensorProto));
 
     let folder = Folder::new();
     folder.put("1.safetensors", &safetensors[0]);
     let path = folder.path("x.json");
     let index = br#"{"metadata": {"total_size": 60}, "weight_map": {"a": "1.safetensors", "d": "1.safetensors", "e": "1.safetensors", "b/c": "1.safetensors"}}"#;
     folder.put("x.json", index);
-    batter(path.to_str().unwrap(), &[index.to_vec()], &options(FileFormat::SafetensorsIndex));
+    check_mutations(path.to_str().unwrap(), &[index.to_vec()], &options(FileFormat::SafetensorsIndex));
 }

@@ -1,10 +1,10 @@
-//! What is written is read back, over types, shapes, orders and formats.
+//! Written tensors are read back unchanged, for all types, shapes, orders and formats.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod common;
 
-use common::{Folder, read_every_way};
+use common::{Folder, read_by_all_methods};
 use proptest::prelude::*;
 use tensorferry_core::{ByteOrder, DType, ErrorKind};
 use tensorferry_files::{Dialect, FileFormat, FileWriter, OpenOptions, TensorSpec, WriteOptions, open};
@@ -31,7 +31,7 @@ fn spec(orders: bool) -> impl Strategy<Value = TensorSpec> {
     })
 }
 
-/// Several, with names that differ.
+/// Several specs with distinct names.
 fn specs(orders: bool) -> impl Strategy<Value = Vec<TensorSpec>> {
     proptest::collection::vec((spec(orders), "[a-z\u{e4}\u{4e2d}\"/ .]{0,8}"), 0..6).prop_map(|specs| {
         let named = |(number, (spec, name)): (usize, (TensorSpec, String))| TensorSpec {
@@ -47,8 +47,8 @@ fn bytes(spec: &TensorSpec, seed: u8) -> Vec<u8> {
     (0..count).map(|at| (at as u8).wrapping_mul(31).wrapping_add(seed)).collect()
 }
 
-/// Writes in pieces, last tensor first, and reads back.
-fn there_and_back(format: FileFormat, specs: &[TensorSpec], options: WriteOptions, reading: OpenOptions) {
+/// Writes in chunks, last tensor first, and reads back.
+fn check_round_trip(format: FileFormat, specs: &[TensorSpec], options: WriteOptions, reading: OpenOptions) {
     let folder = Folder::new();
     let path =
         folder.path(&format!("x.{}", if format == FileFormat::TensorProto { "pb" } else { format.name() }));
@@ -56,8 +56,8 @@ fn there_and_back(format: FileFormat, specs: &[TensorSpec], options: WriteOption
         FileWriter::create(&path, format, specs, WriteOptions { durable: false, ..options }).unwrap();
     for (number, spec) in specs.iter().enumerate().rev() {
         writer.begin(number).unwrap();
-        for piece in bytes(spec, number as u8).chunks(13) {
-            writer.write(piece).unwrap();
+        for chunk in bytes(spec, number as u8).chunks(13) {
+            writer.write(chunk).unwrap();
         }
     }
     assert_eq!(folder.names(), [""; 0]);
@@ -69,7 +69,7 @@ fn there_and_back(format: FileFormat, specs: &[TensorSpec], options: WriteOption
         let entry = if format.is_single() { &opened.entries()[0] } else { opened.entry(&spec.name).unwrap() };
         assert_eq!((entry.dtype(), entry.shape()), (spec.dtype, spec.shape.as_slice()));
         assert_eq!((entry.order(), entry.is_fortran()), (spec.order, spec.fortran));
-        assert_eq!(read_every_way(&opened, entry), bytes(spec, number as u8));
+        assert_eq!(read_by_all_methods(&opened, entry), bytes(spec, number as u8));
     }
 }
 
@@ -78,18 +78,18 @@ proptest! {
 
     #[test]
     fn npy(spec in spec(true)) {
-        there_and_back(FileFormat::Npy, &[spec], WriteOptions::default(), OpenOptions::default());
+        check_round_trip(FileFormat::Npy, &[spec], WriteOptions::default(), OpenOptions::default());
     }
 
     #[test]
     fn npz(specs in specs(true), level in proptest::option::of(1u8..9)) {
         let options = WriteOptions { compression: level, ..WriteOptions::default() };
-        there_and_back(FileFormat::Npz, &specs, options, OpenOptions::default());
+        check_round_trip(FileFormat::Npz, &specs, options, OpenOptions::default());
     }
 
     #[test]
     fn safetensors(specs in specs(false)) {
-        there_and_back(FileFormat::Safetensors, &specs, WriteOptions::default(), OpenOptions::default());
+        check_round_trip(FileFormat::Safetensors, &specs, WriteOptions::default(), OpenOptions::default());
     }
 
     #[test]
@@ -98,7 +98,7 @@ proptest! {
         let options = WriteOptions { dialect, ..WriteOptions::default() };
         let folder = Folder::new();
         match FileWriter::create(folder.path("x.pb"), FileFormat::TensorProto, std::slice::from_ref(&spec), options.clone()) {
-            Ok(_) => there_and_back(FileFormat::TensorProto, &[spec], options, OpenOptions::default()),
+            Ok(_) => check_round_trip(FileFormat::TensorProto, &[spec], options, OpenOptions::default()),
             Err(error) => assert_eq!(error.kind(), ErrorKind::UnsupportedDType),
         }
     }
@@ -109,7 +109,7 @@ proptest! {
             dtype: Some(spec.dtype), shape: Some(spec.shape.clone()), order: spec.order, fortran: spec.fortran,
             ..OpenOptions::default()
         };
-        there_and_back(FileFormat::Raw, &[spec], WriteOptions::default(), reading);
+        check_round_trip(FileFormat::Raw, &[spec], WriteOptions::default(), reading);
     }
 }
 
@@ -139,7 +139,7 @@ fn maps_are_aligned_to_64_bytes_where_the_format_allows() {
 }
 
 #[test]
-fn metadata_is_kept_and_the_convention_is_hidden() {
+fn metadata_is_kept_and_carried_types_are_restored() {
     let folder = Folder::new();
     let path = folder.path("x.safetensors");
     let metadata = vec![("format".to_owned(), "pt".to_owned()), ("q\"\n".to_owned(), "\u{4e2d}".to_owned())];

@@ -1,4 +1,4 @@
-//! What the tests of this crate share.
+//! Helpers that the tests of this crate share.
 #![expect(
     dead_code,
     clippy::unwrap_used,
@@ -12,10 +12,11 @@ use std::mem::MaybeUninit;
 use std::os::fd::FromRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use tensorferry_core::{ByteOrder, Error, Result};
+use tensorferry_core::error::{Hint, HintKey};
+use tensorferry_core::{ByteOrder, Error, ErrorKind, Result};
 use tensorferry_files::{FileEntry, MapMode, OpenOptions, TensorFile, open_file};
 
-/// A folder that goes when it is dropped.
+/// A temporary folder, removed when it is dropped.
 pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
@@ -36,7 +37,7 @@ impl Folder {
         self.path(name)
     }
 
-    /// The names of everything in it.
+    /// The names of the files in the folder.
     pub(crate) fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = std::fs::read_dir(&self.0)
             .unwrap()
@@ -54,25 +55,47 @@ impl Drop for Folder {
 }
 
 /// A file in memory.
-pub(crate) fn memory(bytes: &[u8]) -> File {
-    // SAFETY: a literal that ends with zero; the descriptor is new and nobody else's.
+pub(crate) fn memory_file(bytes: &[u8]) -> File {
+    // SAFETY: the name is NUL-terminated; the descriptor is new, and nothing else owns it.
     let mut file = unsafe { File::from_raw_fd(libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC)) };
     file.write_all(bytes).unwrap();
     file
 }
 
-/// Opens bytes as if they were a file of this name.
+/// Opens bytes as a file of this name.
 pub(crate) fn open_bytes(name: &str, bytes: &[u8]) -> Result<TensorFile> {
     open_bytes_with(name, bytes, &OpenOptions::default())
 }
 
 pub(crate) fn open_bytes_with(name: &str, bytes: &[u8], options: &OpenOptions) -> Result<TensorFile> {
-    open_file(memory(bytes), Path::new(name), options)
+    open_file(memory_file(bytes), Path::new(name), options)
 }
 
-/// What is wrong with these bytes.
-pub(crate) fn refused(name: &str, bytes: &[u8]) -> Error {
+/// The error of opening these bytes.
+pub(crate) fn open_error(name: &str, bytes: &[u8]) -> Error {
     open_bytes(name, bytes).err().unwrap_or_else(|| panic!("{name} was accepted"))
+}
+
+/// The hint key of an error.
+pub(crate) fn hint_of(error: &Error) -> HintKey {
+    match error.hint() {
+        Some(Hint::Key(key, _)) => *key,
+        other => panic!("{error}: {other:?} instead of a hint key"),
+    }
+}
+
+/// Checks that an error is about an invalid file, with this hint and these numbers. `tests/golden` compares the wording.
+pub(crate) fn assert_invalid(error: &Error, hint: HintKey, numbers: &[u64]) {
+    assert_eq!((error.kind(), hint_of(error)), (ErrorKind::InvalidFile, hint), "{error}");
+    assert_numbers(error, numbers);
+}
+
+/// Checks that the fact of an error contains these numbers.
+pub(crate) fn assert_numbers(error: &Error, numbers: &[u64]) {
+    let found: Vec<&str> = error.fact().split(|letter: char| !letter.is_ascii_digit()).collect();
+    for number in numbers {
+        assert!(found.contains(&number.to_string().as_str()), "{error}: {number} is missing");
+    }
 }
 
 pub(crate) fn read(opened: &TensorFile, entry: &FileEntry, threads: usize) -> Result<Vec<u8>> {
@@ -82,17 +105,17 @@ pub(crate) fn read(opened: &TensorFile, entry: &FileEntry, threads: usize) -> Re
     Ok(out.iter().map(|byte| unsafe { byte.assume_init() }).collect())
 }
 
-/// The bytes by every way there is to come by them, which must all agree.
-pub(crate) fn read_every_way(opened: &TensorFile, entry: &FileEntry) -> Vec<u8> {
+/// Reads a tensor by every method, and checks that all results agree.
+pub(crate) fn read_by_all_methods(opened: &TensorFile, entry: &FileEntry) -> Vec<u8> {
     let bytes = read(opened, entry, 1).unwrap();
     assert_eq!(read(opened, entry, 3).unwrap(), bytes);
     let mut stream = opened.stream(entry).unwrap();
     let mut streamed = Vec::new();
     for size in (1..).map(|step: usize| step * 7 % 61 + 1) {
-        let mut piece = vec![MaybeUninit::new(0); size.min(stream.left() as usize)];
-        stream.read(&mut piece).unwrap();
+        let mut chunk = vec![MaybeUninit::new(0); size.min(stream.left() as usize)];
+        stream.read(&mut chunk).unwrap();
         // SAFETY: initialised from the beginning.
-        streamed.extend(piece.iter().map(|byte| unsafe { byte.assume_init() }));
+        streamed.extend(chunk.iter().map(|byte| unsafe { byte.assume_init() }));
         if stream.left() == 0 {
             break;
         }
@@ -109,30 +132,30 @@ pub(crate) fn read_every_way(opened: &TensorFile, entry: &FileEntry) -> Vec<u8> 
         }
     }
     if entry.is_stored() && bytes.len() > 2 {
-        let mut some = [MaybeUninit::new(0); 2];
-        opened.read_at(entry, 1, &mut some).unwrap();
+        let mut pair = [MaybeUninit::new(0); 2];
+        opened.read_at(entry, 1, &mut pair).unwrap();
         // SAFETY: initialised from the beginning.
-        assert_eq!(unsafe { some[1].assume_init() }, bytes[2]);
+        assert_eq!(unsafe { pair[1].assume_init() }, bytes[2]);
     }
     bytes
 }
 
 /// The elements in row-major order and this machine's byte order.
-pub(crate) fn plain(entry: &FileEntry, bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn to_row_major_native(entry: &FileEntry, bytes: &[u8]) -> Vec<u8> {
     let layout = entry.layout().unwrap();
     let mut offsets = vec![0i64];
     for (length, stride) in layout.shape().iter().zip(layout.strides()) {
         offsets = offsets.iter().flat_map(|start| (0..*length).map(move |i| start + i * stride)).collect();
     }
     let (size, unit) = (entry.dtype().size(), entry.dtype().swap_unit());
-    let mut plain = Vec::new();
+    let mut elements = Vec::new();
     for offset in offsets {
-        for part in bytes[offset as usize..][..size].chunks(unit) {
+        for unit_bytes in bytes[offset as usize..][..size].chunks(unit) {
             match entry.order() {
-                ByteOrder::Native => plain.extend(part),
-                ByteOrder::Swapped => plain.extend(part.iter().rev()),
+                ByteOrder::Native => elements.extend(unit_bytes),
+                ByteOrder::Swapped => elements.extend(unit_bytes.iter().rev()),
             }
         }
     }
-    plain
+    elements
 }

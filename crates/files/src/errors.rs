@@ -1,0 +1,93 @@
+//! Constructors of this crate's errors.
+//!
+//! Text that comes from a file is quoted and truncated with [`quoted`], so that a hostile file cannot add lines to a message.
+//! Facts do not name the file: [`crate::open()`] and the writer put the path in front.
+
+use crate::hints;
+use std::io;
+use tensorferry_core::error::HintKey;
+use tensorferry_core::{Error, ErrorKind};
+
+/// Characters of a quoted text in a message.
+const MAX_QUOTED_CHARS: usize = 80;
+
+/// The file breaks the rules of its format.
+pub(crate) fn invalid_file(fact: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidFile, fact.into()).with_hint(hints::RECREATE_FILE)
+}
+
+/// The file is well formed, and its element type has no counterpart in tensorferry.
+pub(crate) fn unsupported_dtype(fact: impl Into<String>, hint: HintKey) -> Error {
+    Error::new(ErrorKind::UnsupportedDType, fact.into()).with_hint(hint)
+}
+
+/// An argument of the caller is invalid.
+pub(crate) fn invalid_argument(fact: impl Into<String>, hint: HintKey) -> Error {
+    Error::new(ErrorKind::InvalidArgument, fact.into()).with_hint(hint)
+}
+
+/// A system call failed. `context` is the path, or the operation.
+pub(crate) fn io_error(context: &str, error: &io::Error) -> Error {
+    let errno = error.raw_os_error();
+    // Rust appends the number in parentheses; the error keeps it separately.
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    let error = Error::new(ErrorKind::Io, format!("{context}: {text}")).with_errno(errno);
+    match errno {
+        Some(libc::ENOENT) => error.with_hint(hints::CHECK_PATH),
+        Some(libc::EACCES | libc::EPERM | libc::EROFS) => error.with_hint(hints::CHECK_PERMISSIONS),
+        Some(libc::ENOSPC | libc::EDQUOT) => error.with_hint(hints::FREE_DISK_SPACE),
+        Some(libc::EMFILE | libc::ENFILE) => error.with_hint(hints::CLOSE_FILES),
+        _ => error,
+    }
+}
+
+/// Restores an error of this crate that passed through a library as an [`io::Error`].
+pub(crate) fn from_library_io(error: io::Error) -> Error {
+    let kind = error.kind();
+    if error.get_ref().is_some_and(|inner| inner.is::<Error>())
+        && let Some(inner) = error.into_inner().and_then(|inner| inner.downcast::<Error>().ok())
+    {
+        return *inner;
+    }
+    match kind {
+        io::ErrorKind::UnexpectedEof => invalid_file("the file ends before the data that it declares"),
+        kind => io_error("cannot read the file", &io::Error::from(kind)),
+    }
+}
+
+/// The core's error about a shape, as an error about the file that declares it.
+pub(crate) fn invalid_shape_in_file(error: Error) -> Error {
+    invalid_file(error.fact().to_owned())
+}
+
+/// The caller passed an entry of another file.
+pub(crate) fn entry_of_another_file() -> Error {
+    invalid_argument("the entry belongs to another file", hints::PASS_ENTRY_OF_FILE)
+}
+
+/// Text from a file, quoted and truncated for a message.
+pub(crate) fn quoted(text: &str) -> String {
+    match text.char_indices().nth(MAX_QUOTED_CHARS) {
+        Some((end, _)) => format!("{:?}...", &text[..end]),
+        None => format!("{text:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quoted_text_is_short_and_on_one_line() {
+        assert_eq!(quoted("a\nb"), "\"a\\nb\"");
+        assert!(quoted(&"ä".repeat(1000)).chars().count() < 90);
+    }
+
+    #[test]
+    fn io_errors_keep_errno() {
+        let error = io_error("open x", &io::Error::from_raw_os_error(libc::ENOENT));
+        assert_eq!((error.kind(), error.errno()), (ErrorKind::Io, Some(libc::ENOENT)));
+        assert_eq!(error.fact(), "open x: No such file or directory");
+    }
+}
