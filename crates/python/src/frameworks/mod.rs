@@ -1,4 +1,6 @@
-//! The frameworks: one file each, the same functions in each, one row each in the register (`register.rs`).
+//! The trait [`Framework`], its implementations (one module per framework), and how a target is found by name.
+//!
+//! `register.rs` has one row per framework, `registered.rs` the frameworks that users register at run time.
 
 pub(crate) mod cupy;
 pub(crate) mod exchange;
@@ -26,42 +28,42 @@ use tensorferry_core::plan::{Pending, TargetCapabilities};
 use tensorferry_core::{DType, ErrorKind, Tensor};
 use tensorferry_cuda::{Gpu, Stream, SyncPoint};
 
-/// What every framework's file provides.
+/// Reads and creates the tensors of one framework.
 pub(crate) trait Framework: Sync {
-    /// What it accepts, right now. Imports the framework if the caller asked for it by name.
-    fn facts(&self, py: Python<'_>) -> Result<&'static TargetCapabilities>;
+    /// What the framework accepts at the time of the call. Imports the framework.
+    fn capabilities(&self, py: Python<'_>) -> Result<&'static TargetCapabilities>;
 
-    /// Reads one of its tensors.
+    /// Describes the memory of one of its tensors.
     fn read<'py>(&self, object: &Bound<'py, PyAny>, form: Form) -> Result<Source<'py>>;
 
-    /// Does the work that a reader found put off, and gives memory that nobody else uses.
+    /// Performs the pending operation that `read` reported. The result is memory that nothing else refers to.
     fn materialise(&self, object: &Bound<'_, PyAny>, pending: Pending) -> Result<Tensor<Owner>>;
 
-    /// Wraps a tensor that meets its facts as the framework's own type.
+    /// Creates one of its tensors over the memory of `tensor`, which meets its capabilities.
     fn write<'py>(&self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>>;
 
-    /// Where it will queue work on memory of this GPU that it is given.
+    /// The streams on which it queues work on imported memory of this GPU.
     fn streams(&self, _py: Python<'_>, _gpu: &'static Gpu) -> Result<Streams> {
         Err(host_only())
     }
 
-    /// Whether its users choose the stream on which they use a tensor.
+    /// Whether its users choose the current stream.
     fn has_named_streams(&self) -> bool {
         false
     }
 
-    /// As [`Framework::write`], for GPU memory; `waits` is the side of it that was told to wait, if the memory is not
-    /// ready yet.
+    /// [`Framework::write`] for GPU memory. `ready_after` is the sync point of the framework that waits for the memory, if the
+    /// memory is not ready yet.
     fn write_gpu<'py>(
         &self,
         py: Python<'py>,
         tensor: Tensor<Owner>,
-        _waits: Option<SyncPoint>,
+        _ready_after: Option<SyncPoint>,
     ) -> Result<Bound<'py, PyAny>> {
         self.write(py, tensor)
     }
 
-    /// New memory of its own on a GPU, dense and row-major; on this stream, if one is named, and else on its own choice.
+    /// Allocates a dense row-major tensor on a GPU, on `stream` if it is given and otherwise on the framework's choice.
     fn allocate<'py>(
         &self,
         _py: Python<'py>,
@@ -74,24 +76,24 @@ pub(crate) trait Framework: Sync {
     }
 }
 
-/// Nobody comes here: the planner sends no GPU memory to a framework whose facts say that it holds none.
+/// The error of a framework without GPU memory. The planner rejects such a target earlier.
 fn host_only() -> Failure {
-    fail(ErrorKind::UnsupportedDevice, "the framework holds host memory only", "leave device out")
+    fail(ErrorKind::UnsupportedDevice, "the framework holds host memory only", "omit device=")
 }
 
-/// Where a tensor is to go.
+/// The framework that a tensor is converted to.
 #[derive(Clone, Copy)]
 pub(crate) enum Target {
     /// A framework of the register.
     Builtin(&'static dyn Framework),
-    /// A framework that was registered from Python, by its index.
+    /// A framework registered at run time, by its index.
     Registered(usize),
 }
 
 static TARGETS: Cache<Target> = Cache::new();
 
-/// Forgets which names led where: a registration may change it.
-pub(crate) fn forget(py: Python<'_>) {
+/// Clears the cache of names. A registration may change the result.
+pub(crate) fn clear_target_cache(py: Python<'_>) {
     TARGETS.clear(py);
 }
 
@@ -112,21 +114,21 @@ fn find(py: Python<'_>, name: &str) -> Result<Target> {
         return Ok(Target::Builtin(dense.framework()));
     }
     match registered::find(py, name)? {
-        Some(place) => Ok(Target::Registered(place)),
+        Some(index) => Ok(Target::Registered(index)),
         None => Err(register::unknown(py, name)),
     }
 }
 
-/// Dense tensors cannot go to a framework that holds none.
+/// The error for a dense tensor and a target that holds sparse tensors only.
 pub(crate) fn sparse_only(entry: &Entry) -> Failure {
     fail(
         ErrorKind::InvalidArgument,
         format!("{} holds sparse tensors only", entry.title),
-        "name a framework that holds dense tensors, such as \"numpy\"",
+        "pass a framework with dense tensors, such as \"numpy\"",
     )
 }
 
-/// Does something inside of context managers, and leaves them again.
+/// Runs `work` inside of context managers, the first one outermost.
 pub(crate) fn within<'py, T>(
     managers: &[Bound<'py, PyAny>],
     work: impl FnOnce() -> PyResult<T>,
@@ -139,7 +141,7 @@ pub(crate) fn within<'py, T>(
     done
 }
 
-/// A framework's allocator failed: for want of memory, in which case we say how much was needed and was free, or else.
+/// The error of a failed GPU allocation. If memory is exhausted, it states the needed and the free bytes.
 pub(crate) fn allocation_failed(
     py: Python<'_>,
     title: &str,
@@ -156,36 +158,37 @@ pub(crate) fn allocation_failed(
         return refused(py, title, error);
     }
     let count = shape.iter().fold(1usize, |count, &length| count.saturating_mul(length.max(0) as usize));
-    let stated = tensorferry_cuda::out_of_memory(gpu, count.saturating_mul(dtype.size()));
-    let extended = hoarder(py).zip(advice(&stated)).map(|(hoarder, advice)| format!("{advice}; {hoarder}"));
-    let stated = match extended {
-        Some(advice) => stated.with_advice(advice),
-        None => stated,
+    let out_of_memory = tensorferry_cuda::out_of_memory(gpu, count.saturating_mul(dtype.size()));
+    let extended = preallocation_hint(py)
+        .zip(advice(&out_of_memory))
+        .map(|(preallocation, advice)| format!("{advice}; {preallocation}"));
+    let out_of_memory = match extended {
+        Some(advice) => out_of_memory.with_advice(advice),
+        None => out_of_memory,
     };
-    Failure::Because(stated, Box::new(error))
+    Failure::Because(out_of_memory, Box::new(error))
 }
 
-/// Who is loaded and was not kept from taking most of a GPU when it starts, and how to keep it from that.
-fn hoarder(py: Python<'_>) -> Option<String> {
-    const HABITS: [(&str, &str, &str, &str); 2] = [
+/// A hint about a loaded framework that preallocates most of a GPU, unless the user disabled that.
+fn preallocation_hint(py: Python<'_>) -> Option<String> {
+    /// Module, title, environment variable, and the value of it that disables preallocation.
+    const PREALLOCATING: [(&str, &str, &str, &str); 2] = [
         ("tensorflow", "TensorFlow", "TF_FORCE_GPU_ALLOW_GROWTH", "true"),
         ("jax", "JAX", "XLA_PYTHON_CLIENT_PREALLOCATE", "false"),
     ];
     let loaded = py.import("sys").and_then(|sys| sys.getattr("modules")).ok()?;
-    HABITS.into_iter().find_map(|(module, title, variable, modest)| {
-        let hoards = loaded.contains(module).is_ok_and(|there| there)
-            && std::env::var(variable).map_or(true, |value| !value.eq_ignore_ascii_case(modest))
-            && !(module == "tensorflow" && grows(py).unwrap_or(false));
-        hoards.then(|| {
-            format!(
-                "{title} is loaded, and may have taken most of the GPU when it started, which {variable}={modest} prevents"
-            )
+    PREALLOCATING.into_iter().find_map(|(module, title, variable, disabled)| {
+        let preallocates = loaded.contains(module).is_ok_and(|there| there)
+            && std::env::var(variable).map_or(true, |value| !value.eq_ignore_ascii_case(disabled))
+            && !(module == "tensorflow" && has_memory_growth(py).unwrap_or(false));
+        preallocates.then(|| {
+            format!("set {variable}={disabled}, because {title} is loaded and may have preallocated most of the GPU")
         })
     })
 }
 
-/// Whether TensorFlow was told to take memory as it needs it.
-fn grows(py: Python<'_>) -> PyResult<bool> {
+/// Whether memory growth is enabled for all GPUs of TensorFlow.
+fn has_memory_growth(py: Python<'_>) -> PyResult<bool> {
     let config = py.import("tensorflow")?.getattr("config")?;
     let devices = config.call_method1("list_physical_devices", ("GPU",))?;
     let experimental = config.getattr("experimental")?;
@@ -197,35 +200,35 @@ fn grows(py: Python<'_>) -> PyResult<bool> {
     Ok(true)
 }
 
-/// Two modules that live in one process in one order of import only; in the other, the second import ends the process.
+/// Two modules that one process can import in one order only; in the other order, the second import kills the process.
 pub(crate) struct ImportOrder {
     /// The module that must be imported first.
     pub(crate) first: &'static str,
     /// The module that may be imported after it, and not before.
     pub(crate) second: &'static str,
-    /// The framework that imports `first`: itself, or one that loads it when it is needed.
+    /// The framework that imports `first`: `first` itself, or one that imports it on demand.
     pub(crate) framework: &'static str,
-    /// How the process ended, and with which versions.
-    pub(crate) seen: &'static str,
+    /// The signal that was observed, and with which versions.
+    pub(crate) observed: &'static str,
 }
 
-/// The orders of import that end the process, as seen on Linux. `tensorferry doctor` tries them on the user's machine.
+/// The import orders that kill the process, as observed on Linux. `tensorferry doctor` tries them on the user's machine.
 pub(crate) const IMPORT_ORDERS: [ImportOrder; 2] = [
     ImportOrder {
         first: "paddle",
         second: "tensorflow",
         framework: "paddle",
-        seen: "SIGSEGV with Paddle 3.3 and TensorFlow 2.21",
+        observed: "SIGSEGV with Paddle 3.3 and TensorFlow 2.21",
     },
     ImportOrder {
         first: "triton",
         second: "tensorflow",
         framework: "torch",
-        seen: "SIGABRT with Triton 3.9 and TensorFlow 2.21",
+        observed: "SIGABRT with Triton 3.9 and TensorFlow 2.21",
     },
 ];
 
-/// Refuses to import a module if that would end the process. A module that is loaded already is never refused.
+/// Fails if an import of the module would kill the process. A module that is already loaded never fails.
 pub(crate) fn check_import(py: Python<'_>, module: &str) -> Result<()> {
     let top = module.split('.').next().unwrap_or(module);
     let modules = py.import("sys")?.getattr("modules")?;
@@ -235,19 +238,19 @@ pub(crate) fn check_import(py: Python<'_>, module: &str) -> Result<()> {
     if is_loaded(top)? {
         return Ok(());
     }
-    for ImportOrder { first, second, seen, .. } in &IMPORT_ORDERS {
+    for ImportOrder { first, second, observed, .. } in &IMPORT_ORDERS {
         if *first == top && is_loaded(second)? {
             return Err(fail(
                 ErrorKind::FrameworkMissing,
-                format!("{first} is not imported after {second}, which would end the process ({seen})"),
-                format!("write \"import {first}\" before \"import {second}\", where the program starts"),
+                format!("importing {first} after {second} would kill the process ({observed})"),
+                format!("import {first} before {second}, at the start of the program"),
             ));
         }
     }
     Ok(())
 }
 
-/// Imports a framework's module, or says that it is not there.
+/// Imports a framework's module.
 pub(crate) fn import<'py>(py: Python<'py>, framework: Builtin) -> Result<Bound<'py, PyModule>> {
     let entry = framework.entry();
     check_import(py, entry.module)?;
@@ -264,8 +267,8 @@ pub(crate) fn import<'py>(py: Python<'py>, framework: Builtin) -> Result<Bound<'
                 format!("pip install {}", entry.distributions[0]),
             )
         } else {
-            let about = format!("{} is installed and cannot be imported", entry.title);
-            foreign(py, error, ErrorKind::FrameworkMissing, &about, "mend its installation")
+            let about = format!("{} is installed but cannot be imported", entry.title);
+            foreign(py, error, ErrorKind::FrameworkMissing, &about, "repair or reinstall it")
         }
     })
 }
