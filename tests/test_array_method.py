@@ -359,13 +359,13 @@ class Int64:
 @pytest.mark.parametrize("dtype", [np.dtype("int64"), "int64", np.int64, torch.int64])
 def test_an_array_of_another_type_than_the_object_is_refused(kind, dtype) -> None:
     error = refused_everywhere(ferry.UnsupportedDTypeError, TypeError, with_dtype(kind, dtype))
-    assert "of type int64, and its __array__ converts them to float64" in str(error)
+    assert "int64" in str(error) and "float64" in str(error)
 
 
 @pytest.mark.parametrize("kind", [Lazy, Ignores, NoArguments])
 def test_types_that_are_not_those_of_numpy(kind: type[Object]) -> None:
     error = refused_everywhere(ferry.UnsupportedDTypeError, TypeError, with_dtype(kind, Int64()))
-    assert "of type Int64" in str(error)
+    assert "the dtype Int64" in str(error)
 
 
 def test_a_share_of_another_type_or_shape_than_the_object_is_refused() -> None:
@@ -373,7 +373,7 @@ def test_a_share_of_another_type_or_shape_than_the_object_is_refused() -> None:
     thing = with_dtype(Honest, np.dtype("int64"))
     thing.array = thing.array.astype(float)
     error = refused_everywhere(ferry.UnsupportedDTypeError, TypeError, thing)
-    assert "of type int64, and its __array__ converts them to float64" in str(error)
+    assert "int64" in str(error) and "float64" in str(error)
     thing = with_dtype(Honest, np.dtype("int64"))
     thing.shape = (7, 7)  # type: ignore[attr-defined]
     error = refused_everywhere(ferry.FrameworkError, RuntimeError, thing)
@@ -395,7 +395,7 @@ def test_tables_are_not_converted(kind: type[Object], name: str) -> None:
     for make in (table, lambda: with_dtype(table, Int64()), lambda: with_dtype(table, "int64")):
         thing = make()
         error = refused_everywhere(ferry.NotATensorError, TypeError, thing)
-        assert "a conversion may change types and nulls" in str(error)
+        assert "a conversion may change dtypes and nulls" in str(error)
         assert "one column at a time" in error.hint
     useful = type("Table", (table,), {"to_numpy": lambda self: None})()
     assert "x.to_numpy()" in refused_everywhere(ferry.NotATensorError, TypeError, useful).hint
@@ -548,7 +548,7 @@ def test_other_functions_refuse_tables(tmp_path) -> None:
         lambda: ferry.via("torch")(lambda x, y: x)(ones, table),
     ):
         error = refused(ferry.NotATensorError, TypeError, call)
-        assert "a conversion may change types and nulls" in str(error)
+        assert "a conversion may change dtypes and nulls" in str(error)
     assert ferry.agnostic(lambda xp, x, y: y)(ones, table) is table
     assert None not in table.asked, "a table is not converted"
 

@@ -166,7 +166,7 @@ def test_what_shares_its_memory(name: str, target: str) -> None:
 def test_what_a_conversion_could_change_is_refused(name: str) -> None:
     source = REFUSED[name]()
     error = refused_everywhere(ferry.NotATensorError, TypeError, source)
-    assert "a conversion may change types and nulls" in str(error)
+    assert "a conversion may change dtypes and nulls" in str(error)
     assert ("to_numpy" in error.hint) == hasattr(source, "to_numpy")
     for wishes in ({"copy": True}, {"copy": False}, {"dtype": "float64"}, {"writable": True}):
         refused(ferry.NotATensorError, TypeError, lambda w=wishes: ferry.to(source, "torch", **w))

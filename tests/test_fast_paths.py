@@ -294,7 +294,7 @@ def test_a_stream_that_is_not_cupys_is_not_used():
     first, second = on_cupy(STREAM_MODULE.format("0"))
     assert first == "cupy.contiguous active None"
     assert re.fullmatch(
-        r"cupy.current_handle failed it gives the stream 0x0 instead of 0x[0-9a-f]+", second
+        r"cupy.current_handle failed .* 0x0, expected 0x[0-9a-f]+", second
     )
 
 
@@ -304,9 +304,7 @@ def test_contiguity_that_does_not_hold_is_not_used():
         cupy.ndarray._c_contiguous = property(lambda x: True, lambda x, given: None)
     """
     first, second = on_cupy(lies)
-    assert (
-        first == "cupy.contiguous failed it is true of a dense array and true of a transposed one"
-    )
+    assert re.fullmatch(r"cupy.contiguous failed .*true .*true .*", first)
     assert second.startswith("cupy.current_handle missing ModuleNotFoundError: ")
 
 
@@ -319,9 +317,9 @@ def test_names():
         assert row["name"].partition(".")[0] == row["framework"]
         assert row["framework"] in FRAMEWORKS
         assert re.fullmatch(r"[a-z]+\.[a-z0-9_]+", row["name"])
-    with pytest.raises(ValueError, match="no fast path is called"):
+    with pytest.raises(ValueError, match="torch.nonsense"):
         _fast_path_enabled("torch.nonsense")
-    with pytest.raises(ValueError, match="no fast path is called"):
+    with pytest.raises(ValueError, match="torch.nonsense"):
         _fast_path_probed("torch.nonsense")
 
 
@@ -349,6 +347,8 @@ OWN_NAMES = {
     "_make",
     "_meta",  # Dask is not a framework here, and its arrays have no other name for it
     "_os_error",
+    "_hint_key",
+    "_hint_value",
     "_Framework",
     "_Transfer",
     "_SparseOrder",

@@ -121,7 +121,7 @@ def test_every_name_for_new_memory(name: str, empty: Callable[..., Any]) -> None
 def test_no_framework_is_called_so(call: Callable[[Any], Any], written: str) -> None:
     with pytest.raises(ferry.InvalidArgumentError) as caught:
         call(written)
-    assert f'no framework is called "{written}"' in str(caught.value)
+    assert f'unknown framework "{written}"' in str(caught.value)
     hint = caught.value.hint or ""
     if written in MISSPELT:
         assert hint == f'did you mean "{MISSPELT[written]}"?'
@@ -163,7 +163,7 @@ def test_every_name_for_sparse_tensors(name: str, written: str) -> None:
 @pytest.mark.parametrize("verb", [ferry.sparse.to, ferry.sparse.plan])
 def test_no_framework_of_sparse_tensors_is_called_so(verb: Callable[..., Any]) -> None:
     for written, meant in {**MISSPELT, "scypi": "scipy", "sprase": "sparse"}.items():
-        with pytest.raises(ferry.InvalidArgumentError, match=f'called "{written}"') as caught:
+        with pytest.raises(ferry.InvalidArgumentError, match=f'unknown framework "{written}"') as caught:
             verb(sparse_source(), written)
         assert caught.value.hint == f'did you mean "{meant}"?'
     with pytest.raises(ferry.FrameworkNotFoundError):
@@ -200,7 +200,7 @@ def test_commands_refuse_other_names(capsys: Any, command: str) -> None:
     for written, meant in MISSPELT.items():
         assert cli.main(COMMANDS[command](written)) in (2, 3)
         told = capsys.readouterr().err
-        assert f'no framework is called "{written}"' in told
+        assert f'unknown framework "{written}"' in told
         assert f'hint: did you mean "{meant}"?' in told
     assert cli.main(COMMANDS[command]("scipy")) in (2, 3)
     assert "sparse tensors only" in capsys.readouterr().err

@@ -21,8 +21,8 @@ def refused(function):
         function()
     except ferry.FrameworkNotFoundError as error:
         fact, hint = str(error).split("\\nhint: ")
-        assert "paddle is not imported after tensorflow" in fact and "SIGSEGV" in fact, fact
-        assert hint.startswith('write "import paddle" before "import tensorflow"'), hint
+        assert "paddle after tensorflow" in fact and "SIGSEGV" in fact, fact
+        assert hint.startswith("import paddle before tensorflow"), hint
         assert isinstance(error, ImportError)
         return
     raise AssertionError("nothing was refused")

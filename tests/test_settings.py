@@ -31,7 +31,7 @@ print(ferry.memory_stats().limit_bytes > 0)
 )
 def test_a_value_that_means_nothing_is_warned_of(name, text, hint):
     first, second, rest = children.run(LOOK, **{name: text}).split("\n", 2)
-    assert first.startswith(f'RuntimeWarning {name} is "{text}", which is not ')
+    assert first.startswith(f'RuntimeWarning {name}: "{text}" is not ')
     assert second == f"hint: {hint}"
     assert rest == "True\n"
 
@@ -53,7 +53,7 @@ def test_a_value_that_means_something_is_taken_in_silence(name, text):
     assert children.run(LOOK, **{name: text}) == "True\n"
 
 
-ANY_NAME = "write all, or names that tensorferry doctor lists, with commas between"
+ANY_NAME = "write all, or a comma-separated list of names from tensorferry doctor"
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_fast_path_that_is_not_known_is_warned_of_and_the_others_count(name, h
     first, second, rest = children.run(look, TENSORFERRY_DISABLE=f"jax.shards,{name}").split(
         "\n", 2
     )
-    fact = f'TENSORFERRY_DISABLE names "{name}", which is not a fast path: it is ignored'
+    fact = f'TENSORFERRY_DISABLE: "{name}" is not a fast path and is ignored'
     assert first == f"RuntimeWarning {fact}"
     assert second == f"hint: {hint}"
     assert rest == "True\nFalse True\n"

@@ -158,7 +158,7 @@ def test_refused_when_decorated(body, says):
 
 
 def test_frameworks_that_are_none():
-    refused(lambda: ferry.via("torche"), 'no framework is called "torche"', 'did you mean "torch"?')
+    refused(lambda: ferry.via("torche"), 'unknown framework "torche"', 'did you mean "torch"?')
     refused(lambda: ferry.via(typing), "typing")
 
 

@@ -298,7 +298,7 @@ def test_on_a_gpu_what_crosses_is_timed_from_idle_to_idle():
         ("--sizes=-4K", 2, "'-4K' is no size that can be measured"),
         ("--sizes ,", 2, "',' names no size"),
         ("--sizes 65536G --from numpy --to mlx", 3, "bytes need about"),
-        ("--from nunpy", 2, 'no framework is called "nunpy"'),
+        ("--from nunpy", 2, 'unknown framework "nunpy"'),
         ("--from numpy --to numpy", 2, "numpy to itself is no conversion"),
         ("--dtypes float33", 2, "no type is called 'float33'"),
         ("--layouts round", 2, "no layout is called 'round'"),

@@ -304,7 +304,7 @@ def test_a_fast_path_that_fails_its_probe_is_named(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(LIES_ABOUT_BASES)
     done = doctor("--frameworks", "numpy,mlx", paths=(tmp_path,))
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    reason = "the field base is not what the attribute base says"
+    reason = "the field base differs from the attribute base"
     said = " ".join(done.stdout.split())
     assert f"numpy.array_struct FAILED: {reason}" in said
     better = said.partition(" could be better ")[2]
@@ -316,7 +316,7 @@ def test_a_fast_path_that_is_switched_off_is_named():
     found = report("--frameworks", "numpy,mlx", code=0, TENSORFERRY_DISABLE="numpy.array_struct")
     assert outcomes(found) == MLX_ALONE
     (path,) = (one for one in found["fast_paths"] if one["name"] == "numpy.array_struct")
-    assert (path["state"], path["reason"]) == ("disabled", "TENSORFERRY_DISABLE turns it off")
+    assert (path["state"], path["reason"]) == ("disabled", "disabled by TENSORFERRY_DISABLE")
     assert found["notices"] == [one for one in found["notices"] if "fast path" not in one["fact"]]
 
 
@@ -488,7 +488,7 @@ def test_colours_on_a_terminal(wish, coloured):
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (("--frameworks", "numpy,caffe"), 'no framework is called "caffe"'),
+        (("--frameworks", "numpy,caffe"), 'unknown framework "caffe"'),
         (("--frameworks", ","), "no framework is named"),
         (("--timeout", "0"), "'0' is no number of seconds"),
         (("--timeout", "soon"), "'soon' is no number of seconds"),

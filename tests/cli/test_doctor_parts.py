@@ -179,7 +179,7 @@ def test_fast_paths_are_listed_with_the_reason():
         path("active", name="torch.allocator"),
         path("failed", "it is true " + "and true " * 12),
         path("unused", name="torch.raw_stream"),
-        path("disabled", "TENSORFERRY_DISABLE turns it off", "torch.pytree"),
+        path("disabled", "disabled by TENSORFERRY_DISABLE", "torch.pytree"),
         path("missing", "no such function", "torch.tensor_base"),
         path("unused", name="cupy.contiguous"),
     ]
@@ -187,7 +187,7 @@ def test_fast_paths_are_listed_with_the_reason():
     assert "\n  torch.allocator    active\n" in shown
     assert "\n  torch.lazy_bits    FAILED: it is true and true" in shown
     assert "\n  torch.raw_stream   not used here\n" in shown
-    assert "\n  torch.pytree       off: TENSORFERRY_DISABLE turns it off\n" in shown
+    assert "\n  torch.pytree       off: disabled by TENSORFERRY_DISABLE\n" in shown
     assert "\n  torch.tensor_base  not available: no such function\n" in shown
     # CuPy is not here.
     assert "cupy.contiguous" not in shown

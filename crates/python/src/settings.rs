@@ -1,6 +1,6 @@
-//! What the environment asks for, read once, when the module is made.
+//! Settings from environment variables, read once when the extension module is initialised.
 //!
-//! A value that means nothing is not passed over in silence: the user who wrote it believes that it counts.
+//! Invalid values are ignored with a warning: silence would let the user believe that they took effect.
 
 use crate::fast_paths::{self, Disabled};
 use pyo3::exceptions::PyRuntimeWarning;
@@ -21,46 +21,49 @@ static SETTINGS: OnceLock<Settings> = OnceLock::new();
 
 fn settings() -> &'static Settings {
     SETTINGS.get_or_init(|| Settings {
-        threads: cores(),
-        ring: ring(None, None),
+        threads: core_count(),
+        ring: ring_options_of(None, None),
         disabled_fast_paths: Disabled::NONE,
     })
 }
 
-/// How transfers between a GPU and the host are shared out: `TENSORFERRY_THREADS` and `TENSORFERRY_CHUNK`, or three quarters
-/// of the cores (all of up to four, sixteen at most), the caller's own among them, and 1.5 MiB.
+/// Threads and chunk size of transfers between a GPU and the host, from `TENSORFERRY_THREADS` and `TENSORFERRY_CHUNK`.
+///
+/// The defaults are three quarters of the cores (all of them up to four cores, at most sixteen threads), including the
+/// calling thread, and chunks of 1.5 MiB.
 pub(crate) fn transfer() -> RingOptions {
     settings().ring
 }
 
-fn ring(threads: Option<NonZero<usize>>, chunk: Option<usize>) -> RingOptions {
-    /// More have not been seen to help, and each has buffers.
-    const MOST: usize = 16;
-    /// Fewer have the threads wait for slots, more take longer to pin: of 256 MiB on an H200, in milliseconds, the first download
-    /// took 16, 13.6 and 13 to 24 with 1, 1.5 and 2 MiB, and later ones 12.5, 10 and 11.
-    const CHUNK: usize = 3 << 19;
-    let few = |cores: usize| if cores <= 4 { cores } else { cores * 3 / 4 };
-    let threads = threads.map_or_else(|| few(cores()), NonZero::get).min(MOST);
-    RingOptions { threads, chunk: chunk.unwrap_or(CHUNK), spares: false, batched: false }
+fn ring_options_of(threads: Option<NonZero<usize>>, chunk: Option<usize>) -> RingOptions {
+    /// More threads did not raise the throughput in measurements, and each one has staging buffers.
+    const MAX_TRANSFER_THREADS: usize = 16;
+    /// With smaller chunks the threads wait for slots; larger ones take longer to pin. Measured with 256 MiB on an H200 and
+    /// chunks of 1, 1.5 and 2 MiB: the first download took 16, 13.6 and 13 to 24 ms, later ones 12.5, 10 and 11 ms.
+    const DEFAULT_CHUNK_BYTES: usize = 3 << 19;
+    let default_threads = |cores: usize| if cores <= 4 { cores } else { cores * 3 / 4 };
+    let threads =
+        threads.map_or_else(|| default_threads(core_count()), NonZero::get).min(MAX_TRANSFER_THREADS);
+    RingOptions { threads, chunk: chunk.unwrap_or(DEFAULT_CHUNK_BYTES), spares: false, batched: false }
 }
 
-/// The most threads that a copy uses: `TENSORFERRY_THREADS`, or one for each core that the process may use.
+/// The largest number of threads of one host copy: `TENSORFERRY_THREADS`, or one per core available to the process.
 pub(crate) fn threads() -> usize {
     settings().threads
 }
 
-/// The fast paths that `TENSORFERRY_DISABLE` turns off; with `all`, only public functions of the frameworks are called.
+/// The fast paths disabled by `TENSORFERRY_DISABLE`. With `all`, only public APIs of the frameworks are called.
 pub(crate) fn disabled_fast_paths() -> Disabled {
     settings().disabled_fast_paths
 }
 
-fn cores() -> usize {
+fn core_count() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get)
 }
 
-/// Reads the environment.
+/// Reads the environment variables. Called when the module is initialised.
 pub(crate) fn read(py: Python<'_>) -> PyResult<()> {
-    let threads = ask(py, "TENSORFERRY_THREADS", "a number of threads", "write 4", |text| {
+    let threads = parse_variable(py, "TENSORFERRY_THREADS", "a number of threads", "write 4", |text| {
         text.parse::<NonZero<usize>>().ok()
     })?;
     let (disabled_fast_paths, unknown) = match std::env::var_os("TENSORFERRY_DISABLE") {
@@ -68,34 +71,30 @@ pub(crate) fn read(py: Python<'_>) -> PyResult<()> {
         None => (Disabled::NONE, Vec::new()),
     };
     for (name, hint) in unknown {
-        warn(
-            py,
-            format!(
-                "TENSORFERRY_DISABLE names {name:?}, which is not a fast path: it is ignored\nhint: {hint}"
-            ),
-        )?;
+        warn(py, format!("TENSORFERRY_DISABLE: {name:?} is not a fast path and is ignored\nhint: {hint}"))?;
     }
     if let Some(bytes) =
-        ask(py, "TENSORFERRY_POOL", "a number of bytes", "write 512M or 2GiB", pool::parse_bytes)?
+        parse_variable(py, "TENSORFERRY_POOL", "a number of bytes", "write 512M or 2GiB", pool::parse_bytes)?
     {
         pool::set_limit(bytes);
     }
-    let chunk = ask(py, "TENSORFERRY_CHUNK", "a number of bytes from 64K to 1G", "write 2M", |text| {
-        pool::parse_bytes(text).filter(|bytes| (64 << 10..=1 << 30).contains(bytes))
-    })?;
+    let chunk =
+        parse_variable(py, "TENSORFERRY_CHUNK", "a number of bytes from 64K to 1G", "write 2M", |text| {
+            pool::parse_bytes(text).filter(|bytes| (64 << 10..=1 << 30).contains(bytes))
+        })?;
     SETTINGS.get_or_init(|| Settings {
-        ring: ring(threads, chunk),
-        threads: threads.map_or_else(cores, NonZero::get),
+        ring: ring_options_of(threads, chunk),
+        threads: threads.map_or_else(core_count, NonZero::get),
         disabled_fast_paths,
     });
     Ok(())
 }
 
-/// The value of a variable; a warning, and none, where it means nothing. Empty is as good as not set.
-fn ask<T>(
+/// The parsed value of an environment variable. An invalid value gives `None` and a warning; an empty one counts as unset.
+fn parse_variable<T>(
     py: Python<'_>,
     name: &str,
-    meaning: &str,
+    expected: &str,
     hint: &str,
     parse: impl FnOnce(&str) -> Option<T>,
 ) -> PyResult<Option<T>> {
@@ -106,7 +105,7 @@ fn ask<T>(
     }
     let value = parse(text.trim());
     if value.is_none() {
-        warn(py, format!("{name} is {text:?}, which is not {meaning}: it is ignored\nhint: {hint}"))?;
+        warn(py, format!("{name}: {text:?} is not {expected} and is ignored\nhint: {hint}"))?;
     }
     Ok(value)
 }

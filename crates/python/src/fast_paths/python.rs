@@ -1,18 +1,18 @@
-//! The register, for Python.
+//! Python functions that list the fast paths and record the probes of Python code.
 
-use super::register::{State, enabled, record, state_of};
+use super::register::{State, is_enabled, record, state_of};
 use super::table::{FastPath, ROWS};
 use crate::errors::{Result, fail};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
 use tensorferry_core::ErrorKind;
 
-/// Every fast path as a dict: its name, its framework, the private API that it calls, the public fallback, how it is
-/// probed, its state in this process ("unused", "active", "disabled", "missing" or "failed"), and the reason where it is off.
+/// One dict per fast path: name, framework, private API, public fallback, probe, state in this process ("unused",
+/// "active", "disabled", "missing" or "failed") and, where it is not used, the reason.
 #[pyfunction]
 pub(crate) fn _fast_paths(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
-    let describe = |path: FastPath| match (enabled(path), state_of(py, path)) {
-        (false, _) => ("disabled", Some("TENSORFERRY_DISABLE turns it off".to_owned())),
+    let describe = |path: FastPath| match (is_enabled(path), state_of(py, path)) {
+        (false, _) => ("disabled", Some("disabled by TENSORFERRY_DISABLE".to_owned())),
         (true, State::Unused) => ("unused", None),
         (true, State::Active) => ("active", None),
         (true, State::Missing(reason)) => ("missing", Some(reason)),
@@ -35,13 +35,13 @@ pub(crate) fn _fast_paths(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
     rows.collect()
 }
 
-/// Whether a fast path that Python code uses is left on.
+/// Whether a fast path of Python code is enabled.
 #[pyfunction]
 pub(crate) fn _fast_path_enabled(name: &str) -> Result<bool> {
-    Ok(enabled(find(name)?))
+    Ok(is_enabled(find(name)?))
 }
 
-/// Notes the outcome of a probe in Python code: a reason where it failed.
+/// Records the outcome of a probe in Python code; `reason` is given where it failed.
 #[pyfunction]
 #[pyo3(signature = (name, reason=None))]
 pub(crate) fn _fast_path_probed(py: Python<'_>, name: &str, reason: Option<String>) -> Result<()> {
@@ -53,8 +53,8 @@ fn find(name: &str) -> Result<FastPath> {
     ROWS.iter().find(|row| row.name == name).map(|row| row.path).ok_or_else(|| {
         fail(
             ErrorKind::InvalidArgument,
-            format!("no fast path is called \"{name}\""),
-            "take a name from _native._fast_paths()",
+            format!("unknown fast path \"{name}\""),
+            "use a name from _native._fast_paths()",
         )
     })
 }

@@ -1,13 +1,13 @@
-//! The register of fast paths: every private entry point of a framework, with its switch, its probe and its state.
+//! The register of fast paths: each private API of a framework that is used, with its switch, its probe and its state.
 //!
-//! A fast path is a function, an attribute or a struct layout that a framework does not document. Each has one row in
-//! [`table`], and public functions that do the same when it is not used. A framework's file asks [`probe`] for a fast path
-//! when it is first needed: the probe uses it on a sample and compares the answer with what the public functions say. What
-//! the probe returns is kept by the caller, so that later calls do not come here; the register only keeps the outcome, for
-//! `tensorferry doctor`. A probe that fails turns the fast path off for the rest of the process.
+//! A fast path is a function, an attribute or a struct layout that a framework does not document. Each one has a row in
+//! [`table`] and a fallback that uses public APIs only. A framework's module calls [`probe`] when it first needs a fast path:
+//! the probe runs it on a sample and compares the result with that of the public API. The caller stores what the probe
+//! returns, so later calls do not come here; the register stores only the outcome, for `tensorferry doctor`. A failed
+//! probe disables the fast path for the rest of the process.
 //!
-//! Frameworks keep modes, contexts and traces by thread, and a sample made in the middle of one of them would not be an
-//! ordinary tensor. Probes that make samples run on a thread of their own ([`on_fresh_thread`]).
+//! Modes, contexts and traces of a framework belong to a thread, and a sample that is created inside one of them is not an
+//! ordinary tensor. Probes that create samples therefore run on a new thread ([`on_fresh_thread`]).
 
 use super::table::FastPath;
 use crate::errors::{Failure, forget};
@@ -15,10 +15,10 @@ use crate::settings;
 use pyo3::prelude::*;
 use std::sync::{Mutex, PoisonError};
 
-/// What has become of a fast path in this process. The order is that of precedence: a later one replaces an earlier one.
+/// The state of a fast path in this process. A variant further down takes precedence over one above it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum State {
-    /// Nothing has needed it yet.
+    /// It was not needed yet.
     #[default]
     Unused,
     /// Its probe passed.
@@ -34,15 +34,15 @@ pub(super) enum State {
 pub(crate) enum Unusable {
     /// This version of the framework does not have it.
     Missing(String),
-    /// It gave another answer than the public functions, or raised an exception.
+    /// Its result differs from that of the public API, or it raised an exception.
     Failed(String),
 }
 
-/// The result of looking for a fast path and trying it.
+/// The result of a probe.
 pub(crate) type Probed<T> = Result<T, Unusable>;
 
 impl Unusable {
-    /// It gave another answer than the public functions.
+    /// The result differs from that of the public API.
     pub(crate) fn failed(reason: impl Into<String>) -> Self {
         Self::Failed(reason.into())
     }
@@ -55,7 +55,7 @@ impl Unusable {
 
 impl From<PyErr> for Unusable {
     fn from(error: PyErr) -> Self {
-        Self::Failed(in_one_line(error))
+        Self::Failed(one_line(error))
     }
 }
 
@@ -71,17 +71,18 @@ impl From<tensorferry_core::Error> for Unusable {
     }
 }
 
-/// The attribute, import or symbol, which a version of the framework may not have.
+/// Turns the exception of a failed import or attribute access into [`Unusable::Missing`].
 pub(crate) fn present<T>(found: PyResult<T>) -> Probed<T> {
-    found.map_err(|error| Unusable::Missing(in_one_line(error)))
+    found.map_err(|error| Unusable::Missing(one_line(error)))
 }
 
-/// Fails the probe unless what the fast path says holds.
-pub(crate) fn check(holds: bool, reason: impl FnOnce() -> String) -> Probed<()> {
-    if holds { Ok(()) } else { Err(Unusable::Failed(reason())) }
+/// Fails the probe with `reason` unless the comparison passed.
+pub(crate) fn check(is_correct: bool, reason: impl FnOnce() -> String) -> Probed<()> {
+    if is_correct { Ok(()) } else { Err(Unusable::Failed(reason())) }
 }
 
-fn in_one_line(error: PyErr) -> String {
+/// The class and the first line of an exception.
+fn one_line(error: PyErr) -> String {
     Python::attach(|py| {
         let name = error.get_type(py).name().map(|name| name.to_string()).unwrap_or_default();
         let text = error.value(py).to_string();
@@ -91,19 +92,19 @@ fn in_one_line(error: PyErr) -> String {
     })
 }
 
-/// The states by [`FastPath`]. The lock is held by threads that have the GIL and run no Python code meanwhile, so a fork
-/// never copies it locked.
+/// The states, indexed by [`FastPath`]. Threads take the lock only while they hold the GIL, and run no Python code under it,
+/// so `fork()` never copies it locked.
 static STATES: Mutex<[State; FastPath::COUNT]> = Mutex::new([const { State::Unused }; FastPath::COUNT]);
 
-/// Whether `TENSORFERRY_DISABLE` leaves a fast path on.
-pub(crate) fn enabled(path: FastPath) -> bool {
+/// Whether `TENSORFERRY_DISABLE` does not name the fast path.
+pub(crate) fn is_enabled(path: FastPath) -> bool {
     !settings::disabled_fast_paths().contains(path)
 }
 
-/// A fast path that is used for the first time: what `find` finds and has tried, unless it is switched off. Where `find`
-/// fails, the reason is recorded and the caller uses the public functions.
+/// Runs the probe `find` of a fast path and records the outcome. `None` means that the fast path is disabled or that the
+/// probe failed: the caller then uses the public API.
 pub(crate) fn probe<T>(py: Python<'_>, path: FastPath, find: impl FnOnce() -> Probed<T>) -> Option<T> {
-    if !enabled(path) {
+    if !is_enabled(path) {
         return None;
     }
     let (found, state) = match find() {
@@ -115,7 +116,7 @@ pub(crate) fn probe<T>(py: Python<'_>, path: FastPath, find: impl FnOnce() -> Pr
     found
 }
 
-/// Notes an outcome. One of several failures stays, also where the fast path works for other types.
+/// Records an outcome. A failure is not overwritten by a success with another type.
 pub(super) fn record(_py: Python<'_>, path: FastPath, state: State) {
     let mut states = STATES.lock().unwrap_or_else(PoisonError::into_inner);
     let known = &mut states[path as usize];

@@ -1,4 +1,4 @@
-//! Memory of our own for probes, and comparisons with it.
+//! Sample tensors for probes, and checks of the tensors that a framework reads or creates.
 
 use super::register::{Probed, check};
 use crate::errors::Result;
@@ -10,12 +10,12 @@ use tensorferry_core::{Access, ByteOrder, DType, Device, Layout, Tensor};
 /// The shape of the sample.
 pub(crate) const SHAPE: [i64; 2] = [2, 3];
 
-/// A small tensor of float32 in a block that every framework can share: aligned, dense and writable.
+/// A float32 sample that every framework can share: aligned, dense and writable.
 pub(crate) fn float32() -> Result<Tensor<Owner>> {
     of(DType::Float32, &SHAPE)
 }
 
-/// A tensor of zeros of a type of at most four bytes and of at most six elements.
+/// A sample of zeros.
 pub(crate) fn of(dtype: DType, shape: &[i64]) -> Result<Tensor<Owner>> {
     let layout = Layout::dense(dtype.size(), shape)?;
     let block = HostBlock::new(layout.bytes())?;
@@ -28,17 +28,17 @@ pub(crate) fn of(dtype: DType, shape: &[i64]) -> Result<Tensor<Owner>> {
     })
 }
 
-/// What the public functions of a framework say about a tensor.
-pub(crate) struct Described {
+/// A tensor's memory as the public API of a framework describes it.
+pub(crate) struct ExpectedTensor {
     pub(crate) address: usize,
     pub(crate) shape: Vec<i64>,
-    /// In bytes.
+    /// Strides in bytes.
     pub(crate) strides: Vec<i64>,
     pub(crate) dtype: DType,
 }
 
-impl Described {
-    /// The memory of a dense tensor of ours that a framework was given.
+impl ExpectedTensor {
+    /// The expectation that a tensor over this memory meets.
     pub(crate) fn of<O>(tensor: &Tensor<O>) -> Self {
         let layout = tensor.layout();
         Self {
@@ -49,18 +49,18 @@ impl Described {
         }
     }
 
-    /// Fails the probe where a fast path has read something else.
+    /// Fails the probe if the fast path read another address, type, shape or strides.
     pub(crate) fn check<O>(&self, read: &Tensor<O>) -> Probed<()> {
         let layout = read.layout();
         check(read.data() as usize == self.address, || {
-            format!("it gives the address {:#x} instead of {:#x}", read.data() as usize, self.address)
+            format!("the address is {:#x}, expected {:#x}", read.data() as usize, self.address)
         })?;
         check(read.dtype() == self.dtype, || {
-            format!("it gives the type {} instead of {}", read.dtype(), self.dtype)
+            format!("the dtype is {}, expected {}", read.dtype(), self.dtype)
         })?;
         check(layout.shape() == self.shape && layout.strides() == self.strides, || {
             format!(
-                "it gives the shape {:?} with strides {:?} instead of {:?} with {:?}",
+                "the shape is {:?} with strides {:?}, expected {:?} with {:?}",
                 layout.shape(),
                 layout.strides(),
                 self.shape,
@@ -69,15 +69,15 @@ impl Described {
         })
     }
 
-    /// Fails the probe where a framework's tensor over our memory is at another address or has another shape.
-    pub(crate) fn check_made(&self, made: &Bound<'_, PyAny>, address: usize) -> Probed<()> {
+    /// Fails the probe if a tensor that the framework created over this memory has another address or shape.
+    pub(crate) fn check_created(&self, created: &Bound<'_, PyAny>, address: usize) -> Probed<()> {
         check(address == self.address, || {
-            format!("the tensor that it makes is at {address:#x} instead of {:#x}", self.address)
+            format!("the created tensor is at {address:#x}, expected {:#x}", self.address)
         })?;
         let shape: Vec<i64> =
-            made.getattr("shape")?.try_iter()?.map(|n| n?.extract()).collect::<PyResult<_>>()?;
+            created.getattr("shape")?.try_iter()?.map(|n| n?.extract()).collect::<PyResult<_>>()?;
         check(shape == self.shape, || {
-            format!("the tensor that it makes has the shape {shape:?} instead of {:?}", self.shape)
+            format!("the created tensor has the shape {shape:?}, expected {:?}", self.shape)
         })
     }
 }

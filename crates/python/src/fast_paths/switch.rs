@@ -1,9 +1,9 @@
-//! `TENSORFERRY_DISABLE`: names of fast paths, names of frameworks, or `all`.
+//! Parser of `TENSORFERRY_DISABLE`: a comma-separated list of fast paths, frameworks, or `all`.
 
 use super::table::{FastPath, ROWS};
 use crate::text::closest_name;
 
-/// The fast paths that are switched off.
+/// The set of disabled fast paths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Disabled(u64);
 
@@ -22,7 +22,7 @@ impl Disabled {
     }
 }
 
-/// The fast paths that a list names, and each name in it that is not known, with a hint.
+/// The fast paths in a comma-separated list, and each unknown name in it with a hint.
 pub(crate) fn parse(text: &str) -> (Disabled, Vec<(String, String)>) {
     let mut unknown = Vec::new();
     let mut disabled = Disabled::NONE;
@@ -41,6 +41,6 @@ fn hint(name: &str) -> String {
     let known = ROWS.iter().flat_map(|row| [row.name, row.framework()]).chain(["all"]);
     match closest_name(name, known) {
         Some(known) => format!("did you mean \"{known}\"?"),
-        None => "write all, or names that tensorferry doctor lists, with commas between".to_owned(),
+        None => "write all, or a comma-separated list of names from tensorferry doctor".to_owned(),
     }
 }

@@ -1,32 +1,31 @@
-//! A thread on which no mode, context or trace of a framework is on.
+//! Running a probe on a new thread, outside of every mode, context and trace of a framework.
 
 use pyo3::prelude::*;
 use std::thread::{self, Builder};
 
-/// Runs `work` on a thread of its own, and waits for it without the GIL.
+/// Runs `work` on a new thread, and releases the GIL while waiting for it.
 ///
-/// PyTorch's modes, JAX's traces and settings, and TensorFlow's graphs belong to the thread that entered them. A new thread
-/// has none, which the public functions of the frameworks give no other way to ask for. Where the system has no thread left,
-/// the work is done on the caller's.
+/// PyTorch's modes, JAX's traces and settings, and TensorFlow's graphs belong to the thread that entered them. The public
+/// APIs offer no other way to leave all of them. If the system cannot start a thread, the work runs on the calling thread.
 pub(crate) fn on_fresh_thread<T, F>(py: Python<'_>, work: F) -> T
 where
     T: Send,
     F: FnOnce(Python<'_>) -> T + Send,
 {
-    let mut waiting = Some(work);
+    let mut pending = Some(work);
     let done = py.detach(|| {
-        let waiting = &mut waiting;
+        let pending = &mut pending;
         thread::scope(|scope| {
-            // Empties the place before it runs, so that work which did not start is still there.
-            let body = move || waiting.take().map(|work| Python::attach(work));
+            // The closure takes the work when it starts: if the thread cannot be created, the work is still available.
+            let body = move || pending.take().map(|work| Python::attach(work));
             let started =
                 Builder::new().name("tensorferry-probe".to_owned()).spawn_scoped(scope, body).ok()?;
             started.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     });
-    match (done, waiting) {
+    match (done, pending) {
         (Some(done), _) => done,
         (None, Some(work)) => work(py),
-        (None, None) => unreachable!("work that was taken has a result"),
+        (None, None) => unreachable!("a thread that took the work returned a result"),
     }
 }

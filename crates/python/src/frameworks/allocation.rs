@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use tensorferry_core::DType;
 use tensorferry_cuda::Gpu;
 
-/// A framework's allocator failed: for want of memory, in which case we say how much was needed and was free, or else.
+/// The error of a failed GPU allocation. If memory is exhausted, it states the needed and the free bytes.
 pub(crate) fn allocation_failed(
     py: Python<'_>,
     title: &str,
@@ -23,36 +23,37 @@ pub(crate) fn allocation_failed(
         return refused(py, title, error);
     }
     let count = shape.iter().fold(1usize, |count, &length| count.saturating_mul(length.max(0) as usize));
-    let stated = tensorferry_cuda::out_of_memory(gpu, count.saturating_mul(dtype.size()));
-    let extended = hoarder(py).zip(advice(&stated)).map(|(hoarder, advice)| format!("{advice}; {hoarder}"));
-    let stated = match extended {
-        Some(advice) => stated.with_advice(advice),
-        None => stated,
+    let out_of_memory = tensorferry_cuda::out_of_memory(gpu, count.saturating_mul(dtype.size()));
+    let extended = preallocation_hint(py)
+        .zip(advice(&out_of_memory))
+        .map(|(preallocation, advice)| format!("{advice}; {preallocation}"));
+    let out_of_memory = match extended {
+        Some(advice) => out_of_memory.with_advice(advice),
+        None => out_of_memory,
     };
-    Failure::Because(stated, Box::new(error))
+    Failure::Because(out_of_memory, Box::new(error))
 }
 
-/// Who is loaded and was not kept from taking most of a GPU when it starts, and how to keep it from that.
-fn hoarder(py: Python<'_>) -> Option<String> {
-    const HABITS: [(&str, &str, &str, &str); 2] = [
+/// A hint about a loaded framework that preallocates most of a GPU, unless the user disabled that.
+fn preallocation_hint(py: Python<'_>) -> Option<String> {
+    /// Module, title, environment variable, and the value of it that disables preallocation.
+    const PREALLOCATING: [(&str, &str, &str, &str); 2] = [
         ("tensorflow", "TensorFlow", "TF_FORCE_GPU_ALLOW_GROWTH", "true"),
         ("jax", "JAX", "XLA_PYTHON_CLIENT_PREALLOCATE", "false"),
     ];
     let loaded = py.import("sys").and_then(|sys| sys.getattr("modules")).ok()?;
-    HABITS.into_iter().find_map(|(module, title, variable, modest)| {
-        let hoards = loaded.contains(module).is_ok_and(|there| there)
-            && std::env::var(variable).map_or(true, |value| !value.eq_ignore_ascii_case(modest))
-            && !(module == "tensorflow" && grows(py).unwrap_or(false));
-        hoards.then(|| {
-            format!(
-                "{title} is loaded, and may have taken most of the GPU when it started, which {variable}={modest} prevents"
-            )
+    PREALLOCATING.into_iter().find_map(|(module, title, variable, disabled)| {
+        let preallocates = loaded.contains(module).is_ok_and(|there| there)
+            && std::env::var(variable).map_or(true, |value| !value.eq_ignore_ascii_case(disabled))
+            && !(module == "tensorflow" && has_memory_growth(py).unwrap_or(false));
+        preallocates.then(|| {
+            format!("set {variable}={disabled}, because {title} is loaded and may have preallocated most of the GPU")
         })
     })
 }
 
-/// Whether TensorFlow was told to take memory as it needs it.
-fn grows(py: Python<'_>) -> PyResult<bool> {
+/// Whether memory growth is enabled for all GPUs of TensorFlow.
+fn has_memory_growth(py: Python<'_>) -> PyResult<bool> {
     let config = py.import("tensorflow")?.getattr("config")?;
     let devices = config.call_method1("list_physical_devices", ("GPU",))?;
     let experimental = config.getattr("experimental")?;

@@ -10,14 +10,14 @@ use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType};
 use std::borrow::Cow;
 
-/// The framework of an object and what kind of object it is: "dense", "sparse", "traced" (a value without memory, in a
-/// function that is being traced), "opaque" (another tensor without plain memory) or "other" (an object of a framework that
-/// is not a tensor in the sense of the Array API). None for objects of no framework. Imports nothing.
+/// The framework and the kind of an object: "dense", "sparse", "traced" (a value without memory, in a function that is
+/// being traced), "opaque" (another tensor without readable memory) or "other" (an object of a framework that is not a
+/// tensor in the sense of the Array API). None for objects that belong to no framework. Imports nothing.
 #[pyfunction]
 pub(crate) fn classify<'py>(x: &Bound<'py, PyAny>) -> Result<Option<(Bound<'py, PyString>, &'static str)>> {
     let py = x.py();
     let recognised = recognise(x)?;
-    let (name, kind) = match described(py, recognised) {
+    let (name, kind) = match name_and_kind(py, recognised) {
         Some((name, "dense")) if is_sparse_torch(x, recognised)? => (name, "sparse"),
         Some(found) => found,
         None => return Ok(None),
@@ -25,25 +25,25 @@ pub(crate) fn classify<'py>(x: &Bound<'py, PyAny>) -> Result<Option<(Bound<'py, 
     Ok(Some((PyString::new(py, &name), kind)))
 }
 
-/// As [`classify`], for a type. PyTorch's types do not tell whether a tensor is sparse.
+/// [`classify`] for a type. Types of PyTorch do not distinguish sparse tensors.
 #[pyfunction]
 pub(crate) fn classify_type<'py>(
     kind: &Bound<'py, PyType>,
 ) -> Result<Option<(Bound<'py, PyString>, &'static str)>> {
     let py = kind.py();
-    Ok(described(py, recognise_type(kind)?).map(|(name, kind)| (PyString::new(py, &name), kind)))
+    Ok(name_and_kind(py, recognise_type(kind)?).map(|(name, kind)| (PyString::new(py, &name), kind)))
 }
 
-fn described(py: Python<'_>, recognised: Recognised) -> Option<(Cow<'static, str>, &'static str)> {
+fn name_and_kind(py: Python<'_>, recognised: Recognised) -> Option<(Cow<'static, str>, &'static str)> {
     match recognised {
         Recognised::Tensor(framework, _) => Some((framework.entry().name.into(), "dense")),
-        Recognised::Registered(place) => Some((registered::name_at(py, place)?.into(), "dense")),
+        Recognised::Registered(index) => Some((registered::name_at(py, index)?.into(), "dense")),
         Recognised::Refused(refusal) => Some((of_refusal(refusal)?.name.into(), refusal.kind())),
         _ => None,
     }
 }
 
-/// Whether it is a sparse tensor of PyTorch, which its type does not tell.
+/// Whether `x` is a sparse tensor of PyTorch. Its type does not tell; its layout does.
 pub(crate) fn is_sparse_torch(x: &Bound<'_, PyAny>, recognised: Recognised) -> Result<bool> {
     if !matches!(recognised, Recognised::Tensor(Builtin::Torch, _)) {
         return Ok(false);

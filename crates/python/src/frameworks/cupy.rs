@@ -1,7 +1,7 @@
-//! CuPy: the attributes of its arrays on the way out, an array over memory that it does not own on the way in.
+//! CuPy: reads arrays through their attributes and creates arrays over `UnownedMemory`.
 //!
-//! CuPy holds GPU memory alone. Its `from_dlpack` asks the producer for a capsule, a device and a stream in turn, and
-//! costs ten times what the array does; `UnownedMemory` takes an address and an object to keep alive.
+//! CuPy holds GPU memory only. `cupy.from_dlpack` calls several methods of the producer and takes ten times as long as the
+//! constructor of an array over `UnownedMemory`, which takes an address and an owner.
 
 use super::{Framework, allocation_failed, import, within};
 use crate::conversion::kinds::{Builtin, Form};
@@ -23,7 +23,7 @@ use tensorferry_cuda::{Gpu, Stream};
 
 pub(crate) struct CuPy;
 
-/// The element types that NumPy has by itself. CuPy 14 has bfloat16 too.
+/// The element types of all versions. CuPy 14 adds bfloat16.
 const DTYPES: DTypes = DTypes::of(&[
     DType::Bool,
     DType::Int8,
@@ -41,7 +41,7 @@ const DTYPES: DTypes = DTypes::of(&[
     DType::Complex128,
 ]);
 
-static FACTS: TargetCapabilities = TargetCapabilities {
+static CAPABILITIES: TargetCapabilities = TargetCapabilities {
     framework: "cupy",
     title: "CuPy",
     dtypes: DTYPES,
@@ -69,15 +69,15 @@ struct State {
     memory_pointer: Py<PyAny>,
     device: Py<PyAny>,
     current_stream: Py<PyAny>,
-    /// The handle of the current stream, without an object around it; tried when a stream is first asked for.
+    /// The function that returns the handle of the current stream (the fast path `cupy.current_handle`).
     current_handle: ForkSafeOnce<Option<Py<PyAny>>>,
-    /// Whether `_c_contiguous` tells that strides need not be read; tried with the first array.
-    is_contiguity_told: ForkSafeOnce<bool>,
-    /// What `__dlpack__` is told when somebody else sees to the streams.
-    no_stream: Py<PyDict>,
-    /// Its name for each of our types, or None.
+    /// Whether `_c_contiguous` can replace reading the strides; probed with the first array.
+    has_contiguous_flag: ForkSafeOnce<bool>,
+    /// The keyword arguments of `__dlpack__` that disable its synchronisation.
+    no_sync: Py<PyDict>,
+    /// The CuPy dtype of each element type, or None.
     dtypes: Vec<Py<PyAny>>,
-    facts: TargetCapabilities,
+    capabilities: TargetCapabilities,
 }
 
 static STATE: ForkSafeOnce<State> = ForkSafeOnce::new();
@@ -88,8 +88,8 @@ fn state(py: Python<'_>) -> Result<&'static State> {
         let cuda = cupy.getattr("cuda")?;
         let version = cupy.getattr("__version__")?.to_string();
         let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok()).unwrap_or(0);
-        let held = if major >= 14 { DTYPES.with(DTypes::of(&[DType::BFloat16])) } else { DTYPES };
-        let dtypes = DType::all().map(|kind| match held.contains(kind) {
+        let supported = if major >= 14 { DTYPES.with(DTypes::of(&[DType::BFloat16])) } else { DTYPES };
+        let dtypes = DType::all().map(|kind| match supported.contains(kind) {
             true => super::numpy::dtype_object(py, kind).map(Bound::unbind),
             false => Ok(py.None()),
         });
@@ -101,24 +101,24 @@ fn state(py: Python<'_>) -> Result<&'static State> {
             device: cuda.getattr("Device")?.unbind(),
             current_stream: cuda.getattr("get_current_stream")?.unbind(),
             current_handle: ForkSafeOnce::new(),
-            is_contiguity_told: ForkSafeOnce::new(),
-            no_stream: [("stream", -1)].into_py_dict(py)?.unbind(),
+            has_contiguous_flag: ForkSafeOnce::new(),
+            no_sync: [("stream", -1)].into_py_dict(py)?.unbind(),
             dtypes: dtypes.collect::<Result<_>>()?,
-            facts: TargetCapabilities { dtypes: held, ..FACTS },
+            capabilities: TargetCapabilities { dtypes: supported, ..CAPABILITIES },
         })
     })
 }
 
-/// CuPy's function for the handle alone, in the versions that have it, compared with the current stream.
-fn current_handle(state: &State, py: Python<'_>, gpu: &Gpu) -> Probed<Py<PyAny>> {
+/// The private function for the current handle, compared with `cupy.cuda.get_current_stream`.
+fn probe_current_handle(state: &State, py: Python<'_>, gpu: &Gpu) -> Probed<Py<PyAny>> {
     if Gpu::count().unwrap_or(0) > 1 {
-        return Err(Unusable::missing("it tells the stream of the current GPU only, and there are several"));
+        return Err(Unusable::missing("the function supports one GPU only, and there are several"));
     }
     let module = present(py.import("cupy_backends.cuda.stream"))?;
     let function = present(module.getattr("get_current_stream_ptr"))?;
     let found: usize = function.call0()?.extract()?;
     let expected = current_stream(state, py, gpu)?.1;
-    check(found == expected, || format!("it gives the stream {found:#x} instead of {expected:#x}"))?;
+    check(found == expected, || format!("the stream is {found:#x}, expected {expected:#x}"))?;
     Ok(function.unbind())
 }
 
@@ -131,8 +131,8 @@ fn current_stream<'py>(state: &State, py: Python<'py>, gpu: &Gpu) -> Result<(Bou
 }
 
 impl Framework for CuPy {
-    fn facts(&self, py: Python<'_>) -> Result<&'static TargetCapabilities> {
-        Ok(&state(py)?.facts)
+    fn capabilities(&self, py: Python<'_>) -> Result<&'static TargetCapabilities> {
+        Ok(&state(py)?.capabilities)
     }
 
     fn read<'py>(&self, object: &Bound<'py, PyAny>, form: Form) -> Result<Source<'py>> {
@@ -152,7 +152,7 @@ impl Framework for CuPy {
     }
 
     fn write<'py>(&self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
-        make(py, tensor).map_err(|failure| refused(py, "CuPy", failure))
+        create(py, tensor).map_err(|failure| refused(py, "CuPy", failure))
     }
 
     fn has_named_streams(&self) -> bool {
@@ -161,15 +161,16 @@ impl Framework for CuPy {
 
     fn streams(&self, py: Python<'_>, gpu: &'static Gpu) -> Result<Streams> {
         let state = state(py)?;
-        let find = || fast_paths::probe(py, FastPath::CupyCurrentHandle, || current_handle(state, py, gpu));
+        let find =
+            || fast_paths::probe(py, FastPath::CupyCurrentHandle, || probe_current_handle(state, py, gpu));
         if let Some(current) = state.current_handle.get_or_init(py, find)
             && current.bind(py).call0()?.extract::<usize>()? == 0
         {
             return Ok(Streams::on(Stream::LEGACY));
         }
         let (stream, handle) = current_stream(state, py, gpu)?;
-        // SAFETY: CuPy's current stream. CuPy destroys a stream with its object, but for the default one; the object is kept
-        // below.
+        // SAFETY: CuPy's current stream. CuPy destroys a stream, except the default one, with its object, which is kept
+        // alive below.
         let streams = Streams::on(unsafe { Stream::from_handle(handle) });
         Ok(if handle == 0 { streams } else { streams.kept_by(stream) })
     }
@@ -185,68 +186,69 @@ impl Framework for CuPy {
         let state = state(py)?;
         let shape_tuple = PyTuple::new(py, shape)?.into_any();
         let kind = state.dtypes[dtype as usize].bind(py);
-        // A stream is current for the device that is.
+        // A stream can only be made current for the current device.
         let device = state.device.bind(py).call1((gpu.index(),))?;
-        let made = within(&[device], || {
-            let stream = stream.map(|stream| external(py, stream)).transpose()?;
+        let allocated = within(&[device], || {
+            let stream = stream.map(|stream| external_stream(py, stream)).transpose()?;
             within(stream.as_slice(), || call::call2(state.empty.bind(py), &shape_tuple, kind))
         });
-        let object = made.map_err(|error| allocation_failed(py, "CuPy", error, gpu, dtype, shape))?;
+        let object = allocated.map_err(|error| allocation_failed(py, "CuPy", error, gpu, dtype, shape))?;
         let data: usize = object.getattr("data")?.getattr("ptr")?.extract()?;
         let streams = stream.map_or_else(|| self.streams(py, gpu), |stream| Ok(Streams::on(stream)))?;
         Ok(Room { object, data: std::ptr::with_exposed_provenance_mut(data), streams })
     }
 }
 
-/// CuPy's object for a stream of somebody else.
-fn external(py: Python<'_>, stream: Stream) -> PyResult<Bound<'_, PyAny>> {
+/// A CuPy object for an external stream.
+fn external_stream(py: Python<'_>, stream: Stream) -> PyResult<Bound<'_, PyAny>> {
     let cuda = py.import("cupy.cuda")?;
     let kind = cuda.getattr("Stream")?;
     if !kind.hasattr("from_external")? {
         return cuda.call_method1("ExternalStream", (stream.handle(),));
     }
-    // From version 14 on it wants an object that speaks the stream protocol: version zero, and the handle.
-    let answer =
+    // Since version 14 it takes an object with `__cuda_stream__`, which returns a protocol version of zero and the handle.
+    let cuda_stream =
         py.import("functools")?.call_method1("partial", (py.get_type::<PyTuple>(), (0, stream.handle())))?;
-    let speaks = [("__cuda_stream__", answer)].into_py_dict(py)?;
-    let object = py.import("types")?.call_method("SimpleNamespace", (), Some(&speaks))?;
+    let methods = [("__cuda_stream__", cuda_stream)].into_py_dict(py)?;
+    let object = py.import("types")?.call_method("SimpleNamespace", (), Some(&methods))?;
     kind.call_method1("from_external", (object,))
 }
 
-/// Reads an array by its attributes. `None` where `__dlpack__` is to be asked: subclasses, unless they run backwards. Those
-/// have capsules with strides divided as if they were positive (seen up to version 14.2).
+/// Reads an array through its attributes. Subclasses give `None` and are exported through `__dlpack__`, unless a stride is
+/// negative: `__dlpack__` divides negative strides as if they were positive (observed up to version 14.2).
 fn read_attributes(state: &State, object: &Bound<'_, PyAny>, form: Form) -> Result<Option<Tensor<Owner>>> {
-    if form == Form::Plain || runs_backwards(object)? { look(state, object) } else { Ok(None) }
+    if form == Form::Plain || has_negative_strides(object)? { inspect(state, object) } else { Ok(None) }
 }
 
-/// Whether `_c_contiguous` tells a dense array from a transposed one. Both are views of the memory of the first array, which
-/// nothing reads.
-fn check_contiguous(state: &State, object: &Bound<'_, PyAny>) -> Probed<()> {
+/// Checks that `_c_contiguous` distinguishes a dense array from a transposed one. Both are views of the first array's memory,
+/// which is not read.
+fn probe_contiguous(state: &State, object: &Bound<'_, PyAny>) -> Probed<()> {
     let py = object.py();
     let memory = object.getattr(intern!(py, "data"))?;
     let dtype = state.dtypes[DType::Float32 as usize].bind(py);
-    let make = state.ndarray.bind(py);
-    let dense = make.call1(((2, 2), dtype, &memory))?;
-    let transposed = make.call1(((2, 2), dtype, &memory, (4, 8)))?;
+    let ndarray = state.ndarray.bind(py);
+    let dense = ndarray.call1(((2, 2), dtype, &memory))?;
+    let transposed = ndarray.call1(((2, 2), dtype, &memory, (4, 8)))?;
     let is_dense = |array: &Bound<'_, PyAny>| -> Probed<bool> {
         Ok(present(array.getattr(intern!(py, "_c_contiguous")))?.is_truthy()?)
     };
     let (dense, transposed) = (is_dense(&dense)?, is_dense(&transposed)?);
     check((dense, transposed) == (true, false), || {
-        format!("it is {dense} of a dense array and {transposed} of a transposed one")
+        format!("the flag is {dense} for a dense array and {transposed} for a transposed one")
     })
 }
 
+/// Exports an array through `__dlpack__`.
 fn export(state: &State, object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     let py = object.py();
     let capsule = object
-        .call_method(intern!(py, "__dlpack__"), (), Some(state.no_stream.bind(py)))
+        .call_method(intern!(py, "__dlpack__"), (), Some(state.no_sync.bind(py)))
         .map_err(|error| refused(py, "CuPy", error))?;
     Ok(crate::protocols::capsule::owned(crate::protocols::capsule::take(&capsule)?))
 }
 
-/// What an array is, from its attributes. `None` where one of them is not what we know.
-fn look(state: &State, object: &Bound<'_, PyAny>) -> Result<Option<Tensor<Owner>>> {
+/// A tensor over the memory of an array, from its attributes. `None` for an unknown dtype.
+fn inspect(state: &State, object: &Bound<'_, PyAny>) -> Result<Option<Tensor<Owner>>> {
     let py = object.py();
     let dtype = object.getattr(intern!(py, "dtype"))?;
     let Some(kind) = DType::all().find(|kind| state.dtypes[*kind as usize].bind(py).is(&dtype)) else {
@@ -255,34 +257,35 @@ fn look(state: &State, object: &Bound<'_, PyAny>) -> Result<Option<Tensor<Owner>
     let memory = object.getattr(intern!(py, "data"))?;
     let address: usize = memory.getattr(intern!(py, "ptr"))?.extract()?;
     let index: i32 = memory.getattr(intern!(py, "device_id"))?.extract()?;
-    let shape: SmallVec<[i64; 8]> = numbers(&object.getattr(intern!(py, "shape"))?)?;
-    let is_told = *state.is_contiguity_told.get_or_init(py, || {
-        fast_paths::probe(py, FastPath::CupyContiguous, || check_contiguous(state, object)).is_some()
+    let shape: SmallVec<[i64; 8]> = integers(&object.getattr(intern!(py, "shape"))?)?;
+    let has_flag = *state.has_contiguous_flag.get_or_init(py, || {
+        fast_paths::probe(py, FastPath::CupyContiguous, || probe_contiguous(state, object)).is_some()
     });
-    let dense = is_told && object.getattr(intern!(py, "_c_contiguous"))?.is_truthy()?;
-    let layout = if dense {
+    let is_dense = has_flag && object.getattr(intern!(py, "_c_contiguous"))?.is_truthy()?;
+    let layout = if is_dense {
         Layout::dense(kind.size(), &shape)?
     } else {
-        Layout::strided(kind.size(), &shape, &numbers(&object.getattr(intern!(py, "strides"))?)?)?
+        Layout::strided(kind.size(), &shape, &integers(&object.getattr(intern!(py, "strides"))?)?)?
     };
     let data = std::ptr::with_exposed_provenance_mut(address);
     let owner = Owner::object(memory.unbind());
     let (device, order) = (Device::cuda(index), ByteOrder::Native);
-    // SAFETY: CuPy's own description of the array; its memory pointer, which the owner holds, keeps the memory.
+    // SAFETY: CuPy's own description of the array; the owner holds its memory pointer, which keeps the memory alive.
     Ok(Some(unsafe { Tensor::new(data, kind, layout, device, order, Access::ReadWrite, owner) }?))
 }
 
-fn runs_backwards(object: &Bound<'_, PyAny>) -> Result<bool> {
-    Ok(numbers(&object.getattr(intern!(object.py(), "strides"))?)?.iter().any(|stride| *stride < 0))
+fn has_negative_strides(object: &Bound<'_, PyAny>) -> Result<bool> {
+    Ok(integers(&object.getattr(intern!(object.py(), "strides"))?)?.iter().any(|stride| *stride < 0))
 }
 
-fn numbers(tuple: &Bound<'_, PyAny>) -> Result<SmallVec<[i64; 8]>> {
+/// The integers of a shape or of strides.
+fn integers(tuple: &Bound<'_, PyAny>) -> Result<SmallVec<[i64; 8]>> {
     let tuple = tuple.cast::<PyTuple>().map_err(PyErr::from)?;
     tuple.iter().map(|number| Ok(number.extract()?)).collect()
 }
 
-/// An array over the memory of a tensor.
-fn make<'py>(py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
+/// Creates an array over the memory of a tensor.
+fn create<'py>(py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
     let state = state(py)?;
     let layout = tensor.layout();
     let dtype = state.dtypes[tensor.dtype() as usize].bind(py);

@@ -1,4 +1,4 @@
-//! The DLPack C exchange API: a table of C functions on a tensor type, spoken by PyTorch and Paddle.
+//! The DLPack C exchange API: a table of C functions in a capsule on the tensor type. PyTorch and Paddle provide it.
 
 use crate::errors::Result;
 use crate::fast_paths::{Probed, Unusable, present};
@@ -13,7 +13,7 @@ use tensorferry_core::dlpack::{self, ManagedOwner};
 use tensorferry_core::{Access, Device, Tensor};
 use tensorferry_cuda::Stream;
 
-/// A framework's table, seen to be of a version we speak and to have the functions we call.
+/// The functions of a framework's table, of a supported version.
 #[derive(Clone, Copy)]
 pub(crate) struct Exchange {
     view: unsafe extern "C" fn(*mut std::ffi::c_void, *mut RawTensor) -> std::ffi::c_int,
@@ -23,22 +23,24 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    /// The table of a tensor type, if it has one that we can use.
+    /// The table of a tensor type, if it exists and is usable.
     pub(crate) fn of(kind: &Bound<'_, PyAny>) -> Probed<Self> {
         let capsule = present(kind.getattr("__dlpack_c_exchange_api__"))?;
-        let lacks = |what: &str| Unusable::missing(format!("its table of C functions has no {what}"));
-        // SAFETY: `IsValid` takes any object; a capsule of that name holds a table that lives as long as its
-        // framework, which is never unloaded, and whose header has its place in every version.
+        let lacks = |what: &str| Unusable::missing(format!("the table of C functions lacks {what}"));
+        // SAFETY: `IsValid` accepts any object; a capsule of that name holds a table that lives as long as its
+        // framework, which is never unloaded, and its header has the same offset in every version.
         unsafe {
             if ffi::PyCapsule_IsValid(capsule.as_ptr(), EXCHANGE_API_NAME.as_ptr()) != 1 {
                 return Err(Unusable::missing("__dlpack_c_exchange_api__ is not a capsule of that name"));
             }
             let table =
                 ffi::PyCapsule_GetPointer(capsule.as_ptr(), EXCHANGE_API_NAME.as_ptr()).cast::<ExchangeApi>();
-            let table = table.as_ref().ok_or_else(|| lacks("functions"))?;
+            let table = table.as_ref().ok_or_else(|| lacks("all functions"))?;
             let major = table.header.version.major;
             if major != VERSION.major {
-                return Err(Unusable::missing(format!("its table of C functions is of DLPack {major}")));
+                return Err(Unusable::missing(format!(
+                    "the table of C functions has DLPack version {major}"
+                )));
             }
             Ok(Self {
                 view: table.dltensor_from_py_object_no_sync.ok_or_else(|| lacks("view"))?,
@@ -49,18 +51,19 @@ impl Exchange {
         }
     }
 
-    /// Looks at a tensor and puts its memory under the owner that `own` makes.
+    /// A tensor over the memory of `object`, kept alive by the owner that `own` returns.
     #[inline(always)]
-    pub(crate) fn look(
+    pub(crate) fn borrow(
         &self,
         object: &Bound<'_, PyAny>,
         access: Access,
         own: impl FnOnce() -> Result<Owner>,
     ) -> Result<Tensor<Owner>> {
-        // First the owner, which may run Python code; nothing runs between the look and the copy of what it shows.
+        // The owner comes first because `own` may run Python code. Nothing runs between the call of `view` and the copy of
+        // the description.
         let owner = own()?;
         let mut raw = RawTensor::empty();
-        // SAFETY: the object is one of the framework's tensors, and the struct is ours to fill.
+        // SAFETY: the object is one of the framework's tensors, and `raw` is a local that the call fills.
         if unsafe { (self.view)(object.as_ptr().cast(), &raw mut raw) } != 0 {
             return Err(PyErr::fetch(object.py()).into());
         }
@@ -68,28 +71,28 @@ impl Exchange {
         Ok(unsafe { dlpack::borrow(&raw, access, false, owner) }?)
     }
 
-    /// Whether the framework tells its current stream.
+    /// Whether the table has the function for the current stream.
     pub(crate) fn has_stream(&self) -> bool {
         self.stream.is_some()
     }
 
-    /// The stream on which the calling thread queues work for a device; the default one where the framework does not tell.
+    /// The current stream of the calling thread for a device; the default stream if the table lacks the function.
     pub(crate) fn stream(&self, py: Python<'_>, device: Device) -> Result<Stream> {
         let Some(current) = self.stream else { return Ok(Stream::LEGACY) };
         let mut handle = ptr::null_mut();
-        // SAFETY: a device in DLPack's terms, and a place for the answer.
+        // SAFETY: a device in DLPack's encoding, and a pointer to a local for the result.
         match unsafe { current(device.kind as i32, device.index, &raw mut handle) } {
-            // SAFETY: the framework's current stream. PyTorch and Paddle never destroy a stream of their own; whoever makes
-            // a foreign one current keeps it alive (README, "On a GPU").
+            // SAFETY: the framework's current stream. PyTorch and Paddle never destroy their own streams; a user who makes
+            // an external stream current keeps it alive (README, "On a GPU").
             0 => Ok(unsafe { Stream::from_handle(handle as usize) }),
             _ => Err(PyErr::fetch(py).into()),
         }
     }
 
-    /// Exports a tensor with an owner of the framework's making.
+    /// Exports a tensor with the framework's own owner.
     pub(crate) fn export(&self, object: &Bound<'_, PyAny>) -> Result<Tensor<ManagedOwner>> {
         let mut managed = ptr::null_mut();
-        // SAFETY: the object is one of the framework's tensors; on success the struct is ours to release.
+        // SAFETY: the object is one of the framework's tensors; on success the caller owns the struct.
         unsafe {
             if (self.export)(object.as_ptr().cast(), &raw mut managed) != 0 {
                 return Err(PyErr::fetch(object.py()).into());
@@ -101,31 +104,31 @@ impl Exchange {
         }
     }
 
-    /// Makes one of the framework's tensors over the memory of `tensor`.
+    /// Creates one of the framework's tensors over the memory of `tensor`.
     pub(crate) fn import<'py, O: Send + 'static>(
         &self,
         py: Python<'py>,
         tensor: Tensor<O>,
     ) -> Result<Bound<'py, PyAny>> {
         let dense = tensor.layout().is_dense();
-        let handover = dlpack::offer_versioned(tensor)?;
-        let mut managed = handover.managed();
+        let offer = dlpack::offer_versioned(tensor)?;
+        let mut managed = offer.managed();
         if dense {
-            // Frameworks build a dense tensor quicker when they need not look at its strides. From version 1.2 on
-            // these must be there; a tensor of version 1.1 may leave them out.
-            // SAFETY: the struct is ours until it is handed over.
+            // Frameworks import a dense tensor faster without strides. DLPack 1.2 requires strides; version 1.1 allows a
+            // null pointer for dense tensors.
+            // SAFETY: the struct belongs to the offer until the framework imports it.
             let managed = unsafe { managed.as_mut() };
             managed.version.minor = managed.version.minor.min(1);
             managed.dl_tensor.strides = ptr::null_mut();
         }
         let mut object = ptr::null_mut();
-        // SAFETY: the struct is valid, and the framework releases it once at most; the hand-over sees whether it did. (Tried:
-        // on failure PyTorch does so from the moment it has made its pointer to the data, and Paddle never.)
+        // SAFETY: the struct is valid, and the framework releases it at most once; the offer detects whether it did.
+        // (Observed: on failure PyTorch releases it once it has created its data pointer, and Paddle never does.)
         unsafe {
             if (self.import)(managed.as_ptr(), &raw mut object) != 0 {
                 return Err(PyErr::fetch(py).into());
             }
-            handover.taken();
+            offer.taken();
             Ok(Bound::from_owned_ptr_or_err(py, object.cast())?)
         }
     }

@@ -10,42 +10,42 @@ use tensorferry_core::plan::{Pending, TargetCapabilities};
 use tensorferry_core::{DType, ErrorKind, Tensor};
 use tensorferry_cuda::{Gpu, Stream, SyncPoint};
 
-/// What every framework's file provides.
+/// Reads and creates the tensors of one framework.
 pub(crate) trait Framework: Sync {
-    /// What it accepts, right now. Imports the framework if the caller asked for it by name.
-    fn facts(&self, py: Python<'_>) -> Result<&'static TargetCapabilities>;
+    /// What the framework accepts at the time of the call. Imports the framework.
+    fn capabilities(&self, py: Python<'_>) -> Result<&'static TargetCapabilities>;
 
-    /// Reads one of its tensors.
+    /// Describes the memory of one of its tensors.
     fn read<'py>(&self, object: &Bound<'py, PyAny>, form: Form) -> Result<Source<'py>>;
 
-    /// Does the work that a reader found put off, and gives memory that nobody else uses.
+    /// Performs the pending operation that `read` reported. The result is memory that nothing else refers to.
     fn materialise(&self, object: &Bound<'_, PyAny>, pending: Pending) -> Result<Tensor<Owner>>;
 
-    /// Wraps a tensor that meets its facts as the framework's own type.
+    /// Creates one of its tensors over the memory of `tensor`, which meets its capabilities.
     fn write<'py>(&self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>>;
 
-    /// Where it will queue work on memory of this GPU that it is given.
+    /// The streams on which it queues work on imported memory of this GPU.
     fn streams(&self, _py: Python<'_>, _gpu: &'static Gpu) -> Result<Streams> {
         Err(host_only())
     }
 
-    /// Whether its users choose the stream on which they use a tensor.
+    /// Whether its users choose the current stream.
     fn has_named_streams(&self) -> bool {
         false
     }
 
-    /// As [`Framework::write`], for GPU memory; `waits` is the side of it that was told to wait, if the memory is not
-    /// ready yet.
+    /// [`Framework::write`] for GPU memory. `ready_after` is the sync point of the framework that waits for the memory, if the
+    /// memory is not ready yet.
     fn write_gpu<'py>(
         &self,
         py: Python<'py>,
         tensor: Tensor<Owner>,
-        _waits: Option<SyncPoint>,
+        _ready_after: Option<SyncPoint>,
     ) -> Result<Bound<'py, PyAny>> {
         self.write(py, tensor)
     }
 
-    /// New memory of its own on a GPU, dense and row-major; on this stream, if one is named, and else on its own choice.
+    /// Allocates a dense row-major tensor on a GPU, on `stream` if it is given and otherwise on the framework's choice.
     fn allocate<'py>(
         &self,
         _py: Python<'py>,
@@ -58,7 +58,7 @@ pub(crate) trait Framework: Sync {
     }
 }
 
-/// Nobody comes here: the planner sends no GPU memory to a framework whose facts say that it holds none.
+/// The error of a framework without GPU memory. The planner rejects such a target earlier.
 pub(super) fn host_only() -> Failure {
-    fail(ErrorKind::UnsupportedDevice, "the framework holds host memory only", "leave device out")
+    fail(ErrorKind::UnsupportedDevice, "the framework holds host memory only", "omit device=")
 }

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyModule;
 use tensorferry_core::ErrorKind;
 
-/// Does something inside of context managers, and leaves them again.
+/// Runs `work` inside of context managers, the first one outermost.
 pub(crate) fn within<'py, T>(
     managers: &[Bound<'py, PyAny>],
     work: impl FnOnce() -> PyResult<T>,
@@ -20,35 +20,35 @@ pub(crate) fn within<'py, T>(
     done
 }
 
-/// Two modules that live in one process in one order of import only; in the other, the second import ends the process.
+/// Two modules that one process can import in one order only; in the other order, the second import kills the process.
 pub(crate) struct ImportOrder {
     /// The module that must be imported first.
     pub(crate) first: &'static str,
     /// The module that may be imported after it, and not before.
     pub(crate) second: &'static str,
-    /// The framework that imports `first`: itself, or one that loads it when it is needed.
+    /// The framework that imports `first`: `first` itself, or one that imports it on demand.
     pub(crate) framework: &'static str,
-    /// How the process ended, and with which versions.
-    pub(crate) seen: &'static str,
+    /// The signal that was observed, and with which versions.
+    pub(crate) observed: &'static str,
 }
 
-/// The orders of import that end the process, as seen on Linux. `tensorferry doctor` tries them on the user's machine.
+/// The import orders that kill the process, as observed on Linux. `tensorferry doctor` tries them on the user's machine.
 pub(crate) const IMPORT_ORDERS: [ImportOrder; 2] = [
     ImportOrder {
         first: "paddle",
         second: "tensorflow",
         framework: "paddle",
-        seen: "SIGSEGV with Paddle 3.3 and TensorFlow 2.21",
+        observed: "SIGSEGV with Paddle 3.3 and TensorFlow 2.21",
     },
     ImportOrder {
         first: "triton",
         second: "tensorflow",
         framework: "torch",
-        seen: "SIGABRT with Triton 3.9 and TensorFlow 2.21",
+        observed: "SIGABRT with Triton 3.9 and TensorFlow 2.21",
     },
 ];
 
-/// Refuses to import a module if that would end the process. A module that is loaded already is never refused.
+/// Fails if an import of the module would kill the process. A module that is already loaded never fails.
 pub(crate) fn check_import(py: Python<'_>, module: &str) -> Result<()> {
     let top = module.split('.').next().unwrap_or(module);
     let modules = py.import("sys")?.getattr("modules")?;
@@ -58,19 +58,19 @@ pub(crate) fn check_import(py: Python<'_>, module: &str) -> Result<()> {
     if is_loaded(top)? {
         return Ok(());
     }
-    for ImportOrder { first, second, seen, .. } in &IMPORT_ORDERS {
+    for ImportOrder { first, second, observed, .. } in &IMPORT_ORDERS {
         if *first == top && is_loaded(second)? {
             return Err(fail(
                 ErrorKind::FrameworkMissing,
-                format!("{first} is not imported after {second}, which would end the process ({seen})"),
-                format!("write \"import {first}\" before \"import {second}\", where the program starts"),
+                format!("importing {first} after {second} would kill the process ({observed})"),
+                format!("import {first} before {second}, at the start of the program"),
             ));
         }
     }
     Ok(())
 }
 
-/// Imports a framework's module, or says that it is not there.
+/// Imports a framework's module.
 pub(crate) fn import<'py>(py: Python<'py>, framework: Builtin) -> Result<Bound<'py, PyModule>> {
     let entry = framework.entry();
     check_import(py, entry.module)?;
@@ -87,8 +87,8 @@ pub(crate) fn import<'py>(py: Python<'py>, framework: Builtin) -> Result<Bound<'
                 format!("pip install {}", entry.distributions[0]),
             )
         } else {
-            let about = format!("{} is installed and cannot be imported", entry.title);
-            foreign(py, error, ErrorKind::FrameworkMissing, &about, "mend its installation")
+            let about = format!("{} is installed but cannot be imported", entry.title);
+            foreign(py, error, ErrorKind::FrameworkMissing, &about, "repair or reinstall it")
         }
     })
 }

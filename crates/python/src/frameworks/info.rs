@@ -1,4 +1,4 @@
-//! Which frameworks are here, found without importing any of them.
+//! `ferry.frameworks()`: the supported frameworks, their versions, and whether they are loaded. Imports none of them.
 
 use super::register::{Entry, REGISTER};
 use super::{IMPORT_ORDERS, check_import, registered};
@@ -6,18 +6,18 @@ use crate::errors::Result;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 
-/// One framework that `to` knows.
+/// One framework that `to` supports.
 ///
 /// Example:
 ///     >>> ferry.frameworks()[0].name
 ///     'numpy'
 #[pyclass(frozen, get_all, module = "tensorferry", name = "FrameworkInfo")]
 pub(crate) struct FrameworkInfo {
-    /// What to write in `to(x, name)`.
+    /// The name in `to(x, name)`.
     name: String,
-    /// How the framework writes itself.
+    /// The framework's own spelling of its name.
     title: String,
-    /// The installed version; None where it is not installed, or was registered by somebody.
+    /// The installed version; None if it is not installed, or was registered with register_framework.
     version: Option<String>,
     /// Whether it can be imported.
     installed: bool,
@@ -37,7 +37,7 @@ impl FrameworkInfo {
     }
 }
 
-/// The frameworks that `to` knows, with what is installed and loaded. Imports none of them.
+/// The frameworks that `to` supports, and whether they are installed and loaded. Imports none of them.
 ///
 /// Returns:
 ///     A list of FrameworkInfo.
@@ -50,7 +50,7 @@ pub(crate) fn frameworks(py: Python<'_>) -> Result<Vec<FrameworkInfo>> {
     let mut found = REGISTER
         .iter()
         .filter(|entry| entry.dense.is_some())
-        .map(|entry| look(py, entry))
+        .map(|entry| inspect(py, entry))
         .collect::<PyResult<Vec<_>>>()?;
     registered::load_entry_points(py)?;
     found.extend(registered::names(py).into_iter().map(|name| FrameworkInfo {
@@ -63,7 +63,7 @@ pub(crate) fn frameworks(py: Python<'_>) -> Result<Vec<FrameworkInfo>> {
     Ok(found)
 }
 
-fn look(py: Python<'_>, entry: &Entry) -> PyResult<FrameworkInfo> {
+fn inspect(py: Python<'_>, entry: &Entry) -> PyResult<FrameworkInfo> {
     let loaded = py.import("sys")?.getattr("modules")?.contains(entry.module)?;
     let top = entry.module.split('.').next().unwrap_or(entry.module);
     let installed = loaded || !py.import("importlib.util")?.call_method1("find_spec", (top,))?.is_none();
@@ -76,20 +76,20 @@ fn look(py: Python<'_>, entry: &Entry) -> PyResult<FrameworkInfo> {
     })
 }
 
-/// Raises FrameworkNotFoundError if an import of the module would end the process now.
+/// Raises FrameworkNotFoundError if an import of the module would kill the process.
 #[pyfunction]
 pub(crate) fn _check_import(py: Python<'_>, module: &str) -> Result<()> {
     check_import(py, module)
 }
 
-/// The orders of import that end the process: the module to import first, the one to import after it, the framework that
-/// imports the first, and what was seen.
+/// The import orders that kill the process: the module to import first, the one to import after it, the framework that
+/// imports the first, and the observed signal.
 #[pyfunction]
 pub(crate) fn _import_orders() -> Vec<(&'static str, &'static str, &'static str, &'static str)> {
-    IMPORT_ORDERS.iter().map(|order| (order.first, order.second, order.framework, order.seen)).collect()
+    IMPORT_ORDERS.iter().map(|order| (order.first, order.second, order.framework, order.observed)).collect()
 }
 
-/// The version of the first of its distributions that is installed.
+/// The version of the first installed distribution of a framework.
 fn version(py: Python<'_>, entry: &Entry) -> PyResult<Option<String>> {
     let metadata = py.import("importlib.metadata")?;
     for package in entry.distributions {

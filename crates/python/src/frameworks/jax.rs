@@ -1,9 +1,8 @@
-//! JAX: the buffer protocol and jaxlib's own DLPack functions, with the public ones where those are missing.
+//! JAX: reads and creates arrays through the buffer protocol and jaxlib's DLPack functions, or through public functions.
 //!
-//! JAX shares memory that is aligned to 64 bytes and has no gaps, in any order of the dimensions; the
-//! planner packs everything else, so JAX never copies behind our back. Narrow types (int4, float4) it keeps
-//! packed; they go through `device_put`, which copies. 64-bit types exist only while x64 is on, which is
-//! read at each call.
+//! JAX shares memory that is aligned to 64 bytes and has no gaps, in any order of the dimensions. The planner packs all other
+//! memory, so that JAX never makes a copy that the plan does not show. JAX keeps 4-bit types packed; they go through
+//! `device_put`, which copies. 64-bit types exist only while x64 is enabled, which is read at each call.
 
 mod private;
 
@@ -32,9 +31,10 @@ use tensorferry_cuda::{Gpu, Stream, SyncPoint};
 
 pub(crate) struct Jax;
 
+/// The types that JAX stores with several elements per byte.
 const PACKED: DTypes = DTypes::of(&[DType::Int4, DType::UInt4, DType::Float4E2M1Fn]);
 
-static FACTS: TargetCapabilities = TargetCapabilities {
+static CAPABILITIES: TargetCapabilities = TargetCapabilities {
     framework: "jax",
     title: "JAX",
     dtypes: DTypes::ALL.without(DTypes::of(&[DType::Float6E2M3Fn, DType::Float6E3M2Fn])),
@@ -55,22 +55,23 @@ static FACTS: TargetCapabilities = TargetCapabilities {
     drops_on_own_threads: true,
 };
 
-/// The element types that old versions of JAX lack, by the name of the attribute in `jax.numpy`.
-const YOUNG: [DType; 4] = [DType::Float8E3M4, DType::Float8E4M3, DType::Float8E8M0Fnu, DType::Float4E2M1Fn];
+/// The element types that old versions lack. Each one is an attribute of `jax.numpy` where it exists.
+const RECENT_DTYPES: [DType; 4] =
+    [DType::Float8E3M4, DType::Float8E4M3, DType::Float8E8M0Fnu, DType::Float4E2M1Fn];
 
 struct State {
     private: Private,
-    /// Whether the devices name the stream for the readiness of what others bring; tried with the first GPU.
-    names_streams: ForkSafeOnce<bool>,
+    /// Whether the fast path `jax.ready_stream` works; probed with the first GPU.
+    has_ready_stream: ForkSafeOnce<bool>,
     from_dlpack: Py<PyAny>,
     device_put: Py<PyAny>,
-    /// The CPU devices of this process; a device's index is its position.
+    /// The CPU devices of this process, by their index.
     cpus: Vec<Py<PyAny>>,
-    /// Its CUDA devices, with the driver's number of each.
+    /// The CUDA devices, with the driver's index of each.
     gpus: Vec<(i32, Py<PyAny>)>,
     empty: Py<PyAny>,
-    /// What it accepts while they are off, and while they are on, for each CPU device that may be the default.
-    facts: Vec<[TargetCapabilities; 2]>,
+    /// The capabilities with x64 disabled and enabled, for each CPU device that may be the default.
+    capabilities: Vec<[TargetCapabilities; 2]>,
 }
 
 static STATE: ForkSafeOnce<State> = ForkSafeOnce::new();
@@ -80,42 +81,42 @@ fn state(py: Python<'_>) -> Result<&'static State> {
         let jax = import(py, Builtin::Jax)?;
         let numpy = py.import("jax.numpy")?;
         let cpus = cpus(&jax)?;
-        let mut dtypes = FACTS.dtypes;
-        for dtype in YOUNG {
+        let mut dtypes = CAPABILITIES.dtypes;
+        for dtype in RECENT_DTYPES {
             if !numpy.hasattr(dtype.name())? {
                 dtypes = dtypes.without(DTypes::of(&[dtype]));
             }
         }
         let gpus = gpus(&jax)?;
-        let mut facts = TargetCapabilities { dtypes, cpu_count: cpus.len() as i32, ..FACTS };
+        let mut capabilities = TargetCapabilities { dtypes, cpu_count: cpus.len() as i32, ..CAPABILITIES };
         if let Some((index, _)) = gpus.first() {
-            facts = TargetCapabilities {
+            capabilities = TargetCapabilities {
                 devices: SupportedDevices::Both,
                 default_device: Device::cuda(*index),
-                ..facts
+                ..capabilities
             };
         }
-        let facts = (0..facts.cpu_count).map(|default_cpu| {
-            let default_device = if gpus.is_empty() { cpu(default_cpu) } else { facts.default_device };
-            let facts = TargetCapabilities { default_cpu, default_device, ..facts };
-            [TargetCapabilities { keeps_64_bit: false, ..facts }, facts]
+        let capabilities = (0..capabilities.cpu_count).map(|default_cpu| {
+            let default_device = if gpus.is_empty() { cpu(default_cpu) } else { capabilities.default_device };
+            let enabled = TargetCapabilities { default_cpu, default_device, ..capabilities };
+            [TargetCapabilities { keeps_64_bit: false, ..enabled }, enabled]
         });
         let (module, first) = (jax.clone().unbind(), cpus[0].clone_ref(py));
-        // The caller may be tracing, or have changed settings for this thread.
+        // The calling thread may be tracing, or may have thread-local settings.
         let private = on_fresh_thread(py, |py| Private::of(module.bind(py), first.bind(py)))?;
         let mut state = State {
             private,
-            names_streams: ForkSafeOnce::new(),
+            has_ready_stream: ForkSafeOnce::new(),
             from_dlpack: py.import("jax.dlpack")?.getattr("from_dlpack")?.unbind(),
             device_put: jax.getattr("device_put")?.unbind(),
-            facts: facts.collect(),
+            capabilities: capabilities.collect(),
             cpus,
             empty: numpy.getattr("empty")?.unbind(),
             gpus,
         };
-        if !on_fresh_thread(py, |py| carries_float8(py, &state)) {
-            for facts in state.facts.iter_mut().flatten() {
-                facts.dtypes = facts.dtypes.without(DTypes::FLOAT8);
+        if !on_fresh_thread(py, |py| imports_float8(py, &state)) {
+            for capabilities in state.capabilities.iter_mut().flatten() {
+                capabilities.dtypes = capabilities.dtypes.without(DTypes::FLOAT8);
             }
         }
         Ok(state)
@@ -135,27 +136,27 @@ fn cpu(index: i32) -> Device {
     Device { kind: DeviceKind::Cpu, index }
 }
 
-/// The device that a JAX device object stands for; `None` where it is another process's, or neither a CPU nor a GPU.
+/// The device of a JAX device object; `None` if it belongs to another process or is neither a CPU nor a GPU.
 pub(crate) fn device_named(object: &Bound<'_, PyAny>) -> Result<Option<Device>> {
     let py = object.py();
     if let Some(index) = state(py)?.cpus.iter().position(|known| known.bind(py).is(object)) {
         return Ok(Some(cpu(index as i32)));
     }
-    let here = py.import("jax")?.call_method0("process_index")?;
+    let process = py.import("jax")?.call_method0("process_index")?;
     let is_gpu = object.getattr("platform")?.to_string() == "gpu";
-    if !is_gpu || !object.getattr("process_index")?.eq(here)? {
+    if !is_gpu || !object.getattr("process_index")?.eq(process)? {
         return Ok(None);
     }
     Ok(Some(Device::cuda(object.getattr("local_hardware_id")?.extract()?)))
 }
 
-/// The position of the CPU device that `jax.default_device` names. JAX has several CPU devices here.
+/// The index of the CPU device set with `jax.default_device`. Called if JAX has several CPU devices.
 fn default_cpu(py: Python<'_>, state: &State) -> Result<usize> {
-    let named = py.import("jax")?.getattr("config")?.getattr("jax_default_device")?;
-    Ok(state.cpus.iter().position(|known| known.bind(py).is(&named)).unwrap_or(0))
+    let default = py.import("jax")?.getattr("config")?.getattr("jax_default_device")?;
+    Ok(state.cpus.iter().position(|known| known.bind(py).is(&default)).unwrap_or(0))
 }
 
-/// Notes on which of several CPU devices an array is.
+/// Sets the tensor's CPU device to that of the array, if JAX has several.
 fn assign_cpu(state: &State, object: &Bound<'_, PyAny>, tensor: &mut Tensor<Owner>) -> Result<()> {
     if state.cpus.len() > 1 {
         tensor.set_cpu(cpu(cpu_of(state, object)?));
@@ -163,14 +164,14 @@ fn assign_cpu(state: &State, object: &Bound<'_, PyAny>, tensor: &mut Tensor<Owne
     Ok(())
 }
 
-/// The index of the CPU device that an array is on.
+/// The index of an array's CPU device.
 fn cpu_of(state: &State, object: &Bound<'_, PyAny>) -> Result<i32> {
     let py = object.py();
     let device = object.getattr(intern!(py, "device"))?;
     Ok(state.cpus.iter().position(|known| known.bind(py).is(&device)).unwrap_or(0) as i32)
 }
 
-/// JAX's CUDA devices, if its default backend is CUDA: asking for another would start it.
+/// JAX's CUDA devices, if CUDA is its default backend. A query for another backend would initialise that one.
 fn gpus(jax: &Bound<'_, PyModule>) -> PyResult<Vec<(i32, Py<PyAny>)>> {
     let mut found = Vec::new();
     for device in jax.call_method0("local_devices")?.try_iter()? {
@@ -182,33 +183,33 @@ fn gpus(jax: &Bound<'_, PyModule>) -> PyResult<Vec<(i32, Py<PyAny>)>> {
     Ok(found)
 }
 
-/// Whether this version takes 8-bit floats by DLPack, found by handing it one.
-fn carries_float8(py: Python<'_>, state: &State) -> bool {
+/// Whether this version imports 8-bit floats through DLPack. Tries it with a sample.
+fn imports_float8(py: Python<'_>, state: &State) -> bool {
     samples::of(DType::Float8E5M2, &[1])
         .and_then(|tensor| import_tensor(py, state, tensor, state.cpus[0].bind(py), None))
         .is_ok()
 }
 
 impl Framework for Jax {
-    fn facts(&self, py: Python<'_>) -> Result<&'static TargetCapabilities> {
+    fn capabilities(&self, py: Python<'_>) -> Result<&'static TargetCapabilities> {
         let state = state(py)?;
         let (holder, name) = &state.private.x64;
-        let wide = holder.bind(py).getattr(name.bind(py))?.is_truthy()?;
+        let has_x64 = holder.bind(py).getattr(name.bind(py))?.is_truthy()?;
         let default = if state.cpus.len() > 1 { default_cpu(py, state)? } else { 0 };
-        Ok(&state.facts[default][usize::from(wide)])
+        Ok(&state.capabilities[default][usize::from(has_x64)])
     }
 
     fn read<'py>(&self, object: &Bound<'py, PyAny>, _form: Form) -> Result<Source<'py>> {
-        if let Some(source) = read_gpu_quickly(object)? {
+        if let Some(source) = read_gpu_fast(object)? {
             return Ok(source);
         }
-        // The buffer protocol is the quickest way; it has no word for bfloat16 and its like, nor for spread arrays.
+        // The buffer protocol is the fastest way, but cannot describe bfloat16 and other extension types, nor sharded arrays.
         let has_buffers = state(object.py())?.private.has_buffers;
         let tensor = if has_buffers { Buffer::try_export(object) } else { None };
         let tensor = match tensor {
             Some(buffer) => from_buffer(buffer),
             None if is_deleted(object) => Err(deleted()),
-            None if is_spread(object)? => return later(object, Pending::Gather),
+            None if is_sharded(object)? => return pending_source(object, Pending::Gather),
             None => match gpu_of(object)? {
                 Some(gpu) => return read_gpu(object, gpu).or_else(|failure| explain(object, failure)),
                 None => export(object, None),
@@ -221,8 +222,8 @@ impl Framework for Jax {
         if read_only_loans::is_on_loan(tensor.data() as usize) {
             tensor.set_read_only();
         } else {
-            // SAFETY: memory that JAX allocated, or that we lent it as writable: what we lent as read-only is covered
-            // above. A buffer says "read-only" because arrays are immutable, which is not the memory's doing.
+            // SAFETY: JAX allocated the memory, or tensorferry lent it as writable; read-only loans are handled above. The
+            // buffer is marked read-only because arrays are immutable, not because the memory is.
             unsafe { tensor.set_writable() };
         }
         assign_cpu(state(object.py())?, object, &mut tensor)?;
@@ -236,56 +237,55 @@ impl Framework for Jax {
 
     fn write<'py>(&self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
         let state = state(py)?;
-        let place = tensor.device();
-        // Pinned memory goes to the first CPU device; the plan gives any other place its index.
-        let index = if place.kind == DeviceKind::Cpu { place.index } else { 0 };
+        let device = tensor.device();
+        // Pinned memory goes to the first CPU device; the plan sets the index of other host memory.
+        let index = if device.kind == DeviceKind::Cpu { device.index } else { 0 };
         let cpu = state.cpus[index as usize].bind(py);
         if PACKED.contains(tensor.dtype()) {
             let array = super::numpy::write_array(py, tensor)?;
-            let made = call::call2(state.device_put.bind(py), &array, cpu)
-                .and_then(|made| call::method(&made, intern!(py, "block_until_ready")));
-            return made.map_err(|error| refused(py, "JAX", error));
+            let created = call::call2(state.device_put.bind(py), &array, cpu)
+                .and_then(|created| call::method(&created, intern!(py, "block_until_ready")));
+            return created.map_err(|error| refused(py, "JAX", error));
         }
         import_tensor(py, state, tensor, cpu, None)
     }
 
     fn streams(&self, py: Python<'_>, gpu: &'static Gpu) -> Result<Streams> {
-        // JAX keeps a stream for the readiness of what others bring. What it does with it runs elsewhere.
+        // JAX has dedicated streams that wait for imported memory. It runs computations on other streams.
         let (state, device) = (state(py)?, device_of(py, gpu)?);
-        let names_streams = *state.names_streams.get_or_init(py, || {
+        let has_ready_stream = *state.has_ready_stream.get_or_init(py, || {
             let public = state.from_dlpack.bind(py);
-            let probe = || private::ready_stream(&device, public, gpu);
+            let probe = || private::probe_ready_stream(&device, public, gpu);
             fast_paths::probe(py, FastPath::JaxReadyStream, probe).is_some()
         });
-        if !names_streams {
+        if !has_ready_stream {
             return Ok(Streams::unnamed().asking());
         }
         let handle = call::method(&device, intern!(py, "get_stream_for_external_ready_events"))?;
         let handle = handle.extract()?;
-        // SAFETY: a stream that JAX has named, which lives as long as the device's client.
-        let takes = SyncPoint::Stream(unsafe { Stream::from_handle(handle) });
-        Ok(Streams::between(SyncPoint::Everything, takes).asking())
+        // SAFETY: JAX returned the stream, which lives as long as the device's client.
+        let waiting = SyncPoint::Stream(unsafe { Stream::from_handle(handle) });
+        Ok(Streams::between(SyncPoint::Everything, waiting).asking())
     }
 
     fn write_gpu<'py>(
         &self,
         py: Python<'py>,
         tensor: Tensor<Owner>,
-        waits: Option<SyncPoint>,
+        ready_after: Option<SyncPoint>,
     ) -> Result<Bound<'py, PyAny>> {
         let state = state(py)?;
-        let place = tensor.device().index;
-        let device = device_of(py, Gpu::get(place)?)?;
-        // JAX has several such streams, and must be told which one waits. Without one it takes the memory as ready, in
-        // half the time.
-        let stream = match waits {
+        let device = device_of(py, Gpu::get(tensor.device().index)?)?;
+        // JAX has several such streams and must know which one waits. Without a stream it assumes that the memory is ready,
+        // which takes half the time.
+        let stream = match ready_after {
             Some(SyncPoint::Stream(stream)) => {
                 Some(stream.handle().into_pyobject(py).map_err(PyErr::from)?.into_any())
             }
             _ => None,
         };
         let array = import_tensor(py, state, tensor, &device, stream.as_ref())?;
-        protect(&array, stream.as_ref())?;
+        prevent_donation(&array, stream.as_ref())?;
         Ok(array)
     }
 
@@ -301,10 +301,10 @@ impl Framework for Jax {
         let options =
             [("dtype", py.import("jax.numpy")?.getattr(dtype.name())?), ("device", device_of(py, gpu)?)];
         let options = options.into_py_dict(py)?;
-        // Not a tracer, also where somebody is tracing.
-        let now = py.import("jax")?.call_method0("ensure_compile_time_eval")?;
-        let made = within(&[now], || state.empty.bind(py).call((shape.to_vec(),), Some(&options)));
-        let object = made.map_err(|error| allocation_failed(py, "JAX", error, gpu, dtype, shape))?;
+        // `empty` must not return a tracer if the caller is being traced.
+        let eager = py.import("jax")?.call_method0("ensure_compile_time_eval")?;
+        let allocated = within(&[eager], || state.empty.bind(py).call((shape.to_vec(),), Some(&options)));
+        let object = allocated.map_err(|error| allocation_failed(py, "JAX", error, gpu, dtype, shape))?;
         let source = read_gpu(&object, gpu).map_err(|failure| refused(py, "JAX", failure))?;
         let (Memory::Here(tensor), Some(streams)) = (source.memory, source.streams) else {
             return Err(crate::errors::not_a_tensor(&object));
@@ -313,20 +313,20 @@ impl Framework for Jax {
     }
 }
 
-/// JAX's object for a GPU.
+/// The JAX device object of a GPU.
 fn device_of<'py>(py: Python<'py>, gpu: &Gpu) -> Result<Bound<'py, PyAny>> {
     let found = state(py)?.gpus.iter().find(|(index, _)| *index == gpu.index());
     let (_, device) = found.ok_or_else(|| {
         fail(
             ErrorKind::UnsupportedDevice,
             format!("JAX does not use cuda:{}", gpu.index()),
-            "start JAX with a CUDA plugin and that GPU visible, or pass device=\"cpu\"",
+            "install a CUDA plugin of JAX and make that GPU visible to it, or pass device=\"cpu\"",
         )
     })?;
     Ok(device.bind(py).clone())
 }
 
-/// The GPU that an array is on, if it is.
+/// The GPU of an array, if it is on one.
 fn gpu_of(object: &Bound<'_, PyAny>) -> Result<Option<&'static Gpu>> {
     let py = object.py();
     if state(py)?.gpus.is_empty() {
@@ -337,9 +337,9 @@ fn gpu_of(object: &Bound<'_, PyAny>) -> Result<Option<&'static Gpu>> {
     found.map(|(index, _)| Ok(Gpu::get(*index)?)).transpose()
 }
 
-/// Reads an array on JAX's only GPU, without asking where it is: a capsule tells. `None` where it is elsewhere, or
-/// anything is unusual.
-fn read_gpu_quickly<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Source<'py>>> {
+/// Reads an array if JAX has a single GPU, without querying the array's device: the exported capsule states it. `None` if
+/// the array is not on that GPU, or needs [`read_gpu`].
+fn read_gpu_fast<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Source<'py>>> {
     let py = object.py();
     let state = state(py)?;
     let ([(index, _)], Some(function), true) =
@@ -347,21 +347,21 @@ fn read_gpu_quickly<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Source<'py
     else {
         return Ok(None);
     };
-    let Ok(pieces) = object.getattr(intern!(py, "_arrays")) else { return Ok(None) };
-    let piece = match pieces.cast::<PyList>() {
-        Ok(pieces) if pieces.len() == 1 => pieces.get_item(0)?,
+    let Ok(shards) = object.getattr(intern!(py, "_arrays")) else { return Ok(None) };
+    let shard = match shards.cast::<PyList>() {
+        Ok(shards) if shards.len() == 1 => shards.get_item(0)?,
         _ => return Ok(None),
     };
-    // As for `export`: not the array itself.
-    let piece =
-        if piece.is(object) { object.call_method1(intern!(py, "addressable_data"), (0,))? } else { piece };
+    // As in `export`, jaxlib's function must not get the array itself.
+    let shard =
+        if shard.is(object) { object.call_method1(intern!(py, "addressable_data"), (0,))? } else { shard };
     let gpu = Gpu::get(*index)?;
-    let ready = is_ready(&piece);
+    let ready = is_ready(&shard);
     let exported = if ready {
-        call::call1(function.bind(py), &piece)
+        call::call1(function.bind(py), &shard)
     } else {
         let handle = gpu.sync_stream()?.handle().into_pyobject(py).map_err(PyErr::from)?;
-        call::call2(function.bind(py), &piece, &handle.into_any())
+        call::call2(function.bind(py), &shard, &handle.into_any())
     };
     let capsule = match exported {
         Ok(capsule) => capsule,
@@ -370,19 +370,19 @@ fn read_gpu_quickly<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Source<'py
             return Ok(None);
         }
     };
-    // Narrow types and others that need a word are read the long way.
+    // The slower `read` handles packed types, and reports errors.
     let Ok(tensor) = crate::protocols::capsule::take(&capsule) else { return Ok(None) };
     let tensor = still_frozen(crate::protocols::capsule::owned(tensor));
     if !tensor.device().is_cuda() {
         return Ok(None);
     }
-    let gives = if ready { SyncPoint::Nothing } else { SyncPoint::Stream(gpu.sync_stream()?) };
+    let ready_after = if ready { SyncPoint::Nothing } else { SyncPoint::Stream(gpu.sync_stream()?) };
     let source = Source::here(object.clone(), "jax", tensor).with_mutability(SourceMutability::Immutable);
-    Ok(Some(source.with_streams(Streams::between(gives, SyncPoint::Everything))))
+    Ok(Some(source.with_streams(Streams::between(ready_after, SyncPoint::Everything))))
 }
 
-/// Whether an array has its values already. They do not change any more, so there is nothing to order then, and the
-/// export is quicker by more than the question takes.
+/// Whether the values of an array are computed. A ready array needs no synchronisation, and its export saves more time than
+/// this check takes.
 fn is_ready(array: &Bound<'_, PyAny>) -> bool {
     let py = array.py();
     match call::method(array, intern!(py, "is_ready")).and_then(|ready| ready.is_truthy()) {
@@ -394,33 +394,33 @@ fn is_ready(array: &Bound<'_, PyAny>) -> bool {
     }
 }
 
-/// Reads an array on a GPU. A stream of ours waits for it, so that neither the host nor a framework's stream has to.
+/// Reads an array on a GPU. The sync stream waits for the values, so that neither the host nor a framework's stream does.
 fn read_gpu<'py>(object: &Bound<'py, PyAny>, gpu: &'static Gpu) -> Result<Source<'py>> {
-    let meeting = gpu.sync_stream()?;
-    let tensor = still_frozen(export(object, Some(meeting))?);
-    let streams = Streams::between(SyncPoint::Stream(meeting), SyncPoint::Everything);
+    let sync_stream = gpu.sync_stream()?;
+    let tensor = still_frozen(export(object, Some(sync_stream))?);
+    let streams = Streams::between(SyncPoint::Stream(sync_stream), SyncPoint::Everything);
     Ok(Source::here(object.clone(), "jax", tensor)
         .with_mutability(SourceMutability::Immutable)
         .with_streams(streams))
 }
 
-/// Keeps JAX from donating the memory to a computation, which would write the result into the source: a capsule of a
-/// sibling, kept on the array, is a reference from outside, and memory with one is not donated.
+/// Prevents JAX from donating the memory to a computation, which would write the result into the source. JAX does not donate
+/// memory with an external reference, so a capsule of a sibling array is stored on the array.
 ///
-/// A capsule of the array itself would keep the array alive, and the array the capsule, for ever.
-fn protect(array: &Bound<'_, PyAny>, stream: Option<&Bound<'_, PyAny>>) -> Result<()> {
+/// A capsule of the array itself would form a reference cycle.
+fn prevent_donation(array: &Bound<'_, PyAny>, stream: Option<&Bound<'_, PyAny>>) -> Result<()> {
     let py = array.py();
     let sibling = array.call_method1(intern!(py, "addressable_data"), (0,))?;
     let capsule = match (&state(py)?.private.export, stream) {
         (None, _) => call::method(&sibling, intern!(py, "__dlpack__"))?,
         (Some(export), None) => call::call1(export.bind(py), &sibling)?,
-        // Nobody uses the capsule. With a stream, the export does not wait on the host.
+        // The capsule is never consumed. With a stream, the export does not block the host.
         (Some(export), Some(stream)) => call::call2(export.bind(py), &sibling, stream)?,
     };
     Ok(array.setattr(intern!(py, "_tensorferry_loan"), capsule)?)
 }
 
-/// Makes an array over the memory of a tensor, by the quickest function there is.
+/// Creates an array over the memory of a tensor: through jaxlib's function, or through the public one without the fast path.
 fn import_tensor<'py>(
     py: Python<'py>,
     state: &State,
@@ -428,28 +428,28 @@ fn import_tensor<'py>(
     device: &Bound<'py, PyAny>,
     stream: Option<&Bound<'py, PyAny>>,
 ) -> Result<Bound<'py, PyAny>> {
-    let place = tensor.device();
+    let gpu_index = tensor.device().index;
     let capsule = crate::protocols::capsule::legacy(py, AttachingOwner::of(tensor))?;
-    // The public function chooses a stream by itself, which nobody has told to wait: the host waits instead.
-    let public = |capsule: &Bound<'py, PyAny>| -> Result<Bound<'py, PyAny>> {
+    // The public function chooses a stream itself, and that stream does not wait for the memory. The host waits instead.
+    let import_public = |capsule: &Bound<'py, PyAny>| -> Result<Bound<'py, PyAny>> {
         if let Some(stream) = stream {
             let handle = stream.extract()?;
-            // SAFETY: a stream that JAX has just named, which lives as long as the device's client.
+            // SAFETY: JAX returned the stream, which lives as long as the device's client.
             py.detach(|| unsafe {
-                let side = SyncPoint::Stream(Stream::from_handle(handle));
-                Gpu::get(place.index)?.wait(side)
+                let ready_after = SyncPoint::Stream(Stream::from_handle(handle));
+                Gpu::get(gpu_index)?.wait(ready_after)
             })?;
         }
-        public(py, state, capsule, device)
+        import_by_public_function(py, state, capsule, device)
     };
-    let Some(function) = &state.private.import else { return public(&capsule) };
+    let Some(function) = &state.private.import else { return import_public(&capsule) };
     let none = py.None();
     call::call3(function.bind(py), &capsule, device, stream.unwrap_or(none.bind(py)))
         .map_err(|error| refused(py, "JAX", error))
 }
 
-/// The public import, which takes an object with `__dlpack__` and not a capsule.
-fn public<'py>(
+/// Imports through `jax.dlpack.from_dlpack`, which takes an object with `__dlpack__` and not a capsule.
+fn import_by_public_function<'py>(
     py: Python<'py>,
     state: &State,
     capsule: &Bound<'py, PyAny>,
@@ -457,17 +457,17 @@ fn public<'py>(
 ) -> Result<Bound<'py, PyAny>> {
     let mut tensor = crate::protocols::capsule::owned(crate::protocols::capsule::take(capsule)?);
     if tensor.device().is_host() && state.cpus.len() > 1 {
-        // JAX takes the index in `__dlpack_device__` for that of the device.
+        // JAX interprets the index in `__dlpack_device__` as that of its CPU device.
         tensor.set_cpu(cpu(device.getattr(intern!(py, "local_hardware_id"))?.extract()?));
     }
     let exported = crate::protocols::dlpack_export::ExportedTensor::wrap(py, tensor, true)?;
     call::call1(state.from_dlpack.bind(py), &exported).map_err(|error| refused(py, "JAX", error))
 }
 
-/// Exports by DLPack. A capsule of the array itself would make `x.delete()` abort the process, so jaxlib's function
-/// gets a sibling over the same memory; `__dlpack__` sees to that by itself.
+/// Exports through DLPack. With a capsule of the array itself, `x.delete()` would abort the process, so jaxlib's function gets
+/// a sibling array over the same memory. `__dlpack__` does the same.
 ///
-/// With a stream, that stream waits until the array is ready; without one, the host does.
+/// If a stream is given, it waits until the array is ready; otherwise the host waits.
 fn export(object: &Bound<'_, PyAny>, stream: Option<Stream>) -> Result<Tensor<Owner>> {
     let py = object.py();
     let capsule = match (&state(py)?.private.export, stream) {
@@ -490,21 +490,22 @@ fn export(object: &Bound<'_, PyAny>, stream: Option<Stream>) -> Result<Tensor<Ow
     Ok(crate::protocols::capsule::owned(crate::protocols::capsule::take(&capsule)?))
 }
 
-/// Whether the array lies on more than one device. jaxlib would export the first piece as if it were the whole.
-fn is_spread(object: &Bound<'_, PyAny>) -> Result<bool> {
+/// Whether the array has several shards. jaxlib would export the first shard as if it were the whole array.
+fn is_sharded(object: &Bound<'_, PyAny>) -> Result<bool> {
     let py = object.py();
     if state(py)?.private.lists_shards
-        && let Ok(pieces) = object.getattr(intern!(py, "_arrays"))
-        && let Ok(pieces) = pieces.cast::<PyList>()
+        && let Ok(shards) = object.getattr(intern!(py, "_arrays"))
+        && let Ok(shards) = shards.cast::<PyList>()
     {
-        return Ok(pieces.len() != 1);
+        return Ok(shards.len() != 1);
     }
-    // Deleted arrays have no pieces to count; the export says so.
+    // A deleted array has no list of shards; its export fails later.
     Ok(object.getattr("sharding")?.getattr("device_set")?.len()? != 1)
 }
 
-fn later<'py>(object: &Bound<'py, PyAny>, pending: Pending) -> Result<Source<'py>> {
-    let dtype = named_type(object)?;
+/// A source with values that JAX must gather or unpack first.
+fn pending_source<'py>(object: &Bound<'py, PyAny>, pending: Pending) -> Result<Source<'py>> {
+    let dtype = dtype_of(object)?;
     let shape: Vec<i64> = object.getattr("shape")?.extract()?;
     let layout = Layout::dense(dtype.size(), &shape)?;
     let state = state(object.py())?;
@@ -520,12 +521,13 @@ fn later<'py>(object: &Bound<'py, PyAny>, pending: Pending) -> Result<Source<'py
     })
 }
 
-fn named_type(object: &Bound<'_, PyAny>) -> Result<DType> {
+/// The element type of an array.
+fn dtype_of(object: &Bound<'_, PyAny>) -> Result<DType> {
     let name = object.getattr("dtype")?.to_string();
     DType::from_name(&name).ok_or_else(|| {
         fail(
             ErrorKind::UnsupportedDType,
-            format!("JAX's {name} has no counterpart in other frameworks"),
+            format!("the JAX dtype {name} has no counterpart in other frameworks"),
             "cast it first: x.astype(\"int8\")",
         )
     })
@@ -538,24 +540,24 @@ fn is_deleted(object: &Bound<'_, PyAny>) -> bool {
 fn deleted() -> Failure {
     fail(
         ErrorKind::NotATensor,
-        "the JAX array was deleted, or donated to a jitted function, and has no memory any more",
-        "carry it before it is donated, or leave it out of donate_argnums",
+        "the JAX array has no memory: it was deleted, or donated to a jitted function",
+        "convert it before it is donated, or remove it from donate_argnums",
     )
 }
 
-/// An export that failed: packed types are unpacked by JAX itself, the rest is said in our words.
+/// Handles a failed export: packed types need unpacking by JAX, and other failures get an error that states the reason.
 fn explain<'py>(object: &Bound<'py, PyAny>, failure: Failure) -> Result<Source<'py>> {
     if is_deleted(object) {
         return Err(deleted());
     }
-    if PACKED.contains(named_type(object)?) {
-        return later(object, Pending::Unpack);
+    if PACKED.contains(dtype_of(object)?) {
+        return pending_source(object, Pending::Unpack);
     }
-    if named_type(object)?.is_float8() {
+    if dtype_of(object)?.is_float8() {
         return Err(fail(
             ErrorKind::UnsupportedDType,
             "this version of JAX does not export its 8-bit floats",
-            "pass jax.lax.bitcast_convert_type(x, \"uint8\") to carry the bytes, or update JAX",
+            "pass jax.lax.bitcast_convert_type(x, \"uint8\") for the raw bytes, or update JAX",
         ));
     }
     Err(refused(object.py(), "JAX", failure))

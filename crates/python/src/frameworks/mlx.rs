@@ -1,7 +1,7 @@
-//! MLX: read through DLPack, written through `mlx.core.array`, which copies.
+//! MLX: reads arrays through DLPack and creates them with `mlx.core.array`, which copies.
 //!
-//! MLX's arrays are values: `a += 1` makes another one unless nobody else holds the memory, and a DLPack
-//! share counts as a holder (a memoryview does not, and would see the write). So a source is immutable.
+//! MLX arrays have value semantics: `a += 1` creates a new array unless the memory has no other reference. A DLPack capsule
+//! counts as a reference; a memoryview does not, and would see the write. Sources are therefore immutable.
 
 use super::{Framework, import};
 use crate::conversion::kinds::{Builtin, Form};
@@ -20,7 +20,7 @@ use tensorferry_core::{DType, Device, ErrorKind, Tensor};
 
 pub(crate) struct Mlx;
 
-static FACTS: TargetCapabilities = TargetCapabilities {
+static CAPABILITIES: TargetCapabilities = TargetCapabilities {
     framework: "mlx",
     title: "MLX",
     dtypes: DTypes::of(&[
@@ -58,19 +58,19 @@ static FACTS: TargetCapabilities = TargetCapabilities {
 
 static MODULE: ForkSafeOnce<Py<PyAny>> = ForkSafeOnce::new();
 
-/// Older versions hand out memory by DLPack that they do not keep alive.
-const OLDEST: (u32, u32) = (0, 32);
+/// The oldest supported version. Older ones do not keep memory alive that they export through DLPack.
+const MIN_VERSION: (u32, u32) = (0, 32);
 
 fn module(py: Python<'_>) -> Result<&Bound<'_, PyAny>> {
     let module = MODULE.get_or_try_init(py, || -> Result<_> {
         let module = import(py, Builtin::Mlx)?;
         let version = module.getattr("__version__")?.to_string();
         let mut parts = version.split('.').map_while(|part| part.parse::<u32>().ok());
-        if (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) < OLDEST {
+        if (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) < MIN_VERSION {
             return Err(fail(
                 ErrorKind::FrameworkMissing,
-                format!("MLX {version} is too old: it does not keep alive the memory that it shares"),
-                format!("pip install -U \"mlx>={}.{}\"", OLDEST.0, OLDEST.1),
+                format!("MLX {version} is too old: it does not keep shared memory alive"),
+                format!("pip install -U \"mlx>={}.{}\"", MIN_VERSION.0, MIN_VERSION.1),
             ));
         }
         Ok(module.into_any().unbind())
@@ -79,9 +79,9 @@ fn module(py: Python<'_>) -> Result<&Bound<'_, PyAny>> {
 }
 
 impl Framework for Mlx {
-    fn facts(&self, py: Python<'_>) -> Result<&'static TargetCapabilities> {
+    fn capabilities(&self, py: Python<'_>) -> Result<&'static TargetCapabilities> {
         module(py)?;
-        Ok(&FACTS)
+        Ok(&CAPABILITIES)
     }
 
     fn read<'py>(&self, object: &Bound<'py, PyAny>, _form: Form) -> Result<Source<'py>> {
@@ -97,22 +97,24 @@ impl Framework for Mlx {
     fn write<'py>(&self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
         let module = module(py)?;
         let dtype = tensor.dtype();
-        // `mlx.core.array` reads NumPy's own types; bfloat16 travels as its bits.
-        let carrier = if dtype == DType::BFloat16 { DType::UInt16 } else { dtype };
-        let array = super::numpy::write_array(py, tensor.normalised().reinterpret(carrier)?)?;
-        let own = |dtype: DType| module.getattr(if dtype == DType::Bool { "bool_" } else { dtype.name() });
-        let made = own(carrier).and_then(|own| call::call2(&module.getattr("array")?, &array, &own));
-        let made = if carrier == dtype {
-            made
+        // `mlx.core.array` accepts NumPy's own dtypes only; bfloat16 is passed as uint16 and reinterpreted.
+        let transport = if dtype == DType::BFloat16 { DType::UInt16 } else { dtype };
+        let array = super::numpy::write_array(py, tensor.normalised().reinterpret(transport)?)?;
+        let mlx_dtype =
+            |dtype: DType| module.getattr(if dtype == DType::Bool { "bool_" } else { dtype.name() });
+        let created =
+            mlx_dtype(transport).and_then(|kind| call::call2(&module.getattr("array")?, &array, &kind));
+        let created = if transport == dtype {
+            created
         } else {
-            made.and_then(|made| made.call_method1("view", (own(dtype)?,)))
+            created.and_then(|created| created.call_method1("view", (mlx_dtype(dtype)?,)))
         };
-        // The copy must be finished before the source may change.
-        let made = made.and_then(|made| {
-            call::call1(&module.getattr("eval")?, &made)?;
-            Ok(made)
+        // The copy must be complete before the source may change.
+        let created = created.and_then(|created| {
+            call::call1(&module.getattr("eval")?, &created)?;
+            Ok(created)
         });
-        made.map_err(|error| refused(py, "MLX", error))
+        created.map_err(|error| refused(py, "MLX", error))
     }
 }
 
@@ -123,7 +125,7 @@ fn export(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
             return fail(
                 ErrorKind::NotATensor,
                 "the MLX array has no memory: the function is being traced by compile, grad or vmap",
-                "carry the array outside the traced function",
+                "convert the array outside the traced function",
             );
         }
         refused(py, "MLX", error)

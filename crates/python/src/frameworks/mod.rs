@@ -22,4 +22,4 @@ pub(crate) mod torch;
 pub(crate) use allocation::allocation_failed;
 pub(crate) use framework::Framework;
 pub(crate) use import::{IMPORT_ORDERS, check_import, import, within};
-pub(crate) use target::{Target, forget, target};
+pub(crate) use target::{Target, clear_target_cache, target};

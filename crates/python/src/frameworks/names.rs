@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyModule, PyString};
 use tensorferry_core::ErrorKind;
 
-/// The name that a caller wrote: a string, or a module, which is called by its own name.
+/// The name in the argument `framework`, which is a string or a module.
 pub(crate) fn written(framework: &Bound<'_, PyAny>) -> Result<String> {
     if let Ok(text) = framework.cast::<PyString>() {
         return Ok(text.to_string());
@@ -19,11 +19,11 @@ pub(crate) fn written(framework: &Bound<'_, PyAny>) -> Result<String> {
     Err(fail(
         ErrorKind::InvalidArgument,
         format!("framework must be a name or a module, not {}", describe(framework)),
-        "write a name such as \"torch\"",
+        "pass a name such as \"torch\"",
     ))
 }
 
-/// No framework is called so.
+/// The error for an unknown framework name, with the most similar known name as a hint.
 pub(crate) fn unknown(py: Python<'_>, name: &str) -> Failure {
     let mut names: Vec<String> = REGISTER.iter().map(|entry| entry.name.to_owned()).collect();
     names.extend(registered::names(py));
@@ -36,16 +36,16 @@ pub(crate) fn unknown(py: Python<'_>, name: &str) -> Failure {
     };
     let hint = match likely {
         Some(known) => format!("did you mean \"{known}\"?"),
-        None => format!("write one of {}, or register it with ferry.register_framework", names.join(", ")),
+        None => format!("pass one of {}, or register it with ferry.register_framework", names.join(", ")),
     };
-    fail(ErrorKind::InvalidArgument, format!("no framework is called \"{name}\""), hint)
+    fail(ErrorKind::InvalidArgument, format!("unknown framework \"{name}\""), hint)
 }
 
-/// The order in which one process can import all of them; see `IMPORT_ORDERS`.
+/// An order in which one process can import all of them; see `IMPORT_ORDERS`.
 const IMPORT_ORDER: [&str; 9] =
     ["numpy", "torch", "paddle", "cupy", "jax", "mlx", "tensorflow", "scipy", "sparse"];
 
-/// A row of the register, for Python.
+/// A row of the register as a Python object.
 #[pyclass(frozen, get_all, module = "tensorferry._native", name = "_Framework")]
 pub(crate) struct Row {
     name: &'static str,
@@ -59,7 +59,7 @@ pub(crate) struct Row {
     namespace: Option<&'static str>,
 }
 
-/// The frameworks that tensorferry itself knows, in an order in which one process can import them.
+/// The built-in frameworks, in an order in which one process can import them.
 #[pyfunction]
 pub(crate) fn register() -> Vec<Row> {
     let rows = IMPORT_ORDER.iter().filter_map(|&name| find(name));
@@ -79,7 +79,7 @@ pub(crate) fn register() -> Vec<Row> {
 
 /// The canonical name of a framework, for any of its names or its module. Imports nothing.
 ///
-/// Raises InvalidArgumentError if no framework is called so.
+/// Raises InvalidArgumentError for an unknown name.
 #[pyfunction]
 pub(crate) fn canonical(framework: &Bound<'_, PyAny>) -> Result<String> {
     let (py, name) = (framework.py(), written(framework)?);

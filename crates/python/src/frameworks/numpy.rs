@@ -1,7 +1,6 @@
-//! NumPy: read from the array's C struct, written through its C API.
+//! NumPy: reads the C struct of an array and creates arrays through the C API.
 //!
-//! Types that NumPy lacks (bfloat16, float8 and narrower) are those of `ml_dtypes`, imported when the
-//! first of them is needed.
+//! Dtypes that NumPy lacks (bfloat16, float8 and narrower) come from `ml_dtypes`, which is imported on first use.
 
 mod array_struct;
 
@@ -28,7 +27,7 @@ use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout, Tens
 
 pub(crate) struct NumPy;
 
-static FACTS: TargetCapabilities = TargetCapabilities {
+static CAPABILITIES: TargetCapabilities = TargetCapabilities {
     framework: "numpy",
     title: "NumPy",
     dtypes: DTypes::ALL,
@@ -50,15 +49,15 @@ static FACTS: TargetCapabilities = TargetCapabilities {
 };
 
 impl Framework for NumPy {
-    fn facts(&self, py: Python<'_>) -> Result<&'static TargetCapabilities> {
+    fn capabilities(&self, py: Python<'_>) -> Result<&'static TargetCapabilities> {
         array_type(py)?;
-        Ok(&FACTS)
+        Ok(&CAPABILITIES)
     }
 
     fn read<'py>(&self, object: &Bound<'py, PyAny>, form: Form) -> Result<Source<'py>> {
         let tensor = read_array(object)?;
         Ok(match form {
-            // The array of a scalar is made for us and seen by nobody else.
+            // `asarray` creates a new array for a scalar; nothing else refers to it.
             Form::Scalar => Source::here(object.clone(), "numpy scalar", tensor)
                 .with_mutability(SourceMutability::Temporary),
             _ => Source::here(object.clone(), "numpy", tensor),
@@ -74,15 +73,15 @@ impl Framework for NumPy {
     }
 }
 
-/// Where empty arrays point; nothing is read or written there.
+/// The data pointer of empty arrays; never read or written.
 #[repr(align(64))]
-struct Nothing([u8; 64]);
+struct EmptyData([u8; 64]);
 
-static NOTHING: Nothing = Nothing([0; 64]);
+static EMPTY_DATA: EmptyData = EmptyData([0; 64]);
 
 static ARRAY_TYPE: ForkSafeOnce<Py<PyType>> = ForkSafeOnce::new();
 
-/// The type `ndarray`. Imports NumPy before its C API is touched, so that its absence is an error and no panic.
+/// The type `ndarray`. Imports NumPy before the first use of its C API, which would panic if NumPy is missing.
 fn array_type(py: Python<'_>) -> Result<&Bound<'_, PyType>> {
     if let Some(kind) = ARRAY_TYPE.get(py) {
         return Ok(kind.bind(py));
@@ -101,7 +100,7 @@ pub(crate) fn as_array<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyA
     Ok(crate::interpreter::call::call1(function.bind(py), object)?)
 }
 
-/// Whether the object is an `ndarray` or of a subclass.
+/// Whether the object is an instance of `ndarray` or of a subclass.
 pub(crate) fn is_array(object: &Bound<'_, PyAny>) -> Result<bool> {
     let kind = array_type(object.py())?.as_type_ptr();
     let given = object.get_type_ptr();
@@ -109,13 +108,13 @@ pub(crate) fn is_array(object: &Bound<'_, PyAny>) -> Result<bool> {
     Ok(given == kind || unsafe { ffi::PyType_IsSubtype(given, kind) } != 0)
 }
 
-/// Whether the object is an `ndarray` and not of a subclass.
-pub(crate) fn is_plain_array(object: &Bound<'_, PyAny>) -> Result<bool> {
+/// Whether the type of the object is `ndarray` itself, not a subclass.
+pub(crate) fn is_exact_array(object: &Bound<'_, PyAny>) -> Result<bool> {
     Ok(object.get_type().is(array_type(object.py())?))
 }
 
-/// Whether the caller has the only reference to an array's memory: nothing else refers to the array, to the arrays that it is
-/// a view of, and the last of these allocated the memory. An object that is not an array never qualifies.
+/// Whether the caller has the only reference to an array's memory. Nothing else may refer to the array or to the arrays that
+/// it is a view of, and the last of these must own its data. False for other objects.
 pub(crate) fn is_unshared(array: &Bound<'_, PyAny>) -> Result<bool> {
     let py = array.py();
     let mut next = array.as_ptr();
@@ -124,7 +123,7 @@ pub(crate) fn is_unshared(array: &Bound<'_, PyAny>) -> Result<bool> {
         if unsafe { ffi::Py_REFCNT(next) } != 1 || !is_array(unsafe { Bound::ref_from_ptr(py, &next) })? {
             return Ok(false);
         }
-        // SAFETY: an ndarray, as was just checked, whose struct NumPy's ABI fixes.
+        // SAFETY: an ndarray, as was just checked; NumPy's ABI fixes its struct.
         let fields = unsafe { &(*next.cast::<PyArrayObject>()).fields };
         // SAFETY: `next` is alive, as above.
         if has_weak_references(unsafe { Bound::ref_from_ptr(py, &next) })? {
@@ -137,7 +136,7 @@ pub(crate) fn is_unshared(array: &Bound<'_, PyAny>) -> Result<bool> {
     }
 }
 
-/// The element type that an object of `numpy.dtype` stands for; `None` for any other object.
+/// The element type of a `numpy.dtype`; `None` for any other object.
 pub(crate) fn dtype_of(object: &Bound<'_, PyAny>) -> Result<Option<DType>> {
     let py = object.py();
     array_type(py)?;
@@ -145,31 +144,31 @@ pub(crate) fn dtype_of(object: &Bound<'_, PyAny>) -> Result<Option<DType>> {
     element_type(py, descr.as_ptr().cast()).map(|(dtype, _)| Some(dtype))
 }
 
-/// Reads an `ndarray` or a subclass; anything else is made one first.
+/// Reads an `ndarray` or a subclass; other objects are converted with `numpy.asarray` first.
 #[inline(always)]
 pub(crate) fn read_array(array: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     if is_array(array)? {
         // SAFETY: just checked.
         return unsafe { read_fields(array) };
     }
-    let made = as_array(array)?;
-    if is_array(&made)? {
+    let converted = as_array(array)?;
+    if is_array(&converted)? {
         // SAFETY: just checked.
-        unsafe { read_fields(&made) }
+        unsafe { read_fields(&converted) }
     } else {
         Err(crate::errors::not_a_tensor(array))
     }
 }
 
-/// What an array says about its memory.
+/// The owner and the writability of an array's memory.
 pub(crate) struct View<'py> {
-    /// Whether it may be written through this array.
+    /// Whether the array's flag `WRITEABLE` is set.
     pub(crate) writable: bool,
-    /// The object whose memory it is, where the array does not have memory of its own.
+    /// The object that owns the memory, if the array does not.
     pub(crate) base: Option<Bound<'py, PyAny>>,
 }
 
-/// The object as an array, if it is one.
+/// The owner and the writability of the object's memory, if it is an array.
 #[inline]
 pub(crate) fn view<'py>(object: &Bound<'py, PyAny>) -> Option<View<'py>> {
     if !is_array(object).is_ok_and(|is_array| is_array) {
@@ -186,23 +185,22 @@ pub(crate) fn view<'py>(object: &Bound<'py, PyAny>) -> Option<View<'py>> {
 /// Reads the C struct of an array.
 ///
 /// # Safety
-/// The object is an `ndarray` or of a subclass.
+/// The object is an instance of `ndarray` or of a subclass.
 #[inline(always)]
 unsafe fn read_fields(array: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     let py = array.py();
-    // SAFETY: the caller vouches for an ndarray, whose struct NumPy's ABI fixes; it is alive. The
-    // descriptor is looked at before the other fields, because naming a type of others may run Python code; nothing
-    // after that does.
+    // SAFETY: the caller guarantees a live ndarray, and NumPy's ABI fixes its struct. The descriptor is read before the other
+    // fields, because resolving an extension dtype may run Python code; nothing after that does.
     let (data, access, dtype, order, layout) = unsafe {
         let fields = &raw const (*array.as_ptr().cast::<PyArrayObject>()).fields;
         let (dtype, order) = element_type(py, (*fields).descr)?;
         let rank = (*fields).nd as usize;
-        let numbers = |start: *mut isize| match rank {
+        let lengths = |start: *mut isize| match rank {
             0 => &[][..],
             _ => std::slice::from_raw_parts(start.cast::<i64>(), rank),
         };
         let layout =
-            Layout::strided(dtype.size(), numbers((*fields).dimensions), numbers((*fields).strides))?;
+            Layout::strided(dtype.size(), lengths((*fields).dimensions), lengths((*fields).strides))?;
         let writable = (*fields).flags & NPY_ARRAY_WRITEABLE != 0;
         let access = if writable { Access::ReadWrite } else { Access::ReadOnly };
         ((*fields).data.cast::<u8>(), access, dtype, order, layout)
@@ -212,8 +210,8 @@ unsafe fn read_fields(array: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     Ok(unsafe { Tensor::new(data, dtype, layout, Device::CPU, order, access, owner) }?)
 }
 
-/// Reads an `ndarray` that is only a view, and keeps what it is a view of: a NumPy array made from it then has no
-/// writable array below it that could be asked to lift the read-only flag.
+/// Reads an `ndarray` and keeps its base alive instead of the array itself. A NumPy array created from the result then has no
+/// writable base array, through which a user could lift the read-only flag.
 #[inline(always)]
 pub(crate) fn read_base(array: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     let mut tensor = read_array(array)?;
@@ -233,15 +231,15 @@ pub(crate) fn read_base(array: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     Ok(tensor)
 }
 
-/// Makes an `ndarray` over the memory of a tensor.
+/// Creates an `ndarray` over the memory of a tensor.
 #[inline(always)]
 pub(crate) fn write_array<'py>(py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
     let kind = array_type(py)?.as_type_ptr();
     let descr = descriptor(py, tensor.dtype(), tensor.order())?;
     let layout = tensor.layout();
     let flags = if tensor.access() == Access::ReadWrite { NPY_ARRAY_WRITEABLE } else { 0 };
-    // A null pointer would make NumPy allocate and forget the flags; an empty tensor may have one.
-    let data = if tensor.data().is_null() { NOTHING.0.as_ptr().cast_mut() } else { tensor.data() };
+    // NumPy allocates memory and ignores the flags for a null pointer, which an empty tensor may have.
+    let data = if tensor.data().is_null() { EMPTY_DATA.0.as_ptr().cast_mut() } else { tensor.data() };
     // SAFETY: the descriptor is a new reference that NumPy takes; shape and strides have `rank` numbers that NumPy
     // copies and does not write; the memory is kept alive by the base that is set below.
     let array = unsafe {
@@ -259,7 +257,7 @@ pub(crate) fn write_array<'py>(py: Python<'py>, tensor: Tensor<Owner>) -> Result
         Bound::from_owned_ptr_or_err(py, array)?
     };
     let base = tensor.into_owner().into_object(py)?;
-    // SAFETY: the array is new, seen by nobody and without a base.
+    // SAFETY: the array is new, not yet visible to other code, and has no base.
     unsafe { array_struct::set_base(&array, base) }?;
     Ok(array)
 }
@@ -280,7 +278,7 @@ fn element_type(py: Python<'_>, descr: *mut PyArray_Descr) -> Result<(DType, Byt
     extension_type(fields.type_num, &descr).map(|dtype| (dtype, order))
 }
 
-/// NumPy's type numbers up to float16. `long` and `long long` have the same size on the systems we build for.
+/// Element types by NumPy's type number, up to float16. `long` and `long long` have the same size on supported systems.
 static BY_NUMBER: [Option<DType>; 24] = [
     Some(DType::Bool),
     Some(DType::Int8),
@@ -308,11 +306,11 @@ static BY_NUMBER: [Option<DType>; 24] = [
     Some(DType::Float16),
 ];
 
-/// NumPy's number of each of our types, or -1.
+/// NumPy's type number of each element type, or -1.
 static NUMBERS: [i32; DType::COUNT] = {
     let mut numbers = [-1; DType::COUNT];
     let mut number = BY_NUMBER.len();
-    // From the top, so that `long` wins over `long long`.
+    // Downwards, so that `long` takes precedence over `long long`.
     while number > 0 {
         number -= 1;
         if let Some(dtype) = BY_NUMBER[number] {
@@ -324,7 +322,7 @@ static NUMBERS: [i32; DType::COUNT] = {
 
 const _: () = assert!(size_of::<std::ffi::c_long>() == 8 && size_of::<isize>() == 8);
 
-/// Type numbers of `ml_dtypes`, which are given out as they register; a type number is never reused.
+/// Type numbers of `ml_dtypes`. NumPy assigns them at registration and never reuses one.
 static EXTENSIONS: Mutex<Vec<(i32, DType)>> = Mutex::new(Vec::new());
 
 fn extension_type(number: i32, descr: &Bound<'_, PyAny>) -> Result<DType> {
@@ -349,9 +347,11 @@ fn extension_type(number: i32, descr: &Bound<'_, PyAny>) -> Result<DType> {
 fn unsupported(number: i32, descr: &Bound<'_, PyAny>) -> crate::errors::Failure {
     let hint = match number {
         n if n == NPY_TYPES::NPY_VOID as i32 => {
-            "pass one field at a time, x[\"name\"]; a field of numbers is shared"
+            "pass one field at a time, x[\"name\"]; numeric fields are shared"
         }
-        n if n == NPY_TYPES::NPY_OBJECT as i32 => "make it an array of numbers first: x.astype(\"float64\")",
+        n if n == NPY_TYPES::NPY_OBJECT as i32 => {
+            "convert it to a numeric array first: x.astype(\"float64\")"
+        }
         n if n == NPY_TYPES::NPY_DATETIME as i32 || n == NPY_TYPES::NPY_TIMEDELTA as i32 => {
             "pass x.view(\"int64\"), which shares the ticks"
         }
@@ -360,11 +360,11 @@ fn unsupported(number: i32, descr: &Bound<'_, PyAny>) -> crate::errors::Failure 
         n if n == NPY_TYPES::NPY_STRING as i32 || n == NPY_TYPES::NPY_UNICODE as i32 => {
             "encode the strings as numbers first"
         }
-        _ => "convert it to a type of numbers first",
+        _ => "convert it to a numeric dtype first",
     };
     fail(
         ErrorKind::UnsupportedDType,
-        format!("NumPy's dtype {descr} is no type of numbers that can be carried"),
+        format!("the NumPy dtype {descr} is not a supported numeric type"),
         hint,
     )
 }
@@ -382,7 +382,7 @@ fn descriptor(py: Python<'_>, dtype: DType, order: ByteOrder) -> Result<*mut PyA
     if order == ByteOrder::Native {
         return Ok(native);
     }
-    // SAFETY: the descriptor is live; the call returns a new one, and ours is given back.
+    // SAFETY: the descriptor is live; the call returns a new one, and the old reference is released.
     unsafe {
         let swapped = PY_ARRAY_API.PyArray_DescrNewByteorder(py, native, b's' as _);
         ffi::Py_DECREF(native.cast());
@@ -390,7 +390,7 @@ fn descriptor(py: Python<'_>, dtype: DType, order: ByteOrder) -> Result<*mut PyA
     }
 }
 
-/// NumPy's object for a type.
+/// The `numpy.dtype` of an element type.
 pub(crate) fn dtype_object(py: Python<'_>, dtype: DType) -> Result<Bound<'_, PyAny>> {
     let descr = descriptor(py, dtype, ByteOrder::Native)?;
     // SAFETY: a new reference to a live object.
@@ -404,7 +404,7 @@ fn extension_descriptor(py: Python<'_>, dtype: DType) -> Result<*mut PyArray_Des
         let class = py.import("ml_dtypes").and_then(|module| module.getattr(dtype.name())).map_err(|_| {
             fail(
                 ErrorKind::UnsupportedDType,
-                format!("NumPy has no type {dtype} without a current ml_dtypes"),
+                format!("NumPy needs a current ml_dtypes for the dtype {dtype}"),
                 "pip install -U ml_dtypes",
             )
         })?;

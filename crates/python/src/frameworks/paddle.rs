@@ -1,15 +1,15 @@
-//! Paddle: the C exchange API, with the public functions where it is missing.
+//! Paddle: reads and creates tensors through the DLPack C exchange API, or through public functions where it is missing.
 //!
-//! Paddle holds a lock while it releases imported memory, so the drop of what it is lent is deferred (see `deferred`). It
-//! ignores DLPack's byte offset (we never export one), reads uint16 as bfloat16 (it has no uint16, and is not offered any) and
-//! stops at nine dimensions.
+//! Paddle holds a lock while it releases imported memory, so owners of such memory are dropped later (`deferred_drop`). It
+//! ignores DLPack's byte offset (tensorferry never exports one), interprets uint16 as bfloat16 (so uint16 is not in its
+//! dtypes), and supports at most nine dimensions.
 
 use super::exchange::Exchange;
 use super::{Framework, import};
 use crate::conversion::kinds::{Builtin, Form};
 use crate::conversion::source::Source;
 use crate::errors::{Failure, Result, fail, refused};
-use crate::fast_paths::samples::{self, Described};
+use crate::fast_paths::samples::{self, ExpectedTensor};
 use crate::fast_paths::{self, FastPath, Probed, check};
 use crate::interpreter::call;
 use crate::interpreter::deferred_drop::note_paddle_thread;
@@ -23,7 +23,7 @@ use tensorferry_core::{DType, Device, ErrorKind, Tensor};
 
 pub(crate) struct Paddle;
 
-static FACTS: TargetCapabilities = TargetCapabilities {
+static CAPABILITIES: TargetCapabilities = TargetCapabilities {
     framework: "paddle",
     title: "Paddle",
     dtypes: DTypes::of(&[
@@ -57,12 +57,13 @@ static FACTS: TargetCapabilities = TargetCapabilities {
     drops_on_own_threads: false,
 };
 
-/// Types that older versions lack.
-const YOUNG: DTypes = DTypes::of(&[DType::UInt32, DType::UInt64, DType::Float8E4M3Fn, DType::Float8E5M2]);
+/// The element types that older versions lack.
+const RECENT_DTYPES: DTypes =
+    DTypes::of(&[DType::UInt32, DType::UInt64, DType::Float8E4M3Fn, DType::Float8E5M2]);
 
 struct State {
     exchange: Option<Exchange>,
-    facts: TargetCapabilities,
+    capabilities: TargetCapabilities,
     from_dlpack: Py<PyAny>,
     to_dlpack: Py<PyAny>,
 }
@@ -73,46 +74,48 @@ fn state(py: Python<'_>) -> Result<&'static State> {
     STATE.get_or_try_init(py, || {
         let paddle = import(py, Builtin::Paddle)?;
         let dlpack = py.import("paddle.utils.dlpack")?;
-        let dtypes = if paddle.hasattr("uint32")? { FACTS.dtypes.with(YOUNG) } else { FACTS.dtypes };
+        let dtypes = if paddle.hasattr("uint32")? {
+            CAPABILITIES.dtypes.with(RECENT_DTYPES)
+        } else {
+            CAPABILITIES.dtypes
+        };
         Ok(State {
-            facts: TargetCapabilities { dtypes, ..FACTS },
-            exchange: fast_paths::probe(py, FastPath::PaddleExchangeApi, || exchange(&paddle, &dlpack)),
+            capabilities: TargetCapabilities { dtypes, ..CAPABILITIES },
+            exchange: fast_paths::probe(py, FastPath::PaddleExchangeApi, || probe_exchange(&paddle, &dlpack)),
             from_dlpack: dlpack.getattr("from_dlpack")?.unbind(),
             to_dlpack: dlpack.getattr("to_dlpack")?.unbind(),
         })
     })
 }
 
-/// The C exchange API, compared with the public functions in both directions. The sample comes by DLPack: `to_tensor` makes a
-/// symbol while a static graph is built.
-fn exchange(paddle: &Bound<'_, PyModule>, dlpack: &Bound<'_, PyModule>) -> Probed<Exchange> {
+/// The C exchange API, compared with the public API in both directions. The sample is imported through DLPack, because
+/// `to_tensor` returns a symbolic tensor while a static graph is being built.
+fn probe_exchange(paddle: &Bound<'_, PyModule>, dlpack: &Bound<'_, PyModule>) -> Probed<Exchange> {
     let py = paddle.py();
     note_paddle_thread();
     let exchange = Exchange::of(&paddle.getattr("Tensor")?)?;
     let memory = samples::float32()?;
-    let expected = Described::of(&memory);
-    let made = dlpack.call_method1("from_dlpack", (&*crate::protocols::capsule::legacy(py, memory)?,))?;
-    let exported = exchange.export(&made)?;
+    let expected = ExpectedTensor::of(&memory);
+    let imported = dlpack.call_method1("from_dlpack", (&*crate::protocols::capsule::legacy(py, memory)?,))?;
+    let exported = exchange.export(&imported)?;
     expected.check(&exported)?;
-    // SAFETY: the new owner holds what Paddle handed over.
+    // SAFETY: the new owner holds the managed tensor that Paddle exported.
     drop(unsafe { exported.map_owner(Owner::paddle) });
     let memory = samples::float32()?;
-    let expected = Described::of(&memory);
-    let made = exchange.import(py, memory)?;
-    let public = crate::protocols::capsule::take(&dlpack.call_method1("to_dlpack", (&made,))?)?;
-    expected.check_made(&made, public.data() as usize)?;
+    let expected = ExpectedTensor::of(&memory);
+    let created = exchange.import(py, memory)?;
+    let public = crate::protocols::capsule::take(&dlpack.call_method1("to_dlpack", (&created,))?)?;
+    expected.check_created(&created, public.data() as usize)?;
     let (found, expected) = (public.dtype(), expected.dtype);
     // SAFETY: as above.
     drop(unsafe { public.map_owner(Owner::paddle) });
-    check(found == expected, || {
-        format!("the tensor that it makes is of type {found} instead of {expected}")
-    })?;
+    check(found == expected, || format!("the created tensor has the dtype {found}, expected {expected}"))?;
     Ok(exchange)
 }
 
 impl Framework for Paddle {
-    fn facts(&self, py: Python<'_>) -> Result<&'static TargetCapabilities> {
-        Ok(&state(py)?.facts)
+    fn capabilities(&self, py: Python<'_>) -> Result<&'static TargetCapabilities> {
+        Ok(&state(py)?.capabilities)
     }
 
     fn read<'py>(&self, object: &Bound<'py, PyAny>, _form: Form) -> Result<Source<'py>> {
@@ -120,7 +123,7 @@ impl Framework for Paddle {
         note_paddle_thread();
         let requires_grad = !object.getattr(intern!(py, "stop_gradient"))?.is_truthy()?;
         let mut tensor = export(object).map_err(|failure| explain(object, failure))?;
-        // As in torch: what autograd still needs must not be written behind its back.
+        // As in torch: autograd may have saved a non-leaf tensor, so its memory is lent as read-only.
         if requires_grad && !object.getattr(intern!(py, "is_leaf"))?.is_truthy()? {
             tensor.set_read_only();
         }
@@ -136,16 +139,16 @@ impl Framework for Paddle {
     fn write<'py>(&self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
         let state = state(py)?;
         note_paddle_thread();
-        // Here no thread is below Paddle's lock on behalf of this call.
+        // This call does not hold Paddle's lock yet.
         drop_deferred();
-        // SAFETY: a deferred owner is the first one, or holds it beyond its own drop.
+        // SAFETY: a deferred owner is the original one, or keeps it alive beyond its own drop.
         let tensor = unsafe { tensor.map_owner(Owner::deferred) };
-        let made = match &state.exchange {
+        let created = match &state.exchange {
             Some(exchange) => exchange.import(py, tensor),
             None => call::call1(state.from_dlpack.bind(py), &*crate::protocols::capsule::legacy(py, tensor)?)
                 .map_err(Failure::from),
         };
-        made.map_err(|failure| refused(py, "Paddle", failure))
+        created.map_err(|failure| refused(py, "Paddle", failure))
     }
 }
 
@@ -156,10 +159,11 @@ fn export(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
         Some(exchange) => exchange.export(object)?,
         None => crate::protocols::capsule::take(&call::call1(state.to_dlpack.bind(py), object)?)?,
     };
-    // SAFETY: the new owner holds what Paddle handed over.
+    // SAFETY: the new owner holds the managed tensor that Paddle exported.
     Ok(unsafe { tensor.map_owner(Owner::paddle) })
 }
 
+/// Replaces Paddle's error for a sparse tensor by one with a remedy.
 fn explain(object: &Bound<'_, PyAny>, failure: Failure) -> Failure {
     let sparse = object.call_method0("is_sparse").and_then(|value| value.is_truthy()).unwrap_or(false);
     if sparse {

@@ -1,74 +1,73 @@
-//! The register of frameworks: the one table of their names, modules, distributions, types and capabilities.
+//! The register of frameworks: the only table of their names, modules, distributions and tensor types.
 //!
-//! Everything that has to know a framework by name or by type asks here: `to` and its relatives, the decorators, sparse
-//! tensors, the Array API, the command line and the reports. Python sees the rows through `_native.register()`, and asks
-//! `_native.canonical(name)` and `_native.classify(x)`.
+//! Conversions, decorators, sparse tensors, the Array API, the command line and the reports all identify frameworks through
+//! it. Python code reads the rows with `_native.register()`, and calls `_native.canonical(name)` and `_native.classify(x)`.
 //!
-//! Types are known by module and name, so that nothing is imported to recognise them.
+//! Types are identified by module and name, so that recognising a tensor imports nothing.
 
 use crate::conversion::kinds::{Builtin, Form, Recognised, Refusal};
 
-/// One framework.
+/// One row of the register.
 pub(crate) struct Entry {
     /// The canonical name, as users write it.
     pub(crate) name: &'static str,
-    /// The name in sentences, as its makers write it.
+    /// The framework's own spelling of its name, for messages.
     pub(crate) title: &'static str,
     /// The module to import.
     pub(crate) module: &'static str,
-    /// The distributions that bring it; the first is the one to install.
+    /// The distributions that provide the module; the first one is suggested in messages.
     pub(crate) distributions: &'static [&'static str],
-    /// Other names that people write, and modules that people pass.
+    /// Other accepted names, including names of modules.
     pub(crate) aliases: &'static [&'static str],
-    /// Its dense tensors; None where only its sparse tensors are carried.
+    /// The reader and writer of its dense tensors; None if only sparse tensors are supported.
     pub(crate) dense: Option<Builtin>,
-    /// Whether its sparse tensors are carried.
+    /// Whether its sparse tensors are supported.
     pub(crate) has_sparse: bool,
-    /// Whether it can hold CUDA memory.
+    /// Whether its tensors can be in CUDA memory.
     pub(crate) has_cuda: bool,
-    /// The module of its Array API namespace; None where its tensors name it themselves, or it has none.
+    /// The module of its Array API namespace; None if it has none or its tensors return it themselves.
     pub(crate) namespace: Option<&'static str>,
-    /// The types of its tensors, first match wins.
+    /// The types of its tensors; the first match wins.
     types: &'static [KnownType],
 }
 
-/// A type by module and name.
+/// Types by module and name.
 struct KnownType {
-    module: Module,
+    module: ModulePattern,
     names: &'static [&'static str],
-    meaning: Meaning,
+    kind: TypeKind,
 }
 
-/// Where a type is defined.
+/// The modules that may define a type.
 #[derive(Clone, Copy)]
-enum Module {
-    /// In this module.
+enum ModulePattern {
+    /// The module with this name.
     Is(&'static str),
-    /// In this module, or in one whose name begins with it.
-    Begins(&'static str),
+    /// The modules with this prefix.
+    StartsWith(&'static str),
 }
 
-/// What objects of a type, or of a class derived from it, are.
+/// What the instances of a type and of its subclasses are.
 #[derive(Clone, Copy)]
-enum Meaning {
-    /// Tensors; those of derived classes may have a behaviour of their own.
+enum TypeKind {
+    /// Dense tensors; subclasses may override behaviour ([`Form::Subclass`]).
     Dense,
-    /// Tensors; derived classes are not recognised by this type.
-    DenseItself,
-    /// Tensors of this form, also those of derived classes.
+    /// Dense tensors, excluding subclasses.
+    DenseExact,
+    /// Dense tensors of this form, including subclasses.
     DenseAs(Form),
-    /// Tensors that have no dense memory, for this reason.
-    Refused(Refusal),
+    /// Tensors without dense memory, for this reason.
+    Unsupported(Refusal),
 }
 
-const fn known(module: Module, names: &'static [&'static str], meaning: Meaning) -> KnownType {
-    KnownType { module, names, meaning }
+const fn known(module: ModulePattern, names: &'static [&'static str], kind: TypeKind) -> KnownType {
+    KnownType { module, names, kind }
 }
 
 /// The number of frameworks.
 pub(crate) const COUNT: usize = 9;
 
-/// The register. The first rows are in the order of [`Builtin`].
+/// The register. The first rows have the order of [`Builtin`].
 pub(crate) static REGISTER: [Entry; COUNT] = [
     Entry {
         name: "numpy",
@@ -81,10 +80,14 @@ pub(crate) static REGISTER: [Entry; COUNT] = [
         has_cuda: false,
         namespace: Some("array_api_compat.numpy"),
         types: &[
-            known(Module::Is("numpy"), &["ndarray"], Meaning::Dense),
-            known(Module::Is("numpy"), &["generic"], Meaning::DenseAs(Form::Scalar)),
-            known(Module::Is("numpy.ma"), &["MaskedArray"], Meaning::Refused(Refusal::Masked)),
-            known(Module::Is("numpy.ma.core"), &["MaskedArray"], Meaning::Refused(Refusal::Masked)),
+            known(ModulePattern::Is("numpy"), &["ndarray"], TypeKind::Dense),
+            known(ModulePattern::Is("numpy"), &["generic"], TypeKind::DenseAs(Form::Scalar)),
+            known(ModulePattern::Is("numpy.ma"), &["MaskedArray"], TypeKind::Unsupported(Refusal::Masked)),
+            known(
+                ModulePattern::Is("numpy.ma.core"),
+                &["MaskedArray"],
+                TypeKind::Unsupported(Refusal::Masked),
+            ),
         ],
     },
     Entry {
@@ -98,27 +101,27 @@ pub(crate) static REGISTER: [Entry; COUNT] = [
         has_cuda: true,
         namespace: Some("array_api_compat.torch"),
         types: &[
-            known(Module::Is("torch"), &["Tensor"], Meaning::Dense),
-            known(Module::Is("torch.nn.parameter"), &["Parameter", "Buffer"], Meaning::DenseItself),
+            known(ModulePattern::Is("torch"), &["Tensor"], TypeKind::Dense),
+            known(ModulePattern::Is("torch.nn.parameter"), &["Parameter", "Buffer"], TypeKind::DenseExact),
             known(
-                Module::Is("torch.nn.parameter"),
+                ModulePattern::Is("torch.nn.parameter"),
                 &["UninitializedTensorMixin"],
-                Meaning::Refused(Refusal::TorchUninitialized),
+                TypeKind::Unsupported(Refusal::TorchUninitialized),
             ),
             known(
-                Module::Is("torch.distributed.tensor"),
+                ModulePattern::Is("torch.distributed.tensor"),
                 &["DTensor"],
-                Meaning::Refused(Refusal::TorchDistributed),
+                TypeKind::Unsupported(Refusal::TorchDistributed),
             ),
             known(
-                Module::Is("torch._subclasses.fake_tensor"),
+                ModulePattern::Is("torch._subclasses.fake_tensor"),
                 &["FakeTensor"],
-                Meaning::Refused(Refusal::TorchFake),
+                TypeKind::Unsupported(Refusal::TorchFake),
             ),
             known(
-                Module::Is("torch.utils.dlpack"),
+                ModulePattern::Is("torch.utils.dlpack"),
                 &["ReadOnlyTensorWrapper"],
-                Meaning::DenseAs(Form::ReadOnly),
+                TypeKind::DenseAs(Form::ReadOnly),
             ),
         ],
     },
@@ -133,14 +136,18 @@ pub(crate) static REGISTER: [Entry; COUNT] = [
         has_cuda: true,
         namespace: Some("jax.numpy"),
         types: &[
-            known(Module::Begins("jax"), &["ArrayImpl"], Meaning::DenseAs(Form::Plain)),
-            known(Module::Is("jax._src.core"), &["Tracer"], Meaning::Refused(Refusal::JaxTracer)),
+            known(ModulePattern::StartsWith("jax"), &["ArrayImpl"], TypeKind::DenseAs(Form::Plain)),
+            known(ModulePattern::Is("jax._src.core"), &["Tracer"], TypeKind::Unsupported(Refusal::JaxTracer)),
             known(
-                Module::Is("jax.experimental.sparse._base"),
+                ModulePattern::Is("jax.experimental.sparse._base"),
                 &["JAXSparse"],
-                Meaning::Refused(Refusal::JaxSparse),
+                TypeKind::Unsupported(Refusal::JaxSparse),
             ),
-            known(Module::Begins("jax"), &["PRNGKeyArray"], Meaning::Refused(Refusal::JaxKeys)),
+            known(
+                ModulePattern::StartsWith("jax"),
+                &["PRNGKeyArray"],
+                TypeKind::Unsupported(Refusal::JaxKeys),
+            ),
         ],
     },
     Entry {
@@ -155,34 +162,34 @@ pub(crate) static REGISTER: [Entry; COUNT] = [
         namespace: Some("tensorferry.tensorflow_arrays"),
         types: &[
             known(
-                Module::Is("tensorflow.python.framework.ops"),
+                ModulePattern::Is("tensorflow.python.framework.ops"),
                 &["EagerTensor"],
-                Meaning::DenseAs(Form::Plain),
+                TypeKind::DenseAs(Form::Plain),
             ),
             known(
-                Module::Is("tensorflow.python.framework.tensor"),
+                ModulePattern::Is("tensorflow.python.framework.tensor"),
                 &["Tensor"],
-                Meaning::Refused(Refusal::TensorFlowSymbol),
+                TypeKind::Unsupported(Refusal::TensorFlowSymbol),
             ),
             known(
-                Module::Is("tensorflow.python.ops.variables"),
+                ModulePattern::Is("tensorflow.python.ops.variables"),
                 &["Variable"],
-                Meaning::DenseAs(Form::Variable),
+                TypeKind::DenseAs(Form::Variable),
             ),
             known(
-                Module::Is("tensorflow.python.ops.ragged.ragged_tensor"),
+                ModulePattern::Is("tensorflow.python.ops.ragged.ragged_tensor"),
                 &["RaggedTensor"],
-                Meaning::Refused(Refusal::TensorFlowRagged),
+                TypeKind::Unsupported(Refusal::TensorFlowRagged),
             ),
             known(
-                Module::Is("tensorflow.python.framework.sparse_tensor"),
+                ModulePattern::Is("tensorflow.python.framework.sparse_tensor"),
                 &["SparseTensor"],
-                Meaning::Refused(Refusal::TensorFlowSparse),
+                TypeKind::Unsupported(Refusal::TensorFlowSparse),
             ),
             known(
-                Module::Is("tensorflow.python.framework.indexed_slices"),
+                ModulePattern::Is("tensorflow.python.framework.indexed_slices"),
                 &["IndexedSlices"],
-                Meaning::Refused(Refusal::TensorFlowSlices),
+                TypeKind::Unsupported(Refusal::TensorFlowSlices),
             ),
         ],
     },
@@ -197,12 +204,12 @@ pub(crate) static REGISTER: [Entry; COUNT] = [
         has_cuda: true,
         namespace: Some("array_api_compat.cupy"),
         types: &[
-            known(Module::Is("cupy"), &["ndarray"], Meaning::Dense),
-            known(Module::Begins("cupy."), &["ndarray"], Meaning::Dense),
+            known(ModulePattern::Is("cupy"), &["ndarray"], TypeKind::Dense),
+            known(ModulePattern::StartsWith("cupy."), &["ndarray"], TypeKind::Dense),
             known(
-                Module::Begins("cupyx.scipy.sparse"),
+                ModulePattern::StartsWith("cupyx.scipy.sparse"),
                 &["spmatrix", "_spbase"],
-                Meaning::Refused(Refusal::CupySparse),
+                TypeKind::Unsupported(Refusal::CupySparse),
             ),
         ],
     },
@@ -216,7 +223,7 @@ pub(crate) static REGISTER: [Entry; COUNT] = [
         has_sparse: false,
         has_cuda: false,
         namespace: None,
-        types: &[known(Module::Is("paddle"), &["Tensor"], Meaning::Dense)],
+        types: &[known(ModulePattern::Is("paddle"), &["Tensor"], TypeKind::Dense)],
     },
     Entry {
         name: "mlx",
@@ -228,7 +235,7 @@ pub(crate) static REGISTER: [Entry; COUNT] = [
         has_sparse: false,
         has_cuda: false,
         namespace: None,
-        types: &[known(Module::Is("mlx.core"), &["array"], Meaning::Dense)],
+        types: &[known(ModulePattern::Is("mlx.core"), &["array"], TypeKind::Dense)],
     },
     Entry {
         name: "scipy",
@@ -242,11 +249,15 @@ pub(crate) static REGISTER: [Entry; COUNT] = [
         namespace: None,
         types: &[
             known(
-                Module::Is("scipy.sparse._base"),
+                ModulePattern::Is("scipy.sparse._base"),
                 &["_spbase", "sparray"],
-                Meaning::Refused(Refusal::ScipySparse),
+                TypeKind::Unsupported(Refusal::ScipySparse),
             ),
-            known(Module::Is("scipy.sparse._matrix"), &["spmatrix"], Meaning::Refused(Refusal::ScipySparse)),
+            known(
+                ModulePattern::Is("scipy.sparse._matrix"),
+                &["spmatrix"],
+                TypeKind::Unsupported(Refusal::ScipySparse),
+            ),
         ],
     },
     Entry {
@@ -260,31 +271,40 @@ pub(crate) static REGISTER: [Entry; COUNT] = [
         has_cuda: false,
         namespace: None,
         types: &[
-            known(Module::Is("sparse"), &["SparseArray"], Meaning::Refused(Refusal::PydataSparse)),
-            known(Module::Begins("sparse."), &["SparseArray"], Meaning::Refused(Refusal::PydataSparse)),
+            known(
+                ModulePattern::Is("sparse"),
+                &["SparseArray"],
+                TypeKind::Unsupported(Refusal::PydataSparse),
+            ),
+            known(
+                ModulePattern::StartsWith("sparse."),
+                &["SparseArray"],
+                TypeKind::Unsupported(Refusal::PydataSparse),
+            ),
         ],
     },
 ];
 
 impl Builtin {
+    /// The row of the framework.
     pub(crate) fn entry(self) -> &'static Entry {
         &REGISTER[self as usize]
     }
 }
 
 impl Entry {
-    /// Whether it is called so.
-    pub(crate) fn is_called(&self, name: &str) -> bool {
+    /// Whether `name` is its name or an alias.
+    fn has_name(&self, name: &str) -> bool {
         self.name == name || self.aliases.contains(&name)
     }
 
-    /// Its number in the register.
+    /// Its index in the register.
     pub(crate) fn index(&'static self) -> usize {
         REGISTER.iter().position(|entry| std::ptr::eq(entry, self)).unwrap_or(0)
     }
 
-    fn is_refused_as(&self, refusal: Refusal) -> bool {
-        self.types.iter().any(|known| matches!(known.meaning, Meaning::Refused(this) if this == refusal))
+    fn has_unsupported_type(&self, reason: Refusal) -> bool {
+        self.types.iter().any(|known| matches!(known.kind, TypeKind::Unsupported(this) if this == reason))
     }
 }
 
@@ -292,39 +312,39 @@ impl KnownType {
     fn matches(&self, module: &str, name: &str) -> bool {
         self.names.contains(&name)
             && match self.module {
-                Module::Is(whole) => module == whole,
-                Module::Begins(start) => module.starts_with(start),
+                ModulePattern::Is(name) => module == name,
+                ModulePattern::StartsWith(prefix) => module.starts_with(prefix),
             }
     }
 }
 
-/// What a class of this module and name is; `own` if it is the type itself and not a base.
-pub(crate) fn by_type(module: &str, name: &str, own: bool) -> Option<Recognised> {
+/// Classifies an object by a class of this module and name. `is_exact` tells the object's own type from a base class.
+pub(crate) fn by_type(module: &str, name: &str, is_exact: bool) -> Option<Recognised> {
     REGISTER.iter().find_map(|entry| {
-        let meaning = entry.types.iter().find(|known| known.matches(module, name))?.meaning;
-        match (meaning, entry.dense) {
-            (Meaning::Refused(refusal), _) => Some(Recognised::Refused(refusal)),
+        let kind = entry.types.iter().find(|known| known.matches(module, name))?.kind;
+        match (kind, entry.dense) {
+            (TypeKind::Unsupported(reason), _) => Some(Recognised::Refused(reason)),
             (_, None) => None,
-            (Meaning::Dense, Some(dense)) => {
-                Some(Recognised::Tensor(dense, if own { Form::Plain } else { Form::Subclass }))
+            (TypeKind::Dense, Some(dense)) => {
+                Some(Recognised::Tensor(dense, if is_exact { Form::Plain } else { Form::Subclass }))
             }
-            (Meaning::DenseItself, Some(dense)) => own.then_some(Recognised::Tensor(dense, Form::Plain)),
-            (Meaning::DenseAs(form), Some(dense)) => Some(Recognised::Tensor(dense, form)),
+            (TypeKind::DenseExact, Some(dense)) => is_exact.then_some(Recognised::Tensor(dense, Form::Plain)),
+            (TypeKind::DenseAs(form), Some(dense)) => Some(Recognised::Tensor(dense, form)),
         }
     })
 }
 
-/// The framework whose objects are refused for this reason.
+/// The framework that has the type which is unsupported for this reason.
 pub(crate) fn of_refusal(refusal: Refusal) -> Option<&'static Entry> {
-    REGISTER.iter().find(|entry| entry.is_refused_as(refusal))
+    REGISTER.iter().find(|entry| entry.has_unsupported_type(refusal))
 }
 
-/// The row that is called so.
+/// The row with this name or alias.
 pub(crate) fn find(name: &str) -> Option<&'static Entry> {
-    REGISTER.iter().find(|entry| entry.is_called(name))
+    REGISTER.iter().find(|entry| entry.has_name(name))
 }
 
-/// Whether objects of the type of this module and name have a reader, a shape or a meaning of their own here.
+/// Whether a type of this module and name has a reader, a shape or a meaning of its own here.
 pub(crate) fn is_known(module: &str, name: &str) -> bool {
     module == "builtins" || by_type(module, name, true).is_some()
 }

@@ -1,8 +1,8 @@
-//! Frameworks that others register from Python, at run time or through an entry point.
+//! Frameworks that users register with `ferry.register_framework`, at run time or through an entry point.
 //!
-//! A registration names the tensor types and gives two functions: `read` turns one of its tensors into
-//! anything that tensorferry reads (an object with `__dlpack__`, an array, a buffer), and `write` gets a
-//! [`ExportedTensor`](crate::protocols::dlpack_export::ExportedTensor) that meets the stated facts.
+//! A registration lists tensor types and has two functions. `read` converts one of the tensors into anything that tensorferry
+//! reads (an object with `__dlpack__`, an array, a buffer). `write` receives an
+//! [`ExportedTensor`](crate::protocols::dlpack_export::ExportedTensor) that meets the stated capabilities.
 
 use crate::conversion::source::{Memory, Source, still_frozen};
 use crate::errors::{Failure, Result, fail, foreign};
@@ -17,59 +17,58 @@ use tensorferry_core::plan::{SourceMutability, TargetCapabilities, TargetMutabil
 use tensorferry_core::{Device, ErrorKind, Tensor};
 
 pub(super) struct Registration {
-    pub(super) facts: TargetCapabilities,
+    pub(super) capabilities: TargetCapabilities,
     /// Module and qualified name of each tensor type.
     pub(super) types: Vec<(String, String)>,
     pub(super) read: Option<Py<PyAny>>,
     pub(super) write: Option<Py<PyAny>>,
 }
 
-/// Registrations are never taken back, so references to them live for ever. The lock is only held by threads that
-/// hold the interpreter, and never while Python code runs.
+/// Registrations are never removed, so references to them are `'static`. Threads take the lock only while they hold the GIL,
+/// and run no Python code under it.
 static REGISTER: Mutex<Vec<&'static Registration>> = Mutex::new(Vec::new());
 
 pub(super) fn register_list() -> MutexGuard<'static, Vec<&'static Registration>> {
     REGISTER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn at(place: usize) -> Result<&'static Registration> {
-    register_list().get(place).copied().ok_or_else(|| {
+fn at(index: usize) -> Result<&'static Registration> {
+    register_list().get(index).copied().ok_or_else(|| {
         fail(
             ErrorKind::FrameworkMissing,
-            "the framework was never registered",
+            "the framework is not registered",
             "call ferry.register_framework first",
         )
     })
 }
 
-/// The place of the registration that claims this type.
+/// The index of the registration that lists this type.
 pub(crate) fn index_of_type(_py: Python<'_>, module: &str, name: &str) -> Option<usize> {
     register_list().iter().position(|entry| entry.types.iter().any(|(m, n)| m == module && n == name))
 }
 
-/// The place of the registration of this name, after the entry points have had their chance.
+/// The index of the registration with this name. Loads the entry points if it is not found at first.
 pub(crate) fn find(py: Python<'_>, name: &str) -> Result<Option<usize>> {
-    let search = || register_list().iter().position(|entry| entry.facts.framework == name);
-    if let Some(place) = search() {
-        return Ok(Some(place));
+    let search = || register_list().iter().position(|entry| entry.capabilities.framework == name);
+    if let Some(index) = search() {
+        return Ok(Some(index));
     }
     load_entry_points(py)?;
     Ok(search())
 }
 
 /// The name of the registration at this index.
-pub(crate) fn name_at(_py: Python<'_>, place: usize) -> Option<String> {
-    register_list().get(place).map(|entry| entry.facts.framework.to_owned())
+pub(crate) fn name_at(_py: Python<'_>, index: usize) -> Option<String> {
+    register_list().get(index).map(|entry| entry.capabilities.framework.to_owned())
 }
 
 /// The names of all registrations.
 pub(crate) fn names(_py: Python<'_>) -> Vec<String> {
-    register_list().iter().map(|entry| entry.facts.framework.to_owned()).collect()
+    register_list().iter().map(|entry| entry.capabilities.framework.to_owned()).collect()
 }
 
-/// Runs the functions that installed packages offer as entry points, once. One that fails is named in a warning,
-/// and the others go on. (Calls that come meanwhile, from such a function or from another thread, see what is
-/// registered so far.)
+/// Calls the functions that installed packages provide as entry points, once. A failure becomes a warning and does not stop
+/// the others. (Calls in the meantime, from such a function or from another thread, see the registrations so far.)
 pub(crate) fn load_entry_points(py: Python<'_>) -> Result<()> {
     static LOADED: ForkSafeOnce<()> = ForkSafeOnce::new();
     if LOADED.get(py).is_some() {
@@ -92,7 +91,7 @@ pub(crate) fn load_entry_points(py: Python<'_>) -> Result<()> {
 fn warn(point: &Bound<'_, PyAny>, error: &PyErr) -> PyResult<()> {
     let py = point.py();
     let text = format!(
-        "the entry point {} ({}) in the group tensorferry.frameworks failed and is left out: {error}",
+        "entry point {} ({}) of the group tensorferry.frameworks failed and is ignored: {error}",
         point.getattr("name")?,
         point.getattr("value")?
     );
@@ -101,85 +100,86 @@ fn warn(point: &Bound<'_, PyAny>, error: &PyErr) -> PyResult<()> {
 }
 
 /// What a registered framework accepts.
-pub(crate) fn facts(place: usize) -> Result<&'static TargetCapabilities> {
-    Ok(&at(place)?.facts)
+pub(super) fn capabilities(index: usize) -> Result<&'static TargetCapabilities> {
+    Ok(&at(index)?.capabilities)
 }
 
-/// What the registered reader makes of one of its tensors: something that we read, or the tensor itself.
-pub(crate) fn open<'py>(object: &Bound<'py, PyAny>, place: usize) -> Result<Bound<'py, PyAny>> {
-    let (py, entry) = (object.py(), at(place)?);
-    let name = entry.facts.framework;
+/// Calls the registered `read` function with one of its tensors.
+pub(crate) fn open<'py>(object: &Bound<'py, PyAny>, index: usize) -> Result<Bound<'py, PyAny>> {
+    let (py, entry) = (object.py(), at(index)?);
+    let name = entry.capabilities.framework;
     let Some(read) = &entry.read else {
         return Err(fail(
             ErrorKind::NotATensor,
-            format!("{name} was registered without a reader"),
-            "register it with read=, a function that gives an object with __dlpack__",
+            format!("{name} was registered without a read function"),
+            "register it with read=, a function that returns an object with __dlpack__",
         ));
     };
     read.bind(py).call1((object,)).map_err(|error| {
-        let about = format!("the reader that was registered for {name} failed");
-        foreign(py, error, ErrorKind::FrameworkFailed, &about, "mend the function passed as read=")
+        let about = format!("the read function of {name} failed");
+        foreign(py, error, ErrorKind::FrameworkFailed, &about, "fix the function passed as read=")
     })
 }
 
-/// The reader gave a tensor that needs a registered reader again.
-pub(crate) fn gave_another(place: usize) -> Result<Failure> {
-    let name = at(place)?.facts.framework;
+/// The error for a `read` function that returns a tensor of a registered framework again.
+pub(crate) fn gave_another(index: usize) -> Result<Failure> {
+    let name = at(index)?.capabilities.framework;
     Ok(fail(
         ErrorKind::InvalidArgument,
-        format!("the reader of {name} gave another tensor of a registered framework"),
-        "let it return an array, a buffer, or an object with __dlpack__",
+        format!("the read function of {name} returned a tensor of a registered framework"),
+        "return an array, a buffer, or an object with __dlpack__",
     ))
 }
 
-/// What was read, as a tensor of the registered framework.
+/// Relabels a source that was read through `read` as a tensor of the registered framework.
 pub(crate) fn claim<'py>(
     mut source: Source<'py>,
     object: &Bound<'py, PyAny>,
-    place: usize,
+    index: usize,
 ) -> Result<Source<'py>> {
-    let entry = at(place)?;
+    let entry = at(index)?;
     source.memory = match source.memory {
         Memory::Here(mut tensor) => {
-            // The framework that lent the memory may have several CPU devices; this one has one.
+            // The framework that owns the memory may have several CPU devices; a registered one has one.
             if tensor.device().kind == DeviceKind::Cpu {
                 tensor.set_cpu(Device::CPU);
             }
             Memory::Here(still_frozen(tensor))
         }
-        // Only the framework that put the work off can do it, so the source stays its tensor.
-        later => {
-            source.memory = later;
+        // Only the framework with the pending operation can perform it, so the source remains its tensor.
+        pending => {
+            source.memory = pending;
             return Ok(source);
         }
     };
-    source.framework = entry.facts.framework;
+    source.framework = entry.capabilities.framework;
     source.object = object.clone();
-    if entry.facts.mutability == TargetMutability::Immutable && source.mutability == SourceMutability::Mutable
+    if entry.capabilities.mutability == TargetMutability::Immutable
+        && source.mutability == SourceMutability::Mutable
     {
         source.mutability = SourceMutability::Immutable;
     }
     Ok(source)
 }
 
-/// Makes one of its tensors.
-pub(crate) fn write<'py>(py: Python<'py>, tensor: Tensor<Owner>, place: usize) -> Result<Bound<'py, PyAny>> {
-    let entry = at(place)?;
-    let name = entry.facts.framework;
+/// Calls the registered `write` function with the tensor.
+pub(super) fn write<'py>(py: Python<'py>, tensor: Tensor<Owner>, index: usize) -> Result<Bound<'py, PyAny>> {
+    let entry = at(index)?;
+    let name = entry.capabilities.framework;
     let Some(write) = &entry.write else {
         return Err(fail(
             ErrorKind::FrameworkMissing,
-            format!("{name} was registered without a writer"),
+            format!("{name} was registered without a write function"),
             "register it with write=, a function that takes an ExportedTensor",
         ));
     };
     let exported = crate::protocols::dlpack_export::ExportedTensor::wrap(
         py,
         tensor,
-        entry.facts.mutability == TargetMutability::Immutable,
+        entry.capabilities.mutability == TargetMutability::Immutable,
     )?;
     write.bind(py).call1((exported,)).map_err(|error| {
-        let about = format!("the writer that was registered for {name} failed");
-        foreign(py, error, ErrorKind::FrameworkFailed, &about, "mend the function passed as write=")
+        let about = format!("the write function of {name} failed");
+        foreign(py, error, ErrorKind::FrameworkFailed, &about, "fix the function passed as write=")
     })
 }

@@ -10,23 +10,23 @@ use tensorferry_core::dtype::DTypes;
 use tensorferry_core::plan::{Strides, SupportedDevices, TargetCapabilities, TargetMutability};
 use tensorferry_core::{DType, Device, ErrorKind};
 
-/// Adds a framework, so that `to` reads its tensors and makes new ones.
+/// Adds a framework, so that `to` reads and creates its tensors.
 ///
 /// Args:
-///     name: What users write in `to(x, name)`.
+///     name: The name in `to(x, name)`.
 ///     types: Its tensor types, as classes or as "module:Class", which imports nothing.
 ///     read: Called with one of its tensors; returns anything that `to` reads, such as an object with
 ///         `__dlpack__`. None if its tensors are not read.
-///     write: Called with an ExportedTensor, which has `__dlpack__`; returns one of its tensors over that memory. None if none
-///         are made.
-///     dtypes: The element types it holds, by name; all of them if left out.
-///     strides: What `write` takes: "dense" row-major, "permuted" (no gaps), "forward" (no negative strides)
+///     write: Called with an ExportedTensor, which has `__dlpack__`; returns one of its tensors over that memory. None if its
+///         tensors are only read.
+///     dtypes: The names of the supported element types; by default all of them.
+///     strides: The strides that `write` accepts: "dense" row-major, "permuted" (no gaps), "forward" (no negative strides)
 ///         or "any".
-///     alignment: The alignment in bytes that it needs.
+///     alignment: The required alignment in bytes.
 ///     immutable: Whether its tensors are immutable.
-///     max_rank: The most dimensions it takes.
+///     max_rank: The largest supported number of dimensions.
 ///
-/// A package can call this from a function named by an entry point in the group `tensorferry.frameworks`.
+/// A package can call this in a function that is an entry point of the group `tensorferry.frameworks`.
 ///
 /// Returns:
 ///     None.
@@ -47,7 +47,7 @@ use tensorferry_core::{DType, Device, ErrorKind};
 ///     [0, 1, 2]
 #[pyfunction]
 #[pyo3(signature = (name, *, types, read, write, dtypes=None, strides="dense", alignment=64, immutable=false, max_rank=64))]
-#[expect(clippy::too_many_arguments, reason = "the keywords are the public face of a registration")]
+#[expect(clippy::too_many_arguments, reason = "one parameter per Python keyword")]
 pub(crate) fn register_framework(
     py: Python<'_>,
     name: &str,
@@ -60,11 +60,11 @@ pub(crate) fn register_framework(
     immutable: bool,
     max_rank: usize,
 ) -> Result<()> {
-    let taken = register::find(name).is_some();
-    if taken || register_list().iter().any(|entry| entry.facts.framework == name) {
+    let is_builtin = register::find(name).is_some();
+    if is_builtin || register_list().iter().any(|entry| entry.capabilities.framework == name) {
         return Err(fail(
             ErrorKind::InvalidArgument,
-            format!("a framework called \"{name}\" is there already"),
+            format!("the framework \"{name}\" already exists"),
             "choose another name",
         ));
     }
@@ -72,7 +72,7 @@ pub(crate) fn register_framework(
         return Err(fail(
             ErrorKind::InvalidArgument,
             format!("alignment must be a power of two up to 64, not {alignment}"),
-            "leave it out for 64",
+            "omit alignment= for the default of 64",
         ));
     }
     let types = types.iter().map(type_name).collect::<Result<Vec<_>>>()?;
@@ -80,18 +80,18 @@ pub(crate) fn register_framework(
         if index_of_type(py, module, class).is_some() || register::is_known(module, class) {
             return Err(fail(
                 ErrorKind::InvalidArgument,
-                format!("objects of type {module}.{class} have their reader already"),
-                "register a type of your own",
+                format!("the type {module}.{class} already belongs to a framework"),
+                "register a type that is not supported yet",
             ));
         }
     }
     let read = callable("read", read)?;
     let write = callable("write", write)?;
     let name: &'static str = Box::leak(name.to_owned().into_boxed_str());
-    let facts = TargetCapabilities {
+    let capabilities = TargetCapabilities {
         framework: name,
         title: name,
-        dtypes: parse_types(dtypes)?,
+        dtypes: parse_dtypes(dtypes)?,
         repacked: DTypes::NONE,
         host_only: DTypes::NONE,
         own_memory: None,
@@ -106,13 +106,13 @@ pub(crate) fn register_framework(
         default_device: Device::CPU,
         cpu_count: 1,
         default_cpu: 0,
-        // Unknown, so the worse is assumed.
+        // Unknown, so the worse case is assumed.
         drops_on_own_threads: true,
     };
-    let entry: &'static Registration = Box::leak(Box::new(Registration { facts, types, read, write }));
+    let entry: &'static Registration = Box::leak(Box::new(Registration { capabilities, types, read, write }));
     register_list().push(entry);
     kinds::forget(py);
-    super::forget(py);
+    super::clear_target_cache(py);
     Ok(())
 }
 
@@ -127,15 +127,15 @@ fn callable(name: &str, given: Option<Bound<'_, PyAny>>) -> Result<Option<Py<PyA
     }
 }
 
-fn parse_types(names: Option<Vec<String>>) -> Result<DTypes> {
+fn parse_dtypes(names: Option<Vec<String>>) -> Result<DTypes> {
     let Some(names) = names else { return Ok(DTypes::ALL) };
     let mut set = DTypes::NONE;
     for name in names {
         let dtype = DType::from_name(&name).ok_or_else(|| {
             fail(
                 ErrorKind::InvalidArgument,
-                format!("no element type is called \"{name}\""),
-                "write \"float32\"",
+                format!("unknown element type \"{name}\""),
+                "pass a name such as \"float32\"",
             )
         })?;
         set = set.with(DTypes::of(&[dtype]));
@@ -153,7 +153,7 @@ fn parse_strides(text: &str) -> Result<Strides> {
             return Err(fail(
                 ErrorKind::InvalidArgument,
                 format!("strides must be dense, permuted, forward or any, not \"{text}\""),
-                "leave it out for dense, which every framework takes",
+                "omit strides= for dense, which every framework accepts",
             ));
         }
     })
@@ -168,8 +168,8 @@ fn type_name(given: &Bound<'_, PyAny>) -> Result<(String, String)> {
         Some((module, name)) => Ok((module.to_owned(), name.to_owned())),
         None => Err(fail(
             ErrorKind::InvalidArgument,
-            "each of types must be a class or a string \"module:Class\"",
-            "write types=[\"mylib.core:Array\"]",
+            "types must contain classes or strings \"module:Class\"",
+            "pass types=[\"mylib.core:Array\"]",
         )),
     }
 }

@@ -11,19 +11,19 @@ use pyo3::prelude::*;
 use tensorferry_core::plan::TargetCapabilities;
 use tensorferry_core::{ErrorKind, Tensor};
 
-/// Where a tensor is to go.
+/// The framework that a tensor is converted to.
 #[derive(Clone, Copy)]
 pub(crate) enum Target {
     /// A framework of the register.
     Builtin(&'static dyn Framework),
-    /// A framework that was registered from Python, by its index.
+    /// A framework registered at run time, by its index.
     Registered(usize),
 }
 
 static TARGETS: Cache<Target> = Cache::new();
 
-/// Forgets which names led where: a registration may change it.
-pub(crate) fn forget(py: Python<'_>) {
+/// Clears the cache of names. A registration may change the result.
+pub(crate) fn clear_target_cache(py: Python<'_>) {
     TARGETS.clear(py);
 }
 
@@ -44,22 +44,22 @@ fn find(py: Python<'_>, name: &str) -> Result<Target> {
         return Ok(Target::Builtin(dense.framework()));
     }
     match registered::find(py, name)? {
-        Some(place) => Ok(Target::Registered(place)),
+        Some(index) => Ok(Target::Registered(index)),
         None => Err(names::unknown(py, name)),
     }
 }
 
-/// Dense tensors cannot go to a framework that holds none.
+/// The error for a dense tensor and a target that holds sparse tensors only.
 pub(crate) fn sparse_only(entry: &Entry) -> Failure {
     fail(
         ErrorKind::InvalidArgument,
         format!("{} holds sparse tensors only", entry.title),
-        "name a framework that holds dense tensors, such as \"numpy\"",
+        "pass a framework with dense tensors, such as \"numpy\"",
     )
 }
 
 impl Builtin {
-    /// The implementation of a framework.
+    /// The reader and writer of the framework.
     pub(crate) fn framework(self) -> &'static dyn Framework {
         match self {
             Self::Numpy => &numpy::NumPy,
@@ -77,20 +77,20 @@ impl Target {
     /// What the target accepts.
     pub(crate) fn facts(self, py: Python<'_>) -> Result<&'static TargetCapabilities> {
         match self {
-            Self::Builtin(framework) => framework.facts(py),
-            Self::Registered(place) => registered::facts(place),
+            Self::Builtin(framework) => framework.capabilities(py),
+            Self::Registered(index) => registered::capabilities(index),
         }
     }
 
-    /// Makes one of the target's tensors.
+    /// Creates one of the target's tensors.
     pub(crate) fn write<'py>(self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
         match self {
             Self::Builtin(framework) => framework.write(py, tensor),
-            Self::Registered(place) => registered::write(py, tensor, place),
+            Self::Registered(index) => registered::write(py, tensor, index),
         }
     }
 
-    /// The framework behind it, if it has a file here: only those hold GPU memory.
+    /// The built-in framework. Registered frameworks hold host memory only.
     pub(crate) fn builtin(self) -> Result<&'static dyn Framework> {
         match self {
             Self::Builtin(framework) => Ok(framework),

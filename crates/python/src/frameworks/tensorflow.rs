@@ -1,9 +1,8 @@
-//! TensorFlow: its C-level DLPack functions, and the tensor constructor for types that DLPack lacks there.
+//! TensorFlow: reads and creates eager tensors through its C-level DLPack functions, or the constructor for other dtypes.
 //!
-//! TensorFlow aborts the process on memory that is not aligned to 64 bytes, on string tensors and on more
-//! than 254 dimensions; the planner and the checks here keep all three from it. It reuses the memory of
-//! scalars, which are therefore copied. A variable gives the value it has at the call: TensorFlow copies
-//! on write while we hold that value.
+//! TensorFlow aborts the process for memory that is not aligned to 64 bytes, for exported string tensors and for more than 254
+//! dimensions. The planner and the checks in this module prevent all three. TensorFlow reuses the memory of scalars, so
+//! scalars are copied. A variable is read as a snapshot: TensorFlow copies on write while the value is referenced.
 
 mod graphs;
 mod private;
@@ -32,7 +31,7 @@ use tensorferry_cuda::{Gpu, Stream, SyncPoint};
 
 pub(crate) struct TensorFlow;
 
-/// Types that TensorFlow has and its DLPack functions do not take.
+/// Element types that TensorFlow has but its DLPack functions reject.
 const BY_CONSTRUCTOR: DTypes = DTypes::of(&[
     DType::Int4,
     DType::UInt4,
@@ -44,7 +43,7 @@ const BY_CONSTRUCTOR: DTypes = DTypes::of(&[
     DType::Float4E2M1Fn,
 ]);
 
-static FACTS: TargetCapabilities = TargetCapabilities {
+static CAPABILITIES: TargetCapabilities = TargetCapabilities {
     framework: "tensorflow",
     title: "TensorFlow",
     dtypes: DTypes::ALL.without(DTypes::of(&[
@@ -78,9 +77,9 @@ struct State {
     from_dlpack: Py<PyAny>,
     to_dlpack: Py<PyAny>,
     eager_tensor: Option<Py<PyType>>,
-    /// What it accepts, for each CPU device that may be the default.
-    facts: Vec<TargetCapabilities>,
-    /// Whether tensors may be elsewhere than on the host's first device.
+    /// The capabilities for each CPU device that may be the default.
+    capabilities: Vec<TargetCapabilities>,
+    /// Whether TensorFlow has a GPU, so that tensors may be outside host memory.
     has_gpu: bool,
 }
 
@@ -89,8 +88,8 @@ static STATE: ForkSafeOnce<State> = ForkSafeOnce::new();
 fn state(py: Python<'_>) -> Result<&'static State> {
     STATE.get_or_try_init(py, || {
         let tensorflow = import(py, Builtin::TensorFlow)?.unbind();
-        // Here a graph may be being built. Started in one, TensorFlow would place operations more strictly for the rest of the
-        // process, and samples would be symbols.
+        // The calling thread may be building a graph. If TensorFlow were initialised there, it would place operations more
+        // strictly for the rest of the process, and samples would be symbolic tensors.
         on_fresh_thread(py, |py| State::new(tensorflow.bind(py)))
     })
 }
@@ -98,9 +97,10 @@ fn state(py: Python<'_>) -> Result<&'static State> {
 impl State {
     fn new(tensorflow: &Bound<'_, PyModule>) -> Result<Self> {
         let py = tensorflow.py();
-        let context = fast_paths::probe(py, FastPath::TensorflowContext, || private::context(tensorflow));
+        let context =
+            fast_paths::probe(py, FastPath::TensorflowContext, || private::probe_context(tensorflow));
         let context = context.as_ref().map(|context| context.bind(py));
-        // Eager execution may be off for every thread.
+        // Eager execution may be disabled for all threads.
         let eager = context.map(|context| context.call_method0("eager_mode")).transpose()?;
         let eager = eager.as_slice();
         let dlpack = tensorflow.getattr("experimental")?.getattr("dlpack")?;
@@ -115,24 +115,24 @@ impl State {
             };
             let private = eager_tensor.as_ref().map(|kind| Private::of(tensorflow, kind));
             let has_constructor = private.as_ref().is_some_and(|private| private.has_constructor);
-            let mut facts = FACTS;
+            let mut capabilities = CAPABILITIES;
             for dtype in DType::all().filter(|dtype| BY_CONSTRUCTOR.contains(*dtype)) {
                 if eager_tensor.is_none() || !experimental.hasattr(dtype.name())? {
-                    facts.dtypes = facts.dtypes.without(DTypes::of(&[dtype]));
+                    capabilities.dtypes = capabilities.dtypes.without(DTypes::of(&[dtype]));
                 }
             }
             if !has_constructor {
-                facts.repacked = BY_CONSTRUCTOR;
+                capabilities.repacked = BY_CONSTRUCTOR;
             }
-            let facts = (0..cpu_count).map(|default_cpu| {
-                let facts = TargetCapabilities { cpu_count, default_cpu, ..facts };
+            let capabilities = (0..cpu_count).map(|default_cpu| {
+                let capabilities = TargetCapabilities { cpu_count, default_cpu, ..capabilities };
                 match has_gpu {
                     true => TargetCapabilities {
                         devices: SupportedDevices::Both,
                         default_device: Device::cuda(0),
-                        ..facts
+                        ..capabilities
                     },
-                    false => TargetCapabilities { default_device: cpu(default_cpu), ..facts },
+                    false => TargetCapabilities { default_device: cpu(default_cpu), ..capabilities },
                 }
             });
             Ok(Self {
@@ -143,7 +143,7 @@ impl State {
                 },
                 context: context.map(|context| context.clone().unbind()),
                 eager_tensor: eager_tensor.map(Bound::unbind),
-                facts: facts.collect(),
+                capabilities: capabilities.collect(),
                 private,
                 has_gpu,
             })
@@ -151,7 +151,7 @@ impl State {
         within(eager, || state().map_err(PyErr::from)).map_err(Failure::from)
     }
 
-    /// A fast path, where it works here.
+    /// A fast path, if it passed its probe.
     #[inline(always)]
     fn private<'a, T>(&'a self, which: impl FnOnce(&'a Private) -> &'a Option<T>) -> Option<&'a T> {
         self.private.as_ref().and_then(|private| which(private).as_ref())
@@ -168,36 +168,36 @@ fn cpu_index(name: &str) -> Option<usize> {
     name.rsplit_once("CPU:").and_then(|(_, index)| index.parse().ok())
 }
 
-/// The position of the CPU device that `tf.device` names. TensorFlow has several CPU devices here.
+/// The index of the CPU device set with `tf.device`. Called if TensorFlow has several CPU devices.
 fn default_cpu(py: Python<'_>, state: &State) -> Result<usize> {
     let name = match &state.context {
         Some(context) => context.bind(py).call_method0("context")?.getattr(intern!(py, "device_name"))?,
         None => {
             let tensorflow = py.import("tensorflow")?;
-            let now = tensorflow.call_method0("init_scope")?;
-            // Where a 1.x graph is being built, a constant would become a part of it; it takes no tensor in any case.
+            let eager = tensorflow.call_method0("init_scope")?;
+            // In a 1.x graph the constant would become an operation of the graph, which rejects tensors anyway.
             let device = || match tensorflow.call_method0("executing_eagerly")?.is_truthy()? {
                 true => tensorflow.call_method1("constant", (0.0,))?.getattr("device"),
                 false => Ok(py.None().into_bound(py)),
             };
-            within(&[now], device)?
+            within(&[eager], device)?
         }
     };
     let index = name.extract::<&str>().ok().and_then(cpu_index).unwrap_or(0);
-    Ok(if index < state.facts.len() { index } else { 0 })
+    Ok(if index < state.capabilities.len() { index } else { 0 })
 }
 
-/// A 1.x graph that is being built takes no tensor that exists: it would fail where the tensor is used, and not say why.
+/// Fails if a 1.x graph is being built. Such a graph cannot use existing tensors, and TensorFlow's error does not say why.
 fn check_eager(py: Python<'_>, state: &State) -> Result<()> {
     if let Some(graphs) = state.private(|private| &private.graphs)
-        && graphs.are_none(py)?
+        && graphs.is_eager(py)?
     {
         return Ok(());
     }
     if py.import("tensorflow")?.call_method0("executing_eagerly")?.is_truthy()? {
         return Ok(());
     }
-    // The graph of a `tf.function` captures tensors that exist.
+    // The graph of a `tf.function` captures existing tensors.
     let graph =
         py.import("tensorflow")?.getattr("compat")?.getattr("v1")?.call_method0("get_default_graph")?;
     if graph.getattr("building_function")?.is_truthy()? {
@@ -205,16 +205,16 @@ fn check_eager(py: Python<'_>, state: &State) -> Result<()> {
     }
     Err(fail(
         ErrorKind::NotATensor,
-        "TensorFlow is building a 1.x graph, which takes no tensor that exists already",
-        "use tensorferry.tf1.inlet, and bind the tensor to it",
+        "TensorFlow is building a 1.x graph, which cannot use existing tensors",
+        "create a tensorferry.tf1.inlet and bind the tensor to it",
     ))
 }
 
 impl Framework for TensorFlow {
-    fn facts(&self, py: Python<'_>) -> Result<&'static TargetCapabilities> {
+    fn capabilities(&self, py: Python<'_>) -> Result<&'static TargetCapabilities> {
         let state = state(py)?;
-        let default = if state.facts.len() > 1 { default_cpu(py, state)? } else { 0 };
-        Ok(&state.facts[default])
+        let default = if state.capabilities.len() > 1 { default_cpu(py, state)? } else { 0 };
+        Ok(&state.capabilities[default])
     }
 
     fn read<'py>(&self, object: &Bound<'py, PyAny>, form: Form) -> Result<Source<'py>> {
@@ -229,7 +229,7 @@ impl Framework for TensorFlow {
             let mut tensor = read_eager(&value)?;
             assign_cpu(&value, &mut tensor)?;
             tensor.set_read_only();
-            return Ok(placed(
+            return Ok(attach_streams(
                 Source::here(value, "tensorflow", tensor).with_mutability(SourceMutability::Snapshot),
             ));
         }
@@ -237,7 +237,7 @@ impl Framework for TensorFlow {
         assign_cpu(object, &mut tensor)?;
         let mutability =
             if tensor.layout().rank() == 0 { SourceMutability::Cached } else { SourceMutability::Immutable };
-        Ok(placed(Source::here(object.clone(), "tensorflow", tensor).with_mutability(mutability)))
+        Ok(attach_streams(Source::here(object.clone(), "tensorflow", tensor).with_mutability(mutability)))
     }
 
     fn materialise(&self, object: &Bound<'_, PyAny>, _pending: Pending) -> Result<Tensor<Owner>> {
@@ -247,26 +247,28 @@ impl Framework for TensorFlow {
     fn write<'py>(&self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
         let state = state(py)?;
         check_eager(py, state)?;
-        let place = tensor.device();
+        let device = tensor.device();
         if BY_CONSTRUCTOR.contains(tensor.dtype()) {
             let array = super::numpy::write_array(py, tensor)?;
             return from_array(py, state, &array)
-                .and_then(|made| placed_on(made, place))
+                .and_then(|created| move_to_cpu(created, device))
                 .map_err(|error| refused(py, "TensorFlow", error));
         }
         let capsule = crate::protocols::capsule::legacy(py, tensor)?;
-        let made = match state.private(|private| &private.import) {
+        let created = match state.private(|private| &private.import) {
             Some((function, handle)) => call::call2(function.bind(py), &capsule, handle.bind(py)),
             None => call::call1(state.from_dlpack.bind(py), &capsule),
         };
-        made.and_then(|made| placed_on(made, place)).map_err(|error| refused(py, "TensorFlow", error))
+        created
+            .and_then(|created| move_to_cpu(created, device))
+            .map_err(|error| refused(py, "TensorFlow", error))
     }
 
     fn write_gpu<'py>(
         &self,
         py: Python<'py>,
         tensor: Tensor<Owner>,
-        _waits: Option<SyncPoint>,
+        _ready_after: Option<SyncPoint>,
     ) -> Result<Bound<'py, PyAny>> {
         self.write(py, tensor)
     }
@@ -284,31 +286,34 @@ impl Framework for TensorFlow {
         _stream: Option<Stream>,
     ) -> Result<Room<'py>> {
         check_eager(py, state(py)?)?;
-        // Not every type can be allocated there, but any bytes can be any type's.
+        // `Empty` supports few dtypes on GPUs, so float32 memory of sufficient size is allocated and reinterpreted.
         let layout = Layout::dense(dtype.size(), shape)?;
         let words = layout.bytes().div_ceil(4).max(1);
         let tensorflow = py.import("tensorflow")?;
-        let place = tensorflow.call_method1("device", (format!("GPU:{}", gpu.index()),))?;
+        let device_scope = tensorflow.call_method1("device", (format!("GPU:{}", gpu.index()),))?;
         let kind = tensorflow.getattr("float32")?;
         let options =
             [("shape", vec![words].into_pyobject(py)?.into_any()), ("dtype", kind)].into_py_dict(py)?;
         options.set_item("init", false)?;
         let operations = tensorflow.getattr("raw_ops")?;
-        // Not a part of the graph of a `tf.function`, also where one is being made.
-        let now = tensorflow.call_method0("init_scope")?;
-        let made = within(&[now, place], || operations.call_method("Empty", (), Some(&options)));
-        let made = made.map_err(|error| allocation_failed(py, "TensorFlow", error, gpu, dtype, shape))?;
-        let room = by_capsule(&made)?;
-        let (data, device, order) = (room.data(), room.device(), ByteOrder::Native);
-        // SAFETY: memory of TensorFlow's with at least as many bytes as the layout, kept by what it handed over.
-        let tensor =
-            unsafe { Tensor::new(data, dtype, layout, device, order, Access::ReadWrite, room.into_owner()) }?;
+        // Without `init_scope`, the operation would become part of a `tf.function` that is being traced.
+        let eager = tensorflow.call_method0("init_scope")?;
+        let allocated =
+            within(&[eager, device_scope], || operations.call_method("Empty", (), Some(&options)));
+        let allocated =
+            allocated.map_err(|error| allocation_failed(py, "TensorFlow", error, gpu, dtype, shape))?;
+        let memory = read_capsule(&allocated)?;
+        let (data, device, order) = (memory.data(), memory.device(), ByteOrder::Native);
+        // SAFETY: TensorFlow allocated at least as many bytes as the layout has; the managed tensor keeps them alive.
+        let tensor = unsafe {
+            Tensor::new(data, dtype, layout, device, order, Access::ReadWrite, memory.into_owner())
+        }?;
         let object = self.write(py, tensor)?;
-        Ok(Room { object, data, streams: exported() })
+        Ok(Room { object, data, streams: exported_streams() })
     }
 }
 
-/// A tensor of an array: over its memory by the constructor of the type, or with a copy by the public function.
+/// Creates a tensor from a NumPy array: over its memory with the private constructor, or as a copy with `tf.constant`.
 fn from_array<'py>(py: Python<'py>, state: &State, array: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     match &state.eager_tensor {
         Some(kind) if state.private.as_ref().is_some_and(|private| private.has_constructor) => {
@@ -318,7 +323,8 @@ fn from_array<'py>(py: Python<'py>, state: &State, array: &Bound<'py, PyAny>) ->
         }
         _ => {
             let tensorflow = py.import("tensorflow")?;
-            // Not a part of the graph of a `tf.function`, also where one is being made; types that GPUs lack stay on the host.
+            // `init_scope` leaves a `tf.function` that is being traced. GPUs lack some of these dtypes, so the result stays on
+            // the host.
             let scopes =
                 [tensorflow.call_method0("init_scope")?, tensorflow.call_method1("device", ("CPU:0",))?];
             within(&scopes, || tensorflow.call_method1("constant", (array,)))
@@ -326,24 +332,24 @@ fn from_array<'py>(py: Python<'py>, state: &State, array: &Bound<'py, PyAny>) ->
     }
 }
 
-/// A new tensor on the CPU device that the plan names. TensorFlow imports host memory on the first one; an identity on
+/// Moves a new tensor to the CPU device of the plan. TensorFlow imports host memory on the first CPU device; `identity` on
 /// another CPU device shares the memory.
-fn placed_on<'py>(made: Bound<'py, PyAny>, place: Device) -> PyResult<Bound<'py, PyAny>> {
-    if place.kind != DeviceKind::Cpu || place.index == 0 {
-        return Ok(made);
+fn move_to_cpu<'py>(created: Bound<'py, PyAny>, target: Device) -> PyResult<Bound<'py, PyAny>> {
+    if target.kind != DeviceKind::Cpu || target.index == 0 {
+        return Ok(created);
     }
-    let tensorflow = made.py().import("tensorflow")?;
-    let device = tensorflow.call_method1("device", (format!("/device:CPU:{}", place.index),))?;
-    // Not a part of the graph of a `tf.function`, also where one is being made.
-    let now = tensorflow.call_method0("init_scope")?;
-    within(&[now, device], || tensorflow.call_method1("identity", (made,)))
+    let tensorflow = created.py().import("tensorflow")?;
+    let device = tensorflow.call_method1("device", (format!("/device:CPU:{}", target.index),))?;
+    // Without `init_scope`, the operation would become part of a `tf.function` that is being traced.
+    let eager = tensorflow.call_method0("init_scope")?;
+    within(&[eager, device], || tensorflow.call_method1("identity", (created,)))
 }
 
-/// Notes on which of several CPU devices a tensor is.
+/// Sets the tensor's CPU device to that of the TensorFlow tensor, if there are several.
 #[inline(always)]
 fn assign_cpu(object: &Bound<'_, PyAny>, tensor: &mut Tensor<Owner>) -> Result<()> {
     let state = state(object.py())?;
-    if state.facts.len() > 1 {
+    if state.capabilities.len() > 1 {
         let device = backing_device(state, object)?;
         let index = device.extract::<&str>().ok().and_then(cpu_index).unwrap_or(0);
         tensor.set_cpu(cpu(index as i32));
@@ -351,25 +357,26 @@ fn assign_cpu(object: &Bound<'_, PyAny>, tensor: &mut Tensor<Owner>) -> Result<(
     Ok(())
 }
 
-/// The same source, with its streams if it is on a GPU. TensorFlow waits for the device, on the host, when it exports a
-/// tensor: nothing is queued on it any more.
+/// Adds the streams of a source on a GPU. TensorFlow synchronises the device when it exports a tensor, so no work on it is
+/// pending.
 #[inline(always)]
-fn placed(source: Source<'_>) -> Source<'_> {
-    if source.facts().device.is_cuda() { source.with_streams(exported()) } else { source }
+fn attach_streams(source: Source<'_>) -> Source<'_> {
+    if source.facts().device.is_cuda() { source.with_streams(exported_streams()) } else { source }
 }
 
-fn exported() -> Streams {
+/// The streams of an exported tensor: it is ready, and TensorFlow does not expose the streams that will use it.
+fn exported_streams() -> Streams {
     Streams::between(SyncPoint::Nothing, SyncPoint::Everything)
 }
 
-/// Reads an eager tensor through the array that TensorFlow makes over its memory.
+/// Reads an eager tensor: on the host through a NumPy array over its memory, on a GPU through a capsule.
 #[inline(always)]
 fn read_eager(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     let py = object.py();
     let state = state(py)?;
     check_type(state, object)?;
     if state.has_gpu && is_on_gpu(state, object)? {
-        return by_capsule(object).map(still_frozen).map_err(|failure| refused(py, "TensorFlow", failure));
+        return read_capsule(object).map(still_frozen).map_err(|failure| refused(py, "TensorFlow", failure));
     }
     let array = match state.private(|private| &private.array) {
         Some((array, _)) => {
@@ -383,22 +390,21 @@ fn read_eager(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     };
     let array = match array {
         Ok(array) => array,
-        // More dimensions than an array can have.
-        Err(failure) => return by_capsule(object).map_err(|_| refused(py, "TensorFlow", failure)),
+        // The tensor may have more dimensions than NumPy supports.
+        Err(failure) => return read_capsule(object).map_err(|_| refused(py, "TensorFlow", failure)),
     };
     let mut tensor = super::numpy::read_base(&array).map_err(|failure| refused(py, "TensorFlow", failure))?;
     if read_only_loans::is_on_loan(tensor.data() as usize) {
         tensor.set_read_only();
         return Ok(tensor);
     }
-    // SAFETY: memory that TensorFlow allocated, or that we lent it as writable: what we lent as read-only is
-    // covered above. The array says "read-only" by the public function because TensorFlow's tensors are immutable,
-    // which is the source's nature and not its memory's.
+    // SAFETY: TensorFlow allocated the memory, or tensorferry lent it as writable; read-only loans are handled above. The array
+    // of the public function is read-only because TensorFlow's tensors are immutable, not because the memory is.
     unsafe { tensor.set_writable() };
     Ok(tensor)
 }
 
-/// `numpy.asarray`, which shares; it fails on scalars of types that NumPy lacks, and those are copied anyway.
+/// `numpy.asarray`, which shares the memory. It fails for scalars of dtypes that NumPy lacks; `Tensor.numpy` copies these.
 fn public_array<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
     super::numpy::as_array(object).or_else(|failure| match object.getattr("shape")?.len()? {
         0 => super::numpy::as_array(&object.call_method0("numpy")?),
@@ -406,19 +412,19 @@ fn public_array<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
     })
 }
 
-fn by_capsule(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
+/// Reads a tensor through a DLPack capsule.
+fn read_capsule(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     let capsule = call::call1(state(object.py())?.to_dlpack.bind(object.py()), object)?;
     Ok(crate::protocols::capsule::owned(crate::protocols::capsule::take(&capsule)?))
 }
 
-/// Whether the memory is a GPU's. (What TensorFlow calls a tensor's device may be a GPU while its memory is the
-/// host's: int32.)
+/// Whether the memory is on a GPU. (An int32 tensor on a GPU device has its memory on the host.)
 fn is_on_gpu(state: &State, object: &Bound<'_, PyAny>) -> Result<bool> {
     let device = backing_device(state, object)?;
     Ok(device.extract::<&str>().is_ok_and(|device| !device.contains("CPU")))
 }
 
-/// TensorFlow's name of the device whose memory a tensor is in.
+/// The name of the device that holds a tensor's memory.
 fn backing_device<'py>(state: &State, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     match state.private(|private| &private.backing_device) {
         // SAFETY: an eager tensor, as in `read_eager`.
@@ -427,16 +433,16 @@ fn backing_device<'py>(state: &State, object: &Bound<'py, PyAny>) -> PyResult<Bo
     }
 }
 
-/// Strings, handles and quantised numbers are refused before TensorFlow gets to abort on them.
+/// Rejects strings, resource handles, variants and quantised types, for which an export would abort the process.
 fn check_type(state: &State, object: &Bound<'_, PyAny>) -> Result<()> {
-    let number: i32 = match state.private(|private| &private.array) {
+    let datatype_enum: i32 = match state.private(|private| &private.array) {
         // SAFETY: an eager tensor, as in `read_eager`.
-        Some((_, number)) => unsafe { number.call(object) }?.extract()?,
+        Some((_, method)) => unsafe { method.call(object) }?.extract()?,
         None => object.getattr("dtype")?.getattr("as_datatype_enum")?.extract()?,
     };
-    let (what, hint) = match number {
+    let (kind, hint) = match datatype_enum {
         7 => ("string", "encode the strings as numbers first, with tf.io.decode_raw or a vocabulary"),
-        20 => ("resource", "pass the variable or the tensor behind the handle"),
+        20 => ("resource", "pass the variable or tensor of the handle"),
         21 => ("variant", "pass the tensors inside it"),
         11 | 12 | 13 | 15 | 16 => {
             ("quantised", "pass tf.quantization.dequantize(x, ...), or tf.bitcast(x, tf.int8)")
@@ -445,7 +451,7 @@ fn check_type(state: &State, object: &Bound<'_, PyAny>) -> Result<()> {
     };
     Err(fail(
         ErrorKind::UnsupportedDType,
-        format!("a TensorFlow tensor of {what} type has no plain numbers in memory"),
+        format!("TensorFlow tensors of {kind} type are not supported"),
         hint,
     ))
 }

@@ -1,8 +1,8 @@
-//! PyTorch: the C exchange API, with its older C functions where that is missing.
+//! PyTorch: reads and creates tensors through the DLPack C exchange API, or through capsules where it is missing.
 //!
-//! What keeps the memory of a torch tensor alive is its storage: `t.data = other` swaps the storage under
-//! a tensor, and a share that held the tensor would dangle. Conjugate and negative bits are not in the
-//! memory; PyTorch resolves them, in a copy.
+//! The owner of a shared tensor is its storage, not the tensor object: `t.data = other` replaces the storage, and memory
+//! kept by the tensor would dangle. Conjugate and negative bits are lazy flags and not part of the memory; PyTorch resolves
+//! them in a copy.
 
 mod allocator;
 mod bits;
@@ -34,8 +34,8 @@ use tensorferry_cuda::{Gpu, Stream};
 pub(crate) struct Torch;
 
 impl Framework for Torch {
-    fn facts(&self, py: Python<'_>) -> Result<&'static TargetCapabilities> {
-        Ok(&state(py)?.facts)
+    fn capabilities(&self, py: Python<'_>) -> Result<&'static TargetCapabilities> {
+        Ok(&state(py)?.capabilities)
     }
 
     fn read<'py>(&self, object: &Bound<'py, PyAny>, form: Form) -> Result<Source<'py>> {
@@ -43,17 +43,18 @@ impl Framework for Torch {
             return read_only(object);
         }
         let state = state(object.py())?;
-        // A tensor that autograd still needs must not be written behind its back.
-        // SAFETY: every object that is read here is a torch tensor, and so a `TensorBase`: its type was recognised
-        // as genuine, and `Form::ReadOnly`, which is no tensor, is gone. This holds for all functions below.
-        let (requires_grad, lent) = unsafe {
+        // Autograd may have saved a non-leaf tensor for the backward pass, so its memory is lent as read-only.
+        // SAFETY: every object that is read here is an instance of `torch.Tensor`, and so of `TensorBase`: its type was
+        // recognised as genuine, and `Form::ReadOnly`, which is not a tensor, was handled above. This is true for all
+        // functions below.
+        let (requires_grad, is_saved) = unsafe {
             let requires_grad = state.slots.requires_grad.is_true(object)?;
             (requires_grad, requires_grad && !state.slots.is_leaf.is_true(object)?)
         };
-        let access = if lent { Access::ReadOnly } else { Access::ReadWrite };
-        let tensor = look(state, object, access).map_err(|failure| explain(object, failure))?;
+        let access = if is_saved { Access::ReadOnly } else { Access::ReadWrite };
+        let tensor = borrow(state, object, access).map_err(|failure| explain(object, failure))?;
         check_storage(state, &tensor, form, object.py())?;
-        check_hidden_type(state, object, tensor.dtype())?;
+        check_byte_dtype(state, object, tensor.dtype())?;
         let device = tensor.device();
         let streams = if device.is_cuda() { Some(Box::new(streams(object.py(), device)?)) } else { None };
         // SAFETY: as above.
@@ -79,10 +80,10 @@ impl Framework for Torch {
 
     fn materialise(&self, object: &Bound<'_, PyAny>, _pending: Pending) -> Result<Tensor<Owner>> {
         let py = object.py();
-        let plain = call::method(object, intern!(py, "detach"))?;
-        let plain = call::method(&plain, intern!(py, "resolve_conj"))?;
-        let plain = call::method(&plain, intern!(py, "resolve_neg"))?;
-        look(state(py)?, &plain, Access::ReadWrite)
+        let resolved = call::method(object, intern!(py, "detach"))?;
+        let resolved = call::method(&resolved, intern!(py, "resolve_conj"))?;
+        let resolved = call::method(&resolved, intern!(py, "resolve_neg"))?;
+        borrow(state(py)?, &resolved, Access::ReadWrite)
     }
 
     fn write<'py>(&self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
@@ -112,7 +113,7 @@ impl Framework for Torch {
         stream: Option<Stream>,
     ) -> Result<Room<'py>> {
         let torch = state(py)?.module.bind(py);
-        let options = room_wishes(py, torch, dtype, gpu)?;
+        let options = allocation_options(py, torch, dtype, gpu)?;
         let mut managers = Vec::new();
         if let Some(stream) = stream {
             let cuda = torch.getattr("cuda")?;
@@ -120,41 +121,42 @@ impl Framework for Torch {
             managers.push(cuda.call_method1("stream", (external,))?);
         }
         let empty = state(py)?.empty.bind(py);
-        let made = within(&managers, || empty.call((shape.to_vec(),), Some(&options)));
-        let object = made.map_err(|error| allocation_failed(py, "PyTorch", error, gpu, dtype, shape))?;
+        let allocated = within(&managers, || empty.call((shape.to_vec(),), Some(&options)));
+        let object = allocated.map_err(|error| allocation_failed(py, "PyTorch", error, gpu, dtype, shape))?;
         let data: usize = object.call_method0("data_ptr")?.extract()?;
         let streams = stream.map_or_else(|| self.streams(py, gpu), |stream| Ok(Streams::on(stream)))?;
         Ok(Room { object, data: std::ptr::with_exposed_provenance_mut(data), streams })
     }
 }
 
-/// How torch is asked for memory of a type on a GPU; made once for each.
-fn room_wishes<'py>(
+/// The keyword arguments of `torch.empty` for a dtype on a GPU, cached.
+fn allocation_options<'py>(
     py: Python<'py>,
     torch: &Bound<'py, PyModule>,
     dtype: DType,
     gpu: &Gpu,
 ) -> Result<Bound<'py, PyDict>> {
-    static KNOWN: Mutex<Vec<(DType, i32, Py<PyDict>)>> = Mutex::new(Vec::new());
-    // Not held while Python runs.
-    let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((.., options)) = known().iter().find(|entry| (entry.0, entry.1) == (dtype, gpu.index())) {
+    static CACHE: Mutex<Vec<(DType, i32, Py<PyDict>)>> = Mutex::new(Vec::new());
+    // The lock is never held while Python code runs.
+    let cache = || CACHE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((.., options)) = cache().iter().find(|entry| (entry.0, entry.1) == (dtype, gpu.index())) {
         return Ok(options.bind(py).clone());
     }
     let device = torch.getattr("device")?.call1((format!("cuda:{}", gpu.index()),))?;
     let options = [("dtype", torch.getattr(dtype.name())?), ("device", device)].into_py_dict(py)?;
-    known().push((dtype, gpu.index(), options.clone().unbind()));
+    cache().push((dtype, gpu.index(), options.clone().unbind()));
     Ok(options)
 }
 
-/// The stream that this thread works on.
+/// The current stream of the calling thread.
 fn streams(py: Python<'_>, device: Device) -> Result<Streams> {
     let state = state(py)?;
     Ok(Streams::on(stream::current(state.module.bind(py), state.exchange.as_ref(), device)?))
 }
 
+/// A tensor over the memory of `object`, kept alive by its storage.
 #[inline(always)]
-fn look(state: &State, object: &Bound<'_, PyAny>, access: Access) -> Result<Tensor<Owner>> {
+fn borrow(state: &State, object: &Bound<'_, PyAny>, access: Access) -> Result<Tensor<Owner>> {
     let py = object.py();
     let own = || -> Result<Owner> {
         // SAFETY: a torch tensor, as in `read`.
@@ -162,14 +164,14 @@ fn look(state: &State, object: &Bound<'_, PyAny>, access: Access) -> Result<Tens
         Ok(Owner::object(storage.unbind()))
     };
     match &state.exchange {
-        Some(exchange) => exchange.look(object, access, own),
+        Some(exchange) => exchange.borrow(object, access, own),
         None => {
             let capsule = call::call1(state.to_capsule.bind(py), object)?;
             let tensor = crate::protocols::capsule::take(&capsule)?;
             let storage = own()?;
-            // SAFETY: the storage holds the memory that the capsule describes, also after the tensor has been given another
-            // (`t.data = other`). Where a subclass answers with another storage, `check_storage` refuses the tensor before
-            // anybody uses it.
+            // SAFETY: the storage owns the memory that the capsule describes, also after the tensor gets another storage
+            // (`t.data = other`). If a subclass returns another storage, `check_storage` rejects the tensor before its
+            // first use.
             let mut tensor = unsafe { tensor.map_owner(|_| storage) };
             if access == Access::ReadOnly {
                 tensor.set_read_only();
@@ -179,8 +181,7 @@ fn look(state: &State, object: &Bound<'_, PyAny>, access: Access) -> Result<Tens
     }
 }
 
-/// torch's own wrapper for read-only export answers nothing but DLPack's protocols: its own table of C functions, and
-/// `__dlpack__`.
+/// Reads `torch.utils.dlpack.ReadOnlyTensorWrapper`, which implements DLPack only: its own C exchange API and `__dlpack__`.
 fn read_only<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     let py = object.py();
     let table = match state(py)?.exchange {
@@ -198,47 +199,47 @@ fn read_only<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     Ok(Source::here(object.clone(), "torch", crate::protocols::capsule::owned(tensor)))
 }
 
-/// A subclass, or a mode that is on, may answer for the storage itself (`__torch_function__`); what it gives must
-/// really be one, and a subclass's must hold the memory.
+/// Checks that the owner is a storage which contains the tensor's memory. A subclass or an active mode can override
+/// `untyped_storage` through `__torch_function__`.
 #[inline(always)]
 fn check_storage(state: &State, tensor: &Tensor<Owner>, form: Form, py: Python<'_>) -> Result<()> {
     let Owner::Object(storage) = tensor.owner() else { return Ok(()) };
     let storage = storage.get().bind(py);
-    let genuine = storage.get_type_ptr() == state.storage_type.bind(py).as_type_ptr();
-    // Nobody stands between a plain tensor and its storage while no mode is on.
-    if genuine && form == Form::Plain && state.modes.are_off(py) {
+    let is_storage = storage.get_type_ptr() == state.storage_type.bind(py).as_type_ptr();
+    // Without a subclass and without a mode, nothing can override the method.
+    if is_storage && form == Form::Plain && state.modes.are_inactive(py) {
         return Ok(());
     }
-    let held = genuine && {
+    let contains_memory = is_storage && {
         let start: i128 = storage.call_method0("data_ptr")?.extract()?;
         let length: i128 = storage.call_method0("nbytes")?.extract()?;
         let (low, high) = tensor.layout().extent();
         let data = tensor.data() as i128;
         start <= data + i128::from(low) && data + i128::from(high) <= start + length
     };
-    if held || tensor.layout().is_empty() {
+    if contains_memory || tensor.layout().is_empty() {
         return Ok(());
     }
     Err(fail(
         ErrorKind::NotATensor,
-        "the torch tensor gives a storage that does not hold its memory",
-        "pass x.as_subclass(torch.Tensor), outside of any __torch_function__ mode",
+        "the storage of the torch tensor does not contain its memory",
+        "pass x.as_subclass(torch.Tensor), outside any __torch_function__ mode",
     ))
 }
 
-/// `torch.int3` and its like travel as if they were int8; say so instead.
-fn check_hidden_type(state: &State, object: &Bound<'_, PyAny>, dtype: DType) -> Result<()> {
+/// Rejects `torch.int3` and similar dtypes, which PyTorch exports as int8.
+fn check_byte_dtype(state: &State, object: &Bound<'_, PyAny>, dtype: DType) -> Result<()> {
     if !matches!(dtype, DType::Int8 | DType::UInt8) {
         return Ok(());
     }
     // SAFETY: a torch tensor, as in `read`.
     let given = unsafe { state.slots.dtype.get(object) }?;
-    let plain = state.plain_bytes.iter().any(|plain| given.is(plain.bind(object.py())));
-    if plain { Ok(()) } else { Err(no_counterpart(&given.to_string())) }
+    let is_exact = state.byte_dtypes.iter().any(|dtype| given.is(dtype.bind(object.py())));
+    if is_exact { Ok(()) } else { Err(no_counterpart(&given.to_string())) }
 }
 
-/// The name of the tensor's type, if no other framework has it.
-fn foreign_type(object: &Bound<'_, PyAny>) -> Option<String> {
+/// The name of the tensor's dtype, if no other framework has it.
+fn torch_only_dtype(object: &Bound<'_, PyAny>) -> Option<String> {
     let name = object.getattr(intern!(object.py(), "dtype")).ok()?.to_string();
     DType::from_name(name.strip_prefix("torch.").unwrap_or(&name)).is_none().then_some(name)
 }
@@ -251,42 +252,42 @@ fn no_counterpart(name: &str) -> Failure {
     fail(
         ErrorKind::UnsupportedDType,
         format!("{name} has no counterpart in other frameworks"),
-        "pass x.view(torch.uint8) to carry the bytes, or convert it first",
+        "pass x.view(torch.uint8) for the raw bytes, or convert it first",
     )
 }
 
-/// Says why a tensor has no plain memory, in our words and not in those of a C++ trace.
+/// Replaces PyTorch's error for a tensor without dense memory by one that states the reason and a remedy.
 fn explain(object: &Bound<'_, PyAny>, failure: Failure) -> Failure {
     let truthy = |name: &str| object.getattr(name).and_then(|value| value.is_truthy()).unwrap_or(false);
     let layout = object.getattr("layout").map(|layout| layout.to_string()).unwrap_or_default();
     let (fact, hint) = if truthy("is_nested") {
         (
             "a nested torch tensor has rows of different shapes",
-            "pass its parts: x.unbind(), or x.to_padded_tensor(0)",
+            "pass its components: x.unbind(), or x.to_padded_tensor(0)",
         )
     } else if layout.contains("sparse") {
         ("a sparse torch tensor has no dense memory", "pass x.to_dense(), or its indices and values")
     } else if layout.contains("mkldnn") {
-        ("a torch tensor in MKL-DNN form has no plain memory", "pass x.to_dense()")
+        ("a torch tensor in MKL-DNN layout has no strided memory", "pass x.to_dense()")
     } else if truthy("is_meta") {
-        ("a torch tensor on the meta device holds no values", "make it on a real device first")
+        ("a torch tensor on the meta device has no values", "create it on a real device first")
     } else if truthy("is_quantized") {
         (
-            "a quantised torch tensor is more than its numbers",
+            "a quantised torch tensor consists of integers, scales and zero points",
             "pass x.dequantize(), or x.int_repr() for the raw integers",
         )
     } else if is_functorch(object) {
         (
-            "the tensor is being transformed by torch.func (vmap, grad, jvp) and has no memory of its own",
-            "carry the tensor outside the transformed function",
+            "a tensor inside a torch.func transform (vmap, grad, jvp) has no memory of its own",
+            "convert the tensor outside the transformed function",
         )
-    } else if let Some(name) = foreign_type(object) {
+    } else if let Some(name) = torch_only_dtype(object) {
         return no_counterpart(&name);
-    } else if state(object.py()).is_ok_and(|state| !state.carries_float8) && is_float8(object) {
+    } else if state(object.py()).is_ok_and(|state| !state.exports_float8) && is_float8(object) {
         return fail(
             ErrorKind::UnsupportedDType,
             "this version of PyTorch does not export its 8-bit floats",
-            "pass x.view(torch.uint8) to carry the bytes, or update PyTorch",
+            "pass x.view(torch.uint8) for the raw bytes, or update PyTorch",
         );
     } else {
         return refused(object.py(), "PyTorch", failure);
@@ -294,7 +295,7 @@ fn explain(object: &Bound<'_, PyAny>, failure: Failure) -> Failure {
     fail(ErrorKind::NotATensor, fact, hint)
 }
 
-/// Whether `torch.func` wraps the tensor: only its text tells.
+/// Whether the tensor is a wrapper of `torch.func`. Only its `repr` reveals that.
 fn is_functorch(object: &Bound<'_, PyAny>) -> bool {
     const WRAPPERS: [&str; 3] = ["GradTrackingTensor(", "BatchedTensor(", "FunctionalTensor("];
     object.repr().is_ok_and(|text| {

@@ -1,18 +1,20 @@
 //! Objects that convert themselves to a NumPy array through `__array__`.
 //!
-//! NumPy 2's protocol asks for the object's own memory with `__array__(copy=False)`. An array that comes back is a
-//! share, unless no other reference reaches its memory: xarray and others ignore the argument. Everything else is a
-//! conversion by the object, which the plan shows as a copy.
+//! With NumPy 2, `__array__(copy=False)` requests the object's own memory. The result is shared memory, unless the array has no
+//! other reference: xarray and others ignore the argument and return a new array. All other results are conversions by the
+//! object, which the plan shows as copies.
 //!
-//! A conversion may change values: a column of integers with nulls becomes float64. An object is refused where that is
-//! possible: its type is not a NumPy type and it has a protocol of tables, or its array has another type than it states.
-//! A share is refused too if the object states a NumPy type, and the array has another type or shape than the object.
+//! A conversion may change values: a column of integers with nulls becomes float64. The following objects are rejected:
 //!
-//! A conversion may take long (a Dask graph, a file). Where the object states its type and shape, the plan is made from
-//! these, and the conversion runs once, when the tensor is carried.
+//! - the object states a dtype that is not NumPy's and implements a table protocol;
+//! - the array of a conversion has another dtype or shape than the object states;
+//! - the shared array has another dtype or shape than an object that states a NumPy dtype.
 //!
-//! The method is called directly. `numpy.asarray(x, copy=False)` warns about a method without the argument and then
-//! calls it anyway, and it drops the mask of a masked array.
+//! A conversion may be slow (a Dask graph, a file). If the object states its dtype and shape, the plan is made from these, and
+//! the conversion runs once, when the plan is executed.
+//!
+//! The method is called directly. `numpy.asarray(x, copy=False)` warns if the method lacks the argument and calls it anyway,
+//! and it drops the mask of a masked array.
 
 use crate::api::options;
 use crate::api::shape::Lengths;
@@ -27,19 +29,22 @@ use pyo3::types::IntoPyDict;
 use tensorferry_core::plan::{Pending, SourceMutability};
 use tensorferry_core::{DType, Device, ErrorKind, Layout, Tensor};
 
-/// What tables and arrays with nulls have.
+/// Methods that tables, and columns with nulls, implement.
 const TABLE_PROTOCOLS: [&str; 4] =
     ["__arrow_c_array__", "__arrow_c_stream__", "__arrow_array__", "__dataframe__"];
 
 /// Reads an object that has `__array__`.
 pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
-    // Dask answers `copy=False` with a warning and computes.
+    // Dask warns about `copy=False` and computes the graph.
     if is_dask_collection(object)? {
         check_dask_meta(object)?;
-        return planned(object)?.ok_or_else(|| {
+        return plan_conversion(object)?.ok_or_else(|| {
             fail(
                 ErrorKind::NotATensor,
-                format!("the shape of the Dask collection {} is not known yet", type_name(object)),
+                format!(
+                    "the shape of the Dask collection {} is unknown before it is computed",
+                    type_name(object)
+                ),
                 "pass x.compute(), or call x.compute_chunk_sizes() first",
             )
         });
@@ -55,17 +60,17 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
             Ok(source)
         }
         Ok(array) => converted(checked(object, array)?),
-        // A request to stop; `failed` has turned errors into ours.
-        Err(stop @ Failure::Python(_)) => Err(stop),
-        // It cannot share, or does not know the argument.
-        Err(_) => match planned(object)? {
+        // `method_error` wraps every `Exception`, so this is a `KeyboardInterrupt` or the like.
+        Err(interrupt @ Failure::Python(_)) => Err(interrupt),
+        // The object cannot share its memory, or does not accept the argument.
+        Err(_) => match plan_conversion(object)? {
             Some(source) => Ok(source),
             None => converted(checked(object, call(object, None)?)?),
         },
     }
 }
 
-/// The values of an object, converted by itself.
+/// Runs the conversion of an object by its `__array__`.
 pub(crate) fn convert(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     numpy::read_array(&checked(object, call(object, None)?)?)
 }
@@ -78,7 +83,7 @@ fn call<'py>(object: &Bound<'py, PyAny>, copy: Option<bool>) -> Result<Bound<'py
         Some(copy) => object.call_method(name, (), Some(&[(intern!(py, "copy"), copy)].into_py_dict(py)?)),
         None => object.call_method0(name),
     }
-    .map_err(|error| failed(object, "__array__", error))?;
+    .map_err(|error| method_error(object, "__array__", error))?;
     if !numpy::is_array(&array)? {
         return Err(fail(
             ErrorKind::FrameworkFailed,
@@ -87,7 +92,7 @@ fn call<'py>(object: &Bound<'py, PyAny>, copy: Option<bool>) -> Result<Bound<'py
                 type_name(object),
                 type_name(&array)
             ),
-            "make a NumPy array of it first",
+            "convert it to a NumPy array first",
         ));
     }
     if array.hasattr(intern!(py, "mask"))? {
@@ -97,40 +102,41 @@ fn call<'py>(object: &Bound<'py, PyAny>, copy: Option<bool>) -> Result<Bound<'py
     Ok(array)
 }
 
-fn failed(object: &Bound<'_, PyAny>, name: &str, error: PyErr) -> Failure {
+/// The error for a method or attribute of the object that raised an exception.
+fn method_error(object: &Bound<'_, PyAny>, name: &str, error: PyErr) -> Failure {
     let about = format!("the {name} of {} failed", type_name(object));
-    foreign(object.py(), error, ErrorKind::FrameworkFailed, &about, "make a NumPy array of it first")
+    foreign(object.py(), error, ErrorKind::FrameworkFailed, &about, "convert it to a NumPy array first")
 }
 
-/// An attribute of the object; `None` where it does not have it.
+/// An attribute of the object; `None` if it is missing.
 fn attribute<'py>(object: &Bound<'py, PyAny>, name: &str) -> Result<Option<Bound<'py, PyAny>>> {
-    object.getattr_opt(name).map_err(|error| failed(object, name, error))
+    object.getattr_opt(name).map_err(|error| method_error(object, name, error))
 }
 
 fn is_dask_collection(object: &Bound<'_, PyAny>) -> Result<bool> {
     let name = "__dask_graph__";
     let Some(graph) = attribute(object, name)? else { return Ok(false) };
-    Ok(!graph.call0().map_err(|error| failed(object, name, error))?.is_none())
+    Ok(!graph.call0().map_err(|error| method_error(object, name, error))?.is_none())
 }
 
-/// Refuses a Dask collection of other arrays than NumPy's: its `__array__` drops masks and downloads from GPUs.
+/// Rejects a Dask collection of arrays other than NumPy's: its `__array__` drops masks and downloads from GPUs.
 fn check_dask_meta(object: &Bound<'_, PyAny>) -> Result<()> {
     let meta = match attribute(object, "_meta")? {
         Some(meta) => Some(meta),
-        // xarray's, around a Dask array.
+        // An xarray object around a Dask array.
         None => attribute(object, "data")?.map(|data| attribute(&data, "_meta")).transpose()?.flatten(),
     };
     match meta {
-        Some(meta) if !numpy::is_plain_array(&meta)? => Err(fail(
+        Some(meta) if !numpy::is_exact_array(&meta)? => Err(fail(
             ErrorKind::NotATensor,
-            format!("the Dask collection {} is of type {}", type_name(object), type_name(&meta)),
+            format!("the Dask collection {} has chunks of type {}", type_name(object), type_name(&meta)),
             "pass x.compute()",
         )),
         _ => Ok(()),
     }
 }
 
-/// The NumPy type that an object states, if it does.
+/// The element type of the object's `dtype`, if that is a NumPy dtype.
 fn numpy_type(object: &Bound<'_, PyAny>) -> Result<Option<DType>> {
     match attribute(object, "dtype")? {
         Some(stated) if !stated.is_none() => Ok(numpy::dtype_of(&stated)?),
@@ -138,9 +144,9 @@ fn numpy_type(object: &Bound<'_, PyAny>) -> Result<Option<DType>> {
     }
 }
 
-/// The type that the array of an object must have, if the object states one.
+/// The element type that a conversion must return, if the object states one.
 fn stated_type(object: &Bound<'_, PyAny>) -> Result<Option<DType>> {
-    // A NumPy type has no nulls.
+    // A NumPy dtype has no nulls.
     if let Some(dtype) = numpy_type(object)? {
         return Ok(Some(dtype));
     }
@@ -150,7 +156,7 @@ fn stated_type(object: &Bound<'_, PyAny>) -> Result<Option<DType>> {
         return Err(fail(
             ErrorKind::NotATensor,
             format!(
-                "{}{dtype} does not share its memory as an array, and a conversion may change types and nulls",
+                "{}{dtype} does not share its memory as an array, and a conversion may change dtypes and nulls",
                 type_name(object)
             ),
             hint,
@@ -160,13 +166,13 @@ fn stated_type(object: &Bound<'_, PyAny>) -> Result<Option<DType>> {
     options::plain_dtype(Some(&stated)).map_err(|_| {
         fail(
             ErrorKind::UnsupportedDType,
-            format!("{} has values of type {stated}, and a conversion may change them", type_name(object)),
-            "convert it to a NumPy array yourself: numpy.asarray(x, dtype=...)",
+            format!("{} has the dtype {stated}, and a conversion may change its values", type_name(object)),
+            "convert it to a NumPy array first: numpy.asarray(x, dtype=...)",
         )
     })
 }
 
-/// What to do with a table or an array with nulls; `None` for any other object.
+/// The hint for a table or a column with nulls; `None` for other objects.
 pub(crate) fn table_hint(object: &Bound<'_, PyAny>) -> Option<&'static str> {
     let has = |name: &str| object.hasattr(name).unwrap_or(false);
     TABLE_PROTOCOLS.into_iter().any(has).then(|| match has("to_numpy") {
@@ -175,25 +181,25 @@ pub(crate) fn table_hint(object: &Bound<'_, PyAny>) -> Option<&'static str> {
     })
 }
 
-/// The shape that an object states, if it is one.
+/// The object's `shape`, if it is a valid shape.
 fn stated_shape(object: &Bound<'_, PyAny>) -> Result<Option<Lengths>> {
     let shape = attribute(object, "shape")?.and_then(|shape| shape.extract::<Lengths>().ok());
     Ok(shape.filter(|shape| shape.iter().all(|&length| length >= 0)))
 }
 
-/// An object whose conversion is still to run; `None` where it does not state its type and shape.
-fn planned<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Source<'py>>> {
+/// A source with a pending conversion; `None` if the object does not state its dtype and shape.
+fn plan_conversion<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Source<'py>>> {
     let (Some(dtype), Some(shape)) = (stated_type(object)?, stated_shape(object)?) else { return Ok(None) };
-    later(object.clone(), dtype, &shape).map(Some)
+    pending_source(object.clone(), dtype, &shape).map(Some)
 }
 
-/// An array that the object has made.
+/// A source for the array that a conversion returned.
 fn converted(array: Bound<'_, PyAny>) -> Result<Source<'_>> {
     let tensor = numpy::read_array(&array)?;
-    later(array, tensor.dtype(), tensor.layout().shape())
+    pending_source(array, tensor.dtype(), tensor.layout().shape())
 }
 
-fn later<'py>(object: Bound<'py, PyAny>, dtype: DType, shape: &[i64]) -> Result<Source<'py>> {
+fn pending_source<'py>(object: Bound<'py, PyAny>, dtype: DType, shape: &[i64]) -> Result<Source<'py>> {
     let layout = Layout::dense(dtype.size(), shape)?;
     Ok(Source {
         object,
@@ -206,8 +212,8 @@ fn later<'py>(object: Bound<'py, PyAny>, dtype: DType, shape: &[i64]) -> Result<
     })
 }
 
-/// The array of a conversion, once its type and shape are those that the object states. It is read-only where somebody else
-/// may see its memory, so that it is copied before anybody writes it.
+/// The array of a conversion, after a check of its dtype and shape. If other references to its memory exist, the result is a
+/// read-only view, so that the memory is copied before a write.
 fn checked<'py>(object: &Bound<'py, PyAny>, array: Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
     let is_unshared = numpy::is_unshared(&array)?;
     check_stated(object, stated_type(object)?, &numpy::read_array(&array)?)?;
@@ -219,7 +225,7 @@ fn checked<'py>(object: &Bound<'py, PyAny>, array: Bound<'py, PyAny>) -> Result<
     Ok(view)
 }
 
-/// Refuses an array of another type or shape than the object states.
+/// Fails if the array has another dtype or shape than the object states.
 fn check_stated(object: &Bound<'_, PyAny>, stated: Option<DType>, tensor: &Tensor<Owner>) -> Result<()> {
     if let Some(stated) = stated
         && stated != tensor.dtype()
@@ -227,11 +233,11 @@ fn check_stated(object: &Bound<'_, PyAny>, stated: Option<DType>, tensor: &Tenso
         return Err(fail(
             ErrorKind::UnsupportedDType,
             format!(
-                "{} has values of type {stated}, and its __array__ converts them to {}",
+                "{} has the dtype {stated}, but its __array__ returns {}",
                 type_name(object),
                 tensor.dtype()
             ),
-            "convert it to a NumPy array yourself: numpy.asarray(x, dtype=...)",
+            "convert it to a NumPy array first: numpy.asarray(x, dtype=...)",
         ));
     }
     if let Some(shape) = stated_shape(object)?
@@ -240,12 +246,12 @@ fn check_stated(object: &Bound<'_, PyAny>, stated: Option<DType>, tensor: &Tenso
         return Err(fail(
             ErrorKind::FrameworkFailed,
             format!(
-                "{} has the shape {:?}, and its __array__ returns the shape {:?}",
+                "{} has the shape {:?}, but its __array__ returns the shape {:?}",
                 type_name(object),
                 &*shape,
                 tensor.layout().shape()
             ),
-            "make a NumPy array of it first",
+            "convert it to a NumPy array first",
         ));
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Objects that export their memory through the buffer protocol.
+//! Reading objects through the buffer protocol.
 
 use crate::conversion::source::Source;
 use crate::errors::{Result, fail, foreign, type_name};
@@ -11,7 +11,7 @@ use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout, Tens
 #[inline(always)]
 pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     let buffer = Buffer::export(object).map_err(|error| {
-        let about = format!("the buffer of {} could not be had", type_name(object));
+        let about = format!("the buffer of {} cannot be exported", type_name(object));
         foreign(object.py(), error, ErrorKind::InvalidTensor, &about, "pass a buffer that is still open")
     })?;
     Ok(Source::here(object.clone(), "buffer", from_buffer(buffer)?))
@@ -24,24 +24,21 @@ pub(crate) fn from_buffer(buffer: Buffer) -> Result<Tensor<Owner>> {
     if !view.suboffsets.is_null() {
         return Err(fail(
             ErrorKind::UnsupportedLayout,
-            "the buffer leads to its memory through pointers",
-            "make it a plain buffer first: bytes(x)",
+            "the buffer has suboffsets (pointers to its rows)",
+            "copy it to a contiguous buffer first: bytes(x)",
         ));
     }
-    // SAFETY: a format that is not null is a C string that lives as long as the export.
+    // SAFETY: a non-null format is a C string that lives as long as the exported view.
     let format = if view.format.is_null() { c"B" } else { unsafe { CStr::from_ptr(view.format) } };
     let (dtype, order) = element_type(format.to_bytes(), view.itemsize as usize).ok_or_else(|| {
         fail(
             ErrorKind::UnsupportedDType,
-            format!(
-                "a buffer with elements of format {:?} is no tensor of numbers",
-                format.to_string_lossy()
-            ),
+            format!("the buffer format {:?} is not a supported numeric type", format.to_string_lossy()),
             "view it as bytes first: memoryview(x).cast(\"B\")",
         )
     })?;
     let rank = view.ndim.max(0) as usize;
-    // SAFETY: an export with strides (PyBUF_FULL_RO asks for them) has `ndim` lengths and strides.
+    // SAFETY: a view requested with PyBUF_FULL_RO has `ndim` lengths and strides.
     let layout = unsafe {
         match (rank, view.shape.is_null(), view.strides.is_null()) {
             (0, ..) => Layout::dense(dtype.size(), &[]),
@@ -58,11 +55,11 @@ pub(crate) fn from_buffer(buffer: Buffer) -> Result<Tensor<Owner>> {
     }?;
     let access = if view.readonly == 0 { Access::ReadWrite } else { Access::ReadOnly };
     let data = view.buf.cast();
-    // SAFETY: the exporter keeps the memory as long as the export, which the owner holds.
+    // SAFETY: the exporter keeps the memory alive until the view is released, and the owner holds the view.
     Ok(unsafe { Tensor::new(data, dtype, layout, Device::CPU, order, access, Owner::Buffer(buffer)) }?)
 }
 
-/// The type behind a `struct` format of one element.
+/// The element type of a `struct` format with one element.
 fn element_type(format: &[u8], size: usize) -> Option<(DType, ByteOrder)> {
     let little = cfg!(target_endian = "little");
     let (order, code) = match format {
@@ -71,7 +68,7 @@ fn element_type(format: &[u8], size: usize) -> Option<(DType, ByteOrder)> {
         [b'>' | b'!', code @ ..] => (if little { ByteOrder::Swapped } else { ByteOrder::Native }, code),
         code => (ByteOrder::Native, code),
     };
-    // The letter gives the kind and the exporter the size: `l` has 4 or 8 bytes, by its prefix.
+    // The letter determines the kind, and the item size the width: `l` has 4 or 8 bytes, depending on the prefix.
     let kind = match code {
         b"?" => b'b',
         b"b" | b"h" | b"i" | b"l" | b"q" | b"n" => b'i',

@@ -1,4 +1,4 @@
-//! DLPack capsules: the Python objects around managed tensors.
+//! DLPack capsules: consuming them and creating them.
 
 use crate::errors::{Result, fail};
 use crate::interpreter::owner::Owner;
@@ -11,41 +11,41 @@ use std::ptr::NonNull;
 use tensorferry_core::dlpack::{self, ExportOffer, ManagedOwner, abi};
 use tensorferry_core::{ErrorKind, Tensor};
 
-/// Takes the tensor out of a capsule of either form.
+/// Consumes a capsule, versioned or legacy.
 pub(crate) fn take(capsule: &Bound<'_, PyAny>) -> Result<Tensor<ManagedOwner>> {
     let pointer = capsule.as_ptr();
-    // SAFETY: the calls take any object; `IsValid` says whether it is a capsule of that name.
+    // SAFETY: the calls accept any object; `IsValid` checks that it is a capsule of that name.
     unsafe {
         if ffi::PyCapsule_IsValid(pointer, abi::VERSIONED_NAME.as_ptr()) == 1 {
-            let managed = claim(capsule, abi::VERSIONED_NAME, abi::VERSIONED_USED_NAME)?;
+            let managed = consume(capsule, abi::VERSIONED_NAME, abi::VERSIONED_USED_NAME)?;
             return Ok(dlpack::from_versioned(managed.cast())?);
         }
         if ffi::PyCapsule_IsValid(pointer, abi::LEGACY_NAME.as_ptr()) == 1 {
-            let managed = claim(capsule, abi::LEGACY_NAME, abi::LEGACY_USED_NAME)?;
+            let managed = consume(capsule, abi::LEGACY_NAME, abi::LEGACY_USED_NAME)?;
             return Ok(dlpack::from_legacy(managed.cast())?);
         }
     }
     Err(fail(
         ErrorKind::InvalidTensor,
-        "the object holds no DLPack tensor that is still to be taken",
+        "the object is not an unconsumed DLPack capsule",
         "pass the tensor itself; a DLPack capsule can be consumed only once",
     ))
 }
 
-/// The tensor under an owner of this crate, which holds what the framework handed over.
+/// The same tensor with an owner of this crate, which holds the managed tensor.
 #[inline]
 pub(crate) fn owned(tensor: Tensor<ManagedOwner>) -> Tensor<Owner> {
     // SAFETY: `Owner::managed` holds the managed tensor, and calls its deleter no sooner than in its own drop.
     unsafe { tensor.map_owner(Owner::managed) }
 }
 
-/// Renames the capsule, which makes its tensor ours.
-fn claim(
+/// Marks the capsule as consumed by renaming it. The caller then owns the managed tensor.
+fn consume(
     capsule: &Bound<'_, PyAny>,
     name: &CStr,
     used: &'static CStr,
 ) -> PyResult<NonNull<std::ffi::c_void>> {
-    // SAFETY: the caller has seen that it is a capsule of that name; `used` lives for ever.
+    // SAFETY: the caller checked that it is a capsule of that name; `used` is `'static`.
     unsafe {
         let pointer = ffi::PyCapsule_GetPointer(capsule.as_ptr(), name.as_ptr());
         let Some(pointer) = NonNull::new(pointer) else { return Err(PyErr::fetch(capsule.py())) };
@@ -56,33 +56,32 @@ fn claim(
     }
 }
 
-/// A tensor on its way to a consumer.
-enum Sent<O> {
+/// The export of an [`Offer`], in either form of the protocol.
+enum PendingExport<O> {
     Legacy(ExportOffer<abi::ManagedTensor, O>),
     Versioned(ExportOffer<abi::ManagedTensorVersioned, O>),
 }
 
-/// A tensor in a capsule, until its consumer has imported it or failed to.
+/// A capsule during the call of its consumer.
 ///
-/// Meanwhile the capsule has no destructor. When the offer is dropped, after the call of the consumer, the capsule's name
-/// tells whether the consumer has taken the tensor. Where it has not, the consumer may have released the tensor all the
-/// same: `torch.from_dlpack` does so where it has no memory for its own objects. Otherwise the tensor stays the capsule's,
-/// for a consumer that takes it later.
+/// The capsule has no destructor at first. When the offer is dropped, after the call of the consumer, the capsule's name
+/// shows whether the consumer took the tensor. If it did not, it may still have released the tensor: `torch.from_dlpack`
+/// does so if it runs out of memory. Otherwise the capsule becomes the owner, for a later consumer.
 pub(crate) struct Offer<O = Owner> {
-    sent: Option<Sent<O>>,
+    export: Option<PendingExport<O>>,
     capsule: ManuallyDrop<Py<PyAny>>,
 }
 
 impl<O> Offer<O> {
-    fn new(py: Python<'_>, sent: Sent<O>) -> Result<Self> {
-        let (pointer, name) = match &sent {
-            Sent::Legacy(handover) => (handover.managed().as_ptr().cast(), abi::LEGACY_NAME),
-            Sent::Versioned(handover) => (handover.managed().as_ptr().cast(), abi::VERSIONED_NAME),
+    fn new(py: Python<'_>, export: PendingExport<O>) -> Result<Self> {
+        let (pointer, name) = match &export {
+            PendingExport::Legacy(offer) => (offer.managed().as_ptr().cast(), abi::LEGACY_NAME),
+            PendingExport::Versioned(offer) => (offer.managed().as_ptr().cast(), abi::VERSIONED_NAME),
         };
-        // SAFETY: the pointer is not null, and the name lives for ever.
+        // SAFETY: the pointer is not null, and the name is `'static`.
         let capsule =
             unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyCapsule_New(pointer, name.as_ptr(), None)) }?;
-        Ok(Self { sent: Some(sent), capsule: ManuallyDrop::new(capsule.unbind()) })
+        Ok(Self { export: Some(export), capsule: ManuallyDrop::new(capsule.unbind()) })
     }
 
     /// The capsule.
@@ -93,15 +92,15 @@ impl<O> Offer<O> {
 
 impl<O> Drop for Offer<O> {
     fn drop(&mut self) {
-        // SAFETY: offers are dropped where the interpreter is attached: by the writer that made them, and by Python with the
-        // exported tensor that holds them. The reference is given back once.
+        // SAFETY: offers are dropped while the interpreter is attached: by the function that created them, or by Python with
+        // the `ExportedTensor` that holds them. The reference is released once.
         let (capsule, py) = unsafe { (ManuallyDrop::take(&mut self.capsule), Python::assume_attached()) };
-        match self.sent.take() {
-            Some(Sent::Legacy(handover)) => {
-                settle(&capsule, handover, abi::LEGACY_NAME, abi::LEGACY_USED_NAME, free_legacy);
+        match self.export.take() {
+            Some(PendingExport::Legacy(offer)) => {
+                settle(&capsule, offer, abi::LEGACY_NAME, abi::LEGACY_USED_NAME, free_legacy);
             }
-            Some(Sent::Versioned(handover)) => {
-                settle(&capsule, handover, abi::VERSIONED_NAME, abi::VERSIONED_USED_NAME, free_versioned);
+            Some(PendingExport::Versioned(offer)) => {
+                settle(&capsule, offer, abi::VERSIONED_NAME, abi::VERSIONED_USED_NAME, free_versioned);
             }
             None => {}
         }
@@ -109,36 +108,37 @@ impl<O> Drop for Offer<O> {
     }
 }
 
-/// Ends a hand-over: the tensor is the consumer's now, or the capsule's, or gone.
+/// Ends an offer: the consumer owns the tensor, or has released it, or the capsule becomes the owner.
 fn settle<M, O>(
     capsule: &Py<PyAny>,
-    handover: ExportOffer<M, O>,
+    offer: ExportOffer<M, O>,
     name: &'static CStr,
     used: &'static CStr,
     free: unsafe extern "C" fn(*mut ffi::PyObject),
 ) {
-    // SAFETY: a live capsule; the name lives for ever; the destructor frees what nobody took, which the capsule's name tells.
+    // SAFETY: a live capsule; the names are `'static`; the destructor frees a tensor only if the capsule's name shows that it
+    // was not consumed.
     unsafe {
         if ffi::PyCapsule_IsValid(capsule.as_ptr(), name.as_ptr()) != 1 {
-            handover.taken();
-        } else if handover.is_released() {
+            offer.taken();
+        } else if offer.is_released() {
             ffi::PyCapsule_SetName(capsule.as_ptr(), used.as_ptr());
         } else {
             ffi::PyCapsule_SetDestructor(capsule.as_ptr(), Some(free));
-            handover.taken();
+            offer.taken();
         }
     }
 }
 
-/// An offer, within one call.
+/// An offer, bound to the attached interpreter.
 pub(crate) struct Offered<'py, O = Owner> {
     offer: Offer<O>,
     py: Python<'py>,
 }
 
 impl<O> Offered<'_, O> {
-    /// The offer, for longer than the call.
-    pub(crate) fn keep(self) -> Offer<O> {
+    /// The offer, unbound from the interpreter, to outlive the call.
+    pub(crate) fn unbind(self) -> Offer<O> {
         self.offer
     }
 }
@@ -151,20 +151,20 @@ impl<'py, O> Deref for Offered<'py, O> {
     }
 }
 
-/// Offers a tensor in a capsule of the form without a version.
+/// Offers a tensor in a capsule without a DLPack version.
 pub(crate) fn legacy<O: Send + 'static>(py: Python<'_>, tensor: Tensor<O>) -> Result<Offered<'_, O>> {
-    let sent = Sent::Legacy(dlpack::offer_legacy(tensor)?);
-    Ok(Offered { offer: Offer::new(py, sent)?, py })
+    let export = PendingExport::Legacy(dlpack::offer_legacy(tensor)?);
+    Ok(Offered { offer: Offer::new(py, export)?, py })
 }
 
-/// Offers a tensor in a capsule of the form with a version.
+/// Offers a tensor in a capsule with a DLPack version.
 pub(crate) fn versioned<O: Send + 'static>(py: Python<'_>, tensor: Tensor<O>) -> Result<Offered<'_, O>> {
-    let sent = Sent::Versioned(dlpack::offer_versioned(tensor)?);
-    Ok(Offered { offer: Offer::new(py, sent)?, py })
+    let export = PendingExport::Versioned(dlpack::offer_versioned(tensor)?);
+    Ok(Offered { offer: Offer::new(py, export)?, py })
 }
 
 unsafe extern "C" fn free_legacy(capsule: *mut ffi::PyObject) {
-    // SAFETY: Python passes the capsule that dies; its name tells whether somebody took the tensor.
+    // SAFETY: Python passes the capsule that is being destroyed; its name shows whether the tensor was consumed.
     unsafe {
         if ffi::PyCapsule_IsValid(capsule, abi::LEGACY_NAME.as_ptr()) == 1
             && let Some(managed) = NonNull::new(ffi::PyCapsule_GetPointer(capsule, abi::LEGACY_NAME.as_ptr()))

@@ -1,4 +1,4 @@
-//! The CUDA array interface: a dict that says where the elements lie, as Numba and others give it.
+//! Reading objects through `__cuda_array_interface__`, which Numba and others implement.
 
 use crate::api::shape::Lengths;
 use crate::conversion::source::{Source, still_frozen};
@@ -11,75 +11,77 @@ use tensorferry_core::device::Device;
 use tensorferry_core::{Access, ByteOrder, DType, ErrorKind, Layout, Tensor};
 use tensorferry_cuda::{Stream, SyncPoint, device_of_address};
 
-/// Reads an object through the interface that it gave.
+/// Reads an object through the value of its `__cuda_array_interface__`.
 pub(crate) fn read<'py>(object: &Bound<'py, PyAny>, interface: &Bound<'py, PyAny>) -> Result<Source<'py>> {
-    let wrong = |what: &str| {
+    let invalid = |what: &str| {
         fail(
             ErrorKind::InvalidTensor,
             format!("the __cuda_array_interface__ of {} {what}", type_name(object)),
-            "pass a plain array, and report this to whoever made it",
+            "pass another array, and report this to the library that created it",
         )
     };
-    let Ok(interface) = interface.cast::<PyDict>() else { return Err(wrong("is no dict")) };
+    let Ok(interface) = interface.cast::<PyDict>() else { return Err(invalid("is not a dict")) };
     let get = |name: &str| -> Result<Option<Bound<'py, PyAny>>> {
         Ok(interface.get_item(name)?.filter(|value| !value.is_none()))
     };
     if get("mask")?.is_some() {
         return Err(fail(
             ErrorKind::NotATensor,
-            "the source's array interface has a mask, which no target can keep",
+            "the array interface of the source has a mask, which no target supports",
             "pass the data and the mask separately",
         ));
     }
     let (Some(shape), Some(typestr), Some(data)) = (get("shape")?, get("typestr")?, get("data")?) else {
-        return Err(wrong("has no shape, typestr or data"));
+        return Err(invalid("lacks shape, typestr or data"));
     };
-    let typestr: String = typestr.extract().map_err(|_| wrong("has a typestr that is no text"))?;
+    let typestr: String = typestr.extract().map_err(|_| invalid("has a typestr that is not a string"))?;
     let (dtype, order) = element_type(&typestr).ok_or_else(|| {
         fail(
             ErrorKind::UnsupportedDType,
-            format!("elements of type {typestr:?} are no numbers that tensorferry knows"),
-            "view them as bytes first",
+            format!("the typestr {typestr:?} is not a supported numeric type"),
+            "view the array as bytes first",
         )
     })?;
-    let shape: Lengths = shape.extract().map_err(|_| wrong("has a shape that is no tuple of numbers"))?;
+    let shape: Lengths =
+        shape.extract().map_err(|_| invalid("has a shape that is not a tuple of integers"))?;
     let (address, read_only): (usize, bool) =
-        data.extract().map_err(|_| wrong("has data that is no address and flag"))?;
+        data.extract().map_err(|_| invalid("has data that is not a pair of address and read-only flag"))?;
     let layout = match get("strides")? {
         None => Layout::dense(dtype.size(), &shape)?,
         Some(strides) => {
-            let strides: Lengths = strides.extract().map_err(|_| wrong("has strides that are no numbers"))?;
+            let strides: Lengths =
+                strides.extract().map_err(|_| invalid("has strides that are not a tuple of integers"))?;
             if strides.len() != shape.len() {
-                return Err(wrong("has more strides than lengths, or fewer"));
+                let (strides, rank) = (strides.len(), shape.len());
+                return Err(invalid(&format!("has {strides} strides for {rank} dimensions")));
             }
             Layout::strided(dtype.size(), &shape, &strides)?
         }
     };
-    // An empty array has no address to ask about.
+    // An empty array has a null address.
     let device = if address == 0 { Device::cuda(0) } else { device_of_address(address)? };
     if !device.is_cuda() {
-        return Err(wrong("gives an address that is no GPU's"));
+        return Err(invalid("has an address that is not in GPU memory"));
     }
     let stream = match get("stream")? {
         None => Stream::LEGACY,
         Some(handle) => {
             let handle = handle.extract::<usize>().ok().filter(|&handle| handle != 0);
-            // SAFETY: the interface promises that the stream is alive while the object lives, which the owner below holds.
+            // SAFETY: the interface guarantees that the stream lives as long as the object, which the owner below holds.
             let stream = handle.and_then(|handle| unsafe { stream_of(handle) });
-            stream.ok_or_else(|| wrong("has a stream that is no handle"))?
+            stream.ok_or_else(|| invalid("has a stream that is not a valid handle"))?
         }
     };
     let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
     let data = std::ptr::with_exposed_provenance_mut(address);
     let owner = Owner::object(object.clone().unbind());
-    // SAFETY: the interface promises that the memory is there, and as large as it says, while the object lives; the
-    // driver has said whose it is.
+    // SAFETY: the interface guarantees memory of this layout while the object lives; the driver returned its device.
     let tensor = unsafe { Tensor::new(data, dtype, layout, device, order, access, owner) }?;
     let streams = Streams::between(SyncPoint::Stream(stream), SyncPoint::Stream(stream));
     Ok(Source::here(object.clone(), "cuda_array", still_frozen(tensor)).with_streams(streams))
 }
 
-/// The type behind an array interface's type string.
+/// The element type and byte order of a typestr.
 fn element_type(typestr: &str) -> Option<(DType, ByteOrder)> {
     let [order, kind, digits @ ..] = typestr.as_bytes() else { return None };
     let little = cfg!(target_endian = "little");

@@ -1,4 +1,4 @@
-//! A tensor on its way to a framework that only knows `__dlpack__`.
+//! `ferry.ExportedTensor`: a tensor with `__dlpack__`, for frameworks that import from such objects only.
 
 use crate::errors::{Result, fail};
 use crate::interpreter::owner::Owner;
@@ -8,7 +8,7 @@ use pyo3::types::PyTuple;
 use std::sync::Mutex;
 use tensorferry_core::{Access, ErrorKind, Tensor};
 
-/// Holds one tensor for whoever asks first.
+/// A tensor that can be imported once, through `__dlpack__`.
 ///
 /// Example:
 ///     >>> class Crate:
@@ -24,15 +24,15 @@ use tensorferry_core::{Access, ErrorKind, Tensor};
 #[pyclass(frozen, module = "tensorferry", name = "ExportedTensor")]
 pub(crate) struct ExportedTensor {
     tensor: Mutex<Option<Tensor<Owner>>>,
-    /// The tensor once it was asked for.
+    /// The offer of the tensor, once `__dlpack__` was called.
     offer: Mutex<Option<Offer>>,
     device: (i32, i32),
-    /// Whether the receiver's tensors are immutable, so that read-only memory is safe without a flag.
+    /// Whether the consumer's tensors are immutable, so that read-only memory needs no flag.
     immutable: bool,
 }
 
 impl ExportedTensor {
-    /// Exports this tensor.
+    /// Wraps a tensor for one import.
     pub(crate) fn wrap<'py>(
         py: Python<'py>,
         tensor: Tensor<Owner>,
@@ -49,12 +49,12 @@ impl ExportedTensor {
 }
 
 impl ExportedTensor {
-    /// Keeps the offer until the exported tensor is dropped, which the consumer is done with when its call returns.
-    fn offered<'py>(&self, offered: Offered<'py>) -> Bound<'py, PyAny> {
+    /// Keeps the offer until this object is dropped, after the consumer's call has returned.
+    fn keep_offer<'py>(&self, offered: Offered<'py>) -> Bound<'py, PyAny> {
         let capsule = offered.clone();
-        let offer = offered.keep();
-        if let Ok(mut place) = self.offer.lock() {
-            *place = Some(offer);
+        let offer = offered.unbind();
+        if let Ok(mut kept) = self.offer.lock() {
+            *kept = Some(offer);
         }
         capsule
     }
@@ -62,7 +62,7 @@ impl ExportedTensor {
 
 #[pymethods]
 impl ExportedTensor {
-    /// The tensor as a DLPack capsule; it can be taken once.
+    /// The tensor as a DLPack capsule. Can be called once.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
         &self,
@@ -76,32 +76,32 @@ impl ExportedTensor {
         if dl_device.is_some_and(|device| device.0 != self.device.0) || copy == Some(true) {
             return Err(fail(
                 ErrorKind::InvalidArgument,
-                "an exported tensor stays on its device and is not copied",
-                "leave out dl_device and copy",
+                "an exported tensor cannot change its device or be copied",
+                "omit dl_device and copy",
             ));
         }
         let tensor = self.tensor.lock().ok().and_then(|mut tensor| tensor.take());
         let Some(tensor) = tensor else {
             return Err(fail(
                 ErrorKind::InvalidTensor,
-                "the exported tensor was consumed already",
-                "carry the tensor again",
+                "the exported tensor was already consumed",
+                "convert the tensor again",
             ));
         };
         if max_version.is_some_and(|(major, _)| major >= 1) {
-            return Ok(self.offered(crate::protocols::capsule::versioned(py, tensor)?));
+            return Ok(self.keep_offer(crate::protocols::capsule::versioned(py, tensor)?));
         }
         if tensor.access() == Access::ReadOnly && !self.immutable {
             return Err(fail(
                 ErrorKind::InvalidTensor,
-                "a read-only tensor cannot be handed over without a DLPack version",
+                "a read-only tensor cannot be exported without a DLPack version",
                 "call __dlpack__(max_version=(1, 0))",
             ));
         }
-        Ok(self.offered(crate::protocols::capsule::legacy(py, tensor)?))
+        Ok(self.keep_offer(crate::protocols::capsule::legacy(py, tensor)?))
     }
 
-    /// Where the tensor is.
+    /// The device of the tensor, as in DLPack.
     fn __dlpack_device__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, [self.device.0, self.device.1])
     }

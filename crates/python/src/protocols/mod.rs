@@ -1,4 +1,4 @@
-//! Tensors of objects that belong to no known framework, through the protocols that they implement.
+//! Array protocols: reading objects of unknown types through them, and exporting tensors with `__dlpack__`.
 
 pub(crate) mod array_method;
 pub(crate) mod buffer;

@@ -1,7 +1,7 @@
-//! Objects of no framework that we know, through the protocols that they speak.
+//! Reading objects of unknown frameworks through the protocols that they implement.
 //!
-//! Asked in this order: the DLPack C exchange API, `__dlpack__`, the buffer protocol, `__cuda_array_interface__`,
-//! `__array_interface__`, which goes through NumPy, and `__array__` (`array_method`).
+//! The protocols are tried in this order: the DLPack C exchange API, `__dlpack__`, the buffer protocol,
+//! `__cuda_array_interface__`, `__array_interface__` (through NumPy) and `__array__` (`array_method`).
 
 use crate::conversion::source::{Source, still_frozen};
 use crate::conversion::streams::Streams;
@@ -20,19 +20,19 @@ use tensorferry_core::ErrorKind;
 use tensorferry_core::device::{Device, DeviceKind};
 use tensorferry_cuda::{Gpu, SyncPoint};
 
-/// Whether objects of this type speak DLPack, as far as the type tells.
+/// Whether the type implements DLPack. Instances may still do so by themselves.
 pub(crate) fn speaks_dlpack(kind: &Bound<'_, PyType>) -> PyResult<bool> {
     Ok(kind.hasattr("__dlpack_c_exchange_api__")? || kind.hasattr("__dlpack__")?)
 }
 
-/// Whether objects of this type give an array, as far as the type tells.
+/// Whether the type implements an array interface or `__array__`. Instances may still do so by themselves.
 pub(crate) fn speaks_array(kind: &Bound<'_, PyType>) -> PyResult<bool> {
     Ok(kind.hasattr("__cuda_array_interface__")?
         || kind.hasattr("__array_interface__")?
         || kind.hasattr("__array__")?)
 }
 
-/// Reads an object through the first protocol that it speaks.
+/// Reads an object through the first protocol that it implements.
 pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     let kind = object.get_type();
     if let Ok(exchange) = Exchange::of(&kind) {
@@ -47,13 +47,7 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     }
     let dlpack = object.hasattr(intern!(object.py(), "__dlpack__")).map_err(|error| {
         let about = format!("the __dlpack__ of {} failed", type_name(object));
-        foreign(
-            object.py(),
-            error,
-            ErrorKind::FrameworkFailed,
-            &about,
-            "make a plain dense tensor of it first",
-        )
+        foreign(object.py(), error, ErrorKind::FrameworkFailed, &about, "convert it to a dense tensor first")
     })?;
     if dlpack && !object.is_instance_of::<PyType>() {
         return from_dlpack(object);
@@ -68,21 +62,21 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
 fn from_dlpack<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     let py = object.py();
     let about = format!("the __dlpack__ of {} failed", type_name(object));
-    let ours = |error: PyErr| {
-        let hint = array_method::table_hint(object).unwrap_or("make a plain dense tensor of it first");
+    let wrap_error = |error: PyErr| {
+        let hint = array_method::table_hint(object).unwrap_or("convert it to a dense tensor first");
         foreign(py, error, ErrorKind::FrameworkFailed, &about, hint)
     };
-    let device = object.call_method0(intern!(py, "__dlpack_device__")).map_err(ours)?;
+    let device = object.call_method0(intern!(py, "__dlpack_device__")).map_err(wrap_error)?;
     let number =
-        |place: usize| -> PyResult<i32> { device.get_item(place)?.call_method0("__int__")?.extract() };
+        |index: usize| -> PyResult<i32> { device.get_item(index)?.call_method0("__int__")?.extract() };
     let keywords = [("max_version", (1, 3))].into_py_dict(py)?;
-    // A stream of ours waits until the values are there; whoever uses them waits for it.
+    // The sync stream waits until the values are ready; consumers wait for the sync stream.
     let streams = match number(0).ok().map(|code| DeviceKind::from_code(code).ok_or(code)) {
         Some(Ok(kind @ (DeviceKind::Cuda | DeviceKind::CudaManaged))) => {
-            let place = Device { kind, index: number(1).unwrap_or(0) };
-            let meeting = Gpu::get(place.index)?.sync_stream()?;
-            keywords.set_item("stream", meeting.handle())?;
-            Some(Streams::between(SyncPoint::Stream(meeting), SyncPoint::Everything))
+            let device = Device { kind, index: number(1).unwrap_or(0) };
+            let sync_stream = Gpu::get(device.index)?.sync_stream()?;
+            keywords.set_item("stream", sync_stream.handle())?;
+            Some(Streams::between(SyncPoint::Stream(sync_stream), SyncPoint::Everything))
         }
         Some(Ok(DeviceKind::Cpu | DeviceKind::CudaHost)) | None => None,
         Some(other) => {
@@ -90,15 +84,14 @@ fn from_dlpack<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
             return Err(fail(
                 ErrorKind::UnsupportedDevice,
                 format!(
-                    "the source is on a device of kind {name}, and only memory of the host and of CUDA GPUs is \
-                     carried"
+                    "the source is on a device of kind {name}; only host memory and CUDA GPUs are supported"
                 ),
                 "move it to the CPU with its own framework first",
             ));
         }
     };
     let capsule = match object.call_method("__dlpack__", (), Some(&keywords)) {
-        // A producer from before DLPack had versions does not know the keyword; other errors are its own.
+        // A producer older than DLPack 1.0 rejects the keyword `max_version`; other errors are reported.
         Err(error)
             if error.is_instance_of::<PyTypeError>(py)
                 && error.value(py).to_string().contains("argument") =>
@@ -106,10 +99,10 @@ fn from_dlpack<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
             keywords.del_item("max_version")?;
             object.call_method("__dlpack__", (), Some(&keywords))
         }
-        answer => answer,
+        result => result,
     };
     let tensor = still_frozen(crate::protocols::capsule::owned(crate::protocols::capsule::take(
-        &capsule.map_err(ours)?,
+        &capsule.map_err(wrap_error)?,
     )?));
     let on_gpu = tensor.device().is_cuda();
     let source = Source::here(object.clone(), "dlpack", tensor);
@@ -122,22 +115,23 @@ fn from_dlpack<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
 
 fn from_array<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     let py = object.py();
-    let about = format!("the array of {} could not be had", type_name(object));
-    let ours = |failure: Failure| {
-        foreign(py, failure, ErrorKind::FrameworkFailed, &about, "make a NumPy array of it first")
+    let about = format!("the array interface of {} failed", type_name(object));
+    let wrap_error = |failure: Failure| {
+        foreign(py, failure, ErrorKind::FrameworkFailed, &about, "convert it to a NumPy array first")
     };
     if !object.is_instance_of::<PyType>()
-        && let Some(interface) =
-            object.getattr_opt(intern!(py, "__cuda_array_interface__")).map_err(|error| ours(error.into()))?
+        && let Some(interface) = object
+            .getattr_opt(intern!(py, "__cuda_array_interface__"))
+            .map_err(|error| wrap_error(error.into()))?
     {
         return cuda_array::read(object, &interface);
     }
     let interface =
-        object.getattr_opt(intern!(py, "__array_interface__")).map_err(|error| ours(error.into()))?;
+        object.getattr_opt(intern!(py, "__array_interface__")).map_err(|error| wrap_error(error.into()))?;
     let is_type = object.is_instance_of::<PyType>();
-    let silent = interface.is_none()
-        && !object.hasattr(intern!(py, "__array__")).map_err(|error| ours(error.into()))?;
-    if is_type || silent {
+    let lacks_protocols = interface.is_none()
+        && !object.hasattr(intern!(py, "__array__")).map_err(|error| wrap_error(error.into()))?;
+    if is_type || lacks_protocols {
         return Err(not_a_tensor(object));
     }
     if let Some(interface) = &interface
@@ -146,13 +140,13 @@ fn from_array<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     {
         return Err(fail(
             ErrorKind::NotATensor,
-            "the source's array interface has a mask, which no target can keep",
+            "the array interface of the source has a mask, which no target supports",
             "pass the data and the mask separately",
         ));
     }
     if interface.is_none() {
         return array_method::read(object);
     }
-    let array = numpy::as_array(object).map_err(ours)?;
+    let array = numpy::as_array(object).map_err(wrap_error)?;
     Ok(Source::here(object.clone(), "array", numpy::read_array(&array)?))
 }

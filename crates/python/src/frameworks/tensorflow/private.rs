@@ -1,8 +1,8 @@
-//! What is private of TensorFlow, tried once, and the public functions that do the same.
+//! The fast paths of TensorFlow: private APIs with their probes.
 
 use super::graphs::Graphs;
 use crate::errors::Result;
-use crate::fast_paths::samples::{self, Described};
+use crate::fast_paths::samples::{self, ExpectedTensor};
 use crate::fast_paths::{self, FastPath, Probed, Unusable, check, present};
 use crate::frameworks::{numpy, within};
 use crate::interpreter::call;
@@ -10,46 +10,48 @@ use crate::interpreter::slots::{Attribute, Method};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-/// The fast paths that work here.
+/// The fast paths that passed their probes.
 pub(super) struct Private {
     /// `TFE_FromDlpackCapsule` and the handle of the eager context.
     pub(super) import: Option<(Py<PyAny>, Py<PyAny>)>,
-    /// `TFE_ToDlpackCapsule`, without the Python function in front of it.
+    /// `TFE_ToDlpackCapsule`.
     pub(super) export: Option<Py<PyAny>>,
-    /// Of the eager tensor type: an array over the memory, and the number of the element type.
+    /// Methods of the eager tensor type: a NumPy array over the memory, and the enum value of the dtype.
     pub(super) array: Option<(Method, Method)>,
-    /// Whether the eager tensor type makes tensors of arrays.
+    /// Whether the constructor of the eager tensor type accepts arrays.
     pub(super) has_constructor: bool,
-    /// Of the eager tensor type: where the memory is.
+    /// Attribute of the eager tensor type: the name of the device that holds the memory.
     pub(super) backing_device: Option<Attribute>,
     pub(super) graphs: Option<Graphs>,
 }
 
 impl Private {
-    /// Called where operations run at once, with the type of eager tensors.
+    /// Runs the probes with the type of eager tensors. The calling thread must execute eagerly.
     pub(super) fn of(tf: &Bound<'_, PyModule>, kind: &Bound<'_, PyType>) -> Self {
         let py = tf.py();
         Self {
-            import: fast_paths::probe(py, FastPath::TensorflowDlpackImport, || import(tf)),
-            export: fast_paths::probe(py, FastPath::TensorflowDlpackExport, || export(tf)),
-            array: fast_paths::probe(py, FastPath::TensorflowNumpyInternal, || array(tf, kind)),
-            has_constructor: fast_paths::probe(py, FastPath::TensorflowEagerTensor, || constructor(tf, kind))
-                .is_some(),
+            import: fast_paths::probe(py, FastPath::TensorflowDlpackImport, || probe_import(tf)),
+            export: fast_paths::probe(py, FastPath::TensorflowDlpackExport, || probe_export(tf)),
+            array: fast_paths::probe(py, FastPath::TensorflowNumpyInternal, || probe_array(tf, kind)),
+            has_constructor: fast_paths::probe(py, FastPath::TensorflowEagerTensor, || {
+                probe_constructor(tf, kind)
+            })
+            .is_some(),
             backing_device: fast_paths::probe(py, FastPath::TensorflowTensorSlots, || {
-                backing_device(tf, kind)
+                probe_backing_device(tf, kind)
             }),
-            graphs: fast_paths::probe(py, FastPath::TensorflowGraphStack, || graphs(tf)),
+            graphs: fast_paths::probe(py, FastPath::TensorflowGraphStack, || probe_graphs(tf)),
         }
     }
 }
 
-/// `tensorflow.python.eager.context`, whose `eager_mode` leaves a graph and whose device name follows `tf.device`.
-pub(super) fn context(tf: &Bound<'_, PyModule>) -> Probed<Py<PyAny>> {
+/// `tensorflow.python.eager.context`, after a check that `eager_mode` leaves a graph and `device_name` follows `tf.device`.
+pub(super) fn probe_context(tf: &Bound<'_, PyModule>) -> Probed<Py<PyAny>> {
     let py = tf.py();
     let module = context_module(py)?;
     let eager_mode = || module.call_method0("eager_mode");
     let is_eager = || tf.call_method0("executing_eagerly")?.is_truthy();
-    // Started while a graph is being built, TensorFlow would place operations more strictly for the rest of the process.
+    // If TensorFlow is initialised inside a graph, it places operations more strictly for the rest of the process.
     within(&[present(eager_mode())?], || module.call_method0("context")?.call_method0("ensure_initialized"))?;
     let graph = tf.getattr("Graph")?.call0()?.call_method0("as_default")?;
     let eager = within(&[graph], || within(&[eager_mode()?], is_eager))?;
@@ -60,19 +62,19 @@ pub(super) fn context(tf: &Bound<'_, PyModule>) -> Probed<Py<PyAny>> {
         Ok((found, tf.call_method1("constant", (0.0,))?.getattr("device")?.extract()?))
     };
     let (found, expected) = within(&scopes, names)?;
-    check(found == expected, || format!("the device is {found} instead of {expected}"))?;
+    check(found == expected, || format!("the device is {found}, expected {expected}"))?;
     Ok(module.into_any().unbind())
 }
 
-/// A tensor of ones of a type.
+/// A tensor of ones on the CPU.
 fn sample<'py>(tf: &Bound<'py, PyModule>, dtype: &str) -> PyResult<Bound<'py, PyAny>> {
-    let place = tf.call_method1("device", ("CPU:0",))?;
-    within(&[place], || tf.call_method1("ones", ((2, 3), tf.getattr(dtype)?)))
+    let device_scope = tf.call_method1("device", ("CPU:0",))?;
+    within(&[device_scope], || tf.call_method1("ones", ((2, 3), tf.getattr(dtype)?)))
 }
 
-/// What the array of the public function says about a tensor.
-fn described(tensor: &Bound<'_, PyAny>) -> Result<Described> {
-    Ok(Described::of(&numpy::read_array(&numpy::as_array(tensor)?)?))
+/// The memory of a tensor as `numpy.asarray` describes it.
+fn expected_of(tensor: &Bound<'_, PyAny>) -> Result<ExpectedTensor> {
+    Ok(ExpectedTensor::of(&numpy::read_array(&numpy::as_array(tensor)?)?))
 }
 
 /// The module of TensorFlow's eager context.
@@ -80,89 +82,93 @@ fn context_module(py: Python<'_>) -> Probed<Bound<'_, PyModule>> {
     present(py.import("tensorflow.python.eager.context"))
 }
 
-fn import(tf: &Bound<'_, PyModule>) -> Probed<(Py<PyAny>, Py<PyAny>)> {
+fn probe_import(tf: &Bound<'_, PyModule>) -> Probed<(Py<PyAny>, Py<PyAny>)> {
     let py = tf.py();
     let context = context_module(py)?;
     let module = present(py.import("tensorflow.python.pywrap_tfe"))?;
     let function = present(module.getattr("TFE_FromDlpackCapsule"))?;
     let handle = present(context.call_method0("context")?.getattr("_handle"))?;
     let memory = samples::float32()?;
-    let expected = Described::of(&memory);
-    let made = call::call2(&function, &*crate::protocols::capsule::legacy(py, memory)?, &handle)?;
-    expected.check_made(&made, described(&made)?.address)?;
+    let expected = ExpectedTensor::of(&memory);
+    let created = call::call2(&function, &*crate::protocols::capsule::legacy(py, memory)?, &handle)?;
+    expected.check_created(&created, expected_of(&created)?.address)?;
     Ok((function.unbind(), handle.unbind()))
 }
 
-fn export(tf: &Bound<'_, PyModule>) -> Probed<Py<PyAny>> {
+fn probe_export(tf: &Bound<'_, PyModule>) -> Probed<Py<PyAny>> {
     let module = present(tf.py().import("tensorflow.python.pywrap_tfe"))?;
     let function = present(module.getattr("TFE_ToDlpackCapsule"))?;
     let tensor = sample(tf, "float32")?;
     let read =
         crate::protocols::capsule::owned(crate::protocols::capsule::take(&call::call1(&function, &tensor)?)?);
-    described(&tensor)?.check(&read)?;
+    expected_of(&tensor)?.check(&read)?;
     Ok(function.unbind())
 }
 
-fn array(tf: &Bound<'_, PyModule>, kind: &Bound<'_, PyType>) -> Probed<(Method, Method)> {
+fn probe_array(tf: &Bound<'_, PyModule>, kind: &Bound<'_, PyType>) -> Probed<(Method, Method)> {
     present(kind.getattr("_numpy_internal"))?;
     present(kind.getattr("_datatype_enum"))?;
     let (array, number) = (Method::of(kind, c"_numpy_internal"), Method::of(kind, c"_datatype_enum"));
     for dtype in ["float32", "bool"] {
         let tensor = sample(tf, dtype)?;
-        check(tensor.get_type().is(kind), || "a tensor is not an eager one".to_owned())?;
-        // SAFETY: the tensor is of the type that the methods were found in.
+        check(tensor.get_type().is(kind), || "a sample is not an eager tensor".to_owned())?;
+        // SAFETY: the tensor's type defines the methods.
         let (found, found_number) = unsafe { (array.call(&tensor)?, number.call(&tensor)?) };
-        described(&tensor)?.check(&numpy::read_array(&found)?)?;
+        expected_of(&tensor)?.check(&numpy::read_array(&found)?)?;
         let expected = tensor.getattr("dtype")?.getattr("as_datatype_enum")?;
         check(found_number.eq(&expected)?, || {
-            format!("the number of {dtype} is {found_number} instead of {expected}")
+            format!("the enum value of {dtype} is {found_number}, expected {expected}")
         })?;
     }
     Ok((array, number))
 }
 
-fn constructor(tf: &Bound<'_, PyModule>, kind: &Bound<'_, PyType>) -> Probed<()> {
+fn probe_constructor(tf: &Bound<'_, PyModule>, kind: &Bound<'_, PyType>) -> Probed<()> {
     let py = tf.py();
     let values = py.import("numpy")?.call_method1("arange", (3, 6, 1, "float32"))?;
     let none = py.None();
     let none = none.bind(py);
-    let made = call::call3(kind.as_any(), &values, none, none)?;
+    let created = call::call3(kind.as_any(), &values, none, none)?;
     let expected = tf.call_method1("constant", (&values,))?;
-    let same = |name: &str| -> PyResult<bool> { made.getattr(name)?.eq(expected.getattr(name)?) };
-    check(made.get_type().is(kind) && same("dtype")? && same("shape")?, || {
-        "it makes a tensor of another type or shape than tf.constant".to_owned()
+    let same = |name: &str| -> PyResult<bool> { created.getattr(name)?.eq(expected.getattr(name)?) };
+    check(created.get_type().is(kind) && same("dtype")? && same("shape")?, || {
+        "the dtype or shape differs from that of tf.constant".to_owned()
     })?;
     let bytes = |tensor: &Bound<'_, PyAny>| -> PyResult<Vec<u8>> {
         tensor.call_method0("numpy")?.call_method0("tobytes")?.extract()
     };
-    check(bytes(&made)? == bytes(&expected)?, || "it makes a tensor of other values".to_owned())
+    check(bytes(&created)? == bytes(&expected)?, || "the values differ from those of tf.constant".to_owned())
 }
 
-fn backing_device(tf: &Bound<'_, PyModule>, kind: &Bound<'_, PyType>) -> Probed<Attribute> {
+fn probe_backing_device(tf: &Bound<'_, PyModule>, kind: &Bound<'_, PyType>) -> Probed<Attribute> {
     let attribute = Attribute::of(kind, c"backing_device");
     if !attribute.is_direct() {
-        return Err(Unusable::missing("the tables of the type do not have the attribute"));
+        return Err(Unusable::missing("the type has no C function for backing_device"));
     }
     let tensor = sample(tf, "float32")?;
-    check(tensor.get_type().is(kind), || "a tensor is not an eager one".to_owned())?;
-    // SAFETY: the tensor is of the type that the attribute was found in.
+    check(tensor.get_type().is(kind), || "a sample is not an eager tensor".to_owned())?;
+    // SAFETY: the tensor's type defines the attribute.
     let (found, expected) = (unsafe { attribute.get(&tensor) }?, tensor.getattr("backing_device")?);
-    check(found.eq(&expected)?, || format!("it is {found} instead of {expected}"))?;
+    check(found.eq(&expected)?, || format!("backing_device is {found}, expected {expected}"))?;
     Ok(attribute)
 }
 
-/// The stack of graphs, compared with TensorFlow's answer outside and inside of one.
-fn graphs(tf: &Bound<'_, PyModule>) -> Probed<Graphs> {
+/// The graph stack, compared with `tf.executing_eagerly` outside and inside a graph.
+fn probe_graphs(tf: &Bound<'_, PyModule>) -> Probed<Graphs> {
     let py = tf.py();
     let graphs = Graphs::of(&context_module(py)?)?;
     let both = || -> PyResult<(bool, bool)> {
-        Ok((graphs.are_none(py)?, tf.call_method0("executing_eagerly")?.is_truthy()?))
+        Ok((graphs.is_eager(py)?, tf.call_method0("executing_eagerly")?.is_truthy()?))
     };
     let (found, expected) = both()?;
-    // Where eager execution is off, the mode of the thread is not on the stack: TensorFlow is asked then.
-    check(!found || expected, || "it says that operations run at once, and they do not".to_owned())?;
+    // If eager execution is disabled, the stack does not show it, and `is_eager` returns false.
+    check(!found || expected, || {
+        "the stack indicates eager execution while TensorFlow does not execute eagerly".to_owned()
+    })?;
     let graph = tf.getattr("Graph")?.call0()?.call_method0("as_default")?;
     let (found, expected) = within(&[graph], both)?;
-    check(found == expected && !found, || "it does not see that a graph is being built".to_owned())?;
+    check(found == expected && !found, || {
+        "the stack does not show the graph that is being built".to_owned()
+    })?;
     Ok(graphs)
 }

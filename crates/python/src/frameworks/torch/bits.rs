@@ -1,10 +1,11 @@
-//! The bits of a torch tensor that say "conjugate me" or "negate me" when the values are next used.
+//! The lazy conjugate and negative bits of a torch tensor.
 //!
-//! `t.is_neg()` lets go of the GIL and takes it back, which costs more than all else that is read of a tensor, and
-//! another thread may come in between. So the C++ function behind it is asked, which looks at one word. It takes the C++
-//! tensor that every Python tensor has inside. Where that lies differs between versions and is not taken on trust: it is
-//! the one place that holds the address which `t._cdata` gives, in tensors made for the purpose, and the functions must
-//! give the right answers there (the fast path `torch.lazy_bits`). Otherwise the methods are called.
+//! `t.is_neg()` releases and reacquires the GIL. That costs more than everything else that is read from a tensor, and another
+//! thread may run in between. The fast path `torch.lazy_bits` calls the C++ function instead, which reads one word.
+//!
+//! The C++ function takes the C++ tensor inside the Python object. Its offset differs between versions, so a probe determines
+//! it: exactly one word of each sample holds the address `t._cdata`, and the functions must return the correct bits of the
+//! samples. If the probe fails, the Python methods are called.
 
 use super::slots::Slots;
 use crate::errors::Result;
@@ -16,28 +17,28 @@ use tensorferry_core::DType;
 use tensorferry_core::dtype::DTypeKind;
 use tensorferry_core::plan::Pending;
 
-pub(super) struct Bits(Option<Inside>);
+/// Reads the lazy bits through C++, or through Python methods without the fast path.
+pub(super) struct Bits(Option<CppTensor>);
 
-/// `bool at::native::is_neg(const at::Tensor&)`, and the like.
-type Ask = unsafe extern "C" fn(*const c_void) -> bool;
+/// `bool at::native::is_neg(const at::Tensor&)` or `is_conj`.
+type TensorPredicate = unsafe extern "C" fn(*const c_void) -> bool;
 
-/// The C++ tensor inside of a Python one, and what can be asked of it.
+/// The C++ tensor inside a Python object, and the functions that read its bits.
 #[derive(Clone, Copy)]
-struct Inside {
-    /// How many bytes into the Python object it lies.
-    place: usize,
-    is_neg: Ask,
-    is_conj: Ask,
+struct CppTensor {
+    /// The offset in the Python object, in bytes.
+    offset: usize,
+    is_neg: TensorPredicate,
+    is_conj: TensorPredicate,
 }
 
 impl Bits {
-    /// How to read them of torch tensors, with the library that has torch's functions. Called on a thread on which no mode
-    /// is on.
+    /// Runs the probe. `library` exports the C++ functions. The calling thread must not be inside a mode.
     pub(super) fn of(torch: &Bound<'_, PyModule>, library: &CStr) -> Self {
-        Self(fast_paths::probe(torch.py(), FastPath::TorchLazyBits, || Inside::of(torch, library)))
+        Self(fast_paths::probe(torch.py(), FastPath::TorchLazyBits, || CppTensor::of(torch, library)))
     }
 
-    /// What must be done to the values of a tensor first.
+    /// The operation that is pending on the values of a tensor, if any.
     ///
     /// # Safety
     /// The object is a torch tensor, and so an instance of the type that the slots were found in.
@@ -51,11 +52,11 @@ impl Bits {
         // SAFETY: the caller's contract.
         unsafe {
             if dtype.kind() == DTypeKind::Complex
-                && self.ask(object, |inside| inside.is_conj, &slots.is_conj)?
+                && self.read_bit(object, |inside| inside.is_conj, &slots.is_conj)?
             {
                 return Ok(Some(Pending::Conjugate));
             }
-            if dtype != DType::Bool && self.ask(object, |inside| inside.is_neg, &slots.is_neg)? {
+            if dtype != DType::Bool && self.read_bit(object, |inside| inside.is_neg, &slots.is_neg)? {
                 return Ok(Some(Pending::Negate));
             }
         }
@@ -65,37 +66,37 @@ impl Bits {
     /// # Safety
     /// As [`Bits::pending`].
     #[inline(always)]
-    unsafe fn ask(
+    unsafe fn read_bit(
         &self,
         object: &Bound<'_, PyAny>,
-        which: impl FnOnce(&Inside) -> Ask,
+        which: impl FnOnce(&CppTensor) -> TensorPredicate,
         method: &Method,
     ) -> Result<bool> {
-        // SAFETY: the caller's contract; every instance has its tensor in the same place.
+        // SAFETY: the caller's contract; every instance has its C++ tensor at the same offset.
         unsafe {
             match &self.0 {
-                Some(inside) => Ok(inside.ask(object, which(inside))),
+                Some(inside) => Ok(inside.call(object, which(inside))),
                 None => Ok(method.is_true(object)?),
             }
         }
     }
 }
 
-impl Inside {
+impl CppTensor {
     fn of(torch: &Bound<'_, PyModule>, library: &CStr) -> Probed<Self> {
         let find = |name| {
-            // SAFETY: null is no function, and the names say what the others take and give.
-            unsafe { std::mem::transmute::<*mut c_void, Option<Ask>>(symbol(library, name)) }
+            // SAFETY: null becomes `None`, and the mangled names fix the signature of the functions.
+            unsafe { std::mem::transmute::<*mut c_void, Option<TensorPredicate>>(symbol(library, name)) }
         };
         let is_neg = find(c"_ZN2at6native6is_negERKNS_6TensorE");
         let is_conj = find(c"_ZN2at6native7is_conjERKNS_6TensorE");
         let (Some(is_neg), Some(is_conj)) = (is_neg, is_conj) else {
-            return Err(Unusable::missing("libtorch_cpu.so does not export the functions"));
+            return Err(Unusable::missing("libtorch_cpu.so does not export is_neg and is_conj"));
         };
-        let plain = super::sample::sample(torch, "float32")?;
+        let unflagged = super::sample::sample(torch, "float32")?;
         let conjugate = super::sample::sample(torch, "complex64")?.call_method0("conj")?;
         let negated = conjugate.getattr("imag")?;
-        let tensors = [&plain, &negated, &conjugate];
+        let tensors = [&unflagged, &negated, &conjugate];
         // Every tensor has at least this size: a subclass only adds to it.
         let size: usize =
             torch.getattr("Tensor")?.getattr("__base__")?.getattr("__basicsize__")?.extract()?;
@@ -104,45 +105,43 @@ impl Inside {
             addresses.push(present(tensor.getattr("_cdata"))?.extract::<usize>()?);
         }
         let word = size_of::<usize>();
-        let holds = |place: &usize| {
+        let holds_address = |offset: &usize| {
             tensors.iter().zip(&addresses).all(|(tensor, address)| {
-                // SAFETY: the place lies within the object, which has at least `size` bytes.
-                let found = unsafe { tensor.as_ptr().cast::<u8>().add(*place).cast::<usize>().read() };
+                // SAFETY: the offset is within the object, which has at least `size` bytes.
+                let found = unsafe { tensor.as_ptr().cast::<u8>().add(*offset).cast::<usize>().read() };
                 found == *address
             })
         };
         let header = size_of::<pyo3::ffi::PyObject>();
-        let mut places = (header..=size.saturating_sub(word)).step_by(word).filter(holds);
-        let (Some(place), None) = (places.next(), places.next()) else {
-            return Err(Unusable::failed(
-                "a tensor does not hold the address that _cdata gives in one place",
-            ));
+        let mut offsets = (header..=size.saturating_sub(word)).step_by(word).filter(holds_address);
+        let (Some(offset), None) = (offsets.next(), offsets.next()) else {
+            return Err(Unusable::failed("no word, or more than one, of a tensor holds the address _cdata"));
         };
-        let inside = Self { place, is_neg, is_conj };
-        // SAFETY: a C++ tensor is one pointer, to what `_cdata` names, and lies there in each of the three.
+        let inside = Self { offset, is_neg, is_conj };
+        // SAFETY: a C++ tensor is one pointer with the value of `_cdata`, and it is at this offset in each of the three.
         let (negative, conjugated) = unsafe {
             (
-                tensors.map(|tensor| inside.ask(tensor, is_neg)),
-                tensors.map(|tensor| inside.ask(tensor, is_conj)),
+                tensors.map(|tensor| inside.call(tensor, is_neg)),
+                tensors.map(|tensor| inside.call(tensor, is_conj)),
             )
         };
         check((negative, conjugated) == ([false, true, false], [false, false, true]), || {
             format!(
-                "of a plain, a negated and a conjugated tensor {negative:?} are negated and {conjugated:?} conjugated"
+                "is_neg is {negative:?} and is_conj is {conjugated:?} for an ordinary, a negated and a conjugated tensor"
             )
         })?;
         for (tensor, negative) in tensors.iter().zip(negative) {
             let expected = tensor.call_method0("is_neg")?.is_truthy()?;
-            check(negative == expected, || format!("is_neg is {negative} instead of {expected}"))?;
+            check(negative == expected, || format!("is_neg is {negative}, expected {expected}"))?;
         }
         Ok(inside)
     }
 
     /// # Safety
-    /// The object is a torch tensor, and the function is one of ours.
+    /// The object is a torch tensor, and the function is one of `is_neg` and `is_conj`.
     #[inline(always)]
-    unsafe fn ask(&self, object: &Bound<'_, PyAny>, function: Ask) -> bool {
-        // SAFETY: the caller's contract; the C++ tensor lies there, as was seen.
-        unsafe { function(object.as_ptr().cast::<u8>().add(self.place).cast()) }
+    unsafe fn call(&self, object: &Bound<'_, PyAny>, function: TensorPredicate) -> bool {
+        // SAFETY: the caller's contract; the probe verified that the C++ tensor is at this offset.
+        unsafe { function(object.as_ptr().cast::<u8>().add(self.offset).cast()) }
     }
 }

@@ -1,4 +1,4 @@
-//! Whether a `__torch_function__` mode is on.
+//! Whether a `TorchFunctionMode` is active on the calling thread.
 
 use crate::fast_paths::{self, FastPath, Probed, Unusable, check};
 use crate::frameworks::within;
@@ -6,57 +6,61 @@ use crate::interpreter::slots::{Function, Question};
 use pyo3::prelude::*;
 use std::ffi::CStr;
 
-/// How to learn whether a mode is on.
+/// How active modes are detected.
 pub(super) enum Modes {
-    /// C++ tells, in a few instructions.
-    Asked(Question),
-    /// Python counts them.
-    Counted(Function),
-    /// No public function tells: it may be.
+    /// By a C++ function (the fast path `torch.function_mode`).
+    Flag(Question),
+    /// By the length of the mode stack (the fast path `torch.function_stack`).
+    StackLength(Function),
+    /// Not at all, because no public function exists. A mode is assumed to be active.
     Unknown,
 }
 
 impl Modes {
-    /// Called on a thread on which no mode is on.
+    /// Runs the probes. The calling thread must not be inside a mode.
     pub(super) fn of(torch: &Bound<'_, PyModule>, library: &CStr) -> Self {
         let py = torch.py();
-        let asked = || -> Probed<Question> {
+        let flag = || -> Probed<Question> {
             let name = c"_ZN2at4impl27torch_function_mode_enabledEv";
-            // SAFETY: the name stands for `bool at::impl::torch_function_mode_enabled()`, which reads a thread's state.
+            // SAFETY: the mangled name is `bool at::impl::torch_function_mode_enabled()`, which reads thread-local state.
             let question = unsafe { Question::of(library, name) };
-            let question = question.ok_or_else(|| Unusable::missing("libtorch_cpu.so does not export it"))?;
+            let question =
+                question.ok_or_else(|| Unusable::missing("libtorch_cpu.so does not export the function"))?;
             check_modes(torch, || question.ask())?;
             Ok(question)
         };
-        let counted = || -> Probed<Function> {
+        let stack_length = || -> Probed<Function> {
             let function = Function::of(&torch.getattr("_C")?, "_len_torch_function_stack");
-            let function = function.ok_or_else(|| Unusable::missing("torch._C does not have it"))?;
+            let function =
+                function.ok_or_else(|| Unusable::missing("torch._C lacks _len_torch_function_stack"))?;
             check_modes(torch, || !function.is_zero(py))?;
             Ok(function)
         };
-        if let Some(question) = fast_paths::probe(py, FastPath::TorchFunctionMode, asked) {
-            return Self::Asked(question);
+        if let Some(question) = fast_paths::probe(py, FastPath::TorchFunctionMode, flag) {
+            return Self::Flag(question);
         }
-        fast_paths::probe(py, FastPath::TorchFunctionStack, counted).map_or(Self::Unknown, Self::Counted)
+        fast_paths::probe(py, FastPath::TorchFunctionStack, stack_length)
+            .map_or(Self::Unknown, Self::StackLength)
     }
 
+    /// Whether no mode is active.
     #[inline(always)]
-    pub(super) fn are_off(&self, py: Python<'_>) -> bool {
+    pub(super) fn are_inactive(&self, py: Python<'_>) -> bool {
         match self {
-            Self::Asked(question) => !question.ask(),
-            Self::Counted(function) => function.is_zero(py),
+            Self::Flag(question) => !question.ask(),
+            Self::StackLength(function) => function.is_zero(py),
             Self::Unknown => false,
         }
     }
 }
 
-/// Compares an answer with what is known: no mode, one mode, and none again.
-fn check_modes(torch: &Bound<'_, PyModule>, is_on: impl Fn() -> bool) -> Probed<()> {
+/// Compares the detection with the known state before, inside and after a mode.
+fn check_modes(torch: &Bound<'_, PyModule>, is_active: impl Fn() -> bool) -> Probed<()> {
     let mode = torch.getattr("overrides")?.getattr("TorchFunctionMode")?.call0()?;
-    let before = is_on();
-    let inside = within(&[mode], || Ok(is_on()))?;
-    let after = is_on();
+    let before = is_active();
+    let inside = within(&[mode], || Ok(is_active()))?;
+    let after = is_active();
     check((before, inside, after) == (false, true, false), || {
-        format!("it answers {before} before, {inside} in and {after} after a TorchFunctionMode")
+        format!("the result is {before} before, {inside} inside and {after} after a TorchFunctionMode")
     })
 }

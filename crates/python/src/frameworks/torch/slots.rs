@@ -1,4 +1,4 @@
-//! What is read of every tensor by a method or an attribute: their C functions, or their names.
+//! The methods and attributes that are read from every tensor: as C functions (the fast path `torch.tensor_base`), or by name.
 
 use crate::fast_paths::{self, FastPath, Probed, Unusable, check, present};
 use crate::interpreter::slots::{Attribute, Method};
@@ -6,6 +6,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
+/// Methods and attributes of `torch.Tensor`.
 pub(super) struct Slots {
     /// `untyped_storage`.
     pub(super) storage: Method,
@@ -17,7 +18,7 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// Called on a thread on which no mode is on.
+    /// Runs the probe. The calling thread must not be inside a mode.
     pub(super) fn of(torch: &Bound<'_, PyModule>) -> Self {
         let py = torch.py();
         fast_paths::probe(py, FastPath::TorchTensorBase, || Self::direct(torch)).unwrap_or_else(|| Self {
@@ -46,14 +47,14 @@ impl Slots {
         if !methods.iter().any(|method| method.is_direct())
             && !attributes.iter().any(|attribute| attribute.is_direct())
         {
-            return Err(Unusable::missing("its tables have none of the functions"));
+            return Err(Unusable::missing("torch._C.TensorBase has none of the C functions"));
         }
         let leaf = super::sample::sample(torch, "float32")?.call_method1("requires_grad_", (true,))?;
         let result = leaf.call_method0("clone")?;
-        let plain = super::sample::sample(torch, "complex64")?;
-        let conjugate = plain.call_method0("conj")?;
+        let complex = super::sample::sample(torch, "complex64")?;
+        let conjugate = complex.call_method0("conj")?;
         let negative = conjugate.getattr("imag")?;
-        for tensor in [leaf, result, plain, conjugate, negative] {
+        for tensor in [leaf, result, complex, conjugate, negative] {
             if !tensor.is_instance(&base)? {
                 return Err(Unusable::failed("a tensor is not an instance of TensorBase"));
             }
@@ -62,7 +63,7 @@ impl Slots {
         Ok(slots)
     }
 
-    /// Compares what the C functions say about a tensor with its methods and attributes.
+    /// Compares the results of the C functions with those of the methods and attributes by name.
     fn check(&self, tensor: &Bound<'_, PyAny>) -> Probed<()> {
         let py = tensor.py();
         let attributes = [
@@ -71,20 +72,20 @@ impl Slots {
             (&self.dtype, intern!(py, "dtype")),
         ];
         for (attribute, name) in attributes {
-            // SAFETY: the caller has seen that the tensor is an instance of the type that the attribute was found in.
+            // SAFETY: the caller checked that the tensor is an instance of the type that defines the attribute.
             let (found, expected) = (unsafe { attribute.get(tensor) }?, tensor.getattr(name)?);
-            check(found.is(&expected), || format!("{name} is {found} instead of {expected}"))?;
+            check(found.is(&expected), || format!("{name} is {found}, expected {expected}"))?;
         }
         for (method, name) in [(&self.is_neg, intern!(py, "is_neg")), (&self.is_conj, intern!(py, "is_conj"))]
         {
             // SAFETY: as above.
             let (found, expected) = (unsafe { method.call(tensor) }?, tensor.call_method0(name)?);
-            check(found.is(&expected), || format!("{name} is {found} instead of {expected}"))?;
+            check(found.is(&expected), || format!("{name} is {found}, expected {expected}"))?;
         }
         let address = |storage: Bound<'_, PyAny>| storage.call_method0("data_ptr")?.extract::<usize>();
         // SAFETY: as above.
         let found = address(unsafe { self.storage.call(tensor) }?)?;
         let expected = address(tensor.call_method0("untyped_storage")?)?;
-        check(found == expected, || format!("the storage is at {found:#x} instead of {expected:#x}"))
+        check(found == expected, || format!("the storage is at {found:#x}, expected {expected:#x}"))
     }
 }

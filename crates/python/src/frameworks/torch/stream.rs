@@ -1,6 +1,6 @@
-//! The stream on which PyTorch queues the work of the calling thread.
+//! PyTorch's current stream of the calling thread.
 //!
-//! PyTorch never destroys a stream of its own; whoever makes a foreign one current keeps it alive (README, "On a GPU").
+//! PyTorch never destroys its own streams; a user who makes an external stream current keeps it alive (README, "On a GPU").
 
 use crate::errors::{Result, refused};
 use crate::fast_paths::{self, FastPath, Probed, Unusable, check, present};
@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use tensorferry_core::Device;
 use tensorferry_cuda::Stream;
 
-/// How to ask for it.
+/// The function that returns it.
 enum CurrentStream {
     /// The C exchange API.
     Exchange(Exchange),
@@ -35,15 +35,15 @@ pub(super) fn current(
         Some(found) => found,
         None => {
             let cuda = torch.getattr("cuda")?;
-            // A PyTorch that has not started CUDA has queued nothing, and will use the default stream: a question to a public
-            // function would start it.
+            // Before CUDA is initialised, PyTorch has queued no work and will use the default stream. The public function would
+            // initialise CUDA.
             if !cuda.call_method0("is_initialized")?.is_truthy()? {
                 return Ok(Stream::LEGACY);
             }
             CURRENT.get_or_try_init(py, || CurrentStream::of(torch, &cuda, exchange, device))?
         }
     };
-    found.ask(py, device).map_err(|failure| refused(py, "PyTorch", failure))
+    found.query(py, device).map_err(|failure| refused(py, "PyTorch", failure))
 }
 
 impl CurrentStream {
@@ -55,19 +55,19 @@ impl CurrentStream {
     ) -> Result<Self> {
         let py = torch.py();
         let public = Self::Public(cuda.getattr("current_stream")?.unbind());
-        let expected = public.ask(py, device)?;
+        let expected = public.query(py, device)?;
         let compared = |found: Self| -> Probed<Self> {
-            let stream = found.ask(py, device)?;
+            let stream = found.query(py, device)?;
             check(stream == expected, || {
                 let (found, expected) = (stream.handle(), expected.handle());
-                format!("it gives the stream {found:#x} instead of {expected:#x}")
+                format!("the stream is {found:#x}, expected {expected:#x}")
             })?;
             Ok(found)
         };
         let by_exchange = || -> Probed<Self> {
             let exchange = exchange.filter(|exchange| exchange.has_stream());
             let exchange =
-                exchange.ok_or_else(|| Unusable::missing("torch.exchange_api does not offer it"))?;
+                exchange.ok_or_else(|| Unusable::missing("torch.exchange_api lacks current_work_stream"))?;
             compared(Self::Exchange(*exchange))
         };
         let raw = || -> Probed<Self> {
@@ -79,7 +79,7 @@ impl CurrentStream {
             .unwrap_or(public))
     }
 
-    fn ask(&self, py: Python<'_>, device: Device) -> Result<Stream> {
+    fn query(&self, py: Python<'_>, device: Device) -> Result<Stream> {
         let index = || device.index.into_pyobject(py).map_err(PyErr::from).map(Bound::into_any);
         let handle = match self {
             Self::Exchange(exchange) => return exchange.stream(py, Device::cuda(device.index)),
@@ -88,7 +88,7 @@ impl CurrentStream {
                 call::call1(function.bind(py), &index()?)?.getattr(intern!(py, "cuda_stream"))?
             }
         };
-        // SAFETY: PyTorch's current stream, which lives as the module says.
+        // SAFETY: PyTorch's current stream; the module documentation says how long it lives.
         Ok(unsafe { Stream::from_handle(handle.extract()?) })
     }
 }
