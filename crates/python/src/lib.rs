@@ -31,7 +31,7 @@ use pyo3::types::PyDict;
 use reports::{PlanReport, TreeReport, trace};
 use tensorferry_core::emergency_pool;
 use tensorferry_core::fallible::try_push;
-use trees::{nodes, traverse};
+use trees::{registered_nodes, traverse};
 
 #[global_allocator]
 static ALLOCATOR: emergency_pool::Allocator = emergency_pool::Allocator;
@@ -171,7 +171,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(share::attach::attach, module)?)?;
     module.add_function(wrap_pyfunction!(share::empty::empty_shared, module)?)?;
     module.add_function(wrap_pyfunction!(share::empty::empty_aligned, module)?)?;
-    module.add_function(wrap_pyfunction!(nodes::register_container, module)?)?;
+    module.add_function(wrap_pyfunction!(registered_nodes::register_container, module)?)?;
     module.add_function(wrap_pyfunction!(frameworks::registration::register_framework, module)?)?;
     module.add_class::<frameworks::names::Row>()?;
     module.add_function(wrap_pyfunction!(frameworks::names::register, module)?)?;

@@ -11,8 +11,8 @@ use crate::api::options::{self, Keywords};
 use crate::conversion::batch;
 use crate::conversion::convert;
 use crate::conversion::fast_path::{self, Outcome};
+use crate::conversion::fill_out;
 use crate::conversion::kinds::Recognised;
-use crate::conversion::out;
 use crate::conversion::recognise::recognise;
 use crate::conversion::request::ConversionRequest;
 use crate::errors::{Failure, Result, fail};
@@ -258,7 +258,7 @@ fn go<'py, const ANY: bool>(
             let hint = "fill one tensor at a time, or leave out out=";
             return Err(fail(ErrorKind::InvalidArgument, "out takes one tensor and x is a tree", hint));
         }
-        return out::fill(x, given, request);
+        return fill_out::fill(x, given, request);
     }
     if matches!(recognised, Recognised::Container(_) | Recognised::Unknown)
         && let Some(container) = traverse::container_of(x, recognised)?

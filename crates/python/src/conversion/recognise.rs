@@ -115,7 +115,7 @@ fn by_shape(kind: &Bound<'_, PyType>) -> PyResult<Recognised> {
     if crate::protocols::reader::speaks_array(kind)? {
         return Ok(Recognised::Protocol);
     }
-    if crate::trees::nodes::is_registered(kind)? {
+    if crate::trees::registered_nodes::is_registered(kind)? {
         return Ok(Recognised::Container(Container::Registered));
     }
     if is(&class(py, "collections", "deque")?)? {

@@ -9,7 +9,7 @@ use crate::conversion::kinds::{Container, Form, Recognised};
 use crate::conversion::recognise::recognise;
 use crate::errors::{Failure, Result, fail, foreign, has_state_dict, type_name};
 use crate::interpreter::once::ForkSafeOnce;
-use crate::trees::nodes::flatten;
+use crate::trees::registered_nodes::flatten;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
