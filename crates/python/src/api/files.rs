@@ -231,7 +231,7 @@ fn mapped(opened: &TensorFile, entry: &FileEntry, kind: MapMode) -> Result<Tenso
     let map = opened.map(entry, kind)?;
     let data = map.data();
     // SAFETY: the map has as many bytes as the entry says, and the owner is the map.
-    unsafe { of_entry(entry, data, kind.access(), Owner::MappedTensor(map)) }
+    unsafe { of_entry(entry, data, kind.access(), Owner::Mapped(map)) }
 }
 
 /// A tensor in a block of our own.

@@ -230,7 +230,7 @@ pub(crate) fn to_async<'py>(
                 let hint = "fill one tensor at a time, or leave out out=";
                 return Err(fail(ErrorKind::InvalidArgument, "out takes one tensor and x is a tree", hint));
             }
-            let (begun, report) = fill_out::begin(x, &out, &request, traced, true)?;
+            let (begun, report) = fill_out::start(x, &out, &request, traced, true)?;
             let leaf = Leaf { source: x.clone().unbind(), rest: begun.into(), report };
             Errand { leaves: vec![leaf], tree: None, traces, begin }
         }

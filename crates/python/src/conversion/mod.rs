@@ -1,4 +1,4 @@
-//! One tensor from a source to a target: recognise, read, plan, move bytes, write.
+//! Conversion of one tensor: recognise the object, read it, plan, move bytes, wrap the result.
 
 pub(crate) mod alignment;
 pub(crate) mod batch;
