@@ -10,99 +10,104 @@ use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyCFunction, PyDict, PyTuple, PyType};
 use tensorferry_core::error::{Error, ErrorKind, Hint};
 
-struct Class {
+/// The description of an exception class.
+struct ErrorClass {
     kinds: &'static [ErrorKind],
     name: &'static str,
     doc: &'static str,
 }
 
-/// The classes that are made with the module. `CancelledError` is not among them: its base is in `concurrent.futures`, which
-/// is imported when the first job starts (`tensorferry.jobs`). Nor are errors of the operating system, see [`os_error_class`].
-const CLASSES: [Class; 13] = [
-    Class { kinds: &[], name: "FerryError", doc: "The base class of the errors that tensorferry raises." },
-    Class {
+/// The classes that are created with the module, except two. The base of `CancelledError` is in `concurrent.futures`, which is
+/// imported when the first job starts (`tensorferry.jobs`). For errors of the operating system see [`os_error_class`].
+const CLASSES: [ErrorClass; 13] = [
+    ErrorClass {
+        kinds: &[],
+        name: "FerryError",
+        doc: "The base class of the errors that tensorferry raises.",
+    },
+    ErrorClass {
         kinds: &[ErrorKind::NotATensor],
         name: "NotATensorError",
-        doc: "The object is not a tensor, or a kind of tensor without plain memory. Also a TypeError.",
+        doc: "The object is not a tensor, or a kind of tensor without dense memory. Also a TypeError.",
     },
-    Class {
+    ErrorClass {
         kinds: &[ErrorKind::UnsupportedDType],
         name: "UnsupportedDTypeError",
         doc: "The element type has no counterpart at the target. Also a TypeError.",
     },
-    Class {
+    ErrorClass {
         kinds: &[ErrorKind::UnsupportedDevice, ErrorKind::UnsupportedLayout],
         name: "UnsupportedError",
         doc: "The target cannot hold memory on that device, or a tensor of that shape. Also a ValueError.",
     },
-    Class {
+    ErrorClass {
         kinds: &[ErrorKind::CopyRequired],
         name: "CopyRequiredError",
-        doc: "copy=False was given and a fact forbids sharing. Also a BufferError and a ValueError.",
+        doc: "copy=False was given, and the tensor cannot be shared. Also a BufferError and a ValueError.",
     },
-    Class {
+    ErrorClass {
         kinds: &[ErrorKind::OutOfMemory],
         name: "OutOfMemoryError",
-        doc: "The call needs more memory than there is or than budget= allows. Also a MemoryError.",
+        doc: "The call needs more memory than is available or than budget= allows. Also a MemoryError.",
     },
-    Class {
+    ErrorClass {
         kinds: &[ErrorKind::FrameworkMissing],
         name: "FrameworkNotFoundError",
         doc: "The framework is not installed, or cannot be imported. Also an ImportError.",
     },
-    Class {
+    ErrorClass {
         kinds: &[ErrorKind::InvalidTensor],
         name: "InvalidTensorError",
-        doc: "Memory from another library breaks its own contract. Also a BufferError.",
+        doc: "Memory from another library violates the contract of its protocol. Also a BufferError.",
     },
-    Class {
+    ErrorClass {
         kinds: &[ErrorKind::InvalidArgument],
         name: "InvalidArgumentError",
         doc: "An argument has an invalid value. Also a ValueError.",
     },
-    Class {
+    ErrorClass {
         kinds: &[ErrorKind::FrameworkFailed, ErrorKind::DeviceFailed],
         name: "FrameworkError",
         doc: "A framework, a device or its driver failed. Also a RuntimeError.",
     },
-    Class {
+    ErrorClass {
         kinds: &[ErrorKind::TimedOut],
         name: "DeadlineError",
         doc: "A result did not arrive within the timeout. Also a TimeoutError.",
     },
-    Class {
+    ErrorClass {
         kinds: &[ErrorKind::InvalidFile],
         name: "FileFormatError",
-        doc: "A file breaks the rules of its format. Also a ValueError.",
+        doc: "A file violates the rules of its format. Also a ValueError.",
     },
-    Class {
+    ErrorClass {
         kinds: &[ErrorKind::TicketRejected],
         name: "TicketError",
         doc: "A ticket cannot be used: withdrawn, used up, expired, or its process has ended. Also a ConnectionError.",
     },
 ];
 
-static TYPES: ForkSafeOnce<Vec<Py<PyType>>> = ForkSafeOnce::new();
+static CREATED_CLASSES: ForkSafeOnce<Vec<Py<PyType>>> = ForkSafeOnce::new();
 
 pub(super) fn types(py: Python<'_>) -> PyResult<&Vec<Py<PyType>>> {
-    TYPES.get_or_try_init(py, || {
+    CREATED_CLASSES.get_or_try_init(py, || {
         let mut types: Vec<Py<PyType>> = Vec::with_capacity(CLASSES.len());
         for class in &CLASSES {
             let mut bases = vec![match types.first() {
                 None => py.get_type::<PyException>(),
                 Some(root) => root.bind(py).clone(),
             }];
-            bases.extend(class.kinds.first().map(|kind| builtins(py, *kind)).unwrap_or_default());
+            bases.extend(class.kinds.first().map(|kind| builtin_bases(py, *kind)).unwrap_or_default());
             let members = [("__module__", "tensorferry"), ("__doc__", class.doc)].into_py_dict(py)?;
-            let made = py.get_type::<PyType>().call1((class.name, PyTuple::new(py, bases)?, members))?;
-            types.push(made.cast_into::<PyType>()?.unbind());
+            let created = py.get_type::<PyType>().call1((class.name, PyTuple::new(py, bases)?, members))?;
+            types.push(created.cast_into::<PyType>()?.unbind());
         }
         Ok(types)
     })
 }
 
-/// The builtin classes that the class of a kind has as bases, apart from `FerryError`.
-fn builtins(py: Python<'_>, kind: ErrorKind) -> Vec<Bound<'_, PyType>> {
+/// The builtin bases of the class for a kind, beside `FerryError`.
+fn builtin_bases(py: Python<'_>, kind: ErrorKind) -> Vec<Bound<'_, PyType>> {
     match kind {
         ErrorKind::NotATensor | ErrorKind::UnsupportedDType => vec![py.get_type::<PyTypeError>()],
         ErrorKind::UnsupportedDevice
@@ -116,36 +121,36 @@ fn builtins(py: Python<'_>, kind: ErrorKind) -> Vec<Bound<'_, PyType>> {
         ErrorKind::InvalidTensor => vec![py.get_type::<PyBufferError>()],
         ErrorKind::TicketRejected => vec![py.get_type::<PyConnectionError>()],
         ErrorKind::FrameworkFailed | ErrorKind::DeviceFailed => vec![py.get_type::<PyRuntimeError>()],
-        // Their classes are made elsewhere.
+        // Other functions create their classes.
         ErrorKind::Cancelled | ErrorKind::Io => Vec::new(),
     }
 }
 
-/// The class for an error number of the operating system: a `FerryError` and what Python raises for that number, such as
-/// `FileNotFoundError`, whose name it has.
+/// The class for an error number of the operating system. Its bases are `FerryError` and the class that Python raises for that
+/// number, such as `FileNotFoundError`, whose name it has.
 fn os_error_class(py: Python<'_>, errno: Option<i32>) -> PyResult<Bound<'_, PyType>> {
-    static MADE: ForkSafeOnce<Py<PyDict>> = ForkSafeOnce::new();
+    static CLASSES_BY_BASE: ForkSafeOnce<Py<PyDict>> = ForkSafeOnce::new();
     let base = py.get_type::<PyOSError>();
-    let family = errno
+    let base = errno
         .map_or_else(|| Ok(base.clone()), |errno| Ok::<_, PyErr>(base.call1((errno, ""))?.get_type()))?;
-    let made = MADE.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
-    if let Some(known) = made.get_item(&family)? {
+    let created = CLASSES_BY_BASE.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
+    if let Some(known) = created.get_item(&base)? {
         return Ok(known.cast_into()?);
     }
     let members = PyDict::new(py);
     members.set_item("__module__", "tensorferry")?;
     members.set_item("__doc__", "The operating system refused a call; errno has its number.")?;
-    // The class has no public name by which a pickle could find it.
+    // A pickle cannot find the class by a public name.
     let scope = [("rebuild", py.import("tensorferry._native")?.getattr("_os_error")?)].into_py_dict(py)?;
     let reduce = py.eval(c"lambda self: (rebuild, (self.errno, str(self)))", Some(&scope), None)?;
     members.set_item("__reduce__", reduce)?;
-    let bases = PyTuple::new(py, [types(py)?[0].bind(py).clone(), family.clone()])?;
-    let class = py.get_type::<PyType>().call1((family.name()?, bases, members))?.cast_into::<PyType>()?;
-    made.set_item(family, &class)?;
+    let bases = PyTuple::new(py, [types(py)?[0].bind(py).clone(), base.clone()])?;
+    let class = py.get_type::<PyType>().call1((base.name()?, bases, members))?.cast_into::<PyType>()?;
+    created.set_item(base, &class)?;
     Ok(class)
 }
 
-/// An error of the operating system with this number and message, as it comes out of a pickle.
+/// Rebuilds an error of the operating system from a pickle.
 #[pyfunction]
 #[pyo3(name = "_os_error")]
 fn os_error<'py>(py: Python<'py>, errno: Option<i32>, message: &str) -> PyResult<Bound<'py, PyAny>> {
@@ -154,7 +159,7 @@ fn os_error<'py>(py: Python<'py>, errno: Option<i32>, message: &str) -> PyResult
     Ok(instance)
 }
 
-/// The exception for an error of the core.
+/// The exception of an error.
 fn instance<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>> {
     let message = match advice(error) {
         Some(advice) => format!("{}\nhint: {advice}", error.fact()),
@@ -169,7 +174,7 @@ fn instance<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>> 
         }
     };
     let instance = class.call1((message,))?;
-    // The command line has advice of its own for some keys.
+    // The command line has its own advice for some keys.
     if let Some(Hint::Key(key, value)) = error.hint() {
         instance.setattr("_hint_key", key.name())?;
         instance.setattr("_hint_value", value.as_deref())?;
@@ -184,11 +189,11 @@ pub(super) fn raise(py: Python<'_>, error: &Error) -> PyErr {
     instance(py, error).map_or_else(|failure| failure, PyErr::from_value)
 }
 
-/// Puts the classes into the module.
+/// Adds the classes to the module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     module.add_function(wrap_pyfunction!(os_error, module)?)?;
-    // Found in the message, so that it is there whoever raises the error, and after pickling.
+    // The hint is part of the message, so that errors raised by Python code and unpickled errors have it too.
     let hint =
         PyCFunction::new_closure(py, Some(c"hint"), None, |arguments, _| -> PyResult<Option<String>> {
             let message = arguments.get_item(0)?.str()?.to_string();

@@ -1,11 +1,11 @@
-//! Names and descriptions of Python objects for messages.
+//! Describes Python objects in messages.
 
 use super::failure::{Failure, fail};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use tensorferry_core::ErrorKind;
 
-/// An argument of a wrong kind, in a word: the text of a string, the type of anything else.
+/// Describes an invalid argument: the text of a string, or the type of any other object.
 pub(crate) fn describe(given: &Bound<'_, PyAny>) -> String {
     match given.cast::<PyString>() {
         Ok(text) => format!("\"{}\"", text.to_string_lossy().lines().next().unwrap_or_default()),
@@ -13,12 +13,12 @@ pub(crate) fn describe(given: &Bound<'_, PyAny>) -> String {
     }
 }
 
-/// The full name of an object's type.
+/// The qualified name of an object's type.
 pub(crate) fn type_name(object: &Bound<'_, PyAny>) -> String {
     object.get_type().fully_qualified_name().map(|name| name.to_string()).unwrap_or_default()
 }
 
-/// The object is nothing that we can read.
+/// The error for an object that is not a tensor.
 pub(crate) fn not_a_tensor(object: &Bound<'_, PyAny>) -> Failure {
     let name = type_name(object);
     let hint = match name.as_str() {
@@ -26,10 +26,10 @@ pub(crate) fn not_a_tensor(object: &Bound<'_, PyAny>) -> Failure {
         _ if has_state_dict(object) => "pass x.state_dict(), which is a dict of its tensors",
         _ => "pass a tensor, a buffer, or a dict, list, tuple or dataclass of them",
     };
-    fail(ErrorKind::NotATensor, format!("an object of type {name} is no tensor"), hint)
+    fail(ErrorKind::NotATensor, format!("an object of type {name} is not a tensor"), hint)
 }
 
-/// Whether it is a module, an optimizer or another object of PyTorch that gives its tensors as a dict.
+/// Whether the object has a `state_dict()`, as modules and optimizers of PyTorch do.
 pub(crate) fn has_state_dict(object: &Bound<'_, PyAny>) -> bool {
     let found = object.get_type().getattr_opt("state_dict");
     found.is_ok_and(|found| found.is_some_and(|method| method.is_callable()))
