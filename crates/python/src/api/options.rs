@@ -124,7 +124,8 @@ fn builtin_number(class: &Bound<'_, PyType>) -> Option<DType> {
     .find_map(|(number, dtype)| class.is(&number).then_some(dtype))
 }
 
-/// The element type of an object such as `np.float16`, `np.dtype("float16")`, `torch.float16`, `tf.float16`, `jnp.float16`, `mx.float16`.
+/// The element type of an object such as `np.float16`, `np.dtype("float16")`, `torch.float16`, `tf.float16`, `jnp.float16` or
+/// `mx.float16`.
 fn dtype_of_object(given: &Bound<'_, PyAny>) -> Result<DType> {
     let py = given.py();
     if let Ok(order) = given.getattr(intern!(py, "byteorder"))
@@ -283,8 +284,8 @@ fn stream(given: Option<&Bound<'_, PyAny>>) -> Result<Option<NamedStream>> {
             named.as_ref().map_or_else(|| handle(given), handle)
         }
     };
-    // SAFETY: the caller of `to` guarantees that the stream outlives the result; a framework's object, which may own the stream, is
-    // kept with it.
+    // SAFETY: the caller of `to` guarantees that the stream outlives the result; a framework's object, which may own the
+    // stream, is kept with it.
     match found.and_then(|handle| unsafe { stream_of(handle) }) {
         Some(stream) => Ok(Some(NamedStream { stream, object: given.clone().unbind() })),
         None => Err(fail(

@@ -63,8 +63,8 @@ struct JobWork {
 
 /// Starts a conversion and returns at once; bytes move on another thread.
 ///
-/// A shared tensor is available at once. The source of a copy must not be written until the job is done. Work that was queued on
-/// the source's stream before the call is waited for.
+/// A shared tensor is available at once. The source of a copy must not be written until the job is done. The copy waits for
+/// work that was queued on the source's stream before the call.
 ///
 /// Args:
 ///     x: A dense tensor or a tree of them, as for `to`.

@@ -116,7 +116,7 @@ pub(crate) fn start<'py>(
     Ok((Started::Transfer(PendingTransfer { total, work, finish }), report))
 }
 
-/// Between two places on the host, on some other thread.
+/// A copy within host memory, for another thread.
 fn deferred_copy(tensor: Tensor<Owner>, destination: Tensor<Owner>, result: Py<PyAny>) -> PendingTransfer {
     let total = destination.layout().bytes();
     let (from, to) = (gpu::HeldTensor::new(tensor), gpu::HeldTensor::new(destination));
@@ -128,6 +128,7 @@ fn deferred_copy(tensor: Tensor<Owner>, destination: Tensor<Owner>, result: Py<P
     PendingTransfer { total, work: Box::new(work), finish: Box::new(move |_, _| Ok(result)) }
 }
 
+/// The plan of a copy into `out`, for the report.
 fn plan_of(source: &plan::SourceDescription<'_>, destination: &Tensor<Owner>) -> Plan {
     let mut reasons: smallvec::SmallVec<[Reason; 2]> = smallvec![Reason::Into];
     if source.dtype != destination.dtype() {
@@ -221,6 +222,7 @@ fn read_out(
     Ok((in_place(given)?, streams))
 }
 
+/// Whether the memory of two tensors on one device overlaps.
 fn overlaps(one: &Tensor<Owner>, other: &Tensor<Owner>) -> bool {
     let range = |tensor: &Tensor<Owner>| {
         let (low, high) = tensor.layout().extent();

@@ -33,10 +33,10 @@
 //! | a Python thread | the GIL | F, P | this is the order in which the frameworks' own tensors die |
 //! | any | all of the above | ours | no other lock is taken while one of ours is held |
 //!
-//! One deadlock of Paddle remains. A deleter of another library may release the GIL while P is held: PyTorch's deleter for NumPy
-//! memory does, and Python code may. A second thread that has the GIL and waits for P then hangs. A program with two Python
-//! threads that use Paddle hangs within seconds, also without tensorferry. A program with one such thread must not hang, so only
-//! that thread may take P in a deferred drop:
+//! One deadlock of Paddle remains. A deleter of another library may release the GIL while P is held: PyTorch's deleter for
+//! NumPy memory does, and Python code may. A second thread that has the GIL and waits for P then hangs. A program with two
+//! Python threads that use Paddle hangs within seconds, also without tensorferry. A program with one such thread must not
+//! hang, so only that thread may take P in a deferred drop:
 //!
 //! - Paddle's tensors are copied to frameworks that release memory on threads of their own.
 //! - A Paddle tensor that another thread finds in the first queue (behind an array) or in a job moves to `PADDLE_THREADS`.

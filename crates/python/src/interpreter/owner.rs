@@ -426,7 +426,7 @@ const CAPSULE_NAME: &std::ffi::CStr = c"tensorferry.owner";
 
 /// The owner in an object, if it is a capsule of ours.
 pub(crate) fn owner_in_capsule<'a>(object: &'a Bound<'_, PyAny>) -> Option<&'a Owner> {
-    // SAFETY: a capsule of this name is made in `owner_capsule` alone; it holds the owner for as long as it lives, and nobody
+    // SAFETY: a capsule of this name is made in `owner_capsule` alone; it holds the owner for as long as it lives, and no code
     // changes the owner.
     unsafe {
         let is_ours = ffi::PyCapsule_IsValid(object.as_ptr(), CAPSULE_NAME.as_ptr()) == 1;
@@ -440,7 +440,7 @@ pub(crate) fn owner_in_capsule<'a>(object: &'a Bound<'_, PyAny>) -> Option<&'a O
 /// A capsule that holds an owner. A capsule is the smallest Python object that can.
 fn owner_capsule(py: Python<'_>, owner: Owner) -> PyResult<Py<PyAny>> {
     unsafe extern "C" fn release(capsule: *mut ffi::PyObject) {
-        // SAFETY: Python passes the capsule that dies, with the GIL held; its pointer is the box from below, and nobody
+        // SAFETY: Python passes the capsule that dies, with the GIL held; its pointer is the box from below, and no code
         // renames it.
         unsafe {
             let owner = ffi::PyCapsule_GetPointer(capsule, CAPSULE_NAME.as_ptr()).cast::<Owner>();
