@@ -214,7 +214,7 @@ def test_names_that_cannot_be(tmp_path):
     for tree, fact in (
         ({"a": {"b": x}, "a.b": x}, "two tensors"),
         ({("a", 1): x}, "key"),
-        ({"a": "text"}, "no tensor"),
+        ({"a": "text"}, "not a tensor"),
     ):
         with pytest.raises(ferry.FerryError, match=fact):
             ferry.save(tmp_path / "x.npz", tree)
