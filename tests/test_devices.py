@@ -129,9 +129,7 @@ def test_another_cpu_is_refused_by_all_that_carries(tmp_path):
         ferry.via("torch", device="cpu:1")(lambda t: t)(x)
     with pytest.raises(ferry.UnsupportedError, match="NumPy has one CPU device"):
         ferry.agnostic(device="cpu:1")(lambda xp, a: a)(x)
-    with pytest.raises(
-        ferry.InvalidArgumentError, match="out is on cpu, and device=cpu:1 was asked for"
-    ):
+    with pytest.raises(ferry.InvalidArgumentError, match="out is on cpu, and device=cpu:1"):
         ferry.to(x, "numpy", device="cpu:1", out=np.empty(6, np.float32))
 
 
@@ -146,12 +144,12 @@ def test_a_sharding_is_refused():
         jax.sharding.SingleDeviceSharding(jax.devices()[0]),
         jax.sharding.NamedSharding(jax.make_mesh((1,), ("a",)), jax.sharding.PartitionSpec("a")),
     ):
-        with pytest.raises(ferry.InvalidArgumentError, match="names no device") as caught:
+        with pytest.raises(ferry.InvalidArgumentError, match="is not a device") as caught:
             ferry.to(np.arange(3.0), "torch", device=given)
         assert "jax.local_devices()" in caught.value.hint
 
 
 @pytest.mark.parametrize("given", ["cpu:", "cpu:-1", "cpu:x", "cpu:99999999999"])
 def test_what_names_no_device(given):
-    with pytest.raises(ferry.InvalidArgumentError, match="names no device"):
+    with pytest.raises(ferry.InvalidArgumentError, match="is not a device"):
         ferry.to(np.arange(3.0), "jax", device=given)

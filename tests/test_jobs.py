@@ -96,7 +96,7 @@ def test_await_and_wrap_future() -> None:
 def test_errors_before_the_start_are_raised() -> None:
     with pytest.raises(ferry.NotATensorError):
         ferry.to_async(object(), "torch")
-    with pytest.raises(ferry.InvalidArgumentError, match=r"to_async\(\) does not take progress"):
+    with pytest.raises(ferry.InvalidArgumentError, match=r"to_async\(\) does not accept progress"):
         ferry.to_async(source(3), "torch", progress=True)
 
 
@@ -236,7 +236,7 @@ def test_an_interrupt_ends_the_wait_at_exit() -> None:
 def test_sparse_tensors_are_refused() -> None:
     eye = scipy.sparse.eye_array(3).tocsr()
     for x, framework in ((eye, "scipy"), (eye, "torch"), ([eye], "torch")):
-        with pytest.raises(ferry.InvalidArgumentError, match="does not take sparse") as caught:
+        with pytest.raises(ferry.InvalidArgumentError, match="does not accept sparse") as caught:
             ferry.to_async(x, framework)
         assert "ferry.to" in (caught.value.hint or "")
 

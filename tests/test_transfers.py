@@ -308,7 +308,7 @@ def test_out():
         else:
             raise AssertionError(text)
     back = strided(z, array[:, ::-1], array)
-    refused("is strided, on a GPU", x=array, framework="cupy", out=back)
+    refused("on a GPU and not contiguous", x=array, framework="cupy", out=back)
     refused("share memory on a GPU", x=strided(x, array[::-1], array), framework="cupy", out=x)
     refused("out is on cpu", x=x, framework="numpy", out=out, device="cuda:0")
     refused("stays on the host", x=array, framework="numpy", out=out, stream=0)

@@ -214,7 +214,7 @@ def test_names_that_cannot_be(tmp_path):
     for tree, fact in (
         ({"a": {"b": x}, "a.b": x}, "two tensors"),
         ({("a", 1): x}, "key"),
-        ({"a": "text"}, "no tensor"),
+        ({"a": "text"}, "not a tensor"),
     ):
         with pytest.raises(ferry.FerryError, match=fact):
             ferry.save(tmp_path / "x.npz", tree)
@@ -335,12 +335,12 @@ def test_names_that_are_no_text(tmp_path, names):
 @pytest.mark.parametrize(
     ("file", "given", "fact"),
     [
-        ("x.npz", {"compression": 0}, "no level"),
-        ("x.npz", {"compression": 10}, "no level"),
-        ("x.npz", {"compression": -1}, "no level"),
-        ("x.npy", {"compression": 5}, "not compressed"),
-        ("x.safetensors", {"compression": 5}, "not compressed"),
-        ("x.npy", {"metadata": {"a": "b"}}, "says nothing about itself"),
+        ("x.npz", {"compression": 0}, "compression is 0,"),
+        ("x.npz", {"compression": 10}, "compression is 10,"),
+        ("x.npz", {"compression": -1}, "compression is -1,"),
+        ("x.npy", {"compression": 5}, "cannot be compressed"),
+        ("x.safetensors", {"compression": 5}, "cannot be compressed"),
+        ("x.npy", {"metadata": {"a": "b"}}, "cannot have metadata"),
         ("x.safetensors", {"metadata": {"a": 1}}, "not all text"),
         ("x.safetensors", {"metadata": {1: "a"}}, "not all text"),
         ("x.pb", {"dialect": "caffe"}, "caffe"),

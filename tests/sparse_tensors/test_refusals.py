@@ -234,7 +234,7 @@ def test_wrong_arguments():
     refused(ferry.InvalidArgumentError, "MLX has no sparse tensors", x, "mlx")
     refused(ferry.InvalidArgumentError, "must be a name or a module", x, 3)
     refused(ferry.NotATensorError, "numpy.ndarray is not a sparse tensor", np.eye(3))
-    refused(ferry.InvalidArgumentError, "names no device", x, "torch", device="nope")
+    refused(ferry.InvalidArgumentError, "is not a device", x, "torch", device="nope")
     refused(
         ferry.FrameworkNotFoundError, "CuPy is not installed|CuPy cannot be imported", x, "cupy"
     )

@@ -127,7 +127,7 @@ def case_every_cpu_device_by_its_object():
     assert "TensorFlow has 3 CPU devices" in refused(
         lambda: ferry.to(TORCH, "tensorflow", device=jax.devices("cpu")[3])
     )
-    with pytest.raises(ferry.InvalidArgumentError, match="names no device") as caught:
+    with pytest.raises(ferry.InvalidArgumentError, match="is not a device") as caught:
         ferry.to(TORCH, "jax", device=spread())
     assert "jax.local_devices()" in caught.value.hint
 

@@ -1,8 +1,7 @@
 //! The extension module `tensorferry._native`.
 //!
-//! [`to`](mod@to) and [`plan`](plan()) are the public functions themselves: a Python function in front of them would
-//! cost more than many a trip. From here a tensor goes through [`carry`]; who reads and writes it stands in
-//! [`frameworks`].
+//! [`to`](mod@to) and [`plan`](plan()) are public functions without a Python function around them, which would cost more than
+//! many conversions. [`conversion`] converts a tensor, and [`frameworks`] reads and wraps the tensors of each framework.
 
 mod api;
 mod conversion;
@@ -18,7 +17,7 @@ mod sparse;
 mod text;
 mod trees;
 
-use api::{files, lifecycle, memory_stats, options, to, to_async};
+use api::{async_transfer, file_writer, files, lifecycle, memory_stats, options, to, to_async};
 use conversion::convert;
 use conversion::recognise::recognise;
 use conversion::request::ConversionRequest;
@@ -31,18 +30,18 @@ use pyo3::types::PyDict;
 use reports::{PlanReport, TreeReport, trace};
 use tensorferry_core::emergency_pool;
 use tensorferry_core::fallible::try_push;
-use trees::{nodes, traverse};
+use trees::{registered_nodes, traverse};
 
 #[global_allocator]
 static ALLOCATOR: emergency_pool::Allocator = emergency_pool::Allocator;
 
-/// Says what `to` would do with the same arguments (all but `out`), and why, moving nothing.
+/// Explains what `to` would do with the same arguments (except `out`), without moving bytes.
 ///
-/// An object is asked for its `__dlpack__` or `__array__(copy=False)` all the same, to learn what it holds. A Dask
-/// graph is not computed.
+/// The object's `__dlpack__` or `__array__(copy=False)` is called nevertheless, because only it tells the layout. A Dask graph
+/// is not computed.
 ///
 /// Args:
-///     x: What `to` takes.
+///     x: As for `to`.
 ///     framework: The framework of the result, by name or as its module.
 ///     device, dtype, copy, writable, stream, budget: As for `to`.
 ///
@@ -70,7 +69,7 @@ fn plan<'py>(
     plan_of(x, framework, options, false)
 }
 
-/// As `plan`, for arguments of functions: a tree without tensors has an empty plan.
+/// As `plan`, for arguments of functions. A tree without tensors has an empty plan.
 #[pyfunction]
 fn _plan_any<'py>(x: &Bound<'py, PyAny>, framework: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
     plan_of(x, framework, None, true)
@@ -80,7 +79,7 @@ fn plan_of<'py>(
     x: &Bound<'py, PyAny>,
     framework: &Bound<'py, PyAny>,
     options: Option<&Bound<'py, PyDict>>,
-    any: bool,
+    allow_no_tensor: bool,
 ) -> Result<Bound<'py, PyAny>> {
     let py = x.py();
     emergency_pool::check_headroom()?;
@@ -96,7 +95,7 @@ fn plan_of<'py>(
         }
         (Err(failure), _) => return sparse::or_sparse(failure, sparse::Asked::Plan, x, framework, options),
     };
-    let one = |leaf: &Bound<'py, PyAny>, kind| -> Result<PlanReport> {
+    let plan_one = |leaf: &Bound<'py, PyAny>, kind| -> Result<PlanReport> {
         let failure = match &request {
             None => sparse::is_dense(leaf, framework),
             Some(request) => match convert::plan_object(leaf, kind, request) {
@@ -109,12 +108,12 @@ fn plan_of<'py>(
     };
     let recognised = recognise(x)?;
     let Some(container) = traverse::container_of(x, recognised)? else {
-        return Ok(Bound::new(py, one(x, recognised)?)?.into_any());
+        return Ok(Bound::new(py, plan_one(x, recognised)?)?.into_any());
     };
     let mut parts = Vec::new();
-    let walk = if any { traverse::walk_any } else { traverse::walk };
-    walk(x, container, false, &mut |leaf, kind, place| {
-        try_push(&mut parts, one(leaf, kind)?.named(place()))?;
+    let walk = if allow_no_tensor { traverse::walk_any } else { traverse::walk };
+    walk(x, container, false, &mut |leaf, kind, path| {
+        try_push(&mut parts, plan_one(leaf, kind)?.named(path()))?;
         Ok(leaf.clone())
     })?;
     let target = match &request {
@@ -125,9 +124,9 @@ fn plan_of<'py>(
     Ok(Bound::new(py, PlanReport::from(tree))?.into_any())
 }
 
-/// What the module keeps (types, functions, caches) belongs to one interpreter.
+/// Raises in a subinterpreter: the types, functions and caches of the module belong to one interpreter.
 fn refuse_subinterpreters() -> PyResult<()> {
-    // SAFETY: a module is made by a thread that is attached, so there is an interpreter to ask for.
+    // SAFETY: the thread that initialises a module is attached, so it has a current interpreter.
     let number = unsafe { ffi::PyInterpreterState_GetID(ffi::PyInterpreterState_Get()) };
     if number == 0 {
         return Ok(());
@@ -137,11 +136,11 @@ fn refuse_subinterpreters() -> PyResult<()> {
     ))
 }
 
-/// The module. It relies on the GIL (see `cache`), and says so.
+/// The module. It needs the GIL (see `type_cache`), and declares so.
 #[pymodule(gil_used = true)]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     refuse_subinterpreters()?;
-    // PyO3 looks at the interpreter when a thread first attaches by itself. Later than here it might be gone.
+    // PyO3 checks the interpreter when a thread first attaches. Later the interpreter might be finalised.
     module.py().detach(|| Python::attach(|_| ()));
     settings::read(module.py())?;
     errors::register(module)?;
@@ -154,10 +153,10 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PlanReport>()?;
     module.add_class::<reports::Trip>()?;
     module.add_class::<dlpack_export::ExportedTensor>()?;
-    module.add_class::<to_async::Transfer>()?;
+    module.add_class::<async_transfer::Transfer>()?;
     module.add_class::<files::File>()?;
     module.add_class::<files::FileTensor>()?;
-    module.add_class::<files::Writer>()?;
+    module.add_class::<file_writer::Writer>()?;
     module.add_class::<share::Ticket>()?;
     to::add(module)?;
     sparse::add(module)?;
@@ -171,7 +170,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(share::attach::attach, module)?)?;
     module.add_function(wrap_pyfunction!(share::empty::empty_shared, module)?)?;
     module.add_function(wrap_pyfunction!(share::empty::empty_aligned, module)?)?;
-    module.add_function(wrap_pyfunction!(nodes::register_container, module)?)?;
+    module.add_function(wrap_pyfunction!(registered_nodes::register_container, module)?)?;
     module.add_function(wrap_pyfunction!(frameworks::registration::register_framework, module)?)?;
     module.add_class::<frameworks::names::Row>()?;
     module.add_function(wrap_pyfunction!(frameworks::names::register, module)?)?;
@@ -181,7 +180,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(frameworks::info::frameworks, module)?)?;
     module.add_function(wrap_pyfunction!(frameworks::info::_check_import, module)?)?;
     module.add_function(wrap_pyfunction!(frameworks::info::_import_orders, module)?)?;
-    // What is public is listed in the package; PyO3's own list would name the private functions too.
+    // The package lists the public names. PyO3's list would include the private functions.
     module.delattr("__all__")?;
     lifecycle::register(module)
 }

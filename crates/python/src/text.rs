@@ -1,4 +1,4 @@
-//! Numbers, sizes and durations as text, and the name that a caller probably meant.
+//! Formats sizes and durations, and suggests the closest known name.
 
 use tensorferry_core::plan::count_noun;
 

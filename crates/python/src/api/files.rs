@@ -1,17 +1,15 @@
-//! Files of tensors, as Python opens and writes them.
+//! `File`: opens a file of tensors and converts its tensors.
 //!
-//! A tensor of a file is a source like any other: its memory is a map of the file, or a block that was filled from it, and
-//! the planner decides what becomes of it. So whatever a framework can share it shares with the page cache, and what goes to
-//! a GPU is read while it is uploaded.
+//! A tensor of a file is a source like any other. Its memory is a map of the file, or a block that was read from it, and the
+//! planner decides how to convert it. A framework therefore shares memory with the page cache where it can, and a tensor for a
+//! GPU is read while it is uploaded.
 
 use crate::api::options;
 use crate::api::shape::Lengths;
 use crate::conversion::batch;
 use crate::conversion::convert;
-use crate::conversion::host_copy;
-use crate::conversion::recognise::recognise;
 use crate::conversion::request::ConversionRequest;
-use crate::conversion::source::{Memory, Source};
+use crate::conversion::source::Source;
 use crate::errors::{Result, fail};
 use crate::interpreter::owner::Owner;
 use crate::reports::trace;
@@ -20,16 +18,13 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::mem::MaybeUninit;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 use tensorferry_core::host::HostBlock;
 use tensorferry_core::plan::{DeviceRequest, SourceMutability};
-use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Tensor};
-use tensorferry_files::{
-    Dialect, FileEntry, FileFormat, MapMode, OpenOptions, TensorFile, TensorSpec, WriteOptions,
-};
+use tensorferry_core::{Access, ByteOrder, Device, ErrorKind, Tensor};
+use tensorferry_files::{Dialect, FileEntry, FileFormat, MapMode, OpenOptions, TensorFile};
 
-/// A file of tensors whose headers have been read and found right.
+/// A file of tensors whose headers have been read and validated.
 ///
 /// Example:
 ///     >>> ferry.save(f"{folder}/x.npz", {"a": np.ones(2), "b": np.ones(3)})
@@ -41,7 +36,7 @@ pub(crate) struct File {
     opened: TensorFile,
 }
 
-/// What a file says about one of its tensors.
+/// The description of one tensor of a file.
 ///
 /// Example:
 ///     >>> ferry.save(f"{folder}/x.npy", np.ones((2, 3)))
@@ -50,30 +45,30 @@ pub(crate) struct File {
 ///     ('float64', (2, 3), 48)
 #[pyclass(frozen, module = "tensorferry", name = "FileTensor")]
 pub(crate) struct FileTensor {
-    /// Its name; empty where the format has none.
+    /// The name; empty if the format has no names.
     #[pyo3(get)]
     name: String,
     /// The element type.
     #[pyo3(get)]
     dtype: &'static str,
     shape: Vec<i64>,
-    /// Bytes of its elements.
+    /// The number of bytes of the elements.
     #[pyo3(get)]
     bytes: u64,
-    /// Where they begin in the file; None where they are compressed or encoded.
+    /// The offset of the elements in the file; None if they are compressed or encoded.
     #[pyo3(get)]
     offset: Option<u64>,
-    /// Whether they are in this machine's byte order.
+    /// Whether the elements are in this machine's byte order.
     #[pyo3(get)]
     native: bool,
-    /// Whether the first index runs fastest.
+    /// Whether the elements are in Fortran order.
     #[pyo3(get)]
     fortran: bool,
 }
 
 #[pymethods]
 impl FileTensor {
-    /// The lengths of its dimensions.
+    /// The lengths of the axes.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, &self.shape)
@@ -85,7 +80,7 @@ impl FileTensor {
 }
 
 impl FileTensor {
-    fn of(entry: &FileEntry) -> Self {
+    fn from_entry(entry: &FileEntry) -> Self {
         Self {
             name: entry.name().to_owned(),
             dtype: entry.dtype().name(),
@@ -129,7 +124,7 @@ impl File {
         self.opened.format().name()
     }
 
-    /// Whether such a file holds one tensor, and not several by their names.
+    /// Whether a file of this format holds one tensor without a name.
     #[getter]
     fn is_single(&self) -> bool {
         self.opened.format().is_single()
@@ -141,7 +136,7 @@ impl File {
         self.opened.path().to_owned()
     }
 
-    /// What the file says about itself.
+    /// The metadata of the file.
     #[getter]
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
@@ -151,19 +146,19 @@ impl File {
         Ok(dict)
     }
 
-    /// Its tensors.
+    /// The tensors of the file.
     #[getter]
     fn tensors(&self) -> Vec<FileTensor> {
-        self.opened.entries().iter().map(FileTensor::of).collect()
+        self.opened.entries().iter().map(FileTensor::from_entry).collect()
     }
 
-    /// Names of what cannot be carried, each with the reason.
+    /// The names of entries that cannot be loaded, each with the reason.
     #[getter]
     fn skipped(&self) -> Vec<(String, String)> {
         self.opened.skipped().iter().map(|(name, error)| (name.clone(), error.to_string())).collect()
     }
 
-    /// Carries a tensor of the file to a framework.
+    /// Converts a tensor of the file to a framework.
     #[pyo3(signature = (name, framework, mmap=true, **options))]
     fn load<'py>(
         this: &Bound<'py, Self>,
@@ -172,10 +167,10 @@ impl File {
         mmap: bool,
         options: Option<&Bound<'py, PyDict>>,
     ) -> Result<Bound<'py, PyAny>> {
-        carried(this, name, mmap, &ConversionRequest::from_keywords("load", framework, options)?)
+        load_entry(this, name, mmap, &ConversionRequest::from_keywords("load", framework, options)?)
     }
 
-    /// Carries several to a framework, as a dict by their names.
+    /// Converts several tensors to a framework. Returns a dict by name.
     #[pyo3(signature = (names, framework, mmap=true, **options))]
     fn load_several<'py>(
         this: &Bound<'py, Self>,
@@ -188,7 +183,7 @@ impl File {
         batch::batched(this.py(), &request, || {
             let results = PyDict::new(this.py());
             for name in names {
-                results.set_item(&name, carried(this, &name, mmap, &request)?)?;
+                results.set_item(&name, load_entry(this, &name, mmap, &request)?)?;
             }
             Ok(results)
         })
@@ -204,8 +199,8 @@ impl File {
     }
 }
 
-/// Carries the tensor of this name.
-fn carried<'py>(
+/// Converts the tensor of this name.
+fn load_entry<'py>(
     file: &Bound<'py, File>,
     name: &str,
     mmap: bool,
@@ -215,200 +210,82 @@ fn carried<'py>(
     let opened = &file.get().opened;
     let entry = opened.entry(name)?;
     let tensor = if mmap && entry.is_stored() {
-        // What goes to a GPU does not keep its map, so that one serves all.
-        let leaves = matches!(request.options.device, DeviceRequest::At(device) if device.is_cuda());
-        mapped(opened, entry, if leaves { MapMode::ReadOnly } else { MapMode::CopyOnWrite })?
+        // Copies to a GPU do not keep the map, so that all of them can use one read-only map.
+        let goes_to_gpu = matches!(request.options.device, DeviceRequest::At(device) if device.is_cuda());
+        map_entry(opened, entry, if goes_to_gpu { MapMode::ReadOnly } else { MapMode::CopyOnWrite })?
     } else {
-        read(file.py(), opened, entry)?
+        read_entry(file.py(), opened, entry)?
     };
     let source =
         Source::here(file.clone().into_any(), "file", tensor).with_mutability(SourceMutability::Temporary);
     convert::convert_by_plan(file.py(), source, request, started)
 }
 
-/// A tensor over the file itself. What is written to it stays in this process.
-fn mapped(opened: &TensorFile, entry: &FileEntry, kind: MapMode) -> Result<Tensor<Owner>> {
-    let map = opened.map(entry, kind)?;
+/// A tensor in the mapped file. Writes to it are private to this process.
+fn map_entry(opened: &TensorFile, entry: &FileEntry, mode: MapMode) -> Result<Tensor<Owner>> {
+    let map = opened.map(entry, mode)?;
     let data = map.data();
     // SAFETY: the map has as many bytes as the entry says, and the owner is the map.
-    unsafe { of_entry(entry, data, kind.access(), Owner::MappedTensor(map)) }
+    unsafe { tensor_of_entry(entry, data, mode.access(), Owner::Mapped(map)) }
 }
 
-/// A tensor in a block of our own.
-fn read(py: Python<'_>, opened: &TensorFile, entry: &FileEntry) -> Result<Tensor<Owner>> {
+/// A tensor in a new block that is read from the file.
+fn read_entry(py: Python<'_>, opened: &TensorFile, entry: &FileEntry) -> Result<Tensor<Owner>> {
     let bytes = entry.bytes() as usize;
     let block = HostBlock::new(bytes)?;
-    let room = Shown(block.data());
+    let destination = DataPointer(block.data());
     py.detach(|| {
-        let room = { &room }.0.cast::<MaybeUninit<u8>>();
-        // SAFETY: the block has so many bytes, and is nobody else's.
-        let out = unsafe { std::slice::from_raw_parts_mut(room, bytes) };
+        let destination = { &destination }.0.cast::<MaybeUninit<u8>>();
+        // SAFETY: the block has `bytes` bytes, and nothing else uses it.
+        let out = unsafe { std::slice::from_raw_parts_mut(destination, bytes) };
         opened.read_into(entry, out, settings::threads())
     })?;
     let data = block.data();
     // SAFETY: the block was filled, and the owner is the block.
-    unsafe { of_entry(entry, data, Access::ReadWrite, Owner::Block(block)) }
+    unsafe { tensor_of_entry(entry, data, Access::ReadWrite, Owner::Block(block)) }
 }
 
 /// # Safety
-/// As many bytes as the entry says lie there, for as long as the owner lives.
-unsafe fn of_entry(entry: &FileEntry, data: *mut u8, access: Access, owner: Owner) -> Result<Tensor<Owner>> {
+/// `data` points to as many bytes as the entry says, for as long as the owner lives.
+unsafe fn tensor_of_entry(
+    entry: &FileEntry,
+    data: *mut u8,
+    access: Access,
+    owner: Owner,
+) -> Result<Tensor<Owner>> {
     let (dtype, layout, order) = (entry.dtype(), entry.layout()?, entry.order());
     // SAFETY: the caller's contract.
     Ok(unsafe { Tensor::new(data, dtype, layout, Device::CPU, order, access, owner) }?)
 }
 
-/// Memory that a thread without the interpreter reads or fills.
-struct Shown(*mut u8);
+/// The address of memory that is read or written without the GIL.
+pub(super) struct DataPointer(pub(super) *mut u8);
 
-// SAFETY: it crosses the border of `detach` only, and whoever shows it waits there.
-unsafe impl Send for Shown {}
+// SAFETY: it crosses only the boundary of `detach`, and the caller of `detach` waits there.
+unsafe impl Send for DataPointer {}
 // SAFETY: as above.
-unsafe impl Sync for Shown {}
+unsafe impl Sync for DataPointer {}
 
-fn format_of(name: &str) -> Result<FileFormat> {
+/// The file format of this name.
+pub(super) fn format_of(name: &str) -> Result<FileFormat> {
     FileFormat::from_name(name).ok_or_else(|| {
         let known: Vec<&str> = FileFormat::ALL.iter().map(|format| format.name()).collect();
         fail(
             ErrorKind::InvalidArgument,
-            format!("no format is called {name:?}"),
-            format!("write one of {}", known.join(", ")),
+            format!("unknown file format {name:?}"),
+            format!("pass one of {}", known.join(", ")),
         )
     })
 }
 
-fn dialect_of(name: &str) -> Result<Dialect> {
+/// The dialect of TensorProto of this name.
+pub(super) fn dialect_of(name: &str) -> Result<Dialect> {
     match name {
         "onnx" => Ok(Dialect::Onnx),
         "tensorflow" => Ok(Dialect::TensorFlow),
         other => {
-            let fact = format!("no TensorProto is of {other:?}");
-            Err(fail(ErrorKind::InvalidArgument, fact, "write \"onnx\" or \"tensorflow\""))
+            let fact = format!("unknown TensorProto dialect {other:?}");
+            Err(fail(ErrorKind::InvalidArgument, fact, "pass \"onnx\" or \"tensorflow\""))
         }
     }
-}
-
-fn dtype_of(name: &str) -> Result<DType> {
-    DType::from_name(name).ok_or_else(|| {
-        fail(
-            ErrorKind::InvalidArgument,
-            format!("no type is called {name:?}"),
-            "write a name such as \"float32\"",
-        )
-    })
-}
-
-/// A file that is being written; it appears under its name when it is finished.
-#[pyclass(frozen, module = "tensorferry", name = "Writer")]
-pub(crate) struct Writer {
-    writer: Mutex<Option<tensorferry_files::FileWriter>>,
-}
-
-#[pymethods]
-impl Writer {
-    /// Begins a file for tensors of these names, types and shapes.
-    #[expect(clippy::too_many_arguments, reason = "they are keywords")]
-    #[new]
-    #[pyo3(signature = (path, tensors, *, format=None, metadata=Vec::new(), compression=None, dialect="onnx", durable=true))]
-    fn new(
-        py: Python<'_>,
-        path: PathBuf,
-        tensors: Vec<(String, String, Vec<i64>)>,
-        format: Option<&str>,
-        metadata: Vec<(String, String)>,
-        compression: Option<i64>,
-        dialect: &str,
-        durable: bool,
-    ) -> Result<Self> {
-        let format = match format {
-            Some(name) => format_of(name)?,
-            None => FileFormat::from_path(&path).ok_or_else(|| {
-                fail(
-                    ErrorKind::InvalidArgument,
-                    format!("the name {:?} does not tell the format", path.display().to_string()),
-                    "pass format=\"npy\", \"npz\", \"safetensors\", \"tensorproto\" or \"raw\"",
-                )
-            })?,
-        };
-        // What would have no effect is a mistake.
-        if compression.is_some() && format != FileFormat::Npz {
-            let fact = format!("a file of the format {format} is not compressed");
-            return Err(fail(ErrorKind::InvalidArgument, fact, "leave compression out, or save as .npz"));
-        }
-        if !metadata.is_empty() && format != FileFormat::Safetensors {
-            let fact = format!("a file of the format {format} says nothing about itself");
-            return Err(fail(ErrorKind::InvalidArgument, fact, "leave metadata out, or save as safetensors"));
-        }
-        let compression = match compression {
-            None => None,
-            Some(level @ 1..=9) => Some(level as u8),
-            Some(other) => {
-                let fact = format!("compression is {other}, which is no level");
-                return Err(fail(ErrorKind::InvalidArgument, fact, "write a level from 1 to 9"));
-            }
-        };
-        let dialect = dialect_of(dialect)?;
-        let specs = tensors
-            .iter()
-            .map(|(name, dtype, shape)| Ok(TensorSpec::new(name, dtype_of(dtype)?, shape)))
-            .collect::<Result<Vec<TensorSpec>>>()?;
-        let options = WriteOptions { metadata, compression, dialect, threads: settings::threads(), durable };
-        let writer = py.detach(|| tensorferry_files::FileWriter::create(&path, format, &specs, options))?;
-        Ok(Self { writer: Mutex::new(Some(writer)) })
-    }
-
-    /// Begins the tensor of this number.
-    fn begin(&self, py: Python<'_>, number: usize) -> Result<()> {
-        self.with(py, |writer| writer.begin(number))
-    }
-
-    /// Writes the elements of a host tensor behind what was written of the tensor that is begun.
-    fn write(&self, x: &Bound<'_, PyAny>) -> Result<()> {
-        let py = x.py();
-        let source = crate::conversion::reading::read(x, recognise(x)?)?;
-        let Memory::Here(tensor) = source.memory else { return Err(crate::errors::not_a_tensor(x)) };
-        if !tensor.device().is_host() {
-            return Err(fail(
-                ErrorKind::UnsupportedDevice,
-                "a writer takes host memory",
-                "download it first",
-            ));
-        }
-        let plain = tensor.layout().is_dense() && tensor.order() == ByteOrder::Native;
-        let tensor = if plain { tensor } else { host_copy::packed(py, &tensor, tensor.dtype())? };
-        let (data, bytes) = (Shown(tensor.data()), tensor.layout().bytes());
-        self.with(py, |writer| {
-            // SAFETY: dense host memory of so many bytes, which the tensor keeps.
-            writer.write(unsafe { std::slice::from_raw_parts({ &data }.0, bytes) })
-        })
-    }
-
-    /// Puts the file into its place; all bytes must have come.
-    fn finish(&self, py: Python<'_>) -> Result<()> {
-        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take().ok_or_else(ended)?;
-        Ok(py.detach(|| writer.finish())?)
-    }
-
-    /// Gives up; no file is left.
-    fn abandon(&self, py: Python<'_>) {
-        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        py.detach(|| drop(writer));
-    }
-}
-
-impl Writer {
-    fn with(
-        &self,
-        py: Python<'_>,
-        work: impl FnOnce(&mut tensorferry_files::FileWriter) -> tensorferry_core::Result<()> + Send,
-    ) -> Result<()> {
-        py.detach(|| {
-            let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-            Ok(work(writer.as_mut().ok_or_else(ended)?)?)
-        })
-    }
-}
-
-fn ended() -> crate::errors::Failure {
-    fail(ErrorKind::InvalidArgument, "the file is finished or given up", "begin another")
 }

@@ -1,6 +1,6 @@
-//! The end of the interpreter and forks of the process: Python calls the functions here.
+//! Callbacks for the exit of the interpreter and for forks of the process.
 
-use crate::api::to_async;
+use crate::api::async_transfer;
 use crate::interpreter::{guard, owner};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -17,20 +17,20 @@ fn interpreter_exits(py: Python<'_>) {
 fn after_fork_in_child() {
     guard::after_fork_in_child();
     owner::after_fork_in_child();
-    to_async::after_fork_in_child();
+    async_transfer::after_fork_in_child();
 }
 
-/// Registers the functions with `atexit` and `os.register_at_fork`. `atexit` calls the last one first: running jobs end
-/// before the interpreter is closed to us.
+/// Registers the callbacks with `atexit` and `os.register_at_fork`. `atexit` calls the last one first, so that running jobs end
+/// before guards are refused.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
-    // Looks its function up now: a fork during the first call would leave the cell locked in the child.
+    // Initialises its cell now: a fork during the first call would leave the cell locked in the child.
     guard::has_gil();
     let atexit = py.import("atexit")?;
     atexit.call_method1("register", (wrap_pyfunction!(interpreter_exits, module)?,))?;
     let keywords = PyDict::new(py);
     keywords.set_item("after_in_child", wrap_pyfunction!(after_fork_in_child, module)?)?;
     py.import("os")?.call_method("register_at_fork", (), Some(&keywords))?;
-    atexit.call_method1("register", (wrap_pyfunction!(to_async::end_jobs, module)?,))?;
+    atexit.call_method1("register", (wrap_pyfunction!(async_transfer::end_jobs, module)?,))?;
     Ok(())
 }

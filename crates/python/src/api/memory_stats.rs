@@ -1,33 +1,33 @@
-//! What tensorferry holds, as Python sees it.
+//! `memory_stats` and `empty_cache`: the host memory that tensorferry holds.
 
 use crate::interpreter::owner;
 use pyo3::prelude::*;
 use tensorferry_core::pool;
 
-/// What tensorferry holds of the host's memory.
+/// The host memory that tensorferry holds.
 ///
 /// Example:
 ///     >>> ferry.memory_stats().pinned_bytes >= 0
 ///     True
 #[pyclass(frozen, get_all, module = "tensorferry", name = "MemoryStats")]
 pub(crate) struct MemoryStats {
-    /// Bytes of large blocks that results use.
+    /// Bytes of large blocks in use by results.
     used_bytes: usize,
-    /// How many such blocks there are.
+    /// The number of large blocks in use.
     used_blocks: usize,
-    /// Bytes of large blocks that no result uses any more, kept for the next one.
+    /// Bytes of idle large blocks, which are kept for later results.
     idle_bytes: usize,
-    /// How many such blocks there are.
+    /// The number of idle large blocks.
     idle_blocks: usize,
-    /// Bytes of large blocks that are pinned for GPUs, used or idle.
+    /// Bytes of large blocks that are pinned for GPUs, in use or idle.
     pinned_bytes: usize,
-    /// Bytes of shared memory that is mapped, made here or attached. Those that were never touched take no room.
+    /// Bytes of mapped shared memory, created here or attached. Pages that were never touched use no memory.
     shared_bytes: usize,
-    /// The most idle bytes that are kept, and the most that are pinned.
+    /// The limit of idle bytes, and of pinned bytes.
     limit_bytes: usize,
-    /// How often a kept block served a new result.
+    /// How often a new result got an idle block.
     hits: usize,
-    /// How often a new result needed memory from the system.
+    /// How often a new result got memory from the system.
     misses: usize,
 }
 
@@ -45,11 +45,11 @@ impl MemoryStats {
     }
 }
 
-/// What tensorferry holds: the large blocks behind results, and those that it keeps for the next ones.
+/// Returns how much host memory tensorferry holds: large blocks in use by results, and idle blocks kept for later results.
 ///
-/// Large results (from some MiB on) come from a pool, because memory from the system is slow when it is first
-/// touched. `empty_cache` gives the idle blocks back; the environment variable TENSORFERRY_POOL sets how many bytes are
-/// kept at most ("512M"; "0" keeps none; an eighth of the machine's or container's memory otherwise).
+/// Large results (from some MiB on) come from a pool, because the first access to new memory of the system is slow.
+/// `empty_cache` frees the idle blocks. The environment variable TENSORFERRY_POOL sets the limit of idle bytes ("512M"; "0"
+/// keeps none). The default is an eighth of the machine's or container's memory.
 ///
 /// Returns:
 ///     A MemoryStats.
@@ -74,10 +74,10 @@ pub(crate) fn memory_stats() -> MemoryStats {
     }
 }
 
-/// Gives the memory that tensorferry keeps for later results, and shared memory in which nothing lies, back to the system.
+/// Frees the idle memory that tensorferry keeps for later results, and shared memory that holds no tensor.
 ///
 /// Returns:
-///     The number of bytes given back, shared memory not counted.
+///     The number of bytes freed, without shared memory.
 ///
 /// Example:
 ///     >>> freed = ferry.empty_cache()

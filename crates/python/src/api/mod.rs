@@ -1,5 +1,7 @@
-//! The functions and classes that Python calls.
+//! The functions and classes of the Python API, and their arguments.
 
+pub(crate) mod async_transfer;
+pub(crate) mod file_writer;
 pub(crate) mod files;
 pub(crate) mod lifecycle;
 pub(crate) mod memory_stats;

@@ -1,4 +1,4 @@
-//! The caller's arguments, turned into wishes.
+//! Parses the keyword arguments of `to`, `plan` and their relatives.
 
 use crate::conversion::progress::{self, Progress};
 use crate::conversion::streams::{NamedStream, stream_of};
@@ -12,26 +12,26 @@ use tensorferry_core::device::DeviceKind;
 use tensorferry_core::plan::{ConvertOptions, DTypeRequest, DeviceRequest};
 use tensorferry_core::{DType, Device, ErrorKind};
 
-/// The keywords of `to` and `plan`.
+/// The keyword arguments of `to` and `plan`.
 pub(crate) struct Keywords<'py> {
-    /// What the caller wishes.
+    /// The options of the conversion.
     pub(crate) options: ConvertOptions,
     /// The stream on which the result will be used.
     pub(crate) stream: Option<NamedStream>,
-    /// Where the values shall go.
+    /// The array or tensor to fill.
     pub(crate) out: Option<Bound<'py, PyAny>>,
-    /// Who wants to see how far it is.
+    /// The receiver of progress reports.
     pub(crate) progress: Option<Progress>,
 }
 
 impl Keywords<'_> {
-    /// As if nothing was passed.
+    /// The defaults.
     pub(crate) fn none() -> Self {
         Self { options: ConvertOptions::NONE, stream: None, out: None, progress: None }
     }
 }
 
-/// Reads the keywords; some are only for a function that moves something.
+/// Parses the keyword arguments of `function`. `out` and `progress` need a function that `moves` bytes.
 pub(crate) fn parse<'py>(function: &str, given: &Bound<'py, PyDict>, moves: bool) -> Result<Keywords<'py>> {
     let mut keywords = Keywords::none();
     let options = &mut keywords.options;
@@ -59,7 +59,7 @@ pub(crate) fn parse<'py>(function: &str, given: &Bound<'py, PyDict>, moves: bool
     Ok(keywords)
 }
 
-/// The keywords that functions for sparse tensors take too.
+/// Parses the keyword arguments that functions for sparse tensors accept too.
 pub(crate) fn common<'py>(
     device_option: Option<&Bound<'py, PyAny>>,
     dtype_option: Option<&Bound<'py, PyAny>>,
@@ -76,23 +76,23 @@ pub(crate) fn common<'py>(
     Ok(keywords)
 }
 
-/// The element type of something that has one and no other: named in the same ways, without `"default"`.
+/// Parses an element type that must not be `"default"`.
 pub(crate) fn plain_dtype(given: Option<&Bound<'_, PyAny>>) -> Result<Option<DType>> {
     match (dtype(given)?, given) {
         (DTypeRequest::Type(dtype), _) => Ok(Some(dtype)),
-        (DTypeRequest::Default, Some(given)) => Err(unknown(given)),
+        (DTypeRequest::Default, Some(given)) => Err(unknown_dtype(given)),
         _ => Ok(None),
     }
 }
 
-/// The element type that the caller named, by a string or by a framework's own object.
+/// Parses `dtype=`: a string, or a framework's own object.
 fn dtype(given: Option<&Bound<'_, PyAny>>) -> Result<DTypeRequest> {
     let Some(given) = given else { return Ok(DTypeRequest::Same) };
     if let Ok(text) = given.cast::<PyString>() {
         let text = text.to_string();
         return match text.as_str() {
             "default" => Ok(DTypeRequest::Default),
-            name => DType::from_name(name).map(DTypeRequest::Type).ok_or_else(|| unknown(given)),
+            name => DType::from_name(name).map(DTypeRequest::Type).ok_or_else(|| unknown_dtype(given)),
         };
     }
     if let Ok(class) = given.cast::<PyType>()
@@ -100,18 +100,18 @@ fn dtype(given: Option<&Bound<'_, PyAny>>) -> Result<DTypeRequest> {
     {
         return Ok(DTypeRequest::Type(dtype));
     }
-    named(given).map(DTypeRequest::Type)
+    dtype_of_object(given).map(DTypeRequest::Type)
 }
 
-fn unknown(given: &Bound<'_, PyAny>) -> Failure {
+fn unknown_dtype(given: &Bound<'_, PyAny>) -> Failure {
     fail(
         ErrorKind::InvalidArgument,
-        format!("dtype is {}, which names no element type", describe(given)),
-        "write a name such as \"float32\", \"bfloat16\" or \"int64\", or \"default\"",
+        format!("dtype is {}, which is not an element type", describe(given)),
+        "pass a name such as \"float32\", \"bfloat16\" or \"int64\", or \"default\"",
     )
 }
 
-/// `bool`, `int`, `float` and `complex` mean what they mean to NumPy.
+/// The element type of `bool`, `int`, `float` or `complex`, as in NumPy.
 fn builtin_number(class: &Bound<'_, PyType>) -> Option<DType> {
     let py = class.py();
     [
@@ -124,8 +124,9 @@ fn builtin_number(class: &Bound<'_, PyType>) -> Option<DType> {
     .find_map(|(number, dtype)| class.is(&number).then_some(dtype))
 }
 
-/// `np.float16`, `np.dtype("float16")`, `torch.float16`, `tf.float16`, `jnp.float16`, `mx.float16`.
-fn named(given: &Bound<'_, PyAny>) -> Result<DType> {
+/// The element type of an object such as `np.float16`, `np.dtype("float16")`, `torch.float16`, `tf.float16`, `jnp.float16` or
+/// `mx.float16`.
+fn dtype_of_object(given: &Bound<'_, PyAny>) -> Result<DType> {
     let py = given.py();
     if let Ok(order) = given.getattr(intern!(py, "byteorder"))
         && order
@@ -152,15 +153,15 @@ fn named(given: &Bound<'_, PyAny>) -> Result<DType> {
         return Ok(dtype);
     }
     if !given.is_instance_of::<PyType>() {
-        return Err(unknown(given));
+        return Err(unknown_dtype(given));
     }
-    // `np.longlong` and its like go by names of C; NumPy knows what they are here.
+    // `np.longlong` and similar types have C names, whose width only NumPy knows.
     let numpy = py.import("numpy").and_then(|numpy| numpy.getattr("dtype")?.call1((given,)));
     let name = numpy.and_then(|dtype| dtype.getattr(intern!(py, "name"))?.extract::<String>());
-    name.ok().and_then(|name| DType::from_name(&name)).ok_or_else(|| unknown(given))
+    name.ok().and_then(|name| DType::from_name(&name)).ok_or_else(|| unknown_dtype(given))
 }
 
-/// A flag that is True, False or left out.
+/// Parses True, False or None.
 fn flag(name: &str, given: Option<&Bound<'_, PyAny>>) -> Result<Option<bool>> {
     let Some(given) = given else { return Ok(None) };
     match given.extract::<bool>() {
@@ -173,7 +174,7 @@ fn flag(name: &str, given: Option<&Bound<'_, PyAny>>) -> Result<Option<bool>> {
     }
 }
 
-/// A number of bytes.
+/// Parses a number of bytes.
 fn budget(given: Option<&Bound<'_, PyAny>>) -> Result<Option<usize>> {
     let Some(given) = given else { return Ok(None) };
     match given.extract::<usize>() {
@@ -182,7 +183,7 @@ fn budget(given: Option<&Bound<'_, PyAny>>) -> Result<Option<usize>> {
             ErrorKind::InvalidArgument,
             match given.cast::<PyInt>() {
                 Ok(number) => {
-                    format!("budget must be a number of bytes that a machine can have, not {number}")
+                    format!("budget must be from 0 to {} bytes, not {number}", usize::MAX)
                 }
                 Err(_) => format!("budget must be a number of bytes, not {}", describe(given)),
             },
@@ -191,7 +192,7 @@ fn budget(given: Option<&Bound<'_, PyAny>>) -> Result<Option<usize>> {
     }
 }
 
-/// Where the caller wants the result: a name, or a framework's own object for a device.
+/// Parses `device=`: a name, or a framework's own object for a device.
 fn device(given: Option<&Bound<'_, PyAny>>) -> Result<DeviceRequest> {
     let Some(given) = given else { return Ok(DeviceRequest::Nearest) };
     if let Some(device) = jax_device(given)? {
@@ -207,22 +208,22 @@ fn device(given: Option<&Bound<'_, PyAny>>) -> Result<DeviceRequest> {
         }
         Some(device) => Err(fail(
             ErrorKind::UnsupportedDevice,
-            format!("device {device} is out of reach: only memory of the host and of CUDA GPUs is carried"),
+            format!("device {device} is not supported: only host memory and CUDA GPUs are"),
             "leave device out, or pass device=\"cpu\" or \"cuda:0\"",
         )),
         None => Err(fail(
             ErrorKind::InvalidArgument,
-            format!("device is {}, which names no device", describe(given)),
+            format!("device is {}, which is not a device", describe(given)),
             match given.hasattr("device_set")? {
-                true => "a tensor goes to one device: pass one of jax.local_devices()",
-                false => "write \"cpu\", \"cuda:0\" or \"default\"",
+                true => "pass a single device, such as one of jax.local_devices()",
+                false => "pass \"cpu\", \"cuda:0\" or \"default\"",
             },
         )),
     }
 }
 
-/// The device that a JAX device object stands for, found by identity: the index within a platform is that of all
-/// processes together. `None` for objects of other frameworks.
+/// The device of a JAX device object, found by identity, because JAX numbers the devices of all processes together. `None` for
+/// objects of other frameworks.
 fn jax_device(given: &Bound<'_, PyAny>) -> Result<Option<Device>> {
     let py = given.py();
     if !type_name(given).starts_with("jaxlib.") || !given.hasattr(intern!(py, "platform"))? {
@@ -238,29 +239,29 @@ fn jax_device(given: &Bound<'_, PyAny>) -> Result<Option<Device>> {
     })
 }
 
-/// What a framework calls its device.
+/// The name that a framework gives its device.
 fn device_name(given: &Bound<'_, PyAny>) -> Result<String> {
     let py = given.py();
     if let Ok(text) = given.cast::<PyString>() {
         return Ok(text.to_string());
     }
-    // TensorFlow: `LogicalDevice` has a name, and `DeviceSpec` writes one.
+    // TensorFlow: `LogicalDevice` has an attribute `name`, and `DeviceSpec` has a method `to_string`.
     if type_name(given).starts_with("tensorflow.") {
         if type_name(given).ends_with(".LogicalDevice") {
             return Ok(given.getattr(intern!(py, "name"))?.to_string());
         }
-        if let Some(write) = given.getattr_opt(intern!(py, "to_string"))? {
-            return Ok(write.call0()?.to_string());
+        if let Some(to_string) = given.getattr_opt(intern!(py, "to_string"))? {
+            return Ok(to_string.call0()?.to_string());
         }
     }
-    // CuPy: a number alone.
+    // CuPy: a number.
     if type_name(given).starts_with("cupy.") {
         return Ok(format!("cuda:{}", given.getattr(intern!(py, "id"))?));
     }
     Ok(given.to_string())
 }
 
-/// The bare name in what frameworks write: TensorFlow `/job:localhost/replica:0/task:0/device:CPU:0`, MLX
+/// The device name without a framework's decoration: TensorFlow `/job:localhost/replica:0/task:0/device:CPU:0`, MLX
 /// `Device(cpu, 0)`, Paddle `Place(cpu)`.
 fn short_name(text: &str) -> String {
     if let Some((_, inner)) = text.strip_suffix(')').and_then(|text| text.split_once('(')) {
@@ -269,13 +270,13 @@ fn short_name(text: &str) -> String {
     text.rsplit_once("device:").map_or(text, |(_, device)| device).trim_start_matches('/').to_owned()
 }
 
-/// A stream: its handle, or a framework's own object for it. The driver cannot tell whether a handle is that of a live stream, so
-/// the caller vouches for it, as the documentation of `stream=` says.
+/// Parses `stream=`: a handle, or a framework's own object. The driver cannot check that a handle belongs to a live stream, so
+/// the caller must guarantee it, as the documentation of `stream=` says.
 fn stream(given: Option<&Bound<'_, PyAny>>) -> Result<Option<NamedStream>> {
     let Some(given) = given else { return Ok(None) };
     let py = given.py();
     let handle = |value: &Bound<'_, PyAny>| value.extract::<usize>().ok();
-    // The protocol of the CUDA libraries, PyTorch's name for it, CuPy's.
+    // `__cuda_stream__` is the protocol of the CUDA libraries; PyTorch has `cuda_stream`, and CuPy `ptr`.
     let found = match given.getattr_opt(intern!(py, "__cuda_stream__"))? {
         Some(protocol) => protocol.call0().and_then(|pair| pair.get_item(1)).ok().as_ref().and_then(handle),
         None => {
@@ -283,15 +284,15 @@ fn stream(given: Option<&Bound<'_, PyAny>>) -> Result<Option<NamedStream>> {
             named.as_ref().map_or_else(|| handle(given), handle)
         }
     };
-    // SAFETY: the caller of `to` vouches that the stream outlives the result; a framework's object, which may own the stream, is
-    // kept with it.
+    // SAFETY: the caller of `to` guarantees that the stream outlives the result; a framework's object, which may own the
+    // stream, is kept with it.
     match found.and_then(|handle| unsafe { stream_of(handle) }) {
         Some(stream) => Ok(Some(NamedStream { stream, object: given.clone().unbind() })),
         None => Err(fail(
             ErrorKind::InvalidArgument,
             match found {
-                Some(handle) => format!("stream is {handle}, which is the handle of no CUDA stream"),
-                None => format!("stream is {}, which names no CUDA stream", describe(given)),
+                Some(handle) => format!("stream is {handle}, which is not the handle of a CUDA stream"),
+                None => format!("stream is {}, which is not a CUDA stream", describe(given)),
             },
             "pass torch.cuda.current_stream(), cupy.cuda.get_current_stream() or a handle",
         )),

@@ -1,14 +1,14 @@
-//! The lengths of axes, as callers write them.
+//! [`Lengths`]: a shape or strides as a Python argument.
 
 use crate::errors::fail;
 use pyo3::prelude::*;
 use tensorferry_core::ErrorKind;
 
-/// No more are read than an array can have, whatever a sequence says of its own length: memory for that may not be there.
+/// The lengths of axes. At most [`Lengths::MAX_AXES`] are read, because the iterable may be endless or claim any length.
 pub(crate) struct Lengths(Vec<i64>);
 
 impl Lengths {
-    const MOST: usize = 64;
+    const MAX_AXES: usize = 64;
 
     pub(crate) fn into_vec(self) -> Vec<i64> {
         self.0
@@ -29,9 +29,9 @@ impl FromPyObject<'_, '_> for Lengths {
     fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
         let mut found = Vec::with_capacity(2);
         for length in object.try_iter()? {
-            if found.len() == Self::MOST {
-                let fact = format!("an array has at most {} axes", Self::MOST);
-                return Err(fail(ErrorKind::InvalidArgument, fact, "write a length for each axis").into());
+            if found.len() == Self::MAX_AXES {
+                let fact = format!("the shape has more than {} axes", Self::MAX_AXES);
+                return Err(fail(ErrorKind::InvalidArgument, fact, "pass one length for each axis").into());
             }
             found.push(length?.extract()?);
         }

@@ -1,12 +1,12 @@
-//! What the allocator of a source's memory guarantees about its address.
+//! Alignment guarantees: whether the allocator of a source's memory always aligns it.
 //!
 //! JAX and TensorFlow share only memory that is aligned to 64 bytes, and their users rely on tensors that do not change.
-//! NumPy's arrays and bytearrays are aligned to 16 bytes by `malloc`: one in four fits by accident. The planner copies
-//! such memory always, so that one line of code does not share in one run and copy in the next.
+//! `malloc` aligns NumPy arrays and bytearrays to 16 bytes, so one in four meets the requirement by accident. The planner
+//! always copies such memory. Otherwise the same line of code would share in one run and copy in the next.
 //!
-//! The owner of the memory tells where it comes from. A NumPy array or a memoryview is often a view of something else,
-//! so the chain of bases is followed to the object that allocated. Alignment within the allocation needs no rule: the
-//! offset of a view is fixed by the program and not by the allocator.
+//! The owner of the memory tells its origin. A NumPy array or a memoryview is often a view, so the chain of bases is
+//! followed to the object that allocated. The offset of a view within an allocation needs no rule, because the program
+//! fixes it, not the allocator.
 
 use crate::conversion::source::{Memory, Source};
 use crate::frameworks::{numpy, torch};
@@ -19,7 +19,7 @@ use tensorferry_core::plan::{Alignment, SourceDescription, SourceMutability, Tar
 use tensorferry_core::{Access, Tensor, aligned};
 
 impl Source<'_> {
-    /// What the planner wants to know for this target.
+    /// The description for the planner, with the alignment guarantee if the target depends on it.
     #[inline(always)]
     pub(crate) fn facts_for(&self, target: &TargetCapabilities) -> SourceDescription<'_> {
         let mut facts = self.facts();
@@ -30,90 +30,91 @@ impl Source<'_> {
     }
 }
 
-/// What is guaranteed about the address of this source. Asked only for targets to which it matters.
+/// The alignment guarantee of a source. Called only for targets that depend on it.
 #[inline]
 pub(crate) fn of(source: &Source<'_>) -> Alignment {
     let Memory::Here(tensor) = &source.memory else { return Alignment::Guaranteed };
     if source.mutability != SourceMutability::Mutable || tensor.device().is_cuda() {
         return Alignment::Guaranteed;
     }
-    let guaranteed = of_memory(source.object.py(), tensor);
-    // A block of ours behind another framework's tensor.
+    let guaranteed = memory_guarantee(source.object.py(), tensor);
+    // The memory may be a block of ours behind another framework's tensor.
     if guaranteed == Alignment::Accidental && aligned::covers(tensor.data() as usize) {
         return Alignment::Guaranteed;
     }
     guaranteed
 }
 
-/// The same tensor; if its memory is aligned by construction, that is remembered for frameworks that cannot say where their
-/// memory comes from.
+/// The same tensor. Records memory that is aligned by construction, for frameworks that cannot tell the origin of their
+/// memory.
 #[inline]
 pub(crate) fn marked(py: Python<'_>, tensor: Tensor<Owner>) -> Tensor<Owner> {
     if tensor.access() == Access::ReadOnly
         || tensor.device().is_cuda()
-        || of_memory(py, &tensor) == Alignment::Accidental
+        || memory_guarantee(py, &tensor) == Alignment::Accidental
         || tensor.layout().is_empty()
     {
         return tensor;
     }
     let (low, high) = tensor.layout().extent();
     let start = (tensor.data() as usize).wrapping_add_signed(low as isize);
-    let mark = aligned::mark(start, start + (high - low) as usize);
+    let record = aligned::mark(start, start + (high - low) as usize);
     // SAFETY: the new owner holds the first one.
-    unsafe { tensor.map_owner(|owner| owner.aligned(mark)) }
+    unsafe { tensor.map_owner(|owner| owner.aligned(record)) }
 }
 
-fn of_memory(py: Python<'_>, tensor: &Tensor<Owner>) -> Alignment {
+/// The guarantee of the memory of a tensor.
+fn memory_guarantee(py: Python<'_>, tensor: &Tensor<Owner>) -> Alignment {
     let writable = tensor.access() == Access::ReadWrite;
     match tensor.owner() {
-        Owner::Object(object) => of_object(object.get().bind(py).clone(), writable),
+        Owner::Object(object) => object_guarantee(object.get().bind(py).clone(), writable),
         Owner::Buffer(buffer) => match buffer.exporter(py) {
-            Some(exporter) => of_object(exporter, writable),
-            None => unless(writable),
+            Some(exporter) => object_guarantee(exporter, writable),
+            None => unless_writable(writable),
         },
-        owner => of_owner(owner, writable),
+        owner => owner_guarantee(owner, writable),
     }
 }
 
-/// Memory that nobody can write needs no guarantee: a share of it cannot be told from a copy.
-fn unless(writable: bool) -> Alignment {
+/// Memory that nothing can write counts as guaranteed, because a share of it behaves like a copy.
+fn unless_writable(writable: bool) -> Alignment {
     if writable { Alignment::Accidental } else { Alignment::Guaranteed }
 }
 
-/// Memory that is not a Python object's.
-fn of_owner(owner: &Owner, writable: bool) -> Alignment {
+/// The guarantee of memory that does not belong to a Python object.
+fn owner_guarantee(owner: &Owner, writable: bool) -> Alignment {
     match owner {
-        Owner::Block(_) | Owner::MappedTensor(_) | Owner::Shared(_) => Alignment::Guaranteed,
-        // A producer that says "read-only" may have got the memory from an object that can be written.
-        Owner::ManagedOwner(_) | Owner::Paddle(_) => Alignment::Accidental,
-        _ => unless(writable),
+        Owner::Block(_) | Owner::Mapped(_) | Owner::Shared(_) => Alignment::Guaranteed,
+        // The producer of a read-only tensor may have the memory from an object that can be written.
+        Owner::Managed(_) | Owner::Paddle(_) => Alignment::Accidental,
+        _ => unless_writable(writable),
     }
 }
 
-/// Follows views to the object that allocated the memory. A view that is read-only says nothing about the memory: what it is a
-/// view of may be written.
-fn of_object(mut object: Bound<'_, PyAny>, writable: bool) -> Alignment {
+/// Follows views to the object that allocated the memory. A read-only view does not prove that the memory is never
+/// written: its base may be writable.
+fn object_guarantee(mut object: Bound<'_, PyAny>, writable: bool) -> Alignment {
     let py = object.py();
     loop {
         let base = if let Some(view) = numpy::view(&object) {
             match view.base {
                 Some(base) => base,
-                None => return unless(writable || view.writable),
+                None => return unless_writable(writable || view.writable),
             }
         } else if object.is_instance_of::<PyMemoryView>() {
             match object.getattr(intern!(py, "obj")) {
                 Ok(base) if !base.is_none() => base,
-                _ => return unless(writable),
+                _ => return unless_writable(writable),
             }
         } else {
-            return of_allocation(&object, writable);
+            return allocation_guarantee(&object, writable);
         };
         object = base;
     }
 }
 
-/// What the object that allocated the memory guarantees.
-fn of_allocation(object: &Bound<'_, PyAny>, writable: bool) -> Alignment {
+/// The guarantee of the object that allocated the memory.
+fn allocation_guarantee(object: &Bound<'_, PyAny>, writable: bool) -> Alignment {
     if object.is_exact_instance_of::<PyBytes>() {
         return Alignment::Guaranteed;
     }
@@ -123,14 +124,14 @@ fn of_allocation(object: &Bound<'_, PyAny>, writable: bool) -> Alignment {
     if let Some(guaranteed) = torch::is_aligned_by_construction(object) {
         return if guaranteed { Alignment::Guaranteed } else { Alignment::Accidental };
     }
-    if let Some(owner) = owner::kept_by(object) {
-        return of_owner(owner, writable);
+    if let Some(owner) = owner::owner_in_capsule(object) {
+        return owner_guarantee(owner, writable);
     }
-    // The pages of a map are aligned far beyond what any framework needs.
+    // Maps are aligned to pages.
     if is_map(object) {
         return Alignment::Guaranteed;
     }
-    unless(writable || !exports_read_only(object))
+    unless_writable(writable || !exports_read_only(object))
 }
 
 fn is_map(object: &Bound<'_, PyAny>) -> bool {
@@ -139,8 +140,8 @@ fn is_map(object: &Bound<'_, PyAny>) -> bool {
     map.is_ok_and(|map| object.is_instance(map).unwrap_or(false))
 }
 
-/// Whether the object exports its memory, and lets nobody write it. One that exports nothing may have got the memory from
-/// elsewhere (an Arrow array over a NumPy array).
+/// Whether the object exports its memory as read-only. An object without the buffer protocol may have the memory from
+/// another one (an Arrow array over a NumPy array).
 fn exports_read_only(object: &Bound<'_, PyAny>) -> bool {
     Buffer::try_export(object).is_some_and(|buffer| buffer.view().readonly != 0)
 }

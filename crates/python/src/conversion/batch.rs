@@ -1,11 +1,11 @@
-//! Several tensors on one journey, which are waited for together.
+//! Batches: several transfers to GPUs that are waited for together.
 
 use crate::conversion::request::ConversionRequest;
 use crate::errors::Result;
 use pyo3::prelude::*;
 use tensorferry_cuda::TransferBatch;
 
-/// Carries several on one journey, and waits for those that went to a GPU together.
+/// Runs conversions with one request, and waits for their transfers to GPUs together.
 pub(crate) fn batched<T>(
     py: Python<'_>,
     request: &ConversionRequest,
@@ -13,21 +13,20 @@ pub(crate) fn batched<T>(
 ) -> Result<T> {
     let batch = TransferBatch::begin();
     request.batched.set(true);
-    let done = work();
+    let result = work();
     request.batched.set(false);
     if batch.is_settled() {
-        return done;
+        return result;
     }
-    // The thread is the same; a batch belongs to it.
-    let batch = Here(batch);
+    let batch = SameThread(batch);
     let waited = py.detach(|| { batch }.0.finish());
-    let done = done?;
+    let result = result?;
     waited?;
-    Ok(done)
+    Ok(result)
 }
 
-/// Crosses the border of `detach`, on one thread.
-struct Here(TransferBatch);
+/// A batch that crosses the boundary of `detach`, which stays on the thread that the batch belongs to.
+struct SameThread(TransferBatch);
 
-// SAFETY: `detach` runs what it is given on the calling thread.
-unsafe impl Send for Here {}
+// SAFETY: `detach` runs its closure on the calling thread.
+unsafe impl Send for SameThread {}

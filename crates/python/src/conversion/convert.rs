@@ -1,4 +1,4 @@
-//! Conversions: read, plan, run the steps, write.
+//! Converts a tensor: reads it, plans, runs the plan and wraps the result.
 
 use crate::conversion::fast_path::{self, Outcome};
 use crate::conversion::kinds::Recognised;
@@ -59,7 +59,7 @@ pub(crate) fn convert_object<'py>(
     convert_by_plan(object.py(), read(object, recognised)?, request, started)
 }
 
-/// Whether the object belongs to the target already and has no memory to read, such as a JAX tracer on its way to JAX.
+/// Whether the object already belongs to the target and has no memory to read, such as a JAX tracer converted to JAX.
 pub(crate) fn stays_with_target(
     py: Python<'_>,
     recognised: Recognised,
@@ -84,10 +84,10 @@ pub(crate) fn convert_by_plan<'py>(
     started: Option<Instant>,
 ) -> Result<Bound<'py, PyAny>> {
     let target = request.target.facts(py)?;
-    let facts = source.facts_for(target);
-    let plan = plan::decide(&facts, target, &request.options)?;
-    check_stream(&facts, &plan, request)?;
-    let report = started.map(|started| (started, TensorReport::new(&facts, target, &plan)));
+    let description = source.facts_for(target);
+    let plan = plan::decide(&description, target, &request.options)?;
+    check_stream(&description, &plan, request)?;
+    let report = started.map(|started| (started, TensorReport::new(&description, target, &plan)));
     let result = run(py, source, target, &plan, request)?;
     if let Some((started, report)) = report {
         trace::record(py, report, started.elapsed())?;
@@ -108,14 +108,14 @@ pub(crate) fn start_object<'py>(
     }
     let source = read(object, recognised)?;
     let target = request.target.facts(py)?;
-    let facts = source.facts_for(target);
-    let plan = plan::decide(&facts, target, &request.options)?;
-    check_stream(&facts, &plan, request)?;
-    let report = reported.then(|| TensorReport::new(&facts, target, &plan));
+    let description = source.facts_for(target);
+    let plan = plan::decide(&description, target, &request.options)?;
+    check_stream(&description, &plan, request)?;
+    let report = reported.then(|| TensorReport::new(&description, target, &plan));
     Ok((start(py, source, target, &plan, request, true)?, report))
 }
 
-/// Plans the conversion of one tensor, moving nothing.
+/// Plans the conversion of one tensor without moving bytes.
 pub(crate) fn plan_object(
     object: &Bound<'_, PyAny>,
     recognised: Recognised,
@@ -126,17 +126,17 @@ pub(crate) fn plan_object(
         return Ok(TensorReport::of_itself(target.framework));
     }
     let source = read(object, recognised)?;
-    let facts = source.facts_for(target);
-    let plan = plan::decide(&facts, target, &request.options)?;
-    check_stream(&facts, &plan, request)?;
-    // The errors that the conversion would raise later.
+    let description = source.facts_for(target);
+    let plan = plan::decide(&description, target, &request.options)?;
+    check_stream(&description, &plan, request)?;
+    // Raise the errors that the conversion itself would raise.
     if plan.device.is_cuda() && !matches!(plan.route, Route::Itself) {
         gpu_of(target, plan.device)?;
     }
     if plan.device.is_cuda() && request.stream.is_some() {
         check_named_stream(request.target.builtin()?.has_named_streams(), target, request.stream.as_ref())?;
     }
-    Ok(TensorReport::new(&facts, target, &plan))
+    Ok(TensorReport::new(&description, target, &plan))
 }
 
 fn run<'py>(
@@ -152,8 +152,8 @@ fn run<'py>(
     }
 }
 
-/// Does the part that needs the interpreter. Copies between a GPU and the host are returned as transfers, and so are all
-/// others with `is_deferred`.
+/// Does the part of a conversion that needs the interpreter. Copies between a GPU and the host are returned as transfers,
+/// and so are all copies with `is_deferred`.
 pub(crate) fn start<'py>(
     py: Python<'py>,
     source: Source<'py>,
@@ -163,7 +163,7 @@ pub(crate) fn start<'py>(
     is_deferred: bool,
 ) -> Result<Started<'py>> {
     let tensor = match &plan.route {
-        Route::Itself => return itself(py, source, target, request).map(Started::Done),
+        Route::Itself => return return_source(py, source, target, request).map(Started::Done),
         Route::Share => {
             let mut source = source;
             let streams = source.take_streams();
@@ -195,8 +195,8 @@ pub(crate) fn start<'py>(
     request.target.write(py, tensor).map(Started::Done)
 }
 
-/// Returns the source; a stream that the caller named waits for what is queued on the source.
-fn itself<'py>(
+/// Returns the source itself. A stream that the caller named waits for the work queued on the source.
+fn return_source<'py>(
     py: Python<'py>,
     mut source: Source<'py>,
     target: &TargetCapabilities,

@@ -1,8 +1,8 @@
 //! The fast path of the common case: a framework's own tensor, or a buffer, without options and without a trace.
 //!
-//! The planner answers one question (share, copy, or decide by plan), and no plan is allocated.
+//! The planner only decides whether to share, to copy or to make a plan. No plan is allocated for the first two.
 
-use crate::conversion::host_copy::{DETACH_FROM, duplicate};
+use crate::conversion::host_copy::{DETACH_THRESHOLD_BYTES, duplicate};
 use crate::conversion::kinds::Recognised;
 use crate::conversion::read_only::{flag_read_only, forgets_read_only, lend_read_only, record_loan};
 use crate::conversion::source::{Memory, Source};
@@ -43,8 +43,8 @@ pub(crate) fn convert_object<'py>(
         _ => return Outcome::NotApplicable,
     };
     match target.facts(object.py()) {
-        Ok(facts) => match read {
-            Ok(source) => convert_source(object.py(), source, target, facts),
+        Ok(capabilities) => match read {
+            Ok(source) => convert_source(object.py(), source, target, capabilities),
             Err(failure) => Outcome::Failed(failure),
         },
         Err(failure) => Outcome::Failed(failure),
@@ -57,23 +57,23 @@ pub(crate) fn convert_source<'py>(
     py: Python<'py>,
     source: Source<'py>,
     target: Target,
-    facts: &'static TargetCapabilities,
+    capabilities: &'static TargetCapabilities,
 ) -> Outcome<'py> {
-    let access = match plan::common(&source.facts_for(facts), facts) {
+    let access = match plan::common(&source.facts_for(capabilities), capabilities) {
         Some(FastDecision::Share(access)) => access,
         Some(FastDecision::Snapshot) => return snapshot(py, source, target),
         None => return Outcome::NeedsPlan(source),
     };
-    // The source is taken apart in place: each move of a tensor on the stack costs as much as planning.
+    // The source is destructured in place: each move of a tensor on the stack costs as much as planning.
     let mut tensor = match source.memory {
         Memory::Here(tensor) => tensor,
         Memory::Later { .. } => return Outcome::NeedsPlan(source),
     };
-    flag_read_only(&mut tensor, facts, access);
+    flag_read_only(&mut tensor, capabilities, access);
     let written = if tensor.device().is_cuda() {
         let streams = source.streams.map_or_else(Streams::unnamed, |streams| *streams);
-        share_gpu(py, lend_read_only(tensor, facts), streams, target, None)
-    } else if forgets_read_only(&tensor, facts) {
+        share_gpu(py, lend_read_only(tensor, capabilities), streams, target, None)
+    } else if forgets_read_only(&tensor, capabilities) {
         target.write(py, record_loan(tensor))
     } else {
         target.write(py, tensor)
@@ -84,11 +84,11 @@ pub(crate) fn convert_source<'py>(
     }
 }
 
-/// Copies dense memory whose alignment is accidental. Large tensors are converted by plan, which releases the GIL.
+/// Copies dense memory whose alignment is accidental. Large tensors go to the planner, whose copies release the GIL.
 #[inline]
 fn snapshot<'py>(py: Python<'py>, source: Source<'py>, target: Target) -> Outcome<'py> {
     let tensor = match &source.memory {
-        Memory::Here(tensor) if tensor.layout().bytes() < DETACH_FROM => tensor,
+        Memory::Here(tensor) if tensor.layout().bytes() < DETACH_THRESHOLD_BYTES => tensor,
         _ => return Outcome::NeedsPlan(source),
     };
     match duplicate(tensor).and_then(|tensor| target.write(py, tensor)) {

@@ -1,9 +1,9 @@
-//! GPU memory on its way: who waits for whom, and copies to, from and on a GPU.
+//! GPU memory in a conversion: ordering of shared memory between streams, and copies to, from and on a GPU.
 //!
-//! Each end of a trip queues its work somewhere: on its framework's current stream, or on streams that it does not name.
-//! When memory is shared, what the source's end has queued is ordered before what the target's end will queue; when the
-//! result dies, the other way round, before the memory goes back to the source's framework, which may hand it out again
-//! at once. Nobody waits on the host.
+//! Source and target queue work on the current stream of their framework, or on streams that the framework does not tell.
+//! For shared memory, the work that the source has queued is ordered before the work that the target will queue. When the
+//! result dies, the order is reversed before the source's framework gets the memory back, because its allocator may reuse
+//! the memory at once. The host does not wait in either case.
 
 use crate::conversion::streams::Streams;
 use crate::errors::Result;
@@ -15,8 +15,8 @@ use tensorferry_cuda::{
     TransferPath,
 };
 
-/// Hands memory from one end to the other, in order. Names the side of the other end that was told to wait, unless the
-/// memory is known to be ready.
+/// Orders the target's work after the source's, and reverses the order when the result dies. Returns the sync point of the
+/// target that waits, or `None` if the memory is known to be ready.
 pub(crate) fn share(
     tensor: Tensor<Owner>,
     from: Streams,
@@ -24,7 +24,7 @@ pub(crate) fn share(
 ) -> Result<(Tensor<Owner>, Option<SyncPoint>)> {
     let gpu = Gpu::get(tensor.device().index)?;
     // SAFETY: streams that the frameworks have just named, or ours.
-    let waits = unsafe {
+    let waiting = unsafe {
         if from.gives == SyncPoint::Nothing || (to.asks && gpu.is_done(from.gives)?) {
             None
         } else {
@@ -33,27 +33,33 @@ pub(crate) fn share(
         }
     };
     if from.takes == to.gives && from.takes.lasting() != SyncPoint::Everything {
-        return Ok((tensor, waits));
+        return Ok((tensor, waiting));
     }
-    let keepers = [from.keeper, to.keeper];
-    let (gives, takes) = (to.gives.lasting(), from.takes.lasting());
-    // SAFETY: a borrowed owner holds the first one until its own drop.
-    Ok((unsafe { tensor.map_owner(|owner| owner.borrowed(gpu, gives, takes, keepers)) }, waits))
+    let stream_owners = [from.keeper, to.keeper];
+    let (reusable_after, next_use) = (to.gives.lasting(), from.takes.lasting());
+    // SAFETY: a stream-ordered owner holds the first one until its own drop.
+    let tensor = unsafe {
+        tensor.map_owner(|owner| owner.stream_ordered(gpu, reusable_after, next_use, stream_owners))
+    };
+    Ok((tensor, waiting))
 }
 
-/// Memory of a tensor that moves to another thread with what keeps it.
-pub(crate) struct Held {
+/// A tensor that moves to another thread, and the owners of the streams that its copy uses.
+pub(crate) struct HeldTensor {
     pub(crate) tensor: Tensor<Owner>,
-    /// What keeps the streams of both ends.
-    _keepers: [Option<Owner>; 2],
+    _stream_owner: Option<Owner>,
 }
 
-impl Held {
-    pub(crate) fn new(tensor: Tensor<Owner>, keepers: [Option<Owner>; 2]) -> Self {
-        Self { tensor, _keepers: keepers }
+impl HeldTensor {
+    pub(crate) fn new(tensor: Tensor<Owner>) -> Self {
+        Self { tensor, _stream_owner: None }
     }
 
-    fn view(&self) -> DeviceSource<'_> {
+    fn with_stream_owner(tensor: Tensor<Owner>, owner: Option<Owner>) -> Self {
+        Self { tensor, _stream_owner: owner }
+    }
+
+    fn as_source(&self) -> DeviceSource<'_> {
         let tensor = &self.tensor;
         DeviceSource {
             data: tensor.data(),
@@ -64,128 +70,142 @@ impl Held {
     }
 }
 
-/// Brings the values of GPU memory into a block of our own.
+/// Copies GPU memory into a new host block.
 pub(crate) fn download(
     source: Tensor<Owner>,
     streams: Streams,
     dtype: DType,
     ring: RingOptions,
 ) -> impl FnOnce(&TransferControl) -> tensorferry_core::Result<HostBlock> + Send {
-    let (after, source) = (streams.gives.lasting(), Held::new(source, [streams.keeper, None]));
-    move |watch| {
+    let ready_after = streams.gives.lasting();
+    let source = HeldTensor::with_stream_owner(source, streams.keeper);
+    move |control| {
         let gpu = Gpu::get(source.tensor.device().index)?;
         let layout = Layout::dense(dtype.size(), source.tensor.layout().shape())?;
         let (block, transfer_path) = gpu.allocate_download(layout.bytes(), ring)?;
         let to = HostDestination { data: block.data(), dtype, layout: &layout };
         // SAFETY: the source is a checked tensor whose owner is held until this is done, and the target is a block of
         // ours with room for the result.
-        unsafe { gpu.fetch(&source.view(), &to, after, transfer_path, watch)? };
+        unsafe { gpu.fetch(&source.as_source(), &to, ready_after, transfer_path, control)? };
         Ok(block)
     }
 }
 
-/// Brings the values of GPU memory into host memory of the caller's, which is checked to be writable, and held.
+/// Copies GPU memory into host memory of the caller, which is checked to be writable, and held.
 pub(crate) fn download_into(
     source: Tensor<Owner>,
     streams: Streams,
     out: Tensor<Owner>,
     ring: RingOptions,
 ) -> impl FnOnce(&TransferControl) -> tensorferry_core::Result<()> + Send {
-    let after = streams.gives.lasting();
-    let (source, out) = (Held::new(source, [streams.keeper, None]), Held::new(out, [None, None]));
-    move |watch| {
+    let ready_after = streams.gives.lasting();
+    let (source, out) = (HeldTensor::with_stream_owner(source, streams.keeper), HeldTensor::new(out));
+    move |control| {
         let gpu = Gpu::get(source.tensor.device().index)?;
         let to = &out.tensor;
         let to = HostDestination { data: to.data(), dtype: to.dtype(), layout: to.layout() };
-        let dense = to.layout.is_dense();
+        let is_dense = to.layout.is_dense();
         let transfer_path = match gpu.transfer_path(to.data, to.layout.bytes(), ring) {
-            TransferPath::Pinned if !dense => TransferPath::Ring(ring),
+            TransferPath::Pinned if !is_dense => TransferPath::Ring(ring),
             transfer_path => transfer_path,
         };
         // SAFETY: as in `download`; the caller has checked the target, and its owner is held.
-        unsafe { gpu.fetch(&source.view(), &to, after, transfer_path, watch) }
+        unsafe { gpu.fetch(&source.as_source(), &to, ready_after, transfer_path, control) }
     }
 }
 
-/// A stream that is past what is queued on a side.
+/// A stream on which work runs after `point`.
 ///
 /// # Safety
 /// As [`Gpu::order`].
-unsafe fn meet(gpu: &'static Gpu, side: SyncPoint) -> tensorferry_core::Result<Stream> {
-    match side {
+unsafe fn stream_after(gpu: &'static Gpu, point: SyncPoint) -> tensorferry_core::Result<Stream> {
+    match point {
         SyncPoint::Stream(stream) => Ok(stream),
-        side => {
-            let meeting = gpu.sync_stream()?;
+        point => {
+            let stream = gpu.sync_stream()?;
             // SAFETY: the caller's contract, and a stream of ours.
-            unsafe { gpu.order(side, SyncPoint::Stream(meeting))? };
-            Ok(meeting)
+            unsafe { gpu.order(point, SyncPoint::Stream(stream))? };
+            Ok(stream)
         }
     }
 }
 
-/// Dense GPU memory to fill, and where its framework queues work on it.
+/// Dense GPU memory to fill.
 pub(crate) struct Target {
     pub(crate) data: *mut u8,
     pub(crate) dtype: DType,
     pub(crate) device: Device,
+    /// The streams on which its framework uses it.
     pub(crate) streams: Streams,
-    /// What keeps the memory, where the result does not.
+    /// Keeps the memory alive, unless the result does.
     #[expect(dead_code, reason = "held for its drop")]
     pub(crate) owner: Option<Owner>,
 }
 
-/// Brings a tensor, wherever it is, into memory on a GPU.
+/// Copies a tensor on any device into GPU memory. `streams` are those of the source, if it is on a GPU.
 pub(crate) fn fill(
     source: Tensor<Owner>,
     streams: Option<Streams>,
-    target: Target,
+    destination: Target,
     ring: RingOptions,
 ) -> impl FnOnce(&TransferControl) -> tensorferry_core::Result<()> + Send {
-    let ends = streams.as_ref().map(|streams| (streams.gives.lasting(), streams.takes.lasting()));
-    let source = Held::new(source, [streams.and_then(|streams| streams.keeper), None]);
-    let target = Sent(target);
-    move |watch| {
-        let Target { data, dtype, device, streams: Streams { gives, takes, .. }, .. } = &{ &target }.0;
-        let (gives, takes) = (gives.lasting(), takes.lasting());
-        let job = Fill {
-            gpu: Gpu::get(device.index)?,
-            from: source.tensor.device(),
-            layout: Layout::dense(dtype.size(), source.tensor.layout().shape())?,
-            source: source.view(),
-            ends,
-            to: *data,
-            room: (gives, takes),
-            dtype: *dtype,
+    let source_points = streams.as_ref().map(SyncPoints::of);
+    let source = HeldTensor::with_stream_owner(source, streams.and_then(|streams| streams.keeper));
+    let destination = AssertSend(destination);
+    move |control| {
+        let to = &{ &destination }.0;
+        let copy = DeviceCopy {
+            gpu: Gpu::get(to.device.index)?,
+            source: source.as_source(),
+            source_device: source.tensor.device(),
+            source_points,
+            data: to.data,
+            points: SyncPoints::of(&to.streams),
+            dtype: to.dtype,
+            layout: Layout::dense(to.dtype.size(), source.tensor.layout().shape())?,
             ring,
-            watch,
+            control,
         };
-        job.run()
+        copy.run()
     }
 }
 
-/// Goes to another thread.
-struct Sent<T>(T);
+/// The sync points of [`Streams`], valid on any thread.
+#[derive(Clone, Copy)]
+struct SyncPoints {
+    ready_after: SyncPoint,
+    next_use: SyncPoint,
+}
 
-// SAFETY: an address of memory that is held beside it or by the result, and facts; owners are let go on any thread.
-unsafe impl Send for Sent<Target> {}
+impl SyncPoints {
+    fn of(streams: &Streams) -> Self {
+        Self { ready_after: streams.gives.lasting(), next_use: streams.takes.lasting() }
+    }
+}
 
-/// Brings a tensor into memory on a GPU.
-struct Fill<'a> {
+/// A value that moves to another thread.
+struct AssertSend<T>(T);
+
+// SAFETY: an address of memory that is held beside it or by the result, and plain values; owners are dropped on any thread.
+unsafe impl Send for AssertSend<Target> {}
+
+/// One copy into GPU memory.
+struct DeviceCopy<'a> {
     gpu: &'static Gpu,
     source: DeviceSource<'a>,
-    from: Device,
-    /// Where the source's work is queued, before and after; none for host memory.
-    ends: Option<(SyncPoint, SyncPoint)>,
-    to: *mut u8,
-    /// The same for the target.
-    room: (SyncPoint, SyncPoint),
+    source_device: Device,
+    /// `None` for host memory.
+    source_points: Option<SyncPoints>,
+    /// The destination.
+    data: *mut u8,
+    points: SyncPoints,
     dtype: DType,
     layout: Layout,
     ring: RingOptions,
-    watch: &'a TransferControl,
+    control: &'a TransferControl,
 }
 
-impl Fill<'_> {
+impl DeviceCopy<'_> {
     fn run(self) -> tensorferry_core::Result<()> {
         if self.layout.is_empty() {
             return Ok(());
@@ -193,43 +213,44 @@ impl Fill<'_> {
         // SAFETY: the source is a checked tensor whose owner the caller holds until its framework's streams are past the
         // copy; the target is fresh memory of a framework, which it keeps likewise.
         unsafe {
-            let stream = meet(self.gpu, self.room.0)?;
-            let filled = match self.ends {
-                None => self.gpu.send(&self.source, self.to, self.dtype, stream, self.ring, self.watch),
-                Some((gives, takes)) if self.from.index == self.gpu.index() => {
-                    self.gpu.order(gives, SyncPoint::Stream(stream))?;
-                    let copied = self.gpu.convert(&self.source, self.to, self.dtype, stream);
-                    // The source may be written, or go, as soon as this is over, also where only a part was queued.
-                    self.gpu.order(SyncPoint::Stream(stream), takes).and(copied)
+            let stream = stream_after(self.gpu, self.points.ready_after)?;
+            let copied = match self.source_points {
+                None => self.gpu.send(&self.source, self.data, self.dtype, stream, self.ring, self.control),
+                Some(points) if self.source_device.index == self.gpu.index() => {
+                    self.gpu.order(points.ready_after, SyncPoint::Stream(stream))?;
+                    let copied = self.gpu.convert(&self.source, self.data, self.dtype, stream);
+                    // The source may be written or freed as soon as this returns, also if the copy was queued only in part.
+                    self.gpu.order(SyncPoint::Stream(stream), points.next_use).and(copied)
                 }
-                Some((gives, _)) => self.copy_from_peer(gives, stream),
+                Some(points) => self.copy_from_peer(points.ready_after, stream),
             };
-            // So may the target, if it goes because of an error.
-            self.gpu.order(SyncPoint::Stream(stream), self.room.1).and(filled)
+            // The destination may be freed too, after an error.
+            self.gpu.order(SyncPoint::Stream(stream), self.points.next_use).and(copied)
         }
     }
 
-    /// From another GPU: packed over there if it has to be. The host waits for both ends, which have no stream in common.
+    /// Copies from another GPU, which packs the values first if they are not dense. The host waits for both GPUs, because
+    /// they have no stream in common.
     ///
     /// # Safety
     /// As in `run`.
-    unsafe fn copy_from_peer(&self, gives: SyncPoint, stream: Stream) -> tensorferry_core::Result<()> {
-        let far = Gpu::get(self.from.index)?;
+    unsafe fn copy_from_peer(&self, ready_after: SyncPoint, stream: Stream) -> tensorferry_core::Result<()> {
+        let peer = Gpu::get(self.source_device.index)?;
         let bytes = self.layout.bytes();
         // SAFETY: as in `run`.
         unsafe {
-            let there = meet(far, gives)?;
+            let peer_stream = stream_after(peer, ready_after)?;
             let mut scratch = None;
             let from = if self.source.is_dense_as(self.dtype) {
                 self.source.data
             } else {
-                let packed = scratch.insert(DeviceBlock::plain(far, bytes, there)?).data();
-                far.convert(&self.source, packed, self.dtype, there)?;
+                let packed = scratch.insert(DeviceBlock::plain(peer, bytes, peer_stream)?).data();
+                peer.convert(&self.source, packed, self.dtype, peer_stream)?;
                 packed.cast_const()
             };
             self.gpu.wait(SyncPoint::Stream(stream))?;
-            let queued = far.copy_to(self.gpu, from, self.to, bytes, there);
-            far.wait(SyncPoint::Stream(there)).and(queued)
+            let queued = peer.copy_to(self.gpu, from, self.data, bytes, peer_stream);
+            peer.wait(SyncPoint::Stream(peer_stream)).and(queued)
         }
     }
 }

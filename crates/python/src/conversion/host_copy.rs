@@ -1,4 +1,4 @@
-//! Copies between two places of host memory: one call of `core::pack`, without the GIL when it is large.
+//! Copies within host memory. Large ones run without the GIL.
 
 use crate::errors::Result;
 use crate::interpreter::owner::Owner;
@@ -7,23 +7,23 @@ use pyo3::prelude::*;
 use tensorferry_core::host::HostBlock;
 use tensorferry_core::{Access, ByteOrder, DType, Device, Layout, Tensor, pack};
 
-/// Copies of at least this many bytes let other Python threads run; below it, giving up the GIL costs more.
-pub(crate) const DETACH_FROM: usize = 64 << 10;
+/// Copies of at least this many bytes release the GIL. Below it, releasing the GIL costs more than it gains.
+pub(crate) const DETACH_THRESHOLD_BYTES: usize = 64 << 10;
 
-/// The same bytes in a block of ours. The tensor is dense.
+/// Copies a dense tensor into a new block.
 pub(crate) fn duplicate(tensor: &Tensor<Owner>) -> Result<Tensor<Owner>> {
     let bytes = tensor.layout().bytes();
     let block = HostBlock::new(bytes)?;
-    // SAFETY: the source is dense, so its `bytes` bytes lie one after the other from `data` on; the
+    // SAFETY: the source is dense, so its `bytes` bytes are contiguous from `data` on; the
     // block is new and has room for them.
     unsafe { std::ptr::copy_nonoverlapping(tensor.data(), block.data(), bytes) };
-    let mut made =
+    let mut copy =
         of_block(block, tensor.dtype(), Layout::dense(tensor.dtype().size(), tensor.layout().shape())?)?;
-    made.set_cpu(tensor.device());
-    Ok(made)
+    copy.set_cpu(tensor.device());
+    Ok(copy)
 }
 
-/// A dense copy as `dtype` in a block of ours.
+/// Copies a tensor into a new block, dense and as `dtype`.
 pub(crate) fn packed(py: Python<'_>, source: &Tensor<Owner>, dtype: DType) -> Result<Tensor<Owner>> {
     let layout = Layout::dense(dtype.size(), source.layout().shape())?;
     let block = HostBlock::new(layout.bytes())?;
@@ -31,7 +31,7 @@ pub(crate) fn packed(py: Python<'_>, source: &Tensor<Owner>, dtype: DType) -> Re
     of_block(block, dtype, layout)
 }
 
-/// A dense tensor in a block of ours, which has room for it.
+/// A dense tensor in a block that has room for it.
 pub(crate) fn of_block(block: HostBlock, dtype: DType, layout: Layout) -> Result<Tensor<Owner>> {
     let data = block.data();
     let owner = Owner::Block(block);
@@ -39,13 +39,13 @@ pub(crate) fn of_block(block: HostBlock, dtype: DType, layout: Layout) -> Result
     Ok(unsafe { Tensor::new(data, dtype, layout, Device::CPU, ByteOrder::Native, Access::ReadWrite, owner) }?)
 }
 
-/// A copy that is still to be done.
-pub(crate) struct Job<'a>(pack::CopySource<'a>, pack::CopyDestination<'a>);
+/// A copy that has not run yet.
+pub(crate) struct CopyJob<'a>(pack::CopySource<'a>, pack::CopyDestination<'a>);
 
-// SAFETY: the job is run by the thread that made it; it only has to cross the border of `detach`.
-unsafe impl Send for Job<'_> {}
+// SAFETY: the job is run by the thread that made it; it only crosses the boundary of `detach`.
+unsafe impl Send for CopyJob<'_> {}
 
-impl Job<'_> {
+impl CopyJob<'_> {
     pub(crate) fn run(self) -> tensorferry_core::Result<()> {
         // SAFETY: the source is a checked tensor whose owner the caller holds; the destination is memory that the
         // caller has seen to be writable, free of overlap with itself and apart from the source.
@@ -53,18 +53,23 @@ impl Job<'_> {
     }
 }
 
-/// The copy of a tensor to a place that has room for the layout.
-pub(crate) fn job<'a>(source: &'a Tensor<Owner>, data: *mut u8, dtype: DType, layout: &'a Layout) -> Job<'a> {
+/// The job that copies a tensor to an address with room for the layout.
+pub(crate) fn copy_job<'a>(
+    source: &'a Tensor<Owner>,
+    data: *mut u8,
+    dtype: DType,
+    layout: &'a Layout,
+) -> CopyJob<'a> {
     let from = pack::CopySource {
         data: source.data(),
         dtype: source.dtype(),
         layout: source.layout(),
         order: source.order(),
     };
-    Job(from, pack::CopyDestination { data, dtype, layout })
+    CopyJob(from, pack::CopyDestination { data, dtype, layout })
 }
 
-/// Copies a tensor to a place that has room for the layout.
+/// Copies a tensor to an address with room for the layout.
 pub(crate) fn convert(
     py: Python<'_>,
     source: &Tensor<Owner>,
@@ -73,6 +78,6 @@ pub(crate) fn convert(
     layout: &Layout,
 ) -> Result<()> {
     let bytes = source.layout().bytes().max(layout.bytes());
-    let job = job(source, data, dtype, layout);
-    Ok(if bytes < DETACH_FROM { job.run() } else { py.detach(|| job.run()) }?)
+    let job = copy_job(source, data, dtype, layout);
+    Ok(if bytes < DETACH_THRESHOLD_BYTES { job.run() } else { py.detach(|| job.run()) }?)
 }

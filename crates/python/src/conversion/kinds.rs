@@ -1,11 +1,9 @@
-//! The kinds of object that there are.
-//!
-//! Readers, the register and the trees all speak of kinds; who decides what an object is, is `recognise`.
+//! The kinds of object that `recognise` tells apart: tensors, containers, leaves, and objects that are refused.
 
 use crate::interpreter::type_cache::Cache;
 use pyo3::prelude::*;
 
-/// The frameworks that have a file here.
+/// The frameworks with a reader in this crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Builtin {
     Numpy,
@@ -17,45 +15,45 @@ pub(crate) enum Builtin {
     Mlx,
 }
 
-/// What an object is, as far as its type tells.
+/// The kind of an object, as far as its type tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Recognised {
-    /// A tensor of a framework that has its own reader.
+    /// A tensor of a framework with a reader in this crate.
     Tensor(Builtin, Form),
-    /// A tensor of a framework that somebody registered; the number is its place in the register.
+    /// A tensor of a framework that was registered from Python, by its index.
     Registered(usize),
-    /// Something that looks like a tensor and cannot be carried.
+    /// A tensor or an array that cannot be converted.
     Refused(Refusal),
-    /// Something whose parts may be tensors.
+    /// A container, which may hold tensors.
     Container(Container),
-    /// A number, a string, None: passes through in a tree, and is no tensor.
+    /// A number, a string or None: not a tensor, and unchanged in a tree.
     Leaf,
-    /// `bytes`: a tensor when it is passed alone, a leaf in a tree.
+    /// `bytes`: a tensor as an argument, a leaf in a tree.
     Bytes,
-    /// A type with the buffer protocol and no DLPack: memoryview, bytearray, array.array, mmap.
+    /// A type with the buffer protocol and without DLPack: memoryview, bytearray, array.array, mmap.
     Buffer,
-    /// A type that speaks a protocol.
+    /// A type with DLPack or an array protocol.
     Protocol,
-    /// Anything else: the object itself may still speak a protocol, or be a node of a tree.
+    /// Any other type. The object itself may still have a protocol, or be a node of a tree.
     Unknown,
 }
 
-/// Which of a framework's types.
+/// The kind of tensor type within a framework.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// The framework's own tensor type, or a plain relative.
+    /// The framework's own tensor type, or a subclass without behaviour of its own.
     Plain,
-    /// A subclass that may do things of its own.
+    /// A subclass that may override behaviour.
     Subclass,
-    /// A type that marks its memory as read-only.
+    /// A type whose memory is read-only.
     ReadOnly,
-    /// A variable, whose value is taken.
+    /// A variable, whose value is read.
     Variable,
     /// A scalar object.
     Scalar,
 }
 
-/// What cannot be carried, and what to do instead.
+/// Why a tensor or an array cannot be converted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     Masked,
@@ -74,7 +72,7 @@ pub(crate) enum Refusal {
     PydataSparse,
 }
 
-/// Containers that keep their shape.
+/// The containers that a tree is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Container {
     List,
@@ -88,16 +86,16 @@ pub(crate) enum Container {
     Registered,
 }
 
-/// What was concluded about each type.
-pub(crate) static CONCLUSIONS: Cache<Recognised> = Cache::new();
+/// The kind of each type that was recognised.
+pub(crate) static RECOGNISED_TYPES: Cache<Recognised> = Cache::new();
 
-/// Forgets what was concluded: a registration may change it.
+/// Clears the cache of recognised types, which a registration may change.
 pub(crate) fn forget(py: Python<'_>) {
-    CONCLUSIONS.clear(py);
+    RECOGNISED_TYPES.clear(py);
 }
 
 impl Refusal {
-    /// Whether it is a sparse tensor, whose parts can be carried one by one.
+    /// Whether it is a sparse tensor.
     pub(crate) fn is_sparse(self) -> bool {
         matches!(
             self,
@@ -109,12 +107,12 @@ impl Refusal {
         )
     }
 
-    /// Whether it is a tensor that its own framework can work with, although it has no memory that others could read.
+    /// Whether its own framework can use it, although it has no memory that others could read.
     pub(crate) fn is_usable_by_own_framework(self) -> bool {
         matches!(self.kind(), "traced" | "opaque")
     }
 
-    /// What `classify` says of such an object.
+    /// The name of the kind that `classify` returns.
     pub(crate) fn kind(self) -> &'static str {
         match self {
             _ if self.is_sparse() => "sparse",
@@ -124,20 +122,20 @@ impl Refusal {
         }
     }
 
-    /// The fact and the hint.
+    /// The fact and the hint of the error.
     pub(crate) fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::Masked => (
-                "a masked array cannot be carried without losing its mask",
+                "a masked array cannot be converted without losing its mask",
                 "pass x.filled(value), or x.data and x.mask separately",
             ),
             Self::JaxTracer => (
                 "a JAX tracer has no memory: the function is being traced by jit, grad or vmap",
-                "decorate the function that needs it with @ferry.via(framework, grad=True), or carry the tensor outside the \
+                "decorate the function that needs it with @ferry.via(framework, grad=True), or convert the tensor outside the \
                  traced function",
             ),
             Self::JaxKeys => (
-                "an array of JAX random keys has no plain element type",
+                "an array of JAX random keys has no numeric element type",
                 "pass jax.random.key_data(x) instead",
             ),
             Self::JaxSparse => {
@@ -145,7 +143,7 @@ impl Refusal {
             }
             Self::TensorFlowSymbol => (
                 "a symbolic TensorFlow tensor has no memory: it stands for a value in a graph",
-                "wrap the call in tf.py_function, or carry the tensor outside tf.function or after session.run",
+                "wrap the call in tf.py_function, or convert the tensor outside tf.function or after session.run",
             ),
             Self::TensorFlowRagged => (
                 "a ragged tensor has rows of different lengths",
@@ -163,12 +161,12 @@ impl Refusal {
                 "run the module once, or call x.materialize(shape)",
             ),
             Self::TorchDistributed => (
-                "a torch DTensor is spread over several processes",
-                "pass x.to_local() for the local part, or x.full_tensor() for the whole",
+                "a torch DTensor is distributed over several processes",
+                "pass x.to_local() for the local shard, or x.full_tensor() for the whole tensor",
             ),
             Self::TorchFake => (
                 "a torch fake tensor has a shape but holds no values",
-                "carry a real tensor outside FakeTensorMode",
+                "convert a real tensor outside FakeTensorMode",
             ),
             Self::ScipySparse => {
                 ("a SciPy sparse array has no dense memory", "pass x.toarray(), or its data and index arrays")

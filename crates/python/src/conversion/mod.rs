@@ -1,13 +1,13 @@
-//! One tensor from a source to a target: recognise, read, plan, move bytes, write.
+//! Conversion of one tensor: recognise the object, read it, plan, move bytes, wrap the result.
 
 pub(crate) mod alignment;
 pub(crate) mod batch;
 pub(crate) mod convert;
 pub(crate) mod fast_path;
+pub(crate) mod fill_out;
 pub(crate) mod gpu;
 pub(crate) mod host_copy;
 pub(crate) mod kinds;
-pub(crate) mod out;
 pub(crate) mod progress;
 pub(crate) mod read_only;
 pub(crate) mod reading;

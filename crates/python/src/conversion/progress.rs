@@ -1,4 +1,4 @@
-//! How far a transfer is, for people and for programs.
+//! Progress reports of a transfer: a bar on the terminal, or calls of a function.
 
 use crate::errors::{Result, describe, fail};
 use crate::text::format_bytes;
@@ -8,15 +8,15 @@ use std::fmt::Write;
 use std::time::Instant;
 use tensorferry_core::ErrorKind;
 
-/// Who wants to see it.
+/// The receiver of progress reports.
 pub(crate) enum Progress {
-    /// People, by a bar on standard error.
+    /// A bar on standard error.
     Bar,
-    /// A program, by a call with the bytes that have moved and those that will.
+    /// A Python function of the bytes moved and their total.
     Call(Py<PyAny>),
 }
 
-/// Reads the keyword: True, False, None or a function.
+/// Parses `progress=`: True, False or a function.
 pub(crate) fn parse(given: &Bound<'_, PyAny>) -> Result<Option<Progress>> {
     if let Ok(flag) = given.cast::<PyBool>() {
         return Ok(flag.is_true().then_some(Progress::Bar));
@@ -31,10 +31,11 @@ pub(crate) fn parse(given: &Bound<'_, PyAny>) -> Result<Option<Progress>> {
     ))
 }
 
-const WIDTH: usize = 30;
+/// Characters between the brackets of the bar.
+const BAR_CHARS: usize = 30;
 
 impl Progress {
-    /// Shows where it is.
+    /// Reports the bytes moved so far.
     pub(crate) fn show(&self, py: Python<'_>, moved: usize, total: usize, begin: Instant) -> PyResult<()> {
         match self {
             Self::Bar => write(py, &bar(moved, total, begin), false),
@@ -42,7 +43,7 @@ impl Progress {
         }
     }
 
-    /// Shows that it is over: with all of its bytes, or without.
+    /// Reports the end: of all `total` bytes, or of a transfer that failed.
     pub(crate) fn end(&self, py: Python<'_>, total: Option<usize>, begin: Instant) -> PyResult<()> {
         match (self, total) {
             (Self::Bar, Some(total)) => write(py, &bar(total, total, begin), true),
@@ -54,16 +55,16 @@ impl Progress {
 }
 
 fn bar(moved: usize, total: usize, begin: Instant) -> String {
-    let share = if total == 0 { 1.0 } else { moved as f64 / total as f64 };
-    let full = (share * WIDTH as f64) as usize;
+    let fraction = if total == 0 { 1.0 } else { moved as f64 / total as f64 };
+    let filled = (fraction * BAR_CHARS as f64) as usize;
     let seconds = begin.elapsed().as_secs_f64().max(1e-9);
     let mut text = String::from("\r");
     let _ = write!(
         text,
         "[{}{}] {:3.0}%  {} of {}  {:.1} GB/s ",
-        "#".repeat(full),
-        " ".repeat(WIDTH - full.min(WIDTH)),
-        100.0 * share,
+        "#".repeat(filled),
+        " ".repeat(BAR_CHARS - filled.min(BAR_CHARS)),
+        100.0 * fraction,
         format_bytes(moved),
         format_bytes(total),
         moved as f64 / seconds / 1e9,
@@ -71,15 +72,15 @@ fn bar(moved: usize, total: usize, begin: Instant) -> String {
     text
 }
 
-/// Writes to standard error, if that is a terminal.
-fn write(py: Python<'_>, text: &str, ends: bool) -> PyResult<()> {
-    let error = py.import("sys")?.getattr("stderr")?;
-    if error.is_none() || !error.call_method0("isatty")?.is_truthy()? {
+/// Writes to standard error if it is a terminal.
+fn write(py: Python<'_>, text: &str, is_last: bool) -> PyResult<()> {
+    let stderr = py.import("sys")?.getattr("stderr")?;
+    if stderr.is_none() || !stderr.call_method0("isatty")?.is_truthy()? {
         return Ok(());
     }
-    error.call_method1("write", (text,))?;
-    if ends {
-        error.call_method1("write", ("\n",))?;
+    stderr.call_method1("write", (text,))?;
+    if is_last {
+        stderr.call_method1("write", ("\n",))?;
     }
-    error.call_method0("flush").map(|_| ())
+    stderr.call_method0("flush").map(|_| ())
 }

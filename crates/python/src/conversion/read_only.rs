@@ -1,10 +1,10 @@
-//! Read-only memory on its way to a framework: flags, and loans for frameworks that forget the flag.
+//! Read-only memory for a target: the read-only flag, and read-only loans to frameworks without that flag.
 
 use crate::interpreter::owner::Owner;
 use tensorferry_core::plan::{TargetCapabilities, TargetMutability};
 use tensorferry_core::{Access, Device, Tensor, read_only_loans};
 
-/// Assigns a tensor to the target's CPU device that the plan names, and sets its read-only flag.
+/// Assigns a host tensor to the CPU device of the plan, and sets its read-only flag.
 pub(crate) fn prepare(
     tensor: &mut Tensor<Owner>,
     target: &TargetCapabilities,
@@ -15,7 +15,7 @@ pub(crate) fn prepare(
     flag_read_only(tensor, target, access);
 }
 
-/// Sets the read-only flag, for a target that observes it.
+/// Sets the read-only flag if the target has one.
 #[inline(always)]
 pub(crate) fn flag_read_only(tensor: &mut Tensor<Owner>, target: &TargetCapabilities, access: Access) {
     if target.mutability == TargetMutability::Flagged && access == Access::ReadOnly {
@@ -23,13 +23,13 @@ pub(crate) fn flag_read_only(tensor: &mut Tensor<Owner>, target: &TargetCapabili
     }
 }
 
-/// Whether read-only memory goes to a framework that has no flag for it.
+/// Whether the target has no flag for this read-only memory.
 #[inline(always)]
 pub(crate) fn forgets_read_only(tensor: &Tensor<Owner>, target: &TargetCapabilities) -> bool {
     tensor.access() == Access::ReadOnly && target.mutability == TargetMutability::Immutable
 }
 
-/// The memory of a source as the target shares it: a read-only loan is recorded where the target has no flag.
+/// The same tensor. Records a read-only loan if the target has no flag.
 pub(crate) fn lend_read_only(tensor: Tensor<Owner>, target: &TargetCapabilities) -> Tensor<Owner> {
     if forgets_read_only(&tensor, target) { record_loan(tensor) } else { tensor }
 }

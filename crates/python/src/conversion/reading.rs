@@ -1,4 +1,4 @@
-//! Reading any object that is a tensor, by its framework, a registered reader or a protocol.
+//! Reading a tensor by its framework, by a registered reader or by a protocol.
 
 use crate::conversion::kinds::Recognised;
 use crate::conversion::recognise::recognise;
@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use tensorferry_core::plan::Pending;
 use tensorferry_core::{ErrorKind, Tensor};
 
-/// Reads any object that is a tensor.
+/// Reads a tensor.
 #[inline]
 pub(crate) fn read<'py>(object: &Bound<'py, PyAny>, recognised: Recognised) -> Result<Source<'py>> {
     match recognised {
@@ -43,7 +43,7 @@ fn read_registered<'py>(object: &Bound<'py, PyAny>, index: usize) -> Result<Sour
     registered::claim(source, object, index)
 }
 
-/// The memory of a source that needs no work before it is read.
+/// The memory of a source that can be read in place.
 #[inline(always)]
 pub(crate) fn in_place(source: Source<'_>) -> Result<Tensor<Owner>> {
     match source.memory {

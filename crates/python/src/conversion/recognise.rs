@@ -1,9 +1,9 @@
-//! Whose object is this? Answered from the type alone, once for each type, importing nothing.
+//! Recognises the kind of an object from its type, once for each type, without an import.
 //!
-//! A framework's types are known by module and name along the method resolution order, so that an object
-//! of a framework that is not loaded cannot exist and one that is loaded need not be imported again.
+//! A framework's types are found by module and name along the method resolution order. An object can only exist if its
+//! framework is loaded, so a look-up in `sys.modules` is enough.
 
-use crate::conversion::kinds::{CONCLUSIONS, Container, Recognised};
+use crate::conversion::kinds::{Container, RECOGNISED_TYPES, Recognised};
 use crate::errors::Result;
 use crate::frameworks;
 use crate::frameworks::register::by_type;
@@ -11,28 +11,28 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFrozenSet, PyList, PySet, PyTuple, PyType};
 
-/// What `object` is.
+/// The kind of an object.
 pub(crate) fn recognise(object: &Bound<'_, PyAny>) -> Result<Recognised> {
     let py = object.py();
     // SAFETY: the object is alive, and so is its type.
     let kind = unsafe { ffi::Py_TYPE(object.as_ptr()) };
-    if let Some(known) = CONCLUSIONS.get(py, kind.cast()) {
+    if let Some(known) = RECOGNISED_TYPES.get(py, kind.cast()) {
         return Ok(known);
     }
-    conclude(&object.get_type())
+    recognise_new_type(&object.get_type())
 }
 
-/// What objects of a type are.
+/// The kind of the objects of a type.
 pub(crate) fn recognise_type(kind: &Bound<'_, PyType>) -> Result<Recognised> {
-    match CONCLUSIONS.get(kind.py(), kind.as_ptr()) {
+    match RECOGNISED_TYPES.get(kind.py(), kind.as_ptr()) {
         Some(known) => Ok(known),
-        None => conclude(kind),
+        None => recognise_new_type(kind),
     }
 }
 
-fn conclude(kind: &Bound<'_, PyType>) -> Result<Recognised> {
+fn recognise_new_type(kind: &Bound<'_, PyType>) -> Result<Recognised> {
     let recognised = classify(kind)?;
-    CONCLUSIONS.put(kind, recognised);
+    RECOGNISED_TYPES.put(kind, recognised);
     Ok(recognised)
 }
 
@@ -40,26 +40,27 @@ fn classify(kind: &Bound<'_, PyType>) -> Result<Recognised> {
     if let Some(recognised) = by_bases(kind)? {
         return Ok(recognised);
     }
-    let recognised = by_shape(kind)?;
+    let recognised = by_protocol(kind)?;
     if recognised != Recognised::Unknown {
         return Ok(recognised);
     }
-    // Before a type is nobody's, installed packages may say that it is theirs.
+    // Entry points of installed packages may register the type.
     frameworks::registered::load_entry_points(kind.py())?;
     Ok(by_bases(kind)?.unwrap_or(Recognised::Unknown))
 }
 
+/// The kind by the names of the type and its bases.
 fn by_bases(kind: &Bound<'_, PyType>) -> PyResult<Option<Recognised>> {
     let py = kind.py();
     for (position, class) in kind.mro().iter().enumerate() {
         let class = class.cast_into::<PyType>()?;
         let (module, name) = (class.getattr("__module__")?, class.getattr("__qualname__")?);
         let (Ok(module), Ok(name)) = (module.extract::<String>(), name.extract::<String>()) else { continue };
-        if let Some(place) = frameworks::registered::index_of_type(py, &module, &name) {
-            return Ok(Some(Recognised::Registered(place)));
+        if let Some(index) = frameworks::registered::index_of_type(py, &module, &name) {
+            return Ok(Some(Recognised::Registered(index)));
         }
         match by_type(&module, &name, position == 0) {
-            // The name alone is not believed: readers look into the C structs of these types.
+            // The name alone is not enough: readers access the C structs of these types.
             Some(Recognised::Tensor(..)) if !is_genuine(&class, &module, &name)? => {}
             Some(recognised) => return Ok(Some(recognised)),
             None => {}
@@ -68,7 +69,7 @@ fn by_bases(kind: &Bound<'_, PyType>) -> PyResult<Option<Recognised>> {
     Ok(None)
 }
 
-/// Whether the class is the one that its module has under that name.
+/// Whether the module has this class under that name.
 fn is_genuine(class: &Bound<'_, PyType>, module: &str, name: &str) -> PyResult<bool> {
     let modules = class.py().import("sys")?.getattr("modules")?;
     let Ok(module) = modules.get_item(module) else { return Ok(false) };
@@ -79,7 +80,8 @@ fn class<'py>(py: Python<'py>, module: &str, name: &str) -> PyResult<Bound<'py, 
     Ok(py.import(module)?.getattr(name)?.cast_into::<PyType>()?)
 }
 
-fn by_shape(kind: &Bound<'_, PyType>) -> PyResult<Recognised> {
+/// The kind by builtin bases and protocols.
+fn by_protocol(kind: &Bound<'_, PyType>) -> PyResult<Recognised> {
     let py = kind.py();
     let is = |other: &Bound<'_, PyType>| kind.is_subclass(other);
     if is(&py.get_type::<PyDict>())? {
@@ -89,8 +91,8 @@ fn by_shape(kind: &Bound<'_, PyType>) -> PyResult<Recognised> {
         return Ok(Recognised::Container(Container::List));
     }
     if is(&py.get_type::<PyTuple>())? {
-        let named = kind.hasattr("_fields")? && kind.hasattr("_make")?;
-        return Ok(Recognised::Container(if named { Container::NamedTuple } else { Container::Tuple }));
+        let is_named = kind.hasattr("_fields")? && kind.hasattr("_make")?;
+        return Ok(Recognised::Container(if is_named { Container::NamedTuple } else { Container::Tuple }));
     }
     if is(&py.get_type::<pyo3::types::PyBytes>())? {
         return Ok(Recognised::Bytes);
@@ -108,14 +110,14 @@ fn by_shape(kind: &Bound<'_, PyType>) -> PyResult<Recognised> {
     if crate::protocols::reader::speaks_dlpack(kind)? {
         return Ok(Recognised::Protocol);
     }
-    // SAFETY: the type is alive; the slot is asked for, not called.
+    // SAFETY: the type is alive; the slot is read, not called.
     if !unsafe { ffi::PyType_GetSlot(kind.as_type_ptr(), ffi::Py_bf_getbuffer) }.is_null() {
         return Ok(Recognised::Buffer);
     }
     if crate::protocols::reader::speaks_array(kind)? {
         return Ok(Recognised::Protocol);
     }
-    if crate::trees::nodes::is_registered(kind)? {
+    if crate::trees::registered_nodes::is_registered(kind)? {
         return Ok(Recognised::Container(Container::Registered));
     }
     if is(&class(py, "collections", "deque")?)? {

@@ -1,4 +1,4 @@
-//! One conversion as its caller requests it: target, options, stream and progress.
+//! The request of one conversion: target, options, stream and progress.
 
 use crate::api::options::{self, Keywords};
 use crate::conversion::progress::Progress;
@@ -19,9 +19,9 @@ pub(crate) struct ConversionRequest {
     pub(crate) options: ConvertOptions,
     /// The stream on which the caller will use the result.
     pub(crate) stream: Option<NamedStream>,
-    /// Where progress is reported.
+    /// The receiver of progress reports.
     pub(crate) progress: Option<Progress>,
-    /// Whether the transfer is one of a batch, which is waited for as a whole.
+    /// Whether the transfer belongs to a batch, whose end is waited for once.
     pub(crate) batched: Cell<bool>,
 }
 
@@ -37,7 +37,7 @@ impl ConversionRequest {
         }
     }
 
-    /// A request with the options that `function` got by keyword.
+    /// A request with the keyword arguments of `function`.
     pub(crate) fn from_keywords(
         function: &str,
         framework: &Bound<'_, PyAny>,
@@ -49,7 +49,7 @@ impl ConversionRequest {
         Ok(Self { options: keywords.options, stream: keywords.stream, ..request })
     }
 
-    /// The ring for a transfer between a GPU and memory that exists already.
+    /// The ring buffer for a transfer between a GPU and existing memory, within the budget.
     pub(crate) fn ring(&self) -> Result<RingOptions> {
         let ring = settings::transfer();
         Ok(self.options.budget.map_or(Ok(ring), |budget| ring.within(budget))?)

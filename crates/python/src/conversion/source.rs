@@ -1,4 +1,4 @@
-//! A tensor as a reader found it.
+//! A tensor as its reader describes it, before it is planned.
 
 use crate::conversion::streams::Streams;
 use crate::interpreter::owner::Owner;
@@ -6,43 +6,43 @@ use pyo3::prelude::*;
 use tensorferry_core::plan::{Alignment, Pending, SourceDescription, SourceMutability};
 use tensorferry_core::{Access, ByteOrder, DType, Device, Layout, Tensor, read_only_loans};
 
-/// What a reader learned about an object.
+/// An object that has been read.
 pub(crate) struct Source<'py> {
-    /// The object itself, or what stands for it (the value of a variable).
+    /// The object, or the value of a variable.
     pub(crate) object: Bound<'py, PyAny>,
-    /// Whose tensor it is, as users name the framework.
+    /// The name of its framework.
     pub(crate) framework: &'static str,
-    /// Its memory, or why it cannot be read in place.
+    /// Its memory, or the work that must be done before it can be read.
     pub(crate) memory: Memory,
-    /// Whether others rely on the values.
+    /// Whether its values may change, and whether other objects rely on them.
     pub(crate) mutability: SourceMutability,
     /// Whether it requires a gradient.
     pub(crate) requires_grad: bool,
     /// Whether the memory came through `__array__(copy=False)`.
     pub(crate) through_array: bool,
-    /// Where its framework queues work on it, if it is on a GPU. Boxed, so that host memory does not carry its size.
+    /// The streams of its framework, if it is on a GPU. Boxed, because a source in host memory should stay small.
     pub(crate) streams: Option<Box<Streams>>,
 }
 
-/// Memory that can be read in place, or work to do first.
+/// The memory of a source.
 pub(crate) enum Memory {
-    /// Read it in place.
+    /// The values can be read in place.
     Here(Tensor<Owner>),
     /// The framework must do something first.
     Later {
-        /// What it must do.
+        /// The pending work.
         pending: Pending,
-        /// Where the values will be.
+        /// The device on which the values will be.
         device: Device,
-        /// Element type.
+        /// The element type.
         dtype: DType,
-        /// The shape, as if dense.
+        /// The shape, as a dense layout.
         layout: Layout,
     },
 }
 
 impl<'py> Source<'py> {
-    /// A mutable tensor that is read in place.
+    /// A source that is mutable and can be read in place.
     #[inline(always)]
     pub(crate) fn here(object: Bound<'py, PyAny>, framework: &'static str, tensor: Tensor<Owner>) -> Self {
         Self {
@@ -56,13 +56,13 @@ impl<'py> Source<'py> {
         }
     }
 
-    /// The same on a GPU, with work queued there.
+    /// The same source, with the streams of its framework.
     pub(crate) fn with_streams(mut self, streams: Streams) -> Self {
         self.streams = Some(Box::new(streams));
         self
     }
 
-    /// Where its framework queues work on it, if it is on a GPU; a reader that did not say is taken to mean anywhere.
+    /// The streams of its framework, if it is on a GPU. Without any from the reader, work may be queued on every stream.
     #[inline(always)]
     pub(crate) fn take_streams(&mut self) -> Option<Streams> {
         match self.streams.take() {
@@ -72,13 +72,13 @@ impl<'py> Source<'py> {
         }
     }
 
-    /// The same with another nature.
+    /// The same source with another mutability.
     pub(crate) fn with_mutability(mut self, mutability: SourceMutability) -> Self {
         self.mutability = mutability;
         self
     }
 
-    /// What the planner wants to know for a target that does not ask what the source's allocator guarantees.
+    /// The description for a planner whose target does not depend on alignment guarantees.
     #[inline(always)]
     pub(crate) fn facts(&self) -> SourceDescription<'_> {
         let (dtype, layout, device, order, address, access, pending) = match &self.memory {
@@ -113,7 +113,7 @@ impl<'py> Source<'py> {
     }
 }
 
-/// Memory that we lent to a framework as read-only may come back through a wrapper that does not know.
+/// Sets the read-only flag of memory on a read-only loan, which may come back through a wrapper without that flag.
 pub(crate) fn still_frozen(mut tensor: Tensor<Owner>) -> Tensor<Owner> {
     if read_only_loans::is_on_loan(tensor.data() as usize) {
         tensor.set_read_only();
@@ -121,10 +121,10 @@ pub(crate) fn still_frozen(mut tensor: Tensor<Owner>) -> Tensor<Owner> {
     tensor
 }
 
-/// The framework of memory that no object of a framework stands for: the planner never takes the source itself for the result.
+/// The framework of memory that does not belong to a framework's object. The planner never returns such a source itself.
 pub(crate) const OURS: &str = "tensorferry";
 
-/// About memory that was made for the result.
+/// The description of new memory for a result.
 pub(crate) fn fresh_memory(dtype: DType, layout: &Layout, device: Device) -> SourceDescription<'_> {
     SourceDescription {
         framework: OURS,

@@ -1,4 +1,4 @@
-//! Where the two ends of a trip queue their work on a GPU.
+//! The CUDA streams on which the source and the target of a conversion queue their work.
 
 use crate::errors::{Result, fail};
 use crate::interpreter::owner::Owner;
@@ -7,51 +7,52 @@ use tensorferry_core::ErrorKind;
 use tensorferry_core::plan::TargetCapabilities;
 use tensorferry_cuda::{Stream, SyncPoint};
 
-/// Where one end of a trip queues its work.
+/// The sync points of one framework for one piece of GPU memory.
 pub(crate) struct Streams {
-    /// What must be done before somebody else uses the memory.
+    /// The memory is ready for others after the work queued here.
     pub(crate) gives: SyncPoint,
-    /// What must wait until somebody else is done with it.
+    /// The framework uses the memory next on this sync point, which must wait for others.
     pub(crate) takes: SyncPoint,
-    /// What keeps the stream alive: a framework may destroy it with the object that stands for it, while the result of a
-    /// share still refers to it.
+    /// Keeps the stream alive. A framework may destroy a stream together with its Python object, while a shared result
+    /// still refers to it.
     pub(crate) keeper: Option<Owner>,
-    /// Whether memory that is ready costs the framework so much less that it is worth asking.
+    /// Whether the framework writes memory that is ready so much faster that a query of the source's stream pays off.
     pub(crate) asks: bool,
 }
 
 impl Streams {
-    /// On streams that the framework does not name.
+    /// For a framework that does not tell its streams.
     pub(crate) fn unnamed() -> Self {
         Self::between(SyncPoint::Everything, SyncPoint::Everything)
     }
 
-    /// On one stream, which lives as long as its framework.
+    /// For one stream, which lives as long as its framework.
     pub(crate) fn on(stream: Stream) -> Self {
         Self::between(SyncPoint::Stream(stream), SyncPoint::Stream(stream))
     }
 
-    /// Ready on one side, taken back on another.
+    /// For two different sync points.
     pub(crate) fn between(gives: SyncPoint, takes: SyncPoint) -> Self {
         Self { gives, takes, keeper: None, asks: false }
     }
 
-    /// The same, for a framework that is better off with memory that is ready.
+    /// The same streams, for a framework that is faster with memory that is ready.
     pub(crate) fn asking(mut self) -> Self {
         self.asks = true;
         self
     }
 
-    /// The same, on a stream that lives as long as an object.
+    /// The same streams, which live as long as `object`.
     pub(crate) fn kept_by(mut self, object: Bound<'_, PyAny>) -> Self {
         self.keeper = Some(Owner::object(object.unbind()));
         self
     }
 }
 
-/// The stream of a handle that came as a number; `None` where no stream has that number. Handles of streams that are not default
-/// ones are addresses of the driver's structs: aligned, and not in the first page. The driver checks no more than that: it follows
-/// the address.
+/// The stream with this handle, or `None` if no stream can have it.
+///
+/// The handle of a stream that is not a default stream is the address of a struct of the driver: aligned, and not in the
+/// first page. The driver does not check handles; it dereferences them.
 ///
 /// # Safety
 /// As [`Stream::from_handle`], but for numbers that are refused here.
@@ -63,24 +64,24 @@ pub(crate) unsafe fn stream_of(handle: usize) -> Option<Stream> {
     (is_address || DEFAULT_STREAMS.contains(&handle)).then(|| unsafe { Stream::from_handle(handle) })
 }
 
-/// Memory of a framework's own on a GPU, to be filled before anybody sees it.
+/// New GPU memory of a framework, to be filled before the caller gets it.
 pub(crate) struct Room<'py> {
     /// The framework's tensor: dense, row-major.
     pub(crate) object: Bound<'py, PyAny>,
-    /// Where its memory starts.
+    /// The address of its first element.
     pub(crate) data: *mut u8,
-    /// Where the framework queues its work on it.
+    /// The streams on which the framework uses it.
     pub(crate) streams: Streams,
 }
 
 /// A stream that the caller named.
 pub(crate) struct NamedStream {
     pub(crate) stream: Stream,
-    /// What was passed, which keeps the stream alive if it is a framework's object.
+    /// The argument, which keeps the stream alive if it is a framework's object.
     pub(crate) object: Py<PyAny>,
 }
 
-/// Sees that a stream is named only for a framework that lets its users choose one.
+/// Raises if a stream is named for a framework whose users do not choose streams.
 pub(crate) fn check_named_stream(
     has_named_streams: bool,
     target: &TargetCapabilities,
@@ -92,6 +93,6 @@ pub(crate) fn check_named_stream(
     Err(fail(
         ErrorKind::InvalidArgument,
         format!("{} chooses its streams itself, and stream= was given", target.title),
-        "leave stream out: the order is right without it",
+        "leave stream out: work is ordered without it",
     ))
 }

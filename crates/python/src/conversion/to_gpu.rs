@@ -1,4 +1,4 @@
-//! Results in GPU memory: shared, or copied into memory of the target's own.
+//! Results in GPU memory: shared, or copied into memory that the target allocates.
 
 use crate::conversion::gpu;
 use crate::conversion::reading::materialise;
@@ -28,18 +28,18 @@ pub(crate) fn share_gpu<'py>(
     let framework = target.builtin()?;
     check_named_stream(framework.has_named_streams(), target.facts(py)?, stream)?;
     let to = match stream {
-        Some(asked) => Streams::on(asked.stream).kept_by(asked.object.bind(py).clone()),
+        Some(named) => Streams::on(named.stream).kept_by(named.object.bind(py).clone()),
         None => framework.streams(py, Gpu::get(tensor.device().index)?)?,
     };
-    let (tensor, waits) = gpu::share(tensor, from, to)?;
-    framework.write_gpu(py, tensor, waits)
+    let (tensor, waiting) = gpu::share(tensor, from, to)?;
+    framework.write_gpu(py, tensor, waiting)
 }
 
 /// The GPU of a result.
 pub(crate) fn gpu_of(target: &TargetCapabilities, device: Device) -> Result<&'static Gpu> {
-    let lost = || target.devices == SupportedDevices::Cuda && Gpu::count().unwrap_or(0) == 0;
+    let has_no_gpu = || target.devices == SupportedDevices::Cuda && Gpu::count().unwrap_or(0) == 0;
     Gpu::get(device.index).map_err(|error| match error.kind() {
-        ErrorKind::UnsupportedDevice if lost() => fail(
+        ErrorKind::UnsupportedDevice if has_no_gpu() => fail(
             ErrorKind::UnsupportedDevice,
             format!("{} holds GPU memory only, and {}", target.title, error.fact()),
             "convert to numpy or torch, which hold host memory",
@@ -48,7 +48,7 @@ pub(crate) fn gpu_of(target: &TargetCapabilities, device: Device) -> Result<&'st
     })
 }
 
-/// Copies into memory of the target's own on a GPU.
+/// Copies into new GPU memory of the target.
 pub(crate) fn copy_to_gpu<'py>(
     py: Python<'py>,
     source: Source<'py>,
@@ -76,10 +76,10 @@ pub(crate) fn copy_to_gpu<'py>(
     };
     let streams = if tensor.device().is_host() { None } else { streams };
     let target_gpu = gpu_of(target, plan.device)?;
-    // Allocated on the stream where it will be used, because the allocator reuses memory in the order of that stream.
-    let stream = request.stream.as_ref().map(|asked| asked.stream);
-    let room = framework.allocate(py, plan.dtype, tensor.layout().shape(), target_gpu, stream)?;
-    let Room { object, data, streams: target_streams } = room;
+    // The allocator must use the stream on which the result is used, because it reuses memory in the order of that stream.
+    let stream = request.stream.as_ref().map(|named| named.stream);
+    let allocation = framework.allocate(py, plan.dtype, tensor.layout().shape(), target_gpu, stream)?;
+    let Room { object, data, streams: target_streams } = allocation;
     let total = tensor.layout().count() * plan.dtype.size();
     let destination =
         gpu::Target { data, dtype: plan.dtype, device: plan.device, streams: target_streams, owner: None };

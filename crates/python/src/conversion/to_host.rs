@@ -1,7 +1,7 @@
-//! Results in host memory of our own: packed, cast or downloaded, now or on another thread.
+//! Results in new host memory: packed, cast or downloaded, on this thread or another.
 
 use crate::conversion::gpu;
-use crate::conversion::host_copy::{job, of_block, packed};
+use crate::conversion::host_copy::{copy_job, of_block, packed};
 use crate::conversion::read_only::prepare;
 use crate::conversion::reading::materialise;
 use crate::conversion::source::{Memory, Source, fresh_memory};
@@ -16,19 +16,19 @@ use tensorferry_core::plan::{self, ConvertOptions, DTypeRequest, Plan, TargetCap
 use tensorferry_core::{Access, DType, Layout, Tensor};
 use tensorferry_cuda::TransferControl;
 
-/// Copies values into a new block, on any thread.
-type Fill = Box<dyn FnOnce(&TransferControl) -> tensorferry_core::Result<HostBlock> + Send>;
+/// Work that copies values into a new block, on any thread.
+type CopyWork = Box<dyn FnOnce(&TransferControl) -> tensorferry_core::Result<HostBlock> + Send>;
 
-/// A copy in host memory of our own.
+/// A copy in new host memory.
 pub(crate) enum Copied {
-    /// It is made.
+    /// The copy is complete.
     Done(Tensor<Owner>),
-    /// It is still to be made: the number of bytes, the work and the shape.
-    Pending(usize, (Fill, Vec<i64>)),
+    /// The copy has not run yet: the number of bytes, the work and the shape.
+    Pending(usize, (CopyWork, Vec<i64>)),
 }
 
-/// Copies the source's values into memory of our own, in the type that the plan names. With `is_deferred` the bytes move
-/// later, on another thread.
+/// Copies the source into new host memory, in the element type of the plan. With `is_deferred` the copy is returned as work
+/// for another thread.
 pub(crate) fn copy(
     py: Python<'_>,
     source: Source<'_>,
@@ -59,12 +59,12 @@ pub(crate) fn copy(
             Ok(Copied::Pending(total, (Box::new(work), shape)))
         }
         _ if is_deferred => {
-            let held = gpu::Held::new(tensor, [None, None]);
+            let held = gpu::HeldTensor::new(tensor);
             let work = move |_: &TransferControl| {
                 let tensor = &{ &held }.tensor;
                 let layout = Layout::dense(dtype.size(), tensor.layout().shape())?;
                 let block = HostBlock::new(layout.bytes())?;
-                job(tensor, block.data(), dtype, &layout).run()?;
+                copy_job(tensor, block.data(), dtype, &layout).run()?;
                 Ok(block)
             };
             Ok(Copied::Pending(total, (Box::new(work), shape)))
@@ -73,10 +73,10 @@ pub(crate) fn copy(
     }
 }
 
-/// The transfer that runs a pending copy, and wraps the block as the target's tensor.
+/// The transfer that runs a pending copy and wraps the block as the target's tensor.
 pub(crate) fn deliver(
     total: usize,
-    (work, shape): (Fill, Vec<i64>),
+    (work, shape): (CopyWork, Vec<i64>),
     plan: &Plan,
     target: Target,
 ) -> PendingTransfer {
@@ -93,11 +93,11 @@ pub(crate) fn deliver(
     }
 }
 
-/// Whether the target can use memory that nobody else uses, as it is.
+/// Whether the target can use this memory, which nothing else uses, without a copy of ours.
 pub(crate) fn fits(tensor: &Tensor<Owner>, target: &TargetCapabilities, dtype: DType) -> bool {
     let address = tensor.data() as usize;
-    let facts = fresh_memory(tensor.dtype(), tensor.layout(), tensor.device());
-    let facts = plan::SourceDescription { order: tensor.order(), address, ..facts };
+    let description = fresh_memory(tensor.dtype(), tensor.layout(), tensor.device());
+    let description = plan::SourceDescription { order: tensor.order(), address, ..description };
     let options = ConvertOptions { dtype: DTypeRequest::Type(dtype), ..ConvertOptions::NONE };
-    plan::decide(&facts, target, &options).is_ok_and(|plan| plan.shares() || plan.target_copies())
+    plan::decide(&description, target, &options).is_ok_and(|plan| plan.shares() || plan.target_copies())
 }

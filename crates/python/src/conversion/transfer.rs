@@ -1,8 +1,7 @@
 //! Transfers: the part of a conversion that moves bytes without the interpreter.
 //!
-//! A conversion to or from a GPU starts on the caller's thread, which knows the current streams. Then bytes move, on any
-//! thread and without the GIL. Then the result is wrapped. [`run`] does both on the caller's thread; `to_async` does them
-//! on another one.
+//! A conversion to or from a GPU starts on the caller's thread, which knows the current streams. Then bytes move on any
+//! thread, without the GIL, and the result is wrapped. [`run`] does both for the caller; `to_async` uses another thread.
 
 use crate::conversion::progress::Progress;
 use crate::errors::{Failure, Result};
@@ -14,14 +13,14 @@ use tensorferry_core::host::HostBlock;
 use tensorferry_core::{Error, ErrorKind};
 use tensorferry_cuda::TransferControl;
 
-/// Moves the bytes; returns a block where the result is made of one.
+/// Moves the bytes. Returns the block that the result needs, if any.
 type Work = Box<dyn FnOnce(&TransferControl) -> tensorferry_core::Result<Option<HostBlock>> + Send>;
 /// Wraps the result.
 type Finish = Box<dyn FnOnce(Python<'_>, Option<HostBlock>) -> Result<Py<PyAny>> + Send>;
 
 /// A transfer that has not run yet.
 pub(crate) struct PendingTransfer {
-    /// Bytes that will move.
+    /// The number of bytes that will move.
     pub(crate) total: usize,
     pub(crate) work: Work,
     pub(crate) finish: Finish,
@@ -36,7 +35,7 @@ pub(crate) enum Started<'py> {
 }
 
 /// Transfers of at least this many bytes last long enough to be interrupted by a signal.
-const WATCHED_TRANSFER_BYTES: usize = 512 << 20;
+const INTERRUPTIBLE_BYTES: usize = 512 << 20;
 /// How often the caller's thread checks for signals and reports progress.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -47,10 +46,10 @@ pub(crate) fn run<'py>(
     progress: Option<&Progress>,
 ) -> Result<Bound<'py, PyAny>> {
     let PendingTransfer { total, work, finish } = pending;
-    let block = if total < WATCHED_TRANSFER_BYTES && progress.is_none() {
+    let block = if total < INTERRUPTIBLE_BYTES && progress.is_none() {
         py.detach(|| work(&TransferControl::default()))?
     } else {
-        run_watched(py, total, work, progress)?
+        run_interruptibly(py, total, work, progress)?
     };
     Ok(finish(py, block)?.into_bound(py))
 }
@@ -58,12 +57,12 @@ pub(crate) fn run<'py>(
 /// The result of the worker thread, and the control of its transfer.
 struct SharedResult {
     result: Mutex<Option<tensorferry_core::Result<Option<HostBlock>>>>,
-    left: Condvar,
+    finished: Condvar,
     control: TransferControl,
 }
 
 /// Runs the work on another thread, while this one handles signals and reports progress.
-fn run_watched(
+fn run_interruptibly(
     py: Python<'_>,
     total: usize,
     work: Work,
@@ -71,37 +70,41 @@ fn run_watched(
 ) -> Result<Option<HostBlock>> {
     let shared = Arc::new(SharedResult {
         result: Mutex::new(None),
-        left: Condvar::new(),
+        finished: Condvar::new(),
         control: TransferControl::default(),
     });
     let worker = Arc::clone(&shared);
     let started = std::thread::Builder::new().name("tensorferry".into()).spawn(move || {
         let result = work(&worker.control);
         *worker.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
-        worker.left.notify_all();
+        worker.finished.notify_all();
     });
     let thread = started.map_err(|error| {
-        Error::new(ErrorKind::OutOfMemory, format!("the system has no thread for a transfer: {error}"))
-            .with_advice("end some threads, or raise the limit of processes")
+        Error::new(
+            ErrorKind::OutOfMemory,
+            format!("the system cannot start a thread for a transfer: {error}"),
+        )
+        .with_advice("end some threads, or raise the limit on processes")
     })?;
-    let begin = Instant::now();
+    let started_at = Instant::now();
     let mut stopped: Option<Failure> = None;
     let result = loop {
         let poll = || {
             let result = shared.result.lock().unwrap_or_else(PoisonError::into_inner);
             let (mut result, _) = shared
-                .left
+                .finished
                 .wait_timeout_while(result, POLL_INTERVAL, |result| result.is_none())
                 .unwrap_or_else(PoisonError::into_inner);
             // A thread that panicked stores no result.
-            result.take().or_else(|| thread.is_finished().then(thread_lost))
+            result.take().or_else(|| thread.is_finished().then(no_result))
         };
         if let Some(result) = py.detach(poll) {
             break result;
         }
-        // An error is raised after the transfer has ended, so that no byte moves then.
+        // The error is raised after the transfer has ended, so that no byte moves afterwards.
         let shown = || {
-            progress.map_or(Ok(()), |progress| progress.show(py, shared.control.bytes_moved(), total, begin))
+            progress
+                .map_or(Ok(()), |progress| progress.show(py, shared.control.bytes_moved(), total, started_at))
         };
         if stopped.is_none()
             && let Err(error) = py.check_signals().and_then(|()| shown())
@@ -111,18 +114,18 @@ fn run_watched(
         }
     };
     let _ = py.detach(|| thread.join());
-    // What the thread held, such as the source, is released before the caller gets the result.
+    // The source and everything else that the thread held is released before the caller gets the result.
     owner::drop_deferred();
     if let Some(failure) = stopped {
-        progress.map_or(Ok(()), |progress| progress.end(py, None, begin))?;
+        progress.map_or(Ok(()), |progress| progress.end(py, None, started_at))?;
         return Err(failure);
     }
     let ended = result.is_ok().then_some(total);
-    progress.map_or(Ok(()), |progress| progress.end(py, ended, begin))?;
+    progress.map_or(Ok(()), |progress| progress.end(py, ended, started_at))?;
     Ok(result?)
 }
 
-fn thread_lost() -> tensorferry_core::Result<Option<HostBlock>> {
+fn no_result() -> tensorferry_core::Result<Option<HostBlock>> {
     Err(Error::new(ErrorKind::DeviceFailed, "the thread of a transfer ended without a result")
         .with_advice("please report this"))
 }

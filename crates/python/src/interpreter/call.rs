@@ -1,4 +1,4 @@
-//! Calling Python without building a tuple: the stable ABI's quickest doors.
+//! Calls of Python objects without a tuple of arguments, which is the fastest call that the stable ABI has.
 
 use pyo3::ffi;
 use pyo3::prelude::*;

@@ -1,16 +1,16 @@
 //! Deferred drops: releasing owners from threads that must not wait for the GIL.
 //!
-//! A framework may hold a lock of its own while it calls a deleter. A deleter that waits for the GIL there waits for ever
-//! if the thread that has the GIL waits for that lock. So a deleter of ours releases the owner if its thread has the GIL, and
-//! pushes it on a drop queue otherwise.
+//! A framework may hold a lock while it calls a deleter. If the deleter waits for the GIL, and the thread with the GIL waits
+//! for that lock, both wait for ever. Our deleters therefore release the owner if their thread has the GIL, and otherwise
+//! push it on a drop queue.
 //!
-//! One case waits for the GIL: `AttachingOwner`, which is lent to PyTorch and JAX alone, on a thread that runs Python code.
-//! These give up the GIL when a tensor dies on such a thread, and hold no lock then: PyTorch's own deleters for memory of
-//! NumPy's take the GIL on any thread. Through the queue, a share would cost a microsecond more and the memory would be
-//! released later than the tensor. A test uses each framework on a second thread while the first is in such a deleter.
-//! TensorFlow is not among them: `Variable.assign` releases the old value under the lock of the variable.
+//! Only the deleter of an `AttachingOwner` waits for the GIL, on a thread that runs Python code. Such owners go to PyTorch and
+//! JAX alone. Both release the GIL when a tensor dies on such a thread, and hold no lock then. PyTorch's own deleters for
+//! NumPy memory also take the GIL on any thread. With the drop queue, a share would cost a microsecond more, and the memory
+//! would outlive the tensor. A test uses each framework on a second thread while the first runs such a deleter. TensorFlow
+//! gets no such owners: `Variable.assign` releases the old value under the lock of the variable.
 //!
-//! Two queues differ in who may empty them:
+//! There are two queues, which differ in the threads that may empty them:
 //!
 //! | queue | holds | is emptied by |
 //! |---|---|---|
@@ -19,33 +19,37 @@
 //!
 //! # Lock order
 //!
-//! Locks: the GIL; the locks that frameworks hold while they call deleters (F), of which Paddle's (P) is the worst; ours.
-//! P is the one mutex of Paddle's table of deleters: every import by DLPack takes it, and every release of imported memory
-//! holds it while the deleter runs. Paddle's own allocations do not take it.
+//! The locks are the GIL, the locks that frameworks hold while they call deleters (F), and ours. Paddle's lock (P) is one of F,
+//! and needs most care: it is the single mutex of Paddle's table of deleters. Every import by DLPack takes P, and every release
+//! of imported memory holds P while the deleter runs. Paddle's own allocations do not take it.
 //!
-//! | thread | holds | wants | why there is no cycle |
+//! | thread | holds | waits for | why there is no cycle |
 //! |---|---|---|---|
-//! | any, in another deleter of ours | F, perhaps the GIL | nothing but ours | an owner is released under the GIL that the thread has, or queued |
-//! | a Python thread, in the deleter of an `AttachingOwner` | none of F | the GIL | as any thread that wants the GIL |
-//! | any, in Paddle, below it what we lent to Paddle | P | nothing but ours | `Owner::Deferred` queues, also under the GIL |
-//! | drop thread | nothing | the GIL | a thread that has the GIL never waits for the drop thread |
-//! | any, emptying the first queue | the GIL | F; P if it uses Paddle | else Paddle's tensors go on to the second queue |
-//! | a Python thread | the GIL | F, P | the order in which the frameworks' own tensors die |
-//! | any | all of the above | ours | ours are leaves: no other lock is taken under them |
+//! | any, in another deleter of ours | F, perhaps the GIL | only ours | it releases the owner if it has the GIL, and queues it otherwise |
+//! | a Python thread, in the deleter of an `AttachingOwner` | none of F | the GIL | it waits like any other thread for the GIL |
+//! | any, in Paddle, releasing memory that we lent to Paddle | P | only ours | `Owner::Deferred` queues the owner, even with the GIL |
+//! | the drop thread | nothing | the GIL | no thread with the GIL waits for the drop thread |
+//! | any, emptying the first queue | the GIL | F; P if it uses Paddle | a thread that does not use Paddle moves Paddle's tensors to the second queue |
+//! | a Python thread | the GIL | F, P | this is the order in which the frameworks' own tensors die |
+//! | any | all of the above | ours | no other lock is taken while one of ours is held |
 //!
-//! What is left is Paddle's: a deleter that is not ours may give up the GIL below P (PyTorch's does for memory of NumPy's;
-//! Python code may), and a second thread that has the GIL and wants P then hangs. A program with two Python threads that use
-//! Paddle hangs so without tensorferry, within seconds. A program with one must not, so a deferred drop takes P on that one
-//! only: Paddle's tensors are copied to frameworks that release on threads of their own, and one that another thread meets in
-//! the first queue anyway (behind an array) or in a job waits in `PADDLE_THREADS`. Once no such thread lives, any Python
-//! thread empties it.
+//! One deadlock of Paddle remains. A deleter of another library may release the GIL while P is held: PyTorch's deleter for
+//! NumPy memory does, and Python code may. A second thread that has the GIL and waits for P then hangs. A program with two
+//! Python threads that use Paddle hangs within seconds, also without tensorferry. A program with one such thread must not
+//! hang, so only that thread may take P in a deferred drop:
 //!
-//! Rejected: the main loop alone, because memory and leases pile up while the main thread is in one long call; the drop
-//! thread alone, because it hung in the way just said; a time after which the drop thread acts in the main loop's place,
-//! because no time is long enough.
+//! - Paddle's tensors are copied to frameworks that release memory on threads of their own.
+//! - A Paddle tensor that another thread finds in the first queue (behind an array) or in a job moves to `PADDLE_THREADS`.
+//! - When no thread that uses Paddle is alive, any Python thread empties that queue.
 //!
-//! The drop thread starts with the first deferred drop, waits for good once the interpreter exits, and starts anew in the
-//! child of a fork, which leaves the parent's owners to the parent.
+//! Rejected alternatives:
+//!
+//! - Only the main loop empties the queues: memory and leases pile up while the main thread is in one long call.
+//! - Only the drop thread empties them: it ran into the deadlock above.
+//! - The drop thread replaces the main loop after a timeout: no timeout is long enough.
+//!
+//! The drop thread starts with the first deferred drop and stops working once the interpreter exits. The child of a fork starts
+//! its own, and leaves the parent's owners to the parent.
 
 use crate::interpreter::guard::{self, InterpreterGuard};
 use pyo3::ffi;
@@ -57,40 +61,40 @@ use std::thread;
 use std::time::Duration;
 use tensorferry_core::drop_queue::{Request, WakeUp};
 
-/// How long the drop thread lets owners gather, so that it takes the GIL from others once for all of them.
+/// How long the drop thread waits for more owners, so that it takes the GIL once for all of them.
 const GATHER_TIME: Duration = Duration::from_millis(1);
 
-/// When the drop thread asks the main loop again, whose list of 32 requests was full.
+/// How long the drop thread waits after the main loop refused a request because its list of 32 was full.
 const RETRY_TIME: Duration = Duration::from_millis(10);
 
-/// The queues, as the drop thread and the main loop use them. `owner` has them, because they hold its type.
+/// Access to the drop queues, which are in `owner` because they hold its type.
 pub(super) struct Queues {
     /// Whether both are empty.
     pub(super) are_empty: fn() -> bool,
-    /// Whether owners are left that only a Python thread that uses Paddle may drop.
+    /// Whether owners remain that only a Python thread that uses Paddle may drop.
     pub(super) wait_for_paddle_thread: fn() -> bool,
     /// Drops the owners that this thread may drop, with the GIL held.
     pub(super) drop_deferred: fn(),
 }
 
-/// Whether the main loop was asked to empty the queues and has not begun to.
+/// Whether a request to the main loop to empty the queues is pending.
 static MAIN_LOOP: Request = Request::new();
 
 /// The drop thread of this process. [`after_fork_in_child`] forgets the parent's.
 static DROP_THREAD: AtomicPtr<DropThread> = AtomicPtr::new(ptr::null_mut());
 
-/// How many Python threads that live have carried tensors from or to Paddle.
+/// The number of live Python threads that have converted tensors from or to Paddle.
 static PADDLE_THREAD_COUNT: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// Whether this thread is one of them.
+    /// Whether this thread is counted in [`PADDLE_THREAD_COUNT`].
     static USES_PADDLE: Cell<bool> = const { Cell::new(false) };
     static PADDLE_THREAD: PaddleThread = PaddleThread::new();
-    /// Whether this thread drops owners that another thread gave up, and must not take Paddle's lock for them.
+    /// Whether this thread drops deferred owners, and must not take Paddle's lock for them.
     static DROPS_FOR_OTHERS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A Python thread that uses Paddle, until the thread ends.
+/// Counts a Python thread that uses Paddle until the thread ends.
 struct PaddleThread;
 
 impl PaddleThread {
@@ -106,7 +110,7 @@ impl Drop for PaddleThread {
     }
 }
 
-/// Notes that this thread uses Paddle.
+/// Records that this thread uses Paddle.
 #[inline]
 pub(crate) fn note_paddle_thread() {
     if !USES_PADDLE.get() && guard::runs_python_code() {
@@ -120,17 +124,17 @@ pub(crate) fn may_drop_paddle_tensors() -> bool {
     guard::runs_python_code() && !DROPS_FOR_OTHERS.get()
 }
 
-/// Has the queues emptied, after an owner was pushed. The caller has an interpreter guard; its thread may hold any lock
-/// but ours.
+/// Schedules the emptying of the queues after an owner was pushed. The caller has an interpreter guard; its thread may hold any
+/// lock but ours.
 pub(super) fn schedule(queues: &'static Queues) {
-    // The main thread with the GIL is about to run Python code. Without it, it may be in a long call.
-    let main_loop_comes = is_main_thread() && request_main_loop(queues) && guard::has_gil();
-    if !main_loop_comes {
+    // The main thread runs the main loop soon if it has the GIL. Without the GIL it may be in a long call.
+    let main_loop_is_next = is_main_thread() && request_main_loop(queues) && guard::has_gil();
+    if !main_loop_is_next {
         wake_drop_thread(queues);
     }
 }
 
-/// Runs `work`, which drops owners that other threads gave up; it is told whether this thread may drop Paddle's tensors.
+/// Runs `work`, which drops deferred owners. Its argument says whether this thread may drop Paddle's tensors.
 pub(super) fn drop_for_others(work: impl FnOnce(bool)) {
     let uses_paddle = USES_PADDLE.get() || PADDLE_THREAD_COUNT.load(Ordering::Relaxed) == 0;
     let before = DROPS_FOR_OTHERS.replace(!uses_paddle);
@@ -138,15 +142,15 @@ pub(super) fn drop_for_others(work: impl FnOnce(bool)) {
     DROPS_FOR_OTHERS.set(before);
 }
 
-/// Called in the child of a fork. The other threads do not exist there.
+/// Called in the child of a fork, which has no other thread.
 pub(super) fn after_fork_in_child() {
     MAIN_LOOP.take();
-    // The parent's drop thread is leaked: something may still point to it.
+    // The parent's drop thread is leaked, because references to it may remain.
     DROP_THREAD.store(ptr::null_mut(), Ordering::Release);
     PADDLE_THREAD_COUNT.store(usize::from(USES_PADDLE.get()), Ordering::Relaxed);
 }
 
-/// Asks the interpreter's main loop to empty the queues; whether it will. The thread is known to Python.
+/// Asks the interpreter's main loop to empty the queues. Returns whether it will. The thread is known to Python.
 fn request_main_loop(queues: &'static Queues) -> bool {
     extern "C" fn pending_call(queues: *mut c_void) -> c_int {
         MAIN_LOOP.take();
@@ -189,8 +193,8 @@ struct DropThread {
     queues: &'static Queues,
 }
 
-/// Wakes the drop thread of this process, which is started if there is none. If the system refuses a thread, the next call of
-/// ours drops what is deferred.
+/// Wakes the drop thread of this process, which is started on first use. If the system cannot start a thread, the next call
+/// of ours empties the queues.
 pub(super) fn wake_drop_thread(queues: &'static Queues) {
     let found = DROP_THREAD.load(Ordering::Acquire);
     // SAFETY: null, or leaked by `start`.
@@ -200,7 +204,7 @@ pub(super) fn wake_drop_thread(queues: &'static Queues) {
     }
 }
 
-/// Starts the drop thread of this process, unless another thread does.
+/// Starts the drop thread of this process, unless another thread has started it.
 fn start(queues: &'static Queues) -> Option<&'static DropThread> {
     let new = Box::into_raw(Box::new(DropThread { wake_up: WakeUp::new(), queues }));
     match DROP_THREAD.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
@@ -214,7 +218,7 @@ fn start(queues: &'static Queues) -> Option<&'static DropThread> {
             started.is_ok().then_some(new)
         }
         Err(other) => {
-            // SAFETY: `new` was made above and seen by no other thread. `other` was leaked by the thread that came first.
+            // SAFETY: `new` was made above and seen by no other thread. `other` was leaked by the thread that was first.
             unsafe {
                 drop(Box::from_raw(new));
                 other.as_ref()
@@ -224,6 +228,7 @@ fn start(queues: &'static Queues) -> Option<&'static DropThread> {
 }
 
 impl DropThread {
+    /// Empties the queues whenever it is woken.
     fn serve(&self) {
         loop {
             self.wake_up.wait();
@@ -232,13 +237,13 @@ impl DropThread {
                 continue;
             }
             let Some(guard) = InterpreterGuard::get() else { continue };
-            let mut refused = false;
+            let mut is_refused = false;
             guard.attach(|_| {
                 (self.queues.drop_deferred)();
-                refused = (self.queues.wait_for_paddle_thread)() && !request_main_loop(self.queues);
+                is_refused = (self.queues.wait_for_paddle_thread)() && !request_main_loop(self.queues);
             });
             drop(guard);
-            if refused {
+            if is_refused {
                 thread::sleep(RETRY_TIME);
                 self.wake_up.call();
             }

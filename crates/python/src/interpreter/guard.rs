@@ -1,9 +1,9 @@
-//! The interpreter as seen by code that is called from anywhere: may it still be entered?
+//! [`InterpreterGuard`]: keeps the interpreter from finalising while a thread uses it.
 //!
-//! Frameworks release memory on any thread, with or without the GIL. A thread that asks for the GIL of an
-//! interpreter that is finalising never comes back: CPython 3.11 unwinds it, through frames of C++ and Rust that
-//! cannot be unwound, and the process aborts. So code that may need the interpreter holds an [`InterpreterGuard`]. From
-//! `atexit` on no guard is given out, and the exit waits for those that are held.
+//! Frameworks release memory on any thread, with or without the GIL. A thread that waits for the GIL of a finalising
+//! interpreter never returns. CPython 3.11 unwinds it through frames of C++ and Rust that cannot be unwound, and the process
+//! aborts. Code that may need the interpreter therefore holds a guard. From `atexit` on no guard is issued, and the exit
+//! waits for the guards that are held.
 
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 static EXITING: AtomicBool = AtomicBool::new(false);
 static GUARDS: AtomicUsize = AtomicUsize::new(0);
 
-/// How long the exit waits for guards. A release takes microseconds; a thread that needs longer is stuck elsewhere.
+/// How long the exit waits for guards. A release takes microseconds; a thread that takes longer is blocked elsewhere.
 const EXIT_WAIT: Duration = Duration::from_secs(2);
 
 thread_local! {
@@ -23,11 +23,11 @@ thread_local! {
     static ATTACHED_BY_US: Cell<bool> = const { Cell::new(false) };
 }
 
-/// As long as this lives the interpreter does not begin to finalise.
+/// While a guard lives, the interpreter does not begin to finalise.
 pub(crate) struct InterpreterGuard(());
 
 impl InterpreterGuard {
-    /// A guard, or nothing once the interpreter exits.
+    /// A guard, or `None` once the interpreter exits.
     ///
     /// The count goes up before the flag is read, and the exit sets the flag before it reads the count: one of the
     /// two sees the other.
@@ -35,18 +35,18 @@ impl InterpreterGuard {
         GUARDS.fetch_add(1, Ordering::SeqCst);
         let guard = Self(());
         // SAFETY: the function may be called at any time, from any thread.
-        let gone = exits() || unsafe { ffi::Py_IsInitialized() } == 0;
-        (!gone).then_some(guard)
+        let is_gone = exits() || unsafe { ffi::Py_IsInitialized() } == 0;
+        (!is_gone).then_some(guard)
     }
 
-    /// Runs `work` with the GIL, for which this thread waits. For threads of ours, which hold no lock then.
+    /// Waits for the GIL and runs `work`. For threads that we created, while they hold no lock.
     pub(crate) fn attach(&self, work: impl FnOnce(Python<'_>)) {
         let before = ATTACHED_BY_US.replace(true);
         self.attach_again(work);
         ATTACHED_BY_US.set(before);
     }
 
-    /// Runs `work` with the GIL, for which this thread waits. For threads of Python's that gave up the GIL and hold no lock.
+    /// Waits for the GIL and runs `work`. For Python threads that released the GIL and hold no lock.
     pub(crate) fn attach_again(&self, work: impl FnOnce(Python<'_>)) {
         // SAFETY: with a guard the interpreter runs and does not finalise, so the thread may attach; the token lives only
         // inside the pair of calls; `work` does not unwind.
@@ -72,12 +72,12 @@ pub(crate) fn exits() -> bool {
     EXITING.load(Ordering::SeqCst)
 }
 
-/// Whether this thread, which has the GIL, runs Python code of the user's, and is not a thread of ours that took the GIL.
+/// Whether this thread, which has the GIL, runs Python code of the user. False for threads that we created.
 pub(crate) fn runs_python_code() -> bool {
     !ATTACHED_BY_US.get()
 }
 
-/// Runs `work`, which calls user code, on a thread of ours that is attached.
+/// Runs `work`, which calls user code, on an attached thread that we created.
 pub(crate) fn as_python_code<T>(work: impl FnOnce() -> T) -> T {
     let before = ATTACHED_BY_US.replace(false);
     let result = work();
@@ -91,13 +91,12 @@ pub(crate) fn knows_thread() -> bool {
     !unsafe { ffi::PyGILState_GetThisThreadState() }.is_null()
 }
 
-/// Runs `work`, which waits for something; if this thread has the interpreter, others may have it meanwhile.
+/// Runs `work`, which blocks, and releases the GIL meanwhile if this thread has it.
 ///
-/// Memory is let go on any thread, with the interpreter or without, and a thread that does not have it must not ask for it
-/// here: a framework may hold a lock of its own, for which a thread waits that has it.
+/// A thread without the GIL must not wait for it here: its framework may hold a lock for which the thread with the GIL waits.
 pub(crate) fn without_interpreter(work: impl FnOnce()) {
     let Some(_guard) = InterpreterGuard::get().filter(|_| has_gil()) else { return work() };
-    // SAFETY: this thread has the GIL, gives it up here and takes it back below. With a guard the interpreter does not
+    // SAFETY: this thread has the GIL, releases it here and takes it back below. With a guard the interpreter does not
     // begin to finalise meanwhile; `work` does not unwind.
     unsafe {
         let state = ffi::PyEval_SaveThread();
@@ -108,16 +107,15 @@ pub(crate) fn without_interpreter(work: impl FnOnce()) {
 
 /// Whether this thread has the GIL, as CPython sees it; false where that cannot be known.
 ///
-/// The stable ABI has no function for this. The one that is looked up has existed under one of two names since 3.5; it
-/// returns the state of the thread that has the GIL (of this thread alone since 3.12). PyO3 is not asked, because it counts
-/// its own calls on this thread: JAX gives up the GIL while it destroys an array, perhaps below one of our own functions, and
-/// calls us from there.
+/// The stable ABI has no function for this. CPython has one under one of two names since 3.5. It returns the state of the
+/// thread that has the GIL (since 3.12, of this thread only). PyO3's answer is not reliable, because PyO3 counts its own calls
+/// on this thread. JAX releases the GIL while it destroys an array, perhaps below one of our functions, and calls us then.
 pub(crate) fn has_gil() -> bool {
     type Current = unsafe extern "C" fn() -> *mut ffi::PyThreadState;
     static CURRENT: OnceLock<Option<Current>> = OnceLock::new();
     let current = CURRENT.get_or_init(|| {
         let names = [c"PyThreadState_GetUnchecked", c"_PyThreadState_UncheckedGet"];
-        // SAFETY: strings, which are looked up in what the process has loaded.
+        // SAFETY: strings, which are looked up in the libraries that the process has loaded.
         let found = names.map(|name| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) });
         let found = found.into_iter().find(|function| !function.is_null())?;
         // SAFETY: CPython's function of that name, which takes nothing.
@@ -131,7 +129,7 @@ pub(crate) fn has_gil() -> bool {
     }
 }
 
-/// Gives out no more guards, and waits for those that are held.
+/// Issues no more guards, and waits for the guards that are held.
 pub(crate) fn begin_exit(py: Python<'_>) {
     EXITING.store(true, Ordering::SeqCst);
     py.detach(|| {

@@ -1,4 +1,4 @@
-//! Entering the interpreter, owning Python objects and releasing them.
+//! The Python interpreter: guards against its exit, owners of memory, deferred drops and direct calls.
 
 pub(crate) mod call;
 pub(crate) mod deferred_drop;

@@ -1,9 +1,9 @@
-//! A cell that is set once, and that a fork never leaves locked.
+//! [`ForkSafeOnce`]: a cell that is set once, and that a fork never leaves locked.
 //!
-//! `PyOnceLock` makes other threads wait while one initialises it. An initialiser that imports a module gives up the GIL, and
-//! another thread may fork meanwhile: in the child nobody finishes the initialisation, and the first call waits for ever.
-//! Here no thread waits. Threads that come at the same time all compute the value, and the first value stays. A value is
-//! stored under the GIL, which a thread that forks through Python has too.
+//! `PyOnceLock` makes other threads wait while one initialises it. An initialiser that imports a module releases the GIL, and
+//! another thread may fork meanwhile. No thread of the child finishes the initialisation, so its first call would wait for
+//! ever. Here no thread waits. Concurrent threads all compute the value, and the first value stays. A value is stored under the
+//! GIL, which a thread that forks through Python holds too.
 
 use pyo3::prelude::*;
 use pyo3::types::PyType;
@@ -16,23 +16,23 @@ impl<T> ForkSafeOnce<T> {
         Self(OnceLock::new())
     }
 
-    /// The value, if there is one.
+    /// The value, if it is set.
     #[inline]
     pub(crate) fn get(&self, _py: Python<'_>) -> Option<&T> {
         self.0.get()
     }
 
-    /// Stores the value unless there is one.
+    /// Sets the value, unless it is set.
     pub(crate) fn set(&self, _py: Python<'_>, value: T) -> Result<(), T> {
         self.0.set(value)
     }
 
-    /// The value, which `make` makes if there is none.
+    /// The value, which `make` computes if it is not set.
     #[inline]
     pub(crate) fn get_or_init(&self, py: Python<'_>, make: impl FnOnce() -> T) -> &T {
         match self.get(py) {
             Some(value) => value,
-            None => self.first(make()),
+            None => self.set_or_get(make()),
         }
     }
 
@@ -45,18 +45,18 @@ impl<T> ForkSafeOnce<T> {
     ) -> Result<&T, E> {
         match self.get(py) {
             Some(value) => Ok(value),
-            None => Ok(self.first(make()?)),
+            None => Ok(self.set_or_get(make()?)),
         }
     }
 
-    /// The value that was stored first: this one, or that of another thread.
-    fn first(&self, value: T) -> &T {
+    /// The value that was set first: this one, or that of another thread.
+    fn set_or_get(&self, value: T) -> &T {
         self.0.get_or_init(|| value)
     }
 }
 
 impl ForkSafeOnce<Py<PyType>> {
-    /// The type of this name, imported if it was not.
+    /// The type of this name, imported on first use.
     pub(crate) fn import<'py>(
         &self,
         py: Python<'py>,

@@ -1,11 +1,11 @@
-//! What keeps the memory of a tensor alive, and how it is let go.
+//! [`Owner`] keeps the memory of a tensor alive and releases it on any thread.
 //!
-//! Frameworks release what they hold on any thread, with or without the interpreter, in any order, and
-//! some of them after the interpreter has gone. What may need the interpreter is therefore given back only
-//! while it runs; from the moment it begins to exit, what is still held is left to the system.
+//! Frameworks release tensors on any thread, with or without the GIL, in any order, and some of them after the interpreter
+//! has exited. An owner that needs the interpreter is therefore released only while the interpreter runs. Owners that are
+//! still alive when it begins to exit are leaked; the system frees their memory.
 //!
-//! A drop on a thread that does not have the GIL is deferred (see `deferred_drop`). Frameworks that hold no lock then get an
-//! [`AttachingOwner`].
+//! A drop on a thread without the GIL is deferred (see `deferred_drop`). A framework that holds no lock while it releases a
+//! tensor gets an [`AttachingOwner`] instead, which waits for the GIL.
 
 use crate::interpreter::deferred_drop::{self, Queues, may_drop_paddle_tensors};
 use crate::interpreter::guard::{self, InterpreterGuard};
@@ -21,10 +21,10 @@ use tensorferry_core::read_only_loans::ReadOnlyLoan;
 use tensorferry_cuda::{Gpu, SyncPoint};
 use tensorferry_files::MappedTensor;
 
-/// Deferred drops of owners of every kind.
+/// The drop queue of owners of every kind.
 static ANY_THREAD: DropQueue<Owner> = DropQueue::new();
 
-/// Deferred drops of managed tensors of Paddle, for Python threads that use Paddle.
+/// The drop queue of Paddle's managed tensors, for Python threads that use Paddle.
 static PADDLE_THREADS: DropQueue<Owner> = DropQueue::new();
 
 static QUEUES: Queues = Queues {
@@ -48,7 +48,6 @@ fn defer_to_paddle_threads(owner: Owner) {
 /// Drops the deferred owners that this thread may drop. Called with the GIL held.
 #[inline]
 pub(crate) fn drop_deferred() {
-    // Nearly always both are empty.
     if !(ANY_THREAD.is_empty() && PADDLE_THREADS.is_empty()) {
         drop_deferred_now();
     }
@@ -79,36 +78,36 @@ pub(crate) enum Owner {
     Object(Object),
     /// An exported Python buffer.
     Buffer(Buffer),
-    /// What a framework handed over by DLPack.
-    ManagedOwner(#[expect(dead_code, reason = "held for its drop")] Foreign),
+    /// A managed tensor of DLPack.
+    Managed(#[expect(dead_code, reason = "held for its drop")] ManagedTensor),
     /// A managed tensor of Paddle.
     Paddle(#[expect(dead_code, reason = "held for its drop")] PaddleTensor),
-    /// Memory that other processes have too, or may have.
-    Shared(#[expect(dead_code, reason = "held for its drop")] Lent),
-    /// A part of a file.
-    MappedTensor(#[expect(dead_code, reason = "held for its drop")] MappedTensor),
-    /// A block of our own.
+    /// Memory that other processes may use too.
+    Shared(#[expect(dead_code, reason = "held for its drop")] InterprocessOwner),
+    /// A tensor in a mapped file.
+    Mapped(#[expect(dead_code, reason = "held for its drop")] MappedTensor),
+    /// A block that we allocated.
     Block(#[expect(dead_code, reason = "held for its drop")] HostBlock),
     /// Another owner, whose drop is deferred.
     Deferred(#[expect(dead_code, reason = "held for its drop")] Deferred),
-    /// Another owner, of GPU memory that two frameworks work on in different streams.
-    Borrowed(#[expect(dead_code, reason = "held for its drop")] Box<Borrowed>),
-    /// Another owner, of memory that is known to be aligned by construction.
+    /// Another owner, of GPU memory that two frameworks use on different streams.
+    StreamOrdered(#[expect(dead_code, reason = "held for its drop")] Box<StreamOrderedOwner>),
+    /// Another owner, of memory that is aligned by construction.
     Aligned(Box<(aligned::Mark, Owner)>),
-    /// Another owner whose memory is on loan as read-only.
-    Frozen(#[expect(dead_code, reason = "held for its drop")] Box<Loan>),
+    /// Another owner, of memory on a read-only loan.
+    ReadOnly(#[expect(dead_code, reason = "held for its drop")] Box<ReadOnlyOwner>),
 }
 
-/// Memory that other processes have too, or may have.
+/// Memory that other processes may use too.
 pub(crate) trait Lend: Send {
-    /// Whether to let go of it now may mean to wait for a GPU.
+    /// Whether a drop may wait for a GPU now.
     fn waits(&self) -> bool;
 }
 
-/// Such memory; whoever else wants the interpreter has it while a GPU is waited for.
-pub(crate) struct Lent(Option<Box<dyn Lend>>);
+/// The owner of such memory. Its drop releases the GIL while it waits for a GPU.
+pub(crate) struct InterprocessOwner(Option<Box<dyn Lend>>);
 
-impl Drop for Lent {
+impl Drop for InterprocessOwner {
     fn drop(&mut self) {
         if let Some(memory) = self.0.take_if(|memory| memory.waits()) {
             guard::without_interpreter(move || drop(memory));
@@ -116,43 +115,43 @@ impl Drop for Lent {
     }
 }
 
-/// An owner and the mark that its memory is frozen. The mark goes first.
-pub(crate) struct Loan(ManuallyDrop<(ReadOnlyLoan, Owner)>);
+/// An owner and the read-only loan of its memory. The loan ends first.
+pub(crate) struct ReadOnlyOwner(ManuallyDrop<(ReadOnlyLoan, Owner)>);
 
-impl Drop for Loan {
+impl Drop for ReadOnlyOwner {
     fn drop(&mut self) {
-        // The table of marks is only locked by threads that hold the interpreter, so that a fork never copies it locked.
-        let now = |(mark, owner), _: Python<'_>| {
-            drop(mark);
+        // Only threads with the GIL lock the table of loans, so that a fork never copies it locked.
+        let now = |(loan, owner), _: Python<'_>| {
+            drop(loan);
             drop(owner);
         };
-        drop_with_gil(&mut self.0, now, |both| Owner::Frozen(Box::new(Self(ManuallyDrop::new(both)))));
+        drop_with_gil(&mut self.0, now, |both| Owner::ReadOnly(Box::new(Self(ManuallyDrop::new(both)))));
     }
 }
 
-/// Memory on loan between two ends that queue work in different places.
-pub(crate) struct Borrowed {
+/// The owner of GPU memory that a source lends to a target on another stream. Its drop orders the source's next use of the
+/// memory after the target's work.
+pub(crate) struct StreamOrderedOwner {
     owner: Option<Owner>,
     gpu: &'static Gpu,
-    /// The borrower's work, which must be done first.
-    gives: SyncPoint,
-    /// The lender's, which waits.
-    takes: SyncPoint,
-    /// What keeps their streams alive.
-    _keepers: [Option<Owner>; 2],
+    /// The memory is reusable after the target's work queued here.
+    reusable_after: SyncPoint,
+    /// The source uses the memory next on this sync point.
+    next_use: SyncPoint,
+    /// Keep the streams alive.
+    _stream_owners: [Option<Owner>; 2],
 }
 
-impl Drop for Borrowed {
+impl Drop for StreamOrderedOwner {
     fn drop(&mut self) {
         if !guard::exits() {
             // SAFETY: the streams are kept, by their frameworks or below.
             let ordered = unsafe {
-                // The lender's stream would become part of the capture, and its end would fail.
-                !self.gpu.is_captured(self.gives).unwrap_or(true)
-                    && self.gpu.order(self.gives, self.takes).is_ok()
+                // During a capture, the source's stream would join the capture, and the end of the capture would fail.
+                !self.gpu.is_captured(self.reusable_after).unwrap_or(true)
+                    && self.gpu.order(self.reusable_after, self.next_use).is_ok()
             };
-            // Memory that could not be ordered (a graph is being captured, or the device is lost) is not given back:
-            // somebody may still read it.
+            // Memory whose reuse cannot be ordered is leaked: the target may still read it.
             if !ordered {
                 std::mem::forget(self.owner.take());
             }
@@ -162,63 +161,69 @@ impl Drop for Borrowed {
 }
 
 impl Owner {
-    /// Keeps a Python object.
+    /// The owner of a Python object.
     pub(crate) fn object(object: Py<PyAny>) -> Self {
         Self::Object(Object(ManuallyDrop::new(object)))
     }
 
-    /// Keeps what a framework handed over.
+    /// The owner of a managed tensor.
     pub(crate) fn managed(managed: ManagedOwner) -> Self {
-        Self::ManagedOwner(Foreign(ManuallyDrop::new(managed)))
+        Self::Managed(ManagedTensor(ManuallyDrop::new(managed)))
     }
 
-    /// Keeps what Paddle handed over.
+    /// The owner of a managed tensor of Paddle.
     pub(crate) fn paddle(managed: ManagedOwner) -> Self {
         Self::Paddle(PaddleTensor(ManuallyDrop::new(managed)))
     }
 
-    /// Keeps memory that other processes have too, or may have.
+    /// The owner of memory that other processes may use too.
     pub(crate) fn shared(memory: impl Lend + 'static) -> Self {
-        Self::Shared(Lent(Some(Box::new(memory))))
+        Self::Shared(InterprocessOwner(Some(Box::new(memory))))
     }
 
-    /// The same owner, with its memory marked as frozen for as long as it lives.
-    pub(crate) fn read_only(self, mark: ReadOnlyLoan) -> Self {
-        Self::Frozen(Box::new(Loan(ManuallyDrop::new((mark, self)))))
+    /// The same owner, with a read-only loan that lasts as long as it lives.
+    pub(crate) fn read_only(self, loan: ReadOnlyLoan) -> Self {
+        Self::ReadOnly(Box::new(ReadOnlyOwner(ManuallyDrop::new((loan, self)))))
     }
 
-    /// The same owner, with its memory known to be aligned by construction for as long as it lives.
-    pub(crate) fn aligned(self, mark: aligned::Mark) -> Self {
-        Self::Aligned(Box::new((mark, self)))
+    /// The same owner, with its memory recorded as aligned by construction for as long as it lives.
+    pub(crate) fn aligned(self, record: aligned::Mark) -> Self {
+        Self::Aligned(Box::new((record, self)))
     }
 
-    /// The same owner of GPU memory: before it is let go, what takes it back waits for what used it.
-    pub(crate) fn borrowed(
+    /// The same owner of GPU memory. Its drop makes `next_use` wait for the work at `reusable_after`.
+    pub(crate) fn stream_ordered(
         self,
         gpu: &'static Gpu,
-        gives: SyncPoint,
-        takes: SyncPoint,
-        keepers: [Option<Owner>; 2],
+        reusable_after: SyncPoint,
+        next_use: SyncPoint,
+        stream_owners: [Option<Owner>; 2],
     ) -> Self {
-        Self::Borrowed(Box::new(Borrowed { owner: Some(self), gpu, gives, takes, _keepers: keepers }))
+        Self::StreamOrdered(Box::new(StreamOrderedOwner {
+            owner: Some(self),
+            gpu,
+            reusable_after,
+            next_use,
+            _stream_owners: stream_owners,
+        }))
     }
 
-    /// The same owner, for a framework that holds a lock while it releases memory. Blocks and maps are released by the
-    /// system alone; shared memory may keep another owner.
+    /// The same owner, for a framework that holds a lock while it releases memory. Blocks and maps are not deferred, because
+    /// their release needs neither the GIL nor a lock of a framework. Shared memory may hold another owner.
     pub(crate) fn deferred(self) -> Self {
         if self.needs_no_gil() { self } else { Self::Deferred(Deferred(Some(Box::new(self)))) }
     }
 
-    /// Whether the system alone releases the memory.
+    /// Whether the release needs neither the GIL nor a framework.
     fn needs_no_gil(&self) -> bool {
         match self {
-            Self::Block(_) | Self::MappedTensor(_) => true,
+            Self::Block(_) | Self::Mapped(_) => true,
             Self::Aligned(inner) => inner.1.needs_no_gil(),
             _ => false,
         }
     }
 
-    /// Releases on a thread that has the GIL, which need not be asked for again.
+    /// Releases the memory on a thread that is known to have the GIL.
     pub(crate) fn release(self, py: Python<'_>) {
         match self {
             Self::Object(object) => object.take().drop_ref(py),
@@ -227,27 +232,27 @@ impl Owner {
         }
     }
 
-    /// The owner as a Python object, for frameworks that keep one beside their own memory.
+    /// The owner as a Python object, for frameworks that keep a reference to one.
     pub(crate) fn into_object(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match self {
             Self::Object(object) => Ok(object.take()),
-            other => keeper(py, other),
+            other => owner_capsule(py, other),
         }
     }
 }
 
-/// A managed tensor that a framework handed over. Its deleter may take a lock of the framework's and then want the GIL, so it
-/// runs with the GIL, as when the framework's own tensors die.
-pub(crate) struct Foreign(ManuallyDrop<ManagedOwner>);
+/// A managed tensor of DLPack. Its deleter may take a lock of the framework and then wait for the GIL, so it runs with the
+/// GIL held, as when the framework's own tensors die.
+pub(crate) struct ManagedTensor(ManuallyDrop<ManagedOwner>);
 
-impl Drop for Foreign {
+impl Drop for ManagedTensor {
     fn drop(&mut self) {
         let now = |managed, _: Python<'_>| drop(managed);
-        drop_with_gil(&mut self.0, now, |managed| Owner::ManagedOwner(Self(ManuallyDrop::new(managed))));
+        drop_with_gil(&mut self.0, now, |managed| Owner::Managed(Self(ManuallyDrop::new(managed))));
     }
 }
 
-/// A managed tensor of Paddle. Its deleter may take the lock of Paddle's table of deleters, which threads of ours must not.
+/// A managed tensor of Paddle. Its deleter may take the lock of Paddle's table of deleters, which our threads must not take.
 pub(crate) struct PaddleTensor(ManuallyDrop<ManagedOwner>);
 
 impl Drop for PaddleTensor {
@@ -263,28 +268,28 @@ impl Drop for PaddleTensor {
     }
 }
 
-/// Drops what needs the GIL: now on a thread that has it, deferred on any other, and not at all once the interpreter exits.
-/// For use in `drop`, once.
+/// Drops a value that needs the GIL: at once on a thread that has it, deferred on any other, and never once the interpreter
+/// exits. Called once, by `drop`.
 fn drop_with_gil<T>(
-    thing: &mut ManuallyDrop<T>,
+    value: &mut ManuallyDrop<T>,
     now: impl FnOnce(T, Python<'_>),
     owner: impl FnOnce(T) -> Owner,
 ) {
     let Some(_guard) = InterpreterGuard::get() else { return };
     // SAFETY: called by `drop`, so it is taken once and not used again.
-    let thing = unsafe { ManuallyDrop::take(thing) };
+    let value = unsafe { ManuallyDrop::take(value) };
     if guard::has_gil() {
         // SAFETY: this thread has the GIL, and `now` returns before anything else can take it away for good.
-        now(thing, unsafe { Python::assume_attached() });
+        now(value, unsafe { Python::assume_attached() });
     } else {
-        defer(owner(thing));
+        defer(owner(value));
     }
 }
 
 /// An owner whose drop is deferred on every thread.
 ///
-/// Paddle holds a lock while it releases imported memory; a release that led back to a Paddle tensor would wait for that lock
-/// for ever.
+/// Paddle holds a lock while it releases imported memory. A release that leads back to a Paddle tensor would deadlock on that
+/// lock.
 pub(crate) struct Deferred(Option<Box<Owner>>);
 
 impl Drop for Deferred {
@@ -297,12 +302,12 @@ impl Drop for Deferred {
     }
 }
 
-/// An owner for a framework that may give up the GIL while it releases a tensor, and holds no lock then: PyTorch and JAX. On a
-/// thread that runs Python code the drop takes the GIL back, so that memory is released with the tensor.
+/// An owner for PyTorch and JAX, which may release the GIL while they release a tensor, and hold no lock then. On a thread
+/// that runs Python code the drop takes the GIL again, so that memory is released together with the tensor.
 pub(crate) struct AttachingOwner(ManuallyDrop<Owner>);
 
 impl AttachingOwner {
-    /// The tensor under such an owner.
+    /// The tensor with such an owner.
     #[inline]
     pub(crate) fn of(tensor: Tensor<Owner>) -> Tensor<Self> {
         // SAFETY: the new owner holds the first one until its own drop.
@@ -329,7 +334,7 @@ impl Drop for AttachingOwner {
     }
 }
 
-/// A reference to a Python object, given back on whichever thread drops it.
+/// A reference to a Python object, which any thread may drop.
 pub(crate) struct Object(ManuallyDrop<Py<PyAny>>);
 
 impl Object {
@@ -365,7 +370,7 @@ impl Buffer {
         Self::get(object).ok_or_else(|| PyErr::fetch(object.py()))
     }
 
-    /// The same, where it is no matter why there is none.
+    /// As [`Buffer::export`], without the error.
     pub(crate) fn try_export(object: &Bound<'_, PyAny>) -> Option<Self> {
         let buffer = Self::get(object);
         if buffer.is_none() {
@@ -375,10 +380,10 @@ impl Buffer {
         buffer
     }
 
-    /// The buffer; without one, Python's error is set.
+    /// The buffer, or `None` with Python's error set.
     #[inline]
     fn get(object: &Bound<'_, PyAny>) -> Option<Self> {
-        // One field that is not zero: memory that must be all zeros comes by a slower road.
+        // One field is not zero, because an allocation of zeroed memory is slower.
         let mut view = Box::new(ffi::Py_buffer { readonly: 1, ..ffi::Py_buffer::new() });
         // SAFETY: the object is alive and the struct is ours to fill.
         let status = unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut *view, ffi::PyBUF_FULL_RO) };
@@ -398,7 +403,7 @@ impl Buffer {
         unsafe { Bound::from_borrowed_ptr_or_opt(py, self.0.obj) }
     }
 
-    /// What was exported.
+    /// The exported buffer.
     pub(crate) fn view(&self) -> &ffi::Py_buffer {
         &self.0
     }
@@ -417,28 +422,28 @@ fn end_export(view: &mut ffi::Py_buffer, _py: Python<'_>) {
 }
 
 /// The name of the capsules that hold owners.
-const KEEPER: &std::ffi::CStr = c"tensorferry.owner";
+const CAPSULE_NAME: &std::ffi::CStr = c"tensorferry.owner";
 
-/// The owner that an object holds, if it is a capsule of ours.
-pub(crate) fn kept_by<'a>(object: &'a Bound<'_, PyAny>) -> Option<&'a Owner> {
-    // SAFETY: a capsule of this name is made in `keeper` alone; it holds the owner for as long as it lives, and nobody
+/// The owner in an object, if it is a capsule of ours.
+pub(crate) fn owner_in_capsule<'a>(object: &'a Bound<'_, PyAny>) -> Option<&'a Owner> {
+    // SAFETY: a capsule of this name is made in `owner_capsule` alone; it holds the owner for as long as it lives, and no code
     // changes the owner.
     unsafe {
-        let ours = ffi::PyCapsule_IsValid(object.as_ptr(), KEEPER.as_ptr()) == 1;
-        if !ours {
+        let is_ours = ffi::PyCapsule_IsValid(object.as_ptr(), CAPSULE_NAME.as_ptr()) == 1;
+        if !is_ours {
             return None;
         }
-        ffi::PyCapsule_GetPointer(object.as_ptr(), KEEPER.as_ptr()).cast::<Owner>().as_ref()
+        ffi::PyCapsule_GetPointer(object.as_ptr(), CAPSULE_NAME.as_ptr()).cast::<Owner>().as_ref()
     }
 }
 
-/// A Python object that holds an owner: a capsule, which is the smallest there is.
-fn keeper(py: Python<'_>, owner: Owner) -> PyResult<Py<PyAny>> {
+/// A capsule that holds an owner. A capsule is the smallest Python object that can.
+fn owner_capsule(py: Python<'_>, owner: Owner) -> PyResult<Py<PyAny>> {
     unsafe extern "C" fn release(capsule: *mut ffi::PyObject) {
-        // SAFETY: Python passes the capsule that dies, with the GIL held; its pointer is the box of below, and nobody
+        // SAFETY: Python passes the capsule that dies, with the GIL held; its pointer is the box from below, and no code
         // renames it.
         unsafe {
-            let owner = ffi::PyCapsule_GetPointer(capsule, KEEPER.as_ptr()).cast::<Owner>();
+            let owner = ffi::PyCapsule_GetPointer(capsule, CAPSULE_NAME.as_ptr()).cast::<Owner>();
             if !owner.is_null() && !guard::exits() {
                 Box::from_raw(owner).release(Python::assume_attached());
             }
@@ -449,7 +454,7 @@ fn keeper(py: Python<'_>, owner: Owner) -> PyResult<Py<PyAny>> {
     // SAFETY: the pointer is not null, the name lives for ever, the destructor takes the box back. If no capsule
     // could be made, the box is still ours.
     unsafe {
-        let capsule = ffi::PyCapsule_New(owner.cast(), KEEPER.as_ptr(), Some(release));
+        let capsule = ffi::PyCapsule_New(owner.cast(), CAPSULE_NAME.as_ptr(), Some(release));
         Bound::from_owned_ptr_or_err(py, capsule)
             .map(Bound::unbind)
             .inspect_err(|_| drop(Box::from_raw(owner)))

@@ -1,10 +1,9 @@
-//! The C functions behind a type's methods and attributes, found once and called directly.
+//! Direct calls of the C functions behind a type's methods and attributes, which are looked up once.
 //!
-//! `t.requires_grad` costs a look-up of the name and a call protocol before the C function that it ends in.
-//! A type's tables of methods and attributes are part of the stable ABI (`PyType_GetSlot`, `PyMethodDef`,
-//! `PyGetSetDef`), so nothing here depends on a version. Where a type has no such entry, or another calling
-//! convention, the name is looked up as usual. Whoever uses these functions has an entry in `fast_paths` for them, whose probe
-//! compares them with the names.
+//! `t.requires_grad` costs a look-up of the name and a call protocol before its C function runs. A type's tables of methods
+//! and attributes are part of the stable ABI (`PyType_GetSlot`, `PyMethodDef`, `PyGetSetDef`), so this module depends on no
+//! version. If a type has no such entry, or another calling convention, the name is looked up at each call. Every user of this
+//! module has an entry in `fast_paths`, whose probe compares the direct call with the call by name.
 
 use crate::interpreter::call;
 use pyo3::ffi;
@@ -13,25 +12,25 @@ use pyo3::types::{PyString, PyType};
 use std::ffi::CStr;
 use std::ptr;
 
-/// A method that takes no arguments.
+/// A method without arguments.
 pub(crate) struct Method {
     name: Py<PyString>,
     function: Option<ffi::PyCFunction>,
 }
 
-/// An attribute that is computed.
+/// An attribute with a getter.
 pub(crate) struct Attribute {
     name: Py<PyString>,
     getter: Option<(ffi::getter, *mut std::ffi::c_void)>,
 }
 
-// SAFETY: the closure pointer is handed to the getter that it came with and to nobody else, by threads that are
+// SAFETY: the closure pointer is passed only to the getter that it came with, by threads that are
 // attached to the interpreter.
 unsafe impl Send for Attribute {}
 // SAFETY: as above.
 unsafe impl Sync for Attribute {}
 
-/// A function of a module that takes no arguments and answers with a number.
+/// A function of a module without arguments that returns a number.
 pub(crate) struct Function {
     object: Py<PyAny>,
     /// The C function behind it, and the object that it belongs to.
@@ -39,7 +38,7 @@ pub(crate) struct Function {
     zero: Py<PyAny>,
 }
 
-// SAFETY: the pointer is handed to the function that it came with, by threads that are attached to the interpreter.
+// SAFETY: the pointer is passed to the function that it came with, by threads that are attached to the interpreter.
 unsafe impl Send for Function {}
 // SAFETY: as above.
 unsafe impl Sync for Function {}
@@ -48,8 +47,8 @@ impl Function {
     /// The function of this name.
     pub(crate) fn of(module: &Bound<'_, PyAny>, name: &str) -> Option<Self> {
         let object = module.getattr(name).ok()?;
-        // SAFETY: the calls take any object that is a builtin function, which is asked first; what a function belongs
-        // to lives with it.
+        // SAFETY: the calls accept any builtin function, which is checked first; the object that a function belongs to
+        // lives as long as the function.
         let direct = unsafe {
             let builtin = ffi::PyCFunction_Check(object.as_ptr()) != 0;
             let simple = builtin && ffi::PyCFunction_GetFlags(object.as_ptr()) == ffi::METH_NOARGS;
@@ -60,18 +59,18 @@ impl Function {
         Some(Self { object: object.unbind(), direct, zero })
     }
 
-    /// Whether the answer is zero; an error is no.
+    /// Whether the function returns zero. An error counts as false.
     pub(crate) fn is_zero(&self, py: Python<'_>) -> bool {
-        let answer = match self.direct {
+        let returned = match self.direct {
             // SAFETY: the function takes no arguments and gets the object that it belongs to.
             Some((function, owner)) => unsafe {
                 Bound::from_owned_ptr_or_err(py, function(owner, ptr::null_mut()))
             },
             None => self.object.bind(py).call0(),
         };
-        // Python has one zero, so that it mostly need not be asked what it is worth.
-        match answer.and_then(|answer| Ok(answer.is(&self.zero) || !answer.is_truthy()?)) {
-            Ok(zero) => zero,
+        // Python has one object for zero, so the identity is usually enough.
+        match returned.and_then(|number| Ok(number.is(&self.zero) || !number.is_truthy()?)) {
+            Ok(is_zero) => is_zero,
             Err(error) => {
                 crate::errors::forget(py, error);
                 false
@@ -80,35 +79,35 @@ impl Function {
     }
 }
 
-/// What a library that the process has loaded calls so; null if there is no such thing.
+/// The address of a symbol in a library that the process has loaded, or null.
 pub(crate) fn symbol(library: &CStr, name: &CStr) -> *mut std::ffi::c_void {
-    // SAFETY: two strings; the library is not loaded anew, and the framework that did so never lets it go.
+    // SAFETY: two strings; the library is not loaded anew, and the framework that loaded it never unloads it.
     unsafe {
         let library = libc::dlopen(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
         if library.is_null() { library } else { libc::dlsym(library, name.as_ptr()) }
     }
 }
 
-/// A C++ function of a loaded library that takes nothing and answers yes or no.
+/// A C++ function of a loaded library without arguments that returns a bool.
 #[derive(Clone, Copy)]
 pub(crate) struct Question(unsafe extern "C" fn() -> bool);
 
 impl Question {
-    /// The function behind a mangled name, which says what it takes; the library is one that the process has loaded.
+    /// The function with a mangled name, which encodes its argument types, in a library that the process has loaded.
     ///
     /// # Safety
-    /// The name is that of a function which takes nothing, answers with a bool and may be called at any time.
+    /// The name is that of a function without arguments that returns a bool and may be called at any time.
     pub(crate) unsafe fn of(library: &CStr, name: &CStr) -> Option<Self> {
-        // SAFETY: null is no function, and the caller vouches for any other.
+        // SAFETY: null becomes `None`, and the caller guarantees the type of any other address.
         let function: Option<unsafe extern "C" fn() -> bool> =
             unsafe { std::mem::transmute(symbol(library, name)) };
         function.map(Self)
     }
 
-    /// Asks.
+    /// Calls the function.
     #[inline(always)]
     pub(crate) fn ask(self) -> bool {
-        // SAFETY: what the maker vouched for.
+        // SAFETY: the contract of `of`.
         unsafe { (self.0)() }
     }
 }
@@ -159,7 +158,7 @@ impl Method {
         }
     }
 
-    /// Calls the method and asks whether the answer is true.
+    /// Calls the method and returns the truth of its result.
     ///
     /// # Safety
     /// As [`Method::call`].
@@ -214,7 +213,7 @@ impl Attribute {
         }
     }
 
-    /// Reads the attribute and asks whether it is true.
+    /// Reads the attribute and returns its truth.
     ///
     /// # Safety
     /// As [`Attribute::get`].
@@ -224,13 +223,13 @@ impl Attribute {
     }
 }
 
-fn truth(answer: &Bound<'_, PyAny>) -> PyResult<bool> {
-    // SAFETY: the two are singletons that live for ever.
+fn truth(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    // SAFETY: both are singletons that live for ever.
     let (yes, no) = unsafe { (ffi::Py_True(), ffi::Py_False()) };
-    match answer.as_ptr() {
+    match value.as_ptr() {
         pointer if pointer == yes => Ok(true),
         pointer if pointer == no => Ok(false),
-        _ => answer.is_truthy(),
+        _ => value.is_truthy(),
     }
 }
 

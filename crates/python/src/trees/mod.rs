@@ -1,4 +1,4 @@
-//! Containers of tensors.
+//! Trees: nested containers of tensors.
 
-pub(crate) mod nodes;
+pub(crate) mod registered_nodes;
 pub(crate) mod traverse;

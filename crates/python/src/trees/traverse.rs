@@ -1,15 +1,14 @@
-//! Trees: containers keep their shape, tensors in them are carried, everything else passes through.
+//! Traversal of trees: visits each tensor, and rebuilds the containers around the results.
 //!
-//! Dicts, lists, tuples, named tuples, deques, `UserDict`, `UserList` and dataclasses (and subclasses of them) are
-//! known by themselves.
-//! Other nodes are those registered here, with JAX or with PyTorch. An object that appears twice gives one
-//! result.
+//! Containers are dicts, lists, tuples, named tuples, deques, `UserDict`, `UserList`, dataclasses, their subclasses, and types
+//! that are registered here, with JAX or with PyTorch. Other objects stay unchanged. An object that appears twice is visited
+//! once.
 
 use crate::conversion::kinds::{Container, Form, Recognised};
 use crate::conversion::recognise::recognise;
 use crate::errors::{Failure, Result, fail, foreign, has_state_dict, type_name};
 use crate::interpreter::once::ForkSafeOnce;
-use crate::trees::nodes::flatten;
+use crate::trees::registered_nodes::flatten;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -20,28 +19,28 @@ use std::hash::{BuildHasherDefault, Hasher};
 use tensorferry_core::fallible::{try_collect, try_push};
 use tensorferry_core::{Error, ErrorKind, emergency_pool};
 
-/// Deeper than this is a tree that contains itself, or might as well be. The walk recurses, also on small stacks.
+/// The limit of nesting, which a tree that contains itself exceeds. The traversal recurses, also on small stacks.
 pub(crate) const MAX_DEPTH: usize = 100;
 
-/// One step from a node to a child.
+/// One step of the path from a node to a child.
 pub(crate) enum Piece<'py> {
     Key(Bound<'py, PyAny>),
     Index(usize),
     Field(String),
 }
 
-/// Memory that the result, the plan and the framework's own objects are taken to need for one tensor, beside its values.
+/// An estimate of the memory for one tensor beside its values: the result, the plan and the framework's own objects.
 pub(crate) const TENSOR_OVERHEAD_BYTES: usize = 4096;
 
-/// What is done at each tensor; the last argument tells its place in the tree.
+/// The function that is called for each tensor. Its last argument formats the path of the tensor.
 pub(crate) type Visit<'py, 'a> =
     dyn FnMut(&Bound<'py, PyAny>, Recognised, &dyn Fn() -> String) -> Result<Bound<'py, PyAny>> + 'a;
 
-/// Addresses as their own hashes: they are 16 bytes apart, and nobody chooses them to collide.
+/// A hasher of addresses. They are 16 bytes apart, and no attacker chooses them.
 #[derive(Default)]
-struct Address(u64);
+struct AddressHasher(u64);
 
-impl Hasher for Address {
+impl Hasher for AddressHasher {
     fn write(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             self.write_usize(usize::from(byte));
@@ -49,7 +48,7 @@ impl Hasher for Address {
     }
 
     fn write_usize(&mut self, address: usize) {
-        // The table looks at the lowest and at the highest bits; the multiplication fills both.
+        // The hash table uses the lowest and the highest bits; the multiplication and the rotation fill both.
         self.0 = (self.0 ^ address as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
     }
 
@@ -58,23 +57,23 @@ impl Hasher for Address {
     }
 }
 
-/// A walk over a tree.
+/// One traversal of a tree.
 pub(crate) struct Walk<'py, 'a> {
     path: Vec<Piece<'py>>,
-    /// Results by the address of their source, which is kept alive so that the address stays its own.
-    known: HashMap<usize, (Bound<'py, PyAny>, Bound<'py, PyAny>), BuildHasherDefault<Address>>,
+    /// Results by the address of their source, which is kept alive so that no other object gets its address.
+    results: HashMap<usize, (Bound<'py, PyAny>, Bound<'py, PyAny>), BuildHasherDefault<AddressHasher>>,
     visit: &'a mut Visit<'py, 'a>,
-    /// Whether containers are made anew around the results; a plan only looks.
+    /// Whether containers are rebuilt around the results. A plan only visits.
     rebuild: bool,
     /// Whether a tensor was found.
     has_tensor: bool,
     /// The first leaf that is neither a tensor nor None.
-    other: Option<Bound<'py, PyAny>>,
+    first_other: Option<Bound<'py, PyAny>>,
 }
 
-/// Walks a tree and gives one of the same shape, or the tree itself where nothing is to be rebuilt.
+/// Visits the tensors of a tree. Returns a tree of the same structure, or the tree itself without `rebuild`.
 ///
-/// A tree that has leaves and no tensor among them is an error: its caller took numbers for tensors. An empty tree is not.
+/// A tree with leaves but without a tensor is an error: its caller took numbers for tensors. An empty tree is valid.
 pub(crate) fn walk<'py, 'a>(
     object: &Bound<'py, PyAny>,
     container: Container,
@@ -82,21 +81,21 @@ pub(crate) fn walk<'py, 'a>(
     visit: &'a mut Visit<'py, 'a>,
 ) -> Result<Bound<'py, PyAny>> {
     let mut walk = Walk::new(visit, rebuild);
-    let result = walk.whole(object, container)?;
-    match walk.other {
+    let result = walk.root(object, container)?;
+    match walk.first_other {
         Some(other) if !walk.has_tensor => Err(no_tensor(object, &other)),
         _ => Ok(result),
     }
 }
 
-/// As [`walk`], for arguments and results of functions, which may have no tensor.
+/// As [`walk`], for arguments and results of functions, which may hold no tensor.
 pub(crate) fn walk_any<'py, 'a>(
     object: &Bound<'py, PyAny>,
     container: Container,
     rebuild: bool,
     visit: &'a mut Visit<'py, 'a>,
 ) -> Result<Bound<'py, PyAny>> {
-    Walk::new(visit, rebuild).whole(object, container)
+    Walk::new(visit, rebuild).root(object, container)
 }
 
 fn no_tensor(tree: &Bound<'_, PyAny>, leaf: &Bound<'_, PyAny>) -> Failure {
@@ -113,11 +112,11 @@ fn no_tensor(tree: &Bound<'_, PyAny>, leaf: &Bound<'_, PyAny>) -> Failure {
     fail(ErrorKind::NotATensor, fact, hint)
 }
 
-/// The way from the root, as one would write it.
+/// The path from the root as a Python expression.
 pub(crate) fn place(path: &[Piece<'_>]) -> String {
     let mut text = String::new();
-    for piece in path {
-        let _ = match piece {
+    for step in path {
+        let _ = match step {
             Piece::Key(key) => write!(text, "[{}]", key.repr().map(|r| r.to_string()).unwrap_or_default()),
             Piece::Index(index) => write!(text, "[{index}]"),
             Piece::Field(name) => write!(text, ".{name}"),
@@ -128,52 +127,60 @@ pub(crate) fn place(path: &[Piece<'_>]) -> String {
 
 impl<'py, 'a> Walk<'py, 'a> {
     fn new(visit: &'a mut Visit<'py, 'a>, rebuild: bool) -> Self {
-        Self { path: Vec::new(), known: HashMap::default(), visit, rebuild, has_tensor: false, other: None }
+        Self {
+            path: Vec::new(),
+            results: HashMap::default(),
+            visit,
+            rebuild,
+            has_tensor: false,
+            first_other: None,
+        }
     }
 
-    /// Walks from the root; an error says where it was found.
-    fn whole(&mut self, object: &Bound<'py, PyAny>, container: Container) -> Result<Bound<'py, PyAny>> {
+    /// Visits the root. An error names the path at which it was raised.
+    fn root(&mut self, object: &Bound<'py, PyAny>, container: Container) -> Result<Bound<'py, PyAny>> {
         let result = self.node(object, container);
         result.map_err(|failure| if self.path.is_empty() { failure } else { failure.at(&place(&self.path)) })
     }
 
-    /// Passes through what is not a tensor.
-    fn pass(&mut self, object: &Bound<'py, PyAny>) -> Bound<'py, PyAny> {
-        if self.other.is_none() && !object.is_none() {
-            self.other = Some(object.clone());
+    /// Keeps a leaf that is not a tensor.
+    fn keep_leaf(&mut self, object: &Bound<'py, PyAny>) -> Bound<'py, PyAny> {
+        if self.first_other.is_none() && !object.is_none() {
+            self.first_other = Some(object.clone());
         }
         object.clone()
     }
 
-    /// Goes one step down and comes back; on failure the path stays, to say where it was.
-    fn child(&mut self, piece: Piece<'py>, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+    /// Visits a child. After an error the path keeps the step, for the message.
+    fn child(&mut self, step: Piece<'py>, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
         if self.path.len() > MAX_DEPTH {
             self.path.clear();
             return Err(fail(
                 ErrorKind::InvalidArgument,
                 format!("the tree is nested more than {MAX_DEPTH} deep"),
-                "check that no container holds itself",
+                "check that no container contains itself",
             ));
         }
-        self.path.push(piece);
-        let result = self.any(object)?;
+        self.path.push(step);
+        let result = self.object(object)?;
         self.path.pop();
         Ok(result)
     }
 
-    fn any(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+    /// Visits a tensor, a container or a leaf.
+    fn object(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
         let recognised = recognise(object)?;
         if matches!(recognised, Recognised::Leaf | Recognised::Bytes) || is_scalar(recognised) {
-            return Ok(self.pass(object));
+            return Ok(self.keep_leaf(object));
         }
-        if let Some((_, known)) = self.known.get(&(object.as_ptr() as usize)) {
-            return Ok(known.clone());
+        if let Some((_, result)) = self.results.get(&(object.as_ptr() as usize)) {
+            return Ok(result.clone());
         }
         let result = match recognised {
             Recognised::Container(container) => self.node(object, container)?,
-            Recognised::Unknown if !speaks(object)? => match self.foreign(object)? {
+            Recognised::Unknown if !speaks(object)? => match self.registered(object)? {
                 Some(result) => result,
-                None => return Ok(self.pass(object)),
+                None => return Ok(self.keep_leaf(object)),
             },
             _ => {
                 self.has_tensor = true;
@@ -182,16 +189,16 @@ impl<'py, 'a> Walk<'py, 'a> {
                 (self.visit)(object, recognised, &|| place(path))?
             }
         };
-        self.expect(1)?;
-        self.known.insert(object.as_ptr() as usize, (object.clone(), result.clone()));
+        self.try_reserve_results(1)?;
+        self.results.insert(object.as_ptr() as usize, (object.clone(), result.clone()));
         Ok(result)
     }
 
-    /// Makes room for results that will be known.
-    fn expect(&mut self, more: usize) -> Result<()> {
+    /// Reserves memory for more results.
+    fn try_reserve_results(&mut self, more: usize) -> Result<()> {
         let entry_bytes = size_of::<(usize, Bound<'_, PyAny>, Bound<'_, PyAny>)>();
-        let bytes = self.known.len().saturating_add(more).saturating_mul(entry_bytes);
-        Ok(self.known.try_reserve(more).map_err(|_| Error::out_of_memory(bytes))?)
+        let bytes = self.results.len().saturating_add(more).saturating_mul(entry_bytes);
+        Ok(self.results.try_reserve(more).map_err(|_| Error::out_of_memory(bytes))?)
     }
 
     fn node(&mut self, object: &Bound<'py, PyAny>, container: Container) -> Result<Bound<'py, PyAny>> {
@@ -200,13 +207,13 @@ impl<'py, 'a> Walk<'py, 'a> {
             Container::List => self.list(object),
             Container::Tuple | Container::NamedTuple => self.tuple(object, container),
             Container::Deque => self.deque(object),
-            // Somebody may have said how to take these apart.
-            Container::UserDict | Container::UserList => match self.foreign(object)? {
+            // A registration takes precedence for these.
+            Container::UserDict | Container::UserList => match self.registered(object)? {
                 Some(result) => Ok(result),
                 None => self.wrapper(object),
             },
             Container::Dataclass => self.dataclass(object),
-            Container::Registered => match self.foreign(object)? {
+            Container::Registered => match self.registered(object)? {
                 Some(result) => Ok(result),
                 None => Ok(object.clone()),
             },
@@ -216,7 +223,7 @@ impl<'py, 'a> Walk<'py, 'a> {
     fn dict(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
         let py = object.py();
         let items = try_collect(object.cast::<PyDict>().map_err(PyErr::from)?.iter().map(Ok::<_, Failure>))?;
-        self.expect(items.len())?;
+        self.try_reserve_results(items.len())?;
         let pairs = items.into_iter().map(|(key, value)| {
             let value = self.child(Piece::Key(key.clone()), &value)?;
             Ok::<_, Failure>((key, value))
@@ -240,7 +247,7 @@ impl<'py, 'a> Walk<'py, 'a> {
     fn list(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
         let py = object.py();
         let items = try_collect(object.cast::<PyList>().map_err(PyErr::from)?.iter().map(Ok::<_, Failure>))?;
-        self.expect(items.len())?;
+        self.try_reserve_results(items.len())?;
         let results = self.children(items.into_iter())?;
         if !self.rebuild {
             return Ok(object.clone());
@@ -266,11 +273,11 @@ impl<'py, 'a> Walk<'py, 'a> {
         Ok(copy)
     }
 
-    /// A `UserDict` or `UserList`, whose content is the dict or list in its attribute `data`.
+    /// A `UserDict` or `UserList`, which stores its items in the attribute `data`.
     fn wrapper(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
         let name = intern!(object.py(), "data");
         let Some(data) = object.getattr_opt(name)? else { return Ok(object.clone()) };
-        // Nothing but a dict or a list belongs there; one that held a wrapper again could hold itself.
+        // Only a dict or a list is valid there. A wrapper could contain itself.
         let Recognised::Container(container @ (Container::Dict | Container::List)) = recognise(&data)? else {
             return Ok(object.clone());
         };
@@ -293,7 +300,7 @@ impl<'py, 'a> Walk<'py, 'a> {
         } else {
             self.children(items.iter().cloned())?
         };
-        // A tuple in which nothing changed (torch.Size, say) is its own result.
+        // A tuple without changes, such as torch.Size, is its own result.
         if !self.rebuild || items.iter().zip(&results).all(|(item, result)| item.is(result)) {
             return Ok(object.clone());
         }
@@ -312,7 +319,7 @@ impl<'py, 'a> Walk<'py, 'a> {
     fn dataclass(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
         static SET: ForkSafeOnce<Py<PyAny>> = ForkSafeOnce::new();
         let py = object.py();
-        // `object.__setattr__` also fills frozen dataclasses, which is what their own constructor does.
+        // `object.__setattr__` also works for frozen dataclasses, whose own constructor uses it.
         let set = SET.get_or_try_init(py, || -> PyResult<_> {
             Ok(py.import("builtins")?.getattr("object")?.getattr("__setattr__")?.unbind())
         })?;
@@ -335,43 +342,43 @@ impl<'py, 'a> Walk<'py, 'a> {
     }
 
     /// A node that is registered here, with JAX or with PyTorch.
-    fn foreign(&mut self, object: &Bound<'py, PyAny>) -> Result<Option<Bound<'py, PyAny>>> {
+    fn registered(&mut self, object: &Bound<'py, PyAny>) -> Result<Option<Bound<'py, PyAny>>> {
         let Some((children, rebuild)) = flatten(object)? else { return Ok(None) };
         let results = self.children(children.into_iter())?;
         Ok(Some(if self.rebuild { rebuild(results)? } else { object.clone() }))
     }
 }
 
-/// A list of results. PyO3's own constructor panics where there is no memory.
+/// A list of results. PyO3's own constructor panics if memory runs out.
 pub(crate) fn list<'py>(py: Python<'py>, items: Vec<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyList>> {
-    // SAFETY: the list is new and as long as the items; each place takes one reference.
+    // SAFETY: the list is new and as long as the items; each slot takes one reference.
     unsafe {
         let list = Bound::from_owned_ptr_or_err(py, ffi::PyList_New(items.len() as ffi::Py_ssize_t))?;
-        for (place, item) in items.into_iter().enumerate() {
-            ffi::PyList_SetItem(list.as_ptr(), place as ffi::Py_ssize_t, item.into_ptr());
+        for (index, item) in items.into_iter().enumerate() {
+            ffi::PyList_SetItem(list.as_ptr(), index as ffi::Py_ssize_t, item.into_ptr());
         }
         Ok(list.cast_into_unchecked())
     }
 }
 
-/// The same as a tuple.
+/// A tuple of results, as [`list`].
 pub(crate) fn tuple<'py>(py: Python<'py>, items: Vec<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyTuple>> {
     // SAFETY: as in `list`.
     unsafe {
         let tuple = Bound::from_owned_ptr_or_err(py, ffi::PyTuple_New(items.len() as ffi::Py_ssize_t))?;
-        for (place, item) in items.into_iter().enumerate() {
-            ffi::PyTuple_SetItem(tuple.as_ptr(), place as ffi::Py_ssize_t, item.into_ptr());
+        for (index, item) in items.into_iter().enumerate() {
+            ffi::PyTuple_SetItem(tuple.as_ptr(), index as ffi::Py_ssize_t, item.into_ptr());
         }
         Ok(tuple.cast_into_unchecked())
     }
 }
 
-/// NumPy scalars are numbers; in a tree they stay what they are.
+/// Whether it is a NumPy scalar, which stays unchanged in a tree, like other numbers.
 pub(crate) fn is_scalar(recognised: Recognised) -> bool {
     matches!(recognised, Recognised::Tensor(_, Form::Scalar))
 }
 
-/// Whether the object itself speaks a protocol; the type alone may not tell.
+/// Whether the object itself has the buffer protocol or an array protocol, which its type alone may not show.
 pub(crate) fn speaks(object: &Bound<'_, PyAny>) -> Result<bool> {
     if object.is_instance_of::<PyType>() {
         return Ok(false);
@@ -382,8 +389,8 @@ pub(crate) fn speaks(object: &Bound<'_, PyAny>) -> Result<bool> {
     }
     for name in ["__dlpack__", "__cuda_array_interface__", "__array_interface__", "__array__"] {
         let has = object.hasattr(name).map_err(|error| {
-            let about = format!("the attributes of {} cannot be asked for", type_name(object));
-            let hint = "leave the object out of the tree, or mend its __getattr__";
+            let about = format!("the attribute {name} of {} cannot be read", type_name(object));
+            let hint = "leave the object out of the tree, or fix its __getattr__";
             foreign(object.py(), error, ErrorKind::FrameworkFailed, &about, hint)
         })?;
         if has {
@@ -396,13 +403,13 @@ pub(crate) fn speaks(object: &Bound<'_, PyAny>) -> Result<bool> {
 fn shallow_copy<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
     let py = object.py();
     py.import("copy")?.call_method1("copy", (object,)).map_err(|error| {
-        let about = format!("a copy of {} could not be made", type_name(object));
-        let hint = "mend its __copy__, or pass a plain dict or list";
+        let about = format!("{} cannot be copied", type_name(object));
+        let hint = "fix its __copy__, or pass a dict or a list";
         foreign(py, error, ErrorKind::FrameworkFailed, &about, hint)
     })
 }
 
-/// Which container an object is, if it is one: also those that only JAX or PyTorch know.
+/// The kind of container that an object is, if any. Includes types that are registered with JAX or PyTorch only.
 pub(crate) fn container_of(object: &Bound<'_, PyAny>, recognised: Recognised) -> Result<Option<Container>> {
     match recognised {
         Recognised::Container(container) => Ok(Some(container)),

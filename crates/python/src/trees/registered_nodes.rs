@@ -1,4 +1,4 @@
-//! Nodes of trees that are no containers of Python's: those registered here, with JAX or with PyTorch.
+//! Tree nodes of types that are registered here, with JAX or with PyTorch.
 
 use crate::errors::{Failure, Result};
 use crate::fast_paths::{self, FastPath, Probed, check, present};
@@ -8,29 +8,29 @@ use pyo3::types::{IntoPyDict, PyCFunction, PyDict, PyList, PyType};
 use std::sync::atomic::{AtomicBool, Ordering};
 use tensorferry_core::fallible::try_collect;
 
-/// Puts a node together again around its new children.
+/// Rebuilds a node around its new children.
 pub(crate) type Rebuild<'py> = Box<dyn FnOnce(Vec<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> + 'py>;
 
-/// The children of a node, and how to put it together again.
-pub(crate) type Flat<'py> = (Vec<Bound<'py, PyAny>>, Rebuild<'py>);
+/// The children of a node, and the function that rebuilds it.
+pub(crate) type FlattenedNode<'py> = (Vec<Bound<'py, PyAny>>, Rebuild<'py>);
 
-fn own_nodes(py: Python<'_>) -> &Bound<'_, PyDict> {
+fn registered_types(py: Python<'_>) -> &Bound<'_, PyDict> {
     static NODES: ForkSafeOnce<Py<PyDict>> = ForkSafeOnce::new();
     NODES.get_or_init(py, || PyDict::new(py).unbind()).bind(py)
 }
 
 /// Whether the type is registered here.
 pub(crate) fn is_registered(kind: &Bound<'_, PyType>) -> PyResult<bool> {
-    own_nodes(kind.py()).contains(kind)
+    registered_types(kind.py()).contains(kind)
 }
 
 /// Registers a type whose objects are nodes of trees.
 ///
-/// `flatten(node)` gives `(children, rest)`, and `unflatten(rest, children)` gives a node back.
+/// `flatten(node)` returns `(children, rest)`, and `unflatten(rest, children)` returns a node.
 ///
 /// Args:
 ///     kind: The type.
-///     flatten: Called with an object of the type; returns its children, and whatever else makes it up.
+///     flatten: Called with an object of the type; returns its children and the rest of its state.
 ///     unflatten: Called with the rest and the new children; returns an object of the type.
 ///
 /// Returns:
@@ -54,16 +54,16 @@ pub(crate) fn register_container(
     flatten: &Bound<'_, PyAny>,
     unflatten: &Bound<'_, PyAny>,
 ) -> PyResult<()> {
-    own_nodes(kind.py()).set_item(kind, (flatten, unflatten))?;
+    registered_types(kind.py()).set_item(kind, (flatten, unflatten))?;
     crate::conversion::kinds::forget(kind.py());
     Ok(())
 }
 
-/// The children of a node, and how to put it together again.
-pub(crate) fn flatten<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Flat<'py>>> {
+/// The children of a node and the function that rebuilds it, or `None` for an object of any other type.
+pub(crate) fn flatten<'py>(object: &Bound<'py, PyAny>) -> Result<Option<FlattenedNode<'py>>> {
     let py = object.py();
     let kind = object.get_type();
-    if let Some(functions) = own_nodes(py).get_item(&kind)? {
+    if let Some(functions) = registered_types(py).get_item(&kind)? {
         let (flatten, unflatten) = functions.extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
         let (children, rest) =
             flatten.call1((object,))?.extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
@@ -84,14 +84,14 @@ pub(crate) fn flatten<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Flat<'py
     Ok(None)
 }
 
-/// The nodes that were registered with PyTorch, which has no public function that takes a tree apart.
+/// The table of node types that are registered with PyTorch, which has no public function to flatten a tree.
 fn torch_nodes(py: Python<'_>) -> Option<&Bound<'_, PyAny>> {
     static NODES: ForkSafeOnce<Option<Py<PyAny>>> = ForkSafeOnce::new();
     let find = || fast_paths::probe(py, FastPath::TorchPytree, || probe_torch_nodes(py));
     NODES.get_or_init(py, find).as_ref().map(|nodes| nodes.bind(py))
 }
 
-/// The table of nodes, in which a dict is taken apart and put together.
+/// Finds the table, and checks it by flattening and rebuilding a dict.
 fn probe_torch_nodes(py: Python<'_>) -> Probed<Py<PyAny>> {
     let nodes =
         present(py.import("torch.utils._pytree").and_then(|module| module.getattr("SUPPORTED_NODES")))?;
@@ -101,21 +101,23 @@ fn probe_torch_nodes(py: Python<'_>) -> Probed<Py<PyAny>> {
         node.getattr("flatten_fn")?.call1((&sample,))?.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>()?;
     let children = children.try_iter()?.collect::<PyResult<Vec<_>>>()?;
     let numbers = children.iter().map(|child| child.extract()).collect::<PyResult<Vec<i64>>>()?;
-    check(numbers == [1, 2], || format!("the children of a dict are {numbers:?}"))?;
-    let whole = node.getattr("unflatten_fn")?.call1((children, context))?;
-    check(whole.eq(&sample)?, || format!("a dict is put together as {whole}"))?;
+    check(numbers == [1, 2], || format!("flattening a dict returned {numbers:?}"))?;
+    let rebuilt = node.getattr("unflatten_fn")?.call1((children, context))?;
+    check(rebuilt.eq(&sample)?, || format!("rebuilding a dict returned {rebuilt}"))?;
     Ok(nodes.unbind())
 }
 
-fn flatten_with_jax<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Flat<'py>>> {
+fn flatten_with_jax<'py>(object: &Bound<'py, PyAny>) -> Result<Option<FlattenedNode<'py>>> {
     let py = object.py();
     let tree_util = py.import("jax.tree_util")?;
     if tree_util.call_method1("all_leaves", (PyList::new(py, [object])?,))?.is_truthy()? {
         return Ok(None);
     }
-    // JAX asks of the node first and of its children next: one level, also where a node holds itself.
-    let asked = AtomicBool::new(false);
-    let is_leaf = PyCFunction::new_closure(py, None, None, move |_, _| asked.swap(true, Ordering::Relaxed))?;
+    // JAX calls `is_leaf` for the node first and for its children next. True from the second call on flattens one level, also
+    // if a node contains itself.
+    let is_child = AtomicBool::new(false);
+    let is_leaf =
+        PyCFunction::new_closure(py, None, None, move |_, _| is_child.swap(true, Ordering::Relaxed))?;
     let (children, definition) = tree_util
         .call_method1("tree_flatten", (object, is_leaf))?
         .extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
@@ -128,7 +130,7 @@ fn flatten_with_torch<'py>(
     object: &Bound<'py, PyAny>,
     kind: &Bound<'py, PyType>,
     nodes: &Bound<'py, PyAny>,
-) -> Result<Option<Flat<'py>>> {
+) -> Result<Option<FlattenedNode<'py>>> {
     if !nodes.contains(kind)? {
         return Ok(None);
     }

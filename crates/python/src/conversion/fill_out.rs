@@ -1,7 +1,7 @@
-//! `out=`: memory of the caller's, filled with the values of a tensor.
+//! `out=`: copies a tensor into existing memory of the caller.
 
 use crate::conversion::gpu;
-use crate::conversion::host_copy::{convert, job, packed};
+use crate::conversion::host_copy::{convert, copy_job, packed};
 use crate::conversion::reading::{in_place, materialise, read};
 use crate::conversion::recognise::recognise;
 use crate::conversion::request::{ConversionRequest, check_stream};
@@ -21,7 +21,7 @@ use tensorferry_core::plan::{
 use tensorferry_core::{Access, ByteOrder, ErrorKind, Tensor};
 use tensorferry_cuda::{Gpu, SyncPoint};
 
-/// Fills `out` with the values of `object`, cast to its type.
+/// Copies the values of `object` into `out`, cast to its element type.
 pub(crate) fn fill<'py>(
     object: &Bound<'py, PyAny>,
     out: &Bound<'py, PyAny>,
@@ -29,10 +29,10 @@ pub(crate) fn fill<'py>(
 ) -> Result<Bound<'py, PyAny>> {
     let py = object.py();
     let started = trace::is_on().then(Instant::now);
-    let (begun, report) = begin(object, out, request, started.is_some(), false)?;
-    let result = match begun {
+    let (conversion, report) = start(object, out, request, started.is_some(), false)?;
+    let result = match conversion {
         Started::Done(result) => result,
-        Started::Transfer(moving) => transfer::run(py, moving, request.progress.as_ref())?,
+        Started::Transfer(pending) => transfer::run(py, pending, request.progress.as_ref())?,
     };
     if let (Some(started), Some(report)) = (started, report) {
         trace::record(py, report, started.elapsed())?;
@@ -40,22 +40,22 @@ pub(crate) fn fill<'py>(
     Ok(result)
 }
 
-/// Does what needs the interpreter; between two places on the host that is everything, unless the caller wants it `later`.
-pub(crate) fn begin<'py>(
+/// Does the part that needs the interpreter. A copy within host memory is complete then, unless `is_deferred`.
+pub(crate) fn start<'py>(
     object: &Bound<'py, PyAny>,
     out: &Bound<'py, PyAny>,
     request: &ConversionRequest,
     reported: bool,
-    later: bool,
+    is_deferred: bool,
 ) -> Result<(Started<'py>, Option<crate::reports::TensorReport>)> {
     let py = object.py();
     let target = request.target.facts(py)?;
     let mut source = read(object, recognise(object)?)?;
-    let (destination, room) = destination(out, &source, target, &request.options)?;
-    let facts = source.facts();
-    let plan = plan_of(&facts, &destination);
-    check_stream(&facts, &plan, request)?;
-    let report = reported.then(|| crate::reports::TensorReport::new(&facts, target, &plan));
+    let (destination, destination_streams) = read_out(out, &source, target, &request.options)?;
+    let description = source.facts();
+    let plan = plan_of(&description, &destination);
+    check_stream(&description, &plan, request)?;
+    let report = reported.then(|| crate::reports::TensorReport::new(&description, target, &plan));
     let streams = source.take_streams();
     let tensor = match source.memory {
         Memory::Here(tensor) => tensor,
@@ -65,73 +65,74 @@ pub(crate) fn begin<'py>(
         }
     };
     if tensor.device().is_host() && destination.device().is_host() {
-        // A source that lies under the destination is read whole before the first byte is written.
-        let tensor = if overlap(&tensor, &destination) {
+        // A source that overlaps the destination is copied before the first byte is written.
+        let tensor = if overlaps(&tensor, &destination) {
             plan::check_budget(tensor.layout().bytes(), &request.options)?;
             packed(py, &tensor, tensor.dtype())?
         } else {
             tensor
         };
-        if !later {
+        if !is_deferred {
             convert(py, &tensor, destination.data(), destination.dtype(), destination.layout())?;
             return Ok((Started::Done(out.clone()), report));
         }
-        return Ok((Started::Transfer(packed_later(tensor, destination, out.clone().unbind())), report));
+        return Ok((Started::Transfer(deferred_copy(tensor, destination, out.clone().unbind())), report));
     }
     let total = destination.layout().bytes();
     let result = out.clone().unbind();
     let finish = Box::new(move |_: Python<'_>, _| Ok(result));
-    let lanes = request.ring()?;
+    let ring = request.ring()?;
     if destination.device().is_host() {
         let streams = streams.unwrap_or_else(Streams::unnamed);
-        let work = gpu::download_into(tensor, streams, destination, lanes);
-        let work = Box::new(move |watch: &_| work(watch).map(|()| None));
+        let work = gpu::download_into(tensor, streams, destination, ring);
+        let work = Box::new(move |control: &_| work(control).map(|()| None));
         return Ok((Started::Transfer(PendingTransfer { total, work, finish }), report));
     }
-    if tensor.device().is_same_memory_as(destination.device()) && overlap(&tensor, &destination) {
+    if tensor.device().is_same_memory_as(destination.device()) && overlaps(&tensor, &destination) {
         return Err(fail(
             ErrorKind::InvalidArgument,
             "the source and out share memory on a GPU",
             "pass an out of its own, or a copy of the source",
         ));
     }
-    let mut room = room.unwrap_or_else(Streams::unnamed);
-    if let Some(asked) = &request.stream {
-        check_named_stream(request.target.builtin()?.has_named_streams(), target, Some(asked))?;
-        let (gpu, gives) = (Gpu::get(destination.device().index)?, room.gives);
+    let mut destination_streams = destination_streams.unwrap_or_else(Streams::unnamed);
+    if let Some(named) = &request.stream {
+        check_named_stream(request.target.builtin()?.has_named_streams(), target, Some(named))?;
+        let (gpu, ready_after) = (Gpu::get(destination.device().index)?, destination_streams.gives);
         // SAFETY: streams that the framework and the caller have just named.
-        py.detach(|| unsafe { gpu.order(gives, SyncPoint::Stream(asked.stream)) })?;
-        room = Streams::on(asked.stream).kept_by(asked.object.bind(py).clone());
+        py.detach(|| unsafe { gpu.order(ready_after, SyncPoint::Stream(named.stream)) })?;
+        destination_streams = Streams::on(named.stream).kept_by(named.object.bind(py).clone());
     }
     let streams = if tensor.device().is_host() { None } else { streams };
     let filled = gpu::Target {
         data: destination.data(),
         dtype: destination.dtype(),
         device: destination.device(),
-        streams: room,
+        streams: destination_streams,
         owner: Some(destination.into_owner()),
     };
-    let work = gpu::fill(tensor, streams, filled, lanes);
-    let work = Box::new(move |watch: &_| work(watch).map(|()| None));
+    let work = gpu::fill(tensor, streams, filled, ring);
+    let work = Box::new(move |control: &_| work(control).map(|()| None));
     Ok((Started::Transfer(PendingTransfer { total, work, finish }), report))
 }
 
-/// Between two places on the host, on some other thread.
-fn packed_later(tensor: Tensor<Owner>, destination: Tensor<Owner>, result: Py<PyAny>) -> PendingTransfer {
+/// A copy within host memory, for another thread.
+fn deferred_copy(tensor: Tensor<Owner>, destination: Tensor<Owner>, result: Py<PyAny>) -> PendingTransfer {
     let total = destination.layout().bytes();
-    let (from, to) = (gpu::Held::new(tensor, [None, None]), gpu::Held::new(destination, [None, None]));
+    let (from, to) = (gpu::HeldTensor::new(tensor), gpu::HeldTensor::new(destination));
     let work = move |_: &_| {
         let (from, to) = ({ &from }, { &to });
         let to = &to.tensor;
-        job(&from.tensor, to.data(), to.dtype(), to.layout()).run().map(|()| None)
+        copy_job(&from.tensor, to.data(), to.dtype(), to.layout()).run().map(|()| None)
     };
     PendingTransfer { total, work: Box::new(work), finish: Box::new(move |_, _| Ok(result)) }
 }
 
-fn plan_of(facts: &plan::SourceDescription<'_>, destination: &Tensor<Owner>) -> Plan {
+/// The plan of a copy into `out`, for the report.
+fn plan_of(source: &plan::SourceDescription<'_>, destination: &Tensor<Owner>) -> Plan {
     let mut reasons: smallvec::SmallVec<[Reason; 2]> = smallvec![Reason::Into];
-    if facts.dtype != destination.dtype() {
-        reasons.push(Reason::Cast { from: facts.dtype, to: destination.dtype() });
+    if source.dtype != destination.dtype() {
+        reasons.push(Reason::Cast { from: source.dtype, to: destination.dtype() });
     }
     Plan {
         route: Route::Copy(reasons),
@@ -142,7 +143,8 @@ fn plan_of(facts: &plan::SourceDescription<'_>, destination: &Tensor<Owner>) -> 
     }
 }
 
-fn destination(
+/// Reads `out` and checks that it can be filled.
+fn read_out(
     out: &Bound<'_, PyAny>,
     source: &Source<'_>,
     target: &TargetCapabilities,
@@ -156,65 +158,72 @@ fn destination(
         ),
         other => other,
     })?;
-    let bad = |fact: String, hint: &str| Err(fail(ErrorKind::InvalidArgument, fact, hint));
+    let invalid = |fact: String, hint: &str| Err(fail(ErrorKind::InvalidArgument, fact, hint));
     if given.framework != target.framework {
         let fact = format!("out is a {} tensor and the target is {}", given.framework, target.framework);
-        return bad(fact, "name the framework of out, or pass an out of the target");
+        return invalid(fact, "name the framework of out, or pass an out of the target framework");
     }
     if options.copy == Some(false) {
-        return bad("out is filled by copying, and copy=False was given".into(), "leave out one of the two");
+        return invalid(
+            "out is filled by copying, and copy=False was given".into(),
+            "leave out one of the two",
+        );
     }
     if options.writable == Some(false) {
-        return bad("out is written, and writable=False was given".into(), "leave out one of the two");
+        return invalid("out is written, and writable=False was given".into(), "leave out one of the two");
     }
-    let facts = given.facts();
+    let described = given.facts();
     if let DeviceRequest::At(device) = options.device
-        && facts.device.plain() != device
+        && described.device.plain() != device
     {
-        let fact = format!("out is on {}, and device={device} was asked for", facts.device);
-        return bad(fact, "leave out one of the two");
+        let fact = format!("out is on {}, and device={device} was given", described.device);
+        return invalid(fact, "leave out one of the two");
     }
-    if facts.device.is_cuda() && !facts.layout.is_dense() {
-        return bad("out is strided, on a GPU".into(), "pass an out that is contiguous");
+    if described.device.is_cuda() && !described.layout.is_dense() {
+        return invalid("out is on a GPU and not contiguous".into(), "pass a contiguous out");
     }
-    if facts.pending.is_some() {
-        return bad("out is a view whose memory holds other values".into(), "pass an out without a lazy bit");
+    if described.pending.is_some() {
+        return invalid(
+            "out is a lazy view: its memory does not hold its values".into(),
+            "pass an out without a conj or neg bit",
+        );
     }
-    if facts.access == Access::ReadOnly
-        || !facts.mutability.allows_writing()
+    if described.access == Access::ReadOnly
+        || !described.mutability.allows_writing()
         || target.mutability == TargetMutability::Immutable
     {
-        return bad("out must not be written".into(), "pass a writable array or tensor");
+        return invalid("out is read-only".into(), "pass a writable array or tensor");
     }
-    if facts.order == ByteOrder::Swapped {
-        return bad("out is not in this machine's byte order".into(), "pass an out in native order");
+    if described.order == ByteOrder::Swapped {
+        return invalid("out is not in this machine's byte order".into(), "pass an out in native order");
     }
-    if facts.layout.may_overlap() {
-        return bad("elements of out overlap in memory".into(), "pass an out that is not broadcast");
+    if described.layout.may_overlap() {
+        return invalid("elements of out overlap in memory".into(), "pass an out that is not broadcast");
     }
     let shape = source.facts().layout.shape().to_vec();
-    if facts.layout.shape() != shape {
-        return bad(
-            format!("out has shape {:?} and the source has {shape:?}", facts.layout.shape()),
+    if described.layout.shape() != shape {
+        return invalid(
+            format!("out has shape {:?} and the source has {shape:?}", described.layout.shape()),
             "pass an out of the source's shape",
         );
     }
-    let wishes_of_type =
+    let options_for_dtype =
         ConvertOptions { copy: Some(true), budget: None, device: DeviceRequest::Nearest, ..*options };
-    let wanted = plan::decide(&source.facts(), target, &wishes_of_type)?.dtype;
-    if wanted != facts.dtype {
+    let requested = plan::decide(&source.facts(), target, &options_for_dtype)?.dtype;
+    if requested != described.dtype {
         let hint = if options.dtype == DTypeRequest::Same {
             "pass dtype= to allow the cast"
         } else {
-            "pass the dtype of out"
+            "pass the dtype of out as dtype="
         };
-        return bad(format!("out holds {} and would have to hold {wanted}", facts.dtype), hint);
+        return invalid(format!("out has dtype {} and the result has {requested}", described.dtype), hint);
     }
     let streams = given.take_streams();
     Ok((in_place(given)?, streams))
 }
 
-fn overlap(one: &Tensor<Owner>, other: &Tensor<Owner>) -> bool {
+/// Whether the memory of two tensors on one device overlaps.
+fn overlaps(one: &Tensor<Owner>, other: &Tensor<Owner>) -> bool {
     let range = |tensor: &Tensor<Owner>| {
         let (low, high) = tensor.layout().extent();
         let data = tensor.data() as i64;

@@ -1,0 +1,36 @@
+//! Describes Python objects in messages.
+
+use super::failure::{Failure, fail};
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+use tensorferry_core::ErrorKind;
+
+/// Describes an invalid argument: the text of a string, or the type of any other object.
+pub(crate) fn describe(given: &Bound<'_, PyAny>) -> String {
+    match given.cast::<PyString>() {
+        Ok(text) => format!("\"{}\"", text.to_string_lossy().lines().next().unwrap_or_default()),
+        Err(_) => format!("an object of type {}", type_name(given)),
+    }
+}
+
+/// The qualified name of an object's type.
+pub(crate) fn type_name(object: &Bound<'_, PyAny>) -> String {
+    object.get_type().fully_qualified_name().map(|name| name.to_string()).unwrap_or_default()
+}
+
+/// The error for an object that is not a tensor.
+pub(crate) fn not_a_tensor(object: &Bound<'_, PyAny>) -> Failure {
+    let name = type_name(object);
+    let hint = match name.as_str() {
+        "int" | "float" | "complex" | "bool" => "make a tensor of it first: numpy.asarray(x)",
+        _ if has_state_dict(object) => "pass x.state_dict(), which is a dict of its tensors",
+        _ => "pass a tensor, a buffer, or a dict, list, tuple or dataclass of them",
+    };
+    fail(ErrorKind::NotATensor, format!("an object of type {name} is not a tensor"), hint)
+}
+
+/// Whether the object has a `state_dict()`, as modules and optimizers of PyTorch do.
+pub(crate) fn has_state_dict(object: &Bound<'_, PyAny>) -> bool {
+    let found = object.get_type().getattr_opt("state_dict");
+    found.is_ok_and(|found| found.is_some_and(|method| method.is_callable()))
+}
