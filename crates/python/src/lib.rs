@@ -86,7 +86,7 @@ fn plan_of<'py>(
     let request = match (frameworks::target(framework), options) {
         (Ok(target), None) => Some(ConversionRequest::new(target)),
         (Ok(target), Some(given)) => {
-            let options::Keywords { options, stream, .. } = options::parse("plan", given, false)?;
+            let options::ParsedKeywords { options, stream, .. } = options::parse("plan", given, false)?;
             Some(ConversionRequest { options, stream, ..ConversionRequest::new(target) })
         }
         (Err(_), given) if sparse::sparse_only(framework).is_some() => {
@@ -111,13 +111,13 @@ fn plan_of<'py>(
         return Ok(Bound::new(py, plan_one(x, recognised)?)?.into_any());
     };
     let mut parts = Vec::new();
-    let walk = if allow_no_tensor { traverse::walk_any } else { traverse::walk };
+    let walk = if allow_no_tensor { traverse::walk_allowing_no_tensor } else { traverse::walk };
     walk(x, container, false, &mut |leaf, kind, path| {
         try_push(&mut parts, plan_one(leaf, kind)?.named(path()))?;
         Ok(leaf.clone())
     })?;
     let target = match &request {
-        Some(request) => request.target.facts(py)?.framework,
+        Some(request) => request.target.capabilities(py)?.framework,
         None => sparse::sparse_only(framework).unwrap_or_default(),
     };
     let tree = TreeReport::new(target.to_owned(), parts);

@@ -4,7 +4,7 @@ use crate::api::files::{DataPointer, dialect_of, format_of};
 use crate::conversion::host_copy;
 use crate::conversion::reading;
 use crate::conversion::recognise::recognise;
-use crate::conversion::source::Memory;
+use crate::conversion::source::SourceMemory;
 use crate::errors::{Failure, Result, fail, not_a_tensor};
 use crate::settings;
 use pyo3::prelude::*;
@@ -92,7 +92,7 @@ impl Writer {
     fn write(&self, x: &Bound<'_, PyAny>) -> Result<()> {
         let py = x.py();
         let source = reading::read(x, recognise(x)?)?;
-        let Memory::Here(tensor) = source.memory else { return Err(not_a_tensor(x)) };
+        let SourceMemory::InPlace(tensor) = source.memory else { return Err(not_a_tensor(x)) };
         if !tensor.device().is_host() {
             return Err(fail(
                 ErrorKind::UnsupportedDevice,
@@ -101,7 +101,8 @@ impl Writer {
             ));
         }
         let is_writable_as_is = tensor.layout().is_dense() && tensor.order() == ByteOrder::Native;
-        let tensor = if is_writable_as_is { tensor } else { host_copy::packed(py, &tensor, tensor.dtype())? };
+        let tensor =
+            if is_writable_as_is { tensor } else { host_copy::copy_packed(py, &tensor, tensor.dtype())? };
         let (data, bytes) = (DataPointer(tensor.data()), tensor.layout().bytes());
         self.with_writer(py, |writer| {
             // SAFETY: dense host memory of `bytes` bytes, which the tensor keeps alive.

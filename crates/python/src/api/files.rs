@@ -109,7 +109,7 @@ impl File {
     ) -> Result<Self> {
         let options = OpenOptions {
             format: format.map(format_of).transpose()?,
-            dtype: options::plain_dtype(dtype)?,
+            dtype: options::parse_concrete_dtype(dtype)?,
             shape: shape.map(Lengths::into_vec),
             dialect: dialect.map(dialect_of).transpose()?,
             max_decompressed_bytes,
@@ -216,8 +216,8 @@ fn load_entry<'py>(
     } else {
         read_entry(file.py(), opened, entry)?
     };
-    let source =
-        Source::here(file.clone().into_any(), "file", tensor).with_mutability(SourceMutability::Temporary);
+    let source = Source::in_place(file.clone().into_any(), "file", tensor)
+        .with_mutability(SourceMutability::Temporary);
     convert::convert_by_plan(file.py(), source, request, started)
 }
 

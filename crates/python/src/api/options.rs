@@ -2,7 +2,7 @@
 
 use crate::conversion::progress::{self, Progress};
 use crate::conversion::streams::{NamedStream, stream_of};
-use crate::errors::{Failure, Result, describe, fail, type_name};
+use crate::errors::{Failure, Result, describe_argument, fail, type_name};
 use crate::frameworks;
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
@@ -13,7 +13,7 @@ use tensorferry_core::plan::{ConvertOptions, DTypeRequest, DeviceRequest};
 use tensorferry_core::{DType, Device, ErrorKind};
 
 /// The keyword arguments of `to` and `plan`.
-pub(crate) struct Keywords<'py> {
+pub(crate) struct ParsedKeywords<'py> {
     /// The options of the conversion.
     pub(crate) options: ConvertOptions,
     /// The stream on which the result will be used.
@@ -24,7 +24,7 @@ pub(crate) struct Keywords<'py> {
     pub(crate) progress: Option<Progress>,
 }
 
-impl Keywords<'_> {
+impl ParsedKeywords<'_> {
     /// The defaults.
     pub(crate) fn none() -> Self {
         Self { options: ConvertOptions::NONE, stream: None, out: None, progress: None }
@@ -32,8 +32,12 @@ impl Keywords<'_> {
 }
 
 /// Parses the keyword arguments of `function`. `out` and `progress` need a function that `moves` bytes.
-pub(crate) fn parse<'py>(function: &str, given: &Bound<'py, PyDict>, moves: bool) -> Result<Keywords<'py>> {
-    let mut keywords = Keywords::none();
+pub(crate) fn parse<'py>(
+    function: &str,
+    given: &Bound<'py, PyDict>,
+    moves: bool,
+) -> Result<ParsedKeywords<'py>> {
+    let mut keywords = ParsedKeywords::none();
     let options = &mut keywords.options;
     for (name, value) in given {
         let name = name.cast_into::<PyString>().map_err(PyErr::from)?;
@@ -60,14 +64,14 @@ pub(crate) fn parse<'py>(function: &str, given: &Bound<'py, PyDict>, moves: bool
 }
 
 /// Parses the keyword arguments that functions for sparse tensors accept too.
-pub(crate) fn common<'py>(
+pub(crate) fn parse_common<'py>(
     device_option: Option<&Bound<'py, PyAny>>,
     dtype_option: Option<&Bound<'py, PyAny>>,
     copy: Option<&Bound<'py, PyAny>>,
     writable: Option<&Bound<'py, PyAny>>,
     stream_option: Option<&Bound<'py, PyAny>>,
-) -> Result<Keywords<'py>> {
-    let mut keywords = Keywords::none();
+) -> Result<ParsedKeywords<'py>> {
+    let mut keywords = ParsedKeywords::none();
     keywords.options.device = device(device_option)?;
     keywords.options.dtype = dtype(dtype_option)?;
     keywords.options.copy = flag("copy", copy)?;
@@ -77,7 +81,7 @@ pub(crate) fn common<'py>(
 }
 
 /// Parses an element type that must not be `"default"`.
-pub(crate) fn plain_dtype(given: Option<&Bound<'_, PyAny>>) -> Result<Option<DType>> {
+pub(crate) fn parse_concrete_dtype(given: Option<&Bound<'_, PyAny>>) -> Result<Option<DType>> {
     match (dtype(given)?, given) {
         (DTypeRequest::Type(dtype), _) => Ok(Some(dtype)),
         (DTypeRequest::Default, Some(given)) => Err(unknown_dtype(given)),
@@ -106,7 +110,7 @@ fn dtype(given: Option<&Bound<'_, PyAny>>) -> Result<DTypeRequest> {
 fn unknown_dtype(given: &Bound<'_, PyAny>) -> Failure {
     fail(
         ErrorKind::InvalidArgument,
-        format!("dtype is {}, which is not an element type", describe(given)),
+        format!("dtype is {}, which is not an element type", describe_argument(given)),
         "pass a name such as \"float32\", \"bfloat16\" or \"int64\", or \"default\"",
     )
 }
@@ -168,7 +172,7 @@ fn flag(name: &str, given: Option<&Bound<'_, PyAny>>) -> Result<Option<bool>> {
         Ok(value) => Ok(Some(value)),
         Err(_) => Err(fail(
             ErrorKind::InvalidArgument,
-            format!("{name} must be True, False or None, not {}", describe(given)),
+            format!("{name} must be True, False or None, not {}", describe_argument(given)),
             format!("leave {name} out for None"),
         )),
     }
@@ -185,7 +189,7 @@ fn budget(given: Option<&Bound<'_, PyAny>>) -> Result<Option<usize>> {
                 Ok(number) => {
                     format!("budget must be from 0 to {} bytes, not {number}", usize::MAX)
                 }
-                Err(_) => format!("budget must be a number of bytes, not {}", describe(given)),
+                Err(_) => format!("budget must be a number of bytes, not {}", describe_argument(given)),
             },
             "leave budget out for no limit",
         )),
@@ -213,7 +217,7 @@ fn device(given: Option<&Bound<'_, PyAny>>) -> Result<DeviceRequest> {
         )),
         None => Err(fail(
             ErrorKind::InvalidArgument,
-            format!("device is {}, which is not a device", describe(given)),
+            format!("device is {}, which is not a device", describe_argument(given)),
             match given.hasattr("device_set")? {
                 true => "pass a single device, such as one of jax.local_devices()",
                 false => "pass \"cpu\", \"cuda:0\" or \"default\"",
@@ -292,7 +296,7 @@ fn stream(given: Option<&Bound<'_, PyAny>>) -> Result<Option<NamedStream>> {
             ErrorKind::InvalidArgument,
             match found {
                 Some(handle) => format!("stream is {handle}, which is not the handle of a CUDA stream"),
-                None => format!("stream is {}, which is not a CUDA stream", describe(given)),
+                None => format!("stream is {}, which is not a CUDA stream", describe_argument(given)),
             },
             "pass torch.cuda.current_stream(), cupy.cuda.get_current_stream() or a handle",
         )),

@@ -7,12 +7,12 @@
 //! PyO3 counts the nesting of its functions on each thread, to know whether a reference may be released at once. The fast path
 //! does without that count; everything else runs inside `Python::attach`.
 
-use crate::api::options::{self, Keywords};
+use crate::api::options::{self, ParsedKeywords};
 use crate::conversion::batch;
 use crate::conversion::convert;
 use crate::conversion::fast_path::{self, Outcome};
 use crate::conversion::fill_out;
-use crate::conversion::kinds::Recognised;
+use crate::conversion::object_kinds::Recognised;
 use crate::conversion::recognise::recognise;
 use crate::conversion::request::ConversionRequest;
 use crate::errors::{Failure, Result, fail};
@@ -224,7 +224,7 @@ unsafe fn convert_with_keywords<'py, const ALLOW_NO_TENSOR: bool>(
         Ok(target) => target,
         Err(failure) => return without_target::<ALLOW_NO_TENSOR>(failure, x, framework, Some(&keywords)),
     };
-    let Keywords { options, stream, out, progress } = options::parse("to", &keywords, true)?;
+    let ParsedKeywords { options, stream, out, progress } = options::parse("to", &keywords, true)?;
     let request = ConversionRequest { progress, options, stream, ..ConversionRequest::new(target) };
     convert_all::<ALLOW_NO_TENSOR>(x, framework, out.as_ref(), &request, Some(&keywords))
 }
@@ -271,7 +271,7 @@ fn convert_all<'py, const ALLOW_NO_TENSOR: bool>(
         && let Some(container) = traverse::container_of(x, recognised)?
     {
         return batch::batched(x.py(), request, || {
-            let walk = if ALLOW_NO_TENSOR { traverse::walk_any } else { traverse::walk };
+            let walk = if ALLOW_NO_TENSOR { traverse::walk_allowing_no_tensor } else { traverse::walk };
             walk(x, container, true, &mut |leaf, kind, _| convert_one(leaf, kind))
         });
     }

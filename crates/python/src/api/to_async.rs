@@ -5,10 +5,10 @@
 //! `concurrent.futures.Future`.
 
 use crate::api::async_transfer::{Transfer, TransferState};
-use crate::api::options::{self, Keywords};
+use crate::api::options::{self, ParsedKeywords};
 use crate::conversion::convert;
 use crate::conversion::fill_out;
-use crate::conversion::kinds::Recognised;
+use crate::conversion::object_kinds::Recognised;
 use crate::conversion::recognise::recognise;
 use crate::conversion::request::ConversionRequest;
 use crate::conversion::transfer::{PendingTransfer, Started};
@@ -98,7 +98,7 @@ pub(crate) fn to_async<'py>(
     }
     let target = frameworks::target(framework)?;
     let keywords = match options {
-        None => Keywords::none(),
+        None => ParsedKeywords::none(),
         Some(given) => options::parse("to_async", given, true)?,
     };
     if keywords.progress.is_some() {
@@ -108,7 +108,7 @@ pub(crate) fn to_async<'py>(
             "read job.bytes_moved and job.bytes_total",
         ));
     }
-    let Keywords { options, stream, out, .. } = keywords;
+    let ParsedKeywords { options, stream, out, .. } = keywords;
     let request = ConversionRequest { options, stream, ..ConversionRequest::new(target) };
     let (started_at, traced) = (Instant::now(), trace::is_on());
     let traces = if traced { Some(trace::open_lists(py)?.unbind()) } else { None };
@@ -279,7 +279,7 @@ impl JobWork {
         let Some(container) = traverse::container_of(tree, recognise(tree)?)? else {
             return Ok(tree.clone().unbind());
         };
-        let rebuilt = traverse::walk_any(tree, container, true, &mut |leaf, kind, _| {
+        let rebuilt = traverse::walk_allowing_no_tensor(tree, container, true, &mut |leaf, kind, _| {
             match results.iter().find(|(source, _)| source.is(leaf)) {
                 Some((_, result)) => Ok(result.bind(py).clone()),
                 // The leaf was added to the tree after the start.

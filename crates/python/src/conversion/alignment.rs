@@ -8,7 +8,7 @@
 //! followed to the object that allocated. The offset of a view within an allocation needs no rule, because the program
 //! fixes it, not the allocator.
 
-use crate::conversion::source::{Memory, Source};
+use crate::conversion::source::{Source, SourceMemory};
 use crate::frameworks::{numpy, torch};
 use crate::interpreter::once::ForkSafeOnce;
 use crate::interpreter::owner::{self, Buffer, Owner};
@@ -21,8 +21,8 @@ use tensorferry_core::{Access, Tensor, aligned};
 impl Source<'_> {
     /// The description for the planner, with the alignment guarantee if the target depends on it.
     #[inline(always)]
-    pub(crate) fn facts_for(&self, target: &TargetCapabilities) -> SourceDescription<'_> {
-        let mut facts = self.facts();
+    pub(crate) fn describe_for(&self, target: &TargetCapabilities) -> SourceDescription<'_> {
+        let mut facts = self.describe();
         if target.relies_on_alignment() {
             facts.alignment = of(self);
         }
@@ -33,7 +33,7 @@ impl Source<'_> {
 /// The alignment guarantee of a source. Called only for targets that depend on it.
 #[inline]
 pub(crate) fn of(source: &Source<'_>) -> Alignment {
-    let Memory::Here(tensor) = &source.memory else { return Alignment::Guaranteed };
+    let SourceMemory::InPlace(tensor) = &source.memory else { return Alignment::Guaranteed };
     if source.mutability != SourceMutability::Mutable || tensor.device().is_cuda() {
         return Alignment::Guaranteed;
     }
@@ -48,7 +48,7 @@ pub(crate) fn of(source: &Source<'_>) -> Alignment {
 /// The same tensor. Records memory that is aligned by construction, for frameworks that cannot tell the origin of their
 /// memory.
 #[inline]
-pub(crate) fn marked(py: Python<'_>, tensor: Tensor<Owner>) -> Tensor<Owner> {
+pub(crate) fn record_alignment(py: Python<'_>, tensor: Tensor<Owner>) -> Tensor<Owner> {
     if tensor.access() == Access::ReadOnly
         || tensor.device().is_cuda()
         || memory_guarantee(py, &tensor) == Alignment::Accidental

@@ -1,9 +1,9 @@
 //! Converts a tensor: reads it, plans, runs the plan and wraps the result.
 
 use crate::conversion::fast_path::{self, Outcome};
-use crate::conversion::kinds::Recognised;
+use crate::conversion::object_kinds::Recognised;
 use crate::conversion::read_only::{lend_read_only, prepare};
-use crate::conversion::reading::{in_place, read};
+use crate::conversion::reading::{read, require_in_place};
 use crate::conversion::request::{ConversionRequest, check_stream};
 use crate::conversion::source::Source;
 use crate::conversion::streams::check_named_stream;
@@ -30,7 +30,7 @@ pub(crate) fn convert_source<'py>(
     if request.options != ConvertOptions::NONE || request.stream.is_some() {
         return convert_by_plan(py, source, request, None);
     }
-    match fast_path::convert_source(py, source, request.target, request.target.facts(py)?) {
+    match fast_path::convert_source(py, source, request.target, request.target.capabilities(py)?) {
         Outcome::Done(result) => Ok(result),
         Outcome::NeedsPlan(source) => convert_by_plan(py, source, request, None),
         Outcome::Failed(failure) => Err(failure),
@@ -73,7 +73,7 @@ pub(crate) fn stays_with_target(
         return Ok(false);
     }
     let framework = register::of_refusal(refusal).map(|entry| entry.name);
-    Ok(framework == Some(request.target.facts(py)?.framework))
+    Ok(framework == Some(request.target.capabilities(py)?.framework))
 }
 
 /// Converts a source that has been read, by a plan.
@@ -83,8 +83,8 @@ pub(crate) fn convert_by_plan<'py>(
     request: &ConversionRequest,
     started: Option<Instant>,
 ) -> Result<Bound<'py, PyAny>> {
-    let target = request.target.facts(py)?;
-    let description = source.facts_for(target);
+    let target = request.target.capabilities(py)?;
+    let description = source.describe_for(target);
     let plan = plan::decide(&description, target, &request.options)?;
     check_stream(&description, &plan, request)?;
     let report = started.map(|started| (started, TensorReport::new(&description, target, &plan)));
@@ -107,8 +107,8 @@ pub(crate) fn start_object<'py>(
         return Ok((Started::Done(object.clone()), None));
     }
     let source = read(object, recognised)?;
-    let target = request.target.facts(py)?;
-    let description = source.facts_for(target);
+    let target = request.target.capabilities(py)?;
+    let description = source.describe_for(target);
     let plan = plan::decide(&description, target, &request.options)?;
     check_stream(&description, &plan, request)?;
     let report = reported.then(|| TensorReport::new(&description, target, &plan));
@@ -121,12 +121,12 @@ pub(crate) fn plan_object(
     recognised: Recognised,
     request: &ConversionRequest,
 ) -> Result<TensorReport> {
-    let target = request.target.facts(object.py())?;
+    let target = request.target.capabilities(object.py())?;
     if stays_with_target(object.py(), recognised, request)? {
         return Ok(TensorReport::of_itself(target.framework));
     }
     let source = read(object, recognised)?;
-    let description = source.facts_for(target);
+    let description = source.describe_for(target);
     let plan = plan::decide(&description, target, &request.options)?;
     check_stream(&description, &plan, request)?;
     // Raise the errors that the conversion itself would raise.
@@ -167,7 +167,7 @@ pub(crate) fn start<'py>(
         Route::Share => {
             let mut source = source;
             let streams = source.take_streams();
-            let mut tensor = in_place(source)?;
+            let mut tensor = require_in_place(source)?;
             prepare(&mut tensor, target, plan.device, plan.access);
             let tensor = lend_read_only(tensor, target);
             if let Some(streams) = streams {
@@ -178,7 +178,7 @@ pub(crate) fn start<'py>(
         }
         Route::Copy(_) if plan.device.is_cuda() => return copy_to_gpu(py, source, target, plan, request),
         Route::Copy(_) if plan.target_copies() => {
-            let mut tensor = in_place(source)?;
+            let mut tensor = require_in_place(source)?;
             prepare(&mut tensor, target, plan.device, plan.access);
             tensor
         }
@@ -204,13 +204,13 @@ fn return_source<'py>(
 ) -> Result<Bound<'py, PyAny>> {
     if let Some(named) = &request.stream {
         check_named_stream(request.target.builtin()?.has_named_streams(), target, Some(named))?;
-        let device = source.facts().device;
+        let device = source.describe().device;
         if let Some(streams) = source.take_streams()
             && device.is_cuda()
         {
             // SAFETY: streams that the framework and the caller have just named.
             py.detach(|| unsafe {
-                Gpu::get(device.index)?.order(streams.gives, SyncPoint::Stream(named.stream))
+                Gpu::get(device.index)?.order(streams.ready_after, SyncPoint::Stream(named.stream))
             })?;
         }
     }

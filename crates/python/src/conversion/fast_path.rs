@@ -3,9 +3,9 @@
 //! The planner only decides whether to share, to copy or to make a plan. No plan is allocated for the first two.
 
 use crate::conversion::host_copy::{DETACH_THRESHOLD_BYTES, duplicate};
-use crate::conversion::kinds::Recognised;
+use crate::conversion::object_kinds::Recognised;
 use crate::conversion::read_only::{flag_read_only, forgets_read_only, lend_read_only, record_loan};
-use crate::conversion::source::{Memory, Source};
+use crate::conversion::source::{Source, SourceMemory};
 use crate::conversion::streams::Streams;
 use crate::conversion::to_gpu::share_gpu;
 use crate::errors::Failure;
@@ -42,7 +42,7 @@ pub(crate) fn convert_object<'py>(
         Recognised::Bytes | Recognised::Buffer => buffer::read(object),
         _ => return Outcome::NotApplicable,
     };
-    match target.facts(object.py()) {
+    match target.capabilities(object.py()) {
         Ok(capabilities) => match read {
             Ok(source) => convert_source(object.py(), source, target, capabilities),
             Err(failure) => Outcome::Failed(failure),
@@ -59,15 +59,15 @@ pub(crate) fn convert_source<'py>(
     target: Target,
     capabilities: &'static TargetCapabilities,
 ) -> Outcome<'py> {
-    let access = match plan::common(&source.facts_for(capabilities), capabilities) {
+    let access = match plan::common(&source.describe_for(capabilities), capabilities) {
         Some(FastDecision::Share(access)) => access,
         Some(FastDecision::Snapshot) => return snapshot(py, source, target),
         None => return Outcome::NeedsPlan(source),
     };
     // The source is destructured in place: each move of a tensor on the stack costs as much as planning.
     let mut tensor = match source.memory {
-        Memory::Here(tensor) => tensor,
-        Memory::Later { .. } => return Outcome::NeedsPlan(source),
+        SourceMemory::InPlace(tensor) => tensor,
+        SourceMemory::Pending { .. } => return Outcome::NeedsPlan(source),
     };
     flag_read_only(&mut tensor, capabilities, access);
     let written = if tensor.device().is_cuda() {
@@ -88,7 +88,7 @@ pub(crate) fn convert_source<'py>(
 #[inline]
 fn snapshot<'py>(py: Python<'py>, source: Source<'py>, target: Target) -> Outcome<'py> {
     let tensor = match &source.memory {
-        Memory::Here(tensor) if tensor.layout().bytes() < DETACH_THRESHOLD_BYTES => tensor,
+        SourceMemory::InPlace(tensor) if tensor.layout().bytes() < DETACH_THRESHOLD_BYTES => tensor,
         _ => return Outcome::NeedsPlan(source),
     };
     match duplicate(tensor).and_then(|tensor| target.write(py, tensor)) {

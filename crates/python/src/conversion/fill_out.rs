@@ -1,11 +1,11 @@
 //! `out=`: copies a tensor into existing memory of the caller.
 
-use crate::conversion::gpu;
-use crate::conversion::host_copy::{convert, copy_job, packed};
-use crate::conversion::reading::{in_place, materialise, read};
+use crate::conversion::gpu_transfer;
+use crate::conversion::host_copy::{copy_job, copy_packed, copy_values};
+use crate::conversion::reading::{materialise, read, require_in_place};
 use crate::conversion::recognise::recognise;
 use crate::conversion::request::{ConversionRequest, check_stream};
-use crate::conversion::source::{Memory, Source};
+use crate::conversion::source::{Source, SourceMemory};
 use crate::conversion::streams::{Streams, check_named_stream};
 use crate::conversion::transfer::{self, PendingTransfer, Started};
 use crate::errors::{Failure, Result, fail};
@@ -49,17 +49,17 @@ pub(crate) fn start<'py>(
     is_deferred: bool,
 ) -> Result<(Started<'py>, Option<crate::reports::TensorReport>)> {
     let py = object.py();
-    let target = request.target.facts(py)?;
+    let target = request.target.capabilities(py)?;
     let mut source = read(object, recognise(object)?)?;
     let (destination, destination_streams) = read_out(out, &source, target, &request.options)?;
-    let description = source.facts();
+    let description = source.describe();
     let plan = plan_of(&description, &destination);
     check_stream(&description, &plan, request)?;
     let report = reported.then(|| crate::reports::TensorReport::new(&description, target, &plan));
     let streams = source.take_streams();
     let tensor = match source.memory {
-        Memory::Here(tensor) => tensor,
-        Memory::Later { pending, ref layout, .. } => {
+        SourceMemory::InPlace(tensor) => tensor,
+        SourceMemory::Pending { pending, ref layout, .. } => {
             plan::check_budget(layout.bytes(), &request.options)?;
             materialise(&source.object, pending)?
         }
@@ -68,12 +68,12 @@ pub(crate) fn start<'py>(
         // A source that overlaps the destination is copied before the first byte is written.
         let tensor = if overlaps(&tensor, &destination) {
             plan::check_budget(tensor.layout().bytes(), &request.options)?;
-            packed(py, &tensor, tensor.dtype())?
+            copy_packed(py, &tensor, tensor.dtype())?
         } else {
             tensor
         };
         if !is_deferred {
-            convert(py, &tensor, destination.data(), destination.dtype(), destination.layout())?;
+            copy_values(py, &tensor, destination.data(), destination.dtype(), destination.layout())?;
             return Ok((Started::Done(out.clone()), report));
         }
         return Ok((Started::Transfer(deferred_copy(tensor, destination, out.clone().unbind())), report));
@@ -84,7 +84,7 @@ pub(crate) fn start<'py>(
     let ring = request.ring()?;
     if destination.device().is_host() {
         let streams = streams.unwrap_or_else(Streams::unnamed);
-        let work = gpu::download_into(tensor, streams, destination, ring);
+        let work = gpu_transfer::download_into(tensor, streams, destination, ring);
         let work = Box::new(move |control: &_| work(control).map(|()| None));
         return Ok((Started::Transfer(PendingTransfer { total, work, finish }), report));
     }
@@ -98,20 +98,20 @@ pub(crate) fn start<'py>(
     let mut destination_streams = destination_streams.unwrap_or_else(Streams::unnamed);
     if let Some(named) = &request.stream {
         check_named_stream(request.target.builtin()?.has_named_streams(), target, Some(named))?;
-        let (gpu, ready_after) = (Gpu::get(destination.device().index)?, destination_streams.gives);
+        let (gpu, ready_after) = (Gpu::get(destination.device().index)?, destination_streams.ready_after);
         // SAFETY: streams that the framework and the caller have just named.
         py.detach(|| unsafe { gpu.order(ready_after, SyncPoint::Stream(named.stream)) })?;
-        destination_streams = Streams::on(named.stream).kept_by(named.object.bind(py).clone());
+        destination_streams = Streams::on(named.stream).with_owner(named.object.bind(py).clone());
     }
     let streams = if tensor.device().is_host() { None } else { streams };
-    let filled = gpu::Target {
+    let filled = gpu_transfer::DeviceDestination {
         data: destination.data(),
         dtype: destination.dtype(),
         device: destination.device(),
         streams: destination_streams,
         owner: Some(destination.into_owner()),
     };
-    let work = gpu::fill(tensor, streams, filled, ring);
+    let work = gpu_transfer::copy_to_device(tensor, streams, filled, ring);
     let work = Box::new(move |control: &_| work(control).map(|()| None));
     Ok((Started::Transfer(PendingTransfer { total, work, finish }), report))
 }
@@ -119,7 +119,7 @@ pub(crate) fn start<'py>(
 /// A copy within host memory, for another thread.
 fn deferred_copy(tensor: Tensor<Owner>, destination: Tensor<Owner>, result: Py<PyAny>) -> PendingTransfer {
     let total = destination.layout().bytes();
-    let (from, to) = (gpu::HeldTensor::new(tensor), gpu::HeldTensor::new(destination));
+    let (from, to) = (gpu_transfer::HeldTensor::new(tensor), gpu_transfer::HeldTensor::new(destination));
     let work = move |_: &_| {
         let (from, to) = ({ &from }, { &to });
         let to = &to.tensor;
@@ -151,7 +151,7 @@ fn read_out(
     options: &ConvertOptions,
 ) -> Result<(Tensor<Owner>, Option<Streams>)> {
     let mut given = read(out, recognise(out)?).map_err(|failure| match failure {
-        Failure::Ferry(error) | Failure::Because(error, _) => fail(
+        Failure::Ferry(error) | Failure::WithCause(error, _) => fail(
             ErrorKind::InvalidArgument,
             format!("out cannot be filled: {}", error.fact()),
             "pass a writable array or tensor of the target framework",
@@ -172,7 +172,7 @@ fn read_out(
     if options.writable == Some(false) {
         return invalid("out is written, and writable=False was given".into(), "leave out one of the two");
     }
-    let described = given.facts();
+    let described = given.describe();
     if let DeviceRequest::At(device) = options.device
         && described.device.plain() != device
     {
@@ -200,7 +200,7 @@ fn read_out(
     if described.layout.may_overlap() {
         return invalid("elements of out overlap in memory".into(), "pass an out that is not broadcast");
     }
-    let shape = source.facts().layout.shape().to_vec();
+    let shape = source.describe().layout.shape().to_vec();
     if described.layout.shape() != shape {
         return invalid(
             format!("out has shape {:?} and the source has {shape:?}", described.layout.shape()),
@@ -209,7 +209,7 @@ fn read_out(
     }
     let options_for_dtype =
         ConvertOptions { copy: Some(true), budget: None, device: DeviceRequest::Nearest, ..*options };
-    let requested = plan::decide(&source.facts(), target, &options_for_dtype)?.dtype;
+    let requested = plan::decide(&source.describe(), target, &options_for_dtype)?.dtype;
     if requested != described.dtype {
         let hint = if options.dtype == DTypeRequest::Same {
             "pass dtype= to allow the cast"
@@ -219,7 +219,7 @@ fn read_out(
         return invalid(format!("out has dtype {} and the result has {requested}", described.dtype), hint);
     }
     let streams = given.take_streams();
-    Ok((in_place(given)?, streams))
+    Ok((require_in_place(given)?, streams))
 }
 
 /// Whether the memory of two tensors on one device overlaps.

@@ -17,22 +17,25 @@ pub(crate) fn duplicate(tensor: &Tensor<Owner>) -> Result<Tensor<Owner>> {
     // SAFETY: the source is dense, so its `bytes` bytes are contiguous from `data` on; the
     // block is new and has room for them.
     unsafe { std::ptr::copy_nonoverlapping(tensor.data(), block.data(), bytes) };
-    let mut copy =
-        of_block(block, tensor.dtype(), Layout::dense(tensor.dtype().size(), tensor.layout().shape())?)?;
+    let mut copy = tensor_in_block(
+        block,
+        tensor.dtype(),
+        Layout::dense(tensor.dtype().size(), tensor.layout().shape())?,
+    )?;
     copy.set_cpu(tensor.device());
     Ok(copy)
 }
 
 /// Copies a tensor into a new block, dense and as `dtype`.
-pub(crate) fn packed(py: Python<'_>, source: &Tensor<Owner>, dtype: DType) -> Result<Tensor<Owner>> {
+pub(crate) fn copy_packed(py: Python<'_>, source: &Tensor<Owner>, dtype: DType) -> Result<Tensor<Owner>> {
     let layout = Layout::dense(dtype.size(), source.layout().shape())?;
     let block = HostBlock::new(layout.bytes())?;
-    convert(py, source, block.data(), dtype, &layout)?;
-    of_block(block, dtype, layout)
+    copy_values(py, source, block.data(), dtype, &layout)?;
+    tensor_in_block(block, dtype, layout)
 }
 
 /// A dense tensor in a block that has room for it.
-pub(crate) fn of_block(block: HostBlock, dtype: DType, layout: Layout) -> Result<Tensor<Owner>> {
+pub(crate) fn tensor_in_block(block: HostBlock, dtype: DType, layout: Layout) -> Result<Tensor<Owner>> {
     let data = block.data();
     let owner = Owner::Block(block);
     // SAFETY: the block has as many bytes as the layout, and the owner is the block.
@@ -70,7 +73,7 @@ pub(crate) fn copy_job<'a>(
 }
 
 /// Copies a tensor to an address with room for the layout.
-pub(crate) fn convert(
+pub(crate) fn copy_values(
     py: Python<'_>,
     source: &Tensor<Owner>,
     data: *mut u8,

@@ -1,6 +1,6 @@
 //! Progress reports of a transfer: a bar on the terminal, or calls of a function.
 
-use crate::errors::{Result, describe, fail};
+use crate::errors::{Result, describe_argument, fail};
 use crate::text::format_bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
@@ -26,7 +26,7 @@ pub(crate) fn parse(given: &Bound<'_, PyAny>) -> Result<Option<Progress>> {
     }
     Err(fail(
         ErrorKind::InvalidArgument,
-        format!("progress must be True, False or a function, not {}", describe(given)),
+        format!("progress must be True, False or a function, not {}", describe_argument(given)),
         "pass True for a bar, or a function of the bytes moved and their total",
     ))
 }

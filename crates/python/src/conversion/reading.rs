@@ -1,8 +1,8 @@
 //! Reading a tensor by its framework, by a registered reader or by a protocol.
 
-use crate::conversion::kinds::Recognised;
+use crate::conversion::object_kinds::Recognised;
 use crate::conversion::recognise::recognise;
-use crate::conversion::source::{Memory, Source};
+use crate::conversion::source::{Source, SourceMemory};
 use crate::errors::{Result, fail, not_a_tensor};
 use crate::frameworks::registered;
 use crate::interpreter::owner::Owner;
@@ -22,7 +22,7 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>, recognised: Recognised) -> R
         Recognised::Protocol | Recognised::Unknown => reader::read(object),
         Recognised::Bytes | Recognised::Buffer => buffer::read(object),
         Recognised::Refused(refusal) => {
-            let (fact, hint) = refusal.words();
+            let (fact, hint) = refusal.fact_and_hint();
             Err(fail(ErrorKind::NotATensor, fact, hint))
         }
         Recognised::Leaf | Recognised::Container(_) => Err(not_a_tensor(object)),
@@ -45,10 +45,10 @@ fn read_registered<'py>(object: &Bound<'py, PyAny>, index: usize) -> Result<Sour
 
 /// The memory of a source that can be read in place.
 #[inline(always)]
-pub(crate) fn in_place(source: Source<'_>) -> Result<Tensor<Owner>> {
+pub(crate) fn require_in_place(source: Source<'_>) -> Result<Tensor<Owner>> {
     match source.memory {
-        Memory::Here(tensor) => Ok(tensor),
-        Memory::Later { .. } => Err(fail(
+        SourceMemory::InPlace(tensor) => Ok(tensor),
+        SourceMemory::Pending { .. } => Err(fail(
             ErrorKind::NotATensor,
             format!("the values of the {} tensor are not in memory yet", source.framework),
             "leave out copy=False to allow the copy",

@@ -3,7 +3,7 @@
 //! A framework's types are found by module and name along the method resolution order. An object can only exist if its
 //! framework is loaded, so a look-up in `sys.modules` is enough.
 
-use crate::conversion::kinds::{Container, RECOGNISED_TYPES, Recognised};
+use crate::conversion::object_kinds::{Container, RECOGNISED_TYPES, Recognised};
 use crate::errors::Result;
 use crate::frameworks;
 use crate::frameworks::register::by_type;

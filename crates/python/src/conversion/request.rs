@@ -1,6 +1,6 @@
 //! The request of one conversion: target, options, stream and progress.
 
-use crate::api::options::{self, Keywords};
+use crate::api::options::{self, ParsedKeywords};
 use crate::conversion::progress::Progress;
 use crate::conversion::streams::NamedStream;
 use crate::errors::{Result, fail};
@@ -43,8 +43,8 @@ impl ConversionRequest {
         framework: &Bound<'_, PyAny>,
         given: Option<&Bound<'_, PyDict>>,
     ) -> Result<Self> {
-        let keywords =
-            given.map_or_else(|| Ok(Keywords::none()), |given| options::parse(function, given, false))?;
+        let keywords = given
+            .map_or_else(|| Ok(ParsedKeywords::none()), |given| options::parse(function, given, false))?;
         let request = Self::new(frameworks::target(framework)?);
         Ok(Self { options: keywords.options, stream: keywords.stream, ..request })
     }

@@ -13,7 +13,7 @@ pub(crate) struct Source<'py> {
     /// The name of its framework.
     pub(crate) framework: &'static str,
     /// Its memory, or the work that must be done before it can be read.
-    pub(crate) memory: Memory,
+    pub(crate) memory: SourceMemory,
     /// Whether its values may change, and whether other objects rely on them.
     pub(crate) mutability: SourceMutability,
     /// Whether it requires a gradient.
@@ -25,11 +25,11 @@ pub(crate) struct Source<'py> {
 }
 
 /// The memory of a source.
-pub(crate) enum Memory {
+pub(crate) enum SourceMemory {
     /// The values can be read in place.
-    Here(Tensor<Owner>),
+    InPlace(Tensor<Owner>),
     /// The framework must do something first.
-    Later {
+    Pending {
         /// The pending work.
         pending: Pending,
         /// The device on which the values will be.
@@ -44,11 +44,15 @@ pub(crate) enum Memory {
 impl<'py> Source<'py> {
     /// A source that is mutable and can be read in place.
     #[inline(always)]
-    pub(crate) fn here(object: Bound<'py, PyAny>, framework: &'static str, tensor: Tensor<Owner>) -> Self {
+    pub(crate) fn in_place(
+        object: Bound<'py, PyAny>,
+        framework: &'static str,
+        tensor: Tensor<Owner>,
+    ) -> Self {
         Self {
             object,
             framework,
-            memory: Memory::Here(tensor),
+            memory: SourceMemory::InPlace(tensor),
             mutability: SourceMutability::Mutable,
             requires_grad: false,
             through_array: false,
@@ -67,7 +71,7 @@ impl<'py> Source<'py> {
     pub(crate) fn take_streams(&mut self) -> Option<Streams> {
         match self.streams.take() {
             Some(streams) => Some(*streams),
-            None if self.facts().device.is_cuda() => Some(Streams::unnamed()),
+            None if self.describe().device.is_cuda() => Some(Streams::unnamed()),
             None => None,
         }
     }
@@ -80,9 +84,9 @@ impl<'py> Source<'py> {
 
     /// The description for a planner whose target does not depend on alignment guarantees.
     #[inline(always)]
-    pub(crate) fn facts(&self) -> SourceDescription<'_> {
+    pub(crate) fn describe(&self) -> SourceDescription<'_> {
         let (dtype, layout, device, order, address, access, pending) = match &self.memory {
-            Memory::Here(tensor) => (
+            SourceMemory::InPlace(tensor) => (
                 tensor.dtype(),
                 tensor.layout(),
                 tensor.device(),
@@ -91,7 +95,7 @@ impl<'py> Source<'py> {
                 tensor.access(),
                 None,
             ),
-            Memory::Later { pending, device, dtype, layout } => {
+            SourceMemory::Pending { pending, device, dtype, layout } => {
                 (*dtype, layout, *device, ByteOrder::Native, 0, Access::ReadWrite, Some(*pending))
             }
         };
@@ -108,13 +112,13 @@ impl<'py> Source<'py> {
             pending,
             requires_grad: self.requires_grad,
             through_array: self.through_array,
-            drop_lock: matches!(&self.memory, Memory::Here(tensor) if matches!(tensor.owner(), Owner::Paddle(_))),
+            drop_lock: matches!(&self.memory, SourceMemory::InPlace(tensor) if matches!(tensor.owner(), Owner::Paddle(_))),
         }
     }
 }
 
 /// Sets the read-only flag of memory on a read-only loan, which may come back through a wrapper without that flag.
-pub(crate) fn still_frozen(mut tensor: Tensor<Owner>) -> Tensor<Owner> {
+pub(crate) fn restore_read_only_flag(mut tensor: Tensor<Owner>) -> Tensor<Owner> {
     if read_only_loans::is_on_loan(tensor.data() as usize) {
         tensor.set_read_only();
     }
@@ -122,12 +126,12 @@ pub(crate) fn still_frozen(mut tensor: Tensor<Owner>) -> Tensor<Owner> {
 }
 
 /// The framework of memory that does not belong to a framework's object. The planner never returns such a source itself.
-pub(crate) const OURS: &str = "tensorferry";
+pub(crate) const OWN_FRAMEWORK: &str = "tensorferry";
 
 /// The description of new memory for a result.
 pub(crate) fn fresh_memory(dtype: DType, layout: &Layout, device: Device) -> SourceDescription<'_> {
     SourceDescription {
-        framework: OURS,
+        framework: OWN_FRAMEWORK,
         dtype,
         layout,
         device,

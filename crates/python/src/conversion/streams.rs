@@ -10,41 +10,41 @@ use tensorferry_cuda::{Stream, SyncPoint};
 /// The sync points of one framework for one piece of GPU memory.
 pub(crate) struct Streams {
     /// The memory is ready for others after the work queued here.
-    pub(crate) gives: SyncPoint,
+    pub(crate) ready_after: SyncPoint,
     /// The framework uses the memory next on this sync point, which must wait for others.
-    pub(crate) takes: SyncPoint,
+    pub(crate) next_use: SyncPoint,
     /// Keeps the stream alive. A framework may destroy a stream together with its Python object, while a shared result
     /// still refers to it.
-    pub(crate) keeper: Option<Owner>,
+    pub(crate) owner: Option<Owner>,
     /// Whether the framework writes memory that is ready so much faster that a query of the source's stream pays off.
-    pub(crate) asks: bool,
+    pub(crate) prefers_ready_memory: bool,
 }
 
 impl Streams {
     /// For a framework that does not tell its streams.
     pub(crate) fn unnamed() -> Self {
-        Self::between(SyncPoint::Everything, SyncPoint::Everything)
+        Self::new(SyncPoint::Everything, SyncPoint::Everything)
     }
 
     /// For one stream, which lives as long as its framework.
     pub(crate) fn on(stream: Stream) -> Self {
-        Self::between(SyncPoint::Stream(stream), SyncPoint::Stream(stream))
+        Self::new(SyncPoint::Stream(stream), SyncPoint::Stream(stream))
     }
 
     /// For two different sync points.
-    pub(crate) fn between(gives: SyncPoint, takes: SyncPoint) -> Self {
-        Self { gives, takes, keeper: None, asks: false }
+    pub(crate) fn new(ready_after: SyncPoint, next_use: SyncPoint) -> Self {
+        Self { ready_after, next_use, owner: None, prefers_ready_memory: false }
     }
 
     /// The same streams, for a framework that is faster with memory that is ready.
-    pub(crate) fn asking(mut self) -> Self {
-        self.asks = true;
+    pub(crate) fn preferring_ready_memory(mut self) -> Self {
+        self.prefers_ready_memory = true;
         self
     }
 
     /// The same streams, which live as long as `object`.
-    pub(crate) fn kept_by(mut self, object: Bound<'_, PyAny>) -> Self {
-        self.keeper = Some(Owner::object(object.unbind()));
+    pub(crate) fn with_owner(mut self, object: Bound<'_, PyAny>) -> Self {
+        self.owner = Some(Owner::object(object.unbind()));
         self
     }
 }
@@ -65,7 +65,7 @@ pub(crate) unsafe fn stream_of(handle: usize) -> Option<Stream> {
 }
 
 /// New GPU memory of a framework, to be filled before the caller gets it.
-pub(crate) struct Room<'py> {
+pub(crate) struct DeviceAllocation<'py> {
     /// The framework's tensor: dense, row-major.
     pub(crate) object: Bound<'py, PyAny>,
     /// The address of its first element.

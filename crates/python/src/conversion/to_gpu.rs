@@ -1,10 +1,10 @@
 //! Results in GPU memory: shared, or copied into memory that the target allocates.
 
-use crate::conversion::gpu;
+use crate::conversion::gpu_transfer;
 use crate::conversion::reading::materialise;
 use crate::conversion::request::ConversionRequest;
-use crate::conversion::source::{Memory, Source};
-use crate::conversion::streams::{NamedStream, Room, Streams, check_named_stream};
+use crate::conversion::source::{Source, SourceMemory};
+use crate::conversion::streams::{DeviceAllocation, NamedStream, Streams, check_named_stream};
 use crate::conversion::to_host::fits;
 use crate::conversion::transfer::{PendingTransfer, Started};
 use crate::errors::{Result, fail};
@@ -26,12 +26,12 @@ pub(crate) fn share_gpu<'py>(
     stream: Option<&NamedStream>,
 ) -> Result<Bound<'py, PyAny>> {
     let framework = target.builtin()?;
-    check_named_stream(framework.has_named_streams(), target.facts(py)?, stream)?;
+    check_named_stream(framework.has_named_streams(), target.capabilities(py)?, stream)?;
     let to = match stream {
-        Some(named) => Streams::on(named.stream).kept_by(named.object.bind(py).clone()),
+        Some(named) => Streams::on(named.stream).with_owner(named.object.bind(py).clone()),
         None => framework.streams(py, Gpu::get(tensor.device().index)?)?,
     };
-    let (tensor, waiting) = gpu::share(tensor, from, to)?;
+    let (tensor, waiting) = gpu_transfer::order_sharing(tensor, from, to)?;
     framework.write_gpu(py, tensor, waiting)
 }
 
@@ -61,8 +61,8 @@ pub(crate) fn copy_to_gpu<'py>(
     let mut source = source;
     let streams = source.take_streams();
     let tensor = match source.memory {
-        Memory::Here(tensor) => tensor,
-        Memory::Later { pending, .. } => {
+        SourceMemory::InPlace(tensor) => tensor,
+        SourceMemory::Pending { pending, .. } => {
             let tensor = materialise(&source.object, pending)?;
             if tensor.device().is_same_memory_as(plan.device)
                 && fits(&tensor, target, plan.dtype)
@@ -79,12 +79,17 @@ pub(crate) fn copy_to_gpu<'py>(
     // The allocator must use the stream on which the result is used, because it reuses memory in the order of that stream.
     let stream = request.stream.as_ref().map(|named| named.stream);
     let allocation = framework.allocate(py, plan.dtype, tensor.layout().shape(), target_gpu, stream)?;
-    let Room { object, data, streams: target_streams } = allocation;
+    let DeviceAllocation { object, data, streams: target_streams } = allocation;
     let total = tensor.layout().count() * plan.dtype.size();
-    let destination =
-        gpu::Target { data, dtype: plan.dtype, device: plan.device, streams: target_streams, owner: None };
+    let destination = gpu_transfer::DeviceDestination {
+        data,
+        dtype: plan.dtype,
+        device: plan.device,
+        streams: target_streams,
+        owner: None,
+    };
     let ring = RingOptions { batched: request.batched.get(), ..settings::transfer() };
-    let work = gpu::fill(tensor, streams, destination, ring);
+    let work = gpu_transfer::copy_to_device(tensor, streams, destination, ring);
     let result = object.unbind();
     Ok(Started::Transfer(PendingTransfer {
         total,

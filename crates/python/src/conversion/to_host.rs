@@ -1,10 +1,10 @@
 //! Results in new host memory: packed, cast or downloaded, on this thread or another.
 
-use crate::conversion::gpu;
-use crate::conversion::host_copy::{copy_job, of_block, packed};
+use crate::conversion::gpu_transfer;
+use crate::conversion::host_copy::{copy_job, copy_packed, tensor_in_block};
 use crate::conversion::read_only::prepare;
 use crate::conversion::reading::materialise;
-use crate::conversion::source::{Memory, Source, fresh_memory};
+use crate::conversion::source::{Source, SourceMemory, fresh_memory};
 use crate::conversion::transfer::PendingTransfer;
 use crate::errors::Result;
 use crate::frameworks::Target;
@@ -39,8 +39,8 @@ pub(crate) fn copy(
     let mut source = source;
     let streams = source.take_streams();
     let tensor = match source.memory {
-        Memory::Here(tensor) => tensor,
-        Memory::Later { pending, .. } => {
+        SourceMemory::InPlace(tensor) => tensor,
+        SourceMemory::Pending { pending, .. } => {
             let tensor = materialise(&source.object, pending)?;
             if tensor.device().is_host()
                 && tensor.access() == Access::ReadWrite
@@ -55,11 +55,11 @@ pub(crate) fn copy(
     let total = tensor.layout().count() * dtype.size();
     match streams {
         Some(streams) if tensor.device().is_cuda() => {
-            let work = gpu::download(tensor, streams, dtype, settings::transfer());
+            let work = gpu_transfer::download(tensor, streams, dtype, settings::transfer());
             Ok(Copied::Pending(total, (Box::new(work), shape)))
         }
         _ if is_deferred => {
-            let held = gpu::HeldTensor::new(tensor);
+            let held = gpu_transfer::HeldTensor::new(tensor);
             let work = move |_: &TransferControl| {
                 let tensor = &{ &held }.tensor;
                 let layout = Layout::dense(dtype.size(), tensor.layout().shape())?;
@@ -69,7 +69,7 @@ pub(crate) fn copy(
             };
             Ok(Copied::Pending(total, (Box::new(work), shape)))
         }
-        _ => packed(py, &tensor, dtype).map(Copied::Done),
+        _ => copy_packed(py, &tensor, dtype).map(Copied::Done),
     }
 }
 
@@ -86,8 +86,8 @@ pub(crate) fn deliver(
         work: Box::new(move |control| work(control).map(Some)),
         finish: Box::new(move |py, block| {
             let block = block.map_or_else(|| HostBlock::new(0), Ok)?;
-            let mut tensor = of_block(block, dtype, Layout::dense(dtype.size(), &shape)?)?;
-            prepare(&mut tensor, target.facts(py)?, device, access);
+            let mut tensor = tensor_in_block(block, dtype, Layout::dense(dtype.size(), &shape)?)?;
+            prepare(&mut tensor, target.capabilities(py)?, device, access);
             Ok(target.write(py, tensor)?.unbind())
         }),
     }

@@ -6,7 +6,7 @@ use pyo3::types::PyString;
 use tensorferry_core::ErrorKind;
 
 /// Describes an invalid argument: the text of a string, or the type of any other object.
-pub(crate) fn describe(given: &Bound<'_, PyAny>) -> String {
+pub(crate) fn describe_argument(given: &Bound<'_, PyAny>) -> String {
     match given.cast::<PyString>() {
         Ok(text) => format!("\"{}\"", text.to_string_lossy().lines().next().unwrap_or_default()),
         Err(_) => format!("an object of type {}", type_name(given)),

@@ -11,7 +11,7 @@ pub(crate) enum Failure {
     /// An error of tensorferry.
     Ferry(Error),
     /// An error of tensorferry about an exception of other code, which is its cause.
-    Because(Error, Box<PyErr>),
+    WithCause(Error, Box<PyErr>),
     /// An exception of Python code, which is raised unchanged.
     Python(Box<PyErr>),
 }
@@ -48,7 +48,7 @@ impl From<Failure> for PyErr {
                 raised
             }),
             Failure::Ferry(error) => Python::attach(|py| raise(py, &error)),
-            Failure::Because(error, cause) => Python::attach(|py| {
+            Failure::WithCause(error, cause) => Python::attach(|py| {
                 let raised = raise(py, &error);
                 raised.set_cause(py, Some(*cause));
                 raised
@@ -63,7 +63,7 @@ impl Failure {
         let with_path = |error: Error| error.at(format_args!("at {path}"));
         match self {
             Self::Ferry(error) => Self::Ferry(with_path(error)),
-            Self::Because(error, cause) => Self::Because(with_path(error), cause),
+            Self::WithCause(error, cause) => Self::WithCause(with_path(error), cause),
             Self::Python(error) => {
                 Python::attach(|py| {
                     // An error here matters less than the error itself.
@@ -91,16 +91,16 @@ pub(crate) fn fail(kind: ErrorKind, fact: impl Into<String>, hint: impl Into<Str
 }
 
 /// The error of a framework that refused a tensor although its documentation accepts it.
-pub(crate) fn refused(py: Python<'_>, framework: &str, failure: impl Into<Failure>) -> Failure {
+pub(crate) fn framework_error(py: Python<'_>, framework: &str, failure: impl Into<Failure>) -> Failure {
     let hint = format!("check that the installed version of {framework} is one that tensorferry supports");
-    foreign(py, failure, ErrorKind::FrameworkFailed, &format!("{framework} refused the tensor"), &hint)
+    wrap_exception(py, failure, ErrorKind::FrameworkFailed, &format!("{framework} refused the tensor"), &hint)
 }
 
 /// Wraps an exception of other code as an error of tensorferry. Its fact is `about` and the first line of the exception, which
 /// becomes the cause.
 ///
 /// Errors of tensorferry and requests to stop (Ctrl-C) stay unchanged.
-pub(crate) fn foreign(
+pub(crate) fn wrap_exception(
     py: Python<'_>,
     failure: impl Into<Failure>,
     kind: ErrorKind,
@@ -125,11 +125,11 @@ pub(crate) fn foreign(
         _ => (kind, hint),
     };
     let wrapped = Error::new(kind, format!("{about}: {name}: {line}")).with_advice(hint.to_owned());
-    Failure::Because(wrapped, error)
+    Failure::WithCause(wrapped, error)
 }
 
 /// Drops an exception that does not matter at once, also where PyO3 does not know that the thread is attached and would defer
 /// the drop.
-pub(crate) fn forget(py: Python<'_>, error: PyErr) {
+pub(crate) fn discard_exception(py: Python<'_>, error: PyErr) {
     error.into_value(py).drop_ref(py);
 }

@@ -6,6 +6,6 @@ mod failure;
 mod hints;
 
 pub(crate) use classes::register;
-pub(crate) use describe::{describe, has_state_dict, not_a_tensor, type_name};
-pub(crate) use failure::{Failure, Result, fail, foreign, forget, refused};
+pub(crate) use describe::{describe_argument, has_state_dict, not_a_tensor, type_name};
+pub(crate) use failure::{Failure, Result, discard_exception, fail, framework_error, wrap_exception};
 pub(crate) use hints::{advice, advice_of_hint};

@@ -10,7 +10,7 @@
 //! ordinary tensor. Probes that create samples therefore run on a new thread ([`on_fresh_thread`]).
 
 use super::table::FastPath;
-use crate::errors::{Failure, forget};
+use crate::errors::{Failure, discard_exception};
 use crate::settings;
 use pyo3::prelude::*;
 use std::sync::{Mutex, PoisonError};
@@ -87,7 +87,7 @@ fn one_line(error: PyErr) -> String {
         let name = error.get_type(py).name().map(|name| name.to_string()).unwrap_or_default();
         let text = error.value(py).to_string();
         let line = format!("{name}: {}", text.lines().next().unwrap_or_default().trim());
-        forget(py, error);
+        discard_exception(py, error);
         line
     })
 }

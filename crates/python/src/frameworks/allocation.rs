@@ -1,6 +1,6 @@
 //! Errors of the frameworks' GPU allocators.
 
-use crate::errors::{Failure, advice, refused};
+use crate::errors::{Failure, advice, framework_error};
 use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use tensorferry_core::DType;
@@ -20,7 +20,7 @@ pub(crate) fn allocation_failed(
         || ["OutOfMemoryError", "ResourceExhaustedError"].contains(&name.as_str())
         || error.value(py).to_string().contains("RESOURCE_EXHAUSTED");
     if !exhausted {
-        return refused(py, title, error);
+        return framework_error(py, title, error);
     }
     let count = shape.iter().fold(1usize, |count, &length| count.saturating_mul(length.max(0) as usize));
     let out_of_memory = tensorferry_cuda::out_of_memory(gpu, count.saturating_mul(dtype.size()));
@@ -31,7 +31,7 @@ pub(crate) fn allocation_failed(
         Some(advice) => out_of_memory.with_advice(advice),
         None => out_of_memory,
     };
-    Failure::Because(out_of_memory, Box::new(error))
+    Failure::WithCause(out_of_memory, Box::new(error))
 }
 
 /// A hint about a loaded framework that preallocates most of a GPU, unless the user disabled that.

@@ -2,7 +2,7 @@
 
 use super::register::of_refusal;
 use super::registered;
-use crate::conversion::kinds::{Builtin, Recognised};
+use crate::conversion::object_kinds::{Builtin, Recognised};
 use crate::conversion::recognise::{recognise, recognise_type};
 use crate::errors::Result;
 use pyo3::intern;

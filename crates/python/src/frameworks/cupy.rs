@@ -4,10 +4,10 @@
 //! constructor of an array over `UnownedMemory`, which takes an address and an owner.
 
 use super::{Framework, allocation_failed, import, within};
-use crate::conversion::kinds::{Builtin, Form};
-use crate::conversion::source::{Source, still_frozen};
-use crate::conversion::streams::{Room, Streams};
-use crate::errors::{Result, refused};
+use crate::conversion::object_kinds::{Builtin, Form};
+use crate::conversion::source::{Source, restore_read_only_flag};
+use crate::conversion::streams::{DeviceAllocation, Streams};
+use crate::errors::{Result, framework_error};
 use crate::fast_paths::{self, FastPath, Probed, Unusable, check, present};
 use crate::interpreter::call;
 use crate::interpreter::once::ForkSafeOnce;
@@ -142,9 +142,9 @@ impl Framework for CuPy {
             Some(tensor) => tensor,
             None => export(state, object)?,
         };
-        let tensor = still_frozen(tensor);
+        let tensor = restore_read_only_flag(tensor);
         let streams = self.streams(py, Gpu::get(tensor.device().index)?)?;
-        Ok(Source::here(object.clone(), "cupy", tensor).with_streams(streams))
+        Ok(Source::in_place(object.clone(), "cupy", tensor).with_streams(streams))
     }
 
     fn materialise(&self, object: &Bound<'_, PyAny>, _pending: Pending) -> Result<Tensor<Owner>> {
@@ -152,7 +152,7 @@ impl Framework for CuPy {
     }
 
     fn write<'py>(&self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
-        create(py, tensor).map_err(|failure| refused(py, "CuPy", failure))
+        create(py, tensor).map_err(|failure| framework_error(py, "CuPy", failure))
     }
 
     fn has_named_streams(&self) -> bool {
@@ -172,7 +172,7 @@ impl Framework for CuPy {
         // SAFETY: CuPy's current stream. CuPy destroys a stream, except the default one, with its object, which is kept
         // alive below.
         let streams = Streams::on(unsafe { Stream::from_handle(handle) });
-        Ok(if handle == 0 { streams } else { streams.kept_by(stream) })
+        Ok(if handle == 0 { streams } else { streams.with_owner(stream) })
     }
 
     fn allocate<'py>(
@@ -182,7 +182,7 @@ impl Framework for CuPy {
         shape: &[i64],
         gpu: &'static Gpu,
         stream: Option<Stream>,
-    ) -> Result<Room<'py>> {
+    ) -> Result<DeviceAllocation<'py>> {
         let state = state(py)?;
         let shape_tuple = PyTuple::new(py, shape)?.into_any();
         let kind = state.dtypes[dtype as usize].bind(py);
@@ -195,7 +195,7 @@ impl Framework for CuPy {
         let object = allocated.map_err(|error| allocation_failed(py, "CuPy", error, gpu, dtype, shape))?;
         let data: usize = object.getattr("data")?.getattr("ptr")?.extract()?;
         let streams = stream.map_or_else(|| self.streams(py, gpu), |stream| Ok(Streams::on(stream)))?;
-        Ok(Room { object, data: std::ptr::with_exposed_provenance_mut(data), streams })
+        Ok(DeviceAllocation { object, data: std::ptr::with_exposed_provenance_mut(data), streams })
     }
 }
 
@@ -243,7 +243,7 @@ fn export(state: &State, object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     let py = object.py();
     let capsule = object
         .call_method(intern!(py, "__dlpack__"), (), Some(state.no_sync.bind(py)))
-        .map_err(|error| refused(py, "CuPy", error))?;
+        .map_err(|error| framework_error(py, "CuPy", error))?;
     Ok(crate::protocols::capsule::owned(crate::protocols::capsule::take(&capsule)?))
 }
 

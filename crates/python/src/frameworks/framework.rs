@@ -1,8 +1,8 @@
 //! The trait that each framework's file implements.
 
-use crate::conversion::kinds::Form;
+use crate::conversion::object_kinds::Form;
 use crate::conversion::source::Source;
-use crate::conversion::streams::{Room, Streams};
+use crate::conversion::streams::{DeviceAllocation, Streams};
 use crate::errors::{Failure, Result, fail};
 use crate::interpreter::owner::Owner;
 use pyo3::prelude::*;
@@ -53,7 +53,7 @@ pub(crate) trait Framework: Sync {
         _shape: &[i64],
         _gpu: &'static Gpu,
         _stream: Option<Stream>,
-    ) -> Result<Room<'py>> {
+    ) -> Result<DeviceAllocation<'py>> {
         Err(host_only())
     }
 }

@@ -1,7 +1,7 @@
 //! Importing frameworks, in an order that does not end the process.
 
-use crate::conversion::kinds::Builtin;
-use crate::errors::{Result, fail, foreign};
+use crate::conversion::object_kinds::Builtin;
+use crate::errors::{Result, fail, wrap_exception};
 use pyo3::exceptions::PyModuleNotFoundError;
 use pyo3::prelude::*;
 use pyo3::types::PyModule;
@@ -88,7 +88,7 @@ pub(crate) fn import<'py>(py: Python<'py>, framework: Builtin) -> Result<Bound<'
             )
         } else {
             let about = format!("{} is installed but cannot be imported", entry.title);
-            foreign(py, error, ErrorKind::FrameworkMissing, &about, "repair or reinstall it")
+            wrap_exception(py, error, ErrorKind::FrameworkMissing, &about, "repair or reinstall it")
         }
     })
 }

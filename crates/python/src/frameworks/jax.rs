@@ -8,10 +8,10 @@ mod private;
 
 use self::private::Private;
 use super::{Framework, allocation_failed, import, within};
-use crate::conversion::kinds::{Builtin, Form};
-use crate::conversion::source::{Memory, Source, still_frozen};
-use crate::conversion::streams::{Room, Streams};
-use crate::errors::{Failure, Result, fail, forget, refused};
+use crate::conversion::object_kinds::{Builtin, Form};
+use crate::conversion::source::{Source, SourceMemory, restore_read_only_flag};
+use crate::conversion::streams::{DeviceAllocation, Streams};
+use crate::errors::{Failure, Result, discard_exception, fail, framework_error};
 use crate::fast_paths::{self, FastPath, on_fresh_thread, samples};
 use crate::interpreter::call;
 use crate::interpreter::once::ForkSafeOnce;
@@ -227,11 +227,12 @@ impl Framework for Jax {
             unsafe { tensor.set_writable() };
         }
         assign_cpu(state(object.py())?, object, &mut tensor)?;
-        Ok(Source::here(object.clone(), "jax", tensor).with_mutability(SourceMutability::Immutable))
+        Ok(Source::in_place(object.clone(), "jax", tensor).with_mutability(SourceMutability::Immutable))
     }
 
     fn materialise(&self, object: &Bound<'_, PyAny>, _pending: Pending) -> Result<Tensor<Owner>> {
-        let array = super::numpy::as_array(object).map_err(|failure| refused(object.py(), "JAX", failure))?;
+        let array =
+            super::numpy::as_array(object).map_err(|failure| framework_error(object.py(), "JAX", failure))?;
         super::numpy::read_array(&array)
     }
 
@@ -245,7 +246,7 @@ impl Framework for Jax {
             let array = super::numpy::write_array(py, tensor)?;
             let created = call::call2(state.device_put.bind(py), &array, cpu)
                 .and_then(|created| call::method(&created, intern!(py, "block_until_ready")));
-            return created.map_err(|error| refused(py, "JAX", error));
+            return created.map_err(|error| framework_error(py, "JAX", error));
         }
         import_tensor(py, state, tensor, cpu, None)
     }
@@ -259,13 +260,13 @@ impl Framework for Jax {
             fast_paths::probe(py, FastPath::JaxReadyStream, probe).is_some()
         });
         if !has_ready_stream {
-            return Ok(Streams::unnamed().asking());
+            return Ok(Streams::unnamed().preferring_ready_memory());
         }
         let handle = call::method(&device, intern!(py, "get_stream_for_external_ready_events"))?;
         let handle = handle.extract()?;
         // SAFETY: JAX returned the stream, which lives as long as the device's client.
         let waiting = SyncPoint::Stream(unsafe { Stream::from_handle(handle) });
-        Ok(Streams::between(SyncPoint::Everything, waiting).asking())
+        Ok(Streams::new(SyncPoint::Everything, waiting).preferring_ready_memory())
     }
 
     fn write_gpu<'py>(
@@ -296,7 +297,7 @@ impl Framework for Jax {
         shape: &[i64],
         gpu: &'static Gpu,
         _stream: Option<Stream>,
-    ) -> Result<Room<'py>> {
+    ) -> Result<DeviceAllocation<'py>> {
         let state = state(py)?;
         let options =
             [("dtype", py.import("jax.numpy")?.getattr(dtype.name())?), ("device", device_of(py, gpu)?)];
@@ -305,11 +306,11 @@ impl Framework for Jax {
         let eager = py.import("jax")?.call_method0("ensure_compile_time_eval")?;
         let allocated = within(&[eager], || state.empty.bind(py).call((shape.to_vec(),), Some(&options)));
         let object = allocated.map_err(|error| allocation_failed(py, "JAX", error, gpu, dtype, shape))?;
-        let source = read_gpu(&object, gpu).map_err(|failure| refused(py, "JAX", failure))?;
-        let (Memory::Here(tensor), Some(streams)) = (source.memory, source.streams) else {
+        let source = read_gpu(&object, gpu).map_err(|failure| framework_error(py, "JAX", failure))?;
+        let (SourceMemory::InPlace(tensor), Some(streams)) = (source.memory, source.streams) else {
             return Err(crate::errors::not_a_tensor(&object));
         };
-        Ok(Room { object, data: tensor.data(), streams: *streams })
+        Ok(DeviceAllocation { object, data: tensor.data(), streams: *streams })
     }
 }
 
@@ -366,19 +367,19 @@ fn read_gpu_fast<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Source<'py>>>
     let capsule = match exported {
         Ok(capsule) => capsule,
         Err(error) => {
-            forget(py, error);
+            discard_exception(py, error);
             return Ok(None);
         }
     };
     // The slower `read` handles packed types, and reports errors.
     let Ok(tensor) = crate::protocols::capsule::take(&capsule) else { return Ok(None) };
-    let tensor = still_frozen(crate::protocols::capsule::owned(tensor));
+    let tensor = restore_read_only_flag(crate::protocols::capsule::owned(tensor));
     if !tensor.device().is_cuda() {
         return Ok(None);
     }
     let ready_after = if ready { SyncPoint::Nothing } else { SyncPoint::Stream(gpu.sync_stream()?) };
-    let source = Source::here(object.clone(), "jax", tensor).with_mutability(SourceMutability::Immutable);
-    Ok(Some(source.with_streams(Streams::between(ready_after, SyncPoint::Everything))))
+    let source = Source::in_place(object.clone(), "jax", tensor).with_mutability(SourceMutability::Immutable);
+    Ok(Some(source.with_streams(Streams::new(ready_after, SyncPoint::Everything))))
 }
 
 /// Whether the values of an array are computed. A ready array needs no synchronisation, and its export saves more time than
@@ -388,7 +389,7 @@ fn is_ready(array: &Bound<'_, PyAny>) -> bool {
     match call::method(array, intern!(py, "is_ready")).and_then(|ready| ready.is_truthy()) {
         Ok(ready) => ready,
         Err(error) => {
-            forget(py, error);
+            discard_exception(py, error);
             false
         }
     }
@@ -397,9 +398,9 @@ fn is_ready(array: &Bound<'_, PyAny>) -> bool {
 /// Reads an array on a GPU. The sync stream waits for the values, so that neither the host nor a framework's stream does.
 fn read_gpu<'py>(object: &Bound<'py, PyAny>, gpu: &'static Gpu) -> Result<Source<'py>> {
     let sync_stream = gpu.sync_stream()?;
-    let tensor = still_frozen(export(object, Some(sync_stream))?);
-    let streams = Streams::between(SyncPoint::Stream(sync_stream), SyncPoint::Everything);
-    Ok(Source::here(object.clone(), "jax", tensor)
+    let tensor = restore_read_only_flag(export(object, Some(sync_stream))?);
+    let streams = Streams::new(SyncPoint::Stream(sync_stream), SyncPoint::Everything);
+    Ok(Source::in_place(object.clone(), "jax", tensor)
         .with_mutability(SourceMutability::Immutable)
         .with_streams(streams))
 }
@@ -445,7 +446,7 @@ fn import_tensor<'py>(
     let Some(function) = &state.private.import else { return import_public(&capsule) };
     let none = py.None();
     call::call3(function.bind(py), &capsule, device, stream.unwrap_or(none.bind(py)))
-        .map_err(|error| refused(py, "JAX", error))
+        .map_err(|error| framework_error(py, "JAX", error))
 }
 
 /// Imports through `jax.dlpack.from_dlpack`, which takes an object with `__dlpack__` and not a capsule.
@@ -461,7 +462,7 @@ fn import_by_public_function<'py>(
         tensor.set_cpu(cpu(device.getattr(intern!(py, "local_hardware_id"))?.extract()?));
     }
     let exported = crate::protocols::dlpack_export::ExportedTensor::wrap(py, tensor, true)?;
-    call::call1(state.from_dlpack.bind(py), &exported).map_err(|error| refused(py, "JAX", error))
+    call::call1(state.from_dlpack.bind(py), &exported).map_err(|error| framework_error(py, "JAX", error))
 }
 
 /// Exports through DLPack. With a capsule of the array itself, `x.delete()` would abort the process, so jaxlib's function gets
@@ -513,7 +514,7 @@ fn pending_source<'py>(object: &Bound<'py, PyAny>, pending: Pending) -> Result<S
     Ok(Source {
         object: object.clone(),
         framework: "jax",
-        memory: Memory::Later { pending, device, dtype, layout },
+        memory: SourceMemory::Pending { pending, device, dtype, layout },
         mutability: SourceMutability::Immutable,
         requires_grad: false,
         through_array: false,
@@ -560,5 +561,5 @@ fn explain<'py>(object: &Bound<'py, PyAny>, failure: Failure) -> Result<Source<'
             "pass jax.lax.bitcast_convert_type(x, \"uint8\") for the raw bytes, or update JAX",
         ));
     }
-    Err(refused(object.py(), "JAX", failure))
+    Err(framework_error(object.py(), "JAX", failure))
 }

@@ -4,9 +4,9 @@
 //! counts as a reference; a memoryview does not, and would see the write. Sources are therefore immutable.
 
 use super::{Framework, import};
-use crate::conversion::kinds::{Builtin, Form};
+use crate::conversion::object_kinds::{Builtin, Form};
 use crate::conversion::source::Source;
-use crate::errors::{Result, fail, refused};
+use crate::errors::{Result, fail, framework_error};
 use crate::interpreter::call;
 use crate::interpreter::once::ForkSafeOnce;
 use crate::interpreter::owner::Owner;
@@ -87,7 +87,7 @@ impl Framework for Mlx {
     fn read<'py>(&self, object: &Bound<'py, PyAny>, _form: Form) -> Result<Source<'py>> {
         module(object.py())?;
         let tensor = export(object)?;
-        Ok(Source::here(object.clone(), "mlx", tensor).with_mutability(SourceMutability::Immutable))
+        Ok(Source::in_place(object.clone(), "mlx", tensor).with_mutability(SourceMutability::Immutable))
     }
 
     fn materialise(&self, object: &Bound<'_, PyAny>, _pending: Pending) -> Result<Tensor<Owner>> {
@@ -114,7 +114,7 @@ impl Framework for Mlx {
             call::call1(&module.getattr("eval")?, &created)?;
             Ok(created)
         });
-        created.map_err(|error| refused(py, "MLX", error))
+        created.map_err(|error| framework_error(py, "MLX", error))
     }
 }
 
@@ -128,7 +128,7 @@ fn export(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
                 "convert the array outside the traced function",
             );
         }
-        refused(py, "MLX", error)
+        framework_error(py, "MLX", error)
     })?;
     Ok(crate::protocols::capsule::owned(crate::protocols::capsule::take(&capsule)?))
 }

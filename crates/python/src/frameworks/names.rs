@@ -2,7 +2,7 @@
 
 use super::register::{REGISTER, find};
 use super::registered;
-use crate::errors::{Failure, Result, describe, fail};
+use crate::errors::{Failure, Result, describe_argument, fail};
 use crate::text::closest_name;
 use pyo3::prelude::*;
 use pyo3::types::{PyModule, PyString};
@@ -18,7 +18,7 @@ pub(crate) fn written(framework: &Bound<'_, PyAny>) -> Result<String> {
     }
     Err(fail(
         ErrorKind::InvalidArgument,
-        format!("framework must be a name or a module, not {}", describe(framework)),
+        format!("framework must be a name or a module, not {}", describe_argument(framework)),
         "pass a name such as \"torch\"",
     ))
 }

@@ -6,7 +6,7 @@ mod array_struct;
 
 use self::array_struct::has_weak_references;
 use super::{Framework, import};
-use crate::conversion::kinds::{Builtin, Form};
+use crate::conversion::object_kinds::{Builtin, Form};
 use crate::conversion::source::Source;
 use crate::errors::{Result, fail};
 use crate::interpreter::once::ForkSafeOnce;
@@ -58,9 +58,9 @@ impl Framework for NumPy {
         let tensor = read_array(object)?;
         Ok(match form {
             // `asarray` creates a new array for a scalar; nothing else refers to it.
-            Form::Scalar => Source::here(object.clone(), "numpy scalar", tensor)
+            Form::Scalar => Source::in_place(object.clone(), "numpy scalar", tensor)
                 .with_mutability(SourceMutability::Temporary),
-            _ => Source::here(object.clone(), "numpy", tensor),
+            _ => Source::in_place(object.clone(), "numpy", tensor),
         })
     }
 

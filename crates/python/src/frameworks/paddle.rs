@@ -6,9 +6,9 @@
 
 use super::exchange::Exchange;
 use super::{Framework, import};
-use crate::conversion::kinds::{Builtin, Form};
+use crate::conversion::object_kinds::{Builtin, Form};
 use crate::conversion::source::Source;
-use crate::errors::{Failure, Result, fail, refused};
+use crate::errors::{Failure, Result, fail, framework_error};
 use crate::fast_paths::samples::{self, ExpectedTensor};
 use crate::fast_paths::{self, FastPath, Probed, check};
 use crate::interpreter::call;
@@ -127,7 +127,7 @@ impl Framework for Paddle {
         if requires_grad && !object.getattr(intern!(py, "is_leaf"))?.is_truthy()? {
             tensor.set_read_only();
         }
-        let mut source = Source::here(object.clone(), "paddle", tensor);
+        let mut source = Source::in_place(object.clone(), "paddle", tensor);
         source.requires_grad = requires_grad;
         Ok(source)
     }
@@ -148,7 +148,7 @@ impl Framework for Paddle {
             None => call::call1(state.from_dlpack.bind(py), &*crate::protocols::capsule::legacy(py, tensor)?)
                 .map_err(Failure::from),
         };
-        created.map_err(|failure| refused(py, "Paddle", failure))
+        created.map_err(|failure| framework_error(py, "Paddle", failure))
     }
 }
 
@@ -173,5 +173,5 @@ fn explain(object: &Bound<'_, PyAny>, failure: Failure) -> Failure {
             "pass x.to_dense()",
         );
     }
-    refused(object.py(), "Paddle", failure)
+    framework_error(object.py(), "Paddle", failure)
 }

@@ -5,7 +5,7 @@
 //!
 //! Types are identified by module and name, so that recognising a tensor imports nothing.
 
-use crate::conversion::kinds::{Builtin, Form, Recognised, Refusal};
+use crate::conversion::object_kinds::{Builtin, Form, Recognised, Refusal};
 
 /// One row of the register.
 pub(crate) struct Entry {

@@ -4,8 +4,8 @@
 //! reads (an object with `__dlpack__`, an array, a buffer). `write` receives an
 //! [`ExportedTensor`](crate::protocols::dlpack_export::ExportedTensor) that meets the stated capabilities.
 
-use crate::conversion::source::{Memory, Source, still_frozen};
-use crate::errors::{Failure, Result, fail, foreign};
+use crate::conversion::source::{Source, SourceMemory, restore_read_only_flag};
+use crate::errors::{Failure, Result, fail, wrap_exception};
 use crate::interpreter::once::ForkSafeOnce;
 use crate::interpreter::owner::Owner;
 use pyo3::exceptions::{PyException, PyRuntimeWarning};
@@ -117,7 +117,7 @@ pub(crate) fn open<'py>(object: &Bound<'py, PyAny>, index: usize) -> Result<Boun
     };
     read.bind(py).call1((object,)).map_err(|error| {
         let about = format!("the read function of {name} failed");
-        foreign(py, error, ErrorKind::FrameworkFailed, &about, "fix the function passed as read=")
+        wrap_exception(py, error, ErrorKind::FrameworkFailed, &about, "fix the function passed as read=")
     })
 }
 
@@ -139,12 +139,12 @@ pub(crate) fn claim<'py>(
 ) -> Result<Source<'py>> {
     let entry = at(index)?;
     source.memory = match source.memory {
-        Memory::Here(mut tensor) => {
+        SourceMemory::InPlace(mut tensor) => {
             // The framework that owns the memory may have several CPU devices; a registered one has one.
             if tensor.device().kind == DeviceKind::Cpu {
                 tensor.set_cpu(Device::CPU);
             }
-            Memory::Here(still_frozen(tensor))
+            SourceMemory::InPlace(restore_read_only_flag(tensor))
         }
         // Only the framework with the pending operation can perform it, so the source remains its tensor.
         pending => {
@@ -180,6 +180,6 @@ pub(super) fn write<'py>(py: Python<'py>, tensor: Tensor<Owner>, index: usize) -
     )?;
     write.bind(py).call1((exported,)).map_err(|error| {
         let about = format!("the write function of {name} failed");
-        foreign(py, error, ErrorKind::FrameworkFailed, &about, "fix the function passed as write=")
+        wrap_exception(py, error, ErrorKind::FrameworkFailed, &about, "fix the function passed as write=")
     })
 }

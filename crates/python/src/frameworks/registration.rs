@@ -2,8 +2,8 @@
 
 use super::register;
 use super::registered::{Registration, index_of_type, register_list};
-use crate::conversion::kinds;
-use crate::errors::{Result, describe, fail};
+use crate::conversion::object_kinds;
+use crate::errors::{Result, describe_argument, fail};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType};
 use tensorferry_core::dtype::DTypes;
@@ -111,7 +111,7 @@ pub(crate) fn register_framework(
     };
     let entry: &'static Registration = Box::leak(Box::new(Registration { capabilities, types, read, write }));
     register_list().push(entry);
-    kinds::forget(py);
+    object_kinds::clear_cache(py);
     super::clear_target_cache(py);
     Ok(())
 }
@@ -120,7 +120,7 @@ fn callable(name: &str, given: Option<Bound<'_, PyAny>>) -> Result<Option<Py<PyA
     match given {
         Some(given) if !given.is_callable() => Err(fail(
             ErrorKind::InvalidArgument,
-            format!("{name} must be a function or None, not {}", describe(&given)),
+            format!("{name} must be a function or None, not {}", describe_argument(&given)),
             "pass a function of one argument",
         )),
         other => Ok(other.map(Bound::unbind)),

@@ -3,7 +3,7 @@
 use super::framework::{Framework, host_only};
 use super::register::{self, Entry};
 use super::{cupy, jax, mlx, names, numpy, paddle, registered, tensorflow, torch};
-use crate::conversion::kinds::Builtin;
+use crate::conversion::object_kinds::Builtin;
 use crate::errors::{Failure, Result, fail};
 use crate::interpreter::owner::Owner;
 use crate::interpreter::type_cache::Cache;
@@ -75,7 +75,7 @@ impl Builtin {
 
 impl Target {
     /// What the target accepts.
-    pub(crate) fn facts(self, py: Python<'_>) -> Result<&'static TargetCapabilities> {
+    pub(crate) fn capabilities(self, py: Python<'_>) -> Result<&'static TargetCapabilities> {
         match self {
             Self::Builtin(framework) => framework.capabilities(py),
             Self::Registered(index) => registered::capabilities(index),

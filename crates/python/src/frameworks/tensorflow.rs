@@ -9,10 +9,10 @@ mod private;
 
 use self::private::Private;
 use super::{Framework, allocation_failed, import, within};
-use crate::conversion::kinds::{Builtin, Form, Refusal};
-use crate::conversion::source::{Source, still_frozen};
-use crate::conversion::streams::{Room, Streams};
-use crate::errors::{Failure, Result, fail, forget, refused};
+use crate::conversion::object_kinds::{Builtin, Form, Refusal};
+use crate::conversion::source::{Source, restore_read_only_flag};
+use crate::conversion::streams::{DeviceAllocation, Streams};
+use crate::errors::{Failure, Result, discard_exception, fail, framework_error};
 use crate::fast_paths::{self, FastPath, on_fresh_thread};
 use crate::interpreter::call;
 use crate::interpreter::once::ForkSafeOnce;
@@ -219,25 +219,26 @@ impl Framework for TensorFlow {
 
     fn read<'py>(&self, object: &Bound<'py, PyAny>, form: Form) -> Result<Source<'py>> {
         if form == Form::Variable {
-            let value =
-                object.call_method0("value").map_err(|error| refused(object.py(), "TensorFlow", error))?;
+            let value = object
+                .call_method0("value")
+                .map_err(|error| framework_error(object.py(), "TensorFlow", error))?;
             let eager = state(object.py())?.eager_tensor.as_ref();
             if !eager.is_some_and(|eager| value.get_type().is(eager)) {
-                let (fact, hint) = Refusal::TensorFlowSymbol.words();
+                let (fact, hint) = Refusal::TensorFlowSymbol.fact_and_hint();
                 return Err(fail(ErrorKind::NotATensor, fact, hint));
             }
             let mut tensor = read_eager(&value)?;
             assign_cpu(&value, &mut tensor)?;
             tensor.set_read_only();
             return Ok(attach_streams(
-                Source::here(value, "tensorflow", tensor).with_mutability(SourceMutability::Snapshot),
+                Source::in_place(value, "tensorflow", tensor).with_mutability(SourceMutability::Snapshot),
             ));
         }
         let mut tensor = read_eager(object)?;
         assign_cpu(object, &mut tensor)?;
         let mutability =
             if tensor.layout().rank() == 0 { SourceMutability::Cached } else { SourceMutability::Immutable };
-        Ok(attach_streams(Source::here(object.clone(), "tensorflow", tensor).with_mutability(mutability)))
+        Ok(attach_streams(Source::in_place(object.clone(), "tensorflow", tensor).with_mutability(mutability)))
     }
 
     fn materialise(&self, object: &Bound<'_, PyAny>, _pending: Pending) -> Result<Tensor<Owner>> {
@@ -252,7 +253,7 @@ impl Framework for TensorFlow {
             let array = super::numpy::write_array(py, tensor)?;
             return from_array(py, state, &array)
                 .and_then(|created| move_to_cpu(created, device))
-                .map_err(|error| refused(py, "TensorFlow", error));
+                .map_err(|error| framework_error(py, "TensorFlow", error));
         }
         let capsule = crate::protocols::capsule::legacy(py, tensor)?;
         let created = match state.private(|private| &private.import) {
@@ -261,7 +262,7 @@ impl Framework for TensorFlow {
         };
         created
             .and_then(|created| move_to_cpu(created, device))
-            .map_err(|error| refused(py, "TensorFlow", error))
+            .map_err(|error| framework_error(py, "TensorFlow", error))
     }
 
     fn write_gpu<'py>(
@@ -284,7 +285,7 @@ impl Framework for TensorFlow {
         shape: &[i64],
         gpu: &'static Gpu,
         _stream: Option<Stream>,
-    ) -> Result<Room<'py>> {
+    ) -> Result<DeviceAllocation<'py>> {
         check_eager(py, state(py)?)?;
         // `Empty` supports few dtypes on GPUs, so float32 memory of sufficient size is allocated and reinterpreted.
         let layout = Layout::dense(dtype.size(), shape)?;
@@ -309,7 +310,7 @@ impl Framework for TensorFlow {
             Tensor::new(data, dtype, layout, device, order, Access::ReadWrite, memory.into_owner())
         }?;
         let object = self.write(py, tensor)?;
-        Ok(Room { object, data, streams: exported_streams() })
+        Ok(DeviceAllocation { object, data, streams: exported_streams() })
     }
 }
 
@@ -361,12 +362,12 @@ fn assign_cpu(object: &Bound<'_, PyAny>, tensor: &mut Tensor<Owner>) -> Result<(
 /// pending.
 #[inline(always)]
 fn attach_streams(source: Source<'_>) -> Source<'_> {
-    if source.facts().device.is_cuda() { source.with_streams(exported_streams()) } else { source }
+    if source.describe().device.is_cuda() { source.with_streams(exported_streams()) } else { source }
 }
 
 /// The streams of an exported tensor: it is ready, and TensorFlow does not expose the streams that will use it.
 fn exported_streams() -> Streams {
-    Streams::between(SyncPoint::Nothing, SyncPoint::Everything)
+    Streams::new(SyncPoint::Nothing, SyncPoint::Everything)
 }
 
 /// Reads an eager tensor: on the host through a NumPy array over its memory, on a GPU through a capsule.
@@ -376,13 +377,15 @@ fn read_eager(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     let state = state(py)?;
     check_type(state, object)?;
     if state.has_gpu && is_on_gpu(state, object)? {
-        return read_capsule(object).map(still_frozen).map_err(|failure| refused(py, "TensorFlow", failure));
+        return read_capsule(object)
+            .map(restore_read_only_flag)
+            .map_err(|failure| framework_error(py, "TensorFlow", failure));
     }
     let array = match state.private(|private| &private.array) {
         Some((array, _)) => {
             // SAFETY: the object is an eager tensor: its type was recognised as genuine.
             unsafe { array.call(object) }.or_else(|error| {
-                forget(py, error);
+                discard_exception(py, error);
                 super::numpy::as_array(object)
             })
         }
@@ -391,9 +394,10 @@ fn read_eager(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     let array = match array {
         Ok(array) => array,
         // The tensor may have more dimensions than NumPy supports.
-        Err(failure) => return read_capsule(object).map_err(|_| refused(py, "TensorFlow", failure)),
+        Err(failure) => return read_capsule(object).map_err(|_| framework_error(py, "TensorFlow", failure)),
     };
-    let mut tensor = super::numpy::read_base(&array).map_err(|failure| refused(py, "TensorFlow", failure))?;
+    let mut tensor =
+        super::numpy::read_base(&array).map_err(|failure| framework_error(py, "TensorFlow", failure))?;
     if read_only_loans::is_on_loan(tensor.data() as usize) {
         tensor.set_read_only();
         return Ok(tensor);

@@ -17,10 +17,10 @@ use self::state::{State, state};
 use super::exchange::Exchange;
 use super::{Framework, allocation_failed, within};
 use crate::conversion::alignment;
-use crate::conversion::kinds::Form;
-use crate::conversion::source::{Memory, Source};
-use crate::conversion::streams::{Room, Streams};
-use crate::errors::{Failure, Result, fail, refused};
+use crate::conversion::object_kinds::Form;
+use crate::conversion::source::{Source, SourceMemory};
+use crate::conversion::streams::{DeviceAllocation, Streams};
+use crate::errors::{Failure, Result, fail, framework_error};
 use crate::interpreter::call;
 use crate::interpreter::owner::{AttachingOwner, Owner};
 use pyo3::intern;
@@ -59,11 +59,11 @@ impl Framework for Torch {
         let streams = if device.is_cuda() { Some(Box::new(streams(object.py(), device)?)) } else { None };
         // SAFETY: as above.
         let memory = match unsafe { state.bits.pending(&state.slots, object, tensor.dtype()) }? {
-            None => Memory::Here(tensor),
+            None => SourceMemory::InPlace(tensor),
             Some(pending) => {
                 let dtype = tensor.dtype();
                 let layout = Layout::dense(dtype.size(), tensor.layout().shape())?;
-                Memory::Later { pending, device, dtype, layout }
+                SourceMemory::Pending { pending, device, dtype, layout }
             }
         };
         let mutability = SourceMutability::Mutable;
@@ -88,12 +88,13 @@ impl Framework for Torch {
 
     fn write<'py>(&self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
         let state = state(py)?;
-        let tensor = AttachingOwner::of(alignment::marked(py, tensor));
+        let tensor = AttachingOwner::of(alignment::record_alignment(py, tensor));
         if let Some(exchange) = &state.exchange {
-            return exchange.import(py, tensor).map_err(|failure| refused(py, "PyTorch", failure));
+            return exchange.import(py, tensor).map_err(|failure| framework_error(py, "PyTorch", failure));
         }
         let capsule = crate::protocols::capsule::legacy(py, tensor)?;
-        call::call1(state.from_capsule.bind(py), &capsule).map_err(|error| refused(py, "PyTorch", error))
+        call::call1(state.from_capsule.bind(py), &capsule)
+            .map_err(|error| framework_error(py, "PyTorch", error))
     }
 
     fn has_named_streams(&self) -> bool {
@@ -111,7 +112,7 @@ impl Framework for Torch {
         shape: &[i64],
         gpu: &'static Gpu,
         stream: Option<Stream>,
-    ) -> Result<Room<'py>> {
+    ) -> Result<DeviceAllocation<'py>> {
         let torch = state(py)?.module.bind(py);
         let options = allocation_options(py, torch, dtype, gpu)?;
         let mut managers = Vec::new();
@@ -125,7 +126,7 @@ impl Framework for Torch {
         let object = allocated.map_err(|error| allocation_failed(py, "PyTorch", error, gpu, dtype, shape))?;
         let data: usize = object.call_method0("data_ptr")?.extract()?;
         let streams = stream.map_or_else(|| self.streams(py, gpu), |stream| Ok(Streams::on(stream)))?;
-        Ok(Room { object, data: std::ptr::with_exposed_provenance_mut(data), streams })
+        Ok(DeviceAllocation { object, data: std::ptr::with_exposed_provenance_mut(data), streams })
     }
 }
 
@@ -194,9 +195,9 @@ fn read_only<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
             .map_err(Failure::from)
             .and_then(|capsule| crate::protocols::capsule::take(&capsule)),
     };
-    let mut tensor = tensor.map_err(|failure| refused(py, "PyTorch", failure))?;
+    let mut tensor = tensor.map_err(|failure| framework_error(py, "PyTorch", failure))?;
     tensor.set_read_only();
-    Ok(Source::here(object.clone(), "torch", crate::protocols::capsule::owned(tensor)))
+    Ok(Source::in_place(object.clone(), "torch", crate::protocols::capsule::owned(tensor)))
 }
 
 /// Checks that the owner is a storage which contains the tensor's memory. A subclass or an active mode can override
@@ -290,7 +291,7 @@ fn explain(object: &Bound<'_, PyAny>, failure: Failure) -> Failure {
             "pass x.view(torch.uint8) for the raw bytes, or update PyTorch",
         );
     } else {
-        return refused(object.py(), "PyTorch", failure);
+        return framework_error(object.py(), "PyTorch", failure);
     };
     fail(ErrorKind::NotATensor, fact, hint)
 }

@@ -99,17 +99,17 @@ pub(crate) enum Owner {
 }
 
 /// Memory that other processes may use too.
-pub(crate) trait Lend: Send {
+pub(crate) trait InterprocessMemory: Send {
     /// Whether a drop may wait for a GPU now.
-    fn waits(&self) -> bool;
+    fn drop_may_block(&self) -> bool;
 }
 
 /// The owner of such memory. Its drop releases the GIL while it waits for a GPU.
-pub(crate) struct InterprocessOwner(Option<Box<dyn Lend>>);
+pub(crate) struct InterprocessOwner(Option<Box<dyn InterprocessMemory>>);
 
 impl Drop for InterprocessOwner {
     fn drop(&mut self) {
-        if let Some(memory) = self.0.take_if(|memory| memory.waits()) {
+        if let Some(memory) = self.0.take_if(|memory| memory.drop_may_block()) {
             guard::without_interpreter(move || drop(memory));
         }
     }
@@ -177,7 +177,7 @@ impl Owner {
     }
 
     /// The owner of memory that other processes may use too.
-    pub(crate) fn shared(memory: impl Lend + 'static) -> Self {
+    pub(crate) fn shared(memory: impl InterprocessMemory + 'static) -> Self {
         Self::Shared(InterprocessOwner(Some(Box::new(memory))))
     }
 

@@ -72,7 +72,7 @@ impl Function {
         match returned.and_then(|number| Ok(number.is(&self.zero) || !number.is_truthy()?)) {
             Ok(is_zero) => is_zero,
             Err(error) => {
-                crate::errors::forget(py, error);
+                crate::errors::discard_exception(py, error);
                 false
             }
         }
@@ -90,9 +90,9 @@ pub(crate) fn symbol(library: &CStr, name: &CStr) -> *mut std::ffi::c_void {
 
 /// A C++ function of a loaded library without arguments that returns a bool.
 #[derive(Clone, Copy)]
-pub(crate) struct Question(unsafe extern "C" fn() -> bool);
+pub(crate) struct BoolFunction(unsafe extern "C" fn() -> bool);
 
-impl Question {
+impl BoolFunction {
     /// The function with a mangled name, which encodes its argument types, in a library that the process has loaded.
     ///
     /// # Safety
@@ -106,7 +106,7 @@ impl Question {
 
     /// Calls the function.
     #[inline(always)]
-    pub(crate) fn ask(self) -> bool {
+    pub(crate) fn call(self) -> bool {
         // SAFETY: the contract of `of`.
         unsafe { (self.0)() }
     }

@@ -18,9 +18,9 @@
 
 use crate::api::options;
 use crate::api::shape::Lengths;
-use crate::conversion::kinds::Refusal;
-use crate::conversion::source::{Memory, Source};
-use crate::errors::{Failure, Result, fail, foreign, type_name};
+use crate::conversion::object_kinds::Refusal;
+use crate::conversion::source::{Source, SourceMemory};
+use crate::errors::{Failure, Result, fail, type_name, wrap_exception};
 use crate::frameworks::numpy;
 use crate::interpreter::owner::Owner;
 use pyo3::intern;
@@ -55,7 +55,7 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
             if let Some(stated) = numpy_type(object)? {
                 check_stated(object, Some(stated), &tensor)?;
             }
-            let mut source = Source::here(object.clone(), "array", tensor);
+            let mut source = Source::in_place(object.clone(), "array", tensor);
             source.through_array = true;
             Ok(source)
         }
@@ -96,7 +96,7 @@ fn call<'py>(object: &Bound<'py, PyAny>, copy: Option<bool>) -> Result<Bound<'py
         ));
     }
     if array.hasattr(intern!(py, "mask"))? {
-        let (fact, hint) = Refusal::Masked.words();
+        let (fact, hint) = Refusal::Masked.fact_and_hint();
         return Err(fail(ErrorKind::NotATensor, fact, hint));
     }
     Ok(array)
@@ -105,7 +105,13 @@ fn call<'py>(object: &Bound<'py, PyAny>, copy: Option<bool>) -> Result<Bound<'py
 /// The error for a method or attribute of the object that raised an exception.
 fn method_error(object: &Bound<'_, PyAny>, name: &str, error: PyErr) -> Failure {
     let about = format!("the {name} of {} failed", type_name(object));
-    foreign(object.py(), error, ErrorKind::FrameworkFailed, &about, "convert it to a NumPy array first")
+    wrap_exception(
+        object.py(),
+        error,
+        ErrorKind::FrameworkFailed,
+        &about,
+        "convert it to a NumPy array first",
+    )
 }
 
 /// An attribute of the object; `None` if it is missing.
@@ -163,7 +169,7 @@ fn stated_type(object: &Bound<'_, PyAny>) -> Result<Option<DType>> {
         ));
     }
     let Some(stated) = stated else { return Ok(None) };
-    options::plain_dtype(Some(&stated)).map_err(|_| {
+    options::parse_concrete_dtype(Some(&stated)).map_err(|_| {
         fail(
             ErrorKind::UnsupportedDType,
             format!("{} has the dtype {stated}, and a conversion may change its values", type_name(object)),
@@ -204,7 +210,7 @@ fn pending_source<'py>(object: Bound<'py, PyAny>, dtype: DType, shape: &[i64]) -
     Ok(Source {
         object,
         framework: "array",
-        memory: Memory::Later { pending: Pending::Convert, device: Device::CPU, dtype, layout },
+        memory: SourceMemory::Pending { pending: Pending::Convert, device: Device::CPU, dtype, layout },
         mutability: SourceMutability::Mutable,
         requires_grad: false,
         through_array: false,

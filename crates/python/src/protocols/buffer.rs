@@ -1,7 +1,7 @@
 //! Reading objects through the buffer protocol.
 
 use crate::conversion::source::Source;
-use crate::errors::{Result, fail, foreign, type_name};
+use crate::errors::{Result, fail, type_name, wrap_exception};
 use crate::interpreter::owner::{Buffer, Owner};
 use pyo3::prelude::*;
 use std::ffi::CStr;
@@ -12,9 +12,15 @@ use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout, Tens
 pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     let buffer = Buffer::export(object).map_err(|error| {
         let about = format!("the buffer of {} cannot be exported", type_name(object));
-        foreign(object.py(), error, ErrorKind::InvalidTensor, &about, "pass a buffer that is still open")
+        wrap_exception(
+            object.py(),
+            error,
+            ErrorKind::InvalidTensor,
+            &about,
+            "pass a buffer that is still open",
+        )
     })?;
-    Ok(Source::here(object.clone(), "buffer", from_buffer(buffer)?))
+    Ok(Source::in_place(object.clone(), "buffer", from_buffer(buffer)?))
 }
 
 /// Reads an exported buffer.

@@ -1,7 +1,7 @@
 //! Reading objects through `__cuda_array_interface__`, which Numba and others implement.
 
 use crate::api::shape::Lengths;
-use crate::conversion::source::{Source, still_frozen};
+use crate::conversion::source::{Source, restore_read_only_flag};
 use crate::conversion::streams::{Streams, stream_of};
 use crate::errors::{Result, fail, type_name};
 use crate::interpreter::owner::Owner;
@@ -77,8 +77,8 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>, interface: &Bound<'py, PyAny
     let owner = Owner::object(object.clone().unbind());
     // SAFETY: the interface guarantees memory of this layout while the object lives; the driver returned its device.
     let tensor = unsafe { Tensor::new(data, dtype, layout, device, order, access, owner) }?;
-    let streams = Streams::between(SyncPoint::Stream(stream), SyncPoint::Stream(stream));
-    Ok(Source::here(object.clone(), "cuda_array", still_frozen(tensor)).with_streams(streams))
+    let streams = Streams::new(SyncPoint::Stream(stream), SyncPoint::Stream(stream));
+    Ok(Source::in_place(object.clone(), "cuda_array", restore_read_only_flag(tensor)).with_streams(streams))
 }
 
 /// The element type and byte order of a typestr.

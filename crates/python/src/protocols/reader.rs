@@ -3,9 +3,9 @@
 //! The protocols are tried in this order: the DLPack C exchange API, `__dlpack__`, the buffer protocol,
 //! `__cuda_array_interface__`, `__array_interface__` (through NumPy) and `__array__` (`array_method`).
 
-use crate::conversion::source::{Source, still_frozen};
+use crate::conversion::source::{Source, restore_read_only_flag};
 use crate::conversion::streams::Streams;
-use crate::errors::{Failure, Result, fail, foreign, not_a_tensor, type_name};
+use crate::errors::{Failure, Result, fail, not_a_tensor, type_name, wrap_exception};
 use crate::frameworks::exchange::Exchange;
 use crate::frameworks::numpy;
 use crate::protocols::array_method;
@@ -36,9 +36,9 @@ pub(crate) fn speaks_array(kind: &Bound<'_, PyType>) -> PyResult<bool> {
 pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     let kind = object.get_type();
     if let Ok(exchange) = Exchange::of(&kind) {
-        let tensor = still_frozen(crate::protocols::capsule::owned(exchange.export(object)?));
+        let tensor = restore_read_only_flag(crate::protocols::capsule::owned(exchange.export(object)?));
         let device = tensor.device();
-        let source = Source::here(object.clone(), "dlpack", tensor);
+        let source = Source::in_place(object.clone(), "dlpack", tensor);
         if !device.is_cuda() {
             return Ok(source);
         }
@@ -47,7 +47,13 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     }
     let dlpack = object.hasattr(intern!(object.py(), "__dlpack__")).map_err(|error| {
         let about = format!("the __dlpack__ of {} failed", type_name(object));
-        foreign(object.py(), error, ErrorKind::FrameworkFailed, &about, "convert it to a dense tensor first")
+        wrap_exception(
+            object.py(),
+            error,
+            ErrorKind::FrameworkFailed,
+            &about,
+            "convert it to a dense tensor first",
+        )
     })?;
     if dlpack && !object.is_instance_of::<PyType>() {
         return from_dlpack(object);
@@ -64,7 +70,7 @@ fn from_dlpack<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     let about = format!("the __dlpack__ of {} failed", type_name(object));
     let wrap_error = |error: PyErr| {
         let hint = array_method::table_hint(object).unwrap_or("convert it to a dense tensor first");
-        foreign(py, error, ErrorKind::FrameworkFailed, &about, hint)
+        wrap_exception(py, error, ErrorKind::FrameworkFailed, &about, hint)
     };
     let device = object.call_method0(intern!(py, "__dlpack_device__")).map_err(wrap_error)?;
     let number =
@@ -76,7 +82,7 @@ fn from_dlpack<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
             let device = Device { kind, index: number(1).unwrap_or(0) };
             let sync_stream = Gpu::get(device.index)?.sync_stream()?;
             keywords.set_item("stream", sync_stream.handle())?;
-            Some(Streams::between(SyncPoint::Stream(sync_stream), SyncPoint::Everything))
+            Some(Streams::new(SyncPoint::Stream(sync_stream), SyncPoint::Everything))
         }
         Some(Ok(DeviceKind::Cpu | DeviceKind::CudaHost)) | None => None,
         Some(other) => {
@@ -101,11 +107,11 @@ fn from_dlpack<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
         }
         result => result,
     };
-    let tensor = still_frozen(crate::protocols::capsule::owned(crate::protocols::capsule::take(
+    let tensor = restore_read_only_flag(crate::protocols::capsule::owned(crate::protocols::capsule::take(
         &capsule.map_err(wrap_error)?,
     )?));
     let on_gpu = tensor.device().is_cuda();
-    let source = Source::here(object.clone(), "dlpack", tensor);
+    let source = Source::in_place(object.clone(), "dlpack", tensor);
     Ok(match streams {
         Some(streams) if on_gpu => source.with_streams(streams),
         None if on_gpu => source.with_streams(Streams::unnamed()),
@@ -117,7 +123,7 @@ fn from_array<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     let py = object.py();
     let about = format!("the array interface of {} failed", type_name(object));
     let wrap_error = |failure: Failure| {
-        foreign(py, failure, ErrorKind::FrameworkFailed, &about, "convert it to a NumPy array first")
+        wrap_exception(py, failure, ErrorKind::FrameworkFailed, &about, "convert it to a NumPy array first")
     };
     if !object.is_instance_of::<PyType>()
         && let Some(interface) = object
@@ -148,5 +154,5 @@ fn from_array<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
         return array_method::read(object);
     }
     let array = numpy::as_array(object).map_err(wrap_error)?;
-    Ok(Source::here(object.clone(), "array", numpy::read_array(&array)?))
+    Ok(Source::in_place(object.clone(), "array", numpy::read_array(&array)?))
 }

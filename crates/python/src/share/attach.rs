@@ -9,7 +9,7 @@ use crate::conversion::source::Source;
 use crate::conversion::streams::Streams;
 use crate::errors::{Failure, Result};
 use crate::interpreter::guard::without_interpreter;
-use crate::interpreter::owner::{Lend, Owner};
+use crate::interpreter::owner::{InterprocessMemory, Owner};
 use crate::reports::trace;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
@@ -72,7 +72,7 @@ pub(crate) fn attach<'py>(
     let timeout = timeout.map_or(Ok(ATTACH_TIMEOUT), |given| parse_seconds("timeout", given))?;
     let numpy = PyString::intern(py, "numpy").into_any();
     let request = ConversionRequest::from_keywords("attach", framework.unwrap_or(&numpy), options)?;
-    check_options(request.target.facts(py)?, &request.options)?;
+    check_options(request.target.capabilities(py)?, &request.options)?;
     let attached = fetch(py, &claim, timeout)?;
     let structure = TreeStructure::read(&attached.structure, attached.tensors.len())?;
     let empty = attached.tensors.iter().map(|_| Ok::<_, Failure>(None));
@@ -85,7 +85,7 @@ pub(crate) fn attach<'py>(
             }
             let started = trace::is_on().then(Instant::now);
             let tensor = &attached.tensors[number as usize];
-            let mut source = Source::here(ticket.clone(), FRAMEWORK_NAME, tensor_of(tensor)?);
+            let mut source = Source::in_place(ticket.clone(), FRAMEWORK_NAME, tensor_of(tensor)?);
             if let SharedMemory::Gpu(arena) = tensor.memory() {
                 source = source.with_streams(streams_of(arena.gpu(), &attached.ready)?);
             }
@@ -165,8 +165,8 @@ impl Drop for AttachedTree {
     }
 }
 
-impl Lend for AttachedTensor {
-    fn waits(&self) -> bool {
+impl InterprocessMemory for AttachedTensor {
+    fn drop_may_block(&self) -> bool {
         let SharedMemory::Gpu(arena) = self.memory() else { return false };
         Arc::strong_count(self.lease()) == 1 || Arc::strong_count(arena) == 1
     }
@@ -179,10 +179,10 @@ fn streams_of(gpu: &'static Gpu, ready: &[ReadyState]) -> Result<Streams> {
             let sync_point = SyncPoint::Stream(gpu.sync_stream()?);
             // SAFETY: the stream belongs to tensorferry and stays alive.
             unsafe { ready.order(sync_point)? };
-            return Ok(Streams::between(sync_point, SyncPoint::Nothing));
+            return Ok(Streams::new(sync_point, SyncPoint::Nothing));
         }
     }
-    Ok(Streams::between(SyncPoint::Nothing, SyncPoint::Nothing))
+    Ok(Streams::new(SyncPoint::Nothing, SyncPoint::Nothing))
 }
 
 fn tensor_of(attached: &AttachedTensor) -> Result<Tensor<Owner>> {

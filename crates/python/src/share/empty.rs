@@ -1,14 +1,14 @@
 //! The Python functions `empty_shared` and `empty_aligned`: allocation of shared memory, and of aligned private memory.
 
 use super::SharedBlock;
-use crate::api::options::{self, Keywords};
+use crate::api::options::{self, ParsedKeywords};
 use crate::api::shape::Lengths;
 use crate::conversion::convert;
 use crate::conversion::host_copy;
 use crate::conversion::request::ConversionRequest;
 use crate::conversion::source::Source;
 use crate::conversion::streams::Streams;
-use crate::errors::{Result, describe, fail};
+use crate::errors::{Result, describe_argument, fail};
 use crate::frameworks;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
@@ -98,16 +98,16 @@ fn allocate<'py>(
 ) -> Result<Bound<'py, PyAny>> {
     let py = shape.py();
     let lengths = parse_shape(shape)?;
-    let dtype = match options::plain_dtype(Some(dtype)) {
+    let dtype = match options::parse_concrete_dtype(Some(dtype)) {
         Ok(Some(dtype)) => dtype,
         _ => {
-            let fact = format!("dtype is {}, not an element type", describe(dtype));
+            let fact = format!("dtype is {}, not an element type", describe_argument(dtype));
             return Err(fail(ErrorKind::InvalidArgument, fact, "pass a name such as \"float32\""));
         }
     };
     let numpy = PyString::intern(py, "numpy").into_any();
     let target = frameworks::target(framework.unwrap_or(&numpy))?;
-    let capabilities = target.facts(py)?;
+    let capabilities = target.capabilities(py)?;
     if capabilities.mutability == TargetMutability::Immutable {
         return Err(fail(
             ErrorKind::InvalidArgument,
@@ -136,12 +136,12 @@ fn allocate<'py>(
     let tensor = if is_shared {
         SharedBlock::new(py, device, layout.bytes())?.tensor(dtype, layout)?
     } else {
-        host_copy::of_block(HostBlock::new(layout.bytes())?, dtype, layout)?
+        host_copy::tensor_in_block(HostBlock::new(layout.bytes())?, dtype, layout)?
     };
     let mut source =
-        Source::here(shape.clone(), "new memory", tensor).with_mutability(SourceMutability::Temporary);
+        Source::in_place(shape.clone(), "new memory", tensor).with_mutability(SourceMutability::Temporary);
     if device.is_cuda() {
-        source = source.with_streams(Streams::between(SyncPoint::Nothing, SyncPoint::Nothing));
+        source = source.with_streams(Streams::new(SyncPoint::Nothing, SyncPoint::Nothing));
     }
     convert::convert_by_plan(
         py,
@@ -158,7 +158,7 @@ fn parse_device(
 ) -> Result<DeviceRequest> {
     let keywords = PyDict::new(py);
     keywords.set_item("device", device)?;
-    let Keywords { options, .. } = options::parse(function, &keywords, false)?;
+    let ParsedKeywords { options, .. } = options::parse(function, &keywords, false)?;
     Ok(options.device)
 }
 
@@ -166,7 +166,7 @@ fn parse_shape(shape: &Bound<'_, PyAny>) -> Result<Vec<i64>> {
     let lengths = shape.extract::<i64>().map(|length| vec![length]);
     let lengths = lengths.or_else(|_| shape.extract().map(Lengths::into_vec));
     lengths.ok().filter(|lengths| lengths.iter().all(|&length| length >= 0)).ok_or_else(|| {
-        let text = shape.repr().map_or_else(|_| describe(shape), |text| text.to_string());
+        let text = shape.repr().map_or_else(|_| describe_argument(shape), |text| text.to_string());
         let fact = format!("shape is {text}, not a length or a sequence of lengths");
         fail(ErrorKind::InvalidArgument, fact, "pass lengths, such as (480, 640)")
     })

@@ -2,7 +2,7 @@
 
 use crate::conversion::source::{self, Source};
 use crate::errors::{Result, fail};
-use crate::interpreter::owner::{Lend, Owner};
+use crate::interpreter::owner::{InterprocessMemory, Owner};
 use std::sync::Arc;
 use tensorferry_core::plan::{ConvertOptions, Reason, SourceDescription};
 use tensorferry_core::{Access, ErrorKind, Layout, Tensor};
@@ -29,7 +29,7 @@ pub(super) enum Location {
 
 impl Location {
     pub(super) fn of(source: &mut Source<'_>) -> Result<Self> {
-        let source::Memory::Here(tensor) = &mut source.memory else { return Ok(Self::Private) };
+        let source::SourceMemory::InPlace(tensor) = &mut source.memory else { return Ok(Self::Private) };
         if tensor.layout().is_empty() {
             return Ok(Self::Empty);
         }
@@ -125,9 +125,9 @@ pub(super) struct HeldOwner(#[expect(dead_code, reason = "held for its drop")] p
 // SAFETY: no code accesses the field through a shared reference; it is only dropped.
 unsafe impl Sync for HeldOwner {}
 
-impl Lend for Arc<HeldOwner> {
+impl InterprocessMemory for Arc<HeldOwner> {
     /// The inner owner waits in its own drop.
-    fn waits(&self) -> bool {
+    fn drop_may_block(&self) -> bool {
         false
     }
 }

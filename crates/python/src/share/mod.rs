@@ -14,7 +14,7 @@ mod view;
 pub(crate) use ticket::Ticket;
 
 use crate::errors::{Result, fail};
-use crate::interpreter::owner::{Lend, Owner};
+use crate::interpreter::owner::{InterprocessMemory, Owner};
 use pyo3::Python;
 use std::sync::Arc;
 use std::time::Duration;
@@ -95,8 +95,8 @@ impl SharedBlock {
     }
 }
 
-impl Lend for SharedBlock {
-    fn waits(&self) -> bool {
+impl InterprocessMemory for SharedBlock {
+    fn drop_may_block(&self) -> bool {
         matches!(self, Self::Gpu(block) if Arc::strong_count(block.arena()) == 1)
     }
 }

@@ -4,10 +4,10 @@ use super::location::Location;
 use super::structure::encode_tree;
 use super::view::{self, Copies, MemoryView};
 use super::{SHARED_MEMORY, SharedBlock, Ticket, parse_seconds};
-use crate::api::options::{self, Keywords};
-use crate::conversion::gpu;
-use crate::conversion::host_copy::convert;
-use crate::conversion::kinds::Recognised;
+use crate::api::options::{self, ParsedKeywords};
+use crate::conversion::gpu_transfer;
+use crate::conversion::host_copy::copy_values;
+use crate::conversion::object_kinds::Recognised;
 use crate::conversion::reading::materialise;
 use crate::conversion::source::{self, Source};
 use crate::conversion::streams::Streams;
@@ -74,8 +74,8 @@ pub(crate) fn publish(
     let py = x.py();
     emergency_pool::check_headroom()?;
     let timeout = timeout.map(|given| parse_seconds("timeout", given)).transpose()?;
-    let keywords =
-        options.map_or_else(|| Ok(Keywords::none()), |given| options::parse("publish", given, false))?;
+    let keywords = options
+        .map_or_else(|| Ok(ParsedKeywords::none()), |given| options::parse("publish", given, false))?;
     if keywords.stream.is_some() {
         let text = "publish() got an unexpected keyword argument 'stream'";
         return Err(PyTypeError::new_err(text).into());
@@ -141,17 +141,17 @@ impl PublicationBuilder {
         let mut source = crate::conversion::reading::read(object, recognised)?;
         let location = Location::of(&mut source)?;
         let target = TargetCapabilities {
-            own_memory: location.copy_reason(&source.facts(), &self.options),
+            own_memory: location.copy_reason(&source.describe(), &self.options),
             ..SHARED_MEMORY
         };
-        let mut plan = plan::decide(&source.facts(), &target, &self.options)?;
+        let mut plan = plan::decide(&source.describe(), &target, &self.options)?;
         let view = if plan.shares() { None } else { MemoryView::of(&source, &plan) };
         let known_copy = view.as_ref().and_then(|view| self.copies.find(view));
         if known_copy.is_some() {
             plan.route = Route::Share;
             plan.notes.push(Note::Tied);
         }
-        let description = source.facts();
+        let description = source.describe();
         let report =
             started.map(|started| (started, crate::reports::TensorReport::new(&description, &target, &plan)));
         let published_tensor = match (known_copy, view) {
@@ -178,10 +178,10 @@ impl PublicationBuilder {
     /// Publishes a tensor in place.
     fn publish_in_place(&mut self, mut source: Source<'_>, location: Location) -> Result<PublishedTensor> {
         let streams = source.take_streams();
-        let published_tensor = location.publish(crate::conversion::reading::in_place(source)?)?;
+        let published_tensor = location.publish(crate::conversion::reading::require_in_place(source)?)?;
         if let (SharedMemory::Gpu(arena), Some(streams)) = (&published_tensor.memory, streams) {
-            self.add_sync_point(arena.gpu(), streams.gives);
-            self.stream_owners.extend(streams.keeper);
+            self.add_sync_point(arena.gpu(), streams.ready_after);
+            self.stream_owners.extend(streams.owner);
         }
         Ok(published_tensor)
     }
@@ -201,8 +201,8 @@ impl PublicationBuilder {
     ) -> Result<PublishedTensor> {
         let streams = source.take_streams();
         let tensor = match source.memory {
-            source::Memory::Here(tensor) => tensor,
-            source::Memory::Later { pending, ref layout, .. } => {
+            source::SourceMemory::InPlace(tensor) => tensor,
+            source::SourceMemory::Pending { pending, ref layout, .. } => {
                 plan::check_budget(layout.bytes(), &self.options)?;
                 materialise(&source.object, pending)?
             }
@@ -214,21 +214,29 @@ impl PublicationBuilder {
         if plan.device.is_cuda() {
             let gpu = Gpu::get(plan.device.index)?;
             let stream = gpu.sync_stream()?;
-            let target = gpu::Target {
+            let target = gpu_transfer::DeviceDestination {
                 data: block.data(),
                 dtype,
                 device: plan.device,
                 streams: Streams::on(stream),
                 owner: Some(Owner::shared(block)),
             };
-            run_transfer(py, layout.bytes(), gpu::fill(tensor, streams, target, settings::transfer()))?;
+            run_transfer(
+                py,
+                layout.bytes(),
+                gpu_transfer::copy_to_device(tensor, streams, target, settings::transfer()),
+            )?;
             self.add_sync_point(gpu, SyncPoint::Stream(stream));
         } else if tensor.device().is_host() {
-            convert(py, &tensor, block.data(), dtype, &layout)?;
+            copy_values(py, &tensor, block.data(), dtype, &layout)?;
         } else {
             let out = block.tensor(dtype, layout.clone())?;
             let streams = streams.unwrap_or_else(Streams::unnamed);
-            run_transfer(py, layout.bytes(), gpu::download_into(tensor, streams, out, settings::transfer()))?;
+            run_transfer(
+                py,
+                layout.bytes(),
+                gpu_transfer::download_into(tensor, streams, out, settings::transfer()),
+            )?;
         }
         Ok(published_tensor)
     }

@@ -1,12 +1,14 @@
 //! Encoding of Python trees as `TreeStructure`, which a producer sends to consumers, and decoding.
 
 use crate::conversion::host_copy;
-use crate::conversion::kinds::{Container, Recognised};
+use crate::conversion::object_kinds::{Container, Recognised};
 use crate::conversion::recognise::recognise;
-use crate::conversion::source::Memory;
+use crate::conversion::source::SourceMemory;
 use crate::errors::{Failure, Result, fail, type_name};
 use crate::frameworks;
-use crate::trees::traverse::{self, MAX_DEPTH, Piece, TENSOR_OVERHEAD_BYTES, is_scalar, place, speaks};
+use crate::trees::traverse::{
+    self, MAX_DEPTH, PathStep, TENSOR_OVERHEAD_BYTES, format_path, has_tensor_protocol, is_scalar,
+};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use std::collections::HashMap;
@@ -20,7 +22,7 @@ type PublishTensor<'py, 'a> = dyn FnMut(&Bound<'py, PyAny>, Recognised) -> Resul
 
 /// Encodes a tree.
 struct TreeEncoder<'py, 'a> {
-    path: Vec<Piece<'py>>,
+    path: Vec<PathStep<'py>>,
     /// Tensor indices by the address of the source object, which is kept alive so that its address is not reused.
     known: HashMap<usize, (Bound<'py, PyAny>, u32)>,
     publish_tensor: &'a mut PublishTensor<'py, 'a>,
@@ -33,18 +35,19 @@ pub(super) fn encode_tree<'py, 'a>(
 ) -> Result<TreeStructure> {
     let recognised = recognise(object)?;
     let is_tree = matches!(recognised, Recognised::Container(_) | Recognised::Leaf)
-        || (matches!(recognised, Recognised::Unknown) && !speaks(object)?);
+        || (matches!(recognised, Recognised::Unknown) && !has_tensor_protocol(object)?);
     if !is_tree {
         return publish_tensor(object, recognised).map(TreeStructure::Tensor);
     }
     let mut encoder = TreeEncoder { path: Vec::new(), known: HashMap::new(), publish_tensor };
     let result = encoder.encode_node(object, recognised);
-    result
-        .map_err(|failure| if encoder.path.is_empty() { failure } else { failure.at(&place(&encoder.path)) })
+    result.map_err(
+        |failure| if encoder.path.is_empty() { failure } else { failure.at(&format_path(&encoder.path)) },
+    )
 }
 
 impl<'py> TreeEncoder<'py, '_> {
-    fn encode_child(&mut self, step: Piece<'py>, object: &Bound<'py, PyAny>) -> Result<TreeStructure> {
+    fn encode_child(&mut self, step: PathStep<'py>, object: &Bound<'py, PyAny>) -> Result<TreeStructure> {
         if self.path.len() > MAX_DEPTH {
             self.path.clear();
             return Err(fail(
@@ -63,7 +66,7 @@ impl<'py> TreeEncoder<'py, '_> {
         match recognised {
             Recognised::Container(container) => self.encode_container(object, container),
             Recognised::Leaf | Recognised::Bytes => encode_value(object),
-            Recognised::Unknown if !speaks(object)? => encode_value(object),
+            Recognised::Unknown if !has_tensor_protocol(object)? => encode_value(object),
             recognised if is_scalar(recognised) => encode_scalar(object, recognised),
             recognised => {
                 if let Some((_, number)) = self.known.get(&(object.as_ptr() as usize)) {
@@ -93,7 +96,7 @@ impl<'py> TreeEncoder<'py, '_> {
                 let items = try_collect(items.map(Ok::<_, Failure>))?;
                 let pairs = items.into_iter().map(|(name, item)| {
                     let key = encode_key(&name)?;
-                    Ok::<_, Failure>((key, self.encode_child(Piece::Key(name), &item)?))
+                    Ok::<_, Failure>((key, self.encode_child(PathStep::Key(name), &item)?))
                 });
                 Ok(TreeStructure::Dict(ordered, try_collect(pairs)?))
             }
@@ -110,7 +113,7 @@ impl<'py> TreeEncoder<'py, '_> {
     fn encode_items(&mut self, object: &Bound<'py, PyAny>) -> Result<Vec<TreeStructure>> {
         let items = try_collect(object.try_iter()?.map(|item| item.map_err(Failure::from)))?;
         try_collect(
-            items.iter().enumerate().map(|(index, item)| self.encode_child(Piece::Index(index), item)),
+            items.iter().enumerate().map(|(index, item)| self.encode_child(PathStep::Index(index), item)),
         )
     }
 }
@@ -169,8 +172,8 @@ fn unsupported_object(object: &Bound<'_, PyAny>) -> Failure {
 /// Encodes a NumPy scalar, which is a value and not a tensor.
 fn encode_scalar(object: &Bound<'_, PyAny>, recognised: Recognised) -> Result<TreeStructure> {
     let source = crate::conversion::reading::read(object, recognised)?;
-    let Memory::Here(tensor) = source.memory else { return Err(unsupported_object(object)) };
-    let tensor = host_copy::packed(object.py(), &tensor, tensor.dtype())?;
+    let SourceMemory::InPlace(tensor) = source.memory else { return Err(unsupported_object(object)) };
+    let tensor = host_copy::copy_packed(object.py(), &tensor, tensor.dtype())?;
     let size = tensor.dtype().size();
     // SAFETY: a packed scalar has one element of `size` bytes, which the tensor keeps alive.
     let bytes = unsafe { std::slice::from_raw_parts(tensor.data(), size) };
@@ -188,7 +191,7 @@ pub(super) fn decode_tree<'py, 'a>(
 ) -> Result<Bound<'py, PyAny>> {
     let mut path = Vec::new();
     let result = decode_node(py, structure, make_tensor, &mut path);
-    result.map_err(|failure| if path.is_empty() { failure } else { failure.at(&place(&path)) })
+    result.map_err(|failure| if path.is_empty() { failure } else { failure.at(&format_path(&path)) })
 }
 
 /// On failure, `path` is the path of the failed node.
@@ -196,11 +199,11 @@ fn decode_node<'py>(
     py: Python<'py>,
     structure: &TreeStructure,
     make_tensor: &mut MakeTensor<'py, '_>,
-    path: &mut Vec<Piece<'py>>,
+    path: &mut Vec<PathStep<'py>>,
 ) -> Result<Bound<'py, PyAny>> {
-    let mut decode_items = |items: &[TreeStructure], path: &mut Vec<Piece<'py>>| {
+    let mut decode_items = |items: &[TreeStructure], path: &mut Vec<PathStep<'py>>| {
         try_collect(items.iter().enumerate().map(|(index, item)| {
-            path.push(Piece::Index(index));
+            path.push(PathStep::Index(index));
             let made = decode_node(py, item, make_tensor, path)?;
             path.pop();
             Ok::<_, Failure>(made)
@@ -231,7 +234,7 @@ fn decode_node<'py>(
             };
             for (key, item) in items {
                 let key = decode_node(py, key, make_tensor, path)?;
-                path.push(Piece::Key(key.clone()));
+                path.push(PathStep::Key(key.clone()));
                 dict.set_item(key, decode_node(py, item, make_tensor, path)?)?;
                 path.pop();
             }

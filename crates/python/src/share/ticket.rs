@@ -1,6 +1,6 @@
 //! The Python class `Ticket`, a claim on published tensors that can be sent to other processes.
 
-use crate::errors::{Result, describe, fail};
+use crate::errors::{Result, describe_argument, fail};
 use crate::interpreter::guard;
 use pyo3::basic::CompareOp;
 use pyo3::prelude::*;
@@ -59,7 +59,7 @@ impl Ticket {
         if let Ok(bytes) = value.cast::<PyBytes>() {
             return Ok(tensorferry_share::Ticket::from_bytes(bytes.as_bytes())?);
         }
-        let fact = format!("{} is not a ticket", describe(value));
+        let fact = format!("{} is not a ticket", describe_argument(value));
         Err(fail(
             ErrorKind::InvalidArgument,
             fact,

@@ -4,7 +4,7 @@
 //! not contain the elements of another view.
 
 use super::location::HeldOwner;
-use crate::conversion::source::{Memory, Source};
+use crate::conversion::source::{Source, SourceMemory};
 use crate::interpreter::owner::Owner;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,11 +30,11 @@ pub(super) struct MemoryView {
 impl MemoryView {
     /// The view of a source; `None` for temporary memory, whose address may be reused after the copy.
     pub(super) fn of(source: &Source<'_>, plan: &Plan) -> Option<Self> {
-        let Memory::Here(tensor) = &source.memory else { return None };
+        let SourceMemory::InPlace(tensor) = &source.memory else { return None };
         if source.mutability == SourceMutability::Temporary || tensor.layout().is_empty() {
             return None;
         }
-        let ready_after = source.streams.as_ref().map(|streams| streams.gives);
+        let ready_after = source.streams.as_ref().map(|streams| streams.ready_after);
         if tensor.device().is_cuda() && ready_after.is_none() {
             return None;
         }
@@ -55,13 +55,13 @@ pub(super) fn hold<'py>(source: Source<'py>) -> (Source<'py>, Option<Arc<HeldOwn
     let mut held = None;
     let memory = match source.memory {
         // SAFETY: the new owner holds a reference to the `Arc` that holds the first owner.
-        Memory::Here(tensor) => Memory::Here(unsafe {
+        SourceMemory::InPlace(tensor) => SourceMemory::InPlace(unsafe {
             tensor.map_owner(|owner| {
                 let shared = held.insert(Arc::new(HeldOwner(owner)));
                 Owner::shared(shared.clone())
             })
         }),
-        later @ Memory::Later { .. } => later,
+        later @ SourceMemory::Pending { .. } => later,
     };
     (Source { memory, ..source }, held)
 }

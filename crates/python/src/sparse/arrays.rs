@@ -2,10 +2,10 @@
 
 use crate::conversion::convert;
 use crate::conversion::host_copy;
-use crate::conversion::kinds::{Builtin, Recognised};
+use crate::conversion::object_kinds::{Builtin, Recognised};
 use crate::conversion::recognise::recognise;
 use crate::conversion::request::ConversionRequest;
-use crate::conversion::source::{Memory, OURS, Source};
+use crate::conversion::source::{OWN_FRAMEWORK, Source, SourceMemory};
 use crate::errors::{Result, fail};
 use crate::frameworks::Target;
 use crate::interpreter::owner::Owner;
@@ -46,27 +46,27 @@ impl<'py> SourceArray<'py> {
     }
 
     pub(super) fn dtype(&self) -> DType {
-        self.source.facts().dtype
+        self.source.describe().dtype
     }
 
     pub(super) fn shape(&self) -> &[i64] {
         match &self.source.memory {
-            Memory::Here(tensor) => tensor.layout().shape(),
-            Memory::Later { layout, .. } => layout.shape(),
+            SourceMemory::InPlace(tensor) => tensor.layout().shape(),
+            SourceMemory::Pending { layout, .. } => layout.shape(),
         }
     }
 
     /// Whether it is dense and row-major.
     pub(super) fn is_dense(&self) -> bool {
         match &self.source.memory {
-            Memory::Here(tensor) => tensor.layout().is_dense(),
-            Memory::Later { .. } => true,
+            SourceMemory::InPlace(tensor) => tensor.layout().is_dense(),
+            SourceMemory::Pending { .. } => true,
         }
     }
 
     /// Whether the elements of a matrix along one axis are contiguous.
     pub(super) fn is_line_dense(&self, along: usize) -> bool {
-        let description = self.source.facts();
+        let description = self.source.describe();
         let (shape, strides) = (description.layout.shape(), description.layout.strides());
         shape[along] < 2 || strides[along] == description.dtype.size() as i64
     }
@@ -75,7 +75,7 @@ impl<'py> SourceArray<'py> {
     pub(super) fn tensor(&self) -> Result<&Tensor<Owner>> {
         match (&self.prepared, &self.source.memory) {
             (Some(prepared), _) => Ok(prepared),
-            (None, Memory::Here(tensor)) => Ok(tensor),
+            (None, SourceMemory::InPlace(tensor)) => Ok(tensor),
             _ => Err(fail(ErrorKind::InvalidTensor, "the array is not on the host", "report this")),
         }
     }
@@ -83,7 +83,7 @@ impl<'py> SourceArray<'py> {
     /// Copies the array to the host, unless it is there.
     pub(super) fn download_to_host(&mut self) -> Result<()> {
         if self.prepared.is_none()
-            && !matches!(&self.source.memory, Memory::Here(tensor) if tensor.device().is_host())
+            && !matches!(&self.source.memory, SourceMemory::InPlace(tensor) if tensor.device().is_host())
         {
             self.prepared = Some(host_tensor(self.host_view()?)?);
         }
@@ -102,7 +102,7 @@ impl<'py> SourceArray<'py> {
             && (tensor.layout().is_dense()
                 || (!is_dense && tensor.layout().strides().iter().all(|stride| stride % size == 0)));
         if !fits {
-            self.prepared = Some(host_copy::packed(self.object.py(), tensor, dtype)?);
+            self.prepared = Some(host_copy::copy_packed(self.object.py(), tensor, dtype)?);
         }
         Ok(())
     }
@@ -112,7 +112,7 @@ impl<'py> SourceArray<'py> {
         self.download_to_host()?;
         let tensor = self.tensor()?;
         if !is_native(tensor) || !tensor.layout().is_dense() {
-            self.prepared = Some(host_copy::packed(self.object.py(), tensor, tensor.dtype())?);
+            self.prepared = Some(host_copy::copy_packed(self.object.py(), tensor, tensor.dtype())?);
         }
         Ok(())
     }
@@ -125,7 +125,7 @@ impl<'py> SourceArray<'py> {
     /// Reads the array again, on the host, as the base of a view.
     pub(super) fn host_view(&self) -> Result<Source<'py>> {
         let source = self.reread()?;
-        if matches!(&source.memory, Memory::Here(tensor) if tensor.device().is_host()) {
+        if matches!(&source.memory, SourceMemory::InPlace(tensor) if tensor.device().is_host()) {
             return Ok(source);
         }
         let numpy = Target::Builtin(Builtin::Numpy.framework());
@@ -143,7 +143,7 @@ fn read<'py>(object: &Bound<'py, PyAny>, is_read_only: bool) -> Result<Source<'p
         return Err(fail(ErrorKind::InvalidTensor, fact, "check how the tensor was constructed"));
     }
     let mut source = crate::conversion::reading::read(object, recognised)?;
-    if let (true, Memory::Here(tensor)) = (is_read_only, &mut source.memory) {
+    if let (true, SourceMemory::InPlace(tensor)) = (is_read_only, &mut source.memory) {
         tensor.set_read_only();
     }
     Ok(source)
@@ -151,13 +151,13 @@ fn read<'py>(object: &Bound<'py, PyAny>, is_read_only: bool) -> Result<Source<'p
 
 /// Keeps the target from returning the source object itself where the memory is read-only, which the object does not express.
 fn hide_object_if_read_only(source: Source<'_>, is_read_only: bool) -> Source<'_> {
-    Source { framework: if is_read_only { OURS } else { source.framework }, ..source }
+    Source { framework: if is_read_only { OWN_FRAMEWORK } else { source.framework }, ..source }
 }
 
 /// The memory of a source on the host.
 fn host_tensor(source: Source<'_>) -> Result<Tensor<Owner>> {
     match source.memory {
-        Memory::Here(tensor) if tensor.device().is_host() => Ok(tensor),
+        SourceMemory::InPlace(tensor) if tensor.device().is_host() => Ok(tensor),
         _ => Err(fail(ErrorKind::InvalidTensor, "the array is not on the host", "report this")),
     }
 }
@@ -169,15 +169,16 @@ pub(super) fn map_tensor<'py>(
 ) -> Result<Source<'py>> {
     let Source { object, memory, mutability, requires_grad, through_array, streams, .. } = source;
     let memory = match memory {
-        Memory::Here(tensor) => Memory::Here(change(tensor)?),
+        SourceMemory::InPlace(tensor) => SourceMemory::InPlace(change(tensor)?),
         later => later,
     };
-    Ok(Source { object, framework: OURS, memory, mutability, requires_grad, through_array, streams })
+    Ok(Source { object, framework: OWN_FRAMEWORK, memory, mutability, requires_grad, through_array, streams })
 }
 
 /// A source over new memory that only the result uses.
 pub(super) fn new_array_source(py: Python<'_>, tensor: Tensor<Owner>) -> Source<'_> {
-    Source::here(py.None().into_bound(py), OURS, tensor).with_mutability(SourceMutability::Temporary)
+    Source::in_place(py.None().into_bound(py), OWN_FRAMEWORK, tensor)
+        .with_mutability(SourceMutability::Temporary)
 }
 
 fn is_native(tensor: &Tensor<Owner>) -> bool {
@@ -271,7 +272,7 @@ impl NewArray {
 
     /// The array as a tensor, after every element is written.
     pub(super) fn tensor(self) -> Result<Tensor<Owner>> {
-        host_copy::of_block(self.block, self.dtype, self.layout)
+        host_copy::tensor_in_block(self.block, self.dtype, self.layout)
     }
 }
 

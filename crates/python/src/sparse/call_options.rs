@@ -1,6 +1,6 @@
 //! The options of one call of `ferry.sparse`.
 
-use crate::api::options::Keywords;
+use crate::api::options::ParsedKeywords;
 use crate::conversion::request::ConversionRequest;
 use crate::conversion::streams::NamedStream;
 use crate::errors::{Result, fail};
@@ -22,9 +22,9 @@ impl<'py> SparseCallOptions<'py> {
     pub(super) fn new(
         format: Option<&Bound<'py, PyAny>>,
         blocksize: Option<&Bound<'py, PyAny>>,
-        keywords: Keywords<'py>,
+        keywords: ParsedKeywords<'py>,
     ) -> Self {
-        let Keywords { options, stream, .. } = keywords;
+        let ParsedKeywords { options, stream, .. } = keywords;
         Self { format: format.cloned(), blocksize: blocksize.cloned(), options, stream }
     }
 

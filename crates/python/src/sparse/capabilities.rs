@@ -4,7 +4,7 @@
 //! its compressed formats check the order. JAX's indices are int32 while 64-bit types are disabled. TensorFlow's operations rely on
 //! sorted elements and rarely check.
 
-use crate::conversion::kinds::Builtin;
+use crate::conversion::object_kinds::Builtin;
 use crate::errors::Result;
 use crate::frameworks::Target;
 use crate::frameworks::register::{self, Entry};
@@ -113,7 +113,7 @@ pub(super) fn sparse_capabilities(py: Python<'_>, entry: &'static Entry) -> Resu
     let formats: &'static [FormatCapabilities] = match entry.dense {
         Some(Builtin::Torch) => &TORCH,
         Some(Builtin::CuPy) => &CUPY,
-        Some(Builtin::Jax) if array_target(entry).facts(py)?.keeps_64_bit => &JAX_INT64,
+        Some(Builtin::Jax) if array_target(entry).capabilities(py)?.keeps_64_bit => &JAX_INT64,
         Some(Builtin::Jax) => &JAX_INT32,
         Some(Builtin::TensorFlow) => &TENSORFLOW,
         None if entry.name == "scipy" => &SCIPY,

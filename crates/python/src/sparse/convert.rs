@@ -52,8 +52,8 @@ impl ValuePlacement {
         values: &SourceArray<'_>,
         array_request: &ConversionRequest,
     ) -> Result<Self> {
-        let target = array_request.target.facts(py)?;
-        let description = values.source().facts_for(target);
+        let target = array_request.target.capabilities(py)?;
+        let description = values.source().describe_for(target);
         let options = ConvertOptions { copy: None, writable: None, ..array_request.options };
         let plan = plan::decide(&description, target, &options)?;
         crate::conversion::request::check_stream(&description, &plan, array_request)?;
@@ -190,10 +190,10 @@ fn is_itself(
     if array_request.options.copy == Some(true) {
         return Ok(false);
     }
-    let target = array_request.target.facts(py)?;
+    let target = array_request.target.capabilities(py)?;
     let stays = |array: &SourceArray<'_>, dtype: DTypeRequest| -> Result<bool> {
         let options = ConvertOptions { dtype, copy: None, ..array_request.options };
-        let plan = plan::decide(&array.source().facts_for(target), target, &options)?;
+        let plan = plan::decide(&array.source().describe_for(target), target, &options)?;
         Ok(matches!(plan.route, DenseRoute::Itself))
     };
     if !stays(values, array_request.options.dtype)? {
@@ -288,7 +288,7 @@ impl<'py> PlannedConversion<'py> {
         if is_from_source {
             // A framework's GPU array cannot be marked read-only, unlike memory that tensorferry has read.
             let is_object = matches!(array, ResultArray::Object(_));
-            let capabilities = self.array_request.target.facts(self.components.values.py())?;
+            let capabilities = self.array_request.target.capabilities(self.components.values.py())?;
             let is_lent = is_object
                 && self.components.is_read_only
                 && capabilities.mutability == TargetMutability::Writable;
@@ -368,8 +368,8 @@ impl<'py> PlannedConversion<'py> {
                 self.array_request.options = self.array_options(role, true, &array)?;
                 let report = match &array {
                     ResultArray::Source(source) => {
-                        let target = self.array_request.target.facts(py)?;
-                        let description = source.facts_for(target);
+                        let target = self.array_request.target.capabilities(py)?;
+                        let description = source.describe_for(target);
                         let plan = plan::decide(&description, target, &self.array_request.options)?;
                         TensorReport::new(&description, target, &plan)
                     }
@@ -388,7 +388,7 @@ impl<'py> PlannedConversion<'py> {
                 let dtype = if values { self.placement.source_dtype } else { self.conversion.index_dtype };
                 let layout = Layout::dense(dtype.size(), &shape)?;
                 let description = fresh_memory(dtype, &layout, self.placement.source_device);
-                let target = self.array_request.target.facts(py)?;
+                let target = self.array_request.target.capabilities(py)?;
                 let options =
                     self.options_for_dtype(if values { self.options.dtype } else { DTypeRequest::Same });
                 let plan = plan::decide(&description, target, &options)?;
@@ -521,7 +521,7 @@ pub(super) fn stored_count(values_shape: &[i64], dense_axes: usize) -> usize {
 
 fn array_dtype(array: &ResultArray<'_>) -> Result<DType> {
     match array {
-        ResultArray::Source(source) => Ok(source.facts().dtype),
+        ResultArray::Source(source) => Ok(source.describe().dtype),
         ResultArray::Object(object) => Ok(SourceArray::read(object, false)?.dtype()),
     }
 }

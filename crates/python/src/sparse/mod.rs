@@ -21,10 +21,10 @@ mod validate;
 
 use crate::api::options;
 use crate::conversion::convert as dense_conversion;
-use crate::conversion::kinds::{Builtin, Recognised};
+use crate::conversion::object_kinds::{Builtin, Recognised};
 use crate::conversion::recognise::recognise;
 use crate::conversion::request::ConversionRequest;
-use crate::errors::{Failure, Result, describe, fail, type_name};
+use crate::errors::{Failure, Result, describe_argument, fail, type_name};
 use crate::frameworks;
 use crate::frameworks::register::{self, Entry};
 use crate::frameworks::{classify, names};
@@ -171,7 +171,9 @@ fn for_each_sparse<'py>(
         let fact = format!("the {} contains no sparse tensor", x.get_type().name()?);
         return Err(fail(ErrorKind::NotATensor, fact, "use ferry.to for dense tensors"));
     }
-    traverse::walk_any(x, container, true, &mut |leaf, recognised, _| match source_framework(leaf)? {
+    traverse::walk_allowing_no_tensor(x, container, true, &mut |leaf, recognised, _| match source_framework(
+        leaf,
+    )? {
         Some(source) => one(leaf, source),
         None => {
             let target = frameworks::target(framework).map_err(|_| is_dense(leaf, framework))?;
@@ -200,7 +202,7 @@ fn _sparse_to<'py>(
     writable: Option<&Bound<'py, PyAny>>,
     stream: Option<&Bound<'py, PyAny>>,
 ) -> Result<Bound<'py, PyAny>> {
-    let keywords = options::common(device, dtype, copy, writable, stream)?;
+    let keywords = options::parse_common(device, dtype, copy, writable, stream)?;
     let call_options = SparseCallOptions::new(format, blocksize, keywords);
     for_each_sparse(x, framework, &call_options, &|leaf, source| {
         convert_one(leaf, source, framework, &call_options)
@@ -220,7 +222,7 @@ fn _sparse_to_dense<'py>(
     stream: Option<&Bound<'py, PyAny>>,
 ) -> Result<Bound<'py, PyAny>> {
     let call_options =
-        SparseCallOptions::new(None, None, options::common(device, dtype, copy, writable, stream)?);
+        SparseCallOptions::new(None, None, options::parse_common(device, dtype, copy, writable, stream)?);
     for_each_sparse(x, framework, &call_options, &|leaf, source| {
         DenseConversion::decide(leaf, source, framework, &call_options)?.run()
     })
@@ -243,8 +245,11 @@ fn _sparse_plan<'py>(
     stream: Option<&Bound<'py, PyAny>>,
 ) -> Result<PlanReport> {
     let Some(source) = source_framework(x)? else { return Err(not_sparse(x)) };
-    let call_options =
-        SparseCallOptions::new(format, blocksize, options::common(device, dtype, copy, writable, stream)?);
+    let call_options = SparseCallOptions::new(
+        format,
+        blocksize,
+        options::parse_common(device, dtype, copy, writable, stream)?,
+    );
     if !dense {
         return plan_one(x, source, framework, &call_options);
     }
@@ -272,7 +277,7 @@ fn parse_call_options<'py>(
     keywords: Option<&Bound<'py, PyDict>>,
 ) -> Result<SparseCallOptions<'py>> {
     let Some(keywords) = keywords else {
-        return Ok(SparseCallOptions::new(None, None, options::Keywords::none()));
+        return Ok(SparseCallOptions::new(None, None, options::ParsedKeywords::none()));
     };
     for name in DENSE_ONLY_OPTIONS {
         if keywords.get_item(name)?.is_some_and(|given| !given.is_none()) {
@@ -348,7 +353,7 @@ pub(crate) fn carry<'py>(
     };
     match traverse::container_of(x, recognised)? {
         Some(container) => {
-            let walk = if any { traverse::walk_any } else { traverse::walk };
+            let walk = if any { traverse::walk_allowing_no_tensor } else { traverse::walk };
             walk(x, container, true, &mut |leaf, kind, _| one(leaf, kind))
         }
         None => one(x, recognised),
@@ -356,9 +361,12 @@ pub(crate) fn carry<'py>(
 }
 
 /// Whether a tree contains a sparse tensor.
-fn contains_sparse(tree: &Bound<'_, PyAny>, container: crate::conversion::kinds::Container) -> Result<bool> {
+fn contains_sparse(
+    tree: &Bound<'_, PyAny>,
+    container: crate::conversion::object_kinds::Container,
+) -> Result<bool> {
     let mut found = false;
-    traverse::walk_any(tree, container, false, &mut |leaf, _, _| {
+    traverse::walk_allowing_no_tensor(tree, container, false, &mut |leaf, _, _| {
         found = found || is_sparse(leaf)?;
         Ok(leaf.clone())
     })?;
@@ -367,6 +375,10 @@ fn contains_sparse(tree: &Bound<'_, PyAny>, container: crate::conversion::kinds:
 
 /// The error of a dense tensor for a framework that has only sparse tensors.
 pub(crate) fn is_dense(x: &Bound<'_, PyAny>, framework: &Bound<'_, PyAny>) -> Failure {
-    let fact = format!("{} has sparse tensors only, and {} is not sparse", describe(framework), type_name(x));
+    let fact = format!(
+        "{} has sparse tensors only, and {} is not sparse",
+        describe_argument(framework),
+        type_name(x)
+    );
     fail(ErrorKind::InvalidArgument, fact, "pass a framework that has dense tensors, such as \"numpy\"")
 }

@@ -72,7 +72,7 @@ impl<'py> DenseConversion<'py> {
             );
             return Err(fail(ErrorKind::CopyRequired, fact, "omit copy=False"));
         }
-        let entry = register::find(target.facts(py)?.framework).filter(|entry| entry.has_sparse);
+        let entry = register::find(target.capabilities(py)?.framework).filter(|entry| entry.has_sparse);
         let filler = match entry {
             _ if components.batch_axes > 0 || components.sparse_shape().is_empty() => Filler::Source,
             Some(entry) if placement.device.is_cuda() => Filler::Target(entry),
@@ -137,7 +137,7 @@ impl<'py> DenseConversion<'py> {
     /// The report about the conversion.
     pub(super) fn report(self) -> Result<SparseReport> {
         let Self { components, values, filler, placement, array_request, x } = self;
-        let target = array_request.target.facts(x.py())?;
+        let target = array_request.target.capabilities(x.py())?;
         let (device, by) = match filler {
             Filler::Source => (placement.source_device, format!(", by {} itself", components.framework.name)),
             Filler::Target(entry) => (placement.device, format!(", by {} on the GPU", entry.name)),

@@ -55,7 +55,7 @@ pub(crate) fn register_container(
     unflatten: &Bound<'_, PyAny>,
 ) -> PyResult<()> {
     registered_types(kind.py()).set_item(kind, (flatten, unflatten))?;
-    crate::conversion::kinds::forget(kind.py());
+    crate::conversion::object_kinds::clear_cache(kind.py());
     Ok(())
 }
 

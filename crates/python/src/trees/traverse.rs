@@ -4,9 +4,9 @@
 //! that are registered here, with JAX or with PyTorch. Other objects stay unchanged. An object that appears twice is visited
 //! once.
 
-use crate::conversion::kinds::{Container, Form, Recognised};
+use crate::conversion::object_kinds::{Container, Form, Recognised};
 use crate::conversion::recognise::recognise;
-use crate::errors::{Failure, Result, fail, foreign, has_state_dict, type_name};
+use crate::errors::{Failure, Result, fail, has_state_dict, type_name, wrap_exception};
 use crate::interpreter::once::ForkSafeOnce;
 use crate::trees::registered_nodes::flatten;
 use pyo3::ffi;
@@ -23,7 +23,7 @@ use tensorferry_core::{Error, ErrorKind, emergency_pool};
 pub(crate) const MAX_DEPTH: usize = 100;
 
 /// One step of the path from a node to a child.
-pub(crate) enum Piece<'py> {
+pub(crate) enum PathStep<'py> {
     Key(Bound<'py, PyAny>),
     Index(usize),
     Field(String),
@@ -59,7 +59,7 @@ impl Hasher for AddressHasher {
 
 /// One traversal of a tree.
 pub(crate) struct Walk<'py, 'a> {
-    path: Vec<Piece<'py>>,
+    path: Vec<PathStep<'py>>,
     /// Results by the address of their source, which is kept alive so that no other object gets its address.
     results: HashMap<usize, (Bound<'py, PyAny>, Bound<'py, PyAny>), BuildHasherDefault<AddressHasher>>,
     visit: &'a mut Visit<'py, 'a>,
@@ -89,7 +89,7 @@ pub(crate) fn walk<'py, 'a>(
 }
 
 /// As [`walk`], for arguments and results of functions, which may hold no tensor.
-pub(crate) fn walk_any<'py, 'a>(
+pub(crate) fn walk_allowing_no_tensor<'py, 'a>(
     object: &Bound<'py, PyAny>,
     container: Container,
     rebuild: bool,
@@ -113,13 +113,13 @@ fn no_tensor(tree: &Bound<'_, PyAny>, leaf: &Bound<'_, PyAny>) -> Failure {
 }
 
 /// The path from the root as a Python expression.
-pub(crate) fn place(path: &[Piece<'_>]) -> String {
+pub(crate) fn format_path(path: &[PathStep<'_>]) -> String {
     let mut text = String::new();
     for step in path {
         let _ = match step {
-            Piece::Key(key) => write!(text, "[{}]", key.repr().map(|r| r.to_string()).unwrap_or_default()),
-            Piece::Index(index) => write!(text, "[{index}]"),
-            Piece::Field(name) => write!(text, ".{name}"),
+            PathStep::Key(key) => write!(text, "[{}]", key.repr().map(|r| r.to_string()).unwrap_or_default()),
+            PathStep::Index(index) => write!(text, "[{index}]"),
+            PathStep::Field(name) => write!(text, ".{name}"),
         };
     }
     text
@@ -140,7 +140,9 @@ impl<'py, 'a> Walk<'py, 'a> {
     /// Visits the root. An error names the path at which it was raised.
     fn root(&mut self, object: &Bound<'py, PyAny>, container: Container) -> Result<Bound<'py, PyAny>> {
         let result = self.node(object, container);
-        result.map_err(|failure| if self.path.is_empty() { failure } else { failure.at(&place(&self.path)) })
+        result.map_err(
+            |failure| if self.path.is_empty() { failure } else { failure.at(&format_path(&self.path)) },
+        )
     }
 
     /// Keeps a leaf that is not a tensor.
@@ -152,7 +154,7 @@ impl<'py, 'a> Walk<'py, 'a> {
     }
 
     /// Visits a child. After an error the path keeps the step, for the message.
-    fn child(&mut self, step: Piece<'py>, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+    fn child(&mut self, step: PathStep<'py>, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
         if self.path.len() > MAX_DEPTH {
             self.path.clear();
             return Err(fail(
@@ -178,7 +180,7 @@ impl<'py, 'a> Walk<'py, 'a> {
         }
         let result = match recognised {
             Recognised::Container(container) => self.node(object, container)?,
-            Recognised::Unknown if !speaks(object)? => match self.registered(object)? {
+            Recognised::Unknown if !has_tensor_protocol(object)? => match self.registered(object)? {
                 Some(result) => result,
                 None => return Ok(self.keep_leaf(object)),
             },
@@ -186,7 +188,7 @@ impl<'py, 'a> Walk<'py, 'a> {
                 self.has_tensor = true;
                 emergency_pool::reserve_headroom(TENSOR_OVERHEAD_BYTES)?;
                 let path = &self.path;
-                (self.visit)(object, recognised, &|| place(path))?
+                (self.visit)(object, recognised, &|| format_path(path))?
             }
         };
         self.try_reserve_results(1)?;
@@ -225,7 +227,7 @@ impl<'py, 'a> Walk<'py, 'a> {
         let items = try_collect(object.cast::<PyDict>().map_err(PyErr::from)?.iter().map(Ok::<_, Failure>))?;
         self.try_reserve_results(items.len())?;
         let pairs = items.into_iter().map(|(key, value)| {
-            let value = self.child(Piece::Key(key.clone()), &value)?;
+            let value = self.child(PathStep::Key(key.clone()), &value)?;
             Ok::<_, Failure>((key, value))
         });
         let results = try_collect(pairs)?;
@@ -241,7 +243,7 @@ impl<'py, 'a> Walk<'py, 'a> {
     }
 
     fn children(&mut self, items: impl Iterator<Item = Bound<'py, PyAny>>) -> Result<Vec<Bound<'py, PyAny>>> {
-        try_collect(items.enumerate().map(|(index, item)| self.child(Piece::Index(index), &item)))
+        try_collect(items.enumerate().map(|(index, item)| self.child(PathStep::Index(index), &item)))
     }
 
     fn list(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
@@ -296,7 +298,7 @@ impl<'py, 'a> Walk<'py, 'a> {
         let results = if container == Container::NamedTuple {
             let names: Vec<String> = object.getattr("_fields")?.extract()?;
             let pairs = items.iter().zip(names);
-            try_collect(pairs.map(|(item, name)| self.child(Piece::Field(name), item)))?
+            try_collect(pairs.map(|(item, name)| self.child(PathStep::Field(name), item)))?
         } else {
             self.children(items.iter().cloned())?
         };
@@ -327,7 +329,7 @@ impl<'py, 'a> Walk<'py, 'a> {
         for field in py.import("dataclasses")?.call_method1("fields", (object,))?.try_iter()? {
             let name: String = field?.getattr("name")?.extract()?;
             if let Some(value) = object.getattr_opt(name.as_str())? {
-                let value = self.child(Piece::Field(name.clone()), &value)?;
+                let value = self.child(PathStep::Field(name.clone()), &value)?;
                 try_push(&mut results, (name, value))?;
             }
         }
@@ -379,7 +381,7 @@ pub(crate) fn is_scalar(recognised: Recognised) -> bool {
 }
 
 /// Whether the object itself has the buffer protocol or an array protocol, which its type alone may not show.
-pub(crate) fn speaks(object: &Bound<'_, PyAny>) -> Result<bool> {
+pub(crate) fn has_tensor_protocol(object: &Bound<'_, PyAny>) -> Result<bool> {
     if object.is_instance_of::<PyType>() {
         return Ok(false);
     }
@@ -391,7 +393,7 @@ pub(crate) fn speaks(object: &Bound<'_, PyAny>) -> Result<bool> {
         let has = object.hasattr(name).map_err(|error| {
             let about = format!("the attribute {name} of {} cannot be read", type_name(object));
             let hint = "leave the object out of the tree, or fix its __getattr__";
-            foreign(object.py(), error, ErrorKind::FrameworkFailed, &about, hint)
+            wrap_exception(object.py(), error, ErrorKind::FrameworkFailed, &about, hint)
         })?;
         if has {
             return Ok(true);
@@ -405,7 +407,7 @@ fn shallow_copy<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
     py.import("copy")?.call_method1("copy", (object,)).map_err(|error| {
         let about = format!("{} cannot be copied", type_name(object));
         let hint = "fix its __copy__, or pass a dict or a list";
-        foreign(py, error, ErrorKind::FrameworkFailed, &about, hint)
+        wrap_exception(py, error, ErrorKind::FrameworkFailed, &about, hint)
     })
 }
 
@@ -413,7 +415,7 @@ fn shallow_copy<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
 pub(crate) fn container_of(object: &Bound<'_, PyAny>, recognised: Recognised) -> Result<Option<Container>> {
     match recognised {
         Recognised::Container(container) => Ok(Some(container)),
-        Recognised::Unknown if !speaks(object)? => {
+        Recognised::Unknown if !has_tensor_protocol(object)? => {
             Ok(flatten(object)?.is_some().then_some(Container::Registered))
         }
         _ => Ok(None),

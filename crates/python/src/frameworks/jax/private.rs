@@ -1,6 +1,6 @@
 //! The fast paths of JAX: private APIs of jax and jaxlib with their probes.
 
-use crate::errors::{Result, forget};
+use crate::errors::{Result, discard_exception};
 use crate::fast_paths::samples::{self, ExpectedTensor};
 use crate::fast_paths::{self, FastPath, Probed, Unusable, check, present};
 use crate::frameworks::within;
@@ -56,7 +56,7 @@ fn function<'py>(py: Python<'py>, name: &str) -> Probed<Bound<'py, PyAny>> {
     for module in ["jaxlib._jax", "jaxlib.xla_extension"] {
         match py.import(module) {
             Ok(module) => return present(module.getattr(name)),
-            Err(error) => forget(py, error),
+            Err(error) => discard_exception(py, error),
         }
     }
     Err(Unusable::missing("neither jaxlib._jax nor jaxlib.xla_extension can be imported"))
@@ -169,7 +169,7 @@ pub(super) fn probe_ready_stream(
     let methods = methods.into_py_dict(py)?;
     let producer = py.import("types")?.call_method("SimpleNamespace", (), Some(&methods))?;
     if let Err(error) = from_dlpack.call1((producer,)) {
-        forget(py, error);
+        discard_exception(py, error);
     }
     let requested = requested.load(Ordering::Relaxed);
     if requested == usize::MAX {

@@ -4,7 +4,7 @@
 //! memory, so the field is set directly. The C API does not expose the list of weak references.
 
 use super::{Result, import};
-use crate::conversion::kinds::Builtin;
+use crate::conversion::object_kinds::Builtin;
 use crate::fast_paths::{self, FastPath, Probed, check};
 use numpy::npyffi::{PY_ARRAY_API, PyArrayObject};
 use pyo3::ffi;

@@ -2,14 +2,14 @@
 
 use crate::fast_paths::{self, FastPath, Probed, Unusable, check};
 use crate::frameworks::within;
-use crate::interpreter::slots::{Function, Question};
+use crate::interpreter::slots::{BoolFunction, Function};
 use pyo3::prelude::*;
 use std::ffi::CStr;
 
 /// How active modes are detected.
 pub(super) enum Modes {
     /// By a C++ function (the fast path `torch.function_mode`).
-    Flag(Question),
+    Flag(BoolFunction),
     /// By the length of the mode stack (the fast path `torch.function_stack`).
     StackLength(Function),
     /// Not at all, because no public function exists. A mode is assumed to be active.
@@ -20,13 +20,13 @@ impl Modes {
     /// Runs the probes. The calling thread must not be inside a mode.
     pub(super) fn of(torch: &Bound<'_, PyModule>, library: &CStr) -> Self {
         let py = torch.py();
-        let flag = || -> Probed<Question> {
+        let flag = || -> Probed<BoolFunction> {
             let name = c"_ZN2at4impl27torch_function_mode_enabledEv";
             // SAFETY: the mangled name is `bool at::impl::torch_function_mode_enabled()`, which reads thread-local state.
-            let question = unsafe { Question::of(library, name) };
+            let question = unsafe { BoolFunction::of(library, name) };
             let question =
                 question.ok_or_else(|| Unusable::missing("libtorch_cpu.so does not export the function"))?;
-            check_modes(torch, || question.ask())?;
+            check_modes(torch, || question.call())?;
             Ok(question)
         };
         let stack_length = || -> Probed<Function> {
@@ -47,7 +47,7 @@ impl Modes {
     #[inline(always)]
     pub(super) fn are_inactive(&self, py: Python<'_>) -> bool {
         match self {
-            Self::Flag(question) => !question.ask(),
+            Self::Flag(question) => !question.call(),
             Self::StackLength(function) => function.is_zero(py),
             Self::Unknown => false,
         }

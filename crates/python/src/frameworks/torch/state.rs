@@ -5,8 +5,8 @@ use super::bits::Bits;
 use super::modes::Modes;
 use super::sample::sample;
 use super::slots::Slots;
-use crate::conversion::kinds::Builtin;
-use crate::errors::{Result, forget};
+use crate::conversion::object_kinds::Builtin;
+use crate::errors::{Result, discard_exception};
 use crate::fast_paths::samples::{self, ExpectedTensor};
 use crate::fast_paths::{self, FastPath, Probed, on_fresh_thread};
 use crate::frameworks::exchange::Exchange;
@@ -78,7 +78,7 @@ pub(super) fn state(py: Python<'_>) -> Result<&'static State> {
         // The probe of the allocator needs NumPy. Imports happen on the calling thread, because it may hold import locks that
         // another thread would wait for.
         if let Err(error) = py.import("numpy") {
-            forget(py, error);
+            discard_exception(py, error);
         }
         py.import("torch.utils.dlpack")?;
         // The calling thread may be inside a mode: `torch.device("meta")`, a `TorchFunctionMode` or a `TorchDispatchMode`.

@@ -2,7 +2,7 @@
 //!
 //! PyTorch never destroys its own streams; a user who makes an external stream current keeps it alive (README, "On a GPU").
 
-use crate::errors::{Result, refused};
+use crate::errors::{Result, framework_error};
 use crate::fast_paths::{self, FastPath, Probed, Unusable, check, present};
 use crate::frameworks::exchange::Exchange;
 use crate::interpreter::call;
@@ -43,7 +43,7 @@ pub(super) fn current(
             CURRENT.get_or_try_init(py, || CurrentStream::of(torch, &cuda, exchange, device))?
         }
     };
-    found.query(py, device).map_err(|failure| refused(py, "PyTorch", failure))
+    found.query(py, device).map_err(|failure| framework_error(py, "PyTorch", failure))
 }
 
 impl CurrentStream {

@@ -69,7 +69,7 @@ impl HostEngine<'_> {
                 }
             }
             let array = array.tensor()?;
-            if dtype == DType::Int64 { Ok(array) } else { host_copy::packed(self.py, &array, dtype) }
+            if dtype == DType::Int64 { Ok(array) } else { host_copy::copy_packed(self.py, &array, dtype) }
         })
     }
 }

@@ -50,7 +50,7 @@ impl HostEngine<'_> {
             cleared: is_cleared,
         };
         if is_empty {
-            return host_copy::of_block(block, dtype, layout);
+            return host_copy::tensor_in_block(block, dtype, layout);
         }
         let (py, work, threads) = (self.py, self.count.max(filling.room), settings::threads());
         match fill {
@@ -88,7 +88,7 @@ impl HostEngine<'_> {
             }),
         }
         drop(unpadded);
-        host_copy::of_block(block, dtype, layout)
+        host_copy::tensor_in_block(block, dtype, layout)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::super::arrays::map_tensor;
 use super::{HostEngine, already_taken};
 use crate::conversion::host_copy;
-use crate::conversion::source::{Memory, Source};
+use crate::conversion::source::{Source, SourceMemory};
 use crate::errors::Result;
 use crate::interpreter::owner::Owner;
 use tensorferry_core::plan::sparse::{ArrayRole, CoordinateLayout, SparseConversion, SparseFormat};
@@ -101,15 +101,15 @@ impl<'py> HostEngine<'py> {
         if role == ArrayRole::Values && self.source_view(conversion, role).1 == View::Flat {
             self.dense_values()?;
             let py = self.py;
-            let values = host_copy::packed(py, self.values()?.tensor()?, self.values()?.dtype())?;
+            let values = host_copy::copy_packed(py, self.values()?.tensor()?, self.values()?.dtype())?;
             let total = values.layout().count() as i64;
             return Ok(values.reshaped(&[total])?.first(self.count)?);
         }
         let source = self.take_source(conversion, role)?;
-        let dtype = if role == ArrayRole::Values { source.facts().dtype } else { conversion.index_dtype };
+        let dtype = if role == ArrayRole::Values { source.describe().dtype } else { conversion.index_dtype };
         match &source.memory {
-            Memory::Here(tensor) => host_copy::packed(self.py, tensor, dtype),
-            Memory::Later { .. } => {
+            SourceMemory::InPlace(tensor) => host_copy::copy_packed(self.py, tensor, dtype),
+            SourceMemory::Pending { .. } => {
                 let hint = "report this";
                 Err(crate::errors::fail(ErrorKind::InvalidTensor, "the array is not on the host", hint))
             }

@@ -17,7 +17,7 @@ use tensorferry_cuda::{
 
 /// Orders the target's work after the source's, and reverses the order when the result dies. Returns the sync point of the
 /// target that waits, or `None` if the memory is known to be ready.
-pub(crate) fn share(
+pub(crate) fn order_sharing(
     tensor: Tensor<Owner>,
     from: Streams,
     to: Streams,
@@ -25,18 +25,20 @@ pub(crate) fn share(
     let gpu = Gpu::get(tensor.device().index)?;
     // SAFETY: streams that the frameworks have just named, or ours.
     let waiting = unsafe {
-        if from.gives == SyncPoint::Nothing || (to.asks && gpu.is_done(from.gives)?) {
+        if from.ready_after == SyncPoint::Nothing
+            || (to.prefers_ready_memory && gpu.is_done(from.ready_after)?)
+        {
             None
         } else {
-            gpu.order(from.gives, to.takes)?;
-            Some(to.takes)
+            gpu.order(from.ready_after, to.next_use)?;
+            Some(to.next_use)
         }
     };
-    if from.takes == to.gives && from.takes.lasting() != SyncPoint::Everything {
+    if from.next_use == to.ready_after && from.next_use.lasting() != SyncPoint::Everything {
         return Ok((tensor, waiting));
     }
-    let stream_owners = [from.keeper, to.keeper];
-    let (reusable_after, next_use) = (to.gives.lasting(), from.takes.lasting());
+    let stream_owners = [from.owner, to.owner];
+    let (reusable_after, next_use) = (to.ready_after.lasting(), from.next_use.lasting());
     // SAFETY: a stream-ordered owner holds the first one until its own drop.
     let tensor = unsafe {
         tensor.map_owner(|owner| owner.stream_ordered(gpu, reusable_after, next_use, stream_owners))
@@ -77,8 +79,8 @@ pub(crate) fn download(
     dtype: DType,
     ring: RingOptions,
 ) -> impl FnOnce(&TransferControl) -> tensorferry_core::Result<HostBlock> + Send {
-    let ready_after = streams.gives.lasting();
-    let source = HeldTensor::with_stream_owner(source, streams.keeper);
+    let ready_after = streams.ready_after.lasting();
+    let source = HeldTensor::with_stream_owner(source, streams.owner);
     move |control| {
         let gpu = Gpu::get(source.tensor.device().index)?;
         let layout = Layout::dense(dtype.size(), source.tensor.layout().shape())?;
@@ -98,8 +100,8 @@ pub(crate) fn download_into(
     out: Tensor<Owner>,
     ring: RingOptions,
 ) -> impl FnOnce(&TransferControl) -> tensorferry_core::Result<()> + Send {
-    let ready_after = streams.gives.lasting();
-    let (source, out) = (HeldTensor::with_stream_owner(source, streams.keeper), HeldTensor::new(out));
+    let ready_after = streams.ready_after.lasting();
+    let (source, out) = (HeldTensor::with_stream_owner(source, streams.owner), HeldTensor::new(out));
     move |control| {
         let gpu = Gpu::get(source.tensor.device().index)?;
         let to = &out.tensor;
@@ -131,7 +133,7 @@ unsafe fn stream_after(gpu: &'static Gpu, point: SyncPoint) -> tensorferry_core:
 }
 
 /// Dense GPU memory to fill.
-pub(crate) struct Target {
+pub(crate) struct DeviceDestination {
     pub(crate) data: *mut u8,
     pub(crate) dtype: DType,
     pub(crate) device: Device,
@@ -143,14 +145,14 @@ pub(crate) struct Target {
 }
 
 /// Copies a tensor on any device into GPU memory. `streams` are those of the source, if it is on a GPU.
-pub(crate) fn fill(
+pub(crate) fn copy_to_device(
     source: Tensor<Owner>,
     streams: Option<Streams>,
-    destination: Target,
+    destination: DeviceDestination,
     ring: RingOptions,
 ) -> impl FnOnce(&TransferControl) -> tensorferry_core::Result<()> + Send {
     let source_points = streams.as_ref().map(SyncPoints::of);
-    let source = HeldTensor::with_stream_owner(source, streams.and_then(|streams| streams.keeper));
+    let source = HeldTensor::with_stream_owner(source, streams.and_then(|streams| streams.owner));
     let destination = AssertSend(destination);
     move |control| {
         let to = &{ &destination }.0;
@@ -179,7 +181,7 @@ struct SyncPoints {
 
 impl SyncPoints {
     fn of(streams: &Streams) -> Self {
-        Self { ready_after: streams.gives.lasting(), next_use: streams.takes.lasting() }
+        Self { ready_after: streams.ready_after.lasting(), next_use: streams.next_use.lasting() }
     }
 }
 
@@ -187,7 +189,7 @@ impl SyncPoints {
 struct AssertSend<T>(T);
 
 // SAFETY: an address of memory that is held beside it or by the result, and plain values; owners are dropped on any thread.
-unsafe impl Send for AssertSend<Target> {}
+unsafe impl Send for AssertSend<DeviceDestination> {}
 
 /// One copy into GPU memory.
 struct DeviceCopy<'a> {

@@ -90,7 +90,7 @@ pub(crate) enum Container {
 pub(crate) static RECOGNISED_TYPES: Cache<Recognised> = Cache::new();
 
 /// Clears the cache of recognised types, which a registration may change.
-pub(crate) fn forget(py: Python<'_>) {
+pub(crate) fn clear_cache(py: Python<'_>) {
     RECOGNISED_TYPES.clear(py);
 }
 
@@ -123,7 +123,7 @@ impl Refusal {
     }
 
     /// The fact and the hint of the error.
-    pub(crate) fn words(self) -> (&'static str, &'static str) {
+    pub(crate) fn fact_and_hint(self) -> (&'static str, &'static str) {
         match self {
             Self::Masked => (
                 "a masked array cannot be converted without losing its mask",
