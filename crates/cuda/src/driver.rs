@@ -70,7 +70,7 @@ macro_rules! functions {
                 #[doc = concat!("Calls `", stringify!($symbol), "`.")]
                 ///
                 /// # Safety
-                /// What the driver's documentation asks of the arguments.
+                /// The arguments meet the contract in the driver's documentation.
                 #[allow(clippy::too_many_arguments, clippy::allow_attributes, reason = "the signature is the driver's")]
                 pub(crate) unsafe fn $name(&self, $($argument: $kind),*) -> Result<()> {
                     // SAFETY: the caller's contract.
@@ -81,7 +81,7 @@ macro_rules! functions {
                 #[doc = concat!("Calls `", stringify!($optional_symbol), "`; `None` where the driver lacks the function.")]
                 ///
                 /// # Safety
-                /// What the driver's documentation asks of the arguments.
+                /// The arguments meet the contract in the driver's documentation.
                 pub(crate) unsafe fn $optional(&self, $($optional_argument: $optional_kind),*) -> Option<Result<()>> {
                     let function = self.table.$optional?;
                     // SAFETY: the caller's contract.
@@ -306,7 +306,7 @@ impl Driver {
 
     /// The driver's name and description of a status.
     fn describe(&self, Status(status): Status) -> String {
-        let ask = |function: unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int| {
+        let text_of = |function: unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int| {
             let mut text = std::ptr::null();
             // SAFETY: the driver writes the address of a constant string, or nothing.
             unsafe {
@@ -314,7 +314,7 @@ impl Driver {
                 known.then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
             }
         };
-        match (ask(self.table.error_name), ask(self.table.error_text)) {
+        match (text_of(self.table.error_name), text_of(self.table.error_text)) {
             (Some(name), Some(text)) => format!("{name}: {text}"),
             (Some(text), None) | (None, Some(text)) => text,
             (None, None) => format!("error {status}"),

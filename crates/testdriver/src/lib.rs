@@ -1,4 +1,4 @@
-//! A replacement for the CUDA driver over host memory, for tests on machines without a GPU. It is in no wheel.
+//! A replacement for the CUDA driver over host memory, for tests on machines without a GPU. No wheel contains it.
 //!
 //! - It exports the driver's functions ([`api`]) for two devices. The environment can choose others (`devices`).
 //! - Streams run only when something waits for them (`timeline`), so that a missing wait shows as a wrong value.
