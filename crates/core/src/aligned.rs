@@ -1,7 +1,7 @@
 //! A table of address ranges that are aligned by construction, although the framework of the tensor cannot tell.
 //!
 //! A PyTorch tensor over a host block of the core looks like one over any foreign memory. Code that gives such a block to a
-//! framework stores a [`Mark`] with its owner, and the caller of the planner queries [`covers`].
+//! framework stores a [`AlignedRange`] with its owner, and the caller of the planner queries [`covers`].
 //!
 //! Only [`mark`] and [`covers`] lock the table, and their callers hold the GIL, so the child of a `fork` never inherits it
 //! locked. Owners are dropped on any thread: dropping a mark is one atomic operation, and a later call of [`mark`] removes
@@ -28,7 +28,7 @@ struct Table {
 
 /// A range of addresses that counts as aligned by construction until this is dropped.
 #[derive(Clone, Debug)]
-pub struct Mark {
+pub struct AlignedRange {
     _range: Arc<()>,
 }
 
@@ -41,7 +41,7 @@ fn is_alive(counts: &ReferenceCounts) -> bool {
 }
 
 /// Marks the addresses from `start` up to `end`, which belong to one allocation.
-pub fn mark(mut start: usize, mut end: usize) -> Mark {
+pub fn register(mut start: usize, mut end: usize) -> AlignedRange {
     let mut table = table();
     if table.ranges.len() >= table.sweep_at {
         table.ranges.retain(|_, (_, counts)| is_alive(counts));
@@ -63,7 +63,7 @@ pub fn mark(mut start: usize, mut end: usize) -> Mark {
         alive.push(Arc::new(()));
     }
     table.ranges.insert(start, (end, alive.iter().map(Arc::downgrade).collect()));
-    Mark { _range: alive.swap_remove(0) }
+    AlignedRange { _range: alive.swap_remove(0) }
 }
 
 /// Whether `address` is in marked memory.
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn a_mark_ends_with_its_owner() {
-        let mark = mark(0x1000, 0x2000);
+        let mark = register(0x1000, 0x2000);
         assert!(covers(0x1000) && covers(0x1fff) && !covers(0x2000) && !covers(0xfff));
         drop(mark);
         assert!(!covers(0x1000));
@@ -87,9 +87,9 @@ mod tests {
 
     #[test]
     fn reused_memory_has_the_new_mark() {
-        let old = [mark(0x11000, 0x11100), mark(0x11100, 0x11200), mark(0x11200, 0x12000)];
+        let old = [register(0x11000, 0x11100), register(0x11100, 0x11200), register(0x11200, 0x12000)];
         drop(old);
-        let new = mark(0x11080, 0x11300);
+        let new = register(0x11080, 0x11300);
         assert!(covers(0x11080) && covers(0x111ff) && covers(0x112ff));
         assert!(!covers(0x11000) && !covers(0x11300));
         drop(new);
@@ -102,7 +102,7 @@ mod tests {
         let overlapping = ((0x23000, 0x24000), (0x23800, 0x24800));
         for (first, second) in [same, overlapping] {
             for order in [[0, 1], [1, 0]] {
-                let mut marks = [Some(mark(first.0, first.1)), Some(mark(second.0, second.1))];
+                let mut marks = [Some(register(first.0, first.1)), Some(register(second.0, second.1))];
                 marks[order[0]] = None;
                 assert!(covers(first.0) && covers(second.1 - 1));
                 marks[order[1]] = None;
@@ -115,7 +115,7 @@ mod tests {
     fn merged_ranges_are_marked_until_all_marks_are_dropped() {
         for last in 0..3 {
             let ranges = [(0x31000, 0x31100), (0x31200, 0x31300), (0x31080, 0x31280)];
-            let mut marks = ranges.map(|(start, end)| Some(mark(start, end)));
+            let mut marks = ranges.map(|(start, end)| Some(register(start, end)));
             (0..3).filter(|at| *at != last).for_each(|at| marks[at] = None);
             assert!(covers(0x31000) && covers(0x312ff), "{last}");
             marks[last] = None;
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn dead_entries_are_removed() {
         for index in 0..10 * MIN_SWEEP_ENTRIES {
-            drop(mark(0x10_0000 + index * 64, 0x10_0040 + index * 64));
+            drop(register(0x10_0000 + index * 64, 0x10_0040 + index * 64));
         }
         assert!(table().ranges.len() <= 2 * MIN_SWEEP_ENTRIES);
     }

@@ -122,9 +122,9 @@ impl<T> Drop for Taken<T> {
 }
 
 /// A flag that requests a drain of the queue. Further requests are merged until it is taken.
-pub struct Request(AtomicBool);
+pub struct DrainRequest(AtomicBool);
 
-impl Request {
+impl DrainRequest {
     /// No request.
     #[cfg(not(loom))]
     #[expect(clippy::new_without_default, reason = "for statics")]

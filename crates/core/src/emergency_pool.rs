@@ -4,8 +4,8 @@
 //! that an error, and an allocator that unwinds violates the contract of `GlobalAlloc`. There are two measures:
 //!
 //! - [`Allocator`] serves allocations of at most [`MAX_EMERGENCY_ALLOCATION_BYTES`] from a static reserve when the system has
-//!   no memory. The running code continues to the next check ([`check_headroom`], [`reserve_headroom`]), which fails.
-//! - Collections that grow with the caller's input reserve fallibly (`try_reserve`) and call [`reserve_headroom`]. For each MiB
+//!   no memory. The running code continues to the next check ([`check_headroom`], [`ensure_headroom`]), which fails.
+//! - Collections that grow with the caller's input reserve fallibly (`try_reserve`) and call [`ensure_headroom`]. For each MiB
 //!   of growth, a trial allocation of 4 MiB shows that there is memory for the next. This also covers what frameworks
 //!   allocate for each tensor: PyTorch aborts the process if it has no memory for one of its own small objects.
 //!
@@ -35,7 +35,7 @@ const CELL_BYTES: usize = 64;
 
 const WORDS: usize = EMERGENCY_RESERVE_BYTES / MAX_EMERGENCY_ALLOCATION_BYTES;
 
-/// The growth after which [`reserve_headroom`] checks the headroom.
+/// The growth after which [`ensure_headroom`] checks the headroom.
 const CHECK_INTERVAL_BYTES: usize = 1 << 20;
 
 /// The memory that must be available then: for the growth until the next check, and for tables of frameworks that double
@@ -197,7 +197,7 @@ pub fn check_headroom() -> Result<()> {
 /// # Errors
 /// When there is no more memory.
 #[inline]
-pub fn reserve_headroom(bytes: usize) -> Result<()> {
+pub fn ensure_headroom(bytes: usize) -> Result<()> {
     static SPENT_BYTES: AtomicUsize = AtomicUsize::new(0);
     // Not a single atomic operation: an addition that two threads lose does not matter.
     let spent = SPENT_BYTES.load(Ordering::Relaxed).saturating_add(bytes);
@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn little_growth_succeeds() {
         for _ in 0..3000 {
-            reserve_headroom(4096).unwrap();
+            ensure_headroom(4096).unwrap();
         }
     }
 

@@ -45,7 +45,7 @@ impl HostBlock {
         let out_of_memory = || Error::out_of_memory(bytes);
         if bytes >= POOL_THRESHOLD_BYTES {
             let block = pool::PoolBlock::new(bytes).ok_or_else(out_of_memory)?;
-            emergency_pool::reserve_headroom(bytes)?;
+            emergency_pool::ensure_headroom(bytes)?;
             return Ok(Self(Storage::Pooled(block)));
         }
         // Padding to align the block here. For an aligned allocation glibc splits a larger chunk and frees the rest: with
@@ -60,7 +60,7 @@ impl HostBlock {
         let data = data.ok_or_else(out_of_memory)?;
         let block = Self(Storage::Allocated(data, layout));
         // Leave memory for the allocations that the target's framework makes for the tensor.
-        emergency_pool::reserve_headroom(bytes)?;
+        emergency_pool::ensure_headroom(bytes)?;
         Ok(block)
     }
 

@@ -22,14 +22,14 @@ fn main() {
     let gpu = Gpu::get(0).unwrap();
     println!("cuda:0 is {}", gpu.uuid().unwrap());
     println!("found by UUID: {:?}", Gpu::by_uuid(gpu.uuid().unwrap()));
-    let plain = DeviceBlock::plain(gpu, 5 << 20, Stream::LEGACY).unwrap();
+    let plain = DeviceBlock::new_exportable(gpu, 5 << 20, Stream::LEGACY).unwrap();
     let ordered = DeviceBlock::new(gpu, 5 << 20, Stream::LEGACY).unwrap();
     let small = GpuArenaBlock::new(gpu, 1000).unwrap();
     for (what, data) in
         [("cuMemAlloc", plain.data()), ("cuMemAllocAsync", ordered.data()), ("arena block", small.data())]
     {
         let found = timed("queried", || Allocation::of(data.wrapping_add(100)).unwrap());
-        println!("{what}: {:?}, {} bytes, offset {}", found.way(), found.bytes(), found.offset());
+        println!("{what}: {:?}, {} bytes, offset {}", found.export_method(), found.bytes(), found.offset());
         // SAFETY: the memory lives until the end.
         match timed("exported", || unsafe { found.export(Box::new(())) }) {
             Ok(arena) => println!("  exported: {arena:?}"),
@@ -38,7 +38,7 @@ fn main() {
     }
     for bytes in [2 << 20, 64 << 20, 512 << 20] {
         let arena = timed(&format!("{bytes} bytes: made"), || GpuArena::new(gpu, bytes).unwrap());
-        let ExportHandle::Descriptor(descriptor) = arena.door() else {
+        let ExportHandle::Descriptor(descriptor) = arena.export_handle() else {
             println!("  not exported by a file descriptor: {arena:?}");
             continue;
         };
@@ -58,7 +58,7 @@ fn main() {
     }
     // SAFETY: the sync point names no stream.
     let events: Vec<_> = (0..1000)
-        .map(|_| unsafe { ReadyEvent::after(gpu, &[SyncPoint::Everything]).unwrap() })
+        .map(|_| unsafe { ReadyEvent::after(gpu, &[SyncPoint::AllStreams]).unwrap() })
         .take_while(Option::is_some)
         .collect();
     println!("{} of 1000 interprocess events were created", events.len());

@@ -5,7 +5,7 @@
 //! 1. [`driver`] loads the driver's functions and turns statuses into results.
 //! 2. [`Gpu`] owns a primary context with its stream pool, event pool and kernels; [`DeviceBlock`] owns memory.
 //! 3. On these build the order of work ([`Gpu::order`]), copies within a GPU ([`Gpu::convert`]), transfers between GPU and
-//!    host ([`Gpu::fetch`], [`Gpu::send`]), and memory that several processes use ([`ipc`]).
+//!    host ([`Gpu::download`], [`Gpu::upload`]), and memory that several processes use ([`ipc`]).
 //!
 //! All work happens in primary contexts, which the frameworks use too. A context is current only during a call.
 

@@ -61,7 +61,7 @@ impl DeviceBlock {
             Some(Err(error)) if error.kind() == ErrorKind::OutOfMemory => Err(out_of_memory(gpu, bytes)),
             // Old drivers lack the function, and some devices have no memory pools.
             Some(Err(error)) if error.kind() != ErrorKind::UnsupportedDevice => Err(error),
-            Some(Err(_)) | None => Self::plain(gpu, bytes, stream),
+            Some(Err(_)) | None => Self::new_exportable(gpu, bytes, stream),
         }
     }
 
@@ -69,7 +69,7 @@ impl DeviceBlock {
     ///
     /// # Errors
     /// As [`DeviceBlock::new`].
-    pub fn plain(gpu: &'static Gpu, bytes: usize, stream: Stream) -> Result<Self> {
+    pub fn new_exportable(gpu: &'static Gpu, bytes: usize, stream: Stream) -> Result<Self> {
         let _entered = gpu.enter()?;
         let mut address = 0;
         // SAFETY: a place for the address; the context is entered.

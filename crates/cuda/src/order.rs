@@ -44,9 +44,9 @@ impl Gpu {
     /// # Safety
     /// The streams are alive, and of this GPU or default ones.
     pub unsafe fn order(&self, before: SyncPoint, after: SyncPoint) -> Result<()> {
-        if before == SyncPoint::Nothing
-            || after == SyncPoint::Nothing
-            || (before == after && before != SyncPoint::Everything)
+        if before == SyncPoint::Complete
+            || after == SyncPoint::Complete
+            || (before == after && before != SyncPoint::AllStreams)
         {
             return Ok(());
         }
@@ -64,7 +64,7 @@ impl Gpu {
                     .with_hint(hints::ORDER_BEFORE_CAPTURE)),
                 };
             }
-            if after == SyncPoint::Everything && self.is_captured(before)? {
+            if after == SyncPoint::AllStreams && self.is_captured(before)? {
                 return Err(Error::new(
                     ErrorKind::InvalidArgument,
                     "the other framework does not name its stream, so its work cannot wait for a captured stream",
@@ -87,7 +87,7 @@ impl Gpu {
     /// The stream is alive, and of this GPU.
     pub(crate) unsafe fn order_after_all_gpus(&self, stream: Stream) -> Result<()> {
         // SAFETY: the caller's contract.
-        unsafe { self.order(SyncPoint::Everything, SyncPoint::Stream(stream))? };
+        unsafe { self.order(SyncPoint::AllStreams, SyncPoint::Stream(stream))? };
         for other in Gpu::opened().filter(|other| other.index() != self.index()) {
             let event = {
                 let _other_entered = other.enter()?;
@@ -128,8 +128,8 @@ impl Gpu {
     /// As [`Gpu::order`].
     pub unsafe fn is_done(&self, point: SyncPoint) -> Result<bool> {
         match point {
-            SyncPoint::Nothing => Ok(true),
-            SyncPoint::Everything => Ok(false),
+            SyncPoint::Complete => Ok(true),
+            SyncPoint::AllStreams => Ok(false),
             SyncPoint::Stream(stream) => {
                 let _entered = self.enter()?;
                 // SAFETY: the caller's contract.
@@ -145,8 +145,8 @@ impl Gpu {
         unsafe {
             let recorded = match before {
                 SyncPoint::Stream(stream) => Some(event.record(self.driver, stream)),
-                SyncPoint::Everything => self.driver.record_context(self.context, event.raw()),
-                SyncPoint::Nothing => return Ok(()),
+                SyncPoint::AllStreams => self.driver.record_context(self.context, event.raw()),
+                SyncPoint::Complete => return Ok(()),
             };
             match recorded {
                 Some(done) => done?,
@@ -155,11 +155,11 @@ impl Gpu {
             }
             match after {
                 SyncPoint::Stream(stream) => self.driver.stream_wait(stream.raw(), event.raw(), 0),
-                SyncPoint::Everything => match self.driver.wait_context(self.context, event.raw()) {
+                SyncPoint::AllStreams => match self.driver.wait_context(self.context, event.raw()) {
                     Some(done) => done,
                     None => self.driver.event_synchronise(event.raw()),
                 },
-                SyncPoint::Nothing => Ok(()),
+                SyncPoint::Complete => Ok(()),
             }
         }
     }
@@ -201,8 +201,8 @@ impl Gpu {
         unsafe {
             match point {
                 SyncPoint::Stream(stream) => self.driver.stream_synchronise(stream.raw()),
-                SyncPoint::Everything => self.driver.synchronise_context(),
-                SyncPoint::Nothing => Ok(()),
+                SyncPoint::AllStreams => self.driver.synchronise_context(),
+                SyncPoint::Complete => Ok(()),
             }
         }
     }

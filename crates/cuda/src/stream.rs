@@ -57,19 +57,19 @@ pub enum SyncPoint {
     /// The work on one stream.
     Stream(Stream),
     /// The work on every stream of the GPU, for frameworks that do not name theirs.
-    Everything,
+    AllStreams,
     /// No work: all of it is complete.
-    Nothing,
+    Complete,
 }
 
 impl SyncPoint {
     /// The sync point in a form that any thread may use: the per-thread default stream is a different stream on every
     /// thread, so it becomes all streams.
     #[must_use]
-    pub fn lasting(self) -> Self {
+    pub fn thread_independent(self) -> Self {
         const PER_THREAD: usize = 2;
         match self {
-            Self::Stream(Stream(PER_THREAD)) => Self::Everything,
+            Self::Stream(Stream(PER_THREAD)) => Self::AllStreams,
             other => other,
         }
     }

@@ -52,7 +52,7 @@ fn gpu() -> &'static Gpu {
     Gpu::get(0).expect("the test driver: run `make test-rust`")
 }
 
-const RING: RingOptions = RingOptions { threads: 2, chunk: 256 << 10, spares: false, batched: false };
+const RING: RingOptions = RingOptions { threads: 2, chunk: 256 << 10, saves_memory: false, batched: false };
 
 fn write(to: *mut u8, bytes: &[u8]) {
     let layout = Layout::dense(1, &[bytes.len() as i64]).unwrap();
@@ -60,8 +60,8 @@ fn write(to: *mut u8, bytes: &[u8]) {
         DeviceSource { data: bytes.as_ptr(), dtype: DType::UInt8, layout: &layout, order: ByteOrder::Native };
     // SAFETY: both have as many bytes.
     unsafe {
-        gpu().send(&source, to, DType::UInt8, Stream::LEGACY, RING, &TransferControl::default()).unwrap();
-        gpu().wait(SyncPoint::Everything).unwrap();
+        gpu().upload(&source, to, DType::UInt8, Stream::LEGACY, RING, &TransferControl::default()).unwrap();
+        gpu().wait(SyncPoint::AllStreams).unwrap();
     }
 }
 
@@ -72,7 +72,7 @@ fn read(from: *const u8, count: usize) -> Vec<u8> {
     // SAFETY: both have as many bytes.
     unsafe {
         gpu()
-            .fetch(
+            .download(
                 &source,
                 &to,
                 SyncPoint::Stream(Stream::LEGACY),
@@ -109,20 +109,23 @@ fn export_methods() {
     let here = [0u8; 8];
     let error = Allocation::of(here.as_ptr()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-    let plain = DeviceBlock::plain(gpu(), 1000, Stream::LEGACY).unwrap();
+    let plain = DeviceBlock::new_exportable(gpu(), 1000, Stream::LEGACY).unwrap();
     let found = Allocation::of(plain.data().wrapping_add(10)).unwrap();
-    assert_eq!((found.way(), found.bytes(), found.offset()), (ExportMethod::Legacy, 1000, 10));
+    assert_eq!((found.export_method(), found.bytes(), found.offset()), (ExportMethod::Legacy, 1000, 10));
     assert!(!found.can_be_read_only());
     let ordered = DeviceBlock::new(gpu(), 1000, Stream::LEGACY).unwrap();
     let found = Allocation::of(ordered.data()).unwrap();
-    assert_eq!(found.way(), ExportMethod::None);
+    assert_eq!(found.export_method(), ExportMethod::None);
     // SAFETY: the export fails.
     let error = unsafe { found.export(Box::new(())) }.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::CopyRequired);
     assert_eq!(error.hint(), Some(&Hint::Key(hints::PUBLISH_COPY, None)));
     let own = GpuArena::new(gpu(), 5 << 20).unwrap();
     let found = Allocation::of(own.data().wrapping_add(3 << 20)).unwrap();
-    assert_eq!((found.way(), found.bytes(), found.offset()), (ExportMethod::Descriptor, 6 << 20, 3 << 20));
+    assert_eq!(
+        (found.export_method(), found.bytes(), found.offset()),
+        (ExportMethod::Descriptor, 6 << 20, 3 << 20)
+    );
     assert!(found.can_be_read_only());
     // Two exports of one allocation have one id.
     // SAFETY: the blocks live until the end.
@@ -154,7 +157,7 @@ fn arena_blocks() {
     // An arena is reused from the beginning, unless another process was given it.
     let again = GpuArenaBlock::new(gpu(), 1000).unwrap();
     assert_eq!(again.data(), address);
-    again.arena().show();
+    again.arena().set_shared();
     drop(again);
     let next = GpuArenaBlock::new(gpu(), 1000).unwrap();
     assert_eq!(next.data(), address.wrapping_add(1024));
@@ -167,7 +170,7 @@ fn attaching_own_memory() {
     let before = driver_counts();
     let own = GpuArena::new(gpu(), 100).unwrap();
     write(own.data(), b"mine");
-    let descriptor = own.door().descriptor().unwrap();
+    let descriptor = own.export_handle().descriptor().unwrap();
     let attach = |id: &ArenaId, bytes, access| {
         GpuArena::attach(gpu(), id, bytes, access, ImportHandle::Descriptor(descriptor))
     };
@@ -217,15 +220,15 @@ fn events() {
     // SAFETY: streams that live as long as the process, and blocks that live until the work is complete.
     unsafe {
         let (work, reader) = (gpu().sync_stream().unwrap(), Stream::LEGACY);
-        assert!(ReadyEvent::after(gpu(), &[SyncPoint::Nothing]).unwrap().is_none());
-        gpu().wait(SyncPoint::Everything).unwrap();
+        assert!(ReadyEvent::after(gpu(), &[SyncPoint::Complete]).unwrap().is_none());
+        gpu().wait(SyncPoint::AllStreams).unwrap();
         assert!(ReadyEvent::after(gpu(), &[SyncPoint::Stream(work)]).unwrap().is_none());
         let (from, to) =
             (DeviceBlock::new(gpu(), 8, reader).unwrap(), DeviceBlock::new(gpu(), 8, reader).unwrap());
         for points in [
             &[SyncPoint::Stream(work)][..],
             &[SyncPoint::Stream(work), SyncPoint::Stream(reader)],
-            &[SyncPoint::Everything],
+            &[SyncPoint::AllStreams],
         ] {
             write(from.data(), b"new data");
             write(to.data(), b"old data");
@@ -244,7 +247,7 @@ fn events() {
             assert_eq!(read(to.data(), 8), b"old data");
             awaited.order(SyncPoint::Stream(reader)).unwrap();
             assert_eq!(read(to.data(), 8), b"new data");
-            assert!(awaited.is_over().unwrap() && counts().events == 1);
+            assert!(awaited.is_complete().unwrap() && counts().events == 1);
         }
         let error = RemoteEvent::open(gpu(), &[3; 64]).unwrap_err();
         assert!(error.fact().contains("event cannot be opened"));
@@ -285,7 +288,7 @@ fn driver_errors() {
     assert!(error.kind() == ErrorKind::OutOfMemory && error.fact().contains("bytes on cuda:0"), "{error}");
     let own = GpuArena::new(gpu(), 100).unwrap();
     let with_own = (driver_counts(), counts());
-    let descriptor = own.door().descriptor().unwrap();
+    let descriptor = own.export_handle().descriptor().unwrap();
     for name in [
         c"cuMemImportFromShareableHandle",
         c"cuMemGetAllocationPropertiesFromHandle",
@@ -303,7 +306,7 @@ fn driver_errors() {
     // Without virtual memory management, memory comes from `cuMemAlloc` and is exported by a legacy handle.
     fail(c"cuDeviceGetAttribute", 0, 1);
     let plain = GpuArena::new(gpu(), 100).unwrap();
-    assert!(matches!(plain.door(), ExportHandle::Legacy(_)) && !plain.can_be_read_only());
+    assert!(matches!(plain.export_handle(), ExportHandle::Legacy(_)) && !plain.can_be_read_only());
     fail(c"cuDeviceGetAttribute", 0, 1);
     fail(c"cuIpcGetMemHandle", 0, 1);
     assert!(GpuArena::new(gpu(), 100).is_err());

@@ -33,7 +33,7 @@ fn gpu() -> &'static Gpu {
     Gpu::get(0).expect("the test driver: run `make test-rust`")
 }
 
-const RING: RingOptions = RingOptions { threads: 2, chunk: 256 << 10, spares: false, batched: false };
+const RING: RingOptions = RingOptions { threads: 2, chunk: 256 << 10, saves_memory: false, batched: false };
 
 /// Bytes as a tensor.
 fn byte_source(data: *const u8, layout: &Layout) -> DeviceSource<'_> {
@@ -50,7 +50,7 @@ unsafe fn upload(
     let layout = Layout::dense(1, &[bytes as i64])?;
     let source = byte_source(from, &layout);
     // SAFETY: the callers of these tests vouch for their memory.
-    unsafe { gpu.send(&source, to, DType::UInt8, stream, RING, &TransferControl::default()) }
+    unsafe { gpu.upload(&source, to, DType::UInt8, stream, RING, &TransferControl::default()) }
 }
 
 unsafe fn download(
@@ -65,7 +65,13 @@ unsafe fn download(
     let to = HostDestination { data: to, dtype: DType::UInt8, layout: &layout };
     // SAFETY: the callers of these tests vouch for their memory.
     unsafe {
-        gpu.fetch(&source, &to, SyncPoint::Stream(stream), TransferPath::Driver, &TransferControl::default())
+        gpu.download(
+            &source,
+            &to,
+            SyncPoint::Stream(stream),
+            TransferPath::Driver,
+            &TransferControl::default(),
+        )
     }
 }
 
@@ -118,12 +124,12 @@ fn ordered_work_is_visible() {
         gpu.order(SyncPoint::Stream(work), SyncPoint::Stream(reader)).unwrap();
         download(gpu, other.data(), new.as_mut_ptr().cast(), 12, reader).unwrap();
         assert_eq!(new, values);
-        assert!(gpu.is_done(SyncPoint::Stream(work)).unwrap() && gpu.is_done(SyncPoint::Nothing).unwrap());
-        assert!(!gpu.is_done(SyncPoint::Everything).unwrap());
+        assert!(gpu.is_done(SyncPoint::Stream(work)).unwrap() && gpu.is_done(SyncPoint::Complete).unwrap());
+        assert!(!gpu.is_done(SyncPoint::AllStreams).unwrap());
         // The same with a sync point that is all streams.
         for (before, after) in [
-            (SyncPoint::Everything, SyncPoint::Stream(reader)),
-            (SyncPoint::Stream(work), SyncPoint::Everything),
+            (SyncPoint::AllStreams, SyncPoint::Stream(reader)),
+            (SyncPoint::Stream(work), SyncPoint::AllStreams),
         ] {
             upload(gpu, [0f32; 3].as_ptr().cast(), other.data(), 12, reader).unwrap();
             gpu.convert(&source(device.data(), &layout), other.data(), DType::Float32, work).unwrap();

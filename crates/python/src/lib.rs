@@ -89,21 +89,23 @@ fn plan_of<'py>(
             let options::ParsedKeywords { options, stream, .. } = options::parse("plan", given, false)?;
             Some(ConversionRequest { options, stream, ..ConversionRequest::new(target) })
         }
-        (Err(_), given) if sparse::sparse_only(framework).is_some() => {
+        (Err(_), given) if sparse::sparse_only_framework(framework).is_some() => {
             given.map(|given| options::parse("plan", given, false)).transpose()?;
             None
         }
-        (Err(failure), _) => return sparse::or_sparse(failure, sparse::Asked::Plan, x, framework, options),
+        (Err(failure), _) => {
+            return sparse::retry_as_sparse(failure, sparse::SparseCall::Plan, x, framework, options);
+        }
     };
     let plan_one = |leaf: &Bound<'py, PyAny>, kind| -> Result<PlanReport> {
         let failure = match &request {
-            None => sparse::is_dense(leaf, framework),
+            None => sparse::dense_input_error(leaf, framework),
             Some(request) => match convert::plan_object(leaf, kind, request) {
                 Ok(report) => return Ok(report.into()),
                 Err(failure) => failure,
             },
         };
-        let plan = sparse::or_sparse(failure, sparse::Asked::Plan, leaf, framework, options)?;
+        let plan = sparse::retry_as_sparse(failure, sparse::SparseCall::Plan, leaf, framework, options)?;
         Ok(plan.cast::<PlanReport>().map_err(PyErr::from)?.get().clone())
     };
     let recognised = recognise(x)?;
@@ -118,7 +120,7 @@ fn plan_of<'py>(
     })?;
     let target = match &request {
         Some(request) => request.target.capabilities(py)?.framework,
-        None => sparse::sparse_only(framework).unwrap_or_default(),
+        None => sparse::sparse_only_framework(framework).unwrap_or_default(),
     };
     let tree = TreeReport::new(target.to_owned(), parts);
     Ok(Bound::new(py, PlanReport::from(tree))?.into_any())

@@ -31,7 +31,7 @@ fn settings() -> &'static Settings {
 ///
 /// The defaults are three quarters of the cores (all of them up to four cores, at most sixteen threads), including the
 /// calling thread, and chunks of 1.5 MiB.
-pub(crate) fn transfer() -> RingOptions {
+pub(crate) fn ring_options() -> RingOptions {
     settings().ring
 }
 
@@ -44,7 +44,7 @@ fn ring_options_of(threads: Option<NonZero<usize>>, chunk: Option<usize>) -> Rin
     let default_threads = |cores: usize| if cores <= 4 { cores } else { cores * 3 / 4 };
     let threads =
         threads.map_or_else(|| default_threads(core_count()), NonZero::get).min(MAX_TRANSFER_THREADS);
-    RingOptions { threads, chunk: chunk.unwrap_or(DEFAULT_CHUNK_BYTES), spares: false, batched: false }
+    RingOptions { threads, chunk: chunk.unwrap_or(DEFAULT_CHUNK_BYTES), saves_memory: false, batched: false }
 }
 
 /// The largest number of threads of one host copy: `TENSORFERRY_THREADS`, or one per core available to the process.

@@ -66,7 +66,7 @@ fn main() {
             let (arena, creation) = timed(|| match kind {
                 "own" => GpuArena::new(gpu, bytes).unwrap(),
                 _ => {
-                    let block = DeviceBlock::plain(gpu, bytes, Stream::LEGACY).unwrap();
+                    let block = DeviceBlock::new_exportable(gpu, bytes, Stream::LEGACY).unwrap();
                     // SAFETY: the block is the owner.
                     unsafe { Allocation::of(block.data()).unwrap().export(Box::new(block)).unwrap() }
                 }

@@ -19,7 +19,7 @@ impl Drop for Item {
 
 #[cfg(loom)]
 mod interleavings {
-    use super::super::{DropQueue, Request, WakeUp};
+    use super::super::{DrainRequest, DropQueue, WakeUp};
     use super::{Item, Sum};
     use loom::sync::Arc;
     use loom::sync::atomic::{AtomicUsize, Ordering};
@@ -28,7 +28,7 @@ mod interleavings {
     struct State {
         queue: DropQueue<Item>,
         wake_up: WakeUp,
-        request: Request,
+        request: DrainRequest,
         /// The number of requests in the list of the main loop.
         pending: AtomicUsize,
     }
@@ -37,7 +37,7 @@ mod interleavings {
         Arc::new(State {
             queue: DropQueue::new(),
             wake_up: WakeUp::new(),
-            request: Request::new(),
+            request: DrainRequest::new(),
             pending: AtomicUsize::new(0),
         })
     }
@@ -128,7 +128,7 @@ mod interleavings {
 
 #[cfg(not(loom))]
 mod threads {
-    use super::super::{DropQueue, Request, WakeUp};
+    use super::super::{DrainRequest, DropQueue, WakeUp};
     use super::{Item, Sum};
     use std::sync::atomic::Ordering;
     use std::thread;
@@ -176,7 +176,7 @@ mod threads {
 
     #[test]
     fn a_request_is_made_once_until_it_is_taken() {
-        let request = Request::new();
+        let request = DrainRequest::new();
         assert!(request.raise());
         assert!(!request.raise());
         request.take();

@@ -117,8 +117,8 @@ fn reasons_to_copy(
     let mut reasons = Reasons::new();
     let moved = !source.device.is_same_memory_as(device);
     if moved {
-        let asked = target.supports_device(source.device);
-        reasons.push(Reason::Moved { from: source.device, to: device, asked });
+        let requested = target.supports_device(source.device);
+        reasons.push(Reason::Moved { from: source.device, to: device, requested });
     }
     if let Some(pending) = source.pending {
         reasons.push(Reason::Pending(pending));
@@ -154,12 +154,12 @@ fn reasons_to_copy(
     if source.mutability == SourceMutability::Cached {
         reasons.push(Reason::CachedScalar);
     } else if is_read_only && target.mutability == TargetMutability::Writable {
-        reasons.push(Reason::Frozen);
+        reasons.push(Reason::ReadOnly);
     } else if options.writable == Some(true) && (is_read_only || !source.mutability.allows_writing()) {
-        reasons.push(Reason::WritableAsked);
+        reasons.push(Reason::WritableRequested);
     }
     if options.copy == Some(true) {
-        reasons.push(Reason::Asked);
+        reasons.push(Reason::Requested);
     }
     if reasons.is_empty() && options.copy.is_none() && is_alignment_accidental(source, target) {
         reasons.push(Reason::AccidentalAlignment { needs: needed_alignment(target, dtype) });
@@ -179,7 +179,7 @@ pub(super) fn stride_reason(source: &SourceDescription<'_>, strides: Strides) ->
         Strides::Bytes => None,
         Strides::Dense => (!layout.is_dense()).then_some(Reason::NotDense),
         Strides::Permuted => (!layout.is_dense_permuted()).then_some(Reason::Gaps),
-        Strides::Elements | Strides::Forward if !layout.strides_are_whole() => Some(Reason::BrokenStride),
+        Strides::Elements | Strides::Forward if !layout.strides_are_whole() => Some(Reason::FractionalStride),
         Strides::Forward if layout.has_negative_stride() => Some(Reason::NegativeStride),
         Strides::Elements | Strides::Forward => None,
     }
@@ -214,7 +214,7 @@ fn notes(
     if reasons.is_none() {
         if target.mutability == TargetMutability::Immutable && source.mutability == SourceMutability::Mutable
         {
-            notes.push(Note::SourceMustRest);
+            notes.push(Note::SourceMustNotChange);
         } else if source.mutability == SourceMutability::Immutable && access == Access::ReadWrite {
             notes.push(Note::AliasesImmutable);
         } else if access == Access::ReadWrite && source.mutability != SourceMutability::Temporary {

@@ -19,7 +19,7 @@ pub enum FastDecision {
 
 /// The outcome for default options; `None` means that [`decide`](super::decide()) has to decide.
 #[inline(always)]
-pub fn common(source: &SourceDescription<'_>, target: &TargetCapabilities) -> Option<FastDecision> {
+pub fn fast_decision(source: &SourceDescription<'_>, target: &TargetCapabilities) -> Option<FastDecision> {
     let is_common = source.pending.is_none()
         && source.order == ByteOrder::Native
         && target.keeps_device(source.device)

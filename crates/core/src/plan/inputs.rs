@@ -211,7 +211,7 @@ pub enum DeviceRequest {
     /// The device of the source, or the nearest one that the target supports.
     Nearest,
     /// The target's default device.
-    Home,
+    Default,
     /// This device.
     At(Device),
 }

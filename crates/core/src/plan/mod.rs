@@ -15,7 +15,7 @@ pub mod sparse;
 mod text;
 
 pub use decide::decide;
-pub use fast_path::{FastDecision, common};
+pub use fast_path::{FastDecision, fast_decision};
 pub use inputs::{
     Alignment, ConvertOptions, DTypeRequest, DeviceRequest, SourceDescription, SourceMutability, Strides,
     SupportedDevices, TargetCapabilities, TargetMutability,

@@ -40,7 +40,7 @@ pub enum Note {
     /// A write to the result would change an immutable source.
     AliasesImmutable,
     /// The source must not be written while the result exists.
-    SourceMustRest,
+    SourceMustNotChange,
     /// The tensor requires a gradient, and the result is detached.
     Detached,
     /// The result is a snapshot of a variable.
@@ -70,9 +70,9 @@ impl Plan {
                     reason,
                     Reason::OwnMemory
                         | Reason::Repacked
-                        | Reason::Asked
-                        | Reason::Frozen
-                        | Reason::WritableAsked
+                        | Reason::Requested
+                        | Reason::ReadOnly
+                        | Reason::WritableRequested
                 )
             })
     }

@@ -9,7 +9,7 @@ use crate::hints;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// The caller requested a copy.
-    Asked,
+    Requested,
     /// The element type changes.
     Cast {
         /// The type of the source.
@@ -24,7 +24,7 @@ pub enum Reason {
         /// The device of the result.
         to: Device,
         /// Whether the caller requested it. Otherwise the target does not support the source's device.
-        asked: bool,
+        requested: bool,
     },
     /// The source is not in native byte order.
     Swapped,
@@ -35,7 +35,7 @@ pub enum Reason {
     /// A stride is negative.
     NegativeStride,
     /// A stride is not a multiple of the element size.
-    BrokenStride,
+    FractionalStride,
     /// The data pointer does not have the target's alignment.
     Unaligned {
         /// The alignment that the target needs, in bytes.
@@ -48,9 +48,9 @@ pub enum Reason {
         needs: usize,
     },
     /// The memory is read-only, and the target has only writable tensors.
-    Frozen,
+    ReadOnly,
     /// The caller requested a writable result, and the source must not be written.
-    WritableAsked,
+    WritableRequested,
     /// TensorFlow caches and reuses scalars.
     CachedScalar,
     /// The source's framework has deferred an operation on the values.
@@ -94,21 +94,21 @@ impl Reason {
     /// The hint that names what would avoid the copy; `None` where nothing would.
     pub fn hint(self) -> Option<Hint> {
         let key = match self {
-            Reason::Asked => hints::OMIT_COPY,
+            Reason::Requested => hints::OMIT_COPY,
             Reason::Cast { .. } => hints::OMIT_DTYPE,
-            Reason::Moved { asked: true, .. } => hints::OMIT_DEVICE,
-            Reason::Moved { from, asked: false, .. } if from.is_host() => hints::CHOOSE_HOST_FRAMEWORK,
-            Reason::Moved { asked: false, .. } => hints::CHOOSE_GPU_FRAMEWORK,
+            Reason::Moved { requested: true, .. } => hints::OMIT_DEVICE,
+            Reason::Moved { from, requested: false, .. } if from.is_host() => hints::CHOOSE_HOST_FRAMEWORK,
+            Reason::Moved { requested: false, .. } => hints::CHOOSE_GPU_FRAMEWORK,
             Reason::Swapped => hints::USE_NATIVE_BYTE_ORDER,
-            Reason::NotDense | Reason::Gaps | Reason::NegativeStride | Reason::BrokenStride => {
+            Reason::NotDense | Reason::Gaps | Reason::NegativeStride | Reason::FractionalStride => {
                 hints::MAKE_CONTIGUOUS
             }
             Reason::Unaligned { needs } => {
                 return Some(Hint::Key(hints::ALIGN_SOURCE, Some(needs.to_string())));
             }
             Reason::AccidentalAlignment { .. } => hints::REQUEST_SHARE_OR_ALIGN,
-            Reason::Frozen => hints::USE_WRITABLE_SOURCE,
-            Reason::WritableAsked => hints::OMIT_WRITABLE,
+            Reason::ReadOnly => hints::USE_WRITABLE_SOURCE,
+            Reason::WritableRequested => hints::OMIT_WRITABLE,
             Reason::Private | Reason::Unprotected => hints::USE_SHARED_MEMORY,
             Reason::Exposed { .. } => hints::EXPOSE_ALLOCATION,
             Reason::CachedScalar

@@ -58,7 +58,7 @@ pub(super) fn result_device(
             return Ok(source.device);
         }
         DeviceRequest::Nearest => return Ok(target.nearest_device(source.device)),
-        DeviceRequest::Home => return Ok(target.default_device),
+        DeviceRequest::Default => return Ok(target.default_device),
         DeviceRequest::At(device) => device,
     };
     if device.kind == DeviceKind::Cpu && target.supports_device(device) && device.index >= target.cpu_count {

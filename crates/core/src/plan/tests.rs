@@ -112,11 +112,11 @@ fn memory_released_under_a_lock_is_copied_where_it_is_dropped_on_other_threads()
         SourceDescription { framework: "paddle", drop_lock: true, ..source(&layout, DType::Float32) };
     for target in [NUMPY, TORCH] {
         assert_eq!(decide(&description, &target, &ConvertOptions::NONE).unwrap().route, Route::Share);
-        assert!(common(&description, &target).is_some());
+        assert!(fast_decision(&description, &target).is_some());
     }
     let plan = decide(&description, &TENSORFLOW, &ConvertOptions::NONE).unwrap();
     assert_eq!(plan.reasons(), [Reason::DropLock]);
-    assert_eq!(common(&description, &TENSORFLOW), None);
+    assert_eq!(fast_decision(&description, &TENSORFLOW), None);
     let share_or_fail = ConvertOptions { copy: Some(false), ..ConvertOptions::NONE };
     assert_eq!(
         decide(&description, &TENSORFLOW, &share_or_fail).unwrap_err().kind(),
@@ -149,7 +149,7 @@ fn each_target_supports_other_strides() {
     assert_eq!(reasons(&description, &TORCH), [Reason::NegativeStride]);
     assert_eq!(reasons(&description, &JAX_NARROW), [Reason::Gaps]);
     let record = Layout::strided(4, &[4], &[5]).unwrap();
-    assert_eq!(reasons(&source(&record, DType::Float32), &TORCH), [Reason::BrokenStride]);
+    assert_eq!(reasons(&source(&record, DType::Float32), &TORCH), [Reason::FractionalStride]);
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn accidental_alignment_is_not_relied_on() {
         let description = SourceDescription { address, alignment, ..source(&layout, DType::Float32) };
         for target in [TENSORFLOW, JAX_NARROW] {
             assert_eq!(reasons(&description, &target), [Reason::AccidentalAlignment { needs: 64 }]);
-            assert_eq!(common(&description, &target), Some(FastDecision::Snapshot));
+            assert_eq!(fast_decision(&description, &target), Some(FastDecision::Snapshot));
             // The caller may request the share, and gets it if the address is aligned.
             let shared =
                 decide(&description, &target, &ConvertOptions { copy: Some(false), ..ConvertOptions::NONE });
@@ -180,7 +180,7 @@ fn accidental_alignment_is_not_relied_on() {
             let copied =
                 decide(&description, &target, &ConvertOptions { copy: Some(true), ..ConvertOptions::NONE })
                     .unwrap();
-            assert_eq!(copied.reasons(), [Reason::Asked]);
+            assert_eq!(copied.reasons(), [Reason::Requested]);
             let dtype = DTypeRequest::Type(DType::Float16);
             let cast =
                 decide(&description, &target, &ConvertOptions { dtype, ..ConvertOptions::NONE }).unwrap();
@@ -198,13 +198,13 @@ fn accidental_alignment_is_not_relied_on() {
 fn read_only_memory_is_never_shared_with_a_writable_target() {
     let layout = float_layout();
     let description = SourceDescription { access: Access::ReadOnly, ..source(&layout, DType::Float32) };
-    assert_eq!(reasons(&description, &TORCH), [Reason::Frozen]);
+    assert_eq!(reasons(&description, &TORCH), [Reason::ReadOnly]);
     let plan = decide(&description, &NUMPY, &ConvertOptions::NONE).unwrap();
     assert_eq!((plan.route, plan.access), (Route::Share, Access::ReadOnly));
     assert!(decide(&description, &JAX_NARROW, &ConvertOptions::NONE).unwrap().shares());
     let plan = decide(&description, &NUMPY, &ConvertOptions { writable: Some(true), ..ConvertOptions::NONE })
         .unwrap();
-    assert_eq!((plan.reasons(), plan.access), (&[Reason::WritableAsked][..], Access::ReadWrite));
+    assert_eq!((plan.reasons(), plan.access), (&[Reason::WritableRequested][..], Access::ReadWrite));
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn immutable_sources_are_read_only_in_numpy_and_noted_elsewhere() {
     assert!(plan.shares() && plan.notes.contains(&Note::AliasesImmutable));
     let plan = decide(&description, &TORCH, &ConvertOptions { writable: Some(true), ..ConvertOptions::NONE })
         .unwrap();
-    assert_eq!(plan.reasons(), [Reason::WritableAsked]);
+    assert_eq!(plan.reasons(), [Reason::WritableRequested]);
     let cached = SourceDescription { mutability: SourceMutability::Cached, ..description };
     for target in [NUMPY, TORCH, JAX_NARROW] {
         assert_eq!(reasons(&cached, &target), [Reason::CachedScalar]);
@@ -316,7 +316,7 @@ fn memory_stays_on_devices_that_the_target_supports() {
     assert_eq!(go(&pinned, &TORCH).route, Route::Share);
     assert_eq!(go(&managed, &CUPY).route, Route::Share);
     let down = go(&gpu, &NUMPY);
-    let moved = Reason::Moved { from: Device::cuda(0), to: Device::CPU, asked: false };
+    let moved = Reason::Moved { from: Device::cuda(0), to: Device::CPU, requested: false };
     assert_eq!((down.reasons(), down.device), (&[moved][..], Device::CPU));
     let up = go(&host, &CUPY);
     assert_eq!((up.reasons()[0].kind(), up.device), ("upload", Device::cuda(1)));
@@ -338,7 +338,7 @@ fn requested_devices_are_used_or_rejected() {
     assert_eq!(decide(&gpu, &TORCH, &at(Device::cuda(0))).unwrap().route, Route::Itself);
     assert_eq!(decide(&gpu, &TORCH, &at(Device::cuda(1))).unwrap().reasons()[0].kind(), "peer copy");
     assert_eq!(decide(&gpu, &TORCH, &at(Device::CPU)).unwrap().device, Device::CPU);
-    let home = ConvertOptions { device: DeviceRequest::Home, ..ConvertOptions::NONE };
+    let home = ConvertOptions { device: DeviceRequest::Default, ..ConvertOptions::NONE };
     assert_eq!(decide(&gpu, &TORCH, &home).unwrap().device, Device::CPU);
     let never = ConvertOptions { copy: Some(false), ..ConvertOptions::NONE };
     let error = decide(&gpu, &NUMPY, &never).unwrap_err();
@@ -388,14 +388,14 @@ fn requested_cpu_devices_are_used_or_rejected() {
     for (description, target, device) in [(&own, &TORCH, 0), (&host, &second, 2), (&own, &NUMPY, 0)] {
         let plan = decide(description, target, &ConvertOptions::NONE).unwrap();
         assert_eq!((plan.route, plan.device), (Route::Share, cpu(device)));
-        assert_eq!(common(description, target), None);
+        assert_eq!(fast_decision(description, target), None);
     }
     let pinned =
         SourceDescription { device: Device { kind: DeviceKind::CudaHost, index: 0 }, ..host.clone() };
     assert_eq!(decide(&pinned, &jax, &at(cpu(3))).unwrap().device, cpu(3));
     assert_eq!(decide(&pinned, &second, &ConvertOptions::NONE).unwrap().device, cpu(2));
     assert_eq!(decide(&pinned, &jax, &ConvertOptions::NONE).unwrap().device, pinned.device);
-    let home = ConvertOptions { device: DeviceRequest::Home, ..ConvertOptions::NONE };
+    let home = ConvertOptions { device: DeviceRequest::Default, ..ConvertOptions::NONE };
     assert_eq!(decide(&host, &second, &home).unwrap().device, cpu(2));
     let gpu = SourceDescription { device: Device::cuda(0), ..host.clone() };
     let down = decide(
@@ -423,7 +423,7 @@ fn a_host_only_type_is_rejected_on_a_gpu() {
     let here = source(&layout, DType::Float8E5M2);
     let there = SourceDescription { device: Device::cuda(0), ..here };
     assert_eq!(reasons(&here, &TENSORFLOW), []);
-    assert_eq!(common(&there, &TENSORFLOW), None);
+    assert_eq!(fast_decision(&there, &TENSORFLOW), None);
     let error = decide(&there, &TENSORFLOW, &ConvertOptions::NONE).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnsupportedDType);
     assert_eq!(hint_key(&error), hints::USE_CPU_OR_VIEW_AS_BYTES);
@@ -464,7 +464,7 @@ fn budget_and_rank_are_limits() {
 
 /// Whether the fast path and [`decide`] agree.
 fn agrees(description: &SourceDescription<'_>, target: &TargetCapabilities) -> bool {
-    match (common(description, target), decide(description, target, &ConvertOptions::NONE)) {
+    match (fast_decision(description, target), decide(description, target, &ConvertOptions::NONE)) {
         (Some(FastDecision::Share(access)), Ok(plan)) => plan.route == Route::Share && plan.access == access,
         (Some(FastDecision::Snapshot), Ok(plan)) => {
             matches!(plan.reasons(), [Reason::AccidentalAlignment { .. }])

@@ -25,7 +25,7 @@ impl Reason {
             Reason::Moved { to, .. } if to.is_host() => "download",
             Reason::Moved { from, .. } if from.is_host() => "upload",
             Reason::Moved { .. } => "peer copy",
-            Reason::NotDense | Reason::Gaps | Reason::NegativeStride | Reason::BrokenStride => "pack",
+            Reason::NotDense | Reason::Gaps | Reason::NegativeStride | Reason::FractionalStride => "pack",
             Reason::Pending(Pending::Conjugate | Pending::Negate) => "resolve",
             Reason::Pending(Pending::Unpack) => "unpack",
             Reason::Pending(Pending::Gather) => "gather",
@@ -39,12 +39,12 @@ impl Reason {
     pub fn sentence(self, source: &SourceDescription<'_>, target: &TargetCapabilities) -> Cow<'static, str> {
         let title = target.title;
         match self {
-            Reason::Asked => "a copy was requested".into(),
+            Reason::Requested => "a copy was requested".into(),
             Reason::Cast { from, to } => format!("the values are converted from {from} to {to}").into(),
-            Reason::Moved { from, to, asked: true } => {
+            Reason::Moved { from, to, requested: true } => {
                 format!("the source is on {from} and the result was requested on {to}").into()
             }
-            Reason::Moved { from, to, asked: false } => {
+            Reason::Moved { from, to, requested: false } => {
                 let supported = if to.is_host() { "host" } else { "GPU" };
                 format!("the source is on {from} and {title} holds {supported} memory only").into()
             }
@@ -56,7 +56,7 @@ impl Reason {
             Reason::NegativeStride => {
                 format!("a stride is negative, which {title} does not support").into()
             }
-            Reason::BrokenStride => {
+            Reason::FractionalStride => {
                 format!("a stride is not a multiple of the element size, which {title} cannot express").into()
             }
             Reason::Unaligned { needs } => {
@@ -69,8 +69,8 @@ impl Reason {
                  a share by chance would change with the source"
             )
             .into(),
-            Reason::Frozen => format!("the source is read-only; {title} would let it be written").into(),
-            Reason::WritableAsked => "a writable result was requested, and the source must not be written".into(),
+            Reason::ReadOnly => format!("the source is read-only; {title} would let it be written").into(),
+            Reason::WritableRequested => "a writable result was requested, and the source must not be written".into(),
             Reason::CachedScalar => "TensorFlow reuses the memory of its scalars".into(),
             Reason::Pending(Pending::Conjugate) => "PyTorch has deferred a conjugation".into(),
             Reason::Pending(Pending::Negate) => "PyTorch has deferred a negation".into(),
@@ -103,7 +103,7 @@ impl Note {
     pub fn sentence(self, source: &SourceDescription<'_>, target: &TargetCapabilities) -> Cow<'static, str> {
         match self {
             Note::AliasesImmutable => "aliases an immutable source: do not write in place".into(),
-            Note::SourceMustRest => format!(
+            Note::SourceMustNotChange => format!(
                 "do not write the source while the result, or work queued on it, exists: {} treats it as immutable \
                  (a copy is a snapshot)",
                 target.title

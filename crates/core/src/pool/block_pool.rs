@@ -68,11 +68,11 @@ pub fn may_pin(bytes: usize) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockUse {
     /// Pageable memory for any use.
-    Plain,
+    Pageable,
     /// Pinned memory of results, which a device writes directly.
     Pinned,
     /// Pinned staging buffers, which are never handed out as results.
-    Buffers,
+    Staging,
 }
 
 /// Unregisters a block from a device driver, by its start and size; returns whether it may be unmapped.
@@ -142,7 +142,7 @@ struct Mapping {
 
 impl Mapping {
     fn usage(&self) -> BlockUse {
-        self.pin.map_or(BlockUse::Plain, |(_, usage)| usage)
+        self.pin.map_or(BlockUse::Pageable, |(_, usage)| usage)
     }
 }
 
@@ -195,7 +195,7 @@ impl Pool {
 
     fn block(&'static self, bytes: usize) -> Option<PoolBlock> {
         let bytes = bytes.max(1).checked_next_multiple_of(HUGE_PAGE_BYTES)?;
-        let recycled = self.lock().and_then(|mut guard| guard.take(bytes, BlockUse::Plain));
+        let recycled = self.lock().and_then(|mut guard| guard.take(bytes, BlockUse::Pageable));
         let count = if recycled.is_some() { &self.hits } else { &self.misses };
         count.fetch_add(1, Ordering::Relaxed);
         let memory = match recycled {

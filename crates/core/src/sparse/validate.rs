@@ -20,15 +20,15 @@ pub struct CompressedSummary {
 
 /// Why pointers or indices are invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IndexFault {
+pub enum IndexError {
     /// The first pointer, which is not zero.
-    Begins(i64),
+    FirstPointer(i64),
     /// A pointer is less than the one before it.
-    GoesBack,
+    DecreasingPointer,
     /// The last pointer, which exceeds the number of indices.
-    Ends(i64),
+    LastPointer(i64),
     /// An index that is out of bounds.
-    Beyond(i64),
+    OutOfBounds(i64),
 }
 
 /// Validates pointers and indices.
@@ -40,28 +40,28 @@ pub fn validate_compressed<I: Index>(
     indices: &[I],
     columns: i64,
     threads: usize,
-) -> Result<CompressedSummary, IndexFault> {
+) -> Result<CompressedSummary, IndexError> {
     let (first, last) = match indptr {
         [first, .., last] => (first.to_i64(), last.to_i64()),
         [only] => (only.to_i64(), only.to_i64()),
         [] => (0, 0),
     };
     if first != 0 {
-        return Err(IndexFault::Begins(first));
+        return Err(IndexError::FirstPointer(first));
     }
     if compare_neighbours(indptr, threads).descents > 0 {
-        return Err(IndexFault::GoesBack);
+        return Err(IndexError::DecreasingPointer);
     }
     // It is not negative, unless another thread has changed the pointers meanwhile.
     let Some(used) = usize::try_from(last).ok().filter(|&used| used <= indices.len()) else {
-        return Err(IndexFault::Ends(last));
+        return Err(IndexError::LastPointer(last));
     };
     let found = compare_neighbours(&indices[..used], threads);
     if used > 0 && found.min < 0 {
-        return Err(IndexFault::Beyond(found.min));
+        return Err(IndexError::OutOfBounds(found.min));
     }
     if used > 0 && found.max >= columns {
-        return Err(IndexFault::Beyond(found.max));
+        return Err(IndexError::OutOfBounds(found.max));
     }
     // Indices may descend or repeat from the last of a row to the first of the next.
     let mut allowed = (0, 0);
@@ -365,11 +365,11 @@ mod tests {
     #[test]
     fn invalid_indices_are_reported() {
         let validate = |indptr: &[i32], indices: &[i32]| validate_compressed(indptr, indices, 4, 2);
-        assert_eq!(validate(&[1, 1], &[0]), Err(IndexFault::Begins(1)));
-        assert_eq!(validate(&[0, 2, 1, 3], &[0, 1, 2]), Err(IndexFault::GoesBack));
-        assert_eq!(validate(&[0, 9], &[0, 1, 2]), Err(IndexFault::Ends(9)));
-        assert_eq!(validate(&[0, 2], &[0, 4]), Err(IndexFault::Beyond(4)));
-        assert_eq!(validate(&[0, 2], &[-1, 0]), Err(IndexFault::Beyond(-1)));
+        assert_eq!(validate(&[1, 1], &[0]), Err(IndexError::FirstPointer(1)));
+        assert_eq!(validate(&[0, 2, 1, 3], &[0, 1, 2]), Err(IndexError::DecreasingPointer));
+        assert_eq!(validate(&[0, 9], &[0, 1, 2]), Err(IndexError::LastPointer(9)));
+        assert_eq!(validate(&[0, 2], &[0, 4]), Err(IndexError::OutOfBounds(4)));
+        assert_eq!(validate(&[0, 2], &[-1, 0]), Err(IndexError::OutOfBounds(-1)));
         assert_eq!(
             validate(&[0, 1], &[0, 7]),
             Ok(CompressedSummary { used: 1, in_order: true, unique: true })

@@ -100,7 +100,7 @@ impl Allocation {
     }
 
     /// How it can be exported.
-    pub fn way(&self) -> ExportMethod {
+    pub fn export_method(&self) -> ExportMethod {
         self.export_method
     }
 

@@ -161,7 +161,7 @@ impl GpuArena {
     }
 
     /// The handle by which another process opens it.
-    pub fn door(&self) -> &ExportHandle {
+    pub fn export_handle(&self) -> &ExportHandle {
         &self.identity.handle
     }
 
@@ -177,7 +177,7 @@ impl GpuArena {
 
     /// Records that another process was given the memory, so it is not reused from then on. A consumer may pass the memory
     /// on. This process does not know the next consumer, whose mapping keeps the memory alive.
-    pub fn show(&self) {
+    pub fn set_shared(&self) {
         self.was_shared.store(true, Ordering::Relaxed);
     }
 

@@ -5,7 +5,7 @@
 //! consumer's lease keeps the event alive until the consumer no longer needs it.
 //!
 //! If the producer is killed before its work is complete, a stream that waits for the event waits for ever. Recording the
-//! event in the consumer does not end the wait (tried on an H200 with driver 580). [`RemoteEvent::is_over`] never waits: a
+//! event in the consumer does not end the wait (tried on an H200 with driver 580). [`RemoteEvent::is_complete`] never waits: a
 //! caller that must not hang polls it, and checks that the producer is alive.
 
 use super::counters;
@@ -187,7 +187,7 @@ impl RemoteEvent {
     ///
     /// # Errors
     /// When the device fails.
-    pub fn is_over(&self) -> Result<bool> {
+    pub fn is_complete(&self) -> Result<bool> {
         let _entered = self.gpu.enter()?;
         // SAFETY: an event that is alive.
         unsafe { self.gpu.driver.is_event_complete(self.event()) }
@@ -216,9 +216,9 @@ impl RemoteEvent {
                 };
             }
             match after {
-                SyncPoint::Nothing => Ok(()),
+                SyncPoint::Complete => Ok(()),
                 SyncPoint::Stream(stream) => self.gpu.driver.stream_wait(stream.raw(), self.event(), 0),
-                SyncPoint::Everything => match self.gpu.driver.wait_context(self.gpu.context, self.event()) {
+                SyncPoint::AllStreams => match self.gpu.driver.wait_context(self.gpu.context, self.event()) {
                     Some(done) => done,
                     None => self.gpu.driver.event_synchronise(self.event()),
                 },

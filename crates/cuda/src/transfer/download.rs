@@ -30,7 +30,7 @@ impl Gpu {
     /// The source is memory of this GPU. The destination is writable and of the same shape, and nobody else uses it. Both
     /// live until this returns. With [`TransferPath::Pinned`] the destination is pinned. As [`Gpu::order`] for
     /// `ready_after`.
-    pub unsafe fn fetch(
+    pub unsafe fn download(
         &'static self,
         source: &DeviceSource<'_>,
         to: &HostDestination<'_>,
@@ -105,7 +105,7 @@ impl Gpu {
     /// be cancelled; a small one is queued and not waited for.
     ///
     /// # Safety
-    /// As [`Gpu::fetch`], and the caller waits for the stream.
+    /// As [`Gpu::download`], and the caller waits for the stream.
     unsafe fn queue_pinned_copy(
         &'static self,
         from: Address,
@@ -146,7 +146,7 @@ impl Gpu {
     /// Downloads into a destination that is not dense through a temporary dense block, where no ring buffer is available.
     ///
     /// # Safety
-    /// As [`Gpu::fetch`].
+    /// As [`Gpu::download`].
     unsafe fn download_through_block(
         &self,
         from: GpuEndpoint,

@@ -32,7 +32,7 @@ pub enum DownloadBuffer {
     /// A small block as well, because the pin credits are used up or the limit on pinned memory is reached.
     Unpinned,
     /// Pinned memory of an earlier result.
-    Kept,
+    Recycled,
     /// Memory of an earlier result, or a small new block, which is pinned for this and later results.
     Pin,
     /// Fresh memory, which is filled through a ring buffer.
@@ -56,10 +56,10 @@ fn choose(
         return DownloadBuffer::Small;
     }
     if has_idle(BlockUse::Pinned) {
-        return DownloadBuffer::Kept;
+        return DownloadBuffer::Recycled;
     }
     match (bytes >= MIN_POOLED_BYTES, may_pin) {
-        (true, true) if has_idle(BlockUse::Plain) => DownloadBuffer::Pin,
+        (true, true) if has_idle(BlockUse::Pageable) => DownloadBuffer::Pin,
         (true, _) => DownloadBuffer::Fresh,
         (false, true) if has_credit => DownloadBuffer::Pin,
         (false, _) => DownloadBuffer::Unpinned,
@@ -103,12 +103,12 @@ impl Gpu {
             PIN_CREDITS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change).is_ok()
         };
         let mut block = match buffer {
-            DownloadBuffer::Kept => PoolBlock::idle(bytes, BlockUse::Pinned)?,
-            DownloadBuffer::Pin if bytes >= MIN_POOLED_BYTES => PoolBlock::idle(bytes, BlockUse::Plain)?,
+            DownloadBuffer::Recycled => PoolBlock::idle(bytes, BlockUse::Pinned)?,
+            DownloadBuffer::Pin if bytes >= MIN_POOLED_BYTES => PoolBlock::idle(bytes, BlockUse::Pageable)?,
             DownloadBuffer::Pin if update_credits(|credits| credits.checked_sub(1)) => PoolBlock::new(bytes)?,
             _ => return None,
         };
-        if buffer == DownloadBuffer::Kept {
+        if buffer == DownloadBuffer::Recycled {
             update_credits(|credits| Some((credits + 1).min(MAX_PIN_CREDITS)));
             return Some((block, TransferPath::Recycled));
         }
@@ -132,7 +132,7 @@ mod tests {
         // The driver copies small results, whatever is idle.
         assert_eq!(choose(SMALL_DOWNLOAD_BYTES - 1, true, true, true, true), DownloadBuffer::Small);
         for bytes in [SMALL_DOWNLOAD_BYTES, MIN_POOLED_BYTES - 1, MIN_POOLED_BYTES, 1 << 30] {
-            assert_eq!(choose(bytes, true, true, false, false), DownloadBuffer::Kept);
+            assert_eq!(choose(bytes, true, true, false, false), DownloadBuffer::Recycled);
         }
         // Memory that was used before is pinned, if that is allowed.
         assert_eq!(choose(MIN_POOLED_BYTES, false, true, true, false), DownloadBuffer::Pin);

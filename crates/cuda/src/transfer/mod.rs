@@ -1,6 +1,6 @@
 //! Transfers of tensors between a GPU and the host.
 //!
-//! - [`Gpu::fetch`](crate::Gpu::fetch) and [`Gpu::send`](crate::Gpu::send) accept any layout and type on either side, and
+//! - [`Gpu::download`](crate::Gpu::download) and [`Gpu::upload`](crate::Gpu::upload) accept any layout and type on either side, and
 //!   move each element over the link once.
 //! - Both wait for the bytes, except that a [`TransferBatch`] waits for its small uploads at its end. When they return,
 //!   nothing that was queued uses the caller's host memory, even after an error.

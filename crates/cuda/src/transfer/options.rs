@@ -12,7 +12,7 @@ pub struct RingOptions {
     /// Half of the ring's bytes for each thread, and the upper limit of a chunk's bytes.
     pub chunk: usize,
     /// Whether to use less memory at the cost of time.
-    pub spares: bool,
+    pub saves_memory: bool,
     /// Whether the batch that is open on this thread waits for small uploads.
     pub batched: bool,
 }
@@ -45,7 +45,7 @@ impl RingOptions {
             return Err(Error::new(ErrorKind::OutOfMemory, fact).with_hint(hints::RAISE_BUDGET));
         }
         let threads = self.threads.clamp(1, room / (2 * MIN_CHUNK_BYTES));
-        Ok(Self { threads, chunk: self.chunk.min(room / (2 * threads)), spares: true, ..self })
+        Ok(Self { threads, chunk: self.chunk.min(room / (2 * threads)), saves_memory: true, ..self })
     }
 
     /// The same options for an upload of this size: waking many threads takes as long as a small upload.

@@ -30,7 +30,7 @@ impl RingBuffer {
     pub(crate) fn take(gpu: &'static Gpu, options: RingOptions, bytes: usize) -> Result<Option<Self>> {
         let options = options.for_transfer(bytes);
         let size = options.ring_bytes();
-        if let Some(block) = PoolBlock::idle(size, BlockUse::Buffers) {
+        if let Some(block) = PoolBlock::idle(size, BlockUse::Staging) {
             return Ok(Some(Self { options, block, stream: gpu.take_stream()? }));
         }
         let out_of_memory = || {
@@ -39,7 +39,7 @@ impl RingBuffer {
         };
         let mut block = PoolBlock::new(size).ok_or_else(out_of_memory)?;
         pinned::prefault(&mut block, options.threads);
-        if pinned::pin(gpu, &mut block, BlockUse::Buffers).is_err() {
+        if pinned::pin(gpu, &mut block, BlockUse::Staging).is_err() {
             return Ok(None);
         }
         Ok(Some(Self { options, block, stream: gpu.take_stream()? }))
@@ -52,7 +52,7 @@ impl RingBuffer {
     pub(crate) unsafe fn prepare(gpu: &'static Gpu, fresh: NonNull<u8>, bytes: usize, options: RingOptions) {
         let options = options.for_transfer(bytes);
         let size = options.ring_bytes();
-        if has_idle(size, BlockUse::Buffers) {
+        if has_idle(size, BlockUse::Staging) {
             return;
         }
         let Some(mut block) = PoolBlock::new(size) else { return };
@@ -65,7 +65,7 @@ impl RingBuffer {
             match taken {
                 Some(block) => {
                     // If this fails, the transfer finds no pinned block and takes another path.
-                    let _ = pinned::pin(gpu, block, BlockUse::Buffers);
+                    let _ = pinned::pin(gpu, block, BlockUse::Staging);
                     prefault.stop();
                 }
                 None => prefault.run(),

@@ -25,7 +25,7 @@ impl Gpu {
     /// Packs and casts on the GPU, slab by slab, and passes each slab to `copy_dense`.
     ///
     /// # Safety
-    /// As [`Gpu::fetch`].
+    /// As [`Gpu::download`].
     pub(super) unsafe fn download_in_slabs(
         &'static self,
         source: &DeviceSource<'_>,

@@ -205,7 +205,7 @@ impl Drop for StagingBuffer {
 
 /// A pinned block of the host pool; `None` where no more memory may or can be pinned.
 fn pinned_block(gpu: &'static Gpu) -> Option<PoolBlock> {
-    if let Some(block) = PoolBlock::idle(BLOCK_BYTES, BlockUse::Buffers) {
+    if let Some(block) = PoolBlock::idle(BLOCK_BYTES, BlockUse::Staging) {
         return Some(block);
     }
     if !pool::may_pin(BLOCK_BYTES) {
@@ -213,7 +213,7 @@ fn pinned_block(gpu: &'static Gpu) -> Option<PoolBlock> {
     }
     let mut block = PoolBlock::new(BLOCK_BYTES)?;
     pinned::prefault(&mut block, 1);
-    pinned::pin(gpu, &mut block, BlockUse::Buffers).ok().map(|()| block)
+    pinned::pin(gpu, &mut block, BlockUse::Staging).ok().map(|()| block)
 }
 
 /// Copies into the staging memory, and submits the copies from there to the GPU.

@@ -31,7 +31,7 @@ impl Gpu {
     /// The source is readable host memory. The target has room for its elements, and nobody else uses it. Both live until
     /// this returns, and with [`RingOptions::batched`] the target lives until the batch that is open on this thread has
     /// ended. The stream belongs to this GPU.
-    pub unsafe fn send(
+    pub unsafe fn upload(
         &'static self,
         source: &DeviceSource<'_>,
         to: *mut u8,
@@ -46,7 +46,7 @@ impl Gpu {
         let (_entered, _relaxed) = (self.enter()?, self.relax_capture_mode()?);
         let begin = Instant::now();
         // A cast on the GPU needs scratch memory there.
-        let link_dtype = if ring.spares { dtype } else { narrower(source.dtype, dtype, source.order) };
+        let link_dtype = if ring.saves_memory { dtype } else { narrower(source.dtype, dtype, source.order) };
         // SAFETY: the caller's contract; scratch memory has room for the elements as they cross.
         unsafe {
             if link_dtype == dtype {
@@ -76,7 +76,7 @@ impl Gpu {
     /// Uploads with no cast on the GPU, on the path that the size and the source's memory select.
     ///
     /// # Safety
-    /// As [`Gpu::send`].
+    /// As [`Gpu::upload`].
     unsafe fn upload_dense(
         &'static self,
         source: &DeviceSource<'_>,
@@ -100,7 +100,7 @@ impl Gpu {
             }
             let is_staged = bytes < SMALL_UPLOAD_BYTES && (bytes >= STAGING_THRESHOLD_BYTES || ring.batched);
             if is_staged
-                && !ring.spares
+                && !ring.saves_memory
                 && !(is_dense && bytes >= STAGING_THRESHOLD_BYTES && is_pinned(data, bytes))
                 && batch::with_staging_buffer(self, ring.batched, |staging| {
                     staging.upload(from, to, stream, ring.threads)

@@ -206,7 +206,7 @@ fn load_entry<'py>(
     mmap: bool,
     request: &ConversionRequest,
 ) -> Result<Bound<'py, PyAny>> {
-    let started = trace::is_on().then(Instant::now);
+    let started = trace::is_tracing().then(Instant::now);
     let opened = &file.get().opened;
     let entry = opened.entry(name)?;
     let tensor = if mmap && entry.is_stored() {

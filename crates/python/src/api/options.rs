@@ -204,7 +204,7 @@ fn device(given: Option<&Bound<'_, PyAny>>) -> Result<DeviceRequest> {
     }
     let text = device_name(given)?;
     if text == "default" {
-        return Ok(DeviceRequest::Home);
+        return Ok(DeviceRequest::Default);
     }
     match Device::parse(&short_name(&text)) {
         Some(device) if matches!(device.kind, DeviceKind::Cpu | DeviceKind::Cuda) => {

@@ -18,7 +18,7 @@ use crate::conversion::request::ConversionRequest;
 use crate::errors::{Failure, Result, fail};
 use crate::frameworks;
 use crate::interpreter::owner::drop_deferred;
-use crate::sparse::{self, or_sparse};
+use crate::sparse::{self, retry_as_sparse};
 use crate::trees::traverse;
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
@@ -123,8 +123,8 @@ unsafe extern "C" fn enter<const ALLOW_NO_TENSOR: bool>(
         let (x, framework) =
             unsafe { (Bound::ref_from_ptr(py, &*arguments), Bound::ref_from_ptr(py, &*arguments.add(1))) };
         let recognised = recognise(x);
-        if recognised.as_ref().is_ok_and(|&recognised| sparse::is_known(recognised)) {
-            return Python::attach(|py| to_raw_result(py, sparse::to(x, framework, None)));
+        if recognised.as_ref().is_ok_and(|&recognised| sparse::is_sparse_type(recognised)) {
+            return Python::attach(|py| to_raw_result(py, sparse::convert_tensor(x, framework, None)));
         }
         let outcome = match (recognised, frameworks::target(framework)) {
             (Ok(recognised), Ok(target)) => fast_path::convert_object(x, recognised, target),
@@ -168,7 +168,7 @@ fn convert_without_fast_path<'py, const ALLOW_NO_TENSOR: bool>(
         Outcome::Done(result) => Ok(result),
         Outcome::NeedsPlan(source) => convert::convert_by_plan(x.py(), source, &request()?, None),
         Outcome::Failed(failure) => match frameworks::target(framework) {
-            Ok(_) => or_sparse(failure, sparse::Asked::To, x, framework, None),
+            Ok(_) => retry_as_sparse(failure, sparse::SparseCall::To, x, framework, None),
             Err(failure) => without_target::<ALLOW_NO_TENSOR>(failure, x, framework, None),
         },
         Outcome::NotApplicable => convert_all::<ALLOW_NO_TENSOR>(x, framework, None, &request()?, None),
@@ -217,8 +217,8 @@ unsafe fn convert_with_keywords<'py, const ALLOW_NO_TENSOR: bool>(
         }
     }
     let (x, framework) = (&positional[0], &positional[1]);
-    if sparse::is_known(recognise(x)?) && sparse::takes(&keywords) {
-        return sparse::to(x, framework, Some(&keywords));
+    if sparse::is_sparse_type(recognise(x)?) && sparse::supports_options(&keywords) {
+        return sparse::convert_tensor(x, framework, Some(&keywords));
     }
     let target = match frameworks::target(framework) {
         Ok(target) => target,
@@ -236,14 +236,14 @@ fn without_target<'py, const ALLOW_NO_TENSOR: bool>(
     framework: &Bound<'py, PyAny>,
     keywords: Option<&Bound<'py, PyDict>>,
 ) -> Result<Bound<'py, PyAny>> {
-    if sparse::sparse_only(framework).is_none() {
-        return or_sparse(failure, sparse::Asked::To, x, framework, keywords);
+    if sparse::sparse_only_framework(framework).is_none() {
+        return retry_as_sparse(failure, sparse::SparseCall::To, x, framework, keywords);
     }
     if let Some(keywords) = keywords {
         options::parse("to", keywords, true)?;
     }
-    sparse::carry(x, framework, keywords, ALLOW_NO_TENSOR, &mut |leaf, _| {
-        Err(sparse::is_dense(leaf, framework))
+    sparse::convert_tree(x, framework, keywords, ALLOW_NO_TENSOR, &mut |leaf, _| {
+        Err(sparse::dense_input_error(leaf, framework))
     })
 }
 
@@ -257,7 +257,7 @@ fn convert_all<'py, const ALLOW_NO_TENSOR: bool>(
 ) -> Result<Bound<'py, PyAny>> {
     let convert_one = |x: &Bound<'py, PyAny>, recognised| {
         convert::convert_object(x, recognised, request)
-            .or_else(|failure| or_sparse(failure, sparse::Asked::To, x, framework, keywords))
+            .or_else(|failure| retry_as_sparse(failure, sparse::SparseCall::To, x, framework, keywords))
     };
     let recognised = recognise(x)?;
     if let Some(given) = out {

@@ -110,7 +110,7 @@ pub(crate) fn to_async<'py>(
     }
     let ParsedKeywords { options, stream, out, .. } = keywords;
     let request = ConversionRequest { options, stream, ..ConversionRequest::new(target) };
-    let (started_at, traced) = (Instant::now(), trace::is_on());
+    let (started_at, traced) = (Instant::now(), trace::is_tracing());
     let traces = if traced { Some(trace::open_lists(py)?.unbind()) } else { None };
     let recognised = recognise(x)?;
     let container = match out {

@@ -58,7 +58,7 @@ pub(crate) fn record_alignment(py: Python<'_>, tensor: Tensor<Owner>) -> Tensor<
     }
     let (low, high) = tensor.layout().extent();
     let start = (tensor.data() as usize).wrapping_add_signed(low as isize);
-    let record = aligned::mark(start, start + (high - low) as usize);
+    let record = aligned::register(start, start + (high - low) as usize);
     // SAFETY: the new owner holds the first one.
     unsafe { tensor.map_owner(|owner| owner.aligned(record)) }
 }
@@ -96,7 +96,7 @@ fn owner_guarantee(owner: &Owner, writable: bool) -> Alignment {
 fn object_guarantee(mut object: Bound<'_, PyAny>, writable: bool) -> Alignment {
     let py = object.py();
     loop {
-        let base = if let Some(view) = numpy::view(&object) {
+        let base = if let Some(view) = numpy::memory_of(&object) {
             match view.base {
                 Some(base) => base,
                 None => return unless_writable(writable || view.writable),

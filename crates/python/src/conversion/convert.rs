@@ -24,7 +24,7 @@ pub(crate) fn convert_source<'py>(
     source: Source<'py>,
     request: &ConversionRequest,
 ) -> Result<Bound<'py, PyAny>> {
-    if trace::is_on() {
+    if trace::is_tracing() {
         return convert_by_plan(py, source, request, Some(Instant::now()));
     }
     if request.options != ConvertOptions::NONE || request.stream.is_some() {
@@ -55,7 +55,7 @@ pub(crate) fn convert_object<'py>(
     if stays_with_target(object.py(), recognised, request)? {
         return Ok(object.clone());
     }
-    let started = trace::is_on().then(Instant::now);
+    let started = trace::is_tracing().then(Instant::now);
     convert_by_plan(object.py(), read(object, recognised)?, request, started)
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn stays_with_target(
     {
         return Ok(false);
     }
-    let framework = register::of_refusal(refusal).map(|entry| entry.name);
+    let framework = register::entry_of_refusal(refusal).map(|entry| entry.name);
     Ok(framework == Some(request.target.capabilities(py)?.framework))
 }
 
@@ -123,7 +123,7 @@ pub(crate) fn plan_object(
 ) -> Result<TensorReport> {
     let target = request.target.capabilities(object.py())?;
     if stays_with_target(object.py(), recognised, request)? {
-        return Ok(TensorReport::of_itself(target.framework));
+        return Ok(TensorReport::unchanged(target.framework));
     }
     let source = read(object, recognised)?;
     let description = source.describe_for(target);

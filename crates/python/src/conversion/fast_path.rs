@@ -34,7 +34,7 @@ pub(crate) fn convert_object<'py>(
     recognised: Recognised,
     target: Target,
 ) -> Outcome<'py> {
-    if trace::is_on() {
+    if trace::is_tracing() {
         return Outcome::NotApplicable;
     }
     let read = match recognised {
@@ -59,7 +59,7 @@ pub(crate) fn convert_source<'py>(
     target: Target,
     capabilities: &'static TargetCapabilities,
 ) -> Outcome<'py> {
-    let access = match plan::common(&source.describe_for(capabilities), capabilities) {
+    let access = match plan::fast_decision(&source.describe_for(capabilities), capabilities) {
         Some(FastDecision::Share(access)) => access,
         Some(FastDecision::Snapshot) => return snapshot(py, source, target),
         None => return Outcome::NeedsPlan(source),

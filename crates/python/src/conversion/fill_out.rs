@@ -28,7 +28,7 @@ pub(crate) fn fill<'py>(
     request: &ConversionRequest,
 ) -> Result<Bound<'py, PyAny>> {
     let py = object.py();
-    let started = trace::is_on().then(Instant::now);
+    let started = trace::is_tracing().then(Instant::now);
     let (conversion, report) = start(object, out, request, started.is_some(), false)?;
     let result = match conversion {
         Started::Done(result) => result,

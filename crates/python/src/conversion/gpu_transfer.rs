@@ -25,7 +25,7 @@ pub(crate) fn order_sharing(
     let gpu = Gpu::get(tensor.device().index)?;
     // SAFETY: streams that the frameworks have just named, or ours.
     let waiting = unsafe {
-        if from.ready_after == SyncPoint::Nothing
+        if from.ready_after == SyncPoint::Complete
             || (to.prefers_ready_memory && gpu.is_done(from.ready_after)?)
         {
             None
@@ -34,11 +34,12 @@ pub(crate) fn order_sharing(
             Some(to.next_use)
         }
     };
-    if from.next_use == to.ready_after && from.next_use.lasting() != SyncPoint::Everything {
+    if from.next_use == to.ready_after && from.next_use.thread_independent() != SyncPoint::AllStreams {
         return Ok((tensor, waiting));
     }
     let stream_owners = [from.owner, to.owner];
-    let (reusable_after, next_use) = (to.ready_after.lasting(), from.next_use.lasting());
+    let (reusable_after, next_use) =
+        (to.ready_after.thread_independent(), from.next_use.thread_independent());
     // SAFETY: a stream-ordered owner holds the first one until its own drop.
     let tensor = unsafe {
         tensor.map_owner(|owner| owner.stream_ordered(gpu, reusable_after, next_use, stream_owners))
@@ -79,7 +80,7 @@ pub(crate) fn download(
     dtype: DType,
     ring: RingOptions,
 ) -> impl FnOnce(&TransferControl) -> tensorferry_core::Result<HostBlock> + Send {
-    let ready_after = streams.ready_after.lasting();
+    let ready_after = streams.ready_after.thread_independent();
     let source = HeldTensor::with_stream_owner(source, streams.owner);
     move |control| {
         let gpu = Gpu::get(source.tensor.device().index)?;
@@ -88,7 +89,7 @@ pub(crate) fn download(
         let to = HostDestination { data: block.data(), dtype, layout: &layout };
         // SAFETY: the source is a checked tensor whose owner is held until this is done, and the target is a block of
         // ours with room for the result.
-        unsafe { gpu.fetch(&source.as_source(), &to, ready_after, transfer_path, control)? };
+        unsafe { gpu.download(&source.as_source(), &to, ready_after, transfer_path, control)? };
         Ok(block)
     }
 }
@@ -100,7 +101,7 @@ pub(crate) fn download_into(
     out: Tensor<Owner>,
     ring: RingOptions,
 ) -> impl FnOnce(&TransferControl) -> tensorferry_core::Result<()> + Send {
-    let ready_after = streams.ready_after.lasting();
+    let ready_after = streams.ready_after.thread_independent();
     let (source, out) = (HeldTensor::with_stream_owner(source, streams.owner), HeldTensor::new(out));
     move |control| {
         let gpu = Gpu::get(source.tensor.device().index)?;
@@ -112,7 +113,7 @@ pub(crate) fn download_into(
             transfer_path => transfer_path,
         };
         // SAFETY: as in `download`; the caller has checked the target, and its owner is held.
-        unsafe { gpu.fetch(&source.as_source(), &to, ready_after, transfer_path, control) }
+        unsafe { gpu.download(&source.as_source(), &to, ready_after, transfer_path, control) }
     }
 }
 
@@ -181,7 +182,10 @@ struct SyncPoints {
 
 impl SyncPoints {
     fn of(streams: &Streams) -> Self {
-        Self { ready_after: streams.ready_after.lasting(), next_use: streams.next_use.lasting() }
+        Self {
+            ready_after: streams.ready_after.thread_independent(),
+            next_use: streams.next_use.thread_independent(),
+        }
     }
 }
 
@@ -217,7 +221,7 @@ impl DeviceCopy<'_> {
         unsafe {
             let stream = stream_after(self.gpu, self.points.ready_after)?;
             let copied = match self.source_points {
-                None => self.gpu.send(&self.source, self.data, self.dtype, stream, self.ring, self.control),
+                None => self.gpu.upload(&self.source, self.data, self.dtype, stream, self.ring, self.control),
                 Some(points) if self.source_device.index == self.gpu.index() => {
                     self.gpu.order(points.ready_after, SyncPoint::Stream(stream))?;
                     let copied = self.gpu.convert(&self.source, self.data, self.dtype, stream);
@@ -246,7 +250,7 @@ impl DeviceCopy<'_> {
             let from = if self.source.is_dense_as(self.dtype) {
                 self.source.data
             } else {
-                let packed = scratch.insert(DeviceBlock::plain(peer, bytes, peer_stream)?).data();
+                let packed = scratch.insert(DeviceBlock::new_exportable(peer, bytes, peer_stream)?).data();
                 peer.convert(&self.source, packed, self.dtype, peer_stream)?;
                 packed.cast_const()
             };

@@ -31,16 +31,16 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>, recognised: Recognised) -> R
 
 /// Reads a tensor of a registered framework, whose reader returns another object to read.
 fn read_registered<'py>(object: &Bound<'py, PyAny>, index: usize) -> Result<Source<'py>> {
-    let given = registered::open(object, index)?;
+    let given = registered::call_read(object, index)?;
     let source = if given.is(object) {
         reader::read(object)?
     } else {
         match recognise(&given)? {
-            Recognised::Registered(_) => return Err(registered::gave_another(index)?),
+            Recognised::Registered(_) => return Err(registered::nested_read_error(index)?),
             recognised => read(&given, recognised)?,
         }
     };
-    registered::claim(source, object, index)
+    registered::relabel_source(source, object, index)
 }
 
 /// The memory of a source that can be read in place.

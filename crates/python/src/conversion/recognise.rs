@@ -6,7 +6,7 @@
 use crate::conversion::object_kinds::{Container, RECOGNISED_TYPES, Recognised};
 use crate::errors::Result;
 use crate::frameworks;
-use crate::frameworks::register::by_type;
+use crate::frameworks::register::classify_by_type;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFrozenSet, PyList, PySet, PyTuple, PyType};
@@ -59,7 +59,7 @@ fn by_bases(kind: &Bound<'_, PyType>) -> PyResult<Option<Recognised>> {
         if let Some(index) = frameworks::registered::index_of_type(py, &module, &name) {
             return Ok(Some(Recognised::Registered(index)));
         }
-        match by_type(&module, &name, position == 0) {
+        match classify_by_type(&module, &name, position == 0) {
             // The name alone is not enough: readers access the C structs of these types.
             Some(Recognised::Tensor(..)) if !is_genuine(&class, &module, &name)? => {}
             Some(recognised) => return Ok(Some(recognised)),
@@ -107,14 +107,14 @@ fn by_protocol(kind: &Bound<'_, PyType>) -> PyResult<Recognised> {
     {
         return Ok(Recognised::Leaf);
     }
-    if crate::protocols::reader::speaks_dlpack(kind)? {
+    if crate::protocols::reader::has_dlpack(kind)? {
         return Ok(Recognised::Protocol);
     }
     // SAFETY: the type is alive; the slot is read, not called.
     if !unsafe { ffi::PyType_GetSlot(kind.as_type_ptr(), ffi::Py_bf_getbuffer) }.is_null() {
         return Ok(Recognised::Buffer);
     }
-    if crate::protocols::reader::speaks_array(kind)? {
+    if crate::protocols::reader::has_array_interface(kind)? {
         return Ok(Recognised::Protocol);
     }
     if crate::trees::registered_nodes::is_registered(kind)? {

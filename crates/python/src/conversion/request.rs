@@ -51,7 +51,7 @@ impl ConversionRequest {
 
     /// The ring buffer for a transfer between a GPU and existing memory, within the budget.
     pub(crate) fn ring(&self) -> Result<RingOptions> {
-        let ring = settings::transfer();
+        let ring = settings::ring_options();
         Ok(self.options.budget.map_or(Ok(ring), |budget| ring.within(budget))?)
     }
 }

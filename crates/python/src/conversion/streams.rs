@@ -23,7 +23,7 @@ pub(crate) struct Streams {
 impl Streams {
     /// For a framework that does not tell its streams.
     pub(crate) fn unnamed() -> Self {
-        Self::new(SyncPoint::Everything, SyncPoint::Everything)
+        Self::new(SyncPoint::AllStreams, SyncPoint::AllStreams)
     }
 
     /// For one stream, which lives as long as its framework.

@@ -88,7 +88,7 @@ pub(crate) fn copy_to_gpu<'py>(
         streams: target_streams,
         owner: None,
     };
-    let ring = RingOptions { batched: request.batched.get(), ..settings::transfer() };
+    let ring = RingOptions { batched: request.batched.get(), ..settings::ring_options() };
     let work = gpu_transfer::copy_to_device(tensor, streams, destination, ring);
     let result = object.unbind();
     Ok(Started::Transfer(PendingTransfer {

@@ -55,7 +55,7 @@ pub(crate) fn copy(
     let total = tensor.layout().count() * dtype.size();
     match streams {
         Some(streams) if tensor.device().is_cuda() => {
-            let work = gpu_transfer::download(tensor, streams, dtype, settings::transfer());
+            let work = gpu_transfer::download(tensor, streams, dtype, settings::ring_options());
             Ok(Copied::Pending(total, (Box::new(work), shape)))
         }
         _ if is_deferred => {

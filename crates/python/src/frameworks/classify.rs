@@ -1,6 +1,6 @@
 //! What kind of object something is, for Python code: dense, sparse, traced, opaque or other.
 
-use super::register::of_refusal;
+use super::register::entry_of_refusal;
 use super::registered;
 use crate::conversion::object_kinds::{Builtin, Recognised};
 use crate::conversion::recognise::{recognise, recognise_type};
@@ -38,7 +38,7 @@ fn name_and_kind(py: Python<'_>, recognised: Recognised) -> Option<(Cow<'static,
     match recognised {
         Recognised::Tensor(framework, _) => Some((framework.entry().name.into(), "dense")),
         Recognised::Registered(index) => Some((registered::name_at(py, index)?.into(), "dense")),
-        Recognised::Refused(refusal) => Some((of_refusal(refusal)?.name.into(), refusal.kind())),
+        Recognised::Refused(refusal) => Some((entry_of_refusal(refusal)?.name.into(), refusal.kind())),
         _ => None,
     }
 }

@@ -266,7 +266,7 @@ impl Framework for Jax {
         let handle = handle.extract()?;
         // SAFETY: JAX returned the stream, which lives as long as the device's client.
         let waiting = SyncPoint::Stream(unsafe { Stream::from_handle(handle) });
-        Ok(Streams::new(SyncPoint::Everything, waiting).preferring_ready_memory())
+        Ok(Streams::new(SyncPoint::AllStreams, waiting).preferring_ready_memory())
     }
 
     fn write_gpu<'py>(
@@ -377,9 +377,9 @@ fn read_gpu_fast<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Source<'py>>>
     if !tensor.device().is_cuda() {
         return Ok(None);
     }
-    let ready_after = if ready { SyncPoint::Nothing } else { SyncPoint::Stream(gpu.sync_stream()?) };
+    let ready_after = if ready { SyncPoint::Complete } else { SyncPoint::Stream(gpu.sync_stream()?) };
     let source = Source::in_place(object.clone(), "jax", tensor).with_mutability(SourceMutability::Immutable);
-    Ok(Some(source.with_streams(Streams::new(ready_after, SyncPoint::Everything))))
+    Ok(Some(source.with_streams(Streams::new(ready_after, SyncPoint::AllStreams))))
 }
 
 /// Whether the values of an array are computed. A ready array needs no synchronisation, and its export saves more time than
@@ -399,7 +399,7 @@ fn is_ready(array: &Bound<'_, PyAny>) -> bool {
 fn read_gpu<'py>(object: &Bound<'py, PyAny>, gpu: &'static Gpu) -> Result<Source<'py>> {
     let sync_stream = gpu.sync_stream()?;
     let tensor = restore_read_only_flag(export(object, Some(sync_stream))?);
-    let streams = Streams::new(SyncPoint::Stream(sync_stream), SyncPoint::Everything);
+    let streams = Streams::new(SyncPoint::Stream(sync_stream), SyncPoint::AllStreams);
     Ok(Source::in_place(object.clone(), "jax", tensor)
         .with_mutability(SourceMutability::Immutable)
         .with_streams(streams))

@@ -9,7 +9,7 @@ use pyo3::types::{PyModule, PyString};
 use tensorferry_core::ErrorKind;
 
 /// The name in the argument `framework`, which is a string or a module.
-pub(crate) fn written(framework: &Bound<'_, PyAny>) -> Result<String> {
+pub(crate) fn requested_name(framework: &Bound<'_, PyAny>) -> Result<String> {
     if let Ok(text) = framework.cast::<PyString>() {
         return Ok(text.to_string());
     }
@@ -24,7 +24,7 @@ pub(crate) fn written(framework: &Bound<'_, PyAny>) -> Result<String> {
 }
 
 /// The error for an unknown framework name, with the most similar known name as a hint.
-pub(crate) fn unknown(py: Python<'_>, name: &str) -> Failure {
+pub(crate) fn unknown_framework(py: Python<'_>, name: &str) -> Failure {
     let mut names: Vec<String> = REGISTER.iter().map(|entry| entry.name.to_owned()).collect();
     names.extend(registered::names(py));
     let aliases = REGISTER.iter().flat_map(|entry| entry.aliases).map(|&alias| alias.to_owned());
@@ -82,12 +82,12 @@ pub(crate) fn register() -> Vec<Row> {
 /// Raises InvalidArgumentError for an unknown name.
 #[pyfunction]
 pub(crate) fn canonical(framework: &Bound<'_, PyAny>) -> Result<String> {
-    let (py, name) = (framework.py(), written(framework)?);
+    let (py, name) = (framework.py(), requested_name(framework)?);
     if let Some(entry) = find(&name) {
         return Ok(entry.name.to_owned());
     }
     match registered::find(py, &name)? {
         Some(_) => Ok(name),
-        None => Err(unknown(py, &name)),
+        None => Err(unknown_framework(py, &name)),
     }
 }

@@ -161,7 +161,7 @@ pub(crate) fn read_array(array: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
 }
 
 /// The owner and the writability of an array's memory.
-pub(crate) struct View<'py> {
+pub(crate) struct ArrayMemory<'py> {
     /// Whether the array's flag `WRITEABLE` is set.
     pub(crate) writable: bool,
     /// The object that owns the memory, if the array does not.
@@ -170,7 +170,7 @@ pub(crate) struct View<'py> {
 
 /// The owner and the writability of the object's memory, if it is an array.
 #[inline]
-pub(crate) fn view<'py>(object: &Bound<'py, PyAny>) -> Option<View<'py>> {
+pub(crate) fn memory_of<'py>(object: &Bound<'py, PyAny>) -> Option<ArrayMemory<'py>> {
     if !is_array(object).is_ok_and(|is_array| is_array) {
         return None;
     }
@@ -178,7 +178,7 @@ pub(crate) fn view<'py>(object: &Bound<'py, PyAny>) -> Option<View<'py>> {
     unsafe {
         let fields = &raw const (*object.as_ptr().cast::<PyArrayObject>()).fields;
         let writable = (*fields).flags & NPY_ARRAY_WRITEABLE != 0;
-        Some(View { writable, base: Bound::from_borrowed_ptr_or_opt(object.py(), (*fields).base) })
+        Some(ArrayMemory { writable, base: Bound::from_borrowed_ptr_or_opt(object.py(), (*fields).base) })
     }
 }
 

@@ -319,7 +319,7 @@ impl KnownType {
 }
 
 /// Classifies an object by a class of this module and name. `is_exact` tells the object's own type from a base class.
-pub(crate) fn by_type(module: &str, name: &str, is_exact: bool) -> Option<Recognised> {
+pub(crate) fn classify_by_type(module: &str, name: &str, is_exact: bool) -> Option<Recognised> {
     REGISTER.iter().find_map(|entry| {
         let kind = entry.types.iter().find(|known| known.matches(module, name))?.kind;
         match (kind, entry.dense) {
@@ -335,7 +335,7 @@ pub(crate) fn by_type(module: &str, name: &str, is_exact: bool) -> Option<Recogn
 }
 
 /// The framework that has the type which is unsupported for this reason.
-pub(crate) fn of_refusal(refusal: Refusal) -> Option<&'static Entry> {
+pub(crate) fn entry_of_refusal(refusal: Refusal) -> Option<&'static Entry> {
     REGISTER.iter().find(|entry| entry.has_unsupported_type(refusal))
 }
 
@@ -346,5 +346,5 @@ pub(crate) fn find(name: &str) -> Option<&'static Entry> {
 
 /// Whether a type of this module and name has a reader, a shape or a meaning of its own here.
 pub(crate) fn is_known(module: &str, name: &str) -> bool {
-    module == "builtins" || by_type(module, name, true).is_some()
+    module == "builtins" || classify_by_type(module, name, true).is_some()
 }

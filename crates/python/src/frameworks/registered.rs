@@ -105,7 +105,7 @@ pub(super) fn capabilities(index: usize) -> Result<&'static TargetCapabilities> 
 }
 
 /// Calls the registered `read` function with one of its tensors.
-pub(crate) fn open<'py>(object: &Bound<'py, PyAny>, index: usize) -> Result<Bound<'py, PyAny>> {
+pub(crate) fn call_read<'py>(object: &Bound<'py, PyAny>, index: usize) -> Result<Bound<'py, PyAny>> {
     let (py, entry) = (object.py(), at(index)?);
     let name = entry.capabilities.framework;
     let Some(read) = &entry.read else {
@@ -122,7 +122,7 @@ pub(crate) fn open<'py>(object: &Bound<'py, PyAny>, index: usize) -> Result<Boun
 }
 
 /// The error for a `read` function that returns a tensor of a registered framework again.
-pub(crate) fn gave_another(index: usize) -> Result<Failure> {
+pub(crate) fn nested_read_error(index: usize) -> Result<Failure> {
     let name = at(index)?.capabilities.framework;
     Ok(fail(
         ErrorKind::InvalidArgument,
@@ -132,7 +132,7 @@ pub(crate) fn gave_another(index: usize) -> Result<Failure> {
 }
 
 /// Relabels a source that was read through `read` as a tensor of the registered framework.
-pub(crate) fn claim<'py>(
+pub(crate) fn relabel_source<'py>(
     mut source: Source<'py>,
     object: &Bound<'py, PyAny>,
     index: usize,

@@ -33,7 +33,7 @@ pub(crate) fn target(name: &Bound<'_, PyAny>) -> Result<Target> {
     if let Some(target) = TARGETS.get(py, name.as_ptr()) {
         return Ok(target);
     }
-    let target = find(py, &names::written(name)?)?;
+    let target = find(py, &names::requested_name(name)?)?;
     TARGETS.put(name, target);
     Ok(target)
 }
@@ -45,7 +45,7 @@ fn find(py: Python<'_>, name: &str) -> Result<Target> {
     }
     match registered::find(py, name)? {
         Some(index) => Ok(Target::Registered(index)),
-        None => Err(names::unknown(py, name)),
+        None => Err(names::unknown_framework(py, name)),
     }
 }
 

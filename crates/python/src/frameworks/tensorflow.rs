@@ -367,7 +367,7 @@ fn attach_streams(source: Source<'_>) -> Source<'_> {
 
 /// The streams of an exported tensor: it is ready, and TensorFlow does not expose the streams that will use it.
 fn exported_streams() -> Streams {
-    Streams::new(SyncPoint::Nothing, SyncPoint::Everything)
+    Streams::new(SyncPoint::Complete, SyncPoint::AllStreams)
 }
 
 /// Reads an eager tensor: on the host through a NumPy array over its memory, on a GPU through a capsule.

@@ -59,7 +59,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
-use tensorferry_core::drop_queue::{Request, WakeUp};
+use tensorferry_core::drop_queue::{DrainRequest, WakeUp};
 
 /// How long the drop thread waits for more owners, so that it takes the GIL once for all of them.
 const GATHER_TIME: Duration = Duration::from_millis(1);
@@ -78,7 +78,7 @@ pub(super) struct Queues {
 }
 
 /// Whether a request to the main loop to empty the queues is pending.
-static MAIN_LOOP: Request = Request::new();
+static MAIN_LOOP: DrainRequest = DrainRequest::new();
 
 /// The drop thread of this process. [`after_fork_in_child`] forgets the parent's.
 static DROP_THREAD: AtomicPtr<DropThread> = AtomicPtr::new(ptr::null_mut());

@@ -93,7 +93,7 @@ pub(crate) enum Owner {
     /// Another owner, of GPU memory that two frameworks use on different streams.
     StreamOrdered(#[expect(dead_code, reason = "held for its drop")] Box<StreamOrderedOwner>),
     /// Another owner, of memory that is aligned by construction.
-    Aligned(Box<(aligned::Mark, Owner)>),
+    Aligned(Box<(aligned::AlignedRange, Owner)>),
     /// Another owner, of memory on a read-only loan.
     ReadOnly(#[expect(dead_code, reason = "held for its drop")] Box<ReadOnlyOwner>),
 }
@@ -187,7 +187,7 @@ impl Owner {
     }
 
     /// The same owner, with its memory recorded as aligned by construction for as long as it lives.
-    pub(crate) fn aligned(self, record: aligned::Mark) -> Self {
+    pub(crate) fn aligned(self, record: aligned::AlignedRange) -> Self {
         Self::Aligned(Box::new((record, self)))
     }
 

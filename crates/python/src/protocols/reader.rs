@@ -21,12 +21,12 @@ use tensorferry_core::device::{Device, DeviceKind};
 use tensorferry_cuda::{Gpu, SyncPoint};
 
 /// Whether the type implements DLPack. Instances may still do so by themselves.
-pub(crate) fn speaks_dlpack(kind: &Bound<'_, PyType>) -> PyResult<bool> {
+pub(crate) fn has_dlpack(kind: &Bound<'_, PyType>) -> PyResult<bool> {
     Ok(kind.hasattr("__dlpack_c_exchange_api__")? || kind.hasattr("__dlpack__")?)
 }
 
 /// Whether the type implements an array interface or `__array__`. Instances may still do so by themselves.
-pub(crate) fn speaks_array(kind: &Bound<'_, PyType>) -> PyResult<bool> {
+pub(crate) fn has_array_interface(kind: &Bound<'_, PyType>) -> PyResult<bool> {
     Ok(kind.hasattr("__cuda_array_interface__")?
         || kind.hasattr("__array_interface__")?
         || kind.hasattr("__array__")?)
@@ -82,7 +82,7 @@ fn from_dlpack<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
             let device = Device { kind, index: number(1).unwrap_or(0) };
             let sync_stream = Gpu::get(device.index)?.sync_stream()?;
             keywords.set_item("stream", sync_stream.handle())?;
-            Some(Streams::new(SyncPoint::Stream(sync_stream), SyncPoint::Everything))
+            Some(Streams::new(SyncPoint::Stream(sync_stream), SyncPoint::AllStreams))
         }
         Some(Ok(DeviceKind::Cpu | DeviceKind::CudaHost)) | None => None,
         Some(other) => {

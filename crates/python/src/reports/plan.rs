@@ -132,7 +132,7 @@ impl PlanReport {
     fn list_child_plans<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyList>> {
         let parts = PyList::empty(py);
         for part in self.child_plans() {
-            emergency_pool::reserve_headroom(TENSOR_OVERHEAD_BYTES)?;
+            emergency_pool::ensure_headroom(TENSOR_OVERHEAD_BYTES)?;
             parts.append(Bound::new(py, part.clone())?)?;
         }
         Ok(parts)
@@ -327,7 +327,7 @@ impl PlanReport {
 
     /// The attributes of this kind of plan as a dict of plain values, for JSON.
     fn as_dict<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
-        emergency_pool::reserve_headroom(DICT_OVERHEAD_BYTES)?;
+        emergency_pool::ensure_headroom(DICT_OVERHEAD_BYTES)?;
         let dict = PyDict::new(py);
         dict.set_item("kind", self.kind())?;
         dict.set_item("name", &self.name)?;

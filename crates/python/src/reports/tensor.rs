@@ -95,7 +95,7 @@ impl TensorReport {
     }
 
     /// The report about an object without memory, which is returned as it is. Its device, dtype and shape are not known.
-    pub(crate) fn of_itself(framework: &str) -> Self {
+    pub(crate) fn unchanged(framework: &str) -> Self {
         Self {
             source: framework.to_owned(),
             target: framework.to_owned(),

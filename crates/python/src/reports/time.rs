@@ -33,7 +33,7 @@ impl ByteWork {
             (true, true) => Self::Queued,
             (false, true) => Self::Transfer(TransferKind::Upload),
             (true, false) => match tensorferry_cuda::choose_download_buffer(bytes) {
-                DownloadBuffer::Kept | DownloadBuffer::Pin => Self::Transfer(TransferKind::Download),
+                DownloadBuffer::Recycled | DownloadBuffer::Pin => Self::Transfer(TransferKind::Download),
                 _ => Self::Transfer(TransferKind::DownloadThroughBuffers),
             },
             (false, false) => {
@@ -68,7 +68,7 @@ impl ByteWork {
         };
         let mut seconds = CONVERSION_OVERHEAD_SECONDS + bytes as f64 / rate;
         let mut basis = format_rate(rate, what);
-        if bytes >= POOL_THRESHOLD_BYTES && !pool::has_idle(bytes, BlockUse::Plain) {
+        if bytes >= POOL_THRESHOLD_BYTES && !pool::has_idle(bytes, BlockUse::Pageable) {
             let fresh = host()?.fresh;
             seconds += bytes as f64 / fresh;
             basis += &format!(", and {:.1} GB/s for fresh memory", fresh / 1e9);

@@ -18,7 +18,7 @@ use tensorferry_core::{ErrorKind, emergency_pool};
 static OPEN_TRACES: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether a trace is open in any context.
-pub(crate) fn is_on() -> bool {
+pub(crate) fn is_tracing() -> bool {
     OPEN_TRACES.load(Ordering::Relaxed) != 0
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn record_in(
     plan: TensorReport,
     elapsed: Duration,
 ) -> Result<()> {
-    emergency_pool::reserve_headroom(TENSOR_OVERHEAD_BYTES)?;
+    emergency_pool::ensure_headroom(TENSOR_OVERHEAD_BYTES)?;
     let trip = Bound::new(py, Trip::new(plan, elapsed))?;
     for list in lists {
         list.cast_into::<PyList>().map_err(PyErr::from)?.append(&trip)?;

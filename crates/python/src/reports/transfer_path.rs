@@ -9,7 +9,7 @@ use tensorferry_cuda::{DownloadBuffer, RingOptions};
 /// The transfer path that a conversion would use now; None if it does not cross between a GPU and the host.
 pub(super) fn transfer_path(source: &SourceDescription<'_>, plan: &Plan) -> Option<String> {
     let bytes = source.layout.count().saturating_mul(plan.dtype.size());
-    let RingOptions { threads, chunk, .. } = settings::transfer();
+    let RingOptions { threads, chunk, .. } = settings::ring_options();
     let ring = |why: &str| {
         format!(
             "through pinned buffers of up to {} on up to {threads} threads: {why}",
@@ -23,7 +23,7 @@ pub(super) fn transfer_path(source: &SourceDescription<'_>, plan: &Plan) -> Opti
             DownloadBuffer::Unpinned => {
                 "one driver call: the tensor is not large, and its memory is not pinned".to_owned()
             }
-            DownloadBuffer::Kept => {
+            DownloadBuffer::Recycled => {
                 "direct copy by the GPU into pinned memory of an earlier result".to_owned()
             }
             DownloadBuffer::Pin => {

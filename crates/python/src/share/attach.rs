@@ -83,7 +83,7 @@ pub(crate) fn attach<'py>(
             if let Some(known) = result {
                 return Ok(known.clone());
             }
-            let started = trace::is_on().then(Instant::now);
+            let started = trace::is_tracing().then(Instant::now);
             let tensor = &attached.tensors[number as usize];
             let mut source = Source::in_place(ticket.clone(), FRAMEWORK_NAME, tensor_of(tensor)?);
             if let SharedMemory::Gpu(arena) = tensor.memory() {
@@ -179,10 +179,10 @@ fn streams_of(gpu: &'static Gpu, ready: &[ReadyState]) -> Result<Streams> {
             let sync_point = SyncPoint::Stream(gpu.sync_stream()?);
             // SAFETY: the stream belongs to tensorferry and stays alive.
             unsafe { ready.order(sync_point)? };
-            return Ok(Streams::new(sync_point, SyncPoint::Nothing));
+            return Ok(Streams::new(sync_point, SyncPoint::Complete));
         }
     }
-    Ok(Streams::new(SyncPoint::Nothing, SyncPoint::Nothing))
+    Ok(Streams::new(SyncPoint::Complete, SyncPoint::Complete))
 }
 
 fn tensor_of(attached: &AttachedTensor) -> Result<Tensor<Owner>> {

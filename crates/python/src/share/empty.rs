@@ -127,7 +127,7 @@ fn allocate<'py>(
     };
     let device = match options.device {
         DeviceRequest::At(device) => device,
-        DeviceRequest::Home => capabilities.default_device,
+        DeviceRequest::Default => capabilities.default_device,
         DeviceRequest::Nearest => capabilities.nearest_device(Device::CPU),
     };
     if !is_shared && device.is_cuda() {
@@ -141,7 +141,7 @@ fn allocate<'py>(
     let mut source =
         Source::in_place(shape.clone(), "new memory", tensor).with_mutability(SourceMutability::Temporary);
     if device.is_cuda() {
-        source = source.with_streams(Streams::new(SyncPoint::Nothing, SyncPoint::Nothing));
+        source = source.with_streams(Streams::new(SyncPoint::Complete, SyncPoint::Complete));
     }
     convert::convert_by_plan(
         py,

@@ -52,7 +52,7 @@ impl Location {
         // Memory that the driver cannot attribute to an allocation (managed memory, a foreign pool) is copied.
         let Ok(allocation) = Allocation::of(first) else { return Ok(Self::Private) };
         let is_inside = allocation.offset().checked_add(bytes).is_some_and(|end| end <= allocation.bytes());
-        Ok(if allocation.way() != ExportMethod::None && is_inside {
+        Ok(if allocation.export_method() != ExportMethod::None && is_inside {
             Self::Exportable(allocation)
         } else {
             Self::Private

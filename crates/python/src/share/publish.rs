@@ -137,7 +137,7 @@ impl PublicationBuilder {
     /// Adds a tensor, in place or as a copy, and returns its index.
     fn add_tensor(&mut self, object: &Bound<'_, PyAny>, recognised: Recognised) -> Result<u32> {
         let py = object.py();
-        let started = trace::is_on().then(Instant::now);
+        let started = trace::is_tracing().then(Instant::now);
         let mut source = crate::conversion::reading::read(object, recognised)?;
         let location = Location::of(&mut source)?;
         let target = TargetCapabilities {
@@ -224,7 +224,7 @@ impl PublicationBuilder {
             run_transfer(
                 py,
                 layout.bytes(),
-                gpu_transfer::copy_to_device(tensor, streams, target, settings::transfer()),
+                gpu_transfer::copy_to_device(tensor, streams, target, settings::ring_options()),
             )?;
             self.add_sync_point(gpu, SyncPoint::Stream(stream));
         } else if tensor.device().is_host() {
@@ -235,7 +235,7 @@ impl PublicationBuilder {
             run_transfer(
                 py,
                 layout.bytes(),
-                gpu_transfer::download_into(tensor, streams, out, settings::transfer()),
+                gpu_transfer::download_into(tensor, streams, out, settings::ring_options()),
             )?;
         }
         Ok(published_tensor)

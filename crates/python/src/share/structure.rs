@@ -72,7 +72,7 @@ impl<'py> TreeEncoder<'py, '_> {
                 if let Some((_, number)) = self.known.get(&(object.as_ptr() as usize)) {
                     return Ok(TreeStructure::Tensor(*number));
                 }
-                emergency_pool::reserve_headroom(TENSOR_OVERHEAD_BYTES)?;
+                emergency_pool::ensure_headroom(TENSOR_OVERHEAD_BYTES)?;
                 let number = (self.publish_tensor)(object, recognised)?;
                 let bytes =
                     (self.known.len() + 1).saturating_mul(size_of::<(usize, Bound<'_, PyAny>, u32)>());
@@ -211,7 +211,7 @@ fn decode_node<'py>(
     };
     Ok(match structure {
         TreeStructure::Tensor(number) => {
-            emergency_pool::reserve_headroom(TENSOR_OVERHEAD_BYTES)?;
+            emergency_pool::ensure_headroom(TENSOR_OVERHEAD_BYTES)?;
             make_tensor(*number)?
         }
         TreeStructure::None => py.None().into_bound(py),

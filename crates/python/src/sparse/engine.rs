@@ -7,7 +7,7 @@ use crate::errors::{Failure, Result};
 use pyo3::prelude::*;
 use smallvec::SmallVec;
 use tensorferry_core::plan::sparse::{ArrayRole, ElementOrder, Inspect, SparseConversion};
-use tensorferry_core::sparse::validate::{CompressedSummary, IndexFault};
+use tensorferry_core::sparse::validate::{CompressedSummary, IndexError};
 
 /// An array that still has to be converted for the target framework.
 pub(super) enum ResultArray<'py> {
@@ -32,7 +32,7 @@ pub(super) trait Engine<'py>: Inspect<Error = Failure> {
         matrix: usize,
         rows: usize,
         columns: i64,
-    ) -> Result<std::result::Result<CompressedSummary, IndexFault>>;
+    ) -> Result<std::result::Result<CompressedSummary, IndexError>>;
 
     /// The bounds and the order of the coordinates.
     fn coordinate_range(&mut self) -> Result<CoordinateRange>;

@@ -6,7 +6,7 @@ use crate::errors::{Failure, Result, fail};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use tensorferry_core::plan::sparse::{ArrayRole, ElementOrder, ElementWork, Inspect, SparseConversion};
-use tensorferry_core::sparse::validate::{CompressedSummary, IndexFault};
+use tensorferry_core::sparse::validate::{CompressedSummary, IndexError};
 use tensorferry_core::{DType, Device, ErrorKind};
 
 /// An object of the class `sparse.gpu.Elements`.
@@ -96,15 +96,15 @@ impl<'py> Engine<'py> for GpuEngine<'py> {
         matrix: usize,
         rows: usize,
         columns: i64,
-    ) -> Result<std::result::Result<CompressedSummary, IndexFault>> {
+    ) -> Result<std::result::Result<CompressedSummary, IndexError>> {
         let (error, number, used, in_order, unique): (String, i64, usize, bool, bool) =
             self.call("validate_matrix", (matrix, rows, columns))?;
         Ok(match error.as_str() {
             "" => Ok(CompressedSummary { used, in_order, unique }),
-            "begins" => Err(IndexFault::Begins(number)),
-            "goes back" => Err(IndexFault::GoesBack),
-            "ends" => Err(IndexFault::Ends(number)),
-            "beyond" => Err(IndexFault::Beyond(number)),
+            "begins" => Err(IndexError::FirstPointer(number)),
+            "goes back" => Err(IndexError::DecreasingPointer),
+            "ends" => Err(IndexError::LastPointer(number)),
+            "beyond" => Err(IndexError::OutOfBounds(number)),
             _ => {
                 return Err(fail(
                     ErrorKind::InvalidTensor,

@@ -53,26 +53,26 @@ const DENSE_ONLY_OPTIONS: [&str; 3] = ["out", "budget", "progress"];
 const FORWARDED_OPTIONS: [&str; 5] = ["device", "dtype", "copy", "writable", "stream"];
 
 /// The name of the framework, if it has only sparse tensors.
-pub(crate) fn sparse_only(framework: &Bound<'_, PyAny>) -> Option<&'static str> {
-    let entry = register::find(&names::written(framework).ok()?)?;
+pub(crate) fn sparse_only_framework(framework: &Bound<'_, PyAny>) -> Option<&'static str> {
+    let entry = register::find(&names::requested_name(framework).ok()?)?;
     entry.dense.is_none().then_some(entry.name)
 }
 
 /// Whether the type is that of a sparse tensor. False for PyTorch's, whose type does not tell.
-pub(crate) fn is_known(recognised: Recognised) -> bool {
+pub(crate) fn is_sparse_type(recognised: Recognised) -> bool {
     matches!(recognised, Recognised::Refused(refusal) if refusal.is_sparse())
 }
 
 /// Whether the object is a sparse tensor.
 pub(crate) fn is_sparse(x: &Bound<'_, PyAny>) -> Result<bool> {
     let recognised = recognise(x)?;
-    Ok(is_known(recognised) || classify::is_sparse_torch(x, recognised)?)
+    Ok(is_sparse_type(recognised) || classify::is_sparse_torch(x, recognised)?)
 }
 
 /// The framework of a sparse tensor; None for anything else.
 fn source_framework(x: &Bound<'_, PyAny>) -> Result<Option<&'static Entry>> {
     Ok(match recognise(x)? {
-        Recognised::Refused(refusal) if refusal.is_sparse() => register::of_refusal(refusal),
+        Recognised::Refused(refusal) if refusal.is_sparse() => register::entry_of_refusal(refusal),
         recognised if classify::is_sparse_torch(x, recognised)? => Some(Builtin::Torch.entry()),
         _ => None,
     })
@@ -176,7 +176,7 @@ fn for_each_sparse<'py>(
     )? {
         Some(source) => one(leaf, source),
         None => {
-            let target = frameworks::target(framework).map_err(|_| is_dense(leaf, framework))?;
+            let target = frameworks::target(framework).map_err(|_| dense_input_error(leaf, framework))?;
             let request = ConversionRequest {
                 options: call_options.options,
                 stream: call_options.stream(leaf.py()),
@@ -264,7 +264,7 @@ fn _sparse_plan<'py>(
 }
 
 /// Whether sparse tensors support every option of the call.
-pub(crate) fn takes(keywords: &Bound<'_, PyDict>) -> bool {
+pub(crate) fn supports_options(keywords: &Bound<'_, PyDict>) -> bool {
     keywords.keys().iter().all(|name| {
         name.cast::<PyString>()
             .is_ok_and(|name| name.to_str().is_ok_and(|name| FORWARDED_OPTIONS.contains(&name)))
@@ -290,7 +290,7 @@ fn parse_call_options<'py>(
 
 /// Which function was called with a sparse tensor.
 #[derive(Clone, Copy)]
-pub(crate) enum Asked {
+pub(crate) enum SparseCall {
     /// `to`: the result is a tensor of the target.
     To,
     /// `plan`: the result is a plan.
@@ -299,15 +299,15 @@ pub(crate) enum Asked {
 
 /// Converts a sparse tensor, or plans that; None for any other object.
 fn handle_sparse<'py>(
-    call: Asked,
+    call: SparseCall,
     x: &Bound<'py, PyAny>,
     framework: &Bound<'py, PyAny>,
     keywords: Option<&Bound<'py, PyDict>>,
 ) -> Result<Option<Bound<'py, PyAny>>> {
     let Some(source) = source_framework(x)? else { return Ok(None) };
     Ok(Some(match call {
-        Asked::To => convert_one(x, source, framework, &parse_call_options("to", keywords)?)?,
-        Asked::Plan => {
+        SparseCall::To => convert_one(x, source, framework, &parse_call_options("to", keywords)?)?,
+        SparseCall::Plan => {
             let plan = plan_one(x, source, framework, &parse_call_options("plan", keywords)?)?;
             Bound::new(x.py(), plan)?.into_any()
         }
@@ -315,18 +315,18 @@ fn handle_sparse<'py>(
 }
 
 /// Converts a sparse tensor.
-pub(crate) fn to<'py>(
+pub(crate) fn convert_tensor<'py>(
     x: &Bound<'py, PyAny>,
     framework: &Bound<'py, PyAny>,
     keywords: Option<&Bound<'py, PyDict>>,
 ) -> Result<Bound<'py, PyAny>> {
-    handle_sparse(Asked::To, x, framework, keywords)?.ok_or_else(|| not_sparse(x))
+    handle_sparse(SparseCall::To, x, framework, keywords)?.ok_or_else(|| not_sparse(x))
 }
 
 /// Retries a failed conversion or plan if the object is a sparse tensor; returns the failure otherwise.
-pub(crate) fn or_sparse<'py>(
+pub(crate) fn retry_as_sparse<'py>(
     failure: Failure,
-    what: Asked,
+    what: SparseCall,
     x: &Bound<'py, PyAny>,
     framework: &Bound<'py, PyAny>,
     keywords: Option<&Bound<'py, PyDict>>,
@@ -338,7 +338,7 @@ pub(crate) fn or_sparse<'py>(
 type DenseVisitor<'py, 'a> = dyn FnMut(&Bound<'py, PyAny>, Recognised) -> Result<Bound<'py, PyAny>> + 'a;
 
 /// Converts a sparse tensor, or a tree in which `other` converts everything else.
-pub(crate) fn carry<'py>(
+pub(crate) fn convert_tree<'py>(
     x: &Bound<'py, PyAny>,
     framework: &Bound<'py, PyAny>,
     keywords: Option<&Bound<'py, PyDict>>,
@@ -346,11 +346,11 @@ pub(crate) fn carry<'py>(
     other: &mut DenseVisitor<'py, '_>,
 ) -> Result<Bound<'py, PyAny>> {
     let recognised = recognise(x)?;
-    let mut one = |x: &Bound<'py, PyAny>, recognised| match handle_sparse(Asked::To, x, framework, keywords)?
-    {
-        Some(converted) => Ok(converted),
-        None => other(x, recognised),
-    };
+    let mut one =
+        |x: &Bound<'py, PyAny>, recognised| match handle_sparse(SparseCall::To, x, framework, keywords)? {
+            Some(converted) => Ok(converted),
+            None => other(x, recognised),
+        };
     match traverse::container_of(x, recognised)? {
         Some(container) => {
             let walk = if any { traverse::walk_allowing_no_tensor } else { traverse::walk };
@@ -374,7 +374,7 @@ fn contains_sparse(
 }
 
 /// The error of a dense tensor for a framework that has only sparse tensors.
-pub(crate) fn is_dense(x: &Bound<'_, PyAny>, framework: &Bound<'_, PyAny>) -> Failure {
+pub(crate) fn dense_input_error(x: &Bound<'_, PyAny>, framework: &Bound<'_, PyAny>) -> Failure {
     let fact = format!(
         "{} has sparse tensors only, and {} is not sparse",
         describe_argument(framework),

@@ -12,7 +12,7 @@ use tensorferry_core::ErrorKind;
 use tensorferry_core::dtype::DTypeKind;
 use tensorferry_core::plan::format_shape;
 use tensorferry_core::plan::sparse::{CoordinateLayout, ElementOrder, SparseFormat, SparseStructure};
-use tensorferry_core::sparse::validate::{CompressedSummary, IndexFault};
+use tensorferry_core::sparse::validate::{CompressedSummary, IndexError};
 
 /// The error of a tensor whose arrays are invalid.
 fn invalid(components: &SparseComponents<'_>, fact: impl std::fmt::Display) -> Failure {
@@ -197,7 +197,12 @@ fn validate_compressed<'py>(
             continue;
         }
         if components.framework.name == "torch" {
-            return Err(invalid_compressed(components, IndexFault::Ends(used as i64), stored, columns));
+            return Err(invalid_compressed(
+                components,
+                IndexError::LastPointer(used as i64),
+                stored,
+                columns,
+            ));
         }
         if components.batch_axes > 0 {
             return Err(fail(
@@ -214,20 +219,20 @@ fn validate_compressed<'py>(
 
 fn invalid_compressed(
     components: &SparseComponents<'_>,
-    error: IndexFault,
+    error: IndexError,
     stored: usize,
     columns: i64,
 ) -> Failure {
     match error {
-        IndexFault::Begins(number) => {
+        IndexError::FirstPointer(number) => {
             invalid(components, format_args!("indptr starts with {number}, not with 0"))
         }
-        IndexFault::GoesBack => invalid(components, "indptr decreases"),
-        IndexFault::Ends(number) => invalid(
+        IndexError::DecreasingPointer => invalid(components, "indptr decreases"),
+        IndexError::LastPointer(number) => invalid(
             components,
             format_args!("indptr ends with {number}, but the tensor stores {stored} elements"),
         ),
-        IndexFault::Beyond(number) => invalid(
+        IndexError::OutOfBounds(number) => invalid(
             components,
             format_args!("index {number} is out of bounds for an axis of length {columns}"),
         ),

@@ -186,7 +186,7 @@ impl<'py, 'a> Walk<'py, 'a> {
             },
             _ => {
                 self.has_tensor = true;
-                emergency_pool::reserve_headroom(TENSOR_OVERHEAD_BYTES)?;
+                emergency_pool::ensure_headroom(TENSOR_OVERHEAD_BYTES)?;
                 let path = &self.path;
                 (self.visit)(object, recognised, &|| format_path(path))?
             }

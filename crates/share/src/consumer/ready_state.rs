@@ -32,7 +32,7 @@ impl ReadyState {
     /// # Errors
     /// The device fails.
     pub fn is_now(&self) -> Result<bool> {
-        self.event.as_ref().map_or(Ok(true), RemoteEvent::is_over)
+        self.event.as_ref().map_or(Ok(true), RemoteEvent::is_complete)
     }
 
     /// Waits on the host until the tensors are ready. Unlike a stream, the host notices if the producer ends before

@@ -47,8 +47,8 @@ pub(super) fn describe_memory(
 ) -> Result<MemoryDescription> {
     let bytes = memory.bytes() as u64;
     let SharedMemory::Gpu(arena) = memory else { return Ok(MemoryDescription::host(bytes)) };
-    arena.show();
-    let export = match arena.door() {
+    arena.set_shared();
+    let export = match arena.export_handle() {
         ExportHandle::Descriptor(_) => ExportDescription::Descriptor,
         ExportHandle::Legacy(handle) => ExportDescription::Legacy(*handle),
     };

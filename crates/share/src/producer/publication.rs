@@ -90,7 +90,7 @@ pub fn publish(
         if let SharedMemory::Gpu(arena) = &tensor.memory
             && !ready_after.iter().any(|(gpu, _)| std::ptr::eq(*gpu, arena.gpu()))
         {
-            ready_after.push((arena.gpu(), SyncPoint::Everything));
+            ready_after.push((arena.gpu(), SyncPoint::AllStreams));
         }
     }
     // SAFETY: no stream is named.

@@ -173,7 +173,7 @@ fn prepare_delivery(grant: LeaseGrant) -> Result<OutgoingReply, Rejection> {
             }
             SharedMemory::Host(arena) => descriptors.push(arena.descriptor()),
             SharedMemory::Gpu(arena) => {
-                descriptors.extend(arena.door().descriptor().map(|fd| fd.as_raw_fd()))
+                descriptors.extend(arena.export_handle().descriptor().map(|fd| fd.as_raw_fd()))
             }
         }
     }

@@ -24,7 +24,8 @@ pub(crate) fn gpu() -> &'static Gpu {
     Gpu::get(0).unwrap()
 }
 
-const RING_OPTIONS: RingOptions = RingOptions { threads: 2, chunk: 256 << 10, spares: false, batched: false };
+const RING_OPTIONS: RingOptions =
+    RingOptions { threads: 2, chunk: 256 << 10, saves_memory: false, batched: false };
 
 /// Writes GPU memory and waits for the copy.
 pub(crate) fn write(gpu: &'static Gpu, to: *mut u8, bytes: &[u8]) -> Result<()> {
@@ -33,8 +34,8 @@ pub(crate) fn write(gpu: &'static Gpu, to: *mut u8, bytes: &[u8]) -> Result<()> 
         DeviceSource { data: bytes.as_ptr(), dtype: DType::UInt8, layout: &layout, order: ByteOrder::Native };
     // SAFETY: memory that is as long.
     unsafe {
-        gpu.send(&source, to, DType::UInt8, Stream::LEGACY, RING_OPTIONS, &TransferControl::default())?;
-        gpu.wait(SyncPoint::Everything)
+        gpu.upload(&source, to, DType::UInt8, Stream::LEGACY, RING_OPTIONS, &TransferControl::default())?;
+        gpu.wait(SyncPoint::AllStreams)
     }
 }
 
@@ -45,7 +46,7 @@ pub(crate) fn read_gpu(gpu: &'static Gpu, from: *const u8, count: usize) -> Resu
     let to = HostDestination { data: bytes.as_mut_ptr(), dtype: DType::UInt8, layout: &layout };
     // SAFETY: memory that is as long; a stream of ours that waits for no other.
     unsafe {
-        gpu.fetch(
+        gpu.download(
             &source,
             &to,
             SyncPoint::Stream(gpu.sync_stream()?),
@@ -83,7 +84,7 @@ pub(crate) fn tensors(kind: &str, texts: &[&[u8]]) -> Vec<PublishedTensor> {
             made.extend(texts.iter().map(|_| (first.arena().clone(), first.offset())));
         }
         "legacy" => {
-            let block = std::sync::Arc::new(DeviceBlock::plain(gpu, bytes, Stream::LEGACY).unwrap());
+            let block = std::sync::Arc::new(DeviceBlock::new_exportable(gpu, bytes, Stream::LEGACY).unwrap());
             made.extend(texts.iter().map(|_| (export(block.data(), Box::new(block.clone())), 0)));
         }
         "foreign" => {

@@ -162,7 +162,7 @@ fn pool_memory_is_not_exported() {
     let _serial = serialize_tests();
     let pooled = PooledMemory::new(gpu(), 1000);
     let found = Allocation::of(pooled.data()).unwrap();
-    assert_eq!((found.way(), found.bytes()), (ExportMethod::None, 1000));
+    assert_eq!((found.export_method(), found.bytes()), (ExportMethod::None, 1000));
     // SAFETY: the export fails.
     let error = unsafe { found.export(Box::new(())) }.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::CopyRequired);

@@ -73,7 +73,7 @@ impl Peer {
             // Waits for all queued work, which makes the test driver execute it.
             ["finish"] => {
                 // SAFETY: no stream is named.
-                unsafe { gpu().wait(SyncPoint::Everything).unwrap() };
+                unsafe { gpu().wait(SyncPoint::AllStreams).unwrap() };
                 "ok".into()
             }
             ["attach", text] => match attach_ready(&Ticket::from_text(text).unwrap()) {
@@ -157,8 +157,8 @@ impl Peer {
         let work = gpu.sync_stream().unwrap();
         let arena = GpuArena::new(gpu, 4096).unwrap();
         let bytes = if repeats > 0 { 256 << 20 } else { 4096 };
-        let from = DeviceBlock::plain(gpu, bytes, Stream::LEGACY).unwrap();
-        let to = DeviceBlock::plain(gpu, bytes, Stream::LEGACY).unwrap();
+        let from = DeviceBlock::new_exportable(gpu, bytes, Stream::LEGACY).unwrap();
+        let to = DeviceBlock::new_exportable(gpu, bytes, Stream::LEGACY).unwrap();
         write(gpu, arena.data(), old.as_bytes()).unwrap();
         write(gpu, from.data(), new.as_bytes()).unwrap();
         let copy = |target: *mut u8, count: usize| {

@@ -62,7 +62,7 @@ fn malicious_producers() {
     let before = record_baseline();
     let arena = GpuArena::new(crate::common::gpu(), 100).unwrap();
     let bytes = arena.bytes() as u64;
-    let good = arena.door().descriptor().unwrap().as_raw_fd();
+    let good = arena.export_handle().descriptor().unwrap().as_raw_fd();
     let null = std::fs::File::open("/dev/null").unwrap();
     let (pipe, _end) = std::io::pipe().unwrap();
     let file = host_memfd();
@@ -119,7 +119,9 @@ fn memory_that_is_shorter_than_announced() {
     let tensorferry_share::SharedMemory::Gpu(arena) = attached.tensors[0].memory() else {
         panic!("not on a GPU")
     };
-    let tensorferry_cuda::ipc::ExportHandle::Legacy(handle) = arena.door() else { panic!("not legacy") };
+    let tensorferry_cuda::ipc::ExportHandle::Legacy(handle) = arena.export_handle() else {
+        panic!("not legacy")
+    };
     let long =
         encoded_reply(arena.bytes() as u64 + 1, ExportDescription::Legacy(*handle), Access::ReadWrite, None);
     let error = attach_to_fake(|stream| send(&stream, &long, &[])).unwrap_err();

@@ -191,8 +191,8 @@ fn pinned_blocks_stay_pinned_until_they_are_unmapped() {
     drop(block);
     // Requests for another use get another block.
     assert!(
-        pool.idle(3 * HUGE_PAGE_BYTES, BlockUse::Buffers).is_none()
-            && pool.idle(3 * HUGE_PAGE_BYTES, BlockUse::Plain).is_none()
+        pool.idle(3 * HUGE_PAGE_BYTES, BlockUse::Staging).is_none()
+            && pool.idle(3 * HUGE_PAGE_BYTES, BlockUse::Pageable).is_none()
     );
     let pageable = pool.block(3 * HUGE_PAGE_BYTES).unwrap();
     assert!(pageable.data() != address && !pageable.is_pinned());

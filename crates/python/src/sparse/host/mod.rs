@@ -22,7 +22,7 @@ use tensorferry_core::plan::sparse::{
 };
 use tensorferry_core::sparse::blocks::{self as block_kernels, Blocks};
 use tensorferry_core::sparse::order::SortedOrder;
-use tensorferry_core::sparse::validate::{self, CompressedSummary, IndexFault};
+use tensorferry_core::sparse::validate::{self, CompressedSummary, IndexError};
 use tensorferry_core::sparse::{Axis, Index, make as make_kernels};
 use tensorferry_core::{DType, ErrorKind, Tensor};
 
@@ -274,7 +274,7 @@ impl<'py> Engine<'py> for HostEngine<'py> {
         matrix: usize,
         rows: usize,
         columns: i64,
-    ) -> Result<std::result::Result<CompressedSummary, IndexFault>> {
+    ) -> Result<std::result::Result<CompressedSummary, IndexError>> {
         let (indptr, indices, stored) = (self.index(0)?, self.index(1)?, self.count);
         Ok(with_index_type!(self.dtype, I => {
             let indptr = &index_slice::<I>(indptr)[matrix * (rows + 1)..][..rows + 1];
