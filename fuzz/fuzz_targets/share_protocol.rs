@@ -2,7 +2,7 @@
 #![no_main]
 
 use tensorferry_share::{Ticket, TreeStructure};
-use tensorferry_share::wire::{HEADER_BYTES, Reply};
+use tensorferry_share::protocol::{HEADER_BYTES, Reply};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     if let Ok(reply) = Reply::read(bytes) {

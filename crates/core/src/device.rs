@@ -125,7 +125,7 @@ impl Device {
     }
 
     /// The device without the kind of allocation: pinned memory is on the CPU, and managed memory on the GPU.
-    pub fn plain(self) -> Self {
+    pub fn base_device(self) -> Self {
         match self.kind {
             DeviceKind::CudaHost => Self::CPU,
             DeviceKind::CudaManaged => Self::cuda(self.index),
@@ -135,7 +135,7 @@ impl Device {
 
     /// The device as DLPack states it: the host is one device, also for a framework with several CPU devices.
     pub fn physical(self) -> Self {
-        if self.is_host() { Self::CPU } else { self.plain() }
+        if self.is_host() { Self::CPU } else { self.base_device() }
     }
 
     /// Whether both devices use the same physical memory.
@@ -189,7 +189,7 @@ mod tests {
         let managed = Device { kind: DeviceKind::CudaManaged, index: 1 };
         assert!(Device::CPU.is_same_memory_as(pinned) && pinned.is_same_memory_as(Device::CPU));
         assert!(Device::cuda(1).is_same_memory_as(managed));
-        assert_eq!((pinned.plain(), managed.plain()), (Device::CPU, Device::cuda(1)));
+        assert_eq!((pinned.base_device(), managed.base_device()), (Device::CPU, Device::cuda(1)));
         assert!(
             !Device::cuda(0).is_same_memory_as(managed) && !Device::cuda(0).is_same_memory_as(Device::CPU)
         );
@@ -199,7 +199,7 @@ mod tests {
     fn cpu_devices_share_the_host() {
         let second = Device { kind: DeviceKind::Cpu, index: 1 };
         assert!(second.is_same_memory_as(Device::CPU) && second != Device::CPU);
-        assert_eq!((second.plain(), second.physical()), (second, Device::CPU));
+        assert_eq!((second.base_device(), second.physical()), (second, Device::CPU));
         assert_eq!(Device { kind: DeviceKind::CudaHost, index: 1 }.physical(), Device::CPU);
         assert_eq!(Device { kind: DeviceKind::CudaManaged, index: 1 }.physical(), Device::cuda(1));
         assert_eq!((second.to_string(), Device::CPU.to_string()), ("cpu:1".into(), "cpu".into()));

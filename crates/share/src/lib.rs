@@ -39,7 +39,7 @@ pub use counts::{ShareCounts, counts};
 pub use lease::Lease;
 pub use memory::arena::Arena;
 pub use memory::arena_block::{ArenaBlock, release_idle};
-pub use memory::registry::find;
+pub use memory::registry::find_arena;
 pub use memory::shared_memory::SharedMemory;
 pub use producer::publication::{Publication, publish, publish_after};
 pub use producer::publish_options::{PublishOptions, PublishedTensor};

@@ -79,7 +79,7 @@ pub fn decide(
 
 /// The device of a share: pinned and managed memory keeps its kind.
 fn shared_device(source: Device, device: Device) -> Device {
-    if source.plain() == device { source } else { device }
+    if source.base_device() == device { source } else { device }
 }
 
 /// Whether a share would be possible only because of the address that the source's allocator happened to return.
@@ -103,7 +103,7 @@ fn is_unchanged(
     let has_order = source.order == ByteOrder::Native || options.dtype == DTypeRequest::Same;
     // Shards on several devices are not on the device that the caller names.
     let is_gathered = source.pending == Some(Pending::Gather) && options.device != DeviceRequest::Nearest;
-    let has_device = source.device.plain() == device.plain() && !is_gathered;
+    let has_device = source.device.base_device() == device.base_device() && !is_gathered;
     dtype == source.dtype && has_order && has_device && options.copy != Some(true) && has_access
 }
 

@@ -174,7 +174,7 @@ fn read_out(
     }
     let described = given.describe();
     if let DeviceRequest::At(device) = options.device
-        && described.device.plain() != device
+        && described.device.base_device() != device
     {
         let fact = format!("out is on {}, and device={device} was given", described.device);
         return invalid(fact, "leave out one of the two");

@@ -1,6 +1,6 @@
 //! The exception classes that tensorferry raises.
 
-use super::hints::advice;
+use super::hints::message;
 use crate::interpreter::once::ForkSafeOnce;
 use pyo3::exceptions::{
     PyBufferError, PyConnectionError, PyException, PyImportError, PyMemoryError, PyOSError, PyRuntimeError,
@@ -161,10 +161,7 @@ fn os_error<'py>(py: Python<'py>, errno: Option<i32>, message: &str) -> PyResult
 
 /// The exception of an error.
 fn instance<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>> {
-    let message = match advice(error) {
-        Some(advice) => format!("{}\nhint: {advice}", error.fact()),
-        None => error.fact().to_owned(),
-    };
+    let message = message(error);
     let class = match error.kind() {
         ErrorKind::Io => os_error_class(py, error.errno())?.into_any(),
         ErrorKind::Cancelled => py.import("tensorferry.jobs")?.getattr("CancelledError")?,

@@ -16,6 +16,14 @@ const _: () = assert!(covers(&[cuda::ADVICE], tensorferry_cuda::hints::ALL));
 const _: () = assert!(covers(&[files::ADVICE], tensorferry_files::hints::ALL));
 const _: () = assert!(covers(&[share::ADVICE], tensorferry_share::hints::ALL));
 
+/// The message of an error: the fact, and a line with the hint.
+pub(crate) fn message(error: &Error) -> String {
+    match advice(error) {
+        Some(advice) => format!("{}\nhint: {advice}", error.fact()),
+        None => error.fact().to_owned(),
+    }
+}
+
 /// The advice of an error, in terms of Python's arguments and functions.
 pub(crate) fn advice(error: &Error) -> Option<Cow<'_, str>> {
     let hint = error.hint()?;

@@ -38,7 +38,7 @@ impl ExportedTensor {
         tensor: Tensor<Owner>,
         immutable: bool,
     ) -> Result<Bound<'py, PyAny>> {
-        let device = tensor.device().plain();
+        let device = tensor.device().base_device();
         let device = (device.kind as i32, device.index);
         Ok(Bound::new(
             py,

@@ -175,7 +175,7 @@ impl InterprocessMemory for AttachedTensor {
 /// The streams of an attached tensor: ready after the producer's work. The release waits for nothing here, because the lease does.
 fn streams_of(gpu: &'static Gpu, ready: &[ReadyState]) -> Result<Streams> {
     for ready in ready.iter().filter(|ready| std::ptr::eq(ready.gpu(), gpu)) {
-        if !ready.is_now()? {
+        if !ready.is_ready()? {
             let sync_point = SyncPoint::Stream(gpu.sync_stream()?);
             // SAFETY: the stream belongs to tensorferry and stays alive.
             unsafe { ready.order(sync_point)? };

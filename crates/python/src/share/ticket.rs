@@ -84,7 +84,7 @@ impl Ticket {
     /// The number of consumers that have attached so far; None for a ticket of another process.
     #[getter]
     fn consumers(&self) -> Option<usize> {
-        self.own_publication().map(Publication::served)
+        self.own_publication().map(Publication::deliveries)
     }
 
     /// The process ID of the producer.
@@ -156,7 +156,7 @@ impl Ticket {
     fn __reduce__<'py>(this: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {
         let py = this.py();
         if let Some(publication) = this.get().own_publication() {
-            publication.promise();
+            publication.expect_consumer();
         }
         let bytes = this.get().__bytes__(py);
         (this.get_type(), (bytes,)).into_pyobject(py)

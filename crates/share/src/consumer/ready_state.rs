@@ -31,7 +31,7 @@ impl ReadyState {
     ///
     /// # Errors
     /// The device fails.
-    pub fn is_now(&self) -> Result<bool> {
+    pub fn is_ready(&self) -> Result<bool> {
         self.event.as_ref().map_or(Ok(true), RemoteEvent::is_complete)
     }
 
@@ -42,8 +42,8 @@ impl ReadyState {
     /// The device fails, the producer ends, or the timeout passes.
     pub fn wait(&self, timeout: Duration) -> Result<()> {
         let begin = Instant::now();
-        while !self.is_now()? {
-            if self.lease.is_disconnected() && !self.is_now()? {
+        while !self.is_ready()? {
+            if self.lease.is_disconnected() && !self.is_ready()? {
                 return Err(ticket_rejected("the producer died before the published tensors were ready"));
             }
             match begin.elapsed() {

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
     use crate::memory::block_allocator::{BLOCK_ALIGN_BYTES, PAGE_ALIGNED_BLOCK_BYTES};
     use crate::memory::mapping::PAGE_BYTES;
-    use crate::memory::registry::find;
+    use crate::memory::registry::find_arena;
     use crate::system;
     use std::sync::Mutex;
     use tensorferry_core::Access;
@@ -99,7 +99,7 @@ mod tests {
                 if block.bytes() >= PAGE_ALIGNED_BLOCK_BYTES { PAGE_BYTES } else { BLOCK_ALIGN_BYTES };
             assert_eq!(block.data() as usize % align, 0);
             assert!(Arc::ptr_eq(block.arena(), blocks[0].arena()));
-            let (arena, offset) = find(block.data(), block.bytes()).unwrap();
+            let (arena, offset) = find_arena(block.data(), block.bytes()).unwrap();
             assert!(Arc::ptr_eq(&arena, block.arena()) && offset == block.offset());
         }
         for pair in blocks.windows(2) {
@@ -144,14 +144,16 @@ mod tests {
     fn ordinary_memory_is_not_found() {
         let _serial = SERIAL.lock().unwrap();
         let bytes = [0u8; 100];
-        assert!(find(bytes.as_ptr(), 100).is_none());
+        assert!(find_arena(bytes.as_ptr(), 100).is_none());
         let arena = Arena::new(4096).unwrap();
         let address = arena.data() as *const u8;
-        assert_eq!(find(address.wrapping_add(4000), 96).unwrap().1, 4000);
-        assert!(find(address.wrapping_add(4000), 97).is_none());
-        assert!(find(address.wrapping_add(4096), 0).is_none_or(|(found, _)| !Arc::ptr_eq(&found, &arena)));
-        assert!(find(address, usize::MAX).is_none());
+        assert_eq!(find_arena(address.wrapping_add(4000), 96).unwrap().1, 4000);
+        assert!(find_arena(address.wrapping_add(4000), 97).is_none());
+        assert!(
+            find_arena(address.wrapping_add(4096), 0).is_none_or(|(found, _)| !Arc::ptr_eq(&found, &arena))
+        );
+        assert!(find_arena(address, usize::MAX).is_none());
         drop(arena);
-        assert!(find(address, 1).is_none());
+        assert!(find_arena(address, 1).is_none());
     }
 }

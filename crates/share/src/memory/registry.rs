@@ -91,7 +91,7 @@ pub(super) fn find_file(file: FileId, access: Access) -> Option<Arc<Arena>> {
 }
 
 /// The arena that contains these bytes, and their offset in it; `None` for ordinary memory.
-pub fn find(address: *const u8, bytes: usize) -> Option<(Arc<Arena>, usize)> {
+pub fn find_arena(address: *const u8, bytes: usize) -> Option<(Arc<Arena>, usize)> {
     let start = address as usize;
     let registry = lock();
     let (&first, registered) = registry.arenas.range(..=start).next_back()?;

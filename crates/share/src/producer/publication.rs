@@ -43,12 +43,12 @@ impl Publication {
     }
 
     /// The number of consumers that ever received the tensors completely.
-    pub fn served(&self) -> usize {
+    pub fn deliveries(&self) -> usize {
         self.usage.deliveries.load(Ordering::Acquire)
     }
 
     /// Expects one more consumer: the publication stays available for it after this handle is dropped.
-    pub fn promise(&self) {
+    pub fn expect_consumer(&self) {
         if let Some(published) = server::lock().live(self.ticket.id()) {
             published.expect_consumer();
         }

@@ -24,7 +24,7 @@ fn memory_of_every_kind() {
         assert!(tensor.device().is_cuda() && tensor.access() == Access::ReadWrite, "{kind}");
         assert_eq!(read(tensor).unwrap(), b"hello", "{kind}");
         assert_eq!((counts().gpu.imports, attached.ready.len()), (1, 1));
-        assert!(attached.ready[0].is_now().unwrap());
+        assert!(attached.ready[0].is_ready().unwrap());
         write(gpu(), tensor.data(), b"jelly").unwrap();
         assert_eq!(peer.request("read-own"), "jelly", "{kind}");
         drop(attached);
@@ -180,7 +180,7 @@ fn streams_wait_for_another_process() {
     assert_eq!(counts().gpu.events, 1);
     // A consumer that does not wait reads the old value.
     let unordered = read(&attached.tensors[0]).unwrap();
-    let is_ready = attached.ready[0].is_now().unwrap();
+    let is_ready = attached.ready[0].is_ready().unwrap();
     println!("without waiting: {unordered:?}, ready: {is_ready}");
     assert!(unordered == b"old!" && !is_ready || !is_test_driver());
     // SAFETY: a stream of ours.
@@ -190,7 +190,7 @@ fn streams_wait_for_another_process() {
     peer.send_line("finish");
     assert_eq!(read(&attached.tensors[0]).unwrap(), b"new!");
     assert_eq!(peer.read_reply().unwrap(), "ok");
-    assert!(attached.ready[0].is_now().unwrap());
+    assert!(attached.ready[0].is_ready().unwrap());
     drop(attached);
     assert_eq!(peer.request("withdraw"), "ok");
     wait_until("the event is returned", || peer.request("counts") == "0 0 0 0");

@@ -15,10 +15,10 @@ use tensorferry_share::{PublishOptions, attach, attach_cancellable, counts};
 fn deliveries_are_counted() {
     let _serial = serialize_tests();
     let publication = publish_bytes(b"seen", PublishOptions::default());
-    assert_eq!((publication.served(), publication.leases()), (0, 0));
+    assert_eq!((publication.deliveries(), publication.leases()), (0, 0));
     let attached = attach_ticket(publication.ticket()).unwrap();
     drop(attach_ticket(publication.ticket()).unwrap());
-    wait_until("one lease has ended", || (publication.served(), publication.leases()) == (2, 1));
+    wait_until("one lease has ended", || (publication.deliveries(), publication.leases()) == (2, 1));
     drop(attached);
 }
 

@@ -162,6 +162,6 @@ fn drop_privileges() {
 
 /// An attached tensor, to be published again.
 pub(crate) fn republished(tensor: &AttachedTensor) -> PublishedTensor {
-    let (memory, offset) = tensorferry_share::find(tensor.data(), tensor.layout().bytes()).unwrap();
+    let (memory, offset) = tensorferry_share::find_arena(tensor.data(), tensor.layout().bytes()).unwrap();
     PublishedTensor { memory: memory.into(), offset, dtype: tensor.dtype(), layout: tensor.layout().clone() }
 }

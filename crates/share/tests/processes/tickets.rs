@@ -57,8 +57,8 @@ fn expected_consumers_outlive_the_publication() {
     let before = record_baseline();
     let publication = publish_bytes(b"sent", PublishOptions::default());
     let ticket = publication.ticket().clone();
-    publication.promise();
-    publication.promise();
+    publication.expect_consumer();
+    publication.expect_consumer();
     drop(publication);
     for _ in 0..2 {
         assert_eq!(read(&attach_ticket(&ticket).unwrap().tensors[0]), b"sent");
@@ -66,28 +66,28 @@ fn expected_consumers_outlive_the_publication() {
     assert!(fact(attach_ticket(&ticket)).contains("was withdrawn"));
     // An expected consumer that has attached keeps nothing.
     let publication = publish_bytes(b"kept", PublishOptions::default());
-    publication.promise();
+    publication.expect_consumer();
     let ticket = publication.ticket().clone();
     assert_eq!(read(&attach_ticket(&ticket).unwrap().tensors[0]), b"kept");
     drop(publication);
     assert!(fact(attach_ticket(&ticket)).contains("was withdrawn"));
     // Nor is a ticket kept that has expired, was used or was withdrawn.
     let (publication, ticket) = publish_briefly(b"late", |publication| {
-        publication.promise();
+        publication.expect_consumer();
         (counts().publications == 1).then(|| publication.ticket().clone())
     });
     drop(publication);
     wait_until("the ticket has expired", || counts().publications == 0);
     assert!(fact(attach_ticket(&ticket)).contains("was withdrawn"));
     let publication = publish_bytes(b"once", PublishOptions { once: true, ..PublishOptions::default() });
-    publication.promise();
-    publication.promise();
+    publication.expect_consumer();
+    publication.expect_consumer();
     let ticket = publication.ticket().clone();
     drop(publication);
     drop(attach_ticket(&ticket).unwrap());
     assert!(fact(attach_ticket(&ticket)).contains("was withdrawn"));
     let publication = publish_bytes(b"back", PublishOptions::default());
-    publication.promise();
+    publication.expect_consumer();
     publication.withdraw();
     assert!(fact(attach_ticket(publication.ticket())).contains("was withdrawn"));
     drop(publication);
@@ -111,9 +111,9 @@ fn a_ticket_whose_delivery_failed_is_valid_for_another_consumer() {
     assert!(fact(attach_ticket(publication.ticket())).contains("was used"));
     drop(stream);
     wait_until("the delivery has failed", || publication.leases() == 0);
-    assert_eq!(publication.served(), 0);
+    assert_eq!(publication.deliveries(), 0);
     assert!(attach_ticket(publication.ticket()).unwrap().structure == large);
-    assert_eq!(publication.served(), 1);
+    assert_eq!(publication.deliveries(), 1);
     assert!(fact(attach_ticket(publication.ticket())).contains("was used"));
 }
 
