@@ -19,7 +19,7 @@ from support.callers import quickest, refused, tensor
 from support.share_counts import soon
 
 import tensorferry as ferry
-from tensorferry.calls import meeting
+from tensorferry.functions import agnostic
 
 KINDS = {"numpy": np.ndarray, "torch": torch.Tensor, "jax": jax.Array, "tensorflow": tf.Tensor}
 
@@ -92,13 +92,13 @@ def test_tracing():
 def test_devices_that_differ():
     # A tensor on another device, as far as a machine without a GPU can tell.
     meta = type("Plan", (), {"source": "cupy", "source_device": "cuda:0", "action": "copy"})()
-    home = meeting.Home("numpy", "cpu")
+    home = agnostic.Home("numpy", "cpu")
     with pytest.MonkeyPatch.context() as patch:
         tree = type("Tree", (), {"parts": [meta]})()
-        patch.setattr(meeting, "plan", lambda *_: tree)
-        patch.setattr(meeting, "all_on", lambda *_: False)
+        patch.setattr(agnostic, "plan", lambda *_: tree)
+        patch.setattr(agnostic, "all_on", lambda *_: False)
         refused(
-            lambda: meeting._met((np.ones(3),), {}, home, None, "f"),
+            lambda: agnostic._met((np.ones(3),), {}, home, None, "f"),
             "f was passed a numpy tensor on cpu and a cupy tensor on cuda:0",
             "device=",
         )

@@ -31,7 +31,8 @@ def refused(function):
 WAYS = """
 import pathlib, sys, tempfile
 import numpy as np
-from tensorferry import framework_register, samples
+from tensorferry import framework_register
+from tensorferry._tools import samples
 
 x = np.arange(6, dtype=np.float32)
 file = pathlib.Path(tempfile.mkdtemp()) / "x.npy"

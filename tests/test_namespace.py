@@ -18,7 +18,7 @@ import torch
 from support import children
 
 import tensorferry as ferry
-from tensorferry import tensorflow_arrays
+from tensorferry.array_api import tensorflow as tensorflow_arrays
 
 TENSORS = {
     "numpy": lambda: np.ones(3),
@@ -120,7 +120,7 @@ def test_nothing_is_imported_that_is_not_asked_for():
         xp = ferry.array_namespace(numpy.ones(2))
         assert xp.__name__ == "array_api_compat.numpy"
         assert heavy & loaded() == {"numpy", "array_api_compat"}, heavy & loaded()
-        assert "tensorferry.tensorflow_arrays" not in sys.modules
+        assert "tensorferry.array_api.tensorflow" not in sys.modules
         """
     )
 

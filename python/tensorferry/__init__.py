@@ -47,9 +47,9 @@ from tensorferry._native import (
     to_async,
     trace,
 )
-from tensorferry.array_namespace import array_namespace
-from tensorferry.decorators import agnostic, via
+from tensorferry.array_api.namespace import array_namespace
 from tensorferry.files import inspect, load, load_raw, save
+from tensorferry.functions.decorators import agnostic, via
 
 if TYPE_CHECKING:
     from tensorferry import sparse, tf1

@@ -7,7 +7,7 @@ def main() -> int:
     """Runs the command line; the exit code."""
     try:
         # Here, so that Ctrl-C is quiet while the libraries are loaded as well.
-        from tensorferry import cli
+        from tensorferry._tools import cli
     except KeyboardInterrupt:
         return 130
     return cli.main()

@@ -23,8 +23,8 @@ from support.children import HANG_SECONDS
 from support.share_counts import soon
 
 import tensorferry as ferry
-from tensorferry import cli, report
-from tensorferry.bench import measure, methods, results, run, sources
+from tensorferry._tools import cli, report
+from tensorferry._tools.bench import measure, methods, results, run, sources
 
 KIB, MIB = 1 << 10, 1 << 20
 FIELDS = (
@@ -262,7 +262,7 @@ def test_on_a_gpu_what_crosses_is_timed_from_idle_to_idle():
             return on_gpu(array)
         cupy.asarray, cupy.asnumpy = asarray, lambda x: x.get()
         cupy.cuda.runtime = types.SimpleNamespace(getDeviceCount=lambda: 1)
-        from tensorferry.bench import run
+        from tensorferry._tools.bench import run
         wanted = run.Settings(
             sizes=(4096, 4 << 20), dtypes=("float32",), layouts=("dense",), seconds=0.002,
             pairs=(("numpy", "cupy"), ("cupy", "numpy")), device="all",

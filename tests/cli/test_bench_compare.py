@@ -9,8 +9,8 @@ import pytest
 from support.bench import settings, tensorferry
 
 import tensorferry as ferry
-from tensorferry import cli
-from tensorferry.bench import compare, results, run
+from tensorferry._tools import cli
+from tensorferry._tools.bench import compare, results, run
 
 PAIRS = (("numpy", "mlx"), ("mlx", "numpy"))
 SIZES = (4 << 10, 64 << 10)

@@ -19,7 +19,7 @@ from support import children, on_standin
 from support.children import HANG_SECONDS
 from support.share_counts import soon
 
-from tensorferry.cli import main
+from tensorferry._tools.cli import main
 
 DOCTOR = [sys.executable, "-m", "tensorferry", "doctor"]
 
@@ -502,7 +502,7 @@ def test_wrong_usage(wrong, said, capsys):
 def test_the_children_import_no_framework_by_themselves():
     loaded = children.run("""
         import sys
-        import tensorferry.doctor.probe
+        import tensorferry._tools.doctor.probe
         loaded = {name.partition(".")[0] for name in sys.modules}
         print(*sorted(loaded & {"numpy", "ml_dtypes", "torch", "jax"}))
     """)

@@ -11,14 +11,13 @@ import numpy as np
 import pytest
 
 import tensorferry as ferry
-from tensorferry import looks
-from tensorferry.cli.doctor_text import lines
-from tensorferry.cli.terminal import Terminal
-from tensorferry.doctor import matrix
-from tensorferry.doctor.carry import carry
-from tensorferry.doctor.errands import Errand
-from tensorferry.doctor.fast_paths import merge
-from tensorferry.doctor.findings import (
+from tensorferry._tools import introspect
+from tensorferry._tools.cli.doctor_text import lines
+from tensorferry._tools.cli.terminal import Terminal
+from tensorferry._tools.doctor import matrix
+from tensorferry._tools.doctor.conversion import carry
+from tensorferry._tools.doctor.fast_paths import merge
+from tensorferry._tools.doctor.findings import (
     Cell,
     Device,
     Driver,
@@ -29,7 +28,8 @@ from tensorferry.doctor.findings import (
     Pinned,
     Result,
 )
-from tensorferry.doctor.report import Report
+from tensorferry._tools.doctor.report import Report
+from tensorferry._tools.doctor.tasks import Errand
 
 FROM_MLX = Cell("mlx", "numpy", "cpu", "cpu")
 
@@ -92,7 +92,7 @@ def test_an_address_that_cannot_be_had_is_not_claimed(monkeypatch):
     def fails(*_args: Any) -> int:
         raise TypeError("no address")
 
-    monkeypatch.setattr(looks, "address", fails)
+    monkeypatch.setattr(introspect, "address", fails)
     result = carry(FROM_MLX, "float32")
     assert result.outcome == "shared"
     assert result.memory == "not seen, because mlx does not tell the address: no address"

@@ -28,7 +28,7 @@ from support.children import HANG_SECONDS
 from support.share_counts import soon
 
 import tensorferry as ferry
-from tensorferry import cli
+from tensorferry._tools import cli
 
 TENSORFERRY = [sys.executable, "-m", "tensorferry"]
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -338,7 +338,7 @@ def test_raw_bytes_and_pieces(place, sockets, monkeypatch, capsys):
     """Bytes that do not say what they are; and a large tensor is laid down piece by piece."""
     X.tofile("x.raw")
     with published("x.raw", "--dtype", "float32", "--shape", "3,4") as (_, ticket):
-        monkeypatch.setattr("tensorferry.cli.convert.PIECE", 5)
+        monkeypatch.setattr("tensorferry._tools.cli.convert.PIECE", 5)
         assert cli.main(["attach", ticket, "y.npy"]) == 0
     np.testing.assert_array_equal(np.load("y.npy"), X)
 

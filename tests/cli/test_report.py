@@ -17,9 +17,9 @@ from support import results
 from support.results import PAGES, timed
 
 import tensorferry as ferry
-from tensorferry import report
-from tensorferry.report import controls, reading, scale
-from tensorferry.report.markup import Html, element, escape
+from tensorferry._tools import report
+from tensorferry._tools.report import controls, grouping, scale
+from tensorferry._tools.report.markup import Html, element, escape
 
 
 @functools.cache
@@ -158,7 +158,7 @@ def test_machine_and_versions_are_said():
 
 
 def test_filters_are_offered_for_what_differs():
-    found = reading.read(results.sample())
+    found = grouping.read(results.sample())
     assert [facet.name for facet in controls.facets(found)] == ["from", "to", "on", "layout"]
     assert controls.classes(found[2], controls.facets(found)) == "item from-0 to-0 on-1 layout-0"
     assert controls.facets(found[:1]) == []

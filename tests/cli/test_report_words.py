@@ -10,12 +10,12 @@ from support import results
 from support.results import KEY, timed
 
 import tensorferry as ferry
-from tensorferry import report
-from tensorferry.report import bundles, findings, groups, reading, scale
+from tensorferry._tools import report
+from tensorferry._tools.report import bundles, findings, grouping, groups, scale
 
 
 def only(*rows: dict) -> list[groups.Group]:
-    return reading.read(results.result(list(rows), []))
+    return grouping.read(results.result(list(rows), []))
 
 
 # Numbers in words
@@ -93,7 +93,7 @@ def test_labels_keep_their_distance_and_the_last_is_there():
 
 
 def test_rows_become_groups_in_order_with_ours_first():
-    found = reading.read(results.sample())
+    found = grouping.read(results.sample())
     assert [group.way.name for group in found] == [
         "NumPy to PyTorch",
         "PyTorch to TensorFlow",
@@ -122,7 +122,7 @@ def test_a_native_method_looks_the_same_in_all_groups_of_its_pair():
 
 
 def test_limits_belong_to_the_places_that_they_limit():
-    found = reading.read(results.sample())
+    found = grouping.read(results.sample())
     assert [group.limit and group.limit.name for group in found] == [
         "memcpy",
         "memcpy",
@@ -131,16 +131,16 @@ def test_limits_belong_to_the_places_that_they_limit():
     on_gpu = results.row((*KEY[:2], "cuda:0", "cuda:0", *KEY[4:]), "x", True, True, 4096, 1e-6)
     down = results.row((*KEY[:2], "cuda:0", "cpu", *KEY[4:]), "x", True, True, 4096, 1e-6)
     made = results.result([on_gpu, down], [4096])
-    assert [group.limit and group.limit.name for group in reading.read(made)] == [
+    assert [group.limit and group.limit.name for group in grouping.read(made)] == [
         None,
         "link, download",
     ]
     del made["limits"]
-    assert [group.limit for group in reading.read(made)] == [None, None]
+    assert [group.limit for group in grouping.read(made)] == [None, None]
 
 
 def test_what_all_groups_have_in_common_is_said_once():
-    found = reading.read(results.sample())
+    found = grouping.read(results.sample())
     assert bundles.common(found) == ["float32"]
     assert [bundle.details for bundle in bundles.bundles(found)] == [
         ("cpu", "dense"),
@@ -152,7 +152,7 @@ def test_what_all_groups_have_in_common_is_said_once():
 
 
 def test_very_many_groups_are_taken_together_by_their_ends():
-    found = bundles.bundles(reading.read(results.crowd()))
+    found = bundles.bundles(grouping.read(results.crowd()))
     assert [len(bundle.groups) for bundle in found] == [5] * 12
     assert found[1].way.name == "NumPy to JAX"
     assert found[1].details == ("cpu", "5 conversions")
@@ -219,7 +219,7 @@ def headline(*rows: dict) -> str:
 
 
 def test_the_headline_says_the_finding():
-    many = findings.headline(reading.read(results.many())).replace(scale.GAP, " ")
+    many = findings.headline(grouping.read(results.many())).replace(scale.GAP, " ")
     assert re.fullmatch(
         r"ferry\.to is 1\.8 to 3\d times as fast as the best native way; "
         r"12 of 14 conversions share memory\.",
@@ -228,7 +228,7 @@ def test_the_headline_says_the_finding():
 
 
 def test_the_headline_counts_one_as_one():
-    sample = findings.headline(reading.read(results.sample())).replace(scale.GAP, " ")
+    sample = findings.headline(grouping.read(results.sample())).replace(scale.GAP, " ")
     assert sample.endswith("; 1 of 3 conversions shares memory.")
 
 
@@ -264,7 +264,7 @@ def test_the_tally_hides_nothing():
 def test_a_group_says_what_it_found():
     shared, copied, uploaded = (
         "".join(ElementTree.fromstring(f"<p>{findings.summary(group)}</p>").itertext())
-        for group in reading.read(results.sample())
+        for group in grouping.read(results.sample())
     )
     assert re.match(r"Shares memory in 5\d\d to 5\d\d.ns, whatever the size\. That is ", shared)
     assert "the best native way, torch.from_numpy(x)." in shared

@@ -149,7 +149,7 @@ def test_every_public_name_is_in_the_reference(site):
 
 
 def test_every_command_is_in_the_reference(site):
-    from tensorferry import cli
+    from tensorferry._tools import cli
 
     text = (site / "reference" / "command-line.html").read_text()
     for module in cli.COMMANDS:

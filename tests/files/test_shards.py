@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tensorferry as ferry
-from tensorferry import saving
+from tensorferry.files import writing
 
 
 def model(value: float, count: int = 6) -> dict[str, np.ndarray]:
@@ -91,7 +91,7 @@ def test_an_interruption_leaves_a_whole_model(tmp_path, monkeypatch, late):
     """The old one before the index is there, and the new one from then on."""
     path = tmp_path / "m.safetensors.index.json"
     ferry.save(path, model(1), shard_bytes=500)
-    write = saving._write
+    write = writing._write
 
     def interrupted(name: str, *arguments: object, **wishes: object) -> None:
         if name == str(path) and not late:
@@ -100,7 +100,7 @@ def test_an_interruption_leaves_a_whole_model(tmp_path, monkeypatch, late):
         if name == str(path):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(saving, "_write", interrupted)
+    monkeypatch.setattr(writing, "_write", interrupted)
     with pytest.raises(KeyboardInterrupt):
         ferry.save(path, model(2), shard_bytes=500)
     same(ferry.load(path, "numpy"), model(2 if late else 1))

@@ -8,7 +8,7 @@ import sys
 
 from support.children import HANG_SECONDS
 
-from tensorferry.bench import run
+from tensorferry._tools.bench import run
 
 ASKED = ["bench", "--from", "mlx", "--to", "numpy", "--sizes", "4K", "--seconds", "0.001"]
 

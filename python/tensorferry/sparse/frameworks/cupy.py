@@ -5,8 +5,8 @@ from typing import Any
 
 from tensorferry._native import UnsupportedError
 from tensorferry.framework_register import load
+from tensorferry.sparse.components import Parts
 from tensorferry.sparse.gpu import Cupy
-from tensorferry.sparse.parts import Parts
 
 
 def read(x: Any) -> Parts:

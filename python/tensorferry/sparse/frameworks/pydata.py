@@ -8,7 +8,7 @@ from typing import Any
 
 from tensorferry._native import UnsupportedError
 from tensorferry.framework_register import load
-from tensorferry.sparse.parts import Parts
+from tensorferry.sparse.components import Parts
 
 
 def read(x: Any) -> Parts:

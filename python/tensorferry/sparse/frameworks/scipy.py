@@ -9,7 +9,7 @@ from typing import Any
 
 from tensorferry._native import UnsupportedError, _fast_path_enabled, _fast_path_probed
 from tensorferry.framework_register import load
-from tensorferry.sparse.parts import Parts
+from tensorferry.sparse.components import Parts
 
 
 def read(x: Any) -> Parts:

@@ -6,7 +6,7 @@ import numpy as np
 
 from tensorferry._native import to
 from tensorferry.framework_register import load
-from tensorferry.sparse.parts import Parts
+from tensorferry.sparse.components import Parts
 
 
 def read(x: Any) -> Parts:

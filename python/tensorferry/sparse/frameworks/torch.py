@@ -8,8 +8,8 @@ from typing import Any
 
 from tensorferry._native import UnsupportedError
 from tensorferry.framework_register import load
+from tensorferry.sparse.components import Parts
 from tensorferry.sparse.gpu import Torch
-from tensorferry.sparse.parts import Parts
 
 _LAYOUTS: dict[Any, str] = {}
 

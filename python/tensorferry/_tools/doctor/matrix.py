@@ -1,0 +1,28 @@
+"""What is to be verified: every source with every target, in every pair of places they share."""
+
+from collections.abc import Sequence
+
+from tensorferry._tools.doctor.findings import Cell, Framework
+
+
+def cells(frameworks: Sequence[Framework]) -> list[Cell]:
+    """On the host, on each GPU, and up and down between the host and each GPU."""
+    gpus = sorted(
+        {
+            device.name
+            for framework in frameworks
+            for device in framework.devices
+            if device.name.startswith("cuda:")
+        },
+        key=lambda name: int(name.partition(":")[2]),
+    )
+    routes = [("cpu", "cpu")]
+    for gpu in gpus:
+        routes += [(gpu, gpu), ("cpu", gpu), (gpu, "cpu")]
+    return [
+        Cell(source.name, target.name, origin, destination)
+        for origin, destination in routes
+        for source in frameworks
+        for target in frameworks
+        if source.holds(origin) and target.holds(destination)
+    ]
