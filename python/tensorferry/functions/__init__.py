@@ -1,6 +1,10 @@
-"""What a decorated function does when it is called.
+"""Decorators for functions that accept tensors of any framework: `@ferry.via`, `@ferry.agnostic`.
 
-`callables` says which functions can be decorated, `homes` whose the tensors are that they were
-passed, `wrapping` is `@ferry.via`, `meeting` is `@ferry.agnostic`, and `leaves` takes trees apart
-where `ferry.to` cannot do it alone.
+`decorators` has the two public functions and imports the rest when a function is decorated:
+
+- `callables` says which functions can be decorated;
+- `origins` finds the framework and device of the arguments;
+- `trees` flattens containers into tensors and rebuilds them;
+- `via` and `agnostic` wrap a function;
+- `gradients` connects the automatic differentiation of two frameworks.
 """

@@ -1,10 +1,10 @@
-"""`@ferry.agnostic`: one body for every framework, written against the Array API.
+"""`@ferry.agnostic`: one function for every framework, written against the Array API.
 
-The body's first parameter (after `self` or `cls`) is called `xp`; callers do not pass it. It is
-`ferry.array_namespace` of the tensors that were passed. Tensors of several frameworks meet in that
-of the first one, in the order of the signature, depth first, and results go back to it. They must
-be on one device: what is elsewhere is not moved unless `device=` asks for it, because a trip
-through the host is nothing to be made in silence.
+The function's first parameter (after `self` or `cls`) is called `xp`; callers do not pass it. It is
+`ferry.array_namespace` of the tensors that were passed. Tensors of several frameworks are converted
+to the framework of the first one, in the order of the signature, depth first, and results return to
+it. All tensors must be on one device: a copy between devices is not made silently, but only if
+`device=` asks for it.
 """
 
 from __future__ import annotations
@@ -13,184 +13,188 @@ from collections.abc import Callable
 from typing import Any
 
 from tensorferry._native import InvalidArgumentError, NotATensorError, Plan, plan, to
-from tensorferry.functions.callables import Body, examine, refuse
+from tensorferry.functions.callables import FunctionInfo, inspect_function, refuse
 from tensorferry.functions.origins import (
-    APART,
-    Home,
-    alike,
-    all_on,
-    first_home,
-    is_plain,
-    known_as,
-    several_cpus,
+    MIXED,
+    Origin,
+    all_on_device,
+    first_if_uniform,
+    first_origin,
+    flatten_tensors,
+    is_non_tensor,
+    multi_cpu_frameworks,
+    tensor_type_of,
 )
-from tensorferry.functions.via import all_of, beside_traced, sent_home
+from tensorferry.functions.via import all_of_framework, convert_untraced, return_to_origin
 
 
-def decorator(device: Any) -> Callable[[Any], Any]:
-    """What `agnostic` does to a function."""
+def make_decorator(device: Any) -> Callable[[Any], Any]:
+    """The decorator that `agnostic` returns."""
 
-    def decorate(body: Any) -> Any:
-        if isinstance(body, (staticmethod, classmethod)):
-            return type(body)(decorate(body.__func__))
-        known = examine(body, "@ferry.agnostic")
-        if known.names[known.skip : known.skip + 1] != ("xp",) or _by_name_only(body):
+    def decorate(function: Any) -> Any:
+        if isinstance(function, (staticmethod, classmethod)):
+            return type(function)(decorate(function.__func__))
+        info = inspect_function(function, "@ferry.agnostic")
+        if info.names[info.skip : info.skip + 1] != ("xp",) or _is_keyword_only(function):
             refuse(
-                f"{known.name} has no parameter xp to take the namespace",
-                "write xp as its first parameter, or as the second behind self",
+                f"{info.name} has no parameter xp for the namespace",
+                "write xp as its first parameter, or as the second after self",
             )
-        return _wrapped(known, device)
+        return _wrap(info, device)
 
     return decorate
 
 
-def _wrapped(body: Body, device: Any) -> Any:
+def _wrap(info: FunctionInfo, device: Any) -> Any:
     from functools import wraps
 
-    function, name, skip, _, is_async = body
+    function, name, skip, _, is_async = info
 
-    def enter(args: Any, keywords: Any) -> tuple[Any, Any, Any]:
-        first = APART
+    def convert_in(args: Any, keywords: Any) -> tuple[Any, Any, Any]:
+        first = MIXED
         if device is None:
             try:
-                first = alike(args[skip:] if skip else args)
-                if keywords and first is not APART:
-                    first = alike(keywords.values(), first)
+                first = first_if_uniform(args[skip:] if skip else args)
+                if keywords and first is not MIXED:
+                    first = first_if_uniform(keywords.values(), first)
             except RecursionError:
-                first = APART
-        if first is APART or first is None:
+                first = MIXED
+        if first is MIXED or first is None:
             try:
-                return apart(args, keywords)
-            except RecursionError:  # a container in itself, which a plan refuses
+                return convert_mixed(args, keywords)
+            except RecursionError:  # a container that holds itself, which a plan refuses
                 plan((args[skip:], keywords), "numpy")
                 raise
-        space = _spaces.get(type(first)) or _namespace(first)
+        space = _namespaces.get(type(first)) or _namespace(first)
         if skip:
             return (*args[:skip], space, *args[skip:]), keywords, first
         return (space, *args), keywords, first
 
-    def apart(args: Any, keywords: Any) -> tuple[Any, Any, Any]:
-        """What is not seen at a glance to be of one framework, in one place."""
-        home = first_home(args[skip:])
-        if home is None and keywords:
-            home = first_home(body.in_order(keywords))
-        if home is None or home.sparse:
-            space = _strange((*args[skip:], *body.in_order(keywords)), name)
-            return (*args[:skip], space, *args[skip:]), keywords, _AS_IT_IS
-        if home.traced:
-            args, keywords = beside_traced(body, (home.framework, {}), args, keywords)
+    def convert_mixed(args: Any, keywords: Any) -> tuple[Any, Any, Any]:
+        """The slow path: tensors that may differ in framework or device."""
+        origin = first_origin(args[skip:])
+        if origin is None and keywords:
+            origin = first_origin(info.order_keywords(keywords))
+        if origin is None or origin.is_sparse:
+            space = _unconverted_namespace((*args[skip:], *info.order_keywords(keywords)), name)
+            return (*args[:skip], space, *args[skip:]), keywords, _UNCHANGED
+        if origin.is_traced:
+            args, keywords = convert_untraced(info, (origin.framework, {}), args, keywords)
         else:
             passed = args[skip:] if skip else args
-            passed, keywords, home = _met(passed, keywords, home, device, name)
+            passed, keywords, origin = _convert_to_origin(passed, keywords, origin, device, name)
             args = (*args[:skip], *passed) if skip else passed
         like = args[skip] if len(args) > skip else None
-        if known_as(like) is None:
-            from tensorferry.functions.trees import flatten
+        if tensor_type_of(like) is None:
+            like = flatten_tensors((args[skip:], keywords))[0][0]
+        space = _namespaces.get(type(like)) or _namespace(like)
+        return (*args[:skip], space, *args[skip:]), keywords, origin
 
-            like = flatten((args[skip:], keywords))[0][0]
-        space = _spaces.get(type(like)) or _namespace(like)
-        return (*args[:skip], space, *args[skip:]), keywords, home
-
-    def leave(result: Any, met: Any) -> Any:
-        if type(met) is Home:
-            return sent_home(result, met)
-        if alike((result,), met) is met:
+    def convert_out(result: Any, first: Any) -> Any:
+        """The result at its origin; `first` is an Origin, or the first tensor on the fast path."""
+        if type(first) is Origin:
+            return return_to_origin(result, first)
+        if first_if_uniform((result,), first) is first:
             return result
-        home = first_home((met,))
-        return result if home is None else sent_home(result, home)
+        origin = first_origin((first,))
+        return result if origin is None else return_to_origin(result, origin)
 
-    async def later(*args: Any, **keywords: Any) -> Any:
-        args, keywords, met = enter(args, keywords)
-        return leave(await function(*args, **keywords), met)
+    async def call_async(*args: Any, **keywords: Any) -> Any:
+        args, keywords, first = convert_in(args, keywords)
+        return convert_out(await function(*args, **keywords), first)
 
-    def now(*args: Any, **keywords: Any) -> Any:
-        args, keywords, met = enter(args, keywords)
-        return leave(function(*args, **keywords), met)
+    def call(*args: Any, **keywords: Any) -> Any:
+        args, keywords, first = convert_in(args, keywords)
+        return convert_out(function(*args, **keywords), first)
 
-    wrapper: Any = wraps(function)(later if is_async else now)
-    wrapper.__signature__ = _without_xp(function, skip)
+    wrapper: Any = wraps(function)(call_async if is_async else call)
+    wrapper.__signature__ = _signature_without_xp(function, skip)
     return wrapper
 
 
-# For tensors that are not carried: results stay as they are.
-_AS_IT_IS = Home("", None, True)
+# The origin for tensors that are not converted: results stay unchanged.
+_UNCHANGED = Origin("", None, True)
 
-_spaces: dict[type, Any] = {}
+_namespaces: dict[type, Any] = {}
 
 
 def _namespace(x: Any) -> Any:
-    """`ferry.array_namespace`, which is not loaded before it is needed."""
-    from tensorferry.array_api.namespace import array_namespace
+    from tensorferry.array_api.namespace import array_namespace  # deferred until it is needed
 
     space = array_namespace(x)
-    if known_as(x) is not None:
-        _spaces[type(x)] = space
+    if tensor_type_of(x) is not None:
+        _namespaces[type(x)] = space
     return space
 
 
-def _strange(arguments: tuple[Any, ...], name: str) -> Any:
-    """The namespace of what `ferry.to` does not carry, if it has one: NumPy's scalars, others'."""
-    why = ""
+def _unconverted_namespace(arguments: tuple[Any, ...], name: str) -> Any:
+    """The namespace of arguments that `ferry.to` does not convert, such as NumPy scalars."""
+    reason = ""
     for x in arguments:
-        if not is_plain(x):
+        if not is_non_tensor(x):
             try:
                 return _namespace(x)
             except InvalidArgumentError as error:
-                why = why or ": " + str(error).partition("\n")[0]
+                reason = reason or ": " + str(error).partition("\n")[0]
     raise InvalidArgumentError(
-        f"{name} was passed no tensor{why}"
-        "\nhint: pass at least one that is dense, which says whose xp it gets"
+        f"{name} was called without a tensor{reason}"
+        "\nhint: pass at least one dense tensor, which determines xp"
     )
 
 
-def _met(
-    args: Any, keywords: dict[str, Any], home: Home, device: Any, name: str
-) -> tuple[Any, Any, Home]:
-    """All tensors in one framework, on one device; the very arguments if they are that already."""
-    framework = home.framework
-    if device is None and all_on(args, home.device) and all_on(keywords.values(), home.device):
+def _convert_to_origin(
+    args: Any, keywords: dict[str, Any], origin: Origin, device: Any, name: str
+) -> tuple[Any, Any, Origin]:
+    """All tensors in one framework, on one device; the same arguments if they already are."""
+    framework = origin.framework
+    if (
+        device is None
+        and all_on_device(args, origin.device)
+        and all_on_device(keywords.values(), origin.device)
+    ):
         if not keywords:
-            return to(args, framework, **_beside(home)), keywords, home
+            return to(args, framework, **_device_options(origin)), keywords, origin
     elif device is None:
         try:
             plans = plan((args, keywords), framework).parts
         except NotATensorError:
-            if not all_of(framework, (args, keywords)):
+            if not all_of_framework(framework, (args, keywords)):
                 raise
-            # What torch.func transforms has no memory, and its own framework asks for none.
-            return args, keywords, _AS_IT_IS
-        for told in plans:
-            if told.source_device != home.device and not _is_host_memory(told, home):
+            # Tensors that torch.func transforms have no memory, and stay in their framework.
+            return args, keywords, _UNCHANGED
+        for part in plans:
+            if part.source_device != origin.device and not _is_host_memory(part, origin):
                 refuse(
-                    f"{name} was passed a {framework} tensor on {home.device or 'several devices'} "
-                    f"and a {told.source} tensor on {told.source_device}",
-                    "carry them to one device with ferry.to, or write @ferry.agnostic(device=...)",
+                    f"{name} was called with a {framework} tensor on "
+                    f"{origin.device or 'several devices'} "
+                    f"and a {part.source} tensor on {part.source_device}",
+                    "move them to one device with ferry.to, or write @ferry.agnostic(device=...)",
                 )
-        if all(told.action == "itself" for told in plans):
-            return args, keywords, home
-    wishes = _beside(home) if device is None else {"device": device}
-    return *to((args, keywords), framework, **wishes), home
+        if all(part.action == "itself" for part in plans):
+            return args, keywords, origin
+    options = _device_options(origin) if device is None else {"device": device}
+    return *to((args, keywords), framework, **options), origin
 
 
-def _beside(home: Home) -> dict[str, Any]:
-    """The wishes that bring host memory to the CPU device of the first tensor."""
-    return {"device": home.device} if home.framework in several_cpus else {}
+def _device_options(origin: Origin) -> dict[str, Any]:
+    """The options that bring host memory to the CPU device of the first tensor."""
+    return {"device": origin.device} if origin.framework in multi_cpu_frameworks else {}
 
 
-def _is_host_memory(told: Plan, home: Home) -> bool:
-    """Whether another framework's tensor and the first are both on CPUs, which are the host."""
-    hosts = all(device.startswith("cpu") for device in (told.source_device, home.device or ""))
-    return hosts and told.source != home.framework
+def _is_host_memory(part: Plan, origin: Origin) -> bool:
+    """Whether a tensor of another framework and the first tensor are both on CPU devices."""
+    hosts = all(device.startswith("cpu") for device in (part.source_device, origin.device or ""))
+    return hosts and part.source != origin.framework
 
 
-def _by_name_only(function: Any) -> bool:
-    """Whether xp stands behind a star, where nobody could pass it first."""
+def _is_keyword_only(function: Any) -> bool:
+    """Whether xp is a keyword-only parameter, which cannot be passed first."""
     import inspect
 
     return inspect.signature(function).parameters["xp"].kind is inspect.Parameter.KEYWORD_ONLY
 
 
-def _without_xp(function: Any, skip: int) -> Any:
+def _signature_without_xp(function: Any, skip: int) -> Any:
     import inspect
 
     signature = inspect.signature(function)

@@ -1,7 +1,7 @@
-"""Functions that do not care whose tensor they get: `@ferry.via` and `@ferry.agnostic`.
+"""`@ferry.via` and `@ferry.agnostic`: decorators for functions that accept any framework's tensors.
 
-With `via` the body sees one framework; with `agnostic` it is given the namespace of whichever came
-in. Callers pass and get back their own in both. `calls` has what they do.
+With `via` the function sees the tensors of one framework; with `agnostic` it receives the Array API
+namespace of its arguments. In both, callers pass and receive tensors of their own framework.
 """
 
 # The overloads of `via` overlap on purpose: a literal is also a str.
@@ -115,30 +115,28 @@ def via(
     returns: str | ModuleType | dict[str, Any] | None = "same",
     grad: bool = False,
 ) -> Decorator | TensorDecorator[Any]:
-    """Has a function see the tensors of one framework, whatever its callers pass.
+    """Decorates a function that works with one framework, so that it accepts any framework.
 
-    It is for functions, async functions, methods, class and static methods and any other callable;
-    generators, classes and properties are refused. A first parameter called `self` or `cls` is left
-    as it is. Containers that are passed are new ones in the body; the tensors in them are shared
-    where they can be. Where the first tensor is one that JAX or TensorFlow is tracing, or that
-    `torch.func` transforms, and the framework is the same, such values go in as they are.
+    Functions, async functions, methods, class and static methods and other callables are accepted;
+    generators, classes and properties are refused. A first parameter called `self` or `cls` is not
+    converted. Containers in the arguments are rebuilt; the tensors in them are shared where
+    possible. If the first tensor is traced by JAX or TensorFlow, or transformed by `torch.func`,
+    and has the same framework, such values are passed unchanged.
 
     Args:
-        framework: Whose tensors the body sees; imported when it is first needed.
-        device: Where they shall be, as for `to`.
-        dtype: Their element type, as for `to`: of all of them, integers too.
-        copy: True for a copy of every tensor, so that the body may write into them; False to raise
-            where one cannot be shared.
+        framework: The framework that the function uses; imported when it is first needed.
+        device: The device of the arguments, as for `to`.
+        dtype: The element type of all arguments, integers included, as for `to`.
+        copy: True copies every tensor, so that the function may write to them; False raises if a
+            tensor cannot be shared.
         writable: As for `to`.
-        returns: Where results go: "same" is the framework and device of the first tensor that was
-            passed (if none was, they stay as they are); "keep" or None leaves them as they are; a
-            framework's name carries them there; a dict has "framework", which is "same" or a name,
-            and wishes for `to`, such as {"framework": "same", "dtype": "float32"}.
-        grad: Whether gradients cross: a call takes part in the automatic differentiation of
-            PyTorch, JAX or TensorFlow, whichever its caller uses, by way of that of the body's
-            framework, which is one of the three as well. Results go to the first argument's that is
-            of one of them. Gradients are for arguments; what else the body uses gets none. There
-            are no second derivatives.
+        returns: The framework of the results. "same" is the framework and device of the first
+            tensor argument (without one, results stay unchanged). "keep" or None leaves results
+            unchanged. A framework's name converts them to it. A dict has "framework", which is
+            "same" or a name, and options of `to`: {"framework": "same", "dtype": "float32"}.
+        grad: Whether calls are differentiable by the caller's PyTorch, JAX or TensorFlow; the
+            function uses one of these three as well. Results go to the first argument's framework
+            among the three. Only arguments receive gradients. Second derivatives are not supported.
 
     Returns:
         A decorator.
@@ -153,18 +151,18 @@ def via(
         >>> double(np.ones(2)).tolist()
         [2.0, 2.0]
     """
-    from tensorferry.functions.via import decorator  # not above: the import is to be quick
+    from tensorferry.functions.via import make_decorator  # deferred: fast `import tensorferry`
 
     given: Any = framework
     if callable(given):
         name = getattr(given, "__qualname__", repr(given))
         raise InvalidArgumentError(
-            f"via takes a framework, and was given the function {name}"
+            f"via takes a framework, not the function {name}"
             '\nhint: write @ferry.via("torch") above the function'
         )
-    wishes = {"device": device, "dtype": dtype, "copy": copy, "writable": writable}
-    made: Decorator = decorator(framework, wishes, returns, grad)
-    return made
+    options = {"device": device, "dtype": dtype, "copy": copy, "writable": writable}
+    decorator: Decorator = make_decorator(framework, options, returns, grad)
+    return decorator
 
 
 @overload
@@ -174,20 +172,21 @@ def agnostic(
     *, device: Any = None
 ) -> Callable[[Callable[Concatenate[Any, P], R]], Callable[P, R]]: ...
 def agnostic(body: Any = None, /, *, device: Any = None) -> Any:
-    """Has a function work with the tensors of any framework, by the Array API.
+    """Decorates a function that uses the Array API, so that it accepts tensors of any framework.
 
     `@ferry.agnostic` above `def normalise(xp, x): return x / xp.sum(x)` makes `normalise(x)`, for
-    an `x` of any framework that `ferry.array_namespace` knows. Where all tensors are of one
-    framework they go in as they are, so gradients and tracing (`jax.jit`, `torch.func`,
-    `tf.function`) work as ever.
+    an `x` of any framework that `ferry.array_namespace` supports. If all tensors are of one
+    framework they are passed unchanged, so gradients and tracing (`jax.jit`, `torch.func`,
+    `tf.function`) keep working.
 
     Args:
         body: A function, async function, or method whose first parameter (after `self` or `cls`)
             is called `xp`.
-        device: Where all tensors shall meet. If left out they must all be on one device.
+        device: The device to which all tensors are converted. By default they must all be on one
+            device.
 
     Returns:
-        The decorated function, or a decorator if `body` is left out.
+        The decorated function, or a decorator if `body` is omitted.
 
     Raises:
         InvalidArgumentError: The function has no parameter `xp`, or cannot be decorated.
@@ -199,7 +198,7 @@ def agnostic(body: Any = None, /, *, device: Any = None) -> Any:
         >>> normalise(np.ones(4)).tolist()
         [0.25, 0.25, 0.25, 0.25]
     """
-    from tensorferry.functions.agnostic import decorator
+    from tensorferry.functions.agnostic import make_decorator
 
-    decorate = decorator(device)
+    decorate = make_decorator(device)
     return decorate if body is None else decorate(body)

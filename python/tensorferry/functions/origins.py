@@ -1,9 +1,8 @@
-"""Whose tensor is this, and where is it: what the decorators ask before they carry anything.
+"""The origin of a function's arguments: the framework and device of the first tensor.
 
-The native module recognises objects; this asks it by way of a plan, which moves nothing, and
-remembers which types are tensors. Values in a function that JAX or TensorFlow is tracing have no
-memory, so no plan either, but they do have a framework. So do tensors that `torch.func` transforms,
-and sparse ones.
+The native module recognises tensors; this module asks it for a plan, which moves nothing, and
+remembers which types are tensors. Values that JAX or TensorFlow traces have no memory and therefore
+no plan, but they have a framework. The same holds for tensors that `torch.func` transforms.
 """
 
 from __future__ import annotations
@@ -16,227 +15,241 @@ from typing import Any, NamedTuple
 
 from tensorferry._native import FerryError, InvalidArgumentError, _plan_any, classify, plan
 from tensorferry.framework_register import tensor_framework
+from tensorferry.functions.trees import Rebuild, flatten
+from tensorferry.sparse.frameworks import sparse_framework_of
 
-# Neither tensors nor trees of them, whatever is registered later.
-_PLAIN = frozenset({NoneType, bool, int, float, complex, str, bytes, type})
+# Types that are neither tensors nor containers, whatever is registered later.
+_NON_TENSOR_TYPES = frozenset({NoneType, bool, int, float, complex, str, bytes, type})
 
 
-class Home(NamedTuple):
-    """Where results go back to."""
+class Origin(NamedTuple):
+    """The framework and device of a tensor, to which results return."""
 
     framework: str
-    #: None for what is only traced, and has no place, and for what is spread over several devices.
+    #: None for a traced value, and for an array that is sharded over several devices.
     device: str | None
-    traced: bool = False
-    #: Whether the tensor is sparse.
-    sparse: bool = False
+    is_traced: bool = False
+    is_sparse: bool = False
 
 
-class Known(NamedTuple):
-    """A type that was seen to be a tensor's."""
+class TensorType(NamedTuple):
+    """A type whose instances are tensors."""
 
     framework: str
-    #: Says where a tensor is: equal for two that are in one place, and quicker than a plan.
-    place: Callable[[Any], Any]
-    #: The homes of places, made once. Where a place does not tell the device, it is not in here.
-    homes: dict[Any, Home]
+    #: Returns a key that is equal for two tensors on one device; faster than a plan.
+    device_key: Callable[[Any], Any]
+    #: Origins by device key. A key that does not determine the device is never in here.
+    origins: dict[Any, Origin]
 
 
-_known: dict[type, Known] = {}
+_tensor_types: dict[type, TensorType] = {}
 
-#: The frameworks, of those whose tensors were seen, that have several CPU devices: their tensors
-#: are not where host memory of another framework goes by itself.
-several_cpus: set[str] = set()
+#: The frameworks with several CPU devices, of those whose tensors were seen. Host memory of another
+#: framework does not go to the device of their tensors by default.
+multi_cpu_frameworks: set[str] = set()
 
-#: What `alike` says of tensors that are in several places, or that it is not sure of.
-APART = object()
+#: The result of `first_if_uniform` for tensors on several devices, and where it is not sure.
+MIXED = object()
 
 
 def framework_of(x: Any) -> str | None:
-    """Whose tensor an object is; None for trees, for plain objects and for tensors of nobody."""
+    """The framework of a tensor; None for containers and for other objects."""
     kind = type(x)
-    known = _known.get(kind)
+    known = _tensor_types.get(kind)
     if known is not None:
         return known.framework
-    if kind in _PLAIN or kind in (tuple, list, dict):
+    if kind in _NON_TENSOR_TYPES or kind in (tuple, list, dict):
         return None
-    found = _traced(x)
-    return _asked(x)[0] if found is None else found
+    found = _tracing_framework(x)
+    return _query_native(x)[0] if found is None else found
 
 
-def first_home(arguments: Iterable[Any]) -> Home | None:
-    """The home of the first tensor in several arguments, depth first."""
+def first_origin(arguments: Iterable[Any]) -> Origin | None:
+    """The origin of the first tensor in several arguments, depth first."""
     for x in arguments:
         kind = type(x)
-        known = _known.get(kind)
+        known = _tensor_types.get(kind)
         if known is not None:
-            return known.homes.get(known.place(x)) or _settled(x, known)
-        if kind in _PLAIN:
+            return known.origins.get(known.device_key(x)) or _resolve_origin(x, known)
+        if kind in _NON_TENSOR_TYPES:
             continue
         if kind is tuple or kind is list:
-            home = first_home(x)
+            origin = first_origin(x)
         elif kind is dict:
-            home = first_home(x.values())
+            origin = first_origin(x.values())
         else:
-            traced = _traced(x)
-            home = _asked(x)[1] if traced is None else Home(traced, None, True)
-        if home is not None:
-            return home
+            traced = _tracing_framework(x)
+            origin = _query_native(x)[1] if traced is None else Origin(traced, None, True)
+        if origin is not None:
+            return origin
     return None
 
 
-def alike(arguments: Iterable[Any], first: Any = None) -> Any:
-    """The first tensor, if all are of its framework and in its place: quicker than plans.
+def first_if_uniform(arguments: Iterable[Any], first: Any = None) -> Any:
+    """The first tensor, if all tensors have its framework and device; faster than plans.
 
-    None where there is no tensor, and APART where there are others, or what must be looked into.
+    Returns None if no argument is a tensor, and MIXED if the tensors differ or a plan is needed.
     """
     for x in arguments:
         kind = type(x)
-        known = _known.get(kind)
+        known = _tensor_types.get(kind)
         if known is not None:
             if first is None:
                 first = x
             else:
-                framework, place, _ = _known[type(first)]
-                if known.framework != framework or place(x) != place(first):
-                    return APART
-        elif kind in _PLAIN:
+                framework, device_key, _ = _tensor_types[type(first)]
+                if known.framework != framework or device_key(x) != device_key(first):
+                    return MIXED
+        elif kind in _NON_TENSOR_TYPES:
             continue
         elif kind is tuple or kind is list:
-            first = alike(x, first)
+            first = first_if_uniform(x, first)
         elif kind is dict:
-            first = alike(x.values(), first)
+            first = first_if_uniform(x.values(), first)
         else:
-            return APART
-        if first is APART:
-            return APART
+            return MIXED
+        if first is MIXED:
+            return MIXED
     return first
 
 
-def all_on(arguments: Iterable[Any], device: str | None) -> bool:
-    """Whether all tensors surely are on a device; where it says no, plans know."""
+def all_on_device(arguments: Iterable[Any], device: str | None) -> bool:
+    """Whether all tensors are known to be on a device; if False, plans decide."""
     for x in arguments:
         kind = type(x)
-        known = _known.get(kind)
+        known = _tensor_types.get(kind)
         if known is None:
-            if kind in _PLAIN:
+            if kind in _NON_TENSOR_TYPES:
                 continue
             if kind is tuple or kind is list or kind is dict:
-                if all_on(x.values() if kind is dict else x, device):
+                if all_on_device(x.values() if kind is dict else x, device):
                     continue
                 return False
-            if framework_of(x) is None or kind not in _known:
+            if framework_of(x) is None or kind not in _tensor_types:
                 return False
-            known = _known[kind]
-        home = known.homes.get(known.place(x))
-        if home is None:
+            known = _tensor_types[kind]
+        origin = known.origins.get(known.device_key(x))
+        if origin is None:
             try:
-                home = _settled(x, known)
-            except FerryError:  # no memory: plans of all of them say what that is
+                origin = _resolve_origin(x, known)
+            except FerryError:  # x has no memory; the plans of all arguments report it
                 return False
-        if home.device != device:
+        if origin.device != device:
             return False
     return True
 
 
-def known_as(x: Any) -> Known | None:
-    """What is known of an object's type, if it was seen to be a tensor before."""
-    return _known.get(type(x))
+def tensor_type_of(x: Any) -> TensorType | None:
+    """The known tensor type of an object, if an instance of it was seen before."""
+    return _tensor_types.get(type(x))
 
 
-def is_plain(x: Any) -> bool:
-    """Whether an object is one of Python's own, which is no tensor and has none in it."""
-    return type(x) in _PLAIN
+def is_non_tensor(x: Any) -> bool:
+    """Whether an object is a Python scalar, text, bytes, None or a type."""
+    return type(x) in _NON_TENSOR_TYPES
 
 
 def is_traced(x: Any) -> bool:
-    """Whether a value is only traced, by JAX or TensorFlow, and has no memory."""
-    return type(x) not in _known and _traced(x) is not None
+    """Whether JAX or TensorFlow traces a value, which then has no memory."""
+    return type(x) not in _tensor_types and _tracing_framework(x) is not None
 
 
 def is_sparse(x: Any) -> bool:
-    """Whether a tensor is sparse; quick for those that surely are not."""
-    known = _known.get(type(x))
+    """Whether a tensor is sparse; fast for known dense types."""
+    known = _tensor_types.get(type(x))
     if known is not None and (
         known.framework != "torch" or x.layout is sys.modules["torch"].strided
     ):
         return False
-    from tensorferry.sparse import is_sparse as is_one  # not above: it imports NumPy
-
-    return is_one(x)
+    return sparse_framework_of(x) is not None
 
 
-def _settled(x: Any, known: Known) -> Home:
-    """The home of a tensor whose place was not seen before."""
-    home = _home(x, known.framework, plan(x, known.framework).source_device)
-    if known.framework in ("torch", "cupy"):  # their devices say where memory is
-        known.homes[known.place(x)] = home
-    return home
+def flatten_tensors(tree: Any) -> tuple[list[Any], Rebuild]:
+    """The tensors that `ferry.to` accepts in a tree, and a function that rebuilds the tree."""
+    return flatten(
+        tree, lambda x: framework_of(x) is not None, lambda x: first_origin((x,)) is not None
+    )
 
 
-def _home(x: Any, framework: str, device: str) -> Home:
-    spread = framework == "jax" and len(x.sharding.device_set) > 1
-    return Home(framework, None if spread else device)
+def _resolve_origin(x: Any, known: TensorType) -> Origin:
+    """The origin of a tensor whose device key is new."""
+    origin = _make_origin(x, known.framework, plan(x, known.framework).source_device)
+    if known.framework in ("torch", "cupy"):  # their device objects determine the device
+        known.origins[known.device_key(x)] = origin
+    return origin
 
 
-def _asked(x: Any) -> tuple[str | None, Home | None]:
-    """What the native module says: whose tensor this is, and which tensor in it is the first."""
+def _make_origin(x: Any, framework: str, device: str) -> Origin:
+    is_sharded = framework == "jax" and len(x.sharding.device_set) > 1
+    return Origin(framework, None if is_sharded else device)
+
+
+def _query_native(x: Any) -> tuple[str | None, Origin | None]:
+    """The framework of a tensor, and the origin of the first tensor in it, by the native module."""
     try:
-        told = _plan_any((x,), "numpy").parts
+        plans = _plan_any((x,), "numpy").parts
     except FerryError:
-        # A tracer deep in a dataclass: the trip says it better.
-        return _without_plan(x)
-    for one in told:
+        # A tracer deep in a dataclass, for example: the conversion reports it better.
+        return _origin_without_plan(x)
+    for one in plans:
         name = one.source
         if _is_framework(name):
             if one.name != "[0]":
-                return None, Home(name, one.source_device)
-            home = _home(x, name, one.source_device)
-            # A variable has a value while TensorFlow is eager, and in a graph it has none.
+                return None, Origin(name, one.source_device)
+            origin = _make_origin(x, name, one.source_device)
+            # A variable has a value while TensorFlow is eager, and none in a graph.
             if name != "tensorflow" or not isinstance(x, sys.modules[name].Variable):
-                _remember(type(x), name)
-            return name, home
+                _register_type(type(x), name)
+            return name, origin
     return None, None
 
 
-def _without_plan(x: Any) -> tuple[str | None, Home | None]:
-    """The same for what has no single plan: sparse tensors, and what has no memory of its own."""
-    from tensorferry.functions.sparse_origins import first_sparse
-
+def _origin_without_plan(x: Any) -> tuple[str | None, Origin | None]:
+    """The same for objects without a single plan: sparse tensors, and values without memory."""
     torch: Any = sys.modules.get("torch")
     if torch is not None and isinstance(x, torch.Tensor) and x.layout is torch.strided:
-        return "torch", Home("torch", str(x.device))
-    return first_sparse(x)
+        return "torch", Origin("torch", str(x.device))
+    name = sparse_framework_of(x)
+    if name is None:
+        leaves, _ = flatten(x, lambda part: part is not x and framework_of(part) is not None)
+        return None, first_origin(leaves)
+    try:
+        device = plan(x, name).source_device
+    except FerryError:
+        # An unsupported format or a traced value: the conversion reports it better.
+        return None, None
+    return name, Origin(name, device, is_sparse=True)
 
 
-def _remember(kind: type, framework: str) -> None:
-    host = Home(framework, "cpu")
-    # Of frameworks that are not spoken of here, no two tensors are taken to be in one place.
-    place: Callable[[Any], Any] = id
-    homes: dict[Any, Home] = {}
-    if framework == "numpy" or (framework == "jax" and _only_host()):
-        place, homes = _nowhere, {None: host}
+def _register_type(kind: type, framework: str) -> None:
+    host = Origin(framework, "cpu")
+    # Two tensors of a framework that is not listed here never count as being on one device.
+    device_key: Callable[[Any], Any] = id
+    origins: dict[Any, Origin] = {}
+    if framework == "numpy" or (framework == "jax" and _jax_has_one_device()):
+        device_key, origins = _constant_key, {None: host}
     elif framework == "jax":
-        place = attrgetter("sharding")
+        device_key = attrgetter("sharding")
         if len(sys.modules["jax"].local_devices(backend="cpu")) > 1:
-            several_cpus.add("jax")
+            multi_cpu_frameworks.add("jax")
     elif framework == "torch":
-        place = attrgetter("device")
+        device_key = attrgetter("device")
     elif framework == "cupy":
-        place = attrgetter("device.id")  # its devices have no hash
+        device_key = attrgetter("device.id")  # its device objects are not hashable
     elif framework == "tensorflow":
-        place, homes = attrgetter("device"), {"/job:localhost/replica:0/task:0/device:CPU:0": host}
+        device_key = attrgetter("device")
+        origins = {"/job:localhost/replica:0/task:0/device:CPU:0": host}
         if len(sys.modules["tensorflow"].config.list_logical_devices("CPU")) > 1:
-            several_cpus.add("tensorflow")
-    _known[kind] = Known(framework, place, homes)
+            multi_cpu_frameworks.add("tensorflow")
+    _tensor_types[kind] = TensorType(framework, device_key, origins)
 
 
-def _nowhere(_x: Any) -> None:
-    """The place of tensors of a framework that has one place only."""
+def _constant_key(_x: Any) -> None:
+    """The device key of a framework that has one device only."""
 
 
-def _only_host() -> bool:
-    """Whether JAX has one device, the host, so that nobody need ask an array."""
+def _jax_has_one_device() -> bool:
+    """Whether the host is JAX's only device, so that arrays need not be asked."""
     jax: Any = sys.modules["jax"]
     try:
         jax.devices("gpu")
@@ -253,8 +266,8 @@ def _is_framework(source: str) -> bool:
         return False
 
 
-def _traced(x: Any) -> str | None:
-    """The framework that is tracing a value, which has no memory; None for all others."""
+def _tracing_framework(x: Any) -> str | None:
+    """The framework that traces a value; None for objects that are not traced."""
     found = classify(x)
     if found is None:
         return None
@@ -262,9 +275,9 @@ def _traced(x: Any) -> str | None:
     if kind == "traced":
         return framework
     tensorflow: Any = sys.modules.get("tensorflow")
-    in_graph = (
+    is_graph_variable = (
         framework == "tensorflow"
         and isinstance(x, tensorflow.Variable)
         and not tensorflow.executing_eagerly()
     )
-    return framework if in_graph else None
+    return framework if is_graph_variable else None

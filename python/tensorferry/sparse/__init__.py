@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from tensorferry._native import Plan, _sparse_plan, _sparse_to, _sparse_to_dense
-from tensorferry.sparse.frameworks import owner
+from tensorferry.sparse.frameworks import sparse_framework_of
 
 __all__ = ["is_sparse", "plan", "to", "to_dense"]
 
@@ -36,7 +36,7 @@ def is_sparse(x: Any) -> bool:
         >>> ferry.sparse.is_sparse(scipy.sparse.eye_array(3)), ferry.sparse.is_sparse(np.eye(3))
         (True, False)
     """
-    return owner(x) is not None
+    return sparse_framework_of(x) is not None
 
 
 def to(

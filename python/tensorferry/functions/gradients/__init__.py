@@ -1,56 +1,59 @@
-"""Gradients across the border: `@ferry.via(..., grad=True)`.
+"""Gradients between frameworks: `@ferry.via(..., grad=True)`.
 
-The caller's framework is told of one operation whose forward pass is the body and whose backward
-pass is the body's vector-Jacobian product; tensors and gradients cross by `ferry.to`. `crossing` is
-one call, `bodies` has the side of the body's framework, `callers` that of the caller's.
+The caller's framework sees one operation. Its forward pass is the decorated function, its backward
+pass is the function's vector-Jacobian product; `ferry.to` converts tensors and gradients. `call` is
+one call, `vjp` runs the function in its framework, `shapes` infers the results without values, and
+`operations` defines the operation in the caller's framework.
 
-Only the tensors of the caller's framework take part: that of the first argument which is PyTorch's,
-JAX's or TensorFlow's. Where it is the body's own, there is no border.
+Only tensors of the caller's framework are differentiated: the framework of the first argument that
+is PyTorch's, JAX's or TensorFlow's. If it is the function's own framework, nothing is converted.
 """
 
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
-from tensorferry.functions.callables import Body, refuse
-from tensorferry.functions.gradients.call import Crossing
-from tensorferry.functions.gradients.operations import CALLERS
-from tensorferry.functions.trees import flatten
+from tensorferry.functions.callables import FunctionInfo, refuse
+from tensorferry.functions.gradients.call import DifferentiableCall
+from tensorferry.functions.gradients.operations import OPERATIONS
+from tensorferry.functions.origins import flatten_tensors
 
 
-def check(framework: str, goes_home: bool) -> None:
-    """Refuses, when a function is decorated, what can never have a gradient."""
-    if framework not in CALLERS:
+def check_framework(framework: str, returns_to_origin: bool) -> None:
+    """Refuses options that can never give a gradient, when a function is decorated."""
+    if framework not in OPERATIONS:
         refuse(
-            f"{framework} has no vector-Jacobian product that callers could use",
-            "leave grad=True out, or write the body in torch, jax or tensorflow",
+            f"grad=True does not support {framework}",
+            "leave grad=True out, or write the function in torch, jax or tensorflow",
         )
-    if not goes_home:
-        refuse("grad=True sends results back to the caller's framework", "leave returns= out")
+    if not returns_to_origin:
+        refuse("grad=True returns results to the caller's framework", "leave returns= out")
 
 
-def bordered(body: Body, framework: str, wishes: dict[str, Any]) -> Callable[..., Any]:
+def differentiable(
+    info: FunctionInfo, framework: str, options: dict[str, Any]
+) -> Callable[..., Any]:
     """The function that callers see."""
-    if body.is_async:
+    if info.is_async:
         refuse(
-            f"grad=True takes no async function, and {body.name} is one",
+            f"grad=True does not accept an async function, and {info.name} is async",
             "decorate the function that computes, and await outside of it",
         )
-    skip = body.skip
+    skip = info.skip
 
-    @wraps(body.function)
+    @wraps(info.function)
     def wrapper(*args: Any, **keywords: Any) -> Any:
-        ordered = {name: keywords[name] for name in body.names if name in keywords} | keywords
-        leaves, rebuild = flatten((args[skip:], ordered))
+        ordered = {name: keywords[name] for name in info.names if name in keywords} | keywords
+        leaves, rebuild = flatten_tensors((args[skip:], ordered))
 
-        def call(there: Sequence[Any]) -> Any:
-            rest, named = rebuild(there)
-            return body.function(*args[:skip], *rest, **named)
+        def run(converted: Sequence[Any]) -> Any:
+            rest, named = rebuild(converted)
+            return info.function(*args[:skip], *rest, **named)
 
-        crossing = Crossing(framework, wishes, call, leaves)
-        crossing.refuse_others()
-        if crossing.caller is None or crossing.caller == framework:
-            return crossing.plain()
-        return CALLERS[crossing.caller](crossing)
+        call = DifferentiableCall(framework, options, run, leaves)
+        call.check_arguments()
+        if call.caller is None or call.caller == framework:
+            return call.without_gradients()
+        return OPERATIONS[call.caller](call)
 
     return wrapper

@@ -1,10 +1,13 @@
-"""The caller's side of a gradient: one operation in the caller's automatic differentiation.
+"""The operation that a caller's automatic differentiation sees, for each framework.
 
-PyTorch is told which tensors the two sides share, so that writing one of them in place before
-`backward` raises, as it does for PyTorch's own operations. JAX keeps no values of other frameworks
-between the two passes, so the body runs again in the backward pass. Under `jit` and `vmap` it runs
-in callbacks, which come by the host, and what its results look like is found out by running it
-once without values. TensorFlow takes part while it is eager. None of them gets second derivatives.
+- PyTorch is told which tensors the caller and the function share, so that writing to one of them in
+  place before `backward` raises, as it does for PyTorch's own operations.
+- JAX keeps no values of other frameworks between the two passes, so the function runs again in the
+  backward pass. Under `jit` and `vmap` it runs in callbacks, through host memory, and the shapes of
+  its results are inferred without values.
+- TensorFlow is supported while it is eager.
+
+Second derivatives are not supported.
 """
 
 import importlib
@@ -14,156 +17,165 @@ from typing import Any
 
 from tensorferry._native import UnsupportedDTypeError, plan, to
 from tensorferry.functions.callables import refuse
-from tensorferry.functions.gradients.call import Crossing
-from tensorferry.functions.gradients.vjp import forms, is_smooth, unpacked
+from tensorferry.functions.gradients.call import DifferentiableCall
+from tensorferry.functions.gradients.shapes import infer_results
+from tensorferry.functions.gradients.vjp import flatten_result, is_differentiable
 from tensorferry.functions.origins import is_traced
 
 
-def _from_torch(crossing: Crossing) -> Any:
+def _from_torch(call: DifferentiableCall) -> Any:
     torch = importlib.import_module("torch")
-    leaves = crossing.leaves
-    wanted = [n for n in crossing.mine() if leaves[n].requires_grad]
+    leaves = call.leaves
+    wanted = [n for n in call.caller_indices() if leaves[n].requires_grad]
     if not wanted or not torch.is_grad_enabled():
-        return crossing.plain()
-    results = _torch_operation().apply(crossing, wanted, *[leaves[n] for n in wanted])
-    return crossing.whole(results)
+        return call.without_gradients()
+    results = _torch_operation().apply(call, wanted, *[leaves[n] for n in wanted])
+    return call.rebuild_result(results)
 
 
 @cache
 def _torch_operation() -> Any:
     torch = importlib.import_module("torch")
 
-    class Once(torch.autograd.Function):  # type: ignore[misc, name-defined]
-        """The backward pass: an operation as well, so that a second derivative is not lost."""
+    class Backward(torch.autograd.Function):  # type: ignore[misc, name-defined]
+        """The backward pass: an operation too, so that a second derivative raises."""
 
         @staticmethod
-        def forward(context: Any, pulled: Callable[[], Any], *_inputs: Any) -> Any:
-            return pulled()
+        def forward(context: Any, run_vjp: Callable[[], Any], *_inputs: Any) -> Any:
+            return run_vjp()
 
         @staticmethod
         def backward(context: Any, *gradients: Any) -> Any:
-            return _no_second()
+            return _refuse_second_derivative()
 
-    class Border(torch.autograd.Function):  # type: ignore[misc, name-defined]
+    class Operation(torch.autograd.Function):  # type: ignore[misc, name-defined]
         @staticmethod
-        def forward(context: Any, crossing: Crossing, wanted: list[int], *inputs: Any) -> Any:
-            ran = crossing.run(crossing.filled(wanted, inputs), wanted, home="torch")
-            results = crossing.back(ran.results, inputs[0])
-            context.pull, context.wanted = ran.pull, wanted
+        def forward(context: Any, call: DifferentiableCall, wanted: list[int], *inputs: Any) -> Any:
+            forward_pass = call.run(call.replace(wanted, inputs), wanted, gradients_to="torch")
+            results = call.convert_results(forward_pass.results, inputs[0])
+            context.run_vjp, context.wanted = forward_pass.vjp, wanted
             context.set_materialize_grads(False)
-            context.mark_non_differentiable(*[x for x in results if not is_smooth("torch", x)])
+            context.mark_non_differentiable(
+                *[x for x in results if not is_differentiable("torch", x)]
+            )
             context.save_for_backward(*inputs, *results)
             return tuple(results)
 
         @staticmethod
         def backward(context: Any, *gradients: Any) -> Any:
-            # Asking for them is also what makes PyTorch compare versions.
+            # Reading saved_tensors makes PyTorch compare their versions.
             inputs = context.saved_tensors[: len(context.wanted)]
 
-            def pulled() -> Any:
-                found = context.pull(list(gradients))
+            def run_vjp() -> Any:
+                found = context.run_vjp(list(gradients))
                 return tuple(found[n] for n in context.wanted)
 
-            return (None, None, *Once.apply(pulled, *inputs, *gradients))
+            return (None, None, *Backward.apply(run_vjp, *inputs, *gradients))
 
-    return Border
+    return Operation
 
 
-def _from_tensorflow(crossing: Crossing) -> Any:
+def _from_tensorflow(call: DifferentiableCall) -> Any:
     tensorflow = importlib.import_module("tensorflow")
-    if any(map(is_traced, crossing.leaves)):
-        return crossing.plain()
+    if any(map(is_traced, call.leaves)):
+        return call.without_gradients()
     # A variable is read here, where the caller's tape sees it.
-    mine = crossing.mine()
-    read = [tensorflow.convert_to_tensor(crossing.leaves[n]) for n in mine]
-    leaves = crossing.leaves = crossing.filled(mine, read)
-    wanted = [n for n in mine if is_smooth("tensorflow", leaves[n])]
+    own = call.caller_indices()
+    read = [tensorflow.convert_to_tensor(call.leaves[n]) for n in own]
+    leaves = call.leaves = call.replace(own, read)
+    wanted = [n for n in own if is_differentiable("tensorflow", leaves[n])]
 
     @tensorflow.custom_gradient  # type: ignore[untyped-decorator]
     def operation(*_inputs: Any) -> Any:
-        ran = crossing.run(leaves, wanted, home="tensorflow")
-        results = crossing.back(ran.results, read[0])
+        forward_pass = call.run(leaves, wanted, gradients_to="tensorflow")
+        results = call.convert_results(forward_pass.results, read[0])
 
         @tensorflow.custom_gradient  # type: ignore[untyped-decorator]
-        def once(*inputs: Any) -> Any:
+        def backward(*inputs: Any) -> Any:
             upstream = inputs[: len(results)]
-            found = ran.pull([g if is_smooth("tensorflow", g) else None for g in upstream])
+            found = forward_pass.vjp(
+                [g if is_differentiable("tensorflow", g) else None for g in upstream]
+            )
             zeros = tensorflow.zeros_like
-            return [zeros(leaves[n]) if found[n] is None else found[n] for n in wanted], _no_second
+            return [
+                zeros(leaves[n]) if found[n] is None else found[n] for n in wanted
+            ], _refuse_second_derivative
 
         def gradient(*upstream: Any) -> Any:
-            # The leaves are inputs, so that a second derivative comes by here and is not zero.
-            return once(*upstream, *[leaves[n] for n in wanted])
+            # The leaves are inputs, so that a second derivative reaches `backward` and is not zero.
+            return backward(*upstream, *[leaves[n] for n in wanted])
 
         return results, gradient
 
-    return crossing.whole(operation(*[leaves[n] for n in wanted]))
+    return call.rebuild_result(operation(*[leaves[n] for n in wanted]))
 
 
-def _no_second(*_gradients: Any) -> Any:
+def _refuse_second_derivative(*_gradients: Any) -> Any:
     refuse(
         "a function with grad=True has no second derivative",
-        "differentiate it once, or write the body in the caller's framework",
+        "differentiate it once, or write the function in the caller's framework",
     )
 
 
-def _from_jax(crossing: Crossing) -> Any:
-    if not any(map(is_traced, crossing.leaves)):
-        return crossing.plain()
+def _from_jax(call: DifferentiableCall) -> Any:
+    if not any(map(is_traced, call.leaves)):
+        return call.without_gradients()
     jax = importlib.import_module("jax")
-    mine = crossing.mine()
-    wanted = [n for n in mine if is_smooth("jax", crossing.leaves[n])]
+    own = call.caller_indices()
+    wanted = [n for n in own if is_differentiable("jax", call.leaves[n])]
 
     def forward(*arrays: Any) -> tuple[Any, ...]:
         if not any(map(is_traced, arrays)):
-            leaves = crossing.filled(mine, _as_arrays(jax, arrays))
-            results = crossing.run(leaves, (), home="jax").results
-            return tuple(crossing.back(results, leaves[mine[0]]))
-        leaves = crossing.filled(mine, arrays)
-        found, crossing.rebuild = forms(
-            crossing.framework, crossing.call, [_formed(crossing, x) for x in leaves]
+            leaves = call.replace(own, _as_arrays(jax, arrays))
+            results = call.run(leaves, (), gradients_to="jax").results
+            return tuple(call.convert_results(results, leaves[own[0]]))
+        leaves = call.replace(own, arrays)
+        found, call.rebuild = infer_results(
+            call.framework, call.function, [_argument_shape(call, x) for x in leaves]
         )
 
         def host(*values: Any) -> tuple[Any, ...]:
-            there = [crossing.inside(x) for x in crossing.filled(mine, values)]
-            results, _ = unpacked(crossing.framework, crossing.call(there))
+            converted = [call.convert(x) for x in call.replace(own, values)]
+            results, _ = flatten_result(call.framework, call.function(converted))
             return tuple(to(x.detach() if hasattr(x, "detach") else x, "numpy") for x in results)
 
-        shapes = tuple(_struct(jax, *form) for form in found)
+        shapes = tuple(_shape_struct(jax, *one) for one in found)
         return tuple(jax.pure_callback(host, shapes, *arrays, vmap_method="sequential"))
 
     def backward(arrays: tuple[Any, ...], upstream: tuple[Any, ...]) -> tuple[Any, ...]:
         upstream = _as_arrays(jax, upstream)
-        smooth = [n for n, g in enumerate(upstream) if g.dtype != jax.dtypes.float0]
-        given = [upstream[n] for n in smooth]
+        differentiable = [n for n, g in enumerate(upstream) if g.dtype != jax.dtypes.float0]
+        given = [upstream[n] for n in differentiable]
 
-        def pulled(home: str, values: Sequence[Any], gradients: Sequence[Any]) -> list[Any]:
-            by_number = dict(zip(smooth, gradients, strict=True))
-            ran = crossing.run(crossing.filled(mine, values), wanted, home=home)
-            return ran.pull([by_number.get(n) for n in range(len(upstream))])
+        def run_vjp(
+            gradients_to: str, values: Sequence[Any], gradients: Sequence[Any]
+        ) -> list[Any]:
+            by_index = dict(zip(differentiable, gradients, strict=True))
+            forward_pass = call.run(call.replace(own, values), wanted, gradients_to=gradients_to)
+            return forward_pass.vjp([by_index.get(n) for n in range(len(upstream))])
 
         def host(values: Sequence[Any], gradients: Sequence[Any]) -> list[Any]:
-            found = pulled("numpy", values, gradients)
+            found = run_vjp("numpy", values, gradients)
             zeros = importlib.import_module("numpy").zeros_like
-            by_number = dict(zip(mine, values, strict=True))
-            return [zeros(by_number[n]) if found[n] is None else found[n] for n in wanted]
+            by_index = dict(zip(own, values, strict=True))
+            return [zeros(by_index[n]) if found[n] is None else found[n] for n in wanted]
 
         if not any(map(is_traced, (*arrays, *given))):
-            found = pulled("jax", _as_arrays(jax, arrays), given)
-            return tuple(found[n] for n in mine)
-        like = dict(zip(mine, arrays, strict=True))
-        shapes = [_struct(jax, like[n].shape, like[n].dtype.name) for n in wanted]
+            found = run_vjp("jax", _as_arrays(jax, arrays), given)
+            return tuple(found[n] for n in own)
+        like = dict(zip(own, arrays, strict=True))
+        shapes = [_shape_struct(jax, like[n].shape, like[n].dtype.name) for n in wanted]
         made = jax.pure_callback(host, shapes, arrays, given, vmap_method="sequential")
-        by_number = dict(zip(wanted, made, strict=True))
-        return tuple(by_number.get(n) for n in mine)
+        by_index = dict(zip(wanted, made, strict=True))
+        return tuple(by_index.get(n) for n in own)
 
     operation = jax.custom_vjp(forward)
     operation.defvjp(lambda *arrays: (forward(*arrays), arrays), backward)
-    return crossing.whole(operation(*[crossing.leaves[n] for n in mine]))
+    return call.rebuild_result(operation(*[call.leaves[n] for n in own]))
 
 
 def _as_arrays(jax: Any, values: Sequence[Any]) -> tuple[Any, ...]:
-    """Arrays, also of numbers, which JAX hands on as it was given them; float0 stays."""
+    """Arrays; JAX passes Python numbers through unchanged. float0 arrays stay unchanged."""
     return tuple(
         x
         if isinstance(x, jax.Array) or getattr(x, "dtype", None) == jax.dtypes.float0
@@ -172,24 +184,24 @@ def _as_arrays(jax: Any, values: Sequence[Any]) -> tuple[Any, ...]:
     )
 
 
-def _formed(crossing: Crossing, x: Any) -> Any:
-    """What the body will see: for a traced array its shape and type, anything else as it is."""
+def _argument_shape(call: DifferentiableCall, x: Any) -> Any:
+    """The shape and type of a traced array as the function sees it; other values converted."""
     if not is_traced(x):
-        return crossing.inside(x)
+        return call.convert(x)
     empty = importlib.import_module("numpy").empty((), x.dtype)
-    return tuple(x.shape), plan(empty, crossing.framework, **crossing.wishes).dtype
+    return tuple(x.shape), plan(empty, call.framework, **call.options).dtype
 
 
-def _struct(jax: Any, shape: Any, dtype: str) -> Any:
+def _shape_struct(jax: Any, shape: Any, dtype: str) -> Any:
     if jax.dtypes.canonicalize_dtype(dtype).name != dtype:
         raise UnsupportedDTypeError(
-            f"the body gives {dtype}, which JAX lacks while jax_enable_x64 is off"
-            "\nhint: give float32, int32 or complex64, or set JAX_ENABLE_X64=1"
+            f"the function returns {dtype}, which JAX does not support while jax_enable_x64 is off"
+            "\nhint: return float32, int32 or complex64, or set JAX_ENABLE_X64=1"
         )
     return jax.ShapeDtypeStruct(shape, dtype)
 
 
-CALLERS: dict[str, Callable[[Crossing], Any]] = {
+OPERATIONS: dict[str, Callable[[DifferentiableCall], Any]] = {
     "torch": _from_torch,
     "jax": _from_jax,
     "tensorflow": _from_tensorflow,
