@@ -70,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
         command = module.add(commands)
         command.formatter_class = argparse.RawDescriptionHelpFormatter
         command.allow_abbrev = False
-        command.set_defaults(run=module.run)
+        command.set_defaults(run=module.run, parser=top)
         shown = command.add_argument_group("output")
         shown.add_argument("--debug", action="store_true", help="show tracebacks of errors")
         if module is not completion:

@@ -28,9 +28,7 @@ def add(commands: Any) -> argparse.ArgumentParser:
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     """Prints the script, made from the parser itself."""
-    from tensorferry._tools.cli import parser
-
-    commands = _commands(parser())
+    commands = _commands(arguments.parser)
     write = {"bash": _bash, "zsh": _zsh, "fish": _fish}[arguments.shell]
     terminal.print(write(commands))
     return 0
