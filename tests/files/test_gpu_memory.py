@@ -36,7 +36,7 @@ def test_from_a_gpu_to_a_file_in_pieces():
     run("""
     y = on_gpu(x)
     for piece in (400, 1199, 1200, 1201, 100_000, 1 << 30):
-        writing.PIECE = piece
+        writing.BLOCK_BYTES = piece
         with ferry.trace() as trips:
             ferry.save(path + ".npy", y)
         rows = piece // 1200
@@ -52,7 +52,7 @@ def test_from_a_gpu_to_a_file_in_pieces():
 
 def test_pieces_of_every_shape():
     run("""
-    writing.PIECE = 1000
+    writing.BLOCK_BYTES = 1000
     for shape in ((1, 5000), (2, 1, 3000), (1, 1), (3, 700), (1, 2, 3, 400), (5000,), (0, 9)):
         y = np.random.default_rng(2).standard_normal(shape, dtype=np.float32)
         with ferry.trace() as trips:
@@ -64,7 +64,7 @@ def test_pieces_of_every_shape():
 
 def test_a_download_that_fails_leaves_the_old_file():
     run("""
-    writing.PIECE = 100_000
+    writing.BLOCK_BYTES = 100_000
     ferry.save(path + ".npy", x)
     y = on_gpu(x + 1)
     for late in (0, 2):

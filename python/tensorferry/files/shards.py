@@ -1,47 +1,51 @@
-"""Several safetensors files behind one index, as large models come.
+"""Several safetensors files behind one index, the format of large models.
 
-The index says which file has which tensor, and is written last. New files have names that no file
-had before, so that the old index and its files are as they were until the new index takes its
-place; then those of the old files go that were made here for this index, and that no other index
-in the folder names.
+The index says which file holds which tensor, and is written last. New files have unused names, so
+the old index and its files stay valid until the new index replaces the old one. Then the old files
+are removed, except those that were not made for this index or that another index in the folder
+names.
 """
 
 import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from operator import index as whole
+from operator import index as to_int
 from typing import Any, SupportsIndex
 
 from tensorferry._native import FerryError, File, InvalidArgumentError
 
-# As model hubs have it: 5 GB.
-SHARD = 5_000_000_000
+# The default of model hubs.
+DEFAULT_SHARD_BYTES = 5_000_000_000
 
 
-class Index:
-    """The index of files that are to be written."""
+class ShardIndex:
+    """The index of files that are being written."""
 
-    def __init__(self, path: str, sizes: Mapping[str, int], most: Any) -> None:
-        """For tensors of these names and bytes, and files of so many bytes at most."""
-        if not isinstance(most, SupportsIndex) or isinstance(most, bool) or whole(most) < 1:
+    def __init__(self, path: str, sizes: Mapping[str, int], max_bytes: Any) -> None:
+        """An index for tensors of these names and sizes, in files of at most `max_bytes`."""
+        if (
+            not isinstance(max_bytes, SupportsIndex)
+            or isinstance(max_bytes, bool)
+            or to_int(max_bytes) < 1
+        ):
             raise InvalidArgumentError(
-                f"shard_bytes is {most!r}, which is no size\nhint: write a number of bytes"
+                f"shard_bytes={max_bytes!r} is not a positive integer\nhint: write bytes"
             )
         if not sizes:
             raise InvalidArgumentError(
-                "there are no tensors to index\nhint: pass a tree that has some"
+                "an index needs at least one tensor\nhint: pass a tree that holds a tensor"
             )
-        # What a link points to is replaced, and its files lie beside it.
+        # A symbolic link is followed: its target is replaced, and the files are beside the target.
         self.path = os.path.realpath(path) if os.path.islink(path) else path
         folder, name = os.path.split(self.path)
         if not name.isprintable() or "\\" in name:
             raise InvalidArgumentError(
-                f"files cannot be named after {name!r}\nhint: use letters that can be printed"
+                f"the name {name!r} is not printable or has a backslash\nhint: use another name"
             )
-        self.folder, self.total = folder or ".", sum(sizes.values())
+        self.folder, self.total_bytes = folder or ".", sum(sizes.values())
         self.stem = name.removesuffix(".json").removesuffix(".index").removesuffix(".safetensors")
-        self.old = self._made_here(_files_of(self.path))
-        self.shards = _shared_out(sizes, whole(most))
+        self.old_names = self._matching_names(_indexed_files(self.path))
+        self.shards = _split_into_shards(sizes, to_int(max_bytes))
         tag, count = os.urandom(4).hex(), len(self.shards)
         self.names = [
             f"{self.stem}-{tag}-{number:05}-of-{count:05}.safetensors"
@@ -53,63 +57,65 @@ class Index:
         for name, shard in zip(self.names, self.shards, strict=True):
             yield os.path.join(self.folder, name), shard
 
-    def text(self, metadata: Mapping[str, str]) -> bytes:
-        """What the index says."""
-        import json  # not above: most who import tensorferry save no index
+    def to_json(self, metadata: Mapping[str, str]) -> bytes:
+        """The content of the index file."""
+        import json  # deferred: few users save an index
 
         weights = {
             tensor: name
             for name, shard in zip(self.names, self.shards, strict=True)
             for tensor in shard
         }
-        told = {"metadata": {**metadata, "total_size": self.total}, "weight_map": weights}
-        return (json.dumps(told, indent=2) + "\n").encode()
+        content = {"metadata": {**metadata, "total_size": self.total_bytes}, "weight_map": weights}
+        return (json.dumps(content, indent=2) + "\n").encode()
 
     @contextlib.contextmanager
     def replacing(self) -> Iterator[None]:
-        """A block that writes files and index; then the files of the old or the new are gone."""
+        """A block that writes the files and the index; on exit the unused files are removed."""
         try:
             yield
         except BaseException:
-            # It may be there all the same, if the interruption came late.
-            if not set(self.names) <= _files_of(self.path):
+            # A late interruption may leave the new index in place.
+            if not set(self.names) <= _indexed_files(self.path):
                 self._remove(self.names)
             raise
-        self._remove(self.old)
+        self._remove(self.old_names)
 
-    def _made_here(self, names: Iterable[str]) -> set[str]:
-        """Those that were made for this index."""
-        import re  # not above: it would be a tenth of the time that `import tensorferry` takes
+    def _matching_names(self, names: Iterable[str]) -> set[str]:
+        """The names that an earlier index at this path has generated."""
+        import re  # deferred: it takes a tenth of the time of `import tensorferry`
 
-        ours = re.compile(rf"{re.escape(self.stem)}-[0-9a-f]{{8}}-\d{{5}}-of-\d{{5}}\.safetensors")
-        return {name for name in names if ours.fullmatch(name)}
+        pattern = re.compile(
+            rf"{re.escape(self.stem)}-[0-9a-f]{{8}}-\d{{5}}-of-\d{{5}}\.safetensors"
+        )
+        return {name for name in names if pattern.fullmatch(name)}
 
     def _remove(self, names: Iterable[str]) -> None:
-        """Removes files, but for those that an index names; what cannot be removed stays."""
-        named: set[str] = set()
+        """Removes files, except those that an index names; ignores files that cannot be removed."""
+        in_use: set[str] = set()
         for other in os.listdir(self.folder):
             if other.endswith(".json"):
-                named |= _files_of(os.path.join(self.folder, other))
-        for name in set(names) - named:
+                in_use |= _indexed_files(os.path.join(self.folder, other))
+        for name in set(names) - in_use:
             with contextlib.suppress(OSError):
                 os.unlink(os.path.join(self.folder, name))
 
 
-def _shared_out(sizes: Mapping[str, int], most: int) -> list[list[str]]:
-    """Which names go into one file: in their order, and of so many bytes at most."""
+def _split_into_shards(sizes: Mapping[str, int], max_bytes: int) -> list[list[str]]:
+    """The names of the tensors in each file, in their order."""
     shards: list[list[str]] = []
-    room = 0
+    free_bytes = 0
     for name, size in sizes.items():
-        if not shards or size > room:
+        if not shards or size > free_bytes:
             shards.append([])
-            room = most
+            free_bytes = max_bytes
         shards[-1].append(name)
-        room -= size
+        free_bytes -= size
     return shards
 
 
-def _files_of(path: str) -> set[str]:
-    """The files that an index names, if it is one and they are there."""
+def _indexed_files(path: str) -> set[str]:
+    """The files that a valid index names; empty if the file is not a valid index."""
     import json
 
     try:

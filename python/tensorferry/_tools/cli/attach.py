@@ -12,7 +12,7 @@ from tensorferry import files
 from tensorferry._native import Writer
 from tensorferry._tools.cli import convert, notation
 from tensorferry._tools.cli.terminal import Terminal, clean, table
-from tensorferry.files import writing
+from tensorferry.files import formats
 
 DESCRIPTION = """\
 Lists what a ticket leads to (of tensorferry publish, or of ferry.publish in Python), or writes
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     if arguments.target is None:
         leaves = list(_leaves(tree))
     else:
-        leaves = list(files.named(tree)) if files.is_tree(tree) else [("", tree)]
+        leaves = list(files.named_leaves(tree)) if files.is_tree(tree) else [("", tree)]
     tensors = {name: leaf for name, leaf in leaves if isinstance(leaf, np.ndarray)}
     values = [(name, leaf) for name, leaf in leaves if not isinstance(leaf, np.ndarray)]
     hint = "without OUT and --names they are listed"
@@ -91,8 +91,8 @@ def _read() -> str:
 
 def _check(arguments: argparse.Namespace) -> None:
     """Has an OUT that cannot be written refused before a ticket that is good once is used up."""
-    name = writing.name_alone(arguments.target, arguments.to_format)
-    format = writing.format_of(arguments.target, arguments.to_format)
+    name = formats.default_name(arguments.target, arguments.to_format)
+    format = formats.format_of(arguments.target, arguments.to_format)
     writer = Writer(
         arguments.target,
         [(name, arguments.to_dtype or "uint8", [0])],

@@ -12,7 +12,7 @@ from tensorferry import files
 from tensorferry._tools.cli import notation
 from tensorferry._tools.cli.inspect import describe
 from tensorferry._tools.cli.terminal import Terminal
-from tensorferry.files import writing
+from tensorferry.files import formats, writing
 
 EPILOGUE = """\
 examples:
@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     if os.path.realpath(arguments.source) == os.path.realpath(arguments.target):
         raise ferry.InvalidArgumentError("IN and OUT are the same file\nhint: name another one")
     file, chosen = opened(arguments.source, arguments)
-    keeps = writing.format_of(arguments.target, arguments.to_format).startswith("safetensors")
+    keeps = formats.format_of(arguments.target, arguments.to_format).startswith("safetensors")
     if file.metadata and not keeps:
         terminal.note("only safetensors say something about themselves: the metadata is left out")
     told = write(
@@ -129,7 +129,7 @@ def write(
     metadata: Mapping[str, str],
 ) -> dict[str, Any]:
     """Writes OUT from tensors of which type, shape and bytes are known; what a program is told."""
-    lonely = writing.name_alone(arguments.target, arguments.to_format)
+    lonely = formats.default_name(arguments.target, arguments.to_format)
     sources = {name or lonely: name for name in tensors}
     total, done = sum(size for _, _, size in tensors.values()), 0
 

@@ -53,7 +53,7 @@ class DifferentiableCall:
             if name is None:
                 if self.framework != "torch" and _requires_gradient(x):
                     refuse(
-                        f"{self.framework} gives no gradient for a sparse tensor that requires grad",
+                        f"{self.framework} gives no gradient for a sparse torch tensor",
                         "detach it, or pass its values and make the sparse tensor in the function",
                     )
             elif name == self.caller:
