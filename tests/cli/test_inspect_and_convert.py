@@ -167,7 +167,7 @@ def test_metadata_stays_or_is_said_to_be_left_out(tmp_path, capsys):
 def test_a_large_tensor_goes_in_pieces(tmp_path, monkeypatch):
     x = np.random.default_rng(5).standard_normal((100, 30))
     np.save(tmp_path / "x.npy", x)
-    monkeypatch.setattr("tensorferry._tools.cli.convert.PIECE", 70)
+    monkeypatch.setattr("tensorferry._tools.cli.convert.BLOCK_ELEMENTS", 70)
     target = tmp_path / "y.safetensors"
     assert cli.main(["convert", str(tmp_path / "x.npy"), str(target), "--to-dtype", "float32"]) == 0
     np.testing.assert_array_equal(ferry.load(target)["tensor"], x.astype(np.float32))

@@ -57,7 +57,7 @@ def seen(colour: str, eyes: str) -> tuple[float, float, float]:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_lines_and_text_stand_out_from_the_page(theme):
-    paper = series_style.PAPER[theme]
+    paper = series_style.BACKGROUNDS[theme]
     assert min(contrast(colour, paper) for colour in series_style.COLOURS[theme]) >= 3
     words = named(theme)
     for name in ("text", "quiet", "link", "warn", "limit"):

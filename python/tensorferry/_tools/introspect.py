@@ -1,6 +1,7 @@
-"""How each framework shows its own tensors, through its own functions and never through ours.
+"""Reading tensors without tensorferry: device, type, values and address by each framework itself.
 
-What was carried is checked with these, so that a fault of the library cannot hide itself.
+The tools check conversions with these functions, so that an error of the library is not hidden by
+the library.
 """
 
 import ctypes
@@ -8,17 +9,21 @@ import importlib
 from typing import Any
 
 
-def place(framework: str, x: Any) -> str:
-    """Where a tensor is: `cpu`, `cpu:1`, `cuda:0`."""
+def device(framework: str, x: Any) -> str:
+    """The device of a tensor: `cpu`, `cpu:1`, `cuda:0`."""
     if framework == "torch":
         return "cpu" if x.device.type == "cpu" else f"{x.device.type}:{x.device.index}"
     if framework == "cupy":
         return f"cuda:{x.data.device_id}"
     if framework == "jax":
-        device = next(iter(x.devices()))
-        if device.platform == "cpu":
-            return _cpu(importlib.import_module("jax").local_devices(backend="cpu").index(device))
-        return f"cuda:{importlib.import_module('jax').local_devices(backend='cuda').index(device)}"
+        jax_device = next(iter(x.devices()))
+        if jax_device.platform == "cpu":
+            return _cpu(
+                importlib.import_module("jax").local_devices(backend="cpu").index(jax_device)
+            )
+        return (
+            f"cuda:{importlib.import_module('jax').local_devices(backend='cuda').index(jax_device)}"
+        )
     if framework == "tensorflow":
         kind, _, index = x.backing_device.rpartition("device:")[2].partition(":")
         return f"cuda:{index}" if kind == "GPU" else _cpu(int(index))
@@ -32,15 +37,15 @@ def _cpu(index: int) -> str:
 
 
 def dtype(framework: str, x: Any) -> str:
-    """The name of its element type."""
+    """The name of a tensor's element type."""
     if framework in ("torch", "paddle", "mlx"):
         return str(x.dtype).rpartition(".")[2].removesuffix("_")
     return str(x.dtype.name)
 
 
 def values(framework: str, x: Any) -> bytes:
-    """The values of a tensor, row by row, as bytes."""
-    import numpy as np  # not above: this file is also for a process that looks at another framework
+    """The values of a tensor as bytes, in row-major order."""
+    import numpy as np  # deferred: some processes must not import NumPy
 
     if framework == "torch":
         flat = x.detach().contiguous().reshape(-1)
@@ -54,13 +59,13 @@ def values(framework: str, x: Any) -> bytes:
     if framework == "mlx":
         core = importlib.import_module("mlx.core")
         # NumPy cannot read MLX's bfloat16.
-        plain = core.contiguous(x).view(core.uint16) if x.dtype == core.bfloat16 else x
-        return np.array(plain).tobytes()
+        readable = core.contiguous(x).view(core.uint16) if x.dtype == core.bfloat16 else x
+        return np.array(readable).tobytes()
     return np.asarray(x).tobytes()
 
 
 def address(framework: str, x: Any) -> int:
-    """Where the memory of a tensor begins."""
+    """The address of a tensor's first element."""
     if framework == "numpy":
         return int(x.ctypes.data)
     if framework in ("torch", "paddle"):
@@ -70,8 +75,10 @@ def address(framework: str, x: Any) -> int:
     if framework == "jax":
         return int(x.unsafe_buffer_pointer())
     if framework == "tensorflow":
-        return _address_in(importlib.import_module("tensorflow").experimental.dlpack.to_dlpack(x))
-    return _address_in(x.__dlpack__())
+        return _capsule_address(
+            importlib.import_module("tensorflow").experimental.dlpack.to_dlpack(x)
+        )
+    return _capsule_address(x.__dlpack__())
 
 
 class _Tensor(ctypes.Structure):
@@ -92,8 +99,8 @@ class _Tensor(ctypes.Structure):
 _BEFORE = {b"dltensor": 0, b"dltensor_versioned": 32}
 
 
-def _address_in(capsule: Any) -> int:
-    """The address that a DLPack capsule names; the capsule is left as it was."""
+def _capsule_address(capsule: Any) -> int:
+    """The address in a DLPack capsule, which stays unused."""
     name_of = ctypes.pythonapi.PyCapsule_GetName
     name_of.restype, name_of.argtypes = ctypes.c_char_p, (ctypes.py_object,)
     pointer_of = ctypes.pythonapi.PyCapsule_GetPointer

@@ -1,4 +1,4 @@
-"""What a report says about where it was made. No host names, no paths."""
+"""Facts about the machine for reports: processor, memory and versions, without names and paths."""
 
 import contextlib
 import datetime
@@ -14,7 +14,7 @@ from tensorferry.framework_register import FRAMEWORKS, TENSOR_FRAMEWORKS
 
 
 def facts() -> dict[str, Any]:
-    """Machine, versions and date."""
+    """The machine, versions and date."""
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "cpu": cpu(),
@@ -31,7 +31,7 @@ def facts() -> dict[str, Any]:
 
 
 def gpu() -> str | None:
-    """The GPU and its driver, as the driver's own tool has it."""
+    """The GPU and its driver, by nvidia-smi."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     with contextlib.suppress(OSError, subprocess.CalledProcessError):
         done = subprocess.run(query, capture_output=True, text=True, check=True)
@@ -41,29 +41,29 @@ def gpu() -> str | None:
 
 
 def cores() -> int:
-    """The cores that this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def free_memory() -> int:
-    """The bytes that can be had without swapping."""
+    """The bytes of memory that are available without swapping."""
     return _memory("MemAvailable")
 
 
 def cpu() -> str:
-    """The processor's own name."""
+    """The name of the processor."""
     found = re.search(r"^model name\s*:\s*(.+)$", _text("/proc/cpuinfo"), re.MULTILINE)
     return found[1] if found else platform.machine()
 
 
 def huge_pages() -> str:
-    """Whether the system gives out huge pages: always, where it is asked to (madvise), or never."""
+    """The kernel's setting for transparent huge pages: always, madvise or never."""
     found = re.search(r"\[(\w+)\]", _text("/sys/kernel/mm/transparent_hugepage/enabled"))
     return found[1] if found else "unknown"
 
 
 def version(name: str) -> str | None:
-    """The installed version of a framework or a distribution, without importing it."""
+    """The installed version of a framework or distribution, without importing it."""
     for distribution in FRAMEWORKS[name].distributions if name in FRAMEWORKS else (name,):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             return importlib.metadata.version(distribution)

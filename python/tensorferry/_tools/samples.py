@@ -1,7 +1,7 @@
-"""Tensors to try things on: random values in any framework, layout, type and place.
+"""Sample tensors with random values, of any framework, layout, type and device.
 
-Each is made by the framework's own constructor, in memory of its own, so that what is then carried
-is what users have.
+Each is made by the framework's own constructor, in memory that the framework has allocated, like
+the tensors of users.
 """
 
 import math
@@ -24,23 +24,23 @@ DTYPES = (
 
 
 def numpy_dtype(dtype: str) -> np.dtype[Any]:
-    """NumPy's object for a type."""
+    """The NumPy dtype of a type's name."""
     if dtype not in DTYPES:
         raise ferry.InvalidArgumentError(
-            f"no type is called {dtype!r}\nhint: write one of {', '.join(DTYPES)}"
+            f"unknown type {dtype!r}\nhint: write one of {', '.join(DTYPES)}"
         )
     return np.dtype(getattr(ml_dtypes, dtype) if dtype == "bfloat16" else dtype)
 
 
 def values(shape: Sequence[int], dtype: str, *, seed: int = 0) -> np.ndarray[Any, Any]:
-    """Random values of a type, each of which it holds exactly."""
+    """Random values that a type represents exactly."""
     kind = numpy_dtype(dtype)
     random = np.random.default_rng(seed)
     if dtype == "bool":
         return random.integers(0, 2, shape, dtype=np.uint8).astype(np.bool_)
     if kind.kind in "iu":
-        ends = np.iinfo(kind)
-        return random.integers(ends.min, ends.max, shape, dtype=kind, endpoint=True)
+        limits = np.iinfo(kind)
+        return random.integers(limits.min, limits.max, shape, dtype=kind, endpoint=True)
     if kind.kind == "c":
         parts = random.standard_normal((*shape, 2), dtype=np.float32)
         return np.ascontiguousarray(parts).view(np.complex64)[..., 0].astype(kind)
@@ -48,11 +48,11 @@ def values(shape: Sequence[int], dtype: str, *, seed: int = 0) -> np.ndarray[Any
 
 
 def zeros(shape: Sequence[int], kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """An array of zeros, as NumPy allocates it; its pages are not touched."""
+    """An array of zeros whose pages are not touched."""
     size = math.prod(shape) * kind.itemsize
     if size > machine.free_memory() * 0.9:
         raise ferry.OutOfMemoryError(
-            f"a tensor of {size} bytes is more than the free memory\nhint: write a smaller shape"
+            f"a tensor of {size} bytes exceeds the free memory\nhint: write a smaller shape"
         )
     return np.zeros(shape, kind)
 
@@ -66,23 +66,23 @@ def make(
     device: str = "cpu",
     seed: int | None = 0,
 ) -> Any:
-    """A tensor of a framework, with random values; with zeros where there is no seed."""
+    """A tensor of a framework with random values, or with zeros if `seed` is None."""
     if not re.fullmatch(r"cpu|cuda(:\d{1,3})?", device):
         raise ferry.InvalidArgumentError(
-            f"no device is called {device!r}\nhint: write cpu, cuda or cuda:1"
+            f"unknown device {device!r}\nhint: write cpu, cuda or cuda:1"
         )
     if layout not in LAYOUTS:
         raise ferry.InvalidArgumentError(
-            f"no layout is called {layout!r}\nhint: write one of {', '.join(LAYOUTS)}"
+            f"unknown layout {layout!r}\nhint: write one of {', '.join(LAYOUTS)}"
         )
     load(framework)
     base = _base_shape(tuple(shape), layout)
     array = zeros(base, numpy_dtype(dtype))
     if seed is not None:
         array[...] = values(base, dtype, seed=seed)
-    dense = _placed(framework, array, dtype, device)
+    dense = _dense_on_device(framework, array, dtype, device)
     try:
-        return _laid_out(framework, dense, tuple(shape), layout)
+        return _with_layout(framework, dense, tuple(shape), layout)
     except (TypeError, ValueError, IndexError) as error:
         raise ferry.UnsupportedError(
             f"{framework} has no {layout} tensors: {error}\nhint: write --layout dense"
@@ -90,7 +90,7 @@ def make(
 
 
 def _base_shape(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
-    """The shape of the dense tensor of which the wanted one is a view."""
+    """The shape of the dense tensor that the result is a view of."""
     if layout == "dense" or not shape:
         return shape
     if layout == "transposed":
@@ -104,11 +104,11 @@ def _base_shape(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
     return shape
 
 
-def _laid_out(framework: str, x: Any, shape: tuple[int, ...], layout: str) -> Any:
+def _with_layout(framework: str, x: Any, shape: tuple[int, ...], layout: str) -> Any:
     if layout == "dense" or not shape:
         return x
     if layout != "sliced" and framework in ("jax", "tensorflow", "mlx"):
-        raise TypeError("what it cuts or turns is a new dense tensor")
+        raise TypeError("its views are new dense tensors")
     if layout == "transposed":
         return x.permute(*reversed(range(len(shape)))) if framework == "torch" else x.T
     if layout == "strided":
@@ -123,23 +123,22 @@ def _laid_out(framework: str, x: Any, shape: tuple[int, ...], layout: str) -> An
     return x[::-1]
 
 
-def _placed(framework: str, array: np.ndarray[Any, Any], dtype: str, device: str) -> Any:
-    """The framework's own copy of an array, on the device and nowhere else."""
+def _dense_on_device(framework: str, array: np.ndarray[Any, Any], dtype: str, device: str) -> Any:
+    """The framework's own copy of an array, on the requested device."""
     try:
         made = _dense(framework, array, dtype, device)
     except (RuntimeError, AssertionError, ValueError) as error:
         if isinstance(error, ferry.FerryError) or device == "cpu":
             raise
-        words = " ".join(str(error).split())
+        reason = " ".join(str(error).split())
         raise ferry.UnsupportedError(
-            f"{framework} has no {device} here: {words}"
-            "\nhint: tensorferry doctor shows what there is"
+            f"{framework} cannot use {device} here: {reason}\nhint: run tensorferry doctor"
         ) from error
     found = ferry.plan(made, framework).source_device
     if found.partition(":")[0] != device.partition(":")[0]:
         raise ferry.UnsupportedError(
-            f"{framework} puts {dtype} on {found} when it is asked for {device}"
-            "\nhint: tensorferry doctor shows what there is"
+            f"{framework} made a {dtype} tensor on {found} instead of {device}"
+            "\nhint: run tensorferry doctor"
         )
     return made
 
@@ -150,7 +149,7 @@ def _dense(framework: str, array: np.ndarray[Any, Any], dtype: str, device: str)
     kind, _, index = device.partition(":")
     if framework == "numpy":
         if kind != "cpu":
-            ferry.plan(array, "numpy", device=device)  # says what cannot be
+            ferry.plan(array, "numpy", device=device)  # raises the right error
         return array
     if framework == "torch":
         same_bits = array.view(np.uint16) if dtype == "bfloat16" else array
@@ -160,11 +159,12 @@ def _dense(framework: str, array: np.ndarray[Any, Any], dtype: str, device: str)
         with module.cuda.Device(int(index or 0)):
             return module.asarray(array)
     if framework == "jax":
-        place = module.devices("cuda" if kind == "cuda" else "cpu")[int(index or 0)]
-        made = module.device_put(array, place)
+        jax_device = module.devices("cuda" if kind == "cuda" else "cpu")[int(index or 0)]
+        made = module.device_put(array, jax_device)
         if str(made.dtype) != dtype:
             raise ferry.UnsupportedDTypeError(
-                f"JAX has no {dtype} while jax_enable_x64 is off\nhint: set JAX_ENABLE_X64=1"
+                f"JAX does not support {dtype} while jax_enable_x64 is off"
+                "\nhint: set JAX_ENABLE_X64=1"
             )
         return made
     if framework == "tensorflow":

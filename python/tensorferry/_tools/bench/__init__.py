@@ -1,5 +1,5 @@
-"""What every way to convert costs, in time and in memory: how `tensorferry bench` measures.
+"""The measurements of `tensorferry bench`: time and memory of conversions.
 
-`methods` has what there is without us, `run` measures it against ours and gives one result, which
-`results` writes and reads, and `compare` holds two of them against each other.
+`methods` lists the native one-liners, `run` measures them and `ferry.to` and returns a result,
+`results` reads and writes results, and `compare` compares two of them.
 """

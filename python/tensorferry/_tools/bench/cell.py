@@ -1,4 +1,4 @@
-"""One cell: a job that every method is to do, on the same tensor."""
+"""Measurement of one cell: one conversion by every method, on the same tensor."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,49 +10,49 @@ from tensorferry._tools.bench.cuda import Driver
 from tensorferry._tools.bench.methods import Method
 from tensorferry._tools.bench.results import Row
 
-# MLX does nothing until it is asked to, and JAX copies behind the caller's back: they are waited
-# for. What JAX copies within a host up to this size, it copies at once.
-SMALL = 64 << 10
-WAITS = {"jax": "({}).block_until_ready()", "mlx": "mx.eval({})"}
-# Frameworks that keep what they brought home from a GPU, and how to get a tensor that was never
-# home: else the second call would be free.
-FRESH = {"jax": "x = kept.copy()", "tensorflow": "x = tf.identity(kept)"}
-LONGEST_ERROR = 160
+# MLX computes lazily and JAX copies asynchronously, so their results are waited for. JAX copies
+# within the host synchronously up to this size.
+MAX_JAX_SYNC_COPY_BYTES = 64 << 10
+WAIT_CODE = {"jax": "({}).block_until_ready()", "mlx": "mx.eval({})"}
+# Frameworks that cache the host copy of a GPU tensor, and code that makes a tensor without a cached
+# copy: otherwise the second call would measure the cache.
+FRESH_TENSOR_CODE = {"jax": "x = original.copy()", "tensorflow": "x = tf.identity(original)"}
+MAX_ERROR_CHARS = 160
 
 
 class Cell(NamedTuple):
-    """One job that every method is to do."""
+    """One conversion."""
 
     source: str
     target: str
-    places: tuple[str, str]
+    devices: tuple[str, str]
     dtype: str
     layout: str
     size: int
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """As `results.cell_of` has it."""
-        return (self.source, self.target, *self.places, self.dtype, self.layout, self.size)
+        """The key of the cell in a result, as of `results.cell_of`."""
+        return (self.source, self.target, *self.devices, self.dtype, self.layout, self.size)
 
     @property
     def methods(self) -> list[Method]:
-        """Ours first, then what there is without us."""
-        mine = methods.ours(self.target, self.places)
-        return [mine, *methods.natives(self.source, self.target, self.places)]
+        """`ferry.to`, then the native methods."""
+        ours = methods.ours(self.target, self.devices)
+        return [ours, *methods.natives(self.source, self.target, self.devices)]
 
-    def row(self, method: Method, *, mine: bool) -> Row:
-        """The row of a method that has not run."""
+    def row(self, method: Method, *, is_ours: bool) -> Row:
+        """The row of a method before its measurement."""
         return {
             "source": self.source,
             "target": self.target,
-            "source_device": self.places[0],
-            "target_device": self.places[1],
+            "source_device": self.devices[0],
+            "target_device": self.devices[1],
             "dtype": self.dtype,
             "layout": self.layout,
             "bytes": self.size,
             "method": method.text,
-            "ours": mine,
+            "ours": is_ours,
             "shares": None,
             "seconds": None,
             "low": None,
@@ -65,8 +65,8 @@ class Cell(NamedTuple):
         }
 
 
-class Bench:
-    """One cell at work."""
+class CellBenchmark:
+    """The measurement of one cell."""
 
     def __init__(
         self,
@@ -79,67 +79,70 @@ class Bench:
         driver: Driver | None,
     ) -> None:
         self.cell, self.folder, self.seconds, self.wanted = cell, folder, seconds, wanted
-        self.driver = driver if "cuda" in cell.places else None
+        self.driver = driver if "cuda" in cell.devices else None
         shape = sources.shape_of(cell.size, cell.dtype)
-        came_from, _ = cell.places
+        source_device, _ = cell.devices
         self.x = sources.make(
-            cell.source, shape, dtype=cell.dtype, layout=cell.layout, device=came_from
+            cell.source, shape, dtype=cell.dtype, layout=cell.layout, device=source_device
         )
-        self.names = {**names, "x": self.x, "kept": self.x}
+        self.names = {**names, "x": self.x, "original": self.x}
         self.expected = introspect.values(cell.source, self.x)
 
-    def rows(self, tell: Callable[[float], None]) -> list[Row]:
-        """Tries, checks and times every method; those that fail have an error in their row."""
-        mine, *others = self.cell.methods
+    def rows(self, progress: Callable[[float], None]) -> list[Row]:
+        """Checks and times every method; the row of a method that fails has an error."""
+        ours, *others = self.cell.methods
         if self.wanted == "ours":
             others = []
-        rows = {method: self.cell.row(method, mine=method is mine) for method in (mine, *others)}
-        with devices.default(self.cell.target, self.cell.places[1]):
+        rows = {method: self.cell.row(method, is_ours=method is ours) for method in (ours, *others)}
+        with devices.default_device(self.cell.target, self.cell.devices[1]):
             for method, row in rows.items():
-                self._try(method, row)
+                self._check(method, row)
             if self.wanted == "best":
-                rows = self._ours_and_best(rows)
-            right = {method: row for method, row in rows.items() if row["error"] is None}
-            if self.cell.size >= memory.LEAST:
-                for method, row in right.items():
-                    row["extra_bytes"] = self._extra(method)
-            times = self._times(right, self.seconds, tell)
-            for method, row in right.items():
+                rows = self._select_best(rows)
+            passed = {method: row for method, row in rows.items() if row["error"] is None}
+            if self.cell.size >= memory.MIN_MEASURED_BYTES:
+                for method, row in passed.items():
+                    row["extra_bytes"] = self._extra_bytes(method)
+            times = self._time(passed, self.seconds, progress)
+            for method, row in passed.items():
                 low, median, high = times[method.text].quartiles
                 row.update(seconds=median, low=low, high=high)
                 row.update(calls=times[method.text].calls, rounds=len(times[method.text].rounds))
-                # Once more: what went wrong only after many calls is wrong too.
-                self._try(method, row)
-        memory.give_back((self.cell.source, self.cell.target))
+                # Checked again: a method may fail only after many calls.
+                self._check(method, row)
+        memory.release_caches((self.cell.source, self.cell.target))
         return list(rows.values())
 
-    def _ours_and_best(self, rows: dict[Method, Row]) -> dict[Method, Row]:
+    def _select_best(self, rows: dict[Method, Row]) -> dict[Method, Row]:
         others = [m for m, row in rows.items() if not row["ours"] and row["error"] is None]
         kept = {method for method, row in rows.items() if row["ours"]}
         if others:
-            times = self._times(others, self.seconds / 10)
+            times = self._time(others, self.seconds / 10)
             kept.add(min(others, key=lambda method: times[method.text].quartiles[1]))
         return {method: row for method, row in rows.items() if method in kept}
 
-    def _times(
+    def _time(
         self,
         wanted: dict[Method, Row] | list[Method],
         seconds: float,
-        tell: Callable[[float], None] = lambda share: None,
+        progress: Callable[[float], None] = lambda share: None,
     ) -> dict[str, measure.Timing]:
-        jobs = {method.text: self._job(method) for method in wanted}
-        return measure.take_turns(jobs, seconds, progress=tell)
+        timers = {method.text: self._timer(method) for method in wanted}
+        return measure.time_alternating(timers, seconds, progress=progress)
 
-    def _try(self, method: Method, row: Row) -> None:
-        """Calls a method once, and writes into its row whether it did its job."""
-        target, goes_to = self.cell.target, self.cell.places[1]
+    def _check(self, method: Method, row: Row) -> None:
+        """Calls a method once, and stores in its row whether the result is right."""
+        target, target_device = self.cell.target, self.cell.devices[1]
         try:
             found = self._call(method)
             row["error"] = (
-                check.fault(found, target, goes_to, self.x, self.cell.source, self.expected) or None
+                check.describe_error(
+                    found, target, target_device, self.x, self.cell.source, self.expected
+                )
+                or None
             )
         except Exception as error:
-            row["error"] = _in_one_line(error)
+            row["error"] = _one_line(error)
             row["error"] = row["error"].replace(str(self.folder), "")
         if row["error"] is None:
             row["checked"] = True
@@ -150,17 +153,17 @@ class Bench:
 
     def _call(self, method: Method) -> Any:
         names = dict(self.names)
-        exec(self._fresh(method), names)
-        exec(self._here(method.before), names)
-        return eval(self._here(method.code), names)
+        exec(self._fresh_tensor_code(method), names)
+        exec(self._with_paths(method.before), names)
+        return eval(self._with_paths(method.code), names)
 
-    def _extra(self, method: Method) -> int | None:
-        before = compile(self._here(method.before), "<before>", "exec")
-        code = compile(self._waited(method), "<method>", "eval")
+    def _extra_bytes(self, method: Method) -> int | None:
+        before = compile(self._with_paths(method.before), "<before>", "exec")
+        code = compile(self._waiting_code(method), "<method>", "eval")
 
         def prepare() -> Callable[[], Any]:
             names = dict(self.names)
-            exec(self._fresh(method), names)
+            exec(self._fresh_tensor_code(method), names)
             self._synchronise()
 
             def call() -> Any:
@@ -172,41 +175,44 @@ class Bench:
             return call
 
         frameworks = (self.cell.source, self.cell.target)
-        return memory.extra(prepare, frameworks, on_gpu="cuda" in self.cell.places)
+        return memory.extra_bytes(prepare, frameworks, on_gpu="cuda" in self.cell.devices)
 
     def _synchronise(self) -> None:
         if self.driver is not None:
             self.driver.synchronise()
 
-    def _job(self, method: Method) -> measure.Job:
-        code = self._waited(method)
+    def _timer(self, method: Method) -> measure.Timer:
+        code = self._waiting_code(method)
         if method.before:
-            code = f"{self._here(method.before)}; {code}"
+            code = f"{self._with_paths(method.before)}; {code}"
         synchronise = None if self.driver is None else self.driver.synchronise
-        return measure.job(code, self.names, fresh=self._fresh(method), synchronise=synchronise)
+        return measure.make_timer(
+            code, self.names, fresh=self._fresh_tensor_code(method), synchronise=synchronise
+        )
 
-    def _waited(self, method: Method) -> str:
-        """The expression of a method, until its result is really there."""
-        code = self._here(method.code)
-        came_from, goes_to = self.cell.places
-        if self.cell.target == "jax" and self.cell.size <= SMALL and came_from == goes_to:
+    def _waiting_code(self, method: Method) -> str:
+        """The expression of a method, which waits for its result."""
+        code = self._with_paths(method.code)
+        source_device, target_device = self.cell.devices
+        is_sync = self.cell.size <= MAX_JAX_SYNC_COPY_BYTES and source_device == target_device
+        if self.cell.target == "jax" and is_sync:
             return code
-        return WAITS.get(self.cell.target, "{}").replace("{}", code)
+        return WAIT_CODE.get(self.cell.target, "{}").replace("{}", code)
 
-    def _fresh(self, method: Method) -> str:
-        came_from, goes_to = self.cell.places
-        if came_from == "cuda" and (goes_to == "cpu" or method.lands):
-            return FRESH.get(self.cell.source, "")
+    def _fresh_tensor_code(self, method: Method) -> str:
+        source_device, target_device = self.cell.devices
+        if source_device == "cuda" and (target_device == "cpu" or method.uses_host):
+            return FRESH_TENSOR_CODE.get(self.cell.source, "")
         return ""
 
-    def _here(self, code: str) -> str:
-        """The text with files that are in our folder."""
+    def _with_paths(self, code: str) -> str:
+        """The code with its files in the temporary folder."""
         for name in methods.FILES:
             code = code.replace(name, repr(str(self.folder / name.strip('"'))))
         return code
 
 
-def _in_one_line(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     text = " ".join(str(error).partition("\n")[0].split())
     line = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return line if len(line) <= LONGEST_ERROR else line[: LONGEST_ERROR - 3] + "..."
+    return line if len(line) <= MAX_ERROR_CHARS else line[: MAX_ERROR_CHARS - 3] + "..."

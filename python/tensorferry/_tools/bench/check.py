@@ -1,6 +1,6 @@
-"""Whether a method did its job: right framework, right place, right type, and every bit.
+"""Checks of a conversion's result: framework, device, type, shape and every bit.
 
-Nothing here goes through tensorferry: results are read by their own framework's road to the host.
+The checks do not use tensorferry: each framework reads its own tensors.
 """
 
 from typing import Any
@@ -9,15 +9,17 @@ from tensorferry._tools import introspect
 from tensorferry.framework_register import load
 
 
-def fault(found: Any, target: str, device: str, x: Any, source: str, expected: bytes) -> str:
-    """What is wrong with a result, in words; empty where nothing is.
+def describe_error(
+    found: Any, target: str, device: str, x: Any, source: str, expected: bytes
+) -> str:
+    """A description of what is wrong with a result; empty if it is right.
 
-    `expected` are the values of `x`, a tensor of `source`, as `introspect.values` gives them.
+    `expected` are the values of `x`, a tensor of `source`, as of `introspect.values`.
     """
-    if not isinstance(found, _kind(target)):
+    if not isinstance(found, _tensor_type(target)):
         return f"gives a {type(found).__module__}.{type(found).__name__}, not a tensor of {target}"
-    if (place := _place(target, found)) != device:
-        return f"gives a tensor on {place}, not on {device}"
+    if (actual := _device_type(target, found)) != device:
+        return f"gives a tensor on {actual}, not on {device}"
     wanted = introspect.dtype(source, x)
     if (dtype := introspect.dtype(target, found)) != wanted:
         return f"gives {dtype}, not {wanted}"
@@ -28,22 +30,22 @@ def fault(found: Any, target: str, device: str, x: Any, source: str, expected: b
     return ""
 
 
-def _kind(framework: str) -> Any:
+def _tensor_type(framework: str) -> Any:
     module = load(framework)
     kinds = {"numpy": "ndarray", "cupy": "ndarray", "jax": "Array", "mlx": "array"}
     return getattr(module, kinds.get(framework, "Tensor"))
 
 
-def _place(framework: str, x: Any) -> str:
+def _device_type(framework: str, x: Any) -> str:
     """`cpu` or `cuda`."""
-    return introspect.place(framework, x).partition(":")[0]
+    return introspect.device(framework, x).partition(":")[0]
 
 
 def shares(x: Any, source: str, found: Any, target: str) -> bool | None:
-    """Whether a result is over the source's memory; None where one of them does not say."""
-    if introspect.place(source, x) != introspect.place(target, found):
+    """Whether a result shares the source's memory; None if a framework does not tell."""
+    if introspect.device(source, x) != introspect.device(target, found):
         return False
     try:
         return introspect.address(source, x) == introspect.address(target, found)
-    except Exception:  # what cannot be exported, each framework refuses in words of its own
+    except Exception:  # each framework raises its own class for tensors that it cannot export
         return None

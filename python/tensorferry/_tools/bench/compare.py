@@ -1,31 +1,31 @@
-"""What changed between two results.
+"""Comparison of two results.
 
-Ours counts as slower or quicker where it is beyond the spread of both results and by more than a
-tenth, both by the clock and against the best native method of the same run: a slow day of the
-machine slows both of them down. Where there is no native method in both, the clock alone decides.
+`ferry.to` counts as slower or quicker if its time changed by more than the spread of both results
+and by more than 10%, and so did its ratio to the best native method of the same run, because load
+slows down both. If a result has no native method, the time alone decides.
 """
 
 from typing import Any
 
-from tensorferry._tools.bench.results import CELL, Cell, Result, Row, best_native, cells, ours
+from tensorferry._tools.bench.results import CELL_KEYS, Cell, Result, Row, best_native, cells, ours
 
 FORMAT = "tensorferry-bench-comparison/1"
-TENTH = 1.10
-# What makes two machines differ; not the load, nor the date.
-MACHINE = ("cpu", "cores", "gpu", "huge pages", "python")
+MIN_CHANGE_RATIO = 1.10
+# The facts that identify a machine; load and date do not.
+MACHINE_KEYS = ("cpu", "cores", "gpu", "huge pages", "python")
 SLOWER, QUICKER, SAME = "slower", "quicker", "same"
 BROKEN, MENDED = "broken", "mended"
 
 
 def compare(old: Result, new: Result) -> dict[str, Any]:
-    """Row by row: how ours and its ratio to the best native method changed."""
+    """How the time of `ferry.to`, and its ratio to the best native method, changed in each cell."""
     before, after = cells(old), cells(new)
     rows = []
     for cell, old_rows in before.items():
         found = _row(cell, old_rows, after.get(cell, []))
         if found is not None:
             rows.append(found)
-    common = {tuple(row[key] for key in CELL) for row in rows}
+    common = {tuple(row[key] for key in CELL_KEYS) for row in rows}
     return {
         "format": FORMAT,
         "rows": rows,
@@ -36,16 +36,16 @@ def compare(old: Result, new: Result) -> dict[str, Any]:
 
 
 def changed(comparison: dict[str, Any]) -> set[Cell]:
-    """The cells in which ours is slower or quicker, if it was no accident."""
+    """The cells in which `ferry.to` seems slower or quicker."""
     return {
-        tuple(row[key] for key in CELL)
+        tuple(row[key] for key in CELL_KEYS)
         for row in comparison["rows"]
         if row["change"] in (SLOWER, QUICKER)
     }
 
 
 def exit_code(comparison: dict[str, Any]) -> int:
-    """1 where ours got slower or fails now, else 0."""
+    """1 if `ferry.to` got slower or fails now, else 0."""
     return int(any(row["change"] in (SLOWER, BROKEN) for row in comparison["rows"]))
 
 
@@ -55,7 +55,7 @@ def _row(cell: Cell, old_rows: list[Row], new_rows: list[Row]) -> dict[str, Any]
         return None
     old_native, new_native = _to_native(old, old_rows), _to_native(new, new_rows)
     return {
-        **dict(zip(CELL, cell, strict=True)),
+        **dict(zip(CELL_KEYS, cell, strict=True)),
         "old_seconds": old["seconds"],
         "new_seconds": new["seconds"],
         "ratio": _ratio(new["seconds"], old["seconds"]),
@@ -75,10 +75,10 @@ def _ratio(new: float | None, old: float | None) -> float | None:
     return None if new is None or old is None else new / old
 
 
-def _to_native(mine: Row, rows: list[Row]) -> float | None:
-    """How long ours takes for each second of the best native method."""
+def _to_native(our_row: Row, rows: list[Row]) -> float | None:
+    """The ratio of `ferry.to` to the best native method."""
     best = best_native(rows)
-    return _ratio(mine["seconds"], best["seconds"]) if best is not None else None
+    return _ratio(our_row["seconds"], best["seconds"]) if best is not None else None
 
 
 def _change(old: Row, new: Row, to_native: float | None) -> str:
@@ -88,17 +88,17 @@ def _change(old: Row, new: Row, to_native: float | None) -> str:
         return BROKEN if new["error"] is not None else MENDED
     ratio = new["seconds"] / old["seconds"]
     against = ratio if to_native is None else to_native
-    if new["low"] > old["high"] and min(ratio, against) > TENTH:
+    if new["low"] > old["high"] and min(ratio, against) > MIN_CHANGE_RATIO:
         return SLOWER
-    if new["high"] < old["low"] and max(ratio, against) < 1 / TENTH:
+    if new["high"] < old["low"] and max(ratio, against) < 1 / MIN_CHANGE_RATIO:
         return QUICKER
     return SAME
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """What is not the same about the two machines, in words."""
+    """The differences between the two machines, as text."""
     packages = sorted((old.keys() & new.keys()) - {"date", "load", "memory GiB", "kernel"})
-    keys = [*MACHINE, *(key for key in packages if key not in MACHINE)]
+    keys = [*MACHINE_KEYS, *(key for key in packages if key not in MACHINE_KEYS)]
     return [
         f"{key}: {old.get(key)}, then {new.get(key)}"
         for key in keys

@@ -1,4 +1,4 @@
-"""The CUDA driver, as far as timing needs it: an idle device, and plain copies."""
+"""The CUDA driver functions that timing needs: synchronisation and copies."""
 
 import contextlib
 import ctypes
@@ -9,11 +9,11 @@ _Handle = ctypes.c_void_p
 
 
 class DriverError(RuntimeError):
-    """A call of the driver that did not succeed."""
+    """A driver call failed."""
 
 
 class Driver:
-    """The first GPU, in the context that all frameworks have in common."""
+    """The first GPU, in its primary context, which all frameworks share."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL("libcuda.so.1")
@@ -26,9 +26,9 @@ class Driver:
             ctypes.c_uint,
         ]
         self._library.cuMemFreeHost.argtypes = [_Handle]
-        ends = (ctypes.c_size_t, _Handle)
-        self._library.cuMemcpyHtoDAsync_v2.argtypes = [_Address, _Handle, *ends]
-        self._library.cuMemcpyDtoHAsync_v2.argtypes = [_Handle, _Address, *ends]
+        size_and_stream = (ctypes.c_size_t, _Handle)
+        self._library.cuMemcpyHtoDAsync_v2.argtypes = [_Address, _Handle, *size_and_stream]
+        self._library.cuMemcpyDtoHAsync_v2.argtypes = [_Handle, _Address, *size_and_stream]
         self._call("cuInit", 0)
         device = ctypes.c_int()
         self._call("cuDeviceGet", ctypes.byref(device), 0)
@@ -38,7 +38,7 @@ class Driver:
     def _call(self, name: str, *arguments: object) -> None:
         status = getattr(self._library, name)(*arguments)
         if status != 0:
-            raise DriverError(f"{name} failed with the error {status}")
+            raise DriverError(f"{name} failed with error {status}")
 
     @contextlib.contextmanager
     def _current(self) -> Iterator[None]:
@@ -49,29 +49,29 @@ class Driver:
             self._call("cuCtxPopCurrent_v2", ctypes.byref(_Handle()))
 
     def synchronise(self) -> None:
-        """Waits until the device has nothing to do."""
+        """Waits until the device is idle."""
         with self._current():
             self._call("cuCtxSynchronize")
 
     @contextlib.contextmanager
     def buffers(self, size: int) -> Iterator[tuple[int, int]]:
-        """The addresses of so many bytes of pinned memory and of memory on the device."""
-        pinned, there = _Handle(), _Address()
+        """Allocates pinned memory and device memory of `size` bytes; gives their addresses."""
+        pinned, device = _Handle(), _Address()
         with self._current():
             self._call("cuMemHostAlloc", ctypes.byref(pinned), size, 0)
             try:
-                self._call("cuMemAlloc_v2", ctypes.byref(there), size)
+                self._call("cuMemAlloc_v2", ctypes.byref(device), size)
                 try:
-                    yield pinned.value or 0, there.value
+                    yield pinned.value or 0, device.value
                 finally:
-                    self._call("cuMemFree_v2", there)
+                    self._call("cuMemFree_v2", device)
             finally:
                 self._call("cuMemFreeHost", pinned)
 
-    def upload(self, there: int, pinned: int, size: int) -> None:
-        """Begins a copy to the device; only inside of `buffers`."""
-        self._call("cuMemcpyHtoDAsync_v2", there, pinned, size, None)
+    def upload(self, device: int, pinned: int, size: int) -> None:
+        """Starts a copy to the device; only valid inside `buffers`."""
+        self._call("cuMemcpyHtoDAsync_v2", device, pinned, size, None)
 
-    def download(self, pinned: int, there: int, size: int) -> None:
-        """Begins a copy from the device; only inside of `buffers`."""
-        self._call("cuMemcpyDtoHAsync_v2", pinned, there, size, None)
+    def download(self, pinned: int, device: int, size: int) -> None:
+        """Starts a copy from the device; only valid inside `buffers`."""
+        self._call("cuMemcpyDtoHAsync_v2", pinned, device, size, None)

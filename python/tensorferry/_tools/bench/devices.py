@@ -1,4 +1,4 @@
-"""Where tensors can be, and how each framework is told to put its own there."""
+"""Devices of the frameworks, and their default device."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -8,13 +8,13 @@ from tensorferry.framework_register import FRAMEWORKS, load
 
 
 def has_cuda(framework: str) -> bool:
-    """Whether a framework that is loaded can use a GPU here."""
+    """Whether an imported framework can use a GPU here."""
     if not FRAMEWORKS[framework].has_cuda:
         return False
     module = load(framework)
     try:
-        return _CUDA[framework](module)
-    except Exception:  # each has an error of its own for a machine without a GPU
+        return _HAS_CUDA[framework](module)
+    except Exception:  # each framework raises its own class without a GPU
         return False
 
 
@@ -30,7 +30,7 @@ def _paddle_has_cuda(paddle: Any) -> bool:
     return bool(paddle.device.is_compiled_with_cuda() and paddle.device.cuda.device_count())
 
 
-_CUDA: dict[str, Callable[[Any], bool]] = {
+_HAS_CUDA: dict[str, Callable[[Any], bool]] = {
     "torch": lambda torch: bool(torch.cuda.is_available()),
     "cupy": lambda cupy: bool(cupy.cuda.runtime.getDeviceCount()),
     "jax": _jax_has_cuda,
@@ -40,9 +40,9 @@ _CUDA: dict[str, Callable[[Any], bool]] = {
 
 
 def between(source: str, target: str, device: str) -> list[tuple[str, str]]:
-    """The places to measure from and to: those on the host, those with a GPU, or all.
+    """The pairs of source and target device to measure: on the host, with a GPU, or all.
 
-    With a GPU means: on it at both ends where both frameworks can, else at one.
+    With a GPU, both tensors are on it if both frameworks support it, else one of them.
     """
     found = []
     if device in ("cpu", "all") and "cupy" not in (source, target):
@@ -55,8 +55,8 @@ def between(source: str, target: str, device: str) -> list[tuple[str, str]]:
 
 
 @contextlib.contextmanager
-def default(framework: str, device: str) -> Iterator[None]:
-    """A block in which a framework that goes to the GPU of its own accord makes tensors there."""
+def default_device(framework: str, device: str) -> Iterator[None]:
+    """A block in which new tensors of a framework are on `device`."""
     if not has_cuda(framework):
         yield
         return

@@ -1,8 +1,9 @@
-"""Timing that is fair on a machine that is never quite still.
+"""Timing of several methods under varying load.
 
-All methods of a cell are measured in turns, one batch of each in a round, forwards and backwards by
-turns, so that a slow second hits all of them alike. The garbage collector is off meanwhile. A
-method that has used up its time sits out the rounds that are left. Results are dropped at once.
+All methods of a cell are measured in alternating rounds: one batch of calls of each method per
+round, in forward and reverse order by turns, so that load affects all of them. The garbage
+collector is disabled. A method that has used up its time skips the remaining rounds. Results are
+released immediately.
 """
 
 import contextlib
@@ -13,15 +14,15 @@ import timeit
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-# Runs a method so many times, and gives the seconds that it took.
-Job = Callable[[int], float]
+# Calls a method the given number of times, and returns the seconds.
+Timer = Callable[[int], float]
 
-ROUNDS = 15
-LEAST_ROUNDS = 3
+MAX_ROUNDS = 15
+MIN_ROUNDS = 3
 
 
 class Timing(NamedTuple):
-    """Seconds of a call in each round, and how many calls that were in all."""
+    """Seconds per call in each round, and the total number of calls."""
 
     rounds: list[float]
     calls: int
@@ -33,17 +34,17 @@ class Timing(NamedTuple):
         return low, median, high
 
 
-def job(
+def make_timer(
     code: str,
     names: Mapping[str, Any],
     *,
     fresh: str = "",
     synchronise: Callable[[], None] | None = None,
-) -> Job:
-    """A job that runs a piece of code and drops what it gives.
+) -> Timer:
+    """A timer of an expression whose result is released.
 
-    `fresh` is run before each call, and not timed. `synchronise` waits for the device: the time
-    runs from an idle device to an idle device.
+    `fresh` runs before each call and is not timed. `synchronise` waits for the device: the time is
+    measured from an idle device to an idle device.
     """
     if synchronise is None and not fresh:
         return timeit.Timer(code, globals=dict(names)).timeit
@@ -65,43 +66,43 @@ def job(
 
 @contextlib.contextmanager
 def collector_off() -> Iterator[None]:
-    """Collects the garbage now, and none until the end of the block."""
-    was_on = gc.isenabled()
+    """Collects garbage now, and disables the collector in the block."""
+    was_enabled = gc.isenabled()
     gc.collect()
     gc.disable()
     try:
         yield
     finally:
-        if was_on:
+        if was_enabled:
             gc.enable()
 
 
-def take_turns(
-    jobs: Mapping[str, Job],
+def time_alternating(
+    timers: Mapping[str, Timer],
     seconds: float,
     *,
     progress: Callable[[float], None] = lambda share: None,
 ) -> dict[str, Timing]:
-    """Measures all jobs in rounds, each for about so many seconds; tells how far it is."""
+    """Measures all methods in alternating rounds, each for about `seconds`."""
     with collector_off():
-        calls = {name: _calls_for(job, seconds / ROUNDS) for name, job in jobs.items()}
-        rounds: dict[str, list[float]] = {name: [] for name in jobs}
-        spent = dict.fromkeys(jobs, 0.0)
-        for number in range(ROUNDS):
-            names = list(jobs)[:: 1 if number % 2 == 0 else -1]
+        calls = {name: _calls_for(timer, seconds / MAX_ROUNDS) for name, timer in timers.items()}
+        rounds: dict[str, list[float]] = {name: [] for name in timers}
+        spent = dict.fromkeys(timers, 0.0)
+        for number in range(MAX_ROUNDS):
+            names = list(timers)[:: 1 if number % 2 == 0 else -1]
             for name in names:
-                if spent[name] >= seconds and number >= LEAST_ROUNDS:
+                if spent[name] >= seconds and number >= MIN_ROUNDS:
                     continue
-                took = jobs[name](calls[name])
+                took = timers[name](calls[name])
                 spent[name] += took
                 rounds[name].append(took / calls[name])
-            progress((number + 1) / ROUNDS)
+            progress((number + 1) / MAX_ROUNDS)
     return {name: Timing(found, len(found) * calls[name]) for name, found in rounds.items()}
 
 
-def _calls_for(job: Job, seconds: float) -> int:
-    """How many calls take about so many seconds; warms the job up on the way."""
+def _calls_for(timer: Timer, seconds: float) -> int:
+    """The number of calls that take about `seconds`; also warms up the method."""
     calls = 1
-    while (took := job(calls)) < seconds / 4:
+    while (took := timer(calls)) < seconds / 4:
         calls *= 4
     return max(1, round(calls * seconds / took))

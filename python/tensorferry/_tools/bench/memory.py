@@ -1,9 +1,9 @@
-"""The most memory that one call takes beyond what was there before.
+"""Peak memory of one call, in excess of the memory used before.
 
-On the host the kernel keeps the highest count of pages that a process ever had, and resets it when
-asked. Idle memory is given back first, by the allocators that can, so that a call that needs memory
-has to get it anew. On a GPU the frameworks' own statistics count. Pages are coarse, and some
-kernels count them late on each core: below a MiB there is nothing to be seen.
+On the host the kernel records the peak resident set size of a process, and resets it on request.
+Cached memory is released first, so that the call has to allocate. On a GPU the frameworks' own
+statistics are used. Resident set sizes are imprecise: calls that use less than 1 MiB cannot be
+measured.
 """
 
 import contextlib
@@ -17,25 +17,25 @@ from typing import Any
 import tensorferry as ferry
 from tensorferry.framework_register import load
 
-LEAST = 1 << 20
+MIN_MEASURED_BYTES = 1 << 20
 TRIES = 2
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
 
 
-def extra(
+def extra_bytes(
     prepare: Callable[[], Callable[[], Any]], frameworks: tuple[str, ...], *, on_gpu: bool
 ) -> int | None:
-    """The bytes that a call took at its peak: the least of a few tries; None where none can tell.
+    """The peak bytes of a call, the minimum of several tries; None if the system does not tell.
 
-    `prepare` gives the call for each try. What a call sets up once and for all, somebody has to
-    have set up before.
+    `prepare` returns the call for each try. Memory that the first call of a method allocates once
+    must have been allocated before.
     """
     found = []
     for _ in range(TRIES):
         call = prepare()
-        give_back(frameworks)
-        before = _gpu_before(frameworks) if on_gpu else {}
+        release_caches(frameworks)
+        before = _reset_gpu_peaks(frameworks) if on_gpu else {}
         resident = _status("VmRSS")
         if resident is None or not _reset_peak():
             return None
@@ -43,18 +43,18 @@ def extra(
         peak = _status("VmHWM")
         if peak is None:
             return None
-        there = sum(_gpu_peak(name) - bytes_before for name, bytes_before in before.items())
+        on_gpu_bytes = sum(_gpu_peak(name) - bytes_before for name, bytes_before in before.items())
         del result
-        found.append(max(0, peak - resident) + max(0, there))
+        found.append(max(0, peak - resident) + max(0, on_gpu_bytes))
     return min(found)
 
 
-def give_back(frameworks: tuple[str, ...]) -> None:
-    """Gives back what lies idle."""
+def release_caches(frameworks: tuple[str, ...]) -> None:
+    """Releases the cached memory of the frameworks, of tensorferry and of malloc."""
     gc.collect()
     ferry.empty_cache()
     for name in frameworks:
-        with contextlib.suppress(Exception):  # an allocator that has no such word keeps its memory
+        with contextlib.suppress(Exception):  # some allocators cannot release memory
             _TRIMS[name](load(name))
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
@@ -90,40 +90,40 @@ def _reset_peak() -> bool:
     return True
 
 
-def _gpu_before(frameworks: tuple[str, ...]) -> dict[str, int]:
-    """The bytes that each framework uses on the GPU, after its peak was set back to that."""
+def _reset_gpu_peaks(frameworks: tuple[str, ...]) -> dict[str, int]:
+    """Resets the peak of each framework; the bytes that it uses on the GPU."""
     found = {}
     for name in set(frameworks):
-        with contextlib.suppress(Exception):  # one without a GPU has no statistics of it
-            found[name] = _used(name, load(name))
+        with contextlib.suppress(Exception):  # a framework without a GPU has no statistics
+            found[name] = _reset_peak_bytes(name, load(name))
     return found
 
 
-def _used(name: str, module: Any) -> int:
+def _reset_peak_bytes(name: str, module: Any) -> int:
     if name == "torch":
         module.cuda.reset_peak_memory_stats()
         return int(module.cuda.memory_allocated())
     if name == "tensorflow":
         module.config.experimental.reset_memory_stats("GPU:0")
         return int(module.config.experimental.get_memory_info("GPU:0")["current"])
-    return _in_use(name, module)
+    return _used_bytes(name, module)
 
 
 def _gpu_peak(name: str) -> int:
-    """The most that a framework used since; where it does not tell, what it uses now."""
+    """The peak of a framework since the reset; its current use if it records no peak."""
     module = load(name)
     if name == "torch":
         return int(module.cuda.max_memory_allocated())
     if name == "tensorflow":
         return int(module.config.experimental.get_memory_info("GPU:0")["peak"])
-    return _in_use(name, module)
+    return _used_bytes(name, module)
 
 
-def _in_use(name: str, module: Any) -> int:
+def _used_bytes(name: str, module: Any) -> int:
     if name == "cupy":
         return int(module.get_default_memory_pool().used_bytes())
     if name == "jax":
         return int(module.devices("cuda")[0].memory_stats()["bytes_in_use"])
     if name == "paddle":
         return int(module.device.cuda.memory_allocated())
-    raise LookupError(f"{name} has no memory on a GPU")
+    raise LookupError(f"{name} has no GPU memory statistics")

@@ -1,32 +1,32 @@
-"""What there is without us: for each source, target and place the one-liners that do the job.
+"""The native one-liners that convert `x`, for each source, target and device.
 
-Each is text in `x` that a reader can paste, with `np`, `torch`, `cupy`, `cupyx`, `jax`, `jnp`,
-`tf`, `paddle` and `mx` imported. The table is made of parts: ways to NumPy, ways from NumPy, and
-ways between two others, which go by DLPack or by way of NumPy. What a framework cannot do stays in
-the table and fails when it is tried: that is a result too.
+Each is code that can be pasted, with `np`, `torch`, `cupy`, `cupyx`, `jax`, `jnp`, `tf`, `paddle`
+and `mx` imported. The tables have expressions to NumPy, from NumPy, and between two other
+frameworks by DLPack; the rest is composed. A one-liner that a framework does not support fails when
+it is measured, and the report shows the error.
 """
 
 from typing import NamedTuple
 
-# In the text of a method these are files; where it is run, they are files in a temporary folder.
+# File names in the code of a method; they are replaced by files in a temporary folder.
 FILES = ('"x.npy"', '"x.pt"')
 
 
 class Method(NamedTuple):
-    """A one-liner: what is done first, if anything, and the expression that gives the result."""
+    """A one-liner: an expression, and an optional statement before it."""
 
     code: str
     before: str = ""
-    # Whether a source on a GPU comes to the host on the way.
-    lands: bool = False
+    # Whether a source on a GPU is copied to the host.
+    uses_host: bool = False
 
     @property
     def text(self) -> str:
-        """As a reader would paste it."""
+        """The code as it can be pasted."""
         return f"{self.before}; {self.code}" if self.before else self.code
 
 
-# From each framework to NumPy, the usual way first.
+# From each framework to NumPy; the usual expression first.
 HOST_TO_NUMPY = {
     "numpy": ["x"],
     "torch": [
@@ -67,7 +67,7 @@ CUDA_TO_NUMPY = {
     "tensorflow": ["x.numpy()", "np.asarray(x)", "x.cpu().numpy()"],
 }
 
-# From a NumPy array `{}` to each framework, the usual way first.
+# From a NumPy array `{}` to each framework; the usual expression first.
 NUMPY_TO_HOST = {
     "torch": [
         "torch.from_numpy({})",
@@ -104,7 +104,7 @@ NUMPY_TO_CUDA = {
     "tensorflow": ["tf.constant({})", "tf.convert_to_tensor({})", "tf.identity({})"],
 }
 
-# Between two frameworks in one place; `{}` is the source's DLPack capsule.
+# Between two frameworks on one device; `{}` is the source's DLPack capsule.
 DIRECT = {
     "torch": [
         "torch.from_dlpack(x)",
@@ -125,41 +125,41 @@ CAPSULES = {
 }
 
 
-def natives(source: str, target: str, places: tuple[str, str]) -> list[Method]:
-    """The one-liners that carry `x` of a framework to another one, from a place to a place."""
-    came_from, goes_to = places
-    to_numpy = (HOST_TO_NUMPY if came_from == "cpu" else CUDA_TO_NUMPY)[source]
-    lands = came_from != "cpu"
+def natives(source: str, target: str, devices: tuple[str, str]) -> list[Method]:
+    """The one-liners that convert `x` between two frameworks and two devices."""
+    source_device, target_device = devices
+    to_numpy = (HOST_TO_NUMPY if source_device == "cpu" else CUDA_TO_NUMPY)[source]
+    uses_host = source_device != "cpu"
     found: list[Method] = []
     if target == "numpy":
-        found += [Method(code, lands=lands) for code in to_numpy]
-        found += _through_a_file(source, to_numpy[0], "{}", lands=lands)
+        found += [Method(code, uses_host=uses_host) for code in to_numpy]
+        found += _through_file(source, to_numpy[0], "{}", uses_host=uses_host)
         return found
-    from_numpy = (NUMPY_TO_HOST if goes_to == "cpu" else NUMPY_TO_CUDA)[target]
+    from_numpy = (NUMPY_TO_HOST if target_device == "cpu" else NUMPY_TO_CUDA)[target]
     if source == "numpy":
         found += [Method(code.format("x")) for code in from_numpy]
     else:
-        if came_from == goes_to:
+        if source_device == target_device:
             capsule = CAPSULES.get(source, "x.__dlpack__()")
             direct = [*DIRECT[target], *MORE_DIRECT.get((source, target), [])]
             found += [Method(code.format(capsule)) for code in direct]
-        found += [Method(code.format(to_numpy[0]), lands=lands) for code in from_numpy[:2]]
-    return found + _through_a_file(source, to_numpy[0], from_numpy[0], lands=lands)
+        found += [Method(code.format(to_numpy[0]), uses_host=uses_host) for code in from_numpy[:2]]
+    return found + _through_file(source, to_numpy[0], from_numpy[0], uses_host=uses_host)
 
 
-def _through_a_file(source: str, to_numpy: str, from_numpy: str, *, lands: bool) -> list[Method]:
+def _through_file(source: str, to_numpy: str, from_numpy: str, *, uses_host: bool) -> list[Method]:
     read = from_numpy.format('np.load("x.npy")')
-    found = [Method(read, before=f'np.save("x.npy", {to_numpy})', lands=lands)]
+    found = [Method(read, before=f'np.save("x.npy", {to_numpy})', uses_host=uses_host)]
     if source == "torch" and from_numpy == "{}":
         read = 'torch.load("x.pt", map_location="cpu").numpy()'
-        found.append(Method(read, before='torch.save(x, "x.pt")', lands=lands))
+        found.append(Method(read, before='torch.save(x, "x.pt")', uses_host=uses_host))
     return found
 
 
-def ours(target: str, places: tuple[str, str]) -> Method:
-    """Our way."""
-    came_from, goes_to = places
-    # A tensor stays where it is unless we are told otherwise; CuPy and NumPy have no choice.
-    if came_from != goes_to and target not in ("numpy", "cupy", "mlx"):
-        return Method(f'ferry.to(x, "{target}", device="{goes_to}")')
+def ours(target: str, devices: tuple[str, str]) -> Method:
+    """The call of `ferry.to`."""
+    source_device, target_device = devices
+    # By default a tensor keeps its device, except for frameworks that have one kind of device.
+    if source_device != target_device and target not in ("numpy", "cupy", "mlx"):
+        return Method(f'ferry.to(x, "{target}", device="{target_device}")')
     return Method(f'ferry.to(x, "{target}")')

@@ -1,6 +1,7 @@
-"""The file that a run leaves behind: what is in it, reading it with care, writing it whole or not.
+"""Result files of `tensorferry bench`: validating, reading and writing them.
 
-A row is one method in one cell, and a cell is one job: source, target, places, type, layout, size.
+A row is one method in one cell, and a cell is one conversion: source, target, devices, type, layout
+and size.
 """
 
 import json
@@ -12,7 +13,7 @@ from typing import Any
 import tensorferry as ferry
 
 FORMAT = "tensorferry-bench/1"
-CELL = ("source", "target", "source_device", "target_device", "dtype", "layout", "bytes")
+CELL_KEYS = ("source", "target", "source_device", "target_device", "dtype", "layout", "bytes")
 
 Result = dict[str, Any]
 Row = dict[str, Any]
@@ -20,8 +21,8 @@ Cell = tuple[Any, ...]
 
 
 def cell_of(row: Row) -> Cell:
-    """What job a row is about."""
-    return tuple(row[key] for key in CELL)
+    """The cell of a row."""
+    return tuple(row[key] for key in CELL_KEYS)
 
 
 def cells(result: Result) -> dict[Cell, list[Row]]:
@@ -33,50 +34,50 @@ def cells(result: Result) -> dict[Cell, list[Row]]:
 
 
 def ours(rows: list[Row]) -> Row | None:
-    """Our row of a cell."""
+    """The row of `ferry.to` in a cell."""
     return next((row for row in rows if row["ours"]), None)
 
 
 def best_native(rows: list[Row]) -> Row | None:
-    """The quickest row of a cell that is right and not ours."""
-    there = [row for row in rows if not row["ours"] and row["error"] is None]
-    return min(there, key=lambda row: float(row["seconds"]), default=None)
+    """The fastest native method of a cell whose result is right."""
+    passed = [row for row in rows if not row["ours"] and row["error"] is None]
+    return min(passed, key=lambda row: float(row["seconds"]), default=None)
 
 
 Quartiles = tuple[float, float]
 
 
 def verdict(ours: Quartiles, native: Quartiles) -> str:
-    """ahead, behind, or level: the middle halves of the rounds of both overlap."""
+    """The verdict: ahead or behind; level if the interquartile ranges overlap."""
     if ours[0] <= native[1] and native[0] <= ours[1]:
         return "level"
     return "ahead" if ours[1] < native[0] else "behind"
 
 
 def read(path: Path) -> Result:
-    """A result from a file, of which every part that is used later is what it has to be."""
+    """Reads and validates a result."""
     try:
         result = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
     except OSError as error:
         raise ferry.InvalidArgumentError(
-            f"{path} cannot be read: {error.strerror}\nhint: give a file that --output has written"
+            f"{path} cannot be read: {error.strerror}\nhint: name a file that --output has written"
         ) from error
     except (ValueError, RecursionError) as error:
-        raise _invalid(path, f"it holds no JSON ({error})") from error
-    if fault := _fault(result):
-        raise _invalid(path, fault)
+        raise _invalid(path, f"invalid JSON ({error})") from error
+    if reason := _validate(result):
+        raise _invalid(path, reason)
     checked: Result = result
     return checked
 
 
 def _refuse_constant(text: str) -> None:
-    raise ValueError(f"{text} is no number")
+    raise ValueError(f"{text} is not a JSON number")
 
 
-def _invalid(path: Path, fault: str) -> ferry.InvalidArgumentError:
+def _invalid(path: Path, reason: str) -> ferry.InvalidArgumentError:
     return ferry.InvalidArgumentError(
-        f"{path} is no result of tensorferry bench: {fault}"
-        "\nhint: give a file that `tensorferry bench --output FILE.json` has written"
+        f"{path} is not a result of tensorferry bench: {reason}"
+        "\nhint: name a file that `tensorferry bench --output FILE.json` has written"
     )
 
 
@@ -128,7 +129,7 @@ SETTINGS: dict[str, tuple[Test, str]] = {
     "methods": (lambda value: value in ("all", "best", "ours"), "all, best or ours"),
 }
 ROW: dict[str, tuple[Test, str]] = {
-    **{key: (_is_text, "text") for key in CELL if key != "bytes"},
+    **{key: (_is_text, "text") for key in CELL_KEYS if key != "bytes"},
     "bytes": (_is_count, "a size in bytes"),
     "method": (_is_text, "text"),
     "ours": (_is_flag, "true or false"),
@@ -144,58 +145,58 @@ ROW: dict[str, tuple[Test, str]] = {
 }
 
 
-def _fault(result: Any) -> str:
-    """What is wrong with a result, in words; empty where nothing is."""
+def _validate(result: Any) -> str:
+    """A description of the first error of a result; empty if it is valid."""
     if not isinstance(result, dict):
-        return "it holds no JSON object"
+        return "it is not a JSON object"
     if result.get("format") != FORMAT:
         return f"its format is {result.get('format')!r}, not {FORMAT!r}"
     for key, kind in (("machine", dict), ("settings", dict), ("limits", dict), ("rows", list)):
         if not isinstance(result.get(key), kind):
-            return f"{key} is {_shown(result.get(key))}, not {_a(kind)}"
-    if fault := _table_fault(result["settings"], SETTINGS, "settings"):
-        return fault
+            return f"{key} is {_abbreviate(result.get(key))}, not {_type_name(kind)}"
+    if error := _validate_table(result["settings"], SETTINGS, "settings"):
+        return error
     seen = set()
     for number, row in enumerate(result["rows"]):
-        place = f"rows[{number}]"
+        where = f"rows[{number}]"
         if not isinstance(row, dict):
-            return f"{place} is {_shown(row)}, not an object"
-        if fault := _table_fault(row, ROW, place) or _row_fault(row, place):
-            return fault
+            return f"{where} is {_abbreviate(row)}, not an object"
+        if error := _validate_table(row, ROW, where) or _validate_row(row, where):
+            return error
         name = (cell_of(row), row["method"])
         if name in seen:
-            return f"{place} is the second one for {row['method']!r} in its cell"
+            return f"{where} repeats {row['method']!r} in its cell"
         seen.add(name)
     return ""
 
 
-def _table_fault(table: dict[str, Any], tests: dict[str, tuple[Test, str]], place: str) -> str:
-    for key, (test, wanted) in tests.items():
+def _validate_table(table: dict[str, Any], tests: dict[str, tuple[Test, str]], where: str) -> str:
+    for key, (test, expected) in tests.items():
         if key not in table:
-            return f"{place}.{key} is missing"
+            return f"{where}.{key} is missing"
         if not test(table[key]):
-            return f"{place}.{key} is {_shown(table[key])}, not {wanted}"
+            return f"{where}.{key} is {_abbreviate(table[key])}, not {expected}"
     return ""
 
 
-def _row_fault(row: Row, place: str) -> str:
+def _validate_row(row: Row, where: str) -> str:
     times = (row["low"], row["seconds"], row["high"])
     if row["error"] is None and None in times:
-        return f"{place} has neither times nor an error"
+        return f"{where} has neither times nor an error"
     if row["error"] is None and list(times) != sorted(times):
-        return f"{place} has a median outside of its quartiles"
+        return f"{where} has a median outside of its quartiles"
     return ""
 
 
-def _shown(value: Any) -> str:
+def _abbreviate(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def _a(kind: type) -> str:
+def _type_name(kind: type) -> str:
     return "an object" if kind is dict else "a list"
 
 
 def write(result: Result, path: Path) -> None:
-    """Writes a result, whole or not at all."""
+    """Writes a result atomically."""
     ferry.save(path, (json.dumps(result, indent=1) + "\n").encode(), format="raw")

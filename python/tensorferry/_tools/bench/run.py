@@ -1,4 +1,4 @@
-"""The run itself: which cells there are, and the result of them all."""
+"""A benchmark run: the cells of its settings, and their result."""
 
 import contextlib
 import gc
@@ -15,18 +15,18 @@ import numpy as np
 import tensorferry as ferry
 from tensorferry._tools import machine
 from tensorferry._tools.bench import devices, limits, results
-from tensorferry._tools.bench.cell import Bench, Cell
+from tensorferry._tools.bench.cell import Cell, CellBenchmark
 from tensorferry._tools.bench.cuda import Driver
 from tensorferry._tools.bench.results import FORMAT, Result, Row
 from tensorferry.framework_register import TENSOR_FRAMEWORKS, load
 
-# Source, results that are compared, and room for what a method needs besides.
-TIMES_THE_SIZE = 5
+# The memory that a measurement needs: source, compared results, and temporaries of a method.
+MEMORY_PER_TENSOR_BYTE = 5
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is measured, and for how long each method."""
+    """What is measured, and the seconds for each method."""
 
     sizes: tuple[int, ...]
     dtypes: tuple[str, ...]
@@ -37,7 +37,7 @@ class Settings:
     methods: str = "all"
 
     def as_dict(self) -> dict[str, Any]:
-        """As it stands in the result."""
+        """The settings as a result stores them."""
         return {
             "sizes": list(self.sizes),
             "dtypes": list(self.dtypes),
@@ -48,8 +48,8 @@ class Settings:
             "methods": self.methods,
         }
 
-    def lasting(self, seconds: float) -> "Settings":
-        """The same, with another time for each method."""
+    def with_seconds(self, seconds: float) -> "Settings":
+        """The same settings with another time for each method."""
         return replace(self, seconds=seconds)
 
 
@@ -57,11 +57,11 @@ Progress = Callable[[int, int, str], None]
 
 
 def cells(settings: Settings) -> list[Cell]:
-    """The jobs, pair by pair."""
+    """The cells, pair by pair."""
     return [
-        Cell(source, target, place, dtype, layout, size)
+        Cell(source, target, pair, dtype, layout, size)
         for source, target in settings.pairs
-        for place in devices.between(source, target, settings.device)
+        for pair in devices.between(source, target, settings.device)
         for dtype in settings.dtypes
         for layout in settings.layouts
         for size in settings.sizes
@@ -69,25 +69,22 @@ def cells(settings: Settings) -> list[Cell]:
 
 
 def count_methods(settings: Settings) -> int:
-    """How many methods there are to measure in all cells."""
+    """The number of measurements of all cells."""
     return sum(len(cell.methods) for cell in cells(settings))
 
 
-def _nobody(done: int, total: int, what: str) -> None:
-    """Whom nothing needs to be told."""
+def _no_progress(done: int, total: int, what: str) -> None:
+    """Ignores progress."""
 
 
-def run(settings: Settings, progress: Progress = _nobody) -> Result:
-    """Measures everything; tells the number of methods that are done, and of those there are.
-
-    The result has the notes on what was left out under `notes`.
-    """
-    _fits(settings)
-    jobs = cells(settings)
-    driver = _driver(jobs)
-    progress(0, count_methods(settings), "limits of the machine")
+def run(settings: Settings, progress: Progress = _no_progress) -> Result:
+    """Measures all cells. The `notes` of the result say what was left out."""
+    _check_memory(settings)
+    selected = cells(settings)
+    driver = _driver(selected)
+    progress(0, count_methods(settings), "machine limits")
     found = limits.measure(settings.sizes, settings.seconds, driver)
-    rows, notes = _rows(jobs, settings, driver, progress)
+    rows, notes = _measure(selected, settings, driver, progress)
     return {
         "format": FORMAT,
         "machine": machine.facts(),
@@ -98,42 +95,44 @@ def run(settings: Settings, progress: Progress = _nobody) -> Result:
     }
 
 
-def again(
+def repeat(
     result: Result,
     settings: Settings,
     wanted: set[results.Cell],
-    progress: Progress = _nobody,
+    progress: Progress = _no_progress,
 ) -> Result:
-    """The same result, with some cells measured once more."""
-    jobs = [cell for cell in cells(settings) if cell.key in wanted]
-    rows, _ = _rows(jobs, settings, _driver(jobs), progress)
+    """The result with some cells measured again."""
+    selected = [cell for cell in cells(settings) if cell.key in wanted]
+    rows, _ = _measure(selected, settings, _driver(selected), progress)
     found = {**results.cells(result), **results.cells({"rows": rows})}
     return {**result, "rows": [row for rows in found.values() for row in rows]}
 
 
-def _driver(jobs: list[Cell]) -> Driver | None:
-    return Driver() if any("cuda" in cell.places for cell in jobs) else None
+def _driver(selected: list[Cell]) -> Driver | None:
+    return Driver() if any("cuda" in cell.devices for cell in selected) else None
 
 
-def _rows(
-    jobs: list[Cell], settings: Settings, driver: Driver | None, progress: Progress
+def _measure(
+    selected: list[Cell], settings: Settings, driver: Driver | None, progress: Progress
 ) -> tuple[list[Row], list[str]]:
     """The rows of all cells, and what was left out."""
-    total = sum(len(cell.methods) for cell in jobs)
+    total = sum(len(cell.methods) for cell in selected)
     rows: list[Row] = []
     left_out: dict[str, None] = {}
     done = 0
-    with _surroundings(settings) as (names, folder):
-        for cell in jobs:
+    with _environment(settings) as (names, folder):
+        for cell in selected:
             count = len(cell.methods)
             what = f"{cell.source} to {cell.target}, {cell.dtype}, {cell.layout}"
 
-            def tell(share: float, done: int = done, count: int = count, what: str = what) -> None:
+            def report(
+                share: float, done: int = done, count: int = count, what: str = what
+            ) -> None:
                 progress(done + int(share * count), total, what)
 
-            tell(0)
+            report(0)
             try:
-                bench = Bench(
+                bench = CellBenchmark(
                     cell,
                     names,
                     folder,
@@ -141,34 +140,34 @@ def _rows(
                     wanted=settings.methods,
                     driver=driver,
                 )
-            except Exception as refusal:  # a framework without such tensors, in words of its own
-                why = str(refusal).partition("\n")[0]
-                if not isinstance(refusal, ferry.FerryError):
-                    why = f"{cell.source} has no {cell.dtype}, {cell.layout}: {why}"
-                left_out[why] = None
+            except Exception as error:  # each framework raises its own class for such tensors
+                reason = str(error).partition("\n")[0]
+                if not isinstance(error, ferry.FerryError):
+                    reason = f"{cell.source} does not support {cell.dtype}, {cell.layout}: {reason}"
+                left_out[reason] = None
             else:
-                rows += bench.rows(tell)
+                rows += bench.rows(report)
             done += count
             progress(done, total, what)
     return rows, list(left_out)
 
 
-def _fits(settings: Settings) -> None:
-    need, free = TIMES_THE_SIZE * max(settings.sizes), machine.free_memory()
+def _check_memory(settings: Settings) -> None:
+    need, free = MEMORY_PER_TENSOR_BYTE * max(settings.sizes), machine.free_memory()
     if free and need > free:
         raise ferry.OutOfMemoryError(
-            f"{max(settings.sizes)} bytes need about {need >> 20} MiB to be measured, and "
+            f"a measurement of {max(settings.sizes)} bytes needs about {need >> 20} MiB, and "
             f"{free >> 20} MiB are free\nhint: write smaller --sizes"
         )
 
 
 @contextlib.contextmanager
-def _surroundings(settings: Settings) -> Iterator[tuple[dict[str, Any], Path]]:
+def _environment(settings: Settings) -> Iterator[tuple[dict[str, Any], Path]]:
     """The names that the one-liners use, and a folder for their files."""
     frameworks = {name for pair in settings.pairs for name in pair}
     names: dict[str, Any] = {"ferry": ferry, "np": np}
     with warnings.catch_warnings():
-        # What a one-liner warns of, it warns of at every call.
+        # One-liners would repeat their warnings at every call.
         warnings.simplefilter("ignore")
         for name in sorted(frameworks, key=TENSOR_FRAMEWORKS.index):
             module = load(name)
@@ -181,7 +180,7 @@ def _surroundings(settings: Settings) -> Iterator[tuple[dict[str, Any], Path]]:
 
                     names["cupyx"] = cupyx
         folder = Path(tempfile.mkdtemp(prefix="tensorferry-bench-"))
-        # What the frameworks have made so far stays: a collection need not look at it every time.
+        # Excludes the frameworks' own objects from garbage collections.
         gc.freeze()
         try:
             yield names, folder

@@ -1,6 +1,6 @@
-"""The tensors that are converted: each framework's own, in memory that the framework allocated.
+"""The tensors that a benchmark converts, in memory that their framework has allocated.
 
-The layout `unaligned` begins 16 bytes into such memory.
+The layout `unaligned` starts 16 bytes after the start of such memory.
 """
 
 import math
@@ -10,11 +10,11 @@ import tensorferry as ferry
 from tensorferry._tools import samples
 
 LAYOUTS = (*samples.LAYOUTS, "unaligned")
-PAST = 16  # every type has elements that can begin there
+UNALIGNED_OFFSET_BYTES = 16  # a multiple of every element size
 
 
 def shape_of(size: int, dtype: str) -> tuple[int, int]:
-    """Rows and columns of a tensor of so many bytes, as square as can be."""
+    """Rows and columns of a tensor of `size` bytes, as square as possible."""
     count = size // samples.numpy_dtype(dtype).itemsize
     rows = next(rows for rows in range(math.isqrt(count), 0, -1) if count % rows == 0)
     return rows, count // rows
@@ -30,9 +30,9 @@ def make(framework: str, shape: tuple[int, int], *, dtype: str, layout: str, dev
 def _unaligned(framework: str, shape: tuple[int, int], dtype: str, device: str) -> Any:
     if framework in ("jax", "tensorflow", "mlx"):
         raise ferry.UnsupportedError(
-            f"{framework} has no unaligned tensors: what it cuts is a new dense tensor"
+            f"{framework} has no unaligned tensors: its slices are new dense tensors"
             "\nhint: write --layouts dense"
         )
-    past = PAST // samples.numpy_dtype(dtype).itemsize
+    past = UNALIGNED_OFFSET_BYTES // samples.numpy_dtype(dtype).itemsize
     long = samples.make(framework, (math.prod(shape) + past,), dtype=dtype, device=device)
     return long[past:].reshape(shape)

@@ -1,9 +1,8 @@
-"""The command `tensorferry`: what a conversion would do, what works here, and what it costs.
+"""The command `tensorferry`: plans, diagnosis, benchmarks, files and sharing between processes.
 
-Each command is a module with `add`, which describes it to the parser, and `run`, which does it and
-returns the exit code. Exit codes: 0 all is well; 1 something that should work does not; 2 the
-command line means nothing; 3 what was asked for cannot be done, and why was said; 130 interrupted
-(a server, `publish`, is ended so in order: 0).
+Each command is a module with `add`, which adds it to the parser, and `run`, which runs it and
+returns the exit code: 0 success, 1 a check failed, 2 invalid usage, 3 the command failed with an
+error, 130 interrupted. An interrupted `publish` exits with 0, because that is how a server ends.
 """
 
 import argparse
@@ -40,18 +39,17 @@ examples:
   source <(tensorferry completion bash)
 
 exit codes:
-  0 all is well, 1 something that should work does not, 2 wrong usage,
-  3 what was asked for cannot be done, 130 interrupted
+  0 success, 1 a check failed, 2 invalid usage, 3 the command failed, 130 interrupted
 """
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line and a hint, as all errors here are."""
+    """A parser whose errors are one line and a hint, like all errors of the command line."""
 
     def error(self, message: str) -> NoReturn:
-        """Says what is wrong, and ends."""
+        """Prints an error and exits with 2."""
         fact, _, hint = message.partition("\nhint: ")
-        Terminal().error(fact, hint=hint or f"{self.prog} --help shows what may be written")
+        Terminal().error(fact, hint=hint or f"run {self.prog} --help")
         raise SystemExit(2)
 
 
@@ -59,7 +57,7 @@ def parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
     top = Parser(
         prog="tensorferry",
-        description="Carries a tensor from any framework to any other, and explains what it does.",
+        description="Converts tensors between frameworks, files and processes, and explains how.",
         epilog=EPILOGUE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -71,24 +69,24 @@ def parser() -> argparse.ArgumentParser:
         command.formatter_class = argparse.RawDescriptionHelpFormatter
         command.allow_abbrev = False
         command.set_defaults(run=module.run, parser=top)
-        shown = command.add_argument_group("output")
-        shown.add_argument("--debug", action="store_true", help="show tracebacks of errors")
+        output = command.add_argument_group("output")
+        output.add_argument("--debug", action="store_true", help="show tracebacks of errors")
         if module is not completion:
-            shown.add_argument("--json", action="store_true", help="print JSON, for programs")
+            output.add_argument("--json", action="store_true", help="print JSON")
     return top
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line; the exit code."""
+    """Runs the command line and returns the exit code."""
     top = parser()
     try:
         arguments = top.parse_args(argv)
-    except SystemExit as leave:  # argparse has said what there is to say
-        return int(leave.code or 0)
+    except SystemExit as exit:  # argparse has printed the message
+        return int(exit.code or 0)
     if arguments.command is None:
         top.print_help()
         return 2
-    # What frameworks say while they start is no answer to what was asked.
+    # Silences messages that frameworks print while they start.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -102,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         terminal.clear_line()
         return 130
     except BrokenPipeError:
-        # Whoever read has left, as `head` does; Python would say so once more at the end.
+        # The reader has closed the pipe, as `head` does; Python would report it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except ferry.FerryError as error:
@@ -113,5 +111,5 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if arguments.debug:
             traceback.print_exc()
-        terminal.error(error, hint="run it again with --debug for the traceback, and report it")
+        terminal.error(error, hint="run it again with --debug, and report the traceback")
         return 3

@@ -1,4 +1,4 @@
-"""`tensorferry attach`: what another process has published, listed or written to a file."""
+"""`tensorferry attach`: lists the tensors of another process, or writes them to a file."""
 
 import argparse
 import sys
@@ -15,11 +15,11 @@ from tensorferry._tools.cli.terminal import Terminal, clean, table
 from tensorferry.files import formats
 
 DESCRIPTION = """\
-Lists what a ticket leads to (of tensorferry publish, or of ferry.publish in Python), or writes
-it to OUT, in the format of its name. Names of trees are joined by dots.
+Attaches a ticket (of tensorferry publish, or of ferry.publish in Python). Lists its tensors, or
+writes them to OUT, in the format of OUT's name. Names of nested tensors are joined by dots.
 
-A ticket is a secret, and others see it in a command line (ps). As - it is read from the first
-line of standard input. A ticket that is good once is used up, also by a list.
+A ticket is a secret, and other users see command lines (ps). With - it is read from the first
+line of standard input. A ticket for one consumer is used up by a list, too.
 """
 
 EPILOGUE = """\
@@ -30,47 +30,46 @@ examples:
   tensorferry attach - model.npz --names embed.weight,head.weight < ticket
 """
 
-# The longest text of a ticket has less.
-LONGEST = 4096
-# Letters of a text or bytes that are shown.
-SHOWN = 60
+# Longer than any ticket.
+MAX_TICKET_BYTES = 4096
+MAX_VALUE_CHARS = 60
 
 
 def add(commands: Any) -> argparse.ArgumentParser:
-    """Describes the command to the parser."""
+    """Adds the command to the parser."""
     command: argparse.ArgumentParser = commands.add_parser(
         "attach",
-        help="list or save what another process has published",
+        help="list or save the tensors of another process",
         description=DESCRIPTION,
         epilog=EPILOGUE,
     )
-    command.add_argument("ticket", metavar="TICKET", help="its text, or - for standard input")
+    command.add_argument("ticket", metavar="TICKET", help="the ticket, or - for standard input")
     command.add_argument("target", metavar="OUT", nargs="?", default=None)
-    convert.choose(command, "OUT")
-    convert.describe_target(command)
+    convert.add_selection(command, "OUT")
+    convert.add_target_options(command)
     command.add_argument(
         "--timeout",
         type=notation.seconds,
         metavar="SECONDS",
-        help="how long to wait for the producer's answer (30)",
+        help="how long to wait for the producer (30)",
     )
     return command
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
-    """Lists or writes what the ticket leads to."""
-    ticket = ferry.Ticket(_read() if arguments.ticket == "-" else arguments.ticket)
+    """Lists or writes the tensors of the ticket."""
+    ticket = ferry.Ticket(_read_ticket() if arguments.ticket == "-" else arguments.ticket)
     if arguments.target is not None:
-        _check(arguments)
+        _check_target(arguments)
     tree = ferry.attach(ticket, "numpy", timeout=arguments.timeout)
     if arguments.target is None:
-        leaves = list(_leaves(tree))
+        leaves = list(_named_leaves(tree))
     else:
         leaves = list(files.named_leaves(tree)) if files.is_tree(tree) else [("", tree)]
     tensors = {name: leaf for name, leaf in leaves if isinstance(leaf, np.ndarray)}
     values = [(name, leaf) for name, leaf in leaves if not isinstance(leaf, np.ndarray)]
-    hint = "without OUT and --names they are listed"
-    names = convert.named(arguments, tensors, "the ticket", hint)
+    hint = "leave out OUT and --names to list them"
+    names = convert.select_names(arguments, tensors, "the ticket", hint)
     tensors = {name: tensors[name] for name in names}
     if arguments.names is not None:
         values = []
@@ -79,18 +78,18 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     return _save(arguments, terminal, tensors, values)
 
 
-def _read() -> str:
-    """The ticket on standard input; the line is enough, because whoever wrote it may go on."""
-    line = sys.stdin.buffer.readline(LONGEST) if sys.stdin is not None else b""
+def _read_ticket() -> str:
+    """The ticket on standard input. Reads one line, because the producer keeps the pipe open."""
+    line = sys.stdin.buffer.readline(MAX_TICKET_BYTES) if sys.stdin is not None else b""
     if not line.strip():
         raise ferry.InvalidArgumentError(
-            "there is no ticket on standard input\nhint: see what the command before says"
+            "standard input is empty, and a ticket was expected\nhint: check the producer's errors"
         )
     return line.decode("ascii", "replace")
 
 
-def _check(arguments: argparse.Namespace) -> None:
-    """Has an OUT that cannot be written refused before a ticket that is good once is used up."""
+def _check_target(arguments: argparse.Namespace) -> None:
+    """Refuses an OUT that cannot be written, before a ticket for one consumer is used up."""
     name = formats.default_name(arguments.target, arguments.to_format)
     format = formats.format_of(arguments.target, arguments.to_format)
     writer = Writer(
@@ -104,13 +103,13 @@ def _check(arguments: argparse.Namespace) -> None:
     writer.abandon()
 
 
-def _leaves(x: Any, place: str = "") -> Iterator[tuple[str, Any]]:
-    """The leaves of a tree by names, also where no file could be given these."""
+def _named_leaves(x: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The leaves of a tree by name, including names that a file could not have."""
     if not files.is_tree(x):
-        yield place, x
+        yield prefix, x
         return
     for key, value in x.items() if isinstance(x, Mapping) else enumerate(x):
-        yield from _leaves(value, f"{place}.{key}" if place else str(key))
+        yield from _named_leaves(value, f"{prefix}.{key}" if prefix else str(key))
 
 
 def _list(
@@ -120,7 +119,7 @@ def _list(
     values: list[tuple[str, Any]],
 ) -> int:
     if terminal.json:
-        terminal.answer(
+        terminal.print_json(
             {
                 "pid": ticket.pid,
                 "tensors": [
@@ -133,12 +132,12 @@ def _list(
                     }
                     for name, tensor in tensors.items()
                 ],
-                "values": [{"name": name, "value": _plain(value)} for name, value in values],
+                "values": [{"name": name, "value": _to_json(value)} for name, value in values],
             }
         )
         return 0
     total = notation.size(sum(tensor.nbytes for tensor in tensors.values()))
-    number = notation.several(len(tensors), "tensor")
+    number = notation.count(len(tensors), "tensor")
     terminal.print(f"process {ticket.pid}: {number}, {total}")
     rows = [
         [
@@ -153,7 +152,7 @@ def _list(
     for line in table([["name", "type", "shape", "size", ""], *rows], right={3}):
         terminal.print("  " + line)
     for name, value in values:
-        terminal.print(f"  {clean(name) or '-'} = {_short(value)}")
+        terminal.print(f"  {clean(name) or '-'} = {_abbreviate(value)}")
     return 0
 
 
@@ -165,20 +164,20 @@ def _save(
 ) -> int:
     if not tensors:
         raise ferry.InvalidArgumentError(
-            "the ticket leads to no tensor that a file could hold\nhint: list it: leave OUT out"
+            "the ticket has no tensors to save\nhint: leave OUT out to list it"
         )
     specs = {
         name: (_dtype(tensor), list(tensor.shape), tensor.nbytes)
         for name, tensor in tensors.items()
     }
-    told = convert.write(arguments, terminal, specs, tensors.__getitem__, metadata={})
+    summary = convert.write(arguments, terminal, specs, tensors.__getitem__, metadata={})
     if values:
-        shown = ", ".join(f"{name} = {_short(value)}" for name, value in values[:8])
+        shown = ", ".join(f"{name} = {_abbreviate(value)}" for name, value in values[:8])
         more = f" and {len(values) - 8} more" if len(values) > 8 else ""
-        terminal.note(f"a file holds tensors only, so these are left out: {shown}{more}")
+        terminal.note(f"files hold tensors only; left out: {shown}{more}")
     if terminal.json:
-        told["left_out"] = [{"name": name, "value": _plain(value)} for name, value in values]
-        terminal.answer(told)
+        summary["left_out"] = [{"name": name, "value": _to_json(value)} for name, value in values]
+        terminal.print_json(summary)
     return 0
 
 
@@ -186,13 +185,13 @@ def _dtype(tensor: np.ndarray[Any, Any]) -> str:
     return str(ferry.plan(tensor, "numpy").dtype)
 
 
-def _plain(value: Any) -> Any:
-    """A value as JSON has it; as text where it has none."""
+def _to_json(value: Any) -> Any:
+    """A value that JSON supports; other values as text."""
     if value is None or isinstance(value, bool | int | str):
         return value
     return value if isinstance(value, float) and np.isfinite(value) else str(value)
 
 
-def _short(value: Any) -> str:
+def _abbreviate(value: Any) -> str:
     text = clean(repr(value))
-    return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
+    return text if len(text) <= MAX_VALUE_CHARS else text[: MAX_VALUE_CHARS - 3] + "..."

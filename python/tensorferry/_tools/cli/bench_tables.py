@@ -1,4 +1,4 @@
-"""What `tensorferry bench` shows on a terminal."""
+"""The tables that `tensorferry bench` prints."""
 
 from collections import Counter
 from typing import Any
@@ -9,7 +9,7 @@ from tensorferry._tools.bench.results import Result, Row
 from tensorferry._tools.cli import notation
 from tensorferry._tools.cli.terminal import Terminal, clean, table
 
-COLOURS = {"ahead": ("green",), "behind": ("red",)}
+VERDICT_STYLES = {"ahead": ("green",), "behind": ("red",)}
 
 
 def _duration(seconds: float | None) -> str:
@@ -20,16 +20,16 @@ def _size(size: int | None) -> str:
     return "-" if size is None else notation.size(size)
 
 
-def _ratio_text(ratio: float | None) -> str:
+def _ratio(ratio: float | None) -> str:
     if ratio is None:
         return "-"
     return f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.2g}"
 
 
-def _job(row: Row) -> str:
+def _conversion(row: Row) -> str:
     ends = [
-        name if place == "cpu" else f"{name}:{place}"
-        for name, place in (
+        name if device == "cpu" else f"{name}:{device}"
+        for name, device in (
             (row["source"], row["source_device"]),
             (row["target"], row["target_device"]),
         )
@@ -37,15 +37,16 @@ def _job(row: Row) -> str:
     return " to ".join(ends)
 
 
-def _extras(rows: list[Row]) -> list[str]:
-    """The columns that are not the same in all rows."""
+def _varying_columns(rows: list[Row]) -> list[str]:
+    """The columns whose values differ between rows."""
     return [key for key in ("dtype", "layout") if len({row[key] for row in rows}) > 1]
 
 
-def measured(result: Result, terminal: Terminal) -> None:
-    """A line for each cell: ours against the best native method."""
-    more = _extras(result["rows"])
-    heads = ["job", *more, "size", "ours", "best native", "ratio", "ours is", "extra", "native"]
+def print_result(result: Result, terminal: Terminal) -> None:
+    """Prints a line for each conversion: ferry.to against the best native method."""
+    varying = _varying_columns(result["rows"])
+    heads = ["conversion", *varying, "size", "ferry.to", "best native", "ratio", "memory", "extra"]
+    heads.append("native method")
     lines, failures = [heads], []
     colours: list[tuple[str, ...]] = [("bold",)]
     tally: Counter[str] = Counter()
@@ -59,100 +60,115 @@ def measured(result: Result, terminal: Terminal) -> None:
             ratio = mine["seconds"] / best["seconds"]
             verdict = results.verdict((mine["low"], mine["high"]), (best["low"], best["high"]))
             tally[verdict] += 1
-        colours.append(COLOURS.get(verdict, ()))
+        colours.append(VERDICT_STYLES.get(verdict, ()))
         lines.append(
             [
-                _job(mine),
-                *(mine[key] for key in more),
+                _conversion(mine),
+                *(mine[key] for key in varying),
                 _size(mine["bytes"]),
                 "fails" if mine["error"] else _duration(mine["seconds"]),
                 _duration(best["seconds"] if best else None),
-                _ratio_text(ratio),
+                _ratio(ratio),
                 {True: "shared", False: "copied", None: "-"}[mine["shares"]],
                 _size(mine["extra_bytes"]),
                 best["method"] if best else "-",
             ]
         )
-        failures += [f"{_job(row)}: {row['method']}: {row['error']}" for row in rows if _tells(row)]
-    right = {len(more) + place for place in (1, 2, 3, 4, 6)}
+        failures += [
+            f"{_conversion(row)}: {row['method']}: {row['error']}"
+            for row in rows
+            if _is_notable(row)
+        ]
+    right = {len(varying) + column for column in (1, 2, 3, 4, 6)}
     for line, styles in zip(table(lines, right=right), colours, strict=True):
         terminal.print(terminal.style(line, *styles))
     terminal.print()
     terminal.print(
-        f"of {len(found)} jobs, ours is ahead of the best native method in {tally['ahead']}, level "
-        f"in {tally['level']}, behind in {tally['behind']} (ratio: ours to that method; level: the "
-        "middle halves of the rounds overlap; extra: the most memory that one call of ours takes)"
+        f"of {len(found)} conversions, ferry.to is ahead of the best native method in "
+        f"{tally['ahead']}, level in {tally['level']}, behind in {tally['behind']} (ratio: time of "
+        "ferry.to to time of that method; level: the interquartile ranges overlap; extra: peak "
+        "memory of one call of ferry.to)"
     )
     for failure in dict.fromkeys(failures):
         terminal.print(terminal.style(clean(failure), "yellow"))
 
 
-def _tells(row: Row) -> bool:
-    """Whether an error is worth a line: ours, and results that are not what they seem to be."""
+def _is_notable(row: Row) -> bool:
+    """Whether to print an error: those of ferry.to, and wrong values of native methods."""
     error = row["error"] or ""
     return bool(error) and (row["ours"] or error == "gives wrong values")
 
 
-def compared(old: Result, new: Result, terminal: Terminal) -> int:
-    """What changed, and the exit code that says whether it got worse."""
+def print_comparison(old: Result, new: Result, terminal: Terminal) -> int:
+    """Prints what changed; returns 1 if ferry.to got slower or fails, else 0."""
     found = compare.compare(old, new)
     code = compare.exit_code(found)
     if terminal.json:
-        terminal.answer(found)
+        terminal.print_json(found)
         return code
     for difference in found["machine"]:
-        terminal.print(terminal.style(f"measured elsewhere: {clean(difference)}", "yellow"))
+        terminal.print(terminal.style(f"different machine: {clean(difference)}", "yellow"))
     rows = found["rows"]
     if not rows:
         raise ferry.InvalidArgumentError(
-            "the two results have no job in common\nhint: compare those of the same pairs"
+            "the two results have no conversion in common\nhint: compare results of the same pairs"
         )
-    changed = [row for row in rows if row["change"] != compare.SAME or _other_memory(row)]
+    changed = [row for row in rows if row["change"] != compare.SAME or _memory_changed(row)]
     if changed:
-        _changes(changed, terminal)
+        _print_changes(changed, terminal)
     counts = {
-        word: sum(row["change"] == word for row in rows)
-        for word in (compare.SLOWER, compare.QUICKER, compare.BROKEN, compare.MENDED)
+        change: sum(row["change"] == change for row in rows)
+        for change in (compare.SLOWER, compare.QUICKER, compare.BROKEN, compare.MENDED)
     }
-    told = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
-    terminal.print(f"{told or 'nothing changed'}, of {len(rows)} jobs that both have")
+    summary = ", ".join(f"{count} {change}" for change, count in counts.items() if count)
+    terminal.print(f"{summary or 'no changes'}, of {len(rows)} common conversions")
     for count, which in ((found["only_old"], "old"), (found["only_new"], "new")):
         if count:
-            jobs = "1 job is" if count == 1 else f"{count} jobs are"
-            terminal.print(f"{jobs} in the {which} result only")
+            conversions = notation.count(count, "conversion")
+            terminal.print(f"{conversions} only in the {which} result")
     return code
 
 
-def _other_memory(row: dict[str, Any]) -> bool:
+def _memory_changed(row: dict[str, Any]) -> bool:
     return None not in (row["old_shares"], row["new_shares"]) and (
         row["old_shares"] != row["new_shares"]
     )
 
 
-def _changes(rows: list[dict[str, Any]], terminal: Terminal) -> None:
-    more = _extras(rows)
-    heads = ["job", *more, "size", "then", "now", "ratio", "to native then", "now", "change"]
+def _print_changes(rows: list[dict[str, Any]], terminal: Terminal) -> None:
+    varying = _varying_columns(rows)
+    heads = [
+        "conversion",
+        *varying,
+        "size",
+        "old",
+        "new",
+        "ratio",
+        "old to native",
+        "new to native",
+    ]
+    heads.append("change")
     lines = [heads]
     for row in rows:
-        words = [row["change"]] if row["change"] != compare.SAME else []
-        if _other_memory(row):
-            words.append("now shares" if row["new_shares"] else "now copies")
+        changes = [row["change"]] if row["change"] != compare.SAME else []
+        if _memory_changed(row):
+            changes.append("now shares" if row["new_shares"] else "now copies")
         if row["change"] == compare.BROKEN:
-            words.append(row["error"])
+            changes.append(row["error"])
         lines.append(
             [
-                _job(row),
-                *(row[key] for key in more),
+                _conversion(row),
+                *(row[key] for key in varying),
                 _size(row["bytes"]),
                 _duration(row["old_seconds"]),
                 _duration(row["new_seconds"]),
-                _ratio_text(row["ratio"]),
-                _ratio_text(row["old_to_native"]),
-                _ratio_text(row["new_to_native"]),
-                ", ".join(words),
+                _ratio(row["ratio"]),
+                _ratio(row["old_to_native"]),
+                _ratio(row["new_to_native"]),
+                ", ".join(changes),
             ]
         )
-    shown = table(lines, right={len(more) + place for place in range(1, 7)})
+    shown = table(lines, right={len(varying) + column for column in range(1, 7)})
     terminal.print(terminal.style(shown[0], "bold"))
     for line, row in zip(shown[1:], rows, strict=True):
         styles = {compare.SLOWER: ("red",), compare.BROKEN: ("red",), compare.QUICKER: ("green",)}

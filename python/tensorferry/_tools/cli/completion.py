@@ -1,4 +1,4 @@
-"""`tensorferry completion`: scripts that let a shell complete the command line."""
+"""`tensorferry completion`: completion scripts for shells."""
 
 import argparse
 import shlex
@@ -15,11 +15,11 @@ examples:
 
 
 def add(commands: Any) -> argparse.ArgumentParser:
-    """Describes the command to the parser."""
+    """Adds the command to the parser."""
     command: argparse.ArgumentParser = commands.add_parser(
         "completion",
-        help="print a script that completes this command in a shell",
-        description="Prints a completion script, for the shell to read.",
+        help="print a completion script for a shell",
+        description="Prints a completion script for a shell.",
         epilog=EPILOGUE,
     )
     command.add_argument("shell", choices=("bash", "zsh", "fish"))
@@ -27,15 +27,15 @@ def add(commands: Any) -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
-    """Prints the script, made from the parser itself."""
+    """Prints the script, which is generated from the parser."""
     commands = _commands(arguments.parser)
     write = {"bash": _bash, "zsh": _zsh, "fish": _fish}[arguments.shell]
     terminal.print(write(commands))
     return 0
 
 
-# For each command its help; for each of its options the words that may follow, or None where none
-# do; and the words of each place.
+# For each command: its help; its options with the choices of their argument, or None for flags; and
+# the choices of each positional argument.
 Commands = dict[str, tuple[str, dict[str, list[str] | None], list[list[str]]]]
 
 
@@ -47,15 +47,15 @@ def _commands(top: argparse.ArgumentParser) -> Commands:
     commands: Commands = {}
     for name, command in choices.choices.items():
         options: dict[str, list[str] | None] = {}
-        places: list[list[str]] = []
+        positionals: list[list[str]] = []
         for action in command._actions:
-            words = [str(word) for word in action.choices or ()]
+            choices_of = [str(choice) for choice in action.choices or ()]
             for option in action.option_strings:
-                # Nothing to offer is for the shell, which knows files.
-                options[option] = None if action.nargs == 0 else words
+                # Without choices the shell completes files.
+                options[option] = None if action.nargs == 0 else choices_of
             if not action.option_strings:
-                places.append(words)
-        commands[name] = (helps.get(name, ""), options, places)
+                positionals.append(choices_of)
+        commands[name] = (helps.get(name, ""), options, positionals)
     return commands
 
 
@@ -69,13 +69,13 @@ def _bash(commands: Commands) -> str:
         "  fi",
         '  case "${COMP_WORDS[1]}" in',
     ]
-    for name, (_, options, places) in commands.items():
+    for name, (_, options, positionals) in commands.items():
         lines += [f"  {name})", '    case "$before" in']
         for option, words in options.items():
             if words is not None:
                 offered = f'compgen -W "{" ".join(words)}" -- "$word"'
                 lines.append(f"    {option}) COMPREPLY=($({offered})); return;;")
-        words = sorted({word for place in places for word in place})
+        words = sorted({word for words in positionals for word in words})
         offered = " ".join([*words, *options])
         lines += ["    esac", f'    COMPREPLY=($(compgen -W "{offered}" -- "$word"));;']
     return "\n".join([*lines, "  esac", "}", "complete -o default -F _tensorferry tensorferry"])
@@ -90,21 +90,21 @@ def _zsh(commands: Commands) -> str:
         "  fi",
     ]
     lines.append("  case $words[2] in")
-    for name, (_, options, places) in commands.items():
+    for name, (_, options, positionals) in commands.items():
         lines += [f"  {name})", "    case $words[CURRENT-1] in"]
         lines += [
             f"    {option}) compadd -- {' '.join(words)}; return;;"
             for option, words in options.items()
             if words
         ]
-        words = sorted({word for place in places for word in place})
+        words = sorted({word for words in positionals for word in words})
         lines += ["    esac", f"    compadd -- {' '.join([*words, *options])}; _files;;"]
     return "\n".join([*lines, "  esac", "}", "compdef _tensorferry tensorferry"])
 
 
 def _fish(commands: Commands) -> str:
     lines = []
-    for name, (text, options, places) in commands.items():
+    for name, (text, options, positionals) in commands.items():
         lines.append(
             f"complete -c tensorferry -n __fish_use_subcommand -a {name} -d {shlex.quote(text)}"
         )
@@ -113,7 +113,7 @@ def _fish(commands: Commands) -> str:
             if option.startswith("--"):
                 more = f" -xa {shlex.quote(' '.join(words))}" if words else ""
                 lines.append(f"complete -c tensorferry {seen} -l {option[2:]}{more}")
-        words = sorted({word for place in places for word in place})
+        words = sorted({word for words in positionals for word in words})
         if words:
             lines.append(f"complete -c tensorferry {seen} -fa {shlex.quote(' '.join(words))}")
     return "\n".join(lines)

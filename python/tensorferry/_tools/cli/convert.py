@@ -1,4 +1,4 @@
-"""`tensorferry convert`: a file of tensors in another format."""
+"""`tensorferry convert`: writes a file of tensors in another format."""
 
 import argparse
 import os
@@ -10,7 +10,7 @@ import numpy as np
 import tensorferry as ferry
 from tensorferry import files
 from tensorferry._tools.cli import notation
-from tensorferry._tools.cli.inspect import describe
+from tensorferry._tools.cli.inspect import add_source_options
 from tensorferry._tools.cli.terminal import Terminal
 from tensorferry.files import formats, writing
 
@@ -22,36 +22,36 @@ examples:
   tensorferry convert pixels.bin pixels.npy --dtype uint8 --shape 480,640,3
 """
 
-# Elements that are read, and written, at a time.
-PIECE = 16 << 20
+# The number of elements that are read and written at a time.
+BLOCK_ELEMENTS = 16 << 20
 
 
 def add(commands: Any) -> argparse.ArgumentParser:
-    """Describes the command to the parser."""
+    """Adds the command to the parser."""
     command: argparse.ArgumentParser = commands.add_parser(
         "convert",
         help="write a file of tensors in another format",
-        description="Carries tensors from one file to another, whatever the formats.",
+        description="Converts a file of tensors to another format.",
         epilog=EPILOGUE,
     )
     command.add_argument("source", metavar="IN")
     command.add_argument("target", metavar="OUT")
-    describe(command)
-    choose(command, "OUT")
-    describe_target(command)
+    add_source_options(command)
+    add_selection(command, "OUT")
+    add_target_options(command)
     return command
 
 
-def choose(command: argparse.ArgumentParser, where: str) -> None:
-    """Adds what tells which tensors are carried, and as what."""
-    command.add_argument("--names", default=None, help="only these tensors, with commas between")
+def add_selection(command: argparse.ArgumentParser, where: str) -> None:
+    """Adds the options that select tensors and their element type."""
+    command.add_argument("--names", default=None, help="only these tensors, separated by commas")
     command.add_argument(
         "--to-dtype", default=None, metavar="TYPE", help=f"element type in {where}"
     )
 
 
-def describe_target(command: argparse.ArgumentParser) -> None:
-    """Adds what tells how a file is written."""
+def add_target_options(command: argparse.ArgumentParser) -> None:
+    """Adds the options of the file that is written."""
     command.add_argument(
         "--to-format",
         default=None,
@@ -68,7 +68,7 @@ def describe_target(command: argparse.ArgumentParser) -> None:
         "--dialect",
         choices=("onnx", "tensorflow"),
         default="onnx",
-        help="whose TensorProto to write (onnx)",
+        help="TensorProto message type (onnx)",
     )
 
 
@@ -76,24 +76,27 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     """Writes the file."""
     if os.path.realpath(arguments.source) == os.path.realpath(arguments.target):
         raise ferry.InvalidArgumentError("IN and OUT are the same file\nhint: name another one")
-    file, chosen = opened(arguments.source, arguments)
-    keeps = formats.format_of(arguments.target, arguments.to_format).startswith("safetensors")
-    if file.metadata and not keeps:
-        terminal.note("only safetensors say something about themselves: the metadata is left out")
-    told = write(
+    file, chosen = open_file(arguments.source, arguments)
+    to_format = formats.format_of(arguments.target, arguments.to_format)
+    keeps_metadata = to_format.startswith("safetensors")
+    if file.metadata and not keeps_metadata:
+        terminal.note(f"{to_format} files have no metadata: the metadata is left out")
+    summary = write(
         arguments,
         terminal,
         {tensor.name: (tensor.dtype, list(tensor.shape), tensor.bytes) for tensor in chosen},
         lambda name: file.load(name, "numpy"),
-        metadata=_metadata(file) if keeps else {},
+        metadata=_metadata(file) if keeps_metadata else {},
     )
     if terminal.json:
-        terminal.answer(told)
+        terminal.print_json(summary)
     return 0
 
 
-def opened(path: str, arguments: argparse.Namespace) -> tuple[ferry.File, list[ferry.FileTensor]]:
-    """The file, and those of its tensors that are asked for; all of them can be carried."""
+def open_file(
+    path: str, arguments: argparse.Namespace
+) -> tuple[ferry.File, list[ferry.FileTensor]]:
+    """The file and its selected tensors, all of which can be converted."""
     file = files.inspect(
         path, format=arguments.format, dtype=arguments.dtype, shape=arguments.shape
     )
@@ -101,22 +104,22 @@ def opened(path: str, arguments: argparse.Namespace) -> tuple[ferry.File, list[f
     if arguments.names is None and file.skipped:
         name, reason = file.skipped[0]
         raise ferry.UnsupportedDTypeError(
-            f"{name!r} cannot be carried: {reason.splitlines()[0]}\nhint: name others by --names"
+            f"{name!r} cannot be converted: {reason.splitlines()[0]}\nhint: name others by --names"
         )
-    names = named(arguments, known, path, f"tensorferry inspect {path} lists them")
+    names = select_names(arguments, known, path, f"list them with tensorferry inspect {path}")
     return file, [known[name] for name in names]
 
 
-def named(
+def select_names(
     arguments: argparse.Namespace, known: Mapping[str, Any], what: str, hint: str
 ) -> list[str]:
-    """The names that are asked for: all, or those of --names."""
+    """All names, or those of --names."""
     names: list[str] = list(known)
     if arguments.names is not None:
         names = list(dict.fromkeys(arguments.names.split(",")))
     for name in names:
         if name not in known:
-            raise ferry.InvalidArgumentError(f"{what} holds no tensor {name!r}\nhint: {hint}")
+            raise ferry.InvalidArgumentError(f"{what} has no tensor {name!r}\nhint: {hint}")
     return names
 
 
@@ -128,17 +131,17 @@ def write(
     *,
     metadata: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Writes OUT from tensors of which type, shape and bytes are known; what a program is told."""
-    lonely = formats.default_name(arguments.target, arguments.to_format)
-    sources = {name or lonely: name for name in tensors}
+    """Writes OUT, and returns the summary that --json prints."""
+    default_name = formats.default_name(arguments.target, arguments.to_format)
+    sources = {name or default_name: name for name in tensors}
     total, done = sum(size for _, _, size in tensors.values()), 0
 
-    def pieces(target: str) -> Iterator[Any]:
+    def read_blocks(target: str) -> Iterator[Any]:
         nonlocal done
         name = sources[target]
-        for piece in pieces_of(fetch(name)):
-            yield ferry.to(piece, "numpy", dtype=arguments.to_dtype)
-            done += piece.nbytes
+        for block in split_blocks(fetch(name)):
+            yield ferry.to(block, "numpy", dtype=arguments.to_dtype)
+            done += block.nbytes
             terminal.progress(done, total, f"bytes, {name or arguments.target}")
 
     specs = {}
@@ -148,7 +151,7 @@ def write(
     writing.write(
         arguments.target,
         specs,
-        pieces,
+        read_blocks,
         format=arguments.to_format,
         metadata=metadata,
         shard_bytes=None,
@@ -163,16 +166,16 @@ def write(
 
 
 def _metadata(file: ferry.File) -> dict[str, str]:
-    """What a file says about itself; the index of several has a size that is its own."""
-    own = "total_size" if file.format == "safetensors-index" else None
-    return {key: value for key, value in file.metadata.items() if key != own}
+    """The metadata of a file, without the total size of an index."""
+    reserved = "total_size" if file.format == "safetensors-index" else None
+    return {key: value for key, value in file.metadata.items() if key != reserved}
 
 
-def pieces_of(array: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
-    """Rows of an array, as many as are a piece."""
-    if array.ndim == 0 or array.size <= PIECE:
+def split_blocks(array: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
+    """Consecutive rows of an array, in blocks of about BLOCK_ELEMENTS."""
+    if array.ndim == 0 or array.size <= BLOCK_ELEMENTS:
         yield array
         return
-    step = max(1, PIECE * len(array) // array.size)
+    step = max(1, BLOCK_ELEMENTS * len(array) // array.size)
     for row in range(0, len(array), step):
         yield array[row : row + step]

@@ -1,4 +1,4 @@
-"""`tensorferry doctor`: what works here, found out by carrying real tensors."""
+"""`tensorferry doctor`: finds out what works on this machine by converting real tensors."""
 
 import argparse
 from typing import Any
@@ -11,9 +11,9 @@ from tensorferry._tools.doctor.examine import examine
 from tensorferry.framework_register import TENSOR_FRAMEWORKS
 
 EPILOGUE = """\
-Each framework is imported, and tensors are carried, in processes of their own: one that dies or
-hangs is reported, and does no harm. Every cell of the matrix was carried just now, its values were
-compared bit for bit, and its memory with that of the source.
+Frameworks are imported and tensors are converted in separate processes: a process that crashes or
+hangs is reported. Every cell of the matrix is a conversion that was just made. Its values were
+compared bit for bit, and its memory address with that of the source.
 
 examples:
   tensorferry doctor
@@ -21,17 +21,17 @@ examples:
   tensorferry doctor --dtype bfloat16 --timeout 300 --json
 
 exit codes:
-  0 all that should work does, 1 something does not, 130 interrupted
+  0 no problems, 1 problems were found, 130 interrupted
 """
 
 
 def add(commands: Any) -> argparse.ArgumentParser:
-    """Describes the command to the parser."""
+    """Adds the command to the parser."""
     command: argparse.ArgumentParser = commands.add_parser(
         "doctor",
         help="find out what works on this machine",
-        description="Says which frameworks work here, and between which of them tensors are "
-        "shared, copied, or cannot go.",
+        description="Reports which frameworks work here, and which conversions between them share "
+        "memory, copy, or are impossible.",
         epilog=EPILOGUE,
     )
     command.add_argument(
@@ -39,14 +39,14 @@ def add(commands: Any) -> argparse.ArgumentParser:
         type=frameworks,
         default=None,
         metavar="NAMES",
-        help="only these, with commas between (numpy,torch)",
+        help="only these, separated by commas (numpy,torch)",
     )
     command.add_argument(
         "--dtype",
         choices=samples.DTYPES,
         default="float32",
         metavar="TYPE",
-        help="element type of what is carried (float32)",
+        help="element type of the tensors (float32)",
     )
     command.add_argument(
         "--timeout",
@@ -59,18 +59,18 @@ def add(commands: Any) -> argparse.ArgumentParser:
 
 
 def seconds(text: str) -> float:
-    """A time that something may take."""
+    """Parses a positive number of seconds."""
     try:
         value = float(text)
     except ValueError:
         value = 0.0
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of seconds")
     return value
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
-    """Examines, and says what was found."""
+    """Examines the machine and prints the report."""
     report = examine(
         arguments.frameworks or TENSOR_FRAMEWORKS,
         dtype=arguments.dtype,
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
         progress=terminal.progress,
     )
     if terminal.json:
-        terminal.answer(report.as_dict())
+        terminal.print_json(report.as_dict())
     else:
         for line in lines(report, terminal):
             terminal.print(line)

@@ -1,4 +1,4 @@
-"""What `tensorferry doctor` shows, for people and for 80 columns."""
+"""The report of `tensorferry doctor` as text, in 80 columns."""
 
 import textwrap
 from collections.abc import Iterator
@@ -9,18 +9,18 @@ from tensorferry._tools.cli.terminal import Terminal, table
 from tensorferry._tools.doctor.findings import Cell, Driver, Framework, Gpu, Pinned, Result
 from tensorferry._tools.doctor.report import Problem, Report
 
-WIDTH = 80
-WORDS = {
+WIDTH_CHARS = 80
+OUTCOME_LABELS = {
     "impossible": "no",
     "failed": "FAILED",
     "wrong": "WRONG",
     "crashed": "CRASHED",
     "hung": "HUNG",
 }
-STATES = {"fails": "see below", "crashes": "it dies", "hangs": "it hangs"}
-STATES_OF_ORDERS = {"works": "works", "fails": "fails", "crashes": "dies", "hangs": "hangs"}
-# What is said about a fast path, and how.
-PATHS = {
+STATE_LABELS = {"fails": "see below", "crashes": "it crashes", "hangs": "it hangs"}
+ORDER_LABELS = {"works": "works", "fails": "fails", "crashes": "crashes", "hangs": "hangs"}
+# The label of a fast path's state, and its styles.
+FAST_PATH_LABELS = {
     "active": ("active",),
     "unused": ("not used here", "dim"),
     "disabled": ("off", "dim"),
@@ -28,11 +28,16 @@ PATHS = {
     "failed": ("FAILED", "yellow"),
 }
 OUTCOMES = ("shared", "copied", "itself", "impossible", "failed", "wrong", "crashed", "hung")
-STYLES = {"itself": ("dim",), "shared": ("green",), "copied": ("yellow",), "impossible": ("dim",)}
+OUTCOME_STYLES = {
+    "itself": ("dim",),
+    "shared": ("green",),
+    "copied": ("yellow",),
+    "impossible": ("dim",),
+}
 
 
 def lines(report: Report, terminal: Terminal) -> Iterator[str]:
-    """The report, line by line."""
+    """The lines of the report."""
     yield from _machine(report, terminal)
     yield ""
     yield terminal.style("frameworks", "bold")
@@ -41,20 +46,23 @@ def lines(report: Report, terminal: Terminal) -> Iterator[str]:
     reasons: dict[str, int] = {}
     for title, cells in _matrices(report):
         yield ""
-        yield terminal.style(title, "bold") + f", {report.dtype}; from each row to each column"
+        yield (
+            terminal.style(title, "bold")
+            + f", {report.dtype}; rows are sources, columns are targets"
+        )
         yield from _matrix(cells, reasons, terminal)
     yield from _fast_paths(report, terminal)
     sections = {
         "reasons": _reasons(report, reasons),
-        "could be better": report.notices,
+        "notices": report.notices,
         "problems": report.problems,
     }
-    for title, found in sections.items():
-        if found:
+    for title, problems in sections.items():
+        if problems:
             yield ""
             yield terminal.style(title, "bold")
-        for one in found:
-            yield from _numbered(f"{reasons.get(one.fact, '-'):>3}", one)
+        for problem in problems:
+            yield from _item(f"{reasons.get(problem.fact, '-'):>3}", problem)
     yield ""
     yield _verdict(report, terminal)
 
@@ -88,14 +96,14 @@ def _driver(driver: Driver) -> str:
     known = [f"CUDA {driver.cuda}"] if driver.cuda else []
     known += [f"release {driver.release}"] if driver.release else []
     if driver.state != "works":
-        known.append(f"FAILED: {STATES[driver.state]}")
+        known.append(f"FAILED: {STATE_LABELS[driver.state]}")
     elif not driver.gpus:
         known.append("no GPU")
     return ", ".join(known)
 
 
 def _gpu(gpu: Gpu) -> str:
-    known = [gpu.name or "a GPU without a name"]
+    known = [gpu.name or "unnamed GPU"]
     known += [notation.size(gpu.memory_bytes)] if gpu.memory_bytes else []
     known += [f"compute capability {gpu.capability}"] if gpu.capability else []
     return ", ".join(known)
@@ -103,7 +111,7 @@ def _gpu(gpu: Gpu) -> str:
 
 def _pinned(pinned: Pinned) -> str:
     if pinned.state == "absent":
-        return "not tried, because no framework here holds GPU memory"
+        return "not tested: no framework here supports the GPU"
     if pinned.state != "works":
         return "FAILED"
     if not pinned.pinned_bytes:
@@ -120,7 +128,7 @@ def _frameworks(found: list[Framework], terminal: Terminal) -> Iterator[str]:
             continue
         said = ", ".join(device.name for device in one.devices) or "no device"
         if one.state != "works":
-            said = f"FAILED: {STATES[one.state]}"
+            said = f"FAILED: {STATE_LABELS[one.state]}"
         rows.append([one.name, one.version or "?", took, said])
     for one, line in zip(found, _indented(table(rows, right={2})), strict=True):
         style = {"works": (), "absent": ("dim",)}.get(one.state, ("red",))
@@ -133,7 +141,7 @@ def _import_orders(report: Report, terminal: Terminal) -> Iterator[str]:
         return
     yield ""
     yield terminal.style("import order", "bold")
-    rows = [[STATES_OF_ORDERS[order.state], ", ".join(order.modules)] for order in orders]
+    rows = [[ORDER_LABELS[order.state], ", ".join(order.modules)] for order in orders]
     for order, line in zip(orders, _indented(table(rows)), strict=True):
         yield line if order.state == "works" else terminal.style(line, "yellow")
 
@@ -146,32 +154,32 @@ def _fast_paths(report: Report, terminal: Terminal) -> Iterator[str]:
     if not shown:
         return
     yield ""
-    yield terminal.style("fast paths", "bold") + ", private functions that public ones can replace"
+    yield terminal.style("fast paths", "bold") + ": private APIs, each with a public fallback"
     width = max(len(path.name) for path in shown)
     for path in shown:
-        words, *style = PATHS[path.state]
-        text = f"  {path.name:<{width}}  {words}" + (f": {path.reason}" if path.reason else "")
-        for line in textwrap.wrap(text, WIDTH, subsequent_indent=" " * (width + 4)):
+        label, *style = FAST_PATH_LABELS[path.state]
+        text = f"  {path.name:<{width}}  {label}" + (f": {path.reason}" if path.reason else "")
+        for line in textwrap.wrap(text, WIDTH_CHARS, subsequent_indent=" " * (width + 4)):
             yield terminal.style(line, *style)
 
 
 def _matrices(report: Report) -> list[tuple[str, dict[Cell, Result]]]:
-    """The cells by their route; GPUs on which all is alike are shown as one."""
+    """The cells by their devices; GPUs with the same outcomes are shown as one."""
     routes: dict[tuple[str, str], dict[Cell, Result]] = {}
     for cell, result in report.cells.items():
         routes.setdefault((cell.origin, cell.destination), {})[cell] = result
-    alike: dict[Any, list[tuple[str, str]]] = {}
+    same_outcomes: dict[Any, list[tuple[str, str]]] = {}
     for (origin, destination), cells in routes.items():
         content = tuple((cell.source, cell.target, one.outcome) for cell, one in cells.items())
         kinds = origin.partition(":")[0], destination.partition(":")[0]
-        alike.setdefault((kinds, content), []).append((origin, destination))
+        same_outcomes.setdefault((kinds, content), []).append((origin, destination))
     shown = []
-    for same in alike.values():
+    for same in same_outcomes.values():
         title = " to ".join(same[0])
-        others = [next(place for place in route if place != "cpu") for route in same[1:]]
+        others = [next(device for device in route if device != "cpu") for route in same[1:]]
         if others:
             which = ", ".join(others) if len(others) < 4 else f"{len(others)} more GPUs"
-            title += f" ({which} alike)"
+            title += f" (same on {which})"
         shown.append((title, routes[same[0]]))
     return shown
 
@@ -181,45 +189,47 @@ def _matrix(
 ) -> Iterator[str]:
     sources = list(dict.fromkeys(cell.source for cell in cells))
     targets = list(dict.fromkeys(cell.target for cell in cells))
-    words = {(cell.source, cell.target): _word(one, reasons) for cell, one in cells.items()}
+    labels = {(cell.source, cell.target): _label(one, reasons) for cell, one in cells.items()}
     results = {(cell.source, cell.target): one for cell, one in cells.items()}
     rows = [["", *targets]]
-    rows += [[source, *(words[source, target] for target in targets)] for source in sources]
+    rows += [[source, *(labels[source, target] for target in targets)] for source in sources]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        cut = [f"{text:<{width}}" for text, width in zip(row, widths, strict=True)]
+        padded = [f"{text:<{width}}" for text, width in zip(row, widths, strict=True)]
         for column, target in enumerate(targets, 1):
             if one := results.get((row[0], target)):
-                cut[column] = terminal.style(cut[column], *STYLES.get(one.outcome, ("red",)))
-        yield "  " + "  ".join(cut).rstrip()
+                padded[column] = terminal.style(
+                    padded[column], *OUTCOME_STYLES.get(one.outcome, ("red",))
+                )
+        yield "  " + "  ".join(padded).rstrip()
 
 
-def _word(result: Result, reasons: dict[str, int]) -> str:
-    """What is shown for a cell: a word, and the number of its reason."""
-    word = WORDS.get(result.outcome, result.outcome)
+def _label(result: Result, reasons: dict[str, int]) -> str:
+    """The label of a cell: its outcome, and the number of its reason."""
+    label = OUTCOME_LABELS.get(result.outcome, result.outcome)
     fact = _fact(result)
-    return f"{word} {reasons.setdefault(fact, len(reasons) + 1)}" if fact else word
+    return f"{label} {reasons.setdefault(fact, len(reasons) + 1)}" if fact else label
 
 
 def _fact(result: Result) -> str | None:
     if result.fact is None and result.memory not in (None, "seen"):
-        return f"so it was planned; the memory was {result.memory}"
+        return f"as planned; the memory was {result.memory}"
     return result.fact
 
 
 def _reasons(report: Report, reasons: dict[str, int]) -> list[Problem]:
-    """Each reason once, in the order of the numbers; those of failures are told as problems."""
+    """Each reason once, by number; reasons of failures are reported as problems."""
     hints: dict[str, str | None] = {}
-    for result in report.cells.values():
+    for cell, result in report.cells.items():
         fact = _fact(result)
         if fact and not result.is_failure:
-            # That a place was asked for is nothing to be mended.
-            asked = fact.startswith("the source is on ")
-            hints.setdefault(fact, None if asked else result.hint)
+            # The doctor asks for copies between devices: a hint to avoid them would mislead.
+            is_requested = result.outcome == "copied" and cell.origin != cell.destination
+            hints.setdefault(fact, None if is_requested else result.hint)
     return [Problem(fact, hints[fact]) for fact in reasons if fact in hints]
 
 
-def _numbered(label: str, problem: Problem) -> Iterator[str]:
+def _item(label: str, problem: Problem) -> Iterator[str]:
     where = ", ".join(problem.where[:3])
     if len(problem.where) > 3:
         where += f" and {len(problem.where) - 3} more"
@@ -228,15 +238,15 @@ def _numbered(label: str, problem: Problem) -> Iterator[str]:
     if problem.hint:
         texts.append(f"{indent}hint: {problem.hint}")
     for text in texts:
-        yield from textwrap.wrap(text, WIDTH, subsequent_indent=indent)
+        yield from textwrap.wrap(text, WIDTH_CHARS, subsequent_indent=indent)
 
 
 def _verdict(report: Report, terminal: Terminal) -> str:
     outcomes = [result.outcome for result in report.cells.values()]
     tally = ", ".join(f"{outcomes.count(one)} {one}" for one in OUTCOMES if one in outcomes)
-    rest = f"{tally or 'nothing carried'}; {len(outcomes)} cells in {report.seconds:.0f} s"
+    rest = f"{tally or 'no conversions'}; {len(outcomes)} cells in {report.seconds:.0f} s"
     if report.healthy:
-        return terminal.style("all is well", "bold", "green") + f": {rest}"
+        return terminal.style("no problems", "bold", "green") + f": {rest}"
     count = len(report.problems)
     found = "1 problem" if count == 1 else f"{count} problems"
     return terminal.style(found, "bold", "red") + f": {rest}"

@@ -1,4 +1,4 @@
-"""`tensorferry inspect`: what is in a file."""
+"""`tensorferry inspect`: lists the tensors of a file."""
 
 import argparse
 from typing import Any
@@ -17,21 +17,21 @@ examples:
 
 
 def add(commands: Any) -> argparse.ArgumentParser:
-    """Describes the command to the parser."""
+    """Adds the command to the parser."""
     command: argparse.ArgumentParser = commands.add_parser(
         "inspect",
-        help="say what is in a file",
-        description="Checks the headers of a file of tensors, and lists what is in it: .npy, .npz, "
-        "safetensors (also sharded, by the index), TensorProto, raw bytes.",
+        help="list the tensors of a file",
+        description="Validates the headers of a file and lists its tensors: .npy, .npz, "
+        "safetensors (single or sharded), TensorProto, raw bytes.",
         epilog=EPILOGUE,
     )
     command.add_argument("file", metavar="FILE")
-    describe(command)
+    add_source_options(command)
     return command
 
 
-def describe(command: argparse.ArgumentParser) -> None:
-    """Adds what tells a file that does not tell itself."""
+def add_source_options(command: argparse.ArgumentParser) -> None:
+    """Adds the options that describe a file, for formats that do not describe themselves."""
     command.add_argument(
         "--format",
         default=None,
@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
         arguments.file, format=arguments.format, dtype=arguments.dtype, shape=arguments.shape
     )
     if terminal.json:
-        terminal.answer(told(file))
+        terminal.print_json(to_dict(file))
         return 0
     total = sum(tensor.bytes for tensor in file.tensors)
     number = len(file.tensors)
@@ -60,21 +60,21 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
             tensor.dtype,
             "x".join(map(str, tensor.shape)) or "scalar",
             size(tensor.bytes),
-            ", ".join(_marks(tensor)),
+            ", ".join(_properties(tensor)),
         ]
         for tensor in file.tensors
     ]
     for line in table([["name", "type", "shape", "size", ""], *rows], right={3}):
         terminal.print("  " + line)
     for name, reason in file.skipped:
-        terminal.print(f"  {clean(name)} cannot be carried: {clean(reason.splitlines()[0])}")
+        terminal.print(f"  {clean(name)} cannot be converted: {clean(reason.splitlines()[0])}")
     for key, value in file.metadata.items():
         terminal.print(f"  {clean(key)} = {clean(value)}")
     return 0
 
 
-def told(file: File) -> dict[str, Any]:
-    """The same for programs."""
+def to_dict(file: File) -> dict[str, Any]:
+    """The list as --json prints it."""
     names = ("name", "dtype", "bytes", "offset", "native", "fortran")
     return {
         "format": file.format,
@@ -87,12 +87,12 @@ def told(file: File) -> dict[str, Any]:
     }
 
 
-def _marks(tensor: Any) -> list[str]:
-    marks = []
+def _properties(tensor: Any) -> list[str]:
+    found = []
     if tensor.offset is None:
-        marks.append("compressed or encoded")
+        found.append("compressed or encoded")
     if not tensor.native:
-        marks.append("other byte order")
+        found.append("other byte order")
     if tensor.fortran:
-        marks.append("Fortran order")
-    return marks
+        found.append("Fortran order")
+    return found

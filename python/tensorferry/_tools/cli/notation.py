@@ -1,4 +1,4 @@
-"""Numbers and names as people read them, and as they write them."""
+"""Formatting and parsing of sizes, times, shapes and framework names on the command line."""
 
 import argparse
 import math
@@ -7,16 +7,16 @@ from tensorferry import InvalidArgumentError
 from tensorferry.framework_register import TENSOR_FRAMEWORKS, tensor_framework
 
 
-def size(count: int) -> str:
-    """Bytes in the unit that suits them."""
+def size(bytes: int) -> str:
+    """Formats bytes: 4 KiB, 1.5 MiB."""
     for unit, scale in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if count >= scale:
-            return f"{count / scale:.4g} {unit}"
-    return f"{count} B"
+        if bytes >= scale:
+            return f"{bytes / scale:.4g} {unit}"
+    return f"{bytes} B"
 
 
 def duration(seconds: float) -> str:
-    """A time in the unit that suits it."""
+    """Formats a time: 5.03 us, 12 ms."""
     for unit, scale in (("ns", 1e9), ("us", 1e6), ("ms", 1e3)):
         if seconds * scale < 999.5:
             return f"{seconds * scale:.3g} {unit}"
@@ -24,29 +24,33 @@ def duration(seconds: float) -> str:
 
 
 def shape(text: str) -> tuple[int, ...]:
-    """Lengths as they are written on the command line."""
+    """Parses a shape: 1024,1024."""
     try:
         lengths = tuple(int(word) for word in text.replace("x", ",").split(",") if word.strip())
     except ValueError:
         lengths = (-1,)
     if any(not 0 <= length < 1 << 63 for length in lengths):
-        raise argparse.ArgumentTypeError(f"{text!r} is no shape; write 1024,1024")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a shape\nhint: write lengths, such as 1024,1024"
+        )
     return lengths
 
 
 def seconds(text: str) -> float:
-    """A time as it is written on the command line."""
+    """Parses a time in seconds."""
     try:
         number = float(text)
     except ValueError:
         number = math.nan
     if not 0 <= number < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time; write seconds, such as 0.5")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a time\nhint: write seconds, such as 0.5"
+        )
     return number
 
 
 def framework(text: str) -> str:
-    """A framework as it is written on the command line: one of its names."""
+    """Parses the name of a framework."""
     try:
         return tensor_framework(text)
     except InvalidArgumentError as error:
@@ -54,13 +58,13 @@ def framework(text: str) -> str:
 
 
 def frameworks(text: str) -> tuple[str, ...]:
-    """Several of them, with commas between, in an order in which they can be imported."""
+    """Parses names separated by commas; returns them in an order in which they can be imported."""
     names = {framework(word.strip()) for word in text.split(",") if word.strip()}
     if not names:
-        raise argparse.ArgumentTypeError("no framework is named\nhint: write numpy,torch")
+        raise argparse.ArgumentTypeError("the list of frameworks is empty\nhint: write numpy,torch")
     return tuple(name for name in TENSOR_FRAMEWORKS if name in names)
 
 
-def several(number: int, what: str) -> str:
-    """So many of something."""
-    return f"{number} {what}{'s' * (number != 1)}"
+def count(number: int, noun: str) -> str:
+    """Formats a count: 1 tensor, 2 tensors."""
+    return f"{number} {noun}{'s' * (number != 1)}"

@@ -1,4 +1,4 @@
-"""`tensorferry plan`: what a conversion would do, for people who are not in Python yet."""
+"""`tensorferry plan`: prints what a conversion would do, and why."""
 
 import argparse
 from typing import Any
@@ -19,11 +19,11 @@ examples:
 
 
 def add(commands: Any) -> argparse.ArgumentParser:
-    """Describes the command to the parser."""
+    """Adds the command to the parser."""
     command: argparse.ArgumentParser = commands.add_parser(
         "plan",
-        help="say what a conversion would do, and why",
-        description="Makes a tensor as described, and says what `ferry.to` would do with it.",
+        help="explain what a conversion would do",
+        description="Makes a tensor as described, and explains what `ferry.to` would do with it.",
         epilog=EPILOGUE,
     )
     for name, metavar, what in (("source", "FROM", "source"), ("target", "TO", "result")):
@@ -38,7 +38,7 @@ def add(commands: Any) -> argparse.ArgumentParser:
         "--shape",
         type=shape,
         default=(1024, 1024),
-        help="lengths with commas between (1024,1024); empty for a scalar",
+        help="lengths separated by commas (1024,1024); empty for a scalar",
     )
     command.add_argument(
         "--dtype",
@@ -51,17 +51,15 @@ def add(commands: Any) -> argparse.ArgumentParser:
         "--layout",
         choices=samples.LAYOUTS,
         default="dense",
-        help="how the source lies in memory (dense)",
+        help="memory layout of the source (dense)",
     )
     command.add_argument(
         "--from-device",
         default=None,
         metavar="DEVICE",
-        help="where the source is: cpu, cuda, cuda:1",
+        help="device of the source: cpu, cuda, cuda:1",
     )
-    command.add_argument(
-        "--device", default=None, metavar="DEVICE", help="where the result is wanted"
-    )
+    command.add_argument("--device", default=None, metavar="DEVICE", help="device of the result")
     command.add_argument(
         "--to-dtype", default=None, metavar="TYPE", help="element type of the result"
     )
@@ -69,15 +67,15 @@ def add(commands: Any) -> argparse.ArgumentParser:
         "--copy", action=argparse.BooleanOptionalAction, default=None, help="always copy, or never"
     )
     command.add_argument(
-        "--writable", action="store_true", default=None, help="ask for a result that may be written"
+        "--writable", action="store_true", default=None, help="require a writable result"
     )
     return command
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
-    """Makes the source, and prints the plan."""
+    """Makes the source and prints the plan."""
     if arguments.source != arguments.target:
-        # In the order in which they can be imported together.
+        # In an order in which one process can import both.
         for name in sorted({arguments.source, arguments.target}, key=TENSOR_FRAMEWORKS.index):
             load(name)
     device = arguments.from_device or ("cuda" if arguments.source == "cupy" else "cpu")
@@ -98,7 +96,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
         writable=arguments.writable,
     )
     if terminal.json:
-        terminal.answer(plan.as_dict())
+        terminal.print_json(plan.as_dict())
     else:
         terminal.print(str(plan))
     return 0

@@ -15,18 +15,18 @@ import numpy as np
 
 import tensorferry as ferry
 from tensorferry._tools.cli import notation
-from tensorferry._tools.cli.convert import choose, opened, pieces_of
-from tensorferry._tools.cli.inspect import describe
+from tensorferry._tools.cli.convert import add_selection, open_file, split_blocks
+from tensorferry._tools.cli.inspect import add_source_options
 from tensorferry._tools.cli.terminal import Terminal, clean
 
 DESCRIPTION = """\
-Loads the tensors of a file into shared memory, prints a ticket for them, and lets other processes
-of this user attach them (tensorferry attach, or ferry.attach in Python) until Ctrl-C, SIGTERM,
-SIGHUP or the timeout: all of these end it with 0. Whoever has attached keeps the memory.
+Loads the tensors of a file into shared memory and prints a ticket for them. Other processes of
+this user can attach them (tensorferry attach, or ferry.attach in Python) until Ctrl-C, SIGTERM,
+SIGHUP or the timeout, which all exit with 0. Consumers keep the memory that they have attached.
 
-Standard output gets the ticket, one line, and is then closed. So it can be read by a pipe, and by
-$(...) around a command in the background. The ticket is a secret: who has it can attach. A file
-for it should be yours alone (umask 077).
+The ticket is one line on standard output, which is then closed, so that a pipe, or $(...) around a
+background command, can read it. The ticket is a secret: any process that has it can attach. Keep a
+file with a ticket private (umask 077).
 """
 
 EPILOGUE = """\
@@ -37,38 +37,38 @@ examples:
   tensorferry publish pixels.bin --dtype uint8 --shape 480,640,3 --read-only --json
 """
 
-# Seconds between two looks at who has come.
-LOOK = 0.1
-# For how long a consumer may read what it was given, and a little more.
-READING = 31.0
+# How often the number of consumers is read.
+POLL_SECONDS = 0.1
+# The share protocol gives a consumer 30 seconds to read its answer.
+READ_SECONDS = 31.0
 
 
-class Ended(KeyboardInterrupt):
-    """A signal has ended the serving."""
+class Stopped(KeyboardInterrupt):
+    """A signal has stopped the server."""
 
 
 def add(commands: Any) -> argparse.ArgumentParser:
-    """Describes the command to the parser."""
+    """Adds the command to the parser."""
     command: argparse.ArgumentParser = commands.add_parser(
         "publish",
-        help="let other processes have the tensors of a file",
+        help="share the tensors of a file with other processes",
         description=DESCRIPTION,
         epilog=EPILOGUE,
     )
     command.add_argument("file", metavar="FILE")
-    describe(command)
-    choose(command, "shared memory")
+    add_source_options(command)
+    add_selection(command, "shared memory")
     command.add_argument(
         "--once",
         action="store_true",
-        help="let one consumer in, and end when it has what it came for, which stays valid "
-        "(with --timeout: 3 if nobody came)",
+        help="accept one consumer, and exit when it has attached "
+        "(with --timeout: exit code 3 if no consumer attaches)",
     )
     command.add_argument(
-        "--timeout", type=notation.seconds, metavar="SECONDS", help="end after this time"
+        "--timeout", type=notation.seconds, metavar="SECONDS", help="exit after this time"
     )
     command.add_argument(
-        "--read-only", action="store_true", help="give out memory that others cannot write"
+        "--read-only", action="store_true", help="share memory that consumers cannot write"
     )
     return command
 
@@ -77,10 +77,10 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     """Serves the tensors."""
     if sys.stdout is None:
         raise ferry.InvalidArgumentError(
-            "standard output is closed, so that nobody would get the ticket"
-            "\nhint: let it go to a file or a pipe"
+            "standard output is closed, and the ticket is printed there"
+            "\nhint: redirect it to a file or a pipe"
         )
-    if sys.stderr is None:  # as some services are started
+    if sys.stderr is None:  # some service managers close it
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (until the process ends)
     tree = _load(arguments, terminal)
     terminal.clear_line()
@@ -88,23 +88,23 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
         with _signals(), _published(arguments, tree) as ticket:
             _announce(arguments, terminal, ticket, tree)
             return _serve(arguments, terminal, ticket)
-    except Ended:
+    except Stopped:
         terminal.clear_line()
         return 0
 
 
 def _load(arguments: argparse.Namespace, terminal: Terminal) -> Any:
-    """What the file holds, as `ferry.load` gives it, in shared memory."""
-    file, chosen = opened(arguments.file, arguments)
+    """The tensors of the file in shared memory, structured like the result of `ferry.load`."""
+    file, chosen = open_file(arguments.file, arguments)
     total, done = sum(tensor.bytes for tensor in chosen), 0
     tree = {}
     for tensor in chosen:
         source = file.load(tensor.name, "numpy")
         target = ferry.empty_shared(tensor.shape, arguments.to_dtype or tensor.dtype)
-        # In pieces, so that Ctrl-C need not wait for all of it.
-        for piece, place in zip(pieces_of(source), pieces_of(target), strict=True):
-            ferry.to(piece, "numpy", dtype=arguments.to_dtype, out=place)
-            done += piece.nbytes
+        # In blocks, so that Ctrl-C is handled between them.
+        for block, out in zip(split_blocks(source), split_blocks(target), strict=True):
+            ferry.to(block, "numpy", dtype=arguments.to_dtype, out=out)
+            done += block.nbytes
             terminal.progress(done, total, f"bytes, {tensor.name or arguments.file}")
         tree[tensor.name] = target
     return next(iter(tree.values())) if file.is_single else tree
@@ -122,17 +122,17 @@ def _published(arguments: argparse.Namespace, tree: Any) -> ferry.Ticket:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[None]:
-    """Has the signals that end a server end it in order; those that are ignored stay so."""
+    """Makes termination signals raise Stopped; ignored signals stay ignored."""
 
-    def end(number: int, frame: FrameType | None) -> None:
-        for other in before:  # one is enough
+    def stop(number: int, frame: FrameType | None) -> None:
+        for other in before:  # ignore further signals
             signal.signal(other, signal.SIG_IGN)
-        raise Ended
+        raise Stopped
 
     before = {}
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:
-            before[number] = signal.signal(number, end)
+            before[number] = signal.signal(number, stop)
     try:
         yield
     finally:
@@ -143,25 +143,25 @@ def _signals() -> Iterator[None]:
 def _announce(
     arguments: argparse.Namespace, terminal: Terminal, ticket: ferry.Ticket, tree: Any
 ) -> None:
-    """Gives the ticket to whoever reads, and lets go of standard output."""
+    """Prints the ticket and closes standard output."""
     tensors = tree if isinstance(tree, dict) else {"": tree}
     try:
-        # One line also for programs: they may wait for a line of somebody who goes on.
+        # JSON is one line, too: the reader waits for a line, not for the end of the stream.
         terminal.print(
-            json.dumps(_told(arguments, ticket, tensors)) if terminal.json else str(ticket)
+            json.dumps(_to_dict(arguments, ticket, tensors)) if terminal.json else str(ticket)
         )
         sys.stdout.flush()
     except BrokenPipeError:
-        _leave_standard_output()
+        _close_standard_output()
         raise ferry.InvalidArgumentError(
-            "nobody reads standard output, so that nobody has the ticket"
-            "\nhint: let it go to a file or a pipe"
+            "the reader of standard output has closed it before the ticket was printed"
+            "\nhint: redirect it to a file or a pipe"
         ) from None
     if not sys.stdout.isatty():
-        _leave_standard_output()
+        _close_standard_output()
     if sys.stderr.isatty():
         size = notation.size(sum(tensor.nbytes for tensor in tensors.values()))
-        number = notation.several(len(tensors), "tensor")
+        number = notation.count(len(tensors), "tensor")
         sys.stderr.write(
             f"published {clean(arguments.file)}: {number}, {size}"
             f"{', for one consumer' * arguments.once}{', read-only' * arguments.read_only}\n"
@@ -169,7 +169,7 @@ def _announce(
         )
 
 
-def _told(
+def _to_dict(
     arguments: argparse.Namespace,
     ticket: ferry.Ticket,
     tensors: dict[str, np.ndarray[Any, Any]],
@@ -192,41 +192,41 @@ def _told(
     }
 
 
-def _leave_standard_output() -> None:
-    """Whoever reads it is not to wait for more."""
+def _close_standard_output() -> None:
+    """Ends the stream for its reader; later writes go to /dev/null."""
     with contextlib.suppress(OSError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
 
 
 def _serve(arguments: argparse.Namespace, terminal: Terminal, ticket: ferry.Ticket) -> int:
-    """Waits until it is over."""
-    end = None if arguments.timeout is None else time.monotonic() + arguments.timeout
+    """Waits for consumers until the server ends."""
+    deadline = None if arguments.timeout is None else time.monotonic() + arguments.timeout
     shown = None
     while not (arguments.once and ticket.consumers):
-        left = LOOK if end is None else end - time.monotonic()
-        # Who has begun to read the answer in time shall have all of it.
-        if left <= 0 and not (arguments.once and ticket.leases and left > -READING):
+        left = POLL_SECONDS if deadline is None else deadline - time.monotonic()
+        # A consumer that has connected before the deadline may finish reading its answer.
+        if left <= 0 and not (arguments.once and ticket.leases and left > -READ_SECONDS):
             break
         if shown != ticket.leases and _in_foreground():
             shown = ticket.leases
-            terminal.status(f"{notation.several(shown or 0, 'consumer')} now; Ctrl-C ends it")
-        time.sleep(max(0.01, min(LOOK, left)))
+            terminal.status(f"{notation.count(shown or 0, 'consumer')}; Ctrl-C to stop")
+        time.sleep(max(0.01, min(POLL_SECONDS, left)))
     terminal.clear_line()
     ticket.withdraw()
     if arguments.once and not ticket.consumers:
         raise ferry.DeadlineError(
-            f"nobody has attached within {arguments.timeout:g} s\nhint: allow more by --timeout"
+            f"no consumer attached within {arguments.timeout:g} s\nhint: increase --timeout"
         )
     return 0
 
 
 def _in_foreground() -> bool:
-    """Whether somebody looks at standard error: a job in the background leaves the line alone."""
+    """Whether this is the foreground job of a terminal; background jobs print no status line."""
     if not sys.stderr.isatty():
         return False
     try:
         return os.tcgetpgrp(sys.stderr.fileno()) == os.getpgrp()
-    except OSError:  # a terminal that is not the one that controls this process
+    except OSError:  # not the controlling terminal of this process
         return True

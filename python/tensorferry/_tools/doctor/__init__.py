@@ -1,9 +1,8 @@
-"""What works on this machine, found out by trying it: the examination behind `tensorferry doctor`.
+"""The examination of `tensorferry doctor`: imports frameworks and converts tensors, and reports.
 
-Nothing that may hang or die is done in the process that asks. Each framework is imported in a child
-of its own, and tensors are carried in others, which tell what they find line by line: what ends a
-child is a finding like any other.
+Everything that may hang or crash runs in a child process: one per framework that is imported, and
+others that convert tensors. They report findings line by line; a crash or a hang is a finding, too.
 
-The children are started from here too, so this file imports nothing: what they import is what they
-are to find out about.
+The child processes import this package, so this file imports nothing: a framework must be the first
+import of its process.
 """

@@ -1,4 +1,4 @@
-"""The devices that each framework sees, by its own account."""
+"""The devices that each framework reports."""
 
 import importlib
 import pkgutil
@@ -7,33 +7,33 @@ import warnings
 from typing import Any, TypedDict
 
 
-class Seen(TypedDict):
-    """What a framework says about the devices that it can use."""
+class DeviceReport(TypedDict):
+    """What a framework reports about its devices."""
 
     devices: list[tuple[str, str | None]]
     for_cuda: bool
     note: str | None
 
 
-def devices(framework: str, module: Any) -> Seen:
-    """The devices that it sees, whether it was built for GPUs, and what it says about them."""
-    with warnings.catch_warnings(record=True) as said:
+def devices(framework: str, module: Any) -> DeviceReport:
+    """The devices of a framework, whether it was built for GPUs, and its note about them."""
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found, for_cuda, note = {
             "torch": _torch_devices,
             "cupy": _cupy_devices,
             "jax": _jax_devices,
             "tensorflow": _tensorflow_devices,
-        }.get(framework, _host_alone)(module)
-    if said and not note:
-        note = str(said[-1].message)
-    return Seen(devices=found, for_cuda=for_cuda, note=_one_line(note))
+        }.get(framework, _host_only)(module)
+    if caught and not note:
+        note = str(caught[-1].message)
+    return DeviceReport(devices=found, for_cuda=for_cuda, note=_one_line(note))
 
 
 _Found = tuple[list[tuple[str, str | None]], bool, str | None]
 
 
-def _host_alone(_module: Any) -> _Found:
+def _host_only(_module: Any) -> _Found:
     return [("cpu", None)], False, None
 
 
@@ -50,7 +50,7 @@ def _cupy_devices(cupy: Any) -> _Found:
     runtime = cupy.cuda.runtime
     try:
         count = runtime.getDeviceCount()
-    except Exception as error:  # the class is CuPy's own
+    except Exception as error:  # a class of CuPy
         return [], True, str(error)
     names = [runtime.getDeviceProperties(index)["name"] for index in range(count)]
     return [(f"cuda:{index}", _text(name)) for index, name in enumerate(names)], True, None
@@ -61,18 +61,18 @@ def _jax_devices(jax: Any) -> _Found:
     note = None
     for platform in ("cpu", "cuda"):
         try:
-            seen = jax.local_devices(backend=platform)
+            local = jax.local_devices(backend=platform)
         except RuntimeError as error:
             note = str(error)
             continue
         if platform == "cpu":
             found.append(("cpu", None))
         else:
-            found += [(f"cuda:{index}", device.device_kind) for index, device in enumerate(seen)]
+            found += [(f"cuda:{index}", device.device_kind) for index, device in enumerate(local)]
     for_cuda = _has_cuda_plugin()
     platforms = jax.config.jax_platforms
     if platforms and not re.search("cuda|gpu", platforms):
-        return found, False, f"it is told to use {platforms} (JAX_PLATFORMS)"
+        return found, False, f"JAX_PLATFORMS selects {platforms}"
     return found, for_cuda, note if for_cuda else None
 
 
@@ -89,9 +89,8 @@ def _tensorflow_devices(tensorflow: Any) -> _Found:
     for index, device in enumerate(tensorflow.config.list_physical_devices("GPU")):
         details = tensorflow.config.experimental.get_device_details(device)
         found.append((f"cuda:{index}", details.get("device_name")))
-    # Its usual build is for GPUs, whether the CUDA libraries are there or not: that it sees none
-    # may be as it should.
-    note = "its CUDA libraries are missing, or do not fit the driver"
+    # Its default build supports GPUs, with or without CUDA libraries: seeing none is no error.
+    note = "its CUDA libraries are missing, or do not match the driver"
     return found, False, note if tensorflow.test.is_built_with_cuda() else None
 
 

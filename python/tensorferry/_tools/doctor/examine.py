@@ -1,6 +1,5 @@
-"""The examination itself: the machine, the driver, each framework, pinned memory, the matrix."""
+"""The examination: the machine, the driver, each framework, pinned memory and the matrix."""
 
-import dataclasses
 import json
 import os
 import platform
@@ -23,13 +22,13 @@ from tensorferry._tools.doctor.findings import (
     Pinned,
     State,
 )
-from tensorferry._tools.doctor.processes import Ending, Finding, Job
+from tensorferry._tools.doctor.processes import Finding, ProbeCall, ProcessExit
 from tensorferry._tools.doctor.report import Report
 from tensorferry._tools.doctor.verify import Progress, Verifier
 from tensorferry.framework_register import FRAMEWORKS, TENSOR_FRAMEWORKS
 
-# Children that import large frameworks side by side want memory as well as cores.
-AT_ONCE = 4
+# Child processes that import large frameworks need much memory.
+MAX_PROCESSES = 4
 
 
 def examine(
@@ -39,10 +38,10 @@ def examine(
     timeout: float = 120.0,
     progress: Progress = lambda done, total, what: None,
 ) -> Report:
-    """Tries everything, and says what came of it."""
+    """Runs all checks and returns the report."""
     start = time.monotonic()
-    at_once = min(machine.cores(), AT_ONCE)
-    driver, frameworks = _survey(names, timeout, at_once, progress)
+    max_processes = min(machine.cores(), MAX_PROCESSES)
+    driver, frameworks = _probe_frameworks(names, timeout, max_processes, progress)
     report = Report(
         machine=_machine(),
         dtype=dtype,
@@ -51,10 +50,10 @@ def examine(
         pinned=_pinned(frameworks, timeout, progress),
     )
     cells = matrix.cells([one for one in frameworks if one.state == "works"])
-    verifier = Verifier(dtype, timeout, at_once, progress)
+    verifier = Verifier(dtype, timeout, max_processes, progress)
     report.cells = verifier.verify(cells)
     report.conflicts = verifier.conflicts
-    # SciPy's sparse arrays come along with other frameworks.
+    # SciPy's sparse arrays are tested with other frameworks.
     listed = {*names, "scipy"}
     report.fast_paths = [path for path in verifier.fast_paths if path.framework in listed]
     verifier.try_orders([one.name for one in frameworks if one.state == "works"])
@@ -78,103 +77,108 @@ def _machine() -> Machine:
     )
 
 
-def _survey(
-    names: Sequence[str], timeout: float, at_once: int, progress: Progress
+def _probe_frameworks(
+    names: Sequence[str], timeout: float, max_processes: int, progress: Progress
 ) -> tuple[Driver, list[Framework]]:
-    """The driver, and each framework, in children of their own."""
-    jobs = [Job("driver")]
-    jobs += [Job("framework", (name, FRAMEWORKS[name].module)) for name in names]
-    told: dict[Job, dict[str, Finding]] = {job: {} for job in jobs}
+    """Probes the driver and each framework, each in its own process."""
+    calls = [ProbeCall("driver")]
+    calls += [ProbeCall("framework", (name, FRAMEWORKS[name].module)) for name in names]
+    findings: dict[ProbeCall, dict[str, Finding]] = {call: {} for call in calls}
 
-    def hear(job: Job, finding: Finding) -> None:
-        told[job][finding.pop("kind")] = finding
-        left = [
+    def on_finding(call: ProbeCall, finding: Finding) -> None:
+        findings[call][finding.pop("kind")] = finding
+        remaining = [
             one.arguments[0]
-            for one in jobs[1:]
-            if not told[one].keys() & {"devices", "absent", "failed"}
+            for one in calls[1:]
+            if not findings[one].keys() & {"devices", "absent", "failed"}
         ]
-        progress(len(names) - len(left), len(names), f"importing {', '.join(left)}")
+        progress(len(names) - len(remaining), len(names), f"importing {', '.join(remaining)}")
 
     progress(0, len(names), f"importing {', '.join(names)}")
-    endings = processes.run(jobs, hear, timeout=timeout, at_once=at_once)
-    facts = [(told[job], ending) for job, ending in zip(jobs, endings, strict=True)]
-    driver = _driver(*facts[0])
-    return driver, [_framework(name, *fact) for name, fact in zip(names, facts[1:], strict=True)]
+    exits = processes.run_probes(calls, on_finding, timeout=timeout, max_processes=max_processes)
+    results = [(findings[call], exit) for call, exit in zip(calls, exits, strict=True)]
+    driver = _driver(*results[0])
+    return driver, [_framework(name, *one) for name, one in zip(names, results[1:], strict=True)]
 
 
-def _framework(name: str, told: dict[str, Finding], ending: Ending) -> Framework:
-    """What a child's findings and its end say about a framework."""
-    if "absent" in told:
+def _framework(name: str, findings: dict[str, Finding], exit: ProcessExit) -> Framework:
+    """The state of a framework, from the findings of its process and how it ended."""
+    if "absent" in findings:
         return Framework(name, "absent")
-    imported = told.get("imported", {})
+    imported = findings.get("imported", {})
     known: dict[str, Any] = {
         "version": imported.get("version") or machine.version(name),
         "seconds": imported.get("seconds"),
     }
-    if seen := told.get("devices"):
-        devices = tuple(Device(*device) for device in seen["devices"])
+    if report := findings.get("devices"):
+        devices = tuple(Device(*device) for device in report["devices"])
         return Framework(
-            name, "works", devices=devices, for_cuda=seen["for_cuda"], note=seen["note"], **known
+            name,
+            "works",
+            devices=devices,
+            for_cuda=report["for_cuda"],
+            note=report["note"],
+            **known,
         )
     module = FRAMEWORKS[name].module
     doing = "listing the devices of" if imported else "importing"
-    if "failed" in told:
-        fact = f"{doing} {name} raised {told['failed']['error']}"
-        hint = f"see all of it with: python -c 'import {module}'; then install {name} anew"
+    if "failed" in findings:
+        fact = f"{doing} {name} raised {findings['failed']['error']}"
+        hint = f"run python -c 'import {module}' for the traceback, and reinstall {name}"
         return Framework(name, "fails", fact=fact, hint=hint, **known)
-    fact = f"{doing} {name}: the process {ending.words}"
-    hint = ending.advice or f"see where with: python -X faulthandler -c 'import {module}'"
-    return Framework(name, _state(ending), fact=fact, hint=hint, **known)
+    fact = f"{doing} {name}: the process {exit.description}"
+    hint = exit.advice or f"run python -X faulthandler -c 'import {module}' for the traceback"
+    return Framework(name, _state(exit), fact=fact, hint=hint, **known)
 
 
-def _state(ending: Ending) -> State:
-    return {"hang": "hangs", "crash": "crashes"}.get(ending.how, "fails")  # type: ignore[return-value]
+def _state(exit: ProcessExit) -> State:
+    return {"hang": "hangs", "crash": "crashes"}.get(exit.kind, "fails")  # type: ignore[return-value]
 
 
-def _driver(told: dict[str, Finding], ending: Ending) -> Driver:
-    """What a child's findings and its end say about the driver."""
-    if "absent" in told:
+def _driver(findings: dict[str, Finding], exit: ProcessExit) -> Driver:
+    """The state of the driver, from the findings of its process and how it ended."""
+    if "absent" in findings:
         return Driver("absent")
     release = re.search(r"Kernel Module\D+([\d.]+)", _text("/proc/driver/nvidia/version"))
     known: dict[str, Any] = {
-        "cuda": told.get("version", {}).get("cuda"),
+        "cuda": findings.get("version", {}).get("cuda"),
         "release": release[1] if release else None,
     }
-    if "gpus" in told:
-        gpus = tuple(Gpu(**gpu) for gpu in told["gpus"]["gpus"])
+    if "gpus" in findings:
+        gpus = tuple(Gpu(**gpu) for gpu in findings["gpus"]["gpus"])
         return Driver("works", gpus=gpus, **known)
-    if "failed" in told:
-        fact = f"the CUDA driver does not start: {told['failed']['error']}"
-        hint = "run nvidia-smi: the kernel module and libcuda.so.1 must be of the same release"
+    if "failed" in findings:
+        fact = f"the CUDA driver cannot be initialised: {findings['failed']['error']}"
+        hint = "run nvidia-smi: the kernel module and libcuda.so.1 must have the same release"
         return Driver("fails", fact=fact, hint=hint, **known)
-    fact = f"asking the CUDA driver: the process {ending.words}"
-    hint = ending.advice or "run nvidia-smi, and install the driver anew"
-    return Driver(_state(ending), fact=fact, hint=hint, **known)
+    fact = f"calling the CUDA driver: the process {exit.description}"
+    hint = exit.advice or "run nvidia-smi, and reinstall the driver"
+    return Driver(_state(exit), fact=fact, hint=hint, **known)
 
 
 def _pinned(frameworks: Sequence[Framework], timeout: float, progress: Progress) -> Pinned:
-    """Downloads from a GPU, with the first framework that holds memory there."""
+    """Downloads from a GPU with the first framework that supports it."""
     able = [one for one in frameworks if FRAMEWORKS[one.name].has_cuda and one.holds("cuda:0")]
     if not able:
         return Pinned("absent")
     name = able[0].name
-    told: dict[str, Finding] = {}
+    findings: dict[str, Finding] = {}
 
-    def hear(_job: Job, finding: Finding) -> None:
-        told[finding.pop("kind")] = finding
+    def on_finding(_call: ProbeCall, finding: Finding) -> None:
+        findings[finding.pop("kind")] = finding
 
     progress(0, 1, "downloading into pinned memory")
     modules = json.dumps([(name, FRAMEWORKS[name].module)])
-    (ending,) = processes.run(
-        [Job("pinned", (modules, "cuda:0"))], hear, timeout=timeout, at_once=1
-    )
-    if "pinned" in told:
-        return Pinned("works", name, told["pinned"]["pinned_bytes"])
-    why = f"raised {told['failed']['error']}" if "failed" in told else ending.words
-    found = Pinned("fails", name, fact=f"a download from {name}: the process {why}")
-    return dataclasses.replace(
-        found, state=_state(ending), hint=ending.advice or "see what nvidia-smi says about the GPU"
-    )
+    call = ProbeCall("pinned", (modules, "cuda:0"))
+    (exit,) = processes.run_probes([call], on_finding, timeout=timeout, max_processes=1)
+    if "pinned" in findings:
+        return Pinned("works", name, findings["pinned"]["pinned_bytes"])
+    reason = exit.description
+    if "failed" in findings:
+        reason = f"raised {findings['failed']['error']}"
+    hint = exit.advice or "run nvidia-smi"
+    fact = f"a download from {name}: the process {reason}"
+    return Pinned(_state(exit), name, fact=fact, hint=hint)
 
 
 def _text(path: str) -> str:

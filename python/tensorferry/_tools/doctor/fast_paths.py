@@ -1,4 +1,4 @@
-"""The fast paths that a child has used, and what several children say about them."""
+"""The fast paths that a child process has used, and merging the reports of several processes."""
 
 import contextlib
 import importlib
@@ -10,21 +10,20 @@ import tensorferry as ferry
 from tensorferry._native import _fast_paths
 from tensorferry._tools.doctor.findings import FastPath
 
-# What one child says replaces what another says, if it comes later here: a child that has not used
-# a fast path knows nothing about it.
+# A state replaces states before it: a process that has not used a fast path knows nothing about it.
 PRECEDENCE = ("unused", "active", "missing", "disabled", "failed")
 
 
 def states() -> list[dict[str, str | None]]:
-    """What has become of each in this process."""
+    """The state of each fast path in this process."""
     shown = ("name", "framework", "calls", "fallback", "state", "reason")
     return [{key: row[key] for key in shown} for row in _fast_paths()]
 
 
 def exercise() -> None:
-    """Uses those that dense tensors do not need: for nodes of trees, and for sparse tensors.
+    """Uses the fast paths for tree nodes and sparse tensors, which the matrix does not need.
 
-    An error here says nothing about a fast path: a probe that fails is recorded and raises nothing.
+    Errors are ignored here, because a fast path records the failure of its own probe.
     """
     with contextlib.suppress(ferry.FerryError):
         ferry.to(Opaque(), "numpy")
@@ -37,11 +36,11 @@ def exercise() -> None:
 
 
 class Opaque:
-    """An object that is not a tensor, so that it may be a node of a tree."""
+    """An object that is not a tensor, and may be a node of a tree."""
 
 
 def merge(found: Iterable[FastPath]) -> list[FastPath]:
-    """Each fast path once, as the child says that knows most about it."""
+    """Each fast path once, with the state of the highest precedence."""
     kept: dict[str, FastPath] = {}
     for one in found:
         known = kept.setdefault(one.name, one)

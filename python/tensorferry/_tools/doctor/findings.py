@@ -1,4 +1,4 @@
-"""What the doctor finds, as data: one class for each part of the report."""
+"""Data classes of the doctor's findings, one for each part of the report."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -11,7 +11,7 @@ FAILURES = frozenset({"failed", "wrong", "crashed", "hung"})
 
 @dataclass(frozen=True)
 class Device:
-    """A place that a framework holds tensors in: `cpu`, `cuda:0`."""
+    """A device of a framework: `cpu`, `cuda:0`."""
 
     name: str
     title: str | None = None
@@ -19,7 +19,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Framework:
-    """One framework, imported in a process of its own."""
+    """One framework, imported in its own process."""
 
     name: str
     state: State
@@ -27,14 +27,14 @@ class Framework:
     seconds: float | None = None
     devices: tuple[Device, ...] = ()
     for_cuda: bool = False
-    """Whether this build is meant for GPUs, and should see those that there are."""
+    """Whether it is built for GPUs and should find them."""
     note: str | None = None
-    """What it says about GPUs that it does not use."""
+    """Why it does not use a GPU, as far as it says."""
     fact: str | None = None
     hint: str | None = None
 
     def holds(self, device: str) -> bool:
-        """Whether it has tensors there."""
+        """Whether it has the device."""
         return any(device == one.name for one in self.devices)
 
 
@@ -54,7 +54,7 @@ class Driver:
 
     state: State
     cuda: str | None = None
-    """The CUDA version that it speaks."""
+    """The CUDA version that it supports."""
     release: str | None = None
     gpus: tuple[Gpu, ...] = ()
     fact: str | None = None
@@ -63,7 +63,7 @@ class Driver:
 
 @dataclass(frozen=True)
 class Pinned:
-    """Whether downloads get pinned memory; `absent` where no framework holds GPU memory."""
+    """Whether downloads use pinned memory; `absent` if no framework supports a GPU."""
 
     state: State
     framework: str | None = None
@@ -74,7 +74,7 @@ class Pinned:
 
 @dataclass(frozen=True)
 class Machine:
-    """Where all this was found."""
+    """The machine."""
 
     tensorferry: str
     python: str
@@ -84,13 +84,13 @@ class Machine:
     kernel: str
     huge_pages: str
     locked_memory_bytes: int | None
-    """The limit; `None` where there is none."""
+    """The limit; `None` if unlimited."""
     pool_limit_bytes: int
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One thing to try: a source in its place, a target in its own."""
+    """One conversion: a source on its device, a target on its own."""
 
     source: str
     target: str
@@ -105,24 +105,24 @@ class Cell:
 
 @dataclass(frozen=True)
 class Result:
-    """What came of it."""
+    """The outcome of a conversion."""
 
     outcome: Outcome
     fact: str | None = None
-    """Why it was copied, is not possible, or is wrong."""
+    """Why it was copied, is impossible, or failed."""
     hint: str | None = None
     memory: str | None = None
-    """`seen` where both addresses were compared, or else why they were not."""
+    """`seen` if both addresses were compared, or the reason why not."""
 
     @property
     def is_failure(self) -> bool:
-        """Whether it should have been otherwise."""
+        """Whether the conversion should have worked."""
         return self.outcome in FAILURES
 
 
 @dataclass(frozen=True)
 class ImportOrder:
-    """Modules imported in one process, one after the other."""
+    """Modules imported in one process, in this order."""
 
     modules: tuple[str, ...]
     state: State
@@ -132,14 +132,14 @@ class ImportOrder:
 
 @dataclass(frozen=True)
 class Conflict:
-    """Frameworks that do not live in one process."""
+    """Frameworks that cannot be imported in one process."""
 
     frameworks: tuple[str, ...]
     """In the order in which they were imported."""
     fact: str
     hint: str
     works_as: tuple[str, ...] | None = None
-    """The order in which they can be imported together, where there is one."""
+    """An order in which they can be imported together, if there is one."""
 
 
 PathState = Literal["unused", "active", "disabled", "missing", "failed"]
@@ -147,13 +147,13 @@ PathState = Literal["unused", "active", "disabled", "missing", "failed"]
 
 @dataclass(frozen=True)
 class FastPath:
-    """A private API of a framework, and whether it was used when tensors were carried."""
+    """A private API of a framework, and whether conversions used it."""
 
     name: str
     framework: str
     calls: str
     fallback: str
-    """The public functions that do the same."""
+    """The public functions that replace it."""
     state: PathState
     reason: str | None = None
-    """Why it is off."""
+    """Why it is not active."""

@@ -1,4 +1,4 @@
-"""What is to be verified: every source with every target, in every pair of places they share."""
+"""The cells of the matrix: every source with every target, on every pair of devices."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from tensorferry._tools.doctor.findings import Cell, Framework
 
 
 def cells(frameworks: Sequence[Framework]) -> list[Cell]:
-    """On the host, on each GPU, and up and down between the host and each GPU."""
+    """Cells on the host, on each GPU, and between the host and each GPU."""
     gpus = sorted(
         {
             device.name

@@ -1,7 +1,7 @@
-"""What a child of the doctor's does: `python -m tensorferry._tools.doctor.probe FD PROBE ...`.
+"""The program of a child process: `python -m tensorferry._tools.doctor.probe FD PROBE ...`.
 
-It tells what it finds on the given file descriptor, one JSON object to a line, each at once: it may
-not live to tell it later. It says what it is about to do before it does it.
+It writes findings to the file descriptor, one JSON object per line, each immediately, because it
+may crash. It reports what it is about to do before it does it.
 """
 
 import contextlib
@@ -17,52 +17,53 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-Tell = Callable[..., None]
+Report = Callable[..., None]
 
-DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Does one probe."""
+    """Runs one probe."""
     pipe, probe, *arguments = sys.argv[1:]
-    _leave_nothing_behind()
-    # Not for the children of a framework, which may outlive us.
+    _limit_side_effects()
+    # Child processes of a framework may outlive this one, and must not keep the pipe open.
     os.set_inheritable(int(pipe), False)
 
-    def tell(kind: str, **facts: Any) -> None:
+    def report(kind: str, **facts: Any) -> None:
         os.write(int(pipe), json.dumps({"kind": kind, **facts}).encode() + b"\n")
 
     try:
-        PROBES[probe](tell, *arguments)
+        PROBES[probe](report, *arguments)
     except BaseException as error:
-        tell("failed", error=describe(error))
-    # How frameworks leave is not what was asked, and takes seconds.
+        report("failed", error=describe(error))
+    # Skips the exit handlers of frameworks, which take seconds.
     os._exit(0)
 
 
-def _leave_nothing_behind() -> None:
+def _limit_side_effects() -> None:
+    """Disables core dumps, and ends this process with its parent."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(DIES_WITH_PARENT, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def framework(tell: Tell, name: str, module: str) -> None:
-    """Is it installed, does it import, and what does it see?"""
+def framework(report: Report, name: str, module: str) -> None:
+    """Reports whether a framework is installed and imports, and its devices."""
     if not is_installed(module):
-        tell("absent")
+        report("absent")
         return
     start = time.perf_counter()
     imported = importlib.import_module(module)
     seconds = time.perf_counter() - start
     version = getattr(imported, "__version__", None)
-    tell("imported", seconds=seconds, version=None if version is None else str(version))
+    report("imported", seconds=seconds, version=None if version is None else str(version))
     from tensorferry._tools.doctor.devices import devices
 
-    tell("devices", **devices(name, imported))
+    report("devices", **devices(name, imported))
 
 
 def is_installed(module: str) -> bool:
-    """Whether there is something to import; folders without code are nobody's module."""
+    """Whether a module can be imported; a namespace package without code does not count."""
     try:
         spec = importlib.util.find_spec(module)
     except ImportError:
@@ -70,25 +71,25 @@ def is_installed(module: str) -> bool:
     return spec is not None and spec.origin is not None
 
 
-def load(tell: Tell, modules: str) -> None:
-    """Do these import, one after the other?"""
+def load(report: Report, modules: str) -> None:
+    """Imports modules in the given order."""
     for name, module in json.loads(modules):
-        tell("loading", framework=name)
+        report("importing", framework=name)
         importlib.import_module(module)
-        tell("loaded", framework=name)
+        report("imported", framework=name)
 
 
-def cells(tell: Tell, modules: str, wanted: str, dtype: str) -> None:
-    """Carries a tensor for each cell, with all of these modules loaded."""
-    load(tell, modules)
-    from tensorferry._tools.doctor.conversion import carry
+def cells(report: Report, modules: str, wanted: str, dtype: str) -> None:
+    """Converts a tensor for each cell, after importing the modules."""
+    load(report, modules)
+    from tensorferry._tools.doctor.conversion import convert_cell
     from tensorferry._tools.doctor.findings import Cell
 
-    for number, words in enumerate(json.loads(wanted)):
-        tell("carrying", number=number)
-        result = carry(Cell(*words), dtype, seed=number)
-        tell(
-            "carried",
+    for number, fields in enumerate(json.loads(wanted)):
+        report("converting", number=number)
+        result = convert_cell(Cell(*fields), dtype, seed=number)
+        report(
+            "converted",
             number=number,
             outcome=result.outcome,
             fact=result.fact,
@@ -97,44 +98,44 @@ def cells(tell: Tell, modules: str, wanted: str, dtype: str) -> None:
         )
     from tensorferry._tools.doctor import fast_paths
 
-    # Told twice: the child may not live to tell it after what it does next.
-    tell("fast_paths", paths=fast_paths.states())
+    # Reported twice: `exercise` may crash the process.
+    report("fast_paths", paths=fast_paths.states())
     fast_paths.exercise()
-    tell("fast_paths", paths=fast_paths.states())
+    report("fast_paths", paths=fast_paths.states())
 
 
-def pinned(tell: Tell, modules: str, device: str) -> None:
-    """Is memory pinned for downloads?"""
-    load(tell, modules)
+def pinned(report: Report, modules: str, device: str) -> None:
+    """Reports the pinned memory after downloads."""
+    load(report, modules)
     from tensorferry._tools.doctor import conversion
 
     ((name, _),) = json.loads(modules)
-    tell("pinned", pinned_bytes=conversion.pinned(name, device))
+    report("pinned", pinned_bytes=conversion.pinned_after_downloads(name, device))
 
 
-def driver(tell: Tell) -> None:
-    """The CUDA driver itself, without any framework."""
+def driver(report: Report) -> None:
+    """Reports the CUDA driver and its GPUs, without a framework."""
     try:
         library = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
         if "No such file" in str(error):
-            tell("absent")
+            report("absent")
         else:
-            tell("failed", error=describe(error))
+            report("failed", error=describe(error))
         return
     version, count = ctypes.c_int(), ctypes.c_int()
     if library.cuDriverGetVersion(ctypes.byref(version)) == 0:
-        tell("version", cuda=f"{version.value // 1000}.{version.value % 1000 // 10}")
+        report("version", cuda=f"{version.value // 1000}.{version.value % 1000 // 10}")
     status = library.cuInit(0)
     if status == NO_DEVICE:
-        tell("gpus", gpus=[])
+        report("gpus", gpus=[])
         return
     if status == 0:
         status = library.cuDeviceGetCount(ctypes.byref(count))
     if status != 0:
-        tell("failed", error=f"{_error_name(library, status)} (error {status})")
+        report("failed", error=f"{_error_name(library, status)} (error {status})")
         return
-    tell("gpus", gpus=[_gpu(library, index) for index in range(count.value)])
+    report("gpus", gpus=[_gpu(library, index) for index in range(count.value)])
 
 
 NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
@@ -147,7 +148,7 @@ def _gpu(library: Any, index: int) -> dict[str, Any]:
     name = ctypes.create_string_buffer(256)
     found: dict[str, Any] = dict.fromkeys(("name", "memory_bytes", "capability"))
     library.cuDeviceGet(ctypes.byref(device), index)
-    # A driver that lacks one of these is still a driver.
+    # An old driver may lack one of these functions.
     with contextlib.suppress(AttributeError):
         if library.cuDeviceGetName(name, len(name), device) == 0:
             found["name"] = name.value.decode(errors="replace")
@@ -167,11 +168,11 @@ def _gpu(library: Any, index: int) -> dict[str, Any]:
 def _error_name(library: Any, status: int) -> str:
     text = ctypes.c_char_p()
     library.cuGetErrorName(status, ctypes.byref(text))
-    return (text.value or b"an error without a name").decode(errors="replace")
+    return (text.value or b"unnamed error").decode(errors="replace")
 
 
 def describe(error: BaseException) -> str:
-    """An error in one line."""
+    """An error as one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
 

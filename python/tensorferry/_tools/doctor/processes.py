@@ -1,8 +1,8 @@
-"""Child processes that tell what they find, and that may hang or die without harm to us.
+"""Child processes that run probes, and that may hang or crash.
 
-A child is a session of its own, so that all that it started can be ended with it. It tells its
-findings, one JSON object to a line, through a pipe that nothing else writes to; what frameworks
-print goes to a file without a name, of which the last line is quoted when the child dies.
+A child process has its own session, so that its descendants can be killed with it. It writes its
+findings to a dedicated pipe, one JSON object per line. The output of frameworks goes to a temporary
+file, whose last line is quoted if the process crashes.
 """
 
 import contextlib
@@ -21,41 +21,46 @@ from typing import IO, Any, Literal
 
 Finding = dict[str, Any]
 
-PROBE = (sys.executable, "-P", "-m", "tensorferry._tools.doctor.probe")
-TICK = 0.02
-QUOTED = 4096
-LONGEST = 200
+PROBE_COMMAND = (sys.executable, "-P", "-m", "tensorferry._tools.doctor.probe")
+POLL_SECONDS = 0.02
+MAX_OUTPUT_BYTES = 4096
+MAX_LINE_CHARS = 200
 
 
 @dataclass(frozen=True)
-class Job:
-    """What a child is to do: the name of a probe, and what it needs to know."""
+class ProbeCall:
+    """The name of a probe, and its arguments."""
 
     probe: str
     arguments: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Ending:
-    """How a child came to its end."""
+class ProcessExit:
+    """How a child process ended."""
 
-    how: Literal["done", "error", "crash", "hang"]
+    kind: Literal["done", "error", "crash", "hang"]
     code: int = 0
-    said: str = ""
+    last_output: str = ""
     timeout: float = 0.0
 
     @property
-    def words(self) -> str:
-        """What became of it, to follow the name of what it did."""
-        if self.how == "hang":
-            return f"was silent for {self.timeout:g} s and was ended"
-        what = f"died by {self.signal}" if self.how == "crash" else f"ended with code {self.code}"
-        return f"{what}, and said last: {self.said}" if self.said else f"{what}, and said nothing"
+    def description(self) -> str:
+        """How it ended, as a predicate: "was killed by SIGSEGV"."""
+        if self.kind == "hang":
+            return f"reported nothing for {self.timeout:g} s and was killed"
+        if self.kind == "crash":
+            what = f"was killed by {self.signal}"
+        else:
+            what = f"exited with code {self.code}"
+        if self.last_output:
+            return f"{what}; its last output: {self.last_output}"
+        return f"{what} without output"
 
     @property
     def signal(self) -> str | None:
-        """The name of the signal that ended it."""
-        if self.how != "crash":
+        """The name of the signal that killed it."""
+        if self.kind != "crash":
             return None
         with contextlib.suppress(ValueError):
             return signal.Signals(-self.code).name
@@ -63,61 +68,64 @@ class Ending:
 
     @property
     def advice(self) -> str | None:
-        """What the way in which it ended suggests."""
-        if self.how == "hang":
+        """A hint that depends on how it ended."""
+        if self.kind == "hang":
             return "if it is only slow, pass a longer --timeout"
         return {
-            "SIGKILL": "the system may have run out of memory: leave it more",
-            "SIGILL": "install a build for this processor, which lacks instructions that it uses",
+            "SIGKILL": "the system may be out of memory: free some memory",
+            "SIGILL": "install a build for this processor, which lacks an instruction set",
         }.get(self.signal or "")
 
 
-Hear = Callable[[Job, Finding], object]
+OnFinding = Callable[[ProbeCall, Finding], object]
 
 
-def run(jobs: Sequence[Job], hear: Hear, *, timeout: float, at_once: int) -> list[Ending]:
-    """Runs a child for each job, passes on what they find, and says how each ended.
+def run_probes(
+    calls: Sequence[ProbeCall], on_finding: OnFinding, *, timeout: float, max_processes: int
+) -> list[ProcessExit]:
+    """Runs each call in a child process, passes on its findings, and returns how each ended.
 
-    A child that has told nothing for `timeout` seconds is taken to hang. None is left when this
-    returns or raises.
+    A process that reports nothing for `timeout` seconds counts as hanging. All processes are gone
+    when this returns or raises.
     """
-    endings: dict[int, Ending] = {}
-    running: dict[int, _Child] = {}
-    waiting = list(range(len(jobs)))
+    exits: dict[int, ProcessExit] = {}
+    running: dict[int, _ProbeProcess] = {}
+    waiting = list(range(len(calls)))
     try:
         while waiting or running:
-            while waiting and len(running) < max(at_once, 1):
+            while waiting and len(running) < max(max_processes, 1):
                 number = waiting.pop(0)
-                running[number] = _Child(jobs[number], timeout)
-            select.select([child.pipe for child in running.values() if child.open], [], [], TICK)
+                running[number] = _ProbeProcess(calls[number], timeout)
+            pipes = [child.pipe for child in running.values() if child.is_open]
+            select.select(pipes, [], [], POLL_SECONDS)
             for number, child in list(running.items()):
-                # Asked before it is listened to, so that its last words are not lost.
-                is_over = child.is_over()
-                for finding in child.findings():
-                    hear(child.job, finding)
-                if is_over or child.is_silent():
+                # Checked before the pipe is read, so that the last findings are not lost.
+                has_exited = child.has_exited()
+                for finding in child.read_findings():
+                    on_finding(child.call, finding)
+                if has_exited or child.is_silent():
                     del running[number]
-                    endings[number] = child.end(hangs=not is_over)
+                    exits[number] = child.end(hangs=not has_exited)
     finally:
         for child in running.values():
             child.end()
-    return [endings[number] for number in range(len(jobs))]
+    return [exits[number] for number in range(len(calls))]
 
 
-class _Child:
-    def __init__(self, job: Job, timeout: float) -> None:
-        self.job, self.timeout = job, timeout
-        self.noise: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `end`)
+class _ProbeProcess:
+    def __init__(self, call: ProbeCall, timeout: float) -> None:
+        self.call, self.timeout = call, timeout
+        self.output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `end`)
         self.pipe, write = os.pipe()
-        self.open, self.rest = True, b""
-        self.heard = time.monotonic()
+        self.is_open, self.unparsed = True, b""
+        self.last_finding_at = time.monotonic()
         os.set_blocking(self.pipe, False)
         try:
             self.process = subprocess.Popen(
-                [*PROBE, str(write), job.probe, *job.arguments],
+                [*PROBE_COMMAND, str(write), call.probe, *call.arguments],
                 stdin=subprocess.DEVNULL,
-                stdout=self.noise,
-                stderr=self.noise,
+                stdout=self.output,
+                stderr=self.output,
                 pass_fds=(write,),
                 env=_environment(),
                 start_new_session=True,
@@ -125,10 +133,10 @@ class _Child:
         finally:
             os.close(write)
 
-    def findings(self) -> list[Finding]:
-        """What it has told since it was last asked."""
+    def read_findings(self) -> list[Finding]:
+        """The findings since the last call."""
         found: list[Finding] = []
-        while self.open:
+        while self.is_open:
             try:
                 got = os.read(self.pipe, 1 << 16)
             except BlockingIOError:
@@ -136,46 +144,49 @@ class _Child:
             if not got:
                 self._close_pipe()
                 break
-            *lines, self.rest = (self.rest + got).split(b"\n")
-            self.heard = time.monotonic()
+            *lines, self.unparsed = (self.unparsed + got).split(b"\n")
+            self.last_finding_at = time.monotonic()
             found += [json.loads(line) for line in lines]
         return found
 
-    def is_over(self) -> bool:
-        """Whether it has ended. It is not reaped, so that its number stays its own until `end`."""
-        seen = os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        return seen is not None
+    def has_exited(self) -> bool:
+        """Whether it has exited. It is not reaped, so that its PID is not reused before `end`."""
+        status = os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        return status is not None
 
     def is_silent(self) -> bool:
-        """Whether it has told nothing for too long."""
-        return time.monotonic() - self.heard > self.timeout
+        """Whether it has reported nothing for the timeout."""
+        return time.monotonic() - self.last_finding_at > self.timeout
 
-    def end(self, *, hangs: bool = True) -> Ending:
-        """Ends it with all that it has started, and says how that came."""
+    def end(self, *, hangs: bool = True) -> ProcessExit:
+        """Kills it and its descendants, and returns how it ended."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         code = self.process.wait()
         self._close_pipe()
-        with self.noise:
-            said = _last_line(self.noise)
+        with self.output:
+            last_output = _last_line(self.output)
         if hangs:
-            return Ending("hang", code, said, self.timeout)
-        return Ending("crash" if code < 0 else "error" if code > 0 else "done", code, said)
+            return ProcessExit("hang", code, last_output, self.timeout)
+        kind: Literal["done", "error", "crash"] = "done"
+        if code != 0:
+            kind = "crash" if code < 0 else "error"
+        return ProcessExit(kind, code, last_output)
 
     def _close_pipe(self) -> None:
-        if self.open:
+        if self.is_open:
             os.close(self.pipe)
-            self.open = False
+            self.is_open = False
 
 
 def _environment() -> dict[str, str]:
-    """Ours, with the modules that we would find ourselves, wherever we were started."""
+    """This process's environment, with its module search path."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
-def _last_line(noise: IO[bytes]) -> str:
-    """The last thing that was printed, in one short line."""
-    noise.seek(max(0, noise.seek(0, os.SEEK_END) - QUOTED))
-    text = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", noise.read().decode(errors="replace"))
+def _last_line(output: IO[bytes]) -> str:
+    """The last line of the output, shortened."""
+    output.seek(max(0, output.seek(0, os.SEEK_END) - MAX_OUTPUT_BYTES))
+    text = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", output.read().decode(errors="replace"))
     lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
-    return lines[-1][:LONGEST] if lines else ""
+    return lines[-1][:MAX_LINE_CHARS] if lines else ""

@@ -1,4 +1,4 @@
-"""All that was found, and what is to be said about it."""
+"""The doctor's report: all findings, and the problems that follow from them."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from tensorferry.framework_register import FRAMEWORKS
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that does not work, or could work better."""
+    """A problem, or a notice."""
 
     fact: str
     hint: str | None = None
@@ -30,7 +30,7 @@ class Problem:
 
 @dataclass
 class Report:
-    """What the doctor has found."""
+    """The findings of the doctor."""
 
     machine: Machine
     dtype: str
@@ -45,47 +45,51 @@ class Report:
 
     @property
     def healthy(self) -> bool:
-        """Whether all that should work does."""
+        """Whether no problem was found."""
         return not self.problems
 
     @property
     def problems(self) -> list[Problem]:
-        """What should work and does not; what many cells have in common is one problem."""
+        """The problems; failures of several cells with the same cause are one problem."""
         parts: list[Driver | Framework | Pinned] = [self.driver, *self.frameworks, self.pinned]
         found = [
-            Problem(part.fact or "it does not work", part.hint)
+            Problem(part.fact or "it fails", part.hint)
             for part in parts
             if part.state not in ("works", "absent")
         ]
-        found += [self._blindness(framework) for framework in self._blind() if framework.for_cuda]
+        found += [
+            self._missing_gpu(framework) for framework in self._without_gpu() if framework.for_cuda
+        ]
         found += [Problem(conflict.fact, conflict.hint) for conflict in self.conflicts]
         known = {problem.fact for problem in found}
         where: dict[tuple[str, str | None], list[str]] = {}
         for cell, result in self.cells.items():
-            fact = result.fact or "it does not work"
+            fact = result.fact or "it fails"
             if result.is_failure and fact not in known:
                 where.setdefault((fact, result.hint), []).append(str(cell))
         return found + [Problem(*said, tuple(cells)) for said, cells in where.items()]
 
     @property
     def notices(self) -> list[Problem]:
-        """What works and could work better."""
+        """What works, but could work better."""
         found = []
         if self.machine.huge_pages == "never":
-            fact = "huge pages are off (never), which makes large copies slower"
+            fact = "transparent huge pages are off (never), which makes large copies slower"
             hint = "write madvise to /sys/kernel/mm/transparent_hugepage/enabled, as root"
             found.append(Problem(fact, hint))
         if self.pinned.state == "works" and not self.pinned.pinned_bytes:
-            fact = "nothing was pinned by downloads from the GPU, which makes them slower"
-            found.append(Problem(fact, "see whether this container or user may pin memory"))
+            fact = "downloads from the GPU used no pinned memory, which makes them slower"
+            found.append(Problem(fact, "check the limit of locked memory (ulimit -l)"))
         found += [
-            self._blindness(framework) for framework in self._blind() if not framework.for_cuda
+            self._missing_gpu(framework)
+            for framework in self._without_gpu()
+            if not framework.for_cuda
         ]
         found += [Problem(order.fact, order.hint) for order in self.import_orders if order.fact]
         found += [
             Problem(
                 f"the fast path {path.name} failed its probe: {path.reason}",
-                f"tensors are carried by {path.fallback} instead, which is slower; "
+                f"{path.fallback} is used instead, which is slower; "
                 "please report it, with the output of --json",
             )
             for path in self.fast_paths
@@ -93,31 +97,31 @@ class Report:
         ]
         return found
 
-    def _blind(self) -> Iterator[Framework]:
-        """Frameworks that see no GPU although the driver does."""
+    def _without_gpu(self) -> Iterator[Framework]:
+        """Frameworks that find no GPU although the driver does."""
         for framework in self.frameworks:
-            sees = any(device.name != "cpu" for device in framework.devices)
-            able = framework.state == "works" and FRAMEWORKS[framework.name].has_cuda
-            if able and self.driver.gpus and not sees:
+            has_gpu = any(device.name != "cpu" for device in framework.devices)
+            supports_gpu = framework.state == "works" and FRAMEWORKS[framework.name].has_cuda
+            if supports_gpu and self.driver.gpus and not has_gpu:
                 yield framework
 
-    def _blindness(self, framework: Framework) -> Problem:
+    def _missing_gpu(self, framework: Framework) -> Problem:
         count = len(self.driver.gpus)
         gpus = "the GPU" if count == 1 else f"any of the {count} GPUs"
-        why = framework.note or "it was built for the CPU alone"
+        reason = framework.note or "it was built for the CPU only"
         if framework.for_cuda:
-            why = framework.note or "it does not say why"
+            reason = framework.note or "it gives no reason"
             return Problem(
-                f"{framework.name} is built for CUDA and does not see {gpus}: {why}",
-                "see that its CUDA libraries are installed and fit the driver",
+                f"{framework.name} is built for CUDA and does not find {gpus}: {reason}",
+                "check that its CUDA libraries are installed and match the driver",
             )
         return Problem(
-            f"{framework.name} does not use {gpus}: {why}",
-            "install its build for CUDA, if it is to hold tensors there",
+            f"{framework.name} does not use {gpus}: {reason}",
+            "install its CUDA build, if you need it on the GPU",
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """The report for programs."""
+        """The report as --json prints it."""
         return {
             "healthy": self.healthy,
             "seconds": round(self.seconds, 3),

@@ -1,7 +1,6 @@
-"""The tensors that the doctor carries, each made without the library's help.
+"""The tensors that the doctor converts, made without the library.
 
-Were a source itself the work of `ferry.to`, a fault in that would look like a fault of the
-framework, or not be seen.
+If `ferry.to` made the sources, its errors would look like errors of a framework, or be hidden.
 """
 
 import importlib
@@ -14,23 +13,23 @@ from tensorferry._tools import introspect, samples
 
 
 class NoSourceError(Exception):
-    """Why a framework has no such tensor."""
+    """A framework cannot make such a tensor."""
 
 
 def make(framework: str, array: np.ndarray[Any, Any], dtype: str, device: str, seed: int) -> Any:
-    """A framework's own tensor with the values of an array, which are those of the seed."""
+    """A framework's own tensor with the values of an array, which were made from the seed."""
     try:
         x = _make(framework, array, dtype, device, seed)
     except (AttributeError, TypeError, ValueError) as error:
         if isinstance(error, ferry.FerryError):
             raise
         raise NoSourceError(
-            f"{framework} makes no {dtype}: {' '.join(str(error).split())}"
+            f"{framework} cannot make {dtype}: {' '.join(str(error).split())}"
         ) from error
     if (made := introspect.dtype(framework, x)) != dtype:
-        raise NoSourceError(f"{framework} makes {made} of {dtype}")
-    if (place := introspect.place(framework, x)) != device:
-        raise NoSourceError(f"{framework} keeps {dtype} on {place}")
+        raise NoSourceError(f"{framework} makes {made} instead of {dtype}")
+    if (found := introspect.device(framework, x)) != device:
+        raise NoSourceError(f"{framework} makes {dtype} on {found} instead of {device}")
     return x
 
 
@@ -39,7 +38,7 @@ def _make(framework: str, array: np.ndarray[Any, Any], dtype: str, device: str, 
         return array.copy()
     if framework not in ("paddle", "mlx"):
         return samples.make(framework, array.shape, dtype=dtype, device=device, seed=seed)
-    # Neither knows what ml_dtypes calls bfloat16.
+    # Neither accepts the bfloat16 of ml_dtypes.
     bits = array.view(np.uint16) if dtype == "bfloat16" else array
     if framework == "paddle":
         paddle = importlib.import_module("paddle")

@@ -1,54 +1,54 @@
-"""What a child is sent to do with several frameworks loaded, and how far it has come."""
+"""Tasks of a child process that imports several frameworks, and their state."""
 
 import dataclasses
 import json
 from dataclasses import dataclass, field
 
 from tensorferry._tools.doctor.findings import Cell, FastPath, Outcome, Result
-from tensorferry._tools.doctor.processes import Ending, Finding, Job
+from tensorferry._tools.doctor.processes import Finding, ProbeCall, ProcessExit
 from tensorferry.framework_register import FRAMEWORKS
 
 REPORT_IT = "please report it, with the output of --json"
 
 
 @dataclass
-class Errand:
-    """Imports these frameworks in this order, then carries a tensor for each of these cells."""
+class Task:
+    """Imports frameworks in the given order, then converts a tensor for each cell."""
 
     names: list[str]
     cells: list[Cell] = field(default_factory=list)
     dtype: str = "float32"
-    loading: str | None = None
-    """What it was importing when it was last heard of."""
-    carrying: Cell | None = None
+    importing: str | None = None
+    """What it was importing at its last report."""
+    converting: Cell | None = None
     done: dict[Cell, Result] = field(default_factory=dict)
     fast_paths: list[FastPath] = field(default_factory=list)
     error: str | None = None
-    ending: Ending = field(default_factory=lambda: Ending("done"))
+    exit: ProcessExit = field(default_factory=lambda: ProcessExit("done"))
 
     @property
-    def job(self) -> Job:
-        """The same, for the child."""
-        # An order of import may name a module that a framework loads, such as Triton.
+    def call(self) -> ProbeCall:
+        """The probe that runs the task."""
+        # An import order may name a module that a framework imports, such as Triton.
         modules = json.dumps(
             [(name, FRAMEWORKS[name].module if name in FRAMEWORKS else name) for name in self.names]
         )
         if not self.cells:
-            return Job("load", (modules,))
+            return ProbeCall("load", (modules,))
         wanted = [dataclasses.astuple(cell) for cell in self.cells]
-        return Job("cells", (modules, json.dumps(wanted), self.dtype))
+        return ProbeCall("cells", (modules, json.dumps(wanted), self.dtype))
 
-    def hear(self, finding: Finding) -> None:
-        """Takes down what the child tells."""
+    def record(self, finding: Finding) -> None:
+        """Records a finding of the child process."""
         match finding.pop("kind"):
-            case "loading":
-                self.loading = finding["framework"]
-            case "loaded":
-                self.loading = None
-            case "carrying":
-                self.carrying = self.cells[finding["number"]]
-            case "carried":
-                self.carrying = None
+            case "importing":
+                self.importing = finding["framework"]
+            case "imported":
+                self.importing = None
+            case "converting":
+                self.converting = self.cells[finding["number"]]
+            case "converted":
+                self.converting = None
                 cell = self.cells[finding.pop("number")]
                 self.done[cell] = Result(**finding)
             case "fast_paths":
@@ -57,34 +57,34 @@ class Errand:
                 self.error = finding["error"]
 
     @property
-    def left(self) -> list[Cell]:
-        """The cells that it has not come to, beyond the one at which it died."""
-        return [cell for cell in self.cells if cell not in self.done and cell != self.carrying]
+    def remaining(self) -> list[Cell]:
+        """The cells that it has not started."""
+        return [cell for cell in self.cells if cell not in self.done and cell != self.converting]
 
     @property
     def is_done(self) -> bool:
-        """Whether it did all that it was sent for."""
-        return self.ending.how == "done" and self.error is None
+        """Whether it has completed."""
+        return self.exit.kind == "done" and self.error is None
 
     @property
-    def how(self) -> str:
-        """What became of it, to follow the name of what it did."""
-        return f"raised {self.error}" if self.error else self.ending.words
+    def description(self) -> str:
+        """How it ended, as a predicate: "raised ImportError: ..."."""
+        return f"raised {self.error}" if self.error else self.exit.description
 
     @property
-    def what_failed(self) -> str:
-        """The same as a whole sentence."""
-        if self.loading is None:
-            loaded = " and ".join(self.names) if len(self.names) < 3 else ", ".join(self.names)
-            return f"the process with {loaded} loaded {self.how}"
-        earlier = " and ".join(self.names[: self.names.index(self.loading)])
+    def failure(self) -> str:
+        """What failed, as a sentence."""
+        if self.importing is None:
+            imported = " and ".join(self.names) if len(self.names) < 3 else ", ".join(self.names)
+            return f"the process that imported {imported} {self.description}"
+        earlier = " and ".join(self.names[: self.names.index(self.importing)])
         after = f" after {earlier}" if earlier else ""
-        return f"importing {self.loading}{after}: the process {self.how}"
+        return f"importing {self.importing}{after}: the process {self.description}"
 
     @property
-    def verdict(self) -> Result:
-        """What that means for a cell that was not verified because of it."""
+    def failed_result(self) -> Result:
+        """The result of a cell that was not converted because of the failure."""
         outcome: Outcome = "failed" if self.error else "crashed"
-        if self.ending.how == "hang":
+        if self.exit.kind == "hang":
             outcome = "hung"
-        return Result(outcome, self.what_failed, self.ending.advice or REPORT_IT)
+        return Result(outcome, self.failure, self.exit.advice or REPORT_IT)

@@ -1,7 +1,7 @@
-"""The report of `tensorferry bench`: one HTML file that needs nothing but a browser.
+"""The report of `tensorferry bench`: one self-contained HTML file.
 
-It holds no script and loads nothing. Plots are drawn here, as SVG; its controls are radio buttons
-that rules of its style act on.
+It has no scripts and loads nothing. The plots are SVG; the controls are radio buttons that CSS
+rules evaluate.
 """
 
 import os
@@ -13,20 +13,20 @@ from tensorferry._tools.report import grouping, page
 
 
 def render(result: dict[str, Any]) -> str:
-    """The report of a result of `tensorferry bench`, as HTML."""
-    return page.page(result, grouping.read(result))
+    """The report of a result, as HTML."""
+    return page.page(result, grouping.group(result))
 
 
 def write(result: dict[str, Any], path: Path) -> None:
-    """Writes the report of a result; the file at `path` is the old one or all of the new one."""
+    """Writes the report of a result atomically."""
     text = render(result).encode()
     try:
         if path.exists() and not path.is_file():
-            path.write_bytes(text)  # a terminal, a pipe: there is nothing to put in its place
+            path.write_bytes(text)  # a terminal or a pipe cannot be replaced
         else:
             ferry.save(path, text, format="raw")
     except OSError as error:
         raise ferry.InvalidArgumentError(
             f"the report cannot be written to {path}: {os.strerror(error.errno or 0)}\n"
-            "hint: name a file in a folder that is there and can be written"
+            "hint: name a file in an existing, writable folder"
         ) from error

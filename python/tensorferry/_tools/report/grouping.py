@@ -1,4 +1,4 @@
-"""From a result of `tensorferry bench` to the groups that the report draws."""
+"""Conversion of a result of `tensorferry bench` into the groups of the report."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -6,11 +6,11 @@ from typing import Any
 
 import tensorferry as ferry
 from tensorferry._tools.bench.results import FORMAT
-from tensorferry._tools.report.groups import Group, Limit, Row, Series, Way
+from tensorferry._tools.report.groups import Conversion, Group, Limit, Row, Series
 
 KEYS = ("source", "target", "source_device", "target_device", "dtype", "layout")
-# Which limit holds for a way, by whether the source and the target are in the host's memory: where
-# it is in a result, what it is called in a plot, and what in a sentence.
+# The limit of a conversion, by whether the source and the target are in host memory: its key in a
+# result, its name in a plot, and in a sentence.
 LIMITS = {
     (True, True): ("memcpy", "memcpy", "memcpy"),
     (True, False): ("upload", "link, upload", "the link"),
@@ -19,39 +19,39 @@ LIMITS = {
 Ends = tuple[str, str, str, str]
 
 
-def read(result: Mapping[str, Any]) -> list[Group]:
-    """The groups of a result, in the order in which they were measured."""
+def group(result: Mapping[str, Any]) -> list[Group]:
+    """The groups of a result, in the order of measurement."""
     if result.get("format") != FORMAT:
         raise ferry.InvalidArgumentError(
-            f"the result has the format {result.get('format')!r}, not {FORMAT!r}\n"
+            f"the format of the result is {result.get('format')!r}, not {FORMAT!r}\n"
             "hint: make it with this version of `tensorferry bench`"
         )
-    ways: dict[Way, list[Row]] = {}
+    conversions: dict[Conversion, list[Row]] = {}
     for number, raw in enumerate(result.get("rows") or ()):
-        way, row = _row(number, raw)
-        ways.setdefault(way, []).append(row)
-    numbers = _numbers(ways)
+        conversion, row = _row(number, raw)
+        conversions.setdefault(conversion, []).append(row)
+    numbers = _number_methods(conversions)
     limits = result.get("limits") or {}
     groups = []
-    for index, (way, rows) in enumerate(ways.items()):
+    for index, (conversion, rows) in enumerate(conversions.items()):
         drawn = sorted((row for row in rows if row.is_drawn), key=lambda row: row.bytes)
         groups.append(
             Group(
                 index,
-                way,
-                _series(drawn, numbers[way.ends]),
+                conversion,
+                _series(drawn, numbers[conversion.ends]),
                 [row for row in rows if not row.is_drawn],
-                _limit(limits, way, [row.bytes for row in drawn]),
+                _limit(limits, conversion, [row.bytes for row in drawn]),
             )
         )
     return groups
 
 
-def _row(number: int, raw: Mapping[str, Any]) -> tuple[Way, Row]:
+def _row(number: int, raw: Mapping[str, Any]) -> tuple[Conversion, Row]:
     for name in (*KEYS, "method", "bytes"):
         if name not in raw:
             raise ferry.InvalidArgumentError(
-                f"row {number} of the result has no {name!r}\n"
+                f"row {number} of the result lacks {name!r}\n"
                 "hint: make the result with `tensorferry bench`"
             )
     error = raw.get("error")
@@ -70,7 +70,7 @@ def _row(number: int, raw: Mapping[str, Any]) -> tuple[Way, Row]:
         checked=bool(raw.get("checked", True)),
         error=None if error is None else str(error),
     )
-    return Way(*(str(raw[key]) for key in KEYS)), row
+    return Conversion(*(str(raw[key]) for key in KEYS)), row
 
 
 def _positive(value: Any) -> float | None:
@@ -78,19 +78,21 @@ def _positive(value: Any) -> float | None:
     return number if math.isfinite(number) and number > 0 else None
 
 
-def _numbers(ways: Mapping[Way, Iterable[Row]]) -> dict[Ends, dict[str, int]]:
-    """Numbers of the native methods: one looks the same in all groups with the same ends.
+def _number_methods(
+    conversions: Mapping[Conversion, Iterable[Row]],
+) -> dict[Ends, dict[str, int]]:
+    """Numbers of the native methods, which determine their style.
 
-    Ours have the first numbers in each group, whatever they are called in it, and look the same in
-    all groups.
+    A native method has the same number in all groups of the same pair. The methods of `ferry.to`
+    have the first numbers in each group, whatever their text, and the same style in all groups.
     """
     ours: dict[Ends, int] = {}
     native: dict[Ends, dict[str, None]] = {}
-    for way, rows in ways.items():
+    for conversion, rows in conversions.items():
         drawn = [row for row in rows if row.is_drawn]
         methods = {row.method for row in drawn if row.ours}
-        ours[way.ends] = max(ours.get(way.ends, 1), len(methods))
-        known = native.setdefault(way.ends, {})
+        ours[conversion.ends] = max(ours.get(conversion.ends, 1), len(methods))
+        known = native.setdefault(conversion.ends, {})
         known.update(dict.fromkeys(row.method for row in drawn if not row.ours))
     return {
         ends: {method: ours[ends] + number for number, method in enumerate(known)}
@@ -104,14 +106,15 @@ def _series(drawn: list[Row], native: dict[str, int]) -> list[Series]:
     series: dict[tuple[str, bool], Series] = {}
     for row in drawn:
         number = (ours if row.ours else native)[row.method]
-        fresh = Series(number, row.method, row.ours)
-        series.setdefault((row.method, row.ours), fresh).rows.append(row)
+        new = Series(number, row.method, row.ours)
+        series.setdefault((row.method, row.ours), new).rows.append(row)
     return sorted(series.values(), key=lambda one: one.number)
 
 
-def _limit(limits: Mapping[str, Any], way: Way, sizes: list[int]) -> Limit | None:
+def _limit(limits: Mapping[str, Any], conversion: Conversion, sizes: list[int]) -> Limit | None:
     source, target = (
-        device.split(":")[0] == "cpu" for device in (way.source_device, way.target_device)
+        device.split(":")[0] == "cpu"
+        for device in (conversion.source_device, conversion.target_device)
     )
     key, name, phrase = LIMITS.get((source, target), ("", "", ""))
     points = [

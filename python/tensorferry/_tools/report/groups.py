@@ -1,4 +1,4 @@
-"""What the report draws: groups of measurements, with their lines, limits and ratios."""
+"""The data of the report: groups of measurements with their series, limits and ratios."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,7 +10,7 @@ from tensorferry.framework_register import title
 
 @dataclass(frozen=True)
 class Row:
-    """One way of converting, at one size."""
+    """One method at one size."""
 
     method: str
     ours: bool
@@ -27,29 +27,29 @@ class Row:
 
     @property
     def is_drawn(self) -> bool:
-        """Whether it has a place on logarithmic axes."""
+        """Whether logarithmic axes can show it."""
         return self.error is None and self.seconds is not None and self.bytes > 0
 
     @property
     def time(self) -> float:
-        """The median, of a row that is drawn."""
+        """The median, for a row that is drawn."""
         assert self.seconds is not None
         return self.seconds
 
     @property
     def rate(self) -> float:
-        """Bytes per second, of a row that is drawn."""
+        """Bytes per second, for a row that is drawn."""
         return self.bytes / self.time
 
     @property
     def quartiles(self) -> tuple[float, float]:
-        """Where the middle half of the rounds lies; the median alone where that is not known."""
+        """The lower and upper quartile; the median if they are not known."""
         return min(self.low or self.time, self.time), max(self.high or self.time, self.time)
 
 
 @dataclass
 class Series:
-    """One method of a group, a line in its plots."""
+    """One method of a group: a line in its plots."""
 
     number: int
     method: str
@@ -57,26 +57,26 @@ class Series:
     rows: list[Row] = field(default_factory=list)
 
     def at(self, size: int) -> Row | None:
-        """The row of one size."""
+        """The row at one size."""
         return next((row for row in self.rows if row.bytes == size), None)
 
 
 @dataclass(frozen=True)
 class Limit:
-    """What the machine itself needs to move as many bytes."""
+    """The time that the machine needs to move as many bytes."""
 
     name: str
     phrase: str
     points: tuple[tuple[int, float], ...]
 
     def at(self, size: int) -> float | None:
-        """The seconds for one size, where it was measured."""
+        """The seconds at one size, if it was measured."""
         return dict(self.points).get(size)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Our fastest way and the fastest native way at one size."""
+    """`ferry.to` and the fastest native method at one size."""
 
     ours: Row
     native: Row
@@ -88,18 +88,18 @@ class Comparison:
 
     @property
     def ratio(self) -> float:
-        """How many times as fast ours is."""
+        """How many times as fast `ferry.to` is."""
         return self.native.time / self.ours.time
 
     @property
     def verdict(self) -> str:
-        """ahead, behind or level."""
+        """The verdict: ahead, behind or level."""
         return verdict(self.ours.quartiles, self.native.quartiles)
 
 
 @dataclass(frozen=True)
-class Way:
-    """From where to where, and what: all that the rows of a group have in common."""
+class Conversion:
+    """The properties that all rows of a group have in common."""
 
     source: str
     target: str
@@ -109,34 +109,34 @@ class Way:
     layout: str
 
     @property
-    def place(self) -> str:
-        """Where the conversion happens: cpu, or cpu to cuda."""
+    def devices(self) -> str:
+        """The devices: cpu, or cpu to cuda."""
         if self.source_device == self.target_device:
             return self.source_device
         return f"{self.source_device} to {self.target_device}"
 
     @property
     def name(self) -> str:
-        """The pair in words."""
+        """The pair of frameworks, as text."""
         return f"{framework(self.source)} to {framework(self.target)}"
 
     @property
     def details(self) -> tuple[str, str, str]:
-        """What else tells it from others."""
-        return self.place, self.dtype, self.layout
+        """Devices, type and layout."""
+        return self.devices, self.dtype, self.layout
 
     @property
     def ends(self) -> tuple[str, str, str, str]:
-        """Where it begins and where it ends."""
+        """Source, target and their devices."""
         return self.source, self.target, self.source_device, self.target_device
 
 
 @dataclass(frozen=True)
 class Group:
-    """All that was measured of one conversion."""
+    """All measurements of one conversion."""
 
     number: int
-    way: Way
+    conversion: Conversion
     series: list[Series]
     failures: list[Row]
     limit: Limit | None
@@ -153,12 +153,12 @@ class Group:
 
     @cached_property
     def ours(self) -> list[Row]:
-        """Our rows, the fastest of each size."""
+        """The rows of `ferry.to`, the fastest at each size."""
         return [row for size in self.sizes if (row := self._fastest(size, ours=True))]
 
     @cached_property
     def comparisons(self) -> list[Comparison]:
-        """Ours against the best native way, for each size that has both."""
+        """`ferry.to` against the best native method, at each size that has both."""
         pairs = (
             (self._fastest(size, ours=True), self._fastest(size, ours=False)) for size in self.sizes
         )
@@ -166,11 +166,11 @@ class Group:
 
     @property
     def memory(self) -> str:
-        """What ours does with the memory."""
+        """Whether `ferry.to` shares or copies."""
         return memory(self.ours)
 
     def against_native(self, row: Row) -> float | None:
-        """How many times as fast as the best native way one row is."""
+        """How many times as fast as the best native method a row is."""
         native = self._fastest(row.bytes, ours=False)
         return native.time / row.time if native else None
 
@@ -180,7 +180,7 @@ class Group:
 
 
 def memory(rows: list[Row]) -> str:
-    """What the rows do with the memory: shares, copies, both by size, or unknown."""
+    """Whether the rows share or copy: shares, copies, shares or copies, or unknown."""
     kinds = {row.shares for row in rows}
     if kinds == {True}:
         return "shares"
@@ -190,17 +190,17 @@ def memory(rows: list[Row]) -> str:
 
 
 def framework(name: str) -> str:
-    """A framework as its makers write it; "python" stands for buffers."""
+    """The title of a framework; "python" stands for buffers."""
     return "Python" if name == "python" else title(name)
 
 
 def failures(group: Group) -> list[tuple[str, str, list[int]]]:
-    """What could not be measured: the method, why, and at which sizes."""
+    """The failures: the method, the reason, and the sizes."""
     lines = sorted(
         ((row.method, row.error or "no time was measured", row.bytes) for row in group.failures),
         key=lambda line: line[:2],
     )
     return [
-        (method, why, sorted({line[2] for line in same}))
-        for (method, why), same in groupby(lines, key=lambda line: line[:2])
+        (method, reason, sorted({line[2] for line in same}))
+        for (method, reason), same in groupby(lines, key=lambda line: line[:2])
     ]

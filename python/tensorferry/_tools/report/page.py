@@ -1,4 +1,4 @@
-"""The page around the groups: the shell, the headline, and the order of all the rest."""
+"""The page: its head, the headline, and the order of its sections."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ def page(result: Mapping[str, Any], groups: Sequence[Group]) -> str:
     shows_ratios = any(group.comparisons for group in groups)
     parts: list[object] = [_header(finding, groups, machine)]
     if shows_ratios:
-        glance = element("h2", "At a glance", id="glance")
+        glance = element("h2", "Overview", id="glance")
         parts.append(
             element(
                 "section",
@@ -59,17 +59,17 @@ def page(result: Mapping[str, Any], groups: Sequence[Group]) -> str:
 
 
 def _header(finding: str, groups: Sequence[Group], machine: Mapping[str, Any]) -> Html:
-    # The headline has no text from the result in it, so that markup can be put into it.
-    spoken = re.sub(r"(\d[\d.,/]*\d|\d)", r"<b>\1</b>", finding).replace(
+    # The headline has no text from the result, so markup can be inserted.
+    headline = re.sub(r"(\d[\d.,/]*\d|\d)", r"<b>\1</b>", finding).replace(
         "ferry.to", "<code>ferry.to</code>"
     )
-    places = [
+    facts = [
         _processor(machine.get("cpu")),
         f"{machine['cores']} cores" if machine.get("cores") else "",
         str(machine["gpu"]).split(",")[0] if machine.get("gpu") else "no GPU",
         tables.date(machine.get("date")),
     ]
-    where = ", ".join(place for place in places if place)
+    where = ", ".join(fact for fact in facts if fact)
     sizes = sorted({size for group in groups for size in group.sizes})
     ends = scale.between(*(scale.size(sizes[end]) for end in (0, -1))) if sizes else ""
     span = f" {'from' if len(sizes) > 1 else 'at'} {ends}" if sizes else ""
@@ -77,7 +77,7 @@ def _header(finding: str, groups: Sequence[Group], machine: Mapping[str, Any]) -
     return element(
         "header",
         element("p", "tensorferry bench", class_="eyebrow"),
-        element("h1", Html(spoken)),
+        element("h1", Html(headline)),
         element("p", f"{tally} Measured{span} on {where}.".strip(), class_="lede"),
         class_="top",
     )
@@ -86,36 +86,36 @@ def _header(finding: str, groups: Sequence[Group], machine: Mapping[str, Any]) -
 def _plots(groups: Sequence[Group], facets: Sequence[controls.Facet]) -> Html:
     count = len(groups)
     shown = element("p", f" of {count} conversion{'' if count == 1 else 's'} shown", class_="shown")
-    # Side by side, because the style finds what a control acts on among what follows the controls.
+    # Siblings: the CSS rules of a control select elements that follow the controls.
     return join(
         element("h2", "Time and bandwidth by size", id="plots", tabindex="-1"),
-        controls.reading(),
+        controls.legend(),
         controls.controls(facets) if groups else "",
         element(
             "div",
             *(_bundle(bundle, facets) for bundle in bundles.bundles(groups)),
-            shown if facets and count <= bundles.MANY else "",
+            shown if facets and count <= bundles.MAX_SEPARATE_GROUPS else "",
             class_="groups",
         ),
     )
 
 
 def _bundle(bundle: bundles.Bundle, facets: Sequence[controls.Facet]) -> Html:
-    """A group, or many of them that are shown when they are asked for."""
+    """A group, or the groups of a bundle in a collapsed element."""
     classes = [controls.classes(group, facets) for group in bundle.groups]
     shown = map(section, bundle.groups, classes)
     if len(bundle.groups) == 1:
         return join(*shown)
-    every = " ".join(dict.fromkeys(" ".join(classes).split()))
-    title = pair(bundle.way.source, bundle.way.target)
+    all_classes = " ".join(dict.fromkeys(" ".join(classes).split()))
+    title = pair(bundle.conversion.source, bundle.conversion.target)
     return element(
         "details",
         element("summary", title, tags(bundle.details)),
         *shown,
-        class_=f"bundle {every}",
+        class_=f"bundle {all_classes}",
     )
 
 
 def _processor(name: object) -> str:
-    """A processor without the marks of its trade."""
+    """The name of a processor without trademark signs."""
     return re.sub(r"\((R|TM)\)", "", str(name or ""), flags=re.IGNORECASE)

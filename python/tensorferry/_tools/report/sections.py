@@ -1,10 +1,10 @@
-"""One group of the report: its finding, plots, key, what failed, and all of it as a table."""
+"""The section of one group: its finding, plots, table of methods, failures and data."""
 
 from collections.abc import Iterable, Sequence
 
 from tensorferry._tools.report import findings, scale
 from tensorferry._tools.report.groups import Group, Row, Series, failures, memory
-from tensorferry._tools.report.markup import Html, code, element, unseen
+from tensorferry._tools.report.markup import Html, code, element, screen_reader_text
 from tensorferry._tools.report.overview import pair, tags
 from tensorferry._tools.report.plot import plots
 from tensorferry._tools.report.series_style import glyph
@@ -13,10 +13,10 @@ MEMORY = {"shares": "shares memory", "copies": "copies", "unknown": "memory unkn
 
 
 def section(group: Group, classes: str) -> Html:
-    """The whole of one group; by the classes, filters find it."""
+    """The section of one group; `classes` are for the filters."""
     body = [element("p", findings.summary(group), class_="finding")]
     if group.drawn:
-        body += [element("div", plots(group), class_="plots"), _key(group)]
+        body += [element("div", plots(group), class_="plots"), _methods_table(group)]
     body += [_failures(group)]
     if group.drawn:
         body += [_data(group)]
@@ -24,8 +24,12 @@ def section(group: Group, classes: str) -> Html:
         "article",
         element(
             "header",
-            element("h3", pair(group.way.source, group.way.target), id=f"g{group.number}-name"),
-            element("p", tags(group.way.details)),
+            element(
+                "h3",
+                pair(group.conversion.source, group.conversion.target),
+                id=f"g{group.number}-name",
+            ),
+            element("p", tags(group.conversion.details)),
         ),
         *body,
         id=f"g{group.number}",
@@ -36,7 +40,7 @@ def section(group: Group, classes: str) -> Html:
 
 
 def table(caption: object, head: Sequence[object], rows: Iterable[Html], class_: str) -> Html:
-    """A table that scrolls in a box of its own, which the keyboard reaches."""
+    """A table in a scrollable box, which the keyboard can focus."""
     label = f"{class_}-caption"
     columns = (element("th", title, scope="col") for title in head)
     return element(
@@ -54,8 +58,8 @@ def table(caption: object, head: Sequence[object], rows: Iterable[Html], class_:
     )
 
 
-def _key(group: Group) -> Html:
-    """The methods, how they look, and their values at the size pointed at, or else at the last."""
+def _methods_table(group: Group) -> Html:
+    """The methods with their style, and their values at the size under the pointer or the last."""
     name = f"g{group.number}-pick"
     everything = element(
         "label",
@@ -64,7 +68,7 @@ def _key(group: Group) -> Html:
     )
     sizes = group.sizes
     at = [
-        element("span", f"at {scale.size(count)}", class_=_when(number, sizes))
+        element("span", f"at {scale.size(count)}", class_=_size_classes(number, sizes))
         for number, count in enumerate(sizes)
     ]
     head = element(
@@ -72,11 +76,16 @@ def _key(group: Group) -> Html:
         element("th", everything, scope="col"),
         element("th", "Time ", *at, scope="col"),
         element("th", "Bandwidth", scope="col", class_="rate"),
-        element("th", f"Best native = 1{scale.MANY}", scope="col"),
+        element("th", f"Best native = 1{scale.TIMES_SIGN}", scope="col"),
     )
     return element(
         "table",
-        element("caption", unseen(f"Methods of {group.way.name}, with their values at one size")),
+        element(
+            "caption",
+            screen_reader_text(
+                f"Methods of {group.conversion.name}, with their values at one size"
+            ),
+        ),
         element("thead", head),
         element("tbody", *(_entry(group, series, name, sizes) for series in group.series)),
         class_="key",
@@ -115,49 +124,56 @@ def _entry(group: Group, series: Series, name: str, sizes: Sequence[int]) -> Htm
 
 
 def times_native(group: Group, row: Row) -> str:
-    """How many times as fast as the best native way, or nothing where there is none."""
+    """How many times as fast as the best native method; empty without a native method."""
     times = group.against_native(row)
     return "" if times is None else scale.times(times)
 
 
 def _cell(text: str, number: int, sizes: Sequence[int]) -> Html:
-    return element("span", text or "\N{EN DASH}", class_=_when(number, sizes))
+    return element("span", text or "\N{EN DASH}", class_=_size_classes(number, sizes))
 
 
-def _when(number: int, sizes: Sequence[int]) -> str:
-    """The classes of what is shown while a size is pointed at; the last size is, by itself."""
+def _size_classes(number: int, sizes: Sequence[int]) -> str:
+    """The CSS classes of values at one size; those of the last size are shown by default."""
     return f"at a{number}" + (" resting" if number + 1 == len(sizes) else "")
 
 
 def _failures(group: Group) -> Html:
-    """What could not be done, and why."""
+    """The failed methods, and the reasons."""
     lines = [
         element(
             "li",
             code(method),
-            element("span", " cannot", class_="cannot"),
+            element("span", " failed", class_="cannot"),
             f" at {findings.listed([scale.size(count) for count in sizes])}: ",
-            element("span", why, class_="why"),
+            element("span", reason, class_="why"),
         )
-        for method, why, sizes in failures(group)
+        for method, reason, sizes in failures(group)
     ]
     return element("ul", *lines, class_="failures") if lines else Html("")
 
 
 def _data(group: Group) -> Html:
-    """Everything that the plots show, as a table."""
+    """The data of the plots, as a table."""
     head = (
-        *("Method", "Size", "Median", "Middle half", "Bandwidth", f"Best native = 1{scale.MANY}"),
-        *("Memory", "Extra bytes", f"Calls {scale.MANY} rounds"),
+        *(
+            "Method",
+            "Size",
+            "Median",
+            "Interquartile range",
+            "Bandwidth",
+            f"Best native = 1{scale.TIMES_SIGN}",
+        ),
+        *("Memory", "Extra bytes", f"Calls {scale.TIMES_SIGN} rounds"),
     )
     rows = (_line(group, row) for series in group.series for row in series.rows)
     count = len(group.drawn)
-    words = "The one measurement" if count == 1 else f"All {count} measurements"
-    whole = ", ".join((f"of {group.way.name}", *group.way.details))
+    title = "The only measurement" if count == 1 else f"All {count} measurements"
+    whole = ", ".join((f"of {group.conversion.name}", *group.conversion.details))
     return element(
         "details",
-        element("summary", f"{words} as a table", unseen(f" {whole}")),
-        table(unseen(f"{words} {whole}"), head, rows, f"data-{group.number}"),
+        element("summary", f"{title} as a table", screen_reader_text(f" {whole}")),
+        table(screen_reader_text(f"{title} {whole}"), head, rows, f"data-{group.number}"),
     )
 
 
@@ -173,7 +189,9 @@ def _line(group: Group, row: Row) -> Html:
         times_native(group, row),
         share if row.checked else f"{share}, values not checked",
         extra,
-        f"{row.calls // row.rounds} {scale.MANY} {row.rounds}" if row.calls and row.rounds else "",
+        f"{row.calls // row.rounds} {scale.TIMES_SIGN} {row.rounds}"
+        if row.calls and row.rounds
+        else "",
     )
     return element(
         "tr",

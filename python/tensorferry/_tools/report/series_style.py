@@ -1,15 +1,15 @@
-"""How a method looks: colour, shape and dashes, any two of which are enough to know it by.
+"""Colour, marker shape and dashes of a method's line; any two of them identify it.
 
-The colours stay apart for the common kinds of colour blindness and stand out from the page, light
-or dark; the tests work both out. Shapes and dashes go round at other lengths than the colours, so
-that even many methods each look like no other.
+The colours are distinguishable with the common kinds of colour blindness, and have enough contrast
+to the page, light or dark; tests check both. The numbers of colours, shapes and dashes differ, so
+that many methods have distinct combinations.
 """
 
 import math
 
 from tensorferry._tools.report.markup import Html, element
 
-PAPER = {"light": "#fcfcfa", "dark": "#14171a"}
+BACKGROUNDS = {"light": "#fcfcfa", "dark": "#14171a"}
 COLOURS = {
     "light": (
         *("#0a5fb4", "#dd5a0c", "#0b8f63", "#7a1f60"),
@@ -43,7 +43,7 @@ def _cross(arm: float, half: float, turn: float = 0.0) -> str:
 
 
 def _path(corners: list[tuple[float, float]]) -> str:
-    """A closed path through corners, each by its distance and its part of a turn from above."""
+    """A closed path through corners in polar coordinates: radius, and turns from the top."""
     points = (
         (radius * math.sin(math.tau * turn), -radius * math.cos(math.tau * turn))
         for radius, turn in corners
@@ -51,7 +51,7 @@ def _path(corners: list[tuple[float, float]]) -> str:
     return "M" + "L".join(f"{x:.2f} {y:.2f}" for x, y in points) + "Z"
 
 
-# All closed, so that each can be filled (shares) or hollow (copies).
+# All shapes are closed, so that each can be filled (shares) or hollow (copies).
 SHAPES = (
     "M-4.4 0A4.4 4.4 0 1 1 4.4 0A4.4 4.4 0 1 1-4.4 0Z",
     _polygon(4, 5.6, 1 / 8),
@@ -68,23 +68,23 @@ SHAPES = (
 )
 
 
-def look(number: int) -> str:
-    """The class that carries the colour of a method."""
+def colour_class(number: int) -> str:
+    """The CSS class of a method's colour."""
     return f"s{number % len(COLOURS['light'])}"
 
 
 def shape(number: int) -> str:
-    """The outline of the marks of a method, around the origin."""
+    """The outline of a method's markers, around the origin."""
     return SHAPES[number % len(SHAPES)]
 
 
 def dashes(number: int) -> str | None:
-    """The dashes of the lines of a method."""
+    """The dashes of a method's line."""
     return DASHES[number % len(DASHES)]
 
 
-def sign(kind: str, number: int, size: float = 1.0) -> Html:
-    """A mark in the middle of a glyph."""
+def marker(kind: str, number: int, size: float = 1.0) -> Html:
+    """A marker in the middle of a legend entry."""
     return element(
         "g",
         element("path", d=shape(number), class_="outline"),
@@ -95,7 +95,7 @@ def sign(kind: str, number: int, size: float = 1.0) -> Html:
 
 
 def glyph(number: int, memory: str, *, ours: bool) -> Html:
-    """A piece of the line with a mark on it, for a key."""
+    """A piece of a method's line with a marker, for tables."""
     kind = "shares" if memory.startswith("shares") else memory
     return element(
         "svg",
@@ -104,8 +104,8 @@ def glyph(number: int, memory: str, *, ours: bool) -> Html:
             element("line", x1="1", x2="35", y1="9", y2="9", stroke_dasharray=dashes(number)),
             class_="stroke" + (" ours" if ours else ""),
         ),
-        sign(kind, number, 1.3 if ours else 1.0),
-        class_=f"glyph {look(number)}",
+        marker(kind, number, 1.3 if ours else 1.0),
+        class_=f"glyph {colour_class(number)}",
         width="36",
         height="18",
         aria_hidden="true",

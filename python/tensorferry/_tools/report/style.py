@@ -1,8 +1,8 @@
-"""The style of the page: report.css, the colours, and the rules that make its controls work.
+"""The style sheet: report.css, the colours, and the rules of the controls.
 
-The page has no script. A control is a radio button, and what it does is a rule on `:has`: so the
-page can forbid every script, and whatever a result has in it, nothing in it can run. What `:has`
-stands on is kept small, a form or a group: a rule on the whole body makes a long page slow.
+The page has no scripts. A control is a radio button with a CSS rule on `:has`, so the page can
+forbid all scripts, whatever text a result contains. The rules use `:has` on a form or a group,
+because `:has` on the whole body makes a long page slow.
 """
 
 import base64
@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from importlib import resources
 
 from tensorferry._tools.report.groups import Group
-from tensorferry._tools.report.series_style import COLOURS, PAPER
+from tensorferry._tools.report.series_style import BACKGROUNDS, COLOURS
 
 
 def sheet(groups: Sequence[Group], facets: Sequence[tuple[str, int]]) -> str:
-    """The whole style for these groups, with filters of so many values each."""
+    """The style sheet for these groups, with the names and value counts of the filters."""
     methods = max((series.number for group in groups for series in group.series), default=-1) + 1
     sizes = max((len(group.sizes) for group in groups), default=0)
     text = resources.files(__package__).joinpath("report.css").read_text(encoding="utf-8")
@@ -27,15 +27,15 @@ def sheet(groups: Sequence[Group], facets: Sequence[tuple[str, int]]) -> str:
         + "".join(f"--c{number}:CanvasText;" for number in range(len(COLOURS["light"])))
         + "--paper:Canvas}}",
         *(f".s{number}{{--ink:var(--c{number})}}" for number in range(len(COLOURS["light"]))),
-        *(_pointing(number) for number in range(sizes)),
-        *(_picking(number) for number in range(methods)),
-        *(_filtering(name, number) for name, count in facets for number in range(count)),
+        *(_hover_rules(number) for number in range(sizes)),
+        *(_selection_rules(number) for number in range(methods)),
+        *(_filter_rule(name, number) for name, count in facets for number in range(count)),
     ]
     return "\n".join(rules)
 
 
 def policy(style: str) -> str:
-    """What the page may load and run: this one style, images within it, and nothing else."""
+    """The content security policy: this style sheet and inline images only."""
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return (
         f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; "
@@ -45,11 +45,11 @@ def policy(style: str) -> str:
 
 def _colours(theme: str) -> str:
     named = [f"--c{number}:{colour}" for number, colour in enumerate(COLOURS[theme])]
-    return ";".join((f"--paper:{PAPER[theme]}", *named))
+    return ";".join((f"--paper:{BACKGROUNDS[theme]}", *named))
 
 
-def _pointing(number: int) -> str:
-    """While a size is pointed at, the key shows its values, and both plots where it is."""
+def _hover_rules(number: int) -> str:
+    """While the pointer is on a size, the table shows its values and both plots mark it."""
     here = f".group:has(.c{number}:hover)"
     return (
         f"{here} .at{{display:none}}"
@@ -58,15 +58,15 @@ def _pointing(number: int) -> str:
     )
 
 
-def _picking(number: int) -> str:
-    """A method that is picked, or that is pointed at, stands out, because the others fade."""
+def _selection_rules(number: int) -> str:
+    """The other methods fade if one is selected or under the pointer."""
     picked, pointed = f".group:has(.pick-{number}:checked)", f".group:has(.k{number}:hover)"
     faded = f"{picked} :is(.plot .stroke,.mark):not(.m{number})"
     faded += f",{pointed} :is(.plot .stroke,.mark):not(.m{number})"
     return f"{faded}{{opacity:.13}}{pointed} .plot .m{number}{{opacity:1!important}}"
 
 
-def _filtering(name: str, number: int) -> str:
-    """What does not fit a filter is hidden, unless a link leads to it."""
+def _filter_rule(name: str, number: int) -> str:
+    """Hides groups that a filter excludes, unless a link targets them."""
     chosen = f".controls:has(#{name}-{number}:checked)"
     return f"{chosen}~* .item:not(.{name}-{number}):not(:target){{display:none}}"

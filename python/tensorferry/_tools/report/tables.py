@@ -1,18 +1,18 @@
-"""What comes after the plots: the table of ratios, the machine, the versions and the settings."""
+"""The tables after the plots: ratios, machine, versions and settings."""
 
 import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tensorferry._tools.report import scale
-from tensorferry._tools.report.bundles import MANY, details, telling
+from tensorferry._tools.report.bundles import MAX_SEPARATE_GROUPS, details, varying_details
 from tensorferry._tools.report.controls import Facet, classes
 from tensorferry._tools.report.groups import Comparison, Group, framework
-from tensorferry._tools.report.markup import Html, element, join, unseen
+from tensorferry._tools.report.markup import Html, element, join, screen_reader_text
 from tensorferry._tools.report.overview import pair, tags
 from tensorferry._tools.report.sections import table
 
-# Facts of the machine and their names here; whatever else is known is a version.
+# Facts of the machine and their titles; all other facts are versions.
 MACHINE = {
     "date": "Date",
     "cpu": "Processor",
@@ -29,16 +29,16 @@ SETTINGS = {
     "dtypes": "Types",
     "layouts": "Layouts",
     "pairs": "Pairs",
-    "seconds": "Seconds for each",
+    "seconds": "Seconds per method",
     "device": "Device",
     "methods": "Methods",
 }
-SIGNS = {"ahead": "▲", "level": "=", "behind": "▼"}
+VERDICT_SIGNS = {"ahead": "▲", "level": "=", "behind": "▼"}
 
 
 def ratios(groups: Sequence[Group], facets: Sequence[Facet]) -> Html:
     """A row for each group, a column for each size."""
-    differ = telling(groups)
+    differ = varying_details(groups)
     compared = [(group, {one.bytes: one for one in group.comparisons}) for group in groups]
     sizes = sorted({size for _, found in compared for size in found})
     rows = (
@@ -46,7 +46,7 @@ def ratios(groups: Sequence[Group], facets: Sequence[Facet]) -> Html:
             "tr",
             element(
                 "th",
-                pair(group.way.source, group.way.target),
+                pair(group.conversion.source, group.conversion.target),
                 tags(details(group, differ)),
                 scope="row",
             ),
@@ -57,18 +57,18 @@ def ratios(groups: Sequence[Group], facets: Sequence[Facet]) -> Html:
         for group, found in compared
         if found
     )
-    caption = "Times as fast as the best native way, by size"
+    caption = "Times as fast as the best native method, by size"
     head = ("Conversion", "Memory", *map(scale.size, sizes))
     whole = table(caption, head, rows, "ratios-0")
-    if len(groups) > MANY:
+    if len(groups) > MAX_SEPARATE_GROUPS:
         whole = element("details", element("summary", f"All {len(groups)} rows"), whole)
     return element(
         "section",
         element("h2", "Ratios", id="ratios"),
         element(
             "p",
-            "▲ ahead, ▼ behind, = level: the middle halves of the rounds of both overlap. "
-            "Where ferry.to has several ways, the fastest counts.",
+            "▲ ahead, ▼ behind, = level: the interquartile ranges overlap. "
+            "If ferry.to was measured in several ways, the fastest counts.",
             class_="notes",
         ),
         whole,
@@ -78,15 +78,22 @@ def ratios(groups: Sequence[Group], facets: Sequence[Facet]) -> Html:
 
 def _ratio(one: Comparison | None) -> Html:
     if one is None:
-        return join(element("span", "\N{EN DASH}", aria_hidden="true"), unseen("not compared"))
-    sign = element("span", SIGNS[one.verdict], class_="verdict", aria_hidden="true")
+        return join(
+            element("span", "\N{EN DASH}", aria_hidden="true"), screen_reader_text("not compared")
+        )
+    sign = element("span", VERDICT_SIGNS[one.verdict], class_="verdict", aria_hidden="true")
     return element(
-        "span", scale.ratio(one.ratio), " ", sign, unseen(one.verdict), class_=one.verdict
+        "span",
+        scale.ratio(one.ratio),
+        " ",
+        sign,
+        screen_reader_text(one.verdict),
+        class_=one.verdict,
     )
 
 
 def machine(known: Mapping[str, Any], settings: Mapping[str, Any]) -> Html:
-    """Where it was measured, with what, and what was asked for."""
+    """The machine, the versions and the settings."""
     facts = [(key, date(value) if key == "date" else value) for key, value in known.items()]
     own = ((MACHINE[key], value) for key, value in facts if key in MACHINE)
     versions = ((framework(key), value) for key, value in facts if key not in MACHINE)
@@ -104,12 +111,12 @@ def machine(known: Mapping[str, Any], settings: Mapping[str, Any]) -> Html:
     )
 
 
-def _list(title: str, pairs: Iterable[tuple[object, object]], nothing: str) -> Html:
+def _list(title: str, pairs: Iterable[tuple[object, object]], missing: str) -> Html:
     lines = (
         element(
             "div",
             element("dt", name),
-            element("dd", nothing if value is None else value, class_=value is None and "nothing"),
+            element("dd", missing if value is None else value, class_=value is None and "nothing"),
         )
         for name, value in pairs
     )
@@ -117,7 +124,7 @@ def _list(title: str, pairs: Iterable[tuple[object, object]], nothing: str) -> H
 
 
 def _settings(settings: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    """What was asked of the benchmark, in words."""
+    """The settings as text."""
     for key, value in settings.items():
         name = SETTINGS.get(key, key)
         if key == "sizes":
@@ -131,7 +138,7 @@ def _settings(settings: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 
 def date(text: object) -> str:
-    """A date as people write it; whatever is no date stays as it is."""
+    """A date for readers; text that is not a date stays unchanged."""
     try:
         day = datetime.datetime.fromisoformat(str(text))
     except ValueError:

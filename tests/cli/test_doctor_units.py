@@ -15,7 +15,7 @@ from tensorferry._tools import introspect
 from tensorferry._tools.cli.doctor_text import lines
 from tensorferry._tools.cli.terminal import Terminal
 from tensorferry._tools.doctor import matrix
-from tensorferry._tools.doctor.conversion import carry
+from tensorferry._tools.doctor.conversion import convert_cell
 from tensorferry._tools.doctor.fast_paths import merge
 from tensorferry._tools.doctor.findings import (
     Cell,
@@ -29,44 +29,44 @@ from tensorferry._tools.doctor.findings import (
     Result,
 )
 from tensorferry._tools.doctor.report import Report
-from tensorferry._tools.doctor.tasks import Errand
+from tensorferry._tools.doctor.tasks import Task
 
 FROM_MLX = Cell("mlx", "numpy", "cpu", "cpu")
 
 
-def spoilt(x: Any) -> np.ndarray:
-    """The same values after the source has lost its own."""
+def zero_source(x: Any) -> np.ndarray:
+    """The values of the source, which is then overwritten with zeros."""
     values = np.array(x)
     x[:] = 0
     return values
 
 
-LIES = {
-    "the values are not those of the source": lambda x: real(x, "numpy") + 1,
-    "the values of the source have changed": spoilt,
+WRONG_CONVERSIONS = {
+    "the result differs from the source": lambda x: real(x, "numpy") + 1,
+    "the conversion changed the source": zero_source,
     "the result is int32 of shape (12, 20)": lambda x: real(x, "numpy").view("int32"),
     "the result is float32 of shape (240,)": lambda x: real(x, "numpy").reshape(-1),
-    "planned was share, and traced copy": lambda x: real(x, "numpy", copy=True),
-    "planned was share, and traced nothing": lambda x: np.array(x),
-    "planned was a share, and the result has memory of its own": lambda x: real(x, "numpy").copy(),
+    "the plan was share, and the trace has copy": lambda x: real(x, "numpy", copy=True),
+    "the plan was share, and the trace has nothing": lambda x: np.array(x),
+    "the plan was to share, and the result has its own memory": lambda x: real(x, "numpy").copy(),
 }
 real = ferry.to
 
 
-@pytest.mark.parametrize("fact", LIES)
-def test_a_lie_is_caught(fact, monkeypatch):
-    assert carry(FROM_MLX, "float32") == Result("shared", memory="seen")
-    monkeypatch.setattr(ferry, "to", lambda x, framework, **wishes: LIES[fact](x))
-    result = carry(FROM_MLX, "float32")
+@pytest.mark.parametrize("fact", WRONG_CONVERSIONS)
+def test_a_wrong_conversion_is_found(fact, monkeypatch):
+    assert convert_cell(FROM_MLX, "float32") == Result("shared", memory="seen")
+    monkeypatch.setattr(ferry, "to", lambda x, framework, **options: WRONG_CONVERSIONS[fact](x))
+    result = convert_cell(FROM_MLX, "float32")
     assert (result.outcome, result.fact) == ("wrong", fact)
 
 
 def test_a_share_that_was_to_be_a_copy_is_caught(monkeypatch):
     plan = ferry.plan
-    monkeypatch.setattr(ferry, "plan", lambda *args, **wishes: plan(*args, copy=True))
+    monkeypatch.setattr(ferry, "plan", lambda *args, **options: plan(*args, copy=True))
     monkeypatch.setattr(ferry, "trace", lambda: contextlib.nullcontext([Traced]))
-    result = carry(FROM_MLX, "float32")
-    fact = "planned was a copy, and the result is over the memory of the source"
+    result = convert_cell(FROM_MLX, "float32")
+    fact = "the plan was to copy, and the result shares the memory of the source"
     assert (result.outcome, result.fact) == ("wrong", fact)
 
 
@@ -78,14 +78,14 @@ class Traced:
 
 
 def test_other_errors_are_failures(monkeypatch):
-    def fails(*_args: Any, **_wishes: Any) -> None:
+    def fails(*_args: Any, **_options: Any) -> None:
         raise error
 
     monkeypatch.setattr(ferry, "to", fails)
     error: Exception = ValueError("no\n luck")
-    assert carry(FROM_MLX, "float32") == Result("failed", "ValueError: no luck")
+    assert convert_cell(FROM_MLX, "float32") == Result("failed", "ValueError: no luck")
     error = ferry.FrameworkError("it is gone\nhint: buy another")
-    assert carry(FROM_MLX, "float32") == Result("failed", "it is gone", "buy another")
+    assert convert_cell(FROM_MLX, "float32") == Result("failed", "it is gone", "buy another")
 
 
 def test_an_address_that_cannot_be_had_is_not_claimed(monkeypatch):
@@ -93,9 +93,9 @@ def test_an_address_that_cannot_be_had_is_not_claimed(monkeypatch):
         raise TypeError("no address")
 
     monkeypatch.setattr(introspect, "address", fails)
-    result = carry(FROM_MLX, "float32")
+    result = convert_cell(FROM_MLX, "float32")
     assert result.outcome == "shared"
-    assert result.memory == "not seen, because mlx does not tell the address: no address"
+    assert result.memory == "not checked: mlx does not give the address: no address"
 
 
 def host(*frameworks: Framework, gpus: int = 0, huge_pages: str = "madvise") -> Report:
@@ -115,7 +115,7 @@ def test_what_could_be_better():
     blind = Framework("torch", "works", devices=(Device("cpu"),), for_cuda=True, note="too old")
     assert host(blind).healthy
     (problem,) = host(blind, gpus=1).problems
-    assert problem.fact == "torch is built for CUDA and does not see the GPU: too old"
+    assert problem.fact == "torch is built for CUDA and does not find the GPU: too old"
     plain = Framework("jax", "works", devices=(Device("cpu"),))
     assert host(plain, gpus=2).healthy
     (notice,) = host(plain, gpus=2).notices
@@ -165,7 +165,7 @@ def path(state: str, reason: str | None = None, name: str = "torch.lazy_bits") -
     return FastPath(name, name.partition(".")[0], "`private`", "`public`", state, reason)
 
 
-def test_of_several_children_the_one_that_knows_most_counts():
+def test_the_state_of_the_highest_precedence_counts():
     used, failed = path("active"), path("failed", "it lies")
     assert merge([path("unused"), used]) == merge([used, path("unused")]) == [used]
     assert merge([used, failed]) == merge([failed, used]) == [failed]
@@ -203,5 +203,5 @@ def test_fast_paths_are_listed_with_the_reason():
 
 
 def test_an_order_of_import_may_name_a_module_that_a_framework_loads():
-    job = Errand(["tensorflow", "triton"]).job
-    assert json.loads(job.arguments[0]) == [["tensorflow", "tensorflow"], ["triton", "triton"]]
+    call = Task(["tensorflow", "triton"]).call
+    assert json.loads(call.arguments[0]) == [["tensorflow", "tensorflow"], ["triton", "triton"]]
