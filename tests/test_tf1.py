@@ -89,7 +89,7 @@ def test_nothing_bound_and_nothing_run():
         inlet = tf1.inlet((1,), "float32")
         outlet = tf1.outlet(inlet.tensor, "numpy")
         refused(ferry.InvalidArgumentError, ValueError, outlet.take)
-        with v1.Session() as session, pytest.raises(tf.errors.OpError, match="nothing was bound"):
+        with v1.Session() as session, pytest.raises(tf.errors.OpError, match="no tensor was bound"):
             session.run(outlet.op)
 
 
