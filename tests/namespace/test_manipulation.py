@@ -52,7 +52,7 @@ def test_joining(name):
     judge(name, (values("float32", (2,)), values("complex64", (2,))))
     with pytest.raises(TypeError, match="undefined"):
         getattr(xp, name)([xp.ones(2), xp.ones(2, dtype=xp.int32)])
-    with pytest.raises(ferry.InvalidArgumentError, match="no tensors"):
+    with pytest.raises(ferry.InvalidArgumentError, match="at least one|needs a tensor"):
         getattr(xp, name)([])
 
 

@@ -53,7 +53,7 @@ def with_sign(x: Tensor, like: Tensor) -> Tensor:
 
 
 def _divided(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """A divisor of integers that cannot trap, where it was 0, and where it was -1."""
+    """A divisor of integers that cannot trap, and masks of the divisors 0 and -1."""
     nothing = tf.equal(y, 0)
     if x.dtype in UNSIGNED:
         opposite = tf.zeros_like(nothing)
@@ -63,7 +63,7 @@ def _divided(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _traps(x: Tensor, y: Tensor) -> Tensor:
-    """Which divisors of integers must be looked after."""
+    """Which divisors of integers need special handling."""
     return tf.equal(y, 0) if x.dtype in UNSIGNED else tf.equal(y, 0) | tf.equal(y, -1)
 
 
@@ -270,7 +270,7 @@ bitwise_right_shift = binary(
 def clip(
     x: Tensor, /, min: Tensor | Scalar | None = None, max: Tensor | Scalar | None = None
 ) -> Tensor:
-    """The values held between two bounds, either of which may be left out; x keeps its type."""
+    """The values clipped to two optional bounds; x keeps its type."""
     x = result = tensor("clip", x, REAL)
     for bound, choose in ((min, maximum), (max, minimum)):
         if bound is not None:

@@ -1,4 +1,4 @@
-"""Elementwise comparisons, logic, and questions such as `isnan`; all of them give bool tensors."""
+"""Elementwise comparisons, logic, and predicates such as `isnan`; they return bool tensors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tensorferry.array_api.tensorflow.tensors import Tensor, tf
 
 
 def _of_parts(x: Tensor, of_float: Callable[[Tensor], Tensor], otherwise: bool) -> Tensor:
-    """A question about floats; integers have one answer, complex numbers are asked by parts."""
+    """A predicate of floats; constant for integers, and combined from the parts of complex."""
     if x.dtype in INTEGER.members:
         return tf.ones_like(x, tf.bool) if otherwise else tf.zeros_like(x, tf.bool)
     if x.dtype not in COMPLEX.members:

@@ -1,4 +1,4 @@
-"""The standard's constants, which are Python's own."""
+"""The standard's constants."""
 
 import math
 

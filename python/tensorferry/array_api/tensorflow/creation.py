@@ -32,8 +32,8 @@ def asarray(
 ) -> Tensor:
     """A tensor from a Python scalar, nested lists, or a tensor of any framework.
 
-    Tensors of other frameworks come as by `ferry.to`: their memory is shared where it can be, and
-    must then not be written while the result lives. `copy=True` takes a snapshot.
+    `ferry.to` converts tensors of other frameworks: their memory is shared if possible, and must
+    then not be written while the result is in use. `copy=True` copies it.
     """
     wanted = None if dtype is None else dtypes.resolve(dtype)
     if isinstance(obj, (*SCALARS, list, tuple, range)) and not isinstance(obj, _numpy().generic):
@@ -125,7 +125,7 @@ def full(
     dtype: DType | None = None,
     device: Device | None = None,
 ) -> Tensor:
-    """A tensor that holds one value everywhere."""
+    """A tensor of one value."""
     with placed(device):
         return tf.fill(_shape(shape), asarray(fill_value, dtype=dtype))
 
@@ -151,7 +151,7 @@ def ones(
 def empty(
     shape: int | Sequence[int], *, dtype: DType | None = None, device: Device | None = None
 ) -> Tensor:
-    """Zeros: a tensor that nobody can write needs values."""
+    """Zeros, because TensorFlow tensors are immutable and need values."""
     return zeros(shape, dtype=dtype, device=device)
 
 
@@ -163,7 +163,7 @@ def full_like(
     dtype: DType | None = None,
     device: Device | None = None,
 ) -> Tensor:
-    """One value everywhere, in the shape, the type and the place of another tensor."""
+    """A tensor of one value with the shape, type and device of another tensor."""
     x = tensor("full_like", x)
     wanted = x.dtype if dtype is None else dtype
     return full(sizes(x), fill_value, dtype=wanted, device=beside(x, device))
@@ -193,7 +193,7 @@ def arange(
     dtype: DType | None = None,
     device: Device | None = None,
 ) -> Tensor:
-    """Numbers at equal distances, the end left out."""
+    """Evenly spaced numbers, without the end."""
     first, end = (0, start) if stop is None else (start, stop)
     if step == 0:
         raise invalid("arange was given a step of 0", "pass another")
@@ -223,9 +223,9 @@ def linspace(
     device: Device | None = None,
     endpoint: builtins.bool = True,
 ) -> Tensor:
-    """A given count of numbers at equal distances."""
+    """A given number of evenly spaced numbers."""
     if num < 0:
-        raise invalid(f"linspace was asked for {num} numbers", "pass a count of 0 or more")
+        raise invalid(f"linspace was given num={num}", "pass a count of 0 or more")
     mixed = isinstance(start, complex) or isinstance(stop, complex)
     default = dtypes.DEFAULT_COMPLEX if mixed else dtypes.DEFAULT_FLOAT
     wanted = default if dtype is None else dtypes.resolve(dtype)

@@ -1,4 +1,4 @@
-"""Where tensors are made and moved to, by TensorFlow's names for devices and by tensorferry's."""
+"""Devices of new tensors and conversions, by the names of TensorFlow and of tensorferry."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tensorferry.array_api.tensorflow.tensors import Device, Tensor, invalid, tf
 
 
 def placed(device: Device | None) -> contextlib.AbstractContextManager[Any]:
-    """What is made inside is made there; None leaves it to TensorFlow."""
+    """A block in which tensors are made on a device; None is TensorFlow's default."""
     if device is None:
         return contextlib.nullcontext()
     place: contextlib.AbstractContextManager[Any] = tf.device(named(device))
@@ -36,7 +36,7 @@ def named(device: Device) -> str:
 
 
 def moved(x: Tensor, device: Device | None) -> Tensor:
-    """The tensor on a device; itself if that is not said."""
+    """The tensor on a device; itself if the device is None."""
     if device is None:
         return x
     with placed(device):
@@ -44,7 +44,7 @@ def moved(x: Tensor, device: Device | None) -> Tensor:
 
 
 def beside(x: Tensor, device: Device | None) -> Device | None:
-    """Where something made like a tensor belongs: where that is, if nothing is said."""
+    """The device of a new tensor that is made like another; by default the other's device."""
     if device is not None or not tf.executing_eagerly():
         return device
     found: str = x.device

@@ -1,4 +1,4 @@
-"""Element types: TensorFlow's own objects, by the standard's names, and how they meet.
+"""Element types: TensorFlow's objects by the standard's names, and type promotion.
 
 The promotion table is the standard's: within signed, unsigned, real and complex types, signed with
 unsigned, and real with complex. Integers with floats, and bool with anything, it leaves undefined,
@@ -26,8 +26,8 @@ uint8, uint16, uint32, uint64 = tf.uint8, tf.uint16, tf.uint32, tf.uint64
 float16, bfloat16, float32, float64 = tf.float16, tf.bfloat16, tf.float32, tf.float64
 complex64, complex128 = tf.complex64, tf.complex128
 
-#: What a Python float, int and complex become where nothing else is said, as in PyTorch. int64 and
-#: not int32, because TensorFlow keeps int32 on the host when it works on a GPU.
+#: The default types of Python floats, ints and complex numbers, as in PyTorch. int64 instead of
+#: int32, because TensorFlow keeps int32 tensors on the host even with a GPU.
 DEFAULT_FLOAT, DEFAULT_INTEGER, DEFAULT_COMPLEX = float32, int64, complex64
 
 SIGNED = (int8, int16, int32, int64)
@@ -37,7 +37,7 @@ COMPLEXES = (complex64, complex128)
 
 
 class Kind(NamedTuple):
-    """Some of the types, and the word for them."""
+    """A set of types, and its name."""
 
     words: str
     members: frozenset[DType]
@@ -68,7 +68,7 @@ _KINDS = {
 
 
 def bits(dtype: DType) -> int:
-    """How many bits one element has."""
+    """The number of bits of an element."""
     return int(dtype.size) * 8
 
 
@@ -92,7 +92,7 @@ def resolve(dtype: DType, name: str = "dtype=") -> DType:
         found = None
     if found not in ANY.members:
         raise UnsupportedDTypeError(
-            f"{name} was given {dtype!r}, which is no type of the namespace\n"
+            f"{name} was given {dtype!r}, which is not a type of the namespace\n"
             "hint: pass one of its own, such as xp.float32"
         )
     return found
@@ -132,7 +132,7 @@ def promote(name: str, *given: DType) -> DType:
 
 
 def check_scalar(name: str, value: Any, dtype: DType) -> None:
-    """Raises unless a Python scalar may meet a tensor of this type."""
+    """Raises unless a Python scalar can be combined with a tensor of this type."""
     if isinstance(value, builtins.bool):
         allowed = dtype in BOOLEAN.members
     elif isinstance(value, int):
@@ -154,13 +154,11 @@ def check_scalar(name: str, value: Any, dtype: DType) -> None:
 
 
 def result_type(*arrays_and_dtypes: Any) -> DType:
-    """The type that tensors, types and Python scalars have together."""
+    """The common type of tensors, types and Python scalars."""
     scalars = [x for x in arrays_and_dtypes if isinstance(x, builtins.bool | int | float | complex)]
     others = [x for x in arrays_and_dtypes if not isinstance(x, int | float | complex)]
     if not others:
-        raise InvalidArgumentError(
-            "result_type was given no tensor and no type\nhint: pass one of either at least"
-        )
+        raise InvalidArgumentError("result_type needs a tensor or a type\nhint: pass at least one")
     common = promote("result_type", *(_of(x, "result_type") for x in others))
     for value in scalars:
         # A Python float makes a real type of nothing, but a complex one of a real type.
@@ -175,7 +173,7 @@ def _of(x: Any, name: str) -> DType:
 
 
 def can_cast(from_: Any, to: DType, /) -> builtins.bool:
-    """Whether a type, or that of a tensor, becomes another by promotion."""
+    """Whether a type, or a tensor's type, can be promoted to another."""
     target = resolve(to, "can_cast")
     return builtins.bool(_promote(_of(from_, "can_cast"), target) == target)
 
@@ -197,7 +195,7 @@ def isdtype(dtype: DType, kind: Any) -> builtins.bool:
 
 @dataclass(frozen=True)
 class FloatLimits:
-    """What a floating-point type can hold."""
+    """The limits of a floating-point type."""
 
     bits: int
     eps: float
@@ -209,7 +207,7 @@ class FloatLimits:
 
 @dataclass(frozen=True)
 class IntegerLimits:
-    """What an integer type can hold."""
+    """The limits of an integer type."""
 
     bits: int
     max: int

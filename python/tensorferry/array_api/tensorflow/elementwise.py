@@ -1,4 +1,4 @@
-"""How the elementwise functions are made: one line each says what they take and what they do."""
+"""Constructors of the elementwise functions, which are defined in one line each."""
 
 from __future__ import annotations
 

@@ -47,19 +47,19 @@ __all__ = [
 
 _REAL = Kind("float32 and float64", frozenset({tf.float32, tf.float64}))
 _ANY = Kind("float32, float64 and complex", _REAL.members | frozenset(dtypes.COMPLEXES))
-_OTHER_WAY = {"forward": "backward", "ortho": "ortho", "backward": "forward"}
+_INVERSE_NORMS = {"forward": "backward", "ortho": "ortho", "backward": "forward"}
 
 
 def _fitted(x: Tensor, length: Any) -> Tensor:
-    """The last axis cut or filled with zeros to a length."""
+    """The last axis truncated, or padded with zeros, to a length."""
     x = x[..., :length]
     missing = length - sizes(x)[-1]
     return tf.pad(x, [[0, 0]] * (x.shape.rank - 1) + [[0, missing]])
 
 
 def _scale(name: str, x: Tensor, length: Any, norm: str, inverse: bool) -> Tensor:
-    """TensorFlow divides by the length on the way back; other norms divide elsewhere."""
-    if norm not in _OTHER_WAY:
+    """The factor of a norm; TensorFlow's inverse divides by the length."""
+    if norm not in _INVERSE_NORMS:
         raise invalid(f"{name} was given norm={norm!r}", 'pass "backward", "ortho" or "forward"')
     number = tf.cast(length, dtypes.real_of(x.dtype))
     if norm == "ortho":
@@ -87,7 +87,7 @@ def _transform(
     given = sizes(x)[-1]
     length = n if n is not None else 2 * (given - 1) if half else given
     if isinstance(length, int) and length < 1:
-        raise invalid(f"{name} was asked for {length} points", "pass 1 or more")
+        raise invalid(f"{name} was given n={length}", "pass 1 or more")
     result = body(_fitted(x, length // 2 + 1 if half else length), length)
     return axis_back(_scale(name, result, length, norm, inverse), place, dimensions)
 
@@ -110,7 +110,7 @@ def ifft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "bac
 
 
 def rfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
-    """The transform of real values: the half that says it all."""
+    """The transform of real values: the nonredundant half."""
     values = tensor("rfft", x, _REAL)
     return _transform("rfft", lambda y, _: tf.signal.rfft(y), values, n, axis, norm, inverse=False)
 
@@ -135,9 +135,9 @@ def ihfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "ba
 
 
 def _turned(name: str, norm: str) -> str:
-    if norm not in _OTHER_WAY:
+    if norm not in _INVERSE_NORMS:
         raise invalid(f"{name} was given norm={norm!r}", 'pass "backward", "ortho" or "forward"')
-    return _OTHER_WAY[norm]
+    return _INVERSE_NORMS[norm]
 
 
 def _lengths(
@@ -202,7 +202,7 @@ def irfftn(
 def _frequencies(name: str, places: Tensor, n: int, d: float, dtype: DType | None) -> Tensor:
     wanted = dtypes.DEFAULT_FLOAT if dtype is None else dtypes.resolve(dtype)
     if wanted not in dtypes.REAL_FLOATING.members:
-        raise invalid(f"{name} was asked for {wanted.name}", "pass a real floating-point type")
+        raise invalid(f"{name} was given dtype={wanted.name}", "pass a real floating-point type")
     return cast(tf.cast(places, tf.float64) / (n * d), wanted)
 
 

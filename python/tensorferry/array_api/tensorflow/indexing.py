@@ -20,7 +20,7 @@ from tensorferry.array_api.tensorflow.tensors import (
 
 
 def _from_front(indices: Tensor, length: int | Tensor) -> Tensor:
-    """Indices in int64, those below zero counted from the end."""
+    """Indices as int64; negative indices count from the end."""
     places = tf.cast(indices, tf.int64)
     return tf.where(places < 0, places + tf.cast(length, tf.int64), places)
 
@@ -36,7 +36,7 @@ def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
 
 
 def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
-    """The elements at indices of their own for each line along an axis."""
+    """Elements at separate indices for each line along an axis."""
     x = tensor("take_along_axis", x)
     indices = tensor("take_along_axis", indices, INTEGER)
     dimensions = rank("take_along_axis", x)
@@ -70,7 +70,7 @@ def where(condition: Tensor, x1: Tensor | Scalar, x2: Tensor | Scalar, /) -> Ten
 
 
 def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
-    """The places of the elements that are not zero, one tensor of indices for each axis."""
+    """The indices of nonzero elements, one tensor for each axis."""
     x = tensor("nonzero", x)
     if rank("nonzero", x) == 0:
         raise invalid("nonzero takes a tensor with dimensions", "pass xp.reshape(x, (1,))")

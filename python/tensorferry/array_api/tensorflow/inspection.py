@@ -1,4 +1,4 @@
-"""What the namespace can do, for programs that ask: `xp.__array_namespace_info__()`."""
+"""The properties of the namespace: `xp.__array_namespace_info__()`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from tensorferry.array_api.tensorflow.tensors import DType, tf
 
 
 class NamespaceInfo:
-    """The answers to the standard's questions."""
+    """The inspection functions of the standard."""
 
     def capabilities(self) -> dict[str, Any]:
-        """What depends on the library. Most ops of TensorFlow end at eight dimensions."""
+        """The capabilities. Most TensorFlow operations support up to eight dimensions."""
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 8}
 
     def default_device(self) -> str:
-        """Where TensorFlow puts what it makes: the first GPU, if there is one."""
+        """TensorFlow's default device: the first GPU, if there is one."""
         found = [device for device in self.devices() if "GPU" in device]
         return found[0] if found else self.devices()[0]
 
@@ -29,7 +29,7 @@ class NamespaceInfo:
         ]
 
     def default_dtypes(self, *, device: str | None = None) -> dict[str, DType]:
-        """The types that Python's numbers become, and those of indices."""
+        """The default types of Python numbers and of indices."""
         return {
             "real floating": dtypes.DEFAULT_FLOAT,
             "complex floating": dtypes.DEFAULT_COMPLEX,
@@ -40,7 +40,7 @@ class NamespaceInfo:
     def dtypes(
         self, *, device: str | None = None, kind: str | tuple[str, ...] | None = None
     ) -> dict[str, DType]:
-        """The standard's types, by name; of one kind or several, if asked."""
+        """The standard's types by name; optionally of one or several kinds."""
         order = (
             dtypes.bool,
             *dtypes.SIGNED,
@@ -53,5 +53,5 @@ class NamespaceInfo:
 
 
 def __array_namespace_info__() -> NamespaceInfo:  # noqa: N807 (the standard's name)
-    """Devices, types and abilities."""
+    """Devices, types and capabilities."""
     return NamespaceInfo()

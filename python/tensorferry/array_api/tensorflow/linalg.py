@@ -66,28 +66,28 @@ _DECOMPOSED = Kind(
 
 
 class EighResult(NamedTuple):
-    """What `eigh` gives."""
+    """The result of `eigh`."""
 
     eigenvalues: Tensor
     eigenvectors: Tensor
 
 
 class QRResult(NamedTuple):
-    """What `qr` gives."""
+    """The result of `qr`."""
 
     Q: Tensor
     R: Tensor
 
 
 class SlogdetResult(NamedTuple):
-    """What `slogdet` gives."""
+    """The result of `slogdet`."""
 
     sign: Tensor
     logabsdet: Tensor
 
 
 class SVDResult(NamedTuple):
-    """What `svd` gives."""
+    """The result of `svd`."""
 
     U: Tensor
     S: Tensor
@@ -107,7 +107,7 @@ def _matrices(name: str, x: Tensor, kind: Kind = _DECOMPOSED, square: bool = Fal
 
 
 def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:
-    """The triangle whose product with its own adjoint is x."""
+    """The Cholesky decomposition of x."""
     lower = tf.linalg.cholesky(_matrices("cholesky", x, square=True))
     return tf.linalg.adjoint(lower) if upper else lower
 
@@ -173,7 +173,7 @@ def eigvalsh(x: Tensor, /) -> Tensor:
 
 
 def _tolerance(x: Tensor, values: Tensor, rtol: float | Tensor | None) -> Tensor:
-    """Below what singular values count as zero."""
+    """The threshold below which singular values count as zero."""
     if rtol is None:
         size = tf.cast(tf.reduce_max(tf.stack(sizes(x)[-2:])), values.dtype)
         limit = size * dtypes.finfo(values.dtype).eps
@@ -183,7 +183,7 @@ def _tolerance(x: Tensor, values: Tensor, rtol: float | Tensor | None) -> Tensor
 
 
 def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
-    """How many singular values are larger than rtol times the largest."""
+    """The number of singular values larger than rtol times the largest."""
     x = _matrices("matrix_rank", x)
     values = svdvals(x)
     return tf.reduce_sum(tf.cast(values > _tolerance(x, values, rtol), tf.int64), axis=-1)

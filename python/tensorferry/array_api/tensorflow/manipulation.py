@@ -1,4 +1,4 @@
-"""Shapes and places: joining, splitting, turning, repeating, broadcasting."""
+"""Manipulation of shapes: joining, splitting, transposing, repeating, broadcasting."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tensorferry.array_api.tensorflow.tensors import (
 
 
 def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
-    """The shape that shapes have together."""
+    """The broadcast shape of shapes."""
     return broadcast_sizes("broadcast_shapes", *shapes)
 
 
@@ -56,7 +56,7 @@ def broadcast_arrays(*arrays: Tensor) -> tuple[Tensor, ...]:
 def _common(name: str, arrays: Sequence[Tensor]) -> list[Tensor]:
     found = [tensor(name, x) for x in arrays]
     if not found:
-        raise invalid(f"{name} was given no tensors", "pass one at least")
+        raise invalid(f"{name} needs a tensor", "pass at least one")
     common = dtypes.promote(name, *(x.dtype for x in found))
     return [cast(x, common) for x in found]
 
@@ -82,7 +82,7 @@ def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
 
 
 def expand_dims(x: Tensor, /, axis: int | Sequence[int] = 0) -> Tensor:
-    """New axes of size one, at places of the result."""
+    """New axes of size one, at indices of the result."""
     x = tensor("expand_dims", x)
     added = len(axis) if isinstance(axis, Sequence) else 1
     for place in sorted(all_axes("expand_dims", axis, rank("expand_dims", x) + added)):
@@ -91,7 +91,7 @@ def expand_dims(x: Tensor, /, axis: int | Sequence[int] = 0) -> Tensor:
 
 
 def squeeze(x: Tensor, /, axis: int | Sequence[int]) -> Tensor:
-    """Axes of size one taken away."""
+    """The tensor without axes of size one."""
     x = tensor("squeeze", x)
     places = all_axes("squeeze", axis, rank("squeeze", x))
     known = x.shape.as_list()
@@ -105,7 +105,7 @@ def squeeze(x: Tensor, /, axis: int | Sequence[int]) -> Tensor:
 
 
 def flip(x: Tensor, /, *, axis: Axis = None) -> Tensor:
-    """The order along axes turned round."""
+    """The tensor reversed along axes."""
     x = tensor("flip", x)
     return tf.reverse(x, all_axes("flip", axis, rank("flip", x)))
 
@@ -124,7 +124,7 @@ def permute_dims(x: Tensor, /, axes: Sequence[int]) -> Tensor:
 
 
 def moveaxis(x: Tensor, source: Axis, destination: Axis, /) -> Tensor:
-    """Axes moved to other places; the rest keep their order."""
+    """Axes moved to other indices; the other axes keep their order."""
     x = tensor("moveaxis", x)
     dimensions = rank("moveaxis", x)
     origins = all_axes("moveaxis", source, dimensions)
@@ -146,18 +146,18 @@ def reshape(x: Tensor, /, shape: Sequence[int], *, copy: Any = None) -> Tensor:
     wanted = [shape] if isinstance(shape, int) else list(shape)
     if copy is False and not tf.executing_eagerly():
         raise CopyRequiredError(
-            "reshape cannot promise in a graph that nothing is copied\nhint: leave out copy=False"
+            "reshape cannot guarantee copy=False in a graph\nhint: leave out copy=False"
         )
     result = tf.reshape(x, wanted)
     return tf.raw_ops.DeepCopy(x=result) if copy else result
 
 
 def roll(x: Tensor, /, shift: int | Sequence[int], *, axis: Axis = None) -> Tensor:
-    """Elements pushed along axes; what falls off comes in again at the other end."""
+    """Elements shifted cyclically along axes."""
     x = tensor("roll", x)
     if axis is None:
         if not isinstance(shift, int):
-            raise invalid("roll was given several shifts and no axis", "pass axis=")
+            raise invalid("roll was given several shifts without an axis", "pass axis=")
         return tf.reshape(tf.roll(tf.reshape(x, [-1]), shift, 0), sizes(x))
     given = list(axis) if isinstance(axis, Sequence) else [axis]
     places = [one_axis("roll", each, rank("roll", x)) for each in given]
@@ -170,7 +170,7 @@ def roll(x: Tensor, /, shift: int | Sequence[int], *, axis: Axis = None) -> Tens
 
 
 def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> Tensor:
-    """Each element as often as is said; without an axis the tensor is flattened."""
+    """Each element repeated; without an axis the tensor is flattened."""
     x = tensor("repeat", x)
     if axis is None:
         x, place = tf.reshape(x, [-1]), 0
@@ -188,13 +188,13 @@ def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> T
 
 
 def tile(x: Tensor, repetitions: Sequence[int], /) -> Tensor:
-    """The whole tensor as often along each axis as is said."""
+    """The tensor repeated along each axis."""
     x = tensor("tile", x)
     times = [operator.index(each) for each in repetitions]
     missing = len(times) - rank("tile", x)
     if missing > 0:
         x = tf.reshape(x, [1] * missing + sizes(x))
     times = [1] * -missing + times
-    if x.dtype == tf.uint16:  # TensorFlow has no tile for it alone
+    if x.dtype == tf.uint16:  # TensorFlow cannot tile it
         return tf.bitcast(tf.tile(tf.bitcast(x, tf.int16), times), tf.uint16)
     return tf.tile(x, times)

@@ -1,4 +1,4 @@
-"""Sorting, and searching what is sorted.
+"""Sorting, and searching sorted tensors.
 
 TensorFlow's own order has no place for NaN, which lands anywhere. Floats are therefore ordered by
 integers made of their bits, in which NaN is the largest and both zeros are one.
@@ -26,7 +26,7 @@ from tensorferry.array_api.tensorflow.tensors import (
 
 
 def sort_key(x: Tensor) -> Tensor:
-    """Integers in the same order as the elements."""
+    """Integers that sort in the same order as the elements."""
     if x.dtype == tf.bool:
         return tf.cast(x, tf.uint8)
     if x.dtype not in REAL_FLOATING.members:
@@ -76,7 +76,9 @@ def _place_of(name: str, body: Any, x: Tensor, axis: int | None, keepdims: built
         key = tf.where(tf.math.is_nan(x), tf.constant(key.dtype.min, key.dtype), key)
     places = all_axes(name, axis, dimensions)
     if builtins.any(x.shape[place] == 0 for place in places):
-        raise invalid(f"{name} of nothing has no value", "search along an axis that is not empty")
+        raise invalid(
+            f"{name} of an empty axis is undefined", "search along an axis that is not empty"
+        )
     if axis is None:
         result = body(tf.reshape(key, [-1]), axis=0)
         return tf.reshape(result, [1] * dimensions) if keepdims else result
@@ -97,7 +99,7 @@ def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: builtins.bool = F
 def searchsorted(
     x1: Tensor, x2: Tensor | Scalar, /, *, side: str = "left", sorter: Tensor | None = None
 ) -> Tensor:
-    """Where elements of x2 would go into x1, which is sorted, or is once sorter has ordered it."""
+    """The indices at which elements of x2 keep x1 sorted; `sorter` sorts x1 first."""
     if side not in ("left", "right"):
         raise invalid(f"searchsorted was given side={side!r}", 'pass "left" or "right"')
     line, values = together("searchsorted", REAL, x1, x2)

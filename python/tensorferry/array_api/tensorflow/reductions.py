@@ -33,7 +33,7 @@ from tensorferry.array_api.tensorflow.tensors import (
 
 
 def _summed_type(x: Tensor, dtype: DType | None) -> DType:
-    """What a sum is kept in: narrow integers, and bools, are counted in the widest."""
+    """The type of a sum: narrow integers and bools are summed in the widest type."""
     if dtype is not None:
         return dtypes.resolve(dtype)
     if x.dtype in UNSIGNED:
@@ -72,7 +72,9 @@ def _extreme(
     x = tensor(name, x, REAL)
     known = x.shape.as_list() if x.shape.rank is not None else []
     if builtins.any(known[place] == 0 for place in all_axes(name, axis, len(known))):
-        raise invalid(f"{name} of nothing has no value", "reduce over axes that are not empty")
+        raise invalid(
+            f"{name} of an empty axis is undefined", "reduce over axes that are not empty"
+        )
     return _reduce(name, body, x, axis, keepdims)
 
 
@@ -120,7 +122,7 @@ def std(
 
 
 def truth(x: Tensor) -> Tensor:
-    """Which elements are not zero."""
+    """Whether each element is not zero."""
     return x if x.dtype == tf.bool else tf.not_equal(x, tf.zeros([], x.dtype))
 
 
@@ -135,7 +137,7 @@ def any(x: Tensor, /, *, axis: Axis = None, keepdims: builtins.bool = False) -> 
 
 
 def count_nonzero(x: Tensor, /, *, axis: Axis = None, keepdims: builtins.bool = False) -> Tensor:
-    """How many elements are not zero."""
+    """The number of nonzero elements."""
     flags = tf.cast(truth(tensor("count_nonzero", x)), dtypes.DEFAULT_INTEGER)
     return _reduce("count_nonzero", tf.reduce_sum, flags, axis, keepdims)
 
@@ -170,7 +172,7 @@ def cumulative_sum(
     dtype: DType | None = None,
     include_initial: builtins.bool = False,
 ) -> Tensor:
-    """The sums up to each element; with include_initial a zero comes first."""
+    """The cumulative sums; include_initial puts a zero first."""
     start = 0 if include_initial else None
     return _cumulative("cumulative_sum", tf.cumsum, x, axis, dtype, start)
 
@@ -183,7 +185,7 @@ def cumulative_prod(
     dtype: DType | None = None,
     include_initial: builtins.bool = False,
 ) -> Tensor:
-    """The products up to each element; with include_initial a one comes first."""
+    """The cumulative products; include_initial puts a one first."""
     start = 1 if include_initial else None
     return _cumulative("cumulative_prod", tf.math.cumprod, x, axis, dtype, start)
 

@@ -1,4 +1,4 @@
-"""Tensors as sets: their distinct elements, in order, and what lies in another.
+"""Tensors as sets: distinct elements in order, and membership.
 
 Every NaN is distinct from every other, as the standard asks.
 """
@@ -14,7 +14,7 @@ from tensorferry.array_api.tensorflow.tensors import Scalar, Tensor, sizes, tens
 
 
 class UniqueAll(NamedTuple):
-    """What `unique_all` gives."""
+    """The result of `unique_all`."""
 
     values: Tensor
     indices: Tensor
@@ -23,14 +23,14 @@ class UniqueAll(NamedTuple):
 
 
 class UniqueCounts(NamedTuple):
-    """What `unique_counts` gives."""
+    """The result of `unique_counts`."""
 
     values: Tensor
     counts: Tensor
 
 
 class UniqueInverse(NamedTuple):
-    """What `unique_inverse` gives."""
+    """The result of `unique_inverse`."""
 
     values: Tensor
     inverse_indices: Tensor
@@ -44,7 +44,7 @@ def _order_of(x: Tensor) -> Tensor:
 
 
 def unique_all(x: Tensor, /) -> UniqueAll:
-    """The distinct values, where each was first, where each element went, and how many it was."""
+    """The distinct values, their first indices, the inverse indices, and the counts."""
     x = tensor("unique_all", x)
     line = tf.reshape(x, [-1])
     indices = _order_of(line)
@@ -64,13 +64,13 @@ def unique_all(x: Tensor, /) -> UniqueAll:
 
 
 def unique_counts(x: Tensor, /) -> UniqueCounts:
-    """The distinct values, and how many each was."""
+    """The distinct values, and their counts."""
     found = unique_all(tensor("unique_counts", x))
     return UniqueCounts(found.values, found.counts)
 
 
 def unique_inverse(x: Tensor, /) -> UniqueInverse:
-    """The distinct values, and where each element went."""
+    """The distinct values, and the inverse indices."""
     found = unique_all(tensor("unique_inverse", x))
     return UniqueInverse(found.values, found.inverse_indices)
 

@@ -1,4 +1,4 @@
-"""What every function here starts with: TensorFlow itself, arguments made tensors, axes, shapes.
+"""Helpers of all functions: TensorFlow itself, conversion of arguments, axes and shapes.
 
 Nothing is read from a tensor's memory, so all of it works in the graph of a `tf.function` too, as
 long as the number of dimensions is known there. Sizes that a graph does not know are tensors.
@@ -28,12 +28,12 @@ SCALARS = (builtins.bool, int, float, complex)
 
 
 def invalid(fact: str, hint: str) -> InvalidArgumentError:
-    """The error for a wrong value."""
+    """The error for an invalid value."""
     return InvalidArgumentError(f"{fact}\nhint: {hint}")
 
 
 def refuse_object(name: str, x: object) -> NoReturn:
-    """Raises the error for something that is no tensor of TensorFlow."""
+    """Raises the error for an argument that is not a TensorFlow tensor."""
     kind = type(x)
     raise NotATensorError(
         f"{name} takes tensors of TensorFlow, not {kind.__module__}.{kind.__qualname__}\n"
@@ -42,20 +42,20 @@ def refuse_object(name: str, x: object) -> NoReturn:
 
 
 def missing(extension: str, name: str) -> NoReturn:
-    """Raises the error for a function that is not there; the name may be one of Python's own."""
+    """Raises the error for an unknown function; Python looks up special names as well."""
     title = f"xp.{extension}.{name}" if extension else name
     if name.startswith("__"):
-        raise AttributeError(f"there is no attribute {title}", name=name)
+        raise AttributeError(f"unknown attribute {title}", name=name)
     raise AttributeError(
         f"the Array API namespace of TensorFlow has no function {title}\n"
-        f"hint: dir({f'xp.{extension}' if extension else 'xp'}) lists what there is; or carry the "
-        "tensor to a framework that has it, with ferry.to or @ferry.via",
+        f"hint: dir({f'xp.{extension}' if extension else 'xp'}) lists the functions; or convert "
+        "the tensor to a framework that has it, with ferry.to or @ferry.via",
         name=name,
     )
 
 
 def is_tensor(x: object) -> bool:
-    """Whether it is a dense tensor or variable, eager or symbolic."""
+    """Whether an object is a dense tensor or variable, eager or symbolic."""
     return isinstance(x, tf.Tensor | tf.Variable)
 
 
@@ -79,13 +79,13 @@ def refuse_dtype(name: str, dtype: DType, kind: Kind) -> NoReturn:
 
 
 def scalar(name: str, value: Scalar, dtype: DType) -> Tensor:
-    """A Python scalar as a tensor of the type of the tensor that it meets."""
+    """A Python scalar as a tensor of the other operand's type."""
     dtypes.check_scalar(name, value, dtype)
     return tf.constant(value, dtype)
 
 
 def together(name: str, kind: Kind, *xs: Tensor | Scalar) -> list[Tensor]:
-    """Tensors and Python scalars, made tensors of their common type."""
+    """Tensors and Python scalars as tensors of their common type."""
     found = [None if isinstance(x, SCALARS) else tensor(name, x, kind) for x in xs]
     given = [x.dtype for x in found if x is not None]
     if not given:
@@ -100,17 +100,17 @@ def together(name: str, kind: Kind, *xs: Tensor | Scalar) -> list[Tensor]:
 
 
 def cast(x: Tensor, dtype: DType) -> Tensor:
-    """The tensor in another type; itself if it has that."""
+    """The tensor in another type; itself if it has that type."""
     return x if x.dtype == dtype else tf.cast(x, dtype)
 
 
 def widened(x: Tensor) -> Tensor:
-    """Floats of 16 bits as float32: what is summed in them stands still, or is beyond them."""
+    """16-bit floats as float32, because sums in 16 bits lose precision or overflow."""
     return tf.cast(x, tf.float32) if x.dtype in (tf.float16, tf.bfloat16) else x
 
 
 def if_any(condition: Tensor, careful: Callable[[], Tensor], usual: Callable[[], Tensor]) -> Tensor:
-    """The careful way if a condition holds anywhere, and the usual one otherwise."""
+    """The result of the slow path if a condition holds anywhere, else of the fast path."""
     found = tf.reduce_any(condition)
     if tf.executing_eagerly():
         return careful() if found else usual()
@@ -120,7 +120,7 @@ def if_any(condition: Tensor, careful: Callable[[], Tensor], usual: Callable[[],
 def where_any(
     condition: Tensor, careful: Callable[..., Tensor], usual: Tensor, *xs: Tensor
 ) -> Tensor:
-    """The usual result, and that of the careful function of `xs` where a condition holds."""
+    """The fast result, replaced by the slow function of `xs` where a condition holds."""
     if not tf.executing_eagerly():
         return if_any(condition, lambda: careful(*xs), lambda: usual)
     places = tf.where(condition)
@@ -133,7 +133,7 @@ def where_any(
 
 
 def rank(name: str, x: Tensor) -> int:
-    """How many dimensions it has."""
+    """The number of dimensions of a tensor."""
     found = x.shape.rank
     if found is None:
         raise invalid(
@@ -144,7 +144,7 @@ def rank(name: str, x: Tensor) -> int:
 
 
 def sizes(x: Tensor) -> list[Any]:
-    """Its shape: integers, and tensors for what the graph does not know."""
+    """The shape of a tensor: integers, and tensors for lengths unknown in a graph."""
     known: list[Any] = x.shape.as_list()
     if None in known:
         dynamic = tf.shape(x)
@@ -161,7 +161,7 @@ def count(parts: Sequence[Any]) -> Any:
 
 
 def common_shape(name: str, *xs: Tensor) -> Any:
-    """The shape that the tensors have when they are broadcast against each other."""
+    """The broadcast shape of tensors."""
     if builtins.all(x.shape.is_fully_defined() for x in xs):
         return broadcast_sizes(name, *(x.shape.as_list() for x in xs))
     shape = tf.shape(xs[0])
@@ -171,7 +171,7 @@ def common_shape(name: str, *xs: Tensor) -> Any:
 
 
 def broadcast_sizes(name: str, *shapes: Sequence[int]) -> tuple[int, ...]:
-    """The shape that shapes have when they are broadcast against each other."""
+    """The broadcast shape of shapes."""
     length = builtins.max((len(shape) for shape in shapes), default=0)
     result = [1] * length
     for shape in shapes:
@@ -220,7 +220,7 @@ def axis_last(x: Tensor, place: int, dimensions: int) -> Tensor:
 
 
 def axis_back(x: Tensor, place: int, dimensions: int) -> Tensor:
-    """The tensor with its last axis moved to where it was."""
+    """The tensor with its last axis moved back."""
     if place == dimensions - 1:
         return x
     order = list(range(dimensions - 1))
