@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from support import children, on_standin
+from support import fake_driver, subprocesses
 from support.bench import ASKED, settings, tensorferry
-from support.children import HANG_SECONDS
 from support.share_counts import soon
+from support.subprocesses import HANG_SECONDS
 
 import tensorferry as ferry
 from tensorferry._tools import cli, report
@@ -194,9 +194,8 @@ def test_what_a_framework_does_not_have_is_left_out_and_said():
         settings(("jax", "numpy"), ("numpy", "jax"), layouts=("transposed",), methods="ours")
     )
     assert [row["source"] for row in found["rows"]] == ["numpy"]
-    assert found["notes"] == [
-        "jax has no transposed tensors: what it cuts or turns is a new dense tensor"
-    ]
+    (note,) = found["notes"]
+    assert note.startswith("jax has no transposed tensors: ")
 
 
 def test_best_measures_ours_and_the_quickest_native_method():
@@ -224,12 +223,12 @@ def test_all_pairs_have_native_methods_with_names_of_their_own():
 def test_methods_alternate_and_a_slow_one_skips_rounds():
     order = []
 
-    def job(name: str, seconds: float) -> measure.Job:
+    def job(name: str, seconds: float) -> measure.Timer:
         return lambda calls: order.append(name) or calls * seconds
 
     times = measure.time_alternating({"slow": job("slow", 10.0), "quick": job("quick", 1e-3)}, 1.5)
     assert len(times["slow"].rounds) == measure.MIN_ROUNDS
-    assert len(times["quick"].rounds) == measure.ROUNDS
+    assert len(times["quick"].rounds) == measure.MAX_ROUNDS
     assert times["quick"].quartiles == (1e-3, 1e-3, 1e-3)
     assert times["slow"].calls == 3
     rounds = order[order.index("quick") :]
@@ -247,7 +246,9 @@ def test_a_fresh_source_is_made_before_each_call_and_not_timed():
         return made[-1]
 
     names = {"make": make, "use": seen.append}
-    job = measure.job("use(x)", names, fresh="x = make()", synchronise=lambda: waits.append(1))
+    job = measure.make_timer(
+        "use(x)", names, fresh="x = make()", synchronise=lambda: waits.append(1)
+    )
     begin = time.perf_counter()
     took = job(3)
     assert took <= time.perf_counter() - begin - sum(spent)
@@ -269,11 +270,11 @@ def test_on_a_gpu_what_crosses_is_timed_from_idle_to_idle():
         )
         print(json.dumps(run.run(wanted)))
     """
-    done = children.attempt(
-        on_standin.SETUP + children.textwrap.dedent(code),
-        LD_LIBRARY_PATH=str(on_standin.DRIVER),
+    done = subprocesses.attempt(
+        fake_driver.SETUP + subprocesses.textwrap.dedent(code),
+        LD_LIBRARY_PATH=str(fake_driver.DRIVER),
         PYTHONPATH=os.pathsep.join(
-            filter(None, (str(on_standin.STANDIN), os.environ.get("PYTHONPATH")))
+            filter(None, (str(fake_driver.STANDIN), os.environ.get("PYTHONPATH")))
         ),
     )
     assert done.returncode == 0, done.stderr

@@ -46,10 +46,7 @@ def lines(report: Report, terminal: Terminal) -> Iterator[str]:
     reasons: dict[str, int] = {}
     for title, cells in _matrices(report):
         yield ""
-        yield (
-            terminal.style(title, "bold")
-            + f", {report.dtype}; rows are sources, columns are targets"
-        )
+        yield (terminal.style(title, "bold") + f", {report.dtype}; from row to column")
         yield from _matrix(cells, reasons, terminal)
     yield from _fast_paths(report, terminal)
     sections = {
