@@ -15,8 +15,8 @@ import scipy.sparse
 import sparse
 import tensorflow as tf
 import torch
-from support.callers import quickest, refused, tensor
 from support.share_counts import soon
+from support.tensors_of_callers import quickest, refused, tensor
 
 import tensorferry as ferry
 from tensorferry.functions import agnostic

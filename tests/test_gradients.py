@@ -16,8 +16,8 @@ import tensorflow as tf
 import torch
 from jax.experimental import sparse as jax_sparse
 from jax.test_util import check_grads
-from support.callers import refused
-from support.looks import x64
+from support.introspect import x64
+from support.tensors_of_callers import refused
 
 import tensorferry as ferry
 

@@ -15,7 +15,7 @@ import pytest
 import scipy.sparse
 import tensorflow as tf
 import torch
-from support import children
+from support import subprocesses
 
 import tensorferry as ferry
 from tensorferry.array_api import tensorflow as tensorflow_arrays
@@ -101,7 +101,7 @@ def test_refusals(xs, says):
 
 
 def test_nothing_is_imported_that_is_not_asked_for():
-    children.run(
+    subprocesses.run(
         """
         import sys
         import tensorferry as ferry

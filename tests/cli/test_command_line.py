@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from support.children import HANG_SECONDS
+from support.subprocesses import HANG_SECONDS
 
 import tensorferry as ferry
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import children, on_standin
-from support.children import HANG_SECONDS
+from support import fake_driver, subprocesses
 from support.share_counts import soon
+from support.subprocesses import HANG_SECONDS
 
 from tensorferry._tools.cli import main
 
@@ -381,8 +381,8 @@ def test_gpus_are_verified_too():
         "--frameworks",
         "numpy,cupy,mlx",
         code=0,
-        paths=(on_standin.STANDIN,),
-        LD_LIBRARY_PATH=str(on_standin.DRIVER),
+        paths=(fake_driver.STANDIN,),
+        LD_LIBRARY_PATH=str(fake_driver.DRIVER),
     )
     assert found["driver"]["cuda"] == "13.0"
     assert [gpu["index"] for gpu in found["driver"]["gpus"]] == [0, 1]
@@ -404,8 +404,8 @@ def test_gpus_are_shown():
     done = doctor(
         "--frameworks",
         "numpy,cupy",
-        paths=(on_standin.STANDIN,),
-        LD_LIBRARY_PATH=str(on_standin.DRIVER),
+        paths=(fake_driver.STANDIN,),
+        LD_LIBRARY_PATH=str(fake_driver.DRIVER),
     )
     assert done.returncode == 0, done.stderr
     assert re.search(r"^  cuda:1 ", done.stdout, re.MULTILINE)
@@ -503,7 +503,7 @@ def test_wrong_usage(wrong, said, capsys):
 
 
 def test_the_children_import_no_framework_by_themselves():
-    loaded = children.run("""
+    loaded = subprocesses.run("""
         import sys
         import tensorferry._tools.doctor.probe
         loaded = {name.partition(".")[0] for name in sys.modules}

@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 import pytest
-from support import children
+from support import subprocesses
 
 import tensorferry as ferry
 from tensorferry._tools import cli
@@ -93,8 +93,8 @@ def test_with_numpy_alone(tmp_path):
     assert cli.main(["inspect", sys.argv[1]]) == 0
     assert cli.main(["convert", sys.argv[1], sys.argv[2]]) == 0
     """
-    children.run(
-        children.textwrap.dedent(code), str(tmp_path / "x.npz"), str(tmp_path / "y.safetensors")
+    subprocesses.run(
+        subprocesses.textwrap.dedent(code), str(tmp_path / "x.npz"), str(tmp_path / "y.safetensors")
     )
     assert ferry.load(tmp_path / "y.safetensors")["a"].tolist() == [0, 1, 2]
 

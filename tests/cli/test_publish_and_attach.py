@@ -23,9 +23,9 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from support import children
-from support.children import HANG_SECONDS
+from support import subprocesses
 from support.share_counts import soon
+from support.subprocesses import HANG_SECONDS
 
 import tensorferry as ferry
 from tensorferry._tools import cli
@@ -262,7 +262,10 @@ def test_the_time_runs_out(place, sockets):
     ("script", "fact"),
     [
         ("ferry publish --timeout 600 x.npy >&-", "standard output is closed"),
-        ("ferry publish --timeout 600 x.npy | true; exit ${PIPESTATUS[0]}", "nobody reads"),
+        (
+            "ferry publish --timeout 600 x.npy | true; exit ${PIPESTATUS[0]}",
+            "reader of standard output",
+        ),
     ],
 )
 def test_a_ticket_that_nobody_gets(place, sockets, script, fact):
@@ -411,7 +414,7 @@ def test_tickets_that_are_none(place, capsys):
 
 def test_a_stopped_server_is_not_waited_for_for_ever(place, sockets, capsys):
     with published("x.npy") as (server, ticket):
-        children.stop(server)
+        subprocesses.stop(server)
         fact = refusal(capsys, "attach", ticket, "--timeout", "0.2")
         assert "did not answer in time" in fact
 

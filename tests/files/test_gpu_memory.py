@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support import on_standin
+from support import fake_driver
 
 SETUP = """
 import os, sys, tempfile
@@ -16,7 +16,7 @@ x = np.random.default_rng(1).standard_normal((1000, 300), dtype=np.float32)
 
 
 def run(code: str) -> None:
-    on_standin.run(on_standin.SETUP, SETUP, code)
+    fake_driver.run(fake_driver.SETUP, SETUP, code)
 
 
 def test_from_a_file_to_a_gpu():

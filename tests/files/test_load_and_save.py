@@ -18,7 +18,7 @@ import pytest
 import tensorflow as tf
 import torch
 from support.dtypes import NAMED
-from support.looks import LOOKS, TYPES, has_dtype
+from support.introspect import LOOKS, TYPES, has_dtype
 
 import tensorferry as ferry
 

@@ -1,4 +1,4 @@
-"""Nobody writes into the source behind the caller's back: donation in JAX, TensorFlow's reuse."""
+"""No framework reuses the memory of a shared source: donation in JAX, TensorFlow's reuse."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class Other:
             assert pipe is not None
             pipe.close()
         # The child runs this file too, without the other files of the tests.
-        from support.children import HANG_SECONDS
+        from support.subprocesses import HANG_SECONDS
 
         return self.process.wait(timeout=HANG_SECONDS)
 

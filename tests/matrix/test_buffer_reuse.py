@@ -1,7 +1,7 @@
-"""No framework writes into the source of a share behind the caller's back.
+"""No framework reuses the memory of a shared source for its results.
 
-TensorFlow hands an input's buffer on to an output when nobody else holds it; JAX does so when
-the caller donates the input. Both must see that a shared buffer has another holder.
+TensorFlow reuses an input's buffer for an output if it holds the only reference; JAX does so if the
+caller donates the input. Both must see that a shared buffer has another owner.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.looks import LOOKS
+from support.introspect import LOOKS
 from support.memory import block
 
 import tensorferry as ferry

@@ -14,9 +14,9 @@ import jax.numpy as jnp  # isort: skip
 import tensorflow as tf  # isort: skip
 
 from matrix.cells import CASES, FRAMEWORK_SOURCES, SOURCES, cannot_make, form_of
-from matrix.makers import dtypes_of, make, pairs_of_source_and_case
+from matrix.constructors import dtypes_of, make, pairs_of_source_and_case
 from support.dtypes import ALL, NAMED
-from support.looks import JaxLook, MlxLook, TensorFlowLook, has_dtype
+from support.introspect import JaxLook, MlxLook, TensorFlowLook, has_dtype
 
 # How many types of the table each framework must have at least, in its oldest supported version.
 AT_LEAST = {"numpy": 28, "torch": 15, "jax": 17, "tensorflow": 19, "paddle": 12, "mlx": 14}

@@ -11,10 +11,10 @@ import pytest
 import torch
 from matrix.cells import SOURCES, Cell
 from matrix.check import Failures, check
+from matrix.constructors import dtypes_of, make
 from matrix.expect import expect
-from matrix.makers import dtypes_of, make
 from support.dtypes import ALL, FLOAT32, NAMED
-from support.looks import FRAMEWORKS, LOOKS
+from support.introspect import FRAMEWORKS, LOOKS
 
 import jax.numpy as jnp  # isort: skip
 import tensorflow as tf  # isort: skip

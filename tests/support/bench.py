@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from support.children import HANG_SECONDS
+from support.subprocesses import HANG_SECONDS
 
 from tensorferry._tools.bench import run
 

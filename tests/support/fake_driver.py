@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from support import children
+from support import subprocesses
 
-DRIVER = Path(children.TESTS).parent / "target" / "testdriver"
-STANDIN = Path(children.TESTS) / "support" / "standin"
+DRIVER = Path(subprocesses.TESTS).parent / "target" / "testdriver"
+STANDIN = Path(subprocesses.TESTS) / "support" / "standin"
 
 # What every child knows.
 SETUP = """
@@ -33,9 +33,9 @@ def on_gpu(array, device=0):
 
 def run(*code: str, **environment: str) -> str:
     """Runs pieces of code, one after the other, in a fresh interpreter."""
-    paths = (str(STANDIN), children.TESTS, os.environ.get("PYTHONPATH"))
-    return children.run(
-        "\n".join(children.textwrap.dedent(piece) for piece in code),
+    paths = (str(STANDIN), subprocesses.TESTS, os.environ.get("PYTHONPATH"))
+    return subprocesses.run(
+        "\n".join(subprocesses.textwrap.dedent(piece) for piece in code),
         LD_LIBRARY_PATH=str(DRIVER),
         PYTHONPATH=os.pathsep.join(filter(None, paths)),
         **environment,

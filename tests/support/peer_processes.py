@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any, Self
 
-from support import children
+from support import subprocesses
 
 
 class PeerError(Exception):
@@ -42,12 +42,12 @@ class Peer:
             "JAX_PLATFORMS": "cpu",
             "PYTHONWARNINGS": "ignore",
             "PYTHONPATH": os.pathsep.join(
-                filter(None, (children.TESTS, os.environ.get("PYTHONPATH")))
+                filter(None, (subprocesses.TESTS, os.environ.get("PYTHONPATH")))
             ),
         }
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "support.peers", str(theirs.fileno()), *frameworks],
+                [sys.executable, "-m", "support.peer_processes", str(theirs.fileno()), *frameworks],
                 env={**os.environ, **quiet, **environment},
                 pass_fds=[theirs.fileno()],
             )
@@ -63,7 +63,7 @@ class Peer:
         """Has code run there, and does not wait."""
         self._connection.send((textwrap.dedent(code), values))
 
-    def end(self, timeout: float = children.HANG_SECONDS) -> Any:
+    def end(self, timeout: float = subprocesses.HANG_SECONDS) -> Any:
         """What came of the code that was begun."""
         if not self._connection.poll(timeout):
             self.kill()
@@ -79,14 +79,14 @@ class Peer:
 
     def stop(self) -> None:
         """Stops it, until SIGCONT."""
-        children.stop(self._process)
+        subprocesses.stop(self._process)
 
     def kill(self) -> int:
         """Ends it by SIGKILL, and waits until it is gone."""
         self._process.kill()
         return self.wait()
 
-    def wait(self, timeout: float = children.HANG_SECONDS) -> int:
+    def wait(self, timeout: float = subprocesses.HANG_SECONDS) -> int:
         """Waits until it has ended, and gives its exit code."""
         return self._process.wait(timeout)
 
@@ -121,7 +121,7 @@ class Peer:
 def main() -> None:
     """The other process."""
     connection = Connection(int(sys.argv[1]))
-    for name, line in children.IMPORTS.items():
+    for name, line in subprocesses.IMPORTS.items():
         if name in sys.argv[2:]:
             importlib.import_module(line.removeprefix("import "))
     import numpy as np
