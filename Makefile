@@ -199,6 +199,7 @@ lint-python: $(VENV)/.stamp-packages
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/python -m mypy
+	PYTHONPATH=python $(VENV)/bin/lint-imports
 
 .PHONY: lint-wheel
 lint-wheel: $(VENV)/.stamp-wheel

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tensorferry import machine
-from tensorferry.machine import cores, free_memory, gpu
+from tensorferry._tools import machine
+from tensorferry._tools.machine import cores, free_memory, gpu
 
 __all__ = ["back_free_memory", "cores", "description", "free_memory", "gpu", "name"]
 

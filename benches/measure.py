@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tensorferry.bench.measure import collector_off
+from tensorferry._tools.bench.measure import collector_off
 
 # Runs a job so many times and gives the seconds that it took.
 Timed = Callable[[int], float]

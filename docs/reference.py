@@ -23,7 +23,7 @@ from mkdocs.structure.files import File, Files
 from pygments.formatters import HtmlFormatter
 
 import tensorferry as ferry
-from tensorferry import cli
+from tensorferry._tools import cli
 
 # A topic: its page, its title, what it is about, and its names. Errors find their page themselves.
 TOPICS = (

@@ -15,11 +15,11 @@ import scipy.sparse
 import sparse
 import tensorflow as tf
 import torch
-from support.callers import quickest, refused, tensor
 from support.share_counts import soon
+from support.tensors_of_callers import quickest, refused, tensor
 
 import tensorferry as ferry
-from tensorferry.calls import meeting
+from tensorferry.functions import agnostic
 
 KINDS = {"numpy": np.ndarray, "torch": torch.Tensor, "jax": jax.Array, "tensorflow": tf.Tensor}
 
@@ -92,14 +92,14 @@ def test_tracing():
 def test_devices_that_differ():
     # A tensor on another device, as far as a machine without a GPU can tell.
     meta = type("Plan", (), {"source": "cupy", "source_device": "cuda:0", "action": "copy"})()
-    home = meeting.Home("numpy", "cpu")
+    origin = agnostic.Origin("numpy", "cpu")
     with pytest.MonkeyPatch.context() as patch:
         tree = type("Tree", (), {"parts": [meta]})()
-        patch.setattr(meeting, "plan", lambda *_: tree)
-        patch.setattr(meeting, "all_on", lambda *_: False)
+        patch.setattr(agnostic, "plan", lambda *_: tree)
+        patch.setattr(agnostic, "all_on_device", lambda *_: False)
         refused(
-            lambda: meeting._met((np.ones(3),), {}, home, None, "f"),
-            "f was passed a numpy tensor on cpu and a cupy tensor on cuda:0",
+            lambda: agnostic._convert_to_origin((np.ones(3),), {}, origin, None, "f"),
+            "numpy tensor on cpu and a cupy tensor on cuda:0",
             "device=",
         )
 
@@ -149,7 +149,7 @@ def test_signature_without_xp():
 
 
 def test_refusals():
-    refused(lambda: blend(1, 2), "blend was passed no tensor")
+    refused(lambda: blend(1, 2), "blend", "without a tensor")
     refused(lambda: ferry.agnostic(lambda *, xp, x: x), "xp")
     refused(lambda: ferry.agnostic(lambda x: x), "no parameter xp")
     refused(lambda: ferry.agnostic(Exception), "class")
@@ -225,7 +225,7 @@ def test_what_is_not_carried_but_has_a_namespace():
     ids=["masked", "scipy", "ragged", "sparse", "words"],
 )
 def test_what_has_none_is_named(x, says):
-    refused(lambda: ferry.agnostic(lambda xp, x: x)(x), "passed no tensor", says)
+    refused(lambda: ferry.agnostic(lambda xp, x: x)(x), "without a tensor", says)
 
 
 def test_the_cost_of_a_call():

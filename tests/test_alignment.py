@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 import tensorflow as tf
 import torch
-from support.looks import LOOKS, paddle
+from support.introspect import LOOKS, paddle
 
 import tensorferry as ferry
 

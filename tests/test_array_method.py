@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from matrix.check import said
-from support.looks import FRAMEWORKS, LOOKS, TYPES, x64
+from support.introspect import FRAMEWORKS, LOOKS, TYPES, x64
 from support.refusals import refused, refused_everywhere
 
 import tensorferry as ferry

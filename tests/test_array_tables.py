@@ -17,7 +17,7 @@ import sparse
 import torch
 import xarray as xr
 from matrix.check import said
-from support.looks import FRAMEWORKS, LOOKS, TYPES, x64
+from support.introspect import FRAMEWORKS, LOOKS, TYPES, x64
 from support.refusals import refused, refused_everywhere
 
 import tensorferry as ferry

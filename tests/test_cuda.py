@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support import children
+from support import subprocesses
 from support.refusals import refused
 
 import tensorferry as ferry
@@ -62,7 +62,7 @@ def new_stream():
 
 
 def run(code: str) -> str:
-    return children.run(SETUP + children.textwrap.dedent(code), LD_LIBRARY_PATH=str(DRIVER))
+    return subprocesses.run(SETUP + subprocesses.textwrap.dedent(code), LD_LIBRARY_PATH=str(DRIVER))
 
 
 def test_downloads():
@@ -229,7 +229,7 @@ def test_without_a_driver():
         print("no CUDA driver" in str(error) or "no GPU" in str(error))
     assert ferry.to(np.ones(3), "numpy", copy=True).sum() == 3
     """
-    assert children.run(code, LD_LIBRARY_PATH="") == "True\n"
+    assert subprocesses.run(code, LD_LIBRARY_PATH="") == "True\n"
 
 
 @pytest.mark.parametrize("device", ["cuda:-1", "gpu:x", "tpu", 7])

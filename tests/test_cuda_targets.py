@@ -3,7 +3,7 @@ works late and fails on demand."""
 
 from __future__ import annotations
 
-from support import on_standin
+from support import fake_driver
 
 SETUP = """
 import weakref
@@ -22,7 +22,7 @@ ARRAY = np.arange(24, dtype=np.float32).reshape(4, 6) - 3.5
 
 
 def run(code: str) -> str:
-    return on_standin.run(on_standin.SETUP, SETUP, code)
+    return fake_driver.run(fake_driver.SETUP, SETUP, code)
 
 
 def test_uploads_and_copies():

@@ -17,7 +17,7 @@ import paddle
 import pytest
 import tensorflow as tf
 import torch
-from support import children
+from support import subprocesses
 from support.refusals import check_words
 
 import tensorferry as ferry
@@ -64,7 +64,7 @@ CASES = [
 @pytest.fixture(scope="module", params=["", "all"], ids=["private functions", "public functions"])
 def found(request):
     """What became of each case in a child with four CPU devices of JAX and three of TensorFlow."""
-    told = children.run(
+    told = subprocesses.run(
         "from support.cpu_devices import main; main()",
         timeout=600,
         XLA_FLAGS="--xla_force_host_platform_device_count=4",

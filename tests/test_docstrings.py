@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 import pytest
-from support import children
+from support import subprocesses
 
 import tensorferry as ferry
 
@@ -58,7 +58,7 @@ EXAMPLES = sorted(PUBLIC)
 def outcomes() -> dict[str, tuple[int, str]]:
     """How many examples each docstring has, and what failed."""
     found: dict[str, tuple[int, str]] = json.loads(
-        children.run(RUN, *EXAMPLES, TF_CPP_MIN_LOG_LEVEL="3").splitlines()[-1]
+        subprocesses.run(RUN, *EXAMPLES, TF_CPP_MIN_LOG_LEVEL="3").splitlines()[-1]
     )
     return found
 

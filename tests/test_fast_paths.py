@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import children, on_standin
+from support import fake_driver, subprocesses
 
 from tensorferry._native import _fast_path_enabled, _fast_path_probed, _fast_paths
 from tensorferry.framework_register import FRAMEWORKS
@@ -78,7 +78,7 @@ def told(code: str, *, names: tuple[str, ...] = DENSE, **environment: str) -> di
     end = "\nprint(json.dumps(states()))"
     # Whatever this process was told.
     switch = {"TENSORFERRY_DISABLE": "", **environment}
-    return json.loads(children.run(children.imports(*names) + TRIPS + code + end, **switch))
+    return json.loads(subprocesses.run(subprocesses.imports(*names) + TRIPS + code + end, **switch))
 
 
 def test_nothing_is_used_nor_imported_before_the_first_trip():
@@ -190,7 +190,7 @@ BROKEN = {
 
 def test_probes_that_fail_leave_right_values():
     """All at once, in one child: each is off with its reason, and every value is right."""
-    breaks = "\n".join(children.textwrap.dedent(code) for code in BROKEN.values())
+    breaks = "\n".join(subprocesses.textwrap.dedent(code) for code in BROKEN.values())
     setup = "undo = []\nimport numpy as np\n" + breaks
     # The first trips run the probes of NumPy and PyTorch; the values of the others are compared
     # by functions that are whole again.
@@ -202,9 +202,9 @@ for one in undo:
 """
     names = ["numpy", "torch", "jax", "mlx"]
     code = f"go_everywhere({names})\ngo_sparse(['torch', 'jax'])\ngo_into_trees()"
-    text = children.imports(*names) + setup + TRIPS + first + code
+    text = subprocesses.imports(*names) + setup + TRIPS + first + code
     text += "\nprint(json.dumps(states()))"
-    found = json.loads(children.run(text, TENSORFERRY_DISABLE=""))
+    found = json.loads(subprocesses.run(text, TENSORFERRY_DISABLE=""))
     failed = {name for name, (state, _) in found.items() if state == "failed"}
     # Counting modes is refuted by the same mode.
     assert failed == BROKEN.keys() | {"torch.function_stack"}
@@ -279,7 +279,7 @@ stream = cupy.cuda.Stream()
 def on_cupy(*code: str, **environment: str) -> list[str]:
     """What is said about CuPy's after a download, on a machine with one GPU."""
     one = {"TENSORFERRY_TESTDRIVER_DEVICES": "0", "TENSORFERRY_DISABLE": "", **environment}
-    return on_standin.run(on_standin.SETUP, *code, ON_CUPY, **one).splitlines()
+    return fake_driver.run(fake_driver.SETUP, *code, ON_CUPY, **one).splitlines()
 
 
 def test_the_fast_paths_of_cupy():

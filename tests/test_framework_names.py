@@ -12,8 +12,8 @@ import pytest
 import scipy.sparse
 
 import tensorferry as ferry
-from tensorferry import cli
 from tensorferry._native import canonical, classify, classify_type
+from tensorferry._tools import cli
 from tensorferry.framework_register import FRAMEWORKS, TENSOR_FRAMEWORKS
 
 ROWS = [row for row in FRAMEWORKS.values() if row.has_dense]

@@ -21,7 +21,7 @@ import paddle
 import pytest
 import tensorflow as tf
 import torch
-from support import children
+from support import subprocesses
 from support.refusals import TARGETS, check_words, refused
 
 import tensorferry as ferry
@@ -55,13 +55,13 @@ print(len(made), calls)
 
 def test_the_import_is_quick_and_imports_no_framework():
     """It is counted what is done, which takes 5 ms: 35 modules, 10,400 calls of functions."""
-    modules, calls = map(int, children.run(IMPORT).split())
+    modules, calls = map(int, subprocesses.run(IMPORT).split())
     assert modules < 60
     assert calls < 20_000
 
 
 def test_asking_for_a_name_imports_only_that():
-    children.run(
+    subprocesses.run(
         """
         import sys, array
         import tensorferry as ferry
@@ -75,7 +75,7 @@ def test_asking_for_a_name_imports_only_that():
 
 
 def test_a_framework_that_is_not_installed():
-    children.run(
+    subprocesses.run(
         """
         import sys, array
         for name in ("torch", "jax", "tensorflow", "paddle", "mlx", "mlx.core"):
@@ -136,7 +136,7 @@ def test_arguments_in_every_form(verb):
 def test_the_code_in_the_readme_runs():
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
     assert blocks, "the README shows how it is used"
-    done = children.attempt("\n".join(blocks))
+    done = subprocesses.attempt("\n".join(blocks))
     assert done.returncode == 0, done.stderr
 
 

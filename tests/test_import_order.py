@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 
 import pytest
-from support import children
+from support import subprocesses
 
 from tensorferry._native import _import_orders
 
@@ -31,7 +31,8 @@ def refused(function):
 WAYS = """
 import pathlib, sys, tempfile
 import numpy as np
-from tensorferry import framework_register, samples
+from tensorferry import framework_register
+from tensorferry._tools import samples
 
 x = np.arange(6, dtype=np.float32)
 file = pathlib.Path(tempfile.mkdtemp()) / "x.npy"
@@ -62,7 +63,7 @@ assert not next(info.loaded for info in ferry.frameworks() if info.name == "padd
 
 
 def run(code: str) -> None:
-    children.run(code, timeout=600)
+    subprocesses.run(code, timeout=600)
 
 
 def test_tensorflow_that_we_imported_and_then_paddle():
@@ -117,5 +118,5 @@ assert ferry.to(np.arange(6), "paddle").numpy().tolist() == list(range(6))
 def test_the_table_is_true(order):
     """The order is refused because it ends the process. Once it does not, the table shrinks."""
     first, second, _, seen = order
-    done = children.attempt(f"import {second}\nimport {first}", timeout=600)
+    done = subprocesses.attempt(f"import {second}\nimport {first}", timeout=600)
     assert signal.Signals(-done.returncode).name == seen.partition(" ")[0], done.stderr

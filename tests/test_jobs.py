@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from support import children
+from support import subprocesses
 
 import tensorferry as ferry
 
@@ -71,7 +71,7 @@ def test_callbacks() -> None:
     called, seen = threading.Event(), []
     job = ferry.to_async(source(3), "torch", copy=True)
     job.add_done_callback(lambda done: (seen.append(done), called.set()))
-    assert called.wait(children.HANG_SECONDS)
+    assert called.wait(subprocesses.HANG_SECONDS)
     assert seen == [job]
 
 
@@ -101,7 +101,7 @@ def test_errors_before_the_start_are_raised() -> None:
 
 
 def test_the_module_is_imported_by_the_first_job() -> None:
-    children.run(
+    subprocesses.run(
         """
         import array, sys
         import tensorferry as ferry
@@ -135,7 +135,7 @@ def program(code: str) -> str:
 
 def test_the_exit_waits_for_callbacks() -> None:
     """A callback that runs when the interpreter exits ends before it does."""
-    told = children.run(
+    told = subprocesses.run(
         program(
             """
             def callback(job):
@@ -152,7 +152,7 @@ def test_the_exit_waits_for_callbacks() -> None:
 
 
 def test_the_child_of_a_fork_does_not_wait_for_callbacks_of_its_parent() -> None:
-    told = children.run(
+    told = subprocesses.run(
         program(
             """
             forked = threading.Event()
@@ -175,7 +175,7 @@ def test_the_child_of_a_fork_does_not_wait_for_callbacks_of_its_parent() -> None
 
 
 def test_a_job_is_of_the_process_that_started_it() -> None:
-    told = children.run(
+    told = subprocesses.run(
         program(
             """
             job = start(lambda job: None)
@@ -198,7 +198,7 @@ def test_a_job_is_of_the_process_that_started_it() -> None:
 
 
 def test_the_exit_waits_for_jobs_that_callbacks_start() -> None:
-    told = children.run(
+    told = subprocesses.run(
         program(
             """
             def callback(job):
@@ -215,7 +215,7 @@ def test_the_exit_waits_for_jobs_that_callbacks_start() -> None:
 
 
 def test_an_interrupt_ends_the_wait_at_exit() -> None:
-    done = children.attempt(
+    done = subprocesses.attempt(
         program(
             """
             def callback(job):
@@ -242,7 +242,7 @@ def test_sparse_tensors_are_refused() -> None:
 
 
 def test_a_job_that_nobody_waits_for_does_not_hold_up_the_exit() -> None:
-    children.run(
+    subprocesses.run(
         """
         import array
         import tensorferry as ferry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support import children
+from support import subprocesses
 
 import tensorferry as ferry
 
@@ -103,7 +103,7 @@ print("held to it")
 )
 def test_the_limit_is_kept(text, limit, expected):
     code = LIMITED.format(limit=limit, expected=expected)
-    assert children.run(code, TENSORFERRY_POOL=text) == "held to it\n"
+    assert subprocesses.run(code, TENSORFERRY_POOL=text) == "held to it\n"
 
 
 def test_what_is_held_can_be_read():
@@ -135,4 +135,4 @@ print("both whole")
 
 
 def test_a_child_has_a_pool_of_its_own():
-    assert children.run(FORKED) == "both whole\n"
+    assert subprocesses.run(FORKED) == "both whole\n"

@@ -15,10 +15,10 @@ import pytest
 import scipy.sparse
 import tensorflow as tf
 import torch
-from support import children
+from support import subprocesses
 
 import tensorferry as ferry
-from tensorferry import tensorflow_arrays
+from tensorferry.array_api import tensorflow as tensorflow_arrays
 
 TENSORS = {
     "numpy": lambda: np.ones(3),
@@ -101,7 +101,7 @@ def test_refusals(xs, says):
 
 
 def test_nothing_is_imported_that_is_not_asked_for():
-    children.run(
+    subprocesses.run(
         """
         import sys
         import tensorferry as ferry
@@ -120,7 +120,7 @@ def test_nothing_is_imported_that_is_not_asked_for():
         xp = ferry.array_namespace(numpy.ones(2))
         assert xp.__name__ == "array_api_compat.numpy"
         assert heavy & loaded() == {"numpy", "array_api_compat"}, heavy & loaded()
-        assert "tensorferry.tensorflow_arrays" not in sys.modules
+        assert "tensorferry.array_api.tensorflow" not in sys.modules
         """
     )
 

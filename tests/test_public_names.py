@@ -44,6 +44,6 @@ def test_names_that_were_renamed_are_gone() -> None:
 
 def test_dir_shows_the_public_names_only() -> None:
     """Also after submodules were imported, which Python makes attributes of the package."""
-    code = "import tensorferry as ferry, tensorferry.cli; print(*dir(ferry))"
+    code = "import tensorferry as ferry, tensorferry._tools.cli; print(*dir(ferry))"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.split() == sorted(ferry.__all__)

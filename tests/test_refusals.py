@@ -14,7 +14,7 @@ import paddle
 import pytest
 import scipy.sparse
 import tensorflow as tf
-from support import children
+from support import subprocesses
 from support.refusals import check_words, refused, refused_everywhere
 
 import tensorferry as ferry
@@ -170,7 +170,7 @@ print("gathered")
 
 
 def test_sharded_jax_arrays_are_gathered():
-    out = children.run(SHARDED, XLA_FLAGS="--xla_force_host_platform_device_count=2")
+    out = subprocesses.run(SHARDED, XLA_FLAGS="--xla_force_host_platform_device_count=2")
     assert out == "gathered\n"
 
 
@@ -282,7 +282,7 @@ print("refused")
 
 
 def test_paddle_static_symbols():
-    done = children.attempt(STATIC)
+    done = subprocesses.attempt(STATIC)
     assert (done.returncode, done.stdout) == (0, "refused\n"), done.stderr
 
 

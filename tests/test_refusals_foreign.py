@@ -8,7 +8,7 @@ import mmap
 
 import numpy as np
 import pytest
-from support.liars import Producer
+from support.invalid_capsules import Producer
 from support.refusals import refused, refused_everywhere
 
 import tensorferry as ferry

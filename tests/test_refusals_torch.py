@@ -13,7 +13,7 @@ import traceback
 
 import pytest
 import torch
-from support import children, refusals
+from support import refusals, subprocesses
 from support.refusals import refused, refused_everywhere
 
 import tensorferry as ferry
@@ -201,7 +201,7 @@ STORIES = {
 @pytest.fixture(scope="module")
 def told() -> dict[str, str | None]:
     """What each story of the child came to: None, or a traceback."""
-    done = children.attempt("import test_refusals_torch as t; t.tell()")
+    done = subprocesses.attempt("import test_refusals_torch as t; t.tell()")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -264,7 +264,7 @@ def test_a_mode_that_hands_out_another_storage():
 
 def test_the_first_call_under_a_mode():
     """What is found out once about PyTorch does not depend on the mode that happens to be on."""
-    children.run(
+    subprocesses.run(
         """
         import ml_dtypes, numpy as np, torch
         from torch.overrides import TorchFunctionMode
@@ -303,7 +303,7 @@ def test_the_first_call_under_a_mode():
 def test_the_first_call_under_a_mode_of_the_other_kind():
     """One that stands behind the dispatcher, and calls us back: the first call must not wait for
     itself."""
-    children.run(
+    subprocesses.run(
         """
         import numpy as np, torch
         from torch.utils._python_dispatch import TorchDispatchMode

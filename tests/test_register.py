@@ -8,7 +8,7 @@ import itertools
 import ml_dtypes
 import numpy as np
 import pytest
-from support import children
+from support import subprocesses
 from support.refusals import TARGETS, refused
 
 import tensorferry as ferry
@@ -330,13 +330,13 @@ def plug(folder, text):
 
 def test_an_entry_point(tmp_path):
     plug(tmp_path, PACKAGE)
-    assert children.run(USE, str(tmp_path)) == "plugged\n"
+    assert subprocesses.run(USE, str(tmp_path)) == "plugged\n"
 
 
 def test_reading_a_tensor_of_an_entry_point(tmp_path):
     """A caller who has the tensor need not name its framework first."""
     plug(tmp_path, PACKAGE)
-    children.run(
+    subprocesses.run(
         """
         import sys
         sys.path.insert(0, sys.argv[1])
@@ -349,7 +349,7 @@ def test_reading_a_tensor_of_an_entry_point(tmp_path):
 
 def test_an_entry_point_that_breaks_names_itself(tmp_path):
     plug(tmp_path, "import tensorferry_has_no_such_module")
-    children.run(
+    subprocesses.run(
         """
         import sys
         sys.path.insert(0, sys.argv[1])

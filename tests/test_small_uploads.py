@@ -4,9 +4,9 @@ the driver, which works late and fails on demand."""
 from __future__ import annotations
 
 import pytest
-from support import on_standin
+from support import fake_driver
 
-run = on_standin.run_transfers
+run = fake_driver.run_transfers
 
 
 @pytest.mark.parametrize("threads", ["1", "4"])

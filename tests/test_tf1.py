@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torch
-from support import children
+from support import subprocesses
 from support.refusals import refused
 
 import tensorferry as ferry
@@ -89,7 +89,7 @@ def test_nothing_bound_and_nothing_run():
         inlet = tf1.inlet((1,), "float32")
         outlet = tf1.outlet(inlet.tensor, "numpy")
         refused(ferry.InvalidArgumentError, ValueError, outlet.take)
-        with v1.Session() as session, pytest.raises(tf.errors.OpError, match="nothing was bound"):
+        with v1.Session() as session, pytest.raises(tf.errors.OpError, match="no tensor was bound"):
             session.run(outlet.op)
 
 
@@ -125,7 +125,7 @@ def test_first_used_inside_a_graph(way):
         with tf.device("GPU:5"):
             print(float(tf.constant(1.0) + 1))
         """
-    done = children.attempt(code)
+    done = subprocesses.attempt(code)
     assert done.stdout.strip() == "2.0", done.stderr
 
 
@@ -144,13 +144,13 @@ def test_with_eager_execution_off():
             print(outlet.take().tolist())
         """
     # Old versions of TensorFlow say on stderr what they think of graphs.
-    done = children.attempt(code)
+    done = subprocesses.attempt(code)
     assert (done.returncode, done.stdout) == (0, "[0.0, 3.0, 6.0]\n"), done.stderr
 
 
 def test_eager_execution_that_is_turned_off_later_is_noticed():
     """In threads too, each of which begins with a list of graphs of its own."""
-    children.run(
+    subprocesses.run(
         """
         import threading
         import numpy as np, tensorflow as tf

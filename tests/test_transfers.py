@@ -4,9 +4,9 @@ late and fails on demand."""
 from __future__ import annotations
 
 import pytest
-from support import children, on_standin
+from support import fake_driver, subprocesses
 
-run = on_standin.run_transfers
+run = fake_driver.run_transfers
 
 
 @pytest.mark.parametrize("threads", ["1", "3"])
@@ -129,7 +129,7 @@ def test_the_exit_ends_jobs():
     x = on_gpu(numbers(60 * MIB))
     jobs += [ferry.to_async(x, "numpy") for _ in range(3)]
     """
-    on_standin.run(early, on_standin.SETUP, on_standin.TRANSFERS, late)
+    fake_driver.run(early, fake_driver.SETUP, fake_driver.TRANSFERS, late)
     run("""
     import sys
     x = on_gpu(numbers(60 * MIB))
@@ -323,7 +323,7 @@ def test_out():
 
 def test_to_async():
     run("""
-    from support.children import HANG_SECONDS
+    from support.subprocesses import HANG_SECONDS
     array = numbers(2100, 2000)
     x = on_gpu(array)
     for target, source, check in (
@@ -511,7 +511,9 @@ def test_chunks_and_threads_can_be_set():
     ]
     # Two buffers for each thread.
     assert pinned == [4, 16, 12]
-    done = children.attempt("import tensorferry", TENSORFERRY_CHUNK="7", PYTHONWARNINGS="default")
+    done = subprocesses.attempt(
+        "import tensorferry", TENSORFERRY_CHUNK="7", PYTHONWARNINGS="default"
+    )
     assert "TENSORFERRY_CHUNK is '7'" in done.stderr or 'TENSORFERRY_CHUNK is "7"' in done.stderr
 
 

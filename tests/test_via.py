@@ -23,9 +23,9 @@ import sparse
 import tensorflow as tf
 import torch
 from jax.experimental import sparse as jax_sparse
-from support.callers import KINDS, is_tensor, quickest, refused, tensor
-from support.children import HANG_SECONDS
 from support.share_counts import soon
+from support.subprocesses import HANG_SECONDS
+from support.tensors_of_callers import KINDS, is_tensor, quickest, refused, tensor
 
 import tensorferry as ferry
 

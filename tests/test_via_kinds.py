@@ -12,7 +12,7 @@ import typing
 import numpy as np
 import pytest
 import torch
-from support.callers import KINDS, is_tensor, refused, tensor
+from support.tensors_of_callers import KINDS, is_tensor, refused, tensor
 
 import tensorferry as ferry
 

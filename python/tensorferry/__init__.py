@@ -1,11 +1,11 @@
 """Any tensor, any framework, one call.
 
-`import tensorferry as ferry`, then `ferry.to(x, "torch")`: tensors of NumPy, CuPy, PyTorch, JAX,
-TensorFlow, Paddle and MLX, and anything that speaks DLPack, the buffer protocol or an array
-interface, become tensors of any of these frameworks, on the CPU and on CUDA GPUs. Memory is shared
-when it can be and copied when it must be; `ferry.plan` says beforehand which and why, `ferry.trace`
-what did happen. `ferry.publish` and `ferry.attach` hand them to other processes; `ferry.via`,
-`ferry.agnostic` and `ferry.array_namespace` are for functions that take tensors of any framework.
+`import tensorferry as ferry`, then `ferry.to(x, "torch")` converts tensors of NumPy, CuPy, PyTorch,
+JAX, TensorFlow, Paddle and MLX, and objects that support DLPack, the buffer protocol or an array
+interface, to any of these frameworks, on the CPU and on CUDA GPUs. Memory is shared if possible and
+copied otherwise; `ferry.plan` explains a conversion beforehand, `ferry.trace` records conversions.
+`ferry.publish` and `ferry.attach` share tensors with other processes; `ferry.via`, `ferry.agnostic`
+and `ferry.array_namespace` are for functions that accept tensors of any framework.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -47,9 +47,9 @@ from tensorferry._native import (
     to_async,
     trace,
 )
-from tensorferry.array_namespace import array_namespace
-from tensorferry.decorators import agnostic, via
+from tensorferry.array_api.namespace import array_namespace
 from tensorferry.files import inspect, load, load_raw, save
+from tensorferry.functions.decorators import agnostic, via
 
 if TYPE_CHECKING:
     from tensorferry import sparse, tf1
@@ -104,7 +104,7 @@ __all__ = [
     "via",
 ]
 
-#: Names that are imported at first access, to keep the import of the package quick.
+#: Names that are imported at first access, to keep the import of the package fast.
 _LAZY = {
     "CancelledError": "tensorferry.jobs",
     "Job": "tensorferry.jobs",
@@ -114,7 +114,7 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
-    """Imports what is not imported with the package."""
+    """Imports a public name at its first access."""
     if name not in _LAZY:
         raise AttributeError(f"module 'tensorferry' has no attribute {name!r}")
     import importlib

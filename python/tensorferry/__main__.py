@@ -1,13 +1,13 @@
-"""`python -m tensorferry` is the command `tensorferry`, which is this module's `main` too."""
+"""The entry point of the command `tensorferry` and of `python -m tensorferry`."""
 
 import sys
 
 
 def main() -> int:
-    """Runs the command line; the exit code."""
+    """Runs the command line and returns the exit code."""
     try:
-        # Here, so that Ctrl-C is quiet while the libraries are loaded as well.
-        from tensorferry import cli
+        # Imported here, so that Ctrl-C is quiet while libraries are imported.
+        from tensorferry._tools import cli
     except KeyboardInterrupt:
         return 130
     return cli.main()

@@ -1,7 +1,7 @@
-"""The frameworks that tensorferry knows, as the native module has registered them.
+"""The framework register: names, modules, distributions, types and capabilities.
 
-There is one table of names, modules, distributions, types and capabilities, and it is in Rust
-(crates/python/src/frameworks/register.rs). This module gives Python code its rows.
+The native module has the only table (crates/python/src/frameworks). This module provides its rows
+to Python code.
 """
 
 import importlib
@@ -20,28 +20,28 @@ from tensorferry._native import (
 #: The rows by canonical name, in an order in which one process can import the frameworks.
 FRAMEWORKS = {row.name: row for row in register()}
 
-#: The names of those that have dense tensors, in the same order.
+#: The names of the frameworks that have dense tensors, in the same order.
 TENSOR_FRAMEWORKS = tuple(name for name, row in FRAMEWORKS.items() if row.has_dense)
 
 
 def tensor_framework(framework: str | ModuleType) -> str:
-    """The canonical name of a framework of dense tensors, for any of its names or its module."""
+    """The canonical name of a framework that has dense tensors, for its module or any name."""
     name = canonical(framework)
     if is_sparse_only(name):
         raise InvalidArgumentError(
             f"{title(name)} holds sparse tensors only"
-            '\nhint: name a framework that holds dense ones, such as "numpy"'
+            '\nhint: name a framework that has dense tensors, such as "numpy"'
         )
     return name
 
 
 def is_sparse_only(name: str) -> bool:
-    """Whether a framework holds sparse tensors and no dense ones."""
+    """Whether a framework has sparse tensors only."""
     return name in FRAMEWORKS and not FRAMEWORKS[name].has_dense
 
 
 def title(name: str) -> str:
-    """A framework as its makers write it."""
+    """The title of a framework, as its authors write it."""
     return FRAMEWORKS[name].title if name in FRAMEWORKS else name
 
 
@@ -50,7 +50,7 @@ def load(framework: str, module: str | None = None) -> Any:
     row = FRAMEWORKS.get(framework) or FRAMEWORKS.get(canonical(framework))
     if row is None:
         raise InvalidArgumentError(
-            f"{framework} was registered by a package and has no module to import"
+            f"{framework} was registered by a package and cannot be imported by name"
             f"\nhint: write one of {', '.join(FRAMEWORKS)}"
         )
     name = module or row.module
@@ -61,6 +61,5 @@ def load(framework: str, module: str | None = None) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise FrameworkNotFoundError(
-            f"{row.title} cannot be imported here: {error}"
-            f"\nhint: pip install {row.distributions[0]}"
+            f"{row.title} cannot be imported: {error}\nhint: pip install {row.distributions[0]}"
         ) from error

@@ -1,7 +1,7 @@
-"""`ferry.Job`, which `ferry.to_async` returns: a future around a transfer of the native module.
+"""`ferry.Job`, the future that `ferry.to_async` returns.
 
-This module is imported when it is first needed, because `concurrent.futures` takes longer to import
-than the rest of the package.
+This module is imported when it is first needed, because importing `concurrent.futures` takes longer
+than importing the rest of the package.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class CancelledError(FerryError, concurrent.futures.CancelledError):
 
 
 class Job(concurrent.futures.Future[T]):
-    """A transfer whose bytes move while the caller goes on.
+    """A transfer that runs in the background.
 
     A `concurrent.futures.Future`, so `concurrent.futures.wait`, `as_completed` and
-    `asyncio.wrap_future` take it, and it can be awaited. The job is done when nothing reads the
-    source or writes the result any more. Callbacks run on the thread of the job.
+    `asyncio.wrap_future` accept it, and it can be awaited. The job is done when it no longer reads
+    the source or writes the result. Callbacks run on the thread of the job.
 
     Example:
         >>> job = ferry.to_async(np.arange(3), "torch", copy=True)
@@ -43,23 +43,23 @@ class Job(concurrent.futures.Future[T]):
 
     @property
     def bytes_moved(self) -> int:
-        """The bytes that have moved so far."""
+        """The number of bytes moved so far."""
         return self._transfer.bytes_moved
 
     @property
     def bytes_total(self) -> int:
-        """The bytes that the whole transfer moves; 0 for a share."""
+        """The number of bytes that the transfer moves; 0 if memory is shared."""
         return self._transfer.bytes_total
 
     def running(self) -> bool:
-        """Whether the transfer has not ended."""
+        """Whether the transfer is in progress."""
         return not self.done()
 
     def cancel(self) -> bool:
-        """Cancels the transfer, also a running one; whether that was in time.
+        """Cancels the transfer, even while it runs; returns False if it was already done.
 
-        The job ends as cancelled as soon as the blocks that are on their way have arrived. `done()`
-        is false until then, and `result()` waits.
+        The job ends when the blocks in flight have arrived. Until then `done()` is False, and
+        `result()` waits.
         """
         return self._transfer.cancel()
 
@@ -78,7 +78,7 @@ class Job(concurrent.futures.Future[T]):
         return super().result()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Waits for the end and returns the error of the transfer; None if there is a result.
+        """Waits until the job is done and returns its error; None if it has a result.
 
         Args:
             timeout: The seconds to wait; None waits until the job is done.
@@ -93,7 +93,7 @@ class Job(concurrent.futures.Future[T]):
     def __await__(self) -> Generator[Any, None, T]:
         """Waits without blocking the event loop; cancelling the task cancels the transfer.
 
-        The await of a cancelled job raises asyncio.CancelledError, as that of any other future.
+        Awaiting a cancelled job raises asyncio.CancelledError, as for any other future.
         """
         return asyncio.wrap_future(self).__await__()
 
@@ -102,10 +102,10 @@ class Job(concurrent.futures.Future[T]):
         return f"<Job {state}, {self._transfer!r}>"
 
     def _wait(self, timeout: float | None) -> None:
-        if not self.done() and (why := self._transfer.why_abandoned()) is not None:
-            raise CancelledError("{}\nhint: {}".format(*why))
+        if not self.done() and (reason := self._transfer.why_abandoned()) is not None:
+            raise CancelledError("{}\nhint: {}".format(*reason))
         seconds = None if timeout is None else min(timeout, threading.TIMEOUT_MAX)
-        # A callback of a cancelled job runs before those who wait are notified, and may come here.
+        # A callback of a cancelled job runs before waiting threads are notified, and may call this.
         if not self.done() and not concurrent.futures.wait((self,), seconds).done:
             raise DeadlineError(
                 f"the job is not done within {timeout} seconds\nhint: wait longer, or cancel() it"
@@ -114,7 +114,7 @@ class Job(concurrent.futures.Future[T]):
             raise CancelledError(self._cancellation)
 
     def _finish(self, result: T, error: BaseException | None) -> None:
-        """Called once, by the native module, when the transfer has ended."""
+        """Completes the job; the native module calls it once, when the transfer has ended."""
         if error is None:
             self.set_result(result)
         elif isinstance(error, CancelledError):

@@ -1,8 +1,8 @@
 """Tensors in and out of TensorFlow 1.x graphs, without a copy through the host.
 
-A graph of `tf.compat.v1` takes only NumPy arrays as feeds and gives only NumPy arrays back. An
-inlet is a tensor in the graph whose value is whatever was bound to it, from any framework, on the
-GPU or on the host; an outlet hands a tensor of the graph to any framework.
+A graph of `tf.compat.v1` accepts and returns only NumPy arrays. An inlet is a tensor in the graph
+whose value is the tensor that was bound to it, from any framework, on the GPU or on the host; an
+outlet converts a tensor of the graph to any framework.
 
     inlet = ferry.tf1.inlet((None, 16), "float32")
     outlet = ferry.tf1.outlet(model(inlet.tensor), "torch")
@@ -11,9 +11,9 @@ GPU or on the host; an outlet hands a tensor of the graph to any framework.
         session.run(outlet.op)
         result = outlet.take()
 
-Both run Python code inside the graph, so the graph can neither be saved without it nor run by
-another process. TensorFlow keeps int32 in host memory, on a GPU too: such tensors enter and leave
-through the host.
+Both run Python code inside the graph, so the graph cannot be saved, or run by another process.
+TensorFlow keeps int32 tensors in host memory even with a GPU: such tensors are copied through the
+host.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _error(fact: str, hint: str) -> InvalidArgumentError:
 
 
 class Inlet:
-    """A tensor in a graph, whose value is what was last bound to it.
+    """A tensor in a graph, whose value is the tensor that was last bound to it.
 
     Example:
         >>> import tensorflow as tf
@@ -59,22 +59,22 @@ class Inlet:
         self.shape = tf.TensorShape(shape)
         self._lock = threading.Lock()
         self._bound: Any = None
-        with tf.device(device if device is not None else _home(tf, self.dtype)):
-            tensor = tf.py_function(self._give, [], Tout=self.dtype, name=name or "inlet")
+        with tf.device(device if device is not None else _default_device(tf, self.dtype)):
+            tensor = tf.py_function(self._bound_value, [], Tout=self.dtype, name=name or "inlet")
         tensor.set_shape(self.shape)
         #: The tensor to build the graph on.
         self.tensor = tensor
 
     def bind(self, x: Any) -> None:
-        """Sets what the graph sees from the next run on: any tensor of any framework.
+        """Sets the value of the tensor for the next runs: a tensor of any framework.
 
-        It is kept until the next bind, and what is queued on it now is waited for. The memory is
-        shared where TensorFlow can take it as it is: do not write it before the run is over, and
-        bind it again after you have.
+        The tensor is kept until the next bind, and the call waits for work that is queued on it.
+        Its memory is shared if TensorFlow can use it: do not write to it before the run is over,
+        and bind it again after you have written to it.
         """
         report = plan(x, "tensorflow", dtype=self.dtype.name)
         if report.kind != "tensor":
-            raise _error("an inlet takes one tensor, not a tree of them", "make an inlet for each")
+            raise _error("an inlet takes one tensor, not a tree", "make an inlet for each")
         if report.source_dtype != self.dtype.name:
             raise _error(
                 f"the inlet holds {self.dtype.name} and the tensor holds {report.source_dtype}",
@@ -85,18 +85,20 @@ class Inlet:
                 f"the inlet has shape {self.shape} and the tensor has {tuple(report.shape)}",
                 "bind a tensor of the inlet's shape, or make the inlet with None where it varies",
             )
-        # Here and not in the run, which is on another thread: which stream a framework works on is
-        # a matter of the thread.
+        # Converted here, not in the run, which uses another thread: the current stream of a
+        # framework is a property of the thread.
         with _tensorflow().__internal__.eager_context.eager_mode():
             bound = to(x, "tensorflow")
         with self._lock:
             self._bound = bound
 
-    def _give(self) -> Any:
+    def _bound_value(self) -> Any:
         with self._lock:
             bound = self._bound
         if bound is None:
-            raise _error("nothing was bound to the inlet", "call inlet.bind(x) before session.run")
+            raise _error(
+                "no tensor was bound to the inlet", "call inlet.bind(x) before session.run"
+            )
         return bound
 
     def __repr__(self) -> str:
@@ -104,7 +106,7 @@ class Inlet:
 
 
 class Outlet:
-    """A tensor of a graph, handed to another framework after each run.
+    """A tensor of a graph, converted to another framework after each run.
 
     Example:
         >>> import tensorflow as tf
@@ -123,33 +125,35 @@ class Outlet:
         tf = _tensorflow()
         self.framework = framework
         self._lock = threading.Lock()
-        self._taken: list[Any] = []
-        with tf.device(device if device is not None else tensor.device or _home(tf, tensor.dtype)):
-            op = tf.py_function(self._take, [tensor], Tout=[], name=name or "outlet")
-        #: What `session.run` is asked for.
+        self._value: list[Any] = []
+        with tf.device(
+            device if device is not None else tensor.device or _default_device(tf, tensor.dtype)
+        ):
+            op = tf.py_function(self._store, [tensor], Tout=[], name=name or "outlet")
+        #: The operation to pass to `session.run`.
         self.op = op
 
-    def _take(self, value: Any) -> None:
+    def _store(self, value: Any) -> None:
         with self._lock:
-            self._taken = [value]
+            self._value = [value]
 
     def take(self) -> Any:
-        """The value of the last run, as the framework's own tensor; each is taken once."""
+        """The value of the last run, as a tensor of the framework. Each value is returned once."""
         with self._lock:
-            taken, self._taken = self._taken, []
-        if not taken:
+            value, self._value = self._value, []
+        if not value:
             raise _error(
                 "the outlet has no value",
-                "call session.run(outlet.op) first; each value is taken once",
+                "call session.run(outlet.op) first; each value is returned once",
             )
-        return to(taken[0], self.framework)
+        return to(value[0], self.framework)
 
     def __repr__(self) -> str:
         return f"<Outlet to {self.framework}>"
 
 
-def _home(tf: Any, dtype: Any) -> str:
-    """Where a tensor of this type lives: int32 and strings on the host."""
+def _default_device(tf: Any, dtype: Any) -> str:
+    """The device of tensors of this type: the host for int32 and strings."""
     on_host = dtype in (tf.int32, tf.string) or not tf.config.list_physical_devices("GPU")
     return "/CPU:0" if on_host else "/GPU:0"
 
@@ -161,12 +165,12 @@ def inlet(
     device: str | None = None,
     name: str | None = None,
 ) -> Inlet:
-    """A tensor in the current graph that takes its value from `bind`.
+    """Makes a tensor in the current graph whose value `bind` sets.
 
     Args:
-        shape: Its shape, with None for what varies; None if nothing is known.
-        dtype: Its element type, by name or as TensorFlow's own.
-        device: Where the graph has it, such as "/GPU:0"; the GPU if there is one, but for int32.
+        shape: Its shape, with None for lengths that vary; None if the shape is unknown.
+        dtype: Its element type, as a name or a TensorFlow dtype.
+        device: Its device, such as "/GPU:0"; by default the GPU if there is one, except for int32.
         name: Its name in the graph.
 
     Returns:
@@ -191,16 +195,16 @@ def inlet(
 def outlet(
     tensor: Any, framework: str | ModuleType, *, device: str | None = None, name: str | None = None
 ) -> Outlet:
-    """Hands a tensor of the current graph to another framework: run `op`, then call `take`.
+    """Converts a tensor of the current graph to another framework: run `op`, then call `take`.
 
     Args:
         tensor: A tensor of the graph.
-        framework: Whose tensor `take` gives, as in `to`.
-        device: Where the tensor is handed over; where it is computed, if left out.
+        framework: The framework of the tensor that `take` returns, as for `to`.
+        device: The device of the operation; by default the device of the tensor.
         name: The name of the operation in the graph.
 
     Returns:
-        An Outlet, whose `op` is run.
+        An Outlet, whose `op` the session runs.
 
     Raises:
         InvalidArgumentError: `take` was called before a run.

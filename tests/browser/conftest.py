@@ -10,7 +10,7 @@ from selenium import webdriver
 from support.browser import chromium, look, messages, visit
 from support.results import PAGES
 
-from tensorferry import report
+from tensorferry._tools import report
 
 Opener = Callable[..., webdriver.Chrome]
 

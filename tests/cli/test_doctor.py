@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import children, on_standin
-from support.children import HANG_SECONDS
+from support import fake_driver, subprocesses
 from support.share_counts import soon
+from support.subprocesses import HANG_SECONDS
 
-from tensorferry.cli import main
+from tensorferry._tools.cli import main
 
 DOCTOR = [sys.executable, "-m", "tensorferry", "doctor"]
 
-# As much of a framework as the doctor needs to find it healthy; nothing can be carried to it.
+# As much of a framework as the doctor needs to find it healthy; no tensor can be converted to it.
 FAKE = """
 class config:
     list_physical_devices = staticmethod(lambda kind: [])
@@ -80,8 +80,8 @@ def fake(folder: Path, name: str, code: str) -> Path:
     return folder
 
 
-def liar(folder: Path, code: str) -> Path:
-    """A folder whose `to(real, x, framework, **wishes)` takes the place of `ferry.to`."""
+def patched(folder: Path, code: str) -> Path:
+    """A folder whose `to(real, x, framework, **options)` replaces `ferry.to`."""
     (folder / "sitecustomize.py").write_text(f"""
 import functools, os, signal, sys, time
 import tensorferry
@@ -98,7 +98,7 @@ MLX_ALONE = {
     ("mlx", "mlx"): "itself",
 }
 
-# ----- where all is well
+# ----- without problems
 
 
 def test_every_cell_is_verified():
@@ -142,7 +142,7 @@ def test_the_matrix_is_shown():
         ["mlx", "shared", "itself"],
     ]
     assert "  1 MLX supports only memory that it allocated" in lines
-    assert lines[-1].startswith("all is well: 1 shared, 1 copied, 2 itself; 4 cells in ")
+    assert ": 1 shared, 1 copied, 2 itself; 4 cells in " in lines[-1]
     assert max(map(len, lines)) <= 80
     # The columns are aligned.
     assert len({line.index("itself") for line in lines[start : start + 2] if "itself" in line}) == 1
@@ -180,28 +180,28 @@ BAD_IMPORTS = {
     "torch": (
         "import os, sys\nsys.stderr.write('out of\\nluck\\n')\nsys.stderr.flush()\nos.abort()",
         "crashes",
-        "importing torch: the process died by SIGABRT, and said last: luck",
+        ("importing torch: ", "SIGABRT", "luck"),
     ),
     "paddle": (
         "raise ImportError('libluck.so.1: cannot open')",
         "fails",
-        "importing paddle raised ImportError: libluck.so.1: cannot open",
+        ("importing paddle ", "ImportError: libluck.so.1: cannot open"),
     ),
-    "cupy": ("import sys\nsys.exit(3)", "fails", "importing cupy raised SystemExit: 3"),
+    "cupy": ("import sys\nsys.exit(3)", "fails", ("importing cupy ", "SystemExit: 3")),
     "jax": (
         "import os, signal\ndef local_devices(backend):\n    os.kill(os.getpid(), signal.SIGILL)",
         "crashes",
-        "listing the devices of jax: the process died by SIGILL, and said nothing",
+        ("devices of jax: ", "SIGILL"),
     ),
     "tensorflow": (
         "import time\ntime.sleep(600)",
         "hangs",
-        "importing tensorflow: the process was silent for {seconds} s and was ended",
+        ("importing tensorflow: ", "{seconds} s"),
     ),
 }
 
 
-def patiently(*good: str, paths: tuple[Path, ...], arguments: tuple[str, ...] = ()) -> tuple:
+def report_hang(*good: str, paths: tuple[Path, ...], arguments: tuple[str, ...] = ()) -> tuple:
     """A report about something that hangs, and the limit in seconds after which it was ended.
 
     The limit holds for what works too. Where that takes longer, the next limit is tried.
@@ -216,14 +216,16 @@ def patiently(*good: str, paths: tuple[Path, ...], arguments: tuple[str, ...] = 
 def test_frameworks_that_do_not_import_are_reported(tmp_path):
     for name, (code, _, _) in BAD_IMPORTS.items():
         fake(tmp_path, name, code)
-    found, seconds = patiently("numpy", "mlx", paths=(tmp_path,))
+    found, seconds = report_hang("numpy", "mlx", paths=(tmp_path,))
     assert states(found) == {
         "numpy": "works",
         "mlx": "works",
         **{name: state for name, (_, state, _) in BAD_IMPORTS.items()},
     }
     facts = [problem["fact"] for problem in found["problems"]]
-    assert facts == [fact.format(seconds=seconds) for _, _, fact in BAD_IMPORTS.values()]
+    assert len(facts) == len(BAD_IMPORTS)
+    for fact, (_, _, parts) in zip(facts, BAD_IMPORTS.values(), strict=True):
+        assert all(part.format(seconds=seconds) in fact for part in parts), fact
     assert all(problem["hint"] for problem in found["problems"])
     assert outcomes(found) == MLX_ALONE
 
@@ -248,9 +250,8 @@ def test_a_conflict_is_named_and_the_rest_verified(tmp_path):
     (conflict,) = found["conflicts"]
     assert conflict["frameworks"] == ["mlx", "tensorflow"]
     assert conflict["works_as"] == ["tensorflow", "mlx"]
-    assert conflict["fact"].startswith(
-        "importing tensorflow after mlx: the process died by SIGABRT"
-    )
+    assert conflict["fact"].startswith("importing tensorflow after mlx: ")
+    assert "SIGABRT" in conflict["fact"]
     assert conflict["hint"].startswith("import tensorflow before mlx")
     assert conflict["fact"] in [problem["fact"] for problem in found["problems"]]
     assert outcomes(found).items() >= MLX_ALONE.items()
@@ -307,7 +308,7 @@ def test_a_fast_path_that_fails_its_probe_is_named(tmp_path):
     reason = "the field base differs from the attribute base"
     said = " ".join(done.stdout.split())
     assert f"numpy.array_struct FAILED: {reason}" in said
-    better = said.partition(" could be better ")[2]
+    better = said.partition(" notices ")[2]
     assert f"the fast path numpy.array_struct failed its probe: {reason}" in better
     assert "`PyArray_SetBaseObject`" in better
 
@@ -325,48 +326,50 @@ def test_a_fast_path_that_is_switched_off_is_named():
 
 def test_a_wrong_value_is_reported(tmp_path):
     lie = """
-def to(real, x, framework, **wishes):
-    y = real(x, framework, **wishes)
+def to(real, x, framework, **options):
+    y = real(x, framework, **options)
     return y + 1 if framework == "numpy" and "mlx" in type(x).__module__ else y
 """
-    found = report("--frameworks", "numpy,mlx", code=1, paths=(liar(tmp_path, lie),))
+    found = report("--frameworks", "numpy,mlx", code=1, paths=(patched(tmp_path, lie),))
     assert outcomes(found) == {**MLX_ALONE, ("mlx", "numpy"): "wrong"}
     (problem,) = found["problems"]
-    assert problem["fact"] == "the values are not those of the source"
+    assert "source" in problem["fact"]
     assert problem["where"] == ["mlx to numpy"]
 
 
 DEATH = """
-def to(real, x, framework, **wishes):
+def to(real, x, framework, **options):
     deadly = framework == "numpy" and "mlx" in type(x).__module__ and {condition}
     if deadly:
         {deed}
-    return real(x, framework, **wishes)
+    return real(x, framework, **options)
 """
 
 
 def test_a_crash_on_the_way_is_one_cell(tmp_path):
     death = DEATH.format(condition="True", deed="os.kill(os.getpid(), signal.SIGSEGV)")
-    found = report("--frameworks", "numpy,mlx", code=1, paths=(liar(tmp_path, death),))
+    found = report("--frameworks", "numpy,mlx", code=1, paths=(patched(tmp_path, death),))
     assert outcomes(found) == {**MLX_ALONE, ("mlx", "numpy"): "crashed"}
     (problem,) = found["problems"]
-    assert problem["fact"].startswith("the process with numpy and mlx loaded died by SIGSEGV")
+    assert "numpy and mlx" in problem["fact"]
+    assert "SIGSEGV" in problem["fact"]
 
 
 def test_a_crash_that_needs_a_third(tmp_path):
     death = DEATH.format(condition="'tensorflow' in sys.modules", deed="os.abort()")
-    paths = (liar(tmp_path, death), fake(tmp_path, "tensorflow", FAKE))
+    paths = (patched(tmp_path, death), fake(tmp_path, "tensorflow", FAKE))
     found = report("--frameworks", "numpy,mlx,tensorflow", code=1, paths=paths)
     assert outcomes(found).items() >= {**MLX_ALONE, ("mlx", "numpy"): "crashed"}.items()
     (fact,) = (cell["fact"] for cell in found["cells"] if cell["outcome"] == "crashed")
-    assert fact.startswith("the process with numpy, mlx, tensorflow loaded died by SIGABRT")
-    assert fact.endswith("with only mlx and numpy loaded it is shared")
+    assert "numpy, mlx, tensorflow" in fact
+    assert "SIGABRT" in fact
+    assert re.search("with only mlx and numpy .* shared$", fact)
 
 
 def test_a_hang_on_the_way_is_one_cell(tmp_path):
     death = DEATH.format(condition="True", deed="time.sleep(600)")
-    paths = (liar(tmp_path, death),)
-    found, _ = patiently("numpy", "mlx", paths=paths, arguments=("--frameworks", "numpy,mlx"))
+    paths = (patched(tmp_path, death),)
+    found, _ = report_hang("numpy", "mlx", paths=paths, arguments=("--frameworks", "numpy,mlx"))
     assert outcomes(found) == {**MLX_ALONE, ("mlx", "numpy"): "hung"}
 
 
@@ -378,8 +381,8 @@ def test_gpus_are_verified_too():
         "--frameworks",
         "numpy,cupy,mlx",
         code=0,
-        paths=(on_standin.STANDIN,),
-        LD_LIBRARY_PATH=str(on_standin.DRIVER),
+        paths=(fake_driver.STANDIN,),
+        LD_LIBRARY_PATH=str(fake_driver.DRIVER),
     )
     assert found["driver"]["cuda"] == "13.0"
     assert [gpu["index"] for gpu in found["driver"]["gpus"]] == [0, 1]
@@ -401,12 +404,12 @@ def test_gpus_are_shown():
     done = doctor(
         "--frameworks",
         "numpy,cupy",
-        paths=(on_standin.STANDIN,),
-        LD_LIBRARY_PATH=str(on_standin.DRIVER),
+        paths=(fake_driver.STANDIN,),
+        LD_LIBRARY_PATH=str(fake_driver.DRIVER),
     )
     assert done.returncode == 0, done.stderr
     assert re.search(r"^  cuda:1 ", done.stdout, re.MULTILINE)
-    assert "\ncpu to cuda:0 (cuda:1 alike), float32" in done.stdout
+    assert "\ncpu to cuda:0 (same on cuda:1), float32" in done.stdout
     assert re.search(r"pinned memory +works, \d+ MiB after downloads from cupy", done.stdout)
     assert max(map(len, done.stdout.splitlines())) <= 80
 
@@ -415,7 +418,7 @@ def test_a_driver_that_does_not_start_is_a_failure(tmp_path):
     (tmp_path / "libcuda.so.1").write_text("no library")
     found = report("--frameworks", "numpy", code=1, LD_LIBRARY_PATH=str(tmp_path))
     assert found["driver"]["state"] == "fails"
-    assert found["problems"][0]["fact"].startswith("the CUDA driver does not start: OSError")
+    assert re.match("the CUDA driver .*: OSError", found["problems"][0]["fact"])
 
 
 # ----- manners
@@ -481,17 +484,17 @@ def test_colours_on_a_terminal(wish, coloured):
         shown += got
     os.close(ours)
     assert process.communicate()[1] == b""
-    assert b"all is well" in shown
+    assert b"no problems" in shown
     assert (b"\x1b[" in shown) == coloured
 
 
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (("--frameworks", "numpy,caffe"), 'unknown framework "caffe"'),
-        (("--frameworks", ","), "no framework is named"),
-        (("--timeout", "0"), "'0' is no number of seconds"),
-        (("--timeout", "soon"), "'soon' is no number of seconds"),
+        (("--frameworks", "numpy,caffe"), '"caffe"'),
+        (("--frameworks", ","), "--frameworks"),
+        (("--timeout", "0"), "'0' is not"),
+        (("--timeout", "soon"), "'soon' is not"),
     ],
 )
 def test_wrong_usage(wrong, said, capsys):
@@ -500,9 +503,9 @@ def test_wrong_usage(wrong, said, capsys):
 
 
 def test_the_children_import_no_framework_by_themselves():
-    loaded = children.run("""
+    loaded = subprocesses.run("""
         import sys
-        import tensorferry.doctor.probe
+        import tensorferry._tools.doctor.probe
         loaded = {name.partition(".")[0] for name in sys.modules}
         print(*sorted(loaded & {"numpy", "ml_dtypes", "torch", "jax"}))
     """)
@@ -526,17 +529,16 @@ def test_an_order_of_import_that_ends_the_process(tmp_path):
     assert orders["paddle", "tensorflow"]["state"] == "works"
     wrong = orders["tensorflow", "paddle"]
     assert wrong["state"] == "crashes"
-    assert wrong["fact"].startswith(
-        "importing paddle after tensorflow: the process died by SIGABRT"
-    )
+    assert wrong["fact"].startswith("importing paddle after tensorflow: ")
+    assert "SIGABRT" in wrong["fact"]
     assert wrong["hint"] == "import paddle before tensorflow, which works here"
     # It can be avoided, so it is not a problem.
     assert wrong["fact"] in [notice["fact"] for notice in found["notices"]]
     assert wrong["fact"] not in [problem["fact"] for problem in found["problems"]]
     assert found["conflicts"] == []
     shown = doctor("--frameworks", "numpy,paddle,tensorflow", paths=paths).stdout
-    assert "import order\n  works  numpy, paddle, tensorflow\n" in shown
-    assert "  dies   tensorflow, paddle\n  works  paddle, tensorflow\n" in shown
+    assert "import order\n  works    numpy, paddle, tensorflow\n" in shown
+    assert "  crashes  tensorflow, paddle\n  works    paddle, tensorflow\n" in shown
     assert "hint: import paddle before tensorflow, which works here" in shown
 
 

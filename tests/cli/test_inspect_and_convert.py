@@ -10,10 +10,10 @@ import sys
 
 import numpy as np
 import pytest
-from support import children
+from support import subprocesses
 
 import tensorferry as ferry
-from tensorferry import cli
+from tensorferry._tools import cli
 
 
 def test_what_is_in_a_file(tmp_path, capsys):
@@ -89,12 +89,12 @@ def test_with_numpy_alone(tmp_path):
     import sys
     for name in ("torch", "jax", "tensorflow", "paddle", "mlx", "cupy", "scipy"):
         sys.modules[name] = None
-    from tensorferry import cli
+    from tensorferry._tools import cli
     assert cli.main(["inspect", sys.argv[1]]) == 0
     assert cli.main(["convert", sys.argv[1], sys.argv[2]]) == 0
     """
-    children.run(
-        children.textwrap.dedent(code), str(tmp_path / "x.npz"), str(tmp_path / "y.safetensors")
+    subprocesses.run(
+        subprocesses.textwrap.dedent(code), str(tmp_path / "x.npz"), str(tmp_path / "y.safetensors")
     )
     assert ferry.load(tmp_path / "y.safetensors")["a"].tolist() == [0, 1, 2]
 
@@ -167,7 +167,7 @@ def test_metadata_stays_or_is_said_to_be_left_out(tmp_path, capsys):
 def test_a_large_tensor_goes_in_pieces(tmp_path, monkeypatch):
     x = np.random.default_rng(5).standard_normal((100, 30))
     np.save(tmp_path / "x.npy", x)
-    monkeypatch.setattr("tensorferry.cli.convert.PIECE", 70)
+    monkeypatch.setattr("tensorferry._tools.cli.convert.BLOCK_ELEMENTS", 70)
     target = tmp_path / "y.safetensors"
     assert cli.main(["convert", str(tmp_path / "x.npy"), str(target), "--to-dtype", "float32"]) == 0
     np.testing.assert_array_equal(ferry.load(target)["tensor"], x.astype(np.float32))

@@ -23,12 +23,12 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from support import children
-from support.children import HANG_SECONDS
+from support import subprocesses
 from support.share_counts import soon
+from support.subprocesses import HANG_SECONDS
 
 import tensorferry as ferry
-from tensorferry import cli
+from tensorferry._tools import cli
 
 TENSORFERRY = [sys.executable, "-m", "tensorferry"]
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -254,7 +254,7 @@ def test_the_time_runs_out(place, sockets):
     np.testing.assert_array_equal(held, X)
     done = attempt("publish", "--once", "--timeout", "0.2", "x.npy")
     assert done.returncode == 3
-    assert done.stderr.startswith("error: nobody has attached within 0.2 s\nhint: ")
+    assert re.match(r"error: .* 0\.2 s\nhint: ", done.stderr)
     assert os.listdir(sockets) == []
 
 
@@ -262,7 +262,10 @@ def test_the_time_runs_out(place, sockets):
     ("script", "fact"),
     [
         ("ferry publish --timeout 600 x.npy >&-", "standard output is closed"),
-        ("ferry publish --timeout 600 x.npy | true; exit ${PIPESTATUS[0]}", "nobody reads"),
+        (
+            "ferry publish --timeout 600 x.npy | true; exit ${PIPESTATUS[0]}",
+            "reader of standard output",
+        ),
     ],
 )
 def test_a_ticket_that_nobody_gets(place, sockets, script, fact):
@@ -338,7 +341,7 @@ def test_raw_bytes_and_pieces(place, sockets, monkeypatch, capsys):
     """Bytes that do not say what they are; and a large tensor is laid down piece by piece."""
     X.tofile("x.raw")
     with published("x.raw", "--dtype", "float32", "--shape", "3,4") as (_, ticket):
-        monkeypatch.setattr("tensorferry.cli.convert.PIECE", 5)
+        monkeypatch.setattr("tensorferry._tools.cli.convert.BLOCK_ELEMENTS", 5)
         assert cli.main(["attach", ticket, "y.npy"]) == 0
     np.testing.assert_array_equal(np.load("y.npy"), X)
 
@@ -405,13 +408,13 @@ def test_tickets_that_are_none(place, capsys):
     assert "was used" in refusal(capsys, "attach", str(once))
     nothing = attempt("attach", "-", stdin=subprocess.DEVNULL)
     assert nothing.returncode == 3
-    assert nothing.stderr.startswith("error: there is no ticket on standard input\nhint: ")
+    assert re.match(r"error: .*standard input.*\nhint: ", nothing.stderr)
     assert sorted(os.listdir()) == ["x.npy", "x.npz"]
 
 
 def test_a_stopped_server_is_not_waited_for_for_ever(place, sockets, capsys):
     with published("x.npy") as (server, ticket):
-        children.stop(server)
+        subprocesses.stop(server)
         fact = refusal(capsys, "attach", ticket, "--timeout", "0.2")
         assert "did not reply within" in fact
 
@@ -444,4 +447,4 @@ def test_what_cannot_be_published(place, sockets, capsys, arguments, fact):
 def test_times_that_are_none(capsys, time):
     for command in ("publish", "attach"):
         assert cli.main([command, "x", f"--timeout={time}"]) == 2
-        assert "is no time" in capsys.readouterr().err
+        assert "is not a time" in capsys.readouterr().err

@@ -17,9 +17,9 @@ from support import results
 from support.results import PAGES, timed
 
 import tensorferry as ferry
-from tensorferry import report
-from tensorferry.report import controls, reading, scale
-from tensorferry.report.markup import Html, element, escape
+from tensorferry._tools import report
+from tensorferry._tools.report import controls, grouping, scale
+from tensorferry._tools.report.markup import Html, element, escape
 
 
 @functools.cache
@@ -123,8 +123,8 @@ def test_lines_join_the_marks_and_limits_have_their_names():
 
 def test_what_cannot_be_done_is_said_under_the_plot():
     [failures] = having(tree("sample"), "ul", "failures")
-    assert "".join(failures.itertext()).replace(scale.GAP, " ") == (
-        "tf.convert_to_tensor(x.tolist()) cannot at 16 MiB, 256 MiB and 1 GiB: "
+    assert "".join(failures.itertext()).replace(scale.NO_BREAK_SPACE, " ") == (
+        "tf.convert_to_tensor(x.tolist()) failed at 16 MiB, 256 MiB and 1 GiB: "
         "a list of so many numbers does not fit into memory"
     )
 
@@ -158,7 +158,7 @@ def test_machine_and_versions_are_said():
 
 
 def test_filters_are_offered_for_what_differs():
-    found = reading.read(results.sample())
+    found = grouping.group(results.sample())
     assert [facet.name for facet in controls.facets(found)] == ["from", "to", "on", "layout"]
     assert controls.classes(found[2], controls.facets(found)) == "item from-0 to-0 on-1 layout-0"
     assert controls.facets(found[:1]) == []

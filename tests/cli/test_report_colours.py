@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tensorferry import report
-from tensorferry.report import looks
+from tensorferry._tools import report
+from tensorferry._tools.report import series_style
 
 
 def linear(colour: str) -> list[float]:
@@ -57,8 +57,8 @@ def seen(colour: str, eyes: str) -> tuple[float, float, float]:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_lines_and_text_stand_out_from_the_page(theme):
-    paper = looks.PAPER[theme]
-    assert min(contrast(colour, paper) for colour in looks.COLOURS[theme]) >= 3
+    paper = series_style.BACKGROUNDS[theme]
+    assert min(contrast(colour, paper) for colour in series_style.COLOURS[theme]) >= 3
     words = named(theme)
     for name in ("text", "quiet", "link", "warn", "limit"):
         assert contrast(words[name], paper) >= 4.5, name
@@ -69,7 +69,7 @@ def test_lines_and_text_stand_out_from_the_page(theme):
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("eyes", SEEN_BY)
 def test_colours_stay_apart_for_every_kind_of_eyes(theme, eyes):
-    colours = looks.COLOURS[theme]
+    colours = series_style.COLOURS[theme]
     for number, one in enumerate(colours):
         for other in colours[number + 1 :]:
             distance = sum(
@@ -79,5 +79,8 @@ def test_colours_stay_apart_for_every_kind_of_eyes(theme, eyes):
 
 
 def test_many_methods_differ_without_any_colour():
-    assert len(set(looks.SHAPES)) == len(looks.SHAPES) == 12
-    assert len({(looks.shape(number), looks.dashes(number)) for number in range(84)}) == 84
+    assert len(set(series_style.SHAPES)) == len(series_style.SHAPES) == 12
+    assert (
+        len({(series_style.shape(number), series_style.dashes(number)) for number in range(84)})
+        == 84
+    )

@@ -11,8 +11,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from support import children
-from support.nursery import Nursery
+from support import subprocesses
+from support.interpreter_pool import Nursery
 from support.oldest import OLDEST
 
 import tensorferry as ferry
@@ -149,7 +149,7 @@ def test_every_public_name_is_in_the_reference(site):
 
 
 def test_every_command_is_in_the_reference(site):
-    from tensorferry import cli
+    from tensorferry._tools import cli
 
     text = (site / "reference" / "command-line.html").read_text()
     for module in cli.COMMANDS:
@@ -157,7 +157,7 @@ def test_every_command_is_in_the_reference(site):
 
 
 def test_a_name_without_a_topic_is_noticed(tmp_path):
-    done = children.attempt(
+    done = subprocesses.attempt(
         """
         import sys
         sys.path.insert(0, sys.argv[1])

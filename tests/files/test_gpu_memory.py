@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from support import on_standin
+from support import fake_driver
 
 SETUP = """
 import os, sys, tempfile
-from tensorferry import files, saving
+from tensorferry import files
+from tensorferry.files import writing
 
 folder = tempfile.mkdtemp()
 path = os.path.join(folder, "x")
@@ -15,7 +16,7 @@ x = np.random.default_rng(1).standard_normal((1000, 300), dtype=np.float32)
 
 
 def run(code: str) -> None:
-    on_standin.run(on_standin.SETUP, SETUP, code)
+    fake_driver.run(fake_driver.SETUP, SETUP, code)
 
 
 def test_from_a_file_to_a_gpu():
@@ -35,7 +36,7 @@ def test_from_a_gpu_to_a_file_in_pieces():
     run("""
     y = on_gpu(x)
     for piece in (400, 1199, 1200, 1201, 100_000, 1 << 30):
-        saving.PIECE = piece
+        writing.BLOCK_BYTES = piece
         with ferry.trace() as trips:
             ferry.save(path + ".npy", y)
         rows = piece // 1200
@@ -51,7 +52,7 @@ def test_from_a_gpu_to_a_file_in_pieces():
 
 def test_pieces_of_every_shape():
     run("""
-    saving.PIECE = 1000
+    writing.BLOCK_BYTES = 1000
     for shape in ((1, 5000), (2, 1, 3000), (1, 1), (3, 700), (1, 2, 3, 400), (5000,), (0, 9)):
         y = np.random.default_rng(2).standard_normal(shape, dtype=np.float32)
         with ferry.trace() as trips:
@@ -63,7 +64,7 @@ def test_pieces_of_every_shape():
 
 def test_a_download_that_fails_leaves_the_old_file():
     run("""
-    saving.PIECE = 100_000
+    writing.BLOCK_BYTES = 100_000
     ferry.save(path + ".npy", x)
     y = on_gpu(x + 1)
     for late in (0, 2):

@@ -11,7 +11,7 @@ from matrix.cells import CASES, Cell, Form, Maker, form_of
 from matrix.expect import Facts
 from matrix.make_tensors import make_torch, torch_of, values_of
 from support.dtypes import ALL, DType, sample
-from support.looks import JaxLook, TensorFlowLook, cupy, jax, tf
+from support.introspect import JaxLook, TensorFlowLook, cupy, jax, tf
 
 
 def cannot_make(source: str, case: str, dtype: DType) -> str | None:

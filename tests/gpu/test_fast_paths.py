@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from gpu.frames import FRAMES
-from support.children import HANG_SECONDS
+from support.subprocesses import HANG_SECONDS
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -11,7 +11,7 @@ import torch
 from gpu.frames import FRAMES
 
 import tensorferry as ferry
-from tensorferry import saving
+from tensorferry.files import writing
 
 MIB = 1 << 20
 FILES = ("x.npy", "x.npz", "x.safetensors", "x.pb", "x.raw")
@@ -60,8 +60,8 @@ def test_pieces(tmp_path, monkeypatch, name):
     host = numbers((101, 30))
     x = FRAMES[name].make(host)
     # The bytes of an element, of a part of a row, of rows, and of more than all.
-    for piece in (1, 120 // 2, 120 * 10, 120 * 33, 1 << 30):
-        monkeypatch.setattr(saving, "PIECE", piece)
+    for block in (1, 120 // 2, 120 * 10, 120 * 33, 1 << 30):
+        monkeypatch.setattr(writing, "BLOCK_BYTES", block)
         ferry.save(tmp_path / "x.npy", x, durable=False)
         assert np.array_equal(np.load(tmp_path / "x.npy"), host)
 

@@ -11,7 +11,7 @@ from gpu.frames import FRAMES
 from matrix.cells import Cell
 from matrix.check import Failures, check
 from support.dtypes import NAMED
-from support.looks import values_now
+from support.introspect import values_now
 
 TARGETS = ("numpy", *SOURCES)
 

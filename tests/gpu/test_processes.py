@@ -15,7 +15,7 @@ import pytest
 import torch
 from gpu.frames import has_gpu
 from gpu.other import Other
-from support.children import HANG_SECONDS
+from support.subprocesses import HANG_SECONDS
 
 import tensorferry as ferry
 

@@ -1,7 +1,7 @@
 """The cells of the matrix: which sources there are, which cases, and who can make what.
 
-`make` (in `matrix.makers`) gives a `Cell`, or None where the source's framework cannot make such
-a thing. Which those are is written down in `cannot_make`, by rule and with the reason, and a
+`make` (in `matrix.constructors`) gives a `Cell`, or None where the source's framework cannot make
+such a thing. Which those are is written down in `cannot_make`, by rule and with the reason, and a
 test counts them: no cell goes missing without a word.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 from matrix.expect import Facts
 from support.capsules import dense_strides
 from support.dtypes import DType, sample
-from support.looks import has_dtype
+from support.introspect import has_dtype
 from support.memory import block
 
 

@@ -10,7 +10,7 @@ from matrix.cells import Cell
 from matrix.expect import TARGETS, Facts, Outcome, expect
 from support.capsules import dense_strides
 from support.dtypes import DType, significant
-from support.looks import LOOKS, TYPES, values_now
+from support.introspect import LOOKS, TYPES, values_now
 from support.memory import poke
 
 import tensorferry as ferry

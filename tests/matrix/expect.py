@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import jax
 from support.dtypes import NAMED, DType
-from support.looks import has_dtype
+from support.introspect import has_dtype
 
 import tensorferry as ferry
 from tensorferry._native import _fast_path_enabled

@@ -11,7 +11,7 @@ from matrix.cells import Cell, fill, flat, form_of, lay
 from matrix.expect import Facts
 from support.capsules import READ_ONLY, LegacyProducer, VersionedProducer
 from support.dtypes import DType, sample
-from support.looks import NumpyLook
+from support.introspect import NumpyLook
 from support.memory import block, read_only_map
 
 

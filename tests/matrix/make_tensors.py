@@ -7,7 +7,7 @@ import torch
 from matrix.cells import Cell, Form, form_of, lay
 from matrix.expect import Facts
 from support.dtypes import DType, sample
-from support.looks import NumpyLook, PaddleLook, TorchLook, paddle, torch_dtype
+from support.introspect import NumpyLook, PaddleLook, TorchLook, paddle, torch_dtype
 from support.memory import block
 
 

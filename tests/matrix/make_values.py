@@ -14,7 +14,7 @@ from matrix.expect import Facts
 from matrix.make_tensors import values_of
 from support.capsules import LegacyProducer
 from support.dtypes import DType, sample
-from support.looks import JaxLook, MlxLook, NumpyLook, TensorFlowLook, x64
+from support.introspect import JaxLook, MlxLook, NumpyLook, TensorFlowLook, x64
 
 
 def _dense(dtype: DType, case: str) -> np.ndarray:

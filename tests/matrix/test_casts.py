@@ -7,9 +7,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 from matrix.check import Failures
-from support import children, exact
+from support import exact, subprocesses
 from support.dtypes import ALL, NAMED, DType, significant
-from support.looks import LOOKS, has_dtype
+from support.introspect import LOOKS, has_dtype
 from support.memory import block
 
 import tensorferry as ferry
@@ -205,4 +205,4 @@ def test_subnormals_are_kept_where_a_thread_flushes_them(first):
     assert torch.set_flush_denormal(True)
     check()
     """
-    children.run(code, str(first), TENSORFERRY_THREADS="3")
+    subprocesses.run(code, str(first), TENSORFERRY_THREADS="3")

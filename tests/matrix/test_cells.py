@@ -7,10 +7,17 @@ import pytest
 import torch
 from matrix.cells import Cell
 from matrix.check import Failures, check
+from matrix.constructors import dtypes_of, make, pairs_of_source_and_case
 from matrix.expect import Facts
-from matrix.makers import dtypes_of, make, pairs_of_source_and_case
 from support.dtypes import ALL, FLOAT32, sample
-from support.looks import FRAMEWORKS, LOOKS, TensorFlowLook, has_dtype, names_dtype, torch_dtype
+from support.introspect import (
+    FRAMEWORKS,
+    LOOKS,
+    TensorFlowLook,
+    has_dtype,
+    names_dtype,
+    torch_dtype,
+)
 from support.memory import churn
 
 import tensorferry as ferry

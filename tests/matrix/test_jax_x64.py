@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from matrix.cells import SOURCES
 from matrix.check import Failures, check
-from matrix.makers import dtypes_of, make
+from matrix.constructors import dtypes_of, make
 from support.dtypes import ALL, NAMED
-from support.looks import LOOKS, x64
+from support.introspect import LOOKS, x64
 
 import tensorferry as ferry
 

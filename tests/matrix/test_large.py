@@ -11,7 +11,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 import torch
-from support.looks import FRAMEWORKS, LOOKS
+from support.introspect import FRAMEWORKS, LOOKS
 from support.memory import block
 
 import tensorferry as ferry

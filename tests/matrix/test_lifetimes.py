@@ -24,7 +24,7 @@ from matrix.make_arrays import WithInterface, WithMethod
 from matrix.make_tensors import paddle_of
 from support.capsules import LegacyProducer, VersionedProducer
 from support.dtypes import FLOAT32
-from support.looks import FRAMEWORKS, LOOKS
+from support.introspect import FRAMEWORKS, LOOKS
 from support.memory import ALIGNMENT, churn
 
 

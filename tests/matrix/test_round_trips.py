@@ -11,7 +11,7 @@ from matrix.cells import Cell
 from matrix.check import check
 from matrix.make_arrays import facts_of
 from support.dtypes import ALL, DType, sample, significant
-from support.looks import FRAMEWORKS, LOOKS, NumpyLook, has_dtype, x64
+from support.introspect import FRAMEWORKS, LOOKS, NumpyLook, has_dtype, x64
 from support.memory import block
 
 import tensorferry as ferry

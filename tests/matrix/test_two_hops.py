@@ -13,7 +13,7 @@ import torch
 from matrix.check import Failures
 from matrix.expect import TARGETS
 from support.dtypes import FLOAT32, NAMED, sample
-from support.looks import LOOKS, values_now
+from support.introspect import LOOKS, values_now
 from support.memory import block, read_only_map
 
 import tensorferry as ferry

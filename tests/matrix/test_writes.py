@@ -10,10 +10,10 @@ import pytest
 import torch
 from matrix.cells import Cell
 from matrix.check import Failures
+from matrix.constructors import dtypes_of, make
 from matrix.expect import expect
-from matrix.makers import dtypes_of, make
 from support.dtypes import DType
-from support.looks import FRAMEWORKS, LOOKS, values_now
+from support.introspect import FRAMEWORKS, LOOKS, values_now
 
 import tensorferry as ferry
 

@@ -10,7 +10,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torch
-from support.judge import ANY, COMPLEX, FLOATING, INTEGER, NUMERIC, agree, judge, values, xp
+from support.strict_namespace import (
+    ANY,
+    COMPLEX,
+    FLOATING,
+    INTEGER,
+    NUMERIC,
+    agree,
+    judge,
+    values,
+    xp,
+)
 
 import tensorferry as ferry
 

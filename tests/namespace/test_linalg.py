@@ -7,7 +7,16 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
-from support.judge import ANY, COMPLEX, FLOATING, NUMERIC, REAL_FLOATING, judge, values, xp
+from support.strict_namespace import (
+    ANY,
+    COMPLEX,
+    FLOATING,
+    NUMERIC,
+    REAL_FLOATING,
+    judge,
+    values,
+    xp,
+)
 
 import tensorferry as ferry
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from support.judge import (
+from support.strict_namespace import (
     ANY,
     COMPLEX,
     FLOATING,

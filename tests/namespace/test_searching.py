@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from support.judge import ANY, COMPLEX, INTEGER, REAL, REAL_FLOATING, judge, values, xp
+from support.strict_namespace import ANY, COMPLEX, INTEGER, REAL, REAL_FLOATING, judge, values, xp
 
 import tensorferry as ferry
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support.peers import Peer
+from support.peer_processes import Peer
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support import children
+from support import subprocesses
 from support.refusals import TARGETS
 
 # Every direction between some frameworks, held in every place that is emptied late or never.
@@ -98,8 +98,8 @@ GROUPS = (
 
 @pytest.mark.parametrize("names", GROUPS, ids="-".join)
 def test_shares_that_are_held_at_exit(names):
-    code = HELD.format(imports=children.imports(*names))
-    assert children.run(code, *names) == "out\n"
+    code = HELD.format(imports=subprocesses.imports(*names))
+    assert subprocesses.run(code, *names) == "out\n"
 
 
 SLOW = """
@@ -107,7 +107,7 @@ import atexit, threading, time
 # Runs after our own function at exit, which is registered by the import below.
 atexit.register(print, "exit", flush=True)
 import tensorferry as ferry
-from support.liars import Producer
+from support.invalid_capsules import Producer
 
 begun = threading.Event()
 
@@ -129,7 +129,7 @@ print("out", flush=True)
 
 def test_a_release_that_has_begun_is_waited_for():
     """It would come back to an interpreter that unwinds it, through C++ that cannot be unwound."""
-    assert children.run(SLOW) == "out\nreleased\nexit\n"
+    assert subprocesses.run(SLOW) == "out\nreleased\nexit\n"
 
 
 LATEST = """
@@ -158,7 +158,7 @@ print("out", flush=True)
 
 
 def test_the_first_call_comes_while_python_is_taken_apart():
-    assert children.run(LATEST) == "out\n"
+    assert subprocesses.run(LATEST) == "out\n"
 
 
 # Holders that outlive Python itself: C code that lets go after, or while, the interpreter ends.
@@ -166,7 +166,7 @@ NATIVE = """
 import ctypes, sys, threading
 import numpy as np
 import tensorferry as ferry
-from support.liars import Versioned
+from support.invalid_capsules import Versioned
 
 libc = ctypes.CDLL(None)
 get = ctypes.pythonapi.PyCapsule_GetPointer
@@ -248,16 +248,16 @@ print("out", flush=True)
 
 
 def test_c_lets_go_after_python_is_gone():
-    assert children.run(NATIVE + AFTER) == "out\n"
+    assert subprocesses.run(NATIVE + AFTER) == "out\n"
 
 
 def test_a_thread_without_python_lets_go():
-    assert children.run(NATIVE + WITHOUT_PYTHON) == "out\n"
+    assert subprocesses.run(NATIVE + WITHOUT_PYTHON) == "out\n"
 
 
 @pytest.mark.parametrize("start", ["0.001", "0.02", "0.05"])
 def test_threads_let_go_while_python_exits(start):
-    assert children.run(NATIVE + WHILE, start) == "out\n"
+    assert subprocesses.run(NATIVE + WHILE, start) == "out\n"
 
 
 STATIC = """
@@ -285,7 +285,7 @@ print("out")
 
 
 def test_torch_statics_at_exit():
-    done = children.attempt(STATIC)
+    done = subprocesses.attempt(STATIC)
     assert (done.returncode, done.stdout) == (0, "out\n"), done.stderr
 
 
@@ -309,7 +309,7 @@ print("out")
 
 
 def test_compiled_constants_at_exit():
-    assert children.run(COMPILED) == "out\n"
+    assert subprocesses.run(COMPILED) == "out\n"
 
 
 @pytest.mark.parametrize("how", ["sys.exit(0)", "os._exit(0)", "os.kill(os.getpid(), 15)"])
@@ -331,12 +331,12 @@ def test_other_ways_out(how):
     print("out", flush=True)
     {how}
     """
-    done = children.attempt(code)
+    done = subprocesses.attempt(code)
     assert (done.returncode, done.stdout, done.stderr) == (-15 if "kill" in how else 0, "out\n", "")
 
 
 def test_an_error_on_the_way_out_is_told_as_usual():
-    done = children.attempt("""
+    done = subprocesses.attempt("""
         import numpy as np
         import tensorferry as ferry
         held = ferry.to(memoryview(np.ones(3)), "numpy")
@@ -377,4 +377,4 @@ print("out")
 
 @pytest.mark.parametrize("order", ["main first", "main last"])
 def test_subinterpreters_get_an_import_error(order):
-    assert children.run(SUBINTERPRETER, order) == "out\n"
+    assert subprocesses.run(SUBINTERPRETER, order) == "out\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support import children
+from support import subprocesses
 
 COMMON = """
 import os, signal, sys, threading, warnings
@@ -29,7 +29,7 @@ def work():
 
 def tell(code: str, **environment: str) -> None:
     environment.setdefault("TENSORFERRY_THREADS", "4")
-    assert children.run(COMMON + code + "\nprint('out')", **environment) == "out\n"
+    assert subprocesses.run(COMMON + code + "\nprint('out')", **environment) == "out\n"
 
 
 def test_before_and_after():
@@ -98,7 +98,7 @@ def test_one_thread_and_many(threads):
 @pytest.mark.parametrize("target", ["torch", "paddle", "mlx", "jax"])
 def test_other_frameworks_in_the_child(target):
     """Sharing needs none of the framework's threads, which the child does not have."""
-    imports = children.imports(target).strip()
+    imports = subprocesses.imports(target).strip()
     tell(f"""
 {imports}
 small = ferry.to(np.arange(16, dtype=np.float32), "numpy", copy=True)
@@ -150,7 +150,7 @@ def check(batches):
 
 def test_loader_workers():
     tell(f"""{LOADER}
-from support.children import HANG_SECONDS
+from support.subprocesses import HANG_SECONDS
 def loader():
     return DataLoader(Images(), batch_size=4, num_workers=2, multiprocessing_context="fork",
                       timeout=HANG_SECONDS, persistent_workers=True)
@@ -166,7 +166,7 @@ check(first)
 SPAWN = """
 import multiprocessing, sys
 import numpy as np
-from support.children import HANG_SECONDS
+from support.subprocesses import HANG_SECONDS
 
 def work(number, queue):
     import tensorferry as ferry
@@ -196,4 +196,4 @@ def test_spawn_and_forkserver(tmp_path):
     script = tmp_path / "spawning.py"
     script.write_text(SPAWN)
     run = "import subprocess, sys; sys.exit(subprocess.call([sys.executable, *sys.argv[1:]]))"
-    assert children.run(run, str(script), "spawn", "forkserver") == "out\n"
+    assert subprocesses.run(run, str(script), "spawn", "forkserver") == "out\n"

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.children import HANG_SECONDS, TESTS
+from support.subprocesses import HANG_SECONDS, TESTS
 
 CONFTEST = """
 from support import hang_guard

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import capsules, children
+from support import capsules, subprocesses
 
 import tensorferry as ferry
 
@@ -67,7 +67,7 @@ def tried(*arguments: str) -> list[tuple[str, int, str, str]]:
     """What became of the operations, each with its limit, outcome and stderr."""
     run = "import sys; from support import limits; limits.main(*sys.argv[1:])"
     # Each further arena of malloc's would have 64 MiB that no limit counts.
-    done = children.attempt(run, *arguments, timeout=600, MALLOC_ARENA_MAX="1")
+    done = subprocesses.attempt(run, *arguments, timeout=600, MALLOC_ARENA_MAX="1")
     assert done.returncode == 0, done.stderr
     return [tuple(json.loads(line)) for line in done.stdout.splitlines()]
 

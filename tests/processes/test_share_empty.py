@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import children
+from support import subprocesses
 from support.refusals import refused
 from support.share_checks import mapping_of
 
@@ -100,4 +100,4 @@ def test_shared_memory_is_seen_and_trimmed() -> None:
     ferry.empty_cache()
     assert ferry.memory_stats().shared_bytes == 0
     """
-    assert children.run(code) == ""
+    assert subprocesses.run(code) == ""

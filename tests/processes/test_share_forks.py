@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from support import children
-from support.peers import Peer, PeerError
+from support import subprocesses
+from support.peer_processes import Peer, PeerError
 from support.share_counts import catch_up, descriptors_of, soon
 
 import tensorferry as ferry
@@ -36,7 +36,7 @@ frozen = str(ticket)
 
 
 def tell(code: str) -> None:
-    assert children.run(FORKS + code + "\nprint('out')") == "out\n"
+    assert subprocesses.run(FORKS + code + "\nprint('out')") == "out\n"
 
 
 def test_a_child_attaches_its_parents_ticket() -> None:

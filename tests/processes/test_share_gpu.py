@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.on_standin import SETUP, run
+from support.fake_driver import SETUP, run
 
 # A second process with the same driver, which runs code and gives what it leaves as `answer`.
 OTHER = """

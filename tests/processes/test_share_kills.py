@@ -13,8 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from support.children import HANG_SECONDS, TESTS
-from support.peers import Peer
+from support.peer_processes import Peer
 from support.share_counts import (
     folders,
     folders_of,
@@ -24,6 +23,7 @@ from support.share_counts import (
     shared_files,
     soon,
 )
+from support.subprocesses import HANG_SECONDS, TESTS
 
 import tensorferry as ferry
 
@@ -34,7 +34,7 @@ NURSERY = """
 import os, signal, sys
 import numpy as np
 import tensorferry as ferry
-from support.children import HANG_SECONDS
+from support.subprocesses import HANG_SECONDS
 
 def consume(ticket):
     held = []

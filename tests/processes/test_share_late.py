@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support import children
+from support import subprocesses
 
 RELAY = """
 import array, gc, mmap, socket, struct, subprocess, sys
@@ -48,7 +48,7 @@ assert np.frombuffer(memory, "int64", 1000).tolist() == [1] * 1000
 
 def test_memory_on_its_way_to_a_late_reader_is_not_used_again() -> None:
     for writable in ("True", "False"):
-        assert children.run(RELAY, writable) == ""
+        assert subprocesses.run(RELAY, writable) == ""
 
 
 def test_a_ticket_for_one_outlives_a_producer_without_descriptors() -> None:
@@ -83,7 +83,7 @@ def test_a_ticket_for_one_outlives_a_producer_without_descriptors() -> None:
     assert said[0].strip() == "3", said
     assert ticket.consumers == 1
     """
-    assert children.run(code) == ""
+    assert subprocesses.run(code) == ""
 
 
 def test_many_large_tensors_with_few_descriptors() -> None:
@@ -103,4 +103,4 @@ def test_many_large_tensors_with_few_descriptors() -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.stdout.strip() == str(sum(n % 251 for n in range(300))), done.stderr
     """
-    assert children.run(code) == ""
+    assert subprocesses.run(code) == ""

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 import torch
-from support.children import HANG_SECONDS
-from support.peers import Peer
+from support.peer_processes import Peer
 from support.share_counts import held, holds_no_more, soon
+from support.subprocesses import HANG_SECONDS
 
 import tensorferry as ferry
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from support.peers import Peer, PeerError
+from support.peer_processes import Peer, PeerError
 from support.refusals import check_words, refused
 from support.share_counts import catch_up, folders_of, soon
 

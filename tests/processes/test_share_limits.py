@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support import children
-from support.peers import Peer, PeerError
+from support import subprocesses
+from support.peer_processes import Peer, PeerError
 from support.refusals import refused
 
 import tensorferry as ferry
@@ -18,7 +18,7 @@ CHILDREN = """
 import multiprocessing, os, sys
 import numpy as np
 import tensorferry as ferry
-from support.children import HANG_SECONDS
+from support.subprocesses import HANG_SECONDS
 from support.share_counts import folders_of
 
 def work(queue):
@@ -46,7 +46,7 @@ def test_children_of_multiprocessing_leave_no_folder(method: str, tmp_path) -> N
     script = tmp_path / "ending.py"
     script.write_text(CHILDREN)
     run = "import subprocess, sys; sys.exit(subprocess.call([sys.executable, *sys.argv[1:]]))"
-    assert children.run(run, str(script), method) == "0\n"
+    assert subprocesses.run(run, str(script), method) == "0\n"
 
 
 def test_a_ticket_in_a_forked_child_is_another_processs() -> None:
@@ -70,7 +70,7 @@ def test_a_ticket_in_a_forked_child_is_another_processs() -> None:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     """
-    assert children.run(code) == ""
+    assert subprocesses.run(code) == ""
 
 
 def test_several_hundred_arenas_with_one_ticket() -> None:

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from matrix.cells import FORMS, FRAMEWORK_SOURCES, Form, form_of, lay
-from matrix.makers import dtypes_of, make, pairs_of_source_and_case
+from matrix.constructors import dtypes_of, make, pairs_of_source_and_case
 from support.capsules import dense_strides
 from support.dtypes import ALL, DType, sample, significant
-from support.looks import FRAMEWORKS, LOOKS
+from support.introspect import FRAMEWORKS, LOOKS
 from support.memory import poke
-from support.peers import Peer
+from support.peer_processes import Peer
 from support.share_checks import Parcel
 from support.share_counts import catch_up, soon
 

@@ -7,7 +7,7 @@ import signal
 import numpy as np
 import pytest
 import torch
-from support.peers import Peer, PeerError
+from support.peer_processes import Peer, PeerError
 from support.refusals import refused
 
 import tensorferry as ferry

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from support import children
+from support import subprocesses
 
 # One script for each way, because an interpreter that forks must not have loaded the frameworks.
 SCRIPT = """
 import concurrent.futures, gc, multiprocessing, sys
 import numpy as np
 import tensorferry as ferry
-from support.children import HANG_SECONDS
+from support.subprocesses import HANG_SECONDS
 
 def total(ticket):
     got = ferry.attach(ticket)
@@ -112,7 +112,7 @@ def test_multiprocessing_and_futures(method: str, tmp_path) -> None:
     script = tmp_path / "passing.py"
     script.write_text(SCRIPT)
     run = "import subprocess, sys; sys.exit(subprocess.call([sys.executable, *sys.argv[1:]]))"
-    assert children.run(run, str(script), method) == "out\n"
+    assert subprocesses.run(run, str(script), method) == "out\n"
 
 
 def test_torch_loaders_pass_tickets(tmp_path) -> None:
@@ -135,4 +135,4 @@ def test_torch_loaders_pass_tickets(tmp_path) -> None:
     got = [float(ferry.attach(ticket, "torch").mean()) for ticket in loader]
     print(got)
     """
-    assert children.run(code) == "[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]\n"
+    assert subprocesses.run(code) == "[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]\n"

@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from support.peers import Peer, PeerError
+from support.peer_processes import Peer, PeerError
 from support.refusals import refused
 
 import tensorferry as ferry

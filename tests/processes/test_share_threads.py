@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from support import children
-from support.children import HANG_SECONDS
-from support.peers import Peer
+from support import subprocesses
+from support.peer_processes import Peer
 from support.share_counts import descriptors, held, holds_no_more, soon
+from support.subprocesses import HANG_SECONDS
 
 import tensorferry as ferry
 
@@ -169,7 +169,7 @@ def test_forks_while_threads_publish_and_attach() -> None:
     import os, signal, threading
     import numpy as np
     import tensorferry as ferry
-    from support.children import HANG_SECONDS
+    from support.subprocesses import HANG_SECONDS
 
     stop = False
     def work():
@@ -198,7 +198,7 @@ def test_forks_while_threads_publish_and_attach() -> None:
     assert not any(failed), failed
     print("out")
     """
-    assert children.run(code) == "out\n"
+    assert subprocesses.run(code) == "out\n"
 
 
 def test_a_fork_while_another_thread_makes_the_first_call() -> None:
@@ -208,7 +208,7 @@ def test_a_fork_while_another_thread_makes_the_first_call() -> None:
     import mlx.core
     import numpy as np
     import tensorferry as ferry
-    from support.children import HANG_SECONDS
+    from support.subprocesses import HANG_SECONDS
 
     real = sys.modules["mlx.core"]
     entered, forked = threading.Event(), threading.Event()
@@ -245,7 +245,7 @@ def test_a_fork_while_another_thread_makes_the_first_call() -> None:
     assert results[0].tolist() == [0, 1, 2]
     print("out")
     """
-    assert children.run(code) == "out\n"
+    assert subprocesses.run(code) == "out\n"
 
 
 @pytest.mark.parametrize("end", ["", "import sys; sys.exit(0)", "raise SystemExit"])
@@ -270,4 +270,4 @@ def test_a_process_ends_while_its_threads_publish_and_attach(end: str) -> None:
     print("out", flush=True)
     {end}
     """
-    assert children.run(code) == "out\n"
+    assert subprocesses.run(code) == "out\n"

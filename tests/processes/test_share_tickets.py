@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 import pytest
-from support.peers import Peer, PeerError
+from support.peer_processes import Peer, PeerError
 from support.refusals import refused
 from support.share_counts import catch_up
 

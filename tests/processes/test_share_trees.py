@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from support.dtypes import ALL, sample
-from support.peers import Peer
+from support.peer_processes import Peer
 
 import tensorferry as ferry
 

@@ -13,7 +13,7 @@ import weakref
 
 import numpy as np
 import pytest
-from support import children
+from support import subprocesses
 from support.refusals import TARGETS
 from support.share_counts import soon
 
@@ -120,7 +120,7 @@ print(helpers())
 @pytest.mark.parametrize(("threads", "helpers"), [("1", 0), ("2", 1), ("5", 4)])
 def test_no_more_threads_than_were_given(threads, helpers):
     """The caller is one of them; several callers share the helpers."""
-    assert children.run(HELPERS, TENSORFERRY_THREADS=threads) == f"{helpers}\n"
+    assert subprocesses.run(HELPERS, TENSORFERRY_THREADS=threads) == f"{helpers}\n"
 
 
 SMALL_STACK = """
@@ -140,7 +140,7 @@ print((results[0] == x.T).all())
 
 def test_a_transpose_on_a_small_stack():
     """Rows that do not start at cache lines are put together in a buffer, which is not on it."""
-    assert children.run(SMALL_STACK, TENSORFERRY_THREADS="1") == "True\n"
+    assert subprocesses.run(SMALL_STACK, TENSORFERRY_THREADS="1") == "True\n"
 
 
 def test_others_run_while_bytes_move():
@@ -242,9 +242,9 @@ def test_made_here_used_and_dropped_there(source, target):
 
 
 def test_first_use_by_many_threads_at_once():
-    from support import children
+    from support import subprocesses
 
-    children.run(
+    subprocesses.run(
         """
         import array, threading
         barrier, done = threading.Barrier(8), []

@@ -11,7 +11,7 @@ from support import sparse_cases as cases
 
 import tensorferry as ferry
 from tensorferry import _native, sparse
-from tensorferry.sparse import gpu
+from tensorferry.sparse import gpu_functions, gpu_sorting
 
 
 @pytest.fixture
@@ -137,7 +137,9 @@ def ferry_dtype(name):
 def test_sorts_are_stable(most, framework_engine):
     keys = np.random.default_rng(0).integers(0, most, 999, endpoint=True)
     keys[500:] = keys[:499]
-    order = gpu.Sorted(gpu.Torch("cpu"), [torch.from_numpy(keys)])
+    order = gpu_sorting.SortedElements(
+        gpu_functions.TorchFunctions("cpu"), [torch.from_numpy(keys)]
+    )
     numbers = torch.arange(999)
     assert order.pick(numbers).tolist() == sorted(range(999), key=lambda place: keys[place])
     firsts = order.pick(torch.from_numpy(keys), True).tolist()

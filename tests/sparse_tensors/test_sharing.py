@@ -8,8 +8,8 @@ import scipy.sparse
 import sparse as pydata
 import torch
 from jax.experimental import sparse as jax_sparse
-from support import children
 from support import sparse_cases as cases
+from support import subprocesses
 
 import tensorferry as ferry
 from tensorferry import _native, sparse
@@ -214,7 +214,7 @@ def test_every_array_is_a_trip_that_trace_sees():
 
 
 def test_nothing_is_imported_to_recognise_a_tensor():
-    children.run(
+    subprocesses.run(
         """
         import sys
         from tensorferry import _native, sparse

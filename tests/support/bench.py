@@ -6,9 +6,9 @@ import os
 import subprocess
 import sys
 
-from support.children import HANG_SECONDS
+from support.subprocesses import HANG_SECONDS
 
-from tensorferry.bench import run
+from tensorferry._tools.bench import run
 
 ASKED = ["bench", "--from", "mlx", "--to", "numpy", "--sizes", "4K", "--seconds", "0.001"]
 

@@ -21,7 +21,7 @@ import tensorflow as tf
 import torch
 
 import tensorferry as ferry
-from tensorferry import looks
+from tensorferry._tools import introspect
 
 physical = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(physical, [tf.config.LogicalDeviceConfiguration()] * 3)
@@ -51,10 +51,14 @@ def check(x, source, target, place, **wishes):
         y = ferry.to(x, target, **wishes)
     (trip,) = trips
     assert (plan.device, plan.action) == (trip.plan.device, trip.plan.action), (plan, trip)
-    assert plan.source_device == looks.place(source, x), plan
-    assert plan.device == place == looks.place(target, y), (plan, place, looks.place(target, y))
-    assert looks.values(target, y) == looks.values(source, x) == EXPECTED
-    same = looks.address(source, x) == looks.address(target, y)
+    assert plan.source_device == introspect.device(source, x), plan
+    assert plan.device == place == introspect.device(target, y), (
+        plan,
+        place,
+        introspect.device(target, y),
+    )
+    assert introspect.values(target, y) == introspect.values(source, x) == EXPECTED
+    same = introspect.address(source, x) == introspect.address(target, y)
     assert same == plan.shares, plan
     assert (y is x) == (plan.action == "itself"), plan
     return plan, y
@@ -97,10 +101,10 @@ def case_every_cpu_device_of_jax_and_tensorflow():
                     assert (plan.action == "itself") == (source == target and index == origin)
                     check(x, source, target, name(index), device=f"cpu:{index}", copy=True)
                     tree = ferry.to({"a": [x, 3]}, target, device=f"cpu:{index}")
-                    assert looks.place(target, tree["a"][0]) == name(index)
+                    assert introspect.device(target, tree["a"][0]) == name(index)
                     later = ferry.to_async(x, target, device=f"cpu:{index}", copy=True).result()
-                    assert looks.place(target, later) == name(index)
-                    assert looks.values(target, later) == EXPECTED
+                    assert introspect.device(target, later) == name(index)
+                    assert introspect.values(target, later) == EXPECTED
                 for verb in (ferry.to, ferry.plan):
                     fact = refused(partial(verb, x, target, device=f"cpu:{count}"))
                     said = f"{count} CPU devices, cpu:0 to cpu:{count - 1}"
@@ -142,7 +146,12 @@ def case_every_type_reaches_every_cpu_device():
                 for target, count in CPUS.items():
                     for index in range(count):
                         y = ferry.to(x, target, device=f"cpu:{index}")
-                        assert looks.place(target, y) == name(index), (kind, shape, target, index)
+                        assert introspect.device(target, y) == name(index), (
+                            kind,
+                            shape,
+                            target,
+                            index,
+                        )
                         assert tuple(y.shape) == shape
                         back = ferry.to(y, "numpy")
                         assert back.dtype == x.dtype
@@ -158,7 +167,7 @@ def case_a_share_on_another_cpu_device_works_and_lives():
     for target, device in (("jax", jax.devices("cpu")[2]), ("tensorflow", "/CPU:2")):
         y = ferry.to(base, target, device=device, copy=False)
         base[0, 0] = 7
-        seen = looks.values(target, y)
+        seen = introspect.values(target, y)
         base[0, 0] = 0
         assert np.frombuffer(seen, np.float32)[0] == 7, "not the same memory"
     y = ferry.to(base, "jax", device="cpu:3", copy=False)
@@ -169,7 +178,7 @@ def case_a_share_on_another_cpu_device_works_and_lives():
     t = ferry.to(base, "tensorflow", device="cpu:2", copy=False)
     with tf.device("/CPU:2"):
         s = tf.function(lambda v: v * 2, autograph=False)(t)
-    assert looks.place("tensorflow", s) == "cpu:2"
+    assert introspect.device("tensorflow", s) == "cpu:2"
     np.testing.assert_array_equal(s.numpy(), base * 2)
 
     # The owner lives as long as the result, and no longer.
@@ -192,12 +201,12 @@ def case_a_share_on_another_cpu_device_works_and_lives():
     y = ferry.to(x, "jax", device="cpu:1")
     assert y.unsafe_buffer_pointer() == x.unsafe_buffer_pointer()
     x.delete()
-    assert looks.values("jax", y) == EXPECTED
+    assert introspect.values("jax", y) == EXPECTED
     x = made("jax", 0)
     y = ferry.to(x, "jax", device="cpu:1")
     double = jax.jit(lambda v: v * 2, donate_argnums=0)
     double(x).block_until_ready()
-    assert looks.values("jax", y) == EXPECTED, "a donation wrote into the share"
+    assert introspect.values("jax", y) == EXPECTED, "a donation wrote into the share"
 
 
 def case_the_default_device_takes_host_memory():
@@ -208,7 +217,7 @@ def case_the_default_device_takes_host_memory():
         check(TORCH, "torch", "jax", "cpu:1", device="cpu:1")
         check(made("jax", 1), "jax", "jax", "cpu:1")
         check(made("jax", 1), "jax", "jax", "cpu:2", device="default")
-        assert looks.place("jax", ferry.to([TORCH], "jax")[0]) == "cpu:2"
+        assert introspect.device("jax", ferry.to([TORCH], "jax")[0]) == "cpu:2"
     with jax.default_device("cpu"):
         check(TORCH, "torch", "jax", "cpu")
     check(TORCH, "torch", "jax", "cpu")
@@ -226,10 +235,10 @@ def case_arrays_on_several_devices():
         plan = ferry.plan(x, "jax", device=f"cpu:{index}")
         assert (plan.action, plan.device) == ("copy", name(index)), plan
         y = ferry.to(x, "jax", device=f"cpu:{index}")
-        assert looks.place("jax", y) == name(index)
+        assert introspect.device("jax", y) == name(index)
         assert len(y.devices()) == 1
-        assert looks.values("jax", y) == EXPECTED
-    assert looks.values("torch", ferry.to(x, "torch")) == EXPECTED
+        assert introspect.values("jax", y) == EXPECTED
+    assert introspect.values("torch", ferry.to(x, "torch")) == EXPECTED
     # What came from several devices is not gathered on its way home.
     same = ferry.agnostic(lambda xp, a: a * 1)
     assert same(x).devices() == x.devices()
@@ -251,24 +260,24 @@ def case_functions_keep_the_device_of_their_arguments():
         for index in range(CPUS[framework]):
             x = made(framework, index)
             y = double(x)
-            assert looks.place(framework, y) == name(index), (framework, index)
-            assert looks.values("numpy", ferry.to(y, "numpy")) == (TORCH * 2).numpy().tobytes()
+            assert introspect.device(framework, y) == name(index), (framework, index)
+            assert introspect.values("numpy", ferry.to(y, "numpy")) == (TORCH * 2).numpy().tobytes()
     for index in range(4):
         x = made("jax", index)
         z = add(x, TORCH.numpy())
-        assert looks.place("jax", z) == name(index)
+        assert introspect.device("jax", z) == name(index)
         z = add(x, x)
-        assert looks.place("jax", z) == name(index)
+        assert introspect.device("jax", z) == name(index)
         with jax.default_device(jax.devices("cpu")[3]):
-            assert looks.place("jax", add(x, TORCH)) == name(index)
-            assert looks.place("jax", double(x)) == name(index)
+            assert introspect.device("jax", add(x, TORCH)) == name(index)
+            assert introspect.device("jax", double(x)) == name(index)
     with pytest.raises(ferry.FerryError, match="a jax tensor on cpu and a jax tensor on cpu:1"):
         add(made("jax", 0), made("jax", 1))
     there = ferry.via("jax", device="cpu:2", returns="keep")(lambda a: a + 1)(TORCH)
-    assert looks.place("jax", there) == "cpu:2"
+    assert introspect.device("jax", there) == "cpu:2"
     seen = []
     ferry.agnostic(device="cpu:2")(lambda xp, a: seen.append(a) or a)(made("jax", 1))
-    assert looks.place("jax", seen[0]) == "cpu:2"
+    assert introspect.device("jax", seen[0]) == "cpu:2"
 
 
 def case_files_tickets_and_sparse_tensors():
@@ -278,19 +287,21 @@ def case_files_tickets_and_sparse_tensors():
     for target, count in CPUS.items():
         for index in range(count):
             y = ferry.load(f"{folder}/x.npy", target, device=f"cpu:{index}")
-            assert looks.place(target, y) == name(index)
-            assert looks.values(target, y) == EXPECTED
+            assert introspect.device(target, y) == name(index)
+            assert introspect.values(target, y) == EXPECTED
             y = ferry.attach(ticket, target, device=f"cpu:{index}")
-            assert looks.place(target, y) == name(index)
-            assert looks.values(target, y) == EXPECTED
+            assert introspect.device(target, y) == name(index)
+            assert introspect.values(target, y) == EXPECTED
     assert "JAX has 4 CPU devices" in refused(lambda: ferry.attach(ticket, "jax", device="cpu:4"))
     matrix = scipy.sparse.random(8, 8, 0.3, "coo", dtype=np.float32, random_state=1)
     for index in range(4):
         s = ferry.to(matrix, "jax", device=f"cpu:{index}")
-        assert looks.place("jax", s.data) == looks.place("jax", s.indices) == name(index)
+        assert (
+            introspect.device("jax", s.data) == introspect.device("jax", s.indices) == name(index)
+        )
         assert (ferry.to(s, "scipy").toarray() == matrix.toarray()).all()
         d = ferry.sparse.to_dense(matrix, "jax", device=f"cpu:{index}")
-        assert looks.place("jax", d) == name(index)
+        assert introspect.device("jax", d) == name(index)
         assert (np.asarray(d) == matrix.toarray()).all()
 
 
@@ -305,9 +316,9 @@ def case_a_registered_framework_has_one_cpu():
     ferry.register_framework("mine", types=[Mine], read=lambda m: m.x, write=write)
     x = Mine(made("jax", 2))
     assert ferry.plan(x, "torch").source_device == "cpu"
-    assert looks.values("torch", ferry.to(x, "torch")) == EXPECTED
+    assert introspect.values("torch", ferry.to(x, "torch")) == EXPECTED
     y = ferry.to(made("jax", 2), "mine")
-    assert looks.values("torch", y.x) == EXPECTED
+    assert introspect.values("torch", y.x) == EXPECTED
     assert "mine has one CPU device" in refused(lambda: ferry.to(TORCH, "mine", device="cpu:1"))
 
 

@@ -7,7 +7,7 @@ import errno
 import time
 from ctypes import POINTER, byref, c_int, c_long, c_ulong, c_void_p
 
-from support.children import HANG_SECONDS
+from support.subprocesses import HANG_SECONDS
 
 # Functions of a PyDLL are called with the interpreter held.
 _libc = ctypes.PyDLL(None)

@@ -7,7 +7,7 @@ import signal
 import traceback
 from collections.abc import Callable
 
-from support.children import HANG_SECONDS
+from support.subprocesses import HANG_SECONDS
 
 
 def fork(body: Callable[[], object], leave: Callable[[int], object] = os._exit) -> int:

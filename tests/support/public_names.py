@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import tensorferry as ferry
-from tensorferry import cli
+from tensorferry._tools import cli
 
 SETTINGS = Path(__file__).parents[2] / "crates" / "python" / "src" / "settings.rs"
 

@@ -11,7 +11,7 @@ from matrix.check import told
 from matrix.expect import Facts, expect
 from support.capsules import dense_strides
 from support.dtypes import NAMED, significant
-from support.looks import LOOKS, TYPES, values_now
+from support.introspect import LOOKS, TYPES, values_now
 
 import tensorferry as ferry
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from support.children import HANG_SECONDS
+from support.subprocesses import HANG_SECONDS
 
 
 def descriptors() -> int:

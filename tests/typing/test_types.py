@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.children import HANG_SECONDS
 from support.oldest import OLDEST
+from support.subprocesses import HANG_SECONDS
 
 import tensorferry as ferry
 from tensorferry._native import register

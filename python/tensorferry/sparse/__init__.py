@@ -1,29 +1,29 @@
-"""`ferry.sparse`: sparse tensors of one framework become sparse or dense tensors of another.
+"""`ferry.sparse`: converts sparse tensors between frameworks, and to dense tensors.
 
-`ferry.sparse.to(x, "torch", format="csr")` takes a sparse tensor of SciPy (csr, csc, coo, bsr),
+`ferry.sparse.to(x, "torch", format="csr")` converts a sparse tensor of SciPy (csr, csc, coo, bsr),
 PyTorch (coo, csr, csc, bsr), CuPy (csr, csc, coo), JAX (BCOO, BCSR), TensorFlow
 (`tf.sparse.SparseTensor`) or the package `sparse` (`sparse.COO`) to any other of them; `to_dense`
-makes the dense tensor. Without options, `ferry.to` does the same as `to`. The arrays that a sparse
-tensor is made of are shared where both formats store them alike. Where the target needs another
-order, another index type or each element only once, that is done, and `plan` says so beforehand.
+makes a dense tensor. Without options, `ferry.to` does the same as `to`. The index and value arrays
+are shared if both formats store them in the same way. If the target needs another order, another
+index type or unique elements, they are converted, and `plan` says so beforehand.
 
-Indices are checked before their memory is handed to a framework that would not check them.
+Indices are validated before they are passed to a framework that does not validate them.
 """
 
 from types import ModuleType
 from typing import Any
 
 from tensorferry._native import Plan, _sparse_plan, _sparse_to, _sparse_to_dense
-from tensorferry.sparse.frameworks import owner
+from tensorferry.sparse.frameworks import sparse_framework_of
 
 __all__ = ["is_sparse", "plan", "to", "to_dense"]
 
 
 def is_sparse(x: Any) -> bool:
-    """Whether `x` is a sparse tensor of a framework that is known here.
+    """Whether `x` is a sparse tensor of a supported framework.
 
-    Goes by the type of `x` (and, for PyTorch, by its layout), and imports nothing. It is true for
-    formats that `to` refuses too, such as SciPy's dia, so that the refusal can name them.
+    Depends on the type of `x` (and, for PyTorch, on its layout), and imports nothing. It is also
+    true for formats that `to` refuses, such as SciPy's dia, so that the error can name them.
 
     Args:
         x: Any object.
@@ -36,7 +36,7 @@ def is_sparse(x: Any) -> bool:
         >>> ferry.sparse.is_sparse(scipy.sparse.eye_array(3)), ferry.sparse.is_sparse(np.eye(3))
         (True, False)
     """
-    return owner(x) is not None
+    return sparse_framework_of(x) is not None
 
 
 def to(
@@ -51,29 +51,29 @@ def to(
     writable: bool | None = None,
     stream: Any = None,
 ) -> Any:
-    """Carries a sparse tensor, or the sparse tensors of a tree, to a framework.
+    """Converts a sparse tensor, or the sparse tensors of a tree, to a framework.
 
     Args:
-        x: A sparse tensor, or a tree; the dense tensors of a tree go by `ferry.to`.
+        x: A sparse tensor, or a tree; `ferry.to` converts the dense tensors of a tree.
         framework: "scipy", "torch", "cupy", "jax", "tensorflow", "sparse", or one of their modules.
-        format: "coo", "csr", "csc" or "bsr"; the source's own if left out, or the nearest that the
-            target has: coo for csc, csr for bsr. SciPy makes arrays, or matrices if the source is
-            one of its matrices or "csr_matrix" is written.
-        blocksize: The size of blocks, where bsr is made of another format.
+        format: "coo", "csr", "csc" or "bsr"; by default the source's format, or the nearest one
+            that the target supports: coo for csc, csr for bsr. SciPy results are arrays, or
+            matrices if the source is a SciPy matrix or the format is "csr_matrix".
+        blocksize: The block size, if another format is converted to bsr.
         device: The device of the result, as for `ferry.to`.
-        dtype: The element type of the values; indices have the source's type where the target can
-            take it. Duplicates that the target does not keep are summed in the source's type.
-        copy: None shares each array that can be shared, True copies them all, False raises
+        dtype: The element type of the values; indices keep the source's type if the target
+            supports it. Duplicates that the target does not keep are summed in the source's type.
+        copy: None shares each array that can be shared, True copies all, False raises
             CopyRequiredError unless all can be shared.
-        writable: True gives arrays that may be written without harm to anyone.
+        writable: True gives arrays that may be written without changing other tensors.
         stream: The stream on which you will use the result, as for `ferry.to`.
 
     Returns:
-        A sparse tensor of the framework. Stored zeros stay; order and duplicates stay where the
-        target lets them. Same framework and nothing to change: `x` itself.
+        A sparse tensor of the framework. Explicit zeros are kept; order and duplicates are kept if
+        the target supports them. If nothing needs to change, `x` itself.
 
     Raises:
-        NotATensorError: `x` holds no sparse tensor.
+        NotATensorError: `x` has no sparse tensor.
         CopyRequiredError: `copy=False` was given, and an array cannot be shared.
         InvalidArgumentError: The framework has no sparse tensors, or not that format.
         InvalidTensorError: The indices are out of range or not in order.
@@ -99,15 +99,15 @@ def to_dense(
 ) -> Any:
     """Makes the dense tensor of a sparse tensor, or of the sparse tensors of a tree.
 
-    The tensor is packed once, on the device where it is to be; duplicates are summed in the
-    source's type.
+    The dense tensor is filled on the device of the result; duplicates are summed in the source's
+    type.
 
     Args:
-        x: A sparse tensor, or a tree; the dense tensors of a tree go by `ferry.to`.
+        x: A sparse tensor, or a tree; `ferry.to` converts the dense tensors of a tree.
         framework: Any framework of `ferry.to`.
         device: The device of the result, as for `ferry.to`.
         dtype: The element type of the result.
-        copy: False raises CopyRequiredError, because a dense tensor is always new memory.
+        copy: False raises CopyRequiredError, because a dense tensor always needs new memory.
         writable: As for `ferry.to`.
         stream: The stream on which you will use the result, as for `ferry.to`.
 
@@ -115,10 +115,10 @@ def to_dense(
         A dense tensor of the framework.
 
     Raises:
-        NotATensorError: `x` holds no sparse tensor.
+        NotATensorError: `x` has no sparse tensor.
         InvalidArgumentError: The framework has no dense tensors.
         InvalidTensorError: The indices are out of range or not in order.
-        OutOfMemoryError: The dense tensor needs more memory than there is.
+        OutOfMemoryError: The dense tensor needs more memory than is available.
 
     Example:
         >>> import scipy.sparse
@@ -142,9 +142,9 @@ def plan(
     writable: bool | None = None,
     stream: Any = None,
 ) -> Plan:
-    """Says what `to` or `to_dense` would do with the same arguments, and why.
+    """Explains what `to` or `to_dense` would do with the same arguments.
 
-    Nothing moves, but the indices are read: whether they are in order decides what must be done.
+    No tensor is converted, but the indices are read, because the plan depends on their order.
 
     Args:
         x: A sparse tensor.
@@ -160,11 +160,11 @@ def plan(
 
     Returns:
         A Plan with a part for each array. It prints as an explanation: which arrays are shared,
-        which are copied and why, and what is brought into order.
+        which are copied and why, and what is sorted.
 
     Raises:
         NotATensorError: `x` is not a sparse tensor.
-        FerryError: What `to` or `to_dense` would raise.
+        FerryError: The error that `to` or `to_dense` would raise.
 
     Example:
         >>> import scipy.sparse

@@ -1,221 +1,12 @@
-"""Work on the arrays of sparse tensors on a GPU, by the functions of PyTorch or CuPy.
+"""Operations on the index and value arrays of sparse tensors on a GPU, by PyTorch or CuPy.
 
-The native module decides what is to be done, as it does for the host, and calls `Elements` for it.
-`Torch` and `Cupy` have the few functions that the two frameworks do not have in common.
+The native module plans them, as it does for the host, and calls the methods of `Elements`.
 """
 
-import sys
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import Any
 
-import ml_dtypes
-import numpy as np
-
-from tensorferry._native import to
-
-#: Whether elements are sorted by all axes; the same, and each coordinate is there once; whether
-#: they are sorted by the first axis.
-ElementOrder = tuple[bool, bool, bool]
-
-
-class Functions(ABC):
-    """What both frameworks have in common; `xp` is the one of them."""
-
-    framework = ""
-    xp: Any = None
-
-    def __init__(self, device: str) -> None:
-        self.device = device
-
-    @abstractmethod
-    def empty(self, shape: Sequence[int], dtype: Any) -> Any:
-        """New memory; the dtype is a name, or one of the framework's."""
-
-    @abstractmethod
-    def zeros(self, shape: Sequence[int], dtype: Any) -> Any:
-        """New memory that is zero."""
-
-    @abstractmethod
-    def is_dense(self, array: Any) -> bool:
-        """Whether an array is dense and row-major."""
-
-    @abstractmethod
-    def argsort(self, keys: Any) -> Any:
-        """A stable order of the keys."""
-
-    @abstractmethod
-    def cumsum(self, array: Any) -> Any:
-        """Running sums, as int64."""
-
-    @abstractmethod
-    def find(self, sorted_ends: Any, numbers: Any) -> Any:
-        """For each number, how many of the sorted ends are not beyond it."""
-
-    @abstractmethod
-    def where(self, mask: Any) -> Any:
-        """The indices at which a mask is true."""
-
-    @abstractmethod
-    def take(self, array: Any, indices: Any) -> Any:
-        """The rows of an array with these indices, as new memory."""
-
-    @abstractmethod
-    def arange(self, count: int) -> Any:
-        """The numbers from 0 on, as int64."""
-
-    @abstractmethod
-    def widen(self, array: Any) -> Any:
-        """Numbers as int64."""
-
-    @abstractmethod
-    def add(self, made: Any, indices: tuple[Any, ...], values: Any) -> None:
-        """Adds values at these indices, which may be there more than once."""
-
-    def fetch(self, array: Any) -> Any:
-        """The array as one of the framework; shared if it is on the device."""
-        return to(array, self.framework, device=self.device)
-
-    def pack(self, array: Any, dtype: Any) -> Any:
-        """A dense copy, of that type."""
-        made = self.empty(array.shape, dtype)
-        made[...] = array
-        return made
-
-
-class Cupy(Functions):
-    """CuPy."""
-
-    framework = "cupy"
-
-    def __init__(self, device: str) -> None:
-        super().__init__(device)
-        self.xp = sys.modules["cupy"]
-
-    def _here(self) -> Any:
-        return self.xp.cuda.Device(int(self.device.partition(":")[2] or 0))
-
-    def empty(self, shape: Sequence[int], dtype: Any) -> Any:
-        """New memory; the dtype is a name, or one of the framework's."""
-        with self._here():
-            return self.xp.empty(tuple(shape), _numpy_dtype(dtype))
-
-    def zeros(self, shape: Sequence[int], dtype: Any) -> Any:
-        """New memory that is zero."""
-        with self._here():
-            return self.xp.zeros(tuple(shape), _numpy_dtype(dtype))
-
-    def is_dense(self, array: Any) -> bool:
-        """Whether an array is dense and row-major."""
-        return bool(array.flags.c_contiguous)
-
-    def where(self, mask: Any) -> Any:
-        """The indices at which a mask is true."""
-        return self.xp.flatnonzero(mask)
-
-    def cumsum(self, array: Any) -> Any:
-        """Running sums, as int64."""
-        return self.xp.cumsum(array, dtype="int64")
-
-    def find(self, sorted_ends: Any, numbers: Any) -> Any:
-        """For each number, how many of the sorted ends are not beyond it."""
-        return self.xp.searchsorted(sorted_ends, numbers, side="right")
-
-    def take(self, array: Any, indices: Any) -> Any:
-        """The rows of an array with these indices, as new memory."""
-        return array[indices]
-
-    def argsort(self, keys: Any) -> Any:
-        """A stable order of the keys."""
-        return self.xp.argsort(keys, kind="stable")
-
-    def arange(self, count: int) -> Any:
-        """The numbers from 0 on, as int64."""
-        with self._here():
-            return self.xp.arange(count, dtype="int64")
-
-    def widen(self, array: Any) -> Any:
-        """Numbers as int64."""
-        return array.astype("int64", copy=False)
-
-    def add(self, made: Any, indices: tuple[Any, ...], values: Any) -> None:
-        """Adds values at these indices, which may be there more than once."""
-        kind = made.dtype.kind
-        if kind not in "biu":
-            self.xp.add.at(made, indices, values)
-            return
-        # It adds no signed 64-bit and no narrow integers; their sums wrap alike in uint64.
-        sums = made.astype("uint64")
-        self.xp.add.at(sums, indices, values.astype("uint64"))
-        made[...] = sums != 0 if kind == "b" else sums.astype(made.dtype)
-
-
-class Torch(Functions):
-    """PyTorch."""
-
-    framework = "torch"
-
-    def __init__(self, device: str) -> None:
-        super().__init__(device)
-        self.xp = sys.modules["torch"]
-
-    def _dtype(self, dtype: Any) -> Any:
-        return getattr(self.xp, dtype) if isinstance(dtype, str) else dtype
-
-    def empty(self, shape: Sequence[int], dtype: Any) -> Any:
-        """New memory; the dtype is a name, or one of the framework's."""
-        return self.xp.empty(tuple(shape), dtype=self._dtype(dtype), device=self.device)
-
-    def zeros(self, shape: Sequence[int], dtype: Any) -> Any:
-        """New memory that is zero."""
-        return self.xp.zeros(tuple(shape), dtype=self._dtype(dtype), device=self.device)
-
-    def is_dense(self, array: Any) -> bool:
-        """Whether an array is dense and row-major."""
-        return bool(array.is_contiguous())
-
-    def argsort(self, keys: Any) -> Any:
-        """A stable order of the keys."""
-        return self.xp.argsort(keys, stable=True)
-
-    def arange(self, count: int) -> Any:
-        """The numbers from 0 on, as int64."""
-        return self.xp.arange(count, dtype=self.xp.int64, device=self.device)
-
-    def widen(self, array: Any) -> Any:
-        """Numbers as int64."""
-        return array.to(self.xp.int64)
-
-    def cumsum(self, array: Any) -> Any:
-        """Running sums, as int64."""
-        return self.xp.cumsum(array, 0, dtype=self.xp.int64)
-
-    def find(self, sorted_ends: Any, numbers: Any) -> Any:
-        """For each number, how many of the sorted ends are not beyond it."""
-        return self.xp.searchsorted(sorted_ends.contiguous(), numbers, right=True)
-
-    def where(self, mask: Any) -> Any:
-        """The indices at which a mask is true."""
-        return self.xp.nonzero(mask).reshape(-1)
-
-    def take(self, array: Any, indices: Any) -> Any:
-        """The rows of an array with these indices, as new memory."""
-        return array.index_select(0, indices)
-
-    def add(self, made: Any, indices: tuple[Any, ...], values: Any) -> None:
-        """Adds values at these indices, which may be there more than once."""
-        if made.dtype != self.xp.bool:
-            made.index_put_(indices, values, accumulate=True)
-            return
-        sums = made.to(self.xp.int64)
-        made.copy_(sums.index_put_(indices, values.to(sums.dtype), accumulate=True) != 0)
-
-
-def _numpy_dtype(dtype: Any) -> Any:
-    return np.dtype(getattr(ml_dtypes, dtype, dtype) if isinstance(dtype, str) else dtype)
-
-
-FUNCTIONS: dict[str, type[Functions]] = {"torch": Torch, "cupy": Cupy}
+from tensorferry.sparse.gpu_functions import FUNCTIONS
+from tensorferry.sparse.gpu_sorting import ElementOrder, SortedElements, order_of
 
 
 class Elements:
@@ -240,12 +31,12 @@ class Elements:
         self.count = self.stored
         self._axes: list[Any] | None = None
         self._kept: Any = None
-        self._sorted: dict[bool, Sorted] = {}
+        self._sorted: dict[bool, SortedElements] = {}
         self._grouped: dict[bool, dict[str, Any]] = {}
         self._blocks: dict[str, Any] | None = None
 
     def _index(self, array: Any) -> Any:
-        """An index array as the functions take it: PyTorch compares few unsigned numbers."""
+        """An index array as int32 or int64: PyTorch does not compare all unsigned types."""
         array = self.functions.fetch(array)
         is_index = str(array.dtype).removeprefix("torch.") in ("int32", "int64")
         return array if is_index else self.functions.widen(array)
@@ -262,7 +53,7 @@ class Elements:
     def validate_matrix(
         self, matrix: int, rows: int, columns: int
     ) -> tuple[str, int, int, bool, bool]:
-        """What is wrong and the number that is, or the elements that are used and their order."""
+        """The error and its index, or the number of used elements and their order."""
         indptr = self.fetched[0].reshape(-1, rows + 1)[matrix]
         indices = self.fetched[1].reshape(-1, self.stored)[matrix] if self.stored else None
         first, last = int(indptr[0]), int(indptr[-1])
@@ -286,7 +77,7 @@ class Elements:
             return True, True
         before, after = indices[:-1], indices[1:]
         rising, above = before <= after, before < after
-        # The last of a row and the first of the next one may be in any order.
+        # The last element of a row and the first of the next row may have any order.
         ends = indptr[1:-1]
         ends = self.functions.widen(ends[(ends > 0) & (ends < len(indices))] - 1)
         rising[ends] = True
@@ -301,7 +92,7 @@ class Elements:
         return ends, order_of(axes)
 
     def drop_padding(self) -> tuple[int, ElementOrder]:
-        """Leaves out elements beyond the shape; how many stay, and their order."""
+        """Removes elements outside of the shape; returns how many remain, and their order."""
         within: Any = None
         for axis, length in zip(self.axes(), self.lengths, strict=True):
             below = axis < length
@@ -312,10 +103,10 @@ class Elements:
         return self.count, order_of(self._axes)
 
     def truncate(self, count: int) -> None:
-        """Leaves out the elements behind the first ones."""
+        """Keeps the first `count` elements."""
         self.count = count
 
-    # What the planner asks.
+    # Properties for the planner.
 
     def axes(self) -> list[Any]:
         """The coordinates of single elements along each axis."""
@@ -329,7 +120,7 @@ class Elements:
         (matrix,) = self.fetched
         axes = range(len(self.lengths))
         if self.layout == "points" and len(matrix) == 1:
-            # PyTorch refuses indices with a stride, also where there is one.
+            # PyTorch refuses strided indices, even for one element.
             flat = matrix.reshape(-1)
             return [flat[i : i + 1] for i in axes]
         return [matrix[i] if self.layout == "axes" else matrix[:, i] for i in axes]
@@ -337,7 +128,7 @@ class Elements:
     def _expanded(self) -> list[Any]:
         functions = self.functions
         indptr, indices = self.fetched[0], self.fetched[1][: self.count]
-        rows = functions.find(functions.widen(indptr)[1:], functions.arange(self.count))
+        rows = functions.count_not_above(functions.widen(indptr)[1:], functions.arange(self.count))
         if self.format != "bsr":
             return [rows, indices] if self.format == "csr" else [indices, rows]
         assert self.blocksize is not None
@@ -396,7 +187,7 @@ class Elements:
         array = self.functions.fetch(self.give(role, axis))
         return self.functions.pack(array, array.dtype if dtype is None else dtype)
 
-    # Arrays that are made.
+    # New arrays.
 
     def make(
         self,
@@ -408,7 +199,7 @@ class Elements:
         is_sorted: bool,
         is_summed: bool,
     ) -> Any:
-        """Makes an array of single elements, sorted and summed if that is asked for."""
+        """Makes an array of single elements, sorted and summed on request."""
         order = self._sort(format == "csc") if is_sorted else None
         if role == "values":
             values = self._element_values()
@@ -451,10 +242,12 @@ class Elements:
             return self.functions.take(values, self._kept)
         return values if self.format == "coo" else self._given_values()
 
-    def _sort(self, by_columns: bool) -> "Sorted":
+    def _sort(self, by_columns: bool) -> SortedElements:
         if by_columns not in self._sorted:
             axes = self.axes()
-            self._sorted[by_columns] = Sorted(self.functions, axes[::-1] if by_columns else axes)
+            self._sorted[by_columns] = SortedElements(
+                self.functions, axes[::-1] if by_columns else axes
+            )
         return self._sorted[by_columns]
 
     def _group(self, by_columns: bool, dtype: str) -> dict[str, Any]:
@@ -471,92 +264,37 @@ class Elements:
         return self._grouped[by_columns]
 
     def make_grouped(self, role: str, by_columns: bool, dtype: str) -> Any:
-        """Makes an array of elements that are grouped by rows, or by columns."""
+        """Makes an array of elements grouped by rows, or by columns."""
         return self._group(by_columns, dtype)[role]
 
     def block_count(self, block: tuple[int, int]) -> int:
-        """The number of blocks that the elements lie in."""
-        return len(self._gathered(block)["indices"])
+        """The number of blocks that have elements."""
+        return len(self._group_blocks(block)["indices"])
 
     def make_blocks(self, role: str, block: tuple[int, int], dtype: str) -> Any:
-        """Makes an array of elements that go into blocks."""
-        made = self._gathered(block)
+        """Makes an array of a block format (bsr)."""
+        made = self._group_blocks(block)
         if role == "indptr":
             return self._pointers(made["rows"], self.lengths[0] // block[0], dtype)
         return made[role]
 
-    def _gathered(self, block: tuple[int, int]) -> dict[str, Any]:
+    def _group_blocks(self, block: tuple[int, int]) -> dict[str, Any]:
         if self._blocks is None:
             functions = self.functions
             high, wide = block
             row, column = map(functions.widen, self.axes())
-            order = Sorted(functions, [row // high, column // wide])
+            order = SortedElements(functions, [row // high, column // wide])
             flat = self._element_values()
             made = functions.zeros((len(order.starts), high, wide), flat.dtype)
-            # The first value of each element is written, so that minus zero stays.
-            places = Sorted(functions, [row, column])
+            # The first value of each element is written, so that minus zero is kept.
+            positions = SortedElements(functions, [row, column])
             blocks = functions.zeros((len(row),), "int64")
             blocks[order.order] = order.groups
-            firsts = places.order[places.starts]
-            made[blocks[firsts], row[firsts] % high, column[firsts] % wide] = places.sum(flat)
+            firsts = positions.order[positions.starts]
+            made[blocks[firsts], row[firsts] % high, column[firsts] % wide] = positions.sum(flat)
             self._blocks = {
                 "values": made,
                 "rows": order.pick(row // high, True),
                 "indices": order.pick(column // wide, True),
             }
         return self._blocks
-
-
-class Sorted:
-    """A stable order of elements by all axes, the first one first."""
-
-    def __init__(self, functions: Functions, axes: list[Any]) -> None:
-        self._functions = functions
-        order = functions.argsort(axes[-1])
-        for axis in axes[-2::-1]:
-            order = order[functions.argsort(axis[order])]
-        #: The numbers of the elements, in order.
-        self.order = order
-        fresh: Any = None
-        for axis in axes:
-            ordered = axis[order]
-            differs = ordered[1:] != ordered[:-1]
-            fresh = differs if fresh is None else fresh | differs
-        #: The number of the coordinates of each element, in order.
-        self.groups = functions.arange(len(order))
-        self.groups[1:] = functions.cumsum(fresh)
-        starts = functions.where(fresh) + 1
-        #: Where in the order each of the coordinates begins.
-        self.starts = functions.arange(min(len(order), len(starts) + 1))
-        self.starts[1:] = starts
-
-    def pick(self, array: Any, firsts: bool = False) -> Any:
-        """The elements of an array in order, or the first of each coordinate."""
-        return self._functions.take(array, self.order[self.starts] if firsts else self.order)
-
-    def sum(self, array: Any) -> Any:
-        """The sum of the values with the same coordinates, in the array's type."""
-        # To the first of them, so that a value that is there once stays what it is: minus zero too.
-        made, groups = self.pick(array, True), self.groups
-        again = self._functions.where(groups[1:] == groups[:-1]) + 1
-        self._functions.add(made, (groups[again],), self.pick(array)[again])
-        return made
-
-
-def order_of(axes: list[Any]) -> ElementOrder:
-    """The order of elements, the first axis first."""
-    if len(axes[0]) < 2:
-        return True, True, True
-    less: Any = None
-    equal: Any = None
-    grouped = True
-    for axis in axes:
-        before, after = axis[:-1], axis[1:]
-        below, same = before < after, before == after
-        if less is None:
-            grouped = bool((below | same).all())
-        less = below if less is None else less | (equal & below)
-        equal = same if equal is None else equal & same
-    if not bool((less | equal).all()):
-        return False, False, grouped
-    return True, not bool(equal.any()), True

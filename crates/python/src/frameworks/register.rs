@@ -159,7 +159,7 @@ pub(crate) static REGISTER: [Entry; COUNT] = [
         dense: Some(Builtin::TensorFlow),
         has_sparse: true,
         has_cuda: true,
-        namespace: Some("tensorferry.tensorflow_arrays"),
+        namespace: Some("tensorferry.array_api.tensorflow"),
         types: &[
             known(
                 ModulePattern::Is("tensorflow.python.framework.ops"),

@@ -5,20 +5,20 @@ from typing import Any
 
 from tensorferry._native import UnsupportedError
 from tensorferry.framework_register import load
-from tensorferry.sparse.gpu import Cupy
-from tensorferry.sparse.parts import Parts
+from tensorferry.sparse.components import SparseComponents
+from tensorferry.sparse.gpu_functions import CupyFunctions
 
 
-def read(x: Any) -> Parts:
-    """Takes a tensor apart."""
+def read(x: Any) -> SparseComponents:
+    """Returns the components of a tensor."""
     kind = x.format
     if kind == "coo":
-        return Parts("coo", kind, x.shape, x.data, (x.row, x.col))
+        return SparseComponents("coo", kind, x.shape, x.data, (x.row, x.col))
     if kind not in ("csr", "csc"):
         raise UnsupportedError(
-            f"a CuPy {kind} matrix keeps no arrays that others have\nhint: pass x.tocsr()"
+            f"the format of a CuPy {kind} matrix is not supported\nhint: pass x.tocsr()"
         )
-    return Parts(kind, kind, x.shape, x.data, (x.indptr, x.indices))
+    return SparseComponents(kind, kind, x.shape, x.data, (x.indptr, x.indices))
 
 
 def write(
@@ -29,7 +29,7 @@ def write(
     in_order: bool,
     unique: bool,
 ) -> Any:
-    """Puts a tensor together."""
+    """Makes a tensor from its components."""
     make = getattr(load("cupy", "cupyx.scipy.sparse"), f"{format}_matrix")
     with values.device:
         if format == "coo":
@@ -39,7 +39,7 @@ def write(
             made = make((values, indices, indptr), shape=shape, copy=False)
             with contextlib.suppress(AttributeError):
                 made.has_sorted_indices = in_order
-        # It looks for itself where a flag cannot be set.
+        # CuPy computes a flag that cannot be set.
         with contextlib.suppress(AttributeError):
             made.has_canonical_format = unique
     return made
@@ -49,7 +49,7 @@ def scatter(
     shape: tuple[int, ...], values: Any, coordinates: tuple[Any, ...], is_unique: bool
 ) -> Any:
     """A dense tensor, on the GPU of the values."""
-    functions = Cupy(f"cuda:{values.device.id}")
+    functions = CupyFunctions(f"cuda:{values.device.id}")
     with values.device:
         made = functions.xp.zeros(shape, values.dtype)
         if is_unique:

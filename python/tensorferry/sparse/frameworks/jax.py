@@ -1,18 +1,19 @@
 """JAX: BCOO ("coo") and BCSR ("csr") of `jax.experimental.sparse`.
 
-Coordinates lie point by point. Order and duplicates are free, and told by two flags. Elements whose
-coordinates are beyond the shape are padding, which only JAX knows: others do not get it.
+Coordinates are one matrix with a row for each element. Elements may have any order and duplicates,
+which two flags describe. Elements whose coordinates are out of range are padding, which only JAX
+supports: it is removed for other frameworks.
 """
 
 from typing import Any
 
 from tensorferry._native import UnsupportedError, _fast_path_enabled, _fast_path_probed
 from tensorferry.framework_register import load
-from tensorferry.sparse.parts import Parts
+from tensorferry.sparse.components import SparseComponents
 
 
-def read(x: Any) -> Parts:
-    """Takes a tensor apart."""
+def read(x: Any) -> SparseComponents:
+    """Returns the components of a tensor."""
     kind = type(x).__name__
     arrays: tuple[Any, ...]
     if kind == "BCOO":
@@ -21,9 +22,9 @@ def read(x: Any) -> Parts:
         form, layout, arrays = "csr", "separate", (x.indptr, x.indices)
     else:
         raise UnsupportedError(
-            f"JAX's {kind} is no format that JAX keeps up\nhint: make it a BCOO or a BCSR"
+            f"JAX's {kind} is not supported\nhint: convert it to a BCOO or a BCSR"
         )
-    return Parts(
+    return SparseComponents(
         form,
         form,
         x.shape,
@@ -49,7 +50,7 @@ def write(
     in_order: bool,
     unique: bool,
 ) -> Any:
-    """Puts a tensor together."""
+    """Makes a tensor from its components."""
     sparse = load("jax", "jax.experimental.sparse")
     if format == "coo":
         return _put(sparse.BCOO, (values, arrays[0]), shape, in_order, unique)
@@ -81,7 +82,7 @@ def _unflattens(kind: Any) -> bool:
     parts = (numpy.ones(1, "float32"), indices, numpy.array([0, 1, 1], "int32"))[: len(names)]
     options = {"shape": (2, 2), "indices_sorted": True, "unique_indices": False}
     try:
-        # The caller may be tracing, which turns the arrays of the constructor into symbols.
+        # The caller may be tracing, which would replace the arrays by tracers.
         with load("jax").ensure_compile_time_eval():
             found, expected = kind.tree_unflatten(dict(options), parts), kind(parts, **options)
         same = type(found) is type(expected) and all(
@@ -89,7 +90,9 @@ def _unflattens(kind: Any) -> bool:
         )
         flags = same and all(getattr(found, name) == options[name] for name in options)
         rest = flags and vars(found).keys() == vars(expected).keys()
-        reason = None if rest else f"{kind.__name__} has other attributes than by its constructor"
+        reason = (
+            None if rest else f"the attributes of {kind.__name__} differ from its constructor's"
+        )
     except Exception as error:
         reason = f"{kind.__name__}: {type(error).__name__}: {error}".partition("\n")[0]
     _fast_path_probed("jax.tree_unflatten", reason)

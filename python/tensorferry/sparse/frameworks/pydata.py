@@ -1,29 +1,29 @@
 """The package `sparse`: `sparse.COO`.
 
-Coordinates are one matrix with a row for each axis. What is not stored may be other than zero
-there; nobody else has that, so it is refused.
+Coordinates are one matrix with a row for each axis. A fill value other than zero is refused: no
+other framework supports it.
 """
 
 from typing import Any
 
 from tensorferry._native import UnsupportedError
 from tensorferry.framework_register import load
-from tensorferry.sparse.parts import Parts
+from tensorferry.sparse.components import SparseComponents
 
 
-def read(x: Any) -> Parts:
-    """Takes a tensor apart."""
+def read(x: Any) -> SparseComponents:
+    """Returns the components of a tensor."""
     kind = type(x).__name__
     if kind != "COO":
         raise UnsupportedError(
-            f"sparse.{kind} is a format that no other framework has\nhint: pass x.asformat('coo')"
+            f"the format sparse.{kind} is not supported\nhint: pass x.asformat('coo')"
         )
     if x.fill_value != 0:
         raise UnsupportedError(
-            f"what this sparse.COO does not store is {x.fill_value}, and zero everywhere else"
+            f"the fill value of this sparse.COO is {x.fill_value}, and others support zero only"
             "\nhint: pass x - x.fill_value, or x.todense()"
         )
-    return Parts("coo", "coo", x.shape, x.data, (x.coords,), "axes")
+    return SparseComponents("coo", "coo", x.shape, x.data, (x.coords,), "axes")
 
 
 def write(
@@ -34,10 +34,10 @@ def write(
     in_order: bool,
     unique: bool,
 ) -> Any:
-    """Puts a tensor together."""
+    """Makes a tensor from its components."""
     (coordinates,) = arrays
     make = load("sparse").COO
     made = make(coordinates, values, shape=shape, has_duplicates=False, sorted=True)
-    # Of coordinates of no element it makes others, with another type.
+    # The constructor replaces empty coordinates by an array of another type.
     made.coords = coordinates
     return made

@@ -1,7 +1,7 @@
 """SciPy: csr, csc, coo and bsr, arrays (`csr_array`) and matrices (`csr_matrix`).
 
-SciPy keeps elements in any order, and duplicates. What it has found out about that it keeps in
-flags, which are set here.
+SciPy supports elements in any order, and duplicates. It caches both properties in flags, which are
+set here.
 """
 
 import contextlib
@@ -9,28 +9,28 @@ from typing import Any
 
 from tensorferry._native import UnsupportedError, _fast_path_enabled, _fast_path_probed
 from tensorferry.framework_register import load
-from tensorferry.sparse.parts import Parts
+from tensorferry.sparse.components import SparseComponents
 
 
-def read(x: Any) -> Parts:
-    """Takes a tensor apart."""
+def read(x: Any) -> SparseComponents:
+    """Returns the components of a tensor."""
     kind = x.format
     name = f"{kind}_matrix" if type(x).__name__.endswith("_matrix") else kind
     if kind in ("csr", "csc"):
         shape = x.shape
         if len(shape) == 1:
-            # The arrays may have room for more than belongs to the tensor.
+            # The arrays may be longer than the tensor.
             used = int(x.indptr[-1])
-            return Parts("coo", name, shape, x.data[:used], (x.indices[:used],))
-        return Parts(kind, name, shape, x.data, (x.indptr, x.indices))
+            return SparseComponents("coo", name, shape, x.data[:used], (x.indices[:used],))
+        return SparseComponents(kind, name, shape, x.data, (x.indptr, x.indices))
     if kind == "coo":
         coordinates = tuple(x.coords) if hasattr(x, "coords") else (x.row, x.col)
-        return Parts("coo", name, x.shape, x.data, coordinates)
+        return SparseComponents("coo", name, x.shape, x.data, coordinates)
     if kind == "bsr":
         arrays = (x.indptr, x.indices)
-        return Parts("bsr", name, x.shape, x.data, arrays, blocksize=tuple(x.blocksize))
+        return SparseComponents("bsr", name, x.shape, x.data, arrays, blocksize=tuple(x.blocksize))
     raise UnsupportedError(
-        f"a SciPy {kind} array keeps no arrays that others have\nhint: pass x.tocsr(), or x.tocoo()"
+        f"the format of a SciPy {kind} array is not supported\nhint: pass x.tocsr(), or x.tocoo()"
     )
 
 
@@ -42,48 +42,56 @@ def write(
     in_order: bool,
     unique: bool,
 ) -> Any:
-    """Puts a tensor together."""
+    """Makes a tensor from its components."""
     name = format if format.endswith("_matrix") else f"{format}_array"
     if format.startswith("coo"):
         return _coo(name, shape, values, arrays, unique)
     return _compressed(name, shape, values, arrays, in_order, unique)
 
 
-# The attributes of an empty tensor of each class; None where they are not those that are known.
-_BLANKS: dict[str, tuple[Any, dict[str, Any]] | None] = {}
-_KNOWN = {"_shape", "maxprint", "data", "indices", "indptr", "coords", "has_canonical_format"}
+# The attributes of an empty tensor of each class; None if they differ from the known ones.
+_TEMPLATES: dict[str, tuple[Any, dict[str, Any]] | None] = {}
+_KNOWN_ATTRIBUTES = {
+    "_shape",
+    "maxprint",
+    "data",
+    "indices",
+    "indptr",
+    "coords",
+    "has_canonical_format",
+}
 
 
-def _blank(name: str) -> tuple[Any, dict[str, Any]] | None:
-    """A class and the attributes of a tensor of it.
+def _template(name: str) -> tuple[Any, dict[str, Any]] | None:
+    """A class, and the attributes of an empty tensor of it.
 
-    Its function looks through what has been looked through here, and may make indices narrower. An
-    object with the same attributes, and other arrays, is what that function would make.
+    The constructor validates indices, which have been validated, and may narrow their type. A copy
+    of the attributes with other arrays equals the object that the constructor would make.
     """
-    if name not in _BLANKS:
+    if name not in _TEMPLATES:
         made = None
         if _fast_path_enabled("scipy.without_constructor"):
             kind = getattr(load("scipy"), name)
             empty = dict(vars(kind((1, 1))))
-            reason = _differs(kind, empty)
+            reason = _compare_with_constructor(kind, empty)
             _fast_path_probed("scipy.without_constructor", reason and f"{name}: {reason}")
             made = (kind, empty) if reason is None else None
-        _BLANKS[name] = made
-    return _BLANKS[name]
+        _TEMPLATES[name] = made
+    return _TEMPLATES[name]
 
 
-def _differs(kind: Any, empty: dict[str, Any]) -> str | None:
-    """How an object made without the constructor differs from one made by it; None if it does not.
+def _compare_with_constructor(kind: Any, empty: dict[str, Any]) -> str | None:
+    """How an object made without the constructor differs from one made by it; None if equal.
 
-    The two have the same arrays, so that every attribute is the same object or an equal one.
+    Both have the same arrays, so that every attribute is identical or equal.
     """
     numpy = load("numpy")
     is_coo = kind.__name__.startswith("coo")
     own = {"coords"} if is_coo else {"indices", "indptr"}
-    if unknown := empty.keys() - _KNOWN:
-        return f"the object has the attribute {min(unknown)}, which is not known"
+    if unknown := empty.keys() - _KNOWN_ATTRIBUTES:
+        return f"the object has the unknown attribute {min(unknown)}"
     if missing := {"_shape", "data", *own} - empty.keys():
-        return f"the object does not have the attribute {min(missing)}"
+        return f"the object lacks the attribute {min(missing)}"
     values = numpy.ones((1, 1, 1) if kind.__name__.startswith("bsr") else 1)
     first, pointers = numpy.zeros(1, "int32"), numpy.array([0, 1, 1], "int32")
     parts = {"coords": (first, first)} if is_coo else {"indices": first, "indptr": pointers}
@@ -105,14 +113,14 @@ def _differs(kind: Any, empty: dict[str, Any]) -> str | None:
 def _coo(
     name: str, shape: tuple[int, ...], values: Any, coordinates: tuple[Any, ...], unique: bool
 ) -> Any:
-    blank = _blank(name)
-    if blank is not None:
-        made = blank[0].__new__(blank[0])
-        made.__dict__.update(blank[1], _shape=shape, data=values, coords=coordinates)
+    template = _template(name)
+    if template is not None:
+        made = template[0].__new__(template[0])
+        made.__dict__.update(template[1], _shape=shape, data=values, coords=coordinates)
     else:
         make = getattr(load("scipy"), name)
         made = make((values, coordinates), shape=shape, copy=False)
-        # Older versions make the indices narrower when they can.
+        # Older versions narrow the type of indices.
         if hasattr(made, "coords"):
             made.coords = coordinates
         else:
@@ -130,16 +138,16 @@ def _compressed(
     unique: bool,
 ) -> Any:
     indptr, indices = arrays
-    blank = _blank(name)
-    if blank is not None:
-        made = blank[0].__new__(blank[0])
+    template = _template(name)
+    if template is not None:
+        made = template[0].__new__(template[0])
         own = {"data": values, "indices": indices, "indptr": indptr}
-        made.__dict__.update(blank[1], _shape=shape, **own)
+        made.__dict__.update(template[1], _shape=shape, **own)
     else:
         make = getattr(load("scipy"), name)
         made = make((values, indices, indptr), shape=shape, copy=False)
         made.data, made.indices, made.indptr = values, indices, indptr
     made.has_sorted_indices = in_order
-    with contextlib.suppress(AttributeError):  # not of every format, in every version
+    with contextlib.suppress(AttributeError):  # some formats and versions lack it
         made.has_canonical_format = unique
     return made

@@ -1,4 +1,4 @@
-"""TensorFlow: `tf.sparse.SparseTensor`. Coordinates are int64, point by point."""
+"""TensorFlow: `tf.sparse.SparseTensor`. Coordinates are int64, with a row for each element."""
 
 from typing import Any
 
@@ -6,13 +6,13 @@ import numpy as np
 
 from tensorferry._native import to
 from tensorferry.framework_register import load
-from tensorferry.sparse.parts import Parts
+from tensorferry.sparse.components import SparseComponents
 
 
-def read(x: Any) -> Parts:
-    """Takes a tensor apart."""
+def read(x: Any) -> SparseComponents:
+    """Returns the components of a tensor."""
     shape = tuple(to(x.dense_shape, "numpy").tolist())
-    return Parts("coo", "coo", shape, x.values, (x.indices,), "points")
+    return SparseComponents("coo", "coo", shape, x.values, (x.indices,), "points")
 
 
 def write(
@@ -23,8 +23,8 @@ def write(
     in_order: bool,
     unique: bool,
 ) -> Any:
-    """Puts a tensor together."""
-    # As a tensor: TensorFlow takes far longer to make one of a tuple.
+    """Makes a tensor from its components."""
+    # A tensor, because TensorFlow takes much longer to convert a tuple.
     lengths = to(np.array(shape, np.int64), "tensorflow", device="cpu")
     return load("tensorflow").sparse.SparseTensor(arrays[0], values, lengths)
 

@@ -1,15 +1,15 @@
 """PyTorch: sparse_coo, sparse_csr, sparse_csc and sparse_bsr.
 
-A coo tensor may have its elements in any order with duplicates, which is what "not coalesced" says.
-A tensor that requires a gradient is carried detached.
+A coo tensor that is not coalesced may have its elements in any order, with duplicates. A tensor
+that requires a gradient is detached.
 """
 
 from typing import Any
 
 from tensorferry._native import UnsupportedError
 from tensorferry.framework_register import load
-from tensorferry.sparse.gpu import Torch
-from tensorferry.sparse.parts import Parts
+from tensorferry.sparse.components import SparseComponents
+from tensorferry.sparse.gpu_functions import TorchFunctions
 
 _LAYOUTS: dict[Any, str] = {}
 
@@ -20,12 +20,12 @@ def _format(layout: Any) -> str:
     return _LAYOUTS[layout]
 
 
-def read(x: Any) -> Parts:
-    """Takes a tensor apart."""
+def read(x: Any) -> SparseComponents:
+    """Returns the components of a tensor."""
     kind = _format(x.layout)
     is_read_only = is_detached = False
     if x.requires_grad:
-        # What autograd still needs must not be written by anybody.
+        # Autograd may still need the values, so they must not be written.
         is_read_only, is_detached = not x.is_leaf, True
         x = x.detach()
     if kind == "coo":
@@ -33,7 +33,7 @@ def read(x: Any) -> Parts:
         values = x._values()
         dense_axes = values.ndim - 1
         arrays = (x._indices(),)
-        return Parts(
+        return SparseComponents(
             kind,
             kind,
             x.shape,
@@ -53,8 +53,8 @@ def read(x: Any) -> Parts:
         indptr, indices = x.ccol_indices(), x.row_indices()
     else:
         raise UnsupportedError(
-            "PyTorch's sparse_bsc is a format that no other framework has"
-            "\nhint: pass x.to_sparse_coo(), or make it sparse_bsr"
+            "the format of PyTorch's sparse_bsc is not supported"
+            "\nhint: pass x.to_sparse_coo() or x.to_sparse_bsr(...)"
         )
     values = x.values()
     batch_axes = indptr.ndim - 1
@@ -63,7 +63,7 @@ def read(x: Any) -> Parts:
     if kind == "bsr":
         dense_axes -= 2
         blocksize = tuple(values.shape[batch_axes + 1 : batch_axes + 3])
-    return Parts(
+    return SparseComponents(
         kind,
         kind,
         x.shape,
@@ -87,7 +87,7 @@ def write(
     in_order: bool,
     unique: bool,
 ) -> Any:
-    """Puts a tensor together. What PyTorch would check has been validated."""
+    """Makes a tensor from its components, which have been validated."""
     torch = load("torch")
     if format == "coo":
         return torch.sparse_coo_tensor(
@@ -102,7 +102,7 @@ def scatter(
     shape: tuple[int, ...], values: Any, coordinates: tuple[Any, ...], is_unique: bool
 ) -> Any:
     """A dense tensor, on the device of the values."""
-    functions = Torch(str(values.device))
+    functions = TorchFunctions(str(values.device))
     made = functions.xp.zeros(shape, dtype=values.dtype, device=values.device)
     points = tuple(coordinates[0])
     if is_unique:

@@ -1,0 +1,4 @@
+"""The tools behind the command `tensorferry`: the command line, doctor, benchmark and its report.
+
+The library never imports this package.
+"""

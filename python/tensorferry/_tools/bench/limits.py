@@ -1,0 +1,136 @@
+"""Lower bounds of this machine: memcpy, and copies between pinned memory and a GPU.
+
+The copies use allocated, warm memory, so no conversion that copies can be faster.
+"""
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from tensorferry._tools import machine
+from tensorferry._tools.bench.cuda import Driver
+from tensorferry._tools.bench.measure import Timer, Timing, time_alternating
+
+# Several threads are faster from this size on.
+MIN_THREADED_BYTES = 4 << 20
+MAX_THREADS = 16
+# Longer measurements of a copy are not more precise.
+MAX_SECONDS = 0.2
+
+Limits = dict[str, list[dict[str, Any]]]
+
+
+def measure(sizes: Sequence[int], seconds: float, driver: Driver | None) -> Limits:
+    """Seconds for each size: memcpy, and with a GPU uploads and downloads."""
+    found: Limits = {"memcpy": []}
+    seconds = min(seconds, MAX_SECONDS)
+    for size in sizes:
+        with _memcpy(size) as timers:
+            times = time_alternating(timers, seconds)
+        found["memcpy"].append(_entry(size, *times.values()))
+        if driver is None:
+            continue
+        with _transfers(driver, size) as timers:
+            for name, timing in time_alternating(timers, seconds).items():
+                found.setdefault(name, []).append(_entry(size, timing))
+    return found
+
+
+def _entry(size: int, *times: Timing) -> dict[str, Any]:
+    return {"bytes": size, "seconds": min(timing.quartiles[0] for timing in times)}
+
+
+@contextmanager
+def _memcpy(size: int) -> Iterator[dict[str, Timer]]:
+    """Timers of a copy of warm memory, by one thread and, for large copies, by several."""
+    source = np.arange(size // 8 + 1, dtype=np.uint64).view(np.uint8)[:size]
+    target = source.copy()
+    count = min(machine.cores(), MAX_THREADS) if size >= MIN_THREADED_BYTES else 1
+    copier = ThreadedCopy(count, source, target)
+    timers: dict[str, Timer] = {"one": copier.time_single}
+    if count > 1:
+        timers["many"] = copier.time_threaded
+    try:
+        yield timers
+    finally:
+        copier.stop()
+
+
+class ThreadedCopy:
+    """A copy by persistent threads, each of which copies a block; the caller is one of them."""
+
+    def __init__(
+        self, count: int, source: np.ndarray[Any, Any], target: np.ndarray[Any, Any]
+    ) -> None:
+        # Keeps the arrays alive: a thread may still copy when the caller is interrupted.
+        self._memory = (source, target)
+        self._source, self._target = source.ctypes.data, target.ctypes.data
+        self._size = source.nbytes
+        self._block_bytes = -(-self._size // count // 64) * 64
+        self._begins, self._ends = threading.Barrier(count), threading.Barrier(count)
+        self._calls = 0
+        for number in range(1, count):
+            threading.Thread(
+                target=self._copy_in_thread, args=(number * self._block_bytes,), daemon=True
+            ).start()
+
+    def time_single(self, calls: int) -> float:
+        """Times copies by the calling thread."""
+        begin = time.perf_counter()
+        for _ in range(calls):
+            ctypes.memmove(self._target, self._source, self._size)
+        return time.perf_counter() - begin
+
+    def time_threaded(self, calls: int) -> float:
+        """Times copies by all threads."""
+        self._calls = calls
+        self._begins.wait()
+        begin = time.perf_counter()
+        self._copy(0)
+        self._ends.wait()
+        return time.perf_counter() - begin
+
+    def stop(self) -> None:
+        """Ends the threads."""
+        self._begins.abort()
+        self._ends.abort()
+
+    def _copy(self, first: int) -> None:
+        length = max(0, min(self._block_bytes, self._size - first))
+        for _ in range(self._calls):
+            ctypes.memmove(self._target + first, self._source + first, length)
+
+    def _copy_in_thread(self, first: int) -> None:
+        while True:
+            try:
+                self._begins.wait()
+                self._copy(first)
+                self._ends.wait()
+            except threading.BrokenBarrierError:
+                return
+
+
+@contextmanager
+def _transfers(driver: Driver, size: int) -> Iterator[dict[str, Timer]]:
+    with driver.buffers(size) as (pinned, device):
+
+        def timer(start_copy: Callable[[], None]) -> Timer:
+            def timed(calls: int) -> float:
+                driver.synchronise()
+                begin = time.perf_counter()
+                for _ in range(calls):
+                    start_copy()
+                driver.synchronise()
+                return time.perf_counter() - begin
+
+            return timed
+
+        yield {
+            "upload": timer(lambda: driver.upload(device, pinned, size)),
+            "download": timer(lambda: driver.download(pinned, device, size)),
+        }

@@ -1,0 +1,181 @@
+"""`tensorferry convert`: writes a file of tensors in another format."""
+
+import argparse
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+import tensorferry as ferry
+from tensorferry import files
+from tensorferry._tools.cli import notation
+from tensorferry._tools.cli.inspect import add_source_options
+from tensorferry._tools.cli.terminal import Terminal
+from tensorferry.files import formats, writing
+
+EPILOGUE = """\
+examples:
+  tensorferry convert x.npy x.safetensors
+  tensorferry convert model.safetensors.index.json model.npz --names embed.weight,head.weight
+  tensorferry convert x.npz x.safetensors --to-dtype float16
+  tensorferry convert pixels.bin pixels.npy --dtype uint8 --shape 480,640,3
+"""
+
+# The number of elements that are read and written at a time.
+BLOCK_ELEMENTS = 16 << 20
+
+
+def add(commands: Any) -> argparse.ArgumentParser:
+    """Adds the command to the parser."""
+    command: argparse.ArgumentParser = commands.add_parser(
+        "convert",
+        help="write a file of tensors in another format",
+        description="Converts a file of tensors to another format.",
+        epilog=EPILOGUE,
+    )
+    command.add_argument("source", metavar="IN")
+    command.add_argument("target", metavar="OUT")
+    add_source_options(command)
+    add_selection(command, "OUT")
+    add_target_options(command)
+    return command
+
+
+def add_selection(command: argparse.ArgumentParser, where: str) -> None:
+    """Adds the options that select tensors and their element type."""
+    command.add_argument("--names", default=None, help="only these tensors, separated by commas")
+    command.add_argument(
+        "--to-dtype", default=None, metavar="TYPE", help=f"element type in {where}"
+    )
+
+
+def add_target_options(command: argparse.ArgumentParser) -> None:
+    """Adds the options of the file that is written."""
+    command.add_argument(
+        "--to-format",
+        default=None,
+        help="npy, npz, safetensors, safetensors-index, tensorproto or raw (by OUT's name)",
+    )
+    command.add_argument(
+        "--compression",
+        type=int,
+        default=None,
+        metavar="1..9",
+        help="deflate the members of a .npz",
+    )
+    command.add_argument(
+        "--dialect",
+        choices=("onnx", "tensorflow"),
+        default="onnx",
+        help="TensorProto message type (onnx)",
+    )
+
+
+def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    """Writes the file."""
+    if os.path.realpath(arguments.source) == os.path.realpath(arguments.target):
+        raise ferry.InvalidArgumentError("IN and OUT are the same file\nhint: name another one")
+    file, chosen = open_file(arguments.source, arguments)
+    to_format = formats.format_of(arguments.target, arguments.to_format)
+    keeps_metadata = to_format.startswith("safetensors")
+    if file.metadata and not keeps_metadata:
+        terminal.note(f"{to_format} files have no metadata: the metadata is left out")
+    summary = write(
+        arguments,
+        terminal,
+        {tensor.name: (tensor.dtype, list(tensor.shape), tensor.bytes) for tensor in chosen},
+        lambda name: file.load(name, "numpy"),
+        metadata=_metadata(file) if keeps_metadata else {},
+    )
+    if terminal.json:
+        terminal.print_json(summary)
+    return 0
+
+
+def open_file(
+    path: str, arguments: argparse.Namespace
+) -> tuple[ferry.File, list[ferry.FileTensor]]:
+    """The file and its selected tensors, all of which can be converted."""
+    file = files.inspect(
+        path, format=arguments.format, dtype=arguments.dtype, shape=arguments.shape
+    )
+    known = {tensor.name: tensor for tensor in file.tensors}
+    if arguments.names is None and file.skipped:
+        name, reason = file.skipped[0]
+        raise ferry.UnsupportedDTypeError(
+            f"{name!r} cannot be converted: {reason.splitlines()[0]}\nhint: name others by --names"
+        )
+    names = select_names(arguments, known, path, f"list them with tensorferry inspect {path}")
+    return file, [known[name] for name in names]
+
+
+def select_names(
+    arguments: argparse.Namespace, known: Mapping[str, Any], what: str, hint: str
+) -> list[str]:
+    """All names, or those of --names."""
+    names: list[str] = list(known)
+    if arguments.names is not None:
+        names = list(dict.fromkeys(arguments.names.split(",")))
+    for name in names:
+        if name not in known:
+            raise ferry.InvalidArgumentError(f"{what} has no tensor {name!r}\nhint: {hint}")
+    return names
+
+
+def write(
+    arguments: argparse.Namespace,
+    terminal: Terminal,
+    tensors: Mapping[str, tuple[str, list[int], int]],
+    fetch: Callable[[str], np.ndarray[Any, Any]],
+    *,
+    metadata: Mapping[str, str],
+) -> dict[str, Any]:
+    """Writes OUT, and returns the summary that --json prints."""
+    default_name = formats.default_name(arguments.target, arguments.to_format)
+    sources = {name or default_name: name for name in tensors}
+    total, done = sum(size for _, _, size in tensors.values()), 0
+
+    def read_blocks(target: str) -> Iterator[Any]:
+        nonlocal done
+        name = sources[target]
+        for block in split_blocks(fetch(name)):
+            yield ferry.to(block, "numpy", dtype=arguments.to_dtype)
+            done += block.nbytes
+            terminal.progress(done, total, f"bytes, {name or arguments.target}")
+
+    specs = {}
+    for target, name in sources.items():
+        dtype, shape, _ = tensors[name]
+        specs[target] = (arguments.to_dtype or dtype, shape)
+    writing.write(
+        arguments.target,
+        specs,
+        read_blocks,
+        format=arguments.to_format,
+        metadata=metadata,
+        shard_bytes=None,
+        durable=True,
+        compression=arguments.compression,
+        dialect=arguments.dialect,
+    )
+    size = os.path.getsize(arguments.target)
+    if not terminal.json:
+        terminal.print(f"wrote {arguments.target}: {notation.size(size)}, tensors: {len(tensors)}")
+    return {"file": arguments.target, "bytes": size, "tensors": list(sources)}
+
+
+def _metadata(file: ferry.File) -> dict[str, str]:
+    """The metadata of a file, without the total size of an index."""
+    reserved = "total_size" if file.format == "safetensors-index" else None
+    return {key: value for key, value in file.metadata.items() if key != reserved}
+
+
+def split_blocks(array: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
+    """Consecutive rows of an array, in blocks of about BLOCK_ELEMENTS."""
+    if array.ndim == 0 or array.size <= BLOCK_ELEMENTS:
+        yield array
+        return
+    step = max(1, BLOCK_ELEMENTS * len(array) // array.size)
+    for row in range(0, len(array), step):
+        yield array[row : row + step]

@@ -1,0 +1,98 @@
+"""`tensorferry inspect`: lists the tensors of a file."""
+
+import argparse
+from typing import Any
+
+from tensorferry import files
+from tensorferry._native import File
+from tensorferry._tools.cli.notation import shape, size
+from tensorferry._tools.cli.terminal import Terminal, clean, table
+
+EPILOGUE = """\
+examples:
+  tensorferry inspect model.safetensors
+  tensorferry inspect x.npz --json
+  tensorferry inspect pixels.bin --dtype uint8 --shape 480,640,3
+"""
+
+
+def add(commands: Any) -> argparse.ArgumentParser:
+    """Adds the command to the parser."""
+    command: argparse.ArgumentParser = commands.add_parser(
+        "inspect",
+        help="list the tensors of a file",
+        description="Validates the headers of a file and lists its tensors: .npy, .npz, "
+        "safetensors (single or sharded), TensorProto, raw bytes.",
+        epilog=EPILOGUE,
+    )
+    command.add_argument("file", metavar="FILE")
+    add_source_options(command)
+    return command
+
+
+def add_source_options(command: argparse.ArgumentParser) -> None:
+    """Adds the options that describe a file, for formats that do not describe themselves."""
+    command.add_argument(
+        "--format",
+        default=None,
+        help="npy, npz, safetensors, safetensors-index, tensorproto or raw",
+    )
+    command.add_argument("--dtype", default=None, metavar="TYPE", help="element type of raw bytes")
+    command.add_argument("--shape", type=shape, default=None, help="shape of raw bytes (480,640,3)")
+
+
+def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    """Prints the list."""
+    file = files.inspect(
+        arguments.file, format=arguments.format, dtype=arguments.dtype, shape=arguments.shape
+    )
+    if terminal.json:
+        terminal.print_json(to_dict(file))
+        return 0
+    total = sum(tensor.bytes for tensor in file.tensors)
+    number = len(file.tensors)
+    terminal.print(
+        f"{arguments.file}: {file.format}, {number} tensor{'s' * (number != 1)}, {size(total)}"
+    )
+    rows = [
+        [
+            clean(tensor.name) or "-",
+            tensor.dtype,
+            "x".join(map(str, tensor.shape)) or "scalar",
+            size(tensor.bytes),
+            ", ".join(_properties(tensor)),
+        ]
+        for tensor in file.tensors
+    ]
+    for line in table([["name", "type", "shape", "size", ""], *rows], right={3}):
+        terminal.print("  " + line)
+    for name, reason in file.skipped:
+        terminal.print(f"  {clean(name)} cannot be converted: {clean(reason.splitlines()[0])}")
+    for key, value in file.metadata.items():
+        terminal.print(f"  {clean(key)} = {clean(value)}")
+    return 0
+
+
+def to_dict(file: File) -> dict[str, Any]:
+    """The list as --json prints it."""
+    names = ("name", "dtype", "bytes", "offset", "native", "fortran")
+    return {
+        "format": file.format,
+        "tensors": [
+            {**{name: getattr(tensor, name) for name in names}, "shape": list(tensor.shape)}
+            for tensor in file.tensors
+        ],
+        "metadata": file.metadata,
+        "skipped": [{"name": name, "reason": reason} for name, reason in file.skipped],
+    }
+
+
+def _properties(tensor: Any) -> list[str]:
+    found = []
+    if tensor.offset is None:
+        found.append("compressed or encoded")
+    if not tensor.native:
+        found.append("other byte order")
+    if tensor.fortran:
+        found.append("Fortran order")
+    return found
