@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tensorferry_core::plan::{ConvertOptions, Reason, SourceDescription};
 use tensorferry_core::{Access, ErrorKind, Layout, Tensor};
 use tensorferry_cuda::ipc::{self, Allocation, ExportMethod};
-use tensorferry_share::{ArenaBlock, PublishedTensor, SharedMemory, find};
+use tensorferry_share::{ArenaBlock, PublishedTensor, SharedMemory, find_arena};
 
 /// A GPU allocation up to this size is exported for any tensor in it. PyTorch's allocator uses segments of 2 and 20 MiB; arenas have
 /// 32 MiB on a GPU and 64 MiB on the host.
@@ -36,7 +36,7 @@ impl Location {
         let (low, high) = tensor.layout().extent();
         let (first, bytes) = (tensor.data().wrapping_offset(low as isize), (high - low) as usize);
         let found = if tensor.device().is_host() {
-            find(first, bytes).map(|(arena, offset)| (SharedMemory::Host(arena), offset))
+            find_arena(first, bytes).map(|(arena, offset)| (SharedMemory::Host(arena), offset))
         } else {
             ipc::find(first, bytes).map(|(arena, offset)| (SharedMemory::Gpu(arena), offset))
         };
