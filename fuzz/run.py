@@ -62,7 +62,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Fuzzes the parsers of files.")
     parser.add_argument("--seconds", type=int, default=60, help="run time of each target (60)")
     parser.add_argument("--only", nargs="+", choices=SEEDS, metavar="NAME", default=list(SEEDS))
-    parser.add_argument("--record", type=Path, metavar="DIR", help="the folder for a record of the run")
+    parser.add_argument("--record", type=Path, metavar="DIR", help="where to record the run")
     options = parser.parse_args()
 
     facts = machine.facts()

@@ -359,7 +359,8 @@ class Int64:
 @pytest.mark.parametrize("dtype", [np.dtype("int64"), "int64", np.int64, torch.int64])
 def test_an_array_of_another_type_than_the_object_is_refused(kind, dtype) -> None:
     error = refused_everywhere(ferry.UnsupportedDTypeError, TypeError, with_dtype(kind, dtype))
-    assert "int64" in str(error) and "float64" in str(error)
+    assert "int64" in str(error)
+    assert "float64" in str(error)
 
 
 @pytest.mark.parametrize("kind", [Lazy, Ignores, NoArguments])
@@ -373,7 +374,8 @@ def test_a_share_of_another_type_or_shape_than_the_object_is_refused() -> None:
     thing = with_dtype(Honest, np.dtype("int64"))
     thing.array = thing.array.astype(float)
     error = refused_everywhere(ferry.UnsupportedDTypeError, TypeError, thing)
-    assert "int64" in str(error) and "float64" in str(error)
+    assert "int64" in str(error)
+    assert "float64" in str(error)
     thing = with_dtype(Honest, np.dtype("int64"))
     thing.shape = (7, 7)  # type: ignore[attr-defined]
     error = refused_everywhere(ferry.FrameworkError, RuntimeError, thing)

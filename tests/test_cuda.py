@@ -164,7 +164,9 @@ def test_bad_interfaces_are_refused():
     for change, what in (
         ({"typestr": "<Q9"}, "<Q9"), ({"shape": (-1,)}, "negative"),
         ({"shape": "x"}, "shape"),
-        ({"data": (12, False)}, "GPU memory"), ({"data": 5}, "data"), ({"strides": (1, 2)}, "strides"),
+        ({"data": (12, False)}, "GPU memory"),
+        ({"data": 5}, "data"),
+        ({"strides": (1, 2)}, "strides"),
         ({"stream": 0}, "stream"), ({"stream": 7}, "stream"), ({"stream": 4097}, "stream"),
         ({"mask": object()}, "mask"), ({"shape": None}, "lacks shape"),
     ):

@@ -293,9 +293,7 @@ def test_the_fast_paths_of_cupy():
 def test_a_stream_that_is_not_cupys_is_not_used():
     first, second = on_cupy(STREAM_MODULE.format("0"))
     assert first == "cupy.contiguous active None"
-    assert re.fullmatch(
-        r"cupy.current_handle failed .* 0x0, expected 0x[0-9a-f]+", second
-    )
+    assert re.fullmatch(r"cupy.current_handle failed .* 0x0, expected 0x[0-9a-f]+", second)
 
 
 def test_contiguity_that_does_not_hold_is_not_used():
@@ -317,9 +315,9 @@ def test_names():
         assert row["name"].partition(".")[0] == row["framework"]
         assert row["framework"] in FRAMEWORKS
         assert re.fullmatch(r"[a-z]+\.[a-z0-9_]+", row["name"])
-    with pytest.raises(ValueError, match="torch.nonsense"):
+    with pytest.raises(ValueError, match=r"torch\.nonsense"):
         _fast_path_enabled("torch.nonsense")
-    with pytest.raises(ValueError, match="torch.nonsense"):
+    with pytest.raises(ValueError, match=r"torch\.nonsense"):
         _fast_path_probed("torch.nonsense")
 
 

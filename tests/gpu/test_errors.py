@@ -25,7 +25,7 @@ def test_a_download_is_no_share():
 
 def test_a_gpu_that_is_not_there():
     for wish in ("cuda:7", torch.device("cuda:63")):
-        with pytest.raises(ferry.UnsupportedError, match="cuda:[0-9]+ does not exist"):
+        with pytest.raises(ferry.UnsupportedError, match=r"cuda:[0-9]+ does not exist"):
             ferry.to(np.ones(3), "torch", device=wish)
 
 
