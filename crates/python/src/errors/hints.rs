@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use tensorferry_core::error::{Error, Hint};
 
 mod core;
+mod files;
 mod row;
 
 use row::Advice;
@@ -23,7 +24,7 @@ pub(crate) fn advice(error: &Error) -> Option<Cow<'_, str>> {
 }
 
 fn tables() -> impl Iterator<Item = &'static Advice> {
-    core::ADVICE.iter()
+    core::ADVICE.iter().chain(files::ADVICE)
 }
 
 #[cfg(test)]
@@ -32,7 +33,7 @@ mod tests {
 
     #[test]
     fn every_key_has_one_advice() {
-        let keys = tensorferry_core::hints::ALL.iter();
+        let keys = tensorferry_core::hints::ALL.iter().chain(tensorferry_files::hints::ALL);
         for key in keys {
             assert_eq!(tables().filter(|(known, _)| known == key).count(), 1, "{}", key.name());
         }
