@@ -1,15 +1,15 @@
-//! What the fuzz targets share: bytes as a file, opened and read in every way.
+//! Helpers that the fuzz targets share: open bytes as a file, and read the tensors by every method.
 
 use std::fs::File;
 use std::io::Write;
 use std::mem::MaybeUninit;
 use std::os::fd::FromRawFd;
 use std::path::Path;
-use tensorferry_files::{MapMode, TensorFile, OpenOptions, open_file};
+use tensorferry_files::{MapMode, OpenOptions, TensorFile, open_file};
 
 /// A file in memory.
-pub fn memory(bytes: &[u8]) -> File {
-    // SAFETY: a literal that ends with zero; the descriptor is new and nobody else's.
+pub fn memory_file(bytes: &[u8]) -> File {
+    // SAFETY: the name is NUL-terminated; the descriptor is new, and nothing else owns it.
     let mut file = unsafe { File::from_raw_fd(libc::memfd_create(c"fuzz".as_ptr(), libc::MFD_CLOEXEC)) };
     file.write_all(bytes).expect("a file in memory");
     file
@@ -17,34 +17,34 @@ pub fn memory(bytes: &[u8]) -> File {
 
 /// Opens bytes as a file of this name.
 pub fn open(name: &str, bytes: &[u8], options: &OpenOptions) -> Option<TensorFile> {
-    open_file(memory(bytes), Path::new(name), options).ok()
+    open_file(memory_file(bytes), Path::new(name), options).ok()
 }
 
-/// Reads everything in a file, and compares the ways to do so.
-pub fn read(opened: &TensorFile) {
-    for entry in opened.entries() {
+/// Reads every tensor of a file by every method, and compares the results.
+pub fn read_tensors(file: &TensorFile) {
+    for entry in file.entries() {
         let layout = entry.layout().expect("a checked shape");
         assert_eq!(layout.bytes() as u64, entry.bytes());
         if entry.bytes() > 1 << 22 {
             continue;
         }
         let mut out = vec![MaybeUninit::new(0u8); entry.bytes() as usize];
-        let whole = opened.read_into(entry, &mut out, 1).is_ok();
-        let mut pieces = vec![MaybeUninit::new(0u8); entry.bytes() as usize];
-        let streamed = opened.stream(entry).and_then(|mut stream| {
-            pieces.chunks_mut(7).try_for_each(|piece| stream.read(piece))
-        });
+        let was_read = file.read_into(entry, &mut out, 1).is_ok();
+        let mut streamed = vec![MaybeUninit::new(0u8); entry.bytes() as usize];
+        let result = file
+            .stream(entry)
+            .and_then(|mut stream| streamed.chunks_mut(7).try_for_each(|chunk| stream.read(chunk)));
         if entry.bytes() > 0 {
-            assert_eq!(whole, streamed.is_ok());
+            assert_eq!(was_read, result.is_ok());
         }
-        for kind in [MapMode::ReadOnly, MapMode::CopyOnWrite] {
-            let mapped = opened.map(entry, kind);
+        for mode in [MapMode::ReadOnly, MapMode::CopyOnWrite] {
+            let mapped = file.map(entry, mode);
             assert_eq!(mapped.is_ok(), entry.is_stored());
             if let Ok(mapped) = mapped {
                 // SAFETY: mapped as long as `mapped` lives; `out` was initialised.
                 unsafe {
                     let seen = std::slice::from_raw_parts(mapped.data(), mapped.length());
-                    assert!(!whole || seen == std::slice::from_raw_parts(out.as_ptr().cast::<u8>(), out.len()));
+                    assert!(!was_read || seen == std::slice::from_raw_parts(out.as_ptr().cast::<u8>(), out.len()));
                 }
             }
         }

@@ -1,12 +1,12 @@
-//! Any bytes as an index, beside one safetensors file. The index names no file but that one, or is refused.
+//! Arbitrary bytes as an index beside one safetensors file. An index that names any other file is rejected.
 #![no_main]
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use tensorferry_core::DType;
-use tensorferry_files::{FileFormat, OpenOptions, TensorSpec, WriteOptions, FileWriter, open_file};
+use tensorferry_files::{FileFormat, FileWriter, OpenOptions, TensorSpec, WriteOptions, open_file};
 
-/// A folder with one file, `1`, that has the tensors `a` and `b`; and an index for its place.
+/// A folder with one file, `1`, that holds the tensors `a` and `b`, and an index file for its path.
 fn folder() -> &'static PathBuf {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -26,8 +26,8 @@ fn folder() -> &'static PathBuf {
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let options = OpenOptions { format: Some(FileFormat::SafetensorsIndex), ..OpenOptions::default() };
     let path = folder().join("index.json");
-    if let Ok(opened) = open_file(tensorferry_fuzz::memory(bytes), &path, &options) {
-        assert!(opened.entries().iter().all(|entry| ["a", "b"].contains(&entry.name())));
-        tensorferry_fuzz::read(&opened);
+    if let Ok(file) = open_file(tensorferry_fuzz::memory_file(bytes), &path, &options) {
+        assert!(file.entries().iter().all(|entry| ["a", "b"].contains(&entry.name())));
+        tensorferry_fuzz::read_tensors(&file);
     }
 });

@@ -1,15 +1,15 @@
-//! Any bytes as what another process sends: the answer to a ticket, the tree in it, and a ticket as bytes and as text.
+//! Arbitrary bytes as data from another process: the reply to a ticket, the tree in it, and a ticket as bytes and text.
 #![no_main]
 
-use tensorferry_share::{Structure, Ticket};
-use tensorferry_share::wire::{HEAD, Reply};
+use tensorferry_share::{Ticket, TreeStructure};
+use tensorferry_share::wire::{HEADER_BYTES, Reply};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     if let Ok(reply) = Reply::read(bytes) {
         let again = reply.write().expect("what was read can be written");
-        assert_eq!(Reply::read(&again[HEAD..]).expect("and read again"), reply);
+        assert_eq!(Reply::read(&again[HEADER_BYTES..]).expect("and read again"), reply);
     }
-    if let Ok(structure) = Structure::read(bytes, 3) {
+    if let Ok(structure) = TreeStructure::read(bytes, 3) {
         assert_eq!(structure.write().expect("what was read can be written"), bytes);
     }
     let text = std::str::from_utf8(bytes).ok().and_then(|text| Ticket::from_text(text).ok());
