@@ -19,7 +19,7 @@ use std::path::Path;
 use tensorferry_core::error::HintKey;
 use tensorferry_core::{Error, Result};
 
-/// The number of first bytes that [`detect_format`] looks at.
+/// The number of first bytes that [`detect_format`] needs.
 pub(crate) const SIGNATURE_BYTES: u64 = 64;
 
 /// The format that the first bytes of a file indicate.

@@ -101,7 +101,8 @@ impl Inflater {
 impl io::Read for Inflater {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let count = out.len();
-        // SAFETY: initialised bytes are bytes that may be uninitialised, and `read_exact_uninit` writes only bytes that are initialised.
+        // SAFETY: initialised bytes are bytes that may be uninitialised, and `read_exact_uninit` writes only bytes that are
+        // initialised.
         let out = unsafe { &mut *(&raw mut *out as *mut [MaybeUninit<u8>]) };
         self.read_exact_uninit(out).map_err(io::Error::other)?;
         Ok(count)

@@ -60,7 +60,7 @@ fn open_source(source: FileSource, path: &Path, options: &OpenOptions) -> Result
             contents
         }
         FileFormat::TensorProto => {
-            let (entry, found) = protobuf::message::read_entry(&source, options)?;
+            let (entry, found) = protobuf::tensor_proto::read_entry(&source, options)?;
             dialect = Some(found);
             single(entry)
         }

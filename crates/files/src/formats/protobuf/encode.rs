@@ -11,7 +11,7 @@ use crate::spec::{TensorSpec, check_little_endian_row_major};
 use tensorferry_core::Result;
 
 /// Protobuf's limit on the size of a message.
-const MAX_MESSAGE_BYTES: u64 = (1 << 31) - 1;
+const MAX_PROTO_BYTES: u64 = (1 << 31) - 1;
 /// The limit on the length of a tensor's name, for reading and writing.
 pub(super) const MAX_NAME_BYTES: u64 = 1 << 16;
 
@@ -49,11 +49,11 @@ pub(crate) fn write_header(spec: &TensorSpec, dialect: Dialect) -> Result<Vec<u8
     }
     let data_bytes = spec.bytes()?;
     write_bytes_key(&mut bytes, dialect.raw_field(), data_bytes);
-    if spec.name.len() as u64 > MAX_NAME_BYTES || bytes.len() as u64 + data_bytes > MAX_MESSAGE_BYTES {
+    if spec.name.len() as u64 > MAX_NAME_BYTES || bytes.len() as u64 + data_bytes > MAX_PROTO_BYTES {
         return Err(invalid_argument(
             format!(
                 "tensor {} of {data_bytes} bytes with a name of {} bytes exceeds the limits of a TensorProto, \
-                 {MAX_MESSAGE_BYTES} and {MAX_NAME_BYTES} bytes",
+                 {MAX_PROTO_BYTES} and {MAX_NAME_BYTES} bytes",
                 quoted(&spec.name),
                 spec.name.len()
             ),

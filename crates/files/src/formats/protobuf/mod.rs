@@ -2,6 +2,6 @@
 
 pub(crate) mod dialect;
 pub(crate) mod encode;
-pub(crate) mod message;
+pub(crate) mod tensor_proto;
 pub(crate) mod values;
 mod wire;

@@ -26,9 +26,9 @@ use crate::spec::{LITTLE_ENDIAN, TensorSpec, check_rank, dimension};
 use std::sync::Arc;
 use tensorferry_core::{Error, ErrorKind, Result};
 
-/// The fields of a message.
+/// The parsed fields.
 #[derive(Default)]
-struct Message {
+struct TensorProto {
     type_number: Option<u64>,
     shape: Vec<i64>,
     has_shape: bool,
@@ -52,11 +52,11 @@ pub(crate) fn read_entry(source: &Arc<FileSource>, options: &OpenOptions) -> Res
         Some(dialect) => dialect,
         None => detect_dialect(source, whole)?,
     };
-    let message = match dialect {
+    let proto = match dialect {
         Dialect::Onnx => parse_onnx(source, whole)?,
         Dialect::TensorFlow => parse_tensorflow(source, whole)?,
     };
-    let type_number = message.type_number.unwrap_or(0);
+    let type_number = proto.type_number.unwrap_or(0);
     let Some(dtype) = dialect.dtype(type_number) else {
         let fact = format!(
             "type number {type_number} of {} is not a tensor type, or packs several elements per byte",
@@ -66,11 +66,11 @@ pub(crate) fn read_entry(source: &Arc<FileSource>, options: &OpenOptions) -> Res
             .with_hint_value(hints::LOAD_WITH_LIBRARY, dialect.name()));
     };
     let spec =
-        TensorSpec { name: message.name, dtype, shape: message.shape, order: LITTLE_ENDIAN, fortran: false };
+        TensorSpec { name: proto.name, dtype, shape: proto.shape, order: LITTLE_ENDIAN, fortran: false };
     let bytes = spec.bytes().map_err(invalid_shape_in_file)?;
     let (field, encoding) = dialect.value_field(dtype);
     let stored = |range: ByteRange| DataLocation::Stored { file: 0, offset: range.start, member: None };
-    match (message.raw, message.typed_fields.as_slice()) {
+    match (proto.raw, proto.typed_fields.as_slice()) {
         (Some(_), [_, ..]) | (None, [_, _, ..]) => Err(invalid_file("the values are in two fields")),
         (Some(raw), []) => Ok((FileEntry::new(spec, raw.length, stored(raw))?, dialect)),
         (None, [found]) if found.number != field => Err(invalid_file(format!(
@@ -142,7 +142,7 @@ fn unexpected_wire_type(field: u32) -> Error {
     invalid_file(format!("field {field} has an unexpected wire type"))
 }
 
-impl Message {
+impl TensorProto {
     /// Records a data field. Fields of other numbers are ignored, as protobuf requires.
     fn add_data_field(&mut self, dialect: Dialect, number: u32, value: WireValue) -> Result<()> {
         if number == dialect.raw_field() {
@@ -177,20 +177,20 @@ impl Message {
     }
 }
 
-fn parse_onnx(source: &Arc<FileSource>, whole: ByteRange) -> Result<Message> {
-    let mut message = Message::default();
+fn parse_onnx(source: &Arc<FileSource>, whole: ByteRange) -> Result<TensorProto> {
+    let mut proto = TensorProto::default();
     let mut name = None;
     let mut fields = WireReader::new(source.clone(), whole);
     while let Some((number, value)) = fields.read_field()? {
         match (number, value) {
-            (1, WireValue::Varint(length)) => message.add_dimension(length)?,
+            (1, WireValue::Varint(length)) => proto.add_dimension(length)?,
             (1, WireValue::Bytes(range)) => {
                 let mut lengths = WireReader::new(source.clone(), range);
                 while !lengths.is_at_end() {
-                    message.add_dimension(lengths.read_varint()?)?;
+                    proto.add_dimension(lengths.read_varint()?)?;
                 }
             }
-            (2, WireValue::Varint(type_number)) => set_once(&mut message.type_number, type_number, 2)?,
+            (2, WireValue::Varint(type_number)) => set_once(&mut proto.type_number, type_number, 2)?,
             (8, WireValue::Bytes(range)) if range.length <= MAX_NAME_BYTES => {
                 let text = String::from_utf8(source.read_to_vec(range.start, range.length as usize)?);
                 set_once(&mut name, text.map_err(|_| invalid_file("the tensor name is not UTF-8"))?, 8)?;
@@ -214,35 +214,35 @@ fn parse_onnx(source: &Arc<FileSource>, whole: ByteRange) -> Result<Message> {
                 ));
             }
             (1 | 2 | 8, _) => return Err(unexpected_wire_type(number)),
-            _ => message.add_data_field(Dialect::Onnx, number, value)?,
+            _ => proto.add_data_field(Dialect::Onnx, number, value)?,
         }
     }
-    message.name = name.unwrap_or_default();
-    Ok(message)
+    proto.name = name.unwrap_or_default();
+    Ok(proto)
 }
 
-fn parse_tensorflow(source: &Arc<FileSource>, whole: ByteRange) -> Result<Message> {
-    let mut message = Message::default();
+fn parse_tensorflow(source: &Arc<FileSource>, whole: ByteRange) -> Result<TensorProto> {
+    let mut proto = TensorProto::default();
     let mut fields = WireReader::new(source.clone(), whole);
     while let Some((number, value)) = fields.read_field()? {
         match (number, value) {
-            (1, WireValue::Varint(type_number)) => set_once(&mut message.type_number, type_number, 1)?,
-            (2, WireValue::Bytes(_)) if message.has_shape => {
+            (1, WireValue::Varint(type_number)) => set_once(&mut proto.type_number, type_number, 1)?,
+            (2, WireValue::Bytes(_)) if proto.has_shape => {
                 return Err(invalid_file("field 2 occurs twice"));
             }
             (2, WireValue::Bytes(range)) => {
-                message.has_shape = true;
-                parse_tensorflow_shape(source, range, &mut message)?;
+                proto.has_shape = true;
+                parse_tensorflow_shape(source, range, &mut proto)?;
             }
             (1 | 2, _) => return Err(unexpected_wire_type(number)),
-            _ => message.add_data_field(Dialect::TensorFlow, number, value)?,
+            _ => proto.add_data_field(Dialect::TensorFlow, number, value)?,
         }
     }
-    Ok(message)
+    Ok(proto)
 }
 
 /// Parses TensorFlow's shape, a message with one message per dimension.
-fn parse_tensorflow_shape(source: &Arc<FileSource>, range: ByteRange, message: &mut Message) -> Result<()> {
+fn parse_tensorflow_shape(source: &Arc<FileSource>, range: ByteRange, proto: &mut TensorProto) -> Result<()> {
     let unexpected = || invalid_file("a field of the shape has an unexpected wire type");
     let mut dimensions = WireReader::new(source.clone(), range);
     while let Some((number, value)) = dimensions.read_field()? {
@@ -256,7 +256,7 @@ fn parse_tensorflow_shape(source: &Arc<FileSource>, range: ByteRange, message: &
                         _ => {}
                     }
                 }
-                message.add_dimension(length.unwrap_or(0))?;
+                proto.add_dimension(length.unwrap_or(0))?;
             }
             (3, WireValue::Varint(1..)) => return Err(invalid_file("the rank of the tensor is unknown")),
             (2 | 3, _) => return Err(unexpected()),
