@@ -26,10 +26,7 @@ pub(super) const ADVICE: &[Advice] = &[
     (hints::PASS_REGULAR_FILE, "pass the path of a regular file"),
     (hints::NAME_FORMAT, "pass format=; load raw bytes with load_raw, dtype= and shape="),
     (hints::NAME_FORMAT_OR_RENAME, "pass format=\"{}\", or rename the file"),
-    (
-        hints::LOAD_TORCH_PICKLE,
-        "load it with torch or pickle if you trust it, and save it as safetensors",
-    ),
+    (hints::LOAD_TORCH_PICKLE, "load it with torch or pickle if you trust it, and save it as safetensors"),
     (hints::LOAD_PICKLE, "load it with pickle if you trust it, and save it as .npy or safetensors"),
     (hints::LOAD_TORCH_CHECKPOINT, "load it with torch.load(weights_only=True), and save it as safetensors"),
     (hints::LOAD_WITH_H5PY, "read it with h5py"),
