@@ -27,8 +27,8 @@ from onnx import helper, numpy_helper
 
 CORPUS = Path(__file__).parent / "corpus"
 EXPECTED = {}
-PLAIN = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
-PLAIN += ["float16", "float32", "float64", "complex64", "complex128"]
+NUMPY_TYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+NUMPY_TYPES += ["float16", "float32", "float64", "complex64", "complex128"]
 
 
 def values(dtype, shape=(2, 3)):
@@ -68,7 +68,7 @@ def put(file, data, tensors, **options):
 
 
 def numpy_files():
-    for dtype in PLAIN:
+    for dtype in NUMPY_TYPES:
         for order in "<>":
             array = values(dtype).astype(np.dtype(dtype).newbyteorder(order))
             for letter in "CF":
@@ -162,7 +162,7 @@ def npz_files():
 
 
 def safetensors_files():
-    tensors = {dtype: values(dtype) for dtype in PLAIN if dtype not in ("complex128",)}
+    tensors = {dtype: values(dtype) for dtype in NUMPY_TYPES if dtype not in ("complex128",)}
     tensors |= {
         "empty": values("float32", (0, 3)),
         "scalar": values("float64", ()),
@@ -208,7 +208,7 @@ def safetensors_files():
 
 def tensorflow_files():
     names = [
-        *PLAIN,
+        *NUMPY_TYPES,
         "bfloat16",
         "float8_e4m3fn",
         "float8_e5m2",
@@ -219,8 +219,10 @@ def tensorflow_files():
         "uint4",
     ]
     for name in names:
-        dtype = np.dtype(name) if name in PLAIN else np.dtype(getattr(ml_dtypes, name))
-        array = np.arange(6).reshape(2, 3).astype(dtype) if name not in PLAIN else values(name)
+        dtype = np.dtype(name) if name in NUMPY_TYPES else np.dtype(getattr(ml_dtypes, name))
+        array = (
+            np.arange(6).reshape(2, 3).astype(dtype) if name not in NUMPY_TYPES else values(name)
+        )
         for label, data in [
             ("array", array),
             ("scalar", array[1, 2]),
@@ -244,7 +246,7 @@ def tensorflow_files():
 
 
 def onnx_files():
-    for name in PLAIN:
+    for name in NUMPY_TYPES:
         array = values(name)
         put(
             f"onnx-{name}-raw.pb",

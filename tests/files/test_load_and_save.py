@@ -1,4 +1,7 @@
-"""Tensors through files: every format, every framework, and what goes wrong."""
+"""Tensors through files: every format, every framework, and the errors.
+
+The wording of the messages is in tests/golden/files.txt.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ def numbers(dtype: str, shape: tuple[int, ...] = (5, 7)) -> np.ndarray:
 
 
 def loaded(path: Any, framework: str, dtype: str, shape: tuple[int, ...], **options: Any) -> Any:
-    """The tensor of a file; what raw bytes do not say themselves is said here."""
+    """The tensor of a file. Raw bytes need their type and shape."""
     if str(path).endswith(".raw"):
         return ferry.load_raw(path, framework, dtype=dtype, shape=shape, **options)
     return only(ferry.load(path, framework, **options))
@@ -123,7 +126,7 @@ def test_layouts_and_orders_of_others(tmp_path):
         np.save(path, written)
         for framework in FRAMEWORKS:
             np.testing.assert_array_equal(ferry.to(ferry.load(path, framework), "numpy"), written)
-    # And ours, from any layout, is read by others.
+    # NumPy reads files of tensorferry, from any layout.
     ferry.save(tmp_path / "ours.npy", torch.arange(24.0).reshape(4, 6).T)
     np.testing.assert_array_equal(np.load(tmp_path / "ours.npy"), x.T)
 
@@ -143,7 +146,7 @@ def test_trees_of_all_frameworks(tmp_path, file):
     assert found["w"].dtype == torch.bfloat16
     assert torch.equal(found["w"], tree["w"])
     assert found["layers.1.1"].tolist() == [3, 4]
-    # Only what is asked for; one name is one tensor.
+    # Only the requested tensors; one name returns one tensor.
     assert list(ferry.load(path, "numpy", names=["w"])) == ["w"]
     assert ferry.load(path, "numpy", names="layers.0.b").tolist() == [0, 1, 2, 3]
 
@@ -162,7 +165,7 @@ def test_deflated_members(tmp_path):
     np.testing.assert_array_equal(ferry.load(tmp_path / "y.npz")["y"], x)
 
 
-def test_a_file_that_is_not_there(tmp_path):
+def test_a_missing_file(tmp_path):
     with pytest.raises(FileNotFoundError) as caught:
         ferry.load(tmp_path / "nothing.npy")
     assert isinstance(caught.value, ferry.FerryError)
@@ -184,10 +187,11 @@ def test_pickles_are_refused_and_not_run(tmp_path):
 
     objects = np.array([Bomb()], dtype=object)
     np.save(tmp_path / "x.npy", objects, allow_pickle=True)
-    with pytest.raises(ferry.UnsupportedDTypeError, match="Python objects"):
+    with pytest.raises(ferry.UnsupportedDTypeError) as caught:
         ferry.load(tmp_path / "x.npy")
+    assert caught.value.hint
     np.savez(tmp_path / "x.npz", bad=objects, good=np.ones(2))
-    with pytest.raises(ferry.UnsupportedDTypeError, match="'bad' cannot be converted"):
+    with pytest.raises(ferry.UnsupportedDTypeError, match="'bad'"):
         ferry.load(tmp_path / "x.npz")
     assert ferry.load(tmp_path / "x.npz", names="good").tolist() == [1, 1]
     (tmp_path / "x.pkl").write_bytes(pickle.dumps(Bomb()))
@@ -196,34 +200,31 @@ def test_pickles_are_refused_and_not_run(tmp_path):
     assert not (tmp_path / "exploded").exists()
 
 
-def test_a_file_that_lies(tmp_path):
+def test_a_file_that_contradicts_its_header(tmp_path):
     buffer = io.BytesIO()
     np.save(buffer, np.ones(100))
     (tmp_path / "short.npy").write_bytes(buffer.getvalue()[:-8])
-    with pytest.raises(ferry.FileFormatError) as caught:
+    with pytest.raises(ferry.FileFormatError, match=r"800 .*792") as caught:
         ferry.load(tmp_path / "short.npy")
     assert isinstance(caught.value, ValueError)
+    assert caught.value.hint
     with zipfile.ZipFile(tmp_path / "text.npz", "w") as archive:
         archive.writestr("x.npy", "no array")
     with pytest.raises(ferry.FerryError):
         ferry.load(tmp_path / "text.npz")
 
 
-def test_names_that_cannot_be(tmp_path):
+def test_invalid_names_and_trees(tmp_path):
     x = np.ones(2)
-    for tree, fact in (
-        ({"a": {"b": x}, "a.b": x}, "two tensors"),
-        ({("a", 1): x}, "key"),
-        ({"a": "text"}, "not a tensor"),
-    ):
-        with pytest.raises(ferry.FerryError, match=fact):
+    for tree in ({"a": {"b": x}, "a.b": x}, {("a", 1): x}, {"a": "text"}):
+        with pytest.raises(ferry.FerryError, match="hint: "):
             ferry.save(tmp_path / "x.npz", tree)
-    with pytest.raises(ferry.InvalidArgumentError, match="one tensor"):
+    with pytest.raises(ferry.InvalidArgumentError, match=r"2.*\nhint: "):
         ferry.save(tmp_path / "x.npy", {"a": x, "b": x})
-    with pytest.raises(ferry.InvalidArgumentError, match="format"):
+    with pytest.raises(ferry.InvalidArgumentError, match="hint: "):
         ferry.save(tmp_path / "x", x)
     ferry.save(tmp_path / "x.npz", {"a": x})
-    with pytest.raises(ferry.FerryError, match="nothing"):
+    with pytest.raises(ferry.FerryError, match=r"nothing.*\nhint: "):
         ferry.load(tmp_path / "x.npz", names=["nothing"])
     assert sorted(os.listdir(tmp_path)) == ["x.npz"]
 
@@ -232,7 +233,7 @@ def test_a_save_that_fails_leaves_the_old_file(tmp_path):
     path = tmp_path / "x.npz"
     ferry.save(path, {"a": np.ones(3)})
 
-    class Broken:
+    class FailingArray:
         """Says that it is a tensor, and then has no memory."""
 
         def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
@@ -242,7 +243,7 @@ def test_a_save_that_fails_leaves_the_old_file(tmp_path):
             return np.ones(4)
 
     with pytest.raises(Exception, match="gone"):
-        ferry.save(path, {"a": np.zeros(3), "b": Broken()})
+        ferry.save(path, {"a": np.zeros(3), "b": FailingArray()})
     assert ferry.load(path)["a"].tolist() == [1, 1, 1]
     assert os.listdir(tmp_path) == ["x.npz"]
 
@@ -288,9 +289,9 @@ def test_raw_bytes_by_any_name_of_their_type(tmp_path, dtype):
 def test_load_names_the_function_for_raw_bytes(tmp_path):
     for name, options in (("x.raw", {}), ("x.bin", {}), ("x", {"format": "raw"})):
         (tmp_path / name).write_bytes(bytes(16))
-        with pytest.raises(ferry.InvalidArgumentError, match="raw bytes") as caught:
+        with pytest.raises(ferry.InvalidArgumentError) as caught:
             ferry.load(tmp_path / name, **options)
-        assert "ferry.load_raw" in caught.value.hint
+        assert "load_raw" in caught.value.hint
         assert ferry.load_raw(tmp_path / name, dtype="uint8").tolist() == [0] * 16
 
 
@@ -305,9 +306,9 @@ def test_raw_bytes_of_another_length(tmp_path):
 @pytest.mark.parametrize(
     ("given", "fact"),
     [
-        ({"shape": "ab"}, "not a shape"),
-        ({"shape": (2, -1)}, "not a shape"),
-        ({"shape": (1.5,)}, "not a shape"),
+        ({"shape": "ab"}, "ab"),
+        ({"shape": (2, -1)}, "-1"),
+        ({"shape": (1.5,)}, "1.5"),
         ({"dtype": "float31"}, "float31"),
         ({"dtype": object()}, "object"),
         ({"dtype": "default"}, "default"),
@@ -328,26 +329,26 @@ def test_one_number_is_a_shape(tmp_path):
 @pytest.mark.parametrize("names", [3, [3], [b"a"], [None]])
 def test_names_that_are_not_text(tmp_path, names):
     ferry.save(tmp_path / "x.npz", {"a": np.ones(2)})
-    with pytest.raises(ferry.InvalidArgumentError, match="names="):
+    with pytest.raises(ferry.InvalidArgumentError, match="hint: "):
         ferry.load(tmp_path / "x.npz", names=names)
 
 
 @pytest.mark.parametrize(
     ("file", "given", "fact"),
     [
-        ("x.npz", {"compression": 0}, "compression is 0,"),
-        ("x.npz", {"compression": 10}, "compression is 10,"),
-        ("x.npz", {"compression": -1}, "compression is -1,"),
-        ("x.npy", {"compression": 5}, "cannot be compressed"),
-        ("x.safetensors", {"compression": 5}, "cannot be compressed"),
-        ("x.npy", {"metadata": {"a": "b"}}, "cannot have metadata"),
-        ("x.safetensors", {"metadata": {"a": 1}}, "not all text"),
-        ("x.safetensors", {"metadata": {1: "a"}}, "not all text"),
+        ("x.npz", {"compression": 0}, "0"),
+        ("x.npz", {"compression": 10}, "10"),
+        ("x.npz", {"compression": -1}, "-1"),
+        ("x.npy", {"compression": 5}, "npy"),
+        ("x.safetensors", {"compression": 5}, "safetensors"),
+        ("x.npy", {"metadata": {"a": "b"}}, "npy"),
+        ("x.safetensors", {"metadata": {"a": 1}}, "metadata"),
+        ("x.safetensors", {"metadata": {1: "a"}}, "metadata"),
         ("x.pb", {"dialect": "caffe"}, "caffe"),
         ("x.npy", {"format": "npq"}, "npq"),
     ],
 )
-def test_invalid_options_of_a_file(tmp_path, file, given, fact):
+def test_invalid_save_options(tmp_path, file, given, fact):
     with pytest.raises(ferry.InvalidArgumentError, match=fact) as caught:
         ferry.save(tmp_path / file, np.ones(3), **given)
     assert caught.value.hint
@@ -355,7 +356,7 @@ def test_invalid_options_of_a_file(tmp_path, file, given, fact):
 
 
 def test_hints_that_can_be_followed(tmp_path):
-    # NumPy forgets the names of narrow types; bfloat16 is the only one of its size.
+    # NumPy does not store the names of narrow types; bfloat16 is the only one of its size.
     x = numbers("float8_e4m3fn")
     np.save(tmp_path / "x.npy", x)
     with pytest.raises(ferry.UnsupportedDTypeError, match="dtype="):
@@ -366,20 +367,20 @@ def test_hints_that_can_be_followed(tmp_path):
     np.save(tmp_path / "y.npy", np.ones(3, ml_dtypes.bfloat16))
     assert ferry.load(tmp_path / "y.npy", dtype="float32").tolist() == [1, 1, 1]
     assert ferry.load(tmp_path / "y.npy", "torch", dtype="default").dtype == torch.bfloat16
-    # A file that grows too much is read by those who trust it.
+    # The limit on decompression can be raised.
     zeros = np.zeros(1 << 20, np.uint8)
     np.savez_compressed(tmp_path / "z.npz", z=zeros)
-    with pytest.raises(ferry.FileFormatError, match="max_decompressed_bytes="):
+    with pytest.raises(ferry.FileFormatError, match=r"1000\nhint: .*max_decompressed_bytes="):
         ferry.load(tmp_path / "z.npz", max_decompressed_bytes=1000)
     assert ferry.load(tmp_path / "z.npz", max_decompressed_bytes=2 << 20)["z"].sum() == 0
-    # Whose TensorProto it is can be said.
+    # The dialect of a TensorProto can be named.
     ferry.save(tmp_path / "p.pb", np.arange(3), dialect="tensorflow")
     assert ferry.load(tmp_path / "p.pb", dialect="tensorflow").tolist() == [0, 1, 2]
     with pytest.raises(ferry.InvalidArgumentError, match="caffe"):
         ferry.load(tmp_path / "p.pb", dialect="caffe")
 
 
-def test_wishes_of_those_who_load(tmp_path):
+def test_load_options(tmp_path):
     x = numbers("float32", (64, 64))
     ferry.save(tmp_path / "x.npy", x)
     with ferry.trace() as trips:
@@ -406,14 +407,14 @@ def test_the_other_frameworks(tmp_path, framework, file):
     assert bits(found) == x.tobytes()
 
 
-def test_only_what_is_asked_for_is_read(tmp_path):
-    """A member whose bytes are damaged is no harm to the others."""
+def test_only_requested_tensors_are_read(tmp_path):
+    """A damaged member does not affect the others."""
     path = tmp_path / "x.npz"
     good, bad = numbers("float32"), numbers("float64")
     np.savez(path, good=good, bad=bad)
     content = bytearray(path.read_bytes())
-    place = content.find(bad.tobytes())
-    content[place] ^= 1
+    offset = content.find(bad.tobytes())
+    content[offset] ^= 1
     path.write_bytes(content)
     assert bits(ferry.load(path, names="good", mmap=False)) == good.tobytes()
     with pytest.raises(ferry.FileFormatError):
@@ -426,7 +427,7 @@ def test_paths_of_every_kind(tmp_path):
         ferry.save(kind, np.arange(3))
         assert ferry.load(kind).tolist() == [0, 1, 2]
         path.unlink()
-    # Names that are no UTF-8.
+    # A name that is not UTF-8.
     odd = os.fsencode(tmp_path) + b"/\xff.npy"
     ferry.save(odd, np.arange(3))
     assert ferry.load(odd).tolist() == [0, 1, 2]

@@ -18,7 +18,7 @@ from onnx import numpy_helper
 
 import tensorferry as ferry
 
-PLAIN = (
+NUMPY_TYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64", "complex64", "complex128"),
 )
@@ -40,7 +40,7 @@ def same(found: np.ndarray, x: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("dtype", PLAIN)
+@pytest.mark.parametrize("dtype", NUMPY_TYPES)
 def test_numpy(tmp_path, dtype, shape):
     x = numbers(dtype, shape)
     ferry.save(tmp_path / "x.npy", x)
@@ -65,7 +65,9 @@ def test_numpy_opens_what_it_has_no_name_for(tmp_path, dtype):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("dtype", [*(name for name in PLAIN if name != "complex128"), *NARROW])
+@pytest.mark.parametrize(
+    "dtype", [*(name for name in NUMPY_TYPES if name != "complex128"), *NARROW]
+)
 def test_safetensors(tmp_path, dtype, shape):
     x, path = numbers(dtype, shape), tmp_path / "x.safetensors"
     ferry.save(path, {"a": x, "b": [x]}, metadata={"by": "us"})
@@ -77,7 +79,7 @@ def test_safetensors(tmp_path, dtype, shape):
     assert tuple(found.shape) == shape
     # As bytes, which every version of torch hands over; a tensor without axes has no view of those.
     assert found.reshape(-1).view(torch.uint8).numpy().tobytes() == x.tobytes()
-    if dtype in PLAIN and dtype != "complex64":
+    if dtype in NUMPY_TYPES and dtype != "complex64":
         same(safetensors.numpy.load_file(path)["a"], x)
 
 
@@ -117,7 +119,7 @@ def test_safetensors_behind_an_index(tmp_path):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("dtype", [*PLAIN, *NARROW])
+@pytest.mark.parametrize("dtype", [*NUMPY_TYPES, *NARROW])
 def test_onnx(tmp_path, dtype, shape):
     x = numbers(dtype, shape)
     ferry.save(tmp_path / "x.pb", x)
@@ -128,7 +130,7 @@ def test_onnx(tmp_path, dtype, shape):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("dtype", [*PLAIN, *NARROW])
+@pytest.mark.parametrize("dtype", [*NUMPY_TYPES, *NARROW])
 def test_tensorflow(tmp_path, dtype, shape):
     x = numbers(dtype, shape)
     ferry.save(tmp_path / "x.pb", x, dialect="tensorflow")

@@ -45,7 +45,7 @@ def test_a_save_that_fails_leaves_the_old_model_alone(tmp_path):
     ferry.save(path, model(1), shard_bytes=500)
     before = set(os.listdir(tmp_path))
 
-    class Broken:
+    class FailingArray:
         """Says that it is a tensor, and then has no memory."""
 
         def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
@@ -55,7 +55,7 @@ def test_a_save_that_fails_leaves_the_old_model_alone(tmp_path):
             return np.ones(400)
 
     with pytest.raises(Exception, match="gone"):
-        ferry.save(path, {**model(2), "last": Broken()}, shard_bytes=500)
+        ferry.save(path, {**model(2), "last": FailingArray()}, shard_bytes=500)
     assert set(os.listdir(tmp_path)) == before
     same(ferry.load(path, "numpy"), model(1))
 
@@ -176,9 +176,9 @@ def test_one_tensor_and_a_folder_of_its_own(tmp_path, monkeypatch):
         (model(1), {"shard_bytes": 0}, "shard_bytes"),
         (model(1), {"shard_bytes": "5GB"}, "shard_bytes"),
         (model(1), {"shard_bytes": True}, "shard_bytes"),
-        (model(1), {"compression": 3}, "compression"),
+        (model(1), {"compression": 3}, "safetensors"),
         (model(1), {"metadata": {"total_size": "9"}}, "total_size"),
-        ({}, {}, "at least one tensor"),
+        ({}, {}, "tensors"),
     ],
 )
 def test_refusals(tmp_path, tree, given, fact):
@@ -189,9 +189,9 @@ def test_refusals(tmp_path, tree, given, fact):
 
 
 def test_names_and_sizes_that_other_formats_do_not_have(tmp_path):
-    with pytest.raises(ferry.InvalidArgumentError, match="shard_bytes"):
+    with pytest.raises(ferry.InvalidArgumentError, match=r"shard_bytes.*\nhint: "):
         ferry.save(tmp_path / "x.npy", np.ones(2), shard_bytes=10)
-    with pytest.raises(ferry.InvalidArgumentError, match="not printable"):
+    with pytest.raises(ferry.InvalidArgumentError, match="hint: "):
         ferry.save(os.fsencode(tmp_path) + b"/\xff.index.json", model(1))
     # Types of less than a byte have one each.
     x = np.ones(1000, ml_dtypes.int4)

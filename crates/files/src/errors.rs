@@ -1,6 +1,6 @@
 //! Constructors of this crate's errors.
 //!
-//! Text that comes from a file is quoted and truncated with [`quoted`], so that a hostile file cannot add lines to a message.
+//! Text that comes from a file is escaped and truncated ([`quoted`], [`escaped`]), so that a hostile file cannot add lines to a message.
 //! Facts do not name the file: [`crate::open()`] and the writer put the path in front.
 
 use crate::hints;
@@ -74,9 +74,25 @@ pub(crate) fn quoted(text: &str) -> String {
     }
 }
 
+/// A library's message, which may contain text from a file, without quotes around it.
+pub(crate) fn escaped(text: &str) -> String {
+    let escape = |letter: char| match letter {
+        '"' | '\'' => letter.to_string(),
+        other => other.escape_debug().to_string(),
+    };
+    let end = if text.chars().nth(MAX_QUOTED_CHARS).is_some() { "..." } else { "" };
+    text.chars().take(MAX_QUOTED_CHARS).map(escape).chain([end.to_owned()]).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn escaped_text_is_short_and_on_one_line() {
+        assert_eq!(escaped("a \"b\"\n\u{202e}c"), "a \"b\"\\n\\u{202e}c");
+        assert_eq!(escaped(&"a".repeat(81)), format!("{}...", "a".repeat(80)));
+    }
 
     #[test]
     fn quoted_text_is_short_and_on_one_line() {

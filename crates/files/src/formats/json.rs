@@ -3,7 +3,7 @@
 //! serde's maps silently keep the last of two equal names. Here a duplicate is an error, because two readers of one file must
 //! not disagree on which tensor a name means. serde_json limits the nesting depth.
 
-use crate::errors::{invalid_file, quoted};
+use crate::errors::{escaped, invalid_file, quoted};
 use crate::formats::names::find_duplicate;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
@@ -98,8 +98,7 @@ impl<'de> Deserialize<'de> for Scalar {
 /// An error of the JSON parser. `subject` names the text.
 pub(crate) fn invalid_json(subject: &str, error: &serde_json::Error) -> Error {
     // serde's message can quote the file, newlines included.
-    let text = quoted(&error.to_string());
-    invalid_file(format!("{subject} is invalid: {}", text.trim_matches('"')))
+    invalid_file(format!("{subject} is invalid: {}", escaped(&error.to_string())))
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@
 use super::names::find_duplicate;
 use super::npy::header::read_header;
 use crate::entry::{DataLocation, FileContents, FileEntry, ZipMember};
-use crate::errors::{from_library_io, invalid_argument, invalid_file, quoted, unsupported_dtype};
+use crate::errors::{escaped, from_library_io, invalid_argument, invalid_file, quoted, unsupported_dtype};
 use crate::hints;
 use crate::options::OpenOptions;
 use crate::reading::file_source::{FileSource, RangeReader};
@@ -145,10 +145,7 @@ fn u64_at(bytes: &[u8], offset: usize) -> u64 {
 fn from_zip_error(error: ZipError) -> Error {
     match error {
         ZipError::Io(error) => from_library_io(error),
-        error => invalid_file(format!(
-            "the zip archive is invalid: {}",
-            quoted(&error.to_string()).trim_matches('"')
-        )),
+        error => invalid_file(format!("the zip archive is invalid: {}", escaped(&error.to_string()))),
     }
 }
 

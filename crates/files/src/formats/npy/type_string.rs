@@ -88,7 +88,7 @@ fn resolve_void(
         return match DType::from_name(comment).filter(|dtype| dtype.typestr().is_none()) {
             Some(dtype) if dtype.size() == size => Ok(dtype),
             _ => Err(invalid_file(format!(
-                "the type comment names {}, which does not fit elements of {size} bytes",
+                "the type comment names {}, which does not fit the element size of {size}",
                 quoted(comment)
             ))),
         };
@@ -98,7 +98,7 @@ fn resolve_void(
         None if is_bfloat16 => Ok(DType::BFloat16),
         _ => Err(unsupported_dtype(
             format!(
-                "the type is void of {size} bytes, as NumPy stores types of ml_dtypes, without their name"
+                "the type is void of size {size}, as NumPy stores types of ml_dtypes, without their name"
             ),
             hints::NAME_DTYPE,
         )),
