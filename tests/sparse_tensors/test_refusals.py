@@ -213,7 +213,7 @@ def test_shapes_beyond_the_indices_of_the_target():
     x = cases.make("scipy coo", (shape, elements), "float32", "int64")
     for framework in ("torch", "tensorflow", "sparse"):
         assert cases.stored(sparse.to(x, framework)) == elements
-    refused(ferry.UnsupportedDTypeError, "beyond int32, the indices of JAX", x, "jax")
+    refused(ferry.UnsupportedDTypeError, "exceeds int32, the index types of JAX", x, "jax")
     edge = cases.make("scipy coo", ((2**31 - 1, 3), [((2**31 - 2, 2), 5.0)]), "float32", "int64")
     assert cases.stored(sparse.to(edge, "jax")) == [((2**31 - 2, 2), 5.0)]
     broad = cases.make("scipy csr", ((3, 2**40), [((1, 2**39), 5.0)]), "float32", "int64")
@@ -246,7 +246,7 @@ def test_wrong_arguments():
         ("tensorflow coo", "torch", "coordinates: the coordinates are stored point by point"),
         ("scipy coo", "torch", "coordinates: the coordinates are stored as one array per axis"),
         ("scipy csr", "sparse", "coordinates: csr stores pointers"),
-        ("sparse coo", "torch", "coordinates: PyTorch keeps these indices as int64"),
+        ("sparse coo", "torch", "coordinates: PyTorch stores these indices as int64"),
     ],
 )
 def test_share_or_raise(source, target, fact):
