@@ -15,8 +15,8 @@ fn folder() -> &'static PathBuf {
         let specs = [TensorSpec::new("a", DType::UInt8, &[3]), TensorSpec::new("b", DType::Float32, &[2])];
         let options = WriteOptions { durable: false, ..WriteOptions::default() };
         let mut writer = FileWriter::create(folder.join("1"), FileFormat::Safetensors, &specs, options).expect("a writer");
-        writer.put(0, &[1; 3]).expect("bytes");
-        writer.put(1, &[2; 8]).expect("bytes");
+        writer.write_tensor(0, &[1; 3]).expect("bytes");
+        writer.write_tensor(1, &[2; 8]).expect("bytes");
         writer.finish().expect("a file");
         std::fs::write(folder.join("index.json"), "").expect("a file");
         folder

@@ -49,8 +49,8 @@ fn convert(from: &str, to: &str) -> Result<()> {
     for (index, entry) in file.entries().iter().enumerate() {
         writer.begin(index)?;
         let mut stream = file.stream(entry)?;
-        while stream.left() > 0 {
-            let count = stream.left().min(buffer.len() as u64) as usize;
+        while stream.bytes_left() > 0 {
+            let count = stream.bytes_left().min(buffer.len() as u64) as usize;
             stream.read(&mut buffer[..count])?;
             // SAFETY: `read` has filled the first `count` bytes.
             writer.write(unsafe { std::slice::from_raw_parts(buffer.as_ptr().cast(), count) })?;

@@ -20,7 +20,7 @@ fn writer(path: &Path, format: FileFormat) -> Result<FileWriter> {
 
 fn save(path: &Path, byte: u8) -> Result<()> {
     let mut writer = writer(path, FileFormat::Raw)?;
-    writer.put(0, &[byte; 4])?;
+    writer.write_tensor(0, &[byte; 4])?;
     writer.finish()
 }
 
@@ -44,7 +44,7 @@ fn the_old_file_stays_until_the_end() {
     let folder = Folder::new();
     let path = folder.put("x", b"old");
     let mut writer = writer(&path, FileFormat::Raw).unwrap();
-    writer.put(0, &[1; 4]).unwrap();
+    writer.write_tensor(0, &[1; 4]).unwrap();
     assert_eq!(std::fs::read(&path).unwrap(), b"old");
     writer.finish().unwrap();
     assert_eq!(std::fs::read(&path).unwrap(), [1; 4]);
@@ -101,7 +101,7 @@ fn missing_and_repeated_tensors_are_errors() {
         };
         let mut writer = make();
         assert_eq!(hint_of(&writer.write(&[1]).unwrap_err()), hints::BEGIN_EACH_TENSOR_ONCE);
-        writer.put(1, &[1; 4]).unwrap();
+        writer.write_tensor(1, &[1; 4]).unwrap();
         assert_eq!(hint_of(&writer.begin(1).unwrap_err()), hints::BEGIN_EACH_TENSOR_ONCE);
         assert_numbers(&writer.begin(2).unwrap_err(), &[2]);
         assert_eq!(hint_of(&writer.finish().unwrap_err()), hints::WRITE_ALL_TENSORS);
@@ -216,7 +216,7 @@ fn a_full_disk_leaves_the_old_file() {
         let large = TensorSpec::new("a", DType::UInt8, &[4 << 20]);
         let options = WriteOptions { threads: 2, ..WriteOptions::default() };
         let mut writer = FileWriter::create(&path, format, &[large], options).unwrap();
-        let error = writer.put(0, &vec![1; 4 << 20]).unwrap_err();
+        let error = writer.write_tensor(0, &vec![1; 4 << 20]).unwrap_err();
         assert_eq!((error.kind(), error.errno()), (ErrorKind::Io, Some(libc::EFBIG)), "{format}");
         assert!(writer.finish().is_err());
         assert_eq!(std::fs::read(&path).unwrap(), b"old");
@@ -228,7 +228,7 @@ fn a_full_disk_leaves_the_old_file() {
 fn a_killed_process_leaves_the_old_file() {
     if let Some(path) = std::env::var_os("TENSORFERRY_KILLED") {
         let mut writer = writer(Path::new(&path), FileFormat::Npy).unwrap();
-        writer.put(0, &[1; 4]).unwrap();
+        writer.write_tensor(0, &[1; 4]).unwrap();
         // SAFETY: ends this process, which runs this test only.
         unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
     }
@@ -256,7 +256,7 @@ fn readers_see_one_version_while_writers_replace_it() {
         let spec = TensorSpec::new("", DType::UInt8, &[70_000]);
         let options = WriteOptions { durable: false, ..WriteOptions::default() };
         let mut writer = FileWriter::create(&path, FileFormat::Npy, &[spec], options).unwrap();
-        writer.put(0, &vec![byte; 70_000]).unwrap();
+        writer.write_tensor(0, &vec![byte; 70_000]).unwrap();
         writer.finish().unwrap();
     };
     write(0);

@@ -211,7 +211,7 @@ fn write_shard(folder: &Folder, name: &str, tensor: &str) {
         WriteOptions { durable: false, ..WriteOptions::default() },
     )
     .unwrap();
-    writer.put(0, tensor.repeat(3).as_bytes()).unwrap();
+    writer.write_tensor(0, tensor.repeat(3).as_bytes()).unwrap();
     writer.finish().unwrap();
 }
 
@@ -308,8 +308,8 @@ fn index_that_leaves_a_tensor_out() {
         WriteOptions::default(),
     )
     .unwrap();
-    writer.put(0, &[]).unwrap();
-    writer.put(1, &[]).unwrap();
+    writer.write_tensor(0, &[]).unwrap();
+    writer.write_tensor(1, &[]).unwrap();
     writer.finish().unwrap();
     let opened = open_index(&folder, text).unwrap();
     assert_eq!((opened.entries().len(), opened.skipped()[0].0.as_str()), (2, "a"));

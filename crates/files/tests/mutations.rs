@@ -115,7 +115,7 @@ fn written(format: FileFormat, specs: &[TensorSpec], options: WriteOptions) -> V
     let folder = Folder::new();
     let mut writer = FileWriter::create(folder.path("x"), format, specs, options).unwrap();
     for (number, spec) in specs.iter().enumerate() {
-        writer.put(number, &vec![number as u8; spec.layout().unwrap().bytes()]).unwrap();
+        writer.write_tensor(number, &vec![number as u8; spec.layout().unwrap().bytes()]).unwrap();
     }
     writer.finish().unwrap();
     std::fs::read(folder.path("x")).unwrap()

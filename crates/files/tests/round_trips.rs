@@ -124,7 +124,7 @@ fn maps_are_aligned_to_64_bytes_where_the_format_allows() {
         let path = folder.path(&format!("x.{format}"));
         let mut writer = FileWriter::create(&path, format, &specs, WriteOptions::default()).unwrap();
         for (number, spec) in specs.iter().enumerate() {
-            writer.put(number, &bytes(spec, 1)).unwrap();
+            writer.write_tensor(number, &bytes(spec, 1)).unwrap();
         }
         writer.finish().unwrap();
         for entry in open(&path, &OpenOptions::default()).unwrap().entries() {
@@ -146,8 +146,8 @@ fn metadata_is_kept_and_carried_types_are_restored() {
     let specs = [TensorSpec::new("z", DType::Complex128, &[2]), TensorSpec::new("i", DType::Int4, &[3])];
     let options = WriteOptions { metadata: metadata.clone(), ..WriteOptions::default() };
     let mut writer = FileWriter::create(&path, FileFormat::Safetensors, &specs, options).unwrap();
-    writer.put(0, &[1; 32]).unwrap();
-    writer.put(1, &[7; 3]).unwrap();
+    writer.write_tensor(0, &[1; 32]).unwrap();
+    writer.write_tensor(1, &[7; 3]).unwrap();
     writer.finish().unwrap();
     assert_eq!(open(&path, &OpenOptions::default()).unwrap().metadata(), metadata);
     let stored = open(&path, &OpenOptions { as_stored: true, ..OpenOptions::default() }).unwrap();
@@ -164,7 +164,7 @@ fn large_tensors_are_read_and_written_by_several_threads() {
         let path = folder.path(&format!("x.{format}"));
         let options = WriteOptions { threads: 4, durable: false, ..WriteOptions::default() };
         let mut writer = FileWriter::create(&path, format, std::slice::from_ref(&spec), options).unwrap();
-        writer.put(0, &data).unwrap();
+        writer.write_tensor(0, &data).unwrap();
         writer.finish().unwrap();
         let opened = open(&path, &OpenOptions::default()).unwrap();
         assert!(common::read(&opened, &opened.entries()[0], 4).unwrap() == data);

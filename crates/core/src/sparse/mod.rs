@@ -26,9 +26,3 @@ pub mod scatter;
 pub mod validate;
 
 pub use index::{Axis, Index};
-
-/// The former path of [`compress`] and [`gather`].
-pub mod make {
-    pub use super::compress::{expand, pointers};
-    pub use super::gather::{pick, sum, take, take_axis, write_axis};
-}

@@ -101,7 +101,7 @@ impl MappedTensor {
     }
 
     /// The access that the map allows.
-    pub fn kind(&self) -> MapMode {
+    pub fn mode(&self) -> MapMode {
         self.kind
     }
 }

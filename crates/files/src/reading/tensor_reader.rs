@@ -51,7 +51,7 @@ impl TensorReader {
     }
 
     /// The number of bytes that are not yet read.
-    pub fn left(&self) -> u64 {
+    pub fn bytes_left(&self) -> u64 {
         self.left
     }
 

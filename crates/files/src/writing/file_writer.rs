@@ -205,7 +205,7 @@ impl FileWriter {
     ///
     /// # Errors
     /// As [`Self::begin`] and [`Self::write`].
-    pub fn put(&mut self, index: usize, bytes: &[u8]) -> Result<()> {
+    pub fn write_tensor(&mut self, index: usize, bytes: &[u8]) -> Result<()> {
         self.begin(index)?;
         self.write(bytes)?;
         self.check_complete()

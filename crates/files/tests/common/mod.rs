@@ -112,11 +112,11 @@ pub(crate) fn read_by_all_methods(opened: &TensorFile, entry: &FileEntry) -> Vec
     let mut stream = opened.stream(entry).unwrap();
     let mut streamed = Vec::new();
     for size in (1..).map(|step: usize| step * 7 % 61 + 1) {
-        let mut chunk = vec![MaybeUninit::new(0); size.min(stream.left() as usize)];
+        let mut chunk = vec![MaybeUninit::new(0); size.min(stream.bytes_left() as usize)];
         stream.read(&mut chunk).unwrap();
         // SAFETY: initialised from the beginning.
         streamed.extend(chunk.iter().map(|byte| unsafe { byte.assume_init() }));
-        if stream.left() == 0 {
+        if stream.bytes_left() == 0 {
             break;
         }
     }

@@ -9,7 +9,7 @@ use crate::interpreter::owner::Owner;
 use crate::settings;
 use tensorferry_core::plan::sparse::ArrayRole;
 use tensorferry_core::sparse::blocks::Blocks;
-use tensorferry_core::sparse::{Axis, make};
+use tensorferry_core::sparse::{Axis, compress, gather};
 use tensorferry_core::{DType, Tensor};
 
 impl HostEngine<'_> {
@@ -63,9 +63,9 @@ impl HostEngine<'_> {
             // SAFETY: `array` has room for a column per block, or for `rows + 1` pointers; the blocks are sorted.
             unsafe {
                 if role == ArrayRole::Indices {
-                    make::write_axis(&coordinates, to.get(), 1, settings::threads());
+                    gather::write_axis(&coordinates, to.get(), 1, settings::threads());
                 } else {
-                    make::pointers(&coordinates, rows as usize, to.get(), settings::threads());
+                    compress::pointers(&coordinates, rows as usize, to.get(), settings::threads());
                 }
             }
             let array = array.tensor()?;

@@ -23,7 +23,7 @@ use tensorferry_core::plan::sparse::{
 use tensorferry_core::sparse::blocks::{self as block_kernels, Blocks};
 use tensorferry_core::sparse::order::SortedOrder;
 use tensorferry_core::sparse::validate::{self, CompressedSummary, IndexError};
-use tensorferry_core::sparse::{Axis, Index, make as make_kernels};
+use tensorferry_core::sparse::{Axis, Index, compress, gather};
 use tensorferry_core::{DType, ErrorKind, Tensor};
 
 /// The arrays of a sparse tensor on the host, and intermediate results that several arrays of the result use.
@@ -161,7 +161,7 @@ impl<'py> HostEngine<'py> {
         with_index_type!(self.dtype, I => {
             let (pointers, rows) = (index_slice::<I>(pointers), rows.data::<I>());
             // SAFETY: `rows` has room for `count` numbers.
-            detach_if_large(self.py, count, || unsafe { make_kernels::expand(pointers, count, rows.get(), settings::threads()) });
+            detach_if_large(self.py, count, || unsafe { compress::expand(pointers, count, rows.get(), settings::threads()) });
         });
         let rows = rows.tensor()?;
         if let (SparseFormat::Bsr, Some([block_rows, block_columns])) = (self.format, self.block) {
@@ -298,7 +298,7 @@ impl<'py> Engine<'py> for HostEngine<'py> {
             for axis in &axes {
                 let array = NewArray::new(self.coordinate_dtype, &[kept.len() as i64])?;
                 // SAFETY: `array` has room for one number per kept element, and `kept` holds indices of elements.
-                unsafe { make_kernels::take_axis(&kept, axis, array.data::<I>().get()) };
+                unsafe { gather::take_axis(&kept, axis, array.data::<I>().get()) };
                 made.push(ElementAxis::New(Some(array.tensor()?)));
             }
             (kept, made)

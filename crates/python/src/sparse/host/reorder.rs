@@ -11,7 +11,7 @@ use tensorferry_core::plan::sparse::{
 };
 use tensorferry_core::sparse::group::{Elements, Pairs, Rows, group_by_axis};
 use tensorferry_core::sparse::order::{SortedOrder, sort_by_axes};
-use tensorferry_core::sparse::{Axis, Index, make};
+use tensorferry_core::sparse::{Axis, Index, compress, gather};
 use tensorferry_core::{DType, ErrorKind, Tensor};
 
 /// Whether the work sorts the elements, and whether it sums duplicates.
@@ -74,7 +74,7 @@ impl HostEngine<'_> {
         with_index_type!(self.coordinate_dtype, I => with_index_type!(dtype, O => {
             let (axis, to) = (self.axis::<I>(number)?, array.data::<O>());
             // SAFETY: `array` has room for `count` coordinates, and the axis has no more.
-            detach_if_large(self.py, self.count, || unsafe { make::write_axis(&axis, to.get(), 1, settings::threads()) });
+            detach_if_large(self.py, self.count, || unsafe { gather::write_axis(&axis, to.get(), 1, settings::threads()) });
         }));
         array.tensor()
     }
@@ -93,7 +93,7 @@ impl HostEngine<'_> {
         let (from, to) = (SendPtr::of(array), picked.data());
         // SAFETY: the array has `item` bytes for each sorted element, and `picked` has room for `count` of them.
         detach_if_large(self.py, count, || unsafe {
-            make::pick(order, firsts, from.get(), item, to.get(), settings::threads());
+            gather::pick(order, firsts, from.get(), item, to.get(), settings::threads());
         });
         picked.tensor()
     }
@@ -109,7 +109,7 @@ impl HostEngine<'_> {
         let (from, to) = (SendPtr::of(values), kept_values.data());
         // SAFETY: `drop_padding` kept indices of elements, `check_arrays` saw a value for each, and `kept_values` has room for them.
         detach_if_large(self.py, kept_elements.len(), || unsafe {
-            make::take(kept_elements, from.get(), item, to.get(), settings::threads());
+            gather::take(kept_elements, from.get(), item, to.get(), settings::threads());
         });
         kept_values.tensor().map(Some)
     }
@@ -136,7 +136,7 @@ impl HostEngine<'_> {
         let width = rest.iter().product::<i64>() as usize;
         // SAFETY: the values are contiguous and aligned, one per sorted element, and `summed` has room for one per coordinate.
         detach_if_large(self.py, self.count, || unsafe {
-            make::sum(order, dtype, from.get(), width, to.get(), settings::threads());
+            gather::sum(order, dtype, from.get(), width, to.get(), settings::threads());
         });
         summed.tensor()
     }
@@ -234,7 +234,7 @@ impl HostEngine<'_> {
             let to = indptr.data::<I>();
             // SAFETY: `indptr` has room for `groups + 1` pointers; the planner saw that the elements are sorted along this axis.
             detach_if_large(self.py, coordinates.count().max(groups), || unsafe {
-                make::pointers(&coordinates, groups, to.get(), settings::threads());
+                compress::pointers(&coordinates, groups, to.get(), settings::threads());
             });
         });
         indptr.tensor()
@@ -263,7 +263,7 @@ impl HostEngine<'_> {
             detach_if_large(self.py, count, || for (number, axis) in axes_to_write.iter().enumerate() {
                 let (offset, step) = if by_axis { (number * count, 1) } else { (number, axes) };
                 // SAFETY: this row or column of the matrix has room for `count` coordinates.
-                unsafe { make::write_axis(axis, start.get().add(offset), step, settings::threads()) };
+                unsafe { gather::write_axis(axis, start.get().add(offset), step, settings::threads()) };
             });
         }));
         matrix.tensor()
