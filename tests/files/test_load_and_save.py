@@ -18,7 +18,7 @@ import pytest
 import tensorflow as tf
 import torch
 from support.dtypes import NAMED
-from support.introspect import LOOKS, TYPES, has_dtype
+from support.introspect import INSPECTORS, TYPES, has_dtype
 
 import tensorferry as ferry
 
@@ -69,8 +69,8 @@ def test_every_type_comes_back_bit_for_bit(tmp_path, file, dtype):
         for mmap in (True, False):
             found = loaded(path, framework, dtype, x.shape, mmap=mmap)
             assert isinstance(found, TYPES[framework])
-            assert LOOKS[framework].dtype(found) == dtype
-            assert LOOKS[framework].shape(found) == x.shape
+            assert INSPECTORS[framework].dtype(found) == dtype
+            assert INSPECTORS[framework].shape(found) == x.shape
             assert bits(found) == x.tobytes()
 
 
@@ -379,7 +379,7 @@ def test_hints_that_can_be_followed(tmp_path):
         ferry.load(tmp_path / "p.pb", dialect="caffe")
 
 
-def test_wishes_of_those_who_load(tmp_path):
+def test_options_of_load(tmp_path):
     x = numbers("float32", (64, 64))
     ferry.save(tmp_path / "x.npy", x)
     with ferry.trace() as trips:
