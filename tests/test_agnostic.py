@@ -16,7 +16,7 @@ import sparse
 import tensorflow as tf
 import torch
 from support.share_counts import soon
-from support.tensors_of_callers import quickest, refused, tensor
+from support.tensors_of_callers import min_seconds, refused, tensor
 
 import tensorferry as ferry
 from tensorferry.functions import agnostic
@@ -71,7 +71,7 @@ def test_dataclasses():
     assert isinstance(body(Box(tensor("jax")), tensor("torch")).x, jax.Array)
 
 
-def test_results_of_other_frameworks_go_home():
+def test_results_of_other_frameworks_return_to_the_origin():
     body = ferry.agnostic(lambda xp, x: {"n": np.ones(3), "x": x, "none": None})
     result = body(tensor("torch"))
     assert isinstance(result["n"], torch.Tensor)
@@ -238,7 +238,7 @@ def test_the_cost_of_a_call():
     def quick(call, share: float) -> bool:
         """Whether a call takes less than some shares. Other load only adds to a time: one
         comparison of many has to hold."""
-        return soon(lambda: quickest(call) < share * quickest(lambda: ferry.to(y, "torch")))
+        return soon(lambda: min_seconds(call) < share * min_seconds(lambda: ferry.to(y, "torch")))
 
     assert quick(lambda: body(x), 10)
     assert quick(lambda: body([x], {"y": x}, z=x), 10)

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 import tensorflow as tf
 import torch
-from support.introspect import LOOKS, paddle
+from support.introspect import INSPECTORS, paddle
 
 import tensorferry as ferry
 
@@ -281,7 +281,7 @@ def test_memory_that_is_aligned_by_chance_is_always_copied(kind, target, size):
             result = ready(ferry.to(source, target))
         assert str(trips[0].plan.steps) == str(plan.steps)
         plain = ready(ferry.to(source, target))
-        assert LOOKS[target].address(plain) % 64 == 0
+        assert INSPECTORS[target].address(plain) % 64 == 0
         assert not aliases(plain, write)
         assert first(result) == 1
         kept.append((source, write, plain))
@@ -357,7 +357,7 @@ def test_memory_that_nobody_can_write_is_shared_where_it_fits(target):
     a.base.flags.writeable = False
     a.flags.writeable = False
     assert ferry.plan(a, target).action == "share"
-    assert LOOKS[target].address(ferry.to(a, target)) == a.ctypes.data
+    assert INSPECTORS[target].address(ferry.to(a, target)) == a.ctypes.data
 
 
 @pytest.mark.parametrize("target", ["torch", "paddle", "numpy"])

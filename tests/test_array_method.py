@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from matrix.check import said
-from support.introspect import FRAMEWORKS, LOOKS, TYPES, x64
+from support.introspect import FRAMEWORKS, INSPECTORS, TYPES, x64
 from support.refusals import refused, refused_everywhere
 
 import tensorferry as ferry
@@ -216,15 +216,15 @@ def wide_jax():
         yield
 
 
-def carried(source: Any, target: str, **wishes: Any) -> tuple[Any, ferry.Plan]:
+def carried(source: Any, target: str, **options: Any) -> tuple[Any, ferry.Plan]:
     """The result, once the trip was what the plan says."""
-    plan = ferry.plan(source, target, **wishes)
+    plan = ferry.plan(source, target, **options)
     with ferry.trace() as trips:
-        result = ferry.to(source, target, **wishes)
+        result = ferry.to(source, target, **options)
     assert [said(trip.plan) for trip in trips] == [said(plan)]
     assert isinstance(result, TYPES[target])
-    assert plan.dtype == LOOKS[target].dtype(result)
-    assert plan.shape == LOOKS[target].shape(result)
+    assert plan.dtype == INSPECTORS[target].dtype(result)
+    assert plan.shape == INSPECTORS[target].shape(result)
     return result, plan
 
 
@@ -234,9 +234,9 @@ def test_memory_that_the_object_shares(kind: type[Object], target: str) -> None:
     thing = kind()
     result, plan = carried(thing, target)
     assert set(thing.asked) == {False}
-    assert LOOKS[target].values(result) == VALUES.tobytes()
+    assert INSPECTORS[target].values(result) == VALUES.tobytes()
     address = thing.array.__array_interface__["data"][0]
-    assert plan.shares == (LOOKS[target].address(result) == address)
+    assert plan.shares == (INSPECTORS[target].address(result) == address)
     assert STEP not in plan.steps
     if target == "numpy":
         assert plan.shares
@@ -248,8 +248,8 @@ def test_memory_that_the_object_shares(kind: type[Object], target: str) -> None:
         assert not plan.shares
     result, plan = carried(thing, target, copy=True)
     assert not plan.shares
-    assert LOOKS[target].address(result) != address
-    assert LOOKS[target].values(result) == VALUES.tobytes()
+    assert INSPECTORS[target].address(result) != address
+    assert INSPECTORS[target].values(result) == VALUES.tobytes()
     assert thing.array.tobytes() == VALUES.tobytes()
 
 
@@ -261,10 +261,10 @@ def test_what_the_object_converts_is_a_copy(kind: type[Object], target: str) -> 
     assert plan.action == "copy"
     assert STEP in plan.steps
     assert plan.bytes_moved == VALUES.nbytes
-    assert LOOKS[target].values(result) == VALUES.tobytes()
+    assert INSPECTORS[target].values(result) == VALUES.tobytes()
     assert plan.writable == (target in ("numpy", "torch", "paddle"))
     if target in ("numpy", "torch"):
-        assert LOOKS[target].address(result) in thing.made, "it is copied a second time"
+        assert INSPECTORS[target].address(result) in thing.made, "it is copied a second time"
     if target == "numpy":
         assert result.flags.writeable
         result[...] = 0
@@ -276,10 +276,10 @@ def test_what_the_object_converts_is_a_copy(kind: type[Object], target: str) -> 
     refused(ferry.CopyRequiredError, ValueError, lambda: ferry.plan(thing, target, copy=False))
     result, plan = carried(thing, target, copy=True)
     assert STEP in plan.steps
-    assert LOOKS[target].values(result) == VALUES.tobytes()
+    assert INSPECTORS[target].values(result) == VALUES.tobytes()
     result, plan = carried(thing, target, dtype="int32")
     assert STEP in plan.steps
-    assert LOOKS[target].values(result) == VALUES.astype(np.int32).tobytes()
+    assert INSPECTORS[target].values(result) == VALUES.astype(np.int32).tobytes()
 
 
 @pytest.mark.parametrize("target", FRAMEWORKS)
@@ -289,10 +289,10 @@ def test_a_conversion_that_others_may_see_is_copied(kind: type[Object], target: 
     result, plan = carried(thing, target)
     assert plan.action == "copy"
     assert STEP in plan.steps
-    assert LOOKS[target].values(result) == VALUES.tobytes()
+    assert INSPECTORS[target].values(result) == VALUES.tobytes()
     kept = {thing.array.__array_interface__["data"][0], *thing.made}
     if target in ("numpy", "torch"):
-        assert LOOKS[target].address(result) not in kept
+        assert INSPECTORS[target].address(result) not in kept
         result[0] = 0
     assert thing.array.tobytes() == VALUES.tobytes()
     refused(ferry.CopyRequiredError, ValueError, lambda: ferry.to(thing, target, copy=False))
@@ -315,7 +315,7 @@ def test_types_of_the_other_byte_order() -> None:
     for target in FRAMEWORKS:
         result, plan = carried(thing, target)
         assert STEP in plan.steps
-        assert LOOKS[target].values(result) == VALUES.tobytes()
+        assert INSPECTORS[target].values(result) == VALUES.tobytes()
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0), (1,) * 30])

@@ -17,7 +17,7 @@ import sparse
 import torch
 import xarray as xr
 from matrix.check import said
-from support.introspect import FRAMEWORKS, LOOKS, TYPES, x64
+from support.introspect import FRAMEWORKS, INSPECTORS, TYPES, x64
 from support.refusals import refused, refused_everywhere
 
 import tensorferry as ferry
@@ -128,7 +128,7 @@ def carried(source: Any, target: str, **wishes: Any) -> tuple[Any, ferry.Plan]:
 
 
 def same(target: str, result: Any, values: np.ndarray) -> None:
-    look = LOOKS[target]
+    look = INSPECTORS[target]
     assert look.dtype(result) == values.dtype.name
     assert look.shape(result) == values.shape
     assert look.values(result) == values.tobytes()
@@ -144,7 +144,7 @@ def test_what_shares_its_memory(name: str, target: str) -> None:
     assert STEP not in plan.steps
     memory = np.asarray(source)
     address = memory.__array_interface__["data"][0]
-    assert plan.shares == (LOOKS[target].address(result) == address)
+    assert plan.shares == (INSPECTORS[target].address(result) == address)
     if target == "numpy":
         assert plan.shares
         assert result.flags.writeable == memory.flags.writeable
@@ -158,7 +158,7 @@ def test_what_shares_its_memory(name: str, target: str) -> None:
     copy, plan = carried(source, target, copy=True)
     assert not plan.shares
     same(target, copy, values)
-    assert LOOKS[target].address(copy) != address
+    assert INSPECTORS[target].address(copy) != address
     same("numpy", np.asarray(source), values)
 
 

@@ -64,7 +64,7 @@ def test_a_share_waits_for_the_source_s_stream():
     """)
 
 
-def test_memory_goes_back_behind_the_work_that_is_queued_on_it():
+def test_memory_is_released_after_the_work_that_is_queued_on_it():
     run("""
     mine, theirs = cupy.cuda.Stream(), cupy.cuda.Stream()
     nines = np.full_like(ARRAY, 9)

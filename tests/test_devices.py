@@ -87,8 +87,8 @@ def test_the_only_cpu_goes_by_many_names(target, device):
     np.testing.assert_array_equal(ferry.to(y, "numpy"), x.numpy())
 
 
-def started(x, framework, **wishes):
-    return ferry.to_async(x, framework, **wishes).result()
+def started(x, framework, **options):
+    return ferry.to_async(x, framework, **options).result()
 
 
 @pytest.mark.parametrize("target", FRAMEWORKS)

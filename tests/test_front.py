@@ -466,11 +466,11 @@ def test_a_copy_that_is_not_allowed_says_why():
         "memory that it allocated": (source(), "mlx", {}),
         "writable result": (jnp.ones(3), "torch", {"writable": True}),
     }
-    for word, (x, target, wishes) in cases.items():
+    for word, (x, target, options) in cases.items():
         error = refused(
             ferry.CopyRequiredError,
             ValueError,
-            lambda x=x, t=target, w=wishes: ferry.to(x, t, copy=False, **w),
+            lambda x=x, t=target, w=options: ferry.to(x, t, copy=False, **w),
         )
         assert isinstance(error, BufferError)
         if word != "cast":

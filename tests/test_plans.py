@@ -36,12 +36,12 @@ def test_a_destination_takes_no_extra_memory():
 
 
 def test_the_expected_time_follows_from_the_speed_that_is_stated():
-    for x, wishes in (
+    for x, options in (
         (np.random.default_rng().random(4 * MIB, dtype=np.float32), {"copy": True}),
         (np.random.default_rng().random((2048, 2048), dtype=np.float32).T, {"copy": True}),
         (np.random.default_rng().random(4 * MIB, dtype=np.float32), {"dtype": "float16"}),
     ):
-        plan = ferry.plan(x, "torch", **wishes)
+        plan = ferry.plan(x, "torch", **options)
         speeds = [float(speed) for speed in re.findall(r"([\d.]+) GB/s", str(plan))]
         assert speeds, str(plan)
         # The speeds are rounded to a tenth.

@@ -107,7 +107,7 @@ def test_jax_tracers(name):
 
 def test_jax_random_keys():
     for keys in (jax.random.key(0), jax.random.split(jax.random.key(0), 3)):
-        error = refused_everywhere(ferry.NotATensorError, TypeError, keys, home="jax")
+        error = refused_everywhere(ferry.NotATensorError, TypeError, keys, origin="jax")
         assert "key_data" in str(error)
     data = ferry.to(jax.random.key_data(jax.random.key(7)), "numpy")
     assert data.tolist() == [0, 7]
@@ -238,7 +238,7 @@ def test_tensorflow_graph_of_version_1():
         resource = tf.compat.v1.get_variable("r", (2,), use_resource=True)
         reference = tf.compat.v1.get_variable("v", (2,), use_resource=False)
         for thing in (placeholder, constant):
-            refused_everywhere(ferry.NotATensorError, TypeError, thing, home="tensorflow")
+            refused_everywhere(ferry.NotATensorError, TypeError, thing, origin="tensorflow")
         for thing in (resource, reference):
             refused_everywhere(ferry.NotATensorError, TypeError, thing)
         with tf.compat.v1.Session() as session:

@@ -205,10 +205,10 @@ OUTS = {
 
 @pytest.mark.parametrize("name", OUTS)
 def test_outs_that_cannot_be_filled(name):
-    target, out, wishes = OUTS[name]
+    target, out, options = OUTS[name]
     before = repr(out)
     refused(
-        ferry.InvalidArgumentError, ValueError, lambda: ferry.to(SOURCE, target, out=out, **wishes)
+        ferry.InvalidArgumentError, ValueError, lambda: ferry.to(SOURCE, target, out=out, **options)
     )
     assert repr(out) == before
 

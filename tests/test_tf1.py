@@ -56,7 +56,7 @@ def test_variables_and_several_inlets():
                 np.testing.assert_array_equal(outlet.take(), 1 + turn * np.array([3, 4, 5]))
 
 
-def test_what_was_bound_is_kept_and_let_go():
+def test_the_bound_tensor_is_kept_and_released():
     with v1.Graph().as_default():
         inlet = tf1.inlet((4,), "float32")
         total = tf.reduce_sum(inlet.tensor)

@@ -300,9 +300,9 @@ def test_out():
     z = cupy.empty(array.shape, array.dtype)
     ferry.to(strided(x, array[::-1], array), "cupy", out=z)
     assert np.array_equal(z.get(), array[::-1])
-    def refused(text, **wishes):
+    def refused(text, **options):
         try:
-            ferry.to(**wishes)
+            ferry.to(**options)
         except ferry.InvalidArgumentError as error:
             assert text in str(error) and error.hint, error
         else:
@@ -470,7 +470,7 @@ def test_progress_and_interruption():
     """)
 
 
-def test_the_plan_names_the_road():
+def test_the_plan_names_the_transfer_path():
     run("""
     for size, roads in (
         (KIB, ("one driver call", "one driver call")),
@@ -517,7 +517,7 @@ def test_chunks_and_threads_can_be_set():
     assert "TENSORFERRY_CHUNK is '7'" in done.stderr or 'TENSORFERRY_CHUNK is "7"' in done.stderr
 
 
-def test_a_transfer_that_failed_leaves_no_wait_and_no_event_behind():
+def test_a_failed_transfer_leaves_no_wait_and_no_event():
     run("""
     big = numbers(4 * MIB)
     other, out = on_gpu(big), np.empty_like(big)

@@ -389,7 +389,7 @@ def test_deep_trees_that_do_not():
     ],
     ids=["list", "deep", "named tuple", "dataclass", "ordered"],
 )
-def test_errors_name_the_place(tree, place):
+def test_errors_name_the_path(tree, place):
     def plant(node):
         if node == "BAD":
             return np.zeros(2, "datetime64[s]")
@@ -418,7 +418,7 @@ def test_a_key_whose_repr_breaks_does_no_harm():
     assert str(error).startswith("at ")
 
 
-def test_wishes_hold_for_every_leaf():
+def test_options_hold_for_every_leaf():
     tree = {"a": leaf(), "b": [leaf(1).astype(np.float64)]}
     result = ferry.to(tree, "torch", dtype="float16", copy=True)
     assert result["a"].dtype == result["b"][0].dtype == torch.float16

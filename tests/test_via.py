@@ -25,7 +25,7 @@ import torch
 from jax.experimental import sparse as jax_sparse
 from support.share_counts import soon
 from support.subprocesses import HANG_SECONDS
-from support.tensors_of_callers import KINDS, is_tensor, quickest, refused, tensor
+from support.tensors_of_callers import KINDS, is_tensor, min_seconds, refused, tensor
 
 import tensorferry as ferry
 
@@ -115,7 +115,7 @@ def test_registered_trees():
 # Where results go.
 
 
-def test_home_is_the_first_tensor_of_the_signature():
+def test_the_origin_is_the_first_tensor_of_the_signature():
     @ferry.via("numpy")
     def body(n, a=None, b=None, *, c=None, **more):
         return np.arange(3, dtype=np.float32)
@@ -173,7 +173,7 @@ def test_results_that_are_no_tensors(value):
 # Wishes for the way in.
 
 
-def test_wishes():
+def test_options():
     x = tensor("numpy")
 
     def body(x):
@@ -347,4 +347,4 @@ def test_the_cost_of_a_call():
 
     decorated(x)
     # By hand takes two calls. Other load only adds to a time: one comparison of many has to hold.
-    assert soon(lambda: quickest(lambda: decorated(x)) < 8 * quickest(by_hand))
+    assert soon(lambda: min_seconds(lambda: decorated(x)) < 8 * min_seconds(by_hand))

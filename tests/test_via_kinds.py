@@ -157,7 +157,7 @@ def test_refused_when_decorated(body, says):
     refused(lambda: ferry.via("torch")(body), says, "via")
 
 
-def test_frameworks_that_are_none():
+def test_unknown_frameworks():
     refused(lambda: ferry.via("torche"), 'unknown framework "torche"', 'did you mean "torch"?')
     refused(lambda: ferry.via(typing), "typing")
 

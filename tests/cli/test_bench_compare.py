@@ -186,7 +186,7 @@ def spoil(result: dict, path: tuple, value: object) -> str:
         (("settings", "seconds"), 0, "settings.seconds is 0, not a positive number"),
     ],
 )
-def test_a_file_that_is_no_result_is_refused(steady, tmp_path, path, value, fact):
+def test_an_invalid_result_is_refused(steady, tmp_path, path, value, fact):
     bad = tmp_path / "bad.json"
     bad.write_text(spoil(steady, path, value))
     with pytest.raises(

@@ -425,7 +425,7 @@ def test_a_driver_that_does_not_start_is_a_failure(tmp_path):
 
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
-def test_an_interrupt_leaves_nothing_behind(sent, code, tmp_path):
+def test_an_interrupt_leaves_no_processes(sent, code, tmp_path):
     mark = tmp_path / "mark"
     hangs = f"""
 import os, subprocess, time
@@ -502,7 +502,7 @@ def test_wrong_usage(wrong, said, capsys):
     assert said in capsys.readouterr().err
 
 
-def test_the_children_import_no_framework_by_themselves():
+def test_child_processes_do_not_import_frameworks():
     loaded = subprocesses.run("""
         import sys
         import tensorferry._tools.doctor.probe

@@ -53,11 +53,11 @@ def place(tmp_path, monkeypatch):
 
 
 @contextlib.contextmanager
-def published(*arguments: str, **wishes) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def published(*arguments: str, **options) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A server in a process of its own, and the first line that it writes."""
-    wishes = {"stderr": subprocess.PIPE, "preexec_fn": _listen, **wishes}
+    options = {"stderr": subprocess.PIPE, "preexec_fn": _listen, **options}
     line = [*TENSORFERRY, "publish", *arguments]
-    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True, **wishes) as server:
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True, **options) as server:
         try:
             assert select.select([server.stdout], [], [], HANG_SECONDS)[0], "nothing was written"
             yield server, server.stdout.readline()
@@ -65,10 +65,10 @@ def published(*arguments: str, **wishes) -> Iterator[tuple[subprocess.Popen[str]
             server.kill()
 
 
-def attempt(*arguments: str, **wishes) -> subprocess.CompletedProcess[str]:
+def attempt(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
     line = [*TENSORFERRY, *arguments]
     return subprocess.run(
-        line, capture_output=True, text=True, timeout=HANG_SECONDS, check=False, **wishes
+        line, capture_output=True, text=True, timeout=HANG_SECONDS, check=False, **options
     )
 
 
@@ -268,7 +268,7 @@ def test_the_time_runs_out(place, sockets):
         ),
     ],
 )
-def test_a_ticket_that_nobody_gets(place, sockets, script, fact):
+def test_a_ticket_without_a_reader(place, sockets, script, fact):
     done = shell(script)
     assert done.returncode == 3
     assert fact in done.stderr

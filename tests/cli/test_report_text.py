@@ -121,7 +121,7 @@ def test_a_native_method_has_the_same_style_in_all_groups_of_its_pair():
     ]
 
 
-def test_limits_belong_to_the_places_that_they_limit():
+def test_limits_belong_to_their_devices():
     found = grouping.group(results.sample())
     assert [group.limit and group.limit.name for group in found] == [
         "memcpy",
@@ -191,7 +191,7 @@ def test_the_fastest_of_each_side_are_compared():
 
 
 @pytest.mark.parametrize("seconds", [None, 0, -1, float("nan"), float("inf"), "fast"])
-def test_what_has_no_place_on_the_axes_is_listed_and_not_drawn(seconds):
+def test_rows_that_axes_cannot_show_are_listed_and_not_drawn(seconds):
     [group] = only(timed(1e-6, ours=True), timed(1e-6) | {"seconds": seconds})
     assert [row.method for row in group.drawn] == ["ferry.to(x)"]
     assert groups.failures(group) == [("native(x)", "no time was measured", [4096])]

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from support import subprocesses
-from support.interpreter_pool import Nursery
+from support.interpreter_pool import InterpreterPool
 from support.oldest import OLDEST
 
 import tensorferry as ferry
@@ -26,10 +26,10 @@ pytestmark = pytest.mark.skipif(OLDEST, reason="these are the oldest supported f
 
 
 @pytest.fixture(scope="module")
-def nursery():
-    nursery = Nursery()
-    yield nursery
-    nursery.close()
+def interpreters():
+    interpreters = InterpreterPool()
+    yield interpreters
+    interpreters.close()
 
 
 def kinds(page: Path) -> set[str]:
@@ -43,8 +43,8 @@ def pages_with_code() -> list:
 
 
 @pytest.mark.parametrize("page", pages_with_code())
-def test_the_code_of_a_page_runs(page, nursery):
-    code, shown = nursery.run(DOCS / "run.py", str(page))
+def test_the_code_of_a_page_runs(page, interpreters):
+    code, shown = interpreters.run(DOCS / "run.py", str(page))
     assert code == 0, shown
 
 
@@ -67,10 +67,10 @@ def test_blocks_are_of_a_kind_that_somebody_runs():
     assert len(pages_with_code()) >= 15
 
 
-def test_a_page_that_fails_says_where(tmp_path, nursery):
+def test_a_page_that_fails_says_where(tmp_path, interpreters):
     page = tmp_path / "page.md"
     page.write_text("# Title\n\n```python\nx = 1\n```\n\ntext\n\n```python\nassert x == 2\n```\n")
-    code, shown = nursery.run(DOCS / "run.py", str(page))
+    code, shown = interpreters.run(DOCS / "run.py", str(page))
     assert code == 1
     assert f'File "{page}", line 10' in shown
 

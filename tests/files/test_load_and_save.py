@@ -21,7 +21,7 @@ import pytest
 import tensorflow as tf
 import torch
 from support.dtypes import NAMED
-from support.introspect import LOOKS, TYPES, has_dtype
+from support.introspect import INSPECTORS, TYPES, has_dtype
 
 import tensorferry as ferry
 
@@ -72,8 +72,8 @@ def test_every_type_comes_back_bit_for_bit(tmp_path, file, dtype):
         for mmap in (True, False):
             found = loaded(path, framework, dtype, x.shape, mmap=mmap)
             assert isinstance(found, TYPES[framework])
-            assert LOOKS[framework].dtype(found) == dtype
-            assert LOOKS[framework].shape(found) == x.shape
+            assert INSPECTORS[framework].dtype(found) == dtype
+            assert INSPECTORS[framework].shape(found) == x.shape
             assert bits(found) == x.tobytes()
 
 

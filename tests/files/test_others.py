@@ -93,7 +93,7 @@ def test_safetensors_of_types_that_they_lack(tmp_path):
     same(ferry.load(tmp_path / "x.safetensors")["x"], x)
 
 
-def test_safetensors_behind_an_index(tmp_path):
+def test_safetensors_with_an_index(tmp_path):
     """Files of at most so many bytes, and an index that is as hubs have it."""
     tree = {f"layer.{i}": numbers("float32", (i + 1, 25)) for i in range(10)}
     path = tmp_path / "model.safetensors.index.json"

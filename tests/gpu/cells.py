@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from gpu.frames import FRAMES
+from gpu.frames import GPU_FRAMEWORKS
 from matrix import cells
 from matrix.cells import CASES, Cell, Form, Maker, form_of
 from matrix.expect import Facts
 from matrix.make_tensors import make_torch, torch_of, values_of
 from support.dtypes import ALL, DType, sample
-from support.introspect import JaxLook, TensorFlowLook, cupy, jax, tf
+from support.introspect import JaxInspector, TensorFlowInspector, cupy, jax, tf
 
 
 def cannot_make(source: str, case: str, dtype: DType) -> str | None:
@@ -59,7 +59,7 @@ def _make_jax(dtype: DType, case: str) -> Cell:
         j = jax.numpy.copy(j)
     j.block_until_ready()
     assert j.dtype == dtype.numpy
-    strides, address = JaxLook.strides(j), j.unsafe_buffer_pointer()
+    strides, address = JaxInspector.strides(j), j.unsafe_buffer_pointer()
     assert strides is not None
     facts = Facts("jax", dtype, j.shape, strides, address, immutable=True, device="cuda")
     return Cell(j, facts, values)
@@ -77,7 +77,7 @@ def _make_tensorflow(dtype: DType, case: str) -> Cell:
     value = y.value() if case == "variable" else y
     # A variable of some types lives in host memory.
     device = "cuda" if "GPU" in value.backing_device else "cpu"
-    address = TensorFlowLook.address(value)
+    address = TensorFlowInspector.address(value)
     facts = Facts("tensorflow", dtype, tuple(y.shape), strides, address, device=device, **more)
     return Cell(y, facts, values)
 
@@ -88,7 +88,7 @@ _MAKERS: dict[str, Maker] = {
     "jax": _make_jax,
     "tensorflow": _make_tensorflow,
 }
-SOURCES = tuple(name for name in _MAKERS if name in FRAMES)
+SOURCES = tuple(name for name in _MAKERS if name in GPU_FRAMEWORKS)
 
 
 def make(source: str, case: str, dtype: DType) -> Cell:

@@ -1,4 +1,4 @@
-"""The frameworks that hold GPU memory, seen alike: how each makes, reads and computes."""
+"""A common interface to the frameworks with GPU support: making, reading and computing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 
 
 @dataclass(frozen=True)
-class Frame:
+class GpuFramework:
     name: str
     make: Callable[[np.ndarray], Any]  # on the GPU, from a host array
     host: Callable[[Any], np.ndarray]
@@ -22,7 +22,7 @@ class Frame:
     wait: Callable[[], None]
 
 
-FRAMES: dict[str, Frame] = {}
+GPU_FRAMEWORKS: dict[str, GpuFramework] = {}
 
 
 def has_gpu(name: str) -> bool:
@@ -39,7 +39,7 @@ def has_gpu(name: str) -> bool:
 
 
 def _torch() -> None:
-    FRAMES["torch"] = Frame(
+    GPU_FRAMEWORKS["torch"] = GpuFramework(
         "torch",
         lambda a: torch.from_numpy(a.copy()).cuda(),
         lambda t: t.cpu().numpy(),
@@ -52,7 +52,7 @@ def _torch() -> None:
 def _cupy() -> None:
     import cupy
 
-    FRAMES["cupy"] = Frame(
+    GPU_FRAMEWORKS["cupy"] = GpuFramework(
         "cupy",
         cupy.asarray,
         cupy.asnumpy,
@@ -67,7 +67,7 @@ def _jax() -> None:
 
     jax.config.update("jax_enable_x64", True)
     device = jax.devices("gpu")[0]
-    FRAMES["jax"] = Frame(
+    GPU_FRAMEWORKS["jax"] = GpuFramework(
         "jax",
         lambda a: jax.device_put(a, device),
         np.asarray,
@@ -87,7 +87,7 @@ def _tensorflow() -> None:
     def address(t: Any) -> int:
         return torch.from_dlpack(tf.experimental.dlpack.to_dlpack(t)).data_ptr()
 
-    FRAMES["tensorflow"] = Frame(
+    GPU_FRAMEWORKS["tensorflow"] = GpuFramework(
         "tensorflow",
         make,
         lambda t: t.numpy(),

@@ -12,7 +12,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from gpu.frames import FRAMES
+from gpu.frames import GPU_FRAMEWORKS
 
 import tensorferry as ferry
 
@@ -20,15 +20,15 @@ SIZE = 1 << 20
 
 
 def sources() -> list[str]:
-    return [name for name in ("torch", "cupy") if name in FRAMES]
+    return [name for name in ("torch", "cupy") if name in GPU_FRAMEWORKS]
 
 
 def zeros(name: str):
-    return FRAMES[name].make(np.zeros(SIZE, np.float32))
+    return GPU_FRAMEWORKS[name].make(np.zeros(SIZE, np.float32))
 
 
 def untouched(name: str, x) -> bool:
-    return not FRAMES[name].host(x).any()
+    return not GPU_FRAMEWORKS[name].host(x).any()
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,7 @@ def _quiet():
         yield
 
 
-@pytest.mark.skipif("jax" not in FRAMES, reason="JAX is not here")
+@pytest.mark.skipif("jax" not in GPU_FRAMEWORKS, reason="JAX is not here")
 class TestDonation:
     def add(self):
         import jax
@@ -48,7 +48,7 @@ class TestDonation:
     @pytest.mark.parametrize("source", sources())
     @pytest.mark.parametrize("size", [16, SIZE])
     def test_is_refused(self, source, size):
-        x = FRAMES[source].make(np.zeros(size, np.float32))
+        x = GPU_FRAMEWORKS[source].make(np.zeros(size, np.float32))
         y = ferry.to(x, "jax")
         with pytest.raises(Exception, match="external reference"):
             self.add()(y)
@@ -137,13 +137,13 @@ class TestDonation:
         assert torch.cuda.memory_allocated() <= before + 4 * SIZE
 
 
-@pytest.mark.skipif("tensorflow" not in FRAMES, reason="TensorFlow is not here")
+@pytest.mark.skipif("tensorflow" not in GPU_FRAMEWORKS, reason="TensorFlow is not here")
 class TestTensorFlow:
     @pytest.mark.parametrize("source", sources())
     def test_a_copy_inside_a_function_and_a_graph(self, source):
         import tensorflow as tf
 
-        x = FRAMES[source].make(np.arange(12, dtype=np.float32).reshape(3, 4)).T
+        x = GPU_FRAMEWORKS[source].make(np.arange(12, dtype=np.float32).reshape(3, 4)).T
         y = tf.function(lambda: ferry.to(x, "tensorflow") + 1)()
         np.testing.assert_array_equal(y.numpy(), np.arange(12).reshape(3, 4).T + 1)
         with tf.Graph().as_default() as graph:

@@ -35,7 +35,7 @@ def test_bench_measures_and_checks_on_a_gpu(tmp_path):
     assert "<svg" in (tmp_path / "x.html").read_text()
 
 
-def test_a_plan_names_the_road():
+def test_a_plan_names_the_transfer_path():
     shown = run("plan", "numpy", "torch", "--shape", "4096,4096", "--device", "cuda")
     assert "through pinned buffers" in shown
     assert "cuda:0" in shown

@@ -7,7 +7,7 @@ import gc
 import numpy as np
 import pytest
 import torch
-from gpu.frames import FRAMES
+from gpu.frames import GPU_FRAMEWORKS
 
 import tensorferry as ferry
 
@@ -44,12 +44,14 @@ def test_out_that_cannot_be_filled():
         ferry.to(x, "numpy", out=np.empty(3, "f4"))
 
 
-@pytest.mark.parametrize("target", [name for name in ("jax", "tensorflow") if name in FRAMES])
+@pytest.mark.parametrize(
+    "target", [name for name in ("jax", "tensorflow") if name in GPU_FRAMEWORKS]
+)
 def test_a_stream_for_a_framework_that_has_its_own(target):
     x = torch.ones(3, device="cuda")
-    for wishes in ({}, {"copy": True}):
+    for options in ({}, {"copy": True}):
         with pytest.raises(ferry.InvalidArgumentError, match="chooses its streams itself"):
-            ferry.to(x, target, stream=torch.cuda.current_stream(), **wishes)
+            ferry.to(x, target, stream=torch.cuda.current_stream(), **options)
 
 
 def test_a_budget_holds():
@@ -60,7 +62,7 @@ def test_a_budget_holds():
 
 @pytest.mark.parametrize("target", ["torch", "cupy"])
 def test_out_of_memory_is_ours_and_harmless(target):
-    if target not in FRAMES:
+    if target not in GPU_FRAMEWORKS:
         pytest.skip(f"{target} is not here")
     free, _ = torch.cuda.mem_get_info()
     count = int(free * 0.6) // 4
@@ -73,7 +75,7 @@ def test_out_of_memory_is_ours_and_harmless(target):
     gc.collect()
     torch.cuda.empty_cache()
     y = ferry.to(torch.arange(5.0, device="cuda"), target, copy=True)
-    np.testing.assert_array_equal(FRAMES[target].host(y), np.arange(5.0))
+    np.testing.assert_array_equal(GPU_FRAMEWORKS[target].host(y), np.arange(5.0))
 
 
 HABITS = {
@@ -82,7 +84,7 @@ HABITS = {
 }
 
 
-@pytest.mark.parametrize("hoarder", [name for name in HABITS if name in FRAMES])
+@pytest.mark.parametrize("hoarder", [name for name in HABITS if name in GPU_FRAMEWORKS])
 def test_who_takes_all_memory_is_named(hoarder, monkeypatch):
     for variable, modest, _ in HABITS.values():
         monkeypatch.setenv(variable, modest)

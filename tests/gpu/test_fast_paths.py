@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from gpu.frames import FRAMES
+from gpu.frames import GPU_FRAMEWORKS
 from support.subprocesses import HANG_SECONDS
 
 ROOT = Path(__file__).parent.parent.parent
@@ -23,12 +23,12 @@ import gpu.conftest
 import json
 import numpy as np
 import tensorferry as ferry
-from gpu.frames import FRAMES
+from gpu.frames import GPU_FRAMEWORKS
 from tensorferry._native import _fast_paths
 
 expected = np.arange(12, dtype=np.float32).reshape(3, 4)
-for source in FRAMES.values():
-    for target in FRAMES.values():
+for source in GPU_FRAMEWORKS.values():
+    for target in GPU_FRAMEWORKS.values():
         y = ferry.to(source.make(expected), target.name)
         assert target.on_gpu(y)
         np.testing.assert_array_equal(target.host(y), expected)
@@ -47,7 +47,7 @@ ORDERS = (
     "test_memory_is_not_handed_out_while_it_is_read",
     "test_an_explicit_stream_is_honoured",
 )
-ON_GPU = [name for frame, names in OF_FRAMES.items() if frame in FRAMES for name in names]
+ON_GPU = [name for frame, names in OF_FRAMES.items() if frame in GPU_FRAMEWORKS for name in names]
 
 
 def told(switch: str) -> dict[str, list]:
@@ -81,7 +81,7 @@ def test_each_is_active_after_trips_on_the_gpu():
     assert not {name: state for name, state in found.items() if state[0] == "failed"}
 
 
-def test_the_raw_stream_takes_the_place_of_the_table():
+def test_the_raw_stream_replaces_the_table():
     found = told("torch.exchange_stream")
     assert found["torch.raw_stream"] == ["active", None]
 
@@ -97,8 +97,12 @@ def test_none_is_active_where_all_are_off():
         "torch.exchange_stream",
         "torch.exchange_stream,torch.raw_stream",
         "torch.exchange_api",
-        *(("jax.ready_stream", "jax.ready_stream,jax.dlpack_import") if "jax" in FRAMES else ()),
-        *(("cupy",) if "cupy" in FRAMES else ()),
+        *(
+            ("jax.ready_stream", "jax.ready_stream,jax.dlpack_import")
+            if "jax" in GPU_FRAMEWORKS
+            else ()
+        ),
+        *(("cupy",) if "cupy" in GPU_FRAMEWORKS else ()),
     ],
 )
 def test_the_order_of_work_holds_without(switch):

@@ -8,7 +8,7 @@ import os
 import numpy as np
 import pytest
 import torch
-from gpu.frames import FRAMES
+from gpu.frames import GPU_FRAMEWORKS
 
 import tensorferry as ferry
 from tensorferry.files import writing
@@ -27,38 +27,38 @@ def only(loaded: object) -> object:
     return loaded
 
 
-@pytest.mark.parametrize("name", FRAMES)
+@pytest.mark.parametrize("name", GPU_FRAMEWORKS)
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("shape", [(), (0, 3), (7, 5), (1100, 1300), (70, 512, 1024)])
 def test_from_a_gpu_to_a_file_and_back(tmp_path, name, file, shape):
     host, path = numbers(shape), tmp_path / file
-    ferry.save(path, FRAMES[name].make(host), durable=False)
+    ferry.save(path, GPU_FRAMEWORKS[name].make(host), durable=False)
     load = ferry.load
     if file == "x.raw":
         load = functools.partial(ferry.load_raw, dtype="float32", shape=shape)
     assert np.array_equal(only(load(path, "numpy")), host)
     for mmap in (True, False):
         found = only(load(path, name, device="cuda", mmap=mmap))
-        assert FRAMES[name].on_gpu(found)
-        assert np.array_equal(FRAMES[name].host(found), host)
+        assert GPU_FRAMEWORKS[name].on_gpu(found)
+        assert np.array_equal(GPU_FRAMEWORKS[name].host(found), host)
 
 
-@pytest.mark.parametrize("name", FRAMES)
+@pytest.mark.parametrize("name", GPU_FRAMEWORKS)
 def test_what_others_wrote(tmp_path, name):
     host = numbers((300, 500))
     for number, written in enumerate((host, np.asfortranarray(host), host.astype(">f4"))):
         path = tmp_path / f"{number}.npy"
         np.save(path, written)
         found = ferry.load(path, name, device="cuda")
-        assert np.array_equal(FRAMES[name].host(found), host)
+        assert np.array_equal(GPU_FRAMEWORKS[name].host(found), host)
     half = ferry.load(tmp_path / "0.npy", name, device="cuda", dtype="float16")
-    assert np.array_equal(FRAMES[name].host(half), host.astype(np.float16))
+    assert np.array_equal(GPU_FRAMEWORKS[name].host(half), host.astype(np.float16))
 
 
-@pytest.mark.parametrize("name", FRAMES)
+@pytest.mark.parametrize("name", GPU_FRAMEWORKS)
 def test_pieces(tmp_path, monkeypatch, name):
     host = numbers((101, 30))
-    x = FRAMES[name].make(host)
+    x = GPU_FRAMEWORKS[name].make(host)
     # The bytes of an element, of a part of a row, of rows, and of more than all.
     for block in (1, 120 // 2, 120 * 10, 120 * 33, 1 << 30):
         monkeypatch.setattr(writing, "BLOCK_BYTES", block)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from gpu.cells import SOURCES, dtypes_of, make, pairs_of_source_and_case
-from gpu.frames import FRAMES
+from gpu.frames import GPU_FRAMEWORKS
 from matrix.cells import Cell
 from matrix.check import Failures, check
 from support.dtypes import NAMED
@@ -21,7 +21,9 @@ def is_in_place(cell: Cell, target: str, result: Any) -> bool:
     types in host memory.)"""
     if result is None or target == "numpy":
         return True
-    return FRAMES[target].on_gpu(result) == (target == "cupy" or cell.facts.device == "cuda")
+    return GPU_FRAMEWORKS[target].on_gpu(result) == (
+        target == "cupy" or cell.facts.device == "cuda"
+    )
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -37,7 +39,7 @@ def test_cell(source: str, case: str, target: str) -> None:
                 values = cell.values
                 del cell
                 others = [make(source, "dense", dtype) for _ in range(8)]
-                FRAMES[source].wait()
+                GPU_FRAMEWORKS[source].wait()
                 assert values_now(target, result) == values, "the values died with the base"
                 del others
     failures.report()
@@ -57,7 +59,7 @@ WISHES = {
 @pytest.mark.parametrize("wish", WISHES)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("source", SOURCES)
-def test_wishes(source: str, target: str, wish: str) -> None:
+def test_options(source: str, target: str, wish: str) -> None:
     failures = Failures()
     for case in ("dense", "transposed", "sliced with step", "zero dimensions", "empty"):
         for dtype in dtypes_of(source, case):

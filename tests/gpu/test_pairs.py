@@ -8,7 +8,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from gpu.frames import FRAMES
+from gpu.frames import GPU_FRAMEWORKS
 
 import tensorferry as ferry
 
@@ -16,7 +16,7 @@ DTYPES = [
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64", "complex64", "complex128"),
 ]
-PAIRS = [(a, b) for a, b in itertools.product(FRAMES, FRAMES) if a != b]
+PAIRS = [(a, b) for a, b in itertools.product(GPU_FRAMEWORKS, GPU_FRAMEWORKS) if a != b]
 
 
 def values(dtype: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -36,14 +36,14 @@ def values(dtype: str, shape: tuple[int, ...]) -> np.ndarray:
 @pytest.mark.parametrize(("source", "target"), PAIRS)
 def test_shared(source, target, dtype):
     array = values(dtype, (3, 4))
-    x = FRAMES[source].make(array)
-    if not FRAMES[source].on_gpu(x):
+    x = GPU_FRAMEWORKS[source].make(array)
+    if not GPU_FRAMEWORKS[source].on_gpu(x):
         pytest.xfail(f"{source} keeps {dtype} in host memory")
     y = ferry.to(x, target)
-    assert FRAMES[target].on_gpu(y)
-    assert FRAMES[target].address(y) == FRAMES[source].address(x)
-    np.testing.assert_array_equal(FRAMES[target].host(y), array)
-    assert str(FRAMES[target].host(y).dtype) == dtype
+    assert GPU_FRAMEWORKS[target].on_gpu(y)
+    assert GPU_FRAMEWORKS[target].address(y) == GPU_FRAMEWORKS[source].address(x)
+    np.testing.assert_array_equal(GPU_FRAMEWORKS[target].host(y), array)
+    assert str(GPU_FRAMEWORKS[target].host(y).dtype) == dtype
     plan = ferry.plan(x, target)
     assert plan.action == "share"
 
@@ -52,9 +52,9 @@ def test_shared(source, target, dtype):
 @pytest.mark.parametrize(("source", "target"), PAIRS)
 def test_shapes(source, target, shape):
     array = values("float32", shape)
-    x = FRAMES[source].make(array)
+    x = GPU_FRAMEWORKS[source].make(array)
     y = ferry.to(x, target)
-    np.testing.assert_array_equal(FRAMES[target].host(y), array)
+    np.testing.assert_array_equal(GPU_FRAMEWORKS[target].host(y), array)
 
 
 VIEWS = {
@@ -67,26 +67,26 @@ VIEWS = {
 
 
 @pytest.mark.parametrize("view", VIEWS)
-@pytest.mark.parametrize("target", FRAMES)
-@pytest.mark.parametrize("source", [name for name in ("torch", "cupy") if name in FRAMES])
+@pytest.mark.parametrize("target", GPU_FRAMEWORKS)
+@pytest.mark.parametrize("source", [name for name in ("torch", "cupy") if name in GPU_FRAMEWORKS])
 def test_strided(source, target, view):
     array = values("float32", (64, 48))
-    x = VIEWS[view](FRAMES[source].make(array))
+    x = VIEWS[view](GPU_FRAMEWORKS[source].make(array))
     y = ferry.to(x, target)
-    np.testing.assert_array_equal(FRAMES[target].host(y), VIEWS[view](array))
-    assert FRAMES[target].on_gpu(y)
+    np.testing.assert_array_equal(GPU_FRAMEWORKS[target].host(y), VIEWS[view](array))
+    assert GPU_FRAMEWORKS[target].on_gpu(y)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "complex128"])
-@pytest.mark.parametrize("target", FRAMES)
-@pytest.mark.parametrize("source", [name for name in ("torch", "cupy") if name in FRAMES])
+@pytest.mark.parametrize("target", GPU_FRAMEWORKS)
+@pytest.mark.parametrize("source", [name for name in ("torch", "cupy") if name in GPU_FRAMEWORKS])
 def test_dense_memory_that_starts_anywhere(source, target, dtype):
     """What the target computes with it afterwards is right too, and does not abort."""
     array = values(dtype, (37,))
-    x = FRAMES[source].make(array)[1:]
+    x = GPU_FRAMEWORKS[source].make(array)[1:]
     y = ferry.to(x, target)
-    np.testing.assert_array_equal(FRAMES[target].host(y), array[1:])
-    np.testing.assert_array_equal(FRAMES[target].host(y + y), array[1:] + array[1:])
+    np.testing.assert_array_equal(GPU_FRAMEWORKS[target].host(y), array[1:])
+    np.testing.assert_array_equal(GPU_FRAMEWORKS[target].host(y + y), array[1:] + array[1:])
 
 
 def test_elements_that_are_not_aligned():
@@ -104,43 +104,45 @@ def test_elements_that_are_not_aligned():
 @pytest.mark.parametrize(("source", "target"), PAIRS)
 def test_the_source_may_go(source, target):
     array = values("float32", (1 << 18,))
-    x = FRAMES[source].make(array)
+    x = GPU_FRAMEWORKS[source].make(array)
     y = ferry.to(x, target)
     del x
     gc.collect()
-    other = [FRAMES[source].make(array * 0 + 5) for _ in range(4)]
-    FRAMES[source].wait()
-    np.testing.assert_array_equal(FRAMES[target].host(y), array)
+    other = [GPU_FRAMEWORKS[source].make(array * 0 + 5) for _ in range(4)]
+    GPU_FRAMEWORKS[source].wait()
+    np.testing.assert_array_equal(GPU_FRAMEWORKS[target].host(y), array)
     del other
 
 
-@pytest.mark.parametrize("target", FRAMES)
-@pytest.mark.parametrize("source", FRAMES)
+@pytest.mark.parametrize("target", GPU_FRAMEWORKS)
+@pytest.mark.parametrize("source", GPU_FRAMEWORKS)
 def test_copied(source, target):
     array = values("float32", (1000, 33))
-    x = FRAMES[source].make(array)
+    x = GPU_FRAMEWORKS[source].make(array)
     y = ferry.to(x, target, copy=True)
-    assert FRAMES[target].on_gpu(y)
-    assert FRAMES[target].address(y) != FRAMES[source].address(x)
-    np.testing.assert_array_equal(FRAMES[target].host(y), array)
+    assert GPU_FRAMEWORKS[target].on_gpu(y)
+    assert GPU_FRAMEWORKS[target].address(y) != GPU_FRAMEWORKS[source].address(x)
+    np.testing.assert_array_equal(GPU_FRAMEWORKS[target].host(y), array)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float64", "int64", "uint8", "complex64"])
-@pytest.mark.parametrize("target", FRAMES)
-@pytest.mark.parametrize("source", FRAMES)
+@pytest.mark.parametrize("target", GPU_FRAMEWORKS)
+@pytest.mark.parametrize("source", GPU_FRAMEWORKS)
 def test_cast(source, target, dtype):
     array = values("float32", (100, 7)) * 50
-    y = ferry.to(FRAMES[source].make(array), target, dtype=dtype)
-    assert FRAMES[target].on_gpu(y)
-    np.testing.assert_array_equal(FRAMES[target].host(y), ferry.to(array, "numpy", dtype=dtype))
+    y = ferry.to(GPU_FRAMEWORKS[source].make(array), target, dtype=dtype)
+    assert GPU_FRAMEWORKS[target].on_gpu(y)
+    np.testing.assert_array_equal(
+        GPU_FRAMEWORKS[target].host(y), ferry.to(array, "numpy", dtype=dtype)
+    )
 
 
 @pytest.mark.parametrize("layout", ["dense", "transposed", "every second"])
 @pytest.mark.parametrize("dtype", ["float32", "int8", "complex128", "bool"])
-@pytest.mark.parametrize("source", FRAMES)
+@pytest.mark.parametrize("source", GPU_FRAMEWORKS)
 def test_to_numpy_and_back(source, dtype, layout):
     array = values(dtype, (257, 130))
-    x = FRAMES[source].make(array)
+    x = GPU_FRAMEWORKS[source].make(array)
     if layout != "dense":
         if source not in ("torch", "cupy"):
             pytest.skip(f"{source} has no strided tensors")
@@ -149,12 +151,12 @@ def test_to_numpy_and_back(source, dtype, layout):
     assert type(down) is np.ndarray
     np.testing.assert_array_equal(down, array)
     up = ferry.to(array, source, device="cuda")
-    assert FRAMES[source].on_gpu(up) or dtype == "int32"
-    np.testing.assert_array_equal(FRAMES[source].host(up), array)
+    assert GPU_FRAMEWORKS[source].on_gpu(up) or dtype == "int32"
+    np.testing.assert_array_equal(GPU_FRAMEWORKS[source].host(up), array)
 
 
 @pytest.mark.parametrize("bits", ["conj", "neg"])
-@pytest.mark.parametrize("target", [*FRAMES, "numpy"])
+@pytest.mark.parametrize("target", [*GPU_FRAMEWORKS, "numpy"])
 def test_lazy_bits(target, bits):
     array = values("complex64", (4, 5))
     x = torch.from_numpy(array).cuda().conj()
@@ -162,7 +164,7 @@ def test_lazy_bits(target, bits):
     if bits == "neg":
         x, expected = x.imag, expected.imag
     y = ferry.to(x, target)
-    host = np.asarray(y) if target == "numpy" else FRAMES[target].host(y)
+    host = np.asarray(y) if target == "numpy" else GPU_FRAMEWORKS[target].host(y)
     np.testing.assert_array_equal(host, expected)
 
 
@@ -173,16 +175,16 @@ def test_the_cuda_array_interface():
             self.__cuda_array_interface__ = tensor.__cuda_array_interface__
 
     array = values("float64", (6, 5))
-    for target in FRAMES:
+    for target in GPU_FRAMEWORKS:
         x = Given(torch.from_numpy(array).cuda())
         y = ferry.to(x, target)
-        assert FRAMES[target].address(y) == x.tensor.data_ptr()
-        np.testing.assert_array_equal(FRAMES[target].host(y), array)
+        assert GPU_FRAMEWORKS[target].address(y) == x.tensor.data_ptr()
+        np.testing.assert_array_equal(GPU_FRAMEWORKS[target].host(y), array)
         np.testing.assert_array_equal(ferry.to(x, "numpy"), array)
 
 
 def test_trees():
-    tree = {"a": [FRAMES["torch"].make(values("float32", (3,)))], "b": np.arange(4.0)}
+    tree = {"a": [GPU_FRAMEWORKS["torch"].make(values("float32", (3,)))], "b": np.arange(4.0)}
     result = ferry.to(tree, "torch", device="cuda")
     assert result["a"][0] is tree["a"][0]
     assert result["b"].is_cuda

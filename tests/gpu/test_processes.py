@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from gpu.frames import has_gpu
-from gpu.other import Other
+from gpu.other import Worker
 from support.subprocesses import HANG_SECONDS
 
 import tensorferry as ferry
@@ -30,8 +30,8 @@ FRAMEWORKS = [
 
 
 @pytest.fixture(scope="module")
-def others() -> Iterator[dict[str, Other]]:
-    found = {name: Other(name) for name in FRAMEWORKS}
+def others() -> Iterator[dict[str, Worker]]:
+    found = {name: Worker(name) for name in FRAMEWORKS}
     yield found
     for other in found.values():
         other.end()
@@ -102,7 +102,7 @@ def test_three_processes(others, last):
 @pytest.mark.parametrize("target", [name for name in FRAMEWORKS if name in ("jax", "tensorflow")])
 def test_read_only_memory_cannot_be_written(others, target):
     ticket = others["torch"].publish(ARRAY, "writable=False")
-    victim = Other(target)
+    victim = Worker(target)
     assert victim.attach(ticket, "copy=False") == VALUES
     # By the driver itself, past every framework.
     code = """
@@ -116,14 +116,14 @@ answer = [queued, cuda.cuCtxSynchronize()]
 """
     assert any(victim.run(code)), "the driver wrote the memory"
     victim.kill()
-    reader = Other()
+    reader = Worker()
     assert reader.attach(ticket) == VALUES, "the memory was written"
     reader.end()
     others["torch"].run("x = ticket = None")
 
 
 def test_our_own_memory_outlives_its_producer():
-    producer = Other()
+    producer = Worker()
     ticket = producer.run("""
 a = np.arange(1 << 20, dtype="float32")
 ticket = ferry.publish(a, device="cuda")
@@ -138,7 +138,7 @@ answer = str(ticket)
 
 
 def test_the_producer_of_framework_memory_is_killed():
-    producer, consumer = Other("torch"), Other("cupy")
+    producer, consumer = Worker("torch"), Worker("cupy")
     ticket = producer.publish(ARRAY)
     assert consumer.attach(ticket, "copy=False") == VALUES
     producer.kill()
@@ -182,7 +182,7 @@ def test_killed_consumers_leave_nothing():
     expected = float(x[5])
 
     def turn(number: int) -> None:
-        consumer = Other()
+        consumer = Worker()
         code = f"x = ferry.attach({str(ticket)!r}, 'numpy'); answer = float(x[5])"
         if number % 2:
             assert consumer.run(code) == expected
@@ -203,7 +203,7 @@ def test_killed_consumers_leave_nothing():
 
 def test_killed_producers_leave_nothing():
     def turn(number: int) -> None:
-        producer = Other()
+        producer = Worker()
         producer.run("x = np.full(4 << 20, 7, 'float32')")
         # Every other one is killed while it publishes, and the rest while someone has its memory.
         if number % 2:
@@ -227,10 +227,10 @@ def test_killed_producers_leave_nothing():
 def test_gpus_go_by_their_uuid(others):
     ticket = others["torch"].publish(ARRAY)
     uuid = str(torch.cuda.get_device_properties(0).uuid)
-    named = Other(CUDA_VISIBLE_DEVICES=f"GPU-{uuid.removeprefix('GPU-')}")
+    named = Worker(CUDA_VISIBLE_DEVICES=f"GPU-{uuid.removeprefix('GPU-')}")
     assert named.attach(ticket) == VALUES
     named.end()
-    blind = Other(CUDA_VISIBLE_DEVICES="")
+    blind = Worker(CUDA_VISIBLE_DEVICES="")
     with pytest.raises(AssertionError, match="UnsupportedError"):
         blind.attach(ticket)
     blind.end()
@@ -260,7 +260,7 @@ def test_empty_memory_is_published_as_it_is(others, framework):
     x[:] = 5
     torch.cuda.synchronize()
     ticket = ferry.publish(x, copy=False, writable=False)
-    other = Other()
+    other = Worker()
     assert other.attach(str(ticket)) == [[5.0] * 4] * 3
     other.end()
 

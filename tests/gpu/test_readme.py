@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from gpu.frames import FRAMES
+from gpu.frames import GPU_FRAMEWORKS
 
 import tensorferry as ferry
 
@@ -30,7 +30,7 @@ def test_the_readme(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shown = [block for block in blocks(ROOT / "README.md") if "tf1" not in block]
     assert shown
-    if "cupy" not in FRAMES:
+    if "cupy" not in GPU_FRAMEWORKS:
         pytest.skip("CuPy is not here")
     names = {"torch": torch, "np": np, "ferry": ferry}
     for block in shown:
@@ -42,7 +42,7 @@ def test_a_page_of_the_documentation(page):
     """In a process of its own, as one script."""
     wanted = set(re.findall(r"^import (\w+)", "\n".join(blocks(page)), re.MULTILINE))
     missing = sorted(name for name in wanted if importlib.util.find_spec(name) is None)
-    missing += sorted((wanted & {"cupy", "jax", "tensorflow"}) - set(FRAMES) - set(missing))
+    missing += sorted((wanted & {"cupy", "jax", "tensorflow"}) - set(GPU_FRAMEWORKS) - set(missing))
     if missing:
         pytest.skip(f"{', '.join(missing)}: not here, or not on the GPU")
     command = [sys.executable, str(ROOT / "docs" / "run.py"), "--gpu", str(page)]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
-from gpu.frames import FRAMES
+from gpu.frames import GPU_FRAMEWORKS
 
 import tensorferry as ferry
 
@@ -22,7 +22,7 @@ FORMATS = {
     "jax": ("coo", "csr"),
     "tensorflow": ("coo",),
 }
-KINDS = [(name, form) for name in FORMATS if name in FRAMES for form in FORMATS[name]]
+KINDS = [(name, form) for name in FORMATS if name in GPU_FRAMEWORKS for form in FORMATS[name]]
 NAMES = [" ".join(kind) for kind in KINDS]
 BLOCK = (3, 2)
 DTYPES = ("float32", "float64", "complex64")
@@ -44,7 +44,7 @@ def matrix(dtype: str = "float32", seed: int = 0) -> scipy.sparse.coo_array:
 def make(kind: tuple[str, str], a: scipy.sparse.coo_array) -> Any:
     """The matrix on the GPU, put together by its framework."""
     name, form = kind
-    up = FRAMES[name].make
+    up = GPU_FRAMEWORKS[name].make
     packed = a.tobsr(blocksize=BLOCK) if form == "bsr" else a.asformat(form)
     if form != "coo":
         packed.sort_indices()
@@ -98,7 +98,7 @@ def arrays(x: Any) -> tuple[str, list[Any]]:
 def on_host(x: Any, name: str) -> scipy.sparse.sparray:
     """The same, as SciPy's."""
     form, parts = arrays(x)
-    data, *rest = (FRAMES[name].host(part) for part in parts)
+    data, *rest = (GPU_FRAMEWORKS[name].host(part) for part in parts)
     if form != "coo":
         kind = getattr(scipy.sparse, f"{form}_array")
         return kind((data, rest[0], rest[1]), shape=tuple(x.shape))
@@ -111,7 +111,7 @@ def on_host(x: Any, name: str) -> scipy.sparse.sparray:
 
 def agree(x: Any, name: str, wanted: scipy.sparse.sparray) -> None:
     __tracebackhide__ = True
-    assert all(FRAMES[name].on_gpu(part) for part in arrays(x)[1])
+    assert all(GPU_FRAMEWORKS[name].on_gpu(part) for part in arrays(x)[1])
     found = on_host(x, name)
     assert found.dtype == wanted.dtype
     np.testing.assert_array_equal(found.toarray(), wanted.toarray())
@@ -139,7 +139,7 @@ def test_every_pair_stays_on_the_gpu(source, target):
         if source == target:
             assert y is x
             continue
-        mine, theirs = FRAMES[source[0]].address, FRAMES[target[0]].address
+        mine, theirs = GPU_FRAMEWORKS[source[0]].address, GPU_FRAMEWORKS[target[0]].address
         before = {mine(part) for part in arrays(x)[1]}
         assert (theirs(arrays(y)[1][0]) in before) == told.parts[0].shares, "values"
         agree(x, source[0], a)
@@ -156,8 +156,8 @@ def test_repeats_and_disorder(source, target):
     y = ferry.sparse.to(make(source, a), target[0], **options(target))
     agree(y, target[0], a)
     dense = ferry.sparse.to_dense(make(source, a), target[0])
-    assert FRAMES[target[0]].on_gpu(dense)
-    np.testing.assert_array_equal(FRAMES[target[0]].host(dense), a.toarray())
+    assert GPU_FRAMEWORKS[target[0]].on_gpu(dense)
+    np.testing.assert_array_equal(GPU_FRAMEWORKS[target[0]].host(dense), a.toarray())
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=NAMES)
@@ -170,11 +170,13 @@ def test_between_host_and_gpu(kind):
         assert down.format == form
         np.testing.assert_array_equal(down.toarray(), a.toarray())
     dense = ferry.sparse.to_dense(a.tocsr(), kind[0], device="cuda")
-    assert FRAMES[kind[0]].on_gpu(dense)
-    np.testing.assert_array_equal(FRAMES[kind[0]].host(dense), a.toarray())
+    assert GPU_FRAMEWORKS[kind[0]].on_gpu(dense)
+    np.testing.assert_array_equal(GPU_FRAMEWORKS[kind[0]].host(dense), a.toarray())
     there = ferry.sparse.to_dense(up, kind[0], dtype="float64")
-    assert FRAMES[kind[0]].on_gpu(there)
-    np.testing.assert_array_equal(FRAMES[kind[0]].host(there), a.toarray().astype("float64"))
+    assert GPU_FRAMEWORKS[kind[0]].on_gpu(there)
+    np.testing.assert_array_equal(
+        GPU_FRAMEWORKS[kind[0]].host(there), a.toarray().astype("float64")
+    )
     np.testing.assert_array_equal(ferry.sparse.to_dense(up, "numpy"), a.toarray())
 
 
@@ -204,7 +206,7 @@ def test_empty_and_small(kind):
         np.testing.assert_array_equal(back.toarray(), a.toarray())
 
 
-@pytest.mark.skipif("cupy" not in FRAMES, reason="CuPy is not here")
+@pytest.mark.skipif("cupy" not in GPU_FRAMEWORKS, reason="CuPy is not here")
 def test_what_cupy_has_no_room_for():
     x = make(("torch", "csr"), matrix()).to(torch.bfloat16)
     with pytest.raises(ferry.UnsupportedDTypeError, match="bfloat16"):
@@ -217,7 +219,7 @@ def test_what_cupy_has_no_room_for():
         ferry.to(broken, "torch")
 
 
-@pytest.mark.skipif("cupy" not in FRAMES, reason="CuPy is not here")
+@pytest.mark.skipif("cupy" not in GPU_FRAMEWORKS, reason="CuPy is not here")
 def test_what_autograd_needs_is_not_lent_to_cupy():
     """CuPy has no read-only arrays, so that it gets copies of what backward() still needs."""
     leaf = make(("torch", "csr"), matrix()).requires_grad_()

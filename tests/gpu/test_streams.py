@@ -11,13 +11,13 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from gpu.frames import FRAMES, stream_of
+from gpu.frames import GPU_FRAMEWORKS, stream_of
 
 import tensorferry as ferry
 
 SIZE = 1 << 22
-NAMED = [name for name in ("torch", "cupy") if name in FRAMES]
-PAIRS = [(a, b) for a, b in itertools.product(FRAMES, FRAMES) if a != b]
+NAMED = [name for name in ("torch", "cupy") if name in GPU_FRAMEWORKS]
+PAIRS = [(a, b) for a, b in itertools.product(GPU_FRAMEWORKS, GPU_FRAMEWORKS) if a != b]
 
 
 def spin(milliseconds: float) -> None:
@@ -91,7 +91,7 @@ def test_a_write_that_is_queued_is_seen(source, target):
 
 @pytest.mark.parametrize("target", NAMED)
 def test_a_jax_array_that_is_not_ready_does_not_hold_the_host(target):
-    if "jax" not in FRAMES:
+    if "jax" not in GPU_FRAMEWORKS:
         pytest.skip("JAX is not here")
     ferry.to(_jax_late(1), target)
     took = []
@@ -157,16 +157,16 @@ def test_memory_is_not_handed_out_while_it_is_read(source, target):
     reused = 0
     for repeat in range(12):
         with stream_of(source):
-            x = FRAMES[source].make(np.full(SIZE, 3, np.float32))
-            FRAMES[source].wait()
+            x = GPU_FRAMEWORKS[source].make(np.full(SIZE, 3, np.float32))
+            GPU_FRAMEWORKS[source].wait()
             with stream_of(target):
                 y = ferry.to(x, target)
-                address = FRAMES[source].address(x)
+                address = GPU_FRAMEWORKS[source].address(x)
                 kept = read_late(target, y)
                 del x, y
                 gc.collect()
             again = overwrite(source)
-            reused += FRAMES[source].address(again) == address
+            reused += GPU_FRAMEWORKS[source].address(again) == address
         assert total(target, kept) == 6 * SIZE, f"repeat {repeat}, reused {reused}"
         del again, kept
     # JAX keeps what it reads until it has read it, so that there is nothing to hand out.

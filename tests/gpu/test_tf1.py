@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from gpu.frames import FRAMES
+from gpu.frames import GPU_FRAMEWORKS
 
 import tensorferry as ferry
 
-pytestmark = pytest.mark.skipif("tensorflow" not in FRAMES, reason="TensorFlow is not here")
+pytestmark = pytest.mark.skipif("tensorflow" not in GPU_FRAMEWORKS, reason="TensorFlow is not here")
 SIZE = 1 << 20
 
 
@@ -20,10 +20,10 @@ def test_in_and_out(source, target):
 
     from tensorferry import tf1
 
-    if source not in FRAMES or target not in FRAMES:
+    if source not in GPU_FRAMEWORKS or target not in GPU_FRAMEWORKS:
         pytest.skip("not here")
     array = np.random.default_rng(5).standard_normal(SIZE).astype(np.float32)
-    x = FRAMES[source].make(array)
+    x = GPU_FRAMEWORKS[source].make(array)
     v1 = tf.compat.v1
     with v1.Graph().as_default():
         inlet = tf1.inlet((None,), "float32")
@@ -36,8 +36,8 @@ def test_in_and_out(source, target):
                 session.run(outlet.op)
                 with ferry.trace() as trips:
                     result = outlet.take()
-                assert FRAMES[target].on_gpu(result)
-                np.testing.assert_array_equal(FRAMES[target].host(result), array * 2 + 1)
+                assert GPU_FRAMEWORKS[target].on_gpu(result)
+                np.testing.assert_array_equal(GPU_FRAMEWORKS[target].host(result), array * 2 + 1)
                 assert [trip.plan.action for trip in trips] == ["share"]
     assert ferry.plan(x, "tensorflow").action == "share"
 

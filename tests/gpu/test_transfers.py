@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from gpu.frames import FRAMES
+from gpu.frames import GPU_FRAMEWORKS
 
 import tensorferry as ferry
 
@@ -22,13 +22,13 @@ def numbers(count: int) -> torch.Tensor:
     return torch.randn(count, device="cuda")
 
 
-@pytest.mark.parametrize("name", FRAMES)
+@pytest.mark.parametrize("name", GPU_FRAMEWORKS)
 @pytest.mark.parametrize("size", SIZES)
 def test_both_ways(name, size):
     host = np.random.default_rng(size).standard_normal(max(size // 4, 1), dtype=np.float32)
     for _ in range(3):
         x = ferry.to(host, name, device="cuda")
-        assert FRAMES[name].on_gpu(x)
+        assert GPU_FRAMEWORKS[name].on_gpu(x)
         assert np.array_equal(ferry.to(x, "numpy"), host)
         kept = ferry.to(x, "torch", device="cpu")
         assert not kept.is_cuda

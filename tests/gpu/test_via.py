@@ -7,26 +7,26 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from gpu.frames import FRAMES
+from gpu.frames import GPU_FRAMEWORKS
 
 import tensorferry as ferry
 
 ARRAY = np.arange(1, 1025, dtype=np.float32)
 
 
-@pytest.mark.parametrize(("caller", "body"), list(itertools.permutations(FRAMES, 2)))
+@pytest.mark.parametrize(("caller", "body"), list(itertools.permutations(GPU_FRAMEWORKS, 2)))
 def test_every_pair_stays_on_the_gpu(caller, body):
     function = ferry.via(body)(lambda x, y: {"y": y["k"], "x": x})
-    x, y = FRAMES[caller].make(ARRAY), FRAMES[caller].make(ARRAY + 1)
+    x, y = GPU_FRAMEWORKS[caller].make(ARRAY), GPU_FRAMEWORKS[caller].make(ARRAY + 1)
     with ferry.trace() as trips:
         result = function(x, {"k": y})
     assert all(trip.shares for trip in trips), trips
-    assert FRAMES[caller].on_gpu(result["x"])
-    np.testing.assert_array_equal(FRAMES[caller].host(result["x"]), ARRAY)
-    np.testing.assert_array_equal(FRAMES[caller].host(result["y"]), ARRAY + 1)
+    assert GPU_FRAMEWORKS[caller].on_gpu(result["x"])
+    np.testing.assert_array_equal(GPU_FRAMEWORKS[caller].host(result["x"]), ARRAY)
+    np.testing.assert_array_equal(GPU_FRAMEWORKS[caller].host(result["y"]), ARRAY + 1)
 
 
-@pytest.mark.skipif("cupy" not in FRAMES, reason="CuPy is not here")
+@pytest.mark.skipif("cupy" not in GPU_FRAMEWORKS, reason="CuPy is not here")
 def test_results_go_back_to_the_host():
     double = ferry.via("cupy")(lambda x: x * 2)
     for x in (ARRAY, torch.from_numpy(ARRAY)):
@@ -50,7 +50,7 @@ def test_agnostic_refuses_two_devices():
     assert moved.device.type == "cpu", "results go back to where the first tensor was"
 
 
-@pytest.mark.skipif("jax" not in FRAMES, reason="JAX has no GPU here")
+@pytest.mark.skipif("jax" not in GPU_FRAMEWORKS, reason="JAX has no GPU here")
 def test_gradients_on_the_gpu():
     import jax
     import jax.numpy as jnp
@@ -62,6 +62,6 @@ def test_gradients_on_the_gpu():
     np.testing.assert_allclose(x.grad.cpu(), np.cos(ARRAY), atol=1e-5)
     assert not any(trip.plan.device == "cpu" for trip in trips)
     slope = jax.grad(lambda x: ferry.via("torch", grad=True)(torch.sin)(x).sum())
-    y = FRAMES["jax"].make(ARRAY)
+    y = GPU_FRAMEWORKS["jax"].make(ARRAY)
     np.testing.assert_allclose(np.asarray(slope(y)), np.cos(ARRAY), atol=1e-5)
     np.testing.assert_allclose(np.asarray(jax.jit(slope)(y)), np.cos(ARRAY), atol=1e-5)

@@ -1,4 +1,4 @@
-"""Another process, which runs what it is told: `Other("torch").run("answer = 1 + 1")` gives 2."""
+"""A worker process that runs code: `Worker("torch").run("answer = 1 + 1")` gives 2."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ HOST = {
 }
 
 
-class Other:
+class Worker:
     """A child with a framework, and a pipe to it."""
 
     def __init__(self, framework: str = "numpy", **environment: str) -> None:
@@ -72,14 +72,14 @@ class Other:
             raise AssertionError(told["error"])
         return told["answer"]
 
-    def publish(self, values: str, wishes: str = "") -> str:
+    def publish(self, values: str, options: str = "") -> str:
         """Publishes an array that is given as code, from the GPU; the ticket stays as `ticket`."""
         self.run(f"a = {values}; x = {MAKE[self.framework]}")
-        return str(self.run(f"ticket = ferry.publish(x, {wishes}); answer = str(ticket)"))
+        return str(self.run(f"ticket = ferry.publish(x, {options}); answer = str(ticket)"))
 
-    def attach(self, ticket: str, wishes: str = "") -> list[Any]:
+    def attach(self, ticket: str, options: str = "") -> list[Any]:
         """Attaches it as `x`; what its own framework says the values are."""
-        code = f"x = ferry.attach({ticket!r}, {self.framework!r}, {wishes})\n"
+        code = f"x = ferry.attach({ticket!r}, {self.framework!r}, {options})\n"
         found = self.run(code + f"answer = np.asarray({HOST[self.framework]}).tolist()")
         assert isinstance(found, list)
         return found

@@ -10,7 +10,7 @@ from matrix.cells import Cell
 from matrix.expect import TARGETS, Facts, Outcome, expect
 from support.capsules import dense_strides
 from support.dtypes import DType, significant
-from support.introspect import LOOKS, TYPES, values_now
+from support.introspect import INSPECTORS, TYPES, values_now
 from support.memory import poke
 
 import tensorferry as ferry
@@ -19,24 +19,24 @@ import tensorferry as ferry
 TALLY: Counter[str] = Counter()
 
 
-def check(cell: Cell, target: str, **wishes: Any) -> Any:
+def check(cell: Cell, target: str, **options: Any) -> Any:
     """Carries the cell, checks what came of it, and gives the result (None where an error was
     right)."""
-    outcome = expect(cell.facts, target, **wishes)
-    wishes = {name: getattr(wish, "name", wish) for name, wish in wishes.items()}
+    outcome = expect(cell.facts, target, **options)
+    options = {name: getattr(wish, "name", wish) for name, wish in options.items()}
     if outcome.error is not None:
-        check_error(cell, target, outcome, wishes)
+        check_error(cell, target, outcome, options)
         TALLY[outcome.error.__name__] += 1
         return None
-    plan = ferry.plan(cell.object, target, **wishes)
+    plan = ferry.plan(cell.object, target, **options)
     with ferry.trace() as trips:
-        result = ferry.to(cell.object, target, **wishes)
+        result = ferry.to(cell.object, target, **options)
     check_plan(plan, cell.facts, target, outcome)
     assert len(trips) == 1
     check_plan(trips[0].plan, cell.facts, target, outcome)
     assert said(trips[0].plan) == said(plan)
     assert trips[0].seconds >= 0
-    look = LOOKS[target]
+    look = INSPECTORS[target]
     assert isinstance(result, TYPES[target])
     assert look.dtype(result) == outcome.dtype.name
     assert look.shape(result) == cell.facts.shape
@@ -53,12 +53,12 @@ def check(cell: Cell, target: str, **wishes: Any) -> Any:
     return result
 
 
-def check_error(cell: Cell, target: str, outcome: Outcome, wishes: dict[str, Any]) -> None:
+def check_error(cell: Cell, target: str, outcome: Outcome, options: dict[str, Any]) -> None:
     """The named error, from the plan and from the trip alike, in words that help."""
     messages = set()
     for verb in (ferry.plan, ferry.to):
         with pytest.raises(ferry.FerryError) as caught:
-            verb(cell.object, target, **wishes)
+            verb(cell.object, target, **options)
         assert type(caught.value) is outcome.error, f"{type(caught.value).__name__}: {caught.value}"
         assert caught.value.hint
         messages.add(str(caught.value))
@@ -114,7 +114,7 @@ def check_notes(notes: list[str], facts: Facts, outcome: Outcome, target: str) -
 def check_memory(cell: Cell, target: str, outcome: Outcome, result: Any) -> None:
     """A share is the source's memory, a copy is not; a byte changed underneath tells for
     certain."""
-    facts, look = cell.facts, LOOKS[target]
+    facts, look = cell.facts, INSPECTORS[target]
     if facts.count == 0:
         return
     address = look.address(result)

@@ -11,7 +11,7 @@ from matrix.cells import Cell, fill, flat, form_of, lay
 from matrix.expect import Facts
 from support.capsules import READ_ONLY, LegacyProducer, VersionedProducer
 from support.dtypes import DType, sample
-from support.introspect import NumpyLook
+from support.introspect import NumpyInspector
 from support.memory import block, read_only_map
 
 
@@ -39,7 +39,7 @@ def facts_of(
         dtype,
         a.shape,
         a.strides,
-        NumpyLook.address(a),
+        NumpyInspector.address(a),
         swapped=swapped,
         frozen=frozen,
         accidental=accidental,
@@ -61,7 +61,7 @@ def _cell(
     accidental: bool | None = None,
 ) -> Cell:
     facts = facts_of(framework, dtype, a, accidental=accidental)
-    return Cell(wrap(a), facts, NumpyLook.values(a), case != "read-only map")
+    return Cell(wrap(a), facts, NumpyInspector.values(a), case != "read-only map")
 
 
 def array_of(dtype: DType, case: str) -> np.ndarray:
@@ -173,7 +173,7 @@ def _producer(kind: type, dtype: DType, case: str) -> Cell:
         flags=READ_ONLY if frozen else 0,
         byte_offset=form.start * dtype.size,
     )
-    return Cell(made, facts, NumpyLook.values(a), case != "read-only map")
+    return Cell(made, facts, NumpyInspector.values(a), case != "read-only map")
 
 
 def make_dlpack_legacy(dtype: DType, case: str) -> Cell:

@@ -7,13 +7,13 @@ import torch
 from matrix.cells import Cell, Form, form_of, lay
 from matrix.expect import Facts
 from support.dtypes import DType, sample
-from support.introspect import NumpyLook, PaddleLook, TorchLook, paddle, torch_dtype
+from support.introspect import NumpyInspector, PaddleInspector, TorchInspector, paddle, torch_dtype
 from support.memory import block
 
 
 def values_of(dtype: DType, form: Form) -> bytes:
     """What a tensor of this form over sample values must show."""
-    return NumpyLook.values(lay(dtype, sample(dtype, form.room), form))
+    return NumpyInspector.values(lay(dtype, sample(dtype, form.room), form))
 
 
 def torch_of(dtype: DType, form: Form, device: str = "cpu") -> torch.Tensor:
@@ -32,7 +32,7 @@ def torch_of(dtype: DType, form: Form, device: str = "cpu") -> torch.Tensor:
 
 
 def _torch_facts(dtype: DType, t: torch.Tensor, **more: bool) -> Facts:
-    strides, place = TorchLook.strides(t), t.device.type
+    strides, place = TorchInspector.strides(t), t.device.type
     # PyTorch's allocator aligns to 64 bytes; what it did not allocate it does not resize.
     foreign = not t.untyped_storage().resizable()
     return Facts(
@@ -122,7 +122,7 @@ def make_paddle(dtype: DType, case: str) -> Cell:
         assert not p.is_leaf
         frozen = True
     grad = case.startswith("requires grad")
-    strides = PaddleLook.strides(p)
+    strides = PaddleInspector.strides(p)
     return Cell(
         p,
         Facts(

@@ -14,7 +14,7 @@ from matrix.expect import Facts
 from matrix.make_tensors import values_of
 from support.capsules import LegacyProducer
 from support.dtypes import DType, sample
-from support.introspect import JaxLook, MlxLook, NumpyLook, TensorFlowLook, x64
+from support.introspect import JaxInspector, MlxInspector, NumpyInspector, TensorFlowInspector, x64
 
 
 def _dense(dtype: DType, case: str) -> np.ndarray:
@@ -35,22 +35,22 @@ def make_jax(dtype: DType, case: str) -> Cell:
         else:
             j = jnp.asarray(a)
         j.block_until_ready()
-        strides = a.strides if dtype.is_narrow else JaxLook.strides(j) or a.strides
+        strides = a.strides if dtype.is_narrow else JaxInspector.strides(j) or a.strides
         address = j.unsafe_buffer_pointer()
     assert j.dtype == dtype.numpy
     facts = Facts("jax", dtype, j.shape, strides, address, immutable=True, pending=dtype.is_narrow)
-    return Cell(j, facts, NumpyLook.values(a))
+    return Cell(j, facts, NumpyInspector.values(a))
 
 
 def make_tensorflow(dtype: DType, case: str) -> Cell:
     """An eager TensorFlow tensor."""
     a = _dense(dtype, case)
-    values = NumpyLook.values(a)
+    values = NumpyInspector.values(a)
     if case == "base dies":
         strides = tuple(step // dtype.size for step in a.strides)
         producer = LegacyProducer(dtype, a.ctypes.data, a.shape, strides, a, versioned=False)
         t = tf.experimental.dlpack.from_dlpack(producer.__dlpack__())
-        assert TensorFlowLook.address(t) == a.ctypes.data
+        assert TensorFlowInspector.address(t) == a.ctypes.data
     else:
         t = tf.constant(a)
     shape = tuple(t.shape)
@@ -61,7 +61,7 @@ def make_tensorflow(dtype: DType, case: str) -> Cell:
             dtype,
             shape,
             a.strides,
-            TensorFlowLook.address(v.value()),
+            TensorFlowInspector.address(v.value()),
             frozen=True,
             snapshot=True,
         )
@@ -71,7 +71,7 @@ def make_tensorflow(dtype: DType, case: str) -> Cell:
         dtype,
         shape,
         a.strides,
-        TensorFlowLook.address(t),
+        TensorFlowInspector.address(t),
         immutable=True,
         reused=shape == (),
     )
@@ -98,7 +98,12 @@ def make_mlx(dtype: DType, case: str) -> Cell:
         m, values = m[1:], values[4 * dtype.size :]
     mx.eval(m)
     facts = Facts(
-        "mlx", dtype, tuple(m.shape), MlxLook.strides(m), MlxLook.address(m), immutable=True
+        "mlx",
+        dtype,
+        tuple(m.shape),
+        MlxInspector.strides(m),
+        MlxInspector.address(m),
+        immutable=True,
     )
     return Cell(m, facts, values)
 

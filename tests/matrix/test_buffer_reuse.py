@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.introspect import LOOKS
+from support.introspect import INSPECTORS
 from support.memory import block
 
 import tensorferry as ferry
@@ -104,7 +104,7 @@ OPERATIONS: dict[str, Callable[[Any], Any]] = {
 
 
 def snapshot(source: str, x: Any) -> bytes:
-    return LOOKS[source].values(x)
+    return INSPECTORS[source].values(x)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -163,7 +163,7 @@ def test_donating_a_jax_source_leaves_its_shares(target: str, size: int) -> None
     before = np.asarray(j).tobytes()
     result = ferry.to(j, target)
     _donate(jax.jit(plus_one, donate_argnums=0), j)
-    assert LOOKS[target].values(result) == before
+    assert INSPECTORS[target].values(result) == before
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -179,5 +179,5 @@ def test_tensorflow_does_not_reuse_what_it_shared(target: str, operation: str, s
     assert made.numpy().tobytes() != before
     del t
     others = [tf.range(size, dtype=tf.float32) * 3.0 for _ in range(4)]
-    assert LOOKS[target].values(result) == before
+    assert INSPECTORS[target].values(result) == before
     assert all(other.numpy()[1] == 3.0 for other in others)

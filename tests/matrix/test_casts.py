@@ -9,7 +9,7 @@ import pytest
 from matrix.check import Failures
 from support import exact, subprocesses
 from support.dtypes import ALL, NAMED, DType, significant
-from support.introspect import LOOKS, has_dtype
+from support.introspect import INSPECTORS, has_dtype
 from support.memory import block
 
 import tensorferry as ferry
@@ -174,9 +174,9 @@ def test_the_same_for_every_target(target: str) -> None:
                 continue
             with failures.watch(f"{source} to {wanted}"):
                 result = ferry.to(raw.view(source.numpy), target, dtype=wanted.name)
-                assert LOOKS[target].dtype(result) == wanted.name
+                assert INSPECTORS[target].dtype(result) == wanted.name
                 reference = carried(raw, source, wanted).tobytes()
-                got = LOOKS[target].values(result)
+                got = INSPECTORS[target].values(result)
                 assert significant(wanted, got) == significant(wanted, reference)
     failures.report()
 

@@ -12,8 +12,8 @@ from matrix.expect import Facts
 from support.dtypes import ALL, FLOAT32, sample
 from support.introspect import (
     FRAMEWORKS,
-    LOOKS,
-    TensorFlowLook,
+    INSPECTORS,
+    TensorFlowInspector,
     has_dtype,
     names_dtype,
     torch_dtype,
@@ -40,7 +40,7 @@ def test_cell(source: str, case: str, target: str) -> None:
                 values, size = cell.values, max(64, len(cell.values))
                 del cell
                 kept = churn(size)
-                assert LOOKS[target].values(result) == values, "the values died with the base"
+                assert INSPECTORS[target].values(result) == values, "the values died with the base"
                 assert kept
     failures.report()
 
@@ -59,7 +59,7 @@ def test_more_dimensions_than_numpy_has(source: str, rank: int, target: str) -> 
     else:
         x = tf.reshape(tf.constant(raw.view(np.float32)), shape)
         facts = Facts(
-            "tensorflow", FLOAT32, shape, strides, TensorFlowLook.address(x), immutable=True
+            "tensorflow", FLOAT32, shape, strides, TensorFlowInspector.address(x), immutable=True
         )
     if source == target:
         assert ferry.to(x, target) is x
@@ -110,7 +110,7 @@ def test_read_only_torch_tensors(target: str) -> None:
     if target == "torch":
         assert result is wrapped
         return
-    assert LOOKS[target].values(result) == LOOKS["torch"].values(t)
+    assert INSPECTORS[target].values(result) == INSPECTORS["torch"].values(t)
     # The wrapper hides which allocator the memory is from, and others can write the tensor.
     assert plan.action == ("share" if target == "numpy" else "copy")
     if target == "numpy":

@@ -16,7 +16,7 @@ import tensorflow as tf  # isort: skip
 from matrix.cells import CASES, FRAMEWORK_SOURCES, SOURCES, cannot_make, form_of
 from matrix.constructors import dtypes_of, make, pairs_of_source_and_case
 from support.dtypes import ALL, NAMED
-from support.introspect import JaxLook, MlxLook, TensorFlowLook, has_dtype
+from support.introspect import JaxInspector, MlxInspector, TensorFlowInspector, has_dtype
 
 # How many types of the table each framework must have at least, in its oldest supported version.
 AT_LEAST = {"numpy": 28, "torch": 15, "jax": 17, "tensorflow": 19, "paddle": 12, "mlx": 14}
@@ -123,11 +123,13 @@ IMPOSSIBLE: dict[str, Callable[[], object]] = {
     "paddle, ten dimensions": lambda: paddle.utils.dlpack.from_dlpack(
         torch.utils.dlpack.to_dlpack(torch.zeros([1] * 10))
     ),
-    "jax, sliced": lambda: not _strides_are_dense(JaxLook, jnp.asarray(_base())[:, ::2]),
+    "jax, sliced": lambda: not _strides_are_dense(JaxInspector, jnp.asarray(_base())[:, ::2]),
     "jax, unaligned": lambda: jnp.asarray(_base())[1:].unsafe_buffer_pointer() % 64 != 0,
-    "tensorflow, unaligned": lambda: TensorFlowLook.address(tf.constant(_base())[1:]) % 64 != 0,
+    "tensorflow, unaligned": lambda: (
+        TensorFlowInspector.address(tf.constant(_base())[1:]) % 64 != 0
+    ),
     "mlx, in memory of somebody else": lambda: (
-        MlxLook.address(mx.array(_SOMEBODYS)) == _SOMEBODYS.ctypes.data
+        MlxInspector.address(mx.array(_SOMEBODYS)) == _SOMEBODYS.ctypes.data
     ),
     "numpy, sixty-five dimensions": lambda: np.zeros([1] * 65),
     "memoryview, bfloat16": lambda: memoryview(np.zeros(3, NAMED["bfloat16"].numpy)),

@@ -10,7 +10,7 @@ from matrix.cells import SOURCES
 from matrix.check import Failures, check
 from matrix.constructors import dtypes_of, make
 from support.dtypes import ALL, NAMED
-from support.introspect import LOOKS, x64
+from support.introspect import INSPECTORS, x64
 
 import tensorferry as ferry
 
@@ -98,7 +98,7 @@ def test_wide_arrays_leave_jax_whole(dtype, target: str) -> None:
     cell = make("jax", "dense", dtype)
     result = check(cell, target)
     if result is not None:
-        assert LOOKS[target].dtype(result) == dtype.name
+        assert INSPECTORS[target].dtype(result) == dtype.name
 
 
 def test_the_default_width_is_a_cast_like_any_other() -> None:

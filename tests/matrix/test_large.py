@@ -11,7 +11,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 import torch
-from support.introspect import FRAMEWORKS, LOOKS
+from support.introspect import FRAMEWORKS, INSPECTORS
 from support.memory import block
 
 import tensorferry as ferry
@@ -69,9 +69,9 @@ def test_dense(target: str) -> None:
     result = ferry.to(x, target)
     assert plan.action == {"numpy": "itself", "mlx": "copy"}.get(target, "share")
     assert plan.bytes_moved == (SIZE if target == "mlx" else 0)
-    assert LOOKS[target].shape(result) == (ROWS, COLUMNS)
+    assert INSPECTORS[target].shape(result) == (ROWS, COLUMNS)
     if target != "mlx":
-        assert LOOKS[target].address(result) == a.ctypes.data
+        assert INSPECTORS[target].address(result) == a.ctypes.data
     check(a, flat_numpy(target, result))
 
 
@@ -81,7 +81,7 @@ def test_one_long_dimension(target: str) -> None:
     below.)"""
     a = marked("uint8", SIZE)
     result = ferry.to(a, target)
-    assert LOOKS[target].shape(result) == (SIZE,)
+    assert INSPECTORS[target].shape(result) == (SIZE,)
     check(a, flat_numpy(target, result))
 
 
@@ -95,7 +95,7 @@ def test_mlx_has_no_dimension_so_long() -> None:
 def test_a_copy_of_everything(target: str) -> None:
     a = marked("uint8", SIZE)
     result = ferry.to(a.reshape(ROWS, COLUMNS), target, copy=True)
-    assert LOOKS[target].address(result) != a.ctypes.data
+    assert INSPECTORS[target].address(result) != a.ctypes.data
     check(a, flat_numpy(target, result))
 
 

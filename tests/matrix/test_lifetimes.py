@@ -24,7 +24,7 @@ from matrix.make_arrays import WithInterface, WithMethod
 from matrix.make_tensors import paddle_of
 from support.capsules import LegacyProducer, VersionedProducer
 from support.dtypes import FLOAT32
-from support.introspect import FRAMEWORKS, LOOKS
+from support.introspect import FRAMEWORKS, INSPECTORS
 from support.memory import ALIGNMENT, churn
 
 
@@ -88,7 +88,7 @@ def shows(target: str, x: Any) -> bool:
     """Whether the values are still there, after other things were put where they would have
     been."""
     kept = churn(VALUES.nbytes)
-    return LOOKS[target].values(x) == VALUES.tobytes() and bool(kept)
+    return INSPECTORS[target].values(x) == VALUES.tobytes() and bool(kept)
 
 
 @pytest.mark.parametrize("target", FRAMEWORKS)
@@ -150,7 +150,7 @@ class TestShare:
         held.clear()
         while results:
             assert watch() is not None or not shares
-            assert LOOKS[target].values(results.pop(0)) == VALUES.tobytes()
+            assert INSPECTORS[target].values(results.pop(0)) == VALUES.tobytes()
         settle(watch)
         assert watch() is None, "the memory is held for ever"
 
@@ -166,7 +166,7 @@ def test_mlx_memory_outlives_its_array(target: str) -> None:
 
 @pytest.mark.parametrize("target", FRAMEWORKS)
 @pytest.mark.parametrize("kind", [bytes, bytearray])
-def test_plain_buffers_are_held_and_let_go(kind: type, target: str) -> None:
+def test_buffers_are_held_and_released(kind: type, target: str) -> None:
     x = kind(range(200))
     baseline = sys.getrefcount(x)
     shares = ferry.plan(x, target).shares
@@ -177,7 +177,7 @@ def test_plain_buffers_are_held_and_let_go(kind: type, target: str) -> None:
     if kind is bytearray and shares:
         with pytest.raises(BufferError):
             x.append(1)
-    assert LOOKS[target].values(result) == bytes(range(200))
+    assert INSPECTORS[target].values(result) == bytes(range(200))
     del result
     gc.collect()
     assert sys.getrefcount(x) == baseline

@@ -14,7 +14,7 @@ from matrix.check import Failures, check
 from matrix.constructors import dtypes_of, make
 from matrix.expect import expect
 from support.dtypes import ALL, FLOAT32, NAMED
-from support.introspect import FRAMEWORKS, LOOKS
+from support.introspect import FRAMEWORKS, INSPECTORS
 
 import jax.numpy as jnp  # isort: skip
 import tensorflow as tf  # isort: skip
@@ -57,7 +57,7 @@ CASES = (
 @pytest.mark.parametrize("wish", WISHES)
 @pytest.mark.parametrize("target", FRAMEWORKS)
 @pytest.mark.parametrize("source", SOURCES)
-def test_wish(source: str, target: str, wish: str) -> None:
+def test_option(source: str, target: str, wish: str) -> None:
     failures = Failures()
     for case in CASES:
         for dtype in dtypes_of(source, case):
@@ -94,7 +94,7 @@ def test_cast_on_the_way(source: str, target: str) -> None:
                     if result is None or wanted == dtype:
                         continue
                     reference = ferry.to(_as_numpy(cell), "numpy", dtype=wanted.name)
-                    assert LOOKS[target].values(result) == reference.tobytes()
+                    assert INSPECTORS[target].values(result) == reference.tobytes()
     failures.report()
 
 
@@ -110,7 +110,7 @@ def test_types_are_named_in_many_ways(target: str) -> None:
     x = np.arange(4, dtype=np.float32)
     names = ["float16", np.float16, np.dtype("float16"), torch.float16, jnp.float16]
     for name in [*names, tf.float16, mx.float16, paddle.float16]:
-        assert LOOKS[target].dtype(ferry.to(x, target, dtype=name)) == "float16", name
+        assert INSPECTORS[target].dtype(ferry.to(x, target, dtype=name)) == "float16", name
 
 
 @pytest.mark.parametrize("target", FRAMEWORKS)

@@ -11,7 +11,7 @@ from matrix.cells import Cell
 from matrix.check import check
 from matrix.make_arrays import facts_of
 from support.dtypes import ALL, DType, sample, significant
-from support.introspect import FRAMEWORKS, LOOKS, NumpyLook, has_dtype, x64
+from support.introspect import FRAMEWORKS, INSPECTORS, NumpyInspector, has_dtype, x64
 from support.memory import block
 
 import tensorferry as ferry
@@ -68,7 +68,9 @@ def arrays(
 @given(arrays())
 def test_any_array_is_carried_as_the_rules_say(target: str, made: tuple[DType, np.ndarray]) -> None:
     dtype, a = made
-    check(Cell(a, facts_of("numpy", dtype, a), significant(dtype, NumpyLook.values(a))), target)
+    check(
+        Cell(a, facts_of("numpy", dtype, a), significant(dtype, NumpyInspector.values(a))), target
+    )
 
 
 @pytest.mark.parametrize("target", FRAMEWORKS)
@@ -79,7 +81,7 @@ def test_any_array_is_carried_as_the_rules_say(target: str, made: tuple[DType, n
     st.sampled_from((None, True, False)),
     st.sampled_from((None, "default", *(dtype for dtype in ALL))),
 )
-def test_any_wish_is_kept_as_the_rules_say(
+def test_any_option_is_applied_by_the_rules(
     target: str,
     made: tuple[DType, np.ndarray],
     copy: bool | None,
@@ -87,7 +89,7 @@ def test_any_wish_is_kept_as_the_rules_say(
     wanted: DType | str | None,
 ) -> None:
     dtype, a = made
-    cell = Cell(a, facts_of("numpy", dtype, a), significant(dtype, NumpyLook.values(a)))
+    cell = Cell(a, facts_of("numpy", dtype, a), significant(dtype, NumpyInspector.values(a)))
     check(cell, target, copy=copy, writable=writable, dtype=wanted)
 
 
@@ -98,13 +100,13 @@ def test_any_wish_is_kept_as_the_rules_say(
 def test_there_and_back(home: str, other: str, made: tuple[DType, np.ndarray]) -> None:
     dtype, a = made
     assume(has_dtype(home, dtype) and has_dtype(other, dtype))
-    wanted = significant(dtype, NumpyLook.values(a))
+    wanted = significant(dtype, NumpyInspector.values(a))
     with x64(True):
         x = ferry.to(a, home)
         there = ferry.to(x, other)
         back = ferry.to(there, home)
     for name, tensor in ((home, x), (other, there), (home, back)):
-        look = LOOKS[name]
+        look = INSPECTORS[name]
         assert look.dtype(tensor) == dtype.name
         assert look.shape(tensor) == a.shape
         assert significant(dtype, look.values(tensor)) == wanted
@@ -119,9 +121,9 @@ def test_a_cast_of_any_layout_is_the_cast_of_the_dense_one(
 ) -> None:
     dtype, a = made
     assume(has_dtype(target, wanted) and not (target == "jax" and wanted.is_wide))
-    dense = np.frombuffer(NumpyLook.values(a), dtype.numpy).reshape(a.shape)
+    dense = np.frombuffer(NumpyInspector.values(a), dtype.numpy).reshape(a.shape)
     result = ferry.to(a, target, dtype=wanted.name)
     reference = ferry.to(dense, "numpy", dtype=wanted.name, copy=True)
-    assert significant(wanted, LOOKS[target].values(result)) == significant(
+    assert significant(wanted, INSPECTORS[target].values(result)) == significant(
         wanted, reference.tobytes()
     )

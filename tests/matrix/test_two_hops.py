@@ -13,7 +13,7 @@ import torch
 from matrix.check import Failures
 from matrix.expect import TARGETS
 from support.dtypes import FLOAT32, NAMED, sample
-from support.introspect import LOOKS, values_now
+from support.introspect import INSPECTORS, values_now
 from support.memory import block, read_only_map
 
 import tensorferry as ferry
@@ -101,8 +101,8 @@ def test_frozen_memory_stays_frozen(frozen: str, first: str, second: str) -> Non
     raw = raw_floats()
     source = FROZEN[frozen](raw)
     middle = ferry.to(source, first)
-    assert LOOKS[first].values(middle) == raw.tobytes()
-    at = LOOKS[first].address(middle)
+    assert INSPECTORS[first].values(middle) == raw.tobytes()
+    at = INSPECTORS[first].address(middle)
     shared = ferry.plan(source, first).shares
     if frozen == "variable" and first == "tensorflow":
         # What TensorFlow itself gives as the value is a tensor like any other: immutable, and
@@ -111,8 +111,8 @@ def test_frozen_memory_stays_frozen(frozen: str, first: str, second: str) -> Non
         return
     plan = ferry.plan(middle, second)
     result = ferry.to(middle, second)
-    assert LOOKS[second].values(result) == raw.tobytes()
-    aliased = LOOKS[second].address(result) == at
+    assert INSPECTORS[second].values(result) == raw.tobytes()
+    aliased = INSPECTORS[second].address(result) == at
     if TARGETS[second].users == "write" and (shared or first == "numpy"):
         assert plan.action == "copy"
         assert not aliased, "frozen memory came back writable"
@@ -123,7 +123,7 @@ def test_frozen_memory_stays_frozen(frozen: str, first: str, second: str) -> Non
     if TARGETS[second].users == "write":
         # Writing for certain: into a read-only map this would end the process.
         result[0] = result[1].clone()
-        assert LOOKS[second].values(result) != raw.tobytes()
+        assert INSPECTORS[second].values(result) != raw.tobytes()
     elif second == "mlx":
         result[0] = result[1]
     if shared:
@@ -140,7 +140,7 @@ def test_a_frozen_part_is_enough(first: str, second: str) -> None:
     part = memory[16:32]
     part.flags.writeable = False
     lent = ferry.to(part, first)
-    assert LOOKS[first].address(lent) == part.ctypes.data
+    assert INSPECTORS[first].address(lent) == part.ctypes.data
     beside = ferry.to(memory[:16], first)
     assert ferry.plan(lent, second).action == "copy"
     assert ferry.plan(beside, second).action == "share"
@@ -158,7 +158,7 @@ def test_three_hops(first: str, second: str) -> None:
     a = _read_only_array(raw_floats())
     one = ferry.to(a, first)
     two = ferry.to(one, other)
-    assert LOOKS[other].address(two) == a.ctypes.data
+    assert INSPECTORS[other].address(two) == a.ctypes.data
     del one
     gc.collect()
     assert ferry.plan(two, second).action == "copy"
@@ -200,7 +200,7 @@ def test_a_variable_gives_a_snapshot(size: int, dtype: str) -> None:
     assert ferry.plan(v, "numpy").action == "share"
     v.assign(other)
     for target, result in results.items():
-        assert LOOKS[target].values(result) == raw.tobytes(), target
+        assert INSPECTORS[target].values(result) == raw.tobytes(), target
     assert v.numpy().tobytes() == other.tobytes()
     results["torch"].zero_()
     assert v.numpy().tobytes() == other.tobytes()
@@ -223,5 +223,5 @@ def test_tensorflow_scalars_are_copied(target: str) -> None:
             elif target == "paddle":
                 result.fill_(42)
             assert tf.constant(value).numpy() == value
-            assert LOOKS[target].dtype(result) == t.dtype.name
+            assert INSPECTORS[target].dtype(result) == t.dtype.name
     failures.report()

@@ -13,7 +13,7 @@ from matrix.check import Failures
 from matrix.constructors import dtypes_of, make
 from matrix.expect import expect
 from support.dtypes import DType
-from support.introspect import FRAMEWORKS, LOOKS, values_now
+from support.introspect import FRAMEWORKS, INSPECTORS, values_now
 
 import tensorferry as ferry
 
@@ -59,12 +59,14 @@ def test_a_write_to_the_source(source: str, target: str) -> None:
                 continue
             result = ferry.to(cell.object, target, copy=copy)
             write(source, cell.object, dtype)
-            assert LOOKS[source].values(cell.object) != cell.values
+            assert INSPECTORS[source].values(cell.object) != cell.values
             seen = values_now(target, result)
             if outcome.action == "copy":
                 assert seen == cell.values, "the copy saw the write"
             else:
-                assert seen == LOOKS[source].values(cell.object), "the share did not see the write"
+                assert seen == INSPECTORS[source].values(cell.object), (
+                    "the share did not see the write"
+                )
     failures.report()
 
 
@@ -89,11 +91,11 @@ def test_a_write_to_the_result(source: str, target: str) -> None:
                 assert values_of_source(cell, source) == cell.values
                 continue
             write(target, result, dtype)
-            assert LOOKS[target].values(result) != cell.values
+            assert INSPECTORS[target].values(result) != cell.values
             if outcome.action == "copy":
                 assert values_of_source(cell, source) == cell.values, "the write reached the source"
             else:
-                assert values_of_source(cell, source) == LOOKS[target].values(result)
+                assert values_of_source(cell, source) == INSPECTORS[target].values(result)
     failures.report()
 
 
@@ -112,7 +114,7 @@ def test_a_writable_result_does_no_harm(source: str, target: str) -> None:
                 continue
             result = ferry.to(cell.object, target, writable=True)
             write(target, result, dtype)
-            assert LOOKS[target].values(result) != cell.values
+            assert INSPECTORS[target].values(result) != cell.values
             if cell.facts.frozen or cell.facts.immutable:
                 assert values_of_source(cell, source) == cell.values
     failures.report()

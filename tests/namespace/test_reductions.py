@@ -13,7 +13,7 @@ from support.strict_namespace import (
     NUMERIC,
     REAL,
     REAL_FLOATING,
-    judge,
+    check_strict,
     values,
     xp,
 )
@@ -33,10 +33,10 @@ def test_axes_and_types(name):
         x = values(dtype, (2, 3, 4), small=True)
         for axis in AXES:
             for keepdims in (False, True):
-                judge(name, x, axis=axis, keepdims=keepdims)
-        judge(name, values(dtype, (), small=True))
+                check_strict(name, x, axis=axis, keepdims=keepdims)
+        check_strict(name, values(dtype, (), small=True))
         if name not in ("max", "min", "mean", "std", "var"):
-            judge(name, values(dtype, (0, 3)), axis=0)
+            check_strict(name, values(dtype, (0, 3)), axis=0)
     for dtype in set(ANY) - set(REDUCTIONS[name]) - ({"bool"} if name == "sum" else set()):
         with pytest.raises(TypeError, match=name):
             getattr(xp, name)(tf.constant(values(dtype)))
@@ -55,14 +55,14 @@ def test_result_types(name):
                 continue
             x = np.abs(values(dtype, (4,), small=True))
             x = x if wanted not in COMPLEX or dtype in COMPLEX else x.astype(dtype)
-            judge(name, x.astype(dtype), dtype=wanted)
+            check_strict(name, x.astype(dtype), dtype=wanted)
 
 
 def test_sums_wrap_in_the_widest_type():
     for dtype in INTEGER:
-        judge("sum", values(dtype, (50,)))
-        judge("prod", values(dtype, (50,)))
-        judge("cumulative_sum", values(dtype, (50,)))
+        check_strict("sum", values(dtype, (50,)))
+        check_strict("prod", values(dtype, (50,)))
+        check_strict("cumulative_sum", values(dtype, (50,)))
 
 
 def test_bools_are_counted():
@@ -75,12 +75,12 @@ def test_bools_are_counted():
 def test_special_values(name):
     for special in ([1.0, np.nan, 2.0], [np.inf, -np.inf, 1.0], [0.0, np.inf], [np.nan, -np.inf]):
         for dtype in REAL_FLOATING:
-            judge(name, np.array(special, dtype))
+            check_strict(name, np.array(special, dtype))
 
 
 @pytest.mark.parametrize("name", ["max", "min"])
 def test_extremes_of_nothing(name):
-    with pytest.raises(ferry.InvalidArgumentError, match="nothing"):
+    with pytest.raises(ferry.InvalidArgumentError, match="empty"):
         getattr(xp, name)(xp.zeros((2, 0)), axis=1)
     assert getattr(xp, name)(xp.zeros((0, 2)), axis=1).shape == (0,)
 
@@ -90,7 +90,7 @@ def test_corrections(name):
     for dtype in REAL_FLOATING:
         for correction in (0, 1, 1.5):
             for axis in (None, 0, (0, 2)):
-                judge(name, values(dtype, (2, 3, 4)), axis=axis, correction=correction)
+                check_strict(name, values(dtype, (2, 3, 4)), axis=axis, correction=correction)
 
 
 @pytest.mark.parametrize("name", ["cumulative_sum", "cumulative_prod"])
@@ -99,8 +99,8 @@ def test_running_totals(name):
         for axis in (0, 1, -1):
             for include_initial in (False, True):
                 x = values(dtype, (3, 4), small=True)
-                judge(name, x, axis=axis, include_initial=include_initial)
-        judge(name, values(dtype, (5,), small=True))
+                check_strict(name, x, axis=axis, include_initial=include_initial)
+        check_strict(name, values(dtype, (5,), small=True))
     with pytest.raises(ferry.InvalidArgumentError, match="axis"):
         getattr(xp, name)(xp.ones((2, 2)))
 
@@ -110,9 +110,9 @@ def test_differences():
         x = values(dtype, (3, 4))
         for axis in (0, 1, -1):
             for n in (0, 1, 2):
-                judge("diff", x, axis=axis, n=n)
+                check_strict("diff", x, axis=axis, n=n)
         end = values(dtype, (3, 2), seed=1)
-        judge("diff", x, prepend=end, append=end[:, :1])
+        check_strict("diff", x, prepend=end, append=end[:, :1])
 
 
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16], ids=["float16", "bfloat16"])

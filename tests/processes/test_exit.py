@@ -19,15 +19,15 @@ names = sys.argv[1:]
 want = np.arange(64, dtype=np.float32)
 kept = []
 
-def trip(a, b, **wishes):
+def trip(a, b, **options):
     x = ferry.to(want, a, copy=True)
-    y = ferry.to(x, b, **wishes)
+    y = ferry.to(x, b, **options)
     z = ferry.to(y, a)
     return x, y, z
 
 def all_trips():
     ways = itertools.permutations(names, 2)
-    return [trip(*way, **wishes) for way in ways for wishes in ({{}}, {{"copy": True}})]
+    return [trip(*way, **options) for way in ways for options in ({{}}, {{"copy": True}})]
 
 # A module's globals, with the sources and without.
 sources_and_results = all_trips()
@@ -138,11 +138,11 @@ import numpy as np
 import tensorferry as ferry
 
 class Late:
-    def __init__(self, *arguments, **wishes):
-        self.call, self.arguments, self.wishes = ferry.to, arguments, wishes
+    def __init__(self, *arguments, **options):
+        self.call, self.arguments, self.options = ferry.to, arguments, options
     def __del__(self):
         try:
-            self.call(*self.arguments, **self.wishes)
+            self.call(*self.arguments, **self.options)
         except Exception:
             pass
 
@@ -188,17 +188,17 @@ class Toy:
 parcels = []
 ferry.register_framework("toy", types=[Toy], read=None, write=parcels.append, alignment=1)
 
-def held(**wishes):
-    ferry.to(np.arange(1000, dtype=np.float32), "toy", **wishes)
+def held(**options):
+    ferry.to(np.arange(1000, dtype=np.float32), "toy", **options)
     return native()
 """
 
 AFTER = """
 cxa_atexit = libc.__cxa_atexit
 cxa_atexit.argtypes = (ctypes.c_void_p,) * 3
-for wishes in ({}, {"copy": True}):
+for options in ({}, {"copy": True}):
     for _ in range(10):
-        address, deleter = held(**wishes)
+        address, deleter = held(**options)
         cxa_atexit(deleter, address, None)
 # Memory of a bytearray, and frozen memory.
 for buffer in (bytearray(64), bytes(64), memoryview(bytearray(64))):
@@ -256,7 +256,7 @@ def test_a_thread_without_python_lets_go():
 
 
 @pytest.mark.parametrize("start", ["0.001", "0.02", "0.05"])
-def test_threads_let_go_while_python_exits(start):
+def test_threads_release_while_python_exits(start):
     assert subprocesses.run(NATIVE + WHILE, start) == "out\n"
 
 

@@ -133,10 +133,10 @@ def test_traces_and_errors():
             ferry.to(kept, "torch")
         assert len(trips) == 1
 
-    def error(x, **wishes):
+    def error(x, **options):
         def story():
             try:
-                ferry.to(x, "torch", **wishes)
+                ferry.to(x, "torch", **options)
             except ferry.FerryError:
                 return
             raise AssertionError("nothing was raised")

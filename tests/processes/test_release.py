@@ -149,7 +149,7 @@ def test_a_thread_of_a_framework_lets_go_while_another_has_the_interpreter(kept,
     assert soon(lambda: watch() is None)
 
 
-def test_what_such_a_thread_let_go_does_not_wait_for_the_main_thread(keeper):
+def test_a_release_on_such_a_thread_does_not_wait_for_the_main_thread(keeper):
     """The main thread may be in one long call, and nobody may call us again."""
     seen = []
 
@@ -383,7 +383,7 @@ class Named(np.ndarray):
             self.told.append(self.name)
 
 
-def let_go_of(names: range, keeper: str) -> None:
+def release(names: range, keeper: str) -> None:
     """On threads that Python does not know, one after the other."""
     for name in names:
         array = room().view(Named)
@@ -393,10 +393,10 @@ def let_go_of(names: range, keeper: str) -> None:
         assert ends_without_the_interpreter(deleter, managed)
 
 
-def test_the_first_is_let_go_first(keeper):
+def test_the_first_is_released_first(keeper):
     Named.told.clear()
-    # More than the interpreter's main loop keeps wishes.
-    let_go_of(range(1, 101), keeper)
+    # More than the interpreter's main loop keeps options.
+    release(range(1, 101), keeper)
     assert soon(lambda: len(Named.told) == 100)
     assert Named.told == list(range(1, 101))
 
@@ -404,13 +404,13 @@ def test_the_first_is_let_go_first(keeper):
 def test_the_child_of_a_fork_leaves_what_waits_to_its_parent(keeper):
     for turn in range(20):
         Named.told.clear()
-        let_go_of(range(1, 4), keeper)
+        release(range(1, 4), keeper)
         child = os.fork()
         if child == 0:
             before = len(Named.told)
             ferry.to(np.zeros(3), "torch")
             # The first is let go first: what the child had inherited would come before these.
-            let_go_of(range(4, 6), keeper)
+            release(range(4, 6), keeper)
             seen = soon(lambda: Named.told[-2:] == [4, 5])
             os._exit((len(Named.told) - before - 2) * 10 + seen)
         _, status = os.waitpid(child, 0)

@@ -43,9 +43,9 @@ class Other:
         assert self.process.wait(600) == 0
         self.process.stdout.close()
 
-def told(**wishes):
+def told(**options):
     with ferry.trace() as trips:
-        ticket = ferry.publish(x, **wishes)
+        ticket = ferry.publish(x, **options)
     return ticket, trips[0].plan
 
 x = on_gpu(np.arange(12, dtype="float32").reshape(3, 4))
@@ -125,7 +125,7 @@ def test_a_small_tensor_of_a_large_allocation_is_copied_unless_told_otherwise() 
     """)
 
 
-def test_published_again_and_attached_at_home() -> None:
+def test_published_again_and_attached_by_the_producer() -> None:
     standin("""
     ticket, _ = told()
     middle = Other()
@@ -217,7 +217,7 @@ def published():
 """
 
 
-def test_others_go_on_while_gpu_memory_is_let_go() -> None:
+def test_others_continue_while_gpu_memory_is_released() -> None:
     """The wait is for the GPU alone: a thread that wants the interpreter has it."""
     run(
         SETUP,

@@ -77,7 +77,7 @@ for line in sys.stdin:
 """
 
 
-class Nursery:
+class ForkServer:
     """Children by the dozen."""
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class Nursery:
 
     def line(self) -> str:
         line = self._process.stdout.readline().decode()
-        assert line, "the nursery has ended"
+        assert line, "the fork server has ended"
         return line.strip()
 
     def reap(self) -> None:
@@ -118,8 +118,8 @@ class Nursery:
 
 
 @pytest.fixture
-def nursery() -> Iterator[Nursery]:
-    made = Nursery()
+def fork_server() -> Iterator[ForkServer]:
+    made = ForkServer()
     yield made
     made._process.kill()
     made._process.communicate()
@@ -139,31 +139,31 @@ def shared_kib() -> int:
         return next(int(line.split()[1]) for line in file if line.startswith("Shmem:"))
 
 
-def test_consumers_that_are_killed(nursery: Nursery, dice: random.Random) -> None:
+def test_consumers_that_are_killed(fork_server: ForkServer, dice: random.Random) -> None:
     small, large = ferry.empty_shared(10, "float32"), ferry.empty_shared(6 << 20, "float32")
     small[0], large[-1] = 5, 6
     ticket = ferry.publish({"small": small, "large": large})
     assert float(ferry.attach(ticket)["small"][0]) == 5
     assert soon(lambda: ticket.leases == 0)
     before, files = held(), shared_files()
-    crowd: list[int] = []
+    consumers: list[int] = []
     for _ in range(ROUNDS):
         came = ticket.consumers
-        crowd.append(nursery.start("consume", str(ticket)))
+        consumers.append(fork_server.start("consume", str(ticket)))
         # Some are killed before they attach, some while they do, some in between.
         if dice.random() < 0.5:
             assert soon(lambda came=came: ticket.consumers > came)
         time.sleep(dice.random() * 0.02)
-        if len(crowd) > dice.randrange(4):
-            os.kill(crowd.pop(dice.randrange(len(crowd))), signal.SIGKILL)
-    crowd.append(nursery.start("consume", str(ticket)))
+        if len(consumers) > dice.randrange(4):
+            os.kill(consumers.pop(dice.randrange(len(consumers))), signal.SIGKILL)
+    consumers.append(fork_server.start("consume", str(ticket)))
     assert soon(lambda: ticket.leases > 0), "nobody ever attached"
-    for child in crowd:
+    for child in consumers:
         os.kill(child, signal.SIGKILL)
-    nursery.reap()
+    fork_server.reap()
     assert soon(lambda: ticket.leases == 0), f"{ticket.leases} leases of the dead"
     assert soon(lambda: holds_no_more(before)), "descriptors and mappings"
-    assert nursery.close() == ""
+    assert fork_server.close() == ""
     assert soon(lambda: shared_files() <= files)
     assert (small[0], large[-1]) == (5, 6)
     with Peer() as survivor:
@@ -175,7 +175,7 @@ def test_consumers_that_are_killed(nursery: Nursery, dice: random.Random) -> Non
     assert mappings() <= before[1] - 1, "the large one has an arena of its own"
 
 
-def test_producers_that_are_killed(nursery: Nursery, dice: random.Random) -> None:
+def test_producers_that_are_killed(fork_server: ForkServer, dice: random.Random) -> None:
     ferry.attach(ferry.publish(np.arange(3)))
     gc.collect()
     before, files, memory = held(), shared_files(), shared_kib()
@@ -183,9 +183,9 @@ def test_producers_that_are_killed(nursery: Nursery, dice: random.Random) -> Non
     kept, dead = [], set()
     for _ in range(ROUNDS):
         count = dice.randrange(8)
-        child = nursery.start("produce", str(count + dice.randrange(4)))
+        child = fork_server.start("produce", str(count + dice.randrange(4)))
         dead.add(child)
-        tickets = [nursery.line() for _ in range(count)]
+        tickets = [fork_server.line() for _ in range(count)]
         results = []
         if dice.random() < 0.5:
             os.kill(child, signal.SIGKILL)
@@ -204,15 +204,15 @@ def test_producers_that_are_killed(nursery: Nursery, dice: random.Random) -> Non
         for got in kept:
             assert (got["x"][0], got["x"][-1]) == (5, 6), "the memory went with its producer"
             assert (got["y"] == got["y"][0]).all()
-    nursery.reap()
+    fork_server.reap()
     print(f"{good} attached, {stale} refused")
     # One that is alive, and then certainly dead.
-    child = nursery.start("produce", "1")
+    child = fork_server.start("produce", "1")
     dead.add(child)
-    claim = nursery.line()
+    claim = fork_server.line()
     got = ferry.attach(claim, timeout=HANG_SECONDS)
     os.kill(child, signal.SIGKILL)
-    nursery.reap()
+    fork_server.reap()
     with pytest.raises(ferry.TicketError, match="is stale"):
         ferry.attach(claim)
     assert (got["x"][0], got["x"][-1]) == (5, 6), "the memory went with its producer"
@@ -220,7 +220,7 @@ def test_producers_that_are_killed(nursery: Nursery, dice: random.Random) -> Non
     assert soon(lambda: holds_no_more(before)), "descriptors and mappings"
     assert soon(lambda: shared_files() <= files)
     assert soon(lambda: shared_kib() - memory < 64 << 10), "shared memory that nobody has"
-    assert nursery.close() == ""
+    assert fork_server.close() == ""
     left = {path for path in folders() if int(path.split("-")[2]) in dead}
     assert left, "nobody died with a folder"
     with Peer() as survivor:

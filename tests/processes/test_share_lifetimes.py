@@ -74,7 +74,7 @@ def test_once(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize(
-    "wishes",
+    "options",
     [
         "'nothing'",
         "bogus=1",
@@ -87,11 +87,11 @@ def test_once(peer: Peer) -> None:
         "device='cuda'",
     ],
 )
-def test_once_is_not_used_up_by_what_can_never_be(wishes: str) -> None:
+def test_once_is_not_used_up_by_what_can_never_be(options: str) -> None:
     """These need no look at the tensors to be refused."""
     ticket = ferry.publish(np.arange(3), once=True)
     with pytest.raises((ferry.FerryError, TypeError)):
-        eval(f"ferry.attach(ticket, {wishes})", {"ferry": ferry, "ticket": ticket})
+        eval(f"ferry.attach(ticket, {options})", {"ferry": ferry, "ticket": ticket})
     assert ferry.attach(ticket).tolist() == [0, 1, 2]
 
 

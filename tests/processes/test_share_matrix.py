@@ -11,7 +11,7 @@ from matrix.cells import FORMS, FRAMEWORK_SOURCES, Form, form_of, lay
 from matrix.constructors import dtypes_of, make, pairs_of_source_and_case
 from support.capsules import dense_strides
 from support.dtypes import ALL, DType, sample, significant
-from support.introspect import FRAMEWORKS, LOOKS
+from support.introspect import FRAMEWORKS, INSPECTORS
 from support.memory import poke
 from support.peer_processes import Peer
 from support.share_checks import Parcel
@@ -38,7 +38,9 @@ CANNOT = {
 def consumer() -> Iterator[Peer]:
     """One process with every framework, for all the tests here."""
     with Peer(*FRAMEWORKS) as peer:
-        peer.run("import gc; from support.share_checks import attach_all, let_go, see; gc.freeze()")
+        peer.run(
+            "import gc; from support.share_checks import attach_all, release_all, see; gc.freeze()"
+        )
         yield peer
 
 
@@ -67,7 +69,7 @@ def test_ordinary_memory(source: str, case: str, consumer: Peer) -> None:
         )
         assert plan.bytes_moved == trips[0].bytes_moved == moved, f"{dtype}: {plan}"
         # What the maker says is what the source's own framework says.
-        assert significant(dtype, LOOKS[source].values(cell.object)) == cell.values
+        assert significant(dtype, INSPECTORS[source].values(cell.object)) == cell.values
         parcels.append(
             Parcel(
                 str(ticket),
@@ -87,7 +89,7 @@ def test_ordinary_memory(source: str, case: str, consumer: Peer) -> None:
         for target in FRAMEWORKS
     }
     report(wrong)
-    consumer.run("let_go()")
+    consumer.run("release_all()")
     for ticket in tickets if case != "empty" else []:
         assert soon(lambda ticket=ticket: ticket.leases == 0), "the consumer has let go of all"
 
@@ -127,7 +129,7 @@ def test_shared_memory(source: str, case: str, consumer: Peer) -> None:
         with ferry.trace() as trips:
             ticket = ferry.publish(x, copy=False)
         assert [trip.plan.action for trip in trips] == ["share"]
-        values = significant(dtype, LOOKS["numpy"].values(array))
+        values = significant(dtype, INSPECTORS["numpy"].values(array))
         past = array.ctypes.data % 64
         frozen = source in ("jax", "tensorflow")
         parcel = Parcel(
@@ -159,7 +161,7 @@ def test_shared_memory(source: str, case: str, consumer: Peer) -> None:
 @pytest.mark.xfail(
     reason="Paddle holds empty tensors at one address, and never releases all of them"
 )
-def test_empty_tensors_are_let_go_by_paddle(consumer: Peer) -> None:
+def test_empty_tensors_are_released_by_paddle(consumer: Peer) -> None:
     tickets = [ferry.publish(np.zeros((0, 4), np.float32)) for _ in range(3)]
     code = (
         "held = [ferry.attach(ticket, 'paddle') for ticket in tickets]; held.clear(); gc.collect()"

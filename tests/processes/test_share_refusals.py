@@ -149,7 +149,7 @@ def test_a_tree_of_too_many_bytes() -> None:
     assert "16 MiB" in str(error)
 
 
-def test_what_the_target_lacks_is_named_by_its_place(peer: Peer) -> None:
+def test_what_the_target_lacks_is_named_by_its_path(peer: Peer) -> None:
     ticket = ferry.publish({"a": [np.ones(2), np.ones(2, ml_dtypes.float6_e2m3fn)]})
     with pytest.raises(PeerError) as caught:
         peer.run("ferry.attach(ticket, 'torch')", ticket=str(ticket))

@@ -94,7 +94,7 @@ def test_padding_of_jax_stays_in_jax():
     assert sparse.to_dense(j, "numpy").tolist() == dense.tolist()
 
 
-def test_spare_room_of_scipy_is_left_behind():
+def test_spare_capacity_of_scipy_is_dropped():
     x = csr()
     x.data, x.indices = np.arange(1, 6, dtype="float32"), np.array([0, 1, 2, 77, 77], "int32")
     t = sparse.to(x, "torch", copy=False)
@@ -155,7 +155,7 @@ def test_batches_that_become_dense_are_validated():
             sparse.to_dense(x, "numpy")
 
 
-def test_spare_room_of_one_axis_is_left_behind():
+def test_spare_capacity_of_one_axis_is_dropped():
     x = scipy.sparse.csr_array(np.array([0, 1.0, 2.0, 3.0]))
     x.indptr[-1] = 1
     assert sparse.to_dense(x, "numpy").tolist() == x.toarray().tolist() == [0, 1, 0, 0]

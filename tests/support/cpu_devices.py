@@ -44,11 +44,11 @@ def refused(function):
     return fact
 
 
-def check(x, source, target, place, **wishes):
+def check(x, source, target, place, **options):
     """Carries a tensor, and holds plan, trip and result against each other."""
-    plan = ferry.plan(x, target, **wishes)
+    plan = ferry.plan(x, target, **options)
     with ferry.trace() as trips:
-        y = ferry.to(x, target, **wishes)
+        y = ferry.to(x, target, **options)
     (trip,) = trips
     assert (plan.device, plan.action) == (trip.plan.device, trip.plan.action), (plan, trip)
     assert plan.source_device == introspect.device(source, x), plan

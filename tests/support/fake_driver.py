@@ -1,4 +1,4 @@
-"""Children that have a CuPy on the stand-in for the CUDA driver."""
+"""Child processes that use CuPy with a fake CUDA driver."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Interpreters that have imported what everybody imports, for scripts that would take longer to
-import it than to run.
+"""Interpreters that have already imported frameworks, for scripts that run for a short time.
 
-One process imports NumPy, PyTorch and JAX and uses none; every script runs in a fork of it. To
-import them starts no threads (OpenBLAS, which would, is told not to), so a fork is as good as new.
-TensorFlow is left to the scripts: nothing must be imported behind it that brings another LLVM.
+One process imports NumPy, PyTorch and JAX without using them; every script runs in a fork of it.
+The imports start no threads (OpenBLAS is configured not to), so a fork behaves like a new process.
+TensorFlow is imported by the scripts, because no other LLVM may be imported after it.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-KEEPER = """
+WORKER_CODE = """
 import json, os, runpy, sys, tempfile
 import numpy, torch, jax.numpy
 
@@ -46,7 +45,7 @@ for line in sys.stdin:
 """
 
 
-class Nursery:
+class InterpreterPool:
     """Runs scripts one after the other, each in a process of its own."""
 
     def __init__(self) -> None:
@@ -59,7 +58,7 @@ class Nursery:
             "OMP_NUM_THREADS": "1",
         }
         self._process = subprocess.Popen(
-            [sys.executable, "-c", KEEPER],
+            [sys.executable, "-c", WORKER_CODE],
             env={**os.environ, **quiet},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -72,7 +71,7 @@ class Nursery:
         assert given is not None
         assert answers is not None
         print(json.dumps([str(script), *arguments]), file=given, flush=True)
-        answer: Any = json.loads(answers.readline() or '[-1, "the nursery has ended"]')
+        answer: Any = json.loads(answers.readline() or '[-1, "the interpreter has ended"]')
         return answer[0], answer[1]
 
     def close(self) -> None:

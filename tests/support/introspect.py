@@ -1,4 +1,4 @@
-"""How each framework shows its own tensors, through its own functions and never through ours."""
+"""Reading tensors without tensorferry: an inspector for each framework."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def x64(on: bool):
         yield
 
 
-class NumpyLook:
+class NumpyInspector:
     """A NumPy array."""
 
     @staticmethod
@@ -82,7 +82,7 @@ class NumpyLook:
         return np.frombuffer(raw, f"u{unit}").byteswap().tobytes()
 
 
-class TorchLook:
+class TorchInspector:
     """A torch tensor."""
 
     @staticmethod
@@ -107,7 +107,7 @@ class TorchLook:
         return plain.view(torch.uint8).cpu().numpy().tobytes()
 
 
-class CupyLook:
+class CupyInspector:
     """A CuPy array."""
 
     @staticmethod
@@ -131,7 +131,7 @@ class CupyLook:
         return x.get().tobytes()
 
 
-class JaxLook:
+class JaxInspector:
     """A JAX array."""
 
     @staticmethod
@@ -148,7 +148,7 @@ class JaxLook:
 
     @staticmethod
     def strides(x: jax.Array) -> tuple[int, ...] | None:
-        seen = JaxLook._peek(x)
+        seen = JaxInspector._peek(x)
         return None if seen is None else seen.strides
 
     @staticmethod
@@ -169,10 +169,10 @@ class JaxLook:
     def values_now(x: jax.Array) -> bytes:
         """The memory itself: `np.asarray` of a JAX array may be a copy that JAX keeps."""
         if next(iter(x.devices())).platform == "gpu":
-            return TorchLook.values(torch.from_dlpack(x))
-        seen = None if NAMED[x.dtype.name].is_narrow else JaxLook._peek(x)
+            return TorchInspector.values(torch.from_dlpack(x))
+        seen = None if NAMED[x.dtype.name].is_narrow else JaxInspector._peek(x)
         if seen is None:
-            return JaxLook.values(x)
+            return JaxInspector.values(x)
         size = x.dtype.itemsize
         if 0 in seen.shape:
             return b""
@@ -181,7 +181,7 @@ class JaxLook:
         return np.ndarray(seen.shape, f"V{size}", memory, strides=seen.strides).tobytes()
 
 
-class TensorFlowLook:
+class TensorFlowInspector:
     """An eager TensorFlow tensor."""
 
     @staticmethod
@@ -214,11 +214,11 @@ class TensorFlowLook:
     def values_now(x: tf.Tensor) -> bytes:
         """The memory itself: TensorFlow keeps what it has brought home from a GPU once."""
         if "GPU" not in x.backing_device:
-            return TensorFlowLook.values(x)
-        return TorchLook.values(torch.from_dlpack(tf.experimental.dlpack.to_dlpack(x)))
+            return TensorFlowInspector.values(x)
+        return TorchInspector.values(torch.from_dlpack(tf.experimental.dlpack.to_dlpack(x)))
 
 
-class PaddleLook:
+class PaddleInspector:
     """A Paddle tensor."""
 
     @staticmethod
@@ -235,7 +235,7 @@ class PaddleLook:
 
     @staticmethod
     def strides(x: paddle.Tensor) -> tuple[int, ...]:
-        return tuple(step * NAMED[PaddleLook.dtype(x)].size for step in x.strides)
+        return tuple(step * NAMED[PaddleInspector.dtype(x)].size for step in x.strides)
 
     @staticmethod
     def values(x: paddle.Tensor) -> bytes:
@@ -243,7 +243,7 @@ class PaddleLook:
         return x.detach().numpy().tobytes()
 
 
-class MlxLook:
+class MlxInspector:
     """An MLX array."""
 
     @staticmethod
@@ -256,11 +256,11 @@ class MlxLook:
 
     @staticmethod
     def address(x: mx.array) -> int:
-        return MlxLook._peek(x).address
+        return MlxInspector._peek(x).address
 
     @staticmethod
     def strides(x: mx.array) -> tuple[int, ...]:
-        return MlxLook._peek(x).strides
+        return MlxInspector._peek(x).strides
 
     @staticmethod
     def _peek(x: mx.array) -> Peek:
@@ -274,20 +274,20 @@ class MlxLook:
         return np.array(x).tobytes()
 
 
-LOOKS: dict[str, Any] = {
-    "numpy": NumpyLook,
-    "torch": TorchLook,
-    "cupy": CupyLook,
-    "jax": JaxLook,
-    "tensorflow": TensorFlowLook,
-    "paddle": PaddleLook,
-    "mlx": MlxLook,
+INSPECTORS: dict[str, Any] = {
+    "numpy": NumpyInspector,
+    "torch": TorchInspector,
+    "cupy": CupyInspector,
+    "jax": JaxInspector,
+    "tensorflow": TensorFlowInspector,
+    "paddle": PaddleInspector,
+    "mlx": MlxInspector,
 }
 
 
 def values_now(framework: str, x: Any) -> bytes:
     """The values as they are in memory at this moment."""
-    look = LOOKS[framework]
+    look = INSPECTORS[framework]
     return getattr(look, "values_now", look.values)(x)
 
 
@@ -373,7 +373,8 @@ def _ask_paddle(dtype: DType) -> bool:
             torch.utils.dlpack.to_dlpack(torch.zeros(2, dtype=own))
         )
         return (
-            PaddleLook.dtype(made) == dtype.name and len(PaddleLook.values(made)) == 2 * dtype.size
+            PaddleInspector.dtype(made) == dtype.name
+            and len(PaddleInspector.values(made)) == 2 * dtype.size
         )
     except (RuntimeError, NotImplementedError, TypeError, BufferError, ValueError):
         return False

@@ -1,4 +1,4 @@
-"""DLPack capsules made by hand, to say anything at all."""
+"""DLPack capsules with arbitrary, also invalid, contents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Another process that does what it is told, and tells what came of it."""
+"""A peer process that runs code and returns its result."""
 
 from __future__ import annotations
 

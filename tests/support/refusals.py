@@ -1,4 +1,4 @@
-"""What a refusal looks like: one line of fact, one `hint:` line, our class and the builtin."""
+"""Checks of errors: one line of fact, one `hint:` line, our class and the builtin class."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tensorferry as ferry
 
 TARGETS = ("numpy", "torch", "jax", "tensorflow", "paddle", "mlx")
 
-# Words that only a trace, a panic or somebody's internals would put into a message.
+# Text of tracebacks, panics and internals, which a message must not contain.
 INTERNALS = (
     "Traceback",
     "panicked",
@@ -31,26 +31,26 @@ INTERNALS = (
 
 
 def refused(kind: type[Exception], builtin: type[Exception], call: Callable[[], Any]) -> Exception:
-    """Runs `call`, sees that it raises a clear error of both classes, and gives the error."""
+    """Runs `call`, checks that it raises an error of both classes with a hint, and returns it."""
     with pytest.raises(ferry.FerryError) as caught:
         call()
     error = caught.value
     check_words(error)
     assert isinstance(error, kind), f"{type(error).__name__}, not {kind.__name__}: {error}"
-    assert isinstance(error, builtin), f"{type(error).__name__} is no {builtin.__name__}"
+    assert isinstance(error, builtin), f"{type(error).__name__} is not a {builtin.__name__}"
     return error
 
 
 def refused_everywhere(
-    kind: type[Exception], builtin: type[Exception], source: Any, home: str | None = None
+    kind: type[Exception], builtin: type[Exception], source: Any, origin: str | None = None
 ) -> Exception:
     """The same for every target, for the plan, and for the source inside a tree.
 
-    `home` is the framework of the source, if the source stays there as it is.
+    `origin` is the framework of the source, if it accepts the source unchanged.
     """
     for target in TARGETS:
-        if target == home:
-            assert ferry.to(source, home) is source
+        if target == origin:
+            assert ferry.to(source, origin) is source
             continue
         error = refused(kind, builtin, lambda target=target: ferry.to(source, target))
     refused(kind, builtin, lambda: ferry.plan(source, "numpy"))
@@ -60,7 +60,7 @@ def refused_everywhere(
 
 
 def check_words(error: ferry.FerryError) -> None:
-    """Sees that the message is two short lines without internals."""
+    """Checks that the message is two short lines without internals."""
     text = str(error)
     lines = text.split("\n")
     assert len(lines) == 2, f"a fact and a hint are two lines: {text!r}"

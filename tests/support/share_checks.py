@@ -11,7 +11,7 @@ from matrix.check import told
 from matrix.expect import Facts, expect
 from support.capsules import dense_strides
 from support.dtypes import NAMED, significant
-from support.introspect import LOOKS, TYPES, values_now
+from support.introspect import INSPECTORS, TYPES, values_now
 
 import tensorferry as ferry
 
@@ -83,7 +83,7 @@ def attach_all(parcels: list[Parcel], target: str) -> list[str]:
     places = maps()
     for attached in HELD:
         if attached.facts.count > 0:
-            told_of(attached.parcel, lambda one=attached: _check_place(one, target, places))
+            told_of(attached.parcel, lambda one=attached: _check_memory(one, target, places))
     return wrong
 
 
@@ -92,7 +92,7 @@ def see(target: str) -> dict[str, tuple[bytes, bool]]:
     return {one.parcel.ticket: (values_now(target, one.result), one.shares) for one in HELD}
 
 
-def let_go() -> None:
+def release_all() -> None:
     """Drops all that is held. (JAX has cycles of its own around what NumPy has looked at.)"""
     HELD.clear()
     gc.collect()
@@ -108,7 +108,7 @@ def _refusal(ticket: str, target: str) -> ferry.FerryError | None:
 
 def _attach(parcel: Parcel, target: str) -> Attached | None:
     """Attaches, and holds everything but the place against the oracle."""
-    dtype, look = NAMED[parcel.dtype], LOOKS[target]
+    dtype, look = NAMED[parcel.dtype], INSPECTORS[target]
     facts = Facts(
         "shared memory",
         dtype,
@@ -140,9 +140,9 @@ def _attach(parcel: Parcel, target: str) -> Attached | None:
     return Attached(parcel, facts, result, outcome.action == "share")
 
 
-def _check_place(one: Attached, target: str, places: list[tuple[int, int, bool]]) -> None:
+def _check_memory(one: Attached, target: str, places: list[tuple[int, int, bool]]) -> None:
     """A share lies in shared memory, a copy does not."""
-    look, facts, result = LOOKS[target], one.facts, one.result
+    look, facts, result = INSPECTORS[target], one.facts, one.result
     place = mapping_of(look.address(result), places)
     assert (place is not None) == one.shares, f"it is at {place}, said to be shared: {one.shares}"
     strides = look.strides(result)

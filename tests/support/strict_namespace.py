@@ -1,4 +1,4 @@
-"""array-api-strict as the judge of a namespace: the same call on the same values, by both."""
+"""Comparison of TensorFlow's namespace with array-api-strict, by the same calls."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def values(dtype: str, shape: tuple[int, ...] = (3, 4), *, seed: object = 0, sma
 
 
 def both(x):
-    """An array as the judge's and as TensorFlow's; anything else as it is."""
+    """An array of array-api-strict and of TensorFlow; other objects unchanged."""
     if isinstance(x, np.ndarray):
         return strict.asarray(x), tf.constant(x)
     if isinstance(x, list | tuple):
@@ -53,7 +53,7 @@ def both(x):
 
 
 def dtypes_too(options):
-    """Options for the judge and for TensorFlow, with types given by name."""
+    """Options for array-api-strict and for TensorFlow, with types by name."""
     if "dtype" not in options or options["dtype"] is None:
         return options, options
     name = options["dtype"]
@@ -61,7 +61,7 @@ def dtypes_too(options):
 
 
 def agree(got, want, *, exact: bool = False, context: object = "") -> None:
-    """Fails unless type, shape and values are the judge's."""
+    """Fails unless type, shape and values are those of array-api-strict."""
     if isinstance(want, list | tuple):
         assert len(got) == len(want), context
         if hasattr(want, "_fields"):
@@ -88,7 +88,7 @@ def agree(got, want, *, exact: bool = False, context: object = "") -> None:
         )  # fmt: skip
 
 
-def judge(name: str, *arguments, exact: bool = False, **options):
+def check_strict(name: str, *arguments, exact: bool = False, **options):
     """Calls a function of both namespaces and compares; gives what TensorFlow gave."""
     pairs = [both(argument) for argument in arguments]
     theirs, ours = dtypes_too(options)

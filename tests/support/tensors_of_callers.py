@@ -1,4 +1,4 @@
-"""Tensors of callers, and what a refusal of a decorated function says."""
+"""Tensors of several frameworks for decorated functions, and checks of their errors."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def refused(call, *says: str) -> None:
         assert words in fact + hint
 
 
-def quickest(call) -> float:
-    """Seconds of a call, when nothing comes in between."""
+def min_seconds(call) -> float:
+    """The minimum seconds of a call."""
     best = 1.0
     for _ in range(40):
         begin = time.perf_counter()
