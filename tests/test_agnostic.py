@@ -130,7 +130,7 @@ def test_methods_and_async():
             return xp.sqrt(x) * 2.0
 
         @ferry.agnostic
-        async def later(self, xp, x):
+        async def delayed(self, xp, x):
             await asyncio.sleep(0)
             return xp.sqrt(x) * self.scale
 

@@ -263,7 +263,7 @@ def ready(result: Any) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def wide_types():
+def x64_enabled():
     with jax.enable_x64(True):
         yield
 

@@ -197,7 +197,7 @@ class CachesWeakly(Object):
         return array
 
 
-class FrozenArray(Object):
+class ReadOnlyArray(Object):
     """Makes an array that is read-only."""
 
     def __array__(self, dtype: Any = None) -> np.ndarray:
@@ -207,11 +207,11 @@ class FrozenArray(Object):
         return array
 
 
-VISIBLE = (OldView, Caches, CachesWeakly, FrozenArray)
+VISIBLE = (OldView, Caches, CachesWeakly, ReadOnlyArray)
 
 
 @pytest.fixture(autouse=True)
-def wide_jax():
+def x64_enabled():
     with x64(True):
         yield
 

@@ -99,7 +99,7 @@ REFUSED: dict[str, Callable[[], Any]] = {
 
 
 @pytest.fixture(autouse=True)
-def wide_jax() -> Iterator[None]:
+def x64_enabled() -> Iterator[None]:
     with x64(True):
         yield
 

@@ -72,7 +72,7 @@ def test_memory_is_released_after_the_work_that_is_queued_on_it():
     place = x.data.ptr
     with theirs:
         y = ferry.to(Foreign(x, mine), "cupy")
-        kept = y.copy_later()
+        kept = y.queue_copy()
     del x, y
     gc.collect()
     with mine:

@@ -120,7 +120,7 @@ def test_single_ones_are_off_and_the_others_stay():
 
 # ----- probes that fail
 
-BROKEN = {
+FAILING = {
     # A mode that is never entered.
     "torch.function_mode": """
         class Nothing:
@@ -190,7 +190,7 @@ BROKEN = {
 
 def test_probes_that_fail_leave_right_values():
     """All at once, in one child: each is off with its reason, and every value is right."""
-    breaks = "\n".join(subprocesses.textwrap.dedent(code) for code in BROKEN.values())
+    breaks = "\n".join(subprocesses.textwrap.dedent(code) for code in FAILING.values())
     setup = "undo = []\nimport numpy as np\n" + breaks
     # The first trips run the probes of NumPy and PyTorch; the values of the others are compared
     # by functions that are whole again.
@@ -207,7 +207,7 @@ for one in undo:
     found = json.loads(subprocesses.run(text, TENSORFERRY_DISABLE=""))
     failed = {name for name, (state, _) in found.items() if state == "failed"}
     # Counting modes is refuted by the same mode.
-    assert failed == BROKEN.keys() | {"torch.function_stack"}
+    assert failed == FAILING.keys() | {"torch.function_stack"}
     assert all(found[name][1] for name in failed)
     assert "BCOO" in found["jax.tree_unflatten"][1]
     assert "csr_array: the object has the attribute noted" in found["scipy.without_constructor"][1]

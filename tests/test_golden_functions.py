@@ -20,7 +20,7 @@ async def coroutine(x):
     return x
 
 
-class Plain:
+class Ordinary:
     pass
 
 
@@ -35,7 +35,7 @@ def with_grad(framework):
 CALLS = {
     "via without a framework": lambda: ferry.via(identity),
     "a property": lambda: ferry.via("torch")(property(identity)),
-    "a class": lambda: ferry.via("torch")(Plain),
+    "a class": lambda: ferry.via("torch")(Ordinary),
     "not a function": lambda: ferry.via("torch")(3),
     "a generator": lambda: ferry.via("torch")(generator),
     "returns with an unknown key": lambda: ferry.via("torch", returns={"dtyp": "int8"}),

@@ -26,7 +26,7 @@ MODULES = {"torch": torch, "jax": jnp, "tensorflow": tf.math}
 
 
 @pytest.fixture(autouse=True)
-def _wide():
+def _x64_enabled():
     with x64(True):
         yield
 
@@ -399,10 +399,10 @@ def test_frameworks_without_are_refused_when_decorated(framework):
 def test_other_refusals():
     refused(lambda: ferry.via("jax", grad=True, returns="numpy"), "returns=")
 
-    async def later(x):
+    async def delayed(x):
         return x
 
-    refused(lambda: ferry.via("jax", grad=True)(later), "async")
+    refused(lambda: ferry.via("jax", grad=True)(delayed), "async")
     function = ferry.via("jax", grad=True)(lambda x, y: x)
     torch_x = torch.ones(2, requires_grad=True)
     refused(lambda: function(tf.ones(2), torch_x), "requires grad", "tensorflow")

@@ -13,7 +13,7 @@ from support import subprocesses
 
 from tensorferry._native import _import_orders
 
-MESSAGE = """
+ERROR_TEXT = """
 import tensorferry as ferry
 
 def refused(function):
@@ -28,7 +28,7 @@ def refused(function):
     raise AssertionError("nothing was refused")
 """
 
-WAYS = """
+METHODS = """
 import pathlib, sys, tempfile
 import numpy as np
 from tensorferry import framework_register
@@ -67,14 +67,14 @@ def run(code: str) -> None:
 
 
 def test_tensorflow_that_we_imported_and_then_paddle():
-    run(f"""{MESSAGE}
+    run(f"""{ERROR_TEXT}
 import numpy as np
 ferry.to(np.arange(6, dtype=np.float32), "tensorflow")
-{WAYS}""")
+{METHODS}""")
 
 
 def test_tensorflow_that_the_caller_imported_and_then_paddle():
-    run(f"import tensorflow\n{MESSAGE}\n{WAYS}")
+    run(f"import tensorflow\n{ERROR_TEXT}\n{METHODS}")
 
 
 def test_the_other_order_works():

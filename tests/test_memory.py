@@ -8,7 +8,7 @@ from support import subprocesses
 
 import tensorferry as ferry
 
-LARGE = 16 << 20
+POOLED_BYTES = 16 << 20
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +17,7 @@ def _fresh():
 
 
 def large() -> np.ndarray:
-    return np.arange(LARGE // 4, dtype=np.float32)
+    return np.arange(POOLED_BYTES // 4, dtype=np.float32)
 
 
 def test_a_block_returns_and_is_used_again():
@@ -25,13 +25,13 @@ def test_a_block_returns_and_is_used_again():
     before = ferry.memory_stats()
     first = ferry.to(x, "numpy", copy=True)
     now = ferry.memory_stats()
-    assert now.used_bytes - before.used_bytes >= LARGE
+    assert now.used_bytes - before.used_bytes >= POOLED_BYTES
     assert (now.used_blocks - before.used_blocks, now.misses - before.misses) == (1, 1)
     place = first.ctypes.data
     del first
     now = ferry.memory_stats()
     assert now.used_bytes == before.used_bytes
-    assert now.idle_bytes >= LARGE
+    assert now.idle_bytes >= POOLED_BYTES
     again = ferry.to(x[::-1], "numpy", copy=True)
     assert again.ctypes.data == place
     assert (again == x[::-1]).all()
@@ -46,7 +46,7 @@ def test_every_framework_gives_its_block_back(target):
     ferry.to(np.zeros(1), "paddle")  # what Paddle let go of is released by the next call
     before = ferry.memory_stats().used_bytes
     result = ferry.to(x, target, copy=True)
-    assert ferry.memory_stats().used_bytes - before >= LARGE
+    assert ferry.memory_stats().used_bytes - before >= POOLED_BYTES
     assert ferry.to(result, "numpy").sum() == x.sum()
     del result
     ferry.to(np.zeros(1), "paddle")
@@ -66,11 +66,11 @@ def test_trim_gives_the_idle_memory_back():
     kept = ferry.to(x, "numpy", copy=True)
     ferry.to(x, "numpy", copy=True)
     idle = ferry.memory_stats().idle_bytes
-    assert idle >= LARGE
+    assert idle >= POOLED_BYTES
     assert ferry.empty_cache() == idle
     now = ferry.memory_stats()
     assert (now.idle_bytes, now.idle_blocks) == (0, 0)
-    assert now.used_bytes >= LARGE
+    assert now.used_bytes >= POOLED_BYTES
     assert (kept == x).all()
     assert ferry.empty_cache() == 0
 

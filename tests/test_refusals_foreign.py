@@ -130,11 +130,11 @@ def test_dlpack_that_raises(error):
 def test_an_error_inside_dlpack_is_the_cause_and_is_not_tried_again():
     calls = []
 
-    def broken(self, **keywords):
+    def failing(self, **keywords):
         calls.append(keywords)
         raise TypeError("not like this")
 
-    thing = speaks(__dlpack__=broken, __dlpack_device__=lambda self: (1, 0))
+    thing = speaks(__dlpack__=failing, __dlpack_device__=lambda self: (1, 0))
     error = refused(ferry.FrameworkError, RuntimeError, lambda: ferry.to(thing, "numpy"))
     assert len(calls) == 1
     assert str(error.__cause__) == "not like this"

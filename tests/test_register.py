@@ -284,11 +284,11 @@ def test_types_by_name_and_subclasses():
     class Late(Toy):
         pass
 
-    class Later(Late):
+    class DelayedTensor(Late):
         pass
 
     bring(types=[f"{Late.__module__}:{Late.__qualname__}"])
-    assert ferry.to(Later(source()), "torch").tolist() == source().tolist()
+    assert ferry.to(DelayedTensor(source()), "torch").tolist() == source().tolist()
 
 
 PACKAGE = """

@@ -202,13 +202,13 @@ def test_queued_work_is_waited_for():
     """)
 
 
-FAULTS = [
+DRIVER_ERRORS = [
     *("cuMemcpyDtoHAsync_v2", "cuEventRecord", "cuEventSynchronize", "cuStreamWaitEvent"),
     *("cuEventQuery", "cuEventCreate", "cuStreamCreate", "cuStreamSynchronize", "cuLaunchKernel"),
 ]
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", DRIVER_ERRORS)
 def test_a_device_that_fails_midway(name):
     run(f"""
     base = numbers(2100, 2000)

@@ -35,14 +35,14 @@ OldPoint = collections.namedtuple("OldPoint", "x y")
 
 
 @dataclasses.dataclass
-class Plain:
+class Ordinary:
     a: object
     b: object = None
     hidden: object = dataclasses.field(default=5, init=False, repr=False)
 
 
 @dataclasses.dataclass(frozen=True)
-class Frozen:
+class Immutable:
     a: object
     b: int = 3
 
@@ -54,7 +54,7 @@ class Slots:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class FrozenSlots:
+class ImmutableSlots:
     a: object
     b: str = "text"
 
@@ -254,19 +254,19 @@ def test_named_tuples():
     )
 
 
-@pytest.mark.parametrize("kind", [Plain, Frozen, Slots, FrozenSlots])
+@pytest.mark.parametrize("kind", [Ordinary, Immutable, Slots, ImmutableSlots])
 def test_dataclasses(kind):
-    source = kind(leaf(), b=[leaf(1)] if kind in (Plain, Slots) else kind(leaf()).b)
+    source = kind(leaf(), b=[leaf(1)] if kind in (Ordinary, Slots) else kind(leaf()).b)
     result = ferry.to(source, "torch")
     assert type(result) is kind
     assert result is not source
     assert is_leaf(result.a)
-    if kind in (Plain, Slots):
+    if kind in (Ordinary, Slots):
         assert is_leaf(result.b[0], 1)
     else:
         assert result.b == source.b
     assert type(source.a) is np.ndarray
-    if kind is Plain:
+    if kind is Ordinary:
         assert result.hidden == 5
 
 
@@ -289,7 +289,7 @@ def test_a_dataclass_whose_field_is_not_set():
 
 
 def test_a_dataclass_type_is_a_leaf():
-    assert ferry.to([Plain, leaf()], "torch")[0] is Plain
+    assert ferry.to([Ordinary, leaf()], "torch")[0] is Ordinary
 
 
 def test_leaves_pass_through():
@@ -358,7 +358,7 @@ def test_trees_that_hold_themselves():
     loop.append(loop)
     pair = {"a": {}}
     pair["a"]["b"] = pair
-    box = Plain(None)
+    box = Ordinary(None)
     box.a = [box]
     for tree in (loop, pair, box):
         error = refused(
@@ -384,7 +384,7 @@ def test_deep_trees_that_do_not():
         ({"w": [0, "BAD"]}, "['w'][1]"),
         ([[[{"k": "BAD"}]]], "[0][0][0]['k']"),
         ((1, Point("BAD", 2)), "[1].x"),
-        (Plain(Frozen({3: "BAD"})), ".a.a[3]"),
+        (Ordinary(Immutable({3: "BAD"})), ".a.a[3]"),
         (collections.OrderedDict(a=("BAD",)), "['a'][0]"),
     ],
     ids=["list", "deep", "named tuple", "dataclass", "ordered"],

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from selenium import webdriver
-from support.browser import chromium, look, messages, visit
+from support.browser import chromium, console_log, screenshot, visit
 from support.results import PAGES
 
 from tensorferry._tools import report
@@ -33,12 +33,12 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture
 def show(browser: webdriver.Chrome, files: dict[str, Path]) -> Iterator[Opener]:
     """Opens a page; when the test is over, the console must have been told nothing."""
-    messages(browser)
+    console_log(browser)
 
     def open_page(name: str = "sample", **looks: object) -> webdriver.Chrome:
-        look(browser, **looks)
+        screenshot(browser, **looks)
         visit(browser, files[name].as_uri())
         return browser
 
     yield open_page
-    assert messages(browser) == []
+    assert console_log(browser) == []

@@ -8,7 +8,7 @@ import threading
 from itertools import combinations
 
 import pytest
-from support.browser import every, look, messages, open_everything, requests, visit
+from support.browser import console_log, every, open_all, requests, screenshot, visit
 from support.results import PAGES
 
 # It is drawn
@@ -17,7 +17,7 @@ from support.results import PAGES
 @pytest.mark.parametrize("page", PAGES)
 def test_every_measurement_is_drawn_twice(show, page):
     browser = show(page)
-    open_everything(browser)
+    open_all(browser)
     drawn = sum(row["error"] is None for row in PAGES[page]()["rows"])
     assert len(every(browser, ".plot .mark")) == 2 * drawn
     outside = browser.execute_script(
@@ -36,9 +36,9 @@ def test_every_measurement_is_drawn_twice(show, page):
 @pytest.mark.parametrize("page", PAGES)
 def test_the_page_never_scrolls_sideways(show, page):
     browser = show(page)
-    open_everything(browser)
+    open_all(browser)
     for width in (320, 360, 768, 1280):
-        look(browser, width=width)
+        screenshot(browser, width=width)
         wide, seen = browser.execute_script(
             "const e = document.documentElement; return [e.scrollWidth, e.clientWidth]"
         )
@@ -187,7 +187,9 @@ def test_even_a_script_that_got_in_would_not_run(show):
         """
     )
     assert ran is False
-    assert [re.search(r"(script|img)-src|default-src", said)[0] for said in messages(browser)] == [
+    assert [
+        re.search(r"(script|img)-src|default-src", said)[0] for said in console_log(browser)
+    ] == [
         "default-src",
         "img-src",
     ]

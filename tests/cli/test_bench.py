@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import torch
 from support import fake_driver, subprocesses
-from support.bench import ASKED, settings, tensorferry
+from support.bench import OPTIONS, settings, tensorferry
 from support.share_counts import soon
 from support.subprocesses import HANG_SECONDS
 
@@ -154,7 +154,7 @@ def test_wrong_results_are_reported_and_neither_timed_nor_ranked(monkeypatch):
 
 def test_a_wrong_result_of_ours_is_an_exit_code(monkeypatch, capsys):
     monkeypatch.setattr(methods, "ours", lambda target, devices: methods.Method("np.array(x) + 1"))
-    assert cli.main(ASKED) == 1
+    assert cli.main(OPTIONS) == 1
     assert "mlx to numpy: np.array(x) + 1: gives wrong values" in capsys.readouterr().out
 
 
@@ -342,7 +342,7 @@ def test_a_framework_that_cannot_be_imported_is_said_and_left_out(tmp_path):
 
 def test_json_goes_to_standard_output_and_nothing_is_written(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-m", "tensorferry", *ASKED, "--methods", "ours", "--json"],
+        [sys.executable, "-m", "tensorferry", *OPTIONS, "--methods", "ours", "--json"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": os.path.abspath(os.environ.get("PYTHONPATH", "."))},
         capture_output=True,
@@ -357,7 +357,7 @@ def test_json_goes_to_standard_output_and_nothing_is_written(tmp_path):
 
 def test_a_folder_gets_both_files(tmp_path, capsys):
     folder = tmp_path / "results"
-    assert cli.main([*ASKED, "--output", str(folder)]) == 0
+    assert cli.main([*OPTIONS, "--output", str(folder)]) == 0
     found = results.read(folder / "tensorferry-bench.json")
     html = (folder / "tensorferry-bench.html").read_text()
     assert html.startswith("<!DOCTYPE html>")
@@ -373,14 +373,14 @@ def test_the_figures_stay_when_the_report_fails(monkeypatch, tmp_path, capsys):
         raise OSError("disk full")
 
     monkeypatch.setattr(report, "render", render)
-    asked = [*ASKED, "--output", str(tmp_path / "x.json"), "--html", str(tmp_path / "x.html")]
+    asked = [*OPTIONS, "--output", str(tmp_path / "x.json"), "--html", str(tmp_path / "x.html")]
     assert cli.main(asked) == 3
     assert [path.name for path in tmp_path.iterdir()] == ["x.json"]
     assert results.cells(results.read(tmp_path / "x.json"))
     assert "error: disk full" in capsys.readouterr().err
 
 
-class Watched:
+class RecordingTerminal:
     """A run whose standard error is a terminal."""
 
     def __init__(self, tmp_path: Path, *wanted: str) -> None:
@@ -425,11 +425,11 @@ class Watched:
 
 
 @pytest.fixture
-def watch(tmp_path):
+def record(tmp_path):
     runs = []
 
-    def start(*arguments: str) -> Watched:
-        runs.append(Watched(tmp_path, *arguments))
+    def start(*arguments: str) -> RecordingTerminal:
+        runs.append(RecordingTerminal(tmp_path, *arguments))
         return runs[-1]
 
     yield start
@@ -437,8 +437,8 @@ def watch(tmp_path):
         one.close()
 
 
-def test_a_bar_is_drawn_on_a_terminal_and_taken_away(watch, tmp_path):
-    run = watch("--sizes", "4K", "--seconds", "0.05")
+def test_a_bar_is_drawn_on_a_terminal_and_taken_away(record, tmp_path):
+    run = record("--sizes", "4K", "--seconds", "0.05")
     out, _ = run.process.communicate(timeout=HANG_SECONDS)
     seen = run.read_until("never shown")
     assert run.process.returncode == 0
@@ -447,8 +447,8 @@ def test_a_bar_is_drawn_on_a_terminal_and_taken_away(watch, tmp_path):
     assert "[#" not in out
 
 
-def test_an_interrupt_leaves_no_file_and_gives_130(watch, tmp_path):
-    run = watch("--sizes", "4K", "--seconds", "3000")
+def test_an_interrupt_leaves_no_file_and_gives_130(record, tmp_path):
+    run = record("--sizes", "4K", "--seconds", "3000")
     assert "numpy to mlx" in run.read_until("numpy to mlx, float32")
     assert soon(lambda: [entry.name[:18] for entry in tmp_path.iterdir()] == ["tensorferry-bench-"])
     run.process.send_signal(signal.SIGINT)

@@ -176,7 +176,7 @@ def test_an_absent_framework_is_no_failure_unless_it_was_asked_for(tmp_path):
 
 # ----- frameworks that do not import
 
-BAD_IMPORTS = {
+FAILING_IMPORTS = {
     "torch": (
         "import os, sys\nsys.stderr.write('out of\\nluck\\n')\nsys.stderr.flush()\nos.abort()",
         "crashes",
@@ -214,17 +214,17 @@ def report_hang(*good: str, paths: tuple[Path, ...], arguments: tuple[str, ...] 
 
 
 def test_frameworks_that_do_not_import_are_reported(tmp_path):
-    for name, (code, _, _) in BAD_IMPORTS.items():
+    for name, (code, _, _) in FAILING_IMPORTS.items():
         fake(tmp_path, name, code)
     found, seconds = report_hang("numpy", "mlx", paths=(tmp_path,))
     assert states(found) == {
         "numpy": "works",
         "mlx": "works",
-        **{name: state for name, (_, state, _) in BAD_IMPORTS.items()},
+        **{name: state for name, (_, state, _) in FAILING_IMPORTS.items()},
     }
     facts = [problem["fact"] for problem in found["problems"]]
-    assert len(facts) == len(BAD_IMPORTS)
-    for fact, (_, _, parts) in zip(facts, BAD_IMPORTS.values(), strict=True):
+    assert len(facts) == len(FAILING_IMPORTS)
+    for fact, (_, _, parts) in zip(facts, FAILING_IMPORTS.values(), strict=True):
         assert all(part.format(seconds=seconds) in fact for part in parts), fact
     assert all(problem["hint"] for problem in found["problems"])
     assert outcomes(found) == MLX_ALONE

@@ -41,7 +41,7 @@ def zero_source(x: Any) -> np.ndarray:
     return values
 
 
-WRONG_CONVERSIONS = {
+INVALID_CONVERSIONS = {
     "the result differs from the source": lambda x: real(x, "numpy") + 1,
     "the conversion changed the source": zero_source,
     "the result is int32 of shape (12, 20)": lambda x: real(x, "numpy").view("int32"),
@@ -53,10 +53,10 @@ WRONG_CONVERSIONS = {
 real = ferry.to
 
 
-@pytest.mark.parametrize("fact", WRONG_CONVERSIONS)
+@pytest.mark.parametrize("fact", INVALID_CONVERSIONS)
 def test_a_wrong_conversion_is_found(fact, monkeypatch):
     assert convert_cell(FROM_MLX, "float32") == Result("shared", memory="seen")
-    monkeypatch.setattr(ferry, "to", lambda x, framework, **options: WRONG_CONVERSIONS[fact](x))
+    monkeypatch.setattr(ferry, "to", lambda x, framework, **options: INVALID_CONVERSIONS[fact](x))
     result = convert_cell(FROM_MLX, "float32")
     assert (result.outcome, result.fact) == ("wrong", fact)
 

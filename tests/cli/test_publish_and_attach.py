@@ -44,7 +44,7 @@ def sockets(monkeypatch):
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
+def socket_dir(tmp_path, monkeypatch):
     """A folder to work in, with a file."""
     monkeypatch.chdir(tmp_path)
     np.save("x.npy", X)
@@ -91,7 +91,7 @@ def refusal(capsys, *arguments: str) -> str:
     return fact
 
 
-def test_the_whole_way(place, sockets):
+def test_the_whole_way(socket_dir, sockets):
     ferry.save("x.safetensors", {"w.0": X.astype(ml_dtypes.bfloat16), "s": np.array(2.5)})
     for source, target in (("x.npy", "y.npy"), ("x.npz", "y.npz"), ("x.safetensors", "z.npz")):
         done = shell(f"ferry publish --once {source} | ferry attach - {target}")
@@ -107,7 +107,7 @@ def test_the_whole_way(place, sockets):
     assert os.listdir(sockets) == []
 
 
-def test_a_ticket_in_a_variable_of_a_shell(place, sockets):
+def test_a_ticket_in_a_variable_of_a_shell(socket_dir, sockets):
     """$(...) is back although the server goes on, because that has let go of standard output."""
     done = shell("""
     TICKET=$(ferry publish --timeout 600 x.npz 2> said &)
@@ -125,10 +125,10 @@ def test_a_ticket_in_a_variable_of_a_shell(place, sockets):
     np.testing.assert_array_equal(ferry.load("y.safetensors")["a"], X)
     os.kill(told["pid"], signal.SIGTERM)
     assert soon(lambda: not os.listdir(sockets)), "the server goes on"
-    assert (place / "said").read_text() == ""
+    assert (socket_dir / "said").read_text() == ""
 
 
-def test_it_is_the_same_memory_for_all_and_outlives_the_server(place, sockets):
+def test_it_is_the_same_memory_for_all_and_outlives_the_server(socket_dir, sockets):
     with published("x.npy") as (server, ticket):
         one, other = ferry.attach(ticket), ferry.attach(ticket, "torch")
         one[0, 0] = 7
@@ -141,7 +141,7 @@ def test_it_is_the_same_memory_for_all_and_outlives_the_server(place, sockets):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_it_in_order(place, sockets, number):
+def test_a_signal_ends_it_in_order(socket_dir, sockets, number):
     with published("x.npy") as (server, ticket):
         held = ferry.attach(ticket)
         assert os.listdir(sockets) != []
@@ -152,7 +152,7 @@ def test_a_signal_ends_it_in_order(place, sockets, number):
     np.testing.assert_array_equal(held, X)
 
 
-def test_a_terminal_that_is_closed_ends_it(place, sockets):
+def test_a_terminal_that_is_closed_ends_it(socket_dir, sockets):
     ours, theirs = pty.openpty()
     with published("x.npy", stderr=theirs, stdin=theirs, preexec_fn=_control) as (server, _):
         os.close(theirs)
@@ -174,7 +174,7 @@ def _control() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
-def test_an_ignored_interrupt_stays_ignored(place, sockets):
+def test_an_ignored_interrupt_stays_ignored(socket_dir, sockets):
     """As it is for a job that a script puts into the background."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -190,7 +190,7 @@ def test_an_ignored_interrupt_stays_ignored(place, sockets):
         signal.signal(signal.SIGINT, before)
 
 
-def test_a_killed_server(place, sockets, capsys):
+def test_a_killed_server(socket_dir, sockets, capsys):
     with published("x.npy") as (server, ticket):
         server.kill()
         server.wait()
@@ -202,7 +202,7 @@ def test_a_killed_server(place, sockets, capsys):
     assert os.listdir(sockets) == [], "the next producer removes what is left"
 
 
-def test_the_first_consumer_ends_it(place, sockets, capsys):
+def test_the_first_consumer_ends_it(socket_dir, sockets, capsys):
     with published("--once", "x.npy") as (server, ticket):
         ferry.attach(ticket)  # and is gone at once, before anybody could look
         assert server.wait(HANG_SECONDS) == 0
@@ -211,14 +211,14 @@ def test_the_first_consumer_ends_it(place, sockets, capsys):
     assert "has ended" in refusal(capsys, "attach", ticket.strip())
 
 
-def test_a_consumer_that_stays_does_not_keep_it(place, sockets):
+def test_a_consumer_that_stays_does_not_keep_it(socket_dir, sockets):
     with published("--once", "x.npy") as (server, ticket):
         held = ferry.attach(ticket)
         assert server.wait(HANG_SECONDS) == 0
     np.testing.assert_array_equal(held, X)
 
 
-def test_a_slow_consumer_of_very_many_tensors_gets_all_of_its_answer(place, sockets):
+def test_a_slow_consumer_of_very_many_tensors_gets_all_of_its_answer(socket_dir, sockets):
     """It does not fit into the socket at once, and the server waits until it is read."""
     ferry.save("many.safetensors", {f"{'n' * 200}{number}": X[:1, :1] for number in range(3000)})
     with (
@@ -241,7 +241,7 @@ def test_a_slow_consumer_of_very_many_tensors_gets_all_of_its_answer(place, sock
     assert len(answer) > 600_000
 
 
-def test_the_time_runs_out(place, sockets):
+def test_the_time_runs_out(socket_dir, sockets):
     held = None
     for seconds in ("0.4", "4", "40"):
         with published("--timeout", seconds, "x.npy") as (server, ticket):
@@ -268,7 +268,7 @@ def test_the_time_runs_out(place, sockets):
         ),
     ],
 )
-def test_a_ticket_without_a_reader(place, sockets, script, fact):
+def test_a_ticket_without_a_reader(socket_dir, sockets, script, fact):
     done = shell(script)
     assert done.returncode == 3
     assert fact in done.stderr
@@ -276,7 +276,7 @@ def test_a_ticket_without_a_reader(place, sockets, script, fact):
     assert os.listdir(sockets) == []
 
 
-def test_a_reader_that_leaves_does_not_end_it(place, sockets):
+def test_a_reader_that_leaves_does_not_end_it(socket_dir, sockets):
     with published("x.npy") as (server, ticket):
         server.stdout.close()
         np.testing.assert_array_equal(ferry.attach(ticket), X)
@@ -285,12 +285,12 @@ def test_a_reader_that_leaves_does_not_end_it(place, sockets):
         assert server.wait(HANG_SECONDS) == 0
 
 
-def test_without_standard_error(place, sockets):
+def test_without_standard_error(socket_dir, sockets):
     done = shell("TICKET=$(ferry publish --once --timeout 600 x.npy 2>&- &); ferry attach $TICKET")
     assert "float32  3x4" in done.stdout, done
 
 
-def test_one_line_for_programs(place, sockets):
+def test_one_line_for_programs(socket_dir, sockets):
     with published("--json", "--read-only", "--names", "a", "--to-dtype", "float16", "x.npz") as (
         server,
         line,
@@ -309,7 +309,7 @@ def test_one_line_for_programs(place, sockets):
         assert server.poll() is None
 
 
-def test_on_a_terminal(place, sockets):
+def test_on_a_terminal(socket_dir, sockets):
     ours, theirs = pty.openpty()
 
     def seen(what: str) -> str:
@@ -337,7 +337,7 @@ def test_on_a_terminal(place, sockets):
         os.close(theirs)
 
 
-def test_raw_bytes_and_pieces(place, sockets, monkeypatch, capsys):
+def test_raw_bytes_and_pieces(socket_dir, sockets, monkeypatch, capsys):
     """Bytes that do not say what they are; and a large tensor is laid down piece by piece."""
     X.tofile("x.raw")
     with published("x.raw", "--dtype", "float32", "--shape", "3,4") as (_, ticket):
@@ -355,7 +355,7 @@ TREE = {
 }
 
 
-def test_a_tree_of_a_program(place, capsys):
+def test_a_tree_of_a_program(socket_dir, capsys):
     with ferry.publish(TREE, writable=False) as ticket:
         done = attempt("attach", "-", input=f"{ticket}\n")
         assert done.returncode == 0, done.stderr
@@ -381,14 +381,14 @@ def test_a_tree_of_a_program(place, capsys):
     np.testing.assert_array_equal(ferry.load("y.npz")["nested.0"], np.arange(3))
 
 
-def test_keys_that_no_file_can_hold_are_listed(place, capsys):
+def test_keys_that_no_file_can_hold_are_listed(socket_dir, capsys):
     with ferry.publish({(1, 2): X}) as ticket:
         assert cli.main(["attach", str(ticket)]) == 0
         assert "(1, 2)  float32" in capsys.readouterr().out
         assert "the key (1, 2)" in refusal(capsys, "attach", str(ticket), "y.npz")
 
 
-def test_tickets_that_are_none(place, capsys):
+def test_tickets_that_are_none(socket_dir, capsys):
     ticket = ferry.publish(X)
     text = str(ticket)
     assert "does not begin with" in refusal(capsys, "attach", "hello", "y.npy")
@@ -412,7 +412,7 @@ def test_tickets_that_are_none(place, capsys):
     assert sorted(os.listdir()) == ["x.npy", "x.npz"]
 
 
-def test_a_stopped_server_is_not_waited_for_for_ever(place, sockets, capsys):
+def test_a_stopped_server_is_not_waited_for_for_ever(socket_dir, sockets, capsys):
     with published("x.npy") as (server, ticket):
         subprocesses.stop(server)
         fact = refusal(capsys, "attach", ticket, "--timeout", "0.2")
@@ -423,7 +423,7 @@ def test_a_stopped_server_is_not_waited_for_for_ever(place, sockets, capsys):
     "wrong",
     [["y.what"], ["nowhere/y.npy"], ["y.npy", "--compression", "3"], ["y.npy", "--to-dtype", "q"]],
 )
-def test_what_cannot_be_written_does_not_use_up_a_ticket(place, capsys, wrong):
+def test_what_cannot_be_written_does_not_use_up_a_ticket(socket_dir, capsys, wrong):
     ticket = ferry.publish(X, once=True)
     refusal(capsys, "attach", str(ticket), *wrong)
     assert cli.main(["attach", str(ticket), "y.npy"]) == 0
@@ -439,7 +439,7 @@ def test_what_cannot_be_written_does_not_use_up_a_ticket(place, capsys, wrong):
         (["publish", "x.npy", "--to-dtype", "q"], "q"),
     ],
 )
-def test_what_cannot_be_published(place, sockets, capsys, arguments, fact):
+def test_what_cannot_be_published(socket_dir, sockets, capsys, arguments, fact):
     assert fact in refusal(capsys, *arguments)
 
 

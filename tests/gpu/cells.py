@@ -8,7 +8,7 @@ import torch
 from gpu.frames import GPU_FRAMEWORKS
 from matrix import cells
 from matrix.cells import CASES, Cell, Form, Maker, form_of
-from matrix.expect import Facts
+from matrix.expect import SourceProperties
 from matrix.make_tensors import make_torch, torch_of, values_of
 from support.dtypes import ALL, DType, sample
 from support.introspect import JaxInspector, TensorFlowInspector, cupy, jax, tf
@@ -42,7 +42,9 @@ def _make_cupy(dtype: DType, case: str) -> Cell:
     x = cupy.ndarray(form.shape, dtype.numpy, start, strides)
     if case == "base dies":
         x, values = x[1:], values[4 * dtype.size :]
-    return Cell(x, Facts("cupy", dtype, x.shape, x.strides, x.data.ptr, device="cuda"), values)
+    return Cell(
+        x, SourceProperties("cupy", dtype, x.shape, x.strides, x.data.ptr, device="cuda"), values
+    )
 
 
 def _torch_source(dtype: DType, case: str) -> tuple[torch.Tensor, bytes]:
@@ -61,7 +63,7 @@ def _make_jax(dtype: DType, case: str) -> Cell:
     assert j.dtype == dtype.numpy
     strides, address = JaxInspector.strides(j), j.unsafe_buffer_pointer()
     assert strides is not None
-    facts = Facts("jax", dtype, j.shape, strides, address, immutable=True, device="cuda")
+    facts = SourceProperties("jax", dtype, j.shape, strides, address, immutable=True, device="cuda")
     return Cell(j, facts, values)
 
 
@@ -78,7 +80,9 @@ def _make_tensorflow(dtype: DType, case: str) -> Cell:
     # A variable of some types lives in host memory.
     device = "cuda" if "GPU" in value.backing_device else "cpu"
     address = TensorFlowInspector.address(value)
-    facts = Facts("tensorflow", dtype, tuple(y.shape), strides, address, device=device, **more)
+    facts = SourceProperties(
+        "tensorflow", dtype, tuple(y.shape), strides, address, device=device, **more
+    )
     return Cell(y, facts, values)
 
 

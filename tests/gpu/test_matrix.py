@@ -45,7 +45,7 @@ def test_cell(source: str, case: str, target: str) -> None:
     failures.report()
 
 
-WISHES = {
+OPTIONS = {
     "copy": {"copy": True},
     "no copy": {"copy": False},
     "writable": {"writable": True},
@@ -56,7 +56,7 @@ WISHES = {
 }
 
 
-@pytest.mark.parametrize("wish", WISHES)
+@pytest.mark.parametrize("wish", OPTIONS)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("source", SOURCES)
 def test_options(source: str, target: str, wish: str) -> None:
@@ -65,6 +65,6 @@ def test_options(source: str, target: str, wish: str) -> None:
         for dtype in dtypes_of(source, case):
             with failures.watch(f"{dtype}, {case}"):
                 cell = make(source, case, dtype)
-                result = check(cell, target, **WISHES[wish])
+                result = check(cell, target, **OPTIONS[wish])
                 assert is_in_place(cell, target, result)
     failures.report()

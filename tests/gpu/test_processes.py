@@ -170,10 +170,10 @@ def nothing_is_lost() -> Iterator[None]:
     assert len(os.listdir("/proc/self/fd")) <= descriptors + 1
 
 
-def rounds(turn: Callable[[int], None]) -> None:
+def rounds(next_round: Callable[[int], None]) -> None:
     """Hundreds of rounds, eight at a time: most of a round is a process that starts."""
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(turn, range(KILLS)))
+        list(pool.map(next_round, range(KILLS)))
 
 
 def test_killed_consumers_leave_nothing():
@@ -181,7 +181,7 @@ def test_killed_consumers_leave_nothing():
     ticket = ferry.publish(x)
     expected = float(x[5])
 
-    def turn(number: int) -> None:
+    def next_round(number: int) -> None:
         consumer = Worker()
         code = f"x = ferry.attach({str(ticket)!r}, 'numpy'); answer = float(x[5])"
         if number % 2:
@@ -192,7 +192,7 @@ def test_killed_consumers_leave_nothing():
         consumer.kill()
 
     with nothing_is_lost():
-        rounds(turn)
+        rounds(next_round)
         end = time.monotonic() + HANG_SECONDS
         while ticket.leases and time.monotonic() < end:
             time.sleep(0.01)
@@ -202,7 +202,7 @@ def test_killed_consumers_leave_nothing():
 
 
 def test_killed_producers_leave_nothing():
-    def turn(number: int) -> None:
+    def next_round(number: int) -> None:
         producer = Worker()
         producer.run("x = np.full(4 << 20, 7, 'float32')")
         # Every other one is killed while it publishes, and the rest while someone has its memory.
@@ -219,9 +219,9 @@ def test_killed_producers_leave_nothing():
             ferry.attach(ticket, "torch")
 
     # The first loads kernels, which stay.
-    turn(0)
+    next_round(0)
     with nothing_is_lost():
-        rounds(turn)
+        rounds(next_round)
 
 
 def test_gpus_go_by_their_uuid(others):

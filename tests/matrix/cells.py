@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from matrix.expect import Facts
+from matrix.expect import SourceProperties
 from support.capsules import dense_strides
 from support.dtypes import DType, sample
 from support.introspect import has_dtype
@@ -24,7 +24,7 @@ class Cell:
     """One source, ready to be carried."""
 
     object: Any
-    facts: Facts
+    facts: SourceProperties
     values: bytes
     """The logical elements in row-major order, as this machine's bytes."""
     pokes: bool = True
@@ -100,7 +100,7 @@ def fill(dtype: DType, form: Form) -> np.ndarray:
     return raw
 
 
-def lay(dtype: DType, raw: np.ndarray, form: Form) -> np.ndarray:
+def arrange(dtype: DType, raw: np.ndarray, form: Form) -> np.ndarray:
     """The form over this memory as a NumPy array."""
     strides = tuple(step * dtype.size for step in form.strides)
     return np.ndarray(form.shape, dtype.numpy, raw, form.start * dtype.size, strides)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from matrix.cells import Cell
-from matrix.expect import TARGETS, Facts, Outcome, expect
+from matrix.expect import TARGETS, Outcome, SourceProperties, expect
 from support.capsules import dense_strides
 from support.dtypes import DType, significant
 from support.introspect import INSPECTORS, TYPES, values_now
@@ -72,7 +72,7 @@ def said(plan: ferry.Plan) -> dict[str, Any]:
     return {name: value for name, value in plan.as_dict().items() if name not in changing}
 
 
-def check_plan(plan: ferry.Plan, facts: Facts, target: str, outcome: Outcome) -> None:
+def check_plan(plan: ferry.Plan, facts: SourceProperties, target: str, outcome: Outcome) -> None:
     """A plan that says what the oracle says."""
     assert plan.action == outcome.action, f"{plan} (oracle: {outcome})"
     assert (plan.source, plan.target) == (facts.framework, target)
@@ -90,7 +90,9 @@ def check_plan(plan: ferry.Plan, facts: Facts, target: str, outcome: Outcome) ->
         check_notes(plan.notes, facts, outcome, target)
 
 
-def check_steps(steps: list[tuple[str, str]], facts: Facts, target: str, outcome: Outcome) -> None:
+def check_steps(
+    steps: list[tuple[str, str]], facts: SourceProperties, target: str, outcome: Outcome
+) -> None:
     """Each fact that forbids the share is told, and no other. Where every byte is read anew in
     any case (a cast, a target that copies whatever comes), how the source lies may be told or
     not."""
@@ -100,7 +102,7 @@ def check_steps(steps: list[tuple[str, str]], facts: Facts, target: str, outcome
         assert len(steps) == len(outcome.why), f"{steps} (oracle: {outcome.why})"
 
 
-def check_notes(notes: list[str], facts: Facts, outcome: Outcome, target: str) -> None:
+def check_notes(notes: list[str], facts: SourceProperties, outcome: Outcome, target: str) -> None:
     """A share says who must not write what."""
     text = "\n".join(notes)
     aliases_immutable = facts.immutable and outcome.writable
@@ -148,7 +150,7 @@ def told(strides: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(step for n, step in zip(shape, strides, strict=True) if n > 1)
 
 
-def extent(facts: Facts) -> tuple[int, int]:
+def extent(facts: SourceProperties) -> tuple[int, int]:
     """The first address of the elements and one past the last."""
     low = high = facts.address
     for n, step in zip(facts.shape, facts.strides, strict=True):
@@ -164,7 +166,7 @@ class Failures:
         self._lines: list[str] = []
         self.cells = 0
 
-    def watch(self, what: str | DType) -> Failures:
+    def observe(self, what: str | DType) -> Failures:
         """Names the cell that is checked inside the `with`."""
         self._what = str(what)
         return self

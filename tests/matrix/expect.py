@@ -19,7 +19,7 @@ from tensorferry._native import _fast_path_enabled
 
 
 @dataclass(frozen=True)
-class Facts:
+class SourceProperties:
     """What the maker of a source knows about it."""
 
     framework: str
@@ -144,7 +144,7 @@ class Outcome:
 
 
 def expect(
-    facts: Facts,
+    facts: SourceProperties,
     target: str,
     *,
     copy: bool | None = None,
@@ -153,7 +153,7 @@ def expect(
 ) -> Outcome:
     """What `ferry.to(x, target, ...)` must do with a source of which these are the facts."""
     takes = TARGETS[target]
-    wanted = wanted_type(facts, target, dtype)
+    wanted = expected_dtype(facts, target, dtype)
 
     def fails(error: type[Exception], why: str) -> Outcome:
         return Outcome(None, wanted, False, error, (why,))
@@ -164,14 +164,16 @@ def expect(
         return fails(ferry.InvalidArgumentError, "tensors of the target can always be written")
     harmless = not (facts.frozen or facts.immutable or facts.snapshot)
     if facts.framework == target and not copy and wanted == facts.dtype:
-        asked_in_vain = target == "jax" and dtype is not None and wanted.is_wide and not is_x64_on()
+        asked_in_vain = (
+            target == "jax" and dtype is not None and wanted.is_64_bit and not is_x64_on()
+        )
         native = dtype is None or not facts.swapped
         if native and not asked_in_vain and writable in (None, harmless):
             # Of a variable the value comes back, which is another object over the same memory.
             action = "share" if facts.snapshot else "itself"
             may_write = takes.users == "write" or (takes.users == "flagged" and harmless)
             return Outcome(action, wanted, may_write)
-    if not has_dtype(target, wanted) or (target == "jax" and wanted.is_wide and not is_x64_on()):
+    if not has_dtype(target, wanted) or (target == "jax" and wanted.is_64_bit and not is_x64_on()):
         return fails(ferry.UnsupportedDTypeError, "the target lacks the type")
     if facts.device in takes.devices and facts.device == "cuda" and wanted.name in takes.host_only:
         return fails(ferry.UnsupportedDTypeError, "the target lacks the type on a GPU")
@@ -189,7 +191,7 @@ def expect(
 
 
 def reasons_to_copy(
-    facts: Facts,
+    facts: SourceProperties,
     takes: Target,
     wanted: DType,
     copy: bool | None,
@@ -227,7 +229,7 @@ def reasons_to_copy(
     return why
 
 
-def strides_fit(facts: Facts, kind: str) -> bool:
+def strides_fit(facts: SourceProperties, kind: str) -> bool:
     """Whether a target that takes strides of this kind takes these. Where there is one step or
     none they do not count."""
     if facts.count == 0 or kind == "any":
@@ -244,7 +246,7 @@ def strides_fit(facts: Facts, kind: str) -> bool:
     return True
 
 
-def wanted_type(facts: Facts, target: str, dtype: DType | str | None) -> DType:
+def expected_dtype(facts: SourceProperties, target: str, dtype: DType | str | None) -> DType:
     """The type of the result."""
     if dtype is None:
         return facts.dtype

@@ -7,8 +7,8 @@ import mmap
 from typing import Any
 
 import numpy as np
-from matrix.cells import Cell, fill, flat, form_of, lay
-from matrix.expect import Facts
+from matrix.cells import Cell, arrange, fill, flat, form_of
+from matrix.expect import SourceProperties
 from support.capsules import READ_ONLY, LegacyProducer, VersionedProducer
 from support.dtypes import DType, sample
 from support.introspect import NumpyInspector
@@ -26,15 +26,15 @@ def can_be_written(a: np.ndarray) -> bool:
     return not memoryview(owner).readonly
 
 
-def facts_of(
+def properties_of(
     framework: str, dtype: DType, a: np.ndarray, *, accidental: bool | None = None, **more: Any
-) -> Facts:
+) -> SourceProperties:
     """The facts of a NumPy array, under another framework's name if need be."""
     if accidental is None:
         accidental = can_be_written(a)
     frozen = not a.flags.writeable
     swapped = a.dtype.byteorder == ">" and dtype.size > 1
-    return Facts(
+    return SourceProperties(
         framework,
         dtype,
         a.shape,
@@ -60,7 +60,7 @@ def _cell(
     wrap: Any = lambda a: a,
     accidental: bool | None = None,
 ) -> Cell:
-    facts = facts_of(framework, dtype, a, accidental=accidental)
+    facts = properties_of(framework, dtype, a, accidental=accidental)
     return Cell(wrap(a), facts, NumpyInspector.values(a), case != "read-only map")
 
 
@@ -80,7 +80,7 @@ def array_of(dtype: DType, case: str) -> np.ndarray:
         if not dtype.is_numpys_own:
             return np.ndarray((12,), dtype.numpy, raw, 0, (dtype.size + 1,))
         return raw.view(record)["x"]
-    a = lay(dtype, fill(dtype, form), form)
+    a = arrange(dtype, fill(dtype, form), form)
     if case == "size-one dimensions":
         # No multiples of an element, and one runs backwards.
         a = np.ndarray(a.shape, dtype.numpy, a.base, 0, (-13, dtype.size, 7))
@@ -102,7 +102,7 @@ def make_memoryview(dtype: DType, case: str) -> Cell:
     return _cell("buffer", dtype, case, array_of(dtype, case), memoryview)
 
 
-def _plain(
+def _dense(
     dtype: DType, case: str, wrap: Any, *, pokes: bool = True, accidental: bool | None = None
 ) -> Cell:
     """A flat buffer that `wrap` makes from bytes."""
@@ -110,17 +110,17 @@ def _plain(
     values = sample(dtype, form.room).tobytes()
     made = wrap(values)
     a = np.frombuffer(made, dtype.numpy)
-    return Cell(made, facts_of("buffer", dtype, a, accidental=accidental), values, pokes)
+    return Cell(made, properties_of("buffer", dtype, a, accidental=accidental), values, pokes)
 
 
 def make_bytes(dtype: DType, case: str) -> Cell:
     """A bytes object."""
-    return _plain(dtype, case, bytes)
+    return _dense(dtype, case, bytes)
 
 
 def make_bytearray(dtype: DType, case: str) -> Cell:
     """A bytearray."""
-    return _plain(dtype, case, bytearray)
+    return _dense(dtype, case, bytearray)
 
 
 def make_array_array(dtype: DType, case: str) -> Cell:
@@ -131,13 +131,13 @@ def make_array_array(dtype: DType, case: str) -> Cell:
     }
     letter = letters[dtype.name] if dtype.kind == "float" else letters[dtype.size]
     letter = letter.upper() if dtype.kind == "unsigned" else letter
-    return _plain(dtype, case, lambda values: array.array(letter, values))
+    return _dense(dtype, case, lambda values: array.array(letter, values))
 
 
 def make_mmap(dtype: DType, case: str) -> Cell:
     """A memory map: of no file and writable, or of a file and read-only."""
     if case == "read-only map":
-        return _plain(
+        return _dense(
             dtype, case, lambda values: read_only_map(np.frombuffer(values, np.uint8)), pokes=False
         )
 
@@ -146,7 +146,7 @@ def make_mmap(dtype: DType, case: str) -> Cell:
         made[:] = values
         return made
 
-    return _plain(dtype, case, anonymous, accidental=False)
+    return _dense(dtype, case, anonymous, accidental=False)
 
 
 # ----- DLPack and NumPy's own protocols
@@ -158,11 +158,11 @@ def _producer(kind: type, dtype: DType, case: str) -> Cell:
         raw = np.frombuffer(read_only_map(sample(dtype, form.room)), np.uint8)
     else:
         raw = fill(dtype, form)
-    a = lay(dtype, raw, form)
+    a = arrange(dtype, raw, form)
     # A producer does not say who else can write its memory.
-    facts = facts_of("dlpack", dtype, a, accidental=True)
+    facts = properties_of("dlpack", dtype, a, accidental=True)
     frozen = case.startswith("read-only")
-    facts = Facts(**{**facts.__dict__, "frozen": frozen})
+    facts = SourceProperties(**{**facts.__dict__, "frozen": frozen})
     made = kind(
         dtype,
         facts.address,

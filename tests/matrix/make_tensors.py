@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from matrix.cells import Cell, Form, form_of, lay
-from matrix.expect import Facts
+from matrix.cells import Cell, Form, arrange, form_of
+from matrix.expect import SourceProperties
 from support.dtypes import DType, sample
 from support.introspect import NumpyInspector, PaddleInspector, TorchInspector, paddle, torch_dtype
 from support.memory import block
@@ -13,7 +13,7 @@ from support.memory import block
 
 def values_of(dtype: DType, form: Form) -> bytes:
     """What a tensor of this form over sample values must show."""
-    return NumpyInspector.values(lay(dtype, sample(dtype, form.room), form))
+    return NumpyInspector.values(arrange(dtype, sample(dtype, form.room), form))
 
 
 def torch_of(dtype: DType, form: Form, device: str = "cpu") -> torch.Tensor:
@@ -31,11 +31,11 @@ def torch_of(dtype: DType, form: Form, device: str = "cpu") -> torch.Tensor:
     return flat.to(device).as_strided(form.shape, form.strides, form.start)
 
 
-def _torch_facts(dtype: DType, t: torch.Tensor, **more: bool) -> Facts:
+def _torch_properties(dtype: DType, t: torch.Tensor, **more: bool) -> SourceProperties:
     strides, place = TorchInspector.strides(t), t.device.type
     # PyTorch's allocator aligns to 64 bytes; what it did not allocate it does not resize.
     foreign = not t.untyped_storage().resizable()
-    return Facts(
+    return SourceProperties(
         "torch",
         dtype,
         tuple(t.shape),
@@ -54,22 +54,24 @@ def make_torch(dtype: DType, case: str, device: str = "cpu") -> Cell:
     t = torch_of(dtype, form, device)
     if case == "requires grad, leaf":
         t.requires_grad_()
-        return Cell(t, _torch_facts(dtype, t, grad=True), values)
+        return Cell(t, _torch_properties(dtype, t, grad=True), values)
     if case == "requires grad, not a leaf":
         t = t.requires_grad_().clone()
         assert not t.is_leaf
-        return Cell(t, _torch_facts(dtype, t, grad=True, frozen=True), values)
+        return Cell(t, _torch_properties(dtype, t, grad=True, frozen=True), values)
     if case == "conjugate bit":
         t = t.conj()
         assert t.is_conj()
         return Cell(
-            t, _torch_facts(dtype, t, pending=True), _flipped(dtype, values, imaginary_only=True)
+            t,
+            _torch_properties(dtype, t, pending=True),
+            _flipped(dtype, values, imaginary_only=True),
         )
     if case == "negative bit":
         return _negated(dtype, t, values)
     if case == "base dies":
-        return Cell(t[1:], _torch_facts(dtype, t[1:]), values[4 * dtype.size :])
-    return Cell(t, _torch_facts(dtype, t), values)
+        return Cell(t[1:], _torch_properties(dtype, t[1:]), values[4 * dtype.size :])
+    return Cell(t, _torch_properties(dtype, t), values)
 
 
 def _negated(dtype: DType, t: torch.Tensor, values: bytes) -> Cell:
@@ -84,7 +86,7 @@ def _negated(dtype: DType, t: torch.Tensor, values: bytes) -> Cell:
         expected = _flipped(dtype, values, imaginary_only=False)
     else:
         expected = (-np.frombuffer(values, dtype.numpy)).tobytes()
-    return Cell(negated, _torch_facts(dtype, negated, pending=True), expected)
+    return Cell(negated, _torch_properties(dtype, negated, pending=True), expected)
 
 
 def _flipped(dtype: DType, values: bytes, *, imaginary_only: bool) -> bytes:
@@ -125,7 +127,7 @@ def make_paddle(dtype: DType, case: str) -> Cell:
     strides = PaddleInspector.strides(p)
     return Cell(
         p,
-        Facts(
+        SourceProperties(
             "paddle",
             dtype,
             tuple(p.shape),

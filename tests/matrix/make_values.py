@@ -9,8 +9,8 @@ import jax  # isort: skip
 import jax.numpy as jnp  # isort: skip
 import tensorflow as tf  # isort: skip
 
-from matrix.cells import Cell, fill, form_of, lay
-from matrix.expect import Facts
+from matrix.cells import Cell, arrange, fill, form_of
+from matrix.expect import SourceProperties
 from matrix.make_tensors import values_of
 from support.capsules import LegacyProducer
 from support.dtypes import DType, sample
@@ -19,7 +19,7 @@ from support.introspect import JaxInspector, MlxInspector, NumpyInspector, Tenso
 
 def _dense(dtype: DType, case: str) -> np.ndarray:
     form = form_of(case)
-    return lay(dtype, fill(dtype, form), form)
+    return arrange(dtype, fill(dtype, form), form)
 
 
 def make_jax(dtype: DType, case: str) -> Cell:
@@ -38,7 +38,9 @@ def make_jax(dtype: DType, case: str) -> Cell:
         strides = a.strides if dtype.is_narrow else JaxInspector.strides(j) or a.strides
         address = j.unsafe_buffer_pointer()
     assert j.dtype == dtype.numpy
-    facts = Facts("jax", dtype, j.shape, strides, address, immutable=True, pending=dtype.is_narrow)
+    facts = SourceProperties(
+        "jax", dtype, j.shape, strides, address, immutable=True, pending=dtype.is_narrow
+    )
     return Cell(j, facts, NumpyInspector.values(a))
 
 
@@ -56,7 +58,7 @@ def make_tensorflow(dtype: DType, case: str) -> Cell:
     shape = tuple(t.shape)
     if case == "variable":
         v = tf.Variable(t)
-        facts = Facts(
+        facts = SourceProperties(
             "tensorflow",
             dtype,
             shape,
@@ -66,7 +68,7 @@ def make_tensorflow(dtype: DType, case: str) -> Cell:
             snapshot=True,
         )
         return Cell(v, facts, values)
-    facts = Facts(
+    facts = SourceProperties(
         "tensorflow",
         dtype,
         shape,
@@ -97,7 +99,7 @@ def make_mlx(dtype: DType, case: str) -> Cell:
     if case == "base dies":
         m, values = m[1:], values[4 * dtype.size :]
     mx.eval(m)
-    facts = Facts(
+    facts = SourceProperties(
         "mlx",
         dtype,
         tuple(m.shape),

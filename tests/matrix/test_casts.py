@@ -17,7 +17,7 @@ import tensorferry as ferry
 
 def elements(dtype: DType) -> np.ndarray:
     """The bytes of all elements worth trying; complex ones are pairs of them."""
-    part = exact.part_of(dtype)
+    part = exact.component_of(dtype)
     codes = exact.codes_worth_trying(part)
     if dtype.kind == "complex":
         turned = codes[7:] + codes[:7]
@@ -34,7 +34,7 @@ def test_every_pair_against_exact_arithmetic(source: DType) -> None:
     raw = elements(source)
     failures = Failures()
     for target in ALL:
-        with failures.watch(target):
+        with failures.observe(target):
             made = carried(raw, source, target)
             assert made.dtype == target.numpy
             got = np.frombuffer(significant(target, made.tobytes()), f"V{target.size}")
@@ -148,7 +148,7 @@ def test_the_same_for_every_layout_and_size(source: DType) -> None:
     for target in (NAMED[name] for name in TARGETS_FOR_LAYOUTS):
         dense = carried(raw, source, target)
         for how, a in layouts.items():
-            with failures.watch(f"{target}, {how}"):
+            with failures.observe(f"{target}, {how}"):
                 made = ferry.to(a, "numpy", dtype=target.name, copy=True)
                 assert made.shape == a.shape
                 once = dense.view(np.uint8)[: a.size * target.size]
@@ -168,11 +168,11 @@ def test_the_same_for_every_target(target: str) -> None:
         for wanted in ALL:
             if (
                 not has_dtype(target, wanted)
-                or (target == "jax" and wanted.is_wide)
+                or (target == "jax" and wanted.is_64_bit)
                 or wanted == source
             ):
                 continue
-            with failures.watch(f"{source} to {wanted}"):
+            with failures.observe(f"{source} to {wanted}"):
                 result = ferry.to(raw.view(source.numpy), target, dtype=wanted.name)
                 assert INSPECTORS[target].dtype(result) == wanted.name
                 reference = carried(raw, source, wanted).tobytes()

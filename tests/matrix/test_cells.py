@@ -8,7 +8,7 @@ import torch
 from matrix.cells import Cell
 from matrix.check import Failures, check
 from matrix.constructors import dtypes_of, make, pairs_of_source_and_case
-from matrix.expect import Facts
+from matrix.expect import SourceProperties
 from support.dtypes import ALL, FLOAT32, sample
 from support.introspect import (
     FRAMEWORKS,
@@ -31,7 +31,7 @@ import tensorflow as tf  # isort: skip
 def test_cell(source: str, case: str, target: str) -> None:
     failures = Failures()
     for dtype in dtypes_of(source, case):
-        with failures.watch(dtype):
+        with failures.observe(dtype):
             cell = make(source, case, dtype)
             assert cell is not None
             result = check(cell, target)
@@ -55,10 +55,10 @@ def test_more_dimensions_than_numpy_has(source: str, rank: int, target: str) -> 
     strides = (8,) * (rank - 1) + (4,)
     if source == "torch":
         x = torch.from_numpy(raw.view(np.float32)).reshape(shape)
-        facts = Facts("torch", FLOAT32, shape, strides, x.data_ptr())
+        facts = SourceProperties("torch", FLOAT32, shape, strides, x.data_ptr())
     else:
         x = tf.reshape(tf.constant(raw.view(np.float32)), shape)
-        facts = Facts(
+        facts = SourceProperties(
             "tensorflow", FLOAT32, shape, strides, TensorFlowInspector.address(x), immutable=True
         )
     if source == target:
@@ -79,7 +79,7 @@ def test_types_that_a_version_does_not_exchange(source: str) -> None:
     so."""
     failures = Failures()
     for dtype in (dtype for dtype in ALL if "float8" in dtype.name and names_dtype(source, dtype)):
-        with failures.watch(dtype):
+        with failures.observe(dtype):
             x = (
                 torch.ones(3).to(torch_dtype(dtype))
                 if source == "torch"

@@ -14,7 +14,7 @@ from support.introspect import INSPECTORS, x64
 
 import tensorferry as ferry
 
-WIDE = [dtype for dtype in ALL if dtype.is_wide]
+DTYPES_64_BIT = [dtype for dtype in ALL if dtype.is_64_bit]
 
 
 @pytest.mark.parametrize("source", [name for name in SOURCES if name != "jax"])
@@ -22,9 +22,9 @@ def test_refused_while_off(source: str) -> None:
     failures = Failures()
     for case in ("dense", "transposed", "read-only", "empty", "zero dimensions"):
         for dtype in dtypes_of(source, case):
-            with failures.watch(f"{dtype}, {case}"):
+            with failures.observe(f"{dtype}, {case}"):
                 cell = make(source, case, dtype)
-                if not dtype.is_wide:
+                if not dtype.is_64_bit:
                     check(cell, "jax")
                     continue
                 with pytest.raises(ferry.UnsupportedDTypeError, match='dtype="default"') as caught:
@@ -48,11 +48,11 @@ def test_carried_while_on(source: str) -> None:
             "zero dimensions",
         ):
             for dtype in dtypes_of(source, case):
-                with failures.watch(f"{dtype}, {case}"):
+                with failures.observe(f"{dtype}, {case}"):
                     result = check(make(source, case, dtype), "jax")
                     assert result is None or result.dtype.name == dtype.name
         for dtype in dtypes_of(source, "dense"):
-            with failures.watch(f"{dtype}, default width"):
+            with failures.observe(f"{dtype}, default width"):
                 check(make(source, "dense", dtype), "jax", dtype="default")
     # Some sources have the cases in no type at all; each has one of them in some type, but bytes.
     if source == "bytes":
@@ -91,7 +91,7 @@ def test_read_on_the_thread_that_calls() -> None:
     assert seen == ["float64", "UnsupportedDTypeError"]
 
 
-@pytest.mark.parametrize("dtype", WIDE, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES_64_BIT, ids=str)
 @pytest.mark.parametrize("target", ["numpy", "torch", "tensorflow", "paddle", "mlx"])
 def test_wide_arrays_leave_jax_whole(dtype, target: str) -> None:
     """An array that was made while x64 was on keeps its width on the way out, on or off."""

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 ROWS, COLUMNS = 73_728, 65_536
 SIZE = ROWS * COLUMNS
 # Beside every power of two at which a number of fewer bits ends, and here and there.
-MARKS = sorted(
+POSITIONS = sorted(
     {0, 1, SIZE - 1, SIZE - 2, *range(12_345, SIZE, 123_456_789)}
     | {power + beside for power in (2**31, 2**32) for beside in (-1, 0, 1)}
 )
@@ -38,7 +38,7 @@ def _room() -> Iterator[None]:
 def marked(dtype: str, size: int) -> np.ndarray:
     """Zeros, aligned, with a number other than zero at each mark."""
     a = block(size * np.dtype(dtype).itemsize).view(dtype)
-    for number, mark in enumerate(mark for mark in MARKS if mark < size):
+    for number, mark in enumerate(mark for mark in POSITIONS if mark < size):
         a[mark] = 1 + number
     return a
 
@@ -55,7 +55,7 @@ def flat_numpy(target: str, x: Any) -> np.ndarray:
 def check(a: np.ndarray, result: np.ndarray, step: int = 1) -> None:
     """Marks where they were, and nothing elsewhere."""
     assert result.size == a[::step].size
-    seen = [mark for mark in MARKS if mark < a.size and mark % step == 0]
+    seen = [mark for mark in POSITIONS if mark < a.size and mark % step == 0]
     for mark in seen:
         assert result[mark // step] == a[mark], f"at {mark}"
     assert np.count_nonzero(result) == len(seen)
@@ -110,9 +110,9 @@ def test_transposed() -> None:
     result = ferry.to(a.reshape(ROWS, COLUMNS).T, "tensorflow")
     assert result.shape == (COLUMNS, ROWS)
     seen = np.asarray(result)
-    for mark in MARKS:
+    for mark in POSITIONS:
         assert seen[mark % COLUMNS, mark // COLUMNS] == a[mark]
-    assert np.count_nonzero(seen) == len(MARKS)
+    assert np.count_nonzero(seen) == len(POSITIONS)
 
 
 def test_every_second_float() -> None:
@@ -138,5 +138,5 @@ def test_other_byte_order() -> None:
     result = ferry.to(a.view(">f4"), "torch")
     swapped = result.numpy().view(np.uint32)
     assert np.count_nonzero(swapped) == np.count_nonzero(a)
-    for mark in (mark for mark in MARKS if mark < a.size):
+    for mark in (mark for mark in POSITIONS if mark < a.size):
         assert swapped[mark] == a[mark : mark + 1].view(np.uint32).byteswap()[0]

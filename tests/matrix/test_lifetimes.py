@@ -28,16 +28,16 @@ from support.introspect import FRAMEWORKS, INSPECTORS
 from support.memory import ALIGNMENT, churn
 
 
-class Watched(np.ndarray):
+class CountedArray(np.ndarray):
     """Memory whose end can be seen: arrays of this kind take weak references."""
 
 
 VALUES = np.arange(12, dtype=np.float32)
 
 
-def watched() -> tuple[weakref.ref, np.ndarray]:
+def counted() -> tuple[weakref.ref, np.ndarray]:
     """Aligned memory with twelve floats, and a weak reference to what owns it."""
-    owner = Watched(VALUES.nbytes + ALIGNMENT, np.uint8)
+    owner = CountedArray(VALUES.nbytes + ALIGNMENT, np.uint8)
     start = -owner.ctypes.data % ALIGNMENT
     memory = owner.view(np.ndarray)[start : start + VALUES.nbytes].view(np.float32)
     memory[:] = VALUES
@@ -68,18 +68,18 @@ SOURCES: dict[str, Callable[[np.ndarray], Any]] = {
 def carried(source: str, target: str) -> tuple[list[Any], list[Any], weakref.ref, bool]:
     """A source, its result, the memory's weak reference, and whether it was shared; the first
     two in lists, so that whoever empties a list lets go."""
-    watch, memory = watched()
+    observe, memory = counted()
     held = [SOURCES[source](memory)]
     del memory
     plan = ferry.plan(held[0], target)
     results = [ferry.to(held[0], target)]
-    return held, results, watch, plan.shares
+    return held, results, observe, plan.shares
 
 
-def settle(watch: weakref.ref) -> None:
+def settle(observe: weakref.ref) -> None:
     """Waits for what may be let go by other threads or by the collector."""
     for _ in range(3):
-        if watch() is None:
+        if observe() is None:
             return
         gc.collect()
 
@@ -95,38 +95,38 @@ def shows(target: str, x: Any) -> bool:
 @pytest.mark.parametrize("source", SOURCES)
 class TestShare:
     def test_the_source_dies_first(self, source: str, target: str) -> None:
-        held, results, watch, shares = carried(source, target)
+        held, results, observe, shares = carried(source, target)
         held.clear()
         if shares:
-            assert watch() is not None, "the memory went with the source"
+            assert observe() is not None, "the memory went with the source"
         else:
-            settle(watch)
-            assert watch() is None, "a copy holds the source"
+            settle(observe)
+            assert observe() is None, "a copy holds the source"
         assert shows(target, results[0])
         results.clear()
-        settle(watch)
-        assert watch() is None, "the memory is held for ever"
+        settle(observe)
+        assert observe() is None, "the memory is held for ever"
 
     def test_the_result_dies_first(self, source: str, target: str) -> None:
-        held, results, watch, _ = carried(source, target)
+        held, results, observe, _ = carried(source, target)
         results.clear()
-        assert watch() is not None, "the memory went with the result"
+        assert observe() is not None, "the memory went with the result"
         held.clear()
-        settle(watch)
-        assert watch() is None, "the memory is held for ever"
+        settle(observe)
+        assert observe() is None, "the memory is held for ever"
 
     def test_the_last_one_dies_on_another_thread(self, source: str, target: str) -> None:
-        held, results, watch, shares = carried(source, target)
+        held, results, observe, shares = carried(source, target)
         held.clear()
-        assert (watch() is not None) or not shares
+        assert (observe() is not None) or not shares
         thread = threading.Thread(target=results.clear)
         thread.start()
         thread.join()
-        settle(watch)
-        assert watch() is None, "the memory is held for ever"
+        settle(observe)
+        assert observe() is None, "the memory is held for ever"
 
     def test_carried_on_another_thread(self, source: str, target: str) -> None:
-        watch, memory = watched()
+        observe, memory = counted()
         held = [SOURCES[source](memory)]
         del memory
         results: list[Any] = []
@@ -136,8 +136,8 @@ class TestShare:
         held.clear()
         assert shows(target, results[0])
         results.clear()
-        settle(watch)
-        assert watch() is None, "the memory is held for ever"
+        settle(observe)
+        assert observe() is None, "the memory is held for ever"
 
     def test_many_results_of_one_source(
         self, source: str, target: str, request: pytest.FixtureRequest
@@ -145,14 +145,14 @@ class TestShare:
         if target == "paddle" and source != "paddle":
             reason = "Paddle forgets one of two deleters for the same address (its from_dlpack too)"
             request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
-        held, results, watch, shares = carried(source, target)
+        held, results, observe, shares = carried(source, target)
         results.extend(ferry.to(held[0], target) for _ in range(4))
         held.clear()
         while results:
-            assert watch() is not None or not shares
+            assert observe() is not None or not shares
             assert INSPECTORS[target].values(results.pop(0)) == VALUES.tobytes()
-        settle(watch)
-        assert watch() is None, "the memory is held for ever"
+        settle(observe)
+        assert observe() is None, "the memory is held for ever"
 
 
 @pytest.mark.parametrize("target", FRAMEWORKS)
@@ -187,7 +187,7 @@ def test_buffers_are_held_and_released(kind: type, target: str) -> None:
 
 @pytest.mark.parametrize("target", FRAMEWORKS)
 def test_a_failed_trip_holds_nothing(target: str) -> None:
-    watch, memory = watched()
+    observe, memory = counted()
     strided = memory[::-2]
     del memory
     with pytest.raises(ferry.FerryError):
@@ -201,8 +201,8 @@ def test_a_failed_trip_holds_nothing(target: str) -> None:
             copy=False,
         )
     del strided
-    settle(watch)
-    assert watch() is None
+    settle(observe)
+    assert observe() is None
 
 
 @pytest.mark.parametrize("target", [name for name in FRAMEWORKS if name != "torch"])

@@ -20,7 +20,7 @@ import jax.numpy as jnp  # isort: skip
 import tensorflow as tf  # isort: skip
 import tensorferry as ferry
 
-WISHES = {
+OPTIONS = {
     "copy": {"copy": True},
     "no copy": {"copy": False},
     "writable": {"writable": True},
@@ -54,7 +54,7 @@ CASES = (
 )
 
 
-@pytest.mark.parametrize("wish", WISHES)
+@pytest.mark.parametrize("wish", OPTIONS)
 @pytest.mark.parametrize("target", FRAMEWORKS)
 @pytest.mark.parametrize("source", SOURCES)
 def test_option(source: str, target: str, wish: str) -> None:
@@ -63,10 +63,10 @@ def test_option(source: str, target: str, wish: str) -> None:
         for dtype in dtypes_of(source, case):
             if dtype.size == 1 and dtype.name not in ("bool", "uint8", "int4", "float8_e5m2"):
                 continue
-            with failures.watch(f"{dtype}, {case}"):
+            with failures.observe(f"{dtype}, {case}"):
                 cell = make(source, case, dtype)
                 assert cell is not None
-                check(cell, target, **WISHES[wish])
+                check(cell, target, **OPTIONS[wish])
     failures.report()
 
 
@@ -87,7 +87,7 @@ def test_cast_on_the_way(source: str, target: str) -> None:
             if dtype.name not in ("uint8", "int16", "float32", "float64", "complex64", "bfloat16"):
                 continue
             for wanted in (FLOAT32, NAMED["int32"], NAMED["complex64"], NAMED["bool"], dtype):
-                with failures.watch(f"{dtype} to {wanted}, {case}"):
+                with failures.observe(f"{dtype} to {wanted}, {case}"):
                     cell = make(source, case, dtype)
                     assert cell is not None
                     result = check(cell, target, dtype=wanted)

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from matrix.cells import Cell
 from matrix.check import check
-from matrix.make_arrays import facts_of
+from matrix.make_arrays import properties_of
 from support.dtypes import ALL, DType, sample, significant
 from support.introspect import FRAMEWORKS, INSPECTORS, NumpyInspector, has_dtype, x64
 from support.memory import block
@@ -69,7 +69,8 @@ def arrays(
 def test_any_array_is_carried_as_the_rules_say(target: str, made: tuple[DType, np.ndarray]) -> None:
     dtype, a = made
     check(
-        Cell(a, facts_of("numpy", dtype, a), significant(dtype, NumpyInspector.values(a))), target
+        Cell(a, properties_of("numpy", dtype, a), significant(dtype, NumpyInspector.values(a))),
+        target,
     )
 
 
@@ -89,7 +90,7 @@ def test_any_option_is_applied_by_the_rules(
     wanted: DType | str | None,
 ) -> None:
     dtype, a = made
-    cell = Cell(a, facts_of("numpy", dtype, a), significant(dtype, NumpyInspector.values(a)))
+    cell = Cell(a, properties_of("numpy", dtype, a), significant(dtype, NumpyInspector.values(a)))
     check(cell, target, copy=copy, writable=writable, dtype=wanted)
 
 
@@ -120,7 +121,7 @@ def test_a_cast_of_any_layout_is_the_cast_of_the_dense_one(
     target: str, made: tuple[DType, np.ndarray], wanted: DType
 ) -> None:
     dtype, a = made
-    assume(has_dtype(target, wanted) and not (target == "jax" and wanted.is_wide))
+    assume(has_dtype(target, wanted) and not (target == "jax" and wanted.is_64_bit))
     dense = np.frombuffer(NumpyInspector.values(a), dtype.numpy).reshape(a.shape)
     result = ferry.to(a, target, dtype=wanted.name)
     reference = ferry.to(dense, "numpy", dtype=wanted.name, copy=True)

@@ -74,7 +74,7 @@ def _variable(raw: np.ndarray) -> Any:
     return tf.Variable(raw.view(np.float32).copy())
 
 
-FROZEN: dict[str, Callable[[np.ndarray], Any]] = {
+READ_ONLY: dict[str, Callable[[np.ndarray], Any]] = {
     "read-only array": _read_only_array,
     "read-only view of a read-only array": _read_only_view,
     "bytes": lambda raw: raw.tobytes(),
@@ -96,10 +96,10 @@ def raw_floats() -> np.ndarray:
 
 @pytest.mark.parametrize("second", SECOND)
 @pytest.mark.parametrize("first", FIRST)
-@pytest.mark.parametrize("frozen", FROZEN)
+@pytest.mark.parametrize("frozen", READ_ONLY)
 def test_frozen_memory_stays_frozen(frozen: str, first: str, second: str) -> None:
     raw = raw_floats()
-    source = FROZEN[frozen](raw)
+    source = READ_ONLY[frozen](raw)
     middle = ferry.to(source, first)
     assert INSPECTORS[first].values(middle) == raw.tobytes()
     at = INSPECTORS[first].address(middle)
@@ -212,7 +212,7 @@ def test_tensorflow_scalars_are_copied(target: str) -> None:
     """TensorFlow hands the memory of a constant to the next one: writing it would change both."""
     failures = Failures()
     for value in (1.0, 0.0, 7, True):
-        with failures.watch(f"{value}"):
+        with failures.observe(f"{value}"):
             t = tf.constant(value)
             assert ferry.plan(t, target).action == "copy"
             with pytest.raises(ferry.CopyRequiredError):

@@ -52,7 +52,7 @@ def test_a_write_to_the_source(source: str, target: str) -> None:
     still the same.)"""
     failures = Failures()
     for case, dtype, copy in _cells(source, source):
-        with failures.watch(f"{dtype}, {case}, copy={copy}"):
+        with failures.observe(f"{dtype}, {case}, copy={copy}"):
             cell = make(source, case, dtype)
             outcome = expect(cell.facts, target, copy=copy)
             if outcome.error or cell.facts.frozen:
@@ -77,7 +77,7 @@ def test_a_write_to_the_result(source: str, target: str) -> None:
     read-only."""
     failures = Failures()
     for case, dtype, copy in _cells(source, target):
-        with failures.watch(f"{dtype}, {case}, copy={copy}"):
+        with failures.observe(f"{dtype}, {case}, copy={copy}"):
             cell = make(source, case, dtype)
             outcome = expect(cell.facts, target, copy=copy)
             if outcome.error or outcome.action == "itself":
@@ -108,7 +108,7 @@ def test_a_writable_result_does_no_harm(source: str, target: str) -> None:
     for case, dtype, copy in _cells(source, target):
         if copy is not None:
             continue
-        with failures.watch(f"{dtype}, {case}"):
+        with failures.observe(f"{dtype}, {case}"):
             cell = make(source, case, dtype)
             if expect(cell.facts, target, writable=True).error:
                 continue

@@ -20,7 +20,7 @@ import torch
 from support import capsules
 from support.blocked_threads import run_while_this_thread_is_blocked
 from support.dtypes import NAMED
-from support.foreign_threads import ends_without_the_interpreter
+from support.foreign_threads import exits_without_the_interpreter
 from support.share_counts import soon
 
 import tensorferry as ferry
@@ -30,7 +30,7 @@ class Node:
     """A node of trees, whose flatten function runs below `ferry.to`."""
 
 
-class Watched(np.ndarray):
+class CountedArray(np.ndarray):
     """An array that runs Python code when it dies."""
 
     died = 0
@@ -43,11 +43,11 @@ class Watched(np.ndarray):
 def test_an_array_that_jax_releases_below_one_of_our_own_calls():
     # JAX lets go of the GIL while it destroys an array. Here that happens inside a call of ours, so
     # that the thread looks attached to anybody who only counts calls.
-    Watched.died = 0
+    CountedArray.died = 0
     held = []
 
     def fill():
-        array = np.zeros(64, np.float32).view(Watched)
+        array = np.zeros(64, np.float32).view(CountedArray)
         start = -array.ctypes.data % 64 // 4
         held.append(ferry.to(array[start : start + 16], "jax", copy=False))
 
@@ -62,7 +62,7 @@ def test_an_array_that_jax_releases_below_one_of_our_own_calls():
         ferry.to(Node(), "numpy")
     gc.collect()
     assert not held
-    assert Watched.died >= rounds
+    assert CountedArray.died >= rounds
 
 
 def test_a_base_dies_when_the_last_framework_lets_go():
@@ -95,7 +95,7 @@ def room() -> np.ndarray:
     return whole[start : start + 16].view(Room)
 
 
-def frozen(array: np.ndarray) -> np.ndarray:
+def read_only(array: np.ndarray) -> np.ndarray:
     array.flags.writeable = False
     return array
 
@@ -109,9 +109,9 @@ def produced(array: np.ndarray) -> capsules.Producer:
 # frameworks handed over, whose deleters take the interpreter. TensorFlow and MLX have copied the
 # array; of theirs, only that the thread ends is to be seen. Paddle's are copied (below); here one
 # is behind an array.
-KEPT: dict[str, Callable[[np.ndarray], Any]] = {
+RETAINERS: dict[str, Callable[[np.ndarray], Any]] = {
     "numpy": lambda array: array,
-    "numpy, read-only": frozen,
+    "numpy, read-only": read_only,
     "memoryview": memoryview,
     "__dlpack__": produced,
     "torch": torch.from_numpy,
@@ -124,7 +124,7 @@ KEPT: dict[str, Callable[[np.ndarray], Any]] = {
 
 
 @pytest.fixture(scope="module")
-def keeper() -> str:
+def retain() -> str:
     """A framework whose tensors are the capsules that it was given."""
     ferry.register_framework(
         "keeper",
@@ -137,28 +137,28 @@ def keeper() -> str:
     return "keeper"
 
 
-@pytest.mark.parametrize("kept", KEPT)
-def test_a_thread_of_a_framework_lets_go_while_another_has_the_interpreter(kept, keeper):
+@pytest.mark.parametrize("kept", RETAINERS)
+def test_a_thread_of_a_framework_lets_go_while_another_has_the_interpreter(kept, retain):
     """The thread may hold a lock for which the other waits: it must not wait in turn."""
     array = room()
     watch = weakref.ref(array)
-    given = KEPT[kept](array)
-    deleter, managed = capsules.taken(ferry.to(given, keeper, copy=False))
+    given = RETAINERS[kept](array)
+    deleter, managed = capsules.taken(ferry.to(given, retain, copy=False))
     del array, given
-    assert ends_without_the_interpreter(deleter, managed)
+    assert exits_without_the_interpreter(deleter, managed)
     assert soon(lambda: watch() is None)
 
 
-def test_a_release_on_such_a_thread_does_not_wait_for_the_main_thread(keeper):
+def test_a_release_on_such_a_thread_does_not_wait_for_the_main_thread(retain):
     """The main thread may be in one long call, and nobody may call us again."""
     seen = []
 
     def work():
         array = room()
         watch = weakref.ref(array)
-        deleter, managed = capsules.taken(ferry.to(array, keeper))
+        deleter, managed = capsules.taken(ferry.to(array, retain))
         del array
-        seen.append(ends_without_the_interpreter(deleter, managed))
+        seen.append(exits_without_the_interpreter(deleter, managed))
         seen.append(soon(lambda: watch() is None))
 
     thread = threading.Thread(target=work)
@@ -168,7 +168,7 @@ def test_a_release_on_such_a_thread_does_not_wait_for_the_main_thread(keeper):
 
 
 @pytest.mark.parametrize("target", ["jax", "tensorflow", "keeper"])
-def test_paddle_tensors_are_copied_to_frameworks_that_release_on_their_own_threads(target, keeper):
+def test_paddle_tensors_are_copied_to_frameworks_that_release_on_their_own_threads(target, retain):
     """Paddle cannot say whether it would call a foreign deleter under its lock."""
     for made in (paddle.ones([16]), paddle.from_dlpack(room())):
         plan = ferry.plan(made, target)
@@ -187,27 +187,27 @@ class Traced(np.ndarray):
         self.died_on.append(threading.get_ident())
 
 
-def drop_paddle_tensor_without_the_interpreter(keeper: str) -> bool:
+def drop_paddle_tensor_without_the_interpreter(retain: str) -> bool:
     """A Paddle tensor over a traced array, kept by an array, released by a thread that Python did
     not create."""
     through_paddle = ferry.to(paddle.from_dlpack(room().view(np.ndarray).view(Traced)), "numpy")
-    deleter, managed = capsules.taken(ferry.to(through_paddle, keeper, copy=False))
+    deleter, managed = capsules.taken(ferry.to(through_paddle, retain, copy=False))
     del through_paddle
-    return ends_without_the_interpreter(deleter, managed)
+    return exits_without_the_interpreter(deleter, managed)
 
 
-def test_the_main_loop_releases_tensors_of_paddle(keeper):
+def test_the_main_loop_releases_tensors_of_paddle(retain):
     """Never a thread of ours: another thread may have Paddle's lock and want the GIL back."""
     Traced.died_on.clear()
-    assert drop_paddle_tensor_without_the_interpreter(keeper)
+    assert drop_paddle_tensor_without_the_interpreter(retain)
     assert soon(lambda: Traced.died_on)
     assert Traced.died_on == [threading.main_thread().ident]
 
 
-def test_a_call_releases_tensors_of_paddle_while_the_main_thread_waits(keeper):
+def test_a_call_releases_tensors_of_paddle_while_the_main_thread_waits(retain):
     def work():
         Traced.died_on.clear()
-        assert drop_paddle_tensor_without_the_interpreter(keeper)
+        assert drop_paddle_tensor_without_the_interpreter(retain)
         assert Traced.died_on == []
         ferry.to(np.zeros(3), "torch")
         assert Traced.died_on == [threading.get_ident()]
@@ -215,12 +215,12 @@ def test_a_call_releases_tensors_of_paddle_while_the_main_thread_waits(keeper):
     run_while_this_thread_is_blocked(work)
 
 
-def test_a_thread_without_paddle_releases_no_tensor_of_paddle(keeper):
+def test_a_thread_without_paddle_releases_no_tensor_of_paddle(retain):
     """In a program with one thread that uses Paddle, no other takes Paddle's lock."""
 
     def work():
         Traced.died_on.clear()
-        assert drop_paddle_tensor_without_the_interpreter(keeper)
+        assert drop_paddle_tensor_without_the_interpreter(retain)
         other = threading.Thread(target=lambda: ferry.to(np.zeros(3), "torch"))
         other.start()
         other.join()
@@ -231,7 +231,7 @@ def test_a_thread_without_paddle_releases_no_tensor_of_paddle(keeper):
     run_while_this_thread_is_blocked(work)
 
 
-def test_a_full_list_of_pending_calls_delays_a_release_only(keeper):
+def test_a_full_list_of_pending_calls_delays_a_release_only(retain):
     """The main loop keeps 32 requests of all libraries."""
     add = ctypes.pythonapi.Py_AddPendingCall
     add.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
@@ -244,16 +244,16 @@ def test_a_full_list_of_pending_calls_delays_a_release_only(keeper):
                 break
         else:
             raise AssertionError("the list is never full")
-        assert drop_paddle_tensor_without_the_interpreter(keeper)
+        assert drop_paddle_tensor_without_the_interpreter(retain)
         # The drop thread empties the other queue, and asks the main loop in vain.
         array = room()
         watch = weakref.ref(array)
-        deleter, managed = capsules.taken(ferry.to(array, keeper))
+        deleter, managed = capsules.taken(ferry.to(array, retain))
         assert Traced.died_on == [threading.get_ident()]
         Traced.died_on.clear()
         del array
-        assert drop_paddle_tensor_without_the_interpreter(keeper)
-        assert ends_without_the_interpreter(deleter, managed)
+        assert drop_paddle_tensor_without_the_interpreter(retain)
+        assert exits_without_the_interpreter(deleter, managed)
         assert soon(lambda: watch() is None)
         assert Traced.died_on == []
 
@@ -262,21 +262,21 @@ def test_a_full_list_of_pending_calls_delays_a_release_only(keeper):
     assert Traced.died_on == [threading.main_thread().ident]
 
 
-def test_a_python_thread_without_the_interpreter_does_not_wait_for_it(keeper):
+def test_a_python_thread_without_the_interpreter_does_not_wait_for_it(retain):
     """It may hold a lock of the framework that gave up the GIL."""
     array = room()
     watch = weakref.ref(array)
-    deleter, managed = capsules.taken(ferry.to(array, keeper))
+    deleter, managed = capsules.taken(ferry.to(array, retain))
     del array
     # ctypes gives up the GIL around the call of a function of this kind.
     ctypes.CFUNCTYPE(None, ctypes.c_void_p)(deleter)(managed)
     assert soon(lambda: watch() is None)
 
 
-GIVES_UP_THE_GIL = ("torch", "jax")
+RELEASES_THE_GIL = ("torch", "jax")
 
 
-@pytest.mark.parametrize("target", GIVES_UP_THE_GIL)
+@pytest.mark.parametrize("target", RELEASES_THE_GIL)
 def test_memory_is_released_with_the_tensor_on_any_python_thread(target):
     """These frameworks give up the GIL when a tensor dies, and hold no lock then."""
 
@@ -294,7 +294,7 @@ def test_memory_is_released_with_the_tensor_on_any_python_thread(target):
     run_while_this_thread_is_blocked(work)
 
 
-@pytest.mark.parametrize("target", GIVES_UP_THE_GIL)
+@pytest.mark.parametrize("target", RELEASES_THE_GIL)
 def test_the_framework_holds_no_lock_while_it_releases_a_tensor(target):
     """A release waits for the GIL there, which a thread may have that wants such a lock."""
 
@@ -383,34 +383,34 @@ class Named(np.ndarray):
             self.told.append(self.name)
 
 
-def release(names: range, keeper: str) -> None:
+def release(names: range, retain: str) -> None:
     """On threads that Python does not know, one after the other."""
     for name in names:
         array = room().view(Named)
         array.name = name
-        deleter, managed = capsules.taken(ferry.to(array, keeper))
+        deleter, managed = capsules.taken(ferry.to(array, retain))
         del array
-        assert ends_without_the_interpreter(deleter, managed)
+        assert exits_without_the_interpreter(deleter, managed)
 
 
-def test_the_first_is_released_first(keeper):
+def test_the_first_is_released_first(retain):
     Named.told.clear()
     # More than the interpreter's main loop keeps options.
-    release(range(1, 101), keeper)
+    release(range(1, 101), retain)
     assert soon(lambda: len(Named.told) == 100)
     assert Named.told == list(range(1, 101))
 
 
-def test_the_child_of_a_fork_leaves_what_waits_to_its_parent(keeper):
+def test_the_child_of_a_fork_leaves_what_waits_to_its_parent(retain):
     for turn in range(20):
         Named.told.clear()
-        release(range(1, 4), keeper)
+        release(range(1, 4), retain)
         child = os.fork()
         if child == 0:
             before = len(Named.told)
             ferry.to(np.zeros(3), "torch")
             # The first is let go first: what the child had inherited would come before these.
-            release(range(4, 6), keeper)
+            release(range(4, 6), retain)
             seen = soon(lambda: Named.told[-2:] == [4, 5])
             os._exit((len(Named.told) - before - 2) * 10 + seen)
         _, status = os.waitpid(child, 0)

@@ -17,8 +17,8 @@ from support.peer_processes import Peer
 from support.share_counts import (
     folders,
     folders_of,
+    has_released_all,
     held,
-    holds_no_more,
     mappings,
     shared_files,
     soon,
@@ -162,7 +162,7 @@ def test_consumers_that_are_killed(fork_server: ForkServer, dice: random.Random)
         os.kill(child, signal.SIGKILL)
     fork_server.reap()
     assert soon(lambda: ticket.leases == 0), f"{ticket.leases} leases of the dead"
-    assert soon(lambda: holds_no_more(before)), "descriptors and mappings"
+    assert soon(lambda: has_released_all(before)), "descriptors and mappings"
     assert fork_server.close() == ""
     assert soon(lambda: shared_files() <= files)
     assert (small[0], large[-1]) == (5, 6)
@@ -217,7 +217,7 @@ def test_producers_that_are_killed(fork_server: ForkServer, dice: random.Random)
         ferry.attach(claim)
     assert (got["x"][0], got["x"][-1]) == (5, 6), "the memory went with its producer"
     del kept, results, got
-    assert soon(lambda: holds_no_more(before)), "descriptors and mappings"
+    assert soon(lambda: has_released_all(before)), "descriptors and mappings"
     assert soon(lambda: shared_files() <= files)
     assert soon(lambda: shared_kib() - memory < 64 << 10), "shared memory that nobody has"
     assert fork_server.close() == ""
@@ -261,4 +261,4 @@ def test_both_sides_of_a_long_lived_pair(dice: random.Random) -> None:
             del got
             assert "stale" in refusal or "closed" in refusal or "nowhere" in refusal, refusal
     assert soon(lambda: ticket.leases == 0)
-    assert soon(lambda: holds_no_more(before))
+    assert soon(lambda: has_released_all(before))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from support.peer_processes import Peer
-from support.share_counts import held, holds_no_more, soon
+from support.share_counts import has_released_all, held, soon
 from support.subprocesses import HANG_SECONDS
 
 import tensorferry as ferry
@@ -34,7 +34,7 @@ def _quick_collections() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def peer() -> Iterator[Peer]:
     with Peer() as made:
-        made.run("from support.share_counts import held, holds_no_more, soon")
+        made.run("from support.share_counts import held, has_released_all, soon")
         yield made
 
 
@@ -55,7 +55,7 @@ def check(
     before, memory = held(), resident()
     for _ in range(rounds):
         story()
-    assert soon(lambda: holds_no_more(before), patience), f"{held()} from {before}"
+    assert soon(lambda: has_released_all(before), patience), f"{held()} from {before}"
     assert resident() - memory < SLACK
 
 
@@ -156,7 +156,7 @@ def test_the_other_process(peer: Peer) -> None:
     story()
     before = peer.run("del kept; result = held()")
     check(story, 500)
-    assert peer.run("del kept; result = soon(lambda: holds_no_more(before))", before=before)
+    assert peer.run("del kept; result = soon(lambda: has_released_all(before))", before=before)
 
 
 def test_large_memory_is_given_back(peer: Peer) -> None:
@@ -174,5 +174,5 @@ def test_large_memory_is_given_back(peer: Peer) -> None:
         peer.run("got = ferry.attach(ticket); got[0] = 7; del got", ticket=str(ticket))
         assert x[0] == 7
     del x, ticket
-    assert soon(lambda: holds_no_more(before))
+    assert soon(lambda: has_released_all(before))
     assert soon(lambda: shared_kib() - memory < 256 << 10)

@@ -141,7 +141,7 @@ def test_who_has_come_is_counted(peer: Peer) -> None:
 
 
 # A producer that holds one block of shared memory until a ticket expires.
-HOLDS = """
+HOLDER = """
 kept = {kept}
 result = mappings()
 """
@@ -160,7 +160,7 @@ def test_expired_memory_is_given_back(kept: str) -> None:
     with Peer() as producer:
         producer.run("import pickle; from support.share_counts import mappings, soon")
         for seconds in limits():
-            count = producer.run(HOLDS.format(kept=kept), seconds=seconds)
+            count = producer.run(HOLDER.format(kept=kept), seconds=seconds)
             if count == 1:
                 break
             assert count == 0

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from matrix.cells import FORMS, FRAMEWORK_SOURCES, Form, form_of, lay
+from matrix.cells import FORMS, FRAMEWORK_SOURCES, Form, arrange, form_of
 from matrix.constructors import dtypes_of, make, pairs_of_source_and_case
 from support.capsules import dense_strides
 from support.dtypes import ALL, DType, sample, significant
 from support.introspect import FRAMEWORKS, INSPECTORS
 from support.memory import poke
 from support.peer_processes import Peer
-from support.share_checks import Parcel
+from support.share_checks import SharedPayload
 from support.share_counts import catch_up, soon
 
 import tensorferry as ferry
@@ -71,7 +71,7 @@ def test_ordinary_memory(source: str, case: str, consumer: Peer) -> None:
         # What the maker says is what the source's own framework says.
         assert significant(dtype, INSPECTORS[source].values(cell.object)) == cell.values
         parcels.append(
-            Parcel(
+            SharedPayload(
                 str(ticket),
                 dtype.name,
                 facts.shape,
@@ -102,7 +102,7 @@ def shared_source(source: str, dtype: DType, form: Form) -> tuple[Any, np.ndarra
     room = ferry.empty_shared(form.room * dtype.size + 64, "uint8")
     raw = room[form.past : form.past + form.room * dtype.size]
     raw[:] = sample(dtype, form.room)
-    array = lay(dtype, raw, form)
+    array = arrange(dtype, raw, form)
     try:
         return ferry.to(array, source, copy=False), array
     except (ferry.CopyRequiredError, ferry.UnsupportedDTypeError, ferry.UnsupportedError):
@@ -132,7 +132,7 @@ def test_shared_memory(source: str, case: str, consumer: Peer) -> None:
         values = significant(dtype, INSPECTORS["numpy"].values(array))
         past = array.ctypes.data % 64
         frozen = source in ("jax", "tensorflow")
-        parcel = Parcel(
+        parcel = SharedPayload(
             str(ticket), dtype.name, array.shape, array.strides, past, frozen=frozen, values=values
         )
         parcels.append(parcel)

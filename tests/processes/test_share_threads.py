@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from support import subprocesses
 from support.peer_processes import Peer
-from support.share_counts import descriptors, held, holds_no_more, soon
+from support.share_counts import descriptors, has_released_all, held, soon
 from support.subprocesses import HANG_SECONDS
 
 import tensorferry as ferry
@@ -46,7 +46,7 @@ def test_threads_that_publish_and_attach_at_once() -> None:
 
     with ThreadPoolExecutor(THREADS) as pool:
         assert list(pool.map(work, range(THREADS))) == [ROUNDS] * THREADS
-    assert soon(lambda: holds_no_more(before)), f"{held()} from {before}"
+    assert soon(lambda: has_released_all(before)), f"{held()} from {before}"
 
 
 def test_many_threads_attach_one_ticket_for_one() -> None:

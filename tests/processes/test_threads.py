@@ -171,7 +171,7 @@ class Array(np.ndarray):
     """An array that can be watched."""
 
 
-def watched(target):
+def counted(target):
     """A source that only the result keeps alive, and a watch on it."""
     aligned = ferry.to(numbers(0), "numpy", copy=True)
     source = aligned.view(Array)
@@ -184,7 +184,7 @@ SHARING = [name for name in TARGETS if name != "mlx"]
 
 @pytest.mark.parametrize("target", SHARING)
 def test_the_result_is_dropped_by_another_thread(target):
-    source, alive = watched(target)
+    source, alive = counted(target)
     box = [ferry.to(source, target, copy=False)]
     if target == "numpy":
         box = [ferry.to(memoryview(source), target, copy=False)]
@@ -198,7 +198,7 @@ def test_the_result_is_dropped_by_another_thread(target):
 
 @pytest.mark.parametrize("target", SHARING)
 def test_the_source_is_dropped_by_another_thread(target):
-    source, alive = watched(target)
+    source, alive = counted(target)
     box = [source]
     result = ferry.to(source if target != "numpy" else memoryview(source), target, copy=False)
     del source

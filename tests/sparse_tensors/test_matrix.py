@@ -11,7 +11,7 @@ from tensorferry import sparse
 WITHOUT_BFLOAT16 = ("scipy", "sparse")
 
 
-def holds(kind, dtype):
+def supports(kind, dtype):
     framework = kind.split()[0]
     if dtype == "bfloat16":
         return framework not in WITHOUT_BFLOAT16
@@ -107,9 +107,9 @@ def test_every_case(source, target):
 @pytest.mark.parametrize("source", cases.SOURCES)
 def test_every_type(source, target):
     for dtype in cases.DTYPES:
-        if not holds(source, dtype):
+        if not supports(source, dtype):
             continue
-        if holds(target, dtype):
+        if supports(target, dtype):
             check_carried(source, target, "both", dtype, "int32")
         else:
             framework, form = target.split()

@@ -10,7 +10,7 @@ from support.subprocesses import HANG_SECONDS
 
 from tensorferry._tools.bench import run
 
-ASKED = ["bench", "--from", "mlx", "--to", "numpy", "--sizes", "4K", "--seconds", "0.001"]
+OPTIONS = ["bench", "--from", "mlx", "--to", "numpy", "--sizes", "4K", "--seconds", "0.001"]
 
 
 def tensorferry(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -47,7 +47,7 @@ def visit(browser: webdriver.Chrome, address: str) -> None:
     WebDriverWait(browser, 30, 0.05).until(lambda _: browser.execute_script(there, address))
 
 
-def look(
+def screenshot(
     browser: webdriver.Chrome,
     *,
     width: int = 1280,
@@ -72,7 +72,7 @@ def look(
     )
 
 
-def messages(browser: webdriver.Chrome) -> list[str]:
+def console_log(browser: webdriver.Chrome) -> list[str]:
     """Everything that the console was told since it was last asked."""
     return [entry["message"] for entry in browser.get_log("browser")]
 
@@ -97,7 +97,7 @@ def shown(browser: webdriver.Chrome | WebElement, selector: str) -> list[WebElem
     return [found for found in every(browser, selector) if found.is_displayed()]
 
 
-def open_everything(browser: webdriver.Chrome) -> None:
+def open_all(browser: webdriver.Chrome) -> None:
     """Opens all that can be opened."""
     browser.execute_script("for (const e of document.querySelectorAll('details')) e.open = true")
 

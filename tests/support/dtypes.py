@@ -40,7 +40,7 @@ class DType:
         return self.bits < 8
 
     @property
-    def is_wide(self) -> bool:
+    def is_64_bit(self) -> bool:
         """Whether JAX keeps it only while x64 is on."""
         return self.name in ("int64", "uint64", "float64", "complex128")
 
@@ -48,7 +48,7 @@ class DType:
     def narrowed(self) -> DType:
         """The type of half the width where this one is wide."""
         half = str(self.bits // 2)
-        return NAMED[self.name.replace(str(self.bits), half)] if self.is_wide else self
+        return NAMED[self.name.replace(str(self.bits), half)] if self.is_64_bit else self
 
     @property
     def numpy(self) -> np.dtype:

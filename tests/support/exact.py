@@ -168,7 +168,7 @@ def floor_log2(value: Fraction) -> int:
 # ----- elements of any type
 
 
-def part_of(dtype: DType) -> DType:
+def component_of(dtype: DType) -> DType:
     """The type of each part of a complex number; of others, the type itself."""
     return {"complex64": NAMED["float32"], "complex128": NAMED["float64"]}.get(dtype.name, dtype)
 
@@ -213,7 +213,7 @@ def cast(source: DType, target: DType, raw: np.ndarray) -> bytes:
     """The bytes that the bytes of elements become. Narrow elements have their high bits clear."""
     if source == target:
         return raw.tobytes()
-    from_part, to_part = part_of(source), part_of(target)
+    from_part, to_part = component_of(source), component_of(target)
     codes = [int(code) for code in raw.view(f"u{from_part.size}")]
     if source.kind != "complex":
         real, imaginary = codes, None
@@ -240,7 +240,7 @@ def cast(source: DType, target: DType, raw: np.ndarray) -> bytes:
 def codes_worth_trying(dtype: DType) -> list[int]:
     """Every code of a small type; of a large one, its ends and specials, what lies at, beside
     and between the values of every other type, and some at random."""
-    dtype = part_of(dtype)
+    dtype = component_of(dtype)
     if dtype.size == 1:
         return list(range(2 if dtype.kind == "bool" else 1 << dtype.bits))
     random = np.random.default_rng(dtype.bits)
@@ -252,13 +252,13 @@ def codes_worth_trying(dtype: DType) -> list[int]:
         if (dtype.bits < 64)
         else [int(code) for code in random.integers(0, 2**64 - 1, 60, dtype=np.uint64)]
     )
-    codes = {*bits, *_ends(dtype)}
+    codes = {*bits, *_bounds(dtype)}
     for value in _landmarks():
         codes.update(_around(dtype, value))
     return sorted(codes)
 
 
-def _ends(dtype: DType) -> Iterator[int]:
+def _bounds(dtype: DType) -> Iterator[int]:
     top = 1 << (dtype.bits - 1)
     for code in (0, 1, 2, top - 2, top - 1, top, top + 1, 2 * top - 2, 2 * top - 1):
         yield code

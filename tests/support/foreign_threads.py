@@ -23,7 +23,9 @@ class _Time(ctypes.Structure):
 _libc.pthread_timedjoin_np.argtypes = (c_ulong, c_void_p, POINTER(_Time))
 
 
-def ends_without_the_interpreter(function: int, argument: int, seconds: int = HANG_SECONDS) -> bool:
+def exits_without_the_interpreter(
+    function: int, argument: int, seconds: int = HANG_SECONDS
+) -> bool:
     """Runs a C function of one pointer on a thread that is none of Python's; whether it ended
     although this thread had the interpreter all the time."""
     thread = c_ulong()

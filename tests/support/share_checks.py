@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from matrix.check import told
-from matrix.expect import Facts, expect
+from matrix.expect import SourceProperties, expect
 from support.capsules import dense_strides
 from support.dtypes import NAMED, significant
 from support.introspect import INSPECTORS, TYPES, values_now
@@ -17,7 +17,7 @@ import tensorferry as ferry
 
 
 @dataclass(frozen=True)
-class Parcel:
+class SharedPayload:
     """One ticket, and what the producer knows about its tensor."""
 
     ticket: str
@@ -54,8 +54,8 @@ def mapping_of(address: int, places: list[tuple[int, int, bool]] | None = None) 
 class Attached:
     """What came of a parcel."""
 
-    parcel: Parcel
-    facts: Facts
+    parcel: SharedPayload
+    facts: SourceProperties
     result: Any
     shares: bool
     """Whether it was said to be shared."""
@@ -64,12 +64,12 @@ class Attached:
 HELD: list[Attached] = []
 
 
-def attach_all(parcels: list[Parcel], target: str) -> list[str]:
+def attach_all(parcels: list[SharedPayload], target: str) -> list[str]:
     """Attaches them all, holds the results, and tells what is wrong with any of them."""
     HELD.clear()
     wrong: list[str] = []
 
-    def told_of(parcel: Parcel, check: Callable[[], Attached | None]) -> Attached | None:
+    def told_of(parcel: SharedPayload, check: Callable[[], Attached | None]) -> Attached | None:
         try:
             return check()
         except Exception as error:
@@ -106,10 +106,10 @@ def _refusal(ticket: str, target: str) -> ferry.FerryError | None:
     return None
 
 
-def _attach(parcel: Parcel, target: str) -> Attached | None:
+def _attach(parcel: SharedPayload, target: str) -> Attached | None:
     """Attaches, and holds everything but the place against the oracle."""
     dtype, look = NAMED[parcel.dtype], INSPECTORS[target]
-    facts = Facts(
+    facts = SourceProperties(
         "shared memory",
         dtype,
         parcel.shape,

@@ -46,7 +46,7 @@ def held() -> tuple[int, int]:
     return descriptors(), mappings()
 
 
-def holds_no_more(before: tuple[int, int]) -> bool:
+def has_released_all(before: tuple[int, int]) -> bool:
     """Whether there is no more than `held` counted then. What was on its way out may be gone."""
     return all(now <= then for now, then in zip(held(), before, strict=True))
 

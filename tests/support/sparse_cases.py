@@ -146,7 +146,7 @@ def arrays(x):
     module = type(x).__module__.split(".")[0]
     if module == "torch":
         form = str(x.layout).removeprefix("torch.sparse_")
-        values = plain(x._values() if form == "coo" else x.values())
+        values = to_dense_array(x._values() if form == "coo" else x.values())
         if form == "coo":
             return form, values, list(x._indices().numpy())
         indptr = x.ccol_indices() if form == "csc" else x.crow_indices()
@@ -165,7 +165,7 @@ def arrays(x):
     return "coo", x.data, list(x.coords)
 
 
-def plain(tensor):
+def to_dense_array(tensor):
     if tensor.dtype == torch.bfloat16:
         return tensor.view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
     return tensor.numpy()

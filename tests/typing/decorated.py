@@ -39,7 +39,7 @@ def loose(x: Any, n: int, *, name: str = "") -> float:
 
 
 @ferry.via("torch")
-async def later(x: torch.Tensor, n: int) -> int:
+async def delayed(x: torch.Tensor, n: int) -> int:
     return n
 
 
@@ -149,8 +149,8 @@ def methods(model: Model, x: Array, j: jax.Array) -> None:
 
 
 async def coroutines(x: Array) -> None:
-    reveal_type(await later(x, 1))  # int
-    await later(x, "no")  # error
+    reveal_type(await delayed(x, 1))  # int
+    await delayed(x, "no")  # error
 
 
 def agnostic(x: Array, j: jax.Array) -> None:

@@ -149,7 +149,7 @@ class ndarray:  # noqa: N801 (its name in CuPy)
         status = driver.cuMemcpyHtoDAsync_v2(self.data.ptr, array.ctypes.data, array.nbytes, stream)
         assert status == 0
 
-    def copy_later(self) -> ndarray:
+    def queue_copy(self) -> ndarray:
         """Queues a copy on the current stream, which nobody waits for."""
         other = empty(self.shape, self.dtype)
         size = int(np.prod(self.shape)) * self.dtype.itemsize

@@ -175,7 +175,7 @@ def test_writable_targets_cannot_promise_to_be_read_only(target):
     )
 
 
-def frozen(array):
+def read_only(array):
     array.flags.writeable = False
     return array
 
@@ -186,7 +186,7 @@ OUTS = {
     "another dtype": ("numpy", np.zeros((2, 3), np.float64), {}),
     "dtype against out": ("numpy", np.zeros((2, 3), np.float32), {"dtype": "float64"}),
     "another framework": ("torch", np.zeros((2, 3), np.float32), {}),
-    "read-only": ("numpy", frozen(np.zeros((2, 3), np.float32)), {}),
+    "read-only": ("numpy", read_only(np.zeros((2, 3), np.float32)), {}),
     "overlapping itself": (
         "numpy",
         np.lib.stride_tricks.as_strided(SOURCE.copy(), (2, 3), (4, 4)),
