@@ -92,7 +92,7 @@ def test_filters_hide_what_does_not_fit_and_a_link_brings_it_back(show):
 
 
 def test_very_many_groups_lie_in_bundles_that_links_and_keys_open(show):
-    browser = show("crowd")
+    browser = show("bundled")
     assert len(every(browser, ".group")) == 60
     assert len(shown(browser, ".bundle > summary")) == len(every(browser, ".overview li")) == 12
     assert shown(browser, ".group") == []

@@ -152,7 +152,7 @@ def test_what_all_groups_have_in_common_is_said_once():
 
 
 def test_very_many_groups_are_taken_together_by_their_ends():
-    found = bundles.bundles(grouping.group(results.crowd()))
+    found = bundles.bundles(grouping.group(results.bundled()))
     assert [len(bundle.groups) for bundle in found] == [5] * 12
     assert found[1].conversion.name == "NumPy to JAX"
     assert found[1].details == ("cpu", "5 conversions")

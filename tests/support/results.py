@@ -128,7 +128,7 @@ def many(seed: int = 5) -> dict[str, Any]:
     return result(rows, SIZES[:4])
 
 
-def crowd() -> dict[str, Any]:
+def bundled() -> dict[str, Any]:
     """Sixty groups: twelve pairs, five types."""
     frameworks = ("numpy", "torch", "jax", "tensorflow")
     dtypes = ("float16", "float32", "float64", "int32", "uint8")
@@ -224,7 +224,7 @@ PAGES: dict[str, Callable[[], dict[str, Any]]] = {
     "sample": sample,
     "wide": wide,
     "many": many,
-    "crowd": crowd,
+    "bundled": bundled,
     "many sizes": lambda: sample(sizes=[1 << power for power in range(10, 31)]),
     "one size": lambda: sample(sizes=[1 << 20]),
     "hostile": hostile,

@@ -57,4 +57,4 @@ def code(text: object) -> Html:
 
 def screen_reader_text(text: object) -> Html:
     """Text for screen readers only."""
-    return element("span", text, class_="unseen")
+    return element("span", text, class_="screen-reader")

@@ -104,7 +104,7 @@ def _strip(bundle: Bundle, across: scale.LogScale) -> list[Html]:
         *lines,
         span,
         *_dots(comparisons, across),
-        class_="strip crowd" if len(comparisons) > MAX_OPAQUE_DOTS else "strip",
+        class_="strip translucent" if len(comparisons) > MAX_OPAQUE_DOTS else "strip",
         role="img",
         aria_labelledby=f"{name}-title",
         aria_describedby=f"{name}-desc",
@@ -116,7 +116,7 @@ def _strip(bundle: Bundle, across: scale.LogScale) -> list[Html]:
             tags(bundle.details),
             href=bundle.link,
         ),
-        element("span", drawing, class_="lane"),
+        element("span", drawing, class_="track"),
         element("span", span_text.replace(" to ", "\N{EN DASH}"), class_="words"),
     ]
 
