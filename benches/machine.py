@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 
 def description() -> dict[str, Any]:
     """Machine, versions, date and commit."""
-    return {**machine.facts(), "commit": _commit()}
+    return {**machine.description(), "commit": _commit()}
 
 
 def name() -> str:

@@ -39,11 +39,11 @@ def test_the_page_never_scrolls_sideways(show, page):
     open_all(browser)
     for width in (320, 360, 768, 1280):
         screenshot(browser, width=width)
-        wide, seen = browser.execute_script(
+        many_rows, seen = browser.execute_script(
             "const e = document.documentElement; return [e.scrollWidth, e.clientWidth]"
         )
         assert width - 20 <= seen <= width
-        assert wide <= seen, width
+        assert many_rows <= seen, width
 
 
 @pytest.mark.parametrize("page", ["sample", "many sizes"])

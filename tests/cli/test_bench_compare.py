@@ -75,15 +75,15 @@ def test_a_slow_day_of_the_machine_is_no_change_of_ours(steady):
 
 
 def test_a_change_within_the_spread_is_none(steady):
-    wide, slower = copy.deepcopy(steady), doctored(steady, ours=1.5)
-    for row in wide["rows"]:
+    many_rows, slower = copy.deepcopy(steady), doctored(steady, ours=1.5)
+    for row in many_rows["rows"]:
         row["high"] = row["seconds"] * 2
     for row in slower["rows"]:
         row["low"] = row["seconds"] * 0.9
-    assert changes(wide, slower) == {"same"}
-    for row in wide["rows"]:
+    assert changes(many_rows, slower) == {"same"}
+    for row in many_rows["rows"]:
         row["high"] = row["seconds"]
-    assert changes(wide, slower) == {"slower"}
+    assert changes(many_rows, slower) == {"slower"}
 
 
 def test_without_native_methods_the_clock_decides(steady):

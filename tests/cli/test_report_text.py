@@ -79,9 +79,9 @@ def test_a_scale_has_room_around_its_values_and_is_never_too_fine():
     around = scale.around([100.0, 101.0], min_factor=10, margin=0.06)
     assert around.high / around.low == pytest.approx(10**1.12)
     assert 0.4 < around.position(100.0) < around.position(101.0) < 0.6
-    wide = scale.around([1.0, 1e6])
-    assert 0 < wide.position(1.0) < 0.06
-    assert 0.94 < wide.position(1e6) < 1
+    many_rows = scale.around([1.0, 1e6])
+    assert 0 < many_rows.position(1.0) < 0.06
+    assert 0.94 < many_rows.position(1e6) < 1
 
 
 def test_labels_keep_their_distance_and_the_last_is_there():

@@ -47,7 +47,7 @@ def pytest_terminal_summary(
     import machine
     from matrix.check import TALLY
 
-    facts = machine.facts()
+    facts = machine.description()
     files: dict[str, Counter[str]] = {}
     for outcome in ("passed", "failed", "error", "skipped", "xfailed", "xpassed"):
         for report in terminalreporter.stats.get(outcome, []):

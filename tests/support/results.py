@@ -39,7 +39,7 @@ def copy(seconds: float, rate: float) -> Callable[[int], float]:
     return lambda size: seconds + size / rate
 
 
-WAYS: dict[tuple[str, ...], list[Method]] = {
+METHODS: dict[tuple[str, ...], list[Method]] = {
     KEY: [
         ('ferry.to(x, "torch")', True, share(542e-9)),
         ("torch.from_numpy(x)", True, share(558e-9)),
@@ -73,7 +73,7 @@ def sample(sizes: Sequence[int] = SIZES, seed: int = 7) -> dict[str, Any]:
     """Three groups of five methods; one method gives up at large sizes."""
     rows = []
     chance = random.Random(seed)
-    for key, methods in WAYS.items():
+    for key, methods in METHODS.items():
         for number, (method, shares, cost) in enumerate(methods):
             for size in sizes:
                 error = None
@@ -84,7 +84,7 @@ def sample(sizes: Sequence[int] = SIZES, seed: int = 7) -> dict[str, Any]:
     return result(rows, sizes)
 
 
-def wide(methods: int = 14, seed: int = 3) -> dict[str, Any]:
+def many_rows(methods: int = 14, seed: int = 3) -> dict[str, Any]:
     """One group of many methods."""
     chance = random.Random(seed)
     key = ("numpy", "jax", "cpu", "cpu", "float32", "dense")
@@ -222,7 +222,7 @@ def result(rows: list[dict[str, Any]], sizes: Sequence[int]) -> dict[str, Any]:
 # A report of each of these must come out well.
 PAGES: dict[str, Callable[[], dict[str, Any]]] = {
     "sample": sample,
-    "wide": wide,
+    "wide": many_rows,
     "many": many,
     "bundled": bundled,
     "many sizes": lambda: sample(sizes=[1 << power for power in range(10, 31)]),

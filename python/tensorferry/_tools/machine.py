@@ -13,7 +13,7 @@ from typing import Any
 from tensorferry.framework_register import FRAMEWORKS, TENSOR_FRAMEWORKS
 
 
-def facts() -> dict[str, Any]:
+def description() -> dict[str, Any]:
     """The machine, versions and date."""
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

@@ -10,7 +10,7 @@ use crate::conversion::batch;
 use crate::conversion::convert;
 use crate::conversion::request::ConversionRequest;
 use crate::conversion::source::Source;
-use crate::errors::{Result, fail, message};
+use crate::errors::{Result, fail, full_text};
 use crate::interpreter::owner::Owner;
 use crate::reports::trace;
 use crate::settings;
@@ -155,7 +155,7 @@ impl File {
     /// The names of entries that cannot be loaded, each with the reason.
     #[getter]
     fn skipped(&self) -> Vec<(String, String)> {
-        self.opened.skipped().iter().map(|(name, error)| (name.clone(), message(error))).collect()
+        self.opened.skipped().iter().map(|(name, error)| (name.clone(), full_text(error))).collect()
     }
 
     /// Converts a tensor of the file to a framework.

@@ -1,6 +1,6 @@
 //! The exception classes that tensorferry raises.
 
-use super::hints::message;
+use super::hints::full_text;
 use crate::interpreter::once::ForkSafeOnce;
 use pyo3::exceptions::{
     PyBufferError, PyConnectionError, PyException, PyImportError, PyMemoryError, PyOSError, PyRuntimeError,
@@ -161,7 +161,7 @@ fn os_error<'py>(py: Python<'py>, errno: Option<i32>, message: &str) -> PyResult
 
 /// The exception of an error.
 fn instance<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>> {
-    let message = message(error);
+    let message = full_text(error);
     let class = match error.kind() {
         ErrorKind::Io => os_error_class(py, error.errno())?.into_any(),
         ErrorKind::Cancelled => py.import("tensorferry.jobs")?.getattr("CancelledError")?,

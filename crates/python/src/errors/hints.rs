@@ -17,7 +17,7 @@ const _: () = assert!(covers(&[files::ADVICE], tensorferry_files::hints::ALL));
 const _: () = assert!(covers(&[share::ADVICE], tensorferry_share::hints::ALL));
 
 /// The message of an error: the fact, and a line with the hint.
-pub(crate) fn message(error: &Error) -> String {
+pub(crate) fn full_text(error: &Error) -> String {
     match advice(error) {
         Some(advice) => format!("{}\nhint: {advice}", error.fact()),
         None => error.fact().to_owned(),

@@ -14,7 +14,7 @@ MIN_CHANGE_RATIO = 1.10
 # The facts that identify a machine; load and date do not.
 MACHINE_KEYS = ("cpu", "cores", "gpu", "huge pages", "python")
 SLOWER, QUICKER, SAME = "slower", "quicker", "same"
-BROKEN, MENDED = "broken", "mended"
+INVALID_RESULT, MENDED = "broken", "mended"
 
 
 def compare(old: Result, new: Result) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def changed(comparison: dict[str, Any]) -> set[Cell]:
 
 def exit_code(comparison: dict[str, Any]) -> int:
     """1 if `ferry.to` got slower or fails now, else 0."""
-    return int(any(row["change"] in (SLOWER, BROKEN) for row in comparison["rows"]))
+    return int(any(row["change"] in (SLOWER, INVALID_RESULT) for row in comparison["rows"]))
 
 
 def _row(cell: Cell, old_rows: list[Row], new_rows: list[Row]) -> dict[str, Any] | None:
@@ -85,7 +85,7 @@ def _change(old: Row, new: Row, to_native: float | None) -> str:
     if old["error"] is not None or new["error"] is not None:
         if old["error"] is not None and new["error"] is not None:
             return SAME
-        return BROKEN if new["error"] is not None else MENDED
+        return INVALID_RESULT if new["error"] is not None else MENDED
     ratio = new["seconds"] / old["seconds"]
     against = ratio if to_native is None else to_native
     if new["low"] > old["high"] and min(ratio, against) > MIN_CHANGE_RATIO:

@@ -87,7 +87,7 @@ def run(settings: Settings, progress: Progress = _no_progress) -> Result:
     rows, notes = _measure(selected, settings, driver, progress)
     return {
         "format": FORMAT,
-        "machine": machine.facts(),
+        "machine": machine.description(),
         "settings": settings.as_dict(),
         "limits": found,
         "rows": rows,

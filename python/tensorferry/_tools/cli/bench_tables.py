@@ -118,7 +118,7 @@ def print_comparison(old: Result, new: Result, terminal: Terminal) -> int:
         _print_changes(changed, terminal)
     counts = {
         change: sum(row["change"] == change for row in rows)
-        for change in (compare.SLOWER, compare.QUICKER, compare.BROKEN, compare.MENDED)
+        for change in (compare.SLOWER, compare.QUICKER, compare.INVALID_RESULT, compare.MENDED)
     }
     summary = ", ".join(f"{count} {change}" for change, count in counts.items() if count)
     terminal.print(f"{summary or 'no changes'}, of {len(rows)} common conversions")
@@ -153,7 +153,7 @@ def _print_changes(rows: list[dict[str, Any]], terminal: Terminal) -> None:
         changes = [row["change"]] if row["change"] != compare.SAME else []
         if _memory_changed(row):
             changes.append("now shares" if row["new_shares"] else "now copies")
-        if row["change"] == compare.BROKEN:
+        if row["change"] == compare.INVALID_RESULT:
             changes.append(row["error"])
         lines.append(
             [
@@ -171,6 +171,10 @@ def _print_changes(rows: list[dict[str, Any]], terminal: Terminal) -> None:
     shown = table(lines, right={len(varying) + column for column in range(1, 7)})
     terminal.print(terminal.style(shown[0], "bold"))
     for line, row in zip(shown[1:], rows, strict=True):
-        styles = {compare.SLOWER: ("red",), compare.BROKEN: ("red",), compare.QUICKER: ("green",)}
+        styles = {
+            compare.SLOWER: ("red",),
+            compare.INVALID_RESULT: ("red",),
+            compare.QUICKER: ("green",),
+        }
         terminal.print(terminal.style(line, *styles.get(row["change"], ())))
     terminal.print()

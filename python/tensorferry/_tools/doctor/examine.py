@@ -158,7 +158,7 @@ def _driver(findings: dict[str, Finding], exit: ProcessExit) -> Driver:
 
 def _pinned(frameworks: Sequence[Framework], timeout: float, progress: Progress) -> Pinned:
     """Downloads from a GPU with the first framework that supports it."""
-    able = [one for one in frameworks if FRAMEWORKS[one.name].has_cuda and one.holds("cuda:0")]
+    able = [one for one in frameworks if FRAMEWORKS[one.name].has_cuda and one.supports("cuda:0")]
     if not able:
         return Pinned("absent")
     name = able[0].name

@@ -33,7 +33,7 @@ class Framework:
     fact: str | None = None
     hint: str | None = None
 
-    def holds(self, device: str) -> bool:
+    def supports(self, device: str) -> bool:
         """Whether it has the device."""
         return any(device == one.name for one in self.devices)
 

@@ -24,5 +24,5 @@ def cells(frameworks: Sequence[Framework]) -> list[Cell]:
         for origin, destination in routes
         for source in frameworks
         for target in frameworks
-        if source.holds(origin) and target.holds(destination)
+        if source.supports(origin) and target.supports(destination)
     ]

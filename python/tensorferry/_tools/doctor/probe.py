@@ -29,8 +29,8 @@ def main() -> None:
     # Child processes of a framework may outlive this one, and must not keep the pipe open.
     os.set_inheritable(int(pipe), False)
 
-    def report(kind: str, **facts: Any) -> None:
-        os.write(int(pipe), json.dumps({"kind": kind, **facts}).encode() + b"\n")
+    def report(kind: str, **description: Any) -> None:
+        os.write(int(pipe), json.dumps({"kind": kind, **description}).encode() + b"\n")
 
     try:
         PROBES[probe](report, *arguments)

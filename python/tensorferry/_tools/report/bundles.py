@@ -38,12 +38,12 @@ def bundles(groups: Sequence[Group]) -> list[Bundle]:
     separate = [Bundle([group], details(group, differ)) for group in groups]
     if len(groups) <= MAX_SEPARATE_GROUPS:
         return separate
-    ends: dict[tuple[str, ...], list[Group]] = {}
+    endpoints: dict[tuple[str, ...], list[Group]] = {}
     for group in groups:
-        ends.setdefault(group.conversion.ends, []).append(group)
+        endpoints.setdefault(group.conversion.endpoints, []).append(group)
     return [
         Bundle(found, (found[0].conversion.devices, f"{len(found)} conversions"))
-        for found in ends.values()
+        for found in endpoints.values()
     ]
 
 

@@ -16,7 +16,7 @@ LIMITS = {
     (True, False): ("upload", "link, upload", "the link"),
     (False, True): ("download", "link, download", "the link"),
 }
-Ends = tuple[str, str, str, str]
+Endpoints = tuple[str, str, str, str]
 
 
 def group(result: Mapping[str, Any]) -> list[Group]:
@@ -39,7 +39,7 @@ def group(result: Mapping[str, Any]) -> list[Group]:
             Group(
                 index,
                 conversion,
-                _series(drawn, numbers[conversion.ends]),
+                _series(drawn, numbers[conversion.endpoints]),
                 [row for row in rows if not row.is_drawn],
                 _limit(limits, conversion, [row.bytes for row in drawn]),
             )
@@ -80,23 +80,23 @@ def _positive(value: Any) -> float | None:
 
 def _number_methods(
     conversions: Mapping[Conversion, Iterable[Row]],
-) -> dict[Ends, dict[str, int]]:
+) -> dict[Endpoints, dict[str, int]]:
     """Numbers of the native methods, which determine their style.
 
     A native method has the same number in all groups of the same pair. The methods of `ferry.to`
     have the first numbers in each group, whatever their text, and the same style in all groups.
     """
-    ours: dict[Ends, int] = {}
-    native: dict[Ends, dict[str, None]] = {}
+    ours: dict[Endpoints, int] = {}
+    native: dict[Endpoints, dict[str, None]] = {}
     for conversion, rows in conversions.items():
         drawn = [row for row in rows if row.is_drawn]
         methods = {row.method for row in drawn if row.ours}
-        ours[conversion.ends] = max(ours.get(conversion.ends, 1), len(methods))
-        known = native.setdefault(conversion.ends, {})
+        ours[conversion.endpoints] = max(ours.get(conversion.endpoints, 1), len(methods))
+        known = native.setdefault(conversion.endpoints, {})
         known.update(dict.fromkeys(row.method for row in drawn if not row.ours))
     return {
-        ends: {method: ours[ends] + number for number, method in enumerate(known)}
-        for ends, known in native.items()
+        endpoints: {method: ours[endpoints] + number for number, method in enumerate(known)}
+        for endpoints, known in native.items()
     }
 
 

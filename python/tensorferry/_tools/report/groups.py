@@ -126,7 +126,7 @@ class Conversion:
         return self.devices, self.dtype, self.layout
 
     @property
-    def ends(self) -> tuple[str, str, str, str]:
+    def endpoints(self) -> tuple[str, str, str, str]:
         """Source, target and their devices."""
         return self.source, self.target, self.source_device, self.target_device
 

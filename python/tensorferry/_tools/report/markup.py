@@ -9,7 +9,7 @@ import re
 VOID = frozenset({"input", "link", "meta"})
 # Characters that XML or UTF-8 cannot represent, and those that change the direction of text.
 UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-DIRECTION_MARKS = re.compile("[\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+DIRECTION_SYMBOLS = re.compile("[\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 # Fast path: most text needs no escaping.
@@ -26,10 +26,10 @@ def escape(text: object) -> Html:
     """The text as markup; markup stays unchanged."""
     if isinstance(text, Html):
         return text
-    plain = str(text)
-    if UNESCAPED.fullmatch(plain):
-        return Html(plain)
-    shown = DIRECTION_MARKS.sub("\ufffd", UNPRINTABLE.sub("\ufffd", plain))
+    decimal_text = str(text)
+    if UNESCAPED.fullmatch(decimal_text):
+        return Html(decimal_text)
+    shown = DIRECTION_SYMBOLS.sub("\ufffd", UNPRINTABLE.sub("\ufffd", decimal_text))
     return Html(html.escape(shown, quote=True))
 
 

@@ -58,7 +58,7 @@ def _labels(across: scale.LogScale) -> list[Html]:
     return [
         element(
             "text",
-            scale.plain(value) + scale.TIMES_SIGN,
+            scale.decimal_text(value) + scale.TIMES_SIGN,
             x=percent(across.position(value)),
             y="20",
             class_="tick even" if value == 1 else "tick",

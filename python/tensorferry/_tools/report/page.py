@@ -63,16 +63,16 @@ def _header(finding: str, groups: Sequence[Group], machine: Mapping[str, Any]) -
     headline = re.sub(r"(\d[\d.,/]*\d|\d)", r"<b>\1</b>", finding).replace(
         "ferry.to", "<code>ferry.to</code>"
     )
-    facts = [
+    description = [
         _processor(machine.get("cpu")),
         f"{machine['cores']} cores" if machine.get("cores") else "",
         str(machine["gpu"]).split(",")[0] if machine.get("gpu") else "no GPU",
         tables.date(machine.get("date")),
     ]
-    where = ", ".join(fact for fact in facts if fact)
+    where = ", ".join(fact for fact in description if fact)
     sizes = sorted({size for group in groups for size in group.sizes})
-    ends = scale.between(*(scale.size(sizes[end]) for end in (0, -1))) if sizes else ""
-    span = f" {'from' if len(sizes) > 1 else 'at'} {ends}" if sizes else ""
+    endpoints = scale.between(*(scale.size(sizes[end]) for end in (0, -1))) if sizes else ""
+    span = f" {'from' if len(sizes) > 1 else 'at'} {endpoints}" if sizes else ""
     tally = findings.tally(groups)
     return element(
         "header",

@@ -79,7 +79,7 @@ def figure(value: float, digits: int = 3) -> str:
     return f"{rounded:,.{min(decimals, 12)}f}"
 
 
-def plain(value: float) -> str:
+def decimal_text(value: float) -> str:
     """A number without trailing zeros: 4, 1.5."""
     text = figure(value)
     return text.rstrip("0").rstrip(".") if "." in text else text
@@ -92,7 +92,7 @@ def size(count: float) -> str:
     power = 0
     while count >= 1024 and power < len(SIZE_UNITS) - 1:
         count, power = count / 1024, power + 1
-    return f"{plain(count)}{NO_BREAK_SPACE}{SIZE_UNITS[power]}"
+    return f"{decimal_text(count)}{NO_BREAK_SPACE}{SIZE_UNITS[power]}"
 
 
 def duration(seconds: float) -> str:
@@ -107,12 +107,12 @@ def rate(bytes_per_second: float) -> str:
 
 def duration_tick(seconds: float) -> str:
     """A time on an axis: 1 µs, 20 ms."""
-    return _with_unit(seconds, TIME_UNITS, plain)
+    return _with_unit(seconds, TIME_UNITS, decimal_text)
 
 
 def rate_tick(bytes_per_second: float) -> str:
     """A bandwidth on an axis: 1 GB/s."""
-    return _with_unit(bytes_per_second, RATE_UNITS, plain)
+    return _with_unit(bytes_per_second, RATE_UNITS, decimal_text)
 
 
 def ratio(value: float) -> str:

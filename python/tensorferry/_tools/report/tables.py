@@ -94,9 +94,9 @@ def _ratio(one: Comparison | None) -> Html:
 
 def machine(known: Mapping[str, Any], settings: Mapping[str, Any]) -> Html:
     """The machine, the versions and the settings."""
-    facts = [(key, date(value) if key == "date" else value) for key, value in known.items()]
-    own = ((MACHINE[key], value) for key, value in facts if key in MACHINE)
-    versions = ((framework(key), value) for key, value in facts if key not in MACHINE)
+    description = [(key, date(value) if key == "date" else value) for key, value in known.items()]
+    own = ((MACHINE[key], value) for key, value in description if key in MACHINE)
+    versions = ((framework(key), value) for key, value in description if key not in MACHINE)
     return element(
         "section",
         element("h2", "Machine and versions", id="machine"),

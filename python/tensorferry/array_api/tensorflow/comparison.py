@@ -9,7 +9,7 @@ from tensorferry.array_api.tensorflow.elementwise import binary, unary
 from tensorferry.array_api.tensorflow.tensors import Tensor, tf
 
 
-def _of_parts(x: Tensor, of_float: Callable[[Tensor], Tensor], otherwise: bool) -> Tensor:
+def _componentwise(x: Tensor, of_float: Callable[[Tensor], Tensor], otherwise: bool) -> Tensor:
     """A predicate of floats; constant for integers, and combined from the parts of complex."""
     if x.dtype in INTEGER.members:
         return tf.ones_like(x, tf.bool) if otherwise else tf.zeros_like(x, tf.bool)
@@ -31,13 +31,15 @@ logical_or = binary("logical_or", BOOLEAN, lambda x, y: x | y, "One or both.")
 logical_xor = binary("logical_xor", BOOLEAN, lambda x, y: x ^ y, "One and not both.")
 logical_not = unary("logical_not", BOOLEAN, lambda x: tf.logical_not(x), "Not.")
 
-isnan = unary("isnan", NUMERIC, lambda x: _of_parts(x, tf.math.is_nan, False), "Whether it is NaN.")
+isnan = unary(
+    "isnan", NUMERIC, lambda x: _componentwise(x, tf.math.is_nan, False), "Whether it is NaN."
+)
 isinf = unary(
-    "isinf", NUMERIC, lambda x: _of_parts(x, tf.math.is_inf, False), "Whether it is infinite."
+    "isinf", NUMERIC, lambda x: _componentwise(x, tf.math.is_inf, False), "Whether it is infinite."
 )
 isfinite = unary(
     "isfinite",
     NUMERIC,
-    lambda x: _of_parts(x, tf.math.is_finite, True),
+    lambda x: _componentwise(x, tf.math.is_finite, True),
     "Whether it is neither infinite nor NaN.",
 )

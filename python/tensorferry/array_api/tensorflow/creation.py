@@ -70,7 +70,7 @@ def _finished(x: Tensor, dtype: DType | None) -> Tensor:
 
 
 def _of_values(obj: Any, dtype: DType | None) -> Tensor:
-    if _holds_tensors(obj):
+    if _contains_tensors(obj):
         parts = [asarray(part) for part in obj]
         common = dtypes.promote("asarray", *(part.dtype for part in parts))
         return _finished(tf.stack([cast(part, common) for part in parts]), dtype)
@@ -92,9 +92,9 @@ def _of_values(obj: Any, dtype: DType | None) -> Tensor:
     return tf.constant(values.astype(default.as_numpy_dtype))
 
 
-def _holds_tensors(obj: Any) -> builtins.bool:
+def _contains_tensors(obj: Any) -> builtins.bool:
     if isinstance(obj, list | tuple):
-        return builtins.any(_holds_tensors(part) for part in obj)
+        return builtins.any(_contains_tensors(part) for part in obj)
     return is_tensor(obj)
 
 

@@ -126,15 +126,17 @@ def irfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "ba
 
 def hfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """The transform of a signal that is Hermitian, whose spectrum is real."""
-    return irfft(tf.math.conj(_complex("hfft", x)), n=n, axis=axis, norm=_turned("hfft", norm))
+    return irfft(
+        tf.math.conj(_complex("hfft", x)), n=n, axis=axis, norm=_inverse_norm("hfft", norm)
+    )
 
 
 def ihfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """The inverse of `hfft`."""
-    return tf.math.conj(rfft(x, n=n, axis=axis, norm=_turned("ihfft", norm)))
+    return tf.math.conj(rfft(x, n=n, axis=axis, norm=_inverse_norm("ihfft", norm)))
 
 
-def _turned(name: str, norm: str) -> str:
+def _inverse_norm(name: str, norm: str) -> str:
     if norm not in _INVERSE_NORMS:
         raise invalid(f"{name} was given norm={norm!r}", 'pass "backward", "ortho" or "forward"')
     return _INVERSE_NORMS[norm]

@@ -68,7 +68,7 @@ def sort(
     return axis_back(chosen, place, dimensions)
 
 
-def _place_of(name: str, body: Any, x: Tensor, axis: int | None, keepdims: builtins.bool) -> Tensor:
+def _index_of(name: str, body: Any, x: Tensor, axis: int | None, keepdims: builtins.bool) -> Tensor:
     x = tensor(name, x, REAL)
     dimensions = rank(name, x)
     key = sort_key(x)
@@ -88,12 +88,12 @@ def _place_of(name: str, body: Any, x: Tensor, axis: int | None, keepdims: built
 
 def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: builtins.bool = False) -> Tensor:
     """The index of the first largest element; NaN wins."""
-    return _place_of("argmax", tf.argmax, x, axis, keepdims)
+    return _index_of("argmax", tf.argmax, x, axis, keepdims)
 
 
 def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: builtins.bool = False) -> Tensor:
     """The index of the first smallest element; NaN wins."""
-    return _place_of("argmin", tf.argmin, x, axis, keepdims)
+    return _index_of("argmin", tf.argmin, x, axis, keepdims)
 
 
 def searchsorted(

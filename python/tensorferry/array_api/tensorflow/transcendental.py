@@ -10,7 +10,7 @@ from tensorferry.array_api.tensorflow.elementwise import Unary, binary, unary
 from tensorferry.array_api.tensorflow.tensors import DType, Tensor, tf
 
 
-def _plain(name: str, document: str) -> Unary:
+def _direct(name: str, document: str) -> Unary:
     """A function that TensorFlow has by the same name, for all floating-point types."""
     return unary(name, FLOATING, getattr(tf.math, name), document)
 
@@ -42,27 +42,27 @@ def _log_of_sum(x: Tensor, y: Tensor) -> Tensor:
     return tf.where(tf.equal(x, y), x + math.log(2), large + tf.math.log1p(tf.exp(-gap)))
 
 
-exp = _plain("exp", "e to the power of x.")
-expm1 = _plain("expm1", "exp(x) - 1, exact near zero.")
-log = _plain("log", "The natural logarithm.")
-log1p = _plain("log1p", "log(1 + x), exact near zero.")
+exp = _direct("exp", "e to the power of x.")
+expm1 = _direct("expm1", "exp(x) - 1, exact near zero.")
+log = _direct("log", "The natural logarithm.")
+log1p = _direct("log1p", "log(1 + x), exact near zero.")
 log2 = unary("log2", FLOATING, lambda x: _logarithm(x, 2), "The logarithm to base 2.")
 log10 = unary("log10", FLOATING, lambda x: _logarithm(x, 10), "The logarithm to base 10.")
 logaddexp = binary("logaddexp", REAL_FLOATING, _log_of_sum, "log(exp(x1) + exp(x2)).")
-sqrt = _plain("sqrt", "The square root.")
+sqrt = _direct("sqrt", "The square root.")
 
-sin = _plain("sin", "The sine.")
-cos = _plain("cos", "The cosine.")
-tan = _plain("tan", "The tangent.")
-asin = _plain("asin", "The inverse sine.")
-acos = _plain("acos", "The inverse cosine.")
-atan = _plain("atan", "The inverse tangent.")
+sin = _direct("sin", "The sine.")
+cos = _direct("cos", "The cosine.")
+tan = _direct("tan", "The tangent.")
+asin = _direct("asin", "The inverse sine.")
+acos = _direct("acos", "The inverse cosine.")
+atan = _direct("atan", "The inverse tangent.")
 atan2 = binary(
     "atan2", REAL_FLOATING, lambda x, y: tf.math.atan2(x, y), "The angle of the point (x2, x1)."
 )
-sinh = _plain("sinh", "The hyperbolic sine.")
-cosh = _plain("cosh", "The hyperbolic cosine.")
-tanh = _plain("tanh", "The hyperbolic tangent.")
-asinh = _plain("asinh", "The inverse hyperbolic sine.")
-acosh = _plain("acosh", "The inverse hyperbolic cosine.")
-atanh = _plain("atanh", "The inverse hyperbolic tangent.")
+sinh = _direct("sinh", "The hyperbolic sine.")
+cosh = _direct("cosh", "The hyperbolic cosine.")
+tanh = _direct("tanh", "The hyperbolic tangent.")
+asinh = _direct("asinh", "The inverse hyperbolic sine.")
+acosh = _direct("acosh", "The inverse hyperbolic cosine.")
+atanh = _direct("atanh", "The inverse hyperbolic tangent.")

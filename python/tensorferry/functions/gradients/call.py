@@ -7,7 +7,7 @@ from typing import Any
 from tensorferry._native import plan, to
 from tensorferry.functions.callables import refuse
 from tensorferry.functions.gradients.vjp import (
-    ForwardPass,
+    ForwardResult,
     VectorJacobianProduct,
     conjugate,
     has_gradients,
@@ -87,7 +87,7 @@ class DifferentiableCall:
         """A tensor as the function sees it."""
         return to(x, self.framework, **self.options)
 
-    def run(self, leaves: list[Any], wanted: Sequence[int], *, gradients_to: str) -> ForwardPass:
+    def run(self, leaves: list[Any], wanted: Sequence[int], *, gradients_to: str) -> ForwardResult:
         """Runs the function; the vector-Jacobian product accepts gradients of the caller.
 
         Its results are tensors of the framework `gradients_to`.
@@ -99,7 +99,7 @@ class DifferentiableCall:
         return forward._replace(vjp=self._converting_vjp(forward, leaves, wanted, gradients_to))
 
     def _converting_vjp(
-        self, forward: ForwardPass, leaves: list[Any], wanted: Sequence[int], gradients_to: str
+        self, forward: ForwardResult, leaves: list[Any], wanted: Sequence[int], gradients_to: str
     ) -> VectorJacobianProduct:
         framework = self.framework
         conjugates = "jax" in (self.caller, framework)

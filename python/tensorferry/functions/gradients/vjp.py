@@ -18,7 +18,7 @@ Function = Callable[[list[Any]], Any]
 VectorJacobianProduct = Callable[[list[Any]], list[Any]]
 
 
-class ForwardPass(NamedTuple):
+class ForwardResult(NamedTuple):
     """The results of a function, and its vector-Jacobian product."""
 
     results: list[Any]
@@ -28,7 +28,7 @@ class ForwardPass(NamedTuple):
 
 def run_forward(
     framework: str, function: Function, leaves: list[Any], wanted: Sequence[int]
-) -> ForwardPass:
+) -> ForwardResult:
     """Calls a function, and keeps what the gradients of the `wanted` leaves need."""
     return _FORWARD[framework](function, leaves, wanted)
 
@@ -76,7 +76,7 @@ def replace_leaves(leaves: list[Any], indices: Sequence[int], values: Sequence[A
     return new
 
 
-def _forward_jax(function: Function, leaves: list[Any], wanted: Sequence[int]) -> ForwardPass:
+def _forward_jax(function: Function, leaves: list[Any], wanted: Sequence[int]) -> ForwardResult:
     jax = importlib.import_module("jax")
     differentiable: list[int] = []
     rebuilds: list[Rebuild] = []
@@ -105,10 +105,10 @@ def _forward_jax(function: Function, leaves: list[Any], wanted: Sequence[int]) -
         cotangents = [zeros(x) if g is None else g for g, x in zip(given, primals, strict=True)]
         return list(jax_vjp(cotangents))
 
-    return ForwardPass(results, rebuilds[-1], vjp)
+    return ForwardResult(results, rebuilds[-1], vjp)
 
 
-def _forward_torch(function: Function, leaves: list[Any], wanted: Sequence[int]) -> ForwardPass:
+def _forward_torch(function: Function, leaves: list[Any], wanted: Sequence[int]) -> ForwardResult:
     torch = importlib.import_module("torch")
     variables = [leaves[n].detach().requires_grad_() for n in wanted]
     with torch.enable_grad():
@@ -130,12 +130,12 @@ def _forward_torch(function: Function, leaves: list[Any], wanted: Sequence[int])
         )
         return list(found)
 
-    return ForwardPass([x.detach() for x in results], rebuild, vjp)
+    return ForwardResult([x.detach() for x in results], rebuild, vjp)
 
 
 def _forward_tensorflow(
     function: Function, leaves: list[Any], wanted: Sequence[int]
-) -> ForwardPass:
+) -> ForwardResult:
     tensorflow = importlib.import_module("tensorflow")
     variables = [tensorflow.identity(leaves[n]) for n in wanted]
     with tensorflow.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
@@ -157,10 +157,10 @@ def _forward_tensorflow(
         # The gradient of a gather is an IndexedSlices object.
         return [None if g is None else tensorflow.convert_to_tensor(g) for g in found]
 
-    return ForwardPass(results, rebuild, vjp)
+    return ForwardResult(results, rebuild, vjp)
 
 
-_FORWARD: dict[str, Callable[[Function, list[Any], Sequence[int]], ForwardPass]] = {
+_FORWARD: dict[str, Callable[[Function, list[Any], Sequence[int]], ForwardResult]] = {
     "jax": _forward_jax,
     "torch": _forward_torch,
     "tensorflow": _forward_tensorflow,
