@@ -127,7 +127,7 @@ def test_some_tensors_in_another_type(tmp_path):
         (["inspect", "nothing.npy"], "No such file"),
         (["convert", "x.npz", "x.npz"], "same file"),
         (["convert", "x.npz", "y.npy"], "one tensor"),
-        (["convert", "x.npz", "y.npz", "--names", "q"], "holds no tensor 'q'"),
+        (["convert", "x.npz", "y.npz", "--names", "q"], "has no tensor 'q'"),
         (["convert", "x.npz", "y.what"], "format"),
     ],
 )
