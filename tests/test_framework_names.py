@@ -132,7 +132,7 @@ def test_no_framework_is_called_so(call: Callable[[Any], Any], written: str) -> 
 
 @pytest.mark.parametrize("written", [3, np.ones(3), ["torch"], b"torch"])
 def test_what_is_neither_a_name_nor_a_module(call: Callable[[Any], Any], written: Any) -> None:
-    says = "must be a name or a module|says nothing about results"
+    says = "must be a name or a module|does not name a framework"
     with pytest.raises(ferry.InvalidArgumentError, match=says) as caught:
         call(written)
     assert caught.value.hint

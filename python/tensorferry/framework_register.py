@@ -61,5 +61,6 @@ def load(framework: str, module: str | None = None) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise FrameworkNotFoundError(
-            f"{row.title} cannot be imported: {error}\nhint: pip install {row.distributions[0]}"
+            f"{row.title} cannot be imported here: {error}"
+            f"\nhint: pip install {row.distributions[0]}"
         ) from error

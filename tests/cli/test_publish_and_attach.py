@@ -435,7 +435,7 @@ def test_what_cannot_be_written_does_not_use_up_a_ticket(socket_dir, capsys, wro
     ("arguments", "fact"),
     [
         (["publish", "nothing.npy"], "No such file"),
-        (["publish", "x.npz", "--names", "q"], "holds no tensor 'q'"),
+        (["publish", "x.npz", "--names", "q"], "has no tensor 'q'"),
         (["publish", "x.npy", "--to-dtype", "q"], "q"),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from gpu.frames import GPU_FRAMEWORKS
+from gpu.gpu_frameworks import GPU_FRAMEWORKS
 from matrix import cells
 from matrix.cells import CASES, Cell, Form, Maker, form_of
 from matrix.expect import SourceProperties

@@ -12,7 +12,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from gpu.frames import GPU_FRAMEWORKS
+from gpu.gpu_frameworks import GPU_FRAMEWORKS
 
 import tensorferry as ferry
 

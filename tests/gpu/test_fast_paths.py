@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from gpu.frames import GPU_FRAMEWORKS
+from gpu.gpu_frameworks import GPU_FRAMEWORKS
 from support.subprocesses import HANG_SECONDS
 
 ROOT = Path(__file__).parent.parent.parent
@@ -23,7 +23,7 @@ import gpu.conftest
 import json
 import numpy as np
 import tensorferry as ferry
-from gpu.frames import GPU_FRAMEWORKS
+from gpu.gpu_frameworks import GPU_FRAMEWORKS
 from tensorferry._native import _fast_paths
 
 expected = np.arange(12, dtype=np.float32).reshape(3, 4)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from gpu.cells import SOURCES, dtypes_of, make, pairs_of_source_and_case
-from gpu.frames import GPU_FRAMEWORKS
+from gpu.gpu_frameworks import GPU_FRAMEWORKS
 from matrix.cells import Cell
 from matrix.check import Failures, check
 from support.dtypes import NAMED
@@ -31,7 +31,7 @@ def is_in_place(cell: Cell, target: str, result: Any) -> bool:
 def test_cell(source: str, case: str, target: str) -> None:
     failures = Failures()
     for dtype in dtypes_of(source, case):
-        with failures.watch(dtype):
+        with failures.observe(dtype):
             cell = make(source, case, dtype)
             result = check(cell, target)
             assert is_in_place(cell, target, result)
@@ -63,7 +63,7 @@ def test_options(source: str, target: str, wish: str) -> None:
     failures = Failures()
     for case in ("dense", "transposed", "sliced with step", "zero dimensions", "empty"):
         for dtype in dtypes_of(source, case):
-            with failures.watch(f"{dtype}, {case}"):
+            with failures.observe(f"{dtype}, {case}"):
                 cell = make(source, case, dtype)
                 result = check(cell, target, **OPTIONS[wish])
                 assert is_in_place(cell, target, result)

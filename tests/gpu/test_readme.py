@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from gpu.frames import GPU_FRAMEWORKS
+from gpu.gpu_frameworks import GPU_FRAMEWORKS
 
 import tensorferry as ferry
 

@@ -11,7 +11,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from gpu.frames import GPU_FRAMEWORKS, stream_of
+from gpu.gpu_frameworks import GPU_FRAMEWORKS, stream_of
 
 import tensorferry as ferry
 

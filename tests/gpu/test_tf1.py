@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from gpu.frames import GPU_FRAMEWORKS
+from gpu.gpu_frameworks import GPU_FRAMEWORKS
 
 import tensorferry as ferry
 

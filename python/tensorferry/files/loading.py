@@ -100,7 +100,7 @@ def inspect(
 
 
 def _identity(path: str) -> tuple[int, ...] | None:
-    """Identifies the file that has this path now; None if there is no such file."""
+    """Identifies the file that has this path now; None if it does not exist."""
     try:
         found = os.stat(path)
     except OSError:

@@ -84,7 +84,7 @@ def _drop_defaults(**options: Any) -> dict[str, Any]:
 
 
 def _parse_returns(returns: Any) -> tuple[str | None, dict[str, Any]]:
-    """The framework of results (None is the origin, "keep" is no conversion), and options."""
+    """The framework of results (None is the origin, "keep" converts nothing), and options."""
     if returns is None:
         return "keep", {}
     extra: dict[str, Any] = {}
