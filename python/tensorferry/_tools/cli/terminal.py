@@ -9,6 +9,8 @@ import time
 from collections.abc import Collection
 from typing import Any, TextIO
 
+from tensorferry._tools.cli import hints
+
 STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 PROGRESS_BAR_CHARS = 24
 
@@ -44,7 +46,7 @@ class Terminal:
         fact = clean(" ".join(fact.split())) or type(error).__name__
         label = "\x1b[31merror:\x1b[0m" if _supports_colours(sys.stderr) else "error:"
         sys.stderr.write(f"{label} {fact}\n")
-        if shown := (own_hint or hint or ""):
+        if shown := (hints.advice(error) or own_hint or hint or ""):
             sys.stderr.write(f"hint: {clean(shown)}\n")
         sys.stderr.flush()
 
