@@ -138,8 +138,8 @@ def test_methods_and_async():
     for call in (thing.method, thing.of_class, Thing.static):
         assert call(x).tolist() == [2, 4]
         assert call(x=x).tolist() == [2, 4]
-    assert inspect.iscoroutinefunction(thing.later)
-    assert asyncio.run(thing.later(x)).tolist() == [2, 4]
+    assert inspect.iscoroutinefunction(thing.delayed)
+    assert asyncio.run(thing.delayed(x)).tolist() == [2, 4]
 
 
 def test_signature_without_xp():

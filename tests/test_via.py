@@ -160,7 +160,7 @@ def test_returns():
 
 def test_returns_that_mean_nothing():
     refused(lambda: ferry.via("torch", returns={"dtyp": "float32"}), "'dtyp'", "dtype")
-    refused(lambda: ferry.via("torch", returns="nothing"), "no framework", '"nothing"')
+    refused(lambda: ferry.via("torch", returns="nothing"), "unknown framework", '"nothing"')
     refused(lambda: ferry.via("torch", returns=3), "returns=3")
     refused(lambda: ferry.via("torch", returns={"framework": "keep", "dtype": "int8"}), "keep")
 

@@ -107,7 +107,7 @@ def test_a_plan_between_frameworks():
 def test_a_framework_that_is_not_installed():
     done = attempt("plan", "numpy", "cupy")
     assert done.returncode == 3
-    assert "CuPy cannot be imported here" in done.stderr
+    assert "CuPy cannot be imported" in done.stderr
 
 
 def on_a_terminal(*arguments: str, **environment: str) -> str:

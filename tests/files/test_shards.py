@@ -178,7 +178,7 @@ def test_one_tensor_and_a_folder_of_its_own(tmp_path, monkeypatch):
         (model(1), {"shard_bytes": True}, "shard_bytes"),
         (model(1), {"compression": 3}, "safetensors"),
         (model(1), {"metadata": {"total_size": "9"}}, "total_size"),
-        ({}, {}, "tensors"),
+        ({}, {}, "one tensor"),
     ],
 )
 def test_refusals(tmp_path, tree, given, fact):
