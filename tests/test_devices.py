@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from pathlib import Path
 
 import jax
@@ -101,15 +102,16 @@ def test_another_cpu_is_refused(verb, is_tree, target, device):
         verb(source, target, device=OTHERS[device], dtype="float32")
     check_words(caught.value)
     index = 9 if "9" in device else 1
-    fact = f"{ONE_CPU[target]} has one CPU device, cpu, and cpu:{index} was requested"
-    assert str(caught.value).partition("\n")[0] == ("at ['a'][0]: " if is_tree else "") + fact
+    fact = str(caught.value).partition("\n")[0]
+    assert fact.startswith(("at ['a'][0]: " if is_tree else "") + ONE_CPU[target]), fact
+    assert re.search(rf"\bcpu:{index}\b", fact), fact
     assert 'device="cpu"' in caught.value.hint
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_another_cpu_is_refused_for_what_is_there_already(framework):
     x = ferry.to(torch.arange(6.0), framework)
-    with pytest.raises(ferry.UnsupportedError, match="has one CPU device"):
+    with pytest.raises(ferry.UnsupportedError, match=rf"{ONE_CPU[framework]}.*\bcpu:1\b"):
         ferry.to(x, framework, device="cpu:1")
 
 
@@ -117,7 +119,7 @@ def test_another_cpu_is_refused_by_all_that_carries(tmp_path):
     x = np.arange(6, dtype=np.float32)
     ferry.save(tmp_path / "x.npy", x)
     ticket = ferry.publish(x)
-    refused = pytest.raises(ferry.UnsupportedError, match="PyTorch has one CPU device")
+    refused = pytest.raises(ferry.UnsupportedError, match=r"PyTorch.*\bcpu:1\b")
     with refused:
         ferry.load(tmp_path / "x.npy", "torch", device="cpu:1")
     with refused:
@@ -127,15 +129,15 @@ def test_another_cpu_is_refused_by_all_that_carries(tmp_path):
         ferry.empty_shared((2, 3), "float32", framework="torch", device="cpu:1")
     with refused:
         ferry.via("torch", device="cpu:1")(lambda t: t)(x)
-    with pytest.raises(ferry.UnsupportedError, match="NumPy has one CPU device"):
+    with pytest.raises(ferry.UnsupportedError, match=r"NumPy.*\bcpu:1\b"):
         ferry.agnostic(device="cpu:1")(lambda xp, a: a)(x)
-    with pytest.raises(ferry.InvalidArgumentError, match="out is on cpu, and device=cpu:1"):
+    with pytest.raises(ferry.InvalidArgumentError, match=r"\bout\b.*\bcpu\b.*\bdevice=cpu:1\b"):
         ferry.to(x, "numpy", device="cpu:1", out=np.empty(6, np.float32))
 
 
 def test_cupy_has_no_cpu():
     pytest.importorskip("cupy", reason="CuPy is not installed")
-    with pytest.raises(ferry.UnsupportedError, match="CuPy holds GPU memory only"):
+    with pytest.raises(ferry.UnsupportedError, match="CuPy"):
         ferry.to(np.arange(3.0), "cupy", device="cpu:1")
 
 
@@ -144,12 +146,13 @@ def test_a_sharding_is_refused():
         jax.sharding.SingleDeviceSharding(jax.devices()[0]),
         jax.sharding.NamedSharding(jax.make_mesh((1,), ("a",)), jax.sharding.PartitionSpec("a")),
     ):
-        with pytest.raises(ferry.InvalidArgumentError, match="is not a device") as caught:
+        with pytest.raises(ferry.InvalidArgumentError, match=type(given).__name__) as caught:
             ferry.to(np.arange(3.0), "torch", device=given)
         assert "jax.local_devices()" in caught.value.hint
 
 
 @pytest.mark.parametrize("given", ["cpu:", "cpu:-1", "cpu:x", "cpu:99999999999"])
 def test_what_names_no_device(given):
-    with pytest.raises(ferry.InvalidArgumentError, match="is not a device"):
+    with pytest.raises(ferry.InvalidArgumentError, match=re.escape(f'"{given}"')) as caught:
         ferry.to(np.arange(3.0), "jax", device=given)
+    assert '"cpu"' in caught.value.hint

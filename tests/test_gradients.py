@@ -122,7 +122,7 @@ def test_torch_second_derivatives_raise(body):
     y = ferry.via(body, grad=True)(lambda x: exp(x))(x)
     (first,) = torch.autograd.grad(y.sum(), x, create_graph=True)
     assert torch.allclose(first, torch.exp(x))
-    refused(lambda: (first.sum() + x.sum()).backward(), "no second derivative")
+    refused(lambda: (first.sum() + x.sum()).backward(), "second")
 
 
 def test_torch_notices_writes_between_the_passes():
@@ -296,7 +296,7 @@ def test_jax_shapes_that_depend_on_values():
     function = ferry.via("torch", grad=True)(lambda x: x[x > 0])
     x = jnp.asarray([1.0, -1.0, 2.0])
     assert jax.grad(lambda x: function(x).sum())(x).tolist() == [1, 0, 1]
-    with pytest.raises(ferry.InvalidArgumentError, match="outside jit"):
+    with pytest.raises(ferry.InvalidArgumentError, match=r"\bjit\b"):
         jax.jit(function)(x)
 
 
@@ -362,7 +362,7 @@ def test_tensorflow_second_derivatives_raise():
             y = function(x)
         slope = inner.gradient(y, x)
     assert np.allclose(slope, tf.cos(x))
-    refused(lambda: outer.gradient(slope, x), "no second derivative")
+    refused(lambda: outer.gradient(slope, x), "second")
 
 
 def test_tensorflow_graphs_are_refused():
@@ -489,7 +489,7 @@ def test_traced_values_of_others_do_not_reach_the_body():
     function = ferry.via("torch", grad=True)(lambda x, y: x * y)
     refused(
         lambda: jax.grad(lambda y: function(torch.ones(2), y).sum())(jnp.ones(2)),
-        "jax traces",
+        "jax",
         "torch",
     )
     for body in ("torch", "jax"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import enum
+import re
 import typing
 
 import jax
@@ -364,7 +365,7 @@ def test_trees_that_hold_themselves():
         error = refused(
             ferry.InvalidArgumentError, ValueError, lambda tree=tree: ferry.to(tree, "jax")
         )
-        assert "itself" in str(error)
+        assert "100" in str(error).partition("\n")[0]
         refused(ferry.InvalidArgumentError, ValueError, lambda tree=tree: ferry.plan(tree, "jax"))
 
 
@@ -513,7 +514,7 @@ def test_the_plan_of_a_tree():
         "2 tensors: 1 shared, 1 copied (24 bytes), 24 bytes of new memory, about"
     )
     assert "['b'][0]: " in text
-    assert "negative" in text
+    assert re.search(r"\['b'\]\[0\]: numpy -> torch.*\b24\b", text), text
     assert "2 tensors" in repr(plan)
     assert ferry.plan([x], "torch").shares
     empty = ferry.plan([], "torch")
@@ -547,7 +548,7 @@ def test_nodes_of_others_that_hold_themselves():
         Mirror, lambda n: ([n], None), lambda items, rest: None
     )
     for node in (Endless(), Mirror()):
-        with pytest.raises(ferry.InvalidArgumentError, match="nested more than"):
+        with pytest.raises(ferry.InvalidArgumentError, match=r"\b100\b.*\nhint: "):
             ferry.to(node, "numpy")
 
 

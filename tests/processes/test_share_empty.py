@@ -66,7 +66,8 @@ def test_empty_refuses_what_cannot_be_filled(framework: str, empty: Any) -> None
     def make() -> object:
         return empty((2,), "float32", framework=framework)
 
-    assert "cannot be filled" in str(refused(ferry.InvalidArgumentError, ValueError, make))
+    error = refused(ferry.InvalidArgumentError, ValueError, make)
+    assert framework in str(error).lower()
 
 
 @pytest.mark.parametrize("shape", [-1, (2, -1), 2.5, "ab", None, (1 << 63,), [[1]], range(10**15)])

@@ -80,7 +80,7 @@ def test_a_gpu_tensor_is_given_as_it_is() -> None:
 def test_read_only_gpu_memory_is_a_copy_that_can_be_protected() -> None:
     standin("""
     ticket, plan = told(writable=False)
-    assert not plan.shares and "kept from writing" in str(plan), plan
+    assert not plan.shares and "read-only" in str(plan), plan
     try:
         ferry.publish(x, writable=False, copy=False)
         raise AssertionError("it was shared")
@@ -118,7 +118,7 @@ def test_a_small_tensor_of_a_large_allocation_is_copied_unless_told_otherwise() 
     large = cupy.empty((100 << 20,), np.uint8)
     x = large[5:10]
     _, plan = told()
-    assert not plan.shares and "all of its allocation, 100 MiB" in str(plan), plan
+    assert not plan.shares and "100 MiB" in str(plan), plan
     ticket, plan = told(copy=False)
     assert plan.shares
     assert ferry.attach(ticket, "cupy").data.ptr == large.data.ptr + 5

@@ -213,7 +213,7 @@ def test_producers_that_are_killed(fork_server: ForkServer, dice: random.Random)
     got = ferry.attach(claim, timeout=HANG_SECONDS)
     os.kill(child, signal.SIGKILL)
     fork_server.reap()
-    with pytest.raises(ferry.TicketError, match="is stale"):
+    with pytest.raises(ferry.TicketError, match=r"stale.*\nhint: "):
         ferry.attach(claim)
     assert (got["x"][0], got["x"][-1]) == (5, 6), "the memory went with its producer"
     del kept, results, got

@@ -6,6 +6,7 @@ import copy
 import gc
 import os
 import pickle
+import re
 import time
 from collections.abc import Iterator
 
@@ -100,7 +101,7 @@ try:
     got = ferry.attach(ticket)
     result = True
 except ferry.TicketError as late:
-    assert "has expired" in str(late), late
+    assert "expired" in str(late) and late.hint, late
     result = False
 """
 
@@ -112,7 +113,7 @@ def test_timeout(peer: Peer) -> None:
             break
     # The limit has run since before this call, by the same clock.
     time.sleep(seconds)
-    assert "has expired" in refused_there(peer, str(ticket))
+    assert "expired" in refused_there(peer, str(ticket))
     assert peer.run("result = got.tolist()") == [0, 1, 2]
     assert ticket.leases == 1
     refused_there(peer, str(ferry.publish(np.arange(3), timeout=0)))
@@ -243,7 +244,7 @@ def test_tickets_of_the_dead(peer: Peer) -> None:
         peer.run("got = ferry.attach(ticket)", ticket=tickets[-1])
         end(producer)
         assert peer.run("result = got.tolist()") == [0, 1, 2], "the memory went with its producer"
-        assert f"process {number} is stale" in refused_there(peer, tickets[-1])
+        assert re.search(rf"\b{number}\b.*stale", refused_there(peer, tickets[-1]))
         error = refused(ferry.TicketError, ConnectionError, lambda: ferry.attach(tickets[-1]))
         check_words(error)
 

@@ -109,7 +109,7 @@ def test_a_tree_that_holds_itself() -> None:
         error = refused(
             ferry.InvalidArgumentError, ValueError, lambda tree=tree: ferry.publish(tree)
         )
-        assert "holds itself" in str(error)
+        assert "100" in str(error).partition("\n")[0]
 
 
 @pytest.mark.parametrize("kind", [list, tuple, dict])

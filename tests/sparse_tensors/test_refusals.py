@@ -1,5 +1,7 @@
 """What cannot be carried: the fact, and what to do instead. Nothing broken reaches a framework."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,20 +34,20 @@ def csr(**changes):
 @pytest.mark.parametrize(
     ("fact", "changes"),
     [
-        ("index 4 is out of bounds for an axis of length 4", {"indices": [0, 1, 4]}),
-        ("index -1 is out of bounds for an axis of length 4", {"indices": [0, -1, 2]}),
-        ("indptr decreases", {"indptr": [0, 2, 1, 3]}),
-        ("indptr starts with 1", {"indptr": [1, 1, 2, 3]}),
-        ("indptr ends with 9, but the tensor stores 3", {"indptr": [0, 1, 2, 9]}),
-        ("do not match", {"indptr": [0, 1, 3]}),
-        ("do not match", {"indices": [0, 1]}),
-        ("do not match", {"data": [1, 2]}),
+        (r"csr.*\b4\b.*\b4\b", {"indices": [0, 1, 4]}),
+        (r"csr.*-1\b.*\b4\b", {"indices": [0, -1, 2]}),
+        (r"csr.*indptr", {"indptr": [0, 2, 1, 3]}),
+        (r"indptr.*\b1\b", {"indptr": [1, 1, 2, 3]}),
+        (r"indptr.*\b9\b.*\b3\b", {"indptr": [0, 1, 2, 9]}),
+        (r"indptr.*\(3,\).*indices.*\(3,\).*values.*\(3,\)", {"indptr": [0, 1, 3]}),
+        (r"indptr.*\(4,\).*indices.*\(2,\).*values.*\(3,\)", {"indices": [0, 1]}),
+        (r"indptr.*\(4,\).*indices.*\(3,\).*values.*\(2,\)", {"data": [1, 2]}),
     ],
 )
 def test_broken_compressed_formats(fact, changes):
     for framework in ("torch", "jax", "tensorflow", "sparse"):
         refused(ferry.InvalidTensorError, fact, csr(**changes), framework)
-    if "do not match" not in fact:
+    if "values" not in fact:
         refused(ferry.InvalidTensorError, fact, csr(**changes), "scipy", format="coo")
         with pytest.raises(ferry.InvalidTensorError, match=fact):
             sparse.to_dense(csr(**changes), "numpy")
@@ -53,8 +55,8 @@ def test_broken_compressed_formats(fact, changes):
 
 def test_broken_coordinates():
     for place, fact in (
-        ((0, 4), "coordinate 4 is out of bounds for an axis of length 4"),
-        ((-1, 0), "coordinate -1 is out of bounds"),
+        ((0, 4), r"coo.*\b4\b.*\b4\b"),
+        ((-1, 0), r"coo.*-1\b.*\b3\b"),
     ):
         t = torch.sparse_coo_tensor(
             torch.tensor([place]).T, torch.ones(1), (3, 4), check_invariants=False
@@ -62,18 +64,18 @@ def test_broken_coordinates():
         for framework in ("scipy", "jax", "tensorflow", "sparse"):
             refused(ferry.InvalidTensorError, fact, t, framework)
     f = tf.sparse.SparseTensor(np.array([[0, 9]]), [1.0], (3, 4))
-    refused(ferry.InvalidTensorError, "coordinate 9 is out of bounds for an axis of length 4", f)
+    refused(ferry.InvalidTensorError, r"coo.*\b9\b.*\b4\b", f)
     x = cases.make("scipy coo", "plain")
     x.coords = (x.coords[0], x.coords[1][:2])
-    refused(ferry.InvalidTensorError, "do not match values of shape", x)
+    refused(ferry.InvalidTensorError, r"coo.*\(4,\), \(2,\).*\(4,\)", x)
     x.coords = (x.coords[0].astype("float32"), x.coords[0].astype("float32"))
-    refused(ferry.InvalidTensorError, "are float32, not integers", x)
+    refused(ferry.InvalidTensorError, "coo.*float32", x)
 
 
 def test_broken_blocks():
     x = cases.make("scipy bsr", "plain")
     x.indices[0] = 2
-    refused(ferry.InvalidTensorError, "index 2 is out of bounds for an axis of length 2", x)
+    refused(ferry.InvalidTensorError, r"bsr.*\b2\b.*\b2\b", x)
 
 
 def test_padding_of_jax_stays_in_jax():
@@ -86,7 +88,7 @@ def test_padding_of_jax_stays_in_jax():
         assert cases.stored(made) == [((0, 1), 1.0), ((1, 0), 2.0)]
         told = sparse.plan(j, framework)
         assert told.parts[0].steps[0] == ("drop", "3 elements of padding, which only JAX has")
-    refused(ferry.CopyRequiredError, "values: 3 elements of padding", j, "torch", copy=False)
+    refused(ferry.CopyRequiredError, r"values.*\b3\b.*padding", j, "torch", copy=False)
     columns, indptr = (np.array(part, "int32") for part in ([1, 0, 3, 3, 3], [0, 1, 2]))
     rows = jax_sparse.BCSR((values, jnp.asarray(columns), jnp.asarray(indptr)), shape=(2, 3))
     for framework in ("scipy", "torch"):
@@ -106,7 +108,7 @@ def test_hybrids_are_carried_where_they_can_be():
     values = torch.arange(6.0).reshape(3, 2)
     t = torch.sparse_coo_tensor([[0, 2, 0]], values, (3, 2), check_invariants=True)
     for framework in ("scipy", "tensorflow", "sparse"):
-        refused(ferry.UnsupportedError, r"1 dense axes \(it is hybrid\)", t, framework)
+        refused(ferry.UnsupportedError, r"coo.*\b1\b.*hybrid", t, framework)
     j = sparse.to(t, "jax")
     assert j.n_dense == 1
     assert j.todense().tolist() == t.to_dense().tolist()
@@ -126,27 +128,27 @@ def test_batches_are_carried_where_they_can_be():
     assert j.todense().tolist() == b.to_dense().tolist()
     assert sparse.to(j, "torch").to_dense().tolist() == b.to_dense().tolist()
     for framework in ("scipy", "tensorflow", "sparse"):
-        refused(ferry.UnsupportedError, "1 batch axes", b, framework)
-    refused(ferry.UnsupportedError, "1 batch axes", b, "torch", format="coo")
+        refused(ferry.UnsupportedError, r"csr.*\b1\b.*batch", b, framework)
+    refused(ferry.UnsupportedError, r"csr.*\b1\b.*batch.*PyTorch", b, "torch", format="coo")
     many = jax_sparse.BCOO.fromdense(jnp.ones((2, 2, 2)), n_batch=1)
-    refused(ferry.UnsupportedError, "1 batch axes", many, "torch")
+    refused(ferry.UnsupportedError, r"coo.*\b1\b.*batch.*PyTorch", many, "torch")
     cast = sparse.to(many, "jax", dtype="float16")
     assert cast.n_batch == 1
     assert cast.todense().tolist() == many.todense().tolist()
     parts = (jnp.ones((2, 2)), jnp.array([[1, 0], [0, 1]]), jnp.array([[0, 2], [0, 2]]))
     unsorted = jax_sparse.BCSR(parts, shape=(2, 1, 2))
-    refused(ferry.UnsupportedError, "elements of a batch cannot be rearranged", unsorted)
+    refused(ferry.UnsupportedError, "batch", unsorted)
     parts = (jnp.ones((2, 2)), jnp.array([[0, 1], [0, 1]]), jnp.array([[0, 2], [0, 1]]))
     uneven = jax_sparse.BCSR(parts, shape=(2, 1, 2))
-    refused(ferry.UnsupportedError, "has 1 elements and another has 2", uneven)
+    refused(ferry.UnsupportedError, r"\b1\b.*\b2\b", uneven)
     b.col_indices()[1, 0] = 9
-    refused(ferry.InvalidTensorError, "index 9 is out of bounds for an axis of length 3", b, "jax")
+    refused(ferry.InvalidTensorError, r"csr.*\b9\b.*\b3\b", b, "jax")
 
 
 def test_batches_that_become_dense_are_validated():
     """PyTorch would read beyond the arrays."""
     parts = (torch.tensor([[0, 1], [0, 10**8]]), torch.tensor([[0], [0]]), torch.ones(2, 1))
-    for layout, fact in ((parts, f"ends with {10**8}"), (None, f"index {10**9} is out of bounds")):
+    for layout, fact in ((parts, rf"indptr.*\b{10**8}\b"), (None, rf"\b{10**9}\b.*\b3\b")):
         if layout is None:
             parts = (torch.tensor([[0, 1], [0, 1]]), torch.tensor([[0], [10**9]]), parts[2])
         kind = {"layout": torch.sparse_csr, "check_invariants": False}
@@ -168,11 +170,11 @@ def test_more_axes_than_a_format_has():
         made = sparse.to(t, framework)
         assert cases.stored(made) == cases.stored(t)
     for form in ("csr", "csc", "bsr"):
-        refused(ferry.UnsupportedError, "has 3 axes and SciPy's", t, "scipy", format=form)
-        refused(ferry.UnsupportedError, "has 3 axes and PyTorch's", t, "torch", format=form)
+        refused(ferry.UnsupportedError, rf"\b3\b.*SciPy.*{form}", t, "scipy", format=form)
+        refused(ferry.UnsupportedError, rf"\b3\b.*PyTorch.*{form}", t, "torch", format=form)
     one = torch.tensor([0, 3.0, 0]).to_sparse()
     assert cases.stored(sparse.to(one, "scipy")) == [((2 - 1,), 3.0)]
-    refused(ferry.UnsupportedError, "has 1 axes", one, "scipy", format="csr")
+    refused(ferry.UnsupportedError, r"\b1\b.*SciPy.*csr", one, "scipy", format="csr")
     flat = scipy.sparse.csr_array(np.array([0, 3.0, 0]))
     assert cases.stored(sparse.to(flat, "torch")) == [((1,), 3.0)]
     assert sparse.to(flat, "scipy") is flat
@@ -199,12 +201,12 @@ def test_formats_that_nobody_else_has():
 def test_types_that_cannot_be_carried():
     x = scipy.sparse.csr_array(np.eye(2))
     x.data = np.array([None, 3], object)
-    refused(ferry.UnsupportedDTypeError, "dtype object", x)
+    refused(ferry.UnsupportedDTypeError, r"\bobject\b", x)
     wide = cases.make("scipy csr", "plain", "float64")
-    refused(ferry.UnsupportedDTypeError, "JAX has no float64", wide, "jax")
+    refused(ferry.UnsupportedDTypeError, "JAX.*float64", wide, "jax")
     assert sparse.to(wide, "jax", dtype="default").data.dtype == "float32"
     half = cases.make("torch coo", "plain", "bfloat16")
-    refused(ferry.UnsupportedDTypeError, "SciPy's coo does not support bfloat16", half, "scipy")
+    refused(ferry.UnsupportedDTypeError, "SciPy.*coo.*bfloat16", half, "scipy")
     assert sparse.to(half, "scipy", dtype="float32").data.dtype == "float32"
 
 
@@ -213,7 +215,7 @@ def test_shapes_beyond_the_indices_of_the_target():
     x = cases.make("scipy coo", (shape, elements), "float32", "int64")
     for framework in ("torch", "tensorflow", "sparse"):
         assert cases.stored(sparse.to(x, framework)) == elements
-    refused(ferry.UnsupportedDTypeError, "exceeds int32, the index types of JAX", x, "jax")
+    refused(ferry.UnsupportedDTypeError, "int32.*JAX", x, "jax")
     edge = cases.make("scipy coo", ((2**31 - 1, 3), [((2**31 - 2, 2), 5.0)]), "float32", "int64")
     assert cases.stored(sparse.to(edge, "jax")) == [((2**31 - 2, 2), 5.0)]
     broad = cases.make("scipy csr", ((3, 2**40), [((1, 2**39), 5.0)]), "float32", "int64")
@@ -223,30 +225,26 @@ def test_shapes_beyond_the_indices_of_the_target():
 
 def test_wrong_arguments():
     x = cases.make("scipy csr", "plain")
-    refused(ferry.InvalidArgumentError, "JAX has no sparse format 'csc'", x, "jax", format="csc")
-    refused(
-        ferry.InvalidArgumentError, "no sparse format 'csr_matrix'", x, "torch", format="csr_matrix"
-    )
-    refused(ferry.InvalidArgumentError, "bsr needs a block size", x, "scipy", format="bsr")
+    refused(ferry.InvalidArgumentError, "JAX.*'csc'", x, "jax", format="csc")
+    refused(ferry.InvalidArgumentError, "PyTorch.*'csr_matrix'", x, "torch", format="csr_matrix")
+    refused(ferry.InvalidArgumentError, "bsr.*block", x, "scipy", format="bsr")
     wrong = {"format": "bsr", "blocksize": (2, 2)}
-    refused(ferry.InvalidArgumentError, "do not divide the shape", x, "scipy", **wrong)
-    refused(ferry.InvalidArgumentError, "csr has no blocks", x, "torch", blocksize=(1, 2))
-    refused(ferry.InvalidArgumentError, "MLX has no sparse tensors", x, "mlx")
-    refused(ferry.InvalidArgumentError, "must be a name or a module", x, 3)
-    refused(ferry.NotATensorError, "numpy.ndarray is not a sparse tensor", np.eye(3))
-    refused(ferry.InvalidArgumentError, "is not a device", x, "torch", device="nope")
-    refused(
-        ferry.FrameworkNotFoundError, "CuPy is not installed|CuPy cannot be imported", x, "cupy"
-    )
+    refused(ferry.InvalidArgumentError, r"\(2, 2\).*\(3, 4\)", x, "scipy", **wrong)
+    refused(ferry.InvalidArgumentError, "block.*csr", x, "torch", blocksize=(1, 2))
+    refused(ferry.InvalidArgumentError, "MLX", x, "mlx")
+    refused(ferry.InvalidArgumentError, "framework.*int", x, 3)
+    refused(ferry.NotATensorError, r"numpy\.ndarray", np.eye(3))
+    refused(ferry.InvalidArgumentError, 'device.*"nope"', x, "torch", device="nope")
+    refused(ferry.FrameworkNotFoundError, "CuPy", x, "cupy")
 
 
 @pytest.mark.parametrize(
     ("source", "target", "fact"),
     [
-        ("tensorflow coo", "torch", "coordinates: the coordinates are stored point by point"),
-        ("scipy coo", "torch", "coordinates: the coordinates are stored as one array per axis"),
-        ("scipy csr", "sparse", "coordinates: csr stores pointers"),
-        ("sparse coo", "torch", "coordinates: PyTorch stores these indices as int64"),
+        ("tensorflow coo", "torch", "tensorflow coo.*torch coo.*coordinates"),
+        ("scipy coo", "torch", "scipy coo.*torch coo.*coordinates"),
+        ("scipy csr", "sparse", "scipy csr.*sparse.*coordinates"),
+        ("sparse coo", "torch", "sparse coo.*torch coo.*PyTorch.*int64"),
     ],
 )
 def test_share_or_raise(source, target, fact):
@@ -259,41 +257,39 @@ def test_share_or_raise(source, target, fact):
 @pytest.mark.parametrize("verb", [ferry.to, ferry.plan], ids=["to", "plan"])
 def test_keywords_of_the_wrong_kind(verb):
     x = scipy.sparse.csr_array(np.eye(3))
-    with pytest.raises(
-        ferry.InvalidArgumentError, match="budget is not supported for sparse tensors"
-    ):
+    with pytest.raises(ferry.InvalidArgumentError, match=r"budget.*sparse"):
         verb(x, "torch", budget=1)
     for wrong in ({"dense": True}, {"format": "csr"}, {"blocksize": (2, 2)}):
         for source in (x, np.eye(3)):
-            with pytest.raises(TypeError, match="unexpected keyword argument") as caught:
+            with pytest.raises(TypeError, match=f"'{next(iter(wrong))}'") as caught:
                 verb(source, "torch", **wrong)
-            assert "hint: ferry.sparse.to and ferry.sparse.to_dense" in str(caught.value)
+            assert "ferry.sparse.to" in str(caught.value)
 
 
 def test_options_of_sparse_tensors():
     x = scipy.sparse.csr_array(np.eye(3))
-    refused(ferry.InvalidArgumentError, "no sparse format 3", x, format=3)
+    refused(ferry.InvalidArgumentError, r"PyTorch.*\b3\b", x, format=3)
     for blocks in (5, (1,), (1, 1, 1), (0, 3), (-1, 3), (1.5, 3), "ab"):
         refused(
             ferry.InvalidArgumentError,
-            "not two positive integers",
+            "blocksize.*" + re.escape(repr(blocks)),
             x,
             format="bsr",
             blocksize=blocks,
         )
-    with pytest.raises(ferry.InvalidArgumentError, match="a dense tensor has no sparse format"):
+    with pytest.raises(ferry.InvalidArgumentError, match=r"dense.*format"):
         sparse.plan(x, "torch", dense=True, format="csr")
 
 
 @pytest.mark.parametrize("verb", [ferry.to, ferry.plan, sparse.to, sparse.plan])
 def test_frameworks_without_sparse_tensors(verb):
     x = scipy.sparse.csr_array(np.eye(3))
-    with pytest.raises(ferry.InvalidArgumentError, match="NumPy has no sparse tensors") as caught:
+    with pytest.raises(ferry.InvalidArgumentError, match="NumPy") as caught:
         verb(x, "numpy")
     assert '"scipy"' in caught.value.hint
     assert 'ferry.sparse.to_dense(x, "numpy")' in caught.value.hint
     for framework in ("paddle", "mlx"):
-        with pytest.raises(ferry.InvalidArgumentError, match="has no sparse tensors") as caught:
+        with pytest.raises(ferry.InvalidArgumentError, match=f"(?i){framework}") as caught:
             verb(x, framework)
         assert f'ferry.sparse.to_dense(x, "{framework}")' in caught.value.hint
 
@@ -301,13 +297,11 @@ def test_frameworks_without_sparse_tensors(verb):
 def test_dense_tensors_are_not_for_sparse_functions():
     for verb in (sparse.to, sparse.to_dense, sparse.plan):
         for x in (np.eye(3), [np.eye(3)], 3, {"a": None}):
-            with pytest.raises(
-                ferry.NotATensorError, match=r"(is not a|contains no) sparse tensor"
-            ) as caught:
+            with pytest.raises(ferry.NotATensorError, match=type(x).__name__) as caught:
                 verb(x, "torch")
             assert "ferry.to" in caught.value.hint
-    for framework in ("scipy", "sparse"):
-        with pytest.raises(ferry.InvalidArgumentError, match="sparse tensors only"):
+    for framework, name in (("scipy", "SciPy"), ("sparse", "sparse")):
+        with pytest.raises(ferry.InvalidArgumentError, match=rf'{name}.*\nhint: .*"numpy"'):
             sparse.to_dense(scipy.sparse.csr_array(np.eye(3)), framework)
 
 
@@ -330,9 +324,7 @@ def test_trees_of_sparse_and_dense_tensors():
     boxed = ferry.sparse.to([Box(x, 3)], "scipy", format="coo")
     assert boxed[0].parts[0].format == "coo"
     assert ferry.sparse.to(Box(x), "scipy", format="coo").parts[0].format == "coo"
-    with pytest.raises(
-        ferry.InvalidArgumentError, match=r"^at \['a'\]\[0\]: JAX has no sparse format 'csc'"
-    ) as caught:
+    with pytest.raises(ferry.InvalidArgumentError, match=r"^at \['a'\]\[0\]: JAX.*'csc'") as caught:
         ferry.sparse.to({"a": [x]}, "jax", format="csc")
     assert caught.value.hint
     with pytest.raises(ferry.InvalidArgumentError, match="torhc"):
@@ -344,14 +336,12 @@ def test_trees_of_sparse_and_dense_tensors():
     assert dense["a"].dtype == dense["b"].dtype == torch.float32
     back = ferry.to([tree["a"]], "scipy")
     assert (back[0] != x).nnz == 0
-    with pytest.raises(
-        ferry.InvalidArgumentError, match=r'at \[1\]: "scipy" has sparse tensors only'
-    ):
+    with pytest.raises(ferry.InvalidArgumentError, match=r'at \[1\]: "scipy".*numpy\.ndarray'):
         ferry.to([x, np.ones(2)], "scipy")
     with pytest.raises(ferry.InvalidArgumentError, match="tourch"):
         ferry.to([x], "tourch")
     assert ferry.plan({"a": x}, "torch").parts[0].kind == "sparse"
-    with pytest.raises(ferry.NotATensorError, match="files hold dense tensors"):
+    with pytest.raises(ferry.NotATensorError, match=r"sparse.*\nhint: .*ferry\.sparse\.to_dense"):
         ferry.save("x.npy", x)
 
 
