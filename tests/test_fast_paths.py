@@ -353,7 +353,7 @@ OWN_NAMES = {
     "_Trace",
 }
 # Modules whose types are known by name; nothing of them is called.
-KNOWN_BY_TYPE = "register.rs"
+KNOWN_BY_TYPE = "builtin_frameworks.rs"
 PRIVATE = re.compile(
     r'c?"(_[A-Za-z]\w*)"|"((?:torch|jax|tensorflow|jaxlib|cupy_backends|paddle)[\w.]*)"'
 )

@@ -41,7 +41,7 @@ def traced(_: Path) -> object:
     return jax.jit(lambda x: ferry.to(x, "numpy"))(jnp.ones(3))
 
 
-def tree_that_holds_itself(_: Path) -> object:
+def tree_that_contains_itself(_: Path) -> object:
     tree: list[object] = [source()]
     tree.append(tree)
     return ferry.to(tree, "torch")
@@ -67,7 +67,7 @@ OBJECTS = {
     "random key": lambda _: ferry.to(jax.random.key(0), "numpy"),
     "deleted array": deleted,
     "traced array": traced,
-    "tree that holds itself": tree_that_holds_itself,
+    "tree that holds itself": tree_that_contains_itself,
     "__dlpack__ that raises": to(Failing()),
     "__dlpack__ without a capsule": to(Silent()),
 }

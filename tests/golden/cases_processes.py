@@ -43,7 +43,7 @@ def withdrawn(ticket: ferry.Ticket) -> ferry.Ticket:
     return ticket
 
 
-def tree_that_holds_itself(_: Path) -> object:
+def tree_that_contains_itself(_: Path) -> object:
     tree: list[object] = []
     tree.append(tree)
     return ferry.publish(tree)
@@ -68,7 +68,7 @@ CASES: dict[str, Case] = {
     "publish: set": publish({"a": [{1, 2}]}),
     "publish: key": publish({"a": {frozenset((1,)): np.ones(1)}}),
     "publish: large number": publish({"k": [2**127]}),
-    "publish: tree that holds itself": tree_that_holds_itself,
+    "publish: tree that holds itself": tree_that_contains_itself,
     "publish: too many bytes": publish({"k": bytes(17 << 20)}),
     "publish: copy=False": publish(np.arange(3.0), copy=False),
     "publish: budget": publish(np.zeros(100, np.uint8), budget=99),

@@ -19,11 +19,11 @@ pub mod ipc;
 mod jobs;
 mod kernels;
 mod memory;
-mod order;
 mod status;
 mod stream;
 mod stream_pool;
 mod transfer;
+mod work_order;
 
 pub use convert::DeviceSource;
 pub use driver::Driver;

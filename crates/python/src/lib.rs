@@ -173,7 +173,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(share::empty::empty_shared, module)?)?;
     module.add_function(wrap_pyfunction!(share::empty::empty_aligned, module)?)?;
     module.add_function(wrap_pyfunction!(registered_nodes::register_container, module)?)?;
-    module.add_function(wrap_pyfunction!(frameworks::registration::register_framework, module)?)?;
+    module.add_function(wrap_pyfunction!(frameworks::register_framework::register_framework, module)?)?;
     module.add_class::<frameworks::names::Row>()?;
     module.add_function(wrap_pyfunction!(frameworks::names::register, module)?)?;
     module.add_function(wrap_pyfunction!(frameworks::names::canonical, module)?)?;

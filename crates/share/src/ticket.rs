@@ -107,7 +107,7 @@ impl Ticket {
             )));
         }
         if usize::from(header[HEADER_BYTES - 1]) != path.len() {
-            return Err(invalid_ticket("ticket is truncated or has trailing bytes"));
+            return Err(invalid_ticket("the ticket is truncated or has trailing bytes"));
         }
         let (mut id, mut secret) = ([0; 16], [0; 16]);
         id.copy_from_slice(&header[13..29]);
@@ -131,7 +131,7 @@ impl Ticket {
             return Err(invalid_ticket(format!("ticket text does not begin with {TEXT_PREFIX}")));
         };
         let bytes = base64::decode(rest, HEADER_BYTES + MAX_PATH_BYTES)
-            .ok_or_else(|| invalid_ticket("ticket is truncated or contains invalid characters"))?;
+            .ok_or_else(|| invalid_ticket("the ticket is truncated or contains invalid characters"))?;
         Self::from_bytes(&bytes)
     }
 }

@@ -82,7 +82,7 @@ def _plan_leaf(name: str, leaf: Any) -> Plan:
     kind = classify(leaf)
     if kind is not None and kind[1] == "sparse":
         raise NotATensorError(
-            f"{name!r} is sparse, and files hold dense tensors"
+            f"{repr(name) if name else 'the tensor'} is sparse, and files hold dense tensors"
             "\nhint: save its values and indices, or the result of ferry.sparse.to_dense"
         )
     found = plan(leaf, "numpy")

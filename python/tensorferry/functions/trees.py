@@ -48,7 +48,7 @@ class _Flattener:
     def walk(self, x: Any, depth: int) -> Rebuild:
         if depth > MAX_TREE_DEPTH:
             raise InvalidArgumentError(
-                f"the tree is nested more than {MAX_TREE_DEPTH} deep"
+                f"the tree is nested more than {MAX_TREE_DEPTH} levels deep"
                 "\nhint: check that no container holds itself"
             )
         if self.is_leaf(x):

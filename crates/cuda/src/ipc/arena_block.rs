@@ -1,11 +1,12 @@
 //! Blocks of exportable GPU memory, one for each tensor, so that a tensor can be shared without a copy.
 //!
-//! Small blocks are appended to an arena of 32 MiB, so that one handle serves many tensors; large ones have an arena each.
-//! Unlike on the host, the GPU allocates all of an arena at once.
+//! Small blocks are appended to an arena of 32 MiB, so that one handle serves many tensors; large ones have an arena
+//! each. Unlike on the host, the GPU allocates all of an arena at once.
 //!
-//! A block that is released leaves a gap. When all blocks of an arena are released, the arena is filled from the beginning
-//! again, after waiting for the work on the GPU. An arena that another process was ever given is not reused: that process
-//! may have passed it on, and the next consumer's mapping outlives ours.
+//! A block that is released leaves a gap. When all blocks of the current arena of a GPU are released, it is filled from
+//! the beginning again, after waiting for the work on the GPU. An arena that is full is freed with its last block. An
+//! arena that another process was ever given is not reused: that process may have passed it on, and the next consumer's
+//! mapping outlives ours.
 
 use super::arena::GpuArena;
 use super::counters::counts;

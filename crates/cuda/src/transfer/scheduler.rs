@@ -1,13 +1,14 @@
 //! The transfer scheduler: shares the chunks of a transfer between the threads and the GPU.
 //!
-//! The ring buffer has slots, and chunk `n` uses slot `n % slots`. A thread copies one chunk at a time; the GPU copies as
-//! many adjacent chunks as are ready in one link copy. So chunks are small enough that a thread soon finishes one, and link
-//! copies are large enough to be worth their start. An H200 idles for some microseconds between two copies, and the driver
-//! needs as long to queue one, which is half of the time in which 512 KiB cross. The busier the link, the larger the copies.
+//! The ring buffer has slots, and chunk `n` uses slot `n % slots`. A thread claims one chunk at a time, or for a
+//! download up to a huge page of them; the GPU copies as many adjacent chunks as are ready in one link copy. So chunks
+//! are small enough that a thread soon finishes one, and link copies are large enough to be worth their start. An H200
+//! idles for some microseconds between two copies, and the driver needs as long to queue one, which is half of the time
+//! in which 512 KiB cross. The busier the link, the larger the copies.
 //!
-//! One thread at a time calls the driver: a thread that finishes a chunk, and finds the link lock free, queues the ready
-//! chunks and polls the copies in flight, while the others go on copying. The driver's own lock is not fair, and would make
-//! some of many threads wait for milliseconds.
+//! One thread at a time calls the driver: a thread that finishes a chunk or has none to copy, and finds the link lock
+//! free, queues the ready chunks and polls the copies in flight, while the others go on copying. The driver's own lock
+//! is not fair, and would make some of many threads wait for milliseconds.
 
 use super::chunks::{TransferChunk, TransferChunks};
 use super::control::TransferControl;

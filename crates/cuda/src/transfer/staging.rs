@@ -1,8 +1,9 @@
 //! Staging buffers: small uploads are copied into pinned memory, from which the GPU reads them asynchronously.
 //!
-//! The driver stages pageable memory too, but on one thread and with a wait for each upload. A [`StagingBuffer`] appends
-//! uploads to blocks of the host pool until a caller waits for all of them. A full block is reused once the GPU has read
-//! it. Uploads of some hundred KiB are split into chunks that helper threads copy too; only the caller calls the driver.
+//! The driver stages pageable memory too, but on one thread and with a wait for each upload. A [`StagingBuffer`]
+//! appends uploads to blocks of the host pool until a caller waits for all of them. A full block is reused once the GPU
+//! has read it. Larger uploads are split into chunks, which helper threads copy too from 512 KiB on; only the caller
+//! calls the driver.
 
 use super::chunks::TransferChunks;
 use super::endpoints::{GpuEndpoint, HostEndpoint};

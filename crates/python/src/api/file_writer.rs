@@ -58,11 +58,11 @@ impl Writer {
         };
         // Arguments without effect are errors.
         if compression.is_some() && format != FileFormat::Npz {
-            let fact = format!("a {format} file cannot be compressed");
+            let fact = format!("files of the format {format} cannot be compressed");
             return Err(fail(ErrorKind::InvalidArgument, fact, "leave compression out, or save as .npz"));
         }
         if !metadata.is_empty() && format != FileFormat::Safetensors {
-            let fact = format!("a {format} file cannot have metadata");
+            let fact = format!("files of the format {format} cannot have metadata");
             return Err(fail(ErrorKind::InvalidArgument, fact, "leave metadata out, or save as safetensors"));
         }
         let compression = match compression {

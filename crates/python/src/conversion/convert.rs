@@ -11,7 +11,7 @@ use crate::conversion::to_gpu::{copy_to_gpu, gpu_of, share_gpu};
 use crate::conversion::to_host::{Copied, copy, deliver};
 use crate::conversion::transfer::{self, Started};
 use crate::errors::{Result, not_a_tensor};
-use crate::frameworks::register;
+use crate::frameworks::builtin_frameworks;
 use crate::reports::{TensorReport, trace};
 use pyo3::prelude::*;
 use std::time::Instant;
@@ -72,7 +72,7 @@ pub(crate) fn stays_with_target(
     {
         return Ok(false);
     }
-    let framework = register::entry_of_refusal(refusal).map(|entry| entry.name);
+    let framework = builtin_frameworks::entry_of_refusal(refusal).map(|entry| entry.name);
     Ok(framework == Some(request.target.capabilities(py)?.framework))
 }
 

@@ -1,6 +1,7 @@
 //! The fast path of the common case: a framework's own tensor, or a buffer, without options and without a trace.
 //!
-//! The planner only decides whether to share, to copy or to make a plan. No plan is allocated for the first two.
+//! The callers check that there are no options. The planner only decides whether to share, to copy memory whose alignment is
+//! accidental, or to make a plan. A share needs no plan, and neither does a copy below 64 KiB.
 
 use crate::conversion::host_copy::{DETACH_THRESHOLD_BYTES, duplicate};
 use crate::conversion::object_kinds::Recognised;

@@ -166,18 +166,18 @@ fn read_out(
     if options.copy == Some(false) {
         return invalid(
             "out is filled by copying, and copy=False was given".into(),
-            "leave out one of the two",
+            "pass only one of the two",
         );
     }
     if options.writable == Some(false) {
-        return invalid("out is written, and writable=False was given".into(), "leave out one of the two");
+        return invalid("out is written, and writable=False was given".into(), "pass only one of the two");
     }
     let described = given.describe();
     if let DeviceRequest::At(device) = options.device
         && described.device.base_device() != device
     {
         let fact = format!("out is on {}, and device={device} was given", described.device);
-        return invalid(fact, "leave out one of the two");
+        return invalid(fact, "pass only one of the two");
     }
     if described.device.is_cuda() && !described.layout.is_dense() {
         return invalid("out is on a GPU and not contiguous".into(), "pass a contiguous out");
@@ -192,7 +192,7 @@ fn read_out(
         || !described.mutability.allows_writing()
         || target.mutability == TargetMutability::Immutable
     {
-        return invalid("out is read-only".into(), "pass a writable array or tensor");
+        return invalid("out cannot be written".into(), "pass a writable array or tensor");
     }
     if described.order == ByteOrder::Swapped {
         return invalid("out is not in this machine's byte order".into(), "pass an out in native order");

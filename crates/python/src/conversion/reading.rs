@@ -4,7 +4,7 @@ use crate::conversion::object_kinds::Recognised;
 use crate::conversion::recognise::recognise;
 use crate::conversion::source::{Source, SourceMemory};
 use crate::errors::{Result, fail, not_a_tensor};
-use crate::frameworks::registered;
+use crate::frameworks::user_frameworks;
 use crate::interpreter::owner::Owner;
 use crate::protocols::array_method;
 use crate::protocols::buffer;
@@ -31,16 +31,16 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>, recognised: Recognised) -> R
 
 /// Reads a tensor of a registered framework, whose reader returns another object to read.
 fn read_registered<'py>(object: &Bound<'py, PyAny>, index: usize) -> Result<Source<'py>> {
-    let given = registered::call_read(object, index)?;
+    let given = user_frameworks::call_read(object, index)?;
     let source = if given.is(object) {
         reader::read(object)?
     } else {
         match recognise(&given)? {
-            Recognised::Registered(_) => return Err(registered::nested_read_error(index)?),
+            Recognised::Registered(_) => return Err(user_frameworks::nested_read_error(index)?),
             recognised => read(&given, recognised)?,
         }
     };
-    registered::relabel_source(source, object, index)
+    user_frameworks::relabel_source(source, object, index)
 }
 
 /// The memory of a source that can be read in place.

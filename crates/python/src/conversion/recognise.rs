@@ -6,7 +6,7 @@
 use crate::conversion::object_kinds::{Container, RECOGNISED_TYPES, Recognised};
 use crate::errors::Result;
 use crate::frameworks;
-use crate::frameworks::register::classify_by_type;
+use crate::frameworks::builtin_frameworks::classify_by_type;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFrozenSet, PyList, PySet, PyTuple, PyType};
@@ -45,7 +45,7 @@ fn classify(kind: &Bound<'_, PyType>) -> Result<Recognised> {
         return Ok(recognised);
     }
     // Entry points of installed packages may register the type.
-    frameworks::registered::load_entry_points(kind.py())?;
+    frameworks::user_frameworks::load_entry_points(kind.py())?;
     Ok(by_bases(kind)?.unwrap_or(Recognised::Unknown))
 }
 
@@ -56,7 +56,7 @@ fn by_bases(kind: &Bound<'_, PyType>) -> PyResult<Option<Recognised>> {
         let class = class.cast_into::<PyType>()?;
         let (module, name) = (class.getattr("__module__")?, class.getattr("__qualname__")?);
         let (Ok(module), Ok(name)) = (module.extract::<String>(), name.extract::<String>()) else { continue };
-        if let Some(index) = frameworks::registered::index_of_type(py, &module, &name) {
+        if let Some(index) = frameworks::user_frameworks::index_of_type(py, &module, &name) {
             return Ok(Some(Recognised::Registered(index)));
         }
         match classify_by_type(&module, &name, position == 0) {

@@ -1,12 +1,12 @@
 //! Advice for Python users, by the hint keys of the crates below.
 
+mod advice_table;
 mod core;
 mod cuda;
 mod files;
-mod row;
 mod share;
 
-use row::{Advice, covers};
+use advice_table::{Advice, covers};
 use std::borrow::Cow;
 use tensorferry_core::error::{Error, Hint};
 

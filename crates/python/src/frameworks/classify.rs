@@ -1,7 +1,7 @@
 //! What kind of object something is, for Python code: dense, sparse, traced, opaque or other.
 
-use super::register::entry_of_refusal;
-use super::registered;
+use super::builtin_frameworks::entry_of_refusal;
+use super::user_frameworks;
 use crate::conversion::object_kinds::{Builtin, Recognised};
 use crate::conversion::recognise::{recognise, recognise_type};
 use crate::errors::Result;
@@ -37,7 +37,7 @@ pub(crate) fn classify_type<'py>(
 fn name_and_kind(py: Python<'_>, recognised: Recognised) -> Option<(Cow<'static, str>, &'static str)> {
     match recognised {
         Recognised::Tensor(framework, _) => Some((framework.entry().name.into(), "dense")),
-        Recognised::Registered(index) => Some((registered::name_at(py, index)?.into(), "dense")),
+        Recognised::Registered(index) => Some((user_frameworks::name_at(py, index)?.into(), "dense")),
         Recognised::Refused(refusal) => Some((entry_of_refusal(refusal)?.name.into(), refusal.kind())),
         _ => None,
     }

@@ -1,7 +1,7 @@
 //! `ferry.frameworks()`: the supported frameworks, their versions, and whether they are loaded. Imports none of them.
 
-use super::register::{Entry, REGISTER};
-use super::{IMPORT_ORDERS, check_import, registered};
+use super::builtin_frameworks::{Entry, REGISTER};
+use super::{IMPORT_ORDERS, check_import, user_frameworks};
 use crate::errors::Result;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
@@ -52,8 +52,8 @@ pub(crate) fn frameworks(py: Python<'_>) -> Result<Vec<FrameworkInfo>> {
         .filter(|entry| entry.dense.is_some())
         .map(|entry| inspect(py, entry))
         .collect::<PyResult<Vec<_>>>()?;
-    registered::load_entry_points(py)?;
-    found.extend(registered::names(py).into_iter().map(|name| FrameworkInfo {
+    user_frameworks::load_entry_points(py)?;
+    found.extend(user_frameworks::names(py).into_iter().map(|name| FrameworkInfo {
         title: name.clone(),
         name,
         version: None,

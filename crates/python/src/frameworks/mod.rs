@@ -1,9 +1,10 @@
 //! The frameworks: one file each, the same functions in each, one row each in the register.
 
-mod allocation;
+mod allocation_errors;
+pub(crate) mod builtin_frameworks;
 pub(crate) mod classify;
 pub(crate) mod cupy;
-pub(crate) mod exchange;
+pub(crate) mod dlpack_exchange;
 mod framework;
 mod import;
 pub(crate) mod info;
@@ -12,14 +13,13 @@ pub(crate) mod mlx;
 pub(crate) mod names;
 pub(crate) mod numpy;
 pub(crate) mod paddle;
-pub(crate) mod register;
-pub(crate) mod registered;
-pub(crate) mod registration;
+pub(crate) mod register_framework;
 mod target;
 pub(crate) mod tensorflow;
 pub(crate) mod torch;
+pub(crate) mod user_frameworks;
 
-pub(crate) use allocation::allocation_failed;
+pub(crate) use allocation_errors::allocation_failed;
 pub(crate) use framework::Framework;
 pub(crate) use import::{IMPORT_ORDERS, check_import, import, within};
 pub(crate) use target::{Target, clear_target_cache, target};

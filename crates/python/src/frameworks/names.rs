@@ -1,7 +1,7 @@
 //! Names of frameworks, as callers write them, and the rows of the register for Python.
 
-use super::register::{REGISTER, find};
-use super::registered;
+use super::builtin_frameworks::{REGISTER, find};
+use super::user_frameworks;
 use crate::errors::{Failure, Result, describe_argument, fail};
 use crate::text::closest_name;
 use pyo3::prelude::*;
@@ -26,7 +26,7 @@ pub(crate) fn requested_name(framework: &Bound<'_, PyAny>) -> Result<String> {
 /// The error for an unknown framework name, with the most similar known name as a hint.
 pub(crate) fn unknown_framework(py: Python<'_>, name: &str) -> Failure {
     let mut names: Vec<String> = REGISTER.iter().map(|entry| entry.name.to_owned()).collect();
-    names.extend(registered::names(py));
+    names.extend(user_frameworks::names(py));
     let aliases = REGISTER.iter().flat_map(|entry| entry.aliases).map(|&alias| alias.to_owned());
     let lower = name.to_lowercase();
     let installed = REGISTER.iter().find(|entry| entry.distributions.contains(&lower.as_str()));
@@ -86,7 +86,7 @@ pub(crate) fn canonical(framework: &Bound<'_, PyAny>) -> Result<String> {
     if let Some(entry) = find(&name) {
         return Ok(entry.name.to_owned());
     }
-    match registered::find(py, &name)? {
+    match user_frameworks::find(py, &name)? {
         Some(_) => Ok(name),
         None => Err(unknown_framework(py, &name)),
     }

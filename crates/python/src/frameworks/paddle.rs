@@ -4,7 +4,7 @@
 //! ignores DLPack's byte offset (tensorferry never exports one), interprets uint16 as bfloat16 (so uint16 is not in its
 //! dtypes), and supports at most nine dimensions.
 
-use super::exchange::Exchange;
+use super::dlpack_exchange::Exchange;
 use super::{Framework, import};
 use crate::conversion::object_kinds::{Builtin, Form};
 use crate::conversion::source::Source;

@@ -1,8 +1,8 @@
 //! The framework of a result, found by the name or module that the caller passed.
 
+use super::builtin_frameworks::{self, Entry};
 use super::framework::{Framework, host_only};
-use super::register::{self, Entry};
-use super::{cupy, jax, mlx, names, numpy, paddle, registered, tensorflow, torch};
+use super::{cupy, jax, mlx, names, numpy, paddle, tensorflow, torch, user_frameworks};
 use crate::conversion::object_kinds::Builtin;
 use crate::errors::{Failure, Result, fail};
 use crate::interpreter::owner::Owner;
@@ -39,11 +39,11 @@ pub(crate) fn target(name: &Bound<'_, PyAny>) -> Result<Target> {
 }
 
 fn find(py: Python<'_>, name: &str) -> Result<Target> {
-    if let Some(entry) = register::find(name) {
+    if let Some(entry) = builtin_frameworks::find(name) {
         let dense = entry.dense.ok_or_else(|| sparse_only(entry))?;
         return Ok(Target::Builtin(dense.framework()));
     }
-    match registered::find(py, name)? {
+    match user_frameworks::find(py, name)? {
         Some(index) => Ok(Target::Registered(index)),
         None => Err(names::unknown_framework(py, name)),
     }
@@ -78,7 +78,7 @@ impl Target {
     pub(crate) fn capabilities(self, py: Python<'_>) -> Result<&'static TargetCapabilities> {
         match self {
             Self::Builtin(framework) => framework.capabilities(py),
-            Self::Registered(index) => registered::capabilities(index),
+            Self::Registered(index) => user_frameworks::capabilities(index),
         }
     }
 
@@ -86,7 +86,7 @@ impl Target {
     pub(crate) fn write<'py>(self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
         match self {
             Self::Builtin(framework) => framework.write(py, tensor),
-            Self::Registered(index) => registered::write(py, tensor, index),
+            Self::Registered(index) => user_frameworks::write(py, tensor, index),
         }
     }
 

@@ -14,7 +14,7 @@ mod stream;
 
 pub(crate) use self::state::is_aligned_by_construction;
 use self::state::{State, state};
-use super::exchange::Exchange;
+use super::dlpack_exchange::Exchange;
 use super::{Framework, allocation_failed, within};
 use crate::conversion::alignment;
 use crate::conversion::object_kinds::Form;

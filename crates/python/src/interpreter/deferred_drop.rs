@@ -1,14 +1,15 @@
-//! Deferred drops: releasing owners from threads that must not wait for the GIL.
+//! Deferred drops: when, and on which thread, the drop queues of `owner` are emptied.
 //!
-//! A framework may hold a lock while it calls a deleter. If the deleter waits for the GIL, and the thread with the GIL waits
-//! for that lock, both wait for ever. Our deleters therefore release the owner if their thread has the GIL, and otherwise
-//! push it on a drop queue.
+//! Threads that must not wait for the GIL do not release owners. A framework may hold a lock while it calls a deleter.
+//! If the deleter waits for the GIL, and the thread with the GIL waits for that lock, both wait for ever. Our deleters
+//! therefore release the owner if their thread has the GIL, and otherwise push it on a drop queue.
 //!
-//! Only the deleter of an `AttachingOwner` waits for the GIL, on a thread that runs Python code. Such owners go to PyTorch and
-//! JAX alone. Both release the GIL when a tensor dies on such a thread, and hold no lock then. PyTorch's own deleters for
-//! NumPy memory also take the GIL on any thread. With the drop queue, a share would cost a microsecond more, and the memory
-//! would outlive the tensor. A test uses each framework on a second thread while the first runs such a deleter. TensorFlow
-//! gets no such owners: `Variable.assign` releases the old value under the lock of the variable.
+//! Only the deleter of an `AttachingOwner` waits for the GIL, on a thread that runs Python code. Such owners go to
+//! PyTorch and JAX alone. Both release the GIL when a tensor dies on such a thread, and hold no lock then. PyTorch's
+//! own deleters for NumPy memory also take the GIL on any thread. With the drop queue, a share would cost a microsecond
+//! more, and the memory would outlive the tensor. A test uses each framework on a second thread while the first runs
+//! such a deleter. TensorFlow gets no such owners: `Variable.assign` releases the old value under the lock of the
+//! variable.
 //!
 //! There are two queues, which differ in the threads that may empty them:
 //!
@@ -19,9 +20,9 @@
 //!
 //! # Lock order
 //!
-//! The locks are the GIL, the locks that frameworks hold while they call deleters (F), and ours. Paddle's lock (P) is one of F,
-//! and needs most care: it is the single mutex of Paddle's table of deleters. Every import by DLPack takes P, and every release
-//! of imported memory holds P while the deleter runs. Paddle's own allocations do not take it.
+//! The locks are the GIL, the locks that frameworks hold while they call deleters (F), and ours. Paddle's lock (P) is
+//! one of F, and needs most care: it is the single mutex of Paddle's table of deleters. Every import by DLPack takes P,
+//! and every release of imported memory holds P while the deleter runs. Paddle's own allocations do not take it.
 //!
 //! | thread | holds | waits for | why there is no cycle |
 //! |---|---|---|---|
@@ -33,13 +34,13 @@
 //! | a Python thread | the GIL | F, P | this is the order in which the frameworks' own tensors die |
 //! | any | all of the above | ours | no other lock is taken while one of ours is held |
 //!
-//! One deadlock of Paddle remains. A deleter of another library may release the GIL while P is held: PyTorch's deleter for
-//! NumPy memory does, and Python code may. A second thread that has the GIL and waits for P then hangs. A program with two
-//! Python threads that use Paddle hangs within seconds, also without tensorferry. A program with one such thread must not
-//! hang, so only that thread may take P in a deferred drop:
+//! One deadlock of Paddle remains. A deleter of another library may release the GIL while P is held: PyTorch's deleter
+//! for NumPy memory does, and Python code may. A second thread that has the GIL and waits for P then hangs. A program
+//! with two Python threads that use Paddle hangs within seconds, also without tensorferry. A program with one such
+//! thread must not hang, so only that thread may take P in a deferred drop:
 //!
 //! - Paddle's tensors are copied to frameworks that release memory on threads of their own.
-//! - A Paddle tensor that another thread finds in the first queue (behind an array) or in a job moves to `PADDLE_THREADS`.
+//! - A Paddle tensor that another thread finds in the first queue (behind an array) or in a `ferry.Job` moves to `PADDLE_THREADS`.
 //! - When no thread that uses Paddle is alive, any Python thread empties that queue.
 //!
 //! Rejected alternatives:
@@ -48,8 +49,8 @@
 //! - Only the drop thread empties them: it ran into the deadlock above.
 //! - The drop thread replaces the main loop after a timeout: no timeout is long enough.
 //!
-//! The drop thread starts with the first deferred drop and stops working once the interpreter exits. The child of a fork starts
-//! its own, and leaves the parent's owners to the parent.
+//! The drop thread starts with the first deferred drop and stops working once the interpreter exits. The child of a
+//! fork starts its own, and leaves the parent's owners to the parent.
 
 use crate::interpreter::guard::{self, InterpreterGuard};
 use pyo3::ffi;

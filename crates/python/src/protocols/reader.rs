@@ -6,7 +6,7 @@
 use crate::conversion::source::{Source, restore_read_only_flag};
 use crate::conversion::streams::Streams;
 use crate::errors::{Failure, Result, fail, not_a_tensor, type_name, wrap_exception};
-use crate::frameworks::exchange::Exchange;
+use crate::frameworks::dlpack_exchange::Exchange;
 use crate::frameworks::numpy;
 use crate::protocols::array_method;
 use crate::protocols::buffer;

@@ -2,7 +2,7 @@
 //!
 //! Styles are inline and inherit the text colour of the page, so that they work with light and dark themes.
 
-use super::content::{PlanContent, PlanReport, SparseReport};
+use super::plan_data::{PlanContent, PlanReport, SparseReport};
 use super::tensor::{Steps, TensorReport};
 use crate::text::{format_bytes, format_duration};
 use std::fmt::Write;

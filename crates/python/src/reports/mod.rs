@@ -1,8 +1,8 @@
 //! Plans and trips as Python objects: text, HTML for notebooks, and dicts for programs.
 
-mod content;
 mod html;
 mod plan;
+mod plan_data;
 mod sparse;
 mod tensor;
 mod time;
@@ -11,6 +11,6 @@ mod transfer_path;
 mod tree;
 mod trip;
 
-pub(crate) use content::{ArrayReport, PlanReport, SparseReport, TreeReport};
+pub(crate) use plan_data::{ArrayReport, PlanReport, SparseReport, TreeReport};
 pub(crate) use tensor::TensorReport;
 pub(crate) use trip::Trip;

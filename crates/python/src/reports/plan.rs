@@ -1,7 +1,7 @@
 //! The Python class `Plan`: the planned conversion of a tensor, a tree, a sparse tensor, or an array of a sparse tensor.
 
-use super::content::{ArrayReport, PlanContent, PlanReport, SparseReport, TreeReport};
 use super::html;
+use super::plan_data::{ArrayReport, PlanContent, PlanReport, SparseReport, TreeReport};
 use super::tensor::{Steps, TensorReport};
 use crate::errors::Result;
 use crate::trees::traverse::TENSOR_OVERHEAD_BYTES;

@@ -1,6 +1,6 @@
 //! Reports about planned conversions of sparse tensors and of their arrays.
 
-use super::content::{ArrayReport, PlanContent, PlanReport, SparseReport};
+use super::plan_data::{ArrayReport, PlanContent, PlanReport, SparseReport};
 use super::tensor::{Steps, TensorReport};
 use crate::text::format_bytes;
 use std::fmt::Write;

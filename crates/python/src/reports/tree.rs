@@ -1,6 +1,6 @@
 //! Reports about planned conversions of trees of tensors.
 
-use super::content::{PlanReport, TreeReport};
+use super::plan_data::{PlanReport, TreeReport};
 use crate::errors::Result;
 use crate::text::{format_bytes, format_duration};
 use std::fmt::Write;

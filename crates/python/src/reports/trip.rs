@@ -1,7 +1,7 @@
 //! The Python class `Trip`: a finished conversion, as `trace` records it.
 
-use super::content::PlanReport;
 use super::html;
+use super::plan_data::PlanReport;
 use super::tensor::TensorReport;
 use crate::text::format_duration;
 use pyo3::prelude::*;

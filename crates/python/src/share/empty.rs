@@ -101,7 +101,7 @@ fn allocate<'py>(
     let dtype = match options::parse_concrete_dtype(Some(dtype)) {
         Ok(Some(dtype)) => dtype,
         _ => {
-            let fact = format!("dtype is {}, not an element type", describe_argument(dtype));
+            let fact = format!("dtype is {}, which is not an element type", describe_argument(dtype));
             return Err(fail(ErrorKind::InvalidArgument, fact, "pass a name such as \"float32\""));
         }
     };

@@ -4,12 +4,12 @@
 //! about both, so that plans, traces, copies and errors are those of every other conversion.
 
 pub(crate) mod attach;
+mod copied_views;
 pub(crate) mod empty;
 mod location;
 pub(crate) mod publish;
 mod structure;
 mod ticket;
-mod view;
 
 pub(crate) use ticket::Ticket;
 

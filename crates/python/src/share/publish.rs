@@ -1,8 +1,8 @@
 //! The Python function `publish`: tensors that other processes can attach.
 
+use super::copied_views::{self, Copies, MemoryView};
 use super::location::Location;
 use super::structure::encode_tree;
-use super::view::{self, Copies, MemoryView};
 use super::{SHARED_MEMORY, SharedBlock, Ticket, parse_seconds};
 use crate::api::options::{self, ParsedKeywords};
 use crate::conversion::gpu_transfer;
@@ -157,7 +157,7 @@ impl PublicationBuilder {
         let published_tensor = match (known_copy, view) {
             (Some(known_copy), _) => known_copy,
             (None, Some(view)) => {
-                let (source, held) = view::hold(source);
+                let (source, held) = copied_views::hold(source);
                 let published_tensor = self.publish_copy(py, source, &plan)?;
                 self.copies.add(view, published_tensor.clone(), held);
                 published_tensor

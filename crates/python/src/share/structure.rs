@@ -52,8 +52,8 @@ impl<'py> TreeEncoder<'py, '_> {
             self.path.clear();
             return Err(fail(
                 ErrorKind::InvalidArgument,
-                format!("the tree is nested more than {MAX_DEPTH} deep"),
-                "check that no container holds itself",
+                format!("the tree is nested more than {MAX_DEPTH} levels deep"),
+                "check that no container contains itself",
             ));
         }
         self.path.push(step);
@@ -135,7 +135,7 @@ fn encode_value(object: &Bound<'_, PyAny>) -> Result<TreeStructure> {
     }
     if let Ok(value) = object.cast_exact::<PyInt>() {
         let number = value.extract().map_err(|_| {
-            let fact = "an integer of more than 128 bits cannot be published";
+            let fact = "an integer outside the range of 128-bit integers cannot be published";
             fail(ErrorKind::InvalidArgument, fact, "publish it as text")
         })?;
         return Ok(TreeStructure::Integer(number));

@@ -7,7 +7,7 @@
 use crate::conversion::object_kinds::Builtin;
 use crate::errors::Result;
 use crate::frameworks::Target;
-use crate::frameworks::register::{self, Entry};
+use crate::frameworks::builtin_frameworks::{self, Entry};
 use pyo3::prelude::*;
 use tensorferry_core::plan::sparse::{CoordinateLayout, FormatCapabilities, SparseFormat, SparseTarget};
 use tensorferry_core::{DType, dtype::DTypes};
@@ -130,5 +130,5 @@ pub(super) fn sparse_capabilities(py: Python<'_>, entry: &'static Entry) -> Resu
 
 /// The names of the frameworks with sparse tensors.
 pub(super) fn sparse_framework_names() -> Vec<&'static str> {
-    register::REGISTER.iter().filter(|entry| entry.has_sparse).map(|entry| entry.name).collect()
+    builtin_frameworks::REGISTER.iter().filter(|entry| entry.has_sparse).map(|entry| entry.name).collect()
 }

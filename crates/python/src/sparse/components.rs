@@ -3,7 +3,7 @@
 use super::arrays::SourceArray;
 use super::framework_functions;
 use crate::errors::{Result, fail};
-use crate::frameworks::register::Entry;
+use crate::frameworks::builtin_frameworks::Entry;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 use smallvec::SmallVec;

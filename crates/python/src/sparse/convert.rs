@@ -13,7 +13,7 @@ use crate::conversion::recognise::recognise;
 use crate::conversion::request::ConversionRequest;
 use crate::conversion::source::fresh_memory;
 use crate::errors::{Result, fail};
-use crate::frameworks::register::Entry;
+use crate::frameworks::builtin_frameworks::Entry;
 use crate::reports::{ArrayReport, PlanReport, SparseReport, TensorReport};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;

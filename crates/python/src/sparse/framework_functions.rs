@@ -1,7 +1,7 @@
 //! The Python functions `read`, `write` and `scatter` that `tensorferry.sparse.frameworks` has for each framework.
 
 use crate::errors::Result;
-use crate::frameworks::register::{self, Entry};
+use crate::frameworks::builtin_frameworks::{self, Entry};
 use crate::interpreter::once::ForkSafeOnce;
 use pyo3::prelude::*;
 
@@ -17,8 +17,8 @@ pub(super) struct Functions {
 
 /// The functions for a framework.
 pub(super) fn functions(py: Python<'_>, framework: &'static Entry) -> Result<&'static Functions> {
-    static FUNCTIONS: [ForkSafeOnce<Functions>; register::COUNT] =
-        [const { ForkSafeOnce::new() }; register::COUNT];
+    static FUNCTIONS: [ForkSafeOnce<Functions>; builtin_frameworks::COUNT] =
+        [const { ForkSafeOnce::new() }; builtin_frameworks::COUNT];
     FUNCTIONS[framework.index()].get_or_try_init(py, || {
         // A module named `sparse` would shadow the package `sparse`.
         let file = if framework.name == "sparse" { "pydata" } else { framework.name };

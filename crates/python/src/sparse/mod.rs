@@ -26,7 +26,7 @@ use crate::conversion::recognise::recognise;
 use crate::conversion::request::ConversionRequest;
 use crate::errors::{Failure, Result, describe_argument, fail, type_name};
 use crate::frameworks;
-use crate::frameworks::register::{self, Entry};
+use crate::frameworks::builtin_frameworks::{self, Entry};
 use crate::frameworks::{classify, names};
 use crate::interpreter::type_cache::Cache;
 use crate::reports::PlanReport;
@@ -54,7 +54,7 @@ const FORWARDED_OPTIONS: [&str; 5] = ["device", "dtype", "copy", "writable", "st
 
 /// The name of the framework, if it has only sparse tensors.
 pub(crate) fn sparse_only_framework(framework: &Bound<'_, PyAny>) -> Option<&'static str> {
-    let entry = register::find(&names::requested_name(framework).ok()?)?;
+    let entry = builtin_frameworks::find(&names::requested_name(framework).ok()?)?;
     entry.dense.is_none().then_some(entry.name)
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn is_sparse(x: &Bound<'_, PyAny>) -> Result<bool> {
 /// The framework of a sparse tensor; None for anything else.
 fn source_framework(x: &Bound<'_, PyAny>) -> Result<Option<&'static Entry>> {
     Ok(match recognise(x)? {
-        Recognised::Refused(refusal) if refusal.is_sparse() => register::entry_of_refusal(refusal),
+        Recognised::Refused(refusal) if refusal.is_sparse() => builtin_frameworks::entry_of_refusal(refusal),
         recognised if classify::is_sparse_torch(x, recognised)? => Some(Builtin::Torch.entry()),
         _ => None,
     })
@@ -86,7 +86,7 @@ fn sparse_target(framework: &Bound<'_, PyAny>) -> Result<&'static Entry> {
         return Ok(entry);
     }
     let name = names::canonical(framework)?;
-    match register::find(&name) {
+    match builtin_frameworks::find(&name) {
         Some(entry) if entry.has_sparse => {
             TARGETS.put(framework, entry);
             Ok(entry)

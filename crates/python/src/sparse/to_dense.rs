@@ -17,7 +17,7 @@ use crate::conversion::request::ConversionRequest;
 use crate::conversion::source::fresh_memory;
 use crate::errors::{Result, fail};
 use crate::frameworks;
-use crate::frameworks::register::{self, Entry};
+use crate::frameworks::builtin_frameworks::{self, Entry};
 use crate::reports::{ArrayReport, PlanReport, SparseReport, TensorReport};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -72,7 +72,8 @@ impl<'py> DenseConversion<'py> {
             );
             return Err(fail(ErrorKind::CopyRequired, fact, "omit copy=False"));
         }
-        let entry = register::find(target.capabilities(py)?.framework).filter(|entry| entry.has_sparse);
+        let entry =
+            builtin_frameworks::find(target.capabilities(py)?.framework).filter(|entry| entry.has_sparse);
         let filler = match entry {
             _ if components.batch_axes > 0 || components.sparse_shape().is_empty() => Filler::Source,
             Some(entry) if placement.device.is_cuda() => Filler::Target(entry),

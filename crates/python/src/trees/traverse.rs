@@ -159,7 +159,7 @@ impl<'py, 'a> Walk<'py, 'a> {
             self.path.clear();
             return Err(fail(
                 ErrorKind::InvalidArgument,
-                format!("the tree is nested more than {MAX_DEPTH} deep"),
+                format!("the tree is nested more than {MAX_DEPTH} levels deep"),
                 "check that no container contains itself",
             ));
         }

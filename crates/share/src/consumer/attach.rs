@@ -5,8 +5,9 @@
 //! - The producer is not trusted. It must be the process that the ticket names and run as the same user, its reply is
 //!   checked ([`crate::protocol`]), and every descriptor must be sealed memory of the announced size. Other
 //!   descriptors are closed.
-//! - Memory is mapped once in a process, however many tickets refer to it.
-//! - GPUs are identified by UUID. Streams that use GPU tensors wait for the producer's work ([`ReadyState`]).
+//! - Memory is mapped once in a process for each kind of access, however many tickets refer to it.
+//! - GPUs are identified by UUID. The caller has streams wait for the producer's work on each GPU
+//!   ([`ReadyState`]) before they use its tensors.
 //! - Each tensor keeps its memory and the lease. When the last tensor of a ticket is dropped, the connection is
 //!   closed, which tells the producer. If the producer ends first, host memory stays valid.
 //!

@@ -1,7 +1,8 @@
-//! The registry of all shared memory that this process has mapped, and of the leases on it.
+//! The registry of the host arenas that this process has mapped, and of the leases on them and on GPU memory.
 //!
-//! It tells whether an address is in shared memory, so that publishing it copies nothing, even if it was attached. It
-//! holds only weak references: an arena removes itself when it is dropped.
+//! It tells whether an address is in shared memory, so that publishing it copies nothing, even if it was attached. Its
+//! references to arenas are weak, but for the one that the block allocator fills: an arena removes itself when it is
+//! dropped.
 //!
 //! A thread that holds this lock takes no other lock and drops no arena, because that drop takes the lock itself. The
 //! lock order with the server's is in [`crate::fork_handlers`].

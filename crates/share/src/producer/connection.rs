@@ -1,7 +1,7 @@
 //! The connection of one consumer, as a state machine: it receives the request, sends the reply, and then is the lease.
 
 use super::lease_grant::LeaseGrant;
-use super::published::Published;
+use super::publication_record::Published;
 use super::rejection;
 use super::reply_sender::{ReplySender, SendProgress};
 use crate::protocol::{AttachRequest, FrameKind, HEADER_BYTES, REQUEST_BYTES, RejectReason, read_header};

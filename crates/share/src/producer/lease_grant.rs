@@ -1,6 +1,6 @@
 //! Lease grants: the consumers that use a publication, counted.
 
-use super::published::Published;
+use super::publication_record::Published;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

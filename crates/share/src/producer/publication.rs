@@ -1,8 +1,8 @@
 //! Publishing tensors, and the handle of a publication.
 
 use super::memory_descriptions::{describe_gpus, describe_memory};
+use super::publication_record::{ExpectedConsumers, Published, Usage};
 use super::publish_options::{PublishOptions, PublishedTensor};
-use super::published::{ExpectedConsumers, Published, Usage};
 use super::server;
 use crate::errors::invalid_argument;
 use crate::fork_handlers;

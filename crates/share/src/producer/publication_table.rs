@@ -1,7 +1,7 @@
 //! The publication table: which tickets are valid, and why the others are not.
 
 use super::lease_grant::LeaseGrant;
-use super::published::Published;
+use super::publication_record::Published;
 use crate::protocol::{AttachRequest, RejectReason};
 use crate::system;
 use std::collections::BTreeMap;

@@ -6,7 +6,7 @@
 
 use super::epoll::{Epoll, EpollEvents};
 use super::listener::Listener;
-use super::published::Published;
+use super::publication_record::Published;
 use super::server::{self, ACCEPT_PAUSE, RunningServer, Server};
 use crate::errors::{last_system_error, system_error};
 use crate::system;

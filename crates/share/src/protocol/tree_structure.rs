@@ -51,7 +51,7 @@ impl TreeStructure {
         self.write_node(&mut bytes, 0)?;
         if bytes.len() > MAX_STRUCTURE_BYTES {
             let fact = format!(
-                "the tree around the tensors takes {} bytes, the limit is {} MiB",
+                "the tree around the tensors takes {} bytes; the limit is {} MiB",
                 bytes.len(),
                 MAX_STRUCTURE_BYTES >> 20
             );

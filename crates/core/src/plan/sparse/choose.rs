@@ -105,25 +105,27 @@ impl FormatChoice {
         let format = format_args!("{}'s {}", target.title, capabilities.format.name());
         let axes = source.sparse_shape().len();
         let (min_axes, max_axes) = capabilities.axes;
-        let (fact, hint) = if source.batch_axes > 0
-            && !(capabilities.batch_axes && capabilities.format == source.format)
-        {
-            (
-                format!("{tensor} has {} batch axes and {format} has none", source.batch_axes),
-                hints::SPLIT_BATCH,
-            )
-        } else if source.dense_axes > 0 && !capabilities.dense_axes {
-            (
-                format!("{tensor} has {} dense axes (it is hybrid) and {format} has none", source.dense_axes),
-                hints::MAKE_AXES_SPARSE,
-            )
-        } else if axes == 0 {
-            (format!("{tensor} has no sparse axis"), hints::USE_SPARSE_VALUES)
-        } else if axes < min_axes || axes > max_axes {
-            (format!("{tensor} has {axes} axes and {format} has {max_axes}"), hints::RESHAPE_TO_TWO_AXES)
-        } else {
-            return Ok(());
-        };
+        let (fact, hint) =
+            if source.batch_axes > 0 && !(capabilities.batch_axes && capabilities.format == source.format) {
+                (
+                    format!("{tensor} has batch axes ({}) and {format} has none", source.batch_axes),
+                    hints::SPLIT_BATCH,
+                )
+            } else if source.dense_axes > 0 && !capabilities.dense_axes {
+                (
+                    format!(
+                        "{tensor} is hybrid: it has dense axes ({}) and {format} has none",
+                        source.dense_axes
+                    ),
+                    hints::MAKE_AXES_SPARSE,
+                )
+            } else if axes == 0 {
+                (format!("{tensor} has no sparse axis"), hints::USE_SPARSE_VALUES)
+            } else if axes < min_axes || axes > max_axes {
+                (format!("{tensor} has {axes} axes and {format} has {max_axes}"), hints::RESHAPE_TO_TWO_AXES)
+            } else {
+                return Ok(());
+            };
         Err(Error::new(ErrorKind::UnsupportedLayout, fact).with_hint(hint))
     }
 

@@ -8,8 +8,8 @@ use std::borrow::Cow;
 impl CoordinateLayout {
     fn description(self) -> &'static str {
         match self {
-            Self::Axes => "axis by axis",
-            Self::Points => "point by point",
+            Self::Axes => "as one array with a row per axis",
+            Self::Points => "as one array with a row per element",
             Self::Separate => "as one array per axis",
         }
     }

@@ -32,6 +32,6 @@ pub(super) const ADVICE: &[Advice] = &[
         "check that every tensor fits into its memory, and publish fewer tensors with one ticket",
     ),
     (hints::PASS_LONG_VALUES_AS_TENSORS, "pass long strings and bytes as tensors"),
-    (hints::CHECK_CONTAINER_CYCLES, "check that no container holds itself"),
+    (hints::CHECK_CONTAINER_CYCLES, "check that no container contains itself"),
     (hints::REPORT_BUG, "report this as a bug of tensorferry"),
 ];

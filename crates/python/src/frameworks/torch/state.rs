@@ -9,7 +9,7 @@ use crate::conversion::object_kinds::Builtin;
 use crate::errors::{Result, discard_exception};
 use crate::fast_paths::samples::{self, ExpectedTensor};
 use crate::fast_paths::{self, FastPath, Probed, on_fresh_thread};
-use crate::frameworks::exchange::Exchange;
+use crate::frameworks::dlpack_exchange::Exchange;
 use crate::frameworks::import;
 use crate::interpreter::once::ForkSafeOnce;
 use crate::interpreter::owner::{AttachingOwner, Owner};

@@ -4,7 +4,7 @@
 
 use crate::errors::{Result, framework_error};
 use crate::fast_paths::{self, FastPath, Probed, Unusable, check, present};
-use crate::frameworks::exchange::Exchange;
+use crate::frameworks::dlpack_exchange::Exchange;
 use crate::interpreter::call;
 use crate::interpreter::once::ForkSafeOnce;
 use pyo3::intern;

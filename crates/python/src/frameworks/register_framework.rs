@@ -1,7 +1,7 @@
 //! `register_framework`: checks a registration and adds it.
 
-use super::register;
-use super::registered::{Registration, index_of_type, register_list};
+use super::builtin_frameworks;
+use super::user_frameworks::{Registration, index_of_type, register_list};
 use crate::conversion::object_kinds;
 use crate::errors::{Result, describe_argument, fail};
 use pyo3::prelude::*;
@@ -60,7 +60,7 @@ pub(crate) fn register_framework(
     immutable: bool,
     max_rank: usize,
 ) -> Result<()> {
-    let is_builtin = register::find(name).is_some();
+    let is_builtin = builtin_frameworks::find(name).is_some();
     if is_builtin || register_list().iter().any(|entry| entry.capabilities.framework == name) {
         return Err(fail(
             ErrorKind::InvalidArgument,
@@ -77,7 +77,7 @@ pub(crate) fn register_framework(
     }
     let types = types.iter().map(type_name).collect::<Result<Vec<_>>>()?;
     for (module, class) in &types {
-        if index_of_type(py, module, class).is_some() || register::is_known(module, class) {
+        if index_of_type(py, module, class).is_some() || builtin_frameworks::is_known(module, class) {
             return Err(fail(
                 ErrorKind::InvalidArgument,
                 format!("the type {module}.{class} already belongs to a framework"),
