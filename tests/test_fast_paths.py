@@ -210,7 +210,10 @@ for one in undo:
     assert failed == FAILING.keys() | {"torch.function_stack"}
     assert all(found[name][1] for name in failed)
     assert "BCOO" in found["jax.tree_unflatten"][1]
-    assert "csr_array: the object has the unknown attribute noted" in found["scipy.without_constructor"][1]
+    assert (
+        "csr_array: the object has the unknown attribute noted"
+        in found["scipy.without_constructor"][1]
+    )
     assert "before" in found["torch.function_mode"][1]
 
 

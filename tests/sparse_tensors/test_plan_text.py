@@ -70,7 +70,7 @@ def test_a_plan_in_words():
             "    2. sum: 2 duplicates summed in the source's type; TensorFlow's operations need "
             "sorted, unique coordinates",
             "    3. arrange: the coordinates are stored as one array per axis, and TensorFlow "
-            "needs them point by point",
+            "needs them as one array with a row per element",
             "    4. cast: TensorFlow stores these indices as int64, and they are int32",
             "  note: the elements are sorted and their coordinates unique, and the result is "
             "flagged so",

@@ -108,7 +108,7 @@ def test_hybrids_are_carried_where_they_can_be():
     values = torch.arange(6.0).reshape(3, 2)
     t = torch.sparse_coo_tensor([[0, 2, 0]], values, (3, 2), check_invariants=True)
     for framework in ("scipy", "tensorflow", "sparse"):
-        refused(ferry.UnsupportedError, r"coo.*\b1\b.*hybrid", t, framework)
+        refused(ferry.UnsupportedError, r"coo.*hybrid.*\b1\b", t, framework)
     j = sparse.to(t, "jax")
     assert j.n_dense == 1
     assert j.todense().tolist() == t.to_dense().tolist()
@@ -128,8 +128,8 @@ def test_batches_are_carried_where_they_can_be():
     assert j.todense().tolist() == b.to_dense().tolist()
     assert sparse.to(j, "torch").to_dense().tolist() == b.to_dense().tolist()
     for framework in ("scipy", "tensorflow", "sparse"):
-        refused(ferry.UnsupportedError, r"csr.*\b1\b.*batch", b, framework)
-    refused(ferry.UnsupportedError, r"csr.*\b1\b.*batch.*PyTorch", b, "torch", format="coo")
+        refused(ferry.UnsupportedError, r"csr.*batch.*\b1\b", b, framework)
+    refused(ferry.UnsupportedError, r"csr.*batch.*\b1\b.*PyTorch", b, "torch", format="coo")
     many = jax_sparse.BCOO.fromdense(jnp.ones((2, 2, 2)), n_batch=1)
     refused(ferry.UnsupportedError, r"coo.*\b1\b.*batch.*PyTorch", many, "torch")
     cast = sparse.to(many, "jax", dtype="float16")
