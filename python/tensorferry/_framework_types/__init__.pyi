@@ -24,7 +24,7 @@ JaxArray: TypeAlias = _JaxArray
 PaddleTensor: TypeAlias = _PaddleTensor
 MlxArray: TypeAlias = _mlx_array
 
-# The names and aliases of the register in crates/python/src/frameworks/builtin_frameworks.rs. Aliases that
+# The names and aliases of crates/python/src/frameworks/builtin_frameworks.rs. Aliases that
 # name a module of sparse tensors are left out: what they give is not the type of dense tensors.
 # TensorFlow and CuPy are left out because they come without types.
 NumpyName: TypeAlias = Literal["numpy", "np"]

@@ -29,7 +29,8 @@ class ShardIndex:
             or to_int(max_bytes) < 1
         ):
             raise InvalidArgumentError(
-                f"shard_bytes={max_bytes!r} is not a positive integer\nhint: pass a number of bytes, such as 5 * 10**9"
+                f"shard_bytes={max_bytes!r} is not a positive integer"
+                "\nhint: pass a number of bytes, such as 5 * 10**9"
             )
         if not sizes:
             raise InvalidArgumentError(
