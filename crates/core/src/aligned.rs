@@ -1,10 +1,10 @@
 //! A table of address ranges that are aligned by construction, although the framework of the tensor cannot tell.
 //!
 //! A PyTorch tensor over a host block of the core looks like one over any foreign memory. Code that gives such a block to a
-//! framework stores a [`AlignedRange`] with its owner, and the caller of the planner queries [`covers`].
+//! framework stores an [`AlignedRange`] with its owner, and the caller of the planner queries [`covers`].
 //!
-//! Only [`mark`] and [`covers`] lock the table, and their callers hold the GIL, so the child of a `fork` never inherits it
-//! locked. Owners are dropped on any thread: dropping a mark is one atomic operation, and a later call of [`mark`] removes
+//! Only [`register`] and [`covers`] lock the table, and their callers hold the GIL, so the child of a `fork` never inherits it
+//! locked. Owners are dropped on any thread: dropping a range is one atomic operation, and a later call of [`register`] removes
 //! the entry.
 
 use smallvec::SmallVec;
@@ -16,11 +16,11 @@ static TABLE: Mutex<Table> = Mutex::new(Table { ranges: BTreeMap::new(), sweep_a
 /// The table is not swept for dead entries while it has fewer entries than this.
 const MIN_SWEEP_ENTRIES: usize = 64;
 
-/// The reference counts of the marks of one range: one count, unless ranges were merged.
+/// The reference counts of the registrations of one range: one count, unless ranges were merged.
 type ReferenceCounts = SmallVec<[Weak<()>; 1]>;
 
 struct Table {
-    /// Disjoint ranges: the first address, one past the last, and the counts of the marks.
+    /// Disjoint ranges: the first address, one past the last, and the counts of its registrations.
     ranges: BTreeMap<usize, (usize, ReferenceCounts)>,
     /// The number of entries at which dead ones are removed.
     sweep_at: usize,
@@ -40,7 +40,7 @@ fn is_alive(counts: &ReferenceCounts) -> bool {
     counts.iter().any(|count| count.strong_count() > 0)
 }
 
-/// Marks the addresses from `start` up to `end`, which belong to one allocation.
+/// Registers the addresses from `start` up to `end`, which belong to one allocation.
 pub fn register(mut start: usize, mut end: usize) -> AlignedRange {
     let mut table = table();
     if table.ranges.len() >= table.sweep_at {
@@ -51,7 +51,7 @@ pub fn register(mut start: usize, mut end: usize) -> AlignedRange {
     while let Some((&first, _)) = table.ranges.range(..end).next_back().filter(|(_, (last, _))| *last > start)
     {
         let Some((last, counts)) = table.ranges.remove(&first) else { break };
-        // A range that is still marked belongs to the same allocation, which exists as long as one of the marks. Any other
+        // A range that is still registered belongs to the same allocation, which exists as long as one registration. Any other
         // range is stale: the allocator has reused the memory.
         let before = alive.len();
         alive.extend(counts.iter().filter_map(Weak::upgrade));

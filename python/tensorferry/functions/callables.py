@@ -44,7 +44,10 @@ def inspect_function(function: Any, decorator: str) -> FunctionInfo:
             f"{decorator} does not accept a class, and {name} is a class", "decorate its methods"
         )
     if not callable(function):
-        refuse(f"{decorator} takes a function, not a {name}", f"write {decorator} above a def")
+        refuse(
+            f"{decorator} takes a function, not an object of type {name}",
+            f"write {decorator} above a def",
+        )
     entry = None if inspect.isroutine(function) else type(function).__call__
     for candidate in (function, entry):
         if inspect.isgeneratorfunction(candidate) or inspect.isasyncgenfunction(candidate):

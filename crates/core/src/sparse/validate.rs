@@ -345,7 +345,7 @@ pub fn summarise_coordinates<I: Index>(axes: &[Axis<'_, I>], threads: usize) -> 
     }
 }
 
-/// The same as [`compare_pairs`] for any number of axes.
+/// The same as [`compare_pairs_portable`] for any number of axes.
 fn compare_elements<I: Index>(axes: &[&[I]]) -> (bool, bool) {
     let (mut descended, mut repeated) = (false, false);
     for element in 1..axes.first().map_or(0, |axis| axis.len()) {

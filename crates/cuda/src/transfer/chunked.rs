@@ -73,7 +73,7 @@ pub(crate) unsafe fn upload(
     // each other closely. GB/s on an H200's host, through the caches and past them: 1 MiB 9 and 12, 16 MiB 21 and 23 to 30,
     // 256 MiB 44 and 34.
     let bytes = from.layout.count() * to.dtype.size();
-    let total_bytes = if bytes < ALL_THREADS_UPLOAD_BYTES { usize::MAX } else { 0 };
+    let cache_hint_bytes = if bytes < ALL_THREADS_UPLOAD_BYTES { usize::MAX } else { 0 };
     let chunks = TransferChunks::new(from.layout, to, ring.options.chunk_bytes(bytes));
     let pack_chunk = |chunk: &TransferChunk, slot: *mut u8| {
         let HostEndpoint { data, dtype, order, .. } = *{ &from };
@@ -81,7 +81,7 @@ pub(crate) unsafe fn upload(
         let source = pack::CopySource { data, dtype, layout: &chunk.host, order };
         let destination = pack::CopyDestination { data: slot, dtype: to.dtype, layout: &chunk.dense };
         // SAFETY: a chunk of the host's memory, and a slot of ours that the GPU has read.
-        unsafe { pack::convert_chunk(&source, &destination, total_bytes) }
+        unsafe { pack::convert_chunk(&source, &destination, cache_hint_bytes) }
     };
     let submit = |LinkCopy { address, slots, bytes }: LinkCopy, stream: Stream| {
         // SAFETY: the caller's contract; slots of ours that threads have filled.

@@ -37,6 +37,7 @@ use safetensors::tensor::TensorInfo;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use std::cmp::{Ordering, Reverse};
 use std::fmt;
+use tensorferry_core::plan::count_noun;
 use tensorferry_core::{DType, ErrorKind, Result};
 
 /// The format's limit on the length of a header.
@@ -171,7 +172,8 @@ fn check_offsets(tensors: &[(String, TensorInfo)], available: u64) -> Result<()>
                 .with_hint(hints::FETCH_TRUNCATED_FILE))
         }
         Ordering::Less => {
-            Err(invalid_file(format!("{} trailing bytes after the last tensor", available - last as u64)))
+            let count = (available - last as u64) as usize;
+            Err(invalid_file(format!("{} after the last tensor", count_noun(count, "trailing byte"))))
         }
     }
 }

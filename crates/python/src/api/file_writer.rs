@@ -5,12 +5,12 @@ use crate::conversion::host_copy;
 use crate::conversion::reading;
 use crate::conversion::recognise::recognise;
 use crate::conversion::source::SourceMemory;
-use crate::errors::{Failure, Result, fail, not_a_tensor};
+use crate::errors::{Failure, Result, fail, keys, not_a_tensor};
 use crate::settings;
 use pyo3::prelude::*;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
-use tensorferry_core::{ByteOrder, DType, ErrorKind};
+use tensorferry_core::{ByteOrder, DType, Error, ErrorKind};
 use tensorferry_files::{FileFormat, TensorSpec, WriteOptions};
 
 /// The element type of this name.
@@ -49,11 +49,8 @@ impl Writer {
         let format = match format {
             Some(name) => format_of(name)?,
             None => FileFormat::from_path(&path).ok_or_else(|| {
-                fail(
-                    ErrorKind::InvalidArgument,
-                    format!("unknown file extension of {:?}", path.display().to_string()),
-                    "pass format=\"npy\", \"npz\", \"safetensors\", \"tensorproto\" or \"raw\"",
-                )
+                let fact = format!("unknown file extension of {:?}", path.display().to_string());
+                Error::new(ErrorKind::InvalidArgument, fact).with_hint(keys::NAME_FILE_FORMAT)
             })?,
         };
         // Arguments without effect are errors.

@@ -2,7 +2,7 @@
 
 use crate::conversion::progress::{self, Progress};
 use crate::conversion::streams::{NamedStream, stream_of};
-use crate::errors::{Failure, Result, describe_argument, fail, type_name};
+use crate::errors::{Failure, Result, describe_argument, fail, keys, type_name};
 use crate::frameworks;
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyComplex, PyDict, PyFloat, PyInt, PyString, PyType};
 use tensorferry_core::device::DeviceKind;
 use tensorferry_core::plan::{ConvertOptions, DTypeRequest, DeviceRequest};
-use tensorferry_core::{DType, Device, ErrorKind};
+use tensorferry_core::{DType, Device, Error, ErrorKind};
 
 /// The keyword arguments of `to` and `plan`.
 pub(crate) struct ParsedKeywords<'py> {
@@ -108,11 +108,8 @@ fn dtype(given: Option<&Bound<'_, PyAny>>) -> Result<DTypeRequest> {
 }
 
 fn unknown_dtype(given: &Bound<'_, PyAny>) -> Failure {
-    fail(
-        ErrorKind::InvalidArgument,
-        format!("dtype is {}, which is not an element type", describe_argument(given)),
-        "pass a name such as \"float32\", \"bfloat16\" or \"int64\", or \"default\"",
-    )
+    let fact = format!("dtype is {}, which is not an element type", describe_argument(given));
+    Error::new(ErrorKind::InvalidArgument, fact).with_hint(keys::NAME_DTYPE).into()
 }
 
 /// The element type of `bool`, `int`, `float` or `complex`, as in NumPy.
@@ -215,14 +212,15 @@ fn device(given: Option<&Bound<'_, PyAny>>) -> Result<DeviceRequest> {
             format!("device {device} is not supported: only host memory and CUDA GPUs are"),
             "leave device out, or pass device=\"cpu\" or \"cuda:0\"",
         )),
-        None => Err(fail(
-            ErrorKind::InvalidArgument,
-            format!("device is {}, which is not a device", describe_argument(given)),
-            match given.hasattr("device_set")? {
-                true => "pass a single device, such as one of jax.local_devices()",
-                false => "pass \"cpu\", \"cuda:0\" or \"default\"",
-            },
-        )),
+        None => {
+            let fact = format!("device is {}, which is not a device", describe_argument(given));
+            let error = Error::new(ErrorKind::InvalidArgument, fact);
+            Err(match given.hasattr("device_set")? {
+                true => error.with_advice("pass a single device, such as one of jax.local_devices()"),
+                false => error.with_hint(keys::NAME_DEVICE),
+            }
+            .into())
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! Source and target queue work on the current stream of their framework, or on streams that the framework does not tell.
 //! For shared memory, the work that the source has queued is ordered before the work that the target will queue. When the
 //! result dies, the order is reversed before the source's framework gets the memory back, because its allocator may reuse
-//! the memory at once. The host does not wait in either case.
+//! the memory at once. The GPU waits in both cases, not the host, if the driver supports it.
 
 use crate::conversion::streams::Streams;
 use crate::errors::Result;

@@ -4,6 +4,8 @@ mod advice_table;
 mod core;
 mod cuda;
 mod files;
+pub(crate) mod keys;
+mod python;
 mod share;
 
 use advice_table::{Advice, covers};
@@ -15,6 +17,7 @@ const _: () = assert!(covers(&[core::ADVICE, core::COPY_ADVICE], tensorferry_cor
 const _: () = assert!(covers(&[cuda::ADVICE], tensorferry_cuda::hints::ALL));
 const _: () = assert!(covers(&[files::ADVICE], tensorferry_files::hints::ALL));
 const _: () = assert!(covers(&[share::ADVICE], tensorferry_share::hints::ALL));
+const _: () = assert!(covers(&[python::ADVICE], keys::ALL));
 
 /// The message of an error: the fact, and a line with the hint.
 pub(crate) fn full_text(error: &Error) -> String {
@@ -48,6 +51,7 @@ pub(crate) fn advice_of_hint(hint: &Hint) -> Option<Cow<'_, str>> {
 }
 
 fn tables() -> impl Iterator<Item = &'static Advice> {
-    let tables = [core::ADVICE, core::COPY_ADVICE, cuda::ADVICE, files::ADVICE, share::ADVICE];
+    let tables =
+        [core::ADVICE, core::COPY_ADVICE, cuda::ADVICE, files::ADVICE, share::ADVICE, python::ADVICE];
     tables.into_iter().flatten()
 }

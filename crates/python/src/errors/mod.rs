@@ -8,4 +8,4 @@ mod hints;
 pub(crate) use classes::register;
 pub(crate) use describe::{describe_argument, has_state_dict, not_a_tensor, type_name};
 pub(crate) use failure::{Failure, Result, discard_exception, fail, framework_error, wrap_exception};
-pub(crate) use hints::{advice, advice_of_hint, full_text};
+pub(crate) use hints::{advice, advice_of_hint, full_text, keys};

@@ -7,7 +7,7 @@
 //! probe disables the fast path for the rest of the process.
 //!
 //! Modes, contexts and traces of a framework belong to a thread, and a sample that is created inside one of them is not an
-//! ordinary tensor. Probes that create samples therefore run on a new thread ([`on_fresh_thread`]).
+//! ordinary tensor. Probes that create samples therefore run on a new thread ([`on_fresh_thread`](super::on_fresh_thread)).
 
 use super::table::FastPath;
 use crate::errors::{Failure, discard_exception};

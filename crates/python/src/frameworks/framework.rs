@@ -34,13 +34,13 @@ pub(crate) trait Framework: Sync {
         false
     }
 
-    /// [`Framework::write`] for GPU memory. `ready_after` is the sync point of the framework that waits for the memory, if the
+    /// [`Framework::write`] for GPU memory. `next_use` is the sync point of the framework that waits for the memory, if the
     /// memory is not ready yet.
     fn write_gpu<'py>(
         &self,
         py: Python<'py>,
         tensor: Tensor<Owner>,
-        _ready_after: Option<SyncPoint>,
+        _next_use: Option<SyncPoint>,
     ) -> Result<Bound<'py, PyAny>> {
         self.write(py, tensor)
     }
@@ -60,5 +60,5 @@ pub(crate) trait Framework: Sync {
 
 /// The error of a framework without GPU memory. The planner rejects such a target earlier.
 pub(super) fn host_only() -> Failure {
-    fail(ErrorKind::UnsupportedDevice, "the framework holds host memory only", "omit device=")
+    fail(ErrorKind::UnsupportedDevice, "the framework holds host memory only", "leave out device=")
 }

@@ -273,13 +273,13 @@ impl Framework for Jax {
         &self,
         py: Python<'py>,
         tensor: Tensor<Owner>,
-        ready_after: Option<SyncPoint>,
+        next_use: Option<SyncPoint>,
     ) -> Result<Bound<'py, PyAny>> {
         let state = state(py)?;
         let device = device_of(py, Gpu::get(tensor.device().index)?)?;
         // JAX has several such streams and must know which one waits. Without a stream it assumes that the memory is ready,
         // which takes half the time.
-        let stream = match ready_after {
+        let stream = match next_use {
             Some(SyncPoint::Stream(stream)) => {
                 Some(stream.handle().into_pyobject(py).map_err(PyErr::from)?.into_any())
             }

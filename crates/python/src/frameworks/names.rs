@@ -2,11 +2,11 @@
 
 use super::builtin_frameworks::{REGISTER, find};
 use super::user_frameworks;
-use crate::errors::{Failure, Result, describe_argument, fail};
+use crate::errors::{Failure, Result, describe_argument, fail, keys};
 use crate::text::closest_name;
 use pyo3::prelude::*;
 use pyo3::types::{PyModule, PyString};
-use tensorferry_core::ErrorKind;
+use tensorferry_core::{Error, ErrorKind};
 
 /// The name in the argument `framework`, which is a string or a module.
 pub(crate) fn requested_name(framework: &Bound<'_, PyAny>) -> Result<String> {
@@ -34,11 +34,13 @@ pub(crate) fn unknown_framework(py: Python<'_>, name: &str) -> Failure {
         Some(entry) => Some(entry.name.to_owned()),
         None => closest_name(name, names.iter().cloned().chain(aliases)),
     };
-    let hint = match likely {
-        Some(known) => format!("did you mean \"{known}\"?"),
-        None => format!("pass one of {}, or register it with ferry.register_framework", names.join(", ")),
-    };
-    fail(ErrorKind::InvalidArgument, format!("unknown framework \"{name}\""), hint)
+    let fact = format!("unknown framework \"{name}\"");
+    match likely {
+        Some(known) => fail(ErrorKind::InvalidArgument, fact, format!("did you mean \"{known}\"?")),
+        None => Error::new(ErrorKind::InvalidArgument, fact)
+            .with_hint_value(keys::NAME_FRAMEWORK, names.join(", "))
+            .into(),
+    }
 }
 
 /// An order in which one process can import all of them; see `IMPORT_ORDERS`.

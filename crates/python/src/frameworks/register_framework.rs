@@ -72,7 +72,7 @@ pub(crate) fn register_framework(
         return Err(fail(
             ErrorKind::InvalidArgument,
             format!("alignment must be a power of two up to 64, not {alignment}"),
-            "omit alignment= for the default of 64",
+            "leave out alignment= for the default of 64",
         ));
     }
     let types = types.iter().map(type_name).collect::<Result<Vec<_>>>()?;
@@ -153,7 +153,7 @@ fn parse_strides(text: &str) -> Result<Strides> {
             return Err(fail(
                 ErrorKind::InvalidArgument,
                 format!("strides must be dense, permuted, forward or any, not \"{text}\""),
-                "omit strides= for dense, which every framework accepts",
+                "leave out strides= for dense, which every framework accepts",
             ));
         }
     })

@@ -269,7 +269,7 @@ impl Framework for TensorFlow {
         &self,
         py: Python<'py>,
         tensor: Tensor<Owner>,
-        _ready_after: Option<SyncPoint>,
+        _next_use: Option<SyncPoint>,
     ) -> Result<Bound<'py, PyAny>> {
         self.write(py, tensor)
     }

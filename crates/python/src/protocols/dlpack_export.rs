@@ -77,7 +77,7 @@ impl ExportedTensor {
             return Err(fail(
                 ErrorKind::InvalidArgument,
                 "an exported tensor cannot change its device or be copied",
-                "omit dl_device and copy",
+                "leave out dl_device and copy",
             ));
         }
         let tensor = self.tensor.lock().ok().and_then(|mut tensor| tensor.take());

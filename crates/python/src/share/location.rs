@@ -107,7 +107,7 @@ impl Location {
             }
             Self::Private => {
                 let fact = "other processes cannot import the memory of the tensor";
-                return Err(fail(ErrorKind::CopyRequired, fact, "omit copy=False"));
+                return Err(fail(ErrorKind::CopyRequired, fact, "leave out copy=False"));
             }
         };
         Ok(PublishedTensor {

@@ -109,6 +109,10 @@ fn parse_seconds(name: &str, value: f64) -> Result<Duration> {
     Duration::try_from_secs_f64(value).map_err(|_| {
         let value = if value.abs() < 1e15 { value.to_string() } else { format!("{value:e}") };
         let fact = format!("{name} is {value}, not a valid number of seconds");
-        fail(ErrorKind::InvalidArgument, fact, format!("pass a number of seconds from 0, or omit {name}"))
+        fail(
+            ErrorKind::InvalidArgument,
+            fact,
+            format!("pass a number of seconds from 0, or leave out {name}"),
+        )
     })
 }

@@ -13,7 +13,7 @@ use tensorferry_core::plan::sparse::{ArrayRole, CoordinateLayout, SparseFormat};
 /// Axis lengths.
 pub(super) type Shape = SmallVec<[i64; 4]>;
 
-/// The arrays of one sparse tensor, and what its framework declares about them. The fields follow the Python class `Parts`.
+/// The arrays of one sparse tensor, and what its framework declares about them. The fields follow the Python class `SparseComponents`.
 pub(super) struct SparseComponents<'py> {
     pub(super) framework: &'static Entry,
     pub(super) format: SparseFormat,

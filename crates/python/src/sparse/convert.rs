@@ -419,8 +419,7 @@ impl<'py> PlannedConversion<'py> {
                     role.name(),
                     report.first_reason()
                 );
-                let hint =
-                    "omit copy=False to allow the copy, or pass a format that both frameworks store alike";
+                let hint = "leave out copy=False to allow the copy, or pass a format that both frameworks store alike";
                 return Err(fail(ErrorKind::CopyRequired, fact, hint));
             }
         }

@@ -257,7 +257,7 @@ fn _sparse_plan<'py>(
         return Err(fail(
             ErrorKind::InvalidArgument,
             "a dense tensor has no sparse format",
-            "omit format and blocksize, or omit dense=True",
+            "leave out format and blocksize, or leave out dense=True",
         ));
     }
     Ok(DenseConversion::decide(x, source, framework, &call_options)?.report()?.into())
@@ -282,7 +282,7 @@ fn parse_call_options<'py>(
     for name in DENSE_ONLY_OPTIONS {
         if keywords.get_item(name)?.is_some_and(|given| !given.is_none()) {
             let fact = format!("{name} is not supported for sparse tensors");
-            return Err(fail(ErrorKind::InvalidArgument, fact, format!("omit {name}")));
+            return Err(fail(ErrorKind::InvalidArgument, fact, format!("leave out {name}")));
         }
     }
     Ok(SparseCallOptions::new(None, None, options::parse(function, keywords, true)?))

@@ -70,7 +70,7 @@ impl<'py> DenseConversion<'py> {
                 source.name,
                 components.format.name()
             );
-            return Err(fail(ErrorKind::CopyRequired, fact, "omit copy=False"));
+            return Err(fail(ErrorKind::CopyRequired, fact, "leave out copy=False"));
         }
         let entry =
             builtin_frameworks::find(target.capabilities(py)?.framework).filter(|entry| entry.has_sparse);

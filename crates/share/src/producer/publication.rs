@@ -23,7 +23,7 @@ use tensorferry_cuda::{Gpu, SyncPoint};
 /// Tensors that consumers may attach until this is dropped.
 ///
 /// It holds the memory until it is dropped, or until the ticket has expired or is used up. Leases hold the memory
-/// longer, and so do expected consumers ([`Publication::promise`]).
+/// longer, and so do expected consumers ([`Publication::expect_consumer`]).
 #[derive(Debug)]
 pub struct Publication {
     ticket: Ticket,

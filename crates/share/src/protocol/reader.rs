@@ -2,6 +2,7 @@
 
 use crate::errors::protocol_error;
 use tensorferry_core::Result;
+use tensorferry_core::plan::count_noun;
 
 /// Checks a count against a limit.
 pub(crate) fn check_limit(what: &str, count: usize, limit: usize) -> Result<()> {
@@ -61,7 +62,7 @@ impl<'a> Reader<'a> {
         if self.0.is_empty() {
             Ok(())
         } else {
-            Err(protocol_error(format!("{} trailing bytes after the {what}", self.0.len())))
+            Err(protocol_error(format!("{} after the {what}", count_noun(self.0.len(), "trailing byte"))))
         }
     }
 }

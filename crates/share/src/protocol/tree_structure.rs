@@ -244,7 +244,7 @@ mod tests {
         assert!(fact(&[13]).contains("unknown node kind 13"));
         assert!(fact(&[0, 2, 0, 0, 0]).contains("tensor 2, but there are 2"));
         assert!(fact(&[2, 7]).contains("7 is not a boolean"));
-        assert!(fact(&[1, 1]).contains("1 trailing bytes"));
+        assert!(fact(&[1, 1]).contains("1 trailing byte"));
         assert!(fact(&[9, 255, 255, 255, 127]).contains("exceed the limit"));
         assert!(fact(&[6, 1, 0, 0, 0, 255]).contains("is not UTF-8"));
         assert!(fact(&[8, 200, 3]).contains("unknown type"));
