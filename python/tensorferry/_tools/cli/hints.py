@@ -49,3 +49,9 @@ def advice(error: BaseException | str) -> str | None:
     """The advice for an error in terms of options, or None where the library's own fits."""
     text = ADVICE.get(getattr(error, "_hint_key", ""))
     return None if text is None else text.replace("{}", getattr(error, "_hint_value", None) or "")
+
+
+def error_text(error: BaseException) -> str:
+    """The message of an error, with the advice in terms of options."""
+    fact, separator, own_hint = str(error).partition("\nhint: ")
+    return fact + (f"\nhint: {advice(error) or own_hint}" if separator else "")

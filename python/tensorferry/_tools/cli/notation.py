@@ -4,6 +4,7 @@ import argparse
 import math
 
 from tensorferry import InvalidArgumentError
+from tensorferry._tools.cli import hints
 from tensorferry.framework_register import TENSOR_FRAMEWORKS, tensor_framework
 
 
@@ -54,7 +55,7 @@ def framework(text: str) -> str:
     try:
         return tensor_framework(text)
     except InvalidArgumentError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+        raise argparse.ArgumentTypeError(hints.error_text(error)) from error
 
 
 def frameworks(text: str) -> tuple[str, ...]:
