@@ -167,7 +167,7 @@ fn axes_that_a_format_does_not_have_are_rejected() {
     };
     let cube = SparseSource { shape: &[2, 3, 4], ..source(SparseFormat::Coo) };
     assert!(check(cube, "csr").contains("has 3 axes and Target's csr has 2"));
-    assert!(check(SparseSource { batch_axes: 1, ..cube }, "coo").contains("1 batch axes"));
+    assert!(check(SparseSource { batch_axes: 1, ..cube }, "coo").contains("batch axes (1)"));
     assert!(check(SparseSource { dense_axes: 1, ..cube }, "coo").contains("hybrid"));
     assert!(check(SparseSource { shape: &[], ..cube }, "coo").contains("no sparse axis"));
 }
@@ -287,7 +287,9 @@ fn coordinates_change_their_layout_and_type() {
     assert_eq!(plan.index_dtype, DType::Int64);
     let Origin::Made(steps) = &plan.arrays[1].origin else { panic!("expected steps") };
     assert!(
-        steps[0].sentence().contains("stored as one array per axis, and Target needs them point by point")
+        steps[0].sentence().contains(
+            "stored as one array per axis, and Target needs them as one array with a row per element"
+        )
     );
     assert_eq!(steps[1].sentence(), "Target stores these indices as int64, and they are int32");
     let plan =
