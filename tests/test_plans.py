@@ -48,7 +48,9 @@ def test_the_expected_time_follows_from_the_speed_that_is_stated():
         expected = [
             sum(plan.bytes_moved / 1e9 / (speed + off) for speed in speeds) for off in (0.05, -0.05)
         ]
-        assert expected[0] <= plan.expected_seconds <= expected[1], str(plan)
+        # A copy has a fixed cost too, which is all that a copy of one element takes.
+        fixed = ferry.plan(np.ones(1, np.float32), "torch", copy=True).expected_seconds
+        assert expected[0] <= plan.expected_seconds <= expected[1] + fixed, str(plan)
 
 
 def test_more_takes_longer_and_a_share_takes_nothing():
