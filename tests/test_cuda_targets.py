@@ -113,7 +113,7 @@ def test_cupy_without_a_gpu():
         try:
             verb(ARRAY, "cupy")
         except ferry.UnsupportedError as error:
-            assert "CuPy holds GPU memory only, and CUDA" in str(error), error
+            assert "CuPy holds GPU memory only, and CUDA cannot be initialised" in str(error), error
             assert "numpy or torch" in error.hint
         else:
             raise AssertionError(verb)

@@ -81,8 +81,8 @@ def test_mixed(one, other):
 @pytest.mark.parametrize(
     ("xs", "says"),
     [
-        ((), "tensor"),
-        ((1, None, 2.5), "tensor"),
+        ((), "without a tensor"),
+        ((1, None, 2.5), "without a tensor"),
         (([1, 2],), "builtins.list"),
         (("text", np.ones(2)), "builtins.str"),
         ((paddle.ones([2]),), "paddle have no Array API"),

@@ -299,7 +299,7 @@ def test_on_a_gpu_what_crosses_is_timed_from_idle_to_idle():
         ("--sizes=-4K", 2, "'-4K'"),
         ("--sizes ,", 2, "sizes"),
         ("--sizes 65536G --from numpy --to mlx", 3, "MiB are free"),
-        ("--from nunpy", 2, '"nunpy"'),
+        ("--from nunpy", 2, 'unknown framework "nunpy"'),
         ("--from numpy --to numpy", 2, "numpy"),
         ("--dtypes float33", 2, "'float33'"),
         ("--layouts round", 2, "'round'"),

@@ -491,7 +491,7 @@ def test_colours_on_a_terminal(wish, coloured):
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (("--frameworks", "numpy,caffe"), '"caffe"'),
+        (("--frameworks", "numpy,caffe"), 'unknown framework "caffe"'),
         (("--frameworks", ","), "--frameworks"),
         (("--timeout", "0"), "'0' is not"),
         (("--timeout", "soon"), "'soon' is not"),

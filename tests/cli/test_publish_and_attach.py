@@ -393,7 +393,7 @@ def test_tickets_that_are_none(socket_dir, capsys):
     text = str(ticket)
     assert "does not begin with" in refusal(capsys, "attach", "hello", "y.npy")
     assert "truncated" in refusal(capsys, "attach", text[:-1])
-    assert "ticket" in refusal(capsys, "attach", "")
+    assert "tensorferry-ticket:1:" in refusal(capsys, "attach", "")
     changed = bytearray(bytes(ticket))
     changed[30] ^= 1
     wrong = str(ferry.Ticket(bytes(changed)))

@@ -124,7 +124,7 @@ def test_a_tensor_without_axes_is_the_sum_of_its_elements():
 
 @pytest.mark.parametrize("form", ["coo", "csr", "csc"])
 def test_a_tensor_without_axes_is_refused(form):
-    with pytest.raises(ferry.UnsupportedError, match="torch coo"):
+    with pytest.raises(ferry.UnsupportedError, match="torch coo tensor has no sparse axis"):
         sparse.to(without_axes(), "scipy", format=form)
 
 

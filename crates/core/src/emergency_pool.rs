@@ -195,7 +195,7 @@ pub fn check_headroom() -> Result<()> {
 /// Records that a call allocates memory for one of many items, and regularly checks that there is memory for more.
 ///
 /// # Errors
-/// When there is no more memory.
+/// If memory runs out.
 #[inline]
 pub fn ensure_headroom(bytes: usize) -> Result<()> {
     static SPENT_BYTES: AtomicUsize = AtomicUsize::new(0);

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 /// Reserves capacity for more items.
 ///
 /// # Errors
-/// When there is no memory.
+/// If memory runs out.
 #[inline]
 pub fn try_reserve<T>(list: &mut Vec<T>, more: usize) -> Result<()> {
     list.try_reserve(more).map_err(|_| {
@@ -19,7 +19,7 @@ pub fn try_reserve<T>(list: &mut Vec<T>, more: usize) -> Result<()> {
 /// Adds an item.
 ///
 /// # Errors
-/// When there is no memory.
+/// If memory runs out.
 #[inline]
 pub fn try_push<T>(list: &mut Vec<T>, item: T) -> Result<()> {
     try_reserve(list, 1)?;
@@ -30,7 +30,7 @@ pub fn try_push<T>(list: &mut Vec<T>, item: T) -> Result<()> {
 /// Copies a slice.
 ///
 /// # Errors
-/// When there is no memory.
+/// If memory runs out.
 pub fn try_copy<T: Copy>(items: &[T]) -> Result<Vec<T>> {
     let mut list = Vec::new();
     try_reserve(&mut list, items.len())?;
