@@ -90,6 +90,45 @@ for thread in threads:
 """)
 
 
+FIRST_CALLS = """
+array = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+def fail():
+    try:
+        ferry.to(object(), "numpy")
+    except ferry.FerryError:
+        return
+    raise AssertionError("no error")
+
+def race(call):
+    ended = threading.Event()
+    def first():
+        call()
+        ended.set()
+    thread = threading.Thread(target=first)
+    thread.start()
+    wait(fork(call))
+    while not ended.is_set():
+        wait(fork(call))
+    thread.join()
+
+for call in [
+    lambda: ferry.to(array, "numpy", copy=True),
+    lambda: ferry.to(memoryview(array), "numpy"),
+    lambda: ferry.to({"a": [array, (array,)]}, "numpy", copy=True),
+    lambda: str(ferry.plan(array.T, "numpy")),
+    fail,
+]:
+    for _ in range(40):
+        wait(fork(lambda: race(call)))
+"""
+
+
+def test_a_fork_in_the_middle_of_the_first_call():
+    """Each child of this process makes its first call on one thread and forks on another."""
+    tell(FIRST_CALLS)
+
+
 @pytest.mark.parametrize("threads", ["1", "16"])
 def test_one_thread_and_many(threads):
     tell("work()\nwait(fork(work))\nwork()", TENSORFERRY_THREADS=threads)

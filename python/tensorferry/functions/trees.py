@@ -49,7 +49,7 @@ class _Flattener:
         if depth > MAX_TREE_DEPTH:
             raise InvalidArgumentError(
                 f"the tree is nested more than {MAX_TREE_DEPTH} levels deep"
-                "\nhint: check that no container holds itself"
+                "\nhint: check that no container contains itself"
             )
         if self.is_leaf(x):
             index = self.indices.setdefault(id(x), len(self.leaves))

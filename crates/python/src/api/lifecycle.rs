@@ -1,7 +1,7 @@
 //! Callbacks for the exit of the interpreter and for forks of the process.
 
 use crate::api::async_transfer;
-use crate::interpreter::{guard, owner};
+use crate::interpreter::{guard, once, owner};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -24,8 +24,9 @@ fn after_fork_in_child() {
 /// before guards are refused.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
-    // Initialises its cell now: a fork during the first call would leave the cell locked in the child.
+    // Initialise these cells now: a fork during the first call would leave them locked in the child.
     guard::has_gil();
+    once::initialise_pyo3_cells(module)?;
     let atexit = py.import("atexit")?;
     atexit.call_method1("register", (wrap_pyfunction!(interpreter_exits, module)?,))?;
     let keywords = PyDict::new(py);

@@ -4,8 +4,8 @@ use crate::conversion::progress::{self, Progress};
 use crate::conversion::streams::{NamedStream, stream_of};
 use crate::errors::{Failure, Result, describe_argument, fail, keys, type_name};
 use crate::frameworks;
+use crate::interpreter::once::interned;
 use pyo3::exceptions::PyTypeError;
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyComplex, PyDict, PyFloat, PyInt, PyString, PyType};
 use tensorferry_core::device::DeviceKind;
@@ -129,7 +129,7 @@ fn builtin_number(class: &Bound<'_, PyType>) -> Option<DType> {
 /// `mx.float16`.
 fn dtype_of_object(given: &Bound<'_, PyAny>) -> Result<DType> {
     let py = given.py();
-    if let Ok(order) = given.getattr(intern!(py, "byteorder"))
+    if let Ok(order) = given.getattr(interned!(py, "byteorder"))
         && order
             .extract::<String>()
             .is_ok_and(|order| order == if cfg!(target_endian = "little") { ">" } else { "<" })
@@ -140,7 +140,7 @@ fn dtype_of_object(given: &Bound<'_, PyAny>) -> Result<DType> {
             "pass the type in native order; the bytes of the source are swapped for you",
         ));
     }
-    for attribute in [intern!(py, "name"), intern!(py, "__name__")] {
+    for attribute in [interned!(py, "name"), interned!(py, "__name__")] {
         if let Some(name) = given.getattr_opt(attribute)?
             && let Ok(name) = name.extract::<String>()
             && let Some(dtype) = DType::from_name(name.strip_suffix('_').unwrap_or(&name))
@@ -158,7 +158,7 @@ fn dtype_of_object(given: &Bound<'_, PyAny>) -> Result<DType> {
     }
     // `np.longlong` and similar types have C names, whose width only NumPy knows.
     let numpy = py.import("numpy").and_then(|numpy| numpy.getattr("dtype")?.call1((given,)));
-    let name = numpy.and_then(|dtype| dtype.getattr(intern!(py, "name"))?.extract::<String>());
+    let name = numpy.and_then(|dtype| dtype.getattr(interned!(py, "name"))?.extract::<String>());
     name.ok().and_then(|name| DType::from_name(&name)).ok_or_else(|| unknown_dtype(given))
 }
 
@@ -228,7 +228,7 @@ fn device(given: Option<&Bound<'_, PyAny>>) -> Result<DeviceRequest> {
 /// objects of other frameworks.
 fn jax_device(given: &Bound<'_, PyAny>) -> Result<Option<Device>> {
     let py = given.py();
-    if !type_name(given).starts_with("jaxlib.") || !given.hasattr(intern!(py, "platform"))? {
+    if !type_name(given).starts_with("jaxlib.") || !given.hasattr(interned!(py, "platform"))? {
         return Ok(None);
     }
     let found = frameworks::jax::device_named(given)?;
@@ -250,15 +250,15 @@ fn device_name(given: &Bound<'_, PyAny>) -> Result<String> {
     // TensorFlow: `LogicalDevice` has an attribute `name`, and `DeviceSpec` has a method `to_string`.
     if type_name(given).starts_with("tensorflow.") {
         if type_name(given).ends_with(".LogicalDevice") {
-            return Ok(given.getattr(intern!(py, "name"))?.to_string());
+            return Ok(given.getattr(interned!(py, "name"))?.to_string());
         }
-        if let Some(to_string) = given.getattr_opt(intern!(py, "to_string"))? {
+        if let Some(to_string) = given.getattr_opt(interned!(py, "to_string"))? {
             return Ok(to_string.call0()?.to_string());
         }
     }
     // CuPy: a number.
     if type_name(given).starts_with("cupy.") {
-        return Ok(format!("cuda:{}", given.getattr(intern!(py, "id"))?));
+        return Ok(format!("cuda:{}", given.getattr(interned!(py, "id"))?));
     }
     Ok(given.to_string())
 }
@@ -279,7 +279,7 @@ fn stream(given: Option<&Bound<'_, PyAny>>) -> Result<Option<NamedStream>> {
     let py = given.py();
     let handle = |value: &Bound<'_, PyAny>| value.extract::<usize>().ok();
     // `__cuda_stream__` is the protocol of the CUDA libraries; PyTorch has `cuda_stream`, and CuPy `ptr`.
-    let found = match given.getattr_opt(intern!(py, "__cuda_stream__"))? {
+    let found = match given.getattr_opt(interned!(py, "__cuda_stream__"))? {
         Some(protocol) => protocol.call0().and_then(|pair| pair.get_item(1)).ok().as_ref().and_then(handle),
         None => {
             let named = ["cuda_stream", "ptr"].into_iter().find_map(|name| given.getattr(name).ok());

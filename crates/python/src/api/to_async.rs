@@ -15,12 +15,12 @@ use crate::conversion::transfer::{PendingTransfer, Started};
 use crate::errors::{Failure, Result, fail};
 use crate::frameworks;
 use crate::interpreter::guard::{self, InterpreterGuard};
+use crate::interpreter::once::interned;
 use crate::interpreter::owner;
 use crate::reports::TensorReport;
 use crate::reports::trace;
 use crate::sparse;
 use crate::trees::traverse;
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -187,7 +187,7 @@ fn start_job(py: Python<'_>, work: JobWork) -> Result<Bound<'_, PyAny>> {
     let needs_thread =
         work.tensors.iter().any(|tensor| matches!(tensor.conversion, JobConversion::Pending(_)));
     let state = TransferState::new(total);
-    let class = py.import(intern!(py, "tensorferry.jobs"))?.getattr(intern!(py, "Job"))?;
+    let class = py.import(interned!(py, "tensorferry.jobs"))?.getattr(interned!(py, "Job"))?;
     let job = class.call1((Transfer(Arc::clone(&state)),))?;
     if !needs_thread {
         deliver(&job, state.end(work.finish(py, Vec::new())))?;
@@ -211,7 +211,7 @@ fn deliver(job: &Bound<'_, PyAny>, outcome: Result<Py<PyAny>>) -> PyResult<()> {
         Ok(result) => (result, None),
         Err(failure) => (py.None(), Some(PyErr::from(failure).into_value(py))),
     };
-    job.call_method1(intern!(py, "_finish"), (result, error)).map(|_| ())
+    job.call_method1(interned!(py, "_finish"), (result, error)).map(|_| ())
 }
 
 type TransferResult = tensorferry_core::Result<Option<tensorferry_core::host::HostBlock>>;

@@ -11,8 +11,8 @@
 use crate::conversion::source::{Source, SourceMemory};
 use crate::frameworks::{numpy, torch};
 use crate::interpreter::once::ForkSafeOnce;
+use crate::interpreter::once::interned;
 use crate::interpreter::owner::{self, Buffer, Owner};
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyMemoryView, PyType};
 use tensorferry_core::plan::{Alignment, SourceDescription, SourceMutability, TargetCapabilities};
@@ -102,7 +102,7 @@ fn object_guarantee(mut object: Bound<'_, PyAny>, writable: bool) -> Alignment {
                 None => return unless_writable(writable || view.writable),
             }
         } else if object.is_instance_of::<PyMemoryView>() {
-            match object.getattr(intern!(py, "obj")) {
+            match object.getattr(interned!(py, "obj")) {
                 Ok(base) if !base.is_none() => base,
                 _ => return unless_writable(writable),
             }

@@ -5,7 +5,7 @@ use super::user_frameworks;
 use crate::conversion::object_kinds::{Builtin, Recognised};
 use crate::conversion::recognise::{recognise, recognise_type};
 use crate::errors::Result;
-use pyo3::intern;
+use crate::interpreter::once::interned;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType};
 use std::borrow::Cow;
@@ -48,6 +48,6 @@ pub(crate) fn is_sparse_torch(x: &Bound<'_, PyAny>, recognised: Recognised) -> R
     if !matches!(recognised, Recognised::Tensor(Builtin::Torch, _)) {
         return Ok(false);
     }
-    let layout = x.getattr(intern!(x.py(), "layout"))?.str()?;
+    let layout = x.getattr(interned!(x.py(), "layout"))?.str()?;
     Ok(layout.to_str()?.starts_with("torch.sparse_"))
 }

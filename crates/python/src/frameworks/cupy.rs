@@ -11,8 +11,8 @@ use crate::errors::{Result, framework_error};
 use crate::fast_paths::{self, FastPath, Probed, Unusable, check, present};
 use crate::interpreter::call;
 use crate::interpreter::once::ForkSafeOnce;
+use crate::interpreter::once::interned;
 use crate::interpreter::owner::Owner;
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict, PyTuple};
 use smallvec::SmallVec;
@@ -126,7 +126,7 @@ fn probe_current_handle(state: &State, py: Python<'_>, gpu: &Gpu) -> Probed<Py<P
 fn current_stream<'py>(state: &State, py: Python<'py>, gpu: &Gpu) -> Result<(Bound<'py, PyAny>, usize)> {
     let index = gpu.index().into_pyobject(py).map_err(PyErr::from)?;
     let stream = call::call1(state.current_stream.bind(py), &index.into_any())?;
-    let handle = stream.getattr(intern!(py, "ptr"))?.extract()?;
+    let handle = stream.getattr(interned!(py, "ptr"))?.extract()?;
     Ok((stream, handle))
 }
 
@@ -224,13 +224,13 @@ fn read_attributes(state: &State, object: &Bound<'_, PyAny>, form: Form) -> Resu
 /// which is not read.
 fn probe_contiguous(state: &State, object: &Bound<'_, PyAny>) -> Probed<()> {
     let py = object.py();
-    let memory = object.getattr(intern!(py, "data"))?;
+    let memory = object.getattr(interned!(py, "data"))?;
     let dtype = state.dtypes[DType::Float32 as usize].bind(py);
     let ndarray = state.ndarray.bind(py);
     let dense = ndarray.call1(((2, 2), dtype, &memory))?;
     let transposed = ndarray.call1(((2, 2), dtype, &memory, (4, 8)))?;
     let is_dense = |array: &Bound<'_, PyAny>| -> Probed<bool> {
-        Ok(present(array.getattr(intern!(py, "_c_contiguous")))?.is_truthy()?)
+        Ok(present(array.getattr(interned!(py, "_c_contiguous")))?.is_truthy()?)
     };
     let (dense, transposed) = (is_dense(&dense)?, is_dense(&transposed)?);
     check((dense, transposed) == (true, false), || {
@@ -242,7 +242,7 @@ fn probe_contiguous(state: &State, object: &Bound<'_, PyAny>) -> Probed<()> {
 fn export(state: &State, object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     let py = object.py();
     let capsule = object
-        .call_method(intern!(py, "__dlpack__"), (), Some(state.no_sync.bind(py)))
+        .call_method(interned!(py, "__dlpack__"), (), Some(state.no_sync.bind(py)))
         .map_err(|error| framework_error(py, "CuPy", error))?;
     Ok(crate::protocols::capsule::owned(crate::protocols::capsule::take(&capsule)?))
 }
@@ -250,22 +250,22 @@ fn export(state: &State, object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
 /// A tensor over the memory of an array, from its attributes. `None` for an unknown dtype.
 fn inspect(state: &State, object: &Bound<'_, PyAny>) -> Result<Option<Tensor<Owner>>> {
     let py = object.py();
-    let dtype = object.getattr(intern!(py, "dtype"))?;
+    let dtype = object.getattr(interned!(py, "dtype"))?;
     let Some(kind) = DType::all().find(|kind| state.dtypes[*kind as usize].bind(py).is(&dtype)) else {
         return Ok(None);
     };
-    let memory = object.getattr(intern!(py, "data"))?;
-    let address: usize = memory.getattr(intern!(py, "ptr"))?.extract()?;
-    let index: i32 = memory.getattr(intern!(py, "device_id"))?.extract()?;
-    let shape: SmallVec<[i64; 8]> = integers(&object.getattr(intern!(py, "shape"))?)?;
+    let memory = object.getattr(interned!(py, "data"))?;
+    let address: usize = memory.getattr(interned!(py, "ptr"))?.extract()?;
+    let index: i32 = memory.getattr(interned!(py, "device_id"))?.extract()?;
+    let shape: SmallVec<[i64; 8]> = integers(&object.getattr(interned!(py, "shape"))?)?;
     let has_flag = *state.has_contiguous_flag.get_or_init(py, || {
         fast_paths::probe(py, FastPath::CupyContiguous, || probe_contiguous(state, object)).is_some()
     });
-    let is_dense = has_flag && object.getattr(intern!(py, "_c_contiguous"))?.is_truthy()?;
+    let is_dense = has_flag && object.getattr(interned!(py, "_c_contiguous"))?.is_truthy()?;
     let layout = if is_dense {
         Layout::dense(kind.size(), &shape)?
     } else {
-        Layout::strided(kind.size(), &shape, &integers(&object.getattr(intern!(py, "strides"))?)?)?
+        Layout::strided(kind.size(), &shape, &integers(&object.getattr(interned!(py, "strides"))?)?)?
     };
     let data = std::ptr::with_exposed_provenance_mut(address);
     let owner = Owner::object(memory.unbind());
@@ -275,7 +275,7 @@ fn inspect(state: &State, object: &Bound<'_, PyAny>) -> Result<Option<Tensor<Own
 }
 
 fn has_negative_strides(object: &Bound<'_, PyAny>) -> Result<bool> {
-    Ok(integers(&object.getattr(intern!(object.py(), "strides"))?)?.iter().any(|stride| *stride < 0))
+    Ok(integers(&object.getattr(interned!(object.py(), "strides"))?)?.iter().any(|stride| *stride < 0))
 }
 
 /// The integers of a shape or of strides.

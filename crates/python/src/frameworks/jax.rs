@@ -15,9 +15,9 @@ use crate::errors::{Failure, Result, discard_exception, fail, framework_error};
 use crate::fast_paths::{self, FastPath, on_fresh_thread, samples};
 use crate::interpreter::call;
 use crate::interpreter::once::ForkSafeOnce;
+use crate::interpreter::once::interned;
 use crate::interpreter::owner::{AttachingOwner, Buffer, Owner};
 use crate::protocols::buffer::from_buffer;
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyList};
 use tensorferry_core::device::DeviceKind;
@@ -167,7 +167,7 @@ fn assign_cpu(state: &State, object: &Bound<'_, PyAny>, tensor: &mut Tensor<Owne
 /// The index of an array's CPU device.
 fn cpu_of(state: &State, object: &Bound<'_, PyAny>) -> Result<i32> {
     let py = object.py();
-    let device = object.getattr(intern!(py, "device"))?;
+    let device = object.getattr(interned!(py, "device"))?;
     Ok(state.cpus.iter().position(|known| known.bind(py).is(&device)).unwrap_or(0) as i32)
 }
 
@@ -245,7 +245,7 @@ impl Framework for Jax {
         if PACKED.contains(tensor.dtype()) {
             let array = super::numpy::write_array(py, tensor)?;
             let created = call::call2(state.device_put.bind(py), &array, cpu)
-                .and_then(|created| call::method(&created, intern!(py, "block_until_ready")));
+                .and_then(|created| call::method(&created, interned!(py, "block_until_ready")));
             return created.map_err(|error| framework_error(py, "JAX", error));
         }
         import_tensor(py, state, tensor, cpu, None)
@@ -262,7 +262,7 @@ impl Framework for Jax {
         if !has_ready_stream {
             return Ok(Streams::unnamed().preferring_ready_memory());
         }
-        let handle = call::method(&device, intern!(py, "get_stream_for_external_ready_events"))?;
+        let handle = call::method(&device, interned!(py, "get_stream_for_external_ready_events"))?;
         let handle = handle.extract()?;
         // SAFETY: JAX returned the stream, which lives as long as the device's client.
         let waiting = SyncPoint::Stream(unsafe { Stream::from_handle(handle) });
@@ -333,7 +333,7 @@ fn gpu_of(object: &Bound<'_, PyAny>) -> Result<Option<&'static Gpu>> {
     if state(py)?.gpus.is_empty() {
         return Ok(None);
     }
-    let device = object.getattr(intern!(py, "device"))?;
+    let device = object.getattr(interned!(py, "device"))?;
     let found = state(py)?.gpus.iter().find(|(_, known)| known.bind(py).is(&device));
     found.map(|(index, _)| Ok(Gpu::get(*index)?)).transpose()
 }
@@ -348,14 +348,14 @@ fn read_gpu_fast<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Source<'py>>>
     else {
         return Ok(None);
     };
-    let Ok(shards) = object.getattr(intern!(py, "_arrays")) else { return Ok(None) };
+    let Ok(shards) = object.getattr(interned!(py, "_arrays")) else { return Ok(None) };
     let shard = match shards.cast::<PyList>() {
         Ok(shards) if shards.len() == 1 => shards.get_item(0)?,
         _ => return Ok(None),
     };
     // As in `export`, jaxlib's function must not get the array itself.
     let shard =
-        if shard.is(object) { object.call_method1(intern!(py, "addressable_data"), (0,))? } else { shard };
+        if shard.is(object) { object.call_method1(interned!(py, "addressable_data"), (0,))? } else { shard };
     let gpu = Gpu::get(*index)?;
     let ready = is_ready(&shard);
     let exported = if ready {
@@ -386,7 +386,7 @@ fn read_gpu_fast<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Source<'py>>>
 /// this check takes.
 fn is_ready(array: &Bound<'_, PyAny>) -> bool {
     let py = array.py();
-    match call::method(array, intern!(py, "is_ready")).and_then(|ready| ready.is_truthy()) {
+    match call::method(array, interned!(py, "is_ready")).and_then(|ready| ready.is_truthy()) {
         Ok(ready) => ready,
         Err(error) => {
             discard_exception(py, error);
@@ -411,14 +411,14 @@ fn read_gpu<'py>(object: &Bound<'py, PyAny>, gpu: &'static Gpu) -> Result<Source
 /// A capsule of the array itself would form a reference cycle.
 fn prevent_donation(array: &Bound<'_, PyAny>, stream: Option<&Bound<'_, PyAny>>) -> Result<()> {
     let py = array.py();
-    let sibling = array.call_method1(intern!(py, "addressable_data"), (0,))?;
+    let sibling = array.call_method1(interned!(py, "addressable_data"), (0,))?;
     let capsule = match (&state(py)?.private.export, stream) {
-        (None, _) => call::method(&sibling, intern!(py, "__dlpack__"))?,
+        (None, _) => call::method(&sibling, interned!(py, "__dlpack__"))?,
         (Some(export), None) => call::call1(export.bind(py), &sibling)?,
         // The capsule is never consumed. With a stream, the export does not block the host.
         (Some(export), Some(stream)) => call::call2(export.bind(py), &sibling, stream)?,
     };
-    Ok(array.setattr(intern!(py, "_tensorferry_loan"), capsule)?)
+    Ok(array.setattr(interned!(py, "_tensorferry_loan"), capsule)?)
 }
 
 /// Creates an array over the memory of a tensor: through jaxlib's function, or through the public one without the fast path.
@@ -459,7 +459,7 @@ fn import_by_public_function<'py>(
     let mut tensor = crate::protocols::capsule::owned(crate::protocols::capsule::take(capsule)?);
     if tensor.device().is_host() && state.cpus.len() > 1 {
         // JAX interprets the index in `__dlpack_device__` as that of its CPU device.
-        tensor.set_cpu(cpu(device.getattr(intern!(py, "local_hardware_id"))?.extract()?));
+        tensor.set_cpu(cpu(device.getattr(interned!(py, "local_hardware_id"))?.extract()?));
     }
     let exported = crate::protocols::dlpack_export::ExportedTensor::wrap(py, tensor, true)?;
     call::call1(state.from_dlpack.bind(py), &exported).map_err(|error| framework_error(py, "JAX", error))
@@ -473,7 +473,7 @@ fn export(object: &Bound<'_, PyAny>, stream: Option<Stream>) -> Result<Tensor<Ow
     let py = object.py();
     let capsule = match (&state(py)?.private.export, stream) {
         (Some(function), stream) => {
-            let sibling = object.call_method1(intern!(py, "addressable_data"), (0,))?;
+            let sibling = object.call_method1(interned!(py, "addressable_data"), (0,))?;
             match stream {
                 None => call::call1(function.bind(py), &sibling)?,
                 Some(stream) => {
@@ -482,10 +482,10 @@ fn export(object: &Bound<'_, PyAny>, stream: Option<Stream>) -> Result<Tensor<Ow
                 }
             }
         }
-        (None, None) => call::method(object, intern!(py, "__dlpack__"))?,
+        (None, None) => call::method(object, interned!(py, "__dlpack__"))?,
         (None, Some(stream)) => {
             let options = [("stream", stream.handle())].into_py_dict(py)?;
-            object.call_method(intern!(py, "__dlpack__"), (), Some(&options))?
+            object.call_method(interned!(py, "__dlpack__"), (), Some(&options))?
         }
     };
     Ok(crate::protocols::capsule::owned(crate::protocols::capsule::take(&capsule)?))
@@ -495,7 +495,7 @@ fn export(object: &Bound<'_, PyAny>, stream: Option<Stream>) -> Result<Tensor<Ow
 fn is_sharded(object: &Bound<'_, PyAny>) -> Result<bool> {
     let py = object.py();
     if state(py)?.private.lists_shards
-        && let Ok(shards) = object.getattr(intern!(py, "_arrays"))
+        && let Ok(shards) = object.getattr(interned!(py, "_arrays"))
         && let Ok(shards) = shards.cast::<PyList>()
     {
         return Ok(shards.len() != 1);

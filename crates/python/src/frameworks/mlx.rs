@@ -9,8 +9,8 @@ use crate::conversion::source::Source;
 use crate::errors::{Result, fail, framework_error};
 use crate::interpreter::call;
 use crate::interpreter::once::ForkSafeOnce;
+use crate::interpreter::once::interned;
 use crate::interpreter::owner::Owner;
-use pyo3::intern;
 use pyo3::prelude::*;
 use tensorferry_core::dtype::DTypes;
 use tensorferry_core::plan::{
@@ -120,7 +120,7 @@ impl Framework for Mlx {
 
 fn export(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     let py = object.py();
-    let capsule = call::method(object, intern!(py, "__dlpack__")).map_err(|error| {
+    let capsule = call::method(object, interned!(py, "__dlpack__")).map_err(|error| {
         if error.value(py).to_string().contains("function transformations") {
             return fail(
                 ErrorKind::NotATensor,

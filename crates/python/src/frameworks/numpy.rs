@@ -9,11 +9,11 @@ use super::{Framework, import};
 use crate::conversion::object_kinds::{Builtin, Form};
 use crate::conversion::source::Source;
 use crate::errors::{Result, fail};
-use crate::interpreter::once::ForkSafeOnce;
+use crate::interpreter::once::{self, ForkSafeOnce};
 use crate::interpreter::owner::Owner;
 use numpy::PyArrayDescr;
 use numpy::npyffi::{
-    NPY_ARRAY_OWNDATA, NPY_ARRAY_WRITEABLE, NPY_TYPES, PY_ARRAY_API, PyArray_Descr, PyArrayObject,
+    NPY_ARRAY_OWNDATA, NPY_ARRAY_WRITEABLE, NPY_TYPES, PY_ARRAY_API, PyArray_Descr, PyArrayObject, is_numpy_2,
 };
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -81,12 +81,14 @@ static EMPTY_DATA: EmptyData = EmptyData([0; 64]);
 
 static ARRAY_TYPE: ForkSafeOnce<Py<PyType>> = ForkSafeOnce::new();
 
-/// The type `ndarray`. Imports NumPy before the first use of its C API, which would panic if NumPy is missing.
+/// The type `ndarray`. The first call imports NumPy and prepares its C API, which would panic if NumPy is missing.
 fn array_type(py: Python<'_>) -> Result<&Bound<'_, PyType>> {
     if let Some(kind) = ARRAY_TYPE.get(py) {
         return Ok(kind.bind(py));
     }
     let kind = import(py, Builtin::Numpy)?.getattr("ndarray")?.cast_into::<PyType>().map_err(PyErr::from)?;
+    // Sets the cells of the C API.
+    once::without_fork(py, || is_numpy_2(py))?;
     Ok(ARRAY_TYPE.get_or_init(py, || kind.unbind()).bind(py))
 }
 
@@ -392,6 +394,7 @@ fn descriptor(py: Python<'_>, dtype: DType, order: ByteOrder) -> Result<*mut PyA
 
 /// The `numpy.dtype` of an element type.
 pub(crate) fn dtype_object(py: Python<'_>, dtype: DType) -> Result<Bound<'_, PyAny>> {
+    array_type(py)?;
     let descr = descriptor(py, dtype, ByteOrder::Native)?;
     // SAFETY: a new reference to a live object.
     Ok(unsafe { Bound::from_owned_ptr(py, descr.cast()) })

@@ -14,8 +14,8 @@ use crate::fast_paths::{self, FastPath, Probed, check};
 use crate::interpreter::call;
 use crate::interpreter::deferred_drop::note_paddle_thread;
 use crate::interpreter::once::ForkSafeOnce;
+use crate::interpreter::once::interned;
 use crate::interpreter::owner::{Owner, drop_deferred};
-use pyo3::intern;
 use pyo3::prelude::*;
 use tensorferry_core::dtype::DTypes;
 use tensorferry_core::plan::{Pending, Strides, SupportedDevices, TargetCapabilities, TargetMutability};
@@ -121,10 +121,10 @@ impl Framework for Paddle {
     fn read<'py>(&self, object: &Bound<'py, PyAny>, _form: Form) -> Result<Source<'py>> {
         let py = object.py();
         note_paddle_thread();
-        let requires_grad = !object.getattr(intern!(py, "stop_gradient"))?.is_truthy()?;
+        let requires_grad = !object.getattr(interned!(py, "stop_gradient"))?.is_truthy()?;
         let mut tensor = export(object).map_err(|failure| explain(object, failure))?;
         // As in torch: autograd may have saved a non-leaf tensor, so its memory is lent as read-only.
-        if requires_grad && !object.getattr(intern!(py, "is_leaf"))?.is_truthy()? {
+        if requires_grad && !object.getattr(interned!(py, "is_leaf"))?.is_truthy()? {
             tensor.set_read_only();
         }
         let mut source = Source::in_place(object.clone(), "paddle", tensor);

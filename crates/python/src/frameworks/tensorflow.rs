@@ -16,8 +16,8 @@ use crate::errors::{Failure, Result, discard_exception, fail, framework_error};
 use crate::fast_paths::{self, FastPath, on_fresh_thread};
 use crate::interpreter::call;
 use crate::interpreter::once::ForkSafeOnce;
+use crate::interpreter::once::interned;
 use crate::interpreter::owner::Owner;
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyType};
 use tensorferry_core::device::DeviceKind;
@@ -171,7 +171,7 @@ fn cpu_index(name: &str) -> Option<usize> {
 /// The index of the CPU device set with `tf.device`. Called if TensorFlow has several CPU devices.
 fn default_cpu(py: Python<'_>, state: &State) -> Result<usize> {
     let name = match &state.context {
-        Some(context) => context.bind(py).call_method0("context")?.getattr(intern!(py, "device_name"))?,
+        Some(context) => context.bind(py).call_method0("context")?.getattr(interned!(py, "device_name"))?,
         None => {
             let tensorflow = py.import("tensorflow")?;
             let eager = tensorflow.call_method0("init_scope")?;
@@ -433,7 +433,7 @@ fn backing_device<'py>(state: &State, object: &Bound<'py, PyAny>) -> PyResult<Bo
     match state.private(|private| &private.backing_device) {
         // SAFETY: an eager tensor, as in `read_eager`.
         Some(attribute) => unsafe { attribute.get(object) },
-        None => object.getattr(intern!(object.py(), "backing_device")),
+        None => object.getattr(interned!(object.py(), "backing_device")),
     }
 }
 

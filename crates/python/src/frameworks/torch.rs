@@ -22,8 +22,8 @@ use crate::conversion::source::{Source, SourceMemory};
 use crate::conversion::streams::{DeviceAllocation, Streams};
 use crate::errors::{Failure, Result, fail, framework_error};
 use crate::interpreter::call;
+use crate::interpreter::once::interned;
 use crate::interpreter::owner::{AttachingOwner, Owner};
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
 use std::sync::{Mutex, PoisonError};
@@ -80,9 +80,9 @@ impl Framework for Torch {
 
     fn materialise(&self, object: &Bound<'_, PyAny>, _pending: Pending) -> Result<Tensor<Owner>> {
         let py = object.py();
-        let resolved = call::method(object, intern!(py, "detach"))?;
-        let resolved = call::method(&resolved, intern!(py, "resolve_conj"))?;
-        let resolved = call::method(&resolved, intern!(py, "resolve_neg"))?;
+        let resolved = call::method(object, interned!(py, "detach"))?;
+        let resolved = call::method(&resolved, interned!(py, "resolve_conj"))?;
+        let resolved = call::method(&resolved, interned!(py, "resolve_neg"))?;
         borrow(state(py)?, &resolved, Access::ReadWrite)
     }
 
@@ -191,7 +191,7 @@ fn read_only<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     };
     let tensor = match table {
         Some(exchange) => exchange.export(object),
-        None => call::method(object, intern!(py, "__dlpack__"))
+        None => call::method(object, interned!(py, "__dlpack__"))
             .map_err(Failure::from)
             .and_then(|capsule| crate::protocols::capsule::take(&capsule)),
     };
@@ -241,12 +241,12 @@ fn check_byte_dtype(state: &State, object: &Bound<'_, PyAny>, dtype: DType) -> R
 
 /// The name of the tensor's dtype, if no other framework has it.
 fn torch_only_dtype(object: &Bound<'_, PyAny>) -> Option<String> {
-    let name = object.getattr(intern!(object.py(), "dtype")).ok()?.to_string();
+    let name = object.getattr(interned!(object.py(), "dtype")).ok()?.to_string();
     DType::from_name(name.strip_prefix("torch.").unwrap_or(&name)).is_none().then_some(name)
 }
 
 fn is_float8(object: &Bound<'_, PyAny>) -> bool {
-    object.getattr(intern!(object.py(), "dtype")).is_ok_and(|dtype| dtype.to_string().contains("float8"))
+    object.getattr(interned!(object.py(), "dtype")).is_ok_and(|dtype| dtype.to_string().contains("float8"))
 }
 
 fn no_counterpart(name: &str) -> Failure {

@@ -1,12 +1,16 @@
 //! [`ForkSafeOnce`]: a cell that is set once, and that a fork never leaves locked.
 //!
-//! `PyOnceLock` makes other threads wait while one initialises it. An initialiser that imports a module releases the GIL, and
-//! another thread may fork meanwhile. No thread of the child finishes the initialisation, so its first call would wait for
+//! `PyOnceLock` makes other threads wait while one initialises it, and releases the GIL before it calls the initialiser.
+//! Another thread may fork meanwhile. No thread of the child finishes the initialisation, so its first call would wait for
 //! ever. Here no thread waits. Concurrent threads all compute the value, and the first value stays. A value is stored under the
 //! GIL, which a thread that forks through Python holds too.
+//!
+//! PyO3 has such cells inside `intern!` and inside a few methods. [`interned!`](interned) replaces the first, `clippy.toml`
+//! disallows the original, and [`initialise_pyo3_cells`] sets the cells inside PyO3's methods when the module is imported.
+//! [`without_fork`] is for cells that cannot be set that early.
 
 use pyo3::prelude::*;
-use pyo3::types::PyType;
+use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 use std::sync::OnceLock;
 
 pub(crate) struct ForkSafeOnce<T>(OnceLock<T>);
@@ -65,5 +69,64 @@ impl ForkSafeOnce<Py<PyType>> {
     ) -> PyResult<&Bound<'py, PyType>> {
         let import = || PyResult::Ok(py.import(module)?.getattr(name)?.cast_into::<PyType>()?.unbind());
         self.get_or_try_init(py, import).map(|kind| kind.bind(py))
+    }
+}
+
+impl ForkSafeOnce<Py<PyString>> {
+    /// The interned string of this text.
+    #[inline]
+    pub(crate) fn intern<'py>(&self, py: Python<'py>, text: &str) -> &Bound<'py, PyString> {
+        self.get_or_init(py, || PyString::intern(py, text).unbind()).bind(py)
+    }
+}
+
+/// The interned Python string of a literal, created on first use.
+macro_rules! interned {
+    ($py:expr, $text:literal) => {{
+        static TEXT: $crate::interpreter::once::ForkSafeOnce<pyo3::Py<pyo3::types::PyString>> =
+            $crate::interpreter::once::ForkSafeOnce::new();
+        TEXT.intern($py, $text)
+    }};
+}
+pub(crate) use interned;
+
+/// Sets the cells inside the methods of PyO3 that our calls use. Runs while the module is imported, before other
+/// threads can call it.
+pub(crate) fn initialise_pyo3_cells(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    let class = py.get_type::<PyType>();
+    class.name()?;
+    class.module()?;
+    class.fully_qualified_name()?;
+    class.mro();
+    module.name()?;
+    py.eval(c"None", Some(&PyDict::new(py)), None)?;
+    PyTuple::empty(py).try_iter()?.size_hint();
+    Ok(())
+}
+
+/// Runs `initialise`, which sets cells of other crates, while no thread can fork through Python: `os.fork` takes the import
+/// lock. The modules that `initialise` imports must be imported before, because a thread that imports one may wait for the same
+/// lock.
+pub(crate) fn without_fork<T>(py: Python<'_>, initialise: impl FnOnce() -> T) -> PyResult<T> {
+    let _lock = ImportLock::acquire(py)?;
+    Ok(initialise())
+}
+
+/// The import lock of the interpreter, released on drop.
+struct ImportLock<'py>(Bound<'py, PyModule>);
+
+impl<'py> ImportLock<'py> {
+    fn acquire(py: Python<'py>) -> PyResult<Self> {
+        let module = py.import("_imp")?;
+        module.call_method0("acquire_lock")?;
+        Ok(Self(module))
+    }
+}
+
+impl Drop for ImportLock<'_> {
+    fn drop(&mut self) {
+        // Fails only if this thread does not hold the lock.
+        let _ = self.0.call_method0("release_lock");
     }
 }

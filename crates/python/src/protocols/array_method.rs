@@ -22,8 +22,8 @@ use crate::conversion::object_kinds::Refusal;
 use crate::conversion::source::{Source, SourceMemory};
 use crate::errors::{Failure, Result, fail, type_name, wrap_exception};
 use crate::frameworks::numpy;
+use crate::interpreter::once::interned;
 use crate::interpreter::owner::Owner;
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::IntoPyDict;
 use tensorferry_core::plan::{Pending, SourceMutability};
@@ -78,9 +78,9 @@ pub(crate) fn convert(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
 /// Calls `__array__` and returns an array without a mask.
 fn call<'py>(object: &Bound<'py, PyAny>, copy: Option<bool>) -> Result<Bound<'py, PyAny>> {
     let py = object.py();
-    let name = intern!(py, "__array__");
+    let name = interned!(py, "__array__");
     let array = match copy {
-        Some(copy) => object.call_method(name, (), Some(&[(intern!(py, "copy"), copy)].into_py_dict(py)?)),
+        Some(copy) => object.call_method(name, (), Some(&[(interned!(py, "copy"), copy)].into_py_dict(py)?)),
         None => object.call_method0(name),
     }
     .map_err(|error| method_error(object, "__array__", error))?;
@@ -95,7 +95,7 @@ fn call<'py>(object: &Bound<'py, PyAny>, copy: Option<bool>) -> Result<Bound<'py
             "convert it to a NumPy array first",
         ));
     }
-    if array.hasattr(intern!(py, "mask"))? {
+    if array.hasattr(interned!(py, "mask"))? {
         let (fact, hint) = Refusal::Masked.fact_and_hint();
         return Err(fail(ErrorKind::NotATensor, fact, hint));
     }
@@ -226,8 +226,8 @@ fn checked<'py>(object: &Bound<'py, PyAny>, array: Bound<'py, PyAny>) -> Result<
     if is_unshared {
         return Ok(array);
     }
-    let view = array.call_method0(intern!(object.py(), "view"))?;
-    view.getattr(intern!(object.py(), "flags"))?.setattr(intern!(object.py(), "writeable"), false)?;
+    let view = array.call_method0(interned!(object.py(), "view"))?;
+    view.getattr(interned!(object.py(), "flags"))?.setattr(interned!(object.py(), "writeable"), false)?;
     Ok(view)
 }
 

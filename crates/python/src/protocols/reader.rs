@@ -8,12 +8,12 @@ use crate::conversion::streams::Streams;
 use crate::errors::{Failure, Result, fail, not_a_tensor, type_name, wrap_exception};
 use crate::frameworks::dlpack_exchange::Exchange;
 use crate::frameworks::numpy;
+use crate::interpreter::once::interned;
 use crate::protocols::array_method;
 use crate::protocols::buffer;
 use crate::protocols::cuda_array;
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyType};
 use tensorferry_core::ErrorKind;
@@ -45,7 +45,7 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
         let stream = exchange.stream(object.py(), Device::cuda(device.index))?;
         return Ok(source.with_streams(Streams::on(stream)));
     }
-    let dlpack = object.hasattr(intern!(object.py(), "__dlpack__")).map_err(|error| {
+    let dlpack = object.hasattr(interned!(object.py(), "__dlpack__")).map_err(|error| {
         let about = format!("the __dlpack__ of {} failed", type_name(object));
         wrap_exception(
             object.py(),
@@ -72,7 +72,7 @@ fn from_dlpack<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
         let hint = array_method::table_hint(object).unwrap_or("convert it to a dense tensor first");
         wrap_exception(py, error, ErrorKind::FrameworkFailed, &about, hint)
     };
-    let device = object.call_method0(intern!(py, "__dlpack_device__")).map_err(wrap_error)?;
+    let device = object.call_method0(interned!(py, "__dlpack_device__")).map_err(wrap_error)?;
     let number =
         |index: usize| -> PyResult<i32> { device.get_item(index)?.call_method0("__int__")?.extract() };
     let keywords = [("max_version", (1, 3))].into_py_dict(py)?;
@@ -127,16 +127,16 @@ fn from_array<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     };
     if !object.is_instance_of::<PyType>()
         && let Some(interface) = object
-            .getattr_opt(intern!(py, "__cuda_array_interface__"))
+            .getattr_opt(interned!(py, "__cuda_array_interface__"))
             .map_err(|error| wrap_error(error.into()))?
     {
         return cuda_array::read(object, &interface);
     }
     let interface =
-        object.getattr_opt(intern!(py, "__array_interface__")).map_err(|error| wrap_error(error.into()))?;
+        object.getattr_opt(interned!(py, "__array_interface__")).map_err(|error| wrap_error(error.into()))?;
     let is_type = object.is_instance_of::<PyType>();
     let lacks_protocols = interface.is_none()
-        && !object.hasattr(intern!(py, "__array__")).map_err(|error| wrap_error(error.into()))?;
+        && !object.hasattr(interned!(py, "__array__")).map_err(|error| wrap_error(error.into()))?;
     if is_type || lacks_protocols {
         return Err(not_a_tensor(object));
     }

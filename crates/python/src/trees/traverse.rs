@@ -8,9 +8,9 @@ use crate::conversion::object_kinds::{Container, Form, Recognised};
 use crate::conversion::recognise::recognise;
 use crate::errors::{Failure, Result, fail, has_state_dict, type_name, wrap_exception};
 use crate::interpreter::once::ForkSafeOnce;
+use crate::interpreter::once::interned;
 use crate::trees::registered_nodes::flatten;
 use pyo3::ffi;
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple, PyType};
 use std::collections::HashMap;
@@ -277,7 +277,7 @@ impl<'py, 'a> Walk<'py, 'a> {
 
     /// A `UserDict` or `UserList`, which stores its items in the attribute `data`.
     fn wrapper(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
-        let name = intern!(object.py(), "data");
+        let name = interned!(object.py(), "data");
         let Some(data) = object.getattr_opt(name)? else { return Ok(object.clone()) };
         // Only a dict or a list is valid there. A wrapper could contain itself.
         let Recognised::Container(container @ (Container::Dict | Container::List)) = recognise(&data)? else {

@@ -5,10 +5,10 @@ use crate::fast_paths::samples::{self, ExpectedTensor};
 use crate::fast_paths::{self, FastPath, Probed, Unusable, check, present};
 use crate::frameworks::within;
 use crate::interpreter::call;
+use crate::interpreter::once::interned;
 use crate::interpreter::owner::{AttachingOwner, Buffer};
 use crate::protocols::buffer::from_buffer;
 use pyo3::exceptions::PyBufferError;
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyCFunction, PyDict, PyList, PyString, PyTuple};
 use std::sync::Arc;
@@ -103,7 +103,7 @@ fn probe_buffers(sample: &Bound<'_, PyAny>) -> Probed<()> {
 }
 
 fn probe_shards(sample: &Bound<'_, PyAny>) -> Probed<()> {
-    let shards = present(sample.getattr(intern!(sample.py(), "_arrays")))?;
+    let shards = present(sample.getattr(interned!(sample.py(), "_arrays")))?;
     let shards = shards.cast::<PyList>().map_err(PyErr::from)?;
     let expected = sample.getattr("sharding")?.getattr("device_set")?.len()?;
     check(shards.len() == expected, || {
@@ -176,7 +176,7 @@ pub(super) fn probe_ready_stream(
         return Err(Unusable::failed("jax.dlpack.from_dlpack passes no stream to __dlpack__"));
     }
     for _ in 0..MAX_CALLS {
-        let handle = call::method(device, intern!(py, "get_stream_for_external_ready_events"))?;
+        let handle = call::method(device, interned!(py, "get_stream_for_external_ready_events"))?;
         if handle.extract::<usize>()? == requested {
             return Ok(());
         }

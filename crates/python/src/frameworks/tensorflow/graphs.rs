@@ -3,8 +3,8 @@
 //! The check takes a tenth of the time of `tf.executing_eagerly`.
 
 use crate::fast_paths::{Probed, Unusable, present};
+use crate::interpreter::once::interned;
 use pyo3::ffi;
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
@@ -55,7 +55,7 @@ impl Graphs {
             return Ok(false);
         };
         let thread = thread.cast_into::<PyDict>()?;
-        let name = intern!(py, "tensorferry: TensorFlow's graphs");
+        let name = interned!(py, "tensorferry: TensorFlow's graphs");
         let local = match thread.get_item(name)? {
             Some(local) => local,
             None => {
@@ -64,10 +64,10 @@ impl Graphs {
                 local
             }
         };
-        let stack = local.cast::<PyDict>()?.get_item(intern!(py, "stack"))?;
+        let stack = local.cast::<PyDict>()?.get_item(interned!(py, "stack"))?;
         let is_outside =
             stack.is_some_and(|stack| stack.cast::<PyList>().is_ok_and(|stack| stack.is_empty()));
-        let mode = self.context_dict.bind(py).get_item(intern!(py, "default_execution_mode"))?;
+        let mode = self.context_dict.bind(py).get_item(interned!(py, "default_execution_mode"))?;
         Ok(is_outside && mode.is_some_and(|mode| mode.is(&self.eager_mode)))
     }
 }

@@ -9,8 +9,8 @@
 //! and verifies that they distinguish the two (the fast path `torch.allocator`). If it fails, `resizable()` is called.
 
 use crate::fast_paths::{self, FastPath, Probed, Unusable, present};
+use crate::interpreter::once::interned;
 use crate::interpreter::slots::Attribute;
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyString, PyType};
 
@@ -53,10 +53,10 @@ impl Allocator {
                 Some(probe) => {
                     read(&probe.address, storage).is_ok_and(|found| probe.words.matches_allocator(&found))
                 }
-                None => call_predicate(storage, intern!(storage.py(), "resizable")),
+                None => call_predicate(storage, interned!(storage.py(), "resizable")),
             }
         };
-        is_allocated || call_predicate(storage, intern!(storage.py(), "is_shared"))
+        is_allocated || call_predicate(storage, interned!(storage.py(), "is_shared"))
     }
 }
 

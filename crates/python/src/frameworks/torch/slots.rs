@@ -1,8 +1,8 @@
 //! The methods and attributes that are read from every tensor: as C functions (the fast path `torch.tensor_base`), or by name.
 
 use crate::fast_paths::{self, FastPath, Probed, Unusable, check, present};
+use crate::interpreter::once::interned;
 use crate::interpreter::slots::{Attribute, Method};
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
@@ -67,16 +67,17 @@ impl Slots {
     fn check(&self, tensor: &Bound<'_, PyAny>) -> Probed<()> {
         let py = tensor.py();
         let attributes = [
-            (&self.requires_grad, intern!(py, "requires_grad")),
-            (&self.is_leaf, intern!(py, "is_leaf")),
-            (&self.dtype, intern!(py, "dtype")),
+            (&self.requires_grad, interned!(py, "requires_grad")),
+            (&self.is_leaf, interned!(py, "is_leaf")),
+            (&self.dtype, interned!(py, "dtype")),
         ];
         for (attribute, name) in attributes {
             // SAFETY: the caller checked that the tensor is an instance of the type that defines the attribute.
             let (found, expected) = (unsafe { attribute.get(tensor) }?, tensor.getattr(name)?);
             check(found.is(&expected), || format!("{name} is {found}, expected {expected}"))?;
         }
-        for (method, name) in [(&self.is_neg, intern!(py, "is_neg")), (&self.is_conj, intern!(py, "is_conj"))]
+        for (method, name) in
+            [(&self.is_neg, interned!(py, "is_neg")), (&self.is_conj, interned!(py, "is_conj"))]
         {
             // SAFETY: as above.
             let (found, expected) = (unsafe { method.call(tensor) }?, tensor.call_method0(name)?);

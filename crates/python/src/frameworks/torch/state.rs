@@ -12,8 +12,8 @@ use crate::fast_paths::{self, FastPath, Probed, on_fresh_thread};
 use crate::frameworks::dlpack_exchange::Exchange;
 use crate::frameworks::import;
 use crate::interpreter::once::ForkSafeOnce;
+use crate::interpreter::once::interned;
 use crate::interpreter::owner::{AttachingOwner, Owner};
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 use std::ffi::CString;
@@ -170,7 +170,8 @@ pub(crate) fn is_aligned_by_construction(object: &Bound<'_, PyAny>) -> Option<bo
         storage.get_type().is(&state.storage_type).then(|| unsafe { state.allocator.is_aligned(storage) })
     };
     of_storage(object).or_else(|| {
-        let storage = is_torch_object(object).then(|| object.call_method0(intern!(py, "untyped_storage")))?;
+        let storage =
+            is_torch_object(object).then(|| object.call_method0(interned!(py, "untyped_storage")))?;
         of_storage(&storage.ok()?)
     })
 }

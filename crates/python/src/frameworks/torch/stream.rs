@@ -7,7 +7,7 @@ use crate::fast_paths::{self, FastPath, Probed, Unusable, check, present};
 use crate::frameworks::dlpack_exchange::Exchange;
 use crate::interpreter::call;
 use crate::interpreter::once::ForkSafeOnce;
-use pyo3::intern;
+use crate::interpreter::once::interned;
 use pyo3::prelude::*;
 use tensorferry_core::Device;
 use tensorferry_cuda::Stream;
@@ -85,7 +85,7 @@ impl CurrentStream {
             Self::Exchange(exchange) => return exchange.stream(py, Device::cuda(device.index)),
             Self::Raw(function) => call::call1(function.bind(py), &index()?)?,
             Self::Public(function) => {
-                call::call1(function.bind(py), &index()?)?.getattr(intern!(py, "cuda_stream"))?
+                call::call1(function.bind(py), &index()?)?.getattr(interned!(py, "cuda_stream"))?
             }
         };
         // SAFETY: PyTorch's current stream; the module documentation says how long it lives.
