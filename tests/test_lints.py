@@ -183,3 +183,30 @@ def test_public_types_of_one_name_are_refused(tmp_path):
         1,
         [f"crates/core/src/lib.rs:2: {kind}", "1 names of public types are used more than once"],
     )
+
+
+def unsafe_table(rows: str) -> str:
+    head = "| crate | files with unsafe code | unsafe blocks |\n|---|---|---|\n"
+    return f"before\n\n{head}{rows}\nafter\n"
+
+
+COUNTED = "unsafe_crate: 2 files with unsafe code, 3 unsafe blocks"
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ("| unsafe_crate | 2 | 3 |\n", None),
+        ("| unsafe_crate | 2 | 2 |\n", "2 files and 2 blocks"),
+        ("| unsafe_crate | 3 | 3 |\n", "3 files and 3 blocks"),
+        ("", "0 files and 0 blocks"),
+    ],
+)
+def test_unsafe_code_is_counted(tmp_path, rows, expected):
+    table = tmp_path / "table.md"
+    table.write_text(unsafe_table(rows))
+    code, lines = run_lint("unsafe_counts.py", "unsafe_crate", "--table", table)
+    assert (code, lines[0]) == (0 if expected is None else 1, COUNTED)
+    assert lines[1:2] == ([] if expected is None else [f"  {table} lists {expected}"])
+    assert run_lint("unsafe_counts.py", "unsafe_crate", "--table", table, "--update") == (0, [])
+    assert table.read_text() == unsafe_table("| unsafe_crate | 2 | 3 |\n")

@@ -1,7 +1,7 @@
 //! The extension module `tensorferry._native`.
 //!
-//! [`to`](mod@to) and [`plan`](plan()) are public functions without a Python function around them, which would cost more than
-//! many conversions. [`conversion`] converts a tensor, and [`frameworks`] reads and wraps the tensors of each framework.
+//! `to` and `plan` are public functions without a Python function around them, which would cost more than
+//! many conversions. The module `conversion` converts a tensor, and `frameworks` reads and wraps the tensors of each framework.
 
 mod api;
 mod conversion;

@@ -1,7 +1,7 @@
 //! The register of fast paths: each private API of a framework that is used, with its switch, its probe and its state.
 //!
 //! A fast path is a function, an attribute or a struct layout that a framework does not document. Each one has a row in
-//! [`table`] and a fallback that uses public APIs only. A framework's module calls [`probe`] when it first needs a fast path:
+//! the module `table` and a fallback that uses public APIs only. A framework's module calls [`probe`] when it first needs a fast path:
 //! the probe runs it on a sample and compares the result with that of the public API. The caller stores what the probe
 //! returns, so later calls do not come here; the register stores only the outcome, for `tensorferry doctor`. A failed
 //! probe disables the fast path for the rest of the process.
