@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import platform
 import signal
 import warnings
 
 import pytest
-from support import hang_guard
+from support import hang_guard, run_record
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
@@ -23,7 +24,7 @@ os.environ.setdefault("GLOG_minloglevel", "3")
 with warnings.catch_warnings():
     # What a framework says while it is imported is about itself.
     warnings.simplefilter("ignore")
-    import numpy  # noqa: F401, I001
+    import numpy  # noqa: I001
     import ml_dtypes  # noqa: F401
     import paddle  # noqa: F401
     import torch
@@ -44,3 +45,14 @@ torch.set_num_threads(1)
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(hang_guard, "hang_guard")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    run_record.add_option(parser)
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    versions = [f"python-{platform.python_version()}", f"numpy-{numpy.__version__}"]
+    run_record.write(terminalreporter, config, versions)

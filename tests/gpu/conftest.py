@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import sys
-from collections import Counter
-from pathlib import Path
 
 import pytest
-from support import hang_guard
+from support import hang_guard, run_record
+from support.gpu_selection import selected_part, split_quick
 
 # Frameworks that take the whole GPU when they start would leave nothing for the others.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -32,34 +29,26 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--record", type=Path, help="the folder that gets a record of the run")
+    run_record.add_option(parser)
+    parser.addoption(
+        "--quick", action="store_true", help="one case of each test, for each pair of frameworks"
+    )
+
+
+# Before pytest-split, which divides what is left.
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("quick"):
+        items[:], left_out = split_quick(items)
+        config.hook.pytest_deselected(items=left_out)
 
 
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """Writes how many tests of each file and cells of the matrix ended how, with machine, versions
-    and commit."""
-    folder = config.getoption("record")
-    if folder is None:
-        return
-    sys.path.insert(0, str(Path(__file__).parent.parent.parent / "benches"))
-    import machine
     from matrix.check import TALLY
 
-    facts = machine.description()
-    files: dict[str, Counter[str]] = {}
-    for outcome in ("passed", "failed", "error", "skipped", "xfailed", "xpassed"):
-        for report in terminalreporter.stats.get(outcome, []):
-            files.setdefault(Path(report.nodeid.split("::")[0]).name, Counter())[outcome] += 1
-    folder.mkdir(parents=True, exist_ok=True)
-    # A run of some files does not replace one of all.
-    chosen = [Path(name).stem.removeprefix("test_") for name in config.args if name.endswith(".py")]
-    stem = "-".join((facts["date"][:10], machine.name(), "tests", *sorted(chosen)))
-    path = folder / f"{stem}.json"
-    everything = {
-        "machine": facts,
-        "outcomes": {name: dict(files[name]) for name in sorted(files)},
-        "cells of the matrix": dict(sorted(TALLY.items())),
-    }
-    path.write_text(json.dumps(everything, indent=1) + "\n")
+    part = selected_part(config)
+    cells = dict(sorted(TALLY.items()))
+    name = list(part.values())
+    run_record.write(terminalreporter, config, name, part=part, **{"cells of the matrix": cells})

@@ -1,0 +1,105 @@
+"""The quick set and the shards of the GPU tests, tried on tests that need no GPU."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+CONFTEST = """
+import pytest
+from support.gpu_selection import selected_part, split_quick
+
+def pytest_addoption(parser):
+    parser.addoption("--quick", action="store_true")
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("quick"):
+        items[:], _ = split_quick(items)
+
+def pytest_report_collectionfinish(config):
+    return f"part: {selected_part(config)}"
+"""
+TESTS = """
+import pytest
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@pytest.mark.parametrize(("source", "target"), [("torch", "jax"), ("jax", "torch")])
+def test_pair(source, target, dtype): ...
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_sizes(size): ...
+
+class TestGroup:
+    @pytest.mark.parametrize("size", [1, 2])
+    def test_sizes(self, size): ...
+
+def test_plain(): ...
+"""
+ALL = {
+    *(
+        f"test_pair[{pair}-{dtype}]"
+        for pair in ("torch-jax", "jax-torch")
+        for dtype in ("float32", "int8")
+    ),
+    *(f"test_sizes[{size}]" for size in (1, 2, 3)),
+    *(f"TestGroup::test_sizes[{size}]" for size in (1, 2)),
+    "test_plain",
+}
+QUICK = {
+    "test_pair[torch-jax-float32]",
+    "test_pair[jax-torch-float32]",
+    "test_sizes[1]",
+    "TestGroup::test_sizes[1]",
+    "test_plain",
+}
+
+
+def collect(folder: Path, *options: str) -> tuple[set[str], str]:
+    """The tests that pytest selects, and the part that a record would name."""
+    (folder / "conftest.py").write_text(CONFTEST)
+    (folder / "test_parts.py").write_text(TESTS)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--collect-only",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        *options,
+    ]
+    tests = str(Path(__file__).parent)
+    done = subprocess.run(
+        [*command, "-o", f"pythonpath={tests}", "--rootdir", str(folder), str(folder)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = done.stdout.splitlines()
+    part = next((line for line in lines if line.startswith("part: ")), done.stdout + done.stderr)
+    return {line.split("::", 1)[1] for line in lines if "::" in line}, part
+
+
+def test_the_quick_set_has_each_test_and_each_pair_once(tmp_path):
+    assert collect(tmp_path) == (ALL, "part: {}")
+    assert collect(tmp_path, "--quick") == (QUICK, "part: {'set': 'quick'}")
+
+
+def test_shards_divide_the_tests_by_time(tmp_path):
+    durations = tmp_path / "durations.json"
+    seconds = {f"test_parts.py::{name}": 1.0 for name in ALL} | {"test_parts.py::test_plain": 100.0}
+    durations.write_text(json.dumps(seconds))
+    options = ["--splitting-algorithm", "least_duration", "--durations-path", str(durations)]
+    shards = [
+        collect(tmp_path, "--splits", "3", "--group", str(group), *options) for group in (1, 2, 3)
+    ]
+    assert [part for _, part in shards] == [
+        f"part: {{'shard': '{group}-of-3'}}" for group in (1, 2, 3)
+    ]
+    assert set().union(*(tests for tests, _ in shards)) == ALL
+    assert sum(len(tests) for tests, _ in shards) == len(ALL)
+    assert {"test_plain"} in [tests for tests, _ in shards]
