@@ -9,7 +9,8 @@ use super::{Framework, import};
 use crate::conversion::object_kinds::{Builtin, Form};
 use crate::conversion::source::Source;
 use crate::errors::{Result, fail};
-use crate::interpreter::once::{self, ForkSafeOnce};
+use crate::interpreter::fork_lock;
+use crate::interpreter::once::ForkSafeOnce;
 use crate::interpreter::owner::Owner;
 use numpy::PyArrayDescr;
 use numpy::npyffi::{
@@ -88,7 +89,7 @@ fn array_type(py: Python<'_>) -> Result<&Bound<'_, PyType>> {
     }
     let kind = import(py, Builtin::Numpy)?.getattr("ndarray")?.cast_into::<PyType>().map_err(PyErr::from)?;
     // Sets the cells of the C API.
-    once::without_fork(py, || is_numpy_2(py))?;
+    fork_lock::without_fork(py, || is_numpy_2(py))?;
     Ok(ARRAY_TYPE.get_or_init(py, || kind.unbind()).bind(py))
 }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod call;
 pub(crate) mod deferred_drop;
+pub(crate) mod fork_lock;
 pub(crate) mod guard;
 pub(crate) mod once;
 pub(crate) mod owner;

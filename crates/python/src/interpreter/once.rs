@@ -7,7 +7,7 @@
 //!
 //! PyO3 has such cells inside `intern!` and inside a few methods. [`interned!`](interned) replaces the first, `clippy.toml`
 //! disallows the original, and [`initialise_pyo3_cells`] sets the cells inside PyO3's methods when the module is imported.
-//! [`without_fork`] is for cells that cannot be set that early.
+//! Cells that cannot be set that early are set by [`fork_lock::without_fork`](super::fork_lock::without_fork).
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
@@ -103,30 +103,4 @@ pub(crate) fn initialise_pyo3_cells(module: &Bound<'_, PyModule>) -> PyResult<()
     py.eval(c"None", Some(&PyDict::new(py)), None)?;
     PyTuple::empty(py).try_iter()?.size_hint();
     Ok(())
-}
-
-/// Runs `initialise`, which sets cells of other crates, while no thread can fork through Python: `os.fork` takes the import
-/// lock. The modules that `initialise` imports must be imported before, because a thread that imports one may wait for the same
-/// lock.
-pub(crate) fn without_fork<T>(py: Python<'_>, initialise: impl FnOnce() -> T) -> PyResult<T> {
-    let _lock = ImportLock::acquire(py)?;
-    Ok(initialise())
-}
-
-/// The import lock of the interpreter, released on drop.
-struct ImportLock<'py>(Bound<'py, PyModule>);
-
-impl<'py> ImportLock<'py> {
-    fn acquire(py: Python<'py>) -> PyResult<Self> {
-        let module = py.import("_imp")?;
-        module.call_method0("acquire_lock")?;
-        Ok(Self(module))
-    }
-}
-
-impl Drop for ImportLock<'_> {
-    fn drop(&mut self) {
-        // Fails only if this thread does not hold the lock.
-        let _ = self.0.call_method0("release_lock");
-    }
 }
