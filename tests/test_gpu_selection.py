@@ -9,7 +9,7 @@ from pathlib import Path
 
 CONFTEST = """
 import pytest
-from support.gpu_selection import selected_part, split_quick
+from support.gpu_selection import selection_of, split_quick
 
 def pytest_addoption(parser):
     parser.addoption("--quick", action="store_true")
@@ -20,7 +20,7 @@ def pytest_collection_modifyitems(config, items):
         items[:], _ = split_quick(items)
 
 def pytest_report_collectionfinish(config):
-    return f"part: {selected_part(config)}"
+    return f"selection: {selection_of(config)}"
 """
 TESTS = """
 import pytest
@@ -58,7 +58,7 @@ QUICK = {
 
 
 def collect(folder: Path, *options: str) -> tuple[set[str], str]:
-    """The tests that pytest selects, and the part that a record would name."""
+    """The tests that pytest selects, and the selection that a record would name."""
     (folder / "conftest.py").write_text(CONFTEST)
     (folder / "test_parts.py").write_text(TESTS)
     command = [
@@ -80,13 +80,15 @@ def collect(folder: Path, *options: str) -> tuple[set[str], str]:
         check=False,
     )
     lines = done.stdout.splitlines()
-    part = next((line for line in lines if line.startswith("part: ")), done.stdout + done.stderr)
-    return {line.split("::", 1)[1] for line in lines if "::" in line}, part
+    selection = next(
+        (line for line in lines if line.startswith("selection: ")), done.stdout + done.stderr
+    )
+    return {line.split("::", 1)[1] for line in lines if "::" in line}, selection
 
 
 def test_the_quick_set_has_each_test_and_each_pair_once(tmp_path):
-    assert collect(tmp_path) == (ALL, "part: {}")
-    assert collect(tmp_path, "--quick") == (QUICK, "part: {'set': 'quick'}")
+    assert collect(tmp_path) == (ALL, "selection: {}")
+    assert collect(tmp_path, "--quick") == (QUICK, "selection: {'set': 'quick'}")
 
 
 def test_shards_divide_the_tests_by_time(tmp_path):
@@ -97,8 +99,8 @@ def test_shards_divide_the_tests_by_time(tmp_path):
     shards = [
         collect(tmp_path, "--splits", "3", "--group", str(group), *options) for group in (1, 2, 3)
     ]
-    assert [part for _, part in shards] == [
-        f"part: {{'shard': '{group}-of-3'}}" for group in (1, 2, 3)
+    assert [selection for _, selection in shards] == [
+        f"selection: {{'shard': '{group}-of-3'}}" for group in (1, 2, 3)
     ]
     assert set().union(*(tests for tests, _ in shards)) == ALL
     assert sum(len(tests) for tests, _ in shards) == len(ALL)

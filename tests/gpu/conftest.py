@@ -7,7 +7,7 @@ import os
 
 import pytest
 from support import hang_guard, run_record
-from support.gpu_selection import selected_part, split_quick
+from support.gpu_selection import selection_of, split_quick
 
 # Frameworks that take the whole GPU when they start would leave nothing for the others.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -48,7 +48,9 @@ def pytest_terminal_summary(
 ) -> None:
     from matrix.check import TALLY
 
-    part = selected_part(config)
+    selection = selection_of(config)
     cells = dict(sorted(TALLY.items()))
-    name = list(part.values())
-    run_record.write(terminalreporter, config, name, part=part, **{"cells of the matrix": cells})
+    name = list(selection.values())
+    run_record.write(
+        terminalreporter, config, name, selection=selection, **{"cells of the matrix": cells}
+    )

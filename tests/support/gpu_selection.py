@@ -1,4 +1,4 @@
-"""Selects parts of the GPU tests: a quick set, and shards of equal time."""
+"""Selects GPU tests: a quick set, and shards of equal time."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def _key(item: pytest.Item) -> tuple[object, ...]:
     return (item.nodeid.split("[")[0], *pair)
 
 
-def selected_part(config: pytest.Config) -> dict[str, str]:
-    """The part of the tests that a run selects, for its record; empty for all."""
-    part = {}
+def selection_of(config: pytest.Config) -> dict[str, str]:
+    """What a run selects, for its record; empty for all tests."""
+    selection = {}
     if config.getoption("quick"):
-        part["set"] = "quick"
+        selection["set"] = "quick"
     # Options of pytest-split, which a machine with a GPU need not have.
     if splits := config.getoption("splits", None):
-        part["shard"] = f"{config.getoption('group')}-of-{splits}"
-    return part
+        selection["shard"] = f"{config.getoption('group')}-of-{splits}"
+    return selection

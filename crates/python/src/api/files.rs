@@ -43,7 +43,7 @@ pub(crate) struct File {
 ///     >>> tensor = ferry.inspect(f"{folder}/x.npy").tensors[0]
 ///     >>> tensor.dtype, tensor.shape, tensor.bytes
 ///     ('float64', (2, 3), 48)
-#[allow(rustdoc::broken_intra_doc_links, reason = "a docstring of Python")]
+#[expect(rustdoc::broken_intra_doc_links, reason = "a docstring of Python")]
 #[pyclass(frozen, module = "tensorferry", name = "FileTensor")]
 pub(crate) struct FileTensor {
     /// The name; empty if the format has no names.

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 /// Example:
 ///     >>> ferry.frameworks()[0].name
 ///     'numpy'
-#[allow(rustdoc::broken_intra_doc_links, reason = "a docstring of Python")]
+#[expect(rustdoc::broken_intra_doc_links, reason = "a docstring of Python")]
 #[pyclass(frozen, get_all, module = "tensorferry", name = "FrameworkInfo")]
 pub(crate) struct FrameworkInfo {
     /// The name in `to(x, name)`.

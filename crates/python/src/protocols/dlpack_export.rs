@@ -21,7 +21,7 @@ use tensorferry_core::{Access, ErrorKind, Tensor};
 ///     >>> ferry.register_framework("crate", types=[Crate], read=None, write=write)
 ///     >>> ferry.to(np.arange(3), "crate").array.tolist(), seen
 ///     ([0, 1, 2], [True])
-#[allow(rustdoc::broken_intra_doc_links, reason = "a docstring of Python")]
+#[expect(rustdoc::broken_intra_doc_links, reason = "a docstring of Python")]
 #[pyclass(frozen, module = "tensorferry", name = "ExportedTensor")]
 pub(crate) struct ExportedTensor {
     tensor: Mutex<Option<Tensor<Owner>>>,

@@ -103,7 +103,7 @@ impl Trace {
 ///     ...     t = ferry.to(np.arange(3), "torch")
 ///     >>> len(trips), trips[0].shares
 ///     (1, True)
-#[allow(rustdoc::broken_intra_doc_links, reason = "a docstring of Python")]
+#[expect(rustdoc::broken_intra_doc_links, reason = "a docstring of Python")]
 #[pyfunction]
 pub(crate) fn trace() -> Trace {
     Trace { token: Mutex::new(None) }

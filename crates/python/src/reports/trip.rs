@@ -14,7 +14,7 @@ use std::time::Duration;
 ///     ...     t = ferry.to(np.arange(3), "torch", copy=True)
 ///     >>> trips[0].bytes_moved
 ///     24
-#[allow(rustdoc::broken_intra_doc_links, reason = "a docstring of Python")]
+#[expect(rustdoc::broken_intra_doc_links, reason = "a docstring of Python")]
 #[pyclass(frozen, module = "tensorferry", name = "Trip")]
 #[derive(Clone)]
 pub(crate) struct Trip {
