@@ -5,73 +5,35 @@ one. Where that fails, neighbours or a thermal limit own part of the machine, an
 the run is void.
 """
 
-import ctypes
-import threading
-import time
+import statistics
 from typing import Any
 
 import numpy as np
-from machine import cores
-from measure import Samples, Timed, interleave, ratio, variation
+
+from tensorferry._tools.bench.limits import ThreadedCopy, warm_buffers
+from tensorferry._tools.bench.measure import interleave
+from tensorferry._tools.bench.timings import Timing, ratio
+from tensorferry._tools.machine import cores
 
 SIZE = 256 << 20
 LEAST_SCALING = 1.4
 MAX_VARIATION = 0.25
 
 
-def warm_buffers(size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Two buffers, the first of random bytes, both touched."""
-    block = np.frombuffer(np.random.default_rng().bytes(min(size, 1 << 24)), np.uint8)
-    source = np.resize(block, size)
-    return source, source.copy()
-
-
-def memcpy(source: np.ndarray, destination: np.ndarray, threads: int) -> Timed:
-    """A job that copies one buffer to the other, each thread its part, with the GIL released.
-
-    The threads stay from one call of the job to the next, as those of whoever is measured beside it
-    do, and the caller is one of them.
-    """
-    part = source.nbytes // threads
-    begins, ends = threading.Barrier(threads), threading.Barrier(threads)
-    asked = [0]
-
-    def copy(offset: int) -> None:
-        to, from_ = destination.ctypes.data + offset, source.ctypes.data + offset
-        for _ in range(asked[0]):
-            ctypes.memmove(to, from_, part)
-
-    def help_out(offset: int) -> None:
-        while True:
-            begins.wait()
-            copy(offset)
-            ends.wait()
-
-    for number in range(1, threads):
-        threading.Thread(target=help_out, args=(number * part,), daemon=True).start()
-
-    def timed(calls: int) -> float:
-        asked[0] = calls
-        begins.wait()
-        begin = time.perf_counter()
-        copy(0)
-        ends.wait()
-        return time.perf_counter() - begin
-
-    return timed
-
-
 def run() -> dict[str, Any]:
     """Measures; `failures` says in words what is wrong, and is empty on a machine that is fit."""
     source, destination = warm_buffers(SIZE)
-    jobs = {"one": memcpy(source, destination, 1), "two": memcpy(source, destination, 2)}
-    samples = interleave(jobs, rounds=11, batch=0.05, budget=20)
+    destination[:] = 0
+    copier = ThreadedCopy(2, source, destination)
+    timers = {"one": copier.time_single, "two": copier.time_threaded}
+    found = interleave(timers, rounds=11, batch=0.05, budget=20)
+    copier.stop()
     if not np.array_equal(source, destination):
         raise AssertionError("memcpy gave other bytes")
-    return judge(samples["one"], samples["two"], cores())
+    return judge(found["one"], found["two"], cores())
 
 
-def judge(one: Samples, two: Samples, available: int) -> dict[str, Any]:
+def judge(one: Timing, two: Timing, available: int) -> dict[str, Any]:
     """What the figures of one and of two threads say."""
     scaling = ratio(one, two)
     varies = variation(one.rounds)
@@ -89,3 +51,9 @@ def judge(one: Samples, two: Samples, available: int) -> dict[str, Any]:
         "variation": varies,
         "failures": failures,
     }
+
+
+def variation(figures: list[float]) -> float:
+    """From the second smallest to the second largest figure, as a share of the median."""
+    inner = sorted(figures)[1:-1]
+    return (inner[-1] - inner[0]) / statistics.median(figures)

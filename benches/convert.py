@@ -15,6 +15,7 @@ threads; where the result is larger than the source, of as many bytes as the job
 half the sum of source and result.
 """
 
+import mmap
 from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
@@ -23,13 +24,14 @@ from typing import Any
 import child
 import numpy as np
 import torch
-from control import memcpy, warm_buffers
 from conversions import JOBS, Job, as_torch, bits
-from machine import back_free_memory, cores, free_memory
-from measure import Samples, Timed, expression, interleave, interleave_cold, quickest, ratio, spread
-from table import Section
+from table import MISSED, PASSED, Section
 
 import tensorferry as ferry
+from tensorferry._tools.bench.limits import ThreadedCopy, warm_buffers
+from tensorferry._tools.bench.measure import Timer, interleave, interleave_cold, make_timer
+from tensorferry._tools.bench.timings import Timing, join, quickest, ratio, spread
+from tensorferry._tools.machine import cores, free_memory
 
 MIB = 1 << 20
 SIZES = (1, 64, 1024)
@@ -40,6 +42,21 @@ FRESH_PROCESSES = 3
 STREAMING = {job.name for job in JOBS} - {"transposed", "every second"}
 MAX_MEMORY_BYTES = 0.7
 MEMCPY_LIMIT = 256 * MIB  # longer ones are no faster: what they take follows from the length
+
+
+def back_free_memory(size: int) -> None:
+    """Touches so many bytes of free memory once, and gives them back.
+
+    A virtual machine has memory that its host has not provided yet, and who touches it first pays
+    several times the cost of a page fault. That is nobody's merit, so nobody is measured on it.
+    """
+    memory = mmap.mmap(-1, max(size, 1))
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    view = np.frombuffer(memory, np.uint8)
+    view.fill(1)
+    del view
+    memory.close()
 
 
 def limits(job: str, mib: int, threads: int) -> dict[str, float]:
@@ -72,15 +89,20 @@ def measure(job: Job, mib: int, threads: int, quick: bool) -> dict[str, Any]:
     candidates = {"ours": job.ours, "NumPy": job.numpy, "torch": job.torch}
     moved = int(x.nbytes * max(1, (1 + job.result) / 2))
 
-    def first(candidate: str) -> float:
-        torch.set_num_threads(threads)
-        return expression(candidates[candidate], names)(1)
+    def first(code: str) -> Timer:
+        """A timer that makes its calls in a fork of its own."""
 
-    def warm() -> dict[str, dict[str, list[float]]]:
+        def call(calls: int) -> float:
+            torch.set_num_threads(threads)
+            return make_timer(code, names)(calls)
+
+        return lambda calls: child.forked(partial(call, calls))
+
+    def warm() -> dict[str, dict[str, Timing]]:
         torch.set_num_threads(threads)
         kept: list[Any] = []
-        jobs: dict[str, Timed] = {
-            name: expression(f"keep({code})", {**names, "keep": kept.append})
+        jobs: dict[str, Timer] = {
+            name: make_timer(f"keep({code})", {**names, "keep": kept.append})
             for name, code in candidates.items()
         }
         fit = int(free_memory() / 2 / (x.nbytes * job.result) / len(jobs))
@@ -89,40 +111,34 @@ def measure(job: Job, mib: int, threads: int, quick: bool) -> dict[str, Any]:
         fresh = interleave_cold(jobs, rounds=rounds)
         kept.clear()
         check(job, names)
-        jobs = {name: expression(code, names) for name, code in candidates.items()}
-        buffers = warm_buffers(min(moved, MEMCPY_LIMIT))
-        jobs["memcpy"] = memcpy(*buffers, threads)
+        jobs = {name: make_timer(code, names) for name, code in candidates.items()}
+        copier = ThreadedCopy(threads, *warm_buffers(min(moved, MEMCPY_LIMIT)))
+        jobs["memcpy"] = copier.time_threaded
         budget = (1 if quick else 3) * (4 if mib > 64 else 1)
         # Long enough for the threads of the memcpy to be all at it.
         pooled = interleave(jobs, rounds=31, batch=0.004 if mib == 1 else 0.03, budget=budget)
         check(job, names)
-        return {
-            "kept": {name: found.rounds for name, found in fresh.items()},
-            "dropped": {name: found.rounds for name, found in pooled.items()},
-        }
+        return {"kept": fresh, "dropped": pooled}
 
-    firsts: dict[str, list[float]] = {name: [] for name in candidates}
     back_free_memory(int(x.nbytes * job.result))
-    for turn in range(FIRST_CALLS):
-        for name in candidates if turn % 2 == 0 else reversed(candidates):
-            firsts[name].append(child.forked(partial(first, name)))
+    forks = {name: first(code) for name, code in candidates.items()}
+    figures = {"first": interleave_cold(forks, rounds=FIRST_CALLS)}
     # Where memory happens to lie matters most for what just fits in a cache: several processes.
     found = [child.forked(warm) for _ in range(FRESH_PROCESSES if mib == 1 else 1)]
-    figures = {"first": firsts}
     for way in found[0]:
         figures[way] = {
-            name: [seconds for one in found for seconds in one[way][name]] for name in found[0][way]
+            name: join(Timing(*one[way][name]) for one in found) for name in found[0][way]
         }
-    scale = moved / min(moved, MEMCPY_LIMIT)
-    figures["dropped"]["memcpy"] = [seconds * scale for seconds in figures["dropped"]["memcpy"]]
+    scale, copies = moved / min(moved, MEMCPY_LIMIT), figures["dropped"]["memcpy"]
+    scaled = [seconds * scale for seconds in copies.rounds]
+    figures["dropped"]["memcpy"] = Timing(scaled, copies.calls)
     return {"job": job.name, "MiB": mib, "threads": threads, **ratios(figures, x.nbytes)}
 
 
-def ratios(figures: dict[str, dict[str, list[float]]], size: int) -> dict[str, Any]:
+def ratios(figures: dict[str, dict[str, Timing]], size: int) -> dict[str, Any]:
     """The columns of the table, from the seconds of each way and candidate."""
     row: dict[str, Any] = {}
-    for way, by_name in figures.items():
-        samples = {name: Samples(seconds) for name, seconds in by_name.items()}
+    for way, samples in figures.items():
         peers = {name: samples[name] for name in ("NumPy", "torch")}
         best = quickest(peers)
         row[f"{way} GB/s"] = {name: size / s.median / 1e9 for name, s in samples.items()}
@@ -143,7 +159,7 @@ def verdict(row: dict[str, Any]) -> str:
     missed = [
         f"{name} {row[name]:.2f} > {most:.2f}" for name, most in found.items() if row[name] > most
     ]
-    return "MISS " + ", ".join(missed) if missed else "pass"
+    return f"{MISSED} {', '.join(missed)}" if missed else PASSED
 
 
 def with_threads(threads: int, quick: bool) -> dict[str, Any]:

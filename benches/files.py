@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import Samples, Timed, expression, interleave, interleave_cold, quickest
-from table import Section
+from table import Section, verdict
+
+from tensorferry._tools.bench.measure import Timer, interleave, interleave_cold, make_timer
+from tensorferry._tools.bench.timings import Timing, quickest
 
 MIB = 1 << 20
 PAGE = 4096
@@ -100,7 +102,7 @@ def check(code: str, names: dict[str, Any]) -> None:
         raise AssertionError(f"{code} gives other values")
 
 
-def row(job: str, ours: Samples, native: dict[str, Samples], more: float = 0) -> dict[str, Any]:
+def row(job: str, ours: Timing, native: dict[str, Timing], more: float = 0) -> dict[str, Any]:
     """`more` is what ours may take more than the best native way."""
     best = quickest(native)
     theirs = native[best].median
@@ -110,7 +112,7 @@ def row(job: str, ours: Samples, native: dict[str, Samples], more: float = 0) ->
         "native ms": theirs * 1e3,
         "ratio": ours.median / theirs,
         "target": f"{more * 1e6:.0f} us more" if more else "1.00",
-        "verdict": "pass" if ours.median <= theirs + more else "MISS",
+        "verdict": verdict(ours.median <= theirs + more),
         "best native": best,
     }
 
@@ -120,7 +122,7 @@ def loads(names: dict[str, Any], rounds: int) -> list[dict[str, Any]]:
     for format, targets in MAPS.items():
         for framework, code in targets.items():
             check(code, names)
-            jobs = {each: expression(each, names) for each in (code, NATIVE_MAP)}
+            jobs = {each: make_timer(each, names) for each in (code, NATIVE_MAP)}
             found = interleave(jobs, rounds=rounds * 5, batch=0.005, budget=5)
             ours = found.pop(code)
             rows.append(row(f"map, {format} to {framework}", ours, found, MAP_MORE))
@@ -131,20 +133,20 @@ def loads(names: dict[str, Any], rounds: int) -> list[dict[str, Any]]:
     ):
         for format, targets in MAPS.items():
             for framework, code in targets.items():
-                ours = f"touch({code[:-1]}, mmap={mmap}))"
-                for each in (ours, *natives):
+                touched = f"touch({code[:-1]}, mmap={mmap}))"
+                for each in (touched, *natives):
                     check(each, names)
-                jobs = {each: expression(each, names) for each in (ours, *natives)}
+                jobs = {each: make_timer(each, names) for each in (touched, *natives)}
                 if title == "read, kept":
                     # Memory that an earlier result left is not there when all are kept.
-                    jobs[ours] = trimmed(jobs[ours], names["ferry"])
+                    jobs[touched] = trimmed(jobs[touched], names["ferry"])
                 found = interleave_cold(jobs, rounds=rounds)
-                mine = found.pop(ours)
-                rows.append(row(f"{title}, {format} to {framework}", mine, found))
+                ours = found.pop(touched)
+                rows.append(row(f"{title}, {format} to {framework}", ours, found))
     return rows
 
 
-def trimmed(job: Timed, ferry: Any) -> Timed:
+def trimmed(job: Timer, ferry: Any) -> Timer:
     """The same in a process that holds no memory of earlier results."""
 
     def timed(calls: int) -> float:
@@ -154,9 +156,9 @@ def trimmed(job: Timed, ferry: Any) -> Timed:
     return timed
 
 
-def saving(code: str, names: dict[str, Any], *, anew: bool, sync: bool) -> Timed:
+def saving(code: str, names: dict[str, Any], *, anew: bool, sync: bool) -> Timer:
     """Runs a save; nothing is left to be written when the clock starts."""
-    run = expression(code + ("; sync(theirs)" if sync else ""), {**names, "sync": _sync})
+    run = make_timer(code + ("; sync(theirs)" if sync else ""), {**names, "sync": _sync})
 
     def timed(calls: int) -> float:
         for path in Path(names["folder"]).glob("new*") if anew else ():

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from gpu import namespace
-from table import Section
+from table import Section, verdict
 from transfers import interleaved
 
 MIB = 1 << 20
@@ -37,7 +37,7 @@ def row(job: str, found: dict[str, float], size: int, target: float) -> dict[str
         "x safetensors": safe / ours,
         "x best": found[best] / ours,
         "target": target,
-        "verdict": "pass" if safe / ours >= target and found[best] >= ours else "MISS",
+        "verdict": verdict(safe / ours >= target and found[best] >= ours),
         "best native": best,
     }
 

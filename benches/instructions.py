@@ -23,7 +23,7 @@ from typing import Any
 
 import child
 import machine
-from pairs import CANDIDATES, namespace, source
+from pairs import FRAMEWORKS, PAIRS, namespace, source
 from table import Section
 
 CALLS = 1000
@@ -37,7 +37,7 @@ SWITCH = Path(__file__).with_name("callgrind_switch.c")
 def selected_pairs(quick: bool) -> list[tuple[str, str]]:
     """All of them, or those without JAX and TensorFlow, which take minutes to start here."""
     slow = {"jax", "tensorflow"}
-    return [pair for pair in CANDIDATES if not (quick and slow & set(pair))]
+    return [pair for pair in PAIRS if not (quick and slow & set(pair))]
 
 
 def loop(names: dict[str, Any], statement: str) -> Callable[[int], None]:
@@ -53,10 +53,10 @@ def count(library: str, quick: bool) -> None:
     warnings.simplefilter("ignore")
     switch = ctypes.CDLL(library)
     wanted = selected_pairs(quick)
-    names = namespace({name for pair in wanted for name in pair})
+    names = namespace({name for pair in wanted for name in pair} & {*FRAMEWORKS})
     jobs = {"nothing": loop(names, "pass")}
     for kind, target in wanted:
-        scope = {**names, "x": source(kind, names)}
+        scope = {**names, "x": source(kind)}
         jobs[f"{kind} {target}"] = loop(scope, f'ferry.to(x, "{target}")')
     for name, job in jobs.items():
         job(WARM_UP)

@@ -1,18 +1,12 @@
 """What a record says about where and with what it was measured. No host names, no paths."""
 
-import mmap
 import os
 import re
 import subprocess
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tensorferry._tools import machine
-from tensorferry._tools.machine import cores, free_memory, gpu
-
-__all__ = ["back_free_memory", "cores", "description", "free_memory", "gpu", "name"]
 
 ROOT = Path(__file__).parent.parent
 
@@ -26,23 +20,8 @@ def name() -> str:
     """A short name of this kind of machine, fit for a file name."""
     model = re.sub(r"\(\w+\)|\bCPU\b|\bProcessor\b|@.*", " ", machine.cpu())
     words = re.findall(r"[a-z0-9]+", model.lower())
-    graphics = re.findall(r"[a-z0-9]+", (gpu() or "").split(",")[0].lower())
-    return "-".join([*words, f"{cores()}-cores", *graphics])
-
-
-def back_free_memory(size: int) -> None:
-    """Touches so many bytes of free memory once, and gives them back.
-
-    A virtual machine has memory that its host has not provided yet, and who touches it first pays
-    several times the cost of a page fault. That is nobody's merit, so nobody is measured on it.
-    """
-    memory = mmap.mmap(-1, max(size, 1))
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        memory.madvise(mmap.MADV_HUGEPAGE)
-    view = np.frombuffer(memory, np.uint8)
-    view.fill(1)
-    del view
-    memory.close()
+    graphics = re.findall(r"[a-z0-9]+", (machine.gpu() or "").split(",")[0].lower())
+    return "-".join([*words, f"{machine.cores()}-cores", *graphics])
 
 
 def _commit() -> str:

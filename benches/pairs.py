@@ -1,55 +1,41 @@
-"""Small sources of every kind, and what there is without us to carry each to each framework.
+"""Small sources of every kind, and the native one-liners that convert each to each framework.
 
-To add a pair, give it a line in `CANDIDATES`: one-liners that do the same job without us. `x` is
-the source; the other names are in `namespace`. Functions that hide deep in a module have a short
-name there, which spares the one-liners the way to them; ours is always spelt `ferry.to(x, ...)`.
+The one-liners between two frameworks are those of `tensorferry bench`. To add one that it does not
+measure, or a pair with another kind of source, give it a line in `MORE`. `x` is the source; the
+other names are in `namespace`. Functions that are deep in a module have a short name there, so that
+a small call is not measured with the attribute lookups; ours is always spelt `ferry.to(x, ...)`.
 """
 
+from collections.abc import Iterable
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
-CANDIDATES: dict[tuple[str, str], list[str]] = {
-    ("numpy", "torch"): ["torch.from_numpy(x)", "torch.as_tensor(x)", "torch.from_dlpack(x)"],
-    ("numpy", "jax"): ["jax_from_dlpack(x)", "jnp.asarray(x)", "jax.device_put(x)"],
-    ("numpy", "tensorflow"): [
-        "tf_from_dlpack(x.__dlpack__())",
-        "tf.convert_to_tensor(x)",
-        "tf.constant(x)",
-    ],
-    ("torch", "numpy"): ["x.numpy()", "np.from_dlpack(x)", "np.asarray(x)"],
-    ("torch", "jax"): ["jax_from_dlpack(x)", "jnp.asarray(x.numpy())", "jax.device_put(x.numpy())"],
+from tensorferry._tools import introspect, samples
+from tensorferry._tools.bench import methods
+
+FRAMEWORKS = ("numpy", "torch", "jax", "tensorflow")
+SHORT_NAMES = {
+    "torch.utils.dlpack.to_dlpack": "torch_to_dlpack",
+    "torch.utils.dlpack.from_dlpack": "torch_from_dlpack",
+    "jax.dlpack.from_dlpack": "jax_from_dlpack",
+    "tf.experimental.dlpack.from_dlpack": "tf_from_dlpack",
+    "tf.experimental.dlpack.to_dlpack": "tf_to_dlpack",
+}
+MORE: dict[tuple[str, str], list[str]] = {
+    ("torch", "jax"): ["jax.device_put(x.numpy())"],
     ("torch", "tensorflow"): [
-        "tf_from_dlpack(torch_to_dlpack(x))",
         "tf_from_dlpack(x.__dlpack__())",
         "tf_from_dlpack(x.numpy().__dlpack__())",
         "tf.convert_to_tensor(x)",
     ],
-    ("jax", "numpy"): ["np.asarray(x)", "np.from_dlpack(x)", "np.asarray(memoryview(x))"],
-    ("jax", "torch"): [
-        "torch.from_dlpack(x)",
-        "torch.as_tensor(np.asarray(x))",
-        "torch.from_numpy(np.asarray(x))",
-    ],
-    ("jax", "tensorflow"): [
-        "tf_from_dlpack(x.__dlpack__())",
-        "tf.convert_to_tensor(np.asarray(x))",
-        "tf.convert_to_tensor(x)",
-    ],
-    ("tensorflow", "numpy"): [
-        "x.numpy()",
-        "np.asarray(x)",
-        "np.from_dlpack(x)",
-        "np.asarray(memoryview(x))",
-    ],
+    ("jax", "tensorflow"): ["tf.convert_to_tensor(x)"],
     ("tensorflow", "torch"): [
-        "torch.from_dlpack(x)",
-        "torch_from_dlpack(tf_to_dlpack(x))",
         "torch.from_numpy(np.from_dlpack(x))",
         "torch.from_numpy(np.asarray(memoryview(x)))",
     ],
     ("tensorflow", "jax"): [
-        "jax_from_dlpack(x)",
         "jax_from_dlpack(np.from_dlpack(x))",
         "jnp.asarray(np.asarray(x))",
         "jax.device_put(np.asarray(memoryview(x)))",
@@ -89,6 +75,12 @@ CANDIDATES: dict[tuple[str, str], list[str]] = {
     ],
     ("memoryview", "tensorflow"): ["tf_from_dlpack(np.asarray(x).__dlpack__())"],
 }
+PAIRS = [
+    (kind, target)
+    for kind in (*FRAMEWORKS, "bytes", "bytearray", "memoryview")
+    for target in FRAMEWORKS
+    if kind != target
+]
 # What we copy: read-only memory that PyTorch would write, and writable memory whose alignment is
 # accidental, to frameworks whose tensors do not change.
 COPIED = {("bytes", "torch")} | {
@@ -98,60 +90,55 @@ COPIED = {("bytes", "torch")} | {
 }
 
 
-def namespace(frameworks: set[str]) -> dict[str, Any]:
+def candidates(pair: tuple[str, str]) -> list[str]:
+    """What there is without us for a pair, on the host."""
+    kind, target = pair
+    found = methods.natives(kind, target, ("cpu", "cpu")) if kind in FRAMEWORKS else []
+    # Files are for large tensors.
+    codes = [shorten(method.code) for method in found if not method.before]
+    return [*codes, *MORE.get(pair, [])]
+
+
+def shorten(code: str) -> str:
+    """The code with the short names of functions."""
+    for path, short in SHORT_NAMES.items():
+        code = code.replace(path, short)
+    return code
+
+
+def namespace(frameworks: Iterable[str]) -> dict[str, Any]:
     """The names that the one-liners use, for the frameworks that are wanted."""
-    import tensorferry as ferry
-
-    names: dict[str, Any] = {"np": np, "ferry": ferry}
-    if "torch" in frameworks:
-        import torch
-        from torch.utils import dlpack
-
-        names |= {"torch": torch, "torch_to_dlpack": dlpack.to_dlpack}
-        names |= {"torch_from_dlpack": dlpack.from_dlpack}
-    if "jax" in frameworks:
-        import jax
-
-        names |= {"jax": jax, "jnp": jax.numpy, "jax_from_dlpack": jax.dlpack.from_dlpack}
-    if "tensorflow" in frameworks:
-        import tensorflow as tf
-
-        door = tf.experimental.dlpack
-        names |= {"tf": tf, "tf_from_dlpack": door.from_dlpack, "tf_to_dlpack": door.to_dlpack}
+    names = methods.namespace(frameworks)
+    for path, short in SHORT_NAMES.items():
+        module, _, function = path.partition(".")
+        if module in names:
+            names[short] = attrgetter(function)(names[module])
     return names
 
 
-def source(kind: str, names: dict[str, Any]) -> Any:
+def source(kind: str) -> Any:
     """Random data of a kind, at an address that is a multiple of 64."""
     if kind in ("bytes", "bytearray"):
         return _aligned_bytes({"bytes": bytes, "bytearray": bytearray}[kind])
+    if kind in FRAMEWORKS and kind != "numpy":
+        return samples.make(kind, (16,))
     block = np.empty(32, np.float32)
     first = -block.ctypes.data % 64 // 4
     array = block[first : first + 16]
     array[:] = np.random.default_rng().standard_normal(16)
-    if kind == "memoryview":
-        return memoryview(array)
-    if kind == "torch":
-        return names["torch"].from_numpy(array.copy()).clone()
-    if kind == "jax":
-        return names["jnp"].array(array)
-    if kind == "tensorflow":
-        return names["tf"].constant(array)
-    return array
+    return memoryview(array) if kind == "memoryview" else array
+
+
+def as_tensor(kind: str, x: Any) -> tuple[str, Any]:
+    """A framework, and the memory of a source as its tensor, by which a result is checked."""
+    if kind in FRAMEWORKS:
+        return kind, x
+    return "numpy", np.asarray(x) if kind == "memoryview" else np.frombuffer(x, np.uint8)
 
 
 def _aligned_bytes(kind: type) -> Any:
     kept = []  # so that each try is another address
     while True:
         kept.append(kind(np.random.default_rng().bytes(64)))
-        if address(kept[-1]) % 64 == 0:
+        if introspect.address(*as_tensor(kind.__name__, kept[-1])) % 64 == 0:
             return kept[-1]
-
-
-def address(x: Any) -> int:
-    """Where the data of a tensor or a buffer is."""
-    if hasattr(x, "data_ptr"):
-        return int(x.data_ptr())
-    if hasattr(x, "unsafe_buffer_pointer"):
-        return int(x.unsafe_buffer_pointer())
-    return np.frombuffer(memoryview(x), np.uint8).ctypes.data

@@ -10,10 +10,13 @@ from dataclasses import asdict
 from typing import Any
 
 import child
-import numpy as np
-from measure import expression, interleave, quickest, ratio, spread, verdict
-from pairs import CANDIDATES, COPIED, address, namespace, source
-from table import Section
+from pairs import COPIED, FRAMEWORKS, PAIRS, as_tensor, candidates, namespace, source
+from table import Section, verdict
+
+from tensorferry._tools import introspect
+from tensorferry._tools.bench import check
+from tensorferry._tools.bench.measure import interleave, make_timer
+from tensorferry._tools.bench.timings import quickest, ratio, spread
 
 
 def limit(pair: tuple[str, str]) -> float:
@@ -30,51 +33,44 @@ def limit(pair: tuple[str, str]) -> float:
     return 1.05
 
 
-def _mismatch(result: Any, target: str, expected: np.ndarray) -> str | None:
-    """What is wrong with a result, if anything is."""
-    # "jax" begins the name of jaxlib too, where the class of JAX's arrays lives.
-    if not type(result).__module__.startswith(target):
-        return f"a {type(result).__name__}, not a tensor of {target}"
-    values = np.asarray(result)
-    if values.dtype != expected.dtype or not np.array_equal(values, expected):
-        return "other values"
-    return None
-
-
 def measure(pair: tuple[str, str], names: dict[str, Any], rounds: int) -> dict[str, Any]:
     """Checks and measures one pair; gives its row of the table."""
     kind, target = pair
-    x = source(kind, names)
+    x = source(kind)
     names = {**names, "x": x}
-    plain = np.frombuffer(x, np.uint8) if kind in ("bytes", "bytearray") else np.asarray(x)
-    expected = plain.copy()
+    framework, tensor = as_tensor(kind, x)
+    expected = introspect.values(framework, tensor)
+
+    def error(result: Any) -> str:
+        return check.describe_error(result, target, "cpu", tensor, framework, expected)
+
     ours = f'ferry.to(x, "{target}")'
-    shares: dict[str, bool] = {}
+    shares: dict[str, bool | None] = {}
     refused: dict[str, str] = {}
-    for candidate in [ours, *CANDIDATES[pair]]:
+    for candidate in [ours, *candidates(pair)]:
         try:
             result = eval(candidate, names)
-        except Exception as error:
+        except Exception as raised:
             if candidate == ours:
                 raise
-            refused[candidate] = type(error).__name__
+            refused[candidate] = type(raised).__name__
             continue
-        if wrong := _mismatch(result, target, expected):
+        if wrong := error(result):
             refused[candidate] = wrong
         else:
-            shares[candidate] = address(result) == address(x)
+            shares[candidate] = check.shares(tensor, framework, result, target)
     we_share = pair not in COPIED
     if shares.get(ours) is not we_share:
         found = refused.get(ours, "shared" if shares.get(ours) else "not shared")
         raise AssertionError(f"{ours} of {kind}: {found}")
 
     samples = interleave(
-        {candidate: expression(candidate, names) for candidate in shares},
+        {candidate: make_timer(candidate, names) for candidate in shares},
         rounds=rounds,
         batch=0.001,
         budget=10,
     )
-    if wrong := _mismatch(eval(ours, names), target, expected):
+    if wrong := error(eval(ours, names)):
         raise AssertionError(f"{ours} of {kind}, after many calls: {wrong}")
     best = quickest({name: figures for name, figures in samples.items() if name != ours})
     figure = ratio(samples[ours], samples[best])
@@ -87,7 +83,7 @@ def measure(pair: tuple[str, str], names: dict[str, Any], rounds: int) -> dict[s
         "ratio": figure,
         "spread": spread(samples[ours], samples[best]),
         "target": most,
-        "verdict": verdict(figure, most),
+        "verdict": verdict(figure <= most),
         "best native": f"`{best}`" + ("" if shares[best] else " (copies)"),
         "all ns": {name: figures.median * 1e9 for name, figures in samples.items()},
         "shares": shares,
@@ -98,8 +94,8 @@ def measure(pair: tuple[str, str], names: dict[str, Any], rounds: int) -> dict[s
 def rows(quick: bool) -> list[dict[str, Any]]:
     """One row for each pair."""
     warnings.simplefilter("ignore")
-    names = namespace({"torch", "jax", "tensorflow"})
-    return [measure(pair, names, 40 if quick else 200) for pair in CANDIDATES]
+    names = namespace(FRAMEWORKS)
+    return [measure(pair, names, 40 if quick else 200) for pair in PAIRS]
 
 
 def run(quick: bool) -> dict[str, Any]:

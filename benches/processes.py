@@ -15,7 +15,9 @@ from typing import Any
 
 import process_methods
 from process_methods import Method, values
-from table import Section
+from table import Section, verdict
+
+from tensorferry._tools.bench.measure import round_order
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 # Transfers by one method before the next method has its turn.
@@ -91,7 +93,7 @@ def measure(
         other.transfer(whole=True)
         other.transfer(keep=keep)
     for turn in range(rounds):
-        for name in names if turn % 2 == 0 else reversed(names):
+        for name in round_order(names, turn):
             # The ways before it have left nothing in the caches that is of use to this one.
             others[name].transfer()
             found[name] += [others[name].transfer() for _ in range(IN_A_ROW)]
@@ -120,7 +122,7 @@ def row(job: str, found: dict[str, tuple[float, ...]], limit: float | None) -> d
         "ours us": ours * 1e6,
         "limit us": allowed * 1e6,
         "x best": found[best][2] / ours,
-        "verdict": "pass" if (ours if limit is None else taking) <= allowed else "MISS",
+        "verdict": verdict((ours if limit is None else taking) <= allowed),
         **{f"{name} us": figures[2] * 1e6 for name, figures in found.items()},
     }
 

@@ -7,6 +7,7 @@ tables are Markdown, padded so that they read well in a terminal too.
 from dataclasses import dataclass, field
 from typing import Any
 
+PASSED, MISSED = "pass", "MISS"
 VOID = r"""
  #     #  #####  ### ######
  #     # #     #  #  #     #
@@ -39,9 +40,14 @@ def render(section: Section) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def verdict(passed: bool) -> str:
+    """What the column "verdict" says of a target that was met, or was not."""
+    return PASSED if passed else MISSED
+
+
 def misses(section: Section) -> int:
     """How many rows missed a target."""
-    return sum("MISS" in str(row.get("verdict", "")) for row in section.rows)
+    return sum(MISSED in str(row.get("verdict", "")) for row in section.rows)
 
 
 def _table(section: Section) -> str:

@@ -23,9 +23,11 @@ from typing import Any
 
 import child
 import numpy as np
-from machine import cores
-from measure import Samples, Timed, expression, interleave, ratio, verdict
-from table import Section
+from table import Section, verdict
+
+from tensorferry._tools.bench.measure import Timer, interleave, make_timer
+from tensorferry._tools.bench.timings import Timing, ratio
+from tensorferry._tools.machine import cores
 
 LIMIT = 1.10
 
@@ -57,14 +59,14 @@ COPIES = [
 ]
 
 
-def together(jobs: list[Timed]) -> Timed:
+def together(jobs: list[Timer]) -> Timer:
     """A job that runs each of these in a thread of its own, and ends with the last of them."""
 
     def timed(calls: int) -> float:
         barrier = threading.Barrier(len(jobs))
         spans: list[tuple[float, float]] = []
 
-        def work(job: Timed) -> None:
+        def work(job: Timer) -> None:
             barrier.wait()
             begin = time.perf_counter()
             job(calls)
@@ -80,20 +82,20 @@ def together(jobs: list[Timed]) -> Timed:
     return timed
 
 
-def slowdowns(job: Job, names: dict[str, Any], quick: bool) -> dict[str, dict[str, Samples]]:
+def slowdowns(job: Job, names: dict[str, Any], quick: bool) -> dict[str, dict[str, Timing]]:
     """The seconds of one thread and of two, for each candidate."""
     scopes = []
     for _ in range(2):
         x = np.random.default_rng().standard_normal(job.elements, np.float32)
         w = x.copy()
         scopes.append({**names, "x": x, "t": names["torch"].from_numpy(x), "w": w})
-    jobs: dict[str, Timed] = {}
+    jobs: dict[str, Timer] = {}
     for code in dict.fromkeys((job.ours, *job.native, job.yardstick)):
         for scope in scopes:
             result = eval(code, scope)
             if not np.array_equal(np.asarray(scope["w"] if result is None else result), scope["x"]):
                 raise AssertionError(f"{job.name}: {code} gives other values")
-        alone = [expression(code, scope) for scope in scopes]
+        alone = [make_timer(code, scope) for scope in scopes]
         jobs[f"1 {code}"] = together(alone[:1])
         jobs[f"2 {code}"] = together(alone)
     samples = interleave(jobs, rounds=15 if quick else 41, batch=0.03, budget=20)
@@ -132,7 +134,7 @@ def rows(quick: bool, threads: int) -> list[dict[str, Any]]:
                 "ratio": beyond,
                 "two callers to native": against,
                 "target": LIMIT,
-                "verdict": verdict(max(beyond, against), LIMIT),
+                "verdict": verdict(max(beyond, against) <= LIMIT),
                 "native": f"`{best}`",
                 "all slowdowns": figures,
             }

@@ -7,7 +7,6 @@ processes. Not part of a full run: see `gpu.py`.
 
 import os
 import statistics
-import time
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -15,34 +14,30 @@ from typing import Any
 import child
 import numpy as np
 from gpu import namespace
-from table import Section
+from table import Section, verdict
+
+from tensorferry._tools.bench.measure import (
+    Timer,
+    interleave,
+    interleave_cold,
+    make_call_timer,
+)
 
 KIB, MIB = 1 << 10, 1 << 20
 
 
-def seconds(work: Callable[[], Any], rounds: int) -> list[float]:
+def timer(work: Callable[[], Any]) -> Timer:
+    """From an idle device to an idle device."""
     import torch
 
-    found = []
-    for _ in range(rounds):
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        result = work()
-        torch.cuda.synchronize()
-        found.append(time.perf_counter() - begin)
-        del result
-    return found
+    return make_call_timer(work, torch.cuda.synchronize)
 
 
 def interleaved(jobs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """The median of each, round by round."""
-    times: dict[str, list[float]] = {name: [] for name in jobs}
-    for work in jobs.values():
-        work()
-    for _ in range(rounds):
-        for name, work in jobs.items():
-            times[name] += seconds(work, 1)
-    return {name: statistics.median(figures) for name, figures in times.items()}
+    """The median of each, one call in each round."""
+    timers = {name: timer(work) for name, work in jobs.items()}
+    found = interleave(timers, rounds=rounds, batch=0)
+    return {name: timing.median for name, timing in found.items()}
 
 
 def row(job: str, size: int, found: dict[str, float], times: float, share: float) -> dict[str, Any]:
@@ -61,7 +56,7 @@ def row(job: str, size: int, found: dict[str, float], times: float, share: float
             for text, wanted in ((f"{times:g} x", times), (f"{share:.2f} of the limit", share))
             if wanted
         ),
-        "verdict": "pass" if passes else "MISS",
+        "verdict": verdict(passes),
     }
 
 
@@ -72,7 +67,7 @@ def first(size: int) -> float:
     import tensorferry as ferry
 
     x = torch.randn(size // 4, device="cuda")
-    return seconds(lambda: ferry.to(x, "numpy"), 1)[0]
+    return timer(lambda: ferry.to(x, "numpy"))(1)
 
 
 def downloads(names: dict[str, Any], size: int, rounds: int) -> list[dict[str, Any]]:
@@ -91,7 +86,8 @@ def downloads(names: dict[str, Any], size: int, rounds: int) -> list[dict[str, A
     rows = [row("download, dropped", size, found, *targets.get(size, (0, 0.90)))]
     if size >= 256 * MIB:
         kept: list[Any] = []
-        found["ours"] = statistics.median(seconds(lambda: kept.append(jobs["ours"]()), 4)[1:])
+        keep = {"ours": timer(lambda: kept.append(jobs["ours"]()))}
+        found["ours"] = statistics.median(interleave_cold(keep, rounds=4)["ours"].rounds[1:])
         rows.append(row("download, kept", size, found, 10, 0))
         kept.clear()
         shown = {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0")}

@@ -3,13 +3,15 @@
 To add a call, give it an entry in `CALLS`.
 """
 
-import statistics
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from measure import Samples, expression, interleave, verdict
-from table import Section
+from table import Section, verdict
+
+from tensorferry._tools import samples
+from tensorferry._tools.bench.measure import interleave, make_timer
+from tensorferry._tools.bench.timings import difference
 
 # Microseconds.
 LIMIT = 5.0
@@ -31,27 +33,21 @@ def body(x: Any, count: int = 1, scale: Any = None) -> Any:
 
 def callers() -> dict[str, Any]:
     """A small tensor of each framework."""
-    import jax.numpy as jnp
-    import tensorflow as tf
-    import torch
-
-    array = np.arange(16, dtype=np.float32)
-    found = {"numpy": array, "torch": torch.from_numpy(array.copy()), "jax": jnp.asarray(array)}
-    return {**found, "tensorflow": tf.constant(array)}
+    return {name: samples.make(name, (16,)) for name in FRAMEWORKS}
 
 
 def beyond(ours: str, by_hand: str, scope: dict[str, Any], quick: bool) -> dict[str, Any]:
     """The figures of a call and of the same by hand, once both have given the same result."""
     check(eval(ours, scope), eval(by_hand, scope))
-    jobs = {"ours": expression(ours, scope), "by hand": expression(by_hand, scope)}
-    samples = interleave(jobs, rounds=20 if quick else 100, batch=0.002, budget=5)
-    longer = difference(samples["ours"], samples["by hand"]) * 1e6
+    timers = {"ours": make_timer(ours, scope), "by hand": make_timer(by_hand, scope)}
+    found = interleave(timers, rounds=20 if quick else 100, batch=0.002, budget=5)
+    longer = difference(found["ours"], found["by hand"]) * 1e6
     return {
-        "ns": samples["ours"].median * 1e9,
-        "by hand ns": samples["by hand"].median * 1e9,
+        "ns": found["ours"].median * 1e9,
+        "by hand ns": found["by hand"].median * 1e9,
         "beyond us": longer,
         "target": LIMIT,
-        "verdict": verdict(longer, LIMIT),
+        "verdict": verdict(longer <= LIMIT),
     }
 
 
@@ -96,8 +92,3 @@ def check(result: Any, expected: Any) -> None:
     """The caller's own framework, and the same values."""
     if type(result) is not type(expected) or not np.array_equal(result, expected):
         raise AssertionError("the decorated call gave something else")
-
-
-def difference(ours: Samples, theirs: Samples) -> float:
-    """How much longer ours takes, in seconds."""
-    return statistics.median(a - b for a, b in zip(ours.rounds, theirs.rounds, strict=True))

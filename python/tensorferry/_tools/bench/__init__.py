@@ -1,5 +1,7 @@
-"""The measurements of `tensorferry bench`: time and memory of conversions.
+"""The benchmark engine of `tensorferry bench`, which the suites in `benches/` use too.
 
-`methods` lists the native one-liners, `run` measures them and `ferry.to` and returns a result,
-`results` reads and writes results, and `compare` compares two of them.
+- The engine: `measure` times methods in alternating rounds, `timings` has their statistics,
+  `methods` the native one-liners, `check` compares results, and `limits` measures memcpy.
+- The command: `run` measures conversions and returns a result, `results` reads and writes results,
+  and `compare` compares two of them.
 """

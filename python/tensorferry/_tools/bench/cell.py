@@ -9,6 +9,7 @@ from tensorferry._tools.bench import check, devices, measure, memory, methods, s
 from tensorferry._tools.bench.cuda import Driver
 from tensorferry._tools.bench.methods import Method
 from tensorferry._tools.bench.results import Row
+from tensorferry._tools.bench.timings import Timing, quickest
 
 # MLX computes lazily and JAX copies asynchronously, so their results are waited for. JAX copies
 # within the host synchronously up to this size.
@@ -117,8 +118,8 @@ class CellBenchmark:
         others = [m for m, row in rows.items() if not row["ours"] and row["error"] is None]
         kept = {method for method, row in rows.items() if row["ours"]}
         if others:
-            times = self._time(others, self.seconds / 10)
-            kept.add(min(others, key=lambda method: times[method.text].quartiles[1]))
+            best = quickest(self._time(others, self.seconds / 10))
+            kept |= {method for method in others if method.text == best}
         return {method: row for method, row in rows.items() if method in kept}
 
     def _time(
@@ -126,7 +127,7 @@ class CellBenchmark:
         wanted: dict[Method, Row] | list[Method],
         seconds: float,
         progress: Callable[[float], None] = lambda share: None,
-    ) -> dict[str, measure.Timing]:
+    ) -> dict[str, Timing]:
         timers = {method.text: self._timer(method) for method in wanted}
         return measure.time_alternating(timers, seconds, progress=progress)
 

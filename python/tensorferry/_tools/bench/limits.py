@@ -6,7 +6,7 @@ The copies use allocated, warm memory, so no conversion that copies can be faste
 import ctypes
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,13 +14,16 @@ import numpy as np
 
 from tensorferry._tools import machine
 from tensorferry._tools.bench.cuda import Driver
-from tensorferry._tools.bench.measure import Timer, Timing, time_alternating
+from tensorferry._tools.bench.measure import Timer, make_timer, time_alternating
+from tensorferry._tools.bench.timings import Timing
 
 # Several threads are faster from this size on.
 MIN_THREADED_BYTES = 4 << 20
 MAX_THREADS = 16
 # Longer measurements of a copy are not more precise.
 MAX_SECONDS = 0.2
+# Random bytes take long to make, so larger buffers repeat a block of them.
+RANDOM_BLOCK_BYTES = 16 << 20
 
 Limits = dict[str, list[dict[str, Any]]]
 
@@ -45,13 +48,18 @@ def _entry(size: int, *times: Timing) -> dict[str, Any]:
     return {"bytes": size, "seconds": min(timing.quartiles[0] for timing in times)}
 
 
+def warm_buffers(size: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Two buffers of the same random bytes, whose pages are all touched."""
+    block = np.frombuffer(np.random.default_rng().bytes(min(size, RANDOM_BLOCK_BYTES)), np.uint8)
+    source = np.resize(block, size)
+    return source, source.copy()
+
+
 @contextmanager
 def _memcpy(size: int) -> Iterator[dict[str, Timer]]:
     """Timers of a copy of warm memory, by one thread and, for large copies, by several."""
-    source = np.arange(size // 8 + 1, dtype=np.uint64).view(np.uint8)[:size]
-    target = source.copy()
     count = min(machine.cores(), MAX_THREADS) if size >= MIN_THREADED_BYTES else 1
-    copier = ThreadedCopy(count, source, target)
+    copier = ThreadedCopy(count, *warm_buffers(size))
     timers: dict[str, Timer] = {"one": copier.time_single}
     if count > 1:
         timers["many"] = copier.time_threaded
@@ -118,19 +126,11 @@ class ThreadedCopy:
 @contextmanager
 def _transfers(driver: Driver, size: int) -> Iterator[dict[str, Timer]]:
     with driver.buffers(size) as (pinned, device):
-
-        def timer(start_copy: Callable[[], None]) -> Timer:
-            def timed(calls: int) -> float:
-                driver.synchronise()
-                begin = time.perf_counter()
-                for _ in range(calls):
-                    start_copy()
-                driver.synchronise()
-                return time.perf_counter() - begin
-
-            return timed
-
+        copies = {
+            "upload": lambda: driver.upload(device, pinned, size),
+            "download": lambda: driver.download(pinned, device, size),
+        }
         yield {
-            "upload": timer(lambda: driver.upload(device, pinned, size)),
-            "download": timer(lambda: driver.download(pinned, device, size)),
+            name: make_timer("copy()", {"copy": copy}, synchronise=driver.synchronise)
+            for name, copy in copies.items()
         }

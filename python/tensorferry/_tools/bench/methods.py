@@ -6,8 +6,15 @@ frameworks by DLPack; the rest is composed. A one-liner that a framework does no
 it is measured, and the report shows the error.
 """
 
-from typing import NamedTuple
+import contextlib
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
+import tensorferry as ferry
+from tensorferry.framework_register import TENSOR_FRAMEWORKS, load
+
+# The names of the frameworks in the code; the others have their own name.
+IMPORT_NAMES = {"tensorflow": "tf", "mlx": "mx", "numpy": "np"}
 # File names in the code of a method; they are replaced by files in a temporary folder.
 FILES = ('"x.npy"', '"x.pt"')
 
@@ -163,3 +170,19 @@ def ours(target: str, devices: tuple[str, str]) -> Method:
     if source_device != target_device and target not in ("numpy", "cupy", "mlx"):
         return Method(f'ferry.to(x, "{target}", device="{target_device}")')
     return Method(f'ferry.to(x, "{target}")')
+
+
+def namespace(frameworks: Iterable[str]) -> dict[str, Any]:
+    """Imports frameworks and NumPy; the names that the one-liners use for them."""
+    names: dict[str, Any] = {"ferry": ferry}
+    for name in sorted({"numpy", *frameworks}, key=TENSOR_FRAMEWORKS.index):
+        module = load(name)
+        names[IMPORT_NAMES.get(name, name)] = module
+        if name == "jax":
+            names["jnp"] = module.numpy
+        if name == "cupy":
+            with contextlib.suppress(ImportError):
+                import cupyx  # type: ignore[import-not-found, unused-ignore]
+
+                names["cupyx"] = cupyx
+    return names

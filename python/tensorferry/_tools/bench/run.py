@@ -10,15 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import tensorferry as ferry
 from tensorferry._tools import machine
-from tensorferry._tools.bench import devices, limits, results
+from tensorferry._tools.bench import devices, limits, methods, results
 from tensorferry._tools.bench.cell import Cell, CellBenchmark
 from tensorferry._tools.bench.cuda import Driver
 from tensorferry._tools.bench.results import FORMAT, Result, Row
-from tensorferry.framework_register import TENSOR_FRAMEWORKS, load
 
 # The memory that a measurement needs: source, compared results, and temporaries of a method.
 MEMORY_PER_TENSOR_BYTE = 5
@@ -164,21 +161,10 @@ def _check_memory(settings: Settings) -> None:
 @contextlib.contextmanager
 def _environment(settings: Settings) -> Iterator[tuple[dict[str, Any], Path]]:
     """The names that the one-liners use, and a folder for their files."""
-    frameworks = {name for pair in settings.pairs for name in pair}
-    names: dict[str, Any] = {"ferry": ferry, "np": np}
     with warnings.catch_warnings():
         # One-liners would repeat their warnings at every call.
         warnings.simplefilter("ignore")
-        for name in sorted(frameworks, key=TENSOR_FRAMEWORKS.index):
-            module = load(name)
-            names[{"tensorflow": "tf", "mlx": "mx", "numpy": "np"}.get(name, name)] = module
-            if name == "jax":
-                names["jnp"] = module.numpy
-            if name == "cupy":
-                with contextlib.suppress(ImportError):
-                    import cupyx  # type: ignore[import-not-found, unused-ignore]
-
-                    names["cupyx"] = cupyx
+        names = methods.namespace(name for pair in settings.pairs for name in pair)
         folder = Path(tempfile.mkdtemp(prefix="tensorferry-bench-"))
         # Excludes the frameworks' own objects from garbage collections.
         gc.freeze()
