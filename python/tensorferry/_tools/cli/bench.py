@@ -46,8 +46,8 @@ bit.
 
 Methods are timed in alternating rounds, after a warm-up; the table shows medians of calls whose
 results are released immediately. Extra memory is the peak of one call, for tensors of 1 MiB and
-more. NumPy arrays start at multiples of 64 bytes, where all frameworks can share them; the layout
-`unaligned` starts 16 bytes later, as NumPy's own arrays often do.
+more. Each tensor starts where its own framework allocates memory; the layout `unaligned` starts
+16 bytes later, where JAX and TensorFlow cannot share memory of PyTorch.
 
 Files are written only with --output or --html.
 """
