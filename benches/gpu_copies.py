@@ -14,6 +14,7 @@ from typing import Any
 from gpu import namespace
 from table import Section, verdict
 
+import tensorferry as ferry
 from tensorferry._tools.bench.measure import Timer, interleave
 
 # Cycles, about a millisecond.
@@ -42,7 +43,7 @@ def device_timer(torch: Any, work: Callable[[], Any], host: list[float]) -> Time
 
 
 def rows(names: dict[str, Any]) -> list[dict[str, Any]]:
-    torch, ferry = names["torch"], names["ferry"]
+    torch = names["torch"]
 
     def copied(view: Any, dtype: Any) -> dict[str, Any]:
         asked = {"copy": True} if dtype is None else {"dtype": dtype}

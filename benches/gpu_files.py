@@ -13,6 +13,8 @@ from gpu import namespace
 from table import Section, verdict
 from transfers import interleaved
 
+import tensorferry as ferry
+
 MIB = 1 << 20
 
 
@@ -47,7 +49,7 @@ def measure(
 ) -> list[dict[str, Any]]:
     import safetensors.torch
 
-    torch, ferry = names["torch"], names["ferry"]
+    torch = names["torch"]
     tensors, size = model(torch, sizes), sum(sizes)
     rows = []
     with tempfile.TemporaryDirectory() as folder:

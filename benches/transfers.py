@@ -16,6 +16,7 @@ import numpy as np
 from gpu import namespace
 from table import Section, verdict
 
+import tensorferry as ferry
 from tensorferry._tools.bench.measure import (
     Timer,
     interleave,
@@ -64,14 +65,12 @@ def first(size: int) -> float:
     """Seconds of the first download of a process, which has everything to set up."""
     import torch
 
-    import tensorferry as ferry
-
     x = torch.randn(size // 4, device="cuda")
     return timer(lambda: ferry.to(x, "numpy"))(1)
 
 
 def downloads(names: dict[str, Any], size: int, rounds: int) -> list[dict[str, Any]]:
-    torch, ferry = names["torch"], names["ferry"]
+    torch = names["torch"]
     x = torch.randn(size // 4, device="cuda")
     if not torch.equal(torch.from_numpy(ferry.to(x, "numpy")), x.cpu()):
         raise AssertionError("other values")
@@ -98,7 +97,7 @@ def downloads(names: dict[str, Any], size: int, rounds: int) -> list[dict[str, A
 
 
 def uploads(names: dict[str, Any], size: int, rounds: int) -> list[dict[str, Any]]:
-    torch, ferry = names["torch"], names["ferry"]
+    torch = names["torch"]
     a = np.random.default_rng(1).standard_normal(size // 4, dtype=np.float32)
     if not torch.equal(ferry.to(a, "torch", device="cuda").cpu(), torch.from_numpy(a)):
         raise AssertionError("other values")
@@ -114,7 +113,7 @@ def uploads(names: dict[str, Any], size: int, rounds: int) -> list[dict[str, Any
 
 def shaped(names: dict[str, Any], rounds: int) -> list[dict[str, Any]]:
     """Strided and cast downloads, against dense ones of as many bytes."""
-    torch, ferry = names["torch"], names["ferry"]
+    torch = names["torch"]
     x = torch.randn(8192, 16384, device="cuda")
     rows = []
     for name, view, dtype in (
@@ -165,7 +164,7 @@ def run(quick: bool) -> dict[str, Any]:
         section.rows += uploads(names, size, rounds)
     if not quick:
         section.rows += shaped(names, 7)
-    held = names["ferry"].memory()
+    held = ferry.memory_stats()
     section.notes.append(
         f"At the end {held.idle_bytes // MIB} MiB were kept idle, {held.pinned_bytes // MIB} MiB "
         f"pinned, of at most {held.limit_bytes // MIB} MiB."
