@@ -33,17 +33,7 @@ def tell(code: str, **environment: str) -> None:
 
 
 def test_before_and_after():
-    tell("""
-work()
-held = ferry.to(memoryview(big), "numpy"), ferry.to(big, "numpy", copy=True)
-def body():
-    work()
-    assert (held[1] == big).all()
-    wait(fork(work))
-for _ in range(5):
-    wait(fork(body))
-    work()
-""")
+    subprocesses.run_program("processes/fork_before_and_after.py", TENSORFERRY_THREADS="4")
 
 
 def test_first_used_in_the_child():
