@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import subprocess
@@ -14,6 +15,14 @@ PROGRAMS = Path(TESTS, "programs")
 
 # How long a test waits for what must happen. Only a hang takes longer, also on a loaded machine.
 HANG_SECONDS = 600
+
+# Frameworks use the CPU, and log nothing.
+QUIET = {
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "TF_ENABLE_ONEDNN_OPTS": "0",
+    "JAX_PLATFORMS": "cpu",
+    "PYTHONWARNINGS": "ignore",
+}
 
 # The order is the one in which the frameworks live together: TensorFlow after Paddle and PyTorch.
 IMPORTS = {
@@ -59,16 +68,15 @@ def program_path(name: str) -> str:
     return str(path)
 
 
+def read_program(name: str) -> str:
+    """The text of a program, for interpreters that are given text."""
+    return Path(program_path(name)).read_text()
+
+
 def program_environment(**environment: str) -> dict[str, str]:
     """The environment of test programs: frameworks log nothing, and tests/ can be imported."""
-    quiet = {
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "TF_ENABLE_ONEDNN_OPTS": "0",
-        "JAX_PLATFORMS": "cpu",
-        "PYTHONWARNINGS": "ignore",
-        "PYTHONPATH": os.pathsep.join(filter(None, (TESTS, os.environ.get("PYTHONPATH")))),
-    }
-    return {**os.environ, **quiet, **environment}
+    path = os.pathsep.join(filter(None, (TESTS, os.environ.get("PYTHONPATH"))))
+    return {**os.environ, **QUIET, "PYTHONPATH": path, **environment}
 
 
 def _attempt(
@@ -88,6 +96,13 @@ def _stdout(done: subprocess.CompletedProcess[str]) -> str:
     assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     assert done.stderr == "", done.stderr
     return done.stdout
+
+
+def import_frameworks(*names: str) -> None:
+    """Imports these frameworks in an order that works."""
+    for name, line in IMPORTS.items():
+        if name in names:
+            importlib.import_module(line.removeprefix("import "))
 
 
 def imports(*names: str) -> str:

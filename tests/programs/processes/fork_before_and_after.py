@@ -20,3 +20,4 @@ def body() -> None:
 for _ in range(5):
     wait(fork(body))
     work()
+print("out")
