@@ -10,7 +10,7 @@ from matrix.check import Failures
 from support import exact, subprocesses
 from support.dtypes import ALL, NAMED, DType, significant
 from support.introspect import INSPECTORS, has_dtype
-from support.memory import block
+from support.memory import aligned
 
 import tensorferry as ferry
 
@@ -106,14 +106,14 @@ def _layouts(raw: np.ndarray, dtype: DType) -> dict[str, np.ndarray]:
     """The same elements, lying in many ways."""
     dense = raw.view(dtype.numpy)
     n = dense.size
-    spread = block(n * 3 * dtype.size).view(dtype.numpy)[::3]
+    spread = aligned(n * 3 * dtype.size).view(dtype.numpy)[::3]
     spread[:] = dense
     backwards = dense[::-1].copy()[::-1]
-    moved = block(n * dtype.size, past=1)
+    moved = aligned(n * dtype.size, past=1)
     moved[:] = raw
     rows = dense[: n - n % 2].reshape(2, -1)
     turned = np.ascontiguousarray(rows.T).T
-    record = block(n * (dtype.size + 1))
+    record = aligned(n * (dtype.size + 1))
     broken = np.ndarray((n,), dtype.numpy, record, 0, (dtype.size + 1,))
     broken[:] = dense
     made = {
@@ -141,7 +141,7 @@ TARGETS_FOR_LAYOUTS = (
 
 @pytest.mark.parametrize("source", ALL, ids=str)
 def test_the_same_for_every_layout_and_size(source: DType) -> None:
-    raw = block(elements(source).size)
+    raw = aligned(elements(source).size)
     raw[:] = elements(source)
     failures = Failures()
     layouts = _layouts(raw, source)
