@@ -18,13 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 LOGS = ROOT / "target" / "load"
-# Ends by itself where this program is killed: its standard input is then at its end.
-BUSY = """
-import select, sys
-while not select.select([sys.stdin], [], [], 0)[0]:
-    for _ in range(100_000):
-        pass
-"""
+BUSY = ROOT / "tests" / "programs" / "stress" / "busy_loop.py"
 
 
 @contextlib.contextmanager
@@ -33,7 +27,7 @@ def load(count: int) -> Iterator[None]:
     loops: list[subprocess.Popen[bytes]] = []
     try:
         for _ in range(count):
-            loops.append(subprocess.Popen([sys.executable, "-c", BUSY], stdin=subprocess.PIPE))
+            loops.append(subprocess.Popen([sys.executable, str(BUSY)], stdin=subprocess.PIPE))
         yield
     finally:
         for loop in loops:

@@ -19,6 +19,7 @@ import pytest
 import tensorflow as tf
 import torch
 from support.introspect import INSPECTORS, paddle
+from support.memory import aligned
 
 import tensorferry as ferry
 
@@ -312,16 +313,10 @@ def test_memory_that_is_attached_twice_is_shared_until_both_are_gone(target):
         assert ferry.plan(attached[0], target).action == "share"
 
 
-def aligned_array(size: int, past: int) -> np.ndarray:
-    """Ordinary memory of NumPy's that begins `past` bytes after a multiple of 64."""
-    room = np.ones(size + 128, np.uint8)
-    start = -room.ctypes.data % 64 + past
-    return room[start : start + size]
-
-
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_share_can_be_asked_for(target):
-    fits, off = aligned_array(64, 0), aligned_array(64, 16)
+    fits, off = aligned(64), aligned(64, past=16)
+    fits.fill(1)
     shared = ferry.to(fits, target, copy=False)
     assert aliases(shared, lambda: fits.fill(2))
     assert ferry.plan(fits, target, copy=False).action == "share"
@@ -331,7 +326,7 @@ def test_a_share_can_be_asked_for(target):
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_plan_is_the_same_wherever_the_array_lies(target):
-    plans = [ferry.plan(aligned_array(64, past), target) for past in (0, 1, 16, 32)]
+    plans = [ferry.plan(aligned(64, past=past), target) for past in (0, 1, 16, 32)]
     assert len({str(plan.steps) for plan in plans}) == 1
     [(kind, reason)] = plans[0].steps
     assert kind == "copy"
@@ -345,7 +340,7 @@ def test_the_plan_is_the_same_wherever_the_array_lies(target):
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("keywords", [{"copy": True}, {"dtype": "float16"}])
 def test_chance_is_no_second_reason(target, keywords):
-    plans = [ferry.plan(aligned_array(64, past), target, **keywords) for past in (0, 16)]
+    plans = [ferry.plan(aligned(64, past=past), target, **keywords) for past in (0, 16)]
     assert [len(plan.steps) for plan in plans] == [1, 1]
     assert str(plans[0].steps) == str(plans[1].steps)
 
@@ -353,7 +348,7 @@ def test_chance_is_no_second_reason(target, keywords):
 @pytest.mark.parametrize("target", TARGETS)
 def test_memory_that_nobody_can_write_is_shared_where_it_fits(target):
     """A share of it cannot be told from a copy."""
-    a = aligned_array(64, 0)
+    a = aligned(64)
     a.base.flags.writeable = False
     a.flags.writeable = False
     assert ferry.plan(a, target).action == "share"

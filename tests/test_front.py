@@ -310,7 +310,7 @@ def test_the_plan_of_a_copy():
 
 
 def test_plans_of_aliases_and_gradients():
-    assert "do not write the source" in str(ferry.plan(aligned(), "jax"))
+    assert "do not write the source" in str(ferry.plan(ours(), "jax"))
     assert "immutable source" in str(ferry.plan(jnp.ones(3), "torch"))
     parameter = torch.nn.Parameter(torch.ones(3))
     assert "detached" in str(ferry.plan(parameter, "numpy"))
@@ -318,7 +318,8 @@ def test_plans_of_aliases_and_gradients():
     assert "imaginary" in str(ferry.plan(np.ones(3, "c8"), "torch", dtype="float32"))
 
 
-def aligned() -> np.ndarray:
+def ours() -> np.ndarray:
+    """An array in memory of ours, which is aligned by construction."""
     return ferry.to(tf.ones((4, 4)), "numpy", copy=True)
 
 
@@ -346,7 +347,7 @@ def test_a_plan_moves_nothing():
 
 
 def test_a_trace_holds_every_trip():
-    x = aligned()
+    x = ours()
     with ferry.trace() as trips:
         ferry.to(x, "torch")
         ferry.to(x, "torch", copy=True)
@@ -456,10 +457,10 @@ def test_a_copy_that_is_not_allowed_says_why():
     cases = {
         "cast": (source(), "torch", {"dtype": "float16"}),
         "negative": (source()[::-1], "torch", {}),
-        "dense": (aligned().T, "tensorflow", {}),
-        "gaps": (aligned()[:, ::2], "jax", {}),
+        "dense": (ours().T, "tensorflow", {}),
+        "gaps": (ours()[:, ::2], "jax", {}),
         "read-only": (np.frombuffer(bytes(24), np.float32), "torch", {}),
-        "multiple of 64": (aligned().ravel()[1:], "jax", {}),
+        "multiple of 64": (ours().ravel()[1:], "jax", {}),
         "byte order": (np.ones(3, ">f4"), "torch", {}),
         "scalars": (tf.constant(1.0), "numpy", {}),
         "conjugation": (torch.ones(3, dtype=torch.complex64).conj(), "numpy", {}),

@@ -106,6 +106,7 @@ fn a_desk_is_a_desk() {}
 fn helper_desk() {}
 """
 
+# not a program: input of a lint
 PYTHON = """
 MOST = desk = 1
 
@@ -156,6 +157,7 @@ def test_discouraged_names_are_refused_by_kind_and_word(tmp_path):
 
 
 def test_an_exception_that_matches_nothing_is_a_problem(tmp_path):
+    # not a program: input of a lint
     write_tree(tmp_path, {"words.toml": WORDS, "python/legacy.py": "class Table:\n    pass\n"})
     assert run_lint("discouraged_names.py", ".", "--words", "words.toml", folder=tmp_path) == (
         1,
@@ -174,7 +176,9 @@ def test_public_types_of_one_name_are_refused(tmp_path):
             "crates/core/src/own.rs": "pub(crate) enum Own {}",
             "crates/cuda/src/lib.rs": "pub unsafe trait Kind {}\npub enum Own {}\npub enum Error;",
             "crates/python/src/lib.rs": "pub struct Plan;\n",
+            # not a program: input of a lint
             "python/package/plans.py": "class Kind:\n    pass\n",
+            # not a program: input of a lint
             "python/package/_tools/plans.py": "class Kind:\n    pass\n",
         },
     )
@@ -210,3 +214,30 @@ def test_unsafe_code_is_counted(tmp_path, rows, expected):
     assert lines[1:2] == ([] if expected is None else [f"  {table} lists {expected}"])
     assert run_lint("unsafe_counts.py", "unsafe_crate", "--table", table, "--update") == (0, [])
     assert table.read_text() == unsafe_table("| unsafe_crate | 2 | 3 |\n")
+
+
+# The text of a test file, with the lines on which a program begins.
+STRINGS = '"""Docstring:\nimport os\nimport sys"""\n' + "\n".join(
+    [
+        "A = 'import os'",
+        "B = '\\nimport os\\nos.getpid()\\n'",  # 5
+        "C = f'import os\\nprint({A})'",  # 6
+        "D = '[table]\\nname = 1\\nother = 2'",
+        "E = 'a message\\nof two lines'",
+        "F = 'def f(x):\\n    return x'  # not a program: input of a tool",
+        "# not a program: input of a tool",
+        "G = 'def f(x):\\n    return x'",
+        "H = G + 'x.y = 1\\nz'",  # 12
+        "I = 'f(1)\\ng(2)'",
+    ]
+)
+
+
+def test_programs_in_strings_are_refused(tmp_path):
+    write_tree(tmp_path, {"tests/test_strings.py": STRINGS, "tests/test_file.py": "import os\n"})
+    told = "a program in a string: move it to a file in tests/programs"
+    assert run_lint("inline_programs.py", folder=tmp_path) == (
+        1,
+        [f"tests/test_strings.py:{line}: {told}" for line in (5, 6, 12)]
+        + ["3 programs in strings"],
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from support.memory import aligned
 from support.refusals import TARGETS, refused
 
 import tensorferry as ferry
@@ -32,7 +33,7 @@ def test_out_may_be_strided():
     tensor = torch.zeros(3, 2)
     ferry.to(source(), "torch", out=tensor.T)
     assert tensor.tolist() == source().T.tolist()
-    unaligned = np.zeros(25, np.uint8)[1:].view(np.float32).reshape(2, 3)
+    unaligned = aligned((2, 3), np.float32, past=1)
     ferry.to(source(), "numpy", out=unaligned)
     assert unaligned.tolist() == source().tolist()
 

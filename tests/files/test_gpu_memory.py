@@ -2,79 +2,10 @@
 
 from __future__ import annotations
 
-from support import fake_driver
-
-SETUP = """
-import os, sys, tempfile
-from tensorferry import files
-from tensorferry.files import writing
-
-folder = tempfile.mkdtemp()
-path = os.path.join(folder, "x")
-x = np.random.default_rng(1).standard_normal((1000, 300), dtype=np.float32)
-"""
+import pytest
+from support.fake_driver import run_program
 
 
-def run(code: str) -> None:
-    fake_driver.run(fake_driver.SETUP, SETUP, code)
-
-
-def test_from_a_file_to_a_gpu():
-    run("""
-    for ending in (".npy", ".npz", ".safetensors"):
-        ferry.save(path + ending, x)
-        for mmap in (True, False):
-            for dtype in (None, "float64"):
-                y = ferry.load(path + ending, "cupy", device="cuda:1", mmap=mmap, dtype=dtype)
-                y, = y.values() if isinstance(y, dict) else (y,)
-                assert type(y) is cupy.ndarray and y.data.device_id == 1
-                np.testing.assert_array_equal(y.get(), x)
-    """)
-
-
-def test_from_a_gpu_to_a_file_in_pieces():
-    run("""
-    y = on_gpu(x)
-    for piece in (400, 1199, 1200, 1201, 100_000, 1 << 30):
-        writing.BLOCK_BYTES = piece
-        with ferry.trace() as trips:
-            ferry.save(path + ".npy", y)
-        rows = piece // 1200
-        expected = {400: 3000, 1199: 2000}.get(piece) or -(-1000 // rows)
-        assert len(trips) == expected, (piece, len(trips))
-        np.testing.assert_array_equal(np.load(path + ".npy"), x)
-        ferry.save(path + ".npz", {"a": y, "b": x[:3]})
-        found = np.load(path + ".npz")
-        np.testing.assert_array_equal(found["a"], x)
-        np.testing.assert_array_equal(found["b"], x[:3])
-    """)
-
-
-def test_pieces_of_every_shape():
-    run("""
-    writing.BLOCK_BYTES = 1000
-    for shape in ((1, 5000), (2, 1, 3000), (1, 1), (3, 700), (1, 2, 3, 400), (5000,), (0, 9)):
-        y = np.random.default_rng(2).standard_normal(shape, dtype=np.float32)
-        with ferry.trace() as trips:
-            ferry.save(path + ".npy", on_gpu(y))
-        assert max(trip.bytes_moved for trip in trips) <= 1000
-        np.testing.assert_array_equal(np.load(path + ".npy"), y)
-    """)
-
-
-def test_a_download_that_fails_leaves_the_old_file():
-    run("""
-    writing.BLOCK_BYTES = 100_000
-    ferry.save(path + ".npy", x)
-    y = on_gpu(x + 1)
-    for late in (0, 2):
-        driver.testdriver_fail(b"cuMemcpyDtoHAsync_v2", late, 719)
-        try:
-            ferry.save(path + ".npy", y)
-        except ferry.FerryError:
-            pass
-        else:
-            raise AssertionError("no error")
-        np.testing.assert_array_equal(np.load(path + ".npy"), x)
-        assert os.listdir(folder) == ["x.npy"]
-    """)
+@pytest.mark.parametrize("case", ["load", "save_in_blocks", "save_every_shape", "fail_to_save"])
+def test_files_and_gpu_memory(case: str) -> None:
+    run_program("files/gpu_files.py", case)

@@ -10,7 +10,6 @@ import os
 import pickle
 import subprocess
 import sys
-import textwrap
 import zipfile
 from typing import Any
 
@@ -22,6 +21,7 @@ import tensorflow as tf
 import torch
 from support.dtypes import NAMED
 from support.introspect import INSPECTORS, TYPES, has_dtype
+from support.subprocesses import program_path
 
 import tensorferry as ferry
 
@@ -250,18 +250,12 @@ def test_a_save_that_fails_leaves_the_old_file(tmp_path):
 
 def test_killed_while_saving(tmp_path):
     """At any moment there is the old file or the new one, and nothing besides."""
-    code = """
-    import sys, numpy as np, tensorferry as ferry
-    x = np.full(4 << 20, 2, np.float32)
-    print("ready", flush=True)
-    while True:
-        ferry.save(sys.argv[1], x)
-    """
     path = tmp_path / "x.npy"
     ferry.save(path, np.full(4 << 20, 1, np.float32))
     for delay in (0.01, 0.03, 0.05, 0.08, 0.13):
         with subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(code), str(path)], stdout=subprocess.PIPE
+            [sys.executable, program_path("files/save_for_good.py"), str(path)],
+            stdout=subprocess.PIPE,
         ) as child:
             assert child.stdout is not None
             child.stdout.readline()

@@ -16,7 +16,7 @@ from matrix.expect import SourceProperties
 from support.capsules import dense_strides
 from support.dtypes import DType, sample
 from support.introspect import has_dtype
-from support.memory import block
+from support.memory import aligned
 
 
 @dataclass
@@ -95,7 +95,7 @@ def form_of(case: str) -> Form:
 
 def fill(dtype: DType, form: Form) -> np.ndarray:
     """Memory for a form, with sample values in it, at its place beside a 64-byte boundary."""
-    raw = block(form.room * dtype.size, form.past)
+    raw = aligned(form.room * dtype.size, past=form.past)
     raw[:] = sample(dtype, form.room)
     return raw
 

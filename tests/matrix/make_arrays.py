@@ -12,7 +12,7 @@ from matrix.expect import SourceProperties
 from support.capsules import READ_ONLY, LegacyProducer, VersionedProducer
 from support.dtypes import DType, sample
 from support.introspect import NumpyInspector
-from support.memory import block, read_only_map
+from support.memory import aligned, read_only_map
 
 
 def can_be_written(a: np.ndarray) -> bool:
@@ -72,7 +72,7 @@ def array_of(dtype: DType, case: str) -> np.ndarray:
         return np.frombuffer(mapped, np.uint8).view(dtype.numpy).reshape(form.shape)
     if case == "broken stride":
         # A field of a record: an element and one byte more from each to the next.
-        raw = block(12 * (dtype.size + 1))
+        raw = aligned(12 * (dtype.size + 1))
         raw[:] = np.resize(sample(dtype, 13), raw.size)
         record = np.dtype(
             {"names": ["x", "y"], "formats": [dtype.numpy, "u1"], "itemsize": dtype.size + 1}

@@ -8,7 +8,7 @@ from matrix.cells import Cell, Form, arrange, form_of
 from matrix.expect import SourceProperties
 from support.dtypes import DType, sample
 from support.introspect import NumpyInspector, PaddleInspector, TorchInspector, paddle, torch_dtype
-from support.memory import block
+from support.memory import aligned
 
 
 def values_of(dtype: DType, form: Form) -> bytes:
@@ -22,7 +22,7 @@ def torch_of(dtype: DType, form: Form, device: str = "cpu") -> torch.Tensor:
     own = torch_dtype(dtype)
     raw = sample(dtype, form.room)
     if form.past:
-        memory = block(raw.size, form.past)
+        memory = aligned(raw.size, past=form.past)
         memory[:] = raw
         flat = torch.frombuffer(memory, dtype=own)
     else:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from support.introspect import INSPECTORS
-from support.memory import block
+from support.memory import aligned
 
 import tensorferry as ferry
 
@@ -26,7 +26,7 @@ SIZES = (16, 1_000_000)
 
 
 def _numpy(size: int) -> np.ndarray:
-    a = block(4 * size).view(np.float32)
+    a = aligned(size, np.float32)
     a[:] = np.arange(size)
     return a
 

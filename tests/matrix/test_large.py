@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from support.introspect import FRAMEWORKS, INSPECTORS
-from support.memory import block
+from support.memory import aligned
 
 import tensorferry as ferry
 
@@ -37,7 +37,7 @@ def _room() -> Iterator[None]:
 
 def marked(dtype: str, size: int) -> np.ndarray:
     """Zeros, aligned, with a number other than zero at each mark."""
-    a = block(size * np.dtype(dtype).itemsize).view(dtype)
+    a = aligned(size, dtype)
     for number, mark in enumerate(mark for mark in POSITIONS if mark < size):
         a[mark] = 1 + number
     return a

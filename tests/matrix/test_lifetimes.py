@@ -25,7 +25,7 @@ from matrix.make_tensors import paddle_of
 from support.capsules import LegacyProducer, VersionedProducer
 from support.dtypes import FLOAT32
 from support.introspect import FRAMEWORKS, INSPECTORS
-from support.memory import ALIGNMENT, churn
+from support.memory import ALIGNMENT, bytes_to_boundary, churn
 
 
 class CountedArray(np.ndarray):
@@ -38,7 +38,7 @@ VALUES = np.arange(12, dtype=np.float32)
 def counted() -> tuple[weakref.ref, np.ndarray]:
     """Aligned memory with twelve floats, and a weak reference to what owns it."""
     owner = CountedArray(VALUES.nbytes + ALIGNMENT, np.uint8)
-    start = -owner.ctypes.data % ALIGNMENT
+    start = bytes_to_boundary(owner)
     memory = owner.view(np.ndarray)[start : start + VALUES.nbytes].view(np.float32)
     memory[:] = VALUES
     return weakref.ref(owner), memory

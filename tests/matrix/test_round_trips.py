@@ -12,7 +12,7 @@ from matrix.check import check
 from matrix.make_arrays import properties_of
 from support.dtypes import ALL, DType, sample, significant
 from support.introspect import FRAMEWORKS, INSPECTORS, NumpyInspector, has_dtype, x64
-from support.memory import block
+from support.memory import aligned
 
 import tensorferry as ferry
 
@@ -51,7 +51,7 @@ def arrays(
         if kind == "backwards":
             low += length if shape[axis] > 1 else 0
         reach += length
-    raw = block(reach + low + dtype.size, past=draw(st.sampled_from((0, 0, 0, 1, 4, 8, 16, 32))))
+    raw = aligned(reach + low + dtype.size, past=draw(st.sampled_from((0, 0, 0, 1, 4, 8, 16, 32))))
     raw[:] = np.resize(sample(dtype, max(1, raw.size // dtype.size) + 1), raw.size)
     if dtype.kind == "bool":
         raw &= 1

@@ -14,21 +14,16 @@ from matrix.check import Failures
 from matrix.expect import TARGETS
 from support.dtypes import FLOAT32, NAMED, sample
 from support.introspect import INSPECTORS, values_now
-from support.memory import block, read_only_map
+from support.memory import aligned, read_only_map
 
 import tensorferry as ferry
 
 import tensorflow as tf  # isort: skip
 
 
-def _aligned(raw: np.ndarray) -> np.ndarray:
-    made = block(raw.size)
-    made[:] = raw
-    return made
-
-
 def _read_only_array(raw: np.ndarray) -> Any:
-    a = _aligned(raw).view(np.float32)
+    a = aligned(raw.size // 4, np.float32)
+    a[:] = raw.view(np.float32)
     # NumPy takes the array that allocated the memory as the base of every view.
     a.base.flags.writeable = False
     a.flags.writeable = False

@@ -8,41 +8,17 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.subprocesses import HANG_SECONDS, TESTS
+from support.subprocesses import HANG_SECONDS, TESTS, program_path
 
-CONFTEST = """
-from support import hang_guard
-
-def pytest_configure(config):
-    config.pluginmanager.register(hang_guard, "hang_guard")
-"""
-
-# The limit becomes short in the test itself, so that nothing before is held to it.
-HANGS = """
-import threading
-import pytest
-from support import hang_guard
-
-def hangs_for_good():
-    threading.Event().wait()
-
-@pytest.fixture
-def _hangs_at_the_end():
-    yield
-    hangs_for_good()
-
-def test_fails(_hangs_at_the_end):
-    hang_guard.TEST_SECONDS = 1
-    assert {condition}
-"""
+# No configuration and no conftest.py of this suite, whose frameworks take long to import.
+PYTEST = ("-m", "pytest", "-p", "no:cacheprovider", "-p", "support.hang_guard", "--noconftest")
 
 
-@pytest.mark.parametrize("condition", [True, False], ids=["passed", "failed"])
-def test_a_teardown_that_hangs_is_ended(tmp_path: Path, condition: bool) -> None:
-    (tmp_path / "conftest.py").write_text(CONFTEST)
-    (tmp_path / "test_hangs.py").write_text(HANGS.format(condition=condition))
+@pytest.mark.parametrize("condition", ["met", "unmet"])
+def test_a_teardown_that_hangs_is_ended(tmp_path: Path, condition: str) -> None:
+    test = f"{program_path('processes/hanging_teardowns.py')}::test_a_condition[{condition}]"
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(tmp_path)],
+        [sys.executable, *PYTEST, "-c", os.devnull, "--rootdir", str(tmp_path), test],
         env={**os.environ, "PYTHONPATH": TESTS},
         cwd=tmp_path,
         capture_output=True,

@@ -65,9 +65,10 @@ def test_only_exceptions_about_memory_are_pytorchs(stderr: str, expected: bool) 
 
 def tried(*arguments: str) -> list[tuple[str, int, str, str]]:
     """What became of the operations, each with its limit, outcome and stderr."""
-    run = "import sys; from support import limits; limits.main(*sys.argv[1:])"
     # Each further arena of malloc's would have 64 MiB that no limit counts.
-    done = subprocesses.attempt(run, *arguments, timeout=600, MALLOC_ARENA_MAX="1")
+    done = subprocesses.attempt_program(
+        "processes/operations_under_limits.py", *arguments, MALLOC_ARENA_MAX="1"
+    )
     assert done.returncode == 0, done.stderr
     return [tuple(json.loads(line)) for line in done.stdout.splitlines()]
 

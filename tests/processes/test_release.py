@@ -21,6 +21,7 @@ from support import capsules
 from support.blocked_threads import run_while_this_thread_is_blocked
 from support.dtypes import NAMED
 from support.foreign_threads import exits_without_the_interpreter
+from support.memory import aligned
 from support.share_counts import soon
 
 import tensorferry as ferry
@@ -47,9 +48,7 @@ def test_an_array_that_jax_releases_below_one_of_our_own_calls():
     held = []
 
     def fill():
-        array = np.zeros(64, np.float32).view(CountedArray)
-        start = -array.ctypes.data % 64 // 4
-        held.append(ferry.to(array[start : start + 16], "jax", copy=False))
+        held.append(ferry.to(aligned(16, np.float32).view(CountedArray), "jax", copy=False))
 
     def flatten(node):
         held.clear()
@@ -70,10 +69,9 @@ def test_a_base_dies_when_the_last_framework_lets_go():
         pass
 
     for target in ("torch", "jax", "tensorflow", "paddle"):
-        room = np.zeros(128, np.float32).view(Owner)
-        start = -room.ctypes.data % 64 // 4
+        room = aligned(128, np.float32).view(Owner)
         watch = weakref.ref(room)
-        share = ferry.to(room[start : start + 16], target, copy=False)
+        share = ferry.to(room[:16], target, copy=False)
         del room
         gc.collect()
         assert watch() is not None, target
@@ -89,10 +87,9 @@ class Room(np.ndarray):
 
 def room() -> np.ndarray:
     """Sixteen numbers, aligned for everybody."""
-    whole = np.zeros(64, np.float32)
-    start = -whole.ctypes.data % 64 // 4
-    whole[start : start + 16] = np.arange(16)
-    return whole[start : start + 16].view(Room)
+    numbers = aligned(16, np.float32)
+    numbers[:] = np.arange(16)
+    return numbers.view(Room)
 
 
 def read_only(array: np.ndarray) -> np.ndarray:

@@ -89,16 +89,4 @@ def test_empty_refuses_the_rest() -> None:
 
 
 def test_shared_memory_is_seen_and_trimmed() -> None:
-    code = """
-    import tensorferry as ferry
-    assert ferry.memory_stats().shared_bytes == 0
-    x = ferry.empty_shared(1000, "float32")
-    y = ferry.empty_shared(32 << 20, "uint8")
-    assert ferry.memory_stats().shared_bytes >= 32 << 20
-    ferry.empty_cache()
-    x[:] = 1
-    del x, y
-    ferry.empty_cache()
-    assert ferry.memory_stats().shared_bytes == 0
-    """
-    assert subprocesses.run(code) == ""
+    assert subprocesses.run_program("processes/share_memory_stats.py") == ""

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from programs.processes import share_peer as there
 from support.peer_processes import Peer
 from support.share_counts import (
     folders,
@@ -23,71 +24,23 @@ from support.share_counts import (
     shared_files,
     soon,
 )
-from support.subprocesses import HANG_SECONDS, TESTS
+from support.subprocesses import HANG_SECONDS, program_environment, program_path
 
 import tensorferry as ferry
 
 ROUNDS = 120
-
-# A process whose forked children do the dying: a fresh interpreter for each would take minutes.
-NURSERY = """
-import os, signal, sys
-import numpy as np
-import tensorferry as ferry
-from support.subprocesses import HANG_SECONDS
-
-def consume(ticket):
-    held = []
-    while True:
-        got = ferry.attach(ticket, timeout=HANG_SECONDS)
-        assert got["small"][0] == 5 and got["large"][-1] == 6
-        held.append(got)
-        if len(held) > 3:
-            held.pop(0)
-
-def produce(count):
-    kept = []
-    for number in range(int(count)):
-        x = ferry.empty_shared(1000 if number % 2 else 5 << 20, "float32")
-        x[0], x[-1] = 5, 6
-        kept.append(ferry.publish({"x": x, "y": np.full(10, number)}))
-        os.write(1, str(kept[-1]).encode() + b"\\n")
-        if len(kept) > 4:
-            kept.pop(0)
-    signal.pause()
-
-for line in sys.stdin:
-    if line.strip() == "reap":
-        while True:
-            try:
-                os.waitpid(-1, 0)
-            except ChildProcessError:
-                break
-        os.write(1, b"reaped\\n")
-        continue
-    role, argument = line.split()
-    if os.fork() == 0:
-        # The child says so itself, before anything else that it has to say.
-        os.write(1, f"born {os.getpid()}\\n".encode())
-        try:
-            {"consume": consume, "produce": produce}[role](argument)
-        except BaseException as error:
-            os.write(2, f"{role}: {type(error).__name__}: {error}\\n".encode())
-        os._exit(1)
-"""
 
 
 class ForkServer:
     """Children by the dozen."""
 
     def __init__(self) -> None:
-        path = os.pathsep.join(filter(None, (TESTS, os.environ.get("PYTHONPATH"))))
         self._process = subprocess.Popen(
-            [sys.executable, "-c", NURSERY],
+            [sys.executable, program_path("processes/share_fork_server.py")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": path},
+            env=program_environment(),
         )
 
     def _tell(self, line: str) -> None:
@@ -167,8 +120,8 @@ def test_consumers_that_are_killed(fork_server: ForkServer, dice: random.Random)
     assert soon(lambda: shared_files() <= files)
     assert (small[0], large[-1]) == (5, 6)
     with Peer() as survivor:
-        code = "result = float(ferry.attach(ticket)['small'][0])"
-        assert survivor.run(code, ticket=str(ticket)) == 5
+        survivor.run(there.attach_key, str(ticket), "small")
+        assert survivor.run(there.values)[0] == 5
     ticket.withdraw()
     del small, large
     gc.collect()
@@ -224,7 +177,7 @@ def test_producers_that_are_killed(fork_server: ForkServer, dice: random.Random)
     left = {path for path in folders() if int(path.split("-")[2]) in dead}
     assert left, "nobody died with a folder"
     with Peer() as survivor:
-        survivor.run("kept = ferry.publish(np.arange(3))")
+        survivor.run(there.publish, np.arange(3))
         assert not left & folders(), "folders of the dead, after the next publish"
         assert len(folders_of(survivor.number)) == 1
 
@@ -236,20 +189,16 @@ def test_both_sides_of_a_long_lived_pair(dice: random.Random) -> None:
     before = held()
     for _ in range(5):
         with Peer() as consumer:
-            consumer.run("ferry.attach(ticket)", ticket=str(ticket))
+            consumer.run(there.visit, str(ticket))
             came = ticket.consumers
-            consumer.begin("while True: ferry.attach(ticket)", ticket=str(ticket))
+            consumer.begin(there.attach_for_good, str(ticket))
             assert soon(lambda came=came: ticket.consumers > came)
             time.sleep(dice.random() * 0.05)
             consumer.kill()
         with Peer() as producer:
-            code = "x = {str(n): np.full(100, n) for n in range(2000)}; t = ferry.publish(x)"
-            claim = producer.run(code + "; result = str(t)")
+            claim = producer.run(there.publish, tree)
             got, refusal = ferry.attach(claim, timeout=HANG_SECONDS), None
-            producer.begin(
-                "import os, time; time.sleep(delay); os.kill(os.getpid(), 9)",
-                delay=dice.random() * 0.05,
-            )
+            producer.begin(there.die_after, dice.random() * 0.05)
             while refusal is None:
                 try:
                     got = ferry.attach(claim, timeout=HANG_SECONDS)

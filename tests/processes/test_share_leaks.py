@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 import torch
+from programs.processes import share_peer as there
 from support.peer_processes import Peer
 from support.share_counts import has_released_all, held, soon
 from support.subprocesses import HANG_SECONDS
@@ -34,7 +35,6 @@ def _quick_collections() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def peer() -> Iterator[Peer]:
     with Peer() as made:
-        made.run("from support.share_counts import held, has_released_all, soon")
         yield made
 
 
@@ -62,7 +62,8 @@ def check(
 def test_a_leak_would_show() -> None:
     kept: list[object] = []
     with pytest.raises(AssertionError):
-        check(lambda: kept.append(bytearray(1000)))
+        # Large enough that no page of the process that is partly used has room for it.
+        check(lambda: kept.append(bytearray(5000)))
     kept.clear()
     with pytest.raises(AssertionError):
         check(lambda: kept.append(os.dup(0)), 5, 0.1)
@@ -138,25 +139,18 @@ def test_promises_that_are_kept() -> None:
 
 def test_the_other_process(peer: Peer) -> None:
     """Each attaches what the other publishes, and both stay as they were."""
-    peer.run(
-        """
-        import gc
-        def story(ticket):
-            got = ferry.attach(ticket)
-            back = ferry.publish(got["a"] + 1)
-            return back
-        """
-    )
 
     def story() -> None:
         ticket = ferry.publish(TREE)
-        claim = peer.run("kept = story(ticket); result = str(kept)", ticket=str(ticket))
+        claim = peer.run(there.publish_one_more, str(ticket))
         assert float(ferry.attach(claim)[0]) == 1
 
     story()
-    before = peer.run("del kept; result = held()")
+    peer.run(there.drop, "ticket")
+    before = peer.run(there.count_held)
     check(story, 500)
-    assert peer.run("del kept; result = soon(lambda: has_released_all(before))", before=before)
+    peer.run(there.drop, "ticket")
+    assert peer.run(there.releases_all, before)
 
 
 def test_large_memory_is_given_back(peer: Peer) -> None:
@@ -171,7 +165,7 @@ def test_large_memory_is_given_back(peer: Peer) -> None:
         x = ferry.empty_shared(64 << 20, "uint8")
         x[::4096] = 1
         ticket = ferry.publish(x)
-        peer.run("got = ferry.attach(ticket); got[0] = 7; del got", ticket=str(ticket))
+        peer.run(there.attach_write_and_drop, str(ticket), 7)
         assert x[0] == 7
     del x, ticket
     assert soon(lambda: has_released_all(before))

@@ -7,11 +7,11 @@ import gc
 import os
 import pickle
 import re
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
+from programs.processes import share_peer as there
 from support.peer_processes import Peer, PeerError
 from support.refusals import check_words, refused
 from support.share_counts import catch_up, folders_of, soon
@@ -21,7 +21,7 @@ import tensorferry as ferry
 
 def refused_there(peer: Peer, ticket: object, kind: str = "TicketError") -> str:
     with pytest.raises(PeerError) as caught:
-        peer.run("ferry.attach(ticket)", ticket=ticket)
+        peer.run(there.visit, ticket)
     assert caught.value.kind == kind, caught.value.text
     assert "\nhint: " in caught.value.text
     return caught.value.text
@@ -40,18 +40,18 @@ def limits() -> Iterator[float]:
 
 def test_leases_are_counted(peer: Peer) -> None:
     ticket = ferry.publish({"a": np.arange(3), "b": np.ones(2)})
-    peer.run("got = ferry.attach(ticket)", ticket=str(ticket))
+    peer.run(there.attach, str(ticket))
     assert ticket.leases == 1
-    peer.run("more = [ferry.attach(ticket) for _ in range(5)]")
+    peer.run(there.attach_often, str(ticket), 5)
     assert ticket.leases == 6
     assert "6 leases" in repr(ticket)
-    peer.run("more.clear()")
+    peer.run(there.drop, "more")
     assert soon(lambda: ticket.leases == 1)
     # The last tensor of a tree holds it, and copies do not.
-    peer.run("got = got['b']; import gc; gc.collect()")
+    peer.run(there.keep_key, "b")
     catch_up()
     assert ticket.leases == 1
-    peer.run("got = ferry.attach(ticket, copy=True)['a']")
+    peer.run(there.attach_key, str(ticket), "a", copy=True)
     assert soon(lambda: ticket.leases == 0)
 
 
@@ -59,7 +59,7 @@ def test_leases_end_with_the_consumer() -> None:
     ticket = ferry.publish(np.arange(3))
     with Peer() as one, Peer() as other:
         for consumer in (one, other):
-            consumer.run("got = ferry.attach(ticket)", ticket=str(ticket))
+            consumer.run(there.attach, str(ticket))
         assert ticket.leases == 2
         one.kill()
         assert soon(lambda: ticket.leases == 1)
@@ -68,53 +68,54 @@ def test_leases_end_with_the_consumer() -> None:
 
 def test_once(peer: Peer) -> None:
     ticket = ferry.publish(np.arange(3), once=True)
-    peer.run("got = ferry.attach(ticket)", ticket=str(ticket))
+    peer.run(there.attach, str(ticket))
     assert "one consumer" in refused_there(peer, str(ticket))
     refused(ferry.TicketError, ConnectionError, lambda: ferry.attach(ticket))
-    assert peer.run("result = got.tolist()") == [0, 1, 2]
+    assert peer.run(there.values) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
-    "options",
+    "attach",
     [
-        "'nothing'",
-        "bogus=1",
-        "dtype='float33'",
-        "timeout=-1",
-        "copy=5",
-        "'torch', writable=False",
-        "'jax', writable=True",
-        "'mlx', copy=False",
-        "device='cuda'",
+        lambda ticket: ferry.attach(ticket, "nothing"),
+        lambda ticket: ferry.attach(ticket, bogus=1),
+        lambda ticket: ferry.attach(ticket, dtype="float33"),
+        lambda ticket: ferry.attach(ticket, timeout=-1),
+        lambda ticket: ferry.attach(ticket, copy=5),
+        lambda ticket: ferry.attach(ticket, "torch", writable=False),
+        lambda ticket: ferry.attach(ticket, "jax", writable=True),
+        lambda ticket: ferry.attach(ticket, "mlx", copy=False),
+        lambda ticket: ferry.attach(ticket, device="cuda"),
+    ],
+    ids=[
+        "framework",
+        "bogus",
+        "dtype",
+        "timeout",
+        "copy",
+        "torch read-only",
+        "jax writable",
+        "mlx without a copy",
+        "device",
     ],
 )
-def test_once_is_not_used_up_by_what_can_never_be(options: str) -> None:
+def test_once_is_not_used_up_by_what_can_never_be(attach: Callable[[ferry.Ticket], object]) -> None:
     """These need no look at the tensors to be refused."""
     ticket = ferry.publish(np.arange(3), once=True)
     with pytest.raises((ferry.FerryError, TypeError)):
-        eval(f"ferry.attach(ticket, {options})", {"ferry": ferry, "ticket": ticket})
+        attach(ticket)
     assert ferry.attach(ticket).tolist() == [0, 1, 2]
-
-
-ATTACHES = """
-try:
-    got = ferry.attach(ticket)
-    result = True
-except ferry.TicketError as late:
-    assert "expired" in str(late) and late.hint, late
-    result = False
-"""
 
 
 def test_timeout(peer: Peer) -> None:
     for seconds in limits():
         ticket = ferry.publish(np.arange(3), timeout=seconds)
-        if peer.run(ATTACHES, ticket=str(ticket)):
+        if peer.run(there.is_let_in, str(ticket), keep=True):
             break
-    # The limit has run since before this call, by the same clock.
-    time.sleep(seconds)
+    assert soon(lambda: not peer.run(there.is_let_in, str(ticket), keep=False))
     assert "expired" in refused_there(peer, str(ticket))
-    assert peer.run("result = got.tolist()") == [0, 1, 2]
+    assert peer.run(there.values) == [0, 1, 2]
+    catch_up()
     assert ticket.leases == 1
     refused_there(peer, str(ferry.publish(np.arange(3), timeout=0)))
 
@@ -128,61 +129,45 @@ def test_times_that_are_none(timeout: float) -> None:
 
 def test_for_ever_is_a_time(peer: Peer) -> None:
     ticket = ferry.publish(np.arange(3), timeout=float("inf"))
-    code = "result = ferry.attach(ticket, timeout=float('inf')).tolist()"
-    assert peer.run(code, ticket=str(ticket)) == [0, 1, 2]
+    got = peer.run(there.fetch_values, str(ticket), timeout=float("inf"))
+    assert got == [0, 1, 2]
 
 
 def test_who_has_come_is_counted(peer: Peer) -> None:
     ticket = ferry.publish(np.arange(3))
     assert ticket.consumers == 0
-    peer.run("for _ in range(3): ferry.attach(ticket)", ticket=str(ticket))
+    peer.run(there.visit, str(ticket), count=3)
     assert ticket.consumers == 3
     assert soon(lambda: ticket.leases == 0)
     assert ferry.Ticket(str(ticket)).consumers is None
 
 
-# A producer that holds one block of shared memory until a ticket expires.
-HOLDER = """
-kept = {kept}
-result = mappings()
-"""
-
-
-@pytest.mark.parametrize(
-    "kept",
-    [
-        "ferry.publish(np.ones(20 << 20, 'u1'), timeout=seconds)",
-        # Nobody holds the ticket; the pickle is a promise that it lets one consumer in.
-        "pickle.dumps(ferry.publish(np.ones(20 << 20, 'u1'), timeout=seconds))",
-    ],
-    ids=["ticket", "promise"],
-)
-def test_expired_memory_is_given_back(kept: str) -> None:
+@pytest.mark.parametrize("pickled", [False, True], ids=["ticket", "promise"])
+def test_expired_memory_is_given_back(pickled: bool) -> None:
     with Peer() as producer:
-        producer.run("import pickle; from support.share_counts import mappings, soon")
         for seconds in limits():
-            count = producer.run(HOLDER.format(kept=kept), seconds=seconds)
+            count = producer.run(there.publish_block, seconds, pickled=pickled)
             if count == 1:
                 break
             assert count == 0
-        assert producer.run("result = soon(lambda: mappings() == 0)")
+        assert producer.run(there.releases_mappings)
 
 
 def test_withdraw(peer: Peer) -> None:
     ticket = ferry.publish(np.arange(3))
-    peer.run("got = ferry.attach(ticket)", ticket=str(ticket))
+    peer.run(there.attach, str(ticket))
     ticket.withdraw()
     assert "withdrawn" in refused_there(peer, str(ticket))
-    assert peer.run("result = got.tolist()") == [0, 1, 2]
+    assert peer.run(there.values) == [0, 1, 2]
     assert ticket.leases == 1
     ticket.withdraw()
-    peer.run("got = None")
+    peer.run(there.drop, "got")
     assert soon(lambda: ticket.leases == 0)
 
 
 def test_with(peer: Peer) -> None:
     with ferry.publish(np.arange(3)) as ticket:
-        assert peer.run("result = ferry.attach(ticket).tolist()", ticket=str(ticket)) == [0, 1, 2]
+        assert peer.run(there.fetch_values, str(ticket)) == [0, 1, 2]
     refused_there(peer, str(ticket))
     with pytest.raises(KeyError), ferry.publish(np.arange(3)) as ticket:
         raise KeyError
@@ -201,7 +186,7 @@ def test_copies_of_a_ticket_are_the_ticket(peer: Peer) -> None:
         other = copied(ticket)
         claim = str(ticket)
         del ticket
-        assert peer.run("result = ferry.attach(ticket).tolist()", ticket=claim) == [0, 1, 2]
+        assert peer.run(there.fetch_values, claim) == [0, 1, 2]
         assert other.leases is not None
         del other
         refused_there(peer, claim)
@@ -214,7 +199,7 @@ def test_each_pickle_lets_one_more_in(peer: Peer) -> None:
     assert claims[0].leases is None
     del ticket
     for claim in claims:
-        assert peer.run("result = ferry.attach(ticket).tolist()", ticket=claim) == [0, 1, 2]
+        assert peer.run(there.fetch_values, claim) == [0, 1, 2]
     refused_there(peer, claims[0])
 
 
@@ -228,8 +213,9 @@ def test_withdraw_ends_promises(peer: Peer) -> None:
 
 def test_promises_expire(peer: Peer) -> None:
     raw = pickle.dumps(ferry.publish(np.arange(3), timeout=0.1))
-    # The limit has run since before this call, by the same clock.
-    time.sleep(0.1)
+    # To try the promise would use it up. A ticket that expires later tells when it has expired.
+    later = ferry.publish(np.arange(3), timeout=0.1)
+    assert soon(lambda: not peer.run(there.is_let_in, str(later), keep=False))
     refused_there(peer, pickle.loads(raw))
 
 
@@ -238,12 +224,10 @@ def test_tickets_of_the_dead(peer: Peer) -> None:
     for end in (Peer.kill, Peer.leave):
         producer = Peer()
         number = producer.number
-        tickets.append(
-            producer.run("kept = ferry.publish(np.arange(3)); result = str(kept)"),
-        )
-        peer.run("got = ferry.attach(ticket)", ticket=tickets[-1])
+        tickets.append(producer.run(there.publish, np.arange(3)))
+        peer.run(there.attach, tickets[-1])
         end(producer)
-        assert peer.run("result = got.tolist()") == [0, 1, 2], "the memory went with its producer"
+        assert peer.run(there.values) == [0, 1, 2], "the memory went with its producer"
         assert re.search(rf"\b{number}\b.*stale", refused_there(peer, tickets[-1]))
         error = refused(ferry.TicketError, ConnectionError, lambda: ferry.attach(tickets[-1]))
         check_words(error)
@@ -252,7 +236,7 @@ def test_tickets_of_the_dead(peer: Peer) -> None:
 def test_the_folder_is_private_and_goes_with_its_process() -> None:
     with Peer() as producer:
         assert folders_of(producer.number) == set()
-        producer.run("kept = ferry.publish(np.arange(3))")
+        producer.run(there.publish, np.arange(3))
         (folder,) = folders_of(producer.number)
         assert os.stat(folder).st_mode & 0o777 == 0o700
         number = producer.number

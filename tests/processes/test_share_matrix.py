@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 from matrix.cells import FORMS, FRAMEWORK_SOURCES, Form, arrange, form_of
 from matrix.constructors import dtypes_of, make, pairs_of_source_and_case
+from programs.processes import share_peer as there
+from support import share_checks
 from support.capsules import dense_strides
 from support.dtypes import ALL, DType, sample, significant
 from support.introspect import FRAMEWORKS, INSPECTORS
@@ -38,9 +41,9 @@ CANNOT = {
 def consumer() -> Iterator[Peer]:
     """One process with every framework, for all the tests here."""
     with Peer(*FRAMEWORKS) as peer:
-        peer.run(
-            "import gc; from support.share_checks import attach_all, release_all, see; gc.freeze()"
-        )
+        # What the checks import is left out of every collection.
+        peer.run(share_checks.release_all)
+        peer.run(gc.freeze)
         yield peer
 
 
@@ -85,11 +88,10 @@ def test_ordinary_memory(source: str, case: str, consumer: Peer) -> None:
         cells.append(cell)
     assert parcels
     wrong = {
-        target: consumer.run("result = attach_all(parcels, target)", parcels=parcels, target=target)
-        for target in FRAMEWORKS
+        target: consumer.run(share_checks.attach_all, parcels, target) for target in FRAMEWORKS
     }
     report(wrong)
-    consumer.run("release_all()")
+    consumer.run(share_checks.release_all)
     for ticket in tickets if case != "empty" else []:
         assert soon(lambda ticket=ticket: ticket.leases == 0), "the consumer has let go of all"
 
@@ -140,13 +142,11 @@ def test_shared_memory(source: str, case: str, consumer: Peer) -> None:
     assert parcels, "the source can use such memory"
     wrong = {}
     for target in FRAMEWORKS:
-        wrong[target] = consumer.run(
-            "result = attach_all(parcels, target)", parcels=parcels, target=target
-        )
-        before = consumer.run("result = see(target)", target=target)
+        wrong[target] = consumer.run(share_checks.attach_all, parcels, target)
+        before = consumer.run(share_checks.see, target)
         for _, _, array in kept:
             poke(array.ctypes.data)
-        after = consumer.run("result = see(target)", target=target)
+        after = consumer.run(share_checks.see, target)
         for _, _, array in kept:
             poke(array.ctypes.data)
         assert before.keys() == after.keys()
@@ -163,9 +163,6 @@ def test_shared_memory(source: str, case: str, consumer: Peer) -> None:
 )
 def test_empty_tensors_are_released_by_paddle(consumer: Peer) -> None:
     tickets = [ferry.publish(np.zeros((0, 4), np.float32)) for _ in range(3)]
-    code = (
-        "held = [ferry.attach(ticket, 'paddle') for ticket in tickets]; held.clear(); gc.collect()"
-    )
-    consumer.run(code, tickets=[str(ticket) for ticket in tickets])
+    consumer.run(there.attach_and_clear, [str(ticket) for ticket in tickets], "paddle")
     catch_up()
     assert all(ticket.leases == 0 for ticket in tickets)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 
 import numpy as np
 import pytest
 import torch
+from programs.processes import share_peer as there
 from support.peer_processes import Peer, PeerError
 from support.refusals import refused
 
@@ -29,12 +31,12 @@ def shared(*values: float) -> np.ndarray:
 def test_writes_are_seen_both_ways(peer: Peer) -> None:
     x = shared(1, 2, 3)
     ticket = ferry.publish(x)
-    code = "got = ferry.attach(ticket, framework); result = got.tolist()"
     for framework in ("numpy", "torch"):
-        assert peer.run(code, ticket=str(ticket), framework=framework) == x.tolist()
+        peer.run(there.attach, str(ticket), framework)
+        assert peer.run(there.values) == x.tolist()
         x[0] += 10
-        assert peer.run("result = got.tolist()") == x.tolist()
-        peer.run("got[1] = 77")
+        assert peer.run(there.values) == x.tolist()
+        peer.run(there.write, 1, 77)
         assert x[1] == 77
         x[1] = 2
 
@@ -45,20 +47,19 @@ def test_views_of_shared_memory_are_shared(peer: Peer) -> None:
     for view in (x.T, x[1:3, ::2], x[::-1, ::-1], x[2, 3], x[:, :, None], x.view("int16")):
         view = np.asarray(view) if isinstance(view, np.ndarray) else x[2:3, 3]
         ticket = ferry.publish(view, copy=False)
-        got = peer.run(
-            "got = ferry.attach(ticket, copy=False); result = got, got.strides", ticket=str(ticket)
-        )
-        assert np.array_equal(got[0], view)
-        assert got[1] == view.strides
+        peer.run(there.attach, str(ticket), copy=False)
+        array, strides = peer.run(there.array_and_strides)
+        assert np.array_equal(array, view)
+        assert strides == view.strides
 
 
 def test_ordinary_memory_is_a_copy(peer: Peer) -> None:
     x = np.arange(3.0)
     ticket = ferry.publish(x)
-    peer.run("got = ferry.attach(ticket); got[0] = 7", ticket=str(ticket))
+    peer.run(there.attach_and_write, str(ticket), 7)
     x[1] = 9
     assert x.tolist() == [0, 9, 2]
-    assert peer.run("result = got.tolist()") == [7, 1, 2]
+    assert peer.run(there.values) == [7, 1, 2]
     # Everybody who attaches has the one copy.
     assert ferry.attach(ticket).tolist() == [7, 1, 2]
 
@@ -87,19 +88,18 @@ def test_copy_true_copies_shared_memory(peer: Peer) -> None:
         ticket = ferry.publish(x, copy=True)
     assert [trip.shares for trip in trips] == [False]
     x[:] = 5
-    assert peer.run("result = ferry.attach(ticket).tolist()", ticket=str(ticket)) == [1, 2]
+    assert peer.run(there.fetch_values, str(ticket)) == [1, 2]
 
 
 def test_copy_at_the_consumer(peer: Peer) -> None:
     x = shared(1, 2)
     ticket = str(ferry.publish(x)), (kept := ferry.publish(x))
-    code = "got = ferry.attach(ticket, copy=wish); got[0] = 9"
-    peer.run(code, ticket=str(kept), wish=True)
+    peer.run(there.attach_and_write, str(kept), 9, copy=True)
     assert x.tolist() == [1, 2]
-    peer.run(code, ticket=str(kept), wish=False)
+    peer.run(there.attach_and_write, str(kept), 9, copy=False)
     assert x.tolist() == [9, 2]
     with pytest.raises(PeerError) as caught:
-        peer.run("ferry.attach(ticket, dtype='float64', copy=False)", ticket=str(kept))
+        peer.run(there.visit, str(kept), dtype="float64", copy=False)
     assert caught.value.kind == "CopyRequiredError"
     assert ticket
 
@@ -126,19 +126,19 @@ def test_attach_in_the_same_process() -> None:
 def test_read_only_tickets(peer: Peer) -> None:
     x = shared(1, 2)
     ticket = ferry.publish(x, writable=False)
-    peer.run("got = ferry.attach(ticket)", ticket=str(ticket))
-    assert peer.run("result = got.flags.writeable") is False
+    peer.run(there.attach, str(ticket))
+    assert peer.run(there.is_writable) is False
     with pytest.raises(PeerError, match="read-only"):
-        peer.run("got[0] = 1")
+        peer.run(there.write, 0, 1)
     x[0] = 6
-    assert peer.run("result = got.tolist()") == [6, 2]
+    assert peer.run(there.values) == [6, 2]
     # Who knows no read-only tensors gets a copy, which may be written.
-    peer.run("got = ferry.attach(ticket, 'torch'); got[0] = 3", ticket=str(ticket))
+    peer.run(there.attach_and_write, str(ticket), 3, "torch")
     assert x[0] == 6
     with pytest.raises(PeerError) as caught:
-        peer.run("ferry.attach(ticket, 'torch', copy=False)", ticket=str(ticket))
+        peer.run(there.visit, str(ticket), "torch", copy=False)
     assert caught.value.kind == "CopyRequiredError"
-    peer.run("got = ferry.attach(ticket, writable=True); got[0] = 4", ticket=str(ticket))
+    peer.run(there.attach_and_write, str(ticket), 4, writable=True)
     assert x[0] == 6
 
 
@@ -147,10 +147,8 @@ def test_a_write_through_read_only_memory_ends_the_writer(writable: bool) -> Non
     x = shared(1, 2)
     ticket = ferry.publish(x, writable=writable)
     with Peer() as peer:
-        peer.run(
-            "import ctypes; got = ferry.attach(ticket); place = got.ctypes.data", ticket=str(ticket)
-        )
-        peer.begin("ctypes.c_float.from_address(place).value = 9")
+        peer.run(there.attach, str(ticket))
+        peer.begin(there.write_by_address, 9)
         if writable:
             peer.end()
             assert x[0] == 9
@@ -162,18 +160,9 @@ def test_a_write_through_read_only_memory_ends_the_writer(writable: bool) -> Non
 def test_memory_of_read_only_tickets_cannot_be_made_writable() -> None:
     ticket = ferry.publish(shared(1, 2), writable=False)
     with Peer() as peer:
-        status = peer.run(
-            """
-            import ctypes, mmap
-            got = ferry.attach(ticket)
-            page = got.ctypes.data & -4096
-            libc = ctypes.CDLL(None, use_errno=True)
-            place = ctypes.c_void_p(page), ctypes.c_size_t(4096), 3
-            result = libc.mprotect(*place), ctypes.get_errno()
-            """,
-            ticket=str(ticket),
-        )
-    assert status == (-1, 13), "mprotect gave the right to write"
+        peer.run(there.attach, str(ticket))
+        status = peer.run(there.make_page_writable)
+    assert status == (-1, errno.EACCES), "mprotect gave the right to write"
 
 
 @pytest.mark.parametrize(
@@ -185,7 +174,7 @@ def test_writable_true_of_immutable_sources(make, peer: Peer) -> None:
     x = make()
     before = np.array(x).tolist()
     ticket = ferry.publish(x, writable=True)
-    peer.run("got = ferry.attach(ticket, copy=False); got[0] = 9", ticket=str(ticket))
+    peer.run(there.attach_and_write, str(ticket), 9, copy=False)
     assert np.array(x).tolist() == before
 
 
@@ -201,23 +190,23 @@ def test_writable_true_of_immutable_sources(make, peer: Peer) -> None:
 )
 def test_copies_of_read_only_sources_can_be_written(make, peer: Peer) -> None:
     ticket, protected = ferry.publish(make()), ferry.publish(make(), writable=False)
-    code = "result = [ferry.attach(one).flags.writeable for one in tickets]"
-    assert peer.run(code, tickets=[str(ticket), str(protected)]) == [True, False]
+    assert peer.run(there.fetch_writable, [str(ticket), str(protected)]) == [True, False]
 
 
 def test_read_only_shared_memory(peer: Peer) -> None:
     x = shared(1, 2)
     x.flags.writeable = False
     ticket = ferry.publish(x, copy=False)
-    code = "got = ferry.attach(ticket); result = got.flags.writeable"
-    assert peer.run(code, ticket=str(ticket)) is False
+    peer.run(there.attach, str(ticket))
+    assert peer.run(there.is_writable) is False
     refused(
         ferry.CopyRequiredError, BufferError, lambda: ferry.publish(x, copy=False, writable=True)
     )
     with ferry.trace() as trips:
         ticket = ferry.publish(x, writable=True)
     assert [trip.shares for trip in trips] == [False]
-    assert peer.run(code + "; got[0] = 9", ticket=str(ticket)) is True
+    peer.run(there.attach_and_write, str(ticket), 9)
+    assert peer.run(there.is_writable) is True
     assert x.tolist() == [1, 2]
 
 
@@ -225,12 +214,13 @@ def test_one_read_only_tensor_makes_all_of_a_tree_read_only(peer: Peer) -> None:
     x, frozen = shared(1, 2), shared(3)
     frozen.flags.writeable = False
     ticket = ferry.publish([x, frozen])
-    code = "got = ferry.attach(ticket); result = [one.flags.writeable for one in got]"
-    assert peer.run(code, ticket=str(ticket)) == [False, False]
+    peer.run(there.attach, str(ticket))
+    assert peer.run(there.is_writable) == [False, False]
     with ferry.trace() as trips:
         ticket = ferry.publish([x, frozen], writable=True)
     assert [trip.shares for trip in trips] == [True, False]
-    assert peer.run(code, ticket=str(ticket)) == [True, True]
+    peer.run(there.attach, str(ticket))
+    assert peer.run(there.is_writable) == [True, True]
 
 
 # ----- dtype and budget
@@ -243,10 +233,10 @@ def test_dtype(make, peer: Peer) -> None:
         ticket = ferry.publish(x, dtype="float16")
     assert trips[0].plan.dtype == "float16"
     assert not trips[0].shares
-    code = "got = ferry.attach(ticket); result = got.dtype.name, got.tolist()"
-    assert peer.run(code, ticket=str(ticket)) == ("float16", [0, 1, 2, 3, 4])
-    code = "got = ferry.attach(ticket, dtype='int32'); result = got.dtype.name, got.tolist()"
-    assert peer.run(code, ticket=str(ticket)) == ("int32", [0, 1, 2, 3, 4])
+    for dtype, options in (("float16", {}), ("int32", {"dtype": "int32"})):
+        peer.run(there.attach, str(ticket), **options)
+        assert peer.run(there.name_of_dtype) == dtype
+        assert peer.run(there.values) == [0, 1, 2, 3, 4]
     refused(ferry.InvalidArgumentError, ValueError, lambda: ferry.publish(x, dtype="float33"))
 
 
@@ -263,9 +253,9 @@ def test_budget(peer: Peer) -> None:
     # For each copy, and none for what is shared.
     ticket = ferry.publish([x, x + 1, ferry.empty_shared(1000, "uint8")], budget=100)
     with pytest.raises(PeerError) as caught:
-        peer.run("ferry.attach(ticket, copy=True, budget=99)", ticket=str(ticket))
+        peer.run(there.visit, str(ticket), copy=True, budget=99)
     assert caught.value.kind == "OutOfMemoryError"
-    peer.run("ferry.attach(ticket, budget=0)", ticket=str(ticket))
+    peer.run(there.visit, str(ticket), budget=0)
 
 
 def test_arguments_that_publish_does_not_have() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from programs.processes import share_peer as there
 from support.peer_processes import Peer, PeerError
 from support.refusals import refused
 
@@ -124,7 +125,7 @@ def test_deep_trees_arrive_or_are_refused(kind: type, peer: Peer) -> None:
         except ferry.InvalidArgumentError:
             assert depth > 99
             continue
-        assert peer.run("result = ferry.attach(ticket)", ticket=str(ticket)) == tree
+        assert peer.run(there.fetch, str(ticket)) == tree
         assert depth <= 128
 
 
@@ -134,7 +135,7 @@ def test_deep_keys_are_refused(peer: Peer) -> None:
     for _ in range(126):
         key = (key,)
     ticket = ferry.publish({key: 1})
-    assert peer.run("result = ferry.attach(ticket)", ticket=str(ticket)) == {key: 1}
+    assert peer.run(there.fetch, str(ticket)) == {key: 1}
     for _ in range(1000):
         key = (key,)
     refused(ferry.InvalidArgumentError, ValueError, lambda: ferry.publish({key: 1}))
@@ -152,6 +153,6 @@ def test_a_tree_of_too_many_bytes() -> None:
 def test_what_the_target_lacks_is_named_by_its_path(peer: Peer) -> None:
     ticket = ferry.publish({"a": [np.ones(2), np.ones(2, ml_dtypes.float6_e2m3fn)]})
     with pytest.raises(PeerError) as caught:
-        peer.run("ferry.attach(ticket, 'torch')", ticket=str(ticket))
+        peer.run(there.visit, str(ticket), "torch")
     assert caught.value.kind == "UnsupportedDTypeError"
     assert caught.value.text.startswith("at ['a'][1]: "), caught.value.text

@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from support import subprocesses
+from programs.processes import share_peer as there
 from support.peer_processes import Peer
 from support.share_counts import descriptors, has_released_all, held, soon
-from support.subprocesses import HANG_SECONDS
+from support.subprocesses import HANG_SECONDS, run_program
 
 import tensorferry as ferry
 
@@ -53,9 +53,7 @@ def test_many_threads_attach_one_ticket_for_one() -> None:
     """However many come at once, one is let in."""
     with Peer() as producer:
         for _ in range(20):
-            claim = producer.run(
-                "kept = ferry.publish(np.arange(3), once=True); result = str(kept)"
-            )
+            claim = producer.run(there.publish, np.arange(3), once=True)
             gate = threading.Barrier(THREADS)
 
             def come(claim: str = claim, gate: threading.Barrier = gate) -> bool:
@@ -71,23 +69,13 @@ def test_many_threads_attach_one_ticket_for_one() -> None:
 
 def test_threads_of_two_processes() -> None:
     """Both are producer and consumer at once."""
-    code = """
-    from concurrent.futures import ThreadPoolExecutor
-    def take(ticket):
-        got = ferry.attach(ticket)
-        got += 1
-        return ferry.publish(got.copy()), got
-    with ThreadPoolExecutor(4) as pool:
-        pairs = list(pool.map(take, tickets))
-    result = [str(ticket) for ticket, _ in pairs]
-    """
     with Peer() as other:
         for turn in range(5):
             sources = [ferry.empty_shared(100, "float32") for _ in range(40)]
             for number, x in enumerate(sources):
                 x[:] = number
             tickets = [ferry.publish(x) for x in sources]
-            back = other.run(code, tickets=[str(ticket) for ticket in tickets])
+            back = other.run(there.add_one_to_each, [str(ticket) for ticket in tickets])
             with ThreadPoolExecutor(4) as pool:
                 for number, got in enumerate(pool.map(ferry.attach, back)):
                     assert (got == number + 1).all(), turn
@@ -96,7 +84,7 @@ def test_threads_of_two_processes() -> None:
 
 def test_the_lock_is_not_held_while_the_producer_is_waited_for() -> None:
     with Peer() as producer:
-        claim = producer.run("kept = ferry.publish(np.arange(3)); result = str(kept)")
+        claim = producer.run(there.publish, np.arange(3))
         producer.stop()
         got: list[object] = []
 
@@ -150,12 +138,9 @@ def test_a_server_answers_while_its_interpreter_computes(tmp_path) -> None:
     for path in (begun, over):
         os.mkfifo(path)
     with Peer() as producer:
-        claim = producer.run("kept = ferry.publish(np.arange(3)); result = str(kept)")
-        # A function of a PyDLL keeps the interpreter's lock: the shell runs below it.
-        producer.begin(
-            "import ctypes; ctypes.PyDLL(None).system(command)",
-            command=f"echo > {begun}; read line < {over}".encode(),
-        )
+        claim = producer.run(there.publish, np.arange(3))
+        command = f"echo > {begun}; read line < {over}"
+        producer.begin(there.run_shell_with_the_gil, command.encode())
         begun.read_text()
         for _ in range(20):
             assert ferry.attach(claim).tolist() == [0, 1, 2]
@@ -165,109 +150,14 @@ def test_a_server_answers_while_its_interpreter_computes(tmp_path) -> None:
 
 def test_forks_while_threads_publish_and_attach() -> None:
     """No lock stays behind in the child."""
-    code = """
-    import os, signal, threading
-    import numpy as np
-    import tensorferry as ferry
-    from support.subprocesses import HANG_SECONDS
-
-    stop = False
-    def work():
-        while not stop:
-            ticket = ferry.publish(np.arange(100))
-            assert ferry.attach(ticket)[99] == 99
-            ferry.empty_shared(1000, "uint8")
-    threads = [threading.Thread(target=work) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    failed = []
-    for _ in range(40):
-        child = os.fork()
-        if child == 0:
-            signal.alarm(HANG_SECONDS)
-            status = 1
-            try:
-                ticket = ferry.publish(np.arange(100))
-                status = 0 if ferry.attach(ticket, timeout=HANG_SECONDS)[99] == 99 else 2
-            finally:
-                os._exit(status)
-        failed.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-    stop = True
-    for thread in threads:
-        thread.join()
-    assert not any(failed), failed
-    print("out")
-    """
-    assert subprocesses.run(code) == "out\n"
+    assert run_program("processes/share_fork_amid_threads.py") == "out\n"
 
 
 def test_a_fork_while_another_thread_makes_the_first_call() -> None:
     """The other thread is in the middle of what is done once; the child does not wait for it."""
-    code = """
-    import os, signal, sys, threading, types
-    import mlx.core
-    import numpy as np
-    import tensorferry as ferry
-    from support.subprocesses import HANG_SECONDS
-
-    real = sys.modules["mlx.core"]
-    entered, forked = threading.Event(), threading.Event()
-
-    class Module(types.ModuleType):
-        # Asked for while the first call looks MLX's functions up.
-        @property
-        def __version__(self):
-            if threading.current_thread() is not threading.main_thread():
-                entered.set()
-                forked.wait()
-            return real.__version__
-
-        def __getattr__(self, name):
-            return getattr(real, name)
-
-    sys.modules["mlx.core"] = Module("mlx.core")
-    results = []
-    thread = threading.Thread(target=lambda: results.append(ferry.to(np.arange(3), "mlx")))
-    thread.start()
-    entered.wait()
-    child = os.fork()
-    if child == 0:
-        signal.alarm(HANG_SECONDS)
-        status = 1
-        try:
-            status = 0 if ferry.to(np.arange(3), "mlx").tolist() == [0, 1, 2] else 2
-        finally:
-            os._exit(status)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    forked.set()
-    thread.join()
-    assert status == 0, status
-    assert results[0].tolist() == [0, 1, 2]
-    print("out")
-    """
-    assert subprocesses.run(code) == "out\n"
+    assert run_program("processes/fork_amid_a_lookup.py") == "out\n"
 
 
-@pytest.mark.parametrize("end", ["", "import sys; sys.exit(0)", "raise SystemExit"])
+@pytest.mark.parametrize("end", ["last line", "sys.exit", "SystemExit"])
 def test_a_process_ends_while_its_threads_publish_and_attach(end: str) -> None:
-    code = f"""
-    import threading
-    import numpy as np
-    import tensorferry as ferry
-
-    begun = threading.Semaphore(0)
-    kept = [ferry.publish(np.arange(3))]
-    kept.append(ferry.attach(kept[0]))
-    def work():
-        while True:
-            ticket = ferry.publish(np.arange(100))
-            ferry.attach(ticket)
-            begun.release()
-    for _ in range(2):
-        threading.Thread(target=work, daemon=True).start()
-    for _ in range(10):
-        begun.acquire()
-    print("out", flush=True)
-    {end}
-    """
-    assert subprocesses.run(code) == "out\n"
+    assert run_program("processes/share_exit_amid_threads.py", end) == "out\n"

@@ -6,6 +6,7 @@ import os
 
 import numpy as np
 import pytest
+from programs.processes import share_peer as there
 from support.peer_processes import Peer, PeerError
 from support.refusals import refused
 from support.share_counts import catch_up
@@ -22,14 +23,13 @@ def test_text_and_bytes(peer: Peer) -> None:
     for claim in (text, raw, f" {text}\n", ferry.Ticket(text), ferry.Ticket(raw), ticket):
         assert ferry.attach(claim).tolist() == [0, 1, 2]
     for claim in (text, raw, f"{text}\n"):
-        assert peer.run("result = ferry.attach(ticket).tolist()", ticket=claim) == [0, 1, 2]
+        assert peer.run(there.fetch_values, claim) == [0, 1, 2]
 
 
 def test_through_the_environment_and_the_command_line() -> None:
     ticket = ferry.publish(np.arange(3))
     with Peer(TICKET=str(ticket)) as other:
-        code = "import os; result = ferry.attach(os.environ['TICKET']).tolist()"
-        assert other.run(code) == [0, 1, 2]
+        assert other.run(there.fetch_from_environment, "TICKET") == [0, 1, 2]
 
 
 def test_equality_and_hash() -> None:
@@ -63,12 +63,11 @@ def test_process_and_leases_of_received_tickets(peer: Peer) -> None:
     ticket = ferry.publish(np.arange(3))
     assert ticket.pid == os.getpid()
     assert ticket.leases == 0
-    code = "got = ferry.Ticket(ticket); result = got.pid, got.leases"
-    assert peer.run(code, ticket=str(ticket)) == (os.getpid(), None)
+    assert peer.run(there.claim_and_leases, str(ticket)) == (os.getpid(), None)
     with pytest.raises(PeerError) as caught:
-        peer.run("got.withdraw()")
+        peer.run(there.withdraw)
     assert caught.value.kind == "InvalidArgumentError"
-    peer.run("with got: pass")
+    peer.run(there.enter_and_leave)
     assert ferry.attach(ticket).tolist() == [0, 1, 2], "another process withdrew it"
 
 
@@ -112,11 +111,11 @@ def test_every_byte_of_a_ticket_counts(peer: Peer) -> None:
         spoilt = bytearray(raw)
         spoilt[place] ^= 0x01
         with pytest.raises(PeerError) as caught:
-            peer.run("ferry.attach(ticket)", ticket=bytes(spoilt))
+            peer.run(there.visit, bytes(spoilt))
         assert caught.value.kind in ("TicketError", "InvalidArgumentError"), (
             place,
             str(caught.value),
         )
-    assert peer.run("result = ferry.attach(ticket).tolist()", ticket=raw) == [0, 1, 2]
+    assert peer.run(there.fetch_values, raw) == [0, 1, 2]
     catch_up()
     assert ticket.leases == 0

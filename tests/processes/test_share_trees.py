@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from programs.processes import share_peer as there
 from support.dtypes import ALL, sample
 from support.peer_processes import Peer
 
@@ -19,7 +20,7 @@ import tensorferry as ferry
 def there_and_back(peer: Peer, x: Any) -> Any:
     """What the other process makes of it, by plain pickling."""
     ticket = ferry.publish(x)
-    return peer.run("result = ferry.attach(ticket)", ticket=str(ticket))
+    return peer.run(there.fetch, str(ticket))
 
 
 def same(one: Any, other: Any) -> bool:
@@ -110,21 +111,8 @@ def test_one_tensor_twice_is_one_tensor(peer: Peer) -> None:
     with ferry.trace() as trips:
         ticket = ferry.publish({"a": x, "b": [x, (x,)], "c": x[:]})
     assert len(trips) == 2
-    code = """
-    got = ferry.attach(ticket, framework)
-    a, b, c = got["a"], got["b"], got["c"]
-    a[0] = 9
-    result = a is b[0] is b[1][0], c is a, float(c[0])
-    """
     for framework in ("numpy", "torch"):
-        assert peer.run(code, ticket=str(ticket), framework=framework) == (True, False, 9.0)
-
-
-WRITE_ONE = """
-got = ferry.attach(ticket, framework)
-got["a"][0] = 9
-result = {name: float(x.reshape(-1)[0]) for name, x in got.items()}
-"""
+        assert peer.run(there.tied_in_a_tree, str(ticket), framework) == (True, False, 9.0)
 
 
 @pytest.mark.parametrize("wish", [{}, {"copy": True}, {"dtype": "float64"}], ids=str)
@@ -145,8 +133,7 @@ def test_tied_weights_are_copied_once(wish: dict[str, Any], peer: Peer) -> None:
     assert not any("one copy" in note for trip in (first, other) for note in trip.plan.notes)
     began = float(weights["c"].reshape(-1)[0])
     for framework in ("numpy", "torch"):
-        code = WRITE_ONE.replace('["a"][0]', '["a"][0, 0]')
-        got = peer.run(code, ticket=str(ticket), framework=framework)
+        got = peer.run(there.write_one_of_a_tree, str(ticket), framework, (0, 0))
         assert got == {"a": 9, "b": 9, "c": pytest.approx(began)}
     assert float(weights["a"][0, 0]) == began
 
@@ -160,7 +147,7 @@ def test_views_that_differ_are_copied_each(peer: Peer) -> None:
         ticket = ferry.publish(views)
     assert [trip.bytes_moved for trip in trips] == [views[name].nbytes for name in views]
     expected = {name: float(view.reshape(-1)[0]) for name, view in views.items()}
-    got = peer.run(WRITE_ONE, ticket=str(ticket), framework="numpy")
+    got = peer.run(there.write_one_of_a_tree, str(ticket), "numpy", 0)
     assert got == expected | {"a": 9.0}
 
 
@@ -177,16 +164,19 @@ def test_memory_that_is_made_on_the_way_is_never_tied(peer: Peer) -> None:
     leaves = [Made(float(value)) for value in range(8)]
     leaves += [np.full(1 << 16, float(value)) for value in range(8, 16)]
     ticket = ferry.publish(leaves)
-    code = "result = [[float(x[0]), float(x[-1])] for x in ferry.attach(ticket)]"
-    assert peer.run(code, ticket=str(ticket)) == [[value, value] for value in range(16)]
+    assert peer.run(there.fetch_first_and_last, str(ticket)) == [
+        [value, value] for value in range(16)
+    ]
 
 
 def test_views_of_one_shared_memory_stay_views(peer: Peer) -> None:
     x = ferry.empty_shared(10, "float32")
     x[:] = 0
     ticket = ferry.publish({"all": x, "part": x[2:4]})
-    code = "got = ferry.attach(ticket); got['part'][:] = 5; result = got['all'].tolist()"
-    assert peer.run(code, ticket=str(ticket)) == [0, 0, 5, 5, 0, 0, 0, 0, 0, 0] == x.tolist()
+    peer.run(there.attach, str(ticket))
+    peer.run(there.write_leaf, "part", slice(None), 5)
+    peer.run(there.keep_key, "all")
+    assert peer.run(there.values) == [0, 0, 5, 5, 0, 0, 0, 0, 0, 0] == x.tolist()
 
 
 def test_mixed_frameworks(peer: Peer) -> None:
@@ -216,27 +206,16 @@ def test_a_state_dict_of_a_thousand_tensors(peer: Peer) -> None:
         (f"layer.{n}.weight", torch.full((n % 7, 3), float(n))) for n in range(1000)
     )
     ticket = ferry.publish(state)
-    total, kind, leases = peer.run(
-        """
-        import os
-        before = len(os.listdir("/proc/self/fd"))
-        state = ferry.attach(ticket, "torch")
-        total = sum(float(value.sum()) for value in state.values())
-        kind = type(state).__name__, list(state)[:2], state["layer.5.weight"].shape
-        result = total, kind, len(os.listdir("/proc/self/fd")) - before
-        """,
-        ticket=str(ticket),
-    )
+    total, kind, leases = peer.run(there.attach_state_dict, str(ticket))
     assert total == sum(float(value.sum()) for value in state.values())
     assert kind == ("OrderedDict", ["layer.0.weight", "layer.1.weight"], (5, 3))
     assert leases <= 3, "one connection and one arena"
     assert ticket.leases == 1
-    peer.run("del state")
+    peer.run(there.drop, "got")
 
 
 def test_a_state_dict_of_a_module(peer: Peer) -> None:
     module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
     ticket = ferry.publish(module.state_dict())
-    code = "result = {k: v.tolist() for k, v in ferry.attach(ticket, 'torch').items()}"
-    got = peer.run(code, ticket=str(ticket))
+    got = peer.run(there.fetch_all_values, str(ticket), "torch")
     assert got == {name: value.tolist() for name, value in module.state_dict().items()}

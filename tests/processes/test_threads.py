@@ -93,54 +93,17 @@ def test_large_copies_at_once():
     in_threads(*[body] * 8)
 
 
-HELPERS = """
-import glob, sys, threading
-import numpy as np
-import tensorferry as ferry
-
-def helpers():
-    names = [open(path).read().strip() for path in glob.glob("/proc/self/task/*/comm")]
-    return names.count("tensorferry")
-
-assert helpers() == 0, "none before there is work"
-big = np.arange(1 << 22, dtype=np.float32).reshape(2048, 2048)
-def work():
-    for x in (big, big.T, big[::2], big[:, ::-1]):
-        for dtype in (None, "float64", "float16"):
-            got = ferry.to(x, "numpy", copy=True, dtype=dtype)
-            assert (got[::97, ::89] == x[::97, ::89].astype(dtype or "float32")).all()
-work()
-callers = [threading.Thread(target=work) for _ in range(3)]
-for caller in callers: caller.start()
-for caller in callers: caller.join()
-print(helpers())
-"""
-
-
 @pytest.mark.parametrize(("threads", "helpers"), [("1", 0), ("2", 1), ("5", 4)])
 def test_no_more_threads_than_were_given(threads, helpers):
     """The caller is one of them; several callers share the helpers."""
-    assert subprocesses.run(HELPERS, TENSORFERRY_THREADS=threads) == f"{helpers}\n"
-
-
-SMALL_STACK = """
-import threading
-import numpy as np
-import tensorferry as ferry
-
-x = np.arange(1301 * 1303, dtype=np.float32).reshape(1301, 1303)
-results = []
-threading.stack_size(128 << 10)
-thread = threading.Thread(target=lambda: results.append(ferry.to(x.T, "numpy", copy=True)))
-thread.start()
-thread.join()
-print((results[0] == x.T).all())
-"""
+    shown = subprocesses.run_program("processes/helper_threads.py", TENSORFERRY_THREADS=threads)
+    assert shown == f"{helpers}\n"
 
 
 def test_a_transpose_on_a_small_stack():
     """Rows that do not start at cache lines are put together in a buffer, which is not on it."""
-    assert subprocesses.run(SMALL_STACK, TENSORFERRY_THREADS="1") == "True\n"
+    program = "processes/transpose_on_a_small_stack.py"
+    assert subprocesses.run_program(program, TENSORFERRY_THREADS="1") == "True\n"
 
 
 def test_others_run_while_bytes_move():
@@ -242,25 +205,7 @@ def test_made_here_used_and_dropped_there(source, target):
 
 
 def test_first_use_by_many_threads_at_once():
-    from support import subprocesses
-
-    subprocesses.run(
-        """
-        import array, threading
-        barrier, done = threading.Barrier(8), []
-        def body(number):
-            barrier.wait()
-            import tensorferry as ferry
-            name = "numpy" if number % 2 else "mlx"
-            x = ferry.to(array.array("f", range(number, number + 9)), name)
-            assert x.tolist() == list(range(number, number + 9))
-            done.append(number)
-        threads = [threading.Thread(target=body, args=(n,)) for n in range(8)]
-        for thread in threads: thread.start()
-        for thread in threads: thread.join()
-        assert sorted(done) == list(range(8)), done
-        """
-    )
+    subprocesses.run_program("processes/first_use_by_many_threads.py")
 
 
 def test_registering_while_others_carry():

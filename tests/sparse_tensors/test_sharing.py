@@ -214,20 +214,7 @@ def test_every_array_is_a_trip_that_trace_sees():
 
 
 def test_nothing_is_imported_to_recognise_a_tensor():
-    subprocesses.run(
-        """
-        import sys
-        from tensorferry import _native, sparse
-        assert not sparse.is_sparse(3) and not sparse.is_sparse([1]) and not sparse.is_sparse(None)
-        loaded = [m for m in ("scipy", "torch", "jax", "tensorflow", "sparse") if m in sys.modules]
-        assert not loaded, loaded
-        import scipy.sparse
-        assert sparse.is_sparse(scipy.sparse.eye_array(3)) and sparse.is_sparse(scipy.sparse.eye(3))
-        sparse.to(scipy.sparse.eye_array(3).tocsr(), "scipy", format="coo")
-        loaded = [m for m in ("torch", "jax", "tensorflow", "sparse") if m in sys.modules]
-        assert not loaded, loaded
-        """
-    )
+    subprocesses.run_program("sparse_tensors/recognise_without_imports.py")
 
 
 def test_what_is_sparse():

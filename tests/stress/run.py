@@ -27,8 +27,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROGRAMS = ("all_directions", "main_blocked", "paddle_worker", "gc_loop", "after_fork", "at_exit")
+SCRIPT = Path(__file__).parent.parent / "programs" / "stress" / "programs.py"
 COUNT = struct.Struct("=q")
 START_SECONDS = 300
+HANDLER_SECONDS = 60
 GDB_SECONDS = 900
 POLL_SECONDS = 0.5
 
@@ -52,12 +54,30 @@ def descendants(process: int) -> list[int]:
     return found
 
 
+def blocking_threads(process: int, number: signal.Signals) -> set[str]:
+    """The threads of a process on which a signal is blocked, or waits for its handler."""
+    bit = 1 << (number - 1)
+    found = set()
+    for status in Path(f"/proc/{process}/task").glob("*/status"):
+        fields = dict(line.split(":\t", 1) for line in status.read_text().splitlines())
+        if any(int(fields[name], 16) & bit for name in ("SigPnd", "ShdPnd", "SigBlk")):
+            found.add(fields["Pid"])
+    return found
+
+
 def print_threads(process: int) -> None:
     """Prints the Python stacks of a hung process, then its native ones."""
     print(f"process {process}", flush=True)
-    # `faulthandler` writes them in the signal handler, without the GIL.
+    # `faulthandler` writes them in the signal handler, without the GIL. The signal is blocked on
+    # the thread that runs the handler; threads of frameworks may block it for good.
+    before = blocking_threads(process, signal.SIGUSR1)
     os.kill(process, signal.SIGUSR1)
-    time.sleep(POLL_SECONDS)
+    end = time.monotonic() + HANDLER_SECONDS
+    while blocking_threads(process, signal.SIGUSR1) - before:
+        if time.monotonic() > end:
+            print(f"the handler of SIGUSR1 took more than {HANDLER_SECONDS} s")
+            break
+        time.sleep(POLL_SECONDS)
     if shutil.which("gdb"):
         command = ("gdb", "-nx", "-p", str(process), "-batch", "-ex", "thread apply all bt 30")
         try:
@@ -72,9 +92,8 @@ def run(program: str, seconds: float, stall_seconds: float) -> Outcome:
         file.write(COUNT.pack(0))
         file.flush()
         count = mmap.mmap(file.fileno(), COUNT.size)
-        script = Path(__file__).with_name("programs.py")
         child = subprocess.Popen(
-            [sys.executable, "-X", "faulthandler", str(script), program, str(seconds), file.name],
+            [sys.executable, "-X", "faulthandler", str(SCRIPT), program, str(seconds), file.name],
             start_new_session=True,
         )
         begin = last_change = time.monotonic()

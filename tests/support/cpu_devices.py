@@ -19,6 +19,7 @@ import pytest
 import scipy.sparse
 import tensorflow as tf
 import torch
+from support.memory import aligned, bytes_to_boundary
 
 import tensorferry as ferry
 from tensorferry._tools import introspect
@@ -161,8 +162,7 @@ def case_every_type_reaches_every_cpu_device():
 
 
 def case_a_share_on_another_cpu_device_works_and_lives():
-    block = np.zeros(64 + 24, np.float32)
-    base = block[(-block.ctypes.data % 64) // 4 :][:24].reshape(4, 6)
+    base = aligned((4, 6), np.float32)
     base[...] = TORCH.numpy()
     for target, device in (("jax", jax.devices("cpu")[2]), ("tensorflow", "/CPU:2")):
         y = ferry.to(base, target, device=device, copy=False)
@@ -184,7 +184,7 @@ def case_a_share_on_another_cpu_device_works_and_lives():
     # The owner lives as long as the result, and no longer.
     for target in CPUS:
         source = bytearray(64 * 64)
-        start = -np.frombuffer(source, np.uint8).ctypes.data % 64
+        start = bytes_to_boundary(source)
         view = memoryview(source)[start : start + 32]
         y = ferry.to(view, target, device="cpu:1", copy=False)
         del view

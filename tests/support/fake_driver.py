@@ -31,14 +31,26 @@ def on_gpu(array, device=0):
 """
 
 
-def run(*code: str, **environment: str) -> str:
-    """Runs pieces of code, one after the other, in a fresh interpreter."""
+def environment() -> dict[str, str]:
+    """The variables with which a process loads the fake driver and the CuPy for it."""
     paths = (str(STANDIN), subprocesses.TESTS, os.environ.get("PYTHONPATH"))
+    return {
+        "LD_LIBRARY_PATH": str(DRIVER),
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+    }
+
+
+def run_program(name: str, *arguments: str, **variables: str) -> str:
+    """Runs a file of tests/programs with the fake driver; `support.fake_gpu` is for these."""
+    return subprocesses.run_program(name, *arguments, **environment(), **variables)
+
+
+def run(*code: str, **variables: str) -> str:
+    """Runs pieces of code, one after the other, in a fresh interpreter."""
     return subprocesses.run(
         "\n".join(subprocesses.textwrap.dedent(piece) for piece in code),
-        LD_LIBRARY_PATH=str(DRIVER),
-        PYTHONPATH=os.pathsep.join(filter(None, paths)),
-        **environment,
+        **environment(),
+        **variables,
     )
 
 

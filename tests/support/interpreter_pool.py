@@ -14,52 +14,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-WORKER_CODE = """
-import json, os, runpy, sys, tempfile
-import numpy, torch, jax.numpy
-
-for line in sys.stdin:
-    argv = json.loads(line)
-    with tempfile.TemporaryFile() as shown:
-        child = os.fork()
-        if not child:
-            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-            os.dup2(shown.fileno(), 1)
-            os.dup2(shown.fileno(), 2)
-            sys.argv = argv
-            code = 1
-            try:
-                runpy.run_path(argv[0], run_name="__main__")
-                code = 0
-            except SystemExit as leave:
-                code = leave.code if isinstance(leave.code, int) else int(leave.code is not None)
-            except BaseException:
-                sys.excepthook(*sys.exc_info())
-            finally:
-                sys.stdout.flush()
-                sys.stderr.flush()
-                os._exit(code)
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        shown.seek(0)
-        print(json.dumps([code, shown.read().decode()]), flush=True)
-"""
+from support.subprocesses import QUIET, program_path
 
 
 class InterpreterPool:
     """Runs scripts one after the other, each in a process of its own."""
 
     def __init__(self) -> None:
-        quiet = {
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-            "TF_ENABLE_ONEDNN_OPTS": "0",
-            "JAX_PLATFORMS": "cpu",
-            "PYTHONWARNINGS": "ignore",
-            "OPENBLAS_NUM_THREADS": "1",
-            "OMP_NUM_THREADS": "1",
-        }
+        # -P: the scripts do not find what lies beside the program.
         self._process = subprocess.Popen(
-            [sys.executable, "-c", WORKER_CODE],
-            env={**os.environ, **quiet},
+            [sys.executable, "-P", program_path("processes/run_forked_scripts.py")],
+            env={**os.environ, **QUIET, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import mmap
 import os
 import tempfile
 
 import numpy as np
+import numpy.typing as npt
+from typing_extensions import Buffer
 
 ALIGNMENT = 64
 
 
-def block(size: int, past: int = 0) -> np.ndarray:
-    """`size` bytes that start `past` bytes after a multiple of 64."""
-    room = np.zeros(size + 2 * ALIGNMENT + past, np.uint8)
-    start = -room.ctypes.data % ALIGNMENT + past
-    return room[start : start + size]
+def aligned(
+    shape: int | tuple[int, ...], dtype: npt.DTypeLike = np.uint8, *, past: int = 0
+) -> np.ndarray:
+    """Zeros that start `past` bytes after a multiple of 64, in ordinary memory of NumPy's.
+
+    Whoever asks where the memory came from is told that it is aligned by chance.
+    """
+    size = math.prod(np.atleast_1d(shape).tolist()) * np.dtype(dtype).itemsize
+    room = np.zeros(size + ALIGNMENT + past, np.uint8)
+    start = bytes_to_boundary(room) + past
+    return room[start : start + size].view(dtype).reshape(shape)
+
+
+def bytes_to_boundary(buffer: Buffer) -> int:
+    """How many bytes of a buffer lie before the first multiple of 64."""
+    return -np.frombuffer(buffer, np.uint8).ctypes.data % ALIGNMENT
 
 
 def read_only_map(raw: np.ndarray) -> mmap.mmap:

@@ -1,21 +1,25 @@
-"""A peer process that runs code and returns its result."""
+"""A peer process that calls functions and returns their results.
+
+A function is passed by its name, so it is one of a module, mostly of tests/programs. What a call
+leaves in that module, the next one finds there."""
 
 from __future__ import annotations
 
 import contextlib
-import importlib
-import os
 import signal
 import socket
 import subprocess
 import sys
-import textwrap
 import traceback
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ParamSpec, Self, TypeVar
 
 from support import subprocesses
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class PeerError(Exception):
@@ -28,43 +32,31 @@ class PeerError(Exception):
 
 
 class Peer:
-    """A fresh interpreter that lives until it is closed, with `ferry`, `np` and these frameworks.
-
-    Code runs in one namespace, so that what one call leaves there, the next one finds. What it
-    calls `result` comes back.
-    """
+    """A fresh interpreter that lives until it is closed, with these frameworks."""
 
     def __init__(self, *frameworks: str, **environment: str) -> None:
         ours, theirs = socket.socketpair()
-        quiet = {
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-            "TF_ENABLE_ONEDNN_OPTS": "0",
-            "JAX_PLATFORMS": "cpu",
-            "PYTHONWARNINGS": "ignore",
-            "PYTHONPATH": os.pathsep.join(
-                filter(None, (subprocesses.TESTS, os.environ.get("PYTHONPATH")))
-            ),
-        }
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "support.peer_processes", str(theirs.fileno()), *frameworks],
-                env={**os.environ, **quiet, **environment},
+                env=subprocesses.program_environment(**environment),
                 pass_fds=[theirs.fileno()],
             )
         self._connection = Connection(ours.detach())
         self.number = self._process.pid
 
-    def run(self, code: str, **values: Any) -> Any:
-        """Runs code there, with these names, and waits for its `result`."""
-        self.begin(code, **values)
-        return self.end()
+    def run(self, function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+        """Has a function called there, and waits for its result."""
+        self.begin(function, *arguments, **options)
+        result: T = self.end()
+        return result
 
-    def begin(self, code: str, **values: Any) -> None:
-        """Has code run there, and does not wait."""
-        self._connection.send((textwrap.dedent(code), values))
+    def begin(self, function: Callable[P, object], *arguments: P.args, **options: P.kwargs) -> None:
+        """Has a function called there, and does not wait."""
+        self._connection.send((function, arguments, options))
 
     def end(self, timeout: float = subprocesses.HANG_SECONDS) -> Any:
-        """What came of the code that was begun."""
+        """The result of the call that was begun."""
         if not self._connection.poll(timeout):
             self.kill()
             raise TimeoutError(f"the other process said nothing for {timeout} seconds")
@@ -121,28 +113,21 @@ class Peer:
 def main() -> None:
     """The other process."""
     connection = Connection(int(sys.argv[1]))
-    for name, line in subprocesses.IMPORTS.items():
-        if name in sys.argv[2:]:
-            importlib.import_module(line.removeprefix("import "))
-    import numpy as np
+    subprocesses.import_frameworks(*sys.argv[2:])
+    import tensorferry  # noqa: F401
 
-    import tensorferry as ferry
-
-    names: dict[str, Any] = {"np": np, "ferry": ferry, "__name__": "peer"}
     # The other end has gone: this is over too.
     with contextlib.suppress(EOFError, ConnectionError):
         while True:
-            code, values = connection.recv()
-            names.update(values, result=None)
+            function, arguments, options = connection.recv()
             try:
-                exec(code, names)
-                answer = True, names.pop("result", None)
+                answer = True, function(*arguments, **options)
             except BaseException as error:
                 kind = type(error).__name__
                 answer = False, (kind, str(error), traceback.format_exc())
                 del error
             connection.send(answer)
-            del code, values, answer
+            del function, arguments, options, answer
 
 
 if __name__ == "__main__":

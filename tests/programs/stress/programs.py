@@ -1,4 +1,4 @@
-"""The stress programs that `run.py` starts: `python programs.py PROGRAM SECONDS COUNT_FILE`.
+"""The programs that `tests/stress/run.py` starts: `python programs.py PROGRAM SECONDS COUNT_FILE`.
 
 A program ends after its time with status 0. Which memory is imported into Paddle by hand matters:
 Paddle calls the deleters of imported memory under a process-wide lock. A deleter that gives up the
