@@ -22,9 +22,9 @@ use conversion::convert;
 use conversion::recognise::recognise;
 use conversion::request::ConversionRequest;
 use errors::Result;
+use interpreter::guard;
 use protocols::dlpack_export;
 use pyo3::exceptions::PyImportError;
-use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use reports::{PlanReport, TreeReport, trace};
@@ -127,10 +127,8 @@ fn plan_of<'py>(
 }
 
 /// Raises in a subinterpreter: the types, functions and caches of the module belong to one interpreter.
-fn refuse_subinterpreters() -> PyResult<()> {
-    // SAFETY: the thread that initialises a module is attached, so it has a current interpreter.
-    let number = unsafe { ffi::PyInterpreterState_GetID(ffi::PyInterpreterState_Get()) };
-    if number == 0 {
+fn refuse_subinterpreters(py: Python<'_>) -> PyResult<()> {
+    if guard::is_main_interpreter(py) {
         return Ok(());
     }
     Err(PyImportError::new_err(
@@ -141,7 +139,7 @@ fn refuse_subinterpreters() -> PyResult<()> {
 /// The module. It needs the GIL (see `type_cache`), and declares so.
 #[pymodule(gil_used = true)]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    refuse_subinterpreters()?;
+    refuse_subinterpreters(module.py())?;
     // PyO3 checks the interpreter when a thread first attaches. Later the interpreter might be finalised.
     module.py().detach(|| Python::attach(|_| ()));
     settings::read(module.py())?;

@@ -107,7 +107,7 @@ unsafe extern "C" fn enter<const ALLOW_NO_TENSOR: bool>(
     let run = || {
         // SAFETY: Python calls with the GIL held.
         let py = unsafe { Python::assume_attached() };
-        drop_deferred();
+        drop_deferred(py);
         if let Err(error) = emergency_pool::check_headroom() {
             return Python::attach(|py| to_raw_result(py, Err(error.into())));
         }

@@ -242,7 +242,7 @@ impl JobWork {
         guard.attach(|py| {
             let outcome = catch_unwind(AssertUnwindSafe(|| self.finish(py, transferred)));
             // The sources that this thread held are released before the job has its result.
-            owner::drop_deferred();
+            owner::drop_deferred(py);
             let outcome = state.end(outcome.unwrap_or_else(|_| Err(thread_failed().into())));
             let job = job.into_bound(py);
             // Callbacks are user code.

@@ -7,6 +7,7 @@
 
 use crate::conversion::streams::Streams;
 use crate::errors::Result;
+use crate::interpreter::owned_tensor;
 use crate::interpreter::owner::Owner;
 use tensorferry_core::host::HostBlock;
 use tensorferry_core::{DType, Device, Layout, Tensor};
@@ -40,10 +41,7 @@ pub(crate) fn order_sharing(
     let stream_owners = [from.owner, to.owner];
     let (reusable_after, next_use) =
         (to.ready_after.thread_independent(), from.next_use.thread_independent());
-    // SAFETY: a stream-ordered owner holds the first one until its own drop.
-    let tensor = unsafe {
-        tensor.map_owner(|owner| owner.stream_ordered(gpu, reusable_after, next_use, stream_owners))
-    };
+    let tensor = owned_tensor::stream_ordered(tensor, gpu, reusable_after, next_use, stream_owners);
     Ok((tensor, waiting))
 }
 

@@ -115,7 +115,7 @@ fn run_interruptibly(
     };
     let _ = py.detach(|| thread.join());
     // The source and everything else that the thread held is released before the caller gets the result.
-    owner::drop_deferred();
+    owner::drop_deferred(py);
     if let Some(failure) = stopped {
         progress.map_or(Ok(()), |progress| progress.end(py, None, started_at))?;
         return Err(failure);

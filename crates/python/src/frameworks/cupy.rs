@@ -12,6 +12,7 @@ use crate::fast_paths::{self, FastPath, Probed, Unusable, check, present};
 use crate::interpreter::call;
 use crate::interpreter::once::ForkSafeOnce;
 use crate::interpreter::once::interned;
+use crate::interpreter::owned_tensor;
 use crate::interpreter::owner::Owner;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict, PyTuple};
@@ -244,7 +245,7 @@ fn export(state: &State, object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     let capsule = object
         .call_method(interned!(py, "__dlpack__"), (), Some(state.no_sync.bind(py)))
         .map_err(|error| framework_error(py, "CuPy", error))?;
-    Ok(crate::protocols::capsule::owned(crate::protocols::capsule::take(&capsule)?))
+    Ok(owned_tensor::managed(crate::protocols::capsule::take(&capsule)?))
 }
 
 /// A tensor over the memory of an array, from its attributes. `None` for an unknown dtype.

@@ -16,6 +16,7 @@ use crate::fast_paths::{self, FastPath, on_fresh_thread, samples};
 use crate::interpreter::call;
 use crate::interpreter::once::ForkSafeOnce;
 use crate::interpreter::once::interned;
+use crate::interpreter::owned_tensor;
 use crate::interpreter::owner::{AttachingOwner, Buffer, Owner};
 use crate::protocols::buffer::from_buffer;
 use pyo3::prelude::*;
@@ -373,7 +374,7 @@ fn read_gpu_fast<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Source<'py>>>
     };
     // The slower `read` handles packed types, and reports errors.
     let Ok(tensor) = crate::protocols::capsule::take(&capsule) else { return Ok(None) };
-    let tensor = restore_read_only_flag(crate::protocols::capsule::owned(tensor));
+    let tensor = restore_read_only_flag(owned_tensor::managed(tensor));
     if !tensor.device().is_cuda() {
         return Ok(None);
     }
@@ -456,7 +457,7 @@ fn import_by_public_function<'py>(
     capsule: &Bound<'py, PyAny>,
     device: &Bound<'py, PyAny>,
 ) -> Result<Bound<'py, PyAny>> {
-    let mut tensor = crate::protocols::capsule::owned(crate::protocols::capsule::take(capsule)?);
+    let mut tensor = owned_tensor::managed(crate::protocols::capsule::take(capsule)?);
     if tensor.device().is_host() && state.cpus.len() > 1 {
         // JAX interprets the index in `__dlpack_device__` as that of its CPU device.
         tensor.set_cpu(cpu(device.getattr(interned!(py, "local_hardware_id"))?.extract()?));
@@ -488,7 +489,7 @@ fn export(object: &Bound<'_, PyAny>, stream: Option<Stream>) -> Result<Tensor<Ow
             object.call_method(interned!(py, "__dlpack__"), (), Some(&options))?
         }
     };
-    Ok(crate::protocols::capsule::owned(crate::protocols::capsule::take(&capsule)?))
+    Ok(owned_tensor::managed(crate::protocols::capsule::take(&capsule)?))
 }
 
 /// Whether the array has several shards. jaxlib would export the first shard as if it were the whole array.

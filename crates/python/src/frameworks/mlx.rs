@@ -10,6 +10,7 @@ use crate::errors::{Result, fail, framework_error};
 use crate::interpreter::call;
 use crate::interpreter::once::ForkSafeOnce;
 use crate::interpreter::once::interned;
+use crate::interpreter::owned_tensor;
 use crate::interpreter::owner::Owner;
 use pyo3::prelude::*;
 use tensorferry_core::dtype::DTypes;
@@ -130,5 +131,5 @@ fn export(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
         }
         framework_error(py, "MLX", error)
     })?;
-    Ok(crate::protocols::capsule::owned(crate::protocols::capsule::take(&capsule)?))
+    Ok(owned_tensor::managed(crate::protocols::capsule::take(&capsule)?))
 }

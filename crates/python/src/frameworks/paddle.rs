@@ -15,6 +15,7 @@ use crate::interpreter::call;
 use crate::interpreter::deferred_drop::note_paddle_thread;
 use crate::interpreter::once::ForkSafeOnce;
 use crate::interpreter::once::interned;
+use crate::interpreter::owned_tensor;
 use crate::interpreter::owner::{Owner, drop_deferred};
 use pyo3::prelude::*;
 use tensorferry_core::dtype::DTypes;
@@ -99,16 +100,14 @@ fn probe_exchange(paddle: &Bound<'_, PyModule>, dlpack: &Bound<'_, PyModule>) ->
     let imported = dlpack.call_method1("from_dlpack", (&*crate::protocols::capsule::legacy(py, memory)?,))?;
     let exported = exchange.export(&imported)?;
     expected.check(&exported)?;
-    // SAFETY: the new owner holds the managed tensor that Paddle exported.
-    drop(unsafe { exported.map_owner(Owner::paddle) });
+    drop(owned_tensor::paddle(exported));
     let memory = samples::float32()?;
     let expected = ExpectedTensor::of(&memory);
     let created = exchange.import(py, memory)?;
     let public = crate::protocols::capsule::take(&dlpack.call_method1("to_dlpack", (&created,))?)?;
     expected.check_created(&created, public.data() as usize)?;
     let (found, expected) = (public.dtype(), expected.dtype);
-    // SAFETY: as above.
-    drop(unsafe { public.map_owner(Owner::paddle) });
+    drop(owned_tensor::paddle(public));
     check(found == expected, || format!("the created tensor has the dtype {found}, expected {expected}"))?;
     Ok(exchange)
 }
@@ -140,9 +139,8 @@ impl Framework for Paddle {
         let state = state(py)?;
         note_paddle_thread();
         // This call does not hold Paddle's lock yet.
-        drop_deferred();
-        // SAFETY: a deferred owner is the original one, or keeps it alive beyond its own drop.
-        let tensor = unsafe { tensor.map_owner(Owner::deferred) };
+        drop_deferred(py);
+        let tensor = owned_tensor::deferred(tensor);
         let created = match &state.exchange {
             Some(exchange) => exchange.import(py, tensor),
             None => call::call1(state.from_dlpack.bind(py), &*crate::protocols::capsule::legacy(py, tensor)?)
@@ -159,8 +157,7 @@ fn export(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
         Some(exchange) => exchange.export(object)?,
         None => crate::protocols::capsule::take(&call::call1(state.to_dlpack.bind(py), object)?)?,
     };
-    // SAFETY: the new owner holds the managed tensor that Paddle exported.
-    Ok(unsafe { tensor.map_owner(Owner::paddle) })
+    Ok(owned_tensor::paddle(tensor))
 }
 
 /// Replaces Paddle's error for a sparse tensor by one with a remedy.

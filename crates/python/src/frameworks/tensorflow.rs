@@ -17,6 +17,7 @@ use crate::fast_paths::{self, FastPath, on_fresh_thread};
 use crate::interpreter::call;
 use crate::interpreter::once::ForkSafeOnce;
 use crate::interpreter::once::interned;
+use crate::interpreter::owned_tensor;
 use crate::interpreter::owner::Owner;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyType};
@@ -419,7 +420,7 @@ fn public_array<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
 /// Reads a tensor through a DLPack capsule.
 fn read_capsule(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     let capsule = call::call1(state(object.py())?.to_dlpack.bind(object.py()), object)?;
-    Ok(crate::protocols::capsule::owned(crate::protocols::capsule::take(&capsule)?))
+    Ok(owned_tensor::managed(crate::protocols::capsule::take(&capsule)?))
 }
 
 /// Whether the memory is on a GPU. (An int32 tensor on a GPU device has its memory on the host.)

@@ -23,6 +23,7 @@ use crate::conversion::streams::{DeviceAllocation, Streams};
 use crate::errors::{Failure, Result, fail, framework_error};
 use crate::interpreter::call;
 use crate::interpreter::once::interned;
+use crate::interpreter::owned_tensor;
 use crate::interpreter::owner::{AttachingOwner, Owner};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
@@ -197,7 +198,7 @@ fn read_only<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     };
     let mut tensor = tensor.map_err(|failure| framework_error(py, "PyTorch", failure))?;
     tensor.set_read_only();
-    Ok(Source::in_place(object.clone(), "torch", crate::protocols::capsule::owned(tensor)))
+    Ok(Source::in_place(object.clone(), "torch", owned_tensor::managed(tensor)))
 }
 
 /// Checks that the owner is a storage which contains the tensor's memory. A subclass or an active mode can override

@@ -32,13 +32,6 @@ pub(crate) fn take(capsule: &Bound<'_, PyAny>) -> Result<Tensor<ManagedOwner>> {
     ))
 }
 
-/// The same tensor with an owner of this crate, which holds the managed tensor.
-#[inline]
-pub(crate) fn owned(tensor: Tensor<ManagedOwner>) -> Tensor<Owner> {
-    // SAFETY: `Owner::managed` holds the managed tensor, and calls its deleter no sooner than in its own drop.
-    unsafe { tensor.map_owner(Owner::managed) }
-}
-
 /// Marks the capsule as consumed by renaming it. The caller then owns the managed tensor.
 fn consume(
     capsule: &Bound<'_, PyAny>,

@@ -6,8 +6,9 @@ use crate::conversion::recognise::recognise;
 use crate::conversion::source::SourceMemory;
 use crate::errors::{Failure, Result, fail, type_name};
 use crate::frameworks;
+use crate::interpreter::objects;
 use crate::trees::traverse::{
-    self, MAX_DEPTH, PathStep, TENSOR_OVERHEAD_BYTES, format_path, has_tensor_protocol, is_scalar,
+    MAX_DEPTH, PathStep, TENSOR_OVERHEAD_BYTES, format_path, has_tensor_protocol, is_scalar,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
@@ -224,8 +225,8 @@ fn decode_node<'py>(
         TreeStructure::Text(text) => PyString::new(py, text).into_any(),
         TreeStructure::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
         TreeStructure::Scalar(dtype, bytes) => decode_scalar(py, *dtype, bytes)?,
-        TreeStructure::List(items) => traverse::list(py, decode_items(items, path)?)?.into_any(),
-        TreeStructure::Tuple(items) => traverse::tuple(py, decode_items(items, path)?)?.into_any(),
+        TreeStructure::List(items) => objects::list(py, decode_items(items, path)?)?.into_any(),
+        TreeStructure::Tuple(items) => objects::tuple(py, decode_items(items, path)?)?.into_any(),
         TreeStructure::Dict(ordered, items) => {
             let dict = if *ordered {
                 py.import("collections")?.getattr("OrderedDict")?.call0()?

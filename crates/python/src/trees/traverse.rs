@@ -7,10 +7,10 @@
 use crate::conversion::object_kinds::{Container, Form, Recognised};
 use crate::conversion::recognise::recognise;
 use crate::errors::{Failure, Result, fail, has_state_dict, type_name, wrap_exception};
+use crate::interpreter::objects;
 use crate::interpreter::once::ForkSafeOnce;
 use crate::interpreter::once::interned;
 use crate::trees::registered_nodes::flatten;
-use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple, PyType};
 use std::collections::HashMap;
@@ -254,7 +254,7 @@ impl<'py, 'a> Walk<'py, 'a> {
         if !self.rebuild {
             return Ok(object.clone());
         }
-        let results = list(py, results)?;
+        let results = objects::list(py, results)?;
         if object.is_exact_instance_of::<PyList>() {
             return Ok(results.into_any());
         }
@@ -265,7 +265,7 @@ impl<'py, 'a> Walk<'py, 'a> {
 
     fn deque(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
         let items = try_collect(object.try_iter()?.map(|item| item.map_err(Failure::from)))?;
-        let results = list(object.py(), self.children(items.into_iter())?)?;
+        let results = objects::list(object.py(), self.children(items.into_iter())?)?;
         if !self.rebuild {
             return Ok(object.clone());
         }
@@ -306,7 +306,7 @@ impl<'py, 'a> Walk<'py, 'a> {
         if !self.rebuild || items.iter().zip(&results).all(|(item, result)| item.is(result)) {
             return Ok(object.clone());
         }
-        let results = tuple(py, results)?;
+        let results = objects::tuple(py, results)?;
         if object.is_exact_instance_of::<PyTuple>() {
             return Ok(results.into_any());
         }
@@ -351,30 +351,6 @@ impl<'py, 'a> Walk<'py, 'a> {
     }
 }
 
-/// A list of results. PyO3's own constructor panics if memory runs out.
-pub(crate) fn list<'py>(py: Python<'py>, items: Vec<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyList>> {
-    // SAFETY: the list is new and as long as the items; each slot takes one reference.
-    unsafe {
-        let list = Bound::from_owned_ptr_or_err(py, ffi::PyList_New(items.len() as ffi::Py_ssize_t))?;
-        for (index, item) in items.into_iter().enumerate() {
-            ffi::PyList_SetItem(list.as_ptr(), index as ffi::Py_ssize_t, item.into_ptr());
-        }
-        Ok(list.cast_into_unchecked())
-    }
-}
-
-/// A tuple of results, as [`list`].
-pub(crate) fn tuple<'py>(py: Python<'py>, items: Vec<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyTuple>> {
-    // SAFETY: as in `list`.
-    unsafe {
-        let tuple = Bound::from_owned_ptr_or_err(py, ffi::PyTuple_New(items.len() as ffi::Py_ssize_t))?;
-        for (index, item) in items.into_iter().enumerate() {
-            ffi::PyTuple_SetItem(tuple.as_ptr(), index as ffi::Py_ssize_t, item.into_ptr());
-        }
-        Ok(tuple.cast_into_unchecked())
-    }
-}
-
 /// Whether it is a NumPy scalar, which stays unchanged in a tree, like other numbers.
 pub(crate) fn is_scalar(recognised: Recognised) -> bool {
     matches!(recognised, Recognised::Tensor(_, Form::Scalar))
@@ -385,8 +361,7 @@ pub(crate) fn has_tensor_protocol(object: &Bound<'_, PyAny>) -> Result<bool> {
     if object.is_instance_of::<PyType>() {
         return Ok(false);
     }
-    // SAFETY: the object is alive.
-    if unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) } == 1 {
+    if objects::has_buffer(object) {
         return Ok(true);
     }
     for name in ["__dlpack__", "__cuda_array_interface__", "__array_interface__", "__array__"] {

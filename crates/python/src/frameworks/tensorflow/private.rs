@@ -6,6 +6,7 @@ use crate::fast_paths::samples::{self, ExpectedTensor};
 use crate::fast_paths::{self, FastPath, Probed, Unusable, check, present};
 use crate::frameworks::{numpy, within};
 use crate::interpreter::call;
+use crate::interpreter::owned_tensor;
 use crate::interpreter::slots::{Attribute, Method};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
@@ -99,8 +100,7 @@ fn probe_export(tf: &Bound<'_, PyModule>) -> Probed<Py<PyAny>> {
     let module = present(tf.py().import("tensorflow.python.pywrap_tfe"))?;
     let function = present(module.getattr("TFE_ToDlpackCapsule"))?;
     let tensor = sample(tf, "float32")?;
-    let read =
-        crate::protocols::capsule::owned(crate::protocols::capsule::take(&call::call1(&function, &tensor)?)?);
+    let read = owned_tensor::managed(crate::protocols::capsule::take(&call::call1(&function, &tensor)?)?);
     expected_of(&tensor)?.check(&read)?;
     Ok(function.unbind())
 }
