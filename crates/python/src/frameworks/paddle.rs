@@ -13,11 +13,13 @@ use crate::fast_paths::samples::{self, ExpectedTensor};
 use crate::fast_paths::{self, FastPath, Probed, check};
 use crate::interpreter::call;
 use crate::interpreter::deferred_drop::note_paddle_thread;
+use crate::interpreter::objects;
 use crate::interpreter::once::ForkSafeOnce;
 use crate::interpreter::once::interned;
 use crate::interpreter::owned_tensor;
 use crate::interpreter::owner::{Owner, drop_deferred};
 use pyo3::prelude::*;
+use pyo3::types::PyType;
 use tensorferry_core::dtype::DTypes;
 use tensorferry_core::plan::{Pending, Strides, SupportedDevices, TargetCapabilities, TargetMutability};
 use tensorferry_core::{DType, Device, ErrorKind, Tensor};
@@ -94,11 +96,14 @@ fn state(py: Python<'_>) -> Result<&'static State> {
 fn probe_exchange(paddle: &Bound<'_, PyModule>, dlpack: &Bound<'_, PyModule>) -> Probed<Exchange> {
     let py = paddle.py();
     note_paddle_thread();
-    let exchange = Exchange::of(&paddle.getattr("Tensor")?)?;
+    let kind = paddle.getattr("Tensor")?.cast_into::<PyType>().map_err(PyErr::from)?;
+    let exchange = Exchange::of(&kind)?;
     let memory = samples::float32()?;
     let expected = ExpectedTensor::of(&memory);
     let imported = dlpack.call_method1("from_dlpack", (&*crate::protocols::capsule::legacy(py, memory)?,))?;
-    let exported = exchange.export(&imported)?;
+    check(objects::has_type(&imported, &kind), || "a sample is not a paddle.Tensor".to_owned())?;
+    // SAFETY: `export` requires an instance of `paddle.Tensor`, whose table it is: the line above has compared the type.
+    let exported = unsafe { exchange.export(&imported) }?;
     expected.check(&exported)?;
     drop(owned_tensor::paddle(exported));
     let memory = samples::float32()?;
@@ -154,7 +159,9 @@ fn export(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     let py = object.py();
     let state = state(py)?;
     let tensor = match &state.exchange {
-        Some(exchange) => exchange.export(object)?,
+        // SAFETY: `export` requires an instance of `paddle.Tensor`, whose table it is: the recogniser found this class among the
+        // bases of the object's type.
+        Some(exchange) => unsafe { exchange.export(object) }?,
         None => crate::protocols::capsule::take(&call::call1(state.to_dlpack.bind(py), object)?)?,
     };
     Ok(owned_tensor::paddle(tensor))

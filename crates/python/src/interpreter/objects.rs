@@ -30,11 +30,21 @@ pub(crate) fn instances_have_buffer(kind: &Bound<'_, PyType>) -> bool {
 /// The pointer in a capsule of this name; `None` for other objects and other capsules.
 #[inline(always)]
 pub(crate) fn capsule_pointer(object: &Bound<'_, PyAny>, name: &CStr) -> Option<NonNull<c_void>> {
-    // SAFETY: `PyCapsule_IsValid` accepts any live object, and is true only for a capsule of this name whose pointer is not
-    // null. `PyCapsule_GetPointer` then succeeds.
+    // SAFETY: `raw_capsule_pointer` requires an object and an attached thread: the `Bound` is one and proves the other.
+    unsafe { raw_capsule_pointer(object.as_ptr(), name) }
+}
+
+/// As [`capsule_pointer`], also for a capsule that is being destroyed, to which no new reference may exist.
+///
+/// # Safety
+/// `object` is a Python object whose memory is not freed yet, and the thread is attached.
+#[inline(always)]
+pub(crate) unsafe fn raw_capsule_pointer(object: *mut ffi::PyObject, name: &CStr) -> Option<NonNull<c_void>> {
+    // SAFETY: `PyCapsule_IsValid` accepts any object, and is true only for a capsule of this name whose pointer is not null.
+    // `PyCapsule_GetPointer` then succeeds. Both need an attached thread, which the contract of this function grants.
     unsafe {
-        let is_valid = ffi::PyCapsule_IsValid(object.as_ptr(), name.as_ptr()) == 1;
-        if is_valid { NonNull::new(ffi::PyCapsule_GetPointer(object.as_ptr(), name.as_ptr())) } else { None }
+        let is_valid = ffi::PyCapsule_IsValid(object, name.as_ptr()) == 1;
+        if is_valid { NonNull::new(ffi::PyCapsule_GetPointer(object, name.as_ptr())) } else { None }
     }
 }
 
