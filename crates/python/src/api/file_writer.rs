@@ -1,6 +1,6 @@
 //! `Writer`: writes a file of tensors.
 
-use crate::api::files::{DataPointer, dialect_of, format_of};
+use crate::api::files::{dialect_of, format_of};
 use crate::conversion::host_copy;
 use crate::conversion::reading;
 use crate::conversion::recognise::recognise;
@@ -100,11 +100,14 @@ impl Writer {
         let is_writable_as_is = tensor.layout().is_dense() && tensor.order() == ByteOrder::Native;
         let tensor =
             if is_writable_as_is { tensor } else { host_copy::copy_packed(py, &tensor, tensor.dtype())? };
-        let (data, bytes) = (DataPointer(tensor.data()), tensor.layout().bytes());
-        self.with_writer(py, |writer| {
-            // SAFETY: dense host memory of `bytes` bytes, which the tensor keeps alive.
-            writer.write(unsafe { std::slice::from_raw_parts({ &data }.0, bytes) })
-        })
+        // SAFETY: `from_raw_parts` requires as many readable bytes as the layout has: the tensor is dense host memory, as was checked or
+        // made above, its data pointer is not null unless it is empty, and it lives longer than the slice. A Python thread that
+        // writes the memory during the call races, as with `numpy.ndarray.tofile`.
+        let bytes = match tensor.layout().bytes() {
+            0 => &[],
+            bytes => unsafe { std::slice::from_raw_parts(tensor.data(), bytes) },
+        };
+        self.with_writer(py, |writer| writer.write(bytes))
     }
 
     /// Finishes the file, which appears under its name. All elements must have been written.

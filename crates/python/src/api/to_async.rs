@@ -16,7 +16,7 @@ use crate::errors::{Failure, Result, fail};
 use crate::frameworks;
 use crate::interpreter::guard::{self, InterpreterGuard};
 use crate::interpreter::once::interned;
-use crate::interpreter::owner;
+use crate::interpreter::owner::{self, Owner};
 use crate::reports::TensorReport;
 use crate::reports::trace;
 use crate::sparse;
@@ -26,7 +26,7 @@ use pyo3::types::{PyDict, PyTuple};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
-use tensorferry_core::{Error, ErrorKind, fallible};
+use tensorferry_core::{Error, ErrorKind, Tensor, fallible};
 use tensorferry_cuda::TransferControl;
 
 /// One tensor of a job.
@@ -214,7 +214,7 @@ fn deliver(job: &Bound<'_, PyAny>, outcome: Result<Py<PyAny>>) -> PyResult<()> {
     job.call_method1(interned!(py, "_finish"), (result, error)).map(|_| ())
 }
 
-type TransferResult = tensorferry_core::Result<Option<tensorferry_core::host::HostBlock>>;
+type TransferResult = tensorferry_core::Result<Option<Tensor<Owner>>>;
 
 impl JobWork {
     /// Runs on the thread of the job.
@@ -263,8 +263,8 @@ impl JobWork {
             let result = match conversion {
                 JobConversion::Done(result) => result,
                 JobConversion::Pending(pending) => {
-                    let block = transferred.next().unwrap_or(Ok(None))?;
-                    (pending.finish)(py, block)?
+                    let moved = transferred.next().unwrap_or(Ok(None))?;
+                    (pending.finish)(py, moved)?
                 }
             };
             if let (Some(report), Some(traces)) = (report, &traces) {

@@ -6,7 +6,7 @@ use crate::conversion::read_only::{lend_read_only, prepare};
 use crate::conversion::reading::{read, require_in_place};
 use crate::conversion::request::{ConversionRequest, check_stream};
 use crate::conversion::source::Source;
-use crate::conversion::streams::check_named_stream;
+use crate::conversion::streams::{check_named_stream, order};
 use crate::conversion::to_gpu::{copy_to_gpu, gpu_of, share_gpu};
 use crate::conversion::to_host::{Copied, copy, deliver};
 use crate::conversion::transfer::{self, Started};
@@ -208,10 +208,7 @@ fn return_source<'py>(
         if let Some(streams) = source.take_streams()
             && device.is_cuda()
         {
-            // SAFETY: streams that the framework and the caller have just named.
-            py.detach(|| unsafe {
-                Gpu::get(device.index)?.order(streams.ready_after, SyncPoint::Stream(named.stream))
-            })?;
+            order(py, Gpu::get(device.index)?, streams.ready_after, SyncPoint::Stream(named.stream))?;
         }
     }
     Ok(source.object)

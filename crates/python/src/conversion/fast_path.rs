@@ -92,7 +92,7 @@ fn snapshot<'py>(py: Python<'py>, source: Source<'py>, target: Target) -> Outcom
         SourceMemory::InPlace(tensor) if tensor.layout().bytes() < DETACH_THRESHOLD_BYTES => tensor,
         _ => return Outcome::NeedsPlan(source),
     };
-    match duplicate(tensor).and_then(|tensor| target.write(py, tensor)) {
+    match duplicate(py, tensor).and_then(|tensor| target.write(py, tensor)) {
         Ok(result) => Outcome::Done(result),
         Err(failure) => Outcome::Failed(failure),
     }

@@ -170,8 +170,8 @@ impl Framework for CuPy {
             return Ok(Streams::on(Stream::LEGACY));
         }
         let (stream, handle) = current_stream(state, py, gpu)?;
-        // SAFETY: CuPy's current stream. CuPy destroys a stream, except the default one, with its object, which is kept
-        // alive below.
+        // SAFETY: `from_handle` requires a stream that outlives the result: CuPy destroys a stream, except the default one, with its
+        // object, which `with_owner` keeps below.
         let streams = Streams::on(unsafe { Stream::from_handle(handle) });
         Ok(if handle == 0 { streams } else { streams.with_owner(stream) })
     }
@@ -271,7 +271,8 @@ fn inspect(state: &State, object: &Bound<'_, PyAny>) -> Result<Option<Tensor<Own
     let data = std::ptr::with_exposed_provenance_mut(address);
     let owner = Owner::object(memory.unbind());
     let (device, order) = (Device::cuda(index), ByteOrder::Native);
-    // SAFETY: CuPy's own description of the array; the owner holds its memory pointer, which keeps the memory alive.
+    // SAFETY: `Tensor::new` requires memory of the layout on the device while the owner lives: shape, strides, address and device are
+    // those that CuPy states for the array, and the owner holds its `MemoryPointer`, which keeps the memory.
     Ok(Some(unsafe { Tensor::new(data, kind, layout, device, order, Access::ReadWrite, owner) }?))
 }
 

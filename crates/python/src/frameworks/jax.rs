@@ -10,7 +10,7 @@ use self::private::Private;
 use super::{Framework, allocation_failed, import, within};
 use crate::conversion::object_kinds::{Builtin, Form};
 use crate::conversion::source::{Source, SourceMemory, restore_read_only_flag};
-use crate::conversion::streams::{DeviceAllocation, Streams};
+use crate::conversion::streams::{self, DeviceAllocation, Streams};
 use crate::errors::{Failure, Result, discard_exception, fail, framework_error};
 use crate::fast_paths::{self, FastPath, on_fresh_thread, samples};
 use crate::interpreter::call;
@@ -223,8 +223,9 @@ impl Framework for Jax {
         if read_only_loans::is_on_loan(tensor.data() as usize) {
             tensor.set_read_only();
         } else {
-            // SAFETY: JAX allocated the memory, or tensorferry lent it as writable; read-only loans are handled above. The
-            // buffer is marked read-only because arrays are immutable, not because the memory is.
+            // SAFETY: `set_writable` requires memory that is writable while the owner lives: JAX allocated it, or tensorferry lent
+            // it as writable; the branch above handles read-only loans. The buffer is marked read-only because arrays are
+            // immutable, not because the memory is.
             unsafe { tensor.set_writable() };
         }
         assign_cpu(state(object.py())?, object, &mut tensor)?;
@@ -265,7 +266,8 @@ impl Framework for Jax {
         }
         let handle = call::method(&device, interned!(py, "get_stream_for_external_ready_events"))?;
         let handle = handle.extract()?;
-        // SAFETY: JAX returned the stream, which lives as long as the device's client.
+        // SAFETY: `from_handle` requires a stream that outlives the result: JAX returned it, and keeps it as long as the client of
+        // the device, to which the device in `State::gpus` holds a reference.
         let waiting = SyncPoint::Stream(unsafe { Stream::from_handle(handle) });
         Ok(Streams::new(SyncPoint::AllStreams, waiting).preferring_ready_memory())
     }
@@ -282,12 +284,13 @@ impl Framework for Jax {
         // which takes half the time.
         let stream = match next_use {
             Some(SyncPoint::Stream(stream)) => {
-                Some(stream.handle().into_pyobject(py).map_err(PyErr::from)?.into_any())
+                Some((stream, stream.handle().into_pyobject(py).map_err(PyErr::from)?.into_any()))
             }
             _ => None,
         };
-        let array = import_tensor(py, state, tensor, &device, stream.as_ref())?;
-        prevent_donation(&array, stream.as_ref())?;
+        let stream = stream.as_ref().map(|(stream, handle)| (*stream, handle));
+        let array = import_tensor(py, state, tensor, &device, stream)?;
+        prevent_donation(&array, stream.map(|(_, handle)| handle))?;
         Ok(array)
     }
 
@@ -422,31 +425,28 @@ fn prevent_donation(array: &Bound<'_, PyAny>, stream: Option<&Bound<'_, PyAny>>)
     Ok(array.setattr(interned!(py, "_tensorferry_loan"), capsule)?)
 }
 
-/// Creates an array over the memory of a tensor: through jaxlib's function, or through the public one without the fast path.
+/// Creates an array over the memory of a tensor: through jaxlib's function, or through the public one without the fast path. A stream
+/// that waits for the memory comes with its handle as a Python integer.
 fn import_tensor<'py>(
     py: Python<'py>,
     state: &State,
     tensor: Tensor<Owner>,
     device: &Bound<'py, PyAny>,
-    stream: Option<&Bound<'py, PyAny>>,
+    stream: Option<(Stream, &Bound<'py, PyAny>)>,
 ) -> Result<Bound<'py, PyAny>> {
     let gpu_index = tensor.device().index;
     let capsule = crate::protocols::capsule::legacy(py, AttachingOwner::of(tensor))?;
     // The public function chooses a stream itself, and that stream does not wait for the memory. The host waits instead.
     let import_public = |capsule: &Bound<'py, PyAny>| -> Result<Bound<'py, PyAny>> {
-        if let Some(stream) = stream {
-            let handle = stream.extract()?;
-            // SAFETY: JAX returned the stream, which lives as long as the device's client.
-            py.detach(|| unsafe {
-                let ready_after = SyncPoint::Stream(Stream::from_handle(handle));
-                Gpu::get(gpu_index)?.wait(ready_after)
-            })?;
+        if let Some((stream, _)) = stream {
+            streams::wait(py, Gpu::get(gpu_index)?, SyncPoint::Stream(stream))?;
         }
         import_by_public_function(py, state, capsule, device)
     };
     let Some(function) = &state.private.import else { return import_public(&capsule) };
     let none = py.None();
-    call::call3(function.bind(py), &capsule, device, stream.unwrap_or(none.bind(py)))
+    let handle = stream.map_or(none.bind(py), |(_, handle)| handle);
+    call::call3(function.bind(py), &capsule, device, handle)
         .map_err(|error| framework_error(py, "JAX", error))
 }
 

@@ -306,7 +306,8 @@ impl Framework for TensorFlow {
             allocated.map_err(|error| allocation_failed(py, "TensorFlow", error, gpu, dtype, shape))?;
         let memory = read_capsule(&allocated)?;
         let (data, device, order) = (memory.data(), memory.device(), ByteOrder::Native);
-        // SAFETY: TensorFlow allocated at least as many bytes as the layout has; the managed tensor keeps them alive.
+        // SAFETY: `Tensor::new` requires memory of the layout while the owner lives: `Empty` allocated at least as many bytes, in
+        // words of four, on the device of `memory`, whose managed tensor is the owner.
         let tensor = unsafe {
             Tensor::new(data, dtype, layout, device, order, Access::ReadWrite, memory.into_owner())
         }?;
@@ -384,7 +385,8 @@ fn read_eager(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     }
     let array = match state.private(|private| &private.array) {
         Some((array, _)) => {
-            // SAFETY: the object is an eager tensor: its type was recognised as genuine.
+            // SAFETY: `call` requires an instance of the type of eager tensors: the recogniser found it among the bases of the object's
+            // type, or `read` compared the type of a variable's value.
             unsafe { array.call(object) }.or_else(|error| {
                 discard_exception(py, error);
                 super::numpy::as_array(object)
@@ -403,8 +405,9 @@ fn read_eager(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
         tensor.set_read_only();
         return Ok(tensor);
     }
-    // SAFETY: TensorFlow allocated the memory, or tensorferry lent it as writable; read-only loans are handled above. The array
-    // of the public function is read-only because TensorFlow's tensors are immutable, not because the memory is.
+    // SAFETY: `set_writable` requires memory that is writable while the owner lives: TensorFlow allocated it, or tensorferry lent it as
+    // writable; the branch above handles read-only loans. The array of the public function is read-only because TensorFlow's
+    // tensors are immutable, not because the memory is.
     unsafe { tensor.set_writable() };
     Ok(tensor)
 }
@@ -432,7 +435,8 @@ fn is_on_gpu(state: &State, object: &Bound<'_, PyAny>) -> Result<bool> {
 /// The name of the device that holds a tensor's memory.
 fn backing_device<'py>(state: &State, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     match state.private(|private| &private.backing_device) {
-        // SAFETY: an eager tensor, as in `read_eager`.
+        // SAFETY: `get` requires an instance of the type of eager tensors: `read_eager` and `assign_cpu` get objects that the recogniser
+        // found to be so, or whose type `read` compared.
         Some(attribute) => unsafe { attribute.get(object) },
         None => object.getattr(interned!(object.py(), "backing_device")),
     }
@@ -441,7 +445,8 @@ fn backing_device<'py>(state: &State, object: &Bound<'py, PyAny>) -> PyResult<Bo
 /// Rejects strings, resource handles, variants and quantised types, for which an export would abort the process.
 fn check_type(state: &State, object: &Bound<'_, PyAny>) -> Result<()> {
     let datatype_enum: i32 = match state.private(|private| &private.array) {
-        // SAFETY: an eager tensor, as in `read_eager`.
+        // SAFETY: `call` requires an instance of the type of eager tensors: `read_eager` gets objects that the recogniser found to be
+        // so, or whose type `read` compared.
         Some((_, method)) => unsafe { method.call(object) }?.extract()?,
         None => object.getattr("dtype")?.getattr("as_datatype_enum")?.extract()?,
     };

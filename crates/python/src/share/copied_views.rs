@@ -54,10 +54,11 @@ impl MemoryView {
 pub(super) fn hold<'py>(source: Source<'py>) -> (Source<'py>, Option<Arc<HeldOwner>>) {
     let mut held = None;
     let memory = match source.memory {
-        // SAFETY: the new owner holds a reference to the `Arc` that holds the first owner.
+        // SAFETY: `map_owner` requires that the new owner keeps the memory valid: it holds a reference to the `Arc` that holds the
+        // first owner.
         SourceMemory::InPlace(tensor) => SourceMemory::InPlace(unsafe {
             tensor.map_owner(|owner| {
-                let shared = held.insert(Arc::new(HeldOwner(owner)));
+                let shared = held.insert(Arc::new(HeldOwner::new(owner)));
                 Owner::shared(shared.clone())
             })
         }),

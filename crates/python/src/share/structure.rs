@@ -1,6 +1,5 @@
 //! Encoding of Python trees as `TreeStructure`, which a producer sends to consumers, and decoding.
 
-use crate::conversion::host_copy;
 use crate::conversion::object_kinds::{Container, Recognised};
 use crate::conversion::recognise::recognise;
 use crate::conversion::source::SourceMemory;
@@ -14,8 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use std::collections::HashMap;
 use tensorferry_core::fallible::{try_collect, try_copy};
-use tensorferry_core::host::HostBlock;
-use tensorferry_core::{Access, ByteOrder, DType, Device, Error, ErrorKind, Layout, Tensor, emergency_pool};
+use tensorferry_core::{DType, Error, ErrorKind, emergency_pool};
 use tensorferry_share::TreeStructure;
 
 /// Publishes one tensor and returns its index.
@@ -174,11 +172,11 @@ fn unsupported_object(object: &Bound<'_, PyAny>) -> Failure {
 fn encode_scalar(object: &Bound<'_, PyAny>, recognised: Recognised) -> Result<TreeStructure> {
     let source = crate::conversion::reading::read(object, recognised)?;
     let SourceMemory::InPlace(tensor) = source.memory else { return Err(unsupported_object(object)) };
-    let tensor = host_copy::copy_packed(object.py(), &tensor, tensor.dtype())?;
-    let size = tensor.dtype().size();
-    // SAFETY: a packed scalar has one element of `size` bytes, which the tensor keeps alive.
-    let bytes = unsafe { std::slice::from_raw_parts(tensor.data(), size) };
-    Ok(TreeStructure::Scalar(tensor.dtype(), bytes.to_vec()))
+    let bytes: Vec<u8> = object.call_method0("tobytes")?.extract()?;
+    if bytes.len() != tensor.dtype().size() {
+        return Err(unsupported_object(object));
+    }
+    Ok(TreeStructure::Scalar(tensor.dtype(), bytes))
 }
 
 /// Returns the tensor with an index.
@@ -245,15 +243,7 @@ fn decode_node<'py>(
 }
 
 fn decode_scalar<'py>(py: Python<'py>, dtype: DType, bytes: &[u8]) -> Result<Bound<'py, PyAny>> {
-    let block = HostBlock::new(bytes.len())?;
-    // SAFETY: the new block has `bytes.len()` bytes, and nothing else refers to it.
-    unsafe { block.data().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-    let (data, layout) = (block.data(), Layout::dense(dtype.size(), &[])?);
-    let owner = crate::interpreter::owner::Owner::Block(block);
-    // SAFETY: the block holds the one element, and the owner keeps it alive.
-    let tensor = unsafe {
-        Tensor::new(data, dtype, layout, Device::CPU, ByteOrder::Native, Access::ReadWrite, owner)
-    }?;
-    let numpy = frameworks::target(&PyString::new(py, "numpy").into_any())?;
-    Ok(numpy.write(py, tensor)?.get_item(PyTuple::empty(py))?)
+    let dtype = frameworks::numpy::dtype_object(py, dtype)?;
+    let array = py.import("numpy")?.call_method1("frombuffer", (PyBytes::new(py, bytes), dtype))?;
+    Ok(array.get_item(0)?)
 }

@@ -112,7 +112,7 @@ fn probe_array(tf: &Bound<'_, PyModule>, kind: &Bound<'_, PyType>) -> Probed<(Me
     for dtype in ["float32", "bool"] {
         let tensor = sample(tf, dtype)?;
         check(tensor.get_type().is(kind), || "a sample is not an eager tensor".to_owned())?;
-        // SAFETY: the tensor's type defines the methods.
+        // SAFETY: `call` requires an instance of the type that the methods were found in: the line above has compared the type.
         let (found, found_number) = unsafe { (array.call(&tensor)?, number.call(&tensor)?) };
         expected_of(&tensor)?.check(&numpy::read_array(&found)?)?;
         let expected = tensor.getattr("dtype")?.getattr("as_datatype_enum")?;
@@ -147,7 +147,7 @@ fn probe_backing_device(tf: &Bound<'_, PyModule>, kind: &Bound<'_, PyType>) -> P
     }
     let tensor = sample(tf, "float32")?;
     check(tensor.get_type().is(kind), || "a sample is not an eager tensor".to_owned())?;
-    // SAFETY: the tensor's type defines the attribute.
+    // SAFETY: `get` requires an instance of the type that the attribute was found in: the line above has compared the type.
     let (found, expected) = (unsafe { attribute.get(&tensor) }?, tensor.getattr("backing_device")?);
     check(found.eq(&expected)?, || format!("backing_device is {found}, expected {expected}"))?;
     Ok(attribute)
