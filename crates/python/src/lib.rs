@@ -19,6 +19,7 @@ mod trees;
 
 use api::{async_transfer, file_writer, files, lifecycle, memory_stats, options, to, to_async};
 use conversion::convert;
+use conversion::object_kinds::RecognisedObject;
 use conversion::recognise::recognise;
 use conversion::request::ConversionRequest;
 use errors::Result;
@@ -97,10 +98,11 @@ fn plan_of<'py>(
             return sparse::retry_as_sparse(failure, sparse::SparseCall::Plan, x, framework, options);
         }
     };
-    let plan_one = |leaf: &Bound<'py, PyAny>, kind| -> Result<PlanReport> {
+    let plan_one = |recognised: RecognisedObject<'_, 'py>| -> Result<PlanReport> {
+        let leaf = recognised.object();
         let failure = match &request {
             None => sparse::dense_input_error(leaf, framework),
-            Some(request) => match convert::plan_object(leaf, kind, request) {
+            Some(request) => match convert::plan_object(recognised, request) {
                 Ok(report) => return Ok(report.into()),
                 Err(failure) => failure,
             },
@@ -109,14 +111,14 @@ fn plan_of<'py>(
         Ok(plan.cast::<PlanReport>().map_err(PyErr::from)?.get().clone())
     };
     let recognised = recognise(x)?;
-    let Some(container) = traverse::container_of(x, recognised)? else {
-        return Ok(Bound::new(py, plan_one(x, recognised)?)?.into_any());
+    let Some(container) = traverse::container_of(recognised)? else {
+        return Ok(Bound::new(py, plan_one(recognised)?)?.into_any());
     };
     let mut parts = Vec::new();
     let walk = if allow_no_tensor { traverse::walk_allowing_no_tensor } else { traverse::walk };
-    walk(x, container, false, &mut |leaf, kind, path| {
-        try_push(&mut parts, plan_one(leaf, kind)?.named(path()))?;
-        Ok(leaf.clone())
+    walk(x, container, false, &mut |leaf, path| {
+        try_push(&mut parts, plan_one(leaf)?.named(path()))?;
+        Ok(leaf.object().clone())
     })?;
     let target = match &request {
         Some(request) => request.target.capabilities(py)?.framework,

@@ -88,7 +88,7 @@ impl Writer {
     /// Appends the elements of a host tensor to the tensor that was begun.
     fn write(&self, x: &Bound<'_, PyAny>) -> Result<()> {
         let py = x.py();
-        let source = reading::read(x, recognise(x)?)?;
+        let source = reading::read(recognise(x)?)?;
         let SourceMemory::InPlace(tensor) = source.memory else { return Err(not_a_tensor(x)) };
         if !tensor.device().is_host() {
             return Err(fail(

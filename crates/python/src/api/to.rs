@@ -12,7 +12,7 @@ use crate::conversion::batch;
 use crate::conversion::convert;
 use crate::conversion::fast_path::{self, Outcome};
 use crate::conversion::fill_out;
-use crate::conversion::object_kinds::Recognised;
+use crate::conversion::object_kinds::{Recognised, RecognisedObject};
 use crate::conversion::recognise::recognise;
 use crate::conversion::request::ConversionRequest;
 use crate::errors::{Failure, Result, fail};
@@ -127,11 +127,11 @@ unsafe extern "C" fn enter<const ALLOW_NO_TENSOR: bool>(
         let (x, framework) =
             unsafe { (Bound::ref_from_ptr(py, &*arguments), Bound::ref_from_ptr(py, &*arguments.add(1))) };
         let recognised = recognise(x);
-        if recognised.as_ref().is_ok_and(|&recognised| sparse::is_sparse_type(recognised)) {
+        if recognised.as_ref().is_ok_and(|recognised| sparse::is_sparse_type(recognised.kind())) {
             return Python::attach(|py| to_raw_result(py, sparse::convert_tensor(x, framework, None)));
         }
         let outcome = match (recognised, frameworks::target(framework)) {
-            (Ok(recognised), Ok(target)) => fast_path::convert_object(x, recognised, target),
+            (Ok(recognised), Ok(target)) => fast_path::convert_object(recognised, target),
             (Err(failure), _) | (_, Err(failure)) => Outcome::Failed(failure),
         };
         match outcome {
@@ -220,7 +220,7 @@ unsafe fn convert_with_keywords<'py, const ALLOW_NO_TENSOR: bool>(
         }
     }
     let (x, framework) = (&positional[0], &positional[1]);
-    if sparse::is_sparse_type(recognise(x)?) && sparse::supports_options(&keywords) {
+    if sparse::is_sparse_type(recognise(x)?.kind()) && sparse::supports_options(&keywords) {
         return sparse::convert_tensor(x, framework, Some(&keywords));
     }
     let target = match frameworks::target(framework) {
@@ -245,8 +245,8 @@ fn without_target<'py, const ALLOW_NO_TENSOR: bool>(
     if let Some(keywords) = keywords {
         options::parse("to", keywords, true)?;
     }
-    sparse::convert_tree(x, framework, keywords, ALLOW_NO_TENSOR, &mut |leaf, _| {
-        Err(sparse::dense_input_error(leaf, framework))
+    sparse::convert_tree(x, framework, keywords, ALLOW_NO_TENSOR, &mut |leaf| {
+        Err(sparse::dense_input_error(leaf.object(), framework))
     })
 }
 
@@ -258,25 +258,26 @@ fn convert_all<'py, const ALLOW_NO_TENSOR: bool>(
     request: &ConversionRequest,
     keywords: Option<&Bound<'py, PyDict>>,
 ) -> Result<Bound<'py, PyAny>> {
-    let convert_one = |x: &Bound<'py, PyAny>, recognised| {
-        convert::convert_object(x, recognised, request)
+    let convert_one = |recognised: RecognisedObject<'_, 'py>| {
+        let x = recognised.object();
+        convert::convert_object(recognised, request)
             .or_else(|failure| retry_as_sparse(failure, sparse::SparseCall::To, x, framework, keywords))
     };
     let recognised = recognise(x)?;
     if let Some(given) = out {
-        if matches!(recognised, Recognised::Container(_)) {
+        if matches!(recognised.kind(), Recognised::Container(_)) {
             let hint = "fill one tensor at a time, or leave out out=";
             return Err(fail(ErrorKind::InvalidArgument, "out= accepts one tensor, and x is a tree", hint));
         }
         return fill_out::fill(x, given, request);
     }
-    if matches!(recognised, Recognised::Container(_) | Recognised::Unknown)
-        && let Some(container) = traverse::container_of(x, recognised)?
+    if matches!(recognised.kind(), Recognised::Container(_) | Recognised::Unknown)
+        && let Some(container) = traverse::container_of(recognised)?
     {
         return batch::batched(x.py(), request, || {
             let walk = if ALLOW_NO_TENSOR { traverse::walk_allowing_no_tensor } else { traverse::walk };
-            walk(x, container, true, &mut |leaf, kind, _| convert_one(leaf, kind))
+            walk(x, container, true, &mut |leaf, _| convert_one(leaf))
         });
     }
-    convert_one(x, recognised)
+    convert_one(recognised)
 }

@@ -50,7 +50,7 @@ pub(crate) fn start<'py>(
 ) -> Result<(Started<'py>, Option<crate::reports::TensorReport>)> {
     let py = object.py();
     let target = request.target.capabilities(py)?;
-    let mut source = read(object, recognise(object)?)?;
+    let mut source = read(recognise(object)?)?;
     let (destination, destination_streams) = read_out(out, &source, target, &request.options)?;
     let description = source.describe();
     let plan = plan_of(&description, &destination);
@@ -142,7 +142,7 @@ fn read_out(
     target: &TargetCapabilities,
     options: &ConvertOptions,
 ) -> Result<(Tensor<Owner>, Option<Streams>)> {
-    let mut given = read(out, recognise(out)?).map_err(|failure| match failure {
+    let mut given = read(recognise(out)?).map_err(|failure| match failure {
         Failure::Ferry(error) | Failure::WithCause(error, _) => fail(
             ErrorKind::InvalidArgument,
             format!("out cannot be filled: {}", error.fact()),

@@ -8,7 +8,7 @@ mod private;
 
 use self::private::Private;
 use super::{Framework, allocation_failed, import, within};
-use crate::conversion::object_kinds::{Builtin, Form};
+use crate::conversion::object_kinds::{Builtin, RecognisedTensor};
 use crate::conversion::source::{Source, SourceMemory, restore_read_only_flag};
 use crate::conversion::streams::{self, DeviceAllocation, Streams};
 use crate::errors::{Failure, Result, discard_exception, fail, framework_error};
@@ -200,7 +200,8 @@ impl Framework for Jax {
         Ok(&state.capabilities[default][usize::from(has_x64)])
     }
 
-    fn read<'py>(&self, object: &Bound<'py, PyAny>, _form: Form) -> Result<Source<'py>> {
+    fn read<'py>(&self, tensor: RecognisedTensor<'_, 'py>) -> Result<Source<'py>> {
+        let object = tensor.object();
         if let Some(source) = read_gpu_fast(object)? {
             return Ok(source);
         }
@@ -232,7 +233,8 @@ impl Framework for Jax {
         Ok(Source::in_place(object.clone(), "jax", tensor).with_mutability(SourceMutability::Immutable))
     }
 
-    fn materialise(&self, object: &Bound<'_, PyAny>, _pending: Pending) -> Result<Tensor<Owner>> {
+    fn materialise(&self, tensor: RecognisedTensor<'_, '_>, _pending: Pending) -> Result<Tensor<Owner>> {
+        let object = tensor.object();
         let array =
             super::numpy::as_array(object).map_err(|failure| framework_error(object.py(), "JAX", failure))?;
         super::numpy::read_array(&array)

@@ -4,7 +4,7 @@
 //! counts as a reference; a memoryview does not, and would see the write. Sources are therefore immutable.
 
 use super::{Framework, import};
-use crate::conversion::object_kinds::{Builtin, Form};
+use crate::conversion::object_kinds::{Builtin, RecognisedTensor};
 use crate::conversion::source::Source;
 use crate::errors::{Result, fail, framework_error};
 use crate::interpreter::call;
@@ -85,13 +85,15 @@ impl Framework for Mlx {
         Ok(&CAPABILITIES)
     }
 
-    fn read<'py>(&self, object: &Bound<'py, PyAny>, _form: Form) -> Result<Source<'py>> {
+    fn read<'py>(&self, tensor: RecognisedTensor<'_, 'py>) -> Result<Source<'py>> {
+        let object = tensor.object();
         module(object.py())?;
         let tensor = export(object)?;
         Ok(Source::in_place(object.clone(), "mlx", tensor).with_mutability(SourceMutability::Immutable))
     }
 
-    fn materialise(&self, object: &Bound<'_, PyAny>, _pending: Pending) -> Result<Tensor<Owner>> {
+    fn materialise(&self, tensor: RecognisedTensor<'_, '_>, _pending: Pending) -> Result<Tensor<Owner>> {
+        let object = tensor.object();
         export(object)
     }
 

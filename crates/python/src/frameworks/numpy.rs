@@ -6,7 +6,7 @@ mod array_struct;
 
 use self::array_struct::has_weak_references;
 use super::{Framework, import};
-use crate::conversion::object_kinds::{Builtin, Form};
+use crate::conversion::object_kinds::{Builtin, Form, RecognisedTensor};
 use crate::conversion::source::Source;
 use crate::errors::{Result, fail};
 use crate::interpreter::fork_lock;
@@ -56,7 +56,8 @@ impl Framework for NumPy {
         Ok(&CAPABILITIES)
     }
 
-    fn read<'py>(&self, object: &Bound<'py, PyAny>, form: Form) -> Result<Source<'py>> {
+    fn read<'py>(&self, tensor: RecognisedTensor<'_, 'py>) -> Result<Source<'py>> {
+        let (object, form) = (tensor.object(), tensor.form());
         let tensor = read_array(object)?;
         Ok(match form {
             // `asarray` creates a new array for a scalar; nothing else refers to it.
@@ -66,7 +67,8 @@ impl Framework for NumPy {
         })
     }
 
-    fn materialise(&self, object: &Bound<'_, PyAny>, _pending: Pending) -> Result<Tensor<Owner>> {
+    fn materialise(&self, tensor: RecognisedTensor<'_, '_>, _pending: Pending) -> Result<Tensor<Owner>> {
+        let object = tensor.object();
         read_array(object)
     }
 
@@ -211,7 +213,8 @@ unsafe fn read_fields(array: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     };
     let owner = Owner::object(array.clone().unbind());
     // SAFETY: `Tensor::new` requires memory of this layout while the owner lives: NumPy keeps it as long as the array, which the
-    // owner holds, and refuses to resize an array with references. `WRITEABLE` says whether it may be written.
+    // owner holds, and resizes an array with references only on demand (`refcheck=False`). `WRITEABLE` says whether it may be
+    // written.
     Ok(unsafe { Tensor::new(data, dtype, layout, Device::CPU, order, access, owner) }?)
 }
 

@@ -6,7 +6,7 @@
 
 use super::dlpack_exchange::Exchange;
 use super::{Framework, import};
-use crate::conversion::object_kinds::{Builtin, Form};
+use crate::conversion::object_kinds::{Builtin, RecognisedTensor};
 use crate::conversion::source::Source;
 use crate::errors::{Failure, Result, fail, framework_error};
 use crate::fast_paths::samples::{self, ExpectedTensor};
@@ -122,11 +122,12 @@ impl Framework for Paddle {
         Ok(&state(py)?.capabilities)
     }
 
-    fn read<'py>(&self, object: &Bound<'py, PyAny>, _form: Form) -> Result<Source<'py>> {
+    fn read<'py>(&self, tensor: RecognisedTensor<'_, 'py>) -> Result<Source<'py>> {
+        let object = tensor.object();
         let py = object.py();
         note_paddle_thread();
         let requires_grad = !object.getattr(interned!(py, "stop_gradient"))?.is_truthy()?;
-        let mut tensor = export(object).map_err(|failure| explain(object, failure))?;
+        let mut tensor = export(tensor).map_err(|failure| explain(object, failure))?;
         // As in torch: autograd may have saved a non-leaf tensor, so its memory is lent as read-only.
         if requires_grad && !object.getattr(interned!(py, "is_leaf"))?.is_truthy()? {
             tensor.set_read_only();
@@ -136,8 +137,8 @@ impl Framework for Paddle {
         Ok(source)
     }
 
-    fn materialise(&self, object: &Bound<'_, PyAny>, _pending: Pending) -> Result<Tensor<Owner>> {
-        export(object)
+    fn materialise(&self, tensor: RecognisedTensor<'_, '_>, _pending: Pending) -> Result<Tensor<Owner>> {
+        export(tensor)
     }
 
     fn write<'py>(&self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
@@ -155,12 +156,15 @@ impl Framework for Paddle {
     }
 }
 
-fn export(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
+fn export(tensor: RecognisedTensor<'_, '_>) -> Result<Tensor<Owner>> {
+    let object = tensor.object();
+    if tensor.framework() != Builtin::Paddle {
+        return Err(crate::errors::not_a_tensor(object));
+    }
     let py = object.py();
     let state = state(py)?;
     let tensor = match &state.exchange {
-        // SAFETY: `export` requires an instance of `paddle.Tensor`, whose table it is: the recogniser found this class among the
-        // bases of the object's type.
+        // SAFETY: `export` requires an instance of `paddle.Tensor`, whose table it is: a `RecognisedTensor` of Paddle is one.
         Some(exchange) => unsafe { exchange.export(object) }?,
         None => crate::protocols::capsule::take(&call::call1(state.to_dlpack.bind(py), object)?)?,
     };

@@ -17,7 +17,7 @@ use self::state::{State, state};
 use super::dlpack_exchange::Exchange;
 use super::{Framework, allocation_failed, within};
 use crate::conversion::alignment;
-use crate::conversion::object_kinds::Form;
+use crate::conversion::object_kinds::{Builtin, Form, RecognisedTensor};
 use crate::conversion::source::{Source, SourceMemory};
 use crate::conversion::streams::{DeviceAllocation, Streams};
 use crate::errors::{Failure, Result, fail, framework_error};
@@ -40,14 +40,18 @@ impl Framework for Torch {
         Ok(&state(py)?.capabilities)
     }
 
-    fn read<'py>(&self, object: &Bound<'py, PyAny>, form: Form) -> Result<Source<'py>> {
+    fn read<'py>(&self, tensor: RecognisedTensor<'_, 'py>) -> Result<Source<'py>> {
+        if tensor.framework() != Builtin::Torch {
+            return Err(crate::errors::not_a_tensor(tensor.object()));
+        }
+        let (object, form) = (tensor.object(), tensor.form());
         if form == Form::ReadOnly {
             return read_only(object);
         }
         let state = state(object.py())?;
         // SAFETY: the slots, `borrow`, `check_byte_dtype` and `pending` require an instance of `torch.Tensor`, and so of
-        // `TensorBase`: the recogniser found this class among the bases of the object's type. The wrapper type of
-        // `Form::ReadOnly`, which has other bases, is handled above. `check_storage` comes before the first use of the tensor.
+        // `TensorBase`: a `RecognisedTensor` of PyTorch is one, except for the wrapper type of `Form::ReadOnly`, which is
+        // handled above. `check_storage` comes before the first use of the tensor.
         let (requires_grad, tensor, pending) = unsafe {
             // Autograd may have saved a non-leaf tensor for the backward pass, so its memory is lent as read-only.
             let requires_grad = state.slots.requires_grad.is_true(object)?;
@@ -81,7 +85,8 @@ impl Framework for Torch {
         })
     }
 
-    fn materialise(&self, object: &Bound<'_, PyAny>, _pending: Pending) -> Result<Tensor<Owner>> {
+    fn materialise(&self, tensor: RecognisedTensor<'_, '_>, _pending: Pending) -> Result<Tensor<Owner>> {
+        let object = tensor.object();
         let py = object.py();
         let resolved = call::method(object, interned!(py, "detach"))?;
         let resolved = call::method(&resolved, interned!(py, "resolve_conj"))?;

@@ -7,7 +7,7 @@ use super::{SHARED_MEMORY, SharedBlock, Ticket, parse_seconds};
 use crate::api::options::{self, ParsedKeywords};
 use crate::conversion::gpu_transfer;
 use crate::conversion::host_copy::copy_into;
-use crate::conversion::object_kinds::Recognised;
+use crate::conversion::object_kinds::RecognisedObject;
 use crate::conversion::reading::materialise;
 use crate::conversion::source::{self, Source};
 use crate::conversion::streams::Streams;
@@ -81,7 +81,7 @@ pub(crate) fn publish(
         return Err(PyTypeError::new_err(text).into());
     }
     let mut builder = PublicationBuilder::new(keywords.options);
-    let structure = encode_tree(x, &mut |leaf, recognised| builder.add_tensor(leaf, recognised))?.write()?;
+    let structure = encode_tree(x, &mut |leaf| builder.add_tensor(leaf))?.write()?;
     let options = PublishOptions { once, timeout, access: builder.access };
     let PublicationBuilder { tensors, ready, stream_owners, .. } = builder;
     // SAFETY: `publish_after` requires streams that are alive, which a `Stream` is by the contract of `from_handle`: it belongs to
@@ -136,10 +136,10 @@ impl PublicationBuilder {
     }
 
     /// Adds a tensor, in place or as a copy, and returns its index.
-    fn add_tensor(&mut self, object: &Bound<'_, PyAny>, recognised: Recognised) -> Result<u32> {
-        let py = object.py();
+    fn add_tensor(&mut self, recognised: RecognisedObject<'_, '_>) -> Result<u32> {
+        let py = recognised.object().py();
         let started = trace::is_tracing().then(Instant::now);
-        let mut source = crate::conversion::reading::read(object, recognised)?;
+        let mut source = crate::conversion::reading::read(recognised)?;
         let location = Location::of(&mut source)?;
         let target = TargetCapabilities {
             own_memory: location.copy_reason(&source.describe(), &self.options),

@@ -1,6 +1,6 @@
 //! Encoding of Python trees as `TreeStructure`, which a producer sends to consumers, and decoding.
 
-use crate::conversion::object_kinds::{Container, Recognised};
+use crate::conversion::object_kinds::{Container, Recognised, RecognisedObject};
 use crate::conversion::recognise::recognise;
 use crate::conversion::source::SourceMemory;
 use crate::errors::{Failure, Result, fail, type_name};
@@ -17,7 +17,7 @@ use tensorferry_core::{DType, Error, ErrorKind, emergency_pool};
 use tensorferry_share::TreeStructure;
 
 /// Publishes one tensor and returns its index.
-type PublishTensor<'py, 'a> = dyn FnMut(&Bound<'py, PyAny>, Recognised) -> Result<u32> + 'a;
+type PublishTensor<'py, 'a> = dyn FnMut(RecognisedObject<'_, 'py>) -> Result<u32> + 'a;
 
 /// Encodes a tree.
 struct TreeEncoder<'py, 'a> {
@@ -33,13 +33,13 @@ pub(super) fn encode_tree<'py, 'a>(
     publish_tensor: &'a mut PublishTensor<'py, 'a>,
 ) -> Result<TreeStructure> {
     let recognised = recognise(object)?;
-    let is_tree = matches!(recognised, Recognised::Container(_) | Recognised::Leaf)
-        || (matches!(recognised, Recognised::Unknown) && !has_tensor_protocol(object)?);
+    let is_tree = matches!(recognised.kind(), Recognised::Container(_) | Recognised::Leaf)
+        || (matches!(recognised.kind(), Recognised::Unknown) && !has_tensor_protocol(object)?);
     if !is_tree {
-        return publish_tensor(object, recognised).map(TreeStructure::Tensor);
+        return publish_tensor(recognised).map(TreeStructure::Tensor);
     }
     let mut encoder = TreeEncoder { path: Vec::new(), known: HashMap::new(), publish_tensor };
-    let result = encoder.encode_node(object, recognised);
+    let result = encoder.encode_node(recognised);
     result.map_err(
         |failure| if encoder.path.is_empty() { failure } else { failure.at(&format_path(&encoder.path)) },
     )
@@ -56,23 +56,24 @@ impl<'py> TreeEncoder<'py, '_> {
             ));
         }
         self.path.push(step);
-        let result = self.encode_node(object, recognise(object)?)?;
+        let result = self.encode_node(recognise(object)?)?;
         self.path.pop();
         Ok(result)
     }
 
-    fn encode_node(&mut self, object: &Bound<'py, PyAny>, recognised: Recognised) -> Result<TreeStructure> {
-        match recognised {
+    fn encode_node(&mut self, recognised: RecognisedObject<'_, 'py>) -> Result<TreeStructure> {
+        let object = recognised.object();
+        match recognised.kind() {
             Recognised::Container(container) => self.encode_container(object, container),
             Recognised::Leaf | Recognised::Bytes => encode_value(object),
             Recognised::Unknown if !has_tensor_protocol(object)? => encode_value(object),
-            recognised if is_scalar(recognised) => encode_scalar(object, recognised),
-            recognised => {
+            kind if is_scalar(kind) => encode_scalar(recognised),
+            _ => {
                 if let Some((_, number)) = self.known.get(&(object.as_ptr() as usize)) {
                     return Ok(TreeStructure::Tensor(*number));
                 }
                 emergency_pool::ensure_headroom(TENSOR_OVERHEAD_BYTES)?;
-                let number = (self.publish_tensor)(object, recognised)?;
+                let number = (self.publish_tensor)(recognised)?;
                 let bytes =
                     (self.known.len() + 1).saturating_mul(size_of::<(usize, Bound<'_, PyAny>, u32)>());
                 self.known.try_reserve(1).map_err(|_| Error::out_of_memory(bytes))?;
@@ -169,8 +170,9 @@ fn unsupported_object(object: &Bound<'_, PyAny>) -> Failure {
 }
 
 /// Encodes a NumPy scalar, which is a value and not a tensor.
-fn encode_scalar(object: &Bound<'_, PyAny>, recognised: Recognised) -> Result<TreeStructure> {
-    let source = crate::conversion::reading::read(object, recognised)?;
+fn encode_scalar(recognised: RecognisedObject<'_, '_>) -> Result<TreeStructure> {
+    let object = recognised.object();
+    let source = crate::conversion::reading::read(recognised)?;
     let SourceMemory::InPlace(tensor) = source.memory else { return Err(unsupported_object(object)) };
     let bytes: Vec<u8> = object.call_method0("tobytes")?.extract()?;
     if bytes.len() != tensor.dtype().size() {

@@ -130,18 +130,18 @@ impl<'py> SourceArray<'py> {
         let numpy = Target::Builtin(Builtin::Numpy.framework());
         let options = ConvertOptions { device: DeviceRequest::At(Device::CPU), ..ConvertOptions::NONE };
         let request = ConversionRequest { options, ..ConversionRequest::new(numpy) };
-        let object = convert::convert_object(&self.object, recognise(&self.object)?, &request)?;
+        let object = convert::convert_object(recognise(&self.object)?, &request)?;
         read(&object, self.is_read_only)
     }
 }
 
 fn read<'py>(object: &Bound<'py, PyAny>, is_read_only: bool) -> Result<Source<'py>> {
     let recognised = recognise(object)?;
-    if matches!(recognised, Recognised::Container(_)) {
+    if matches!(recognised.kind(), Recognised::Container(_)) {
         let fact = format!("{} is not an array", object.repr()?);
         return Err(fail(ErrorKind::InvalidTensor, fact, "check how the tensor was constructed"));
     }
-    let mut source = crate::conversion::reading::read(object, recognised)?;
+    let mut source = crate::conversion::reading::read(recognised)?;
     if let (true, SourceMemory::InPlace(tensor)) = (is_read_only, &mut source.memory) {
         tensor.set_read_only();
     }

@@ -4,7 +4,7 @@
 //! that are registered here, with JAX or with PyTorch. Other objects stay unchanged. An object that appears twice is visited
 //! once.
 
-use crate::conversion::object_kinds::{Container, Form, Recognised};
+use crate::conversion::object_kinds::{Container, Form, Recognised, RecognisedObject};
 use crate::conversion::recognise::recognise;
 use crate::errors::{Failure, Result, fail, has_state_dict, type_name, wrap_exception};
 use crate::interpreter::objects;
@@ -34,7 +34,7 @@ pub(crate) const TENSOR_OVERHEAD_BYTES: usize = 4096;
 
 /// The function that is called for each tensor. Its last argument formats the path of the tensor.
 pub(crate) type Visit<'py, 'a> =
-    dyn FnMut(&Bound<'py, PyAny>, Recognised, &dyn Fn() -> String) -> Result<Bound<'py, PyAny>> + 'a;
+    dyn FnMut(RecognisedObject<'_, 'py>, &dyn Fn() -> String) -> Result<Bound<'py, PyAny>> + 'a;
 
 /// A hasher of addresses. They are 16 bytes apart, and no attacker chooses them.
 #[derive(Default)]
@@ -172,13 +172,14 @@ impl<'py, 'a> Walk<'py, 'a> {
     /// Visits a tensor, a container or a leaf.
     fn object(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
         let recognised = recognise(object)?;
-        if matches!(recognised, Recognised::Leaf | Recognised::Bytes) || is_scalar(recognised) {
+        let kind = recognised.kind();
+        if matches!(kind, Recognised::Leaf | Recognised::Bytes) || is_scalar(kind) {
             return Ok(self.keep_leaf(object));
         }
         if let Some((_, result)) = self.results.get(&(object.as_ptr() as usize)) {
             return Ok(result.clone());
         }
-        let result = match recognised {
+        let result = match kind {
             Recognised::Container(container) => self.node(object, container)?,
             Recognised::Unknown if !has_tensor_protocol(object)? => match self.registered(object)? {
                 Some(result) => result,
@@ -188,7 +189,7 @@ impl<'py, 'a> Walk<'py, 'a> {
                 self.has_tensor = true;
                 emergency_pool::ensure_headroom(TENSOR_OVERHEAD_BYTES)?;
                 let path = &self.path;
-                (self.visit)(object, recognised, &|| format_path(path))?
+                (self.visit)(recognised, &|| format_path(path))?
             }
         };
         self.try_reserve_results(1)?;
@@ -280,7 +281,8 @@ impl<'py, 'a> Walk<'py, 'a> {
         let name = interned!(object.py(), "data");
         let Some(data) = object.getattr_opt(name)? else { return Ok(object.clone()) };
         // Only a dict or a list is valid there. A wrapper could contain itself.
-        let Recognised::Container(container @ (Container::Dict | Container::List)) = recognise(&data)? else {
+        let Recognised::Container(container @ (Container::Dict | Container::List)) = recognise(&data)?.kind()
+        else {
             return Ok(object.clone());
         };
         let result = self.node(&data, container)?;
@@ -387,8 +389,9 @@ fn shallow_copy<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
 }
 
 /// The kind of container that an object is, if any. Includes types that are registered with JAX or PyTorch only.
-pub(crate) fn container_of(object: &Bound<'_, PyAny>, recognised: Recognised) -> Result<Option<Container>> {
-    match recognised {
+pub(crate) fn container_of(recognised: RecognisedObject<'_, '_>) -> Result<Option<Container>> {
+    let object = recognised.object();
+    match recognised.kind() {
         Recognised::Container(container) => Ok(Some(container)),
         Recognised::Unknown if !has_tensor_protocol(object)? => {
             Ok(flatten(object)?.is_some().then_some(Container::Registered))
