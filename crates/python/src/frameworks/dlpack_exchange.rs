@@ -113,6 +113,15 @@ impl Exchange {
         }
     }
 
+    /// Exports an object through the table of its own type, if that has one.
+    pub(crate) fn export_by_own_table(
+        object: &Bound<'_, PyAny>,
+    ) -> Option<(Self, Result<Tensor<ManagedOwner>>)> {
+        let exchange = Self::of(&object.get_type()).ok()?;
+        // SAFETY: `export` requires an instance of the type whose table it is: the line above has read it from the object's type.
+        Some((exchange, unsafe { exchange.export(object) }))
+    }
+
     /// Creates one of the framework's tensors over the memory of `tensor`.
     pub(crate) fn import<'py, O: Send + 'static>(
         &self,

@@ -203,13 +203,12 @@ unsafe fn borrow(state: &State, object: &Bound<'_, PyAny>, access: Access) -> Re
 /// Reads `torch.utils.dlpack.ReadOnlyTensorWrapper`, which implements DLPack only: its own C exchange API and `__dlpack__`.
 fn read_only<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     let py = object.py();
-    let table = match state(py)?.exchange {
-        Some(_) => Exchange::of(&object.get_type()).ok(),
+    let exported = match state(py)?.exchange {
+        Some(_) => Exchange::export_by_own_table(object),
         None => None,
     };
-    let tensor = match table {
-        // SAFETY: `export` requires an instance of the type whose table it is: the table comes from the object's own type.
-        Some(exchange) => unsafe { exchange.export(object) },
+    let tensor = match exported {
+        Some((_, exported)) => exported,
         None => call::method(object, interned!(py, "__dlpack__"))
             .map_err(Failure::from)
             .and_then(|capsule| crate::protocols::capsule::take(&capsule)),

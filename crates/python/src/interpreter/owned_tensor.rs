@@ -3,7 +3,8 @@
 //! `Tensor::map_owner` is unsafe, because an owner that is dropped frees the memory. Here every new owner holds the first one,
 //! unchanged, until its own drop, so these functions are safe.
 
-use crate::interpreter::owner::Owner;
+use crate::interpreter::owner::{InterprocessMemory, Owner};
+use std::sync::{Arc, Mutex};
 use tensorferry_core::Tensor;
 use tensorferry_core::aligned::AlignedRange;
 use tensorferry_core::dlpack::ManagedOwner;
@@ -59,4 +60,33 @@ pub(crate) fn stream_ordered(
     // SAFETY: `map_owner` requires that the new owner keeps the memory valid: `Owner::stream_ordered` holds the first owner until
     // its own drop.
     unsafe { tensor.map_owner(wrap) }
+}
+
+/// The same tensor with an owner that is shared, and a reference which keeps its memory alive too.
+pub(crate) fn held(tensor: Tensor<Owner>) -> (Tensor<Owner>, Option<Arc<HeldOwner>>) {
+    let mut held = None;
+    // SAFETY: `map_owner` requires that the new owner keeps the memory valid: it holds a reference to the `Arc` that holds the first
+    // owner.
+    let tensor = unsafe {
+        tensor.map_owner(|owner| Owner::shared(held.insert(Arc::new(HeldOwner::new(owner))).clone()))
+    };
+    (tensor, held)
+}
+
+/// Keeps a framework's memory alive for other processes.
+///
+/// Nothing locks the mutex: it makes the type `Sync`, which an owner is not.
+pub(crate) struct HeldOwner(#[expect(dead_code, reason = "held for its drop")] Mutex<Owner>);
+
+impl HeldOwner {
+    pub(crate) fn new(owner: Owner) -> Self {
+        Self(Mutex::new(owner))
+    }
+}
+
+impl InterprocessMemory for Arc<HeldOwner> {
+    /// The inner owner waits in its own drop.
+    fn drop_may_block(&self) -> bool {
+        false
+    }
 }

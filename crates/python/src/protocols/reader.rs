@@ -35,11 +35,8 @@ pub(crate) fn has_array_interface(kind: &Bound<'_, PyType>) -> PyResult<bool> {
 
 /// Reads an object through the first protocol that it implements.
 pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
-    let kind = object.get_type();
-    if let Ok(exchange) = Exchange::of(&kind) {
-        // SAFETY: `export` requires an instance of the type whose table it is: the table comes from the object's own type.
-        let exported = unsafe { exchange.export(object) }?;
-        let tensor = restore_read_only_flag(owned_tensor::managed(exported));
+    if let Some((exchange, exported)) = Exchange::export_by_own_table(object) {
+        let tensor = restore_read_only_flag(owned_tensor::managed(exported?));
         let device = tensor.device();
         let source = Source::in_place(object.clone(), "dlpack", tensor);
         if !device.is_cuda() {

@@ -2,8 +2,8 @@
 
 use crate::conversion::source::{self, Source};
 use crate::errors::{Result, fail};
-use crate::interpreter::owner::{InterprocessMemory, Owner};
-use std::sync::{Arc, Mutex};
+use crate::interpreter::owned_tensor::HeldOwner;
+use crate::interpreter::owner::Owner;
 use tensorferry_core::plan::{ConvertOptions, Reason, SourceDescription};
 use tensorferry_core::{Access, ErrorKind, Layout, Tensor};
 use tensorferry_cuda::ipc::{self, Allocation, ExportMethod};
@@ -117,23 +117,5 @@ impl Location {
             dtype,
             layout,
         })
-    }
-}
-
-/// Keeps a framework's memory alive for other processes.
-///
-/// Nothing locks the mutex: it makes the type `Sync`, which an owner is not.
-pub(super) struct HeldOwner(#[expect(dead_code, reason = "held for its drop")] Mutex<Owner>);
-
-impl HeldOwner {
-    pub(super) fn new(owner: Owner) -> Self {
-        Self(Mutex::new(owner))
-    }
-}
-
-impl InterprocessMemory for Arc<HeldOwner> {
-    /// The inner owner waits in its own drop.
-    fn drop_may_block(&self) -> bool {
-        false
     }
 }
