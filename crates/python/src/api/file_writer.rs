@@ -100,9 +100,9 @@ impl Writer {
         let is_writable_as_is = tensor.layout().is_dense() && tensor.order() == ByteOrder::Native;
         let tensor =
             if is_writable_as_is { tensor } else { host_copy::copy_packed(py, &tensor, tensor.dtype())? };
-        // SAFETY: `from_raw_parts` requires as many readable bytes as the layout has: the tensor is dense host memory, as was checked or
-        // made above, its data pointer is not null unless it is empty, and it lives longer than the slice. A Python thread that
-        // writes the memory during the call races, as with `numpy.ndarray.tofile`.
+        // SAFETY: `from_raw_parts` requires as many readable bytes as the layout has. The tensor is dense host memory, as was
+        // checked or made above, its data pointer is not null unless it is empty, and it lives longer than the slice. A Python
+        // thread that writes the memory during the call races, as with `numpy.ndarray.tofile`.
         let bytes = match tensor.layout().bytes() {
             0 => &[],
             bytes => unsafe { std::slice::from_raw_parts(tensor.data(), bytes) },

@@ -237,8 +237,9 @@ fn tensor_of_entry(
         }
     };
     let (dtype, layout, order) = (entry.dtype(), entry.layout()?, entry.order());
-    // SAFETY: `Tensor::new` requires memory of the entry's layout while the owner lives, writable if the access says so: the owner is
-    // a map or a block of `entry.bytes()` bytes, which `FileEntry::new` computed from the layout. `mode.access()` is that of the map.
+    // SAFETY: `Tensor::new` requires memory of the entry's layout while the owner lives, writable if the access says so. The owner
+    // is a map or a block of `entry.bytes()` bytes, which `FileEntry::new` computed from the layout. `mode.access()` is that of the
+    // map.
     Ok(unsafe { Tensor::new(data, dtype, layout, Device::CPU, order, access, owner) }?)
 }
 

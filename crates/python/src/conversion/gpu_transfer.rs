@@ -97,7 +97,7 @@ pub(crate) fn download(
         let (block, transfer_path) = gpu.allocate_download(layout.bytes(), ring)?;
         let to = HostDestination { data: block.data(), dtype, layout: &layout };
         // SAFETY: `download` requires memory of this GPU, as `gpu_of` has checked, and a destination of the same shape that nothing
-        // else uses: the block is new and has the bytes of the layout, whose shape is the source's. `source` and `block` live until
+        // else uses. The block is new and has the bytes of the layout, whose shape is the source's. `source` and `block` live until
         // it returns, and `source` holds the owner of the stream. `allocate_download` chose the path for this block. Then every
         // element is written, as `tensor_in_block` requires.
         unsafe {
@@ -262,11 +262,11 @@ impl DeviceCopy<'_> {
         if self.layout.is_empty() {
             return Ok(());
         }
-        // SAFETY: `upload`, `convert` and `copy_from_peer` require a source that is readable, which the borrowed `Tensor` is, and a
-        // destination for its elements, aligned and unused, which the contract of `DeviceDestination` says; `copy_to_device` has
-        // compared the shapes. Both live until the copy is done: the last call of each arm orders the next use of the memory,
-        // also by an allocator, after the stream. The streams are alive by the contract of `Stream::from_handle`, and of the GPU
-        // for which their framework named them.
+        // SAFETY: `upload`, `convert` and `copy_from_peer` require a readable source, which the borrowed `Tensor` is. They require
+        // a destination for its elements, aligned and unused: the contract of `DeviceDestination` says so, and `copy_to_device` has
+        // compared the shapes. Both live until the copy is done: the last call of each arm orders the next use of the memory, also
+        // by an allocator, after the stream. The streams are alive by the contract of `Stream::from_handle`, and of the GPU for
+        // which their framework named them.
         unsafe {
             let stream = stream_after(self.gpu, self.points.ready_after)?;
             let copied = match self.source_points {
@@ -294,7 +294,7 @@ impl DeviceCopy<'_> {
         let peer = Gpu::get(self.source_device.index)?;
         let bytes = self.layout.bytes();
         // SAFETY: `convert` and `copy_to` require memory that lives until the peer's stream has passed the copy, with room for the
-        // elements: the contract of this function says so of source and destination, the scratch block has `bytes` bytes, and the
+        // elements. The contract of this function says so of source and destination, the scratch block has `bytes` bytes, and the
         // last line waits for that stream. `wait` on this GPU comes first, so that earlier work does not use the destination.
         unsafe {
             let peer_stream = stream_after(peer, ready_after)?;

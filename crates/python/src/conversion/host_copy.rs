@@ -82,7 +82,7 @@ pub(crate) fn duplicate(py: Python<'_>, tensor: &Tensor<Owner>) -> Result<Tensor
         return copy_packed(py, tensor, tensor.dtype());
     }
     let array = NewArray::new(tensor.dtype(), tensor.layout().shape())?;
-    // SAFETY: `copy_nonoverlapping` requires readable and writable memory of `bytes` bytes: the source is dense host memory, as was
+    // SAFETY: `copy_nonoverlapping` requires readable and writable memory of `bytes` bytes. The source is dense host memory, as was
     // checked, of this shape and type, and so is the array, which is new and cannot overlap it. `tensor` requires that every
     // element is written: the copy has done so.
     let mut copy = unsafe {
@@ -197,10 +197,10 @@ impl<'a> CopyJob<'a> {
     }
 
     fn convert(self) -> tensorferry_core::Result<()> {
-        // SAFETY: `pack::convert` requires a readable source, which a `Tensor` on the host is while it is borrowed, and a destination
-        // that is writable and overlaps neither itself nor the source, as the contract of `new` says. It requires that nothing
-        // else writes either meanwhile: no safe code of this crate reads or writes through such addresses. A Python thread that
-        // does during the call races with the copy, as with a copy by NumPy.
+        // SAFETY: `pack::convert` requires a readable source, which a `Tensor` on the host is while it is borrowed. It requires a
+        // destination that is writable and overlaps neither itself nor the source, as the contract of `new` says. It requires that
+        // nothing else writes either meanwhile: no safe code of this crate reads or writes through such addresses. A Python thread
+        // that does during the call races with the copy, as with a copy by NumPy.
         unsafe { pack::convert(&self.0, &self.1, settings::threads()) }
     }
 }

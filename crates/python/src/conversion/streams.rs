@@ -55,8 +55,8 @@ impl Streams {
 /// first page. The driver does not check handles; it dereferences them.
 ///
 /// # Safety
-/// A handle from 4096 on is that of a stream of this process, which is alive for as long as the result or a copy of it is used,
-/// or it is not aligned.
+/// An aligned handle from 4096 on is that of a stream of this process, which is alive for as long as the result or a copy of it is
+/// used.
 pub(crate) unsafe fn stream_of(handle: usize) -> Option<Stream> {
     const DEFAULT_STREAMS: std::ops::RangeInclusive<usize> = 0..=2;
     const FIRST_PAGE_BYTES: usize = 4096;
@@ -73,15 +73,15 @@ pub(crate) fn order(
     before: SyncPoint,
     after: SyncPoint,
 ) -> tensorferry_core::Result<()> {
-    // SAFETY: `Gpu::order` requires streams that are alive, which a `Stream` is by the contract of `from_handle`, and of this GPU: the
-    // driver refuses to record an event of this GPU on a stream of another.
+    // SAFETY: `Gpu::order` requires streams that are alive, which a `Stream` is by the contract of `from_handle`. It requires
+    // streams of this GPU: the driver refuses to record an event of this GPU on a stream of another.
     py.detach(|| unsafe { gpu.order(before, after) })
 }
 
 /// Waits on the host for the work that is queued at a sync point, with the GIL released.
 pub(crate) fn wait(py: Python<'_>, gpu: &'static Gpu, point: SyncPoint) -> tensorferry_core::Result<()> {
-    // SAFETY: `Gpu::wait` requires a stream that is alive, which a `Stream` is by the contract of `from_handle`, and of this GPU: the
-    // driver refuses to wait for another's in this context, or only waits.
+    // SAFETY: `Gpu::wait` requires a stream that is alive, which a `Stream` is by the contract of `from_handle`. It requires a
+    // stream of this GPU: for another's the driver returns an error, or only waits.
     py.detach(|| unsafe { gpu.wait(point) })
 }
 

@@ -83,7 +83,7 @@ pub(crate) fn copy_to_gpu<'py>(
     let total = tensor.layout().count() * plan.dtype.size();
     let layout = Layout::dense(plan.dtype.size(), tensor.layout().shape())?;
     // SAFETY: `DeviceDestination::new` requires GPU memory of this layout that lives until the copy is done, and that nothing else
-    // uses: `allocate` has just created a tensor of this type and shape, and `finish` below holds it.
+    // uses. `allocate` has just created a tensor of this type and shape, and `finish` below holds it.
     let destination = unsafe {
         gpu_transfer::DeviceDestination::new(data, plan.dtype, layout, plan.device, target_streams, None)
     };

@@ -278,9 +278,9 @@ fn inspect(state: &State, tensor: RecognisedTensor<'_, '_>) -> Result<Option<Ten
     let data = std::ptr::with_exposed_provenance_mut(address);
     let owner = Owner::object(memory.unbind());
     let (device, order) = (Device::cuda(index), ByteOrder::Native);
-    // SAFETY: `Tensor::new` requires memory of the layout on the device while the owner lives: shape, strides, address and device are
-    // those that CuPy states for the array, which a `RecognisedTensor` of CuPy is, and the owner holds its `MemoryPointer`, which
-    // keeps the memory.
+    // SAFETY: `Tensor::new` requires memory of the layout on the device while the owner lives. Shape, strides, address and device
+    // are those that CuPy states for the array, which a `RecognisedTensor` of CuPy is, and the owner holds its `MemoryPointer`,
+    // which keeps the memory.
     Ok(Some(unsafe { Tensor::new(data, kind, layout, device, order, Access::ReadWrite, owner) }?))
 }
 

@@ -249,9 +249,9 @@ pub(crate) fn write_array<'py>(py: Python<'py>, tensor: Tensor<Owner>) -> Result
     let flags = if tensor.access() == Access::ReadWrite { NPY_ARRAY_WRITEABLE } else { 0 };
     // NumPy allocates memory and ignores the flags for a null pointer, which an empty tensor may have.
     let data = if tensor.data().is_null() { EMPTY_DATA.0.as_ptr().cast_mut() } else { tensor.data() };
-    // SAFETY: `PyArray_NewFromDescr` requires a descriptor to take, which `into_ptr` gives, `rank` numbers at shape and strides,
-    // which a `Layout` has and which NumPy only reads, and memory of that layout, which the base set below keeps alive. It
-    // returns a new reference, or null with an exception set.
+    // SAFETY: `PyArray_NewFromDescr` requires a descriptor to take, which `into_ptr` gives, and `rank` numbers at shape and
+    // strides, which a `Layout` has and which NumPy only reads. It requires memory of that layout, which the base set below keeps
+    // alive. It returns a new reference, or null with an exception set.
     let array = unsafe {
         let array = PY_ARRAY_API.PyArray_NewFromDescr(
             py,

@@ -448,8 +448,8 @@ const CAPSULE_NAME: &std::ffi::CStr = c"tensorferry.owner";
 /// The owner in an object, if it is a capsule of ours.
 pub(crate) fn owner_in_capsule<'a>(object: &'a Bound<'_, PyAny>) -> Option<&'a Owner> {
     let owner = objects::capsule_pointer(object, CAPSULE_NAME)?.cast::<Owner>();
-    // SAFETY: `as_ref` requires an `Owner` that lives and is not changed for `'a`: `owner_capsule` alone makes capsules of this
-    // name, each of which holds its box until it dies, `object` keeps it alive, and no code changes the owner.
+    // SAFETY: `as_ref` requires an `Owner` that lives and is not changed for `'a`. `owner_capsule` alone makes capsules of this
+    // name, and no code changes the owner in one. `object` keeps the capsule alive, and the capsule its box.
     Some(unsafe { owner.as_ref() })
 }
 

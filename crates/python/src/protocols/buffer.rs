@@ -45,8 +45,8 @@ pub(crate) fn from_buffer(buffer: Buffer) -> Result<Tensor<Owner>> {
         )
     })?;
     let rank = view.ndim.max(0) as usize;
-    // SAFETY: `from_raw_parts` requires `rank` numbers: the buffer protocol says that `shape` and `strides` have `ndim` numbers where
-    // they are not null, which the arms compare, until the release of the view, which `buffer` holds.
+    // SAFETY: `from_raw_parts` requires `rank` numbers. The buffer protocol says that `shape` and `strides` have `ndim` numbers
+    // where they are not null, which the arms compare. They are valid until the release of the view, which `buffer` holds.
     let layout = unsafe {
         match (rank, view.shape.is_null(), view.strides.is_null()) {
             (0, ..) => Layout::dense(dtype.size(), &[]),
@@ -63,8 +63,8 @@ pub(crate) fn from_buffer(buffer: Buffer) -> Result<Tensor<Owner>> {
     }?;
     let access = if view.readonly == 0 { Access::ReadWrite } else { Access::ReadOnly };
     let data = view.buf.cast();
-    // SAFETY: `Tensor::new` requires memory of the layout while the owner lives, writable unless it is read-only: the buffer protocol
-    // says so of the exporter's memory until the release of the view, which the owner holds.
+    // SAFETY: `Tensor::new` requires memory of the layout while the owner lives, writable unless it is read-only. The buffer
+    // protocol says so of the exporter's memory until the release of the view, which the owner holds.
     Ok(unsafe { Tensor::new(data, dtype, layout, Device::CPU, order, access, Owner::Buffer(buffer)) }?)
 }
 

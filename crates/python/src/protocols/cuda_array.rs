@@ -76,7 +76,7 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>, interface: &Bound<'py, PyAny
     let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
     let data = std::ptr::with_exposed_provenance_mut(address);
     let owner = Owner::object(object.clone().unbind());
-    // SAFETY: `Tensor::new` requires memory of the layout on the device while the owner lives: the interface says so of the object,
+    // SAFETY: `Tensor::new` requires memory of the layout on the device while the owner lives. The interface says so of the object,
     // which the owner holds, and the driver returned the device of the address.
     let tensor = unsafe { Tensor::new(data, dtype, layout, device, order, access, owner) }?;
     let streams = Streams::new(SyncPoint::Stream(stream), SyncPoint::Stream(stream));

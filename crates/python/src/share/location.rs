@@ -96,7 +96,7 @@ impl Location {
         let (memory, first) = match self {
             Self::Shared(memory, first) => (memory, first),
             Self::Exportable(allocation) => {
-                // SAFETY: `export` requires that the allocation stays for as long as the owner lives: the owner is that of the
+                // SAFETY: `export` requires that the allocation stays for as long as the owner lives. The owner is that of the
                 // tensor, which keeps the memory at its address, and `Location::of` found the allocation at that address.
                 let arena = unsafe { allocation.export(Box::new(HeldOwner::new(tensor.into_owner()))) }?;
                 (SharedMemory::Gpu(arena), allocation.offset())

@@ -210,9 +210,9 @@ pub(super) fn index_slice<I: Index>(tensor: &Tensor<Owner>) -> Result<&[I]> {
         return Ok(&[]);
     }
     check_prepared::<I>(tensor, tensor.layout().is_dense())?;
-    // SAFETY: `from_raw_parts` requires as many aligned numbers of this type as the layout has, for as long as the tensor is borrowed:
-    // `check_prepared` has compared type, alignment and byte order, the layout is dense, and the owner keeps the memory. No safe
-    // code of this crate writes it. A Python thread that does during the call races; kernels do not trust values to stay.
+    // SAFETY: `from_raw_parts` requires as many aligned numbers of this type as the layout has, for as long as the tensor is
+    // borrowed. `check_prepared` has compared type, alignment and byte order, the layout is dense, and the owner keeps the memory.
+    // No safe code of this crate writes it. A Python thread that does during the call races; kernels do not trust values to stay.
     Ok(unsafe { std::slice::from_raw_parts(tensor.data().cast(), tensor.layout().count()) })
 }
 
@@ -236,7 +236,7 @@ pub(super) fn matrix_line<I: Index>(
 
 fn line<I: Index>(tensor: &Tensor<Owner>, number: usize, along: usize, across: i64) -> Axis<'_, I> {
     let (layout, item) = (tensor.layout(), size_of::<I>() as i64);
-    // SAFETY: `Axis::new` requires numbers that are readable and aligned while the tensor is borrowed: both callers have compared
+    // SAFETY: `Axis::new` requires numbers that are readable and aligned while the tensor is borrowed. Both callers have compared
     // type, alignment, strides and the number of the line with the layout, and the owner keeps the memory. No safe code of this
     // crate writes it. A Python thread that does during the call races; kernels do not trust values to stay.
     unsafe {

@@ -43,9 +43,9 @@ fn run_probe(py: Python<'_>) -> bool {
 #[inline(always)]
 pub(super) unsafe fn set_base(array: &Bound<'_, PyAny>, base: Py<PyAny>) -> Result<()> {
     if is_usable(array.py()) {
-        // SAFETY: the write requires a field `base` at this offset, which the probe has compared with the attribute, in an array that
-        // nothing else uses and whose base is null, as the contract of `set_base` says. NumPy releases the reference with the
-        // array.
+        // SAFETY: the write requires a field `base` at this offset, which the probe has compared with the attribute. It requires an
+        // array that nothing else uses and whose base is null, as the contract of `set_base` says. NumPy releases the reference
+        // with the array.
         unsafe { (*array.as_ptr().cast::<PyArrayObject>()).fields.base = base.into_ptr() };
         return Ok(());
     }

@@ -110,7 +110,7 @@ impl CppTensor {
         let word = size_of::<usize>();
         let holds_address = |offset: &usize| {
             tensors.iter().zip(&addresses).all(|(tensor, address)| {
-                // SAFETY: the read requires an aligned word inside the object: an object has at least the `__basicsize__` of its
+                // SAFETY: the read requires an aligned word inside the object. An object has at least the `__basicsize__` of its
                 // base, which is `size`, and the offsets are multiples of a word up to `size` minus a word. Integers have no
                 // invalid values.
                 let found = unsafe { tensor.as_ptr().cast::<u8>().add(*offset).cast::<usize>().read() };

@@ -64,9 +64,9 @@ impl HostEngine<'_> {
             let length = if role == ArrayRole::Indices { block_count as i64 } else { pointer_count(rows as usize)? };
             let array = NewArray::new(DType::Int64, &[length])?;
             let (coordinates, to) = (Axis::from(&coordinates[..]), array.data::<i64>());
-            // SAFETY: `write_axis` requires memory for a number per block, and `pointers` for `rows + 1` numbers and sorted rows: `array`
-            // was created with this length, and `Blocks` yields its blocks in the order of their rows. An `i64` represents every
-            // count. Each writes all numbers, as `tensor` requires.
+            // SAFETY: `write_axis` requires memory for a number per block, and `pointers` for `rows + 1` numbers and sorted rows.
+            // `array` was created with this length, and `Blocks` yields its blocks in the order of their rows. An `i64` represents
+            // every count. Each writes all numbers, as `tensor` requires.
             let array = unsafe {
                 if role == ArrayRole::Indices {
                     gather::write_axis(&coordinates, to.get(), 1, settings::threads());

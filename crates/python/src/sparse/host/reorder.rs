@@ -214,9 +214,9 @@ impl HostEngine<'_> {
         let item = values.dtype().size() * self.dense_lengths.iter().product::<i64>() as usize;
         let (first, second) = (indptr.data::<I>(), others.data::<I>());
         let (from, to) = (SendPtr::of(values), grouped.data());
-        // SAFETY: `group_by_axis` requires memory for `groups + 1` pointers and `count` numbers of type `I`, which can represent the
-        // count: `indptr` and `others` were created so, and the planner chose a dtype for it. It calls the copier only with numbers
-        // below the count: `values` has a value of `item` bytes for each element, and `grouped` memory for as many.
+        // SAFETY: `group_by_axis` requires memory for `groups + 1` pointers and `count` numbers of type `I`, which can represent
+        // the count. `indptr` and `others` were created so, and the planner chose a dtype for it. It calls the copier only with
+        // numbers below the count: `values` has a value of `item` bytes for each element, and `grouped` memory for as many.
         let total = detach_if_large(self.py, count, || unsafe {
             let copy_element = element_copier(from, to, item);
             group_by_axis(elements, groups, first.get(), second.get(), settings::threads(), copy_element)
@@ -362,7 +362,7 @@ fn check_count(found: usize, count: usize) -> Result<()> {
 /// # Safety
 /// The function is called only with indices of elements that both arrays have, and on several threads only with different targets.
 unsafe fn element_copier(from: SendPtr<u8>, to: SendPtr<u8>, item: usize) -> impl Fn(usize, usize) + Sync {
-    // SAFETY: the copy requires `item` readable bytes at the source and writable bytes at the target, which do not overlap: the
+    // SAFETY: the copy requires `item` readable bytes at the source and writable bytes at the target, which do not overlap. The
     // contract of `element_copier` says that both arrays have the elements, and the arrays are different.
     let copy = move |item: usize, source: usize, target: usize| unsafe {
         to.get().add(target * item).copy_from_nonoverlapping(from.get().add(source * item), item);
