@@ -100,11 +100,12 @@ impl Writer {
         let is_writable_as_is = tensor.layout().is_dense() && tensor.order() == ByteOrder::Native;
         let tensor =
             if is_writable_as_is { tensor } else { host_copy::copy_packed(py, &tensor, tensor.dtype())? };
-        // SAFETY: `from_raw_parts` requires as many readable bytes as the layout has. The tensor is dense host memory, as was
-        // checked or made above, its data pointer is not null unless it is empty, and it lives longer than the slice. A Python
-        // thread that writes the memory during the call races, as with `numpy.ndarray.tofile`.
         let bytes = match tensor.layout().bytes() {
+            // The address of an empty tensor may be null, which that of a slice may not.
             0 => &[],
+            // SAFETY: `from_raw_parts` requires as many readable bytes as the layout has. The tensor is dense host memory, as was
+            // checked or made above, and lives longer than the slice. A Python thread that writes the memory during the call
+            // races, as with `numpy.ndarray.tofile`.
             bytes => unsafe { std::slice::from_raw_parts(tensor.data(), bytes) },
         };
         self.with_writer(py, |writer| writer.write(bytes))
