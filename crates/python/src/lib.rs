@@ -19,12 +19,13 @@ mod trees;
 
 use api::{async_transfer, file_writer, files, lifecycle, memory_stats, options, to, to_async};
 use conversion::convert;
+use conversion::object_kinds::RecognisedObject;
 use conversion::recognise::recognise;
 use conversion::request::ConversionRequest;
 use errors::Result;
+use interpreter::guard;
 use protocols::dlpack_export;
 use pyo3::exceptions::PyImportError;
-use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use reports::{PlanReport, TreeReport, trace};
@@ -97,10 +98,11 @@ fn plan_of<'py>(
             return sparse::retry_as_sparse(failure, sparse::SparseCall::Plan, x, framework, options);
         }
     };
-    let plan_one = |leaf: &Bound<'py, PyAny>, kind| -> Result<PlanReport> {
+    let plan_one = |recognised: RecognisedObject<'_, 'py>| -> Result<PlanReport> {
+        let leaf = recognised.object();
         let failure = match &request {
             None => sparse::dense_input_error(leaf, framework),
-            Some(request) => match convert::plan_object(leaf, kind, request) {
+            Some(request) => match convert::plan_object(recognised, request) {
                 Ok(report) => return Ok(report.into()),
                 Err(failure) => failure,
             },
@@ -109,14 +111,14 @@ fn plan_of<'py>(
         Ok(plan.cast::<PlanReport>().map_err(PyErr::from)?.get().clone())
     };
     let recognised = recognise(x)?;
-    let Some(container) = traverse::container_of(x, recognised)? else {
-        return Ok(Bound::new(py, plan_one(x, recognised)?)?.into_any());
+    let Some(container) = traverse::container_of(recognised)? else {
+        return Ok(Bound::new(py, plan_one(recognised)?)?.into_any());
     };
     let mut parts = Vec::new();
     let walk = if allow_no_tensor { traverse::walk_allowing_no_tensor } else { traverse::walk };
-    walk(x, container, false, &mut |leaf, kind, path| {
-        try_push(&mut parts, plan_one(leaf, kind)?.named(path()))?;
-        Ok(leaf.clone())
+    walk(x, container, false, &mut |leaf, path| {
+        try_push(&mut parts, plan_one(leaf)?.named(path()))?;
+        Ok(leaf.object().clone())
     })?;
     let target = match &request {
         Some(request) => request.target.capabilities(py)?.framework,
@@ -127,10 +129,8 @@ fn plan_of<'py>(
 }
 
 /// Raises in a subinterpreter: the types, functions and caches of the module belong to one interpreter.
-fn refuse_subinterpreters() -> PyResult<()> {
-    // SAFETY: the thread that initialises a module is attached, so it has a current interpreter.
-    let number = unsafe { ffi::PyInterpreterState_GetID(ffi::PyInterpreterState_Get()) };
-    if number == 0 {
+fn refuse_subinterpreters(py: Python<'_>) -> PyResult<()> {
+    if guard::is_main_interpreter(py) {
         return Ok(());
     }
     Err(PyImportError::new_err(
@@ -141,7 +141,7 @@ fn refuse_subinterpreters() -> PyResult<()> {
 /// The module. It needs the GIL (see `type_cache`), and declares so.
 #[pymodule(gil_used = true)]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    refuse_subinterpreters()?;
+    refuse_subinterpreters(module.py())?;
     // PyO3 checks the interpreter when a thread first attaches. Later the interpreter might be finalised.
     module.py().detach(|| Python::attach(|_| ()));
     settings::read(module.py())?;

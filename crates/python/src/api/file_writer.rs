@@ -1,6 +1,6 @@
 //! `Writer`: writes a file of tensors.
 
-use crate::api::files::{DataPointer, dialect_of, format_of};
+use crate::api::files::{dialect_of, format_of};
 use crate::conversion::host_copy;
 use crate::conversion::reading;
 use crate::conversion::recognise::recognise;
@@ -88,7 +88,7 @@ impl Writer {
     /// Appends the elements of a host tensor to the tensor that was begun.
     fn write(&self, x: &Bound<'_, PyAny>) -> Result<()> {
         let py = x.py();
-        let source = reading::read(x, recognise(x)?)?;
+        let source = reading::read(recognise(x)?)?;
         let SourceMemory::InPlace(tensor) = source.memory else { return Err(not_a_tensor(x)) };
         if !tensor.device().is_host() {
             return Err(fail(
@@ -100,11 +100,15 @@ impl Writer {
         let is_writable_as_is = tensor.layout().is_dense() && tensor.order() == ByteOrder::Native;
         let tensor =
             if is_writable_as_is { tensor } else { host_copy::copy_packed(py, &tensor, tensor.dtype())? };
-        let (data, bytes) = (DataPointer(tensor.data()), tensor.layout().bytes());
-        self.with_writer(py, |writer| {
-            // SAFETY: dense host memory of `bytes` bytes, which the tensor keeps alive.
-            writer.write(unsafe { std::slice::from_raw_parts({ &data }.0, bytes) })
-        })
+        let bytes = match tensor.layout().bytes() {
+            // The address of an empty tensor may be null, which that of a slice may not.
+            0 => &[],
+            // SAFETY: `from_raw_parts` requires as many readable bytes as the layout has. The tensor is dense host memory, as was
+            // checked or made above, and lives longer than the slice. A Python thread that writes the memory during the call
+            // races, as with `numpy.ndarray.tofile`.
+            bytes => unsafe { std::slice::from_raw_parts(tensor.data(), bytes) },
+        };
+        self.with_writer(py, |writer| writer.write(bytes))
     }
 
     /// Finishes the file, which appears under its name. All elements must have been written.

@@ -210,62 +210,54 @@ fn load_entry<'py>(
     let started = trace::is_tracing().then(Instant::now);
     let opened = &file.get().opened;
     let entry = opened.entry(name)?;
-    let tensor = if mmap && entry.is_stored() {
-        // Copies to a GPU do not keep the map, so that all of them can use one read-only map.
-        let goes_to_gpu = matches!(request.options.device, DeviceRequest::At(device) if device.is_cuda());
-        map_entry(opened, entry, if goes_to_gpu { MapMode::ReadOnly } else { MapMode::CopyOnWrite })?
-    } else {
-        read_entry(file.py(), opened, entry)?
-    };
+    // Writes to a map are private to this process. Copies to a GPU do not keep the map, so that all of them can use one read-only map.
+    let goes_to_gpu = matches!(request.options.device, DeviceRequest::At(device) if device.is_cuda());
+    let mode = if goes_to_gpu { MapMode::ReadOnly } else { MapMode::CopyOnWrite };
+    let tensor = tensor_of_entry(file.py(), opened, entry, (mmap && entry.is_stored()).then_some(mode))?;
     let source = Source::in_place(file.clone().into_any(), "file", tensor)
         .with_mutability(SourceMutability::Temporary);
     convert::convert_by_plan(file.py(), source, request, started)
 }
 
-/// A tensor in the mapped file. Writes to it are private to this process.
-fn map_entry(opened: &TensorFile, entry: &FileEntry, mode: MapMode) -> Result<Tensor<Owner>> {
-    let map = opened.map(entry, mode)?;
-    let data = map.data();
-    // SAFETY: the map has as many bytes as the entry says, and the owner is the map.
-    unsafe { tensor_of_entry(entry, data, mode.access(), Owner::Mapped(map)) }
-}
-
-/// A tensor in a new block that is read from the file.
-fn read_entry(py: Python<'_>, opened: &TensorFile, entry: &FileEntry) -> Result<Tensor<Owner>> {
-    let bytes = entry.bytes() as usize;
-    let block = HostBlock::new(bytes)?;
-    let destination = DataPointer(block.data());
-    py.detach(|| {
-        let destination = { &destination }.0.cast::<MaybeUninit<u8>>();
-        // SAFETY: the block has `bytes` bytes, and nothing else uses it.
-        let out = unsafe { std::slice::from_raw_parts_mut(destination, bytes) };
-        opened.read_into(entry, out, settings::threads())
-    })?;
-    let data = block.data();
-    // SAFETY: the block was filled, and the owner is the block.
-    unsafe { tensor_of_entry(entry, data, Access::ReadWrite, Owner::Block(block)) }
-}
-
-/// # Safety
-/// `data` points to as many bytes as the entry says, for as long as the owner lives.
-unsafe fn tensor_of_entry(
+/// A tensor in the mapped file, or without a mode in a new block that is read from the file.
+fn tensor_of_entry(
+    py: Python<'_>,
+    opened: &TensorFile,
     entry: &FileEntry,
-    data: *mut u8,
-    access: Access,
-    owner: Owner,
+    mode: Option<MapMode>,
 ) -> Result<Tensor<Owner>> {
+    let (data, access, owner) = match mode {
+        Some(mode) => {
+            let map = opened.map(entry, mode)?;
+            (map.data(), mode.access(), Owner::Mapped(map))
+        }
+        None => {
+            let block = read_entry(py, opened, entry)?;
+            (block.data(), Access::ReadWrite, Owner::Block(block))
+        }
+    };
     let (dtype, layout, order) = (entry.dtype(), entry.layout()?, entry.order());
-    // SAFETY: the caller's contract.
+    // SAFETY: `Tensor::new` requires memory of the entry's layout while the owner lives, writable if the access says so. The owner
+    // is a map or a block of `entry.bytes()` bytes, which `FileEntry::new` computed from the layout. `mode.access()` is that of the
+    // map.
     Ok(unsafe { Tensor::new(data, dtype, layout, Device::CPU, order, access, owner) }?)
 }
 
-/// The address of memory that is read or written without the GIL.
-pub(super) struct DataPointer(pub(super) *mut u8);
-
-// SAFETY: it crosses only the boundary of `detach`, and the caller of `detach` waits there.
-unsafe impl Send for DataPointer {}
-// SAFETY: as above.
-unsafe impl Sync for DataPointer {}
+/// A new block with the elements of an entry.
+fn read_entry(py: Python<'_>, opened: &TensorFile, entry: &FileEntry) -> Result<HostBlock> {
+    let bytes = entry.bytes() as usize;
+    let block = HostBlock::new(bytes)?;
+    Ok(py
+        .detach(move || {
+            // SAFETY: `from_raw_parts_mut` requires `bytes` bytes that nothing else uses: the block is new, has as many, and this closure
+            // owns it. Bytes that are not written yet are valid as `MaybeUninit`.
+            let out =
+                unsafe { std::slice::from_raw_parts_mut(block.data().cast::<MaybeUninit<u8>>(), bytes) };
+            opened.read_into(entry, out, settings::threads())?;
+            Ok(block)
+        })
+        .map_err(|error: tensorferry_core::Error| error)?)
+}
 
 /// The file format of this name.
 pub(super) fn format_of(name: &str) -> Result<FileFormat> {

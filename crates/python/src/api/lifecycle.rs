@@ -8,7 +8,7 @@ use pyo3::types::PyDict;
 /// Called by `atexit`, before the interpreter begins to finalise.
 #[pyfunction]
 fn interpreter_exits(py: Python<'_>) {
-    owner::drop_deferred();
+    owner::drop_deferred(py);
     guard::begin_exit(py);
 }
 

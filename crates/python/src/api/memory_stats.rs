@@ -85,7 +85,7 @@ pub(crate) fn memory_stats() -> MemoryStats {
 ///     0
 #[pyfunction]
 pub(crate) fn empty_cache(py: Python<'_>) -> usize {
-    owner::drop_deferred();
+    owner::drop_deferred(py);
     py.detach(|| {
         tensorferry_share::release_idle();
         tensorferry_cuda::ipc::release_idle();

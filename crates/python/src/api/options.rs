@@ -286,8 +286,8 @@ fn stream(given: Option<&Bound<'_, PyAny>>) -> Result<Option<NamedStream>> {
             named.as_ref().map_or_else(|| handle(given), handle)
         }
     };
-    // SAFETY: the caller of `to` guarantees that the stream outlives the result; a framework's object, which may own the
-    // stream, is kept with it.
+    // SAFETY: `stream_of` requires a stream that outlives the result. Nothing can check that: the documentation of `stream=` asks
+    // the user for it. `NamedStream` keeps a framework's object, which may own the stream.
     match found.and_then(|handle| unsafe { stream_of(handle) }) {
         Some(stream) => Ok(Some(NamedStream { stream, object: given.clone().unbind() })),
         None => Err(fail(

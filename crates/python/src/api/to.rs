@@ -12,7 +12,7 @@ use crate::conversion::batch;
 use crate::conversion::convert;
 use crate::conversion::fast_path::{self, Outcome};
 use crate::conversion::fill_out;
-use crate::conversion::object_kinds::Recognised;
+use crate::conversion::object_kinds::{Recognised, RecognisedObject};
 use crate::conversion::recognise::recognise;
 use crate::conversion::request::ConversionRequest;
 use crate::errors::{Failure, Result, fail};
@@ -20,7 +20,7 @@ use crate::frameworks;
 use crate::interpreter::owner::drop_deferred;
 use crate::sparse::{self, retry_as_sparse};
 use crate::trees::traverse;
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -87,7 +87,8 @@ pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
         definition(c"_to_any", c"As `to`, but returns a tree without tensors unchanged.", enter::<true>);
     let name = module.name()?;
     for (attribute, definition) in [("to", &raw mut TO), ("_to_any", &raw mut TO_ANY)] {
-        // SAFETY: the definitions live for ever and are never written; the module's name is a live string.
+        // SAFETY: `PyCFunction_NewEx` requires a definition that outlives the function, and accepts null as the module: the statics
+        // are never written. `name` is a live string. The result is a new reference, or null with an exception set.
         let function = unsafe {
             let function = ffi::PyCFunction_NewEx(definition, ptr::null_mut(), name.as_ptr());
             Bound::from_owned_ptr_or_err(module.py(), function)?
@@ -105,29 +106,32 @@ unsafe extern "C" fn enter<const ALLOW_NO_TENSOR: bool>(
     names: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
     let run = || {
-        // SAFETY: Python calls with the GIL held.
+        // SAFETY: `assume_attached` requires an attached thread: Python calls a `PyCFunction` with the GIL held. The token ends with
+        // the call.
         let py = unsafe { Python::assume_attached() };
-        drop_deferred();
+        drop_deferred(py);
         if let Err(error) = emergency_pool::check_headroom() {
             return Python::attach(|py| to_raw_result(py, Err(error.into())));
         }
         if count != 2 || !names.is_null() {
             return Python::attach(|py| {
-                // SAFETY: Python passes the arguments that `convert_with_keywords` requires.
+                // SAFETY: `convert_with_keywords` requires the arguments of a call with `METH_FASTCALL | METH_KEYWORDS`: `definition`
+                // declares these flags, and Python passes these arguments.
                 to_raw_result(py, unsafe {
                     convert_with_keywords::<ALLOW_NO_TENSOR>(py, arguments, count as usize, names)
                 })
             });
         }
-        // SAFETY: two arguments by position, which live as long as this call.
+        // SAFETY: the reads require two pointers to live objects: with `METH_FASTCALL`, Python passes `count` of them, which is two, and
+        // keeps them until the call returns.
         let (x, framework) =
             unsafe { (Bound::ref_from_ptr(py, &*arguments), Bound::ref_from_ptr(py, &*arguments.add(1))) };
         let recognised = recognise(x);
-        if recognised.as_ref().is_ok_and(|&recognised| sparse::is_sparse_type(recognised)) {
+        if recognised.as_ref().is_ok_and(|recognised| sparse::is_sparse_type(recognised.kind())) {
             return Python::attach(|py| to_raw_result(py, sparse::convert_tensor(x, framework, None)));
         }
         let outcome = match (recognised, frameworks::target(framework)) {
-            (Ok(recognised), Ok(target)) => fast_path::convert_object(x, recognised, target),
+            (Ok(recognised), Ok(target)) => fast_path::convert_object(recognised, target),
             (Err(failure), _) | (_, Err(failure)) => Outcome::Failed(failure),
         };
         match outcome {
@@ -138,10 +142,8 @@ unsafe extern "C" fn enter<const ALLOW_NO_TENSOR: bool>(
         }
     };
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
-        let text = c"internal error in tensorferry; please report this";
-        // SAFETY: Python called with the GIL held; the exception lives for ever, and the text is copied.
-        unsafe { ffi::PyErr_SetString(ffi::PyExc_RuntimeError, text.as_ptr()) };
-        ptr::null_mut()
+        let error = PyRuntimeError::new_err("internal error in tensorferry; please report this");
+        Python::attach(|py| to_raw_result(py, Err(error.into())))
     })
 }
 
@@ -178,7 +180,7 @@ fn convert_without_fast_path<'py, const ALLOW_NO_TENSOR: bool>(
 /// Parses positional and keyword arguments, and converts.
 ///
 /// # Safety
-/// As Python calls [`enter`].
+/// `arguments` points to `count` live objects, followed by one for each name of the tuple `names`, which may be null.
 unsafe fn convert_with_keywords<'py, const ALLOW_NO_TENSOR: bool>(
     py: Python<'py>,
     arguments: *const *mut ffi::PyObject,
@@ -186,7 +188,8 @@ unsafe fn convert_with_keywords<'py, const ALLOW_NO_TENSOR: bool>(
     names: *mut ffi::PyObject,
 ) -> Result<Bound<'py, PyAny>> {
     let keywords = PyDict::new(py);
-    // SAFETY: the caller's contract.
+    // SAFETY: `from_borrowed_ptr` requires live objects: the contract of this function says that there are `count`, and one for each
+    // name, and that `names` is null or a tuple.
     let mut positional = unsafe {
         if let Some(names) = Bound::from_borrowed_ptr_or_opt(py, names) {
             for (index, name) in names.cast_into::<PyTuple>().map_err(PyErr::from)?.iter().enumerate() {
@@ -217,7 +220,7 @@ unsafe fn convert_with_keywords<'py, const ALLOW_NO_TENSOR: bool>(
         }
     }
     let (x, framework) = (&positional[0], &positional[1]);
-    if sparse::is_sparse_type(recognise(x)?) && sparse::supports_options(&keywords) {
+    if sparse::is_sparse_type(recognise(x)?.kind()) && sparse::supports_options(&keywords) {
         return sparse::convert_tensor(x, framework, Some(&keywords));
     }
     let target = match frameworks::target(framework) {
@@ -242,8 +245,8 @@ fn without_target<'py, const ALLOW_NO_TENSOR: bool>(
     if let Some(keywords) = keywords {
         options::parse("to", keywords, true)?;
     }
-    sparse::convert_tree(x, framework, keywords, ALLOW_NO_TENSOR, &mut |leaf, _| {
-        Err(sparse::dense_input_error(leaf, framework))
+    sparse::convert_tree(x, framework, keywords, ALLOW_NO_TENSOR, &mut |leaf| {
+        Err(sparse::dense_input_error(leaf.object(), framework))
     })
 }
 
@@ -255,25 +258,26 @@ fn convert_all<'py, const ALLOW_NO_TENSOR: bool>(
     request: &ConversionRequest,
     keywords: Option<&Bound<'py, PyDict>>,
 ) -> Result<Bound<'py, PyAny>> {
-    let convert_one = |x: &Bound<'py, PyAny>, recognised| {
-        convert::convert_object(x, recognised, request)
+    let convert_one = |recognised: RecognisedObject<'_, 'py>| {
+        let x = recognised.object();
+        convert::convert_object(recognised, request)
             .or_else(|failure| retry_as_sparse(failure, sparse::SparseCall::To, x, framework, keywords))
     };
     let recognised = recognise(x)?;
     if let Some(given) = out {
-        if matches!(recognised, Recognised::Container(_)) {
+        if matches!(recognised.kind(), Recognised::Container(_)) {
             let hint = "fill one tensor at a time, or leave out out=";
             return Err(fail(ErrorKind::InvalidArgument, "out= accepts one tensor, and x is a tree", hint));
         }
         return fill_out::fill(x, given, request);
     }
-    if matches!(recognised, Recognised::Container(_) | Recognised::Unknown)
-        && let Some(container) = traverse::container_of(x, recognised)?
+    if matches!(recognised.kind(), Recognised::Container(_) | Recognised::Unknown)
+        && let Some(container) = traverse::container_of(recognised)?
     {
         return batch::batched(x.py(), request, || {
             let walk = if ALLOW_NO_TENSOR { traverse::walk_allowing_no_tensor } else { traverse::walk };
-            walk(x, container, true, &mut |leaf, kind, _| convert_one(leaf, kind))
+            walk(x, container, true, &mut |leaf, _| convert_one(leaf))
         });
     }
-    convert_one(x, recognised)
+    convert_one(recognised)
 }

@@ -8,7 +8,7 @@ use crate::api::async_transfer::{Transfer, TransferState};
 use crate::api::options::{self, ParsedKeywords};
 use crate::conversion::convert;
 use crate::conversion::fill_out;
-use crate::conversion::object_kinds::Recognised;
+use crate::conversion::object_kinds::{Recognised, RecognisedObject};
 use crate::conversion::recognise::recognise;
 use crate::conversion::request::ConversionRequest;
 use crate::conversion::transfer::{PendingTransfer, Started};
@@ -16,7 +16,7 @@ use crate::errors::{Failure, Result, fail};
 use crate::frameworks;
 use crate::interpreter::guard::{self, InterpreterGuard};
 use crate::interpreter::once::interned;
-use crate::interpreter::owner;
+use crate::interpreter::owner::{self, Owner};
 use crate::reports::TensorReport;
 use crate::reports::trace;
 use crate::sparse;
@@ -26,7 +26,7 @@ use pyo3::types::{PyDict, PyTuple};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
-use tensorferry_core::{Error, ErrorKind, fallible};
+use tensorferry_core::{Error, ErrorKind, Tensor, fallible};
 use tensorferry_cuda::TransferControl;
 
 /// One tensor of a job.
@@ -114,20 +114,20 @@ pub(crate) fn to_async<'py>(
     let traces = if traced { Some(trace::open_lists(py)?.unbind()) } else { None };
     let recognised = recognise(x)?;
     let container = match out {
-        None => traverse::container_of(x, recognised)?,
+        None => traverse::container_of(recognised)?,
         Some(_) => None,
     };
     let work = match (container, out) {
         (Some(container), _) => {
             let mut tensors = Vec::new();
-            traverse::walk(x, container, false, &mut |leaf, kind, _| {
-                fallible::try_push(&mut tensors, start_tensor(leaf, kind, &request, traced)?)?;
-                Ok(leaf.clone())
+            traverse::walk(x, container, false, &mut |leaf, _| {
+                fallible::try_push(&mut tensors, start_tensor(leaf, &request, traced)?)?;
+                Ok(leaf.object().clone())
             })?;
             JobWork { tensors, tree: Some((x.clone().unbind(), request)), traces, started_at }
         }
         (None, Some(out)) => {
-            if matches!(recognised, Recognised::Container(_)) {
+            if matches!(recognised.kind(), Recognised::Container(_)) {
                 let hint = "fill one tensor at a time, or leave out out=";
                 return Err(fail(
                     ErrorKind::InvalidArgument,
@@ -140,7 +140,7 @@ pub(crate) fn to_async<'py>(
             JobWork { tensors: vec![tensor], tree: None, traces, started_at }
         }
         (None, None) => {
-            let tensors = vec![start_tensor(x, recognised, &request, traced)?];
+            let tensors = vec![start_tensor(recognised, &request, traced)?];
             JobWork { tensors, tree: None, traces, started_at }
         }
     };
@@ -163,12 +163,12 @@ fn thread_failed() -> Error {
 
 /// Starts the conversion of one tensor.
 fn start_tensor(
-    object: &Bound<'_, PyAny>,
-    kind: Recognised,
+    recognised: RecognisedObject<'_, '_>,
     request: &ConversionRequest,
     traced: bool,
 ) -> Result<JobTensor> {
-    let (started, report) = match convert::start_object(object, kind, request, traced) {
+    let object = recognised.object();
+    let (started, report) = match convert::start_object(recognised, request, traced) {
         Err(_) if sparse::is_sparse(object)? => return Err(sparse_error()),
         started => started?,
     };
@@ -214,7 +214,7 @@ fn deliver(job: &Bound<'_, PyAny>, outcome: Result<Py<PyAny>>) -> PyResult<()> {
     job.call_method1(interned!(py, "_finish"), (result, error)).map(|_| ())
 }
 
-type TransferResult = tensorferry_core::Result<Option<tensorferry_core::host::HostBlock>>;
+type TransferResult = tensorferry_core::Result<Option<Tensor<Owner>>>;
 
 impl JobWork {
     /// Runs on the thread of the job.
@@ -242,7 +242,7 @@ impl JobWork {
         guard.attach(|py| {
             let outcome = catch_unwind(AssertUnwindSafe(|| self.finish(py, transferred)));
             // The sources that this thread held are released before the job has its result.
-            owner::drop_deferred();
+            owner::drop_deferred(py);
             let outcome = state.end(outcome.unwrap_or_else(|_| Err(thread_failed().into())));
             let job = job.into_bound(py);
             // Callbacks are user code.
@@ -263,8 +263,8 @@ impl JobWork {
             let result = match conversion {
                 JobConversion::Done(result) => result,
                 JobConversion::Pending(pending) => {
-                    let block = transferred.next().unwrap_or(Ok(None))?;
-                    (pending.finish)(py, block)?
+                    let moved = transferred.next().unwrap_or(Ok(None))?;
+                    (pending.finish)(py, moved)?
                 }
             };
             if let (Some(report), Some(traces)) = (report, &traces) {
@@ -276,14 +276,14 @@ impl JobWork {
             return results.pop().map(|(_, result)| result).ok_or_else(|| thread_failed().into());
         };
         let tree = tree.bind(py);
-        let Some(container) = traverse::container_of(tree, recognise(tree)?)? else {
+        let Some(container) = traverse::container_of(recognise(tree)?)? else {
             return Ok(tree.clone().unbind());
         };
-        let rebuilt = traverse::walk_allowing_no_tensor(tree, container, true, &mut |leaf, kind, _| {
-            match results.iter().find(|(source, _)| source.is(leaf)) {
+        let rebuilt = traverse::walk_allowing_no_tensor(tree, container, true, &mut |leaf, _| {
+            match results.iter().find(|(source, _)| source.is(leaf.object())) {
                 Some((_, result)) => Ok(result.bind(py).clone()),
                 // The leaf was added to the tree after the start.
-                None => convert::convert_object(leaf, kind, &request),
+                None => convert::convert_object(leaf, &request),
             }
         })?;
         Ok(rebuilt.unbind())

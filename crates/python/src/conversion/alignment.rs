@@ -12,6 +12,7 @@ use crate::conversion::source::{Source, SourceMemory};
 use crate::frameworks::{numpy, torch};
 use crate::interpreter::once::ForkSafeOnce;
 use crate::interpreter::once::interned;
+use crate::interpreter::owned_tensor;
 use crate::interpreter::owner::{self, Buffer, Owner};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyMemoryView, PyType};
@@ -59,8 +60,7 @@ pub(crate) fn record_alignment(py: Python<'_>, tensor: Tensor<Owner>) -> Tensor<
     let (low, high) = tensor.layout().extent();
     let start = (tensor.data() as usize).wrapping_add_signed(low as isize);
     let record = aligned::register(start, start + (high - low) as usize);
-    // SAFETY: the new owner holds the first one.
-    unsafe { tensor.map_owner(|owner| owner.aligned(record)) }
+    owned_tensor::aligned(tensor, record)
 }
 
 /// The guarantee of the memory of a tensor.

@@ -28,5 +28,6 @@ pub(crate) fn batched<T>(
 /// A batch that crosses the boundary of `detach`, which stays on the thread that the batch belongs to.
 struct SameThread(TransferBatch);
 
-// SAFETY: `detach` runs its closure on the calling thread.
+// SAFETY: a `TransferBatch` must stay on the thread that began it. `batched` alone makes this struct, and gives it to `detach`, which
+// runs its closure on the calling thread.
 unsafe impl Send for SameThread {}

@@ -1,12 +1,12 @@
 //! Converts a tensor: reads it, plans, runs the plan and wraps the result.
 
 use crate::conversion::fast_path::{self, Outcome};
-use crate::conversion::object_kinds::Recognised;
+use crate::conversion::object_kinds::{Recognised, RecognisedObject};
 use crate::conversion::read_only::{lend_read_only, prepare};
 use crate::conversion::reading::{read, require_in_place};
 use crate::conversion::request::{ConversionRequest, check_stream};
 use crate::conversion::source::Source;
-use crate::conversion::streams::check_named_stream;
+use crate::conversion::streams::{check_named_stream, order};
 use crate::conversion::to_gpu::{copy_to_gpu, gpu_of, share_gpu};
 use crate::conversion::to_host::{Copied, copy, deliver};
 use crate::conversion::transfer::{self, Started};
@@ -40,23 +40,23 @@ pub(crate) fn convert_source<'py>(
 
 /// Converts one tensor.
 pub(crate) fn convert_object<'py>(
-    object: &Bound<'py, PyAny>,
-    recognised: Recognised,
+    recognised: RecognisedObject<'_, 'py>,
     request: &ConversionRequest,
 ) -> Result<Bound<'py, PyAny>> {
+    let object = recognised.object();
     if request.options == ConvertOptions::NONE && request.stream.is_none() {
-        match fast_path::convert_object(object, recognised, request.target) {
+        match fast_path::convert_object(recognised, request.target) {
             Outcome::Done(result) => return Ok(result),
             Outcome::NeedsPlan(source) => return convert_by_plan(object.py(), source, request, None),
             Outcome::Failed(failure) => return Err(failure),
             Outcome::NotApplicable => {}
         }
     }
-    if stays_with_target(object.py(), recognised, request)? {
+    if stays_with_target(object.py(), recognised.kind(), request)? {
         return Ok(object.clone());
     }
     let started = trace::is_tracing().then(Instant::now);
-    convert_by_plan(object.py(), read(object, recognised)?, request, started)
+    convert_by_plan(object.py(), read(recognised)?, request, started)
 }
 
 /// Whether the object already belongs to the target and has no memory to read, such as a JAX tracer converted to JAX.
@@ -97,16 +97,16 @@ pub(crate) fn convert_by_plan<'py>(
 
 /// Starts the conversion of one tensor, with a report if one is requested.
 pub(crate) fn start_object<'py>(
-    object: &Bound<'py, PyAny>,
-    recognised: Recognised,
+    recognised: RecognisedObject<'_, 'py>,
     request: &ConversionRequest,
     reported: bool,
 ) -> Result<(Started<'py>, Option<TensorReport>)> {
+    let object = recognised.object();
     let py = object.py();
-    if stays_with_target(py, recognised, request)? {
+    if stays_with_target(py, recognised.kind(), request)? {
         return Ok((Started::Done(object.clone()), None));
     }
-    let source = read(object, recognised)?;
+    let source = read(recognised)?;
     let target = request.target.capabilities(py)?;
     let description = source.describe_for(target);
     let plan = plan::decide(&description, target, &request.options)?;
@@ -117,15 +117,15 @@ pub(crate) fn start_object<'py>(
 
 /// Plans the conversion of one tensor without moving bytes.
 pub(crate) fn plan_object(
-    object: &Bound<'_, PyAny>,
-    recognised: Recognised,
+    recognised: RecognisedObject<'_, '_>,
     request: &ConversionRequest,
 ) -> Result<TensorReport> {
+    let object = recognised.object();
     let target = request.target.capabilities(object.py())?;
-    if stays_with_target(object.py(), recognised, request)? {
+    if stays_with_target(object.py(), recognised.kind(), request)? {
         return Ok(TensorReport::unchanged(target.framework));
     }
-    let source = read(object, recognised)?;
+    let source = read(recognised)?;
     let description = source.describe_for(target);
     let plan = plan::decide(&description, target, &request.options)?;
     check_stream(&description, &plan, request)?;
@@ -208,10 +208,7 @@ fn return_source<'py>(
         if let Some(streams) = source.take_streams()
             && device.is_cuda()
         {
-            // SAFETY: streams that the framework and the caller have just named.
-            py.detach(|| unsafe {
-                Gpu::get(device.index)?.order(streams.ready_after, SyncPoint::Stream(named.stream))
-            })?;
+            order(py, Gpu::get(device.index)?, streams.ready_after, SyncPoint::Stream(named.stream))?;
         }
     }
     Ok(source.object)

@@ -4,7 +4,7 @@
 //! accidental, or to make a plan. A share needs no plan, and neither does a copy below 64 KiB.
 
 use crate::conversion::host_copy::{DETACH_THRESHOLD_BYTES, duplicate};
-use crate::conversion::object_kinds::Recognised;
+use crate::conversion::object_kinds::{Recognised, RecognisedObject};
 use crate::conversion::read_only::{flag_read_only, forgets_read_only, lend_read_only, record_loan};
 use crate::conversion::source::{Source, SourceMemory};
 use crate::conversion::streams::Streams;
@@ -30,17 +30,14 @@ pub(crate) enum Outcome<'py> {
 
 /// Converts an object by the fast path, if it applies.
 #[inline]
-pub(crate) fn convert_object<'py>(
-    object: &Bound<'py, PyAny>,
-    recognised: Recognised,
-    target: Target,
-) -> Outcome<'py> {
+pub(crate) fn convert_object<'py>(recognised: RecognisedObject<'_, 'py>, target: Target) -> Outcome<'py> {
     if trace::is_tracing() {
         return Outcome::NotApplicable;
     }
-    let read = match recognised {
-        Recognised::Tensor(framework, form) => framework.framework().read(object, form),
-        Recognised::Bytes | Recognised::Buffer => buffer::read(object),
+    let object = recognised.object();
+    let read = match (recognised.tensor(), recognised.kind()) {
+        (Some(tensor), _) => tensor.framework().framework().read(tensor),
+        (None, Recognised::Bytes | Recognised::Buffer) => buffer::read(object),
         _ => return Outcome::NotApplicable,
     };
     match target.capabilities(object.py()) {
@@ -92,7 +89,7 @@ fn snapshot<'py>(py: Python<'py>, source: Source<'py>, target: Target) -> Outcom
         SourceMemory::InPlace(tensor) if tensor.layout().bytes() < DETACH_THRESHOLD_BYTES => tensor,
         _ => return Outcome::NeedsPlan(source),
     };
-    match duplicate(tensor).and_then(|tensor| target.write(py, tensor)) {
+    match duplicate(py, tensor).and_then(|tensor| target.write(py, tensor)) {
         Ok(result) => Outcome::Done(result),
         Err(failure) => Outcome::Failed(failure),
     }

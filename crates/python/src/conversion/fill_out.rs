@@ -1,12 +1,12 @@
 //! `out=`: copies a tensor into existing memory of the caller.
 
 use crate::conversion::gpu_transfer;
-use crate::conversion::host_copy::{copy_job, copy_packed, copy_values};
+use crate::conversion::host_copy::{copy_into, copy_packed, overlaps};
 use crate::conversion::reading::{materialise, read, require_in_place};
 use crate::conversion::recognise::recognise;
 use crate::conversion::request::{ConversionRequest, check_stream};
 use crate::conversion::source::{Source, SourceMemory};
-use crate::conversion::streams::{Streams, check_named_stream};
+use crate::conversion::streams::{Streams, check_named_stream, order};
 use crate::conversion::transfer::{self, PendingTransfer, Started};
 use crate::errors::{Failure, Result, fail};
 use crate::interpreter::owner::Owner;
@@ -50,7 +50,7 @@ pub(crate) fn start<'py>(
 ) -> Result<(Started<'py>, Option<crate::reports::TensorReport>)> {
     let py = object.py();
     let target = request.target.capabilities(py)?;
-    let mut source = read(object, recognise(object)?)?;
+    let mut source = read(recognise(object)?)?;
     let (destination, destination_streams) = read_out(out, &source, target, &request.options)?;
     let description = source.describe();
     let plan = plan_of(&description, &destination);
@@ -73,7 +73,7 @@ pub(crate) fn start<'py>(
             tensor
         };
         if !is_deferred {
-            copy_values(py, &tensor, destination.data(), destination.dtype(), destination.layout())?;
+            copy_into(Some(py), &tensor, &destination)?;
             return Ok((Started::Done(out.clone()), report));
         }
         return Ok((Started::Transfer(deferred_copy(tensor, destination, out.clone().unbind())), report));
@@ -98,19 +98,12 @@ pub(crate) fn start<'py>(
     let mut destination_streams = destination_streams.unwrap_or_else(Streams::unnamed);
     if let Some(named) = &request.stream {
         check_named_stream(request.target.builtin()?.has_named_streams(), target, Some(named))?;
-        let (gpu, ready_after) = (Gpu::get(destination.device().index)?, destination_streams.ready_after);
-        // SAFETY: streams that the framework and the caller have just named.
-        py.detach(|| unsafe { gpu.order(ready_after, SyncPoint::Stream(named.stream)) })?;
+        let gpu = Gpu::get(destination.device().index)?;
+        order(py, gpu, destination_streams.ready_after, SyncPoint::Stream(named.stream))?;
         destination_streams = Streams::on(named.stream).with_owner(named.object.bind(py).clone());
     }
     let streams = if tensor.device().is_host() { None } else { streams };
-    let filled = gpu_transfer::DeviceDestination {
-        data: destination.data(),
-        dtype: destination.dtype(),
-        device: destination.device(),
-        streams: destination_streams,
-        owner: Some(destination.into_owner()),
-    };
+    let filled = gpu_transfer::DeviceDestination::from_tensor(destination, destination_streams)?;
     let work = gpu_transfer::copy_to_device(tensor, streams, filled, ring);
     let work = Box::new(move |control: &_| work(control).map(|()| None));
     Ok((Started::Transfer(PendingTransfer { total, work, finish }), report))
@@ -122,8 +115,7 @@ fn deferred_copy(tensor: Tensor<Owner>, destination: Tensor<Owner>, result: Py<P
     let (from, to) = (gpu_transfer::HeldTensor::new(tensor), gpu_transfer::HeldTensor::new(destination));
     let work = move |_: &_| {
         let (from, to) = ({ &from }, { &to });
-        let to = &to.tensor;
-        copy_job(&from.tensor, to.data(), to.dtype(), to.layout()).run().map(|()| None)
+        copy_into(None, &from.tensor, &to.tensor).map(|()| None)
     };
     PendingTransfer { total, work: Box::new(work), finish: Box::new(move |_, _| Ok(result)) }
 }
@@ -150,7 +142,7 @@ fn read_out(
     target: &TargetCapabilities,
     options: &ConvertOptions,
 ) -> Result<(Tensor<Owner>, Option<Streams>)> {
-    let mut given = read(out, recognise(out)?).map_err(|failure| match failure {
+    let mut given = read(recognise(out)?).map_err(|failure| match failure {
         Failure::Ferry(error) | Failure::WithCause(error, _) => fail(
             ErrorKind::InvalidArgument,
             format!("out cannot be filled: {}", error.fact()),
@@ -220,15 +212,4 @@ fn read_out(
     }
     let streams = given.take_streams();
     Ok((require_in_place(given)?, streams))
-}
-
-/// Whether the memory of two tensors on one device overlaps.
-fn overlaps(one: &Tensor<Owner>, other: &Tensor<Owner>) -> bool {
-    let range = |tensor: &Tensor<Owner>| {
-        let (low, high) = tensor.layout().extent();
-        let data = tensor.data() as i64;
-        (data.wrapping_add(low), data.wrapping_add(high))
-    };
-    let ((a, b), (c, d)) = (range(one), range(other));
-    a < d && c < b
 }

@@ -5,10 +5,11 @@
 //! result dies, the order is reversed before the source's framework gets the memory back, because its allocator may reuse
 //! the memory at once. The GPU waits in both cases, not the host, if the driver supports it.
 
+use crate::conversion::host_copy::{SendPtr, internal_error, is_writable_without_overlap, tensor_in_block};
 use crate::conversion::streams::Streams;
 use crate::errors::Result;
+use crate::interpreter::owned_tensor;
 use crate::interpreter::owner::Owner;
-use tensorferry_core::host::HostBlock;
 use tensorferry_core::{DType, Device, Layout, Tensor};
 use tensorferry_cuda::{
     DeviceBlock, DeviceSource, Gpu, HostDestination, RingOptions, Stream, SyncPoint, TransferControl,
@@ -23,7 +24,9 @@ pub(crate) fn order_sharing(
     to: Streams,
 ) -> Result<(Tensor<Owner>, Option<SyncPoint>)> {
     let gpu = Gpu::get(tensor.device().index)?;
-    // SAFETY: streams that the frameworks have just named, or ours.
+    // SAFETY: `is_done` and `order` require streams that are alive: a `Stream` is so by the contract of `Stream::from_handle`, and
+    // `from` and `to` hold those whose framework destroys streams. The frameworks named them for the GPU of this memory; the driver
+    // refuses to record an event of this GPU on a stream of another.
     let waiting = unsafe {
         if from.ready_after == SyncPoint::Complete
             || (to.prefers_ready_memory && gpu.is_done(from.ready_after)?)
@@ -40,10 +43,7 @@ pub(crate) fn order_sharing(
     let stream_owners = [from.owner, to.owner];
     let (reusable_after, next_use) =
         (to.ready_after.thread_independent(), from.next_use.thread_independent());
-    // SAFETY: a stream-ordered owner holds the first one until its own drop.
-    let tensor = unsafe {
-        tensor.map_owner(|owner| owner.stream_ordered(gpu, reusable_after, next_use, stream_owners))
-    };
+    let tensor = owned_tensor::stream_ordered(tensor, gpu, reusable_after, next_use, stream_owners);
     Ok((tensor, waiting))
 }
 
@@ -73,28 +73,41 @@ impl HeldTensor {
     }
 }
 
-/// Copies GPU memory into a new host block.
+/// The GPU whose memory a tensor is.
+fn gpu_of(tensor: &Tensor<Owner>) -> tensorferry_core::Result<&'static Gpu> {
+    let device = tensor.device();
+    if !device.is_cuda() {
+        return Err(internal_error("a tensor is not in GPU memory"));
+    }
+    Gpu::get(device.index)
+}
+
+/// Copies GPU memory into new host memory.
 pub(crate) fn download(
     source: Tensor<Owner>,
     streams: Streams,
     dtype: DType,
     ring: RingOptions,
-) -> impl FnOnce(&TransferControl) -> tensorferry_core::Result<HostBlock> + Send {
+) -> impl FnOnce(&TransferControl) -> tensorferry_core::Result<Tensor<Owner>> + Send {
     let ready_after = streams.ready_after.thread_independent();
     let source = HeldTensor::with_stream_owner(source, streams.owner);
     move |control| {
-        let gpu = Gpu::get(source.tensor.device().index)?;
+        let gpu = gpu_of(&source.tensor)?;
         let layout = Layout::dense(dtype.size(), source.tensor.layout().shape())?;
         let (block, transfer_path) = gpu.allocate_download(layout.bytes(), ring)?;
         let to = HostDestination { data: block.data(), dtype, layout: &layout };
-        // SAFETY: the source is a checked tensor whose owner is held until this is done, and the target is a block of
-        // ours with room for the result.
-        unsafe { gpu.download(&source.as_source(), &to, ready_after, transfer_path, control)? };
-        Ok(block)
+        // SAFETY: `download` requires memory of this GPU, as `gpu_of` has checked, and a destination of the same shape that nothing
+        // else uses. The block is new and has the bytes of the layout, whose shape is the source's. `source` and `block` live until
+        // it returns, and `source` holds the owner of the stream. `allocate_download` chose the path for this block. Then every
+        // element is written, as `tensor_in_block` requires.
+        unsafe {
+            gpu.download(&source.as_source(), &to, ready_after, transfer_path, control)?;
+            tensor_in_block(block, dtype, layout)
+        }
     }
 }
 
-/// Copies GPU memory into host memory of the caller, which is checked to be writable, and held.
+/// Copies GPU memory into host memory of the caller, which is held.
 pub(crate) fn download_into(
     source: Tensor<Owner>,
     streams: Streams,
@@ -104,15 +117,21 @@ pub(crate) fn download_into(
     let ready_after = streams.ready_after.thread_independent();
     let (source, out) = (HeldTensor::with_stream_owner(source, streams.owner), HeldTensor::new(out));
     move |control| {
-        let gpu = Gpu::get(source.tensor.device().index)?;
+        let gpu = gpu_of(&source.tensor)?;
         let to = &out.tensor;
+        let has_same_shape = to.layout().shape() == source.tensor.layout().shape();
+        if !(has_same_shape && to.device().is_host() && is_writable_without_overlap(to)) {
+            return Err(internal_error("the destination of a download cannot be written"));
+        }
         let to = HostDestination { data: to.data(), dtype: to.dtype(), layout: to.layout() };
         let is_dense = to.layout.is_dense();
         let transfer_path = match gpu.transfer_path(to.data, to.layout.bytes(), ring) {
             TransferPath::Pinned if !is_dense => TransferPath::Ring(ring),
             transfer_path => transfer_path,
         };
-        // SAFETY: as in `download`; the caller has checked the target, and its owner is held.
+        // SAFETY: `download` requires memory of this GPU, as `gpu_of` has checked, and a writable destination of the same shape, as
+        // was compared above. `source` and `out` hold the memory and the owner of the stream until it returns. `transfer_path`
+        // returns `Pinned` only for pinned memory. No safe code of this crate reads or writes through the addresses meanwhile.
         unsafe { gpu.download(&source.as_source(), &to, ready_after, transfer_path, control) }
     }
 }
@@ -120,13 +139,14 @@ pub(crate) fn download_into(
 /// A stream on which work runs after `point`.
 ///
 /// # Safety
-/// As [`Gpu::order`].
+/// The stream of `point` is alive, and of this GPU or a default one.
 unsafe fn stream_after(gpu: &'static Gpu, point: SyncPoint) -> tensorferry_core::Result<Stream> {
     match point {
         SyncPoint::Stream(stream) => Ok(stream),
         point => {
             let stream = gpu.sync_stream()?;
-            // SAFETY: the caller's contract, and a stream of ours.
+            // SAFETY: `order` requires live streams of this GPU: the contract of `stream_after` says so of `point`, and the GPU never
+            // destroys its sync stream.
             unsafe { gpu.order(point, SyncPoint::Stream(stream))? };
             Ok(stream)
         }
@@ -135,14 +155,44 @@ unsafe fn stream_after(gpu: &'static Gpu, point: SyncPoint) -> tensorferry_core:
 
 /// Dense GPU memory to fill.
 pub(crate) struct DeviceDestination {
-    pub(crate) data: *mut u8,
-    pub(crate) dtype: DType,
-    pub(crate) device: Device,
+    data: SendPtr<u8>,
+    dtype: DType,
+    layout: Layout,
+    device: Device,
     /// The streams on which its framework uses it.
-    pub(crate) streams: Streams,
+    streams: Streams,
     /// Keeps the memory alive, unless the result does.
     #[expect(dead_code, reason = "held for its drop")]
-    pub(crate) owner: Option<Owner>,
+    owner: Option<Owner>,
+}
+
+impl DeviceDestination {
+    /// Memory at an address.
+    ///
+    /// # Safety
+    /// The layout is dense. Its bytes from `data` on are writable memory of the GPU `device`, aligned for the type, and nothing else
+    /// uses them until the copy into them is done. Until then they live, kept by `owner` or by the caller.
+    pub(crate) unsafe fn new(
+        data: *mut u8,
+        dtype: DType,
+        layout: Layout,
+        device: Device,
+        streams: Streams,
+        owner: Option<Owner>,
+    ) -> Self {
+        Self { data: SendPtr::new(data), dtype, layout, device, streams, owner }
+    }
+
+    /// The memory of a dense, writable tensor.
+    pub(crate) fn from_tensor(tensor: Tensor<Owner>, streams: Streams) -> tensorferry_core::Result<Self> {
+        let (data, dtype, device) = (SendPtr::of(&tensor), tensor.dtype(), tensor.device());
+        let is_usable = tensor.layout().is_dense() && is_writable_without_overlap(&tensor);
+        if !(is_usable && device.is_cuda()) {
+            return Err(internal_error("the destination of a copy to a GPU cannot be written"));
+        }
+        let layout = tensor.layout().clone();
+        Ok(Self { data, dtype, layout, device, streams, owner: Some(tensor.into_owner()) })
+    }
 }
 
 /// Copies a tensor on any device into GPU memory. `streams` are those of the source, if it is on a GPU.
@@ -154,18 +204,20 @@ pub(crate) fn copy_to_device(
 ) -> impl FnOnce(&TransferControl) -> tensorferry_core::Result<()> + Send {
     let source_points = streams.as_ref().map(SyncPoints::of);
     let source = HeldTensor::with_stream_owner(source, streams.and_then(|streams| streams.owner));
-    let destination = AssertSend(destination);
     move |control| {
-        let to = &{ &destination }.0;
+        let to = &destination;
+        if to.layout.shape() != source.tensor.layout().shape() {
+            return Err(internal_error("the destination of a copy to a GPU has another shape"));
+        }
         let copy = DeviceCopy {
             gpu: Gpu::get(to.device.index)?,
             source: source.as_source(),
             source_device: source.tensor.device(),
             source_points,
-            data: to.data,
+            data: to.data.get(),
             points: SyncPoints::of(&to.streams),
             dtype: to.dtype,
-            layout: Layout::dense(to.dtype.size(), source.tensor.layout().shape())?,
+            layout: &to.layout,
             ring,
             control,
         };
@@ -189,12 +241,6 @@ impl SyncPoints {
     }
 }
 
-/// A value that moves to another thread.
-struct AssertSend<T>(T);
-
-// SAFETY: an address of memory that is held beside it or by the result, and plain values; owners are dropped on any thread.
-unsafe impl Send for AssertSend<DeviceDestination> {}
-
 /// One copy into GPU memory.
 struct DeviceCopy<'a> {
     gpu: &'static Gpu,
@@ -206,7 +252,7 @@ struct DeviceCopy<'a> {
     data: *mut u8,
     points: SyncPoints,
     dtype: DType,
-    layout: Layout,
+    layout: &'a Layout,
     ring: RingOptions,
     control: &'a TransferControl,
 }
@@ -216,8 +262,11 @@ impl DeviceCopy<'_> {
         if self.layout.is_empty() {
             return Ok(());
         }
-        // SAFETY: the source is a checked tensor whose owner the caller holds until its framework's streams are past the
-        // copy; the target is fresh memory of a framework, which it keeps likewise.
+        // SAFETY: `upload`, `convert` and `copy_from_peer` require a readable source, which the borrowed `Tensor` is. They require
+        // a destination for its elements, aligned and unused: the contract of `DeviceDestination` says so, and `copy_to_device` has
+        // compared the shapes. Both live until the copy is done: the last call of each arm orders the next use of the memory, also
+        // by an allocator, after the stream. The streams are alive by the contract of `Stream::from_handle`, and of the GPU for
+        // which their framework named them.
         unsafe {
             let stream = stream_after(self.gpu, self.points.ready_after)?;
             let copied = match self.source_points {
@@ -239,11 +288,14 @@ impl DeviceCopy<'_> {
     /// they have no stream in common.
     ///
     /// # Safety
-    /// As in `run`.
+    /// The source is memory of another GPU, and the stream of `ready_after` is one of that GPU and alive. The destination is memory
+    /// of this GPU with room for the elements, which nothing else uses, and `stream` is one of this GPU and alive.
     unsafe fn copy_from_peer(&self, ready_after: SyncPoint, stream: Stream) -> tensorferry_core::Result<()> {
         let peer = Gpu::get(self.source_device.index)?;
         let bytes = self.layout.bytes();
-        // SAFETY: as in `run`.
+        // SAFETY: `convert` and `copy_to` require memory that lives until the peer's stream has passed the copy, with room for the
+        // elements. The contract of this function says so of source and destination, the scratch block has `bytes` bytes, and the
+        // last line waits for that stream. `wait` on this GPU comes first, so that earlier work does not use the destination.
         unsafe {
             let peer_stream = stream_after(peer, ready_after)?;
             let mut scratch = None;

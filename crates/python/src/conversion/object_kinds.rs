@@ -38,6 +38,77 @@ pub(crate) enum Recognised {
     Unknown,
 }
 
+/// An object with the kind of its type, which `recognise` found. Readers access the C structs of tensors, so that an object with
+/// the kind of another would be undefined behaviour.
+#[derive(Clone, Copy)]
+pub(crate) struct RecognisedObject<'a, 'py> {
+    object: &'a Bound<'py, PyAny>,
+    kind: Recognised,
+}
+
+impl<'a, 'py> RecognisedObject<'a, 'py> {
+    /// The object with its kind.
+    ///
+    /// # Safety
+    /// `kind` is the kind of the object's type. If it is `Recognised::Tensor`, a class that the framework itself defines for this
+    /// form is among the bases of the type.
+    #[inline(always)]
+    pub(super) unsafe fn new(object: &'a Bound<'py, PyAny>, kind: Recognised) -> Self {
+        Self { object, kind }
+    }
+
+    /// The object.
+    #[inline(always)]
+    pub(crate) fn object(self) -> &'a Bound<'py, PyAny> {
+        self.object
+    }
+
+    /// Its kind.
+    #[inline(always)]
+    pub(crate) fn kind(self) -> Recognised {
+        self.kind
+    }
+
+    /// The object as a tensor of a framework with a reader in this crate, if it is one.
+    #[inline(always)]
+    pub(crate) fn tensor(self) -> Option<RecognisedTensor<'a, 'py>> {
+        match self.kind {
+            Recognised::Tensor(framework, form) => {
+                Some(RecognisedTensor { object: self.object, framework, form })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// An object whose type has a class of the framework, for this form, among its bases.
+#[derive(Clone, Copy)]
+pub(crate) struct RecognisedTensor<'a, 'py> {
+    object: &'a Bound<'py, PyAny>,
+    framework: Builtin,
+    form: Form,
+}
+
+impl<'a, 'py> RecognisedTensor<'a, 'py> {
+    /// The object.
+    #[inline(always)]
+    pub(crate) fn object(self) -> &'a Bound<'py, PyAny> {
+        self.object
+    }
+
+    /// Its framework.
+    #[inline(always)]
+    pub(crate) fn framework(self) -> Builtin {
+        self.framework
+    }
+
+    /// The kind of its type within the framework.
+    #[inline(always)]
+    pub(crate) fn form(self) -> Form {
+        self.form
+    }
+}
+
 /// The kind of tensor type within a framework.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {

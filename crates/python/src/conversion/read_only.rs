@@ -1,5 +1,6 @@
 //! Read-only memory for a target: the read-only flag, and read-only loans to frameworks without that flag.
 
+use crate::interpreter::owned_tensor;
 use crate::interpreter::owner::Owner;
 use tensorferry_core::plan::{TargetCapabilities, TargetMutability};
 use tensorferry_core::{Access, Device, Tensor, read_only_loans};
@@ -43,6 +44,5 @@ pub(crate) fn record_loan(tensor: Tensor<Owner>) -> Tensor<Owner> {
     let (low, high) = tensor.layout().extent();
     let start = (tensor.data() as usize).wrapping_add_signed(low as isize);
     let loan = read_only_loans::lend(start, start + (high - low) as usize);
-    // SAFETY: a read-only owner holds the first one until its own drop.
-    unsafe { tensor.map_owner(|owner| owner.read_only(loan)) }
+    owned_tensor::read_only(tensor, loan)
 }

@@ -1,6 +1,6 @@
 //! Reading a tensor by its framework, by a registered reader or by a protocol.
 
-use crate::conversion::object_kinds::Recognised;
+use crate::conversion::object_kinds::{Recognised, RecognisedObject};
 use crate::conversion::recognise::recognise;
 use crate::conversion::source::{Source, SourceMemory};
 use crate::errors::{Result, fail, not_a_tensor};
@@ -15,9 +15,12 @@ use tensorferry_core::{ErrorKind, Tensor};
 
 /// Reads a tensor.
 #[inline]
-pub(crate) fn read<'py>(object: &Bound<'py, PyAny>, recognised: Recognised) -> Result<Source<'py>> {
-    match recognised {
-        Recognised::Tensor(framework, form) => framework.framework().read(object, form),
+pub(crate) fn read<'py>(recognised: RecognisedObject<'_, 'py>) -> Result<Source<'py>> {
+    if let Some(tensor) = recognised.tensor() {
+        return tensor.framework().framework().read(tensor);
+    }
+    let object = recognised.object();
+    match recognised.kind() {
         Recognised::Registered(index) => read_registered(object, index),
         Recognised::Protocol | Recognised::Unknown => reader::read(object),
         Recognised::Bytes | Recognised::Buffer => buffer::read(object),
@@ -25,7 +28,7 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>, recognised: Recognised) -> R
             let (fact, hint) = refusal.fact_and_hint();
             Err(fail(ErrorKind::NotATensor, fact, hint))
         }
-        Recognised::Leaf | Recognised::Container(_) => Err(not_a_tensor(object)),
+        Recognised::Tensor(..) | Recognised::Leaf | Recognised::Container(_) => Err(not_a_tensor(object)),
     }
 }
 
@@ -35,9 +38,10 @@ fn read_registered<'py>(object: &Bound<'py, PyAny>, index: usize) -> Result<Sour
     let source = if given.is(object) {
         reader::read(object)?
     } else {
-        match recognise(&given)? {
+        let recognised = recognise(&given)?;
+        match recognised.kind() {
             Recognised::Registered(_) => return Err(user_frameworks::nested_read_error(index)?),
-            recognised => read(&given, recognised)?,
+            _ => read(recognised)?,
         }
     };
     user_frameworks::relabel_source(source, object, index)
@@ -58,8 +62,8 @@ pub(crate) fn require_in_place(source: Source<'_>) -> Result<Tensor<Owner>> {
 
 /// The values of a source whose framework has work pending, such as a conjugation or a gather from several devices.
 pub(crate) fn materialise(object: &Bound<'_, PyAny>, pending: Pending) -> Result<Tensor<Owner>> {
-    match recognise(object)? {
-        Recognised::Tensor(framework, _) => framework.framework().materialise(object, pending),
+    match recognise(object)?.tensor() {
+        Some(tensor) => tensor.framework().framework().materialise(tensor, pending),
         _ if pending == Pending::Convert => array_method::convert(object),
         _ => Err(not_a_tensor(object)),
     }

@@ -3,23 +3,23 @@
 //! A framework's types are found by module and name along the method resolution order. An object can only exist if its
 //! framework is loaded, so a look-up in `sys.modules` is enough.
 
-use crate::conversion::object_kinds::{Container, RECOGNISED_TYPES, Recognised};
+use crate::conversion::object_kinds::{Container, RECOGNISED_TYPES, Recognised, RecognisedObject};
 use crate::errors::Result;
 use crate::frameworks;
 use crate::frameworks::builtin_frameworks::classify_by_type;
-use pyo3::ffi;
+use crate::interpreter::objects;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFrozenSet, PyList, PySet, PyTuple, PyType};
 
 /// The kind of an object.
-pub(crate) fn recognise(object: &Bound<'_, PyAny>) -> Result<Recognised> {
-    let py = object.py();
-    // SAFETY: the object is alive, and so is its type.
-    let kind = unsafe { ffi::Py_TYPE(object.as_ptr()) };
-    if let Some(known) = RECOGNISED_TYPES.get(py, kind.cast()) {
-        return Ok(known);
-    }
-    recognise_new_type(&object.get_type())
+pub(crate) fn recognise<'a, 'py>(object: &'a Bound<'py, PyAny>) -> Result<RecognisedObject<'a, 'py>> {
+    let kind = match RECOGNISED_TYPES.get(object.py(), object.get_type_ptr().cast()) {
+        Some(known) => known,
+        None => recognise_new_type(&object.get_type())?,
+    };
+    // SAFETY: `new` requires the kind of the object's type: it was found for this type, now or before. `by_bases` returns
+    // `Recognised::Tensor` only if `is_genuine` found the class in the framework's own module.
+    Ok(unsafe { RecognisedObject::new(object, kind) })
 }
 
 /// The kind of the objects of a type.
@@ -110,8 +110,7 @@ fn by_protocol(kind: &Bound<'_, PyType>) -> PyResult<Recognised> {
     if crate::protocols::reader::has_dlpack(kind)? {
         return Ok(Recognised::Protocol);
     }
-    // SAFETY: the type is alive; the slot is read, not called.
-    if !unsafe { ffi::PyType_GetSlot(kind.as_type_ptr(), ffi::Py_bf_getbuffer) }.is_null() {
+    if objects::instances_have_buffer(kind) {
         return Ok(Recognised::Buffer);
     }
     if crate::protocols::reader::has_array_interface(kind)? {

@@ -5,7 +5,7 @@ use crate::interpreter::owner::Owner;
 use pyo3::prelude::*;
 use tensorferry_core::ErrorKind;
 use tensorferry_core::plan::TargetCapabilities;
-use tensorferry_cuda::{Stream, SyncPoint};
+use tensorferry_cuda::{Gpu, Stream, SyncPoint};
 
 /// The sync points of one framework for one piece of GPU memory.
 pub(crate) struct Streams {
@@ -55,13 +55,34 @@ impl Streams {
 /// first page. The driver does not check handles; it dereferences them.
 ///
 /// # Safety
-/// As [`Stream::from_handle`], but for numbers that are refused here.
+/// An aligned handle from 4096 on is that of a stream of this process, which is alive for as long as the result or a copy of it is
+/// used.
 pub(crate) unsafe fn stream_of(handle: usize) -> Option<Stream> {
     const DEFAULT_STREAMS: std::ops::RangeInclusive<usize> = 0..=2;
     const FIRST_PAGE_BYTES: usize = 4096;
     let is_address = handle >= FIRST_PAGE_BYTES && handle.is_multiple_of(align_of::<usize>());
-    // SAFETY: the caller's contract.
+    // SAFETY: `from_handle` requires a stream that is alive as long as the result: the contract of `stream_of` says so.
     (is_address || DEFAULT_STREAMS.contains(&handle)).then(|| unsafe { Stream::from_handle(handle) })
+}
+
+/// Orders the work at `after` behind the work that is queued at `before`. The GIL is released, because an old driver makes the host
+/// wait.
+pub(crate) fn order(
+    py: Python<'_>,
+    gpu: &'static Gpu,
+    before: SyncPoint,
+    after: SyncPoint,
+) -> tensorferry_core::Result<()> {
+    // SAFETY: `Gpu::order` requires streams that are alive, which a `Stream` is by the contract of `from_handle`. It requires
+    // streams of this GPU: the driver refuses to record an event of this GPU on a stream of another.
+    py.detach(|| unsafe { gpu.order(before, after) })
+}
+
+/// Waits on the host for the work that is queued at a sync point, with the GIL released.
+pub(crate) fn wait(py: Python<'_>, gpu: &'static Gpu, point: SyncPoint) -> tensorferry_core::Result<()> {
+    // SAFETY: `Gpu::wait` requires a stream that is alive, which a `Stream` is by the contract of `from_handle`. It requires a
+    // stream of this GPU: for another's the driver returns an error, or only waits.
+    py.detach(|| unsafe { gpu.wait(point) })
 }
 
 /// New GPU memory of a framework, to be filled before the caller gets it.

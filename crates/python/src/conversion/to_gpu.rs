@@ -13,7 +13,7 @@ use crate::interpreter::owner::Owner;
 use crate::settings;
 use pyo3::prelude::*;
 use tensorferry_core::plan::{Plan, SupportedDevices, TargetCapabilities};
-use tensorferry_core::{Device, ErrorKind, Tensor};
+use tensorferry_core::{Device, ErrorKind, Layout, Tensor};
 use tensorferry_cuda::{Gpu, RingOptions};
 
 /// Shares GPU memory, and orders the work on the streams of source and target.
@@ -81,12 +81,11 @@ pub(crate) fn copy_to_gpu<'py>(
     let allocation = framework.allocate(py, plan.dtype, tensor.layout().shape(), target_gpu, stream)?;
     let DeviceAllocation { object, data, streams: target_streams } = allocation;
     let total = tensor.layout().count() * plan.dtype.size();
-    let destination = gpu_transfer::DeviceDestination {
-        data,
-        dtype: plan.dtype,
-        device: plan.device,
-        streams: target_streams,
-        owner: None,
+    let layout = Layout::dense(plan.dtype.size(), tensor.layout().shape())?;
+    // SAFETY: `DeviceDestination::new` requires GPU memory of this layout that lives until the copy is done, and that nothing else
+    // uses. `allocate` has just created a tensor of this type and shape, and `finish` below holds it.
+    let destination = unsafe {
+        gpu_transfer::DeviceDestination::new(data, plan.dtype, layout, plan.device, target_streams, None)
     };
     let ring = RingOptions { batched: request.batched.get(), ..settings::ring_options() };
     let work = gpu_transfer::copy_to_device(tensor, streams, destination, ring);

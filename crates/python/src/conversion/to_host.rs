@@ -1,30 +1,29 @@
 //! Results in new host memory: packed, cast or downloaded, on this thread or another.
 
 use crate::conversion::gpu_transfer;
-use crate::conversion::host_copy::{copy_job, copy_packed, tensor_in_block};
+use crate::conversion::host_copy::{copy_packed, copy_packed_detached};
 use crate::conversion::read_only::prepare;
 use crate::conversion::reading::materialise;
 use crate::conversion::source::{Source, SourceMemory, fresh_memory};
-use crate::conversion::transfer::PendingTransfer;
+use crate::conversion::transfer::{PendingTransfer, no_result};
 use crate::errors::Result;
 use crate::frameworks::Target;
 use crate::interpreter::owner::Owner;
 use crate::settings;
 use pyo3::prelude::*;
-use tensorferry_core::host::HostBlock;
 use tensorferry_core::plan::{self, ConvertOptions, DTypeRequest, Plan, TargetCapabilities};
-use tensorferry_core::{Access, DType, Layout, Tensor};
+use tensorferry_core::{Access, DType, Tensor};
 use tensorferry_cuda::TransferControl;
 
-/// Work that copies values into a new block, on any thread.
-type CopyWork = Box<dyn FnOnce(&TransferControl) -> tensorferry_core::Result<HostBlock> + Send>;
+/// Work that copies values into new host memory, on any thread.
+type CopyWork = Box<dyn FnOnce(&TransferControl) -> tensorferry_core::Result<Tensor<Owner>> + Send>;
 
 /// A copy in new host memory.
 pub(crate) enum Copied {
     /// The copy is complete.
     Done(Tensor<Owner>),
-    /// The copy has not run yet: the number of bytes, the work and the shape.
-    Pending(usize, (CopyWork, Vec<i64>)),
+    /// The copy has not run yet: the number of bytes, and the work.
+    Pending(usize, CopyWork),
 }
 
 /// Copies the source into new host memory, in the element type of the plan. With `is_deferred` the copy is returned as work
@@ -51,42 +50,30 @@ pub(crate) fn copy(
             tensor
         }
     };
-    let (shape, dtype) = (tensor.layout().shape().to_vec(), plan.dtype);
+    let dtype = plan.dtype;
     let total = tensor.layout().count() * dtype.size();
     match streams {
         Some(streams) if tensor.device().is_cuda() => {
             let work = gpu_transfer::download(tensor, streams, dtype, settings::ring_options());
-            Ok(Copied::Pending(total, (Box::new(work), shape)))
+            Ok(Copied::Pending(total, Box::new(work)))
         }
         _ if is_deferred => {
             let held = gpu_transfer::HeldTensor::new(tensor);
-            let work = move |_: &TransferControl| {
-                let tensor = &{ &held }.tensor;
-                let layout = Layout::dense(dtype.size(), tensor.layout().shape())?;
-                let block = HostBlock::new(layout.bytes())?;
-                copy_job(tensor, block.data(), dtype, &layout).run()?;
-                Ok(block)
-            };
-            Ok(Copied::Pending(total, (Box::new(work), shape)))
+            let work = move |_: &TransferControl| copy_packed_detached(&{ &held }.tensor, dtype);
+            Ok(Copied::Pending(total, Box::new(work)))
         }
         _ => copy_packed(py, &tensor, dtype).map(Copied::Done),
     }
 }
 
-/// The transfer that runs a pending copy and wraps the block as the target's tensor.
-pub(crate) fn deliver(
-    total: usize,
-    (work, shape): (CopyWork, Vec<i64>),
-    plan: &Plan,
-    target: Target,
-) -> PendingTransfer {
-    let (dtype, device, access) = (plan.dtype, plan.device, plan.access);
+/// The transfer that runs a pending copy and wraps its memory as the target's tensor.
+pub(crate) fn deliver(total: usize, work: CopyWork, plan: &Plan, target: Target) -> PendingTransfer {
+    let (device, access) = (plan.device, plan.access);
     PendingTransfer {
         total,
         work: Box::new(move |control| work(control).map(Some)),
-        finish: Box::new(move |py, block| {
-            let block = block.map_or_else(|| HostBlock::new(0), Ok)?;
-            let mut tensor = tensor_in_block(block, dtype, Layout::dense(dtype.size(), &shape)?)?;
+        finish: Box::new(move |py, moved| {
+            let mut tensor = moved.map_or_else(no_result, Ok)?;
             prepare(&mut tensor, target.capabilities(py)?, device, access);
             Ok(target.write(py, tensor)?.unbind())
         }),

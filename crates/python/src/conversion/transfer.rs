@@ -5,18 +5,17 @@
 
 use crate::conversion::progress::Progress;
 use crate::errors::{Failure, Result};
-use crate::interpreter::owner;
+use crate::interpreter::owner::{self, Owner};
 use pyo3::prelude::*;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tensorferry_core::host::HostBlock;
-use tensorferry_core::{Error, ErrorKind};
+use tensorferry_core::{Error, ErrorKind, Tensor};
 use tensorferry_cuda::TransferControl;
 
-/// Moves the bytes. Returns the block that the result needs, if any.
-type Work = Box<dyn FnOnce(&TransferControl) -> tensorferry_core::Result<Option<HostBlock>> + Send>;
+/// Moves the bytes. Returns the host memory that the result needs, if any.
+type Work = Box<dyn FnOnce(&TransferControl) -> tensorferry_core::Result<Option<Tensor<Owner>>> + Send>;
 /// Wraps the result.
-type Finish = Box<dyn FnOnce(Python<'_>, Option<HostBlock>) -> Result<Py<PyAny>> + Send>;
+type Finish = Box<dyn FnOnce(Python<'_>, Option<Tensor<Owner>>) -> Result<Py<PyAny>> + Send>;
 
 /// A transfer that has not run yet.
 pub(crate) struct PendingTransfer {
@@ -46,17 +45,17 @@ pub(crate) fn run<'py>(
     progress: Option<&Progress>,
 ) -> Result<Bound<'py, PyAny>> {
     let PendingTransfer { total, work, finish } = pending;
-    let block = if total < INTERRUPTIBLE_BYTES && progress.is_none() {
+    let moved = if total < INTERRUPTIBLE_BYTES && progress.is_none() {
         py.detach(|| work(&TransferControl::default()))?
     } else {
         run_interruptibly(py, total, work, progress)?
     };
-    Ok(finish(py, block)?.into_bound(py))
+    Ok(finish(py, moved)?.into_bound(py))
 }
 
 /// The result of the worker thread, and the control of its transfer.
 struct SharedResult {
-    result: Mutex<Option<tensorferry_core::Result<Option<HostBlock>>>>,
+    result: Mutex<Option<tensorferry_core::Result<Option<Tensor<Owner>>>>>,
     finished: Condvar,
     control: TransferControl,
 }
@@ -67,7 +66,7 @@ fn run_interruptibly(
     total: usize,
     work: Work,
     progress: Option<&Progress>,
-) -> Result<Option<HostBlock>> {
+) -> Result<Option<Tensor<Owner>>> {
     let shared = Arc::new(SharedResult {
         result: Mutex::new(None),
         finished: Condvar::new(),
@@ -115,7 +114,7 @@ fn run_interruptibly(
     };
     let _ = py.detach(|| thread.join());
     // The source and everything else that the thread held is released before the caller gets the result.
-    owner::drop_deferred();
+    owner::drop_deferred(py);
     if let Some(failure) = stopped {
         progress.map_or(Ok(()), |progress| progress.end(py, None, started_at))?;
         return Err(failure);
@@ -125,7 +124,8 @@ fn run_interruptibly(
     Ok(result?)
 }
 
-fn no_result() -> tensorferry_core::Result<Option<HostBlock>> {
+/// The error of a transfer that ended without its result.
+pub(crate) fn no_result<T>() -> tensorferry_core::Result<T> {
     Err(Error::new(ErrorKind::DeviceFailed, "the thread of a transfer ended without a result")
         .with_advice("please report this"))
 }

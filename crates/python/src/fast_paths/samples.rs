@@ -1,11 +1,11 @@
 //! Sample tensors for probes, and checks of the tensors that a framework reads or creates.
 
 use super::register::{Probed, check};
+use crate::conversion::host_copy;
 use crate::errors::Result;
 use crate::interpreter::owner::Owner;
 use pyo3::prelude::*;
-use tensorferry_core::host::HostBlock;
-use tensorferry_core::{Access, ByteOrder, DType, Device, Layout, Tensor};
+use tensorferry_core::{DType, Tensor};
 
 /// The shape of the sample.
 pub(crate) const SHAPE: [i64; 2] = [2, 3];
@@ -17,15 +17,7 @@ pub(crate) fn float32() -> Result<Tensor<Owner>> {
 
 /// A sample of zeros.
 pub(crate) fn of(dtype: DType, shape: &[i64]) -> Result<Tensor<Owner>> {
-    let layout = Layout::dense(dtype.size(), shape)?;
-    let block = HostBlock::new(layout.bytes())?;
-    let data = block.data();
-    // SAFETY: the block has the bytes of the layout, which are set here, and is the owner of the tensor.
-    Ok(unsafe {
-        data.write_bytes(0, layout.bytes());
-        let owner = Owner::Block(block);
-        Tensor::new(data, dtype, layout, Device::CPU, ByteOrder::Native, Access::ReadWrite, owner)?
-    })
+    host_copy::zeros(dtype, shape)
 }
 
 /// A tensor's memory as the public API of a framework describes it.

@@ -16,7 +16,7 @@ use std::borrow::Cow;
 #[pyfunction]
 pub(crate) fn classify<'py>(x: &Bound<'py, PyAny>) -> Result<Option<(Bound<'py, PyString>, &'static str)>> {
     let py = x.py();
-    let recognised = recognise(x)?;
+    let recognised = recognise(x)?.kind();
     let (name, kind) = match name_and_kind(py, recognised) {
         Some((name, "dense")) if is_sparse_torch(x, recognised)? => (name, "sparse"),
         Some(found) => found,

@@ -4,7 +4,7 @@
 //! constructor of an array over `UnownedMemory`, which takes an address and an owner.
 
 use super::{Framework, allocation_failed, import, within};
-use crate::conversion::object_kinds::{Builtin, Form};
+use crate::conversion::object_kinds::{Builtin, Form, RecognisedTensor};
 use crate::conversion::source::{Source, restore_read_only_flag};
 use crate::conversion::streams::{DeviceAllocation, Streams};
 use crate::errors::{Result, framework_error};
@@ -12,6 +12,7 @@ use crate::fast_paths::{self, FastPath, Probed, Unusable, check, present};
 use crate::interpreter::call;
 use crate::interpreter::once::ForkSafeOnce;
 use crate::interpreter::once::interned;
+use crate::interpreter::owned_tensor;
 use crate::interpreter::owner::Owner;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict, PyTuple};
@@ -135,10 +136,11 @@ impl Framework for CuPy {
         Ok(&state(py)?.capabilities)
     }
 
-    fn read<'py>(&self, object: &Bound<'py, PyAny>, form: Form) -> Result<Source<'py>> {
+    fn read<'py>(&self, tensor: RecognisedTensor<'_, 'py>) -> Result<Source<'py>> {
+        let object = tensor.object();
         let py = object.py();
         let state = state(py)?;
-        let tensor = match read_attributes(state, object, form)? {
+        let tensor = match read_attributes(state, tensor)? {
             Some(tensor) => tensor,
             None => export(state, object)?,
         };
@@ -147,7 +149,8 @@ impl Framework for CuPy {
         Ok(Source::in_place(object.clone(), "cupy", tensor).with_streams(streams))
     }
 
-    fn materialise(&self, object: &Bound<'_, PyAny>, _pending: Pending) -> Result<Tensor<Owner>> {
+    fn materialise(&self, tensor: RecognisedTensor<'_, '_>, _pending: Pending) -> Result<Tensor<Owner>> {
+        let object = tensor.object();
         Err(crate::errors::not_a_tensor(object))
     }
 
@@ -169,8 +172,8 @@ impl Framework for CuPy {
             return Ok(Streams::on(Stream::LEGACY));
         }
         let (stream, handle) = current_stream(state, py, gpu)?;
-        // SAFETY: CuPy's current stream. CuPy destroys a stream, except the default one, with its object, which is kept
-        // alive below.
+        // SAFETY: `from_handle` requires a stream that outlives the result: CuPy destroys a stream, except the default one, with its
+        // object, which `with_owner` keeps below.
         let streams = Streams::on(unsafe { Stream::from_handle(handle) });
         Ok(if handle == 0 { streams } else { streams.with_owner(stream) })
     }
@@ -216,8 +219,9 @@ fn external_stream(py: Python<'_>, stream: Stream) -> PyResult<Bound<'_, PyAny>>
 
 /// Reads an array through its attributes. Subclasses give `None` and are exported through `__dlpack__`, unless a stride is
 /// negative: `__dlpack__` divides negative strides as if they were positive (observed up to version 14.2).
-fn read_attributes(state: &State, object: &Bound<'_, PyAny>, form: Form) -> Result<Option<Tensor<Owner>>> {
-    if form == Form::Plain || has_negative_strides(object)? { inspect(state, object) } else { Ok(None) }
+fn read_attributes(state: &State, tensor: RecognisedTensor<'_, '_>) -> Result<Option<Tensor<Owner>>> {
+    let is_read = tensor.form() == Form::Plain || has_negative_strides(tensor.object())?;
+    if is_read { inspect(state, tensor) } else { Ok(None) }
 }
 
 /// Checks that `_c_contiguous` distinguishes a dense array from a transposed one. Both are views of the first array's memory,
@@ -244,11 +248,15 @@ fn export(state: &State, object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     let capsule = object
         .call_method(interned!(py, "__dlpack__"), (), Some(state.no_sync.bind(py)))
         .map_err(|error| framework_error(py, "CuPy", error))?;
-    Ok(crate::protocols::capsule::owned(crate::protocols::capsule::take(&capsule)?))
+    Ok(owned_tensor::managed(crate::protocols::capsule::take(&capsule)?))
 }
 
 /// A tensor over the memory of an array, from its attributes. `None` for an unknown dtype.
-fn inspect(state: &State, object: &Bound<'_, PyAny>) -> Result<Option<Tensor<Owner>>> {
+fn inspect(state: &State, tensor: RecognisedTensor<'_, '_>) -> Result<Option<Tensor<Owner>>> {
+    let object = tensor.object();
+    if tensor.framework() != Builtin::CuPy {
+        return Ok(None);
+    }
     let py = object.py();
     let dtype = object.getattr(interned!(py, "dtype"))?;
     let Some(kind) = DType::all().find(|kind| state.dtypes[*kind as usize].bind(py).is(&dtype)) else {
@@ -270,7 +278,9 @@ fn inspect(state: &State, object: &Bound<'_, PyAny>) -> Result<Option<Tensor<Own
     let data = std::ptr::with_exposed_provenance_mut(address);
     let owner = Owner::object(memory.unbind());
     let (device, order) = (Device::cuda(index), ByteOrder::Native);
-    // SAFETY: CuPy's own description of the array; the owner holds its memory pointer, which keeps the memory alive.
+    // SAFETY: `Tensor::new` requires memory of the layout on the device while the owner lives. Shape, strides, address and device
+    // are those that CuPy states for the array, which a `RecognisedTensor` of CuPy is, and the owner holds its `MemoryPointer`,
+    // which keeps the memory.
     Ok(Some(unsafe { Tensor::new(data, kind, layout, device, order, Access::ReadWrite, owner) }?))
 }
 

@@ -2,8 +2,8 @@
 
 use crate::errors::Result;
 use crate::fast_paths::{Probed, Unusable, present};
+use crate::interpreter::objects;
 use crate::interpreter::owner::Owner;
-use pyo3::ffi;
 use pyo3::prelude::*;
 use std::ptr::{self, NonNull};
 use tensorferry_core::dlpack::abi::{
@@ -27,33 +27,35 @@ impl Exchange {
     pub(crate) fn of(kind: &Bound<'_, PyAny>) -> Probed<Self> {
         let capsule = present(kind.getattr("__dlpack_c_exchange_api__"))?;
         let lacks = |what: &str| Unusable::missing(format!("the table of C functions lacks {what}"));
-        // SAFETY: `IsValid` accepts any object; a capsule of that name holds a table that lives as long as its
-        // framework, which is never unloaded, and its header has the same offset in every version.
-        unsafe {
-            if ffi::PyCapsule_IsValid(capsule.as_ptr(), EXCHANGE_API_NAME.as_ptr()) != 1 {
-                return Err(Unusable::missing("__dlpack_c_exchange_api__ is not a capsule of that name"));
-            }
-            let table =
-                ffi::PyCapsule_GetPointer(capsule.as_ptr(), EXCHANGE_API_NAME.as_ptr()).cast::<ExchangeApi>();
-            let table = table.as_ref().ok_or_else(|| lacks("all functions"))?;
-            let major = table.header.version.major;
+        let table = objects::capsule_pointer(&capsule, EXCHANGE_API_NAME)
+            .ok_or_else(|| Unusable::missing("__dlpack_c_exchange_api__ is not a capsule of that name"))?;
+        let table = table.cast::<ExchangeApi>().as_ptr();
+        // SAFETY: DLPack says that a capsule of this name holds a table that is never freed, and whose header has the same
+        // fields in every version. The other fields are read only after the major version was compared.
+        let table = unsafe {
+            let major = (*table).header.version.major;
             if major != VERSION.major {
                 return Err(Unusable::missing(format!(
                     "the table of C functions has DLPack version {major}"
                 )));
             }
-            Ok(Self {
-                view: table.dltensor_from_py_object_no_sync.ok_or_else(|| lacks("view"))?,
-                export: table.managed_tensor_from_py_object_no_sync.ok_or_else(|| lacks("export"))?,
-                import: table.managed_tensor_to_py_object_no_sync.ok_or_else(|| lacks("import"))?,
-                stream: table.current_work_stream,
-            })
-        }
+            &*table
+        };
+        Ok(Self {
+            view: table.dltensor_from_py_object_no_sync.ok_or_else(|| lacks("view"))?,
+            export: table.managed_tensor_from_py_object_no_sync.ok_or_else(|| lacks("export"))?,
+            import: table.managed_tensor_to_py_object_no_sync.ok_or_else(|| lacks("import"))?,
+            stream: table.current_work_stream,
+        })
     }
 
     /// A tensor over the memory of `object`, kept alive by the owner that `own` returns.
+    ///
+    /// # Safety
+    /// The object is an instance of the type whose table this is. The owner keeps the memory of the object alive, or nothing
+    /// uses the result.
     #[inline(always)]
-    pub(crate) fn borrow(
+    pub(crate) unsafe fn borrow(
         &self,
         object: &Bound<'_, PyAny>,
         access: Access,
@@ -63,11 +65,13 @@ impl Exchange {
         // the description.
         let owner = own()?;
         let mut raw = RawTensor::empty();
-        // SAFETY: the object is one of the framework's tensors, and `raw` is a local that the call fills.
+        // SAFETY: DLPack's function requires an instance of the type, as the contract of `borrow` says, an attached thread, which
+        // the `Bound` proves, and a writable struct, which `raw` is.
         if unsafe { (self.view)(object.as_ptr().cast(), &raw mut raw) } != 0 {
             return Err(PyErr::fetch(object.py()).into());
         }
-        // SAFETY: shape and strides live in the tensor, which the caller holds; the owner keeps the memory.
+        // SAFETY: `dlpack::borrow` requires shape and strides during the call: they belong to `object`, which is borrowed, and no
+        // code runs since `view` returned. It requires an owner that keeps the memory, as the contract of this function says.
         Ok(unsafe { dlpack::borrow(&raw, access, false, owner) }?)
     }
 
@@ -80,19 +84,24 @@ impl Exchange {
     pub(crate) fn stream(&self, py: Python<'_>, device: Device) -> Result<Stream> {
         let Some(current) = self.stream else { return Ok(Stream::LEGACY) };
         let mut handle = ptr::null_mut();
-        // SAFETY: a device in DLPack's encoding, and a pointer to a local for the result.
+        // SAFETY: DLPack's function requires a device in its encoding, which `DeviceKind` has, and a pointer to write the result to,
+        // which is that of a local.
         match unsafe { current(device.kind as i32, device.index, &raw mut handle) } {
-            // SAFETY: the framework's current stream. PyTorch and Paddle never destroy their own streams; a user who makes
-            // an external stream current keeps it alive (README, "On a GPU").
+            // SAFETY: `from_handle` requires a stream that outlives the result. PyTorch and Paddle never destroy their own streams,
+            // and the documentation asks a user who makes an external stream current to keep it alive.
             0 => Ok(unsafe { Stream::from_handle(handle as usize) }),
             _ => Err(PyErr::fetch(py).into()),
         }
     }
 
     /// Exports a tensor with the framework's own owner.
-    pub(crate) fn export(&self, object: &Bound<'_, PyAny>) -> Result<Tensor<ManagedOwner>> {
+    ///
+    /// # Safety
+    /// The object is an instance of the type whose table this is.
+    pub(crate) unsafe fn export(&self, object: &Bound<'_, PyAny>) -> Result<Tensor<ManagedOwner>> {
         let mut managed = ptr::null_mut();
-        // SAFETY: the object is one of the framework's tensors; on success the caller owns the struct.
+        // SAFETY: DLPack's function requires an instance of the type, as the contract of `export` says, and a pointer to write the
+        // result to. On success it returns a valid struct that only the caller releases, as `from_versioned` requires.
         unsafe {
             if (self.export)(object.as_ptr().cast(), &raw mut managed) != 0 {
                 return Err(PyErr::fetch(object.py()).into());
@@ -102,6 +111,15 @@ impl Exchange {
                 None => Err(PyErr::fetch(object.py()).into()),
             }
         }
+    }
+
+    /// Exports an object through the table of its own type, if that has one.
+    pub(crate) fn export_by_own_table(
+        object: &Bound<'_, PyAny>,
+    ) -> Option<(Self, Result<Tensor<ManagedOwner>>)> {
+        let exchange = Self::of(&object.get_type()).ok()?;
+        // SAFETY: `export` requires an instance of the type whose table it is: the line above has read it from the object's type.
+        Some((exchange, unsafe { exchange.export(object) }))
     }
 
     /// Creates one of the framework's tensors over the memory of `tensor`.
@@ -116,14 +134,16 @@ impl Exchange {
         if dense {
             // Frameworks import a dense tensor faster without strides. DLPack 1.2 requires strides; version 1.1 allows a
             // null pointer for dense tensors.
-            // SAFETY: the struct belongs to the offer until the framework imports it.
+            // SAFETY: `as_mut` requires a struct that nothing else uses: `offer` owns it, and the framework does not have it yet.
             let managed = unsafe { managed.as_mut() };
             managed.version.minor = managed.version.minor.min(1);
             managed.dl_tensor.strides = ptr::null_mut();
         }
         let mut object = ptr::null_mut();
-        // SAFETY: the struct is valid, and the framework releases it at most once; the offer detects whether it did.
-        // (Observed: on failure PyTorch releases it once it has created its data pointer, and Paddle never does.)
+        // SAFETY: DLPack's function requires a valid struct, which the offer holds during the call, and a pointer to write the
+        // result to. The framework releases the struct at most once, and the offer detects whether it did. (Observed: on failure
+        // PyTorch releases it once it has created its data pointer, and Paddle never does.) On success the result is a new
+        // reference, which `from_owned_ptr_or_err` takes.
         unsafe {
             if (self.import)(managed.as_ptr(), &raw mut object) != 0 {
                 return Err(PyErr::fetch(py).into());

@@ -1,6 +1,6 @@
 //! The trait that each framework's file implements.
 
-use crate::conversion::object_kinds::Form;
+use crate::conversion::object_kinds::RecognisedTensor;
 use crate::conversion::source::Source;
 use crate::conversion::streams::{DeviceAllocation, Streams};
 use crate::errors::{Failure, Result, fail};
@@ -16,10 +16,10 @@ pub(crate) trait Framework: Sync {
     fn capabilities(&self, py: Python<'_>) -> Result<&'static TargetCapabilities>;
 
     /// Describes the memory of one of its tensors.
-    fn read<'py>(&self, object: &Bound<'py, PyAny>, form: Form) -> Result<Source<'py>>;
+    fn read<'py>(&self, tensor: RecognisedTensor<'_, 'py>) -> Result<Source<'py>>;
 
     /// Performs the pending operation that `read` reported. The result is memory that nothing else refers to.
-    fn materialise(&self, object: &Bound<'_, PyAny>, pending: Pending) -> Result<Tensor<Owner>>;
+    fn materialise(&self, tensor: RecognisedTensor<'_, '_>, pending: Pending) -> Result<Tensor<Owner>>;
 
     /// Creates one of its tensors over the memory of `tensor`, which meets its capabilities.
     fn write<'py>(&self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>>;

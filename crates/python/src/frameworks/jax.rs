@@ -8,14 +8,15 @@ mod private;
 
 use self::private::Private;
 use super::{Framework, allocation_failed, import, within};
-use crate::conversion::object_kinds::{Builtin, Form};
+use crate::conversion::object_kinds::{Builtin, RecognisedTensor};
 use crate::conversion::source::{Source, SourceMemory, restore_read_only_flag};
-use crate::conversion::streams::{DeviceAllocation, Streams};
+use crate::conversion::streams::{self, DeviceAllocation, Streams};
 use crate::errors::{Failure, Result, discard_exception, fail, framework_error};
 use crate::fast_paths::{self, FastPath, on_fresh_thread, samples};
 use crate::interpreter::call;
 use crate::interpreter::once::ForkSafeOnce;
 use crate::interpreter::once::interned;
+use crate::interpreter::owned_tensor;
 use crate::interpreter::owner::{AttachingOwner, Buffer, Owner};
 use crate::protocols::buffer::from_buffer;
 use pyo3::prelude::*;
@@ -199,7 +200,8 @@ impl Framework for Jax {
         Ok(&state.capabilities[default][usize::from(has_x64)])
     }
 
-    fn read<'py>(&self, object: &Bound<'py, PyAny>, _form: Form) -> Result<Source<'py>> {
+    fn read<'py>(&self, tensor: RecognisedTensor<'_, 'py>) -> Result<Source<'py>> {
+        let object = tensor.object();
         if let Some(source) = read_gpu_fast(object)? {
             return Ok(source);
         }
@@ -222,15 +224,17 @@ impl Framework for Jax {
         if read_only_loans::is_on_loan(tensor.data() as usize) {
             tensor.set_read_only();
         } else {
-            // SAFETY: JAX allocated the memory, or tensorferry lent it as writable; read-only loans are handled above. The
-            // buffer is marked read-only because arrays are immutable, not because the memory is.
+            // SAFETY: `set_writable` requires memory that is writable while the owner lives: JAX allocated it, or tensorferry lent
+            // it as writable; the branch above handles read-only loans. The buffer is marked read-only because arrays are
+            // immutable, not because the memory is.
             unsafe { tensor.set_writable() };
         }
         assign_cpu(state(object.py())?, object, &mut tensor)?;
         Ok(Source::in_place(object.clone(), "jax", tensor).with_mutability(SourceMutability::Immutable))
     }
 
-    fn materialise(&self, object: &Bound<'_, PyAny>, _pending: Pending) -> Result<Tensor<Owner>> {
+    fn materialise(&self, tensor: RecognisedTensor<'_, '_>, _pending: Pending) -> Result<Tensor<Owner>> {
+        let object = tensor.object();
         let array =
             super::numpy::as_array(object).map_err(|failure| framework_error(object.py(), "JAX", failure))?;
         super::numpy::read_array(&array)
@@ -264,7 +268,8 @@ impl Framework for Jax {
         }
         let handle = call::method(&device, interned!(py, "get_stream_for_external_ready_events"))?;
         let handle = handle.extract()?;
-        // SAFETY: JAX returned the stream, which lives as long as the device's client.
+        // SAFETY: `from_handle` requires a stream that outlives the result: JAX returned it, and keeps it as long as the client of
+        // the device, to which the device in `State::gpus` holds a reference.
         let waiting = SyncPoint::Stream(unsafe { Stream::from_handle(handle) });
         Ok(Streams::new(SyncPoint::AllStreams, waiting).preferring_ready_memory())
     }
@@ -281,12 +286,13 @@ impl Framework for Jax {
         // which takes half the time.
         let stream = match next_use {
             Some(SyncPoint::Stream(stream)) => {
-                Some(stream.handle().into_pyobject(py).map_err(PyErr::from)?.into_any())
+                Some((stream, stream.handle().into_pyobject(py).map_err(PyErr::from)?.into_any()))
             }
             _ => None,
         };
-        let array = import_tensor(py, state, tensor, &device, stream.as_ref())?;
-        prevent_donation(&array, stream.as_ref())?;
+        let stream = stream.as_ref().map(|(stream, handle)| (*stream, handle));
+        let array = import_tensor(py, state, tensor, &device, stream)?;
+        prevent_donation(&array, stream.map(|(_, handle)| handle))?;
         Ok(array)
     }
 
@@ -373,7 +379,7 @@ fn read_gpu_fast<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Source<'py>>>
     };
     // The slower `read` handles packed types, and reports errors.
     let Ok(tensor) = crate::protocols::capsule::take(&capsule) else { return Ok(None) };
-    let tensor = restore_read_only_flag(crate::protocols::capsule::owned(tensor));
+    let tensor = restore_read_only_flag(owned_tensor::managed(tensor));
     if !tensor.device().is_cuda() {
         return Ok(None);
     }
@@ -421,31 +427,28 @@ fn prevent_donation(array: &Bound<'_, PyAny>, stream: Option<&Bound<'_, PyAny>>)
     Ok(array.setattr(interned!(py, "_tensorferry_loan"), capsule)?)
 }
 
-/// Creates an array over the memory of a tensor: through jaxlib's function, or through the public one without the fast path.
+/// Creates an array over the memory of a tensor: through jaxlib's function, or through the public one without the fast path. A stream
+/// that waits for the memory comes with its handle as a Python integer.
 fn import_tensor<'py>(
     py: Python<'py>,
     state: &State,
     tensor: Tensor<Owner>,
     device: &Bound<'py, PyAny>,
-    stream: Option<&Bound<'py, PyAny>>,
+    stream: Option<(Stream, &Bound<'py, PyAny>)>,
 ) -> Result<Bound<'py, PyAny>> {
     let gpu_index = tensor.device().index;
     let capsule = crate::protocols::capsule::legacy(py, AttachingOwner::of(tensor))?;
     // The public function chooses a stream itself, and that stream does not wait for the memory. The host waits instead.
     let import_public = |capsule: &Bound<'py, PyAny>| -> Result<Bound<'py, PyAny>> {
-        if let Some(stream) = stream {
-            let handle = stream.extract()?;
-            // SAFETY: JAX returned the stream, which lives as long as the device's client.
-            py.detach(|| unsafe {
-                let ready_after = SyncPoint::Stream(Stream::from_handle(handle));
-                Gpu::get(gpu_index)?.wait(ready_after)
-            })?;
+        if let Some((stream, _)) = stream {
+            streams::wait(py, Gpu::get(gpu_index)?, SyncPoint::Stream(stream))?;
         }
         import_by_public_function(py, state, capsule, device)
     };
     let Some(function) = &state.private.import else { return import_public(&capsule) };
     let none = py.None();
-    call::call3(function.bind(py), &capsule, device, stream.unwrap_or(none.bind(py)))
+    let handle = stream.map_or(none.bind(py), |(_, handle)| handle);
+    call::call3(function.bind(py), &capsule, device, handle)
         .map_err(|error| framework_error(py, "JAX", error))
 }
 
@@ -456,7 +459,7 @@ fn import_by_public_function<'py>(
     capsule: &Bound<'py, PyAny>,
     device: &Bound<'py, PyAny>,
 ) -> Result<Bound<'py, PyAny>> {
-    let mut tensor = crate::protocols::capsule::owned(crate::protocols::capsule::take(capsule)?);
+    let mut tensor = owned_tensor::managed(crate::protocols::capsule::take(capsule)?);
     if tensor.device().is_host() && state.cpus.len() > 1 {
         // JAX interprets the index in `__dlpack_device__` as that of its CPU device.
         tensor.set_cpu(cpu(device.getattr(interned!(py, "local_hardware_id"))?.extract()?));
@@ -488,7 +491,7 @@ fn export(object: &Bound<'_, PyAny>, stream: Option<Stream>) -> Result<Tensor<Ow
             object.call_method(interned!(py, "__dlpack__"), (), Some(&options))?
         }
     };
-    Ok(crate::protocols::capsule::owned(crate::protocols::capsule::take(&capsule)?))
+    Ok(owned_tensor::managed(crate::protocols::capsule::take(&capsule)?))
 }
 
 /// Whether the array has several shards. jaxlib would export the first shard as if it were the whole array.

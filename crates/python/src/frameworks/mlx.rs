@@ -4,12 +4,13 @@
 //! counts as a reference; a memoryview does not, and would see the write. Sources are therefore immutable.
 
 use super::{Framework, import};
-use crate::conversion::object_kinds::{Builtin, Form};
+use crate::conversion::object_kinds::{Builtin, RecognisedTensor};
 use crate::conversion::source::Source;
 use crate::errors::{Result, fail, framework_error};
 use crate::interpreter::call;
 use crate::interpreter::once::ForkSafeOnce;
 use crate::interpreter::once::interned;
+use crate::interpreter::owned_tensor;
 use crate::interpreter::owner::Owner;
 use pyo3::prelude::*;
 use tensorferry_core::dtype::DTypes;
@@ -84,13 +85,15 @@ impl Framework for Mlx {
         Ok(&CAPABILITIES)
     }
 
-    fn read<'py>(&self, object: &Bound<'py, PyAny>, _form: Form) -> Result<Source<'py>> {
+    fn read<'py>(&self, tensor: RecognisedTensor<'_, 'py>) -> Result<Source<'py>> {
+        let object = tensor.object();
         module(object.py())?;
         let tensor = export(object)?;
         Ok(Source::in_place(object.clone(), "mlx", tensor).with_mutability(SourceMutability::Immutable))
     }
 
-    fn materialise(&self, object: &Bound<'_, PyAny>, _pending: Pending) -> Result<Tensor<Owner>> {
+    fn materialise(&self, tensor: RecognisedTensor<'_, '_>, _pending: Pending) -> Result<Tensor<Owner>> {
+        let object = tensor.object();
         export(object)
     }
 
@@ -130,5 +133,5 @@ fn export(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
         }
         framework_error(py, "MLX", error)
     })?;
-    Ok(crate::protocols::capsule::owned(crate::protocols::capsule::take(&capsule)?))
+    Ok(owned_tensor::managed(crate::protocols::capsule::take(&capsule)?))
 }

@@ -6,16 +6,17 @@ mod array_struct;
 
 use self::array_struct::has_weak_references;
 use super::{Framework, import};
-use crate::conversion::object_kinds::{Builtin, Form};
+use crate::conversion::object_kinds::{Builtin, Form, RecognisedTensor};
 use crate::conversion::source::Source;
 use crate::errors::{Result, fail};
 use crate::interpreter::fork_lock;
-use crate::interpreter::once::ForkSafeOnce;
+use crate::interpreter::objects;
+use crate::interpreter::once::{ForkSafeOnce, interned};
 use crate::interpreter::owner::Owner;
-use numpy::PyArrayDescr;
 use numpy::npyffi::{
-    NPY_ARRAY_OWNDATA, NPY_ARRAY_WRITEABLE, NPY_TYPES, PY_ARRAY_API, PyArray_Descr, PyArrayObject, is_numpy_2,
+    NPY_ARRAY_OWNDATA, NPY_ARRAY_WRITEABLE, NPY_TYPES, PY_ARRAY_API, PyArrayObject, is_numpy_2,
 };
+use numpy::{PyArrayDescr, PyArrayDescrMethods};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
@@ -55,7 +56,8 @@ impl Framework for NumPy {
         Ok(&CAPABILITIES)
     }
 
-    fn read<'py>(&self, object: &Bound<'py, PyAny>, form: Form) -> Result<Source<'py>> {
+    fn read<'py>(&self, tensor: RecognisedTensor<'_, 'py>) -> Result<Source<'py>> {
+        let (object, form) = (tensor.object(), tensor.form());
         let tensor = read_array(object)?;
         Ok(match form {
             // `asarray` creates a new array for a scalar; nothing else refers to it.
@@ -65,7 +67,8 @@ impl Framework for NumPy {
         })
     }
 
-    fn materialise(&self, object: &Bound<'_, PyAny>, _pending: Pending) -> Result<Tensor<Owner>> {
+    fn materialise(&self, tensor: RecognisedTensor<'_, '_>, _pending: Pending) -> Result<Tensor<Owner>> {
+        let object = tensor.object();
         read_array(object)
     }
 
@@ -105,10 +108,7 @@ pub(crate) fn as_array<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyA
 
 /// Whether the object is an instance of `ndarray` or of a subclass.
 pub(crate) fn is_array(object: &Bound<'_, PyAny>) -> Result<bool> {
-    let kind = array_type(object.py())?.as_type_ptr();
-    let given = object.get_type_ptr();
-    // SAFETY: both are live types.
-    Ok(given == kind || unsafe { ffi::PyType_IsSubtype(given, kind) } != 0)
+    Ok(objects::has_type(object, array_type(object.py())?))
 }
 
 /// Whether the type of the object is `ndarray` itself, not a subclass.
@@ -122,20 +122,20 @@ pub(crate) fn is_unshared(array: &Bound<'_, PyAny>) -> Result<bool> {
     let py = array.py();
     let mut next = array.as_ptr();
     loop {
-        // SAFETY: `next` is alive: the caller has the array, and an array keeps its base.
-        if unsafe { ffi::Py_REFCNT(next) } != 1 || !is_array(unsafe { Bound::ref_from_ptr(py, &next) })? {
-            return Ok(false);
+        // SAFETY: `Py_REFCNT` and `ref_from_ptr` require a live object: the caller holds the array, and each array holds its base.
+        // `has_weak_references` and the fields require an ndarray, as `is_array` has checked; NumPy's ABI fixes its struct.
+        let (base, flags) = unsafe {
+            let object = Bound::ref_from_ptr(py, &next);
+            if ffi::Py_REFCNT(next) != 1 || !is_array(object)? || has_weak_references(object)? {
+                return Ok(false);
+            }
+            let fields = &raw const (*next.cast::<PyArrayObject>()).fields;
+            ((*fields).base, (*fields).flags)
+        };
+        if base.is_null() {
+            return Ok(flags & NPY_ARRAY_OWNDATA != 0);
         }
-        // SAFETY: an ndarray, as was just checked; NumPy's ABI fixes its struct.
-        let fields = unsafe { &(*next.cast::<PyArrayObject>()).fields };
-        // SAFETY: `next` is alive, as above.
-        if has_weak_references(unsafe { Bound::ref_from_ptr(py, &next) })? {
-            return Ok(false);
-        }
-        if fields.base.is_null() {
-            return Ok(fields.flags & NPY_ARRAY_OWNDATA != 0);
-        }
-        next = fields.base;
+        next = base;
     }
 }
 
@@ -144,19 +144,19 @@ pub(crate) fn dtype_of(object: &Bound<'_, PyAny>) -> Result<Option<DType>> {
     let py = object.py();
     array_type(py)?;
     let Ok(descr) = object.cast::<PyArrayDescr>() else { return Ok(None) };
-    element_type(py, descr.as_ptr().cast()).map(|(dtype, _)| Some(dtype))
+    element_type(descr).map(|(dtype, _)| Some(dtype))
 }
 
 /// Reads an `ndarray` or a subclass; other objects are converted with `numpy.asarray` first.
 #[inline(always)]
 pub(crate) fn read_array(array: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     if is_array(array)? {
-        // SAFETY: just checked.
+        // SAFETY: `read_fields` requires an ndarray: the line above has compared the type.
         return unsafe { read_fields(array) };
     }
     let converted = as_array(array)?;
     if is_array(&converted)? {
-        // SAFETY: just checked.
+        // SAFETY: `read_fields` requires an ndarray: the line above has compared the type.
         unsafe { read_fields(&converted) }
     } else {
         Err(crate::errors::not_a_tensor(array))
@@ -177,7 +177,8 @@ pub(crate) fn memory_of<'py>(object: &Bound<'py, PyAny>) -> Option<ArrayMemory<'
     if !is_array(object).is_ok_and(|is_array| is_array) {
         return None;
     }
-    // SAFETY: an ndarray, as was just checked; a base that is not null is a live object.
+    // SAFETY: the fields are those of an ndarray, as `is_array` has checked; NumPy's ABI fixes its struct. A base is null, or an
+    // object that the array holds, as `from_borrowed_ptr_or_opt` requires.
     unsafe {
         let fields = &raw const (*object.as_ptr().cast::<PyArrayObject>()).fields;
         let writable = (*fields).flags & NPY_ARRAY_WRITEABLE != 0;
@@ -192,11 +193,13 @@ pub(crate) fn memory_of<'py>(object: &Bound<'py, PyAny>) -> Option<ArrayMemory<'
 #[inline(always)]
 unsafe fn read_fields(array: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     let py = array.py();
-    // SAFETY: the caller guarantees a live ndarray, and NumPy's ABI fixes its struct. The descriptor is read before the other
-    // fields, because resolving an extension dtype may run Python code; nothing after that does.
+    // SAFETY: the fields are those of an ndarray, as the contract of `read_fields` says; NumPy's ABI fixes its struct, with `nd`
+    // numbers at `dimensions` and `strides`. The descriptor is a dtype object that the array holds. It is read before the other
+    // fields, because resolving an extension dtype may run Python code that changes them; nothing after that does.
     let (data, access, dtype, order, layout) = unsafe {
         let fields = &raw const (*array.as_ptr().cast::<PyArrayObject>()).fields;
-        let (dtype, order) = element_type(py, (*fields).descr)?;
+        let descr = (*fields).descr.cast::<ffi::PyObject>();
+        let (dtype, order) = element_type(Bound::ref_from_ptr(py, &descr).cast_unchecked())?;
         let rank = (*fields).nd as usize;
         let lengths = |start: *mut isize| match rank {
             0 => &[][..],
@@ -209,7 +212,9 @@ unsafe fn read_fields(array: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
         ((*fields).data.cast::<u8>(), access, dtype, order, layout)
     };
     let owner = Owner::object(array.clone().unbind());
-    // SAFETY: NumPy keeps the memory as long as the array lives, which the owner holds.
+    // SAFETY: `Tensor::new` requires memory of this layout while the owner lives: NumPy keeps it as long as the array, which the
+    // owner holds, and resizes an array with references only on demand (`refcheck=False`). `WRITEABLE` says whether it may be
+    // written.
     Ok(unsafe { Tensor::new(data, dtype, layout, Device::CPU, order, access, owner) }?)
 }
 
@@ -221,8 +226,9 @@ pub(crate) fn read_base(array: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     if !is_array(array)? {
         return Ok(tensor);
     }
-    // SAFETY: an ndarray, as was just checked; a base that is not null is a live object that keeps the memory of its
-    // views.
+    // SAFETY: the field is that of an ndarray, as `is_array` has checked; NumPy's ABI fixes its struct. A base that is not null is an
+    // object that the array holds, as `from_borrowed_ptr` requires. NumPy requires of a base that it keeps the memory of its views,
+    // as `replace_owner` requires of an owner.
     unsafe {
         let base = (*array.as_ptr().cast::<PyArrayObject>()).fields.base;
         if !base.is_null() {
@@ -238,13 +244,14 @@ pub(crate) fn read_base(array: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
 #[inline(always)]
 pub(crate) fn write_array<'py>(py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
     let kind = array_type(py)?.as_type_ptr();
-    let descr = descriptor(py, tensor.dtype(), tensor.order())?;
+    let descr = descriptor(py, tensor.dtype(), tensor.order())?.into_ptr().cast();
     let layout = tensor.layout();
     let flags = if tensor.access() == Access::ReadWrite { NPY_ARRAY_WRITEABLE } else { 0 };
     // NumPy allocates memory and ignores the flags for a null pointer, which an empty tensor may have.
     let data = if tensor.data().is_null() { EMPTY_DATA.0.as_ptr().cast_mut() } else { tensor.data() };
-    // SAFETY: the descriptor is a new reference that NumPy takes; shape and strides have `rank` numbers that NumPy
-    // copies and does not write; the memory is kept alive by the base that is set below.
+    // SAFETY: `PyArray_NewFromDescr` requires a descriptor to take, which `into_ptr` gives, and `rank` numbers at shape and
+    // strides, which a `Layout` has and which NumPy only reads. It requires memory of that layout, which the base set below keeps
+    // alive. It returns a new reference, or null with an exception set.
     let array = unsafe {
         let array = PY_ARRAY_API.PyArray_NewFromDescr(
             py,
@@ -260,25 +267,24 @@ pub(crate) fn write_array<'py>(py: Python<'py>, tensor: Tensor<Owner>) -> Result
         Bound::from_owned_ptr_or_err(py, array)?
     };
     let base = tensor.into_owner().into_object(py)?;
-    // SAFETY: the array is new, not yet visible to other code, and has no base.
+    // SAFETY: `set_base` requires a new ndarray without a base: `PyArray_NewFromDescr` has just created it.
     unsafe { array_struct::set_base(&array, base) }?;
     Ok(array)
 }
 
-fn element_type(py: Python<'_>, descr: *mut PyArray_Descr) -> Result<(DType, ByteOrder)> {
-    // SAFETY: an array always has a descriptor, and its leading fields are the same in every NumPy we support.
-    let fields = unsafe { &(*descr).fields };
-    let order = match fields.byteorder as u8 {
+#[inline(always)]
+fn element_type(descr: &Bound<'_, PyArrayDescr>) -> Result<(DType, ByteOrder)> {
+    let number = descr.num();
+    let order = match descr.byteorder() {
         b'>' if cfg!(target_endian = "little") => ByteOrder::Swapped,
         b'<' if cfg!(target_endian = "big") => ByteOrder::Swapped,
         _ => ByteOrder::Native,
     };
-    if let Some(dtype) = usize::try_from(fields.type_num).ok().and_then(|number| *BY_NUMBER.get(number)?) {
+    if let Some(dtype) = usize::try_from(number).ok().and_then(|number| *BY_NUMBER.get(number)?) {
         return Ok((dtype, order));
     }
-    // SAFETY: the descriptor is a live Python object.
-    let descr = unsafe { Bound::from_borrowed_ptr(py, descr.cast()) };
-    extension_type(fields.type_num, &descr).map(|dtype| (dtype, order))
+    // A reference of its own: Python code that runs here may give the array another descriptor.
+    extension_type(number, descr.clone().as_any()).map(|dtype| (dtype, order))
 }
 
 /// Element types by NumPy's type number, up to float16. `long` and `long long` have the same size on supported systems.
@@ -372,36 +378,30 @@ fn unsupported(number: i32, descr: &Bound<'_, PyAny>) -> crate::errors::Failure 
     )
 }
 
-/// A new reference to the descriptor of a type.
-fn descriptor(py: Python<'_>, dtype: DType, order: ByteOrder) -> Result<*mut PyArray_Descr> {
+/// The descriptor of a type. The C API of NumPy is prepared ([`array_type`]).
+#[inline(always)]
+fn descriptor(py: Python<'_>, dtype: DType, order: ByteOrder) -> Result<Bound<'_, PyAny>> {
     let native = match NUMBERS[dtype as usize] {
         -1 => extension_descriptor(py, dtype)?,
-        // SAFETY: the number is one of NumPy's own.
-        number => unsafe { PY_ARRAY_API.PyArray_DescrFromType(py, number) },
+        // SAFETY: `PyArray_DescrFromType` accepts any number: it returns a new reference, or null with an exception set, as
+        // `from_owned_ptr_or_err` requires.
+        number => unsafe {
+            Bound::from_owned_ptr_or_err(py, PY_ARRAY_API.PyArray_DescrFromType(py, number).cast())
+        }?,
     };
-    if native.is_null() {
-        return Err(PyErr::fetch(py).into());
-    }
-    if order == ByteOrder::Native {
-        return Ok(native);
-    }
-    // SAFETY: the descriptor is live; the call returns a new one, and the old reference is released.
-    unsafe {
-        let swapped = PY_ARRAY_API.PyArray_DescrNewByteorder(py, native, b's' as _);
-        ffi::Py_DECREF(native.cast());
-        if swapped.is_null() { Err(PyErr::fetch(py).into()) } else { Ok(swapped) }
+    match order {
+        ByteOrder::Native => Ok(native),
+        ByteOrder::Swapped => Ok(native.call_method1(interned!(py, "newbyteorder"), (interned!(py, "S"),))?),
     }
 }
 
 /// The `numpy.dtype` of an element type.
 pub(crate) fn dtype_object(py: Python<'_>, dtype: DType) -> Result<Bound<'_, PyAny>> {
     array_type(py)?;
-    let descr = descriptor(py, dtype, ByteOrder::Native)?;
-    // SAFETY: a new reference to a live object.
-    Ok(unsafe { Bound::from_owned_ptr(py, descr.cast()) })
+    descriptor(py, dtype, ByteOrder::Native)
 }
 
-fn extension_descriptor(py: Python<'_>, dtype: DType) -> Result<*mut PyArray_Descr> {
+fn extension_descriptor(py: Python<'_>, dtype: DType) -> Result<Bound<'_, PyAny>> {
     static DESCRIPTORS: [ForkSafeOnce<Py<PyAny>>; DType::COUNT] =
         [const { ForkSafeOnce::new() }; DType::COUNT];
     let descr = DESCRIPTORS[dtype as usize].get_or_try_init(py, || -> Result<_> {
@@ -414,5 +414,5 @@ fn extension_descriptor(py: Python<'_>, dtype: DType) -> Result<*mut PyArray_Des
         })?;
         Ok(py.import("numpy")?.getattr("dtype")?.call1((class,))?.unbind())
     })?;
-    Ok(descr.clone_ref(py).into_ptr().cast())
+    Ok(descr.bind(py).clone())
 }

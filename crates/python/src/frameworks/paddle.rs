@@ -6,17 +6,20 @@
 
 use super::dlpack_exchange::Exchange;
 use super::{Framework, import};
-use crate::conversion::object_kinds::{Builtin, Form};
+use crate::conversion::object_kinds::{Builtin, RecognisedTensor};
 use crate::conversion::source::Source;
 use crate::errors::{Failure, Result, fail, framework_error};
 use crate::fast_paths::samples::{self, ExpectedTensor};
 use crate::fast_paths::{self, FastPath, Probed, check};
 use crate::interpreter::call;
 use crate::interpreter::deferred_drop::note_paddle_thread;
+use crate::interpreter::objects;
 use crate::interpreter::once::ForkSafeOnce;
 use crate::interpreter::once::interned;
+use crate::interpreter::owned_tensor;
 use crate::interpreter::owner::{Owner, drop_deferred};
 use pyo3::prelude::*;
+use pyo3::types::PyType;
 use tensorferry_core::dtype::DTypes;
 use tensorferry_core::plan::{Pending, Strides, SupportedDevices, TargetCapabilities, TargetMutability};
 use tensorferry_core::{DType, Device, ErrorKind, Tensor};
@@ -93,22 +96,23 @@ fn state(py: Python<'_>) -> Result<&'static State> {
 fn probe_exchange(paddle: &Bound<'_, PyModule>, dlpack: &Bound<'_, PyModule>) -> Probed<Exchange> {
     let py = paddle.py();
     note_paddle_thread();
-    let exchange = Exchange::of(&paddle.getattr("Tensor")?)?;
+    let kind = paddle.getattr("Tensor")?.cast_into::<PyType>().map_err(PyErr::from)?;
+    let exchange = Exchange::of(&kind)?;
     let memory = samples::float32()?;
     let expected = ExpectedTensor::of(&memory);
     let imported = dlpack.call_method1("from_dlpack", (&*crate::protocols::capsule::legacy(py, memory)?,))?;
-    let exported = exchange.export(&imported)?;
+    check(objects::has_type(&imported, &kind), || "a sample is not a paddle.Tensor".to_owned())?;
+    // SAFETY: `export` requires an instance of `paddle.Tensor`, whose table it is: the line above has compared the type.
+    let exported = unsafe { exchange.export(&imported) }?;
     expected.check(&exported)?;
-    // SAFETY: the new owner holds the managed tensor that Paddle exported.
-    drop(unsafe { exported.map_owner(Owner::paddle) });
+    drop(owned_tensor::paddle(exported));
     let memory = samples::float32()?;
     let expected = ExpectedTensor::of(&memory);
     let created = exchange.import(py, memory)?;
     let public = crate::protocols::capsule::take(&dlpack.call_method1("to_dlpack", (&created,))?)?;
     expected.check_created(&created, public.data() as usize)?;
     let (found, expected) = (public.dtype(), expected.dtype);
-    // SAFETY: as above.
-    drop(unsafe { public.map_owner(Owner::paddle) });
+    drop(owned_tensor::paddle(public));
     check(found == expected, || format!("the created tensor has the dtype {found}, expected {expected}"))?;
     Ok(exchange)
 }
@@ -118,11 +122,12 @@ impl Framework for Paddle {
         Ok(&state(py)?.capabilities)
     }
 
-    fn read<'py>(&self, object: &Bound<'py, PyAny>, _form: Form) -> Result<Source<'py>> {
+    fn read<'py>(&self, tensor: RecognisedTensor<'_, 'py>) -> Result<Source<'py>> {
+        let object = tensor.object();
         let py = object.py();
         note_paddle_thread();
         let requires_grad = !object.getattr(interned!(py, "stop_gradient"))?.is_truthy()?;
-        let mut tensor = export(object).map_err(|failure| explain(object, failure))?;
+        let mut tensor = export(tensor).map_err(|failure| explain(object, failure))?;
         // As in torch: autograd may have saved a non-leaf tensor, so its memory is lent as read-only.
         if requires_grad && !object.getattr(interned!(py, "is_leaf"))?.is_truthy()? {
             tensor.set_read_only();
@@ -132,17 +137,16 @@ impl Framework for Paddle {
         Ok(source)
     }
 
-    fn materialise(&self, object: &Bound<'_, PyAny>, _pending: Pending) -> Result<Tensor<Owner>> {
-        export(object)
+    fn materialise(&self, tensor: RecognisedTensor<'_, '_>, _pending: Pending) -> Result<Tensor<Owner>> {
+        export(tensor)
     }
 
     fn write<'py>(&self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
         let state = state(py)?;
         note_paddle_thread();
         // This call does not hold Paddle's lock yet.
-        drop_deferred();
-        // SAFETY: a deferred owner is the original one, or keeps it alive beyond its own drop.
-        let tensor = unsafe { tensor.map_owner(Owner::deferred) };
+        drop_deferred(py);
+        let tensor = owned_tensor::deferred(tensor);
         let created = match &state.exchange {
             Some(exchange) => exchange.import(py, tensor),
             None => call::call1(state.from_dlpack.bind(py), &*crate::protocols::capsule::legacy(py, tensor)?)
@@ -152,15 +156,19 @@ impl Framework for Paddle {
     }
 }
 
-fn export(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
+fn export(tensor: RecognisedTensor<'_, '_>) -> Result<Tensor<Owner>> {
+    let object = tensor.object();
+    if tensor.framework() != Builtin::Paddle {
+        return Err(crate::errors::not_a_tensor(object));
+    }
     let py = object.py();
     let state = state(py)?;
     let tensor = match &state.exchange {
-        Some(exchange) => exchange.export(object)?,
+        // SAFETY: `export` requires an instance of `paddle.Tensor`, whose table it is: a `RecognisedTensor` of Paddle is one.
+        Some(exchange) => unsafe { exchange.export(object) }?,
         None => crate::protocols::capsule::take(&call::call1(state.to_dlpack.bind(py), object)?)?,
     };
-    // SAFETY: the new owner holds the managed tensor that Paddle exported.
-    Ok(unsafe { tensor.map_owner(Owner::paddle) })
+    Ok(owned_tensor::paddle(tensor))
 }
 
 /// Replaces Paddle's error for a sparse tensor by one with a remedy.

@@ -9,7 +9,7 @@ mod private;
 
 use self::private::Private;
 use super::{Framework, allocation_failed, import, within};
-use crate::conversion::object_kinds::{Builtin, Form, Refusal};
+use crate::conversion::object_kinds::{Builtin, Form, RecognisedTensor, Refusal};
 use crate::conversion::source::{Source, restore_read_only_flag};
 use crate::conversion::streams::{DeviceAllocation, Streams};
 use crate::errors::{Failure, Result, discard_exception, fail, framework_error};
@@ -17,6 +17,7 @@ use crate::fast_paths::{self, FastPath, on_fresh_thread};
 use crate::interpreter::call;
 use crate::interpreter::once::ForkSafeOnce;
 use crate::interpreter::once::interned;
+use crate::interpreter::owned_tensor;
 use crate::interpreter::owner::Owner;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyType};
@@ -158,6 +159,27 @@ impl State {
     }
 }
 
+/// An instance of TensorFlow's type of eager tensors, in which the C functions of [`Private`] were found.
+#[derive(Clone, Copy)]
+struct EagerTensor<'a, 'py>(&'a Bound<'py, PyAny>);
+
+impl<'a, 'py> EagerTensor<'a, 'py> {
+    /// A tensor of this type, by its recognised form.
+    #[inline(always)]
+    fn of(tensor: RecognisedTensor<'a, 'py>) -> Result<Self> {
+        match (tensor.framework(), tensor.form()) {
+            (Builtin::TensorFlow, Form::Plain) => Ok(Self(tensor.object())),
+            _ => Err(crate::errors::not_a_tensor(tensor.object())),
+        }
+    }
+
+    /// The value of a variable, if it is of this type.
+    fn of_value(state: &State, value: &'a Bound<'py, PyAny>) -> Option<Self> {
+        let kind = state.eager_tensor.as_ref();
+        kind.is_some_and(|kind| value.get_type().is(kind)).then_some(Self(value))
+    }
+}
+
 /// The CPU device of this index.
 fn cpu(index: i32) -> Device {
     Device { kind: DeviceKind::Cpu, index }
@@ -217,32 +239,33 @@ impl Framework for TensorFlow {
         Ok(&state.capabilities[default])
     }
 
-    fn read<'py>(&self, object: &Bound<'py, PyAny>, form: Form) -> Result<Source<'py>> {
-        if form == Form::Variable {
+    fn read<'py>(&self, tensor: RecognisedTensor<'_, 'py>) -> Result<Source<'py>> {
+        let object = tensor.object();
+        if tensor.form() == Form::Variable {
             let value = object
                 .call_method0("value")
                 .map_err(|error| framework_error(object.py(), "TensorFlow", error))?;
-            let eager = state(object.py())?.eager_tensor.as_ref();
-            if !eager.is_some_and(|eager| value.get_type().is(eager)) {
+            let Some(eager) = EagerTensor::of_value(state(object.py())?, &value) else {
                 let (fact, hint) = Refusal::TensorFlowSymbol.fact_and_hint();
                 return Err(fail(ErrorKind::NotATensor, fact, hint));
-            }
-            let mut tensor = read_eager(&value)?;
-            assign_cpu(&value, &mut tensor)?;
+            };
+            let mut tensor = read_eager(eager)?;
+            assign_cpu(eager, &mut tensor)?;
             tensor.set_read_only();
             return Ok(attach_streams(
                 Source::in_place(value, "tensorflow", tensor).with_mutability(SourceMutability::Snapshot),
             ));
         }
-        let mut tensor = read_eager(object)?;
-        assign_cpu(object, &mut tensor)?;
+        let eager = EagerTensor::of(tensor)?;
+        let mut tensor = read_eager(eager)?;
+        assign_cpu(eager, &mut tensor)?;
         let mutability =
             if tensor.layout().rank() == 0 { SourceMutability::Cached } else { SourceMutability::Immutable };
         Ok(attach_streams(Source::in_place(object.clone(), "tensorflow", tensor).with_mutability(mutability)))
     }
 
-    fn materialise(&self, object: &Bound<'_, PyAny>, _pending: Pending) -> Result<Tensor<Owner>> {
-        read_eager(object)
+    fn materialise(&self, tensor: RecognisedTensor<'_, '_>, _pending: Pending) -> Result<Tensor<Owner>> {
+        read_eager(EagerTensor::of(tensor)?)
     }
 
     fn write<'py>(&self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
@@ -305,7 +328,8 @@ impl Framework for TensorFlow {
             allocated.map_err(|error| allocation_failed(py, "TensorFlow", error, gpu, dtype, shape))?;
         let memory = read_capsule(&allocated)?;
         let (data, device, order) = (memory.data(), memory.device(), ByteOrder::Native);
-        // SAFETY: TensorFlow allocated at least as many bytes as the layout has; the managed tensor keeps them alive.
+        // SAFETY: `Tensor::new` requires memory of the layout while the owner lives: `Empty` allocated at least as many bytes, in
+        // words of four, on the device of `memory`, whose managed tensor is the owner.
         let tensor = unsafe {
             Tensor::new(data, dtype, layout, device, order, Access::ReadWrite, memory.into_owner())
         }?;
@@ -348,10 +372,10 @@ fn move_to_cpu<'py>(created: Bound<'py, PyAny>, target: Device) -> PyResult<Boun
 
 /// Sets the tensor's CPU device to that of the TensorFlow tensor, if there are several.
 #[inline(always)]
-fn assign_cpu(object: &Bound<'_, PyAny>, tensor: &mut Tensor<Owner>) -> Result<()> {
-    let state = state(object.py())?;
+fn assign_cpu(eager: EagerTensor<'_, '_>, tensor: &mut Tensor<Owner>) -> Result<()> {
+    let state = state(eager.0.py())?;
     if state.capabilities.len() > 1 {
-        let device = backing_device(state, object)?;
+        let device = backing_device(state, eager)?;
         let index = device.extract::<&str>().ok().and_then(cpu_index).unwrap_or(0);
         tensor.set_cpu(cpu(index as i32));
     }
@@ -372,18 +396,19 @@ fn exported_streams() -> Streams {
 
 /// Reads an eager tensor: on the host through a NumPy array over its memory, on a GPU through a capsule.
 #[inline(always)]
-fn read_eager(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
+fn read_eager(eager: EagerTensor<'_, '_>) -> Result<Tensor<Owner>> {
+    let object = eager.0;
     let py = object.py();
     let state = state(py)?;
-    check_type(state, object)?;
-    if state.has_gpu && is_on_gpu(state, object)? {
+    check_type(state, eager)?;
+    if state.has_gpu && is_on_gpu(state, eager)? {
         return read_capsule(object)
             .map(restore_read_only_flag)
             .map_err(|failure| framework_error(py, "TensorFlow", failure));
     }
     let array = match state.private(|private| &private.array) {
         Some((array, _)) => {
-            // SAFETY: the object is an eager tensor: its type was recognised as genuine.
+            // SAFETY: `call` requires an instance of the type of eager tensors: an `EagerTensor` is one.
             unsafe { array.call(object) }.or_else(|error| {
                 discard_exception(py, error);
                 super::numpy::as_array(object)
@@ -402,8 +427,9 @@ fn read_eager(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
         tensor.set_read_only();
         return Ok(tensor);
     }
-    // SAFETY: TensorFlow allocated the memory, or tensorferry lent it as writable; read-only loans are handled above. The array
-    // of the public function is read-only because TensorFlow's tensors are immutable, not because the memory is.
+    // SAFETY: `set_writable` requires memory that is writable while the owner lives: TensorFlow allocated it, or tensorferry lent it as
+    // writable; the branch above handles read-only loans. The array of the public function is read-only because TensorFlow's
+    // tensors are immutable, not because the memory is.
     unsafe { tensor.set_writable() };
     Ok(tensor)
 }
@@ -419,28 +445,31 @@ fn public_array<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
 /// Reads a tensor through a DLPack capsule.
 fn read_capsule(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     let capsule = call::call1(state(object.py())?.to_dlpack.bind(object.py()), object)?;
-    Ok(crate::protocols::capsule::owned(crate::protocols::capsule::take(&capsule)?))
+    Ok(owned_tensor::managed(crate::protocols::capsule::take(&capsule)?))
 }
 
 /// Whether the memory is on a GPU. (An int32 tensor on a GPU device has its memory on the host.)
-fn is_on_gpu(state: &State, object: &Bound<'_, PyAny>) -> Result<bool> {
-    let device = backing_device(state, object)?;
+fn is_on_gpu(state: &State, eager: EagerTensor<'_, '_>) -> Result<bool> {
+    let device = backing_device(state, eager)?;
     Ok(device.extract::<&str>().is_ok_and(|device| !device.contains("CPU")))
 }
 
 /// The name of the device that holds a tensor's memory.
-fn backing_device<'py>(state: &State, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+fn backing_device<'py>(
+    state: &State,
+    EagerTensor(object): EagerTensor<'_, 'py>,
+) -> PyResult<Bound<'py, PyAny>> {
     match state.private(|private| &private.backing_device) {
-        // SAFETY: an eager tensor, as in `read_eager`.
+        // SAFETY: `get` requires an instance of the type of eager tensors: an `EagerTensor` is one.
         Some(attribute) => unsafe { attribute.get(object) },
         None => object.getattr(interned!(object.py(), "backing_device")),
     }
 }
 
 /// Rejects strings, resource handles, variants and quantised types, for which an export would abort the process.
-fn check_type(state: &State, object: &Bound<'_, PyAny>) -> Result<()> {
+fn check_type(state: &State, EagerTensor(object): EagerTensor<'_, '_>) -> Result<()> {
     let datatype_enum: i32 = match state.private(|private| &private.array) {
-        // SAFETY: an eager tensor, as in `read_eager`.
+        // SAFETY: `call` requires an instance of the type of eager tensors: an `EagerTensor` is one.
         Some((_, method)) => unsafe { method.call(object) }?.extract()?,
         None => object.getattr("dtype")?.getattr("as_datatype_enum")?.extract()?,
     };

@@ -17,12 +17,14 @@ use self::state::{State, state};
 use super::dlpack_exchange::Exchange;
 use super::{Framework, allocation_failed, within};
 use crate::conversion::alignment;
-use crate::conversion::object_kinds::Form;
+use crate::conversion::object_kinds::{Builtin, Form, RecognisedTensor};
 use crate::conversion::source::{Source, SourceMemory};
 use crate::conversion::streams::{DeviceAllocation, Streams};
 use crate::errors::{Failure, Result, fail, framework_error};
 use crate::interpreter::call;
+use crate::interpreter::objects;
 use crate::interpreter::once::interned;
+use crate::interpreter::owned_tensor;
 use crate::interpreter::owner::{AttachingOwner, Owner};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
@@ -38,27 +40,32 @@ impl Framework for Torch {
         Ok(&state(py)?.capabilities)
     }
 
-    fn read<'py>(&self, object: &Bound<'py, PyAny>, form: Form) -> Result<Source<'py>> {
+    fn read<'py>(&self, tensor: RecognisedTensor<'_, 'py>) -> Result<Source<'py>> {
+        if tensor.framework() != Builtin::Torch {
+            return Err(crate::errors::not_a_tensor(tensor.object()));
+        }
+        let (object, form) = (tensor.object(), tensor.form());
         if form == Form::ReadOnly {
             return read_only(object);
         }
         let state = state(object.py())?;
-        // Autograd may have saved a non-leaf tensor for the backward pass, so its memory is lent as read-only.
-        // SAFETY: every object that is read here is an instance of `torch.Tensor`, and so of `TensorBase`: its type was
-        // recognised as genuine, and `Form::ReadOnly`, which is not a tensor, was handled above. This is true for all
-        // functions below.
-        let (requires_grad, is_saved) = unsafe {
+        // SAFETY: the slots, `borrow`, `check_byte_dtype` and `pending` require an instance of `torch.Tensor`, and so of
+        // `TensorBase`: a `RecognisedTensor` of PyTorch is one, except for the wrapper type of `Form::ReadOnly`, which is
+        // handled above. `check_storage` comes before the first use of the tensor.
+        let (requires_grad, tensor, pending) = unsafe {
+            // Autograd may have saved a non-leaf tensor for the backward pass, so its memory is lent as read-only.
             let requires_grad = state.slots.requires_grad.is_true(object)?;
-            (requires_grad, requires_grad && !state.slots.is_leaf.is_true(object)?)
+            let is_saved = requires_grad && !state.slots.is_leaf.is_true(object)?;
+            let access = if is_saved { Access::ReadOnly } else { Access::ReadWrite };
+            let tensor = borrow(state, object, access).map_err(|failure| explain(object, failure))?;
+            check_storage(state, &tensor, form, object.py())?;
+            check_byte_dtype(state, object, tensor.dtype())?;
+            let pending = state.bits.pending(&state.slots, object, tensor.dtype())?;
+            (requires_grad, tensor, pending)
         };
-        let access = if is_saved { Access::ReadOnly } else { Access::ReadWrite };
-        let tensor = borrow(state, object, access).map_err(|failure| explain(object, failure))?;
-        check_storage(state, &tensor, form, object.py())?;
-        check_byte_dtype(state, object, tensor.dtype())?;
         let device = tensor.device();
         let streams = if device.is_cuda() { Some(Box::new(streams(object.py(), device)?)) } else { None };
-        // SAFETY: as above.
-        let memory = match unsafe { state.bits.pending(&state.slots, object, tensor.dtype()) }? {
+        let memory = match pending {
             None => SourceMemory::InPlace(tensor),
             Some(pending) => {
                 let dtype = tensor.dtype();
@@ -78,12 +85,22 @@ impl Framework for Torch {
         })
     }
 
-    fn materialise(&self, object: &Bound<'_, PyAny>, _pending: Pending) -> Result<Tensor<Owner>> {
+    fn materialise(&self, tensor: RecognisedTensor<'_, '_>, _pending: Pending) -> Result<Tensor<Owner>> {
+        let object = tensor.object();
         let py = object.py();
         let resolved = call::method(object, interned!(py, "detach"))?;
         let resolved = call::method(&resolved, interned!(py, "resolve_conj"))?;
         let resolved = call::method(&resolved, interned!(py, "resolve_neg"))?;
-        borrow(state(py)?, &resolved, Access::ReadWrite)
+        let state = state(py)?;
+        // A subclass may return any object from these methods.
+        if !objects::has_type(&resolved, state.tensor_type.bind(py)) {
+            return Err(crate::errors::not_a_tensor(&resolved));
+        }
+        // SAFETY: `borrow` requires an instance of `torch.Tensor`: the line above has compared the type. `check_storage` comes before
+        // the first use of the result.
+        let tensor = unsafe { borrow(state, &resolved, Access::ReadWrite) }?;
+        check_storage(state, &tensor, Form::Subclass, py)?;
+        Ok(tensor)
     }
 
     fn write<'py>(&self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
@@ -156,28 +173,29 @@ fn streams(py: Python<'_>, device: Device) -> Result<Streams> {
 }
 
 /// A tensor over the memory of `object`, kept alive by its storage.
+///
+/// # Safety
+/// The object is an instance of `torch.Tensor`. The caller uses the result only if [`check_storage`] accepts it.
 #[inline(always)]
-fn borrow(state: &State, object: &Bound<'_, PyAny>, access: Access) -> Result<Tensor<Owner>> {
+unsafe fn borrow(state: &State, object: &Bound<'_, PyAny>, access: Access) -> Result<Tensor<Owner>> {
     let py = object.py();
-    let own = || -> Result<Owner> {
-        // SAFETY: a torch tensor, as in `read`.
-        let storage = unsafe { state.slots.storage.call(object) }?;
-        Ok(Owner::object(storage.unbind()))
-    };
-    match &state.exchange {
-        Some(exchange) => exchange.borrow(object, access, own),
-        None => {
-            let capsule = call::call1(state.to_capsule.bind(py), object)?;
-            let tensor = crate::protocols::capsule::take(&capsule)?;
-            let storage = own()?;
-            // SAFETY: the storage owns the memory that the capsule describes, also after the tensor gets another storage
-            // (`t.data = other`). If a subclass returns another storage, `check_storage` rejects the tensor before its
-            // first use.
-            let mut tensor = unsafe { tensor.map_owner(|_| storage) };
-            if access == Access::ReadOnly {
-                tensor.set_read_only();
+    // SAFETY: the slot and `Exchange::borrow` require an instance of `torch.Tensor`, and so does this function. The latter and
+    // `map_owner` require an owner that keeps the memory: the storage does, also after the tensor gets another one
+    // (`t.data = other`). If a subclass returns another storage, `check_storage` rejects the tensor.
+    unsafe {
+        let own = || -> Result<Owner> { Ok(Owner::object(state.slots.storage.call(object)?.unbind())) };
+        match &state.exchange {
+            Some(exchange) => exchange.borrow(object, access, own),
+            None => {
+                let capsule = call::call1(state.to_capsule.bind(py), object)?;
+                let tensor = crate::protocols::capsule::take(&capsule)?;
+                let storage = own()?;
+                let mut tensor = tensor.map_owner(|_| storage);
+                if access == Access::ReadOnly {
+                    tensor.set_read_only();
+                }
+                Ok(tensor)
             }
-            Ok(tensor)
         }
     }
 }
@@ -185,19 +203,19 @@ fn borrow(state: &State, object: &Bound<'_, PyAny>, access: Access) -> Result<Te
 /// Reads `torch.utils.dlpack.ReadOnlyTensorWrapper`, which implements DLPack only: its own C exchange API and `__dlpack__`.
 fn read_only<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     let py = object.py();
-    let table = match state(py)?.exchange {
-        Some(_) => Exchange::of(&object.get_type()).ok(),
+    let exported = match state(py)?.exchange {
+        Some(_) => Exchange::export_by_own_table(object),
         None => None,
     };
-    let tensor = match table {
-        Some(exchange) => exchange.export(object),
+    let tensor = match exported {
+        Some((_, exported)) => exported,
         None => call::method(object, interned!(py, "__dlpack__"))
             .map_err(Failure::from)
             .and_then(|capsule| crate::protocols::capsule::take(&capsule)),
     };
     let mut tensor = tensor.map_err(|failure| framework_error(py, "PyTorch", failure))?;
     tensor.set_read_only();
-    Ok(Source::in_place(object.clone(), "torch", crate::protocols::capsule::owned(tensor)))
+    Ok(Source::in_place(object.clone(), "torch", owned_tensor::managed(tensor)))
 }
 
 /// Checks that the owner is a storage which contains the tensor's memory. A subclass or an active mode can override
@@ -229,11 +247,14 @@ fn check_storage(state: &State, tensor: &Tensor<Owner>, form: Form, py: Python<'
 }
 
 /// Rejects `torch.int3` and similar dtypes, which PyTorch exports as int8.
-fn check_byte_dtype(state: &State, object: &Bound<'_, PyAny>, dtype: DType) -> Result<()> {
+///
+/// # Safety
+/// The object is an instance of `torch.Tensor`.
+unsafe fn check_byte_dtype(state: &State, object: &Bound<'_, PyAny>, dtype: DType) -> Result<()> {
     if !matches!(dtype, DType::Int8 | DType::UInt8) {
         return Ok(());
     }
-    // SAFETY: a torch tensor, as in `read`.
+    // SAFETY: the slot requires an instance of `torch.Tensor`, and so does this function.
     let given = unsafe { state.slots.dtype.get(object) }?;
     let is_exact = state.byte_dtypes.iter().any(|dtype| given.is(dtype.bind(object.py())));
     if is_exact { Ok(()) } else { Err(no_counterpart(&given.to_string())) }

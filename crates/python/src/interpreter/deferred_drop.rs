@@ -53,7 +53,7 @@
 //! fork starts its own, and leaves the parent's owners to the parent.
 
 use crate::interpreter::guard::{self, InterpreterGuard};
-use pyo3::ffi;
+use pyo3::{Python, ffi};
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -74,8 +74,8 @@ pub(super) struct Queues {
     pub(super) are_empty: fn() -> bool,
     /// Whether owners remain that only a Python thread that uses Paddle may drop.
     pub(super) wait_for_paddle_thread: fn() -> bool,
-    /// Drops the owners that this thread may drop, with the GIL held.
-    pub(super) drop_deferred: fn(),
+    /// Drops the owners that this thread may drop.
+    pub(super) drop_deferred: fn(Python<'_>),
 }
 
 /// Whether a request to the main loop to empty the queues is pending.
@@ -125,11 +125,10 @@ pub(crate) fn may_drop_paddle_tensors() -> bool {
     guard::runs_python_code() && !DROPS_FOR_OTHERS.get()
 }
 
-/// Schedules the emptying of the queues after an owner was pushed. The caller has an interpreter guard; its thread may hold any
-/// lock but ours.
-pub(super) fn schedule(queues: &'static Queues) {
+/// Schedules the emptying of the queues after an owner was pushed. The calling thread may hold any lock but ours.
+pub(super) fn schedule(guard: &InterpreterGuard, queues: &'static Queues) {
     // The main thread runs the main loop soon if it has the GIL. Without the GIL it may be in a long call.
-    let main_loop_is_next = is_main_thread() && request_main_loop(queues) && guard::has_gil();
+    let main_loop_is_next = is_main_thread() && request_main_loop(guard, queues) && guard::has_gil();
     if !main_loop_is_next {
         wake_drop_thread(queues);
     }
@@ -152,19 +151,23 @@ pub(super) fn after_fork_in_child() {
 }
 
 /// Asks the interpreter's main loop to empty the queues. Returns whether it will. The thread is known to Python.
-fn request_main_loop(queues: &'static Queues) -> bool {
+fn request_main_loop(_guard: &InterpreterGuard, queues: &'static Queues) -> bool {
+    // Only Python calls it. PyO3 declares the type of pending calls as safe, so it cannot be `unsafe`.
     extern "C" fn pending_call(queues: *mut c_void) -> c_int {
         MAIN_LOOP.take();
         if !guard::exits() {
-            // SAFETY: the address of the static that was passed below.
-            unsafe { ((*queues.cast::<Queues>()).drop_deferred)() };
+            // SAFETY: Python passes the pointer that was given to `Py_AddPendingCall` below, which is to a static, and runs
+            // pending calls on an attached thread, as `assume_attached` requires. The token ends with this call.
+            let (queues, py) = unsafe { (&*queues.cast::<Queues>(), Python::assume_attached()) };
+            (queues.drop_deferred)(py);
         }
         0
     }
     if !MAIN_LOOP.raise() {
         return true;
     }
-    // SAFETY: the interpreter runs, since the caller has a guard; Python keeps both pointers, which are to statics.
+    // SAFETY: `Py_AddPendingCall` needs no GIL, but an interpreter that is not finalising, which the guard ensures. Python keeps
+    // both pointers until the call: one is a function, and the other points to a static.
     let added =
         unsafe { ffi::Py_AddPendingCall(Some(pending_call), ptr::from_ref(queues).cast_mut().cast()) } == 0;
     if !added {
@@ -179,9 +182,9 @@ fn is_main_thread() -> bool {
         static IS_MAIN: Cell<Option<bool>> = const { Cell::new(None) };
     }
     IS_MAIN.get().unwrap_or_else(|| {
-        // SAFETY: both take nothing and cannot fail.
+        // SAFETY: `gettid` has no arguments and no precondition.
         #[cfg(target_os = "linux")]
-        let is_main = unsafe { libc::gettid() == libc::getpid() };
+        let is_main = u32::try_from(unsafe { libc::gettid() }) == Ok(std::process::id());
         #[cfg(not(target_os = "linux"))]
         let is_main = false;
         IS_MAIN.set(Some(is_main));
@@ -198,7 +201,8 @@ struct DropThread {
 /// of ours empties the queues.
 pub(super) fn wake_drop_thread(queues: &'static Queues) {
     let found = DROP_THREAD.load(Ordering::Acquire);
-    // SAFETY: null, or leaked by `start`.
+    // SAFETY: `as_ref` requires null or a value that is not freed while the reference lives: `start` stores only boxes that it
+    // leaks, and the load acquires what it wrote.
     let running = unsafe { found.as_ref() };
     if let Some(drop_thread) = running.or_else(|| start(queues)) {
         drop_thread.wake_up.call();
@@ -210,7 +214,7 @@ fn start(queues: &'static Queues) -> Option<&'static DropThread> {
     let new = Box::into_raw(Box::new(DropThread { wake_up: WakeUp::new(), queues }));
     match DROP_THREAD.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => {
-            // SAFETY: leaked above; nothing frees it.
+            // SAFETY: `new` comes from `Box::into_raw`, and no code frees a pointer that was stored, so it is valid for `'static`.
             let new: &'static DropThread = unsafe { &*new };
             let started = thread::Builder::new().name("tensorferry".into()).spawn(|| new.serve());
             if started.is_err() {
@@ -219,7 +223,8 @@ fn start(queues: &'static Queues) -> Option<&'static DropThread> {
             started.is_ok().then_some(new)
         }
         Err(other) => {
-            // SAFETY: `new` was made above and seen by no other thread. `other` was leaked by the thread that was first.
+            // SAFETY: `from_raw` requires a pointer of `Box::into_raw` that is used nowhere else: the exchange failed, so no other
+            // thread has seen `new`. `other` is null or a box that the thread which stored it leaked.
             unsafe {
                 drop(Box::from_raw(new));
                 other.as_ref()
@@ -239,9 +244,10 @@ impl DropThread {
             }
             let Some(guard) = InterpreterGuard::get() else { continue };
             let mut is_refused = false;
-            guard.attach(|_| {
-                (self.queues.drop_deferred)();
-                is_refused = (self.queues.wait_for_paddle_thread)() && !request_main_loop(self.queues);
+            guard.attach(|py| {
+                (self.queues.drop_deferred)(py);
+                is_refused =
+                    (self.queues.wait_for_paddle_thread)() && !request_main_loop(&guard, self.queues);
             });
             drop(guard);
             if is_refused {

@@ -34,9 +34,17 @@ impl InterpreterGuard {
     pub(crate) fn get() -> Option<Self> {
         GUARDS.fetch_add(1, Ordering::SeqCst);
         let guard = Self(());
-        // SAFETY: the function may be called at any time, from any thread.
+        // SAFETY: CPython documents `Py_IsInitialized` among the functions that need no initialised interpreter and no GIL.
         let is_gone = exits() || unsafe { ffi::Py_IsInitialized() } == 0;
         (!is_gone).then_some(guard)
+    }
+
+    /// The token of this thread, if it has the GIL.
+    #[inline(always)]
+    pub(crate) fn python(&self) -> Option<Python<'_>> {
+        // SAFETY: `assume_attached` requires an attached thread: `has_gil` compared the thread states in this thread. The
+        // token cannot leave the thread, and its lifetime ends before the guard's.
+        has_gil().then(|| unsafe { Python::assume_attached() })
     }
 
     /// Waits for the GIL and runs `work`. For threads that we created, while they hold no lock.
@@ -48,13 +56,21 @@ impl InterpreterGuard {
 
     /// Waits for the GIL and runs `work`. For Python threads that released the GIL and hold no lock.
     pub(crate) fn attach_again(&self, work: impl FnOnce(Python<'_>)) {
-        // SAFETY: with a guard the interpreter runs and does not finalise, so the thread may attach; the token lives only
-        // inside the pair of calls; `work` does not unwind.
-        unsafe {
-            let state = ffi::PyGILState_Ensure();
-            work(Python::assume_attached());
-            ffi::PyGILState_Release(state);
-        }
+        // SAFETY: `PyGILState_Ensure` requires an interpreter that is not finalising: `self` keeps it so. The thread is attached
+        // from there until `_state` is dropped, also if `work` panics, and the token that `work` gets cannot outlive its call.
+        let (_state, py) = unsafe { (AttachedState(ffi::PyGILState_Ensure()), Python::assume_attached()) };
+        work(py);
+    }
+}
+
+/// What `PyGILState_Ensure` returned, for the matching release.
+struct AttachedState(ffi::PyGILState_STATE);
+
+impl Drop for AttachedState {
+    fn drop(&mut self) {
+        // SAFETY: each call of `PyGILState_Ensure` needs one release with its result, on the same thread and in reverse order.
+        // `attach_again` alone creates the struct, as a local variable, so that calls nest.
+        unsafe { ffi::PyGILState_Release(self.0) }
     }
 }
 
@@ -85,23 +101,29 @@ pub(crate) fn as_python_code<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Whether Python has a state for this thread: Python created it, or it runs Python code. The caller has a guard.
+/// Whether Python has a state for this thread: Python created it, or it runs Python code.
 pub(crate) fn knows_thread() -> bool {
-    // SAFETY: may be called from any thread while there is an interpreter.
-    !unsafe { ffi::PyGILState_GetThisThreadState() }.is_null()
+    !thread_state().is_null()
+}
+
+/// Python's state for this thread, or null. For comparisons only: another thread may end it.
+#[inline(always)]
+fn thread_state() -> *mut ffi::PyThreadState {
+    // SAFETY: the function needs no GIL. It reads the thread's own slot, and returns null if the thread has no state, and before
+    // and after the life of the interpreter.
+    unsafe { ffi::PyGILState_GetThisThreadState() }
 }
 
 /// Runs `work`, which blocks, and releases the GIL meanwhile if this thread has it.
 ///
 /// A thread without the GIL must not wait for it here: its framework may hold a lock for which the thread with the GIL waits.
-pub(crate) fn without_interpreter(work: impl FnOnce()) {
-    let Some(_guard) = InterpreterGuard::get().filter(|_| has_gil()) else { return work() };
-    // SAFETY: this thread has the GIL, releases it here and takes it back below. With a guard the interpreter does not
-    // begin to finalise meanwhile; `work` does not unwind.
-    unsafe {
-        let state = ffi::PyEval_SaveThread();
-        work();
-        ffi::PyEval_RestoreThread(state);
+///
+/// The bound `Send` keeps references to Python objects out of `work`.
+pub(crate) fn without_interpreter(work: impl FnOnce() + Send) {
+    let guard = InterpreterGuard::get();
+    match guard.as_ref().and_then(InterpreterGuard::python) {
+        Some(py) => py.detach(work),
+        None => work(),
     }
 }
 
@@ -115,18 +137,27 @@ pub(crate) fn has_gil() -> bool {
     static CURRENT: OnceLock<Option<Current>> = OnceLock::new();
     let current = CURRENT.get_or_init(|| {
         let names = [c"PyThreadState_GetUnchecked", c"_PyThreadState_UncheckedGet"];
-        // SAFETY: strings, which are looked up in the libraries that the process has loaded.
-        let found = names.map(|name| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) });
-        let found = found.into_iter().find(|function| !function.is_null())?;
-        // SAFETY: CPython's function of that name, which takes nothing.
-        Some(unsafe { std::mem::transmute::<*mut std::ffi::c_void, Current>(found) })
+        // SAFETY: `dlsym` requires a handle and a C string: `RTLD_DEFAULT` is a handle, and the names are C literals. The
+        // names are CPython's, which declares both functions as `PyThreadState *(void)`: null becomes `None`, and every other
+        // address is such a function.
+        names.into_iter().find_map(|name| unsafe {
+            std::mem::transmute::<*mut std::ffi::c_void, Option<Current>>(libc::dlsym(
+                libc::RTLD_DEFAULT,
+                name.as_ptr(),
+            ))
+        })
     });
     let Some(current) = current else { return false };
-    // SAFETY: both may be called from any thread, with or without the interpreter, as long as there is one.
-    unsafe {
-        let own = ffi::PyGILState_GetThisThreadState();
-        !own.is_null() && current() == own
-    }
+    let own = thread_state();
+    // SAFETY: CPython's function reads one variable and needs no GIL. A thread with a state shows that the runtime exists.
+    !own.is_null() && unsafe { current() } == own
+}
+
+/// Whether this is the interpreter that the process began with, and not a subinterpreter.
+pub(crate) fn is_main_interpreter(_py: Python<'_>) -> bool {
+    // SAFETY: `PyInterpreterState_Get` requires an attached thread, which the token proves. It never returns null, and
+    // `PyInterpreterState_GetID` accepts its result.
+    unsafe { ffi::PyInterpreterState_GetID(ffi::PyInterpreterState_Get()) == 0 }
 }
 
 /// Issues no more guards, and waits for the guards that are held.

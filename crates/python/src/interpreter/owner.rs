@@ -9,6 +9,7 @@
 
 use crate::interpreter::deferred_drop::{self, Queues, may_drop_paddle_tensors};
 use crate::interpreter::guard::{self, InterpreterGuard};
+use crate::interpreter::objects;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::mem::ManuallyDrop;
@@ -33,30 +34,22 @@ static QUEUES: Queues = Queues {
     drop_deferred,
 };
 
-/// Defers the drop of an owner. The caller has an interpreter guard; its thread may hold any lock but ours.
-fn defer(owner: Owner) {
+/// Defers the drop of an owner. The calling thread may hold any lock but ours.
+fn defer(guard: &InterpreterGuard, owner: Owner) {
     ANY_THREAD.push(owner);
-    deferred_drop::schedule(&QUEUES);
+    deferred_drop::schedule(guard, &QUEUES);
 }
 
-/// Defers the drop of an owner to a Python thread that uses Paddle. The caller has an interpreter guard.
-fn defer_to_paddle_threads(owner: Owner) {
-    PADDLE_THREADS.push(owner);
-    deferred_drop::wake_drop_thread(&QUEUES);
-}
-
-/// Drops the deferred owners that this thread may drop. Called with the GIL held.
+/// Drops the deferred owners that this thread may drop.
 #[inline]
-pub(crate) fn drop_deferred() {
+pub(crate) fn drop_deferred(py: Python<'_>) {
     if !(ANY_THREAD.is_empty() && PADDLE_THREADS.is_empty()) {
-        drop_deferred_now();
+        drop_deferred_now(py);
     }
 }
 
 #[cold]
-fn drop_deferred_now() {
-    // SAFETY: the callers have the GIL: Python called them, or they attached this thread.
-    let py = unsafe { Python::assume_attached() };
+fn drop_deferred_now(py: Python<'_>) {
     deferred_drop::drop_for_others(|may_drop_paddle_tensors| {
         ANY_THREAD.take().for_each(|owner| owner.release(py));
         if may_drop_paddle_tensors {
@@ -115,17 +108,68 @@ impl Drop for InterprocessOwner {
     }
 }
 
-/// An owner and the read-only loan of its memory. The loan ends first.
-pub(crate) struct ReadOnlyOwner(ManuallyDrop<(ReadOnlyLoan, Owner)>);
+/// A value that must be dropped with the GIL held.
+pub(crate) trait NeedsGil: Sized {
+    /// Whether a thread that has the GIL may drop it now.
+    fn may_drop_now() -> bool {
+        true
+    }
 
-impl Drop for ReadOnlyOwner {
+    /// Drops the value.
+    fn drop_attached(self, py: Python<'_>);
+
+    /// Puts the value on a drop queue.
+    fn defer(self, guard: &InterpreterGuard);
+}
+
+/// Holds a value until it can be dropped: at once on a thread that has the GIL, deferred on any other, and never once the
+/// interpreter exits.
+pub(crate) struct GilBound<T: NeedsGil>(ManuallyDrop<T>);
+
+impl<T: NeedsGil> GilBound<T> {
+    fn new(value: T) -> Self {
+        Self(ManuallyDrop::new(value))
+    }
+
+    /// The value.
+    pub(crate) fn get(&self) -> &T {
+        &self.0
+    }
+
+    fn take(self) -> T {
+        let mut held = ManuallyDrop::new(self);
+        // SAFETY: `ManuallyDrop::take` requires that the value is not used again: `held` is not dropped, and this function owns
+        // it.
+        unsafe { ManuallyDrop::take(&mut held.0) }
+    }
+}
+
+impl<T: NeedsGil> Drop for GilBound<T> {
     fn drop(&mut self) {
-        // Only threads with the GIL lock the table of loans, so that a fork never copies it locked.
-        let now = |(loan, owner), _: Python<'_>| {
-            drop(loan);
-            drop(owner);
-        };
-        drop_with_gil(&mut self.0, now, |both| Owner::ReadOnly(Box::new(Self(ManuallyDrop::new(both)))));
+        let Some(guard) = InterpreterGuard::get() else { return };
+        // SAFETY: `ManuallyDrop::take` requires that the value is not used again: `drop` runs once, and nothing reads a field
+        // after it.
+        let value = unsafe { ManuallyDrop::take(&mut self.0) };
+        match guard.python().filter(|_| T::may_drop_now()) {
+            Some(py) => value.drop_attached(py),
+            None => value.defer(&guard),
+        }
+    }
+}
+
+/// An owner and the read-only loan of its memory. The loan ends first.
+pub(crate) type ReadOnlyOwner = GilBound<(ReadOnlyLoan, Owner)>;
+
+impl NeedsGil for (ReadOnlyLoan, Owner) {
+    /// Only threads with the GIL lock the table of loans, so that a fork never copies it locked.
+    fn drop_attached(self, _py: Python<'_>) {
+        let (loan, owner) = self;
+        drop(loan);
+        drop(owner);
+    }
+
+    fn defer(self, guard: &InterpreterGuard) {
+        defer(guard, Owner::ReadOnly(Box::new(GilBound::new(self))));
     }
 }
 
@@ -145,7 +189,9 @@ pub(crate) struct StreamOrderedOwner {
 impl Drop for StreamOrderedOwner {
     fn drop(&mut self) {
         if !guard::exits() {
-            // SAFETY: the streams are kept, by their frameworks or below.
+            // SAFETY: `order` and `is_captured` require streams that are alive: a `Stream` is so by the contract of
+            // `Stream::from_handle`, and `_stream_owners` keeps those whose framework destroys streams. The frameworks named them for
+            // the GPU of this memory; the driver refuses those of another.
             let ordered = unsafe {
                 // During a capture, the source's stream would join the capture, and the end of the capture would fail.
                 !self.gpu.is_captured(self.reusable_after).unwrap_or(true)
@@ -163,17 +209,17 @@ impl Drop for StreamOrderedOwner {
 impl Owner {
     /// The owner of a Python object.
     pub(crate) fn object(object: Py<PyAny>) -> Self {
-        Self::Object(Object(ManuallyDrop::new(object)))
+        Self::Object(GilBound::new(object))
     }
 
     /// The owner of a managed tensor.
-    pub(crate) fn managed(managed: ManagedOwner) -> Self {
-        Self::Managed(ManagedTensor(ManuallyDrop::new(managed)))
+    pub(super) fn managed(managed: ManagedOwner) -> Self {
+        Self::Managed(GilBound::new(managed))
     }
 
     /// The owner of a managed tensor of Paddle.
-    pub(crate) fn paddle(managed: ManagedOwner) -> Self {
-        Self::Paddle(PaddleTensor(ManuallyDrop::new(managed)))
+    pub(super) fn paddle(managed: ManagedOwner) -> Self {
+        Self::Paddle(GilBound::new(PaddleManaged(managed)))
     }
 
     /// The owner of memory that other processes may use too.
@@ -182,17 +228,17 @@ impl Owner {
     }
 
     /// The same owner, with a read-only loan that lasts as long as it lives.
-    pub(crate) fn read_only(self, loan: ReadOnlyLoan) -> Self {
-        Self::ReadOnly(Box::new(ReadOnlyOwner(ManuallyDrop::new((loan, self)))))
+    pub(super) fn read_only(self, loan: ReadOnlyLoan) -> Self {
+        Self::ReadOnly(Box::new(GilBound::new((loan, self))))
     }
 
     /// The same owner, with its memory recorded as aligned by construction for as long as it lives.
-    pub(crate) fn aligned(self, record: aligned::AlignedRange) -> Self {
+    pub(super) fn aligned(self, record: aligned::AlignedRange) -> Self {
         Self::Aligned(Box::new((record, self)))
     }
 
     /// The same owner of GPU memory. Its drop makes `next_use` wait for the work at `reusable_after`.
-    pub(crate) fn stream_ordered(
+    pub(super) fn stream_ordered(
         self,
         gpu: &'static Gpu,
         reusable_after: SyncPoint,
@@ -210,7 +256,7 @@ impl Owner {
 
     /// The same owner, for a framework that holds a lock while it releases memory. Blocks and maps are not deferred, because
     /// their release needs neither the GIL nor a lock of a framework. Shared memory may hold another owner.
-    pub(crate) fn deferred(self) -> Self {
+    pub(super) fn deferred(self) -> Self {
         if self.needs_no_gil() { self } else { Self::Deferred(Deferred(Some(Box::new(self)))) }
     }
 
@@ -227,7 +273,7 @@ impl Owner {
     pub(crate) fn release(self, py: Python<'_>) {
         match self {
             Self::Object(object) => object.take().drop_ref(py),
-            Self::Buffer(buffer) => buffer.release(py),
+            Self::Buffer(buffer) => buffer.0.take().drop_attached(py),
             other => drop(other),
         }
     }
@@ -243,46 +289,36 @@ impl Owner {
 
 /// A managed tensor of DLPack. Its deleter may take a lock of the framework and then wait for the GIL, so it runs with the
 /// GIL held, as when the framework's own tensors die.
-pub(crate) struct ManagedTensor(ManuallyDrop<ManagedOwner>);
+pub(crate) type ManagedTensor = GilBound<ManagedOwner>;
 
-impl Drop for ManagedTensor {
-    fn drop(&mut self) {
-        let now = |managed, _: Python<'_>| drop(managed);
-        drop_with_gil(&mut self.0, now, |managed| Owner::Managed(Self(ManuallyDrop::new(managed))));
+impl NeedsGil for ManagedOwner {
+    fn drop_attached(self, _py: Python<'_>) {
+        drop(self);
+    }
+
+    fn defer(self, guard: &InterpreterGuard) {
+        defer(guard, Owner::managed(self));
     }
 }
 
 /// A managed tensor of Paddle. Its deleter may take the lock of Paddle's table of deleters, which our threads must not take.
-pub(crate) struct PaddleTensor(ManuallyDrop<ManagedOwner>);
+pub(crate) type PaddleTensor = GilBound<PaddleManaged>;
 
-impl Drop for PaddleTensor {
-    fn drop(&mut self) {
-        let Some(_guard) = InterpreterGuard::get() else { return };
-        // SAFETY: taken in `drop`, once.
-        let managed = unsafe { ManuallyDrop::take(&mut self.0) };
-        if guard::has_gil() && may_drop_paddle_tensors() {
-            drop(managed);
-        } else {
-            defer_to_paddle_threads(Owner::paddle(managed));
-        }
+pub(crate) struct PaddleManaged(ManagedOwner);
+
+impl NeedsGil for PaddleManaged {
+    fn may_drop_now() -> bool {
+        may_drop_paddle_tensors()
     }
-}
 
-/// Drops a value that needs the GIL: at once on a thread that has it, deferred on any other, and never once the interpreter
-/// exits. Called once, by `drop`.
-fn drop_with_gil<T>(
-    value: &mut ManuallyDrop<T>,
-    now: impl FnOnce(T, Python<'_>),
-    owner: impl FnOnce(T) -> Owner,
-) {
-    let Some(_guard) = InterpreterGuard::get() else { return };
-    // SAFETY: called by `drop`, so it is taken once and not used again.
-    let value = unsafe { ManuallyDrop::take(value) };
-    if guard::has_gil() {
-        // SAFETY: this thread has the GIL, and `now` returns before anything else can take it away for good.
-        now(value, unsafe { Python::assume_attached() });
-    } else {
-        defer(owner(value));
+    fn drop_attached(self, _py: Python<'_>) {
+        drop(self.0);
+    }
+
+    /// Defers the drop to a Python thread that uses Paddle.
+    fn defer(self, _guard: &InterpreterGuard) {
+        PADDLE_THREADS.push(Owner::paddle(self.0));
+        deferred_drop::wake_drop_thread(&QUEUES);
     }
 }
 
@@ -296,7 +332,7 @@ impl Drop for Deferred {
     fn drop(&mut self) {
         let Some(owner) = self.0.take() else { return };
         match InterpreterGuard::get() {
-            Some(_guard) => defer(*owner),
+            Some(guard) => defer(&guard, *owner),
             None => std::mem::forget(owner),
         }
     }
@@ -310,59 +346,62 @@ impl AttachingOwner {
     /// The tensor with such an owner.
     #[inline]
     pub(crate) fn of(tensor: Tensor<Owner>) -> Tensor<Self> {
-        // SAFETY: the new owner holds the first one until its own drop.
+        // SAFETY: `map_owner` requires that the new owner keeps the memory valid: it holds the first owner until its own drop.
         unsafe { tensor.map_owner(|owner| Self(ManuallyDrop::new(owner))) }
     }
 }
 
 impl Drop for AttachingOwner {
     fn drop(&mut self) {
-        // SAFETY: taken in `drop`, once.
+        // SAFETY: `ManuallyDrop::take` requires that the value is not used again: `drop` runs once, and nothing reads a field
+        // after it.
         let owner = unsafe { ManuallyDrop::take(&mut self.0) };
         if owner.needs_no_gil() {
             return drop(owner);
         }
-        match InterpreterGuard::get() {
-            Some(guard) if guard::has_gil() => {
-                // SAFETY: this thread has the GIL.
-                owner.release(unsafe { Python::assume_attached() });
-                drop(guard);
-            }
-            Some(guard) if guard::knows_thread() => guard.attach_again(|py| owner.release(py)),
-            _ => drop(owner),
+        let Some(guard) = InterpreterGuard::get() else { return drop(owner) };
+        match guard.python() {
+            Some(py) => owner.release(py),
+            None if guard::knows_thread() => guard.attach_again(|py| owner.release(py)),
+            None => drop(owner),
         }
     }
 }
 
 /// A reference to a Python object, which any thread may drop.
-pub(crate) struct Object(ManuallyDrop<Py<PyAny>>);
+pub(crate) type Object = GilBound<Py<PyAny>>;
 
-impl Object {
-    /// The object.
-    pub(crate) fn get(&self) -> &Py<PyAny> {
-        &self.0
+impl NeedsGil for Py<PyAny> {
+    fn drop_attached(self, py: Python<'_>) {
+        self.drop_ref(py);
     }
 
-    fn take(mut self) -> Py<PyAny> {
-        // SAFETY: `self` is forgotten right after, so the reference is taken once.
-        let object = unsafe { ManuallyDrop::take(&mut self.0) };
-        std::mem::forget(self);
-        object
-    }
-}
-
-impl Drop for Object {
-    fn drop(&mut self) {
-        let now = |object: Py<PyAny>, py: Python<'_>| object.drop_ref(py);
-        drop_with_gil(&mut self.0, now, Owner::object);
+    fn defer(self, guard: &InterpreterGuard) {
+        defer(guard, Owner::object(self));
     }
 }
 
 /// An exported Python buffer: while it lives, a bytearray cannot be resized nor a map closed.
-pub(crate) struct Buffer(ManuallyDrop<Box<ffi::Py_buffer>>);
+pub(crate) struct Buffer(GilBound<ExportedView>);
 
-// SAFETY: the struct is released once, with the interpreter attached; the fields are not changed meanwhile.
-unsafe impl Send for Buffer {}
+/// A struct that `PyObject_GetBuffer` has filled and that is not released yet.
+struct ExportedView(Box<ffi::Py_buffer>);
+
+// SAFETY: moving the struct moves addresses. The exporter leaves the fields unchanged until the release, which `drop_attached` does
+// on a thread that has the GIL.
+unsafe impl Send for ExportedView {}
+
+impl NeedsGil for ExportedView {
+    fn drop_attached(mut self, _py: Python<'_>) {
+        // SAFETY: `PyBuffer_Release` requires an attached thread, which the token proves, and a struct that `PyObject_GetBuffer`
+        // filled, once: `Buffer::get` alone makes an `ExportedView`, and this function consumes it.
+        unsafe { ffi::PyBuffer_Release(&raw mut *self.0) };
+    }
+
+    fn defer(self, guard: &InterpreterGuard) {
+        defer(guard, Owner::Buffer(Buffer(GilBound::new(self))));
+    }
+}
 
 impl Buffer {
     /// Exports the buffer of `object`, whatever its layout, for reading.
@@ -374,8 +413,7 @@ impl Buffer {
     pub(crate) fn try_export(object: &Bound<'_, PyAny>) -> Option<Self> {
         let buffer = Self::get(object);
         if buffer.is_none() {
-            // SAFETY: the interpreter is attached.
-            unsafe { ffi::PyErr_Clear() };
+            objects::clear_exception(object.py());
         }
         buffer
     }
@@ -385,40 +423,23 @@ impl Buffer {
     fn get(object: &Bound<'_, PyAny>) -> Option<Self> {
         // One field is not zero, because an allocation of zeroed memory is slower.
         let mut view = Box::new(ffi::Py_buffer { readonly: 1, ..ffi::Py_buffer::new() });
-        // SAFETY: the object is alive and the struct is ours to fill.
+        // SAFETY: `PyObject_GetBuffer` requires a live object, an attached thread, which the `Bound` proves, and a writable
+        // struct, which `view` is.
         let status = unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut *view, ffi::PyBUF_FULL_RO) };
-        (status == 0).then(|| Self(ManuallyDrop::new(view)))
-    }
-
-    fn release(self, py: Python<'_>) {
-        let mut buffer = ManuallyDrop::new(self);
-        // SAFETY: taken out once, from what is not dropped.
-        let mut view = unsafe { ManuallyDrop::take(&mut buffer.0) };
-        end_export(&mut view, py);
+        (status == 0).then(|| Self(GilBound::new(ExportedView(view))))
     }
 
     /// The object that exported the buffer.
     pub(crate) fn exporter<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
-        // SAFETY: null, or a reference that the export holds.
-        unsafe { Bound::from_borrowed_ptr_or_opt(py, self.0.obj) }
+        // SAFETY: `from_borrowed_ptr_or_opt` requires null or a live object: `obj` is null, or a reference that the export holds
+        // until its release, which consumes `self`.
+        unsafe { Bound::from_borrowed_ptr_or_opt(py, self.view().obj) }
     }
 
     /// The exported buffer.
     pub(crate) fn view(&self) -> &ffi::Py_buffer {
-        &self.0
+        &self.0.get().0
     }
-}
-
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        let now = |mut view: Box<_>, py: Python<'_>| end_export(&mut view, py);
-        drop_with_gil(&mut self.0, now, |view| Owner::Buffer(Self(ManuallyDrop::new(view))));
-    }
-}
-
-fn end_export(view: &mut ffi::Py_buffer, _py: Python<'_>) {
-    // SAFETY: filled by `PyObject_GetBuffer`; the interpreter is attached. Python marks what has ended, and does nothing twice.
-    unsafe { ffi::PyBuffer_Release(view) };
 }
 
 /// The name of the capsules that hold owners.
@@ -426,22 +447,18 @@ const CAPSULE_NAME: &std::ffi::CStr = c"tensorferry.owner";
 
 /// The owner in an object, if it is a capsule of ours.
 pub(crate) fn owner_in_capsule<'a>(object: &'a Bound<'_, PyAny>) -> Option<&'a Owner> {
-    // SAFETY: a capsule of this name is made in `owner_capsule` alone; it holds the owner for as long as it lives, and no code
-    // changes the owner.
-    unsafe {
-        let is_ours = ffi::PyCapsule_IsValid(object.as_ptr(), CAPSULE_NAME.as_ptr()) == 1;
-        if !is_ours {
-            return None;
-        }
-        ffi::PyCapsule_GetPointer(object.as_ptr(), CAPSULE_NAME.as_ptr()).cast::<Owner>().as_ref()
-    }
+    let owner = objects::capsule_pointer(object, CAPSULE_NAME)?.cast::<Owner>();
+    // SAFETY: `as_ref` requires an `Owner` that lives and is not changed for `'a`. `owner_capsule` alone makes capsules of this
+    // name, and no code changes the owner in one. `object` keeps the capsule alive, and the capsule its box.
+    Some(unsafe { owner.as_ref() })
 }
 
 /// A capsule that holds an owner. A capsule is the smallest Python object that can.
 fn owner_capsule(py: Python<'_>, owner: Owner) -> PyResult<Py<PyAny>> {
     unsafe extern "C" fn release(capsule: *mut ffi::PyObject) {
-        // SAFETY: Python passes the capsule that dies, with the GIL held; its pointer is the box from below, and no code
-        // renames it.
+        // SAFETY: Python calls a destructor once, with the dying capsule, on an attached thread, as `assume_attached` requires.
+        // `PyCapsule_GetPointer` returns the pointer of `Box::into_raw` below, which `from_raw` requires, because no code renames
+        // the capsule. The token ends with this call.
         unsafe {
             let owner = ffi::PyCapsule_GetPointer(capsule, CAPSULE_NAME.as_ptr()).cast::<Owner>();
             if !owner.is_null() && !guard::exits() {
@@ -451,8 +468,9 @@ fn owner_capsule(py: Python<'_>, owner: Owner) -> PyResult<Py<PyAny>> {
     }
 
     let owner = Box::into_raw(Box::new(owner));
-    // SAFETY: the pointer is not null, the name lives for ever, the destructor takes the box back. If no capsule
-    // could be made, the box is still ours.
+    // SAFETY: `PyCapsule_New` requires a pointer that is not null and a name that outlives the capsule: a box, and a constant. It
+    // returns a new reference, or null with an exception set. Without a capsule no destructor runs, so that `from_raw` takes the
+    // box back once.
     unsafe {
         let capsule = ffi::PyCapsule_New(owner.cast(), CAPSULE_NAME.as_ptr(), Some(release));
         Bound::from_owned_ptr_or_err(py, capsule)

@@ -24,10 +24,11 @@ pub(crate) struct Attribute {
     getter: Option<(ffi::getter, *mut std::ffi::c_void)>,
 }
 
-// SAFETY: the closure pointer is passed only to the getter that it came with, by threads that are
-// attached to the interpreter.
+// SAFETY: moving the struct moves addresses. Only `get` uses the closure: it passes it to the getter of the same entry, on a
+// thread that has the GIL, since `get` takes a `Bound`.
 unsafe impl Send for Attribute {}
-// SAFETY: as above.
+// SAFETY: `get` reads the fields, and nothing writes them. CPython calls getters from every thread that has the GIL, and so does
+// `get`.
 unsafe impl Sync for Attribute {}
 
 /// A function of a module without arguments that returns a number.
@@ -38,17 +39,19 @@ pub(crate) struct Function {
     zero: Py<PyAny>,
 }
 
-// SAFETY: the pointer is passed to the function that it came with, by threads that are attached to the interpreter.
+// SAFETY: moving the struct moves addresses. Only `is_zero` uses the pointer: it passes it to the function that it came with, on
+// a thread that has the GIL, since `is_zero` takes the token.
 unsafe impl Send for Function {}
-// SAFETY: as above.
+// SAFETY: `is_zero` reads the fields, and nothing writes them. CPython calls functions from every thread that has the GIL, and so
+// does `is_zero`.
 unsafe impl Sync for Function {}
 
 impl Function {
     /// The function of this name.
     pub(crate) fn of(module: &Bound<'_, PyAny>, name: &str) -> Option<Self> {
         let object = module.getattr(name).ok()?;
-        // SAFETY: the calls accept any builtin function, which is checked first; the object that a function belongs to
-        // lives as long as the function.
+        // SAFETY: `PyCFunction_Check` accepts any live object, and the other calls require that it is true: `builtin` guards them.
+        // The object that a function belongs to lives as long as the function, which `Self::object` holds.
         let direct = unsafe {
             let builtin = ffi::PyCFunction_Check(object.as_ptr()) != 0;
             let simple = builtin && ffi::PyCFunction_GetFlags(object.as_ptr()) == ffi::METH_NOARGS;
@@ -62,7 +65,8 @@ impl Function {
     /// Whether the function returns zero. An error counts as false.
     pub(crate) fn is_zero(&self, py: Python<'_>) -> bool {
         let returned = match self.direct {
-            // SAFETY: the function takes no arguments and gets the object that it belongs to.
+            // SAFETY: a `METH_NOARGS` function, as `of` checked, requires its own object and null. `self.object` keeps that object
+            // alive. The result is a new reference, or null with an exception set.
             Some((function, owner)) => unsafe {
                 Bound::from_owned_ptr_or_err(py, function(owner, ptr::null_mut()))
             },
@@ -81,7 +85,8 @@ impl Function {
 
 /// The address of a symbol in a library that the process has loaded, or null.
 pub(crate) fn symbol(library: &CStr, name: &CStr) -> *mut std::ffi::c_void {
-    // SAFETY: two strings; the library is not loaded anew, and the framework that loaded it never unloads it.
+    // SAFETY: `dlopen` and `dlsym` require C strings, which `CStr` guarantees, and a handle, which is checked for null. With
+    // `RTLD_NOLOAD` no code of a library runs. The reference to the library is never closed, so the address stays valid.
     unsafe {
         let library = libc::dlopen(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
         if library.is_null() { library } else { libc::dlsym(library, name.as_ptr()) }
@@ -98,7 +103,8 @@ impl BoolFunction {
     /// # Safety
     /// The name is that of a function without arguments that returns a bool and may be called at any time.
     pub(crate) unsafe fn of(library: &CStr, name: &CStr) -> Option<Self> {
-        // SAFETY: null becomes `None`, and the caller guarantees the type of any other address.
+        // SAFETY: an `Option` of a function pointer has the size of a pointer, and null is `None`. The contract of `of` says that
+        // every other address is a function of this type.
         let function: Option<unsafe extern "C" fn() -> bool> =
             unsafe { std::mem::transmute(symbol(library, name)) };
         function.map(Self)
@@ -107,7 +113,7 @@ impl BoolFunction {
     /// Calls the function.
     #[inline(always)]
     pub(crate) fn call(self) -> bool {
-        // SAFETY: the contract of `of`.
+        // SAFETY: the contract of `of` says that the function takes no arguments and may be called at any time.
         unsafe { (self.0)() }
     }
 }
@@ -125,8 +131,9 @@ impl Method {
 
     /// The method of this name that `kind` itself defines.
     pub(crate) fn of(kind: &Bound<'_, PyType>, name: &CStr) -> Self {
-        // SAFETY: the slot holds null or a table that ends with an entry without a name, and lives as long as the
-        // type; the type is one of a framework, which is never unloaded.
+        // SAFETY: `PyType_GetSlot` requires a live type, and returns null or `tp_methods`: a table that lives as long as the type and
+        // ends with an entry without a name. `entry` advances only past an entry that has one. The field of the union is
+        // that of the flag, which is compared first.
         let function = unsafe {
             let mut entry =
                 ffi::PyType_GetSlot(kind.as_type_ptr(), ffi::Py_tp_methods).cast::<ffi::PyMethodDef>();
@@ -150,7 +157,8 @@ impl Method {
     pub(crate) unsafe fn call<'py>(&self, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let py = object.py();
         match self.function {
-            // SAFETY: the function is a method without arguments of the object's type.
+            // SAFETY: a `METH_NOARGS` function, as `of` checked, requires an instance of its type and null. The contract of `call`
+            // says that the object is one, and it keeps its type alive. The result is a new reference, or null with an exception.
             Some(function) => unsafe {
                 Bound::from_owned_ptr_or_err(py, function(object.as_ptr(), ptr::null_mut()))
             },
@@ -161,9 +169,9 @@ impl Method {
     /// Calls the method and returns the truth of its result.
     ///
     /// # Safety
-    /// As [`Method::call`].
+    /// The object is an instance of the type that the method was found in.
     pub(crate) unsafe fn is_true(&self, object: &Bound<'_, PyAny>) -> PyResult<bool> {
-        // SAFETY: the caller's contract.
+        // SAFETY: `call` requires an instance of the type that the method was found in, and so does this function.
         truth(&unsafe { self.call(object) }?)
     }
 }
@@ -181,7 +189,8 @@ impl Attribute {
 
     /// The attribute of this name that `kind` itself defines.
     pub(crate) fn of(kind: &Bound<'_, PyType>, name: &CStr) -> Self {
-        // SAFETY: as in `Method::of`.
+        // SAFETY: `PyType_GetSlot` requires a live type, and returns null or `tp_getset`: a table that lives as long as the type and
+        // ends with an entry without a name. `entry` advances only past an entry that has one.
         let getter = unsafe {
             let mut entry =
                 ffi::PyType_GetSlot(kind.as_type_ptr(), ffi::Py_tp_getset).cast::<ffi::PyGetSetDef>();
@@ -205,7 +214,9 @@ impl Attribute {
     pub(crate) unsafe fn get<'py>(&self, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let py = object.py();
         match self.getter {
-            // SAFETY: the getter and its closure belong to the object's type.
+            // SAFETY: a getter requires an instance of its type and the closure of its entry, which `of` stored beside it. The
+            // contract of `get` says that the object is one, and it keeps its type alive. The result is a new reference, or null
+            // with an exception.
             Some((getter, closure)) => unsafe {
                 Bound::from_owned_ptr_or_err(py, getter(object.as_ptr(), closure))
             },
@@ -216,15 +227,15 @@ impl Attribute {
     /// Reads the attribute and returns its truth.
     ///
     /// # Safety
-    /// As [`Attribute::get`].
+    /// The object is an instance of the type that the attribute was found in.
     pub(crate) unsafe fn is_true(&self, object: &Bound<'_, PyAny>) -> PyResult<bool> {
-        // SAFETY: the caller's contract.
+        // SAFETY: `get` requires an instance of the type that the attribute was found in, and so does this function.
         truth(&unsafe { self.get(object) }?)
     }
 }
 
 fn truth(value: &Bound<'_, PyAny>) -> PyResult<bool> {
-    // SAFETY: both are singletons that live for ever.
+    // SAFETY: both functions return the address of a static of CPython and have no precondition.
     let (yes, no) = unsafe { (ffi::Py_True(), ffi::Py_False()) };
     match value.as_ptr() {
         pointer if pointer == yes => Ok(true),

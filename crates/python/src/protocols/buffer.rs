@@ -34,7 +34,8 @@ pub(crate) fn from_buffer(buffer: Buffer) -> Result<Tensor<Owner>> {
             "copy it to a contiguous buffer first: bytes(x)",
         ));
     }
-    // SAFETY: a non-null format is a C string that lives as long as the exported view.
+    // SAFETY: `from_ptr` requires a C string that outlives the result: the buffer protocol says so of a format that is not null, until
+    // the release of the view, which `buffer` holds.
     let format = if view.format.is_null() { c"B" } else { unsafe { CStr::from_ptr(view.format) } };
     let (dtype, order) = element_type(format.to_bytes(), view.itemsize as usize).ok_or_else(|| {
         fail(
@@ -44,7 +45,8 @@ pub(crate) fn from_buffer(buffer: Buffer) -> Result<Tensor<Owner>> {
         )
     })?;
     let rank = view.ndim.max(0) as usize;
-    // SAFETY: a view requested with PyBUF_FULL_RO has `ndim` lengths and strides.
+    // SAFETY: `from_raw_parts` requires `rank` numbers. The buffer protocol says that `shape` and `strides` have `ndim` numbers
+    // where they are not null, which the arms compare. They are valid until the release of the view, which `buffer` holds.
     let layout = unsafe {
         match (rank, view.shape.is_null(), view.strides.is_null()) {
             (0, ..) => Layout::dense(dtype.size(), &[]),
@@ -61,7 +63,8 @@ pub(crate) fn from_buffer(buffer: Buffer) -> Result<Tensor<Owner>> {
     }?;
     let access = if view.readonly == 0 { Access::ReadWrite } else { Access::ReadOnly };
     let data = view.buf.cast();
-    // SAFETY: the exporter keeps the memory alive until the view is released, and the owner holds the view.
+    // SAFETY: `Tensor::new` requires memory of the layout while the owner lives, writable unless it is read-only. The buffer
+    // protocol says so of the exporter's memory until the release of the view, which the owner holds.
     Ok(unsafe { Tensor::new(data, dtype, layout, Device::CPU, order, access, Owner::Buffer(buffer)) }?)
 }
 

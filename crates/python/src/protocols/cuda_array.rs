@@ -67,7 +67,8 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>, interface: &Bound<'py, PyAny
         None => Stream::LEGACY,
         Some(handle) => {
             let handle = handle.extract::<usize>().ok().filter(|&handle| handle != 0);
-            // SAFETY: the interface guarantees that the stream lives as long as the object, which the owner below holds.
+            // SAFETY: `stream_of` requires a stream that outlives the result: the interface says that the stream stays valid as long as
+            // the object, which the owner below holds.
             let stream = handle.and_then(|handle| unsafe { stream_of(handle) });
             stream.ok_or_else(|| invalid("has a stream that is not a valid handle"))?
         }
@@ -75,7 +76,8 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>, interface: &Bound<'py, PyAny
     let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
     let data = std::ptr::with_exposed_provenance_mut(address);
     let owner = Owner::object(object.clone().unbind());
-    // SAFETY: the interface guarantees memory of this layout while the object lives; the driver returned its device.
+    // SAFETY: `Tensor::new` requires memory of the layout on the device while the owner lives. The interface says so of the object,
+    // which the owner holds, and the driver returned the device of the address.
     let tensor = unsafe { Tensor::new(data, dtype, layout, device, order, access, owner) }?;
     let streams = Streams::new(SyncPoint::Stream(stream), SyncPoint::Stream(stream));
     Ok(Source::in_place(object.clone(), "cuda_array", restore_read_only_flag(tensor)).with_streams(streams))

@@ -8,12 +8,13 @@ use crate::conversion::streams::Streams;
 use crate::errors::{Failure, Result, fail, not_a_tensor, type_name, wrap_exception};
 use crate::frameworks::dlpack_exchange::Exchange;
 use crate::frameworks::numpy;
+use crate::interpreter::objects;
 use crate::interpreter::once::interned;
+use crate::interpreter::owned_tensor;
 use crate::protocols::array_method;
 use crate::protocols::buffer;
 use crate::protocols::cuda_array;
 use pyo3::exceptions::PyTypeError;
-use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyType};
 use tensorferry_core::ErrorKind;
@@ -34,9 +35,8 @@ pub(crate) fn has_array_interface(kind: &Bound<'_, PyType>) -> PyResult<bool> {
 
 /// Reads an object through the first protocol that it implements.
 pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
-    let kind = object.get_type();
-    if let Ok(exchange) = Exchange::of(&kind) {
-        let tensor = restore_read_only_flag(crate::protocols::capsule::owned(exchange.export(object)?));
+    if let Some((exchange, exported)) = Exchange::export_by_own_table(object) {
+        let tensor = restore_read_only_flag(owned_tensor::managed(exported?));
         let device = tensor.device();
         let source = Source::in_place(object.clone(), "dlpack", tensor);
         if !device.is_cuda() {
@@ -58,8 +58,7 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     if dlpack && !object.is_instance_of::<PyType>() {
         return from_dlpack(object);
     }
-    // SAFETY: the object is alive.
-    if unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) } == 1 {
+    if objects::has_buffer(object) {
         return buffer::read(object);
     }
     from_array(object)
@@ -107,7 +106,7 @@ fn from_dlpack<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
         }
         result => result,
     };
-    let tensor = restore_read_only_flag(crate::protocols::capsule::owned(crate::protocols::capsule::take(
+    let tensor = restore_read_only_flag(owned_tensor::managed(crate::protocols::capsule::take(
         &capsule.map_err(wrap_error)?,
     )?));
     let on_gpu = tensor.device().is_cuda();

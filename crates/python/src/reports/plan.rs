@@ -4,9 +4,9 @@ use super::html;
 use super::plan_data::{ArrayReport, PlanContent, PlanReport, SparseReport, TreeReport};
 use super::tensor::{Steps, TensorReport};
 use crate::errors::Result;
+use crate::interpreter::objects;
 use crate::trees::traverse::TENSOR_OVERHEAD_BYTES;
 use pyo3::exceptions::PyAttributeError;
-use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict, PyList, PyString, PyTuple};
 use tensorferry_core::emergency_pool;
@@ -377,7 +377,7 @@ impl PlanReport {
     }
 
     fn __str__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyString>> {
-        try_python_string(py, &self.text()?)
+        Ok(objects::string(py, &self.text()?)?)
     }
 
     fn __repr__(&self) -> String {
@@ -391,7 +391,7 @@ impl PlanReport {
     }
 
     fn _repr_html_<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyString>> {
-        try_python_string(py, html::plan_html(self)?.as_bytes())
+        Ok(objects::string(py, html::plan_html(self)?.as_bytes())?)
     }
 }
 
@@ -411,15 +411,5 @@ impl PlanReport {
             Array(array) => Some(&array.steps),
             Tree(_) | Sparse(_) => None,
         }
-    }
-}
-
-/// Makes a Python string, or fails: PyO3's own constructor panics if the allocation fails.
-fn try_python_string<'py>(py: Python<'py>, text: &[u8]) -> Result<Bound<'py, PyString>> {
-    // SAFETY: pointer and length are those of `text`, which Python copies and checks to be UTF-8. A null result has an
-    // error set.
-    unsafe {
-        let made = ffi::PyUnicode_FromStringAndSize(text.as_ptr().cast(), text.len() as ffi::Py_ssize_t);
-        Ok(Bound::from_owned_ptr_or_err(py, made)?.cast_into_unchecked())
     }
 }

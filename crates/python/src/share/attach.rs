@@ -14,8 +14,6 @@ use crate::reports::trace;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use std::cell::RefCell;
-use std::mem::ManuallyDrop;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tensorferry_core::fallible::try_collect;
@@ -74,10 +72,25 @@ pub(crate) fn attach<'py>(
     let request = ConversionRequest::from_keywords("attach", framework.unwrap_or(&numpy), options)?;
     check_options(request.target.capabilities(py)?, &request.options)?;
     let attached = fetch(py, &claim, timeout)?;
+    let result = convert_tree(ticket, &attached, &request);
+    // Dropping a tensor without a result waits for GPU work.
+    if !attached.ready.is_empty() {
+        without_interpreter(move || drop(attached));
+    }
+    result
+}
+
+/// Converts the attached tensors, in their containers.
+fn convert_tree<'py>(
+    ticket: &Bound<'py, PyAny>,
+    attached: &Attached,
+    request: &ConversionRequest,
+) -> Result<Bound<'py, PyAny>> {
+    let py = ticket.py();
     let structure = TreeStructure::read(&attached.structure, attached.tensors.len())?;
     let empty = attached.tensors.iter().map(|_| Ok::<_, Failure>(None));
     let mut results: Vec<Option<Bound<'py, PyAny>>> = try_collect(empty)?;
-    batch::batched(py, &request, || {
+    batch::batched(py, request, || {
         decode_tree(py, &structure, &mut |number| {
             let result = &mut results[number as usize];
             if let Some(known) = result {
@@ -89,7 +102,7 @@ pub(crate) fn attach<'py>(
             if let SharedMemory::Gpu(arena) = tensor.memory() {
                 source = source.with_streams(streams_of(arena.gpu(), &attached.ready)?);
             }
-            let converted = convert::convert_by_plan(py, source, &request, started)?;
+            let converted = convert::convert_by_plan(py, source, request, started)?;
             Ok(result.insert(converted).clone())
         })
     })
@@ -126,7 +139,7 @@ fn check_options(target: &TargetCapabilities, options: &ConvertOptions) -> Resul
 }
 
 /// Attaches with the GIL released; Ctrl-C cancels the wait.
-fn fetch(py: Python<'_>, claim: &tensorferry_share::Ticket, timeout: Duration) -> Result<AttachedTree> {
+fn fetch(py: Python<'_>, claim: &tensorferry_share::Ticket, timeout: Duration) -> Result<Attached> {
     let (attached, raised) = py.detach(|| {
         let raised = RefCell::new(None);
         let attached = attach_cancellable(claim, timeout, &|| {
@@ -139,29 +152,7 @@ fn fetch(py: Python<'_>, claim: &tensorferry_share::Ticket, timeout: Duration) -
     });
     match raised {
         Some(error) => Err(Failure::from(error)),
-        None => Ok(AttachedTree(ManuallyDrop::new(attached?))),
-    }
-}
-
-/// The attached tensors, while their results are made.
-struct AttachedTree(ManuallyDrop<Attached>);
-
-impl Deref for AttachedTree {
-    type Target = Attached;
-
-    fn deref(&self) -> &Attached {
-        &self.0
-    }
-}
-
-impl Drop for AttachedTree {
-    fn drop(&mut self) {
-        // SAFETY: `drop` runs once, and the field is not used after it.
-        let attached = unsafe { ManuallyDrop::take(&mut self.0) };
-        // Dropping a tensor without a result waits for GPU work.
-        if !attached.ready.is_empty() {
-            without_interpreter(move || drop(attached));
-        }
+        None => Ok(attached?),
     }
 }
 
@@ -177,7 +168,8 @@ fn streams_of(gpu: &'static Gpu, ready: &[ReadyState]) -> Result<Streams> {
     for ready in ready.iter().filter(|ready| std::ptr::eq(ready.gpu(), gpu)) {
         if !ready.is_ready()? {
             let sync_point = SyncPoint::Stream(gpu.sync_stream()?);
-            // SAFETY: the stream belongs to tensorferry and stays alive.
+            // SAFETY: `order` requires a stream of this GPU that is alive: `sync_stream` returns a stream that the GPU never destroys,
+            // and the filter selects states of the same GPU.
             unsafe { ready.order(sync_point)? };
             return Ok(Streams::new(sync_point, SyncPoint::Complete));
         }
@@ -189,6 +181,7 @@ fn tensor_of(attached: &AttachedTensor) -> Result<Tensor<Owner>> {
     let (data, access) = (attached.data(), attached.access());
     let (dtype, layout, device) = (attached.dtype(), attached.layout().clone(), attached.device());
     let owner = Owner::shared(attached.clone());
-    // SAFETY: the reader of the message checked that every element is inside the mapping, which the owner keeps alive.
+    // SAFETY: `Tensor::new` requires memory of the layout while the owner lives: the reader of the message accepts only tensors whose
+    // every element is inside the mapping, which an `AttachedTensor` keeps alive.
     Ok(unsafe { Tensor::new(data, dtype, layout, device, ByteOrder::Native, access, owner) }?)
 }

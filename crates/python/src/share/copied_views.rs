@@ -3,9 +3,8 @@
 //! Tied weights are several tensors over one storage. Only identical views share a copy: a copy is contiguous, and in general does
 //! not contain the elements of another view.
 
-use super::location::HeldOwner;
 use crate::conversion::source::{Source, SourceMemory};
-use crate::interpreter::owner::Owner;
+use crate::interpreter::owned_tensor::{self, HeldOwner};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tensorferry_core::plan::{Plan, SourceMutability};
@@ -52,16 +51,12 @@ impl MemoryView {
 
 /// Keeps a source's memory alive after its copy, so that its address is not reused for another tensor.
 pub(super) fn hold<'py>(source: Source<'py>) -> (Source<'py>, Option<Arc<HeldOwner>>) {
-    let mut held = None;
-    let memory = match source.memory {
-        // SAFETY: the new owner holds a reference to the `Arc` that holds the first owner.
-        SourceMemory::InPlace(tensor) => SourceMemory::InPlace(unsafe {
-            tensor.map_owner(|owner| {
-                let shared = held.insert(Arc::new(HeldOwner(owner)));
-                Owner::shared(shared.clone())
-            })
-        }),
-        later @ SourceMemory::Pending { .. } => later,
+    let (memory, held) = match source.memory {
+        SourceMemory::InPlace(tensor) => {
+            let (tensor, held) = owned_tensor::held(tensor);
+            (SourceMemory::InPlace(tensor), held)
+        }
+        later @ SourceMemory::Pending { .. } => (later, None),
     };
     (Source { memory, ..source }, held)
 }

@@ -12,7 +12,6 @@ use crate::errors::{Result, describe_argument, fail};
 use crate::frameworks;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
-use tensorferry_core::host::HostBlock;
 use tensorferry_core::plan::{ConvertOptions, DeviceRequest, SourceMutability, TargetMutability};
 use tensorferry_core::{Device, ErrorKind, Layout};
 use tensorferry_cuda::{Gpu, SyncPoint};
@@ -136,7 +135,7 @@ fn allocate<'py>(
     let tensor = if is_shared {
         SharedBlock::new(py, device, layout.bytes())?.tensor(dtype, layout)?
     } else {
-        host_copy::tensor_in_block(HostBlock::new(layout.bytes())?, dtype, layout)?
+        host_copy::uninitialised(dtype, &lengths)?
     };
     let mut source =
         Source::in_place(shape.clone(), "new memory", tensor).with_mutability(SourceMutability::Temporary);

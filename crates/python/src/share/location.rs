@@ -2,8 +2,8 @@
 
 use crate::conversion::source::{self, Source};
 use crate::errors::{Result, fail};
-use crate::interpreter::owner::{InterprocessMemory, Owner};
-use std::sync::Arc;
+use crate::interpreter::owned_tensor::HeldOwner;
+use crate::interpreter::owner::Owner;
 use tensorferry_core::plan::{ConvertOptions, Reason, SourceDescription};
 use tensorferry_core::{Access, ErrorKind, Layout, Tensor};
 use tensorferry_cuda::ipc::{self, Allocation, ExportMethod};
@@ -96,8 +96,9 @@ impl Location {
         let (memory, first) = match self {
             Self::Shared(memory, first) => (memory, first),
             Self::Exportable(allocation) => {
-                // SAFETY: the owner of the tensor, which the export holds, keeps the memory at its address.
-                let arena = unsafe { allocation.export(Box::new(HeldOwner(tensor.into_owner()))) }?;
+                // SAFETY: `export` requires that the allocation stays for as long as the owner lives. The owner is that of the
+                // tensor, which keeps the memory at its address, and `Location::of` found the allocation at that address.
+                let arena = unsafe { allocation.export(Box::new(HeldOwner::new(tensor.into_owner()))) }?;
                 (SharedMemory::Gpu(arena), allocation.offset())
             }
             Self::Empty => {
@@ -116,18 +117,5 @@ impl Location {
             dtype,
             layout,
         })
-    }
-}
-
-/// Keeps a framework's memory alive for other processes.
-pub(super) struct HeldOwner(#[expect(dead_code, reason = "held for its drop")] pub(super) Owner);
-
-// SAFETY: no code accesses the field through a shared reference; it is only dropped.
-unsafe impl Sync for HeldOwner {}
-
-impl InterprocessMemory for Arc<HeldOwner> {
-    /// The inner owner waits in its own drop.
-    fn drop_may_block(&self) -> bool {
-        false
     }
 }

@@ -67,13 +67,6 @@ impl SharedBlock {
         Ok(Self::Gpu(py.detach(|| GpuArenaBlock::new(gpu, bytes))?))
     }
 
-    fn data(&self) -> *mut u8 {
-        match self {
-            Self::Host(block) => block.data(),
-            Self::Gpu(block) => block.data(),
-        }
-    }
-
     /// The tensor in this block, as a publication describes it.
     fn published(&self, dtype: DType, layout: Layout) -> PublishedTensor {
         let (memory, offset) = match self {
@@ -83,14 +76,19 @@ impl SharedBlock {
         PublishedTensor { memory, offset, dtype, layout }
     }
 
-    /// A dense tensor over this block, which must be large enough.
+    /// A dense tensor over this block.
     fn tensor(self, dtype: DType, layout: Layout) -> Result<Tensor<Owner>> {
-        let (data, device) = match &self {
-            Self::Host(block) => (block.data(), Device::CPU),
-            Self::Gpu(block) => (block.data(), Device::cuda(block.arena().gpu().index())),
+        let (data, bytes, device) = match &self {
+            Self::Host(block) => (block.data(), block.bytes(), Device::CPU),
+            Self::Gpu(block) => (block.data(), block.bytes(), Device::cuda(block.arena().gpu().index())),
         };
+        if !layout.is_dense() || layout.bytes() > bytes {
+            let fact = format!("a tensor of {} bytes does not fit in {bytes} bytes", layout.bytes());
+            return Err(fail(ErrorKind::InvalidTensor, fact, "report this"));
+        }
         let owner = Owner::shared(self);
-        // SAFETY: the block has as many bytes as the layout, is aligned for every dtype, and the owner keeps it alive.
+        // SAFETY: `Tensor::new` requires memory of the layout while the owner lives: the owner is the block, whose size was compared
+        // above, and shared memory that this process allocated is writable.
         Ok(unsafe { Tensor::new(data, dtype, layout, device, ByteOrder::Native, Access::ReadWrite, owner) }?)
     }
 }

@@ -6,8 +6,8 @@ use super::structure::encode_tree;
 use super::{SHARED_MEMORY, SharedBlock, Ticket, parse_seconds};
 use crate::api::options::{self, ParsedKeywords};
 use crate::conversion::gpu_transfer;
-use crate::conversion::host_copy::copy_values;
-use crate::conversion::object_kinds::Recognised;
+use crate::conversion::host_copy::copy_into;
+use crate::conversion::object_kinds::RecognisedObject;
 use crate::conversion::reading::materialise;
 use crate::conversion::source::{self, Source};
 use crate::conversion::streams::Streams;
@@ -81,10 +81,11 @@ pub(crate) fn publish(
         return Err(PyTypeError::new_err(text).into());
     }
     let mut builder = PublicationBuilder::new(keywords.options);
-    let structure = encode_tree(x, &mut |leaf, recognised| builder.add_tensor(leaf, recognised))?.write()?;
+    let structure = encode_tree(x, &mut |leaf| builder.add_tensor(leaf))?.write()?;
     let options = PublishOptions { once, timeout, access: builder.access };
     let PublicationBuilder { tensors, ready, stream_owners, .. } = builder;
-    // SAFETY: the streams belong to tensorferry, or frameworks have just named them and `stream_owners` keeps them alive.
+    // SAFETY: `publish_after` requires streams that are alive, which a `Stream` is by the contract of `from_handle`: it belongs to
+    // tensorferry, or `stream_owners` keeps it. `add_sync_point` stores each with the GPU of its memory.
     let published = py.detach(|| unsafe { publish_after(&tensors, &structure, &options, &ready) });
     drop(stream_owners);
     let ticket = Ticket::new_published(published?);
@@ -135,10 +136,10 @@ impl PublicationBuilder {
     }
 
     /// Adds a tensor, in place or as a copy, and returns its index.
-    fn add_tensor(&mut self, object: &Bound<'_, PyAny>, recognised: Recognised) -> Result<u32> {
-        let py = object.py();
+    fn add_tensor(&mut self, recognised: RecognisedObject<'_, '_>) -> Result<u32> {
+        let py = recognised.object().py();
         let started = trace::is_tracing().then(Instant::now);
-        let mut source = crate::conversion::reading::read(object, recognised)?;
+        let mut source = crate::conversion::reading::read(recognised)?;
         let location = Location::of(&mut source)?;
         let target = TargetCapabilities {
             own_memory: location.copy_reason(&source.describe(), &self.options),
@@ -214,13 +215,8 @@ impl PublicationBuilder {
         if plan.device.is_cuda() {
             let gpu = Gpu::get(plan.device.index)?;
             let stream = gpu.sync_stream()?;
-            let target = gpu_transfer::DeviceDestination {
-                data: block.data(),
-                dtype,
-                device: plan.device,
-                streams: Streams::on(stream),
-                owner: Some(Owner::shared(block)),
-            };
+            let out = block.tensor(dtype, layout.clone())?;
+            let target = gpu_transfer::DeviceDestination::from_tensor(out, Streams::on(stream))?;
             run_transfer(
                 py,
                 layout.bytes(),
@@ -228,7 +224,7 @@ impl PublicationBuilder {
             )?;
             self.add_sync_point(gpu, SyncPoint::Stream(stream));
         } else if tensor.device().is_host() {
-            copy_values(py, &tensor, block.data(), dtype, &layout)?;
+            copy_into(Some(py), &tensor, &block.tensor(dtype, layout)?)?;
         } else {
             let out = block.tensor(dtype, layout.clone())?;
             let streams = streams.unwrap_or_else(Streams::unnamed);

@@ -1,24 +1,23 @@
 //! Encoding of Python trees as `TreeStructure`, which a producer sends to consumers, and decoding.
 
-use crate::conversion::host_copy;
-use crate::conversion::object_kinds::{Container, Recognised};
+use crate::conversion::object_kinds::{Container, Recognised, RecognisedObject};
 use crate::conversion::recognise::recognise;
 use crate::conversion::source::SourceMemory;
 use crate::errors::{Failure, Result, fail, type_name};
 use crate::frameworks;
+use crate::interpreter::objects;
 use crate::trees::traverse::{
-    self, MAX_DEPTH, PathStep, TENSOR_OVERHEAD_BYTES, format_path, has_tensor_protocol, is_scalar,
+    MAX_DEPTH, PathStep, TENSOR_OVERHEAD_BYTES, format_path, has_tensor_protocol, is_scalar,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use std::collections::HashMap;
 use tensorferry_core::fallible::{try_collect, try_copy};
-use tensorferry_core::host::HostBlock;
-use tensorferry_core::{Access, ByteOrder, DType, Device, Error, ErrorKind, Layout, Tensor, emergency_pool};
+use tensorferry_core::{DType, Error, ErrorKind, emergency_pool};
 use tensorferry_share::TreeStructure;
 
 /// Publishes one tensor and returns its index.
-type PublishTensor<'py, 'a> = dyn FnMut(&Bound<'py, PyAny>, Recognised) -> Result<u32> + 'a;
+type PublishTensor<'py, 'a> = dyn FnMut(RecognisedObject<'_, 'py>) -> Result<u32> + 'a;
 
 /// Encodes a tree.
 struct TreeEncoder<'py, 'a> {
@@ -34,13 +33,13 @@ pub(super) fn encode_tree<'py, 'a>(
     publish_tensor: &'a mut PublishTensor<'py, 'a>,
 ) -> Result<TreeStructure> {
     let recognised = recognise(object)?;
-    let is_tree = matches!(recognised, Recognised::Container(_) | Recognised::Leaf)
-        || (matches!(recognised, Recognised::Unknown) && !has_tensor_protocol(object)?);
+    let is_tree = matches!(recognised.kind(), Recognised::Container(_) | Recognised::Leaf)
+        || (matches!(recognised.kind(), Recognised::Unknown) && !has_tensor_protocol(object)?);
     if !is_tree {
-        return publish_tensor(object, recognised).map(TreeStructure::Tensor);
+        return publish_tensor(recognised).map(TreeStructure::Tensor);
     }
     let mut encoder = TreeEncoder { path: Vec::new(), known: HashMap::new(), publish_tensor };
-    let result = encoder.encode_node(object, recognised);
+    let result = encoder.encode_node(recognised);
     result.map_err(
         |failure| if encoder.path.is_empty() { failure } else { failure.at(&format_path(&encoder.path)) },
     )
@@ -57,23 +56,24 @@ impl<'py> TreeEncoder<'py, '_> {
             ));
         }
         self.path.push(step);
-        let result = self.encode_node(object, recognise(object)?)?;
+        let result = self.encode_node(recognise(object)?)?;
         self.path.pop();
         Ok(result)
     }
 
-    fn encode_node(&mut self, object: &Bound<'py, PyAny>, recognised: Recognised) -> Result<TreeStructure> {
-        match recognised {
+    fn encode_node(&mut self, recognised: RecognisedObject<'_, 'py>) -> Result<TreeStructure> {
+        let object = recognised.object();
+        match recognised.kind() {
             Recognised::Container(container) => self.encode_container(object, container),
             Recognised::Leaf | Recognised::Bytes => encode_value(object),
             Recognised::Unknown if !has_tensor_protocol(object)? => encode_value(object),
-            recognised if is_scalar(recognised) => encode_scalar(object, recognised),
-            recognised => {
+            kind if is_scalar(kind) => encode_scalar(recognised),
+            _ => {
                 if let Some((_, number)) = self.known.get(&(object.as_ptr() as usize)) {
                     return Ok(TreeStructure::Tensor(*number));
                 }
                 emergency_pool::ensure_headroom(TENSOR_OVERHEAD_BYTES)?;
-                let number = (self.publish_tensor)(object, recognised)?;
+                let number = (self.publish_tensor)(recognised)?;
                 let bytes =
                     (self.known.len() + 1).saturating_mul(size_of::<(usize, Bound<'_, PyAny>, u32)>());
                 self.known.try_reserve(1).map_err(|_| Error::out_of_memory(bytes))?;
@@ -170,14 +170,15 @@ fn unsupported_object(object: &Bound<'_, PyAny>) -> Failure {
 }
 
 /// Encodes a NumPy scalar, which is a value and not a tensor.
-fn encode_scalar(object: &Bound<'_, PyAny>, recognised: Recognised) -> Result<TreeStructure> {
-    let source = crate::conversion::reading::read(object, recognised)?;
+fn encode_scalar(recognised: RecognisedObject<'_, '_>) -> Result<TreeStructure> {
+    let object = recognised.object();
+    let source = crate::conversion::reading::read(recognised)?;
     let SourceMemory::InPlace(tensor) = source.memory else { return Err(unsupported_object(object)) };
-    let tensor = host_copy::copy_packed(object.py(), &tensor, tensor.dtype())?;
-    let size = tensor.dtype().size();
-    // SAFETY: a packed scalar has one element of `size` bytes, which the tensor keeps alive.
-    let bytes = unsafe { std::slice::from_raw_parts(tensor.data(), size) };
-    Ok(TreeStructure::Scalar(tensor.dtype(), bytes.to_vec()))
+    let bytes: Vec<u8> = object.call_method0("tobytes")?.extract()?;
+    if bytes.len() != tensor.dtype().size() {
+        return Err(unsupported_object(object));
+    }
+    Ok(TreeStructure::Scalar(tensor.dtype(), bytes))
 }
 
 /// Returns the tensor with an index.
@@ -224,8 +225,8 @@ fn decode_node<'py>(
         TreeStructure::Text(text) => PyString::new(py, text).into_any(),
         TreeStructure::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
         TreeStructure::Scalar(dtype, bytes) => decode_scalar(py, *dtype, bytes)?,
-        TreeStructure::List(items) => traverse::list(py, decode_items(items, path)?)?.into_any(),
-        TreeStructure::Tuple(items) => traverse::tuple(py, decode_items(items, path)?)?.into_any(),
+        TreeStructure::List(items) => objects::list(py, decode_items(items, path)?)?.into_any(),
+        TreeStructure::Tuple(items) => objects::tuple(py, decode_items(items, path)?)?.into_any(),
         TreeStructure::Dict(ordered, items) => {
             let dict = if *ordered {
                 py.import("collections")?.getattr("OrderedDict")?.call0()?
@@ -244,15 +245,7 @@ fn decode_node<'py>(
 }
 
 fn decode_scalar<'py>(py: Python<'py>, dtype: DType, bytes: &[u8]) -> Result<Bound<'py, PyAny>> {
-    let block = HostBlock::new(bytes.len())?;
-    // SAFETY: the new block has `bytes.len()` bytes, and nothing else refers to it.
-    unsafe { block.data().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-    let (data, layout) = (block.data(), Layout::dense(dtype.size(), &[])?);
-    let owner = crate::interpreter::owner::Owner::Block(block);
-    // SAFETY: the block holds the one element, and the owner keeps it alive.
-    let tensor = unsafe {
-        Tensor::new(data, dtype, layout, Device::CPU, ByteOrder::Native, Access::ReadWrite, owner)
-    }?;
-    let numpy = frameworks::target(&PyString::new(py, "numpy").into_any())?;
-    Ok(numpy.write(py, tensor)?.get_item(PyTuple::empty(py))?)
+    let dtype = frameworks::numpy::dtype_object(py, dtype)?;
+    let array = py.import("numpy")?.call_method1("frombuffer", (PyBytes::new(py, bytes), dtype))?;
+    Ok(array.get_item(0)?)
 }

@@ -10,10 +10,9 @@ use crate::errors::{Result, fail};
 use crate::frameworks::Target;
 use crate::interpreter::owner::Owner;
 use pyo3::prelude::*;
-use tensorferry_core::host::HostBlock;
 use tensorferry_core::plan::{ConvertOptions, DeviceRequest, SourceMutability};
 use tensorferry_core::sparse::{Axis, Index};
-use tensorferry_core::{ByteOrder, DType, Device, ErrorKind, Layout, Tensor};
+use tensorferry_core::{ByteOrder, DType, Device, ErrorKind, Tensor};
 
 /// Work on fewer elements keeps the GIL: releasing it would cost more than the work.
 const DETACH_THRESHOLD_ELEMENTS: usize = 16 << 10;
@@ -131,18 +130,18 @@ impl<'py> SourceArray<'py> {
         let numpy = Target::Builtin(Builtin::Numpy.framework());
         let options = ConvertOptions { device: DeviceRequest::At(Device::CPU), ..ConvertOptions::NONE };
         let request = ConversionRequest { options, ..ConversionRequest::new(numpy) };
-        let object = convert::convert_object(&self.object, recognise(&self.object)?, &request)?;
+        let object = convert::convert_object(recognise(&self.object)?, &request)?;
         read(&object, self.is_read_only)
     }
 }
 
 fn read<'py>(object: &Bound<'py, PyAny>, is_read_only: bool) -> Result<Source<'py>> {
     let recognised = recognise(object)?;
-    if matches!(recognised, Recognised::Container(_)) {
+    if matches!(recognised.kind(), Recognised::Container(_)) {
         let fact = format!("{} is not an array", object.repr()?);
         return Err(fail(ErrorKind::InvalidTensor, fact, "check how the tensor was constructed"));
     }
-    let mut source = crate::conversion::reading::read(object, recognised)?;
+    let mut source = crate::conversion::reading::read(recognised)?;
     if let (true, SourceMemory::InPlace(tensor)) = (is_read_only, &mut source.memory) {
         tensor.set_read_only();
     }
@@ -186,32 +185,60 @@ fn is_native(tensor: &Tensor<Owner>) -> bool {
     tensor.order() == ByteOrder::Native && (is_aligned || tensor.layout().is_empty())
 }
 
+/// Fails unless kernels can read the array as numbers of type `I`, as `prepare_index` leaves it.
+fn check_prepared<I: Index>(tensor: &Tensor<Owner>, has_shape: bool) -> Result<()> {
+    let (layout, item) = (tensor.layout(), size_of::<I>() as i64);
+    // The stride of an axis with one element is irrelevant.
+    let mut axes = layout.shape().iter().zip(layout.strides());
+    let is_prepared = has_shape
+        && tensor.dtype() == index_dtype::<I>()
+        && tensor.device().is_host()
+        && is_native(tensor)
+        && (layout.is_empty() || axes.all(|(&length, stride)| length < 2 || stride % item == 0));
+    let unprepared = || fail(ErrorKind::InvalidTensor, "an index array was not prepared", "report this");
+    if is_prepared { Ok(()) } else { Err(unprepared()) }
+}
+
+/// The dtype of an index type.
+pub(super) fn index_dtype<I: Index>() -> DType {
+    if size_of::<I>() == size_of::<i32>() { DType::Int32 } else { DType::Int64 }
+}
+
 /// The elements of a prepared, contiguous index array.
-pub(super) fn index_slice<I: Index>(tensor: &Tensor<Owner>) -> &[I] {
-    debug_assert!(tensor.layout().is_dense() && tensor.dtype().size() == size_of::<I>());
+pub(super) fn index_slice<I: Index>(tensor: &Tensor<Owner>) -> Result<&[I]> {
     if tensor.layout().is_empty() {
-        return &[];
+        return Ok(&[]);
     }
-    // SAFETY: `prepare_index` made the tensor contiguous and aligned, with elements of this type, and its owner keeps them alive.
-    unsafe { std::slice::from_raw_parts(tensor.data().cast(), tensor.layout().count()) }
+    check_prepared::<I>(tensor, tensor.layout().is_dense())?;
+    // SAFETY: `from_raw_parts` requires as many aligned numbers of this type as the layout has, for as long as the tensor is
+    // borrowed. `check_prepared` has compared type, alignment and byte order, the layout is dense, and the owner keeps the memory.
+    // No safe code of this crate writes it. A Python thread that does during the call races; kernels do not trust values to stay.
+    Ok(unsafe { std::slice::from_raw_parts(tensor.data().cast(), tensor.layout().count()) })
 }
 
 /// The elements of a prepared index array with one axis.
-pub(super) fn axis<I: Index>(tensor: &Tensor<Owner>) -> Axis<'_, I> {
-    debug_assert!(tensor.layout().rank() == 1);
-    line(tensor, 0, 0, 0)
+pub(super) fn axis<I: Index>(tensor: &Tensor<Owner>) -> Result<Axis<'_, I>> {
+    check_prepared::<I>(tensor, tensor.layout().rank() == 1)?;
+    Ok(line(tensor, 0, 0, 0))
 }
 
 /// The row or column `number` of a prepared index matrix; `along` is the axis that it follows.
-pub(super) fn matrix_line<I: Index>(tensor: &Tensor<Owner>, number: usize, along: usize) -> Axis<'_, I> {
-    debug_assert!(tensor.layout().rank() == 2);
-    line(tensor, number, along, tensor.layout().strides()[1 - along])
+pub(super) fn matrix_line<I: Index>(
+    tensor: &Tensor<Owner>,
+    number: usize,
+    along: usize,
+) -> Result<Axis<'_, I>> {
+    let layout = tensor.layout();
+    let is_inside = layout.rank() == 2 && along < 2 && (number as i64) < layout.shape()[1 - along];
+    check_prepared::<I>(tensor, is_inside)?;
+    Ok(line(tensor, number, along, layout.strides()[1 - along]))
 }
 
 fn line<I: Index>(tensor: &Tensor<Owner>, number: usize, along: usize, across: i64) -> Axis<'_, I> {
     let (layout, item) = (tensor.layout(), size_of::<I>() as i64);
-    // SAFETY: `prepare_index` made the tensor aligned, with elements of this type and strides that are multiples of the
-    // element size; the line is inside the matrix, and the owner of the tensor keeps it alive.
+    // SAFETY: `Axis::new` requires numbers that are readable and aligned while the tensor is borrowed. Both callers have compared
+    // type, alignment, strides and the number of the line with the layout, and the owner keeps the memory. No safe code of this
+    // crate writes it. A Python thread that does during the call races; kernels do not trust values to stay.
     unsafe {
         // The address of a line without elements may be invalid: nothing is read from it.
         let start = tensor.data().cast::<I>().wrapping_offset((number as i64 * across / item) as isize);
@@ -223,57 +250,6 @@ fn line<I: Index>(tensor: &Tensor<Owner>, number: usize, along: usize, across: i
 /// closure.
 pub(super) fn detach_if_large<T: Send>(py: Python<'_>, count: usize, work: impl FnOnce() -> T + Send) -> T {
     if count < DETACH_THRESHOLD_ELEMENTS { work() } else { py.detach(work) }
-}
-
-/// A pointer that a closure may capture while the GIL is released.
-pub(super) struct SendPtr<T>(*mut T);
-
-impl<T> Clone for SendPtr<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for SendPtr<T> {}
-
-// SAFETY: the type is only an address. Reading and writing through it is unsafe, and the caller guarantees the memory.
-unsafe impl<T> Send for SendPtr<T> {}
-// SAFETY: as for `Send`.
-unsafe impl<T> Sync for SendPtr<T> {}
-
-impl<T> SendPtr<T> {
-    /// The address of the first element of a tensor.
-    pub(super) fn of(tensor: &Tensor<Owner>) -> Self {
-        Self(tensor.data().cast())
-    }
-
-    /// The pointer. A method, so that closures capture the `Send` type and not its field.
-    pub(super) fn get(self) -> *mut T {
-        self.0
-    }
-}
-
-/// A new array of the result in host memory.
-pub(super) struct NewArray {
-    block: HostBlock,
-    dtype: DType,
-    layout: Layout,
-}
-
-impl NewArray {
-    pub(super) fn new(dtype: DType, shape: &[i64]) -> Result<Self> {
-        let layout = Layout::dense(dtype.size(), shape)?;
-        Ok(Self { block: HostBlock::new(layout.bytes())?, dtype, layout })
-    }
-
-    pub(super) fn data<T>(&self) -> SendPtr<T> {
-        SendPtr(self.block.data().cast())
-    }
-
-    /// The array as a tensor, after every element is written.
-    pub(super) fn tensor(self) -> Result<Tensor<Owner>> {
-        host_copy::tensor_in_block(self.block, self.dtype, self.layout)
-    }
 }
 
 /// Runs a body with `$I` as the Rust type of an index dtype: `i32` or `i64`.

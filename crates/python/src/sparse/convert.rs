@@ -259,7 +259,7 @@ impl<'py> PlannedConversion<'py> {
             converted.push(match array {
                 ResultArray::Source(source) => convert::convert_source(py, source, &self.array_request)?,
                 ResultArray::Object(object) => {
-                    convert::convert_object(&object, recognise(&object)?, &self.array_request)?
+                    convert::convert_object(recognise(&object)?, &self.array_request)?
                 }
             });
         }
@@ -374,7 +374,7 @@ impl<'py> PlannedConversion<'py> {
                         TensorReport::new(&description, target, &plan)
                     }
                     ResultArray::Object(object) => {
-                        convert::plan_object(object, recognise(object)?, &self.array_request)?
+                        convert::plan_object(recognise(object)?, &self.array_request)?
                     }
                 };
                 let cast = match role {

@@ -21,7 +21,7 @@ mod validate;
 
 use crate::api::options;
 use crate::conversion::convert as dense_conversion;
-use crate::conversion::object_kinds::{Builtin, Recognised};
+use crate::conversion::object_kinds::{Builtin, Recognised, RecognisedObject};
 use crate::conversion::recognise::recognise;
 use crate::conversion::request::ConversionRequest;
 use crate::errors::{Failure, Result, describe_argument, fail, type_name};
@@ -65,13 +65,13 @@ pub(crate) fn is_sparse_type(recognised: Recognised) -> bool {
 
 /// Whether the object is a sparse tensor.
 pub(crate) fn is_sparse(x: &Bound<'_, PyAny>) -> Result<bool> {
-    let recognised = recognise(x)?;
-    Ok(is_sparse_type(recognised) || classify::is_sparse_torch(x, recognised)?)
+    let kind = recognise(x)?.kind();
+    Ok(is_sparse_type(kind) || classify::is_sparse_torch(x, kind)?)
 }
 
 /// The framework of a sparse tensor; None for anything else.
 fn source_framework(x: &Bound<'_, PyAny>) -> Result<Option<&'static Entry>> {
-    Ok(match recognise(x)? {
+    Ok(match recognise(x)?.kind() {
         Recognised::Refused(refusal) if refusal.is_sparse() => builtin_frameworks::entry_of_refusal(refusal),
         recognised if classify::is_sparse_torch(x, recognised)? => Some(Builtin::Torch.entry()),
         _ => None,
@@ -166,24 +166,23 @@ fn for_each_sparse<'py>(
     }
     // An unknown name is reported before the tree is traversed.
     names::canonical(framework)?;
-    let Some(container) = traverse::container_of(x, recognise(x)?)? else { return Err(not_sparse(x)) };
+    let Some(container) = traverse::container_of(recognise(x)?)? else { return Err(not_sparse(x)) };
     if !contains_sparse(x, container)? {
         let fact = format!("the {} contains no sparse tensor", x.get_type().name()?);
         return Err(fail(ErrorKind::NotATensor, fact, "use ferry.to for dense tensors"));
     }
-    traverse::walk_allowing_no_tensor(x, container, true, &mut |leaf, recognised, _| match source_framework(
-        leaf,
-    )? {
-        Some(source) => one(leaf, source),
-        None => {
-            let target = frameworks::target(framework).map_err(|_| dense_input_error(leaf, framework))?;
-            let request = ConversionRequest {
-                options: call_options.options,
-                stream: call_options.stream(leaf.py()),
-                ..ConversionRequest::new(target)
-            };
-            dense_conversion::convert_object(leaf, recognised, &request)
+    traverse::walk_allowing_no_tensor(x, container, true, &mut |recognised, _| {
+        let leaf = recognised.object();
+        if let Some(source) = source_framework(leaf)? {
+            return one(leaf, source);
         }
+        let target = frameworks::target(framework).map_err(|_| dense_input_error(leaf, framework))?;
+        let request = ConversionRequest {
+            options: call_options.options,
+            stream: call_options.stream(leaf.py()),
+            ..ConversionRequest::new(target)
+        };
+        dense_conversion::convert_object(recognised, &request)
     })
 }
 
@@ -335,7 +334,7 @@ pub(crate) fn retry_as_sparse<'py>(
 }
 
 /// Converts an object that is not a sparse tensor.
-type DenseVisitor<'py, 'a> = dyn FnMut(&Bound<'py, PyAny>, Recognised) -> Result<Bound<'py, PyAny>> + 'a;
+type DenseVisitor<'py, 'a> = dyn FnMut(RecognisedObject<'_, 'py>) -> Result<Bound<'py, PyAny>> + 'a;
 
 /// Converts a sparse tensor, or a tree in which `other` converts everything else.
 pub(crate) fn convert_tree<'py>(
@@ -346,17 +345,21 @@ pub(crate) fn convert_tree<'py>(
     other: &mut DenseVisitor<'py, '_>,
 ) -> Result<Bound<'py, PyAny>> {
     let recognised = recognise(x)?;
-    let mut one =
-        |x: &Bound<'py, PyAny>, recognised| match handle_sparse(SparseCall::To, x, framework, keywords)? {
-            Some(converted) => Ok(converted),
-            None => other(x, recognised),
-        };
-    match traverse::container_of(x, recognised)? {
+    let mut one = |recognised: RecognisedObject<'_, 'py>| match handle_sparse(
+        SparseCall::To,
+        recognised.object(),
+        framework,
+        keywords,
+    )? {
+        Some(converted) => Ok(converted),
+        None => other(recognised),
+    };
+    match traverse::container_of(recognised)? {
         Some(container) => {
             let walk = if any { traverse::walk_allowing_no_tensor } else { traverse::walk };
-            walk(x, container, true, &mut |leaf, kind, _| one(leaf, kind))
+            walk(x, container, true, &mut |leaf, _| one(leaf))
         }
-        None => one(x, recognised),
+        None => one(recognised),
     }
 }
 
@@ -366,9 +369,9 @@ fn contains_sparse(
     container: crate::conversion::object_kinds::Container,
 ) -> Result<bool> {
     let mut found = false;
-    traverse::walk_allowing_no_tensor(tree, container, false, &mut |leaf, _, _| {
-        found = found || is_sparse(leaf)?;
-        Ok(leaf.clone())
+    traverse::walk_allowing_no_tensor(tree, container, false, &mut |leaf, _| {
+        found = found || is_sparse(leaf.object())?;
+        Ok(leaf.object().clone())
     })?;
     Ok(found)
 }

@@ -132,7 +132,7 @@ impl<'py> DenseConversion<'py> {
                 return dense_conversion::convert_source(py, new_array_source(py, tensor), &array_request);
             }
         };
-        dense_conversion::convert_object(&object, recognise(&object)?, &array_request)
+        dense_conversion::convert_object(recognise(&object)?, &array_request)
     }
 
     /// The report about the conversion.

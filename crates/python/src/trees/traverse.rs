@@ -4,13 +4,13 @@
 //! that are registered here, with JAX or with PyTorch. Other objects stay unchanged. An object that appears twice is visited
 //! once.
 
-use crate::conversion::object_kinds::{Container, Form, Recognised};
+use crate::conversion::object_kinds::{Container, Form, Recognised, RecognisedObject};
 use crate::conversion::recognise::recognise;
 use crate::errors::{Failure, Result, fail, has_state_dict, type_name, wrap_exception};
+use crate::interpreter::objects;
 use crate::interpreter::once::ForkSafeOnce;
 use crate::interpreter::once::interned;
 use crate::trees::registered_nodes::flatten;
-use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple, PyType};
 use std::collections::HashMap;
@@ -34,7 +34,7 @@ pub(crate) const TENSOR_OVERHEAD_BYTES: usize = 4096;
 
 /// The function that is called for each tensor. Its last argument formats the path of the tensor.
 pub(crate) type Visit<'py, 'a> =
-    dyn FnMut(&Bound<'py, PyAny>, Recognised, &dyn Fn() -> String) -> Result<Bound<'py, PyAny>> + 'a;
+    dyn FnMut(RecognisedObject<'_, 'py>, &dyn Fn() -> String) -> Result<Bound<'py, PyAny>> + 'a;
 
 /// A hasher of addresses. They are 16 bytes apart, and no attacker chooses them.
 #[derive(Default)]
@@ -172,13 +172,14 @@ impl<'py, 'a> Walk<'py, 'a> {
     /// Visits a tensor, a container or a leaf.
     fn object(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
         let recognised = recognise(object)?;
-        if matches!(recognised, Recognised::Leaf | Recognised::Bytes) || is_scalar(recognised) {
+        let kind = recognised.kind();
+        if matches!(kind, Recognised::Leaf | Recognised::Bytes) || is_scalar(kind) {
             return Ok(self.keep_leaf(object));
         }
         if let Some((_, result)) = self.results.get(&(object.as_ptr() as usize)) {
             return Ok(result.clone());
         }
-        let result = match recognised {
+        let result = match kind {
             Recognised::Container(container) => self.node(object, container)?,
             Recognised::Unknown if !has_tensor_protocol(object)? => match self.registered(object)? {
                 Some(result) => result,
@@ -188,7 +189,7 @@ impl<'py, 'a> Walk<'py, 'a> {
                 self.has_tensor = true;
                 emergency_pool::ensure_headroom(TENSOR_OVERHEAD_BYTES)?;
                 let path = &self.path;
-                (self.visit)(object, recognised, &|| format_path(path))?
+                (self.visit)(recognised, &|| format_path(path))?
             }
         };
         self.try_reserve_results(1)?;
@@ -254,7 +255,7 @@ impl<'py, 'a> Walk<'py, 'a> {
         if !self.rebuild {
             return Ok(object.clone());
         }
-        let results = list(py, results)?;
+        let results = objects::list(py, results)?;
         if object.is_exact_instance_of::<PyList>() {
             return Ok(results.into_any());
         }
@@ -265,7 +266,7 @@ impl<'py, 'a> Walk<'py, 'a> {
 
     fn deque(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
         let items = try_collect(object.try_iter()?.map(|item| item.map_err(Failure::from)))?;
-        let results = list(object.py(), self.children(items.into_iter())?)?;
+        let results = objects::list(object.py(), self.children(items.into_iter())?)?;
         if !self.rebuild {
             return Ok(object.clone());
         }
@@ -280,7 +281,8 @@ impl<'py, 'a> Walk<'py, 'a> {
         let name = interned!(object.py(), "data");
         let Some(data) = object.getattr_opt(name)? else { return Ok(object.clone()) };
         // Only a dict or a list is valid there. A wrapper could contain itself.
-        let Recognised::Container(container @ (Container::Dict | Container::List)) = recognise(&data)? else {
+        let Recognised::Container(container @ (Container::Dict | Container::List)) = recognise(&data)?.kind()
+        else {
             return Ok(object.clone());
         };
         let result = self.node(&data, container)?;
@@ -306,7 +308,7 @@ impl<'py, 'a> Walk<'py, 'a> {
         if !self.rebuild || items.iter().zip(&results).all(|(item, result)| item.is(result)) {
             return Ok(object.clone());
         }
-        let results = tuple(py, results)?;
+        let results = objects::tuple(py, results)?;
         if object.is_exact_instance_of::<PyTuple>() {
             return Ok(results.into_any());
         }
@@ -351,30 +353,6 @@ impl<'py, 'a> Walk<'py, 'a> {
     }
 }
 
-/// A list of results. PyO3's own constructor panics if memory runs out.
-pub(crate) fn list<'py>(py: Python<'py>, items: Vec<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyList>> {
-    // SAFETY: the list is new and as long as the items; each slot takes one reference.
-    unsafe {
-        let list = Bound::from_owned_ptr_or_err(py, ffi::PyList_New(items.len() as ffi::Py_ssize_t))?;
-        for (index, item) in items.into_iter().enumerate() {
-            ffi::PyList_SetItem(list.as_ptr(), index as ffi::Py_ssize_t, item.into_ptr());
-        }
-        Ok(list.cast_into_unchecked())
-    }
-}
-
-/// A tuple of results, as [`list`].
-pub(crate) fn tuple<'py>(py: Python<'py>, items: Vec<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyTuple>> {
-    // SAFETY: as in `list`.
-    unsafe {
-        let tuple = Bound::from_owned_ptr_or_err(py, ffi::PyTuple_New(items.len() as ffi::Py_ssize_t))?;
-        for (index, item) in items.into_iter().enumerate() {
-            ffi::PyTuple_SetItem(tuple.as_ptr(), index as ffi::Py_ssize_t, item.into_ptr());
-        }
-        Ok(tuple.cast_into_unchecked())
-    }
-}
-
 /// Whether it is a NumPy scalar, which stays unchanged in a tree, like other numbers.
 pub(crate) fn is_scalar(recognised: Recognised) -> bool {
     matches!(recognised, Recognised::Tensor(_, Form::Scalar))
@@ -385,8 +363,7 @@ pub(crate) fn has_tensor_protocol(object: &Bound<'_, PyAny>) -> Result<bool> {
     if object.is_instance_of::<PyType>() {
         return Ok(false);
     }
-    // SAFETY: the object is alive.
-    if unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) } == 1 {
+    if objects::has_buffer(object) {
         return Ok(true);
     }
     for name in ["__dlpack__", "__cuda_array_interface__", "__array_interface__", "__array__"] {
@@ -412,8 +389,9 @@ fn shallow_copy<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
 }
 
 /// The kind of container that an object is, if any. Includes types that are registered with JAX or PyTorch only.
-pub(crate) fn container_of(object: &Bound<'_, PyAny>, recognised: Recognised) -> Result<Option<Container>> {
-    match recognised {
+pub(crate) fn container_of(recognised: RecognisedObject<'_, '_>) -> Result<Option<Container>> {
+    let object = recognised.object();
+    match recognised.kind() {
         Recognised::Container(container) => Ok(Some(container)),
         Recognised::Unknown if !has_tensor_protocol(object)? => {
             Ok(flatten(object)?.is_some().then_some(Container::Registered))

@@ -6,6 +6,7 @@ use crate::fast_paths::{self, FastPath, Probed, Unusable, check, present};
 use crate::frameworks::within;
 use crate::interpreter::call;
 use crate::interpreter::once::interned;
+use crate::interpreter::owned_tensor;
 use crate::interpreter::owner::{AttachingOwner, Buffer};
 use crate::protocols::buffer::from_buffer;
 use pyo3::exceptions::PyBufferError;
@@ -83,15 +84,13 @@ fn probe_import(jax: &Bound<'_, PyModule>, cpu: &Bound<'_, PyAny>) -> Probed<Py<
 /// The memory of an array as `__dlpack__` describes it.
 fn expected_of(array: &Bound<'_, PyAny>) -> Probed<ExpectedTensor> {
     let public = crate::protocols::capsule::take(&array.call_method0("__dlpack__")?)?;
-    Ok(ExpectedTensor::of(&crate::protocols::capsule::owned(public)))
+    Ok(ExpectedTensor::of(&owned_tensor::managed(public)))
 }
 
 fn probe_export(py: Python<'_>, sample: &Bound<'_, PyAny>) -> Probed<Py<PyAny>> {
     let function = function(py, "buffer_to_dlpack_managed_tensor")?;
     let sibling = sample.call_method1("addressable_data", (0,))?;
-    let read = crate::protocols::capsule::owned(crate::protocols::capsule::take(&call::call1(
-        &function, &sibling,
-    )?)?);
+    let read = owned_tensor::managed(crate::protocols::capsule::take(&call::call1(&function, &sibling)?)?);
     expected_of(sample)?.check(&read)?;
     Ok(function.unbind())
 }

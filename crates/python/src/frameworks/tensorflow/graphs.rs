@@ -3,8 +3,8 @@
 //! The check takes a tenth of the time of `tf.executing_eagerly`.
 
 use crate::fast_paths::{Probed, Unusable, present};
+use crate::interpreter::objects;
 use crate::interpreter::once::interned;
-use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
@@ -49,12 +49,7 @@ impl Graphs {
     /// Whether the calling thread certainly executes eagerly. If false, `tf.executing_eagerly` decides.
     pub(super) fn is_eager(&self, py: Python<'_>) -> PyResult<bool> {
         // The dict of the `threading.local` is cached in the thread state's dict, where the lookup is ten times as fast.
-        // SAFETY: the interpreter is attached; the result is null or the thread state's dict, borrowed.
-        let Some(thread) = (unsafe { Bound::from_borrowed_ptr_or_opt(py, ffi::PyThreadState_GetDict()) })
-        else {
-            return Ok(false);
-        };
-        let thread = thread.cast_into::<PyDict>()?;
+        let Some(thread) = objects::thread_dict(py) else { return Ok(false) };
         let name = interned!(py, "tensorferry: TensorFlow's graphs");
         let local = match thread.get_item(name)? {
             Some(local) => local,

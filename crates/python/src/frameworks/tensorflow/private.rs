@@ -6,6 +6,7 @@ use crate::fast_paths::samples::{self, ExpectedTensor};
 use crate::fast_paths::{self, FastPath, Probed, Unusable, check, present};
 use crate::frameworks::{numpy, within};
 use crate::interpreter::call;
+use crate::interpreter::owned_tensor;
 use crate::interpreter::slots::{Attribute, Method};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
@@ -99,8 +100,7 @@ fn probe_export(tf: &Bound<'_, PyModule>) -> Probed<Py<PyAny>> {
     let module = present(tf.py().import("tensorflow.python.pywrap_tfe"))?;
     let function = present(module.getattr("TFE_ToDlpackCapsule"))?;
     let tensor = sample(tf, "float32")?;
-    let read =
-        crate::protocols::capsule::owned(crate::protocols::capsule::take(&call::call1(&function, &tensor)?)?);
+    let read = owned_tensor::managed(crate::protocols::capsule::take(&call::call1(&function, &tensor)?)?);
     expected_of(&tensor)?.check(&read)?;
     Ok(function.unbind())
 }
@@ -112,7 +112,7 @@ fn probe_array(tf: &Bound<'_, PyModule>, kind: &Bound<'_, PyType>) -> Probed<(Me
     for dtype in ["float32", "bool"] {
         let tensor = sample(tf, dtype)?;
         check(tensor.get_type().is(kind), || "a sample is not an eager tensor".to_owned())?;
-        // SAFETY: the tensor's type defines the methods.
+        // SAFETY: `call` requires an instance of the type that the methods were found in: the line above has compared the type.
         let (found, found_number) = unsafe { (array.call(&tensor)?, number.call(&tensor)?) };
         expected_of(&tensor)?.check(&numpy::read_array(&found)?)?;
         let expected = tensor.getattr("dtype")?.getattr("as_datatype_enum")?;
@@ -147,7 +147,7 @@ fn probe_backing_device(tf: &Bound<'_, PyModule>, kind: &Bound<'_, PyType>) -> P
     }
     let tensor = sample(tf, "float32")?;
     check(tensor.get_type().is(kind), || "a sample is not an eager tensor".to_owned())?;
-    // SAFETY: the tensor's type defines the attribute.
+    // SAFETY: `get` requires an instance of the type that the attribute was found in: the line above has compared the type.
     let (found, expected) = (unsafe { attribute.get(&tensor) }?, tensor.getattr("backing_device")?);
     check(found.eq(&expected)?, || format!("backing_device is {found}, expected {expected}"))?;
     Ok(attribute)

@@ -9,6 +9,7 @@
 //! and verifies that they distinguish the two (the fast path `torch.allocator`). If it fails, `resizable()` is called.
 
 use crate::fast_paths::{self, FastPath, Probed, Unusable, present};
+use crate::interpreter::objects;
 use crate::interpreter::once::interned;
 use crate::interpreter::slots::Attribute;
 use pyo3::prelude::*;
@@ -47,7 +48,8 @@ impl Allocator {
     /// # Safety
     /// The object is a `torch.UntypedStorage`.
     pub(super) unsafe fn is_aligned(&self, storage: &Bound<'_, PyAny>) -> bool {
-        // SAFETY: the caller's contract.
+        // SAFETY: `read` requires a `torch.UntypedStorage`, as the contract of `is_aligned` says, and the attribute `_cdata` of its
+        // type: `StorageProbe::find` took it from `StorageBase`, the base of that type.
         let is_allocated = unsafe {
             match &self.0 {
                 Some(probe) => {
@@ -70,7 +72,9 @@ fn call_predicate(storage: &Bound<'_, PyAny>, name: &Bound<'_, PyString>) -> boo
 /// # Safety
 /// The object is a `torch.UntypedStorage`, and the attribute is `_cdata` of its type.
 unsafe fn read(address: &Attribute, storage: &Bound<'_, PyAny>) -> PyResult<[usize; STORAGE_WORDS]> {
-    // SAFETY: the attribute is the address of a live C++ object that is larger than the words.
+    // SAFETY: `Attribute::get` requires an instance of the attribute's type, as the contract of `read` says. `_cdata` is the
+    // address of the C++ storage, which the Python object keeps alive and which has at least these words in every version since
+    // 2.0. Integers have no invalid values.
     unsafe {
         let address = address.get(storage)?.extract::<usize>()?;
         Ok((address as *const [usize; STORAGE_WORDS]).read())
@@ -85,11 +89,12 @@ impl StorageProbe {
         let address = Attribute::of(&base, c"_cdata");
         let storage = |tensor: Bound<'_, PyAny>| -> Probed<([usize; STORAGE_WORDS], usize)> {
             let storage = tensor.call_method0("untyped_storage")?;
-            if !storage.is_instance(&base)? {
+            if !objects::has_type(&storage, &base) {
                 return Err(Unusable::failed("a storage is not an instance of StorageBase"));
             }
             present(storage.getattr("_cdata"))?;
-            // SAFETY: a storage, as was just checked, which has the attribute.
+            // SAFETY: `read` requires a `torch.UntypedStorage` and its `_cdata`: `untyped_storage` returned the object, whose class
+            // was compared with `StorageBase`, and the attribute was found in that class.
             Ok((unsafe { read(&address, &storage) }?, storage.call_method0("data_ptr")?.extract()?))
         };
         let options = [("device", "cpu")].into_py_dict(torch.py())?;

@@ -49,7 +49,8 @@ impl Bits {
         object: &Bound<'_, PyAny>,
         dtype: DType,
     ) -> Result<Option<Pending>> {
-        // SAFETY: the caller's contract.
+        // SAFETY: `read_bit` requires a torch tensor and a function of it: the contract of `pending` says the first, and the closures
+        // select `is_conj` and `is_neg`.
         unsafe {
             if dtype.kind() == DTypeKind::Complex
                 && self.read_bit(object, |inside| inside.is_conj, &slots.is_conj)?
@@ -64,7 +65,7 @@ impl Bits {
     }
 
     /// # Safety
-    /// As [`Bits::pending`].
+    /// The object is a torch tensor, and the method is one of its type.
     #[inline(always)]
     unsafe fn read_bit(
         &self,
@@ -72,7 +73,8 @@ impl Bits {
         which: impl FnOnce(&CppTensor) -> TensorPredicate,
         method: &Method,
     ) -> Result<bool> {
-        // SAFETY: the caller's contract; every instance has its C++ tensor at the same offset.
+        // SAFETY: `CppTensor::call` and `Method::is_true` require a torch tensor, and a function or method of its type: the contract
+        // of `read_bit` says so.
         unsafe {
             match &self.0 {
                 Some(inside) => Ok(inside.call(object, which(inside))),
@@ -85,7 +87,8 @@ impl Bits {
 impl CppTensor {
     fn of(torch: &Bound<'_, PyModule>, library: &CStr) -> Probed<Self> {
         let find = |name| {
-            // SAFETY: null becomes `None`, and the mangled names fix the signature of the functions.
+            // SAFETY: an `Option` of a function pointer has the size of a pointer, and null is `None`. The mangled names say that
+            // the functions take one `const at::Tensor &`; PyTorch declares both with the result `bool`.
             unsafe { std::mem::transmute::<*mut c_void, Option<TensorPredicate>>(symbol(library, name)) }
         };
         let is_neg = find(c"_ZN2at6native6is_negERKNS_6TensorE");
@@ -107,7 +110,9 @@ impl CppTensor {
         let word = size_of::<usize>();
         let holds_address = |offset: &usize| {
             tensors.iter().zip(&addresses).all(|(tensor, address)| {
-                // SAFETY: the offset is within the object, which has at least `size` bytes.
+                // SAFETY: the read requires an aligned word inside the object. An object has at least the `__basicsize__` of its
+                // base, which is `size`, and the offsets are multiples of a word up to `size` minus a word. Integers have no
+                // invalid values.
                 let found = unsafe { tensor.as_ptr().cast::<u8>().add(*offset).cast::<usize>().read() };
                 found == *address
             })
@@ -118,7 +123,8 @@ impl CppTensor {
             return Err(Unusable::failed("no word, or more than one, of a tensor holds the address _cdata"));
         };
         let inside = Self { offset, is_neg, is_conj };
-        // SAFETY: a C++ tensor is one pointer with the value of `_cdata`, and it is at this offset in each of the three.
+        // SAFETY: `call` requires a torch tensor with its C++ tensor at the offset: a C++ tensor is one pointer with the value of
+        // `_cdata`, which each of the three has at this offset.
         let (negative, conjugated) = unsafe {
             (
                 tensors.map(|tensor| inside.call(tensor, is_neg)),
@@ -138,10 +144,11 @@ impl CppTensor {
     }
 
     /// # Safety
-    /// The object is a torch tensor, and the function is one of `is_neg` and `is_conj`.
+    /// The object is a torch tensor with its C++ tensor at the offset, and the function is one of `is_neg` and `is_conj`.
     #[inline(always)]
     unsafe fn call(&self, object: &Bound<'_, PyAny>, function: TensorPredicate) -> bool {
-        // SAFETY: the caller's contract; the probe verified that the C++ tensor is at this offset.
+        // SAFETY: the function requires the address of a live C++ tensor: the contract of `call` says that it is at the offset, and the
+        // Python object, which is borrowed, keeps it alive.
         unsafe { function(object.as_ptr().cast::<u8>().add(self.offset).cast()) }
     }
 }

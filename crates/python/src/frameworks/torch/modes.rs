@@ -22,7 +22,8 @@ impl Modes {
         let py = torch.py();
         let flag = || -> Probed<BoolFunction> {
             let name = c"_ZN2at4impl27torch_function_mode_enabledEv";
-            // SAFETY: the mangled name is `bool at::impl::torch_function_mode_enabled()`, which reads thread-local state.
+            // SAFETY: `of` requires the name of a function without arguments that returns a bool and may be called at any time: it
+            // is `bool at::impl::torch_function_mode_enabled()`, which reads thread-local state.
             let question = unsafe { BoolFunction::of(library, name) };
             let question =
                 question.ok_or_else(|| Unusable::missing("libtorch_cpu.so does not export the function"))?;

@@ -1,6 +1,7 @@
 //! The methods and attributes that are read from every tensor: as C functions (the fast path `torch.tensor_base`), or by name.
 
 use crate::fast_paths::{self, FastPath, Probed, Unusable, check, present};
+use crate::interpreter::objects;
 use crate::interpreter::once::interned;
 use crate::interpreter::slots::{Attribute, Method};
 use pyo3::prelude::*;
@@ -55,37 +56,42 @@ impl Slots {
         let conjugate = complex.call_method0("conj")?;
         let negative = conjugate.getattr("imag")?;
         for tensor in [leaf, result, complex, conjugate, negative] {
-            if !tensor.is_instance(&base)? {
+            if !objects::has_type(&tensor, &base) {
                 return Err(Unusable::failed("a tensor is not an instance of TensorBase"));
             }
-            slots.check(&tensor)?;
+            // SAFETY: `check` requires an instance of `TensorBase`: the line above has compared the type.
+            unsafe { slots.check(&tensor) }?;
         }
         Ok(slots)
     }
 
     /// Compares the results of the C functions with those of the methods and attributes by name.
-    fn check(&self, tensor: &Bound<'_, PyAny>) -> Probed<()> {
+    ///
+    /// # Safety
+    /// The tensor is an instance of `TensorBase`, in which the slots were found.
+    unsafe fn check(&self, tensor: &Bound<'_, PyAny>) -> Probed<()> {
         let py = tensor.py();
+        // SAFETY: the slots require an instance of `TensorBase`, and so does this function.
+        let storage = unsafe { self.storage.call(tensor) }?;
         let attributes = [
             (&self.requires_grad, interned!(py, "requires_grad")),
             (&self.is_leaf, interned!(py, "is_leaf")),
             (&self.dtype, interned!(py, "dtype")),
         ];
         for (attribute, name) in attributes {
-            // SAFETY: the caller checked that the tensor is an instance of the type that defines the attribute.
+            // SAFETY: the slots require an instance of `TensorBase`, and so does this function.
             let (found, expected) = (unsafe { attribute.get(tensor) }?, tensor.getattr(name)?);
             check(found.is(&expected), || format!("{name} is {found}, expected {expected}"))?;
         }
         for (method, name) in
             [(&self.is_neg, interned!(py, "is_neg")), (&self.is_conj, interned!(py, "is_conj"))]
         {
-            // SAFETY: as above.
+            // SAFETY: the slots require an instance of `TensorBase`, and so does this function.
             let (found, expected) = (unsafe { method.call(tensor) }?, tensor.call_method0(name)?);
             check(found.is(&expected), || format!("{name} is {found}, expected {expected}"))?;
         }
         let address = |storage: Bound<'_, PyAny>| storage.call_method0("data_ptr")?.extract::<usize>();
-        // SAFETY: as above.
-        let found = address(unsafe { self.storage.call(tensor) }?)?;
+        let found = address(storage)?;
         let expected = address(tensor.call_method0("untyped_storage")?)?;
         check(found == expected, || format!("the storage is at {found:#x}, expected {expected:#x}"))
     }

@@ -8,9 +8,10 @@ use super::slots::Slots;
 use crate::conversion::object_kinds::Builtin;
 use crate::errors::{Result, discard_exception};
 use crate::fast_paths::samples::{self, ExpectedTensor};
-use crate::fast_paths::{self, FastPath, Probed, on_fresh_thread};
+use crate::fast_paths::{self, FastPath, Probed, check, on_fresh_thread};
 use crate::frameworks::dlpack_exchange::Exchange;
 use crate::frameworks::import;
+use crate::interpreter::objects;
 use crate::interpreter::once::ForkSafeOnce;
 use crate::interpreter::once::interned;
 use crate::interpreter::owner::{AttachingOwner, Owner};
@@ -55,6 +56,8 @@ pub(super) struct State {
     pub(super) module: Py<PyModule>,
     pub(super) exchange: Option<Exchange>,
     pub(super) slots: Slots,
+    /// `torch.Tensor`.
+    pub(super) tensor_type: Py<PyType>,
     /// `torch.UntypedStorage`.
     pub(super) storage_type: Py<PyType>,
     pub(super) allocator: Allocator,
@@ -101,12 +104,14 @@ impl State {
         if !torch.hasattr("float8_e8m0fnu")? {
             dtypes = dtypes.without(DTypes::of(&[DType::Float8E8M0Fnu]));
         }
-        let storage_type = torch.getattr("UntypedStorage")?.cast_into::<PyType>().map_err(PyErr::from)?;
+        let class = |name: &str| torch.getattr(name)?.cast_into::<PyType>().map_err(PyErr::from);
+        let (tensor_type, storage_type) = (class("Tensor")?, class("UntypedStorage")?);
         Ok(Self {
             module: torch.clone().unbind(),
             exchange: fast_paths::probe(py, FastPath::TorchExchangeApi, || probe_exchange(torch)),
             slots: Slots::of(torch),
             allocator: Allocator::of(torch),
+            tensor_type: tensor_type.unbind(),
             storage_type: storage_type.unbind(),
             modes: Modes::of(torch, &library),
             bits: Bits::of(torch, &library),
@@ -123,8 +128,10 @@ impl State {
 /// The C exchange API, compared with the public API in both directions.
 fn probe_exchange(torch: &Bound<'_, PyModule>) -> Probed<Exchange> {
     let py = torch.py();
-    let exchange = Exchange::of(&torch.getattr("Tensor")?)?;
+    let kind = torch.getattr("Tensor")?.cast_into::<PyType>().map_err(PyErr::from)?;
+    let exchange = Exchange::of(&kind)?;
     let tensor = sample(torch, "float32")?.call_method1("new_empty", ((2, 3),))?.call_method0("t")?;
+    check(objects::has_type(&tensor, &kind), || "a sample is not a torch.Tensor".to_owned())?;
     let address = |tensor: &Bound<'_, PyAny>| tensor.call_method0("data_ptr")?.extract::<usize>();
     let element_strides: Vec<i64> = tensor.call_method0("stride")?.extract()?;
     let expected = ExpectedTensor {
@@ -134,8 +141,12 @@ fn probe_exchange(torch: &Bound<'_, PyModule>) -> Probed<Exchange> {
         dtype: DType::Float32,
     };
     let own = || Ok(Owner::object(tensor.call_method0("untyped_storage")?.unbind()));
-    expected.check(&exchange.borrow(&tensor, Access::ReadOnly, own)?)?;
-    expected.check(&exchange.export(&tensor)?)?;
+    // SAFETY: both require an instance of `torch.Tensor`, whose table it is: the check above has compared the type. `own` returns the
+    // storage, which owns the memory.
+    let (borrowed, exported) =
+        unsafe { (exchange.borrow(&tensor, Access::ReadOnly, own)?, exchange.export(&tensor)?) };
+    expected.check(&borrowed)?;
+    expected.check(&exported)?;
     let memory = samples::float32()?;
     let expected = ExpectedTensor::of(&memory);
     let created = exchange.import(py, AttachingOwner::of(memory))?;
@@ -166,7 +177,7 @@ pub(crate) fn is_aligned_by_construction(object: &Bound<'_, PyAny>) -> Option<bo
         None => return None,
     };
     let of_storage = |storage: &Bound<'_, PyAny>| {
-        // SAFETY: the type was compared with that of PyTorch's storages.
+        // SAFETY: `is_aligned` requires a `torch.UntypedStorage`: the type was compared on this line.
         storage.get_type().is(&state.storage_type).then(|| unsafe { state.allocator.is_aligned(storage) })
     };
     of_storage(object).or_else(|| {

@@ -88,7 +88,8 @@ impl CurrentStream {
                 call::call1(function.bind(py), &index()?)?.getattr(interned!(py, "cuda_stream"))?
             }
         };
-        // SAFETY: PyTorch's current stream; the module documentation says how long it lives.
+        // SAFETY: `from_handle` requires a stream that outlives the result: PyTorch returned its current stream, which it never
+        // destroys. The documentation asks a user who makes an external stream current to keep it alive.
         Ok(unsafe { Stream::from_handle(handle.extract()?) })
     }
 }

@@ -1,9 +1,9 @@
 //! Conversion to block formats on the host: finding the blocks, and gathering elements into them.
 
-use super::super::arrays::{NewArray, SendPtr, detach_if_large, with_index_type};
+use super::super::arrays::{detach_if_large, with_index_type};
 use super::reorder::pointer_count;
 use super::{HostEngine, already_taken};
-use crate::conversion::host_copy;
+use crate::conversion::host_copy::{self, NewArray, SendPtr};
 use crate::errors::Result;
 use crate::interpreter::owner::Owner;
 use crate::settings;
@@ -49,26 +49,32 @@ impl HostEngine<'_> {
                 let value_dtype = values.dtype();
                 let gathered = NewArray::new(value_dtype, &[block_count as i64, block[0], block[1]])?;
                 let (from, to) = (SendPtr::of(values), gathered.data());
-                // SAFETY: the values are contiguous and aligned, one per element, and `gathered` has room for all blocks.
-                detach_if_large(self.py, self.count, || unsafe {
-                    blocks.gather(&axes, value_dtype, from.get(), to.get())
-                })?;
-                return gathered.tensor();
+                // SAFETY: `gather` requires an aligned value for each element: `prepare_values` made them contiguous and aligned. It
+                // requires memory for all blocks: `gathered` was created with their number and size. It writes every element of
+                // every block, as `tensor` requires.
+                return unsafe {
+                    detach_if_large(self.py, self.count, || {
+                        blocks.gather(&axes, value_dtype, from.get(), to.get())
+                    })?;
+                    Ok(gathered.tensor()?)
+                };
             }
             let column = usize::from(role == ArrayRole::Indices);
             let coordinates: Vec<i64> = blocks.coordinates(&axes).map(|coordinate| coordinate[column]).collect();
             let length = if role == ArrayRole::Indices { block_count as i64 } else { pointer_count(rows as usize)? };
             let array = NewArray::new(DType::Int64, &[length])?;
             let (coordinates, to) = (Axis::from(&coordinates[..]), array.data::<i64>());
-            // SAFETY: `array` has room for a column per block, or for `rows + 1` pointers; the blocks are sorted.
-            unsafe {
+            // SAFETY: `write_axis` requires memory for a number per block, and `pointers` for `rows + 1` numbers and sorted rows.
+            // `array` was created with this length, and `Blocks` yields its blocks in the order of their rows. An `i64` represents
+            // every count. Each writes all numbers, as `tensor` requires.
+            let array = unsafe {
                 if role == ArrayRole::Indices {
                     gather::write_axis(&coordinates, to.get(), 1, settings::threads());
                 } else {
                     compress::pointers(&coordinates, rows as usize, to.get(), settings::threads());
                 }
-            }
-            let array = array.tensor()?;
+                array.tensor()?
+            };
             if dtype == DType::Int64 { Ok(array) } else { host_copy::copy_packed(self.py, &array, dtype) }
         })
     }

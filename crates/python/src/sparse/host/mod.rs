@@ -8,10 +8,11 @@ mod reorder;
 mod views;
 
 use super::arrays::{
-    NewArray, SourceArray, axis, detach_if_large, index_slice, matrix_line, new_array_source, with_index_type,
+    SourceArray, axis, detach_if_large, index_slice, matrix_line, new_array_source, with_index_type,
 };
 use super::components::{Shape, SparseComponents};
 use super::engine::{CoordinateRange, Engine, ResultArray};
+use crate::conversion::host_copy::NewArray;
 use crate::errors::{Failure, Result, fail};
 use crate::interpreter::owner::Owner;
 use crate::settings;
@@ -158,29 +159,36 @@ impl<'py> HostEngine<'py> {
         }
         let (pointers, count) = (self.index(0)?, self.count);
         let rows = NewArray::new(self.dtype, &[count as i64])?;
-        with_index_type!(self.dtype, I => {
-            let (pointers, rows) = (index_slice::<I>(pointers), rows.data::<I>());
-            // SAFETY: `rows` has room for `count` numbers.
-            detach_if_large(self.py, count, || unsafe { compress::expand(pointers, count, rows.get(), settings::threads()) });
+        let rows = with_index_type!(self.dtype, I => {
+            let (pointers, to) = (index_slice::<I>(pointers)?, rows.data::<I>());
+            // SAFETY: `expand` requires memory for `count` numbers of type `I`: `rows` was created with this length and dtype. It
+            // writes every one, as `tensor` requires.
+            unsafe {
+                detach_if_large(self.py, count, || compress::expand(pointers, count, to.get(), settings::threads()));
+                rows.tensor()?
+            }
         });
-        let rows = rows.tensor()?;
         if let (SparseFormat::Bsr, Some([block_rows, block_columns])) = (self.format, self.block) {
             let size = [block_rows as usize, block_columns as usize];
             let total = count as i64 * block_rows * block_columns;
             let (element_rows, element_columns) =
                 (NewArray::new(DType::Int64, &[total])?, NewArray::new(DType::Int64, &[total])?);
             let columns = self.index(1)?;
-            with_index_type!(self.dtype, I => {
-                let (rows, columns) = (index_slice::<I>(&rows), &index_slice::<I>(columns)[..count]);
-                let (element_rows, element_columns) = (element_rows.data::<i64>(), element_columns.data::<i64>());
-                // SAFETY: both have room for the elements of `count` blocks.
-                detach_if_large(self.py, total as usize, || unsafe {
-                    block_kernels::expand(rows, columns, size, element_rows.get(), element_columns.get());
-                });
+            let (element_rows, element_columns) = with_index_type!(self.dtype, I => {
+                let (rows, columns) = (index_slice::<I>(&rows)?, &index_slice::<I>(columns)?[..count]);
+                let (to_rows, to_columns) = (element_rows.data::<i64>(), element_columns.data::<i64>());
+                // SAFETY: `expand` requires memory for the elements of every block: `rows` and `columns` have `count` blocks, and
+                // both arrays were created with `count` times the size of a block. It writes every element, as `tensor` requires.
+                unsafe {
+                    detach_if_large(self.py, total as usize, || {
+                        block_kernels::expand(rows, columns, size, to_rows.get(), to_columns.get());
+                    });
+                    (element_rows.tensor()?, element_columns.tensor()?)
+                }
             });
             self.coordinates = Some(smallvec![
-                ElementAxis::New(Some(element_rows.tensor()?)),
-                ElementAxis::New(Some(element_columns.tensor()?))
+                ElementAxis::New(Some(element_rows)),
+                ElementAxis::New(Some(element_columns))
             ]);
             self.coordinate_dtype = DType::Int64;
             self.count = total as usize;
@@ -198,12 +206,12 @@ impl<'py> HostEngine<'py> {
     fn axis<I: Index>(&self, number: usize) -> Result<Axis<'_, I>> {
         match (&self.coordinates, self.layout) {
             (Some(made), _) => match &made[number] {
-                ElementAxis::Source(array) => Ok(axis(self.index(*array)?).first(self.count)),
-                ElementAxis::New(tensor) => Ok(axis(tensor.as_ref().ok_or_else(already_taken)?)),
+                ElementAxis::Source(array) => Ok(axis(self.index(*array)?)?.first(self.count)),
+                ElementAxis::New(tensor) => axis(tensor.as_ref().ok_or_else(already_taken)?),
             },
-            (None, CoordinateLayout::Separate) => Ok(axis(self.index(number)?)),
-            (None, CoordinateLayout::Axes) => Ok(matrix_line(self.index(0)?, number, 1)),
-            (None, CoordinateLayout::Points) => Ok(matrix_line(self.index(0)?, number, 0)),
+            (None, CoordinateLayout::Separate) => axis(self.index(number)?),
+            (None, CoordinateLayout::Axes) => matrix_line(self.index(0)?, number, 1),
+            (None, CoordinateLayout::Points) => matrix_line(self.index(0)?, number, 0),
         }
     }
 
@@ -249,7 +257,7 @@ impl Inspect for HostEngine<'_> {
         let grouped = self.group(by_columns, index_dtype)?;
         let [Some(indptr), Some(indices), _] = &grouped.arrays else { return Err(already_taken()) };
         let found = with_index_type!(index_dtype, I => {
-            let (indptr, indices) = (index_slice::<I>(indptr), index_slice::<I>(indices));
+            let (indptr, indices) = (index_slice::<I>(indptr)?, index_slice::<I>(indices)?);
             detach_if_large(py, indices.len().max(indptr.len()), || {
                 validate::validate_compressed(indptr, indices, length, settings::threads())
             })
@@ -277,8 +285,8 @@ impl<'py> Engine<'py> for HostEngine<'py> {
     ) -> Result<std::result::Result<CompressedSummary, IndexError>> {
         let (indptr, indices, stored) = (self.index(0)?, self.index(1)?, self.count);
         Ok(with_index_type!(self.dtype, I => {
-            let indptr = &index_slice::<I>(indptr)[matrix * (rows + 1)..][..rows + 1];
-            let indices = &index_slice::<I>(indices)[matrix * stored..][..stored];
+            let indptr = &index_slice::<I>(indptr)?[matrix * (rows + 1)..][..rows + 1];
+            let indices = &index_slice::<I>(indices)?[matrix * stored..][..stored];
             detach_if_large(self.py, stored.max(rows), || {
                 validate::validate_compressed(indptr, indices, columns, settings::threads())
             })
@@ -297,9 +305,14 @@ impl<'py> Engine<'py> for HostEngine<'py> {
             let mut made = SmallVec::new();
             for axis in &axes {
                 let array = NewArray::new(self.coordinate_dtype, &[kept.len() as i64])?;
-                // SAFETY: `array` has room for one number per kept element, and `kept` holds indices of elements.
-                unsafe { gather::take_axis(&kept, axis, array.data::<I>().get()) };
-                made.push(ElementAxis::New(Some(array.tensor()?)));
+                // SAFETY: `take_axis` requires an axis that has all of these elements, and memory for as many numbers:
+                // `validate_coordinates` found them on every axis, and `array` was created with their count. It writes every
+                // one, as `tensor` requires.
+                let taken = unsafe {
+                    gather::take_axis(&kept, axis, array.data::<I>().get());
+                    array.tensor()
+                }?;
+                made.push(ElementAxis::New(Some(taken)));
             }
             (kept, made)
         });

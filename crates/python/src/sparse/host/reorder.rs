@@ -1,7 +1,8 @@
 //! Sorting, summing and grouping of elements on the host, and the arrays that result.
 
-use super::super::arrays::{NewArray, SendPtr, axis, detach_if_large, index_slice, with_index_type};
+use super::super::arrays::{axis, detach_if_large, index_dtype, index_slice, with_index_type};
 use super::{ElementAxis, GroupedArrays, HostEngine, already_taken};
+use crate::conversion::host_copy::{NewArray, SendPtr};
 use crate::errors::{Result, fail};
 use crate::interpreter::owner::Owner;
 use crate::settings;
@@ -73,10 +74,14 @@ impl HostEngine<'_> {
         let array = NewArray::new(dtype, &[self.count as i64])?;
         with_index_type!(self.coordinate_dtype, I => with_index_type!(dtype, O => {
             let (axis, to) = (self.axis::<I>(number)?, array.data::<O>());
-            // SAFETY: `array` has room for `count` coordinates, and the axis has no more.
-            detach_if_large(self.py, self.count, || unsafe { gather::write_axis(&axis, to.get(), 1, settings::threads()) });
-        }));
-        array.tensor()
+            check_count(axis.count(), self.count)?;
+            // SAFETY: `write_axis` requires memory for each coordinate of the axis: `array` was created with `count` numbers of type
+            // `O`, and the axis has as many, as was compared. It writes every one, as `tensor` requires.
+            unsafe {
+                detach_if_large(self.py, self.count, || gather::write_axis(&axis, to.get(), 1, settings::threads()));
+                Ok(array.tensor()?)
+            }
+        }))
     }
 
     /// The elements of a contiguous array in sorted order; with `firsts`, only the first of each coordinate.
@@ -91,11 +96,15 @@ impl HostEngine<'_> {
         let picked = NewArray::new(array.dtype(), &[&[count as i64], rest].concat())?;
         let item = array.dtype().size() * rest.iter().product::<i64>() as usize;
         let (from, to) = (SendPtr::of(array), picked.data());
-        // SAFETY: the array has `item` bytes for each sorted element, and `picked` has room for `count` of them.
-        detach_if_large(self.py, count, || unsafe {
-            gather::pick(order, firsts, from.get(), item, to.get(), settings::threads());
-        });
-        picked.tensor()
+        // SAFETY: `pick` requires `item` readable bytes for each sorted element: the array is contiguous, with one row of `rest` for
+        // each. It requires memory for the elements that are written: `picked` was created with `count` such rows. It writes every
+        // one, as `tensor` requires.
+        unsafe {
+            detach_if_large(self.py, count, || {
+                gather::pick(order, firsts, from.get(), item, to.get(), settings::threads());
+            });
+            Ok(picked.tensor()?)
+        }
     }
 
     /// The values of the elements, without padding.
@@ -107,11 +116,15 @@ impl HostEngine<'_> {
         let item = values.dtype().size() * rest.iter().product::<i64>() as usize;
         let kept_values = NewArray::new(values.dtype(), &[&[kept_elements.len() as i64], rest].concat())?;
         let (from, to) = (SendPtr::of(values), kept_values.data());
-        // SAFETY: `drop_padding` kept indices of elements, `check_arrays` saw a value for each, and `kept_values` has room for them.
-        detach_if_large(self.py, kept_elements.len(), || unsafe {
-            gather::take(kept_elements, from.get(), item, to.get(), settings::threads());
-        });
-        kept_values.tensor().map(Some)
+        // SAFETY: `take` requires `item` readable bytes for each index: `drop_padding` kept indices of elements, and `check_arrays`
+        // found a contiguous value for each. It requires memory for as many: `kept_values` was created with their count. It writes
+        // every one, as `tensor` requires.
+        unsafe {
+            detach_if_large(self.py, kept_elements.len(), || {
+                gather::take(kept_elements, from.get(), item, to.get(), settings::threads());
+            });
+            Ok(Some(kept_values.tensor()?))
+        }
     }
 
     /// The values, sorted and summed.
@@ -134,11 +147,15 @@ impl HostEngine<'_> {
         let summed = NewArray::new(dtype, &[&[order.starts().len() as i64], &rest[..]].concat())?;
         let (from, to) = (SendPtr::of(values), summed.data());
         let width = rest.iter().product::<i64>() as usize;
-        // SAFETY: the values are contiguous and aligned, one per sorted element, and `summed` has room for one per coordinate.
-        detach_if_large(self.py, self.count, || unsafe {
-            gather::sum(order, dtype, from.get(), width, to.get(), settings::threads());
-        });
-        summed.tensor()
+        // SAFETY: `sum` requires a readable and aligned value for each sorted element: `prepare_values` made them contiguous and
+        // aligned. It requires memory for one value of each coordinate: `summed` was created with the number of starts. It writes
+        // every one, as `tensor` requires.
+        unsafe {
+            detach_if_large(self.py, self.count, || {
+                gather::sum(order, dtype, from.get(), width, to.get(), settings::threads());
+            });
+            Ok(summed.tensor()?)
+        }
     }
 
     /// Groups the elements by rows, or by columns.
@@ -155,7 +172,7 @@ impl HostEngine<'_> {
                 self.dtype = dtype;
                 self.coordinate_dtype = dtype;
                 with_index_type!(dtype, I => {
-                    let (indptr, indices) = (index_slice::<I>(self.index(0)?), index_slice::<I>(self.index(1)?));
+                    let (indptr, indices) = (index_slice::<I>(self.index(0)?)?, index_slice::<I>(self.index(1)?)?);
                     self.group_elements(&Rows { indptr, indices: &indices[..self.count] }, groups, None)?
                 })
             } else {
@@ -166,7 +183,7 @@ impl HostEngine<'_> {
                 };
                 with_index_type!(dtype, I => {
                     let axes: SmallVec<[Axis<'_, I>; 4]> = match &axes {
-                        Some(axes) => axes.iter().map(axis).collect(),
+                        Some(axes) => axes.iter().map(axis).collect::<Result<_>>()?,
                         None => self.axes(false)?,
                     };
                     let pairs = Pairs { groups: axes[leading], others: axes[1 - leading] };
@@ -190,16 +207,18 @@ impl HostEngine<'_> {
             Some(values) => values,
             None => self.values()?.tensor()?,
         };
-        let dtype = if size_of::<I>() == 4 { DType::Int32 } else { DType::Int64 };
+        let dtype = index_dtype::<I>();
         let indptr = NewArray::new(dtype, &[pointer_count(groups)?])?;
         let others = NewArray::new(dtype, &[count as i64])?;
         let grouped = NewArray::new(values.dtype(), &[&[count as i64], &self.dense_lengths[..]].concat())?;
         let item = values.dtype().size() * self.dense_lengths.iter().product::<i64>() as usize;
         let (first, second) = (indptr.data::<I>(), others.data::<I>());
         let (from, to) = (SendPtr::of(values), grouped.data());
-        // SAFETY: the arrays have room for `groups + 1` pointers and `count` coordinates and values; each element has a value.
+        // SAFETY: `group_by_axis` requires memory for `groups + 1` pointers and `count` numbers of type `I`, which can represent
+        // the count. `indptr` and `others` were created so, and the planner chose a dtype for it. It calls the copier only with
+        // numbers below the count: `values` has a value of `item` bytes for each element, and `grouped` memory for as many.
         let total = detach_if_large(self.py, count, || unsafe {
-            let copy_element = element_copier(from.get(), to.get(), item);
+            let copy_element = element_copier(from, to, item);
             group_by_axis(elements, groups, first.get(), second.get(), settings::threads(), copy_element)
         })?;
         if total != count {
@@ -211,7 +230,9 @@ impl HostEngine<'_> {
                 hint,
             ));
         }
-        Ok([indptr.tensor()?, others.tensor()?, grouped.tensor()?])
+        // SAFETY: `tensor` requires that every element is written: the kernel writes all pointers, and one coordinate and value for
+        // each of the `total` elements within bounds, which are all, as was compared.
+        Ok(unsafe { [indptr.tensor()?, others.tensor()?, grouped.tensor()?] })
     }
 
     /// The pointers to the first element of each group, for grouped elements.
@@ -228,16 +249,20 @@ impl HostEngine<'_> {
         };
         with_index_type!(dtype, I => {
             let coordinates = match &picked {
-                Some(picked) => axis::<I>(picked),
+                Some(picked) => axis::<I>(picked)?,
                 None => self.axis::<I>(leading)?,
             };
             let to = indptr.data::<I>();
-            // SAFETY: `indptr` has room for `groups + 1` pointers; the planner saw that the elements are sorted along this axis.
-            detach_if_large(self.py, coordinates.count().max(groups), || unsafe {
-                compress::pointers(&coordinates, groups, to.get(), settings::threads());
-            });
-        });
-        indptr.tensor()
+            // SAFETY: `pointers` requires memory for `groups + 1` numbers of type `I`, which can represent the count: `indptr` was
+            // created so, and the planner chose a dtype for it. It requires sorted coordinates: the plan sorts them, or found them
+            // sorted. It writes every pointer, as `tensor` requires.
+            unsafe {
+                detach_if_large(self.py, coordinates.count().max(groups), || {
+                    compress::pointers(&coordinates, groups, to.get(), settings::threads());
+                });
+                Ok(indptr.tensor()?)
+            }
+        })
     }
 
     /// The matrix of all coordinates.
@@ -258,15 +283,21 @@ impl HostEngine<'_> {
         let from = if is_sorted { dtype } else { self.coordinate_dtype };
         with_index_type!(from, I => with_index_type!(dtype, O => {
             let axes_to_write: SmallVec<[Axis<'_, I>; 4]> =
-                if is_sorted { picked.iter().map(axis).collect() } else { self.axes(false)? };
+                if is_sorted { picked.iter().map(axis).collect::<Result<_>>()? } else { self.axes(false)? };
+            for axis in &axes_to_write {
+                check_count(axis.count(), count)?;
+            }
             let start = matrix.data::<O>();
-            detach_if_large(self.py, count, || for (number, axis) in axes_to_write.iter().enumerate() {
-                let (offset, step) = if by_axis { (number * count, 1) } else { (number, axes) };
-                // SAFETY: this row or column of the matrix has room for `count` coordinates.
-                unsafe { gather::write_axis(axis, start.get().add(offset), step, settings::threads()) };
-            });
-        }));
-        matrix.tensor()
+            // SAFETY: `write_axis` requires memory for the coordinates of an axis with the step: each row or column of the matrix has
+            // `count`, and so has each axis, as was compared. Together they write every element, as `tensor` requires.
+            unsafe {
+                detach_if_large(self.py, count, || for (number, axis) in axes_to_write.iter().enumerate() {
+                    let (offset, step) = if by_axis { (number * count, 1) } else { (number, axes) };
+                    gather::write_axis(axis, start.get().add(offset), step, settings::threads());
+                });
+                Ok(matrix.tensor()?)
+            }
+        }))
     }
 
     /// Makes an array by the steps of the conversion.
@@ -317,25 +348,28 @@ pub(super) fn pointer_count(groups: usize) -> Result<i64> {
     })
 }
 
+/// Fails unless an axis has as many coordinates as there are elements.
+fn check_count(found: usize, count: usize) -> Result<()> {
+    if found == count {
+        return Ok(());
+    }
+    let fact = format!("an axis has {found} coordinates for {count} elements");
+    Err(fail(ErrorKind::InvalidTensor, fact, "report this"))
+}
+
 /// A function that copies elements of `item` bytes between two arrays.
 ///
 /// # Safety
-/// The function is called only with indices of elements that both arrays have.
-unsafe fn element_copier(from: *const u8, to: *mut u8, item: usize) -> impl Fn(usize, usize) + Sync {
-    struct CopyPointers(*const u8, *mut u8);
-    // SAFETY: the fields are only addresses; the contract of `element_copier` covers every access.
-    unsafe impl Sync for CopyPointers {}
-    impl CopyPointers {
-        #[inline(always)]
-        fn copy(&self, item: usize, source: usize, target: usize) {
-            // SAFETY: the contract of `element_copier`.
-            unsafe { self.1.add(target * item).copy_from_nonoverlapping(self.0.add(source * item), item) }
-        }
-    }
-    let pointers = CopyPointers(from, to);
+/// The function is called only with indices of elements that both arrays have, and on several threads only with different targets.
+unsafe fn element_copier(from: SendPtr<u8>, to: SendPtr<u8>, item: usize) -> impl Fn(usize, usize) + Sync {
+    // SAFETY: the copy requires `item` readable bytes at the source and writable bytes at the target, which do not overlap. The
+    // contract of `element_copier` says that both arrays have the elements, and the arrays are different.
+    let copy = move |item: usize, source: usize, target: usize| unsafe {
+        to.get().add(target * item).copy_from_nonoverlapping(from.get().add(source * item), item);
+    };
     move |source, target| match item {
-        4 => pointers.copy(4, source, target),
-        8 => pointers.copy(8, source, target),
-        _ => pointers.copy(item, source, target),
+        4 => copy(4, source, target),
+        8 => copy(8, source, target),
+        _ => copy(item, source, target),
     }
 }
