@@ -68,7 +68,7 @@ impl Exchange {
             return Err(PyErr::fetch(object.py()).into());
         }
         // SAFETY: shape and strides live in the tensor, which the caller holds; the owner keeps the memory.
-        Ok(unsafe { dlpack::borrow(&raw, access, false, owner) }?)
+        Ok(unsafe { dlpack::borrow(raw, access, false, owner) }?)
     }
 
     /// Whether the table has the function for the current stream.
