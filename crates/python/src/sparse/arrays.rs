@@ -10,6 +10,7 @@ use crate::errors::{Result, fail};
 use crate::frameworks::Target;
 use crate::interpreter::owner::Owner;
 use pyo3::prelude::*;
+use std::mem::MaybeUninit;
 use tensorferry_core::host::HostBlock;
 use tensorferry_core::plan::{ConvertOptions, DeviceRequest, SourceMutability};
 use tensorferry_core::sparse::{Axis, Index};
@@ -268,6 +269,15 @@ impl NewArray {
 
     pub(super) fn data<T>(&self) -> SendPtr<T> {
         SendPtr(self.block.data().cast())
+    }
+
+    /// The elements of an index array, to be written.
+    pub(super) fn slots<I: Index>(&mut self) -> &mut [MaybeUninit<I>] {
+        assert_eq!(self.dtype.size(), size_of::<I>());
+        // SAFETY: `new` allocated the bytes of the layout, which are as many elements of this size as its count, and aligned them
+        // to 64 bytes. The array owns the block alone, and is borrowed mutably as long as the slice. The slots need not be
+        // initialised.
+        unsafe { std::slice::from_raw_parts_mut(self.block.data().cast(), self.layout.count()) }
     }
 
     /// The array as a tensor, after every element is written.

@@ -56,17 +56,14 @@ impl HostEngine<'_> {
                 return gathered.tensor();
             }
             let column = usize::from(role == ArrayRole::Indices);
-            let coordinates: Vec<i64> = blocks.coordinates(&axes).map(|coordinate| coordinate[column]).collect();
+            let coordinates: Vec<i64> = blocks.coordinates().iter().map(|coordinate| coordinate[column]).collect();
             let length = if role == ArrayRole::Indices { block_count as i64 } else { pointer_count(rows as usize)? };
-            let array = NewArray::new(DType::Int64, &[length])?;
-            let (coordinates, to) = (Axis::from(&coordinates[..]), array.data::<i64>());
-            // SAFETY: `array` has room for a column per block, or for `rows + 1` pointers; the blocks are sorted.
-            unsafe {
-                if role == ArrayRole::Indices {
-                    gather::write_axis(&coordinates, to.get(), 1, settings::threads());
-                } else {
-                    compress::pointers(&coordinates, rows as usize, to.get(), settings::threads());
-                }
+            let mut array = NewArray::new(DType::Int64, &[length])?;
+            let (coordinates, numbers) = (Axis::from(&coordinates[..]), array.slots::<i64>());
+            if role == ArrayRole::Indices {
+                gather::write_axis(&coordinates, numbers, 1, settings::threads());
+            } else {
+                compress::pointers(&coordinates, numbers, settings::threads());
             }
             let array = array.tensor()?;
             if dtype == DType::Int64 { Ok(array) } else { host_copy::copy_packed(self.py, &array, dtype) }

@@ -157,25 +157,23 @@ impl<'py> HostEngine<'py> {
             return Ok(());
         }
         let (pointers, count) = (self.index(0)?, self.count);
-        let rows = NewArray::new(self.dtype, &[count as i64])?;
+        let mut rows = NewArray::new(self.dtype, &[count as i64])?;
         with_index_type!(self.dtype, I => {
-            let (pointers, rows) = (index_slice::<I>(pointers), rows.data::<I>());
-            // SAFETY: `rows` has room for `count` numbers.
-            detach_if_large(self.py, count, || unsafe { compress::expand(pointers, count, rows.get(), settings::threads()) });
+            let (pointers, rows) = (index_slice::<I>(pointers), rows.slots::<I>());
+            detach_if_large(self.py, count, || compress::expand(pointers, rows, settings::threads()));
         });
         let rows = rows.tensor()?;
         if let (SparseFormat::Bsr, Some([block_rows, block_columns])) = (self.format, self.block) {
             let size = [block_rows as usize, block_columns as usize];
             let total = count as i64 * block_rows * block_columns;
-            let (element_rows, element_columns) =
+            let (mut element_rows, mut element_columns) =
                 (NewArray::new(DType::Int64, &[total])?, NewArray::new(DType::Int64, &[total])?);
             let columns = self.index(1)?;
             with_index_type!(self.dtype, I => {
                 let (rows, columns) = (index_slice::<I>(&rows), &index_slice::<I>(columns)[..count]);
-                let (element_rows, element_columns) = (element_rows.data::<i64>(), element_columns.data::<i64>());
-                // SAFETY: both have room for the elements of `count` blocks.
-                detach_if_large(self.py, total as usize, || unsafe {
-                    block_kernels::expand(rows, columns, size, element_rows.get(), element_columns.get());
+                let (element_rows, element_columns) = (element_rows.slots(), element_columns.slots());
+                detach_if_large(self.py, total as usize, || {
+                    block_kernels::expand(rows, columns, size, element_rows, element_columns);
                 });
             });
             self.coordinates = Some(smallvec![
@@ -296,9 +294,8 @@ impl<'py> Engine<'py> for HostEngine<'py> {
             let kept = validate::validate_coordinates(&axes, &lengths)?;
             let mut made = SmallVec::new();
             for axis in &axes {
-                let array = NewArray::new(self.coordinate_dtype, &[kept.len() as i64])?;
-                // SAFETY: `array` has room for one number per kept element, and `kept` holds indices of elements.
-                unsafe { gather::take_axis(&kept, axis, array.data::<I>().get()) };
+                let mut array = NewArray::new(self.coordinate_dtype, &[kept.len() as i64])?;
+                gather::take_axis(&kept, axis, array.slots::<I>());
                 made.push(ElementAxis::New(Some(array.tensor()?)));
             }
             (kept, made)

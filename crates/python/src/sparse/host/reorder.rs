@@ -70,11 +70,10 @@ impl HostEngine<'_> {
 
     /// The coordinates along one axis as a contiguous array of this dtype.
     fn cast_axis(&self, number: usize, dtype: DType) -> Result<Tensor<Owner>> {
-        let array = NewArray::new(dtype, &[self.count as i64])?;
+        let mut array = NewArray::new(dtype, &[self.count as i64])?;
         with_index_type!(self.coordinate_dtype, I => with_index_type!(dtype, O => {
-            let (axis, to) = (self.axis::<I>(number)?, array.data::<O>());
-            // SAFETY: `array` has room for `count` coordinates, and the axis has no more.
-            detach_if_large(self.py, self.count, || unsafe { gather::write_axis(&axis, to.get(), 1, settings::threads()) });
+            let (axis, numbers) = (self.axis::<I>(number)?, array.slots::<O>());
+            detach_if_large(self.py, self.count, || gather::write_axis(&axis, numbers, 1, settings::threads()));
         }));
         array.tensor()
     }
@@ -191,16 +190,17 @@ impl HostEngine<'_> {
             None => self.values()?.tensor()?,
         };
         let dtype = if size_of::<I>() == 4 { DType::Int32 } else { DType::Int64 };
-        let indptr = NewArray::new(dtype, &[pointer_count(groups)?])?;
-        let others = NewArray::new(dtype, &[count as i64])?;
+        let mut indptr = NewArray::new(dtype, &[pointer_count(groups)?])?;
+        let mut others = NewArray::new(dtype, &[count as i64])?;
         let grouped = NewArray::new(values.dtype(), &[&[count as i64], &self.dense_lengths[..]].concat())?;
         let item = values.dtype().size() * self.dense_lengths.iter().product::<i64>() as usize;
-        let (first, second) = (indptr.data::<I>(), others.data::<I>());
+        let (first, second) = (indptr.slots::<I>(), others.slots::<I>());
         let (from, to) = (SendPtr::of(values), grouped.data());
-        // SAFETY: the arrays have room for `groups + 1` pointers and `count` coordinates and values; each element has a value.
+        // SAFETY: each element has a value, and `grouped` has room for as many. The planner chose a `dtype` that can represent
+        // their number, and the tensor must not be written during the conversion, as its documentation says.
         let total = detach_if_large(self.py, count, || unsafe {
             let copy_element = element_copier(from.get(), to.get(), item);
-            group_by_axis(elements, groups, first.get(), second.get(), settings::threads(), copy_element)
+            group_by_axis(elements, first, second, settings::threads(), copy_element)
         })?;
         if total != count {
             // The indices were validated before, so another thread has written them since.
@@ -219,7 +219,7 @@ impl HostEngine<'_> {
         let leading = conversion.format.leading_axis();
         let groups = self.lengths[leading] as usize;
         let dtype = conversion.index_dtype;
-        let indptr = NewArray::new(dtype, &[pointer_count(groups)?])?;
+        let mut indptr = NewArray::new(dtype, &[pointer_count(groups)?])?;
         let (is_sorted, _) = sorted_and_summed(conversion.work);
         let picked = if is_sorted || self.coordinate_dtype != dtype {
             Some(self.pick_axis(leading, conversion.work, dtype)?)
@@ -231,10 +231,9 @@ impl HostEngine<'_> {
                 Some(picked) => axis::<I>(picked),
                 None => self.axis::<I>(leading)?,
             };
-            let to = indptr.data::<I>();
-            // SAFETY: `indptr` has room for `groups + 1` pointers; the planner saw that the elements are sorted along this axis.
-            detach_if_large(self.py, coordinates.count().max(groups), || unsafe {
-                compress::pointers(&coordinates, groups, to.get(), settings::threads());
+            let pointers = indptr.slots::<I>();
+            detach_if_large(self.py, coordinates.count().max(groups), || {
+                compress::pointers(&coordinates, pointers, settings::threads());
             });
         });
         indptr.tensor()
@@ -254,16 +253,17 @@ impl HostEngine<'_> {
         let count = picked.first().map_or(self.count, |axis| axis.layout().count());
         let by_axis = conversion.layout == CoordinateLayout::Axes;
         let shape = if by_axis { [axes as i64, count as i64] } else { [count as i64, axes as i64] };
-        let matrix = NewArray::new(dtype, &shape)?;
+        let mut matrix = NewArray::new(dtype, &shape)?;
         let from = if is_sorted { dtype } else { self.coordinate_dtype };
         with_index_type!(from, I => with_index_type!(dtype, O => {
             let axes_to_write: SmallVec<[Axis<'_, I>; 4]> =
                 if is_sorted { picked.iter().map(axis).collect() } else { self.axes(false)? };
-            let start = matrix.data::<O>();
+            let numbers = matrix.slots::<O>();
             detach_if_large(self.py, count, || for (number, axis) in axes_to_write.iter().enumerate() {
                 let (offset, step) = if by_axis { (number * count, 1) } else { (number, axes) };
-                // SAFETY: this row or column of the matrix has room for `count` coordinates.
-                unsafe { gather::write_axis(axis, start.get().add(offset), step, settings::threads()) };
+                // A matrix without elements has no column that could start at the offset.
+                let numbers = numbers.get_mut(offset..).unwrap_or_default();
+                gather::write_axis(axis, numbers, step, settings::threads());
             });
         }));
         matrix.tensor()
