@@ -100,7 +100,8 @@ impl Drop for HostBlock {
     fn drop(&mut self) {
         // A block of the pool has its own `Drop`.
         if let Storage::Allocated(start, layout) = self.0 {
-            // SAFETY: `new` or `zeroed` allocated the memory with this layout, and stored both together. A value is dropped once.
+            // SAFETY: `new` or `zeroed` allocated the memory with this layout, and stored both together. A value is dropped
+            // once.
             unsafe { alloc::dealloc(start.as_ptr(), layout) }
         }
     }
