@@ -292,8 +292,8 @@ mod tests {
 
     fn make(data: *mut u8, shape: &[i64], dtype: DType) -> Result<Tensor<()>> {
         let layout = Layout::dense(4, shape)?;
-        // SAFETY: `data` is an array of the size of the shape that outlives the tensor, or null: `new` rejects null if there are
-        // elements, and the extent is zero bytes if there are none.
+        // SAFETY: `data` is an array of the size of the shape that outlives the tensor, or null. `new` rejects null if there
+        // are elements, and the extent is zero bytes if there are none.
         unsafe { Tensor::new(data, dtype, layout, Device::CPU, ByteOrder::Native, Access::ReadWrite, ()) }
     }
 

@@ -56,7 +56,8 @@ impl<M, O> ExportOffer<M, O> {
     /// Whether the consumer has released the tensor.
     pub fn is_released(&self) -> bool {
         // SAFETY: the block is allocated: `release` does not free it in the state `OFFERED`, in which `offer_versioned` and
-        // `offer_legacy` made it, and `taken` and `drop`, which free it, consume the offer. The field is initialised, and an atomic.
+        // `offer_legacy` made it, and `taken` and `drop`, which free it, consume the offer. The field is initialised, and an
+        // atomic.
         unsafe { (*self.0.as_ptr()).state.load(Ordering::Acquire) == RELEASED }
     }
 
@@ -66,8 +67,8 @@ impl<M, O> ExportOffer<M, O> {
         let block = self.0.as_ptr();
         mem::forget(self);
         // SAFETY: the block is allocated until the swap, because `release` does not free it in the state `OFFERED`. If the swap
-        // reads `OFFERED`, `release` frees the block and this function does not touch it again. If it reads `RELEASED`, `release`
-        // is over and has dropped the owner, and the block, which has the layout of a `Box`, is freed here once.
+        // reads `OFFERED`, `release` frees the block and this function does not touch it again. If it reads `RELEASED`,
+        // `release` is over and has dropped the owner, and the block, which has the layout of a `Box`, is freed here once.
         unsafe {
             if (*block).state.swap(CONSUMED, Ordering::AcqRel) == RELEASED {
                 drop(Box::from_raw(block));
@@ -79,9 +80,9 @@ impl<M, O> ExportOffer<M, O> {
 impl<M, O> Drop for ExportOffer<M, O> {
     fn drop(&mut self) {
         let block = self.0.as_ptr();
-        // SAFETY: the block is allocated, because `release` does not free it in the state `OFFERED`, and has the layout of a `Box`.
-        // A consumer releases before its import ends or never, so `release` does not run now. In the state `OFFERED` it did
-        // not run before either: the owner is dropped once, and the block is freed once.
+        // SAFETY: the block is allocated, because `release` does not free it in the state `OFFERED`, and has the layout of a
+        // `Box`. A consumer releases before its import ends or never, so `release` does not run now. In the state `OFFERED` it
+        // did not run before either: the owner is dropped once, and the block is freed once.
         unsafe {
             if (*block).state.load(Ordering::Acquire) == OFFERED {
                 ManuallyDrop::drop(&mut (*block).owner);
@@ -91,8 +92,8 @@ impl<M, O> Drop for ExportOffer<M, O> {
     }
 }
 
-// SAFETY: the offer is the only value that refers to the block, beside the consumer's pointer, whose accesses are ordered by the
-// atomic state. The struct and the numbers are plain data, and the owner is `Send` by the bound.
+// SAFETY: the offer is the only value that refers to the block, beside the consumer's pointer, whose accesses are ordered by
+// the atomic state. The struct and the numbers are plain data, and the owner is `Send` by the bound.
 unsafe impl<M, O: Send> Send for ExportOffer<M, O> {}
 
 /// Exports with a version, with the read-only flag, and with the padding flag for types narrower than a byte.
@@ -200,8 +201,8 @@ fn exported<M, O>(
         strides: ptr::null_mut(),
         byte_offset: 0,
     };
-    // SAFETY: `alloc` requires a size that is not zero: the block has an atomic. The block was checked for null, and is aligned and
-    // large enough for its type, so its fields may be written and the numbers, once written, borrowed. There are `2 * rank`
+    // SAFETY: `alloc` requires a size that is not zero: the block has an atomic. The block was checked for null, and is aligned
+    // and large enough for its type, so its fields may be written and the numbers, once written, borrowed. There are `2 * rank`
     // numbers, so the strides start within them; the numbers do not move before the block is freed.
     unsafe {
         let block = alloc::alloc(alloc::Layout::new::<Exported<M, O>>()).cast::<Exported<M, O>>();
@@ -251,16 +252,16 @@ unsafe fn release<M, O>(block: *mut Exported<M, O>) {
 
 unsafe extern "C" fn release_versioned<O>(managed: *mut ManagedTensorVersioned) {
     if !managed.is_null() {
-        // SAFETY: DLPack requires the consumer to pass the struct that `versioned::<O>` made, once. The struct is the first field
-        // of its block (`repr(C)`), and the pointer was made from that to the block, so it may access all of it.
+        // SAFETY: DLPack requires the consumer to pass the struct that `versioned::<O>` made, once. The struct is the first
+        // field of its block (`repr(C)`), and the pointer was made from that to the block, so it may access all of it.
         unsafe { release(managed.cast::<Exported<ManagedTensorVersioned, O>>()) };
     }
 }
 
 unsafe extern "C" fn release_legacy<O>(managed: *mut ManagedTensor) {
     if !managed.is_null() {
-        // SAFETY: DLPack requires the consumer to pass the struct that `legacy::<O>` made, once. The struct is the first field of
-        // its block (`repr(C)`), and the pointer was made from that to the block, so it may access all of it.
+        // SAFETY: DLPack requires the consumer to pass the struct that `legacy::<O>` made, once. The struct is the first field
+        // of its block (`repr(C)`), and the pointer was made from that to the block, so it may access all of it.
         unsafe { release(managed.cast::<Exported<ManagedTensor, O>>()) };
     }
 }

@@ -76,7 +76,7 @@ impl ManagedOwner {
     }
 }
 
-// SAFETY: the value owns its struct alone (the contracts of `legacy` and `versioned`), and its only access is the call of the
+// SAFETY: the value owns its struct alone (the contracts of `legacy` and `versioned`). Its only access is the call of the
 // deleter, which DLPack requires to be callable from any thread.
 unsafe impl Send for ManagedOwner {}
 
@@ -84,8 +84,8 @@ impl Drop for ManagedOwner {
     fn drop(&mut self) {
         match self.0 {
             ManagedPointer::Legacy(managed) => {
-                // SAFETY: the contract of `ManagedOwner::legacy` is that the struct is valid and that nothing else releases
-                // it, and a value is dropped once: the deleter is called once, with its own struct.
+                // SAFETY: the struct is valid and nothing else releases it (the contract of `ManagedOwner::legacy`). A value is
+                // dropped once, so the deleter is called once, with its own struct.
                 unsafe {
                     if let Some(deleter) = managed.as_ref().deleter {
                         deleter(managed.as_ptr());
@@ -93,8 +93,8 @@ impl Drop for ManagedOwner {
                 }
             }
             ManagedPointer::Versioned(managed) => {
-                // SAFETY: the contract of `ManagedOwner::versioned` is that the struct is valid and that nothing else releases
-                // it, and a value is dropped once: the deleter is called once, with its own struct.
+                // SAFETY: the struct is valid and nothing else releases it (the contract of `ManagedOwner::versioned`). A value
+                // is dropped once, so the deleter is called once, with its own struct.
                 unsafe {
                     if let Some(deleter) = managed.as_ref().deleter {
                         deleter(managed.as_ptr());
@@ -125,8 +125,9 @@ pub unsafe fn from_versioned(managed: NonNull<ManagedTensorVersioned>) -> Result
         .with_hint_value(hints::UPDATE_DLPACK, VERSION.major.to_string()));
     }
     let access = if flags & FLAG_READ_ONLY != 0 { Access::ReadOnly } else { Access::ReadWrite };
-    // SAFETY: the struct is valid by the contract of this function, with `ndim` numbers in its arrays, and DLPack keeps its memory
-    // valid until the deleter is called, which `owner` does. The producer sets the read-only flag if writes are not allowed.
+    // SAFETY: the struct is valid by the contract of this function, with `ndim` numbers in its arrays, and DLPack keeps its
+    // memory valid until the deleter is called, which `owner` does. The producer sets the read-only flag if writes are not
+    // allowed.
     unsafe { borrow(managed.as_ref().dl_tensor, access, flags & FLAG_SUBBYTE_PADDED != 0, owner) }
 }
 
@@ -185,7 +186,8 @@ pub unsafe fn borrow<O>(raw: RawTensor, access: Access, padded: bool, owner: O) 
     let layout = if rank == 0 || raw.strides.is_null() {
         Layout::dense(dtype.size(), shape)?
     } else {
-        // SAFETY: the contract of this function: a strides pointer that is not null, which was checked, points to `ndim` numbers.
+        // SAFETY: the contract of this function: a strides pointer that is not null, which was checked, points to `ndim`
+        // numbers.
         let strides = unsafe { std::slice::from_raw_parts(raw.strides, rank) };
         Layout::strided_by_element(dtype.size(), shape, strides)?
     };
@@ -201,8 +203,8 @@ pub unsafe fn borrow<O>(raw: RawTensor, access: Access, padded: bool, owner: O) 
             )));
         }
     };
-    // SAFETY: the contract of this function: the memory of the tensor is valid while `owner` exists, also for writing if `access`
-    // allows it. `data` is the address that DLPack defines: the data pointer plus the byte offset.
+    // SAFETY: the contract of this function: the memory of the tensor is valid while `owner` exists, also for writing if
+    // `access` allows it. `data` is the address that DLPack defines: the data pointer plus the byte offset.
     unsafe { Tensor::new(data, dtype, layout, device, ByteOrder::Native, access, owner) }
 }
 
@@ -357,7 +359,8 @@ mod tests {
     #[test]
     fn another_major_version_is_refused_and_released() {
         unsafe extern "C" fn release(managed: *mut ManagedTensorVersioned) {
-            // SAFETY: `from_versioned` passes the valid struct below, whose context is the counter of the test, which outlives it.
+            // SAFETY: `from_versioned` passes the valid struct below, whose context is the counter of the test, which outlives
+            // it.
             unsafe { *(*managed).manager_ctx.cast::<u32>() += 1 };
         }
         let mut released = 0u32;

@@ -8,8 +8,8 @@ use crate::fallible;
 use crate::pack::add::{Sum, dispatch_sum};
 use std::mem::MaybeUninit;
 
-/// Writes the row and the column of every element of the blocks, block by block and row by row within each, and so every number of
-/// both arrays.
+/// Writes the row and the column of every element of the blocks, block by block and row by row within each, and so every number
+/// of both arrays.
 ///
 /// # Panics
 /// When the arrays do not have `height * width` numbers for each block.
@@ -96,8 +96,8 @@ impl Blocks {
         &self.coordinates
     }
 
-    /// Writes the elements into their blocks, which are zero elsewhere. Values with the same coordinates are summed. The axes are
-    /// those that [`of`](Self::of) was given.
+    /// Writes the elements into their blocks, which are zero elsewhere. Values with the same coordinates are summed. The axes
+    /// are those that [`of`](Self::of) was given.
     ///
     /// # Errors
     /// When there is no memory for it.
@@ -106,8 +106,8 @@ impl Blocks {
     /// When the axes have fewer elements.
     ///
     /// # Safety
-    /// `values` is readable and has a value for each element that [`of`](Self::of) was given. `output` is writable and has room for
-    /// all blocks. Both are aligned to the type and do not overlap, and nothing else uses `output` meanwhile.
+    /// `values` is readable and has a value for each element that [`of`](Self::of) was given. `output` is writable and has room
+    /// for all blocks. Both are aligned to the type and do not overlap, and nothing else uses `output` meanwhile.
     pub unsafe fn gather<I: Index>(
         &self,
         axes: &[Axis<'_, I>; 2],
@@ -174,7 +174,8 @@ mod tests {
         let blocks = Blocks::of(&axes, [4, 6], [2, 3], 1).unwrap();
         assert_eq!(blocks.coordinates(), [[0, 1], [1, 0]]);
         let mut made = [9.0f32; 12];
-        // SAFETY: there is a value for each of the four elements, and `made` has room for two blocks of six. Both are arrays of `f32`.
+        // SAFETY: there is a value for each of the four elements, and `made` has room for two blocks of six. Both are arrays of
+        // `f32`.
         unsafe {
             blocks.gather(&axes, DType::Float32, values.as_ptr().cast(), made.as_mut_ptr().cast()).unwrap();
         }

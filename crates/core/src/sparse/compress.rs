@@ -24,8 +24,8 @@ pub fn expand<I: Index>(indptr: &[I], rows: &mut [MaybeUninit<I>], threads: usiz
     });
 }
 
-/// Writes every pointer of `indptr`, which has one more than there are rows, from the sorted row indices of the elements. An `I`
-/// can represent the number of elements.
+/// Writes every pointer of `indptr`, which has one more than there are rows, from the sorted row indices of the elements. An
+/// `I` can represent the number of elements.
 pub fn pointers<I: Index>(axis: &Axis<'_, I>, indptr: &mut [MaybeUninit<I>], threads: usize) {
     let Some(rows) = indptr.len().checked_sub(1) else { return };
     let count = axis.count();

@@ -54,8 +54,8 @@ pub unsafe fn pick(
     threads: usize,
 ) {
     let (numbers, starts) = (order.order(), order.starts());
-    // SAFETY: the source has an element for each number of the order, which are those of the sorted elements, and the target
-    // room for as many as there are starts, or numbers (the contract of this function).
+    // SAFETY: the numbers of the order are those of the sorted elements, which are readable. The target has room for as many as
+    // there are starts, or numbers (both by the contract of this function).
     unsafe {
         if firsts {
             gather(starts.len(), |index| numbers[starts[index]], from, item, to, threads);
@@ -87,8 +87,8 @@ pub fn take_axis<I: Index>(elements: &[usize], axis: &Axis<'_, I>, numbers: &mut
 }
 
 /// # Safety
-/// The source has an element for `number(index)` of each index below the count, the target has room for `count` elements, and the
-/// two do not overlap. Nothing else uses the target meanwhile.
+/// The source has an element for `number(index)` of each index below the count, the target has room for `count` elements, and
+/// the two do not overlap. Nothing else uses the target meanwhile.
 unsafe fn gather(
     count: usize,
     number: impl Fn(usize) -> usize + Sync,
@@ -99,8 +99,8 @@ unsafe fn gather(
 ) {
     let (source, target) = (SharedOutput(from.cast_mut()), SharedOutput(to));
     for_each_range(count, threads, |begin, end| {
-        // SAFETY: the source has an element for the number of each index below the count, the target has room for `count`, and
-        // the two do not overlap (the contract of this function). `for_each_range` divides the indices below the count among
+        // SAFETY: the source has an element for the number of each index below the count, and the target room for `count`. The
+        // two do not overlap (all by the contract of this function). `for_each_range` divides the indices below the count among
         // its calls, so no other thread writes this element.
         let copy = |size: usize| unsafe {
             for index in begin..end {
@@ -122,8 +122,8 @@ unsafe fn gather(
 /// Writes the sum of the elements of each coordinate, added in their order. An element has `width` numbers.
 ///
 /// # Safety
-/// All sorted elements are readable, and the target has room for one element of each coordinate. Both are aligned to the type and
-/// do not overlap. Nothing else uses the target meanwhile.
+/// All sorted elements are readable, and the target has room for one element of each coordinate. Both are aligned to the type
+/// and do not overlap. Nothing else uses the target meanwhile.
 pub unsafe fn sum(
     order: &SortedOrder,
     dtype: DType,
@@ -145,9 +145,9 @@ unsafe fn sum_of<T: Sum>(order: &SortedOrder, from: *const u8, width: usize, to:
         for group in begin..end {
             let end_of_group = starts.get(group + 1).copied().unwrap_or(numbers.len());
             for within in 0..width {
-                // SAFETY: an order contains the numbers of sorted elements, which are readable and aligned, and there is a group
-                // for each start, for which the target has room (the contract of this function). `for_each_range` divides the
-                // groups among its calls, so no other thread writes this element.
+                // SAFETY: an order contains the numbers of sorted elements, which are readable and aligned. There is a group
+                // for each start, for which the target has room (both by the contract of this function). `for_each_range`
+                // divides the groups among its calls, so no other thread writes this element.
                 unsafe {
                     let value = |number: usize| source.start().add(number * width + within).read();
                     // The sum starts with the first value and not with zero, which would turn a single -0.0 into 0.0.
@@ -204,7 +204,8 @@ mod tests {
         let (coordinates, values) = ([2i32, 0, 1, 0, 1], [-0.0f64, 1.0, -0.0, 2.0, -0.0]);
         let order = sort_by_axes(&[Axis::from(&coordinates[..])], &[3], 1).unwrap();
         let mut summed = [9.0f64; 3];
-        // SAFETY: there is a value for each sorted element, and `summed` has room for the three coordinates. Both are arrays of `f64`.
+        // SAFETY: there is a value for each sorted element, and `summed` has room for the three coordinates. Both are arrays of
+        // `f64`.
         unsafe { sum(&order, DType::Float64, values.as_ptr().cast(), 1, summed.as_mut_ptr().cast(), 1) };
         assert_eq!(summed.map(f64::to_bits), [3.0f64, -0.0, -0.0].map(f64::to_bits));
     }

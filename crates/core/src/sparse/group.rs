@@ -163,9 +163,10 @@ pub unsafe fn group_by_axis<I: Index, E: Elements<I>>(
                 let target = counter.to_usize();
                 if target < count {
                     *counter = I::from_usize(target + 1);
-                    // SAFETY: `others` has at least `count` aligned numbers, and the target is below the count. For each block and
-                    // group the first visit counted the elements that this one writes, because the elements are the same (the
-                    // contract of this function). The counters start at the sums of those before, so no two targets are equal.
+                    // SAFETY: `others` has at least `count` aligned numbers, and the target is below the count. For each block
+                    // and group the first visit counted the elements that this one writes, because the elements are the same
+                    // (the contract of this function). The counters start at the sums of those before, so no two targets are
+                    // equal.
                     unsafe { others.write(target, other) };
                     carry(element, target);
                 }

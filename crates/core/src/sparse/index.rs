@@ -124,8 +124,8 @@ impl<'a, I: Index> Axis<'a, I> {
     #[inline(always)]
     pub(super) fn get(&self, element: usize) -> I {
         assert!(element < self.count, "an axis of {} coordinates has no element {element}", self.count);
-        // SAFETY: every element below the count is readable and aligned (the contract of `new`, or the slice of `from`), and the
-        // assertion checks that this one is below it.
+        // SAFETY: every element below the count is readable and aligned (the contract of `new`, or the slice of `from`), and
+        // the assertion checks that this one is below it.
         unsafe { self.start.offset(element as isize * self.step).read() }
     }
 
@@ -137,8 +137,8 @@ impl<'a, I: Index> Axis<'a, I> {
     pub(super) fn range(&self, from: usize, to: usize) -> impl ExactSizeIterator<Item = I> + use<'a, I> {
         assert!(from <= to && to <= self.count, "an axis of {} coordinates has no {from}..{to}", self.count);
         let Self { start, step, .. } = *self;
-        // SAFETY: every element below the count is readable and aligned (the contract of `new`, or the slice of `from`), and the
-        // assertion checks that the range ends there.
+        // SAFETY: every element below the count is readable and aligned (the contract of `new`, or the slice of `from`), and
+        // the assertion checks that the range ends there.
         (from..to).map(move |element| unsafe { start.offset(element as isize * step).read() })
     }
 

@@ -75,7 +75,8 @@ impl<T: Copy> NumberBlock<T> {
     /// The numbers, to be written.
     pub(super) fn slots(&mut self) -> &mut [MaybeUninit<T>] {
         // SAFETY: `new` allocated `count` times the size of a number, aligned to `ALIGNMENT`, which it compares with that of a
-        // number. The value owns the block alone, and is borrowed mutably as long as the slice. The slots need not be initialised.
+        // number. The value owns the block alone, and is borrowed mutably as long as the slice. The slots need not be
+        // initialised.
         unsafe { slice::from_raw_parts_mut(self.block.data().cast(), self.count) }
     }
 

@@ -40,8 +40,8 @@ trait Store: Sync {
     /// Stores an element at an index.
     ///
     /// # Safety
-    /// The contract of [`compressed`] for the pointers of `fill`. The element is below `fill.count`, the index below `fill.room`, and no
-    /// other thread uses the index now.
+    /// The contract of [`compressed`] for the pointers of `fill`. The element is below `fill.count`, the index below
+    /// `fill.room`, and no other thread uses the index now.
     unsafe fn store(fill: &DenseFill, element: usize, index: usize);
 }
 
@@ -53,8 +53,9 @@ impl<T: Sum> Store for AddValues<T> {
     #[inline(always)]
     unsafe fn store(fill: &DenseFill, element: usize, index: usize) {
         let add = |from: usize, to: usize| {
-            // SAFETY: `from` is a number of an element below the count, and `to` of an index below the room, which no other thread
-            // uses now (the contract of `store`). Values that are added and the tensor are aligned (that of `compressed`).
+            // SAFETY: `from` is a number of an element below the count, and `to` of an index below the room, which no other
+            // thread uses now (the contract of `store`). Values that are added and the tensor are aligned (that of
+            // `compressed`).
             unsafe {
                 let target = fill.dense.cast::<T>().add(to);
                 target.write(target.read().plus(fill.values.cast::<T>().add(from).read()));
@@ -114,8 +115,8 @@ impl DenseFill {
     /// The tensor is writable for `room` elements, `from <= to <= room`, and no other thread uses these elements now.
     unsafe fn clear(&self, from: usize, to: usize) {
         if !self.cleared {
-            // SAFETY: the bytes of the elements from `from` to `to`, which are within the tensor and which no other thread uses now
-            // (the contract of this function).
+            // SAFETY: the bytes of the elements from `from` to `to`, which are within the tensor and which no other thread uses
+            // now (the contract of this function).
             unsafe { self.dense.add(from * self.item()).write_bytes(0, (to - from) * self.item()) }
         }
     }
@@ -127,8 +128,8 @@ impl DenseFill {
     unsafe fn clear_all(&self, threads: usize) {
         let blocks = choose_threads(self.room, threads);
         workers::for_each_parallel(blocks, blocks, |block| {
-            // SAFETY: the blocks divide the `room` elements, which are writable (the contract of this function), so they are within
-            // the tensor, and no two threads clear the same element.
+            // SAFETY: the blocks divide the `room` elements, which are writable (the contract of this function), so they are
+            // within the tensor, and no two threads clear the same element.
             unsafe {
                 self.clear(block_start(self.room, blocks, block), block_start(self.room, blocks, block + 1))
             };
@@ -144,8 +145,8 @@ impl DenseFill {
             // SAFETY: the contract of this function, which is that of `fill`.
             unsafe { elements.fill::<AddValues<T>>(fill, threads) }
         }
-        // SAFETY: the contract of this function is that of `fill`. The type of a sum has the size and at most the alignment of its
-        // dtype, and `WriteBytes` the size of an element.
+        // SAFETY: the contract of this function is that of `fill`. The type of a sum has the size and at most the alignment of
+        // its dtype, and `WriteBytes` the size of an element.
         unsafe {
             if self.add {
                 dispatch_sum!(self.dtype, fill_by_adding(self, elements, threads));
@@ -183,8 +184,8 @@ impl<I: Index> IndexedElements for CompressedElements<'_, I> {
         workers::for_each_parallel(blocks, threads, |block| {
             for row in block_start(rows, blocks, block)..block_start(rows, blocks, block + 1) {
                 if !self.by_columns {
-                    // SAFETY: rows times columns is at most `room` (the contract of `compressed`), so the row is within the tensor. The
-                    // blocks divide the rows, so no other thread uses this row.
+                    // SAFETY: rows times columns is at most `room` (the contract of `compressed`), so the row is within the
+                    // tensor. The blocks divide the rows, so no other thread uses this row.
                     unsafe { fill.clear(row * self.columns, (row + 1) * self.columns) };
                 }
                 let (from, to) = (self.indptr[row].to_usize(), self.indptr[row + 1].to_usize());
@@ -194,9 +195,9 @@ impl<I: Index> IndexedElements for CompressedElements<'_, I> {
                     if column < self.columns {
                         let index =
                             if self.by_columns { column * rows + row } else { row * self.columns + column };
-                        // SAFETY: the element is an index of `indices`, which has at most `count` items. The dense index is below
-                        // rows times columns, which is at most `room` (both by the contract of `compressed`). The blocks divide the
-                        // rows, and different rows have different indices, so no other thread uses this index.
+                        // SAFETY: the element is an index of `indices`, which has at most `count` items. The dense index is
+                        // below rows times columns, which is at most `room` (both by the contract of `compressed`). The blocks
+                        // divide the rows, and different rows have different indices, so no other thread uses this index.
                         unsafe { S::store(fill, from + offset, index) };
                     }
                 }
@@ -208,9 +209,9 @@ impl<I: Index> IndexedElements for CompressedElements<'_, I> {
 /// Fills a tensor with compressed rows, or with compressed columns if `by_columns`.
 ///
 /// # Safety
-/// Values are readable for `fill.count` elements, at least as many as there are indices, and aligned to their type if they are added.
-/// The tensor is writable for `fill.room` elements, at least rows times columns, and aligned to its type. The two do not overlap, and
-/// nothing else uses the tensor meanwhile.
+/// Values are readable for `fill.count` elements, at least as many as there are indices, and aligned to their type if they are
+/// added. The tensor is writable for `fill.room` elements, at least rows times columns, and aligned to its type. The two do not
+/// overlap, and nothing else uses the tensor meanwhile.
 pub unsafe fn compressed<I: Index>(
     fill: &DenseFill,
     indptr: &[I],
@@ -289,9 +290,10 @@ impl<I: Index> CoordinateElements<'_, I> {
 /// When an axis has fewer coordinates than there are elements.
 ///
 /// # Safety
-/// Values are readable for `fill.count` elements, and aligned to their type if they are added. The tensor is writable for `fill.room`
-/// elements, and aligned to its type. The two do not overlap, and nothing else uses the tensor meanwhile. There is an axis
-/// for each length, and the product of the lengths is `fill.room`. If elements are not added, their coordinates are unique.
+/// Values are readable for `fill.count` elements, and aligned to their type if they are added. The tensor is writable for
+/// `fill.room` elements, and aligned to its type. The two do not overlap, and nothing else uses the tensor meanwhile. There is
+/// an axis for each length, and the product of the lengths is `fill.room`. If elements are not added, their coordinates are
+/// unique.
 pub unsafe fn coordinates<I: Index>(fill: &DenseFill, axes: &[Axis<'_, I>], lengths: &[i64], threads: usize) {
     // SAFETY: the contract of this function, which is that of `fill` for these elements.
     unsafe { fill.run(&CoordinateElements { axes, lengths }, threads) }
@@ -337,20 +339,20 @@ mod tests {
             let axes = [Axis::from(&rows[..]), Axis::from(&columns[..])];
             let mut dense = vec![-1.0; 35 * width];
             let fill = dense_fill(&values, width, !is_unique, &mut dense);
-            // SAFETY: `dense_fill` states the lengths of two vectors of `f32`, which are not borrowed during the call. The room is
-            // seven times five elements. The coordinates are unique unless elements are added.
+            // SAFETY: `dense_fill` states the lengths of two vectors of `f32`, which are not borrowed during the call. The room
+            // is seven times five elements. The coordinates are unique unless elements are added.
             unsafe { coordinates(&fill, &axes, &[7, 5], 3) };
             prop_assert_eq!(&dense, &expected);
             dense.fill(-1.0);
             let fill = dense_fill(&values, width, !is_unique, &mut dense);
-            // SAFETY: `dense_fill` states the lengths of two vectors of `f32`, which are not borrowed during the call. There is an
-            // element for each column index, and the room is seven times five.
+            // SAFETY: `dense_fill` states the lengths of two vectors of `f32`, which are not borrowed during the call. There is
+            // an element for each column index, and the room is seven times five.
             unsafe { compressed(&fill, &indptr, &columns, 5, false, 3) };
             prop_assert_eq!(&dense, &expected);
             dense.fill(-1.0);
             let fill = dense_fill(&values, width, !is_unique, &mut dense);
-            // SAFETY: `dense_fill` states the lengths of two vectors of `f32`, which are not borrowed during the call. There is an
-            // element for each column index, and the room is seven times five.
+            // SAFETY: `dense_fill` states the lengths of two vectors of `f32`, which are not borrowed during the call. There is
+            // an element for each column index, and the room is seven times five.
             unsafe { compressed(&fill, &indptr, &columns, 5, true, 3) };
             for row in 0..7 {
                 for column in 0..5 {
@@ -366,20 +368,20 @@ mod tests {
         let (values, mut dense) = ([1.0f32, 2.0, 3.0], [9.0f32; 4]);
         let (rows, columns) = ([0, 9, 1], [1, 0, -1]);
         let fill = dense_fill(&values, 1, false, &mut dense);
-        // SAFETY: `dense_fill` states the lengths of two arrays of `f32`, which are not borrowed during the call. The coordinates are
-        // unique.
+        // SAFETY: `dense_fill` states the lengths of two arrays of `f32`, which are not borrowed during the call. The
+        // coordinates are unique.
         unsafe {
             coordinates(&fill, &[Axis::from(&rows[..]), Axis::from(&columns[..])], &[2, 2], 1);
         }
         assert_eq!(dense, [0.0, 1.0, 0.0, 0.0]);
         let kept = DenseFill { cleared: true, ..dense_fill(&values, 1, false, &mut dense) };
-        // SAFETY: `dense_fill` states the lengths of two arrays of `f32`, which are not borrowed during the call. There are three
-        // values for one column index, and the room is two times two.
+        // SAFETY: `dense_fill` states the lengths of two arrays of `f32`, which are not borrowed during the call. There are
+        // three values for one column index, and the room is two times two.
         unsafe { compressed(&kept, &[0, 1, 1], &[0], 2, false, 1) };
         assert_eq!(dense, [1.0, 1.0, 0.0, 0.0]);
         let fill = dense_fill(&values, 1, false, &mut dense);
-        // SAFETY: `dense_fill` states the lengths of two arrays of `f32`, which are not borrowed during the call. There are three
-        // values for three column indices, and the room is two times two.
+        // SAFETY: `dense_fill` states the lengths of two arrays of `f32`, which are not borrowed during the call. There are
+        // three values for three column indices, and the room is two times two.
         unsafe { compressed(&fill, &[0, 9, 1], &columns, 2, false, 1) };
         assert_eq!(dense, [0.0; 4]);
     }

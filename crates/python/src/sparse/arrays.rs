@@ -274,8 +274,8 @@ impl NewArray {
     /// The elements of an index array, to be written.
     pub(super) fn slots<I: Index>(&mut self) -> &mut [MaybeUninit<I>] {
         assert_eq!(self.dtype.size(), size_of::<I>());
-        // SAFETY: `new` allocated the bytes of the layout, which are as many elements of this size as its count, and aligned them
-        // to 64 bytes. The array owns the block alone, and is borrowed mutably as long as the slice. The slots need not be
+        // SAFETY: `new` allocated the bytes of the layout, which are as many elements of this size as its count, and aligned
+        // them to 64 bytes. The array owns the block alone, and is borrowed mutably as long as the slice. The slots need not be
         // initialised.
         unsafe { std::slice::from_raw_parts_mut(self.block.data().cast(), self.layout.count()) }
     }
