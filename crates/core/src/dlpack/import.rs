@@ -131,16 +131,18 @@ pub unsafe fn from_versioned(managed: NonNull<ManagedTensorVersioned>) -> Result
     unsafe { borrow(managed.as_ref().dl_tensor, access, flags & FLAG_SUBBYTE_PADDED != 0, owner) }
 }
 
-/// Imports a managed tensor without a version.
+/// Imports a managed tensor without a version. It cannot express that its memory is read-only: a caller who knows so calls
+/// [`Tensor::set_read_only`].
 ///
 /// # Errors
 /// When a check fails; the tensor has then been released.
 ///
 /// # Safety
-/// `managed` is a valid struct that nothing else releases.
+/// `managed` is a valid struct that nothing else releases. Its memory is writable, or nothing writes it through the result.
 pub unsafe fn from_legacy(managed: NonNull<ManagedTensor>) -> Result<Tensor<ManagedOwner>> {
     // SAFETY: the contract of this function: `managed` is a valid struct, with `ndim` numbers in its arrays, and nothing else
-    // releases it, so the new owner may. DLPack keeps its memory valid, also for writing, until the owner calls the deleter.
+    // releases it, so the new owner may. DLPack keeps its memory valid until the owner calls the deleter, and nothing writes
+    // it unless it is writable.
     unsafe {
         let owner = ManagedOwner::legacy(managed);
         borrow(managed.as_ref().dl_tensor, Access::ReadWrite, false, owner)

@@ -32,8 +32,10 @@ pub fn write_axis<I: Index, O: Index>(
                 }
             }
             _ => {
-                for (number, coordinate) in numbers.iter_mut().step_by(step).zip(axis.range(from, to)) {
-                    number.write(O::from_usize(coordinate.to_usize()));
+                let mut index = 0;
+                for coordinate in axis.range(from, to) {
+                    numbers[index].write(O::from_usize(coordinate.to_usize()));
+                    index += step;
                 }
             }
         }
