@@ -3,7 +3,7 @@
 //! A transfer packs the next chunk while it copies the previous one. A chunk is a range of one loop of the tensor, for one
 //! index of the outer loops and all indices of the inner ones.
 
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::layout::Layout;
 use smallvec::SmallVec;
 
@@ -78,8 +78,12 @@ impl Chunks {
     /// The chunk of this number, in the order of the dense tensor.
     ///
     /// # Errors
-    /// Never for a layout that a constructor has checked.
+    /// When there is no chunk of this number: its offset would be outside the tensor.
     pub fn get(&self, number: usize) -> Result<Chunk> {
+        if number >= self.count() {
+            let fact = format!("a tensor of {} chunks has no chunk {number}", self.count());
+            return Err(Error::new(ErrorKind::InvalidArgument, fact));
+        }
         let number = number as i64;
         let per_loop = self.chunks_per_loop.max(1);
         let (mut run, chunk) = (number / per_loop, number % per_loop);
@@ -136,6 +140,9 @@ mod tests {
                     found.extend(offsets(&chunk.layout).iter().map(|offset| chunk.offset + offset));
                 }
                 assert_eq!(found, offsets(layout), "{layout:?} {max_elements}");
+                for number in [chunks.count(), usize::MAX] {
+                    assert!(chunks.get(number).is_err(), "{layout:?} {max_elements} {number}");
+                }
             }
         }
     }

@@ -51,7 +51,8 @@ struct EmergencyReserve {
     allocations: AtomicUsize,
 }
 
-// SAFETY: cells are accessed only through pointers that `allocate` returned, each to one owner.
+// SAFETY: the bitmap and the counter are atomics. No method accesses the cells. `allocate` returns a pointer to cells whose
+// bits it has set in one atomic operation, so no two allocations share a cell until `free` clears the bits.
 unsafe impl Sync for EmergencyReserve {}
 
 static EMERGENCY_RESERVE: EmergencyReserve = EmergencyReserve::new();
@@ -93,7 +94,8 @@ impl EmergencyReserve {
                     Ok(_) => {
                         self.allocations.fetch_add(1, Ordering::Relaxed);
                         let cell = index * 64 + shift as usize;
-                        // SAFETY: the cell is in the reserve.
+                        // SAFETY: `add` requires an offset within the allocation. `index` is below `WORDS`, and the run of bits
+                        // fits in the word, so the cell is one of the 64 cells of each word.
                         return unsafe { self.cells.get().cast::<u8>().add(cell * CELL_BYTES) };
                     }
                     Err(now) => used = now,
@@ -111,8 +113,11 @@ impl EmergencyReserve {
     }
 
     /// Frees memory of the reserve.
+    ///
+    /// # Safety
+    /// [`allocate`](Self::allocate) returned the memory at this offset for this layout, and nothing uses it any more.
     #[cold]
-    fn free(&self, offset: usize, layout: Layout) {
+    unsafe fn free(&self, offset: usize, layout: Layout) {
         let cell = offset / CELL_BYTES;
         self.used[cell / 64].fetch_and(!(Self::cell_bits(layout.size()) << (cell % 64)), Ordering::Release);
         self.allocations.fetch_sub(1, Ordering::Relaxed);
@@ -123,26 +128,27 @@ impl EmergencyReserve {
 #[derive(Clone, Copy, Debug)]
 pub struct Allocator;
 
-// SAFETY: memory comes from the system allocator or from the reserve, whose allocations do not overlap, and its address
-// determines where it is freed. Nothing here unwinds.
+// SAFETY: the trait requires valid memory for the layout, and no unwinding. Memory comes from the system allocator, or from
+// cells of the reserve that no other allocation has, aligned to 64 bytes, and its address determines where it is freed. Nothing
+// panics: the index in `free` is below `WORDS`, because the offset is below the size of the reserve.
 unsafe impl GlobalAlloc for Allocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's contract.
+        // SAFETY: the size of the layout is not zero (the contract of `GlobalAlloc::alloc`, which is the same).
         let memory = unsafe { System.alloc(layout) };
         if memory.is_null() { EMERGENCY_RESERVE.allocate(layout) } else { memory }
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's contract.
+        // SAFETY: the size of the layout is not zero (the contract of `GlobalAlloc::alloc_zeroed`, which is the same).
         let memory = unsafe { System.alloc_zeroed(layout) };
         if !memory.is_null() {
             return memory;
         }
         let memory = EMERGENCY_RESERVE.allocate(layout);
         if !memory.is_null() {
-            // SAFETY: this many bytes were allocated just now.
+            // SAFETY: `allocate` returned memory for this layout that nothing else uses.
             unsafe { memory.write_bytes(0, layout.size()) };
         }
         memory
@@ -150,24 +156,29 @@ unsafe impl GlobalAlloc for Allocator {
 
     #[inline]
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        match EMERGENCY_RESERVE.offset(memory) {
-            // SAFETY: not from the reserve, so from the system; otherwise the caller's contract.
-            None => unsafe { System.dealloc(memory, layout) },
-            Some(offset) => EMERGENCY_RESERVE.free(offset, layout),
+        // SAFETY: this allocator returned the memory for this layout, and nothing uses it any more (the contract of
+        // `GlobalAlloc::dealloc`). Memory within the reserve came from its `allocate`, and any other from the system allocator.
+        unsafe {
+            match EMERGENCY_RESERVE.offset(memory) {
+                None => System.dealloc(memory, layout),
+                Some(offset) => EMERGENCY_RESERVE.free(offset, layout),
+            }
         }
     }
 
     #[inline]
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         if EMERGENCY_RESERVE.offset(memory).is_none() {
-            // SAFETY: from the system; otherwise the caller's contract.
+            // SAFETY: the memory is not within the reserve, so it came from the system allocator. The layout and the size are
+            // those that the contract of `GlobalAlloc::realloc` requires, which is the same.
             let grown = unsafe { System.realloc(memory, layout, size) };
             if !grown.is_null() {
                 return grown;
             }
         }
-        // SAFETY: the caller's contract: the size is not zero and does not overflow with the alignment; both blocks hold
-        // the smaller of the two sizes and do not overlap; the old one is freed once.
+        // SAFETY: the size is not zero and does not overflow when rounded up to the alignment (the contract of
+        // `GlobalAlloc::realloc`), so it makes a layout. The new block is another allocation, and both have the smaller of the
+        // two sizes. This allocator returned the old block for this layout, and the caller does not use it after success.
         unsafe {
             let grown = self.alloc(Layout::from_size_align_unchecked(size, layout.align()));
             if !grown.is_null() {
@@ -213,7 +224,8 @@ pub fn ensure_headroom(bytes: usize) -> Result<()> {
 #[cold]
 fn try_allocate(bytes: usize) -> Result<()> {
     let has_memory = Layout::from_size_align(bytes, 1).is_ok_and(|layout| {
-        // SAFETY: the size is not zero; the block is freed with the layout that it was allocated with.
+        // SAFETY: `alloc` requires a size that is not zero: callers pass the two constants of this file. The block is freed
+        // once, with the layout that it was allocated with.
         unsafe {
             // Without the black box the compiler may remove both calls.
             let memory = black_box(System.alloc(layout));
@@ -255,16 +267,17 @@ mod tests {
             if memory.is_null() {
                 break;
             }
-            // SAFETY: 100 bytes were allocated.
+            // SAFETY: `allocate` returned memory for 100 bytes that nothing else uses.
             unsafe { memory.write_bytes(taken.len() as u8, 100) };
             taken.push(memory);
         }
         assert_eq!(taken.len(), EMERGENCY_RESERVE_BYTES / 128);
         for (index, &memory) in taken.iter().enumerate() {
-            // SAFETY: 100 bytes were written above.
-            let bytes = unsafe { std::slice::from_raw_parts(memory, 100) };
-            assert!(bytes.iter().all(|&byte| byte == index as u8));
-            reserve.free(reserve.offset(memory).unwrap(), layout(100));
+            // SAFETY: the first loop allocated these 100 bytes and wrote them. They are freed once, after the last read.
+            unsafe {
+                assert_eq!(std::slice::from_raw_parts(memory, 100), [index as u8; 100]);
+                reserve.free(reserve.offset(memory).unwrap(), layout(100));
+            }
         }
         assert_eq!(reserve.allocations.load(Ordering::Relaxed), 0);
         let whole = reserve.allocate(layout(MAX_EMERGENCY_ALLOCATION_BYTES));
@@ -283,7 +296,8 @@ mod tests {
 
     #[test]
     fn reallocation_out_of_the_reserve_keeps_the_bytes() {
-        // SAFETY: each block is used within its size, and freed once with its own layout.
+        // SAFETY: `allocate` returned memory for ten bytes, which are written, and `realloc` gets their layout. It copies them
+        // to a block of 5000 bytes, of which ten are read, and which is freed once with a layout of that size.
         unsafe {
             let small = EMERGENCY_RESERVE.allocate(layout(10));
             small.write_bytes(7, 10);
@@ -318,6 +332,8 @@ mod tests {
         ) {
             let reserve = Box::new(EmergencyReserve::new());
             let mut held: Vec<(usize, usize)> = Vec::new();
+            // SAFETY: the callers pass allocations of the reserve, which they remove from `held`, so each is freed once.
+            let free = |(offset, length)| unsafe { reserve.free(offset, layout(length)) };
             for (bytes, takes) in steps {
                 if takes {
                     if let Some(offset) = reserve.offset(reserve.allocate(layout(bytes))) {
@@ -327,13 +343,11 @@ mod tests {
                         }
                         held.push((offset, bytes));
                     }
-                } else if let Some((offset, length)) = held.pop() {
-                    reserve.free(offset, layout(length));
+                } else if let Some(allocation) = held.pop() {
+                    free(allocation);
                 }
             }
-            for (offset, length) in held {
-                reserve.free(offset, layout(length));
-            }
+            held.into_iter().for_each(free);
             prop_assert!(reserve.used.iter().all(|word| word.load(Ordering::Relaxed) == 0));
         }
     }

@@ -33,8 +33,10 @@ enum Storage {
     Pooled(pool::PoolBlock),
 }
 
-// SAFETY: the block is memory with one owner, and the allocator and the pool may free it on any thread.
+// SAFETY: the block is the only owner of its memory, which the allocator and the pool let any thread free.
 unsafe impl Send for HostBlock {}
+// SAFETY: a shared reference gives the address of the memory, and no access to it.
+unsafe impl Sync for HostBlock {}
 
 impl HostBlock {
     /// A block of `bytes` bytes, not initialised.
@@ -53,7 +55,7 @@ impl HostBlock {
         // address.
         let padded = bytes + (ALIGNMENT - MALLOC_ALIGNMENT);
         let layout = AllocLayout::from_size_align(padded, MALLOC_ALIGNMENT).map_err(|_| out_of_memory())?;
-        // SAFETY: the size is not zero.
+        // SAFETY: `alloc` requires a size that is not zero: the padding is not.
         let allocate = || NonNull::new(unsafe { alloc::alloc(layout) });
         // Idle blocks of the pool are unmapped before the call fails.
         let data = allocate().or_else(|| if pool::release_idle() > 0 { allocate() } else { None });
@@ -73,7 +75,7 @@ impl HostBlock {
         let padded = bytes.checked_add(ALIGNMENT - MALLOC_ALIGNMENT);
         let layout = padded.and_then(|padded| AllocLayout::from_size_align(padded, MALLOC_ALIGNMENT).ok());
         let layout = layout.ok_or_else(|| Error::out_of_memory(bytes))?;
-        // SAFETY: the size is not zero.
+        // SAFETY: `alloc_zeroed` requires a size that is not zero: the padding is not.
         let data = NonNull::new(unsafe { alloc::alloc_zeroed(layout) });
         data.map(|data| Self(Storage::Allocated(data, layout))).ok_or_else(|| Error::out_of_memory(bytes))
     }
@@ -98,7 +100,8 @@ impl Drop for HostBlock {
     fn drop(&mut self) {
         // A block of the pool has its own `Drop`.
         if let Storage::Allocated(start, layout) = self.0 {
-            // SAFETY: allocated in `new` or `zeroed` with this layout, and dropped once.
+            // SAFETY: `new` or `zeroed` allocated the memory with this layout, and stored both together. A value is dropped
+            // once.
             unsafe { alloc::dealloc(start.as_ptr(), layout) }
         }
     }
@@ -122,7 +125,7 @@ mod tests {
         for bytes in [0, 1, 1000, POOL_THRESHOLD_BYTES] {
             let block = HostBlock::zeroed(bytes).unwrap();
             assert_eq!(block.data() as usize % ALIGNMENT, 0);
-            // SAFETY: the block has as many bytes.
+            // SAFETY: `zeroed` allocated at least this many bytes after the aligned start and initialised them.
             let bytes = unsafe { std::slice::from_raw_parts(block.data(), bytes) };
             assert!(bytes.iter().all(|&byte| byte == 0));
         }

@@ -1,8 +1,8 @@
 //! Shapes and strides, with arithmetic that cannot overflow.
 //!
 //! Strides are in **bytes**, so that fields of records (a float32 every 5 bytes) have a layout too. Every constructor of
-//! [`Layout`] checks that no dimension is negative, and that the number of bytes and every offset fit in an `i64`. Code with a
-//! `Layout` may therefore add and multiply without checks.
+//! [`Layout`] checks that no dimension is negative, and that the element size, the number of bytes and every offset fit in an
+//! `i64`. Code with a `Layout` may therefore add and multiply without checks.
 
 use crate::error::{Error, Result};
 use smallvec::SmallVec;
@@ -95,7 +95,10 @@ impl Layout {
 
     #[inline(always)]
     fn check(&self) -> Result<()> {
-        let (mut bytes, mut low, mut high) = (self.item as i64, 0i64, self.item as i64);
+        let Ok(item) = i64::try_from(self.item) else {
+            return Err(Error::invalid_tensor(format!("the element size overflows: {} bytes", self.item)));
+        };
+        let (mut bytes, mut low, mut high) = (item, 0i64, item);
         let empty = self.is_empty();
         for (axis, (dim, stride)) in self.axes().enumerate() {
             if dim < 0 {
@@ -196,7 +199,8 @@ impl Layout {
                 if stride != step {
                     return self.is_empty();
                 }
-                step *= dim;
+                // Wrapping: the lengths of an empty layout may be any numbers, and the result is then true either way.
+                step = step.wrapping_mul(dim);
             }
         }
         true
@@ -257,9 +261,14 @@ impl Layout {
     }
 
     /// The lengths and strides of the fewest loops over the elements in row-major order, outermost first: without dimensions
-    /// of length one, and with contiguous neighbours merged. A scalar has none.
+    /// of length one, and with contiguous neighbours merged. A scalar has none, and an empty layout has one of length zero.
     pub fn runs(&self) -> SmallVec<[(i64, i64); 8]> {
         let mut runs: SmallVec<[(i64, i64); 8]> = SmallVec::new();
+        if self.is_empty() {
+            // The lengths of an empty layout may be any numbers, whose product overflows.
+            runs.push((0, self.item as i64));
+            return runs;
+        }
         for (length, stride) in self.axes().filter(|&(length, _)| length != 1) {
             match runs.last_mut() {
                 Some(outer) if stride.checked_mul(length) == Some(outer.1) => {
@@ -353,6 +362,11 @@ mod tests {
         assert!(layout.is_dense() && layout.is_empty() && !layout.may_overlap());
         assert_eq!((layout.count(), layout.extent()), (0, (0, 0)));
         assert!(layout.in_elements().is_some());
+        // The product of the lengths overflows.
+        let layout = Layout::strided(4, &[0, i64::MAX, i64::MAX], &[0, 0, 0]).unwrap();
+        assert_eq!(layout.runs().as_slice(), [(0, 4)]);
+        let layout = Layout::strided(4, &[0, 1 << 40, 1 << 40], &[0, 1 << 42, 4]).unwrap();
+        assert!(layout.is_dense());
     }
 
     #[test]
@@ -382,6 +396,12 @@ mod tests {
         assert!(fact(&[2], &[8, 8]).contains("2"));
         assert!(Layout::strided_by_element(8, &[2], &[i64::MAX / 4]).is_err());
         assert!(Layout::dense(8, &[1 << 40, 1 << 40]).is_err());
+        // As an `i64` these element sizes are negative, and so would be the sizes in bytes.
+        for item in [usize::MAX, 1 << 63] {
+            assert!(Layout::dense(item, &[2]).is_err());
+            assert!(Layout::strided(item, &[2], &[8]).is_err());
+            assert!(Layout::strided_by_element(item, &[2], &[1]).is_err());
+        }
     }
 
     proptest! {

@@ -44,8 +44,8 @@ pub struct Tensor<O> {
     owner: O,
 }
 
-// SAFETY: the pointer is only an address here; every access through it is in an unsafe function whose contract covers other
-// threads. The owner determines whether it may be sent.
+// SAFETY: no method of `Tensor` dereferences `data`, so the pointer moves between threads as a number. The owner is `Send` by
+// the bound, and the other fields are plain numbers.
 unsafe impl<O: Send> Send for Tensor<O> {}
 
 impl<O> Tensor<O> {
@@ -228,20 +228,21 @@ impl<O> Tensor<O> {
     /// When the tensor does not have the axis or the index.
     pub fn select(mut self, axis: usize, index: usize) -> Result<Self> {
         let (shape, strides) = (self.layout.shape(), self.layout.strides());
-        if shape.get(axis).is_none_or(|&length| i64::try_from(index).is_ok_and(|index| index >= length)) {
+        let within = shape.get(axis).and_then(|&length| i64::try_from(index).ok().filter(|&at| at < length));
+        let Some(index) = within else {
             return Err(Error::invalid_tensor(format!(
                 "shape {shape:?} has no index {index} along axis {axis}"
             )));
-        }
+        };
         let without = |numbers: &[i64]| -> SmallVec<[i64; 4]> {
             let others = numbers.iter().enumerate().filter(|&(number, _)| number != axis);
             others.map(|(_, &number)| number).collect()
         };
-        let offset = strides[axis] * index as i64;
         let layout = Layout::strided(self.layout.item(), &without(shape), &without(strides))?;
         if !layout.is_empty() {
-            // The index is below the length, so the address is that of an element of the tensor.
-            self.data = self.data.wrapping_offset(offset as isize);
+            // The tensor has elements and the index is below the length, so the offset is that of one of them and does not
+            // overflow. The strides of an empty tensor may be any numbers.
+            self.data = self.data.wrapping_offset((strides[axis] * index) as isize);
         }
         self.layout = layout;
         Ok(self)
@@ -291,7 +292,8 @@ mod tests {
 
     fn make(data: *mut u8, shape: &[i64], dtype: DType) -> Result<Tensor<()>> {
         let layout = Layout::dense(4, shape)?;
-        // SAFETY: nothing reads through the pointer in these tests.
+        // SAFETY: `data` is an array of the size of the shape that outlives the tensor, or null. `new` rejects null if there
+        // are elements, and the extent is zero bytes if there are none.
         unsafe { Tensor::new(data, dtype, layout, Device::CPU, ByteOrder::Native, Access::ReadWrite, ()) }
     }
 
@@ -305,6 +307,8 @@ mod tests {
         let column = made().select(1, 2).unwrap();
         assert_eq!((column.data(), column.layout().strides()), (start.wrapping_add(8), &[12][..]));
         assert!(made().select(0, 2).is_err() && made().select(2, 0).is_err());
+        // As an `i64` this index is -1, an address before the tensor.
+        assert!(made().select(0, usize::MAX).is_err());
         assert_eq!(made().first(1).unwrap().layout().shape(), [1, 3]);
         assert!(made().first(3).is_err() && made().first(usize::MAX).is_err());
         assert_eq!(made().reshaped(&[6]).unwrap().layout().shape(), [6]);
@@ -312,6 +316,12 @@ mod tests {
         assert!(made().select(1, 0).unwrap().reshaped(&[2, 1]).is_err());
         let empty = make(std::ptr::null_mut(), &[2, 0], DType::Int32).unwrap();
         assert!(empty.select(0, 1).unwrap().data().is_null());
+        let layout = Layout::strided(4, &[3, 0], &[i64::MAX, 4]).unwrap();
+        // SAFETY: the extent of a tensor without elements is zero bytes.
+        let empty = unsafe {
+            Tensor::new(start, DType::Int32, layout, Device::CPU, ByteOrder::Native, Access::ReadWrite, ())
+        };
+        assert_eq!(empty.unwrap().select(0, 2).unwrap().data(), start);
     }
 
     #[test]

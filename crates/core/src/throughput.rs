@@ -44,7 +44,7 @@ fn measure(threads: usize) -> Result<HostThroughput> {
     let elements = PROBE_BYTES as i64 / 4;
     let (from, to) = (HostBlock::new(PROBE_BYTES)?, HostBlock::new(PROBE_BYTES)?);
     for block in [&from, &to] {
-        // SAFETY: the block has this many bytes.
+        // SAFETY: `HostBlock::new` allocated this many bytes, which nothing else uses.
         unsafe { block.data().write_bytes(0x3c, PROBE_BYTES) };
     }
     let speed = |layout: &Layout, dtype: DType| -> Result<f64> {
@@ -55,7 +55,9 @@ fn measure(threads: usize) -> Result<HostThroughput> {
         let mut best = Duration::MAX;
         for _ in 0..PROBE_REPETITIONS {
             let begin = Instant::now();
-            // SAFETY: both blocks have room for the elements, and nothing else refers to them.
+            // SAFETY: the layouts have at most `PROBE_BYTES / 4` elements of at most four bytes, which fit in either block, and
+            // start at offset zero. The source is written, the blocks do not overlap, the destination is dense, and nothing
+            // else uses them.
             unsafe { pack::convert(&source, &target, threads)? };
             best = best.min(begin.elapsed());
         }

@@ -56,19 +56,20 @@ fn the_child_of_a_fork_starts_its_own_helpers() {
         }
         started.wait();
         for _ in 0..50 {
-            // SAFETY: the child runs only `run_barrier`, which takes no lock, and exits without cleaning up. (Starting a
-            // thread allocates; glibc keeps its allocator usable in the child of a fork.)
+            // SAFETY: the child of a process with threads may call only functions that take no lock of the parent. It calls
+            // `alarm`, `run_barrier`, which takes none, and `_exit`. (Starting a thread allocates; glibc keeps its allocator
+            // usable.)
             let child = unsafe { libc::fork() };
             if child == 0 {
                 // The alarm ends a child without helpers.
-                // SAFETY: no handler is set: the signal ends the child.
+                // SAFETY: `alarm` has no preconditions. No handler is set, so the signal ends the child.
                 unsafe { libc::alarm(20) };
                 run_barrier(2);
-                // SAFETY: ends the child at once.
+                // SAFETY: `_exit` has no preconditions, and ends the child without running destructors of the parent's values.
                 unsafe { libc::_exit(7) };
             }
             let mut status = 0;
-            // SAFETY: our child process, and an address for its status.
+            // SAFETY: `waitpid` writes the status to a local variable.
             let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
             assert_eq!(waited, child);
             assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "the status is {status:#x}");

@@ -57,7 +57,7 @@ pub struct RawDType {
 
 /// `DLTensor`.
 #[repr(C)]
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct RawTensor {
     /// Start of the memory.
     pub data: *mut c_void,

@@ -55,7 +55,9 @@ impl<M, O> ExportOffer<M, O> {
 
     /// Whether the consumer has released the tensor.
     pub fn is_released(&self) -> bool {
-        // SAFETY: the block is alive, because a release does not free it while it is offered.
+        // SAFETY: the block is allocated: `release` does not free it in the state `OFFERED`, in which `offer_versioned` and
+        // `offer_legacy` made it, and `taken` and `drop`, which free it, consume the offer. The field is initialised, and an
+        // atomic.
         unsafe { (*self.0.as_ptr()).state.load(Ordering::Acquire) == RELEASED }
     }
 
@@ -64,8 +66,9 @@ impl<M, O> ExportOffer<M, O> {
     pub fn taken(self) {
         let block = self.0.as_ptr();
         mem::forget(self);
-        // SAFETY: the block is alive, because a release does not free it while it is offered. After the swap the consumer frees
-        // it, unless the consumer has released it already.
+        // SAFETY: the block is allocated until the swap, because `release` does not free it in the state `OFFERED`. If the swap
+        // reads `OFFERED`, `release` frees the block and this function does not touch it again. If it reads `RELEASED`,
+        // `release` is over and has dropped the owner, and the block, which has the layout of a `Box`, is freed here once.
         unsafe {
             if (*block).state.swap(CONSUMED, Ordering::AcqRel) == RELEASED {
                 drop(Box::from_raw(block));
@@ -77,8 +80,9 @@ impl<M, O> ExportOffer<M, O> {
 impl<M, O> Drop for ExportOffer<M, O> {
     fn drop(&mut self) {
         let block = self.0.as_ptr();
-        // SAFETY: the block is alive and ours, because a release does not free it while it is offered; the owner is still
-        // there unless the state is `RELEASED`.
+        // SAFETY: the block is allocated, because `release` does not free it in the state `OFFERED`, and has the layout of a
+        // `Box`. A consumer releases before its import ends or never, so `release` does not run now. In the state `OFFERED` it
+        // did not run before either: the owner is dropped once, and the block is freed once.
         unsafe {
             if (*block).state.load(Ordering::Acquire) == OFFERED {
                 ManuallyDrop::drop(&mut (*block).owner);
@@ -88,7 +92,8 @@ impl<M, O> Drop for ExportOffer<M, O> {
     }
 }
 
-// SAFETY: the block has one owner, the offer or the consumer, and its fields may be dropped on any thread if the owner may.
+// SAFETY: the offer is the only value that refers to the block, beside the consumer's pointer, whose accesses are ordered by
+// the atomic state. The struct and the numbers are plain data, and the owner is `Send` by the bound.
 unsafe impl<M, O: Send> Send for ExportOffer<M, O> {}
 
 /// Exports with a version, with the read-only flag, and with the padding flag for types narrower than a byte.
@@ -127,7 +132,7 @@ fn versioned<O: Send + 'static>(
         flags,
         dl_tensor,
     })?;
-    // SAFETY: fresh from `exported`.
+    // SAFETY: `exported` returned this block, and nothing has written an owner into it.
     Ok(unsafe { owned_by(block, tensor.into_owner()) })
 }
 
@@ -160,7 +165,7 @@ fn legacy<O: Send + 'static>(tensor: Tensor<O>, state: u8) -> Result<NonNull<Exp
         manager_ctx: block,
         deleter: Some(release_legacy::<O>),
     })?;
-    // SAFETY: fresh from `exported`.
+    // SAFETY: `exported` returned this block, and nothing has written an owner into it.
     Ok(unsafe { owned_by(block, tensor.into_owner()) })
 }
 
@@ -196,8 +201,9 @@ fn exported<M, O>(
         strides: ptr::null_mut(),
         byte_offset: 0,
     };
-    // SAFETY: the size is not zero; each field is written once before it is read, and the numbers do not move any more, so
-    // pointers into them stay valid.
+    // SAFETY: `alloc` requires a size that is not zero: the block has an atomic. The block was checked for null, and is aligned
+    // and large enough for its type, so its fields may be written and the numbers, once written, borrowed. There are `2 * rank`
+    // numbers, so the strides start within them; the numbers do not move before the block is freed.
     unsafe {
         let block = alloc::alloc(alloc::Layout::new::<Exported<M, O>>()).cast::<Exported<M, O>>();
         if block.is_null() {
@@ -220,7 +226,7 @@ fn exported<M, O>(
 /// The block is fresh from [`exported`], and has no owner yet.
 #[inline(always)]
 unsafe fn owned_by<M, O>(block: NonNull<Exported<M, O>>, owner: O) -> NonNull<Exported<M, O>> {
-    // SAFETY: the caller's contract: the field is uninitialised and accessible.
+    // SAFETY: the contract of this function: `exported` allocated the block, and the field has no value that would be lost.
     unsafe { (&raw mut (*block.as_ptr()).owner).write(ManuallyDrop::new(owner)) };
     block
 }
@@ -231,7 +237,9 @@ unsafe fn owned_by<M, O>(block: NonNull<Exported<M, O>>, owner: O) -> NonNull<Ex
 /// The block comes from [`exported`], has an owner, and is released once.
 #[inline(always)]
 unsafe fn release<M, O>(block: *mut Exported<M, O>) {
-    // SAFETY: the caller's contract. An offered block is not freed here: the offer sees the state and frees it.
+    // SAFETY: the contract of this function: the block is allocated and has an owner, which only this call drops. In the state
+    // `OFFERED` the block stays allocated, and after the swap to `RELEASED` the offer frees it. In any other state this is the
+    // last access, and the block, which `exported` allocated with the layout of a `Box`, is freed here.
     unsafe {
         ManuallyDrop::drop(&mut (*block).owner);
         let state = &(*block).state;
@@ -244,14 +252,16 @@ unsafe fn release<M, O>(block: *mut Exported<M, O>) {
 
 unsafe extern "C" fn release_versioned<O>(managed: *mut ManagedTensorVersioned) {
     if !managed.is_null() {
-        // SAFETY: the consumer passes back the struct that `to_versioned::<O>` made, once; it heads its block.
+        // SAFETY: DLPack requires the consumer to pass the struct that `versioned::<O>` made, once. The struct is the first
+        // field of its block (`repr(C)`), and the pointer was made from that to the block, so it may access all of it.
         unsafe { release(managed.cast::<Exported<ManagedTensorVersioned, O>>()) };
     }
 }
 
 unsafe extern "C" fn release_legacy<O>(managed: *mut ManagedTensor) {
     if !managed.is_null() {
-        // SAFETY: the consumer passes back the struct that `to_legacy::<O>` made, once; it heads its block.
+        // SAFETY: DLPack requires the consumer to pass the struct that `legacy::<O>` made, once. The struct is the first field
+        // of its block (`repr(C)`), and the pointer was made from that to the block, so it may access all of it.
         unsafe { release(managed.cast::<Exported<ManagedTensor, O>>()) };
     }
 }
@@ -270,7 +280,7 @@ mod tests {
         let layout = Layout::dense(dtype.size(), shape).unwrap();
         let memory = Arc::new(vec![7u8; layout.bytes().max(1)]);
         let data = memory.as_ptr().cast_mut();
-        // SAFETY: the vector is as long as the layout and the Arc keeps it; nothing writes through it.
+        // SAFETY: the vector has as many bytes as the layout, and the `Arc` keeps it while the tensor lives. No test writes.
         let tensor = unsafe {
             Tensor::new(data, dtype, layout, Device::CPU, ByteOrder::Native, access, Arc::clone(&memory))
         };
@@ -283,7 +293,7 @@ mod tests {
             let (sent, memory) = tensor(dtype, &[2, 1, 3], Access::ReadOnly);
             let address = sent.data();
             let managed = to_versioned(sent).unwrap();
-            // SAFETY: fresh from `to_versioned`.
+            // SAFETY: `to_versioned` made the struct, and nothing else releases it.
             let back = unsafe { from_versioned(managed) }.unwrap();
             assert_eq!((back.dtype(), back.data(), back.access()), (dtype, address, Access::ReadOnly));
             assert_eq!(back.layout().shape(), [2, 1, 3]);
@@ -298,7 +308,7 @@ mod tests {
     fn a_legacy_round_trip_ends_on_another_thread() {
         let (sent, memory) = tensor(DType::Float64, &[5], Access::ReadWrite);
         let managed = to_legacy(sent).unwrap();
-        // SAFETY: fresh from `to_legacy`.
+        // SAFETY: `to_legacy` made the struct, and nothing else releases it.
         let back = unsafe { from_legacy(managed) }.unwrap();
         std::thread::spawn(move || drop(back)).join().unwrap();
         assert_eq!(Arc::strong_count(&memory), 1);
@@ -321,7 +331,7 @@ mod tests {
             let offer = offer_versioned(sent).unwrap();
             let managed = offer.managed();
             if matches!(consumer, TakesAndReleases | FailsLate) {
-                // SAFETY: fresh from `offer_versioned`; this drop is the consumer's release.
+                // SAFETY: `offer_versioned` made the struct; this drop is the only release by a consumer.
                 drop(unsafe { from_versioned(managed) }.unwrap());
                 assert_eq!(Arc::strong_count(&memory), 1, "{consumer:?}: the owner is dropped at once");
             }
@@ -330,7 +340,7 @@ mod tests {
                 Takes => {
                     offer.taken();
                     assert_eq!(Arc::strong_count(&memory), 2);
-                    // SAFETY: taken, and released here once.
+                    // SAFETY: `taken` gave the struct to this consumer, which releases it once.
                     drop(unsafe { from_versioned(managed) }.unwrap());
                 }
                 TakesAndReleases => offer.taken(),
@@ -345,7 +355,7 @@ mod tests {
         for _ in 0..if cfg!(miri) { 20 } else { 2000 } {
             let (sent, memory) = tensor(DType::Float32, &[2], Access::ReadWrite);
             let offer = offer_legacy(sent).unwrap();
-            // SAFETY: fresh from `offer_legacy`; the consumer is the other thread.
+            // SAFETY: `offer_legacy` made the struct; the drop on the other thread is the only release by a consumer.
             let theirs = unsafe { from_legacy(offer.managed()) }.unwrap();
             std::thread::scope(|scope| {
                 scope.spawn(move || drop(theirs));
@@ -363,10 +373,9 @@ mod tests {
     #[test]
     fn empty_tensors_are_exported_with_null_data() {
         let managed = to_versioned(tensor(DType::Int16, &[0, 3], Access::ReadWrite).0).unwrap();
-        // SAFETY: fresh from `to_versioned`; read before it is taken back.
-        assert!(unsafe { managed.as_ref() }.dl_tensor.data.is_null());
-        // SAFETY: as above.
-        assert!(unsafe { from_versioned(managed) }.unwrap().layout().is_empty());
+        // SAFETY: `to_versioned` made the struct, and nothing releases it before the drop of the import.
+        let (data, imported) = unsafe { (managed.as_ref().dl_tensor.data, from_versioned(managed)) };
+        assert!(data.is_null() && imported.unwrap().layout().is_empty());
     }
 
     #[test]
@@ -374,7 +383,8 @@ mod tests {
         let layout = Layout::strided(4, &[3], &[5]).unwrap();
         let memory = [0u8; 14];
         let data = memory.as_ptr().cast_mut();
-        // SAFETY: 14 bytes hold the extent; nothing writes.
+        // SAFETY: three elements of four bytes with a stride of five have an extent of 14 bytes, the length of the array, which
+        // outlives the tensor. Nothing writes.
         let tensor = unsafe {
             Tensor::new(data, DType::Int32, layout, Device::CPU, ByteOrder::Native, Access::ReadOnly, ())
         };
@@ -385,7 +395,7 @@ mod tests {
         #[test]
         fn any_rank_is_exported(shape in proptest::collection::vec(0i64..3, 0..12)) {
             let (sent, memory) = tensor(DType::Int16, &shape, Access::ReadWrite);
-            // SAFETY: fresh from `to_versioned`.
+            // SAFETY: `to_versioned` made the struct, and nothing else releases it.
             let back = unsafe { from_versioned(to_versioned(sent).unwrap()) }.unwrap();
             prop_assert_eq!(back.layout().shape(), &shape[..]);
             drop(back);

@@ -5,7 +5,7 @@
 //! part of the `unsafe` contract.
 
 use super::abi::{
-    FLAG_READ_ONLY, FLAG_SUBBYTE_PADDED, ManagedTensor, ManagedTensorVersioned, RawTensor, VERSION,
+    FLAG_READ_ONLY, FLAG_SUBBYTE_PADDED, ManagedTensor, ManagedTensorVersioned, RawDType, RawTensor, VERSION,
 };
 use crate::device::{Device, DeviceKind};
 use crate::dtype::DType;
@@ -26,7 +26,7 @@ const MAX_RANK: i32 = 1024;
 /// /// # Safety
 /// /// Both are valid, and nothing else releases them.
 /// unsafe fn release(old: NonNull<ManagedTensor>, new: NonNull<ManagedTensorVersioned>) {
-///     // SAFETY: the caller's contract.
+///     // SAFETY: the contract of `release` is that both are valid and that nothing else releases them.
 ///     drop(unsafe { (ManagedOwner::legacy(old), ManagedOwner::versioned(new)) });
 /// }
 /// ```
@@ -76,14 +76,16 @@ impl ManagedOwner {
     }
 }
 
-// SAFETY: DLPack requires that the deleter may be called from any thread; the struct has one owner.
+// SAFETY: the value owns its struct alone (the contracts of `legacy` and `versioned`). Its only access is the call of the
+// deleter, which DLPack requires to be callable from any thread.
 unsafe impl Send for ManagedOwner {}
 
 impl Drop for ManagedOwner {
     fn drop(&mut self) {
         match self.0 {
             ManagedPointer::Legacy(managed) => {
-                // SAFETY: we own the struct (the contract of `ManagedOwner::legacy`) and drop it once.
+                // SAFETY: the struct is valid and nothing else releases it (the contract of `ManagedOwner::legacy`). A value is
+                // dropped once, so the deleter is called once, with its own struct.
                 unsafe {
                     if let Some(deleter) = managed.as_ref().deleter {
                         deleter(managed.as_ptr());
@@ -91,7 +93,8 @@ impl Drop for ManagedOwner {
                 }
             }
             ManagedPointer::Versioned(managed) => {
-                // SAFETY: we own the struct (the contract of `ManagedOwner::versioned`) and drop it once.
+                // SAFETY: the struct is valid and nothing else releases it (the contract of `ManagedOwner::versioned`). A value
+                // is dropped once, so the deleter is called once, with its own struct.
                 unsafe {
                     if let Some(deleter) = managed.as_ref().deleter {
                         deleter(managed.as_ptr());
@@ -110,10 +113,10 @@ impl Drop for ManagedOwner {
 /// # Safety
 /// `managed` is a valid struct that nothing else releases.
 pub unsafe fn from_versioned(managed: NonNull<ManagedTensorVersioned>) -> Result<Tensor<ManagedOwner>> {
-    // SAFETY: valid by contract; version, deleter and flags have the same offsets in every version.
-    let (version, flags) = unsafe { (managed.as_ref().version, managed.as_ref().flags) };
-    // SAFETY: the caller's contract.
-    let owner = unsafe { ManagedOwner::versioned(managed) };
+    // SAFETY: `managed` is a valid struct by the contract of this function. Version, deleter and flags have the same offsets in
+    // every version of DLPack. Nothing else releases the struct by that contract, so the new owner may.
+    let (version, flags, owner) =
+        unsafe { (managed.as_ref().version, managed.as_ref().flags, ManagedOwner::versioned(managed)) };
     if version.major != VERSION.major {
         return Err(Error::invalid_tensor(format!(
             "the tensor has DLPack version {}.{}",
@@ -122,34 +125,42 @@ pub unsafe fn from_versioned(managed: NonNull<ManagedTensorVersioned>) -> Result
         .with_hint_value(hints::UPDATE_DLPACK, VERSION.major.to_string()));
     }
     let access = if flags & FLAG_READ_ONLY != 0 { Access::ReadOnly } else { Access::ReadWrite };
-    // SAFETY: valid by contract, and kept alive by `owner`, which the result holds.
-    unsafe { borrow(&managed.as_ref().dl_tensor, access, flags & FLAG_SUBBYTE_PADDED != 0, owner) }
+    // SAFETY: the struct is valid by the contract of this function, with `ndim` numbers in its arrays, and DLPack keeps its
+    // memory valid until the deleter is called, which `owner` does. The producer sets the read-only flag if writes are not
+    // allowed.
+    unsafe { borrow(managed.as_ref().dl_tensor, access, flags & FLAG_SUBBYTE_PADDED != 0, owner) }
 }
 
-/// Imports a managed tensor without a version.
+/// Imports a managed tensor without a version. It cannot express that its memory is read-only: a caller who knows so calls
+/// [`Tensor::set_read_only`].
 ///
 /// # Errors
 /// When a check fails; the tensor has then been released.
 ///
 /// # Safety
-/// `managed` is a valid struct that nothing else releases.
+/// `managed` is a valid struct that nothing else releases. Its memory is writable, or nothing writes it through the result.
 pub unsafe fn from_legacy(managed: NonNull<ManagedTensor>) -> Result<Tensor<ManagedOwner>> {
-    // SAFETY: the caller's contract.
-    let owner = unsafe { ManagedOwner::legacy(managed) };
-    // SAFETY: valid by contract, and kept alive by `owner`, which the result holds.
-    unsafe { borrow(&managed.as_ref().dl_tensor, Access::ReadWrite, false, owner) }
+    // SAFETY: the contract of this function: `managed` is a valid struct, with `ndim` numbers in its arrays, and nothing else
+    // releases it, so the new owner may. DLPack keeps its memory valid until the owner calls the deleter, and nothing writes
+    // it unless it is writable.
+    unsafe {
+        let owner = ManagedOwner::legacy(managed);
+        borrow(managed.as_ref().dl_tensor, Access::ReadWrite, false, owner)
+    }
 }
 
 /// Validates a DLPack tensor that `owner` keeps alive. Shape and strides are copied.
+///
+/// `raw` is a copy and not a reference: if a check fails, dropping `owner` frees the struct that it came from.
 ///
 /// # Errors
 /// When a check fails; `owner` is dropped.
 ///
 /// # Safety
-/// The shape and strides pointers, unless null, point to `ndim` numbers during this call. The memory of the tensor is valid
-/// while `owner` exists, also for writing if `access` allows it.
+/// The shape and strides pointers, unless null, point to `ndim` numbers until `owner` is dropped. The memory of the tensor is
+/// valid while `owner` exists, also for writing if `access` allows it.
 #[inline(always)]
-pub unsafe fn borrow<O>(raw: &RawTensor, access: Access, padded: bool, owner: O) -> Result<Tensor<O>> {
+pub unsafe fn borrow<O>(raw: RawTensor, access: Access, padded: bool, owner: O) -> Result<Tensor<O>> {
     let Some(kind) = DeviceKind::from_code(raw.device.device_type) else {
         return Err(Error::invalid_tensor(format!(
             "the tensor is on a device of unknown kind {}",
@@ -171,13 +182,14 @@ pub unsafe fn borrow<O>(raw: &RawTensor, access: Access, padded: bool, owner: O)
     if rank > 0 && raw.shape.is_null() {
         return Err(Error::invalid_tensor(format!("the tensor has {rank} dimensions and no shape")));
     }
-    // SAFETY: the caller vouches for `ndim` numbers at a shape pointer that is not null.
+    // SAFETY: the contract of this function: a shape pointer that is not null, which was checked, points to `ndim` numbers.
     let shape = if rank == 0 { &[][..] } else { unsafe { std::slice::from_raw_parts(raw.shape, rank) } };
-    let dtype = element_type(raw, padded)?;
+    let dtype = element_type(raw.dtype, padded)?;
     let layout = if rank == 0 || raw.strides.is_null() {
         Layout::dense(dtype.size(), shape)?
     } else {
-        // SAFETY: the caller vouches for `ndim` numbers at a strides pointer that is not null.
+        // SAFETY: the contract of this function: a strides pointer that is not null, which was checked, points to `ndim`
+        // numbers.
         let strides = unsafe { std::slice::from_raw_parts(raw.strides, rank) };
         Layout::strided_by_element(dtype.size(), shape, strides)?
     };
@@ -193,12 +205,12 @@ pub unsafe fn borrow<O>(raw: &RawTensor, access: Access, padded: bool, owner: O)
             )));
         }
     };
-    // SAFETY: the caller vouches for the memory while `owner` exists.
+    // SAFETY: the contract of this function: the memory of the tensor is valid while `owner` exists, also for writing if
+    // `access` allows it. `data` is the address that DLPack defines: the data pointer plus the byte offset.
     unsafe { Tensor::new(data, dtype, layout, device, ByteOrder::Native, access, owner) }
 }
 
-fn element_type(raw: &RawTensor, padded: bool) -> Result<DType> {
-    let code = raw.dtype;
+fn element_type(code: RawDType, padded: bool) -> Result<DType> {
     if code.lanes != 1 {
         return Err(Error::new(
             ErrorKind::UnsupportedDType,
@@ -228,7 +240,7 @@ fn element_type(raw: &RawTensor, padded: bool) -> Result<DType> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::abi::{RawDType, RawDevice, Version};
+    use super::super::abi::{RawDevice, Version};
     use super::*;
     use std::ptr;
 
@@ -257,11 +269,19 @@ mod tests {
     }
 
     fn check(change: impl FnOnce(&mut RawTensor)) -> Result<Tensor<()>> {
-        let mut foreign = Foreign::new();
+        check_foreign(Foreign::new(), false, change)
+    }
+
+    fn check_foreign(
+        mut foreign: Foreign,
+        padded: bool,
+        change: impl FnOnce(&mut RawTensor),
+    ) -> Result<Tensor<()>> {
         let mut raw = foreign.raw();
         change(&mut raw);
-        // SAFETY: shape and strides are vectors of `ndim` numbers; the memory is not read.
-        unsafe { borrow(&raw, Access::ReadWrite, false, ()) }
+        // SAFETY: the vectors of `foreign` have `ndim` numbers and outlive the call, or the test has set a pointer to null or a
+        // rank that is rejected before they are read. No test reads the memory of the result.
+        unsafe { borrow(raw, Access::ReadWrite, padded, ()) }
     }
 
     #[test]
@@ -313,9 +333,7 @@ mod tests {
     fn a_negative_shape_is_refused() {
         let mut foreign = Foreign::new();
         foreign.shape[1] = -5;
-        let raw = foreign.raw();
-        // SAFETY: as in `check`.
-        let error = unsafe { borrow(&raw, Access::ReadWrite, false, ()) }.unwrap_err();
+        let error = check_foreign(foreign, false, |_| ()).unwrap_err();
         assert_eq!(error.fact(), "shape dimension 1 is negative: -5");
     }
 
@@ -324,10 +342,7 @@ mod tests {
         assert_eq!(check(|raw| raw.data = ptr::null_mut()).unwrap_err().kind(), ErrorKind::NotATensor);
         let mut foreign = Foreign::new();
         foreign.shape[0] = 0;
-        let mut raw = foreign.raw();
-        raw.data = ptr::null_mut();
-        // SAFETY: as in `check`.
-        assert!(unsafe { borrow(&raw, Access::ReadWrite, false, ()) }.is_ok());
+        assert!(check_foreign(foreign, false, |raw| raw.data = ptr::null_mut()).is_ok());
     }
 
     #[test]
@@ -338,18 +353,16 @@ mod tests {
 
     #[test]
     fn packed_elements_are_refused_and_padded_ones_taken() {
-        assert!(check(|raw| raw.dtype = RawDType { code: 0, bits: 4, lanes: 1 }).is_err());
-        let mut foreign = Foreign::new();
-        let mut raw = foreign.raw();
-        raw.dtype = RawDType { code: 0, bits: 4, lanes: 1 };
-        // SAFETY: as in `check`.
-        assert_eq!(unsafe { borrow(&raw, Access::ReadWrite, true, ()) }.unwrap().dtype(), DType::Int4);
+        let four_bits = |raw: &mut RawTensor| raw.dtype = RawDType { code: 0, bits: 4, lanes: 1 };
+        assert!(check(four_bits).is_err());
+        assert_eq!(check_foreign(Foreign::new(), true, four_bits).unwrap().dtype(), DType::Int4);
     }
 
     #[test]
     fn another_major_version_is_refused_and_released() {
         unsafe extern "C" fn release(managed: *mut ManagedTensorVersioned) {
-            // SAFETY: the context is the test's counter, alive for the whole test.
+            // SAFETY: `from_versioned` passes the valid struct below, whose context is the counter of the test, which outlives
+            // it.
             unsafe { *(*managed).manager_ctx.cast::<u32>() += 1 };
         }
         let mut released = 0u32;
@@ -361,10 +374,42 @@ mod tests {
             flags: 0,
             dl_tensor: foreign.raw(),
         };
-        // SAFETY: the struct is valid and released only here.
+        // SAFETY: the struct is valid, its vectors outlive the call, and nothing else releases it.
         let error = unsafe { from_versioned(NonNull::from(&mut managed)) }.unwrap_err();
         assert!(error.fact().contains("2.0"));
         assert_eq!(released, 1);
+    }
+
+    /// The deleter of a real producer frees the struct, also if the import fails after it has read parts of it.
+    #[test]
+    fn a_refused_struct_is_freed_by_its_deleter() {
+        unsafe extern "C" fn free_versioned(managed: *mut ManagedTensorVersioned) {
+            // SAFETY: the test made the struct with `Box::new`, and the deleter is called once.
+            drop(unsafe { Box::from_raw(managed) });
+        }
+        unsafe extern "C" fn free_legacy(managed: *mut ManagedTensor) {
+            // SAFETY: the test made the struct with `Box::new`, and the deleter is called once.
+            drop(unsafe { Box::from_raw(managed) });
+        }
+        let mut foreign = Foreign::new();
+        let vectors = RawDType { code: 2, bits: 32, lanes: 4 };
+        let dl_tensor = RawTensor { dtype: vectors, ..foreign.raw() };
+        let versioned = ManagedTensorVersioned {
+            version: VERSION,
+            manager_ctx: ptr::null_mut(),
+            deleter: Some(free_versioned),
+            flags: 0,
+            dl_tensor,
+        };
+        let legacy = ManagedTensor { dl_tensor, manager_ctx: ptr::null_mut(), deleter: Some(free_legacy) };
+        // SAFETY: both structs are valid, their vectors outlive the calls, and nothing else releases them.
+        let errors = unsafe {
+            [
+                from_versioned(NonNull::from(Box::leak(Box::new(versioned)))).unwrap_err(),
+                from_legacy(NonNull::from(Box::leak(Box::new(legacy)))).unwrap_err(),
+            ]
+        };
+        assert!(errors.iter().all(|error| error.kind() == ErrorKind::UnsupportedDType));
     }
 
     #[test]
@@ -377,7 +422,7 @@ mod tests {
             flags: FLAG_READ_ONLY,
             dl_tensor: foreign.raw(),
         };
-        // SAFETY: the struct is valid; without a deleter nothing is released.
+        // SAFETY: the struct is valid, and it and its vectors outlive the tensor. Without a deleter nothing is released.
         let tensor = unsafe { from_versioned(NonNull::from(&mut managed)) }.unwrap();
         assert_eq!(tensor.access(), Access::ReadOnly);
     }

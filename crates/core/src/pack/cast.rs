@@ -137,16 +137,17 @@ impl CastChain {
     /// Runs the chain over `n` dense elements.
     ///
     /// # Safety
-    /// `from` is readable and `to` writable for `n` elements, they do not overlap, and `n` elements fit in a
-    /// buffer unless the chain has one step.
+    /// `from` is readable and `to` writable for `n` elements of their types. They do not overlap, and neither is in
+    /// `intermediate`. `n` elements of the largest type fit in a buffer unless the chain has one step.
     unsafe fn run(&self, from: *const u8, to: *mut u8, n: usize, intermediate: &mut [Buffer; 2]) {
         let mut input = from;
         for (index, kernel) in self.steps.iter().flatten().enumerate() {
             let is_last = self.steps.get(index + 1).is_none_or(Option::is_none);
             let output = if is_last { to } else { intermediate[index % 2].start() };
-            // SAFETY: the first input and the last output are the caller's; the steps between them alternate between the
-            // two buffers, which are distinct from those, hold `n` elements by the caller's contract, and are never read
-            // and written by the same step.
+            // SAFETY: the first input is readable and the last output writable for `n` elements, and they do not overlap. The
+            // other outputs alternate between two buffers, which are borrowed mutably, so they overlap neither those nor each
+            // other. They have room for `n` elements of any step (all by the contract of this function), and each step writes
+            // its output before the next reads it.
             unsafe { kernel(input, output, n) };
             input = output;
         }
@@ -174,7 +175,9 @@ impl Buffer {
 /// Casts every element of the planes.
 ///
 /// # Safety
-/// Every element of the planes is readable in the source, has the source type of the chain, and is writable in the target; the two do not overlap, and no two elements of the target do.
+/// Every element of the planes is readable in the source as the source type of the chain, and writable in the target as its
+/// target type. The two do not overlap, and no two elements of the target do. If `non_temporal`, [`non_temporal::fence`]
+/// follows.
 pub(super) unsafe fn cast_planes(
     chain: &CastChain,
     planes: &Planes,
@@ -191,11 +194,13 @@ pub(super) unsafe fn cast_planes(
     };
     let capacity = BUFFER_BYTES / chain.largest;
     if planes.plane.count() * 2 <= capacity {
-        // SAFETY: the caller's contract, and the planes are small.
+        // SAFETY: the elements of the planes are readable and writable, and do not overlap (the contract of this function). A
+        // buffer has `capacity` elements of the largest type, which is at least the count of a plane by the condition.
         unsafe { caster.cast_small_planes(planes, capacity, from, to) }
     } else {
         for (from_start, to_start) in planes.offsets() {
-            // SAFETY: the caller's contract, for one of the planes.
+            // SAFETY: the offsets are those of one of the planes, whose elements are readable and writable, and do not overlap
+            // (the contract of this function). A buffer has `capacity` elements of the largest type.
             unsafe {
                 caster.cast_large_plane(&planes.plane, capacity, from.offset(from_start), to.offset(to_start))
             }
@@ -218,12 +223,16 @@ impl Caster<'_> {
     /// it is given and otherwise into `results`.
     ///
     /// # Safety
-    /// As [`CastChain::run`], and `n` elements fit in a buffer unless the target is given and stores are ordinary.
+    /// The source, if it is given, is readable and the target writable for `n` elements, and they do not overlap; otherwise the
+    /// first `n` elements of `gathered` are written. `n` elements of the largest type fit in a buffer, unless both are given,
+    /// stores are ordinary and the chain has one step. After non-temporal stores, [`non_temporal::fence`] follows.
     unsafe fn run(&mut self, from: Option<*const u8>, to: Option<*mut u8>, n: usize) {
         let chain = self.chain;
         let results = self.results.start();
         let from = from.unwrap_or_else(|| self.gathered.start().cast_const());
-        // SAFETY: the caller's contract; `results` has the capacity of a buffer and is distinct from the others.
+        // SAFETY: `from` and `to` are readable and writable for `n` elements, or are the buffers `gathered` and `results`, in
+        // which `n` elements fit (the contract of this function). The buffers are four fields of this value, so neither
+        // overlaps the other, the caller's memory or `intermediate`.
         unsafe {
             match to {
                 Some(to) if self.non_temporal => {
@@ -240,7 +249,8 @@ impl Caster<'_> {
     /// Casts elements that are dense on both sides, with non-temporal stores.
     ///
     /// # Safety
-    /// As [`cast_planes`] for these elements.
+    /// The `n` elements are contiguous, readable in the source and writable in the target, and the two do not overlap.
+    /// [`non_temporal::fence`] follows.
     unsafe fn cast_run(&mut self, from: *const u8, to: *mut u8, n: usize) {
         let chain = self.chain;
         let (batch, run) = (NON_TEMPORAL_BATCH_BYTES / chain.largest, RUN_BYTES / chain.largest);
@@ -248,7 +258,8 @@ impl Caster<'_> {
         let lead = (to.align_offset(non_temporal::LINE_BYTES) / chain.to).min(n);
         let interleaved = (n - lead) / (INTERLEAVED_RUNS * run) * (INTERLEAVED_RUNS * run);
         let mut cast = |start: usize, n: usize| {
-            // SAFETY: some of the elements for which the caller vouches, at most the capacity of a buffer.
+            // SAFETY: the calls below pass ranges of the `n` elements, which are readable and writable (the contract of this
+            // function). They have at most `batch` elements, or at most 63 before the first whole line, which fit in a buffer.
             unsafe { self.run(Some(from.add(start * chain.from)), Some(to.add(start * chain.to)), n) }
         };
         cast(0, lead);
@@ -265,7 +276,8 @@ impl Caster<'_> {
     /// Casts planes of which several fit in a buffer, as many as fit at a time.
     ///
     /// # Safety
-    /// As [`cast_planes`], and `capacity`, the elements that a buffer holds, is at least the count of a plane.
+    /// As [`cast_planes`]. `capacity` is the number of elements of the largest type that fit in a buffer, at least the count of
+    /// a plane.
     unsafe fn cast_small_planes(&mut self, planes: &Planes, capacity: usize, from: *const u8, to: *mut u8) {
         let chain = self.chain;
         let count = planes.plane.count();
@@ -279,7 +291,9 @@ impl Caster<'_> {
             let mut gathered_planes = 0;
             for (from_start, _) in offsets.by_ref().take(batch_planes) {
                 if !direct_in {
-                    // SAFETY: one of the planes, and a range of the buffer, which has room for `batch_planes` planes.
+                    // SAFETY: the plane is one of `planes`, so its elements are readable (the contract of this function).
+                    // `take` stops at `batch_planes` planes, which fit in `gathered`: their count times `batch_planes` is at
+                    // most `capacity`.
                     unsafe {
                         let target = self.gathered.start().add(gathered_planes * count * chain.from);
                         copy::copy_plane(chain.from, &gather, from.offset(from_start), target, false);
@@ -288,8 +302,9 @@ impl Caster<'_> {
                 gathered_planes += 1;
             }
             let Some((from_start, to_start)) = batch.clone().next() else { return };
-            // SAFETY: if the planes are dense, they are contiguous from the first of the batch on; otherwise they are
-            // contiguous in the buffers.
+            // SAFETY: if the planes are dense, their elements are contiguous in memory from the first of the batch on, readable
+            // in the source and writable in the target. Otherwise the loop has written them to `gathered`, and `run` writes to
+            // `results`. The elements of at most `batch_planes` planes fit in a buffer.
             unsafe {
                 let input = direct_in.then(|| from.offset(from_start));
                 let output = direct_out.then(|| to.offset(to_start));
@@ -297,7 +312,8 @@ impl Caster<'_> {
             }
             if !direct_out {
                 for (index, (_, to_start)) in batch.take(gathered_planes).enumerate() {
-                    // SAFETY: the plane with this index in the batch.
+                    // SAFETY: `run` has written the elements of `gathered_planes` planes to `results`, and the index is below
+                    // that. The plane is one of `planes`, so its target is writable (the contract of this function).
                     unsafe {
                         let source = self.results.start().add(index * count * chain.to);
                         copy::copy_plane(chain.to, &scatter, source, to.offset(to_start), false);
@@ -310,8 +326,8 @@ impl Caster<'_> {
     /// Casts a plane in tiles that fit in a buffer.
     ///
     /// # Safety
-    /// As [`cast_planes`] for one plane, which starts at `from` and `to`; `capacity` is the number of elements that a buffer
-    /// holds.
+    /// As [`cast_planes`] for one plane, which starts at `from` and `to`. `capacity` is the number of elements of the largest
+    /// type that fit in a buffer.
     unsafe fn cast_large_plane(&mut self, plane: &Plane, capacity: usize, from: *const u8, to: *mut u8) {
         let chain = self.chain;
         let Plane { rows, cols } = *plane;
@@ -319,8 +335,9 @@ impl Caster<'_> {
         let rows_dense_out = cols.to == chain.to as isize || cols.n == 1;
         if rows_dense_in && rows_dense_out && cols.n >= 64 && (self.non_temporal || chain.is_single()) {
             for row in 0..rows.n as isize {
-                // SAFETY: a row of the plane, dense on both sides; with ordinary stores the chain has one kernel, which
-                // needs no buffer.
+                // SAFETY: the row is one of `rows.n`, so its elements are readable and writable (the contract of this
+                // function), and they are contiguous on both sides. With ordinary stores the chain has one step, so it needs no
+                // buffer.
                 unsafe {
                     let (from, to) = (from.offset(row * rows.from), to.offset(row * rows.to));
                     if self.non_temporal {
@@ -347,8 +364,10 @@ impl Caster<'_> {
                 let direct_out = rows_dense_out
                     && (tile.rows.n == 1 || tile.rows.to == tile.cols.n as isize * chain.to as isize);
                 let (top, left) = (top as isize, left as isize);
-                // SAFETY: the tile is part of the plane, and its elements fit in a buffer: height times width is at
-                // most `capacity`. Where it is dense it is used in place.
+                // SAFETY: `top + tile.rows.n` is at most `rows.n`, and `left + tile.cols.n` at most `cols.n`, so the elements
+                // are readable and writable (the contract of this function). They fit in a buffer: height times width is at
+                // most `capacity`. If they are not contiguous in the source, they are gathered first, and if not in the target,
+                // `run` writes them to `results`, from which they are scattered.
                 unsafe {
                     let from = from.offset(top * rows.from + left * cols.from);
                     let to = to.offset(top * rows.to + left * cols.to);

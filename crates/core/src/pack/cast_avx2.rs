@@ -22,14 +22,16 @@ macro_rules! kernels {
             let (from, to) = (from.cast::<$from>(), to.cast::<$to>());
             let in_vectors = n - n % 8;
             for i in (0..in_vectors).step_by(8) {
-                // SAFETY: elements `i..i + 8` are within the `n` for which the caller vouches; the accesses are unaligned.
+                // SAFETY: `i + 8` is at most `n`, so the eight elements are readable in the source and writable in the target
+                // (the contract of a kernel). The bodies load and store eight elements without alignment.
                 unsafe {
                     let ($source, $target) = (from.add(i), to.add(i));
                     $body
                 }
             }
             for i in in_vectors..n {
-                // SAFETY: as above, one element.
+                // SAFETY: `i` is below `n`, so the element is readable in the source and writable in the target (the contract
+                // of a kernel). The accesses need no alignment.
                 unsafe { to.add(i).write_unaligned($one(from.add(i).read_unaligned())) }
             }
         }

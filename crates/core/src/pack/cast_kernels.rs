@@ -20,37 +20,48 @@ use std::marker::PhantomData;
 pub(super) type Kernel = unsafe fn(*const u8, *mut u8, usize);
 
 /// The conversion of one element to another type.
+///
+/// Elements are read from and written to memory as whole values. Their types therefore have the layout of the number that they
+/// are (`repr(transparent)`), or of a pair of numbers (`repr(C)`), and every bit pattern is a value.
 trait Cast<To>: Copy {
     fn cast(self) -> To;
 }
 
 /// A bool: zero or one as a result, and any byte but zero is true as a source.
 #[derive(Clone, Copy)]
+#[repr(transparent)]
 struct Boolean(u8);
 /// A float16.
 #[derive(Clone, Copy)]
+#[repr(transparent)]
 struct Float16(u16);
 /// A bfloat16.
 #[derive(Clone, Copy)]
+#[repr(transparent)]
 struct BFloat16(u16);
 /// A float of at most eight bits.
 #[derive(Clone, Copy)]
+#[repr(transparent)]
 struct Code<S>(u8, PhantomData<S>);
 /// A float32 that was rounded to odd, so that it may be rounded once more.
 #[derive(Clone, Copy)]
-struct Odd(#[expect(dead_code, reason = "written to memory whole, and read as f32")] f32);
+#[repr(transparent)]
+struct Odd(f32);
 /// A complex number.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Pair<T>(T, T);
 /// The low four bits of a byte, sign-extended.
 #[derive(Clone, Copy)]
-struct Int4(#[expect(dead_code, reason = "written to memory whole")] i8);
+#[repr(transparent)]
+struct Int4(i8);
 /// The low four bits of a byte.
 #[derive(Clone, Copy)]
-struct UInt4(#[expect(dead_code, reason = "written to memory whole")] u8);
+#[repr(transparent)]
+struct UInt4(u8);
 /// An element with its bytes reversed.
 #[derive(Clone, Copy)]
+#[repr(transparent)]
 struct Swapped<T>(T);
 
 macro_rules! casts {
@@ -143,7 +154,8 @@ impl<S: Small> Cast<f32> for Code<S> {
 unsafe fn cast_each<From: Cast<To>, To: Copy>(from: *const u8, to: *mut u8, n: usize) {
     let (from, to) = (from.cast::<From>(), to.cast::<To>());
     for i in 0..n {
-        // SAFETY: the caller vouches for `n` elements at both addresses; the accesses are unaligned.
+        // SAFETY: `i` is below `n`, so element `i` is readable at the first address and writable at the second (the contract of
+        // `Kernel`). The accesses need no alignment, and every bit pattern is a value of `From` (see `Cast`).
         unsafe { to.add(i).write_unaligned(from.add(i).read_unaligned().cast()) }
     }
 }
@@ -153,7 +165,7 @@ unsafe fn cast_each<From: Cast<To>, To: Copy>(from: *const u8, to: *mut u8, n: u
 /// # Safety
 /// As [`Kernel`].
 unsafe fn cast_portable<From: Cast<To>, To: Copy>(from: *const u8, to: *mut u8, n: usize) {
-    // SAFETY: the caller's contract is the same.
+    // SAFETY: both addresses are valid for `n` elements of their types and do not overlap (the contract of both functions).
     unsafe { cast_each::<From, To>(from, to, n) }
 }
 
@@ -164,7 +176,7 @@ unsafe fn cast_portable<From: Cast<To>, To: Copy>(from: *const u8, to: *mut u8, 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 unsafe fn cast_avx2<From: Cast<To>, To: Copy>(from: *const u8, to: *mut u8, n: usize) {
-    // SAFETY: the caller's contract is the same.
+    // SAFETY: both addresses are valid for `n` elements of their types and do not overlap (the contract of both functions).
     unsafe { cast_each::<From, To>(from, to, n) }
 }
 
@@ -362,8 +374,8 @@ mod tests {
         // One short of the whole, from one byte on: neither aligned nor a multiple of a vector.
         let n = patterns.len() / from - 1;
         let (mut first, mut second) = (vec![0u8; n * to], vec![1u8; n * to]);
-        // SAFETY: `n` elements from the second byte on are within the patterns, and the results hold `n`. The
-        // features were checked by the callers.
+        // SAFETY: `n` elements from the second byte on are within the patterns, and each result has room for `n`. The tests
+        // return early if the processor lacks the features.
         unsafe {
             one(patterns.as_ptr().add(1), first.as_mut_ptr(), n);
             other(patterns.as_ptr().add(1), second.as_mut_ptr(), n);

@@ -54,7 +54,7 @@ pub unsafe fn convert(
     threads: usize,
 ) -> Result<()> {
     let total_bytes = destination.layout.bytes();
-    // SAFETY: the caller's contract.
+    // SAFETY: the contract of both functions is the same.
     unsafe { convert_within(source, destination, threads, total_bytes) }
 }
 
@@ -70,7 +70,7 @@ pub unsafe fn convert_chunk(
     destination: &CopyDestination<'_>,
     total_bytes: usize,
 ) -> Result<()> {
-    // SAFETY: the caller's contract.
+    // SAFETY: the contract of both functions is the same.
     unsafe { convert_within(source, destination, 1, total_bytes) }
 }
 
@@ -87,7 +87,8 @@ unsafe fn convert_within(
         return Ok(());
     }
     if is_small_and_dense(source, destination) {
-        // SAFETY: the caller vouches for both extents, which are as long as the elements, and that they do not overlap.
+        // SAFETY: both layouts are dense and have the same shape and type, so both extents are the `bytes` bytes from the data
+        // pointers on. They are readable and writable, and do not overlap (the contract of `convert`).
         unsafe { source.data.copy_to_nonoverlapping(destination.data, source.layout.bytes()) };
         return Ok(());
     }
@@ -105,12 +106,16 @@ unsafe fn convert_within(
         let planes = block.planes();
         let CopyPointers { from: source, to: destination } = *pointers.get();
         match &chain {
-            // SAFETY: a block of the nest over both layouts, for whose extents the caller vouches; blocks have no
-            // element in common, so no two threads write the same element.
+            // SAFETY: the nest visits the elements of both layouts, whose extents are readable and writable and do not overlap.
+            // No two indices reach the same byte of the destination (all by the contract of `convert`), and blocks have no
+            // index in common, so no two threads write the same element. The chain has the types of the layouts. `fence`
+            // follows.
             Some(chain) => unsafe { cast::cast_planes(chain, &planes, source, destination, non_temporal) },
             None => {
                 for (from_start, to_start) in planes.offsets() {
-                    // SAFETY: as above; each plane is part of the block, and the elements need no cast.
+                    // SAFETY: the planes of a block are elements of both layouts, readable, writable and not overlapping (the
+                    // contract of `convert`), and no other block has them. Without a chain both have the size of `from`.
+                    // `fence` follows.
                     unsafe {
                         copy::copy_plane(
                             from.size(),
@@ -167,8 +172,8 @@ impl CopyPointers {
     }
 }
 
-// SAFETY: two addresses; their use on other threads is covered by the contract of `convert`, whose blocks write to
-// disjoint memory.
+// SAFETY: a shared reference gives two addresses. They are dereferenced in `convert_within`, where no two threads write the
+// same element, and nothing writes the source (the contract of `convert`).
 unsafe impl Sync for CopyPointers {}
 
 /// The real types that the chain converts, and whether each element is a pair of them on both sides.

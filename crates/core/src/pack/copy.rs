@@ -26,8 +26,8 @@ struct Buffer(MaybeUninit<[u8; GATHER_BUFFER_BYTES]>);
 /// `non_temporal::fence`.
 ///
 /// # Safety
-/// Every element of the plane is readable in the source and writable in the target, and the two do not
-/// overlap.
+/// Every element of the plane is readable in the source and writable in the target, and the two do not overlap. `item` is the
+/// size of a [`DType`](crate::DType). If `non_temporal`, [`non_temporal::fence`] follows.
 pub(super) unsafe fn copy_plane(
     item: usize,
     plane: &Plane,
@@ -38,20 +38,25 @@ pub(super) unsafe fn copy_plane(
     let Plane { rows, cols } = *plane;
     let step = item as isize;
     if (cols.from == step && cols.to == step) || cols.n == 1 {
-        // SAFETY: the caller's contract; the elements of a row are contiguous on both sides.
+        // SAFETY: every element of the plane is readable and writable, and the two do not overlap (the contract of this
+        // function). The elements of a row are contiguous on both sides, so the row is a run of `item * cols.n` bytes.
         unsafe { copy_rows(item * cols.n, rows, from, to, non_temporal) }
     } else if rows.from == step && cols.to == step {
-        // SAFETY: the caller's contract, and the strides that `transpose` requires.
+        // SAFETY: every element of the plane is readable and writable, and the two do not overlap (the contract of this
+        // function). `transpose_plane` also requires these two strides, and a power of two of at most 16, as all sizes of
+        // `DType` are.
         unsafe { transpose::transpose_plane(item, plane, from, to, non_temporal) }
     } else if non_temporal
         && cols.to == step
         && cols.n * item >= GATHER_BUFFER_BYTES
         && !plane.is_transposed()
     {
-        // SAFETY: the caller's contract, and the target's rows are dense.
+        // SAFETY: every element of the plane is readable and writable, and the two do not overlap (the contract of this
+        // function). `copy_through_buffer` also requires that `cols.to` is `item`, which the condition checks.
         unsafe { copy_through_buffer(item, plane, from, to) }
     } else {
-        // SAFETY: the caller's contract.
+        // SAFETY: every element of the plane is readable and writable, and the two do not overlap (the contract of both
+        // functions).
         unsafe { elements::copy_plane(item, plane, from, to) }
     }
 }
@@ -59,14 +64,16 @@ pub(super) unsafe fn copy_plane(
 /// Copies `rows` runs of `bytes` bytes.
 ///
 /// # Safety
-/// As [`copy_plane`].
+/// Each run is readable in the source and writable in the target, and the two do not overlap. If `non_temporal`,
+/// [`non_temporal::fence`] follows.
 unsafe fn copy_rows(bytes: usize, rows: Axis, from: *const u8, to: *mut u8, non_temporal: bool) {
     // Short runs are copied like elements, without a call for each.
     macro_rules! copy_short {
         ($($n:literal)*) => {
             match bytes {
                 $($n => {
-                    // SAFETY: the caller's contract.
+                    // SAFETY: each run, here of as many bytes as an element of the line, is readable and writable, and the two
+                    // do not overlap (the contract of this function).
                     unsafe { elements::copy_line::<$n>(rows, from, to) }
                     return;
                 })*
@@ -82,7 +89,8 @@ unsafe fn copy_rows(bytes: usize, rows: Axis, from: *const u8, to: *mut u8, non_
     let interleaved = if non_temporal { rows.n - rows.n % INTERLEAVED_RUNS } else { 0 };
     for row in (0..interleaved).step_by(INTERLEAVED_RUNS) {
         let starts: [_; INTERLEAVED_RUNS] = std::array::from_fn(|run| offsets(row + run));
-        // SAFETY: the caller vouches for every row of the plane, and that the two do not overlap.
+        // SAFETY: `row + INTERLEAVED_RUNS` is at most `rows.n`, so the runs are readable and writable, and the two do not
+        // overlap (the contract of this function, which also promises the fence).
         unsafe {
             non_temporal::copy_interleaved(
                 starts.map(|(start, _)| from.offset(start)),
@@ -92,7 +100,8 @@ unsafe fn copy_rows(bytes: usize, rows: Axis, from: *const u8, to: *mut u8, non_
         }
     }
     for row in interleaved..rows.n {
-        // SAFETY: the caller vouches for every row of the plane, and that the two do not overlap.
+        // SAFETY: `row` is below `rows.n`, so the run is readable and writable, and the two do not overlap (the contract of
+        // this function, which also promises the fence).
         unsafe {
             let (from, to) = (from.offset(offsets(row).0), to.offset(offsets(row).1));
             if non_temporal { copy_run(from, to, bytes) } else { from.copy_to_nonoverlapping(to, bytes) }
@@ -112,7 +121,8 @@ unsafe fn copy_run(from: *const u8, to: *mut u8, bytes: usize) {
     };
     let starts: [usize; INTERLEAVED_RUNS] = std::array::from_fn(|run| run * run_bytes);
     let copied = INTERLEAVED_RUNS * run_bytes;
-    // SAFETY: ranges within those of the caller.
+    // SAFETY: the interleaved runs are the first `copied` bytes, and the last copy the rest. Both are within the `bytes` bytes
+    // that are readable and writable and do not overlap (the contract of `non_temporal::copy`, which this function has).
     unsafe {
         if run_bytes > 0 {
             non_temporal::copy_interleaved(
@@ -140,7 +150,9 @@ unsafe fn copy_through_buffer(item: usize, plane: &Plane, from: *const u8, to: *
         for left in (0..cols.n).step_by(batch) {
             let part =
                 Plane { rows: Axis { n: 1, ..rows }, cols: Axis { n: batch.min(cols.n - left), ..cols } };
-            // SAFETY: part of a row, for which the caller vouches, and a buffer with room for it.
+            // SAFETY: `left + part.cols.n` is at most `cols.n`, so the elements are readable and their targets writable, and
+            // the two do not overlap (the contract of this function). The buffer is a local variable of at least `batch`
+            // elements, so the part fits. The elements of a row are contiguous in the target, as `cols.to` is `item`.
             unsafe {
                 let start = left as isize;
                 let from = from.offset(row * rows.from + start * cols.from);
@@ -193,7 +205,8 @@ mod tests {
         // Miri does not support non-temporal stores.
         for non_temporal in [false, true].into_iter().take(if cfg!(miri) { 1 } else { 2 }) {
             to.fill(0xee);
-            // SAFETY: the vectors were made to span the plane, from its lowest corner.
+            // SAFETY: the vectors have one byte and the extent of the plane, and the pointers are those of its first element:
+            // one byte after the start minus the lowest offset. They do not overlap, and `fence` follows.
             unsafe {
                 let (from, to) = (from.as_ptr().offset(1 - from_low), to.as_mut_ptr().offset(1 - to_low));
                 copy_plane(item, &axes, from, to, non_temporal);
@@ -259,8 +272,8 @@ mod tests {
             rows: Axis { n: rows, from: 4, to: pitch as isize },
             cols: Axis { n: cols, from: rows as isize * 4, to: 4 },
         };
-        // SAFETY: the source has `cols` lines of `rows` elements, the target `rows` lines of `pitch` bytes
-        // after the start.
+        // SAFETY: the source has `cols` lines of `rows` elements. The target has `rows` lines of `pitch` bytes and 64 more, of
+        // which `align_offset` skips at most 63. They do not overlap, and `fence` follows.
         unsafe { copy_plane(4, &axes, from.as_ptr().cast(), to.as_mut_ptr().add(start), true) };
         non_temporal::fence();
         for row in 0..rows {

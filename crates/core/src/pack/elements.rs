@@ -12,9 +12,11 @@ const TILE_ELEMENTS: usize = 32;
 /// Copies elements of `item` bytes one by one.
 ///
 /// # Safety
-/// Every element of the plane is readable in the source and writable in the target, and the two do not overlap.
+/// Every element of the plane is readable in the source and writable in the target, and the two do not overlap. `item` is the
+/// size of a [`DType`](crate::DType).
 pub(super) unsafe fn copy_plane(item: usize, plane: &Plane, from: *const u8, to: *mut u8) {
-    // SAFETY: the caller's contract, in every arm.
+    // SAFETY: every element of the plane is readable and writable, and source and target do not overlap (the contract of this
+    // function, and of each arm). Elements have 1, 2, 4, 8 or 16 bytes, the sizes of `DType`.
     unsafe {
         match item {
             1 => copy_plane_of::<1>(plane, from, to),
@@ -35,7 +37,9 @@ unsafe fn copy_plane_of<const N: usize>(plane: &Plane, from: *const u8, to: *mut
     if cols.to == N as isize && cols.from % N as isize == 0 && !plane.is_transposed() {
         let step = cols.from / N as isize;
         let is_done = (0..rows.n as isize).all(|row| {
-            // SAFETY: a row of the plane, for which the caller vouches; its target is dense.
+            // SAFETY: the row is one of `rows.n`, and its `cols.n` elements are readable and writable (the contract of this
+            // function). They are `step` elements of `N` bytes apart in the source, and contiguous in the target, which the
+            // condition checks.
             unsafe {
                 strided::copy_line(N, step, from.offset(row * rows.from), to.offset(row * rows.to), cols.n)
             }
@@ -57,7 +61,8 @@ unsafe fn copy_plane_of<const N: usize>(plane: &Plane, from: *const u8, to: *mut
                 (Axis { n: width, ..cols }, Axis { n: height, ..rows })
             };
             let (top, left) = (top as isize, left as isize);
-            // SAFETY: the tile is within the plane, for which the caller vouches.
+            // SAFETY: `top + height` is at most `rows.n`, and `left + width` at most `cols.n`, so every element of the tile is
+            // one of the plane. Those are readable in the source and writable in the target (the contract of this function).
             unsafe {
                 let from = from.offset(top * rows.from + left * cols.from);
                 let to = to.offset(top * rows.to + left * cols.to);
@@ -77,7 +82,8 @@ unsafe fn copy_plane_of<const N: usize>(plane: &Plane, from: *const u8, to: *mut
 #[inline(always)]
 pub(super) unsafe fn copy_line<const N: usize>(axis: Axis, from: *const u8, to: *mut u8) {
     for i in 0..axis.n as isize {
-        // SAFETY: element `i` is one that the caller vouches for; byte arrays have no alignment.
+        // SAFETY: element `i` is below `axis.n`, so it is readable in the source and writable in the target (the contract of
+        // this function). Byte arrays have an alignment of one.
         unsafe {
             to.offset(i * axis.to)
                 .cast::<[u8; N]>()

@@ -6,40 +6,51 @@
 /// A guard that sets the default environment on this thread and restores the previous one when it is dropped.
 pub(super) struct DefaultFpEnvironment {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    previous: u32,
+    previous: ControlWord,
 }
 
-/// The MXCSR value of the default environment.
+/// A value of MXCSR, the control word of a thread: the default, or one that was read from it.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-const DEFAULT_MXCSR: u32 = 0x1f80;
+#[derive(Clone, Copy)]
+struct ControlWord(u32);
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-fn set_mxcsr(value: u32) {
-    // SAFETY: loads the control word from memory that lives through the instruction; the value is one that was read
-    // from there, or the one that the language assumes.
-    unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const value, options(nostack, readonly)) }
+impl ControlWord {
+    /// The value of the default environment.
+    const DEFAULT: Self = Self(0x1f80);
+
+    /// Sets the control word of this thread, and returns the previous one.
+    fn set(self) -> Self {
+        let (new, mut previous) = (self.0, 0u32);
+        // SAFETY: `stmxcsr` writes four bytes to a local variable, `ldmxcsr` reads four of another, and neither uses the stack.
+        // `ldmxcsr` faults if a reserved bit is set, which is not so in the default or in a value that was read.
+        unsafe {
+            std::arch::asm!(
+                "stmxcsr [{previous}]",
+                "ldmxcsr [{new}]",
+                previous = in(reg) &raw mut previous,
+                new = in(reg) &raw const new,
+                options(nostack)
+            );
+        }
+        Self(previous)
+    }
 }
 
 impl DefaultFpEnvironment {
     /// Sets the default environment.
     pub(super) fn enter() -> Self {
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        {
-            let mut previous = 0u32;
-            // SAFETY: stores the control word into a local variable.
-            unsafe { std::arch::asm!("stmxcsr [{}]", in(reg) &raw mut previous, options(nostack)) };
-            set_mxcsr(DEFAULT_MXCSR);
-            Self { previous }
+        Self {
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            previous: ControlWord::DEFAULT.set(),
         }
-        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        Self {}
     }
 }
 
 impl Drop for DefaultFpEnvironment {
     fn drop(&mut self) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        set_mxcsr(self.previous);
+        self.previous.set();
     }
 }
 
@@ -50,7 +61,7 @@ mod tests {
     use crate::{ByteOrder, DType, Layout};
 
     /// Flush to zero, and subnormals as zeros.
-    const FLUSH: u32 = DEFAULT_MXCSR | 0x8040;
+    const FLUSH: u32 = ControlWord::DEFAULT.0 | 0x8040;
 
     #[test]
     fn subnormals_are_kept_in_any_environment() {
@@ -58,8 +69,8 @@ mod tests {
         let mut target = [0f32; 999];
         let (from, to) = (Layout::dense(8, &[999]).unwrap(), Layout::dense(4, &[999]).unwrap());
         let environment = DefaultFpEnvironment::enter();
-        set_mxcsr(FLUSH);
-        // SAFETY: both arrays are as long as their layouts.
+        ControlWord(FLUSH).set();
+        // SAFETY: the layouts are dense and as long as the two arrays, which do not overlap and which nothing else uses.
         let done = unsafe {
             convert(
                 &CopySource {
@@ -72,12 +83,10 @@ mod tests {
                 3,
             )
         };
-        let mut after = 0u32;
-        // SAFETY: stores the control word into a local variable.
-        unsafe { std::arch::asm!("stmxcsr [{}]", in(reg) &raw mut after, options(nostack)) };
+        let after = ControlWord::DEFAULT.set();
         drop(environment);
         done.unwrap();
-        assert_eq!(after & FLUSH, FLUSH, "the previous environment is restored");
+        assert_eq!(after.0 & FLUSH, FLUSH, "the previous environment is restored");
         assert!(target.iter().all(|&value| value.to_bits() == (1e-40f64 as f32).to_bits()));
     }
 }

@@ -26,13 +26,14 @@ pub(super) fn should_use(bytes: usize) -> bool {
 /// Copies bytes with non-temporal stores for whole lines.
 ///
 /// # Safety
-/// The source is readable and the target writable for `bytes` bytes, and they do not overlap; [`fence`] follows before
-/// another thread reads the target.
+/// The source is readable and the target writable for `bytes` bytes, and they do not overlap; this thread calls [`fence`]
+/// before it or another thread accesses the target.
 pub(super) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     let head = to.align_offset(LINE_BYTES).min(bytes);
     let lines = (bytes - head) / LINE_BYTES;
     let tail = head + lines * LINE_BYTES;
-    // SAFETY: three ranges within those of the caller; the middle one starts at a line of the target.
+    // SAFETY: `head`, the lines and the rest add up to `bytes`, which are readable and writable and do not overlap (the
+    // contract of this function). `head` ends at a line of the target, or there are no lines.
     unsafe {
         from.copy_to_nonoverlapping(to, head);
         copy_lines(from.add(head), to.add(head), lines);
@@ -56,8 +57,9 @@ pub(super) unsafe fn copy_interleaved(
 ) {
     let heads = to.map(|to| to.align_offset(LINE_BYTES).min(bytes));
     let lines = heads.map(|head| (bytes - head) / LINE_BYTES).into_iter().min().unwrap_or(0);
-    // SAFETY: for each run three ranges within those of the caller; the middle one starts at a line of the target and is
-    // as long as the shortest of them.
+    // SAFETY: for each run, `head`, the lines and the rest add up to `bytes`, as `lines` is the minimum over the runs. The
+    // bytes are readable and writable and do not overlap (the contract of this function). `head` ends at a line of the target,
+    // or there are no lines.
     unsafe {
         let (mut sources, mut targets) = (from, to);
         for run in 0..INTERLEAVED_RUNS {
@@ -82,7 +84,8 @@ unsafe fn copy_interleaved_lines(
     to: [*mut u8; INTERLEAVED_RUNS],
     lines: usize,
 ) {
-    // SAFETY: the caller's contract, and the features were detected.
+    // SAFETY: the lines are readable and writable, and the targets start at lines (the contract of all three functions). The
+    // first also needs AVX2, which was detected. The closure passes one line on, as `interleave_lines` calls it.
     unsafe {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if cpu_features::has_avx2() {
@@ -103,14 +106,15 @@ unsafe fn copy_interleaved_lines_avx2(
     to: [*mut u8; INTERLEAVED_RUNS],
     lines: usize,
 ) {
-    // SAFETY: the caller's contract.
+    // SAFETY: the lines are readable and writable, and the targets start at lines (the contract of this function, which also
+    // has AVX2). The closure passes one line on, as `interleave_lines` calls it.
     unsafe { interleave_lines(from, to, lines, |from, to| copy_lines_avx2(from, to, 1)) }
 }
 
 /// The loop of [`copy_interleaved_lines`]. It prefetches within the runs only, because a gap follows each.
 ///
 /// # Safety
-/// As [`copy_interleaved_lines`]; `one` copies a line.
+/// As [`copy_interleaved_lines`]; `one` copies a line, and is called with those of the runs.
 #[inline(always)]
 unsafe fn interleave_lines(
     from: [*const u8; INTERLEAVED_RUNS],
@@ -121,7 +125,8 @@ unsafe fn interleave_lines(
     const PREFETCH_LINES: usize = 8;
     for number in 0..lines {
         for (from, to) in from.iter().zip(to) {
-            // SAFETY: line `number` of the run, for which the caller vouches.
+            // SAFETY: `number` is below `lines`, so the line is within the run, and so is the prefetched one, which is compared
+            // with `lines` (the contract of this function).
             unsafe {
                 let from = from.add(number * LINE_BYTES);
                 if number + PREFETCH_LINES < lines {
@@ -139,7 +144,8 @@ unsafe fn interleave_lines(
 /// As [`copy`], and the target is a line.
 #[inline(always)]
 pub(super) unsafe fn copy_line(from: *const u8, to: *mut u8) {
-    // SAFETY: the caller's contract.
+    // SAFETY: a line is readable, and the target is writable and starts at a line (the contract of this function and of both
+    // copies).
     unsafe {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         copy_lines_sse2(from, to, 1);
@@ -154,7 +160,7 @@ pub(super) unsafe fn copy_line(from: *const u8, to: *mut u8) {
 pub(super) fn prefetch(from: *const u8, bytes: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     for offset in (0..bytes).step_by(LINE_BYTES) {
-        // SAFETY: a hint, which does not access memory and does not fault.
+        // SAFETY: the instruction requires SSE, which is part of x86-64. It is a hint: for an invalid address it does nothing.
         unsafe {
             std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
                 from.wrapping_add(offset).cast(),
@@ -167,7 +173,7 @@ pub(super) fn prefetch(from: *const u8, bytes: usize) {
 
 /// Prefetches a line that will be written soon. Any address is allowed.
 pub(super) fn prefetch_to_write(to: *const u8) {
-    // SAFETY: a hint, which does not access memory and does not fault.
+    // SAFETY: the instruction requires SSE, which is part of x86-64. It is a hint: for an invalid address it does nothing.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(to.cast());
@@ -181,7 +187,8 @@ pub(super) fn prefetch_to_write(to: *const u8) {
 /// # Safety
 /// As [`copy`], and the target starts at a line.
 unsafe fn copy_lines(from: *const u8, to: *mut u8, lines: usize) {
-    // SAFETY: the caller's contract, and the features were detected.
+    // SAFETY: the lines are readable and writable, do not overlap, and the target starts at a line (the contract of this
+    // function and of all copies). `copy_lines_avx2` also needs AVX2, which was detected.
     unsafe {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if cpu_features::has_avx2() {
@@ -204,8 +211,8 @@ unsafe fn copy_lines_avx2(from: *const u8, to: *mut u8, lines: usize) {
     use std::arch::x86_64::*;
     let (from, to) = (from.cast::<__m256i>(), to.cast::<__m256i>());
     for i in 0..lines {
-        // SAFETY: both halves of line `i`, which the caller vouches for; the loads need no alignment, and the
-        // target's lines have it.
+        // SAFETY: `i` is below `lines`, so both halves of the line are readable and writable (the contract of this function).
+        // The loads need no alignment, and the stores one of 32 bytes, which a half of an aligned line has.
         unsafe {
             let (first, second) =
                 (_mm256_loadu_si256(from.add(2 * i)), _mm256_loadu_si256(from.add(2 * i + 1)));
@@ -225,8 +232,9 @@ unsafe fn copy_lines_sse2(from: *const u8, to: *mut u8, lines: usize) {
     use std::arch::x86_64::*;
     let (from, to) = (from.cast::<__m128i>(), to.cast::<__m128i>());
     for i in 0..4 * lines {
-        // SAFETY: a quarter of a line that the caller vouches for; the load needs no alignment, and the
-        // target's lines have it. SSE2 is part of x86-64.
+        // SAFETY: `i` is below four times `lines`, so the quarter of a line is readable and writable (the contract of this
+        // function). The load needs no alignment, and the store one of 16 bytes, which a quarter of an aligned line has. SSE2
+        // is part of x86-64.
         unsafe { _mm_stream_si128(to.add(i), _mm_loadu_si128(from.add(i))) }
     }
 }
@@ -234,7 +242,7 @@ unsafe fn copy_lines_sse2(from: *const u8, to: *mut u8, lines: usize) {
 /// Orders the non-temporal stores before later stores, as other threads see them.
 pub(super) fn fence() {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: SSE is part of x86-64.
+    // SAFETY: the instruction requires SSE, which is part of x86-64.
     unsafe {
         std::arch::x86_64::_mm_sfence();
     }
@@ -250,7 +258,8 @@ mod tests {
         for start in [0, 1, 16, 63, 64] {
             for bytes in (0..400).step_by(if cfg!(miri) { 67 } else { 1 }) {
                 let mut to = vec![0u8; 600];
-                // SAFETY: both have room for `bytes` bytes after 64.
+                // SAFETY: at most 400 bytes are read from the fourth byte on, and written from `start` on, which is at most 64.
+                // Both vectors have 600 bytes and do not overlap, and `fence` follows.
                 unsafe { copy(from.as_ptr().add(3), to.as_mut_ptr().add(start), bytes) };
                 fence();
                 let expected =
@@ -268,7 +277,8 @@ mod tests {
             for bytes in (0..400).step_by(if cfg!(miri) { 67 } else { 1 }) {
                 let mut to = vec![0u8; INTERLEAVED_RUNS * RUN_BYTES];
                 let offset = |run: usize| run * RUN_BYTES + run * shift % 64;
-                // SAFETY: each run has room for `bytes` bytes after 64.
+                // SAFETY: a run has 512 bytes. At most 400 are read from its fourth byte on, and written from its 64th byte on
+                // or before. The vectors do not overlap, and `fence` follows.
                 unsafe {
                     let sources = std::array::from_fn(|run| from.as_ptr().add(run * RUN_BYTES + 3));
                     let targets = std::array::from_fn(|run| to.as_mut_ptr().add(offset(run)));
@@ -291,13 +301,14 @@ mod tests {
         struct Lines([u8; 5 * LINE_BYTES]);
         let from: Vec<u8> = (0..=5 * LINE_BYTES).map(|i| (i * 3) as u8).collect();
         let mut to = Lines([0; 5 * LINE_BYTES]);
-        // SAFETY: five lines from the second byte on, and five aligned ones.
+        // SAFETY: `from` has five lines from its second byte on, and `to` five lines, aligned by its type. `fence` follows.
         unsafe { copy_lines_sse2(from.as_ptr().add(1), to.0.as_mut_ptr(), 5) };
         fence();
         assert_eq!(to.0, from[1..]);
         if cpu_features::has_avx2() {
             to.0.fill(0);
-            // SAFETY: as above, and the processor has AVX2.
+            // SAFETY: `from` has five lines from its second byte on, and `to` five lines, aligned by its type. AVX2 was
+            // detected, and `fence` follows.
             unsafe { copy_lines_avx2(from.as_ptr().add(1), to.0.as_mut_ptr(), 5) };
             fence();
             assert_eq!(to.0, from[1..]);

@@ -12,29 +12,22 @@ use super::cpu_features;
 /// # Safety
 /// The elements are readable, the target is writable for `n` elements, and the two do not overlap.
 pub(super) unsafe fn copy_line(item: usize, step: isize, from: *const u8, to: *mut u8, n: usize) -> bool {
-    // SAFETY: the caller's contract, in every arm.
+    // SAFETY: the contract of this function is that of `copy_steps`, with the sizes of the element and of the step that the
+    // arms match.
     unsafe {
-        match item {
-            1 => copy_line_of::<1>(step, from, to, n),
-            2 => copy_line_of::<2>(step, from, to, n),
-            4 => copy_line_of::<4>(step, from, to, n),
-            8 => copy_line_of::<8>(step, from, to, n),
-            _ => false,
-        }
-    }
-}
-
-/// [`copy_line`] for elements of `N` bytes.
-///
-/// # Safety
-/// As [`copy_line`].
-unsafe fn copy_line_of<const N: usize>(step: isize, from: *const u8, to: *mut u8, n: usize) -> bool {
-    // SAFETY: the caller's contract, in every arm.
-    unsafe {
-        match step {
-            2 => copy_steps::<N, 2>(from, to, n),
-            3 => copy_steps::<N, 3>(from, to, n),
-            4 => copy_steps::<N, 4>(from, to, n),
+        match (item, step) {
+            (1, 2) => copy_steps::<1, 2>(from, to, n),
+            (1, 3) => copy_steps::<1, 3>(from, to, n),
+            (1, 4) => copy_steps::<1, 4>(from, to, n),
+            (2, 2) => copy_steps::<2, 2>(from, to, n),
+            (2, 3) => copy_steps::<2, 3>(from, to, n),
+            (2, 4) => copy_steps::<2, 4>(from, to, n),
+            (4, 2) => copy_steps::<4, 2>(from, to, n),
+            (4, 3) => copy_steps::<4, 3>(from, to, n),
+            (4, 4) => copy_steps::<4, 4>(from, to, n),
+            (8, 2) => copy_steps::<8, 2>(from, to, n),
+            (8, 3) => copy_steps::<8, 3>(from, to, n),
+            (8, 4) => copy_steps::<8, 4>(from, to, n),
             _ => return false,
         }
     }
@@ -44,9 +37,9 @@ unsafe fn copy_line_of<const N: usize>(step: isize, from: *const u8, to: *mut u8
 /// Selects the loop for this processor.
 ///
 /// # Safety
-/// As [`copy_line`], with a step of `STEP`.
+/// As [`copy_line`], for elements of `N` bytes with a step of `STEP`.
 unsafe fn copy_steps<const N: usize, const STEP: usize>(from: *const u8, to: *mut u8, n: usize) {
-    // SAFETY: the caller's contract, and the features were detected.
+    // SAFETY: the contract of both loops is that of this function; `copy_each_avx2` also requires AVX2, which was detected.
     unsafe {
         #[cfg(target_arch = "x86_64")]
         if cpu_features::has_avx2() {
@@ -59,25 +52,26 @@ unsafe fn copy_steps<const N: usize, const STEP: usize>(from: *const u8, to: *mu
 /// [`copy_each`] compiled for AVX2.
 ///
 /// # Safety
-/// As [`copy_line`], and the processor has AVX2.
+/// As [`copy_steps`], and the processor has AVX2.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 unsafe fn copy_each_avx2<const N: usize, const STEP: usize>(from: *const u8, to: *mut u8, n: usize) {
-    // SAFETY: the caller's contract.
+    // SAFETY: the elements are readable, the target is writable, and the two do not overlap (the contract of this function).
     unsafe { copy_each::<N, STEP>(from, to, n) }
 }
 
 /// The loop itself.
 ///
 /// # Safety
-/// As [`copy_line`].
+/// As [`copy_steps`].
 #[inline(always)]
 unsafe fn copy_each<const N: usize, const STEP: usize>(from: *const u8, to: *mut u8, n: usize) {
     macro_rules! copy_each_of {
         ($element:ty) => {{
             let (from, to) = (from.cast::<$element>(), to.cast::<$element>());
             for i in 0..n {
-                // SAFETY: element `i` of source and target, for which the caller vouches; neither needs to be aligned.
+                // SAFETY: `i` is below `n`, so element `i * STEP` is readable and element `i` of the target writable (the
+                // contract of this function). Neither needs to be aligned.
                 unsafe { to.add(i).write_unaligned(from.add(i * STEP).read_unaligned()) }
             }
         }};
@@ -101,8 +95,8 @@ mod tests {
             for step in 1..6 {
                 for n in [0, 1, 7, 32, 65, 100] {
                     let mut to = vec![0xee; 100 * 8 + 2];
-                    // SAFETY: the farthest element is 99 * 5 + 1 elements of 8 bytes from the second byte on;
-                    // the target has room for 100.
+                    // SAFETY: at most 99 * 5 + 1 elements of 8 bytes are read from the second byte on, of 4000 bytes. At most
+                    // 100 elements of 8 bytes are written from the second byte on, of 802. The vectors do not overlap.
                     let is_done = unsafe {
                         copy_line(item, step as isize, from.as_ptr().add(1), to.as_mut_ptr().add(1), n)
                     };

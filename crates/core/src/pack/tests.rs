@@ -93,8 +93,8 @@ fn check(from: &OwnedTensor, order: ByteOrder, to: &mut OwnedTensor, threads: us
         let native = if order == ByteOrder::Swapped { swapped(from.dtype, bytes) } else { bytes.to_vec() };
         expected[t..t + to.dtype.size()].copy_from_slice(&cast(from.dtype, to.dtype, &native));
     }
-    // SAFETY: both memories span their layouts' extents around the pointers, and the target's layout does not
-    // overlap itself.
+    // SAFETY: both vectors have the extent of their layout around `start`, and do not overlap. The layout of the target has no
+    // two indices of the same byte, and nothing else uses the vectors.
     let result = unsafe {
         let source = CopySource {
             data: from.bytes.as_ptr().add(from.start),
@@ -315,8 +315,8 @@ fn shapes_must_agree() {
     let run = |dtype, from_layout, to_layout, to: &mut [u8]| {
         let source = CopySource { data: from.as_ptr(), dtype, layout: from_layout, order: ByteOrder::Native };
         let destination = CopyDestination { data: to.as_mut_ptr(), dtype: DType::Float32, layout: to_layout };
-        // SAFETY: the arrays hold three elements of four bytes; other sizes are rejected before anything is
-        // read.
+        // SAFETY: the arrays have three elements of four bytes, as the accepted layouts. Layouts of another shape or element
+        // size are rejected before anything is read.
         unsafe { convert(&source, &destination, 1) }
     };
     assert!(run(DType::Float32, &two, &three, &mut to).unwrap_err().fact().contains("[2]"));

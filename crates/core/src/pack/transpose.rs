@@ -44,8 +44,9 @@ struct BlockBuffer(MaybeUninit<[Line; LINE_BYTES]>);
 /// Transposes a plane whose source is dense down the rows and whose target is dense along them.
 ///
 /// # Safety
-/// `item` is a power of two of at most 16, `plane.rows.from` and `plane.cols.to` are `item`; every element of
-/// the plane is readable in the source and writable in the target, and the two do not overlap.
+/// `item` is a power of two of at most 16, and `plane.rows.from` and `plane.cols.to` are `item`. Every element of the plane is
+/// readable in the source and writable in the target, and the two do not overlap. If `non_temporal`, [`non_temporal::fence`]
+/// follows.
 pub(super) unsafe fn transpose_plane(
     item: usize,
     plane: &Plane,
@@ -53,7 +54,7 @@ pub(super) unsafe fn transpose_plane(
     to: *mut u8,
     non_temporal: bool,
 ) {
-    // SAFETY: the caller's contract, in every arm.
+    // SAFETY: the contract of this function is that of each arm, for the size of an element that it matches; the last is 16.
     unsafe {
         match item {
             1 => transpose_plane_of::<1>(plane, from, to, non_temporal),
@@ -89,7 +90,11 @@ unsafe fn transpose_plane_of<const N: usize>(
         }
         let rest = Plane { rows: Axis { n: height, ..rows }, cols: Axis { n: width, ..cols } };
         let (top, left) = (top as isize, left as isize);
-        // SAFETY: part of the plane, for which the caller vouches.
+        // SAFETY: the calls below pass parts with `top + height <= rows.n` and `left + width <= cols.n`, so every element is
+        // one of the plane. Those are readable and writable, and the two do not overlap (the contract of this function). A
+        // block of `side` by `side` elements has lines of 64 bytes on both sides, as `rows.from` and `cols.to` are `N`. With
+        // `writes_lines` those of the target are aligned, because the start, the row stride and the column of a block are
+        // multiples of a line.
         unsafe {
             let (from, to) =
                 (from.offset(top * rows.from + left * cols.from), to.offset(top * rows.to + left * cols.to));
@@ -108,7 +113,8 @@ unsafe fn transpose_plane_of<const N: usize>(
     let (across, down) = (across * side, down * side);
     if non_temporal && !is_aligned {
         let blocks = Plane { rows: Axis { n: block_rows, ..rows }, cols: Axis { n: block_cols, ..cols } };
-        // SAFETY: part of the plane, of whole blocks.
+        // SAFETY: a part of the plane, whose elements are readable and writable (the contract of this function). `block_rows`
+        // and `block_cols` are rounded down to multiples of `side`.
         unsafe { transpose_in_strips::<N>(&blocks, from, to) }
     } else {
         for far_left in (0..block_cols).step_by(across) {
@@ -145,7 +151,8 @@ unsafe fn transpose_in_strips<const N: usize>(plane: &Plane, from: *const u8, to
     let side = LINE_BYTES / N;
     // On the heap, because the stack may be small.
     let Ok(buffer) = HostBlock::new(STRIP_BLOCKS * LINE_BYTES * LINE_BYTES) else {
-        // SAFETY: the caller's contract.
+        // SAFETY: every element of the plane is readable and writable, and the two do not overlap (the contract of this
+        // function).
         return unsafe { elements::copy_plane(N, plane, from, to) };
     };
     let buffer = buffer.data();
@@ -153,8 +160,9 @@ unsafe fn transpose_in_strips<const N: usize>(plane: &Plane, from: *const u8, to
         let width = (STRIP_BLOCKS * side).min(cols.n - left);
         for top in (0..rows.n).step_by(side) {
             let (start, end) = (left as isize, (left + width) as isize);
-            // SAFETY: blocks of the plane, for which the caller vouches, and a buffer with room for `STRIP_BLOCKS` of
-            // them side by side.
+            // SAFETY: `top + side` is at most `rows.n`, and `col + side` at most `cols.n`, as both are multiples of `side`. So
+            // the blocks are readable and their targets writable (the contract of this function). The buffer has at least 64
+            // lines of `STRIP_BLOCKS` blocks side by side, of which `width` elements are used, and nothing else uses it.
             unsafe {
                 let from = from.offset(top as isize * rows.from);
                 for col in (start..end).step_by(side) {
@@ -193,7 +201,8 @@ unsafe fn transpose_block_cached<const N: usize>(
     to: *mut u8,
     to_step: isize,
 ) {
-    // SAFETY: the caller's contract, and the features were detected.
+    // SAFETY: the lines are readable and writable (the contract of this function), and ordinary stores need no alignment.
+    // `transpose_avx2::transpose_block` has sixteen lines, which `64 / N` is for `N == 4`, and needs AVX2, which was detected.
     unsafe {
         #[cfg(target_arch = "x86_64")]
         if N == 4 && cpu_features::has_avx2() {
@@ -225,14 +234,15 @@ unsafe fn transpose_block<const N: usize>(
             let mut vectors = [[0u8; VECTOR_BYTES]; VECTOR_BYTES];
             for (index, vector) in vectors.iter_mut().enumerate().take(per_vector) {
                 let line = (group * per_vector + index) as isize;
-                // SAFETY: sixteen bytes of a source line, for which the caller vouches; byte arrays have no alignment.
+                // SAFETY: `line` is below `side`, the number of lines of 64 bytes that are readable (the contract of this
+                // function), and `part` is below the four parts of a line. Byte arrays have an alignment of one.
                 *vector =
                     unsafe { from.offset(line * from_step).cast::<[u8; VECTOR_BYTES]>().add(part).read() };
             }
             transpose_vectors::<N>(&mut vectors);
             for (index, vector) in vectors.iter().enumerate().take(per_vector) {
-                // SAFETY: line and group are within the block, which has `side` lines and `LINE_BYTES / VECTOR_BYTES`
-                // groups.
+                // SAFETY: the buffer is a local variable of 64 lines of four vectors. `part * per_vector + index` is below
+                // `4 * per_vector`, which is `side`, at most 64, and `group` is below `side / per_vector`, which is four.
                 unsafe {
                     transposed
                         .add(part * per_vector + index)
@@ -244,8 +254,9 @@ unsafe fn transpose_block<const N: usize>(
         }
     }
     for line in 0..side {
-        // SAFETY: a target line, for which the caller vouches, aligned if `non_temporal`, and one of the `side` lines of
-        // the buffer, all of which were filled above.
+        // SAFETY: the loops over groups and parts have written the first `side` lines of the buffer. `line` is below `side`,
+        // the number of target lines that are writable, and aligned if `non_temporal` (the contract of this function, which
+        // also promises the fence). The buffer is a local variable, so it does not overlap the target.
         unsafe {
             let (source, target) = (transposed.add(line), to.offset(line as isize * to_step).cast::<Line>());
             if non_temporal {
@@ -263,7 +274,8 @@ unsafe fn transpose_block<const N: usize>(
 fn transpose_vectors<const N: usize>(vectors: &mut [[u8; VECTOR_BYTES]; VECTOR_BYTES]) {
     use std::arch::x86_64::*;
     let per_vector = VECTOR_BYTES / N;
-    // SAFETY: SSE2 is part of x86-64; loads and stores are unaligned ones of whole vectors.
+    // SAFETY: the intrinsics require SSE2, which is part of x86-64. The loads and stores access the sixteen bytes of an array,
+    // and need no alignment.
     unsafe {
         let mut now = [_mm_setzero_si128(); VECTOR_BYTES];
         for (register, vector) in now.iter_mut().zip(vectors.iter()).take(per_vector) {

@@ -20,8 +20,9 @@ pub(super) unsafe fn transpose_block(
     non_temporal: bool,
 ) {
     for half in 0..2 {
-        // SAFETY: half a line each of the first eight source lines and of the others, and eight target lines,
-        // for all of which the caller vouches.
+        // SAFETY: sixteen source lines of 64 bytes are readable. The squares read 32 bytes from `32 * half` on, of the first
+        // eight lines and of the last eight. The loop writes the target lines from `8 * half` to `8 * half + 8`, of sixteen
+        // that are writable, and aligned if `non_temporal` (the contract of this function).
         unsafe {
             let from = from.offset(32 * half);
             let (left, right) =
@@ -50,7 +51,8 @@ pub(super) unsafe fn transpose_block(
 unsafe fn transpose_square(from: *const u8, step: isize) -> [__m256; 8] {
     // The first four elements of lines `i` and `i + 4`, or the last four of both.
     let pair = |i: isize, quarter: isize| {
-        // SAFETY: sixteen bytes each of two lines that the caller vouches for; the loads need no alignment.
+        // SAFETY: the callers pass `i` below four and `quarter` below two, so the loads read sixteen of the 32 bytes of lines
+        // `i` and `i + 4`. Eight lines are readable (the contract of this function), and the loads need no alignment.
         unsafe {
             let first = _mm_loadu_ps(from.offset(i * step + 16 * quarter).cast());
             let second = _mm_loadu_ps(from.offset((i + 4) * step + 16 * quarter).cast());
@@ -86,7 +88,8 @@ mod tests {
         let from: Vec<u32> = (0..16u32 * 20).map(|i| i.wrapping_mul(0x0101_0101) ^ i).collect();
         for is_non_temporal in [false, true] {
             let mut to = Lines([[0; 16]; 16]);
-            // SAFETY: sixteen lines every eighty bytes, and sixteen aligned ones; the features were detected.
+            // SAFETY: `from` has twenty numbers for each of sixteen lines, and lines start every eighty bytes. `to` has sixteen
+            // lines of 64 bytes, aligned by its type. AVX2 was detected, and `fence` follows.
             unsafe {
                 transpose_block(from.as_ptr().cast(), 80, to.0.as_mut_ptr().cast(), 64, is_non_temporal)
             };

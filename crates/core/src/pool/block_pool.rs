@@ -146,9 +146,10 @@ impl Mapping {
     }
 }
 
-// SAFETY: memory with one owner, which may be unmapped from any thread.
+// SAFETY: the holder of a mapping is the only one of its memory. `munmap` works on any thread, and so does `unpin` (the
+// contract of `PoolBlock::pin`).
 unsafe impl Send for Mapping {}
-// SAFETY: a shared reference gives access to an address and a size only.
+// SAFETY: a shared reference gives the address, the size and the use of the memory, and no access to it.
 unsafe impl Sync for Mapping {}
 
 /// Idle blocks behind a lock, with counters that are read without it.
@@ -167,7 +168,8 @@ struct Pool {
     misses: AtomicUsize,
 }
 
-// SAFETY: the list is accessed only through the lock.
+// SAFETY: every field but `idle` is an atomic. `idle` is accessed in `PoolGuard::list` and in `lock`, by the thread that holds
+// the lock; taking the lock acquires what its previous holder released. The mappings in the list are `Send`.
 unsafe impl Sync for Pool {}
 
 /// The idle blocks, least recently used first, and the process that they belong to.
@@ -229,15 +231,16 @@ impl Pool {
     fn unmap(&self, memory: Mapping) {
         let Mapping { data, bytes, pin } = memory;
         if let Some((unpin, _)) = pin {
-            // SAFETY: `pin` stored this function for this block, and nothing uses the block any more.
+            // SAFETY: the contract of `PoolBlock::pin` is that this function undoes the pinning of this memory, from any
+            // thread. It is called once, because the mapping ends here.
             if !unsafe { unpin(data, bytes) } {
                 // Leak the memory: a driver that still writes to it must not write to another allocation.
                 return;
             }
             self.pinned_bytes.fetch_sub(bytes, Ordering::Relaxed);
         }
-        // SAFETY: mapped with this size, and this is the last holder: mappings are moved, never copied, except in the
-        // drop of a block, which ends there.
+        // SAFETY: `pages::map` returned the memory for this size in `block`, which made the mapping. Nothing uses it any more:
+        // this function consumes the mapping, which is not `Clone`, and the copy in the drop of a block replaces the block.
         unsafe { pages::unmap(data, bytes) }
     }
 
@@ -320,8 +323,9 @@ impl Pool {
                         self.holder.compare_exchange(holder, process, Ordering::Acquire, Ordering::Relaxed);
                     if stolen.is_ok() {
                         let guard = PoolGuard { pool: self };
-                        // SAFETY: the lock is ours, and the thread that held it is not in this process. The list it
-                        // was changing is overwritten without being read.
+                        // SAFETY: the exchange gave the lock to this thread, and its previous holder is a thread of another
+                        // process, so nothing else accesses the list. `write` does not read or drop the old list, which the
+                        // holder may have left half changed.
                         unsafe { ptr::write(self.idle.get(), IdleList { process, blocks: Vec::new() }) };
                         return Some(guard);
                     }
@@ -349,7 +353,8 @@ struct PoolGuard {
 
 impl PoolGuard {
     fn list(&mut self) -> &mut IdleList {
-        // SAFETY: there is one `PoolGuard` at a time, and it is borrowed for as long as the list.
+        // SAFETY: `lock` makes a `PoolGuard` only after its exchange took the lock, and the drop of the guard releases it, so
+        // there is one guard in the process. The reference borrows the guard mutably, so it is the only one to the list.
         unsafe { &mut *self.pool.idle.get() }
     }
 

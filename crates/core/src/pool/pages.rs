@@ -11,7 +11,8 @@ pub(crate) fn time_first_touch(bytes: usize) -> Option<Duration> {
     let bytes = bytes.next_multiple_of(HUGE_PAGE_BYTES);
     let data = map(bytes)?;
     let start = Instant::now();
-    // SAFETY: `map` returned this many bytes, which nothing else refers to, and they are unmapped once.
+    // SAFETY: `map` returned this many writable bytes, which nothing else refers to. They are unmapped once, after the last
+    // access.
     unsafe {
         data.as_ptr().write_bytes(1, bytes);
         let elapsed = start.elapsed();
@@ -32,11 +33,12 @@ mod system {
         let data = if start.addr().get().is_multiple_of(HUGE_PAGE_BYTES) {
             start
         } else {
-            // SAFETY: mapped above, and nothing else refers to it.
+            // SAFETY: `map_anywhere` returned this many bytes, and nothing refers to them.
             unsafe { unmap(start, bytes) };
             map_aligned(bytes)?
         };
-        // SAFETY: the mapping is ours. A failure affects only the speed.
+        // SAFETY: the range is a whole mapping of `map_anywhere` or `map_aligned`, and the advice does not change its contents.
+        // A failure affects only the speed.
         unsafe { libc::madvise(data.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE) };
         Some(data)
     }
@@ -45,8 +47,9 @@ mod system {
     fn map_aligned(bytes: usize) -> Option<NonNull<u8>> {
         let start = map_anywhere(bytes.checked_add(HUGE_PAGE_BYTES)?)?;
         let before = start.as_ptr().align_offset(HUGE_PAGE_BYTES);
-        // SAFETY: `before` is less than a huge page, so all three ranges are within the mapping; nothing refers to
-        // the first and the last.
+        // SAFETY: `align_offset` returns less than its argument, a huge page, which the mapping has in addition to `bytes`. So
+        // the three ranges `before`, `bytes` and the rest are within the mapping, and nothing refers to the two that are
+        // unmapped.
         unsafe {
             let data = start.add(before);
             if before > 0 {
@@ -61,7 +64,8 @@ mod system {
 
     fn map_anywhere(bytes: usize) -> Option<NonNull<u8>> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new private mapping at an address that the system chooses.
+        // SAFETY: without `MAP_FIXED` the system chooses an address that no mapping has, so `mmap` replaces no memory. A
+        // private, anonymous mapping has no file that could change.
         let data = unsafe {
             libc::mmap(ptr::null_mut(), bytes, access, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
         };
@@ -73,8 +77,8 @@ mod system {
     /// # Safety
     /// The bytes were mapped here, and nothing uses them any more.
     pub(in crate::pool) unsafe fn unmap(data: NonNull<u8>, bytes: usize) {
-        // SAFETY: the caller's contract. It fails only if splitting a mapping exceeds the limit on mappings; the memory
-        // then stays mapped.
+        // SAFETY: these bytes were mapped here, and nothing uses them any more (the contract of this function). The call fails
+        // only if splitting a mapping exceeds the limit on mappings; the memory then stays mapped.
         unsafe { libc::munmap(data.as_ptr().cast(), bytes) };
     }
 }
@@ -87,8 +91,9 @@ mod system {
 
     /// Allocates `bytes` bytes, a multiple of [`HUGE_PAGE_BYTES`], aligned to it; `None` if the allocator fails.
     pub(in crate::pool) fn map(bytes: usize) -> Option<NonNull<u8>> {
-        let layout = Layout::from_size_align(bytes, HUGE_PAGE_BYTES).ok()?;
-        // SAFETY: callers request at least one huge page.
+        let layout =
+            Layout::from_size_align(bytes, HUGE_PAGE_BYTES).ok().filter(|layout| layout.size() > 0)?;
+        // SAFETY: `alloc` requires a size that is not zero, which the filter checks.
         NonNull::new(unsafe { alloc(layout) })
     }
 
@@ -98,7 +103,8 @@ mod system {
     /// The bytes come from [`map`], all of them, and nothing uses them any more.
     pub(in crate::pool) unsafe fn unmap(data: NonNull<u8>, bytes: usize) {
         if let Ok(layout) = Layout::from_size_align(bytes, HUGE_PAGE_BYTES) {
-            // SAFETY: the caller's contract.
+            // SAFETY: `map` allocated all of these bytes with this layout, and nothing uses them any more (the contract of this
+            // function).
             unsafe { dealloc(data.as_ptr(), layout) }
         }
     }

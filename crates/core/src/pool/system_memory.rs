@@ -17,20 +17,22 @@ mod system {
         std::fs::read_to_string(path).ok()?.trim().parse().ok()
     }
 
+    /// A size of memory of the machine, in bytes, by its name in `/proc/meminfo`.
+    fn machine_memory(name: &str) -> Option<usize> {
+        let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+        let kilobytes = text.lines().find_map(|line| line.strip_prefix(name)?.trim().strip_suffix("kB"))?;
+        Some(kilobytes.trim().parse::<usize>().ok()?.saturating_mul(1024))
+    }
+
     /// The memory of the machine or the limit of the container, in bytes; zero if unknown.
     pub(in crate::pool) fn physical_memory() -> usize {
-        // SAFETY: `sysconf` has no preconditions.
-        let (pages, size) =
-            unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
-        let machine = usize::try_from(pages).unwrap_or(0).saturating_mul(usize::try_from(size).unwrap_or(0));
+        let machine = machine_memory("MemTotal:").unwrap_or(0);
         CGROUP_FILES.iter().filter_map(|[limit, ..]| read_number(limit)).fold(machine, usize::min)
     }
 
     /// The bytes that can be allocated without swapping; `None` if unknown.
     pub(in crate::pool) fn available_memory() -> Option<usize> {
-        let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-        let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-        let machine = line.trim().strip_suffix("kB")?.trim().parse::<usize>().ok()?.saturating_mul(1024);
+        let machine = machine_memory("MemAvailable:")?;
         let container = CGROUP_FILES.iter().filter_map(|[limit, used, statistics]| {
             // The kernel can reclaim the page cache.
             let page_cache = page_cache_bytes(&std::fs::read_to_string(statistics).ok()?);

@@ -2,36 +2,39 @@
 
 use super::index::{Axis, Index, common_count};
 use super::order::{SortedOrder, sort_by_axes};
-use super::parallel::SharedOutput;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::fallible;
 use crate::pack::add::{Sum, dispatch_sum};
+use std::mem::MaybeUninit;
 
-/// Writes the row and the column of every element of the blocks, block by block and row by row within each.
+/// Writes the row and the column of every element of the blocks, block by block and row by row within each, and so every number
+/// of both arrays.
 ///
-/// # Safety
-/// `rows` and `columns` have room for `height * width` numbers for each block.
-pub unsafe fn expand<I: Index>(
+/// # Panics
+/// When the arrays do not have `height * width` numbers for each block.
+pub fn expand<I: Index>(
     block_rows: &[I],
     block_columns: &[I],
     [height, width]: [usize; 2],
-    rows: *mut i64,
-    columns: *mut i64,
+    rows: &mut [MaybeUninit<i64>],
+    columns: &mut [MaybeUninit<i64>],
 ) {
-    let (rows, columns) = (SharedOutput(rows), SharedOutput(columns));
-    let mut element = 0;
-    for (row, column) in block_rows.iter().zip(block_columns) {
-        let (top, left) = (row.to_i64() * height as i64, column.to_i64() * width as i64);
-        for down in 0..height as i64 {
-            for right in 0..width as i64 {
-                // SAFETY: one of the `height * width` elements of a block for which the caller has room.
-                unsafe {
-                    rows.write(element, top + down);
-                    columns.write(element, left + right);
-                }
-                element += 1;
-            }
+    let count = block_rows.len().min(block_columns.len()) * height * width;
+    assert!(rows.len() == count && columns.len() == count);
+    if count == 0 {
+        return;
+    }
+    let elements = rows.chunks_exact_mut(width).zip(columns.chunks_exact_mut(width));
+    let block_lines = block_rows
+        .iter()
+        .zip(block_columns)
+        .flat_map(|(row, column)| (0..height as i64).map(move |down| (row, column, down)));
+    for ((rows, columns), (row, column, down)) in elements.zip(block_lines) {
+        let (line, left) = (row.to_i64() * height as i64 + down, column.to_i64() * width as i64);
+        rows.fill(MaybeUninit::new(line));
+        for (column, right) in columns.iter_mut().zip(left..) {
+            column.write(right);
         }
     }
 }
@@ -41,6 +44,8 @@ pub unsafe fn expand<I: Index>(
 pub struct Blocks {
     order: SortedOrder,
     size: [usize; 2],
+    /// The row and the column of each block.
+    coordinates: Vec<[i64; 2]>,
 }
 
 impl Blocks {
@@ -58,41 +63,51 @@ impl Blocks {
         let mut block_coordinates = [Vec::new(), Vec::new()];
         for ((coordinates, axis), size) in block_coordinates.iter_mut().zip(axes).zip(size) {
             fallible::try_reserve(coordinates, count)?;
-            // SAFETY: `common_count` is the count of the shortest axis.
-            coordinates.extend((0..count).map(|element| unsafe { axis.get(element) }.to_i64() / size as i64));
+            coordinates.extend(axis.range(0, count).map(|coordinate| coordinate.to_i64() / size as i64));
         }
         let [rows, columns] = &block_coordinates;
         let lengths = [shape[0] / size[0] as i64, shape[1] / size[1] as i64];
         let order = sort_by_axes(&[Axis::from(&rows[..]), Axis::from(&columns[..])], &lengths, threads)?;
-        Ok(Self { order, size })
+        let mut coordinates = Vec::new();
+        fallible::try_reserve(&mut coordinates, order.starts().len())?;
+        let firsts = order.starts().iter().map(|&start| order.order()[start]);
+        coordinates.extend(firsts.map(|element| [rows[element], columns[element]]));
+        Ok(Self { order, size, coordinates })
     }
 
     /// The number of blocks.
     pub fn count(&self) -> usize {
-        self.order.starts().len()
+        self.coordinates.len()
     }
 
-    /// The row and the column of each block, given the elements that [`of`](Self::of) was given.
-    pub fn coordinates<'a, I: Index>(
-        &'a self,
-        axes: &'a [Axis<'a, I>; 2],
-    ) -> impl Iterator<Item = [i64; 2]> + 'a {
-        self.order.starts().iter().map(move |&start| {
-            let element = self.order.order()[start];
-            // SAFETY: the order contains numbers of elements below the count of both axes.
-            let coordinate =
-                |axis: usize| unsafe { axes[axis].get(element) }.to_i64() / self.size[axis] as i64;
-            [coordinate(0), coordinate(1)]
-        })
+    /// The row and the column of each block.
+    ///
+    /// They are those of the elements that [`of`](Self::of) was given. A method that read them from other axes could read past
+    /// the end of shorter ones:
+    ///
+    /// ```compile_fail,E0061
+    /// # use tensorferry_core::sparse::{Axis, blocks::Blocks};
+    /// let (numbers, none) = ([3i64, 1], [0i64; 0]);
+    /// let axes = [Axis::from(&numbers[..]), Axis::from(&numbers[..])];
+    /// let blocks = Blocks::of(&axes, [4, 4], [2, 2], 1).unwrap();
+    /// blocks.coordinates(&[Axis::from(&none[..]), Axis::from(&none[..])]);
+    /// ```
+    pub fn coordinates(&self) -> &[[i64; 2]] {
+        &self.coordinates
     }
 
-    /// Writes the elements into their blocks, which are zero elsewhere. Values with the same coordinates are summed.
+    /// Writes the elements into their blocks, which are zero elsewhere. Values with the same coordinates are summed. The axes
+    /// are those that [`of`](Self::of) was given.
     ///
     /// # Errors
     /// When there is no memory for it.
     ///
+    /// # Panics
+    /// When the axes have fewer elements.
+    ///
     /// # Safety
-    /// `values` has an aligned value for each element, and `output` has room for all blocks.
+    /// `values` is readable and has a value for each element that [`of`](Self::of) was given. `output` is writable and has room
+    /// for all blocks. Both are aligned to the type and do not overlap, and nothing else uses `output` meanwhile.
     pub unsafe fn gather<I: Index>(
         &self,
         axes: &[Axis<'_, I>; 2],
@@ -100,13 +115,13 @@ impl Blocks {
         values: *const u8,
         output: *mut u8,
     ) -> Result<()> {
-        // SAFETY: the caller's contract.
+        // SAFETY: the contract of this function. The type of a sum has the size and at most the alignment of its dtype.
         unsafe { dispatch_sum!(dtype, gather_of(self, axes, values, output)) }
     }
 }
 
 /// # Safety
-/// As [`Blocks::gather`].
+/// As [`Blocks::gather`], for elements of `T`.
 unsafe fn gather_of<T: Sum>(
     blocks: &Blocks,
     axes: &[Axis<'_, impl Index>; 2],
@@ -118,28 +133,29 @@ unsafe fn gather_of<T: Sum>(
         .checked_mul(width)
         .and_then(|size| size.checked_mul(blocks.count()))
         .ok_or_else(|| Error::out_of_memory(usize::MAX))?;
-    // SAFETY: the output has room for all blocks. Zero bytes are zero in every type.
-    unsafe { output.write_bytes(0, capacity * size_of::<T>()) };
+    let (values, output) = (values.cast::<T>(), output.cast::<T>());
+    // SAFETY: `output` has room for all blocks (the contract of this function), which have `capacity` elements.
+    unsafe { output.write_bytes(0, capacity) };
     // The first value at an index is written and not added, because -0.0 + 0.0 is 0.0.
     let mut is_written = Vec::new();
     fallible::try_reserve(&mut is_written, capacity)?;
     is_written.resize(capacity, false);
     let (order, starts) = (blocks.order.order(), blocks.order.starts());
-    let (values, output) = (values.cast::<T>(), SharedOutput(output.cast::<T>()));
     for (block, &start) in starts.iter().enumerate() {
         let end = starts.get(block + 1).copied().unwrap_or(order.len());
         for &element in &order[start..end] {
-            // SAFETY: the order contains numbers of elements, which have coordinates and values.
-            let (row, column, value) =
-                unsafe { (axes[0].get(element), axes[1].get(element), values.add(element).read()) };
-            let index = (block * height + row.to_usize() % height) * width + column.to_usize() % width;
-            // SAFETY: the index is below the capacity: a block below their number, and a row and a column within its size.
+            let (row, column) = (axes[0].get(element).to_usize(), axes[1].get(element).to_usize());
+            let index = (block * height + row % height) * width + column % width;
+            let is_written = &mut is_written[index];
+            // SAFETY: the order contains the numbers of the elements that `of` was given, each of which has a readable, aligned
+            // value (the contract of this function). The index is below the capacity, for which `output` has room: `is_written`
+            // has as many items, and its index was checked. Zero bytes are a value of every `Sum` type.
             unsafe {
-                let value =
-                    if is_written[index] { output.start().add(index).read().plus(value) } else { value };
-                output.write(index, value);
+                let value = values.add(element).read();
+                let value = if *is_written { output.add(index).read().plus(value) } else { value };
+                output.add(index).write(value);
             }
-            is_written[index] = true;
+            *is_written = true;
         }
     }
     Ok(())
@@ -147,6 +163,7 @@ unsafe fn gather_of<T: Sum>(
 
 #[cfg(test)]
 mod tests {
+    use super::super::parallel::written;
     use super::*;
 
     #[test]
@@ -155,19 +172,35 @@ mod tests {
         let values = [1.0f32, -0.0, 2.0, 4.0];
         let axes = [Axis::from(&rows[..]), Axis::from(&columns[..])];
         let blocks = Blocks::of(&axes, [4, 6], [2, 3], 1).unwrap();
-        assert_eq!(blocks.coordinates(&axes).collect::<Vec<_>>(), [[0, 1], [1, 0]]);
+        assert_eq!(blocks.coordinates(), [[0, 1], [1, 0]]);
         let mut made = [9.0f32; 12];
-        // SAFETY: four values, and room for two blocks of six.
+        // SAFETY: there is a value for each of the four elements, and `made` has room for two blocks of six. Both are arrays of
+        // `f32`.
         unsafe {
             blocks.gather(&axes, DType::Float32, values.as_ptr().cast(), made.as_mut_ptr().cast()).unwrap();
         }
         let wanted = [0.0f32, 0.0, -0.0, 0.0, 4.0, 0.0, 0.0, 0.0, 0.0, 3.0, 0.0, 0.0];
         assert_eq!(made.map(f32::to_bits), wanted.map(f32::to_bits));
-        let mut places = [[-1i64; 12]; 2];
-        let [down, right] = &mut places;
-        // SAFETY: room for the elements of two blocks.
-        unsafe { expand(&[0i64, 1], &[1, 0], [2, 3], down.as_mut_ptr(), right.as_mut_ptr()) };
-        assert_eq!(down, &[0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]);
-        assert_eq!(right, &[3, 4, 5, 3, 4, 5, 0, 1, 2, 0, 1, 2]);
+        let mut right = Vec::new();
+        let down = written(12, |down| {
+            right = written(12, |right| expand(&[0i64, 1], &[1, 0], [2, 3], down, right));
+        });
+        assert_eq!(down, [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]);
+        assert_eq!(right, [3, 4, 5, 3, 4, 5, 0, 1, 2, 0, 1, 2]);
+        expand::<i32>(&[], &[], [2, 3], &mut [], &mut []);
+        expand(&[1i32], &[1], [2, 0], &mut [], &mut []);
+    }
+
+    #[test]
+    fn axes_that_are_too_short_are_not_read() {
+        let (coordinates, values, mut made) = ([1i64, 0], [1.0f64, 2.0], [0.0f64; 4]);
+        let axes = [Axis::from(&coordinates[..]); 2];
+        let blocks = Blocks::of(&axes, [2, 2], [2, 2], 1).unwrap();
+        let gather = || {
+            let axes = axes.map(|axis| axis.first(1));
+            // SAFETY: there is a value for each of the two elements, and `made` has room for a block. Both are arrays of `f64`.
+            unsafe { blocks.gather(&axes, DType::Float64, values.as_ptr().cast(), made.as_mut_ptr().cast()) }
+        };
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(gather)).is_err());
     }
 }

@@ -1,59 +1,62 @@
 //! Conversion between row pointers and the row index of each element.
 
 use super::index::{Axis, Index};
-use super::parallel::{SharedOutput, for_each_range};
+use super::parallel::{Bounds, block_bounds, block_start, choose_blocks, for_each_block};
+use std::mem::MaybeUninit;
 
-/// Expands pointers to the row of each of `count` elements.
-///
-/// # Safety
-/// `rows` has room for `count` numbers.
-pub unsafe fn expand<I: Index>(indptr: &[I], count: usize, rows: *mut I, threads: usize) {
-    let out = SharedOutput(rows);
-    for_each_range(count, threads, |from, to| {
+/// Expands pointers to the row of each element, and writes every number of `rows`.
+pub fn expand<I: Index>(indptr: &[I], rows: &mut [MaybeUninit<I>], threads: usize) {
+    let count = rows.len();
+    let (threads, blocks) = choose_blocks(count, threads);
+    for_each_block(rows, &block_bounds(count, blocks), threads, |block, rows| {
+        let from = block_start(count, blocks, block);
         let mut row = indptr.partition_point(|begin| begin.to_usize() <= from).saturating_sub(1);
-        let mut element = from;
-        while element < to {
+        let mut element = 0;
+        while element < rows.len() {
             // The pointers end after the last row, unless another thread has changed them meanwhile.
-            let end = indptr.get(row + 1).map_or(to, |end| end.to_usize().clamp(element, to));
-            // SAFETY: below the count, and in this range.
-            unsafe { out.fill(element, end, I::from_usize(row)) };
+            let end = indptr
+                .get(row + 1)
+                .map_or(rows.len(), |end| end.to_usize().saturating_sub(from).clamp(element, rows.len()));
+            rows[element..end].fill(MaybeUninit::new(I::from_usize(row)));
             element = end;
             row += 1;
         }
     });
 }
 
-/// Writes the pointers of `rows` rows from the sorted row indices of the elements.
-///
-/// # Safety
-/// `indptr` has room for `rows + 1` numbers, an `I` can represent the number of elements, and the row indices are sorted:
-/// otherwise two threads would write the same pointer.
-pub unsafe fn pointers<I: Index>(axis: &Axis<'_, I>, rows: usize, indptr: *mut I, threads: usize) {
-    let (out, count) = (SharedOutput(indptr), axis.count());
-    // The first row whose pointer is not determined by the elements before this one.
-    let next = |element: usize| match element.checked_sub(1) {
-        None => 0,
-        // SAFETY: callers pass elements up to the count, so the one before is below it.
-        Some(previous) => unsafe { axis.get(previous) }.to_usize().min(rows) + 1,
-    };
-    for_each_range(count, threads, |from, to| {
-        let mut pending = next(from).min(rows + 1);
-        for element in from..to {
-            // SAFETY: ranges end at the count.
-            let row = unsafe { axis.get(element) }.to_usize().min(rows);
-            if row + 1 > pending {
-                // SAFETY: rows up to the last; since elements are sorted, each row starts in one range only.
-                unsafe { out.fill(pending, row + 1, I::from_usize(element)) };
-                pending = row + 1;
+/// Writes every pointer of `indptr`, which has one more than there are rows, from the sorted row indices of the elements. An
+/// `I` can represent the number of elements.
+pub fn pointers<I: Index>(axis: &Axis<'_, I>, indptr: &mut [MaybeUninit<I>], threads: usize) {
+    let Some(rows) = indptr.len().checked_sub(1) else { return };
+    let count = axis.count();
+    let (threads, blocks) = choose_blocks(count, threads);
+    // Each block of elements determines the pointers from the row after its predecessor's last to its own last row. The bounds
+    // are sorted even if another thread has changed the rows meanwhile.
+    let mut bounds = Bounds::from_elem(0, 1);
+    for block in 1..=blocks {
+        let before = bounds[block - 1];
+        let last = block_start(count, blocks, block).checked_sub(1);
+        bounds.push(last.map_or(0, |last| axis.get(last).to_usize().min(rows) + 1).max(before));
+    }
+    for_each_block(indptr, &bounds, threads, |block, pointers| {
+        let (from, to) = (block_start(count, blocks, block), block_start(count, blocks, block + 1));
+        let (start, end) = (bounds[block], bounds[block + 1]);
+        let mut pending = start;
+        for (element, row) in (from..to).zip(axis.range(from, to)) {
+            if row.to_usize() >= pending {
+                let next = row.to_usize().saturating_add(1).min(end);
+                pointers[pending - start..next - start].fill(MaybeUninit::new(I::from_usize(element)));
+                pending = next;
             }
         }
+        pointers[pending - start..].fill(MaybeUninit::new(I::from_usize(to)));
     });
-    // SAFETY: the remaining pointers, which no range has written.
-    unsafe { out.fill(next(count).min(rows + 1), rows + 1, I::from_usize(count)) };
+    indptr[bounds[blocks]..].fill(MaybeUninit::new(I::from_usize(count)));
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::parallel::written;
     use super::*;
     use proptest::prelude::*;
 
@@ -67,14 +70,18 @@ mod tests {
             }
             let expected: Vec<i32> =
                 lengths.iter().enumerate().flat_map(|(row, &n)| std::iter::repeat_n(row as i32, n)).collect();
-            let mut rows = vec![-1; count];
-            // SAFETY: `rows` has room for all elements.
-            unsafe { expand(&indptr, count, rows.as_mut_ptr(), 3) };
+            let rows = written(count, |rows| expand(&indptr, rows, 3));
             prop_assert_eq!(&rows, &expected);
-            let mut found = vec![-1; lengths.len() + 1];
-            // SAFETY: as above.
-            unsafe { pointers(&Axis::from(&rows[..]), lengths.len(), found.as_mut_ptr(), 3) };
+            let found = written(indptr.len(), |found| pointers(&Axis::from(&rows[..]), found, 3));
             prop_assert_eq!(found, indptr);
+        }
+
+        #[test]
+        fn invalid_numbers_are_written_within_bounds(numbers in prop::collection::vec(-3i32..50, 0..90), size in 0usize..40) {
+            let count = numbers.len();
+            prop_assert_eq!(written(count, |rows| expand(&numbers, rows, 3)).len(), count);
+            let found = written(size, |found| pointers(&Axis::from(&numbers[..]), found, 3));
+            prop_assert!(found.iter().all(|&pointer| (0..=count as i32).contains(&pointer)));
         }
     }
 }

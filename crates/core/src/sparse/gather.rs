@@ -2,27 +2,41 @@
 
 use super::index::{Axis, Index};
 use super::order::SortedOrder;
-use super::parallel::{SharedOutput, for_each_range};
+use super::parallel::{SharedOutput, block_bounds, choose_blocks, for_each_block, for_each_range};
 use crate::dtype::DType;
 use crate::pack::add::{Sum, dispatch_sum};
+use std::mem::MaybeUninit;
 
-/// Writes the coordinates of an axis with a stride of `step`, converted to another index type.
+/// Writes the coordinates of an axis to every `step`th number, from the first on, converted to another index type.
 ///
-/// # Safety
-/// The target has room for them.
-pub unsafe fn write_axis<I: Index, O: Index>(axis: &Axis<'_, I>, to: *mut O, step: usize, threads: usize) {
-    let out = SharedOutput(to);
-    for_each_range(axis.count(), threads, |from, to| match (axis.slice(), step) {
-        (Some(slice), 1) => {
-            for (element, number) in (from..to).zip(&slice[from..to]) {
-                // SAFETY: below the count.
-                unsafe { out.write(element, O::from_usize(number.to_usize())) };
+/// # Panics
+/// When there are fewer numbers than coordinates times `step`, where the last may lack the numbers after it.
+pub fn write_axis<I: Index, O: Index>(
+    axis: &Axis<'_, I>,
+    numbers: &mut [MaybeUninit<O>],
+    step: usize,
+    threads: usize,
+) {
+    let (threads, blocks) = choose_blocks(axis.count(), threads);
+    let bounds = block_bounds(axis.count(), blocks);
+    let mut number_bounds = bounds.clone();
+    number_bounds.iter_mut().for_each(|bound| *bound = bound.saturating_mul(step).min(numbers.len()));
+    let last = axis.count().checked_sub(1).map(|last| last.saturating_mul(step));
+    assert!(last.is_none_or(|last| last < numbers.len()), "an axis exceeds its array");
+    for_each_block(numbers, &number_bounds, threads, |block, numbers| {
+        let (from, to) = (bounds[block], bounds[block + 1]);
+        match (axis.slice(), step) {
+            (Some(slice), 1) => {
+                for (number, coordinate) in numbers.iter_mut().zip(&slice[from..to]) {
+                    number.write(O::from_usize(coordinate.to_usize()));
+                }
             }
-        }
-        _ => {
-            for element in from..to {
-                // SAFETY: below the count of both.
-                unsafe { out.write(element * step, O::from_usize(axis.get(element).to_usize())) };
+            _ => {
+                let mut index = 0;
+                for coordinate in axis.range(from, to) {
+                    numbers[index].write(O::from_usize(coordinate.to_usize()));
+                    index += step;
+                }
             }
         }
     });
@@ -31,7 +45,8 @@ pub unsafe fn write_axis<I: Index, O: Index>(axis: &Axis<'_, I>, to: *mut O, ste
 /// Writes elements of `item` bytes in sorted order: all of them, or the first one of each coordinate.
 ///
 /// # Safety
-/// All sorted elements are readable, and the target has room for those that are written.
+/// All sorted elements are readable, the target has room for those that are written, and the two do not overlap. Nothing else
+/// uses the target meanwhile.
 pub unsafe fn pick(
     order: &SortedOrder,
     firsts: bool,
@@ -41,7 +56,8 @@ pub unsafe fn pick(
     threads: usize,
 ) {
     let (numbers, starts) = (order.order(), order.starts());
-    // SAFETY: the caller's contract; an order contains the numbers of the sorted elements, and starts are below their count.
+    // SAFETY: the numbers of the order are those of the sorted elements, which are readable. The target has room for as many as
+    // there are starts, or numbers (both by the contract of this function).
     unsafe {
         if firsts {
             gather(starts.len(), |index| numbers[starts[index]], from, item, to, threads);
@@ -54,25 +70,27 @@ pub unsafe fn pick(
 /// Writes the elements of `item` bytes with these numbers.
 ///
 /// # Safety
-/// The source has an element for each number, and the target has room for as many as there are numbers.
+/// The source has an element for each number, the target has room for as many as there are numbers, and the two do not overlap.
+/// Nothing else uses the target meanwhile.
 pub unsafe fn take(numbers: &[usize], from: *const u8, item: usize, to: *mut u8, threads: usize) {
-    // SAFETY: the caller's contract.
+    // SAFETY: the contract of this function, in which the number of an index is `numbers[index]`.
     unsafe { gather(numbers.len(), |index| numbers[index], from, item, to, threads) }
 }
 
-/// Writes the coordinates of these elements along an axis.
+/// Writes the coordinates of these elements along an axis, one for each number of the array.
 ///
-/// # Safety
-/// The axis has all of these elements, and the target has room for as many.
-pub unsafe fn take_axis<I: Index>(elements: &[usize], axis: &Axis<'_, I>, to: *mut I) {
-    for (index, &element) in elements.iter().enumerate() {
-        // SAFETY: the caller's contract.
-        unsafe { to.add(index).write(axis.get(element)) };
+/// # Panics
+/// When the axis has fewer elements, or the array has another length.
+pub fn take_axis<I: Index>(elements: &[usize], axis: &Axis<'_, I>, numbers: &mut [MaybeUninit<I>]) {
+    assert_eq!(elements.len(), numbers.len());
+    for (number, &element) in numbers.iter_mut().zip(elements) {
+        number.write(axis.get(element));
     }
 }
 
 /// # Safety
-/// The source has an element for `number(index)` of each index below the count, and the target has room for as many.
+/// The source has an element for `number(index)` of each index below the count, the target has room for `count` elements, and
+/// the two do not overlap. Nothing else uses the target meanwhile.
 unsafe fn gather(
     count: usize,
     number: impl Fn(usize) -> usize + Sync,
@@ -83,7 +101,9 @@ unsafe fn gather(
 ) {
     let (source, target) = (SharedOutput(from.cast_mut()), SharedOutput(to));
     for_each_range(count, threads, |begin, end| {
-        // SAFETY: the caller's contract for the number; the index is below the count and in this range.
+        // SAFETY: the source has an element for the number of each index below the count, and the target room for `count`. The
+        // two do not overlap (all by the contract of this function). `for_each_range` divides the indices below the count among
+        // its calls, so no other thread writes this element.
         let copy = |size: usize| unsafe {
             for index in begin..end {
                 let from = source.start().add(number(index) * size);
@@ -104,7 +124,8 @@ unsafe fn gather(
 /// Writes the sum of the elements of each coordinate, added in their order. An element has `width` numbers.
 ///
 /// # Safety
-/// All sorted elements are readable and aligned, and the target has room for one element of each coordinate.
+/// All sorted elements are readable, and the target has room for one element of each coordinate. Both are aligned to the type
+/// and do not overlap. Nothing else uses the target meanwhile.
 pub unsafe fn sum(
     order: &SortedOrder,
     dtype: DType,
@@ -113,12 +134,12 @@ pub unsafe fn sum(
     to: *mut u8,
     threads: usize,
 ) {
-    // SAFETY: the caller's contract.
+    // SAFETY: the contract of this function. The type of a sum has the size and at most the alignment of its dtype.
     unsafe { dispatch_sum!(dtype, sum_of(order, from, width, to, threads)) };
 }
 
 /// # Safety
-/// As [`sum`].
+/// As [`sum`], for elements of `T`.
 unsafe fn sum_of<T: Sum>(order: &SortedOrder, from: *const u8, width: usize, to: *mut u8, threads: usize) {
     let (numbers, starts) = (order.order(), order.starts());
     let (source, target) = (SharedOutput(from.cast::<T>().cast_mut()), SharedOutput(to.cast::<T>()));
@@ -126,7 +147,9 @@ unsafe fn sum_of<T: Sum>(order: &SortedOrder, from: *const u8, width: usize, to:
         for group in begin..end {
             let end_of_group = starts.get(group + 1).copied().unwrap_or(numbers.len());
             for within in 0..width {
-                // SAFETY: numbers are below the count, and the group is in this range.
+                // SAFETY: an order contains the numbers of sorted elements, which are readable and aligned. There is a group
+                // for each start, for which the target has room (both by the contract of this function). `for_each_range`
+                // divides the groups among its calls, so no other thread writes this element.
                 unsafe {
                     let value = |number: usize| source.start().add(number * width + within).read();
                     // The sum starts with the first value and not with zero, which would turn a single -0.0 into 0.0.
@@ -143,6 +166,7 @@ unsafe fn sum_of<T: Sum>(order: &SortedOrder, from: *const u8, width: usize, to:
 #[cfg(test)]
 mod tests {
     use super::super::order::sort_by_axes;
+    use super::super::parallel::written;
     use super::*;
     use proptest::prelude::*;
 
@@ -154,7 +178,8 @@ mod tests {
             let mut summed = vec![0.0; order.starts().len() * width];
             let mut picked = vec![0.0f64; values.len()];
             let mut firsts = summed.clone();
-            // SAFETY: the targets have room for all elements, and for one of each coordinate.
+            // SAFETY: `values` has `width` numbers for each sorted element. `picked` has room for as many, and `summed` and
+            // `firsts` for those of each start. All are vectors of `f64`, so they are aligned and do not overlap.
             unsafe {
                 let from = values.as_ptr().cast();
                 sum(&order, DType::Float64, from, width, summed.as_mut_ptr().cast(), 3);
@@ -181,7 +206,8 @@ mod tests {
         let (coordinates, values) = ([2i32, 0, 1, 0, 1], [-0.0f64, 1.0, -0.0, 2.0, -0.0]);
         let order = sort_by_axes(&[Axis::from(&coordinates[..])], &[3], 1).unwrap();
         let mut summed = [9.0f64; 3];
-        // SAFETY: the target has room for one element of each coordinate.
+        // SAFETY: there is a value for each sorted element, and `summed` has room for the three coordinates. Both are arrays of
+        // `f64`.
         unsafe { sum(&order, DType::Float64, values.as_ptr().cast(), 1, summed.as_mut_ptr().cast(), 1) };
         assert_eq!(summed.map(f64::to_bits), [3.0f64, -0.0, -0.0].map(f64::to_bits));
     }
@@ -189,13 +215,28 @@ mod tests {
     #[test]
     fn coordinates_are_interleaved_and_converted() {
         let axis = [3i32, 1, 2];
-        let mut written = [0i64; 6];
-        // SAFETY: the target has room for three numbers with a stride of two.
-        unsafe { write_axis(&Axis::from(&axis[..]), written.as_mut_ptr().add(1), 2, 2) };
-        assert_eq!(written, [0, 3, 0, 1, 0, 2]);
-        let mut narrow = [0i32; 2];
-        // SAFETY: as above; every second number of three.
-        unsafe { write_axis(&Axis::new(axis.as_ptr(), 2, 2), narrow.as_mut_ptr(), 1, 2) };
-        assert_eq!(narrow, [3, 2]);
+        let interleaved = written(6, |numbers: &mut [MaybeUninit<i64>]| {
+            write_axis(&Axis::from(&[0i32; 3][..]), numbers, 2, 2);
+            write_axis(&Axis::from(&axis[..]), &mut numbers[1..], 2, 2);
+        });
+        assert_eq!(interleaved, [0, 3, 0, 1, 0, 2]);
+        // SAFETY: the coordinates are every second number of an array of three, which outlives the axis.
+        let strided = unsafe { Axis::new(axis.as_ptr(), 2, 2) };
+        assert_eq!(
+            written(2, |numbers: &mut [MaybeUninit<i32>]| write_axis(&strided, numbers, 1, 2)),
+            [3, 2]
+        );
+        assert_eq!(written(2, |numbers| take_axis(&[2, 0], &Axis::from(&axis[..]), numbers)), [2, 3]);
+    }
+
+    #[test]
+    fn an_axis_is_not_written_past_its_array() {
+        let coordinates = [1i64; 40];
+        let axis = Axis::from(&coordinates[..]);
+        for (length, step) in [(39, 1), (78, 2)] {
+            let mut numbers = vec![MaybeUninit::<i64>::uninit(); length];
+            let write = || write_axis(&axis, &mut numbers, step, 2);
+            assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(write)).is_err());
+        }
     }
 }

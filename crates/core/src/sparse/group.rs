@@ -4,18 +4,34 @@
 //! every group, which gives the range that it writes. Indices that are out of bounds are skipped, so that a caller who changes
 //! them concurrently cannot cause accesses out of bounds.
 
+use super::index::sealed::Sealed;
 use super::index::{Axis, Index};
-use super::parallel::{SharedOutput, block_start, choose_threads};
+use super::parallel::{NumberBlock, SharedOutput, block_bounds, block_start, choose_threads, for_each_block};
 use crate::error::{Error, Result};
-use crate::host::HostBlock;
-use crate::workers;
+use std::mem::MaybeUninit;
 
 /// Elements with two coordinates: the group and the other axis.
-pub trait Elements<I: Index>: Sync {
+///
+/// The trait is sealed, because [`group_by_axis`] trusts the numbers of the elements:
+///
+/// ```compile_fail,E0277
+/// struct Endless;
+///
+/// impl tensorferry_core::sparse::group::Elements<i64> for Endless {
+///     fn count(&self) -> usize {
+///         1
+///     }
+///     fn visit(&self, _: usize, _: usize, mut visitor: impl FnMut(usize, i64, i64)) {
+///         visitor(usize::MAX, 0, 0);
+///     }
+/// }
+/// ```
+pub trait Elements<I: Index>: Sealed + Sync {
     /// The number of elements.
     fn count(&self) -> usize;
 
-    /// Calls a function for a range of elements, with the number, the group and the other coordinate of each.
+    /// Calls a function for a range of elements, with the number, the group and the other coordinate of each. The numbers are
+    /// within the range and below the count, and no number comes twice.
     fn visit(&self, from: usize, to: usize, visitor: impl FnMut(usize, I, I));
 }
 
@@ -27,6 +43,8 @@ pub struct Rows<'a, I> {
     /// The columns.
     pub indices: &'a [I],
 }
+
+impl<I> Sealed for Rows<'_, I> {}
 
 impl<I: Index> Elements<I> for Rows<'_, I> {
     fn count(&self) -> usize {
@@ -57,6 +75,8 @@ pub struct Pairs<'a, I> {
     pub others: Axis<'a, I>,
 }
 
+impl<I> Sealed for Pairs<'_, I> {}
+
 impl<I: Index> Elements<I> for Pairs<'_, I> {
     /// The number of elements with both coordinates.
     fn count(&self) -> usize {
@@ -74,79 +94,79 @@ impl<I: Index> Elements<I> for Pairs<'_, I> {
             }
             return;
         }
-        for element in from..to {
-            // SAFETY: below both counts.
-            let (group, other) = unsafe { (self.groups.get(element), self.others.get(element)) };
+        let both = self.groups.range(from, to).zip(self.others.range(from, to));
+        for (element, (group, other)) in (from..to).zip(both) {
             visitor(element, group, other);
         }
     }
 }
 
-/// Groups elements. `indptr` gets the start of each group and the end of the last, and `others` the other coordinate of each
-/// element. `carry` is called from several threads with the old and the new number of each element. Returns the number of
-/// elements whose group is within bounds; nothing is written after them.
+/// Groups elements. `indptr`, which has one number more than there are groups, gets the start of each group and the end of the
+/// last, and `others` the other coordinate of each element. `carry` is called from several threads with the old and the new
+/// number of each element: numbers below the count, each new number at most once. Returns the number of elements whose group is
+/// within bounds; nothing is written after them.
 ///
 /// # Errors
 /// When there is no memory for the counters.
 ///
+/// # Panics
+/// When `indptr` is empty, or `others` has fewer numbers than there are elements.
+///
 /// # Safety
-/// `indptr` has room for `groups + 1` numbers and `others` for one per element, and an `I` can represent the number of elements.
-/// The elements are the same each time that they are visited. `carry` is called only with numbers below the count, and with
-/// each new number at most once.
+/// An `I` can represent the number of elements. The elements are the same each time that they are visited: nothing writes their
+/// arrays meanwhile.
 pub unsafe fn group_by_axis<I: Index, E: Elements<I>>(
     elements: &E,
-    groups: usize,
-    indptr: *mut I,
-    others: *mut I,
+    indptr: &mut [MaybeUninit<I>],
+    others: &mut [MaybeUninit<I>],
     threads: usize,
     carry: impl Fn(usize, usize) + Sync,
 ) -> Result<usize> {
     let count = elements.count();
+    assert!(!indptr.is_empty() && others.len() >= count);
+    let groups = indptr.len() - 1;
     // Each block has its own counters, so there are few blocks if there are about as many groups as elements.
     let blocks = choose_threads(count, threads).min((count / 4).checked_div(groups).unwrap_or(1).max(1));
-    let bytes = groups
-        .checked_mul(blocks * size_of::<I>())
+    let counter_count = groups
+        .checked_mul(blocks)
         .ok_or_else(|| Error::invalid_tensor(format!("{groups} groups exceed the address space")))?;
-    let memory = HostBlock::new(bytes)?;
-    let counters = SharedOutput(memory.data().cast::<I>());
-    let others = SharedOutput(others);
-    // SAFETY: the counters of this block, which no other thread uses; they have been written.
-    let own = |block: usize| unsafe {
-        std::slice::from_raw_parts_mut(counters.start().add(groups * block), groups)
-    };
+    let mut counters = NumberBlock::new(counter_count)?;
+    let bounds = block_bounds(counter_count, blocks);
+    for_each_block(counters.slots(), &bounds, blocks, |_, counters| {
+        counters.fill(MaybeUninit::new(I::from_usize(0)));
+    });
+    // SAFETY: the blocks cover all slots, and each was filled.
+    let mut counters = unsafe { counters.assume_written() };
     let range = |block: usize| (block_start(count, blocks, block), block_start(count, blocks, block + 1));
-    workers::for_each_parallel(blocks, blocks, |block| {
-        // SAFETY: as above; they are written now.
-        unsafe { counters.fill(groups * block, groups * (block + 1), I::from_usize(0)) };
-        let own = own(block);
+    for_each_block(counters.numbers_mut(), &bounds, blocks, |block, counters| {
         let (from, to) = range(block);
         elements.visit(from, to, |_, group, _| {
-            if let Some(counter) = own.get_mut(group.to_usize()) {
+            if let Some(counter) = counters.get_mut(group.to_usize()) {
                 *counter = I::from_usize(counter.to_usize() + 1);
             }
         });
     });
     let mut total = 0;
-    for group in 0..groups {
-        // SAFETY: `indptr` has room for all groups.
-        unsafe { indptr.add(group).write(I::from_usize(total)) };
+    for (group, pointer) in indptr.iter_mut().take(groups).enumerate() {
+        pointer.write(I::from_usize(total));
         for block in 0..blocks {
-            // SAFETY: no other thread uses the counters now.
-            let counter = unsafe { &mut *counters.start().add(groups * block + group) };
+            let counter = &mut counters.numbers_mut()[groups * block + group];
             total += std::mem::replace(counter, I::from_usize(total)).to_usize();
         }
     }
-    // SAFETY: `indptr` has room for one more pointer.
-    unsafe { indptr.add(groups).write(I::from_usize(total)) };
-    workers::for_each_parallel(blocks, blocks, |block| {
-        let own = own(block);
+    indptr[groups].write(I::from_usize(total));
+    let others = SharedOutput(others.as_mut_ptr().cast::<I>());
+    for_each_block(counters.numbers_mut(), &bounds, blocks, |block, counters| {
         let (from, to) = range(block);
         elements.visit(from, to, |element, group, other| {
-            if let Some(counter) = own.get_mut(group.to_usize()) {
+            if let Some(counter) = counters.get_mut(group.to_usize()) {
                 let target = counter.to_usize();
                 if target < count {
                     *counter = I::from_usize(target + 1);
-                    // SAFETY: below the count; each block writes its own range, of as many elements as it has counted.
+                    // SAFETY: `others` has at least `count` aligned numbers, and the target is below the count. For each block
+                    // and group the first visit counted the elements that this one writes, because the elements are the same
+                    // (the contract of this function). The counters start at the sums of those before, so no two targets are
+                    // equal.
                     unsafe { others.write(target, other) };
                     carry(element, target);
                 }
@@ -158,22 +178,28 @@ pub unsafe fn group_by_axis<I: Index, E: Elements<I>>(
 
 #[cfg(test)]
 mod tests {
+    use super::super::parallel::written;
     use super::*;
     use proptest::prelude::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     fn group<E: Elements<i32>>(elements: &E, groups: usize) -> (Vec<i32>, Vec<i32>, Vec<usize>) {
         let count = elements.count();
-        let (mut indptr, mut others, mut sources) =
-            (vec![-1; groups + 1], vec![-1; count], vec![usize::MAX; count]);
-        let out = SharedOutput(sources.as_mut_ptr());
-        // SAFETY: the vectors have room; each index is written once.
-        let total = unsafe {
-            group_by_axis(elements, groups, indptr.as_mut_ptr(), others.as_mut_ptr(), 3, |from, to| {
-                out.write(to, from)
-            })
+        let sources: Vec<_> = (0..count).map(|_| AtomicUsize::new(usize::MAX)).collect();
+        let carry = |from: usize, to: usize| {
+            assert_eq!(sources[to].swap(from, Ordering::Relaxed), usize::MAX, "{to} is written twice");
         };
-        assert_eq!(total.unwrap() as i32, indptr[groups]);
-        (indptr, others, sources)
+        let (mut indptr, mut total) = (Vec::new(), 0);
+        let others = written(count, |others| {
+            // Numbers after the last element whose group is within bounds are not written.
+            others.fill(MaybeUninit::new(-1));
+            indptr = written(groups + 1, |indptr| {
+                // SAFETY: an `i32` represents the numbers of elements of these tests, and nothing writes the arrays.
+                total = unsafe { group_by_axis(elements, indptr, others, 3, carry) }.unwrap();
+            });
+        });
+        assert_eq!(total as i32, indptr[groups]);
+        (indptr, others, sources.into_iter().map(AtomicUsize::into_inner).collect())
     }
 
     proptest! {
@@ -210,17 +236,5 @@ mod tests {
         assert_eq!(found.1[2..], [-1; 2]);
         let invalid = Rows { indptr: &[0, 9, 1], indices: &[0, 1, 0] };
         assert_eq!(group(&invalid, 2).1, [0, 0, 0]);
-    }
-
-    #[test]
-    fn more_groups_than_memory_are_an_error() {
-        let coordinates: [i64; 1] = [0];
-        let pairs = Pairs { groups: coordinates[..].into(), others: coordinates[..].into() };
-        // Miri aborts instead of failing the allocation.
-        for groups in [usize::MAX, if cfg!(miri) { usize::MAX } else { usize::MAX >> 5 }] {
-            let null = std::ptr::null_mut();
-            // SAFETY: nothing is written without memory for the counters.
-            assert!(unsafe { group_by_axis(&pairs, groups, null, null, 1, |_, _| ()) }.is_err());
-        }
     }
 }

@@ -2,7 +2,8 @@
 
 use std::marker::PhantomData;
 
-mod sealed {
+/// The private base of the traits that only this module implements.
+pub(super) mod sealed {
     pub trait Sealed {}
 }
 
@@ -96,16 +97,17 @@ pub struct Axis<'a, I> {
     memory: PhantomData<&'a I>,
 }
 
-// SAFETY: it only gives read access, like a slice.
+// SAFETY: an axis is a shared slice with a stride: its methods read numbers and write none. A shared slice may be sent if its
+// items are `Sync`.
 unsafe impl<I: Sync> Send for Axis<'_, I> {}
-// SAFETY: as above.
+// SAFETY: the methods read numbers and write none, so threads may share an axis if its items are `Sync`.
 unsafe impl<I: Sync> Sync for Axis<'_, I> {}
 
 impl<'a, I: Index> Axis<'a, I> {
     /// `count` numbers with a stride of `step` numbers.
     ///
     /// # Safety
-    /// All of them are readable and aligned for as long as the axis is used, and nothing writes them meanwhile.
+    /// All of them are readable and aligned for the lifetime `'a`, and nothing writes them meanwhile.
     pub unsafe fn new(start: *const I, step: isize, count: usize) -> Self {
         Self { start, step, count, memory: PhantomData }
     }
@@ -117,13 +119,27 @@ impl<'a, I: Index> Axis<'a, I> {
 
     /// The coordinate of one element.
     ///
-    /// # Safety
-    /// The element is below the count.
+    /// # Panics
+    /// When the axis has no such element.
     #[inline(always)]
-    pub(super) unsafe fn get(&self, element: usize) -> I {
-        debug_assert!(element < self.count);
-        // SAFETY: the caller of `new` vouched for all elements below the count, and this one is below it.
+    pub(super) fn get(&self, element: usize) -> I {
+        assert!(element < self.count, "an axis of {} coordinates has no element {element}", self.count);
+        // SAFETY: every element below the count is readable and aligned (the contract of `new`, or the slice of `from`), and
+        // the assertion checks that this one is below it.
         unsafe { self.start.offset(element as isize * self.step).read() }
+    }
+
+    /// The coordinates of a range of elements. Its bounds are checked once, and not for each element.
+    ///
+    /// # Panics
+    /// When the axis does not have all of these elements.
+    #[inline(always)]
+    pub(super) fn range(&self, from: usize, to: usize) -> impl ExactSizeIterator<Item = I> + use<'a, I> {
+        assert!(from <= to && to <= self.count, "an axis of {} coordinates has no {from}..{to}", self.count);
+        let Self { start, step, .. } = *self;
+        // SAFETY: every element below the count is readable and aligned (the contract of `new`, or the slice of `from`), and
+        // the assertion checks that the range ends there.
+        (from..to).map(move |element| unsafe { start.offset(element as isize * step).read() })
     }
 
     /// The first `count` coordinates, or all if there are fewer.
@@ -138,7 +154,8 @@ impl<'a, I: Index> Axis<'a, I> {
             // An empty axis may have a null pointer, which a slice may not.
             return Some(&[]);
         }
-        // SAFETY: the caller of `new` vouched for them.
+        // SAFETY: with a stride of one, the `count` numbers are contiguous. They are readable and aligned for `'a`, and nothing
+        // writes them meanwhile (the contract of `new`, or the slice of `from`); the pointer is not null, as there is a number.
         (self.step == 1).then(|| unsafe { std::slice::from_raw_parts(self.start, self.count) })
     }
 }
@@ -163,7 +180,7 @@ mod tests {
 
     #[test]
     fn an_empty_axis_may_have_a_null_pointer() {
-        // SAFETY: nothing is read.
+        // SAFETY: `new` requires memory for the coordinates, and a count of zero has none.
         let axis: Axis<'_, i32> = unsafe { Axis::new(std::ptr::null(), 1, 0) };
         assert_eq!(axis.slice(), Some(&[][..]));
     }
@@ -172,7 +189,7 @@ mod tests {
     #[test]
     fn axes_of_different_lengths_are_read_as_far_as_the_shortest() {
         let (long, short) = ([0i64, 9, 1, 9, 2], [3i64, 9, 4]);
-        // SAFETY: every second number of an array.
+        // SAFETY: the coordinates are every second number of two arrays of five and three numbers, which outlive the axes.
         let axes = unsafe { [Axis::new(long.as_ptr(), 2, 3), Axis::new(short.as_ptr(), 2, 2)] };
         for axes in [axes, [axes[1], axes[0]]] {
             let seen = summarise_coordinates(&axes, 1);
@@ -192,9 +209,20 @@ mod tests {
     }
 
     #[test]
+    fn elements_out_of_bounds_are_not_read() {
+        let numbers = [5i64, 6];
+        let axis = Axis::from(&numbers[..1]);
+        assert_eq!((axis.get(0), axis.range(0, 1).len(), axis.range(1, 1).len()), (5, 1, 0));
+        for (from, to) in [(0, 2), (1, 2), (1, 0)] {
+            assert!(std::panic::catch_unwind(|| axis.range(from, to).last()).is_err(), "{from}..{to}");
+        }
+        assert!(std::panic::catch_unwind(|| axis.get(1)).is_err());
+    }
+
+    #[test]
     fn an_axis_that_is_longer_than_memory_is_an_error() {
         let number = 7i64;
-        // SAFETY: one number with a stride of zero.
+        // SAFETY: with a stride of zero, every coordinate is the one number, which outlives the axis.
         let axis = unsafe { Axis::new(&raw const number, 0, usize::MAX / 8 + 1) };
         let error = sort_by_axes(&[axis], &[8], 1).unwrap_err();
         assert_eq!(error.kind(), crate::ErrorKind::OutOfMemory);

@@ -4,12 +4,13 @@
 //! three passes for a million elements of a 10,000 x 10,000 matrix.
 
 use super::index::{Axis, Index, common_count};
-use super::parallel::{SharedOutput, block_start, choose_threads};
+use super::parallel::{
+    Bounds, NumberBlock, SharedOutput, WrittenNumbers, block_bounds, block_start, choose_threads,
+    for_each_block,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fallible;
 use crate::hints;
-use crate::host::HostBlock;
-use crate::workers;
 use std::cmp::Ordering;
 
 /// The maximum width of a radix digit: its counters fit in the first-level cache.
@@ -18,19 +19,14 @@ const MAX_DIGIT_BITS: u32 = 11;
 /// A stable order of elements.
 #[derive(Debug)]
 pub struct SortedOrder {
-    count: usize,
-    order: HostBlock,
+    order: WrittenNumbers<usize>,
     starts: Vec<usize>,
 }
-
-// SAFETY: the block is not written any more.
-unsafe impl Sync for SortedOrder {}
 
 impl SortedOrder {
     /// The numbers of the elements in sorted order; each is below the count.
     pub fn order(&self) -> &[usize] {
-        // SAFETY: `sort_by_axes` has written this many numbers.
-        unsafe { std::slice::from_raw_parts(self.order.data().cast(), self.count) }
+        self.order.numbers()
     }
 
     /// The position in the order at which each distinct coordinate starts.
@@ -46,27 +42,26 @@ impl SortedOrder {
 /// When there is no memory for it.
 pub fn sort_by_axes<I: Index>(axes: &[Axis<'_, I>], lengths: &[i64], threads: usize) -> Result<SortedOrder> {
     let count = common_count(axes);
-    // Saturating: an axis with a stride of zero may be longer than memory.
-    let bytes = count.saturating_mul(size_of::<u64>());
-    let mut from = HostBlock::new(bytes)?;
+    // An axis with a stride of zero may be longer than memory.
+    let block = NumberBlock::new(count)?;
     let (number_bits, key_bits) =
         (bits(count as i64), lengths.iter().map(|&length| bits(length)).sum::<u32>());
-    if key_bits + number_bits > u64::BITS {
-        return sort_by_comparison(axes, count, from);
+    if key_bits + number_bits > usize::BITS {
+        return sort_by_comparison(axes, block);
     }
-    let mut to = HostBlock::new(bytes)?;
+    let mut free = NumberBlock::new(count)?;
     let blocks = choose_threads(count, threads);
-    write_keys(axes, lengths, number_bits, &from, blocks);
+    let mut keys = write_keys(axes, lengths, number_bits, block, blocks);
     let digits = key_bits.div_ceil(MAX_DIGIT_BITS).max(1);
     let mut shift = number_bits;
     for digit in 0..digits {
         let width = (key_bits * (digit + 1) / digits) - (key_bits * digit / digits);
-        sort_by_digit(&from, &to, count, shift, width, blocks);
-        std::mem::swap(&mut from, &mut to);
+        let sorted = sort_by_digit(&keys, free, shift, width, blocks);
+        free = std::mem::replace(&mut keys, sorted).into_unwritten();
         shift += width;
     }
-    let starts = extract_order(&from, count, number_bits, blocks)?;
-    Ok(SortedOrder { count, order: from, starts })
+    let starts = extract_order(&mut keys, number_bits, blocks)?;
+    Ok(SortedOrder { order: keys, starts })
 }
 
 /// The number of bits of the numbers below a length.
@@ -74,140 +69,141 @@ fn bits(length: i64) -> u32 {
     u64::BITS - (length.max(1) as u64 - 1).leading_zeros()
 }
 
+/// The low bits of a number.
+fn mask(bits: u32) -> usize {
+    !usize::MAX.checked_shl(bits).unwrap_or(0)
+}
+
 /// Combines the coordinates and the number of each element into a key.
 fn write_keys<I: Index>(
     axes: &[Axis<'_, I>],
     lengths: &[i64],
     number_bits: u32,
-    into: &HostBlock,
+    mut into: NumberBlock<usize>,
     blocks: usize,
-) {
-    let count = common_count(axes);
-    let out = SharedOutput(into.data().cast::<u64>());
+) -> WrittenNumbers<usize> {
     let widths: Vec<u32> = lengths.iter().map(|&length| bits(length)).collect();
-    workers::for_each_parallel(blocks, blocks, |block| {
-        for number in block_start(count, blocks, block)..block_start(count, blocks, block + 1) {
-            let mut key = 0u64;
+    let bounds = block_bounds(into.slots().len(), blocks);
+    for_each_block(into.slots(), &bounds, blocks, |block, slots| {
+        for (number, slot) in (bounds[block]..).zip(slots) {
+            let mut key = 0usize;
             for (axis, &width) in axes.iter().zip(&widths) {
-                // SAFETY: below the count, which every axis has.
-                let found = unsafe { axis.get(number) };
                 // Masked, because another thread may have changed the number since validation.
-                let coordinate = found.to_i64() as u64 & !(u64::MAX.checked_shl(width).unwrap_or(0));
+                let coordinate = axis.get(number).to_usize() & mask(width);
                 key = key.unbounded_shl(width) | coordinate;
             }
-            // SAFETY: the block has room for all keys; each thread writes its own range.
-            unsafe { out.write(number, key.unbounded_shl(number_bits) | number as u64) };
+            slot.write(key.unbounded_shl(number_bits) | number);
         }
     });
+    // SAFETY: the blocks cover all slots, and the loop writes each slot of its block.
+    unsafe { into.assume_written() }
 }
 
 /// One pass of the radix sort: counts the values of a digit, then writes the keys in their order.
-fn sort_by_digit(from: &HostBlock, to: &HostBlock, count: usize, shift: u32, width: u32, blocks: usize) {
-    // SAFETY: `write_keys` or the previous pass has written all keys.
-    let source = unsafe { std::slice::from_raw_parts(from.data().cast::<u64>(), count) };
-    let out = SharedOutput(to.data().cast::<u64>());
+fn sort_by_digit(
+    from: &WrittenNumbers<usize>,
+    mut to: NumberBlock<usize>,
+    shift: u32,
+    width: u32,
+    blocks: usize,
+) -> WrittenNumbers<usize> {
+    let source = from.numbers();
+    let slots = to.slots();
+    assert_eq!(source.len(), slots.len());
+    let out = SharedOutput(slots.as_mut_ptr().cast::<usize>());
     let values = 1usize << width;
-    let digit = |number: u64| (number.unbounded_shr(shift) as usize) & (values - 1);
+    let digit = |number: usize| number.unbounded_shr(shift) & (values - 1);
+    // A counter for each value of the digit in each block of numbers.
     let mut next = vec![0usize; values * blocks];
-    let counters = SharedOutput(next.as_mut_ptr());
-    // SAFETY: the counters of one block, which no other thread uses.
-    let own = |block: usize| unsafe {
-        std::slice::from_raw_parts_mut(counters.start().add(values * block), values)
+    let bounds = block_bounds(next.len(), blocks);
+    let numbers = |block: usize| {
+        &source[block_start(source.len(), blocks, block)..block_start(source.len(), blocks, block + 1)]
     };
-    let range = |block: usize| block_start(count, blocks, block)..block_start(count, blocks, block + 1);
-    workers::for_each_parallel(blocks, blocks, |block| {
-        let own = own(block);
-        for &number in &source[range(block)] {
-            own[digit(number)] += 1;
+    for_each_block(&mut next, &bounds, blocks, |block, counters| {
+        let counters = &mut counters[..values];
+        for &number in numbers(block) {
+            counters[digit(number)] += 1;
         }
     });
     let mut total = 0;
     for value in 0..values {
         for block in 0..blocks {
-            // SAFETY: no other thread uses the counters now.
-            let counter = unsafe { &mut *counters.start().add(values * block + value) };
-            total += std::mem::replace(counter, total);
+            total += std::mem::replace(&mut next[values * block + value], total);
         }
     }
-    workers::for_each_parallel(blocks, blocks, |block| {
-        let own = own(block);
-        for &number in &source[range(block)] {
-            let target = &mut own[digit(number)];
-            // SAFETY: the counters add up to the count, and each block has its own range.
+    for_each_block(&mut next, &bounds, blocks, |block, counters| {
+        let counters = &mut counters[..values];
+        for &number in numbers(block) {
+            let target = &mut counters[digit(number)];
+            // SAFETY: for each block and value, the first loop counted the numbers that this loop writes: nothing changes
+            // `source` meanwhile. The counters start at the sums of those before, so the targets are below the total, which
+            // is the number of slots, and no two numbers have the same target. Slots are aligned for numbers.
             unsafe { out.write(*target, number) };
             *target += 1;
         }
     });
+    // SAFETY: the targets are as many different slots as there are slots, so all of them were written.
+    unsafe { to.assume_written() }
 }
 
 /// Reduces the keys to element numbers, and returns where each distinct coordinate starts.
-fn extract_order(block: &HostBlock, count: usize, number_bits: u32, blocks: usize) -> Result<Vec<usize>> {
-    let out = SharedOutput(block.data().cast::<u64>());
-    // SAFETY: all keys were written, and none is written while they are read.
-    let sorted = || unsafe { std::slice::from_raw_parts(out.start(), count) };
-    let coordinate = |key: u64| key.unbounded_shr(number_bits);
-    let range = |index: usize| block_start(count, blocks, index)..block_start(count, blocks, index + 1);
-    let is_start = |keys: &[u64], at: usize| at == 0 || coordinate(keys[at]) != coordinate(keys[at - 1]);
+fn extract_order(keys: &mut WrittenNumbers<usize>, number_bits: u32, blocks: usize) -> Result<Vec<usize>> {
+    let sorted = keys.numbers();
+    let bounds = block_bounds(sorted.len(), blocks);
+    let coordinate = |key: usize| key.unbounded_shr(number_bits);
+    let is_start = |&at: &usize| at == 0 || coordinate(sorted[at]) != coordinate(sorted[at - 1]);
+    let starts_in = |block: usize| (bounds[block]..bounds[block + 1]).filter(is_start);
     let mut start_counts = vec![0usize; blocks];
-    let counts = SharedOutput(start_counts.as_mut_ptr());
-    workers::for_each_parallel(blocks, blocks, |block_index| {
-        let sorted = sorted();
-        let in_block = range(block_index).filter(|&at| is_start(sorted, at)).count();
-        // SAFETY: each block has its own counter.
-        unsafe { counts.write(block_index, in_block) };
+    for_each_block(&mut start_counts, &block_bounds(blocks, blocks), blocks, |block, count| {
+        count.fill(starts_in(block).count());
     });
-    let distinct = start_counts.iter().sum();
+    let mut start_bounds = Bounds::from_elem(0, 1);
+    for (block, count) in start_counts.iter().enumerate() {
+        start_bounds.push(start_bounds[block] + count);
+    }
+    let distinct = start_bounds[blocks];
     let mut starts: Vec<usize> = Vec::new();
     starts.try_reserve_exact(distinct).map_err(|_| {
         Error::new(ErrorKind::OutOfMemory, format!("no memory for the order of {distinct} coordinates"))
             .with_hint(hints::FREE_MEMORY)
     })?;
-    let output = SharedOutput(starts.as_mut_ptr());
-    let first: Vec<usize> = (0..blocks).map(|block| start_counts[..block].iter().sum()).collect();
-    workers::for_each_parallel(blocks, blocks, |block_index| {
-        let sorted = sorted();
-        let in_block = range(block_index).filter(|&at| is_start(sorted, at));
-        for (index, at) in in_block.enumerate() {
-            // SAFETY: the vector has room for all starts that were counted, and each block writes after those before it.
-            unsafe { output.write(first[block_index] + index, at) };
+    for_each_block(starts.spare_capacity_mut(), &start_bounds, blocks, |block, slots| {
+        for (slot, at) in slots.iter_mut().zip(starts_in(block)) {
+            slot.write(at);
         }
     });
-    // SAFETY: all of them have been written.
+    // SAFETY: the vector reserved `distinct` items. The blocks cover as many, and each block has a slot for every start that
+    // `starts_in` counted in the same keys, so all of them were written.
     unsafe { starts.set_len(distinct) };
-    let mask = !u64::MAX.checked_shl(number_bits).unwrap_or(0);
-    workers::for_each_parallel(blocks, blocks, |block_index| {
-        for at in range(block_index) {
-            // SAFETY: within the keys; each thread changes its own range.
-            unsafe { *out.start().add(at) &= mask };
-        }
+    for_each_block(keys.numbers_mut(), &bounds, blocks, |_, keys| {
+        keys.iter_mut().for_each(|key| *key &= mask(number_bits));
     });
     Ok(starts)
 }
 
-/// Sorts by comparison, for coordinates that do not fit in a key. The block has room for one number per element.
-fn sort_by_comparison<I: Index>(axes: &[Axis<'_, I>], count: usize, block: HostBlock) -> Result<SortedOrder> {
-    // SAFETY: numbers are below the count, which every axis has.
-    let along = |axis: &Axis<'_, I>, number: usize| unsafe { axis.get(number) };
+/// Sorts by comparison, for coordinates that do not fit in a key.
+fn sort_by_comparison<I: Index>(axes: &[Axis<'_, I>], mut block: NumberBlock<usize>) -> Result<SortedOrder> {
     let by_coordinates = |left: usize, right: usize| {
-        let by_axis = axes.iter().map(|axis| along(axis, left).cmp(&along(axis, right)));
+        let by_axis = axes.iter().map(|axis| axis.get(left).cmp(&axis.get(right)));
         by_axis.fold(Ordering::Equal, Ordering::then)
     };
-    // SAFETY: the block has room for the numbers, is aligned for them, and all of them are written here.
-    let order = unsafe {
-        (0..count).for_each(|at| block.data().cast::<usize>().add(at).write(at));
-        std::slice::from_raw_parts_mut(block.data().cast::<usize>(), count)
-    };
-    order.sort_unstable_by(|&left, &right| by_coordinates(left, right).then(left.cmp(&right)));
+    for (number, slot) in block.slots().iter_mut().enumerate() {
+        slot.write(number);
+    }
+    // SAFETY: the loop writes every slot.
+    let mut order = unsafe { block.assume_written() };
+    let numbers = order.numbers_mut();
+    numbers.sort_unstable_by(|&left, &right| by_coordinates(left, right).then(left.cmp(&right)));
     let mut starts = Vec::new();
-    for at in 0..count {
-        if at == 0 || by_coordinates(order[at], order[at - 1]) != Ordering::Equal {
+    for at in 0..numbers.len() {
+        if at == 0 || by_coordinates(numbers[at], numbers[at - 1]) != Ordering::Equal {
             fallible::try_push(&mut starts, at)?;
         }
     }
-    Ok(SortedOrder { count, order: block, starts })
+    Ok(SortedOrder { order, starts })
 }
 
-const _: () = assert!(size_of::<usize>() == size_of::<u64>());
+const _: () = assert!(usize::BITS == u64::BITS);
 
 #[cfg(test)]
 mod tests {

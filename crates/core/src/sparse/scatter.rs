@@ -31,7 +31,8 @@ pub struct DenseFill {
     pub cleared: bool,
 }
 
-// SAFETY: only pointers; every use is unsafe.
+// SAFETY: a shared reference gives the addresses. To dereference them is unsafe, and the functions that do so guarantee that no
+// two threads use the same element of the dense tensor.
 unsafe impl Sync for DenseFill {}
 
 /// How an element is stored in the dense tensor.
@@ -39,7 +40,8 @@ trait Store: Sync {
     /// Stores an element at an index.
     ///
     /// # Safety
-    /// Both are within bounds, values that are added are aligned, and no other thread writes the index now.
+    /// The contract of [`compressed`] for the pointers of `fill`. The element is below `fill.count`, the index below
+    /// `fill.room`, and no other thread uses the index now.
     unsafe fn store(fill: &DenseFill, element: usize, index: usize);
 }
 
@@ -51,7 +53,9 @@ impl<T: Sum> Store for AddValues<T> {
     #[inline(always)]
     unsafe fn store(fill: &DenseFill, element: usize, index: usize) {
         let add = |from: usize, to: usize| {
-            // SAFETY: the caller's contract; the tensor is aligned.
+            // SAFETY: `from` is a number of an element below the count, and `to` of an index below the room, which no other
+            // thread uses now (the contract of `store`). Values that are added and the tensor are aligned (that of
+            // `compressed`).
             unsafe {
                 let target = fill.dense.cast::<T>().add(to);
                 target.write(target.read().plus(fill.values.cast::<T>().add(from).read()));
@@ -69,7 +73,8 @@ impl<T: Sum> Store for AddValues<T> {
 impl<const N: usize> Store for WriteBytes<N> {
     #[inline(always)]
     unsafe fn store(fill: &DenseFill, element: usize, index: usize) {
-        // SAFETY: the caller's contract; byte arrays have no alignment.
+        // SAFETY: the element is below the count, and the index below the room, which no other thread uses now (the contract of
+        // `store`). Elements have `N` bytes, because `run` selects `N` by their size; byte arrays have no alignment.
         unsafe {
             let from = fill.values.add(element * N).cast::<[u8; N]>();
             fill.dense.add(index * N).cast::<[u8; N]>().write(from.read());
@@ -81,7 +86,8 @@ impl Store for WriteAnySize {
     #[inline(always)]
     unsafe fn store(fill: &DenseFill, element: usize, index: usize) {
         let item = fill.item();
-        // SAFETY: the caller's contract.
+        // SAFETY: the element is below the count, and the index below the room, which no other thread uses now (the contract of
+        // `store`); an element has `item` bytes. The values and the tensor do not overlap (the contract of `compressed`).
         unsafe {
             let from = fill.values.add(element * item);
             fill.dense.add(index * item).copy_from_nonoverlapping(from, item);
@@ -94,7 +100,7 @@ trait IndexedElements: Sync {
     /// Fills the tensor.
     ///
     /// # Safety
-    /// The pointers of `fill` are valid for the numbers of elements that it states.
+    /// The contract of [`compressed`] or [`coordinates`], whichever makes these elements.
     unsafe fn fill<S: Store>(&self, fill: &DenseFill, threads: usize);
 }
 
@@ -106,10 +112,11 @@ impl DenseFill {
     /// Clears a range of elements.
     ///
     /// # Safety
-    /// They are within the tensor, and no other thread writes them now.
+    /// The tensor is writable for `room` elements, `from <= to <= room`, and no other thread uses these elements now.
     unsafe fn clear(&self, from: usize, to: usize) {
         if !self.cleared {
-            // SAFETY: the caller's contract.
+            // SAFETY: the bytes of the elements from `from` to `to`, which are within the tensor and which no other thread uses
+            // now (the contract of this function).
             unsafe { self.dense.add(from * self.item()).write_bytes(0, (to - from) * self.item()) }
         }
     }
@@ -117,11 +124,12 @@ impl DenseFill {
     /// Clears the whole tensor.
     ///
     /// # Safety
-    /// The tensor is writable, and no other thread writes it now.
+    /// The tensor is writable for `room` elements, and no other thread uses it now.
     unsafe fn clear_all(&self, threads: usize) {
         let blocks = choose_threads(self.room, threads);
         workers::for_each_parallel(blocks, blocks, |block| {
-            // SAFETY: part of the tensor.
+            // SAFETY: the blocks divide the `room` elements, which are writable (the contract of this function), so they are
+            // within the tensor, and no two threads clear the same element.
             unsafe {
                 self.clear(block_start(self.room, blocks, block), block_start(self.room, blocks, block + 1))
             };
@@ -129,15 +137,16 @@ impl DenseFill {
     }
 
     /// # Safety
-    /// As [`IndexedElements::fill`].
+    /// The contract of [`IndexedElements::fill`] for these elements.
     unsafe fn run(&self, elements: &impl IndexedElements, threads: usize) {
         /// # Safety
-        /// As [`IndexedElements::fill`].
+        /// The contract of [`IndexedElements::fill`] for these elements.
         unsafe fn fill_by_adding<T: Sum>(fill: &DenseFill, elements: &impl IndexedElements, threads: usize) {
-            // SAFETY: the caller's contract.
+            // SAFETY: the contract of this function, which is that of `fill`.
             unsafe { elements.fill::<AddValues<T>>(fill, threads) }
         }
-        // SAFETY: the caller's contract, in every arm.
+        // SAFETY: the contract of this function is that of `fill`. The type of a sum has the size and at most the alignment of
+        // its dtype, and `WriteBytes` the size of an element.
         unsafe {
             if self.add {
                 dispatch_sum!(self.dtype, fill_by_adding(self, elements, threads));
@@ -169,13 +178,14 @@ impl<I: Index> IndexedElements for CompressedElements<'_, I> {
         let threads = choose_threads(self.indices.len().max(clearing), threads);
         let blocks = if threads == 1 { 1 } else { (threads * 4).min(rows.max(1)) };
         if self.by_columns || rows * self.columns != fill.room {
-            // SAFETY: the caller's contract.
+            // SAFETY: the tensor is writable for `room` elements, and nothing else uses it (the contract of `compressed`).
             unsafe { fill.clear_all(threads) };
         }
         workers::for_each_parallel(blocks, threads, |block| {
             for row in block_start(rows, blocks, block)..block_start(rows, blocks, block + 1) {
                 if !self.by_columns {
-                    // SAFETY: a row of this block; all rows together are within the tensor.
+                    // SAFETY: rows times columns is at most `room` (the contract of `compressed`), so the row is within the
+                    // tensor. The blocks divide the rows, so no other thread uses this row.
                     unsafe { fill.clear(row * self.columns, (row + 1) * self.columns) };
                 }
                 let (from, to) = (self.indptr[row].to_usize(), self.indptr[row + 1].to_usize());
@@ -185,8 +195,9 @@ impl<I: Index> IndexedElements for CompressedElements<'_, I> {
                     if column < self.columns {
                         let index =
                             if self.by_columns { column * rows + row } else { row * self.columns + column };
-                        // SAFETY: an existing element, and an index below rows times columns in a row of this block, or a
-                        // column if `by_columns`.
+                        // SAFETY: the element is an index of `indices`, which has at most `count` items. The dense index is
+                        // below rows times columns, which is at most `room` (both by the contract of `compressed`). The blocks
+                        // divide the rows, and different rows have different indices, so no other thread uses this index.
                         unsafe { S::store(fill, from + offset, index) };
                     }
                 }
@@ -198,8 +209,9 @@ impl<I: Index> IndexedElements for CompressedElements<'_, I> {
 /// Fills a tensor with compressed rows, or with compressed columns if `by_columns`.
 ///
 /// # Safety
-/// Values are readable for as many elements as there are indices, and aligned if they are added; the tensor is writable for
-/// `fill.room` elements, which is rows times columns, and aligned to its type.
+/// Values are readable for `fill.count` elements, at least as many as there are indices, and aligned to their type if they are
+/// added. The tensor is writable for `fill.room` elements, at least rows times columns, and aligned to its type. The two do not
+/// overlap, and nothing else uses the tensor meanwhile.
 pub unsafe fn compressed<I: Index>(
     fill: &DenseFill,
     indptr: &[I],
@@ -210,7 +222,7 @@ pub unsafe fn compressed<I: Index>(
 ) {
     let rows = indptr.len().saturating_sub(1);
     debug_assert!(rows * columns <= fill.room && indices.len() <= fill.count);
-    // SAFETY: the caller's contract.
+    // SAFETY: the contract of this function, which is that of `fill` for these elements.
     unsafe { fill.run(&CompressedElements { indptr, indices, columns, by_columns }, threads) }
 }
 
@@ -223,16 +235,18 @@ impl<I: Index> IndexedElements for CoordinateElements<'_, I> {
     unsafe fn fill<S: Store>(&self, fill: &DenseFill, threads: usize) {
         let clearing = if fill.cleared { 0 } else { fill.room / 8 };
         let threads = choose_threads(fill.count.max(clearing), threads);
-        // SAFETY: the caller's contract.
+        // SAFETY: the tensor is writable for `room` elements, and nothing else uses it (the contract of `coordinates`).
         unsafe { fill.clear_all(threads) };
         // Unique elements are divided among threads. Elements that are added stay on one thread, because several would have
         // to read all of them or synchronise.
         let threads = if fill.add { 1 } else { threads };
         let bounds = 0..fill.room;
         workers::for_each_parallel(threads, threads, |block| {
-            let elements =
-                block_start(fill.count, threads, block)..block_start(fill.count, threads, block + 1);
-            // SAFETY: the index is within the tensor, no other thread writes it, and the elements exist.
+            let (from, to) =
+                (block_start(fill.count, threads, block), block_start(fill.count, threads, block + 1));
+            // SAFETY: the callers below pass elements from `from` to `to`, which are below the count, and the index is checked
+            // against the room. One thread adds; several write different elements, whose coordinates, and so whose indices,
+            // are unique (the contract of `coordinates`).
             let store = |element: usize, index: usize| unsafe {
                 if bounds.contains(&index) {
                     S::store(fill, element, index);
@@ -241,17 +255,15 @@ impl<I: Index> IndexedElements for CoordinateElements<'_, I> {
             match (self.axes, self.lengths) {
                 ([rows, columns], &[height, width]) => {
                     let (height, width) = (height as usize, width as usize);
-                    for element in elements {
-                        // SAFETY: each axis has a coordinate for every element (the caller's contract).
-                        let (row, column) =
-                            unsafe { (rows.get(element).to_usize(), columns.get(element).to_usize()) };
+                    let coordinates = rows.range(from, to).zip(columns.range(from, to));
+                    for (element, (row, column)) in (from..to).zip(coordinates) {
+                        let (row, column) = (row.to_usize(), column.to_usize());
                         if row < height && column < width {
                             store(element, row * width + column);
                         }
                     }
                 }
-                // SAFETY: each axis has a coordinate for every element (the caller's contract).
-                _ => elements.for_each(|element| store(element, unsafe { self.flat_index(element) })),
+                _ => (from..to).for_each(|element| store(element, self.flat_index(element))),
             }
         });
     }
@@ -259,14 +271,10 @@ impl<I: Index> IndexedElements for CoordinateElements<'_, I> {
 
 impl<I: Index> CoordinateElements<'_, I> {
     /// The index of an element in the dense tensor; `usize::MAX` if a coordinate is out of bounds.
-    ///
-    /// # Safety
-    /// Each axis has a coordinate for the element.
-    unsafe fn flat_index(&self, element: usize) -> usize {
+    fn flat_index(&self, element: usize) -> usize {
         let mut index = 0;
         for (axis, &length) in self.axes.iter().zip(self.lengths) {
-            // SAFETY: the caller's contract.
-            let coordinate = unsafe { axis.get(element) }.to_usize();
+            let coordinate = axis.get(element).to_usize();
             if coordinate >= length as usize {
                 return usize::MAX;
             }
@@ -278,12 +286,16 @@ impl<I: Index> CoordinateElements<'_, I> {
 
 /// Fills a tensor with elements in coordinate format.
 ///
+/// # Panics
+/// When an axis has fewer coordinates than there are elements.
+///
 /// # Safety
-/// As [`compressed`]; each axis has a coordinate for every element, and `fill.room` is the product of the lengths. If elements
-/// are not added, their coordinates are unique.
+/// Values are readable for `fill.count` elements, and aligned to their type if they are added. The tensor is writable for
+/// `fill.room` elements, and aligned to its type. The two do not overlap, and nothing else uses the tensor meanwhile. There is
+/// an axis for each length, and the product of the lengths is `fill.room`. If elements are not added, their coordinates are
+/// unique.
 pub unsafe fn coordinates<I: Index>(fill: &DenseFill, axes: &[Axis<'_, I>], lengths: &[i64], threads: usize) {
-    debug_assert!(axes.iter().all(|axis| axis.count() >= fill.count));
-    // SAFETY: the caller's contract.
+    // SAFETY: the contract of this function, which is that of `fill` for these elements.
     unsafe { fill.run(&CoordinateElements { axes, lengths }, threads) }
 }
 
@@ -327,17 +339,20 @@ mod tests {
             let axes = [Axis::from(&rows[..]), Axis::from(&columns[..])];
             let mut dense = vec![-1.0; 35 * width];
             let fill = dense_fill(&values, width, !is_unique, &mut dense);
-            // SAFETY: both vectors have as many elements as `fill` states, and are not borrowed during the call.
+            // SAFETY: `dense_fill` states the lengths of two vectors of `f32`, which are not borrowed during the call. The room
+            // is seven times five elements. The coordinates are unique unless elements are added.
             unsafe { coordinates(&fill, &axes, &[7, 5], 3) };
             prop_assert_eq!(&dense, &expected);
             dense.fill(-1.0);
             let fill = dense_fill(&values, width, !is_unique, &mut dense);
-            // SAFETY: as for `coordinates`, with a new `DenseFill`.
+            // SAFETY: `dense_fill` states the lengths of two vectors of `f32`, which are not borrowed during the call. There is
+            // an element for each column index, and the room is seven times five.
             unsafe { compressed(&fill, &indptr, &columns, 5, false, 3) };
             prop_assert_eq!(&dense, &expected);
             dense.fill(-1.0);
             let fill = dense_fill(&values, width, !is_unique, &mut dense);
-            // SAFETY: as for `coordinates`, with a new `DenseFill`.
+            // SAFETY: `dense_fill` states the lengths of two vectors of `f32`, which are not borrowed during the call. There is
+            // an element for each column index, and the room is seven times five.
             unsafe { compressed(&fill, &indptr, &columns, 5, true, 3) };
             for row in 0..7 {
                 for column in 0..5 {
@@ -353,17 +368,20 @@ mod tests {
         let (values, mut dense) = ([1.0f32, 2.0, 3.0], [9.0f32; 4]);
         let (rows, columns) = ([0, 9, 1], [1, 0, -1]);
         let fill = dense_fill(&values, 1, false, &mut dense);
-        // SAFETY: both arrays have as many elements as `fill` states, and are not borrowed during the call.
+        // SAFETY: `dense_fill` states the lengths of two arrays of `f32`, which are not borrowed during the call. The
+        // coordinates are unique.
         unsafe {
             coordinates(&fill, &[Axis::from(&rows[..]), Axis::from(&columns[..])], &[2, 2], 1);
         }
         assert_eq!(dense, [0.0, 1.0, 0.0, 0.0]);
         let kept = DenseFill { cleared: true, ..dense_fill(&values, 1, false, &mut dense) };
-        // SAFETY: as for `coordinates`, with a new `DenseFill`.
+        // SAFETY: `dense_fill` states the lengths of two arrays of `f32`, which are not borrowed during the call. There are
+        // three values for one column index, and the room is two times two.
         unsafe { compressed(&kept, &[0, 1, 1], &[0], 2, false, 1) };
         assert_eq!(dense, [1.0, 1.0, 0.0, 0.0]);
         let fill = dense_fill(&values, 1, false, &mut dense);
-        // SAFETY: as for `coordinates`, with a new `DenseFill`.
+        // SAFETY: `dense_fill` states the lengths of two arrays of `f32`, which are not borrowed during the call. There are
+        // three values for three column indices, and the room is two times two.
         unsafe { compressed(&fill, &[0, 9, 1], &columns, 2, false, 1) };
         assert_eq!(dense, [0.0; 4]);
     }

@@ -139,17 +139,15 @@ macro_rules! vectorised {
         fn $name<I: Index>($($argument: $kind),*) -> $result {
             #[cfg(all(target_arch = "x86_64", not(miri)))]
             if std::arch::is_x86_feature_detected!("avx2") {
-                // SAFETY: the processor has AVX2.
+                // SAFETY: the function requires AVX2, which was detected.
                 return unsafe { $avx2($($argument),*) };
             }
             $portable($($argument),*)
         }
 
-        /// # Safety
-        /// The processor has AVX2.
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         #[target_feature(enable = "avx2")]
-        unsafe fn $avx2<I: Index>($($argument: $kind),*) -> $result {
+        fn $avx2<I: Index>($($argument: $kind),*) -> $result {
             $portable($($argument),*)
         }
     };
@@ -267,9 +265,7 @@ pub struct CoordinateSummary {
 pub fn validate_coordinates<I: Index>(axes: &[Axis<'_, I>], lengths: &[i64]) -> crate::Result<Vec<usize>> {
     let mut within = Vec::new();
     for element in 0..common_count(axes) {
-        // SAFETY: `common_count` is the count of the shortest axis.
-        let is_within =
-            |(axis, &length): (&Axis<'_, I>, &i64)| unsafe { axis.get(element) }.to_i64() < length;
+        let is_within = |(axis, &length): (&Axis<'_, I>, &i64)| axis.get(element).to_i64() < length;
         if axes.iter().zip(lengths).all(is_within) {
             fallible::try_push(&mut within, element)?;
         }
@@ -295,8 +291,7 @@ pub fn summarise_coordinates<I: Index>(axes: &[Axis<'_, I>], threads: usize) -> 
             let to = end.min(from + BLOCK_ELEMENTS + 1);
             let strided = axes.iter().filter(|axis| axis.slice().is_none());
             buffer.clear();
-            // SAFETY: `to` is at max the count, which every axis has.
-            strided.for_each(|axis| buffer.extend((from..to).map(|element| unsafe { axis.get(element) })));
+            strided.for_each(|axis| buffer.extend(axis.range(from, to)));
             let mut gathered = buffer.chunks_exact(to - from);
             let block: SmallVec<[&[I]; 4]> = axes
                 .iter()
@@ -406,7 +401,7 @@ mod tests {
             let memory: Vec<Vec<i32>> = (0..axes)
                 .map(|axis| coordinates.iter().flat_map(|coordinate| std::iter::repeat_n(coordinate[axis], step)).collect())
                 .collect();
-            // SAFETY: every number is stored `step` times.
+            // SAFETY: each vector has `step` numbers for each coordinate, and outlives the axis.
             let given: Vec<_> =
                 memory.iter().map(|axis| unsafe { Axis::new(axis.as_ptr(), step as isize, coordinates.len()) }).collect();
             let found = summarise_coordinates(&given, 3);

@@ -4,7 +4,9 @@ use crate::errors::Result;
 use crate::interpreter::owner::Owner;
 use crate::settings;
 use pyo3::prelude::*;
+use std::mem::MaybeUninit;
 use tensorferry_core::host::HostBlock;
+use tensorferry_core::sparse::Index;
 use tensorferry_core::{Access, ByteOrder, DType, Device, Error, ErrorKind, Layout, Tensor, pack};
 
 /// Copies of at least this many bytes release the GIL. Below it, releasing the GIL costs more than it gains.
@@ -32,6 +34,14 @@ impl NewArray {
 
     pub(crate) fn data<T>(&self) -> SendPtr<T> {
         SendPtr(self.block.data().cast())
+    }
+
+    /// The elements of an index array, to be written.
+    pub(crate) fn slots<I: Index>(&mut self) -> &mut [MaybeUninit<I>] {
+        assert_eq!(self.dtype.size(), size_of::<I>());
+        // SAFETY: `from_raw_parts_mut` requires valid, aligned memory that nothing else uses while the slice lives. Both constructors
+        // allocated the bytes of the layout, aligned to 64 bytes; the array owns the block alone, and is borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.block.data().cast(), self.layout.count()) }
     }
 
     /// The array as a tensor.

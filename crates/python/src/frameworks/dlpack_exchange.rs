@@ -72,7 +72,7 @@ impl Exchange {
         }
         // SAFETY: `dlpack::borrow` requires shape and strides during the call: they belong to `object`, which is borrowed, and no
         // code runs since `view` returned. It requires an owner that keeps the memory, as the contract of this function says.
-        Ok(unsafe { dlpack::borrow(&raw, access, false, owner) }?)
+        Ok(unsafe { dlpack::borrow(raw, access, false, owner) }?)
     }
 
     /// Whether the table has the function for the current stream.

@@ -24,7 +24,8 @@ fn a_dropped_block_comes_back() {
     let address = block.data();
     assert_eq!(address.as_ptr() as usize % HUGE_PAGE_BYTES, 0);
     assert_eq!((pool.stats().used_blocks, pool.stats().used_bytes), (1, 3 * HUGE_PAGE_BYTES));
-    // SAFETY: the last byte of the request.
+    // SAFETY: the request was for five bytes less than three huge pages, of which this is the last. Only this test uses the
+    // block.
     unsafe { address.add(3 * HUGE_PAGE_BYTES - 6).write(7) };
     drop(block);
     assert_eq!(idle(pool), (1, 3));
@@ -92,7 +93,7 @@ fn many_threads_share_the_pool() {
             scope.spawn(move || {
                 for round in 0..if cfg!(miri) { 3 } else { 2000 } {
                     let block = pool.block((1 + (round * 7 + seed) % 4) * HUGE_PAGE_BYTES).unwrap();
-                    // SAFETY: the block's first byte.
+                    // SAFETY: the block has at least one huge page, and only this thread uses it.
                     unsafe {
                         block.data().write(seed as u8);
                         assert_eq!(block.data().read(), seed as u8);
@@ -129,7 +130,8 @@ fn the_child_of_a_fork_starts_without_idle_blocks() {
     let pool = pool!(LIMIT);
     let used = pool.block(HUGE_PAGE_BYTES).unwrap();
     drop(pool.block(2 * HUGE_PAGE_BYTES).unwrap());
-    // SAFETY: the child runs only the pool, and leaves without cleaning up.
+    // SAFETY: the child of a process with threads may call only functions that take no lock of the parent. It calls the pool,
+    // whose lock survives forks, and `_exit`. (glibc keeps its allocator usable in the child of a fork.)
     let child = unsafe { libc::fork() };
     if child == 0 {
         let inherited = pool.stats();
@@ -140,11 +142,11 @@ fn the_child_of_a_fork_starts_without_idle_blocks() {
         drop(fresh);
         drop(used);
         let right = right && pool.stats().idle_blocks == 2 && pool.stats().used_blocks == 0;
-        // SAFETY: ends the child at once.
+        // SAFETY: `_exit` has no preconditions, and ends the child without running destructors of the parent's values.
         unsafe { libc::_exit(if right { 7 } else { 1 }) };
     }
     let mut status = 0;
-    // SAFETY: our child process, and an address for its status.
+    // SAFETY: `waitpid` writes the status to a local variable.
     let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
     assert!(waited == child && libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7);
     assert_eq!(idle(pool), (1, 2));
@@ -178,7 +180,7 @@ fn pinned_blocks_stay_pinned_until_they_are_unmapped() {
     assert!(pool.idle(HUGE_PAGE_BYTES, BlockUse::Pinned).is_none());
     let mut block = pool.block(3 * HUGE_PAGE_BYTES).unwrap();
     assert!(!block.is_pinned() && pool.may_pin(4 * HUGE_PAGE_BYTES));
-    // SAFETY: nothing else refers to the block.
+    // SAFETY: no driver has pinned the block, so `unpin` has nothing to undo.
     unsafe {
         block.pin(unpin, BlockUse::Pinned);
         block.pin(unpin, BlockUse::Pinned);
@@ -205,12 +207,12 @@ fn pinned_blocks_stay_pinned_until_they_are_unmapped() {
     // Memory that the driver does not release stays mapped and counts as pinned.
     REFUSES.store(1, Ordering::Relaxed);
     let mut block = pool.block(HUGE_PAGE_BYTES).unwrap();
-    // SAFETY: as above.
+    // SAFETY: no driver has pinned the block, so `unpin` has nothing to undo.
     unsafe { block.pin(unpin, BlockUse::Pinned) };
     let address = block.data();
     drop(block);
     pool.evict_to(0);
-    // SAFETY: the block is still mapped, because the driver refused to unpin it.
+    // SAFETY: the block is mapped, because the pool leaks a block whose `unpin` returns false. Nothing else uses it.
     unsafe { address.write(1) };
     assert_eq!(pool.stats().pinned_bytes, HUGE_PAGE_BYTES);
 }

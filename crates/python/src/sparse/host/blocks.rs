@@ -60,21 +60,17 @@ impl HostEngine<'_> {
                 };
             }
             let column = usize::from(role == ArrayRole::Indices);
-            let coordinates: Vec<i64> = blocks.coordinates(&axes).map(|coordinate| coordinate[column]).collect();
+            let coordinates: Vec<i64> = blocks.coordinates().iter().map(|coordinate| coordinate[column]).collect();
             let length = if role == ArrayRole::Indices { block_count as i64 } else { pointer_count(rows as usize)? };
-            let array = NewArray::new(DType::Int64, &[length])?;
-            let (coordinates, to) = (Axis::from(&coordinates[..]), array.data::<i64>());
-            // SAFETY: `write_axis` requires memory for a number per block, and `pointers` for `rows + 1` numbers and sorted rows.
-            // `array` was created with this length, and `Blocks` yields its blocks in the order of their rows. An `i64` represents
-            // every count. Each writes all numbers, as `tensor` requires.
-            let array = unsafe {
-                if role == ArrayRole::Indices {
-                    gather::write_axis(&coordinates, to.get(), 1, settings::threads());
-                } else {
-                    compress::pointers(&coordinates, rows as usize, to.get(), settings::threads());
-                }
-                array.tensor()?
-            };
+            let mut array = NewArray::new(DType::Int64, &[length])?;
+            let (coordinates, numbers) = (Axis::from(&coordinates[..]), array.slots::<i64>());
+            if role == ArrayRole::Indices {
+                gather::write_axis(&coordinates, numbers, 1, settings::threads());
+            } else {
+                compress::pointers(&coordinates, numbers, settings::threads());
+            }
+            // SAFETY: `tensor` requires that every element is written: `write_axis` writes one per block, `pointers` every slot.
+            let array = unsafe { array.tensor() }?;
             if dtype == DType::Int64 { Ok(array) } else { host_copy::copy_packed(self.py, &array, dtype) }
         })
     }

@@ -158,34 +158,29 @@ impl<'py> HostEngine<'py> {
             return Ok(());
         }
         let (pointers, count) = (self.index(0)?, self.count);
-        let rows = NewArray::new(self.dtype, &[count as i64])?;
-        let rows = with_index_type!(self.dtype, I => {
-            let (pointers, to) = (index_slice::<I>(pointers)?, rows.data::<I>());
-            // SAFETY: `expand` requires memory for `count` numbers of type `I`: `rows` was created with this length and dtype. It
-            // writes every one, as `tensor` requires.
-            unsafe {
-                detach_if_large(self.py, count, || compress::expand(pointers, count, to.get(), settings::threads()));
-                rows.tensor()?
-            }
+        let mut rows = NewArray::new(self.dtype, &[count as i64])?;
+        with_index_type!(self.dtype, I => {
+            let (pointers, rows) = (index_slice::<I>(pointers)?, rows.slots::<I>());
+            detach_if_large(self.py, count, || compress::expand(pointers, rows, settings::threads()));
         });
+        // SAFETY: `tensor` requires that every element is written: `expand` writes every slot.
+        let rows = unsafe { rows.tensor() }?;
         if let (SparseFormat::Bsr, Some([block_rows, block_columns])) = (self.format, self.block) {
             let size = [block_rows as usize, block_columns as usize];
             let total = count as i64 * block_rows * block_columns;
-            let (element_rows, element_columns) =
+            let (mut element_rows, mut element_columns) =
                 (NewArray::new(DType::Int64, &[total])?, NewArray::new(DType::Int64, &[total])?);
             let columns = self.index(1)?;
-            let (element_rows, element_columns) = with_index_type!(self.dtype, I => {
+            with_index_type!(self.dtype, I => {
                 let (rows, columns) = (index_slice::<I>(&rows)?, &index_slice::<I>(columns)?[..count]);
-                let (to_rows, to_columns) = (element_rows.data::<i64>(), element_columns.data::<i64>());
-                // SAFETY: `expand` requires memory for the elements of every block: `rows` and `columns` have `count` blocks, and
-                // both arrays were created with `count` times the size of a block. It writes every element, as `tensor` requires.
-                unsafe {
-                    detach_if_large(self.py, total as usize, || {
-                        block_kernels::expand(rows, columns, size, to_rows.get(), to_columns.get());
-                    });
-                    (element_rows.tensor()?, element_columns.tensor()?)
-                }
+                let (element_rows, element_columns) = (element_rows.slots(), element_columns.slots());
+                detach_if_large(self.py, total as usize, || {
+                    block_kernels::expand(rows, columns, size, element_rows, element_columns);
+                });
             });
+            // SAFETY: `tensor` requires that every element is written: `expand` writes every slot of both.
+            let (element_rows, element_columns) =
+                unsafe { (element_rows.tensor()?, element_columns.tensor()?) };
             self.coordinates = Some(smallvec![
                 ElementAxis::New(Some(element_rows)),
                 ElementAxis::New(Some(element_columns))
@@ -304,15 +299,10 @@ impl<'py> Engine<'py> for HostEngine<'py> {
             let kept = validate::validate_coordinates(&axes, &lengths)?;
             let mut made = SmallVec::new();
             for axis in &axes {
-                let array = NewArray::new(self.coordinate_dtype, &[kept.len() as i64])?;
-                // SAFETY: `take_axis` requires an axis that has all of these elements, and memory for as many numbers:
-                // `validate_coordinates` found them on every axis, and `array` was created with their count. It writes every
-                // one, as `tensor` requires.
-                let taken = unsafe {
-                    gather::take_axis(&kept, axis, array.data::<I>().get());
-                    array.tensor()
-                }?;
-                made.push(ElementAxis::New(Some(taken)));
+                let mut array = NewArray::new(self.coordinate_dtype, &[kept.len() as i64])?;
+                gather::take_axis(&kept, axis, array.slots::<I>());
+                // SAFETY: `tensor` requires that every element is written: `take_axis` writes every slot.
+                made.push(ElementAxis::New(Some(unsafe { array.tensor() }?)));
             }
             (kept, made)
         });

@@ -71,17 +71,14 @@ impl HostEngine<'_> {
 
     /// The coordinates along one axis as a contiguous array of this dtype.
     fn cast_axis(&self, number: usize, dtype: DType) -> Result<Tensor<Owner>> {
-        let array = NewArray::new(dtype, &[self.count as i64])?;
+        let mut array = NewArray::new(dtype, &[self.count as i64])?;
         with_index_type!(self.coordinate_dtype, I => with_index_type!(dtype, O => {
-            let (axis, to) = (self.axis::<I>(number)?, array.data::<O>());
+            let (axis, numbers) = (self.axis::<I>(number)?, array.slots::<O>());
             check_count(axis.count(), self.count)?;
-            // SAFETY: `write_axis` requires memory for each coordinate of the axis: `array` was created with `count` numbers of type
-            // `O`, and the axis has as many, as was compared. It writes every one, as `tensor` requires.
-            unsafe {
-                detach_if_large(self.py, self.count, || gather::write_axis(&axis, to.get(), 1, settings::threads()));
-                Ok(array.tensor()?)
-            }
-        }))
+            detach_if_large(self.py, self.count, || gather::write_axis(&axis, numbers, 1, settings::threads()));
+        }));
+        // SAFETY: `tensor` requires that every element is written: the axis has a number for each, as was compared.
+        Ok(unsafe { array.tensor() }?)
     }
 
     /// The elements of a contiguous array in sorted order; with `firsts`, only the first of each coordinate.
@@ -208,18 +205,17 @@ impl HostEngine<'_> {
             None => self.values()?.tensor()?,
         };
         let dtype = index_dtype::<I>();
-        let indptr = NewArray::new(dtype, &[pointer_count(groups)?])?;
-        let others = NewArray::new(dtype, &[count as i64])?;
+        let mut indptr = NewArray::new(dtype, &[pointer_count(groups)?])?;
+        let mut others = NewArray::new(dtype, &[count as i64])?;
         let grouped = NewArray::new(values.dtype(), &[&[count as i64], &self.dense_lengths[..]].concat())?;
         let item = values.dtype().size() * self.dense_lengths.iter().product::<i64>() as usize;
-        let (first, second) = (indptr.data::<I>(), others.data::<I>());
+        let (first, second) = (indptr.slots::<I>(), others.slots::<I>());
         let (from, to) = (SendPtr::of(values), grouped.data());
-        // SAFETY: `group_by_axis` requires memory for `groups + 1` pointers and `count` numbers of type `I`, which can represent
-        // the count. `indptr` and `others` were created so, and the planner chose a dtype for it. It calls the copier only with
-        // numbers below the count: `values` has a value of `item` bytes for each element, and `grouped` memory for as many.
+        // SAFETY: `group_by_axis` calls the copier only with numbers below the count: `values` has a value of `item` bytes for each
+        // element, and `grouped` memory for as many. The planner chose a `dtype` that can represent their number.
         let total = detach_if_large(self.py, count, || unsafe {
             let copy_element = element_copier(from, to, item);
-            group_by_axis(elements, groups, first.get(), second.get(), settings::threads(), copy_element)
+            group_by_axis(elements, first, second, settings::threads(), copy_element)
         })?;
         if total != count {
             // The indices were validated before, so another thread has written them since.
@@ -240,7 +236,7 @@ impl HostEngine<'_> {
         let leading = conversion.format.leading_axis();
         let groups = self.lengths[leading] as usize;
         let dtype = conversion.index_dtype;
-        let indptr = NewArray::new(dtype, &[pointer_count(groups)?])?;
+        let mut indptr = NewArray::new(dtype, &[pointer_count(groups)?])?;
         let (is_sorted, _) = sorted_and_summed(conversion.work);
         let picked = if is_sorted || self.coordinate_dtype != dtype {
             Some(self.pick_axis(leading, conversion.work, dtype)?)
@@ -252,17 +248,13 @@ impl HostEngine<'_> {
                 Some(picked) => axis::<I>(picked)?,
                 None => self.axis::<I>(leading)?,
             };
-            let to = indptr.data::<I>();
-            // SAFETY: `pointers` requires memory for `groups + 1` numbers of type `I`, which can represent the count: `indptr` was
-            // created so, and the planner chose a dtype for it. It requires sorted coordinates: the plan sorts them, or found them
-            // sorted. It writes every pointer, as `tensor` requires.
-            unsafe {
-                detach_if_large(self.py, coordinates.count().max(groups), || {
-                    compress::pointers(&coordinates, groups, to.get(), settings::threads());
-                });
-                Ok(indptr.tensor()?)
-            }
-        })
+            let pointers = indptr.slots::<I>();
+            detach_if_large(self.py, coordinates.count().max(groups), || {
+                compress::pointers(&coordinates, pointers, settings::threads());
+            });
+        });
+        // SAFETY: `tensor` requires that every element is written: `pointers` writes every slot.
+        Ok(unsafe { indptr.tensor() }?)
     }
 
     /// The matrix of all coordinates.
@@ -279,7 +271,7 @@ impl HostEngine<'_> {
         let count = picked.first().map_or(self.count, |axis| axis.layout().count());
         let by_axis = conversion.layout == CoordinateLayout::Axes;
         let shape = if by_axis { [axes as i64, count as i64] } else { [count as i64, axes as i64] };
-        let matrix = NewArray::new(dtype, &shape)?;
+        let mut matrix = NewArray::new(dtype, &shape)?;
         let from = if is_sorted { dtype } else { self.coordinate_dtype };
         with_index_type!(from, I => with_index_type!(dtype, O => {
             let axes_to_write: SmallVec<[Axis<'_, I>; 4]> =
@@ -287,17 +279,17 @@ impl HostEngine<'_> {
             for axis in &axes_to_write {
                 check_count(axis.count(), count)?;
             }
-            let start = matrix.data::<O>();
-            // SAFETY: `write_axis` requires memory for the coordinates of an axis with the step: each row or column of the matrix has
-            // `count`, and so has each axis, as was compared. Together they write every element, as `tensor` requires.
-            unsafe {
-                detach_if_large(self.py, count, || for (number, axis) in axes_to_write.iter().enumerate() {
-                    let (offset, step) = if by_axis { (number * count, 1) } else { (number, axes) };
-                    gather::write_axis(axis, start.get().add(offset), step, settings::threads());
-                });
-                Ok(matrix.tensor()?)
-            }
-        }))
+            let numbers = matrix.slots::<O>();
+            detach_if_large(self.py, count, || for (number, axis) in axes_to_write.iter().enumerate() {
+                let (offset, step) = if by_axis { (number * count, 1) } else { (number, axes) };
+                // A matrix without elements has no column that could start at the offset.
+                let numbers = numbers.get_mut(offset..).unwrap_or_default();
+                gather::write_axis(axis, numbers, step, settings::threads());
+            });
+        }));
+        // SAFETY: `tensor` requires that every element is written: each row or column has `count` elements, and so has each axis,
+        // as was compared.
+        Ok(unsafe { matrix.tensor() }?)
     }
 
     /// Makes an array by the steps of the conversion.
