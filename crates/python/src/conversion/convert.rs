@@ -208,8 +208,7 @@ fn return_source<'py>(
         if let Some(streams) = source.take_streams()
             && device.is_cuda()
         {
-            // SAFETY: streams that the framework and the caller have just named.
-            py.detach(|| unsafe {
+            py.detach(|| {
                 Gpu::get(device.index)?.order(streams.ready_after, SyncPoint::Stream(named.stream))
             })?;
         }

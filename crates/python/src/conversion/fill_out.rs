@@ -99,8 +99,7 @@ pub(crate) fn start<'py>(
     if let Some(named) = &request.stream {
         check_named_stream(request.target.builtin()?.has_named_streams(), target, Some(named))?;
         let (gpu, ready_after) = (Gpu::get(destination.device().index)?, destination_streams.ready_after);
-        // SAFETY: streams that the framework and the caller have just named.
-        py.detach(|| unsafe { gpu.order(ready_after, SyncPoint::Stream(named.stream)) })?;
+        py.detach(|| gpu.order(ready_after, SyncPoint::Stream(named.stream)))?;
         destination_streams = Streams::on(named.stream).with_owner(named.object.bind(py).clone());
     }
     let streams = if tensor.device().is_host() { None } else { streams };

@@ -23,16 +23,13 @@ pub(crate) fn order_sharing(
     to: Streams,
 ) -> Result<(Tensor<Owner>, Option<SyncPoint>)> {
     let gpu = Gpu::get(tensor.device().index)?;
-    // SAFETY: streams that the frameworks have just named, or ours.
-    let waiting = unsafe {
-        if from.ready_after == SyncPoint::Complete
-            || (to.prefers_ready_memory && gpu.is_done(from.ready_after)?)
-        {
-            None
-        } else {
-            gpu.order(from.ready_after, to.next_use)?;
-            Some(to.next_use)
-        }
+    let waiting = if from.ready_after == SyncPoint::Complete
+        || (to.prefers_ready_memory && gpu.is_done(from.ready_after)?)
+    {
+        None
+    } else {
+        gpu.order(from.ready_after, to.next_use)?;
+        Some(to.next_use)
     };
     if from.next_use == to.ready_after && from.next_use.thread_independent() != SyncPoint::AllStreams {
         return Ok((tensor, waiting));
@@ -126,8 +123,7 @@ unsafe fn stream_after(gpu: &'static Gpu, point: SyncPoint) -> tensorferry_core:
         SyncPoint::Stream(stream) => Ok(stream),
         point => {
             let stream = gpu.sync_stream()?;
-            // SAFETY: the caller's contract, and a stream of ours.
-            unsafe { gpu.order(point, SyncPoint::Stream(stream))? };
+            gpu.order(point, SyncPoint::Stream(stream))?;
             Ok(stream)
         }
     }

@@ -66,7 +66,6 @@ impl ReadyState {
     /// # Safety
     /// The stream is alive, and belongs to this GPU or is a default stream.
     pub unsafe fn order(&self, after: SyncPoint) -> Result<()> {
-        // SAFETY: the caller's contract.
-        self.event.as_ref().map_or(Ok(()), |event| unsafe { event.order(after) })
+        self.event.as_ref().map_or(Ok(()), |event| event.order(after))
     }
 }

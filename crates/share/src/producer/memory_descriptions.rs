@@ -29,8 +29,7 @@ pub(super) unsafe fn describe_gpus(
         }
         let sync_points = ready_after.iter().filter(|(other, _)| std::ptr::eq(*other, gpu));
         let sync_points: Vec<SyncPoint> = sync_points.map(|(_, sync_point)| *sync_point).collect();
-        // SAFETY: the caller's contract.
-        let event = unsafe { ReadyEvent::after(gpu, &sync_points)? };
+        let event = ReadyEvent::after(gpu, &sync_points)?;
         gpus.push((
             gpu,
             GpuDescription { uuid: gpu.uuid()?.0, event: event.as_ref().map(|event| *event.handle()) },

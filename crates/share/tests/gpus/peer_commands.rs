@@ -72,8 +72,7 @@ impl Peer {
             }
             // Waits for all queued work, which makes the test driver execute it.
             ["finish"] => {
-                // SAFETY: no stream is named.
-                unsafe { gpu().wait(SyncPoint::AllStreams).unwrap() };
+                gpu().wait(SyncPoint::AllStreams).unwrap();
                 "ok".into()
             }
             ["attach", text] => match attach_ready(&Ticket::from_text(text).unwrap()) {
