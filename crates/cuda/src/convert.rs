@@ -68,9 +68,9 @@ impl Gpu {
         let is_same_type = source.dtype == dtype && source.order == ByteOrder::Native;
         let unit = unit(source, &runs);
         // SAFETY: source and target meet this function's contract, and so those of `gather`, `cast`, `transpose` and of
-        // `cuMemcpyDtoDAsync`, which are parts of it. `unit` divides every address of the source, and `vector_unit` those of the
-        // target too. `packed` has room for the source's elements, and is aligned for every type; it is freed in the order of
-        // the stream, after the kernels that use it.
+        // `cuMemcpyDtoDAsync`, which are parts of it. `unit` divides every address of the source, and `vector_unit` those
+        // of the target too. `packed` has room for the source's elements, and is aligned for every type; it is freed in
+        // the order of the stream, after the kernels that use it.
         unsafe {
             let cast_packed = |packed: &DeviceBlock| {
                 let layout = Layout::dense(item, layout.shape())?;
@@ -118,7 +118,8 @@ impl Gpu {
     /// Queues a copy of the source into dense memory, in units of `unit` bytes. `runs` are the loops over the units.
     ///
     /// # Safety
-    /// As [`Gpu::convert`] without a cast. `unit` divides the source's address, every step of `runs`, and the target's address.
+    /// As [`Gpu::convert`] without a cast. `unit` divides the source's address, every step of `runs`, and the target's
+    /// address.
     unsafe fn gather(
         &self,
         source: &DeviceSource<'_>,
@@ -129,8 +130,8 @@ impl Gpu {
     ) -> Result<()> {
         let mut job = gather_job(source, runs, to);
         let kernel = self.require_kernel(Kernel::Gather(unit), source.dtype)?;
-        // SAFETY: `gather_N` has one parameter, a `Gather`. It reads the units of the source and writes as many to the target, which
-        // meet this function's contract.
+        // SAFETY: `gather_N` has one parameter, a `Gather`. It reads the units of the source and writes as many to the
+        // target, which meet this function's contract.
         unsafe { kernel.launch(self.driver, loop_grid(job.count), stream, [(&raw mut job).cast()]) }
     }
 
@@ -156,8 +157,9 @@ impl Gpu {
                 u32::from(fits_four(source.data as usize, source.dtype) && fits_four(to as usize, dtype));
             let grid = loop_grid(job.count.div_ceil(4));
             let arguments = [(&raw mut job).cast(), (&raw mut is_aligned).cast()];
-            // SAFETY: `FROM_to_TO` has two parameters, a `Dense` and a `u32`. It accesses `count` elements of the source and the
-            // target, which meet this function's contract, and vectors of four only if both addresses are aligned for them.
+            // SAFETY: `FROM_to_TO` has two parameters, a `Dense` and a `u32`. It accesses `count` elements of the source
+            // and the target, which meet this function's contract, and vectors of four only if both addresses are aligned
+            // for them.
             return unsafe { kernel.launch(self.driver, grid, stream, arguments) };
         }
         let mut job = gather_job(source, runs, to);
@@ -172,8 +174,8 @@ impl Gpu {
             (&raw mut size).cast(),
         ];
         let kernel = self.require_kernel(Kernel::Cast, source.dtype)?;
-        // SAFETY: `cast` has five parameters, a `Gather` and four `u32`. It reads the elements of the source and writes as many to
-        // the target, which meet this function's contract.
+        // SAFETY: `cast` has five parameters, a `Gather` and four `u32`. It reads the elements of the source and writes
+        // as many to the target, which meet this function's contract.
         unsafe { kernel.launch(self.driver, loop_grid(job.count), stream, arguments) }
     }
 
@@ -206,8 +208,9 @@ impl Gpu {
             let blocks = (2 * planes.rows.div_ceil(tile_rows) as u32, pairs, batch);
             let grid = Grid { blocks, threads };
             let arguments = [(&raw mut planes).cast(), (&raw mut is_aligned).cast()];
-            // SAFETY: `transpose_N` has two parameters, a `Planes` and a `u32`. It accesses `columns` columns of the planes, which lie
-            // within the memory of this function's contract: the launches split the columns and do not exceed them.
+            // SAFETY: `transpose_N` has two parameters, a `Planes` and a `u32`. It accesses `columns` columns of the
+            // planes, which lie within the memory of this function's contract: the launches split the columns and do not
+            // exceed them.
             unsafe { kernel.launch(self.driver, grid, stream, arguments)? };
             planes.from = planes.from.wrapping_add(planes.columns as usize * item);
             planes.to = planes.to.wrapping_offset((planes.columns as i64 * planes.to_pitch) as isize);
@@ -235,8 +238,8 @@ impl Gpu {
     /// ```
     ///
     /// # Safety
-    /// `bytes` are readable at `from` on this GPU, and writable at `to` on the other, where nobody else uses them. Both live until
-    /// the stream has passed the copy.
+    /// `bytes` are readable at `from` on this GPU, and writable at `to` on the other, where nobody else uses them. Both
+    /// live until the stream has passed the copy.
     pub unsafe fn copy_to(
         &self,
         other: &Gpu,
@@ -248,8 +251,8 @@ impl Gpu {
         let _entered = self.enter()?;
         let (from, to) = (from as Address, to as Address);
         let (here, there) = (self.context.pointer(), other.context.pointer());
-        // SAFETY: `cuMemcpyPeerAsync` needs `bytes` on both sides until the stream has passed the copy, which is this function's
-        // contract. Primary contexts are never released, and the stream is alive (`Stream::from_handle`).
+        // SAFETY: `cuMemcpyPeerAsync` needs `bytes` on both sides until the stream has passed the copy, which is this
+        // function's contract. Primary contexts are never released, and the stream is alive (`Stream::from_handle`).
         unsafe { self.driver.copy_to_peer(to, there, from, here, bytes, stream.pointer()) }
     }
 }

@@ -37,7 +37,7 @@ pub(crate) mod handles;
 /// - `statuses`: safe methods that return the status, because one other than success may be their result.
 /// - `required` and `optional`: safe methods that turn the status into a result. Their arguments are types of `arguments`,
 ///   which meet the function's contract.
-/// - `memory`: unsafe methods, of functions that access, unmap or pin memory that the caller describes.
+/// - `memory` and `optional_memory`: unsafe methods, of functions that access, pin or unmap memory that the caller describes.
 macro_rules! functions {
     (
         statuses { $($query:ident = $query_symbol:literal ($($query_argument:ident: $query_kind:ty),*);)* }
@@ -351,9 +351,9 @@ impl Driver {
         // Some attributes are shorter than eight bytes; the other bytes stay zero.
         let mut values = [0u64; COUNT];
         let mut into = values.each_mut().map(|value| std::ptr::from_mut(value).cast::<c_void>());
-        // SAFETY: `cuPointerGetAttributes` reads `COUNT` attributes and `COUNT` pointers, the lengths of both arrays. It writes
-        // at most eight bytes through each, which is the size of a value and the limit of `PointerAttribute`. It looks the
-        // address up and does not dereference it.
+        // SAFETY: `cuPointerGetAttributes` reads `COUNT` attributes and `COUNT` pointers, the lengths of both arrays. It
+        // writes at most eight bytes through each, which is the size of a value and the limit of `PointerAttribute`. It
+        // looks the address up and does not dereference it.
         unsafe {
             self.pointer_attributes(COUNT as c_uint, attributes.as_ptr(), into.as_mut_ptr(), address)?;
         }

@@ -34,11 +34,13 @@ impl Gpu {
     /// ```
     ///
     /// # Safety
+    /// - The item size of each layout is that of its type.
     /// - The source is memory that this GPU can read over the extent of its layout. The work that fills it is queued at
     ///   `ready_after`.
-    /// - The destination has the shape of the source, and its dtype the size of its layout's items. It is writable over the
-    ///   extent of its layout, no two indices of which reach the same byte, and nobody else uses it.
-    /// - Both live until this returns. With [`TransferPath::Pinned`] and [`TransferPath::Recycled`] the destination is pinned.
+    /// - The destination has the shape of the source. It is writable over the extent of its layout, no two indices of which
+    ///   reach the same byte, and nobody else uses it.
+    /// - Both live until this returns. With [`TransferPath::Pinned`] and [`TransferPath::Recycled`] the destination is
+    ///   pinned.
     pub unsafe fn download(
         &'static self,
         source: &DeviceSource<'_>,
@@ -73,9 +75,10 @@ impl Gpu {
             let HostDestination { data, dtype, layout } = *to;
             let from = GpuEndpoint { data: from, dtype };
             // SAFETY: `from` is the source itself if that is dense in the destination's type, or a slab that
-            // `download_in_slabs` has packed. Either way the GPU has as many elements of `dtype` as `to` has, and the work that
-            // fills them is ordered before the stream's. `to` is the caller's destination, or a part of it. Nothing uses the
-            // destination after the wait for the stream below, and the caller keeps it until this function returns.
+            // `download_in_slabs` has packed. Either way the GPU has as many elements of `dtype` as `to` has, and the
+            // work that fills them is ordered before the stream's. `to` is the caller's destination, or a part of it.
+            // Nothing uses the destination after the wait for the stream below, and the caller keeps it until this
+            // function returns.
             unsafe {
                 match &ring {
                     Some(ring) => {
@@ -179,9 +182,10 @@ impl Gpu {
             order: ByteOrder::Native,
         };
         let target = pack::CopyDestination { data: to.data, dtype: to.dtype, layout: to.layout };
-        // SAFETY: `HostBlock::new` allocated the bytes of `layout`, which is dense and has the elements of `from`. The copy has
-        // passed when `convert` reads the block, and when the block is dropped: `wait` comes first, after an error too. `to` is
-        // writable with disjoint indices by this function's contract, and does not overlap a new block.
+        // SAFETY: `HostBlock::new` allocated the bytes of `layout`, which is dense and has the elements of `from`. The
+        // copy has passed when `convert` reads the block, and when the block is dropped: `wait` comes first, after an
+        // error too. `to` is writable with disjoint indices by this function's contract, and does not overlap a new
+        // block.
         unsafe {
             let queued =
                 self.driver.download(block.data().cast(), from.data, layout.bytes(), stream.pointer());

@@ -43,9 +43,9 @@ pub(crate) fn pin(gpu: &'static Gpu, block: &mut PoolBlock, block_use: BlockUse)
     }
     let gpu = *PINNING_GPU.get_or_init(|| gpu);
     let _entered = gpu.enter()?;
-    // SAFETY: `cuMemHostRegister` needs memory that stays mapped until it is unregistered. The block is mapped with its size, and
-    // the pool unmaps it only after `unpin` returned true (`PoolBlock::pin`). `unpin` unregisters this address in the context
-    // that registered it, from any thread, and the driver then waits for copies in flight.
+    // SAFETY: `cuMemHostRegister` needs memory that stays mapped until it is unregistered. The block is mapped with its
+    // size, and the pool unmaps it only after `unpin` returned true (`PoolBlock::pin`). `unpin` unregisters this address
+    // in the context that registered it, from any thread, and the driver then waits for copies in flight.
     unsafe {
         gpu.driver.register(block.data().as_ptr().cast(), block.bytes(), PORTABLE)?;
         block.pin(unpin, block_use);
@@ -62,8 +62,8 @@ unsafe fn unpin(data: NonNull<u8>, _bytes: usize) -> bool {
     }
     let Some(gpu) = PINNING_GPU.get() else { return false };
     let Ok(_entered) = gpu.enter() else { return false };
-    // SAFETY: `cuMemHostUnregister` needs the address that `cuMemHostRegister` was given, which is this function's contract. The
-    // driver waits for copies in flight.
+    // SAFETY: `cuMemHostUnregister` needs the address that `cuMemHostRegister` was given, which is this function's
+    // contract. The driver waits for copies in flight.
     unsafe { gpu.driver.unregister(data.as_ptr().cast()) }.is_ok()
 }
 

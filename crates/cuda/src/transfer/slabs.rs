@@ -45,8 +45,8 @@ impl Gpu {
                 let source = DeviceSource { data: half.source_data, layout: &half.source_layout, ..*source };
                 let to =
                     HostDestination { data: half.destination_data, layout: &half.destination_layout, ..*to };
-                // SAFETY: `split` cuts both layouts at the same index, so each half lies within the extents of this function's
-                // contract, and the halves have the same shape.
+                // SAFETY: `split` cuts both layouts at the same index, so each half lies within the extents of this
+                // function's contract, and the halves have the same shape.
                 unsafe { self.download_in_slabs(&source, &to, stream, control, copy_dense)? };
             }
             return Ok(());
@@ -64,8 +64,9 @@ impl Gpu {
             let data = source.data.wrapping_offset(slab.offset as isize);
             let slab_source = DeviceSource { data, layout: &slab.layout, ..*source };
             // SAFETY: the slab lies within the source, which is readable and whose work is ordered before the stream's.
-            // `Chunks::new` limits a slab to the elements that fit into the scratch memory, which is aligned for every type. The
-            // scratch memory is freed in the order of the stream, which also orders this write after the copy of the slab before.
+            // `Chunks::new` limits a slab to the elements that fit into the scratch memory, which is aligned for every
+            // type. The scratch memory is freed in the order of the stream, which also orders this write after the copy
+            // of the slab before.
             unsafe { self.convert(&slab_source, scratch.data(), to.dtype, stream)? };
             if slabs.count() == 1 {
                 return copy_dense(scratch.data() as Address, to);

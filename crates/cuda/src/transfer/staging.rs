@@ -203,8 +203,8 @@ fn pinned_block(gpu: &'static Gpu) -> Option<PoolBlock> {
 /// Copies into the staging memory, and submits the copies from there to the GPU.
 ///
 /// # Safety
-/// As [`StagingBuffer::upload`] for the two memories. `staged` has as many bytes as the elements take in the GPU's type. Nobody
-/// else uses them until the stream has passed this upload.
+/// As [`StagingBuffer::upload`] for the two memories. `staged` has as many bytes as the elements take in the GPU's type.
+/// Nobody else uses them until the stream has passed this upload.
 unsafe fn copy_and_submit(
     gpu: &'static Gpu,
     from: HostEndpoint<'_>,
@@ -218,8 +218,9 @@ unsafe fn copy_and_submit(
     let staging = SharedPointer::new(staged);
     let staged_at = |address: Address| staging.at((address - to.data) as i64);
     let submit = |address: Address, bytes: usize| {
-        // SAFETY: `cuMemcpyHtoDAsync` needs `bytes` on both sides until the stream has passed the copy. The range is all of the
-        // upload, or whole chunks of it (`gpu_range`), which are filled; both memories have it by this function's contract.
+        // SAFETY: `cuMemcpyHtoDAsync` needs `bytes` on both sides until the stream has passed the copy. The range is all
+        // of the upload, or whole chunks of it (`gpu_range`), which are filled; both memories have it by this function's
+        // contract.
         unsafe { gpu.driver.upload(address, staged_at(address).cast(), bytes, stream.pointer()) }
     };
     // `convert_chunk` writes past the caches if the total is large.

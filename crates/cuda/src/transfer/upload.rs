@@ -36,9 +36,10 @@ impl Gpu {
     /// ```
     ///
     /// # Safety
-    /// - The source is host memory, readable over the extent of its layout, and nobody writes to it.
-    /// - The target is memory that this GPU can write, with room for as many elements of `dtype` as the source has, and aligned
-    ///   for them. Nobody else uses it; earlier uses are ordered before the stream's work.
+    /// - The source is host memory, readable over the extent of its layout, and nobody writes to it. The item size of the
+    ///   layout is that of its type.
+    /// - The target is memory that this GPU can write, with room for as many elements of `dtype` as the source has, and
+    ///   aligned for them. Nobody else uses it; earlier uses are ordered before the stream's work.
     /// - Both live until this returns. With [`RingOptions::batched`] the target lives until the batch that is open on this
     ///   thread has ended: until the [`TransferBatch`](crate::TransferBatch) is finished or dropped, or for ever if it is
     ///   leaked.
@@ -58,9 +59,9 @@ impl Gpu {
         let begin = Instant::now();
         // A cast on the GPU needs scratch memory there.
         let link_dtype = if ring.saves_memory { dtype } else { narrower(source.dtype, dtype, source.order) };
-        // SAFETY: the source is readable and the target has room for the elements by this function's contract. `scratch` has room
-        // for them in the type in which they cross (`layout.bytes()`), is aligned for every type, and is freed in the order of
-        // the stream on which `upload_dense` fills it and `convert` reads it.
+        // SAFETY: the source is readable and the target has room for the elements by this function's contract. `scratch`
+        // has room for them in the type in which they cross (`layout.bytes()`), is aligned for every type, and is freed
+        // in the order of the stream on which `upload_dense` fills it and `convert` reads it.
         unsafe {
             if link_dtype == dtype {
                 let to = GpuEndpoint { data: to as Address, dtype };

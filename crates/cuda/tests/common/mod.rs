@@ -24,8 +24,8 @@ struct Control {
 
 static CONTROL: LazyLock<Control> = LazyLock::new(|| {
     let is_missing = "libcuda.so.1 is not the test driver: run `make test-rust`";
-    // SAFETY: `get` needs the types of the symbols, which are those of `crates/testdriver/src/control.rs`. The struct keeps the
-    // library loaded. The initialisers of the test driver do nothing.
+    // SAFETY: `get` needs the types of the symbols, which are those of `crates/testdriver/src/control.rs`. The struct
+    // keeps the library loaded. The initialisers of the test driver do nothing.
     unsafe {
         let library = Library::new("libcuda.so.1").expect(is_missing);
         Control {
@@ -98,8 +98,8 @@ pub(crate) fn upload(gpu: &'static Gpu, bytes: &[u8], to: &impl GpuMemory, strea
     assert!(bytes.len() <= to.size());
     let layout = Layout::dense(1, &[bytes.len() as i64])?;
     let source = byte_source(bytes.as_ptr(), &layout);
-    // SAFETY: source and target have `bytes.len()` bytes, which the assertion checks for the target. Both are borrowed until the
-    // call returns, and `RING` does not batch.
+    // SAFETY: source and target have `bytes.len()` bytes, which the assertion checks for the target. Both are borrowed
+    // until the call returns, and `RING` does not batch.
     unsafe { gpu.upload(&source, to.start(), DType::UInt8, stream, RING, &TransferControl::default()) }
 }
 
